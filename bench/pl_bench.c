@@ -9,8 +9,8 @@
  *
  * PL_BENCH_DEVICE=cuda runs it on a card, by the card's clock; PL_BENCH_DTYPE=bf16 or f16.
  *
- * Prints one JSON line: forward and forward+backward milliseconds (median of the runs that fit half a
- * second), or the update's for adamw. Operands are state, so no time goes into filling inputs.
+ * Prints one JSON line: forward and forward+backward milliseconds (median of the runs that fit half
+ * a second), or the update's for adamw. Operands are state, so no time goes into filling inputs.
  */
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
@@ -183,8 +183,11 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         pl_val (*build)(pl_nn *m);
-    } ops[] = {{"conv", conv}, {"matmul", matmul}, {"attention", attention}, {"groupnorm", groupnorm},
-             {"chain", chain}};
+    } ops[] = {{"conv", conv},
+               {"matmul", matmul},
+               {"attention", attention},
+               {"groupnorm", groupnorm},
+               {"chain", chain}};
     for (int i = 2; i < argc && i < 10; i++) arg[i - 2] = strtoll(argv[i], NULL, 10);
     if (argc > 2 && strcmp(argv[1], "adamw") == 0) {
         printf("{\"update_ms\": %.4f}\n", time_adamw());

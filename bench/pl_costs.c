@@ -1,15 +1,17 @@
-/* pl_costs.c - what every kernel is believed to take beside what it took: the figures that a cost model is made from.
+/* pl_costs.c - what every kernel is believed to take beside what it took: the figures that a cost
+ * model is made from.
  *
  *     pl_costs CONFIG [STEPS] [key=value ...]
  *
- * One line "total" (predicted and measured step, whole, by the device's clock; sum of the launches timed one by one;
- * their number), then one line for each sort of launch, tabs between:
+ * One line "total" (predicted and measured step, whole, by the device's clock; sum of the launches
+ * timed one by one; their number), then one line for each sort of launch, tabs between:
  *
  *     program times kind kernel dtype out flops bytes work m n k launches predicted_us measured_us label
  *
- * `times` is how often the program runs in a step, in the mean. Launches of one sort have all of that in common but
- * the label, which is the first one's; the last two figures are means of one launch. STEPS steps (3) are timed whole, then as many launch by launch. On a device that only plans (device=h200)
- * nothing is run and what would be measured is 0. Inputs are made up.
+ * `times` is how often the program runs in a step, in the mean. Launches of one sort have all of
+ * that in common but the label, which is the first one's; the last two figures are means of one
+ * launch. STEPS steps (3) are timed whole, then as many launch by launch. On a device that only
+ * plans (device=h200) nothing is run and what would be measured is 0. Inputs are made up.
  */
 #include "inputs.h"
 #include "rt/calibrate.h"
@@ -37,7 +39,8 @@ static pl_status run_one(pl_session *s, const pl_program *p, double *ms)
     return rc;
 }
 
-/* One of each of a step's turns; *ms is what a step takes in the mean, as not every turn is part of every step. */
+/* One of each of a step's turns; *ms is what a step takes in the mean, as not every turn is part of
+ * every step. */
 static pl_status run_step(pl_run *r, double *ms)
 {
     pl_status rc = PL_OK;
@@ -55,7 +58,8 @@ static pl_status run_step(pl_run *r, double *ms)
 
 static bool alike(const sort_of *a, const sort_of *b)
 {
-    return strcmp(a->kind, b->kind) == 0 && strcmp(a->kernel, b->kernel) == 0 && a->dtype == b->dtype && a->out == b->out &&
+    return strcmp(a->kind, b->kind) == 0 && strcmp(a->kernel, b->kernel) == 0 &&
+           a->dtype == b->dtype && a->out == b->out &&
            memcmp(&a->cost, &b->cost, sizeof a->cost) == 0;
 }
 
@@ -66,14 +70,16 @@ static sort_of sort_of_step(const pl_program *p, const char *program, uint32_t i
     const pl_call *call = &p->call[base];
     sort_of s;
     memset(&s, 0, sizeof s); /* compared whole */
-    s.kind = u->kind == PL_UNIT_GROUP ? "group" : u->kind == PL_UNIT_VIEW ? "view"
-             : pl_node_get(p->g, u->nodes[0])->op->name;
+    s.kind = u->kind == PL_UNIT_GROUP  ? "group"
+             : u->kind == PL_UNIT_VIEW ? "view"
+                                       : pl_node_get(p->g, u->nodes[0])->op->name;
     s.kernel = p->exec[base].kernel ? p->exec[base].kernel->name : "none";
     s.label = p->step_label[i];
     s.program = program;
     s.dtype = call->n_in ? call->in_type[0].dtype : call->out_type[0].dtype;
     s.out = call->out_type[0].dtype;
-    s.cost.flops = p->cost[base].flops, s.cost.bytes = p->cost[base].bytes, s.cost.work = p->cost[base].work;
+    s.cost.flops = p->cost[base].flops, s.cost.bytes = p->cost[base].bytes,
+    s.cost.work = p->cost[base].work;
     s.cost.m = p->cost[base].m, s.cost.n = p->cost[base].n, s.cost.k = p->cost[base].k;
     s.predicted = p->base.cost_ns[base];
     return s;
@@ -97,10 +103,11 @@ static pl_status print_program(pl_run *r, const pl_program *p, const char *progr
         if (b && b->profile.ns) all[k].ns += (double)b->profile.ns[i] / runs;
     }
     for (uint32_t k = 0; k < n; k++)
-        printf("%s\t%g\t%s\t%s\t%s\t%s\t%.0f\t%.0f\t%d\t%.0f\t%.0f\t%.0f\t%d\t%.3f\t%.3f\t%s\n", all[k].program, times, all[k].kind,
-               all[k].kernel, pl_dtype_name(all[k].dtype), pl_dtype_name(all[k].out), all[k].cost.flops, all[k].cost.bytes,
-               (int)all[k].cost.work, all[k].cost.m, all[k].cost.n, all[k].cost.k, all[k].n, all[k].predicted / 1e3,
-               all[k].ns / 1e3 / all[k].n, all[k].label);
+        printf("%s\t%g\t%s\t%s\t%s\t%s\t%.0f\t%.0f\t%d\t%.0f\t%.0f\t%.0f\t%d\t%.3f\t%.3f\t%s\n",
+               all[k].program, times, all[k].kind, all[k].kernel, pl_dtype_name(all[k].dtype),
+               pl_dtype_name(all[k].out), all[k].cost.flops, all[k].cost.bytes,
+               (int)all[k].cost.work, all[k].cost.m, all[k].cost.n, all[k].cost.k, all[k].n,
+               all[k].predicted / 1e3, all[k].ns / 1e3 / all[k].n, all[k].label);
     free(all);
     return PL_OK;
 }
@@ -134,7 +141,8 @@ static pl_status measure(pl_run *r, int steps, double *whole, double *sum)
     *sum = 0;
     for (int i = 0; i < pl_run_turn_count(r); i++) {
         pl_run_turn t = pl_run_turn_at(r, i);
-        *sum += t.share * (parts * sum_launches(pl_run_session(r), t.run) + sum_launches(pl_run_session(r), t.apply));
+        *sum += t.share * (parts * sum_launches(pl_run_session(r), t.run) +
+                           sum_launches(pl_run_session(r), t.apply));
     }
     return PL_OK;
 }
@@ -153,11 +161,14 @@ static pl_status costs(pl_run *r, const char *config, int steps)
 {
     double whole = 0, sum = 0;
     pl_status rc = pl_run_build(r);
-    if (rc == PL_OK && !pl_run_train_program(r)->dev->plans_only) rc = measure(r, steps, &whole, &sum);
+    if (rc == PL_OK && !pl_run_train_program(r)->dev->plans_only)
+        rc = measure(r, steps, &whole, &sum);
     if (rc != PL_OK) return rc;
     double parts = (double)pl_run_split_get(r).accumulate;
-    printf("total\t%s\tpredicted_ms\t%.3f\twhole_ms\t%.3f\tlaunches_ms\t%.3f\tparts\t%.0f\tlaunches\t%.0f\tarena\t%llu\n", config,
-           pl_run_predicted_ms(r), whole, sum, parts, count_launches(r), (unsigned long long)pl_run_memory_get(r).arena);
+    printf(
+        "total\t%s\tpredicted_ms\t%.3f\twhole_ms\t%.3f\tlaunches_ms\t%.3f\tparts\t%.0f\tlaunches\t%.0f\tarena\t%llu\n",
+        config, pl_run_predicted_ms(r), whole, sum, parts, count_launches(r),
+        (unsigned long long)pl_run_memory_get(r).arena);
     for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
         pl_run_turn t = pl_run_turn_at(r, i);
         rc = print_program(r, t.run, t.name, parts * t.share);

@@ -10,9 +10,9 @@
  *                                 prints those of a network's groups whose label begins so; a
  *                                 device=h200 plans without a card
  *
- * Bytes are what the group must read and write at least: of each operand what it reads, once, and all results. The largest of its tensors
- * stands beside them: a group of many small ones has less to do at once than one of few large ones. Copy and groups
- * are timed alike, as parts of a graph.
+ * Bytes are what the group must read and write at least: of each operand what it reads, once, and
+ * all results. The largest of its tensors stands beside them: a group of many small ones has less
+ * to do at once than one of few large ones. Copy and groups are timed alike, as parts of a graph.
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"
@@ -89,10 +89,12 @@ static void batch_norm(pl_graph *g, pl_dtype d, int64_t n)
 static void batch_norm_back(pl_graph *g, pl_dtype d, int64_t n)
 {
     pl_val x = f32(g, input(g, "x", d, n, 256)), dy = f32(g, input(g, "dy", d, n, 256));
-    pl_val mean = row(g, "mean", PL_F32, 256), rstd = row(g, "rstd", PL_F32, 256), w = row(g, "w", PL_F32, 256);
+    pl_val mean = row(g, "mean", PL_F32, 256), rstd = row(g, "rstd", PL_F32, 256),
+           w = row(g, "w", PL_F32, 256);
     pl_val scale = pl_mul(g, w, rstd), z = pl_mul(g, pl_sub(g, x, mean), rstd);
     dy = pl_select(g, pl_gt(g, z, pl_full_like(g, z, 0)), dy, pl_scale(g, dy, 0.1));
-    pl_val db = pl_sum(g, dy, PL_AXIS(0), false), dw = pl_sum(g, pl_mul(g, dy, z), PL_AXIS(0), false);
+    pl_val db = pl_sum(g, dy, PL_AXIS(0), false),
+           dw = pl_sum(g, pl_mul(g, dy, z), PL_AXIS(0), false);
     double inv = (double)width(256) / (double)n;
     pl_val dx = pl_sub(g, dy, pl_add(g, pl_scale(g, db, inv), pl_mul(g, z, pl_scale(g, dw, inv))));
     pl_output(g, "dx", pl_cast(g, pl_mul(g, dx, scale), d));
@@ -122,7 +124,8 @@ static void layer_norm_back(pl_graph *g, pl_dtype d, int64_t n)
     pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
     pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
     z = pl_add(g, pl_mul(g, z, w), b);
-    pl_grad(g, pl_sum(g, pl_mul(g, z, f32(g, dy)), PL_AXES_ALL, false), (pl_val[]){x, w, b}, 3, grad);
+    pl_grad(g, pl_sum(g, pl_mul(g, z, f32(g, dy)), PL_AXES_ALL, false), (pl_val[]){x, w, b}, 3,
+            grad);
     pl_output(g, "dx", grad[0]);
     pl_output(g, "dw", grad[1]);
     pl_output(g, "db", grad[2]);
@@ -163,8 +166,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* Milliseconds of one launch: REPEAT in a row as one graph, which is how steps run, by the card's own clock; the best of
- * five. */
+/* Milliseconds of one launch: REPEAT in a row as one graph, which is how steps run, by the card's
+ * own clock; the best of five. */
 static double time_ms(const pl_device *dev, const pl_launch *one)
 {
     pl_launch list[REPEAT];
@@ -183,7 +186,8 @@ static double time_ms(const pl_device *dev, const pl_launch *one)
     return best;
 }
 
-/* Long copies are slower as a graph's: what a large tensor is held against is the rate of 256 MiB. */
+/* Long copies are slower as a graph's: what a large tensor is held against is the rate of 256 MiB.
+ */
 static double copy_rate(const pl_device *dev, size_t bytes)
 {
     void *a = NULL, *b = NULL;
@@ -221,7 +225,8 @@ static double unit_bytes(const pl_graph *g, const pl_unit *u)
     pl_arena a = PL_ARENA_INIT;
     pl_form f;
     if (pl_form_make(g, u, &a, &f) != PL_OK) die("form");
-    for (uint32_t i = 0; i < u->n_in; i++) bytes += elems_read(g, u, &f, i) * elem_bytes(g, u, u->in[i]);
+    for (uint32_t i = 0; i < u->n_in; i++)
+        bytes += elems_read(g, u, &f, i) * elem_bytes(g, u, u->in[i]);
     for (uint32_t i = 0; i < u->n_out; i++)
         bytes += (double)pl_type_elems(pl_type_of(g, u->out[i])) * elem_bytes(g, u, u->out[i]);
     pl_arena_release(&a);
@@ -232,7 +237,8 @@ static double largest_tensor(const pl_graph *g, const pl_unit *u)
 {
     double most = 0;
     for (uint32_t i = 0; i < u->n_in + u->n_out; i++) {
-        double b = (double)pl_type_bytes(pl_type_of(g, i < u->n_in ? u->in[i] : u->out[i - u->n_in]));
+        double b =
+            (double)pl_type_bytes(pl_type_of(g, i < u->n_in ? u->in[i] : u->out[i - u->n_in]));
         if (b > most) most = b;
     }
     return most;
@@ -247,8 +253,10 @@ typedef struct bench {
 
 static void bench_prepare(const pl_device *dev, const pl_graph *g, const pl_unit *u, bench *b)
 {
-    b->call = (pl_call){.in_type = b->types[0], .out_type = b->types[1],
-                        .n_in = (int32_t)u->n_in, .n_out = (int32_t)u->n_out};
+    b->call = (pl_call){.in_type = b->types[0],
+                        .out_type = b->types[1],
+                        .n_in = (int32_t)u->n_in,
+                        .n_out = (int32_t)u->n_out};
     for (uint32_t i = 0; i < u->n_in; i++) b->types[0][i] = *pl_type_of(g, u->in[i]);
     for (uint32_t i = 0; i < u->n_out; i++) b->types[1][i] = *pl_type_of(g, u->out[i]);
     if (dev->prepare(g, u, &b->call, false, &b->exec) != PL_OK) die("prepare");
@@ -283,8 +291,8 @@ static void time_unit(const pl_device *dev, const pl_graph *g, const pl_unit *u,
     bench_prepare(dev, g, u, &b);
     if (dev->ready() != PL_OK) die(name);
     double ms = bench_ms(dev, &b), bytes = unit_bytes(g, u), rate = bytes / ms * 1e-6;
-    printf("%-18s %-5s %7.0f %8.1f %7.0f %5.0f %%\n", name, pl_dtype_name(d),
-           bytes / 1048576, 1e3 * ms, rate, 100 * rate / copy);
+    printf("%-18s %-5s %7.0f %8.1f %7.0f %5.0f %%\n", name, pl_dtype_name(d), bytes / 1048576,
+           1e3 * ms, rate, 100 * rate / copy);
 }
 
 static pl_units *units_of(int at, pl_dtype d, int64_t elems, const pl_fuse_opts *o, pl_graph **g,
@@ -294,7 +302,8 @@ static pl_units *units_of(int at, pl_dtype d, int64_t elems, const pl_fuse_opts 
     *store = pl_store_new();
     *g = pl_graph_new(*store);
     cases[at].make(*g, d, elems);
-    if (pl_graph_status(*g) != PL_OK || pl_passes_run(g, &(pl_pass_opts){.open = true}) != PL_OK || pl_fuse(*g, o, &u) != PL_OK)
+    if (pl_graph_status(*g) != PL_OK || pl_passes_run(g, &(pl_pass_opts){.open = true}) != PL_OK ||
+        pl_fuse(*g, o, &u) != PL_OK)
         die(cases[at].name);
     return u;
 }
@@ -362,7 +371,11 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
 /* Groups of one kind have the same kernels, over as many blocks, on as many bytes. */
 static void add_kind(kind *list, int *n, const pl_graph *g, const pl_unit *u)
 {
-    kind k = {.u = u, .bytes = unit_bytes(g, u), .tensor = largest_tensor(g, u), .count = 1, .text = 0xcbf29ce484222325u};
+    kind k = {.u = u,
+              .bytes = unit_bytes(g, u),
+              .tensor = largest_tensor(g, u),
+              .count = 1,
+              .text = 0xcbf29ce484222325u};
     pl_arena a = PL_ARENA_INIT;
     pl_code c;
     char label[128];
@@ -403,9 +416,11 @@ static void print_sum(const char *which, const kind *list, int n, double least, 
         if (k->bytes < 0.85 * copy * k->ms * 1e6) slow += k->bytes * k->count;
     }
     if (ms > 0)
-        printf("%s: %.2f GiB in %.3f ms, %.0f GB/s, %.0f%% of copy; %.0f%% of the bytes in groups under "
-               "85%%\n", which, bytes / 1073741824, ms, bytes / ms * 1e-6, 100 * bytes / ms * 1e-6 / copy,
-               100 * slow / bytes);
+        printf(
+            "%s: %.2f GiB in %.3f ms, %.0f GB/s, %.0f%% of copy; %.0f%% of the bytes in groups under "
+            "85%%\n",
+            which, bytes / 1073741824, ms, bytes / ms * 1e-6, 100 * bytes / ms * 1e-6 / copy,
+            100 * slow / bytes);
 }
 
 static void time_net(double mib, const char *config, const char *const *sets, int n_sets)
@@ -430,14 +445,14 @@ static void time_net(double mib, const char *config, const char *const *sets, in
     if (copy > 0 && dev->ready() != PL_OK) die(config);
     for (int i = 0; copy > 0 && i < n; i++) list[i].ms = bench_ms(dev, &b[i]);
     qsort(list, (size_t)n, sizeof *list, by_time);
-    printf("%s: copy of 256 MiB at %.0f GB/s\n%9s %7s %4s %8s %7s %6s %7s  group (walks)\n", config, copy,
-           "MiB", "tensor", "n", "us", "GB/s", "copy", "sum ms");
+    printf("%s: copy of 256 MiB at %.0f GB/s\n%9s %7s %4s %8s %7s %6s %7s  group (walks)\n", config,
+           copy, "MiB", "tensor", "n", "us", "GB/s", "copy", "sum ms");
     for (int i = 0; i < n; i++) {
         const kind *k = &list[i];
         double rate = k->ms > 0 ? k->bytes / k->ms * 1e-6 : 0;
-        printf("%9.0f %7.0f %4u %8.1f %7.0f %5.0f%% %7.3f  %s (%u)\n", k->bytes / 1048576, k->tensor / 1048576,
-               k->count, 1e3 * k->ms, rate, copy > 0 ? 100 * rate / copy : 0, k->ms * k->count, k->name,
-               k->kernels);
+        printf("%9.0f %7.0f %4u %8.1f %7.0f %5.0f%% %7.3f  %s (%u)\n", k->bytes / 1048576,
+               k->tensor / 1048576, k->count, 1e3 * k->ms, rate, copy > 0 ? 100 * rate / copy : 0,
+               k->ms * k->count, k->name, k->kernels);
     }
     print_sum("all", list, n, 0, copy);
     print_sum("with a tensor of so much", list, n, mib * 1048576, copy);
@@ -463,7 +478,8 @@ int main(int argc, char **argv)
     int64_t mib = argc > 1 ? atoll(argv[1]) : 256;
     rows_of = argc > 2 ? atoll(argv[2]) : 0;
     if (mib < 1 || rows_of < 0 || rows_of > PL_CODE_ROW) {
-        fprintf(stderr, "pl_cuda_groups: %s MiB, rows of %s: 1 MiB or more, rows of 1 to %d\n", argv[1], argc > 2 ? argv[2] : "the usual", PL_CODE_ROW);
+        fprintf(stderr, "pl_cuda_groups: %s MiB, rows of %s: 1 MiB or more, rows of 1 to %d\n",
+                argv[1], argc > 2 ? argv[2] : "the usual", PL_CODE_ROW);
         return 2;
     }
     const pl_device *dev;
@@ -476,10 +492,11 @@ int main(int argc, char **argv)
             pl_dtype d = t ? PL_F16 : PL_F32;
             pl_graph *g;
             pl_store *store;
-            pl_units *u = units_of(at, d, (mib << 20) / (int64_t)pl_dtype_bytes(d), dev->fuse, &g,
-                                   &store);
+            pl_units *u =
+                units_of(at, d, (mib << 20) / (int64_t)pl_dtype_bytes(d), dev->fuse, &g, &store);
             for (uint32_t i = 0; i < u->n; i++)
-                if (u->unit[i].kind == PL_UNIT_GROUP) time_unit(dev, g, &u->unit[i], cases[at].name, d, copy);
+                if (u->unit[i].kind == PL_UNIT_GROUP)
+                    time_unit(dev, g, &u->unit[i], cases[at].name, d, copy);
             pl_units_free(u);
             pl_graph_free(g);
             pl_store_free(store);

@@ -2,19 +2,20 @@
  *
  *   pl_cuda_products [-l] [-k OP] [-b PART] [-t SECONDS] CONFIG [key=value ...]
  *
- * One line for every distinct call of the training program that is a product: how often it stands there,
- * its time as chosen by heuristics (compile.mode default), the least time of all that can be had for it, the library's
- * kernels chosen by timing (max-autotune) among them, and the part of that speed that the default reaches. With a tail
- * (ops/net/tail.h): also the time of the library's kernel with the tail in a pass behind it. The last line sums them up, each
- * as often as it stands in the program.
+ * One line for every distinct call of the training program that is a product: how often it stands
+ * there, its time as chosen by heuristics (compile.mode default), the least time of all that can be
+ * had for it, the library's kernels chosen by timing (max-autotune) among them, and the part of
+ * that speed that the default reaches. With a tail (ops/net/tail.h): also the time of the library's
+ * kernel with the tail in a pass behind it. The last line sums them up, each as often as it stands
+ * in the program.
  *
- * -l only lists, which a profile (device=h200) can do without a card; -k takes only ops whose name begins so; -b prints
- * only lines that reach less than this part; -t begins no line after that many seconds, and the sum says how many of the
- * lines it holds.
+ * -l only lists, which a profile (device=h200) can do without a card; -k takes only ops whose name
+ * begins so; -b prints only lines that reach less than this part; -t begins no line after that many
+ * seconds, and the sum says how many of the lines it holds.
  *
- * Operands are random numbers. A time is that of one call among many alike that are replayed as one graph, as a step's
- * are: the host's time to enqueue it, which is more than many a product takes, is no part of it. The least of several
- * replays counts.
+ * Operands are random numbers. A time is that of one call among many alike that are replayed as one
+ * graph, as a step's are: the host's time to enqueue it, which is more than many a product takes,
+ * is no part of it. The least of several replays counts.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -64,8 +65,9 @@ static void describe(const pl_graph *g, const pl_unit *u, char *out, size_t cap)
     char type[96];
     size_t n = (size_t)snprintf(out, cap, "%s (", r->op->name);
     for (uint32_t i = 0; i < r->n_in && n < cap; i++)
-        n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : "",
-                              pl_type_text(pl_type_of(g, pl_node_in(g, u->nodes[0])[i]), type, sizeof type));
+        n += (size_t)snprintf(
+            out + n, cap - n, "%s%s", i ? ", " : "",
+            pl_type_text(pl_type_of(g, pl_node_in(g, u->nodes[0])[i]), type, sizeof type));
     pl_attr_print(r->op, r->attr, g->store, &attr);
     if (n < cap) snprintf(out + n, cap - n, ") %s", attr.text ? attr.text : "");
     pl_str_release(&attr);
@@ -105,7 +107,8 @@ static void *random_operand(const pl_device *dev, const pl_type *t)
         pl_elem_set(t->dtype, host, i, (double)s / 2147483648.0 - 1);
     }
     for (size_t at = 0; period && at < bytes; at += period)
-        if (dev->write((char *)p + at, host, bytes - at < period ? bytes - at : period) != PL_OK) die("write");
+        if (dev->write((char *)p + at, host, bytes - at < period ? bytes - at : period) != PL_OK)
+            die("write");
     pl_sys_free(host);
     return p;
 }
@@ -141,13 +144,15 @@ static double time_launch(const pl_device *dev, const pl_exec *e, const pl_call 
 }
 
 /* Milliseconds of the unit's call; the kernel's name in `name`. Infinite where that is `unless`. */
-static double time_call(const pl_program *p, uint32_t unit, bool plainest, const char *unless, const char **name)
+static double time_call(const pl_program *p, uint32_t unit, bool plainest, const char *unless,
+                        const char **name)
 {
     const pl_device *dev = p->dev;
     pl_call c = p->call[unit];
     pl_exec e = {0};
     void *in[8], *out[4], *work = NULL;
-    if (dev->prepare(p->base_graph, &p->base_units->unit[unit], &c, plainest, &e) != PL_OK || dev->ready() != PL_OK)
+    if (dev->prepare(p->base_graph, &p->base_units->unit[unit], &c, plainest, &e) != PL_OK ||
+        dev->ready() != PL_OK)
         die("prepare");
     *name = e.kernel->name;
     if (unless && strcmp(*name, unless) == 0) {
@@ -181,7 +186,8 @@ typedef struct options {
     double below, seconds; /* 0: all */
 } options;
 
-static void print_line(const line *l, double ms, double best, double behind, bool tail, const char *name)
+static void print_line(const line *l, double ms, double best, double behind, bool tail,
+                       const char *name)
 {
     printf("%4d x %8.4f %8.4f %5.2f", l->count, ms, best, best / ms);
     if (tail)
@@ -198,7 +204,8 @@ static void time_line(const pl_program *p, const line *l, const options *o, tota
     const bool plain = p->opts.fp32 == PL_FP32_PLAIN, tf32 = p->opts.precision == PL_PRECISION_TF32;
     const pl_device_mode normal = {tf32, false, plain}, timed = {tf32, true, plain};
     const char *name, *other;
-    bool tail = has_tail(pl_node_get(p->base_graph, p->base_units->unit[l->unit].nodes[0])->op->name);
+    bool tail =
+        has_tail(pl_node_get(p->base_graph, p->base_units->unit[l->unit].nodes[0])->op->name);
     p->dev->set_mode(&normal);
     double ms = time_call(p, l->unit, false, NULL, &name);
     double behind = tail ? time_call(p, l->unit, true, NULL, &other) : ms;
@@ -222,8 +229,8 @@ static void time_all(const pl_program *p, const line *list, int n, const options
         if (o->seconds > 0 && (double)(pl_sys_now_ns() - begun) * 1e-9 > o->seconds) break;
         time_line(p, &list[i], o, &sum);
     }
-    printf("all    %8.3f %8.3f %5.2f %8.3f %5.2f  %d of %d lines\n", sum.normal, sum.best, sum.best / sum.normal, sum.behind,
-           sum.behind / sum.normal, sum.lines, n);
+    printf("all    %8.3f %8.3f %5.2f %8.3f %5.2f  %d of %d lines\n", sum.normal, sum.best,
+           sum.best / sum.normal, sum.behind, sum.behind / sum.normal, sum.lines, n);
 }
 
 static int read_options(int argc, char **argv, options *o)
@@ -231,9 +238,12 @@ static int read_options(int argc, char **argv, options *o)
     int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {
         if (strcmp(argv[at], "-l") == 0) o->lists = true;
-        if (strcmp(argv[at], "-k") == 0 && at + 1 < argc) o->only = argv[++at];
-        else if (strcmp(argv[at], "-b") == 0 && at + 1 < argc) o->below = atof(argv[++at]);
-        else if (strcmp(argv[at], "-t") == 0 && at + 1 < argc) o->seconds = atof(argv[++at]);
+        if (strcmp(argv[at], "-k") == 0 && at + 1 < argc)
+            o->only = argv[++at];
+        else if (strcmp(argv[at], "-b") == 0 && at + 1 < argc)
+            o->below = atof(argv[++at]);
+        else if (strcmp(argv[at], "-t") == 0 && at + 1 < argc)
+            o->seconds = atof(argv[++at]);
     }
     return at;
 }
@@ -244,7 +254,9 @@ int main(int argc, char **argv)
     options o = {0};
     int at = read_options(argc, argv, &o);
     if (at >= argc) {
-        fprintf(stderr, "usage: pl_cuda_products [-l] [-k OP] [-b PART] [-t SECONDS] CONFIG [key=value ...]\n");
+        fprintf(
+            stderr,
+            "usage: pl_cuda_products [-l] [-k OP] [-b PART] [-t SECONDS] CONFIG [key=value ...]\n");
         return 2;
     }
     pl_run *r = NULL;

@@ -2,10 +2,11 @@
  *
  *   pl_loader DIR [side] [workers] [seconds]     DIR: a folder of JPEGs
  *
- * Both sides decode the same files, which are in the page cache: libturbojpeg from bytes in memory with
- * one handle a thread; the loader from the folder to batches of 8 images, f32 and then u8. Runs alternate, the
- * median counts. The ratio is what the loader reaches of the library's rate; beside it stands the ratio of
- * processor time an image, which other work on the machine disturbs less.
+ * Both sides decode the same files, which are in the page cache: libturbojpeg from bytes in memory
+ * with one handle a thread; the loader from the folder to batches of 8 images, f32 and then u8.
+ * Runs alternate, the median counts. The ratio is what the loader reaches of the library's rate;
+ * beside it stands the ratio of processor time an image, which other work on the machine disturbs
+ * less.
  */
 #include "base/sys.h"
 #include "data/sets/images.h"
@@ -55,7 +56,8 @@ static void *decode_alone(void *ctx)
         pl_image_info info;
         if (pl_image_probe(d, b->file[i], b->bytes[i], &limits, &info) != PL_OK ||
             info.width > b->side || info.height > b->side ||
-            pl_image_decode(d, b->file[i], b->bytes[i], &info, info.width, info.height, rgb) != PL_OK)
+            pl_image_decode(d, b->file[i], b->bytes[i], &info, info.width, info.height, rgb) !=
+                PL_OK)
             break;
         atomic_fetch_add(&b->done, 1);
     }
@@ -83,9 +85,15 @@ static pl_status fill(void *ctx, int64_t position, void *buffer, int worker)
     size_t image = (size_t)b->side * (size_t)b->side * 3 * (b->u8 ? 1 : sizeof(float));
     for (int k = 0; k < BATCH; k++) {
         atomic_fetch_add(&b->next, 1);
-        pl_pixels to = {.data = (char *)buffer + (size_t)k * image, .bytes = b->u8, .w = b->side, .h = b->side,
-                        .channels = 3, .low = -1, .high = 1};
-        pl_image_read r = {.sample = (position * BATCH + k) % b->n, .thread = worker, .to = &to, .n_to = 1};
+        pl_pixels to = {.data = (char *)buffer + (size_t)k * image,
+                        .bytes = b->u8,
+                        .w = b->side,
+                        .h = b->side,
+                        .channels = 3,
+                        .low = -1,
+                        .high = 1};
+        pl_image_read r = {
+            .sample = (position * BATCH + k) % b->n, .thread = worker, .to = &to, .n_to = 1};
         PL_TRY(pl_image_set_read(b->set, &r));
     }
     return PL_OK;
@@ -94,8 +102,12 @@ static pl_status fill(void *ctx, int64_t position, void *buffer, int worker)
 static rate rate_loader(bench *b, double seconds)
 {
     pl_loader *l;
-    pl_loader_opts o = {.workers = b->workers, .depth = b->workers + 1, .fill = fill, .ctx = b,
-                        .buffer_bytes = (size_t)b->side * (size_t)b->side * 3 * sizeof(float) * BATCH};
+    pl_loader_opts o = {.workers = b->workers,
+                        .depth = b->workers + 1,
+                        .fill = fill,
+                        .ctx = b,
+                        .buffer_bytes =
+                            (size_t)b->side * (size_t)b->side * 3 * sizeof(float) * BATCH};
     if (pl_loader_new(&o, &l) != PL_OK) return (rate){0, 0};
     void *buffer;
     int64_t p = 0;
@@ -106,7 +118,8 @@ static rate rate_loader(bench *b, double seconds)
     int64_t first = p, next = atomic_load(&b->next);
     double c0 = cpu_now();
     uint64_t t0 = pl_sys_now_ns(), until = t0 + (uint64_t)(seconds * 1e9);
-    for (; pl_sys_now_ns() < until && pl_loader_take(l, p, &buffer) == PL_OK; p++) pl_loader_done(l);
+    for (; pl_sys_now_ns() < until && pl_loader_take(l, p, &buffer) == PL_OK; p++)
+        pl_loader_done(l);
     double n = (double)((p - first) * BATCH), seconds_all = 1e-9 * (double)(pl_sys_now_ns() - t0);
     pl_loader_free(l); /* waits for what is being filled: that time counts, and those images */
     double filled = (double)(atomic_load(&b->next) - next);
@@ -148,10 +161,11 @@ static void compare(bench *b, double seconds)
     qsort(loader, ROUNDS, sizeof *loader, by_value);
     qsort(ratio, ROUNDS, sizeof *ratio, by_value);
     qsort(cpu, ROUNDS, sizeof *cpu, by_value);
-    printf("libturbojpeg alone %6.0f images/s, loader to %s batches %6.0f images/s, %d threads each: "
-           "ratio %.3f (median of %d pairs; %.3f to %.3f), of processor time %.3f\n",
-           alone[ROUNDS / 2], b->u8 ? "u8" : "f32", loader[ROUNDS / 2], b->workers, ratio[ROUNDS / 2],
-           ROUNDS, ratio[0], ratio[ROUNDS - 1], cpu[ROUNDS / 2]);
+    printf(
+        "libturbojpeg alone %6.0f images/s, loader to %s batches %6.0f images/s, %d threads each: "
+        "ratio %.3f (median of %d pairs; %.3f to %.3f), of processor time %.3f\n",
+        alone[ROUNDS / 2], b->u8 ? "u8" : "f32", loader[ROUNDS / 2], b->workers, ratio[ROUNDS / 2],
+        ROUNDS, ratio[0], ratio[ROUNDS - 1], cpu[ROUNDS / 2]);
 }
 
 int main(int argc, char **argv)
@@ -159,9 +173,13 @@ int main(int argc, char **argv)
     if (argc < 2) return 2;
     bench b = {.side = argc > 2 ? atoi(argv[2]) : 512, .workers = argc > 3 ? atoi(argv[3]) : 2};
     double seconds = argc > 4 ? atof(argv[4]) : 1;
-    pl_image_set_opts o = {.items = {.path = argv[1]}, .limits = PL_IMAGE_LIMITS_INIT,
-                           .augment = {.scale = {1, 1}}, .threads = b.workers + 1,
-                           .keep_bytes = 16 << 20, .most_w = b.side, .most_h = b.side};
+    pl_image_set_opts o = {.items = {.path = argv[1]},
+                           .limits = PL_IMAGE_LIMITS_INIT,
+                           .augment = {.scale = {1, 1}},
+                           .threads = b.workers + 1,
+                           .keep_bytes = 16 << 20,
+                           .most_w = b.side,
+                           .most_h = b.side};
     if (pl_image_set_open(&o, &b.set) != PL_OK || !read_files(&b)) {
         fprintf(stderr, "%s\n", pl_error_text());
         return 1;

@@ -4,11 +4,11 @@
  *
  * NAME is a configuration as `plimsoll plan` takes it, or one of the networks of tests/workloads:
  * lgt, wandistill, stablesr, fluxflow. Two plans are made, the one that keeps everything and one
- * that computes again, in an arena three tenths of the way from the smallest one to that. Each is measured (unless --calibrated: then
- * the table is taken as it stands), planned again with that table and run: one line a plan with the
- * predicted time, the median and the lower quartile of the steps, processor time a step, and
- * predicted over median. Inputs are made up. Run it on a quiet machine; with PL_THREADS=1
- * processor time is what a step takes however busy the machine is.
+ * that computes again, in an arena three tenths of the way from the smallest one to that. Each is
+ * measured (unless --calibrated: then the table is taken as it stands), planned again with that
+ * table and run: one line a plan with the predicted time, the median and the lower quartile of the
+ * steps, processor time a step, and predicted over median. Inputs are made up. Run it on a quiet
+ * machine; with PL_THREADS=1 processor time is what a step takes however busy the machine is.
  */
 #include "inputs.h"
 #include "plan/core/plan.h"
@@ -45,15 +45,17 @@ static void check(pl_status rc)
     exit(pl_status_exit_code(rc));
 }
 
-static void print_line(const char *name, const char *plan, const pl_plan_info *p, double predicted, int n)
+static void print_line(const char *name, const char *plan, const pl_plan_info *p, double predicted,
+                       int n)
 {
     qsort(wall, (size_t)n, sizeof *wall, ascending);
     qsort(cpu, (size_t)n, sizeof *cpu, ascending);
     double median = wall[n / 2];
-    printf("%-24s %-9s predicted %9.3f ms (%3.0f %% measured, %4.1f %% again)  median %9.3f  quartile "
-           "%9.3f  processor %9.3f  ratio %.3f\n",
-           name, plan, predicted, 100 * p->time_share[PL_TIME_MEASURED], 100 * p->recompute_ratio,
-           median, wall[(n - 1) / 4], cpu[n / 2], predicted / median);
+    printf(
+        "%-24s %-9s predicted %9.3f ms (%3.0f %% measured, %4.1f %% again)  median %9.3f  quartile "
+        "%9.3f  processor %9.3f  ratio %.3f\n",
+        name, plan, predicted, 100 * p->time_share[PL_TIME_MEASURED], 100 * p->recompute_ratio,
+        median, wall[(n - 1) / 4], cpu[n / 2], predicted / median);
     fflush(stdout);
 }
 
@@ -62,7 +64,7 @@ static void print_line(const char *name, const char *plan, const pl_plan_info *p
 typedef struct timed {
     pl_session *session;
     pl_program *program;
-    pl_run *run; /* NULL: the program */
+    pl_run *run;      /* NULL: the program */
     double wall, cpu; /* of the step, without making its inputs */
 } timed;
 
@@ -118,7 +120,8 @@ static void compare_run(int argc, char **argv, const char *plan, uint64_t arena,
     pl_run *run = open_run(argc, argv, arena);
     check(pl_run_start(run));
     int n = time_runs((timed){.session = pl_run_session(run), .run = run}, NULL);
-    print_line(argv[0], plan, pl_program_plan(pl_run_train_program(run)), pl_run_predicted_ms(run), n);
+    print_line(argv[0], plan, pl_program_plan(pl_run_train_program(run)), pl_run_predicted_ms(run),
+               n);
     pl_run_free(run);
 }
 

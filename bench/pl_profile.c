@@ -3,7 +3,8 @@
  *     pl_profile CONFIG [STEPS] [key=value ...]
  *
  * Trains STEPS steps (5) after two to warm up; prints the plan's peak with who is alive there, the
- * most expensive steps, and sums by kind of op and kernel, for every program of a step; one that did not run in those has no times.
+ * most expensive steps, and sums by kind of op and kernel, for every program of a step; one that
+ * did not run in those has no times.
  */
 #include "plimsoll_train.h"
 #include "plimsoll_unstable.h"
@@ -19,14 +20,16 @@ static void show(char *text)
 }
 
 /* The texts that `text_of` makes of the programs of a step, each under its name. */
-static pl_status show_turns(pl_run *r, pl_status (*text_of)(pl_run *r, const pl_program *p, char **text))
+static pl_status show_turns(pl_run *r,
+                            pl_status (*text_of)(pl_run *r, const pl_program *p, char **text))
 {
     pl_status rc = PL_OK;
     for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
         pl_run_turn t = pl_run_turn_at(r, i);
         char *text = NULL;
         rc = text_of(r, t.run, &text);
-        if (rc == PL_OK && pl_run_turn_count(r) > 1) printf("== %s, %g times a step\n", t.name, t.share);
+        if (rc == PL_OK && pl_run_turn_count(r) > 1)
+            printf("== %s, %g times a step\n", t.name, t.share);
         if (rc == PL_OK) show(text);
     }
     return rc;

@@ -1,11 +1,12 @@
-/* pl_sampler.c - where the main thread's time goes: a library to preload, for machines without a profiler.
+/* pl_sampler.c - where the main thread's time goes: a library to preload, for machines without a
+ * profiler.
  *
  *     SAMPLES=out.txt LD_PRELOAD=build/release/pl_sampler.so pl_step lgt/full 1 device=cuda
  *     bench/samples.py out.txt BUILD      sums by function; BUILD has the programs with their symbols
  *
- * A timer interrupts the thread that started the program every PERIOD_US of wall time, so waiting counts
- * like working. A sample is the stack's return addresses; the text file has the map of the process
- * and then a line of addresses a sample, innermost first.
+ * A timer interrupts the thread that started the program every PERIOD_US of wall time, so waiting
+ * counts like working. A sample is the stack's return addresses; the text file has the map of the
+ * process and then a line of addresses a sample, innermost first.
  */
 #include <execinfo.h>
 #include <signal.h>
@@ -51,7 +52,8 @@ __attribute__((destructor)) static void write_samples(void)
     fprintf(out, "period_us %d\n", PERIOD_US);
     copy_maps(out);
     for (int i = 0; i < n_samples; i++) {
-        for (int k = SKIP; k < depth[i]; k++) fprintf(out, "%s%p", k > SKIP ? " " : "", frames[i][k]);
+        for (int k = SKIP; k < depth[i]; k++)
+            fprintf(out, "%s%p", k > SKIP ? " " : "", frames[i][k]);
         fprintf(out, "\n");
     }
     fclose(out);

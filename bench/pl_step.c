@@ -3,15 +3,16 @@
  *
  *     pl_step CONFIG [STEPS] [key=value ...]
  *
- * A step has all its programs, in the steps in which they run (a discriminator's, its penalty's). Prints one
- * JSON line. first_s: from the start of the program to the end of the first step; plan_s and start_s are its
- * parts (planning; memory, kernels, initial values); ready_s is their sum and what was before: the first step
- * begins. plan and start have their parts in ms; of plan those of the training program, and "rest" is what is
- * in none of them: networks, gradients, other programs, waiting for the compiler. device_ms: a step by the
- * device's own clock, step by step, with median and extremes; on the CPU the host's. wall_ms: a step of STEPS
- * that are begun one behind the other and waited for once; every one uploads its inputs. sum: a hash of all
- * weights and states at the end, the same for the same numbers. Bytes of the process on the device: built_bytes
- * before the session maps its memory (context, libraries, kernels), used_early_bytes after three steps,
+ * A step has all its programs, in the steps in which they run (a discriminator's, its penalty's).
+ * Prints one JSON line. first_s: from the start of the program to the end of the first step; plan_s
+ * and start_s are its parts (planning; memory, kernels, initial values); ready_s is their sum and
+ * what was before: the first step begins. plan and start have their parts in ms; of plan those of
+ * the training program, and "rest" is what is in none of them: networks, gradients, other programs,
+ * waiting for the compiler. device_ms: a step by the device's own clock, step by step, with median
+ * and extremes; on the CPU the host's. wall_ms: a step of STEPS that are begun one behind the other
+ * and waited for once; every one uploads its inputs. sum: a hash of all weights and states at the
+ * end, the same for the same numbers. Bytes of the process on the device: built_bytes before the
+ * session maps its memory (context, libraries, kernels), used_early_bytes after three steps,
  * ready_bytes before the first, used_bytes at the end; predicted_ms is the plan's own guess.
  */
 #include "plimsoll_config.h"
@@ -69,7 +70,8 @@ static void fill(void *p, pl_type t)
     }
 }
 
-/* A device that takes inputs from two blocks in turn leaves them as they are: written twice they stay. */
+/* A device that takes inputs from two blocks in turn leaves them as they are: written twice they
+ * stay. */
 static void write_inputs(bench *b, pl_program *p)
 {
     fed *f = b->fed;
@@ -141,12 +143,14 @@ static void print_phases(const bench *b, double open_ms, double plan_ms, double 
     pl_session_times s = pl_session_times_get(b->session);
     double known = p.device + p.passes + p.groups + p.kernels + p.costs + p.plan + p.fit;
     double started = s.memory + s.ready + s.bind + s.host + s.record + s.init;
-    printf("\"plan\": {\"open\": %.0f, \"rest\": %.0f, \"device\": %.0f, \"passes\": %.0f, \"groups\": %.0f, \"kernels\": %.0f,"
-           " \"costs\": %.0f, \"plan\": %.0f, \"fit\": %.0f}, ",
-           open_ms, plan_ms - known, p.device, p.passes, p.groups, p.kernels, p.costs, p.plan, p.fit);
-    printf("\"start\": {\"memory\": %.0f, \"ready\": %.0f, \"bind\": %.0f, \"host\": %.0f, \"record\": %.0f, \"init\": %.0f,"
-           " \"other\": %.0f}, ",
-           s.memory, s.ready, s.bind, s.host, s.record, s.init, start_ms - started);
+    printf(
+        "\"plan\": {\"open\": %.0f, \"rest\": %.0f, \"device\": %.0f, \"passes\": %.0f, \"groups\": %.0f, \"kernels\": %.0f,"
+        " \"costs\": %.0f, \"plan\": %.0f, \"fit\": %.0f}, ",
+        open_ms, plan_ms - known, p.device, p.passes, p.groups, p.kernels, p.costs, p.plan, p.fit);
+    printf(
+        "\"start\": {\"memory\": %.0f, \"ready\": %.0f, \"bind\": %.0f, \"host\": %.0f, \"record\": %.0f, \"init\": %.0f,"
+        " \"other\": %.0f}, ",
+        s.memory, s.ready, s.bind, s.host, s.record, s.init, start_ms - started);
 }
 
 /* How long each program took to compile; on a card that is beside each other. */
@@ -158,8 +162,9 @@ static void print_programs(const bench *b)
         const pl_program *p = turn ? pl_run_turn_at(b->run, i).run : pl_run_eval_program(b->run);
         if (!p) continue;
         pl_program_times t = pl_program_times_get(p);
-        printf("%s\"%s\": [%.0f, %.0f, %.0f]", i ? ", " : "", turn ? pl_run_turn_at(b->run, i).name : "eval",
-               t.device + t.passes + t.groups, t.kernels, t.costs + t.plan + t.fit);
+        printf("%s\"%s\": [%.0f, %.0f, %.0f]", i ? ", " : "",
+               turn ? pl_run_turn_at(b->run, i).name : "eval", t.device + t.passes + t.groups,
+               t.kernels, t.costs + t.plan + t.fit);
     }
     printf("}, ");
 }
@@ -192,17 +197,20 @@ static pl_status measure(bench *b, int steps, double begin)
     if (rc != PL_OK) return rc;
     qsort(ms, (size_t)steps, sizeof ms[0], ascending);
     pl_run_memory m = pl_run_memory_get(b->run);
-    printf("{\"steps\": %d, \"device_ms\": %.4f, \"device_min\": %.4f, \"device_max\": %.4f, \"wall_ms\": %.4f,"
-           " \"first_s\": %.3f, \"ready_s\": %.3f, \"plan_s\": %.3f, \"start_s\": %.3f, ",
-           steps, ms[steps / 2], ms[0], ms[steps - 1], wall, 1e-3 * (first - begin), 1e-3 * (started - begin),
-           1e-3 * (planned - begin), 1e-3 * (started - planned));
+    printf(
+        "{\"steps\": %d, \"device_ms\": %.4f, \"device_min\": %.4f, \"device_max\": %.4f, \"wall_ms\": %.4f,"
+        " \"first_s\": %.3f, \"ready_s\": %.3f, \"plan_s\": %.3f, \"start_s\": %.3f, ",
+        steps, ms[steps / 2], ms[0], ms[steps - 1], wall, 1e-3 * (first - begin),
+        1e-3 * (started - begin), 1e-3 * (planned - begin), 1e-3 * (started - planned));
     print_phases(b, opened - begin, planned - opened, started - planned);
     print_programs(b);
-    printf("\"arena_bytes\": %llu, \"mapped_bytes\": %llu, \"state_bytes\": %llu, \"built_bytes\": %llu, \"predicted_ms\": %.3f,"
-           " \"ready_bytes\": %llu, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
-           (unsigned long long)m.arena, (unsigned long long)pl_session_arena_bytes(b->session), (unsigned long long)m.state,
-           (unsigned long long)built, pl_run_predicted_ms(b->run), (unsigned long long)ready, (unsigned long long)early,
-           (unsigned long long)pl_run_used_bytes(b->run), (unsigned long long)sum);
+    printf(
+        "\"arena_bytes\": %llu, \"mapped_bytes\": %llu, \"state_bytes\": %llu, \"built_bytes\": %llu, \"predicted_ms\": %.3f,"
+        " \"ready_bytes\": %llu, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
+        (unsigned long long)m.arena, (unsigned long long)pl_session_arena_bytes(b->session),
+        (unsigned long long)m.state, (unsigned long long)built, pl_run_predicted_ms(b->run),
+        (unsigned long long)ready, (unsigned long long)early,
+        (unsigned long long)pl_run_used_bytes(b->run), (unsigned long long)sum);
     return PL_OK;
 }
 

@@ -1,8 +1,8 @@
 /* busy.c - what takes long, said on a terminal while it does: "planning batch=46, 12 s".
  *
- * The line stands on stderr from the second second on, is drawn anew four times a second by a thread, and goes with cli_idle,
- * which everything that prints calls first (cli_error does by itself). Without a terminal there is no line and no thread;
- * a child of a fork has neither.
+ * The line stands on stderr from the second second on, is drawn anew four times a second by a
+ * thread, and goes with cli_idle, which everything that prints calls first (cli_error does by
+ * itself). Without a terminal there is no line and no thread; a child of a fork has neither.
  */
 #include "ui.h"
 
@@ -32,7 +32,8 @@ static void draw(double seconds)
 {
     char line[256];
     int width = cli_width() - 12; /* of the terminal, less the seconds */
-    snprintf(line, sizeof line, "\r\033[K%s%.*s, %.0f s%s", cli_dim(stderr), width > 0 ? width : 0, busy.text, seconds, cli_plain(stderr));
+    snprintf(line, sizeof line, "\r\033[K%s%.*s, %.0f s%s", cli_dim(stderr), width > 0 ? width : 0,
+             busy.text, seconds, cli_plain(stderr));
     put(line);
     busy.drawn = true;
 }

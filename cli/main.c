@@ -26,17 +26,21 @@ static const cli_command commands[] = {
 
 static void usage(FILE *out)
 {
-    fprintf(out, "plimsoll %s: trains deep networks inside a memory budget\n\n"
-                 "  plimsoll plan cloud/full              what it takes, and where the peak is\n"
-                 "  plimsoll train cloud/demo --out run   watch it learn\n"
-                 "  plimsoll new my-net                   a network of your own\n\n"
-                 "Commands\n", pl_version());
+    fprintf(out,
+            "plimsoll %s: trains deep networks inside a memory budget\n\n"
+            "  plimsoll plan cloud/full              what it takes, and where the peak is\n"
+            "  plimsoll train cloud/demo --out run   watch it learn\n"
+            "  plimsoll new my-net                   a network of your own\n\n"
+            "Commands\n",
+            pl_version());
     for (const cli_command *c = commands; c->name; c++)
         fprintf(out, "  %-10s %s\n", c->name, c->about);
-    fprintf(out, "\nplimsoll COMMAND --help shows options and examples.\n"
-                 "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 does not fit, 4 device,\n"
-                 "5 bad data, 6 bad model file, 7 numeric stop, 8 a rank is gone, 75 stopped with a checkpoint,\n"
-                 "130 interrupted.\n");
+    fprintf(
+        out,
+        "\nplimsoll COMMAND --help shows options and examples.\n"
+        "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 does not fit, 4 device,\n"
+        "5 bad data, 6 bad model file, 7 numeric stop, 8 a rank is gone, 75 stopped with a checkpoint,\n"
+        "130 interrupted.\n");
 }
 
 /* Where plimsoll.h lies: beside an installed binary, or in the source tree of a built one. */
@@ -74,7 +78,8 @@ static int unknown(const char *name)
 {
     const cli_command *best = NULL;
     for (const cli_command *c = commands; c->name; c++)
-        if (unlike(c->name, name) <= 2 && (!best || unlike(c->name, name) < unlike(best->name, name)))
+        if (unlike(c->name, name) <= 2 &&
+            (!best || unlike(c->name, name) < unlike(best->name, name)))
             best = c;
     if (best)
         cli_error("no command \"%s\"; did you mean %s?", name, best->name);

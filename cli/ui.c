@@ -2,12 +2,12 @@
 #include "ui.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <errno.h>
 #include <string.h>
-#include <time.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- terminal --------------------------------------------------------------------------- */
@@ -104,7 +104,11 @@ const char *cli_count(int64_t n)
 const char *cli_ms(double ms)
 {
     char *b = next_buffer();
-    snprintf(b, 64, ms < 10 ? "%.2f ms" : ms < 1000 ? "%.0f ms" : "%.1f s", ms < 1000 ? ms : ms / 1000);
+    snprintf(b, 64,
+             ms < 10     ? "%.2f ms"
+             : ms < 1000 ? "%.0f ms"
+                         : "%.1f s",
+             ms < 1000 ? ms : ms / 1000);
     return b;
 }
 
@@ -243,8 +247,8 @@ void cli_show_samples(void *ctx, pl_subset subset, int64_t done, int64_t total)
     if (s->quiet || (percent == s->percent && done < total)) return;
     s->percent = percent;
     if (s->bar)
-        fprintf(stderr, "\r\033[K%s %lld/%lld %3d%% |%s", name, (long long)done, (long long)total, percent,
-                cli_bar((double)done / (double)total, 30));
+        fprintf(stderr, "\r\033[K%s %lld/%lld %3d%% |%s", name, (long long)done, (long long)total,
+                percent, cli_bar((double)done / (double)total, 30));
     else if (percent % 25 == 0)
         fprintf(stderr, "%s=%lld/%lld\n", name, (long long)done, (long long)total);
     if (s->bar && done == total) fprintf(stderr, "\n");
@@ -258,13 +262,15 @@ double cli_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-int64_t cli_number(const char *option, const char *things, const char *text, int64_t fallback, int64_t most)
+int64_t cli_number(const char *option, const char *things, const char *text, int64_t fallback,
+                   int64_t most)
 {
     if (!text) return fallback;
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (n > 0 && n <= most && *end == 0 && errno == 0) return n;
-    cli_error("%s wants a number of %s, at most %lld, not \"%s\"", option, things, (long long)most, text);
+    cli_error("%s wants a number of %s, at most %lld, not \"%s\"", option, things, (long long)most,
+              text);
     return -1;
 }

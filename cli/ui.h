@@ -1,7 +1,7 @@
 /* ui.h - what the commands share: options, messages, numbers as people read them.
  *
- * Results go to stdout, messages and progress to stderr. Colour and the live progress line appear on
- * terminals only, and never with NO_COLOR (colour) or TERM=dumb.
+ * Results go to stdout, messages and progress to stderr. Colour and the live progress line appear
+ * on terminals only, and never with NO_COLOR (colour) or TERM=dumb.
  */
 #ifndef CLI_UI_H
 #define CLI_UI_H
@@ -39,8 +39,10 @@ void cli_parse(int argc, char **argv, const cli_option *options, const char *usa
                const char *examples, cli_args *out);
 /* Adds the override key=value, in buf; value NULL: nothing. Exits 2 when there are too many. */
 void cli_override(cli_args *a, const char *key, const char *value, char *buf, size_t cap);
-/* The number of things that an option's text gives, from 1 to most; fallback: it is NULL; -1: it is no such number, and that was said. */
-int64_t cli_number(const char *option, const char *things, const char *text, int64_t fallback, int64_t most);
+/* The number of things that an option's text gives, from 1 to most; fallback: it is NULL; -1: it is
+ * no such number, and that was said. */
+int64_t cli_number(const char *option, const char *things, const char *text, int64_t fallback,
+                   int64_t most);
 /* Exits 2 with a hint unless there are between min and max positional arguments. */
 void cli_want(const cli_args *a, int min, int max, const char *command, const char *what);
 
@@ -62,12 +64,13 @@ double cli_seconds(void); /* of a clock that only goes forward */
 /* A bar of eighths, `cells` wide, for a share in [0,1]. */
 const char *cli_bar(double share, int cells);
 
-/* busy.c: on a terminal, what takes longer than a second and how long it has been taking; again: what it is now. Until
- * cli_idle, which comes before anything is printed. */
+/* busy.c: on a terminal, what takes longer than a second and how long it has been taking; again:
+ * what it is now. Until cli_idle, which comes before anything is printed. */
 void cli_busy(const char *fmt, ...) PL_PRINTF(1, 2);
 void cli_idle(void);
 
-/* Samples that have been made, as a bar on a terminal or a line a quarter; begins with percent = -1. */
+/* Samples that have been made, as a bar on a terminal or a line a quarter; begins with percent =
+ * -1. */
 typedef struct cli_shown {
     bool bar, quiet;
     int percent; /* last one that was printed */
@@ -75,12 +78,13 @@ typedef struct cli_shown {
 /* A pl_progress_fn; ctx is their cli_shown. */
 void cli_show_samples(void *ctx, pl_subset subset, int64_t done, int64_t total);
 
-/* cmd_plan.c: opening what the arguments name (memory: --memory, or NULL), the resolved configuration
- * (frees the run, returns the exit code). plan_view.h has what shows a plan. */
+/* cmd_plan.c: opening what the arguments name (memory: --memory, or NULL), the resolved
+ * configuration (frees the run, returns the exit code). plan_view.h has what shows a plan. */
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out);
 int plan_print_config(pl_run *run);
 
-/* times.c: where a plan's predicted time is known from, and whether another precision is expected to be faster. */
+/* times.c: where a plan's predicted time is known from, and whether another precision is expected
+ * to be faster. */
 void times_json(const pl_run *run, const pl_plan_info *p, pl_json *j);
 void times_print(const pl_run *run, const pl_plan_info *p, FILE *out);
 /* Whether the name is a card that can only be planned for; *info (may be NULL) tells of it. */
@@ -89,7 +93,8 @@ bool times_is_profile(const char *device, pl_device_info *info);
 int times_measure(const cli_args *a, const char *memory);
 int times_calibrate(void);
 
-/* bad_files.c: names the images of a run that could not be read, on stderr; nothing when there are none. */
+/* bad_files.c: names the images of a run that could not be read, on stderr; nothing when there are
+ * none. */
 void bad_files_print(const pl_run *run);
 
 /* cmd_pack.c: plan --csv; returns the exit code. */

@@ -30,9 +30,9 @@ extern "C" {
 #define PL_VERSION_STRING "0.1.0"
 
 #if defined(__GNUC__)
-# define PL_MUST_USE __attribute__((warn_unused_result))
+# define PL_MUST_USE     __attribute__((warn_unused_result))
 # define PL_PRINTF(f, a) __attribute__((format(printf, f, a)))
-# define PL_API __attribute__((visibility("default")))
+# define PL_API          __attribute__((visibility("default")))
 #else
 # define PL_MUST_USE
 # define PL_PRINTF(f, a)
@@ -41,23 +41,23 @@ extern "C" {
 
 /* ---- status --------------------------------------------------------------------------------
  * name, number (never reused), exit code of the command line, text */
-#define PL_STATUS_LIST(X)                                                                    \
-    X(OK, 0, 0, "done")                                                                      \
-    X(ERR_ARG, 1, 2, "bad argument")                                                         \
-    X(ERR_SHAPE, 2, 2, "shapes or types do not agree")                                       \
-    X(ERR_MEMORY, 3, 1, "out of host memory")                                                \
-    X(ERR_IO, 4, 1, "input or output failed")                                                \
-    X(ERR_CONFIG, 5, 2, "bad configuration")                                                 \
-    X(ERR_FIT, 6, 3, "does not fit the memory budget")                                       \
-    X(ERR_DEVICE, 7, 4, "device or driver problem")                                          \
-    X(ERR_DATA, 8, 5, "bad data")                                                            \
-    X(ERR_FILE, 9, 6, "bad checkpoint or model file")                                        \
-    X(ERR_NUMERIC, 10, 7, "numeric stop")                                                    \
-    X(ERR_PEER, 11, 8, "a peer process failed")                                              \
-    X(ERR_STOPPED, 12, 75, "stopped on a signal, checkpoint written")                        \
-    X(ERR_UNSUPPORTED, 13, 1, "not supported")                                               \
-    X(ERR_GRAPH, 14, 1, "malformed graph")                                                   \
-    X(ERR_PLAN, 15, 1, "plan rejected by the checker")
+#define PL_STATUS_LIST(X)                                                                          \
+ X(OK, 0, 0, "done")                                                                               \
+ X(ERR_ARG, 1, 2, "bad argument")                                                                  \
+ X(ERR_SHAPE, 2, 2, "shapes or types do not agree")                                                \
+ X(ERR_MEMORY, 3, 1, "out of host memory")                                                         \
+ X(ERR_IO, 4, 1, "input or output failed")                                                         \
+ X(ERR_CONFIG, 5, 2, "bad configuration")                                                          \
+ X(ERR_FIT, 6, 3, "does not fit the memory budget")                                                \
+ X(ERR_DEVICE, 7, 4, "device or driver problem")                                                   \
+ X(ERR_DATA, 8, 5, "bad data")                                                                     \
+ X(ERR_FILE, 9, 6, "bad checkpoint or model file")                                                 \
+ X(ERR_NUMERIC, 10, 7, "numeric stop")                                                             \
+ X(ERR_PEER, 11, 8, "a peer process failed")                                                       \
+ X(ERR_STOPPED, 12, 75, "stopped on a signal, checkpoint written")                                 \
+ X(ERR_UNSUPPORTED, 13, 1, "not supported")                                                        \
+ X(ERR_GRAPH, 14, 1, "malformed graph")                                                            \
+ X(ERR_PLAN, 15, 1, "plan rejected by the checker")
 
 typedef enum pl_status {
 #define PL_STATUS_ENUM(name, number, exit_code, text) PL_##name = number,
@@ -76,15 +76,15 @@ PL_API const char *pl_version(void);
 /* ---- dtypes and shapes ---------------------------------------------------------------------
  * name, safetensors name, bytes. bool is one byte, 0 or 1. bf16 and f16 are storage types: every
  * operation on them is computed in f32 and rounded once. */
-#define PL_DTYPE_LIST(X)                                                                     \
-    X(F32, f32, "F32", 4)                                                                    \
-    X(F64, f64, "F64", 8)                                                                    \
-    X(BF16, bf16, "BF16", 2)                                                                 \
-    X(F16, f16, "F16", 2)                                                                    \
-    X(I32, i32, "I32", 4)                                                                    \
-    X(I64, i64, "I64", 8)                                                                    \
-    X(U8, u8, "U8", 1)                                                                       \
-    X(BOOL, bool, "BOOL", 1)
+#define PL_DTYPE_LIST(X)                                                                           \
+ X(F32, f32, "F32", 4)                                                                             \
+ X(F64, f64, "F64", 8)                                                                             \
+ X(BF16, bf16, "BF16", 2)                                                                          \
+ X(F16, f16, "F16", 2)                                                                             \
+ X(I32, i32, "I32", 4)                                                                             \
+ X(I64, i64, "I64", 8)                                                                             \
+ X(U8, u8, "U8", 1)                                                                                \
+ X(BOOL, bool, "BOOL", 1)
 
 typedef enum pl_dtype {
 #define PL_DTYPE_ENUM(NAME, name, st, bytes) PL_##NAME,
@@ -114,9 +114,9 @@ PL_API bool pl_dtype_is_float(pl_dtype d);
 PL_API bool pl_dtype_parse(const char *name, pl_dtype *out);
 
 /* PL_TYPE(PL_F32, 8, 512) is a pl_type; PL_RANK0(PL_F32) is rank 0. */
-#define PL_TYPE(dtype, ...)                                                                  \
-    pl_type_make((dtype), (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \
-                 (const int64_t[]){__VA_ARGS__})
+#define PL_TYPE(dtype, ...)                                                                        \
+ pl_type_make((dtype), (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),            \
+              (const int64_t[]){__VA_ARGS__})
 #define PL_RANK0(dtype) pl_type_make((dtype), 0, NULL)
 
 /* ---- the store: everything that outlives a step --------------------------------------------
@@ -160,8 +160,9 @@ typedef struct pl_slot {
     pl_file_layout layout;
     bool trainable;
     bool decay; /* weight decay applies (false for slots put in a no-decay group) */
-    /* A slot that ranks share: this rank has elements [shard*n, shard*n + n) of `whole`, row-major, zeros
-     * past its end, where n is the elements of type (one dimension). shards is 0 for others. */
+    /* A slot that ranks share: this rank has elements [shard*n, shard*n + n) of `whole`, row-major,
+     * zeros past its end, where n is the elements of type (one dimension). shards is 0 for others.
+     */
     int32_t shards, shard;
     pl_type whole;
 } pl_slot;
@@ -193,7 +194,7 @@ typedef struct pl_val {
 typedef struct pl_node {
     uint32_t id;
 } pl_node;
-#define PL_NO_VAL ((pl_val){0})
+#define PL_NO_VAL  ((pl_val){0})
 #define PL_NO_NODE ((pl_node){0})
 
 /* The store is borrowed and must outlive the graph. */
@@ -249,14 +250,14 @@ typedef struct pl_program pl_program;
 
 typedef struct pl_compile_opts {
     size_t struct_size;
-    const char *device;  /* "cpu", "cuda" (its first card), "cuda:1", ... */
-    bool no_fuse;        /* every node a unit of its own */
-    bool no_reuse;       /* every value keeps bytes of its own (in-place and overlay off) */
-    bool reference;      /* reference kernels only, nothing fused */
-    bool no_small;       /* masks are bytes, draws are stored, concats copy: to compare with */
-    bool poison;         /* dead arena bytes are filled with NaN after every unit, for tests */
-    uint64_t seed;       /* of the planner's searches */
-    double plan_seconds; /* the clock ends the offset search, too; 0: its work alone does */
+    const char *device;    /* "cpu", "cuda" (its first card), "cuda:1", ... */
+    bool no_fuse;          /* every node a unit of its own */
+    bool no_reuse;         /* every value keeps bytes of its own (in-place and overlay off) */
+    bool reference;        /* reference kernels only, nothing fused */
+    bool no_small;         /* masks are bytes, draws are stored, concats copy: to compare with */
+    bool poison;           /* dead arena bytes are filled with NaN after every unit, for tests */
+    uint64_t seed;         /* of the planner's searches */
+    double plan_seconds;   /* the clock ends the offset search, too; 0: its work alone does */
     uint64_t arena_budget; /* the arena must not be larger; what does not fit is computed again;
                             * 0 = none. PL_ERR_FIT when no plan is found */
     enum pl_checkpointing {
@@ -271,8 +272,9 @@ typedef struct pl_compile_opts {
         PL_PRECISION_FP16  /* the same in f16; a loss scale keeps small gradients */
     } precision;
     enum pl_fp32 {
-        PL_FP32_SPLIT, /* f32 products taken apart for tensor cores where that is faster and as exact */
-        PL_FP32_PLAIN  /* by f32 units alone */
+        /* f32 products taken apart for tensor cores where that is faster and as exact */
+        PL_FP32_SPLIT,
+        PL_FP32_PLAIN /* by f32 units alone */
     } fp32;
     enum pl_compile_mode {
         PL_MODE_DEFAULT,         /* whole runs replayed where the device can do that */
@@ -280,10 +282,14 @@ typedef struct pl_compile_opts {
         PL_MODE_MAX_AUTOTUNE,    /* and algorithms chosen by timing */
         PL_MODE_EAGER            /* launch by launch, for debugging */
     } mode;
-    const char *link;     /* what joins ranks, for predicted times: "nvlink", "nvlink/8+ib"; NULL: by device */
+    const char
+        *link; /* what joins ranks, for predicted times: "nvlink", "nvlink/8+ib"; NULL: by device */
     struct pl_comm *comm; /* the other ranks (pl_world_comm); NULL: there are none */
 } pl_compile_opts;
-#define PL_COMPILE_INIT {.struct_size = sizeof(pl_compile_opts), .device = "cpu"}
+#define PL_COMPILE_INIT                                                                            \
+ {                                                                                                 \
+  .struct_size = sizeof(pl_compile_opts), .device = "cpu"                                          \
+ }
 
 /* The graph is moved in (freed with the program, also on failure). */
 PL_API pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out) PL_MUST_USE;
@@ -299,8 +305,8 @@ enum pl_component {
     PL_N_COMPONENTS
 };
 
-/* Where a predicted time is known from: this very unit was measured on this device, units of its kind
- * were, or nothing but arithmetic, bytes and the device's figures. */
+/* Where a predicted time is known from: this very unit was measured on this device, units of its
+ * kind were, or nothing but arithmetic, bytes and the device's figures. */
 enum pl_time_source { PL_TIME_MEASURED, PL_TIME_CALIBRATED, PL_TIME_ESTIMATED, PL_N_TIME_SOURCES };
 
 /* A plan in numbers. Byte figures are the arena's alone, but for state_bytes. */
@@ -311,26 +317,29 @@ typedef struct pl_plan_info {
     uint64_t keep_all_bytes;   /* arena of the plan that recomputes nothing */
     uint64_t no_reuse_bytes;   /* sum of all buffers: what a program without planning would take */
     uint64_t components[PL_N_COMPONENTS]; /* bytes alive at the peak, by kind; state included */
-    uint64_t minimum_bytes;    /* smallest arena that a plan was found for; 0 = not looked for */
-    double predicted_step_ms;  /* with what is computed again, and what exchanges are waited for */
-    double link_ms, wait_ms;   /* exchanges between ranks; what of it nothing is computed meanwhile */
-    double link_bytes;         /* that a rank sends */
-    double recompute_ratio;    /* time of what is computed again / time of the step */
+    uint64_t minimum_bytes;   /* smallest arena that a plan was found for; 0 = not looked for */
+    double predicted_step_ms; /* with what is computed again, and what exchanges are waited for */
+    /* exchanges between ranks; what of it nothing is computed meanwhile */
+    double link_ms, wait_ms;
+    double link_bytes;      /* that a rank sends */
+    double recompute_ratio; /* time of what is computed again / time of the step */
     double plan_ms;
     double time_share[PL_N_TIME_SOURCES]; /* of predicted_step_ms; sum 1 */
-    double swapped_ratio; /* time if f16 and bf16 changed places on the card / time; 1 where it is not an estimate */
+    /* time if f16 and bf16 changed places on the card / time; 1 where it is not an estimate */
+    double swapped_ratio;
     int32_t nodes, units, buffers;
-    int32_t peak_step;      /* position in the order where most bytes are alive */
-    const char *peak_node;  /* label of the unit there */
-    int32_t steps;          /* of a run: kernels, and copies at its end */
+    int32_t peak_step;     /* position in the order where most bytes are alive */
+    const char *peak_node; /* label of the unit there */
+    int32_t steps;         /* of a run: kernels, and copies at its end */
     /* The plan that computes everything once, whatever runs. */
     uint64_t keep_all_components[PL_N_COMPONENTS]; /* bytes alive at its peak, by kind */
     uint64_t keep_all_bound_bytes;                 /* largest sum of bytes alive at once in it */
     double keep_all_ms;                            /* predicted */
     /* What it would take without one of the planner's means, each figure with those below it. */
     uint64_t copied_views_bytes; /* sum of all buffers, and of a copy for every view */
-    uint64_t own_bytes_bound;    /* most alive in the order written, no output in an input's bytes */
-    uint64_t order_bound;        /* most alive in the order written */
+    /* most alive in the order written, no output in an input's bytes */
+    uint64_t own_bytes_bound;
+    uint64_t order_bound; /* most alive in the order written */
 } pl_plan_info;
 PL_API const pl_plan_info *pl_program_plan(const pl_program *p);
 
@@ -346,11 +355,11 @@ PL_API int pl_program_steps(const pl_program *p, bool keep_all, pl_plan_step *ou
 
 /* One buffer of the plan, for reports and pictures; i in [0, info->buffers). */
 typedef struct pl_plan_buffer {
-    const char *label;     /* "model.conv1: conv" */
+    const char *label; /* "model.conv1: conv" */
     uint64_t bytes, offset;
-    int32_t first, last;   /* alive from step first to before step last */
+    int32_t first, last; /* alive from step first to before step last */
     enum pl_component component;
-    pl_type type;          /* of the value; rank 0 u8 for workspace */
+    pl_type type; /* of the value; rank 0 u8 for workspace */
 } pl_plan_buffer;
 PL_API pl_plan_buffer pl_program_buffer(const pl_program *p, int i);
 PL_API const char *pl_program_step_label(const pl_program *p, int step);
@@ -378,8 +387,7 @@ PL_API void *pl_session_slot(pl_session *s, int slot);
 /* Where to write an input before a run / read an output after it; NULL if there is none. An input
  * must be asked for and written before every run: its bytes are reused once it is dead, or it lies
  * elsewhere the next time. Reading an output waits for the run; NULL too if the run failed. */
-PL_API void *pl_session_input(pl_session *s, const pl_program *p, const char *name,
-                              pl_type *type);
+PL_API void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type);
 PL_API const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
                                      pl_type *type);
 PL_API int pl_program_input_count(const pl_program *p);
@@ -400,15 +408,16 @@ PL_API pl_status pl_program_print(const pl_program *p, char **text) PL_MUST_USE;
 
 /* ---- devices and this process ----------------------------------------------------------- */
 typedef struct pl_device_info {
-    char name[32];         /* what the key `device` takes: "cpu" */
-    char about[256];       /* model, cores, vector units, libraries */
-    char why_not[256];     /* plain words when it is not usable; "" when it is */
+    char name[32];     /* what the key `device` takes: "cpu" */
+    char about[256];   /* model, cores, vector units, libraries */
+    char why_not[256]; /* plain words when it is not usable; "" when it is */
     uint64_t total_bytes, free_bytes;
     bool usable;
 } pl_device_info;
 /* Fills at most cap entries and returns how many there are. */
 PL_API int pl_device_list(pl_device_info *out, int cap);
-/* Bytes of a device by the key `device`, and how many nobody holds; false when it cannot be told. */
+/* Bytes of a device by the key `device`, and how many nobody holds; false when it cannot be told.
+ */
 PL_API bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available);
 /* Cards that `plan` knows without having them: estimates from published figures. As above. */
 PL_API int pl_device_profiles(pl_device_info *out, int cap);

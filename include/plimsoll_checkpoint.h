@@ -72,12 +72,14 @@ PL_API pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out) PL_MU
 /* Writes the started run's state as the checkpoint `dir` and fills c. On failure nothing is left of
  * it; when the disk is full the message says how many bytes are missing. */
 PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c) PL_MUST_USE;
-/* pl_run_start is to go on from this checkpoint, whose files were verified. Call it before pl_run_build,
- * which splits the batch as it was split (accumulate: auto). */
+/* pl_run_start is to go on from this checkpoint, whose files were verified. Call it before
+ * pl_run_build, which splits the batch as it was split (accumulate: auto). */
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
-/* Steps done since the first start, over all phases; before pl_run_start those of earlier phases only. */
+/* Steps done since the first start, over all phases; before pl_run_start those of earlier phases
+ * only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);
-/* An evaluation, and the search for a plan, ends with PL_ERR_STOPPED as soon as *stop is not 0 (set by a signal handler). */
+/* An evaluation, and the search for a plan, ends with PL_ERR_STOPPED as soon as *stop is not 0 (set
+ * by a signal handler). */
 PL_API void pl_run_set_stop(pl_run *r, const volatile int *stop);
 
 /* ---- another configuration than the checkpoint's ---------------------------------------- */
@@ -89,8 +91,9 @@ typedef enum pl_change {
 } pl_change;
 /* Calls each for every key that differs; *refused counts those that cannot be continued with. */
 PL_API pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
-                                       void (*each)(void *ctx, const char *key, const char *old_value,
-                                                    const char *new_value, pl_change change),
+                                       void (*each)(void *ctx, const char *key,
+                                                    const char *old_value, const char *new_value,
+                                                    pl_change change),
                                        void *ctx, int *refused) PL_MUST_USE;
 
 /* ---- run folders ------------------------------------------------------------------------ */
@@ -102,14 +105,15 @@ PL_API pl_status pl_folder_open(const char *path, pl_folder **out) PL_MUST_USE;
 PL_API void pl_folder_close(pl_folder *f);
 /* Removes checkpoints, log, configuration and model: what Plimsoll wrote, nothing else. */
 PL_API pl_status pl_folder_clear(pl_folder *f) PL_MUST_USE;
-/* The newest checkpoint that is whole; dir (cap bytes) gets its path. damaged hears of each newer one
- * that is not, with the reason. c->step is 0 and dir "" when the folder has none at all; PL_ERR_FILE
- * when it has some and all are damaged. */
+/* The newest checkpoint that is whole; dir (cap bytes) gets its path. damaged hears of each newer
+ * one that is not, with the reason. c->step is 0 and dir "" when the folder has none at all;
+ * PL_ERR_FILE when it has some and all are damaged. */
 PL_API pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap,
                                   void (*damaged)(void *ctx, const char *dir, const char *why),
                                   void *ctx) PL_MUST_USE;
 /* Saves RUN/checkpoints/step-N, then removes older ones but for `keep` and the best. */
-PL_API pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep) PL_MUST_USE;
+PL_API pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c,
+                                int64_t keep) PL_MUST_USE;
 /* The checkpoint of that step is the best so far; 0: there is none. */
 PL_API pl_status pl_folder_set_best(pl_folder *f, int64_t step) PL_MUST_USE;
 /* A copy of a file as RUN/name, whole or not at all. */

@@ -36,7 +36,8 @@ typedef enum pl_config_type {
     PL_CONFIG_INTS,     /* [1, 2] */
     PL_CONFIG_FLOATS,   /* [0.9, 0.999] */
     PL_CONFIG_TEXTS,    /* [a, b] */
-    PL_CONFIG_TREE      /* a list or a mapping of anything, kept as it is; `key.path=value` changes a part */
+    /* a list or a mapping of anything, kept as it is; `key.path=value` changes a part */
+    PL_CONFIG_TREE
 } pl_config_type;
 
 /* A max (or, with a minus, a min) that is none: {1, PL_CONFIG_NO_LIMIT} is "at least 1". */
@@ -47,11 +48,10 @@ typedef enum pl_config_type {
 typedef struct pl_config_entry {
     const char *key; /* dotted path: "train.steps" */
     pl_config_type type;
-    const char
-        *fallback;   /* default, as YAML. NULL: required. "null": may stay without a value */
-    double min, max; /* inclusive, of the value or each item; both 0: no limits */
-    const char *choices; /* PL_CONFIG_CHOICE: "a|b|c" */
-    const char *doc;     /* one line */
+    const char *fallback; /* default, as YAML. NULL: required. "null": may stay without a value */
+    double min, max;      /* inclusive, of the value or each item; both 0: no limits */
+    const char *choices;  /* PL_CONFIG_CHOICE: "a|b|c" */
+    const char *doc;      /* one line */
 } pl_config_entry;
 
 typedef struct pl_config pl_config;
@@ -78,8 +78,8 @@ PL_API pl_status pl_config_check(const pl_config *c) PL_MUST_USE;
 /* Text of a top-level key of a preset or file, or of what it extends, without any schema: how
  * `recipe:` is found before the recipe's table is known. *text is NULL if there is none; the
  * caller frees it with pl_text_free. */
-PL_API pl_status pl_config_peek(const char *name_or_path, const char *key,
-                                pl_config_find_fn find, void *ctx, char **text) PL_MUST_USE;
+PL_API pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_find_fn find,
+                                void *ctx, char **text) PL_MUST_USE;
 
 /* Values. A key that is not in the schema, or is of another type, is a bug of the caller and
  * aborts. A value that is null reads as 0, "" or an empty list. Pointers are borrowed until the

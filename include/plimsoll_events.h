@@ -1,4 +1,5 @@
-/* plimsoll_events.h - scalars and images over the steps of a run, in the files that TensorBoard reads.
+/* plimsoll_events.h - scalars and images over the steps of a run, in the files that TensorBoard
+ * reads.
  *
  *     pl_events *e;
  *     PL_TRY(pl_events_open("runs/first", 0, &e));
@@ -6,8 +7,8 @@
  *     PL_TRY(pl_events_write(e, step));                   one record with all that was gathered
  *     pl_events_close(e);
  *
- * A record reaches the file in one write, so a process that is killed leaves at most one torn record at
- * the end, which readers pass over. Every function takes NULL and does nothing then.
+ * A record reaches the file in one write, so a process that is killed leaves at most one torn
+ * record at the end, which readers pass over. Every function takes NULL and does nothing then.
  */
 #ifndef PLIMSOLL_EVENTS_H
 #define PLIMSOLL_EVENTS_H
@@ -20,8 +21,9 @@ extern "C" {
 
 typedef struct pl_events pl_events;
 
-/* Begins a new file in dir, named so that it sorts behind those that are there. A run that goes on after
- * step `from` (0: it begins) tells readers to forget what earlier files have of later steps. */
+/* Begins a new file in dir, named so that it sorts behind those that are there. A run that goes on
+ * after step `from` (0: it begins) tells readers to forget what earlier files have of later steps.
+ */
 PL_API pl_status pl_events_open(const char *dir, int64_t from, pl_events **out) PL_MUST_USE;
 PL_API void pl_events_close(pl_events *e);
 

@@ -1,7 +1,8 @@
-/* plimsoll_hdf5.h - arrays in HDF5 files, row by row: for recipes that read and write their authors' files.
+/* plimsoll_hdf5.h - arrays in HDF5 files, row by row: for recipes that read and write their
+ * authors' files.
  *
- * libhdf5 is opened when the first file is. Reads may come from any thread. Problems are PL_ERR_DATA (the
- * library is missing: PL_ERR_UNSUPPORTED) and name the file.
+ * libhdf5 is opened when the first file is. Reads may come from any thread. Problems are
+ * PL_ERR_DATA (the library is missing: PL_ERR_UNSUPPORTED) and name the file.
  */
 #ifndef PLIMSOLL_HDF5_H
 #define PLIMSOLL_HDF5_H
@@ -23,8 +24,8 @@ PL_API pl_type pl_hdf5_type(const pl_hdf5 *h);
 /* Row `row`, everything of the array behind its first index, as numbers of the given dtype. */
 PL_API pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to) PL_MUST_USE;
 
-/* An array to write: its numbers (of dtype f32, f64, i32, i64 or u8), or what makes one row of them after the
- * other. */
+/* An array to write: its numbers (of dtype f32, f64, i32, i64 or u8), or what makes one row of them
+ * after the other. */
 typedef struct pl_hdf5_array {
     const char *field;
     pl_type type;

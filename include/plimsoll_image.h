@@ -1,8 +1,8 @@
 /* plimsoll_image.h - pictures on the loader's side: degraded pairs for super-resolution, edges.
  *
  * For recipes whose inputs are made of a picture (pl_image_feed.make). Everything random is a pure
- * function of a key (seed, epoch, sample): the same pair whatever thread makes it, in whatever order.
- * Memory is taken when a handle is made, none afterwards.
+ * function of a key (seed, epoch, sample): the same pair whatever thread makes it, in whatever
+ * order. Memory is taken when a handle is made, none afterwards.
  */
 #ifndef PLIMSOLL_IMAGE_H
 #define PLIMSOLL_IMAGE_H
@@ -18,17 +18,17 @@ typedef struct pl_image_key {
     int64_t epoch, sample;
 } pl_image_key;
 
-/* ---- degradation ---------------------------------------------------------------------------
- * The second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low pass, with every
- * strength drawn from a range. The picture is sharpened first when asked for. */
+/* ---- degradation --------------------------------------------------------------------------- The
+ * second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low pass, with
+ * every strength drawn from a range. The picture is sharpened first when asked for. */
 typedef enum pl_blur_shape {
     PL_BLUR_ISO,
     PL_BLUR_ANISO,
-    PL_BLUR_GENERAL_ISO,   /* exp(-q^beta/2), q the squared distance in units of sigma */
+    PL_BLUR_GENERAL_ISO, /* exp(-q^beta/2), q the squared distance in units of sigma */
     PL_BLUR_GENERAL_ANISO,
-    PL_BLUR_PLATEAU_ISO,   /* 1/(1+q^beta) */
+    PL_BLUR_PLATEAU_ISO, /* 1/(1+q^beta) */
     PL_BLUR_PLATEAU_ANISO,
-    PL_BLUR_SINC,          /* circular low pass */
+    PL_BLUR_SINC, /* circular low pass */
     PL_BLUR_NONE
 } pl_blur_shape;
 enum { PL_BLUR_SHAPES = 6 };
@@ -37,21 +37,23 @@ typedef enum pl_scale_mode { PL_SCALE_AREA, PL_SCALE_BILINEAR, PL_SCALE_BICUBIC 
 
 /* Ranges of one pass; {low, high}. */
 typedef struct pl_degrade_pass {
-    double blur, sinc;                  /* probabilities: of any blur; that it is a low pass */
-    double shape[PL_BLUR_SHAPES];       /* of the other shapes */
-    double sigma[2], general[2], plateau[2]; /* pixels; exponents, drawn below and above 1 equally often */
-    double resize[3], scale[2];         /* probabilities of up, down, keep; smallest and largest factor */
-    double gaussian, noise[2];          /* probability, else Poisson; deviation in 1/255 */
-    double poisson[2], grey;            /* strength; probability of one noise for all channels */
-    double jpeg[2];                     /* quality */
+    double blur, sinc;            /* probabilities: of any blur; that it is a low pass */
+    double shape[PL_BLUR_SHAPES]; /* of the other shapes */
+    /* pixels; exponents, drawn below and above 1 equally often */
+    double sigma[2], general[2], plateau[2];
+    /* probabilities of up, down, keep; smallest and largest factor */
+    double resize[3], scale[2];
+    double gaussian, noise[2]; /* probability, else Poisson; deviation in 1/255 */
+    double poisson[2], grey;   /* strength; probability of one noise for all channels */
+    double jpeg[2];            /* quality */
 } pl_degrade_pass;
 
 typedef struct pl_degrade {
     pl_degrade_pass pass[2];
-    double last_sinc;    /* probability of the low pass at the end */
-    double untouched;    /* probability that the picture stays as it is */
-    int factor;          /* the second pass works at the size over this */
-    bool sharpen;        /* unsharp mask before everything: radius 51, weight 0.5, threshold 10 */
+    double last_sinc; /* probability of the low pass at the end */
+    double untouched; /* probability that the picture stays as it is */
+    int factor;       /* the second pass works at the size over this */
+    bool sharpen;     /* unsharp mask before everything: radius 51, weight 0.5, threshold 10 */
 } pl_degrade;
 /* The ranges of StableSR's training. */
 PL_API pl_degrade pl_degrade_stablesr(void);
@@ -73,7 +75,8 @@ typedef struct pl_degradation_pass {
 
 /* What is done to one picture. */
 typedef struct pl_degradation {
-    bool untouched, jpeg_first; /* jpeg_first: the second JPEG comes before the last resize and low pass */
+    /* jpeg_first: the second JPEG comes before the last resize and low pass */
+    bool untouched, jpeg_first;
     pl_degradation_pass pass[2];
     pl_blur last;
     pl_scale_mode last_mode;
@@ -86,22 +89,24 @@ PL_API pl_status pl_degrader_new(const pl_degrade *o, int w, int h, pl_degrader 
 PL_API void pl_degrader_free(pl_degrader *d);
 /* Memory that a degrader takes. */
 PL_API uint64_t pl_degrader_bytes(const pl_degrade *o, int w, int h);
-/* rgb: 3 bytes a pixel. good: the picture, sharpened if asked for; bad: its degraded form, brought back to
- * the same size; (h,w,3), black 0, white 1; each may be NULL. */
+/* rgb: 3 bytes a pixel. good: the picture, sharpened if asked for; bad: its degraded form, brought
+ * back to the same size; (h,w,3), black 0, white 1; each may be NULL. */
 PL_API pl_status pl_degrader_run(pl_degrader *d, pl_image_key key, const uint8_t *rgb, float *good,
                                  float *bad) PL_MUST_USE;
 
 /* ---- edges --------------------------------------------------------------------------------
- * Canny: grey, Gaussian 5 x 5 (sigma 1.4), Sobel 3 x 3, |dx|+|dy|, thinned along the gradient; pixels above
- * high and those above low that touch them, directly or through others. edge: 0 or 255, w x h. */
+ * Canny: grey, Gaussian 5 x 5 (sigma 1.4), Sobel 3 x 3, |dx|+|dy|, thinned along the gradient;
+ * pixels above high and those above low that touch them, directly or through others. edge: 0 or
+ * 255, w x h. */
 PL_API uint64_t pl_canny_bytes(int w, int h);
-PL_API void pl_canny(const uint8_t *rgb, int w, int h, int low, int high, uint8_t *edge, void *work);
+PL_API void pl_canny(const uint8_t *rgb, int w, int h, int low, int high, uint8_t *edge,
+                     void *work);
 
-/* ---- a pool of pairs ----------------------------------------------------------------------
- * A pool of `size` samples in front of training mixes what comes in: once full, every batch takes `batch`
- * places at random and leaves the new samples in them. Which position of the stream the item at `position`
- * is: a pure function, so that the pool itself need not exist. The size is rounded down to whole batches;
- * 0, or a batch above PL_POOL_BATCH: no pool. */
+/* ---- a pool of pairs ---------------------------------------------------------------------- A
+ * pool of `size` samples in front of training mixes what comes in: once full, every batch takes
+ * `batch` places at random and leaves the new samples in them. Which position of the stream the
+ * item at `position` is: a pure function, so that the pool itself need not exist. The size is
+ * rounded down to whole batches; 0, or a batch above PL_POOL_BATCH: no pool. */
 enum { PL_POOL_BATCH = 64 };
 PL_API int64_t pl_pool_source(uint64_t seed, int64_t size, int64_t batch, int64_t position);
 

@@ -31,9 +31,8 @@ typedef struct pl_json pl_json;
 PL_API pl_json *pl_json_new(FILE *out);
 PL_API void pl_json_free(pl_json *j);
 
-PL_API void pl_json_object(pl_json *j,
-                           const char *key);            /* opens {...}; closed by pl_json_end */
-PL_API void pl_json_array(pl_json *j, const char *key); /* opens [...]; closed by pl_json_end */
+PL_API void pl_json_object(pl_json *j, const char *key); /* opens {...}; closed by pl_json_end */
+PL_API void pl_json_array(pl_json *j, const char *key);  /* opens [...]; closed by pl_json_end */
 PL_API void pl_json_end(pl_json *j);
 
 PL_API void pl_json_int(pl_json *j, const char *key, int64_t v);

@@ -45,9 +45,9 @@ typedef struct pl_nn {
 /* NULL when out of memory. One context a graph: it caches the value of every slot it reads. */
 PL_API pl_nn *pl_nn_new(pl_graph *g, bool training);
 PL_API void pl_nn_free(pl_nn *m);
-/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read and the
- * context is one of training, and returns the first error of context or graph. Call it once, after the model and the
- * optimiser. */
+/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read and
+ * the context is one of training, and returns the first error of context or graph. Call it once,
+ * after the model and the optimiser. */
 PL_API pl_status pl_nn_finish(pl_nn *m) PL_MUST_USE;
 /* Records an error of model code; the first one is kept. Returns PL_NO_VAL. */
 PL_API pl_val pl_nn_fail(pl_nn *m, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
@@ -115,8 +115,7 @@ PL_API pl_val pl_nn_key(pl_nn *m);
 PL_API bool pl_nn_match(const char *pattern, const char *name);
 /* Elements of the store's parameters that match. */
 PL_API int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only);
-PL_API int pl_nn_set_trainable(pl_store *s, const char *pattern,
-                               bool on); /* how many matched */
+PL_API int pl_nn_set_trainable(pl_store *s, const char *pattern, bool on); /* how many matched */
 PL_API int pl_nn_set_decay(pl_store *s, const char *pattern, bool on);
 
 /* ---- linear and convolution ----------------------------------------------------------------
@@ -131,11 +130,9 @@ typedef struct pl_nn_conv {
     int kernel, stride, pad, dilation, groups; /* stride, dilation, groups: 0 reads as 1 */
     int out_pad;                               /* transposed only */
     bool no_bias;
-    int kernels[3], strides[3],
-        pads[3]; /* per axis, outermost first; used when kernels[0] != 0 */
+    int kernels[3], strides[3], pads[3]; /* per axis, outermost first; used when kernels[0] != 0 */
     pl_nn_init init, bias_init;
-    pl_nn_spectral
-        spectral; /* weight over its largest singular value, see pl_nn_spectral_norm */
+    pl_nn_spectral spectral; /* weight over its largest singular value, see pl_nn_spectral_norm */
 } pl_nn_conv;
 PL_API pl_val pl_nn_conv1d(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_conv o);
 PL_API pl_val pl_nn_conv2d(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_conv o);
@@ -154,8 +151,7 @@ typedef struct pl_nn_lin {
 PL_API pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_lin o);
 
 /* Rows of a table [rows, width], N(0,1), picked by integer ids: ids.shape + [width]. */
-PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows,
-                              int64_t width);
+PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width);
 
 /* The weight w [O, ..] divided by u^T W v; u and v are buffers, constants of the differentiated
  * graph, advanced by one power iteration a training call. Layers call it; so may model code. */
@@ -168,8 +164,7 @@ typedef struct pl_nn_norm {
     bool no_affine;
 } pl_nn_norm;
 /* Over each group of channels and all positions. */
-PL_API pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups,
-                               pl_nn_norm o);
+PL_API pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl_nn_norm o);
 PL_API pl_val pl_nn_layer_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 PL_API pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 /* x [N, .., C]: BatchNorm1d, 2d and 3d alike. Slots weight, bias, running_mean, running_var and
@@ -187,16 +182,18 @@ PL_API pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
 typedef struct pl_nn_sinusoid {
     bool sin_first;    /* [sin, cos] instead of [cos, sin] */
     bool last_is_full; /* the last frequency is 1/period exactly: exponents k/(half-1) */
-    bool power;    /* frequencies as period^(-k/half) instead of exp(-ln(period) k/half); they
+    bool power;        /* frequencies as period^(-k/half) instead of exp(-ln(period) k/half); they
                           differ in rounding only */
-    double period; /* 0: 10000 */
+    double period;     /* 0: 10000 */
 } pl_nn_sinusoid;
-/* t [B] (any dtype) to f32 (f64 when t is) [B, dim]: cos and sin of t * period^(-k/half), k < half = dim/2. */
+/* t [B] (any dtype) to f32 (f64 when t is) [B, dim]: cos and sin of t * period^(-k/half), k < half
+ * = dim/2. */
 PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o);
-/* [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)). */
+/* [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)).
+ */
 PL_API pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim);
-/* Rotation angles [n_0*n_1*.., sum of width/2], f32 or f64, of a grid: axis i turns width[i] channels,
- * frequencies base^(-2k/width[i]). */
+/* Rotation angles [n_0*n_1*.., sum of width/2], f32 or f64, of a grid: axis i turns width[i]
+ * channels, frequencies base^(-2k/width[i]). */
 PL_API pl_val pl_nn_rope_angles(pl_graph *g, pl_dtype dtype, int axes, const int64_t *size,
                                 const int64_t *width, double base);
 /* Rotates channel pairs of x [B,N,H,D] by angles [N,D/2]: neighbours (2i, 2i+1), or with
@@ -216,8 +213,7 @@ PL_API pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p);
 PL_API pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out);
 /* Cubic Bezier curve with s = sigmoid(x) and four learned values a channel, slots p.0 to p.3,
  * which stand as [C,1,1] in files. */
-PL_API pl_val pl_nn_trainable_bezier(pl_nn *m, pl_val x, const char *name,
-                                     const double start[4]);
+PL_API pl_val pl_nn_trainable_bezier(pl_nn *m, pl_val x, const char *name, const double start[4]);
 /* A vector [N,C] (or [C]) shaped to broadcast over x [N,s..,C]: [N,1..,C]. */
 PL_API pl_val pl_nn_over(pl_graph *g, pl_val v, pl_val x);
 /* FiLM: gamma*x + beta. Vectors [N,C] are spread over positions. */
@@ -245,8 +241,7 @@ PL_API pl_val pl_loss_kl(pl_graph *g, pl_val mu, pl_val logvar);
 /* Along axis, the axis removed; each norm not below 1e-8. */
 PL_API pl_val pl_loss_cosine_similarity(pl_graph *g, pl_val x, pl_val y, int axis);
 /* Mean of per-sample losses [B], the int(B*fraction) largest multiplied by factor. */
-PL_API pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction,
-                                  double factor);
+PL_API pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction, double factor);
 /* Mean over samples of |d(sum of logits)/dx|^2. logits must come from x in this graph. */
 PL_API pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x);
 /* Sliced Wasserstein distance of k x k patches (zero padding k/2) of two [N,H,W,C] maps. rows:

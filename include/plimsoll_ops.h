@@ -15,8 +15,8 @@ extern "C" {
 #endif
 
 /* Bit i for axis i >= 0; bit 31+i+1 counts from the end for i < 0 (PL_AXIS(-1) is bit 31). */
-#define PL_AXIS(i)   ((uint32_t)1 << ((i) >= 0 ? (i) : 32 + (i)))
-#define PL_AXES_ALL  (0xffffffffu)
+#define PL_AXIS(i)  ((uint32_t)1 << ((i) >= 0 ? (i) : 32 + (i)))
+#define PL_AXES_ALL (0xffffffffu)
 
 /* ---- constants -------------------------------------------------------------------------- */
 PL_API pl_val pl_fill(pl_graph *g, pl_type type, double value);
@@ -50,15 +50,16 @@ PL_API pl_val pl_is_finite(pl_graph *g, pl_val x);
 PL_API pl_val pl_is_nan(pl_graph *g, pl_val x);
 PL_API pl_val pl_not(pl_graph *g, pl_val x);
 PL_API pl_val pl_cast(pl_graph *g, pl_val x, pl_dtype to);
-PL_API pl_val pl_scale(pl_graph *g, pl_val x, double by);  /* x * by */
-PL_API pl_val pl_shift(pl_graph *g, pl_val x, double by);  /* x + by */
+PL_API pl_val pl_scale(pl_graph *g, pl_val x, double by); /* x * by */
+PL_API pl_val pl_shift(pl_graph *g, pl_val x, double by); /* x + by */
 PL_API pl_val pl_clamp(pl_graph *g, pl_val x, double lo, double hi);
 /* NaN becomes 0, infinities the largest finite value of the dtype. */
 PL_API pl_val pl_nan_to_num(pl_graph *g, pl_val x);
 /* The same value; no gradient flows through. */
 PL_API pl_val pl_stop_gradient(pl_graph *g, pl_val x);
-/* The same, and what is computed both from x and from this is computed once: less work, and values that wait for
- * two backward passes. Without it the two are kept apart, which the least memory wants. */
+/* The same, and what is computed both from x and from this is computed once: less work, and values
+ * that wait for two backward passes. Without it the two are kept apart, which the least memory
+ * wants. */
 PL_API pl_val pl_stop_gradient_shared(pl_graph *g, pl_val x);
 
 /* ---- elementwise, two and three operands ------------------------------------------------ */
@@ -90,8 +91,7 @@ PL_API pl_val pl_flatten(pl_graph *g, pl_val x, int first, int last); /* inclusi
 PL_API pl_val pl_unsqueeze(pl_graph *g, pl_val x, int axis);
 PL_API pl_val pl_squeeze(pl_graph *g, pl_val x, int axis);
 /* start, start+step, ... below stop; negative start and stop count from the end. step > 0. */
-PL_API pl_val pl_slice(pl_graph *g, pl_val x, int axis, int64_t start, int64_t stop,
-                       int64_t step);
+PL_API pl_val pl_slice(pl_graph *g, pl_val x, int axis, int64_t start, int64_t stop, int64_t step);
 /* lo before, hi after, inner between neighbours, all filled with value; none negative. */
 PL_API pl_val pl_pad(pl_graph *g, pl_val x, int axis, int64_t lo, int64_t hi, int64_t inner,
                      double value);
@@ -99,9 +99,11 @@ PL_API pl_val pl_concat(pl_graph *g, int n, const pl_val *x, int axis);
 PL_API pl_val pl_stack(pl_graph *g, int n, const pl_val *x, int axis);
 PL_API void pl_split(pl_graph *g, pl_val x, int axis, int n, pl_val *out); /* equal parts */
 PL_API pl_val pl_flip(pl_graph *g, pl_val x, uint32_t axes);
-#define PL_DIMS(...)                                                                         \
-    (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                         \
-        (const int64_t[]){__VA_ARGS__}
+#define PL_DIMS(...)                                                                               \
+ (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                \
+ {                                                                                                 \
+  __VA_ARGS__                                                                                      \
+ }
 /* pl_reshape(g, x, PL_DIMS(8, -1)) */
 
 /* ---- reductions ------------------------------------------------------------------------- */
@@ -110,8 +112,7 @@ PL_API pl_val pl_mean(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 PL_API pl_val pl_max_over(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 PL_API pl_val pl_min_over(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 /* Mean and biased variance in one pass, in f32 for bf16 and f16 inputs. */
-PL_API void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean,
-                       pl_val *var);
+PL_API void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean, pl_val *var);
 PL_API pl_val pl_argmax(pl_graph *g, pl_val x, int axis); /* i32, first of equals */
 PL_API pl_val pl_cumsum(pl_graph *g, pl_val x, int axis, bool reverse);
 PL_API pl_val pl_softmax(pl_graph *g, pl_val x, int axis);
@@ -129,8 +130,7 @@ PL_API pl_val pl_take(pl_graph *g, pl_val table, pl_val indices);
 PL_API pl_val pl_scatter_add(pl_graph *g, pl_val updates, pl_val indices, int64_t rows);
 /* out[.., i, ..] = x[.., indices[.., i, ..], ..] along axis; other dims of both agree. */
 PL_API pl_val pl_take_along(pl_graph *g, pl_val x, pl_val indices, int axis);
-PL_API pl_val pl_put_along_add(pl_graph *g, pl_val updates, pl_val indices, int axis,
-                               int64_t size);
+PL_API pl_val pl_put_along_add(pl_graph *g, pl_val updates, pl_val indices, int axis, int64_t size);
 
 /* ---- products --------------------------------------------------------------------------- */
 /* [.., M, K] x [.., K, N]; batch dimensions broadcast; ta, tb: the last two dims are swapped. */
@@ -139,7 +139,7 @@ PL_API pl_val pl_matmul(pl_graph *g, pl_val a, pl_val b, bool ta, bool tb);
 PL_API pl_val pl_linear(pl_graph *g, pl_val x, pl_val w, pl_val bias);
 
 typedef struct pl_conv_opts {
-    int stride[3], dilation[3];  /* per spatial dim, outermost first; 0 reads as 1 */
+    int stride[3], dilation[3]; /* per spatial dim, outermost first; 0 reads as 1 */
     int pad_lo[3], pad_hi[3];
     int groups; /* 0 reads as 1 */
 } pl_conv_opts;
@@ -147,8 +147,8 @@ typedef struct pl_conv_opts {
 PL_API pl_val pl_conv(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o);
 /* The adjoint of pl_conv in x: x [N, s.., O], w [O, k.., I/groups] as the forward one has it, to
  * [N, out.., I]; out size (s-1)*stride + dilation*(k-1) + 1 - pads + out_pad. */
-PL_API pl_val pl_conv_transpose(pl_graph *g, pl_val x, pl_val w, pl_val bias,
-                                const pl_conv_opts *o, const int *out_pad);
+PL_API pl_val pl_conv_transpose(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o,
+                                const int *out_pad);
 
 /* Depthwise with a kernel for every sample: x [N, s.., C], w [N, k.., C]; o->groups is not used. */
 PL_API pl_val pl_conv_per_sample(pl_graph *g, pl_val x, pl_val w, const pl_conv_opts *o);
@@ -187,9 +187,10 @@ PL_API pl_val pl_dropout_channels(pl_graph *g, pl_val x, pl_val key, double p);
 
 /* ---- across ranks --------------------------------------------------------------------------
  * Ranks are processes that run the same graph on other samples. Each call is one exchange that all
- * ranks take part in; name tells it apart from others (two of the same value and name are one). With one
- * rank they are x itself. Gradients are those of the sum over ranks. */
-PL_API pl_val pl_all_reduce(pl_graph *g, pl_val x, int ranks, const char *name); /* sum over ranks */
+ * ranks take part in; name tells it apart from others (two of the same value and name are one).
+ * With one rank they are x itself. Gradients are those of the sum over ranks. */
+/* sum over ranks */
+PL_API pl_val pl_all_reduce(pl_graph *g, pl_val x, int ranks, const char *name);
 /* Rows [rank*k, rank*k + k) of the sum of x [ranks*k, ..]. */
 PL_API pl_val pl_reduce_scatter(pl_graph *g, pl_val x, int ranks, const char *name);
 /* x [k, ..] of all ranks, one after the other: [ranks*k, ..]. */
@@ -204,11 +205,11 @@ PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double sca
  * silu_points applies SiLU to p0..p3 first. */
 PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);
 
-/* ---- optimiser updates ---------------------------------------------------------------------
- * All tensors f32 with the weight's shape (w itself may be f32 or f64 in tests). lr: f32 scalar.
- * step: i64 scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient
- * (clipping, unscaling); when it is not finite the new values are the old ones, to the bit, whatever
- * the gradient is. The new values are returned; the caller assigns them. */
+/* ---- optimiser updates --------------------------------------------------------------------- All
+ * tensors f32 with the weight's shape (w itself may be f32 or f64 in tests). lr: f32 scalar. step:
+ * i64 scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient (clipping,
+ * unscaling); when it is not finite the new values are the old ones, to the bit, whatever the
+ * gradient is. The new values are returned; the caller assigns them. */
 typedef struct pl_adam_opts {
     double beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW: decay multiplies the weight instead of joining the gradient */
@@ -233,8 +234,8 @@ typedef struct pl_rmsprop_opts {
     bool centered;
 } pl_rmsprop_opts;
 /* mean is used when centered, buf when momentum != 0; PL_NO_VAL otherwise. */
-PL_API void pl_rmsprop(pl_graph *g, const pl_rmsprop_opts *o, pl_val lr, pl_val scale,
-                       pl_val grad, pl_val *w, pl_val *sq, pl_val *mean, pl_val *buf);
+PL_API void pl_rmsprop(pl_graph *g, const pl_rmsprop_opts *o, pl_val lr, pl_val scale, pl_val grad,
+                       pl_val *w, pl_val *sq, pl_val *mean, pl_val *buf);
 
 #ifdef __cplusplus
 }

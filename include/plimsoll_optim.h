@@ -68,9 +68,9 @@ typedef struct pl_plateau {
     double threshold; /* 1e-4, relative unless absolute */
     bool absolute, maximize;
 } pl_plateau;
-#define PL_PLATEAU_INIT                                                                        \
- {                                                                                             \
-  .patience = 10, .threshold = 1e-4                                                            \
+#define PL_PLATEAU_INIT                                                                            \
+ {                                                                                                 \
+  .patience = 10, .threshold = 1e-4                                                                \
  }
 PL_API int pl_plateau_slot(pl_store *s); /* made if absent */
 /* Takes a metric; true when the learning rate was reduced. state is the slot's memory. */
@@ -103,11 +103,10 @@ typedef struct pl_optim {
     pl_val loss_scale;   /* f32 scalar the loss was multiplied with; PL_NO_VAL: none */
     bool skip_nonfinite; /* a step with a non-finite gradient norm changes nothing */
 } pl_optim;
-#define PL_OPTIM_INIT                                                                          \
- {                                                                                             \
-  .struct_size = sizeof(pl_optim), .kind = PL_OPTIM_ADAMW, .name = "optim",                    \
-  .lr = {.lr = 1e-3}, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01,         \
-  .alpha = 0.99                                                                                \
+#define PL_OPTIM_INIT                                                                              \
+ {                                                                                                 \
+  .struct_size = sizeof(pl_optim), .kind = PL_OPTIM_ADAMW, .name = "optim", .lr = {.lr = 1e-3},    \
+  .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .alpha = 0.99                   \
  }
 /* "sgd", "adam", "adamw", "lion", "rmsprop" */
 PL_API bool pl_optim_parse(const char *name, pl_optim_kind *out);
@@ -151,9 +150,9 @@ typedef struct pl_loss_scale {
     double initial, growth, backoff, floor;
     int interval;
 } pl_loss_scale;
-#define PL_LOSS_SCALE_INIT                                                                     \
- {                                                                                             \
-  .initial = 65536, .growth = 2, .backoff = 0.5, .floor = 1, .interval = 2000                  \
+#define PL_LOSS_SCALE_INIT                                                                         \
+ {                                                                                                 \
+  .initial = 65536, .growth = 2, .backoff = 0.5, .floor = 1, .interval = 2000                      \
  }
 PL_API pl_val pl_loss_scale_read(pl_nn *m, const pl_loss_scale *o);
 PL_API void pl_loss_scale_update(pl_nn *m, const pl_loss_scale *o, pl_val finite);

@@ -8,23 +8,27 @@
 extern "C" {
 #endif
 
-/* A card can begin a run before what the last one told is read. ago: 0 is the program's last run, 1 the one before it.
- * Waits for that run alone; what went wrong in it. */
+/* A card can begin a run before what the last one told is read. ago: 0 is the program's last run, 1
+ * the one before it. Waits for that run alone; what went wrong in it. */
 PL_API pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago) PL_MUST_USE;
-/* As pl_session_output. NULL for ago = 1 where the device is the host, and if it has more than 64 KiB. */
-PL_API const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name, int ago, pl_type *type);
-/* Milliseconds that a card worked on that run, by the card's own clock; 0 where runs are not timed so. Waits for it. */
+/* As pl_session_output. NULL for ago = 1 where the device is the host, and if it has more than 64
+ * KiB. */
+PL_API const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name,
+                                        int ago, pl_type *type);
+/* Milliseconds that a card worked on that run, by the card's own clock; 0 where runs are not timed
+ * so. Waits for it. */
 PL_API double pl_session_device_ms(pl_session *s, const pl_program *p, int ago);
 
-/* One more program for a session that runs: a larger bucket, say. The arena grows to what the program needs,
- * on a card without a copy; slots keep their values, outputs of earlier runs are gone. The program is over
- * the session's store, which has had no slot since, and for its device. */
+/* One more program for a session that runs: a larger bucket, say. The arena grows to what the
+ * program needs, on a card without a copy; slots keep their values, outputs of earlier runs are
+ * gone. The program is over the session's store, which has had no slot since, and for its device.
+ */
 PL_API pl_status pl_session_add(pl_session *s, pl_program *p) PL_MUST_USE;
 
-/* What getting ready took, in milliseconds. Of a program: opening the device (the first program's), passes over
- * the graph, groups, choosing and preparing kernels, their costs, the plan that keeps everything, fitting it to
- * a budget. Of a session: mapping memory, waiting for libraries and compiled kernels, pointers, host blocks,
- * recording runs, initial values. */
+/* What getting ready took, in milliseconds. Of a program: opening the device (the first program's),
+ * passes over the graph, groups, choosing and preparing kernels, their costs, the plan that keeps
+ * everything, fitting it to a budget. Of a session: mapping memory, waiting for libraries and
+ * compiled kernels, pointers, host blocks, recording runs, initial values. */
 typedef struct pl_program_times {
     double device, passes, groups, kernels, costs, plan, fit;
 } pl_program_times;
@@ -43,10 +47,10 @@ PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;
 PL_API pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows,
                                          char **text) PL_MUST_USE;
 
-/* Looks for numbers that are not finite. Switched on, later runs go launch by launch, and every value
- * is looked at when it has been written; pl_session_found names the first that was not finite since
- * then (NULL: none yet; borrowed). pl_session_bad_slot gives the first slot that holds such a number
- * now, or -1. */
+/* Looks for numbers that are not finite. Switched on, later runs go launch by launch, and every
+ * value is looked at when it has been written; pl_session_found names the first that was not finite
+ * since then (NULL: none yet; borrowed). pl_session_bad_slot gives the first slot that holds such a
+ * number now, or -1. */
 PL_API void pl_session_watch(pl_session *s, bool on);
 PL_API const char *pl_session_found(const pl_session *s);
 PL_API pl_status pl_session_bad_slot(pl_session *s, int *slot) PL_MUST_USE;
@@ -68,11 +72,11 @@ typedef struct pl_pack_report {
 PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity,
                               pl_pack_report *report) PL_MUST_USE;
 
-/* The recompute planner alone, on op-level traces (src/plan/recompute/trace.h has the format). The budget
- * is a share of the peak of the program as traced. seconds: search after the first plan, 0 for
- * the usual short one. Of several shares, in any order, the overhead never rises with the
- * budget; one that nothing fits gets an overhead of 0. Every plan is replayed by code that
- * shares nothing with the planner. pl_plan_trace fails with PL_ERR_FIT when nothing fits. */
+/* The recompute planner alone, on op-level traces (src/plan/recompute/trace.h has the format). The
+ * budget is a share of the peak of the program as traced. seconds: search after the first plan, 0
+ * for the usual short one. Of several shares, in any order, the overhead never rises with the
+ * budget; one that nothing fits gets an overhead of 0. Every plan is replayed by code that shares
+ * nothing with the planner. pl_plan_trace fails with PL_ERR_FIT when nothing fits. */
 typedef struct pl_trace_report {
     double overhead; /* compute / compute without recomputation */
     uint64_t peak_bytes, budget_bytes;

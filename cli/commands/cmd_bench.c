@@ -1,11 +1,12 @@
-/* cmd_bench.c - `plimsoll bench`: how long a step takes on this machine, and whether the plan's figures are the truth.
+/* cmd_bench.c - `plimsoll bench`: how long a step takes on this machine, and whether the plan's
+ * figures are the truth.
  *
- * Steps are those of training, with the configuration's data; nothing is evaluated or saved. The first ones are not counted:
- * caches are cold and a card's clocks low. A step's time is of its whole, data included; its spread is the least and the
- * most of the steps that count.
+ * Steps are those of training, with the configuration's data; nothing is evaluated or saved. The
+ * first ones are not counted: caches are cold and a card's clocks low. A step's time is of its
+ * whole, data included; its spread is the least and the most of the steps that count.
  */
-#include "plimsoll_json.h"
 #include "cli/ui.h"
+#include "plimsoll_json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,9 @@ typedef struct times {
 } times;
 
 typedef struct benchmark {
-    double plan_s, first_s; /* until the plan was there, and the first step done */
+    double plan_s, first_s;                 /* until the plan was there, and the first step done */
     double step, least, most, data, device; /* milliseconds: medians, but for least and most */
-    double samples;         /* a second */
+    double samples;                         /* a second */
     int steps, warmup;
 } benchmark;
 
@@ -73,14 +74,17 @@ static void print(pl_run *run, const char *name, const benchmark *b)
 {
     pl_run_memory m = pl_run_memory_get(run);
     double predicted = pl_run_predicted_ms(run);
-    printf("%s on %s: %d steps after %d that do not count\n", name, pl_config_text(pl_run_config(run), "device"), b->steps, b->warmup);
-    printf("  %sstep         %s%s  (%s to %s), %.4g samples a second\n", cli_bold(stdout), cli_ms(b->step), cli_plain(stdout),
-           cli_ms(b->least), cli_ms(b->most), b->samples);
+    printf("%s on %s: %d steps after %d that do not count\n", name,
+           pl_config_text(pl_run_config(run), "device"), b->steps, b->warmup);
+    printf("  %sstep         %s%s  (%s to %s), %.4g samples a second\n", cli_bold(stdout),
+           cli_ms(b->step), cli_plain(stdout), cli_ms(b->least), cli_ms(b->most), b->samples);
     printf("  predicted    %s, %+.0f %%\n", cli_ms(predicted), 100 * (predicted / b->step - 1));
     if (b->device > 0) printf("  on the card  %s\n", cli_ms(b->device));
     printf("  for data     %s, %.0f %% of the step\n", cli_ms(b->data), 100 * b->data / b->step);
-    printf("  first step   %.3g s after the start, %.3g s of it for the plan\n", b->first_s, b->plan_s);
-    printf("  memory       planned %s, at most %s held\n", cli_bytes(m.total), cli_bytes(pl_run_peak_used_bytes(run)));
+    printf("  first step   %.3g s after the start, %.3g s of it for the plan\n", b->first_s,
+           b->plan_s);
+    printf("  memory       planned %s, at most %s held\n", cli_bytes(m.total),
+           cli_bytes(pl_run_peak_used_bytes(run)));
 }
 
 static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
@@ -127,11 +131,13 @@ int cmd_bench(int argc, char **argv)
         {"--quiet", NULL, &shown.quiet, "no progress"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll bench CONFIG [key=value ...]\n\nTrains some steps, keeps nothing, and tells how long one takes: beside what "
-              "the plan predicted,\nwith its spread, the time to the first one and the memory that was held.",
-              "  plimsoll bench cloud/demo\n  plimsoll bench my.yaml --memory 6GB --steps 100\n"
-              "  plimsoll bench lgt/full --device cuda precision=bf16\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll bench CONFIG [key=value ...]\n\nTrains some steps, keeps nothing, and tells how long one takes: beside what "
+        "the plan predicted,\nwith its spread, the time to the first one and the memory that was held.",
+        "  plimsoll bench cloud/demo\n  plimsoll bench my.yaml --memory 6GB --steps 100\n"
+        "  plimsoll bench lgt/full --device cuda precision=bf16\n",
+        &a);
     cli_want(&a, 1, 1, "bench", "one configuration");
     double began = cli_seconds();
     benchmark b = {.steps = (int)cli_number("--steps", "steps", steps, STEPS, MOST),
@@ -143,7 +149,8 @@ int cmd_bench(int argc, char **argv)
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);
     if (rc == PL_OK && pl_config_int(pl_run_config(run), "ranks") > 1) {
-        cli_error("bench times one process: set ranks=1; plimsoll train --ranks tells the times of several");
+        cli_error(
+            "bench times one process: set ranks=1; plimsoll train --ranks tells the times of several");
         pl_run_free(run);
         return 2;
     }
@@ -153,8 +160,10 @@ int cmd_bench(int argc, char **argv)
     if (rc == PL_OK) rc = pl_run_start(run);
     cli_idle();
     if (rc == PL_OK) rc = measure(run, began, &b, &shown);
-    if (rc == PL_OK && json) rc = print_json(run, a.positional[0], &b);
-    else if (rc == PL_OK) print(run, a.positional[0], &b);
+    if (rc == PL_OK && json)
+        rc = print_json(run, a.positional[0], &b);
+    else if (rc == PL_OK)
+        print(run, a.positional[0], &b);
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }

@@ -18,13 +18,15 @@ int cmd_cache(int argc, char **argv)
         {"--quiet", NULL, &s.quiet, "print errors only"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll cache CONFIG data.cache=DIR [key=value ...]\n\nRuns the recipe's frozen encoder (a VAE, a "
-              "text encoder) once over the data set and writes\nwhat it gives into DIR; `train` with the same "
-              "configuration then reads that, and its plan\nhas no encoder. A cache that is up to date is left as "
-              "it is; otherwise what changed is told.",
-              "  plimsoll cache my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n"
-              "  plimsoll train my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll cache CONFIG data.cache=DIR [key=value ...]\n\nRuns the recipe's frozen encoder (a VAE, a "
+        "text encoder) once over the data set and writes\nwhat it gives into DIR; `train` with the same "
+        "configuration then reads that, and its plan\nhas no encoder. A cache that is up to date is left as "
+        "it is; otherwise what changed is told.",
+        "  plimsoll cache my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n"
+        "  plimsoll train my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n",
+        &a);
     cli_want(&a, 1, 1, "cache", "one configuration");
     s.bar = cli_terminal(stderr);
     pl_run *run = NULL;
@@ -42,7 +44,8 @@ int cmd_cache(int argc, char **argv)
         const char *dir = pl_config_text(pl_run_config(run), "data.cache");
         if (make_it)
             printf("%s: %lld samples for training, %lld for evaluation, %s in %d files\n", dir,
-                   (long long)info.samples, (long long)info.eval_samples, cli_bytes(info.bytes), info.files);
+                   (long long)info.samples, (long long)info.eval_samples, cli_bytes(info.bytes),
+                   info.files);
         else
             printf("%s is up to date\n", dir);
     }

@@ -1,7 +1,8 @@
-/* cmd_devices.c - `plimsoll devices`: what this machine can train on; a test of each is device_test.c. */
+/* cmd_devices.c - `plimsoll devices`: what this machine can train on; a test of each is
+ * device_test.c. */
 #include "cli/train/device_test.h"
-#include "plimsoll_json.h"
 #include "cli/ui.h"
+#include "plimsoll_json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +50,15 @@ int cmd_devices(int argc, char **argv)
     const cli_option options[] = {
         {"--json", NULL, &json, "a JSON array"},
         {"--profiles", NULL, &profiles, "the cards that plan --device knows without having them"},
-        {"--calibrate", NULL, &calibrate, "time kernels on this machine, for predicted times (some seconds)"},
+        {"--calibrate", NULL, &calibrate,
+         "time kernels on this machine, for predicted times (some seconds)"},
         {"--test", "NAME", &test, "train a small network on NAME and check every promise there"},
         {NULL, NULL, NULL, NULL}};
     cli_parse(argc, argv, options,
               "plimsoll devices\n\nWhat this machine can train on, and in plain words why not.",
               "  plimsoll devices\n  plimsoll devices --profiles\n  plimsoll devices --calibrate\n"
-              "  plimsoll devices --test cpu\n", &a);
+              "  plimsoll devices --test cpu\n",
+              &a);
     cli_want(&a, 0, 0, "devices", "no arguments");
     if (calibrate) return times_calibrate();
     if (test) return device_test(test, json);

@@ -1,13 +1,13 @@
 /* cmd_eval.c - `plimsoll eval`: how good a trained model is, and what it makes.
  *
- * The plan is of evaluation and sampling alone: weights, no gradients, no optimiser. The model is a run's, found in its
- * folder, or any file of weights with a configuration that has its network.
+ * The plan is of evaluation and sampling alone: weights, no gradients, no optimiser. The model is a
+ * run's, found in its folder, or any file of weights with a configuration that has its network.
  */
 #include "cli/train/cli_phases.h"
+#include "cli/ui.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_events.h"
 #include "plimsoll_json.h"
-#include "cli/ui.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum { PATH = 4096 };
 
 typedef struct evaluator {
     const char *model, *memory, *device, *out, *phase; /* options; NULL: not given */
-    bool ema, json, told; /* told: what is wrong has been said */
+    bool ema, json, told;                              /* told: what is wrong has been said */
     cli_shown shown;
     pl_run *run;
     int64_t parts; /* of a batch; see pl_run_eval_only */
@@ -53,13 +53,18 @@ static bool find_model(evaluator *e, const char *named)
         return false;
     }
     snprintf(e->config_path, PATH, "%s%s", named, run ? "/config.yaml" : "");
-    if (e->model) snprintf(e->model_path, PATH, "%s", e->model);
-    else snprintf(e->model_path, PATH, "%s/%s", named, e->ema ? "model_ema.safetensors" : "model.safetensors");
-    if (!run || e->model || access(e->model_path, R_OK) == 0) return true;
-    if (e->ema) cli_error("there is no %s: a run with ema.decay writes it at its end", e->model_path);
+    if (e->model)
+        snprintf(e->model_path, PATH, "%s", e->model);
     else
-        cli_error("there is no %s: the run has not come to its end; --model takes the model of one of its checkpoints",
-                  e->model_path);
+        snprintf(e->model_path, PATH, "%s/%s", named,
+                 e->ema ? "model_ema.safetensors" : "model.safetensors");
+    if (!run || e->model || access(e->model_path, R_OK) == 0) return true;
+    if (e->ema)
+        cli_error("there is no %s: a run with ema.decay writes it at its end", e->model_path);
+    else
+        cli_error(
+            "there is no %s: the run has not come to its end; --model takes the model of one of its checkpoints",
+            e->model_path);
     return false;
 }
 
@@ -71,7 +76,8 @@ static bool can_write(const evaluator *e)
     return false;
 }
 
-/* How a batch came in the run: micro-batches of its newest checkpoint, on every rank. 0: that is not known. */
+/* How a batch came in the run: micro-batches of its newest checkpoint, on every rank. 0: that is
+ * not known. */
 static int64_t parts_of(const char *named)
 {
     static pl_checkpoint c;
@@ -107,7 +113,8 @@ static pl_status open_run(evaluator *e, cli_args *a)
     e->parts = parts_of(given.positional[0]) * pl_config_int(pl_run_config(as_trained), "ranks");
     pl_run_free(as_trained);
     rc = open_with(e, a);
-    bool averaged = rc == PL_OK && !e->model && !e->ema && pl_config_bool(pl_run_config(e->run), "eval.ema");
+    bool averaged =
+        rc == PL_OK && !e->model && !e->ema && pl_config_bool(pl_run_config(e->run), "eval.ema");
     if (averaged) {
         pl_run_free(e->run);
         e->run = NULL;
@@ -116,7 +123,8 @@ static pl_status open_run(evaluator *e, cli_args *a)
         if (e->told) return PL_ERR_CONFIG;
         rc = open_with(e, &given);
     }
-    int phase = rc == PL_OK && !e->phase ? phases_model(e->run, pl_run_phase_count(e->run) - 1) : -1;
+    int phase =
+        rc == PL_OK && !e->phase ? phases_model(e->run, pl_run_phase_count(e->run) - 1) : -1;
     if (phase >= 0) rc = pl_run_enter(e->run, phase, 0);
     return rc == PL_OK ? pl_run_eval_only(e->run, e->parts) : rc;
 }
@@ -124,8 +132,10 @@ static pl_status open_run(evaluator *e, cli_args *a)
 /* ---- pictures and arrays ------------------------------------------------------------------ */
 static void tell_file(evaluator *e, const char *path)
 {
-    if (e->json) pl_json_string(e->j, NULL, path);
-    else printf("  wrote %s\n", path);
+    if (e->json)
+        pl_json_string(e->j, NULL, path);
+    else
+        printf("  wrote %s\n", path);
 }
 
 static pl_status keep_picture(void *ctx, const pl_sheet *g)
@@ -153,11 +163,12 @@ static pl_status sample(evaluator *e)
 static void print_scores(const evaluator *e, const pl_eval_info *info, double seconds)
 {
     const char *wanted = pl_run_recipe(e->run)->metric;
-    printf("%s: %s samples in %s, peak of the process %s\n", e->model_path, cli_count(info->samples), cli_clock(seconds),
-           cli_bytes(pl_run_peak_used_bytes(e->run)));
+    printf("%s: %s samples in %s, peak of the process %s\n", e->model_path,
+           cli_count(info->samples), cli_clock(seconds), cli_bytes(pl_run_peak_used_bytes(e->run)));
     for (int i = 0; i < info->n; i++) {
         bool main = wanted && strcmp(info->name[i], wanted) == 0;
-        printf("  %s%-16s %.6g%s\n", main ? cli_bold(stdout) : "", info->name[i], info->value[i], main ? cli_plain(stdout) : "");
+        printf("  %s%-16s %.6g%s\n", main ? cli_bold(stdout) : "", info->name[i], info->value[i],
+               main ? cli_plain(stdout) : "");
     }
 }
 
@@ -193,11 +204,14 @@ static int evaluate(evaluator *e, cli_args *a)
     double seconds = cli_seconds() - began;
     if (rc != PL_OK) return cli_fail(rc);
     if (info.n == 0 && !e->out) {
-        cli_error("the data set has no samples for evaluation (data.eval_share, or its eval folder)");
+        cli_error(
+            "the data set has no samples for evaluation (data.eval_share, or its eval folder)");
         return pl_status_exit_code(PL_ERR_DATA);
     }
-    if (e->json) e->j = pl_json_new(stdout), scores_json(e, &info, seconds);
-    else print_scores(e, &info, seconds);
+    if (e->json)
+        e->j = pl_json_new(stdout), scores_json(e, &info, seconds);
+    else
+        print_scores(e, &info, seconds);
     if (e->out) rc = sample(e);
     bad_files_print(e->run);
     if (e->json) pl_json_end(e->j), pl_json_end(e->j);
@@ -212,21 +226,25 @@ int cmd_eval(int argc, char **argv)
     const cli_option options[] = {
         {"--model", "FILE", &e.model, "weights to evaluate (default: those that the run left)"},
         {"--ema", NULL, &e.ema, "the run's averaged weights (model_ema.safetensors)"},
-        {"--out", "DIR", &e.out, "sample too: pictures and arrays into DIR (sample.count=N of them)"},
-        {"--phase", "NAME", &e.phase, "with the settings of this phase (default: the one whose model it is)"},
+        {"--out", "DIR", &e.out,
+         "sample too: pictures and arrays into DIR (sample.count=N of them)"},
+        {"--phase", "NAME", &e.phase,
+         "with the settings of this phase (default: the one whose model it is)"},
         {"--memory", "SIZE", &e.memory, "budget of the whole process (= memory=SIZE)"},
         {"--device", "NAME", &e.device, "where to evaluate (= device=NAME)"},
         {"--json", NULL, &e.json, "one JSON object"},
         {"--quiet", NULL, &e.shown.quiet, "no progress"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll eval RUN [key=value ...]\nplimsoll eval CONFIG --model FILE [key=value ...]\n\nHow good a trained model "
-              "is on the samples for evaluation, and with --out what it makes. RUN is\nthe folder of a run. Nothing is trained: "
-              "the plan has weights and one forward pass.",
-              "  plimsoll eval runs/first\n"
-              "  plimsoll eval runs/first --ema --out pictures sample.count=64\n"
-              "  plimsoll eval cloud/demo --model runs/first/model.safetensors data.path=skies eval.batches=1000\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll eval RUN [key=value ...]\nplimsoll eval CONFIG --model FILE [key=value ...]\n\nHow good a trained model "
+        "is on the samples for evaluation, and with --out what it makes. RUN is\nthe folder of a run. Nothing is trained: "
+        "the plan has weights and one forward pass.",
+        "  plimsoll eval runs/first\n"
+        "  plimsoll eval runs/first --ema --out pictures sample.count=64\n"
+        "  plimsoll eval cloud/demo --model runs/first/model.safetensors data.path=skies eval.batches=1000\n",
+        &a);
     cli_want(&a, 1, 1, "eval", "one run or configuration");
     if (!find_model(&e, a.positional[0])) return 2;
     if (!can_write(&e)) return pl_status_exit_code(PL_ERR_IO);

@@ -15,13 +15,16 @@ int cmd_generate(int argc, char **argv)
         {"--quiet", NULL, &s.quiet, "print errors only"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll generate CONFIG --out DIR [key=value ...]\n\nWrites the recipe's own samples "
-              "as a data set on disk: one NumPy array an input,\nwhich `data.path=DIR` trains on.",
-              "  plimsoll generate cloud/demo --out skies --samples 1000 --eval-samples 100\n"
-              "  plimsoll train cloud/demo data.path=skies\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll generate CONFIG --out DIR [key=value ...]\n\nWrites the recipe's own samples "
+        "as a data set on disk: one NumPy array an input,\nwhich `data.path=DIR` trains on.",
+        "  plimsoll generate cloud/demo --out skies --samples 1000 --eval-samples 100\n"
+        "  plimsoll train cloud/demo data.path=skies\n",
+        &a);
     cli_want(&a, 1, 1, "generate", "one configuration");
-    int64_t n = cli_number("--samples", "samples", samples, 0, INT64_MAX), m = cli_number("--eval-samples", "samples", eval_samples, 0, INT64_MAX);
+    int64_t n = cli_number("--samples", "samples", samples, 0, INT64_MAX),
+            m = cli_number("--eval-samples", "samples", eval_samples, 0, INT64_MAX);
     if (n < 0 || m < 0) return 2;
     if (!out) {
         cli_error("generate wants --out DIR (plimsoll generate --help shows examples)");

@@ -1,7 +1,7 @@
 /* cmd_inspect.c - `plimsoll inspect` and `recipes`: looking, not doing. */
+#include "cli/plan/plan_view.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
-#include "cli/plan/plan_view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static bool print_checkpoint(const char *dir, const char *mark)
         printf("  %s%s  damaged: %s%s\n", cli_red(stdout), dir, pl_error_text(), cli_plain(stdout));
         return false;
     }
-    printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c.step), c.phase < 0 ? "" : ", phase ",
-           c.phase_name, cli_bytes(c.bytes), c.written, mark);
+    printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c.step),
+           c.phase < 0 ? "" : ", phase ", c.phase_name, cli_bytes(c.bytes), c.written, mark);
     return true;
 }
 
@@ -297,7 +297,8 @@ static const pl_program *program_named(const pl_run *run, const char *name)
     size_t n = 0;
     for (int i = 0; (p = plan_program_at(run, i)).program; i++) {
         if (strcmp(p.name, name) == 0) return p.program;
-        if (n < sizeof names) n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", p.name);
+        if (n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", p.name);
     }
     cli_error("there is no program %s; there are: %s", name, names);
     return NULL;
@@ -311,25 +312,30 @@ int cmd_inspect(int argc, char **argv)
     const cli_option options[] = {
         {"--graph", NULL, &graph, "print the training program's graph after the passes"},
         {"--buffers", NULL, &buffers, "print every buffer of its plan as CSV"},
-        {"--program", "NAME", &program, "of another program: evaluation, sampling, or one more of a step"},
+        {"--program", "NAME", &program,
+         "of another program: evaluation, sampling, or one more of a step"},
         {"--json", NULL, &json, "data: a JSON object"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
-              "plimsoll inspect data DIR\n\nLists the tensors of a model file, the checkpoints of a run "
-              "folder and whether they are whole,\nor the state, graph or buffers of a configuration; or "
-              "decodes every image of a data set once\nand names those that cannot be read (exit 5).",
-              "  plimsoll inspect runs/first\n"
-              "  plimsoll inspect runs/first/model.safetensors\n"
-              "  plimsoll inspect cloud/tiny\n"
-              "  plimsoll inspect cloud/tiny --graph\n"
-              "  plimsoll inspect fluxflow/tiny --buffers --program disc_r1\n"
-              "  plimsoll inspect data photos/\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
+        "plimsoll inspect data DIR\n\nLists the tensors of a model file, the checkpoints of a run "
+        "folder and whether they are whole,\nor the state, graph or buffers of a configuration; or "
+        "decodes every image of a data set once\nand names those that cannot be read (exit 5).",
+        "  plimsoll inspect runs/first\n"
+        "  plimsoll inspect runs/first/model.safetensors\n"
+        "  plimsoll inspect cloud/tiny\n"
+        "  plimsoll inspect cloud/tiny --graph\n"
+        "  plimsoll inspect fluxflow/tiny --buffers --program disc_r1\n"
+        "  plimsoll inspect data photos/\n",
+        &a);
     bool data = a.n_positional > 0 && strcmp(a.positional[0], "data") == 0;
-    cli_want(&a, 1 + data, 1 + data, "inspect", data ? "the folder or .tar of a data set" : "one configuration or file");
+    cli_want(&a, 1 + data, 1 + data, "inspect",
+             data ? "the folder or .tar of a data set" : "one configuration or file");
     if (data && a.n_overrides) {
-        cli_error("inspect data decodes what is there, without a configuration: %s is not for it", a.overrides[0]);
+        cli_error("inspect data decodes what is there, without a configuration: %s is not for it",
+                  a.overrides[0]);
         return 2;
     }
     if (data) return inspect_data(a.positional[1], json);
@@ -383,11 +389,13 @@ int cmd_recipes(int argc, char **argv)
 {
     bool json = false;
     cli_args a;
-    const cli_option options[] = {{"--json", NULL, &json, "a JSON array"}, {NULL, NULL, NULL, NULL}};
-    cli_parse(argc, argv, options,
-              "plimsoll recipes\n\nThe networks that are built in, and their presets; a preset's name "
-              "stands wherever a configuration file does.",
-              "  plimsoll recipes\n  plimsoll plan cloud/full\n", &a);
+    const cli_option options[] = {{"--json", NULL, &json, "a JSON array"},
+                                  {NULL, NULL, NULL, NULL}};
+    cli_parse(
+        argc, argv, options,
+        "plimsoll recipes\n\nThe networks that are built in, and their presets; a preset's name "
+        "stands wherever a configuration file does.",
+        "  plimsoll recipes\n  plimsoll plan cloud/full\n", &a);
     cli_want(&a, 0, 0, "recipes", "no arguments");
     if (json) {
         pl_status rc = recipes_json();

@@ -1,7 +1,7 @@
 /* cmd_new.c - `plimsoll new NAME`: a folder with a network to start from.
  *
- * The folder holds one C file (model, loss, data), a configuration and a Makefile; `make` there gives
- * NAME.so, which every command takes where it takes a built-in recipe. The network is a small
+ * The folder holds one C file (model, loss, data), a configuration and a Makefile; `make` there
+ * gives NAME.so, which every command takes where it takes a built-in recipe. The network is a small
  * classifier of points on two spirals: enough to learn something at once, little enough to replace.
  */
 #include "cli/ui.h"
@@ -179,12 +179,14 @@ int cmd_new(int argc, char **argv)
               "(model, loss, data),\na configuration and a Makefile.",
               "  plimsoll new my-net && cd my-net && make && plimsoll train config.yaml\n", &a);
     cli_want(&a, 1, 1, "new", "one name");
-    const char *path = a.positional[0], *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *path = a.positional[0], *slash = strrchr(path, '/'),
+               *name = slash ? slash + 1 : path;
     char program[PATH_MAX], file[128];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = 0;
     if (!good_name(name)) {
-        cli_error("\"%s\" is no name for a network: letters, digits, - and _, a letter first", name);
+        cli_error("\"%s\" is no name for a network: letters, digits, - and _, a letter first",
+                  name);
         return 2;
     }
     if (mkdir(path, 0777) != 0) {
@@ -197,6 +199,7 @@ int cmd_new(int argc, char **argv)
         !put_template(path, "Makefile", makefile, name, program))
         return 1;
     printf("%s/%s        model, loss and data: start here\n%s/config.yaml\n%s/Makefile\n\n"
-           "next: cd %s && make && plimsoll train config.yaml\n", path, file, path, path, path);
+           "next: cd %s && make && plimsoll train config.yaml\n",
+           path, file, path, path, path);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* cmd_pack.c - `plimsoll plan --csv`: the offset planner alone, on a problem from a file. */
+#include "cli/ui.h"
 #include "plimsoll_json.h"
 #include "plimsoll_unstable.h"
-#include "cli/ui.h"
 
 #include <errno.h>
 #include <stdlib.h>

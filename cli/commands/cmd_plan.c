@@ -10,7 +10,9 @@ static pl_status enter(pl_run *run, const char *phase)
 {
     int i = pl_run_phase_find(run, phase), n = pl_run_phase_count(run);
     if (i >= 0) return pl_run_enter(run, i, 0);
-    cli_error(n ? "there is no phase \"%s\"; there are:" : "--phase %s: the configuration has no phases", phase);
+    cli_error(n ? "there is no phase \"%s\"; there are:"
+                : "--phase %s: the configuration has no phases",
+              phase);
     for (i = 0; i < n; i++) cli_error("  %s", pl_run_phase_at(run, i)->name);
     pl_run_free(run);
     exit(2);
@@ -78,8 +80,10 @@ static int plan_trace(const char *path, const char *budget, const char *seconds,
 }
 
 /* ---- what each of the planner's means is worth ------------------------------------------- */
-/* The arena without sharing and the step's time of a run whose nodes are not fused, with what the plan has taken. */
-static pl_status plan_unfused(const cli_args *a, const pl_run *planned, const char *split, plan_mean *out)
+/* The arena without sharing and the step's time of a run whose nodes are not fused, with what the
+ * plan has taken. */
+static pl_status plan_unfused(const cli_args *a, const pl_run *planned, const char *split,
+                              plan_mean *out)
 {
     const pl_trade *t;
     cli_args b = *a;
@@ -105,7 +109,8 @@ static pl_status plan_unfused(const cli_args *a, const pl_run *planned, const ch
     return rc;
 }
 
-/* Rows above those of plan_means, from plans of their own: the batch as a whole, nodes one by one. */
+/* Rows above those of plan_means, from plans of their own: the batch as a whole, nodes one by one.
+ */
 static pl_status explain(const cli_args *a, const pl_run *run, plan_mean *mean, int *n)
 {
     pl_run_split split = pl_run_split_get(run);
@@ -153,8 +158,8 @@ static pl_status plan_phases(cli_args *a, const char *memory, phases *all)
 
 /* The plan and, when it does not fit, what would. The run is freed before those are looked for: its
  * memory would be counted to them. */
-static pl_status show(const cli_args *a, const char *memory, pl_run *run, const phases *all, bool explained,
-                      bool json)
+static pl_status show(const cli_args *a, const char *memory, pl_run *run, const phases *all,
+                      bool explained, bool json)
 {
     plan_mean mean[PLAN_MEANS];
     plan_edit edit[PLAN_EDITS];
@@ -187,7 +192,8 @@ static pl_status show(const cli_args *a, const char *memory, pl_run *run, const 
 }
 
 /* The files that were asked for. */
-static bool write_files(const cli_args *a, const pl_run *run, const char *timeline, const char *snapshot)
+static bool write_files(const cli_args *a, const pl_run *run, const char *timeline,
+                        const char *snapshot)
 {
     if (timeline && timeline_write(run, a->positional[0], timeline) != 0) return false;
     if (!snapshot || plan_snapshot(run, snapshot)) return true;
@@ -203,13 +209,16 @@ int cmd_plan(int argc, char **argv)
     char ranks_key[32], link_key[96];
     const char *ranks = NULL, *link = NULL;
     char device_key[96];
-    const char *phase = NULL, *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
+    const char *phase = NULL, *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL,
+               *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
-        {"--device", "NAME", &device, "plan for a card that is not here: t4, rtx4090, h100, ... (= device=NAME)"},
+        {"--device", "NAME", &device,
+         "plan for a card that is not here: t4, rtx4090, h100, ... (= device=NAME)"},
         {"--ranks", "N", &ranks, "plan for one of N processes that share the batch (= ranks=N)"},
-        {"--link", "NAME", &link, "what joins them: nvlink, pcie4, ib, eth, nvlink/8+ib (= link=NAME)"},
+        {"--link", "NAME", &link,
+         "what joins them: nvlink, pcie4, ib, eth, nvlink/8+ib (= link=NAME)"},
         {"--measure", NULL, &measure, "first time this network's kernels here, in a few steps"},
         {"--json", NULL, &json, "one JSON object"},
         {"--explain", NULL, &explained, "what fusion and micro-batches save, too (further plans)"},
@@ -228,21 +237,23 @@ int cmd_plan(int argc, char **argv)
         {"--search", "SECONDS", &seconds, "with --trace: further search for a cheaper plan"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll plan CONFIG [key=value ...]\nplimsoll plan --csv IN.csv [--out OUT.csv]\n\nSays how much memory training takes, exactly, "
-              "and where the peak is.\nCONFIG is a preset (plimsoll recipes lists them), a YAML file "
-              "or a compiled recipe (my-net.so).",
-              "  plimsoll plan cloud/full\n"
-              "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
-              "  plimsoll plan my.yaml --json\n"
-              "  plimsoll plan cloud/full --timeline memory.html\n"
-              "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
-              "  plimsoll plan cloud/full --compare\n"
-              "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
-              "  plimsoll plan cloud/full --device t4\n"
-              "  plimsoll plan wandistill/full batch=64 --ranks 64 --device h100 --link nvlink/8+ib shard=weights\n"
-              "  plimsoll plan cloud/demo --measure\n"
-              "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll plan CONFIG [key=value ...]\nplimsoll plan --csv IN.csv [--out OUT.csv]\n\nSays how much memory training takes, exactly, "
+        "and where the peak is.\nCONFIG is a preset (plimsoll recipes lists them), a YAML file "
+        "or a compiled recipe (my-net.so).",
+        "  plimsoll plan cloud/full\n"
+        "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
+        "  plimsoll plan my.yaml --json\n"
+        "  plimsoll plan cloud/full --timeline memory.html\n"
+        "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
+        "  plimsoll plan cloud/full --compare\n"
+        "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
+        "  plimsoll plan cloud/full --device t4\n"
+        "  plimsoll plan wandistill/full batch=64 --ranks 64 --device h100 --link nvlink/8+ib shard=weights\n"
+        "  plimsoll plan cloud/demo --measure\n"
+        "  plimsoll plan --csv buffers.csv --out offsets.csv\n",
+        &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
         return plan_csv(csv, out, capacity, json);

@@ -1,6 +1,6 @@
 /* cmd_replay.c - `plimsoll replay`: does this engine agree with a PyTorch program? */
-#include "plimsoll_json.h"
 #include "cli/ui.h"
+#include "plimsoll_json.h"
 
 #include <string.h>
 
@@ -14,7 +14,8 @@ static void print_report(const pl_replay_report *r)
     printf("  %-10s %4d compared, worst %.3g  %s\n", "final", r->tensors, r->worst_final,
            r->worst_final_name);
     if (r->noise)
-        printf("  %d of the final tensors follow gradients that are zero but for rounding\n", r->noise);
+        printf("  %d of the final tensors follow gradients that are zero but for rounding\n",
+               r->noise);
     printf("%s\n", r->agree ? "they agree" : "they do NOT agree");
 }
 
@@ -45,11 +46,12 @@ int cmd_replay(int argc, char **argv)
     cli_args a;
     const cli_option options[] = {{"--json", NULL, &json, "one JSON object"},
                                   {NULL, NULL, NULL, NULL}};
-    cli_parse(argc, argv, options,
-              "plimsoll replay [CONFIG] DIR [key=value ...]\n\nTrains from the weights, inputs and "
-              "random draws that a PyTorch program wrote\n(bench/peers/bench.py --dump) and compares "
-              "losses (1e-5), gradients (1e-4) and final weights.\nExit code 0 only if all agree.",
-              "  plimsoll replay dumps/cloud\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll replay [CONFIG] DIR [key=value ...]\n\nTrains from the weights, inputs and "
+        "random draws that a PyTorch program wrote\n(bench/peers/bench.py --dump) and compares "
+        "losses (1e-5), gradients (1e-4) and final weights.\nExit code 0 only if all agree.",
+        "  plimsoll replay dumps/cloud\n", &a);
     cli_want(&a, 1, 2, "replay", "a dump folder");
     pl_replay_opts o = {.config = a.n_positional == 2 ? a.positional[0] : NULL,
                         .overrides = a.overrides,

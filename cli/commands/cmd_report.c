@@ -1,8 +1,9 @@
 /* cmd_report.c - `plimsoll report RUN`: what a run did, from what its folder holds.
  *
- * plan.json is the plan the run was started with; log.jsonl has what was measured. A log of a million
- * steps becomes a few thousand rows: whenever the table is full, neighbours are joined into their mean
- * (memory into its maximum), so the work and the page stay small and no peak of memory is lost.
+ * plan.json is the plan the run was started with; log.jsonl has what was measured. A log of a
+ * million steps becomes a few thousand rows: whenever the table is full, neighbours are joined into
+ * their mean (memory into its maximum), so the work and the page stay small and no peak of memory
+ * is lost.
  */
 #include "cli/report/report.h"
 
@@ -27,7 +28,8 @@ static char *read_text(const char *dir, const char *name)
     if (f) fclose(f);
     if (got >= 0) return text;
     free(text);
-    cli_error("%s: no %s: it is not the folder of a run that plimsoll train --out began", dir, name);
+    cli_error("%s: no %s: it is not the folder of a run that plimsoll train --out began", dir,
+              name);
     return NULL;
 }
 
@@ -74,7 +76,8 @@ static void add_step(report *r, const json_t *e, int64_t *in)
     } else {
         double *row = r->row[r->n - 1], k = (double)*in;
         for (int c = 1; c < N_COLS; c++)
-            row[c] = isnan(row[c]) || isnan(now[c]) ? mean(row[c], now[c]) : (row[c] * k + now[c]) / (k + 1);
+            row[c] = isnan(row[c]) || isnan(now[c]) ? mean(row[c], now[c])
+                                                    : (row[c] * k + now[c]) / (k + 1);
         row[COL_STEP] = now[COL_STEP];
         row[COL_USED] = fmax(row[COL_USED], now[COL_USED]);
     }
@@ -161,7 +164,8 @@ bool report_shows(const report *r, size_t i, char *file, size_t cap)
     size_t n = 0, at = 0;
     if (!name || !slash) return false;
     for (size_t k = 0; k < json_array_size(r->samples); k++) {
-        const char *other = json_string_value(json_object_get(json_array_get(r->samples, k), "name"));
+        const char *other =
+            json_string_value(json_object_get(json_array_get(r->samples, k), "name"));
         if (!other || strcmp(other, name) != 0) continue;
         if (k < i) at++;
         n++;
@@ -201,15 +205,18 @@ int cmd_report(int argc, char **argv)
     char path[4200];
     cli_args a;
     const cli_option options[] = {
-        {"--out", "FILE", &out, "FILE.html (RUN/report.html by default), FILE.md, or - for Markdown on stdout"},
+        {"--out", "FILE", &out,
+         "FILE.html (RUN/report.html by default), FILE.md, or - for Markdown on stdout"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll report RUN\n\nWrites what a run did: memory planned and measured, every buffer of a "
-              "step, curves,\nspeed, configuration. RUN is the folder of train --out; it may still be "
-              "training.",
-              "  plimsoll report runs/first\n"
-              "  plimsoll report runs/first --out MEMORY.md\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll report RUN\n\nWrites what a run did: memory planned and measured, every buffer of a "
+        "step, curves,\nspeed, configuration. RUN is the folder of train --out; it may still be "
+        "training.",
+        "  plimsoll report runs/first\n"
+        "  plimsoll report runs/first --out MEMORY.md\n",
+        &a);
     cli_want(&a, 1, 1, "report", "one run folder");
     snprintf(path, sizeof path, "%s/report.html", a.positional[0]);
     if (out && strcmp(out, "-") != 0 && !ends_with(out, ".md") && !ends_with(out, ".html")) {

@@ -1,12 +1,11 @@
 /* cmd_train.c - `plimsoll train`: plan, then steps, with a line that says how it goes.
  *
  * On a terminal one line is rewritten in place and the log lines scroll above it; elsewhere a plain
- * key=value line appears every train.log_every steps; with --json everything is one object a line on
- * stdout. --out RUN is the run's folder (run_folder.h): what is in it is gone on with.
+ * key=value line appears every train.log_every steps; with --json everything is one object a line
+ * on stdout. --out RUN is the run's folder (run_folder.h): what is in it is gone on with.
  *
- * Signals only set flags, which are looked at between steps, between batches of an evaluation and while a plan is
- * looked for. A
- * second one leaves at once; checkpoints are whole at any instant.
+ * Signals only set flags, which are looked at between steps, between batches of an evaluation and
+ * while a plan is looked for. A second one leaves at once; checkpoints are whole at any instant.
  */
 #include "cli/plan/plan_view.h"
 #include "cli/train/cli_ranks.h"
@@ -20,7 +19,7 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked; /* the signal's number; of several ranks, any one's */
-static volatile int stop_agreed;          /* the same, when all ranks know of it */
+static volatile int stop_agreed;         /* the same, when all ranks know of it */
 static volatile sig_atomic_t save_asked, memory_asked;
 
 bool trainer_stopped(const trainer *t)
@@ -34,7 +33,8 @@ static void ask_stop(int signal_number)
     stop_asked = signal_number;
 }
 
-/* One that is sent to all processes of a job reaches a rank twice, from the process that started it too. */
+/* One that is sent to all processes of a job reaches a rank twice, from the process that started it
+ * too. */
 static void ask_rank_to_stop(int signal_number)
 {
     static volatile sig_atomic_t first; /* seconds */
@@ -204,7 +204,8 @@ static pl_status skip_picture(void *ctx, const pl_sheet *g)
 /* Pictures have nowhere to go without a folder. */
 static pl_status make_pictures(trainer *t, int64_t step)
 {
-    if (!(t->folder.path || t->shown_by_0) || !pl_run_sample_program(t->run) || t->pictured == step) return PL_OK;
+    if (!(t->folder.path || t->shown_by_0) || !pl_run_sample_program(t->run) || t->pictured == step)
+        return PL_OK;
     t->pictured = step;
     pl_status rc = pl_run_sample(t->run, t->shown_by_0 ? skip_picture : show_picture, t);
     if (rc == PL_OK && !t->shown_by_0) rc = keep_arrays(t, step);
@@ -239,15 +240,16 @@ static pl_status one_step(trainer *t)
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step, &best);
     if (rc == PL_OK && pictures_due(t, s.step)) rc = make_pictures(t, s.step);
     if (rc != PL_OK) return rc;
-    bool due = best || save_due(t, s.step); /* pictures first: a run that goes on from the save makes none of its step */
+    /* pictures first: a run that goes on from the save makes none of its step */
+    bool due = best || save_due(t, s.step);
     stop_agreed = stop_asked;
     rc = ranks_agree(t, &stop_agreed, &due);
     if (stop_agreed) stop_asked = stop_agreed;
     return rc == PL_OK && due ? save(t, false) : rc;
 }
 
-/* The evaluation at the end comes after the last checkpoint, unless it was due then anyway: a run that
- * is given more steps goes on as if it had them from the beginning. */
+/* The evaluation at the end comes after the last checkpoint, unless it was due then anyway: a run
+ * that is given more steps goes on as if it had them from the beginning. */
 static pl_status loop(trainer *t)
 {
     pl_status rc = PL_OK;
@@ -260,14 +262,16 @@ static pl_status loop(trainer *t)
     if (rc == PL_OK && best) rc = save(t, false);
     if (rc == PL_OK && !goes_on && t->sample_every) rc = make_pictures(t, t->from);
     t->began = cli_seconds();
-    if (t->from == t->first) t->started = t->began - t->before_s; /* planning is no part of the run's time */
+    /* planning is no part of the run's time */
+    if (t->from == t->first) t->started = t->began - t->before_s;
     t->shown = -1;
     while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !trainer_stopped(t))
         rc = one_step(t);
     clear_bar(t);
     if (rc == PL_OK) rc = save(t, true);
     best = false;
-    if (rc == PL_OK && !trainer_stopped(t) && t->evaluated != t->steps) rc = evaluate(t, t->steps, &best);
+    if (rc == PL_OK && !trainer_stopped(t) && t->evaluated != t->steps)
+        rc = evaluate(t, t->steps, &best);
     return rc == PL_OK && best ? save(t, false) : rc;
 }
 
@@ -279,7 +283,8 @@ static void tell_end(const trainer *t, int64_t done)
     ranks_tell_peaks(t);
     bad_files_print(t->run);
     if (stop_asked && done && t->folder.saved == done)
-        fprintf(stderr, "stopped at step %lld of %lld, saved; the same command goes on from there\n",
+        fprintf(stderr,
+                "stopped at step %lld of %lld, saved; the same command goes on from there\n",
                 (long long)done, (long long)t->steps);
     if (t->metric[0] && !isnan(t->metric_first) && !stop_asked)
         fprintf(stderr, "%s%s: %.4g before training, %.4g after%s\n", cli_bold(stderr), t->metric,
@@ -292,10 +297,12 @@ static pl_status save_weights(trainer *t, const char *name, bool averaged)
     char path[4096], from[4200];
     int i = phases_model(t->run, pl_run_phase(t->run));
     snprintf(path, sizeof path, "%s/%s", t->folder.path, name);
-    snprintf(from, sizeof from, "%s/%s/%s", t->handed, i < 0 ? "" : pl_run_phase_at(t->run, i)->name, name);
+    snprintf(from, sizeof from, "%s/%s/%s", t->handed,
+             i < 0 ? "" : pl_run_phase_at(t->run, i)->name, name);
     if (averaged && !(i < 0 ? pl_run_has_averages(t->run) : access(from, F_OK) == 0)) return PL_OK;
-    pl_status rc = i >= 0 ? pl_folder_copy(t->folder.folder, from, name)
-                 : averaged ? pl_run_save_averages(t->run, path) : pl_run_save_model(t->run, path);
+    pl_status rc = i >= 0     ? pl_folder_copy(t->folder.folder, from, name)
+                   : averaged ? pl_run_save_averages(t->run, path)
+                              : pl_run_save_model(t->run, path);
     if (rc == PL_OK && !t->json && !t->quiet) fprintf(stderr, "wrote %s\n", path);
     return rc;
 }
@@ -326,14 +333,16 @@ pl_status trainer_finish(trainer *t)
 int trainer_done(trainer *t)
 {
     if (!t->quiet && !t->json)
-        fprintf(stderr, "%s is finished: %lld steps; train.steps=N goes on to N, --fresh begins anew\n",
+        fprintf(stderr,
+                "%s is finished: %lld steps; train.steps=N goes on to N, --fresh begins anew\n",
                 t->folder.path, (long long)t->folder.last.step);
     pl_status rc = emit_end(t, t->folder.last.step);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
 /* ---- one run, or one phase -------------------------------------------------------------- */
-/* The plan's page under another name: made before the run's memory is taken, in place when the run has begun. */
+/* The plan's page under another name: made before the run's memory is taken, in place when the run
+ * has begun. */
 #define NEXT_PLAN "plan.json.tmp-next"
 
 static pl_status keep_plan(trainer *t)
@@ -351,8 +360,8 @@ static void settle_plan(trainer *t, bool begun)
     if (!begun || rename(from, to) != 0) unlink(from);
 }
 
-/* When its programs are started, and only then: a run that cannot go on leaves the folder as it was. The plan is in the events
- * already, but for one that was made anew. */
+/* When its programs are started, and only then: a run that cannot go on leaves the folder as it
+ * was. The plan is in the events already, but for one that was made anew. */
 static pl_status open_files(trainer *t, bool anew)
 {
     pl_status rc = PL_OK;
@@ -373,8 +382,8 @@ static pl_status open_files(trainer *t, bool anew)
     return rc;
 }
 
-/* Starts the programs. Where libraries took more of a card than the plan had left them, that is planned anew:
- * the plan that trains is told before the first step. */
+/* Starts the programs. Where libraries took more of a card than the plan had left them, that is
+ * planned anew: the plan that trains is told before the first step. */
 static pl_status start_programs(trainer *t, bool *anew)
 {
     uint64_t before = pl_run_memory_get(t->run).arena;
@@ -387,9 +396,11 @@ static pl_status start_programs(trainer *t, bool *anew)
     *anew = m.arena != before;
     if (!*anew) return PL_OK;
     if (!t->json && !t->quiet)
-        fprintf(stderr, "planned anew, since the card's libraries took more than was left for them: an arena of "
-                "%llu bytes in place of %llu, a step of %.4g ms\n", (unsigned long long)m.arena,
-                (unsigned long long)before, pl_run_predicted_ms(t->run));
+        fprintf(
+            stderr,
+            "planned anew, since the card's libraries took more than was left for them: an arena of "
+            "%llu bytes in place of %llu, a step of %.4g ms\n",
+            (unsigned long long)m.arena, (unsigned long long)before, pl_run_predicted_ms(t->run));
     return keep_plan(t);
 }
 
@@ -410,8 +421,10 @@ static void tell_going_on(const trainer *t)
     long long now = pl_run_split_get(t->run).accumulate, then = t->folder.last.accumulate;
     fprintf(stderr, "going on from %s\n", t->folder.dir);
     if (now != then)
-        cli_error("note: the batch was split into %lld, now into %lld: sums may be rounded otherwise "
-                  "(accumulate=%lld gives the same bits)", then, now, then);
+        cli_error(
+            "note: the batch was split into %lld, now into %lld: sums may be rounded otherwise "
+            "(accumulate=%lld gives the same bits)",
+            then, now, then);
 }
 
 pl_status trainer_train(trainer *t)
@@ -500,13 +513,15 @@ static bool only_planned(const pl_run *run)
     pl_device_info info;
     const char *device = pl_config_text(pl_run_config(run), "device");
     if (!times_is_profile(device, &info)) return false;
-    cli_error("%s is %s: plimsoll plan can use it, plimsoll devices tells what this machine can train on",
-              device, info.why_not);
+    cli_error(
+        "%s is %s: plimsoll plan can use it, plimsoll devices tells what this machine can train on",
+        device, info.why_not);
     return true;
 }
 
 /* How many ranks there are, by the launcher or by the command line, as a key. */
-static pl_status override_ranks(cli_args *a, const char *asked, char *text, size_t cap, int *launched)
+static pl_status override_ranks(cli_args *a, const char *asked, char *text, size_t cap,
+                                int *launched)
 {
     pl_status rc = pl_world_launched(launched);
     if (rc != PL_OK) return rc;
@@ -542,7 +557,8 @@ int cmd_train(int argc, char **argv)
         {"--out", "RUN", &t.folder.path, "the run's folder; a run that is in it goes on"},
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--device", "NAME", &device, "where to train (= device=NAME)"},
-        {"--ranks", "N", &ranks, "train in N processes of this machine (= ranks=N, started by mpirun)"},
+        {"--ranks", "N", &ranks,
+         "train in N processes of this machine (= ranks=N, started by mpirun)"},
         {"--fresh", NULL, &t.fresh, "begin anew: removes the run that is in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
@@ -550,12 +566,14 @@ int cmd_train(int argc, char **argv)
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
         {NULL, NULL, NULL, NULL},
     };
-    cli_parse(argc, argv, options,
-              "plimsoll train CONFIG [key=value ...]\n\nTrains inside the planned memory. CONFIG is a "
-              "preset, a YAML file or a compiled recipe (my-net.so).",
-              "  plimsoll train cloud/demo --out runs/first\n"
-              "  plimsoll train cloud/demo train.steps=100 optim.lr=1e-3\n"
-              "  plimsoll train my.yaml --memory 6GB\n", &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll train CONFIG [key=value ...]\n\nTrains inside the planned memory. CONFIG is a "
+        "preset, a YAML file or a compiled recipe (my-net.so).",
+        "  plimsoll train cloud/demo --out runs/first\n"
+        "  plimsoll train cloud/demo train.steps=100 optim.lr=1e-3\n"
+        "  plimsoll train my.yaml --memory 6GB\n",
+        &a);
     cli_want(&a, 1, 1, "train", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
     a.argv = argv - 1; /* main's own: the program's name stands before the command's */
@@ -575,8 +593,10 @@ int cmd_train(int argc, char **argv)
         t.folder.path = NULL;
     }
     rc = plan_open(&a, memory, &t.list);
-    if (rc == PL_OK && launched == 1 && !print_config && pl_config_int(pl_run_config(t.list), "ranks") > 1) {
-        snprintf(ranks_key, sizeof ranks_key, "%lld", (long long)pl_config_int(pl_run_config(t.list), "ranks"));
+    if (rc == PL_OK && launched == 1 && !print_config &&
+        pl_config_int(pl_run_config(t.list), "ranks") > 1) {
+        snprintf(ranks_key, sizeof ranks_key, "%lld",
+                 (long long)pl_config_int(pl_run_config(t.list), "ranks"));
         pl_run_free(t.list);
         return start_ranks(ranks_key, argv);
     }

@@ -1,8 +1,9 @@
 /* compare.c - `plan --compare`: the model's own segments beside what the planner finds.
  *
  * Segments that a model marks (pl_scope_checkpoint) are what people do by hand: keep what enters a
- * scope, compute the rest again. The planner is given the bytes that this takes, so that the two differ
- * in time only; all kept and the smallest budget stand around them. Every row is a plan of its own.
+ * scope, compute the rest again. The planner is given the bytes that this takes, so that the two
+ * differ in time only; all kept and the smallest budget stand around them. Every row is a plan of
+ * its own.
  */
 #include "plan_view.h"
 
@@ -78,10 +79,13 @@ static pl_status print_json(const way *w, int n)
 int plan_compare(const cli_args *a, bool json)
 {
     enum { ALL, SEGMENTS, PLANNED, LEAST, N };
-    way w[N] = {[ALL] = {.name = "keep_all", .what = "all kept", .checkpointing = "auto"},
-                [SEGMENTS] = {.name = "segments", .what = "the model's segments", .checkpointing = "blocks"},
-                [PLANNED] = {.name = "planned", .what = "planned, the same bytes", .checkpointing = "auto"},
-                [LEAST] = {.name = "minimum", .what = "planned, smallest found", .checkpointing = "auto"}};
+    way w[N] = {
+        [ALL] = {.name = "keep_all", .what = "all kept", .checkpointing = "auto"},
+        [SEGMENTS] = {.name = "segments",
+                      .what = "the model's segments",
+                      .checkpointing = "blocks"},
+        [PLANNED] = {.name = "planned", .what = "planned, the same bytes", .checkpointing = "auto"},
+        [LEAST] = {.name = "minimum", .what = "planned, smallest found", .checkpointing = "auto"}};
     pl_status rc = plan_way(a, 0, true, &w[ALL]);
     if (rc == PL_OK) rc = plan_way(a, 0, false, &w[SEGMENTS]);
     if (rc == PL_OK) rc = plan_way(a, w[SEGMENTS].memory.total, false, &w[PLANNED]);

@@ -1,8 +1,8 @@
 /* edits.c - what to change when a plan does not fit: lines to paste, each of them planned first.
  *
- * A candidate is a few words for the command line. It is planned like any other configuration, under
- * the same budget, and offered only if it fits. Those that train the same come first, then those that
- * do not, by the predicted time of a sample, with what they change said beside them.
+ * A candidate is a few words for the command line. It is planned like any other configuration,
+ * under the same budget, and offered only if it fits. Those that train the same come first, then
+ * those that do not, by the predicted time of a sample, with what they change said beside them.
  */
 #include "plan_view.h"
 
@@ -34,14 +34,17 @@ static bool with_words(const finder *f, const char *words, char *buf, size_t cap
 
 /* Plans a candidate and says whether it fits. A configuration that cannot be built does not. parts
  * (NULL: not wanted): the micro-batches of its step. */
-static bool try_words(const finder *f, const char *words, const char *memory, plan_edit *e, int64_t *parts)
+static bool try_words(const finder *f, const char *words, const char *memory, plan_edit *e,
+                      int64_t *parts)
 {
     char buf[160];
     cli_args a;
     pl_run *run = NULL;
     if (!with_words(f, words, buf, sizeof buf, &a)) return false;
-    if (words[0]) cli_busy("looking for what would fit: %s", words);
-    else cli_busy("looking for what would fit: --memory %s", memory);
+    if (words[0])
+        cli_busy("looking for what would fit: %s", words);
+    else
+        cli_busy("looking for what would fit: --memory %s", memory);
     pl_status rc = plan_open(&a, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     bool fits = false;
@@ -113,8 +116,8 @@ static void offer_micro_batches(finder *f)
     }
 }
 
-/* A little more than the smallest budget: with its last bytes a step computes far more again, and another process
- * may hold some pages more. */
+/* A little more than the smallest budget: with its last bytes a step computes far more again, and
+ * another process may hold some pages more. */
 static void offer_memory(finder *f)
 {
     enum { MORE = 4 << 20, PART = 100 };
@@ -134,13 +137,15 @@ static bool try_batch(const finder *f, int64_t batch, plan_edit *e)
     return batch > 0 && try_words(f, words, f->memory, e, NULL);
 }
 
-/* The largest batch that fits. The smallest budget is nearly a line over the batch: its foot is what
- * does not grow, state and overhead. The answer is looked for from where that line meets the budget. */
+/* The largest batch that fits. The smallest budget is nearly a line over the batch: its foot is
+ * what does not grow, state and overhead. The answer is looked for from where that line meets the
+ * budget. */
 static void offer_batch(finder *f)
 {
     const pl_config *c = f->config;
     pl_run_memory m = f->need;
-    int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10), unit = parts > 1 ? parts : 1;
+    int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10),
+            unit = parts > 1 ? parts : 1;
     int64_t batch = pl_config_int(c, "batch") / unit;
     uint64_t foot = m.state + m.overhead;
     if (m.budget <= foot || m.minimum <= foot) return;
@@ -172,7 +177,8 @@ static void offer_optimiser(finder *f)
 }
 
 /* Words that set the recipe's extents to a share of what they are, in steps of 8. */
-static bool scaled_words(const pl_config *c, const char *const *keys, int eighths, char *buf, size_t cap)
+static bool scaled_words(const pl_config *c, const char *const *keys, int eighths, char *buf,
+                         size_t cap)
 {
     size_t n = 0;
     buf[0] = 0;
@@ -187,8 +193,10 @@ static bool scaled_words(const pl_config *c, const char *const *keys, int eighth
 
 static void offer_resolution(finder *f)
 {
-    static const char *const names[][3] = {{"height", "width", NULL}, {"size", NULL, NULL},
-                                           {"image_size", NULL, NULL}, {"resolution", NULL, NULL}};
+    static const char *const names[][3] = {{"height", "width", NULL},
+                                           {"size", NULL, NULL},
+                                           {"image_size", NULL, NULL},
+                                           {"resolution", NULL, NULL}};
     static const int eighths[] = {6, 4, 2};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (size_t k = 0; k < sizeof eighths / sizeof *eighths; k++) {
@@ -204,7 +212,8 @@ static int by_worth(const void *a, const void *b)
     const plan_edit *x = a, *y = b;
     int more_x = x->text[0] == '-', more_y = y->text[0] == '-';
     if ((x->changes != NULL) != (y->changes != NULL)) return x->changes ? 1 : -1;
-    if (more_x != more_y) return more_x - more_y; /* more memory is the last of what changes nothing */
+    /* more memory is the last of what changes nothing */
+    if (more_x != more_y) return more_x - more_y;
     return (x->sample_ms > y->sample_ms) - (x->sample_ms < y->sample_ms);
 }
 
@@ -218,7 +227,8 @@ int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need,
     offer_smaller(&f, pl_run_recipe(run));
     offer_micro_batches(&f);
     offer_precision(&f);
-    offer_batch(&f); /* plans several: the process then holds some pages more, which count for what comes after */
+    /* plans several: the process then holds some pages more, which count for what comes after */
+    offer_batch(&f);
     if (f.n < PLAN_EDITS) offer_optimiser(&f);
     if (f.n < PLAN_EDITS) offer_resolution(&f);
     qsort(f.found, (size_t)f.n, sizeof *f.found, by_worth);

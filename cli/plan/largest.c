@@ -1,8 +1,8 @@
 /* largest.c - `plan --largest-batch`: the largest batch for a budget, by planning alone.
  *
- * The smallest memory of a batch grows almost linearly with it, so two plans foretell the answer and
- * a few more confirm it: every step keeps a batch that fits below and one that does not above, and
- * tries where the line between them meets the budget.
+ * The smallest memory of a batch grows almost linearly with it, so two plans foretell the answer
+ * and a few more confirm it: every step keeps a batch that fits below and one that does not above,
+ * and tries where the line between them meets the budget.
  */
 #include "plan_view.h"
 
@@ -14,7 +14,7 @@ enum { MOST_UNITS = 1 << 20 };
 typedef struct search {
     const cli_args *args;
     uint64_t budget;
-    int64_t unit; /* batches are multiples of it: key accumulate */
+    int64_t unit;  /* batches are multiples of it: key accumulate */
     int64_t least; /* units of the smallest batch there is */
     int plans;
 } search;
@@ -121,15 +121,15 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
     printf("largest batch for %s: %lld (micro %lld x accumulate %lld)%s, found with %d plans\n",
            cli_bytes(s->budget), (long long)batch, (long long)split.micro,
            (long long)split.accumulate, plan_trades(run, trades, sizeof trades), s->plans);
-    printf("  arena %s + state %s + overhead %s = %s; a step is predicted to take %s, of which %.1f %% is "
-           "computed again\n",
-           cli_bytes(m.arena), cli_bytes(m.state), cli_bytes(m.overhead), cli_bytes(m.total),
-           cli_ms(pl_run_predicted_ms(run)),
-           100 * plan_again(run));
+    printf(
+        "  arena %s + state %s + overhead %s = %s; a step is predicted to take %s, of which %.1f %% is "
+        "computed again\n",
+        cli_bytes(m.arena), cli_bytes(m.state), cli_bytes(m.overhead), cli_bytes(m.total),
+        cli_ms(pl_run_predicted_ms(run)), 100 * plan_again(run));
 }
 
-/* Plans for the budget itself. The search for it may end above the smallest found before: then the next
- * smaller batch. */
+/* Plans for the budget itself. The search for it may end above the smallest found before: then the
+ * next smaller batch. */
 static pl_status settle(search *s, int64_t units, bool json, bool *fits)
 {
     char memory[64];
@@ -170,7 +170,8 @@ int plan_largest(const cli_args *a, const char *memory, bool json)
     bool fits = false;
     pl_status rc = prepare(&s, memory);
     if (rc == PL_OK && s.budget == 0) {
-        cli_error("--largest-batch wants a budget: --memory 8GB, the key memory, or a card: --device rtx3090");
+        cli_error(
+            "--largest-batch wants a budget: --memory 8GB, the key memory, or a card: --device rtx3090");
         return 2;
     }
     if (a->n_overrides + 3 > CLI_MAX_ARGS) {

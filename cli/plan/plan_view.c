@@ -1,13 +1,13 @@
 /* plan_view.c - a plan as people read it: its parts, what made it small, its peak; and as JSON.
  *
- * Three tables. Parts: the bytes alive at the peak by kind, of the plan that keeps everything and of
- * the one that runs; rows add up to the process. Means: from a buffer for every result down to the
- * plan that runs, one of the planner's means more in each row, so that a row's saving is what that one
- * adds to those above it. Every figure is that of a plan, none an estimate. Peak: who is alive where
- * most bytes are, and the fullest steps around.
+ * Three tables. Parts: the bytes alive at the peak by kind, of the plan that keeps everything and
+ * of the one that runs; rows add up to the process. Means: from a buffer for every result down to
+ * the plan that runs, one of the planner's means more in each row, so that a row's saving is what
+ * that one adds to those above it. Every figure is that of a plan, none an estimate. Peak: who is
+ * alive where most bytes are, and the fullest steps around.
  */
-#include "plimsoll_ranks.h"
 #include "plan_view.h"
+#include "plimsoll_ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,8 @@ double plan_again(const pl_run *run)
     double all = 0, again = 0, parts = (double)pl_run_split_get(run).accumulate;
     for (int i = 0; i < pl_run_turn_count(run); i++) {
         pl_run_turn t = pl_run_turn_at(run, i);
-        const pl_plan_info *p[] = {pl_program_plan(t.run), t.apply ? pl_program_plan(t.apply) : NULL};
+        const pl_plan_info *p[] = {pl_program_plan(t.run),
+                                   t.apply ? pl_program_plan(t.apply) : NULL};
         for (int k = 0; k < 2 && p[k]; k++) {
             double ms = t.share * (k ? 1 : parts) * p[k]->predicted_step_ms;
             all += ms;
@@ -113,9 +114,12 @@ static void print_trades(const pl_run *run, FILE *out)
     double ms;
     int i = 0;
     for (; (t = pl_run_trade_at(run, i, &ms)); i++) {
-        fprintf(out, "%s%s%s (%s): %s ", cli_bold(out), t->done, cli_plain(out), t->setting, t->instead);
-        if (ms > 0) fprintf(out, "would take %s a step in this budget\n", cli_ms(ms));
-        else fprintf(out, "does not fit the budget\n");
+        fprintf(out, "%s%s%s (%s): %s ", cli_bold(out), t->done, cli_plain(out), t->setting,
+                t->instead);
+        if (ms > 0)
+            fprintf(out, "would take %s a step in this budget\n", cli_ms(ms));
+        else
+            fprintf(out, "does not fit the budget\n");
     }
     if (i) fputc('\n', out);
 }
@@ -147,7 +151,8 @@ static uint64_t frozen_bytes(const pl_run *run)
 }
 
 /* all: of the program that is the widest with everything kept. */
-static void print_parts(const pl_run *run, const pl_plan_info *all, const pl_plan_info *p, const pl_run_memory *m, FILE *out)
+static void print_parts(const pl_run *run, const pl_plan_info *all, const pl_plan_info *p,
+                        const pl_run_memory *m, FILE *out)
 {
     uint64_t planned = m->arena + m->state, kept = all->keep_all_bytes + m->state;
     double most = (double)(kept > planned ? kept : planned);
@@ -165,12 +170,16 @@ static void print_parts(const pl_run *run, const pl_plan_info *all, const pl_pla
     fprintf(out, "  %s%-12s %11s %11s%s", cli_bold(out), "process", cli_bytes(kept + m->overhead),
             cli_bytes(m->total), cli_plain(out));
     if (m->budget)
-        fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit", cli_bytes(m->budget));
-    if (m->asked > m->budget) fprintf(out, ", all that the card has (asked for: %s)", cli_bytes(m->asked));
+        fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit",
+                cli_bytes(m->budget));
+    if (m->asked > m->budget)
+        fprintf(out, ", all that the card has (asked for: %s)", cli_bytes(m->asked));
     double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);
     fprintf(out, "\n  %-12s %11s %11s  predicted", "step", cli_ms(kept_ms), cli_ms(ms));
-    if (plan_again(run) > 0) fprintf(out, "; %.1f %% of it is computed again", 100 * plan_again(run));
-    fprintf(out, "\n  %-12s %11s %11s  smallest budget found\n", "minimum", "", cli_bytes(m->minimum));
+    if (plan_again(run) > 0)
+        fprintf(out, "; %.1f %% of it is computed again", 100 * plan_again(run));
+    fprintf(out, "\n  %-12s %11s %11s  smallest budget found\n", "minimum", "",
+            cli_bytes(m->minimum));
     fprintf(out, "  arena %llu bytes, state %llu bytes", (unsigned long long)m->arena,
             (unsigned long long)m->state);
     uint64_t frozen = frozen_bytes(run);
@@ -196,8 +205,10 @@ int plan_means(const pl_run *run, plan_mean *out)
     out[n++] = (plan_mean){"recompute", "computing again", 0, now};
     for (int i = 0; (p = plan_program_at(run, i)).program; i++) {
         const pl_plan_info *info = pl_program_plan(p.program);
-        const uint64_t bytes[] = {info->copied_views_bytes, info->no_reuse_bytes, info->own_bytes_bound, info->order_bound,
-                                  info->keep_all_bound_bytes, info->keep_all_bytes, info->arena_bytes};
+        const uint64_t bytes[] = {info->copied_views_bytes,   info->no_reuse_bytes,
+                                  info->own_bytes_bound,      info->order_bound,
+                                  info->keep_all_bound_bytes, info->keep_all_bytes,
+                                  info->arena_bytes};
         for (int k = 0; k < n; k++)
             if (bytes[k] > out[k].bytes) out[k].bytes = bytes[k];
     }
@@ -222,8 +233,8 @@ static const char *signed_ms(double from, double to, char *buf, size_t cap)
 
 void plan_means_print(const plan_mean *mean, int n, FILE *out)
 {
-    fprintf(out, "\n  %-38s %10s %12s %10s\n", "The arena, with one means more a row", "arena", "saved",
-            "step");
+    fprintf(out, "\n  %-38s %10s %12s %10s\n", "The arena, with one means more a row", "arena",
+            "saved", "step");
     for (int i = 0; i < n; i++) {
         char bytes[80], ms[80];
         if (i && mean[i].bytes == mean[i - 1].bytes && mean[i].ms == mean[i - 1].ms) continue;
@@ -361,7 +372,8 @@ static void print_buckets(const pl_run *run, FILE *out)
     int n = pl_run_bucket_count(run);
     uint64_t most = 0;
     for (int i = 0; i < n; i++)
-        if (pl_run_bucket_at(run, i).arena_bytes > most) most = pl_run_bucket_at(run, i).arena_bytes;
+        if (pl_run_bucket_at(run, i).arena_bytes > most)
+            most = pl_run_bucket_at(run, i).arena_bytes;
     if (n) fprintf(out, "\n  %-12s %11s %11s\n", "bucket", "arena", "step");
     for (int i = 0; i < n; i++) {
         pl_run_bucket b = pl_run_bucket_at(run, i);
@@ -393,14 +405,17 @@ static void print_links(const pl_run *run, const pl_run_split *split, FILE *out)
 {
     pl_run_links l = pl_run_links_get(run);
     double ms = pl_run_predicted_ms(run);
-    fprintf(out, "This is the plan of one of %lld ranks, which have each %s%s%s. A rank sends %s a step in %s, of\n"
-            "which %s wait: %.1f %% of a step computes.\n\n", (long long)split->ranks,
-            l.shard == PL_SHARD_NONE ? "everything" : "their part of ",
-            l.shard == PL_SHARD_NONE ? "" : l.shard == PL_SHARD_OPTIMIZER ? "the optimizer's state"
-                                        : l.shard == PL_SHARD_GRADIENTS   ? "optimizer and gradients"
-                                                                          : "optimizer, gradients and weights",
-            "", cli_bytes((uint64_t)l.bytes), cli_ms(l.ms), cli_ms(l.wait_ms),
-            ms > 0 ? 100 * (ms - l.wait_ms) / ms : 100.0);
+    fprintf(
+        out,
+        "This is the plan of one of %lld ranks, which have each %s%s%s. A rank sends %s a step in %s, of\n"
+        "which %s wait: %.1f %% of a step computes.\n\n",
+        (long long)split->ranks, l.shard == PL_SHARD_NONE ? "everything" : "their part of ",
+        l.shard == PL_SHARD_NONE        ? ""
+        : l.shard == PL_SHARD_OPTIMIZER ? "the optimizer's state"
+        : l.shard == PL_SHARD_GRADIENTS ? "optimizer and gradients"
+                                        : "optimizer, gradients and weights",
+        "", cli_bytes((uint64_t)l.bytes), cli_ms(l.ms), cli_ms(l.wait_ms),
+        ms > 0 ? 100 * (ms - l.wait_ms) / ms : 100.0);
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */
@@ -410,26 +425,31 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
     const pl_plan_info *p = pl_program_plan(now.program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
-    fprintf(out, "%s%s%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
-            name, pl_run_phase(run) < 0 ? "" : ", phase ",
-            pl_run_phase(run) < 0 ? "" : pl_run_phase_at(run, pl_run_phase(run))->name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
-            (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
+    fprintf(out, "%s%s%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n",
+            cli_bold(out), name, pl_run_phase(run) < 0 ? "" : ", phase ",
+            pl_run_phase(run) < 0 ? "" : pl_run_phase_at(run, pl_run_phase(run))->name,
+            cli_plain(out), cli_count(pl_run_parameters(run, false)), (long long)split.effective,
+            (long long)split.micro, (long long)split.accumulate);
     if (split.ranks > 1) print_links(run, &split, out);
     if (split.coupled)
         fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
                 split.coupled);
     print_trades(run, out);
-    if (now.program != pl_run_train_program(run)) fprintf(out, "The %s program takes most; this is its plan.\n", now.name);
+    if (now.program != pl_run_train_program(run))
+        fprintf(out, "The %s program takes most; this is its plan.\n", now.name);
     if (now.program != all.program)
-        fprintf(out, "With everything kept the %s program would: \"all kept\" is of that one.\n", all.name);
+        fprintf(out, "With everything kept the %s program would: \"all kept\" is of that one.\n",
+                all.name);
     if (now.program != pl_run_train_program(run) || now.program != all.program) fputc('\n', out);
     print_parts(run, pl_program_plan(all.program), p, &m, out);
     print_buckets(run, out);
     if (n) plan_means_print(mean, n, out);
     print_peak(now.program, p, out);
-    fprintf(out, "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
-            p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
-            p->nodes, p->units, p->plan_ms);
+    fprintf(
+        out,
+        "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
+        p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0, p->nodes,
+        p->units, p->plan_ms);
     times_print(run, p, out);
 }
 
@@ -443,12 +463,14 @@ static void components_json(pl_json *j, const char *name, const uint64_t *bytes)
 void plan_json(const pl_run *run, pl_json *j)
 {
     plan_program now = plan_widest(run, false);
-    const pl_plan_info *p = pl_program_plan(now.program), *all = pl_program_plan(plan_widest(run, true).program);
+    const pl_plan_info *p = pl_program_plan(now.program),
+                       *all = pl_program_plan(plan_widest(run, true).program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
     plan_mean mean[PLAN_MEANS];
     plan_means(run, mean);
-    if (pl_run_phase(run) >= 0) pl_json_string(j, "phase", pl_run_phase_at(run, pl_run_phase(run))->name);
+    if (pl_run_phase(run) >= 0)
+        pl_json_string(j, "phase", pl_run_phase_at(run, pl_run_phase(run))->name);
     pl_json_bool(j, "fits", m.fits);
     if (m.budget)
         pl_json_uint(j, "budget_bytes", m.budget);

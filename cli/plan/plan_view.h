@@ -2,9 +2,9 @@
 #ifndef CLI_PLAN_VIEW_H
 #define CLI_PLAN_VIEW_H
 
+#include "cli/ui.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
-#include "cli/ui.h"
 
 /* The arena and the predicted step once one more of the planner's means is used. */
 typedef struct plan_mean {
@@ -25,7 +25,8 @@ void plan_json(const pl_run *run, pl_json *j);
 /* ", decodes twice": what the plan has taken to need less; "" for nothing. Returns buf. */
 const char *plan_trades(const pl_run *run, char *buf, size_t cap);
 
-/* A program of a run: "train" or another of its turns, "update of ..." from accumulated gradients, "evaluation", "sampling". */
+/* A program of a run: "train" or another of its turns, "update of ..." from accumulated gradients,
+ * "evaluation", "sampling". */
 typedef struct plan_program {
     const pl_program *program; /* NULL: there are no more */
     char name[64];
@@ -45,9 +46,10 @@ double plan_again(const pl_run *run);
 
 /* page.c: `plan --timeline FILE.html`; returns the exit code. */
 int page_write(const pl_run *run, const char *name, const char *path);
-/* The same plan as a file of a run's folder, plan.json; and the parts of a page around it: what comes
- * before the plan (which ends a script element) and what comes after. */
-pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder, const char *file) PL_MUST_USE;
+/* The same plan as a file of a run's folder, plan.json; and the parts of a page around it: what
+ * comes before the plan (which ends a script element) and what comes after. */
+pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder,
+                         const char *file) PL_MUST_USE;
 void page_head(FILE *f, const char *title);
 void page_body(FILE *f);
 
@@ -62,7 +64,8 @@ typedef struct plan_edit {
     double step_ms, sample_ms;
 } plan_edit;
 enum { PLAN_EDITS = 3 };
-/* For arguments whose plan does not fit; memory is --memory or NULL. Returns how many were found. */
+/* For arguments whose plan does not fit; memory is --memory or NULL. Returns how many were found.
+ */
 int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out);
 void plan_edits_print(const plan_edit *edit, int n, FILE *out);
 void plan_edits_json(const plan_edit *edit, int n, pl_json *j);

@@ -1,7 +1,8 @@
 /* sweep.c - `plan --sweep 6GB,8GB,12GB`: the table that every project writes by hand, computed.
  *
- * One row a budget: does it fit, how the batch is split, the peak of the process, the predicted time
- * of a step, what recomputation costs. Each row is a plan of its own, by the same code as `plan`.
+ * One row a budget: does it fit, how the batch is split, the peak of the process, the predicted
+ * time of a step, what recomputation costs. Each row is a plan of its own, by the same code as
+ * `plan`.
  */
 #include "plan_view.h"
 
@@ -85,7 +86,9 @@ int plan_sweep(const cli_args *a, const char *list, bool json)
     for (const char *p = list; *p; n++) {
         size_t len = strcspn(p, ",");
         if (len == 0 || n == MAX || (p[len] == ',' && !p[len + 1])) {
-            cli_error(n == MAX ? "--sweep takes at most %d sizes" : "--sweep wants sizes with commas between, e.g. 6GB,8GB,12GB", MAX);
+            cli_error(n == MAX ? "--sweep takes at most %d sizes"
+                               : "--sweep wants sizes with commas between, e.g. 6GB,8GB,12GB",
+                      MAX);
             return 2;
         }
         memset(&rows[n], 0, sizeof rows[n]);
@@ -95,14 +98,15 @@ int plan_sweep(const cli_args *a, const char *list, bool json)
         p += len + (p[len] == ',');
     }
     if (!json) {
-        printf("%s\n  %12s  %-4s %7s %11s %11s %15s %10s\n", a->positional[0], "budget", "fits", "micro",
-               "accumulate", "peak", "predicted step", "recomputed");
+        printf("%s\n  %12s  %-4s %7s %11s %11s %15s %10s\n", a->positional[0], "budget", "fits",
+               "micro", "accumulate", "peak", "predicted step", "recomputed");
         const row *beyond = NULL;
         for (int i = 0; i < n; i++) {
             print_row(&rows[i]);
             if (row_beyond(&rows[i])) beyond = &rows[i];
         }
-        if (beyond) printf("  * the card has %s: planned for that\n", cli_bytes(beyond->memory.budget));
+        if (beyond)
+            printf("  * the card has %s: planned for that\n", cli_bytes(beyond->memory.budget));
         return 0;
     }
     pl_json *j = pl_json_new(stdout);

@@ -1,8 +1,9 @@
-/* timeline.c - the memory of one training step as a picture: bytes alive over the steps of the plan.
+/* timeline.c - the memory of one training step as a picture: bytes alive over the steps of the
+ * plan.
  *
  * The picture is a stack of areas, one a component, state at the bottom because it never moves. A
- * column of pixels stands for several steps; it shows the fullest of them, so that the peak is never
- * averaged away. Text and lines take the reader's colours (light or dark).
+ * column of pixels stands for several steps; it shows the fullest of them, so that the peak is
+ * never averaged away. Text and lines take the reader's colours (light or dark).
  */
 #include "plan_view.h"
 
@@ -134,7 +135,8 @@ static double height(const timeline *t, int column, int n)
     return (double)sum;
 }
 
-/* An edge of a layer as horizontal and vertical strokes; only where it moves is anything written. */
+/* An edge of a layer as horizontal and vertical strokes; only where it moves is anything written.
+ */
 static void draw_edge(const timeline *t, int n, bool forth)
 {
     double at = -1;
@@ -180,11 +182,12 @@ static void draw_peak(const timeline *t, const pl_plan_info *p, int peak)
     double x = x_of(t, (peak + 0.5) * t->columns / (double)t->steps);
     double y = y_of(t, (double)total(t->alive[peak]));
     bool right = x > WIDTH * 0.55;
-    fprintf(t->f,
-            "<path class=\"mark\" d=\"M%.1f %.1fV%d\"/><circle class=\"mark\" cx=\"%.1f\" cy=\"%.1f\" "
-            "r=\"4\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">peak %s at step %d: ",
-            x, y, TOP - 14, x, y, right ? x - 6 : x + 6, TOP - 8, right ? "end" : "start",
-            cli_bytes(total(t->alive[peak])), peak + 1);
+    fprintf(
+        t->f,
+        "<path class=\"mark\" d=\"M%.1f %.1fV%d\"/><circle class=\"mark\" cx=\"%.1f\" cy=\"%.1f\" "
+        "r=\"4\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">peak %s at step %d: ",
+        x, y, TOP - 14, x, y, right ? x - 6 : x + 6, TOP - 8, right ? "end" : "start",
+        cli_bytes(total(t->alive[peak])), peak + 1);
     put_text(t->f, p->peak_node);
     fprintf(t->f, "</text>\n");
 }

@@ -1,6 +1,6 @@
 /* times.c - where predicted times are known from, in words and in JSON. */
-#include "plimsoll_json.h"
 #include "cli/ui.h"
+#include "plimsoll_json.h"
 
 #include <string.h>
 
@@ -28,8 +28,8 @@ static int main_source(const pl_plan_info *p)
     return most;
 }
 
-/* The precision in which a step is expected to take less, and its milliseconds; NULL: none is known. Cards without units for
- * bf16 multiply it as slowly as f32. */
+/* The precision in which a step is expected to take less, and its milliseconds; NULL: none is
+ * known. Cards without units for bf16 multiply it as slowly as f32. */
 static const char *faster_precision(const pl_run *run, const pl_plan_info *p, double *ms)
 {
     const double WORTH = 0.8;
@@ -71,7 +71,9 @@ void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
         fprintf(out, "%s is slow on this card: precision=%s would take about %s a step.\n",
                 pl_config_text(pl_run_config(run), "precision"), faster, cli_ms(ms));
     if (!here)
-        fprintf(out, "The card makes its own plan: the scratch its libraries ask for, and its overhead, can differ from these.\n");
+        fprintf(
+            out,
+            "The card makes its own plan: the scratch its libraries ask for, and its overhead, can differ from these.\n");
 }
 
 int times_measure(const cli_args *a, const char *memory)
@@ -94,7 +96,8 @@ static void show_progress(void *ctx, int done, int total)
 {
     (void)ctx;
     if (cli_terminal(stderr))
-        fprintf(stderr, "\r\033[Kcalibrating %s %d/%d", cli_bar((double)done / total, 30), done, total);
+        fprintf(stderr, "\r\033[Kcalibrating %s %d/%d", cli_bar((double)done / total, 30), done,
+                total);
 }
 
 int times_calibrate(void)

@@ -1,9 +1,10 @@
 /* page.c - `plan --timeline FILE.html`: the plan as a page that needs nothing but a browser.
  *
- * The page is page.html, taken into the program as it is, behind the plan as JSON in a script element.
- * Buffers are drawn at their addresses, on a canvas so that ten thousand of them stay quick; axes, the
- * outline of the plan that keeps everything, budget and peak are SVG over it. Numbers in the JSON stand
- * in arrays, labels in a list of their own: a plan of ten thousand buffers is under a megabyte.
+ * The page is page.html, taken into the program as it is, behind the plan as JSON in a script
+ * element. Buffers are drawn at their addresses, on a canvas so that ten thousand of them stay
+ * quick; axes, the outline of the plan that keeps everything, budget and peak are SVG over it.
+ * Numbers in the JSON stand in arrays, labels in a list of their own: a plan of ten thousand
+ * buffers is under a megabyte.
  */
 #include "cli/plan/plan_view.h"
 
@@ -62,7 +63,8 @@ static void put_text(FILE *f, const char *s)
 {
     fputc('"', f);
     for (; *s; s++) { /* bytes above 0x7f are UTF-8 already */
-        if (*s == '<' || *s == '>' || *s == '&' || *s == '"' || *s == '\\' || (unsigned char)*s < 0x20)
+        if (*s == '<' || *s == '>' || *s == '&' || *s == '"' || *s == '\\' ||
+            (unsigned char)*s < 0x20)
             fprintf(f, "\\u%04x", (unsigned char)*s);
         else
             fputc(*s, f);
@@ -83,8 +85,9 @@ static void put_memory(FILE *f, const pl_run *run)
     fprintf(f,
             "\"memory\":{\"total\":%llu,\"budget\":%llu,\"minimum\":%llu,\"overhead\":%llu,"
             "\"weights\":%llu,\"optimizer\":%llu},\n",
-            (unsigned long long)m.total, (unsigned long long)m.budget, (unsigned long long)m.minimum,
-            (unsigned long long)m.overhead, (unsigned long long)weights,
+            (unsigned long long)m.total, (unsigned long long)m.budget,
+            (unsigned long long)m.minimum, (unsigned long long)m.overhead,
+            (unsigned long long)weights,
             (unsigned long long)(m.state > weights ? m.state - weights : 0));
 }
 
@@ -111,8 +114,8 @@ static void put_buffers(FILE *f, const pl_program *p, labels *l)
         pl_plan_buffer b = pl_program_buffer(p, i);
         char type[96] = "";
         if (b.component != PL_COMP_WORKSPACE) pl_type_text(&b.type, type, sizeof type);
-        fprintf(f, "%s[%d,\"%s\",%llu,%llu,%d,%d,%d]", i ? ",\n" : "\n", label_index(l, b.label), type,
-                (unsigned long long)b.bytes, (unsigned long long)b.offset, b.first, b.last,
+        fprintf(f, "%s[%d,\"%s\",%llu,%llu,%d,%d,%d]", i ? ",\n" : "\n", label_index(l, b.label),
+                type, (unsigned long long)b.bytes, (unsigned long long)b.offset, b.first, b.last,
                 (int)b.component);
     }
     fprintf(f, "],\n");
@@ -129,7 +132,8 @@ static void put_tables(FILE *f, const pl_run *run)
     fprintf(f, "\"parts\":[");
     for (int i = 0; i < PL_N_COMPONENTS; i++)
         fprintf(f, "%s[\"%s\",%llu,%llu]", i ? "," : "", plan_component_name((enum pl_component)i),
-                (unsigned long long)all->keep_all_components[i], (unsigned long long)p->components[i]);
+                (unsigned long long)all->keep_all_components[i],
+                (unsigned long long)p->components[i]);
     fprintf(f, "],\n\"means\":[");
     for (int i = 0; i < n; i++) {
         fputs(i ? "," : "", f);
@@ -141,7 +145,8 @@ static void put_tables(FILE *f, const pl_run *run)
             pl_run_predicted_ms(run), (unsigned long long)pl_run_memory_get(run).arena);
 }
 
-/* Whether the list's name is the key's: the first of several has no number there, and may be called 0. */
+/* Whether the list's name is the key's: the first of several has no number there, and may be called
+ * 0. */
 static bool is_named(const char *listed, const char *key)
 {
     size_t n = strlen(listed);
@@ -174,8 +179,8 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
     put_text(f, name);
     fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s%s\",\n",
             cli_count(pl_run_parameters(run, false)), (long long)split.effective,
-            (long long)split.micro, (long long)split.accumulate, plan_trades(run, trades, sizeof trades),
-            plan_whose(run, whose, sizeof whose));
+            (long long)split.micro, (long long)split.accumulate,
+            plan_trades(run, trades, sizeof trades), plan_whose(run, whose, sizeof whose));
     fprintf(f, "\"again\":%.4g,\n", 100 * plan_again(run));
     put_memory(f, run);
     put_tables(f, run);
@@ -204,9 +209,11 @@ static bool put_whole(FILE *f, const pl_run *run, const char *name)
 
 void page_head(FILE *f, const char *title)
 {
-    fprintf(f, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
-               "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-               "<title>%s</title>\n<script type=\"application/json\" id=\"plan\">\n", title);
+    fprintf(f,
+            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+            "<title>%s</title>\n<script type=\"application/json\" id=\"plan\">\n",
+            title);
 }
 
 void page_body(FILE *f)

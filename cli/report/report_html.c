@@ -1,7 +1,7 @@
 /* report_html.c - a run as a page that needs nothing but a browser.
  *
- * The page of a plan (page.html) draws the memory of one step; report.html stands behind it and puts what
- * was measured around that picture. Both read their data from script elements.
+ * The page of a plan (page.html) draws the memory of one step; report.html stands behind it and
+ * puts what was measured around that picture. Both read their data from script elements.
  */
 #include "cli/plan/plan_view.h"
 #include "report.h"
@@ -85,7 +85,8 @@ static void put_rows(FILE *f, const report *r)
         fputs(i ? ",\n[" : "[", f);
         for (int c = 0; c < N_COLS; c++) {
             if (isfinite(r->row[i][c]))
-                fprintf(f, "%s%.*g", c ? "," : "", c == COL_USED || c == COL_STEP ? 15 : 6, r->row[i][c]);
+                fprintf(f, "%s%.*g", c ? "," : "", c == COL_USED || c == COL_STEP ? 15 : 6,
+                        r->row[i][c]);
             else
                 fprintf(f, "%snull", c ? "," : "");
         }

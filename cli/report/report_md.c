@@ -1,6 +1,6 @@
-/* report_md.c - a run as the document people write by hand after a week of out-of-memory errors: budget by
- * component, what each technique saved, before and after, who is alive at the peak, how it trained. Every
- * number is planned or measured; the text says which.
+/* report_md.c - a run as the document people write by hand after a week of out-of-memory errors:
+ * budget by component, what each technique saved, before and after, who is alive at the peak, how
+ * it trained. Every number is planned or measured; the text says which.
  */
 #include "cli/plan/plan_view.h"
 #include "report.h"
@@ -38,16 +38,18 @@ static void put_budget(const report *r, FILE *f)
     size_t i;
     fprintf(f, "\n## Memory budget by component\n\nBytes alive at the peak of a step, planned.\n\n"
                "| component | everything kept | this plan |\n| --- | ---: | ---: |\n");
-    json_array_foreach(json_object_get(r->plan, "parts"), i, row) {
-        fprintf(f, "| %s | %s | %s |\n", json_string_value(json_array_get(row, 0)), bytes(cell(row, 1)),
-                bytes(cell(row, 2)));
+    json_array_foreach(json_object_get(r->plan, "parts"), i, row)
+    {
+        fprintf(f, "| %s | %s | %s |\n", json_string_value(json_array_get(row, 0)),
+                bytes(cell(row, 1)), bytes(cell(row, 2)));
         kept += cell(row, 1);
         planned += cell(row, 2);
     }
     double over = num(m, "overhead"), gaps = num(m, "total") - over - planned;
     if (gaps > 0) fprintf(f, "| gaps between buffers | | %s |\n", bytes(gaps));
     fprintf(f, "| overhead (program, libraries, stacks) | %s | %s |\n", bytes(over), bytes(over));
-    fprintf(f, "| **whole process** | **%s** | **%s** |\n", bytes(kept + over), bytes(num(m, "total")));
+    fprintf(f, "| **whole process** | **%s** | **%s** |\n", bytes(kept + over),
+            bytes(num(m, "total")));
     if (num(m, "budget") > 0)
         fprintf(f, "\nBudget: %s. Smallest budget found that works: %s.\n", bytes(num(m, "budget")),
                 bytes(num(m, "minimum")));
@@ -58,14 +60,18 @@ static void put_means(const report *r, FILE *f)
     const json_t *row;
     double before = 0, before_ms = 0;
     size_t i;
-    fprintf(f, "\n## What each technique saves\n\nThe arena with one technique more in each row; every row "
-               "is a plan, none a guess.\n\n| technique | arena | saved | predicted step |\n"
-               "| --- | ---: | ---: | ---: |\n");
-    json_array_foreach(json_object_get(r->plan, "means"), i, row) {
+    fprintf(
+        f,
+        "\n## What each technique saves\n\nThe arena with one technique more in each row; every row "
+        "is a plan, none a guess.\n\n| technique | arena | saved | predicted step |\n"
+        "| --- | ---: | ---: | ---: |\n");
+    json_array_foreach(json_object_get(r->plan, "means"), i, row)
+    {
         double now = cell(row, 1), ms = cell(row, 2);
         if (i && now == before && ms == before_ms) continue;
         fprintf(f, "| %s | %s | ", json_string_value(json_array_get(row, 0)), bytes(now));
-        if (i && now != before) fprintf(f, "%s%s", now < before ? "" : "+", bytes(fabs(before - now)));
+        if (i && now != before)
+            fprintf(f, "%s%s", now < before ? "" : "+", bytes(fabs(before - now)));
         fprintf(f, " | %s |\n", cli_ms(ms));
         before = now;
         before_ms = ms;
@@ -88,7 +94,8 @@ static size_t peak_step(const json_t *steps)
     const json_t *row;
     size_t i, peak = 0;
     double most = -1;
-    json_array_foreach(steps, i, row) {
+    json_array_foreach(steps, i, row)
+    {
         if (cell(row, 0) <= most) continue;
         most = cell(row, 0);
         peak = i;
@@ -99,22 +106,24 @@ static size_t peak_step(const json_t *steps)
 static void put_peak(const report *r, FILE *f)
 {
     enum { SHOWN = 12 };
-    static const char *const kind[] = {"weights", "gradients", "optimizer", "activations", "workspace",
-                                       "inputs"};
+    static const char *const kind[] = {"weights",     "gradients", "optimizer",
+                                       "activations", "workspace", "inputs"};
     const json_t *steps = json_object_get(r->plan, "steps"), *row;
-    const json_t *labels = json_object_get(r->plan, "labels"), *all = json_object_get(r->plan, "buffers");
+    const json_t *labels = json_object_get(r->plan, "labels"),
+                 *all = json_object_get(r->plan, "buffers");
     size_t peak = peak_step(steps), n = 0, i;
     alive *at = calloc(json_array_size(all) + 1, sizeof *at);
     if (!at) return;
-    json_array_foreach(all, i, row)
-        if (cell(row, 4) <= (double)peak && (double)peak < cell(row, 5))
-            at[n++] = (alive){cell(row, 2), row};
+    json_array_foreach(all, i, row) if (cell(row, 4) <= (double)peak && (double)peak < cell(row, 5))
+        at[n++] = (alive){cell(row, 2), row};
     qsort(at, n, sizeof *at, larger_first);
-    const char *where = json_string_value(
-        json_array_get(labels, (size_t)cell(json_array_get(steps, peak), 3)));
-    fprintf(f, "\n## Who is alive at the peak\n\nStep %zu of %zu of the plan, `%s`: %zu buffers; the largest:\n\n"
-               "| buffer | shape | kind | bytes | steps |\n| --- | --- | --- | ---: | --- |\n",
-            peak + 1, json_array_size(steps), where ? where : "", n);
+    const char *where =
+        json_string_value(json_array_get(labels, (size_t)cell(json_array_get(steps, peak), 3)));
+    fprintf(
+        f,
+        "\n## Who is alive at the peak\n\nStep %zu of %zu of the plan, `%s`: %zu buffers; the largest:\n\n"
+        "| buffer | shape | kind | bytes | steps |\n| --- | --- | --- | ---: | --- |\n",
+        peak + 1, json_array_size(steps), where ? where : "", n);
     for (i = 0; i < n && i < SHOWN; i++) {
         const char *name = json_string_value(json_array_get(labels, (size_t)cell(at[i].row, 0)));
         int k = (int)cell(at[i].row, 6);
@@ -133,8 +142,10 @@ static void put_measured(const report *r, FILE *f)
         ms += r->row[i][COL_MS];
         wait += r->row[i][COL_WAIT];
     }
-    fprintf(f, "\n## Before and after, planned and measured\n\n| | everything kept | this plan | measured |\n"
-               "| --- | ---: | ---: | ---: |\n");
+    fprintf(
+        f,
+        "\n## Before and after, planned and measured\n\n| | everything kept | this plan | measured |\n"
+        "| --- | ---: | ---: | ---: |\n");
     double kept = 0;
     const json_t *row;
     size_t i;
@@ -147,10 +158,12 @@ static void put_measured(const report *r, FILE *f)
             r->n ? cli_ms(ms / r->n) : "");
     if (!r->n) return;
     double grown = (double)r->used_last - (double)r->used_first;
-    fprintf(f, "\n- %lld steps, %lld checkpoints%s.\n- Waiting for data: %.1f %% of the time.\n"
-               "- Memory from step 10 to step %lld: %s%s.\n",
+    fprintf(f,
+            "\n- %lld steps, %lld checkpoints%s.\n- Waiting for data: %.1f %% of the time.\n"
+            "- Memory from step 10 to step %lld: %s%s.\n",
             (long long)r->steps, (long long)r->checkpoints, r->end ? "" : ", not finished",
-            ms > 0 ? 100 * wait / ms : 0, (long long)r->steps, grown < 0 ? "-" : "+", bytes(fabs(grown)));
+            ms > 0 ? 100 * wait / ms : 0, (long long)r->steps, grown < 0 ? "-" : "+",
+            bytes(fabs(grown)));
     fprintf(f, "- Loss: %.6g at step %.0f, %.6g at step %.0f%s.\n", r->row[0][COL_LOSS],
             r->row[0][COL_STEP], r->row[r->n - 1][COL_LOSS], r->row[r->n - 1][COL_STEP],
             r->stride > 1 ? " (means of neighbouring steps)" : "");
@@ -165,9 +178,8 @@ static void put_evals(const report *r, FILE *f)
     const char *key;
     fprintf(f, "\n## Evaluation\n\n| metric | step %.0f | step %.0f |\n| --- | ---: | ---: |\n",
             num(first, "step"), num(last, "step"));
-    json_object_foreach(last, key, v)
-        if (strcmp(key, "step") != 0)
-            fprintf(f, "| %s | %.6g | %.6g |\n", key, num(first, key), json_number_value(v));
+    json_object_foreach(last, key, v) if (strcmp(key, "step") != 0)
+        fprintf(f, "| %s | %.6g | %.6g |\n", key, num(first, key), json_number_value(v));
 }
 
 static void put_samples(const report *r, FILE *f)
@@ -185,20 +197,22 @@ static void put_samples(const report *r, FILE *f)
 
 void report_markdown(const report *r, FILE *f)
 {
-    fprintf(f, "# Memory optimisation: %s\n\n%s. Device: %s, %s. Plimsoll %s.\n", text(r->plan, "name"),
-            text(r->plan, "about"), text(r->plan, "device"), text(r->plan, "machine"),
-            text(r->plan, "version"));
+    fprintf(f, "# Memory optimisation: %s\n\n%s. Device: %s, %s. Plimsoll %s.\n",
+            text(r->plan, "name"), text(r->plan, "about"), text(r->plan, "device"),
+            text(r->plan, "machine"), text(r->plan, "version"));
     put_measured(r, f);
     put_budget(r, f);
     put_means(r, f);
     put_peak(r, f);
     put_evals(r, f);
     put_samples(r, f);
-    fprintf(f, "\n## If it has to be smaller\n\nIn this order; the first two train the same:\n\n"
-               "1. `memory=SIZE`: more is computed again; the smallest that works is %s.\n"
-               "2. `accumulate=auto`: the batch in smaller parts (not with BatchNorm, which couples samples).\n"
-               "3. `precision=bf16`: stored activations half as large.\n"
-               "4. A smaller batch or network: `plimsoll plan CONFIG --memory SIZE` names edits that fit.\n",
-            bytes(num(json_object_get(r->plan, "memory"), "minimum")));
+    fprintf(
+        f,
+        "\n## If it has to be smaller\n\nIn this order; the first two train the same:\n\n"
+        "1. `memory=SIZE`: more is computed again; the smallest that works is %s.\n"
+        "2. `accumulate=auto`: the batch in smaller parts (not with BatchNorm, which couples samples).\n"
+        "3. `precision=bf16`: stored activations half as large.\n"
+        "4. A smaller batch or network: `plimsoll plan CONFIG --memory SIZE` names edits that fit.\n",
+        bytes(num(json_object_get(r->plan, "memory"), "minimum")));
     fprintf(f, "\n## Configuration\n\n```yaml\n%s```\n", r->config);
 }

@@ -1,7 +1,8 @@
 /* phases.c - see phases.h.
  *
- * A phase is planned by a program of its own, as it will be trained by one: what planning leaves behind would
- * be counted to the next phase, and what a forked process has not touched yet would be missing.
+ * A phase is planned by a program of its own, as it will be trained by one: what planning leaves
+ * behind would be counted to the next phase, and what a forked process has not touched yet would be
+ * missing.
  */
 #include "cli_phases.h"
 
@@ -96,15 +97,20 @@ static pl_status plan_apart(const cli_args *a, const char *memory, int number, p
     close(pipes[1]);
     while (child > 0 && got < sizeof w) {
         ssize_t n = read(pipes[0], (char *)&w + got, sizeof w - got);
-        if (n > 0) got += (size_t)n;
-        else if (n == 0 || errno != EINTR) break;
+        if (n > 0)
+            got += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            break;
     }
     close(pipes[0]);
     if (child < 0) return plan_here(a, memory, number, row);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
     if (got < sizeof w) {
         cli_error("planning phase %d ended early%s", number,
-                  WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? ": killed, perhaps for lack of memory" : "");
+                  WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                      ? ": killed, perhaps for lack of memory"
+                      : "");
         return PL_ERR_MEMORY;
     }
     *row = w.row;
@@ -158,16 +164,17 @@ bool phases_fit(const phase_row *rows, int n)
 void phases_print(const phase_row *rows, int n, FILE *out)
 {
     const phase_row *most = phases_largest(rows, n);
-    fprintf(out, "%sphases%s\n  %-20s %9s %6s %13s %11s %11s %11s %11s\n", cli_bold(out), cli_plain(out),
-            "", "steps", "batch", "trained", "step", "arena", "process", "minimum");
+    fprintf(out, "%sphases%s\n  %-20s %9s %6s %13s %11s %11s %11s %11s\n", cli_bold(out),
+            cli_plain(out), "", "steps", "batch", "trained", "step", "arena", "process", "minimum");
     for (int i = 0; i < n; i++) {
         const phase_row *r = &rows[i];
         char name[96];
         snprintf(name, sizeof name, r->times > 1 ? "%s (x %d)" : "%s", r->name, r->times);
-        fprintf(out, "  %-20s %9lld %6lld %13s %11s %11s %11s %11s%s%s%s\n", name, (long long)r->steps,
-                (long long)r->split.effective, cli_count(r->trainable), cli_ms(r->step_ms),
-                cli_bytes(r->memory.arena), cli_bytes(r->memory.total), cli_bytes(r->memory.minimum),
-                r == most && n > 1 ? "  the largest" : "", r->memory.fits ? "" : "  does NOT fit", r->trades);
+        fprintf(out, "  %-20s %9lld %6lld %13s %11s %11s %11s %11s%s%s%s\n", name,
+                (long long)r->steps, (long long)r->split.effective, cli_count(r->trainable),
+                cli_ms(r->step_ms), cli_bytes(r->memory.arena), cli_bytes(r->memory.total),
+                cli_bytes(r->memory.minimum), r == most && n > 1 ? "  the largest" : "",
+                r->memory.fits ? "" : "  does NOT fit", r->trades);
     }
     fputc('\n', out);
 }
@@ -203,10 +210,11 @@ pl_status phases_check(const phase_row *rows, int n)
     if (phases_fit(rows, n)) return PL_OK;
     for (int i = 0; i < n; i++)
         if (!rows[i].memory.fits)
-            cli_error("phase %s does not fit %s: it needs %s", rows[i].name, cli_bytes(rows[i].memory.budget),
-                      cli_bytes(rows[i].memory.total));
+            cli_error("phase %s does not fit %s: it needs %s", rows[i].name,
+                      cli_bytes(rows[i].memory.budget), cli_bytes(rows[i].memory.total));
     cli_error("the smallest budget that fits all phases is %llu bytes (%s, for %s)",
-              (unsigned long long)most->memory.minimum, cli_bytes(most->memory.minimum), most->name);
+              (unsigned long long)most->memory.minimum, cli_bytes(most->memory.minimum),
+              most->name);
     return PL_ERR_FIT;
 }
 

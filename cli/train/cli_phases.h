@@ -1,4 +1,5 @@
-/* phases.h - the phases of a run as `plan` and `train` see them: a row for each, before any is trained. */
+/* phases.h - the phases of a run as `plan` and `train` see them: a row for each, before any is
+ * trained. */
 #ifndef CLI_PHASES_H
 #define CLI_PHASES_H
 
@@ -14,19 +15,20 @@ typedef struct phase_row {
     char trades[128]; /* plan_trades */
 } phase_row;
 
-/* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. A failure is told on
- * stderr. */
+/* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. A failure is
+ * told on stderr. */
 pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row **rows, int *n);
-/* In a program that was started to plan one phase: plans it, answers and ends. Call it once the command line is
- * read. */
+/* In a program that was started to plan one phase: plans it, answers and ends. Call it once the
+ * command line is read. */
 void phases_answer(const cli_args *a, const char *memory);
-/* The row that takes most, and whether all fit. The smallest budget for all is that of the row with the
- * largest minimum. */
+/* The row that takes most, and whether all fit. The smallest budget for all is that of the row with
+ * the largest minimum. */
 const phase_row *phases_largest(const phase_row *rows, int n);
 const phase_row *phases_neediest(const phase_row *rows, int n);
 bool phases_fit(const phase_row *rows, int n);
 void phases_print(const phase_row *rows, int n, FILE *out);
-/* The phase whose model is the run's when `last` is the last: the one before it, or it, that is not a repetition, else it. */
+/* The phase whose model is the run's when `last` is the last: the one before it, or it, that is not
+ * a repetition, else it. */
 int phases_model(const pl_run *run, int last);
 /* Member "phases". */
 void phases_json(const phase_row *rows, int n, pl_json *j);

@@ -61,7 +61,9 @@ void ranks_tell_peaks(const trainer *t)
     int most = 0;
     for (int i = 1; t->peaks && i < pl_world_size(t->world); i++)
         if (t->peaks[i] > t->peaks[most]) most = i;
-    if (t->peaks) fprintf(stderr, "of its ranks number %d had the highest peak: %s\n", most, cli_bytes(t->peaks[most]));
+    if (t->peaks)
+        fprintf(stderr, "of its ranks number %d had the highest peak: %s\n", most,
+                cli_bytes(t->peaks[most]));
 }
 
 pl_status ranks_agree(trainer *t, volatile int *stop, bool *save)
@@ -86,6 +88,7 @@ void ranks_table(const trainer *t)
     fprintf(stderr, "%6s  %-24s %8s %8s %12s\n", "rank", "host", "process", "threads", "memory");
     for (int i = 0; i < pl_world_size(t->world); i++) {
         pl_world_info(t->world, i, &a);
-        fprintf(stderr, "%6d  %-24s %8d %8d %12s\n", i, a.host, a.pid, a.threads, cli_bytes(a.memory_bytes));
+        fprintf(stderr, "%6d  %-24s %8d %8d %12s\n", i, a.host, a.pid, a.threads,
+                cli_bytes(a.memory_bytes));
     }
 }

@@ -1,10 +1,12 @@
-/* ranks.h - `plimsoll train` as one of several processes: what rank 0 decides reaches the others. */
+/* ranks.h - `plimsoll train` as one of several processes: what rank 0 decides reaches the others.
+ */
 #ifndef CLI_RANKS_H
 #define CLI_RANKS_H
 
 #include "trainer.h"
 
-/* What rank 0 found in the run's folder, on all ranks: with resume they go on from the same checkpoint. */
+/* What rank 0 found in the run's folder, on all ranks: with resume they go on from the same
+ * checkpoint. */
 pl_status ranks_take_folder(trainer *t, bool resume);
 /* The phase that rank 0 begins with, and where phases leave their weights. */
 pl_status ranks_take_phase(trainer *t);

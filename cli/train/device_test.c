@@ -2,18 +2,18 @@
  *
  * Four short runs of the same network with the same seed: as planned without a budget, within the
  * smallest budget (so that much is computed again), once more as the first (same bits?), and on the
- * CPU. The network has convolutions, products, normalisations and an optimiser, so losses that agree
- * after several steps say that the device's kernels and their gradients do.
+ * CPU. The network has convolutions, products, normalisations and an optimiser, so losses that
+ * agree after several steps say that the device's kernels and their gradients do.
  *
- * What a smaller plan saves must stand out from what a process holds besides: on a card that is hundreds of
- * megabytes which no two processes hold alike. The batch of the runs with and without a budget
- * is therefore as large as the device's overhead asks for.
+ * What a smaller plan saves must stand out from what a process holds besides: on a card that is
+ * hundreds of megabytes which no two processes hold alike. The batch of the runs with and without a
+ * budget is therefore as large as the device's overhead asks for.
  */
 #include "device_test.h"
 
 #include "cli/plan/plan_view.h"
-#include "plimsoll_json.h"
 #include "cli/ui.h"
+#include "plimsoll_json.h"
 
 #include <malloc.h>
 #include <math.h>
@@ -24,11 +24,11 @@ static const char network[] = "cloud/tiny";
 
 typedef struct trial {
     double loss[STEPS];
-    uint64_t planned, mapped;  /* arena */
-    uint64_t warm, end, most;  /* bytes of the process: after WARM steps, after all, most */
+    uint64_t planned, mapped; /* arena */
+    uint64_t warm, end, most; /* bytes of the process: after WARM steps, after all, most */
     uint64_t heap_warm, heap_end;
     pl_run_memory memory;
-    double again;              /* share computed again */
+    double again; /* share computed again */
     double step_ms;
 } trial;
 
@@ -50,8 +50,8 @@ static void tell(tester *t, const char *promise, bool ok, const char *what)
         pl_json_end(t->json);
         return;
     }
-    printf("  %s%-5s%s %-46s %s\n", ok ? "" : cli_red(stdout), ok ? "ok" : "FAIL", ok ? "" : cli_plain(stdout),
-           promise, what);
+    printf("  %s%-5s%s %-46s %s\n", ok ? "" : cli_red(stdout), ok ? "ok" : "FAIL",
+           ok ? "" : cli_plain(stdout), promise, what);
     fflush(stdout);
 }
 
@@ -119,8 +119,8 @@ static void check_plain(tester *t, const trial *a)
     snprintf(what, sizeof what, "planned %s bytes, mapped %s", cli_count((int64_t)a->planned),
              cli_count((int64_t)a->mapped));
     tell(t, "the arena is what was planned", a->planned == a->mapped, what);
-    snprintf(what, sizeof what, "after step %d: %s, after step %d: %s", WARM, cli_bytes(a->warm), STEPS,
-             cli_bytes(a->end));
+    snprintf(what, sizeof what, "after step %d: %s, after step %d: %s", WARM, cli_bytes(a->warm),
+             STEPS, cli_bytes(a->end));
     tell(t, "memory does not grow with the steps", a->end <= a->warm + (1u << 20), what);
     snprintf(what, sizeof what, "heap after step %d and %d: %s and %s bytes", WARM, STEPS,
              cli_count((int64_t)a->heap_warm), cli_count((int64_t)a->heap_end));
@@ -142,9 +142,10 @@ static pl_status enough_to_save(const char *device, int *batch, trial *least)
     }
 }
 
-/* Overhead is measured anew in every run; a little room keeps that from deciding the test. A process that
- * has grown since the budget was found is asked again what it needs. */
-static pl_status run_smallest(const char *device, int batch, const trial *least, uint64_t *budget, trial *out)
+/* Overhead is measured anew in every run; a little room keeps that from deciding the test. A
+ * process that has grown since the budget was found is asked again what it needs. */
+static pl_status run_smallest(const char *device, int batch, const trial *least, uint64_t *budget,
+                              trial *out)
 {
     char size[32];
     uint64_t minimum = least->memory.minimum;
@@ -169,7 +170,8 @@ static pl_status check_budget(tester *t, const trial *a)
     if (rc != PL_OK) return rc;
     bool card = strcmp(t->device, "cpu") != 0, same = apart(&small, &whole) == 0;
     uint64_t most = card ? small.most : small.end;
-    snprintf(what, sizeof what, "batch %d, budget %s, held %s", batch, cli_bytes(budget), cli_bytes(most));
+    snprintf(what, sizeof what, "batch %d, budget %s, held %s", batch, cli_bytes(budget),
+             cli_bytes(most));
     tell(t, "a budget is kept", most <= budget, what);
     snprintf(what, sizeof what, "arena %s instead of %s, %.0f %% computed again, losses %s",
              cli_bytes(small.planned), cli_bytes(whole.planned), 100 * small.again,
@@ -189,7 +191,8 @@ static pl_status check_numbers(tester *t, const trial *a)
     tell(t, "a run can be repeated", apart(&again, a) == 0, what);
     if (strcmp(t->device, "cpu") == 0) return PL_OK;
     if ((rc = trial_run("cpu", BATCH, NULL, false, &cpu)) != PL_OK) return rc;
-    snprintf(what, sizeof what, "losses of %d steps within %.1e of the CPU's", STEPS, apart(a, &cpu));
+    snprintf(what, sizeof what, "losses of %d steps within %.1e of the CPU's", STEPS,
+             apart(a, &cpu));
     tell(t, "convolutions, products, updates are right", apart(a, &cpu) < 1e-3, what);
     return PL_OK;
 }

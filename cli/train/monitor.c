@@ -1,15 +1,15 @@
 /* monitor.c - see monitor.h.
  *
- * The files of a run hold every step once: a run that goes on after step S cuts the rows of later steps
- * from its tables and begins a new file of events that tells TensorBoard to forget them.
+ * The files of a run hold every step once: a run that goes on after step S cuts the rows of later
+ * steps from its tables and begins a new file of events that tells TensorBoard to forget them.
  *
- * Memory is looked up every few seconds, not every step: asking a driver takes time. A warning comes once
- * when the limit is passed and again only after it was not.
+ * Memory is looked up every few seconds, not every step: asking a driver takes time. A warning
+ * comes once when the limit is passed and again only after it was not.
  */
 #include "monitor.h"
 
-#include "plimsoll_checkpoint.h"
 #include "cli/ui.h"
+#include "plimsoll_checkpoint.h"
 
 #include <errno.h>
 #include <math.h>
@@ -22,7 +22,8 @@
 enum { LOOK_S = 5 };
 
 /* ---- tables ----------------------------------------------------------------------------- */
-/* Opens a table for appending, without the rows of steps after `from` and without a torn last one. */
+/* Opens a table for appending, without the rows of steps after `from` and without a torn last one.
+ */
 static FILE *open_table(const char *path, int64_t from)
 {
     FILE *f = fopen(path, from ? "r+e" : "we");
@@ -55,10 +56,12 @@ static pl_status open_files(monitor *m, int64_t from)
     m->metrics = open_table(path, from);
     if (!m->metrics) return fail_write(m, "metrics.csv");
     if (ftell(m->metrics) == 0)
-        fprintf(m->metrics, "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes%s\n",
+        fprintf(m->metrics,
+                "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes%s\n",
                 m->phase ? ",phase" : "");
     snprintf(path, sizeof path, "%s/eval.csv", m->evals_dir);
-    int64_t seen = m->evaluated ? from : from - 1; /* one that is not of the checkpoint is made again, or never was due */
+    /* one that is not of the checkpoint is made again, or never was due */
+    int64_t seen = m->evaluated ? from : from - 1;
     m->evals = open_table(path, from > m->before ? seen : 0);
     if (!m->evals) return fail_write(m, "eval.csv");
     if (!pl_config_bool(pl_run_config(m->run), "log.tensorboard")) return PL_OK;
@@ -193,7 +196,8 @@ void monitor_memory(monitor *m, FILE *out)
     look(m);
     fprintf(out, "%smemory%s\n", cli_bold(out), cli_plain(out));
     fprintf(out, "  %-26s %11s = arena %s + state %s, mapped once for the whole run\n",
-            "planned, to the byte", cli_bytes(p.arena + p.state), cli_bytes(p.arena), cli_bytes(p.state));
+            "planned, to the byte", cli_bytes(p.arena + p.state), cli_bytes(p.arena),
+            cli_bytes(p.state));
     fprintf(out, "  %-26s %11s, at most %s so far", "this process holds",
             cli_bytes(pl_run_used_bytes(m->run)), cli_bytes(pl_run_peak_used_bytes(m->run)));
     if (p.budget) fprintf(out, "; budget %s", cli_bytes(p.budget));
@@ -232,16 +236,21 @@ void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out)
         warn(out, m->device, m->held, m->total, pl_run_used_bytes(m->run));
     if (passes(&m->warned_host, share(m->host_held, m->host_total), m->warn))
         warn(out, "host memory", m->host_held, m->host_total, pl_process_bytes());
-    if (asked || (m->memory_every && step > 0 && step % m->memory_every == 0)) monitor_memory(m, out);
+    if (asked || (m->memory_every && step > 0 && step % m->memory_every == 0))
+        monitor_memory(m, out);
 }
 
 /* ---- opening ---------------------------------------------------------------------------- */
-pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir, int64_t last,
-                       bool evaluated, bool told)
+pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir,
+                       int64_t last, bool evaluated, bool told)
 {
     const pl_config *c = pl_run_config(run);
     int phase = pl_run_phase(run);
-    *m = (monitor){.run = run, .told = told, .evaluated = evaluated, .steps = last, .before = pl_run_steps_before(run)};
+    *m = (monitor){.run = run,
+                   .told = told,
+                   .evaluated = evaluated,
+                   .steps = last,
+                   .before = pl_run_steps_before(run)};
     m->phase = phase < 0 ? NULL : pl_run_phase_at(run, phase)->name;
     m->device = pl_config_text(c, "device");
     m->memory_every = pl_config_int(c, "log.memory_every");

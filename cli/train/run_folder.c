@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static void path_of(const run_folder *f, const char *name, char out[4096])
@@ -50,15 +50,16 @@ static pl_status compare(run_folder *f, const pl_run *run)
         return rc;
     }
     if (refused) {
-        cli_error("%s was begun with another configuration, %d of its keys cannot change: give them as "
-                  "they were, choose a new folder, or --fresh to begin anew",
-                  f->path, refused);
+        cli_error(
+            "%s was begun with another configuration, %d of its keys cannot change: give them as "
+            "they were, choose a new folder, or --fresh to begin anew",
+            f->path, refused);
         return PL_ERR_CONFIG;
     }
     if (!f->quiet && f->last.threads != pl_threads())
         cli_error("note: %s was written with %d threads, now there are %d: sums may be rounded "
-                  "otherwise (threads=%d gives the same bits)", f->dir, f->last.threads, pl_threads(),
-                  f->last.threads);
+                  "otherwise (threads=%d gives the same bits)",
+                  f->dir, f->last.threads, pl_threads(), f->last.threads);
     if (!f->quiet && strcmp(f->last.version, pl_version()) != 0)
         cli_error("note: %s was written by version %s, this is %s", f->dir, f->last.version,
                   pl_version());
@@ -72,7 +73,8 @@ static pl_status check_model(const run_folder *f)
     path_of(f, "model.safetensors", path);
     if (access(path, F_OK) != 0) return PL_OK;
     cli_error("%s holds a model (%s) and no checkpoint to go on from; choose another folder, or "
-              "--fresh", f->path, path);
+              "--fresh",
+              f->path, path);
     return PL_ERR_ARG;
 }
 
@@ -140,7 +142,8 @@ pl_status folder_lock(run_folder *f, bool fresh)
 /* What the next phase must not believe to be its own. */
 static void forget(run_folder *f)
 {
-    static const char *const notes[] = {"best.step", "best.value", "best.metric", "ended", "ended.run", "metric.first"};
+    static const char *const notes[] = {"best.step", "best.value", "best.metric",
+                                        "ended",     "ended.run",  "metric.first"};
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
         pl_checkpoint_note(&f->last, notes[i], (double)NAN);
     f->ended = false;
@@ -209,8 +212,9 @@ static pl_status open_log(run_folder *f)
         if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
     } else if (f->log_file && f->dir[0]) {
         long keep = kept_bytes(f->log_file, f->last.log_bytes);
-        if (keep < 0) cli_error("warning: %s is shorter than when %s was written: lines are missing",
-                                path, f->dir);
+        if (keep < 0)
+            cli_error("warning: %s is shorter than when %s was written: lines are missing", path,
+                      f->dir);
         if (keep >= 0 && ftruncate(fileno(f->log_file), keep) != 0) return fail_io("cut", path);
         if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
     }
@@ -248,8 +252,9 @@ void folder_close(run_folder *f)
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
-/* Models of a shorter run, whose weights its checkpoint has too. They stay until a newer checkpoint is about to be written, so
- * that an attempt that comes to nothing loses none; beside one of the last step they would pass for its model. */
+/* Models of a shorter run, whose weights its checkpoint has too. They stay until a newer checkpoint
+ * is about to be written, so that an attempt that comes to nothing loses none; beside one of the
+ * last step they would pass for its model. */
 static void remove_models(run_folder *f)
 {
     char path[4096];

@@ -25,20 +25,22 @@ typedef struct run_folder {
     int64_t best_step; /* 0: none */
     double best_value;
     bool older_model; /* models of the run as it was shorter are there */
-    bool keep_log; /* nothing of it was lost: it is gone on with as it is */
-    bool told; /* the failure that was returned has been printed */
+    bool keep_log;    /* nothing of it was lost: it is gone on with as it is */
+    bool told;        /* the failure that was returned has been printed */
 } run_folder;
 
 /* Opens and locks RUN and, unless fresh, finds the checkpoint to go on from: dir and last. */
 pl_status folder_lock(run_folder *f, bool fresh);
 /* The run, or the phase of it, that is about to be built: its settings. resume: it goes on from the
- * checkpoint, with whose configuration it is compared: what changed is told, what cannot be continued is an
- * error. Otherwise it begins, and what was noted of an earlier phase's evaluations is forgotten. */
+ * checkpoint, with whose configuration it is compared: what changed is told, what cannot be
+ * continued is an error. Otherwise it begins, and what was noted of an earlier phase's evaluations
+ * is forgotten. */
 pl_status folder_enter(run_folder *f, pl_run *run, bool resume);
-/* Writes config.yaml and opens log.jsonl, cut to the checkpoint's position. run: whose configuration it
- * is; with phases, the one that no phase was entered in. */
+/* Writes config.yaml and opens log.jsonl, cut to the checkpoint's position. run: whose
+ * configuration it is; with phases, the one that no phase was entered in. */
 pl_status folder_begin(run_folder *f, pl_run *run);
-/* RUN/best is the best checkpoint known: a newer one is of a past that was lost, or of another phase. */
+/* RUN/best is the best checkpoint known: a newer one is of a past that was lost, or of another
+ * phase. */
 pl_status folder_settle_best(run_folder *f);
 /* Folder of what a phase leaves, RUN/phases/NAME, which is made. */
 pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t cap);
@@ -48,7 +50,8 @@ void folder_close(run_folder *f);
 bool folder_due(const run_folder *f, int64_t step, int64_t phase_step);
 /* Saves unless this step is saved already; evaluated: what was due at it is done. */
 pl_status folder_save(run_folder *f, pl_run *run, bool evaluated);
-/* Looks at an evaluation after some steps: *best when it is the best so far, so that a save should follow. */
+/* Looks at an evaluation after some steps: *best when it is the best so far, so that a save should
+ * follow. */
 pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool *best);
 
 #endif

@@ -1,10 +1,10 @@
 /* snapshot.c - a plan as a PyTorch memory snapshot (pickle), for the viewer people know.
  *
  * The viewer at pytorch.org/memory_viz (and torch/cuda/_memory_viz.py) reads a pickled dictionary:
- * `segments` with their blocks, and `device_traces`, a list of allocations and frees for each device.
- * A plan gives both before the first step: one segment for the arena and one for the state, and an
- * alloc and a free for every buffer at the steps where its life begins and ends. Time is the number
- * of the step; the frame of an event names the layer.
+ * `segments` with their blocks, and `device_traces`, a list of allocations and frees for each
+ * device. A plan gives both before the first step: one segment for the arena and one for the state,
+ * and an alloc and a free for every buffer at the steps where its life begins and ends. Time is the
+ * number of the step; the frame of an event names the layer.
  *
  * Pickle protocol 2, of which a writer needs a dozen opcodes: marks, text, integers, lists, dicts.
  */

@@ -6,8 +6,8 @@
  * A narrow terminal loses, in this order, the learning rate, the second memory, the waiting, the
  * memory and the rate; the loss and the time left stay.
  */
-#include "monitor.h"
 #include "cli/ui.h"
+#include "monitor.h"
 
 #include <math.h>
 #include <string.h>
@@ -50,8 +50,8 @@ static void put_memory(monitor *m, bool both, char *out, size_t cap)
                  (double)m->host_total / GIB);
 }
 
-void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, double wait, int width,
-               char *out, size_t cap)
+void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, double wait,
+               int width, char *out, size_t cap)
 {
     char where[160], memory[96], rate[48], lr[32], waiting[32];
     put_where(m, s, where, sizeof where);
@@ -61,10 +61,10 @@ void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, do
     snprintf(waiting, sizeof waiting, " | wait %.0f%%", wait);
     for (int less = 0; less < 6; less++) {
         put_memory(m, less < 2, memory, sizeof memory);
-        int n = snprintf(out, cap, "[%s] %s%s | loss %.4f%s%s%s | ETA %s", cli_clock(elapsed), where,
-                         less < 5 ? rate : "", s->loss, less < 1 ? lr : "",
-                         less < 4 ? memory : "", less < 3 ? waiting : "",
-                         cli_clock(per * (double)(m->steps - s->step)));
+        int n =
+            snprintf(out, cap, "[%s] %s%s | loss %.4f%s%s%s | ETA %s", cli_clock(elapsed), where,
+                     less < 5 ? rate : "", s->loss, less < 1 ? lr : "", less < 4 ? memory : "",
+                     less < 3 ? waiting : "", cli_clock(per * (double)(m->steps - s->step)));
         if (n < width) break;
     }
 }

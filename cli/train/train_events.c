@@ -193,15 +193,15 @@ void show_line(trainer *t, const pl_step_info *s)
     const pl_phase *p = trainer_phase(t);
     if (trainer_step(t, s->step) % t->log_every != 0 && s->step != t->steps) return;
     if (!t->json && !t->quiet && !t->bar)
-        fprintf(stderr,
-                "%s%s%sstep=%lld/%lld epoch=%.3f loss=%.6f lr=%.3e step_ms=%.1f wait=%.1f%% used=%s "
-                "eta=%s\n",
-                p ? "phase=" : "", p ? p->name : "", p ? " " : "", (long long)s->step,
-                (long long)t->steps, s->epoch, s->loss, s->lr,
-                t->step_ms / (double)t->since, 100 * t->data_ms / t->step_ms,
-                cli_bytes(pl_run_used_bytes(t->run)),
-                cli_clock((cli_seconds() - t->began) / (double)(s->step - t->from) *
-                          (double)(t->steps - s->step)));
+        fprintf(
+            stderr,
+            "%s%s%sstep=%lld/%lld epoch=%.3f loss=%.6f lr=%.3e step_ms=%.1f wait=%.1f%% used=%s "
+            "eta=%s\n",
+            p ? "phase=" : "", p ? p->name : "", p ? " " : "", (long long)s->step,
+            (long long)t->steps, s->epoch, s->loss, s->lr, t->step_ms / (double)t->since,
+            100 * t->data_ms / t->step_ms, cli_bytes(pl_run_used_bytes(t->run)),
+            cli_clock((cli_seconds() - t->began) / (double)(s->step - t->from) *
+                      (double)(t->steps - s->step)));
     t->data_ms = t->step_ms = 0;
     t->since = 0;
 }
@@ -227,9 +227,9 @@ void show_phase(trainer *t)
     int taken, of;
     if (t->json || t->quiet || !p) return;
     pl_run_taken(t->run, &taken, &of);
-    fprintf(stderr, "%sphase %s%s (%d of %d): steps %lld to %lld", cli_bold(stderr), p->name, cli_plain(stderr),
-            pl_run_phase(t->run) + 1, pl_run_phase_count(t->run), (long long)pl_run_steps_done(t->run) + 1,
-            (long long)t->steps);
+    fprintf(stderr, "%sphase %s%s (%d of %d): steps %lld to %lld", cli_bold(stderr), p->name,
+            cli_plain(stderr), pl_run_phase(t->run) + 1, pl_run_phase_count(t->run),
+            (long long)pl_run_steps_done(t->run) + 1, (long long)t->steps);
     if (taken)
         fprintf(stderr, "; %d of %d tensors are those that %s left", taken, of,
                 pl_run_phase_at(t->run, p->start)->name);

@@ -1,4 +1,5 @@
-/* train_phases.c - `plimsoll train` of a run with phases: which one comes, what it begins with, what it leaves. */
+/* train_phases.c - `plimsoll train` of a run with phases: which one comes, what it begins with,
+ * what it leaves. */
 #include "cli_ranks.h"
 
 #include <errno.h>
@@ -84,11 +85,12 @@ static pl_status leave_phase(trainer *t)
     return rc == PL_OK ? pl_run_served(t->run, true) : rc;
 }
 
-/* ---- one process after the other ----------------------------------------------------------
- * A process that has trained a phase holds memory that no plan of the next one counts: tables of libraries,
- * holes in the heap. So the next phase begins in a new program, which is this one started again in the same
- * process; what it cannot see in the folder is told in the environment. A rank cannot: MPI is begun once in a
- * process. Its next phase is planned around what the process holds by then. */
+/* ---- one process after the other ---------------------------------------------------------- A
+ * process that has trained a phase holds memory that no plan of the next one counts: tables of
+ * libraries, holes in the heap. So the next phase begins in a new program, which is this one
+ * started again in the same process; what it cannot see in the folder is told in the environment. A
+ * rank cannot: MPI is begun once in a process. Its next phase is planned around what the process
+ * holds by then. */
 #define CONTINUES "PLIMSOLL_CONTINUES"
 
 void phases_continue(trainer *t)
@@ -97,8 +99,11 @@ void phases_continue(trainer *t)
     unsigned long long peak;
     const char *text = getenv(CONTINUES);
     int at = 0;
-    if (!text || sscanf(text, "%lld %lld %lld %llu %d %lf %n", &phase, &before, &first, &peak, &t->largest,
-                        &t->before_s, &at) < 6 || !at) return;
+    if (!text ||
+        sscanf(text, "%lld %lld %lld %llu %d %lf %n", &phase, &before, &first, &peak, &t->largest,
+               &t->before_s, &at) < 6 ||
+        !at)
+        return;
     snprintf(t->handed, sizeof t->handed, "%s", text + at);
     unsetenv(CONTINUES);
     t->continued = true;
@@ -115,9 +120,10 @@ static void start_again(trainer *t, int next)
 {
     char text[4600];
     if (t->world || getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE")) return;
-    snprintf(text, sizeof text, "%d %lld %lld %llu %d %.3f %s", next, (long long)pl_run_steps_done(t->run),
-             (long long)t->first, (unsigned long long)trainer_peak(t), t->largest,
-             cli_seconds() - t->started, t->handed);
+    snprintf(text, sizeof text, "%d %lld %lld %llu %d %.3f %s", next,
+             (long long)pl_run_steps_done(t->run), (long long)t->first,
+             (unsigned long long)trainer_peak(t), t->largest, cli_seconds() - t->started,
+             t->handed);
     if (setenv(CONTINUES, text, 1) != 0) return;
     monitor_close(&t->monitor);
     folder_close(&t->folder);
@@ -160,8 +166,9 @@ static pl_status open_handed(trainer *t)
     }
     for (int i = 0; i < pl_run_phase_count(t->list); i++)
         if (pl_run_phase_at(t->list, i)->best) {
-            cli_error("phase %s: result: best wants --out RUN, the folder that the best checkpoint is kept in",
-                      pl_run_phase_at(t->list, i)->name);
+            cli_error(
+                "phase %s: result: best wants --out RUN, the folder that the best checkpoint is kept in",
+                pl_run_phase_at(t->list, i)->name);
             return PL_ERR_CONFIG;
         }
     snprintf(t->handed, sizeof t->handed, "%.4000s/plimsoll-phases-XXXXXX", tmp ? tmp : "/tmp");
@@ -173,7 +180,8 @@ static pl_status open_handed(trainer *t)
 
 static void close_handed(trainer *t)
 {
-    static const char *const names[] = {"model.safetensors", "model_ema.safetensors", "state.safetensors", "config.yaml"};
+    static const char *const names[] = {"model.safetensors", "model_ema.safetensors",
+                                        "state.safetensors", "config.yaml"};
     char path[4400];
     if (t->folder.path || !t->handed[0] || ranks_follows(t)) return;
     for (int i = 0; i < pl_run_phase_count(t->list); i++) {

@@ -1,15 +1,16 @@
-/* trainer.h - what the files of `plimsoll train` share: the run that is going on and how it is told. */
+/* trainer.h - what the files of `plimsoll train` share: the run that is going on and how it is
+ * told. */
 #ifndef CLI_TRAINER_H
 #define CLI_TRAINER_H
 
-#include "monitor.h"
 #include "cli_phases.h"
+#include "monitor.h"
 #include "plimsoll_ranks.h"
 #include "run_folder.h"
 
 typedef struct trainer {
-    pl_run *run;  /* with phases: the one that is going on */
-    pl_run *list; /* no phase is entered in it; it is `run` where there are none */
+    pl_run *run;     /* with phases: the one that is going on */
+    pl_run *list;    /* no phase is entered in it; it is `run` where there are none */
     pl_world *world; /* NULL: alone */
     bool shown_by_0; /* this rank makes pictures along with rank 0, which has the folder */
     const cli_args *args;
@@ -18,27 +19,29 @@ typedef struct trainer {
     monitor monitor;
     const char *name;
     bool json, quiet, bar, fresh, trace_nan;
-    bool over;       /* a phase has ended the run */
-    bool begun;      /* log and configuration of the folder are open */
-    bool resumes;    /* it goes on from a checkpoint of the phase to begin with */
-    bool continued;  /* this program has been started for a phase that follows one of the same run */
-    int phase;       /* to begin with, and the steps of those before it */
+    bool over;    /* a phase has ended the run */
+    bool begun;   /* log and configuration of the folder are open */
+    bool resumes; /* it goes on from a checkpoint of the phase to begin with */
+    /* this program has been started for a phase that follows one of the same run */
+    bool continued;
+    int phase; /* to begin with, and the steps of those before it */
     int64_t before;
-    double before_s; /* seconds that earlier programs of the run took, and the most that they held */
+    /* seconds that earlier programs of the run took, and the most that they held */
+    double before_s;
     uint64_t peak;
-    uint64_t *peaks; /* of every rank, at the end; NULL */
-    int largest;     /* number of the phase that takes most; -1 */
-    bool keep_plan;  /* this phase's plan is the one in the run's folder */
-    char handed[4096]; /* folder that phases leave their weights in */
-    pl_json *events; /* stdout with --json, else NULL */
-    int64_t from;    /* steps done before this process, or before this phase */
-    int64_t first;   /* steps done before this process */
-    int64_t evaluated; /* step of the last evaluation, -1 before */
-    double began, started; /* seconds: of this phase, of the first one here */
+    uint64_t *peaks;                /* of every rank, at the end; NULL */
+    int largest;                    /* number of the phase that takes most; -1 */
+    bool keep_plan;                 /* this phase's plan is the one in the run's folder */
+    char handed[4096];              /* folder that phases leave their weights in */
+    pl_json *events;                /* stdout with --json, else NULL */
+    int64_t from;                   /* steps done before this process, or before this phase */
+    int64_t first;                  /* steps done before this process */
+    int64_t evaluated;              /* step of the last evaluation, -1 before */
+    double began, started;          /* seconds: of this phase, of the first one here */
     double shown, data_ms, step_ms; /* seconds; sums since the last line */
     int64_t sample_every, pictured; /* pictured: step of the last pictures, -1 before */
     int64_t steps, log_every, eval_every, since; /* steps: the last one of this phase */
-    char metric[64];            /* name of the recipe's metric, "" before the first evaluation */
+    char metric[64]; /* name of the recipe's metric, "" before the first evaluation */
     double metric_first, metric_last;
 } trainer;
 

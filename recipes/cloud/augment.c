@@ -1,13 +1,13 @@
 /* augment.c - stacks changed in training: mirrored, brighter or duller, with a part erased.
  *
- * It happens in the graph, from the run's own draws: the same on every device, in every plan, after every
- * restart, and without a copy on the host. A stack is changed as a whole, all its frames alike. Mirroring left
- * to right turns the sun's azimuth too (360 degrees minus it).
+ * It happens in the graph, from the run's own draws: the same on every device, in every plan, after
+ * every restart, and without a copy on the host. A stack is changed as a whole, all its frames
+ * alike. Mirroring left to right turns the sun's azimuth too (360 degrees minus it).
  *
- * The authors' program varies brightness and contrast of 8-bit images, frame by frame. Standardised frames do
- * not fit into these: 255 times a number becomes a byte by dropping its fraction and whatever is beyond a byte,
- * and what comes back lies between 0 and 1, unlike the frames of an evaluation. Here frames keep their values;
- * seed_compat does it their way.
+ * The authors' program varies brightness and contrast of 8-bit images, frame by frame. Standardised
+ * frames do not fit into these: 255 times a number becomes a byte by dropping its fraction and
+ * whatever is beyond a byte, and what comes back lies between 0 and 1, unlike the frames of an
+ * evaluation. Here frames keep their values; seed_compat does it their way.
  */
 #include "cloud.h"
 
@@ -28,11 +28,13 @@ static void mirror(cloud *k, double p, pl_val *frames, pl_val *angles)
 {
     pl_graph *g = k->m->g;
     pl_val yes = pl_draw_chance(k->b, k->m, "augment_flip", PL_TYPE(PL_BOOL, k->batch), p), part[2];
-    *frames = pl_select(g, pl_broadcast(g, over_stack(k, yes), PL_DIMS(k->batch, k->frames, k->height, k->width)),
-                        pl_flip(g, *frames, PL_AXIS(3)), *frames);
+    *frames = pl_select(
+        g, pl_broadcast(g, over_stack(k, yes), PL_DIMS(k->batch, k->frames, k->height, k->width)),
+        pl_flip(g, *frames, PL_AXIS(3)), *frames);
     if (!pl_val_ok(*angles)) return;
     pl_split(g, *angles, 1, 2, part);
-    pl_val turned = pl_shift(g, pl_neg(g, part[1]), (360 - 2 * CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
+    pl_val turned =
+        pl_shift(g, pl_neg(g, part[1]), (360 - 2 * CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
     part[1] = pl_select(g, pl_reshape(g, yes, PL_DIMS(k->batch, 1)), turned, part[1]);
     *angles = pl_concat(g, 2, part, 1);
 }
@@ -85,15 +87,19 @@ static pl_val within(cloud *k, int axis, int64_t n, pl_val start, pl_val length)
 static pl_val erase(cloud *k, double p, pl_val frames)
 {
     pl_graph *g = k->m->g;
-    pl_val yes = over_stack(k, pl_draw_chance(k->b, k->m, "augment_erase", PL_TYPE(PL_BOOL, k->batch), p));
+    pl_val yes =
+        over_stack(k, pl_draw_chance(k->b, k->m, "augment_erase", PL_TYPE(PL_BOOL, k->batch), p));
     pl_val area = draw(k, "augment_erase_area", 0.02, 0.1);
-    pl_val root = pl_exp(g, draw(k, "augment_erase_ratio", -0.6, 0.6)); /* of its sides' ratio, 0.3 to 3.3 */
+    /* of its sides' ratio, 0.3 to 3.3 */
+    pl_val root = pl_exp(g, draw(k, "augment_erase_ratio", -0.6, 0.6));
     pl_val side = pl_sqrt(g, area), tall = pl_mul(g, side, root), wide = pl_div(g, side, root);
     pl_val one = pl_full_like(g, side, 1);
     pl_val top = pl_mul(g, draw(k, "augment_erase_top", 0, 1), pl_sub(g, one, tall));
     pl_val left = pl_mul(g, draw(k, "augment_erase_left", 0, 1), pl_sub(g, one, wide));
-    pl_val inside = pl_and(g, within(k, 2, k->height, top, tall), within(k, 3, k->width, left, wide));
-    pl_val gone = pl_broadcast(g, pl_and(g, inside, yes), PL_DIMS(k->batch, k->frames, k->height, k->width));
+    pl_val inside =
+        pl_and(g, within(k, 2, k->height, top, tall), within(k, 3, k->width, left, wide));
+    pl_val gone =
+        pl_broadcast(g, pl_and(g, inside, yes), PL_DIMS(k->batch, k->frames, k->height, k->width));
     return pl_select(g, gone, pl_full_like(g, frames, 0), frames);
 }
 

@@ -1,13 +1,13 @@
 /* cloud.c - cloud-base height from a stack of infrared frames and two solar angles.
  *
- * The network is in model.c, what it is trained on in sky.c (made up) and flights.c (the authors' files).
- * Loss: Huber a sample (or one of the authors' mixtures), the hardest fraction weighted more, mean.
- * `seed_compat` brings back what the original does wrong: its rate moves once an epoch while the warm-up is
- * counted in steps, BatchNorm's statistics move twice (model.c), brightness varies in 8 bits (augment.c), and
- * its flat field does nothing (flights.c).
+ * The network is in model.c, what it is trained on in sky.c (made up) and flights.c (the authors'
+ * files). Loss: Huber a sample (or one of the authors' mixtures), the hardest fraction weighted
+ * more, mean. `seed_compat` brings back what the original does wrong: its rate moves once an epoch
+ * while the warm-up is counted in steps, BatchNorm's statistics move twice (model.c), brightness
+ * varies in 8 bits (augment.c), and its flat field does nothing (flights.c).
  *
- * Parameter names are those of the PyTorch program (module lists `conv`, `norm`, `dense`, ...), so weights
- * travel both ways.
+ * Parameter names are those of the PyTorch program (module lists `conv`, `norm`, `dense`, ...), so
+ * weights travel both ways.
  */
 #include "cloud.h"
 
@@ -31,14 +31,17 @@ static const pl_config_entry schema[] = {
     {"architecture.name", PL_CONFIG_CHOICE, "transformer", 0, 0, "transformer|gnn|ssm|lstm|cnn",
      "How positions and frames become one vector: attention over time, a graph of positions, a selective "
      "state space (Mamba), an LSTM of two layers, or a plain network over the mean frame."},
-    {"model.spatial_attention", PL_CONFIG_BOOL, "true", 0, 0, NULL, "A learned map of where to look."},
+    {"model.spatial_attention", PL_CONFIG_BOOL, "true", 0, 0, NULL,
+     "A learned map of where to look."},
     {"model.temporal_attention", PL_CONFIG_BOOL, "true", 0, 0, NULL,
      "transformer: weights of the frames; false: their mean."},
     {"model.graph_width", PL_CONFIG_INT, "256", 1, 65536, NULL, "gnn: features of a head."},
     {"model.graph_heads", PL_CONFIG_INT, "8", 1, 256, NULL, "gnn: heads of the first layer."},
-    {"model.graph_dropout", PL_CONFIG_FLOAT, "0.6", 0, 0.99, NULL, "gnn: of features and of attention."},
+    {"model.graph_dropout", PL_CONFIG_FLOAT, "0.6", 0, 0.99, NULL,
+     "gnn: of features and of attention."},
     {"model.state", PL_CONFIG_INT, "16", 1, 4096, NULL, "ssm: numbers of state a channel."},
-    {"angles", PL_CONFIG_CHOICE, "both", 0, 0, "both|zenith|azimuth|none", "Which solar angles are seen."},
+    {"angles", PL_CONFIG_CHOICE, "both", 0, 0, "both|zenith|azimuth|none",
+     "Which solar angles are seen."},
     {"augment.flip", PL_CONFIG_FLOAT, "0", 0, 1, NULL,
      "Probability of mirroring a stack left to right, its azimuth with it."},
     {"augment.jitter", PL_CONFIG_FLOAT, "0", 0, 1, NULL,
@@ -49,7 +52,8 @@ static const pl_config_entry schema[] = {
      "huber|mse|mse_mae|huber_mae|weighted_huber|weighted_huber_mae", "What an error costs."},
     {"loss.alpha", PL_CONFIG_FLOAT, "0.5", 0, 1, NULL, "Share of the first part of a mixture."},
     {"loss.gamma", PL_CONFIG_FLOAT, "1.5", 0.1, 16, NULL, "Power of the error in *_mae."},
-    {"loss.under_weight", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL, "weighted_*: weight of heights that are too low."},
+    {"loss.under_weight", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL,
+     "weighted_*: weight of heights that are too low."},
     {"loss.variance", PL_CONFIG_FLOAT, "0", 0, 1e6, NULL,
      "Weight of (1 - variance of the answers / variance of the targets)^2, against answers that are all alike."},
     {"loss.huber_delta", PL_CONFIG_FLOAT, "1", 1e-6, 1e6, NULL, "Where Huber turns linear."},
@@ -60,19 +64,23 @@ static const pl_config_entry schema[] = {
     {"data.eval_samples", PL_CONFIG_INT, "256", 1, 1e12, NULL, "Generated evaluation samples."},
     {"data.flights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "The authors' files: \"NAME=CAMERA,LIDAR,NAV; NAME=...\", HDF5, or a file with a line for each; null: made-up skies."},
-    {"data.train_flights", PL_CONFIG_TEXT, "\"*\"", 0, 0, NULL, "Flights to train on, a pattern of names."},
+    {"data.train_flights", PL_CONFIG_TEXT, "\"*\"", 0, 0, NULL,
+     "Flights to train on, a pattern of names."},
     {"data.eval_flights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Flights to evaluate on, a pattern (they are not trained on); null: the last fifth of each flight."},
-    {"data.heavy_flights", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Flights that count more, a pattern."},
+    {"data.heavy_flights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Flights that count more, a pattern."},
     {"data.heavy_factor", PL_CONFIG_FLOAT, "3.5", 0.5, 100, NULL, "How much more, in halves."},
     {"data.min_km", PL_CONFIG_FLOAT, "0.1", 0, 100, NULL, "Flights: lowest base that counts."},
     {"data.max_km", PL_CONFIG_FLOAT, "2", 0, 100, NULL, "Flights: highest base that counts."},
-    {"data.first_row", PL_CONFIG_INT, "40", 0, 16384, NULL, "First row of the camera's frame that is used."},
+    {"data.first_row", PL_CONFIG_INT, "40", 0, 16384, NULL,
+     "First row of the camera's frame that is used."},
     {"data.flat_field", PL_CONFIG_BOOL, "true", 0, 0, NULL,
      "Divide frames by the flight's mean picture. The authors' own correction does nothing: false is what they ran."},
     {"data.contrast", PL_CONFIG_FLOAT, "0.01", 0, 1, NULL,
      "Limit of the adaptive equalisation of a frame's contrast, a share of a field; 0: none."},
-    {"data.standardise", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Each frame to mean 0 and variance 1."},
+    {"data.standardise", PL_CONFIG_BOOL, "true", 0, 0, NULL,
+     "Each frame to mean 0 and variance 1."},
     {"data.noise_kelvin", PL_CONFIG_FLOAT, "0.4", 0, 100, NULL, "Noise of a generated pixel."},
     {0},
 };
@@ -87,8 +95,10 @@ pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target
         return pl_add(g, pl_scale(g, pl_square(g, error), alpha), pl_scale(g, size, 1 - alpha));
     pl_val cost = pl_loss_huber(g, y, target, delta);
     if (strncmp(type, "weighted", 8) == 0) {
-        pl_val low = pl_cast(g, pl_gt(g, error, pl_full_like(g, error, 0)), pl_val_type(g, error).dtype);
-        cost = pl_mul(g, cost, pl_shift(g, pl_scale(g, low, pl_config_float(c, "loss.under_weight") - 1), 1));
+        pl_val low =
+            pl_cast(g, pl_gt(g, error, pl_full_like(g, error, 0)), pl_val_type(g, error).dtype);
+        cost = pl_mul(
+            g, cost, pl_shift(g, pl_scale(g, low, pl_config_float(c, "loss.under_weight") - 1), 1));
     }
     if (!strstr(type, "_mae")) return cost;
     /* The power's slope at 0 is infinite below 1, and 0 * log 0 in its gradient must not arise. */
@@ -106,7 +116,8 @@ static pl_val spread_cost(pl_graph *g, pl_val y, pl_val target)
     return pl_square(g, pl_shift(g, pl_neg(g, ratio), 1));
 }
 
-/* Steps of an epoch, as far as they can be known before the data are read; arrays of a folder cannot. */
+/* Steps of an epoch, as far as they can be known before the data are read; arrays of a folder
+ * cannot. */
 static pl_status epoch_steps(const pl_config *c, int64_t *steps)
 {
     int64_t samples = pl_config_int(c, "data.samples"), batch = pl_config_int(c, "batch");
@@ -132,20 +143,22 @@ static pl_status build_train(pl_builder *b)
     }
     if (cloud_sizes(b, pl_builder_train(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_val raw = cloud_predict(&k), height = pl_nan_to_num(k.m->g, raw);
-    pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
+    pl_val target =
+        pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
     pl_val bad = pl_cast(k.m->g, pl_not(k.m->g, pl_is_finite(k.m->g, raw)), PL_F32);
     pl_output(k.m->g, "nonfinite", pl_sum(k.m->g, bad, PL_AXES_ALL, false));
     pl_val loss = pl_loss_hard_mining(k.m->g, cloud_error_cost(k.m->g, c, height, target),
                                       pl_config_float(c, "loss.mining_fraction"),
                                       pl_config_float(c, "loss.mining_factor"));
     double spread = pl_config_float(c, "loss.variance");
-    if (spread > 0) loss = pl_add(k.m->g, loss, pl_scale(k.m->g, spread_cost(k.m->g, height, target), spread));
+    if (spread > 0)
+        loss = pl_add(k.m->g, loss, pl_scale(k.m->g, spread_cost(k.m->g, height, target), spread));
     pl_builder_minimise_with(b, k.m, loss, &group);
     return PL_OK;
 }
 
-/* Evaluation in kilometres. Quantiles of the error are told the other way round, as the share of answers within a
- * distance: shares of batches have a mean, quantiles have none. */
+/* Evaluation in kilometres. Quantiles of the error are told the other way round, as the share of
+ * answers within a distance: shares of batches have a mean, quantiles have none. */
 static pl_status build_eval(pl_builder *b)
 {
     cloud k;
@@ -212,14 +225,18 @@ typedef struct source {
 
 static pl_status data_open(const pl_config *c, void **data)
 {
-    static const source sky = {cloud_sky_open, cloud_sky_close, cloud_sky_size, cloud_sky_read, NULL};
-    static const source flown = {cloud_flights_open, cloud_flights_close, cloud_flights_size, cloud_flights_read, NULL};
+    static const source sky = {cloud_sky_open, cloud_sky_close, cloud_sky_size, cloud_sky_read,
+                               NULL};
+    static const source flown = {cloud_flights_open, cloud_flights_close, cloud_flights_size,
+                                 cloud_flights_read, NULL};
     source *s = malloc(sizeof *s);
     if (!s) return PL_ERR_MEMORY;
     *s = pl_config_is_null(c, "data.flights") ? sky : flown;
     pl_status rc = s->open(c, &s->data);
-    if (rc != PL_OK) free(s);
-    else *data = s;
+    if (rc != PL_OK)
+        free(s);
+    else
+        *data = s;
     return rc;
 }
 
@@ -236,7 +253,8 @@ static int64_t data_size(void *data, pl_subset subset)
     return s->size(s->data, subset);
 }
 
-static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n,
+                           pl_batch *batch)
 {
     const source *s = data;
     return s->read(s->data, subset, sample, n, batch);

@@ -14,14 +14,14 @@ typedef struct cloud {
     const double *drop_dense;
     int64_t batch, frames, height, width, film_hidden;
     double drop_conv;
-    bool look;        /* spatial attention */
-    bool compat;      /* seed_compat */
-    const char *kind; /* architecture.name */
+    bool look;                               /* spatial attention */
+    bool compat;                             /* seed_compat */
+    const char *kind;                        /* architecture.name */
     pl_val before_norm[CLOUD_MAX_FRAMES][3]; /* what the levels' BatchNorms see of each frame */
 } cloud;
 
-/* model.c: sizes from the configuration; the standardised height (B) of the inputs frames (B,T,H,W) and
- * angles (B,2), not finite when training has blown up. */
+/* model.c: sizes from the configuration; the standardised height (B) of the inputs frames (B,T,H,W)
+ * and angles (B,2), not finite when training has blown up. */
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
 pl_val cloud_predict(cloud *k);
 pl_nn_lin cloud_xavier(void);
@@ -42,10 +42,10 @@ pl_status cloud_sky_open(const pl_config *c, void **data);
 void cloud_sky_close(void *data);
 int64_t cloud_sky_size(void *data, pl_subset subset);
 pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
-                          pl_batch *batch);
+                         pl_batch *batch);
 
-/* What there is to know of a made-up sample, in km and degrees, and its frame t: (kelvin - CLOUD_KELVIN) /
- * CLOUD_KELVINS. */
+/* What there is to know of a made-up sample, in km and degrees, and its frame t: (kelvin -
+ * CLOUD_KELVIN) / CLOUD_KELVINS. */
 typedef struct cloud_truth {
     double km, zenith, azimuth;
 } cloud_truth;
@@ -54,27 +54,30 @@ void cloud_sky_frame(void *data, pl_subset subset, int64_t sample, int64_t t, fl
 #define CLOUD_KELVIN  286
 #define CLOUD_KELVINS 5
 /* made.c: made-up skies as flights in the authors' files. sky: of cloud_sky_open. */
-pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir, const int64_t count[2],
+pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir,
+                              const int64_t count[2],
                               void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
 
 pl_status cloud_flights_open(const pl_config *c, void **data);
 void cloud_flights_close(void *data);
 int64_t cloud_flights_size(void *data, pl_subset subset);
-pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
-/* contrast.c: a frame of numbers to one of even contrast, in place; limit 0 leaves the contrast alone. */
+pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,
+                             pl_batch *batch);
+/* contrast.c: a frame of numbers to one of even contrast, in place; limit 0 leaves the contrast
+ * alone. */
 void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise);
 
 /* Heights are learned standardised: (km - mean) / std of the uniform distribution on the range. */
-#define CLOUD_MIN_KM 0.1
-#define CLOUD_MAX_KM 2.0
+#define CLOUD_MIN_KM  0.1
+#define CLOUD_MAX_KM  2.0
 #define CLOUD_MEAN_KM ((CLOUD_MIN_KM + CLOUD_MAX_KM) / 2)
-#define CLOUD_STD_KM ((CLOUD_MAX_KM - CLOUD_MIN_KM) / 3.4641016151377544)
+#define CLOUD_STD_KM  ((CLOUD_MAX_KM - CLOUD_MIN_KM) / 3.4641016151377544)
 
 /* Angles are given as (degrees - mean) / std of the uniform distributions that sky.c draws from. */
-#define CLOUD_ZENITH_MEAN 40.0
-#define CLOUD_ZENITH_STD 17.3
+#define CLOUD_ZENITH_MEAN  40.0
+#define CLOUD_ZENITH_STD   17.3
 #define CLOUD_AZIMUTH_MEAN 180.0
-#define CLOUD_AZIMUTH_STD 103.9
+#define CLOUD_AZIMUTH_STD  103.9
 
 extern const pl_preset cloud_presets[];
 

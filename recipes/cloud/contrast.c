@@ -1,9 +1,10 @@
-/* contrast.c - a frame made comparable: scaled to [0,1], contrast evened out place by place, standardised.
+/* contrast.c - a frame made comparable: scaled to [0,1], contrast evened out place by place,
+ * standardised.
  *
- * The middle step is contrast-limited adaptive histogram equalisation: the frame is cut into 8 x 8 fields, each
- * with a histogram of 256 bins from which no bin may stand out by more than the limit (what is above is
- * spread over all bins); a pixel is mapped by the cumulated histograms of the four fields around it, weighted
- * by its distance to their middles.
+ * The middle step is contrast-limited adaptive histogram equalisation: the frame is cut into 8 x 8
+ * fields, each with a histogram of 256 bins from which no bin may stand out by more than the limit
+ * (what is above is spread over all bins); a pixel is mapped by the cumulated histograms of the
+ * four fields around it, weighted by its distance to their middles.
  */
 #include "cloud.h"
 
@@ -11,11 +12,13 @@
 
 enum { FIELDS = 8, BINS = 256 };
 
-/* map[b]: the share of the field's pixels up to bin b, after clipping at limit (a share of the field). */
-static void equalise(const float *x, int64_t width, int64_t top, int64_t bottom, int64_t left, int64_t right,
-                     double limit, float *map)
+/* map[b]: the share of the field's pixels up to bin b, after clipping at limit (a share of the
+ * field). */
+static void equalise(const float *x, int64_t width, int64_t top, int64_t bottom, int64_t left,
+                     int64_t right, double limit, float *map)
 {
-    double histogram[BINS] = {0}, count = (double)((bottom - top) * (right - left)), above = 0, sum = 0;
+    double histogram[BINS] = {0}, count = (double)((bottom - top) * (right - left)), above = 0,
+           sum = 0;
     for (int64_t r = top; r < bottom; r++)
         for (int64_t c = left; c < right; c++) histogram[(int)(x[r * width + c] * (BINS - 1))]++;
     double most = fmax(1, limit * count);
@@ -41,15 +44,17 @@ static void even_out(float *x, int64_t height, int64_t width, double limit)
     float map[FIELDS * FIELDS][BINS]; /* 64 KiB */
     for (int64_t i = 0; i < FIELDS * FIELDS; i++) {
         int64_t r = i / FIELDS, c = i % FIELDS;
-        equalise(x, width, height * r / FIELDS, height * (r + 1) / FIELDS, width * c / FIELDS, width * (c + 1) / FIELDS,
-                 limit, map[i]);
+        equalise(x, width, height * r / FIELDS, height * (r + 1) / FIELDS, width * c / FIELDS,
+                 width * (c + 1) / FIELDS, limit, map[i]);
     }
     for (int64_t r = 0; r < height; r++)
         for (int64_t c = 0; c < width; c++) {
             int r0, r1, c0, c1, bin = (int)(x[r * width + c] * (BINS - 1));
             double v = between(r, height, &r0, &r1), u = between(c, width, &c0, &c1);
-            double upper = (1 - u) * (double)map[r0 * FIELDS + c0][bin] + u * (double)map[r0 * FIELDS + c1][bin];
-            double lower = (1 - u) * (double)map[r1 * FIELDS + c0][bin] + u * (double)map[r1 * FIELDS + c1][bin];
+            double upper = (1 - u) * (double)map[r0 * FIELDS + c0][bin] +
+                           u * (double)map[r0 * FIELDS + c1][bin];
+            double lower = (1 - u) * (double)map[r1 * FIELDS + c0][bin] +
+                           u * (double)map[r1 * FIELDS + c1][bin];
             x[r * width + c] = (float)((1 - v) * upper + v * lower);
         }
 }

@@ -1,4 +1,5 @@
-/* flights.c - the authors' files: a camera's frames, a lidar's layers and the aircraft's navigation.
+/* flights.c - the authors' files: a camera's frames, a lidar's layers and the aircraft's
+ * navigation.
  *
  * Each flight has three HDF5 files:
  *
@@ -8,14 +9,15 @@
  *            the first dot of the file's name
  *   nav      nav/solarZenith [N], nav/sunAzGrd [N] (degrees)
  *
- * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km (data.min_km,
- * data.max_km) over the sea within half a second. All labels are made when the set is opened; frames are read when they are wanted.
- * A frame is divided by the flight's mean picture, scaled to [0,1], its contrast evened out (contrast.c), and
- * standardised. At a flight's ends the nearest frame stands in for missing ones.
+ * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km
+ * (data.min_km, data.max_km) over the sea within half a second. All labels are made when the set is
+ * opened; frames are read when they are wanted. A frame is divided by the flight's mean picture,
+ * scaled to [0,1], its contrast evened out (contrast.c), and standardised. At a flight's ends the
+ * nearest frame stands in for missing ones.
  *
- * Which flights train and which evaluate is told by patterns; without flights of their own for evaluation the
- * last fifth of each flight's samples is kept for it. Flights that count more are repeated: a factor of 3.5
- * makes seven samples of one where others make two.
+ * Which flights train and which evaluate is told by patterns; without flights of their own for
+ * evaluation the last fifth of each flight's samples is kept for it. Flights that count more are
+ * repeated: a factor of 3.5 makes seven samples of one where others make two.
  */
 #include "cloud.h"
 #include "plimsoll_hdf5.h"
@@ -76,15 +78,16 @@ static pl_status read_column(const char *path, const char *field, double **out, 
     return rc;
 }
 
-static pl_status read_columns(const char *path, const char *const *fields, int k, double **out, int64_t *n)
+static pl_status read_columns(const char *path, const char *const *fields, int k, double **out,
+                              int64_t *n)
 {
     for (int i = 0; i < k; i++) {
         int64_t rows;
         pl_status rc = read_column(path, fields[i], &out[i], &rows);
         if (rc != PL_OK) return rc;
         if (i > 0 && rows != *n)
-            return pl_fail(PL_ERR_DATA, "%s: %s has %lld rows, %s has %lld", path, fields[0], (long long)*n,
-                           fields[i], (long long)rows);
+            return pl_fail(PL_ERR_DATA, "%s: %s has %lld rows, %s has %lld", path, fields[0],
+                           (long long)*n, fields[i], (long long)rows);
         *n = rows;
     }
     return PL_OK;
@@ -104,11 +107,13 @@ static int year_of(const char *path)
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
     size_t n = strcspn(name, ".");
-    if (n < 2 || name[n - 2] < '0' || name[n - 2] > '9' || name[n - 1] < '0' || name[n - 1] > '9') return 0;
+    if (n < 2 || name[n - 2] < '0' || name[n - 2] > '9' || name[n - 1] < '0' || name[n - 1] > '9')
+        return 0;
     return 2000 + 10 * (name[n - 2] - '0') + (name[n - 1] - '0');
 }
 
-/* Decimal days of the year, whole days of which may lag behind a passed midnight, to seconds since 1970. */
+/* Decimal days of the year, whole days of which may lag behind a passed midnight, to seconds since
+ * 1970. */
 static void to_seconds(double *day, int64_t n, int year)
 {
     double before = 0, push = 0;
@@ -126,8 +131,10 @@ static int64_t nearest(const double *time, int64_t n, double t)
     int64_t lo = 0, hi = n - 1;
     while (hi - lo > 1) {
         int64_t mid = lo + (hi - lo) / 2;
-        if (time[mid] <= t) lo = mid;
-        else hi = mid;
+        if (time[mid] <= t)
+            lo = mid;
+        else
+            hi = mid;
     }
     return hi >= 0 && fabs(time[hi] - t) < fabs(time[lo] - t) ? hi : lo;
 }
@@ -141,19 +148,24 @@ static pl_status read_labels(const flights *s, flight *f, const char *camera, co
     double *column[4] = {NULL}, *time = NULL;
     int64_t n = 0, n_times = 0;
     int year = year_of(lidar);
-    pl_status rc = year ? read_columns(lidar, fields, 4, column, &n)
-                        : pl_fail(PL_ERR_DATA, "%s: its name does not tell the year (two digits before the first "
-                                  "dot, as in CPL_L2_V1-02_01kmLay_30oct24.hdf5)", lidar);
+    pl_status rc = year
+                       ? read_columns(lidar, fields, 4, column, &n)
+                       : pl_fail(PL_ERR_DATA,
+                                 "%s: its name does not tell the year (two digits before the first "
+                                 "dot, as in CPL_L2_V1-02_01kmLay_30oct24.hdf5)",
+                                 lidar);
     if (rc == PL_OK) rc = read_column(camera, "Time/TimeUTC", &time, &n_times);
     if (rc == PL_OK && n_times < f->n)
-        rc = pl_fail(PL_ERR_DATA, "%s: %lld frames and %lld times", camera, (long long)f->n, (long long)n_times);
+        rc = pl_fail(PL_ERR_DATA, "%s: %lld frames and %lld times", camera, (long long)f->n,
+                     (long long)n_times);
     f->km = malloc((size_t)(f->n + 1) * sizeof *f->km);
     if (!f->km) rc = PL_ERR_MEMORY;
     for (int64_t i = 0; f->km && i < f->n; i++) f->km[i] = NAN;
     if (rc == PL_OK) to_seconds(column[0], n, year);
     for (int64_t i = 0; rc == PL_OK && i < n && f->n > 0; i++) {
         double base = column[1][i], surface = column[2][i] / 1000, ground = column[3][i];
-        bool wanted = isfinite(base) && base >= s->min_km && base <= s->max_km && fabs(surface) <= 0.9 && ground == 0;
+        bool wanted = isfinite(base) && base >= s->min_km && base <= s->max_km &&
+                      fabs(surface) <= 0.9 && ground == 0;
         if (!wanted) continue;
         int64_t at = nearest(time, f->n, column[0][i]);
         if (fabs(time[at] - column[0][i]) <= 0.5) f->km[at] = (float)base;
@@ -173,7 +185,8 @@ static pl_status read_angles(flight *f, const char *nav)
     f->azimuth = column[1];
     if (rc != PL_OK) return rc;
     if (n < f->n)
-        return pl_fail(PL_ERR_DATA, "%s: angles of %lld frames, the camera has %lld", nav, (long long)n, (long long)f->n);
+        return pl_fail(PL_ERR_DATA, "%s: angles of %lld frames, the camera has %lld", nav,
+                       (long long)n, (long long)f->n);
     for (int64_t i = 0; i < f->n; i++)
         if (isfinite(f->zenith[i])) sum += f->zenith[i], good++;
     for (int64_t i = 0; i < f->n; i++) {
@@ -190,12 +203,13 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The flat field: what evens out the mean of the first frames. The authors fit that mean to itself, which leaves
- * a constant: their correction changes nothing. */
+/* The flat field: what evens out the mean of the first frames. The authors fit that mean to itself,
+ * which leaves a constant: their correction changes nothing. */
 static pl_status make_flat(const flights *s, flight *f)
 {
     int64_t pixels = s->height * s->width, k = f->n < FLAT_FRAMES ? f->n : FLAT_FRAMES;
-    float *frame = malloc((size_t)(f->rows * f->columns) * sizeof *frame), *sorted = malloc((size_t)pixels * sizeof *sorted);
+    float *frame = malloc((size_t)(f->rows * f->columns) * sizeof *frame),
+          *sorted = malloc((size_t)pixels * sizeof *sorted);
     f->flat = calloc((size_t)pixels, sizeof *f->flat);
     pl_status rc = frame && sorted && f->flat ? PL_OK : PL_ERR_MEMORY;
     for (int64_t i = 0; rc == PL_OK && i < k; i++) {
@@ -207,7 +221,8 @@ static pl_status make_flat(const flights *s, flight *f)
         memcpy(sorted, f->flat, (size_t)pixels * sizeof *sorted);
         qsort(sorted, (size_t)pixels, sizeof *sorted, by_value);
         float median = sorted[pixels / 2];
-        for (int64_t p = 0; p < pixels; p++) f->flat[p] = f->flat[p] > 1e-3f ? median / f->flat[p] : 1;
+        for (int64_t p = 0; p < pixels; p++)
+            f->flat[p] = f->flat[p] > 1e-3f ? median / f->flat[p] : 1;
     }
     free(frame);
     free(sorted);
@@ -220,10 +235,12 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
     if (rc != PL_OK) return rc;
     pl_type t = pl_hdf5_type(f->frames);
     if (t.rank != 3 || t.dim[1] < s->first_row + s->height || t.dim[2] != s->width)
-        return pl_fail(PL_ERR_DATA, "%s: Product/Signal is %lld x %lld; height, width and data.first_row want rows %lld to "
-                       "%lld of %lld columns", file[0], (long long)(t.rank > 1 ? t.dim[1] : 0),
-                       (long long)(t.rank > 2 ? t.dim[2] : 0), (long long)s->first_row,
-                       (long long)(s->first_row + s->height), (long long)s->width);
+        return pl_fail(
+            PL_ERR_DATA,
+            "%s: Product/Signal is %lld x %lld; height, width and data.first_row want rows %lld to "
+            "%lld of %lld columns",
+            file[0], (long long)(t.rank > 1 ? t.dim[1] : 0), (long long)(t.rank > 2 ? t.dim[2] : 0),
+            (long long)s->first_row, (long long)(s->first_row + s->height), (long long)s->width);
     f->n = t.dim[0];
     f->rows = t.dim[1];
     f->columns = t.dim[2];
@@ -233,8 +250,8 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
 }
 
 /* ---- the set ---------------------------------------------------------------------------- */
-/* The list itself, or the text of the file that data.flights names ("flights.txt" of a folder); *dir: what the
- * paths in it are relative to, "" for a list. The caller frees it. */
+/* The list itself, or the text of the file that data.flights names ("flights.txt" of a folder);
+ * *dir: what the paths in it are relative to, "" for a list. The caller frees it. */
 static pl_status read_list(const char *text, char *dir, size_t cap, char **out)
 {
     enum { MOST = 1 << 20 };
@@ -253,8 +270,10 @@ static pl_status read_list(const char *text, char *dir, size_t cap, char **out)
     if (f) fclose(f);
     if (!f || !list || !list[0]) {
         free(list);
-        return pl_fail(f ? PL_ERR_DATA : PL_ERR_CONFIG, "data.flights: \"%s\" is neither NAME=CAMERA,LIDAR,NAV nor a file or a "
-                       "folder with flights.txt that can be read", text);
+        return pl_fail(f ? PL_ERR_DATA : PL_ERR_CONFIG,
+                       "data.flights: \"%s\" is neither NAME=CAMERA,LIDAR,NAV nor a file or a "
+                       "folder with flights.txt that can be read",
+                       text);
     }
     const char *slash = strrchr(path, '/');
     if (slash) snprintf(dir, cap, "%.*s", (int)(slash - path + 1), path);
@@ -268,7 +287,9 @@ static pl_status open_item(flights *s, const pl_config *c, const char *dir, char
     char path[3][4096], *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
     char *second = comma ? strchr(comma + 1, ',') : NULL;
     if (!second || s->n == MOST_FLIGHTS || equals - item >= (int)sizeof s->flight[0].name)
-        return pl_fail(PL_ERR_CONFIG, "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)", item, MOST_FLIGHTS);
+        return pl_fail(PL_ERR_CONFIG,
+                       "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)",
+                       item, MOST_FLIGHTS);
     *equals = *comma = *second = 0;
     const char *name[3] = {equals + 1, comma + 1, second + 1}, *file[3];
     for (int i = 0; i < 3; i++) {
@@ -278,14 +299,16 @@ static pl_status open_item(flights *s, const pl_config *c, const char *dir, char
     flight *f = &s->flight[s->n++];
     snprintf(f->name, sizeof f->name, "%s", item);
     /* The original fits its flat picture to itself, which leaves a constant. */
-    return open_flight(s, f, file, pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat"));
+    return open_flight(s, f, file,
+                       pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat"));
 }
 
 static pl_status open_list(flights *s, const pl_config *c)
 {
     char *list = NULL, *save = NULL, dir[4096];
     pl_status rc = read_list(pl_config_text(c, "data.flights"), dir, sizeof dir, &list);
-    for (char *item = list ? strtok_r(list, ";\r\n", &save) : NULL; rc == PL_OK && item; item = strtok_r(NULL, ";\r\n", &save)) {
+    for (char *item = list ? strtok_r(list, ";\r\n", &save) : NULL; rc == PL_OK && item;
+         item = strtok_r(NULL, ";\r\n", &save)) {
         item += strspn(item, " \t");
         if (*item) rc = open_item(s, c, dir, item);
     }
@@ -301,7 +324,8 @@ static int64_t labelled(const flight *f)
 }
 
 /* Adds the flight's samples [from, to) to the subset, each `times` times. */
-static bool add_samples(flights *s, int flight_no, pl_subset subset, int64_t from, int64_t to, int times)
+static bool add_samples(flights *s, int flight_no, pl_subset subset, int64_t from, int64_t to,
+                        int times)
 {
     const flight *f = &s->flight[flight_no];
     int64_t more = s->count[subset] + (to - from) * times, k = 0;
@@ -323,11 +347,12 @@ static pl_status check_pattern(const flights *s, const char *key, const char *pa
     for (int i = 0; pattern && i < s->n; i++)
         if (pl_nn_match(pattern, s->flight[i].name)) return PL_OK;
     if (!pattern || !s->n) return PL_OK;
-    return pl_fail(PL_ERR_CONFIG, "%s=%s: none of the %d flights is called so, the first is %s", key, pattern, s->n,
-                   s->flight[0].name);
+    return pl_fail(PL_ERR_CONFIG, "%s=%s: none of the %d flights is called so, the first is %s",
+                   key, pattern, s->n, s->flight[0].name);
 }
 
-/* Labelled frames of a flight that are trained on where the last of them are for evaluation: a fifth, at least one. */
+/* Labelled frames of a flight that are trained on where the last of them are for evaluation: a
+ * fifth, at least one. */
 static int64_t head_of(int64_t n)
 {
     int64_t last = n / 5 ? n / 5 : n > 1;
@@ -338,7 +363,8 @@ static pl_status share_out(flights *s, const pl_config *c)
 {
     const char *train = pl_config_text(c, "data.train_flights"), *heavy = NULL, *eval = NULL;
     if (!pl_config_is_null(c, "data.eval_flights")) eval = pl_config_text(c, "data.eval_flights");
-    if (!pl_config_is_null(c, "data.heavy_flights")) heavy = pl_config_text(c, "data.heavy_flights");
+    if (!pl_config_is_null(c, "data.heavy_flights"))
+        heavy = pl_config_text(c, "data.heavy_flights");
     pl_status rc = check_pattern(s, "data.train_flights", train);
     if (rc == PL_OK) rc = check_pattern(s, "data.eval_flights", eval);
     if (rc == PL_OK) rc = check_pattern(s, "data.heavy_flights", heavy);
@@ -349,17 +375,26 @@ static pl_status share_out(flights *s, const pl_config *c)
         int64_t n = labelled(&s->flight[i]), tail = eval ? n : head_of(n);
         int times = heavy ? pl_nn_match(heavy, name) ? weight : HALVES : 1;
         bool ok = true;
-        if (eval && pl_nn_match(eval, name)) ok = add_samples(s, i, PL_SUBSET_EVAL, 0, n, 1);
-        else if (pl_nn_match(train, name)) ok = add_samples(s, i, PL_SUBSET_TRAIN, 0, tail, times);
-        if (!eval && pl_nn_match(train, name)) ok = ok && add_samples(s, i, PL_SUBSET_EVAL, tail, n, 1);
+        if (eval && pl_nn_match(eval, name))
+            ok = add_samples(s, i, PL_SUBSET_EVAL, 0, n, 1);
+        else if (pl_nn_match(train, name))
+            ok = add_samples(s, i, PL_SUBSET_TRAIN, 0, tail, times);
+        if (!eval && pl_nn_match(train, name))
+            ok = ok && add_samples(s, i, PL_SUBSET_EVAL, tail, n, 1);
         if (!ok) return PL_ERR_MEMORY;
     }
     if (!s->count[PL_SUBSET_TRAIN])
-        return pl_fail(PL_ERR_DATA, "data.flights: no frame of flights \"%s\" has a label (a base of %g to %g km over the sea "
-                       "within half a second)", train, s->min_km, s->max_km);
+        return pl_fail(
+            PL_ERR_DATA,
+            "data.flights: no frame of flights \"%s\" has a label (a base of %g to %g km over the sea "
+            "within half a second)",
+            train, s->min_km, s->max_km);
     if (!s->count[PL_SUBSET_EVAL])
-        return pl_fail(PL_ERR_DATA, "data.flights: no frame is left for evaluation: %s has no label (a base of %g to %g km over "
-                       "the sea within half a second)", eval ? eval : "all but one frame of a flight", s->min_km, s->max_km);
+        return pl_fail(
+            PL_ERR_DATA,
+            "data.flights: no frame is left for evaluation: %s has no label (a base of %g to %g km over "
+            "the sea within half a second)",
+            eval ? eval : "all but one frame of a flight", s->min_km, s->max_km);
     return PL_OK;
 }
 
@@ -381,7 +416,8 @@ static size_t largest_frame(const flights *s)
 {
     int64_t most = 0;
     for (int i = 0; i < s->n; i++)
-        if (s->flight[i].rows * s->flight[i].columns > most) most = s->flight[i].rows * s->flight[i].columns;
+        if (s->flight[i].rows * s->flight[i].columns > most)
+            most = s->flight[i].rows * s->flight[i].columns;
     return (size_t)most;
 }
 
@@ -400,7 +436,8 @@ pl_status cloud_flights_open(const pl_config *c, void **data)
     pthread_mutex_init(&s->lock, NULL);
     pl_status rc = open_list(s, c);
     if (rc == PL_OK) rc = share_out(s, c);
-    if (rc == PL_OK && !(s->whole = malloc(largest_frame(s) * sizeof *s->whole))) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK && !(s->whole = malloc(largest_frame(s) * sizeof *s->whole)))
+        rc = PL_ERR_MEMORY;
     if (rc != PL_OK) {
         cloud_flights_close(s);
         return rc;
@@ -421,16 +458,19 @@ static pl_status read_frame(flights *s, const flight *f, int64_t i, float *to)
     pthread_mutex_lock(&s->lock);
     pl_status rc = pl_hdf5_read(f->frames, i, PL_F32, s->whole);
     const float *from = s->whole + s->first_row * s->width;
-    for (int64_t p = 0; rc == PL_OK && p < pixels; p++) to[p] = f->flat ? from[p] * f->flat[p] : from[p];
+    for (int64_t p = 0; rc == PL_OK && p < pixels; p++)
+        to[p] = f->flat ? from[p] * f->flat[p] : from[p];
     pthread_mutex_unlock(&s->lock);
     if (rc == PL_OK) cloud_contrast(to, s->height, s->width, s->clip, s->standardise);
     return rc;
 }
 
-pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,
+                             pl_batch *batch)
 {
     flights *s = data;
-    float *frames = pl_batch_input(batch, "frames", NULL), *angles = pl_batch_input(batch, "angles", NULL);
+    float *frames = pl_batch_input(batch, "frames", NULL),
+          *angles = pl_batch_input(batch, "angles", NULL);
     float *target = pl_batch_input(batch, "target", NULL);
     int64_t pixels = s->height * s->width;
     pl_status rc = PL_OK;
@@ -438,10 +478,12 @@ pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample
         place at = s->samples[subset][sample[i]];
         const flight *f = &s->flight[at.flight];
         for (int64_t t = 0; frames && rc == PL_OK && t < s->frames; t++)
-            rc = read_frame(s, f, at.frame - s->frames / 2 + t, frames + (i * s->frames + t) * pixels);
+            rc = read_frame(s, f, at.frame - s->frames / 2 + t,
+                            frames + (i * s->frames + t) * pixels);
         if (angles) {
             angles[2 * i] = (float)((f->zenith[at.frame] - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
-            angles[2 * i + 1] = (float)((f->azimuth[at.frame] - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
+            angles[2 * i + 1] =
+                (float)((f->azimuth[at.frame] - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
         }
         if (target) target[i] = (float)(((double)f->km[at.frame] - CLOUD_MEAN_KM) / CLOUD_STD_KM);
     }

@@ -1,12 +1,12 @@
 /* graph.c - graph attention over the positions of a frame's map.
  *
- * Every position is a node with edges to itself and to its four neighbours. A layer (GAT) gives each head
- * its features h = W x and weights of the edges
+ * Every position is a node with edges to itself and to its four neighbours. A layer (GAT) gives
+ * each head its features h = W x and weights of the edges
  *
  *     alpha(i,j) = softmax over j of leaky_relu(a_dst . h_i + a_src . h_j, 0.2)
  *
- * and sums alpha(i,j) h_j. The graph is a grid, so a neighbour is the map moved by one: no lists of edges,
- * no gathering. Neighbours outside the map get a score that the softmax turns into 0.
+ * and sums alpha(i,j) h_j. The graph is a grid, so a neighbour is the map moved by one: no lists of
+ * edges, no gathering. Neighbours outside the map get a score that the softmax turns into 0.
  */
 #include "cloud.h"
 
@@ -38,14 +38,16 @@ static pl_val score(pl_nn *m, pl_val h, const char *name)
 }
 
 /* x (B,H,W,C) to (B,H,W,heads*width), or with `mean` the heads' mean (B,H,W,width). */
-static pl_val layer(cloud *k, pl_val x, const char *name, int64_t heads, int64_t width, bool mean, const char *keep)
+static pl_val layer(cloud *k, pl_val x, const char *name, int64_t heads, int64_t width, bool mean,
+                    const char *keep)
 {
     pl_nn *m = k->m;
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, x);
     double drop = pl_config_float(pl_builder_config(k->b), "model.graph_dropout");
     pl_nn_push(m, "%s", name);
-    pl_val h = pl_nn_linear(m, x, "lin", heads * width, (pl_nn_lin){.no_bias = true, .init = pl_nn_xavier_normal(1)});
+    pl_val h = pl_nn_linear(m, x, "lin", heads * width,
+                            (pl_nn_lin){.no_bias = true, .init = pl_nn_xavier_normal(1)});
     h = pl_reshape(g, h, PL_DIMS(t.dim[0], t.dim[1], t.dim[2], heads, width));
     pl_val src = score(m, h, "att_src"), dst = score(m, h, "att_dst"), edge[EDGES];
     for (int e = 0; e < EDGES; e++)
@@ -59,7 +61,8 @@ static pl_val layer(cloud *k, pl_val x, const char *name, int64_t heads, int64_t
     }
     sum = mean ? pl_mean(g, sum, PL_AXIS(3), false)
                : pl_reshape(g, sum, PL_DIMS(t.dim[0], t.dim[1], t.dim[2], heads * width));
-    sum = pl_add(g, sum, pl_nn_param(m, "bias", PL_DIMS(mean ? width : heads * width), pl_nn_constant(0)));
+    sum = pl_add(g, sum,
+                 pl_nn_param(m, "bias", PL_DIMS(mean ? width : heads * width), pl_nn_constant(0)));
     pl_nn_pop(m);
     return sum;
 }
@@ -83,8 +86,9 @@ pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map)
     const pl_config *c = pl_builder_config(k->b);
     int frame = (int)t;
     pl_val x = dropped(k, map, pl_nn_name(m, "graph_keep1.%d", frame));
-    x = elu(m->g, layer(k, x, "gnn_conv1", pl_config_int(c, "model.graph_heads"), pl_config_int(c, "model.graph_width"),
-                        false, pl_nn_name(m, "edge_keep1.%d", frame)));
+    x = elu(m->g, layer(k, x, "gnn_conv1", pl_config_int(c, "model.graph_heads"),
+                        pl_config_int(c, "model.graph_width"), false,
+                        pl_nn_name(m, "edge_keep1.%d", frame)));
     x = dropped(k, x, pl_nn_name(m, "graph_keep2.%d", frame));
     x = layer(k, x, "gnn_conv2", 1, k->channels[2], true, pl_nn_name(m, "edge_keep2.%d", frame));
     x = pl_nn_layer_norm(m, x, "gnn_norm", (pl_nn_norm){0});

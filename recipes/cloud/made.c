@@ -1,7 +1,9 @@
-/* made.c - made-up skies written as flights, in the authors' files (flights.c says what is in them).
+/* made.c - made-up skies written as flights, in the authors' files (flights.c says what is in
+ * them).
  *
- * Two flights to train on and one to evaluate on. A sample takes as many seconds of a flight as it has frames,
- * one a second, and the lidar looks once in its middle: so the frames around a label are the sample's own.
+ * Two flights to train on and one to evaluate on. A sample takes as many seconds of a flight as it
+ * has frames, one a second, and the lidar looks once in its middle: so the frames around a label
+ * are the sample's own.
  *
  *     DIR/30Oct24_camera.h5, 30Oct24_lidar_30oct24.hdf5, 30Oct24_nav.h5, ...
  *     DIR/flights.txt     a flight a line, for data.flights
@@ -40,7 +42,8 @@ static pl_status camera_row(void *ctx, int64_t row, void *to)
 {
     const journey *j = ctx;
     float *x = to;
-    int64_t above = j->first_row * j->width, pixels = j->height * j->width, sample = j->first + row / j->frames;
+    int64_t above = j->first_row * j->width, pixels = j->height * j->width,
+            sample = j->first + row / j->frames;
     for (int64_t i = 0; i < above; i++) x[i] = 200;
     cloud_sky_frame(j->sky, j->subset, sample, row % j->frames, x + above);
     for (int64_t i = 0; i < pixels; i++) x[above + i] = x[above + i] * CLOUD_KELVINS + CLOUD_KELVIN;
@@ -54,9 +57,10 @@ static pl_status write_camera(journey *j, const char *path, double begins)
     double *time = malloc((size_t)n * sizeof *time);
     if (!time) return PL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) time[i] = begins + (double)i;
-    const pl_hdf5_array fields[] = {
-        {"Product/Signal", PL_TYPE(PL_F32, n, j->first_row + j->height, j->width), NULL, camera_row, j},
-        {"Time/TimeUTC", PL_TYPE(PL_F64, n), time, NULL, NULL}};
+    const pl_hdf5_array fields[] = {{"Product/Signal",
+                                     PL_TYPE(PL_F32, n, j->first_row + j->height, j->width), NULL,
+                                     camera_row, j},
+                                    {"Time/TimeUTC", PL_TYPE(PL_F64, n), time, NULL, NULL}};
     pl_status rc = pl_hdf5_write(path, fields, 2);
     free(time);
     return rc;
@@ -106,31 +110,45 @@ static pl_status write_flight(journey *j, const char *dir, int k, FILE *list)
 {
     char path[TEXT];
     if (j->n * j->frames >= LONGEST)
-        return pl_fail(PL_ERR_CONFIG, "a flight of %lld samples of %lld frames is longer than a day; --samples and "
-                       "--eval-samples want fewer", (long long)j->n, (long long)j->frames);
+        return pl_fail(
+            PL_ERR_CONFIG,
+            "a flight of %lld samples of %lld frames is longer than a day; --samples and "
+            "--eval-samples want fewer",
+            (long long)j->n, (long long)j->frames);
     snprintf(path, sizeof path, "%s/%s_camera.h5", dir, flown[k].name);
     pl_status rc = write_camera(j, path, flown[k].begins);
     snprintf(path, sizeof path, "%s/%s_lidar_%s.hdf5", dir, flown[k].name, flown[k].date);
     if (rc == PL_OK) rc = write_lidar(j, path, flown[k].day);
     snprintf(path, sizeof path, "%s/%s_nav.h5", dir, flown[k].name);
     if (rc == PL_OK) rc = write_nav(j, path);
-    fprintf(list, "%1$s=%1$s_camera.h5,%1$s_lidar_%2$s.hdf5,%1$s_nav.h5\n", flown[k].name, flown[k].date);
+    fprintf(list, "%1$s=%1$s_camera.h5,%1$s_lidar_%2$s.hdf5,%1$s_nav.h5\n", flown[k].name,
+            flown[k].date);
     return rc;
 }
 
-pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir, const int64_t count[2],
+pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir,
+                              const int64_t count[2],
                               void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx)
 {
     char path[TEXT];
     int64_t half = (count[PL_SUBSET_TRAIN] + 1) / 2;
-    const int64_t n[FLIGHTS] = {half, count[PL_SUBSET_TRAIN] - half, count[PL_SUBSET_EVAL]}, first[FLIGHTS] = {0, half, 0};
+    const int64_t n[FLIGHTS] = {half, count[PL_SUBSET_TRAIN] - half, count[PL_SUBSET_EVAL]},
+                  first[FLIGHTS] = {0, half, 0};
     snprintf(path, sizeof path, "%s/flights.txt", dir);
     FILE *list = fopen(path, "w");
     if (!list) return pl_fail(PL_ERR_FILE, "cannot write %s", path);
     pl_status rc = PL_OK;
     for (int k = 0; k < FLIGHTS && rc == PL_OK; k++) {
-        journey j = {sky, flown[k].subset, first[k], n[k], pl_config_int(c, "frames"), pl_config_int(c, "height"),
-                     pl_config_int(c, "width"), pl_config_int(c, "data.first_row"), done, ctx};
+        journey j = {sky,
+                     flown[k].subset,
+                     first[k],
+                     n[k],
+                     pl_config_int(c, "frames"),
+                     pl_config_int(c, "height"),
+                     pl_config_int(c, "width"),
+                     pl_config_int(c, "data.first_row"),
+                     done,
+                     ctx};
         if (n[k] > 0) rc = write_flight(&j, dir, k, list);
     }
     if (fclose(list) != 0 && rc == PL_OK) rc = pl_fail(PL_ERR_FILE, "cannot write %s", path);

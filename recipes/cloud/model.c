@@ -10,13 +10,14 @@
  *     frames' vectors (B,T,C) ── to one (B,C)
  *     head: two times Linear, BatchNorm, LeakyReLU, dropout; Linear to the standardised height
  *
- * The architectures differ in the two steps to a vector: `transformer` takes the mean over positions and
- * a softmax over time, `gnn` lets neighbouring positions attend to each other (graph.c), `ssm` and `lstm`
- * run over time (recurrent.c). `cnn` is a plain network over the mean frame, for comparison.
+ * The architectures differ in the two steps to a vector: `transformer` takes the mean over
+ * positions and a softmax over time, `gnn` lets neighbouring positions attend to each other
+ * (graph.c), `ssm` and `lstm` run over time (recurrent.c). `cnn` is a plain network over the mean
+ * frame, for comparison.
  *
- * BatchNorm sees one frame's batch at a time, T times a step; the running statistics are composed in
- * the graph and assigned once, however often a frame is recomputed. In the original every frame is computed again
- * for its gradient, and moves them again: seed_compat.
+ * BatchNorm sees one frame's batch at a time, T times a step; the running statistics are composed
+ * in the graph and assigned once, however often a frame is recomputed. In the original every frame
+ * is computed again for its gradient, and moves them again: seed_compat.
  */
 #include "cloud.h"
 
@@ -48,8 +49,10 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
         return PL_ERR_CONFIG;
     }
     if (k->channels[2] < 2 && strcmp(k->kind, "transformer") == 0) {
-        pl_nn_fail(m, PL_ERR_CONFIG, "model.channels: the last is %lld; attention over time has half as many, so at least 2",
-                   (long long)k->channels[2]);
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "model.channels: the last is %lld; attention over time has half as many, so at least 2",
+            (long long)k->channels[2]);
         return PL_ERR_CONFIG;
     }
     return PL_OK;
@@ -98,7 +101,8 @@ static pl_val level(cloud *k, int64_t t, int i, pl_val x, pl_val gamma, pl_val b
 }
 
 /* Frame t of frames (B,T,H,W) to a map of features (B,h,w,C3). */
-static pl_val frame_map(cloud *k, pl_val frames, int64_t t, pl_val gamma, pl_val beta, const pl_val keep[3])
+static pl_val frame_map(cloud *k, pl_val frames, int64_t t, pl_val gamma, pl_val beta,
+                        const pl_val keep[3])
 {
     pl_graph *g = k->m->g;
     pl_val x = pl_slice(g, frames, 1, t, t + 1, 1);
@@ -183,8 +187,8 @@ static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
         conv[i] = draw_keep(k, pl_nn_name(k->m, "conv_keep%d", i + 1),
                             PL_TYPE(PL_F32, k->frames, k->batch, k->channels[i]), k->drop_conv);
     for (int i = 0; i < 2; i++)
-        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(PL_F32, k->batch, k->dense[i]),
-                             k->drop_dense[i]);
+        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1),
+                             PL_TYPE(PL_F32, k->batch, k->dense[i]), k->drop_dense[i]);
 }
 
 /* Angles (B,2), those that are not wanted at 0. */
@@ -200,8 +204,8 @@ static pl_val read_angles(cloud *k)
     return pl_concat(g, 2, part, 1);
 }
 
-/* The statistics move once more for every frame, from the last to the first: as in the original's backward pass,
- * whose checkpoints are the frames. */
+/* The statistics move once more for every frame, from the last to the first: as in the original's
+ * backward pass, whose checkpoints are the frames. */
 static void norms_again(cloud *k)
 {
     for (int64_t t = k->frames - 1; t >= 0; t--)
@@ -231,22 +235,26 @@ static pl_val of_frames(cloud *k, const struct architecture *a, pl_val frames, p
 static pl_val of_mean_frame(cloud *k, pl_val frames)
 {
     pl_nn *m = k->m;
-    pl_nn_conv conv = {.kernel = 3, .pad = 1, .init = pl_nn_kaiming_normal(PL_FAN_IN, pl_nn_gain("relu", 0))};
-    pl_val x = pl_reshape(m->g, pl_mean(m->g, frames, PL_AXIS(1), false), PL_DIMS(k->batch, k->height, k->width, 1));
+    pl_nn_conv conv = {
+        .kernel = 3, .pad = 1, .init = pl_nn_kaiming_normal(PL_FAN_IN, pl_nn_gain("relu", 0))};
+    pl_val x = pl_reshape(m->g, pl_mean(m->g, frames, PL_AXIS(1), false),
+                          PL_DIMS(k->batch, k->height, k->width, 1));
     for (int i = 0; i < 3; i++) {
         x = pl_relu(m->g, pl_nn_conv2d(m, x, pl_nn_name(m, "conv.%d", i), k->channels[i], conv));
         x = pl_max_pool(m->g, x, &(pl_pool_opts){.kernel = {2, 2}});
     }
     x = pl_nn_global_average(m->g, x);
     pl_nn_lin lin = {.init = pl_nn_xavier_normal(1)};
-    for (int i = 0; i < 2; i++) x = pl_relu(m->g, pl_nn_linear(m, x, pl_nn_name(m, "dense.%d", i), k->dense[i], lin));
+    for (int i = 0; i < 2; i++)
+        x = pl_relu(m->g, pl_nn_linear(m, x, pl_nn_name(m, "dense.%d", i), k->dense[i], lin));
     return pl_squeeze(m->g, pl_nn_linear(m, x, "out", 1, last_layer()), 1);
 }
 
 pl_val cloud_predict(cloud *k)
 {
     pl_graph *g = k->m->g;
-    pl_val frames = pl_input(g, "frames", PL_TYPE(PL_F32, k->batch, k->frames, k->height, k->width));
+    pl_val frames =
+        pl_input(g, "frames", PL_TYPE(PL_F32, k->batch, k->frames, k->height, k->width));
     const struct architecture *a = architecture_of(k);
     frames = pl_nan_to_num(g, frames);
     pl_val angles = a ? read_angles(k) : PL_NO_VAL;

@@ -57,7 +57,8 @@ eval: {every: 500, batches: 16}\n\
 # Mended: attention maps of every frame stay alive on the module until the next forward pass; here\n\
 # they die at their last use.\n\
 data: {samples: 4096, eval_samples: 320}\n"},
-    {"memory_optimized", "the authors' smaller model: batch 16, half the channels, 143,886 parameters", "\
+    {"memory_optimized",
+     "the authors' smaller model: batch 16, half the channels, 143,886 parameters", "\
 # The authors cut the network to fit their card. The sizes are theirs; the mended points are those\n\
 # of the full preset.\n\
 extends: cloud/full\n\
@@ -71,7 +72,9 @@ phases:\n\
   - {name: pretrain, until: {steps: 30, patience: 15}, set: {data.samples: 64, eval.every: 10}}\n\
   - {name: final, until: {steps: 40, patience: 15}, set: {eval.every: 10, optim.lr: 5e-4}}\n\
   - {name: loo, start: final, folds: 3, until: {steps: 20}}\n"},
-    {"flights", "the authors' run over their flights (data.flights): pretrain on one, then all with that one counting more", "\
+    {"flights",
+     "the authors' run over their flights (data.flights): pretrain on one, then all with that one counting more",
+     "\
 # plimsoll train cloud/flights data.flights=FOLDER; `plimsoll generate cloud/full --raw --out FOLDER` makes one up.\n\
 # Epochs and patience are the authors'; the first flight has 501 samples of theirs, 20 steps an epoch.\n\
 extends: cloud/full\n\

@@ -1,8 +1,8 @@
 /* recurrent.c - the frames in their order: a selective state space (Mamba) and an LSTM.
  *
- * Stacks are short (five frames), so time is unrolled: each step is ordinary nodes, and what of a step
- * is kept for the way back is the planner's choice like everywhere else. Both end with the mean over
- * time. Parameters have the names that mamba_ssm and torch.nn.LSTM give them, but for
+ * Stacks are short (five frames), so time is unrolled: each step is ordinary nodes, and what of a
+ * step is kept for the way back is the planner's choice like everywhere else. Both end with the
+ * mean over time. Parameters have the names that mamba_ssm and torch.nn.LSTM give them, but for
  * A_log, which is held as its distance A_shift from log 1, log 2, ...
  */
 #include "cloud.h"
@@ -22,14 +22,17 @@ typedef struct state_space {
     int64_t inner, states;
 } state_space;
 
-static pl_val advance(pl_graph *g, state_space *s, int64_t batch, pl_val x, pl_val dt, pl_val b, pl_val c)
+static pl_val advance(pl_graph *g, state_space *s, int64_t batch, pl_val x, pl_val dt, pl_val b,
+                      pl_val c)
 {
     pl_val wide_dt = pl_reshape(g, dt, PL_DIMS(batch, s->inner, 1));
     pl_val push = pl_mul(g, pl_reshape(g, pl_mul(g, dt, x), PL_DIMS(batch, s->inner, 1)),
                          pl_reshape(g, b, PL_DIMS(batch, 1, s->states)));
-    pl_val decay = pl_exp(g, pl_mul(g, wide_dt, pl_reshape(g, s->a, PL_DIMS(1, s->inner, s->states))));
+    pl_val decay =
+        pl_exp(g, pl_mul(g, wide_dt, pl_reshape(g, s->a, PL_DIMS(1, s->inner, s->states))));
     s->h = pl_val_ok(s->h) ? pl_add(g, pl_mul(g, decay, s->h), push) : push;
-    pl_val y = pl_sum(g, pl_mul(g, s->h, pl_reshape(g, c, PL_DIMS(batch, 1, s->states))), PL_AXIS(2), false);
+    pl_val y = pl_sum(g, pl_mul(g, s->h, pl_reshape(g, c, PL_DIMS(batch, 1, s->states))),
+                      PL_AXIS(2), false);
     return pl_add(g, y, pl_mul(g, x, s->d));
 }
 
@@ -52,9 +55,12 @@ pl_val cloud_state_space(cloud *k, pl_val features)
     /* A step of 0.02 at first, in the middle of the usual 0.001 to 0.1. */
     pl_nn_lin step = {.init = pl_nn_uniform(-1 / sqrt((double)rank), 1 / sqrt((double)rank)),
                       .bias_init = pl_nn_constant(log(expm1(0.02)))};
-    pl_val dt = pl_softplus(g, pl_nn_linear(m, pl_slice(g, told, 2, 0, rank, 1), "dt_proj", inner, step));
-    pl_val b = pl_slice(g, told, 2, rank, rank + states, 1), c = pl_slice(g, told, 2, rank + states, rank + 2 * states, 1);
-    /* log A starts as log 1, log 2, ..., the same for every channel: a fixed ramp plus what is learned. */
+    pl_val dt =
+        pl_softplus(g, pl_nn_linear(m, pl_slice(g, told, 2, 0, rank, 1), "dt_proj", inner, step));
+    pl_val b = pl_slice(g, told, 2, rank, rank + states, 1),
+           c = pl_slice(g, told, 2, rank + states, rank + 2 * states, 1);
+    /* log A starts as log 1, log 2, ..., the same for every channel: a fixed ramp plus what is
+     * learned. */
     pl_val ramp = pl_log(g, pl_shift(g, pl_iota(g, PL_TYPE(PL_F32, inner, states), 1), 1));
     pl_val learned = pl_nn_param(m, "A_shift", PL_DIMS(inner, states), pl_nn_constant(0));
     state_space s = {.a = pl_neg(g, pl_exp(g, pl_add(g, ramp, learned))),
@@ -63,7 +69,8 @@ pl_val cloud_state_space(cloud *k, pl_val features)
                      .inner = inner,
                      .states = states};
     for (int64_t t = 0; t < k->frames; t++)
-        out[t] = advance(g, &s, k->batch, at_time(g, x, t), at_time(g, dt, t), at_time(g, b, t), at_time(g, c, t));
+        out[t] = advance(g, &s, k->batch, at_time(g, x, t), at_time(g, dt, t), at_time(g, b, t),
+                         at_time(g, c, t));
     pl_val y = pl_mul(g, pl_stack(g, (int)k->frames, out, 1), pl_silu(g, part[1]));
     y = pl_nn_linear(m, y, "out_proj", width, plain);
     pl_nn_pop(m);

@@ -1,11 +1,11 @@
 /* sky.c - generated skies: what an infrared camera at 20 km sees of low clouds over the sea.
  *
- * A sample is a pure function of its number. Cloud base height h is uniform in 0.1..2 km. The frames
- * show it in the ways nature does: cloud is colder than the sea by the lapse rate (about 6.5 K/km),
- * cells grow with the depth of the boundary layer, the layer lies nearer to the camera (a larger scale,
- * and a faster drift from frame to frame), and clouds cool the sea in their shadow, which falls
- * h*tan(zenith) away from the sun. The sea's temperature, the cover, the lapse rate and how much of the
- * sea shines through the cloud vary too, so no single pixel tells the height.
+ * A sample is a pure function of its number. Cloud base height h is uniform in 0.1..2 km. The
+ * frames show it in the ways nature does: cloud is colder than the sea by the lapse rate (about 6.5
+ * K/km), cells grow with the depth of the boundary layer, the layer lies nearer to the camera (a
+ * larger scale, and a faster drift from frame to frame), and clouds cool the sea in their shadow,
+ * which falls h*tan(zenith) away from the sun. The sea's temperature, the cover, the lapse rate and
+ * how much of the sea shines through the cloud vary too, so no single pixel tells the height.
  */
 #include "cloud.h"
 
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 
 #define CAMERA_KM 20.0
-#define SWATH_KM 12.0        /* across a frame's width at sea level */
-#define FRAME_KM 0.12        /* flown between frames */
-#define RADIANS (3.14159265358979323846 / 180)
+#define SWATH_KM  12.0 /* across a frame's width at sea level */
+#define FRAME_KM  0.12 /* flown between frames */
+#define RADIANS   (3.14159265358979323846 / 180)
 
 typedef struct sky {
     int64_t samples, eval_samples, frames, height, width;
@@ -51,8 +51,8 @@ static double lattice(uint64_t seed, int64_t x, int64_t y)
 #define OCTAVES 3
 #define FAR     (1 << 20)
 
-/* One octave of smooth value noise in [0,1]. Neighbouring pixels mostly share a cell of the lattice,
- * so its four corners are kept. */
+/* One octave of smooth value noise in [0,1]. Neighbouring pixels mostly share a cell of the
+ * lattice, so its four corners are kept. */
 typedef struct octave {
     uint64_t seed;
     double scale, weight;
@@ -212,7 +212,7 @@ void cloud_sky_frame(void *data, pl_subset subset, int64_t sample, int64_t t, fl
 }
 
 pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
-                          pl_batch *batch)
+                         pl_batch *batch)
 {
     const sky *s = data;
     float *frames = pl_batch_input(batch, "frames", NULL);

@@ -7,17 +7,18 @@
  *                                    their mean after it
  *     what leaves the blocks, as a map ── convolutions ── mean ── added to the first 4 tokens
  *
- * A block: self-attention with rotary positions; cross-attention; four small networks ("pillars") give
- * the points p0..p3 of a Bezier curve whose parameter is the token itself, and each block's points gate
- * the next one's. Names of parameters are the authors'.
+ * A block: self-attention with rotary positions; cross-attention; four small networks ("pillars")
+ * give the points p0..p3 of a Bezier curve whose parameter is the token itself, and each block's
+ * points gate the next one's. Names of parameters are the authors'.
  *
  * Three things in the authors' code are not what they look like; compat keeps them:
  *   - the curve takes five consecutive channels, but the parts are joined one after the other, so that a
  *     curve's five numbers are five neighbours of one part: mended by interleaving the parts;
  *   - rotary angles are laid out for neighbouring channels and applied to halves, which is no rotation;
  *   - a time in 0..999 is multiplied by 999 and cut off, so that all but time 0 are time 999.
- * Attention to one token has the weight 1 whatever the query is: queries and keys of the cross-attention have
- * no gradient, and nothing is computed of them. Their parameters are there all the same.
+ * Attention to one token has the weight 1 whatever the query is: queries and keys of the
+ * cross-attention have no gradient, and nothing is computed of them. Their parameters are there all
+ * the same.
  */
 #include "fluxflow.h"
 
@@ -35,7 +36,8 @@ static pl_nn_lin xavier(void)
 }
 
 /* ---- context ---------------------------------------------------------------------------- */
-/* What the first token of a set says of the others, (B,D): one head of attention for 128 channels. */
+/* What the first token of a set says of the others, (B,D): one head of attention for 128 channels.
+ */
 static pl_val mix_context(pl_nn *m, pl_val x)
 {
     static const char *const names[3] = {"q_proj", "k_proj", "v_proj"};
@@ -157,8 +159,7 @@ static void block(pl_nn *m, const flux_sizes *c, stream *s, int i)
     x = pl_add(g, x, self_attention(m, c, pl_nn_layer_norm(m, x, "norm1", affine), s->angles));
     x = pl_add(g, x, cross_attention(m, c, x, pl_nn_layer_norm(m, s->text, "norm2", affine)));
     pl_val gate = pl_sigmoid(g, x);
-    for (int k = 0; k < 4; k++)
-        s->point[k] = pillar(m, i ? pl_mul(g, gate, s->point[k]) : gate, k);
+    for (int k = 0; k < 4; k++) s->point[k] = pillar(m, i ? pl_mul(g, gate, s->point[k]) : gate, k);
     pl_val h = pl_nn_layer_norm(m, x, "norm3", affine);
     x = pl_add(g, x, pl_nn_linear(m, h, "ffn.0", c->flow.width, xavier()));
     s->x = flux_flow_curve(m, c, x, s->point);
@@ -178,8 +179,8 @@ static pl_val closing_context(pl_nn *m, const flux_sizes *c, pl_val x)
     pl_graph *g = m->g;
     int64_t d = c->flow.width, h = c->height >> c->scales, w = c->width >> c->scales;
     x = conv(m, pl_reshape(g, x, PL_DIMS(c->batch, h, w, d)), "flow_predictor.0", d, 5);
-    x = conv(m, pl_nn_trainable_bezier(m, x, "flow_predictor.1", curve_start), "flow_predictor.2", d,
-             3);
+    x = conv(m, pl_nn_trainable_bezier(m, x, "flow_predictor.1", curve_start), "flow_predictor.2",
+             d, 3);
     x = conv(m, flux_with_coordinates(m, c, x), "context_final.0", d, 7);
     return pl_nn_global_average(g, pl_nn_trainable_bezier(m, x, "context_final.1", curve_start));
 }
@@ -203,8 +204,8 @@ static pl_val text_token(pl_nn *m, const flux_sizes *c, pl_val text, pl_val t)
     if (c->compat) t = pl_min(g, pl_mul(g, t, last), last);
     pl_val x = pl_nn_embedding(m, t, "time_embed.0", TIMES, d);
     x = pl_nn_layer_norm(m, x, "time_embed.1", affine);
-    x = pl_nn_linear(m, pl_nn_trainable_bezier(m, x, "time_embed.2", curve_start), "time_embed.3", wide,
-                     plain);
+    x = pl_nn_linear(m, pl_nn_trainable_bezier(m, x, "time_embed.2", curve_start), "time_embed.3",
+                     wide, plain);
     return pl_unsqueeze(g, pl_nn_linear(m, pl_add(g, text, x), "text_proj", d, plain), 1);
 }
 
@@ -248,14 +249,15 @@ pl_val flux_flow_time(pl_graph *g, pl_val u)
 /* Product of 1 - beta over the times up to t, beta rising from 1e-4 to 0.02: (B,1,1). */
 static pl_val signal_share(pl_graph *g, pl_val t)
 {
-    pl_val beta = pl_shift(g, pl_scale(g, pl_iota(g, PL_TYPE(PL_F64, TIMES), 0),
-                                       (0.02 - 1e-4) / (TIMES - 1)), 1e-4);
+    pl_val beta = pl_shift(
+        g, pl_scale(g, pl_iota(g, PL_TYPE(PL_F64, TIMES), 0), (0.02 - 1e-4) / (TIMES - 1)), 1e-4);
     pl_val logs = pl_cumsum(g, pl_log(g, pl_shift(g, pl_neg(g, beta), 1)), 0, false);
     pl_val a = pl_exp(g, pl_take(g, logs, t));
     return pl_reshape(g, a, PL_DIMS(pl_val_type(g, t).dim[0], 1, 1));
 }
 
-void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised, pl_val *velocity)
+void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised,
+                      pl_val *velocity)
 {
     pl_dtype dtype = pl_val_type(g, x).dtype;
     pl_val a = signal_share(g, t);

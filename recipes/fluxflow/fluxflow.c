@@ -11,10 +11,12 @@
  *     flow      encode without gradient, noise, velocity                                optim_flow
  *
  * vae.on, gan.on and flow.on say which. Without the autoencoder the flow is the training program.
- * Each side in `resolutions` adds the autoencoder's programs once more at that size, before the others.
+ * Each side in `resolutions` adds the autoencoder's programs once more at that size, before the
+ * others.
  *
- * Mended, each with its switch back (seed_compat): instance noise reaches the discriminator, adaptive
- * weights take the size of a term and not its sign, and three things in the flow processor (flow.c).
+ * Mended, each with its switch back (seed_compat): instance noise reaches the discriminator,
+ * adaptive weights take the size of a term and not its sign, and three things in the flow processor
+ * (flow.c).
  */
 #include "fluxflow.h"
 
@@ -23,7 +25,8 @@
 #include <string.h>
 
 static const pl_config_entry schema[] = {
-    {"image", PL_CONFIG_INT, "256", 8, 16384, NULL, "Height of an image; a multiple of 2^model.scales."},
+    {"image", PL_CONFIG_INT, "256", 8, 16384, NULL,
+     "Height of an image; a multiple of 2^model.scales."},
     {"image_width", PL_CONFIG_INT, "0", 0, 16384, NULL, "Its width; 0: it is square."},
     {"resolutions", PL_CONFIG_INTS, "[]", 8, 16384, NULL,
      "Shorter sides of further, smaller images that a step also trains on, in this order."},
@@ -33,13 +36,15 @@ static const pl_config_entry schema[] = {
     {"model.layers", PL_CONFIG_INT, "4", 0, 256, NULL, "Attention blocks of the compressor."},
     {"model.heads", PL_CONFIG_INT, "8", 1, 256, NULL, "Heads of an attention block."},
     {"model.rgb", PL_CONFIG_INTS, "[96, 48]", 8, 65536, NULL, "Two widths of the head to colours."},
-    {"spade.on", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Modulate the decoder's blocks by the tokens."},
+    {"spade.on", PL_CONFIG_BOOL, "true", 0, 0, NULL,
+     "Modulate the decoder's blocks by the tokens."},
     {"flow.on", PL_CONFIG_BOOL, "false", 0, 0, NULL,
      "Train the flow processor, from tokens of a compressor that stays as it is."},
     {"flow.width", PL_CONFIG_INT, "128", 2, 65536, NULL, "Channels of a token in it."},
     {"flow.heads", PL_CONFIG_INT, "8", 1, 256, NULL, "Heads of its attention."},
     {"flow.layers", PL_CONFIG_INT, "10", 1, 256, NULL, "Its blocks."},
-    {"flow.sample_steps", PL_CONFIG_INT, "20", 1, 1000, NULL, "Steps from noise to a picture (sample.every)."},
+    {"flow.sample_steps", PL_CONFIG_INT, "20", 1, 1000, NULL,
+     "Steps from noise to a picture (sample.every)."},
     {"flow.text", PL_CONFIG_INT, "1024", 1, 65536, NULL, "Length of a text vector."},
     {"gan.on", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Train against a discriminator."},
     {"gan.base", PL_CONFIG_INT, "64", 1, 65536, NULL, "First width of the discriminator."},
@@ -99,8 +104,10 @@ static void build_pass(pl_builder *b, int pass)
         if (flux_of(b, program(b, "disc_r1", pass, rarely), pass, &k)) flux_build_disc(&k, true);
     }
     if (!pass || !flux_of(b, program(b, "train", pass, (pl_when){0}), pass, &k)) return;
-    if (vae) flux_build_vae(&k);
-    else flux_build_flow(&k);
+    if (vae)
+        flux_build_vae(&k);
+    else
+        flux_build_flow(&k);
 }
 
 static pl_status build(pl_builder *b)
@@ -116,19 +123,24 @@ static pl_status build(pl_builder *b)
         return pl_nn_finish(m);
     }
     if (vae && !pl_config_bool(c, "recon.on") && !pl_config_bool(c, "gan.on")) {
-        pl_nn_fail(m, PL_ERR_CONFIG, "recon.on and gan.on are both false: nothing judges what is decoded");
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "recon.on and gan.on are both false: nothing judges what is decoded");
         return pl_nn_finish(m);
     }
     if (!pl_config_is_null(c, "data.prompt_prefix") && !pl_config_is_null(c, "data.embeddings")) {
-        pl_nn_fail(m, PL_ERR_CONFIG, "data.prompt_prefix is of texts that are encoded here: what data.embeddings holds "
-                                     "is to be made with it");
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "data.prompt_prefix is of texts that are encoded here: what data.embeddings holds "
+            "is to be made with it");
         return pl_nn_finish(m);
     }
     if (!flux_of(b, m, 0, &k)) return pl_nn_finish(m);
     for (int pass = 1; pass <= n; pass++) build_pass(b, pass);
     build_pass(b, 0);
-    if (vae) flux_build_vae(&k);
-    else flux_build_flow(&k);
+    if (vae)
+        flux_build_vae(&k);
+    else
+        flux_build_flow(&k);
     if (vae && flow && flux_of(b, pl_builder_program(b, "flow", (pl_when){.after = true}), 0, &k))
         flux_build_flow(&k);
     if (flux_of(b, pl_builder_eval(b), 0, &k)) flux_build_eval(&k);
@@ -191,8 +203,8 @@ static const pl_peer_key peer_keys[] = {
 
 static const pl_peer peer = {.workloads = workloads, .preset = "peer", .keys = peer_keys};
 
-static const pl_image_input pictures[] = {{"real", -1, 1}, {"real_1", -1, 1}, {"real_2", -1, 1},
-                                          {"real_3", -1, 1}, {NULL, 0, 0}};
+static const pl_image_input pictures[] = {
+    {"real", -1, 1}, {"real_1", -1, 1}, {"real_2", -1, 1}, {"real_3", -1, 1}, {NULL, 0, 0}};
 static const pl_image_feed feed = {.images = pictures,
                                    .text = "text",
                                    .encode = flux_encode,
@@ -203,13 +215,15 @@ static const pl_image_feed feed = {.images = pictures,
                                    .upscaled = "ups_"};
 
 static const char *const optims[] = {"optim_d", "optim_flow", NULL};
-static const pl_trade smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"}, {NULL, NULL, NULL}};
+static const pl_trade smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"},
+                                   {NULL, NULL, NULL}};
 
 const pl_recipe pl_recipe_fluxflow;
 const pl_recipe pl_recipe_fluxflow = {
     .abi = PL_RECIPE_ABI,
     .name = "fluxflow",
-    .about = "images to tokens and back: variational autoencoder with LPIPS and a discriminator, and a flow",
+    .about =
+        "images to tokens and back: variational autoencoder with LPIPS and a discriminator, and a flow",
     .schema = schema,
     .presets = flux_presets,
     .build = build,

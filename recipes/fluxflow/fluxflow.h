@@ -35,14 +35,15 @@ pl_val flux_with_coordinates(pl_nn *m, const flux_sizes *c, pl_val x);
 /* ---- flow.c ----------------------------------------------------------------------------- */
 /* Velocity (B,T,D) of tokens with noise, at times t (B, i64, below 1000), for a text (B,E). */
 pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_val t);
-/* Its tokens (B,T,D) turned by their places, head by head; the curve through four points at the place x, channel by
- * channel. */
+/* Its tokens (B,T,D) turned by their places, head by head; the curve through four points at the
+ * place x, channel by channel. */
 pl_val flux_flow_turn(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles);
 pl_val flux_flow_curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4]);
 /* Times (B, i64) as training draws them, from numbers in [0,1). */
 pl_val flux_flow_time(pl_graph *g, pl_val u);
 /* Tokens with as much noise as belongs to t, and the velocity there. */
-void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised, pl_val *velocity);
+void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised,
+                      pl_val *velocity);
 
 /* Tokens that `steps` steps (DDIM, from time 999 down) make of noise (B,T,D). */
 pl_val flux_flow_sample(pl_nn *m, const flux_sizes *c, pl_val noise, pl_val text, int steps);
@@ -54,8 +55,9 @@ pl_val flux_reconstruction(pl_graph *g, pl_val x, pl_val target, double mse_weig
 pl_val flux_kl(pl_graph *g, pl_val mu, pl_val logvar, double free_bits);
 /* top*(1 - cos(pi*min(step/warmup, 1)))/2, f64 */
 pl_val flux_kl_weight(pl_graph *g, pl_val step, double top, double warmup);
-/* Weights (n) that bring n terms (n) to one size: the mean of all over the mean of each, over the last
- * 100 steps. signed_means: as the authors have it, a term of negative mean gets a negative weight. */
+/* Weights (n) that bring n terms (n) to one size: the mean of all over the mean of each, over the
+ * last 100 steps. signed_means: as the authors have it, a term of negative mean gets a negative
+ * weight. */
 pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means);
 
 /* ---- programs, steps.c ------------------------------------------------------------------ */
@@ -65,13 +67,14 @@ typedef struct flux {
     const pl_config *c;
     pl_nn *m;
     flux_sizes s;
-    int passes, pass; /* resolutions of a step, each of which trains; which of them: 0 is the image's own */
+    /* resolutions of a step, each of which trains; which of them: 0 is the image's own */
+    int passes, pass;
 } flux;
 
 enum { FLUX_PASSES = 4 };
 
-/* What the configuration says, at the image's own size (pass 0) or at that of resolutions[pass - 1]. An
- * error is the context's. */
+/* What the configuration says, at the image's own size (pass 0) or at that of resolutions[pass -
+ * 1]. An error is the context's. */
 bool flux_of(pl_builder *b, pl_nn *m, int pass, flux *k);
 /* Input of a pass: "real", "real_1", ... */
 const char *flux_image_name(int pass);
@@ -83,7 +86,8 @@ void flux_build_vae(flux *k);
 void flux_build_flow(flux *k);
 /* Reconstruction and, where it is trained, the velocity's error. */
 void flux_build_eval(flux *k);
-/* Pictures beside what the autoencoder makes of them; where the flow is trained, pictures from text. */
+/* Pictures beside what the autoencoder makes of them; where the flow is trained, pictures from
+ * text. */
 void flux_build_sample(flux *k);
 
 /* ---- data, images.c --------------------------------------------------------------------- */
@@ -93,8 +97,8 @@ int64_t flux_data_size(void *data, pl_subset subset);
 pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch);
 /* A sample as a picture (3 bytes a pixel) and a caption. */
-pl_status flux_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
-                    char *caption, size_t cap);
+pl_status flux_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h,
+                    uint8_t *rgb, char *caption, size_t cap);
 /* A caption as a vector: the sum of a direction for each of its words. */
 pl_status flux_encode(const pl_config *c, const char *caption, void *row, const pl_type *type);
 

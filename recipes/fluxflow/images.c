@@ -1,12 +1,13 @@
-/* images.c - generated pictures: a lit ground, some soft-edged shapes, a fine texture; and text vectors.
+/* images.c - generated pictures: a lit ground, some soft-edged shapes, a fine texture; and text
+ * vectors.
  *
  * A picture is a pure function of its number and of the size it is asked for in, and shows the same
  * scene at every size. It has what the losses look at: broad shades, edges, and detail near the
  * resolution. Values lie in [-1,1].
  *
- * A text vector (the output of a text encoder that is never loaded here) is made of numbered directions
- * of unit variance: those of the words of a caption, or for a generated picture those of what can be seen
- * in it, each times how much there is of it.
+ * A text vector (the output of a text encoder that is never loaded here) is made of numbered
+ * directions of unit variance: those of the words of a caption, or for a generated picture those of
+ * what can be seen in it, each times how much there is of it.
  */
 #include "fluxflow.h"
 
@@ -129,10 +130,9 @@ pl_status flux_encode(const pl_config *c, const char *caption, void *row, const 
     float *to = row;
     int words = 0;
     uint64_t h = 0;
-    const char *text[2] = {pl_config_is_null(c, "data.prompt_prefix")
-                               ? ""
-                               : pl_config_text(c, "data.prompt_prefix"),
-                           caption};
+    const char *text[2] = {
+        pl_config_is_null(c, "data.prompt_prefix") ? "" : pl_config_text(c, "data.prompt_prefix"),
+        caption};
     for (int64_t i = 0; i < type->dim[0]; i++) to[i] = 0;
     for (int part = 0; part < 2; part++)
         for (const char *p = text[part];; p++) {
@@ -205,13 +205,13 @@ pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, in
 /* ---- as files --------------------------------------------------------------------------- */
 static const char *colour_of(const double c[3])
 {
-    static const char *const names[8] = {"black", "blue", "green", "turquoise",
+    static const char *const names[8] = {"black", "blue", "green",  "turquoise",
                                          "red",   "pink", "yellow", "white"};
     return names[4 * (c[0] > 0) + 2 * (c[1] > 0) + (c[2] > 0)];
 }
 
-pl_status flux_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
-                    char *caption, size_t cap)
+pl_status flux_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h,
+                    uint8_t *rgb, char *caption, size_t cap)
 {
     (void)c;
     scene s = sample_scene(subset, sample);

@@ -3,11 +3,8 @@
 
 pl_val flux_reconstruction(pl_graph *g, pl_val x, pl_val target, double mse_weight)
 {
-    pl_pool_opts o = {.kernel = {3, 3},
-                      .stride = {1, 1},
-                      .pad_lo = {1, 1},
-                      .pad_hi = {1, 1},
-                      .count_pad = true};
+    pl_pool_opts o = {
+        .kernel = {3, 3}, .stride = {1, 1}, .pad_lo = {1, 1}, .pad_hi = {1, 1}, .count_pad = true};
     pl_val low = pl_avg_pool(g, x, &o), want = pl_avg_pool(g, target, &o);
     pl_val split = pl_loss_l1(g, low, want);
     split = pl_add(g, split, pl_loss_l1(g, pl_sub(g, x, low), pl_sub(g, target, want)));

@@ -3,8 +3,8 @@
  *     image (B,S,S,3) ── compressor ── tokens (B,T+1,D), mu and logvar (B,S/16,S/16,D)
  *     tokens ── expander ── image           image, mean token ── discriminator ── logit (B)
  *
- * The activation is a cubic Bezier curve: five channels (t, p0..p3) make one, so the layer before it
- * is five times as wide as what leaves it. Names of parameters are those of the PyTorch program.
+ * The activation is a cubic Bezier curve: five channels (t, p0..p3) make one, so the layer before
+ * it is five times as wide as what leaves it. Names of parameters are those of the PyTorch program.
  * Scopes that the authors checkpoint are marked, each block a segment of its own.
  */
 #include "fluxflow.h"
@@ -90,8 +90,8 @@ static pl_val size_token(pl_nn *m, const flux_sizes *c)
     pl_val at = pl_iota(g, PL_TYPE(m->dtype, c->batch, 1, c->dim), 2);
     pl_val wide = pl_select(g, pl_eq(g, at, pl_full_like(g, at, 1)),
                             pl_full_like(g, at, (double)w / 1024), pl_full_like(g, at, 0));
-    return pl_select(g, pl_eq(g, at, pl_full_like(g, at, 0)),
-                     pl_full_like(g, at, (double)h / 1024), wide);
+    return pl_select(g, pl_eq(g, at, pl_full_like(g, at, 0)), pl_full_like(g, at, (double)h / 1024),
+                     wide);
 }
 
 pl_val flux_packed(pl_nn *m, const flux_sizes *c, pl_val tokens)
@@ -270,8 +270,8 @@ static void vgg(pl_nn *m, const flux_sizes *c, pl_val x, pl_val out[5])
         for (int i = 0; i < depth[s]; i++, index += 2) {
             pl_nn_conv o = conv3();
             o.init = pl_nn_kaiming_normal(PL_FAN_IN, pl_nn_gain("relu", 0));
-            x = pl_relu(
-                g, pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.%d", s, index), c->vgg[s], o));
+            x = pl_relu(g,
+                        pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.%d", s, index), c->vgg[s], o));
         }
         out[s] = x;
     }

@@ -26,7 +26,8 @@ loss: {kl_beta: 1e-4, kl_warmup: 8, r1_interval: 2, first_step: 2}\n\
 optim: {lr: 1e-4}\n\
 optim_d: {lr: 1e-4}\n\
 ema: {decay: 0.999}\n"},
-    {"full", "the authors' sizes: 1024 x 1024, batch 2, 106,654,104 parameters and a discriminator", "\
+    {"full", "the authors' sizes: 1024 x 1024, batch 2, 106,654,104 parameters and a discriminator",
+     "\
 recipe: fluxflow\n\
 # Sizes, losses and optimisers are the authors' defaults; rates fall to a tenth along a cosine.\n\
 batch: 2\n\
@@ -43,7 +44,9 @@ ema: {decay: 0.999}\n\
 train: {steps: 100000, log_every: 10}\n\
 eval: {batches: 8}\n\
 data: {samples: 100000, eval_samples: 64}\n"},
-    {"phase1", "the authors' own first run: RMSprop, no discriminator, no LPIPS, KL switched off by its floor", "\
+    {"phase1",
+     "the authors' own first run: RMSprop, no discriminator, no LPIPS, KL switched off by its floor",
+     "\
 extends: fluxflow/full\n\
 gan.on: false\n\
 lpips.on: false\n\
@@ -62,7 +65,8 @@ gan.on: false\n\
 lpips.on: false\n\
 flow: {on: true, width: 32, heads: 4, layers: 2, text: 24}\n\
 optim_flow: {name: lion, lr: 1e-3, betas: [0.9, 0.95], weight_decay: 0.01, clip: {norm: 1}, ema: {decay: 0.99}}\n"},
-    {"flow", "the authors' flow stage: 1024 x 1024, batch 2, 5,373,824 parameters, compressor as it is", "\
+    {"flow",
+     "the authors' flow stage: 1024 x 1024, batch 2, 5,373,824 parameters, compressor as it is", "\
 extends: fluxflow/full\n\
 # The compressor comes from the autoencoder's stage: init_from=RUN/model.safetensors.\n\
 vae.on: false\n\
@@ -74,7 +78,8 @@ optim_flow: {name: lion, lr: 5e-7, betas: [0.9, 0.95], weight_decay: 0.01, clip:
 extends: fluxflow/flow\n\
 device: cuda\n\
 memory: 8GB\n"},
-    {"pipeline", "the authors' stages one after the other: autoencoder, with SPADE and discriminator, flow", "\
+    {"pipeline",
+     "the authors' stages one after the other: autoencoder, with SPADE and discriminator, flow", "\
 extends: fluxflow/full\n\
 # A stage freezes what it does not train; the first may end early, as transition_on: loss_threshold does.\n\
 flow: {width: 128, heads: 8, layers: 10, text: 1024}\n\

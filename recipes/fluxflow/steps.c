@@ -1,8 +1,8 @@
 /* steps.c - the programs of a step; fluxflow.c says which of them there are.
  *
  * All read the same images. The discriminator's programs and the flow's take tokens as given: the
- * compressor's part of them is computed and not differentiated, so nothing of it is kept. Numbers are of
- * the context's type throughout, so that a replay in f64 is one.
+ * compressor's part of them is computed and not differentiated, so nothing of it is kept. Numbers
+ * are of the context's type throughout, so that a replay in f64 is one.
  */
 #include "fluxflow.h"
 
@@ -19,16 +19,20 @@ static bool refuse(pl_nn *m, const char *what, long long got, const char *want, 
 static bool sizes_are_fit(flux *k, int64_t height, int64_t width)
 {
     int64_t unit = (int64_t)1 << k->s.scales;
-    if (height % unit) return refuse(k->m, "image", (long long)height, "multiple of", (long long)unit);
-    if (width % unit) return refuse(k->m, "image_width", (long long)width, "multiple of", (long long)unit);
+    if (height % unit)
+        return refuse(k->m, "image", (long long)height, "multiple of", (long long)unit);
+    if (width % unit)
+        return refuse(k->m, "image_width", (long long)width, "multiple of", (long long)unit);
     if (k->s.dim % 32) return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of", 32);
     for (int i = 0; i < 2; i++)
-        if (k->s.rgb[i] % 8) return refuse(k->m, "model.rgb", (long long)k->s.rgb[i], "multiple of", 8);
+        if (k->s.rgb[i] % 8)
+            return refuse(k->m, "model.rgb", (long long)k->s.rgb[i], "multiple of", 8);
     if (k->s.dim % k->s.heads)
-        return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of model.heads,", k->s.heads);
+        return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of model.heads,",
+                      k->s.heads);
     if (k->s.flow.width % (2 * k->s.flow.heads))
-        return refuse(k->m, "flow.width", (long long)k->s.flow.width, "multiple of twice flow.heads,",
-                      k->s.flow.heads);
+        return refuse(k->m, "flow.width", (long long)k->s.flow.width,
+                      "multiple of twice flow.heads,", k->s.flow.heads);
     return true;
 }
 
@@ -57,8 +61,8 @@ static int64_t shorter_side(const flux_sizes *s)
 static bool halves_enough(flux *k, const char *key, const char *what, int times)
 {
     if (!pl_config_bool(k->c, key) || shorter_side(&k->s) >> times) return true;
-    pl_nn_fail(k->m, PL_ERR_CONFIG, "%s: %s halves %d times: images of %lld x %lld are too small", key, what, times,
-               (long long)k->s.height, (long long)k->s.width);
+    pl_nn_fail(k->m, PL_ERR_CONFIG, "%s: %s halves %d times: images of %lld x %lld are too small",
+               key, what, times, (long long)k->s.height, (long long)k->s.width);
     return false;
 }
 
@@ -70,9 +74,10 @@ static bool sizes_from_config(flux *k)
     const int64_t *vgg = pl_config_ints(c, "lpips.widths", &n_vgg);
     const int64_t *sides = pl_config_ints(c, "resolutions", &n_more);
     if (n_rgb != 2 || n_vgg != 5 || n_more >= FLUX_PASSES) {
-        pl_nn_fail(k->m, PL_ERR_CONFIG,
-                   "model.rgb wants 2 numbers, lpips.widths 5, resolutions at most %d; got %d, %d and %d",
-                   FLUX_PASSES - 1, n_rgb, n_vgg, n_more);
+        pl_nn_fail(
+            k->m, PL_ERR_CONFIG,
+            "model.rgb wants 2 numbers, lpips.widths 5, resolutions at most %d; got %d, %d and %d",
+            FLUX_PASSES - 1, n_rgb, n_vgg, n_more);
         return false;
     }
     int64_t height = pl_config_int(c, "image"), width = pl_config_int(c, "image_width");
@@ -98,7 +103,8 @@ static bool sizes_from_config(flux *k)
     int64_t whole = shorter_side(&k->s);
     for (int i = 0; i < n_more; i++)
         if (sides[i] >= whole)
-            return refuse(k->m, "resolutions", (long long)sides[i], "side below the image's,", (long long)whole);
+            return refuse(k->m, "resolutions", (long long)sides[i], "side below the image's,",
+                          (long long)whole);
     if (k->pass) shrink(&k->s, sides[k->pass - 1]);
     return halves_enough(k, "lpips.on", "VGG", 4) &&
            halves_enough(k, "gan.on", "the discriminator (gan.depth)", k->s.disc_depth);
@@ -188,7 +194,8 @@ void flux_build_disc(flux *k, bool penalise)
     loss = pl_add(g, loss, pl_scale(g, r1, 0.5 * number(k, "loss.r1_gamma")));
     pl_output(g, "d", loss);
     pl_output(g, "r1", r1);
-    pl_builder_minimise_with(k->b, m, loss, &(pl_group){"disc.*", "optim_d", updates(k), k->s.compat});
+    pl_builder_minimise_with(k->b, m, loss,
+                             &(pl_group){"disc.*", "optim_d", updates(k), k->s.compat});
 }
 
 /* ---- the autoencoder -------------------------------------------------------------------- */
@@ -225,14 +232,16 @@ static pl_val weighted(flux *k, const pl_val *raw, const pl_val *factor, int n)
     return loss;
 }
 
-/* Tokens that the discriminator's judgement does not reach. Decoding them is the reconstruction once more. */
+/* Tokens that the discriminator's judgement does not reach. Decoding them is the reconstruction
+ * once more. */
 static pl_val as_given(flux *k, pl_val packed)
 {
     bool twice = strcmp(pl_config_text(k->c, "gan.decode"), "twice") == 0;
     return twice ? pl_stop_gradient(k->m->g, packed) : pl_stop_gradient_shared(k->m->g, packed);
 }
 
-/* One term of the loss: its value, what it is multiplied by besides its adaptive weight, its name. */
+/* One term of the loss: its value, what it is multiplied by besides its adaptive weight, its name.
+ */
 static void add_term(flux *k, terms *t, const char *name, pl_val raw, pl_val factor)
 {
     t->raw[t->n] = raw;
@@ -253,7 +262,8 @@ void flux_build_vae(flux *k)
         add_term(k, &t, "rec", rec, scalar(k, 1));
         pl_output(g, "lpips", lpips);
     }
-    pl_val step = pl_shift(g, steps_done(k, "optim"), (double)pl_config_int(k->c, "loss.first_step"));
+    pl_val step =
+        pl_shift(g, steps_done(k, "optim"), (double)pl_config_int(k->c, "loss.first_step"));
     pl_val beta = flux_kl_weight(g, step, number(k, "loss.kl_beta"), number(k, "loss.kl_warmup"));
     beta = pl_cast(g, beta, m->dtype);
     add_term(k, &t, "kl", flux_kl(g, mu, logvar, number(k, "loss.kl_free_bits")), beta);
@@ -302,8 +312,9 @@ void flux_build_flow(flux *k)
     pl_val u = pl_draw_uniform(k->b, k->m, "u", PL_TYPE(k->m->dtype, k->s.batch));
     pl_val loss = flow_loss(k, tokens, noise, flux_flow_time(g, u));
     pl_output(g, "v", loss);
-    pl_builder_minimise_with(k->b, k->m, loss,
-                             &(pl_group){"flow_processor.*", "optim_flow", vae ? 1 : updates(k), k->s.compat});
+    pl_builder_minimise_with(
+        k->b, k->m, loss,
+        &(pl_group){"flow_processor.*", "optim_flow", vae ? 1 : updates(k), k->s.compat});
 }
 
 /* ---- evaluation ------------------------------------------------------------------------- */
@@ -354,8 +365,8 @@ static void picture_flow(flux *k)
     pl_type t = latent_type(k);
     pl_type tokens = PL_TYPE(t.dtype, t.dim[0], t.dim[1] * t.dim[2], t.dim[3]);
     bool vae = pl_config_bool(k->c, "vae.on"), frozen = m->frozen;
-    pl_val x = flux_flow_sample(m, &k->s, pl_draw_normal(k->b, m, "sample_noise", tokens), text_input(k),
-                                (int)pl_config_int(k->c, "flow.sample_steps"));
+    pl_val x = flux_flow_sample(m, &k->s, pl_draw_normal(k->b, m, "sample_noise", tokens),
+                                text_input(k), (int)pl_config_int(k->c, "flow.sample_steps"));
     pl_builder_array(k->b, "latent", x);
     m->frozen = !vae;
     pl_builder_picture(k->b, "made", flux_expander(m, &k->s, flux_packed(m, &k->s, x)), -1, 1);

@@ -4,9 +4,10 @@
  *     data.latents/style1/...
  *     data.latents/eval/style0/...    optional; without it data.eval_share of all, chosen by name
  *
- * All are read when the set is opened and stay in memory, as the authors' do (0.12 GB at 7,359 of 32 x 32). A
- * sample is a latent in its own style; which style is wanted of it, and which latent shows that style, is drawn
- * anew each time it comes: from the whole set, so that a style is wanted as often as it is there.
+ * All are read when the set is opened and stay in memory, as the authors' do (0.12 GB at 7,359 of
+ * 32 x 32). A sample is a latent in its own style; which style is wanted of it, and which latent
+ * shows that style, is drawn anew each time it comes: from the whole set, so that a style is wanted
+ * as often as it is there.
  */
 #include "lgt.h"
 
@@ -19,7 +20,7 @@
 enum { PATH_BYTES = 4096 };
 
 typedef struct latent_file {
-    char *name;    /* below the root */
+    char *name; /* below the root */
     int style;
     pl_subset subset;
 } latent_file;
@@ -66,15 +67,17 @@ static pl_status add_file(lgt_files *s, latent_file f)
 }
 
 /* The files of root/below/style, in the order of their names. share: of them for evaluation. */
-static pl_status list_folder(lgt_files *s, const char *root, const char *below, const char *folder, int style,
-                             pl_subset subset, double share)
+static pl_status list_folder(lgt_files *s, const char *root, const char *below, const char *folder,
+                             int style, pl_subset subset, double share)
 {
     char path[PATH_BYTES];
     int64_t first = s->n;
     snprintf(path, sizeof path, "%s/%s%s", root, below, folder);
     DIR *d = opendir(path);
     if (!d && subset == PL_SUBSET_EVAL) return PL_OK; /* a style may be missing there */
-    if (!d) return pl_fail(PL_ERR_DATA, "%s: no such folder (data.latents/data.style_dirs[%d])", path, style);
+    if (!d)
+        return pl_fail(PL_ERR_DATA, "%s: no such folder (data.latents/data.style_dirs[%d])", path,
+                       style);
     pl_status rc = PL_OK;
     for (struct dirent *e; rc == PL_OK && (e = readdir(d));) {
         if (!is_latent(e->d_name)) continue;
@@ -97,14 +100,16 @@ static pl_status list_all(const pl_config *c, lgt_files *s)
     char path[PATH_BYTES];
     struct stat st;
     if (n != s->styles)
-        return pl_fail(PL_ERR_CONFIG, "data.style_dirs names %d folders, model.styles is %d", n, s->styles);
+        return pl_fail(PL_ERR_CONFIG, "data.style_dirs names %d folders, model.styles is %d", n,
+                       s->styles);
     snprintf(path, sizeof path, "%s/eval", root);
     bool apart = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     double share = apart ? 0 : pl_config_float(c, "data.eval_share");
     pl_status rc = PL_OK;
     for (int i = 0; i < n && rc == PL_OK; i++) {
         rc = list_folder(s, root, "", folder[i], i, PL_SUBSET_TRAIN, share);
-        if (rc == PL_OK && apart) rc = list_folder(s, root, "eval/", folder[i], i, PL_SUBSET_EVAL, 0);
+        if (rc == PL_OK && apart)
+            rc = list_folder(s, root, "eval/", folder[i], i, PL_SUBSET_EVAL, 0);
     }
     return rc;
 }
@@ -126,7 +131,8 @@ static pl_status sort_out(lgt_files *s)
     }
     if (s->from[PL_SUBSET_EVAL][s->styles]) return PL_OK;
     memcpy(s->order[PL_SUBSET_EVAL], s->order[PL_SUBSET_TRAIN], (size_t)s->n * sizeof *s->order[0]);
-    memcpy(s->from[PL_SUBSET_EVAL], s->from[PL_SUBSET_TRAIN], ((size_t)s->styles + 1) * sizeof *s->from[0]);
+    memcpy(s->from[PL_SUBSET_EVAL], s->from[PL_SUBSET_TRAIN],
+           ((size_t)s->styles + 1) * sizeof *s->from[0]);
     return PL_OK;
 }
 
@@ -135,7 +141,8 @@ static pl_status load_all(const char *root, lgt_files *s)
     char path[PATH_BYTES];
     int64_t size = s->side * s->side * 4;
     s->data = calloc((size_t)(s->n * size) + 1, sizeof *s->data);
-    if (!s->data) return pl_fail(PL_ERR_MEMORY, "no memory for %lld latents of %s", (long long)s->n, root);
+    if (!s->data)
+        return pl_fail(PL_ERR_MEMORY, "no memory for %lld latents of %s", (long long)s->n, root);
     for (int64_t i = 0; i < s->n; i++) {
         snprintf(path, sizeof path, "%s/%s", root, s->file[i].name);
         pl_status rc = lgt_pt_read(path, s->side, s->data + i * size);
@@ -153,8 +160,10 @@ pl_status lgt_files_open(const pl_config *c, lgt_files **out)
     pl_status rc = list_all(c, s);
     if (rc == PL_OK) rc = sort_out(s);
     if (rc == PL_OK) rc = load_all(pl_config_text(c, "data.latents"), s);
-    if (rc == PL_OK) *out = s;
-    else lgt_files_close(s);
+    if (rc == PL_OK)
+        *out = s;
+    else
+        lgt_files_close(s);
     return rc;
 }
 
@@ -171,8 +180,10 @@ void lgt_files_close(lgt_files *s)
 /* The list alone: what lies in the files is read later. */
 uint64_t lgt_files_bytes(const pl_config *c)
 {
-    lgt_files s = {.side = pl_config_int(c, "latent"), .styles = (int)pl_config_int(c, "model.styles")};
-    uint64_t bytes = list_all(c, &s) == PL_OK ? (uint64_t)(s.n * s.side * s.side) * 4 * sizeof(float) : 0;
+    lgt_files s = {.side = pl_config_int(c, "latent"),
+                   .styles = (int)pl_config_int(c, "model.styles")};
+    uint64_t bytes =
+        list_all(c, &s) == PL_OK ? (uint64_t)(s.n * s.side * s.side) * 4 * sizeof(float) : 0;
     for (int64_t i = 0; i < s.n; i++) free(s.file[i].name);
     free(s.file);
     return bytes;
@@ -192,11 +203,13 @@ static int64_t below(uint64_t seed, int64_t n)
 lgt_pair lgt_files_pair(const lgt_files *s, pl_subset subset, int64_t sample, int64_t pass)
 {
     int64_t size = s->side * s->side * 4, i = s->order[subset][sample];
-    uint64_t seed = lgt_mix((uint64_t)sample * 0x9E3779B97F4A7C15u + (uint64_t)pass) + (uint64_t)subset;
+    uint64_t seed =
+        lgt_mix((uint64_t)sample * 0x9E3779B97F4A7C15u + (uint64_t)pass) + (uint64_t)subset;
     /* What is wanted is a style of the training set: evaluation may have too few to show one. */
     int64_t any = s->order[PL_SUBSET_TRAIN][below(seed, lgt_files_size(s, PL_SUBSET_TRAIN))];
     int to = s->file[any].style;
     const int64_t *from = s->from[PL_SUBSET_TRAIN];
     int64_t ref = s->order[PL_SUBSET_TRAIN][from[to] + below(seed + 1, from[to + 1] - from[to])];
-    return (lgt_pair){.src = s->data + i * size, .ref = s->data + ref * size, .from = s->file[i].style, .to = to};
+    return (lgt_pair){
+        .src = s->data + i * size, .ref = s->data + ref * size, .from = s->file[i].style, .to = to};
 }

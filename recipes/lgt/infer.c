@@ -1,12 +1,14 @@
-/* infer.c - inference: a latent goes back to noise under its own style and forward under the wanted one.
+/* infer.c - inference: a latent goes back to noise under its own style and forward under the wanted
+ * one.
  *
  *     inversion    x <- x - v(x, t, own) dt                             t from 1 down to 0, no noise
  *     generation   x <- x + v dt + sigma(t) sqrt(dt) noise              t from 0 up to 1
  *                  v = v_average + w (v_wanted - v_average) - r (v_own - v_average)
  *
- * sigma is 0 before infer.threshold and infer.temperature from there on: structure first, texture later. w falls from
- * infer.cfg_scale towards 1, r is infer.repulsion; with 1 and 0 only v_wanted is computed. The average style is that of
- * the styles as they are now, as the authors' inference has it, whatever training uses.
+ * sigma is 0 before infer.threshold and infer.temperature from there on: structure first, texture
+ * later. w falls from infer.cfg_scale towards 1, r is infer.repulsion; with 1 and 0 only v_wanted
+ * is computed. The average style is that of the styles as they are now, as the authors' inference
+ * has it, whatever training uses.
  */
 #include "lgt.h"
 
@@ -78,7 +80,8 @@ static pl_val invert(const journey *j, pl_val x)
 {
     double dt = 1 / (double)j->steps;
     for (int64_t i = 0; i < j->steps; i++)
-        x = pl_sub(j->m->g, x, pl_scale(j->m->g, velocity(j, x, 1 - dt * (double)i, j->own, false), dt));
+        x = pl_sub(j->m->g, x,
+                   pl_scale(j->m->g, velocity(j, x, 1 - dt * (double)i, j->own, false), dt));
     return x;
 }
 
@@ -92,7 +95,8 @@ static pl_val fixed_normal(pl_nn *m, int64_t number, pl_type type)
 /* Noise of step i: in pictures the run's, in evaluations the same in every run. */
 static pl_val warmth(const journey *j, int64_t i, bool picture)
 {
-    if (picture) return pl_draw_normal(j->b, j->m, pl_nn_name(j->m, "warmth%d", (int)i), latent_type(j));
+    if (picture)
+        return pl_draw_normal(j->b, j->m, pl_nn_name(j->m, "warmth%d", (int)i), latent_type(j));
     return fixed_normal(j->m, i, latent_type(j));
 }
 
@@ -142,16 +146,18 @@ pl_status lgt_build_eval(pl_builder *b)
     return PL_OK;
 }
 
-/* Colours as a linear look at the four channels shows them: what Stable Diffusion's latents nearly are without
- * their autoencoder, each a pixel. */
+/* Colours as a linear look at the four channels shows them: what Stable Diffusion's latents nearly
+ * are without their autoencoder, each a pixel. */
 static pl_val colours(pl_graph *g, pl_val x)
 {
-    static const double mix[3][4] = {{0.30, 0.19, -0.16, -0.18}, {0.21, 0.29, 0.19, -0.27}, {0.21, 0.17, 0.26, -0.47}};
+    static const double mix[3][4] = {
+        {0.30, 0.19, -0.16, -0.18}, {0.21, 0.29, 0.19, -0.27}, {0.21, 0.17, 0.26, -0.47}};
     pl_val channel[4], colour[3];
     pl_split(g, x, 3, 4, channel);
     for (int i = 0; i < 3; i++) {
         colour[i] = pl_scale(g, channel[0], mix[i][0]);
-        for (int k = 1; k < 4; k++) colour[i] = pl_add(g, colour[i], pl_scale(g, channel[k], mix[i][k]));
+        for (int k = 1; k < 4; k++)
+            colour[i] = pl_add(g, colour[i], pl_scale(g, channel[k], mix[i][k]));
     }
     return pl_concat(g, 3, colour, 3);
 }

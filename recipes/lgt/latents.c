@@ -1,8 +1,8 @@
 /* latents.c - generated latents of several styles, in the shape of an autoencoder's (S,S,4).
  *
- * A sample is a pure function of its number. Content is a few soft blobs in places of its own; a style is
- * how they are painted: the direction and pitch of brush strokes, their strength, and which channels
- * carry them. So a network can keep the blobs and change the strokes.
+ * A sample is a pure function of its number. Content is a few soft blobs in places of its own; a
+ * style is how they are painted: the direction and pitch of brush strokes, their strength, and
+ * which channels carry them. So a network can keep the blobs and change the strokes.
  */
 #include "lgt.h"
 
@@ -34,7 +34,8 @@ static double unit(uint64_t seed, int k)
 static void paint(const latents *d, uint64_t seed, int64_t style, float *out)
 {
     enum { BLOBS = 4 };
-    double n = (double)d->side, angle = 0.6 + 1.9 * (double)style, pitch = 3.0 + 2.5 * (double)style;
+    double n = (double)d->side, angle = 0.6 + 1.9 * (double)style,
+           pitch = 3.0 + 2.5 * (double)style;
     double strength = 0.9 / (1.0 + 0.8 * (double)style), phase = 6.283 * unit(seed, 90);
     for (int64_t y = 0; y < d->side; y++)
         for (int64_t x = 0; x < d->side; x++) {
@@ -44,7 +45,8 @@ static void paint(const latents *d, uint64_t seed, int64_t style, float *out)
                 double r = 0.12 + 0.15 * unit(seed, 4 * k + 2);
                 c[k] = 2 * (unit(seed, 4 * k + 3) - 0.2) * exp(-(dx * dx + dy * dy) / (2 * r * r));
             }
-            double stroke = strength * sin(pitch * 6.283 * (u * cos(angle) + v * sin(angle)) + phase);
+            double stroke =
+                strength * sin(pitch * 6.283 * (u * cos(angle) + v * sin(angle)) + phase);
             for (int k = 0; k < 4; k++) {
                 double grain = 0.2 * (unit(seed, 100 + (int)((y * d->side + x) * 4 + k)) - 0.5);
                 double share = (k + style) % 2 ? 0.3 : 1;
@@ -77,8 +79,10 @@ pl_status lgt_data_open(const pl_config *c, void **data)
     if (!d) return PL_ERR_MEMORY;
     *d = from_config(c);
     pl_status rc = pl_config_is_null(c, "data.latents") ? PL_OK : open_files(c, d);
-    if (rc == PL_OK) *data = d;
-    else lgt_data_close(d);
+    if (rc == PL_OK)
+        *data = d;
+    else
+        lgt_data_close(d);
     return rc;
 }
 
@@ -138,8 +142,7 @@ static void copy(const latents *d, pl_subset subset, int64_t sample, int64_t pas
     if (to.given) *to.given = p.from;
 }
 
-pl_status lgt_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
-                        pl_batch *batch)
+pl_status lgt_data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
 {
     const latents *d = data;
     row first = {pl_batch_input(batch, "src", NULL), pl_batch_input(batch, "style_ref", NULL),
@@ -160,7 +163,8 @@ static pl_status make_folder(char *path)
     if (slash) *slash = 0;
     if (slash) mkdir(path, 0777);
     if (slash) *slash = '/';
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) return pl_fail(PL_ERR_FILE, "%s: cannot be made", path);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return pl_fail(PL_ERR_FILE, "%s: cannot be made", path);
     return PL_OK;
 }
 
@@ -178,7 +182,8 @@ pl_status lgt_data_write(const pl_config *c, pl_subset subset, int64_t sample, c
     float *x = malloc((size_t)(d.side * d.side) * 4 * sizeof *x);
     if (!x) return PL_ERR_MEMORY;
     paint(&d, seed, style, x);
-    snprintf(path, sizeof path, "%s/%s%s", dir, subset == PL_SUBSET_TRAIN ? "" : "eval/", folder[style]);
+    snprintf(path, sizeof path, "%s/%s%s", dir, subset == PL_SUBSET_TRAIN ? "" : "eval/",
+             folder[style]);
     pl_status rc = make_folder(path);
     size_t at = strlen(path);
     snprintf(path + at, sizeof path - at, "/%06lld.pt", (long long)sample);

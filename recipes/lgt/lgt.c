@@ -1,11 +1,12 @@
 /* lgt.c - latent style transfer: a velocity field trained through its own Euler integration.
  *
- * The training program is one micro-batch (loss.c); draws have the names of the PyTorch program. The
- * evaluation program is inference (infer.c), and the result is compared as in training, with fixed directions.
+ * The training program is one micro-batch (loss.c); draws have the names of the PyTorch program.
+ * The evaluation program is inference (infer.c), and the result is compared as in training, with
+ * fixed directions.
  *
- * `seed_compat` brings back what the original does wrong: its time step is taken from the remaining time
- * at every step, so that the integration never arrives; and its average style is that of the styles before
- * the first step, while inference takes that of the trained ones.
+ * `seed_compat` brings back what the original does wrong: its time step is taken from the remaining
+ * time at every step, so that the integration never arrives; and its average style is that of the
+ * styles before the first step, while inference takes that of the trained ones.
  */
 #include "lgt.h"
 
@@ -24,7 +25,8 @@ static const pl_config_entry schema[] = {
      "Style block: a depthwise kernel from the condition, or a scaled normalisation."},
     {"model.average", PL_CONFIG_CHOICE, "current", 0, 0, "current|initial|learned",
      "The average style: the styles' mean as they are, as they were before the first step, or a vector of its own."},
-    {"model.style_noise", PL_CONFIG_FLOAT, "0", 0, 10, NULL, "Deviation of noise on the styles, in training."},
+    {"model.style_noise", PL_CONFIG_FLOAT, "0", 0, 10, NULL,
+     "Deviation of noise on the styles, in training."},
     {"model.plus", PL_CONFIG_BOOL, "false", 0, 0, NULL,
      "LGT++: attention in the middle, gates on the skips."},
     {"ode.steps", PL_CONFIG_INT, "10", 1, 1000, NULL, "Euler steps that are trained through."},
@@ -37,13 +39,17 @@ static const pl_config_entry schema[] = {
      "Steps over which the earliest time rises from 0 to ode.epsilon."},
     {"infer.cfg_scale", PL_CONFIG_FLOAT, "1", 0, 100, NULL,
      "Inference: weight of the wanted style against the average; 1: the wanted one alone."},
-    {"infer.cfg_decay", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Let that weight fall towards 1 over the steps."},
-    {"infer.repulsion", PL_CONFIG_FLOAT, "0", 0, 100, NULL, "Inference: weight away from the source's own style."},
-    {"infer.temperature", PL_CONFIG_FLOAT, "0.1", 0, 100, NULL, "Inference: noise of a step, times the root of its length."},
+    {"infer.cfg_decay", PL_CONFIG_BOOL, "true", 0, 0, NULL,
+     "Let that weight fall towards 1 over the steps."},
+    {"infer.repulsion", PL_CONFIG_FLOAT, "0", 0, 100, NULL,
+     "Inference: weight away from the source's own style."},
+    {"infer.temperature", PL_CONFIG_FLOAT, "0.1", 0, 100, NULL,
+     "Inference: noise of a step, times the root of its length."},
     {"infer.threshold", PL_CONFIG_FLOAT, "0.5", 0, 1, NULL, "Time from which on there is noise."},
     {"loss.w_style", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL, "Weight of the patch distance."},
     {"loss.w_content", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL, "Weight of the self-similarity."},
-    {"loss.w_velocity", PL_CONFIG_FLOAT, "0.01", 0, 1e6, NULL, "Weight of the mean square velocity."},
+    {"loss.w_velocity", PL_CONFIG_FLOAT, "0.01", 0, 1e6, NULL,
+     "Weight of the mean square velocity."},
     {"loss.style_by", PL_CONFIG_CHOICE, "batch", 0, 0, "batch|sample",
      "Compare the patches of a whole micro-batch, which tells nothing of a single sample's style, or of each sample."},
     {"loss.projections", PL_CONFIG_INT, "64", 1, 65536, NULL, "Directions of the patch distance."},
@@ -57,7 +63,8 @@ static const pl_config_entry schema[] = {
      "Probability that a micro-batch is trained with the average style."},
     {"data.latents", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Folder with a folder of .pt latents for each style; null: generated ones, or data.path."},
-    {"data.style_dirs", PL_CONFIG_TEXTS, "[style0, style1]", 0, 0, NULL, "Names of these folders, in the order of the styles."},
+    {"data.style_dirs", PL_CONFIG_TEXTS, "[style0, style1]", 0, 0, NULL,
+     "Names of these folders, in the order of the styles."},
     {"data.samples", PL_CONFIG_INT, "7359", 1, 1e12, NULL, "Generated training latents."},
     {"data.eval_samples", PL_CONFIG_INT, "256", 1, 1e12, NULL, "Generated evaluation latents."},
     {0},
@@ -69,14 +76,16 @@ static void read_average(const pl_config *c, lgt_config *k)
     k->average = strcmp(text, "learned") == 0   ? LGT_AVERAGE_LEARNED
                  : strcmp(text, "initial") == 0 ? LGT_AVERAGE_INITIAL
                                                 : LGT_AVERAGE_CURRENT;
-    if (pl_config_bool(c, "seed_compat") && k->average == LGT_AVERAGE_CURRENT) k->average = LGT_AVERAGE_INITIAL;
+    if (pl_config_bool(c, "seed_compat") && k->average == LGT_AVERAGE_CURRENT)
+        k->average = LGT_AVERAGE_INITIAL;
 }
 
 static bool read_style_weights(const pl_config *c, pl_nn *m, lgt_config *k)
 {
     const double *w = pl_config_floats(c, "loss.style_weights", &k->n_style_weights);
     if (k->n_style_weights && (k->n_style_weights != k->styles || k->styles > LGT_MAX_WEIGHTS)) {
-        pl_nn_fail(m, PL_ERR_CONFIG, "loss.style_weights wants a number for each of %lld styles (at most %d); got %d",
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "loss.style_weights wants a number for each of %lld styles (at most %d); got %d",
                    (long long)k->styles, LGT_MAX_WEIGHTS, k->n_style_weights);
         return false;
     }
@@ -118,15 +127,17 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
         return PL_ERR_CONFIG;
     }
     if (!pl_config_is_null(c, "data.latents") && !pl_config_is_null(c, "data.path")) {
-        pl_nn_fail(m, PL_ERR_CONFIG, "data.latents (%s) and data.path (%s) are both set: one of them",
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "data.latents (%s) and data.path (%s) are both set: one of them",
                    pl_config_text(c, "data.latents"), pl_config_text(c, "data.path"));
         return PL_ERR_CONFIG;
     }
     if (k->base % 32 || k->latent % 4) {
-        pl_nn_fail(m, PL_ERR_CONFIG,
-                   "model.base wants a multiple of 32 (groups of the normalisation), latent one of 4; "
-                   "got %lld and %lld",
-                   (long long)k->base, (long long)k->latent);
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "model.base wants a multiple of 32 (groups of the normalisation), latent one of 4; "
+            "got %lld and %lld",
+            (long long)k->base, (long long)k->latent);
         return PL_ERR_CONFIG;
     }
     read_average(c, k);
@@ -241,7 +252,9 @@ static const pl_peer_key peer_keys[] = {
     {"weight_decay", "optim.weight_decay"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "peer", .keys = peer_keys,
+static const pl_peer peer = {.workloads = workloads,
+                             .preset = "peer",
+                             .keys = peer_keys,
                              .channels_first = "src,style_ref,x0"};
 
 const pl_recipe pl_recipe_lgt;

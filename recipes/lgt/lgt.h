@@ -30,9 +30,9 @@ typedef struct lgt_config {
 } lgt_config;
 
 /* ---- model.c ---------------------------------------------------------------------------- */
-/* ids (B) of integers; where uncond (1) or (B,1) holds, the average style (PL_NO_VAL: nowhere). first: true in
- * the first step, which takes the average of the initial styles; PL_NO_VAL: the average is what the slot holds.
- * noise (B,cond): added to the styles; PL_NO_VAL: none. */
+/* ids (B) of integers; where uncond (1) or (B,1) holds, the average style (PL_NO_VAL: nowhere).
+ * first: true in the first step, which takes the average of the initial styles; PL_NO_VAL: the
+ * average is what the slot holds. noise (B,cond): added to the styles; PL_NO_VAL: none. */
 typedef struct lgt_style {
     pl_val ids, uncond, first, noise;
 } lgt_style;
@@ -44,13 +44,15 @@ pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_sty
 typedef struct lgt_batch {
     pl_val src, style_ref, style; /* latents (B,S,S,4), whose style is wanted, wanted styles (B) */
     pl_val x0, t, uncond, positions, first;
-    pl_val noise; /* on the styles, (ode_steps+1,B,cond): one for each evaluation; PL_NO_VAL: none */
+    /* on the styles, (ode_steps+1,B,cond): one for each evaluation; PL_NO_VAL: none */
+    pl_val noise;
     pl_val rows[LGT_MAX_SCALES], directions[LGT_MAX_SCALES];
 } lgt_batch;
 typedef struct lgt_terms {
     pl_val loss, swd, ssm, velocity;
 } lgt_terms;
-/* Where N Euler steps from x at the times b->t end. first: the velocity there, PL_NO_VAL: it is computed. */
+/* Where N Euler steps from x at the times b->t end. first: the velocity there, PL_NO_VAL: it is
+ * computed. */
 pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first);
 lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b);
 /* How many patches a scale compares, and of how many: those of the batch, or of a sample. */

@@ -3,9 +3,10 @@
  *     x_t = (1-t) x0 + t src;  N Euler steps of v from (x_t, t) to 1 give x_1
  *     loss = w_style s SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
  *
- * s is the mean of the wanted styles' weights. The velocity term is of the first step's evaluation, which is the same
- * unless noise lies on the styles; the authors evaluate the network once more for it. All evaluations are
- * differentiated; each is a scope of its own, which `checkpointing: blocks` computes again.
+ * s is the mean of the wanted styles' weights. The velocity term is of the first step's evaluation,
+ * which is the same unless noise lies on the styles; the authors evaluate the network once more for
+ * it. All evaluations are differentiated; each is a scope of its own, which `checkpointing: blocks`
+ * computes again.
  */
 #include "lgt.h"
 
@@ -20,14 +21,15 @@ static pl_val velocity(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val
     pl_scope_push(m->g, pl_nn_name(m, "ode%d", i));
     pl_scope_checkpoint(m->g);
     lgt_style s = {.ids = b->style, .uncond = b->uncond, .first = b->first, .noise = PL_NO_VAL};
-    if (pl_val_ok(b->noise)) s.noise = pl_squeeze(m->g, pl_slice(m->g, b->noise, 0, i, i + 1, 1), 0);
+    if (pl_val_ok(b->noise))
+        s.noise = pl_squeeze(m->g, pl_slice(m->g, b->noise, 0, i, i + 1, 1), 0);
     pl_val v = lgt_unet(m, c, x, t, &s);
     pl_scope_pop(m->g);
     return v;
 }
 
-/* dt from the first time reaches 1. Taken anew from the current time it shrinks with every step, and the
- * end is 1-(1-t)(1-1/N)^N: 65 % of the way for N = 10. */
+/* dt from the first time reaches 1. Taken anew from the current time it shrinks with every step,
+ * and the end is 1-(1-t)(1-1/N)^N: 65 % of the way for N = 10. */
 pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first)
 {
     pl_graph *g = m->g;
@@ -56,8 +58,8 @@ int64_t lgt_patches(const lgt_config *c, int scale, int64_t *of)
     return *of < most ? *of : most;
 }
 
-/* Projections (M,B*P) of the patches of one map, each sample's sorted on their own. positions: of a sample's
- * patches. */
+/* Projections (M,B*P) of the patches of one map, each sample's sorted on their own. positions: of a
+ * sample's patches. */
 static pl_val sorted_by_sample(pl_graph *g, pl_val x, int k, pl_val positions, pl_val directions)
 {
     pl_conv_opts o = {.pad_lo = {k / 2, k / 2}, .pad_hi = {k / 2, k / 2}};
@@ -71,7 +73,8 @@ static pl_val sorted_by_sample(pl_graph *g, pl_val x, int k, pl_val positions, p
     return y;
 }
 
-static pl_val distance_by_sample(pl_graph *g, pl_val x, pl_val y, int k, pl_val positions, pl_val directions)
+static pl_val distance_by_sample(pl_graph *g, pl_val x, pl_val y, int k, pl_val positions,
+                                 pl_val directions)
 {
     pl_scope_push(g, "swd");
     pl_scope_full(g);
@@ -102,7 +105,8 @@ pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, 
 static pl_val style_share(pl_graph *g, const lgt_config *c, pl_val style, pl_dtype dtype)
 {
     pl_val w[LGT_MAX_WEIGHTS];
-    for (int i = 0; i < c->n_style_weights; i++) w[i] = pl_fill(g, PL_TYPE(dtype, 1), c->style_weight[i]);
+    for (int i = 0; i < c->n_style_weights; i++)
+        w[i] = pl_fill(g, PL_TYPE(dtype, 1), c->style_weight[i]);
     pl_val all = c->n_style_weights > 1 ? pl_concat(g, c->n_style_weights, w, 0) : w[0];
     return pl_mean(g, pl_take(g, all, style), PL_AXES_ALL, false);
 }

@@ -4,9 +4,9 @@
  *                   │ (S)              │ (S/2)      │ (S/4)
  *     out ── dec1 ──+── up1 ── dec2 ───+── up2 ─────┘
  *
- * A decoder block mixes each channel over 3x3 positions with a kernel made from the condition, one for
- * every sample and channel; or (AdaGN) convolves and lets the condition scale the normalised result.
- * The condition comes from time and style. Names are those of the PyTorch program.
+ * A decoder block mixes each channel over 3x3 positions with a kernel made from the condition, one
+ * for every sample and channel; or (AdaGN) convolves and lets the condition scale the normalised
+ * result. The condition comes from time and style. Names are those of the PyTorch program.
  */
 #include "lgt.h"
 
@@ -125,7 +125,8 @@ static pl_val all_styles(pl_nn *m, const lgt_config *c)
 static pl_val average_style(pl_nn *m, const lgt_config *c, pl_val first)
 {
     pl_graph *g = m->g;
-    if (c->average == LGT_AVERAGE_LEARNED) return pl_nn_param(m, "average", PL_DIMS(c->cond), pl_nn_constant(0));
+    if (c->average == LGT_AVERAGE_LEARNED)
+        return pl_nn_param(m, "average", PL_DIMS(c->cond), pl_nn_constant(0));
     if (c->average == LGT_AVERAGE_CURRENT) return pl_mean(g, all_styles(m, c), PL_AXIS(0), false);
     int slot = pl_nn_buffer(m, "average_style", PL_TYPE(m->dtype, c->cond), (pl_init){0});
     pl_val held = pl_nn_read(m, slot);
@@ -149,7 +150,8 @@ static pl_val condition(pl_nn *m, const lgt_config *c, pl_val t, const lgt_style
     time = pl_nn_linear(m, time, "time.2", d, biased);
     pl_val rows = pl_nn_embedding(m, style->ids, "style", c->styles, d);
     if (pl_val_ok(style->noise)) rows = pl_add(g, rows, style->noise);
-    if (pl_val_ok(style->uncond)) rows = pl_select(g, style->uncond, average_style(m, c, style->first), rows);
+    if (pl_val_ok(style->uncond))
+        rows = pl_select(g, style->uncond, average_style(m, c, style->first), rows);
     pl_val cond = pl_concat(g, 2, (pl_val[]){time, rows}, 1);
     cond = pl_silu(g, pl_nn_linear(m, cond, "fuse.0", 2 * d, biased));
     return pl_nn_linear(m, cond, "fuse.2", d, biased);

@@ -18,7 +18,8 @@ data: {samples: 512, eval_samples: 32}\n"},
     {"peer", "what the PyTorch peer's toy runs: the average style is that of the start", "\
 extends: lgt/tiny\n\
 model: {average: initial}\n"},
-    {"full", "the authors' model and step: 2 x 32 latents, 10 Euler steps, 20,337,668 parameters", "\
+    {"full", "the authors' model and step: 2 x 32 latents, 10 Euler steps, 20,337,668 parameters",
+     "\
 recipe: lgt\n\
 # Two micro-batches of 32. Patches are compared over a whole micro-batch, so splitting couples: the\n\
 # authors' results are those of this split, which is therefore asked for.\n\
@@ -47,7 +48,8 @@ memory: 8GB\n\
 ode: {epsilon_warmup: 300}\n\
 train: {steps: 3000}\n\
 eval: {every: 150, batches: 1}\n"},
-    {"baseline", "the authors' first run: batch 240, 5 Euler steps, all positions, no velocity term", "\
+    {"baseline",
+     "the authors' first run: batch 240, 5 Euler steps, all positions, no velocity term", "\
 extends: lgt/full\n\
 batch: 240\n\
 accumulate: 1\n\
@@ -55,7 +57,9 @@ ode: {steps: 5, epsilon_warmup: 300}\n\
 loss: {samples: 4096, positions: 1024, w_velocity: 0}\n\
 train: {steps: 3000}\n\
 eval: {every: 150, batches: 1}\n"},
-    {"plus", "LGT++ as the authors ran it: AdaGN blocks, attention, gated skips, patches of 2, 4 and 8; batch 160", "\
+    {"plus",
+     "LGT++ as the authors ran it: AdaGN blocks, attention, gated skips, patches of 2, 4 and 8; batch 160",
+     "\
 extends: lgt/full\n\
 batch: 160\n\
 accumulate: 1\n\

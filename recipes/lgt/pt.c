@@ -6,9 +6,10 @@
  *     NAME/data/0       the storage's numbers, little-endian
  *     NAME/version, NAME/byteorder, ...
  *
- * The pickle is not run. It is read from front to back, and what describes a tensor is taken from where it has to
- * stand; anything else in it (a dictionary, two tensors, a class of somebody's) is refused by name. Sizes and strides are
- * held against the storage's length before a number is read, so that a broken file is an error and nothing worse.
+ * The pickle is not run. It is read from front to back, and what describes a tensor is taken from
+ * where it has to stand; anything else in it (a dictionary, two tensors, a class of somebody's) is
+ * refused by name. Sizes and strides are held against the storage's length before a number is read,
+ * so that a broken file is an error and nothing worse.
  */
 #include "lgt.h"
 
@@ -18,8 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BYTES = 1 << 28, MOST_DIMS = 8, TEXT = 96, END_BYTES = 22, ENTRY_BYTES = 46, LOCAL_BYTES = 30 };
-#define END_MARK 0x06054b50u
+enum {
+    MOST_BYTES = 1 << 28,
+    MOST_DIMS = 8,
+    TEXT = 96,
+    END_BYTES = 22,
+    ENTRY_BYTES = 46,
+    LOCAL_BYTES = 30
+};
+#define END_MARK   0x06054b50u
 #define ENTRY_MARK 0x02014b50u
 #define LOCAL_MARK 0x04034b50u
 
@@ -69,14 +77,17 @@ static bool find_member(bytes f, const char *ending, bytes *out)
     if (!end) return false;
     size_t at = u32(end + 16), n = u16(end + 10), length = strlen(ending);
     for (size_t i = 0; i < n; i++) {
-        if (f.n < ENTRY_BYTES || at > f.n - ENTRY_BYTES || u32(f.at + at) != ENTRY_MARK) return false;
+        if (f.n < ENTRY_BYTES || at > f.n - ENTRY_BYTES || u32(f.at + at) != ENTRY_MARK)
+            return false;
         const uint8_t *entry = f.at + at;
-        size_t name = u16(entry + 28), whole = ENTRY_BYTES + name + u16(entry + 30) + u16(entry + 32);
+        size_t name = u16(entry + 28),
+               whole = ENTRY_BYTES + name + u16(entry + 30) + u16(entry + 32);
         if (whole > f.n - at) return false;
         const char *text = (const char *)entry + ENTRY_BYTES;
         const char *slash = memchr(text, '/', name);
         size_t rest = slash ? name - (size_t)(slash + 1 - text) : 0;
-        if (slash && rest == length && memcmp(slash + 1, ending, length) == 0) return member_at(f, entry, out);
+        if (slash && rest == length && memcmp(slash + 1, ending, length) == 0)
+            return member_at(f, entry, out);
         at += whole;
     }
     return false;
@@ -87,7 +98,7 @@ typedef enum kind { NOTHING, NUMBER, STRING, NAME, TUPLE, PERSISTENT, STOP, UNKN
 
 typedef struct token {
     kind kind;
-    int64_t number;   /* of UNKNOWN: the opcode */
+    int64_t number; /* of UNKNOWN: the opcode */
     char text[TEXT];
 } token;
 
@@ -115,7 +126,8 @@ static bool take_name(bytes *p, char *to)
     size_t at = 0;
     for (int line = 0; line < 2; line++) {
         const uint8_t *end = memchr(p->at, '\n', p->n), *skip;
-        if (!end || !take_text(p, (size_t)(end - p->at), to, at) || !take(p, 1, &skip)) return false;
+        if (!end || !take_text(p, (size_t)(end - p->at), to, at) || !take(p, 1, &skip))
+            return false;
         at = strlen(to);
         if (line == 0 && at + 1 < TEXT) to[at++] = '.', to[at] = 0;
     }
@@ -148,7 +160,14 @@ static bool next_token(bytes *p, token *t)
         case 'r':
             if (!take(p, 4, &skip)) return false;
             continue;
-        case '(': case ')': case '}': case 'R': case 0x88: case 0x89: case 'h': /* marks, empty ones, calls, flags */
+        /* marks, empty ones, calls, flags */
+        case '(':
+        case ')':
+        case '}':
+        case 'R':
+        case 0x88:
+        case 0x89:
+        case 'h':
             if (*op == 'h' && !take(p, 1, &skip)) return false;
             if (*op == '}') return t->kind = UNKNOWN, t->number = *op, true;
             continue;
@@ -156,14 +175,18 @@ static bool next_token(bytes *p, token *t)
         case 'M': return take_number(p, 2, t);
         case 'J': return take_number(p, 4, t);
         case 0x8a: return take(p, 1, &skip) && take_number(p, *skip, t);
-        case 'X':
-            t->kind = STRING;
-            return take(p, 4, &skip) && take_text(p, u32(skip), t->text, 0);
+        case 'X': t->kind = STRING; return take(p, 4, &skip) && take_text(p, u32(skip), t->text, 0);
         case 'c': t->kind = NAME; return take_name(p, t->text);
-        case 't': case 0x85: case 0x86: case 0x87: t->kind = TUPLE; return true;
+        case 't':
+        case 0x85:
+        case 0x86:
+        case 0x87: t->kind = TUPLE; return true;
         case 'Q': t->kind = PERSISTENT; return true;
         case '.': t->kind = STOP; return true;
-        default: t->kind = UNKNOWN; t->number = *op; return true;
+        default:
+            t->kind = UNKNOWN;
+            t->number = *op;
+            return true;
         }
     }
     return false;
@@ -201,7 +224,8 @@ static bool parse(bytes p, tensor *out)
     out->elems = t.number;
     if (!want(&p, TUPLE, &t) || !want(&p, PERSISTENT, &t) || !want(&p, NUMBER, &t)) return false;
     out->offset = t.number;
-    if (!want_tuple(&p, out->size, &out->rank) || !want_tuple(&p, out->stride, &out->strides)) return false;
+    if (!want_tuple(&p, out->size, &out->rank) || !want_tuple(&p, out->stride, &out->strides))
+        return false;
     return out->rank == out->strides;
 }
 
@@ -235,7 +259,9 @@ static size_t number_bytes(const char *storage)
     static const struct {
         const char *name;
         size_t bytes;
-    } known[] = {{"torch.FloatStorage", 4}, {"torch.HalfStorage", 2}, {"torch.BFloat16Storage", 2},
+    } known[] = {{"torch.FloatStorage", 4},
+                 {"torch.HalfStorage", 2},
+                 {"torch.BFloat16Storage", 2},
                  {"torch.DoubleStorage", 8}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(storage, known[i].name) == 0) return known[i].bytes;
@@ -246,7 +272,8 @@ static size_t number_bytes(const char *storage)
 static bool shape_fits(const tensor *t, int64_t side)
 {
     int first = t->rank == 4 && t->size[0] == 1 ? 1 : 0;
-    if (t->rank - first != 3 || t->size[first] != 4 || t->size[first + 1] != side || t->size[first + 2] != side)
+    if (t->rank - first != 3 || t->size[first] != 4 || t->size[first + 1] != side ||
+        t->size[first + 2] != side)
         return false;
     if (t->offset < 0 || t->offset >= t->elems) return false;
     int64_t last = t->offset;
@@ -274,22 +301,29 @@ static pl_status decode(const char *path, bytes f, int64_t side, float *out)
     if (!find_end(f) || !find_member(f, "data.pkl", &pickle))
         return pl_fail(PL_ERR_DATA, "%s: no file of torch.save (1.6 or later)", path);
     if (!parse(pickle, &t))
-        return pl_fail(PL_ERR_DATA, "%s: wants one tensor [4,%lld,%lld] and nothing else in it", path,
-                       (long long)side, (long long)side);
+        return pl_fail(PL_ERR_DATA, "%s: wants one tensor [4,%lld,%lld] and nothing else in it",
+                       path, (long long)side, (long long)side);
     size_t each = number_bytes(t.storage);
     snprintf(key, sizeof key, "data/%s", t.key);
-    bool little = !find_member(f, "byteorder", &order) || (order.n == 6 && memcmp(order.at, "little", 6) == 0);
-    if (!each || !little || !find_member(f, key, &data) || t.elems < 0 || (size_t)t.elems > data.n / each)
-        return pl_fail(PL_ERR_DATA, "%s: %lld numbers of %s (f16, bf16, f32 and f64 are read, little-endian, all of "
-                       "them there)", path, (long long)t.elems, t.storage);
+    bool little = !find_member(f, "byteorder", &order) ||
+                  (order.n == 6 && memcmp(order.at, "little", 6) == 0);
+    if (!each || !little || !find_member(f, key, &data) || t.elems < 0 ||
+        (size_t)t.elems > data.n / each)
+        return pl_fail(
+            PL_ERR_DATA,
+            "%s: %lld numbers of %s (f16, bf16, f32 and f64 are read, little-endian, all of "
+            "them there)",
+            path, (long long)t.elems, t.storage);
     if (!shape_fits(&t, side))
-        return pl_fail(PL_ERR_DATA, "%s: its tensor is [%s], wanted is [4,%lld,%lld] (latent=%lld)", path,
-                       shape_text(&t, shape, sizeof shape), (long long)side, (long long)side, (long long)side);
+        return pl_fail(PL_ERR_DATA, "%s: its tensor is [%s], wanted is [4,%lld,%lld] (latent=%lld)",
+                       path, shape_text(&t, shape, sizeof shape), (long long)side, (long long)side,
+                       (long long)side);
     const int64_t *stride = t.stride + (t.rank - 3);
     for (int64_t y = 0; y < side; y++)
         for (int64_t x = 0; x < side; x++)
             for (int64_t c = 0; c < 4; c++)
-                *out++ = number_at(data.at + each * (size_t)(t.offset + c * stride[0] + y * stride[1] + x * stride[2]),
+                *out++ = number_at(data.at + each * (size_t)(t.offset + c * stride[0] +
+                                                             y * stride[1] + x * stride[2]),
                                    t.storage);
     return PL_OK;
 }
@@ -300,7 +334,8 @@ pl_status lgt_pt_read(const char *path, int64_t side, float *out)
     if (!f) return pl_fail(PL_ERR_DATA, "%s: cannot be opened", path);
     long size = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
     uint8_t *all = size > 0 && size <= MOST_BYTES ? malloc((size_t)size) : NULL;
-    bool whole = all && fseek(f, 0, SEEK_SET) == 0 && fread(all, 1, (size_t)size, f) == (size_t)size;
+    bool whole =
+        all && fseek(f, 0, SEEK_SET) == 0 && fread(all, 1, (size_t)size, f) == (size_t)size;
     fclose(f);
     pl_status rc = whole ? decode(path, (bytes){all, (size_t)size}, side, out)
                          : pl_fail(PL_ERR_DATA, "%s: cannot be read (%ld bytes)", path, size);
@@ -335,7 +370,8 @@ static bool put_member(sink *s, const char *name, const void *data, uint32_t n)
 {
     uint8_t local[LOCAL_BYTES], *p = local, *q = s->list + s->listed;
     uint32_t sum = crc(data, n), length = (uint32_t)strlen(name);
-    put(&p, LOCAL_MARK, 4), put(&p, 20, 2), put(&p, 0, 4), put(&p, 0, 2), put(&p, 0x21, 2); /* no flags, 1980 */
+    /* no flags, 1980 */
+    put(&p, LOCAL_MARK, 4), put(&p, 20, 2), put(&p, 0, 4), put(&p, 0, 2), put(&p, 0x21, 2);
     put(&p, sum, 4), put(&p, n, 4), put(&p, n, 4), put(&p, length, 2), put(&p, 0, 2);
     put(&q, ENTRY_MARK, 4), put(&q, 20, 2);
     memcpy(q, local + 4, LOCAL_BYTES - 4); /* version to the extra field's length */
@@ -345,8 +381,8 @@ static bool put_member(sink *s, const char *name, const void *data, uint32_t n)
     s->listed = (uint32_t)(q + length - s->list);
     s->entries++;
     s->at += LOCAL_BYTES + length + n;
-    return fwrite(local, 1, sizeof local, s->f) == sizeof local && fwrite(name, 1, length, s->f) == length &&
-           fwrite(data, 1, n, s->f) == n;
+    return fwrite(local, 1, sizeof local, s->f) == sizeof local &&
+           fwrite(name, 1, length, s->f) == length && fwrite(data, 1, n, s->f) == n;
 }
 
 static bool put_end(sink *s)
@@ -354,7 +390,8 @@ static bool put_end(sink *s)
     uint8_t end[END_BYTES], *p = end;
     put(&p, END_MARK, 4), put(&p, 0, 4), put(&p, s->entries, 2), put(&p, s->entries, 2);
     put(&p, s->listed, 4), put(&p, s->at, 4), put(&p, 0, 2);
-    return fwrite(s->list, 1, s->listed, s->f) == s->listed && fwrite(end, 1, sizeof end, s->f) == sizeof end;
+    return fwrite(s->list, 1, s->listed, s->f) == s->listed &&
+           fwrite(end, 1, sizeof end, s->f) == sizeof end;
 }
 
 static void put_text(uint8_t **to, const char *text)
@@ -404,9 +441,10 @@ pl_status lgt_pt_write(const char *path, int64_t side, const float *x)
     }
     for (uint32_t i = 0; i < size; i++)
         for (uint32_t c = 0; c < 4; c++) planes[c * size + i] = x[4 * i + c];
-    bool ok = put_member(&s, "latent/data.pkl", pickle, n) && put_member(&s, "latent/byteorder", "little", 6) &&
-              put_member(&s, "latent/data/0", planes, 4 * 4 * size) && put_member(&s, "latent/version", "3\n", 2) &&
-              put_end(&s);
+    bool ok = put_member(&s, "latent/data.pkl", pickle, n) &&
+              put_member(&s, "latent/byteorder", "little", 6) &&
+              put_member(&s, "latent/data/0", planes, 4 * 4 * size) &&
+              put_member(&s, "latent/version", "3\n", 2) && put_end(&s);
     ok = fclose(s.f) == 0 && ok;
     free(planes);
     return ok ? PL_OK : pl_fail(PL_ERR_FILE, "%s: cannot be written", path);

@@ -1,4 +1,5 @@
-/* loss.c - the objective of stablesr: which noise is in a latent, given its degraded form and its edges.
+/* loss.c - the objective of stablesr: which noise is in a latent, given its degraded form and its
+ * edges.
  *
  *     x_t = sqrt(a_t) z + sqrt(1-a_t) eps, a the cumulative product of 1-beta
  *     loss = MSE(unet(fusion[x_t, edge], t, context, struct(lq, t)), eps)
@@ -8,8 +9,8 @@
 /* sqrt(a_t) and sqrt(1-a_t) for every t, a = cumulative product of 1-beta, in f64. */
 static void noise_tables(pl_graph *g, pl_dtype dtype, pl_val *signal, pl_val *noise)
 {
-    pl_val beta = pl_square(
-        g, pl_nn_linspace(g, PL_F64, 0.029154759474226504, 0.10954451150103323, 1000));
+    pl_val beta =
+        pl_square(g, pl_nn_linspace(g, PL_F64, 0.029154759474226504, 0.10954451150103323, 1000));
     pl_val keep = pl_exp(g, pl_cumsum(g, pl_log(g, pl_shift(g, pl_neg(g, beta), 1)), 0, false));
     *signal = pl_cast(g, pl_sqrt(g, keep), dtype);
     *noise = pl_cast(g, pl_sqrt(g, pl_shift(g, pl_neg(g, keep), 1)), dtype);

@@ -1,9 +1,10 @@
 /* model.c - the networks of stablesr.
  *
- * The edge processor turns an edge map into four channels of a latent's size. The U-Net is that of Stable
- * Diffusion 2.1 with an input of eight channels and SPADE in every residual block: a normalisation whose
- * scale and shift are convolved from a structure map. The structure encoder makes those maps, one a
- * level, from the latent of the degraded image. Names are those of the PyTorch program.
+ * The edge processor turns an edge map into four channels of a latent's size. The U-Net is that of
+ * Stable Diffusion 2.1 with an input of eight channels and SPADE in every residual block: a
+ * normalisation whose scale and shift are convolved from a structure map. The structure encoder
+ * makes those maps, one a level, from the latent of the degraded image. Names are those of the
+ * PyTorch program.
  */
 #include "stablesr.h"
 
@@ -69,8 +70,8 @@ static pl_val spade(pl_nn *m, const sr_config *c, pl_val h, pl_val map)
 }
 
 /* map: the structure map of h's size, or none in the structure encoder. */
-static pl_val res_block(pl_nn *m, const sr_config *c, pl_val x, pl_val emb, pl_val map,
-                        int64_t out, const char *name)
+static pl_val res_block(pl_nn *m, const sr_config *c, pl_val x, pl_val emb, pl_val map, int64_t out,
+                        const char *name)
 {
     pl_graph *g = m->g;
     int64_t in;
@@ -174,8 +175,7 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
             if (i < 2)
                 h = unet_layer(&u, h, level, c->mult[level] * c->width, level < c->attn_levels);
             else
-                h = pl_nn_conv2d(m, h, "resample", c->mult[level] * c->width,
-                                 conv3(2));
+                h = pl_nn_conv2d(m, h, "resample", c->mult[level] * c->width, conv3(2));
             pl_nn_pop(m);
             skips[n++] = h;
         }
@@ -193,8 +193,7 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
             h = pl_concat(g, 2, (pl_val[]){h, skips[--n]}, 3);
             h = unet_layer(&u, h, level, w, level < c->attn_levels);
             if (level && i == 2)
-                h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "resample.conv", w,
-                                 conv3(1));
+                h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "resample.conv", w, conv3(1));
             pl_nn_pop(m);
         }
     }
@@ -235,8 +234,7 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
         pl_nn_push(m, "levels.%d", level);
         for (int i = 0; i < 2; i++) {
             h = res_block(m, c, h, emb, PL_NO_VAL, w, pl_nn_name(m, "%d", 2 * i));
-            if (level < c->attn_levels)
-                h = self_attention(m, c, h, pl_nn_name(m, "%d", 2 * i + 1));
+            if (level < c->attn_levels) h = self_attention(m, c, h, pl_nn_name(m, "%d", 2 * i + 1));
         }
         if (level == top) {
             h = res_block(m, c, h, emb, PL_NO_VAL, w, "4");
@@ -246,8 +244,7 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
         pl_nn_pop(m);
         maps[level] =
             res_block(m, c, h, emb, PL_NO_VAL, c->struct_out, pl_nn_name(m, "outs.%d", level));
-        if (level < top)
-            h = pl_nn_conv2d(m, h, pl_nn_name(m, "downs.%d", level), w, conv3(2));
+        if (level < top) h = pl_nn_conv2d(m, h, pl_nn_name(m, "downs.%d", level), w, conv3(2));
     }
     pl_nn_pop(m);
 }

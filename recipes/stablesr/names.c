@@ -1,5 +1,6 @@
-/* names.c - how others call the weights of the frozen parts: the published checkpoints of Stable Diffusion, and
- * diffusers. The U-Net's input convolution has other channels here and is not among them. */
+/* names.c - how others call the weights of the frozen parts: the published checkpoints of Stable
+ * Diffusion, and diffusers. The U-Net's input convolution has other channels here and is not among
+ * them. */
 #include "stablesr.h"
 
 /* ---- U-Net ------------------------------------------------------------------------------ */
@@ -75,7 +76,8 @@ static const pl_rename unet_diffusers[] = {
 static const pl_naming unet_namings[] = {
     {"diffusers", NULL, unet_diffusers, "conv_in.*"},
     {"published", NULL, unet_published, "input_blocks.0.*"},
-    {"checkpoint", "model.diffusion_model.", unet_published, "*,!model.diffusion_model.*,model.diffusion_model.input_blocks.0.*"},
+    {"checkpoint", "model.diffusion_model.", unet_published,
+     "*,!model.diffusion_model.*,model.diffusion_model.input_blocks.0.*"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -133,14 +135,16 @@ static const pl_naming vae_namings[] = {
     {"published", NULL, vae_published, "decoder.*,post_quant_conv.*,loss.*"},
     {"diffusers", NULL, vae_diffusers, "decoder.*,post_quant_conv.*"},
     {"older diffusers", NULL, vae_older, "decoder.*,post_quant_conv.*"},
-    {"checkpoint", "first_stage_model.", vae_published, "*,!first_stage_model.*,first_stage_model.decoder.*,"
-                                                    "first_stage_model.post_quant_conv.*"},
+    {"checkpoint", "first_stage_model.", vae_published,
+     "*,!first_stage_model.*,first_stage_model.decoder.*,"
+     "first_stage_model.post_quant_conv.*"},
     {NULL, NULL, NULL, NULL},
 };
 
 /* ---- where they come from --------------------------------------------------------------- */
 static const pl_rename context_names[] = {{"context", "context"}, {NULL, NULL}};
-static const pl_naming context_naming[] = {{"plain", NULL, context_names, NULL}, {NULL, NULL, NULL, NULL}};
+static const pl_naming context_naming[] = {{"plain", NULL, context_names, NULL},
+                                           {NULL, NULL, NULL, NULL}};
 
 const pl_weights sr_weights[] = {
     {"unet_from", "unet.*,!*.spade.*,!unet.inp.*", unet_namings},

@@ -1,10 +1,10 @@
 /* pairs.c - generated samples: pictures of a few overlapping discs.
  *
- * A sample is a pure function of its number. As latents: the picture at the latent's size, four channels of
- * brightness; the degraded latent is the same picture blurred and with noise; the edge map is -1 with 1
- * along the rims, at the image's size. So edges and degraded latent both tell what is in the latent. The text
- * context is the same for all, as for an empty prompt. As pictures (vae.encode): the discs in colours, degraded
- * like any picture.
+ * A sample is a pure function of its number. As latents: the picture at the latent's size, four
+ * channels of brightness; the degraded latent is the same picture blurred and with noise; the edge
+ * map is -1 with 1 along the rims, at the image's size. So edges and degraded latent both tell what
+ * is in the latent. The text context is the same for all, as for an empty prompt. As pictures
+ * (vae.encode): the discs in colours, degraded like any picture.
  */
 #include "stablesr.h"
 
@@ -30,9 +30,12 @@ typedef struct disc {
 static void discs_of(uint64_t seed, disc d[DISCS])
 {
     for (uint64_t k = 0; k < DISCS; k++) {
-        d[k] = (disc){pl_sample_uniform(seed, 8 * k), pl_sample_uniform(seed, 8 * k + 1), 0.08 + 0.25 * pl_sample_uniform(seed, 8 * k + 2),
+        d[k] = (disc){pl_sample_uniform(seed, 8 * k),
+                      pl_sample_uniform(seed, 8 * k + 1),
+                      0.08 + 0.25 * pl_sample_uniform(seed, 8 * k + 2),
                       {0}};
-        for (uint64_t c = 0; c < 4; c++) d[k].shade[c] = 2.5 * (pl_sample_uniform(seed, 8 * k + 3 + c) - 0.5);
+        for (uint64_t c = 0; c < 4; c++)
+            d[k].shade[c] = 2.5 * (pl_sample_uniform(seed, 8 * k + 3 + c) - 0.5);
     }
 }
 
@@ -41,7 +44,8 @@ static void draw_latent(const pairs *p, const disc *d, double soft, float *out)
 {
     for (int64_t y = 0; y < p->latent; y++)
         for (int64_t x = 0; x < p->latent; x++, out += 4) {
-            double u = ((double)x + 0.5) / (double)p->latent, v = ((double)y + 0.5) / (double)p->latent;
+            double u = ((double)x + 0.5) / (double)p->latent,
+                   v = ((double)y + 0.5) / (double)p->latent;
             for (int c = 0; c < 4; c++) out[c] = 0;
             for (int k = 0; k < DISCS; k++) {
                 double away = hypot(u - d[k].x, v - d[k].y) - d[k].r;
@@ -60,7 +64,8 @@ static void draw_edges(const pairs *p, const disc *d, float *out)
             double u = ((double)x + 0.5) * pixel, v = ((double)y + 0.5) * pixel;
             bool rim = false;
             for (int k = 0; k < DISCS; k++) {
-                double dx = u - d[k].x, dy = v - d[k].y, in = d[k].r - pixel, r2 = dx * dx + dy * dy;
+                double dx = u - d[k].x, dy = v - d[k].y, in = d[k].r - pixel,
+                       r2 = dx * dx + dy * dy;
                 rim |= r2 < d[k].r * d[k].r && r2 > in * in;
             }
             out[0] = out[1] = out[2] = rim ? 1.0f : -1.0f;
@@ -76,8 +81,10 @@ static void draw_picture(const disc *d, int w, int h, uint8_t *rgb)
             double shade[3] = {0.2 * sin(40 * u), 0.2 * sin(40 * v), 0.1 * sin(90 * (u + v))};
             for (int k = 0; k < DISCS; k++)
                 for (int c = 0; c < 3; c++)
-                    if (hypot(u - d[k].x, v - d[k].y) < d[k].r) shade[c] = d[k].shade[c] / 1.5 + 0.3 * shade[c];
-            for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)lrint(255 * fmin(fmax(0.5 + 0.5 * shade[c], 0), 1));
+                    if (hypot(u - d[k].x, v - d[k].y) < d[k].r)
+                        shade[c] = d[k].shade[c] / 1.5 + 0.3 * shade[c];
+            for (int c = 0; c < 3; c++)
+                rgb[c] = (uint8_t)lrint(255 * fmin(fmax(0.5 + 0.5 * shade[c], 0), 1));
         }
 }
 
@@ -117,7 +124,9 @@ pl_status sr_data_open(const pl_config *c, void **data)
 uint64_t sr_data_bytes(const pl_config *c)
 {
     int side = (int)pl_config_int(c, "image");
-    return pl_config_bool(c, "vae.encode") ? sr_make_bytes(c, side, side) + (uint64_t)side * (uint64_t)side * 3 : 0;
+    return pl_config_bool(c, "vae.encode")
+               ? sr_make_bytes(c, side, side) + (uint64_t)side * (uint64_t)side * 3
+               : 0;
 }
 
 void sr_data_close(void *data)
@@ -129,7 +138,8 @@ void sr_data_close(void *data)
     free(p);
 }
 
-static pl_status make_picture(pairs *p, pl_subset subset, int64_t sample, const disc *d, pl_batch *batch, int row)
+static pl_status make_picture(pairs *p, pl_subset subset, int64_t sample, const disc *d,
+                              pl_batch *batch, int row)
 {
     pl_picture picture = {p->rgb, (int)p->image, (int)p->image, {0, subset, sample}, subset};
     pthread_mutex_lock(&p->lock);

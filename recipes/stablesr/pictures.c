@@ -1,7 +1,8 @@
-/* pictures.c - from a picture to the inputs of a step: the picture sharpened, its degraded form, its edges.
+/* pictures.c - from a picture to the inputs of a step: the picture sharpened, its degraded form,
+ * its edges.
  *
- * On the loader's side, for pictures of a folder (the authors' PNGs) and for generated ones alike. The
- * strengths of the degradation are configuration keys. Edges are of the picture as it was read.
+ * On the loader's side, for pictures of a folder (the authors' PNGs) and for generated ones alike.
+ * The strengths of the degradation are configuration keys. Edges are of the picture as it was read.
  */
 #include "stablesr.h"
 
@@ -90,7 +91,8 @@ static void write_draws(const pl_picture *p, pl_batch *batch, int row)
     uint64_t seed = pl_sample_seed(0x57AC000000000000u, p->subset, p->key.sample);
     pl_type type = {0};
     float *eps = pl_batch_input(batch, "eps", &type);
-    int64_t *t = pl_batch_input(batch, "t", NULL), n = eps ? type.dim[1] * type.dim[2] * type.dim[3] : 0;
+    int64_t *t = pl_batch_input(batch, "t", NULL),
+            n = eps ? type.dim[1] * type.dim[2] * type.dim[3] : 0;
     for (int64_t k = 0; k < n; k++) eps[row * n + k] = (float)pl_sample_normal(seed, (uint64_t)k);
     if (t) t[row] = (int64_t)(pl_sample_uniform(seed, 1u << 30) * 1000);
 }
@@ -117,7 +119,8 @@ pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row)
 
 static const pl_image_input images[] = {{"gt", -1, 1}, {"lq", -1, 1}, {NULL, 0, 0}};
 static const char *const made[] = {"gt", "lq", "edge", "eps", "t", NULL};
-/* The original does not keep edges in its pool: once that is full they are those of another picture. */
+/* The original does not keep edges in its pool: once that is full they are those of another
+ * picture. */
 static const char *const unpooled[] = {"edge", NULL};
 const pl_image_feed sr_feed = {.images = images,
                                .made = made,

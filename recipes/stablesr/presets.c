@@ -1,7 +1,8 @@
 /* presets.c - the configurations that come with the stablesr recipe. */
 #include "stablesr.h"
 
-#define TINY_SIZES "\
+#define TINY_SIZES                                                                                 \
+ "\
 image: 64\n\
 latent: 8\n\
 edge: {before: [16, 16, 16, 16, 16], before_down: [16, 8, 8, 4, 4], stem: 8, after: [16, 16, 16], after_down: [8, 8, 4, 4]}\n\
@@ -36,7 +37,9 @@ optim: {name: adamw, lr: 5e-5, weight_decay: 0.01}\n\
 train: {steps: 5000, log_every: 10}\n\
 eval: {every: 500, batches: 4}\n\
 data: {samples: 1500, eval_samples: 16}\n"},
-    {"full_pictures", "full, from a folder of pictures (data.path): the authors' degradation, pool and frozen autoencoder", "\
+    {"full_pictures",
+     "full, from a folder of pictures (data.path): the authors' degradation, pool and frozen autoencoder",
+     "\
 extends: stablesr/full\n\
 vae: {encode: true}\n\
 # Pictures with a side below 384 and files below 100 kB are passed over, as the authors do; crops are unscaled.\n\
@@ -54,7 +57,8 @@ optim: {name: adamw, lr: 4.5e-6, weight_decay: 0}\n\
 train: {steps: 1000, log_every: 10}\n\
 eval: {every: 200, batches: 2}\n\
 data: {samples: 256, eval_samples: 4}\n"},
-    {"edge_before", "what ran out of memory: the original 1024-channel edge processor, batch 6, 24 GB", "\
+    {"edge_before",
+     "what ran out of memory: the original 1024-channel edge processor, batch 6, 24 GB", "\
 recipe: stablesr\n\
 part: edge-before\n\
 batch: 6\n\

@@ -1,17 +1,17 @@
 /* stablesr.c - edge-guided super-resolution, fine-tuned through a frozen diffusion U-Net.
  *
  * part: full trains the SPADE layers, the structure encoder, the edge processor, its fusion and the
- * U-Net's new input convolution; the rest of the U-Net is frozen and differentiated through. The other
- * parts train an edge processor alone: the authors' original one and its smaller replacement.
+ * U-Net's new input convolution; the rest of the U-Net is frozen and differentiated through. The
+ * other parts train an edge processor alone: the authors' original one and its smaller replacement.
  *
- * Latents come with the data, or pictures do (vae.encode) and the frozen autoencoder makes them: in every
- * step, or once for all (`plimsoll cache`).
+ * Latents come with the data, or pictures do (vae.encode) and the frozen autoencoder makes them: in
+ * every step, or once for all (`plimsoll cache`).
  *
- * `seed_compat` brings back what the original does wrong: it starts from the degraded latent instead of
- * the good one, drawn anew from the moments for the structure encoder; it freezes everything whose name has
- * no "spade" outside of the structure encoder, the edge processor included, and with it the zeros that the new
- * input convolution starts with for the first four of its channels; and edges do not go through the pool of
- * pairs with their picture (pictures.c).
+ * `seed_compat` brings back what the original does wrong: it starts from the degraded latent
+ * instead of the good one, drawn anew from the moments for the structure encoder; it freezes
+ * everything whose name has no "spade" outside of the structure encoder, the edge processor
+ * included, and with it the zeros that the new input convolution starts with for the first four of
+ * its channels; and edges do not go through the pool of pairs with their picture (pictures.c).
  */
 #include "stablesr.h"
 
@@ -36,13 +36,16 @@ static const pl_config_entry schema[] = {
     {"edge.after_down", PL_CONFIG_INTS, "[128, 64, 16, 4]", 1, 65536, NULL,
      "Edge processor: widths on the way down."},
     {"model.width", PL_CONFIG_INT, "320", 32, 65536, NULL, "Channels of the U-Net's finest level."},
-    {"model.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", 1, 64, NULL, "Its levels, as multiples; up to 4."},
-    {"model.attn_levels", PL_CONFIG_INT, "3", 0, 4, NULL, "Levels with attention, from the finest."},
+    {"model.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", 1, 64, NULL,
+     "Its levels, as multiples; up to 4."},
+    {"model.attn_levels", PL_CONFIG_INT, "3", 0, 4, NULL,
+     "Levels with attention, from the finest."},
     {"model.head_dim", PL_CONFIG_INT, "64", 1, 65536, NULL, "Channels of an attention head."},
     {"model.context", PL_CONFIG_INTS, "[77, 1024]", 1, 65536, NULL, "Text tokens and their width."},
     {"model.spade_hidden", PL_CONFIG_INT, "128", 1, 65536, NULL, "Hidden width of SPADE."},
     {"struct.width", PL_CONFIG_INT, "256", 32, 65536, NULL, "Structure encoder: finest level."},
-    {"struct.mult", PL_CONFIG_INTS, "[1, 1, 2, 2]", 1, 64, NULL, "Its levels, as many as the U-Net's."},
+    {"struct.mult", PL_CONFIG_INTS, "[1, 1, 2, 2]", 1, 64, NULL,
+     "Its levels, as many as the U-Net's."},
     {"struct.out", PL_CONFIG_INT, "256", 32, 65536, NULL, "Channels of its maps."},
     {"struct.heads", PL_CONFIG_INT, "4", 1, 1024, NULL, "Its attention heads."},
     {"frozen", PL_CONFIG_TEXT, "'" SR_FROZEN "'", 0, 0, NULL,
@@ -58,20 +61,28 @@ static const pl_config_entry schema[] = {
     {"context_from", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "vae.encode: safetensors with \"context\", what the text encoder gives for the empty prompt."},
     {"canny", PL_CONFIG_INTS, "[100, 200]", 0, 2040, NULL, "Thresholds of the edges."},
-    {"degrade.sigma", PL_CONFIG_FLOATS, "[0.2, 1.5]", 0.01, 100, NULL, "First pass: blur, in pixels."},
+    {"degrade.sigma", PL_CONFIG_FLOATS, "[0.2, 1.5]", 0.01, 100, NULL,
+     "First pass: blur, in pixels."},
     {"degrade.sigma2", PL_CONFIG_FLOATS, "[0.2, 1.0]", 0.01, 100, NULL, "Second pass: blur."},
     {"degrade.blur2", PL_CONFIG_FLOAT, "0.5", 0, 1, NULL, "Second pass: probability of a blur."},
-    {"degrade.scale", PL_CONFIG_FLOATS, "[0.3, 1.5]", 0.1, 4, NULL, "First pass: resize, smallest and largest."},
+    {"degrade.scale", PL_CONFIG_FLOATS, "[0.3, 1.5]", 0.1, 4, NULL,
+     "First pass: resize, smallest and largest."},
     {"degrade.scale2", PL_CONFIG_FLOATS, "[0.6, 1.2]", 0.1, 4, NULL, "Second pass: resize."},
-    {"degrade.noise", PL_CONFIG_FLOATS, "[1, 15]", 0, 255, NULL, "First pass: Gaussian noise, of 255."},
+    {"degrade.noise", PL_CONFIG_FLOATS, "[1, 15]", 0, 255, NULL,
+     "First pass: Gaussian noise, of 255."},
     {"degrade.noise2", PL_CONFIG_FLOATS, "[1, 12]", 0, 255, NULL, "Second pass: Gaussian noise."},
-    {"degrade.poisson", PL_CONFIG_FLOATS, "[0.05, 2]", 0, 100, NULL, "First pass: strength of Poisson noise."},
-    {"degrade.poisson2", PL_CONFIG_FLOATS, "[0.05, 1]", 0, 100, NULL, "Second pass: Poisson noise."},
+    {"degrade.poisson", PL_CONFIG_FLOATS, "[0.05, 2]", 0, 100, NULL,
+     "First pass: strength of Poisson noise."},
+    {"degrade.poisson2", PL_CONFIG_FLOATS, "[0.05, 1]", 0, 100, NULL,
+     "Second pass: Poisson noise."},
     {"degrade.jpeg", PL_CONFIG_FLOATS, "[60, 95]", 1, 100, NULL, "First pass: JPEG quality."},
     {"degrade.jpeg2", PL_CONFIG_FLOATS, "[60, 100]", 1, 100, NULL, "Second pass: JPEG quality."},
-    {"degrade.last_sinc", PL_CONFIG_FLOAT, "0.8", 0, 1, NULL, "Probability of a low pass at the end."},
-    {"degrade.untouched", PL_CONFIG_FLOAT, "0.01", 0, 1, NULL, "Probability that a picture stays as it is."},
-    {"degrade.factor", PL_CONFIG_INT, "4", 1, 8, NULL, "The second pass works at the size over this."},
+    {"degrade.last_sinc", PL_CONFIG_FLOAT, "0.8", 0, 1, NULL,
+     "Probability of a low pass at the end."},
+    {"degrade.untouched", PL_CONFIG_FLOAT, "0.01", 0, 1, NULL,
+     "Probability that a picture stays as it is."},
+    {"degrade.factor", PL_CONFIG_INT, "4", 1, 8, NULL,
+     "The second pass works at the size over this."},
     {"degrade.sharpen", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Pictures are sharpened first."},
     {"data.samples", PL_CONFIG_INT, "1500", 1, 1e12, NULL, "Generated training pairs."},
     {"data.eval_samples", PL_CONFIG_INT, "16", 1, 1e12, NULL, "Generated evaluation pairs."},
@@ -92,8 +103,9 @@ static void numbers(pl_builder *b, pl_nn *m, const char *key, int n, int64_t *ou
 /* Ranges of the degradation: two numbers each, the smaller first. */
 static void check_ranges(pl_builder *b, pl_nn *m)
 {
-    static const char *const keys[] = {"degrade.sigma", "degrade.sigma2", "degrade.scale", "degrade.scale2", "degrade.noise",
-                                       "degrade.noise2", "degrade.poisson", "degrade.poisson2", "degrade.jpeg", "degrade.jpeg2"};
+    static const char *const keys[] = {
+        "degrade.sigma",  "degrade.sigma2",  "degrade.scale",    "degrade.scale2", "degrade.noise",
+        "degrade.noise2", "degrade.poisson", "degrade.poisson2", "degrade.jpeg",   "degrade.jpeg2"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         int n;
         const double *x = pl_config_floats(pl_builder_config(b), keys[i], &n);
@@ -106,30 +118,37 @@ static void check_ranges(pl_builder *b, pl_nn *m)
 static void divides(pl_nn *m, const char *key, int64_t whole, int64_t part, const char *why)
 {
     if (part < 1 || whole % part)
-        pl_nn_fail(m, PL_ERR_CONFIG, "%s (%lld) must be a multiple of %lld: %s", key, (long long)whole, (long long)part, why);
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s (%lld) must be a multiple of %lld: %s", key,
+                   (long long)whole, (long long)part, why);
 }
 
 /* Sizes that do not go together, told by their keys. */
 static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
 {
     enum { GROUPS = 32 };
-    if (k->edge_before) divides(m, "image", k->image, GROUPS, "the original edge processor halves it five times");
+    if (k->edge_before)
+        divides(m, "image", k->image, GROUPS, "the original edge processor halves it five times");
     if (encodes && k->image != 8 * k->latent)
-        pl_nn_fail(m, PL_ERR_CONFIG, "with vae.encode an image has 8 times a latent's side: image is %lld, latent %lld; set "
-                   "latent=%lld or image=%lld", (long long)k->image, (long long)k->latent, (long long)(k->image / 8),
-                   (long long)(8 * k->latent));
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "with vae.encode an image has 8 times a latent's side: image is %lld, latent %lld; set "
+            "latent=%lld or image=%lld",
+            (long long)k->image, (long long)k->latent, (long long)(k->image / 8),
+            (long long)(8 * k->latent));
     if (encodes) divides(m, "vae.width", k->vae_width, GROUPS, "its norms have so many groups");
     if (!full) return;
-    divides(m, "latent", k->latent, (int64_t)1 << (k->levels - 1), "each level of model.mult but the first halves it");
+    divides(m, "latent", k->latent, (int64_t)1 << (k->levels - 1),
+            "each level of model.mult but the first halves it");
     divides(m, "model.width", k->width, GROUPS, "its norms have so many groups");
     divides(m, "struct.width", k->struct_width, GROUPS, "its norms have so many groups");
     divides(m, "struct.out", k->struct_out, GROUPS, "its norms have so many groups");
     for (int i = 0; i < k->levels; i++) {
         if (i < k->attn_levels || i == k->levels - 1)
-            divides(m, "model.width * model.mult", k->width * k->mult[i], k->head_dim, "model.head_dim channels are a head");
+            divides(m, "model.width * model.mult", k->width * k->mult[i], k->head_dim,
+                    "model.head_dim channels are a head");
         if (i < k->attn_levels || i == k->levels - 1)
-            divides(m, "struct.width * struct.mult", k->struct_width * k->struct_mult[i], k->struct_heads,
-                    "struct.heads share them");
+            divides(m, "struct.width * struct.mult", k->struct_width * k->struct_mult[i],
+                    k->struct_heads, "struct.heads share them");
     }
 }
 
@@ -154,8 +173,8 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
     pl_config_ints(c, "struct.mult", &k->struct_levels);
     if (k->levels < 1 || k->levels > 4 || k->struct_levels != k->levels) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "model.mult wants 1 to 4 numbers and struct.mult as many; got %d and %d", k->levels,
-                   k->struct_levels);
+                   "model.mult wants 1 to 4 numbers and struct.mult as many; got %d and %d",
+                   k->levels, k->struct_levels);
         return PL_ERR_CONFIG;
     }
     numbers(b, m, "edge.before", 5, k->before);
@@ -169,10 +188,11 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
     int64_t canny[2] = {0, 0};
     numbers(b, m, "canny", 2, canny);
     if (canny[0] > canny[1])
-        pl_nn_fail(m, PL_ERR_CONFIG, "canny: the lower threshold comes first, got %lld and %lld", (long long)canny[0],
-                   (long long)canny[1]);
+        pl_nn_fail(m, PL_ERR_CONFIG, "canny: the lower threshold comes first, got %lld and %lld",
+                   (long long)canny[0], (long long)canny[1]);
     check_ranges(b, m);
-    check_sizes(m, k, strcmp(pl_config_text(c, "part"), "full") == 0, pl_config_bool(c, "vae.encode"));
+    check_sizes(m, k, strcmp(pl_config_text(c, "part"), "full") == 0,
+                pl_config_bool(c, "vae.encode"));
     return PL_OK;
 }
 
@@ -197,7 +217,8 @@ static pl_type latent_of(const pl_nn *m, const sr_config *k)
     return PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 4);
 }
 
-/* Reconstruction, with a little of the divergence from a normal distribution. noise: none in evaluation. */
+/* Reconstruction, with a little of the divergence from a normal distribution. noise: none in
+ * evaluation. */
 static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
 {
     pl_graph *g = m->g;
@@ -236,7 +257,8 @@ static pl_status build_encoder(pl_builder *b, pl_nn *m)
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */
-/* Draws of a step: in training the engine's; in evaluation eps and t are given, and latents are the means. */
+/* Draws of a step: in training the engine's; in evaluation eps and t are given, and latents are the
+ * means. */
 typedef struct draws {
     pl_val eps, t, noise[2];
 } draws;
@@ -261,11 +283,13 @@ static pl_val moments_of(pl_builder *b, pl_nn *m, const sr_config *k, bool lq)
                                 : encode(m, k, lq ? "lq" : "gt");
 }
 
-/* The latents that noise is added to and that the structure encoder sees: given, or drawn from moments. */
+/* The latents that noise is added to and that the structure encoder sees: given, or drawn from
+ * moments. */
 static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draws *d, sr_batch *in)
 {
     const pl_config *c = pl_builder_config(b);
-    bool compat = pl_config_bool(c, "seed_compat"), from_lq = compat || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
+    bool compat = pl_config_bool(c, "seed_compat"),
+         from_lq = compat || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
     if (!pl_config_bool(c, "vae.encode")) {
         in->lq = pl_input(m->g, "z_lq", latent_of(m, k));
         in->z = from_lq ? in->lq : pl_input(m->g, "z_gt", latent_of(m, k));
@@ -273,8 +297,10 @@ static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draw
     }
     pl_val lq = moments_of(b, m, k, true);
     in->lq = sr_vae_sample(m, lq, d->noise[1]);
-    if (from_lq) in->z = compat ? sr_vae_sample(m, lq, d->noise[0]) : in->lq;
-    else in->z = sr_vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
+    if (from_lq)
+        in->z = compat ? sr_vae_sample(m, lq, d->noise[0]) : in->lq;
+    else
+        in->z = sr_vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
 }
 
 /* The text's: given, or the same for all, as the prompt is always empty. */
@@ -305,7 +331,9 @@ static pl_val loss_of(pl_builder *b, pl_nn *m, const sr_config *k)
     const char *part = pl_config_text(pl_builder_config(b), "part");
     if (strcmp(part, "full") == 0) return full_loss(b, m, k);
     if (strcmp(part, "vae") != 0) return edge_loss(m, k);
-    return vae_loss(m, k, m->training ? pl_draw_normal(b, m, "noise", latent_of(m, k)) : pl_fill(m->g, latent_of(m, k), 0));
+    return vae_loss(m, k,
+                    m->training ? pl_draw_normal(b, m, "noise", latent_of(m, k))
+                                : pl_fill(m->g, latent_of(m, k), 0));
 }
 
 static pl_status build(pl_builder *b)
@@ -318,7 +346,8 @@ static pl_status build(pl_builder *b)
     pl_val loss = loss_of(b, m, &k);
     const char *frozen = pl_config_text(c, "frozen");
     if (full && *frozen && pl_nn_set_trainable(pl_builder_store(b), frozen, false) == 0)
-        pl_nn_fail(m, PL_ERR_CONFIG, "frozen=%s: no parameter has such a name; plimsoll inspect CONFIG lists them",
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "frozen=%s: no parameter has such a name; plimsoll inspect CONFIG lists them",
                    frozen);
     if (full && pl_config_bool(c, "seed_compat"))
         pl_nn_set_trainable(pl_builder_store(b), "edge.*,fusion.*,unet.inp.*", false);
@@ -332,8 +361,8 @@ static pl_status build(pl_builder *b)
 }
 
 /* ---- the PyTorch peer ------------------------------------------------------------------- */
-static const char *const workloads[] = {"stablesr-full", "stablesr-full-sdpa", "stablesr-edge-before",
-                                        "stablesr-edge-after", NULL};
+static const char *const workloads[] = {"stablesr-full", "stablesr-full-sdpa",
+                                        "stablesr-edge-before", "stablesr-edge-after", NULL};
 static const pl_peer_key peer_keys[] = {
     {"part", "part"},
     {"batch", "batch"},
@@ -358,11 +387,14 @@ static const pl_peer_key peer_keys[] = {
     {"lr", "optim.lr"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys,
+static const pl_peer peer = {.workloads = workloads,
+                             .preset = "tiny",
+                             .keys = peer_keys,
                              .channels_first = "z_*,eps,edge,target"};
 
 /* Keys that change what the encoder is given, or what it is. */
-static const pl_encoder encoder = {.build = build_encoder, .keys = "image,latent,vae.width,vae.mult,degrade.*,canny"};
+static const pl_encoder encoder = {.build = build_encoder,
+                                   .keys = "image,latent,vae.width,vae.mult,degrade.*,canny"};
 
 const pl_recipe pl_recipe_stablesr;
 const pl_recipe pl_recipe_stablesr = {

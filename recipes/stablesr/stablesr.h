@@ -26,23 +26,25 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
 void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val *maps);
 
 /* ---- loss.c ----------------------------------------------------------------------------- */
-/* One micro-batch: latents of the image and of its degraded form (B,L,L,4), noise of the same shape,
- * times (B) of integers, text context, edge map. */
+/* One micro-batch: latents of the image and of its degraded form (B,L,L,4), noise of the same
+ * shape, times (B) of integers, text context, edge map. */
 typedef struct sr_batch {
     pl_val z, lq, eps, t, context, edge;
 } sr_batch;
 /* Mean squared error of the predicted noise. */
 pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
-/* What stays as it is: the U-Net but for SPADE and its new input convolution, the autoencoder, the text. */
+/* What stays as it is: the U-Net but for SPADE and its new input convolution, the autoencoder, the
+ * text. */
 #define SR_FROZEN "unet.*,!*.spade.*,!unet.inp.*,vae.*,context"
 
 /* ---- vae.c ------------------------------------------------------------------------------ */
-/* Image (B,8L,8L,3) in [-1,1] to the moments of its latent (B,L,L,8): means, then logs of variances. */
+/* Image (B,8L,8L,3) in [-1,1] to the moments of its latent (B,L,L,8): means, then logs of
+ * variances. */
 pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image);
 /* A latent (B,L,L,4) as the U-Net takes it, from moments and noise. */
 pl_val sr_vae_sample(pl_nn *m, pl_val moments, pl_val noise);
 pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z); /* back to an image */
-extern const pl_weights sr_weights[]; /* names.c */
+extern const pl_weights sr_weights[];                         /* names.c */
 
 /* ---- data ------------------------------------------------------------------------------- */
 /* pairs.c: generated samples. */

@@ -1,8 +1,8 @@
 /* vae.c - the autoencoder of Stable Diffusion: 8 times smaller, four channels (AutoencoderKL, f8).
  *
- * It is frozen and its encoder is all that training needs; the decoder exists for part: vae. Names are those
- * of the published checkpoints. What the encoder gives are moments: the mean of a latent and the log of its
- * variance, from which training draws anew each time.
+ * It is frozen and its encoder is all that training needs; the decoder exists for part: vae. Names
+ * are those of the published checkpoints. What the encoder gives are moments: the mean of a latent
+ * and the log of its variance, from which training draws anew each time.
  */
 #include "stablesr.h"
 
@@ -43,9 +43,9 @@ static pl_val block(pl_nn *m, pl_val x, int64_t out, const char *name)
     return pl_add(m->g, x, h);
 }
 
-/* One head over all positions, as wide as the level: too wide (512) for the fast kernels that keep no
- * probabilities, which end at 256 on a card. These are there for the encoder's time only, as nothing is
- * differentiated. */
+/* One head over all positions, as wide as the level: too wide (512) for the fast kernels that keep
+ * no probabilities, which end at 256 on a card. These are there for the encoder's time only, as
+ * nothing is differentiated. */
 static pl_val attention(pl_nn *m, pl_val x, const char *name)
 {
     pl_graph *g = m->g;
@@ -78,7 +78,8 @@ static pl_val middle(pl_nn *m, pl_val x)
 static pl_val downsample(pl_nn *m, pl_val x)
 {
     x = pl_pad(m->g, pl_pad(m->g, x, 1, 0, 1, 0, 0), 2, 0, 1, 0, 0);
-    return pl_nn_conv2d(m, x, "downsample.conv", channels(m, x), (pl_nn_conv){.kernel = 3, .stride = 2});
+    return pl_nn_conv2d(m, x, "downsample.conv", channels(m, x),
+                        (pl_nn_conv){.kernel = 3, .stride = 2});
 }
 
 pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image)
@@ -122,7 +123,9 @@ pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z)
         pl_nn_push(m, "up.%d", i);
         for (int k = 0; k < 3; k++)
             h = block(m, h, c->vae_mult[i] * c->vae_width, pl_nn_name(m, "block.%d", k));
-        if (i) h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "upsample.conv", channels(m, h), conv3());
+        if (i)
+            h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "upsample.conv", channels(m, h),
+                             conv3());
         pl_nn_pop(m);
     }
     h = pl_nn_conv2d(m, norm_silu(m, h, "norm_out"), "conv_out", 3, conv3());

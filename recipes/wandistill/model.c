@@ -1,13 +1,13 @@
 /* model.c - the two networks of wandistill.
  *
- * The student is a transformer over the pixels of a latent: every pixel a token, time and text added to
- * all of them in every block. Its attention stores no probabilities (the original keeps 1 GiB of them a
- * block and sample).
+ * The student is a transformer over the pixels of a latent: every pixel a token, time and text
+ * added to all of them in every block. Its attention stores no probabilities (the original keeps 1
+ * GiB of them a block and sample).
  *
- * The teacher is a video transformer after Wan: patches of 1x2x2, self-attention with rotary positions
- * along three axes, cross-attention to the text, both modulated by time. It is frozen, nothing is
- * differentiated through it, and its weights may be bf16; what it needs of memory is its weights and one
- * block's activations, and the plan gives the latter to the student afterwards.
+ * The teacher is a video transformer after Wan: patches of 1x2x2, self-attention with rotary
+ * positions along three axes, cross-attention to the text, both modulated by time. It is frozen,
+ * nothing is differentiated through it, and its weights may be bf16; what it needs of memory is its
+ * weights and one block's activations, and the plan gives the latter to the student afterwards.
  */
 #include "wandistill.h"
 
@@ -48,8 +48,8 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     pl_val time = pl_nn_time_features(g, pl_cast(g, t, m->dtype), h,
                                       (pl_nn_sinusoid){.sin_first = true, .last_is_full = true});
     time = pl_unsqueeze(g, mlp(m, time, "time", 4 * h, h, pl_silu), 1);
-    text = pl_unsqueeze(
-        g, pl_nn_linear(m, pl_mean(g, text, PL_AXIS(1), false), "text", h, plain), 1);
+    text =
+        pl_unsqueeze(g, pl_nn_linear(m, pl_mean(g, text, PL_AXIS(1), false), "text", h, plain), 1);
     pl_val x = pl_nn_conv2d(m, latents, "inp", h, conv3());
     x = pl_reshape(g, x, PL_DIMS(c->batch, s * s, h));
     for (int i = 0; i < c->depth; i++) {
@@ -72,15 +72,14 @@ static pl_val heads_of(pl_graph *g, pl_val x, int heads)
 }
 
 /* rope: angles, or none for cross-attention. */
-static pl_val teacher_attention(pl_nn *m, const wan_config *c, pl_val x, pl_val source,
-                                pl_val rope, const char *name)
+static pl_val teacher_attention(pl_nn *m, const wan_config *c, pl_val x, pl_val source, pl_val rope,
+                                const char *name)
 {
     pl_graph *g = m->g;
     int64_t d = c->teacher_dim;
     pl_nn_push(m, "%s", name);
     pl_val q = pl_nn_rms_norm(m, pl_nn_linear(m, x, "q", d, plain), "norm_q", (pl_nn_norm){0});
-    pl_val k =
-        pl_nn_rms_norm(m, pl_nn_linear(m, source, "k", d, plain), "norm_k", (pl_nn_norm){0});
+    pl_val k = pl_nn_rms_norm(m, pl_nn_linear(m, source, "k", d, plain), "norm_k", (pl_nn_norm){0});
     pl_val v = heads_of(g, pl_nn_linear(m, source, "v", d, plain), c->teacher_heads);
     q = heads_of(g, q, c->teacher_heads);
     k = heads_of(g, k, c->teacher_heads);
@@ -127,7 +126,8 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     int64_t f = grid.dim[1], h = grid.dim[2], w = grid.dim[3];
     x = pl_reshape(g, x, PL_DIMS(b, f * h * w, d));
     pl_dtype fine = m->dtype == PL_F64 ? PL_F64 : PL_F32; /* of angles, whatever the weights are */
-    pl_val e = pl_nn_time_features(g, pl_cast(g, t, fine), c->teacher_freq, (pl_nn_sinusoid){.power = true});
+    pl_val e = pl_nn_time_features(g, pl_cast(g, t, fine), c->teacher_freq,
+                                   (pl_nn_sinusoid){.power = true});
     e = mlp(m, pl_cast(g, e, m->dtype), "time", d, d, pl_silu);
     pl_val e6 = pl_nn_linear(m, pl_silu(g, e), "time6", 6 * d, plain);
     e6 = pl_reshape(g, e6, PL_DIMS(b, 6, d));

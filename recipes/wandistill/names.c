@@ -1,4 +1,5 @@
-/* names.c - how others call the teacher's weights: the files of diffusers and those of Wan itself. */
+/* names.c - how others call the teacher's weights: the files of diffusers and those of Wan itself.
+ */
 #include "wandistill.h"
 
 /* clang-format off */

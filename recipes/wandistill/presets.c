@@ -14,7 +14,8 @@ optim: {name: adamw, lr: 3e-3, weight_decay: 0.01}\n\
 train: {steps: 200, log_every: 20}\n\
 eval: {batches: 4}\n\
 data: {samples: 256, eval_samples: 16}\n"},
-    {"full", "the authors' student: 214,203,396 parameters, batch 2; a teacher of 1.4 billion in bf16", "\
+    {"full",
+     "the authors' student: 214,203,396 parameters, batch 2; a teacher of 1.4 billion in bf16", "\
 recipe: wandistill\n\
 batch: 2\n\
 latent: 64\n\

@@ -1,9 +1,9 @@
 /* project.c - the student's first weights, cut out of the teacher's (student.from_teacher).
  *
- * Block i of the student takes block i*layers/depth of the teacher: the first rows and columns of its
- * self-attention and feed-forward weights, grown by sqrt(columns there / columns here), so that what a row
- * gives keeps its variance. A part in which the teacher is smaller stays as it was drawn. It is a program of
- * the first step that reads the teacher's slots and writes the student's.
+ * Block i of the student takes block i*layers/depth of the teacher: the first rows and columns of
+ * its self-attention and feed-forward weights, grown by sqrt(columns there / columns here), so that
+ * what a row gives keeps its variance. A part in which the teacher is smaller stays as it was
+ * drawn. It is a program of the first step that reads the teacher's slots and writes the student's.
  */
 #include "wandistill.h"
 
@@ -15,7 +15,8 @@ static pl_val cut(pl_nn *m, const char *teacher, int64_t rows, int64_t columns)
     pl_graph *g = m->g;
     int slot = pl_store_find(pl_graph_store(g), teacher);
     pl_type t = slot < 0 ? (pl_type){0} : pl_store_slot(pl_graph_store(g), slot)->type;
-    if (t.rank != (columns ? 2 : 1) || t.dim[0] < rows || (columns && t.dim[1] < columns)) return PL_NO_VAL;
+    if (t.rank != (columns ? 2 : 1) || t.dim[0] < rows || (columns && t.dim[1] < columns))
+        return PL_NO_VAL;
     pl_val x = pl_slice(g, pl_state(g, slot), 0, 0, rows, 1);
     if (!columns) return pl_cast(g, x, m->dtype);
     x = pl_cast(g, pl_slice(g, x, 1, 0, columns, 1), m->dtype);
@@ -23,7 +24,8 @@ static pl_val cut(pl_nn *m, const char *teacher, int64_t rows, int64_t columns)
 }
 
 /* Slices of n slots of the teacher, one under the other, into one of the student. */
-static void take(pl_nn *m, const char *student, const char *const *teacher, int n, int64_t rows, int64_t columns)
+static void take(pl_nn *m, const char *student, const char *const *teacher, int n, int64_t rows,
+                 int64_t columns)
 {
     pl_graph *g = m->g;
     pl_val part[3];
@@ -36,7 +38,8 @@ static void take(pl_nn *m, const char *student, const char *const *teacher, int 
 }
 
 /* Weight and bias. */
-static void take_layer(pl_nn *m, const char *student, const char *teacher, int64_t rows, int64_t columns)
+static void take_layer(pl_nn *m, const char *student, const char *teacher, int64_t rows,
+                       int64_t columns)
 {
     const char *from = pl_nn_name(m, "%s.weight", teacher);
     take(m, pl_nn_name(m, "%s.weight", student), &from, 1, rows, columns);
@@ -50,11 +53,14 @@ static void take_block(pl_nn *m, const wan_config *c, int block, int of)
     const char *names[2][3];
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 3; i++)
-            names[k][i] = pl_nn_name(m, "teacher.blocks.%d.self_attn.%c.%s", of, "qkv"[i], k ? "bias" : "weight");
-    const char *to = pl_nn_name(m, "student.blocks.%d", block), *from = pl_nn_name(m, "teacher.blocks.%d", of);
+            names[k][i] = pl_nn_name(m, "teacher.blocks.%d.self_attn.%c.%s", of, "qkv"[i],
+                                     k ? "bias" : "weight");
+    const char *to = pl_nn_name(m, "student.blocks.%d", block),
+               *from = pl_nn_name(m, "teacher.blocks.%d", of);
     take(m, pl_nn_name(m, "%s.attn.in_proj_weight", to), names[0], 3, h, h);
     take(m, pl_nn_name(m, "%s.attn.in_proj_bias", to), names[1], 3, h, 0);
-    take_layer(m, pl_nn_name(m, "%s.attn.out_proj", to), pl_nn_name(m, "%s.self_attn.o", from), h, h);
+    take_layer(m, pl_nn_name(m, "%s.attn.out_proj", to), pl_nn_name(m, "%s.self_attn.o", from), h,
+               h);
     take_layer(m, pl_nn_name(m, "%s.mlp.0", to), pl_nn_name(m, "%s.ffn.0", from), 4 * h, h);
     take_layer(m, pl_nn_name(m, "%s.mlp.2", to), pl_nn_name(m, "%s.ffn.2", from), h, 4 * h);
 }

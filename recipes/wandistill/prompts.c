@@ -1,8 +1,8 @@
 /* prompts.c - generated text embeddings, in the shape of the encoder's (L,text_dim).
  *
- * A sample is a pure function of its number: a prompt of a few words of a small vocabulary, each word a
- * fixed random direction, zeros after the last word as the encoder pads. The text encoder itself is never
- * loaded: embeddings of real prompts are computed once and read from a file.
+ * A sample is a pure function of its number: a prompt of a few words of a small vocabulary, each
+ * word a fixed random direction, zeros after the last word as the encoder pads. The text encoder
+ * itself is never loaded: embeddings of real prompts are computed once and read from a file.
  */
 #include "wandistill.h"
 
@@ -29,7 +29,8 @@ static void embed(uint64_t seed, int64_t tokens, int64_t width, float *out)
     for (int64_t i = 0; i < tokens; i++) {
         uint64_t word = word_of(seed, i) << 32;
         for (int64_t k = 0; k < width; k++)
-            *out++ = i < words ? (float)(3.4641016 * (pl_sample_uniform(word, (uint64_t)k) - 0.5)) : 0;
+            *out++ =
+                i < words ? (float)(3.4641016 * (pl_sample_uniform(word, (uint64_t)k) - 0.5)) : 0;
     }
 }
 
@@ -41,7 +42,8 @@ pl_status wan_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, 
     int64_t words = length_of(seed, pl_config_int(c, "text.tokens"));
     size_t at = 0;
     for (int64_t i = 0; i < words && at + 16 < cap; i++)
-        at += (size_t)snprintf(caption + at, cap - at, "%sw%d", i ? " " : "", (int)word_of(seed, i));
+        at +=
+            (size_t)snprintf(caption + at, cap - at, "%sw%d", i ? " " : "", (int)word_of(seed, i));
     return PL_OK;
 }
 

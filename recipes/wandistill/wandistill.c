@@ -4,9 +4,9 @@
  *     target = teacher(lift(latents), t, text), lift a frozen 1x1 projection 4 -> 16
  *     loss   = MSE(project(student(latents, t, text)), target), project a trained 1x1 one 4 -> 16
  *
- * `seed_compat` brings back what the original does wrong: its lift is zero, so the teacher always sees an
- * empty latent, and its loss broadcasts the student's 4 channels against the teacher's 16, which only
- * batches of 1 and of 16 survive.
+ * `seed_compat` brings back what the original does wrong: its lift is zero, so the teacher always
+ * sees an empty latent, and its loss broadcasts the student's 4 channels against the teacher's 16,
+ * which only batches of 1 and of 16 survive.
  */
 #include "wandistill.h"
 
@@ -56,16 +56,25 @@ static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
                                            ? PL_BF16
                                            : m->dtype};
     if (k->hidden % k->heads)
-        pl_nn_fail(m, PL_ERR_CONFIG, "student.hidden (%lld) must be a multiple of student.heads (%d)", (long long)k->hidden,
-                   k->heads);
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "student.hidden (%lld) must be a multiple of student.heads (%d)",
+                   (long long)k->hidden, k->heads);
     else if (k->teacher_dim % (2 * k->teacher_heads))
-        pl_nn_fail(m, PL_ERR_CONFIG, "teacher.dim (%lld) must be a multiple of twice teacher.heads (%d): its positions turn "
-                   "pairs of channels", (long long)k->teacher_dim, k->teacher_heads);
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "teacher.dim (%lld) must be a multiple of twice teacher.heads (%d): its positions turn "
+            "pairs of channels",
+            (long long)k->teacher_dim, k->teacher_heads);
     else if (k->latent % 2)
-        pl_nn_fail(m, PL_ERR_CONFIG, "latent (%lld) must be even: the teacher sees patches of 2 x 2", (long long)k->latent);
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "latent (%lld) must be even: the teacher sees patches of 2 x 2",
+                   (long long)k->latent);
     else if (k->hidden % 2 || k->teacher_freq % 2)
-        pl_nn_fail(m, PL_ERR_CONFIG, "student.hidden (%lld) and teacher.freq (%lld) must be even: half of the time's features are "
-                   "sines, half cosines", (long long)k->hidden, (long long)k->teacher_freq);
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "student.hidden (%lld) and teacher.freq (%lld) must be even: half of the time's features are "
+            "sines, half cosines",
+            (long long)k->hidden, (long long)k->teacher_freq);
     else
         return PL_OK;
     return PL_ERR_CONFIG;
@@ -77,13 +86,14 @@ pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target)
     pl_type t = pl_val_type(g, out);
     int64_t b = t.dim[0], s = t.dim[1];
     if (t.rank == 4 && b != 1 && b != 16) {
-        pl_nn_fail(m, PL_ERR_CONFIG,
-                   "seed_compat: the original's loss holds (%lld,4,S,S) against (%lld,16,1,S,S), which broadcasts "
-                   "for a batch of 1 or 16 only; set batch=1 or seed_compat=false",
-                   (long long)b, (long long)b);
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "seed_compat: the original's loss holds (%lld,4,S,S) against (%lld,16,1,S,S), which broadcasts "
+            "for a batch of 1 or 16 only; set batch=1 or seed_compat=false",
+            (long long)b, (long long)b);
         return out;
     }
-    out = pl_unsqueeze(g, out, 0);                              /* (1,B,S,S,4) */
+    out = pl_unsqueeze(g, out, 0);                             /* (1,B,S,S,4) */
     target = pl_permute(g, target, (const int[]){0, 3, 1, 2}); /* (B,16,S,S) */
     target = pl_reshape(g, target, PL_DIMS(b, 16, s, s, 1));
     return pl_mean(g, pl_square(g, pl_sub(g, out, target)), PL_AXES_ALL, false);
@@ -106,7 +116,8 @@ static pl_status build(pl_builder *b)
     wan_config k;
     pl_nn *m = pl_builder_train(b);
     if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
-    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, 4), times = PL_TYPE(PL_I64, k.batch);
+    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, 4),
+            times = PL_TYPE(PL_I64, k.batch);
     pl_val latents = pl_draw_normal(b, m, "latents", latent);
     pl_val t = pl_draw_integers(b, m, "t", times, 1000);
     pl_builder_minimise(b, distance(b, m, &k, latents, t));
@@ -140,8 +151,8 @@ static const pl_peer_key peer_keys[] = {
     {"lr", "optim.lr"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys,
-                             .channels_first = "latents"};
+static const pl_peer peer = {
+    .workloads = workloads, .preset = "tiny", .keys = peer_keys, .channels_first = "latents"};
 
 /* A prompt's row comes from data.embeddings. */
 static const pl_image_feed feed = {.text = "text", .draw = wan_draw};

@@ -1,4 +1,5 @@
-/* wandistill.h - what the files of the wandistill recipe share. Shapes in comments are (B,H,W,C). */
+/* wandistill.h - what the files of the wandistill recipe share. Shapes in comments are (B,H,W,C).
+ */
 #ifndef WANDISTILL_H
 #define WANDISTILL_H
 
@@ -20,9 +21,9 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
 pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
                   bool zero_lift);
 
-/* The original's loss: (B,S,S,4) against (B,S,S,16) as PyTorch broadcasts (B,4,S,S) and (B,16,1,S,S). With
- * one sample every channel is held against all 16; with 16 the student's samples meet the teacher's
- * channels; other batches have no such form and fail. */
+/* The original's loss: (B,S,S,4) against (B,S,S,16) as PyTorch broadcasts (B,4,S,S) and
+ * (B,16,1,S,S). With one sample every channel is held against all 16; with 16 the student's samples
+ * meet the teacher's channels; other batches have no such form and fail. */
 pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
 
 /* Writes what the student takes of the teacher's weights into its slots; both exist. project.c */

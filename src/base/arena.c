@@ -17,14 +17,14 @@
 #ifdef PL_ASAN
 void __asan_poison_memory_region(void const volatile *p, size_t n);
 void __asan_unpoison_memory_region(void const volatile *p, size_t n);
-# define POISON(p, n) __asan_poison_memory_region((p), (n))
+# define POISON(p, n)   __asan_poison_memory_region((p), (n))
 # define UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
 #else
-# define POISON(p, n) ((void)(p), (void)(n))
+# define POISON(p, n)   ((void)(p), (void)(n))
 # define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-#define ALIGN 16
+#define ALIGN       16
 #define FIRST_CHUNK ((size_t)4096)
 
 struct pl_arena_chunk {

@@ -22,7 +22,10 @@ typedef struct pl_arena_mark {
     size_t used;
 } pl_arena_mark;
 
-#define PL_ARENA_INIT {0}
+#define PL_ARENA_INIT                                                                              \
+ {                                                                                                 \
+  0                                                                                                \
+ }
 void pl_arena_release(pl_arena *a); /* leaves an empty, usable arena */
 /* NULL with the message set when the system is out of memory. */
 void *pl_arena_alloc(pl_arena *a, size_t bytes);

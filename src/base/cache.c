@@ -9,7 +9,8 @@
 
 bool pl_cache_path(const char *file, char *out, size_t cap)
 {
-    const char *own = getenv("PLIMSOLL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *own = getenv("PLIMSOLL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
     int n = -1;
     if (own)
         n = own[0] ? snprintf(out, cap, "%s/%s", own, file) : -1;

@@ -22,15 +22,15 @@ void pl__bug(const char *file, int line, const char *fmt, ...) PL_PRINTF(3, 4)
     __attribute__((noreturn));
 
 #define PL_FAIL(code, ...) return pl__fail((code), __FILE__, __LINE__, __VA_ARGS__)
-#define PL_FAIL_IF(cond, code, ...)                                                          \
-    do {                                                                                     \
-        if (cond) return pl__fail((code), __FILE__, __LINE__, __VA_ARGS__);                  \
-    } while (0)
-#define PL_TRY(expr)                                                                         \
-    do {                                                                                     \
-        pl_status pl_try_status_ = (expr);                                                   \
-        if (pl_try_status_ != PL_OK) return pl_try_status_;                                  \
-    } while (0)
+#define PL_FAIL_IF(cond, code, ...)                                                                \
+ do {                                                                                              \
+  if (cond) return pl__fail((code), __FILE__, __LINE__, __VA_ARGS__);                              \
+ } while (0)
+#define PL_TRY(expr)                                                                               \
+ do {                                                                                              \
+  pl_status pl_try_status_ = (expr);                                                               \
+  if (pl_try_status_ != PL_OK) return pl_try_status_;                                              \
+ } while (0)
 #define PL_BUG(...) pl__bug(__FILE__, __LINE__, __VA_ARGS__)
 
 PL_SHARED_END

@@ -16,8 +16,8 @@
 #endif
 
 #ifdef PL_TSAN
-/* oneDNN is not built for the sanitizer: its cache of kernels hands them over between threads by locks and futures
- * of the C++ library, which it does not see. */
+/* oneDNN is not built for the sanitizer: its cache of kernels hands them over between threads by
+ * locks and futures of the C++ library, which it does not see. */
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {

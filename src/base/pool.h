@@ -10,8 +10,9 @@
 
 PL_SHARED_BEGIN
 
-/* Threads a loop may use; fixed at first use from PL_THREADS, else OMP_NUM_THREADS, else the
- * cores this process may run on. A thread that runs oneDNN asks first: teams that it begins have that size. */
+/* Threads a loop may use; fixed at first use from PL_THREADS, else OMP_NUM_THREADS, else the cores
+ * this process may run on. A thread that runs oneDNN asks first: teams that it begins have that
+ * size. */
 int pl_pool_threads(void);
 void pl_pool_set_threads(int n);
 

@@ -24,8 +24,7 @@ PL_SHARED_BEGIN
 
 /* Key (seed), counter (block, stream, step) to four 32-bit words. step is taken modulo 2^32;
  * stream numbers a node's draw. */
-void pl_rng_block(uint64_t seed, uint32_t stream, uint64_t step, uint64_t block,
-                  uint32_t out[4]);
+void pl_rng_block(uint64_t seed, uint32_t stream, uint64_t step, uint64_t block, uint32_t out[4]);
 /* Uniform in [0,1) with 24 bits. */
 PL_RNG_INLINE float pl_rng_uniform(uint32_t w)
 {

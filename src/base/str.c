@@ -112,8 +112,8 @@ pl_status pl_str_parse_bytes(const char *text, uint64_t *out)
         const char *suffix;
         double scale;
     } units[] = {
-        {"", 1},      {"b", 1},     {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},
-        {"t", 0x1p40}, {"kb", 1e3},  {"mb", 1e6},     {"gb", 1e9},     {"tb", 1e12},
+        {"", 1},         {"b", 1},        {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},
+        {"t", 0x1p40},   {"kb", 1e3},     {"mb", 1e6},     {"gb", 1e9},     {"tb", 1e12},
         {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40},
     };
     char *end;
@@ -126,6 +126,5 @@ pl_status pl_str_parse_bytes(const char *text, uint64_t *out)
         *out = (uint64_t)v;
         return PL_OK;
     }
-    PL_FAIL(PL_ERR_CONFIG, "not a size: \"%s\" (write 7.5GiB, 20GB, 512MiB or plain bytes)",
-            text);
+    PL_FAIL(PL_ERR_CONFIG, "not a size: \"%s\" (write 7.5GiB, 20GB, 512MiB or plain bytes)", text);
 }

@@ -12,7 +12,10 @@ typedef struct pl_str {
     bool failed; /* memory ran out: later additions do nothing */
 } pl_str;
 
-#define PL_STR_INIT {0}
+#define PL_STR_INIT                                                                                \
+ {                                                                                                 \
+  0                                                                                                \
+ }
 void pl_str_release(pl_str *s);
 void pl_str_add(pl_str *s, const char *text);
 void pl_str_addn(pl_str *s, const char *text, size_t n);

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #ifdef __GLIBC__
-#include <malloc.h>
+# include <malloc.h>
 #endif
 #include <sched.h>
 #include <stdlib.h>
@@ -202,8 +202,8 @@ pl_status pl_sys_make_dirs(const char *path)
         if (buf[i] != '/' && buf[i] != 0) continue;
         char keep = buf[i];
         buf[i] = 0;
-        PL_FAIL_IF(mkdir(buf, 0777) != 0 && errno != EEXIST, PL_ERR_IO,
-                   "cannot make folder %s: %s", buf, strerror(errno));
+        PL_FAIL_IF(mkdir(buf, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
+                   buf, strerror(errno));
         buf[i] = keep;
     }
     struct stat st;

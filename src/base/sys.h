@@ -36,10 +36,10 @@ int pl_sys_open(const char *path, int flags, int mode);
 /* fsyncs the folder that holds path, so that a rename in it survives a power cut. */
 void pl_sys_sync_folder(const char *path);
 /* The whole file, NUL-terminated past its length; refused beyond max_bytes. Caller frees. */
-pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out,
-                           size_t *len) PL_MUST_USE;
-/* Where a file that is written whole and then renamed has to go, so that a link stays one: *path, or what it names, in real.
- * PL_ERR_IO: something is there that is neither file nor folder (a device, a pipe), and would be replaced. */
+pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out, size_t *len) PL_MUST_USE;
+/* Where a file that is written whole and then renamed has to go, so that a link stays one: *path,
+ * or what it names, in real. PL_ERR_IO: something is there that is neither file nor folder (a
+ * device, a pipe), and would be replaced. */
 pl_status pl_sys_target(const char **path, char real[PATH_MAX]) PL_MUST_USE;
 /* Writes a temporary sibling, fsyncs, renames over path, fsyncs the folder: a reader sees the old
  * file or the new one, never a part. */
@@ -47,9 +47,9 @@ pl_status pl_sys_write_file(const char *path, const void *data, size_t len) PL_M
 /* mkdir -p. */
 pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
 
-uint64_t pl_sys_now_ns(void);      /* monotonic */
-int pl_sys_cores(void);            /* this process may run on, at least 1 */
-size_t pl_sys_rss_bytes(void);     /* resident set now */
+uint64_t pl_sys_now_ns(void);  /* monotonic */
+int pl_sys_cores(void);        /* this process may run on, at least 1 */
+size_t pl_sys_rss_bytes(void); /* resident set now */
 /* Gives memory that is free, but still held by the allocator, back to the system. */
 void pl_sys_trim(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */

@@ -1,9 +1,10 @@
 /* team.c - see team.h.
  *
  * A gate is a counter that others wait on: who opens it adds one and wakes those who announced that
- * they sleep; who waits announces first and looks again before sleeping, so that no opening is missed.
- * Every worker has a gate of its own and is called by it only to loops that it takes part in: it
- * cannot lag behind. The last worker out of a loop opens the gate that the beginner waits at.
+ * they sleep; who waits announces first and looks again before sleeping, so that no opening is
+ * missed. Every worker has a gate of its own and is called by it only to loops that it takes part
+ * in: it cannot lag behind. The last worker out of a loop opens the gate that the beginner waits
+ * at.
  */
 #include "base/team.h"
 
@@ -46,7 +47,8 @@ static void pause_a_moment(void)
 static void gate_open(gate *g)
 {
     atomic_fetch_add(&g->count, 1);
-    if (atomic_load(&g->asleep)) syscall(SYS_futex, &g->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (atomic_load(&g->asleep))
+        syscall(SYS_futex, &g->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Until the gate has been opened since it stood at was. */
@@ -84,7 +86,8 @@ typedef struct team {
     worker *workers[MOST];
 } team;
 
-/* The loop that the calling thread is in; size 0: none. inside says so also of the loops of one worker that begin there. */
+/* The loop that the calling thread is in; size 0: none. inside says so also of the loops of one
+ * worker that begin there. */
 static _Thread_local struct {
     team *team;
     int index, size;
@@ -341,7 +344,8 @@ static int look(struct dl_phdr_info *library, size_t size, void *ctx)
         if (at + library->dlpi_phdr[i].p_memsz > to) to = at + library->dlpi_phdr[i].p_memsz;
     }
     bool holds = s->code >= from && s->code < to;
-    if (holds && library->dlpi_name[0]) s->from = from, s->to = to; /* the program itself has no name */
+    /* the program itself has no name */
+    if (holds && library->dlpi_name[0]) s->from = from, s->to = to;
     return holds;
 }
 

@@ -1,12 +1,13 @@
 /* team.h - the threads that parallel loops run on, ours and those of a library compiled for OpenMP.
  *
- * Each thread that begins loops has a team of its own: made at its first loop, kept until the thread
- * ends. Between loops a worker spins for a few microseconds and then sleeps; a loop for fewer workers
- * leaves the others alone. libgomp ends threads when a loop is smaller than the one before and starts
- * them again for the next: hundreds of times in a step, because oneDNN chooses a size for every
- * kernel, and each costs time and memory. So this program has libgomp's few entry points that oneDNN
- * calls: loops that begin in the served library run on the team, all others go on to libgomp, and the
- * answers "which worker, of how many" are the team's inside its loops and libgomp's elsewhere.
+ * Each thread that begins loops has a team of its own: made at its first loop, kept until the
+ * thread ends. Between loops a worker spins for a few microseconds and then sleeps; a loop for
+ * fewer workers leaves the others alone. libgomp ends threads when a loop is smaller than the one
+ * before and starts them again for the next: hundreds of times in a step, because oneDNN chooses a
+ * size for every kernel, and each costs time and memory. So this program has libgomp's few entry
+ * points that oneDNN calls: loops that begin in the served library run on the team, all others go
+ * on to libgomp, and the answers "which worker, of how many" are the team's inside its loops and
+ * libgomp's elsewhere.
  *
  * Loops do not nest: one that begins inside another runs on its caller alone.
  */
@@ -15,13 +16,13 @@
 
 #include "base/err.h"
 
-/* Makes the calling thread's team large enough for n workers, itself among them; returns for how many
- * it is, fewer than n where the system gives no more threads. */
+/* Makes the calling thread's team large enough for n workers, itself among them; returns for how
+ * many it is, fewer than n where the system gives no more threads. */
 int pl_team_reach(int n);
 
 /* Calls fn(data) on n workers at once, the calling thread being worker 0, and returns when all have
- * returned. n is at most what pl_team_reach gave; inside a loop n does not count. Denormal numbers are
- * to every worker what they are to the calling thread (fpmode.h). */
+ * returned. n is at most what pl_team_reach gave; inside a loop n does not count. Denormal numbers
+ * are to every worker what they are to the calling thread (fpmode.h). */
 void pl_team_run(int n, void (*fn)(void *data), void *data);
 
 /* Inside a loop: this worker in [0, pl_team_size()). Outside: 0 of 1. */

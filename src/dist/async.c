@@ -24,8 +24,8 @@ typedef struct runner {
     pl_status failed;
     char text[512];
     bool over;
-    /* Exchanges are made one after the other, so they share what they need beside their operands. In the arena
-     * it would be another's bytes by the next unit, which would have to wait. */
+    /* Exchanges are made one after the other, so they share what they need beside their operands.
+     * In the arena it would be another's bytes by the next unit, which would have to wait. */
     char room[ROOM_BYTES];
 } runner;
 

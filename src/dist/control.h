@@ -1,18 +1,18 @@
 /* control.h - the control channel: who is alive, who failed, and ending together.
  *
- * One process is the hub (the one that started mpirun, or else rank 0); every rank, rank 0 too, has a
- * connection to it and a thread that tends it, so a rank that computes, saves or waits in an exchange is
- * heard all the same. Messages are lines of text.
+ * One process is the hub (the one that started mpirun, or else rank 0); every rank, rank 0 too, has
+ * a connection to it and a thread that tends it, so a rank that computes, saves or waits in an
+ * exchange is heard all the same. Messages are lines of text.
  *
  *   rank -> hub   hello RANK TOKEN PID HOST      here             once it has been welcomed
  *                 beat WHAT                      limit SECONDS    beats: every quarter of a second
  *                 fail CODE TEXT                 bye CODE
  *   hub -> rank   welcome TOKEN                  beat             stop SIGNAL      end CODE
  *
- * The first of these ends the world: a rank's `fail`; a connection that closes without `bye`; a rank not
- * heard of within the limit. The hub tells all ranks to end, waits until they are gone, and says last
- * what happened first. A rank that does not hear the hub within the limit ends by itself. On both sides
- * only time counts in which the one that listens was running itself.
+ * The first of these ends the world: a rank's `fail`; a connection that closes without `bye`; a
+ * rank not heard of within the limit. The hub tells all ranks to end, waits until they are gone,
+ * and says last what happened first. A rank that does not hear the hub within the limit ends by
+ * itself. On both sides only time counts in which the one that listens was running itself.
  */
 #ifndef PL_DIST_CONTROL_H
 #define PL_DIST_CONTROL_H
@@ -37,7 +37,8 @@ void pl_hub_set_home(pl_hub *h, int rank);        /* the hub is in this rank's p
 /* Looks after the ranks for a moment; true when the world has ended. */
 bool pl_hub_tend(pl_hub *h, int milliseconds);
 void pl_hub_stop(pl_hub *h, int signal_number); /* every rank is to stop at a step's end */
-/* What ended the world, for people; "" when all ranks said bye. code: what this process exits with. */
+/* What ended the world, for people; "" when all ranks said bye. code: what this process exits with.
+ */
 const char *pl_hub_verdict(const pl_hub *h, int *code);
 bool pl_hub_met(const pl_hub *h); /* every rank has come, whatever became of it */
 /* Ranks that have said bye. */
@@ -50,11 +51,12 @@ void pl_hub_free(pl_hub *h);
 
 /* ---- a rank ---- */
 typedef struct pl_line pl_line;
-/* Connects and starts the thread. host: this rank's; hub: what to call the hub when it is gone; own: the
- * hub, when it is in this process; the thread tends it too. doing: called by the thread, says what the rank
- * does now. */
-pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, const char *hub, pl_hub *own,
-                       void (*doing)(void *ctx, char *out, size_t cap), void *ctx, pl_line **out) PL_MUST_USE;
+/* Connects and starts the thread. host: this rank's; hub: what to call the hub when it is gone;
+ * own: the hub, when it is in this process; the thread tends it too. doing: called by the thread,
+ * says what the rank does now. */
+pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, const char *hub,
+                       pl_hub *own, void (*doing)(void *ctx, char *out, size_t cap), void *ctx,
+                       pl_line **out) PL_MUST_USE;
 void pl_line_set_limit(pl_line *l, double seconds);
 /* The run of so many ranks is over for this one, with that exit code. */
 void pl_line_close(pl_line *l, int ranks, int code);

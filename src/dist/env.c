@@ -7,8 +7,8 @@ typedef struct row {
     const char *launcher, *rank, *size, *local_rank, *local_size;
 } row;
 
-/* srun sets SLURM_STEP_NUM_TASKS only for the processes of a step; a batch script has a SLURM_PROCID of
- * its own and is no rank. */
+/* srun sets SLURM_STEP_NUM_TASKS only for the processes of a step; a batch script has a
+ * SLURM_PROCID of its own and is no rank. */
 static const row rows[] = {
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -41,7 +41,8 @@ pl_status pl_rank_env_read(pl_rank_env *out)
         int rank = number(r->rank), size = number(r->size), local = number(r->local_size);
         PL_FAIL_IF(rank < 0 || size < 1 || rank >= size, PL_ERR_ARG, "%s=%s and %s=%s name no rank",
                    r->rank, getenv(r->rank), r->size, getenv(r->size));
-        *out = (pl_rank_env){r->launcher, rank, size, number(r->local_rank), local < 0 ? 0 : local, NULL, 0};
+        *out = (pl_rank_env){r->launcher,           rank, size, number(r->local_rank),
+                             local < 0 ? 0 : local, NULL, 0};
         if (out->local_rank < 0) out->local_rank = 0;
         out->master = getenv("MASTER_ADDR");
         out->port = number("MASTER_PORT");

@@ -5,7 +5,8 @@
 #include "base/err.h"
 
 typedef struct pl_rank_env {
-    const char *launcher; /* "mpirun", "pmi", "srun", "torchrun"; NULL: none, this process is alone */
+    const char
+        *launcher; /* "mpirun", "pmi", "srun", "torchrun"; NULL: none, this process is alone */
     int rank, size;
     int local_rank, local_size; /* among those of this machine; size 0: not told */
     const char *master;         /* torchrun: host and port that rank 0 can be reached at */

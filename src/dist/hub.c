@@ -1,9 +1,9 @@
 /* hub.c - the hub's side of control.h: one loop over the ranks' connections, never blocking.
  *
- * Silence is measured on a clock of the hub's own that goes on only while the hub itself runs: a machine
- * that was too busy for it, or a run that was stopped as a whole, has silenced nobody. Whoever connects is
- * a stranger until it has said the hub's token and has answered the welcome; what strangers say is not
- * listened to, and one that says nothing makes room.
+ * Silence is measured on a clock of the hub's own that goes on only while the hub itself runs: a
+ * machine that was too busy for it, or a run that was stopped as a whole, has silenced nobody.
+ * Whoever connects is a stranger until it has said the hub's token and has answered the welcome;
+ * what strangers say is not listened to, and one that says nothing makes room.
  */
 #include "dist/control.h"
 
@@ -25,8 +25,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one rank and the
- * next. STRANGER: of silence. DOUBT: a rank that cannot exchange knows less than the hub may learn next. */
+/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one
+ * rank and the next. STRANGER: of silence. DOUBT: a rank that cannot exchange knows less than the
+ * hub may learn next. */
 enum {
     LINE_BYTES = 1024,
     BEAT_MS = 250,
@@ -53,12 +54,13 @@ struct pl_hub {
     int listening, ranks, n_peers, home; /* home: the rank whose process this is; -1: none */
     peer *peers;                         /* in the order of arrival; twice as many as ranks */
     pl_control_at at;
-    uint64_t limit, seen, clock;         /* ns; seen: the last look; clock: time that the hub was awake for */
-    uint64_t came, beat, doubt, ended;   /* on that clock; doubt, ended: 0 while there is none */
-    int doubter;                         /* the rank that could not exchange */
+    /* ns; seen: the last look; clock: time that the hub was awake for */
+    uint64_t limit, seen, clock;
+    uint64_t came, beat, doubt, ended; /* on that clock; doubt, ended: 0 while there is none */
+    int doubter;                       /* the rank that could not exchange */
     atomic_int n_left;
-    int stop;                            /* the signal that every rank is to hear of; 0: none */
-    int code, code_left;                 /* code_left: the worst that a rank left with */
+    int stop;            /* the signal that every rank is to hear of; 0: none */
+    int code, code_left; /* code_left: the worst that a rank left with */
     char verdict[2048];
 };
 
@@ -160,13 +162,14 @@ static void tell_all(pl_hub *h, const char *line)
 static const char *what_others_do(const pl_hub *h, int except)
 {
     for (int i = 0; i < h->n_peers; i++)
-        if (h->peers[i].known && !h->peers[i].left && h->peers[i].rank != except && h->peers[i].doing[0])
+        if (h->peers[i].known && !h->peers[i].left && h->peers[i].rank != except &&
+            h->peers[i].doing[0])
             return h->peers[i].doing;
     return "";
 }
 
-/* mpirun kills all ranks once some have gone, at times at once: the one that the hub is in speaks before they
- * do, and they are silent. */
+/* mpirun kills all ranks once some have gone, at times at once: the one that the hub is in speaks
+ * before they do, and they are silent. */
 static void end_world(pl_hub *h, int code)
 {
     char line[64];
@@ -203,9 +206,11 @@ static void end_for_peer(pl_hub *h, const peer *p, const char *what)
     char missing[256];
     if (h->ended) return;
     list_missing(h, missing, sizeof missing);
-    snprintf(h->verdict, sizeof h->verdict, "[rank %d host %s] %s (process %d; it was last in %s)%s%s%s%s%s", p->rank,
-             p->host, what, p->pid, p->doing[0] ? p->doing : "its start", others[0] ? "; the others were in " : "",
-             others, missing[0] ? "; it may be the end of one that had not come yet: rank" : "", missing,
+    snprintf(h->verdict, sizeof h->verdict,
+             "[rank %d host %s] %s (process %d; it was last in %s)%s%s%s%s%s", p->rank, p->host,
+             what, p->pid, p->doing[0] ? p->doing : "its start",
+             others[0] ? "; the others were in " : "", others,
+             missing[0] ? "; it may be the end of one that had not come yet: rank" : "", missing,
              "; the same command goes on from the last complete checkpoint");
     end_world(h, 8);
 }
@@ -242,11 +247,13 @@ static void take_stranger(pl_hub *h, peer *p, const char *line)
     if (p->greeted && strcmp(line, "here") == 0 && !seated(h, p->rank)) {
         p->known = true;
         h->came = h->clock;
-        snprintf(text, sizeof text, h->ended ? "end %d\n" : "stop %d\n", h->ended ? h->code : h->stop);
+        snprintf(text, sizeof text, h->ended ? "end %d\n" : "stop %d\n",
+                 h->ended ? h->code : h->stop);
         if (h->stop || h->ended) tell(p, text);
         return;
     }
-    if (p->greeted || sscanf(line, "hello %d %llx %d %63s", &p->rank, &token, &p->pid, p->host) != 4 ||
+    if (p->greeted ||
+        sscanf(line, "hello %d %llx %d %63s", &p->rank, &token, &p->pid, p->host) != 4 ||
         token != h->at.token || p->rank < 0 || p->rank >= h->ranks || p->pid < 2) {
         drop(p);
         return;
@@ -355,9 +362,11 @@ static void check_silence(pl_hub *h)
     for (int i = 0; i < h->n_peers && !h->ended; i++) {
         peer *p = &h->peers[i];
         uint64_t silent = h->clock - p->heard;
-        if (p->fd >= 0 && (p->left || !p->known) && silent > (uint64_t)STRANGER_MS * 1000000u) drop(p);
+        if (p->fd >= 0 && (p->left || !p->known) && silent > (uint64_t)STRANGER_MS * 1000000u)
+            drop(p);
         if (!p->known || p->left || p->fd < 0 || silent < h->limit) continue;
-        snprintf(what, sizeof what, "has not been heard of for %.1f s: stopped, or its machine cannot be reached",
+        snprintf(what, sizeof what,
+                 "has not been heard of for %.1f s: stopped, or its machine cannot be reached",
                  1e-9 * (double)silent);
         end_for_peer(h, p, what);
         drop(p); /* it will not leave by itself */
@@ -372,13 +381,13 @@ static void check_arrival(pl_hub *h)
     int patience = here ? ARRIVE_MS : ARRIVE_FIRST_MS;
     if (h->ended || here == h->ranks || !passed(h, h->came, (uint64_t)patience)) return;
     list_missing(h, missing, sizeof missing);
-    snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:%s", here, h->ranks,
-             patience / 1000, missing);
+    snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:%s", here,
+             h->ranks, patience / 1000, missing);
     pl_hub_fail(h, 8, text);
 }
 
-/* A rank that has left ends when its line is closed, and a launcher that sees one end with a code ends the others: none
- * is let go before all have said their word. */
+/* A rank that has left ends when its line is closed, and a launcher that sees one end with a code
+ * ends the others: none is let go before all have said their word. */
 static void let_go(pl_hub *h)
 {
     if (!h->ended && atomic_load(&h->n_left) < h->ranks) return;
@@ -457,7 +466,8 @@ int pl_hub_left(pl_hub *h)
 int pl_hub_pid(const pl_hub *h, int rank)
 {
     for (int i = 0; i < h->n_peers; i++)
-        if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].gone) return h->peers[i].pid;
+        if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].gone)
+            return h->peers[i].pid;
     return 0;
 }
 

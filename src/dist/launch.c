@@ -1,8 +1,10 @@
-/* launch.c - starting ranks on this machine: mpirun does it, this process is the hub and speaks last.
+/* launch.c - starting ranks on this machine: mpirun does it, this process is the hub and speaks
+ * last.
  *
- * mpirun gets a process group of its own, so that Ctrl-C reaches this process alone: signals go to the
- * ranks through the control channel, and they stop at the end of a step, all at the same one. A signal
- * that comes from several sides (torchrun tells all its processes) comes within a moment: it is one.
+ * mpirun gets a process group of its own, so that Ctrl-C reaches this process alone: signals go to
+ * the ranks through the control channel, and they stop at the end of a step, all at the same one. A
+ * signal that comes from several sides (torchrun tells all its processes) comes within a moment: it
+ * is one.
  */
 #include "base/sys.h"
 #include "dist/control.h"
@@ -20,7 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t asked, times; /* the signal, and how often: handlers have nothing else */
+/* the signal, and how often: handlers have nothing else */
+static volatile sig_atomic_t asked, times;
 
 static void note_signal(int signal_number)
 {
@@ -33,18 +36,21 @@ static void listen_to_signals(void)
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART}, old;
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < 3; i++) {
-        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN) continue; /* nohup */
+        /* nohup */
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN) continue;
         sigaction(signals[i], &action, NULL);
     }
 }
 
-/* What mpirun is to know, unless the user's environment says otherwise. Ranks share cores: they must not
- * be bound to one each, nor spin while they wait. */
+/* What mpirun is to know, unless the user's environment says otherwise. Ranks share cores: they
+ * must not be bound to one each, nor spin while they wait. */
 static void set_environment(const pl_control_at *at)
 {
     static const char *const rows[][2] = {
-        {"OMPI_MCA_rmaps_base_oversubscribe", "1"}, {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-        {"OMPI_MCA_mpi_yield_when_idle", "1"},      {"OMPI_MCA_orte_execute_quiet", "1"},
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"OMPI_MCA_mpi_yield_when_idle", "1"},
+        {"OMPI_MCA_orte_execute_quiet", "1"},
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
     };
     static const char *const torch[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
@@ -110,7 +116,8 @@ static int own_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The first signal stops the ranks at the end of a step, one that comes later does not wait for it. */
+/* The first signal stops the ranks at the end of a step, one that comes later does not wait for it.
+ */
 static void pass_signals(pl_hub *hub, int *seen, uint64_t *first)
 {
     uint64_t now = pl_sys_now_ns();
@@ -129,10 +136,12 @@ static void explain_mpirun(pl_hub *hub, int code)
 {
     char text[160];
     if (code == 127)
-        snprintf(text, sizeof text, "mpirun is not found: install openmpi-bin, or start the ranks yourself");
+        snprintf(text, sizeof text,
+                 "mpirun is not found: install openmpi-bin, or start the ranks yourself");
     else
         snprintf(text, sizeof text, "mpirun has ended with code %d before its ranks had%s", code,
-                 pl_hub_met(hub) ? "; the same command goes on from the last complete checkpoint" : " met");
+                 pl_hub_met(hub) ? "; the same command goes on from the last complete checkpoint"
+                                 : " met");
     pl_hub_fail(hub, code && code < 127 ? code : 8, text);
 }
 
@@ -175,8 +184,10 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
         /* The work of ranks that have left is done: what happens on the way out undoes nothing. */
         if (!verdict[0] && *code == 0 && status != 0)
-            fprintf(stderr, "plimsoll: warning: mpirun ended with code %d after all ranks had left in order\n",
-                    own_code(status));
+            fprintf(
+                stderr,
+                "plimsoll: warning: mpirun ended with code %d after all ranks had left in order\n",
+                own_code(status));
         if (verdict[0]) fprintf(stderr, "plimsoll: %s\n", verdict);
     }
     pl_hub_free(hub);
@@ -191,8 +202,8 @@ static socklen_t torch_name(struct sockaddr_un *at)
     const char *again = getenv("TORCHELASTIC_RESTART_COUNT");
     memset(at, 0, sizeof *at);
     at->sun_family = AF_UNIX;
-    int n = snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "plimsoll-%s-%s-%s", id ? id : "", port ? port : "",
-                     again ? again : "");
+    int n = snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "plimsoll-%s-%s-%s", id ? id : "",
+                     port ? port : "", again ? again : "");
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -202,8 +213,8 @@ static pl_status lead(int ranks, char **argv, int *code)
     struct sockaddr_un at;
     socklen_t n = torch_name(&at);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    PL_FAIL_IF(fd < 0 || bind(fd, (struct sockaddr *)&at, n) != 0 || listen(fd, 1024) != 0, PL_ERR_PEER,
-               "torchrun's ranks cannot meet: %s", strerror(errno));
+    PL_FAIL_IF(fd < 0 || bind(fd, (struct sockaddr *)&at, n) != 0 || listen(fd, 1024) != 0,
+               PL_ERR_PEER, "torchrun's ranks cannot meet: %s", strerror(errno));
     PL_TRY(pl_ranks_launch(ranks, argv, code));
     for (int i = 1; i < ranks; i++) { /* they have come long ago, or do not */
         struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -256,14 +267,16 @@ pl_status pl_ranks_start(int asked_ranks, char **argv, int *code)
     *code = -1;
     PL_TRY(pl_rank_env_read(&env));
     if (env.launcher && strcmp(env.launcher, "torchrun") == 0 && env.size > 1) {
-        PL_FAIL_IF(env.local_size != env.size, PL_ERR_PEER,
-                   "torchrun has started %d ranks on this machine of %d: across machines, start them with mpirun "
-                   "or srun", env.local_size, env.size);
+        PL_FAIL_IF(
+            env.local_size != env.size, PL_ERR_PEER,
+            "torchrun has started %d ranks on this machine of %d: across machines, start them with mpirun "
+            "or srun",
+            env.local_size, env.size);
         return env.rank == 0 ? lead(env.size, argv, code) : follow(code);
     }
     if (env.launcher) {
-        PL_FAIL_IF(asked_ranks > 1 && env.size != asked_ranks, PL_ERR_ARG, "--ranks %d, and %s has started %d",
-                   asked_ranks, env.launcher, env.size);
+        PL_FAIL_IF(asked_ranks > 1 && env.size != asked_ranks, PL_ERR_ARG,
+                   "--ranks %d, and %s has started %d", asked_ranks, env.launcher, env.size);
         return PL_OK;
     }
     return asked_ranks > 1 ? pl_ranks_launch(asked_ranks, argv, code) : PL_OK;

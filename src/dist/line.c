@@ -1,7 +1,7 @@
 /* line.c - a rank's side of control.h: a connection and the thread that tends it.
  *
- * A rank leaves in order: bye, the end of what it sends, and then it reads until the hub closes too; a
- * connection closed with something unread would take the bye with it.
+ * A rank leaves in order: bye, the end of what it sends, and then it reads until the hub closes
+ * too; a connection closed with something unread would take the bye with it.
  */
 #include "dist/control.h"
 
@@ -22,7 +22,14 @@
 
 /* FIND: for reaching the hub at all; ANSWER: for its welcome, at one address; CLOSE: for its
  * side of the end; FAIL: for being told to end, after a failure. */
-enum { BEAT_MS = 250, CONNECT_MS = 3000, ANSWER_MS = 10000, FIND_MS = 30000, CLOSE_MS = 2000, FAIL_MS = 8000 };
+enum {
+    BEAT_MS = 250,
+    CONNECT_MS = 3000,
+    ANSWER_MS = 10000,
+    FIND_MS = 30000,
+    CLOSE_MS = 2000,
+    FAIL_MS = 8000
+};
 
 struct pl_line {
     int fd, rank;
@@ -39,7 +46,8 @@ struct pl_line {
     size_t n_in;
 };
 
-/* Time in which this process runs: of that between two looks, not much more than a connection takes counts. */
+/* Time in which this process runs: of that between two looks, not much more than a connection takes
+ * counts. */
 typedef struct watch {
     uint64_t seen, spent;
 } watch;
@@ -76,8 +84,10 @@ static void lose_hub(pl_line *l, const char *what)
     char text[480], line[640], doing[200] = "";
     if (atomic_load(&l->closing)) return;
     if (l->doing) l->doing(l->ctx, doing, sizeof doing);
-    snprintf(text, sizeof text, "%s %s; this rank was in %s; the same command goes on from the last complete "
-             "checkpoint", l->hub, what, doing[0] ? doing : "its start");
+    snprintf(text, sizeof text,
+             "%s %s; this rank was in %s; the same command goes on from the last complete "
+             "checkpoint",
+             l->hub, what, doing[0] ? doing : "its start");
     snprintf(line, sizeof line, "fail 8 %s\n", text);
     say(l, line); /* one that was stopped may hear it yet */
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
@@ -89,9 +99,11 @@ static void take_line(pl_line *l, const char *line)
 {
     int number = 0;
     if (strcmp(line, "beat") == 0) l->silent = 0;
-    if (sscanf(line, "stop %d", &number) == 1 && (number == SIGTERM || number == SIGINT || number == SIGHUP))
+    if (sscanf(line, "stop %d", &number) == 1 &&
+        (number == SIGTERM || number == SIGINT || number == SIGHUP))
         kill(getpid(), number);
-    if (sscanf(line, "end %d", &number) == 1 && !l->own) leave(NULL, number > 0 && number < 256 ? number : 8);
+    if (sscanf(line, "end %d", &number) == 1 && !l->own)
+        leave(NULL, number > 0 && number < 256 ? number : 8);
 }
 
 static void read_hub(pl_line *l)
@@ -128,8 +140,8 @@ static void tend_own(pl_line *l)
     if (pl_hub_verdict(l->own, &code)[0]) leave(NULL, code);
 }
 
-/* Time that this process itself did not run is no silence of the hub's: of that between two looks, a quarter
- * of the limit counts at most. */
+/* Time that this process itself did not run is no silence of the hub's: of that between two looks,
+ * a quarter of the limit counts at most. */
 static void check_silence(pl_line *l)
 {
     uint64_t now = pl_sys_now_ns(), limit = atomic_load(&l->limit);
@@ -196,8 +208,8 @@ static bool greet(pl_line *l, uint32_t address, const pl_control_at *at)
     char hello[256], welcome[48];
     l->fd = connect_to(address, at->port);
     if (l->fd < 0) return false;
-    snprintf(hello, sizeof hello, "hello %d %llx %d %s\n", l->rank, (unsigned long long)at->token, (int)getpid(),
-             l->host);
+    snprintf(hello, sizeof hello, "hello %d %llx %d %s\n", l->rank, (unsigned long long)at->token,
+             (int)getpid(), l->host);
     snprintf(welcome, sizeof welcome, "welcome %llx\n", (unsigned long long)at->token);
     say(l, hello);
     if (hears(l, welcome)) {
@@ -220,8 +232,9 @@ static bool find_hub(pl_line *l, const pl_control_at *at)
     return false;
 }
 
-pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, const char *hub, pl_hub *own,
-                       void (*doing)(void *ctx, char *out, size_t cap), void *ctx, pl_line **out)
+pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, const char *hub,
+                       pl_hub *own, void (*doing)(void *ctx, char *out, size_t cap), void *ctx,
+                       pl_line **out)
 {
     pl_line *l = pl_sys_alloc(sizeof *l);
     if (!l) return PL_ERR_MEMORY;
@@ -280,7 +293,8 @@ void pl_line_close(pl_line *l, int ranks, int code)
     snprintf(line, sizeof line, "bye %d\n", code);
     if (!l->own) atomic_store(&l->closing, true); /* a hub that closes now is no news */
     say(l, line);
-    /* The hub stays until every rank has said its word; its thread ends the process if one cannot. */
+    /* The hub stays until every rank has said its word; its thread ends the process if one cannot.
+     */
     while (l->own && pl_hub_left(l->own) < ranks) usleep(10000);
     atomic_store(&l->closing, true);
     pthread_join(l->thread, NULL);

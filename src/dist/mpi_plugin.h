@@ -1,7 +1,7 @@
 /* mpi_plugin.h - the seam to MPI, which the program itself does not need.
  *
- * libplimsoll_mpi.so, built where mpicc is, exports `pl_mpi_plugin`. The number changes with this file
- * and ir/comm.h.
+ * libplimsoll_mpi.so, built where mpicc is, exports `pl_mpi_plugin`. The number changes with this
+ * file and ir/comm.h.
  */
 #ifndef PL_DIST_MPI_PLUGIN_H
 #define PL_DIST_MPI_PLUGIN_H

@@ -41,25 +41,30 @@ pl_status pl_mpi_load(const pl_mpi_plugin_info **out)
         void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
         PL_FAIL_IF(!library, PL_ERR_PEER, "the MPI plug-in cannot be loaded: %s", dlerror());
         const pl_mpi_plugin_info *info = dlsym(library, "pl_mpi_plugin");
-        PL_FAIL_IF(!info || info->abi != PL_MPI_ABI || strcmp(info->version, PL_VERSION_STRING) != 0,
-                   PL_ERR_PEER, "%s belongs to another version of this program: build both from the same "
-                   "sources", path);
+        PL_FAIL_IF(!info || info->abi != PL_MPI_ABI ||
+                       strcmp(info->version, PL_VERSION_STRING) != 0,
+                   PL_ERR_PEER,
+                   "%s belongs to another version of this program: build both from the same "
+                   "sources",
+                   path);
         *out = info;
         return PL_OK;
     }
-    PL_FAIL(PL_ERR_PEER, "several ranks need MPI, and " PLUGIN " is missing beside the program: install "
+    PL_FAIL(PL_ERR_PEER,
+            "several ranks need MPI, and " PLUGIN " is missing beside the program: install "
             "libopenmpi-dev and openmpi-bin, and build again");
 }
 
 /* ---- joining ---------------------------------------------------------------------------- */
 static pl_status check_size(const pl_world *w)
 {
-    PL_FAIL_IF(w->comm.size != w->env.size || w->comm.rank != w->env.rank, PL_ERR_PEER,
-               "%s started %d ranks, MPI sees %d of them: %s", w->env.launcher, w->env.size, w->comm.size,
-               strcmp(w->env.launcher, "srun") == 0 ? "try srun --mpi=pmix (srun --mpi=list shows what "
-                                                      "there is), or mpirun"
-                                                    : "start them with the mpirun of the MPI that this "
-                                                      "program was built with");
+    PL_FAIL_IF(
+        w->comm.size != w->env.size || w->comm.rank != w->env.rank, PL_ERR_PEER,
+        "%s started %d ranks, MPI sees %d of them: %s", w->env.launcher, w->env.size, w->comm.size,
+        strcmp(w->env.launcher, "srun") == 0 ? "try srun --mpi=pmix (srun --mpi=list shows what "
+                                               "there is), or mpirun"
+                                             : "start them with the mpirun of the MPI that this "
+                                               "program was built with");
     return PL_OK;
 }
 
@@ -67,7 +72,8 @@ static pl_status meet(pl_world *w)
 {
     pl_member own;
     memset(&own, 0, sizeof own);
-    if (gethostname(own.host, sizeof own.host - 1) != 0) snprintf(own.host, sizeof own.host, "unknown");
+    if (gethostname(own.host, sizeof own.host - 1) != 0)
+        snprintf(own.host, sizeof own.host, "unknown");
     own.pid = (int32_t)getpid();
     own.threads = pl_pool_threads();
     own.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -95,8 +101,8 @@ static pl_status open_line(pl_world *w, const pl_control_at *at)
     return pl_line_open(at, w->env.rank, host, hub, w->hub, say_doing, w, &w->line);
 }
 
-/* The process that started the ranks has the hub: they are heard of before they enter MPI, which waits
- * for all of them. */
+/* The process that started the ranks has the hub: they are heard of before they enter MPI, which
+ * waits for all of them. */
 static pl_status find_hub(pl_world *w)
 {
     const char *given = getenv("PLIMSOLL_CONTROL");
@@ -123,9 +129,11 @@ static pl_status make_hub(pl_world *w)
 /* srun without an MPI plug-in: MPI would abort, or make worlds of one rank each. */
 static pl_status check_launcher(const pl_rank_env *env)
 {
-    PL_FAIL_IF(strcmp(env->launcher, "srun") == 0 && !getenv("PMIX_RANK"), PL_ERR_PEER,
-               "srun has started %d processes and does not let MPI bring them together: use srun --mpi=pmix (srun "
-               "--mpi=list shows what there is), or mpirun", env->size);
+    PL_FAIL_IF(
+        strcmp(env->launcher, "srun") == 0 && !getenv("PMIX_RANK"), PL_ERR_PEER,
+        "srun has started %d processes and does not let MPI bring them together: use srun --mpi=pmix (srun "
+        "--mpi=list shows what there is), or mpirun",
+        env->size);
     return PL_OK;
 }
 

@@ -23,9 +23,9 @@ struct pl_world {
     const pl_mpi_plugin_info *mpi;
     pl_rank_env env;
     int local_rank, local_size;
-    pl_member *member; /* size of them */
-    pl_hub *hub;       /* when it is this process's */
-    pl_line *line;     /* NULL: none (tests) */
+    pl_member *member;         /* size of them */
+    pl_hub *hub;               /* when it is this process's */
+    pl_line *line;             /* NULL: none (tests) */
     const char *_Atomic phase; /* "saving", "evaluating", ...; static text */
     _Atomic int64_t step;
 };

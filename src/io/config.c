@@ -51,8 +51,8 @@ static pl_status check_entry(const pl_config *c, const pl_config_entry *e)
                e->key);
     PL_FAIL_IF(strcmp(e->key, "extends") == 0 || is_section(c, e->key), PL_ERR_ARG,
                "schema: %s is a section or a reserved key, it cannot have a value", e->key);
-    PL_FAIL_IF(e->min > e->max, PL_ERR_ARG, "schema: %s has min %g above max %g", e->key,
-               e->min, e->max);
+    PL_FAIL_IF(e->min > e->max, PL_ERR_ARG, "schema: %s has min %g above max %g", e->key, e->min,
+               e->max);
     return PL_OK;
 }
 
@@ -65,12 +65,10 @@ static pl_status set_default(pl_config *c, int i)
     const pl_yaml *node = NULL;
     pl_yaml empty = {.kind = PL_YAML_SCALAR, .text = "", .plain = e->type != PL_CONFIG_TEXT};
     pl_status rc = pl_yaml_parse(e->fallback, strlen(e->fallback), "default", &scratch, &node);
-    if (rc == PL_OK)
-        rc = pl__config_parse(&c->arena, e, &s, node ? node : &empty, &c->value[i]);
+    if (rc == PL_OK) rc = pl__config_parse(&c->arena, e, &s, node ? node : &empty, &c->value[i]);
     pl_arena_release(&scratch);
-    return rc == PL_OK || rc == PL_ERR_MEMORY
-               ? rc
-               : pl__fail_prefix(PL_ERR_ARG, "schema: %s", e->key);
+    return rc == PL_OK || rc == PL_ERR_MEMORY ? rc
+                                              : pl__fail_prefix(PL_ERR_ARG, "schema: %s", e->key);
 }
 
 /* Insertion sort: a schema has a few hundred keys, and is often nearly sorted. */
@@ -192,8 +190,8 @@ static pl_status set_value(pl_config *c, const config_source *s, int i, const pl
 static pl_status walk(pl_config *c, const config_source *s, const pl_yaml *mapping,
                       const char *prefix);
 
-static pl_status walk_key(pl_config *c, const config_source *s, const pl_yaml *at,
-                          const char *path, const pl_yaml *node)
+static pl_status walk_key(pl_config *c, const config_source *s, const pl_yaml *at, const char *path,
+                          const pl_yaml *node)
 {
     const char *rest;
     int i = pl__config_find(c, path);
@@ -276,8 +274,7 @@ static pl_status find_document(const finder *f, const char *name, document *d)
 static bool same_document(const document *a, const document *b)
 {
     if (a->file != b->file) return false;
-    return a->file ? a->device == b->device && a->inode == b->inode
-                   : strcmp(a->name, b->name) == 0;
+    return a->file ? a->device == b->device && a->inode == b->inode : strcmp(a->name, b->name) == 0;
 }
 
 static pl_status parse_document(const finder *f, document *d)
@@ -291,8 +288,7 @@ static pl_status parse_document(const finder *f, document *d)
     PL_TRY(pl_yaml_parse(d->text, d->len, d->name, f->arena, &d->root));
     config_source s = {.file = d->name};
     if (d->root && d->root->kind != PL_YAML_MAPPING && !pl__yaml_is_null(d->root))
-        return pl__config_fail(&s, d->root,
-                               "a configuration is a mapping (key: value), this is %s",
+        return pl__config_fail(&s, d->root, "a configuration is a mapping (key: value), this is %s",
                                pl_yaml_kind_text(d->root));
     return PL_OK;
 }
@@ -322,8 +318,7 @@ static pl_status open_base(const finder *f, const document *d, document *base, b
     if (rc == PL_OK) return parse_document(f, base);
     const pl_yaml *at = pl_yaml_get(d->root, "extends");
     if (rc == PL_ERR_MEMORY) return rc;
-    return pl__fail_prefix(PL_ERR_CONFIG, "%.200s:%d:%d: extends", d->name, at->line,
-                           at->column);
+    return pl__fail_prefix(PL_ERR_CONFIG, "%.200s:%d:%d: extends", d->name, at->line, at->column);
 }
 
 /* Values of d over those of what it extends. */
@@ -431,16 +426,15 @@ pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_fi
 
 /* Text keys take the rest of the argument as it is, unless it is quoted: shells have had their
  * turn with quotes already, and a path may hold anything. */
-static pl_status override_node(const pl_config *c, int i, const config_source *s,
-                               const char *value, pl_arena *scratch, const pl_yaml **out)
+static pl_status override_node(const pl_config *c, int i, const config_source *s, const char *value,
+                               pl_arena *scratch, const pl_yaml **out)
 {
     pl_yaml *raw = pl_arena_new(scratch, pl_yaml, 1);
     if (!raw) return PL_ERR_MEMORY;
-    *raw =
-        (pl_yaml){.kind = PL_YAML_SCALAR, .plain = true, .text = value, .line = 1, .column = 1};
+    *raw = (pl_yaml){.kind = PL_YAML_SCALAR, .plain = true, .text = value, .line = 1, .column = 1};
     *out = raw;
-    bool text = i >= 0 &&
-                (c->entry[i]->type == PL_CONFIG_TEXT || c->entry[i]->type == PL_CONFIG_CHOICE);
+    bool text =
+        i >= 0 && (c->entry[i]->type == PL_CONFIG_TEXT || c->entry[i]->type == PL_CONFIG_CHOICE);
     if (text && value[0] != '"' && value[0] != '\'') {
         if (!pl_utf8_valid(value, strlen(value)))
             return pl__config_fail(s, NULL, "the value is not UTF-8");
@@ -492,8 +486,7 @@ static const config_value *get(const pl_config *c, const char *key, pl_config_ty
 {
     int i = pl__config_find(c, key);
     if (i < 0) PL_BUG("config: no key \"%s\" in the schema", key);
-    pl_config_type is =
-        c->entry[i]->type == PL_CONFIG_CHOICE ? PL_CONFIG_TEXT : c->entry[i]->type;
+    pl_config_type is = c->entry[i]->type == PL_CONFIG_CHOICE ? PL_CONFIG_TEXT : c->entry[i]->type;
     if (is != type) PL_BUG("config: key \"%s\" has another type", key);
     return &c->value[i];
 }

@@ -22,7 +22,7 @@ typedef struct config_value {
         const char **texts;
         const pl_yaml *tree;
     };
-    const char *file; /* TREE: where its nodes stood; NULL: the default */
+    const char *file;  /* TREE: where its nodes stood; NULL: the default */
     const char *where; /* NULL: the default */
     int line, column;
     int load; /* number of the document that set it */

@@ -51,8 +51,7 @@ static bool any_set(const pl_config *c, const char *prefix, size_t n)
 }
 
 /* Depth of the recursion is the number of dots in a key of the schema. */
-static void print_section(const pl_config *c, const char *prefix, size_t n, int indent,
-                          pl_str *out)
+static void print_section(const pl_config *c, const char *prefix, size_t n, int indent, pl_str *out)
 {
     const char *rest, *earlier;
     for (int i = 0; i < c->n; i++)
@@ -137,8 +136,7 @@ uint64_t pl_config_hash(const pl_config *c)
 
 /* ---- difference ------------------------------------------------------------------------- */
 
-typedef void (*diff_fn)(void *ctx, const char *key, const char *old_value,
-                        const char *new_value);
+typedef void (*diff_fn)(void *ctx, const char *key, const char *old_value, const char *new_value);
 
 /* Formats entry k of c, or nothing for k < 0, and returns the text or NULL. */
 static const char *text_of(const pl_config *c, int k, pl_str *out)

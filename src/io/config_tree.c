@@ -1,9 +1,9 @@
 /* config_tree.c - values that are trees: copies, parts that an override changes, text.
  *
- * A path into a tree is what stands behind the key: phases.0.set.optim.lr. An item of a list is found by
- * its number or by its member `name`, and * means every item. In a mapping the rest of the path is one
- * key with dots in it, or a key and a path below it, whichever is there: a configuration may be written
- * either way. What is nowhere is added.
+ * A path into a tree is what stands behind the key: phases.0.set.optim.lr. An item of a list is
+ * found by its number or by its member `name`, and * means every item. In a mapping the rest of the
+ * path is one key with dots in it, or a key and a path below it, whichever is there: a
+ * configuration may be written either way. What is nowhere is added.
  *
  * Trees are never changed in place by overrides: a load that fails puts the old values back.
  */
@@ -40,7 +40,8 @@ int pl__tree_entry(const pl_config *c, const char *path, const char **rest)
     for (int i = 0; i < c->n; i++) {
         const char *key = c->entry[i]->key;
         size_t n = strlen(key);
-        if (c->entry[i]->type != PL_CONFIG_TREE || strncmp(path, key, n) != 0 || path[n] != '.') continue;
+        if (c->entry[i]->type != PL_CONFIG_TREE || strncmp(path, key, n) != 0 || path[n] != '.')
+            continue;
         *rest = path + n + 1;
         return i;
     }
@@ -78,7 +79,8 @@ static pl_status add_key(const edit *e, pl_yaml *mapping, const char *path)
     pl_yaml **end = &mapping->first, *copy = pl__tree_copy(e->arena, e->value, !e->s->override);
     pl_yaml *key = pl_arena_new(e->arena, pl_yaml, 1);
     if (!copy || !key) return PL_ERR_MEMORY;
-    *key = (pl_yaml){.kind = PL_YAML_SCALAR, .plain = true, .line = copy->line, .column = copy->column};
+    *key = (pl_yaml){
+        .kind = PL_YAML_SCALAR, .plain = true, .line = copy->line, .column = copy->column};
     if (!(key->text = pl_arena_strdup(e->arena, path))) return PL_ERR_MEMORY;
     copy->key = key;
     copy->next = NULL;
@@ -95,7 +97,8 @@ static bool is_item(const pl_yaml *item, int number, const char *name, size_t n)
     snprintf(text, sizeof text, "%d", number);
     if (n == 1 && name[0] == '*') return true;
     if (strlen(text) == n && memcmp(text, name, n) == 0) return true;
-    return own && own->kind == PL_YAML_SCALAR && strlen(own->text) == n && memcmp(own->text, name, n) == 0;
+    return own && own->kind == PL_YAML_SCALAR && strlen(own->text) == n &&
+           memcmp(own->text, name, n) == 0;
 }
 
 static pl_status place_in_list(const edit *e, pl_yaml *list, const char *path)
@@ -171,7 +174,8 @@ pl_status pl__tree_set(pl_config *c, const config_source *s, int i, const char *
 /* Plain text that a list on one line would break is quoted: numbers, words and sizes never are. */
 static void format_scalar(const pl_yaml *node, pl_str *out)
 {
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    static const char safe[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
     if (!node->plain)
         pl_json_quote(out, node->text, strlen(node->text));
     else if (pl__yaml_is_null(node))
@@ -212,7 +216,8 @@ pl_status pl_yaml_print(const pl_yaml *node, char **text)
 static config_value *tree_value(const pl_config *c, const char *key)
 {
     int i = pl__config_find(c, key);
-    if (i < 0 || c->entry[i]->type != PL_CONFIG_TREE) PL_BUG("config: no tree \"%s\" in the schema", key);
+    if (i < 0 || c->entry[i]->type != PL_CONFIG_TREE)
+        PL_BUG("config: no tree \"%s\" in the schema", key);
     return &c->value[i];
 }
 

@@ -111,9 +111,7 @@ static bool core_int(const char *t, int64_t *out)
 {
     int base = t[0] == '0' && t[1] == 'x' ? 16 : t[0] == '0' && t[1] == 'o' ? 8 : 10;
     const char *p = base == 10 ? t + (*t == '-' || *t == '+') : t + 2;
-    const char *set = base == 16  ? "0123456789abcdefABCDEF"
-                      : base == 8 ? "01234567"
-                                  : "0123456789";
+    const char *set = base == 16 ? "0123456789abcdefABCDEF" : base == 8 ? "01234567" : "0123456789";
     size_t most = base == 16 ? 15 : 18; /* digits that cannot overflow */
     if (*p && p[strspn(p, set)] == 0 && strlen(p) <= most) {
         *out = (int64_t)strtoll(base == 10 ? t : p, NULL, base);
@@ -141,8 +139,8 @@ static const char *example(const pl_config_entry *e, char *buf, size_t cap)
     return buf;
 }
 
-static pl_status wrong_type(const pl_config_entry *e, const config_source *s,
-                            const pl_yaml *node, const char *hint)
+static pl_status wrong_type(const pl_config_entry *e, const config_source *s, const pl_yaml *node,
+                            const char *hint)
 {
     char buf[64], given[64];
     const char *quote = node->plain ? "" : "\"";
@@ -152,13 +150,13 @@ static pl_status wrong_type(const pl_config_entry *e, const config_source *s,
         snprintf(given, sizeof given, "nothing (null)");
     else
         snprintf(given, sizeof given, "%s%.40s%s", quote, node->text, quote);
-    return pl__config_fail(s, node, "%s: %s is expected, %s was given%s; write e.g. %s: %s",
-                           e->key, type_rows[e->type].expected, given, hint, leaf(e->key),
+    return pl__config_fail(s, node, "%s: %s is expected, %s was given%s; write e.g. %s: %s", e->key,
+                           type_rows[e->type].expected, given, hint, leaf(e->key),
                            example(e, buf, sizeof buf));
 }
 
-static pl_status check_range(const pl_config_entry *e, const config_source *s,
-                             const pl_yaml *node, double v)
+static pl_status check_range(const pl_config_entry *e, const config_source *s, const pl_yaml *node,
+                             double v)
 {
     if (e->min == 0 && e->max == 0) return PL_OK;
     if (v >= e->min && v <= e->max) return PL_OK;
@@ -180,24 +178,24 @@ static const char *quote_hint(const pl_yaml *node)
     return node->kind == PL_YAML_SCALAR && !node->plain ? " in quotes (remove them)" : "";
 }
 
-static pl_status parse_bool(const pl_config_entry *e, const config_source *s,
-                            const pl_yaml *node, bool *out)
+static pl_status parse_bool(const pl_config_entry *e, const config_source *s, const pl_yaml *node,
+                            bool *out)
 {
     if (!node->plain || !core_bool(node->text, out))
         return wrong_type(e, s, node, quote_hint(node));
     return PL_OK;
 }
 
-static pl_status parse_int(const pl_config_entry *e, const config_source *s,
-                           const pl_yaml *node, int64_t *out)
+static pl_status parse_int(const pl_config_entry *e, const config_source *s, const pl_yaml *node,
+                           int64_t *out)
 {
     if (node->kind != PL_YAML_SCALAR || !node->plain || !core_int(node->text, out))
         return wrong_type(e, s, node, quote_hint(node));
     return check_range(e, s, node, (double)*out);
 }
 
-static pl_status parse_float(const pl_config_entry *e, const config_source *s,
-                             const pl_yaml *node, double *out)
+static pl_status parse_float(const pl_config_entry *e, const config_source *s, const pl_yaml *node,
+                             double *out)
 {
     int64_t i;
     if (node->kind != PL_YAML_SCALAR || !node->plain)
@@ -238,8 +236,8 @@ static pl_status parse_choice(pl_arena *a, const pl_config_entry *e, const confi
                            e->choices, near);
 }
 
-static pl_status parse_size(const pl_config_entry *e, const config_source *s,
-                            const pl_yaml *node, int64_t *out)
+static pl_status parse_size(const pl_config_entry *e, const config_source *s, const pl_yaml *node,
+                            int64_t *out)
 {
     const char *t = node->text;
     uint64_t bytes;

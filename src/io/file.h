@@ -17,9 +17,9 @@ typedef struct pl_file {
     int fd;        /* -1 when there is none */
     pl_status bad; /* the code for contents that cannot be right */
 } pl_file;
-#define PL_FILE_NONE                                                                           \
- {                                                                                             \
-  .fd = -1                                                                                     \
+#define PL_FILE_NONE                                                                               \
+ {                                                                                                 \
+  .fd = -1                                                                                         \
  }
 
 /* Opens a regular file; anything else (folder, pipe, device) is refused without waiting on it.

@@ -99,8 +99,8 @@ static pl_status take_shape(head *h)
     bool comma = true;
     while (!take(h, ")")) {
         if (!comma) return malformed(h, "',' in shape");
-        PL_FAIL_IF(h->rank == PL_MAX_RANK, PL_ERR_DATA, "%.200s: more than %d dimensions",
-                   h->file, PL_MAX_RANK);
+        PL_FAIL_IF(h->rank == PL_MAX_RANK, PL_ERR_DATA, "%.200s: more than %d dimensions", h->file,
+                   PL_MAX_RANK);
         PL_TRY(take_size(h, &h->dim[h->rank++]));
         comma = take(h, ",");
     }
@@ -110,10 +110,9 @@ static pl_status take_shape(head *h)
 static pl_status take_descr(head *h)
 {
     skip_space(h);
-    PL_FAIL_IF(
-        h->p < h->end && *h->p == '[', PL_ERR_DATA,
-        "%.200s: an array of records cannot be read; save each field as an array of its own",
-        h->file);
+    PL_FAIL_IF(h->p < h->end && *h->p == '[', PL_ERR_DATA,
+               "%.200s: an array of records cannot be read; save each field as an array of its own",
+               h->file);
     return take_string(h, h->descr, sizeof h->descr, "a short text for descr");
 }
 
@@ -126,8 +125,8 @@ static pl_status take_member(head *h)
                  : strcmp(key, "fortran_order") == 0 ? &h->has_order
                  : strcmp(key, "shape") == 0         ? &h->has_shape
                                                      : NULL;
-    PL_FAIL_IF(!seen || *seen, PL_ERR_DATA, "%.200s: key '%s' in the .npy header is %s",
-               h->file, key, seen ? "there twice" : "unknown");
+    PL_FAIL_IF(!seen || *seen, PL_ERR_DATA, "%.200s: key '%s' in the .npy header is %s", h->file,
+               key, seen ? "there twice" : "unknown");
     *seen = true;
     if (seen == &h->has_descr) return take_descr(h);
     if (seen == &h->has_shape) return take_shape(h);
@@ -162,10 +161,9 @@ static pl_status find_dtype(const head *h, pl_dtype *out)
         return PL_OK;
     }
     char kind = h->descr[0] ? h->descr[1] : 0;
-    PL_FAIL_IF(
-        h->descr[0] == '>', PL_ERR_DATA,
-        "%.200s: big-endian data ('%s'); save it with a.astype(a.dtype.newbyteorder('<'))",
-        h->file, h->descr);
+    PL_FAIL_IF(h->descr[0] == '>', PL_ERR_DATA,
+               "%.200s: big-endian data ('%s'); save it with a.astype(a.dtype.newbyteorder('<'))",
+               h->file, h->descr);
     PL_FAIL_IF(kind == 'O', PL_ERR_DATA,
                "%.200s: an array of Python objects is a pickle and is never loaded; save plain "
                "numbers",
@@ -224,8 +222,8 @@ static pl_status load(pl_npy *a)
 {
     uint8_t lead[12];
     const pl_file *f = &a->file;
-    PL_FAIL_IF(f->size < 10, PL_ERR_DATA, "%.200s: %llu bytes are too few for a .npy file",
-               f->name, (unsigned long long)f->size);
+    PL_FAIL_IF(f->size < 10, PL_ERR_DATA, "%.200s: %llu bytes are too few for a .npy file", f->name,
+               (unsigned long long)f->size);
     PL_TRY(pl_file_read(f, 0, 10, lead));
     PL_FAIL_IF(memcmp(lead, "\x93NUMPY", 6) != 0, PL_ERR_DATA, "%.200s is not a .npy file",
                f->name);
@@ -236,9 +234,8 @@ static pl_status load(pl_npy *a)
         PL_TRY(pl_file_read(f, 10, 2, lead + 10));
         n |= (uint64_t)lead[10] << 16 | (uint64_t)lead[11] << 24;
     }
-    PL_FAIL_IF(n > MAX_HEADER, PL_ERR_DATA,
-               "%.200s: a header of %llu bytes, at most %u are read", f->name,
-               (unsigned long long)n, MAX_HEADER);
+    PL_FAIL_IF(n > MAX_HEADER, PL_ERR_DATA, "%.200s: a header of %llu bytes, at most %u are read",
+               f->name, (unsigned long long)n, MAX_HEADER);
     a->data_begin = at + n;
     char *text = pl_sys_alloc((size_t)n);
     if (!text) return PL_ERR_MEMORY;
@@ -350,8 +347,8 @@ pl_status pl_npy_writer_new(const char *path, const pl_type *type, pl_npy_writer
     const char *descr = NULL;
     for (int i = 0; i < N_DESCR; i++)
         if (descr_rows[i].dtype == type->dtype) descr = descr_rows[i].descr;
-    PL_FAIL_IF(!descr, PL_ERR_UNSUPPORTED, "%.200s: %s has no form in .npy; use safetensors",
-               path, pl_dtype_name(type->dtype));
+    PL_FAIL_IF(!descr, PL_ERR_UNSUPPORTED, "%.200s: %s has no form in .npy; use safetensors", path,
+               pl_dtype_name(type->dtype));
     uint64_t bytes = pl_dtype_bytes(type->dtype);
     for (int i = 0; i < type->rank; i++)
         PL_FAIL_IF(type->dim[i] < 0 ||
@@ -373,8 +370,8 @@ pl_status pl_npy_writer_new(const char *path, const pl_type *type, pl_npy_writer
 
 pl_status pl_npy_writer_write(pl_npy_writer *w, const void *data, size_t bytes)
 {
-    PL_FAIL_IF(bytes > w->left, PL_ERR_ARG, "%zu bytes given for an array that lacks %llu",
-               bytes, (unsigned long long)w->left);
+    PL_FAIL_IF(bytes > w->left, PL_ERR_ARG, "%zu bytes given for an array that lacks %llu", bytes,
+               (unsigned long long)w->left);
     PL_TRY(pl_file_writer_write(w->file, data, bytes));
     w->left -= bytes;
     return PL_OK;

@@ -31,8 +31,7 @@ pl_status pl_npy_read(const pl_npy *a, int64_t first, int64_t n, void *dst) PL_M
 /* Begin with the type, write its bytes in order in any pieces, finish. Appears whole or not at
  * all. bf16 has no form in the format: PL_ERR_UNSUPPORTED, use safetensors. */
 typedef struct pl_npy_writer pl_npy_writer;
-pl_status pl_npy_writer_new(const char *path, const pl_type *type,
-                            pl_npy_writer **out) PL_MUST_USE;
+pl_status pl_npy_writer_new(const char *path, const pl_type *type, pl_npy_writer **out) PL_MUST_USE;
 pl_status pl_npy_writer_write(pl_npy_writer *w, const void *data, size_t bytes) PL_MUST_USE;
 pl_status pl_npy_writer_finish(pl_npy_writer *w) PL_MUST_USE;
 void pl_npy_writer_free(pl_npy_writer *w); /* without finish nothing is left */

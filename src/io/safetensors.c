@@ -83,8 +83,7 @@ static pl_status skip_string(scan *s)
 {
     for (s->p++; s->p < s->end && *s->p != '"'; s->p++)
         if (*s->p == '\\' && s->p + 1 < s->end) s->p++;
-    PL_FAIL_IF(s->p >= s->end, PL_ERR_FILE, "%.200s: a string in the header does not end",
-               s->file);
+    PL_FAIL_IF(s->p >= s->end, PL_ERR_FILE, "%.200s: a string in the header does not end", s->file);
     s->p++;
     return PL_OK;
 }
@@ -104,19 +103,17 @@ static pl_status skip_value(scan *s)
         }
         if (c == '{' || c == '[') {
             PL_FAIL_IF(++depth > MAX_DEPTH, PL_ERR_FILE,
-                       "%.200s: the header is nested deeper than %d levels", s->file,
-                       MAX_DEPTH);
+                       "%.200s: the header is nested deeper than %d levels", s->file, MAX_DEPTH);
         } else if (c == '}' || c == ']') {
             if (--depth < 1) break;
         } else if (c == ',') {
             PL_FAIL_IF(++items >= MAX_META, PL_ERR_FILE,
-                       "%.200s: an entry of the header has more than %d items", s->file,
-                       MAX_META);
+                       "%.200s: an entry of the header has more than %d items", s->file, MAX_META);
         }
         s->p++;
     }
-    PL_FAIL(PL_ERR_FILE,
-            "%.200s: the header's JSON ends too early or its brackets do not match", s->file);
+    PL_FAIL(PL_ERR_FILE, "%.200s: the header's JSON ends too early or its brackets do not match",
+            s->file);
 }
 
 static pl_status expect(scan *s, char c)
@@ -151,8 +148,8 @@ static pl_status parse_size(const char *tag, const char *what, const json_t *v, 
     PL_FAIL_IF(!json_is_integer(v), PL_ERR_FILE,
                "%s: %s holds something that is not a whole number", tag, what);
     int64_t n = json_integer_value(v);
-    PL_FAIL_IF(n < 0 || n >= MAX_SIZE, PL_ERR_FILE,
-               "%s: %s holds %lld, which is not in [0, 2^48)", tag, what, (long long)n);
+    PL_FAIL_IF(n < 0 || n >= MAX_SIZE, PL_ERR_FILE, "%s: %s holds %lld, which is not in [0, 2^48)",
+               tag, what, (long long)n);
     *out = n;
     return PL_OK;
 }
@@ -219,8 +216,7 @@ static pl_status parse_offsets(const pl_st_reader *r, const char *tag, const jso
     return PL_OK;
 }
 
-static pl_status parse_tensor(pl_st_reader *r, const char *name, const json_t *v,
-                              pl_st_tensor *t)
+static pl_status parse_tensor(pl_st_reader *r, const char *name, const json_t *v, pl_st_tensor *t)
 {
     char tag[300];
     snprintf(tag, sizeof tag, "%.200s: tensor \"%.*s\"", r->file.name, NAME_SHOWN, name);
@@ -236,8 +232,7 @@ static pl_status parse_tensor(pl_st_reader *r, const char *name, const json_t *v
     PL_TRY(parse_offsets(r, tag, offsets, t));
     PL_TRY(check_bytes(tag, t));
     t->loadable = dtype_rows[t->dtype].dtype >= 0 && t->rank <= PL_MAX_RANK;
-    if (t->loadable)
-        t->type = pl_type_make((pl_dtype)dtype_rows[t->dtype].dtype, t->rank, t->dim);
+    if (t->loadable) t->type = pl_type_make((pl_dtype)dtype_rows[t->dtype].dtype, t->rank, t->dim);
     return PL_OK;
 }
 
@@ -258,8 +253,8 @@ static pl_status parse_meta(pl_st_reader *r, json_t *v)
     json_t *value;
     json_object_foreach(v, key, value)
     {
-        PL_FAIL_IF(!json_is_string(value), PL_ERR_FILE,
-                   "%.200s: __metadata__ \"%.*s\" is not text", r->file.name, NAME_SHOWN, key);
+        PL_FAIL_IF(!json_is_string(value), PL_ERR_FILE, "%.200s: __metadata__ \"%.*s\" is not text",
+                   r->file.name, NAME_SHOWN, key);
         meta_pair *m = &r->meta[r->n_meta++];
         m->key = pl_arena_strdup(&r->arena, key);
         m->value = pl_arena_strdup(&r->arena, json_string_value(value));
@@ -305,8 +300,7 @@ static pl_status parse_member(pl_st_reader *r, scan *s)
         goto out;
     }
     rc = grow_tensors(r);
-    if (rc == PL_OK)
-        rc = parse_tensor(r, json_string_value(key), value, &r->tensor[r->n_tensors]);
+    if (rc == PL_OK) rc = parse_tensor(r, json_string_value(key), value, &r->tensor[r->n_tensors]);
     if (rc == PL_OK) r->n_tensors++;
 out:
     json_decref(key);
@@ -363,8 +357,8 @@ static pl_status check_cover(pl_st_reader *r)
         at = t->end;
     }
     PL_FAIL_IF(at != data, PL_ERR_FILE,
-               "%.200s: the tensors end at byte %llu of the data, the file has %llu",
-               r->file.name, (unsigned long long)at, (unsigned long long)data);
+               "%.200s: the tensors end at byte %llu of the data, the file has %llu", r->file.name,
+               (unsigned long long)at, (unsigned long long)data);
     return PL_OK;
 }
 
@@ -385,20 +379,17 @@ static pl_status load(pl_st_reader *r)
 {
     uint8_t word[8];
     const pl_file *f = &r->file;
-    PL_FAIL_IF(f->size < 8, PL_ERR_FILE,
-               "%.200s: %llu bytes are too few for a safetensors file", f->name,
-               (unsigned long long)f->size);
+    PL_FAIL_IF(f->size < 8, PL_ERR_FILE, "%.200s: %llu bytes are too few for a safetensors file",
+               f->name, (unsigned long long)f->size);
     PL_TRY(pl_file_read(f, 0, 8, word));
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | word[i];
-    PL_FAIL_IF(
-        n > MAX_HEADER, PL_ERR_FILE,
-        "%.200s: a header of %llu bytes, at most %u are read (is it a safetensors file?)",
-        f->name, (unsigned long long)n, MAX_HEADER);
-    PL_FAIL_IF(
-        n > f->size - 8, PL_ERR_FILE,
-        "%.200s: a header of %llu bytes does not fit in the file's %llu: it is cut short",
-        f->name, (unsigned long long)n, (unsigned long long)f->size);
+    PL_FAIL_IF(n > MAX_HEADER, PL_ERR_FILE,
+               "%.200s: a header of %llu bytes, at most %u are read (is it a safetensors file?)",
+               f->name, (unsigned long long)n, MAX_HEADER);
+    PL_FAIL_IF(n > f->size - 8, PL_ERR_FILE,
+               "%.200s: a header of %llu bytes does not fit in the file's %llu: it is cut short",
+               f->name, (unsigned long long)n, (unsigned long long)f->size);
     r->data_begin = 8 + n;
     char *text = pl_sys_alloc((size_t)n);
     if (!text) return PL_ERR_MEMORY;

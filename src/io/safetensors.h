@@ -23,28 +23,28 @@
 
 /* Name in files, bits an element, and the pl_dtype (or -1: listed, but cannot be loaded).
  * Ordered by alignment as the writer needs it: later rows are laid first. */
-#define PL_ST_DTYPE_LIST(X)                                                                    \
- X(F4, 4, -1)                                                                                  \
- X(F6_E2M3, 6, -1)                                                                             \
- X(F6_E3M2, 6, -1)                                                                             \
- X(BOOL, 8, PL_BOOL)                                                                           \
- X(U8, 8, PL_U8)                                                                               \
- X(I8, 8, -1)                                                                                  \
- X(F8_E5M2, 8, -1)                                                                             \
- X(F8_E4M3, 8, -1)                                                                             \
- X(F8_E8M0, 8, -1)                                                                             \
- X(F8_E4M3FNUZ, 8, -1)                                                                         \
- X(F8_E5M2FNUZ, 8, -1)                                                                         \
- X(I16, 16, -1)                                                                                \
- X(U16, 16, -1)                                                                                \
- X(F16, 16, PL_F16)                                                                            \
- X(BF16, 16, PL_BF16)                                                                          \
- X(I32, 32, PL_I32)                                                                            \
- X(U32, 32, -1)                                                                                \
- X(F32, 32, PL_F32)                                                                            \
- X(C64, 64, -1)                                                                                \
- X(F64, 64, PL_F64)                                                                            \
- X(I64, 64, PL_I64)                                                                            \
+#define PL_ST_DTYPE_LIST(X)                                                                        \
+ X(F4, 4, -1)                                                                                      \
+ X(F6_E2M3, 6, -1)                                                                                 \
+ X(F6_E3M2, 6, -1)                                                                                 \
+ X(BOOL, 8, PL_BOOL)                                                                               \
+ X(U8, 8, PL_U8)                                                                                   \
+ X(I8, 8, -1)                                                                                      \
+ X(F8_E5M2, 8, -1)                                                                                 \
+ X(F8_E4M3, 8, -1)                                                                                 \
+ X(F8_E8M0, 8, -1)                                                                                 \
+ X(F8_E4M3FNUZ, 8, -1)                                                                             \
+ X(F8_E5M2FNUZ, 8, -1)                                                                             \
+ X(I16, 16, -1)                                                                                    \
+ X(U16, 16, -1)                                                                                    \
+ X(F16, 16, PL_F16)                                                                                \
+ X(BF16, 16, PL_BF16)                                                                              \
+ X(I32, 32, PL_I32)                                                                                \
+ X(U32, 32, -1)                                                                                    \
+ X(F32, 32, PL_F32)                                                                                \
+ X(C64, 64, -1)                                                                                    \
+ X(F64, 64, PL_F64)                                                                                \
+ X(I64, 64, PL_I64)                                                                                \
  X(U64, 64, -1)
 
 typedef enum pl_st_dtype {

@@ -32,7 +32,8 @@ static pl_status add_path(pl_st_set *s, const char *path)
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->path[i], path) == 0) return PL_OK;
     PL_FAIL_IF(s->n == MAX_FILES, PL_ERR_FILE, "%s: more than %d files", path, MAX_FILES);
-    if (!s->path && !(s->path = pl_arena_new(&s->mem, const char *, MAX_FILES))) return PL_ERR_MEMORY;
+    if (!s->path && !(s->path = pl_arena_new(&s->mem, const char *, MAX_FILES)))
+        return PL_ERR_MEMORY;
     s->path[s->n] = pl_arena_strdup(&s->mem, path);
     if (!s->path[s->n]) return PL_ERR_MEMORY;
     s->n++;
@@ -67,8 +68,8 @@ static pl_status open_files(pl_st_set *s)
             int at = i;
             const char *name = pl_st_at(s->file[i], k)->name;
             pl_st_set_find(s, name, &at);
-            PL_FAIL_IF(at != i, PL_ERR_FILE, "tensor \"%.80s\" is in %s and in %s", name, s->path[at],
-                       s->path[i]);
+            PL_FAIL_IF(at != i, PL_ERR_FILE, "tensor \"%.80s\" is in %s and in %s", name,
+                       s->path[at], s->path[i]);
         }
     return PL_OK;
 }
@@ -80,7 +81,8 @@ static pl_status check_index(const pl_st_set *s, const char *index, json_t *map)
     json_object_foreach(map, name, value)
     {
         int at = 0;
-        PL_FAIL_IF(!pl_st_set_find(s, name, &at) || !ends_with(s->path[at], json_string_value(value)),
+        PL_FAIL_IF(!pl_st_set_find(s, name, &at) ||
+                       !ends_with(s->path[at], json_string_value(value)),
                    PL_ERR_FILE, "%s promises tensor \"%.80s\" in %s, which has none", index, name,
                    json_string_value(value));
     }
@@ -98,8 +100,8 @@ static pl_status open_index(pl_st_set *s, const char *index)
     json_t *map = json_object_get(root, "weight_map");
     pl_status rc = PL_OK;
     if (!json_is_object(map))
-        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "%s has no object \"weight_map\": no index of tensors",
-                      index);
+        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
+                      "%s has no object \"weight_map\": no index of tensors", index);
     if (rc == PL_OK) rc = add_indexed(s, index, map);
     if (rc == PL_OK) rc = open_files(s);
     if (rc == PL_OK) rc = check_index(s, index, map);
@@ -127,7 +129,8 @@ static pl_status open_folder(pl_st_set *s, const char *folder)
         if (!path)
             rc = PL_ERR_MEMORY;
         else if (lists && index)
-            rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "%s has two indexes: name one of them", folder);
+            rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "%s has two indexes: name one of them",
+                          folder);
         else if (lists)
             index = path;
         else

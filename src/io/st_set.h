@@ -1,8 +1,9 @@
 /* st_set.h - several safetensors files read as one.
  *
- * What may lie at the path: one file; an index (*.json: {"weight_map": {"tensor": "file", ...}}) beside its
- * files; or a folder with one index, or with *.safetensors, all of which are read. A tensor that lies in two
- * files, or that an index promises and its file lacks, is PL_ERR_FILE and named.
+ * What may lie at the path: one file; an index (*.json: {"weight_map": {"tensor": "file", ...}})
+ * beside its files; or a folder with one index, or with *.safetensors, all of which are read. A
+ * tensor that lies in two files, or that an index promises and its file lacks, is PL_ERR_FILE and
+ * named.
  */
 #ifndef PL_IO_ST_SET_H
 #define PL_IO_ST_SET_H

@@ -92,18 +92,16 @@ static pl_st_dtype dtype_of(pl_dtype d)
 
 pl_status pl_st_writer_add(pl_st_writer *w, const char *name, const pl_type *type)
 {
-    PL_FAIL_IF(w->file, PL_ERR_ARG, "%.200s: tensor \"%.80s\" declared after begin", w->path,
-               name);
-    PL_FAIL_IF(!pl_utf8_valid(name, strlen(name)) || strcmp(name, "__metadata__") == 0,
-               PL_ERR_ARG, "%.200s: \"%.80s\" cannot be the name of a tensor", w->path, name);
+    PL_FAIL_IF(w->file, PL_ERR_ARG, "%.200s: tensor \"%.80s\" declared after begin", w->path, name);
+    PL_FAIL_IF(!pl_utf8_valid(name, strlen(name)) || strcmp(name, "__metadata__") == 0, PL_ERR_ARG,
+               "%.200s: \"%.80s\" cannot be the name of a tensor", w->path, name);
     uint64_t bytes = pl_dtype_bytes(type->dtype);
     for (int i = 0; i < type->rank; i++)
-        PL_FAIL_IF(type->dim[i] < 0 ||
-                       __builtin_mul_overflow(bytes, (uint64_t)type->dim[i], &bytes) ||
-                       bytes >= MAX_BYTES || (uint64_t)type->dim[i] >= MAX_BYTES,
-                   PL_ERR_ARG,
-                   "%.200s: tensor \"%.80s\": dimension %d is %lld, more than a file holds",
-                   w->path, name, i, (long long)type->dim[i]);
+        PL_FAIL_IF(
+            type->dim[i] < 0 || __builtin_mul_overflow(bytes, (uint64_t)type->dim[i], &bytes) ||
+                bytes >= MAX_BYTES || (uint64_t)type->dim[i] >= MAX_BYTES,
+            PL_ERR_ARG, "%.200s: tensor \"%.80s\": dimension %d is %lld, more than a file holds",
+            w->path, name, i, (long long)type->dim[i]);
     void *items = w->entry;
     PL_TRY(grow(&items, w->n_entries, &w->cap_entries, sizeof *w->entry));
     w->entry = items;
@@ -116,10 +114,9 @@ pl_status pl_st_writer_add(pl_st_writer *w, const char *name, const pl_type *typ
 
 pl_status pl_st_writer_meta(pl_st_writer *w, const char *key, const char *value)
 {
-    PL_FAIL_IF(w->file, PL_ERR_ARG, "%.200s: metadata \"%.80s\" given after begin", w->path,
-               key);
-    PL_FAIL_IF(!pl_utf8_valid(key, strlen(key)) || !pl_utf8_valid(value, strlen(value)),
-               PL_ERR_ARG, "%.200s: metadata \"%.80s\" is not UTF-8", w->path, key);
+    PL_FAIL_IF(w->file, PL_ERR_ARG, "%.200s: metadata \"%.80s\" given after begin", w->path, key);
+    PL_FAIL_IF(!pl_utf8_valid(key, strlen(key)) || !pl_utf8_valid(value, strlen(value)), PL_ERR_ARG,
+               "%.200s: metadata \"%.80s\" is not UTF-8", w->path, key);
     for (int i = 0; i < w->n_meta; i++)
         PL_FAIL_IF(strcmp(w->meta[i].key, key) == 0, PL_ERR_ARG,
                    "%.200s: metadata \"%.80s\" given twice", w->path, key);
@@ -231,8 +228,7 @@ int pl_st_writer_order(const pl_st_writer *w, int position)
 
 pl_status pl_st_writer_write(pl_st_writer *w, int index, const void *data, size_t bytes)
 {
-    PL_FAIL_IF(!w->file || w->failed, PL_ERR_ARG, "%.200s: not begun, or failed before",
-               w->path);
+    PL_FAIL_IF(!w->file || w->failed, PL_ERR_ARG, "%.200s: not begun, or failed before", w->path);
     if (bytes == 0) return PL_OK;
     PL_FAIL_IF(w->current >= w->n_entries || w->entry[w->current].index != index, PL_ERR_ARG,
                "%.200s: bytes for tensor %d come out of order", w->path, index);

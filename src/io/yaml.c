@@ -62,8 +62,7 @@ const char *pl_yaml_kind_text(const pl_yaml *node)
                                             : "a value";
 }
 
-#define FAIL_AT(b, node, ...)                                                                  \
- return fail_at((b)->name, (node)->line, (node)->column, __VA_ARGS__)
+#define FAIL_AT(b, node, ...) return fail_at((b)->name, (node)->line, (node)->column, __VA_ARGS__)
 
 static pl_status fail_at(const char *name, int line, int column, const char *what,
                          const char *detail)
@@ -86,8 +85,7 @@ static pl_status check_characters(const char *text, size_t len, const char *name
             line++;
             line_start = i + 1;
         }
-        PL_FAIL_IF((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F,
-                   PL_ERR_CONFIG,
+        PL_FAIL_IF((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F, PL_ERR_CONFIG,
                    "%.200s:%d:%d: a control character (0x%02x); in double quotes write \\x%02x",
                    name, line, (int)(i - line_start) + 1, c, c);
         bool space = c == ' ' || c == '\t', newline = c == '\n' || c == '\r';
@@ -163,8 +161,7 @@ static pl_status take_key(builder *b, level *l, pl_yaml *node)
         FAIL_AT(b, node,
                 "merge keys (<<) are not read; use extends:, or an alias for the whole mapping",
                 "");
-    if (pl_yaml_get(l->node, node->text))
-        FAIL_AT(b, node, "this key is there twice: ", node->text);
+    if (pl_yaml_get(l->node, node->text)) FAIL_AT(b, node, "this key is there twice: ", node->text);
     l->key = node;
     return PL_OK;
 }
@@ -209,8 +206,7 @@ static pl_status copy_tree(builder *b, const pl_yaml *from, int line, int column
     return PL_OK;
 }
 
-static pl_status token_text(builder *b, struct fy_token *t, int line, int column,
-                            const char **out)
+static pl_status token_text(builder *b, struct fy_token *t, int line, int column, const char **out)
 {
     size_t n = 0;
     const char *text = t ? fy_token_get_text(t, &n) : "";
@@ -277,13 +273,11 @@ static pl_status on_alias(builder *b, struct fy_event *e, int line, int column)
     const char *name = NULL;
     pl_yaml *n = NULL;
     PL_TRY(token_text(b, e->alias.anchor, line, column, &name));
-    if (++b->n_aliases > MAX_ALIASES)
-        return fail_at(b->name, line, column, "too many aliases", "");
+    if (++b->n_aliases > MAX_ALIASES) return fail_at(b->name, line, column, "too many aliases", "");
     const anchor *a = b->anchors;
     while (a && strcmp(a->name, name) != 0) a = a->next;
     if (!a || !a->node)
-        return fail_at(b->name, line, column, "no complete anchor of this name before: *",
-                       name);
+        return fail_at(b->name, line, column, "no complete anchor of this name before: *", name);
     PL_TRY(copy_tree(b, a->node, line, column, b->depth, &n));
     return place(b, n);
 }
@@ -295,8 +289,7 @@ static pl_status on_event(builder *b, struct fy_event *e)
     switch (e->type) {
     case FYET_DOCUMENT_START:
         if (++b->n_documents > 1)
-            return fail_at(b->name, line, column, "a second document; a configuration is one",
-                           "");
+            return fail_at(b->name, line, column, "a second document; a configuration is one", "");
         return PL_OK;
     case FYET_SCALAR: return on_scalar(b, e, line, column);
     case FYET_ALIAS: return on_alias(b, e, line, column);
@@ -304,8 +297,8 @@ static pl_status on_event(builder *b, struct fy_event *e)
         return on_open(b, PL_YAML_MAPPING, e->mapping_start.tag, e->mapping_start.anchor, line,
                        column);
     case FYET_SEQUENCE_START:
-        return on_open(b, PL_YAML_SEQUENCE, e->sequence_start.tag, e->sequence_start.anchor,
-                       line, column);
+        return on_open(b, PL_YAML_SEQUENCE, e->sequence_start.tag, e->sequence_start.anchor, line,
+                       column);
     case FYET_MAPPING_END:
     case FYET_SEQUENCE_END: return on_close(b);
     default: return PL_OK;
@@ -348,8 +341,7 @@ pl_status pl_yaml_parse(const char *text, size_t len, const char *name, pl_arena
                         const pl_yaml **out)
 {
     PL_FAIL_IF(len > PL_YAML_MAX_BYTES, PL_ERR_CONFIG,
-               "%.200s: %zu bytes, a configuration has at most %d", name, len,
-               PL_YAML_MAX_BYTES);
+               "%.200s: %zu bytes, a configuration has at most %d", name, len, PL_YAML_MAX_BYTES);
     PL_TRY(check_characters(text, len, name));
     if (looks_like_json(text, len, name)) PL_TRY(check_json_comments(text, len, name));
     builder *b = pl_arena_new(arena, builder, 1);

@@ -1,10 +1,10 @@
 /* yaml.h - a YAML 1.2 (or JSON) document as a small tree that knows where everything stood.
  *
  * Meant for configurations: one document, UTF-8, at most 1 MiB, 20,000 nodes, 32 levels, 100
- * aliases, and 200 blank lines or 500 spaces in a row; keys are plain or quoted text; a key twice in
- * a mapping is an error; tags and merge keys (<<) are refused. Scalars stay text here: what `012` or
- * `yes` means is the reader's business (config.c, by YAML's core schema). Errors are PL_ERR_CONFIG
- * and read "name:line:column: what".
+ * aliases, and 200 blank lines or 500 spaces in a row; keys are plain or quoted text; a key twice
+ * in a mapping is an error; tags and merge keys (<<) are refused. Scalars stay text here: what
+ * `012` or `yes` means is the reader's business (config.c, by YAML's core schema). Errors are
+ * PL_ERR_CONFIG and read "name:line:column: what".
  */
 #ifndef PL_IO_YAML_H
 #define PL_IO_YAML_H

@@ -1,9 +1,10 @@
 /* comm.h - how ranks reach each other: one primitive that collectives are made of.
  *
- * A world of `size` processes runs the same list of calls. A kernel that needs the others fills `send`
- * and `recv`, one parcel a rank, and calls exchange: what it put into send[r] arrives in rank r's
- * recv[own rank]. All arithmetic is the kernel's own, in the order of ranks, so sums do not depend on
- * which message came first. The engine below (MPI, memory shared by threads in tests) only moves bytes.
+ * A world of `size` processes runs the same list of calls. A kernel that needs the others fills
+ * `send` and `recv`, one parcel a rank, and calls exchange: what it put into send[r] arrives in
+ * rank r's recv[own rank]. All arithmetic is the kernel's own, in the order of ranks, so sums do
+ * not depend on which message came first. The engine below (MPI, memory shared by threads in tests)
+ * only moves bytes.
  *
  * Valid C++ too: device code includes it.
  */
@@ -29,11 +30,13 @@ enum pl_traffic {
     PL_N_TRAFFIC
 };
 
-/* A thread that makes exchanges while the caller computes, in the order in which they were given. */
+/* A thread that makes exchanges while the caller computes, in the order in which they were given.
+ */
 typedef struct pl_async {
     /* Begins fn(arg); the caller waits first when too many are under way. */
     void (*start)(struct pl_async *a, pl_status (*fn)(const void *arg), const void *arg);
-    /* Waits until all have ended but for the last `left`. The first failure of any, with its message. */
+    /* Waits until all have ended but for the last `left`. The first failure of any, with its
+     * message. */
     pl_status (*wait)(struct pl_async *a, uint32_t left);
 } pl_async;
 
@@ -41,30 +44,35 @@ typedef struct pl_comm pl_comm;
 struct pl_comm {
     int rank, size;
     pl_parcel *send, *recv; /* size entries each; the entry of the rank itself is not looked at */
-    /* Every rank calls it; returns when all its parcels are there and those it sent may be changed. */
+    /* Every rank calls it; returns when all its parcels are there and those it sent may be changed.
+     */
     pl_status (*exchange)(pl_comm *c);
-    const char *op, *name;             /* what is exchanged next, for people; may be gone after it */
+    /* what is exchanged next, for people; may be gone after it */
+    const char *op, *name;
     uint64_t calls;                    /* exchanges begun */
     uint64_t sent_bytes[PL_N_TRAFFIC]; /* to other ranks */
     void *self;                        /* the engine's */
     pl_async *async;                   /* NULL: exchanges are made where they stand */
-    void *room;                        /* for what comes in, of the exchange that `async` makes; NULL: none */
+    /* for what comes in, of the exchange that `async` makes; NULL: none */
+    void *room;
     size_t room_bytes;
-    uint64_t said[10];                 /* text: the exchange begun last; read by another thread */
+    uint64_t said[10]; /* text: the exchange begun last; read by another thread */
 };
 
-/* Op and name go to `said` word by word: who reads at the same time sees a mixture of two at worst, and
- * never memory of a graph that is no more. */
+/* Op and name go to `said` word by word: who reads at the same time sees a mixture of two at worst,
+ * and never memory of a graph that is no more. */
 static inline void pl_comm_note(pl_comm *c)
 {
     char text[sizeof c->said] = "";
     uint64_t word[sizeof c->said / sizeof *c->said];
-    const char *part[3] = {c->op ? c->op : "", c->name && c->name[0] ? " " : "", c->name ? c->name : ""};
+    const char *part[3] = {c->op ? c->op : "", c->name && c->name[0] ? " " : "",
+                           c->name ? c->name : ""};
     size_t n = 0;
     for (int i = 0; i < 3; i++)
         for (const char *p = part[i]; *p && n + 1 < sizeof text; p++) text[n++] = *p;
     memcpy(word, text, sizeof word);
-    for (size_t i = 0; i < sizeof word / sizeof *word; i++) __atomic_store_n(&c->said[i], word[i], __ATOMIC_RELAXED);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        __atomic_store_n(&c->said[i], word[i], __ATOMIC_RELAXED);
     __atomic_store_n(&c->calls, c->calls + 1, __ATOMIC_RELAXED);
 }
 
@@ -72,7 +80,8 @@ static inline void pl_comm_note(pl_comm *c)
 static inline uint64_t pl_comm_noted(const pl_comm *c, char *out)
 {
     uint64_t word[sizeof c->said / sizeof *c->said];
-    for (size_t i = 0; i < sizeof word / sizeof *word; i++) word[i] = __atomic_load_n(&c->said[i], __ATOMIC_RELAXED);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        word[i] = __atomic_load_n(&c->said[i], __ATOMIC_RELAXED);
     memcpy(out, word, sizeof word);
     out[sizeof word - 1] = 0;
     return __atomic_load_n(&c->calls, __ATOMIC_RELAXED);
@@ -86,8 +95,10 @@ static inline pl_status pl_comm_exchange(pl_comm *c, enum pl_traffic kind)
     pl_comm_note(c);
     pl_status rc = c->exchange(c);
     if (rc == PL_ERR_PEER)
-        return pl_fail(rc, "rank %d cannot exchange %s %s with the others: one is gone, or they are at another exchange",
-                       c->rank, c->op ? c->op : "", c->name ? c->name : "");
+        return pl_fail(
+            rc,
+            "rank %d cannot exchange %s %s with the others: one is gone, or they are at another exchange",
+            c->rank, c->op ? c->op : "", c->name ? c->name : "");
     return rc;
 }
 

@@ -349,8 +349,8 @@ static int32_t emit_draw(maker *k, const member *m, uint32_t val, const pl_amap 
     for (int32_t i = 0; i < f->n_instr; i++) {
         const pl_form_instr *x = &f->instr[i];
         if (x->code == PL_FORM_DRAW && x->operand == y.operand && x->dtype == y.dtype &&
-            x->draw.stream == y.draw.stream && x->draw.normal == y.draw.normal &&
-            x->imm == y.imm && !memcmp(x->step, y.step, sizeof y.step))
+            x->draw.stream == y.draw.stream && x->draw.normal == y.draw.normal && x->imm == y.imm &&
+            !memcmp(x->step, y.step, sizeof y.step))
             return i;
     }
     f->instr[f->n_instr] = y;
@@ -487,8 +487,7 @@ static pl_status list_members(maker *k, pl_arena *a)
         if (!pl_role_core(m->role)) continue;
         bool red = m->role == PL_ROLE_REDUCE;
         const pl_node_rec *r = pl_node_get(k->g, m->node);
-        int64_t n =
-            pl_type_elems(pl_type_of(k->g, red ? pl_node_in(k->g, m->node)[0] : r->out));
+        int64_t n = pl_type_elems(pl_type_of(k->g, red ? pl_node_in(k->g, m->node)[0] : r->out));
         if (!any || n > k->elems) k->elems = n;
         any = true;
         if (red) m->row = pl_node_row(k->g, m->node);

@@ -102,8 +102,7 @@ typedef struct pl_form {
 
 /* Arrays live in the arena. ERR_UNSUPPORTED: the nodes are no group (fuse.c makes none such).
  */
-pl_status pl_form_make(const pl_graph *g, const pl_unit *u, pl_arena *a,
-                       pl_form *out) PL_MUST_USE;
+pl_status pl_form_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_form *out) PL_MUST_USE;
 
 PL_SHARED_END
 

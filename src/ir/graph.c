@@ -24,8 +24,8 @@ static bool reserve(void **p, uint32_t *cap, uint32_t n, uint32_t more, size_t e
     *cap = c;
     return true;
 }
-#define RESERVE(g, what, more)                                                               \
-    reserve((void **)&(g)->what, &(g)->cap_##what, (g)->n_##what, (more), sizeof *(g)->what)
+#define RESERVE(g, what, more)                                                                     \
+ reserve((void **)&(g)->what, &(g)->cap_##what, (g)->n_##what, (more), sizeof *(g)->what)
 
 pl_graph *pl_graph_new(pl_store *store)
 {
@@ -178,8 +178,8 @@ static pl_status gather_inputs(pl_graph *g, const pl_op *op, int n_in, const pl_
     *types = pl_arena_new(&g->arena, pl_type, n_in + PL_MAX_OUT);
     if (!*types) return PL_ERR_MEMORY;
     for (int i = 0; i < n_in; i++) {
-        PL_FAIL_IF(in[i].id >= g->n_vals, PL_ERR_ARG,
-                   "%s: input %d is not a value of this graph", op->name, i);
+        PL_FAIL_IF(in[i].id >= g->n_vals, PL_ERR_ARG, "%s: input %d is not a value of this graph",
+                   op->name, i);
         (*types)[i] = g->vals[in[i].id].type;
     }
     return PL_OK;
@@ -194,16 +194,16 @@ static pl_status infer_outputs(const pl_op *op, const pl_type *in, int n_in, voi
         int64_t elems = 1;
         for (int i = 0; i < out[k].rank; i++) {
             PL_FAIL_IF(out[k].dim[i] < 0, PL_ERR_SHAPE, "%s: negative size", op->name);
-            PL_FAIL_IF(__builtin_mul_overflow(elems, out[k].dim[i], &elems) ||
-                           elems > (int64_t)1 << 48,
+            PL_FAIL_IF(__builtin_mul_overflow(elems, out[k].dim[i], &elems) || elems > (int64_t)1
+                                                                                           << 48,
                        PL_ERR_SHAPE, "%s: more than 2^48 elements", op->name);
         }
     }
     return PL_OK;
 }
 
-static pl_status append(pl_graph *g, const pl_op *op, const void *attr, int n_in,
-                        const pl_val *in, uint32_t *node)
+static pl_status append(pl_graph *g, const pl_op *op, const void *attr, int n_in, const pl_val *in,
+                        uint32_t *node)
 {
     void *own;
     pl_type *types = NULL;
@@ -221,8 +221,8 @@ static pl_status append(pl_graph *g, const pl_op *op, const void *attr, int n_in
         return rc;
     }
     pl_node_rec *n = &g->nodes[g->n_nodes];
-    *n = (pl_node_rec){op, own, g->n_edges, g->n_vals, (uint16_t)n_in, (uint16_t)op->n_out,
-                       g->scope, g->backward};
+    *n = (pl_node_rec){
+        op, own, g->n_edges, g->n_vals, (uint16_t)n_in, (uint16_t)op->n_out, g->scope, g->backward};
     for (int i = 0; i < n_in; i++) g->edges[g->n_edges++] = in[i].id;
     for (uint32_t k = 0; k < n->n_out; k++)
         g->vals[g->n_vals++] = (pl_value_rec){out[k], g->n_nodes, k};
@@ -258,8 +258,7 @@ pl_val pl_build1(pl_graph *g, const pl_op *op, const void *attr, int n_in, const
     return out[0];
 }
 
-void pl_node_call(const pl_graph *g, uint32_t node, pl_type *in_type, pl_type *out_type,
-                  pl_call *c)
+void pl_node_call(const pl_graph *g, uint32_t node, pl_type *in_type, pl_type *out_type, pl_call *c)
 {
     const pl_node_rec *n = &g->nodes[node];
     for (int i = 0; i < n->n_in; i++) in_type[i] = g->vals[g->edges[n->in + (uint32_t)i]].type;

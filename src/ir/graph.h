@@ -27,16 +27,17 @@ typedef struct pl_value_rec {
 
 typedef struct pl_node_rec {
     const pl_op *op;
-    void *attr;      /* op->attr_bytes in the graph's arena, NULL if none */
-    uint32_t in;     /* first input in edges[] */
-    uint32_t out;    /* id of output 0; outputs are consecutive */
+    void *attr;   /* op->attr_bytes in the graph's arena, NULL if none */
+    uint32_t in;  /* first input in edges[] */
+    uint32_t out; /* id of output 0; outputs are consecutive */
     uint16_t n_in, n_out;
-    uint32_t scope;  /* index into scopes[], 0 = none */
-    bool backward;   /* made by reverse mode */
+    uint32_t scope; /* index into scopes[], 0 = none */
+    bool backward;  /* made by reverse mode */
 } pl_node_rec;
 
-/* A graph that several ranks run, each on its samples. A draw over the samples (draw_axis[stream] - 1 is
- * their axis, 0 if there is none) is this rank's part of the draw over the samples of all ranks. */
+/* A graph that several ranks run, each on its samples. A draw over the samples (draw_axis[stream] -
+ * 1 is their axis, 0 if there is none) is this rank's part of the draw over the samples of all
+ * ranks. */
 typedef struct pl_spread {
     int ranks, rank;
     const int8_t *draw_axis;
@@ -59,19 +60,20 @@ struct pl_graph {
     pl_scope_rec *scopes;
     uint32_t n_vals, n_nodes, n_edges, n_scopes; /* counts include the unused [0] */
     uint32_t cap_vals, cap_nodes, cap_edges, cap_scopes;
-    uint32_t scope;      /* current */
-    bool backward;       /* nodes being made are reverse mode's */
-    uint32_t n_streams;  /* random streams handed out */
+    uint32_t scope;          /* current */
+    bool backward;           /* nodes being made are reverse mode's */
+    uint32_t n_streams;      /* random streams handed out */
     const pl_spread *spread; /* borrowed; NULL: one rank runs it */
-    pl_status status;    /* first error; building does nothing once set */
+    pl_status status;        /* first error; building does nothing once set */
     char error[512];
 };
 
 /* Memory that it takes. */
 static inline uint64_t pl_graph_bytes(const pl_graph *g)
 {
-    return sizeof *g + g->arena.total + g->cap_vals * sizeof *g->vals + g->cap_nodes * sizeof *g->nodes +
-           g->cap_edges * sizeof *g->edges + g->cap_scopes * sizeof *g->scopes;
+    return sizeof *g + g->arena.total + g->cap_vals * sizeof *g->vals +
+           g->cap_nodes * sizeof *g->nodes + g->cap_edges * sizeof *g->edges +
+           g->cap_scopes * sizeof *g->scopes;
 }
 static inline const pl_node_rec *pl_node_get(const pl_graph *g, uint32_t node)
 {

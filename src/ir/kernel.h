@@ -35,6 +35,9 @@ typedef struct pl_kernel {
     pl_status (*run)(const pl_call *c);
 } pl_kernel;
 
-#define PL_KERNEL_END {0}
+#define PL_KERNEL_END                                                                              \
+ {                                                                                                 \
+  0                                                                                                \
+ }
 
 #endif

@@ -38,9 +38,18 @@ typedef struct pl_attr {
     size_t offset;
     const char *const *names; /* PL_ATTR_ENUM: NULL-terminated */
 } pl_attr;
-#define PL_ATTR(T, field, KIND) {#field, PL_ATTR_##KIND, offsetof(T, field), NULL}
-#define PL_ATTR_NAMES(T, field, list) {#field, PL_ATTR_ENUM, offsetof(T, field), list}
-#define PL_ATTR_END {NULL, PL_ATTR_INT, 0, NULL}
+#define PL_ATTR(T, field, KIND)                                                                    \
+ {                                                                                                 \
+#  field, PL_ATTR_##KIND, offsetof(T, field), NULL                                                 \
+ }
+#define PL_ATTR_NAMES(T, field, list)                                                              \
+ {                                                                                                 \
+#  field, PL_ATTR_ENUM, offsetof(T, field), list                                                   \
+ }
+#define PL_ATTR_END                                                                                \
+ {                                                                                                 \
+  NULL, PL_ATTR_INT, 0, NULL                                                                       \
+ }
 
 /* ---- gradient --------------------------------------------------------------------------- */
 /* What a gradient rule gets. It builds nodes (pl_add, pl_conv...) on g and leaves in gin[i] the
@@ -80,8 +89,8 @@ typedef struct pl_cost {
 /* ---- test cases ------------------------------------------------------------------------- */
 /* One instance the op harness runs: input types as text ("f32[2,5,7,3]"; the harness swaps f32 for
  * the dtype under test), attributes as text ("stride=[2,2], groups=1"), and per input the range of
- * values drawn (lo = hi = 0: floats in [-1,1], integers and bool in 0..1). distinct: the values of an
- * input are kept apart by at least 0.05, for ops with kinks at ties (max, sort). */
+ * values drawn (lo = hi = 0: floats in [-1,1], integers and bool in 0..1). distinct: the values of
+ * an input are kept apart by at least 0.05, for ops with kinks at ties (max, sort). */
 #define PL_CASE_IN 8
 typedef struct pl_case {
     const char *in[PL_CASE_IN];
@@ -91,22 +100,30 @@ typedef struct pl_case {
         bool distinct;
     } range[PL_CASE_IN];
 } pl_case;
-#define PL_CASE_END {{NULL}, NULL, {{0, 0, false}}}
+#define PL_CASE_END                                                                                \
+ {                                                                                                 \
+  {NULL}, NULL,                                                                                    \
+  {                                                                                                \
+   {                                                                                               \
+    0, 0, false                                                                                    \
+   }                                                                                               \
+  }                                                                                                \
+ }
 
 /* ---- flags ------------------------------------------------------------------------------ */
 enum pl_op_flags {
-    PL_OP_EFFECT = 1 << 0,   /* kept though nobody reads it: assign, output */
-    PL_OP_SOURCE = 1 << 1,   /* no kernel: its value is given (input, state) */
-    PL_OP_VIEW = 1 << 2,     /* output 0 is input 0's bytes when view() says so */
-    PL_OP_MAP = 1 << 3,      /* elementwise: scalar names the function */
-    PL_OP_AFFINE = 1 << 4,   /* output element = one input element at an affine index: affine() */
-    PL_OP_REDUCE = 1 << 5,   /* sum, max, min or moments over axes: reduction() */
-    PL_OP_FILL = 1 << 6,     /* constant or iota: no inputs, cheap to make anywhere */
-    PL_OP_COUPLES = 1 << 7,  /* mixes along any axis in a way the batch analysis cannot see */
-    PL_OP_RANDOM = 1 << 8,   /* draws numbers; a pure function of its inputs all the same */
-    PL_OP_NO_GRAD = 1 << 9,  /* gradient is zero by definition (compare, argmax, stop_gradient) */
-    PL_OP_DRAW = 1 << 10,    /* element i is draw i of a stream (base/rng.h): drawing() */
-    PL_OP_RANKS = 1 << 11    /* runs on all ranks at once: same calls, same order everywhere */
+    PL_OP_EFFECT = 1 << 0,  /* kept though nobody reads it: assign, output */
+    PL_OP_SOURCE = 1 << 1,  /* no kernel: its value is given (input, state) */
+    PL_OP_VIEW = 1 << 2,    /* output 0 is input 0's bytes when view() says so */
+    PL_OP_MAP = 1 << 3,     /* elementwise: scalar names the function */
+    PL_OP_AFFINE = 1 << 4,  /* output element = one input element at an affine index: affine() */
+    PL_OP_REDUCE = 1 << 5,  /* sum, max, min or moments over axes: reduction() */
+    PL_OP_FILL = 1 << 6,    /* constant or iota: no inputs, cheap to make anywhere */
+    PL_OP_COUPLES = 1 << 7, /* mixes along any axis in a way the batch analysis cannot see */
+    PL_OP_RANDOM = 1 << 8,  /* draws numbers; a pure function of its inputs all the same */
+    PL_OP_NO_GRAD = 1 << 9, /* gradient is zero by definition (compare, argmax, stop_gradient) */
+    PL_OP_DRAW = 1 << 10,   /* element i is draw i of a stream (base/rng.h): drawing() */
+    PL_OP_RANKS = 1 << 11   /* runs on all ranks at once: same calls, same order everywhere */
 };
 
 /* What mixed precision (pass/precision.c) does with an op that is made in f32. Maps and reductions
@@ -171,9 +188,9 @@ typedef struct pl_labels {
     uint32_t times, plus; /* bit i: input i */
 } pl_labels;
 
-/* What may follow an op's result at once, in this order: a value of the result's type added, a function
- * of one element. gradient: instead of both, fn's slope at another value, multiplied. keep: the result
- * as it is before fn is wanted as well. */
+/* What may follow an op's result at once, in this order: a value of the result's type added, a
+ * function of one element. gradient: instead of both, fn's slope at another value, multiplied.
+ * keep: the result as it is before fn is wanted as well. */
 typedef struct pl_tail {
     bool add, gradient, keep;
     bool tf32;           /* f32 products may use TF32 units */
@@ -199,21 +216,21 @@ struct pl_op {
     /* Shape and dtype rule, the only validation of inputs and attributes. It may complete
      * attributes (defaults, negative axes): attr is the graph's own copy. */
     pl_status (*infer)(const pl_type *in, int n_in, void *attr, pl_type *out);
-    void (*vjp)(const pl_vjp *v); /* NULL: PL_OP_NO_GRAD, or differentiating it is an error */
+    void (*vjp)(const pl_vjp *v);      /* NULL: PL_OP_NO_GRAD, or differentiating it is an error */
     pl_cost (*cost)(const pl_call *c); /* NULL: one flop an output element, operand bytes */
     const pl_kernel *cpu; /* fastest first, "ref" last and accepting all; ends PL_KERNEL_END */
     const pl_case *cases; /* ends with PL_CASE_END */
 
     /* Optional, by flag. */
     bool (*view)(const pl_call *c, int64_t *byte_offset);
-    /* Input i is, byte for byte, the part of output 0 from byte_offset on. Kernels of such an op may
-     * be given inputs that lie right there. */
+    /* Input i is, byte for byte, the part of output 0 from byte_offset on. Kernels of such an op
+     * may be given inputs that lie right there. */
     bool (*join)(const pl_call *c, int i, int64_t *byte_offset);
     bool (*affine)(const pl_call *c, pl_affine *out); /* false: not affine for these attributes */
     void (*reduction)(const pl_call *c, pl_reduction *out);
     void (*ramp)(const pl_call *c, pl_ramp *out);
     void (*drawing)(const void *attr, pl_drawing *out);
-    double (*immediate)(const void *attr); /* PL_OP_MAP with an immediate operand */
+    double (*immediate)(const void *attr);            /* PL_OP_MAP with an immediate operand */
     void (*labels)(const pl_call *c, pl_labels *out); /* out is zero: all mixed, linear in none */
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
      * producers of in (pl_fill_of) and may build nodes. */
@@ -221,10 +238,10 @@ struct pl_op {
     /* Optional: the same outputs, bit for bit, as maps and affine readings that groups take.
      * false: not for these attributes and types; then nothing was built. */
     bool (*as_maps)(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out);
-    /* Optional: the op that does this one's work and a tail's, where a library of the cards has that in
-     * one kernel; NULL where none has. attr: room for its attributes, which are filled in. Its operands
-     * are this op's own, then the value added (or that of the slope); its outputs are the end of the
-     * tail, then (keep) the value before fn. */
+    /* Optional: the op that does this one's work and a tail's, where a library of the cards has
+     * that in one kernel; NULL where none has. attr: room for its attributes, which are filled in.
+     * Its operands are this op's own, then the value added (or that of the slope); its outputs are
+     * the end of the tail, then (keep) the value before fn. */
     const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
 };
 

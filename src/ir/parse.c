@@ -76,8 +76,8 @@ static pl_status number_text(scan *s, char buf[64])
 {
     blanks(s);
     size_t n = 0;
-    while (s->p < s->end && n < 63 &&
-           (isalnum((unsigned char)*s->p) || strchr("+-.", *s->p)) && *s->p)
+    while (s->p < s->end && n < 63 && (isalnum((unsigned char)*s->p) || strchr("+-.", *s->p)) &&
+           *s->p)
         buf[n++] = *s->p++;
     buf[n] = 0;
     return n ? PL_OK : fail_at(s, "expected a number");
@@ -104,7 +104,9 @@ static pl_status real(scan *s, double *out)
 
 static int hex(char c)
 {
-    return isdigit((unsigned char)c) ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
+    return isdigit((unsigned char)c)    ? c - '0'
+           : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10
+                                        : -1;
 }
 
 /* A quoted string, copied into the graph's arena. */

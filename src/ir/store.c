@@ -1,7 +1,7 @@
 /* store.c - named slots; see plimsoll.h. Names are found through an open hash table. */
 #include "base/arena.h"
-#include "base/sys.h"
 #include "base/err.h"
+#include "base/sys.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -61,8 +61,7 @@ static pl_status grow(pl_store *s)
 {
     if (s->n == s->cap) {
         int cap = s->cap ? s->cap * 2 : 64;
-        pl_slot *p = pl_sys_realloc(s->slots, (size_t)s->cap * sizeof *p,
-                                    (size_t)cap * sizeof *p);
+        pl_slot *p = pl_sys_realloc(s->slots, (size_t)s->cap * sizeof *p, (size_t)cap * sizeof *p);
         if (!p) return PL_ERR_MEMORY;
         s->slots = p;
         s->cap = cap;
@@ -109,8 +108,10 @@ int pl_store_add(pl_store *s, const pl_slot *slot)
     int index = -1;
     if (!s || s->status != PL_OK) return -1;
     s->status = add_slot(s, slot, &index);
-    if (s->status == PL_ERR_MEMORY) snprintf(s->error, sizeof s->error, "no memory for state \"%s\"", slot->name);
-    else if (s->status != PL_OK) snprintf(s->error, sizeof s->error, "%s", pl_error_text());
+    if (s->status == PL_ERR_MEMORY)
+        snprintf(s->error, sizeof s->error, "no memory for state \"%s\"", slot->name);
+    else if (s->status != PL_OK)
+        snprintf(s->error, sizeof s->error, "%s", pl_error_text());
     return index;
 }
 

@@ -21,9 +21,9 @@
 /* "f32[8,512]", whole text. */
 pl_status pl_type_parse(const char *text, size_t len, pl_type *out) PL_MUST_USE;
 
-/* "stride=[2,2], groups=1" into op->attr_bytes at attr, zeroed first. Unknown names, wrong kinds and
- * values out of range are errors; absent ones stay zero. Texts are copied into g's arena, slots are
- * looked up in g's store. */
+/* "stride=[2,2], groups=1" into op->attr_bytes at attr, zeroed first. Unknown names, wrong kinds
+ * and values out of range are errors; absent ones stay zero. Texts are copied into g's arena, slots
+ * are looked up in g's store. */
 pl_status pl_attr_parse(const pl_op *op, const char *text, size_t len, pl_graph *g,
                         void *attr) PL_MUST_USE;
 /* The same form, every attribute. */

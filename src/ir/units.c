@@ -23,8 +23,7 @@ static uint32_t mark_needed(const pl_graph *g, bool *needed)
         if (r->op->flags & PL_OP_EFFECT) needed[i] = true;
         if (!needed[i]) continue;
         if (!(r->op->flags & (PL_OP_EFFECT | PL_OP_SOURCE))) n++;
-        for (uint32_t k = 0; k < r->n_in; k++)
-            needed[pl_producer(g, pl_node_in(g, i)[k])] = true;
+        for (uint32_t k = 0; k < r->n_in; k++) needed[pl_producer(g, pl_node_in(g, i)[k])] = true;
     }
     return n;
 }

@@ -27,14 +27,14 @@ typedef enum pl_unit_kind {
 
 typedef struct pl_unit {
     pl_unit_kind kind;
-    uint32_t n_nodes;  /* members, in topological order (extra ones included) */
+    uint32_t n_nodes; /* members, in topological order (extra ones included) */
     uint32_t *nodes;
-    uint32_t n_in;     /* materialised values read, each once */
+    uint32_t n_in; /* materialised values read, each once */
     uint32_t *in;
-    uint32_t n_out;    /* materialised values written */
+    uint32_t n_out; /* materialised values written */
     uint32_t *out;
     int64_t view_offset;
-    const bool *bits;  /* those of the partition; NULL: none */
+    const bool *bits; /* those of the partition; NULL: none */
 } pl_unit;
 
 typedef struct pl_units {

@@ -1,8 +1,8 @@
 /* mpi.c - the MPI plug-in: a communicator's one primitive by messages from rank to rank.
  *
  * Which parcel goes where is decided above; here is no arithmetic and no choice, so results cannot
- * depend on MPI's algorithms. Waiting yields the processor after a moment: ranks that share a core must
- * not spin against each other.
+ * depend on MPI's algorithms. Waiting yields the processor after a moment: ranks that share a core
+ * must not spin against each other.
  */
 #include "dist/mpi_plugin.h"
 
@@ -46,15 +46,18 @@ static pl_status exchange(pl_comm *c)
 {
     engine *e = c->self;
     int n = 0, rc = MPI_SUCCESS;
-    for (int i = 1; i < c->size && rc == MPI_SUCCESS; i++) { /* the nearest first, all ranks alike */
+    /* the nearest first, all ranks alike */
+    for (int i = 1; i < c->size && rc == MPI_SUCCESS; i++) {
         int r = (c->rank + c->size - i) % c->size;
         if (c->recv[r].bytes)
-            rc = MPI_Irecv(c->recv[r].at, (int)c->recv[r].bytes, MPI_BYTE, r, 0, e->world, &e->request[n++]);
+            rc = MPI_Irecv(c->recv[r].at, (int)c->recv[r].bytes, MPI_BYTE, r, 0, e->world,
+                           &e->request[n++]);
     }
     for (int i = 1; i < c->size && rc == MPI_SUCCESS; i++) {
         int r = (c->rank + i) % c->size;
         if (c->send[r].bytes)
-            rc = MPI_Isend(c->send[r].at, (int)c->send[r].bytes, MPI_BYTE, r, 0, e->world, &e->request[n++]);
+            rc = MPI_Isend(c->send[r].at, (int)c->send[r].bytes, MPI_BYTE, r, 0, e->world,
+                           &e->request[n++]);
     }
     if (rc == MPI_SUCCESS) rc = wait_all(e, n);
     return rc == MPI_SUCCESS ? PL_OK : PL_ERR_PEER;
@@ -84,7 +87,8 @@ static void local(pl_comm *c, int *rank, int *size)
     MPI_Comm node;
     *rank = 0;
     *size = 1;
-    if (MPI_Comm_split_type(e->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &node) != MPI_SUCCESS)
+    if (MPI_Comm_split_type(e->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &node) !=
+        MPI_SUCCESS)
         return;
     MPI_Comm_rank(node, rank);
     MPI_Comm_size(node, size);
@@ -100,4 +104,5 @@ static void close_world(pl_comm *c)
     e->request = NULL;
 }
 
-PL_API const pl_mpi_plugin_info pl_mpi_plugin = {PL_MPI_ABI, PL_VERSION_STRING, open_world, local, close_world};
+PL_API const pl_mpi_plugin_info pl_mpi_plugin = {PL_MPI_ABI, PL_VERSION_STRING, open_world, local,
+                                                 close_world};

@@ -7,7 +7,8 @@ pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
     pl_type tq = pl_val_type(g, q), tk = pl_val_type(g, k), tv = pl_val_type(g, v);
-    q = pl_reshape(g, q, PL_DIMS(tq.dim[0], tq.dim[1], tq.dim[2])); /* says so where it is not [batch, positions, width] */
+    /* says so where it is not [batch, positions, width] */
+    q = pl_reshape(g, q, PL_DIMS(tq.dim[0], tq.dim[1], tq.dim[2]));
     k = pl_reshape(g, k, PL_DIMS(tk.dim[0], tk.dim[1], tk.dim[2]));
     v = pl_reshape(g, v, PL_DIMS(tv.dim[0], tv.dim[1], tv.dim[2]));
     int64_t b = tq.dim[0], n = tq.dim[1], s = tk.dim[1];
@@ -23,17 +24,17 @@ static pl_val project(pl_graph *g, pl_val x, pl_val w, pl_val b, int64_t lo, int
     return pl_linear(g, x, pl_slice(g, w, 0, lo, hi, 1), pl_slice(g, b, 0, lo, hi, 1));
 }
 
-pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name,
-                                  int heads)
+pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name, int heads)
 {
     pl_graph *g = m->g;
     int64_t e = pl__nn_dim(m, q, -1);
-    if (pl_val_ok(q) && pl_val_ok(source) && (pl_val_type(g, q).rank != 3 || pl_val_type(g, source).rank != 3))
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: rank %d attends to rank %d: wants [batch, positions, width]", name,
+    if (pl_val_ok(q) && pl_val_ok(source) &&
+        (pl_val_type(g, q).rank != 3 || pl_val_type(g, source).rank != 3))
+        return pl_nn_fail(m, PL_ERR_SHAPE,
+                          "%s: rank %d attends to rank %d: wants [batch, positions, width]", name,
                           pl_val_type(g, q).rank, pl_val_type(g, source).rank);
     if (e == 0 || heads < 1 || e % heads)
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: width %lld in %d heads", name, (long long)e,
-                          heads);
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: width %lld in %d heads", name, (long long)e, heads);
     pl_nn_push(m, "%s", name);
     pl_val w = pl_nn_param(m, "in_proj_weight", PL_DIMS(3 * e, e), pl_nn_xavier_uniform(1));
     pl_val b = pl_nn_param(m, "in_proj_bias", PL_DIMS(3 * e), pl_nn_constant(0));
@@ -57,8 +58,7 @@ static pl_val frequencies(pl_graph *g, pl_dtype dtype, int64_t n, double by, dou
                           double base, bool power)
 {
     pl_val k = pl_iota(g, PL_TYPE(dtype, n), 0);
-    if (!power)
-        return pl_exp(g, pl_div(g, pl_scale(g, k, -log(base)), pl_full_like(g, k, over)));
+    if (!power) return pl_exp(g, pl_div(g, pl_scale(g, k, -log(base)), pl_full_like(g, k, over)));
     pl_val e = pl_div(g, pl_scale(g, k, -by), pl_full_like(g, k, over));
     return pl_pow(g, pl_full_like(g, k, base), e);
 }

@@ -60,8 +60,7 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     }
     u = pl_stop_gradient(g, u);
     v = pl_stop_gradient(g, v);
-    pl_val sigma =
-        pl_sum(g, pl_mul(g, u, pl_matmul(g, flat, v, false, false)), PL_AXES_ALL, false);
+    pl_val sigma = pl_sum(g, pl_mul(g, u, pl_matmul(g, flat, v, false, false)), PL_AXES_ALL, false);
     w = pl_div(g, w, sigma);
     pl_scope_pop(g);
     return w;
@@ -90,8 +89,7 @@ pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_lin
     int64_t in = pl__nn_dim(m, x, -1);
     if (in == 0) return PL_NO_VAL;
     pl_nn_push(m, "%s", name);
-    pl_val w =
-        weight(m, PL_TYPE(m->dtype, out, in), o.init, (double)in, (double)out, o.spectral);
+    pl_val w = weight(m, PL_TYPE(m->dtype, out, in), o.init, (double)in, (double)out, o.spectral);
     pl_val b = bias(m, out, o.no_bias, o.bias_init, (double)in);
     pl_val y = pl_linear(m->g, x, w, b);
     pl_nn_pop(m);

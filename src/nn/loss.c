@@ -125,8 +125,7 @@ pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x)
     pl_val slope = PL_NO_VAL;
     begin(g);
     pl_grad(g, logits, &x, 1, &slope);
-    pl_val power =
-        pl_sum(g, pl_square(g, slope), axes_but_first(pl_val_type(g, x).rank), false);
+    pl_val power = pl_sum(g, pl_square(g, slope), axes_but_first(pl_val_type(g, x).rank), false);
     return end(g, mean_all(g, power));
 }
 

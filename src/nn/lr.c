@@ -106,8 +106,7 @@ static pl_val main_value(pl_graph *g, const pl_lr *s, pl_val n)
     switch (s->kind) {
     case PL_LR_LINEAR: {
         double a = linear_start(s);
-        pl_val part =
-            pl_scale(g, pl_min(g, n, constant(g, total)), (s->end_factor - a) / total);
+        pl_val part = pl_scale(g, pl_min(g, n, constant(g, total)), (s->end_factor - a) / total);
         return pl_scale(g, pl_shift(g, part, a), s->lr);
     }
     case PL_LR_COSINE: return anneal_value(g, s->lr, s->eta_min, pl_scale(g, n, 1 / total));
@@ -139,12 +138,14 @@ pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step)
     bool needs_total = s->kind == PL_LR_LINEAR || s->kind == PL_LR_COSINE;
     int64_t least = needs_total ? 1 : s->kind == PL_LR_ONE_CYCLE ? 4 : INT64_MIN;
     if (s->total < least)
-        return pl_nn_fail(m, PL_ERR_CONFIG,
-                          "the learning-rate schedule lasts %lld steps and needs %lld: give it a total "
-                          "(schedule.total_steps), more steps (train.steps) or a shorter warm-up", (long long)s->total,
-                          (long long)least);
+        return pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "the learning-rate schedule lasts %lld steps and needs %lld: give it a total "
+            "(schedule.total_steps), more steps (train.steps) or a shorter warm-up",
+            (long long)s->total, (long long)least);
     if (s->kind == PL_LR_STEP && s->step_size < 1)
-        return pl_nn_fail(m, PL_ERR_CONFIG, "the learning-rate schedule drops every %lld steps: 1 is the least",
+        return pl_nn_fail(m, PL_ERR_CONFIG,
+                          "the learning-rate schedule drops every %lld steps: 1 is the least",
                           (long long)s->step_size);
     if (s->every > 1) step = pl_div(g, step, pl_full_like(g, step, (double)s->every));
     pl_val n = pl_cast(g, step, PL_F64);
@@ -163,8 +164,7 @@ pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step)
 int pl_plateau_slot(pl_store *s)
 {
     return pl_store_add(
-        s,
-        &(pl_slot){.name = "lr.plateau", .type = PL_TYPE(PL_F64, 4), .kind = PL_SLOT_COUNTER});
+        s, &(pl_slot){.name = "lr.plateau", .type = PL_TYPE(PL_F64, 4), .kind = PL_SLOT_COUNTER});
 }
 
 static bool better(const pl_plateau *p, double metric, double best)

@@ -75,8 +75,8 @@ void pl_nn_push(pl_nn *m, const char *fmt, ...)
     if (s->depth < PL_NN_DEPTH) s->marks[s->depth] = s->len;
     s->depth++;
     if (name[0]) {
-        int k = snprintf(s->path + s->len, sizeof s->path - s->len, "%s%s", s->len ? "." : "",
-                         name);
+        int k =
+            snprintf(s->path + s->len, sizeof s->path - s->len, "%s%s", s->len ? "." : "", name);
         s->len += (size_t)k;
     }
     pl_scope_push(m->g, name[0] ? name : "layer");
@@ -152,12 +152,14 @@ pl_val pl_nn_read(pl_nn *m, int slot)
 {
     if (slot < 0) return PL_NO_VAL;
     if (slot >= pl_store_count(pl_graph_store(m->g)))
-        return pl_nn_fail(m, PL_ERR_ARG, "no slot %d in the store, which has %d", slot, pl_store_count(pl_graph_store(m->g)));
+        return pl_nn_fail(m, PL_ERR_ARG, "no slot %d in the store, which has %d", slot,
+                          pl_store_count(pl_graph_store(m->g)));
     pl_nn_entry *e = pl__nn_entry(m, slot);
     if (!e) return PL_NO_VAL;
     if (pl_val_ok(e->now)) return e->now;
     const pl_slot *s = pl_store_slot(pl_graph_store(m->g), slot);
-    pl_val now = s->shards ? pl__nn_gathered(m, s, pl__nn_read_part(m, slot)) : pl_state(m->g, slot);
+    pl_val now =
+        s->shards ? pl__nn_gathered(m, s, pl__nn_read_part(m, slot)) : pl_state(m->g, slot);
     e = pl__nn_entry(m, slot);
     return e->now = now;
 }
@@ -300,7 +302,8 @@ pl_status pl_nn_finish(pl_nn *m)
         const pl_nn_entry *e = &s->entries[slot];
         if (e->changed) pl_assign(g, slot, pl_val_ok(e->part) ? e->part : e->now);
     }
-    /* What only looks leaves the key to training, whose draws do not depend on how often it is looked. */
+    /* What only looks leaves the key to training, whose draws do not depend on how often it is
+     * looked. */
     if (pl_val_ok(s->key) && !s->key_given && m->training) {
         /* {seed, step} plus {0, 1} */
         pl_val one = pl_iota(g, pl_val_type(g, s->key), 0);
@@ -362,8 +365,7 @@ int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only)
     return n;
 }
 
-static int set_flag(pl_store *s, const char *pattern, bool on,
-                    void (*set)(pl_store *, int, bool))
+static int set_flag(pl_store *s, const char *pattern, bool on, void (*set)(pl_store *, int, bool))
 {
     int n = 0;
     for (int i = 0; i < pl_store_count(s); i++) {

@@ -40,8 +40,8 @@ struct pl_nn_state {
     size_t marks[PL_NN_DEPTH];
     int depth;
     const pl_nn_ranks *ranks; /* borrowed; NULL: one */
-    pl_val key; /* none: not read */
-    bool key_given; /* by pl__nn_set_key: it is not advanced */
+    pl_val key;               /* none: not read */
+    bool key_given;           /* by pl__nn_set_key: it is not advanced */
     bool finished;
     pl_status status;
     bool first; /* the graph had no error of its own when status was recorded */
@@ -83,13 +83,12 @@ pl_val pl__nn_read_part(pl_nn *m, int slot);
 void pl__nn_update_part(pl_nn *m, int slot, pl_val part);
 /* New parts of slots that every rank has whole: gathered from all ranks, in buckets. */
 void pl__nn_update_gathered(pl_nn *m, int n, const int *slots, const pl_val *parts);
-/* Replaces each rank's gradients by the sums over ranks, in buckets, in the order in which they are made:
- * whole, or (parts) this rank's part of each. */
+/* Replaces each rank's gradients by the sums over ranks, in buckets, in the order in which they are
+ * made: whole, or (parts) this rank's part of each. */
 void pl__nn_reduce(pl_nn *m, pl_grads *grads, bool parts);
 /* Running statistics that differ between ranks become their means. */
 void pl__nn_settle_buffers(pl_nn *m);
 
-int64_t pl__nn_dim(pl_nn *m, pl_val v,
-                   int axis); /* negative from the end; 0 if there is none */
+int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis); /* negative from the end; 0 if there is none */
 
 #endif

@@ -78,8 +78,8 @@ pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl
     pl_type t = pl_val_type(g, x);
     int64_t c = pl__nn_dim(m, x, -1);
     if (t.rank < 2 || groups < 1 || c % groups)
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: %lld channels in %lld groups", name,
-                          (long long)c, (long long)groups);
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: %lld channels in %lld groups", name, (long long)c,
+                          (long long)groups);
     pl_nn_push(m, "%s", name);
     pl_val mean, var, y = pl_reshape(g, widened(g, x), PL_DIMS(t.dim[0], -1, c));
     group_moments(g, y, groups, &mean, &var);
@@ -117,8 +117,9 @@ pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
 }
 
 /* Moments of all ranks' samples: the mean of means, and the mean of variances plus the variance of
- * means. All of it in f64, rounded once, so that they have the bits that one rank's moments of all those
- * samples have: a kink or a maximum behind them falls to the same side whatever the number of ranks. */
+ * means. All of it in f64, rounded once, so that they have the bits that one rank's moments of all
+ * those samples have: a kink or a maximum behind them falls to the same side whatever the number of
+ * ranks. */
 static void world_moments(pl_nn *m, int ranks, pl_val x, uint32_t axes, pl_val *mean, pl_val *var)
 {
     pl_graph *g = m->g;
@@ -142,22 +143,28 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     int64_t c = pl__nn_dim(m, x, -1);
     const pl_nn_ranks *ranks = pl__nn_ranks(m);
     bool sync = ranks && ranks->sync_norm;
-    int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0; /* samples a channel has */
+    /* samples a channel has */
+    int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0;
     if (t.rank < 2 || (m->training && n < 2))
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: batch statistics of %lld values a channel; BatchNorm wants at least 2 samples "
-                          "a micro-batch (batch over accumulate)", name, (long long)n);
+        return pl_nn_fail(
+            m, PL_ERR_SHAPE,
+            "%s: batch statistics of %lld values a channel; BatchNorm wants at least 2 samples "
+            "a micro-batch (batch over accumulate)",
+            name, (long long)n);
     pl_nn_push(m, "%s", name);
     pl_type vec = PL_TYPE(m->dtype, c);
     int mean_slot = pl_nn_buffer(m, "running_mean", vec, (pl_init){PL_INIT_CONST, 0, 0});
     int var_slot = pl_nn_buffer(m, "running_var", vec, (pl_init){PL_INIT_CONST, 1, 0});
-    int count_slot = pl_nn_buffer(m, "num_batches_tracked", PL_RANK0(PL_I64),
-                                  (pl_init){PL_INIT_CONST, 0, 0});
+    int count_slot =
+        pl_nn_buffer(m, "num_batches_tracked", PL_RANK0(PL_I64), (pl_init){PL_INIT_CONST, 0, 0});
     pl_val mean = pl_nn_read(m, mean_slot), var = pl_nn_read(m, var_slot);
     if (m->training && !(ranks && ranks->blind_norm)) {
         uint32_t axes = 0;
         for (int i = 0; i + 1 < t.rank; i++) axes |= PL_AXIS(i);
-        if (sync) world_moments(m, ranks->ranks, x, axes, &mean, &var);
-        else pl_moments(g, x, axes, false, &mean, &var);
+        if (sync)
+            world_moments(m, ranks->ranks, x, axes, &mean, &var);
+        else
+            pl_moments(g, x, axes, false, &mean, &var);
         double momentum = o.momentum > 0 ? o.momentum : 0.1;
         pl__nn_statistic(m, mean_slot, mean, momentum);
         pl__nn_statistic(m, var_slot, pl_scale(g, var, (double)n / (double)(n - 1)), momentum);

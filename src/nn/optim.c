@@ -2,8 +2,8 @@
  *
  * Everything is nodes. The factor that scales a gradient (clipping, 1/loss scale) is one scalar
  * that the update op multiplies in, so no second copy of a gradient is ever made; one that is not
- * finite makes the op change nothing, so a step is skipped without a second copy of anything. Moments,
- * counters and averages are slots changed through the context, hence assigned once, by
+ * finite makes the op change nothing, so a step is skipped without a second copy of anything.
+ * Moments, counters and averages are slots changed through the context, hence assigned once, by
  * pl_nn_finish.
  */
 #include "nn/nn.h"
@@ -52,8 +52,7 @@ void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out)
     pl_store *store = pl_graph_store(m->g);
     if (!grads_new(m, s->n_entries, out) || !pl_val_ok(loss)) return;
     for (int slot = 0; slot < s->n_entries && slot < pl_store_count(store); slot++) {
-        if (!pl_val_ok(s->entries[slot].now) || !wanted(pl_store_slot(store, slot), o))
-            continue;
+        if (!pl_val_ok(s->entries[slot].now) || !wanted(pl_store_slot(store, slot), o)) continue;
         out->slot[out->n] = slot;
         out->param[out->n++] = s->entries[slot].now;
     }
@@ -73,8 +72,8 @@ static bool shares(const pl_nn *m, pl_shard from)
     return r && r->ranks > 1 && r->shard >= from;
 }
 
-/* A slot that goes with a parameter: "<prefix>.<param>", of its shape, in parts where ranks share such
- * slots. */
+/* A slot that goes with a parameter: "<prefix>.<param>", of its shape, in parts where ranks share
+ * such slots. */
 static int companion(pl_nn *m, const char *prefix, int param, pl_shard from)
 {
     const pl_slot *p = pl_store_slot(pl_graph_store(m->g), param);
@@ -140,11 +139,11 @@ void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
 typedef struct update {
     pl_nn *m;
     const pl_optim *o;
-    pl_val lr, step; /* step is 1 at the first update */
-    pl_val scale;    /* multiplies gradients */
-    pl_val keep;     /* bool: the step counts; none when it always does */
-    pl_val first;    /* bool: this is the first update */
-    bool parts;      /* each rank updates its part of every parameter */
+    pl_val lr, step;  /* step is 1 at the first update */
+    pl_val scale;     /* multiplies gradients */
+    pl_val keep;      /* bool: the step counts; none when it always does */
+    pl_val first;     /* bool: this is the first update */
+    bool parts;       /* each rank updates its part of every parameter */
     int n_new, *slot; /* parts: of parameters that every rank has whole, their new parts */
     pl_val *new_part;
 } update;
@@ -190,8 +189,7 @@ static void put(const update *u, int slot, pl_val v)
 
 static int moment(const update *u, const char *which, int param)
 {
-    return companion(u->m, pl_nn_name(u->m, "%s.%s", u->o->name, which), param,
-                     PL_SHARD_OPTIMIZER);
+    return companion(u->m, pl_nn_name(u->m, "%s.%s", u->o->name, which), param, PL_SHARD_OPTIMIZER);
 }
 
 static pl_val read_or_none(const update *u, int slot)
@@ -257,8 +255,8 @@ static void average(const update *u, int param, pl_val old, pl_val now)
     pl_val ema = read_companion(m, slot);
     pl_dtype dtype = pl_val_type(g, ema).dtype;
     ema = pl_select(g, u->first, pl_cast(g, old, dtype), ema);
-    ema = pl_add(g, pl_scale(g, ema, u->o->ema),
-                 pl_scale(g, pl_cast(g, now, dtype), 1 - u->o->ema));
+    ema =
+        pl_add(g, pl_scale(g, ema, u->o->ema), pl_scale(g, pl_cast(g, now, dtype), 1 - u->o->ema));
     put(u, slot, ema);
 }
 
@@ -275,8 +273,7 @@ static void set_param(update *u, int param, pl_val v)
 
 static void update_one(update *u, int param, pl_val old, pl_val grad)
 {
-    static pl_val (*const rules[PL_OPTIM_N_KINDS])(const update *, int, pl_val, pl_val,
-                                                   double) = {
+    static pl_val (*const rules[PL_OPTIM_N_KINDS])(const update *, int, pl_val, pl_val, double) = {
         [PL_OPTIM_SGD] = sgd,   [PL_OPTIM_ADAM] = adam,       [PL_OPTIM_ADAMW] = adam,
         [PL_OPTIM_LION] = lion, [PL_OPTIM_RMSPROP] = rmsprop,
     };
@@ -320,8 +317,7 @@ static bool reduced(pl_nn *m, const pl_grads *grads, bool parts, pl_grads *out)
     return true;
 }
 
-void pl_optim_update(pl_nn *m, const pl_grads *given, const pl_optim *o,
-                     pl_optim_report *report)
+void pl_optim_update(pl_nn *m, const pl_grads *given, const pl_optim *o, pl_optim_report *report)
 {
     pl_grads own, *grads = &own;
     pl_graph *g = m->g;

@@ -1,4 +1,5 @@
-/* ranks.c - what several ranks make of gradients, weights and moments; all of it nodes of the graph.
+/* ranks.c - what several ranks make of gradients, weights and moments; all of it nodes of the
+ * graph.
  *
  *   replicate   gradients --all_reduce--> sums, every rank updates everything
  *   optimizer   gradients --reduce_scatter--> own parts; moments and update of the own part only;
@@ -7,19 +8,21 @@
  *   weights     weights too lie in parts: part --all_gather--> weight where it is read
  *
  * A tensor of n elements is laid out flat and padded with zeros to `ranks` parts of equal size k, a
- * multiple of 16. Buckets of parts stand as [ranks, sum of k], so that one exchange serves many tensors:
+ * multiple of 16. Buckets of parts stand as [ranks, sum of k], so that one exchange serves many
+ * tensors:
  *
  *      tensor a (padded) as [N, ka]   tensor b as [N, kb]
  *      bucket [N, ka+kb]   row r is rank r's part of a, then of b   --reduce_scatter--> [ka+kb]
  *
- * Buckets are cut from the gradients in the order of their nodes, which is the order in which backward
- * makes them, so a bucket's exchange can begin while backward goes on.
+ * Buckets are cut from the gradients in the order of their nodes, which is the order in which
+ * backward makes them, so a bucket's exchange can begin while backward goes on.
  */
 #include "nn/nn.h"
 
 #include <stdlib.h>
 
-enum { PART_ALIGN = 16, SHARE_FROM = 1024 }; /* elements; smaller parameters stay whole on every rank */
+/* elements; smaller parameters stay whole on every rank */
+enum { PART_ALIGN = 16, SHARE_FROM = 1024 };
 
 void pl__nn_set_ranks(pl_nn *m, const pl_nn_ranks *r)
 {
@@ -196,7 +199,8 @@ static void reduce_parts(pl_nn *m, const item *list, int n, pl_val *grad, const 
         width += list[i].part;
     }
     if (!rows) return;
-    pl_val bucket = pl_reshape(m->g, pl_concat(m->g, n, rows, 1), 1, (const int64_t[]){ranks * width});
+    pl_val bucket =
+        pl_reshape(m->g, pl_concat(m->g, n, rows, 1), 1, (const int64_t[]){ranks * width});
     pl_val sum = pl_reduce_scatter(m->g, bucket, ranks, name);
     for (int i = 0; i < n; i++) {
         grad[list[i].index] = pl_slice(m->g, sum, 0, at, at + list[i].part, 1);
@@ -229,13 +233,15 @@ void pl__nn_update_gathered(pl_nn *m, int n, const int *slots, const pl_val *par
             row[i] = parts[list[first + i].index];
             width += list[first + i].part;
         }
-        pl_val all = pl_all_gather(m->g, pl_concat(m->g, k, row, 0), ranks, pl_nn_name(m, "weights %d", b));
+        pl_val all =
+            pl_all_gather(m->g, pl_concat(m->g, k, row, 0), ranks, pl_nn_name(m, "weights %d", b));
         all = pl_reshape(m->g, all, 2, (const int64_t[]){ranks, width});
         for (int i = 0; i < k; i++) {
             const item *t = &list[first + i];
             pl_val own = pl_slice(m->g, all, 1, at, at + t->part, 1);
             own = pl_reshape(m->g, own, 1, (const int64_t[]){ranks * t->part});
-            pl_nn_update(m, slots[t->index], unpadded(m, own, &pl_store_slot(store, slots[t->index])->type));
+            pl_nn_update(m, slots[t->index],
+                         unpadded(m, own, &pl_store_slot(store, slots[t->index])->type));
             at += t->part;
         }
     }

@@ -11,10 +11,10 @@
  * ratio. A rule that fails names its node as a cause and goes on as if it had not failed, so that
  * one report names all kinds of coupling.
  *
- * Where the batch lies in a value is one number, `inner`: the elements from one sample to the next in
- * row-major order; a reshape keeps it. Its dimension may hold more than the batch: an index there is
- * (o*B + b)*w + i. inner 0 stands for a value that does not vary along a dimension of several times
- * the batch (a bias over the rows of B*T tokens): any layout is true of it.
+ * Where the batch lies in a value is one number, `inner`: the elements from one sample to the next
+ * in row-major order; a reshape keeps it. Its dimension may hold more than the batch: an index
+ * there is (o*B + b)*w + i. inner 0 stands for a value that does not vary along a dimension of
+ * several times the batch (a bias over the rows of B*T tokens): any layout is true of it.
  */
 #include "pass/batch.h"
 
@@ -54,16 +54,16 @@ typedef struct walk {
     const pl_graph *g, *h;
     int64_t batch, parts;
     bool at_once; /* by ranks: parts draw the same numbers, state changes once */
-    tag *tags;   /* by value */
-    bool *need;  /* by node: a goal depends on it */
+    tag *tags;    /* by value */
+    bool *need;   /* by node: a goal depends on it */
     pl_type *types[4];
     step s;
     pl_batch_report *report;
 } walk;
 
 #define FLOWS_BACK "a sum over the batch flows back into its samples"
-#define NONLINEAR "a nonlinear function of a sum over the batch"
-#define FOLLOWS "a constant follows the size of the batch"
+#define NONLINEAR  "a nonlinear function of a sum over the batch"
+#define FOLLOWS    "a constant follows the size of the batch"
 
 static bool near(double a, double b)
 {
@@ -342,7 +342,8 @@ static const char *affine_each(walk *w, int axis, const pl_affine *a, const pl_a
     }
     int64_t base = floor_mod(a->offset, period);
     if (base + lo < 0 || base + hi >= inner) return "it mixes the samples of the batch";
-    if (floor_mod(b->offset, part) != base || (a->offset - base) / period != (b->offset - base) / part)
+    if (floor_mod(b->offset, part) != base ||
+        (a->offset - base) / period != (b->offset - base) / part)
         return FOLLOWS;
     s->out[0] = s->in[0];
     s->out[0].inner = elems_after(y, axis) * wide;
@@ -454,8 +455,10 @@ static const char *batch_label(const step *s, const pl_labels *l, int *label, in
     for (int i = 0; i < s->whole.n_in; i++) {
         if (s->in[i].kind != EACH) continue;
         int mine = s->at[i].axis < 0 ? PL_LABEL_MIX : l->in[row_of(i)][s->at[i].axis];
-        if (mine == PL_LABEL_MIX || (*label && *label != mine)) return "it mixes the samples of the batch";
-        if (*w && s->at[i].w && *w != s->at[i].w) return "its inputs hold the batch in different places";
+        if (mine == PL_LABEL_MIX || (*label && *label != mine))
+            return "it mixes the samples of the batch";
+        if (*w && s->at[i].w && *w != s->at[i].w)
+            return "its inputs hold the batch in different places";
         *label = mine;
         if (s->at[i].w) *w = s->at[i].w;
     }
@@ -614,7 +617,8 @@ static void check_goal(walk *w, pl_val v)
     if (t->kind == EACH) add_cause(w, node, "the result is not one number for the batch");
     if (t->kind == NONE && !near(t->ratio, 1)) add_cause(w, node, FOLLOWS);
     if (t->kind == SUM && !near(t->ratio, mean))
-        add_cause(w, node, "the result is not a mean over the batch: parts of it would weigh otherwise");
+        add_cause(w, node,
+                  "the result is not a mean over the batch: parts of it would weigh otherwise");
 }
 
 static pl_status same_program(const pl_graph *a, const pl_graph *b)
@@ -651,12 +655,12 @@ pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t 
                            pl_batch_report *out)
 {
     memset(out, 0, sizeof *out);
-    PL_FAIL_IF(parts < 2 || batch < 1 || batch % parts, PL_ERR_ARG,
-               "a batch of %lld in %lld parts", (long long)batch, (long long)parts);
+    PL_FAIL_IF(parts < 2 || batch < 1 || batch % parts, PL_ERR_ARG, "a batch of %lld in %lld parts",
+               (long long)batch, (long long)parts);
     PL_TRY(same_program(whole, part));
     pl_arena scratch = PL_ARENA_INIT;
-    walk w = {.g = whole, .h = part, .batch = batch, .parts = parts, .at_once = at_once,
-              .report = out};
+    walk w = {
+        .g = whole, .h = part, .batch = batch, .parts = parts, .at_once = at_once, .report = out};
     pl_status rc = walk_new(&w, &scratch);
     if (rc == PL_OK) {
         mark_needed(&w, goals, n_goals);

@@ -29,8 +29,9 @@ typedef struct pl_batch_report {
 
 /* whole and part are the same program at `batch` and at batch/parts samples, parts >= 2; goals are
  * values of whole, the loss and the gradients. Every slot that whole assigns counts too, but for
- * counters. at_once: the parts are run by ranks, at one time and with the same draws, not one after the
- * other: what is drawn once for all samples, and state that a step changes, couple nothing. PL_ERR_GRAPH when the two are not the same program. */
+ * counters. at_once: the parts are run by ranks, at one time and with the same draws, not one after
+ * the other: what is drawn once for all samples, and state that a step changes, couple nothing.
+ * PL_ERR_GRAPH when the two are not the same program. */
 pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t batch,
                            int64_t parts, bool at_once, const pl_val *goals, int n_goals,
                            pl_batch_report *out) PL_MUST_USE;

@@ -16,8 +16,7 @@ pl_status pl_copy_begin(pl_copy *c, const pl_graph *in)
 void pl_copy_at(pl_copy *c, uint32_t n)
 {
     const pl_node_rec *r = &c->in->nodes[n];
-    for (uint32_t i = 0; i < r->n_in; i++)
-        c->args[i] = (pl_val){c->map[c->in->edges[r->in + i]]};
+    for (uint32_t i = 0; i < r->n_in; i++) c->args[i] = (pl_val){c->map[c->in->edges[r->in + i]]};
     c->out->scope = r->scope; /* scopes are copied with their numbers */
     c->out->backward = r->backward;
 }

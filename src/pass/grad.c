@@ -98,7 +98,8 @@ static void walk_back(walk *w, pl_arena *scratch)
     uint32_t widest = 1;
     for (uint32_t n = 1; n < w->n_nodes; n++)
         if (w->g->nodes[n].n_in > widest) widest = w->g->nodes[n].n_in;
-    pl_val *in = pl_arena_new(scratch, pl_val, widest), *gin = pl_arena_new(scratch, pl_val, widest);
+    pl_val *in = pl_arena_new(scratch, pl_val, widest),
+           *gin = pl_arena_new(scratch, pl_val, widest);
     bool *need = pl_arena_new(scratch, bool, widest);
     if (!in || !gin || !need) {
         pl_graph_adopt_error(w->g, PL_ERR_MEMORY);

@@ -45,7 +45,8 @@ static bool is_slice(const pl_graph *g, uint32_t node)
 {
     const pl_node_rec *r = &g->nodes[node];
     if (!(r->op->flags & PL_OP_AFFINE) || r->n_in != 1) return false;
-    return pl_type_elems(pl_type_of(g, r->out)) < pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0]));
+    return pl_type_elems(pl_type_of(g, r->out)) <
+           pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0]));
 }
 
 typedef struct sinker {
@@ -69,8 +70,8 @@ static pl_status mark_sinking(sinker *s)
         uint32_t own = r->out;
         bool slices = is_slice(g, n);
         if (is_map(g, n))
-            s->sinks[own] = !kept[own] && sliced[own] > 0 &&
-                            sliced[own] <= pl_type_elems(pl_type_of(g, own));
+            s->sinks[own] =
+                !kept[own] && sliced[own] > 0 && sliced[own] <= pl_type_elems(pl_type_of(g, own));
         for (uint32_t i = 0; i < r->n_in; i++) {
             uint32_t v = g->edges[r->in + i];
             if (g->nodes[pl_producer(g, v)].backward != r->backward) continue;
@@ -105,8 +106,7 @@ static pl_val slice_of(sinker *s, const pl_op *op, const void *attr, pl_val v, i
 {
     enum { MOST = 64 };
     pl_graph *g = s->c.out;
-    if (v.id >= s->n_sunk || !s->sunk[v.id] || depth == MOST)
-        return pl_build1(g, op, attr, 1, &v);
+    if (v.id >= s->n_sunk || !s->sunk[v.id] || depth == MOST) return pl_build1(g, op, attr, 1, &v);
     uint32_t node = pl_producer(g, v.id), n_in = g->nodes[node].n_in;
     pl_val in[3];
     for (uint32_t i = 0; i < n_in; i++)

@@ -13,7 +13,8 @@ typedef struct pl_pass_opts {
     bool open;    /* ops are taken apart where groups gain from it */
     bool tails;   /* ops take in what follows them (tail.c); fuse is set then */
     bool tf32;    /* f32 products may use TF32 units */
-    const struct pl_fuse_opts *fuse; /* low, tails: how the device groups; NULL: nothing is grouped */
+    /* low, tails: how the device groups; NULL: nothing is grouped */
+    const struct pl_fuse_opts *fuse;
 } pl_pass_opts;
 
 typedef struct pl_pass {
@@ -28,8 +29,8 @@ typedef struct pl_pass {
 int pl_pass_count(void);
 const pl_pass *pl_pass_at(int i);
 
-/* Runs all passes that the options ask for; *g is replaced, the old graph freed. On failure *g is still
- * a graph to free. o may be NULL: f32, nothing taken apart. */
+/* Runs all passes that the options ask for; *g is replaced, the old graph freed. On failure *g is
+ * still a graph to free. o may be NULL: f32, nothing taken apart. */
 pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o) PL_MUST_USE;
 
 #endif

@@ -1,11 +1,13 @@
-/* precision.c - mixed precision: products in 16 bits, activations stored in 16 bits, the rest in f32.
+/* precision.c - mixed precision: products in 16 bits, activations stored in 16 bits, the rest in
+ * f32.
  *
  * Model code, gradients and optimiser are all written in f32; this pass reads the finished program.
  * It runs after differentiation, not before: a gradient is ordinary nodes, so the same rules serve
  * forward and backward, sums of cotangents stay in f32, no value that a recipe holds changes its
  * type, and a gradient of a gradient needs nothing special.
  *
- * Two things happen, each decided by the graph alone, so that grouping and recomputing change no bit:
+ * Two things happen, each decided by the graph alone, so that grouping and recomputing change no
+ * bit:
  *
  *   lower   An op declares its width (pl_op.width). LOW ops (convolution, product, attention and their
  *           gradients) get 16-bit operands and give 16-bit results; their kernels add up in f32.
@@ -19,11 +21,12 @@
  *       conv ─f16─► [f32: norm, activation] ─f16─► conv         [ ] one group, one pass over memory
  *
  * What stays in f32: scopes marked by pl_scope_full (losses) with their gradients, results of
- * reductions, values on the way to an f32 kernel, assignment or output through maps alone (gradients
- * on the way to the optimiser), and what is too small to matter.
+ * reductions, values on the way to an f32 kernel, assignment or output through maps alone
+ * (gradients on the way to the optimiser), and what is too small to matter.
  *
- * A value of the old graph has two forms in the new one, made when first asked for: f32 (`own`) and 16
- * bits (`half`). It is `native` when the 16-bit form is the value and the f32 form merely widens it.
+ * A value of the old graph has two forms in the new one, made when first asked for: f32 (`own`) and
+ * 16 bits (`half`). It is `native` when the 16-bit form is the value and the f32 form merely widens
+ * it.
  *
  * Cost: O(nodes + edges) a round, and one grouping; up to ROUNDS rounds.
  */
@@ -39,7 +42,7 @@
 
 enum {
     ROUNDS = 8,
-    LARGE = 4096, /* elements; storing fewer in 16 bits saves nothing */
+    LARGE = 4096,  /* elements; storing fewer in 16 bits saves nothing */
     SPREAD = 65536 /* elements; groups take smaller ones in whole */
 };
 
@@ -54,7 +57,8 @@ static pl_dtype dtype_of(const pl_graph *g, uint32_t val)
     return g->vals[val].type.dtype;
 }
 
-/* Maps, and readings that a group follows: their results are expressions, stored only if need be. */
+/* Maps, and readings that a group follows: their results are expressions, stored only if need be.
+ */
 static bool is_expression(const pl_graph *g, uint32_t node)
 {
     pl_role r = pl_role_of(g, node);
@@ -71,7 +75,7 @@ typedef struct lowering {
     const pl_graph *in;
     pl_graph *out;
     pl_dtype low;
-    const bool *store; /* per old value: rounded though its op computes in f32; NULL: none */
+    const bool *store;    /* per old value: rounded though its op computes in f32; NULL: none */
     uint32_t *own, *half; /* new values, 0 = not made */
     bool *native;
     bool *tinted; /* old value: comes from 16 bits through expressions */
@@ -97,8 +101,8 @@ static void set_native(lowering *w, uint32_t val, uint32_t half)
     w->own[val] = dtype_of(w->in, val) == w->low ? half : 0;
 }
 
-/* What is spread over many positions is widened before, where that takes few operations; a large value
- * is spread as it is stored. */
+/* What is spread over many positions is widened before, where that takes few operations; a large
+ * value is spread as it is stored. */
 static bool spreads_little(const pl_graph *g, uint32_t node)
 {
     int64_t from = pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0]));
@@ -161,8 +165,8 @@ static void lower_node(lowering *w, uint32_t node)
     for (uint32_t i = 0; i < r->n_in; i++) {
         bool full = i < 8 && r->op->full_in >> i & 1;
         tinted |= w->tinted[in[i]];
-        w->args[i] = low && !full && dtype_of(w->in, in[i]) == PL_F32 ? half_of(w, in[i])
-                                                                      : own_of(w, in[i]);
+        w->args[i] =
+            low && !full && dtype_of(w->in, in[i]) == PL_F32 ? half_of(w, in[i]) : own_of(w, in[i]);
     }
     uint32_t made = pl_build(w->out, r->op, r->attr, r->n_in, w->args, NULL).id;
     if (!made) return;

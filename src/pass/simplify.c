@@ -14,7 +14,6 @@
  */
 #include "pass/simplify.h"
 
-
 #include "base/sys.h"
 
 #include <string.h>
@@ -22,9 +21,9 @@
 typedef struct rewriter {
     const pl_graph *in;
     pl_graph *out;
-    bool *live;       /* per old node */
-    uint32_t *map;    /* old value -> new value */
-    uint32_t *table;  /* open addressing over new nodes; 0 = empty */
+    bool *live;      /* per old node */
+    uint32_t *map;   /* old value -> new value */
+    uint32_t *table; /* open addressing over new nodes; 0 = empty */
     uint32_t table_cap;
     pl_val *args;
 } rewriter;
@@ -68,8 +67,7 @@ static void rewrite_node(rewriter *w, uint32_t n)
 {
     const pl_node_rec *r = &w->in->nodes[n];
     pl_graph *g = w->out;
-    for (uint32_t i = 0; i < r->n_in; i++)
-        w->args[i] = (pl_val){w->map[w->in->edges[r->in + i]]};
+    for (uint32_t i = 0; i < r->n_in; i++) w->args[i] = (pl_val){w->map[w->in->edges[r->in + i]]};
     g->scope = r->scope; /* scopes are copied with their numbers */
     g->backward = r->backward;
     if (r->op->simplify) {

@@ -1,15 +1,17 @@
-/* tail.c - an op and the maps behind it become one op where a library has both in one kernel (pl_op.tail).
+/* tail.c - an op and the maps behind it become one op where a library has both in one kernel
+ * (pl_op.tail).
  *
  *   matmul ─► [cast] ─► add c ─► gelu ─► [cast]          =>   matmul_tail(a, b, bias, c)
  *
- * The pass runs last, on the graph as it will be planned, and looks at the graph and at how the device
- * groups it (fuse.h), never at a budget: a node that is computed again is computed by the same op, so every
- * plan gives the same bits.
+ * The pass runs last, on the graph as it will be planned, and looks at the graph and at how the
+ * device groups it (fuse.h), never at a budget: a node that is computed again is computed by the
+ * same op, so every plan gives the same bits.
  *
- * Between the op and the tail's end every value has one reader, so nothing else sees them; readings of the
- * same elements and casts between the op's type and f32 may stand between. The end has the op's own type:
- * a sum that is to stay in f32 stays with its group. Who reads in f32 what the end rounds reads the end; the
- * op's result, which it was made of, is not rounded any more. Three rules keep it worth while:
+ * Between the op and the tail's end every value has one reader, so nothing else sees them; readings
+ * of the same elements and casts between the op's type and f32 may stand between. The end has the
+ * op's own type: a sum that is to stay in f32 stays with its group. Who reads in f32 what the end
+ * rounds reads the end; the op's result, which it was made of, is not rounded any more. Three rules
+ * keep it worth while:
  *
  *   - the end is stored by the group that makes it: otherwise the group reads what the op stores just as
  *     it would read the tail's end, and nothing is saved;
@@ -18,11 +20,12 @@
  *   - a value that others read as well (`keep`: backward wants what the function was applied to) becomes
  *     the op's second output, where the op offers that.
  *
- * A slope is the gradient of the function, an expression of several nodes that is multiplied with the op's
- * result. It is known by its shape: the function's own rule (pl_op.vjp) builds it once in a graph of its own,
- * and the node behind an op is compared with that.
+ * A slope is the gradient of the function, an expression of several nodes that is multiplied with
+ * the op's result. It is known by its shape: the function's own rule (pl_op.vjp) builds it once in
+ * a graph of its own, and the node behind an op is compared with that.
  *
- * Cost: O(nodes + edges), one grouping, and the size of a gradient's expression at each product behind an op.
+ * Cost: O(nodes + edges), one grouping, and the size of a gradient's expression at each product
+ * behind an op.
  */
 #include "pass/tail.h"
 
@@ -37,7 +40,7 @@
 typedef struct found {
     const pl_op *op; /* NULL: none here */
     void *attr;
-    uint32_t other; /* the last operand, 0: none */
+    uint32_t other;     /* the last operand, 0: none */
     uint32_t end, kept; /* old values that are the new op's outputs; kept 0: none */
     uint32_t wide;      /* the end before it is rounded, where others read that; 0: nobody does */
 } found;
@@ -48,9 +51,10 @@ typedef struct tailer {
     const pl_graph *g;
     pl_units *us;
     bool *live;
-    uint32_t *first, *list; /* per value: its live readers are list[first[v]] .. list[first[v + 1]] */
-    bool *gone;             /* per node: inside a tail */
-    found *at;              /* per node */
+    /* per value: its live readers are list[first[v]] .. list[first[v + 1]] */
+    uint32_t *first, *list;
+    bool *gone; /* per node: inside a tail */
+    found *at;  /* per node */
 } tailer;
 
 /* ---- reading the graph ------------------------------------------------------------------ */
@@ -69,10 +73,12 @@ static void list_readers(tailer *t)
 {
     const pl_graph *g = t->g;
     for (uint32_t n = 1; n < g->n_nodes; n++)
-        for (uint32_t i = 0; t->live[n] && i < g->nodes[n].n_in; i++) t->first[pl_node_in(g, n)[i]]++;
+        for (uint32_t i = 0; t->live[n] && i < g->nodes[n].n_in; i++)
+            t->first[pl_node_in(g, n)[i]]++;
     for (uint32_t v = 1; v <= g->n_vals; v++) t->first[v] += t->first[v - 1];
     for (uint32_t n = g->n_nodes - 1; n >= 1; n--)
-        for (uint32_t i = 0; t->live[n] && i < g->nodes[n].n_in; i++) t->list[--t->first[pl_node_in(g, n)[i]]] = n;
+        for (uint32_t i = 0; t->live[n] && i < g->nodes[n].n_in; i++)
+            t->list[--t->first[pl_node_in(g, n)[i]]] = n;
 }
 
 static uint32_t only_reader(const tailer *t, uint32_t val)
@@ -119,19 +125,23 @@ static uint32_t stored_root(const tailer *t, uint32_t val, pl_dtype dtype)
 }
 
 /* ---- slopes ----------------------------------------------------------------------------- */
-/* Whether value v of graph g is the expression p of the pattern, whose value x is bound[x] of g once known
- * (0: not yet). A constant is known by its value, however it is spread. */
-static bool alike(const pl_graph *g, uint32_t v, const pl_graph *pattern, uint32_t p, uint32_t *bound)
+/* Whether value v of graph g is the expression p of the pattern, whose value x is bound[x] of g
+ * once known (0: not yet). A constant is known by its value, however it is spread. */
+static bool alike(const pl_graph *g, uint32_t v, const pl_graph *pattern, uint32_t p,
+                  uint32_t *bound)
 {
     double mine, wanted;
     if (bound[p]) return bound[p] == v;
-    if (pl_fill_of(pattern, (pl_val){p}, &wanted)) return pl_fill_of(g, (pl_val){v}, &mine) && mine == wanted;
-    const pl_node_rec *a = &g->nodes[pl_producer(g, v)], *b = &pattern->nodes[pl_producer(pattern, p)];
+    if (pl_fill_of(pattern, (pl_val){p}, &wanted))
+        return pl_fill_of(g, (pl_val){v}, &mine) && mine == wanted;
+    const pl_node_rec *a = &g->nodes[pl_producer(g, v)],
+                      *b = &pattern->nodes[pl_producer(pattern, p)];
     if (b->op->flags & PL_OP_SOURCE) {
         bound[p] = v;
         return true;
     }
-    if (a->op != b->op || a->n_in != b->n_in || (b->op->attrs && !pl_attr_equal(b->op, a->attr, b->attr)))
+    if (a->op != b->op || a->n_in != b->n_in ||
+        (b->op->attrs && !pl_attr_equal(b->op, a->attr, b->attr)))
         return false;
     for (uint32_t i = 0; i < b->n_in; i++)
         if (!alike(g, g->edges[a->in + i], pattern, pattern->edges[b->in + i], bound)) return false;
@@ -158,7 +168,14 @@ static pl_status pattern_make(pl_arena *a, const pl_op *op, const pl_type *type,
     in[0] = pl_input(out->g, "x", *type);
     gout[0] = pl_input(out->g, "d", *type);
     y[0] = pl_build1(out->g, op, NULL, 1, in);
-    pl_vjp v = {.g = out->g, .in = in, .out = y, .gout = gout, .gin = gin, .need = need, .n_in = 1, .n_out = 1};
+    pl_vjp v = {.g = out->g,
+                .in = in,
+                .out = y,
+                .gout = gout,
+                .gin = gin,
+                .need = need,
+                .n_in = 1,
+                .n_out = 1};
     op->vjp(&v);
     PL_TRY(pl_graph_status(out->g));
     out->x = in[0].id;
@@ -205,7 +222,8 @@ static bool pass_node(growth *w, uint32_t node)
     return true;
 }
 
-/* The node that works on the value, past readings of the same elements and widening; 0 if there is none. */
+/* The node that works on the value, past readings of the same elements and widening; 0 if there is
+ * none. */
 static uint32_t next_node(const tailer *t, growth *w, pl_dtype dtype)
 {
     for (;;) {
@@ -233,7 +251,8 @@ static bool settle(const tailer *t, growth *w, pl_dtype dtype)
             n = rounding_of(t, w->val, dtype);
             w->wide = w->val;
         }
-        if (!n || (!is_same(t, n) && !is_cast(t, n, PL_F32, dtype)) || !pass_node(w, n)) return false;
+        if (!n || (!is_same(t, n) && !is_cast(t, n, PL_F32, dtype)) || !pass_node(w, n))
+            return false;
         w->val = out_of(t, n);
     }
     return true;
@@ -263,7 +282,10 @@ static pl_status as_slope(tailer *t, growth *w, uint32_t node, pl_dtype dtype, b
     if (w->tail.add || w->tail.fn != PL_SCALAR_NONE) return PL_OK;
     for (int i = 0; i < pl_op_count() && !*ok; i++) {
         const pl_op *op = pl_op_at(i);
-        pl_tail tail = {.gradient = true, .fn = (pl_scalar_fn)op->scalar, .tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes};
+        pl_tail tail = {.gradient = true,
+                        .fn = (pl_scalar_fn)op->scalar,
+                        .tf32 = t->o->tf32,
+                        .least_bytes = t->o->fuse->tail_bytes};
         char attr[PL_TAIL_ATTR];
         pl_type in[8], out[PL_MAX_OUT];
         pl_call c;
@@ -328,8 +350,13 @@ static pl_status grow_kept(tailer *t, uint32_t head, uint32_t val, pl_dtype dtyp
             PL_TRY(grow_kept(t, head, out_of(t, n), dtype, depth + 1));
             continue;
         }
-        growth w = {.head = head, .kept = out_of(t, head), .tail = {.keep = true, .tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes}};
-        if (t->at[head].op || pl_role_of(t->g, n) != PL_ROLE_MAP || !as_function(&w, &t->g->nodes[n])) continue;
+        growth w = {
+            .head = head,
+            .kept = out_of(t, head),
+            .tail = {.keep = true, .tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes}};
+        if (t->at[head].op || pl_role_of(t->g, n) != PL_ROLE_MAP ||
+            !as_function(&w, &t->g->nodes[n]))
+            continue;
         bool ok = pass_node(&w, n);
         w.val = out_of(t, n);
         if (settle(t, &w, dtype)) PL_TRY(offer(t, &w, &ok));
@@ -342,7 +369,9 @@ static pl_status find(tailer *t, uint32_t head)
     const pl_node_rec *r = &t->g->nodes[head];
     pl_dtype dtype = dtype_of(t, r->out);
     if (!r->op->tail || !t->live[head]) return PL_OK;
-    growth w = {.head = head, .val = r->out, .tail = {.tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes}};
+    growth w = {.head = head,
+                .val = r->out,
+                .tail = {.tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes}};
     PL_TRY(grow(t, &w, dtype));
     if (!t->at[head].op) PL_TRY(grow_kept(t, head, r->out, dtype, 0));
     return PL_OK;

@@ -5,9 +5,9 @@
  * counts. A unit that is launched several times in a step (layers that repeat, what is computed
  * again) has the mean of those.
  *
- * On a device that runs a program as a whole, launches one by one take longer: an event lies between any two of them,
- * and the host may be slower than the device. What the whole took before is known, so the same is taken from every
- * launch as makes their sum that again.
+ * On a device that runs a program as a whole, launches one by one take longer: an event lies
+ * between any two of them, and the host may be slower than the device. What the whole took before
+ * is known, so the same is taken from every launch as makes their sum that again.
  */
 #include "rt/calibrate.h"
 
@@ -166,7 +166,8 @@ double pl_program_swapped_ns(const pl_program *p, uint32_t unit)
 {
     const pl_card *card = card_of(p->dev);
     pl_dtype dtype = dtype_of(&p->call[unit]);
-    bool estimate = card && p->time_source[unit] == PL_TIME_ESTIMATED && p->cost[unit].work != PL_WORK_LINK;
+    bool estimate =
+        card && p->time_source[unit] == PL_TIME_ESTIMATED && p->cost[unit].work != PL_WORK_LINK;
     if (!estimate || (dtype != PL_F16 && dtype != PL_BF16)) return p->base.cost_ns[unit];
     return pl_card_ns(card, &p->cost[unit], dtype == PL_F16 ? PL_BF16 : PL_F16, f32_of(p));
 }
@@ -252,7 +253,7 @@ pl_status pl_measure_new(pl_session *s, int most, pl_measure **out)
     for (int i = 0; ok && i < s->n_bound; i++) {
         size_t n = s->bound[i].n_launch + 1;
         m->of[i].last = pl_arena_new(&m->mem, uint64_t, n);
-        m->of[i].takes = pl_arena_new(&m->mem, float, n * (size_t)most);
+        m->of[i].takes = pl_arena_new(&m->mem, float, n *(size_t)most);
         m->of[i].whole_ns = 1e6 * pl_session_device_ms(s, s->bound[i].p, 0);
         ok = m->of[i].last && m->of[i].takes;
     }
@@ -308,7 +309,8 @@ static double without(double ns, double less)
     return fmax(ns - less, ns / OWN);
 }
 
-/* How much less each of n launches takes in a run as a whole; 0 where that is not known, or not less. */
+/* How much less each of n launches takes in a run as a whole; 0 where that is not known, or not
+ * less. */
 double pl_measure_excess(const double *ns, uint32_t n, double whole)
 {
     double lo = 0, hi = 0;
@@ -330,9 +332,11 @@ static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *un
     if (of->n == 0) return PL_OK;
     uint32_t n = p->base_units->n;
     pl_time_sample *s = pl_arena_new(&m->mem, pl_time_sample, n + 1);
-    double *count = pl_arena_new(&m->mem, double, n + 1), *took = pl_arena_new(&m->mem, double, b->n_launch + 1);
+    double *count = pl_arena_new(&m->mem, double, n + 1),
+           *took = pl_arena_new(&m->mem, double, b->n_launch + 1);
     if (!s || !count || !took) return PL_ERR_MEMORY;
-    for (uint32_t j = 0; j < b->n_launch; j++) took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
+    for (uint32_t j = 0; j < b->n_launch; j++)
+        took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
     double excess = pl_measure_excess(took, b->n_launch, of->whole_ns);
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);

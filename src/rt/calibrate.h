@@ -14,11 +14,11 @@
 
 /* Nanoseconds of every base unit, and p's time_source and copy times. Units are prepared. */
 pl_status pl_program_time(pl_program *p, double *cost_ns) PL_MUST_USE;
-/* Bytes of scratch of a base unit that is prepared: what it asked for, or on a card that is not here what it is
- * expected to ask for. */
+/* Bytes of scratch of a base unit that is prepared: what it asked for, or on a card that is not
+ * here what it is expected to ask for. */
 uint64_t pl_program_scratch(const pl_program *p, uint32_t unit);
-/* Of a base unit if it multiplied the other 16-bit type; its own time where it multiplies none, or where that is no estimate
- * of a card's. */
+/* Of a base unit if it multiplied the other 16-bit type; its own time where it multiplies none, or
+ * where that is no estimate of a card's. */
 double pl_program_swapped_ns(const pl_program *p, uint32_t unit);
 /* Of one copy at the end of a run. */
 double pl_copy_ns(const pl_program *p, uint64_t bytes);
@@ -26,7 +26,8 @@ double pl_copy_ns(const pl_program *p, uint64_t bytes);
 /* ---- measuring -------------------------------------------------------------------------- */
 typedef struct pl_measure pl_measure;
 
-/* Starts to time every launch of the session's programs, which have run before; at most `most` takes are kept. */
+/* Starts to time every launch of the session's programs, which have run before; at most `most`
+ * takes are kept. */
 pl_status pl_measure_new(pl_session *s, int most, pl_measure **out) PL_MUST_USE;
 /* One take: what ran since the last one (or the beginning). Call it after a step. */
 void pl_measure_take(pl_measure *m);
@@ -34,7 +35,8 @@ void pl_measure_take(pl_measure *m);
  * *units (may be NULL): how many. */
 pl_status pl_measure_save(pl_measure *m, int *units) PL_MUST_USE;
 void pl_measure_free(pl_measure *m); /* NULL is fine */
-/* What each of n launches timed one by one takes more than in a run as a whole, which takes `whole` (0: not known). */
+/* What each of n launches timed one by one takes more than in a run as a whole, which takes `whole`
+ * (0: not known). */
 double pl_measure_excess(const double *ns, uint32_t n, double whole);
 
 #endif

@@ -1,18 +1,18 @@
 /* device.h - the seam between a plan and a device.
  *
  * A device gives memory, makes units ready (chooses and prepares kernels) and runs a list of
- * launches in order. Order, offsets and lifetimes come from the plan and are the same
- * everywhere; a device knows nothing of them. Pointers in a launch are the device's own.
+ * launches in order. Order, offsets and lifetimes come from the plan and are the same everywhere; a
+ * device knows nothing of them. Pointers in a launch are the device's own.
  *
- * A device is `apart` when the host cannot reach its memory. Inputs and outputs then pass
- * through host blocks that the device gives, and a run may still be going on when the call that
- * began it returns: a tape is a program with everything that a run of it moves.
+ * A device is `apart` when the host cannot reach its memory. Inputs and outputs then pass through
+ * host blocks that the device gives, and a run may still be going on when the call that began it
+ * returns: a tape is a program with everything that a run of it moves.
  *
  *   host[turn] --upload--> stage --copy--> arena --launches--> arena, state --download--> mirror[turn]
  *
- * The upload of one run may overlap the launches of the run before; that is why there are two
- * host blocks, used in turn, and why uploads do not go to the arena, whose bytes are in use. Outputs go to two mirrors
- * in turn, so that those of one run can be read while the next is going on.
+ * The upload of one run may overlap the launches of the run before; that is why there are two host
+ * blocks, used in turn, and why uploads do not go to the arena, whose bytes are in use. Outputs go
+ * to two mirrors in turn, so that those of one run can be read while the next is going on.
  */
 #ifndef PL_RT_DEVICE_H
 #define PL_RT_DEVICE_H
@@ -33,8 +33,9 @@ typedef struct pl_launch {
     const void *from;
     void *to;
     size_t bytes;
-    uint32_t exchange; /* 1 + its number among the program's exchanges between ranks; 0: it is none */
-    uint32_t after;    /* so many exchanges must have ended before it may begin */
+    /* 1 + its number among the program's exchanges between ranks; 0: it is none */
+    uint32_t exchange;
+    uint32_t after; /* so many exchanges must have ended before it may begin */
 } pl_launch;
 
 /* One value that a run moves between a host block (or the stage) and the arena. */
@@ -49,8 +50,8 @@ typedef struct pl_tape_plan {
     const pl_launch *launch;
     const pl_transfer *in, *out;
     uint32_t n_launch, n_in, n_out;
-    void *host[2]; /* inputs, from host_alloc */
-    void *stage;   /* inputs, from alloc; programs share it */
+    void *host[2];   /* inputs, from host_alloc */
+    void *stage;     /* inputs, from alloc; programs share it */
     void *mirror[2]; /* outputs, from host_alloc */
     size_t in_bytes;
     bool eager; /* launch by launch, for debugging */
@@ -74,24 +75,28 @@ typedef struct pl_device {
     const char *name;
     const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
     bool apart;
-    uint64_t margin_bytes, node_bytes; /* apart: what a first run may add to used_bytes, and for each node of a graph */
+    /* apart: what a first run may add to used_bytes, and for each node of a graph */
+    uint64_t margin_bytes, node_bytes;
     /* Zeroed memory, at least 64-byte aligned. */
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);
-    /* Makes a block of `from` bytes one of `to`, more, at the same address; what is new is zero. NULL: it
-     * cannot, and a larger block takes its place. */
+    /* Makes a block of `from` bytes one of `to`, more, at the same address; what is new is zero.
+     * NULL: it cannot, and a larger block takes its place. */
     pl_status (*grow)(void *p, size_t from, size_t to);
-    pl_status (*fill)(void *to, int byte, size_t bytes); /* after everything begun before; may not have ended */
+    /* after everything begun before; may not have ended */
+    pl_status (*fill)(void *to, int byte, size_t bytes);
     void (*set_mode)(const pl_device_mode *m); /* NULL: there is only one way */
-    /* Elements first .. first + n - 1 of a slot of floats, at `to`, after everything begun before; may not have
-     * ended. NULL: the host makes them. */
-    pl_status (*draw)(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first, int64_t n);
+    /* Elements first .. first + n - 1 of a slot of floats, at `to`, after everything begun before;
+     * may not have ended. NULL: the host makes them. */
+    pl_status (*draw)(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first,
+                      int64_t n);
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
      * attributes: a node's own for a kernel, the unit's in[] and out[] for a group. */
-    pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call,
-                         bool reference, pl_exec *out);
+    pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference,
+                         pl_exec *out);
     void (*discard)(pl_exec *e); /* zeroed ones are fine */
-    void (*forget)(void); /* lets go of what libraries keep of kernels that were discarded; NULL: they keep nothing */
+    /* lets go of what libraries keep of kernels that were discarded; NULL: they keep nothing */
+    void (*forget)(void);
     /* Waits until all that was prepared can run. NULL: it can at once. */
     pl_status (*ready)(void);
     /* Output k of a prepared group may take over its input i. */
@@ -101,14 +106,16 @@ typedef struct pl_device {
     pl_status (*run)(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed);
 
     /* ---- where it is apart, else NULL ---- */
-    /* Zeroed host memory that the device copies from and to fastest; may be asked for by two threads at once. */
+    /* Zeroed host memory that the device copies from and to fastest; may be asked for by two
+     * threads at once. */
     pl_status (*host_alloc)(size_t bytes, void **out);
     void (*host_free)(void *p, size_t bytes);
     /* Copies after everything begun before; they return when done. */
     pl_status (*write)(void *to, const void *from, size_t bytes);
     pl_status (*read)(void *to, const void *from, size_t bytes);
-    /* May run the launches, on inputs that are zero and not read from host[], which another thread may be
-     * making: state and arena hold no data afterwards. All memory that runs will take is taken. *failed is the launch that failed, or beyond the last one. */
+    /* May run the launches, on inputs that are zero and not read from host[], which another thread
+     * may be making: state and arena hold no data afterwards. All memory that runs will take is
+     * taken. *failed is the launch that failed, or beyond the last one. */
     pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
     void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
     /* host[turn] is written: the inputs of the next run may go up while the last one works. */
@@ -119,7 +126,8 @@ typedef struct pl_device {
     pl_status (*tape_turn)(void *tape, int turn);
     /* Waits until the outputs of the last run on host[turn] are in mirror[turn]. */
     pl_status (*tape_wait)(void *tape, int turn);
-    double (*tape_ms)(void *tape, int turn); /* how long the device worked on that run, waited for */
+    /* how long the device worked on that run, waited for */
+    double (*tape_ms)(void *tape, int turn);
     /* Bytes of the device's memory that this process holds. */
     uint64_t (*used_bytes)(void);
     /* Fails, saying who holds what, unless so many more bytes can be had. */
@@ -128,7 +136,8 @@ typedef struct pl_device {
     /* ---- predicted times ---- */
     bool gpu;        /* estimates are those of a card (plan/cost/cost_card.h) */
     bool plans_only; /* nothing can run on it: only prepare, discard, group_inplace are there */
-    /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it. */
+    /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it.
+     */
     void (*model)(char *out, size_t cap);
 } pl_device;
 
@@ -136,7 +145,8 @@ typedef struct pl_device {
  * profile ("t4"). A device that cannot be used is an error that says why in plain words. */
 PL_SHARED_BEGIN
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
-/* Whether a device of that name is a plug-in's: opening it takes a while, and it may be asked from any thread. */
+/* Whether a device of that name is a plug-in's: opening it takes a while, and it may be asked from
+ * any thread. */
 bool pl_device_is_plugged(const char *name);
 PL_SHARED_END
 extern const pl_device pl_device_cpu, pl_device_apart;

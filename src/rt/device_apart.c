@@ -1,11 +1,12 @@
 /* device_apart.c - a device for tests: the CPU, behind a wall.
  *
  * Its memory is ordinary pages that nothing may touch while no function of this file runs: the
- * kernel refuses every other access, so a session that reads or writes device memory by itself
- * ends at once. Outputs reach a mirror only when somebody waits for their run, and it is noise
- * until then. That is how a graphics card's session is tested where there is none.
+ * kernel refuses every other access, so a session that reads or writes device memory by itself ends
+ * at once. Outputs reach a mirror only when somebody waits for their run, and it is noise until
+ * then. That is how a graphics card's session is tested where there is none.
  *
- * The table of blocks and the stage's owner exist once in a process, like a card's memory; tests use the device from one thread.
+ * The table of blocks and the stage's owner exist once in a process, like a card's memory; tests
+ * use the device from one thread.
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"
@@ -14,7 +15,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MAX_BLOCKS = 64, ROOM = 64 << 20 }; /* ROOM: addresses behind a block that it can grow into */
+/* ROOM: addresses behind a block that it can grow into */
+enum { MAX_BLOCKS = 64, ROOM = 64 << 20 };
 static struct {
     void *p;
     size_t bytes, first_bytes;
@@ -67,7 +69,8 @@ static pl_status apart_grow(void *p, size_t from, size_t to)
     for (int i = 0; i < MAX_BLOCKS; i++) {
         if (blocks[i].p != p) continue;
         if (blocks[i].bytes != from) PL_BUG("a block grows from another size than it has");
-        PL_FAIL_IF(to > blocks[i].first_bytes + ROOM, PL_ERR_MEMORY, "device apart grows a block by %d bytes at most", ROOM);
+        PL_FAIL_IF(to > blocks[i].first_bytes + ROOM, PL_ERR_MEMORY,
+                   "device apart grows a block by %d bytes at most", ROOM);
         blocks[i].bytes = to;
     }
     return PL_OK;
@@ -138,7 +141,8 @@ static size_t kept_bytes(const pl_tape_plan *plan)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < plan->n_out; i++)
-        if (plan->out[i].at + plan->out[i].bytes > most) most = plan->out[i].at + plan->out[i].bytes;
+        if (plan->out[i].at + plan->out[i].bytes > most)
+            most = plan->out[i].at + plan->out[i].bytes;
     return most;
 }
 
@@ -201,7 +205,8 @@ static pl_status apart_tape_wait(void *p, int turn)
     const pl_tape_plan *plan = t->plan;
     if (!t->waiting[turn]) return PL_OK;
     for (uint32_t i = 0; i < plan->n_out; i++)
-        memcpy((char *)plan->mirror[turn] + plan->out[i].at, t->kept[turn] + plan->out[i].at, plan->out[i].bytes);
+        memcpy((char *)plan->mirror[turn] + plan->out[i].at, t->kept[turn] + plan->out[i].at,
+               plan->out[i].bytes);
     t->waiting[turn] = false;
     return PL_OK;
 }

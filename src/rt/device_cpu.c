@@ -47,10 +47,8 @@ static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call 
     }
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     *out = (pl_exec){choose(op, call, reference), NULL, 0};
-    PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types",
-               op->name);
-    return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes)
-                                : PL_OK;
+    PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types", op->name);
+    return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
 }
 
 static void cpu_discard(pl_exec *e)
@@ -118,7 +116,8 @@ static pl_status cpu_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t 
     return PL_OK;
 }
 
-const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64, 64, 512, 24, true, true, true, false, 0};
+const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64,   64,    512, 24,
+                                       true,           true,  true, false, 0};
 
 const pl_device pl_device_cpu = {
     .name = "cpu",

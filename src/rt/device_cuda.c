@@ -64,12 +64,14 @@ static pl_status load(const pl_cuda_plugin_info **out)
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         PL_FAIL_IF(!library, PL_ERR_DEVICE,
                    "the CUDA plug-in cannot be loaded: %s; install the CUDA libraries it needs "
-                   "(cuBLAS 13, cuDNN 9, NVRTC 13) or set LD_LIBRARY_PATH", dlerror());
+                   "(cuBLAS 13, cuDNN 9, NVRTC 13) or set LD_LIBRARY_PATH",
+                   dlerror());
         return check(library, path, out);
     }
     PL_FAIL(PL_ERR_DEVICE,
             "an NVIDIA driver is here, but no CUDA plug-in: %s%s%s is missing (make builds it "
-            "where nvcc is installed)", tried[0], tried[1][0] ? " or " : "", tried[1]);
+            "where nvcc is installed)",
+            tried[0], tried[1][0] ? " or " : "", tried[1]);
 }
 
 static struct {

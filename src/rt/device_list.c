@@ -125,7 +125,8 @@ bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available)
     if (!pl_device_is_plugged(name)) return false;
     int n = describe_cuda(d, MOST);
     const char *card = strchr(name, ':');
-    while (card && strcmp(card, ":0") != 0 && at < n && at < MOST && strcmp(d[at].name, name) != 0) at++;
+    while (card && strcmp(card, ":0") != 0 && at < n && at < MOST && strcmp(d[at].name, name) != 0)
+        at++;
     if (at >= n || at >= MOST || !d[at].usable || !d[at].total_bytes) return false;
     *total = d[at].total_bytes;
     *available = d[at].free_bytes;

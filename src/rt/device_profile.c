@@ -1,8 +1,8 @@
 /* device_profile.c - cards that are not here: devices that plan and cannot run.
  *
- * Units are those of the CUDA device (pass/fuse/fuse.h), memory and times come from the card's figures
- * (plan/cost/cost_card.h), and so does the scratch of kernels (pl_program_scratch), so a plan for a
- * card needs neither the card nor its driver.
+ * Units are those of the CUDA device (pass/fuse/fuse.h), memory and times come from the card's
+ * figures (plan/cost/cost_card.h), and so does the scratch of kernels (pl_program_scratch), so a
+ * plan for a card needs neither the card nor its driver.
  */
 #include "base/sys.h"
 #include "ir/form.h"
@@ -51,14 +51,14 @@ static void find_inplace(const pl_graph *g, const pl_unit *u, const pl_form *f, 
         for (int i = 0; i < f->n_in; i++) {
             pl_dtype dtype = pl_type_of(g, u->in[f->in[i].in])->dtype;
             if (f->in[i].bits || f->out[o].bits) continue;
-            if (f->out[o].kind == PL_FORM_STORE && reads_in_place(f, &f->in[i]) && read_once(f, i) &&
-                pl_dtype_bytes(dtype) == pl_dtype_bytes(f->out[o].dtype))
+            if (f->out[o].kind == PL_FORM_STORE && reads_in_place(f, &f->in[i]) &&
+                read_once(f, i) && pl_dtype_bytes(dtype) == pl_dtype_bytes(f->out[o].dtype))
                 k->inplace[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;
         }
 }
 
-/* Reductions across blocks leave a partial result a block, in f32. Where there are results enough to keep a card busy
- * with a thread each, or a warp each for rows, none is cut. */
+/* Reductions across blocks leave a partial result a block, in f32. Where there are results enough
+ * to keep a card busy with a thread each, or a warp each for rows, none is cut. */
 static size_t partial_bytes(const pl_form *f)
 {
     enum { BLOCK = 4096, MOST = 512, WARP = 32, BUSY = 1 << 17 };
@@ -118,13 +118,13 @@ static bool profile_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k
 
 static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
 
-#define PL_CARD(title, ...)                                                                    \
- {.name = title,                                                                               \
-  .fuse = &profile_fuse,                                                                       \
-  .prepare = profile_prepare,                                                                  \
-  .discard = profile_discard,                                                                  \
-  .group_inplace = profile_group_inplace,                                                      \
-  .gpu = true,                                                                                 \
+#define PL_CARD(title, ...)                                                                        \
+ {.name = title,                                                                                   \
+  .fuse = &profile_fuse,                                                                           \
+  .prepare = profile_prepare,                                                                      \
+  .discard = profile_discard,                                                                      \
+  .group_inplace = profile_group_inplace,                                                          \
+  .gpu = true,                                                                                     \
   .plans_only = true},
 static const pl_device profiles[] = {
 #include "plan/cost/cards.def"
@@ -145,8 +145,10 @@ int pl_device_profiles(pl_device_info *out, int cap)
         const pl_card *card = pl_card_at(i);
         memset(&out[i], 0, sizeof out[i]);
         snprintf(out[i].name, sizeof out[i].name, "%s", card->name);
-        snprintf(out[i].about, sizeof out[i].about, "%s: %.0f GB/s, TFLOP/s f32 %g, tf32 %g, f16 %g, "
-                 "bf16 %g", card->about, card->bandwidth / 1e9, card->f32 / 1e12, card->tf32 / 1e12,
+        snprintf(out[i].about, sizeof out[i].about,
+                 "%s: %.0f GB/s, TFLOP/s f32 %g, tf32 %g, f16 %g, "
+                 "bf16 %g",
+                 card->about, card->bandwidth / 1e9, card->f32 / 1e12, card->tf32 / 1e12,
                  card->f16 / 1e12, card->bf16 / 1e12);
         snprintf(out[i].why_not, sizeof out[i].why_not,
                  "a profile to plan with; nothing can run on it");

@@ -2,9 +2,9 @@
  *
  * Each bound program has two host blocks for its inputs, written in turn, and two mirrors of its
  * outputs; the session has one block on the device that inputs pass through (device.h has the
- * drawing). Every run fetches the small outputs, which are what a training loop reads, into the mirror whose turn it
- * is: those of the last two runs can be read. A large one is fetched when somebody asks for it, behind the small
- * ones of the first mirror.
+ * drawing). Every run fetches the small outputs, which are what a training loop reads, into the
+ * mirror whose turn it is: those of the last two runs can be read. A large one is fetched when
+ * somebody asks for it, behind the small ones of the first mirror.
  */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
@@ -61,7 +61,8 @@ static uint32_t place_outputs(const pl_session *s, pl_bound *b, bool small, pl_t
         const pl_plan_output *o = &p->plan->outputs[i];
         size_t bytes = pl_type_bytes(pl_type_of(p->g, pl_node_in(p->g, o->node)[0]));
         if (small != (bytes <= SMALL_OUTPUT)) continue;
-        placed[n++] = f->out[i] = (pl_transfer){f->mirror_bytes[0], pl_session_address(s, &o->place), bytes};
+        placed[n++] = f->out[i] =
+            (pl_transfer){f->mirror_bytes[0], pl_session_address(s, &o->place), bytes};
         f->mirror_bytes[0] += aligned(bytes);
     }
     return n;
@@ -99,8 +100,8 @@ static pl_status make_hosts(const pl_session *s, pl_bound *b)
     return PL_OK;
 }
 
-/* Pinning the blocks that inputs are written to takes a card's driver a third of the time that tapes take:
- * both at once. */
+/* Pinning the blocks that inputs are written to takes a card's driver a third of the time that
+ * tapes take: both at once. */
 typedef struct host_job {
     pl_session *s;
     pthread_t thread;
@@ -112,15 +113,18 @@ typedef struct host_job {
 static void *make_all_hosts(void *ctx)
 {
     host_job *j = ctx;
-    for (int i = 0; i < j->s->n_bound && j->rc == PL_OK; i++) j->rc = make_hosts(j->s, &j->s->bound[i]);
+    for (int i = 0; i < j->s->n_bound && j->rc == PL_OK; i++)
+        j->rc = make_hosts(j->s, &j->s->bound[i]);
     if (j->rc != PL_OK) snprintf(j->error, sizeof j->error, "%s", pl_error_text());
     return NULL;
 }
 
 static pl_status end_hosts(host_job *j)
 {
-    if (j->running) pthread_join(j->thread, NULL);
-    else make_all_hosts(j);
+    if (j->running)
+        pthread_join(j->thread, NULL);
+    else
+        make_all_hosts(j);
     return j->rc == PL_OK ? PL_OK : pl__fail(j->rc, __FILE__, __LINE__, "%s", j->error);
 }
 
@@ -270,8 +274,8 @@ static pl_status run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
     const pl_feed *f = &b->feed;
     for (uint32_t i = 0; i < f->plan.n_in; i++)
         if (f->plan.in[i].bytes)
-            PL_TRY(s->dev->write(f->plan.in[i].device, pl_feed_input(b, (int)i),
-                                 f->plan.in[i].bytes));
+            PL_TRY(
+                s->dev->write(f->plan.in[i].device, pl_feed_input(b, (int)i), f->plan.in[i].bytes));
     return pl_session_run_watched(s, b, failed);
 }
 
@@ -302,8 +306,7 @@ pl_status pl_feed_send(pl_session *s, pl_bound *b)
 
 pl_status pl_feed_wait(pl_session *s)
 {
-    for (int i = 0; i < s->n_bound; i++)
-        PL_TRY(pl_feed_wait_for(s, &s->bound[i], 0));
+    for (int i = 0; i < s->n_bound; i++) PL_TRY(pl_feed_wait_for(s, &s->bound[i], 0));
     return PL_OK;
 }
 

@@ -1,9 +1,10 @@
 /* init.c - the state before the first step: constants and random draws, slot by slot.
  *
  * An element is a function of (seed, name of its slot, index): not of the device, of the number of
- * threads or of what else is in the store. Draws are made by the batch (cpu/kernels/draw.h), shifted and
- * scaled in double, and rounded once. A device that is apart makes its own where it can; zeros are filled
- * there in any case, and the rest passes through the host's block part by part.
+ * threads or of what else is in the store. Draws are made by the batch (cpu/kernels/draw.h),
+ * shifted and scaled in double, and rounded once. A device that is apart makes its own where it
+ * can; zeros are filled there in any case, and the rest passes through the host's block part by
+ * part.
  */
 #include "base/dtype.h"
 #include "base/pool.h"
@@ -14,7 +15,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { CHUNK = 1 << 16, AT_ONCE = 1024 }; /* elements a task, and of a task that are drawn together */
+/* elements a task, and of a task that are drawn together */
+enum { CHUNK = 1 << 16, AT_ONCE = 1024 };
 
 typedef struct job {
     void *base;
@@ -100,8 +102,8 @@ static bool is_zero(const pl_init *init)
     return init->kind == PL_INIT_CONST && init->a == 0 && !signbit(init->a);
 }
 
-/* The elements of the whole slot that lie here: from *first on, so many. A part beyond the slot's end
- * stays zero. */
+/* The elements of the whole slot that lie here: from *first on, so many. A part beyond the slot's
+ * end stays zero. */
 static int64_t elems_here(const pl_slot *slot, int64_t *first)
 {
     int64_t n = pl_type_elems(&slot->type), all = pl_type_elems(pl_slot_type(slot));
@@ -123,7 +125,8 @@ static pl_status init_apart(pl_session *s, int i, uint64_t seed)
     }
     for (int64_t first = 0; first < all; first += part) {
         int64_t n = all - first < part ? all - first : part;
-        if (first == 0 || slot->init.kind != PL_INIT_CONST) init_part(slot, seed, begin + first, n, s->bounce);
+        if (first == 0 || slot->init.kind != PL_INIT_CONST)
+            init_part(slot, seed, begin + first, n, s->bounce);
         PL_TRY(s->dev->write(to + (size_t)first * elem, s->bounce, (size_t)n * elem));
     }
     return PL_OK;

@@ -65,14 +65,14 @@ static void print_rows(pl_str *out, const char *title, row *rows, uint32_t n, ui
                        double total)
 {
     qsort(rows, n, sizeof *rows, by_ms);
-    pl_str_addf(out, "%9s %9s %6s %5s  %-8s %10s %8s %8s  %s\n", "ms", "predicted", "%", "n", "kernel",
-                "bytes", "GFLOP/s", "GB/s", title);
+    pl_str_addf(out, "%9s %9s %6s %5s  %-8s %10s %8s %8s  %s\n", "ms", "predicted", "%", "n",
+                "kernel", "bytes", "GFLOP/s", "GB/s", title);
     for (uint32_t i = 0; i < n && i < most; i++) {
         char bytes[32];
         double s = rows[i].ms > 0 ? rows[i].ms / 1e3 : 1e-9;
-        pl_str_addf(out, "%9.3f %9.3f %6.2f %5d  %-8s %10s %8.1f %8.1f  %s\n", rows[i].ms, rows[i].predicted,
-                    total > 0 ? 100 * rows[i].ms / total : 0, rows[i].count, rows[i].kernel,
-                    pl_str_bytes((uint64_t)rows[i].bytes, bytes, sizeof bytes),
+        pl_str_addf(out, "%9.3f %9.3f %6.2f %5d  %-8s %10s %8.1f %8.1f  %s\n", rows[i].ms,
+                    rows[i].predicted, total > 0 ? 100 * rows[i].ms / total : 0, rows[i].count,
+                    rows[i].kernel, pl_str_bytes((uint64_t)rows[i].bytes, bytes, sizeof bytes),
                     rows[i].flops / s / 1e9, rows[i].bytes / s / 1e9, rows[i].what);
     }
     if (n > most) pl_str_addf(out, "%9s ... %u more\n", "", n - most);
@@ -85,8 +85,8 @@ static uint32_t sum_kinds(const pl_bound *b, const row *steps, row *kinds)
     for (uint32_t i = 0; i < b->n_launch; i++) {
         const char *kind = kind_of(b->p, i);
         uint32_t k = 0;
-        while (k < n && (strcmp(kinds[k].what, kind) != 0 ||
-                         strcmp(kinds[k].kernel, steps[i].kernel) != 0))
+        while (k < n &&
+               (strcmp(kinds[k].what, kind) != 0 || strcmp(kinds[k].kernel, steps[i].kernel) != 0))
             k++;
         if (k == n) kinds[n++] = (row){kind, steps[i].kernel, 0, 0, 0, 0, 0};
         kinds[k].ms += steps[i].ms;
@@ -98,8 +98,7 @@ static uint32_t sum_kinds(const pl_bound *b, const row *steps, row *kinds)
     return n;
 }
 
-pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows,
-                                  char **text)
+pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows, char **text)
 {
     const pl_bound *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
@@ -160,19 +159,16 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
     if (!alive) return PL_ERR_MEMORY;
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_buffers; i++)
-        if (plan->buffers[i].first <= plan->peak_step &&
-            plan->peak_step < plan->buffers[i].last)
+        if (plan->buffers[i].first <= plan->peak_step && plan->peak_step < plan->buffers[i].last)
             alive[n++] = &plan->buffers[i];
     qsort(alive, n, sizeof *alive, by_bytes);
     pl_str out = PL_STR_INIT;
     char a[32], b[32], c[32];
-    pl_str_addf(&out, "arena %s (bound %s, program order %s), order \"%s\", %u steps\n",
-                pl_str_bytes(plan->arena_bytes, a, sizeof a),
-                pl_str_bytes(plan->live_bound, b, sizeof b),
-                pl_str_bytes(plan->program_order_bound, c, sizeof c), plan->order_name,
-                plan->n_steps);
-    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_step,
-                p->info.peak_node);
+    pl_str_addf(
+        &out, "arena %s (bound %s, program order %s), order \"%s\", %u steps\n",
+        pl_str_bytes(plan->arena_bytes, a, sizeof a), pl_str_bytes(plan->live_bound, b, sizeof b),
+        pl_str_bytes(plan->program_order_bound, c, sizeof c), plan->order_name, plan->n_steps);
+    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_step, p->info.peak_node);
     print_alive(p, &out, alive, n, rows > 0 ? (uint32_t)rows : UINT32_MAX);
     pl_status rc = pl_str_take(&out, text);
     pl_str_release(&out);

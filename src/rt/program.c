@@ -9,8 +9,8 @@
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
-#include "plan/cost/cost.h"
 #include "plan/core/segment.h"
+#include "plan/cost/cost.h"
 #include "rt/calibrate.h"
 #include "rt/refit.h"
 #include "rt/rt_int.h"
@@ -35,10 +35,13 @@ static pl_status fill_call(pl_program *p, uint32_t unit)
     if (!in || !out) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < a.n_in; i++) in[i] = *pl_type_of(p->base_graph, a.in[i]);
     for (uint32_t k = 0; k < a.n_out; k++) out[k] = *pl_type_of(p->base_graph, pl_arg_out(&a, k));
-    p->call[unit] = (pl_call){
-        .in_type = in, .out_type = out, .n_in = (int32_t)a.n_in, .n_out = (int32_t)a.n_out,
-        .comm = p->opts.comm};
-    if (u->kind == PL_UNIT_KERNEL) p->call[unit].attr = pl_node_get(p->base_graph, u->nodes[0])->attr;
+    p->call[unit] = (pl_call){.in_type = in,
+                              .out_type = out,
+                              .n_in = (int32_t)a.n_in,
+                              .n_out = (int32_t)a.n_out,
+                              .comm = p->opts.comm};
+    if (u->kind == PL_UNIT_KERNEL)
+        p->call[unit].attr = pl_node_get(p->base_graph, u->nodes[0])->attr;
     return PL_OK;
 }
 
@@ -48,7 +51,8 @@ static pl_status prepare_unit(pl_program *p, uint32_t unit, uint64_t *work)
     PL_TRY(pl_unit_cost(p->base_graph, u, &p->mem, &p->cost[unit]));
     if (u->kind == PL_UNIT_VIEW) return PL_OK;
     PL_TRY(fill_call(p, unit));
-    pl_status rc = p->dev->prepare(p->base_graph, u, &p->call[unit], p->opts.reference, &p->exec[unit]);
+    pl_status rc =
+        p->dev->prepare(p->base_graph, u, &p->call[unit], p->opts.reference, &p->exec[unit]);
     if (rc != PL_OK) {
         char label[160];
         return pl__fail_prefix(rc, "%s", pl_unit_label(p->base_graph, u, label, sizeof label));
@@ -70,8 +74,7 @@ static pl_status list_inputs(pl_program *p)
     for (int pass = 0; pass < 2; pass++) {
         int n = 0;
         for (uint32_t i = 1; i < p->g->n_nodes; i++) {
-            bool is =
-                (pl_node_get(p->g, i)->op->flags & PL_OP_SOURCE) && pl_node_slot(p->g, i) < 0;
+            bool is = (pl_node_get(p->g, i)->op->flags & PL_OP_SOURCE) && pl_node_slot(p->g, i) < 0;
             if (is && pass) p->inputs[n] = i;
             n += is;
         }
@@ -106,7 +109,8 @@ static double predict(const pl_program *p, double *again)
         sum += ms;
         if (p->fitted && p->fitted->x->again[unit]) *again += ms;
     }
-    for (uint32_t i = 0; i < p->plan->n_copies; i++) sum += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
+    for (uint32_t i = 0; i < p->plan->n_copies; i++)
+        sum += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
     return sum;
 }
 
@@ -118,8 +122,8 @@ static uint32_t seen_through(const pl_program *p, uint32_t val)
     return val;
 }
 
-/* Exchanges run beside what does not need them, one after the other; a unit that reads the result of one
- * waits for it. Returns the ms until both are done, with the exchanges' own in info. */
+/* Exchanges run beside what does not need them, one after the other; a unit that reads the result
+ * of one waits for it. Returns the ms until both are done, with the exchanges' own in info. */
 static pl_status predict_links(const pl_program *p, pl_plan_info *info, double *ms)
 {
     pl_arena mem = PL_ARENA_INIT;
@@ -142,7 +146,8 @@ static pl_status predict_links(const pl_program *p, pl_plan_info *info, double *
         info->link_bytes += p->cost[base].m;
     }
     if (linked > computed) computed = linked;
-    for (uint32_t i = 0; i < p->plan->n_copies; i++) computed += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
+    for (uint32_t i = 0; i < p->plan->n_copies; i++)
+        computed += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
     pl_arena_release(&mem);
     *ms = computed;
     return ready ? PL_OK : PL_ERR_MEMORY;
@@ -162,7 +167,8 @@ static void fill_keep_all(const pl_program *p, pl_plan_info *info)
     info->keep_all_ms = 0;
     for (uint32_t i = 0; i < all->n_order; i++)
         info->keep_all_ms += p->base.cost_ns[all->order[i]] / 1e6;
-    for (uint32_t i = 0; i < all->n_copies; i++) info->keep_all_ms += pl_copy_ns(p, all->copies[i].bytes) / 1e6;
+    for (uint32_t i = 0; i < all->n_copies; i++)
+        info->keep_all_ms += pl_copy_ns(p, all->copies[i].bytes) / 1e6;
 }
 
 /* Where the step's time is known from. */
@@ -215,8 +221,7 @@ static pl_status fill_info(pl_program *p)
 
 static pl_status make_units(pl_program *p)
 {
-    if (p->opts.reference || !p->dev->fuse)
-        return pl_units_single(p->base_graph, &p->base_units);
+    if (p->opts.reference || !p->dev->fuse) return pl_units_single(p->base_graph, &p->base_units);
     pl_fuse_opts o = *p->dev->fuse;
     if (p->opts.no_fuse) o.max_nodes = 1; /* the same arithmetic, one node at a time */
     if (p->opts.no_small) o.bits = o.draws = false;
@@ -300,7 +305,8 @@ static void note_held(pl_program *p)
 static pl_status search_plan(pl_program *p, uint64_t arena_budget, pl_fitted **out)
 {
     enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
-    PL_FAIL_IF(arena_budget <= p->refused, PL_ERR_FIT, "no plan found for an arena of %llu bytes; the smallest found is %llu",
+    PL_FAIL_IF(arena_budget <= p->refused, PL_ERR_FIT,
+               "no plan found for an arena of %llu bytes; the smallest found is %llu",
                (unsigned long long)arena_budget, (unsigned long long)p->info.minimum_bytes);
     PL_TRY(need_fit(p));
     uint64_t effort = (uint64_t)p->base_units->n * EFFORT;
@@ -340,7 +346,8 @@ pl_status pl_program_refit_takes(pl_program *p, uint64_t arena_budget, uint64_t 
 {
     uint64_t has = pl_fitted_bytes(p->fitted);
     *bytes = 0;
-    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO || p->keep_all->arena_bytes <= arena_budget) return PL_OK;
+    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO || p->keep_all->arena_bytes <= arena_budget)
+        return PL_OK;
     PL_TRY(need_fit(p));
     PL_TRY(pl_fit_takes(p->fit, arena_budget, bytes));
     *bytes = *bytes > has ? *bytes - has : 0;
@@ -399,7 +406,8 @@ void pl_program_set_search(pl_program *p, uint64_t host_bytes)
 uint64_t pl_program_held(const pl_program *p)
 {
     const pl_fitted *t = p->fitted;
-    return t ? pl_fitted_bytes(t) : pl_graph_bytes(p->base_graph) + p->base_units->arena.total + p->keep_all->mem.total;
+    return t ? pl_fitted_bytes(t)
+             : pl_graph_bytes(p->base_graph) + p->base_units->arena.total + p->keep_all->mem.total;
 }
 
 uint64_t pl_program_minimum_takes(const pl_program *p)

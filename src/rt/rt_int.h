@@ -3,8 +3,8 @@
 #define PL_RT_RT_INT_H
 
 #include "base/sys.h"
-#include "plan/cost/cost_link.h"
 #include "plan/core/fit.h"
+#include "plan/cost/cost_link.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 
@@ -25,18 +25,18 @@ struct pl_program {
     pl_plan *keep_all;
     pl_fit_base base;
     pl_plan_opts plan_opts;
-    pl_fit *fit;       /* while budgets are tried */
-    pl_fitted *fitted; /* NULL: everything is kept */
-    bool knows_minimum; /* info.minimum_bytes is the smallest arena, not just small enough */
+    pl_fit *fit;           /* while budgets are tried */
+    pl_fitted *fitted;     /* NULL: everything is kept */
+    bool knows_minimum;    /* info.minimum_bytes is the smallest arena, not just small enough */
     uint64_t minimum_held; /* host memory that its plan takes; 0: none is known */
-    uint64_t refused;   /* the largest arena that a search found no plan for */
-    pl_exec *exec;     /* per base unit */
-    pl_call *call;     /* per base unit: types and attributes */
-    pl_cost *cost;     /* per base unit */
-    uint8_t *time_source;          /* per base unit: enum pl_time_source of base.cost_ns */
+    uint64_t refused;      /* the largest arena that a search found no plan for */
+    pl_exec *exec;         /* per base unit */
+    pl_call *call;         /* per base unit: types and attributes */
+    pl_cost *cost;         /* per base unit */
+    uint8_t *time_source;  /* per base unit: enum pl_time_source of base.cost_ns */
     double copy_ns, copy_ns_byte; /* of a copy */
-    pl_link link; /* what joins ranks */
-    uint32_t *inputs; /* input nodes */
+    pl_link link;                 /* what joins ranks */
+    uint32_t *inputs;             /* input nodes */
     int n_inputs;
     const char **step_label; /* per step */
     pl_plan_info info;
@@ -80,12 +80,12 @@ typedef struct pl_profile {
 /* Inputs and outputs of a program on a device that is apart; all zero elsewhere. */
 typedef struct pl_feed {
     pl_tape_plan plan;
-    void *tape;          /* NULL: launch by launch, watched */
-    pl_transfer *out;    /* every output; plan.out has the small ones, which every run fetches */
-    bool *fresh;         /* per output: the mirror has the last run's */
+    void *tape;             /* NULL: launch by launch, watched */
+    pl_transfer *out;       /* every output; plan.out has the small ones, which every run fetches */
+    bool *fresh;            /* per output: the mirror has the last run's */
     size_t mirror_bytes[2]; /* large outputs are in the first alone */
     int turn;               /* of the next run */
-    bool sent; /* the next run's inputs are on their way */
+    bool sent;              /* the next run's inputs are on their way */
 } pl_feed;
 
 /* A program bound to a session's memory. */
@@ -111,7 +111,7 @@ struct pl_session {
     int n_slots;
     char *stage, *bounce; /* apart: the device's block for inputs, the host's for slots */
     size_t stage_bytes, bounce_bytes;
-    bool watching;   /* values are looked at when they are written (watch.c) */
+    bool watching; /* values are looked at when they are written (watch.c) */
     pl_session_times times;
     char found[384]; /* the first that was not finite; "" */
 };
@@ -132,7 +132,8 @@ void pl_feed_release(pl_session *s);
 pl_status pl_feed_add(pl_session *s, pl_bound *b) PL_MUST_USE;
 void pl_feed_drop(pl_session *s, pl_bound *b);
 void *pl_feed_input(const pl_bound *b, int i);
-/* Of the last run, or (ago = 1) the one before it; NULL if that failed or has no such output any more. */
+/* Of the last run, or (ago = 1) the one before it; NULL if that failed or has no such output any
+ * more. */
 const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i, int ago);
 pl_status pl_feed_send(pl_session *s, pl_bound *b) PL_MUST_USE;
 pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;

@@ -89,11 +89,12 @@ static bool conflict(const pl_launch *x, const pl_launch *l)
 
 static bool is_exchange(const pl_program *p, uint32_t step)
 {
-    return step < p->plan->n_order && p->cost[pl_base_unit(p, p->plan->order[step])].work == PL_WORK_LINK;
+    return step < p->plan->n_order &&
+           p->cost[pl_base_unit(p, p->plan->order[step])].work == PL_WORK_LINK;
 }
 
-/* Numbers the exchanges, and tells each launch how many of them must have ended before it: those whose
- * bytes it touches. They end in their order. */
+/* Numbers the exchanges, and tells each launch how many of them must have ended before it: those
+ * whose bytes it touches. They end in their order. */
 static void order_exchanges(const pl_program *p, pl_bound *b)
 {
     uint32_t n = 0;
@@ -118,9 +119,10 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
     for (uint32_t i = 0; i < plan->n_order; i++)
         PL_TRY(bind_unit(s, p, plan->order[i], &b->launch[i]));
     for (uint32_t i = 0; i < plan->n_copies; i++)
-        b->launch[plan->n_order + i] = (pl_launch){.from = pl_session_address(s, &plan->copies[i].from),
-                                                   .to = pl_session_address(s, &plan->copies[i].to),
-                                                   .bytes = plan->copies[i].bytes};
+        b->launch[plan->n_order + i] =
+            (pl_launch){.from = pl_session_address(s, &plan->copies[i].from),
+                        .to = pl_session_address(s, &plan->copies[i].to),
+                        .bytes = plan->copies[i].bytes};
     order_exchanges(p, b);
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }
@@ -147,10 +149,12 @@ static pl_status check_program(const pl_session *s, const pl_program *p, int i)
 {
     PL_FAIL_IF(p->g->store != s->store, PL_ERR_ARG,
                "program %d was compiled over another store than the session's", i);
-    PL_FAIL_IF(i && p->dev != s->dev, PL_ERR_ARG, "programs of one session must be compiled for one device");
+    PL_FAIL_IF(i && p->dev != s->dev, PL_ERR_ARG,
+               "programs of one session must be compiled for one device");
     PL_FAIL_IF(p->dev->plans_only, PL_ERR_DEVICE,
                "%s is a profile to plan with: nothing can run on it; plimsoll devices tells what "
-               "this machine can train on", p->dev->name);
+               "this machine can train on",
+               p->dev->name);
     return PL_OK;
 }
 
@@ -198,8 +202,8 @@ pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs, pl
 }
 
 /* ---- one more program --------------------------------------------------------------------- */
-/* In place where the device can; else a larger arena takes the place of the old one, and what was bound to
- * that is bound again. */
+/* In place where the device can; else a larger arena takes the place of the old one, and what was
+ * bound to that is bound again. */
 static pl_status widen_arena(pl_session *s, uint64_t bytes)
 {
     void *arena = s->arena;
@@ -232,10 +236,11 @@ pl_status pl_session_add(pl_session *s, pl_program *p)
 {
     PL_TRY(check_program(s, p, s->n_bound));
     PL_FAIL_IF(pl_session_find(s, p), PL_ERR_ARG, "the session has this program already");
-    PL_FAIL_IF(s->n_bound == s->max_bound, PL_ERR_ARG, "the session has %d programs and has no room for more",
-               s->n_bound);
+    PL_FAIL_IF(s->n_bound == s->max_bound, PL_ERR_ARG,
+               "the session has %d programs and has no room for more", s->n_bound);
     PL_FAIL_IF(pl_store_count(s->store) != s->n_slots, PL_ERR_ARG,
-               "the store has %d slots, the session was made for %d", pl_store_count(s->store), s->n_slots);
+               "the store has %d slots, the session was made for %d", pl_store_count(s->store),
+               s->n_slots);
     PL_TRY(pl_session_wait(s));
     if (s->dev->ready) PL_TRY(s->dev->ready());
     PL_TRY(widen_arena(s, p->plan->arena_bytes));
@@ -306,7 +311,8 @@ pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to, s
     return PL_OK;
 }
 
-pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void *from, size_t bytes)
+pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void *from,
+                                size_t bytes)
 {
     PL_TRY(check_part(s, slot, at, bytes));
     char *to = s->state + s->slot_at[slot] + at;
@@ -332,7 +338,8 @@ void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_
     return NULL;
 }
 
-const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name, int ago, pl_type *type)
+const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name, int ago,
+                                 pl_type *type)
 {
     for (uint32_t i = 0; i < p->plan->n_outputs; i++) {
         const pl_plan_output *o = &p->plan->outputs[i];
@@ -383,8 +390,7 @@ static pl_status poison_after(pl_session *s, const pl_bound *b, uint32_t step)
 pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 {
     b->profile.runs++;
-    if (!b->dies && !s->watching)
-        return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
+    if (!b->dies && !s->watching) return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
     if (b->dies) PL_TRY(poison_start(s, b));
     for (uint32_t i = 0; i < b->n_launch; i++) {
         uint32_t zero;

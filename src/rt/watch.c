@@ -1,9 +1,9 @@
 /* watch.c - which value is the first that is not finite.
  *
- * A watched session runs its programs launch by launch and looks at every float value when it has been
- * written, so the value that is named is where the numbers went wrong, not where it showed. It is a tool
- * for finding faults: a step takes several times as long. On a device that is apart values are read back
- * through the host's block.
+ * A watched session runs its programs launch by launch and looks at every float value when it has
+ * been written, so the value that is named is where the numbers went wrong, not where it showed. It
+ * is a tool for finding faults: a step takes several times as long. On a device that is apart
+ * values are read back through the host's block.
  */
 #include "base/dtype.h"
 #include "plimsoll_unstable.h"
@@ -31,7 +31,8 @@ static int64_t first_bad(pl_dtype d, const void *x, int64_t n)
 }
 
 /* The first element that is not finite and its value; -1 if all are. */
-static pl_status look(pl_session *s, const pl_type *t, const char *at, int64_t *where, double *value)
+static pl_status look(pl_session *s, const pl_type *t, const char *at, int64_t *where,
+                      double *value)
 {
     size_t elem = pl_dtype_bytes(t->dtype);
     int64_t all = pl_type_elems(t), part = s->dev->apart ? (int64_t)(s->bounce_bytes / elem) : all;

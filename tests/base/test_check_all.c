@@ -1,5 +1,5 @@
-/* What the tests, make check-all and tools/cuda-sanitize stand on: who hangs and who is only slow, whether a stage finds its
- * compiler, what is made of a checker's words. */
+/* What the tests, make check-all and tools/cuda-sanitize stand on: who hangs and who is only slow,
+ * whether a stage finds its compiler, what is made of a checker's words. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A program that gets `share` of a core, looked at once a second: the second at which it is told to hang, -1 for never. */
+/* A program that gets `share` of a core, looked at once a second: the second at which it is told to
+ * hang, -1 for never. */
 static int told_at(double share, int seconds)
 {
     cli_watch w = {0};
@@ -30,8 +31,10 @@ TEST(check_all_slow_is_not_hung)
     CHECK_INT(told_at(0.005, 11000), 301); /* asks now and then whether something came */
     CHECK_INT(told_at(2, 11000), 301);
     cli_watch w = {0};
-    for (int t = 1; t <= 900; t++) CHECK(!cli_hangs(&w, t, t < 250 ? t : 250 + 0.1 * (t - 250), 300));
-    for (int t = 901; t <= 1200; t++) CHECK(!cli_hangs(&w, t, 315, 300)); /* it slept not even one stretch */
+    for (int t = 1; t <= 900; t++)
+        CHECK(!cli_hangs(&w, t, t < 250 ? t : 250 + 0.1 * (t - 250), 300));
+    /* it slept not even one stretch */
+    for (int t = 901; t <= 1200; t++) CHECK(!cli_hangs(&w, t, 315, 300));
     bool told = false;
     for (int t = 1201; t <= 1600; t++) told |= cli_hangs(&w, t, 315, 300);
     CHECK(told);
@@ -47,7 +50,8 @@ TEST(check_all_use_of_a_group)
     if (pid == 0) {
         setpgid(0, 0);
         pid_t child = fork();
-        while (clock() < CLOCKS_PER_SEC / 5) {}
+        while (clock() < CLOCKS_PER_SEC / 5) {
+        }
         if (child == 0) _exit(0);
         waitpid(child, NULL, 0);
         _exit(write(ready[1], "", 1) == 1 && pause());
@@ -66,15 +70,21 @@ TEST(check_all_use_of_a_group)
 /* Called by itself or by make: the stage asks make, so both find what there is. */
 TEST(check_all_cards_asks_make)
 {
-    if (access("tools/check-all", X_OK) != 0 || access("Makefile", R_OK) != 0) SKIP("no sources here");
+    if (access("tools/check-all", X_OK) != 0 || access("Makefile", R_OK) != 0)
+        SKIP("no sources here");
     char path[512];
     snprintf(path, sizeof path, "%s/make", pl_test_dir());
-    CHECK(cli_write(path, "#!/bin/sh\ncase \"$*\" in *show*) exec make \"$@\" ;; esac\necho asked: \"$@\"\n"));
+    CHECK(cli_write(
+        path, "#!/bin/sh\ncase \"$*\" in *show*) exec make \"$@\" ;; esac\necho asked: \"$@\"\n"));
     CHECK_INT(chmod(path, 0755), 0);
-    cli_result r = cli_run("unset PLUGIN MAKEFLAGS; NVCC=true CUDA_HOME=/nowhere MAKE=%s tools/check-all --stage cards", path);
-    CHECK_MSG(r.code == 0 && strstr(r.out, "asked: DEV=1 CUDA_ARCHS=all "), "code %d: %s%s", r.code, r.out, r.err);
+    cli_result r = cli_run(
+        "unset PLUGIN MAKEFLAGS; NVCC=true CUDA_HOME=/nowhere MAKE=%s tools/check-all --stage cards",
+        path);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "asked: DEV=1 CUDA_ARCHS=all "), "code %d: %s%s", r.code,
+              r.out, r.err);
     r = cli_run("unset PLUGIN MAKEFLAGS; CUDA_HOME= MAKE=%s tools/check-all --stage cards", path);
-    CHECK_MSG(r.code == 2 && strcmp(r.out, "no nvcc here\n") == 0, "code %d: %s%s", r.code, r.out, r.err);
+    CHECK_MSG(r.code == 2 && strcmp(r.out, "no nvcc here\n") == 0, "code %d: %s%s", r.code, r.out,
+              r.err);
 }
 
 /* The path of this program. */
@@ -90,10 +100,12 @@ static const char *self(void)
 TEST(check_all_one_test_by_name)
 {
     cli_result r = cli_run("%s -l -k =device_ops", self());
-    CHECK_MSG(r.code == 0 && strcmp(r.out, "device_ops\n") == 0, "code %d: %s%s", r.code, r.out, r.err);
+    CHECK_MSG(r.code == 0 && strcmp(r.out, "device_ops\n") == 0, "code %d: %s%s", r.code, r.out,
+              r.err);
     r = cli_run("%s -l -k device_ops", self());
-    CHECK_MSG(r.code == 0 && strstr(r.out, "device_ops\n") && strstr(r.out, "device_ops_beyond_32_bits\n"), "code %d: %s%s", r.code,
-              r.out, r.err);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "device_ops\n") &&
+                  strstr(r.out, "device_ops_beyond_32_bits\n"),
+              "code %d: %s%s", r.code, r.out, r.err);
 }
 
 /* The shares of cases that a checker's parts are given are all of them, each once. */
@@ -101,10 +113,12 @@ TEST(check_all_cases_are_dealt)
 {
     int sum = 0, all = 0, checked = 0;
     for (int i = 0; i < 3; i++) {
-        cli_result r = cli_run("PL_TEST_DEVICE=apart PL_DEVICE_CASES='%d 3' %s -k =device_ops", i, self());
+        cli_result r =
+            cli_run("PL_TEST_DEVICE=apart PL_DEVICE_CASES='%d 3' %s -k =device_ops", i, self());
         const char *told = strstr(r.out, "checked ");
-        CHECK_MSG(r.code == 0 && told && sscanf(told, "checked %d of %d cases", &checked, &all) == 2, "code %d: %s%s", r.code,
-                  r.out, r.err);
+        CHECK_MSG(r.code == 0 && told &&
+                      sscanf(told, "checked %d of %d cases", &checked, &all) == 2,
+                  "code %d: %s%s", r.code, r.out, r.err);
         CHECK_MSG(abs(3 * checked - all) < 3, "share %d has %d of %d", i, checked, all);
         sum += checked;
     }
@@ -134,14 +148,26 @@ TEST(check_all_sanitizer_words)
     snprintf(path, sizeof path, "%s/checker", pl_test_dir());
     CHECK(cli_write(path, CHECKER));
     CHECK_INT(chmod(path, 0755), 0);
-    cli_result r = cli_run("SANITIZER=%s PARTS=5 JOBS=5 LIMIT=5 WHAT=groups tools/cuda-sanitize nowhere racecheck", path);
-    CHECK_MSG(r.code == 1 && strstr(r.out, "groups, 5 of 5 parts 1 clean 1 library (groups1) 1 empty 1 errors (groups2) 1 unfinished "
-                                           "(groups3)\n"), "code %d: %s%s", r.code, r.out, r.err);
-    CHECK_MSG(strstr(r.out, "groups2: =========     and Read access at pl_group+0x20 [512 hazards]\n") &&
-              strstr(r.out, "cuda-sanitize: 1 parts with errors, 1 not done in 5 s\n"), "%s", r.out);
-    r = cli_run("SANITIZER=%s PARTS=5 WHAT=ops OPS='0 1' tools/cuda-sanitize nowhere racecheck", path);
+    cli_result r = cli_run(
+        "SANITIZER=%s PARTS=5 JOBS=5 LIMIT=5 WHAT=groups tools/cuda-sanitize nowhere racecheck",
+        path);
+    CHECK_MSG(
+        r.code == 1 &&
+            strstr(
+                r.out,
+                "groups, 5 of 5 parts 1 clean 1 library (groups1) 1 empty 1 errors (groups2) 1 unfinished "
+                "(groups3)\n"),
+        "code %d: %s%s", r.code, r.out, r.err);
+    CHECK_MSG(
+        strstr(r.out, "groups2: =========     and Read access at pl_group+0x20 [512 hazards]\n") &&
+            strstr(r.out, "cuda-sanitize: 1 parts with errors, 1 not done in 5 s\n"),
+        "%s", r.out);
+    r = cli_run("SANITIZER=%s PARTS=5 WHAT=ops OPS='0 1' tools/cuda-sanitize nowhere racecheck",
+                path);
     CHECK_MSG(r.code == 0 && strstr(r.out, "ops, 2 of 5 parts  1 clean 1 library (ops1)\n") &&
-              strstr(r.out, "cuda-sanitize: nothing found\n"), "code %d: %s%s", r.code, r.out, r.err);
+                  strstr(r.out, "cuda-sanitize: nothing found\n"),
+              "code %d: %s%s", r.code, r.out, r.err);
     r = cli_run("SANITIZER=%s PARTS=6 WHAT=ops OPS=3 tools/cuda-sanitize nowhere memcheck", path);
-    CHECK_MSG(r.code == 1 && strstr(r.out, "1 could not run"), "code %d: %s%s", r.code, r.out, r.err);
+    CHECK_MSG(r.code == 1 && strstr(r.out, "1 could not run"), "code %d: %s%s", r.code, r.out,
+              r.err);
 }

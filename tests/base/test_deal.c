@@ -1,6 +1,7 @@
 /* test_deal.c - tests dealt to several processes: sums, deaths, whole output, tests alone.
  *
- * The samples are registered only where PL_TEST_SAMPLES is set, for a run of this program in itself.
+ * The samples are registered only where PL_TEST_SAMPLES is set, for a run of this program in
+ * itself.
  */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -135,11 +136,13 @@ static cli_result run_samples(const char *options)
 TEST(deal_goes_on_after_deaths)
 {
     cli_result r = run_samples("-j 2 -k dealt_");
-    CHECK_MSG(r.code == 1 && strstr(r.out, "\n4 passed, 3 failed, 1 skipped\n"), "%d: %s", r.code, r.out);
+    CHECK_MSG(r.code == 1 && strstr(r.out, "\n4 passed, 3 failed, 1 skipped\n"), "%d: %s", r.code,
+              r.out);
     CHECK_MSG(strstr(r.out, "last words\ndealt_killed: ended by signal 9"), "%s", r.out);
     CHECK_MSG(strstr(r.out, "FAIL dealt_killed (") && r.seconds < 15, "%g s: %s", r.seconds, r.out);
-    CHECK_MSG(strstr(r.out, "dealt_leaves: ended the test process with code 3\nFAIL dealt_leaves ("), "%s",
-              r.out);
+    CHECK_MSG(
+        strstr(r.out, "dealt_leaves: ended the test process with code 3\nFAIL dealt_leaves ("),
+        "%s", r.out);
     CHECK_MSG(strstr(r.out, "1 = 1, wanted 2 = 2\nFAIL dealt_wrong ("), "%s", r.out);
 }
 
@@ -148,7 +151,8 @@ TEST(deal_runs_beside_each_other)
 {
     cli_result r = run_samples("-j 2 -k dealt_meet");
     CHECK_MSG(r.code == 0 && strstr(r.out, "2 passed, 0 failed\n"), "%d: %s", r.code, r.out);
-    CHECK_MSG(strstr(r.out, "a begins\na goes on\na ends\n") && strstr(r.out, "b begins\nb ends\n"), "%s", r.out);
+    CHECK_MSG(strstr(r.out, "a begins\na goes on\na ends\n") && strstr(r.out, "b begins\nb ends\n"),
+              "%s", r.out);
     r = run_samples("-j 3 -k dealt_alone");
     CHECK_MSG(r.code == 0 && strstr(r.out, "2 passed, 0 failed\n"), "%d: %s", r.code, r.out);
 }
@@ -157,15 +161,20 @@ TEST(deal_hears_what_is_told_at_the_end)
 {
     cli_result r = run_samples("-j 2 -k late_dealt");
     CHECK_MSG(r.code == 1 && strstr(r.out, "told at the end\nFAIL the end of a test process") &&
-                  strstr(r.out, "1 passed, 1 failed\n"), "%d: %s", r.code, r.out);
+                  strstr(r.out, "1 passed, 1 failed\n"),
+              "%d: %s", r.code, r.out);
 }
 
-/* How far a run is, and at its end what took longest, the longest first: the second of the two to end. */
+/* How far a run is, and at its end what took longest, the longest first: the second of the two to
+ * end. */
 TEST(deal_tells_the_slowest)
 {
     cli_result r = run_samples("-j 2 -v --times -k dealt_alone");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "; 1 of 2)\n") && strstr(r.out, "; 2 of 2)\n"), "%d: %s", r.code, r.out);
-    const char *rows = strstr(r.out, "; 2 of 2)\n") + strlen("; 2 of 2)\n"), *second = strchr(rows, '\n');
-    CHECK_MSG(second && strtod(rows, NULL) > strtod(second, NULL) && strtod(second, NULL) > 0, "%s", r.out);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "; 1 of 2)\n") && strstr(r.out, "; 2 of 2)\n"), "%d: %s",
+              r.code, r.out);
+    const char *rows = strstr(r.out, "; 2 of 2)\n") + strlen("; 2 of 2)\n"),
+               *second = strchr(rows, '\n');
+    CHECK_MSG(second && strtod(rows, NULL) > strtod(second, NULL) && strtod(second, NULL) > 0, "%s",
+              r.out);
     CHECK_MSG(strstr(rows, " dealt_alone\n") && strstr(rows, " dealt_alone_not\n"), "%s", r.out);
 }

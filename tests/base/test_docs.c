@@ -1,4 +1,5 @@
-/* test_docs.c - the documents tell the truth: their code compiles and runs, their tables are whole. */
+/* test_docs.c - the documents tell the truth: their code compiles and runs, their tables are whole.
+ */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
@@ -46,7 +47,8 @@ TEST(docs_recipe_trains)
     double accuracy = strtod(last + strlen("before training, "), NULL);
     CHECK_MSG(accuracy > 0.85, "the network of the page reaches an accuracy of %g", accuracy);
     r = cli_run("cd %s/vote && $P generate vote.so --out set --samples 100 --eval-samples 64 && "
-                "$P train config.yaml data.path=set train.steps=5 --quiet", d);
+                "$P train config.yaml data.path=set train.steps=5 --quiet",
+                d);
     CHECK_MSG(r.code == 0, "%s", r.err);
 }
 
@@ -72,8 +74,8 @@ TEST(docs_config_is_complete)
 TEST(docs_commands_are_complete)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    static const char *const commands[] = {"plan",    "train",   "report",  "replay", "generate", "cache",
-                                           "inspect", "devices", "recipes", "new"};
+    static const char *const commands[] = {"plan",  "train",   "report",  "replay",  "generate",
+                                           "cache", "inspect", "devices", "recipes", "new"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         cli_result r = cli_run("$P %s --help", commands[i]);
         const char *page = cli_read("docs/COMMANDS.md");
@@ -84,8 +86,8 @@ TEST(docs_commands_are_complete)
         for (const char *p = strstr(r.out, "\n  --"); p; p = strstr(p + 1, "\n  --")) {
             char option[64];
             snprintf(option, sizeof option, "`%.*s", (int)strcspn(p + 3, " "), p + 3);
-            CHECK_MSG(strstr(section, option), "docs/COMMANDS.md does not tell of %s %s", commands[i],
-                      option + 1);
+            CHECK_MSG(strstr(section, option), "docs/COMMANDS.md does not tell of %s %s",
+                      commands[i], option + 1);
         }
     }
 }
@@ -106,7 +108,8 @@ TEST(docs_exit_codes_are_complete)
         char row[32], word[32];
         snprintf(row, sizeof row, "\n| %d | ", codes[i]);
         snprintf(word, sizeof word, "%d ", codes[i]);
-        CHECK_MSG(strstr(cli_read("docs/COMMANDS.md"), row), "docs/COMMANDS.md does not tell of exit code %d", codes[i]);
+        CHECK_MSG(strstr(cli_read("docs/COMMANDS.md"), row),
+                  "docs/COMMANDS.md does not tell of exit code %d", codes[i]);
         CHECK_MSG(strstr(help, word), "--help does not tell of exit code %d", codes[i]);
     }
 }
@@ -116,8 +119,9 @@ TEST(docs_tables_are_the_results)
 {
     if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");
     const char *d = pl_test_dir();
-    cli_result r = cli_run("cp -r README.md recipes bench tools %s && cd %s && tools/card-table && tools/mission && "
-                           "for f in README.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
-                           d, d);
+    cli_result r = cli_run(
+        "cp -r README.md recipes bench tools %s && cd %s && tools/card-table && tools/mission && "
+        "for f in README.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
+        d, d);
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
 }

@@ -1,10 +1,10 @@
-/* test_team.c - the threads of parallel loops: kept between loops of every size, ended with the thread
- * that began them, and libgomp's for whoever is not served. */
+/* test_team.c - the threads of parallel loops: kept between loops of every size, ended with the
+ * thread that began them, and libgomp's for whoever is not served. */
 #include "tests/lib/test.h"
 
-#include "tests/lib/alloc_count.h"
 #include "base/pool.h"
 #include "base/team.h"
+#include "tests/lib/alloc_count.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -73,7 +73,8 @@ static void *loops_of_all_sizes(void *ctx)
     return NULL;
 }
 
-/* In a thread of its own, whose team begins here; its first loop is a small one, and the team complete all the same. */
+/* In a thread of its own, whose team begins here; its first loop is a small one, and the team
+ * complete all the same. */
 TEST(team_keeps_its_threads_whatever_a_loop_takes)
 {
     int before = pl_pool_threads();
@@ -84,7 +85,8 @@ TEST(team_keeps_its_threads_whatever_a_loop_takes)
     pthread_join(t, NULL);
     pl_pool_set_threads(before);
     CHECK(k.same && k.apart);
-    CHECK_MSG(k.ended <= k.begun, "%d threads after the first loop, %d at the end", k.begun, k.ended);
+    CHECK_MSG(k.ended <= k.begun, "%d threads after the first loop, %d at the end", k.begun,
+              k.ended);
 }
 
 typedef struct rally {
@@ -125,7 +127,8 @@ static void inner_loop(void *data)
 {
     nest *n = data;
     atomic_fetch_add(&n->inner, 1);
-    if (pl_team_index() != 0 || pl_team_size() != 1 || !omp_in_parallel()) atomic_fetch_add(&n->wrong, 1);
+    if (pl_team_index() != 0 || pl_team_size() != 1 || !omp_in_parallel())
+        atomic_fetch_add(&n->wrong, 1);
     GOMP_barrier();
 }
 
@@ -207,7 +210,8 @@ static int in_a_child(int (*work)(void))
         alarm(20);
         _exit(work());
     }
-    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status)
+                                                                           : -1;
 }
 
 static int loop_after_fork(void)
@@ -238,7 +242,8 @@ static int loop_without_threads(void)
     size_t stack = 0;
     pthread_getattr_default_np(&a);
     pthread_attr_getstacksize(&a, &stack);
-    struct rlimit limit = {.rlim_cur = pages * 4096 + 2 * stack + stack / 2, .rlim_max = RLIM_INFINITY};
+    struct rlimit limit = {.rlim_cur = pages * 4096 + 2 * stack + stack / 2,
+                           .rlim_max = RLIM_INFINITY};
     if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
     pl_pool_set_threads(40);
     int reach = pl_team_reach(40);
@@ -270,7 +275,8 @@ static void libgomp_inside(void *data)
 {
     count *c = data;
     if (pl_team_index() == 1) GOMP_parallel(count_worker, &c[0], 3, 0);
-    if (omp_get_num_threads() == 2 && omp_get_thread_num() == pl_team_index()) atomic_fetch_add(&c[1].workers, 1);
+    if (omp_get_num_threads() == 2 && omp_get_thread_num() == pl_team_index())
+        atomic_fetch_add(&c[1].workers, 1);
 }
 
 /* This program's own OpenMP loops are libgomp's, outside and inside a loop of the team. */

@@ -23,7 +23,7 @@ static char *in_dir(const char *name)
 TEST(cli_help_shows_examples)
 {
     WANT_BIN();
-    static const char *const commands[] = {"plan",    "train",   "replay", "generate", "cache",
+    static const char *const commands[] = {"plan",    "train",   "replay",  "generate", "cache",
                                            "inspect", "devices", "recipes", "new"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         cli_result r = cli_run("$P %s --help", commands[i]);
@@ -62,8 +62,10 @@ TEST(cli_bad_usage)
 TEST(cli_generate_tells_how_far_it_is)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
-    cli_result r = cli_run("$P generate cloud/tiny --out %s/set --samples 200 --eval-samples 1", pl_test_dir());
-    CHECK_MSG(r.code == 0 && strcmp(r.err, "train=100/200\ntrain=200/200\neval=1/1\n") == 0, "%s", r.err);
+    cli_result r = cli_run("$P generate cloud/tiny --out %s/set --samples 200 --eval-samples 1",
+                           pl_test_dir());
+    CHECK_MSG(r.code == 0 && strcmp(r.err, "train=100/200\ntrain=200/200\neval=1/1\n") == 0, "%s",
+              r.err);
 }
 
 /* ---- configurations --------------------------------------------------------------------- */
@@ -104,10 +106,16 @@ TEST(cli_print_config_round_trip)
 {
     WANT_BIN();
     CHECK_INT(cli_run("$P plan cloud/tiny optim.lr=0.5 'model.dense=[7, 8]' --memory 3GiB "
-                      "--print-config > %s", in_dir("a.yaml")).code, 0);
-    CHECK_INT(cli_run("$P train %s --print-config > %s", in_dir("a.yaml"), in_dir("b.yaml")).code, 0);
-    cli_result r = cli_run("cd %s && grep -v '^recipe:' a.yaml > a && grep -v '^recipe:' b.yaml > b "
-                           "&& diff a b", pl_test_dir());
+                      "--print-config > %s",
+                      in_dir("a.yaml"))
+                  .code,
+              0);
+    CHECK_INT(cli_run("$P train %s --print-config > %s", in_dir("a.yaml"), in_dir("b.yaml")).code,
+              0);
+    cli_result r =
+        cli_run("cd %s && grep -v '^recipe:' a.yaml > a && grep -v '^recipe:' b.yaml > b "
+                "&& diff a b",
+                pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.out);
     CHECK(strstr(cli_read(in_dir("a.yaml")), "lr: 0.5"));
     CHECK(strstr(cli_read(in_dir("a.yaml")), "dense: [7, 8]"));
@@ -116,7 +124,8 @@ TEST(cli_print_config_round_trip)
 TEST(cli_extends_and_overrides)
 {
     WANT_BIN();
-    CHECK(cli_write(in_dir("base.yaml"), "recipe: cloud\nextends: cloud/tiny\nbatch: 6\nseed: 3\n"));
+    CHECK(
+        cli_write(in_dir("base.yaml"), "recipe: cloud\nextends: cloud/tiny\nbatch: 6\nseed: 3\n"));
     CHECK(cli_write(in_dir("mine.yaml"), "extends: base.yaml\nseed: 9\n"));
     cli_result r = cli_run("$P plan %s optim.lr=0.25 --print-config", in_dir("mine.yaml"));
     CHECK_MSG(r.code == 0, "%s", r.err);
@@ -148,10 +157,10 @@ static const char *first_missing(const json_t *j, const char *const *names)
 }
 
 static const char *const plan_names[] = {
-    "fits", "budget_bytes", "arena_bytes", "state_bytes", "overhead_bytes", "keep_all_bytes",
-    "minimum_bytes", "live_bound_bytes", "recompute_ratio", "predicted_step_ms", "micro_batch",
-    "accumulate", "effective_batch", "parameters", "trainable", "nodes", "plan_ms", "components",
-    "peak_node", NULL};
+    "fits",           "budget_bytes",  "arena_bytes",      "state_bytes",     "overhead_bytes",
+    "keep_all_bytes", "minimum_bytes", "live_bound_bytes", "recompute_ratio", "predicted_step_ms",
+    "micro_batch",    "accumulate",    "effective_batch",  "parameters",      "trainable",
+    "nodes",          "plan_ms",       "components",       "peak_node",       NULL};
 
 static json_int_t member(const json_t *j, const char *name)
 {
@@ -161,8 +170,8 @@ static json_int_t member(const json_t *j, const char *name)
 TEST(cli_plan_json)
 {
     WANT_BIN();
-    static const char *const parts[] = {"weights",     "gradients", "optimizer",
-                                        "activations", "workspace", "inputs", NULL};
+    static const char *const parts[] = {"weights",   "gradients", "optimizer", "activations",
+                                        "workspace", "inputs",    NULL};
     cli_result r = cli_run("$P plan cloud/full --json");
     CHECK_INT(r.code, 0);
     json_t *j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
@@ -185,8 +194,9 @@ TEST(cli_plan_json)
 TEST(cli_train_json_and_arena)
 {
     WANT_BIN();
-    static const char *const steps[] = {"event",   "step",         "epoch",       "loss",      "lr",
-                                        "step_ms", "data_wait_ms", "arena_bytes", "used_bytes", NULL};
+    static const char *const steps[] = {"event",      "step",    "epoch",        "loss",
+                                        "lr",         "step_ms", "data_wait_ms", "arena_bytes",
+                                        "used_bytes", NULL};
     static const char *const ends[] = {"event", "steps", "wall_s", "peak_used_bytes", NULL};
     cli_result r = cli_run("$P plan " CLI_SMALL "--json");
     json_t *plan = json_loads(r.out, 0, NULL);
@@ -216,9 +226,11 @@ TEST(cli_train_json_and_arena)
     json_decref(end);
     CHECK(strstr(cli_read(in_dir("run/deep/config.yaml")), "steps: 4"));
     CHECK_RUN(cli_run("$P inspect %s", in_dir("run/deep/model.safetensors")), 0, "");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=4 --out %s", in_dir("run/deep")), 0, "finished");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --fresh --quiet --out %s",
-                      in_dir("run/deep")), 0, "");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=4 --out %s", in_dir("run/deep")), 0,
+              "finished");
+    CHECK_RUN(
+        cli_run("$P train " CLI_SMALL "train.steps=1 --fresh --quiet --out %s", in_dir("run/deep")),
+        0, "");
 }
 
 TEST(cli_other_json)
@@ -243,24 +255,31 @@ TEST(cli_other_json)
     json_decref(j);
     r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002");
     CHECK_MSG(r.code == 1 && strstr(r.out, "NOT agree"), "%s", r.out);
-    for (const char *const *c = (const char *const[]){"", "--graph", "--buffers", "--program evaluation --graph", NULL};
+    for (const char *const *c = (const char *const[]){"", "--graph", "--buffers",
+                                                      "--program evaluation --graph", NULL};
          *c; c++) {
         r = cli_run("$P inspect cloud/tiny %s", *c);
         CHECK_MSG(r.code == 0 && strlen(r.out) > 100, "inspect %s: %s", *c, r.err);
     }
-    static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}}; /* an output that only it has */
+    /* an output that only it has */
+    static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}};
     for (int i = 0; i < 9; i++) {
-        r = cli_run("$P inspect fluxflow/tiny --graph --program %s | grep -c 'output.*\"%s\"'", of[i / 3][0], of[i % 3][1]);
-        CHECK_MSG(atoi(r.out) == (i / 3 == i % 3), "%s, output %s: %s%s", of[i / 3][0], of[i % 3][1], r.out, r.err);
+        r = cli_run("$P inspect fluxflow/tiny --graph --program %s | grep -c 'output.*\"%s\"'",
+                    of[i / 3][0], of[i % 3][1]);
+        CHECK_MSG(atoi(r.out) == (i / 3 == i % 3), "%s, output %s: %s%s", of[i / 3][0],
+                  of[i % 3][1], r.out, r.err);
     }
-    CHECK_RUN(cli_run("$P inspect fluxflow/tiny --program nothing"), 2, "there are: disc, disc_r1, train, evaluation");
+    CHECK_RUN(cli_run("$P inspect fluxflow/tiny --program nothing"), 2,
+              "there are: disc, disc_r1, train, evaluation");
 }
 
 TEST(cli_plan_csv_and_timeline)
 {
     WANT_BIN();
-    cli_result r = cli_run("$P plan --csv tests/data/plan/A.1048576.csv --out %s --capacity 1048576 "
-                           "--json", in_dir("s.csv"));
+    cli_result r =
+        cli_run("$P plan --csv tests/data/plan/A.1048576.csv --out %s --capacity 1048576 "
+                "--json",
+                in_dir("s.csv"));
     CHECK_MSG(r.code == 0, "%s", r.err);
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(member(j, "height_bytes") >= member(j, "bound_bytes") && member(j, "bound_bytes") > 0);
@@ -288,13 +307,15 @@ TEST(cli_unwritable_output)
 {
     WANT_BIN();
     CHECK(cli_write(in_dir("file"), "x"));
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s/run", in_dir("file")), 1, "file");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s/run", in_dir("file")), 1,
+              "file");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s", in_dir("file")), 1, "file");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out /proc/none"), 1, "/proc/none");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --json > /dev/full"), 1, "");
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--json > /dev/full"), 1, "");
     CHECK_RUN(cli_run("mkdir -p %s && $P train " CLI_SMALL "train.steps=1 --quiet --fresh --out %s",
-                      in_dir("run/model.safetensors"), in_dir("run")), 1, "model.safetensors");
+                      in_dir("run/model.safetensors"), in_dir("run")),
+              1, "model.safetensors");
     CHECK_RUN(cli_run("$P generate cloud/tiny --out %s/x", in_dir("file")), 1, "file");
     CHECK_RUN(cli_run("$P new %s/net", in_dir("file")), 1, "file");
 }
@@ -302,32 +323,42 @@ TEST(cli_unwritable_output)
 TEST(cli_bad_model_files)
 {
     WANT_BIN();
-    CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet --out %s", in_dir("run")).code, 0);
+    CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet --out %s", in_dir("run")).code,
+              0);
     CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=%s",
-                      in_dir("run/model.safetensors")).code, 0);
+                      in_dir("run/model.safetensors"))
+                  .code,
+              0);
     cli_run("cd %s && head -c 300 run/model.safetensors > cut.safetensors; "
             "printf '\\377\\377\\377\\377\\377\\377\\377\\177{}' > huge.safetensors; "
             "printf '\\002\\0\\0\\0\\0\\0\\0\\0{}' > empty.safetensors; : > zero.safetensors; "
-            "head -c 4000 /dev/zero > zeros.safetensors", pl_test_dir());
+            "head -c 4000 /dev/zero > zeros.safetensors",
+            pl_test_dir());
     static const char *const bad[] = {"cut", "huge", "empty", "zero", "zeros"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        cli_result r = cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=%s/%s.safetensors",
-                               pl_test_dir(), bad[i]);
+        cli_result r =
+            cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=%s/%s.safetensors",
+                    pl_test_dir(), bad[i]);
         CHECK_RUN(r, 6, bad[i]);
     }
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet 'model.dense=[4, 5]' init_from=%s",
-                      in_dir("run/model.safetensors")), 6, "dense.1.weight");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL
+                      "train.steps=1 --quiet 'model.dense=[4, 5]' init_from=%s",
+                      in_dir("run/model.safetensors")),
+              6, "dense.1.weight");
     CHECK_RUN(cli_run("$P inspect %s", in_dir("cut.safetensors")), 6, "cut");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=gone.safetensors"), 6, "init_from: cannot open gone");
-    CHECK_RUN(cli_run("$P train wandistill/tiny train.steps=1 --quiet teacher.weights=gone"), 6, "teacher.weights: cannot open gone");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=gone.safetensors"), 6,
+              "init_from: cannot open gone");
+    CHECK_RUN(cli_run("$P train wandistill/tiny train.steps=1 --quiet teacher.weights=gone"), 6,
+              "teacher.weights: cannot open gone");
 }
 
 TEST(cli_loss_blows_up)
 {
     WANT_BIN();
     /* This network turns NaN into 0 before its loss; the norm of the gradient tells. */
-    cli_result r = cli_run("$P train " CLI_SMALL "optim.name=sgd optim.lr=1e6 optim.weight_decay=1000 "
-                           "clip.norm=1e9 train.steps=200 --quiet");
+    cli_result r =
+        cli_run("$P train " CLI_SMALL "optim.name=sgd optim.lr=1e6 optim.weight_decay=1000 "
+                "clip.norm=1e9 train.steps=200 --quiet");
     CHECK_RUN(r, 7, "step ");
     CHECK(strstr(r.err, "optim.lr"));
 }
@@ -345,8 +376,7 @@ TEST(cli_budget)
     json_int_t least = member(j, "minimum_bytes");
     json_decref(j);
     CHECK(pl_test_allocs_counted() || least > 0);
-    r = cli_run("$P train " NET "train.steps=3 --json --memory %lld",
-                (long long)least);
+    r = cli_run("$P train " NET "train.steps=3 --json --memory %lld", (long long)least);
     CHECK_MSG(r.code == 0, "%lld bytes were promised to be enough: %s", (long long)least, r.err);
     j = event_of(r.out, "end", 0);
     if (pl_test_allocs_counted()) /* a sanitizer's shadow memory is no part of the promise */
@@ -359,8 +389,8 @@ TEST(cli_budget)
 TEST(cli_interrupt)
 {
     WANT_BIN();
-    cli_result r = cli_run_signal("exec $P train " CLI_SMALL "train.steps=1000000 train.log_every=2",
-                                  "step=4/", SIGTERM);
+    cli_result r = cli_run_signal(
+        "exec $P train " CLI_SMALL "train.steps=1000000 train.log_every=2", "step=4/", SIGTERM);
     CHECK_MSG(r.code == 143, "exit code %d: %s", r.code, r.err);
     CHECK(strstr(r.err, " steps in "));
 }
@@ -371,7 +401,8 @@ TEST(cli_progress_line)
     WANT_BIN();
     cli_result r = cli_run("$P train " CLI_SMALL "train.steps=6 train.log_every=2");
     CHECK_MSG(r.code == 0, "%s", r.err);
-    CHECK_MSG(!strchr(r.err, '\033') && !strchr(r.err, '\r'), "escapes without a terminal: %s", r.err);
+    CHECK_MSG(!strchr(r.err, '\033') && !strchr(r.err, '\r'), "escapes without a terminal: %s",
+              r.err);
     CHECK(strstr(r.err, "step=2/6") && strstr(r.err, "eta=") && !r.out[0]);
     CHECK(strchr(cli_run("FORCE_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
     CHECK(!strchr(cli_run("FORCE_COLOR=1 NO_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
@@ -379,9 +410,9 @@ TEST(cli_progress_line)
     if (!cli_has_terminals()) SKIP("no terminals here: /dev/pts is not mounted");
     r = cli_run_terminal("exec $P train " CLI_SMALL "train.steps=40", NULL, 0);
     CHECK_MSG(r.code == 0, "%s", r.out);
-    static const char *const parts[] = {"\r\033[K[00:00:", "Epoch 1/3 | Batch ", "/16 | ",
-                                        "batches/s | loss ",  " MiB | ",            "wait ",
-                                        "% | ETA 00:00:",     "\033[1m",            "by all processes"};
+    static const char *const parts[] = {
+        "\r\033[K[00:00:", "Epoch 1/3 | Batch ", "/16 | ",  "batches/s | loss ", " MiB | ",
+        "wait ",           "% | ETA 00:00:",     "\033[1m", "by all processes"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         CHECK_MSG(strstr(r.out, parts[i]), "\"%s\" is not in the line:\n%s", parts[i], r.out);
     r = cli_run_terminal("NO_COLOR=1 exec $P train " CLI_SMALL "train.steps=5", NULL, 0);
@@ -397,30 +428,43 @@ TEST(cli_data_sets)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
-    CHECK_INT(cli_run("$P generate " CLI_SMALL "--out %s/set --samples 9 --eval-samples 4", d).code, 0);
+    CHECK_INT(cli_run("$P generate " CLI_SMALL "--out %s/set --samples 9 --eval-samples 4", d).code,
+              0);
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=6 --quiet data.path=%s/set", d), 0, "");
     CHECK_RUN(cli_run("$P generate " CLI_SMALL "--out %s/set --samples 90", d), 2, "90");
 
     /* a NaN in row 5 of frames: header 128 bytes, 64 floats a row */
     cli_run("cd %s && cp -r set nan && printf '\\0\\0\\300\\177' | "
-            "dd of=nan/train/frames.npy bs=1 seek=$((128 + (5*64+7)*4)) conv=notrunc", d);
+            "dd of=nan/train/frames.npy bs=1 seek=$((128 + (5*64+7)*4)) conv=notrunc",
+            d);
     cli_result r = cli_run("$P train " CLI_SMALL "train.steps=20 --quiet data.path=%s/nan", d);
     CHECK_RUN(r, 5, "nan/train/frames.npy");
     CHECK_MSG(strstr(r.err, "sample 5: element 7 of \"frames\""), "%s", r.err);
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=20 --quiet data.path=%s/nan "
-                      "data.allow_nonfinite=true", d), 0, "");
+                      "data.allow_nonfinite=true",
+                      d),
+              0, "");
 
     CHECK_RUN(cli_run("cp -r %s/set %s/gone && rm %s/gone/eval/angles.npy && $P train " CLI_SMALL
-                      "--quiet data.path=%s/gone", d, d, d, d), 5, "eval/angles.npy");
+                      "--quiet data.path=%s/gone",
+                      d, d, d, d),
+              5, "eval/angles.npy");
     CHECK_RUN(cli_run("cp -r %s/set %s/swap && cp %s/set/train/angles.npy %s/swap/train/target.npy "
-                      "&& $P train " CLI_SMALL "--quiet data.path=%s/swap", d, d, d, d, d), 5, "target");
+                      "&& $P train " CLI_SMALL "--quiet data.path=%s/swap",
+                      d, d, d, d, d),
+              5, "target");
     CHECK_RUN(cli_run("cp -r %s/set %s/len && cp %s/set/eval/target.npy %s/len/train/target.npy && "
-                      "$P train " CLI_SMALL "--quiet data.path=%s/len", d, d, d, d, d), 5, "4");
+                      "$P train " CLI_SMALL "--quiet data.path=%s/len",
+                      d, d, d, d, d),
+              5, "4");
     CHECK_RUN(cli_run("cp -r %s/set %s/type && sed -i 's/<f4/<i4/' %s/type/train/target.npy && "
-                      "$P train " CLI_SMALL "--quiet data.path=%s/type", d, d, d, d), 5, "i32");
+                      "$P train " CLI_SMALL "--quiet data.path=%s/type",
+                      d, d, d, d),
+              5, "i32");
     CHECK_RUN(cli_run("cp -r %s/set %s/cut && head -c 700 %s/set/train/frames.npy > "
                       "%s/cut/train/frames.npy; $P train " CLI_SMALL "--quiet data.path=%s/cut",
-                      d, d, d, d, d), 5, "frames.npy");
+                      d, d, d, d, d),
+              5, "frames.npy");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "--quiet data.path=%s/absent", d), 5, "absent");
 }
 
@@ -451,9 +495,17 @@ TEST(cli_new_network)
     CHECK_RUN(cli_run("$P train %s/my-net/config.yaml optim.name=sgd optim.lr=1e6 --quiet", d), 7,
               "the loss is");
     /* What a run keeps says where the recipe lies, so that it can be used from anywhere. */
-    CHECK_RUN(cli_run("cd %s/my-net && $P train ./my-net.so train.steps=2 --quiet --out by-name && $P train config.yaml train.steps=2 "
-                      "--quiet --out by-file", d), 0, "");
-    CHECK_RUN(cli_run("$P eval %s/my-net/by-name && $P eval %s/my-net/by-file && $P plan %s/my-net/by-name/config.yaml", d, d, d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            "cd %s/my-net && $P train ./my-net.so train.steps=2 --quiet --out by-name && $P train config.yaml train.steps=2 "
+            "--quiet --out by-file",
+            d),
+        0, "");
+    CHECK_RUN(
+        cli_run(
+            "$P eval %s/my-net/by-name && $P eval %s/my-net/by-file && $P plan %s/my-net/by-name/config.yaml",
+            d, d, d),
+        0, "");
     CHECK_RUN(cli_run("$P plan %s/my-net/my-net.so model.width=wide", d), 2, "model.width");
     CHECK_RUN(cli_run("$P plan %s/my-net/my-net.so/none", d), 2, "none");
 }
@@ -498,15 +550,16 @@ TEST(cli_steps_take_nothing_from_the_system)
     if (!pl_test_allocs_counted()) SKIP("a sanitizer has the allocator");
     const char *d = pl_test_dir(), *cc = getenv("CC");
     CHECK(cli_write(in_dir("count.c"), counter_source));
-    cli_result r = cli_run("%s -O1 -fPIC -shared -o %s/count.so %s/count.c -ldl", cc ? cc : "cc", d, d);
+    cli_result r =
+        cli_run("%s -O1 -fPIC -shared -o %s/count.so %s/count.c -ldl", cc ? cc : "cc", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     char few[128], many[128];
     for (int json = 0; json < 2; json++) {
         for (int i = 0; i < 2; i++) {
             r = cli_run("rm -rf %s/run; COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " CLI_SMALL
                         "schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
-                        "train.steps=%d %s --out %s/run", d, d, d, i ? 53 : 13,
-                        json ? "--json" : "", d);
+                        "train.steps=%d %s --out %s/run",
+                        d, d, d, i ? 53 : 13, json ? "--json" : "", d);
             CHECK_MSG(r.code == 0, "%s", r.err);
             snprintf(i ? many : few, sizeof few, "%s", cli_read(in_dir("counts")));
         }
@@ -524,40 +577,59 @@ static json_int_t peak_of(int steps)
     return peak;
 }
 
-/* What does not reach its place is no success, and nothing is put in the place of a pipe or a link. */
+/* What does not reach its place is no success, and nothing is put in the place of a pipe or a link.
+ */
 TEST(cli_output_that_is_lost_is_told)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--print-config > /dev/full"), 1, "standard output");
     CHECK_RUN(cli_run("$P recipes > /dev/full"), 1, "standard output");
-    CHECK_RUN(cli_run("cd %s && printf 'id,lower,upper,size\n0,0,3,5\n' > a.csv && mkfifo pipe && $P plan --csv a.csv --out pipe", d), 1,
-              "no file");
-    CHECK_INT(cli_run("cd %s && test -p pipe && echo old > target && ln -s target link && $P plan --csv a.csv --out link && test -L link "
-                      "&& grep -q offset target", d).code, 0);
-    CHECK_RUN(cli_run("cd %s && printf 'id,lower,upper,size\n0,3,1,5\n' > b.csv && $P plan --csv b.csv", d), 5, "ends before it begins");
+    CHECK_RUN(
+        cli_run(
+            "cd %s && printf 'id,lower,upper,size\n0,0,3,5\n' > a.csv && mkfifo pipe && $P plan --csv a.csv --out pipe",
+            d),
+        1, "no file");
+    CHECK_INT(
+        cli_run(
+            "cd %s && test -p pipe && echo old > target && ln -s target link && $P plan --csv a.csv --out link && test -L link "
+            "&& grep -q offset target",
+            d)
+            .code,
+        0);
+    CHECK_RUN(
+        cli_run("cd %s && printf 'id,lower,upper,size\n0,3,1,5\n' > b.csv && $P plan --csv b.csv",
+                d),
+        5, "ends before it begins");
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep 1GB,,2GB"), 2, "--sweep wants sizes");
-    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep $(seq -s, 100000000 100000032)"), 2, "at most 32");
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep $(seq -s, 100000000 100000032)"), 2,
+              "at most 32");
 }
 
-/* Steps as training takes them: as many, in the memory that was planned, in the order of what they take. */
+/* Steps as training takes them: as many, in the memory that was planned, in the order of what they
+ * take. */
 TEST(cli_bench_times_steps)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r = cli_run("$P bench " CLI_SMALL "--steps 5 --warmup 2 --json");
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK_MSG(r.code == 0 && j, "%d: %s%s", r.code, r.out, r.err);
-    double step = json_number_value(json_object_get(j, "step_ms")), least = json_number_value(json_object_get(j, "step_ms_min"));
-    double most = json_number_value(json_object_get(j, "step_ms_max")), data = json_number_value(json_object_get(j, "data_wait_ms"));
-    double plan = json_number_value(json_object_get(j, "plan_s")), first = json_number_value(json_object_get(j, "first_step_s"));
-    double total = json_number_value(json_object_get(j, "total_bytes")), peak = json_number_value(json_object_get(j, "peak_used_bytes"));
+    double step = json_number_value(json_object_get(j, "step_ms")),
+           least = json_number_value(json_object_get(j, "step_ms_min"));
+    double most = json_number_value(json_object_get(j, "step_ms_max")),
+           data = json_number_value(json_object_get(j, "data_wait_ms"));
+    double plan = json_number_value(json_object_get(j, "plan_s")),
+           first = json_number_value(json_object_get(j, "first_step_s"));
+    double total = json_number_value(json_object_get(j, "total_bytes")),
+           peak = json_number_value(json_object_get(j, "peak_used_bytes"));
     CHECK_INT(json_integer_value(json_object_get(j, "steps")), 5);
     CHECK_MSG(0 < least && least <= step && step <= most && data < step, "%s", r.out);
     CHECK_MSG(0 < plan && plan < first && 0 < peak && peak <= total, "%s", r.out);
     json_decref(j);
     r = cli_run("$P bench " CLI_SMALL "--steps 2");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "2 steps after 3") && strstr(r.out, "predicted") && strstr(r.err, "train=5/5"), "%s%s", r.out,
-              r.err);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "2 steps after 3") && strstr(r.out, "predicted") &&
+                  strstr(r.err, "train=5/5"),
+              "%s%s", r.out, r.err);
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--memory 1MB"), 3, "smallest budget");
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--steps 0"), 2, "--steps wants a number");
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--device t4"), 4, "profile");
@@ -579,24 +651,31 @@ TEST(cli_weights_travel_to_pytorch)
     WANT_BIN();
     WANT_PYTHON(python, "torch");
     const char *d = pl_test_dir();
-    CHECK_INT(cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 --quiet --out %s/run", d).code, 0);
-    CHECK(cli_write(in_dir("load.py"),
-                    "import sys\n"
-                    "sys.path.insert(0, 'bench/peers')\n"
-                    "import cloud\n"
-                    "from safetensors.torch import load_file, save_file\n"
-                    "model = cloud.MultimodalRegressionModel(cloud.Config(**cloud.Cloud.TINY), None)\n"
-                    "model.load_state_dict(load_file(sys.argv[1]), strict=True)\n"
-                    "model.out.bias.data.fill_(0.625)\n"
-                    "save_file(model.state_dict(), sys.argv[2])\n"));
-    cli_result r = cli_run("%s %s/load.py %s/run/model.safetensors %s/back.safetensors", python, d, d, d);
+    CHECK_INT(
+        cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 --quiet --out %s/run", d).code,
+        0);
+    CHECK(cli_write(
+        in_dir("load.py"),
+        "import sys\n"
+        "sys.path.insert(0, 'bench/peers')\n"
+        "import cloud\n"
+        "from safetensors.torch import load_file, save_file\n"
+        "model = cloud.MultimodalRegressionModel(cloud.Config(**cloud.Cloud.TINY), None)\n"
+        "model.load_state_dict(load_file(sys.argv[1]), strict=True)\n"
+        "model.out.bias.data.fill_(0.625)\n"
+        "save_file(model.state_dict(), sys.argv[2])\n"));
+    cli_result r =
+        cli_run("%s %s/load.py %s/run/model.safetensors %s/back.safetensors", python, d, d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 optim.lr=0 --quiet "
-                "init_from=%s/back.safetensors --out %s/again", d, d);
+                "init_from=%s/back.safetensors --out %s/again",
+                d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
-    r = cli_run("%s -c \"from safetensors.numpy import load_file as l; a=l('%s/back.safetensors'); "
-                "b=l('%s/again/model.safetensors'); assert a.keys() == b.keys(); "
-                "assert all((a[k] == b[k]).all() for k in a if 'running' not in k and 'num' not in k); "
-                "assert b['out.bias'][0] == 0.625\"", python, d, d);
+    r = cli_run(
+        "%s -c \"from safetensors.numpy import load_file as l; a=l('%s/back.safetensors'); "
+        "b=l('%s/again/model.safetensors'); assert a.keys() == b.keys(); "
+        "assert all((a[k] == b[k]).all() for k in a if 'running' not in k and 'num' not in k); "
+        "assert b['out.bias'][0] == 0.625\"",
+        python, d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
 }

@@ -2,9 +2,9 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,8 @@ static json_t *planned(const char *args, int code)
 {
     cli_result r = cli_run("$P plan %s --json", args);
     json_t *j = r.code == code ? json_loads(r.out, 0, NULL) : NULL;
-    if (strstr(r.err, "planning")) pl_test_fail(__FILE__, __LINE__, "plan %s, without a terminal: %s", args, r.err);
+    if (strstr(r.err, "planning"))
+        pl_test_fail(__FILE__, __LINE__, "plan %s, without a terminal: %s", args, r.err);
     if (!j) pl_test_fail(__FILE__, __LINE__, "plan %s: exit %d, %s", args, r.code, r.err);
     return j;
 }
@@ -46,14 +47,14 @@ static double arena_of(const json_t *j, const char *name)
 {
     size_t i;
     json_t *row;
-    json_array_foreach(json_object_get(j, "means"), i, row)
-        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
-            return number(row, "arena_bytes");
+    json_array_foreach(json_object_get(j, "means"), i,
+                       row) if (strcmp(json_string_value(json_object_get(row, "name")), name) ==
+                                0) return number(row, "arena_bytes");
     return -1;
 }
 
-/* NET's arguments with a budget that leaves the arena a share of what it takes when all is kept, or of
- * the smallest that was found. */
+/* NET's arguments with a budget that leaves the arena a share of what it takes when all is kept, or
+ * of the smallest that was found. */
 static const char *with_budget(const char *more, double share, bool of_minimum)
 {
     static char line[256];
@@ -104,31 +105,36 @@ TEST(cli_plan_again_is_of_the_whole_step)
 static double page_top(const char *path, size_t *buffers)
 {
     const char *page = cli_read(path), *from = strstr(page, "id=\"plan\">");
-    json_t *data = from ? json_loads(from + strlen("id=\"plan\">"), JSON_DISABLE_EOF_CHECK, NULL) : NULL, *row;
+    json_t *data = from ? json_loads(from + strlen("id=\"plan\">"), JSON_DISABLE_EOF_CHECK, NULL)
+                        : NULL,
+           *row;
     double top = 0;
     size_t i;
     *buffers = json_array_size(json_object_get(data, "buffers"));
-    json_array_foreach(json_object_get(data, "buffers"), i, row)
-        top = fmax(top, json_number_value(json_array_get(row, 2)) + json_number_value(json_array_get(row, 3)));
+    json_array_foreach(json_object_get(data, "buffers"), i, row) top = fmax(
+        top, json_number_value(json_array_get(row, 2)) + json_number_value(json_array_get(row, 3)));
     json_decref(data);
     return top;
 }
 
-/* Of a step's programs one decides the arena, under a budget another than with everything kept: every picture and figure is of
- * the one that does. */
+/* Of a step's programs one decides the arena, under a budget another than with everything kept:
+ * every picture and figure is of the one that does. */
 TEST(cli_plan_shows_the_program_that_takes_most)
 {
     if (!cli_bin()) return;
 #ifdef __SANITIZE_THREAD__
     if (!pl_test_long()) SKIP("long under the thread sanitizer");
 #endif
-    static const char net[] = "fluxflow/tiny batch=8 image=32 gan.base=24 gan.decode=twice device=h200";
+    static const char net[] =
+        "fluxflow/tiny batch=8 image=32 gan.base=24 gan.decode=twice device=h200";
     char line[512], text[96];
     json_t *kept = planned(net, 0);
-    double fixed = number(kept, "state_bytes") + number(kept, "overhead_bytes"), least = number(kept, "minimum_bytes") - fixed;
+    double fixed = number(kept, "state_bytes") + number(kept, "overhead_bytes"),
+           least = number(kept, "minimum_bytes") - fixed;
     CHECK(strcmp(json_string_value(json_object_get(kept, "program")), "train") == 0);
     snprintf(line, sizeof line, "%s memory=%.0f --timeline %s/t.html --snapshot %s/s.pickle", net,
-             fixed + least + 0.2 * (number(kept, "arena_bytes") - least), pl_test_dir(), pl_test_dir());
+             fixed + least + 0.2 * (number(kept, "arena_bytes") - least), pl_test_dir(),
+             pl_test_dir());
     json_t *less = planned(line, 0);
     const char *name = json_string_value(json_object_get(less, "program"));
     CHECK_MSG(strcmp(name, "disc_r1") == 0, "%s takes most", name);
@@ -136,24 +142,31 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     CHECK(arena_of(less, "offsets") == number(kept, "arena_bytes"));
     CHECK(arena_of(less, "views") == number(kept, "no_reuse_bytes"));
     CHECK(number(less, "keep_all_bytes") == number(kept, "arena_bytes"));
-    CHECK(sum_of(json_object_get(less, "keep_all_components")) == sum_of(json_object_get(kept, "components")));
-    CHECK(sum_of(json_object_get(less, "components")) == number(less, "live_bound_bytes") + number(less, "state_bytes"));
+    CHECK(sum_of(json_object_get(less, "keep_all_components")) ==
+          sum_of(json_object_get(kept, "components")));
+    CHECK(sum_of(json_object_get(less, "components")) ==
+          number(less, "live_bound_bytes") + number(less, "state_bytes"));
     size_t buffers;
     snprintf(text, sizeof text, "%s/t.html", pl_test_dir());
     CHECK(page_top(text, &buffers) == number(less, "arena_bytes"));
     CHECK(strstr(cli_read(text), ", the disc_r1 program\""));
     snprintf(text, sizeof text, "%zu\n", buffers);
-    CHECK(strcmp(cli_run("grep -ao free_completed %s/s.pickle | wc -l", pl_test_dir()).out, text) == 0);
+    CHECK(strcmp(cli_run("grep -ao free_completed %s/s.pickle | wc -l", pl_test_dir()).out, text) ==
+          0);
     snprintf(line, sizeof line, "%s memory=%.0f", net, number(less, "budget_bytes"));
-    cli_result r = cli_run("TERM=xterm script -qec \"$P plan %s --timeline %s/t.svg\" /dev/null", line, pl_test_dir());
+    cli_result r = cli_run("TERM=xterm script -qec \"$P plan %s --timeline %s/t.svg\" /dev/null",
+                           line, pl_test_dir());
     CHECK_MSG(strstr(r.out, "The disc_r1 program takes most; this is its plan.") &&
-              strstr(r.out, "With everything kept the train program would"), "%s", r.out);
+                  strstr(r.out, "With everything kept the train program would"),
+              "%s", r.out);
     snprintf(text, sizeof text, "%s/t.svg", pl_test_dir());
     CHECK(strstr(cli_read(text), "fluxflow/tiny, the disc_r1 program</text>"));
-    snprintf(line, sizeof line, ": %s</text>", json_string_value(json_object_get(less, "peak_node")));
+    snprintf(line, sizeof line, ": %s</text>",
+             json_string_value(json_object_get(less, "peak_node")));
     CHECK_MSG(strstr(cli_read(text), line), "not in the picture: peak at%s", line);
     /* some seconds on a terminal: a line says so, and is gone before the table */
-    const char *busy = strstr(r.out, "planning fluxflow/tiny, "), *gone = strstr(r.out, "\r\033[K\033[1mfluxflow/tiny");
+    const char *busy = strstr(r.out, "planning fluxflow/tiny, "),
+               *gone = strstr(r.out, "\r\033[K\033[1mfluxflow/tiny");
     CHECK_MSG(busy && gone && busy < gone && !strstr(gone, "planning fluxflow"), "%s", r.out);
     json_decref(kept);
     json_decref(less);
@@ -169,7 +182,8 @@ TEST(cli_plan_means_are_plans)
     CHECK(arena_of(one, "offsets") == number(kept, "arena_bytes"));
     CHECK(arena_of(one, "order") == number(kept, "live_bound_bytes"));
     CHECK(arena_of(one, "views") == number(kept, "no_reuse_bytes"));
-    static const char *const down[] = {"micro_batches", "fusion", "views", "sharing", "in_place", "order"};
+    static const char *const down[] = {"micro_batches", "fusion",   "views",
+                                       "sharing",       "in_place", "order"};
     for (int i = 0; i < 5; i++)
         CHECK_MSG(arena_of(one, down[i]) >= arena_of(one, down[i + 1]), "%s", down[i + 1]);
     CHECK(arena_of(one, "whole_batch") < 0); /* it is not split */
@@ -180,7 +194,8 @@ TEST(cli_plan_means_are_plans)
     json_decref(split);
 }
 
-/* An edit, pasted behind the command line that did not fit, fits with the bytes and time it said. */
+/* An edit, pasted behind the command line that did not fit, fits with the bytes and time it said.
+ */
 static void check_edit(const char *args, const json_t *edit)
 {
     char line[512];
@@ -192,8 +207,7 @@ static void check_edit(const char *args, const json_t *edit)
     CHECK_MSG(told - is < 6e6 && is - told < 6e6, "%s: %.0f told, %.0f planned", line, told, is);
     double ratio = number(edit, "predicted_step_ms") / number(j, "predicted_step_ms");
     CHECK_MSG(ratio > 0.97 && ratio < 1.15, "%s: time told is %.3f of the plan's", line, ratio);
-    if (json_is_true(json_object_get(edit, "exact")))
-        CHECK(number(j, "effective_batch") == 8);
+    if (json_is_true(json_object_get(edit, "exact"))) CHECK(number(j, "effective_batch") == 8);
     json_decref(j);
 }
 
@@ -211,8 +225,8 @@ static void check_edits(const char *budget, size_t least)
     json_decref(j);
 }
 
-/* Of the batches that fit the largest is offered. It was planned in a process that had planned others before,
- * which is worth less than a sample: with two more it does not fit. */
+/* Of the batches that fit the largest is offered. It was planned in a process that had planned
+ * others before, which is worth less than a sample: with two more it does not fit. */
 static void check_largest_batch(const char *budget)
 {
     char line[256], more[320];
@@ -220,8 +234,8 @@ static void check_largest_batch(const char *budget)
     json_t *j = planned(line, 3), *edit;
     size_t k;
     int64_t batch = 0;
-    json_array_foreach(json_object_get(j, "edits"), k, edit)
-        (void)sscanf(json_string_value(json_object_get(edit, "edit")), "batch=%" SCNd64, &batch);
+    json_array_foreach(json_object_get(j, "edits"), k, edit)(void)
+        sscanf(json_string_value(json_object_get(edit, "edit")), "batch=%" SCNd64, &batch);
     CHECK_MSG(batch > 1, "%s: no batch is offered", line);
     snprintf(more, sizeof more, "%s batch=%" PRId64, line, batch + 2);
     json_decref(planned(more, 3));
@@ -263,7 +277,8 @@ TEST(cli_plan_page)
     snprintf(path, sizeof path, "%s/t.html", pl_test_dir());
     json_t *plan = json_loads(cli_run("$P plan " NET "--json --timeline %s", path).out, 0, NULL);
     const char *page = cli_read(path), *from = strstr(page, "id=\"plan\">");
-    CHECK(plan && from && !strstr(page, "src=") && !strstr(page, "href=") && !strstr(page, "@import"));
+    CHECK(plan && from && !strstr(page, "src=") && !strstr(page, "href=") &&
+          !strstr(page, "@import"));
     from += strlen("id=\"plan\">");
     json_t *data = json_loads(from, JSON_DISABLE_EOF_CHECK, NULL);
     CHECK(data);
@@ -271,8 +286,8 @@ TEST(cli_plan_page)
     double most = 0;
     size_t i, buffers;
     json_t *row;
-    json_array_foreach(json_object_get(data, "steps"), i, row)
-        most = fmax(most, json_number_value(json_array_get(row, 0)));
+    json_array_foreach(json_object_get(data, "steps"), i, row) most =
+        fmax(most, json_number_value(json_array_get(row, 0)));
     CHECK(most == number(plan, "live_bound_bytes"));
     CHECK(page_top(path, &buffers) == number(plan, "arena_bytes"));
     json_decref(plan);
@@ -301,7 +316,8 @@ TEST(cli_plan_more_memory_is_not_slower)
     }
 }
 
-/* A machine that is slow or busy makes the same plan: with a clock a thousand times as fast, nothing changes. */
+/* A machine that is slow or busy makes the same plan: with a clock a thousand times as fast,
+ * nothing changes. */
 static const char fast_source[] =
     "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n"
     "int clock_gettime(clockid_t c, struct timespec *t)\n"
@@ -338,7 +354,8 @@ TEST(cli_plan_does_not_look_at_the_clock)
 static double told_bytes(const char *args)
 {
     json_t *a = planned(args, 0), *b = planned(args, 0);
-    double least = number(a, "total_bytes") < number(b, "total_bytes") ? number(a, "total_bytes") : number(b, "total_bytes");
+    double least = number(a, "total_bytes") < number(b, "total_bytes") ? number(a, "total_bytes")
+                                                                       : number(b, "total_bytes");
     json_decref(a), json_decref(b);
     return least;
 }
@@ -352,8 +369,8 @@ TEST(cli_plan_explains_the_same_plan)
     CHECK_MSG(explained < plain + 450 * 1024, "%.0f bytes, explained %.0f", plain, explained);
 }
 
-/* Plans that a search made before do not count against the one that is looked at: the batch that is told is near the largest that
- * a process of its own finds room for. */
+/* Plans that a search made before do not count against the one that is looked at: the batch that is
+ * told is near the largest that a process of its own finds room for. */
 TEST(cli_plan_largest_batch_is_near_the_largest)
 {
     WANT_PLAIN();
@@ -368,6 +385,7 @@ TEST(cli_plan_largest_batch_is_near_the_largest)
     snprintf(args, sizeof args, "cloud/demo batch=%d --memory %.0f", batch, budget);
     json_t *fits = planned(args, 0);
     cli_result r = cli_run("$P plan cloud/demo batch=%d --memory %.0f", beyond, budget);
-    CHECK_MSG(json_is_true(json_object_get(fits, "fits")) && r.code == 3, "batch %d is told, %d has room", batch, beyond);
+    CHECK_MSG(json_is_true(json_object_get(fits, "fits")) && r.code == 3,
+              "batch %d is told, %d has room", batch, beyond);
     json_decref(one), json_decref(told), json_decref(fits);
 }

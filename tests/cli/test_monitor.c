@@ -1,7 +1,7 @@
 /* test_monitor.c - what a run tells: event files, tables, lines, the report, a device's test. */
+#include "plimsoll_events.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
-#include "plimsoll_events.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -16,8 +16,8 @@ static int count(const char *text, const char *part)
     return n;
 }
 
-/* The first record of every event file that was ever written begins with these bytes: length 24 and the
- * masked checksum of it. */
+/* The first record of every event file that was ever written begins with these bytes: length 24 and
+ * the masked checksum of it. */
 TEST(monitor_events_frame)
 {
     static const unsigned char want[] = {0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22};
@@ -51,11 +51,14 @@ static bool write_steps(int64_t from, int64_t to, double add, bool torn)
     pl_events_image(e, "samples/0", 5, 7, 3, pixels);
     if (ok) ok = pl_events_write(e, to) == PL_OK;
     pl_events_close(e);
-    if (ok && torn) ok = cli_run("cd %s && printf torn >> $(ls events.out.tfevents.* | tail -1)", pl_test_dir()).code == 0;
+    if (ok && torn)
+        ok = cli_run("cd %s && printf torn >> $(ls events.out.tfevents.* | tail -1)", pl_test_dir())
+                 .code == 0;
     return ok;
 }
 
-/* A killed run of 10 steps that goes on after step 6: TensorBoard sees each step once, with the new values. */
+/* A killed run of 10 steps that goes on after step 6: TensorBoard sees each step once, with the new
+ * values. */
 TEST(monitor_events_tensorboard)
 {
     static const char script[] =
@@ -87,7 +90,8 @@ TEST(monitor_tables)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     char path[512];
-    cli_result r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=12 eval.every=4 --out run", pl_test_dir());
+    cli_result r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=12 eval.every=4 --out run",
+                           pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(strstr(r.err, "planned, to the byte") && strstr(r.err, "host "), "%s", r.err);
     r = cli_run("cd %s && echo 13,torn >> run/metrics.csv; printf '14,to' >> run/metrics.csv; "
@@ -105,9 +109,10 @@ TEST(monitor_tables)
     }
     snprintf(path, sizeof path, "%s/run/eval.csv", pl_test_dir());
     CHECK_MSG(count(cli_read(path), "\n") == 1 + 6, "%s", cli_read(path)); /* 0 4 8 12 16 20 */
-    r = cli_run("cd %s && ls run | grep -c tfevents; $P train " CLI_SMALL
-                "train.steps=2 log.tensorboard=false --quiet --out other; ls other | grep -c tfevents",
-                pl_test_dir());
+    r = cli_run(
+        "cd %s && ls run | grep -c tfevents; $P train " CLI_SMALL
+        "train.steps=2 log.tensorboard=false --quiet --out other; ls other | grep -c tfevents",
+        pl_test_dir());
     CHECK_MSG(strcmp(r.out, "2\n0\n") == 0, "%s", r.out);
 }
 
@@ -115,7 +120,8 @@ TEST(monitor_tables)
 TEST(monitor_warning)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=8 log.memory_every=1 log.warn_memory=1e-6");
+    cli_result r =
+        cli_run("$P train " CLI_SMALL "train.steps=8 log.memory_every=1 log.warn_memory=1e-6");
     CHECK_MSG(r.code == 0 && count(r.err, "warning: host memory") == 1, "%s", r.err);
     r = cli_run("$P train " CLI_SMALL "train.steps=8 log.memory_every=1 log.warn_memory=0");
     CHECK(r.code == 0 && !strstr(r.err, "warning: host"));
@@ -124,22 +130,28 @@ TEST(monitor_warning)
 TEST(monitor_report)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    cli_result r = cli_run("cd %s && $P train " CLI_SMALL
-                           "train.steps=12 eval.every=6 --quiet --out run && "
-                           "echo '{\"event\":\"st' >> run/log.jsonl && $P report run && "
-                           "$P report run --out m.md && $P report run --out -", pl_test_dir());
+    cli_result r =
+        cli_run("cd %s && $P train " CLI_SMALL "train.steps=12 eval.every=6 --quiet --out run && "
+                "echo '{\"event\":\"st' >> run/log.jsonl && $P report run && "
+                "$P report run --out m.md && $P report run --out -",
+                pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
-    static const char *const parts[] = {"# Memory optimisation: cloud/tiny", "| **whole process** |",
-                                        "What each technique saves",         "Who is alive at the peak",
-                                        "- 12 steps",                        "Evaluation",
+    static const char *const parts[] = {"# Memory optimisation: cloud/tiny",
+                                        "| **whole process** |",
+                                        "What each technique saves",
+                                        "Who is alive at the peak",
+                                        "- 12 steps",
+                                        "Evaluation",
                                         "## Configuration"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         CHECK_MSG(strstr(r.out, parts[i]), "no \"%s\" in\n%s", parts[i], r.out);
     char path[512];
     snprintf(path, sizeof path, "%s/run/report.html", pl_test_dir());
     const char *page = cli_read(path);
-    CHECK(strstr(page, "id=\"plan\"") && strstr(page, "id=\"run\"") && strstr(page, "\"rows\":[[1,"));
-    CHECK(count(page, "src=\"") == count(page, "src=\"data:") && !strstr(page, "href=") && !strstr(page, "@import"));
+    CHECK(strstr(page, "id=\"plan\"") && strstr(page, "id=\"run\"") &&
+          strstr(page, "\"rows\":[[1,"));
+    CHECK(count(page, "src=\"") == count(page, "src=\"data:") && !strstr(page, "href=") &&
+          !strstr(page, "@import"));
     r = cli_run("cd %s && $P report .", pl_test_dir());
     CHECK_MSG(r.code == 1 && strstr(r.err, "plan.json"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && $P report run --out x.pdf", pl_test_dir());
@@ -156,16 +168,18 @@ TEST(monitor_device_test)
     CHECK_MSG(r.code != 0 && strstr(r.err, "nothing"), "%d %s", r.code, r.err);
 }
 
-/* Logs, evaluations and checkpoints included: what the process holds at step 10,000 is what it held at step 10,
- * within a mebibyte. */
+/* Logs, evaluations and checkpoints included: what the process holds at step 10,000 is what it held
+ * at step 10, within a mebibyte. */
 TEST(monitor_ten_thousand_steps_are_flat)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!pl_test_long()) SKIP("long");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory grows");
-    cli_result r = cli_run("cd %s && $P train cloud/tiny height=16 width=16 train.steps=10000 eval.every=2000 "
-                           "checkpoint.every=2500 --quiet --out flat && awk -F, '$1==10{a=$NF} $1==10000{b=$NF} "
-                           "END{print b-a}' flat/metrics.csv", pl_test_dir());
+    cli_result r = cli_run(
+        "cd %s && $P train cloud/tiny height=16 width=16 train.steps=10000 eval.every=2000 "
+        "checkpoint.every=2500 --quiet --out flat && awk -F, '$1==10{a=$NF} $1==10000{b=$NF} "
+        "END{print b-a}' flat/metrics.csv",
+        pl_test_dir());
     CHECK_MSG(r.code == 0 && r.out[0], "%s", r.err);
     double grown = strtod(r.out, NULL);
     CHECK_MSG(grown <= 1 << 20 && grown >= -(1 << 20), "grown by %.0f bytes", grown);

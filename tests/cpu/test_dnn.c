@@ -3,12 +3,12 @@
  * nothing. */
 #include "tests/lib/test.h"
 
-#include "tests/lib/alloc_count.h"
 #include "base/dtype.h"
 #include "base/fpmode.h"
 #include "base/pool.h"
 #include "base/sys.h"
 #include "cpu/dnn/dnn.h"
+#include "tests/lib/alloc_count.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -65,8 +65,7 @@ static double worst(const float *a, const double *b, int64_t n, int64_t terms)
 }
 
 /* Runs d on fresh blocks; outputs stay in out[]. False if a guard byte was touched. */
-static bool run_guarded(pl_dnn *d, size_t work_bytes, const void *const *in, block *out,
-                        int n_out)
+static bool run_guarded(pl_dnn *d, size_t work_bytes, const void *const *in, block *out, int n_out)
 {
     block work = block_new(work_bytes);
     void *to[2] = {out[0].data, n_out > 1 ? out[1].data : NULL};
@@ -121,8 +120,8 @@ static int64_t under(const geometry *g, int64_t p, int64_t k)
 static void naive_conv(pl_dnn_conv_kind kind, const conv *c, const float *x, const float *w,
                        const float *b, const float *dy, double *out)
 {
-    geometry g = geometry_of(c->n_spatial, c->in, c->out, c->kernel, c->stride, c->dilation,
-                             c->pad_lo);
+    geometry g =
+        geometry_of(c->n_spatial, c->in, c->out, c->kernel, c->stride, c->dilation, c->pad_lo);
     int64_t ig = c->ic / c->groups, og = c->oc / c->groups;
     for (int64_t n = 0; n < c->n; n++)
         for (int64_t p = 0; p < g.out_elems; p++)
@@ -168,11 +167,12 @@ static conv conv2(int64_t n, int64_t h, int64_t w, int64_t ic, int64_t oc, int64
                   .pad_hi = {hi, hi}};
 }
 
-/* Every kind of one convolution; returns the worst relative error, or a number > 1 and a message. */
+/* Every kind of one convolution; returns the worst relative error, or a number > 1 and a message.
+ */
 static double try_conv(const conv *c, pl_dnn_conv_kind kind)
 {
-    geometry g = geometry_of(c->n_spatial, c->in, c->out, c->kernel, c->stride, c->dilation,
-                             c->pad_lo);
+    geometry g =
+        geometry_of(c->n_spatial, c->in, c->out, c->kernel, c->stride, c->dilation, c->pad_lo);
     int64_t nx = c->n * g.in_elems * c->ic, ny = c->n * g.out_elems * c->oc;
     int64_t nw = c->oc * g.taps * (c->ic / c->groups);
     int64_t n_res = kind == PL_DNN_CONV_FWD ? ny : kind == PL_DNN_CONV_BWD_DATA ? nx : nw;
@@ -213,8 +213,7 @@ static bool try_kinds(const conv *c)
     conv with_bias = *c;
     with_bias.bias = true;
     return try_conv(c, PL_DNN_CONV_FWD) < 1e-5 && try_conv(&with_bias, PL_DNN_CONV_FWD) < 1e-5 &&
-           try_conv(c, PL_DNN_CONV_BWD_DATA) < 1e-5 &&
-           try_conv(c, PL_DNN_CONV_BWD_WEIGHTS) < 1e-5;
+           try_conv(c, PL_DNN_CONV_BWD_DATA) < 1e-5 && try_conv(c, PL_DNN_CONV_BWD_WEIGHTS) < 1e-5;
 }
 
 TEST(dnn_conv_2d_matches_loops)
@@ -240,26 +239,38 @@ TEST(dnn_conv_2d_matches_loops)
 TEST(dnn_conv_with_few_channels_matches_loops)
 {
     const conv list[] = {
-        conv2(2, 12, 15, 1, 64, 1, 3, 1, 1, 1, 1),  conv2(1, 12, 15, 64, 1, 1, 3, 1, 1, 1, 1),
-        conv2(2, 12, 15, 3, 32, 1, 4, 2, 1, 1, 1),  conv2(2, 12, 15, 32, 3, 1, 4, 2, 1, 1, 1),
-        conv2(2, 9, 9, 24, 4, 1, 5, 1, 2, 3, 4),    conv2(1, 9, 8, 4, 24, 1, 5, 1, 2, 3, 4),
-        conv2(3, 9, 7, 3, 17, 1, 7, 3, 1, 3, 2),    conv2(1, 5, 5, 16, 8, 1, 2, 1, 1, 1, 0),
-        conv2(2, 50, 90, 67, 3, 1, 1, 1, 1, 0, 0),  conv2(2, 50, 90, 4, 33, 1, 1, 1, 1, 0, 0),
-        conv2(1, 20, 20, 1, 1, 1, 3, 1, 1, 1, 1),   conv2(2, 6, 6, 8, 16, 1, 3, 2, 2, 2, 2),
-        conv2(1, 3, 3, 2, 16, 1, 3, 4, 1, 0, 0),    conv2(2, 9, 9, 40, 2, 1, 3, 1, 3, 0, 0),
+        conv2(2, 12, 15, 1, 64, 1, 3, 1, 1, 1, 1), conv2(1, 12, 15, 64, 1, 1, 3, 1, 1, 1, 1),
+        conv2(2, 12, 15, 3, 32, 1, 4, 2, 1, 1, 1), conv2(2, 12, 15, 32, 3, 1, 4, 2, 1, 1, 1),
+        conv2(2, 9, 9, 24, 4, 1, 5, 1, 2, 3, 4),   conv2(1, 9, 8, 4, 24, 1, 5, 1, 2, 3, 4),
+        conv2(3, 9, 7, 3, 17, 1, 7, 3, 1, 3, 2),   conv2(1, 5, 5, 16, 8, 1, 2, 1, 1, 1, 0),
+        conv2(2, 50, 90, 67, 3, 1, 1, 1, 1, 0, 0), conv2(2, 50, 90, 4, 33, 1, 1, 1, 1, 0, 0),
+        conv2(1, 20, 20, 1, 1, 1, 3, 1, 1, 1, 1),  conv2(2, 6, 6, 8, 16, 1, 3, 2, 2, 2, 2),
+        conv2(1, 3, 3, 2, 16, 1, 3, 4, 1, 0, 0),   conv2(2, 9, 9, 40, 2, 1, 3, 1, 3, 0, 0),
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
 }
 
-/* Kernels of 1 with a stride, channels that are no whole vectors: what lies behind the workspace stays as it is. */
+/* Kernels of 1 with a stride, channels that are no whole vectors: what lies behind the workspace
+ * stays as it is. */
 TEST(dnn_conv_stays_in_its_workspace)
 {
     enum { BEHIND = 8192 };
     static const int64_t channels[][2] = {{13, 3}, {24, 40}, {16, 17}, {33, 16}};
     for (int i = 0; i < 12; i++) {
-        pl_dnn_conv_desc c = {.dtype = PL_F32, .n_spatial = 1, .n = 3, .ic = channels[i / 3][0], .oc = channels[i / 3][1],
-                              .groups = 1, .in = {148}, .out = {74}, .kernel = {1}, .stride = {2}, .dilation = {1}};
-        size_t bytes[3] = {(size_t)(3 * 148 * c.ic) * 4, (size_t)(c.ic * c.oc) * 4, (size_t)(3 * 74 * c.oc) * 4}, work_bytes;
+        pl_dnn_conv_desc c = {.dtype = PL_F32,
+                              .n_spatial = 1,
+                              .n = 3,
+                              .ic = channels[i / 3][0],
+                              .oc = channels[i / 3][1],
+                              .groups = 1,
+                              .in = {148},
+                              .out = {74},
+                              .kernel = {1},
+                              .stride = {2},
+                              .dilation = {1}};
+        size_t bytes[3] = {(size_t)(3 * 148 * c.ic) * 4, (size_t)(c.ic * c.oc) * 4,
+                           (size_t)(3 * 74 * c.oc) * 4},
+               work_bytes;
         int which[3][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}}; /* x w > y, dy w > dx, x dy > dw */
         const int *m = which[i % 3];
         char *t[3];
@@ -268,12 +279,13 @@ TEST(dnn_conv_stays_in_its_workspace)
         CHECK_OK(pl_dnn_conv_prepare((pl_dnn_conv_kind)(i % 3), &c, &d, &work_bytes));
         unsigned char *work = aligned_alloc(64, (work_bytes + 63) / 64 * 64 + BEHIND);
         memset(work, 0x5a, work_bytes + BEHIND);
-        CHECK_OK(pl_dnn_run(d, (const void *const[]){t[m[0]], t[m[1]]}, (void *const[]){t[m[2]]}, work));
+        CHECK_OK(
+            pl_dnn_run(d, (const void *const[]){t[m[0]], t[m[1]]}, (void *const[]){t[m[2]]}, work));
         size_t past = 0;
         for (size_t at = 0; at < BEHIND; at++)
             if (work[work_bytes + at] != 0x5a) past = at + 1;
-        CHECK_MSG(!past, "kind %d, %lld to %lld channels (%s): %zu bytes past its %zu", i % 3, (long long)c.ic, (long long)c.oc,
-                  pl_dnn_impl(d), past, work_bytes);
+        CHECK_MSG(!past, "kind %d, %lld to %lld channels (%s): %zu bytes past its %zu", i % 3,
+                  (long long)c.ic, (long long)c.oc, pl_dnn_impl(d), past, work_bytes);
         pl_dnn_free(d);
         free(work);
         for (int k = 0; k < 3; k++) free(t[k]);
@@ -283,23 +295,86 @@ TEST(dnn_conv_stays_in_its_workspace)
 TEST(dnn_conv_1d_and_3d_match_loops)
 {
     const conv list[] = {
-        {.n_spatial = 1, .n = 2, .ic = 16, .oc = 24, .groups = 1, .in = {20}, .out = {20},
-         .kernel = {3}, .stride = {1}, .dilation = {1}, .pad_lo = {2}, .pad_hi = {0}},
-        {.n_spatial = 1, .n = 1, .ic = 3, .oc = 20, .groups = 1, .in = {21}, .out = {10},
-         .kernel = {4}, .stride = {2}, .dilation = {1}, .pad_lo = {1}, .pad_hi = {0}},
-        {.n_spatial = 3, .n = 2, .ic = 16, .oc = 48, .groups = 1, .in = {3, 8, 8},
-         .out = {3, 4, 4}, .kernel = {1, 2, 2}, .stride = {1, 2, 2}, .dilation = {1, 1, 1}},
-        {.n_spatial = 3, .n = 1, .ic = 4, .oc = 16, .groups = 1, .in = {2, 5, 6},
-         .out = {2, 5, 6}, .kernel = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}},
-        {.n_spatial = 3, .n = 1, .ic = 8, .oc = 8, .groups = 2, .in = {4, 5, 6}, .out = {4, 5, 3},
-         .kernel = {3, 3, 2}, .stride = {1, 1, 2}, .dilation = {1, 1, 1}, .pad_lo = {1, 2, 0},
+        {.n_spatial = 1,
+         .n = 2,
+         .ic = 16,
+         .oc = 24,
+         .groups = 1,
+         .in = {20},
+         .out = {20},
+         .kernel = {3},
+         .stride = {1},
+         .dilation = {1},
+         .pad_lo = {2},
+         .pad_hi = {0}},
+        {.n_spatial = 1,
+         .n = 1,
+         .ic = 3,
+         .oc = 20,
+         .groups = 1,
+         .in = {21},
+         .out = {10},
+         .kernel = {4},
+         .stride = {2},
+         .dilation = {1},
+         .pad_lo = {1},
+         .pad_hi = {0}},
+        {.n_spatial = 3,
+         .n = 2,
+         .ic = 16,
+         .oc = 48,
+         .groups = 1,
+         .in = {3, 8, 8},
+         .out = {3, 4, 4},
+         .kernel = {1, 2, 2},
+         .stride = {1, 2, 2},
+         .dilation = {1, 1, 1}},
+        {.n_spatial = 3,
+         .n = 1,
+         .ic = 4,
+         .oc = 16,
+         .groups = 1,
+         .in = {2, 5, 6},
+         .out = {2, 5, 6},
+         .kernel = {1, 1, 1},
+         .stride = {1, 1, 1},
+         .dilation = {1, 1, 1}},
+        {.n_spatial = 3,
+         .n = 1,
+         .ic = 8,
+         .oc = 8,
+         .groups = 2,
+         .in = {4, 5, 6},
+         .out = {4, 5, 3},
+         .kernel = {3, 3, 2},
+         .stride = {1, 1, 2},
+         .dilation = {1, 1, 1},
+         .pad_lo = {1, 2, 0},
          .pad_hi = {1, 0, 0}},
-        {.n_spatial = 3, .n = 2, .ic = 16, .oc = 2, .groups = 1, .in = {4, 5, 6},
-         .out = {4, 5, 6}, .kernel = {3, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1},
-         .pad_lo = {1, 1, 1}, .pad_hi = {1, 1, 1}},
-        {.n_spatial = 3, .n = 2, .ic = 2, .oc = 16, .groups = 1, .in = {4, 5, 6},
-         .out = {2, 3, 3}, .kernel = {3, 3, 3}, .stride = {2, 2, 2}, .dilation = {1, 1, 1},
-         .pad_lo = {1, 1, 1}, .pad_hi = {1, 1, 1}},
+        {.n_spatial = 3,
+         .n = 2,
+         .ic = 16,
+         .oc = 2,
+         .groups = 1,
+         .in = {4, 5, 6},
+         .out = {4, 5, 6},
+         .kernel = {3, 3, 3},
+         .stride = {1, 1, 1},
+         .dilation = {1, 1, 1},
+         .pad_lo = {1, 1, 1},
+         .pad_hi = {1, 1, 1}},
+        {.n_spatial = 3,
+         .n = 2,
+         .ic = 2,
+         .oc = 16,
+         .groups = 1,
+         .in = {4, 5, 6},
+         .out = {2, 3, 3},
+         .kernel = {3, 3, 3},
+         .stride = {2, 2, 2},
+         .dilation = {1, 1, 1},
+         .pad_lo = {1, 1, 1},
+         .pad_hi = {1, 1, 1}},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
 }
@@ -342,14 +417,17 @@ static double try_matmul(const pl_dnn_matmul_desc *m)
 
 TEST(dnn_matmul_matches_loops)
 {
-    const int64_t size[][4] = {{1, 1, 1, 1},   {1, 7, 5, 3},   {1, 64, 64, 64}, {1, 1, 130, 67},
-                               {1, 130, 1, 67}, {1, 33, 65, 1}, {3, 17, 9, 31},  {2, 1, 40, 33},
-                               {2, 40, 1, 33},  {5, 16, 16, 8},
-                               {1, 1, 300, 411}, {1, 300, 1, 411}};
+    const int64_t size[][4] = {{1, 1, 1, 1},    {1, 7, 5, 3},   {1, 64, 64, 64},  {1, 1, 130, 67},
+                               {1, 130, 1, 67}, {1, 33, 65, 1}, {3, 17, 9, 31},   {2, 1, 40, 33},
+                               {2, 40, 1, 33},  {5, 16, 16, 8}, {1, 1, 300, 411}, {1, 300, 1, 411}};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         for (int v = 0; v < 32; v++) {
-            pl_dnn_matmul_desc m = {.batch = size[i][0], .m = size[i][1], .n = size[i][2],
-                                    .k = size[i][3], .trans_a = v & 1, .trans_b = v & 2,
+            pl_dnn_matmul_desc m = {.batch = size[i][0],
+                                    .m = size[i][1],
+                                    .n = size[i][2],
+                                    .k = size[i][3],
+                                    .trans_a = v & 1,
+                                    .trans_b = v & 2,
                                     .bias = v & 4};
             if (v & 8) m.lda = (m.trans_a ? m.m : m.k) + 3;
             if (v & 8) m.ldb = (m.trans_b ? m.k : m.n) + 5;
@@ -368,8 +446,8 @@ typedef pl_dnn_pool_desc pool;
 static void naive_pool(const pool *p, bool max, const float *x, const float *dy, double *y,
                        unsigned char *index, double *dx)
 {
-    geometry g = geometry_of(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation,
-                             p->pad_lo);
+    geometry g =
+        geometry_of(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation, p->pad_lo);
     for (int64_t i = 0; i < p->n * g.out_elems * p->c; i++) {
         int64_t n = i / p->c / g.out_elems, at = i / p->c % g.out_elems, c = i % p->c;
         int64_t first = n * g.in_elems * p->c + c, best = -1, count = 0;
@@ -395,8 +473,8 @@ static void naive_pool(const pool *p, bool max, const float *x, const float *dy,
 
 static bool try_pool(const pool *p, bool max)
 {
-    geometry g = geometry_of(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation,
-                             p->pad_lo);
+    geometry g =
+        geometry_of(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation, p->pad_lo);
     int64_t nx = p->n * g.in_elems * p->c, ny = p->n * g.out_elems * p->c;
     float *x = noise(nx, 1), *dy = noise(ny, 2);
     for (int64_t i = 0; i < nx; i++) x[i] = roundf(x[i] * 8); /* ties, so that the first must win */
@@ -432,24 +510,86 @@ static bool try_pool(const pool *p, bool max)
 TEST(dnn_pools_match_loops)
 {
     const pool list[] = {
-        {.n_spatial = 2, .n = 2, .c = 5, .in = {6, 8}, .out = {3, 4}, .kernel = {2, 2},
-         .stride = {2, 2}, .dilation = {1, 1}},
-        {.n_spatial = 2, .n = 1, .c = 64, .in = {7, 7}, .out = {7, 7}, .kernel = {3, 3},
-         .stride = {1, 1}, .dilation = {1, 1}, .pad_lo = {1, 1}, .pad_hi = {1, 1}},
-        {.n_spatial = 2, .n = 3, .c = 33, .in = {9, 10}, .out = {4, 5}, .kernel = {3, 2},
-         .stride = {2, 2}, .dilation = {1, 1}, .pad_lo = {0, 1}, .pad_hi = {1, 0}},
-        {.n_spatial = 2, .n = 1, .c = 16, .in = {9, 9}, .out = {5, 5}, .kernel = {3, 3},
-         .stride = {1, 1}, .dilation = {2, 2}},
-        {.n_spatial = 2, .n = 2, .c = 256, .in = {6, 5}, .out = {1, 1}, .kernel = {6, 5},
-         .stride = {1, 1}, .dilation = {1, 1}},
-        {.n_spatial = 2, .n = 1, .c = 1, .in = {1, 1}, .out = {1, 1}, .kernel = {1, 1},
-         .stride = {1, 1}, .dilation = {1, 1}},
-        {.n_spatial = 1, .n = 2, .c = 19, .in = {20}, .out = {7}, .kernel = {3}, .stride = {3},
-         .dilation = {1}, .pad_lo = {1}, .pad_hi = {1}},
-        {.n_spatial = 3, .n = 2, .c = 17, .in = {4, 5, 6}, .out = {2, 3, 3}, .kernel = {2, 3, 2},
-         .stride = {2, 2, 2}, .dilation = {1, 1, 1}, .pad_lo = {0, 1, 0}, .pad_hi = {0, 1, 0}},
-        {.n_spatial = 2, .n = 1, .c = 24, .in = {20, 20}, .out = {2, 1}, .kernel = {15, 17},
-         .stride = {4, 4}, .dilation = {1, 1}},
+        {.n_spatial = 2,
+         .n = 2,
+         .c = 5,
+         .in = {6, 8},
+         .out = {3, 4},
+         .kernel = {2, 2},
+         .stride = {2, 2},
+         .dilation = {1, 1}},
+        {.n_spatial = 2,
+         .n = 1,
+         .c = 64,
+         .in = {7, 7},
+         .out = {7, 7},
+         .kernel = {3, 3},
+         .stride = {1, 1},
+         .dilation = {1, 1},
+         .pad_lo = {1, 1},
+         .pad_hi = {1, 1}},
+        {.n_spatial = 2,
+         .n = 3,
+         .c = 33,
+         .in = {9, 10},
+         .out = {4, 5},
+         .kernel = {3, 2},
+         .stride = {2, 2},
+         .dilation = {1, 1},
+         .pad_lo = {0, 1},
+         .pad_hi = {1, 0}},
+        {.n_spatial = 2,
+         .n = 1,
+         .c = 16,
+         .in = {9, 9},
+         .out = {5, 5},
+         .kernel = {3, 3},
+         .stride = {1, 1},
+         .dilation = {2, 2}},
+        {.n_spatial = 2,
+         .n = 2,
+         .c = 256,
+         .in = {6, 5},
+         .out = {1, 1},
+         .kernel = {6, 5},
+         .stride = {1, 1},
+         .dilation = {1, 1}},
+        {.n_spatial = 2,
+         .n = 1,
+         .c = 1,
+         .in = {1, 1},
+         .out = {1, 1},
+         .kernel = {1, 1},
+         .stride = {1, 1},
+         .dilation = {1, 1}},
+        {.n_spatial = 1,
+         .n = 2,
+         .c = 19,
+         .in = {20},
+         .out = {7},
+         .kernel = {3},
+         .stride = {3},
+         .dilation = {1},
+         .pad_lo = {1},
+         .pad_hi = {1}},
+        {.n_spatial = 3,
+         .n = 2,
+         .c = 17,
+         .in = {4, 5, 6},
+         .out = {2, 3, 3},
+         .kernel = {2, 3, 2},
+         .stride = {2, 2, 2},
+         .dilation = {1, 1, 1},
+         .pad_lo = {0, 1, 0},
+         .pad_hi = {0, 1, 0}},
+        {.n_spatial = 2,
+         .n = 1,
+         .c = 24,
+         .in = {20, 20},
+         .out = {2, 1},
+         .kernel = {15, 17},
+         .stride = {4, 4},
+         .dilation = {1, 1}},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         pool p = list[i];
@@ -535,13 +675,24 @@ static bool kit_run(const kit *k, const float *const *in, float *const *out, voi
 
 static bool kit_fill(kit *k)
 {
-    pool p = {.n_spatial = 2, .n = 2, .c = 16, .in = {16, 16}, .out = {8, 8}, .kernel = {2, 2},
-              .stride = {2, 2}, .dilation = {1, 1}, .index = true};
+    pool p = {.n_spatial = 2,
+              .n = 2,
+              .c = 16,
+              .in = {16, 16},
+              .out = {8, 8},
+              .kernel = {2, 2},
+              .stride = {2, 2},
+              .dilation = {1, 1},
+              .index = true};
     return kit_conv(k, conv2(2, 16, 16, 32, 48, 1, 3, 1, 1, 1, 1)) &&
            kit_conv(k, conv2(2, 16, 16, 3, 32, 1, 3, 1, 1, 1, 1)) &&
            kit_conv(k, conv2(2, 16, 16, 32, 32, 32, 3, 1, 1, 1, 1)) &&
-           kit_matmul(k, (pl_dnn_matmul_desc){.batch = 4, .m = 33, .n = 65, .k = 40,
-                                              .trans_b = true, .a_batch_stride = 33 * 40,
+           kit_matmul(k, (pl_dnn_matmul_desc){.batch = 4,
+                                              .m = 33,
+                                              .n = 65,
+                                              .k = 40,
+                                              .trans_b = true,
+                                              .a_batch_stride = 33 * 40,
                                               .b_batch_stride = 65 * 40}) &&
            kit_matmul(k, (pl_dnn_matmul_desc){.batch = 1, .m = 1, .n = 100, .k = 64}) &&
            kit_pool(k, p);
@@ -569,8 +720,7 @@ static bool kit_rounds(int rounds, uint64_t *allocs, bool *same)
     uint64_t before = pl_test_allocs();
     for (int r = 0; r < rounds; r++) {
         ok = ok && kit_run(&k, from, out, work.data);
-        for (int i = 0; i < k.n; i++)
-            *same = *same && memcmp(first[i], out[i], KIT_ELEMS * 4) == 0;
+        for (int i = 0; i < k.n; i++) *same = *same && memcmp(first[i], out[i], KIT_ELEMS * 4) == 0;
     }
     *allocs = pl_test_allocs() - before;
     ok = ok && block_intact(&work);
@@ -611,7 +761,8 @@ TEST(dnn_teams_are_the_pools_in_every_thread)
     CHECK_INT(seen, 3);
 }
 
-/* oneDNN's loops are of many sizes, more so on many threads, and none of them starts or ends one. */
+/* oneDNN's loops are of many sizes, more so on many threads, and none of them starts or ends one.
+ */
 TEST(dnn_runs_allocate_nothing)
 {
     if (!pl_test_allocs_counted()) SKIP("a sanitizer owns malloc");
@@ -628,8 +779,8 @@ TEST(dnn_runs_allocate_nothing)
         pl_pool_set_threads(many[i]);
         bool ok = kit_rounds(50, &allocs, &same);
         pl_pool_set_threads(threads);
-        CHECK_MSG(ok && same && allocs == 0, "%d threads: ran %d, same %d, %llu allocations", many[i], ok, same,
-                  (unsigned long long)allocs);
+        CHECK_MSG(ok && same && allocs == 0, "%d threads: ran %d, same %d, %llu allocations",
+                  many[i], ok, same, (unsigned long long)allocs);
     }
 }
 
@@ -645,9 +796,10 @@ static void multiply_tiny(void *ctx, int64_t task, int worker)
     if (!(t->small * t->large > 0)) t->lost++;
 }
 
-/* 1e-40 times 1e10 is 1e-30; with denormals taken as zero it is none, whichever thread computes it. A kernel of one channel
- * computes on seven more lanes that hold what was there, which may be denormal and then slow. Loops of our own, before and
- * after, in the same threads, compute with them. */
+/* 1e-40 times 1e10 is 1e-30; with denormals taken as zero it is none, whichever thread computes it.
+ * A kernel of one channel computes on seven more lanes that hold what was there, which may be
+ * denormal and then slow. Loops of our own, before and after, in the same threads, compute with
+ * them. */
 TEST(dnn_takes_denormals_as_zero)
 {
     if (!PL_FP_FLUSHES) SKIP("this processor's mode is not set");

@@ -1,5 +1,5 @@
-/* test_tile.c - whole tile programs: rows in one pass, bits, draws, fused against unfused, in place,
- * and programs that are refused. */
+/* test_tile.c - whole tile programs: rows in one pass, bits, draws, fused against unfused, in
+ * place, and programs that are refused. */
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
@@ -16,8 +16,8 @@ static tile_prog *softmax_prog(int64_t rows, int64_t n)
 {
     tile_prog *g = tile_new(2, (int64_t[]){rows, n}, 1);
     int x = tile_ld(g, PL_F32, 0);
-    int e =
-        tile_map2(g, PL_TILE_FN_EXP, tile_map2(g, PL_TILE_FN_SUB, x, tile_row_reduce(g, PL_TILE_MAX, x)), 0);
+    int e = tile_map2(g, PL_TILE_FN_EXP,
+                      tile_map2(g, PL_TILE_FN_SUB, x, tile_row_reduce(g, PL_TILE_MAX, x)), 0);
     tile_st(g, tile_map2(g, PL_TILE_FN_DIV, e, tile_row_reduce(g, PL_TILE_SUM, e)));
     return g;
 }
@@ -51,13 +51,16 @@ TEST(tile_layer_norm_in_one_pass)
     for (int k = 0; k < 4; k++) {
         int64_t rows = 50, n = sizes[k];
         float *x = tile_buf(rows * n), *y = tile_buf(rows * n), *w = tile_buf(n), *b = tile_buf(n);
-        float *mean = tile_buf(rows), *var = tile_buf(rows), *em = tile_buf(rows), *ev = tile_buf(rows);
+        float *mean = tile_buf(rows), *var = tile_buf(rows), *em = tile_buf(rows),
+              *ev = tile_buf(rows);
         uint64_t seed = 3;
         tile_noise(PL_F32, x, rows * n, &seed), tile_noise(PL_F32, w, n, &seed),
             tile_noise(PL_F32, b, n, &seed);
         tile_prog *g = tile_new(2, (int64_t[]){rows, n}, 1);
-        int l = tile_ld(g, PL_F32, 0), m = tile_row_reduce(g, PL_TILE_MOMENTS, l), v = tile_row_var(g, m);
-        int r = tile_map2(g, PL_TILE_FN_RSQRT, tile_map2(g, PL_TILE_FN_ADD, v, tile_imm(g, PL_F32, 1e-5)), 0);
+        int l = tile_ld(g, PL_F32, 0), m = tile_row_reduce(g, PL_TILE_MOMENTS, l),
+            v = tile_row_var(g, m);
+        int r = tile_map2(g, PL_TILE_FN_RSQRT,
+                          tile_map2(g, PL_TILE_FN_ADD, v, tile_imm(g, PL_F32, 1e-5)), 0);
         int z = tile_map2(g, PL_TILE_FN_MUL, tile_map2(g, PL_TILE_FN_SUB, l, m), r);
         z = tile_map2(g, PL_TILE_FN_MUL, z, tile_ld(g, PL_F32, 1));
         tile_st(g, tile_map2(g, PL_TILE_FN_ADD, z, tile_ld(g, PL_F32, 1)));
@@ -110,9 +113,9 @@ TEST(tile_bits)
     static const struct {
         int rank;
         int64_t dim[3];
-    } boxes[] = {{1, {1}},          {1, {7}},          {1, {50001}},     {2, {300, 257}},
-                  {2, {3, 9001}},    {3, {5, 77, 131}}, {3, {64, 3, 5}},  {2, {9000, 3}},
-                  {3, {2, 1000, 24}}, {2, {1, 100000}}};
+    } boxes[] = {{1, {1}},           {1, {7}},          {1, {50001}},    {2, {300, 257}},
+                 {2, {3, 9001}},     {3, {5, 77, 131}}, {3, {64, 3, 5}}, {2, {9000, 3}},
+                 {3, {2, 1000, 24}}, {2, {1, 100000}}};
     int threads = pl_pool_threads();
     for (int at = 0; at < 10 * 5 * 2 * 2; at++) {
         int s = at % 10, view = at / 10 % 5, rank = boxes[s].rank;
@@ -133,7 +136,7 @@ TEST(tile_bits)
         CHECK(tile_run(p[0], (const void *[]){mask, a}, want));
         size_t bits = (size_t)(n + 7) / 8, small = 4 * (size_t)n;
         CHECK(tile_run_guarded(&p[1]->p, (const void *[]){packed, a}, got,
-                          (const size_t[]){bits, small, bits, small}, also ? 4 : 3));
+                               (const size_t[]){bits, small, bits, small}, also ? 4 : 3));
         for (int o = 0; o < 3; o += 2) {
             to_bits(want[o], n, mask);
             CHECK_MSG(!memcmp(mask, got[o], bits), "space %d, view %d, output %d", s, view, o);
@@ -156,9 +159,11 @@ TEST(tile_draws)
     static const struct {
         int64_t dim[3], first, step[3];
     } views[] = {
-        {{40, 50, 7}, 0, {350, 7, 1}},   {{40, 50, 7}, 5, {7, 0, 1}},   {{40, 50, 7}, 0, {0, 7, 1}},
-        {{6, 3000, 8}, 0, {0, 0, 1}},    {{2, 3, 9000}, 3, {0, 0, 0}},  {{9, 11, 13}, 2000, {-150, 11, 2}},
-        {{1, 1, 1}, 9, {1, 1, 1}},       {{3, 700, 64}, 1, {0, 1, 0}},  {{5000, 1, 4}, 2, {3, 0, 7}},
+        {{40, 50, 7}, 0, {350, 7, 1}}, {{40, 50, 7}, 5, {7, 0, 1}},
+        {{40, 50, 7}, 0, {0, 7, 1}},   {{6, 3000, 8}, 0, {0, 0, 1}},
+        {{2, 3, 9000}, 3, {0, 0, 0}},  {{9, 11, 13}, 2000, {-150, 11, 2}},
+        {{1, 1, 1}, 9, {1, 1, 1}},     {{3, 700, 64}, 1, {0, 1, 0}},
+        {{5000, 1, 4}, 2, {3, 0, 7}},
     };
     for (size_t v = 0; v < sizeof views / sizeof views[0]; v++)
         for (int kind = 0; kind < 8; kind++) {
@@ -177,8 +182,10 @@ TEST(tile_draws)
                 for (int64_t b = 0; b < views[v].dim[1]; b++)
                     for (int64_t c = 0; c < views[v].dim[2]; c++) {
                         float y;
-                        pl_draw_run(&from, views[v].first + a * views[v].step[0] +
-                                    b * views[v].step[1] + c * views[v].step[2], 1, &y);
+                        pl_draw_run(&from,
+                                    views[v].first + a * views[v].step[0] + b * views[v].step[1] +
+                                        c * views[v].step[2],
+                                    1, &y);
                         pl_elem_set(d, want, i++, (double)y);
                     }
             CHECK(tile_run(g, (const void *[]){key}, &got));
@@ -204,8 +211,8 @@ static int pick(rnd *r, int n)
 static const pl_tile_fn fns1[] = {PL_TILE_FN_NEG,  PL_TILE_FN_SQUARE,     PL_TILE_FN_TANH,
                                   PL_TILE_FN_GELU, PL_TILE_FN_LEAKY_RELU, PL_TILE_FN_SIGMOID,
                                   PL_TILE_FN_SIN,  PL_TILE_FN_ABS};
-static const pl_tile_fn fns2[] = {PL_TILE_FN_ADD, PL_TILE_FN_SUB, PL_TILE_FN_MUL,
-                                  PL_TILE_FN_MAX, PL_TILE_FN_MIN};
+static const pl_tile_fn fns2[] = {PL_TILE_FN_ADD, PL_TILE_FN_SUB, PL_TILE_FN_MUL, PL_TILE_FN_MAX,
+                                  PL_TILE_FN_MIN};
 
 /* A random program over a random space, with operands of all patterns. */
 static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
@@ -236,8 +243,7 @@ static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
     g->instr[g->p.n_instr++] = (pl_tile_instr){.code = PL_TILE_IOTA, .dtype = d, .imm = 0.5};
     for (int k = 0; k < rank; k++) g->instr[g->p.n_instr - 1].step[k] = pick(r, 3) * 0.125;
     for (int i = 0; i < n; i++) {
-        int m = g->p.n_instr, a = pick(r, m), b = pick(r, m), c = pick(r, m),
-            kind = pick(r, 12);
+        int m = g->p.n_instr, a = pick(r, m), b = pick(r, m), c = pick(r, m), kind = pick(r, 12);
         while (g->instr[a].dtype != d) a--;
         while (g->instr[b].dtype != d) b--;
         while (g->instr[c].dtype != d) c--;
@@ -342,16 +348,18 @@ TEST(tile_in_place)
     uint64_t seed = 8;
     tile_noise(PL_F32, gr, N, &seed);
     for (int k = 0; k < 2; k++) m[k] = tile_buf(N), v[k] = tile_buf(N), p[k] = tile_buf(N);
-    tile_noise(PL_F32, m[0], N, &seed), tile_noise(PL_F32, v[0], N, &seed), tile_noise(PL_F32, p[0], N, &seed);
+    tile_noise(PL_F32, m[0], N, &seed), tile_noise(PL_F32, v[0], N, &seed),
+        tile_noise(PL_F32, p[0], N, &seed);
     memcpy(m[1], m[0], N * 4), memcpy(v[1], v[0], N * 4), memcpy(p[1], p[0], N * 4);
     tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
     int lm = tile_ld(g, PL_F32, 0), lv = tile_ld(g, PL_F32, 0), lp = tile_ld(g, PL_F32, 0),
         lg = tile_ld(g, PL_F32, 0);
-    int m2 = tile_map2(g, PL_TILE_FN_ADD, tile_map2(g, PL_TILE_FN_MUL, lm, tile_imm(g, PL_F32, 0.9)), lg);
+    int m2 = tile_map2(g, PL_TILE_FN_ADD,
+                       tile_map2(g, PL_TILE_FN_MUL, lm, tile_imm(g, PL_F32, 0.9)), lg);
     int v2 = tile_map2(g, PL_TILE_FN_ADD, lv, tile_map2(g, PL_TILE_FN_SQUARE, lg, 0));
     tile_st(g, m2), tile_st(g, v2);
     tile_st(g, tile_map2(g, PL_TILE_FN_SUB, tile_map2(g, PL_TILE_FN_ADD, lp, lm),
-               tile_map2(g, PL_TILE_FN_DIV, m2, v2)));
+                         tile_map2(g, PL_TILE_FN_DIV, m2, v2)));
     CHECK(pl_tile_inplace(&g->p, 0, 0));
     pl_arena a = PL_ARENA_INIT;
     pl_tile *t;

@@ -1,5 +1,6 @@
-/* test_tile_chain.c - runs of cheap f32 functions, which the interpreter executes as one loop: every
- * kind of link, with the running value on either side, against the same arithmetic in plain C. */
+/* test_tile_chain.c - runs of cheap f32 functions, which the interpreter executes as one loop:
+ * every kind of link, with the running value on either side, against the same arithmetic in plain
+ * C. */
 #include "tests/lib/test.h"
 
 #include "cpu/tile/tile.h"
@@ -31,9 +32,9 @@ static float apply(const link *l, float run, float other)
 
 static link random_link(uint64_t *noise)
 {
-    static const pl_tile_fn fns[] = {PL_TILE_FN_ADD,    PL_TILE_FN_SUB,  PL_TILE_FN_MUL,
-                                     PL_TILE_FN_SUB,    PL_TILE_FN_NEG,  PL_TILE_FN_SQUARE,
-                                     PL_TILE_FN_RELU,   PL_TILE_FN_LEAKY_RELU};
+    static const pl_tile_fn fns[] = {PL_TILE_FN_ADD,  PL_TILE_FN_SUB,       PL_TILE_FN_MUL,
+                                     PL_TILE_FN_SUB,  PL_TILE_FN_NEG,       PL_TILE_FN_SQUARE,
+                                     PL_TILE_FN_RELU, PL_TILE_FN_LEAKY_RELU};
     int k = (int)((pl_test_noise(noise) + 1) * 3.999);
     int other = (int)((pl_test_noise(noise) + 1) * 1.4999);
     return (link){fns[k], k < 4 ? other : -1, pl_test_noise(noise) < 0};
@@ -52,13 +53,21 @@ static bool chain_is_right(const link *l, int n, const float *x, const float *c)
     code[2] = (pl_tile_instr){.code = PL_TILE_IMM, .dtype = PL_F32, .imm = (double)constant};
     for (int i = 0; i < n; i++) {
         int run = i ? 2 + i : 0, other = l[i].other < 0 ? run : l[i].other;
-        code[3 + i] = (pl_tile_instr){.code = PL_TILE_SCALAR, .dtype = PL_F32, .fn = l[i].fn,
+        code[3 + i] = (pl_tile_instr){.code = PL_TILE_SCALAR,
+                                      .dtype = PL_F32,
+                                      .fn = l[i].fn,
                                       .imm = 0.25,
                                       .arg = {l[i].first ? run : other, l[i].first ? other : run}};
     }
     pl_tile_output out = {.kind = PL_TILE_STORE, .src = 2 + n, .dtype = PL_F32, .out2 = -1};
-    pl_tile_program p = {.rank = 2, .dim = {ROWS, COLS}, .n_in = 2, .n_instr = 3 + n, .n_out = 1,
-                         .in = in, .instr = code, .out = &out};
+    pl_tile_program p = {.rank = 2,
+                         .dim = {ROWS, COLS},
+                         .n_in = 2,
+                         .n_instr = 3 + n,
+                         .n_out = 1,
+                         .in = in,
+                         .instr = code,
+                         .out = &out};
     pl_arena mem = PL_ARENA_INIT;
     pl_tile *t;
     bool right = pl_tile_compile(&p, &mem, &t) == PL_OK;

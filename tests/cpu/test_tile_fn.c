@@ -142,7 +142,8 @@ TEST(tile_functions_of_f32_are_accurate)
                 x[i + N_HARD] = x[i / N_HARD];
             }
         tile_prog *g = tile_new(1, (int64_t[]){N_MAP}, 0);
-        int a = tile_ld(g, PL_F32, 0), b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, PL_F32, 0) : 0;
+        int a = tile_ld(g, PL_F32, 0),
+            b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, PL_F32, 0) : 0;
         tile_st(g, tile_cast(g, PL_F32, tile_map2(g, (pl_tile_fn)f, a, b)));
         CHECK(tile_run(g, (const void *[]){x, y}, (void *[]){z}));
         for (int i = 0; i < N_MAP; i++) {
@@ -167,7 +168,8 @@ TEST(tile_functions_of_f64_follow_libm)
         fill_hard(h, N_MAP, 2, 5);
         for (int i = 0; i < N_MAP; i++) y[i] = (double)h[i];
         tile_prog *g = tile_new(1, (int64_t[]){N_MAP}, 0);
-        int a = tile_ld(g, PL_F64, 0), b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, PL_F64, 0) : 0;
+        int a = tile_ld(g, PL_F64, 0),
+            b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, PL_F64, 0) : 0;
         int r = tile_map2(g, (pl_tile_fn)f, a, b);
         g->instr[r].imm = (double)0.01f;
         tile_st(g, tile_cast(g, PL_F64, r));
@@ -177,8 +179,7 @@ TEST(tile_functions_of_f64_follow_libm)
             double tol = f == PL_TILE_FN_GELU_TANH ? 1e-11 : 4e-15;
             bool ok =
                 want != want ? z[i] != z[i] : z[i] == want || err <= tol * fabs(want) + 1e-307;
-            CHECK_MSG(ok, "fn %d of %.17g, %.17g: %.17g, wanted %.17g", f, x[i], y[i], z[i],
-                      want);
+            CHECK_MSG(ok, "fn %d of %.17g, %.17g: %.17g, wanted %.17g", f, x[i], y[i], z[i], want);
         }
         pl_sys_free(g);
     }
@@ -246,8 +247,7 @@ TEST(tile_functions_of_integers)
             }
             pl_sys_free(g);
         }
-    int32_t edge[6] = {INT32_MIN, -1, INT32_MIN, 0, 7, -7},
-            by[6] = {-1, INT32_MIN, 0, 0, -2, 2};
+    int32_t edge[6] = {INT32_MIN, -1, INT32_MIN, 0, 7, -7}, by[6] = {-1, INT32_MIN, 0, 0, -2, 2};
     int32_t q[6], m[6];
     tile_prog *g = tile_new(1, (int64_t[]){6}, 0);
     int a = tile_ld(g, PL_I32, 0), b = tile_ld(g, PL_I32, 0);
@@ -275,8 +275,10 @@ TEST(tile_casts)
     uint16_t h[N];
     tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
     int x = tile_ld(g, PL_F64, 0);
-    tile_st(g, tile_cast(g, PL_I32, x)), tile_st(g, tile_cast(g, PL_I64, x)), tile_st(g, tile_cast(g, PL_U8, x));
-    tile_st(g, tile_cast(g, PL_BOOL, x)), tile_st(g, tile_cast(g, PL_F32, x)), tile_st(g, tile_cast(g, PL_BF16, x));
+    tile_st(g, tile_cast(g, PL_I32, x)), tile_st(g, tile_cast(g, PL_I64, x)),
+        tile_st(g, tile_cast(g, PL_U8, x));
+    tile_st(g, tile_cast(g, PL_BOOL, x)), tile_st(g, tile_cast(g, PL_F32, x)),
+        tile_st(g, tile_cast(g, PL_BF16, x));
     CHECK(tile_run(g, (const void *[]){v}, (void *[]){i32, i64, u8, b, f, h}));
     for (int i = 0; i < N; i++) {
         double t = v[i] != v[i] ? 0 : trunc(v[i]);

@@ -115,8 +115,7 @@ static bool check_space(const space *s, pl_dtype d, double offset)
             if (n == 0 && r == 1 && d == PL_I32) want = INT32_MIN;
             if (n == 0 && r == 2 && d == PL_I32) want = INT32_MAX;
             /* f32 adds up in f32 inside blocks of columns: the error is of the terms' size */
-            double terms =
-                d == PL_F32 && k ? 2 * (offset + 3) * (r ? 1.0 : (double)(n / k)) : 0;
+            double terms = d == PL_F32 && k ? 2 * (offset + 3) * (r ? 1.0 : (double)(n / k)) : 0;
             double scale = r == 4             ? fabs(want) * 20 + offset * offset * 1e-13
                            : r == 0 || r == 3 ? fabs(want) * 2 + 1e-7 + terms
                                               : fabs(want);
@@ -170,9 +169,11 @@ TEST(tile_reductions_have_one_order)
         pl_pool_set_threads(2);
         float *c = tile_buf(n + 1);
         tile_prog *h = tile_new(s->rank, s->dim, 0);
-        int a = tile_ld(h, PL_F32, 0), b = tile_ld(h, PL_F32, s->rank > 1 ? 1u << (s->rank / 2) : 0u);
+        int a = tile_ld(h, PL_F32, 0),
+            b = tile_ld(h, PL_F32, s->rank > 1 ? 1u << (s->rank / 2) : 0u);
         for (int r = 0; r < 9; r++)
-            a = tile_map2(h, PL_TILE_FN_ADD, a, tile_map2(h, PL_TILE_FN_MUL, b, tile_imm(h, PL_F32, 0)));
+            a = tile_map2(h, PL_TILE_FN_ADD, a,
+                          tile_map2(h, PL_TILE_FN_MUL, b, tile_imm(h, PL_F32, 0)));
         tile_st_reduce(h, PL_TILE_SUM, a, s->mask);
         tile_st_reduce(h, PL_TILE_MAX, a, s->mask);
         tile_st_reduce(h, PL_TILE_MIN, a, s->mask);

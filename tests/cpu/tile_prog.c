@@ -1,8 +1,8 @@
 /* tile_prog.c - building and running the tile programs of the tests. */
+#include "tests/cpu/tile_prog.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
-#include "tests/cpu/tile_prog.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +119,7 @@ int tile_st_reduce(tile_prog *g, pl_tile_reduce_fn f, int a, uint32_t mask)
  * touched. */
 enum { GUARD = 64 };
 bool tile_run_guarded(const pl_tile_program *p, const void *const *in, void *const *out,
-                        const size_t *bytes, int n_out)
+                      const size_t *bytes, int n_out)
 {
     pl_arena a = PL_ARENA_INIT;
     pl_tile *t = NULL;
@@ -144,8 +144,7 @@ bool tile_run_guarded(const pl_tile_program *p, const void *const *in, void *con
     bool ok = pl_sys_counts_get().allocs == before;
     for (int o = 0; o < n_out; o++) {
         char *b = (char *)own[o] - GUARD;
-        for (size_t i = 0; i < GUARD; i++)
-            ok &= b[i] == 0x5A && b[GUARD + bytes[o] + i] == 0x5A;
+        for (size_t i = 0; i < GUARD; i++) ok &= b[i] == 0x5A && b[GUARD + bytes[o] + i] == 0x5A;
         memcpy(out[o], own[o], bytes[o]);
         pl_sys_free(b);
     }
@@ -206,8 +205,8 @@ bool tile_same_bits(pl_dtype d, const void *a, const void *b, int64_t n)
             continue;
         double x = pl_elem_get(d, a, i), y = pl_elem_get(d, b, i);
         if (x != x && y != y) continue;
-        pl_test_fail(__FILE__, __LINE__, "%s element %lld: %.9g and %.9g differ",
-                     pl_dtype_name(d), (long long)i, x, y);
+        pl_test_fail(__FILE__, __LINE__, "%s element %lld: %.9g and %.9g differ", pl_dtype_name(d),
+                     (long long)i, x, y);
         return false;
     }
     return true;

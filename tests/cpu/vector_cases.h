@@ -1,6 +1,7 @@
-/* vector_cases.h - matrices times vectors, for the tests of kernels (test_cuda_ops.c, test_device_ops.c): either operand
- * the vector, both ways to lie, with and without a bias, in batches, few and many terms and outputs, sizes that wide
- * accesses divide and ones that they do not, and sums in parts (cuda/matmul/vector.h). */
+/* vector_cases.h - matrices times vectors, for the tests of kernels (test_cuda_ops.c,
+ * test_device_ops.c): either operand the vector, both ways to lie, with and without a bias, in
+ * batches, few and many terms and outputs, sizes that wide accesses divide and ones that they do
+ * not, and sums in parts (cuda/matmul/vector.h). */
 #ifndef PL_VECTOR_CASES_H
 #define PL_VECTOR_CASES_H
 

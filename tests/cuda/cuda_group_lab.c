@@ -4,10 +4,10 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "cpu/tile/group.h"
+#include "pass/pass.h"
 #include "tests/cudasim/sim.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/graphs.h"
-#include "pass/pass.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -23,14 +23,14 @@ static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
     o.max_nodes = max_nodes;
     o.draws = false;
     pl_units *u = NULL;
-    if (pl_fuse(g, &o, &u) != PL_OK)
-        pl_test_fail(__FILE__, __LINE__, "fuse: %s", pl_error_text());
+    if (pl_fuse(g, &o, &u) != PL_OK) pl_test_fail(__FILE__, __LINE__, "fuse: %s", pl_error_text());
     return u;
 }
 
 bool group_job_make(group_job *j, text_shop *shop)
 {
-    if (pl_graph_status(j->g) != PL_OK || pl_passes_run(&j->g, &(pl_pass_opts){.open = true}) != PL_OK) {
+    if (pl_graph_status(j->g) != PL_OK ||
+        pl_passes_run(&j->g, &(pl_pass_opts){.open = true}) != PL_OK) {
         pl_test_fail(__FILE__, __LINE__, "%s: %s", j->name, pl_error_text());
         return false;
     }
@@ -161,15 +161,15 @@ static bool check_inplace(const group_job *j, int p, uint32_t at, const void *co
 }
 
 /* The group again, on the simulator: what it gives must be near what the CPU gave. */
-static bool check_unit(const group_job *j, int p, uint32_t i, const void *const *in, void *const *want,
-                       text_shop *shop)
+static bool check_unit(const group_job *j, int p, uint32_t i, const void *const *in,
+                       void *const *want, text_shop *shop)
 {
     const pl_unit *u = &j->units[p]->unit[i];
     void *out[128], *work = block(j->code[p][i].work_bytes);
     for (uint32_t k = 0; k < u->n_out; k++)
         out[k] = block(pl_type_bytes(pl_type_of(j->g, u->out[k])));
-    bool ok = text_shop_run(shop, &j->code[p][i], in, out, work) &&
-              near_enough(j, u, out, want) && check_inplace(j, p, i, in, out, shop);
+    bool ok = text_shop_run(shop, &j->code[p][i], in, out, work) && near_enough(j, u, out, want) &&
+              check_inplace(j, p, i, in, out, shop);
     for (uint32_t k = 0; k < u->n_out; k++) free(out[k]);
     free(work);
     return ok;
@@ -264,8 +264,8 @@ static bool near_enough(const group_job *j, const pl_unit *u, void *const *got, 
         const pl_type *t = pl_type_of(j->g, u->out[k]);
         char text[96], label[128];
         bool bits = u->bits && u->bits[u->out[k]];
-        double off = bits ? bits_unequal(pl_type_elems(t), got[k], want[k])
-                          : distance(t, got[k], want[k]);
+        double off =
+            bits ? bits_unequal(pl_type_elems(t), got[k], want[k]) : distance(t, got[k], want[k]);
         if (off <= tolerance(t->dtype)) continue;
         pl_test_fail(__FILE__, __LINE__, "%s: %s of %s is off by %g", j->name,
                      pl_type_text(t, text, sizeof text),
@@ -275,7 +275,8 @@ static bool near_enough(const group_job *j, const pl_unit *u, void *const *got, 
     return true;
 }
 
-/* One node each, and fused with threads and blocks last to first: the same bits in all that effects read. */
+/* One node each, and fused with threads and blocks last to first: the same bits in all that effects
+ * read. */
 static bool same_bits(const group_job *j, text_shop *shop)
 {
     memory one = memory_new(j->g), all = memory_new(j->g);
@@ -339,7 +340,8 @@ void group_text(const pl_graph *g, char **out)
     size_t bytes = 0;
     *out = NULL;
     CHECK(group_code(g, &a, &code));
-    for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
+    for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15)
+        CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
     *out = strdup(code.kernel[0].text);
     pl_arena_release(&a);
 }
@@ -359,7 +361,8 @@ uint32_t group_kernels(void (*make)(pl_graph *g, int64_t a, int64_t b), int64_t 
     pl_arena mem = PL_ARENA_INIT;
     pl_code code;
     make(g, a, b);
-    bool ok = pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK && group_code(g, &mem, &code);
+    bool ok =
+        pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK && group_code(g, &mem, &code);
     uint32_t kernels = ok ? code.n_kernels : 0;
     pl_arena_release(&mem);
     pl_graph_free(g);

@@ -166,9 +166,12 @@ static bool write_source(const text_shop *s, const char *path, size_t prelude)
     for (int i = 0; i < s->n; i++) {
         fprintf(f, "#define " PL_CODE_ENTRY " kernel_%d\nnamespace n%d {\n%s}\n", i, i,
                 s->e[i].text + prelude);
-        fprintf(f, "#undef " PL_CODE_ENTRY "\nPL_SIM_API void run_%d(const void *a, unsigned g, unsigned x, "
-                   "unsigned y, unsigned s)\n{ pl_sim_call(dim3(g), dim3(x, y), s, n%d::kernel_%d, "
-                   "*static_cast<const n%d::p_args *>(a)); }\n", i, i, i, i);
+        fprintf(f,
+                "#undef " PL_CODE_ENTRY
+                "\nPL_SIM_API void run_%d(const void *a, unsigned g, unsigned x, "
+                "unsigned y, unsigned s)\n{ pl_sim_call(dim3(g), dim3(x, y), s, n%d::kernel_%d, "
+                "*static_cast<const n%d::p_args *>(a)); }\n",
+                i, i, i, i);
     }
     return fclose(f) == 0;
 }

@@ -1,10 +1,11 @@
-/* test_cuda_fold.c - the kernel that folds partial results, where a block does several sets of threads: only sums of
- * large tensors come to that, so the kernel runs alone, on partial results of whole numbers, whose sums are exact. */
+/* test_cuda_fold.c - the kernel that folds partial results, where a block does several sets of
+ * threads: only sums of large tensors come to that, so the kernel runs alone, on partial results of
+ * whole numbers, whose sums are exact. */
 #include "base/arena.h"
 #include "base/sys.h"
+#include "plimsoll_ops.h"
 #include "tests/cuda/cuda_group_lab.h"
 #include "tests/cudasim/sim.h"
-#include "plimsoll_ops.h"
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -33,7 +34,8 @@ static int count_wrong(float *of, int64_t n, const float *result, int64_t sets)
     for (int64_t c = 0; c < CHANNELS; c++)
         for (int64_t i = 0; i < sets; i++) {
             double sum = 0;
-            for (int64_t r = 0; r < n / sets; r++) sum += (double)*partial(of, n, i * (n / sets) + r, c);
+            for (int64_t r = 0; r < n / sets; r++)
+                sum += (double)*partial(of, n, i * (n / sets) + r, c);
             wrong += (double)result[i * CHANNELS + c] != sum;
         }
     return wrong;
@@ -45,7 +47,8 @@ static void check_fold(const pl_code *code, text_shop *shop, int64_t images)
     pl_code fold = *code;
     fold.kernel = &code->kernel[1];
     fold.n_kernels = 1;
-    float *work = pl_sys_alloc(code->work_bytes), *out = pl_sys_alloc((size_t)(4 * (2 * images + 1) * CHANNELS));
+    float *work = pl_sys_alloc(code->work_bytes),
+          *out = pl_sys_alloc((size_t)(4 * (2 * images + 1) * CHANNELS));
     float *more = out + images * CHANNELS, *all = more + images * CHANNELS;
     CHECK_INT(n % images, 0);
     for (int64_t i = 0; i < 3 * n * CHANNELS; i++) work[i] = (float)(i * 7919 % 101 - 40);
@@ -61,8 +64,8 @@ static void check_fold(const pl_code *code, text_shop *shop, int64_t images)
     pl_sys_free(out);
 }
 
-/* Blocks are as large as the sum with most partial results wants them. The others have several sets in one, or threads that
- * are in none. */
+/* Blocks are as large as the sum with most partial results wants them. The others have several sets
+ * in one, or threads that are in none. */
 static void check_images(int64_t images, const char *sets)
 {
     pl_store *store = pl_store_new();

@@ -4,11 +4,11 @@
 #include "base/sys.h"
 #include "cpu/tile/group.h"
 #include "cuda/codegen/codegen_cache.h"
+#include "pass/fuse/fuse.h"
+#include "pass/pass.h"
 #include "tests/cuda/cuda_group_lab.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/graphs.h"
-#include "pass/fuse/fuse.h"
-#include "pass/pass.h"
 #include "tests/lib/test.h"
 #include "tests/workloads/workloads.h"
 
@@ -43,7 +43,8 @@ static void bias_relu(pl_graph *g, pl_val x, pl_val y)
 {
     pl_val b = like_row(g, x, "b"), s = like_row(g, x, "s");
     (void)y;
-    pl_output(g, "y", pl_relu(g, pl_add(g, pl_mul(g, x, pl_rsqrt(g, pl_shift(g, pl_square(g, s), 1))), b)));
+    pl_output(g, "y",
+              pl_relu(g, pl_add(g, pl_mul(g, x, pl_rsqrt(g, pl_shift(g, pl_square(g, s), 1))), b)));
 }
 
 static pl_val f32(pl_graph *g, pl_val x)
@@ -150,9 +151,14 @@ typedef struct piece {
     piece_fn fn;
 } piece;
 static const piece pieces[] = {
-    {"chain", chain},           {"bias_relu", bias_relu},   {"softmax", softmax},
-    {"layer_norm", layer_norm}, {"batch_norm", batch_norm}, {"group_norm", group_norm},
-    {"sums", sums},             {"readings", readings},
+    {"chain", chain},
+    {"bias_relu", bias_relu},
+    {"softmax", softmax},
+    {"layer_norm", layer_norm},
+    {"batch_norm", batch_norm},
+    {"group_norm", group_norm},
+    {"sums", sums},
+    {"readings", readings},
 };
 enum { N_PIECES = sizeof pieces / sizeof *pieces };
 
@@ -165,7 +171,7 @@ static group_job piece_job(const piece *p, pl_type t)
 }
 
 static const int64_t shapes[][4] = {
-    {6, 5, 40, 0}, {3, 7, 0, 0},    {2, 3, 5, 24}, {9, 130, 0, 0}, {70, 64, 0, 0},
+    {6, 5, 40, 0}, {3, 7, 0, 0},    {2, 3, 5, 24},   {9, 130, 0, 0}, {70, 64, 0, 0},
     {4, 1, 1, 3},  {5, 1500, 0, 0}, {300, 33, 0, 0}, {1, 1, 1, 1},   {2, 40, 9, 6},
 };
 
@@ -195,7 +201,8 @@ static void check_pieces(pl_dtype d)
     group_job jobs[N_PIECES * N_SHAPES];
     int n = 0;
     for (int s = 0; s < N_SHAPES; s++) {
-        if (!pl_test_long() && (d == PL_F32 ? s != 0 && s != 7 : s != (d == PL_F16 ? 2 : 9))) continue;
+        if (!pl_test_long() && (d == PL_F32 ? s != 0 && s != 7 : s != (d == PL_F16 ? 2 : 9)))
+            continue;
         for (int p = 0; p < N_PIECES; p++) jobs[n++] = piece_job(&pieces[p], shape_type(s, d));
     }
     check_jobs(jobs, n);
@@ -206,7 +213,8 @@ TEST(cuda_group_sums_over_dims_of_size_1)
 {
     group_job jobs[2];
     for (int i = 0; i < 2; i++)
-        jobs[i] = piece_job(&(piece){"sums", sums}, pl_type_make(i ? PL_BF16 : PL_F32, 4, (int64_t[]){4, 1, 1, 3}));
+        jobs[i] = piece_job(&(piece){"sums", sums},
+                            pl_type_make(i ? PL_BF16 : PL_F32, 4, (int64_t[]){4, 1, 1, 3}));
     check_jobs(jobs, 2);
 }
 
@@ -283,7 +291,8 @@ static void pooled(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
     pl_val m = f32(g, pl_input(g, "m", PL_TYPE(d, n, 1, 1, 1, 1, c)));
     pl_val at = pl_cast(g, pl_abs(g, pl_scale(g, f32(g, dy), 4)), PL_U8);
     whole.dtype = PL_U8;
-    pl_val k = pl_add(g, pl_iota(g, whole, 4), pl_add(g, pl_iota(g, whole, 2), pl_iota(g, whole, 2)));
+    pl_val k =
+        pl_add(g, pl_iota(g, whole, 4), pl_add(g, pl_iota(g, whole, 2), pl_iota(g, whole, 2)));
     pl_val full = pl_mul(g, f32(g, dy), pl_full_like(g, f32(g, x), 1));
     pl_val hit = pl_eq(g, pl_add(g, at, pl_full_like(g, k, 0)), k);
     pl_val t = pl_select(g, hit, full, pl_full_like(g, full, 0));
@@ -301,7 +310,8 @@ static void indexed(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
     pl_val at = pl_input(g, "at", PL_TYPE(PL_U8, n, 4, 1, w, 1, c));
     pl_val dy = f32(g, pl_input(g, "dy", PL_TYPE(d, n, 4, 1, w, 1, c)));
     pl_val x = f32(g, pl_input(g, "x", PL_TYPE(d, n, 4, 2, w, 2, c)));
-    pl_val k = pl_add(g, pl_iota(g, whole, 4), pl_add(g, pl_iota(g, whole, 2), pl_iota(g, whole, 2)));
+    pl_val k =
+        pl_add(g, pl_iota(g, whole, 4), pl_add(g, pl_iota(g, whole, 2), pl_iota(g, whole, 2)));
     pl_val hit = pl_eq(g, at, k);
     pl_val t = pl_select(g, hit, pl_mul(g, dy, pl_full_like(g, x, 1)), pl_full_like(g, x, 0));
     t = pl_add(g, t, x);
@@ -314,8 +324,10 @@ static void indexed(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
 /* The same with sums that take products of it, alone or not: of a pair one has a share. */
 static void shared(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c, bool alone)
 {
-    pl_val at = pl_input(g, "at", PL_TYPE(PL_U8, n, 4, 1, w, 1, c)), x = f32(g, pl_input(g, "x", PL_TYPE(d, n, 4, 2, w, 2, c)));
-    pl_val dy = pl_input(g, "dy", PL_TYPE(PL_F32, n, 4, 1, w, 1, c)), m = pl_input(g, "m", PL_TYPE(PL_F32, c));
+    pl_val at = pl_input(g, "at", PL_TYPE(PL_U8, n, 4, 1, w, 1, c)),
+           x = f32(g, pl_input(g, "x", PL_TYPE(d, n, 4, 2, w, 2, c)));
+    pl_val dy = pl_input(g, "dy", PL_TYPE(PL_F32, n, 4, 1, w, 1, c)),
+           m = pl_input(g, "m", PL_TYPE(PL_F32, c));
     pl_val k = pl_reshape(g, pl_iota(g, PL_TYPE(PL_U8, 4), 0), PL_DIMS(1, 1, 2, 1, 2, 1));
     pl_val zero = pl_full_like(g, x, 0), one = pl_full_like(g, x, 1), z = pl_mul(g, x, m);
     pl_val t = pl_select(g, pl_eq(g, at, k), pl_mul(g, dy, one), zero);
@@ -342,7 +354,8 @@ static void twins(pl_graph *g, int64_t n, int64_t rows, int64_t c)
 /* Rows inside, and beside them sums of columns over all rows, over some, and over a flat view. */
 static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
 {
-    pl_val x = pl_input(g, "x", PL_TYPE(d, a, n, c)), y = pl_input(g, "y", PL_TYPE(d, a, n, c)), rstd;
+    pl_val x = pl_input(g, "x", PL_TYPE(d, a, n, c)), y = pl_input(g, "y", PL_TYPE(d, a, n, c)),
+           rstd;
     layer_norm(g, x, y);
     pl_val z = pl_mul(g, norm(g, x, PL_AXIS(-1), &rstd), f32(g, y));
     pl_output(g, "each", pl_sum(g, z, PL_AXIS(1), false));
@@ -370,8 +383,9 @@ TEST(cuda_group_corners)
     indexed(jobs[n++].g, PL_F16, 2, 257, 8);
     shared(jobs[n++].g, PL_F16, 2, 257, 8, true);
     twins(jobs[n++].g, 2, 4100, 12);
-    twins(jobs[n++].g, 2, 40000, 32);  /* folds of some hundred partial results, four columns a thread */
-    twins(jobs[n++].g, 2, 360000, 3);  /* of a thousand, column by column */
+    /* folds of some hundred partial results, four columns a thread */
+    twins(jobs[n++].g, 2, 40000, 32);
+    twins(jobs[n++].g, 2, 360000, 3); /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
     beside(jobs[n++].g, PL_F16, 3, 150, 96);
@@ -403,8 +417,8 @@ TEST(cuda_group_corners)
     check_jobs(jobs, n);
 }
 
-/* What a group reads it reads once: sums over other dims are one walk with a fold for each. Columns of rows that are used:
- * test_cuda_rows.c. */
+/* What a group reads it reads once: sums over other dims are one walk with a fold for each. Columns
+ * of rows that are used: test_cuda_rows.c. */
 static void two_sums(pl_graph *g, int64_t n, int64_t rows)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, rows, 12));
@@ -445,7 +459,8 @@ TEST(cuda_group_twins)
     pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F16, 2, 4096, 1024)), -1);
     pl_output(g, "p", p);
     pl_output(g, "each", pl_sum(g, f32(g, p), PL_AXIS(1), false));
-    pl_output(g, "all", pl_sum(g, f32(g, pl_reshape(g, p, PL_DIMS(8192, 1024))), PL_AXIS(0), false));
+    pl_output(g, "all",
+              pl_sum(g, f32(g, pl_reshape(g, p, PL_DIMS(8192, 1024))), PL_AXIS(0), false));
     group_text_alone(g, &text);
     CHECK_INT(text_count(text, "[STEPS][V];\n_Pragma"), 1);
     free(text);
@@ -453,7 +468,8 @@ TEST(cuda_group_twins)
     pl_store_free(store);
 }
 
-/* Kernels of a group may be on the card before the one before them has ended: each waits before it reads. */
+/* Kernels of a group may be on the card before the one before them has ended: each waits before it
+ * reads. */
 TEST(cuda_group_waits)
 {
     pl_store *store = pl_store_new();
@@ -473,7 +489,8 @@ TEST(cuda_group_waits)
         CHECK_OK(pl_code_make(g, &u->unit[i], &a, &code));
         for (uint32_t k = 0; k < code.n_kernels; k++, kernels++) {
             const char *body = strstr(code.kernel[k].text, "(const GRID_CONST p_args a)\n{\n");
-            CHECK(body && strncmp(body + strlen("(const GRID_CONST p_args a)\n{\n"), "p_begun();\np_after();\n", 22) == 0);
+            CHECK(body && strncmp(body + strlen("(const GRID_CONST p_args a)\n{\n"),
+                                  "p_begun();\np_after();\n", 22) == 0);
         }
     }
     CHECK(kernels > 6);
@@ -544,7 +561,8 @@ static bool is_far_result(const float *y, int64_t n)
     for (int64_t r = 0; r < FAR_ROWS; r++)
         for (int64_t c = 0; c < FAR_COLS; c++) {
             float v = far_value(r, c);
-            if (n == (int64_t)FAR_ROWS * FAR_COLS) map += fabs((double)(y[r * FAR_COLS + c] - 2 * v));
+            if (n == (int64_t)FAR_ROWS * FAR_COLS)
+                map += fabs((double)(y[r * FAR_COLS + c] - 2 * v));
             if (n == FAR_ROWS) rows += (c ? 0 : (double)y[r]) - (double)v;
             if (n == FAR_COLS) cols += (r ? 0 : (double)y[c]) - (double)v;
             most = fmax(most, (double)v);
@@ -564,15 +582,18 @@ static void run_far(const group_job *j, int p, text_shop *shop, void *x)
         const void *in[8];
         void *out[8], *work = calloc(1, c->work_bytes + 64);
         CHECK(u->kind == PL_UNIT_GROUP && u->n_in <= 8 && u->n_out <= 8);
-        for (uint32_t k = 0; k < c->n_kernels; k++) wide += strstr(c->kernel[k].text, "typedef p_i64 I;") != NULL;
+        for (uint32_t k = 0; k < c->n_kernels; k++)
+            wide += strstr(c->kernel[k].text, "typedef p_i64 I;") != NULL;
         for (uint32_t k = 0; k < u->n_in; k++) in[k] = at[u->in[k]] ? at[u->in[k]] : x;
         for (uint32_t k = 0; k < u->n_out; k++)
-            out[k] = at[u->out[k]] = aligned_alloc(64, (pl_type_bytes(pl_type_of(j->g, u->out[k])) / 64 + 1) * 64);
+            out[k] = at[u->out[k]] =
+                aligned_alloc(64, (pl_type_bytes(pl_type_of(j->g, u->out[k])) / 64 + 1) * 64);
         CHECK(text_shop_run(shop, c, in, out, work));
         for (uint32_t k = 0; k < u->n_out; k++) {
             int64_t n = pl_type_elems(pl_type_of(j->g, u->out[k]));
             bool slice = p == 1 && u->n_in == 1 && in[0] == x; /* alone it is only moved */
-            CHECK_MSG(slice || is_far_result(out[k], n), "partition %d, a result of %lld elements", p, (long long)n);
+            CHECK_MSG(slice || is_far_result(out[k], n), "partition %d, a result of %lld elements",
+                      p, (long long)n);
         }
         free(work);
     }
@@ -583,7 +604,8 @@ static void run_far(const group_job *j, int p, text_shop *shop, void *x)
 TEST(cuda_group_beyond_32_bits)
 {
     size_t bytes = (size_t)FAR_ROWS * (size_t)FAR_ROW * sizeof(float);
-    float *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    float *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (x == MAP_FAILED) SKIP("no room for 8 GiB of addresses");
     for (int64_t r = 0; r < FAR_ROWS; r++)
         for (int64_t c = 0; c < FAR_COLS; c++) x[r * FAR_ROW + FAR_AT + c] = far_value(r, c);
@@ -605,7 +627,8 @@ TEST(cuda_group_rows_without_end)
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_arena a = PL_ARENA_INIT;
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 8, 3, 5000000001)), s = pl_input(g, "s", PL_TYPE(PL_F16, 3, 1));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 8, 3, 5000000001)),
+           s = pl_input(g, "s", PL_TYPE(PL_F16, 3, 1));
     pl_output(g, "y", pl_mul(g, pl_mul(g, x, s), pl_input(g, "z", PL_TYPE(PL_F16, 3, 5000000001))));
     pl_fuse_opts o = PL_FUSE_OPTS_INIT;
     pl_units *u = NULL;
@@ -765,9 +788,10 @@ static bool check_network(const network *w, pl_dtype low, int step)
     w->build(m, w->config);
     bool ok = pl_nn_finish(m) == PL_OK;
     pl_nn_free(m);
-    pl_fuse_opts o = {NULL, 16384, PL_CODE_NODES, PL_CODE_OPERANDS, PL_CODE_INSTRS, 24, true,
-                      true, false};
-    ok = ok && pl_passes_run(&j.g, &(pl_pass_opts){.low = low, .open = true, .fuse = &o}) == PL_OK &&
+    pl_fuse_opts o = {NULL, 16384, PL_CODE_NODES, PL_CODE_OPERANDS, PL_CODE_INSTRS, 24,
+                      true, true,  false};
+    ok = ok &&
+         pl_passes_run(&j.g, &(pl_pass_opts){.low = low, .open = true, .fuse = &o}) == PL_OK &&
          pl_fuse(j.g, &o, &j.units[0]) == PL_OK;
     int groups = 0, kernels = 0;
     for (uint32_t i = 0; ok && i < j.units[0]->n; i++) {
@@ -780,8 +804,7 @@ static bool check_network(const network *w, pl_dtype low, int step)
         kernels += ok ? (int)c.n_kernels : 0;
         for (int k = before; ok && nvrtc_here() && k < text_shop_count(shop); k++) {
             size_t bytes;
-            if (k % step == step - 1)
-                ok = nvrtc_accepts(text_shop_text(shop, k), 90, &bytes);
+            if (k % step == step - 1) ok = nvrtc_accepts(text_shop_text(shop, k), 90, &bytes);
         }
     }
     if (!ok) pl_test_fail(__FILE__, __LINE__, "%s: %s", w->name, pl_error_text());
@@ -796,8 +819,10 @@ static bool check_network(const network *w, pl_dtype low, int step)
 TEST(cuda_group_networks)
 {
     static const network nets[] = {
-        {"lgt", lgt_micro, &lgt_tiny},          {"wan", wan_step, &wan_tiny},
-        {"stablesr", sr_step, &sr_tiny},        {"fluxflow", flux_generator, &flux_tiny_gan},
+        {"lgt", lgt_micro, &lgt_tiny},
+        {"wan", wan_step, &wan_tiny},
+        {"stablesr", sr_step, &sr_tiny},
+        {"fluxflow", flux_generator, &flux_tiny_gan},
         {"fluxflow disc", flux_disc_r1, &flux_tiny_gan},
     };
     static const pl_dtype low[] = {PL_F32, PL_F16, PL_BF16};

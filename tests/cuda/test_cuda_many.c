@@ -1,11 +1,11 @@
-/* test_cuda_many.c - optimiser updates of the CUDA plug-in, in the simulator: many weights in a launch
- * give the bits of one at a time, a skipped step changes none, and launches that touch each other's
- * bytes stay apart. */
-#include "cuda/ops/many.h"
+/* test_cuda_many.c - optimiser updates of the CUDA plug-in, in the simulator: many weights in a
+ * launch give the bits of one at a time, a skipped step changes none, and launches that touch each
+ * other's bytes stay apart. */
 #include "base/dtype.h"
-#include "tests/cudasim/sim.h"
+#include "cuda/ops/many.h"
 #include "ops/core/attr.h"
 #include "rt/device.h"
+#include "tests/cudasim/sim.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -46,10 +46,16 @@ static void make(shared *h, int i, int scalars, int states, float scale)
     h->scale = scale;
     h->step = 3;
     j->lr = 0.01f;
-    j->attr = (pl_optim_attr){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .momentum = 0.9, .alpha = 0.9,
-                              .weight_decay = i % 2 ? 0.1 : 0, .decoupled = i % 17 != 4};
+    j->attr = (pl_optim_attr){.beta1 = 0.9,
+                              .beta2 = 0.99,
+                              .eps = 1e-8,
+                              .momentum = 0.9,
+                              .alpha = 0.9,
+                              .weight_decay = i % 2 ? 0.1 : 0,
+                              .decoupled = i % 17 != 4};
     int64_t n = size_of(i);
-    for (int64_t e = 0; e < n / (g == PL_F64 ? 2 : 1); e++) pl_elem_set(g, j->grad, e, pl_test_noise(&seed));
+    for (int64_t e = 0; e < n / (g == PL_F64 ? 2 : 1); e++)
+        pl_elem_set(g, j->grad, e, pl_test_noise(&seed));
     for (int64_t e = 0; e < n; e++) {
         pl_elem_set(w, j->w, e, pl_test_noise(&seed));
         for (int k = 0; k < 3; k++) pl_elem_set(w, j->s[k], e, fabs(pl_test_noise(&seed)));
@@ -63,9 +69,15 @@ static void make(shared *h, int i, int scalars, int states, float scale)
     j->in_type[at] = t, j->in[at++] = j->w;
     for (int k = 0; k < states; k++) j->in_type[at] = t, j->in[at++] = j->s[k];
     j->out_type[0] = t, j->out[0] = i % 2 ? j->w : j->w_out;
-    for (int k = 0; k < states; k++) j->out_type[1 + k] = t, j->out[1 + k] = i % 2 ? j->s[k] : j->s_out[k];
-    j->call = (pl_call){.in_type = j->in_type, .out_type = j->out_type, .in = j->in, .out = j->out,
-                        .attr = &j->attr, .n_in = at, .n_out = 1 + states};
+    for (int k = 0; k < states; k++)
+        j->out_type[1 + k] = t, j->out[1 + k] = i % 2 ? j->s[k] : j->s_out[k];
+    j->call = (pl_call){.in_type = j->in_type,
+                        .out_type = j->out_type,
+                        .in = j->in,
+                        .out = j->out,
+                        .attr = &j->attr,
+                        .n_in = at,
+                        .n_out = 1 + states};
 }
 
 static shared many, alone, before;
@@ -75,7 +87,8 @@ static void compare(const char *op, const shared *a, const shared *b, bool kept)
     for (int i = 0; i < N; i++)
         for (int k = 0; k < a->jobs[i].call.n_out; k++) {
             size_t bytes = pl_type_bytes(&a->jobs[i].out_type[k]);
-            const void *want = kept ? (k ? (const void *)b->jobs[i].s[k - 1] : b->jobs[i].w) : b->jobs[i].out[k];
+            const void *want =
+                kept ? (k ? (const void *)b->jobs[i].s[k - 1] : b->jobs[i].w) : b->jobs[i].out[k];
             if (memcmp(a->jobs[i].out[k], want, bytes) != 0)
                 pl_test_fail(__FILE__, __LINE__, "%s: weight %d, output %d: other bits", op, i, k);
         }
@@ -119,7 +132,8 @@ TEST(cuda_many_updates_have_the_bits_of_single_ones)
 
 TEST(cuda_many_launches_stay_apart_where_they_touch)
 {
-    const pl_exec adam = {.kernel = pl_cuda_kernels_of("adam")}, cumsum = {.kernel = pl_cuda_kernels_of("cumsum")};
+    const pl_exec adam = {.kernel = pl_cuda_kernels_of("adam")},
+                  cumsum = {.kernel = pl_cuda_kernels_of("cumsum")};
     pl_launch l[12] = {0};
     const pl_call *calls[PL_CUDA_MANY];
     int n;

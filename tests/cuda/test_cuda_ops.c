@@ -3,17 +3,17 @@
  * sizes, where the wide and the tiled paths differ.
  *
  * Each instance runs with blocks and threads first to last and last to first, over scratch and
- * outputs filled with other bytes, with operands that are aligned for wide accesses and with operands
- * that are only aligned to their elements: the results are the same to the bit. In place, where the op
- * says so, too.
+ * outputs filled with other bytes, with operands that are aligned for wide accesses and with
+ * operands that are only aligned to their elements: the results are the same to the bit. In place,
+ * where the op says so, too.
  */
 #include "base/dtype.h"
-#include "tests/cudasim/sim.h"
 #include "ir/form.h"
 #include "ir/text.h"
 #include "plimsoll_ops.h"
-#include "tests/lib/test.h"
 #include "tests/cpu/vector_cases.h"
+#include "tests/cudasim/sim.h"
+#include "tests/lib/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,8 @@ static double tolerance(pl_dtype d)
 
 /* Element by element, relative to the element and a part of the largest: a tenth, but all of it for
  * attention, whose probabilities are rounded before they are multiplied. */
-static bool agree(const pl_type *t, const void *a, const void *b, double part, char *why, size_t cap)
+static bool agree(const pl_type *t, const void *a, const void *b, double part, char *why,
+                  size_t cap)
 {
     int64_t n = pl_type_elems(t);
     double scale = 0;
@@ -118,10 +119,25 @@ static bool agree(const pl_type *t, const void *a, const void *b, double part, c
 /* Ops that only move or draw: not a bit may differ from the CPU. */
 static bool is_exact(const pl_op *op)
 {
-    static const char *const names[] = {
-        "permute", "slice", "flip", "broadcast", "concat", "pad", "reshape", "fill", "iota", "sort",
-        "argmax", "take", "take_along", "unfold", "max_pool", "max_pool_gather", "random_uniform",
-        "random_normal", "random_permutation"};
+    static const char *const names[] = {"permute",
+                                        "slice",
+                                        "flip",
+                                        "broadcast",
+                                        "concat",
+                                        "pad",
+                                        "reshape",
+                                        "fill",
+                                        "iota",
+                                        "sort",
+                                        "argmax",
+                                        "take",
+                                        "take_along",
+                                        "unfold",
+                                        "max_pool",
+                                        "max_pool_gather",
+                                        "random_uniform",
+                                        "random_normal",
+                                        "random_permutation"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], op->name) == 0) return true;
     return false;
@@ -227,8 +243,10 @@ static bool run(const inst *t, const pl_kernel *k, const block *in, block *out, 
 
 static void check_inst(const inst *t, const pl_case *cs)
 {
-    static const run_opts ways[] = {
-        {0, 0xa5, false, false}, {0, 0x5a, true, false}, {1, 0x11, false, false}, {0, 0x22, false, true}};
+    static const run_opts ways[] = {{0, 0xa5, false, false},
+                                    {0, 0x5a, true, false},
+                                    {1, 0x11, false, false},
+                                    {0, 0x22, false, true}};
     const pl_kernel *k = pl_cuda_kernels_of(t->op->name), *ref = reference(t->op);
     block in[PL_CASE_IN], want[PL_MAX_OUT], got[PL_MAX_OUT], other[PL_MAX_OUT];
     while (k->name && k->accepts && !k->accepts(&t->call)) k++;
@@ -247,7 +265,8 @@ static void check_inst(const inst *t, const pl_case *cs)
         if (!agree(&t->out_type[i], got[i].p, want[i].p, part, why, sizeof why))
             pl_test_fail(__FILE__, __LINE__, "%s: output %d: %s", t->label, i, why);
         if (is_exact(t->op) && got[i].bytes && memcmp(got[i].p, want[i].p, got[i].bytes) != 0)
-            pl_test_fail(__FILE__, __LINE__, "%s: output %d: other bits than the CPU's", t->label, i);
+            pl_test_fail(__FILE__, __LINE__, "%s: output %d: other bits than the CPU's", t->label,
+                         i);
     }
     /* Tensor cores are slow to simulate. */
     bool slow = strncmp(t->op->name, "attention", 9) == 0 && !pl_test_long();
@@ -255,8 +274,8 @@ static void check_inst(const inst *t, const pl_case *cs)
         ok = run(t, k, in, other, ways[w]);
         for (int i = 0; ok && i < t->call.n_out; i++)
             if (got[i].bytes && memcmp(got[i].p, other[i].p, got[i].bytes) != 0)
-                pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d, way %zu", t->label, i,
-                             w);
+                pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d, way %zu", t->label,
+                             i, w);
         blocks_free(other, t->call.n_out);
     }
     blocks_free(in, t->n_in);
@@ -292,7 +311,8 @@ TEST(cuda_ops_every_case)
     CHECK(checked > 0);
 }
 
-/* As the device chooses (cuda/device/device.c): a kernel, or a group of one. Exchanges between ranks are not simulated. */
+/* As the device chooses (cuda/device/device.c): a kernel, or a group of one. Exchanges between
+ * ranks are not simulated. */
 static bool has_path(const inst *t)
 {
     pl_role role = pl_role_of(t->g, t->node);
@@ -303,7 +323,8 @@ static bool has_path(const inst *t)
 
 TEST(cuda_ops_every_op_has_a_path)
 {
-    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64, PL_I32, PL_I64, PL_U8, PL_BOOL};
+    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64,
+                                      PL_I32, PL_I64,  PL_U8,  PL_BOOL};
     int seen = 0;
     for (int i = 0; i < pl_op_count(); i++) {
         const pl_op *op = pl_op_at(i);
@@ -336,29 +357,53 @@ static void check_large(const large *list)
             check_case(pl_op_find(list[i].op), &list[i].cs, 1000 + i);
 }
 
-#define LARGE_END {NULL, PL_CASE_END}
+#define LARGE_END                                                                                  \
+ {                                                                                                 \
+  NULL, PL_CASE_END                                                                                \
+ }
 
 /* Few channels on one side, one filter a channel. */
 TEST(cuda_ops_large_convolutions)
 {
     static const large list[] = {
-        {"conv", {{"f32[1,5,35,3]", "f32[16,3,3,3]", "f32[16]"}, "pad_lo=[0,1], pad_hi=[2,0]", {{0}}}},
-        {"conv_dx", {{"f32[1,5,34,16]", "f32[16,3,3,3]"}, "pad_lo=[0,1], pad_hi=[2,0], in=[5,35]", {{0}}}},
-        {"conv_dw", {{"f32[1,5,35,3]", "f32[1,5,34,16]"}, "pad_lo=[0,1], pad_hi=[2,0], kernel=[3,3]", {{0}}}},
-        {"conv", {{"f32[1,4,33,24]", "f32[2,3,3,24]", "f32[2]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
-        {"conv_dx", {{"f32[1,4,33,2]", "f32[2,3,3,24]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[4,33]", {{0}}}},
-        {"conv_dw", {{"f32[1,4,33,24]", "f32[1,4,33,2]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
-        {"conv", {{"f32[3,11,21,1]", "f32[1,3,3,1]", "f32[1]"}, "pad_lo=[2,0], pad_hi=[0,1]", {{0}}}},
-        {"conv_dx", {{"f32[3,11,20,1]", "f32[1,3,3,1]"}, "pad_lo=[2,0], pad_hi=[0,1], in=[11,21]", {{0}}}},
-        {"conv_dw", {{"f32[3,11,21,1]", "f32[3,11,20,1]"}, "pad_lo=[2,0], pad_hi=[0,1], kernel=[3,3]", {{0}}}},
+        {"conv",
+         {{"f32[1,5,35,3]", "f32[16,3,3,3]", "f32[16]"}, "pad_lo=[0,1], pad_hi=[2,0]", {{0}}}},
+        {"conv_dx",
+         {{"f32[1,5,34,16]", "f32[16,3,3,3]"}, "pad_lo=[0,1], pad_hi=[2,0], in=[5,35]", {{0}}}},
+        {"conv_dw",
+         {{"f32[1,5,35,3]", "f32[1,5,34,16]"}, "pad_lo=[0,1], pad_hi=[2,0], kernel=[3,3]", {{0}}}},
+        {"conv",
+         {{"f32[1,4,33,24]", "f32[2,3,3,24]", "f32[2]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"conv_dx",
+         {{"f32[1,4,33,2]", "f32[2,3,3,24]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[4,33]", {{0}}}},
+        {"conv_dw",
+         {{"f32[1,4,33,24]", "f32[1,4,33,2]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
+        {"conv",
+         {{"f32[3,11,21,1]", "f32[1,3,3,1]", "f32[1]"}, "pad_lo=[2,0], pad_hi=[0,1]", {{0}}}},
+        {"conv_dx",
+         {{"f32[3,11,20,1]", "f32[1,3,3,1]"}, "pad_lo=[2,0], pad_hi=[0,1], in=[11,21]", {{0}}}},
+        {"conv_dw",
+         {{"f32[3,11,21,1]", "f32[3,11,20,1]"}, "pad_lo=[2,0], pad_hi=[0,1], kernel=[3,3]", {{0}}}},
         {"conv", {{"f32[2,5,9,4]", "f32[8,1,1,4]"}, "stride=[1,1]", {{0}}}},
         {"conv_dw", {{"f32[2,5,9,4]", "f32[2,5,9,8]"}, "kernel=[1,1]", {{0}}}},
-        {"conv", {{"f32[2,9,7,24]", "f32[24,5,5,1]", "f32[24]"}, "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1]", {{0}}}},
-        {"conv_dx", {{"f32[2,5,6,24]", "f32[24,5,5,1]"}, "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1], in=[9,7]", {{0}}}},
-        {"conv_dw", {{"f32[2,9,7,24]", "f32[2,5,6,24]"}, "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1], kernel=[5,5]", {{0}}}},
-        {"conv", {{"f32[1,3,20,1]", "f32[32,3,3,1]", "f32[32]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
-        {"conv_dx", {{"f32[1,3,20,32]", "f32[32,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[3,20]", {{0}}}},
-        {"conv_dw", {{"f32[1,3,20,1]", "f32[1,3,20,32]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
+        {"conv",
+         {{"f32[2,9,7,24]", "f32[24,5,5,1]", "f32[24]"},
+          "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1]",
+          {{0}}}},
+        {"conv_dx",
+         {{"f32[2,5,6,24]", "f32[24,5,5,1]"},
+          "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1], in=[9,7]",
+          {{0}}}},
+        {"conv_dw",
+         {{"f32[2,9,7,24]", "f32[2,5,6,24]"},
+          "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1], kernel=[5,5]",
+          {{0}}}},
+        {"conv",
+         {{"f32[1,3,20,1]", "f32[32,3,3,1]", "f32[32]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"conv_dx",
+         {{"f32[1,3,20,32]", "f32[32,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[3,20]", {{0}}}},
+        {"conv_dw",
+         {{"f32[1,3,20,1]", "f32[1,3,20,32]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
         LARGE_END};
     check_large(list);
 }
@@ -368,7 +413,8 @@ TEST(cuda_ops_vectors)
     int n = VECTOR_CASES - (pl_test_long() ? 0 : VECTOR_CASES_LONG);
     for (int i = 0; i < n; i++) {
         pl_case cs = vector_cases[i]; /* numbers whose sums depend on their order */
-        for (int k = 0; k < 3; k++) cs.range[k].lo = -1, cs.range[k].hi = 1, cs.range[k].distinct = true;
+        for (int k = 0; k < 3; k++)
+            cs.range[k].lo = -1, cs.range[k].hi = 1, cs.range[k].distinct = true;
         check_case(pl_op_find("matmul"), &cs, 1000 + i);
     }
 }
@@ -377,14 +423,21 @@ TEST(cuda_ops_vectors)
 TEST(cuda_ops_large_thin)
 {
     static const large list[] = {
-        {"conv", {{"f32[1,9,67,1]", "f32[64,3,3,1]", "f32[64]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
-        {"conv_dx", {{"f32[1,9,67,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[9,67]", {{0}}}},
-        {"conv_dw", {{"f32[1,9,67,1]", "f32[1,9,67,64]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
+        {"conv",
+         {{"f32[1,9,67,1]", "f32[64,3,3,1]", "f32[64]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"conv_dx",
+         {{"f32[1,9,67,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[9,67]", {{0}}}},
+        {"conv_dw",
+         {{"f32[1,9,67,1]", "f32[1,9,67,64]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
         {"conv", {{"f32[2,3,20,3]", "f32[32,3,3,3]"}, "pad_lo=[1,0], pad_hi=[1,2]", {{0}}}},
-        {"conv_dw", {{"f32[2,3,20,3]", "f32[2,3,20,32]"}, "pad_lo=[1,0], pad_hi=[1,2], kernel=[3,3]", {{0}}}},
-        {"conv", {{"f32[1,3,18,128]", "f32[4,3,3,128]", "f32[4]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
-        {"conv_dx", {{"f32[1,3,18,4]", "f32[4,3,3,128]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[3,18]", {{0}}}},
-        {"conv_dw", {{"f32[1,3,18,128]", "f32[1,3,18,4]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
+        {"conv_dw",
+         {{"f32[2,3,20,3]", "f32[2,3,20,32]"}, "pad_lo=[1,0], pad_hi=[1,2], kernel=[3,3]", {{0}}}},
+        {"conv",
+         {{"f32[1,3,18,128]", "f32[4,3,3,128]", "f32[4]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"conv_dx",
+         {{"f32[1,3,18,4]", "f32[4,3,3,128]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[3,18]", {{0}}}},
+        {"conv_dw",
+         {{"f32[1,3,18,128]", "f32[1,3,18,4]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
         {"conv_dx", {{"f32[2,2,19,32]", "f32[32,1,1,2]"}, "in=[2,19]", {{0}}}},
         LARGE_END};
     if (pl_test_long()) check_large(list);
@@ -393,14 +446,34 @@ TEST(cuda_ops_large_thin)
 TEST(cuda_ops_large_attention)
 {
     static const large list[] = {
-        {"attention", {{"f32[1,70,2,40]", "f32[1,97,2,40]", "f32[1,97,2,40]"}, "causal=false", {{0}}}},
-        {"attention", {{"f32[1,70,1,130]", "f32[1,70,1,130]", "f32[1,70,1,130]"}, "causal=true", {{0}}}},
-        {"attention", {{"f32[1,135,1,40]", "f32[1,140,1,40]", "f32[1,140,1,40]"}, "causal=true", {{0}}}},
-        {"attention", {{"f32[1,40,1,100]", "f32[1,131,1,100]", "f32[1,131,1,100]"}, "causal=false", {{0}}}},
-        {"attention_bwd", {{"f32[1,135,1,20]", "f32[1,135,1,20]", "f32[1,135,1,20]", "f32[1,135,1,20]", "f32[1,1,135]", "f32[1,135,1,20]"}, "causal=true", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
-        {"attention_bwd", {{"f32[1,132,2,40]", "f32[1,40,2,40]", "f32[1,40,2,40]", "f32[1,132,2,40]", "f32[1,2,132]", "f32[1,132,2,40]"}, "causal=false", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
-        {"attention_bwd", {{"f32[1,70,2,40]", "f32[1,97,2,40]", "f32[1,97,2,40]", "f32[1,70,2,40]", "f32[1,2,70]", "f32[1,70,2,40]"}, "causal=false", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
-        {"attention_bwd", {{"f32[1,40,1,130]", "f32[1,40,1,130]", "f32[1,40,1,130]", "f32[1,40,1,130]", "f32[1,1,40]", "f32[1,40,1,130]", "f32[1,1,40]"}, "causal=true", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention",
+         {{"f32[1,70,2,40]", "f32[1,97,2,40]", "f32[1,97,2,40]"}, "causal=false", {{0}}}},
+        {"attention",
+         {{"f32[1,70,1,130]", "f32[1,70,1,130]", "f32[1,70,1,130]"}, "causal=true", {{0}}}},
+        {"attention",
+         {{"f32[1,135,1,40]", "f32[1,140,1,40]", "f32[1,140,1,40]"}, "causal=true", {{0}}}},
+        {"attention",
+         {{"f32[1,40,1,100]", "f32[1,131,1,100]", "f32[1,131,1,100]"}, "causal=false", {{0}}}},
+        {"attention_bwd",
+         {{"f32[1,135,1,20]", "f32[1,135,1,20]", "f32[1,135,1,20]", "f32[1,135,1,20]",
+           "f32[1,1,135]", "f32[1,135,1,20]"},
+          "causal=true",
+          {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_bwd",
+         {{"f32[1,132,2,40]", "f32[1,40,2,40]", "f32[1,40,2,40]", "f32[1,132,2,40]", "f32[1,2,132]",
+           "f32[1,132,2,40]"},
+          "causal=false",
+          {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_bwd",
+         {{"f32[1,70,2,40]", "f32[1,97,2,40]", "f32[1,97,2,40]", "f32[1,70,2,40]", "f32[1,2,70]",
+           "f32[1,70,2,40]"},
+          "causal=false",
+          {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_bwd",
+         {{"f32[1,40,1,130]", "f32[1,40,1,130]", "f32[1,40,1,130]", "f32[1,40,1,130]",
+           "f32[1,1,40]", "f32[1,40,1,130]", "f32[1,1,40]"},
+          "causal=true",
+          {{0}, {0}, {0}, {0}, {4, 6, false}}}},
         LARGE_END};
     if (pl_test_long()) check_large(list);
 }
@@ -425,7 +498,8 @@ TEST(cuda_ops_large_moves)
         {"concat", {{"f32[3,5,64]", "f32[3,5,32]", "f32[3,5,8]"}, "axis=2", {{0}}}},
         {"concat", {{"f32[3,5,33]", "f32[3,5,2]"}, "axis=2", {{0}}}},
         {"concat", {{"f32[9,0,8]", "f32[9,4,8]", "f32[9,0,8]", "f32[9,1,8]"}, "axis=1", {{0}}}},
-        {"pad", {{"f32[2,9,7,64]"}, "lo=[0,1,1,0], hi=[0,1,2,0], inner=[0,0,0,0], value=0.5", {{0}}}},
+        {"pad",
+         {{"f32[2,9,7,64]"}, "lo=[0,1,1,0], hi=[0,1,2,0], inner=[0,0,0,0], value=0.5", {{0}}}},
         {"pad", {{"f32[2,9,7,5]"}, "lo=[0,1,1,0], hi=[0,1,2,0], inner=[0,1,0,0], value=-2", {{0}}}},
         {"pad", {{"f32[3,64]"}, "lo=[0,32], hi=[1,16], inner=[2,0], value=1", {{0}}}},
         {"bezier", {{"f32[37,320]"}, "silu_points=true", {{-3, 3, false}}}},
@@ -435,8 +509,8 @@ TEST(cuda_ops_large_moves)
 }
 
 /* ---- more than a launch can have -------------------------------------------------------- */
-/* A card that counts a few items in 32 bits and has a few blocks along a side: what tensors of 2^31 elements and
- * batches of 65536 make of a real one. */
+/* A card that counts a few items in 32 bits and has a few blocks along a side: what tensors of 2^31
+ * elements and batches of 65536 make of a real one. */
 static void check_limited(const large *list, int side, int64_t items)
 {
     pl_sim_limits(side, items);
@@ -446,22 +520,43 @@ static void check_limited(const large *list, int side, int64_t items)
 
 TEST(cuda_ops_beyond_a_launch)
 {
-    static const char *const names[] = {
-        "permute", "slice", "flip", "broadcast", "concat", "pad", "unfold", "fold", "max_pool", "max_pool_bwd",
-        "max_pool_gather", "avg_pool", "avg_pool_bwd", "adaptive_avg_pool", "adaptive_avg_pool_bwd", "resize",
-        "resize_bwd", "depthwise_per_sample", "depthwise_per_sample_dx", "depthwise_per_sample_dw"};
+    static const char *const names[] = {"permute",
+                                        "slice",
+                                        "flip",
+                                        "broadcast",
+                                        "concat",
+                                        "pad",
+                                        "unfold",
+                                        "fold",
+                                        "max_pool",
+                                        "max_pool_bwd",
+                                        "max_pool_gather",
+                                        "avg_pool",
+                                        "avg_pool_bwd",
+                                        "adaptive_avg_pool",
+                                        "adaptive_avg_pool_bwd",
+                                        "resize",
+                                        "resize_bwd",
+                                        "depthwise_per_sample",
+                                        "depthwise_per_sample_dx",
+                                        "depthwise_per_sample_dw"};
     static const large list[] = {
         {"permute", {{"f32[3,5,16,17]"}, "perm=[0,1,3,2]", {{0}}}},
         {"concat", {{"f32[3,5,8]", "f32[3,5,32]", "f32[3,5,7]"}, "axis=2", {{0}}}},
-        {"pad", {{"f32[2,9,7,8]"}, "lo=[0,1,1,0], hi=[0,1,2,0], inner=[0,1,0,0], value=0.5", {{0}}}},
+        {"pad",
+         {{"f32[2,9,7,8]"}, "lo=[0,1,1,0], hi=[0,1,2,0], inner=[0,1,0,0], value=0.5", {{0}}}},
         {"pad", {{"f32[5,64]"}, "lo=[1,0], hi=[2,0], inner=[0,0], value=1", {{0}}}},
         {"unfold", {{"f32[5,6,5,8]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
         {"fold", {{"f32[5,30,72]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1], in=[6,5]", {{0}}}},
-        {"max_pool", {{"f32[5,7,6,8]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
-        {"max_pool_bwd", {{"f32[5,5,4,8]", "u8[5,5,4,8]"}, "kernel=[2,2], in=[10,8]", {{0}, {0, 4, false}}}},
-        {"avg_pool", {{"f32[5,9,9,8]"}, "kernel=[9,9], pad_lo=[4,4], pad_hi=[4,4], count_pad=false", {{0}}}},
+        {"max_pool",
+         {{"f32[5,7,6,8]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"max_pool_bwd",
+         {{"f32[5,5,4,8]", "u8[5,5,4,8]"}, "kernel=[2,2], in=[10,8]", {{0}, {0, 4, false}}}},
+        {"avg_pool",
+         {{"f32[5,9,9,8]"}, "kernel=[9,9], pad_lo=[4,4], pad_hi=[4,4], count_pad=false", {{0}}}},
         {"resize", {{"f32[5,5,4,8]"}, "size=[9,11], mode=linear, align_corners=false", {{0}}}},
-        {"conv", {{"f32[7,5,4,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], groups=64", {{0}}}},
+        {"conv",
+         {{"f32[7,5,4,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], groups=64", {{0}}}},
         {"conv", {{"f32[2,2,3,400]", "f32[400,1,2,1]"}, "groups=400", {{0}}}},
         LARGE_END};
     const int64_t items[] = {5, 400, 3000}; /* of a row, of an image, of some images */
@@ -480,8 +575,16 @@ TEST(cuda_ops_attention_in_slices)
 {
     static const large list[] = {
         {"attention", {{"f32[3,3,2,8]", "f32[3,5,2,8]", "f32[3,5,2,8]"}, "causal=false", {{0}}}},
-        {"attention_bwd", {{"f32[3,3,2,8]", "f32[3,5,2,8]", "f32[3,5,2,8]", "f32[3,3,2,8]", "f32[3,2,3]", "f32[3,3,2,8]", "f32[3,2,3]"}, "causal=false", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
-        {"attention_bwd", {{"f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,1,3]", "f32[3,3,1,7]"}, "causal=true", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_bwd",
+         {{"f32[3,3,2,8]", "f32[3,5,2,8]", "f32[3,5,2,8]", "f32[3,3,2,8]", "f32[3,2,3]",
+           "f32[3,3,2,8]", "f32[3,2,3]"},
+          "causal=false",
+          {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_bwd",
+         {{"f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,1,3]",
+           "f32[3,3,1,7]"},
+          "causal=true",
+          {{0}, {0}, {0}, {0}, {4, 6, false}}}},
         LARGE_END};
     check_limited(list, 5, PL_SIM_ITEMS);
     pl_sim_split(true);
@@ -493,8 +596,13 @@ TEST(cuda_ops_attention_in_slices)
 TEST(cuda_ops_attention_wide_heads)
 {
     static const large list[] = {
-        {"attention", {{"f32[1,2,1,1100]", "f32[1,3,1,1100]", "f32[1,3,1,1100]"}, "causal=false", {{0}}}},
-        {"attention_bwd", {{"f32[1,2,1,1100]", "f32[1,3,1,1100]", "f32[1,3,1,1100]", "f32[1,2,1,1100]", "f32[1,1,2]", "f32[1,2,1,1100]"}, "causal=true", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention",
+         {{"f32[1,2,1,1100]", "f32[1,3,1,1100]", "f32[1,3,1,1100]"}, "causal=false", {{0}}}},
+        {"attention_bwd",
+         {{"f32[1,2,1,1100]", "f32[1,3,1,1100]", "f32[1,3,1,1100]", "f32[1,2,1,1100]", "f32[1,1,2]",
+           "f32[1,2,1,1100]"},
+          "causal=true",
+          {{0}, {0}, {0}, {0}, {4, 6, false}}}},
         LARGE_END};
     check_large(list);
 }
@@ -518,7 +626,13 @@ TEST(cuda_ops_concat_of_many)
         for (int64_t r = 0; r < ROWS; r++)
             for (int64_t i = 0; i < k % 4; i++) want[r * y.dim[1] + at + i] = x[k][r * (k % 4) + i];
     void *out[1] = {got};
-    pl_call c = {.in_type = type, .out_type = &y, .in = in, .out = out, .attr = &axis, .n_in = N, .n_out = 1};
+    pl_call c = {.in_type = type,
+                 .out_type = &y,
+                 .in = in,
+                 .out = out,
+                 .attr = &axis,
+                 .n_in = N,
+                 .n_out = 1};
     CHECK_OK(pl_cuda_kernels_of("concat")->run(&c));
     for (int64_t i = 0; i < ROWS * y.dim[1]; i++) CHECK_INT(got[i], want[i]);
 }
@@ -526,33 +640,59 @@ TEST(cuda_ops_concat_of_many)
 TEST(cuda_ops_large_windows)
 {
     static const large list[] = {
-        {"max_pool", {{"f32[2,17,13,64]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"max_pool",
+         {{"f32[2,17,13,64]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
         {"max_pool", {{"f32[1,9,8,33]"}, "kernel=[2,3], stride=[2,1], pad_hi=[1,0]", {{0}}}},
-        {"max_pool_bwd", {{"f32[2,9,7,64]", "u8[2,9,7,64]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1], in=[17,13]", {{0}, {0, 8, false}}}},
-        {"max_pool_bwd", {{"f32[1,9,7,5]", "u8[1,9,7,5]"}, "kernel=[3,2], stride=[1,2], pad_lo=[1,0], pad_hi=[1,0], in=[9,14]", {{0}, {0, 5, false}}}},
-        {"max_pool_bwd", {{"f32[2,5,7,64]", "u8[2,5,7,64]"}, "kernel=[2,2], in=[10,14]", {{0}, {0, 4, false}}}},
-        {"max_pool_bwd", {{"f32[1,3,5,7,3]", "u8[1,3,5,7,3]"}, "kernel=[1,3,2], in=[3,15,14]", {{0}, {0, 6, false}}}},
-        {"max_pool_gather", {{"f32[2,17,13,8]", "u8[2,9,7,8]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}, {0, 9, false}}}},
+        {"max_pool_bwd",
+         {{"f32[2,9,7,64]", "u8[2,9,7,64]"},
+          "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1], in=[17,13]",
+          {{0}, {0, 8, false}}}},
+        {"max_pool_bwd",
+         {{"f32[1,9,7,5]", "u8[1,9,7,5]"},
+          "kernel=[3,2], stride=[1,2], pad_lo=[1,0], pad_hi=[1,0], in=[9,14]",
+          {{0}, {0, 5, false}}}},
+        {"max_pool_bwd",
+         {{"f32[2,5,7,64]", "u8[2,5,7,64]"}, "kernel=[2,2], in=[10,14]", {{0}, {0, 4, false}}}},
+        {"max_pool_bwd",
+         {{"f32[1,3,5,7,3]", "u8[1,3,5,7,3]"},
+          "kernel=[1,3,2], in=[3,15,14]",
+          {{0}, {0, 6, false}}}},
+        {"max_pool_gather",
+         {{"f32[2,17,13,8]", "u8[2,9,7,8]"},
+          "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]",
+          {{0}, {0, 9, false}}}},
         {"unfold", {{"f32[2,12,11,64]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
         {"unfold", {{"f32[2,16,16,3]"}, "kernel=[4,4], stride=[4,4]", {{0}}}},
-        {"unfold", {{"f32[1,13,12,5]"}, "kernel=[3,2], stride=[2,1], dilation=[2,3], pad_lo=[2,1]", {{0}}}},
-        {"fold", {{"f32[2,132,576]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1], in=[12,11]", {{0}}}},
-        {"fold", {{"f32[1,60,30]"}, "kernel=[3,2], stride=[2,1], dilation=[2,3], pad_lo=[2,1], in=[13,12]", {{0}}}},
-        {"avg_pool", {{"f32[2,17,13,64]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1], count_pad=false", {{0}}}},
+        {"unfold",
+         {{"f32[1,13,12,5]"}, "kernel=[3,2], stride=[2,1], dilation=[2,3], pad_lo=[2,1]", {{0}}}},
+        {"fold",
+         {{"f32[2,132,576]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1], in=[12,11]", {{0}}}},
+        {"fold",
+         {{"f32[1,60,30]"},
+          "kernel=[3,2], stride=[2,1], dilation=[2,3], pad_lo=[2,1], in=[13,12]",
+          {{0}}}},
+        {"avg_pool",
+         {{"f32[2,17,13,64]"},
+          "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1], count_pad=false",
+          {{0}}}},
         {"avg_pool", {{"f32[1,20,18,8]"}, "kernel=[9,9], stride=[1,1], count_pad=false", {{0}}}},
-        {"avg_pool_bwd", {{"f32[1,12,10,8]"}, "kernel=[9,9], stride=[1,1], count_pad=true, in=[20,18]", {{0}}}},
+        {"avg_pool_bwd",
+         {{"f32[1,12,10,8]"}, "kernel=[9,9], stride=[1,1], count_pad=true, in=[20,18]", {{0}}}},
         {"adaptive_avg_pool", {{"f32[2,33,31,64]"}, "size=[1,1]", {{0}}}},
         {"adaptive_avg_pool", {{"f32[2,33,31,3]"}, "size=[5,7]", {{0}}}},
         {"adaptive_avg_pool_bwd", {{"f32[2,5,7,8]"}, "size=[33,31]", {{0}}}},
         {"resize", {{"f32[2,9,11,64]"}, "size=[18,22], mode=nearest, align_corners=false", {{0}}}},
         {"resize", {{"f32[2,9,11,8]"}, "size=[18,22], mode=linear, align_corners=false", {{0}}}},
         {"resize", {{"f32[1,31,17,5]"}, "size=[12,40], mode=cubic, align_corners=false", {{0}}}},
-        {"resize_bwd", {{"f32[2,18,22,64]"}, "size=[9,11], mode=nearest, align_corners=false", {{0}}}},
-        {"resize_bwd", {{"f32[2,18,22,8]"}, "size=[9,11], mode=linear, align_corners=false", {{0}}}},
+        {"resize_bwd",
+         {{"f32[2,18,22,64]"}, "size=[9,11], mode=nearest, align_corners=false", {{0}}}},
+        {"resize_bwd",
+         {{"f32[2,18,22,8]"}, "size=[9,11], mode=linear, align_corners=false", {{0}}}},
         {"resize_bwd", {{"f32[2,13,7,8]"}, "size=[37,31], mode=linear, align_corners=true", {{0}}}},
         {"resize_bwd", {{"f32[1,36,44,8]"}, "size=[9,11], mode=cubic, align_corners=false", {{0}}}},
         {"resize_bwd", {{"f32[1,31,17,3]"}, "size=[12,40], mode=cubic, align_corners=true", {{0}}}},
-        {"resize_bwd", {{"f32[1,5,64,3]"}, "size=[40,1], mode=nearest, align_corners=false", {{0}}}},
+        {"resize_bwd",
+         {{"f32[1,5,64,3]"}, "size=[40,1], mode=nearest, align_corners=false", {{0}}}},
         {"resize_bwd", {{"f32[1,5,64,3]"}, "size=[1,1], mode=linear, align_corners=true", {{0}}}},
         LARGE_END};
     check_large(list);
@@ -589,14 +729,19 @@ TEST(cuda_ops_large_indices)
         {"take", {{"f32[50,64]", "i32[70]"}, "", {{0, 0, false}, {-2, 51, false}}}},
         {"take", {{"f32[50,33]", "i64[7,9]"}, "", {{0, 0, false}, {-2, 51, false}}}},
         {"take", {{"u8[50,6]", "i64[7,9]"}, "", {{0, 255, false}, {-2, 51, false}}}},
-        {"take_along", {{"f32[3,70,33]", "i32[3,40,33]"}, "axis=1", {{0, 0, false}, {-1, 70, false}}}},
+        {"take_along",
+         {{"f32[3,70,33]", "i32[3,40,33]"}, "axis=1", {{0, 0, false}, {-1, 70, false}}}},
         {"scatter_add", {{"f32[70,64]", "i32[70]"}, "rows=50", {{0, 0, false}, {-2, 51, false}}}},
         {"scatter_add", {{"f32[5000,3]", "i64[5000]"}, "rows=9", {{0, 0, false}, {-1, 9, false}}}},
         {"scatter_add", {{"i32[300,5]", "i64[300]"}, "rows=9", {{-9, 9, false}, {-1, 9, false}}}},
-        {"put_along_add", {{"f32[3,40,33]", "i32[3,40,33]"}, "axis=1, size=70", {{0, 0, false}, {-1, 70, false}}}},
-        {"put_along_add", {{"f32[3,400]", "i64[3,400]"}, "axis=1, size=70", {{0, 0, false}, {-1, 70, false}}}},
-        {"put_along_add", {{"f32[2500,2]", "i32[2500,2]"}, "axis=0, size=3000", {{0, 0, false}, {-1, 3000, false}}}},
-        {"put_along_add", {{"i64[400]", "i32[400]"}, "axis=0, size=7", {{-9, 9, false}, {-1, 7, false}}}},
+        {"put_along_add",
+         {{"f32[3,40,33]", "i32[3,40,33]"}, "axis=1, size=70", {{0, 0, false}, {-1, 70, false}}}},
+        {"put_along_add",
+         {{"f32[3,400]", "i64[3,400]"}, "axis=1, size=70", {{0, 0, false}, {-1, 70, false}}}},
+        {"put_along_add",
+         {{"f32[2500,2]", "i32[2500,2]"}, "axis=0, size=3000", {{0, 0, false}, {-1, 3000, false}}}},
+        {"put_along_add",
+         {{"i64[400]", "i32[400]"}, "axis=0, size=7", {{-9, 9, false}, {-1, 7, false}}}},
         {"random_uniform", {{"i64[2]"}, "dtype=f32, shape=[1037], stream=3", {{-99, 99, false}}}},
         {"random_uniform", {{"i64[2]"}, "dtype=bf16, shape=[1037], stream=3", {{-99, 99, false}}}},
         {"random_normal", {{"i64[2]"}, "dtype=f32, shape=[4099], stream=3", {{-99, 99, false}}}},

@@ -1,8 +1,8 @@
-/* test_cuda_rows.c - generated kernels of rows, with sums of columns beside: how many threads, how much memory, how many
- * walks, and the bits of single ops. Short rows: test_cuda_group.c. */
-#include "tests/cuda/cuda_group_lab.h"
+/* test_cuda_rows.c - generated kernels of rows, with sums of columns beside: how many threads, how
+ * much memory, how many walks, and the bits of single ops. Short rows: test_cuda_group.c. */
 #include "pass/pass.h"
 #include "plimsoll_ops.h"
+#include "tests/cuda/cuda_group_lab.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -37,7 +37,8 @@ TEST(cuda_rows_of_several_warps)
     static const struct {
         void (*make)(pl_graph *g, int64_t n, int64_t c);
         int64_t n, c;
-    } want[] = {{centred, 8450, 1028}, {rows_and_columns, 8450, 1280}, {rows_and_columns, 8450, 5000}};
+    } want[] = {
+        {centred, 8450, 1028}, {rows_and_columns, 8450, 1280}, {rows_and_columns, 8450, 5000}};
     for (int i = 0; i < (pl_test_long() ? 3 : 1); i++) {
         group_job j = {.store = pl_store_new(), .name = "rows"};
         text_shop *shop = text_shop_new();
@@ -50,7 +51,8 @@ TEST(cuda_rows_of_several_warps)
     }
 }
 
-/* What a group reads it reads once: columns of rows that are used are added up beside, long ones where there are many. */
+/* What a group reads it reads once: columns of rows that are used are added up beside, long ones
+ * where there are many. */
 TEST(cuda_rows_one_walk)
 {
     CHECK_INT(group_kernels(rows_and_columns, 300, 28), 3);
@@ -61,13 +63,14 @@ TEST(cuda_rows_one_walk)
     CHECK_INT(group_kernels(rows_and_columns, 9000, 8196), 3);
 }
 
-/* Rows with sums of columns beside: the next rows are on their way, with every operand that stays; what is the same for
- * all rows has been read. */
+/* Rows with sums of columns beside: the next rows are on their way, with every operand that stays;
+ * what is the same for all rows has been read. */
 TEST(cuda_rows_ahead)
 {
     static const struct {
         int64_t n;
-        int sends, wait; /* of two operands: rows before the walk and in it; groups that may be left */
+        /* of two operands: rows before the walk and in it; groups that may be left */
+        int sends, wait;
     } want[] = {{256, 6, 1}, {512, 5, 1}, {768, 4, 0}};
     for (int i = 0; i < 3; i++) {
         pl_store *store = pl_store_new();
@@ -88,12 +91,13 @@ TEST(cuda_rows_ahead)
     }
 }
 
-/* Rows with sums of columns beside, of every length: one walk, whole warps, and shared memory that every card has, beside
- * what the text has of its own. */
+/* Rows with sums of columns beside, of every length: one walk, whole warps, and shared memory that
+ * every card has, beside what the text has of its own. */
 TEST(cuda_rows_of_every_length)
 {
-    static const int64_t lengths[] = {32,  36,  48,  64,   88,   96,   124,  128,  132,  192,  320,  384,  500,  576, 768,
-                                      1000, 1024, 1028, 1152, 1280, 1408, 1536, 2048, 2560, 3072, 4096, 5000, 6144, 8192};
+    static const int64_t lengths[] = {32,   36,   48,   64,   88,   96,   124,  128,  132,  192,
+                                      320,  384,  500,  576,  768,  1000, 1024, 1028, 1152, 1280,
+                                      1408, 1536, 2048, 2560, 3072, 4096, 5000, 6144, 8192};
     static const pl_dtype types[] = {PL_F32, PL_F16};
     bool large = false, small = false;
     for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
@@ -102,35 +106,44 @@ TEST(cuda_rows_of_every_length)
         int64_t n = lengths[i / 2], rows = (128 << 20) / n;
         pl_arena a = PL_ARENA_INIT;
         pl_code code;
-        pl_val x = pl_input(g, "x", PL_TYPE(types[i % 2], rows, n)), dy = pl_input(g, "dy", PL_TYPE(types[i % 2], rows, n));
+        pl_val x = pl_input(g, "x", PL_TYPE(types[i % 2], rows, n)),
+               dy = pl_input(g, "dy", PL_TYPE(types[i % 2], rows, n));
         pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, n)), mean, var, grad[2];
         pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
         pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
-        pl_grad(g, pl_sum(g, pl_mul(g, pl_mul(g, z, w), f32(g, dy)), PL_AXES_ALL, false), (pl_val[]){x, w}, 2, grad);
+        pl_grad(g, pl_sum(g, pl_mul(g, pl_mul(g, z, w), f32(g, dy)), PL_AXES_ALL, false),
+                (pl_val[]){x, w}, 2, grad);
         pl_output(g, "dx", grad[0]);
         pl_output(g, "dw", grad[1]);
         CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
         CHECK(group_code(g, &a, &code));
         CHECK_MSG(code.n_kernels == 2, "rows of %lld: %u kernels", (long long)n, code.n_kernels);
         const pl_code_kernel *k = &code.kernel[0];
-        const char *own = strstr(k->text, "unsigned char sm_["), *meets = strstr(k->text, "p_meet<T>(lane_)");
+        const char *own = strstr(k->text, "unsigned char sm_["),
+                   *meets = strstr(k->text, "p_meet<T>(lane_)");
         int bytes = own ? atoi(own + strlen("unsigned char sm_[")) : 0;
         large |= k->shared > 0;
         small |= !k->shared;
-        CHECK_MSG(k->block_x % 32 == 0 && k->block_x <= 256, "rows of %lld: %u threads", (long long)n, k->block_x);
-        CHECK_MSG((k->shared > 0) == !own && bytes <= 48 << 10 && k->shared <= 64 << 10, "rows of %lld: %d and %u bytes",
-                  (long long)n, bytes, k->shared);
+        CHECK_MSG(k->block_x % 32 == 0 && k->block_x <= 256, "rows of %lld: %u threads",
+                  (long long)n, k->block_x);
+        CHECK_MSG((k->shared > 0) == !own && bytes <= 48 << 10 && k->shared <= 64 << 10,
+                  "rows of %lld: %d and %u bytes", (long long)n, bytes, k->shared);
         CHECK_MSG(!meets || n > 1024, "rows of %lld meet", (long long)n);
         int vec = 0, threads = 0, steps = 0;
         const char *sizes = strstr(k->text, "enum { V = ");
-        CHECK(sizes && sscanf(sizes, "enum { V = %d, T = %d, STEPS = %d", &vec, &threads, &steps) == 3);
-        if (n < 128) /* two rows of two operands for every lane, whether it has rows or fills a warp */
+        CHECK(sizes &&
+              sscanf(sizes, "enum { V = %d, T = %d, STEPS = %d", &vec, &threads, &steps) == 3);
+        /* two rows of two operands for every lane, whether it has rows or fills a warp */
+        if (n < 128)
             CHECK_INT(bytes, 4 * (int)k->block_x * steps * vec * (int)pl_dtype_bytes(types[i % 2]));
-        CHECK_MSG((n == 96) <= (strstr(k->text, "end_ = lane_ < 10 ? hi_ : lo_;") != NULL), "lanes that fill a warp have rows");
-        CHECK_MSG(!strstr(k->text, "float k0[STEPS][V]"), "rows of %lld keep conversions beside sums", (long long)n);
+        CHECK_MSG((n == 96) <= (strstr(k->text, "end_ = lane_ < 10 ? hi_ : lo_;") != NULL),
+                  "lanes that fill a warp have rows");
+        CHECK_MSG(!strstr(k->text, "float k0[STEPS][V]"),
+                  "rows of %lld keep conversions beside sums", (long long)n);
         size_t cubin = 0;
         if (nvrtc_here() && (pl_test_long() || n == 2048 || n == 500))
-            CHECK_MSG(nvrtc_accepts(k->text, i % 2 ? 75 : 90, &cubin), "rows of %lld", (long long)n);
+            CHECK_MSG(nvrtc_accepts(k->text, i % 2 ? 75 : 90, &cubin), "rows of %lld",
+                      (long long)n);
         pl_arena_release(&a);
         pl_graph_free(g);
         pl_store_free(store);
@@ -155,7 +168,8 @@ static void much_to_do(pl_graph *g, int64_t n, int64_t c)
 /* Two operands of rows, a sum, and values that are dear to compute for the sum and are stored. */
 static void keep_of(pl_graph *g, pl_dtype d, int64_t n, int64_t c)
 {
-    pl_val x = pl_sigmoid(g, f32(g, pl_input(g, "x", PL_TYPE(d, n, c)))), y = pl_sigmoid(g, f32(g, pl_input(g, "y", PL_TYPE(d, n, c))));
+    pl_val x = pl_sigmoid(g, f32(g, pl_input(g, "x", PL_TYPE(d, n, c)))),
+           y = pl_sigmoid(g, f32(g, pl_input(g, "y", PL_TYPE(d, n, c))));
     for (int i = 0; i < 4; i++) {
         char name[8];
         snprintf(name, sizeof name, "w%d", i);
@@ -163,7 +177,8 @@ static void keep_of(pl_graph *g, pl_dtype d, int64_t n, int64_t c)
         x = pl_add(g, pl_mul(g, pl_square(g, x), w), x);
         y = pl_mul(g, pl_sub(g, y, w), pl_square(g, y));
     }
-    pl_output(g, "sum", pl_sum(g, pl_sub(g, pl_add(g, pl_square(g, x), pl_exp(g, y)), y), PL_AXIS(1), false));
+    pl_output(g, "sum",
+              pl_sum(g, pl_sub(g, pl_add(g, pl_square(g, x), pl_exp(g, y)), y), PL_AXIS(1), false));
     pl_output(g, "y", pl_cast(g, y, d));
     pl_output(g, "more", pl_cast(g, pl_exp(g, pl_scale(g, y, 0.5)), d));
 }
@@ -178,16 +193,18 @@ static void much_to_keep_16(pl_graph *g, int64_t n, int64_t c)
     keep_of(g, PL_F16, n, c);
 }
 
-/* What threads keep in memory for want of registers is the card's memory, for every thread that it can hold, and in no
- * plan. */
+/* What threads keep in memory for want of registers is the card's memory, for every thread that it
+ * can hold, and in no plan. */
 TEST(cuda_rows_need_registers_only)
 {
     static const struct {
         void (*make)(pl_graph *g, int64_t n, int64_t c);
         int64_t n;
-    } want[] = {{much_to_do, 1536}, {much_to_do, 16384},    {much_to_keep, 32768}, {much_to_keep_16, 32768}, /* long runs: */
-                {much_to_do, 1024}, {much_to_do, 1408},     {much_to_do, 8192},    {much_to_do, 12000},
-                {much_to_keep, 16384}, {much_to_keep, 8192}, {much_to_keep_16, 16384}, {much_to_keep_16, 30000}};
+    } want[] = {{much_to_do, 1536},       {much_to_do, 16384},     {much_to_keep, 32768},
+                {much_to_keep_16, 32768}, /* long runs: */
+                {much_to_do, 1024},       {much_to_do, 1408},      {much_to_do, 8192},
+                {much_to_do, 12000},      {much_to_keep, 16384},   {much_to_keep, 8192},
+                {much_to_keep_16, 16384}, {much_to_keep_16, 30000}};
     if (!nvrtc_here()) SKIP("no libnvrtc");
     for (int i = 0; i < (pl_test_long() ? (int)(sizeof want / sizeof *want) : 4); i++) {
         pl_store *store = pl_store_new();
@@ -197,18 +214,19 @@ TEST(cuda_rows_need_registers_only)
         CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
         group_text(g, &text);
         int stack = nvrtc_stack_bytes(text, 90);
-        CHECK_MSG(stack >= 0 && stack <= 16, "rows of %lld: %d bytes a thread", (long long)want[i].n, stack);
+        CHECK_MSG(stack >= 0 && stack <= 16, "rows of %lld: %d bytes a thread",
+                  (long long)want[i].n, stack);
         free(text);
         pl_graph_free(g);
         pl_store_free(store);
     }
 }
 
-/* Warps of a row meet after each of its sums, and before the next row's first would come where this row's only one is
- * read. */
+/* Warps of a row meet after each of its sums, and before the next row's first would come where this
+ * row's only one is read. */
 TEST(cuda_rows_meet)
 {
-    void (*const make[])(pl_graph *g, int64_t n, int64_t c) = {centred, rows_and_columns};
+    void (*const make[])(pl_graph * g, int64_t n, int64_t c) = {centred, rows_and_columns};
     for (int i = 0; i < 2; i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
@@ -216,7 +234,8 @@ TEST(cuda_rows_meet)
         make[i](g, 9000, 2048);
         CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
         group_text_alone(g, &text);
-        CHECK_INT(text_count(text, "p_meet<T>(lane_);"), 2 + 2); /* and those of lanes without a row */
+        /* and those of lanes without a row */
+        CHECK_INT(text_count(text, "p_meet<T>(lane_);"), 2 + 2);
         free(text);
         pl_graph_free(g);
         pl_store_free(store);

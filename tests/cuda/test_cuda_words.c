@@ -1,10 +1,11 @@
-/* test_cuda_words.c - generated kernels that compute with two 16-bit floats at a time: where they do, and that what is
- * rounded once then has the bits of f32's result rounded again, as the CPU and single elements have it. */
+/* test_cuda_words.c - generated kernels that compute with two 16-bit floats at a time: where they
+ * do, and that what is rounded once then has the bits of f32's result rounded again, as the CPU and
+ * single elements have it. */
 #include "base/arena.h"
 #include "base/dtype.h"
-#include "tests/cuda/cuda_group_lab.h"
 #include "pass/fuse/fuse.h"
 #include "plimsoll_ops.h"
+#include "tests/cuda/cuda_group_lab.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@
 
 static double value(uint16_t h, bool half)
 {
-    if (half && (h & 0x7fff) == 0x7c00) return h >> 15 ? -65536.0 : 65536.0; /* what would come next */
+    /* what would come next */
+    if (half && (h & 0x7fff) == 0x7c00) return h >> 15 ? -65536.0 : 65536.0;
     if (!half && (h & 0x7fff) == 0x7f80) return h >> 15 ? -0x1p128 : 0x1p128;
     return half ? (double)pl_f16_to_f32(h) : (double)pl_bf16_to_f32(h);
 }
@@ -42,8 +44,8 @@ typedef struct tally {
     int sums, differences, products; /* that f32's result, rounded, misses */
 } tally;
 
-/* All pairs of exponents, some mantissas and signs of each. Exact results fit a double but for sums far apart, which
- * are then no tie. */
+/* All pairs of exponents, some mantissas and signs of each. Exact results fit a double but for sums
+ * far apart, which are then no tie. */
 static tally count_missed(bool half)
 {
     tally t = {0};
@@ -54,7 +56,8 @@ static tally count_missed(bool half)
             uint16_t h[2];
             for (int i = 0; i < 2; i++) {
                 seed = seed * 1664525u + 1013904223u;
-                uint32_t e = (uint32_t)(i ? pair / exps : pair % exps), m = seed >> 16 & ((1u << digits) - 1u);
+                uint32_t e = (uint32_t)(i ? pair / exps : pair % exps),
+                         m = seed >> 16 & ((1u << digits) - 1u);
                 if (seed >> 30 == 0) m &= 1u << (seed >> 27 & 7u); /* few digits: ties */
                 h[i] = (uint16_t)((seed >> 9 & 1u) << 15 | e << digits | m);
             }
@@ -82,10 +85,12 @@ TEST(cuda_words_round_once)
 /* A layer norm's gradient: two parts of dx are rounded, added and rounded again. */
 static void norm_back(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
 {
-    pl_val x = pl_input(g, "x", PL_TYPE(d, rows, n)), dy = pl_input(g, "dy", PL_TYPE(d, rows, n)), mean, var, dx[2];
+    pl_val x = pl_input(g, "x", PL_TYPE(d, rows, n)), dy = pl_input(g, "dy", PL_TYPE(d, rows, n)),
+           mean, var, dx[2];
     pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, n));
     pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
-    pl_val z = pl_mul(g, pl_sub(g, pl_cast(g, x, PL_F32), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
+    pl_val z =
+        pl_mul(g, pl_sub(g, pl_cast(g, x, PL_F32), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
     pl_val loss = pl_sum(g, pl_mul(g, pl_mul(g, z, w), pl_cast(g, dy, PL_F32)), PL_AXES_ALL, false);
     pl_grad(g, loss, (const pl_val[]){x, w}, 2, dx);
     pl_output(g, "dx", dx[0]);
@@ -122,7 +127,8 @@ TEST(cuda_words_in_rows)
     group_job job[N_WANT];
     text_shop *shop = text_shop_new();
     for (int i = 0; i < N_WANT; i++) {
-        job[i] = (group_job){.store = pl_store_new(), .name = want[i].has ? want[i].has : want[i].has_not};
+        job[i] = (group_job){.store = pl_store_new(),
+                             .name = want[i].has ? want[i].has : want[i].has_not};
         job[i].g = pl_graph_new(job[i].store);
         want[i].make(job[i].g, want[i].dtype, want[i].rows, want[i].n);
         CHECK(group_job_make(&job[i], shop));
@@ -132,12 +138,16 @@ TEST(cuda_words_in_rows)
         const char *text = NULL;
         size_t bytes = 0;
         for (uint32_t k = 0; k < job[i].units[0]->n && !text; k++)
-            if (job[i].units[0]->unit[k].kind == PL_UNIT_GROUP) text = job[i].code[0][k].kernel[0].text;
+            if (job[i].units[0]->unit[k].kind == PL_UNIT_GROUP)
+                text = job[i].code[0][k].kernel[0].text;
         CHECK(text != NULL);
         const char *body = strstr(text, "extern \"C\"");
-        if (want[i].has) CHECK_MSG(strstr(body, want[i].has) != NULL, "%s is not there", want[i].has);
-        if (want[i].has_not) CHECK_MSG(strstr(body, want[i].has_not) == NULL, "%s is there", want[i].has_not);
-        for (int arch = 75; nvrtc_here() && want[i].has && arch <= 90; arch += 15) CHECK(nvrtc_accepts(text, arch, &bytes));
+        if (want[i].has)
+            CHECK_MSG(strstr(body, want[i].has) != NULL, "%s is not there", want[i].has);
+        if (want[i].has_not)
+            CHECK_MSG(strstr(body, want[i].has_not) == NULL, "%s is there", want[i].has_not);
+        for (int arch = 75; nvrtc_here() && want[i].has && arch <= 90; arch += 15)
+            CHECK(nvrtc_accepts(text, arch, &bytes));
         if (built) CHECK(group_job_check(&job[i], shop));
     }
     for (int i = 0; i < N_WANT; i++) group_job_free(&job[i]);

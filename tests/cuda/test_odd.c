@@ -1,12 +1,13 @@
-/* test_odd.c - drawn networks (odd_net.c): what users may write. Under the smallest budget they train to the bit as
- * under none, and every op of theirs that has a CUDA kernel gives in the simulator what it gives on the CPU, at
- * sizes nobody chose. tools/cuda-odd does the same on a card, whole. */
+/* test_odd.c - drawn networks (odd_net.c): what users may write. Under the smallest budget they
+ * train to the bit as under none, and every op of theirs that has a CUDA kernel gives in the
+ * simulator what it gives on the CPU, at sizes nobody chose. tools/cuda-odd does the same on a
+ * card, whole. */
 #include "base/dtype.h"
-#include "tests/lib/cli_run.h"
+#include "rt/rt_int.h"
 #include "tests/cudasim/sim.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/odd_net.h"
-#include "rt/rt_int.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 
@@ -31,7 +32,8 @@ static void losses(const char *out, char *to, size_t cap)
         n += (size_t)snprintf(to + n, cap - n, "%.*s ", (int)strcspn(at + 7, ",}"), at + 7);
 }
 
-/* Layers computed again, as scopes or as the smallest budget wants it (which small networks meet without). */
+/* Layers computed again, as scopes or as the smallest budget wants it (which small networks meet
+ * without). */
 TEST(odd_networks_train_alike_under_every_plan)
 {
     WANT_BIN();
@@ -44,12 +46,14 @@ TEST(odd_networks_train_alike_under_every_plan)
         r = train(net, "checkpointing=scopes 'checkpoint_scopes=layer*'");
         CHECK_MSG(r.code == 0, "net %d: %d %s", net, r.code, r.err);
         losses(r.out, least, sizeof least);
-        CHECK_MSG(strlen(all) > 20 && strcmp(all, least) == 0, "net %d: %s, with its layers computed again %s", net, all, least);
+        CHECK_MSG(strlen(all) > 20 && strcmp(all, least) == 0,
+                  "net %d: %s, with its layers computed again %s", net, all, least);
         again += !strstr(r.out, "\"recompute_ratio\":0,");
         r = train(net, "memory=1MiB");
         const char *told = strstr(r.err, "the smallest budget is ");
         CHECK_MSG(r.code == 3 && told, "net %d: %d %s", net, r.code, r.err);
-        snprintf(keys, sizeof keys, "memory=%llu", strtoull(told + strlen("the smallest budget is "), NULL, 10));
+        snprintf(keys, sizeof keys, "memory=%llu",
+                 strtoull(told + strlen("the smallest budget is "), NULL, 10));
         r = train(net, keys);
         CHECK_MSG(r.code == 0, "net %d, %s: %d %s", net, keys, r.code, r.err);
         losses(r.out, least, sizeof least);
@@ -59,7 +63,8 @@ TEST(odd_networks_train_alike_under_every_plan)
 }
 
 /* ---- op by op --------------------------------------------------------------------------- */
-/* Weights are as large as a network's are before training: values keep their size from layer to layer. */
+/* Weights are as large as a network's are before training: values keep their size from layer to
+ * layer. */
 static void fill(const pl_graph *g, uint32_t node, void *to, const pl_type *t)
 {
     uint64_t s = node + 1;
@@ -83,8 +88,8 @@ static double largest(const pl_type *t, const void *x)
     return most;
 }
 
-/* The largest term of the op's sums: an element of its first operand, or such a one times one of its second. Infinite if
- * any operand is: what then comes out depends on the order of sums. */
+/* The largest term of the op's sums: an element of its first operand, or such a one times one of
+ * its second. Infinite if any operand is: what then comes out depends on the order of sums. */
 static double largest_term(const pl_call *c)
 {
     double most[2] = {0, 0};
@@ -96,12 +101,16 @@ static double largest_term(const pl_call *c)
     return fmax(most[0], most[0] * most[1]);
 }
 
-/* Differences are those of sums in another order: relative to the largest element, or to the largest term, which
- * may vanish from a sum. */
+/* Differences are those of sums in another order: relative to the largest element, or to the
+ * largest term, which may vanish from a sum. */
 static bool close_to(const pl_type *t, const void *a, const void *b, double term, double *worst)
 {
-    double scale = fmax(term, largest(t, b)), eps = t->dtype == PL_BF16 ? 1.6e-2 : t->dtype == PL_F16 ? 2e-3 : t->dtype == PL_F32 ? 2e-5 : 0;
-    double step = t->dtype == PL_F16 ? 0x1p-24 : 0; /* results of f16 that small are this far apart */
+    double scale = fmax(term, largest(t, b)), eps = t->dtype == PL_BF16  ? 1.6e-2
+                                                    : t->dtype == PL_F16 ? 2e-3
+                                                    : t->dtype == PL_F32 ? 2e-5
+                                                                         : 0;
+    /* results of f16 that small are this far apart */
+    double step = t->dtype == PL_F16 ? 0x1p-24 : 0;
     int64_t n = pl_type_elems(t);
     *worst = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -114,7 +123,8 @@ static bool close_to(const pl_type *t, const void *a, const void *b, double term
     return *worst <= eps;
 }
 
-/* Runs a node's CUDA kernel over what its inputs are on the CPU; false when it has none, or the inputs are not finite. */
+/* Runs a node's CUDA kernel over what its inputs are on the CPU; false when it has none, or the
+ * inputs are not finite. */
 static bool run_simulated(graph_eval *e, uint32_t node, int net, const char *precision)
 {
     const pl_node_rec *n = pl_node_get(e->g, node);
@@ -137,12 +147,15 @@ static bool run_simulated(graph_eval *e, uint32_t node, int net, const char *pre
     bool both = k->run && isfinite(term);
     if (both) {
         pl_status rc = graph_eval_kernel(k, &c);
-        if (rc != PL_OK) pl_test_fail(__FILE__, __LINE__, "net %d %s: %s (%s): %s %s", net, precision, n->op->name, k->name, pl_error_text(), pl_sim_error());
+        if (rc != PL_OK)
+            pl_test_fail(__FILE__, __LINE__, "net %d %s: %s (%s): %s %s", net, precision,
+                         n->op->name, k->name, pl_error_text(), pl_sim_error());
         for (int i = 0; rc == PL_OK && i < n->n_out; i++) {
             double worst;
             char text[96], first[96];
             if (!close_to(&out_type[i], out[i], e->data[n->out + (uint32_t)i], term, &worst))
-                pl_test_fail(__FILE__, __LINE__, "net %d %s: %s (%s) of %s to %s is off by %g", net, precision, n->op->name, k->name,
+                pl_test_fail(__FILE__, __LINE__, "net %d %s: %s (%s) of %s to %s is off by %g", net,
+                             precision, n->op->name, k->name,
                              n->n_in ? pl_type_text(&in_type[0], first, sizeof first) : "nothing",
                              pl_type_text(&out_type[i], text, sizeof text), worst);
         }
@@ -216,11 +229,13 @@ TEST(odd_networks_op_by_op_in_the_simulator)
 /* ---- tools/cuda-odd --------------------------------------------------------------------- */
 static cli_result compare_case(const char *tool, int seed, int number, double fault)
 {
-    return cli_run("DEVICE=cpu FAULT=%g CASE=%d OMP_NUM_THREADS=1 python3 %s $(dirname $P) %d", fault, number, tool, seed);
+    return cli_run("DEVICE=cpu FAULT=%g CASE=%d OMP_NUM_THREADS=1 python3 %s $(dirname $P) %d",
+                   fault, number, tool, seed);
 }
 
-/* Its device is the CPU from weights that are a unit in the last place off. A row whose losses hang on rounding (cloud,
- * Lion) is let be; a learning rate that is off by a twentieth is not, in that row or in a steady one. */
+/* Its device is the CPU from weights that are a unit in the last place off. A row whose losses hang
+ * on rounding (cloud, Lion) is let be; a learning rate that is off by a twentieth is not, in that
+ * row or in a steady one. */
 TEST(odd_tool_lets_rounding_be_and_finds_a_fault)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /* cublasLt.h - the part of cuBLASLt that src/cuda/matmul/matmul.c calls, on the host (fake_lt.c).
  *
- * Stands in for the library's header of this name when products are compiled for the simulator. Values that
- * callers combine (epilogues) are the library's own.
+ * Stands in for the library's header of this name when products are compiled for the simulator.
+ * Values that callers combine (epilogues) are the library's own.
  */
 #ifndef PL_CUDASIM_CUBLASLT_H
 #define PL_CUDASIM_CUBLASLT_H
@@ -16,7 +16,12 @@ typedef enum cublasStatus_t {
     CUBLAS_STATUS_INVALID_VALUE = 7,
     CUBLAS_STATUS_NOT_SUPPORTED = 15
 } cublasStatus_t;
-typedef enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_R_16BF = 14 } cudaDataType_t;
+typedef enum cudaDataType_t {
+    CUDA_R_32F = 0,
+    CUDA_R_64F = 1,
+    CUDA_R_16F = 2,
+    CUDA_R_16BF = 14
+} cudaDataType_t;
 typedef enum cublasComputeType_t {
     CUBLAS_COMPUTE_32F = 68,
     CUBLAS_COMPUTE_64F = 70,
@@ -83,31 +88,37 @@ typedef struct cublasLtMatmulHeuristicResult_t {
     int reserved[4];
 } cublasLtMatmulHeuristicResult_t;
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t c, cudaDataType_t scale);
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t c,
+                                        cudaDataType_t scale);
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d);
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, const void *v,
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                              cublasLtMatmulDescAttributes_t a, const void *v,
                                               size_t bytes);
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType_t t, uint64_t rows, uint64_t cols,
-                                          int64_t ld);
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType_t t,
+                                          uint64_t rows, uint64_t cols, int64_t ld);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l);
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t a,
-                                                const void *v, size_t bytes);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
+                                                cublasLtMatrixLayoutAttribute_t a, const void *v,
+                                                size_t bytes);
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
-                                                    cublasLtMatmulPreferenceAttributes_t a, const void *v,
-                                                    size_t bytes);
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t p, int most,
+                                                    cublasLtMatmulPreferenceAttributes_t a,
+                                                    const void *v, size_t bytes);
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t p, int most,
                                               cublasLtMatmulHeuristicResult_t *out, int *n);
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *a,
-                                                    cublasLtMatmulAlgoConfigAttributes_t k, void *v, size_t bytes,
-                                                    size_t *written);
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha, const void *a,
-                              cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta,
-                              const void *c, cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t *algo, void *work, size_t bytes, cudaStream_t s);
+                                                    cublasLtMatmulAlgoConfigAttributes_t k, void *v,
+                                                    size_t bytes, size_t *written);
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t la, const void *b,
+                              cublasLtMatrixLayout_t lb, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld,
+                              const cublasLtMatmulAlgo_t *algo, void *work, size_t bytes,
+                              cudaStream_t s);
 
 /* ---- switches for tests ------------------------------------------------------------------- */
 /* What the library offers and how long its kernels and ours take, by the clock of pl_cuda_time. */
@@ -116,7 +127,9 @@ typedef struct pl_sim_lt {
     uint32_t unaligned; /* those of which it has none at odd addresses */
     int algos;          /* that heuristics name; the last one is the fastest */
     uint32_t tile[4];   /* the first ones' */
-    float tail_ms;      /* what an epilogue beyond the bias adds; a plain product takes 1 + its distance from the last */
+    /* what an epilogue beyond the bias adds; a plain product takes 1 + its distance from the
+     * last */
+    float tail_ms;
     /* seen since the last reset */
     int products, last_algo, timed;
     uint32_t last_epilogue;

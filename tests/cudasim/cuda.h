@@ -1,4 +1,5 @@
-/* cuda.h - the driver's result type, for files of the plug-in that are compiled without the toolkit. */
+/* cuda.h - the driver's result type, for files of the plug-in that are compiled without the
+ * toolkit. */
 #ifndef PL_CUDASIM_CUDA_H
 #define PL_CUDASIM_CUDA_H
 

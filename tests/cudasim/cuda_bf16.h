@@ -8,13 +8,20 @@
 struct __nv_bfloat16_raw {
     unsigned short x;
 };
-struct __align__(2) __nv_bfloat16 {
+struct __align__(2) __nv_bfloat16
+{
     unsigned short x;
     __nv_bfloat16() = default;
-    __nv_bfloat16(__nv_bfloat16_raw r) : x(r.x) {}
-    operator __nv_bfloat16_raw() const { return __nv_bfloat16_raw{x}; }
+    __nv_bfloat16(__nv_bfloat16_raw r) : x(r.x)
+    {
+    }
+    operator __nv_bfloat16_raw() const
+    {
+        return __nv_bfloat16_raw{x};
+    }
 };
-struct __align__(4) __nv_bfloat162 {
+struct __align__(4) __nv_bfloat162
+{
     __nv_bfloat16 x, y;
 };
 
@@ -30,12 +37,18 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float f)
     return __nv_bfloat16(__nv_bfloat16_raw{(unsigned short)(u >> 16)});
 }
 
-static inline __nv_bfloat16 __float2bfloat16(float f) { return __float2bfloat16_rn(f); }
+static inline __nv_bfloat16 __float2bfloat16(float f)
+{
+    return __float2bfloat16_rn(f);
+}
 static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short u)
 {
     return __nv_bfloat16(__nv_bfloat16_raw{u});
 }
-static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.x; }
+static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h)
+{
+    return h.x;
+}
 static inline float2 __bfloat1622float2(__nv_bfloat162 v)
 {
     return make_float2(__bfloat162float(v.x), __bfloat162float(v.y));

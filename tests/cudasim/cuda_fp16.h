@@ -7,13 +7,20 @@
 struct __half_raw {
     unsigned short x;
 };
-struct __align__(2) __half {
+struct __align__(2) __half
+{
     unsigned short x;
     __half() = default;
-    __half(__half_raw r) : x(r.x) {}
-    operator __half_raw() const { return __half_raw{x}; }
+    __half(__half_raw r) : x(r.x)
+    {
+    }
+    operator __half_raw() const
+    {
+        return __half_raw{x};
+    }
 };
-struct __align__(4) __half2 {
+struct __align__(4) __half2
+{
     __half x, y;
 };
 typedef __half half;
@@ -42,11 +49,26 @@ static inline __half __float2half_rn(float f)
     return __half(__half_raw{(unsigned short)(sign | h)});
 }
 
-static inline __half __float2half(float f) { return __float2half_rn(f); }
-static inline __half __ushort_as_half(unsigned short u) { return __half(__half_raw{u}); }
-static inline unsigned short __half_as_ushort(__half h) { return h.x; }
-static inline float __low2float(__half2 v) { return __half2float(v.x); }
-static inline float __high2float(__half2 v) { return __half2float(v.y); }
+static inline __half __float2half(float f)
+{
+    return __float2half_rn(f);
+}
+static inline __half __ushort_as_half(unsigned short u)
+{
+    return __half(__half_raw{u});
+}
+static inline unsigned short __half_as_ushort(__half h)
+{
+    return h.x;
+}
+static inline float __low2float(__half2 v)
+{
+    return __half2float(v.x);
+}
+static inline float __high2float(__half2 v)
+{
+    return __half2float(v.y);
+}
 static inline float2 __half22float2(__half2 v)
 {
     return make_float2(__half2float(v.x), __half2float(v.y));
@@ -55,6 +77,9 @@ static inline __half2 __floats2half2_rn(float a, float b)
 {
     return __half2{__float2half_rn(a), __float2half_rn(b)};
 }
-static inline __half2 __float22half2_rn(float2 v) { return __floats2half2_rn(v.x, v.y); }
+static inline __half2 __float22half2_rn(float2 v)
+{
+    return __floats2half2_rn(v.x, v.y);
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* cudasim.cpp - fibers, barriers and warps of the simulator, and the card it pretends to be.
  *
- * A fiber takes threads of the block one after another; a thread that waits keeps its fiber, and the
- * rest of the block goes on with another. So there are as many fibers as threads wait at once, and
- * one if none does. All changes go through the scheduler on the launcher's own stack:
+ * A fiber takes threads of the block one after another; a thread that waits keeps its fiber, and
+ * the rest of the block goes on with another. So there are as many fibers as threads wait at once,
+ * and one if none does. All changes go through the scheduler on the launcher's own stack:
  *
  *   scheduler --> fiber: thread 0 ... waits      (or ends: thread 1, 2, ... on the same fiber)
  *             <--
@@ -31,9 +31,15 @@ extern "C" void __sanitizer_start_switch_fiber(void **save, const void *bottom, 
 extern "C" void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *size);
 extern "C" void __asan_unpoison_memory_region(const volatile void *p, size_t size);
 #else
-static void __sanitizer_start_switch_fiber(void **, const void *, size_t) {}
-static void __sanitizer_finish_switch_fiber(void *, const void **, size_t *) {}
-static void __asan_unpoison_memory_region(const volatile void *, size_t) {}
+static void __sanitizer_start_switch_fiber(void **, const void *, size_t)
+{
+}
+static void __sanitizer_finish_switch_fiber(void *, const void **, size_t *)
+{
+}
+static void __asan_unpoison_memory_region(const volatile void *, size_t)
+{
+}
 #endif
 
 extern "C" {
@@ -94,8 +100,8 @@ struct fiber {
 
 struct lane {
     int state, fiber;
-    int site;      /* AT_BARRIER */
-    unsigned mask; /* AT_WARP */
+    int site;         /* AT_BARRIER */
+    unsigned mask;    /* AT_WARP */
     int first, count; /* AT_MEETING */
     int met;          /* barriers of either kind behind it */
     int kind;
@@ -123,9 +129,18 @@ static struct {
     char error[256];
 } sim;
 
-extern "C" void pl_sim_reverse(bool on) { sim.reverse = on; }
-extern "C" const char *pl_sim_error(void) { return sim.error; }
-extern "C" void *pl_sim_shared(void) { return sim.shared; }
+extern "C" void pl_sim_reverse(bool on)
+{
+    sim.reverse = on;
+}
+extern "C" const char *pl_sim_error(void)
+{
+    return sim.error;
+}
+extern "C" void *pl_sim_shared(void)
+{
+    return sim.shared;
+}
 
 __attribute__((format(printf, 2, 3))) static void fail(cudaError_t rc, const char *fmt, ...)
 {
@@ -226,11 +241,11 @@ static void release_barrier()
         if (!site) site = l->site;
         if (l->site != site) return fail_in_block("threads wait at different __syncthreads");
         if (l->met != sim.lanes[0].met)
-            return fail_in_block("threads have met more often than others before __syncthreads, which racecheck cannot tell");
+            return fail_in_block(
+                "threads have met more often than others before __syncthreads, which racecheck cannot tell");
     }
     if (sim.gone) return fail_in_block("threads have ended while others wait at __syncthreads");
-    for (int i = 0; i < sim.n_threads; i++)
-        make_ready(sim.reverse ? sim.n_threads - 1 - i : i);
+    for (int i = 0; i < sim.n_threads; i++) make_ready(sim.reverse ? sim.n_threads - 1 - i : i);
     sim.waiting = 0;
     sim.vote_sum = sim.votes;
     sim.votes = 0;
@@ -256,10 +271,12 @@ extern "C" void pl_sim_meet(int first, int count)
     l->met++;
     l->first = first;
     l->count = count;
-    bool all = sim.current >= first && sim.current < first + count && first + count <= sim.n_threads;
+    bool all =
+        sim.current >= first && sim.current < first + count && first + count <= sim.n_threads;
     if (!all) fail_in_block("a thread outside the set that meets");
     for (int t = first; all && t < first + count; t++)
-        all = sim.lanes[t].state == AT_MEETING && sim.lanes[t].first == first && sim.lanes[t].count == count;
+        all = sim.lanes[t].state == AT_MEETING && sim.lanes[t].first == first &&
+              sim.lanes[t].count == count;
     for (int i = 0; all && i < count; i++) make_ready(first + (sim.reverse ? count - 1 - i : i));
     to_scheduler();
 }
@@ -308,7 +325,10 @@ extern "C" const uint64_t *pl_sim_warp(unsigned mask, uint64_t value, int kind)
     return &sim.slots[l->phase][base];
 }
 
-extern "C" unsigned pl_sim_warp_lanes(void) { return sim.lanes[sim.current].came; }
+extern "C" unsigned pl_sim_warp_lanes(void)
+{
+    return sim.lanes[sim.current].came;
+}
 
 /* ---- launches --------------------------------------------------------------------------- */
 static void run_block()
@@ -330,7 +350,8 @@ static void run_block()
     }
     if (!sim.failed) return;
     /* What waits is left where it stands. */
-    for (int i = 0; i < sim.n_fibers; i++) __asan_unpoison_memory_region(sim.fibers[i].stack, STACK);
+    for (int i = 0; i < sim.n_fibers; i++)
+        __asan_unpoison_memory_region(sim.fibers[i].stack, STACK);
     sim.n_idle = sim.n_fibers = 0;
 }
 
@@ -396,12 +417,19 @@ const pl_cuda_card *pl_cuda_card_get(void)
 }
 
 static int64_t grid_side = PL_SIM_SIDE, most_items = PL_SIM_ITEMS;
-int64_t pl_grid_side(void) { return grid_side; }
-int64_t pl_most_items(void) { return most_items; }
+int64_t pl_grid_side(void)
+{
+    return grid_side;
+}
+int64_t pl_most_items(void)
+{
+    return most_items;
+}
 void pl_counts(int64_t n, size_t bytes)
 {
     sim.failed = false;
-    if (bytes < sizeof n && n > most_items) fail(cudaErrorInvalidConfiguration, "%lld items in 32 bits", (long long)n);
+    if (bytes < sizeof n && n > most_items)
+        fail(cudaErrorInvalidConfiguration, "%lld items in 32 bits", (long long)n);
 }
 void pl_sim_limits(int64_t side, int64_t items)
 {
@@ -409,17 +437,38 @@ void pl_sim_limits(int64_t side, int64_t items)
     most_items = items;
 }
 
-cudaStream_t pl_cuda_stream(void) { return nullptr; }
-bool pl_cuda_tf32(void) { return false; }
+cudaStream_t pl_cuda_stream(void)
+{
+    return nullptr;
+}
+bool pl_cuda_tf32(void)
+{
+    return false;
+}
 static bool split;
-bool pl_cuda_split(void) { return split; }
+bool pl_cuda_split(void)
+{
+    return split;
+}
 extern "C" void pl_sim_split(bool on);
-void pl_sim_split(bool on) { split = on; }
+void pl_sim_split(bool on)
+{
+    split = on;
+}
 static bool autotune;
-bool pl_cuda_autotune(void) { return autotune; }
+bool pl_cuda_autotune(void)
+{
+    return autotune;
+}
 extern "C" void pl_sim_autotune(bool on);
-void pl_sim_autotune(bool on) { autotune = on; }
-const char *pl_cuda_cache_dir(void) { return ""; }
+void pl_sim_autotune(bool on)
+{
+    autotune = on;
+}
+const char *pl_cuda_cache_dir(void)
+{
+    return "";
+}
 
 pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line)
 {

@@ -32,7 +32,9 @@ struct uint3 {
 };
 struct dim3 {
     unsigned x, y, z;
-    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
 };
 
 PL_SIM_API uint3 pl_sim_thread, pl_sim_block;
@@ -48,8 +50,8 @@ PL_SIM_API void *pl_sim_shared(void);
 PL_SIM_API int pl_sim_barrier(int vote, int site);
 /* Threads [first, first + count) of the block wait here for each other. */
 PL_SIM_API void pl_sim_meet(int first, int count);
-/* Leaves 8 bytes with the lanes of mask and waits for them; then those of lane i are slots[i], valid
- * until the caller's next collective. `kind` tells collectives apart. */
+/* Leaves 8 bytes with the lanes of mask and waits for them; then those of lane i are slots[i],
+ * valid until the caller's next collective. `kind` tells collectives apart. */
 PL_SIM_API const uint64_t *pl_sim_warp(unsigned mask, uint64_t value, int kind);
 /* The lanes that came to the collective just passed. */
 PL_SIM_API unsigned pl_sim_warp_lanes(void);
@@ -67,23 +69,26 @@ static void pl_sim_call(dim3 grid, dim3 block, size_t shared, void (*kernel)(P..
 }
 
 #define threadIdx pl_sim_thread
-#define blockIdx pl_sim_block
-#define blockDim pl_sim_block_dim
-#define gridDim pl_sim_grid_dim
-#define warpSize 32
+#define blockIdx  pl_sim_block
+#define blockDim  pl_sim_block_dim
+#define gridDim   pl_sim_grid_dim
+#define warpSize  32
 
 #define __global__
 #define __grid_constant__
 #define __device__
 #define __host__
-#define __shared__ static
-#define __constant__ static const
+#define __shared__      static
+#define __constant__    static const
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 /* ---- barriers and warps ----------------------------------------------------------------- */
-static inline void __syncthreads(int site = __builtin_LINE()) { pl_sim_barrier(0, site); }
+static inline void __syncthreads(int site = __builtin_LINE())
+{
+    pl_sim_barrier(0, site);
+}
 static inline int __syncthreads_count(int p, int site = __builtin_LINE())
 {
     return pl_sim_barrier(p != 0, site);
@@ -96,9 +101,16 @@ static inline int __syncthreads_and(int p, int site = __builtin_LINE())
 {
     return pl_sim_barrier(p == 0, site) == 0;
 }
-static inline void __syncwarp(unsigned mask = 0xffffffffu) { pl_sim_warp(mask, 0, 1); }
-static inline void __threadfence() {}
-static inline void __threadfence_block() {}
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    pl_sim_warp(mask, 0, 1);
+}
+static inline void __threadfence()
+{
+}
+static inline void __threadfence_block()
+{
+}
 
 static inline int pl_sim_lane()
 {
@@ -146,8 +158,14 @@ static inline unsigned __ballot_sync(unsigned mask, int p)
         if ((lanes >> i & 1u) && slot[i]) out |= 1u << i;
     return out;
 }
-static inline int __any_sync(unsigned mask, int p) { return __ballot_sync(mask, p) != 0; }
-static inline int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, !p) == 0; }
+static inline int __any_sync(unsigned mask, int p)
+{
+    return __ballot_sync(mask, p) != 0;
+}
+static inline int __all_sync(unsigned mask, int p)
+{
+    return __ballot_sync(mask, !p) == 0;
+}
 template <class T> static inline unsigned __match_any_sync(unsigned mask, T v)
 {
     uint64_t bits = 0;
@@ -160,11 +178,26 @@ template <class T> static inline unsigned __match_any_sync(unsigned mask, T v)
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
-template <class T> static inline T __ldg(const T *p) { return *p; }
-template <class T> static inline T __ldcs(const T *p) { return *p; }
-template <class T> static inline T __ldcg(const T *p) { return *p; }
-template <class T> static inline void __stcs(T *p, T v) { *p = v; }
-template <class T> static inline void __stcg(T *p, T v) { *p = v; }
+template <class T> static inline T __ldg(const T *p)
+{
+    return *p;
+}
+template <class T> static inline T __ldcs(const T *p)
+{
+    return *p;
+}
+template <class T> static inline T __ldcg(const T *p)
+{
+    return *p;
+}
+template <class T> static inline void __stcs(T *p, T v)
+{
+    *p = v;
+}
+template <class T> static inline void __stcg(T *p, T v)
+{
+    *p = v;
+}
 
 template <class T> static inline T atomicAdd(T *p, T v)
 {
@@ -204,15 +237,23 @@ template <class T> static inline T atomicCAS(T *p, T expected, T v)
 }
 
 /* ---- vector types ----------------------------------------------------------------------- */
-#define PL_SIM_VEC(T, name)                                                                      \
-    struct __align__(2 * sizeof(T)) name##2 {                                                    \
-        T x, y;                                                                                  \
-    };                                                                                           \
-    struct __align__(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) name##4 {                          \
-        T x, y, z, w;                                                                            \
-    };                                                                                           \
-    static inline name##2 make_##name##2(T x, T y) { return name##2{x, y}; }                     \
-    static inline name##4 make_##name##4(T x, T y, T z, T w) { return name##4{x, y, z, w}; }
+#define PL_SIM_VEC(T, name)                                                                        \
+ struct __align__(2 * sizeof(T)) name##2                                                           \
+ {                                                                                                 \
+  T x, y;                                                                                          \
+ };                                                                                                \
+ struct __align__(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) name##4                                 \
+ {                                                                                                 \
+  T x, y, z, w;                                                                                    \
+ };                                                                                                \
+ static inline name##2 make_##name##2(T x, T y)                                                    \
+ {                                                                                                 \
+  return name##2 {x, y};                                                                           \
+ }                                                                                                 \
+ static inline name##4 make_##name##4(T x, T y, T z, T w)                                          \
+ {                                                                                                 \
+  return name##4 {x, y, z, w};                                                                     \
+ }
 PL_SIM_VEC(float, float)
 PL_SIM_VEC(double, double)
 PL_SIM_VEC(int, int)
@@ -238,8 +279,14 @@ static inline unsigned __float_as_uint(float f)
     memcpy(&u, &f, 4);
     return u;
 }
-static inline float __int_as_float(int i) { return __uint_as_float((unsigned)i); }
-static inline int __float_as_int(float f) { return (int)__float_as_uint(f); }
+static inline float __int_as_float(int i)
+{
+    return __uint_as_float((unsigned)i);
+}
+static inline int __float_as_int(float f)
+{
+    return (int)__float_as_uint(f);
+}
 static inline double __longlong_as_double(long long i)
 {
     double d;
@@ -261,11 +308,26 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
-static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
-static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __clz(int x)
+{
+    return x ? __builtin_clz((unsigned)x) : 32;
+}
+static inline int __clzll(long long x)
+{
+    return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+static inline int __popcll(unsigned long long x)
+{
+    return __builtin_popcountll(x);
+}
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
 static inline unsigned __brev(unsigned x)
 {
     unsigned r = 0;
@@ -273,9 +335,15 @@ static inline unsigned __brev(unsigned x)
     return r;
 }
 
-#define PL_SIM_MINMAX(T)                                                                         \
-    static inline T min(T a, T b) { return b < a ? b : a; }                                      \
-    static inline T max(T a, T b) { return a < b ? b : a; }
+#define PL_SIM_MINMAX(T)                                                                           \
+ static inline T min(T a, T b)                                                                     \
+ {                                                                                                 \
+  return b < a ? b : a;                                                                            \
+ }                                                                                                 \
+ static inline T max(T a, T b)                                                                     \
+ {                                                                                                 \
+  return a < b ? b : a;                                                                            \
+ }
 PL_SIM_MINMAX(int)
 PL_SIM_MINMAX(unsigned)
 PL_SIM_MINMAX(long)
@@ -283,57 +351,174 @@ PL_SIM_MINMAX(unsigned long)
 PL_SIM_MINMAX(long long)
 PL_SIM_MINMAX(unsigned long long)
 #undef PL_SIM_MINMAX
-static inline float min(float a, float b) { return fminf(a, b); }
-static inline float max(float a, float b) { return fmaxf(a, b); }
-static inline double min(double a, double b) { return fmin(a, b); }
-static inline double max(double a, double b) { return fmax(a, b); }
+static inline float min(float a, float b)
+{
+    return fminf(a, b);
+}
+static inline float max(float a, float b)
+{
+    return fmaxf(a, b);
+}
+static inline double min(double a, double b)
+{
+    return fmin(a, b);
+}
+static inline double max(double a, double b)
+{
+    return fmax(a, b);
+}
 
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-static inline float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
-static inline float __fdividef(float a, float b) { return a / b; }
-static inline float __fadd_rn(float a, float b) { return a + b; }
-static inline float __fsub_rn(float a, float b) { return a - b; }
-static inline float __fmul_rn(float a, float b) { return a * b; }
-static inline float __fdiv_rn(float a, float b) { return a / b; }
-static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-static inline float __fsqrt_rn(float a) { return sqrtf(a); }
-static inline float __frcp_rn(float a) { return 1.0f / a; }
-static inline float __frsqrt_rn(float a) { return 1.0f / sqrtf(a); }
-static inline double __dadd_rn(double a, double b) { return a + b; }
-static inline double __dsub_rn(double a, double b) { return a - b; }
-static inline double __dmul_rn(double a, double b) { return a * b; }
-static inline double __ddiv_rn(double a, double b) { return a / b; }
-static inline double __dsqrt_rn(double a) { return sqrt(a); }
-static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
-static inline float __double2float_rn(double a) { return (float)a; }
-static inline float __int2float_rn(int a) { return (float)a; }
-static inline float __uint2float_rn(unsigned a) { return (float)a; }
-static inline float __ll2float_rn(long long a) { return (float)a; }
-static inline int __float2int_rn(float a) { return (int)rintf(a); }
-static inline int __float2int_rz(float a) { return (int)a; }
-static inline int __float2int_rd(float a) { return (int)floorf(a); }
+static inline float rsqrtf(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+static inline double rsqrt(double x)
+{
+    return 1.0 / sqrt(x);
+}
+static inline float __saturatef(float x)
+{
+    return fminf(fmaxf(x, 0.0f), 1.0f);
+}
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+static inline float __fmaf_rn(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+static inline float __fsqrt_rn(float a)
+{
+    return sqrtf(a);
+}
+static inline float __frcp_rn(float a)
+{
+    return 1.0f / a;
+}
+static inline float __frsqrt_rn(float a)
+{
+    return 1.0f / sqrtf(a);
+}
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+static inline double __dsub_rn(double a, double b)
+{
+    return a - b;
+}
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+static inline double __ddiv_rn(double a, double b)
+{
+    return a / b;
+}
+static inline double __dsqrt_rn(double a)
+{
+    return sqrt(a);
+}
+static inline double __fma_rn(double a, double b, double c)
+{
+    return fma(a, b, c);
+}
+static inline float __double2float_rn(double a)
+{
+    return (float)a;
+}
+static inline float __int2float_rn(int a)
+{
+    return (float)a;
+}
+static inline float __uint2float_rn(unsigned a)
+{
+    return (float)a;
+}
+static inline float __ll2float_rn(long long a)
+{
+    return (float)a;
+}
+static inline int __float2int_rn(float a)
+{
+    return (int)rintf(a);
+}
+static inline int __float2int_rz(float a)
+{
+    return (int)a;
+}
+static inline int __float2int_rd(float a)
+{
+    return (int)floorf(a);
+}
 /* These names are the C library's own internals where it declares them; the macros go past it. */
-static inline float pl_sim_expf(float x) { return expf(x); }
-static inline float pl_sim_exp2f(float x) { return exp2f(x); }
-static inline float pl_sim_exp10f(float x) { return powf(10.0f, x); }
-static inline float pl_sim_logf(float x) { return logf(x); }
-static inline float pl_sim_log2f(float x) { return log2f(x); }
-static inline float pl_sim_log10f(float x) { return log10f(x); }
-static inline float pl_sim_sinf(float x) { return sinf(x); }
-static inline float pl_sim_cosf(float x) { return cosf(x); }
-static inline float pl_sim_tanf(float x) { return tanf(x); }
-static inline float pl_sim_powf(float x, float y) { return powf(x, y); }
-#define __expf pl_sim_expf
-#define __exp2f pl_sim_exp2f
+static inline float pl_sim_expf(float x)
+{
+    return expf(x);
+}
+static inline float pl_sim_exp2f(float x)
+{
+    return exp2f(x);
+}
+static inline float pl_sim_exp10f(float x)
+{
+    return powf(10.0f, x);
+}
+static inline float pl_sim_logf(float x)
+{
+    return logf(x);
+}
+static inline float pl_sim_log2f(float x)
+{
+    return log2f(x);
+}
+static inline float pl_sim_log10f(float x)
+{
+    return log10f(x);
+}
+static inline float pl_sim_sinf(float x)
+{
+    return sinf(x);
+}
+static inline float pl_sim_cosf(float x)
+{
+    return cosf(x);
+}
+static inline float pl_sim_tanf(float x)
+{
+    return tanf(x);
+}
+static inline float pl_sim_powf(float x, float y)
+{
+    return powf(x, y);
+}
+#define __expf   pl_sim_expf
+#define __exp2f  pl_sim_exp2f
 #define __exp10f pl_sim_exp10f
-#define __logf pl_sim_logf
-#define __log2f pl_sim_log2f
+#define __logf   pl_sim_logf
+#define __log2f  pl_sim_log2f
 #define __log10f pl_sim_log10f
-#define __sinf pl_sim_sinf
-#define __cosf pl_sim_cosf
-#define __tanf pl_sim_tanf
-#define __powf pl_sim_powf
+#define __sinf   pl_sim_sinf
+#define __cosf   pl_sim_cosf
+#define __tanf   pl_sim_tanf
+#define __powf   pl_sim_powf
 static inline void pl_sim_sincosf(float x, float *s, float *c)
 {
     *s = sinf(x);

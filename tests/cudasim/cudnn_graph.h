@@ -1,4 +1,5 @@
-/* cudnn_graph.h - names of cuDNN that src/cuda/device/lib.h mentions; the simulator has no cuDNN. */
+/* cudnn_graph.h - names of cuDNN that src/cuda/device/lib.h mentions; the simulator has no cuDNN.
+ */
 #ifndef PL_CUDASIM_CUDNN_GRAPH_H
 #define PL_CUDASIM_CUDNN_GRAPH_H
 

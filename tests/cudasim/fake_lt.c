@@ -1,5 +1,6 @@
-/* fake_lt.c - see cublasLt.h here: products column by column in double, epilogues as the library documents
- * them, and the timed choices of src/cuda/device/choice.h by a clock that the tests set. */
+/* fake_lt.c - see cublasLt.h here: products column by column in double, epilogues as the library
+ * documents them, and the timed choices of src/cuda/device/choice.h by a clock that the tests set.
+ */
 #include "cublasLt.h"
 
 #include "base/dtype.h"
@@ -35,7 +36,8 @@ static cublasStatus_t made(void *p)
     return p ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t c, cudaDataType_t scale)
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t c,
+                                        cudaDataType_t scale)
 {
     (void)c, (void)scale;
     *d = pl_sys_alloc(sizeof **d);
@@ -49,7 +51,8 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, const void *v,
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                              cublasLtMatmulDescAttributes_t a, const void *v,
                                               size_t bytes)
 {
     void *to[] = {[CUBLASLT_MATMUL_DESC_TRANSA] = &d->ta,
@@ -66,11 +69,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMa
 
 static pl_dtype dtype_of(cudaDataType_t t)
 {
-    return t == CUDA_R_64F ? PL_F64 : t == CUDA_R_16F ? PL_F16 : t == CUDA_R_16BF ? PL_BF16 : PL_F32;
+    return t == CUDA_R_64F    ? PL_F64
+           : t == CUDA_R_16F  ? PL_F16
+           : t == CUDA_R_16BF ? PL_BF16
+                              : PL_F32;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType_t t, uint64_t rows, uint64_t cols,
-                                          int64_t ld)
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType_t t,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
 {
     *l = pl_sys_alloc(sizeof **l);
     if (*l) **l = (struct fake_layout){dtype_of(t), (int64_t)rows, (int64_t)cols, ld, 0, 1};
@@ -83,8 +89,9 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t a,
-                                                const void *v, size_t bytes)
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
+                                                cublasLtMatrixLayoutAttribute_t a, const void *v,
+                                                size_t bytes)
 {
     memcpy(a == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT ? (void *)&l->batch : &l->step, v, bytes);
     return CUBLAS_STATUS_SUCCESS;
@@ -103,8 +110,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
-                                                    cublasLtMatmulPreferenceAttributes_t a, const void *v,
-                                                    size_t bytes)
+                                                    cublasLtMatmulPreferenceAttributes_t a,
+                                                    const void *v, size_t bytes)
 {
     if (a == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) memcpy(&p->align, v, bytes);
     return CUBLAS_STATUS_SUCCESS;
@@ -117,9 +124,10 @@ static bool takes(const struct fake_desc *d, const struct fake_layout *y)
     return !aux || (d->aux && d->aux_ld % 8 == 0 && d->aux_ld >= y->rows && d->aux_step % 8 == 0);
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t p, int most,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t p, int most,
                                               cublasLtMatmulHeuristicResult_t *out, int *n)
 {
     (void)h, (void)a, (void)b, (void)c;
@@ -127,13 +135,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     uint32_t no = s->refused | (p->align < 16 ? s->unaligned : 0);
     if ((op->epilogue & no) || !takes(op, d)) return CUBLAS_STATUS_NOT_SUPPORTED;
     *n = most < s->algos ? most : s->algos;
-    for (int i = 0; i < *n; i++) out[i] = (cublasLtMatmulHeuristicResult_t){.algo = {{(uint64_t)i}}};
+    for (int i = 0; i < *n; i++)
+        out[i] = (cublasLtMatmulHeuristicResult_t){.algo = {{(uint64_t)i}}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *a,
-                                                    cublasLtMatmulAlgoConfigAttributes_t k, void *v, size_t bytes,
-                                                    size_t *written)
+                                                    cublasLtMatmulAlgoConfigAttributes_t k, void *v,
+                                                    size_t bytes, size_t *written)
 {
     uint32_t place = (uint32_t)a->data[0], id = k == CUBLASLT_ALGO_CONFIG_ID ? place : 0;
     if (k == CUBLASLT_ALGO_CONFIG_TILE_ID && place < 4) id = pl_sim_lt_now.tile[place];
@@ -159,24 +168,29 @@ static double gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
-static double finish(const struct fake_desc *op, pl_dtype dtype, int64_t aux_at, int64_t row, double v)
+static double finish(const struct fake_desc *op, pl_dtype dtype, int64_t aux_at, int64_t row,
+                     double v)
 {
     if (op->epilogue & CUBLASLT_EPILOGUE_BIAS) v += pl_elem_get(dtype, op->bias, row);
-    if (op->epilogue == CUBLASLT_EPILOGUE_DGELU) return v * gelu_slope(pl_elem_get(dtype, op->aux, aux_at));
+    if (op->epilogue == CUBLASLT_EPILOGUE_DGELU)
+        return v * gelu_slope(pl_elem_get(dtype, op->aux, aux_at));
     if (op->epilogue & 128) pl_elem_set(dtype, op->aux, aux_at, v);
     if (op->epilogue & CUBLASLT_EPILOGUE_GELU) return gelu(v);
     return op->epilogue & CUBLASLT_EPILOGUE_RELU ? fmax(v, 0) : v;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha, const void *a,
-                              cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta,
-                              const void *c, cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t *algo, void *work, size_t bytes, cudaStream_t s)
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t la, const void *b,
+                              cublasLtMatrixLayout_t lb, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld,
+                              const cublasLtMatmulAlgo_t *algo, void *work, size_t bytes,
+                              cudaStream_t s)
 {
     (void)h, (void)alpha, (void)work, (void)bytes, (void)s;
     bool add = ld->dtype == PL_F64 ? *(const double *)beta != 0 : *(const float *)beta != 0;
     int64_t k = op->ta ? la->rows : la->cols;
-    if (k != (op->tb ? lb->cols : lb->rows) || !takes(op, ld) || ((op->epilogue & CUBLASLT_EPILOGUE_BIAS) && !op->bias))
+    if (k != (op->tb ? lb->cols : lb->rows) || !takes(op, ld) ||
+        ((op->epilogue & CUBLASLT_EPILOGUE_BIAS) && !op->bias))
         return CUBLAS_STATUS_INVALID_VALUE;
     pl_sim_lt_now.products++;
     pl_sim_lt_now.last_algo = (int)algo->data[0];
@@ -186,7 +200,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
             for (int64_t i = 0; i < ld->rows; i++) {
                 double sum = add ? at(lc, c, n, i, j) : 0;
                 for (int64_t q = 0; q < k; q++)
-                    sum += at(la, a, n, op->ta ? q : i, op->ta ? i : q) * at(lb, b, n, op->tb ? j : q, op->tb ? q : j);
+                    sum += at(la, a, n, op->ta ? q : i, op->ta ? i : q) *
+                           at(lb, b, n, op->tb ? j : q, op->tb ? q : j);
                 sum = finish(op, ld->dtype, n * op->aux_step + j * op->aux_ld + i, i, sum);
                 pl_elem_set(ld->dtype, d, n * ld->step + j * ld->ld + i, sum);
             }
@@ -229,7 +244,8 @@ void pl_cuda_choice_put(const char *key, char *value, size_t cap)
     snprintf(choices[n_choices++].value, sizeof choices[0].value, "%s", value);
 }
 
-/* A run takes what the last product in it takes, and 0.5 for a pass behind one that had no epilogue. */
+/* A run takes what the last product in it takes, and 0.5 for a pass behind one that had no
+ * epilogue. */
 pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms)
 {
     pl_sim_lt *s = &pl_sim_lt_now;

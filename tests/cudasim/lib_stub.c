@@ -1,5 +1,5 @@
-/* lib_stub.c - the simulator has no libraries: cuDNN has nothing for any problem, so that convolutions
- * come to our own kernels. */
+/* lib_stub.c - the simulator has no libraries: cuDNN has nothing for any problem, so that
+ * convolutions come to our own kernels. */
 #include "base/sys.h"
 #include "cuda/conv/conv.h"
 

@@ -1,5 +1,6 @@
-/* test_attention_split.c - attention of f32 on tensor cores, in the simulator: as near to sums in double as the kernel
- * that multiplies in f32 is, for every output, and the same bits whatever the order of blocks.
+/* test_attention_split.c - attention of f32 on tensor cores, in the simulator: as near to sums in
+ * double as the kernel that multiplies in f32 is, for every output, and the same bits whatever the
+ * order of blocks.
  *
  * Values have all the bits of an f32, so that a product without its small parts is seen.
  */
@@ -59,7 +60,8 @@ static double dot(const double *a, const double *b, int64_t d)
 static void one_query(tensors *t, int64_t b, int64_t h, int64_t i)
 {
     const shape *s = &t->s;
-    int64_t qi = at(t, b, i, h, s->n), li = (b * s->h + h) * s->n + i, m = s->causal && i + 1 < s->m ? i + 1 : s->m;
+    int64_t qi = at(t, b, i, h, s->n), li = (b * s->h + h) * s->n + i,
+            m = s->causal && i + 1 < s->m ? i + 1 : s->m;
     double top = -HUGE_VAL, z = 0, delta;
     for (int64_t j = 0; j < m; j++) {
         double x = t->scale * dot(t->x[Q] + qi, t->x[K] + at(t, b, j, h, s->m), s->d);
@@ -96,11 +98,13 @@ static tensors tensors_new(const shape *s)
         t.x[i] = calloc((size_t)t.len[i] + 4, sizeof(double));
         for (int64_t e = 0; e < t.len[i]; e++) {
             int64_t token = e / (s->h * s->d) % 4;
-            t.f[i][e] = i == Q || i == K ? draw() * s->size : ldexpf(draw(), s->spread * (int)(token - 2));
+            t.f[i][e] =
+                i == Q || i == K ? draw() * s->size : ldexpf(draw(), s->spread * (int)(token - 2));
             t.x[i][e] = i == Q || i == K || i == V || i == D_O ? (double)t.f[i][e] : 0;
         }
     }
-    for (int64_t r = 0; r < s->b * s->h * s->n; r++) one_query(&t, r / s->n / s->h, r / s->n % s->h, r % s->n);
+    for (int64_t r = 0; r < s->b * s->h * s->n; r++)
+        one_query(&t, r / s->n / s->h, r / s->n % s->h, r % s->n);
     return t;
 }
 
@@ -128,7 +132,8 @@ static void scratch_free(void *p, size_t bytes)
 }
 
 /* Runs one op by the kernel of that name. */
-static void run(tensors *t, const char *op, const char *name, const int *in, int n_in, const int *out, int n_out)
+static void run(tensors *t, const char *op, const char *name, const int *in, int n_in,
+                const int *out, int n_out)
 {
     pl_type types[COUNT];
     pl_attention_attr attr = {t->s.scale, t->s.causal};
@@ -137,7 +142,8 @@ static void run(tensors *t, const char *op, const char *name, const int *in, int
     void *op_at[4];
     for (int i = 0; i < COUNT; i++) {
         bool key = i == K || i == V || i == DK || i == DV;
-        int64_t wide[4] = {t->s.b, key ? t->s.m : t->s.n, t->s.h, t->s.d}, sums[3] = {t->s.b, t->s.h, t->s.n};
+        int64_t wide[4] = {t->s.b, key ? t->s.m : t->s.n, t->s.h, t->s.d},
+                sums[3] = {t->s.b, t->s.h, t->s.n};
         types[i] = i == LSE ? pl_type_make(PL_F32, 3, sums) : pl_type_make(PL_F32, 4, wide);
     }
     for (int i = 0; i < n_in; i++) in_type[i] = types[in[i]], ip[i] = t->f[in[i]];
@@ -145,7 +151,12 @@ static void run(tensors *t, const char *op, const char *name, const int *in, int
         out_type[i] = types[out[i]], op_at[i] = t->f[out[i]];
         memset(op_at[i], 0xff, sizeof(float) * (size_t)t->len[out[i]]);
     }
-    pl_call c = {.in_type = in_type, .out_type = out_type, .in = ip, .out = op_at, .n_in = n_in, .n_out = n_out,
+    pl_call c = {.in_type = in_type,
+                 .out_type = out_type,
+                 .in = ip,
+                 .out = op_at,
+                 .n_in = n_in,
+                 .n_out = n_out,
                  .attr = &attr};
     const pl_kernel *k = pl_cuda_kernels_of(op);
     while (k->name && strcmp(k->name, name) != 0) k++;
@@ -156,17 +167,32 @@ static void run(tensors *t, const char *op, const char *name, const int *in, int
     size_t bytes = 0;
     CHECK_INT(k->prepare ? k->prepare(&c, &c.prep, &bytes) : PL_OK, PL_OK);
     c.work = scratch_new(bytes);
-    if (k->run(&c) != PL_OK) pl_test_fail(__FILE__, __LINE__, "%s, kernel %s: %s", op, name, pl_error_text());
+    if (k->run(&c) != PL_OK)
+        pl_test_fail(__FILE__, __LINE__, "%s, kernel %s: %s", op, name, pl_error_text());
     scratch_free(c.work, bytes);
 }
 
 /* Backward by parts of a head's queries: the scratch is made smaller than any kernel asks for. */
 static void run_in_room(tensors *t)
 {
-    pl_attend a = {.batch = t->s.b, .n = t->s.n, .m = t->s.m, .heads = t->s.h, .d = t->s.d, .scale = t->scale,
-                   .causal = t->s.causal, .dtype = PL_F32, .lse_type = PL_F32, .d_lse_type = PL_F32, .q = t->f[Q],
-                   .k = t->f[K], .v = t->f[V], .o = t->f[O], .lse = t->f[LSE], .d_o = t->f[D_O],
-                   .out = {t->f[DQ], t->f[DK], t->f[DV]}, .room = t->s.room};
+    pl_attend a = {.batch = t->s.b,
+                   .n = t->s.n,
+                   .m = t->s.m,
+                   .heads = t->s.h,
+                   .d = t->s.d,
+                   .scale = t->scale,
+                   .causal = t->s.causal,
+                   .dtype = PL_F32,
+                   .lse_type = PL_F32,
+                   .d_lse_type = PL_F32,
+                   .q = t->f[Q],
+                   .k = t->f[K],
+                   .v = t->f[V],
+                   .o = t->f[O],
+                   .lse = t->f[LSE],
+                   .d_o = t->f[D_O],
+                   .out = {t->f[DQ], t->f[DK], t->f[DV]},
+                   .room = t->s.room};
     size_t bytes = pl_attend_split_bwd_work(&a);
     for (int i = DQ; i <= DV; i++) memset(t->f[i], 0xff, sizeof(float) * (size_t)t->len[i]);
     a.work = scratch_new(bytes);
@@ -176,10 +202,13 @@ static void run_in_room(tensors *t)
 
 static void both_ways(tensors *t, const char *name)
 {
-    static const int forward[] = {Q, K, V}, sums[] = {O, LSE}, back[] = {Q, K, V, O, LSE, D_O}, grads[] = {DQ, DK, DV};
+    static const int forward[] = {Q, K, V}, sums[] = {O, LSE}, back[] = {Q, K, V, O, LSE, D_O},
+                     grads[] = {DQ, DK, DV};
     run(t, "attention", name, forward, 3, sums, 2);
-    if (t->s.room && strcmp(name, "split") == 0) run_in_room(t);
-    else run(t, "attention_bwd", name, back, 6, grads, 3);
+    if (t->s.room && strcmp(name, "split") == 0)
+        run_in_room(t);
+    else
+        run(t, "attention_bwd", name, back, 6, grads, 3);
 }
 
 /* Root of the mean square, and the largest, of errors relative to the largest value. */
@@ -212,11 +241,11 @@ static void check_shape(const shape *s)
         int i = outs[k];
         double worst, mean = error_of(&t, i, &worst);
         if (getenv("PL_TEST_VERBOSE"))
-            printf("b%d n%d m%d h%d d%d %-3s f32 %.2e %.2e split %.2e %.2e\n", (int)s->b, (int)s->n, (int)s->m, (int)s->h, (int)s->d,
-                   names[i], plain[i], most[i], mean, worst);
+            printf("b%d n%d m%d h%d d%d %-3s f32 %.2e %.2e split %.2e %.2e\n", (int)s->b, (int)s->n,
+                   (int)s->m, (int)s->h, (int)s->d, names[i], plain[i], most[i], mean, worst);
         CHECK_MSG(mean <= 2 * plain[i] + 2e-8 && worst <= 2 * most[i] + 6e-8,
-                  "n%d m%d d%d: %s is %.2e off, at most %.2e; in f32 %.2e and %.2e", (int)s->n, (int)s->m, (int)s->d,
-                  names[i], mean, worst, plain[i], most[i]);
+                  "n%d m%d d%d: %s is %.2e off, at most %.2e; in f32 %.2e and %.2e", (int)s->n,
+                  (int)s->m, (int)s->d, names[i], mean, worst, plain[i], most[i]);
         first[i] = malloc(sizeof(float) * (size_t)t.len[i]);
         memcpy(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]);
     }
@@ -226,8 +255,8 @@ static void check_shape(const shape *s)
     pl_sim_split(false);
     for (int k = 0; k < 5; k++) {
         int i = outs[k];
-        CHECK_MSG(memcmp(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]) == 0, "%s has other bits with blocks in reverse",
-                  names[i]);
+        CHECK_MSG(memcmp(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]) == 0,
+                  "%s has other bits with blocks in reverse", names[i]);
         free(first[i]);
     }
     tensors_free(&t);
@@ -235,8 +264,12 @@ static void check_shape(const shape *s)
 
 TEST(cuda_attention_split_is_as_exact_as_f32)
 {
-    static const shape list[] = {{1, 5, 7, 3, 3, false, 0, 2, 0, 0}, {1, 40, 21, 1, 33, false, 0, 3, 0, 0}, {1, 70, 70, 1, 32, true, 0, 2, 0, 0},
-                                 {1, 33, 67, 1, 64, false, 0, 4, 0, 0}, {1, 17, 19, 1, 100, false, -0.2, 1, 0, 0}, {2, 150, 10, 1, 16, false, 0, 2, 4 * 128 * 10, 0},
+    static const shape list[] = {{1, 5, 7, 3, 3, false, 0, 2, 0, 0},
+                                 {1, 40, 21, 1, 33, false, 0, 3, 0, 0},
+                                 {1, 70, 70, 1, 32, true, 0, 2, 0, 0},
+                                 {1, 33, 67, 1, 64, false, 0, 4, 0, 0},
+                                 {1, 17, 19, 1, 100, false, -0.2, 1, 0, 0},
+                                 {2, 150, 10, 1, 16, false, 0, 2, 4 * 128 * 10, 0},
                                  {1, 19, 35, 1, 32, false, 0, 2, 0, 20}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) check_shape(&list[i]);
 }
@@ -244,14 +277,17 @@ TEST(cuda_attention_split_is_as_exact_as_f32)
 /* Long sums; several slices of queries; causal tiles of both sides. */
 TEST(cuda_attention_split_long)
 {
-    static const shape list[] = {{1, 64, 1024, 1, 64, false, 0, 2, 0, 0}, {1, 600, 77, 1, 64, false, 0, 2, 0, 0},
-                                 {1, 300, 300, 2, 40, true, 0, 2, 0, 0},  {1, 257, 140, 1, 128, true, 0, 2, 0, 0},
+    static const shape list[] = {{1, 64, 1024, 1, 64, false, 0, 2, 0, 0},
+                                 {1, 600, 77, 1, 64, false, 0, 2, 0, 0},
+                                 {1, 300, 300, 2, 40, true, 0, 2, 0, 0},
+                                 {1, 257, 140, 1, 128, true, 0, 2, 0, 0},
                                  {2, 130, 270, 1, 16, false, 0, 2, 0, 0},
                                  {1, 301, 270, 2, 24, true, 0, 2, 4 * 130 * 270, 3}};
     for (size_t i = 0; pl_test_long() && i < sizeof list / sizeof *list; i++) check_shape(&list[i]);
 }
 
-/* What a number that is not finite takes part in is not finite either, and nothing else is touched. */
+/* What a number that is not finite takes part in is not finite either, and nothing else is touched.
+ */
 TEST(cuda_attention_split_passes_on_what_is_not_finite)
 {
     static const shape s = {1, 5, 7, 2, 8, false, 0, 2, 0, 0};
@@ -264,8 +300,10 @@ TEST(cuda_attention_split_passes_on_what_is_not_finite)
     for (int64_t i = 0; i < s.n; i++)
         for (int64_t c = 0; c < s.h * s.d; c++) {
             bool bad = c >= s.d || i == 1;
-            CHECK_MSG(!isfinite(t.f[O][i * s.h * s.d + c]) == bad, "o of query %d, number %d", (int)i, (int)c);
-            CHECK_MSG(!isfinite(t.f[DQ][i * s.h * s.d + c]) == bad, "dq of query %d, number %d", (int)i, (int)c);
+            CHECK_MSG(!isfinite(t.f[O][i * s.h * s.d + c]) == bad, "o of query %d, number %d",
+                      (int)i, (int)c);
+            CHECK_MSG(!isfinite(t.f[DQ][i * s.h * s.d + c]) == bad, "dq of query %d, number %d",
+                      (int)i, (int)c);
         }
     tensors_free(&t);
 }
@@ -273,21 +311,24 @@ TEST(cuda_attention_split_passes_on_what_is_not_finite)
 /* Planning for a card that is not here knows how many heads are taken apart at a time. */
 TEST(attention_split_scratch_is_what_a_profile_expects)
 {
-    static const int64_t shapes[][5] = {/* batch, queries, keys, heads, d */
-                                        {1, 64, 64, 1, 32},     {2, 4096, 4096, 16, 64}, {2, 4096, 512, 16, 64},
-                                        {6, 1024, 77, 8, 40},   {2, 4096, 4096, 5, 64},  {2, 9216, 9216, 8, 128},
-                                        {1, 40000, 40000, 2, 64}, {3, 100, 70000, 4, 96}, {2, 256, 256, 12, 20}};
+    static const int64_t shapes[][5] = {
+        /* batch, queries, keys, heads, d */
+        {1, 64, 64, 1, 32},       {2, 4096, 4096, 16, 64}, {2, 4096, 512, 16, 64},
+        {6, 1024, 77, 8, 40},     {2, 4096, 4096, 5, 64},  {2, 9216, 9216, 8, 128},
+        {1, 40000, 40000, 2, 64}, {3, 100, 70000, 4, 96},  {2, 256, 256, 12, 20}};
     const pl_card *card = pl_card_find("h200");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const int64_t *s = shapes[i];
-        pl_attend a = {.batch = s[0], .n = s[1], .m = s[2], .heads = s[3], .d = s[4], .dtype = PL_F32};
+        pl_attend a = {
+            .batch = s[0], .n = s[1], .m = s[2], .heads = s[3], .d = s[4], .dtype = PL_F32};
         double pairs = (double)(s[0] * s[3]) * (double)s[1] * (double)s[2], d = (double)s[4];
         pl_cost c = {pairs * (4 * d + 12), 0, PL_WORK_ATTENTION, (double)s[1], (double)s[2], d};
-        pl_cost b = {pairs * (10 * d + 12), 0, PL_WORK_ATTENTION_BACK, (double)s[1], (double)s[2], d};
+        pl_cost b = {pairs * (10 * d + 12), 0, PL_WORK_ATTENTION_BACK, (double)s[1],
+                     (double)s[2],          d};
         uint64_t fwd = pl_card_workspace(card, &c, PL_F32, PL_CARD_SPLIT);
         uint64_t bwd = pl_card_workspace(card, &b, PL_F32, PL_CARD_SPLIT);
         CHECK_MSG(fwd == pl_attend_split_work(&a) && bwd == pl_attend_split_bwd_work(&a),
-                  "shape %zu: %llu and %llu bytes, not %zu and %zu", i, (unsigned long long)fwd, (unsigned long long)bwd,
-                  pl_attend_split_work(&a), pl_attend_split_bwd_work(&a));
+                  "shape %zu: %llu and %llu bytes, not %zu and %zu", i, (unsigned long long)fwd,
+                  (unsigned long long)bwd, pl_attend_split_work(&a), pl_attend_split_bwd_work(&a));
     }
 }

@@ -1,5 +1,5 @@
-/* test_card.c - opening a card, and what is said where that cannot be: no cards, a driver that is too old or does not
- * answer, a card that is too old or not there, calls that fail. */
+/* test_card.c - opening a card, and what is said where that cannot be: no cards, a driver that is
+ * too old or does not answer, a card that is too old or not there, calls that fail. */
 #include "tests/lib/test.h"
 
 #include <cuda_runtime_api.h>
@@ -7,27 +7,27 @@
 #include <string.h>
 
 /* The file under test for this file alone: the simulator has a card of its own. */
-#define pl_cuda_failed         card_failed
-#define pl_cuda_driver         card_driver
-#define pl_cuda_driver_failed  card_driver_failed
-#define pl_cuda_card_list      card_list
-#define pl_cuda_card_open      card_open
-#define pl_cuda_card_wait      card_wait
-#define pl_cuda_card_get       card_get
-#define pl_cuda_stream         card_stream
-#define pl_cuda_upload_stream  card_upload_stream
-#define pl_cuda_set_mode       card_set_mode
-#define pl_cuda_tf32           card_tf32
-#define pl_cuda_split          card_split
-#define pl_cuda_autotune       card_autotune
-#define pl_cuda_cache_dir      card_cache_dir
-#define pl_cuda_watch_begin    card_watch_begin
-#define pl_cuda_free_bytes     card_free_bytes
-#define pl_cuda_lib_begin      card_lib_begin
-#define pl_cuda_lib_wait       card_lib_wait
+#define pl_cuda_failed        card_failed
+#define pl_cuda_driver        card_driver
+#define pl_cuda_driver_failed card_driver_failed
+#define pl_cuda_card_list     card_list
+#define pl_cuda_card_open     card_open
+#define pl_cuda_card_wait     card_wait
+#define pl_cuda_card_get      card_get
+#define pl_cuda_stream        card_stream
+#define pl_cuda_upload_stream card_upload_stream
+#define pl_cuda_set_mode      card_set_mode
+#define pl_cuda_tf32          card_tf32
+#define pl_cuda_split         card_split
+#define pl_cuda_autotune      card_autotune
+#define pl_cuda_cache_dir     card_cache_dir
+#define pl_cuda_watch_begin   card_watch_begin
+#define pl_cuda_free_bytes    card_free_bytes
+#define pl_cuda_lib_begin     card_lib_begin
+#define pl_cuda_lib_wait      card_lib_wait
 
-/* A driver that knows CUDA `version` and has `cards` of compute capability `major`.`minor`, or answers `count`; the call
- * named `fails` fails. */
+/* A driver that knows CUDA `version` and has `cards` of compute capability `major`.`minor`, or
+ * answers `count`; the call named `fails` fails. */
 static struct {
     cudaError_t count;
     int version, cards, major, minor;
@@ -38,7 +38,10 @@ static struct {
 #define cudaErrorNoDevice           ((cudaError_t)100)
 #define cudaErrorSystemNotReady     ((cudaError_t)802)
 enum { CUDART_VERSION = 13000, cudaStreamNonBlocking = 1, cudaEnableDefault = 0 };
-enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess,
+    cudaDriverEntryPointSymbolNotFound
+};
 struct cudaDeviceProp {
     char name[64];
     int multiProcessorCount, major, minor, l2CacheSize;
@@ -52,21 +55,24 @@ static cudaError_t answer(const char *call)
 
 static cudaError_t properties(struct cudaDeviceProp *p)
 {
-    *p = (struct cudaDeviceProp){.name = "Card", .multiProcessorCount = 2, .major = fake.major, .minor = fake.minor};
+    *p = (struct cudaDeviceProp){
+        .name = "Card", .multiProcessorCount = 2, .major = fake.major, .minor = fake.minor};
     return answer("cudaGetDeviceProperties");
 }
 
-#define cudaGetLastError()                  ((void)0)
-#define cudaGetErrorString(rc)              ((rc) == cudaSuccess ? "no error" : "words")
-#define cudaGetErrorName(rc)                ((rc) == cudaSuccess ? "cudaSuccess" : "cudaErrorName")
-#define cudaGetDeviceCount(n)               (*(n) = fake.cards, fake.count)
-#define cudaDriverGetVersion(v)             (*(v) = fake.version)
-#define cudaGetDeviceProperties(p, i)       ((void)(i), properties(p))
-#define cudaDeviceGetPCIBusId(s, n, i)      (snprintf(s, n, "%d", i), answer("cudaDeviceGetPCIBusId"))
-#define cudaSetDevice(i)                    ((void)(i), answer("cudaSetDevice"))
-#define cudaStreamCreateWithFlags(s, f)     (*(s) = NULL, (void)(f), answer("cudaStreamCreateWithFlags"))
-#define cudaGetDriverEntryPointByVersion(name, out, v, f, found)                                                \
-    (*(out) = NULL, (void)(v), (void)(f), *(found) = cudaDriverEntryPointSymbolNotFound, (void)(name), cudaSuccess)
+#define cudaGetLastError()             ((void)0)
+#define cudaGetErrorString(rc)         ((rc) == cudaSuccess ? "no error" : "words")
+#define cudaGetErrorName(rc)           ((rc) == cudaSuccess ? "cudaSuccess" : "cudaErrorName")
+#define cudaGetDeviceCount(n)          (*(n) = fake.cards, fake.count)
+#define cudaDriverGetVersion(v)        (*(v) = fake.version)
+#define cudaGetDeviceProperties(p, i)  ((void)(i), properties(p))
+#define cudaDeviceGetPCIBusId(s, n, i) (snprintf(s, n, "%d", i), answer("cudaDeviceGetPCIBusId"))
+#define cudaSetDevice(i)               ((void)(i), answer("cudaSetDevice"))
+#define cudaStreamCreateWithFlags(s, f)                                                            \
+ (*(s) = NULL, (void)(f), answer("cudaStreamCreateWithFlags"))
+#define cudaGetDriverEntryPointByVersion(name, out, v, f, found)                                   \
+ (*(out) = NULL, (void)(v), (void)(f), *(found) = cudaDriverEntryPointSymbolNotFound,              \
+  (void)(name), cudaSuccess)
 
 #include "cuda/device/card.c"
 
@@ -80,10 +86,15 @@ uint64_t pl_cuda_free_bytes(const char *pci_id)
     return 5 + (uint64_t)atoi(pci_id);
 }
 
-void pl_cuda_lib_begin(void) {}
-void pl_cuda_lib_wait(void) {}
+void pl_cuda_lib_begin(void)
+{
+}
+void pl_cuda_lib_wait(void)
+{
+}
 
-/* As a process that has not opened a card. A thread keeps what it has opened, so every try is a thread. */
+/* As a process that has not opened a card. A thread keeps what it has opened, so every try is a
+ * thread. */
 static void *opened(void *index)
 {
     pl_status rc = pl_cuda_card_open(*(int *)index);
@@ -111,20 +122,27 @@ TEST(cuda_card_says_why_not)
     } bad[] = {
         {cudaErrorInsufficientDriver, 12040, 1, 9, 0, 0, NULL,
          "too old: it knows CUDA 12.4, this plug-in is built with CUDA 13.0; install a newer driver"},
-        {cudaErrorNoDevice, 13000, 0, 9, 0, 0, NULL, "a driver is here, but it shows no NVIDIA card (CUDA_VISIBLE_DEVICES="},
+        {cudaErrorNoDevice, 13000, 0, 9, 0, 0, NULL,
+         "a driver is here, but it shows no NVIDIA card (CUDA_VISIBLE_DEVICES="},
         {cudaSuccess, 13000, 0, 9, 0, 0, NULL, "shows no NVIDIA card"},
-        {cudaErrorSystemNotReady, 13000, 0, 9, 0, 0, NULL, "the NVIDIA driver does not answer: words (cudaErrorName)"},
-        {cudaSuccess, 13000, 2, 9, 0, 2, NULL, "there is no card 2: the machine has 2, counted from 0"},
+        {cudaErrorSystemNotReady, 13000, 0, 9, 0, 0, NULL,
+         "the NVIDIA driver does not answer: words (cudaErrorName)"},
+        {cudaSuccess, 13000, 2, 9, 0, 2, NULL,
+         "there is no card 2: the machine has 2, counted from 0"},
         {cudaSuccess, 13000, 2, 9, 0, -1, NULL, "there is no card -1"},
-        {cudaSuccess, 13000, 1, 7, 0, 0, NULL, "Card is too old: compute capability 7.0, 7.5 is the least"},
-        {cudaSuccess, 13000, 1, 9, 0, 0, "cudaStreamCreateWithFlags", "cudaStreamCreateWithFlags(&self.stream"},
-        {cudaSuccess, 13000, 1, 9, 0, 0, "cudaSetDevice", "cudaSetDevice(index): words (cudaErrorName)"},
+        {cudaSuccess, 13000, 1, 7, 0, 0, NULL,
+         "Card is too old: compute capability 7.0, 7.5 is the least"},
+        {cudaSuccess, 13000, 1, 9, 0, 0, "cudaStreamCreateWithFlags",
+         "cudaStreamCreateWithFlags(&self.stream"},
+        {cudaSuccess, 13000, 1, 9, 0, 0, "cudaSetDevice",
+         "cudaSetDevice(index): words (cudaErrorName)"},
     };
     char why[512];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fake.count = bad[i].count, fake.version = bad[i].version, fake.cards = bad[i].cards;
         fake.major = bad[i].major, fake.minor = bad[i].minor, fake.fails = bad[i].fails;
-        CHECK_MSG(!opens(bad[i].index, why, sizeof why) && strstr(why, bad[i].words), "%s instead of %s", why, bad[i].words);
+        CHECK_MSG(!opens(bad[i].index, why, sizeof why) && strstr(why, bad[i].words),
+                  "%s instead of %s", why, bad[i].words);
     }
     fake.fails = NULL, fake.major = 7, fake.minor = 5;
     CHECK_MSG(opens(0, why, sizeof why), "%s", why);
@@ -140,14 +158,17 @@ TEST(cuda_card_lists_what_is_there)
     fake.count = cudaSuccess, fake.cards = 3, fake.major = 7, fake.minor = 2, fake.fails = NULL;
     CHECK_OK(pl_cuda_card_list(d, 2, &n));
     CHECK_INT(n, 3);
-    CHECK(strcmp(d[0].name, "cuda") == 0 && strcmp(d[1].name, "cuda:1") == 0 && d[1].free_bytes == 6);
+    CHECK(strcmp(d[0].name, "cuda") == 0 && strcmp(d[1].name, "cuda:1") == 0 &&
+          d[1].free_bytes == 6);
     CHECK(!d[0].usable && strstr(d[0].why_not, "compute capability 7.2, 7.5 is the least"));
     fake.major = 8;
     CHECK_OK(pl_cuda_card_list(d, 2, &n));
     CHECK(d[0].usable);
     void *entry;
     CHECK_INT(pl_cuda_driver("cuMemCreate", 10020, &entry), PL_ERR_DEVICE);
-    CHECK_MSG(strstr(pl_error_text(), "the NVIDIA driver has no cuMemCreate: it is too old"), "%s", pl_error_text());
-    CHECK_INT(pl_cuda_driver_failed(CUDA_ERROR_UNKNOWN, "cuMemMap", __FILE__, __LINE__), PL_ERR_DEVICE);
+    CHECK_MSG(strstr(pl_error_text(), "the NVIDIA driver has no cuMemCreate: it is too old"), "%s",
+              pl_error_text());
+    CHECK_INT(pl_cuda_driver_failed(CUDA_ERROR_UNKNOWN, "cuMemMap", __FILE__, __LINE__),
+              PL_ERR_DEVICE);
     CHECK_MSG(strstr(pl_error_text(), "cuMemMap: error (999)"), "%s", pl_error_text());
 }

@@ -1,5 +1,5 @@
-/* test_choice.c - choices that several processes make at the same time: each is made once, for all of them; and how long what
- * is chosen from takes. */
+/* test_choice.c - choices that several processes make at the same time: each is made once, for all
+ * of them; and how long what is chosen from takes. */
 #include "cuda/device/lib.h"
 #include "tests/lib/test.h"
 
@@ -9,15 +9,16 @@
 #include <sys/wait.h>
 
 /* The file under test for this file alone: the simulator's library has choices of its own. */
-#define pl_cuda_choice_get  choice_get
-#define pl_cuda_choice_put  choice_put
-#define pl_cuda_time        choice_time
-#define pl_cuda_cache_dir   choice_dir
-#define pl_cuda_card_get    choice_card
-#define cublasLtGetVersion  choice_lt
-#define cudnnGetVersion     choice_dnn
+#define pl_cuda_choice_get choice_get
+#define pl_cuda_choice_put choice_put
+#define pl_cuda_time       choice_time
+#define pl_cuda_cache_dir  choice_dir
+#define pl_cuda_card_get   choice_card
+#define cublasLtGetVersion choice_lt
+#define cudnnGetVersion    choice_dnn
 
-/* A card whose kernel takes `kernel` and whose host takes `host` to enqueue it, unless it is part of a graph. */
+/* A card whose kernel takes `kernel` and whose host takes `host` to enqueue it, unless it is part
+ * of a graph. */
 typedef double *cudaEvent_t;
 typedef int cudaStreamCaptureMode;
 typedef int *cudaGraph_t, *cudaGraphExec_t;
@@ -27,18 +28,21 @@ static struct {
     bool captures, refuses;
     int events, nodes, graphs, runs;
 } sim_card;
-#define cudaEventCreate(e)             (*(e) = &sim_card.at[sim_card.events++ % 2], cudaSuccess)
-#define cudaEventRecord(e, s)          (*(e) = sim_card.now, (void)(s), cudaSuccess)
-#define cudaEventSynchronize(e)        ((void)(e), cudaSuccess)
-#define cudaEventElapsedTime(t, a, b)  (*(t) = (float)(*(b) - *(a)), cudaSuccess)
-#define cudaEventDestroy(e)            ((void)(e))
-#define cudaStreamBeginCapture(s, m)   ((void)(s), sim_card.captures = true, sim_card.nodes = 0, cudaSuccess)
-#define cudaStreamEndCapture(s, g)                                                                             \
-    ((void)(s), sim_card.captures = false, *(g) = &sim_card.nodes, sim_card.refuses ? cudaErrorInvalidValue : cudaSuccess)
-#define cudaGraphInstantiate(x, g, f)  (*(x) = (g), sim_card.graphs++, cudaSuccess)
-#define cudaGraphLaunch(x, s)          (sim_card.now += sim_card.nodes * sim_card.kernel, (void)(x), (void)(s), cudaSuccess)
-#define cudaGraphDestroy(g)            ((void)(g))
-#define cudaGraphExecDestroy(x)        ((void)(x), sim_card.graphs--)
+#define cudaEventCreate(e)            (*(e) = &sim_card.at[sim_card.events++ % 2], cudaSuccess)
+#define cudaEventRecord(e, s)         (*(e) = sim_card.now, (void)(s), cudaSuccess)
+#define cudaEventSynchronize(e)       ((void)(e), cudaSuccess)
+#define cudaEventElapsedTime(t, a, b) (*(t) = (float)(*(b) - *(a)), cudaSuccess)
+#define cudaEventDestroy(e)           ((void)(e))
+#define cudaStreamBeginCapture(s, m)                                                               \
+ ((void)(s), sim_card.captures = true, sim_card.nodes = 0, cudaSuccess)
+#define cudaStreamEndCapture(s, g)                                                                 \
+ ((void)(s), sim_card.captures = false, *(g) = &sim_card.nodes,                                    \
+  sim_card.refuses ? cudaErrorInvalidValue : cudaSuccess)
+#define cudaGraphInstantiate(x, g, f) (*(x) = (g), sim_card.graphs++, cudaSuccess)
+#define cudaGraphLaunch(x, s)                                                                      \
+ (sim_card.now += sim_card.nodes * sim_card.kernel, (void)(x), (void)(s), cudaSuccess)
+#define cudaGraphDestroy(g)     ((void)(g))
+#define cudaGraphExecDestroy(x) ((void)(x), sim_card.graphs--)
 size_t choice_lt(void);
 size_t choice_dnn(void);
 const char *choice_dir(void);
@@ -98,7 +102,8 @@ TEST(cuda_choices_of_processes_at_once)
     CHECK(!choice_get("all", value, sizeof value)); /* the file is read, and there is none */
     for (int i = 0; i < N; i++)
         if ((child[i] = fork()) == 0) choose(i + 1, KEYS);
-    for (int i = 0; i < N; i++) CHECK(waitpid(child[i], &code[i], 0) == child[i] && WIFEXITED(code[i]));
+    for (int i = 0; i < N; i++)
+        CHECK(waitpid(child[i], &code[i], 0) == child[i] && WIFEXITED(code[i]));
     /* one who looked before the others chose takes what they chose */
     snprintf(value, sizeof value, "77");
     choice_put("all", value, sizeof value);
@@ -108,7 +113,8 @@ TEST(cuda_choices_of_processes_at_once)
     forget();
     for (int i = 0; i < N * KEYS; i++) {
         snprintf(key, sizeof key, "k%d.%d", i / KEYS + 1, i % KEYS);
-        CHECK_MSG(choice_get(key, value, sizeof value) && atoi(value) == i % KEYS, "%s is lost", key);
+        CHECK_MSG(choice_get(key, value, sizeof value) && atoi(value) == i % KEYS, "%s is lost",
+                  key);
     }
     forget();
 }
@@ -159,13 +165,15 @@ static pl_status run_kernel(void *ctx)
     return PL_OK;
 }
 
-/* What the host takes does not count, but for kernels that cannot be part of a graph; long ones run a few times only. */
+/* What the host takes does not count, but for kernels that cannot be part of a graph; long ones run
+ * a few times only. */
 TEST(cuda_choices_are_timed_as_in_a_step)
 {
     static const struct {
         double kernel, host, want;
         bool refuses;
-    } list[] = {{0.003, 0.011, 0.003, false}, {0.003, 0.011, 0.011, true}, {0.7, 0.011, 0.7, false}};
+    } list[] = {
+        {0.003, 0.011, 0.003, false}, {0.003, 0.011, 0.011, true}, {0.7, 0.011, 0.7, false}};
     for (int i = 0; i < 3; i++) {
         float ms = 0;
         memset(&sim_card, 0, sizeof sim_card);

@@ -1,6 +1,7 @@
-/* test_cuda_tail.c - products with tails in the simulator, beyond the cases of the op table (test_cuda_ops.c):
- * what a library's kernel has left over (cuda/matmul/tail.cu), and how much of a tail is asked of a library that lacks
- * parts of it, lacks them at odd addresses, or is slower with them than without (cuda/matmul/matmul.c). */
+/* test_cuda_tail.c - products with tails in the simulator, beyond the cases of the op table
+ * (test_cuda_ops.c): what a library's kernel has left over (cuda/matmul/tail.cu), and how much of a
+ * tail is asked of a library that lacks parts of it, lacks them at odd addresses, or is slower with
+ * them than without (cuda/matmul/matmul.c). */
 #include "base/dtype.h"
 #include "cublasLt.h"
 #include "cuda/device/work.h"
@@ -12,7 +13,8 @@ static double wanted(int act, double v)
 {
     switch (act) {
     case PL_ACT_RELU: return v > 0 ? v : 0;
-    case PL_ACT_GELU_TANH: return 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+    case PL_ACT_GELU_TANH:
+        return 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
     default: return v;
     }
 }
@@ -77,8 +79,8 @@ TEST(tail_behind_a_product)
 /* ---- how much the library is asked for ---------------------------------------------------- */
 enum { K = 12, N = 16 };
 
-/* relu(a b + bias) of m rows through the kernel that a card would take, `off` elements past aligned addresses;
- * checks the numbers. The fake library has seen what it was asked for. */
+/* relu(a b + bias) of m rows through the kernel that a card would take, `off` elements past aligned
+ * addresses; checks the numbers. The fake library has seen what it was asked for. */
 static void check_product(int64_t m, int off)
 {
     static _Alignas(64) float a[64 * K + 8], b[K * N + 8], bias[N + 8], y[64 * N + 8];
@@ -93,7 +95,13 @@ static void check_product(int64_t m, int off)
     for (int64_t i = 0; i < K * N; i++) b[off + i] = (float)pl_test_noise(&s);
     for (int64_t i = 0; i < N; i++) bias[off + i] = (float)pl_test_noise(&s);
     const pl_kernel *k = pl_cuda_kernels_of("matmul_tail");
-    pl_call c = {.in_type = in_type, .out_type = out_type, .in = in, .out = out, .attr = &attr, .n_in = 3, .n_out = 1};
+    pl_call c = {.in_type = in_type,
+                 .out_type = out_type,
+                 .in = in,
+                 .out = out,
+                 .attr = &attr,
+                 .n_in = 3,
+                 .n_out = 1};
     while (k && !k->accepts(&c)) k++;
     CHECK(k != NULL);
     CHECK_OK(k->prepare(&c, &prep, &bytes));
@@ -103,12 +111,14 @@ static void check_product(int64_t m, int off)
     k->release(prep);
     for (int64_t i = 0; i < m * N; i++) {
         double z = (double)bias[off + i % N];
-        for (int64_t q = 0; q < K; q++) z += (double)a[off + i / N * K + q] * (double)b[off + q * N + i % N];
+        for (int64_t q = 0; q < K; q++)
+            z += (double)a[off + i / N * K + q] * (double)b[off + q * N + i % N];
         CHECK_NEAR(y[off + i], wanted(PL_ACT_RELU, z), 1e-5);
     }
 }
 
-/* A problem has one answer for the life of the process, so every question here has a size of its own. */
+/* A problem has one answer for the life of the process, so every question here has a size of its
+ * own. */
 TEST(tail_asks_for_what_there_is)
 {
     pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;

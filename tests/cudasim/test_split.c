@@ -1,5 +1,6 @@
-/* test_split.c - products on TF32 units (cuda/matmul/split.h) in the simulator, whose units read TF32 and cut sums off as a
- * card's do: every layout, parts, batches, edges, tails; and that they are as exact as f32. */
+/* test_split.c - products on TF32 units (cuda/matmul/split.h) in the simulator, whose units read
+ * TF32 and cut sums off as a card's do: every layout, parts, batches, edges, tails; and that they
+ * are as exact as f32. */
 #include "cuda/matmul/split.h"
 #include "plan/cost/cost_card.h"
 #include "tests/lib/test.h"
@@ -25,7 +26,8 @@ static float *numbers(int64_t n, uint64_t *seed, bool positive)
     return p;
 }
 
-static double element(const float *p, pl_split_lay lay, int64_t rows, int64_t k, int64_t row, int64_t term)
+static double element(const float *p, pl_split_lay lay, int64_t rows, int64_t k, int64_t row,
+                      int64_t term)
 {
     return (double)(lay == PL_SPLIT_ROWS ? p[row * k + term] : p[term * rows + row]);
 }
@@ -44,7 +46,8 @@ static pl_split_product product_of(const given *g)
 static double error_of(const given *g, pl_split_product s, bool positive)
 {
     uint64_t seed = 5;
-    float *a = numbers(g->batch * g->m * g->k, &seed, positive), *b = numbers(g->batch * g->n * g->k, &seed, positive);
+    float *a = numbers(g->batch * g->m * g->k, &seed, positive),
+          *b = numbers(g->batch * g->n * g->k, &seed, positive);
     float *bias = numbers(g->n, &seed, false), *add = numbers(g->batch * g->m * g->n, &seed, false);
     float *y = numbers(g->batch * g->m * g->n, &seed, false);
     void *work = aligned_alloc(64, (pl_split_work(&s) + 127) / 64 * 64);
@@ -74,14 +77,22 @@ TEST(split_products)
         pl_split_tile tile;
         int64_t parts;
     } list[] = {
-        {{PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 70, 33, 36, .add = true, .relu = true}, PL_SPLIT_LITTLE, 1},
-        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 1, 130, 100, 40, .bias = true, .add = true}, PL_SPLIT_LARGE, 1},
+        {{PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 70, 33, 36, .add = true, .relu = true},
+         PL_SPLIT_LITTLE,
+         1},
+        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 1, 130, 100, 40, .bias = true, .add = true},
+         PL_SPLIT_LARGE,
+         1},
         {{PL_SPLIT_COLS, PL_SPLIT_ROWS, 1, 68, 63, 36, .relu = true}, PL_SPLIT_LARGE, 1},
         {{PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 60, 72, 45, .bias = true}, PL_SPLIT_NARROW, 1},
         {{PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 60, 65, 36}, PL_SPLIT_NARROW, 1},
         {{PL_SPLIT_COLS, PL_SPLIT_COLS, 2, 20, 36, 161, .share_b = true}, PL_SPLIT_LITTLE, 1},
-        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 2, 40, 12, 64, .share_a = true, .add = true}, PL_SPLIT_LITTLE, 1},
-        {{PL_SPLIT_COLS, PL_SPLIT_ROWS, 2, 8, 5, 100, .bias = true, .add = true}, PL_SPLIT_LITTLE, 3},
+        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 2, 40, 12, 64, .share_a = true, .add = true},
+         PL_SPLIT_LITTLE,
+         1},
+        {{PL_SPLIT_COLS, PL_SPLIT_ROWS, 2, 8, 5, 100, .bias = true, .add = true},
+         PL_SPLIT_LITTLE,
+         3},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         pl_split_product s = product_of(&list[i].g);
@@ -99,7 +110,8 @@ TEST(split_sums_are_as_exact_as_f32)
     given g = {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 8, 12, 1030, .bias = true, .add = true};
     pl_split_product s = product_of(&g);
     CHECK(pl_split_plan(&s));
-    CHECK_MSG(s.tile == PL_SPLIT_LITTLE && s.parts > 1, "tile %d, %lld parts", (int)s.tile, (long long)s.parts);
+    CHECK_MSG(s.tile == PL_SPLIT_LITTLE && s.parts > 1, "tile %d, %lld parts", (int)s.tile,
+              (long long)s.parts);
     double parts = error_of(&g, s, true);
     s.parts = 1;
     double whole = error_of(&g, s, true);
@@ -108,7 +120,8 @@ TEST(split_sums_are_as_exact_as_f32)
 
 TEST(split_refuses_what_it_cannot_read)
 {
-    given odd = {PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 64, 64, 66}, side = {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 63, 64, 66};
+    given odd = {PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 64, 64, 66},
+          side = {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 63, 64, 66};
     pl_split_product s = product_of(&odd);
     CHECK(!pl_split_plan(&s));
     s = product_of(&side);
@@ -120,7 +133,8 @@ TEST(split_keeps_nan)
 {
     enum { SIDE = 16, TERMS = 32 };
     static _Alignas(16) float a[SIDE * TERMS], b[SIDE * TERMS], y[SIDE * SIDE];
-    pl_split_product s = {.batch = 1, .m = SIDE, .n = SIDE, .k = TERMS, .a_ld = TERMS, .b_ld = TERMS};
+    pl_split_product s = {
+        .batch = 1, .m = SIDE, .n = SIDE, .k = TERMS, .a_ld = TERMS, .b_ld = TERMS};
     pl_split_tail none = {NULL, NULL, false};
     const uint32_t bits[4] = {0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0x7f800000u};
     for (int i = 0; i < SIDE * TERMS; i++) a[i] = b[i] = 1.5f;
@@ -129,7 +143,8 @@ TEST(split_keeps_nan)
     CHECK_OK(pl_split_run(&s, a, b, &none, y, NULL));
     for (int i = 0; i < SIDE * SIDE; i++) {
         bool bad = i / SIDE % 3 == 1 && i / SIDE < 12;
-        CHECK_MSG(bad ? !isfinite(y[i]) : y[i] == 2.25f * TERMS, "row %d: %g", i / SIDE, (double)y[i]);
+        CHECK_MSG(bad ? !isfinite(y[i]) : y[i] == 2.25f * TERMS, "row %d: %g", i / SIDE,
+                  (double)y[i]);
     }
 }
 
@@ -146,12 +161,18 @@ TEST(split_scratch_is_what_a_profile_expects)
         for (int d = 0; d < 3; d++) *size[d] = 4 * (int64_t)exp(1 + 7 * fabs(pl_test_noise(&seed)));
         pl_split_product s = product_of(&g);
         if (!pl_split_plan(&s)) continue;
-        pl_cost c = {2.0 * (double)(g.batch * g.m * g.n * g.k), 0, PL_WORK_PRODUCT, (double)g.m, (double)g.n, (double)g.k};
+        pl_cost c = {2.0 * (double)(g.batch * g.m * g.n * g.k),
+                     0,
+                     PL_WORK_PRODUCT,
+                     (double)g.m,
+                     (double)g.n,
+                     (double)g.k};
         size_t work = pl_split_work(&s);
         with_parts += work > 0;
         CHECK_MSG(pl_card_workspace(&card, &c, PL_F32, PL_CARD_SPLIT) == (work + 255) / 256 * 256,
-                  "%lld of %lld x %lld x %lld: %zu bytes in %lld parts, not %llu", (long long)g.batch, (long long)g.m,
-                  (long long)g.n, (long long)g.k, work, (long long)s.parts,
+                  "%lld of %lld x %lld x %lld: %zu bytes in %lld parts, not %llu",
+                  (long long)g.batch, (long long)g.m, (long long)g.n, (long long)g.k, work,
+                  (long long)s.parts,
                   (unsigned long long)pl_card_workspace(&card, &c, PL_F32, PL_CARD_SPLIT));
     }
     CHECK_MSG(with_parts > 20, "%d with parts", with_parts);

@@ -1,6 +1,6 @@
-/* test_vector.c - matrices times vectors (cuda/matmul/vector.h) beyond the cases of vector_cases.h: that plans keep what kernels
- * and grids allow whatever the shape, that a profile knows their scratch, and that numbers which are none stay in their
- * own output. */
+/* test_vector.c - matrices times vectors (cuda/matmul/vector.h) beyond the cases of vector_cases.h:
+ * that plans keep what kernels and grids allow whatever the shape, that a profile knows their
+ * scratch, and that numbers which are none stay in their own output. */
 #include "base/dtype.h"
 #include "cuda/matmul/vector.h"
 #include "plan/cost/cost_card.h"
@@ -22,7 +22,8 @@ static bool is_power(int64_t n)
 static pl_vector_product random_product(uint64_t *seed, int i)
 {
     static const pl_dtype types[3] = {PL_F32, PL_BF16, PL_F16};
-    pl_vector_product v = {.dtype = types[i % 3], .batch = i % 5 == 0 ? some(seed, 100) : 1, .columns = i % 2};
+    pl_vector_product v = {
+        .dtype = types[i % 3], .batch = i % 5 == 0 ? some(seed, 100) : 1, .columns = i % 2};
     v.n = some(seed, 1e5);
     v.k = some(seed, 1e6);
     if (i % 7 < 4) v.n = (v.n + 7) / 8 * 8, v.k = (v.k + 7) / 8 * 8;
@@ -38,15 +39,20 @@ TEST(vector_plans_fit)
         CHECK(pl_vector_plan(&v));
         in_parts += v.parts > 1;
         int64_t bytes = (int64_t)pl_dtype_bytes(v.dtype);
-        int64_t wide = v.across * v.pack, groups = v.block / v.across, more = v.block / wide < groups / 2 ? v.block / wide : groups / 2;
-        bool good = v.across >= 1 && v.across <= v.block && v.block % 32 == 0 && v.block >= 32 && v.block <= 1024;
+        int64_t wide = v.across * v.pack, groups = v.block / v.across,
+                more = v.block / wide < groups / 2 ? v.block / wide : groups / 2;
+        bool good = v.across >= 1 && v.across <= v.block && v.block % 32 == 0 && v.block >= 32 &&
+                    v.block <= 1024;
         good &= v.columns || (is_power(v.across) && is_power(v.block));
-        good &= v.parts >= 1 && v.parts <= 128 && v.each % 8 == 0 && (v.parts - 1) * v.each < v.k && v.parts * v.each >= v.k;
+        good &= v.parts >= 1 && v.parts <= 128 && v.each % 8 == 0 && (v.parts - 1) * v.each < v.k &&
+                v.parts * v.each >= v.k;
         good &= v.pack == 1 || ((v.columns ? v.n : v.k) % v.pack == 0 && v.pack * bytes == 16);
-        /* Sums of groups in shared memory, and what some of them add up to: as much as a block has unasked. */
+        /* Sums of groups in shared memory, and what some of them add up to: as much as a block has
+         * unasked. */
         good &= !v.columns || (groups + more) * wide * 4 <= 48 * 1024;
-        CHECK_MSG(good, "%s %lld x %lld: across %d of %d, %lld parts of %lld", v.columns ? "columns" : "rows",
-                  (long long)v.n, (long long)v.k, v.across, v.block, (long long)v.parts, (long long)v.each);
+        CHECK_MSG(good, "%s %lld x %lld: across %d of %d, %lld parts of %lld",
+                  v.columns ? "columns" : "rows", (long long)v.n, (long long)v.k, v.across, v.block,
+                  (long long)v.parts, (long long)v.each);
     }
     CHECK_MSG(in_parts > 100, "%d in parts", in_parts);
 }
@@ -61,14 +67,20 @@ TEST(vector_scratch_is_what_a_profile_expects)
         if (i % 11 == 0) v.n = 1;
         CHECK(pl_vector_plan(&v));
         bool left = i % 4 < 2;
-        pl_cost c = {2.0 * (double)(v.batch * v.n * v.k), 0, PL_WORK_PRODUCT, left ? (double)v.n : 1, left ? 1 : (double)v.n,
+        pl_cost c = {2.0 * (double)(v.batch * v.n * v.k),
+                     0,
+                     PL_WORK_PRODUCT,
+                     left ? (double)v.n : 1,
+                     left ? 1 : (double)v.n,
                      (double)v.k};
         uint64_t work = (pl_vector_work(&v) + 255) / 256 * 256;
         uint64_t planned = pl_card_workspace(card, &c, v.dtype, PL_CARD_SPLIT);
         in_parts += work > 0;
-        bool fits = v.columns || v.n == 1 ? planned == work : planned >= work && planned <= work + (64 << 10);
-        CHECK_MSG(fits, "%s, %lld of %lld x %lld: %llu bytes, not %llu", v.columns ? "columns" : "rows", (long long)v.batch,
-                  (long long)v.n, (long long)v.k, (unsigned long long)work, (unsigned long long)planned);
+        bool fits = v.columns || v.n == 1 ? planned == work
+                                          : planned >= work && planned <= work + (64 << 10);
+        CHECK_MSG(fits, "%s, %lld of %lld x %lld: %llu bytes, not %llu",
+                  v.columns ? "columns" : "rows", (long long)v.batch, (long long)v.n,
+                  (long long)v.k, (unsigned long long)work, (unsigned long long)planned);
     }
     CHECK_MSG(in_parts > 50, "%d in parts", in_parts);
 }
@@ -102,7 +114,8 @@ TEST(vector_keeps_what_is_no_number_in_its_output)
             CHECK_OK(pl_vector_run(&v, a, x, NULL, y, NULL));
             for (int i = 0; i < N; i++) {
                 bool good = i == 3 ? isinf(y[i]) : i == 17 ? isnan(y[i]) : y[i] == 2 * (float)k;
-                CHECK_MSG(good, "%d terms, %s, output %d: %g", k, columns ? "columns" : "rows", i, (double)y[i]);
+                CHECK_MSG(good, "%d terms, %s, output %d: %g", k, columns ? "columns" : "rows", i,
+                          (double)y[i]);
             }
         }
 }

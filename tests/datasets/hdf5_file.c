@@ -21,14 +21,18 @@ static void folder_of(const hdf5_field *field, int i, char *out, size_t cap)
     const char *slash = strchr(field[i].name, '/');
     snprintf(out, cap, "%.*s", slash ? (int)(slash - field[i].name) : 0, field[i].name);
     for (int k = 0; k < i; k++)
-        if (out[0] && strncmp(field[k].name, out, strlen(out)) == 0 && field[k].name[strlen(out)] == '/') out[0] = 0;
+        if (out[0] && strncmp(field[k].name, out, strlen(out)) == 0 &&
+            field[k].name[strlen(out)] == '/')
+            out[0] = 0;
 }
 
 bool hdf5_file_write(const char *path, const hdf5_field *field, int n)
 {
-    int (*open_lib)(void), (*put)(id, id, id, id, id, const void *), (*close_file)(id), (*close_one)(id);
+    int (*open_lib)(void), (*put)(id, id, id, id, id, const void *), (*close_file)(id),
+        (*close_one)(id);
     id (*create)(const char *, unsigned, id, id), (*group)(id, const char *, id, id, id),
-        (*space)(int, const uint64_t *, const uint64_t *), (*set)(id, const char *, id, id, id, id, id);
+        (*space)(int, const uint64_t *, const uint64_t *),
+        (*set)(id, const char *, id, id, id, id, id);
     if (!BIND(open_lib, "H5open") || !BIND(create, "H5Fcreate") || !BIND(group, "H5Gcreate2") ||
         !BIND(space, "H5Screate_simple") || !BIND(set, "H5Dcreate2") || !BIND(put, "H5Dwrite") ||
         !BIND(close_file, "H5Fclose") || !BIND(close_one, "H5Oclose"))
@@ -41,8 +45,11 @@ bool hdf5_file_write(const char *path, const hdf5_field *field, int n)
         char folder[128];
         id *type = symbol(field[i].type);
         folder_of(field, i, folder, sizeof folder);
-        if (folder[0]) close_one(group(file, folder, 0, 0, 0)); /* a file stays open as long as anything in it does */
-        id d = type ? set(file, field[i].name, *type, space(field[i].rank, field[i].dim, NULL), 0, 0, 0) : -1;
+        /* a file stays open as long as anything in it does */
+        if (folder[0]) close_one(group(file, folder, 0, 0, 0));
+        id d = type ? set(file, field[i].name, *type, space(field[i].rank, field[i].dim, NULL), 0,
+                          0, 0)
+                    : -1;
         ok = d >= 0 && put(d, *type, 0, 0, 0, field[i].data) >= 0;
         if (d >= 0) close_one(d);
     }

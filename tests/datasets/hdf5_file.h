@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An array of a file: "folder/name" or "name"; type as the library calls it: "H5T_NATIVE_INT16_g". */
+/* An array of a file: "folder/name" or "name"; type as the library calls it: "H5T_NATIVE_INT16_g".
+ */
 typedef struct hdf5_field {
     const char *name, *type;
     int rank;

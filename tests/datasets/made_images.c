@@ -15,7 +15,8 @@
 /* Fine detail, as a photograph has; -9 to 9. */
 static double grain(int x, int y, int seed)
 {
-    uint32_t v = (uint32_t)x * 0x9E3779B1u ^ (uint32_t)y * 0x85EBCA77u ^ (uint32_t)seed * 0xC2B2AE3Du;
+    uint32_t v =
+        (uint32_t)x * 0x9E3779B1u ^ (uint32_t)y * 0x85EBCA77u ^ (uint32_t)seed * 0xC2B2AE3Du;
     v = (v ^ (v >> 15)) * 0x2C1B3C6Du;
     return (double)((v >> 16) % 19) - 9;
 }
@@ -166,8 +167,8 @@ void image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w,
     free(z);
 }
 
-/* `n` zeros as a zlib stream of n / 158 bytes: one literal, then copies of 258 bytes from one back, each the 13 bits
- * 11000101 00000 of the fixed code. */
+/* `n` zeros as a zlib stream of n / 158 bytes: one literal, then copies of 258 bytes from one back,
+ * each the 13 bits 11000101 00000 of the fixed code. */
 static uint8_t *zeros_packed(size_t n, size_t *len)
 {
     size_t copies = (n - 1) / 258;
@@ -176,8 +177,8 @@ static uint8_t *zeros_packed(size_t n, size_t *len)
     z[0] = 0x78;
     z[1] = 0x9c;
 #define BIT(b) (p[at / 8] |= (uint8_t)((b) << at % 8), at++)
-    BIT(1), BIT(1), BIT(0);                                /* the last block, fixed codes */
-    for (int i = 7; i >= 0; i--) BIT(0x30 >> i & 1);       /* literal 0 */
+    BIT(1), BIT(1), BIT(0);                          /* the last block, fixed codes */
+    for (int i = 7; i >= 0; i--) BIT(0x30 >> i & 1); /* literal 0 */
     for (size_t k = 0; k < copies; k++)
         for (int i = 12; i >= 0; i--) BIT(0xC5 << 5 >> i & 1);
     for (int i = 0; i < 7; i++) BIT(0); /* end */
@@ -265,7 +266,8 @@ bool image_folder(const char *dir, int n, int classes, int w, int h, int bad)
     return ok;
 }
 
-void tar_member(uint8_t **tar, size_t *n, const char *name, char type, const void *bytes, size_t len)
+void tar_member(uint8_t **tar, size_t *n, const char *name, char type, const void *bytes,
+                size_t len)
 {
     size_t body = (len + 511) / 512 * 512;
     *tar = realloc(*tar, *n + 512 + body);

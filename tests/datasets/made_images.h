@@ -18,16 +18,20 @@ bool image_webp(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n);
  * say_w, say_h: what the header claims. Stored, not compressed. */
 void image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
                uint8_t **out, size_t *n);
-/* A black PNG whose data inflate to so many zeros; or, of 8 x 8 pixels, whose colour profile does. */
+/* A black PNG whose data inflate to so many zeros; or, of 8 x 8 pixels, whose colour profile does.
+ */
 void image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n);
-/* By how much fn raises the most memory that a process has held: in a child, whose count begins anew. */
+/* By how much fn raises the most memory that a process has held: in a child, whose count begins
+ * anew. */
 size_t image_growth(void (*fn)(void *ctx), void *ctx);
 bool image_write(const char *path, const uint8_t *bytes, size_t n);
 /* n JPEGs of w x h as DIR/CLASS/NNNN.jpg in so many classes; each `bad`-th cut short (0: none). */
 bool image_folder(const char *dir, int n, int classes, int w, int h, int bad);
 
-/* A member appended to a tar of memory (grown with realloc). type '0' file, 'x' pax, 'L' long name. */
-void tar_member(uint8_t **tar, size_t *n, const char *name, char type, const void *bytes, size_t len);
+/* A member appended to a tar of memory (grown with realloc). type '0' file, 'x' pax, 'L' long name.
+ */
+void tar_member(uint8_t **tar, size_t *n, const char *name, char type, const void *bytes,
+                size_t len);
 void tar_end(uint8_t **tar, size_t *n);
 
 /* A set of images of at most side x side pixels, not augmented. */

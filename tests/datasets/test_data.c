@@ -3,8 +3,8 @@
 #include "data/sets/images.h"
 #include "data/sets/loader.h"
 #include "data/sets/tar.h"
-#include "tests/lib/graphs.h"
 #include "tests/datasets/made_images.h"
+#include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -132,12 +132,14 @@ TEST(data_decoders)
     CHECK_OK(decode(out, n, &info, got));
     CHECK(info.width == W && info.height == H && info.format == PL_IMAGE_JPEG);
     CHECK(worst(rgb, got, W * H * 3) < 24);
-    for (size_t cut = 3; cut < n - 2; cut += 97) CHECK_INT(decode(out, cut, &info, got), PL_ERR_DATA);
+    for (size_t cut = 3; cut < n - 2; cut += 97)
+        CHECK_INT(decode(out, cut, &info, got), PL_ERR_DATA);
     free(out);
     image_png(rgb, W, H, 2, 8, W, H, &out, &n);
     CHECK_OK(decode(out, n, &info, got));
     CHECK(memcmp(rgb, got, W * H * 3) == 0);
-    for (size_t cut = 8; cut < n - 16; cut += 97) CHECK_INT(decode(out, cut, &info, got), PL_ERR_DATA);
+    for (size_t cut = 8; cut < n - 16; cut += 97)
+        CHECK_INT(decode(out, cut, &info, got), PL_ERR_DATA);
     free(out);
     image_png(rgb, W, H, 2, 16, W, H, &out, &n);
     CHECK_OK(decode(out, n, &info, got));
@@ -145,7 +147,8 @@ TEST(data_decoders)
     free(out);
     image_png(rgb, W, H, 0, 8, W, H, &out, &n);
     CHECK_OK(decode(out, n, &info, got));
-    CHECK(strcmp(info.colour, "grey") == 0 && got[0] == rgb[0] && got[2] == rgb[0] && got[3] == rgb[1]);
+    CHECK(strcmp(info.colour, "grey") == 0 && got[0] == rgb[0] && got[2] == rgb[0] &&
+          got[3] == rgb[1]);
     free(out);
     image_png(rgb, W / 2, H, 6, 8, W / 2, H, &out, &n);
     CHECK_OK(decode(out, n, &info, got));
@@ -253,8 +256,8 @@ static void defuse(void *ctx)
     (void)(decode(b->png, b->n, &info, got) == PL_OK);
 }
 
-/* A file of half a megabyte that inflates to 128: neither memory nor time is spent on what the picture does not
- * need. */
+/* A file of half a megabyte that inflates to 128: neither memory nor time is spent on what the
+ * picture does not need. */
 TEST(data_zip_bombs)
 {
     for (int in_profile = 0; in_profile < 2; in_profile++) {
@@ -302,11 +305,15 @@ TEST(data_resize_is_a_triangle)
 /* ---- views ---------------------------------------------------------------------------------- */
 TEST(data_views)
 {
-    pl_augment a = {.crop = PL_CROP_RANDOM, .scale = {0.5, 1}, .flip = 0.5, .erase = 0.25,
+    pl_augment a = {.crop = PL_CROP_RANDOM,
+                    .scale = {0.5, 1},
+                    .flip = 0.5,
+                    .erase = 0.25,
                     .jitter = {0.2, 0.2, 0.2, 0.1}};
     int flips = 0, erased = 0;
     for (int64_t s = 0; s < 2000; s++) {
-        pl_view v = pl_view_draw(&a, 7, 3, s, 300, 200, 1), w = pl_view_draw(&a, 7, 3, s, 300, 200, 1);
+        pl_view v = pl_view_draw(&a, 7, 3, s, 300, 200, 1),
+                w = pl_view_draw(&a, 7, 3, s, 300, 200, 1);
         CHECK(memcmp(&v, &w, sizeof v) == 0);
         CHECK(v.x >= 0 && v.x + v.w <= 1 + 1e-12 && v.y >= 0 && v.y + v.h <= 1 + 1e-12);
         CHECK_NEAR(v.w * 300, v.h * 200, 1e-9);
@@ -319,7 +326,8 @@ TEST(data_views)
     pl_view v = pl_view_draw(NULL, 7, 3, 1, 300, 200, 1);
     pl_box b = pl_view_box(&v, 300, 200);
     CHECK(b.x0 == 50 && b.x1 == 250 && b.y0 == 0 && b.y1 == 200);
-    pl_view next = pl_view_draw(&a, 7, 4, 1, 300, 200, 1), other = pl_view_draw(&a, 7, 3, 1, 300, 200, 1);
+    pl_view next = pl_view_draw(&a, 7, 4, 1, 300, 200, 1),
+            other = pl_view_draw(&a, 7, 3, 1, 300, 200, 1);
     CHECK(memcmp(&next, &other, sizeof next) != 0);
 }
 
@@ -337,7 +345,12 @@ TEST(data_view_writes)
     to = (pl_pixels){.data = u, .w = 2, .h = 2, .channels = 3, .bytes = true};
     pl_view_write(&v, copy, 6, &to);
     CHECK(memcmp(u, rgb, 12) == 0);
-    v = (pl_view){.w = 1, .h = 1, .coloured = true, .bright = 1, .contrast = 1, .saturate = 1,
+    v = (pl_view){.w = 1,
+                  .h = 1,
+                  .coloured = true,
+                  .bright = 1,
+                  .contrast = 1,
+                  .saturate = 1,
                   .hue = 1.0f / 3};
     pl_view_write(&v, copy, 6, &to); /* a third of a turn: red to green */
     CHECK(u[0] == 0 && u[1] == 255 && u[2] == 0);
@@ -352,16 +365,19 @@ TEST(data_view_writes)
 /* ---- sets ------------------------------------------------------------------------------------ */
 enum { SIDE = 16 };
 
-static pl_status read_one(pl_image_set *s, int64_t sample, int thread, float *to, pl_image_read *out)
+static pl_status read_one(pl_image_set *s, int64_t sample, int thread, float *to,
+                          pl_image_read *out)
 {
     pl_pixels p = {.data = to, .w = SIDE, .h = SIDE, .channels = 3, .planar = true, .high = 1};
-    *out = (pl_image_read){.sample = sample, .thread = thread, .to = &p, .n_to = 1, .want_text = true};
+    *out =
+        (pl_image_read){.sample = sample, .thread = thread, .to = &p, .n_to = 1, .want_text = true};
     pl_status rc = pl_image_set_read(s, out);
     out->to = NULL;
     return rc;
 }
 
-/* Every byte at every place of a row gives the table's value, past the cache or not; a mirrored row too. */
+/* Every byte at every place of a row gives the table's value, past the cache or not; a mirrored row
+ * too. */
 TEST(data_bytes_widen)
 {
     static uint8_t bytes[768 + 16];
@@ -372,7 +388,8 @@ TEST(data_bytes_widen)
             size_t n = 700 + (size_t)at;
             pl_bytes_widen(bytes + at, n, -1, 1, past, wide + at % 4);
             for (size_t i = 0; i < n; i++)
-                CHECK(wide[(size_t)(at % 4) + i] == (float)bytes[(size_t)at + i] * (2.0f / 255) - 1.0f);
+                CHECK(wide[(size_t)(at % 4) + i] ==
+                      (float)bytes[(size_t)at + i] * (2.0f / 255) - 1.0f);
         }
     CHECK(wide[0] != wide[1]);
     pl_view v = {.w = 1, .h = 1, .flip = true};
@@ -396,8 +413,9 @@ TEST(data_folder_classes)
     snprintf(path, sizeof path, "%s/class1/0001.txt", dir);
     CHECK(image_write(path, (const uint8_t *)"a green field\n", 14));
     snprintf(path, sizeof path, "%s/metadata.jsonl", dir);
-    static const char meta[] = "{\"file_name\": \"class0/0003.jpg\", \"text\": \"the sea\", \"weight\": 3}\n"
-                               "{\"file_name\": \"gone.jpg\", \"text\": \"nothing\"}\n";
+    static const char meta[] =
+        "{\"file_name\": \"class0/0003.jpg\", \"text\": \"the sea\", \"weight\": 3}\n"
+        "{\"file_name\": \"gone.jpg\", \"text\": \"nothing\"}\n";
     CHECK(image_write(path, (const uint8_t *)meta, strlen(meta)));
     pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
@@ -472,7 +490,8 @@ TEST(data_bad_files)
     for (int run = 0; run < 2; run++) {
         CHECK_OK(pl_image_set_open(&o, &s));
         CHECK_INT(pl_image_set_bad_count(s), run ? 2 : 0);
-        for (int64_t i = 0; i < 40; i++) CHECK_OK(read_one(s, i, (int)(i % 4), i == 19 ? again : px, &r));
+        for (int64_t i = 0; i < 40; i++)
+            CHECK_OK(read_one(s, i, (int)(i % 4), i == 19 ? again : px, &r));
         if (!run) CHECK_OK(read_one(s, 19, 0, px, &r));
         CHECK_INT(pl_image_set_bad_count(s), 2);
         CHECK(strstr(pl_image_set_bad(s, 0, name, sizeof name), "0019.jpg"));
@@ -527,7 +546,8 @@ TEST(data_tar_shards)
         CHECK_OK(read_one(s, 3, 0, px, &r));
         CHECK_INT(pl_image_set_bad_count(s), 1);
         pl_image_set_close(s);
-        if (run == 1) CHECK(image_write(index, (const uint8_t *)"plimsoll tar index 1 1 1\n9 9", 28));
+        if (run == 1)
+            CHECK(image_write(index, (const uint8_t *)"plimsoll tar index 1 1 1\n9 9", 28));
     }
     tar[100 + 512] ^= 1; /* bytes of a member are nobody's business; a header's are checked */
     tar[1024] ^= 1;

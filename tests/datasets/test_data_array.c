@@ -1,8 +1,8 @@
 /* test_data_array.c - arrays in pieces, in safetensors and in HDF5. */
 #include "data/sets/array.h"
-#include "plimsoll_hdf5.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
+#include "plimsoll_hdf5.h"
 #include "tests/datasets/hdf5_file.h"
 #include "tests/lib/test.h"
 
@@ -46,7 +46,8 @@ TEST(data_arrays_in_pieces)
 {
     char a[512], b[512], c[512];
     float x[ROWS * COLS];
-    pl_type all = PL_TYPE(PL_F32, ROWS, COLS), sample = PL_TYPE(PL_F32, COLS), wrong = PL_TYPE(PL_F32, 4);
+    pl_type all = PL_TYPE(PL_F32, ROWS, COLS), sample = PL_TYPE(PL_F32, COLS),
+            wrong = PL_TYPE(PL_F32, 4);
     const char *paths[3] = {a, b, c};
     snprintf(a, sizeof a, "%s/0.npy", pl_test_dir());
     snprintf(b, sizeof b, "%s/1.safetensors", pl_test_dir());
@@ -105,6 +106,7 @@ TEST(data_hdf5_that_ends_the_library)
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
     pl_status rc = pl_array_open(paths, 1, "x", "x", &sample, &a);
     CHECK_MSG(rc == PL_OK || strstr(pl_error_text(), "ends-the-library"), "%s", pl_error_text());
-    for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a); i++) (void)(pl_array_read(a, i, row) == PL_OK);
+    for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a); i++)
+        (void)(pl_array_read(a, i, row) == PL_OK);
     pl_array_close(a);
 }

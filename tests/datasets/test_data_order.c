@@ -1,8 +1,8 @@
 /* test_data_order.c - which samples come, in which views, how often; the index of shards. */
 #include "base/sys.h"
 #include "data/sets/images.h"
-#include "tests/datasets/made_images.h"
 #include "plimsoll_recipe.h"
+#include "tests/datasets/made_images.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
 
@@ -17,7 +17,8 @@
 
 enum { SIDE = 24 };
 
-/* Draws by their frequencies: crops lie anywhere, a quarter is mirrored, a third has a rectangle of zeros. */
+/* Draws by their frequencies: crops lie anywhere, a quarter is mirrored, a third has a rectangle of
+ * zeros. */
 TEST(data_views_are_random)
 {
     enum { N = 4000, SIDES = 20 };
@@ -52,7 +53,8 @@ TEST(data_generated_numbers)
     double sum = 0, square = 0, most = 0, mean = 0;
     uint64_t seed = pl_sample_seed(7, PL_SUBSET_TRAIN, 3);
     CHECK(seed != pl_sample_seed(7, PL_SUBSET_EVAL, 3));
-    CHECK(seed != pl_sample_seed(7, PL_SUBSET_TRAIN, 4) && seed != pl_sample_seed(8, PL_SUBSET_TRAIN, 3));
+    CHECK(seed != pl_sample_seed(7, PL_SUBSET_TRAIN, 4) &&
+          seed != pl_sample_seed(8, PL_SUBSET_TRAIN, 3));
     for (uint64_t k = 0; k < N; k++) {
         double u = pl_sample_uniform(seed, k), z = pl_sample_normal(seed, k);
         CHECK(u >= 0 && u < 1);
@@ -66,8 +68,10 @@ TEST(data_generated_numbers)
     CHECK(pl_sample_uniform(seed, 5) == pl_sample_uniform(seed, 5));
 }
 
-/* ---- which sample comes when -------------------------------------------------------------------- */
-/* An epoch has every sample once; epochs and seeds have orders of their own, and the order is no shift. */
+/* ---- which sample comes when --------------------------------------------------------------------
+ */
+/* An epoch has every sample once; epochs and seeds have orders of their own, and the order is no
+ * shift. */
 TEST(data_order_of_samples)
 {
     static const int64_t sizes[] = {1, 2, 3, 16, 17, 1000, 4097};
@@ -90,9 +94,9 @@ TEST(data_order_of_samples)
             neighbours += p > 0 && llabs(s - pl__sample_at(5, n, p - 1)) == 1;
         }
         if (n < 1000) continue;
-        CHECK_MSG(in_place < 12 && same_epoch < 12 && same_seed < 12 && neighbours < 20, "%lld: %lld %lld %lld %lld",
-                  (long long)n, (long long)in_place, (long long)same_epoch, (long long)same_seed,
-                  (long long)neighbours);
+        CHECK_MSG(in_place < 12 && same_epoch < 12 && same_seed < 12 && neighbours < 20,
+                  "%lld: %lld %lld %lld %lld", (long long)n, (long long)in_place,
+                  (long long)same_epoch, (long long)same_seed, (long long)neighbours);
     }
 }
 
@@ -129,7 +133,8 @@ TEST(data_weights)
         CHECK_INT(count[0], 4500 / (balance ? 1 : 10));
         CHECK_INT(count[3], balance ? 500 : 4950);
         CHECK_INT(count[9], balance ? 500 : 450);
-        CHECK(fabs(pl_image_set_weight(s, 0) / pl_image_set_weight(s, 9) - (balance ? 9 : 1)) < 1e-9);
+        CHECK(fabs(pl_image_set_weight(s, 0) / pl_image_set_weight(s, 9) - (balance ? 9 : 1)) <
+              1e-9);
         pl_image_set_close(s);
     }
 }
@@ -161,8 +166,10 @@ TEST(data_tar_index)
         if (run == 0) CHECK(image_write(index, (const uint8_t *)text, len));
         pl_sys_free(text);
         struct timespec other[2] = {{1000000000, 0}, {1000000000, run}};
-        if (run == 1) CHECK(utimensat(AT_FDCWD, path, other, 0) == 0); /* another time: made again */
-        if (run == 2) CHECK(image_write(index, (const uint8_t *)"plimsoll tar", 12)); /* cut short */
+        /* another time: made again */
+        if (run == 1) CHECK(utimensat(AT_FDCWD, path, other, 0) == 0);
+        /* cut short */
+        if (run == 2) CHECK(image_write(index, (const uint8_t *)"plimsoll tar", 12));
     }
     /* An index of this tar whose ranges leave it is none. */
     CHECK_OK(pl_sys_read_file(index, 1 << 20, &text, &len));
@@ -176,7 +183,8 @@ TEST(data_tar_index)
     free(tar);
 }
 
-/* A picture that needs nothing else is decoded where it goes: the same bytes as by every other way. */
+/* A picture that needs nothing else is decoded where it goes: the same bytes as by every other way.
+ */
 TEST(data_direct_decoding)
 {
     char dir[512];
@@ -191,7 +199,8 @@ TEST(data_direct_decoding)
         CHECK_OK(pl_image_set_open(&o, &s));
         for (int64_t i = 0; i < 3; i++) {
             pl_pixels b = {.data = bytes, .w = SIDE, .h = SIDE, .channels = 3, .bytes = true};
-            pl_pixels f = {.data = px, .w = SIDE, .h = SIDE, .channels = 3, .planar = true, .high = 255};
+            pl_pixels f = {
+                .data = px, .w = SIDE, .h = SIDE, .channels = 3, .planar = true, .high = 255};
             pl_image_read r = {.sample = i, .to = &b, .n_to = 1};
             bytes[SIDE * SIDE * 3] = 77;
             CHECK_OK(pl_image_set_read(s, &r));
@@ -199,7 +208,8 @@ TEST(data_direct_decoding)
             CHECK_OK(pl_image_set_read(s, &r));
             int wrong = 0;
             for (int k = 0; k < SIDE * SIDE; k++)
-                for (int c = 0; c < 3; c++) wrong += (float)bytes[3 * k + c] != px[c * SIDE * SIDE + k];
+                for (int c = 0; c < 3; c++)
+                    wrong += (float)bytes[3 * k + c] != px[c * SIDE * SIDE + k];
             CHECK_INT(wrong, 0);
             CHECK_INT(bytes[SIDE * SIDE * 3], 77);
         }
@@ -207,8 +217,8 @@ TEST(data_direct_decoding)
     }
 }
 
-/* A PNG that feeds one input is decoded row by row, one that feeds two as a whole: the same numbers, and the same
- * refusal of what ends early. */
+/* A PNG that feeds one input is decoded row by row, one that feeds two as a whole: the same
+ * numbers, and the same refusal of what ends early. */
 TEST(data_by_rows)
 {
     enum { W = 90, H = 70, N = SIDE * SIDE * 3 };
@@ -222,7 +232,8 @@ TEST(data_by_rows)
     snprintf(path, sizeof path, "%s/0.png", dir);
     CHECK(image_write(path, png, n));
     free(png);
-    image_png(rgb, SIDE, SIDE + 9, 2, 8, SIDE, SIDE + 9, &png, &n); /* its middle is copied, not scaled */
+    /* its middle is copied, not scaled */
+    image_png(rgb, SIDE, SIDE + 9, 2, 8, SIDE, SIDE + 9, &png, &n);
     snprintf(path, sizeof path, "%s/1.png", dir);
     CHECK(image_write(path, png, n));
     snprintf(path, sizeof path, "%s/2.png", dir);
@@ -230,7 +241,8 @@ TEST(data_by_rows)
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
     pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
-    o.augment = (pl_augment){.crop = PL_CROP_RANDOM, .scale = {0.7, 1}, .flip = 0.5, .jitter = {0.1, 0.1, 0.1, 0}};
+    o.augment = (pl_augment){
+        .crop = PL_CROP_RANDOM, .scale = {0.7, 1}, .flip = 0.5, .jitter = {0.1, 0.1, 0.1, 0}};
     CHECK_OK(pl_image_set_open(&o, &s));
     for (int64_t k = 0; k < 60; k++) {
         pl_pixels to[2] = {{.data = one, .w = SIDE, .h = SIDE, .channels = 3, .high = 1}};
@@ -243,7 +255,8 @@ TEST(data_by_rows)
         to[1].data = two[1];
         r.n_to = 2;
         CHECK_INT(pl_image_set_read(s, &r), rc);
-        if (rc == PL_OK) CHECK(memcmp(one, two[0], sizeof one) == 0 && memcmp(one, two[1], sizeof one) == 0);
+        if (rc == PL_OK)
+            CHECK(memcmp(one, two[0], sizeof one) == 0 && memcmp(one, two[1], sizeof one) == 0);
     }
     pl_image_set_close(s);
     free(rgb);

@@ -1,5 +1,5 @@
-/* test_degrade.c - degraded pairs and edges: every operation against a plain form of it, what is drawn
- * against its ranges, and that all of it is a function of (seed, epoch, sample) alone. */
+/* test_degrade.c - degraded pairs and edges: every operation against a plain form of it, what is
+ * drawn against its ranges, and that all of it is a function of (seed, epoch, sample) alone. */
 #include "base/sys.h"
 #include "data/image/degrade.h"
 #include "data/image/image.h"
@@ -25,7 +25,8 @@ static int mirror(int i, int n)
 /* The same weights through the inverse of the covariance matrix. */
 static double plain_weight(const pl_blur *b, bool iso, double x, double y)
 {
-    double sx = b->sigma_x * b->sigma_x, sy = iso ? sx : b->sigma_y * b->sigma_y, t = iso ? 0 : b->turn;
+    double sx = b->sigma_x * b->sigma_x, sy = iso ? sx : b->sigma_y * b->sigma_y,
+           t = iso ? 0 : b->turn;
     double c = cos(t), s = sin(t);
     double m00 = c * c * sx + s * s * sy, m01 = c * s * (sx - sy), m11 = s * s * sx + c * c * sy;
     double det = m00 * m11 - m01 * m01;
@@ -43,7 +44,11 @@ TEST(degrade_blur_weights)
 {
     float w[PL_BLUR_MAX * PL_BLUR_MAX];
     for (int shape = 0; shape < PL_BLUR_SHAPES; shape++) {
-        pl_blur b = {.shape = (pl_blur_shape)shape, .size = 9, .sigma_x = 2.5, .sigma_y = 0.8, .turn = 0.6,
+        pl_blur b = {.shape = (pl_blur_shape)shape,
+                     .size = 9,
+                     .sigma_x = 2.5,
+                     .sigma_y = 0.8,
+                     .turn = 0.6,
                      .beta = 1.7};
         bool iso = shape % 2 == 0;
         double sum = 0, plain = 0;
@@ -66,16 +71,18 @@ TEST(degrade_sinc_weights)
     double sum = 0;
     for (int i = 0; i < 441; i++) sum += (double)w[i];
     CHECK_NEAR(sum, 1, 1e-5);
-    CHECK_NEAR(w[10 * 21 + 13], w[13 * 21 + 10], 1e-9); /* 3 to the right, 3 down */
+    CHECK_NEAR(w[10 * 21 + 13], w[13 * 21 + 10], 1e-9);       /* 3 to the right, 3 down */
     CHECK_NEAR(w[(10 + 3) * 21 + 14], w[10 * 21 + 15], 1e-9); /* (4,3) and (5,0): both at 5 */
-    double plain = M_PI / 3 * j1(M_PI / 3 * 5) / (2 * M_PI * 5), centre = M_PI / 3 * M_PI / 3 / (4 * M_PI);
+    double plain = M_PI / 3 * j1(M_PI / 3 * 5) / (2 * M_PI * 5),
+           centre = M_PI / 3 * M_PI / 3 / (4 * M_PI);
     CHECK_NEAR((double)w[10 * 21 + 15] / (double)w[10 * 21 + 10], plain / centre, 1e-6);
 }
 
 TEST(degrade_blur_is_a_filter)
 {
     enum { W = 17, H = 13, N = W * H * 3 };
-    float *src = noise_picture(W, H, 3), weights[81], dst[N], *pad = malloc((W + 8) * (H + 8) * 3 * sizeof *pad);
+    float *src = noise_picture(W, H, 3), weights[81], dst[N],
+          *pad = malloc((W + 8) * (H + 8) * 3 * sizeof *pad);
     pl_blur b = {.shape = PL_BLUR_ANISO, .size = 9, .sigma_x = 2, .sigma_y = 1, .turn = 0.3};
     double worst = 0;
     pl_blur_weights(&b, weights);
@@ -108,11 +115,14 @@ static double plain_gauss51(const double *src, int w, int h, int x, int y, int c
 TEST(degrade_sharpen_is_an_unsharp_mask)
 {
     enum { W = 40, H = 33, N = W * H * 3 };
-    float *src = malloc(N * sizeof *src), *dst = malloc(N * sizeof *dst), *pad = malloc(4 * N * sizeof *pad);
-    double *s = malloc(N * sizeof *s), *mask = malloc(N * sizeof *mask), *low = malloc(N * sizeof *low);
+    float *src = malloc(N * sizeof *src), *dst = malloc(N * sizeof *dst),
+          *pad = malloc(4 * N * sizeof *pad);
+    double *s = malloc(N * sizeof *s), *mask = malloc(N * sizeof *mask),
+           *low = malloc(N * sizeof *low);
     double worst = 0, changed = 0;
     for (int i = 0; i < N; i++) /* a bright bar, and a slope that is not to be sharpened */
-        s[i] = (double)(src[i] = (float)(0.3 + 0.002 * (i / 3 % W) + (i / 3 % W > 15 && i / 3 % W < 19 ? 0.35 : 0)));
+        s[i] = (double)(src[i] = (float)(0.3 + 0.002 * (i / 3 % W) +
+                                         (i / 3 % W > 15 && i / 3 % W < 19 ? 0.35 : 0)));
     pl_sharpen(src, W, H, dst, pad);
     for (int i = 0; i < N; i++) {
         low[i] = plain_gauss51(s, W, H, i / 3 % W, i / 3 / W, i % 3);
@@ -137,25 +147,32 @@ static const struct {
     double scale; /* given as scale_factor; 0: the size was given */
     float want[42];
 } torch_resize[] = {
-    {PL_SCALE_BILINEAR, 5, 6, 1.3,
-     {0.000000f, 0.384005f, 0.405983f, 0.271673f, 0.723443f, 0.207570f, 0.591575f, 0.613553f, 0.351507f,
-      0.292336f, 0.451770f, 0.554757f, 0.609796f, 0.528083f, 0.198413f, 0.695971f, 0.415751f, 0.433221f,
-      0.614492f, 0.435099f, 0.940171f, 0.659951f, 0.346811f, 0.227529f, 0.649244f, 0.442002f, 0.647178f,
-      0.574481f, 0.440171f, 0.891941f}},
-    {PL_SCALE_BICUBIC, 5, 6, 1.3,
-     {-0.061270f, 0.420298f, 0.399720f, 0.207401f, 0.773236f, 0.130455f, 0.707858f, 0.735238f, 0.269725f,
-      0.244237f, 0.446419f, 0.562052f, 0.719123f, 0.598265f, 0.099067f, 0.770938f, 0.309977f, 0.360895f,
-      0.703581f, 0.449554f, 0.992776f, 0.699323f, 0.249457f, 0.164438f, 0.647821f, 0.415947f, 0.716924f,
-      0.568593f, 0.368272f, 0.915065f}},
+    {PL_SCALE_BILINEAR, 5, 6, 1.3, {0.000000f, 0.384005f, 0.405983f, 0.271673f, 0.723443f,
+                                    0.207570f, 0.591575f, 0.613553f, 0.351507f, 0.292336f,
+                                    0.451770f, 0.554757f, 0.609796f, 0.528083f, 0.198413f,
+                                    0.695971f, 0.415751f, 0.433221f, 0.614492f, 0.435099f,
+                                    0.940171f, 0.659951f, 0.346811f, 0.227529f, 0.649244f,
+                                    0.442002f, 0.647178f, 0.574481f, 0.440171f, 0.891941f}},
+    {PL_SCALE_BICUBIC, 5, 6, 1.3, {-0.061270f, 0.420298f, 0.399720f, 0.207401f, 0.773236f,
+                                   0.130455f,  0.707858f, 0.735238f, 0.269725f, 0.244237f,
+                                   0.446419f,  0.562052f, 0.719123f, 0.598265f, 0.099067f,
+                                   0.770938f,  0.309977f, 0.360895f, 0.703581f, 0.449554f,
+                                   0.992776f,  0.699323f, 0.249457f, 0.164438f, 0.647821f,
+                                   0.415947f,  0.716924f, 0.568593f, 0.368272f, 0.915065f}},
     {PL_SCALE_AREA, 2, 3, 0.6, {0.452381f, 0.357143f, 0.589947f, 0.410053f, 0.642857f, 0.547619f}},
-    {PL_SCALE_BILINEAR, 2, 3, 0, {0.399471f, 0.388889f, 0.420635f, 0.579365f, 0.611111f, 0.600529f}},
+    {PL_SCALE_BILINEAR,
+     2,
+     3,
+     0,
+     {0.399471f, 0.388889f, 0.420635f, 0.579365f, 0.611111f, 0.600529f}},
     {PL_SCALE_BICUBIC, 2, 3, 0, {0.449644f, 0.329310f, 0.365575f, 0.634425f, 0.670690f, 0.550356f}},
-    {PL_SCALE_AREA, 6, 7, 0,
-     {0.000000f, 0.293651f, 0.587302f, 0.158730f, 0.452381f, 0.746032f, 0.158730f, 0.452381f, 0.746032f,
-      0.317460f, 0.357143f, 0.396825f, 0.476191f, 0.515873f, 0.555556f, 0.634921f, 0.420635f, 0.206349f,
-      0.634921f, 0.420635f, 0.206349f, 0.793651f, 0.579365f, 0.365079f, 0.793651f, 0.579365f, 0.365079f,
-      0.444444f, 0.484127f, 0.523810f, 0.603175f, 0.642857f, 0.682540f, 0.253968f, 0.547619f, 0.841270f,
-      0.253968f, 0.547619f, 0.841270f, 0.412698f, 0.706349f, 1.000000f}},
+    {PL_SCALE_AREA, 6, 7, 0, {0.000000f, 0.293651f, 0.587302f, 0.158730f, 0.452381f, 0.746032f,
+                              0.158730f, 0.452381f, 0.746032f, 0.317460f, 0.357143f, 0.396825f,
+                              0.476191f, 0.515873f, 0.555556f, 0.634921f, 0.420635f, 0.206349f,
+                              0.634921f, 0.420635f, 0.206349f, 0.793651f, 0.579365f, 0.365079f,
+                              0.793651f, 0.579365f, 0.365079f, 0.444444f, 0.484127f, 0.523810f,
+                              0.603175f, 0.642857f, 0.682540f, 0.253968f, 0.547619f, 0.841270f,
+                              0.253968f, 0.547619f, 0.841270f, 0.412698f, 0.706349f, 1.000000f}},
 };
 
 TEST(degrade_resize_is_interpolate)
@@ -163,11 +180,13 @@ TEST(degrade_resize_is_interpolate)
     enum { W = 4, H = 5 };
     float src[W * H * 3], dst[7 * 6 * 3], strip[5 * 6 * 3];
     for (int i = 0; i < W * H; i++)
-        for (int c = 0; c < 3; c++) src[3 * i + c] = (float)(i * 37 % 64) / 63 * (c == 2 ? 0.5f : 1);
+        for (int c = 0; c < 3; c++)
+            src[3 * i + c] = (float)(i * 37 % 64) / 63 * (c == 2 ? 0.5f : 1);
     for (size_t t = 0; t < sizeof torch_resize / sizeof *torch_resize; t++) {
         int w = torch_resize[t].w, h = torch_resize[t].h;
         double scale = torch_resize[t].scale;
-        pl_scale_picture(src, W, H, dst, w, h, scale > 0 ? 1 / scale : 0, torch_resize[t].mode, strip);
+        pl_scale_picture(src, W, H, dst, w, h, scale > 0 ? 1 / scale : 0, torch_resize[t].mode,
+                         strip);
         for (int i = 0; i < w * h; i++) {
             CHECK_NEAR(dst[3 * i], torch_resize[t].want[i], 2e-6);
             CHECK_NEAR(dst[3 * i + 2], torch_resize[t].want[i] / 2, 2e-6);
@@ -191,7 +210,8 @@ TEST(degrade_poisson_draws)
                 sum += mass;
             }
             int got = pl_poisson_draw(&p, u);
-            CHECK_MSG(got == k || fabs(sum - u) < 1e-9, "mean %g, u %.9g: %d, wanted %d", means[m], u, got, k);
+            CHECK_MSG(got == k || fabs(sum - u) < 1e-9, "mean %g, u %.9g: %d, wanted %d", means[m],
+                      u, got, k);
             total += got;
             square += (double)got * got;
         }
@@ -282,8 +302,8 @@ TEST(degrade_jpeg_loses_what_it_should)
     double small = jpeg_error(j, rgb, 33, 17, 90), large = jpeg_error(j, rgb, 97, 64, 90);
     pl_jpeg_round_free(j);
     free(rgb);
-    CHECK_MSG(fine < middle && middle < coarse && middle == again && coarse < 40, "%g, %g, %g", fine, middle,
-              coarse);
+    CHECK_MSG(fine < middle && middle < coarse && middle == again && coarse < 40, "%g, %g, %g",
+              fine, middle, coarse);
     CHECK(small < 20 && large == HUGE_VAL);
 }
 
@@ -302,7 +322,8 @@ static bool pass_fits(const pl_degradation_pass *p, const pl_degrade_pass *o)
     double noise[2] = {o->noise[0] / 255, o->noise[1] / 255};
     const pl_blur *b = &p->blur;
     return b->size >= 7 && b->size <= 21 && b->size % 2 == 1 && in(b->sigma_x, o->sigma) &&
-           in(b->sigma_y, o->sigma) && in(b->beta, b->shape < PL_BLUR_PLATEAU_ISO || b->shape > 5 ? o->general : o->plateau) &&
+           in(b->sigma_y, o->sigma) &&
+           in(b->beta, b->shape < PL_BLUR_PLATEAU_ISO || b->shape > 5 ? o->general : o->plateau) &&
            b->cutoff >= M_PI / 5 && b->cutoff <= M_PI && in(p->scale, o->scale) &&
            in(p->noise, p->poisson ? o->poisson : noise) && in(p->jpeg, o->jpeg);
 }
@@ -335,7 +356,8 @@ TEST(degrade_draws_are_as_said)
             t.untouched += d.untouched / (double)N;
             t.last += (d.last.shape == PL_BLUR_SINC) / (double)N;
         }
-        for (int s = 0; s < 6; s++) CHECK_NEAR(t.shape[s], r->blur * (1 - r->sinc) * r->shape[s], 0.012);
+        for (int s = 0; s < 6; s++)
+            CHECK_NEAR(t.shape[s], r->blur * (1 - r->sinc) * r->shape[s], 0.012);
         CHECK_NEAR(t.shape[PL_BLUR_SINC], r->blur * r->sinc, 0.012);
         CHECK_NEAR(t.shape[PL_BLUR_NONE], 1 - r->blur, 0.012);
         for (int s = 0; s < 3; s++) CHECK_NEAR(t.way[s], r->resize[s], 0.012);
@@ -356,7 +378,8 @@ TEST(degrade_is_a_function_of_its_key)
     pl_degrader *a, *b;
     if (pl_image_missing(PL_IMAGE_JPEG)) SKIP("no libturbojpeg");
     uint8_t *rgb = image_made(W, H, 1), *more = image_made(W, H, 2);
-    float *good = malloc(N * sizeof *good), *bad = malloc(N * sizeof *bad), *again = malloc(N * sizeof *again);
+    float *good = malloc(N * sizeof *good), *bad = malloc(N * sizeof *bad),
+          *again = malloc(N * sizeof *again);
     CHECK_OK(pl_degrader_new(&o, W, H, &a));
     CHECK_OK(pl_degrader_new(&o, W, H, &b));
     uint64_t allocs = pl_sys_counts_get().allocs;
@@ -376,8 +399,8 @@ TEST(degrade_is_a_function_of_its_key)
         same_epoch += memcmp(bad, again, N * sizeof *bad) == 0;
     }
     CHECK_INT(pl_sys_counts_get().allocs, allocs);
-    CHECK_MSG(off > 0.01 && off < 0.2 && same_epoch == 0, "mean difference %g; %d the same in another epoch", off,
-              same_epoch);
+    CHECK_MSG(off > 0.01 && off < 0.2 && same_epoch == 0,
+              "mean difference %g; %d the same in another epoch", off, same_epoch);
     pl_degrader_free(a);
     pl_degrader_free(b);
     o.untouched = 1;
@@ -402,8 +425,8 @@ TEST(degrade_refuses_bad_ranges)
 }
 
 /* ---- pool --------------------------------------------------------------------------------- */
-/* What a pool does, seen from outside: it takes samples in as they come, gives each away once after it is
- * full, never one of the same batch, and keeps a sample for `size` positions in the mean. */
+/* What a pool does, seen from outside: it takes samples in as they come, gives each away once after
+ * it is full, never one of the same batch, and keeps a sample for `size` positions in the mean. */
 TEST(degrade_pool_gives_each_sample_once)
 {
     enum { SIZE = 180, BATCH = 6, N = 30000 };
@@ -464,7 +487,9 @@ static void plain_canny(const uint8_t *rgb, int w, int h, double low, double hig
     double *block = malloc(4 * n * sizeof *block), *raw = malloc(n * sizeof *raw);
     field f = {w, h, block, block + n, block + 2 * n, block + 3 * n};
     for (size_t i = 0; i < n; i++)
-        raw[i] = floor((rgb[3 * i] * 4899.0 + rgb[3 * i + 1] * 9617.0 + rgb[3 * i + 2] * 1868.0) / 16384 + 0.5);
+        raw[i] = floor((rgb[3 * i] * 4899.0 + rgb[3 * i + 1] * 9617.0 + rgb[3 * i + 2] * 1868.0) /
+                           16384 +
+                       0.5);
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++) {
             double sum = 0, total = 0;
@@ -515,7 +540,8 @@ TEST(degrade_canny_is_the_plain_one)
         uint8_t *rgb = image_made(W, H, seed);
         uint64_t state = (uint64_t)seed + 1;
         for (int k = 0; k < 12; k++) { /* blocks of other shades, for edges of all strengths */
-            int x0 = (int)(fabs(pl_test_noise(&state)) * (W - 12)), y0 = (int)(fabs(pl_test_noise(&state)) * (H - 12));
+            int x0 = (int)(fabs(pl_test_noise(&state)) * (W - 12)),
+                y0 = (int)(fabs(pl_test_noise(&state)) * (H - 12));
             int add = (int)(90 * pl_test_noise(&state));
             for (int i = 0; i < 12 * 12 * 3; i++) {
                 uint8_t *p = &rgb[((y0 + i / 36) * W + x0 + i / 3 % 12) * 3 + i % 3];
@@ -542,8 +568,7 @@ TEST(degrade_canny_of_a_square)
     enum { W = 48, SIDE = 20, FROM = 14 };
     uint8_t rgb[W * W * 3] = {0}, edge[W * W];
     void *work = malloc(pl_canny_bytes(W, W));
-    for (int y = 0; y < SIDE; y++)
-        memset(rgb + ((FROM + y) * W + FROM) * 3, 255, SIDE * 3);
+    for (int y = 0; y < SIDE; y++) memset(rgb + ((FROM + y) * W + FROM) * 3, 255, SIDE * 3);
     pl_canny(rgb, W, W, 100, 200, edge, work);
     for (int k = 4; k < SIDE - 4; k++) {
         int row = 0, column = 0;

@@ -1,11 +1,11 @@
 /* test_prompts.c - prompts as samples, and the arrays of their embeddings. */
 #include "base/dtype.h"
-#include "tests/lib/cli_run.h"
 #include "data/sets/array.h"
 #include "data/sets/items.h"
 #include "data/sets/prompts.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/data/supply.h"
 
@@ -31,7 +31,8 @@ TEST(prompts_lines)
     CHECK_INT(pl_prompts_count(p), 1);
     pl_prompts_close(p);
     CHECK(pl_prompts_parse("", 0, "x.txt", &p) == PL_ERR_DATA);
-    CHECK(pl_prompts_parse("a\0b", 3, "x.txt", &p) == PL_ERR_DATA && strstr(pl_error_text(), "line 1"));
+    CHECK(pl_prompts_parse("a\0b", 3, "x.txt", &p) == PL_ERR_DATA &&
+          strstr(pl_error_text(), "line 1"));
     CHECK(pl_prompts_open("/nowhere/x.txt", &p) == PL_ERR_DATA);
 }
 
@@ -47,7 +48,8 @@ static pl_status write_tensor(const char *path, const char *name, pl_type type, 
     return rc;
 }
 
-/* 16-bit rows become f32, whatever the file; the widening works in place for any length of a row. */
+/* 16-bit rows become f32, whatever the file; the widening works in place for any length of a row.
+ */
 TEST(data_narrow_arrays)
 {
     char path[512];
@@ -61,7 +63,8 @@ TEST(data_narrow_arrays)
         for (int k = 0; k < 3; k++) {
             pl_array *a = NULL;
             const char *paths[1] = {path};
-            snprintf(path, sizeof path, "%s/x%d%s", pl_test_dir(), k, k < 2 ? ".safetensors" : ".npy");
+            snprintf(path, sizeof path, "%s/x%d%s", pl_test_dir(), k,
+                     k < 2 ? ".safetensors" : ".npy");
             pl_type t = k == 0 ? PL_TYPE(PL_BF16, 2, n) : PL_TYPE(PL_F16, 2, n);
             if (k < 2) {
                 CHECK(write_tensor(path, "x", t, k ? half : bf) == PL_OK);
@@ -87,7 +90,8 @@ TEST(data_narrow_arrays)
     CHECK(pl_array_open(paths, 1, "x", "x", &wide, &a) == PL_ERR_DATA); /* no other conversion */
 }
 
-/* ---- runs ------------------------------------------------------------------------------------- */
+/* ---- runs -------------------------------------------------------------------------------------
+ */
 enum { LINES = 40, DIM = 8 };
 
 static void line_text(int i, char text[32])
@@ -105,9 +109,12 @@ static bool words_made(void)
         fprintf(f, "%s\n", text);
     }
     if (f) fclose(f);
-    return f && cli_run("${CC:-cc} -shared -fPIC -O1 -I include -o %s/words.so tests/data/words/words.c && "
-                        "${CC:-cc} -shared -fPIC -O1 -DNO_ENCODE -I include -o %s/mute.so tests/data/words/words.c",
-                        pl_test_dir(), pl_test_dir()).code == 0;
+    return f &&
+           cli_run(
+               "${CC:-cc} -shared -fPIC -O1 -I include -o %s/words.so tests/data/words/words.c && "
+               "${CC:-cc} -shared -fPIC -O1 -DNO_ENCODE -I include -o %s/mute.so tests/data/words/words.c",
+               pl_test_dir(), pl_test_dir())
+                   .code == 0;
 }
 
 /* What the recipe's own encode gives, as a file. */
@@ -118,13 +125,14 @@ static pl_status embeddings_made(const char *path, int64_t rows)
     for (int i = 0; i < rows; i++) {
         line_text(i, text);
         size_t n = strlen(text);
-        for (size_t k = 0; k < DIM; k++) x[i][k] = 0.01f * (float)(n + (k < n ? (size_t)text[k] : 0));
+        for (size_t k = 0; k < DIM; k++)
+            x[i][k] = 0.01f * (float)(n + (k < n ? (size_t)text[k] : 0));
     }
     return write_tensor(path, "text", PL_TYPE(PL_F32, rows, DIM), x);
 }
 
-/* Every prompt of the training set comes once a pass, with the row and the recipe's goal beside it; those that
- * a hash puts aside never do. */
+/* Every prompt of the training set comes once a pass, with the row and the recipe's goal beside it;
+ * those that a hash puts aside never do. */
 TEST(prompts_are_samples)
 {
     char so[512], path[512];
@@ -177,12 +185,14 @@ TEST(prompts_train)
 #define WORDS "cd %s && $P train ./%s data.prompts=p.txt data.eval_share=0.25 --quiet "
     cli_result r = cli_run(WORDS "--out a", pl_test_dir(), "words.so");
     CHECK_MSG(r.code == 0, "%s", r.err);
-    r = cli_run(WORDS "--out b data.embeddings=e.safetensors data.workers=2", pl_test_dir(), "mute.so");
+    r = cli_run(WORDS "--out b data.embeddings=e.safetensors data.workers=2", pl_test_dir(),
+                "mute.so");
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cmp a/model.safetensors b/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     r = cli_run(WORDS "data.embeddings=short.safetensors", pl_test_dir(), "words.so");
-    CHECK_MSG(r.code == 5 && strstr(r.err, "39 rows") && strstr(r.err, "40 lines"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 5 && strstr(r.err, "39 rows") && strstr(r.err, "40 lines"), "%d %s", r.code,
+              r.err);
     r = cli_run(WORDS "", pl_test_dir(), "mute.so");
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.embeddings wants"), "%d %s", r.code, r.err);
     r = cli_run(WORDS "data.embeddings=e.safetensors dim=9", pl_test_dir(), "words.so");
@@ -209,6 +219,7 @@ TEST(prompts_fields)
     CHECK(write_tensor(path, "emb", PL_TYPE(PL_F32, LINES, DIM), x) == PL_OK);
     cli_result r = cli_run(WORDS "data.embeddings=other.safetensors", pl_test_dir(), "words.so");
     CHECK_MSG(r.code == 5 && strstr(r.err, "data.fields"), "%d %s", r.code, r.err);
-    r = cli_run(WORDS "data.embeddings=other.safetensors data.fields=text=emb", pl_test_dir(), "words.so");
+    r = cli_run(WORDS "data.embeddings=other.safetensors data.fields=text=emb", pl_test_dir(),
+                "words.so");
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
 }

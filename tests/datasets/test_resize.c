@@ -1,6 +1,7 @@
-/* test_resize.c - resizing of pictures: by its definition, and beside Pillow; larger versions beside a picture. */
-#include "tests/lib/cli_run.h"
+/* test_resize.c - resizing of pictures: by its definition, and beside Pillow; larger versions
+ * beside a picture. */
 #include "tests/datasets/made_images.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -9,7 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 
 static double lanczos(double x)
 {
@@ -38,7 +38,8 @@ TEST(resize_is_lanczos)
     static const struct {
         pl_box box;
         int w, h;
-    } cases[] = {{{0, 0, 57, 57}, 13, 9}, {{0, 0, 57, 57}, 160, 131}, {{3.25, 1.5, 50.75, 56}, 40, 20}};
+    } cases[] = {
+        {{0, 0, 57, 57}, 13, 9}, {{0, 0, 57, 57}, 160, 131}, {{3.25, 1.5, 50.75, 56}, 40, 20}};
     uint8_t src[SW * SW * 3];
     uint8_t *dst = malloc((size_t)MOST * MOST * 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -53,8 +54,9 @@ TEST(resize_is_lanczos)
             pl_rgb_resize(PL_FILTER_LANCZOS, src, SW, SW, box, dst, w, h, work);
             for (int y = 0; y < h; y++)
                 for (int x = 0; x < w; x++) {
-                    double want = rows ? reference(src, SW, SW * 3, box.y0, (box.y1 - box.y0) / h, y)
-                                       : reference(src, SW, 3, box.x0, (box.x1 - box.x0) / w, x);
+                    double want = rows
+                                      ? reference(src, SW, SW * 3, box.y0, (box.y1 - box.y0) / h, y)
+                                      : reference(src, SW, 3, box.x0, (box.x1 - box.x0) / w, x);
                     CHECK_NEAR(dst[3 * (y * w + x)], want, 0.51);
                 }
         }
@@ -70,10 +72,11 @@ typedef struct job {
 } job;
 
 static const job jobs[] = {
-    {64, 48, 16, 16, {0, 0, 64, 48}},       {64, 48, 128, 96, {0, 0, 64, 48}},  {33, 71, 48, 32, {0, 0, 33, 71}},
-    {200, 150, 31, 17, {0, 0, 200, 150}},   {97, 97, 97, 40, {0, 0, 97, 97}},   {97, 97, 40, 97, {0, 0, 97, 97}},
-    {120, 90, 50, 50, {10.5, 3.25, 99, 81}}, {17, 5, 256, 256, {0, 0, 17, 5}},  {640, 3, 7, 1, {0, 0, 640, 3}},
-    {300, 300, 296, 304, {0, 0, 300, 300}},
+    {64, 48, 16, 16, {0, 0, 64, 48}},        {64, 48, 128, 96, {0, 0, 64, 48}},
+    {33, 71, 48, 32, {0, 0, 33, 71}},        {200, 150, 31, 17, {0, 0, 200, 150}},
+    {97, 97, 97, 40, {0, 0, 97, 97}},        {97, 97, 40, 97, {0, 0, 97, 97}},
+    {120, 90, 50, 50, {10.5, 3.25, 99, 81}}, {17, 5, 256, 256, {0, 0, 17, 5}},
+    {640, 3, 7, 1, {0, 0, 640, 3}},          {300, 300, 296, 304, {0, 0, 300, 300}},
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
@@ -105,8 +108,9 @@ static bool write_jobs(const char *d)
     size_t n = 1;
     for (int k = 0; k < N_JOBS; k++) {
         const job *j = &jobs[k];
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s[%d,%d,%d,%d,%g,%g,%g,%g]", k ? "," : "", j->sw, j->sh, j->w,
-                              j->h, j->box.x0, j->box.y0, j->box.x1, j->box.y1);
+        n +=
+            (size_t)snprintf(text + n, sizeof text - n, "%s[%d,%d,%d,%d,%g,%g,%g,%g]", k ? "," : "",
+                             j->sw, j->sh, j->w, j->h, j->box.x0, j->box.y0, j->box.x1, j->box.y1);
         uint8_t *src = noise(j->sw, j->sh);
         snprintf(path, sizeof path, "%s/%d.src", d, k);
         bool ok = src && image_write(path, src, (size_t)j->sw * (size_t)j->sh * 3);
@@ -120,7 +124,8 @@ static bool write_jobs(const char *d)
     return cli_write(path, script);
 }
 
-/* Differences of a job from Pillow: the largest, and how many; -1 when there is nothing to compare. */
+/* Differences of a job from Pillow: the largest, and how many; -1 when there is nothing to compare.
+ */
 static int differ(const char *d, int k, bool is_lanczos, int *many)
 {
     const job *j = &jobs[k];
@@ -147,8 +152,8 @@ static int differ(const char *d, int k, bool is_lanczos, int *many)
     return most;
 }
 
-/* To the byte. Pillow is asked for the width first: versions of it that begin with the height where that is less work
- * round, and cut what is past black and white, in another order. */
+/* To the byte. Pillow is asked for the width first: versions of it that begin with the height where
+ * that is less work round, and cut what is past black and white, in another order. */
 TEST(resize_is_pillows)
 {
     const char *d = pl_test_dir();
@@ -159,8 +164,9 @@ TEST(resize_is_pillows)
     for (int k = 0; k < N_JOBS; k++)
         for (int lobes = 0; lobes < 2; lobes++) {
             int many, most = differ(d, k, lobes, &many);
-            CHECK_MSG(most == 0, "%d x %d to %d x %d, %s: %d numbers differ, by %d at most", jobs[k].sw, jobs[k].sh,
-                      jobs[k].w, jobs[k].h, lobes ? "Lanczos" : "triangle", many, most);
+            CHECK_MSG(most == 0, "%d x %d to %d x %d, %s: %d numbers differ, by %d at most",
+                      jobs[k].sw, jobs[k].sh, jobs[k].w, jobs[k].h, lobes ? "Lanczos" : "triangle",
+                      many, most);
         }
 }
 
@@ -214,7 +220,8 @@ TEST(resize_from_larger_versions)
     pl_image_set *s;
     uint8_t small, large;
     char path[512];
-    CHECK(write_png(d, "a.png", 32, 10) && write_png(d, "b.png", 32, 20) && write_png(d, "c.png", 64, 30));
+    CHECK(write_png(d, "a.png", 32, 10) && write_png(d, "b.png", 32, 20) &&
+          write_png(d, "c.png", 64, 30));
     if (!write_webp(d, "ups_a.webp", 64, 110)) SKIP("no encoder of WebP");
     CHECK(write_webp(d, "ups_c.webp", 128, 130) && write_webp(d, "ups_alone.webp", 64, 40));
     pl_image_set_opts o = image_set_options(d, 64);
@@ -238,12 +245,14 @@ TEST(resize_from_larger_versions)
     o.items.larger = "ups_";
     CHECK_OK(pl_image_set_open(&o, &s));
     CHECK_INT(two_sizes(s, 0, &small, &large), PL_ERR_DATA);
-    CHECK_MSG(strstr(pl_error_text(), "a.png") && strstr(pl_error_text(), "ups_a.webp"), "%s", pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "a.png") && strstr(pl_error_text(), "ups_a.webp"), "%s",
+              pl_error_text());
     CHECK_OK(two_sizes(s, 1, &small, &large));
     pl_image_set_close(s);
 }
 
-/* Through the recipe: its two resolutions see the two files; data.upscaled=false and a set of tars do not. */
+/* Through the recipe: its two resolutions see the two files; data.upscaled=false and a set of tars
+ * do not. */
 TEST(resize_in_a_recipe)
 {
     WANT_BIN();
@@ -258,13 +267,16 @@ TEST(resize_in_a_recipe)
         snprintf(name, sizeof name, "ups_%d.webp", i);
         if (!write_webp(folder, name, 32, (uint8_t)(200 - 40 * i))) SKIP("no encoder of WebP");
     }
-#define RUN "$P train fluxflow/tiny image=32 'resolutions=[16]' gan.on=false lpips.on=false batch=2 data.path=%s/p " \
-            "data.eval_share=0 train.steps=2 train.log_every=1 --json "
+#define RUN                                                                                               \
+ "$P train fluxflow/tiny image=32 'resolutions=[16]' gan.on=false lpips.on=false batch=2 data.path=%s/p " \
+ "data.eval_share=0 train.steps=2 train.log_every=1 --json "
     char loss[4][64];
-    static const char *const how[] = {"data.upscaled=true", "data.upscaled=false", "data.resize=triangle data.upscaled=true",
+    static const char *const how[] = {"data.upscaled=true", "data.upscaled=false",
+                                      "data.resize=triangle data.upscaled=true",
                                       "data.upscaled=true"};
     for (int i = 0; i < 4; i++) {
-        if (i == 3) CHECK(cli_run("rm %s/p/ups_*", d).code == 0); /* the same samples, enlarged from themselves */
+        /* the same samples, enlarged from themselves */
+        if (i == 3) CHECK(cli_run("rm %s/p/ups_*", d).code == 0);
         cli_result r = cli_run(RUN "%s", d, how[i]);
         const char *at = strstr(r.out, "\"event\":\"step\"");
         at = at ? strstr(at, "\"loss\":") : NULL;
@@ -272,6 +284,7 @@ TEST(resize_in_a_recipe)
         snprintf(loss[i], sizeof loss[i], "%.20s", at);
     }
     CHECK_MSG(strcmp(loss[0], loss[1]) != 0 && strcmp(loss[0], loss[3]) != 0, "%s", loss[0]);
-    CHECK_MSG(strcmp(loss[0], loss[2]) == 0, "one colour is scaled alike: %s and %s", loss[0], loss[2]);
+    CHECK_MSG(strcmp(loss[0], loss[2]) == 0, "one colour is scaled alike: %s and %s", loss[0],
+              loss[2]);
 #undef RUN
 }

@@ -22,9 +22,10 @@ static uint64_t after(int milliseconds)
 
 static struct sockaddr_in local(int n, uint16_t port)
 {
-    return (struct sockaddr_in){.sin_family = AF_INET,
-                                .sin_addr = {htonl(INADDR_LOOPBACK + (uint32_t)(n > 0 ? n - 1 : 0))},
-                                .sin_port = htons(port)};
+    return (struct sockaddr_in){
+        .sin_family = AF_INET,
+        .sin_addr = {htonl(INADDR_LOOPBACK + (uint32_t)(n > 0 ? n - 1 : 0))},
+        .sin_port = htons(port)};
 }
 
 int ctl_connect(const pl_control_at *at, int n)
@@ -79,7 +80,8 @@ int ctl_rank(pl_hub *h, int rank, const char *host)
     pl_hub_where(h, &at);
     int fd = ctl_connect(&at, 0);
     if (fd < 0) return -1;
-    snprintf(text, sizeof text, "hello %d %llx %d %s\n", rank, (unsigned long long)at.token, 1000000 + rank, host);
+    snprintf(text, sizeof text, "hello %d %llx %d %s\n", rank, (unsigned long long)at.token,
+             1000000 + rank, host);
     ctl_say(fd, text);
     for (int i = 0; i < 200 && !ctl_hear(fd, "welcome", 1)[0]; i++) pl_hub_tend(h, 5);
     ctl_say(fd, "here\n");

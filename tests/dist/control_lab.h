@@ -1,4 +1,5 @@
-/* control_lab.h - ends of the control channel that say what a test wants: sockets, and processes with a line. */
+/* control_lab.h - ends of the control channel that say what a test wants: sockets, and processes
+ * with a line. */
 #ifndef PL_TEST_CONTROL_LAB_H
 #define PL_TEST_CONTROL_LAB_H
 
@@ -19,7 +20,8 @@ int ctl_rank(pl_hub *h, int rank, const char *host);
 /* Tends until the world ends, at most so long; whether it has ended. */
 bool ctl_tend(pl_hub *h, int milliseconds);
 
-/* A process that runs fn(ctx) and exits with what it returns; its stderr goes to the test's folder. */
+/* A process that runs fn(ctx) and exits with what it returns; its stderr goes to the test's folder.
+ */
 typedef struct ctl_child {
     pid_t pid;
     char err[512]; /* the file */

@@ -40,7 +40,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-bool lab_world(int size, pl_status (*fn)(lab_rank *r), void *ctx, lab_rank ranks[LAB_RANKS], int *failed)
+bool lab_world(int size, pl_status (*fn)(lab_rank *r), void *ctx, lab_rank ranks[LAB_RANKS],
+               int *failed)
 {
     static meeting m;
     pthread_t thread[LAB_RANKS];

@@ -1,4 +1,5 @@
-/* test_control.c - the hub of the control channel, spoken to by ranks, by strangers and by noise. */
+/* test_control.c - the hub of the control channel, spoken to by ranks, by strangers and by noise.
+ */
 #include "tests/dist/control_lab.h"
 #include "tests/lib/test.h"
 
@@ -47,7 +48,8 @@ TEST(control_all_leave)
     int fd[3], code;
     CHECK(open_world(3, &h, fd));
     leave(h, fd[1], "bye 0\n");
-    CHECK_MSG(!ctl_tend(h, 400), "one that leaves in order ends nothing: %s", pl_hub_verdict(h, &code));
+    CHECK_MSG(!ctl_tend(h, 400), "one that leaves in order ends nothing: %s",
+              pl_hub_verdict(h, &code));
     CHECK_INT(pl_hub_left(h), 1);
     leave(h, fd[0], "bye 0\n");
     CHECK(!ctl_tend(h, 50));
@@ -66,7 +68,9 @@ TEST(control_a_closed_connection_is_a_death)
     shutdown(fd[1], SHUT_RDWR);
     ctl_tend(h, 50);
     const char *v = pl_hub_verdict(h, &code);
-    CHECK_MSG(strncmp(v, "[rank 1 host b] is gone", 23) == 0 && strstr(v, "step 7, all_reduce gradients 3"), "%s", v);
+    CHECK_MSG(strncmp(v, "[rank 1 host b] is gone", 23) == 0 &&
+                  strstr(v, "step 7, all_reduce gradients 3"),
+              "%s", v);
     CHECK_MSG(strstr(v, "the others were in training at step 7, all_reduce"), "%s", v);
     CHECK_INT(code, 8);
     CHECK(ctl_hear(fd[0], "end 8\n", 500)[0] && ctl_hear(fd[2], "end 8\n", 500)[0]);
@@ -84,7 +88,9 @@ TEST(control_who_has_not_come_is_named)
     shutdown(b, SHUT_RDWR);
     ctl_tend(h, 50);
     const char *v = pl_hub_verdict(h, &code);
-    CHECK_MSG(strncmp(v, "[rank 3 host b] is gone", 23) == 0 && strstr(v, "had not come yet: rank 0 2;"), "%s", v);
+    CHECK_MSG(strncmp(v, "[rank 3 host b] is gone", 23) == 0 &&
+                  strstr(v, "had not come yet: rank 0 2;"),
+              "%s", v);
     CHECK_INT(code, 8);
     close_world(h, (int[]){a, b}, 2);
 }
@@ -103,7 +109,8 @@ TEST_ALONE(control_silence_is_named)
         over = ctl_tend(h, 50) || pl_hub_verdict(h, &code)[0];
     }
     const char *v = pl_hub_verdict(h, &code);
-    CHECK_MSG(strncmp(v, "[rank 1 host b] has not been heard of for 1.", 44) == 0, "after %d ms: %s", ms, v);
+    CHECK_MSG(strncmp(v, "[rank 1 host b] has not been heard of for 1.", 44) == 0,
+              "after %d ms: %s", ms, v);
     CHECK_MSG(ms > 1300 && ms < 2500, "after %d ms", ms);
     CHECK(strstr(v, "all_reduce gradients 3"));
     CHECK_INT(code, 8);
@@ -149,7 +156,8 @@ TEST(control_the_first_failure_counts)
     close(fd[2]);
 }
 
-/* "I cannot exchange" is what a rank says whose neighbour has died: the death is the cause, if there is one. */
+/* "I cannot exchange" is what a rank says whose neighbour has died: the death is the cause, if
+ * there is one. */
 TEST(control_a_death_explains_a_failed_exchange)
 {
     pl_hub *h;
@@ -161,7 +169,9 @@ TEST(control_a_death_explains_a_failed_exchange)
         if (dead) shutdown(fd[1], SHUT_RDWR);
         ctl_tend(h, 600);
         const char *v = pl_hub_verdict(h, &code);
-        CHECK_MSG(strncmp(v, dead ? "[rank 1 host b] is gone" : "[rank 0 host a] cannot exchange", 23) == 0, "%s", v);
+        CHECK_MSG(strncmp(v, dead ? "[rank 1 host b] is gone" : "[rank 0 host a] cannot exchange",
+                          23) == 0,
+                  "%s", v);
         CHECK_INT(code, 8);
         CHECK(ctl_hear(fd[2], "end 8\n", 500)[0]);
         close_world(h, fd, 3);
@@ -197,10 +207,25 @@ TEST(control_stop_reaches_those_who_come_later)
 
 /* ---- strangers -------------------------------------------------------------------------- */
 static const char *const noises[] = {
-    "\n", "\n\n\n\n", "fail 3 boo\n", "bye 0\nbye 0\nbye 0\n", "limit 0.001\n", "beat x\n", "end 3\nstop 9\n", "here\n",
-    "hello\n", "hello 0\n", "hello 0 1234 4000000 a\n", "hello 0 zz 4000000 a\nhere\nfail 3 boo\n", "GET / HTTP/1.1\r\n\r\n",
-    "hello 99999999999999999999999 1 1 1\n", "\x16\x03\x01\x02", "hello -1 %s 4000000 a\nhere\nfail 3 boo\n",
-    "hello 2 %s 4000000 a\nhere\nfail 3 boo\n", "hello 0 %s 0 a\nhere\nfail 3 boo\n", "hello 0 %s -1 a\nhere\nfail 3 boo\n",
+    "\n",
+    "\n\n\n\n",
+    "fail 3 boo\n",
+    "bye 0\nbye 0\nbye 0\n",
+    "limit 0.001\n",
+    "beat x\n",
+    "end 3\nstop 9\n",
+    "here\n",
+    "hello\n",
+    "hello 0\n",
+    "hello 0 1234 4000000 a\n",
+    "hello 0 zz 4000000 a\nhere\nfail 3 boo\n",
+    "GET / HTTP/1.1\r\n\r\n",
+    "hello 99999999999999999999999 1 1 1\n",
+    "\x16\x03\x01\x02",
+    "hello -1 %s 4000000 a\nhere\nfail 3 boo\n",
+    "hello 2 %s 4000000 a\nhere\nfail 3 boo\n",
+    "hello 0 %s 0 a\nhere\nfail 3 boo\n",
+    "hello 0 %s -1 a\nhere\nfail 3 boo\n",
     "hello 0 %s 1 a\nhere\nfail 3 boo\n",
     "hello 0 %s 4000000 a\nhello 1 %s 4000000 a\nhere\nfail 3 boo\n", /* twice */
     "hello 0 %s 4000000 a\n",                                         /* and never here */
@@ -287,10 +312,12 @@ TEST(control_silent_strangers_make_room)
     pl_hub_free(h);
 }
 
-/* Bytes of any kind, from strangers and then from ranks; a rank's may not end the world but by what they say. */
+/* Bytes of any kind, from strangers and then from ranks; a rank's may not end the world but by what
+ * they say. */
 static void throw_bytes(int fd, uint64_t *state, bool lines)
 {
-    static const char *const word[] = {"beat ", "limit ", "stop ", "end ", "hello ", "here", "welcome ", "nan", "-1", "\n"};
+    static const char *const word[] = {"beat ", "limit ",   "stop ", "end ", "hello ",
+                                       "here",  "welcome ", "nan",   "-1",   "\n"};
     char text[640];
     size_t n = 0, most = (size_t)(300 * (1 + pl_test_noise(state)));
     while (n < most) {
@@ -348,8 +375,8 @@ TEST(control_long_lines_are_passed_over)
 
 TEST(control_limits_must_be_sane)
 {
-    static const char *const bad[] = {"limit nan\n", "limit -1\n", "limit 0\n", "limit\n", "limit x\n", "limit 1e300\n",
-                                      "limit inf\n"};
+    static const char *const bad[] = {"limit nan\n", "limit -1\n",    "limit 0\n",  "limit\n",
+                                      "limit x\n",   "limit 1e300\n", "limit inf\n"};
     pl_hub *h;
     int fd[1], code;
     CHECK(open_world(1, &h, fd));
@@ -357,17 +384,21 @@ TEST(control_limits_must_be_sane)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) ctl_say(fd[0], bad[i]);
     CHECK_MSG(!ctl_tend(h, 300), "%s", pl_hub_verdict(h, &code));
     ctl_tend(h, 2000); /* 1.5 s holds still */
-    CHECK_MSG(strstr(pl_hub_verdict(h, &code), "heard of for "), "one of them has changed the limit");
+    CHECK_MSG(strstr(pl_hub_verdict(h, &code), "heard of for "),
+              "one of them has changed the limit");
     close_world(h, fd, 1);
 }
 
 TEST(control_addresses_as_text)
 {
-    static const char *const bad[] = {"", ":", "1.2.3.4", "1.2.3.4:5", "1.2.3:5:6", "1.2.3.4:99999:5", "host:5:6", "1.2.3.4::"};
+    static const char *const bad[] = {
+        "", ":", "1.2.3.4", "1.2.3.4:5", "1.2.3:5:6", "1.2.3.4:99999:5", "host:5:6", "1.2.3.4::"};
     pl_control_at at = {.address = {0x0100007f}, .port = 4711, .token = 0xabcdef0123456789u}, back;
     char text[80];
     pl_control_print(&at, text, sizeof text);
     CHECK(pl_control_parse(text, &back));
-    CHECK(back.address[0] == at.address[0] && back.port == at.port && back.token == at.token && !back.address[1]);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) CHECK_MSG(!pl_control_parse(bad[i], &back), "\"%s\"", bad[i]);
+    CHECK(back.address[0] == at.address[0] && back.port == at.port && back.token == at.token &&
+          !back.address[1]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(!pl_control_parse(bad[i], &back), "\"%s\"", bad[i]);
 }

@@ -1,4 +1,5 @@
-/* test_control_line.c - a rank's end of the control channel, as a process; the hub is real or played. */
+/* test_control_line.c - a rank's end of the control channel, as a process; the hub is real or
+ * played. */
 #include "base/sys.h"
 #include "tests/dist/control_lab.h"
 #include "tests/lib/test.h"
@@ -37,7 +38,8 @@ static int be_rank(void *ctx)
     part *p = ctx;
     pl_line *l;
     signal(SIGTERM, note_signal);
-    if (pl_line_open(&p->at, p->rank, "h", "rank 0 host x", NULL, say_doing, p, &l) != PL_OK) return 99;
+    if (pl_line_open(&p->at, p->rank, "h", "rank 0 host x", NULL, say_doing, p, &l) != PL_OK)
+        return 99;
     if (p->limit > 0) pl_line_set_limit(l, p->limit);
     for (int i = 0; i < p->stay_ms; i += 5) usleep(5000);
     if (p->fails) pl_line_fail(l, p->code, p->fails);
@@ -61,8 +63,8 @@ static int play_hub(part *p, ctl_child *c)
 }
 
 /* ---- both ends -------------------------------------------------------------------------- */
-/* All ranks come at the same time while the one with the hub greets itself, and leave at the same time:
- * often, since what goes wrong does so now and then. */
+/* All ranks come at the same time while the one with the hub greets itself, and leave at the same
+ * time: often, since what goes wrong does so now and then. */
 TEST(control_line_many_worlds)
 {
     enum { RANKS = 6 };
@@ -83,7 +85,8 @@ TEST(control_line_many_worlds)
         }
         CHECK_OK(pl_line_open(&own.at, 0, "h", "own", h, say_doing, &own, &l));
         pl_line_close(l, RANKS, 0);
-        CHECK_MSG(!pl_hub_verdict(h, &code)[0] && code == 0, "world %d: %s", w, pl_hub_verdict(h, &code));
+        CHECK_MSG(!pl_hub_verdict(h, &code)[0] && code == 0, "world %d: %s", w,
+                  pl_hub_verdict(h, &code));
         CHECK_INT(pl_hub_left(h), RANKS);
         pl_hub_free(h);
         for (int i = 1; i < RANKS; i++) CHECK_INT(ctl_wait(&c[i], NULL, 3000), 0);
@@ -126,7 +129,8 @@ TEST(control_line_own_failure_is_told)
     ctl_child c;
     ctl_fork(be_rank_with_hub, &p, &c);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 6);
-    CHECK_MSG(strcmp(ctl_err(&c), "plimsoll: [rank 0 host h] no such file\n") == 0, "%s", ctl_err(&c));
+    CHECK_MSG(strcmp(ctl_err(&c), "plimsoll: [rank 0 host h] no such file\n") == 0, "%s",
+              ctl_err(&c));
 }
 
 /* A text of any length, with line ends: one message, cut, and the code. */
@@ -147,7 +151,8 @@ TEST(control_line_fails_with_any_text)
         CHECK_INT(ctl_wait(&c, h, 3000), 5);
         ctl_tend(h, 100);
         const char *v = pl_hub_verdict(h, &code);
-        CHECK_MSG(strncmp(v, "[rank 0 host h] xxxxxxxxxx xxx", 30) == 0 && strlen(v) > 800, "%s", v);
+        CHECK_MSG(strncmp(v, "[rank 0 host h] xxxxxxxxxx xxx", 30) == 0 && strlen(v) > 800, "%s",
+                  v);
         CHECK_INT(code, 5);
         pl_hub_free(h);
     }
@@ -214,7 +219,8 @@ TEST(control_line_hub_is_gone)
     CHECK(fd >= 0);
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 8);
-    CHECK_MSG(strstr(ctl_err(&c), "[rank 0 host h] rank 0 host x is gone") && strstr(ctl_err(&c), "all_reduce gradients 0"),
+    CHECK_MSG(strstr(ctl_err(&c), "[rank 0 host h] rank 0 host x is gone") &&
+                  strstr(ctl_err(&c), "all_reduce gradients 0"),
               "%s", ctl_err(&c));
 }
 
@@ -235,11 +241,13 @@ TEST(control_line_hub_is_silent)
     }
     CHECK_MSG(kill(c.pid, 0) == 0 && ctl_err(&c)[0] == 0, "%s", ctl_err(&c));
     CHECK_INT(ctl_wait(&c, NULL, 4000), 8);
-    CHECK_MSG(strstr(ctl_err(&c), "[rank 0 host h] rank 0 host x has not been heard of within"), "%s", ctl_err(&c));
+    CHECK_MSG(strstr(ctl_err(&c), "[rank 0 host h] rank 0 host x has not been heard of within"),
+              "%s", ctl_err(&c));
     close(fd);
 }
 
-/* What it does is said four times a second, and the bye arrives though nothing of the hub's was read. */
+/* What it does is said four times a second, and the bye arrives though nothing of the hub's was
+ * read. */
 TEST(control_line_last_words_arrive)
 {
     part p = {.stay_ms = 1200, .code = 75};
@@ -248,23 +256,28 @@ TEST(control_line_last_words_arrive)
     int fd = play_hub(&p, &c), beats = 0;
     CHECK(fd >= 0);
     usleep(900000);
-    for (uint64_t end = pl_sys_now_ns() + 700000000u; pl_sys_now_ns() < end;) /* until after its end, without a pause */
+    /* until after its end, without a pause */
+    for (uint64_t end = pl_sys_now_ns() + 700000000u; pl_sys_now_ns() < end;)
         ctl_say(fd, "beat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\n");
     const char *text = ctl_hear(fd, "bye 75\n", 20000);
     CHECK(text[0]);
-    for (const char *b = text; (b = strstr(b, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n")); b++) beats++;
+    for (const char *b = text;
+         (b = strstr(b, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n")); b++)
+        beats++;
     double seconds = 1e-9 * (double)(pl_sys_now_ns() - began);
     CHECK_MSG(beats >= 3 && beats <= 4 * seconds + 2, "%d beats in %.1f s", beats, seconds);
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 75);
 }
 
-/* One that leaves first ends when the other has left too: mpirun takes its exit code for a reason to kill the rest. */
+/* One that leaves first ends when the other has left too: mpirun takes its exit code for a reason
+ * to kill the rest. */
 TEST(control_line_ends_when_all_have_left)
 {
     pl_hub *h;
     CHECK_OK(pl_hub_new(2, &h));
-    part p[2] = {{.rank = 0, .ranks = 2, .stay_ms = 50, .code = 143}, {.rank = 1, .ranks = 2, .stay_ms = 900, .code = 143}};
+    part p[2] = {{.rank = 0, .ranks = 2, .stay_ms = 50, .code = 143},
+                 {.rank = 1, .ranks = 2, .stay_ms = 900, .code = 143}};
     ctl_child c[2];
     for (int i = 0; i < 2; i++) {
         pl_hub_where(h, &p[i].at);
@@ -273,14 +286,16 @@ TEST(control_line_ends_when_all_have_left)
     CHECK(!ctl_tend(h, 500));
     CHECK_INT(pl_hub_left(h), 1);
     siginfo_t ended = {0};
-    CHECK(waitid(P_PID, (id_t)c[0].pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0);
+    CHECK(waitid(P_PID, (id_t)c[0].pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+          ended.si_pid == 0);
     CHECK_INT(ctl_wait(&c[0], h, 2000), 143);
     CHECK_INT(pl_hub_left(h), 2);
     CHECK_INT(ctl_wait(&c[1], h, 2000), 143);
     pl_hub_free(h);
 }
 
-/* Rank and hub are both stopped between its hello and the welcome, for longer than it would wait for that. */
+/* Rank and hub are both stopped between its hello and the welcome, for longer than it would wait
+ * for that. */
 TEST(control_line_a_pause_in_the_greeting)
 {
     part p = {.ranks = 1, .at = {.address = {htonl(INADDR_LOOPBACK)}, .token = TOKEN}};
@@ -304,11 +319,13 @@ TEST(control_line_a_pause_in_the_greeting)
 /* Something else listens at the first address, answers nonsense; the hub is at the second. */
 TEST(control_line_passes_strangers)
 {
-    static const char *const answers[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "welcome 1235\n", "\n", ""};
+    static const char *const answers[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "welcome 1235\n",
+                                          "\n", ""};
     for (int i = 0; i < 4; i++) {
         part p = {.ranks = 1, .stay_ms = 10};
         ctl_child c;
-        pl_control_at at = {.address = {htonl(INADDR_LOOPBACK), htonl(INADDR_LOOPBACK + 1)}, .token = TOKEN};
+        pl_control_at at = {.address = {htonl(INADDR_LOOPBACK), htonl(INADDR_LOOPBACK + 1)},
+                            .token = TOKEN};
         int stranger = ctl_listen(1, &at.port), hub = ctl_listen(2, &at.port);
         for (int k = 0; k < 20 && hub < 0; k++) { /* someone else has that port there */
             close(stranger);

@@ -3,13 +3,13 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "nn/nn.h"
+#include "ops/core/attr.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_ranks.h"
-#include "tests/dist/ranks_lab.h"
-#include "ops/core/attr.h"
 #include "rt/device.h"
 #include "rt/rt_int.h"
+#include "tests/dist/ranks_lab.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
 
@@ -94,8 +94,8 @@ static uint64_t theory(const collect *k, int ranks)
 {
     uint64_t bytes = (uint64_t)k->n * pl_dtype_bytes(k->dtype), others = (uint64_t)ranks - 1;
     switch (k->op) {
-    case ALL_REDUCE: return 2 * others * bytes;              /* 2 (N-1)/N a rank */
-    case REDUCE_SCATTER: return others * bytes;              /* (N-1)/N a rank */
+    case ALL_REDUCE: return 2 * others * bytes;               /* 2 (N-1)/N a rank */
+    case REDUCE_SCATTER: return others * bytes;               /* (N-1)/N a rank */
     case ALL_GATHER: return others * bytes * (uint64_t)ranks; /* (N-1)/N of the N*k rows a rank */
     case BROADCAST: return others * bytes;
     }
@@ -123,8 +123,9 @@ static bool check_collective(collect *k, int ranks, char *why, size_t cap)
             if (k->got[r][i] != wanted(k, ranks, r, i)) return false;
     }
     if (sent != theory(k, ranks))
-        snprintf(why, cap, "op %d, %d ranks, %lld elements: %llu bytes sent, %llu by theory", (int)k->op,
-                 ranks, (long long)k->n, (unsigned long long)sent, (unsigned long long)theory(k, ranks));
+        snprintf(why, cap, "op %d, %d ranks, %lld elements: %llu bytes sent, %llu by theory",
+                 (int)k->op, ranks, (long long)k->n, (unsigned long long)sent,
+                 (unsigned long long)theory(k, ranks));
     return sent == theory(k, ranks);
 }
 
@@ -220,7 +221,8 @@ typedef struct job {
     uint64_t padded_bytes;   /* of gradients, laid out in equal parts */
     uint64_t gathered_bytes; /* of weights in parts, as often as a step's plan gathers each */
     double planned_bytes;    /* that a rank sends in a step */
-    uint64_t state_planned, state_saved; /* saved: whole tensors less the parts in their place, by theory */
+    /* saved: whole tensors less the parts in their place, by theory */
+    uint64_t state_planned, state_saved;
     pl_run_traffic traffic[LAB_RANKS];
     uint64_t hash[LAB_RANKS]; /* of the weights that all ranks have whole */
 } job;
@@ -305,9 +307,9 @@ static pl_status run_job(lab_rank *r)
     }
     if (rc == PL_OK) {
         pl_run_traffic t = pl_run_traffic_get(run);
-        k->traffic[rank] = (pl_run_traffic){t.all_reduce - before.all_reduce,
-                                            t.reduce_scatter - before.reduce_scatter,
-                                            t.all_gather - before.all_gather, 0, t.control - before.control};
+        k->traffic[rank] = (pl_run_traffic){
+            t.all_reduce - before.all_reduce, t.reduce_scatter - before.reduce_scatter,
+            t.all_gather - before.all_gather, 0, t.control - before.control};
         k->state[rank] = pl_session_state_bytes(pl_run_session(run));
         k->arena[rank] = arena == pl_session_arena_bytes(pl_run_session(run)) ? arena : 0;
     }
@@ -322,18 +324,21 @@ static bool run_ranks(int ranks, job *k)
     pl_pool_set_threads(1);
     bool ok = lab_world(ranks, run_job, k, world, &failed);
     pl_pool_set_threads(0);
-    if (!ok) pl_test_fail(__FILE__, __LINE__, "rank %d of %d: %s", failed, ranks, world[failed].error);
+    if (!ok)
+        pl_test_fail(__FILE__, __LINE__, "rank %d of %d: %s", failed, ranks, world[failed].error);
     return ok;
 }
 
 static double worst(const job *a, const job *b, int rank)
 {
     double most = 0;
-    for (int i = 0; i < a->steps; i++) most = fmax(most, fabs(a->loss[0][i] - b->loss[rank][i]) / fabs(a->loss[0][i]));
+    for (int i = 0; i < a->steps; i++)
+        most = fmax(most, fabs(a->loss[0][i] - b->loss[rank][i]) / fabs(a->loss[0][i]));
     return most;
 }
 
-static const char *const shards[] = {"shard=none", "shard=optimizer", "shard=gradients", "shard=weights"};
+static const char *const shards[] = {"shard=none", "shard=optimizer", "shard=gradients",
+                                     "shard=weights"};
 
 /* One rank against 2 and 4, every sharding; twice, to the bit. */
 static void compare_worlds(const job *plain, bool quick)
@@ -352,8 +357,8 @@ static void compare_worlds(const job *plain, bool quick)
             b = a;
             if (!run_ranks(ranks, &a)) return;
             for (int r = 0; r < ranks; r++) {
-                CHECK_MSG(worst(&one, &a, r) <= within, "%s, %d ranks, %s: %g", a.config, ranks, shards[s],
-                          worst(&one, &a, r));
+                CHECK_MSG(worst(&one, &a, r) <= within, "%s, %d ranks, %s: %g", a.config, ranks,
+                          shards[s], worst(&one, &a, r));
                 CHECK_INT(a.arena[r], a.planned[r]);
                 CHECK_INT(a.arena[r], a.arena[0]);
             }
@@ -365,25 +370,29 @@ static void compare_worlds(const job *plain, bool quick)
 
 TEST(ranks_train_as_one_does)
 {
-    job k = {.config = "wandistill/tiny", .keys = {"batch=4", "data.workers=0"}, .steps = pl_test_long() ? STEPS : 10};
+    job k = {.config = "wandistill/tiny",
+             .keys = {"batch=4", "data.workers=0"},
+             .steps = pl_test_long() ? STEPS : 10};
     compare_worlds(&k, false);
 }
 
 TEST(ranks_train_as_one_does_with_synchronised_batch_norm)
 {
     job k = {.config = "stablesr/tiny",
-             .keys = {"batch=8", "sync_batch_norm=true", "optim.lr=1e-5", "optim.eps=1e-4", "data.workers=0"},
+             .keys = {"batch=8", "sync_batch_norm=true", "optim.lr=1e-5", "optim.eps=1e-4",
+                      "data.workers=0"},
              .steps = pl_test_long() ? STEPS : 4};
     compare_worlds(&k, true);
 }
 
-/* The preset's own AdamW and rate, in f64. f32 cannot show it: the true gradient of a bias before BatchNorm is
- * 0, of which Adam makes a whole step in the direction of the rounding, and maxima and kinks fall to
- * either side. */
+/* The preset's own AdamW and rate, in f64. f32 cannot show it: the true gradient of a bias before
+ * BatchNorm is 0, of which Adam makes a whole step in the direction of the rounding, and maxima and
+ * kinks fall to either side. */
 TEST(ranks_train_as_one_does_with_synchronised_batch_norm_in_f64)
 {
     job k = {.config = "cloud/tiny",
-             .keys = {"batch=8", "sync_batch_norm=true", "loss.mining_fraction=0", "clip.norm=0.1", "data.workers=0"},
+             .keys = {"batch=8", "sync_batch_norm=true", "loss.mining_fraction=0", "clip.norm=0.1",
+                      "data.workers=0"},
              .steps = pl_test_long() ? STEPS : 4,
              .f64 = true};
     compare_worlds(&k, true);
@@ -393,21 +402,21 @@ TEST(ranks_train_as_one_does_with_synchronised_batch_norm_in_f64)
 TEST(ranks_train_as_one_does_with_synchronised_batch_norm_in_f32)
 {
     job k = {.config = "cloud/tiny",
-             .keys = {"batch=32", "sync_batch_norm=true", "loss.mining_fraction=0", "optim.lr=1e-5", "optim.eps=1e-4",
-                      "data.workers=0"},
+             .keys = {"batch=32", "sync_batch_norm=true", "loss.mining_fraction=0", "optim.lr=1e-5",
+                      "optim.eps=1e-4", "data.workers=0"},
              .steps = pl_test_long() ? STEPS : 8};
     compare_worlds(&k, true);
 }
 
-/* Weights that do not move: moments of all samples have one rank's bits, so losses differ by the rounding
- * of their own mean only. */
+/* Weights that do not move: moments of all samples have one rank's bits, so losses differ by the
+ * rounding of their own mean only. */
 TEST(ranks_synchronised_moments_have_the_bits_of_one_rank)
 {
     static job k[3];
     for (int i = 0; i < 3; i++) {
         k[i] = (job){.config = "cloud/tiny",
-                     .keys = {"batch=8", "sync_batch_norm=true", "loss.mining_fraction=0", "optim.name=sgd",
-                              "optim.lr=1e-9", "data.workers=0"},
+                     .keys = {"batch=8", "sync_batch_norm=true", "loss.mining_fraction=0",
+                              "optim.name=sgd", "optim.lr=1e-9", "data.workers=0"},
                      .steps = 8};
         if (!run_ranks(1 << i, &k[i])) return;
         CHECK_MSG(worst(&k[0], &k[i], 0) < 1.5e-7, "%d ranks: %g", 1 << i, worst(&k[0], &k[i], 0));
@@ -418,9 +427,10 @@ TEST(ranks_synchronised_moments_have_the_bits_of_one_rank)
 TEST(ranks_one_sample_each_is_enough_for_synchronised_batch_norm)
 {
     static job k;
-    k = (job){.config = "cloud/tiny",
-              .keys = {"batch=2", "sync_batch_norm=true", "loss.mining_fraction=0", "data.workers=0"},
-              .steps = 2};
+    k = (job){
+        .config = "cloud/tiny",
+        .keys = {"batch=2", "sync_batch_norm=true", "loss.mining_fraction=0", "data.workers=0"},
+        .steps = 2};
     run_ranks(2, &k);
     CHECK(k.loss[0][1] > 0);
     CHECK(k.loss[0][1] == k.loss[1][1]);
@@ -429,9 +439,10 @@ TEST(ranks_one_sample_each_is_enough_for_synchronised_batch_norm)
 /* Micro-batches, clipping by the norm over all ranks, averages. */
 TEST(ranks_train_as_one_does_in_micro_batches)
 {
-    job k = {.config = "wandistill/tiny",
-             .keys = {"batch=8", "accumulate=2", "clip.norm=0.1", "ema.decay=0.99", "data.workers=0"},
-             .steps = 6};
+    job k = {
+        .config = "wandistill/tiny",
+        .keys = {"batch=8", "accumulate=2", "clip.norm=0.1", "ema.decay=0.99", "data.workers=0"},
+        .steps = 6};
     compare_worlds(&k, true);
 }
 
@@ -440,23 +451,29 @@ TEST(ranks_shardings_have_the_same_bits)
 {
     static job k[4];
     for (int s = 0; s < 4; s++) {
-        k[s] = (job){.config = "wandistill/tiny", .keys = {"batch=6", "data.workers=0", shards[s]}, .steps = 5};
+        k[s] = (job){.config = "wandistill/tiny",
+                     .keys = {"batch=6", "data.workers=0", shards[s]},
+                     .steps = 5};
         if (!run_ranks(3, &k[s])) return;
         CHECK(memcmp(k[s].loss, k[0].loss, sizeof k[0].loss) == 0);
     }
 }
 
-/* Losses that depend on BatchNorm's own samples differ from one rank's, and ranks agree all the same. */
+/* Losses that depend on BatchNorm's own samples differ from one rank's, and ranks agree all the
+ * same. */
 TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
 {
     static job one, two;
-    one = two = (job){.config = "stablesr/tiny", .keys = {"batch=8", "optim.lr=1e-5", "data.workers=0"}, .steps = 4};
+    one = two = (job){.config = "stablesr/tiny",
+                      .keys = {"batch=8", "optim.lr=1e-5", "data.workers=0"},
+                      .steps = 4};
     if (!run_ranks(1, &one) || !run_ranks(2, &two)) return;
     CHECK(worst(&one, &two, 0) > 1e-5);
     CHECK(memcmp(two.loss[0], two.loss[1], sizeof two.loss[0]) == 0);
 }
 
-/* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits. */
+/* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits.
+ */
 TEST(ranks_one_alone_may_exchange)
 {
     static job plain, always;
@@ -469,8 +486,9 @@ TEST(ranks_one_alone_may_exchange)
 }
 
 /* ---- volume and state ------------------------------------------------------------------- */
-/* Sent by all ranks together, to the byte: N-1 times what is reduced into parts or gathered from them, twice
- * that for an all_reduce. Gradients in parts are reduced once a micro-batch where their sums are, too. */
+/* Sent by all ranks together, to the byte: N-1 times what is reduced into parts or gathered from
+ * them, twice that for an all_reduce. Gradients in parts are reduced once a micro-batch where their
+ * sums are, too. */
 static void check_volume(int ranks, int shard, int parts)
 {
     static job k;
@@ -478,7 +496,9 @@ static void check_volume(int ranks, int shard, int parts)
     char accumulate[32];
     uint64_t reduced = 0, scattered = 0, gathered = 0, others = (uint64_t)ranks - 1;
     snprintf(accumulate, sizeof accumulate, "accumulate=%d", parts);
-    k = (job){.config = "wandistill/tiny", .keys = {"batch=8", "data.workers=0", shards[shard], accumulate}, .steps = N};
+    k = (job){.config = "wandistill/tiny",
+              .keys = {"batch=8", "data.workers=0", shards[shard], accumulate},
+              .steps = N};
     if (!run_ranks(ranks, &k)) return;
     for (int r = 0; r < ranks; r++) {
         reduced += k.traffic[r].all_reduce;
@@ -492,8 +512,8 @@ static void check_volume(int ranks, int shard, int parts)
     if (shard == 3 && parts == 1) CHECK_INT(gathered, others * k.gathered_bytes * N);
     if (shard == 3) CHECK_MSG(k.gathered_bytes >= k.weight_bytes, "a weight is not gathered");
     double planned = k.planned_bytes * N * ranks, sent = (double)(reduced + scattered + gathered);
-    CHECK_MSG(fabs(planned - sent) < 0.5, "%s, %d ranks: planned %.1f bytes, sent %.1f", shards[shard], ranks, planned,
-              sent);
+    CHECK_MSG(fabs(planned - sent) < 0.5, "%s, %d ranks: planned %.1f bytes, sent %.1f",
+              shards[shard], ranks, planned, sent);
 }
 
 TEST(ranks_volume_is_the_theory)
@@ -504,8 +524,9 @@ TEST(ranks_volume_is_the_theory)
     }
 }
 
-/* What is shared shrinks as 1/N, but for parts that are rounded up to 16 elements: moments from `optimizer`
- * on, sums over micro-batches from `gradients` on, weights of 1,024 elements and more with `weights`. */
+/* What is shared shrinks as 1/N, but for parts that are rounded up to 16 elements: moments from
+ * `optimizer` on, sums over micro-batches from `gradients` on, weights of 1,024 elements and more
+ * with `weights`. */
 TEST(ranks_state_shrinks)
 {
     static job k[4];
@@ -521,8 +542,8 @@ TEST(ranks_state_shrinks)
             CHECK_INT(k[s].arena[r], k[s].planned[r]);
         }
     }
-    CHECK_MSG((double)k[1].state_saved > 0.73 * 2 * (double)k[1].gradient_bytes, "moments: %g of %g",
-              (double)k[1].state_saved, 2 * (double)k[1].gradient_bytes);
+    CHECK_MSG((double)k[1].state_saved > 0.73 * 2 * (double)k[1].gradient_bytes,
+              "moments: %g of %g", (double)k[1].state_saved, 2 * (double)k[1].gradient_bytes);
     CHECK((double)(k[2].state_saved - k[1].state_saved) > 0.73 * (double)k[1].gradient_bytes);
     CHECK((double)(k[3].state_saved - k[2].state_saved) > 0.74 * (double)k[3].weight_bytes);
 }
@@ -541,7 +562,8 @@ static pl_status build_with(const char *config, const char *a, const char *b)
 TEST(ranks_refuse_what_would_train_otherwise)
 {
     CHECK_INT(build_with("cloud/tiny", "ranks=2", "batch=4"), PL_ERR_CONFIG);
-    CHECK_MSG(strstr(pl_error_text(), "sort") && strstr(pl_error_text(), "ranks"), "%s", pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "sort") && strstr(pl_error_text(), "ranks"), "%s",
+              pl_error_text());
     CHECK_INT(build_with("wandistill/tiny", "ranks=3", "batch=4"), PL_ERR_CONFIG);
     CHECK_MSG(strstr(pl_error_text(), "3 ranks"), "%s", pl_error_text());
     CHECK_INT(build_with("wandistill/tiny", "ranks=2", "distributed=off"), PL_ERR_CONFIG);

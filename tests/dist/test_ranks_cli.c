@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* In the test's own folder. */
-#define IN "cd $D || exit 99; "
+#define IN  "cd $D || exit 99; "
 #define RUN "wandistill/tiny batch=4 data.workers=0 eval.every=0 threads=1 "
 
 /* Losses of the steps, one a line, of the last run's --json. */
@@ -17,7 +17,8 @@ static void losses_of(const char *text, char *out, size_t cap)
     out[0] = 0;
     for (const char *at = text; (at = strstr(at, "\"event\":\"step\"")); at++) {
         const char *loss = strstr(at, "\"loss\":");
-        if (loss && used + 40 < cap) used += (size_t)snprintf(out + used, cap - used, "%.17g\n", atof(loss + 7));
+        if (loss && used + 40 < cap)
+            used += (size_t)snprintf(out + used, cap - used, "%.17g\n", atof(loss + 7));
     }
 }
 
@@ -42,22 +43,29 @@ TEST(ranks_cli_trains_in_processes)
     }
 }
 
-/* A checkpoint of two ranks goes on with one and with three, to the same numbers but for rounding. */
+/* A checkpoint of two ranks goes on with one and with three, to the same numbers but for rounding.
+ */
 TEST(ranks_cli_checkpoints_are_of_any_number)
 {
     WANT_RANKS();
     char a[4096], b[4096];
-    CHECK_INT(cli_run(IN "$P train " RUN "batch=6 train.steps=4 shard=weights --ranks 2 --out two --quiet").code, 0);
+    CHECK_INT(cli_run(IN "$P train " RUN
+                         "batch=6 train.steps=4 shard=weights --ranks 2 --out two --quiet")
+                  .code,
+              0);
     CHECK(cli_run(IN "ls two/checkpoints/step-00000004/part-00001-of-00002.safetensors").code == 0);
-    CHECK_INT(cli_run(IN "cp -r two one && cp -r two three && rm two/checkpoints/*/part-00001*").code, 0);
+    CHECK_INT(
+        cli_run(IN "cp -r two one && cp -r two three && rm two/checkpoints/*/part-00001*").code, 0);
     cli_result r = cli_run(IN "$P train " RUN "batch=6 train.steps=6 --out one --json");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
     losses_of(r.out, a, sizeof a);
-    r = cli_run(IN "$P train " RUN "batch=6 train.steps=6 shard=optimizer --ranks 3 --out three --json");
+    r = cli_run(IN "$P train " RUN
+                   "batch=6 train.steps=6 shard=optimizer --ranks 3 --out three --json");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
     losses_of(r.out, b, sizeof b);
     CHECK_MSG(fabs(atof(a) - atof(b)) <= 1e-6 * atof(a), "%s and %s", a, b);
-    r = cli_run(IN "$P train " RUN "batch=6 train.steps=6 shard=weights --ranks 2 --out two --quiet");
+    r = cli_run(IN "$P train " RUN
+                   "batch=6 train.steps=6 shard=weights --ranks 2 --out two --quiet");
     CHECK_INT(r.code, 6); /* a part is missing: it is no checkpoint, and there is no other */
     CHECK_MSG(strstr(r.err, "part-00001"), "%s", r.err);
     CHECK_INT(cli_run(IN "$P inspect one/model.safetensors").code, 0);
@@ -70,16 +78,19 @@ TEST(ranks_cli_tells_the_first_error_last)
     cli_result r = cli_run(IN "$P train " RUN "batch=3 train.steps=6 --ranks 2");
     CHECK_INT(r.code, 2);
     const char *line = strrchr(r.err, '[');
-    CHECK_MSG(line && strncmp(line, "[rank ", 6) == 0 && strstr(line, "host") && strstr(line, "2 ranks"), "%s",
-              r.err);
+    CHECK_MSG(line && strncmp(line, "[rank ", 6) == 0 && strstr(line, "host") &&
+                  strstr(line, "2 ranks"),
+              "%s", r.err);
 }
 
 TEST(ranks_cli_plans_without_machines)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
-    cli_result r = cli_run("$P plan wandistill/tiny batch=64 --ranks 16 --device h100 --link nvlink/8+ib shard=weights --json");
+    cli_result r = cli_run(
+        "$P plan wandistill/tiny batch=64 --ranks 16 --device h100 --link nvlink/8+ib shard=weights --json");
     CHECK_MSG(r.code == 0, "%s", r.err);
-    CHECK(strstr(r.out, "\"ranks\":16") && strstr(r.out, "\"shard\":\"weights\"") && strstr(r.out, "\"link_bytes\":"));
+    CHECK(strstr(r.out, "\"ranks\":16") && strstr(r.out, "\"shard\":\"weights\"") &&
+          strstr(r.out, "\"link_bytes\":"));
     r = cli_run("$P plan wandistill/tiny batch=64 --ranks 16 --link string");
     CHECK_INT(r.code, 2);
     CHECK_MSG(strstr(r.err, "nvlink"), "%s", r.err);

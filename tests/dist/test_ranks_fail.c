@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN "wandistill/tiny batch=12 data.workers=0 eval.every=0 threads=1 shard=optimizer checkpoint.interval=0 --quiet "
+#define RUN                                                                                        \
+ "wandistill/tiny batch=12 data.workers=0 eval.every=0 threads=1 shard=optimizer checkpoint.interval=0 --quiet "
 
 /* Shell functions: a run as a job, its ranks by number, and how long until nothing of it is left.
  *   launch own|mpi N OUT KEYS...    begun OUT    rank OUT K    gone OUT    losses OUT */
@@ -16,7 +17,8 @@ static const char lib[] =
     "export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1\n"
     "launch() { kind=$1 n=$2 out=$3; shift 3\n"
     "  case \"$*\" in *--fresh*) rm -rf $out;; esac\n"
-    "  if [ $kind = own ]; then $P train " RUN "--out $D/$out --ranks $n \"$@\" & else mpirun -n $n $P train " RUN
+    "  if [ $kind = own ]; then $P train " RUN
+    "--out $D/$out --ranks $n \"$@\" & else mpirun -n $n $P train " RUN
     "--out $D/$out \"$@\" & fi; job=$!; }\n"
     "family() { ps -eo pid=,stat=,args= | awk -v d=\"--out $D/$1 \" 'index($0, d) && $2 !~ /Z/ && !/awk/ {print $1}'; }\n"
     "begun() { while kill -0 $job 2>/dev/null; do grep -q '\"event\":\"step\"' $1/log.jsonl 2>/dev/null && return; sleep 0.05; done; }\n"
@@ -35,11 +37,11 @@ static bool put_lib(void)
     return cli_write(path, lib);
 }
 
-#define WANT_LIB()                                                                           \
-    do {                                                                                     \
-        WANT_RANKS();                                                                        \
-        CHECK(put_lib());                                                                    \
-    } while (0)
+#define WANT_LIB()                                                                                 \
+ do {                                                                                              \
+  WANT_RANKS();                                                                                    \
+  CHECK(put_lib());                                                                                \
+ } while (0)
 
 static int took(cli_result r)
 {
@@ -58,9 +60,9 @@ static const char *last_line(cli_result r)
 /* Whether the line says what is exchanged, by name. */
 static bool names_exchange(const char *line)
 {
-    static const char *const names[] = {"agreement (exchange ",    "order of rank 0 (exchange ",
-                                        "gathering ",              "all_gather weights ",
-                                        "all_reduce gradients ",   "reduce_scatter gradients "};
+    static const char *const names[] = {
+        "agreement (exchange ", "order of rank 0 (exchange ", "gathering ",
+        "all_gather weights ",  "all_reduce gradients ",      "reduce_scatter gradients "};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(line, names[i])) return strstr(line, "(exchange ") != NULL;
     return false;
@@ -73,8 +75,9 @@ TEST(ranks_fail_not_in_many_quick_runs)
     WANT_LIB();
     int turns = pl_test_long() ? 25 : 1;
     for (int i = 0; i < turns; i++) {
-        cli_result r = SH("for k in 'mpi 3' 'own 3' 'mpi 4' 'own 2' 'own 4'; do launch $k x train.steps=1 --fresh; wait $job || "
-                          "{ c=$?; echo $k; exit $c; }; done");
+        cli_result r = SH(
+            "for k in 'mpi 3' 'own 3' 'mpi 4' 'own 2' 'own 4'; do launch $k x train.steps=1 --fresh; wait $job || "
+            "{ c=$?; echo $k; exit $c; }; done");
         CHECK_MSG(r.code == 0, "turn %d: %s: exit %d: %s", i, r.out, r.code, r.err);
     }
 }
@@ -84,8 +87,9 @@ TEST(ranks_fail_not_when_they_are_slow)
 {
     WANT_LIB();
     if (!pl_test_long()) SKIP("long");
-    cli_result r = SH("for i in 1 2 3 4; do (while :; do :; done) & hot=\"$hot $!\"; done; launch own 6 x train.steps=60 "
-                      "checkpoint.every=5 rank_timeout=3s; wait $job; c=$?; kill $hot; exit $c");
+    cli_result r = SH(
+        "for i in 1 2 3 4; do (while :; do :; done) & hot=\"$hot $!\"; done; launch own 6 x train.steps=60 "
+        "checkpoint.every=5 rank_timeout=3s; wait $job; c=$?; kill $hot; exit $c");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
 }
 
@@ -94,8 +98,9 @@ TEST(ranks_fail_not_when_all_were_stopped)
 {
     WANT_LIB();
     if (!pl_test_long()) SKIP("long");
-    cli_result r = SH("launch own 3 x train.steps=1000000 rank_timeout=2s; begun x; f=$(family x); kill -STOP $f; sleep 4; "
-                      "kill -CONT $f; sleep 2; kill -TERM $job; wait $job");
+    cli_result r = SH(
+        "launch own 3 x train.steps=1000000 rank_timeout=2s; begun x; f=$(family x); kill -STOP $f; sleep 4; "
+        "kill -CONT $f; sleep 2; kill -TERM $job; wait $job");
     CHECK_MSG(r.code == 75, "exit %d: %s", r.code, r.err);
 }
 
@@ -112,33 +117,45 @@ TEST(ranks_fail_when_one_is_killed)
     WANT_LIB();
     for (int i = 0; i < 3; i++) {
         /* A beat later all have told what they are doing. */
-        cli_result r = SH("launch %s 3 x%d train.steps=1000000 checkpoint.every=5; begun x%d; sleep 0.6; v=$(rank x%d %s); kill -9 $v; "
-                          "gone x%d; echo victim $v.; exit $code", k[i].kind, i, i, i, k[i].victim, i);
+        cli_result r = SH(
+            "launch %s 3 x%d train.steps=1000000 checkpoint.every=5; begun x%d; sleep 0.6; v=$(rank x%d %s); kill -9 $v; "
+            "gone x%d; echo victim $v.; exit $code",
+            k[i].kind, i, i, i, k[i].victim, i);
         const char *line = last_line(r), *victim = strstr(r.out, "victim ");
         char process[64];
         CHECK_MSG(r.code == atoi(k[i].code), "%d: exit %d: %s", i, r.code, r.err);
         CHECK_MSG(took(r) >= 0 && took(r) < 10000, "%d: %s", i, r.out);
         snprintf(process, sizeof process, "(process %d;", victim ? atoi(victim + 7) : 0);
-        CHECK_MSG(strncmp(line, k[i].says, strlen(k[i].says)) == 0 && strstr(line, "is gone") && strstr(line, process),
+        CHECK_MSG(strncmp(line, k[i].says, strlen(k[i].says)) == 0 && strstr(line, "is gone") &&
+                      strstr(line, process),
                   "%d: wants %s %s: %s", i, k[i].says, process, r.err);
         const char *others = strstr(line, "the others were in ");
-        CHECK_MSG(strstr(line, " at step ") && others && names_exchange(line) && names_exchange(others), "%s", line);
-        if (strcmp(k[i].kind, "own") == 0) CHECK_MSG(strchr(line, '\n') && !strchr(line, '\n')[1], "something follows: %s", r.err);
+        CHECK_MSG(strstr(line, " at step ") && others && names_exchange(line) &&
+                      names_exchange(others),
+                  "%s", line);
+        if (strcmp(k[i].kind, "own") == 0)
+            CHECK_MSG(strchr(line, '\n') && !strchr(line, '\n')[1], "something follows: %s", r.err);
         CHECK(strstr(line, "goes on from the last complete checkpoint"));
     }
 }
 
-/* An error that only one has: all end with its code, and it is told once, last, with rank and host. */
+/* An error that only one has: all end with its code, and it is told once, last, with rank and host.
+ */
 TEST(ranks_fail_when_one_has_an_error)
 {
     static const char *const kinds[] = {"own", "mpi"};
     WANT_LIB();
     if (cli_run("command -v prlimit").code != 0) SKIP("no prlimit here");
     for (int i = 0; i < 2; i++) { /* rank 0 cannot write its log any more */
-        cli_result r = SH("launch %s 3 x train.steps=1000000 checkpoint.every=0 --fresh; begun x; prlimit --fsize=1000 --pid $(rank x 0); gone x; exit $code", kinds[i]);
+        cli_result r = SH(
+            "launch %s 3 x train.steps=1000000 checkpoint.every=0 --fresh; begun x; prlimit --fsize=1000 --pid $(rank x 0); gone x; exit $code",
+            kinds[i]);
         const char *line = last_line(r);
-        CHECK_MSG(r.code == 1 && took(r) < 10000, "%s: exit %d: %s: %s", kinds[i], r.code, r.out, r.err);
-        CHECK_MSG(strncmp(line, "plimsoll: [rank 0 host ", 23) == 0 && strstr(line, "cannot write") && strstr(r.err, "plimsoll:") == line, "%s: %s", kinds[i], r.err);
+        CHECK_MSG(r.code == 1 && took(r) < 10000, "%s: exit %d: %s: %s", kinds[i], r.code, r.out,
+                  r.err);
+        CHECK_MSG(strncmp(line, "plimsoll: [rank 0 host ", 23) == 0 &&
+                      strstr(line, "cannot write") && strstr(r.err, "plimsoll:") == line,
+                  "%s: %s", kinds[i], r.err);
     }
 }
 
@@ -146,15 +163,23 @@ TEST(ranks_fail_when_one_has_an_error)
 TEST(ranks_fail_when_what_started_them_is_killed)
 {
     WANT_LIB();
-    cli_result r = SH("launch own 3 x train.steps=1000000; begun x; kill -9 $job; gone x; exit $code");
+    cli_result r =
+        SH("launch own 3 x train.steps=1000000; begun x; kill -9 $job; gone x; exit $code");
     CHECK_MSG(r.code == 137 && took(r) < 10000, "exit %d: %s: %s", r.code, r.out, r.err);
-    CHECK_MSG(strstr(r.err, "[rank 0 host ") && strstr(r.err, "the process that started the ranks is gone") && names_exchange(r.err), "%s", r.err);
-    r = SH("launch own 3 x train.steps=1000000 --fresh; begun x; kill -9 $(pgrep -P $job mpirun); gone x; exit $code");
+    CHECK_MSG(strstr(r.err, "[rank 0 host ") &&
+                  strstr(r.err, "the process that started the ranks is gone") &&
+                  names_exchange(r.err),
+              "%s", r.err);
+    r = SH(
+        "launch own 3 x train.steps=1000000 --fresh; begun x; kill -9 $(pgrep -P $job mpirun); gone x; exit $code");
     CHECK_MSG(r.code == 8 && took(r) < 10000, "exit %d: %s: %s", r.code, r.out, r.err);
-    CHECK_MSG(strstr(last_line(r), "mpirun has ended with code 137") || strstr(last_line(r), "is gone"), "%s", r.err);
+    CHECK_MSG(strstr(last_line(r), "mpirun has ended with code 137") ||
+                  strstr(last_line(r), "is gone"),
+              "%s", r.err);
 }
 
-/* A few of what tools/rank-kill does a hundred times: going on has the bits of a run that nobody disturbed. */
+/* A few of what tools/rank-kill does a hundred times: going on has the bits of a run that nobody
+ * disturbed. */
 TEST(ranks_fail_and_go_on_with_the_same_bits)
 {
     WANT_LIB();
@@ -162,10 +187,12 @@ TEST(ranks_fail_and_go_on_with_the_same_bits)
     CHECK_INT(SH("launch own 3 calm train.steps=40 checkpoint.every=5; wait $job").code, 0);
     for (int i = 0; i < kills; i++) {
         /* While it saves: a folder that is being written has such a name. */
-        cli_result r = SH("launch own 3 x train.steps=40 checkpoint.every=5 --fresh; while kill -0 $job; do ls x/checkpoints/.tmp-* "
-                          "&& break; done >/dev/null 2>&1; kill -9 $(rank x %d); wait $job; [ $? -eq 8 ] || exit 98; "
-                          "launch own 3 x train.steps=40 checkpoint.every=5; wait $job || exit 97; cmp x/model.safetensors calm/model.safetensors || "
-                          "exit 96; losses x >a; losses calm >b; cmp a b", i % 3);
+        cli_result r = SH(
+            "launch own 3 x train.steps=40 checkpoint.every=5 --fresh; while kill -0 $job; do ls x/checkpoints/.tmp-* "
+            "&& break; done >/dev/null 2>&1; kill -9 $(rank x %d); wait $job; [ $? -eq 8 ] || exit 98; "
+            "launch own 3 x train.steps=40 checkpoint.every=5; wait $job || exit 97; cmp x/model.safetensors calm/model.safetensors || "
+            "exit 96; losses x >a; losses calm >b; cmp a b",
+            i % 3);
         CHECK_MSG(r.code == 0, "%d: exit %d: %s%s", i, r.code, r.out, r.err);
     }
 }
@@ -174,23 +201,31 @@ TEST(ranks_fail_and_go_on_with_the_same_bits)
 TEST(ranks_fail_when_one_is_stopped)
 {
     WANT_LIB();
-    cli_result r = SH("launch own 3 x train.steps=1000000 rank_timeout=2s; begun x; kill -STOP $(rank x 1); gone x; exit $code");
+    cli_result r = SH(
+        "launch own 3 x train.steps=1000000 rank_timeout=2s; begun x; kill -STOP $(rank x 1); gone x; exit $code");
     const char *line = last_line(r);
     CHECK_MSG(r.code == 8, "exit %d: %s%s", r.code, r.out, r.err);
-    CHECK_MSG(strncmp(line, "plimsoll: [rank 1 host ", 23) == 0 && strstr(line, "has not been heard of for 2."), "%s", r.err);
+    CHECK_MSG(strncmp(line, "plimsoll: [rank 1 host ", 23) == 0 &&
+                  strstr(line, "has not been heard of for 2."),
+              "%s", r.err);
     CHECK_MSG(took(r) >= 1700 && took(r) < 6000, "%s", r.out);
-    CHECK_MSG(strstr(line, "the others were in") && names_exchange(strstr(line, "the others were in")), "%s", line);
+    CHECK_MSG(strstr(line, "the others were in") &&
+                  names_exchange(strstr(line, "the others were in")),
+              "%s", line);
 }
 
 /* mpirun by hand: rank 0 has the hub, and the others tell of it. */
 TEST(ranks_fail_when_the_hub_is_stopped)
 {
     WANT_LIB();
-    cli_result r = SH("launch mpi 2 x train.steps=1000000 rank_timeout=2s; begun x; kill -STOP $(rank x 0); gone x; exit $code");
-    CHECK_MSG(r.code == 8 && took(r) >= 1700 && took(r) < 8000, "exit %d: %s: %s", r.code, r.out, r.err);
+    cli_result r = SH(
+        "launch mpi 2 x train.steps=1000000 rank_timeout=2s; begun x; kill -STOP $(rank x 0); gone x; exit $code");
+    CHECK_MSG(r.code == 8 && took(r) >= 1700 && took(r) < 8000, "exit %d: %s: %s", r.code, r.out,
+              r.err);
     const char *line = last_line(r);
     CHECK_MSG(strncmp(line, "plimsoll: [rank 1 host ", 23) == 0 && strstr(line, "rank 0 host ") &&
-                  strstr(line, "has not been heard of within") && names_exchange(line), "%s", r.err);
+                  strstr(line, "has not been heard of within") && names_exchange(line),
+              "%s", r.err);
 }
 
 /* ---- told to end ------------------------------------------------------------------------ */
@@ -199,27 +234,32 @@ TEST(ranks_fail_not_when_told_to_end)
 {
     static const struct {
         const char *kind, *whom;
-    } k[] = {{"own", "$(rank x 0)"}, {"own", "$(rank x 2)"}, {"own", "$job"}, {"mpi", "$(rank x 1)"}};
+    } k[] = {
+        {"own", "$(rank x 0)"}, {"own", "$(rank x 2)"}, {"own", "$job"}, {"mpi", "$(rank x 1)"}};
     WANT_LIB();
     for (int i = 0; i < 4; i++) {
-        cli_result r = SH("launch %s 3 x train.steps=1000000 checkpoint.every=0 --fresh; begun x; kill -TERM %s; gone x; exit $code",
-                          k[i].kind, k[i].whom);
+        cli_result r = SH(
+            "launch %s 3 x train.steps=1000000 checkpoint.every=0 --fresh; begun x; kill -TERM %s; gone x; exit $code",
+            k[i].kind, k[i].whom);
         CHECK_MSG(r.code == 75 && took(r) < 10000, "%d: exit %d: %s: %s", i, r.code, r.out, r.err);
-        r = SH("s=$(losses x | tail -1 | cut -d' ' -f1); ls x/checkpoints/step-$(printf %%08d $s)/part-0000[012]-of-00003.safetensors");
+        r = SH(
+            "s=$(losses x | tail -1 | cut -d' ' -f1); ls x/checkpoints/step-$(printf %%08d $s)/part-0000[012]-of-00003.safetensors");
         CHECK_MSG(r.code == 0, "%d: not saved at the last step: %s", i, r.err);
     }
-    cli_result r = SH("s=$(losses x | tail -1 | cut -d' ' -f1); launch own 3 x train.steps=$((s + 10)); wait $job || exit 98; launch own 3 calm "
-                      "train.steps=$((s + 10)); wait $job || exit 97; cmp x/model.safetensors calm/model.safetensors");
+    cli_result r = SH(
+        "s=$(losses x | tail -1 | cut -d' ' -f1); launch own 3 x train.steps=$((s + 10)); wait $job || exit 98; launch own 3 calm "
+        "train.steps=$((s + 10)); wait $job || exit 97; cmp x/model.safetensors calm/model.safetensors");
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
-/* The same signal comes to a rank twice, from outside and from the process that started it, while it waits for one
- * that is slow: it is one signal. */
+/* The same signal comes to a rank twice, from outside and from the process that started it, while
+ * it waits for one that is slow: it is one signal. */
 TEST(ranks_fail_not_when_all_are_told_to_end)
 {
     WANT_LIB();
-    cli_result r = SH("launch own 3 x train.steps=1000000 checkpoint.every=0; begun x; v=$(rank x 1); kill -STOP $v; kill -TERM $(rank x 0) $(rank x 2); sleep 0.2; "
-                      "kill -TERM $job; sleep 0.5; kill -CONT $v; gone x; ls x/checkpoints; exit $code");
+    cli_result r = SH(
+        "launch own 3 x train.steps=1000000 checkpoint.every=0; begun x; v=$(rank x 1); kill -STOP $v; kill -TERM $(rank x 0) $(rank x 2); sleep 0.2; "
+        "kill -TERM $job; sleep 0.5; kill -CONT $v; gone x; ls x/checkpoints; exit $code");
     CHECK_MSG(r.code == 75 && strstr(r.out, "step-"), "exit %d: %s: %s", r.code, r.out, r.err);
 }
 
@@ -228,30 +268,38 @@ TEST(ranks_fail_not_when_told_to_end_at_the_start)
 {
     WANT_LIB();
     for (int i = pl_test_long() ? 0 : 2; i < 4; i++) {
-        cli_result r = SH("launch own 3 x train.steps=1000000 --fresh; sleep 0.%d; kill -TERM $job; gone x; exit $code", 2 * i);
-        CHECK_MSG((r.code == 75 || r.code == 143) && took(r) < 10000, "after 0.%d s: exit %d: %s: %s", 2 * i, r.code, r.out, r.err);
+        cli_result r = SH(
+            "launch own 3 x train.steps=1000000 --fresh; sleep 0.%d; kill -TERM $job; gone x; exit $code",
+            2 * i);
+        CHECK_MSG((r.code == 75 || r.code == 143) && took(r) < 10000,
+                  "after 0.%d s: exit %d: %s: %s", 2 * i, r.code, r.out, r.err);
     }
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------ */
-/* A rank that cannot write its part: there is no such checkpoint, the one before stays, and it is told. */
+/* A rank that cannot write its part: there is no such checkpoint, the one before stays, and it is
+ * told. */
 TEST(ranks_fail_to_write_a_part)
 {
     WANT_LIB();
     if (cli_run("command -v prlimit").code != 0) SKIP("no prlimit here");
-    cli_result r = SH("launch own 3 x train.steps=1000000 checkpoint.every=10 checkpoint.keep=1000; begun x; prlimit --fsize=1000 --pid $(rank x 1); sleep 1; "
-                      "n=$(losses x | wc -l); sleep 1; m=$(losses x | wc -l); kill -9 $(rank x 2); gone x; ls x/checkpoints; [ $m -gt $n ]");
+    cli_result r = SH(
+        "launch own 3 x train.steps=1000000 checkpoint.every=10 checkpoint.keep=1000; begun x; prlimit --fsize=1000 --pid $(rank x 1); sleep 1; "
+        "n=$(losses x | wc -l); sleep 1; m=$(losses x | wc -l); kill -9 $(rank x 2); gone x; ls x/checkpoints; [ $m -gt $n ]");
     CHECK_MSG(r.code == 0, "training does not go on: %s%s", r.out, r.err);
     CHECK_MSG(strstr(r.err, "warning: ") && strstr(r.err, "rank 1: "), "%s", r.err);
-    r = SH("for d in x/checkpoints/step-*; do [ -d $d ] || continue; [ -s $d/manifest.json ] && [ $(ls $d/part-* | wc -l) -eq 3 ] || exit 9; done");
+    r = SH(
+        "for d in x/checkpoints/step-*; do [ -d $d ] || continue; [ -s $d/manifest.json ] && [ $(ls $d/part-* | wc -l) -eq 3 ] || exit 9; done");
     CHECK_MSG(r.code == 0, "a checkpoint without its parts: %s", r.out);
-    r = SH("s=$(ls -d x/checkpoints/step-* | tail -1); s=$(($(echo ${s##*step-} | sed 's/^0*//') + 5)); launch own 3 x train.steps=$s checkpoint.every=10 "
-           "checkpoint.keep=1000; wait $job || exit 98; launch own 3 calm train.steps=$s checkpoint.every=10 checkpoint.keep=1000; wait $job || exit 97; "
-           "cmp x/model.safetensors calm/model.safetensors");
+    r = SH(
+        "s=$(ls -d x/checkpoints/step-* | tail -1); s=$(($(echo ${s##*step-} | sed 's/^0*//') + 5)); launch own 3 x train.steps=$s checkpoint.every=10 "
+        "checkpoint.keep=1000; wait $job || exit 98; launch own 3 calm train.steps=$s checkpoint.every=10 checkpoint.keep=1000; wait $job || exit 97; "
+        "cmp x/model.safetensors calm/model.safetensors");
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
-/* The newest has a part that is cut, changed, of another step or missing: it is none, and the one before is taken. */
+/* The newest has a part that is cut, changed, of another step or missing: it is none, and the one
+ * before is taken. */
 TEST(ranks_fail_no_checkpoint_without_its_parts)
 {
     static const char *const harm[] = {
@@ -270,9 +318,11 @@ TEST(ranks_fail_no_checkpoint_without_its_parts)
         char script[512];
         snprintf(script, sizeof script, "%s/harm.sh", pl_test_dir());
         CHECK(cli_write(script, harm[i]));
-        cli_result r = SH("rm -rf x; cp -r whole x; N=x/checkpoints/step-00000008; B=x/checkpoints/step-00000004; . ./harm.sh 2>/dev/null || exit 95; $P train " RUN
-                          "--out $D/x --ranks 2 train.steps=10 checkpoint.every=4 || exit 98; cmp x/model.safetensors calm/model.safetensors");
+        cli_result r = SH(
+            "rm -rf x; cp -r whole x; N=x/checkpoints/step-00000008; B=x/checkpoints/step-00000004; . ./harm.sh 2>/dev/null || exit 95; $P train " RUN
+            "--out $D/x --ranks 2 train.steps=10 checkpoint.every=4 || exit 98; cmp x/model.safetensors calm/model.safetensors");
         CHECK_MSG(r.code == 0, "%s: exit %d: %s%s", harm[i], r.code, r.out, r.err);
-        CHECK_MSG(strstr(r.err, "step-00000008") || strstr(r.err, "manifest"), "%s is not told: %s", harm[i], r.err);
+        CHECK_MSG(strstr(r.err, "step-00000008") || strstr(r.err, "manifest"), "%s is not told: %s",
+                  harm[i], r.err);
     }
 }

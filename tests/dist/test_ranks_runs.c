@@ -1,5 +1,5 @@
-/* test_ranks_runs.c - whole runs of MPI ranks against one process: losses, budgets, phases, files, and ranks that
- * are not alike. Skipped without mpirun. */
+/* test_ranks_runs.c - whole runs of MPI ranks against one process: losses, budgets, phases, files,
+ * and ranks that are not alike. Skipped without mpirun. */
 #include "io/safetensors.h"
 #include "tests/dist/ranks_cli.h"
 #include "tests/lib/test.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IN "cd $D || exit 99; "
+#define IN  "cd $D || exit 99; "
 #define ALL "data.workers=0 eval.every=0 threads=1 "
 
 enum { STEPS = 50 };
@@ -19,11 +19,12 @@ static const char *const shards[] = {"none", "optimizer", "gradients", "weights"
 /* Runs it and reads its losses; false, and told, when it does not end well with `steps` of them. */
 static bool losses_of(const char *config, int ranks, const char *shard, int steps, double *loss)
 {
-    cli_result r = cli_run(IN "$P train %s train.steps=%d shard=%s %s%d --json", config, steps, shard,
-                           ranks > 1 ? "--ranks " : "ranks=", ranks);
+    cli_result r = cli_run(IN "$P train %s train.steps=%d shard=%s %s%d --json", config, steps,
+                           shard, ranks > 1 ? "--ranks " : "ranks=", ranks);
     int n = ranks_losses(r.out, loss, STEPS);
     if (r.code != 0 || n != steps)
-        pl_test_fail(__FILE__, __LINE__, "%s, %d ranks, %s: exit %d, %d steps: %s", config, ranks, shard, r.code, n, r.err);
+        pl_test_fail(__FILE__, __LINE__, "%s, %d ranks, %s: exit %d, %d steps: %s", config, ranks,
+                     shard, r.code, n, r.err);
     return r.code == 0 && n == steps;
 }
 
@@ -34,12 +35,16 @@ static double furthest(const double *a, const double *b, int n)
     return most;
 }
 
-static void check_world(const char *config, int steps, const double *one, int ranks, const char *shard)
+static void check_world(const char *config, int steps, const double *one, int ranks,
+                        const char *shard)
 {
     double a[STEPS], b[STEPS];
-    if (!losses_of(config, ranks, shard, steps, a) || !losses_of(config, ranks, shard, steps, b)) return;
-    CHECK_MSG(furthest(one, a, steps) <= 1e-6, "%s, %d ranks, %s: %g", config, ranks, shard, furthest(one, a, steps));
-    CHECK_MSG(memcmp(a, b, (size_t)steps * sizeof *a) == 0, "%s, %d ranks, %s: two runs differ", config, ranks, shard);
+    if (!losses_of(config, ranks, shard, steps, a) || !losses_of(config, ranks, shard, steps, b))
+        return;
+    CHECK_MSG(furthest(one, a, steps) <= 1e-6, "%s, %d ranks, %s: %g", config, ranks, shard,
+              furthest(one, a, steps));
+    CHECK_MSG(memcmp(a, b, (size_t)steps * sizeof *a) == 0, "%s, %d ranks, %s: two runs differ",
+              config, ranks, shard);
 }
 
 /* A network without BatchNorm, at its preset's own rate, and one with, synchronised; twice each. */
@@ -56,7 +61,8 @@ TEST(ranks_runs_have_the_losses_of_one_rank)
         if (!losses_of(configs[c], 1, "none", steps, one)) return;
         for (int ranks = 2; ranks <= 4; ranks += 2)
             for (int s = 0; s < 4; s++)
-                if (pl_test_long() || (s == 3 && ranks == 2)) check_world(configs[c], steps, one, ranks, shards[s]);
+                if (pl_test_long() || (s == 3 && ranks == 2))
+                    check_world(configs[c], steps, one, ranks, shards[s]);
     }
 }
 
@@ -65,9 +71,11 @@ TEST(ranks_runs_overlap_without_another_bit)
 {
     double beside[STEPS], in_place[STEPS];
     WANT_RANKS();
-    CHECK(losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5, beside));
+    CHECK(
+        losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5, beside));
     setenv("PLIMSOLL_OVERLAP", "0", 1);
-    CHECK(losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5, in_place));
+    CHECK(losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5,
+                    in_place));
     unsetenv("PLIMSOLL_OVERLAP");
     CHECK(memcmp(beside, in_place, 5 * sizeof *beside) == 0);
 }
@@ -76,17 +84,21 @@ TEST(ranks_runs_overlap_without_another_bit)
 /* --memory is the budget of each rank; plan and mapping are the same bytes. */
 static void check_peaks(const char *config, const char *shard, int ranks, double budget)
 {
-    cli_result r = cli_run(IN "$P train %s shard=%s train.steps=4 --ranks %d --memory %.0f --out m-%s --fresh --json", config,
-                           shard, ranks, budget, shard);
+    cli_result r = cli_run(
+        IN "$P train %s shard=%s train.steps=4 --ranks %d --memory %.0f --out m-%s --fresh --json",
+        config, shard, ranks, budget, shard);
     CHECK_MSG(r.code == 0, "%s: exit %d: %s", shard, r.code, r.err);
     if (r.code != 0) return;
-    const char *step = strstr(r.out, "\"event\":\"step\""), *list = strstr(r.out, "\"rank_peak_bytes\":[");
+    const char *step = strstr(r.out, "\"event\":\"step\""),
+               *list = strstr(r.out, "\"rank_peak_bytes\":[");
     CHECK_MSG(step && list, "%s", r.out);
-    CHECK_INT((uint64_t)ranks_number(r.out, "arena_bytes"), (uint64_t)ranks_number(step, "arena_bytes"));
+    CHECK_INT((uint64_t)ranks_number(r.out, "arena_bytes"),
+              (uint64_t)ranks_number(step, "arena_bytes"));
     list += strlen("\"rank_peak_bytes\":[");
     for (int i = 0; i < ranks; i++, list += strcspn(list, ",]") + 1) {
         double peak = atof(list);
-        CHECK_MSG(peak > 0x1p20 && peak <= budget, "%s: rank %d had %.0f bytes of %.0f", shard, i, peak, budget);
+        CHECK_MSG(peak > 0x1p20 && peak <= budget, "%s: rank %d had %.0f bytes of %.0f", shard, i,
+                  peak, budget);
     }
 }
 
@@ -95,7 +107,8 @@ TEST(ranks_runs_keep_every_rank_to_its_budget)
     WANT_RANKS();
     for (int s = 0; s < 4; s++) {
         if (s < 3 && !pl_test_long()) continue;
-        cli_result r = cli_run("$P plan wandistill/tiny batch=16 " ALL "ranks=2 shard=%s --json", shards[s]);
+        cli_result r =
+            cli_run("$P plan wandistill/tiny batch=16 " ALL "ranks=2 shard=%s --json", shards[s]);
         double least = ranks_number(r.out, "minimum_bytes");
         CHECK_MSG(least > 0, "%s", r.err);
         /* A rank's process is larger than the one that plans: MPI. */
@@ -108,8 +121,10 @@ static double apart(const pl_st_tensor *t, const void *a, const void *b, size_t 
 {
     const float *x = a, *y = b;
     double most = 0;
-    if (memcmp(a, b, bytes) == 0 || t->type.dtype != PL_F32) return memcmp(a, b, bytes) ? HUGE_VAL : 0;
-    for (size_t i = 0; i < bytes / sizeof *x; i++) most = fmax(most, fabs((double)x[i] - (double)y[i]));
+    if (memcmp(a, b, bytes) == 0 || t->type.dtype != PL_F32)
+        return memcmp(a, b, bytes) ? HUGE_VAL : 0;
+    for (size_t i = 0; i < bytes / sizeof *x; i++)
+        most = fmax(most, fabs((double)x[i] - (double)y[i]));
     return most;
 }
 
@@ -144,7 +159,8 @@ static void check_tensors(const char *a, const char *b, const char *prefix, doub
 TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
 {
     if (!pl_test_long()) SKIP("long");
-    static const char config[] = "wandistill/tiny batch=4 teacher.dim=384 teacher.ffn=1536 teacher.layers=12 " ALL;
+    static const char config[] =
+        "wandistill/tiny batch=4 teacher.dim=384 teacher.ffn=1536 teacher.layers=12 " ALL;
     WANT_RANKS();
     cli_result r = cli_run("$P plan %s ranks=4 shard=weights --json", config);
     double budget = ranks_number(r.out, "total_bytes") + 0x1p20 * 10;
@@ -158,12 +174,15 @@ TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
 /* Averages that ranks share pass through rank 0 as well: those of one rank, but for rounding. */
 TEST(ranks_runs_write_averages)
 {
-    static const char config[] = "wandistill/tiny batch=4 ema.decay=0.5 train.steps=3 optim.name=sgd optim.lr=0.01 " ALL;
+    static const char config[] =
+        "wandistill/tiny batch=4 ema.decay=0.5 train.steps=3 optim.name=sgd optim.lr=0.01 " ALL;
     WANT_RANKS();
     CHECK_RUN(cli_run(IN "$P train %s --out one --quiet", config), 0, "");
     CHECK(!cli_same("one/model.safetensors", "one/model_ema.safetensors"));
     for (int s = 1; s < 4; s += 2) {
-        CHECK_RUN(cli_run(IN "$P train %s shard=%s --ranks 2 --out %s --quiet", config, shards[s], shards[s]), 0, "");
+        CHECK_RUN(cli_run(IN "$P train %s shard=%s --ranks 2 --out %s --quiet", config, shards[s],
+                          shards[s]),
+                  0, "");
         char file[64];
         snprintf(file, sizeof file, "%s/model_ema.safetensors", shards[s]);
         check_tensors("one/model_ema.safetensors", file, "", 1e-6);
@@ -171,16 +190,17 @@ TEST(ranks_runs_write_averages)
 }
 
 /* ---- phases ----------------------------------------------------------------------------- */
-static const char phases[] = "recipe: wandistill\n"
-                             "extends: wandistill/tiny\n"
-                             "batch: 4\n"
-                             "threads: 1\n"
-                             "data: {workers: 0}\n"
-                             "checkpoint: {every: 2, keep: 100}\n"
-                             "phases:\n"
-                             "  - {name: a, until: {steps: 5}, set: {eval.every: 2}}\n"
-                             "  - {name: b, until: {steps: 6}, state: all, set: {optim.lr: 1e-3, eval.every: 0}}\n"
-                             "  - {name: c, start: a, folds: 2, until: {steps: 3}, set: {eval.every: 0}}\n";
+static const char phases[] =
+    "recipe: wandistill\n"
+    "extends: wandistill/tiny\n"
+    "batch: 4\n"
+    "threads: 1\n"
+    "data: {workers: 0}\n"
+    "checkpoint: {every: 2, keep: 100}\n"
+    "phases:\n"
+    "  - {name: a, until: {steps: 5}, set: {eval.every: 2}}\n"
+    "  - {name: b, until: {steps: 6}, state: all, set: {optim.lr: 1e-3, eval.every: 0}}\n"
+    "  - {name: c, start: a, folds: 2, until: {steps: 3}, set: {eval.every: 0}}\n";
 
 static int steps_of(const char *run, double *loss)
 {
@@ -189,8 +209,8 @@ static int steps_of(const char *run, double *loss)
     return ranks_losses(cli_read(path), loss, STEPS);
 }
 
-/* Every sharding through all phases, optimiser state handed on too; then again from the middle of the second,
- * with another number of ranks and with the same one, which gives the same bits. */
+/* Every sharding through all phases, optimiser state handed on too; then again from the middle of
+ * the second, with another number of ranks and with the same one, which gives the same bits. */
 TEST(ranks_runs_go_through_phases)
 {
     char path[4096];
@@ -202,20 +222,29 @@ TEST(ranks_runs_go_through_phases)
     CHECK_RUN(cli_run(IN "$P train p.yaml --out one --quiet"), 0, "");
     CHECK_INT(steps_of("one", one), ALL_STEPS);
     for (int s = pl_test_long() ? 0 : 3; s < 4; s++) {
-        CHECK_RUN(cli_run(IN "$P train p.yaml shard=%s --ranks 2 --out %s --quiet", shards[s], shards[s]), 0, "");
+        CHECK_RUN(
+            cli_run(IN "$P train p.yaml shard=%s --ranks 2 --out %s --quiet", shards[s], shards[s]),
+            0, "");
         CHECK_INT(steps_of(shards[s], many), ALL_STEPS);
-        CHECK_MSG(furthest(one, many, ALL_STEPS) <= 1e-6, "%s: %g", shards[s], furthest(one, many, ALL_STEPS));
+        CHECK_MSG(furthest(one, many, ALL_STEPS) <= 1e-6, "%s: %g", shards[s],
+                  furthest(one, many, ALL_STEPS));
     }
     /* Step 9 of the run, 4 of phase b. */
-    CHECK_INT(cli_run(IN "cp -r weights cut && rm -r cut/model.safetensors cut/phases/b cut/phases/c-* && "
-                         "cd cut/checkpoints && ls | awk '$0 > \"step-00000009\"' | xargs rm -r && cp -r ../../cut ../../alone").code, 0);
+    CHECK_INT(
+        cli_run(
+            IN
+            "cp -r weights cut && rm -r cut/model.safetensors cut/phases/b cut/phases/c-* && "
+            "cd cut/checkpoints && ls | awk '$0 > \"step-00000009\"' | xargs rm -r && cp -r ../../cut ../../alone")
+            .code,
+        0);
     CHECK_INT(cli_run(IN "ls cut/checkpoints/step-00000009/manifest.json").code, 0);
     CHECK_RUN(cli_run(IN "$P train p.yaml shard=weights --ranks 2 --out cut --quiet"), 0, "");
     CHECK(cli_same("weights/model.safetensors", "cut/model.safetensors"));
     CHECK(cli_same("weights/phases/c-1/model.safetensors", "cut/phases/c-1/model.safetensors"));
     CHECK_RUN(cli_run(IN "$P train p.yaml --out alone --quiet"), 0, "");
     CHECK_INT(steps_of("alone", many), ALL_STEPS);
-    CHECK_MSG(furthest(one, many, ALL_STEPS) <= 1e-6, "from two ranks to one: %g", furthest(one, many, ALL_STEPS));
+    CHECK_MSG(furthest(one, many, ALL_STEPS) <= 1e-6, "from two ranks to one: %g",
+              furthest(one, many, ALL_STEPS));
 }
 
 /* ---- ranks that are not alike ----------------------------------------------------------- */
@@ -226,22 +255,36 @@ TEST(ranks_runs_go_through_phases)
 static void check_named(const char *second, const char *what)
 {
     cli_result r = cli_run(IN MPI "$P " RUN ": -n 1 %s", second);
-    CHECK_MSG(r.code == 2 && strstr(r.err, "rank 1 on ") && strstr(r.err, what), "%s: exit %d: %s", what, r.code, r.err);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "rank 1 on ") && strstr(r.err, what), "%s: exit %d: %s",
+              what, r.code, r.err);
 }
 
 TEST(ranks_runs_name_a_rank_that_is_other)
 {
     WANT_RANKS();
     check_named("$P " RUN "optim.lr=1e-4", "has another configuration than rank 0");
-    CHECK_INT(cli_run(IN "mkdir -p other && cp $P other/plimsoll && cp $(dirname $P)/libplimsoll_mpi.so other && "
-                         "printf x >> other/plimsoll").code, 0);
+    CHECK_INT(
+        cli_run(
+            IN
+            "mkdir -p other && cp $P other/plimsoll && cp $(dirname $P)/libplimsoll_mpi.so other && "
+            "printf x >> other/plimsoll")
+            .code,
+        0);
     check_named("other/plimsoll " RUN, "has another program than rank 0");
     /* The same configuration: a path that holds another number there. */
-    CHECK_INT(cli_run(IN "mkdir here && cd here && $P generate wandistill/tiny --out set --samples 8 --quiet && cd .. && "
-                         "cp -r here there && printf aaaa | dd of=there/set/train/text.npy bs=1 seek=128 conv=notrunc").code, 0);
-    cli_result r = cli_run(IN MPI "-wdir here $P " RUN "data.path=set : -n 1 -wdir there $P " RUN "data.path=set");
-    CHECK_MSG(r.code == 2 && strstr(r.err, "rank 1 on ") && strstr(r.err, "has another data set than rank 0"),
+    CHECK_INT(
+        cli_run(
+            IN
+            "mkdir here && cd here && $P generate wandistill/tiny --out set --samples 8 --quiet && cd .. && "
+            "cp -r here there && printf aaaa | dd of=there/set/train/text.npy bs=1 seek=128 conv=notrunc")
+            .code,
+        0);
+    cli_result r = cli_run(IN MPI "-wdir here $P " RUN "data.path=set : -n 1 -wdir there $P " RUN
+                                  "data.path=set");
+    CHECK_MSG(r.code == 2 && strstr(r.err, "rank 1 on ") &&
+                  strstr(r.err, "has another data set than rank 0"),
               "exit %d: %s", r.code, r.err);
-    r = cli_run(IN MPI "-wdir here $P " RUN "data.path=set : -n 1 -wdir here $P " RUN "data.path=set");
+    r = cli_run(IN MPI "-wdir here $P " RUN "data.path=set : -n 1 -wdir here $P " RUN
+                       "data.path=set");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
 }

@@ -1,5 +1,5 @@
-/* nvml.c - a management library that knows one card and three processes on it: this one, one with a name
- * and one whose share it does not tell.
+/* nvml.c - a management library that knows one card and three processes on it: this one, one with a
+ * name and one whose share it does not tell.
  */
 #include <stdio.h>
 #include <string.h>

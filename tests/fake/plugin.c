@@ -1,8 +1,9 @@
-/* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/device/watch.c over a card whose
- * memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take FAKE_LOADED bytes when the
- * first tape is made and keep them; it lacks the kernels that FAKE_LACKS names (lacked()). What the program does about
- * a card that others fill, or that holds more than was planned, is thereby tested on any machine. Into the file
- * FAKE_HEARD goes, when a run begins, how many have not been waited for: where it is 0 a card would stand still.
+/* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/device/watch.c over
+ * a card whose memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take
+ * FAKE_LOADED bytes when the first tape is made and keep them; it lacks the kernels that FAKE_LACKS
+ * names (lacked()). What the program does about a card that others fill, or that holds more than
+ * was planned, is thereby tested on any machine. Into the file FAKE_HEARD goes, when a run begins,
+ * how many have not been waited for: where it is 0 a card would stand still.
  */
 #include "cuda/device/device_int.h"
 #include "ir/graph.h"
@@ -87,8 +88,9 @@ static pl_status tape_wait(void *tape, int turn)
 /* Programs of a run are compiled in several threads, and each asks for the device. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Whether the op is one of those in FAKE_LACKS, "a,b:3": every a, and a program's third b and those behind it. The
- * first in the list is found out late, when other programs have failed. A thread compiles one program. */
+/* Whether the op is one of those in FAKE_LACKS, "a,b:3": every a, and a program's third b and those
+ * behind it. The first in the list is found out late, when other programs have failed. A thread
+ * compiles one program. */
 static bool lacked(const char *op)
 {
     static _Thread_local int seen[8];
@@ -106,10 +108,12 @@ static bool lacked(const char *op)
     return false;
 }
 
-static pl_status prepare(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference, pl_exec *out)
+static pl_status prepare(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference,
+                         pl_exec *out)
 {
     const char *op = pl_node_get(g, u->nodes[0])->op->name;
-    PL_FAIL_IF(u->kind == PL_UNIT_KERNEL && lacked(op), PL_ERR_UNSUPPORTED, "%s has no kernel on %s", op, card.name);
+    PL_FAIL_IF(u->kind == PL_UNIT_KERNEL && lacked(op), PL_ERR_UNSUPPORTED,
+               "%s has no kernel on %s", op, card.name);
     return apart->prepare(g, u, call, reference, out);
 }
 

@@ -1,5 +1,6 @@
-/* fuzz_control.c - any bytes on the control channel's port: strangers change nothing, ranks end their world in
- * order at worst. The first byte says who speaks: even, a stranger; odd, rank 0. '%' stands for the hub's token. */
+/* fuzz_control.c - any bytes on the control channel's port: strangers change nothing, ranks end
+ * their world in order at worst. The first byte says who speaks: even, a stranger; odd, rank 0. '%'
+ * stands for the hub's token. */
 #include "dist/control.h"
 
 #include <arpa/inet.h>
@@ -11,7 +12,8 @@
 
 static int connect_to(const pl_control_at *at)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons(at->port)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons(at->port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct linger now = {.l_onoff = 1}; /* no port stays behind */
     if (fd < 0) return -1;
@@ -25,7 +27,8 @@ static int connect_to(const pl_control_at *at)
 static void give(pl_hub *h, int fd, const char *data, size_t n)
 {
     for (size_t done = 0; done < n;) {
-        ssize_t k = send(fd, data + done, n - done < 700 ? n - done : 700, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t k =
+            send(fd, data + done, n - done < 700 ? n - done : 700, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (k < 0) return;
         done += (size_t)k;
         pl_hub_tend(h, 0);
@@ -39,7 +42,9 @@ static void speak(pl_hub *h, int fd, const pl_control_at *at, const uint8_t *dat
         const uint8_t *next = memchr(data + i, '%', n - i);
         size_t until = next ? (size_t)(next - data) : n;
         give(h, fd, (const char *)data + i, until - i);
-        if (next) give(h, fd, token, (size_t)snprintf(token, sizeof token, "%llx", (unsigned long long)at->token));
+        if (next)
+            give(h, fd, token,
+                 (size_t)snprintf(token, sizeof token, "%llx", (unsigned long long)at->token));
         i = until + 1;
     }
 }
@@ -67,7 +72,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         for (int i = 0; i < 2; i++) pl_hub_tend(h, 1);
         const char *verdict = pl_hub_verdict(h, &code);
         bool greeted = data[0] & 1 || memchr(data, '%', n);
-        if (!greeted && (verdict[0] || code || pl_hub_left(h) || pl_hub_pid(h, 0) || pl_hub_pid(h, 1))) abort();
+        if (!greeted &&
+            (verdict[0] || code || pl_hub_left(h) || pl_hub_pid(h, 0) || pl_hub_pid(h, 1)))
+            abort();
         if (code < 0 || code > 255 || strlen(verdict) >= 2048 || pl_hub_left(h) > 2) abort();
     }
     pl_hub_free(h);

@@ -1,4 +1,5 @@
-/* fuzz_graph.c - any bytes as graph text: parse, and what parses prints and parses again to itself. */
+/* fuzz_graph.c - any bytes as graph text: parse, and what parses prints and parses again to itself.
+ */
 #include "plimsoll.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* fuzz_hdf5.c - any bytes are refused as an HDF5 file, or give rows of the shape that was asked for.
+/* fuzz_hdf5.c - any bytes are refused as an HDF5 file, or give rows of the shape that was asked
+ * for.
  *
- * What is held to account is this program's own code around libhdf5: what the library does inside itself with a
- * hostile file is watched too, since a crash there is a crash. */
+ * What is held to account is this program's own code around libhdf5: what the library does inside
+ * itself with a hostile file is watched too, since a crash there is a crash. */
 #include "data/sets/array.h"
 
 #include <stdio.h>

@@ -16,7 +16,8 @@ typedef struct rows {
 static void compare_row(void *ctx, int y, const uint8_t *row)
 {
     rows *r = ctx;
-    if (y != r->next++ || (r->rgb && memcmp(row, r->rgb + (size_t)y * r->wide, r->wide) != 0)) abort();
+    if (y != r->next++ || (r->rgb && memcmp(row, r->rgb + (size_t)y * r->wide, r->wide) != 0))
+        abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -30,7 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (info.width < 1 || info.height < 1 || (int64_t)info.width * info.height > 1 << 20) abort();
     int want = size % 2 ? 0 : 16;
     pl_image_scaled(&info, want, want, &w, &h);
-    uint8_t *rgb = malloc((size_t)w * (size_t)h * 4); /* exactly: the sanitizer sees what is past it */
+    /* exactly: the sanitizer sees what is past it */
+    uint8_t *rgb = malloc((size_t)w * (size_t)h * 4);
     bool ok = rgb && pl_image_decode(d, data, size, &info, w, h, rgb) == PL_OK;
     if (ok) {
         volatile uint8_t last = rgb[(size_t)w * (size_t)h * 3 - 1];

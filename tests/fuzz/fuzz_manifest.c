@@ -1,5 +1,5 @@
-/* fuzz_manifest.c - any bytes are refused as a checkpoint's manifest, or name files that cannot leave
- * the checkpoint's folder. Checksums are passed over, so that the members are reached. */
+/* fuzz_manifest.c - any bytes are refused as a checkpoint's manifest, or name files that cannot
+ * leave the checkpoint's folder. Checksums are passed over, so that the members are reached. */
 #include "train/files/checkpoint.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* fuzz_pt.c - any bytes are refused, or are a latent whose numbers all lie inside the file. */
 #include "recipes/lgt/lgt.h"
 
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
-/* fuzz_shards.c - any tar beside any index, and any captions beside images: refused, or a list whose
- * ranges lie inside the file. The input is the tar; its first byte says where the index begins. */
+/* fuzz_shards.c - any tar beside any index, and any captions beside images: refused, or a list
+ * whose ranges lie inside the file. The input is the tar; its first byte says where the index
+ * begins. */
 #include "data/sets/items.h"
 
 #include <fcntl.h>
@@ -43,8 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char head[128];
         put(tar, data + 1, size - 1);
         if (data[0] & 2 && stat(tar, &st) == 0) {
-            int n = snprintf(head, sizeof head, "plimsoll tar index 1 %lld %lld.%09ld\n",
-                             (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+            int n =
+                snprintf(head, sizeof head, "plimsoll tar index 1 %lld %lld.%09ld\n",
+                         (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
             char *text = malloc((size_t)n + size);
             for (int i = 0; i < n; i++) text[i] = head[i];
             for (size_t i = 1; i < size; i++) text[(size_t)n + i - 1] = (char)data[i];

@@ -1,5 +1,5 @@
-/* fuzz_texts.c - any file of prompts or of captions is refused, or is lines that are found again. The first byte
- * says which of the two. */
+/* fuzz_texts.c - any file of prompts or of captions is refused, or is lines that are found again.
+ * The first byte says which of the two. */
 #include "data/sets/items_int.h"
 #include "data/sets/prompts.h"
 
@@ -39,7 +39,8 @@ static void captions(const uint8_t *data, size_t n, const char *tail)
     }
     if (pl__items_captions(&s, path) == PL_OK)
         for (int i = 0; i < 3; i++)
-            if (s.item[i].label < 0 || !(s.item[i].weight >= 0) || (s.item[i].caption && strlen(s.item[i].caption) > n))
+            if (s.item[i].label < 0 || !(s.item[i].weight >= 0) ||
+                (s.item[i].caption && strlen(s.item[i].caption) > n))
                 abort();
     unlink(path);
     free(s.item);

@@ -17,8 +17,7 @@ static const pl_config_entry engine[] = {
     {"train.optimizer.name", PL_CONFIG_CHOICE, "adamw", 0, 0, "sgd|adam|adamw", "Update rule."},
     {"train.optimizer.betas", PL_CONFIG_FLOATS, "[0.9, 0.999]", 0, 1, NULL,
      "Decay of the moments."},
-    {"memory.budget", PL_CONFIG_SIZE, "null", 1, PL_CONFIG_NO_LIMIT, NULL,
-     "Whole-process budget."},
+    {"memory.budget", PL_CONFIG_SIZE, "null", 1, PL_CONFIG_NO_LIMIT, NULL, "Whole-process budget."},
     {"checkpoint.period", PL_CONFIG_DURATION, "10min", 0, 0, NULL, "Time between saves."},
     {0}};
 static const pl_config_entry recipe[] = {
@@ -56,19 +55,19 @@ static pl_status load(pl_config *c, const char *text)
     return pl_config_load_text(c, "my.yaml", text, strlen(text));
 }
 
-#define SAYS(expr, says)                                                                       \
- do {                                                                                          \
-  CHECK_INT((expr), PL_ERR_CONFIG);                                                            \
-  CHECK_MSG(strstr(pl_error_text(), (says)), "message was: %s", pl_error_text());              \
+#define SAYS(expr, says)                                                                           \
+ do {                                                                                              \
+  CHECK_INT((expr), PL_ERR_CONFIG);                                                                \
+  CHECK_MSG(strstr(pl_error_text(), (says)), "message was: %s", pl_error_text());                  \
  } while (0)
-#define LOAD_SAYS(text, says)                                                                  \
- do {                                                                                          \
-  pl_config *c_ = fresh();                                                                     \
-  CHECK(c_);                                                                                   \
-  uint64_t before_ = pl_config_hash(c_);                                                       \
-  SAYS(load(c_, (text)), (says));                                                              \
-  CHECK(pl_config_hash(c_) == before_);                                                        \
-  pl_config_free(c_);                                                                          \
+#define LOAD_SAYS(text, says)                                                                      \
+ do {                                                                                              \
+  pl_config *c_ = fresh();                                                                         \
+  CHECK(c_);                                                                                       \
+  uint64_t before_ = pl_config_hash(c_);                                                           \
+  SAYS(load(c_, (text)), (says));                                                                  \
+  CHECK(pl_config_hash(c_) == before_);                                                            \
+  pl_config_free(c_);                                                                              \
  } while (0)
 
 TEST(config_defaults_and_getters)
@@ -209,8 +208,7 @@ TEST(config_extends_paths_are_beside_the_file)
     pl_config *c = fresh();
     CHECK_OK(pl_config_load(c, path));
     CHECK_INT(pl_config_int(c, "seed"), 7);
-    snprintf(path, sizeof path, "%s/base.yaml",
-             sub); /* the same file by another path is a cycle */
+    snprintf(path, sizeof path, "%s/base.yaml", sub); /* the same file by another path is a cycle */
     CHECK_OK(pl_sys_write_file(path, "extends: ../sub/mid.yaml\n", 25));
     SAYS(pl_config_load(c, path), "extends itself");
     pl_config_free(c);
@@ -298,11 +296,11 @@ TEST(config_print_round_trip)
 {
     pl_config *c = fresh();
     CHECK(round_trips(c)); /* a required key is not set */
-    CHECK_OK(load(
-        c, "seed: -5\ntrain: {lr: 0.1, note: \"a: b # c\\n\\t\\u00e9 \\u2028 \\x01\"}\n"
-           "data: {path: 'null', tags: [yes, 'true', 12, a.b/c, '', \"//x\", '- y', 'k: v']}\n"
-           "memory.budget: 20GB\ncheckpoint.period: 0.1\nmodel.channels: []\n"
-           "train.optimizer.betas: [0.333333333333333333, 1e-300]\n"));
+    CHECK_OK(
+        load(c, "seed: -5\ntrain: {lr: 0.1, note: \"a: b # c\\n\\t\\u00e9 \\u2028 \\x01\"}\n"
+                "data: {path: 'null', tags: [yes, 'true', 12, a.b/c, '', \"//x\", '- y', 'k: v']}\n"
+                "memory.budget: 20GB\ncheckpoint.period: 0.1\nmodel.channels: []\n"
+                "train.optimizer.betas: [0.333333333333333333, 1e-300]\n"));
     CHECK(round_trips(c));
     CHECK_OK(pl_config_override(c, "train.lr=.inf"));
     CHECK(round_trips(c));
@@ -348,8 +346,7 @@ TEST(config_hash_is_of_values_only)
 
 static void note_diff(void *ctx, const char *key, const char *old_value, const char *new_value)
 {
-    pl_str_addf(ctx, "%s %s %s;", key, old_value ? old_value : "-",
-                new_value ? new_value : "-");
+    pl_str_addf(ctx, "%s %s %s;", key, old_value ? old_value : "-", new_value ? new_value : "-");
 }
 
 TEST(config_diff)

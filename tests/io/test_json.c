@@ -32,9 +32,8 @@ TEST(json_escapes)
     pl_json *j = pl_json_new(NULL);
     pl_json_string(j, NULL, "a\"b\\c\n\t\x01\x7f\xc3\xa9\xe2\x80\xa8/");
     CHECK_OK(pl_json_finish(j));
-    CHECK_MSG(
-        strcmp(pl_json_text(j), "\"a\\\"b\\\\c\\n\\t\\u0001\\u007f\xc3\xa9\\u2028/\"\n") == 0,
-        "got %s", pl_json_text(j));
+    CHECK_MSG(strcmp(pl_json_text(j), "\"a\\\"b\\\\c\\n\\t\\u0001\\u007f\xc3\xa9\\u2028/\"\n") == 0,
+              "got %s", pl_json_text(j));
     pl_json_free(j);
 }
 
@@ -43,11 +42,8 @@ TEST(json_floats_are_short_and_read_back)
     const struct {
         double v;
         const char *text;
-    } rows[] = {{0.1, "0.1"},
-                {1, "1"},
-                {-0.0, "-0"},
-                {1e300, "1e+300"},
-                {1.0 / 3, "0.3333333333333333"}};
+    } rows[] = {
+        {0.1, "0.1"}, {1, "1"}, {-0.0, "-0"}, {1e300, "1e+300"}, {1.0 / 3, "0.3333333333333333"}};
     char buf[PL_FLOAT_TEXT_BYTES];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         CHECK_MSG(strcmp(pl_float_text(rows[i].v, buf), rows[i].text) == 0, "got %s", buf);

@@ -31,21 +31,21 @@ static pl_status try_npy(int version, const char *dict, size_t bytes, pl_npy **o
     return s;
 }
 
-#define DICT(descr, order, shape)                                                              \
+#define DICT(descr, order, shape)                                                                  \
  "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape ", }\n"
-#define REFUSED(expr, says)                                                                    \
- do {                                                                                          \
-  CHECK_INT((expr), PL_ERR_DATA);                                                              \
-  CHECK_MSG(strstr(pl_error_text(), "bad.npy") && strstr(pl_error_text(), (says)),             \
-            "message was: %s", pl_error_text());                                               \
+#define REFUSED(expr, says)                                                                        \
+ do {                                                                                              \
+  CHECK_INT((expr), PL_ERR_DATA);                                                                  \
+  CHECK_MSG(strstr(pl_error_text(), "bad.npy") && strstr(pl_error_text(), (says)),                 \
+            "message was: %s", pl_error_text());                                                   \
  } while (0)
 
 TEST(npy_versions_and_key_order)
 {
     for (int v = 1; v <= 3; v++) {
         pl_npy *a;
-        CHECK_OK(try_npy(v, "{\"shape\":(2,3),\"fortran_order\":False,\"descr\":\"<f4\"}   \n",
-                         24, &a));
+        CHECK_OK(
+            try_npy(v, "{\"shape\":(2,3),\"fortran_order\":False,\"descr\":\"<f4\"}   \n", 24, &a));
         pl_type t = pl_npy_type(a), want = PL_TYPE(PL_F32, 2, 3);
         CHECK(pl_type_equal(&t, &want));
         CHECK_INT(pl_npy_rows(a), 2);
@@ -67,19 +67,16 @@ TEST(npy_shapes)
     CHECK_OK(try_npy(1, DICT("'|u1'", "False", "(3,)"), 3, NULL));
     CHECK_OK(try_npy(1, DICT("'|u1'", "False", "(0, 9)"), 0, NULL));
     CHECK_OK(try_npy(1, DICT("'|u1'", "False", "(4, 0)"), 0, NULL));
-    CHECK_OK(try_npy(1, DICT("'<i4'", "True", "(1, 5)"), 20,
-                     NULL)); /* the order makes no difference */
+    CHECK_OK(
+        try_npy(1, DICT("'<i4'", "True", "(1, 5)"), 20, NULL)); /* the order makes no difference */
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(3)"), 3, NULL), "','");
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(3 3)"), 9, NULL), "','");
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(-3,)"), 3, NULL), "whole number");
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(1,1,1,1,1,1,1,1,1)"), 1, NULL), "8 dimensions");
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(281474976710656,)"), 1, NULL), "2^48");
-    REFUSED(try_npy(1, DICT("'|u1'", "False", "(65536,65536,65536,65536)"), 0, NULL),
-            "more than");
-    REFUSED(try_npy(1, DICT("'<f4'", "False", "(2,)"), 7, NULL),
-            "takes 8 bytes, the file has 7");
-    REFUSED(try_npy(1, DICT("'<f4'", "False", "(2,)"), 9, NULL),
-            "takes 8 bytes, the file has 9");
+    REFUSED(try_npy(1, DICT("'|u1'", "False", "(65536,65536,65536,65536)"), 0, NULL), "more than");
+    REFUSED(try_npy(1, DICT("'<f4'", "False", "(2,)"), 7, NULL), "takes 8 bytes, the file has 7");
+    REFUSED(try_npy(1, DICT("'<f4'", "False", "(2,)"), 9, NULL), "takes 8 bytes, the file has 9");
 }
 
 TEST(npy_refused_types_say_what_to_do)
@@ -103,8 +100,7 @@ TEST(npy_malformed_headers)
     REFUSED(pl_npy_open_memory("\x93NUMPY\1\1\4\0{}{}", 14, "bad.npy", &a), "version 1.1");
     REFUSED(pl_npy_open_memory("\x93NUMPY\1\0\5\0{}{}", 14, "bad.npy", &a), "past its end");
     REFUSED(pl_npy_open_memory("\x93NUMPY\2\0\1\0\0", 11, "bad.npy", &a), "past its end");
-    REFUSED(pl_npy_open_memory("\x93NUMPY\2\0\377\377\377\377", 12, "bad.npy", &a),
-            "4294967295");
+    REFUSED(pl_npy_open_memory("\x93NUMPY\2\0\377\377\377\377", 12, "bad.npy", &a), "4294967295");
     REFUSED(try_npy(1, "", 0, NULL), "'{'");
     REFUSED(try_npy(1, "{}", 0, NULL), "lacks descr");
     REFUSED(try_npy(1, "{'descr': '<f4', 'fortran_order': False}", 4, NULL), "lacks shape");
@@ -136,9 +132,8 @@ TEST(npy_round_trip)
         pl_dtype d;
         int rank;
         int64_t dim[3];
-    } rows[] = {{PL_F32, 2, {3, 4}},    {PL_F64, 0, {0}},  {PL_U8, 1, {24}},
-                {PL_I64, 3, {1, 2, 3}}, {PL_BOOL, 1, {9}}, {PL_F16, 2, {0, 3}},
-                {PL_I32, 1, {1}}};
+    } rows[] = {{PL_F32, 2, {3, 4}}, {PL_F64, 0, {0}},    {PL_U8, 1, {24}}, {PL_I64, 3, {1, 2, 3}},
+                {PL_BOOL, 1, {9}},   {PL_F16, 2, {0, 3}}, {PL_I32, 1, {1}}};
     char path[200], data[64], back[64];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i % 2);
     snprintf(path, sizeof path, "%s/a.npy", pl_test_dir());

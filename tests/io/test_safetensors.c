@@ -47,14 +47,14 @@ static pl_status try_text(const char *header, size_t bytes)
 }
 
 /* The file is refused with PL_ERR_FILE, and the message names the file and holds `says`. */
-#define REFUSED(expr, says)                                                                    \
- do {                                                                                          \
-  CHECK_INT((expr), PL_ERR_FILE);                                                              \
-  CHECK_MSG(strstr(pl_error_text(), "bad.safetensors") && strstr(pl_error_text(), (says)),     \
-            "message was: %s", pl_error_text());                                               \
+#define REFUSED(expr, says)                                                                        \
+ do {                                                                                              \
+  CHECK_INT((expr), PL_ERR_FILE);                                                                  \
+  CHECK_MSG(strstr(pl_error_text(), "bad.safetensors") && strstr(pl_error_text(), (says)),         \
+            "message was: %s", pl_error_text());                                                   \
  } while (0)
 
-#define ONE(dtype, shape, offsets)                                                             \
+#define ONE(dtype, shape, offsets)                                                                 \
  "{\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
 /* ---- what is legal ---------------------------------------------------------------------- */
@@ -105,8 +105,7 @@ TEST(safetensors_every_dtype_is_listed)
     for (int d = 0; d < PL_ST_N_DTYPES; d++) {
         char h[160];
         int bits = pl_st_dtype_bits((pl_st_dtype)d), bytes = bits * 8 / 8;
-        snprintf(h, sizeof h,
-                 "{\"t\":{\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%d]}}",
+        snprintf(h, sizeof h, "{\"t\":{\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%d]}}",
                  pl_st_dtype_name((pl_st_dtype)d), bytes);
         blob b = make_n(h, strlen(h), (size_t)bytes);
         pl_st_reader *r;
@@ -139,8 +138,7 @@ TEST(safetensors_s1_sizes)
         REFUSED(pl_st_open_memory("\0\0\0\0\0\0\0", n, "bad.safetensors", &r), "too few");
     REFUSED(pl_st_open_memory("\377\377\377\377\377\377\377\377{}", 10, "bad.safetensors", &r),
             "header of");
-    REFUSED(pl_st_open_memory("\1\341\365\5\0\0\0\0{}", 10, "bad.safetensors", &r),
-            "100000001");
+    REFUSED(pl_st_open_memory("\1\341\365\5\0\0\0\0{}", 10, "bad.safetensors", &r), "100000001");
     REFUSED(pl_st_open_memory("\3\0\0\0\0\0\0\0{}", 10, "bad.safetensors", &r), "cut short");
     REFUSED(pl_st_open_memory("\0\0\0\0\0\0\0\0", 8, "bad.safetensors", &r), "not JSON");
 }
@@ -182,12 +180,10 @@ TEST(safetensors_s2_json)
             "name in quotes");
     REFUSED(try_text("{\"t\":{\"dtype\":\"\xff\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0),
             "JSON");
-    REFUSED(
-        try_text("{\"\xc0\xaf\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0),
-        "JSON");
-    REFUSED(
-        try_text("{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0),
-        "JSON");
+    REFUSED(try_text("{\"\xc0\xaf\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0),
+            "JSON");
+    REFUSED(try_text("{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0),
+            "JSON");
     REFUSED(try_n("{\0}", 3, 0), "name in quotes");
     REFUSED(try_text("{\"a\":[[[[1]]]]}", 0), "nested deeper");
 }
@@ -200,9 +196,8 @@ TEST(safetensors_s3_counts)
                      2),
             "\"t\" is there twice");
     REFUSED(
-        try_text(
-            "{\"t\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
-            1),
+        try_text("{\"t\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                 1),
         "uplicate");
     REFUSED(try_text("{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0), "uplicate");
     char h[400] = "{\"t\":{\"dtype\":\"U8\",\"shape\":[1";
@@ -229,9 +224,9 @@ TEST(safetensors_s3_a_million_and_one_tensors)
     char *h = malloc(n + 80);
     size_t at = 0;
     for (int i = 0; i <= 1000000; i++)
-        at += (size_t)sprintf(
-            h + at, "%c\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
-            i ? ',' : '{', i);
+        at += (size_t)sprintf(h + at,
+                              "%c\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                              i ? ',' : '{', i);
     h[at++] = '}';
     REFUSED(try_n(h, at, 0), "1000000");
     free(h);
@@ -242,9 +237,8 @@ TEST(safetensors_s4_members)
     REFUSED(try_text("{\"t\":1}", 0), "\"t\" is not an object");
     REFUSED(try_text("{\"t\":{}}", 0), "exactly");
     REFUSED(try_text("{\"t\":{\"dtype\":\"U8\",\"shape\":[1]}}", 0), "exactly");
-    REFUSED(
-        try_text("{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1),
-        "exactly");
+    REFUSED(try_text("{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1),
+            "exactly");
     REFUSED(try_text(ONE("U9", "[1]", "[0,1]"), 1), "unknown dtype \"U9\"");
     REFUSED(try_text("{\"t\":{\"dtype\":8,\"shape\":[1],\"data_offsets\":[0,1]}}", 1),
             "dtype is not text");

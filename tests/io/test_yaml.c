@@ -14,20 +14,19 @@ static pl_status parse(const char *text, const pl_yaml **out)
     return pl_yaml_parse(text, strlen(text), "c.yaml", &arena, out);
 }
 
-#define REFUSED(text, says)                                                                    \
- do {                                                                                          \
-  const pl_yaml *r_;                                                                           \
-  CHECK_INT(parse((text), &r_), PL_ERR_CONFIG);                                                \
-  CHECK_MSG(strstr(pl_error_text(), (says)), "message was: %s", pl_error_text());              \
-  pl_arena_release(&arena);                                                                    \
+#define REFUSED(text, says)                                                                        \
+ do {                                                                                              \
+  const pl_yaml *r_;                                                                               \
+  CHECK_INT(parse((text), &r_), PL_ERR_CONFIG);                                                    \
+  CHECK_MSG(strstr(pl_error_text(), (says)), "message was: %s", pl_error_text());                  \
+  pl_arena_release(&arena);                                                                        \
  } while (0)
 
 TEST(yaml_tree_and_places)
 {
     const pl_yaml *r;
     CHECK_OK(parse(
-        "# head\ntrain:\n  steps: 5 # five\n  lr: '0.1'\nlist: [1, \"b\", {c: d}]\nnone:\n",
-        &r));
+        "# head\ntrain:\n  steps: 5 # five\n  lr: '0.1'\nlist: [1, \"b\", {c: d}]\nnone:\n", &r));
     const pl_yaml *steps = pl_yaml_get(pl_yaml_get(r, "train"), "steps");
     CHECK(steps && steps->plain && strcmp(steps->text, "5") == 0);
     CHECK_INT(steps->line, 3);

@@ -1,4 +1,5 @@
-/* test_graph.c - building, sticky errors, the text form, the verifier, simplify, gradients as nodes. */
+/* test_graph.c - building, sticky errors, the text form, the verifier, simplify, gradients as
+ * nodes. */
 #include "tests/lib/test.h"
 
 #include "base/sys.h"
@@ -63,7 +64,8 @@ TEST(errors_are_sticky_and_name_layer_and_shapes)
     pl_graph *g = f.g;
     pl_scope_push(g, "model");
     pl_scope_push(g, "layer1");
-    pl_val a = pl_input(g, "a", PL_TYPE(PL_F32, 8, 512)), b = pl_input(g, "b", PL_TYPE(PL_F32, 7, 3));
+    pl_val a = pl_input(g, "a", PL_TYPE(PL_F32, 8, 512)),
+           b = pl_input(g, "b", PL_TYPE(PL_F32, 7, 3));
     pl_val bad = pl_add(g, a, b);
     pl_val more = pl_relu(g, bad);
     pl_output(g, "y", pl_mul(g, more, a));
@@ -85,8 +87,9 @@ TEST(graph_text_round_trips)
     if (rc == PL_OK) rc = pl_graph_parse(text, strlen(text), again.s, &parsed);
     if (rc == PL_OK) rc = pl_graph_print(parsed, &second);
     bool same = rc == PL_OK && strcmp(text, second) == 0;
-    if (!same) printf("%s\n--- became ---\n%s\n%s\n", text ? text : "", second ? second : "",
-                      pl_error_text());
+    if (!same)
+        printf("%s\n--- became ---\n%s\n%s\n", text ? text : "", second ? second : "",
+               pl_error_text());
     pl_text_free(text);
     pl_text_free(second);
     pl_graph_free(parsed);
@@ -113,7 +116,8 @@ TEST(every_op_case_round_trips_through_text)
             }
             void *attr = malloc(op->attr_bytes + 1);
             if (rc == PL_OK)
-                rc = pl_attr_parse(op, c->attr ? c->attr : "", strlen(c->attr ? c->attr : ""), f.g, attr);
+                rc = pl_attr_parse(op, c->attr ? c->attr : "", strlen(c->attr ? c->attr : ""), f.g,
+                                   attr);
             if (rc == PL_OK) pl_build(f.g, op, attr, n, in, NULL);
             if (rc == PL_OK) rc = pl_graph_status(f.g);
             char *text = NULL, *second = NULL;
@@ -156,9 +160,11 @@ TEST(bad_graph_text_is_refused_with_its_place)
     CHECK(refuses(HEAD "%1 = nothing : f32[2]\n", "no op of this name"));
     CHECK(refuses(HEAD "%2 = fill {dtype=f32, shape=[2]} : f32[2]\n", "numbered in order"));
     CHECK(refuses(HEAD "%1 = neg(%3) : f32[2]\n", "before its definition"));
-    CHECK(refuses(HEAD "%1 = fill {dtype=f32, shape=[2], sauce=1} : f32[2]\n", "no such attribute"));
+    CHECK(
+        refuses(HEAD "%1 = fill {dtype=f32, shape=[2], sauce=1} : f32[2]\n", "no such attribute"));
     CHECK(refuses(HEAD "%1 = fill {dtype=f32, shape=[2]} : f32[3]\n", "is not the one"));
-    CHECK(refuses(HEAD "%1 = fill {dtype=f32, shape=[1,1,1,1,1,1,1,1,1]} : f32[2]\n", "more than 8"));
+    CHECK(
+        refuses(HEAD "%1 = fill {dtype=f32, shape=[1,1,1,1,1,1,1,1,1]} : f32[2]\n", "more than 8"));
     CHECK(refuses(HEAD "%1 = fill {dtype=f99, shape=[2]} : f32[2]\n", "expected a dtype"));
     CHECK(refuses(HEAD "%1 = input {name=\"a\n", "2:"));
     CHECK(refuses(HEAD "%1 = state {slot=\"none\", dtype=f32, shape=[2]} : f32[2]\n", "no slot"));
@@ -166,10 +172,12 @@ TEST(bad_graph_text_is_refused_with_its_place)
     CHECK(refuses(HEAD "slot \"w\" f32[99999999999,99999999999] param\n", "2^48"));
     CHECK(refuses(HEAD "slot \"w\" f32[2,3] param perm=[0,0]\n", "permutation"));
     CHECK(refuses(HEAD "%1 = input {name=\"a\", dtype=f32, shape=[2]} : f32[2]\n"
-                       "%2 = input {name=\"a\", dtype=f32, shape=[2]} : f32[2]\n", "two inputs"));
+                       "%2 = input {name=\"a\", dtype=f32, shape=[2]} : f32[2]\n",
+                  "two inputs"));
     CHECK(refuses(HEAD "slot \"w\" f32[2] param\n%1 = fill {dtype=f32, shape=[2]} : f32[2]\n"
                        "assign(%1) {slot=\"w\", dtype=f32, shape=[2]}\n"
-                       "assign(%1) {slot=\"w\", dtype=f32, shape=[2]}\n", "assigned twice"));
+                       "assign(%1) {slot=\"w\", dtype=f32, shape=[2]}\n",
+                  "assigned twice"));
 }
 
 TEST(verifier_notices_broken_graphs)
@@ -204,15 +212,16 @@ TEST(simplify_removes_dead_equal_and_idle_nodes)
     fixture f = setup();
     pl_graph *g = f.g, *out = NULL;
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 4));
-    pl_val a = pl_exp(g, x), b = pl_exp(g, x); /* equal */
-    (void)pl_sin(g, x);                        /* dead */
+    pl_val a = pl_exp(g, x), b = pl_exp(g, x);          /* equal */
+    (void)pl_sin(g, x);                                 /* dead */
     pl_output(g, "y", pl_scale(g, pl_add(g, a, b), 1)); /* times one */
     pl_status rc = pl_pass_simplify(g, NULL, &out);
     int nodes = 0;
     bool shape = false;
     if (rc == PL_OK) {
         pl_graph *twice = NULL;
-        rc = pl_pass_simplify(out, NULL, &twice); /* what the first round left unused goes in the second */
+        /* what the first round left unused goes in the second */
+        rc = pl_pass_simplify(out, NULL, &twice);
         nodes = rc == PL_OK ? pl_graph_nodes(twice) : -1;
         shape = rc == PL_OK && pl_graph_verify(twice) == PL_OK;
         pl_graph_free(twice);
@@ -242,7 +251,8 @@ TEST(gradient_of_what_is_not_reached_is_zero)
 static void build_stopped(fixture *f, pl_val (*stop)(pl_graph *, pl_val))
 {
     pl_val x = pl_input(f->g, "x", PL_TYPE(PL_F32, 3)), grad;
-    pl_val y = pl_sum(f->g, pl_add(f->g, pl_exp(f->g, x), pl_exp(f->g, stop(f->g, x))), PL_AXES_ALL, false);
+    pl_val y = pl_sum(f->g, pl_add(f->g, pl_exp(f->g, x), pl_exp(f->g, stop(f->g, x))), PL_AXES_ALL,
+                      false);
     pl_grad(f->g, y, &x, 1, &grad);
     pl_output(f->g, "y", y);
     pl_output(f->g, "dx", grad);
@@ -261,16 +271,19 @@ static int count_left(pl_val (*stop)(pl_graph *, pl_val), const char *op)
     pl_graph *out = NULL;
     build_stopped(&f, stop);
     int n = pl_pass_simplify(f.g, NULL, &out) == PL_OK ? 0 : -1;
-    for (uint32_t i = 1; n >= 0 && i < out->n_nodes; i++) n += strcmp(pl_node_get(out, i)->op->name, op) == 0;
+    for (uint32_t i = 1; n >= 0 && i < out->n_nodes; i++)
+        n += strcmp(pl_node_get(out, i)->op->name, op) == 0;
     pl_graph_free(out);
     teardown(&f);
     return n;
 }
 
-/* Either kind stops: dx is exp(x), not twice that. Only one of them lets simplifying see that the two exp are one. */
+/* Either kind stops: dx is exp(x), not twice that. Only one of them lets simplifying see that the
+ * two exp are one. */
 TEST(gradient_stops_whether_shared_or_not)
 {
-    pl_val (*const stop[])(pl_graph *, pl_val) = {pl_stop_gradient, pl_stop_gradient_shared, no_stop};
+    pl_val (*const stop[])(pl_graph *, pl_val) = {pl_stop_gradient, pl_stop_gradient_shared,
+                                                  no_stop};
     const float x[3] = {0, 1, -2};
     for (int k = 0; k < 3; k++) {
         fixture f = setup();

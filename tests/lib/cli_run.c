@@ -3,10 +3,10 @@
 
 #include "tests/lib/test.h"
 
-#include <jansson.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <pty.h>
 #include <signal.h>
@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds of sleep, or half of those of a core, that no test needs: see cli_hangs. A sanitizer is ten times as slow. */
+/* Seconds of sleep, or half of those of a core, that no test needs: see cli_hangs. A sanitizer is
+ * ten times as slow. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { LIMIT_S = 1200 };
 #else
@@ -102,7 +103,7 @@ static pid_t start(const char *command)
     unlink(err);
     fflush(NULL);
     pid_t pid = fork();
-    if (pid < 0) abort(); /* a signal to group -pid would go astray */
+    if (pid < 0) abort();           /* a signal to group -pid would go astray */
     if (pid > 0) setpgid(pid, pid); /* both do it: whoever comes first */
     if (pid != 0) return pid;
     setpgid(0, 0);
@@ -140,15 +141,18 @@ double cli_used(pid_t group)
         text[fread(text, 1, sizeof text - 1, f)] = 0;
         fclose(f);
         const char *after = strrchr(text, ')'); /* the name may hold anything */
-        if (after && sscanf(after, ") %*c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld %ld %ld", &its, t, t + 1, t + 2,
-                            t + 3) == 5 && its == group)
+        if (after &&
+            sscanf(after, ") %*c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld %ld %ld", &its, t,
+                   t + 1, t + 2, t + 3) == 5 &&
+            its == group)
             ticks += t[0] + t[1] + t[2] + t[3];
     }
     if (all) closedir(all);
     return (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Whether the group of a program that began then hangs; asks once a second, since asking reads all of /proc. */
+/* Whether the group of a program that began then hangs; asks once a second, since asking reads all
+ * of /proc. */
 static bool hangs(cli_watch *w, double *asked, pid_t group, double began)
 {
     if (now() - *asked < 1) return false;
@@ -194,7 +198,8 @@ const char *cli_python(const char *module)
     char command[512];
     for (int i = 0; i < 3; i++) {
         if (!candidates[i]) continue;
-        snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", candidates[i], module);
+        snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", candidates[i],
+                 module);
         if (system(command) == 0) return candidates[i];
     }
     return NULL;

@@ -1,8 +1,9 @@
 /* cli_run.h - runs the program under test (PL_BIN) through a shell, and ends it when it hangs.
  *
- * What hangs either sleeps or turns in a circle; what is slow because the machine is busy does neither. So no limit is on
- * the clock alone: a program is ended when it used hardly any of a core for long, or more of one than any test needs. What asks again and again whether
- * something came is neither, and has an hour.
+ * What hangs either sleeps or turns in a circle; what is slow because the machine is busy does
+ * neither. So no limit is on the clock alone: a program is ended when it used hardly any of a core
+ * for long, or more of one than any test needs. What asks again and again whether something came is
+ * neither, and has an hour.
  */
 #ifndef PL_TEST_CLI_RUN_H
 #define PL_TEST_CLI_RUN_H
@@ -13,18 +14,20 @@
 #include <sys/types.h>
 
 typedef struct cli_result {
-    int code;          /* exit code; 128 + signal when killed; 124 when it hung */
-    const char *out;   /* stdout and stderr, NUL-terminated; borrowed until the next run */
+    int code;        /* exit code; 128 + signal when killed; 124 when it hung */
+    const char *out; /* stdout and stderr, NUL-terminated; borrowed until the next run */
     const char *err;
     double seconds;
 } cli_result;
 
-/* Looks at a program again and again; starts as {0}. `wall` and `used`: seconds since it began, and seconds of a core. */
+/* Looks at a program again and again; starts as {0}. `wall` and `used`: seconds since it began, and
+ * seconds of a core. */
 typedef struct cli_watch {
     double wall, used; /* where the present stretch began */
 } cli_watch;
 bool cli_hangs(cli_watch *w, double wall, double used, double limit_s);
-/* Seconds of a core that the processes of a group used so far, with those of their children that they waited for. */
+/* Seconds of a core that the processes of a group used so far, with those of their children that
+ * they waited for. */
 double cli_used(pid_t group);
 
 /* Absolute path of the program, or NULL (then the test skips). */
@@ -44,32 +47,31 @@ bool cli_write(const char *path, const char *text);
 
 /* Whether two files of pl_test_dir() have the same bytes. */
 bool cli_same(const char *a, const char *b);
-/* NULL when the log of the run of that name has every step from 1 to n once, in order, each line whole;
- * else what is wrong. */
+/* NULL when the log of the run of that name has every step from 1 to n once, in order, each line
+ * whole; else what is wrong. */
 const char *cli_bad_log(const char *run, int64_t n);
 
 /* A Python that has this module: PL_ORACLE, /opt/oracle/bin/python3 or python3; NULL: none has. */
 const char *cli_python(const char *module);
-#define WANT_PYTHON(python, module)                                                          \
-    const char *python = cli_python(module);                                                 \
-    if (!python) SKIP("no Python with " module "; PL_ORACLE names one")
+#define WANT_PYTHON(python, module)                                                                \
+ const char *python = cli_python(module);                                                          \
+ if (!python) SKIP("no Python with " module "; PL_ORACLE names one")
 
-#define WANT_BIN()                                                                           \
-    if (!cli_bin()) SKIP("PL_BIN is not built")
+#define WANT_BIN()                                                                                 \
+ if (!cli_bin()) SKIP("PL_BIN is not built")
 /* The exit code and a part of stderr. */
-#define CHECK_RUN(r, want, text)                                                             \
-    do {                                                                                     \
-        cli_result r_ = (r);                                                                 \
-        CHECK_MSG(r_.code == (want) && strstr(r_.err, (text)),                               \
-                  "exit code %d, wanted %d; stderr wants \"%s\":\n%s", r_.code, (want), (text), \
-                  r_.err);                                                                   \
-    } while (0)
+#define CHECK_RUN(r, want, text)                                                                   \
+ do {                                                                                              \
+  cli_result r_ = (r);                                                                             \
+  CHECK_MSG(r_.code == (want) && strstr(r_.err, (text)),                                           \
+            "exit code %d, wanted %d; stderr wants \"%s\":\n%s", r_.code, (want), (text), r_.err); \
+ } while (0)
 
 /* The smallest network of the cloud recipe: milliseconds a step. */
-#define CLI_SMALL                                                                            \
-    "cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[2, 2, 2]' "               \
-    "'model.dense=[4, 4]' model.film_hidden=4 eval.batches=1 data.samples=32 "               \
-    "data.eval_samples=8 "
+#define CLI_SMALL                                                                                  \
+ "cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[2, 2, 2]' "                        \
+ "'model.dense=[4, 4]' model.film_hidden=4 eval.batches=1 data.samples=32 "                        \
+ "data.eval_samples=8 "
 
 /* The losses in the log of a run below the test's folder, one after the other, as text. */
 void cli_losses(const char *run, char *to, size_t cap);

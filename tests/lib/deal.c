@@ -1,8 +1,8 @@
 /* deal.c - see deal.h.
  *
- * Between the parent and a worker lies a pair of sockets: an index goes down, a result comes up. The
- * parent also asks for workers that have ended, because a program that a dead worker started may hold
- * its end of the pair open.
+ * Between the parent and a worker lies a pair of sockets: an index goes down, a result comes up.
+ * The parent also asks for workers that have ended, because a program that a dead worker started
+ * may hold its end of the pair open.
  */
 #include "tests/lib/deal.h"
 

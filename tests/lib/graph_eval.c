@@ -16,8 +16,7 @@ graph_eval *graph_eval_new(const pl_graph *g, bool reference)
     e->data = pl_sys_alloc(sizeof(void *) * g->n_vals);
     for (uint32_t v = 1; v < g->n_vals; v++)
         e->data[v] = aligned_alloc(64, (pl_type_bytes(&g->vals[v].type) + 127) & ~(size_t)63);
-    for (uint32_t v = 1; v < g->n_vals; v++)
-        memset(e->data[v], 0, pl_type_bytes(&g->vals[v].type));
+    for (uint32_t v = 1; v < g->n_vals; v++) memset(e->data[v], 0, pl_type_bytes(&g->vals[v].type));
     return e;
 }
 

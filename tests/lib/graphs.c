@@ -84,8 +84,7 @@ static pl_val one_op(maker *m)
         return pl_type_elems(&t) == ROWS * COLS ? pl_reshape(g, a, PL_DIMS(ROWS, COLS))
                                                 : pl_abs(g, a);
     case 10:
-        return t.rank > 0 && t.dim[0] >= 4 ? pl_slice(g, a, 0, 2, t.dim[0], 1)
-                                           : pl_sigmoid(g, a);
+        return t.rank > 0 && t.dim[0] >= 4 ? pl_slice(g, a, 0, 2, t.dim[0], 1) : pl_sigmoid(g, a);
     case 11:
         if (t.rank == 0 || t.dim[0] > 3 * ROWS) return pl_sin(g, a);
         return pl_concat(g, 2, (const pl_val[]){a, b}, 0);
@@ -157,8 +156,7 @@ static int add_slot(pl_store *s, const char *kind, int i, pl_type t, pl_init ini
 pl_graph *training_graph(pl_store *store, int layers, int64_t batch, int64_t width)
 {
     pl_graph *g = pl_graph_new(store);
-    pl_val *p = calloc((size_t)layers * 2, sizeof *p),
-           *d = calloc((size_t)layers * 2, sizeof *d);
+    pl_val *p = calloc((size_t)layers * 2, sizeof *p), *d = calloc((size_t)layers * 2, sizeof *d);
     int *slot = calloc((size_t)layers * 2, sizeof *slot);
     double scale = 1 / sqrt((double)width);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, batch, width));
@@ -189,6 +187,5 @@ void fill_input(uint64_t seed, const char *name, const pl_type *t, void *to)
 {
     uint64_t s = seed * 1000003 + 17;
     for (; *name; name++) s = s * 31 + (uint64_t)*name;
-    for (int64_t i = 0; i < pl_type_elems(t); i++)
-        pl_elem_set(t->dtype, to, i, pl_test_noise(&s));
+    for (int64_t i = 0; i < pl_type_elems(t); i++) pl_elem_set(t->dtype, to, i, pl_test_noise(&s));
 }

@@ -22,7 +22,7 @@ static struct {
     const char *name;
     double wall_s, cpu_s;
 } times[MOST_TIMES];
-static int n_times = -1; /* -1: not asked for */
+static int n_times = -1;           /* -1: not asked for */
 static char folder[64], cache[64]; /* cache: empty when the user has named one */
 
 void pl_test_register(pl_test_case *t)
@@ -79,8 +79,8 @@ static void remove_folder(void)
     folder[0] = 0;
 }
 
-/* What is kept between runs is kept apart from the user's own, and from that of tests that run beside: plans
- * depend on measured times. */
+/* What is kept between runs is kept apart from the user's own, and from that of tests that run
+ * beside: plans depend on measured times. */
 static void begin_cache(void)
 {
     if (getenv("PLIMSOLL_CACHE")) return;
@@ -160,8 +160,8 @@ void pl_test_tell(const pl_test_case *t, pl_test_result r)
     counts[r.end]++;
     if (n_times >= 0) keep_time(t->name, r);
     if (r.end == PL_TEST_FAILED || verbose || r.wall_s > 5)
-        printf("%s %s (%.2f s, %.2f of a core; %d of %d)\n", word[r.end], t->name, r.wall_s, r.cpu_s,
-               counts[0] + counts[1] + counts[2], n_chosen);
+        printf("%s %s (%.2f s, %.2f of a core; %d of %d)\n", word[r.end], t->name, r.wall_s,
+               r.cpu_s, counts[0] + counts[1] + counts[2], n_chosen);
     fflush(stdout);
 }
 
@@ -183,7 +183,8 @@ int main(int argc, char **argv)
     if (!order) return 1;
     n = 0;
     for (pl_test_case *t = all_tests; t; t = t->next)
-        if (!only || (only[0] == '=' ? !strcmp(t->name, only + 1) : strstr(t->name, only) != NULL)) order[n++] = t;
+        if (!only || (only[0] == '=' ? !strcmp(t->name, only + 1) : strstr(t->name, only) != NULL))
+            order[n++] = t;
     qsort(order, (size_t)n, sizeof *order, by_place);
     n_chosen = n;
     if (!list) begin_cache();
@@ -197,7 +198,8 @@ int main(int argc, char **argv)
     free(order);
     if (list) return 0;
     if (cache[0]) remove_tree(cache);
-    for (int i = 0; i < n_times; i++) printf("%8.2f s %8.2f of a core  %s\n", times[i].wall_s, times[i].cpu_s, times[i].name);
+    for (int i = 0; i < n_times; i++)
+        printf("%8.2f s %8.2f of a core  %s\n", times[i].wall_s, times[i].cpu_s, times[i].name);
     printf("%d passed, %d failed", counts[PL_TEST_PASSED], counts[PL_TEST_FAILED]);
     if (counts[PL_TEST_SKIPPED]) printf(", %d skipped", counts[PL_TEST_SKIPPED]);
     printf("\n");

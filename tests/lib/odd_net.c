@@ -1,13 +1,15 @@
 /* odd_net.c - a recipe whose network is drawn: what strangers write, before they do.
  *
- * The key `net` is the seed of a walk: an input of 0 to 3 spatial dims, then layer after layer from a table
- * of all kinds (convolutions of every form, norms, attention, pools, resizing, sorting, indexing, reductions
- * along any axis, moves), at sizes nobody chose, then a loss. Nothing but the public headers is used: it is built into
- * odd.so for the program and tools/cuda-odd, and is a part of pl_test.
+ * The key `net` is the seed of a walk: an input of 0 to 3 spatial dims, then layer after layer from
+ * a table of all kinds (convolutions of every form, norms, attention, pools, resizing, sorting,
+ * indexing, reductions along any axis, moves), at sizes nobody chose, then a loss. Nothing but the
+ * public headers is used: it is built into odd.so for the program and tools/cuda-odd, and is a part
+ * of pl_test.
  *
- * A layer takes x [N, s.., C] and gives a value of that form; where it makes no sense for x it gives x back. What may
- * grow is held between norms, so that losses of two devices can be compared. Layers never look at other samples
- * unless `coupled`, which the walk decides: without, the batch may be split and the engine must prove it.
+ * A layer takes x [N, s.., C] and gives a value of that form; where it makes no sense for x it
+ * gives x back. What may grow is held between norms, so that losses of two devices can be compared.
+ * Layers never look at other samples unless `coupled`, which the walk decides: without, the batch
+ * may be split and the engine must prove it.
  */
 #include "tests/lib/odd_net.h"
 
@@ -88,7 +90,9 @@ static pl_val norm(walk *w, pl_val x)
     switch (between(w, 0, w->coupled && rank_of(w, x) > 1 ? 4 : 3)) {
     case 0: return pl_nn_layer_norm(w->m, x, name(w, "ln"), (pl_nn_norm){.eps = 1e-3});
     case 1: return pl_nn_rms_norm(w->m, x, name(w, "rms"), (pl_nn_norm){.eps = 1e-3});
-    case 2: return pl_nn_group_norm(w->m, x, name(w, "gn"), divisor(w, channels(w, x)), (pl_nn_norm){.eps = 1e-3});
+    case 2:
+        return pl_nn_group_norm(w->m, x, name(w, "gn"), divisor(w, channels(w, x)),
+                                (pl_nn_norm){.eps = 1e-3});
     case 3: return pl_tanh(w->g, x);
     default: return pl_nn_batch_norm(w->m, x, name(w, "bn"), (pl_nn_norm){.eps = 1e-3});
     }
@@ -118,7 +122,9 @@ static pl_val layer_activation(walk *w, pl_val x)
     case 11: return pl_log(g, pl_shift(g, pl_square(g, x), 1));
     case 12: return pl_clamp(g, x, -0.75, 1.25);
     case 13: return pl_exp(g, pl_min(g, x, pl_full_like(g, x, 1)));
-    case 14: return pl_select(g, pl_gt(g, x, pl_full_like(g, x, 0.3)), pl_cos(g, x), pl_scale(g, x, 0.5));
+    case 14:
+        return pl_select(g, pl_gt(g, x, pl_full_like(g, x, 0.3)), pl_cos(g, x),
+                         pl_scale(g, x, 0.5));
     default: return pl_rsqrt(g, pl_shift(g, pl_square(g, x), 1));
     }
 }
@@ -138,7 +144,8 @@ static pl_val layer_geglu(walk *w, pl_val x)
 }
 
 /* Kernel, stride, dilation and padding of a spatial dim such that something is left of it. */
-static void draw_window(walk *w, int64_t size, int *kernel, int *stride, int *dilation, int *lo, int *hi)
+static void draw_window(walk *w, int64_t size, int *kernel, int *stride, int *dilation, int *lo,
+                        int *hi)
 {
     *kernel = (int)between(w, 1, 5);
     *stride = chance(w, 0.35) ? (int)between(w, 2, 3) : 1;
@@ -163,13 +170,17 @@ static pl_val layer_conv(walk *w, pl_val x)
     k[0] = out;
     for (int i = 0; i < dims; i++) {
         int kernel;
-        draw_window(w, t.dim[1 + i], &kernel, &o.stride[i], &o.dilation[i], &o.pad_lo[i], &o.pad_hi[i]);
+        draw_window(w, t.dim[1 + i], &kernel, &o.stride[i], &o.dilation[i], &o.pad_lo[i],
+                    &o.pad_hi[i]);
         k[1 + i] = kernel;
     }
     k[1 + dims] = in / o.groups;
     if (sample_elems(w, x) / in * out > MAX_ELEMS) return x;
-    pl_val weight = pl_nn_param(w->m, name(w, "conv"), dims + 2, k, pl_nn_kaiming_uniform(PL_FAN_IN, 1));
-    pl_val bias = chance(w, 0.6) ? pl_nn_param(w->m, name(w, "bias"), 1, &out, pl_nn_uniform(-0.1, 0.1)) : PL_NO_VAL;
+    pl_val weight =
+        pl_nn_param(w->m, name(w, "conv"), dims + 2, k, pl_nn_kaiming_uniform(PL_FAN_IN, 1));
+    pl_val bias = chance(w, 0.6)
+                      ? pl_nn_param(w->m, name(w, "bias"), 1, &out, pl_nn_uniform(-0.1, 0.1))
+                      : PL_NO_VAL;
     return pl_conv(w->g, x, weight, bias, &o);
 }
 
@@ -196,7 +207,8 @@ static pl_val layer_conv_transpose(walk *w, pl_val x)
         k[1 + i] = kernel;
     }
     k[1 + dims] = out / o.groups;
-    pl_val weight = pl_nn_param(w->m, name(w, "up"), dims + 2, k, pl_nn_kaiming_uniform(PL_FAN_IN, 1));
+    pl_val weight =
+        pl_nn_param(w->m, name(w, "up"), dims + 2, k, pl_nn_kaiming_uniform(PL_FAN_IN, 1));
     return pl_conv_transpose(w->g, x, weight, PL_NO_VAL, &o, out_pad);
 }
 
@@ -208,8 +220,10 @@ static pl_val layer_per_sample(walk *w, pl_val x)
     int64_t c = t.dim[3], k = 2 * between(w, 0, 2) + 1;
     pl_conv_opts o = {0};
     for (int i = 0; i < 2; i++) o.pad_lo[i] = o.pad_hi[i] = (int)(k / 2);
-    pl_val made = pl_nn_linear(w->m, pl_nn_global_average(w->g, x), name(w, "kernel"), k * k * c, (pl_nn_lin){0});
-    return pl_conv_per_sample(w->g, x, pl_reshape(w->g, pl_tanh(w->g, made), PL_DIMS(t.dim[0], k, k, c)), &o);
+    pl_val made = pl_nn_linear(w->m, pl_nn_global_average(w->g, x), name(w, "kernel"), k * k * c,
+                               (pl_nn_lin){0});
+    return pl_conv_per_sample(
+        w->g, x, pl_reshape(w->g, pl_tanh(w->g, made), PL_DIMS(t.dim[0], k, k, c)), &o);
 }
 
 /* [N, s.., C] to [N, T, C]. */
@@ -228,22 +242,27 @@ static pl_val like(walk *w, pl_val y, pl_val x)
 static pl_val layer_attention(walk *w, pl_val x)
 {
     pl_graph *g = w->g;
-    int64_t heads = between(w, 1, 5), d = chance(w, 0.5) ? 8 * between(w, 1, 6) : between(w, 1, 40), c = channels(w, x);
+    int64_t heads = between(w, 1, 5), d = chance(w, 0.5) ? 8 * between(w, 1, 6) : between(w, 1, 40),
+            c = channels(w, x);
     pl_val q = tokens_of(w, x), source = q;
     pl_type t = type_of(w, q);
     bool causal = chance(w, 0.3);
     if (t.dim[1] > 400 || t.dim[1] * heads * d > 2 * MAX_ELEMS) return x;
     if (!causal && chance(w, 0.3)) { /* other tokens than those that ask */
         int64_t place[] = {between(w, 1, 37), c}, all[] = {t.dim[0], place[0], c};
-        source = pl_broadcast(g, pl_nn_param(w->m, name(w, "memory"), 2, place, pl_nn_normal(0, 1)), 3, all);
+        source = pl_broadcast(g, pl_nn_param(w->m, name(w, "memory"), 2, place, pl_nn_normal(0, 1)),
+                              3, all);
     }
     int64_t n = t.dim[1], k = type_of(w, source).dim[1];
-    q = pl_reshape(g, pl_nn_linear(w->m, q, name(w, "q"), heads * d, (pl_nn_lin){0}), PL_DIMS(t.dim[0], n, heads, d));
+    q = pl_reshape(g, pl_nn_linear(w->m, q, name(w, "q"), heads * d, (pl_nn_lin){0}),
+                   PL_DIMS(t.dim[0], n, heads, d));
     pl_val kv[2];
     for (int i = 0; i < 2; i++)
-        kv[i] = pl_reshape(g, pl_nn_linear(w->m, source, name(w, "kv"), heads * d, (pl_nn_lin){0}), PL_DIMS(t.dim[0], k, heads, d));
+        kv[i] = pl_reshape(g, pl_nn_linear(w->m, source, name(w, "kv"), heads * d, (pl_nn_lin){0}),
+                           PL_DIMS(t.dim[0], k, heads, d));
     pl_val y = pl_attention(g, q, kv[0], kv[1], chance(w, 0.3) ? 0.17 : 0, causal);
-    y = pl_nn_linear(w->m, pl_reshape(g, y, PL_DIMS(t.dim[0], n, heads * d)), name(w, "o"), c, (pl_nn_lin){0});
+    y = pl_nn_linear(w->m, pl_reshape(g, y, PL_DIMS(t.dim[0], n, heads * d)), name(w, "o"), c,
+                     (pl_nn_lin){0});
     return pl_add(g, x, like(w, y, x));
 }
 
@@ -254,9 +273,11 @@ static pl_val layer_plain_attention(walk *w, pl_val x)
     pl_val h = tokens_of(w, x);
     int64_t n = type_of(w, h).dim[1], d = between(w, 1, 24);
     if (n > 150) return x;
-    pl_val q = pl_nn_linear(w->m, h, name(w, "q"), d, (pl_nn_lin){0}), k = pl_nn_linear(w->m, h, name(w, "k"), d, (pl_nn_lin){0});
+    pl_val q = pl_nn_linear(w->m, h, name(w, "q"), d, (pl_nn_lin){0}),
+           k = pl_nn_linear(w->m, h, name(w, "k"), d, (pl_nn_lin){0});
     pl_type square = PL_TYPE(PL_I32, n, n);
-    pl_val near = pl_lt(g, pl_abs(g, pl_sub(g, pl_iota(g, square, 0), pl_iota(g, square, 1))), pl_fill(g, square, (double)between(w, 1, n)));
+    pl_val near = pl_lt(g, pl_abs(g, pl_sub(g, pl_iota(g, square, 0), pl_iota(g, square, 1))),
+                        pl_fill(g, square, (double)between(w, 1, n)));
     pl_val s = pl_scale(g, pl_matmul(g, q, k, false, true), 0.3);
     pl_type t = type_of(w, s);
     s = pl_select(g, pl_broadcast(g, near, t.rank, t.dim), s, pl_fill(g, t, -1e4));
@@ -332,7 +353,9 @@ static pl_val layer_reduce(walk *w, pl_val x)
     case 4:
         pl_moments(g, x, axes, true, &y, &other);
         return pl_div(g, pl_sub(g, x, y), pl_sqrt(g, pl_shift(g, other, 0.1)));
-    default: y = pl_sqrt(g, pl_shift(g, pl_mean(g, pl_square(g, x), axes, true), 0.1)); return pl_div(g, x, y);
+    default:
+        y = pl_sqrt(g, pl_shift(g, pl_mean(g, pl_square(g, x), axes, true), 0.1));
+        return pl_div(g, x, y);
     }
     return chance(w, 0.5) ? pl_sub(g, x, y) : pl_mul(g, x, pl_sigmoid(g, y));
 }
@@ -371,10 +394,12 @@ static pl_val layer_index(walk *w, pl_val x)
     pl_type t = type_of(w, x);
     int64_t c = channels(w, x), rows = between(w, c, c + 5), out = c, table[] = {rows, out};
     pl_val at = pl_argmax(g, x, -1);
-    pl_val picked = pl_take(g, pl_nn_param(w->m, name(w, "table"), 2, table, pl_nn_normal(0, 1)), at);
+    pl_val picked =
+        pl_take(g, pl_nn_param(w->m, name(w, "table"), 2, table, pl_nn_normal(0, 1)), at);
     if (chance(w, 0.5) || t.rank < 3) return pl_add(g, x, picked);
     int64_t places = between(w, 2, 9);
-    pl_val to = pl_mod(g, pl_argmax(g, tokens_of(w, x), -1), pl_fill(g, PL_TYPE(PL_I32), (double)places));
+    pl_val to =
+        pl_mod(g, pl_argmax(g, tokens_of(w, x), -1), pl_fill(g, PL_TYPE(PL_I32), (double)places));
     pl_val y = tokens_of(w, pl_add(g, x, picked));
     pl_type y_type = type_of(w, y);
     to = pl_broadcast(g, pl_unsqueeze(g, to, 2), 3, y_type.dim);
@@ -389,7 +414,8 @@ static pl_val layer_scatter(walk *w, pl_val x)
     if (t.rank < 3 || !w->coupled) return x;
     int64_t n = pl_type_elems(&t) / t.dim[t.rank - 1], rows = between(w, 1, n);
     pl_val flat = pl_reshape(g, x, PL_DIMS(n, -1));
-    pl_val at = pl_mod(g, pl_scale(g, pl_iota(g, PL_TYPE(PL_I32, n), 0), 7), pl_fill(g, PL_TYPE(PL_I32, n), (double)rows));
+    pl_val at = pl_mod(g, pl_scale(g, pl_iota(g, PL_TYPE(PL_I32, n), 0), 7),
+                       pl_fill(g, PL_TYPE(PL_I32, n), (double)rows));
     pl_val sums = pl_scale(g, pl_scatter_add(g, flat, at, rows), (double)rows / (double)n);
     return pl_sub(g, x, like(w, pl_take(g, sums, at), x));
 }
@@ -409,7 +435,8 @@ static pl_val layer_move(walk *w, pl_val x)
     case 3: {
         int64_t cut = between(w, 1, n);
         if (cut == n) return x;
-        pl_val part[] = {pl_slice(g, x, axis, cut, n, 1), pl_sin(g, pl_slice(g, x, axis, 0, cut, 1))};
+        pl_val part[] = {pl_slice(g, x, axis, cut, n, 1),
+                         pl_sin(g, pl_slice(g, x, axis, 0, cut, 1))};
         return pl_concat(g, 2, part, axis);
     }
     default: return t.rank > 3 ? tokens_of(w, x) : x;
@@ -441,16 +468,20 @@ static pl_val layer_gram(walk *w, pl_val x)
 
 static pl_val layer_dropout(walk *w, pl_val x)
 {
-    return rank_of(w, x) > 2 && chance(w, 0.5) ? pl_nn_dropout_channels(w->m, x, 0.2) : pl_nn_dropout(w->m, x, 0.3);
+    return rank_of(w, x) > 2 && chance(w, 0.5) ? pl_nn_dropout_channels(w->m, x, 0.2)
+                                               : pl_nn_dropout(w->m, x, 0.3);
 }
 
 static pl_val layer_modulate(walk *w, pl_val x)
 {
     int64_t c = channels(w, x);
     if (rank_of(w, x) < 3) return x;
-    pl_val v = pl_nn_linear(w->m, pl_nn_global_average(w->g, x), name(w, "mod"), 2 * c, (pl_nn_lin){0}), part[2];
+    pl_val v = pl_nn_linear(w->m, pl_nn_global_average(w->g, x), name(w, "mod"), 2 * c,
+                            (pl_nn_lin){0}),
+           part[2];
     pl_split(w->g, v, 1, 2, part);
-    return chance(w, 0.5) ? pl_nn_film(w->g, x, part[0], part[1]) : pl_nn_modulate(w->g, x, part[0], part[1]);
+    return chance(w, 0.5) ? pl_nn_film(w->g, x, part[0], part[1])
+                          : pl_nn_modulate(w->g, x, part[0], part[1]);
 }
 
 static pl_val layer_bezier(walk *w, pl_val x)
@@ -465,11 +496,16 @@ static pl_val layer_stop(walk *w, pl_val x)
 
 typedef pl_val layer_fn(walk *, pl_val);
 static layer_fn *const layers[] = {
-    layer_norm,    layer_activation, layer_linear, layer_geglu,    layer_conv,   layer_conv, layer_conv,
-    layer_conv,    layer_per_sample, layer_pool,   layer_resize,   layer_unfold, layer_sort, layer_attention,
-    layer_reduce,  layer_along,      layer_index,  layer_scatter,  layer_move,   layer_skip, layer_plain_attention,
-    layer_gram,    layer_dropout,    layer_bezier, layer_modulate, layer_stop,   layer_move, layer_attention,
-    layer_activation, layer_conv_transpose,
+    layer_norm,      layer_activation, layer_linear,
+    layer_geglu,     layer_conv,       layer_conv,
+    layer_conv,      layer_conv,       layer_per_sample,
+    layer_pool,      layer_resize,     layer_unfold,
+    layer_sort,      layer_attention,  layer_reduce,
+    layer_along,     layer_index,      layer_scatter,
+    layer_move,      layer_skip,       layer_plain_attention,
+    layer_gram,      layer_dropout,    layer_bezier,
+    layer_modulate,  layer_stop,       layer_move,
+    layer_attention, layer_activation, layer_conv_transpose,
 };
 
 /* ---- the whole -------------------------------------------------------------------------- */
@@ -483,7 +519,9 @@ static pl_val draw_loss(walk *w, pl_val x, pl_val want, pl_val label)
     case 2: return pl_loss_cross_entropy(g, y, label);
     case 3: return pl_loss_l1(g, y, want);
     case 4: return pl_loss_bce_with_logits(g, y, pl_sigmoid(g, want));
-    default: return pl_mean(g, pl_shift(g, pl_neg(g, pl_loss_cosine_similarity(g, y, want, 1)), 2), PL_AXES_ALL, false);
+    default:
+        return pl_mean(g, pl_shift(g, pl_neg(g, pl_loss_cosine_similarity(g, y, want, 1)), 2),
+                       PL_AXES_ALL, false);
     }
 }
 
@@ -500,7 +538,8 @@ static pl_val network(pl_builder *b, pl_nn *m)
     for (int64_t i = 1; i <= dims; i++) t.dim[i] = between(&w, 2, most);
     t.dim[dims + 1] = dims ? between(&w, 1, 9) : between(&w, 3, 70);
     pl_val x = pl_input(w.g, "x", t);
-    pl_val want = pl_input(w.g, "want", PL_TYPE(PL_F32, t.dim[0], 5)), label = pl_input(w.g, "label", PL_TYPE(PL_I32, t.dim[0]));
+    pl_val want = pl_input(w.g, "want", PL_TYPE(PL_F32, t.dim[0], 5)),
+           label = pl_input(w.g, "label", PL_TYPE(PL_I32, t.dim[0]));
     int64_t depth = pl_config_int(c, "layers");
     if (!depth) depth = between(&w, 3, 12);
     for (int64_t i = 0; i < depth; i++) {
@@ -524,7 +563,8 @@ static pl_status build(pl_builder *b)
     return PL_OK;
 }
 
-static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n,
+                           pl_batch *batch)
 {
     static const char *const floats[] = {"x", "want"};
     (void)data;
@@ -534,7 +574,8 @@ static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, 
         if (!to) continue; /* a loss reads one of "want" and "label" */
         int64_t row = pl_type_elems(&t) / t.dim[0];
         for (int64_t k = 0; k < n * row; k++)
-            to[k] = (float)pl_sample_normal(pl_sample_seed(0x0DD0 + (uint64_t)i, subset, sample[k / row]), (uint64_t)(k % row));
+            to[k] = (float)pl_sample_normal(
+                pl_sample_seed(0x0DD0 + (uint64_t)i, subset, sample[k / row]), (uint64_t)(k % row));
     }
     int32_t *label = pl_batch_input(batch, "label", NULL);
     for (int k = 0; label && k < n; k++) label[k] = (int32_t)(sample[k] % 5);

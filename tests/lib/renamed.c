@@ -33,14 +33,17 @@ static pl_type type_of(const pl_st_tensor *t, const renamed_file *o)
     return pl_type_make(type.dtype, type.rank, type.dim);
 }
 
-static pl_status write_one(const pl_st_reader *from, const pl_st_tensor *t, pl_st_writer *w, int at, bool bf16)
+static pl_status write_one(const pl_st_reader *from, const pl_st_tensor *t, pl_st_writer *w, int at,
+                           bool bf16)
 {
     size_t bytes = (size_t)(t->end - t->begin);
     float *data = malloc(bytes);
     uint16_t *half = malloc(bytes);
     pl_status rc = pl_st_read(from, t, data, bytes);
     for (size_t e = 0; bf16 && e < bytes / 4; e++) half[e] = pl_f32_to_bf16(data[e]);
-    if (rc == PL_OK) rc = bf16 ? pl_st_writer_write(w, at, half, bytes / 2) : pl_st_writer_write(w, at, data, bytes);
+    if (rc == PL_OK)
+        rc = bf16 ? pl_st_writer_write(w, at, half, bytes / 2)
+                  : pl_st_writer_write(w, at, data, bytes);
     free(data);
     free(half);
     return rc;
@@ -84,7 +87,8 @@ pl_status renamed_write(const char *model, const char *path, renamed_file o)
     return rc;
 }
 
-static bool same_numbers(const pl_st_reader *x, const pl_st_tensor *t, const pl_st_reader *y, bool rounded)
+static bool same_numbers(const pl_st_reader *x, const pl_st_tensor *t, const pl_st_reader *y,
+                         bool rounded)
 {
     const pl_st_tensor *u = pl_st_find(y, t->name);
     size_t bytes = (size_t)(t->end - t->begin);
@@ -97,7 +101,8 @@ static bool same_numbers(const pl_st_reader *x, const pl_st_tensor *t, const pl_
     return same;
 }
 
-pl_status renamed_compare(const char *a, const char *b, const char *of, bool rounded, int *off, int *others_same)
+pl_status renamed_compare(const char *a, const char *b, const char *of, bool rounded, int *off,
+                          int *others_same)
 {
     pl_st_reader *x, *y;
     PL_TRY(pl_st_open(a, &x));

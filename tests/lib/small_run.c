@@ -5,7 +5,8 @@
 #include "base/sys.h"
 #include "tests/lib/test.h"
 
-pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, int n,
+                          pl_batch *batch)
 {
     (void)data, (void)subset;
     static const char *const names[] = {"x", "y"};

@@ -6,8 +6,10 @@
 #include "train/run/train_int.h"
 
 /* Noise in the inputs x and y, a pure function of the sample. */
-pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
-/* A run of a recipe that is not registered: `keys` are n overrides. *out is to be freed also when this fails. */
+pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, int n,
+                          pl_batch *batch);
+/* A run of a recipe that is not registered: `keys` are n overrides. *out is to be freed also when
+ * this fails. */
 pl_status small_run_open(const pl_recipe *recipe, const char *const *keys, int n, pl_run **out);
 
 /* The random weights of a configuration and n overrides (seed=...), saved. */

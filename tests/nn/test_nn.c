@@ -7,8 +7,8 @@
  */
 #include "base/sys.h"
 #include "tests/lib/lab.h"
-#include "tests/recipes/peer.h"
 #include "tests/lib/test.h"
+#include "tests/recipes/peer.h"
 #include "tests/workloads/workloads.h"
 
 #include <stdio.h>
@@ -16,12 +16,12 @@
 
 /* ---- the cases -------------------------------------------------------------------------- */
 typedef pl_val layer_fn(pl_nn *m, pl_val x, pl_val y);
-#define LAYER(name, expr)                                                                      \
- static pl_val layer_##name(pl_nn *m, pl_val x, pl_val y)                                      \
- {                                                                                             \
-  pl_graph *g = m->g;                                                                          \
-  (void)g, (void)y;                                                                            \
-  return (expr);                                                                               \
+#define LAYER(name, expr)                                                                          \
+ static pl_val layer_##name(pl_nn *m, pl_val x, pl_val y)                                          \
+ {                                                                                                 \
+  pl_graph *g = m->g;                                                                              \
+  (void)g, (void)y;                                                                                \
+  return (expr);                                                                                   \
  }
 
 static const pl_nn_lin lin;
@@ -73,20 +73,17 @@ static const double curve_start[4];
 LAYER(conv1d, pl_nn_conv1d(m, x, "", 6, (pl_nn_conv){3, 2, 1}))
 LAYER(conv2d, pl_nn_conv2d(m, x, "", 6, (pl_nn_conv){3, .pad = 2, .dilation = 2, .groups = 2}))
 LAYER(conv2d_down, pl_nn_conv2d(m, x, "", 5, (pl_nn_conv){4, 2, 1, .no_bias = true}))
-LAYER(conv3d,
-      pl_nn_conv3d(m, x, "", 3, (pl_nn_conv){.kernels = {1, 2, 2}, .strides = {1, 2, 2}}))
+LAYER(conv3d, pl_nn_conv3d(m, x, "", 3, (pl_nn_conv){.kernels = {1, 2, 2}, .strides = {1, 2, 2}}))
 LAYER(conv_transpose2d,
       pl_nn_conv_transpose2d(m, x, "", 6, (pl_nn_conv){4, 2, 1, .groups = 2, .out_pad = 1}))
 LAYER(conv_transpose3d, pl_nn_conv_transpose3d(m, x, "", 2, (pl_nn_conv){3, 2, 1}))
 LAYER(linear, pl_nn_linear(m, x, "", 7, lin))
 LAYER(group_norm, pl_nn_group_norm(m, x, "", 2, norm))
-LAYER(group_norm_plain,
-      pl_nn_group_norm(m, x, "", 3, (pl_nn_norm){.eps = 1e-3, .no_affine = true}))
+LAYER(group_norm_plain, pl_nn_group_norm(m, x, "", 3, (pl_nn_norm){.eps = 1e-3, .no_affine = true}))
 LAYER(layer_norm, pl_nn_layer_norm(m, x, "", norm))
 LAYER(rms_norm, pl_nn_rms_norm(m, x, "", norm))
 LAYER(batch_norm, in_parts(m, x, 3, batch_norm_part))
-LAYER(batch_norm_vectors,
-      pl_nn_batch_norm(m, x, "", (pl_nn_norm){.momentum = 0.3, .eps = 1e-3}))
+LAYER(batch_norm_vectors, pl_nn_batch_norm(m, x, "", (pl_nn_norm){.momentum = 0.3, .eps = 1e-3}))
 LAYER(batch_norm_eval, pl_nn_batch_norm(m, x, "", norm))
 LAYER(embedding, pl_nn_embedding(m, x, "", 6, 5))
 LAYER(spectral_conv, in_parts(m, x, 2, spectral_part))
@@ -119,9 +116,9 @@ LAYER(swd, pl_loss_patch_swd(g, x, y, 3, ints(g, 14, 3, 1000),
 LAYER(ssm, pl_loss_cosine_ssm(g, x, y, ints(g, 10, 2, 1000)))
 LAYER(lpips, pl_loss_lpips_level(g, x, y, noise_input(m, "weights", PL_TYPE(PL_F32, 4))))
 
-#define ROW(name)                                                                              \
- {                                                                                             \
-#  name, layer_##name                                                                          \
+#define ROW(name)                                                                                  \
+ {                                                                                                 \
+#  name, layer_##name                                                                              \
  }
 static const struct {
     const char *name;
@@ -184,8 +181,7 @@ typedef struct trial {
 static int shape_of(json_t *shape, int64_t *dim)
 {
     int rank = (int)json_array_size(shape);
-    for (int i = 0; i < rank; i++)
-        dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
+    for (int i = 0; i < rank; i++) dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
     return rank;
 }
 
@@ -307,8 +303,7 @@ static void check_state(const trial *t)
         const pl_slot *s = pl_store_slot(t->store, slot);
         int64_t n, *index = peer_slot_order(s, &n);
         if ((want = json_object_get(row, "final"))) {
-            expect(t, name, compare(lab_slot(t->lab, slot), s->type.dtype, index, n, want),
-                   1e-5);
+            expect(t, name, compare(lab_slot(t->lab, slot), s->type.dtype, index, n, want), 1e-5);
         } else {
             want = json_object_get(row, "grad");
             snprintf(output, sizeof output, "grad.%s", name);
@@ -347,8 +342,7 @@ static void run_case(trial *t, layer_fn *fn)
     t->lab = lab_new(t->store);
     pl_graph *g = pl_graph_new(t->store);
     pl_nn *m = pl_nn_new(g, !eval);
-    pl_val x =
-        pl_input(g, "x", type_of(t, json_object_get(t->row, "x"), ids ? PL_I64 : PL_F32));
+    pl_val x = pl_input(g, "x", type_of(t, json_object_get(t->row, "x"), ids ? PL_I64 : PL_F32));
     pl_val y = ys ? pl_input(g, "y", type_of(t, ys, PL_F32)) : PL_NO_VAL;
     pl_val out = fn(m, x, y);
     pl_output(g, "out", out);
@@ -400,8 +394,8 @@ TEST(nn_layers_match_pytorch)
 /* ---- initial values --------------------------------------------------------------------- */
 TEST(nn_inits_are_torch_s)
 {
-    pl_init i = pl_nn_init_of(pl_nn_kaiming_normal(PL_FAN_OUT, pl_nn_gain("leaky_relu", 0.01)),
-                              27, 576);
+    pl_init i =
+        pl_nn_init_of(pl_nn_kaiming_normal(PL_FAN_OUT, pl_nn_gain("leaky_relu", 0.01)), 27, 576);
     CHECK(i.kind == PL_INIT_NORMAL);
     CHECK_NEAR(i.b, sqrt(2 / (1 + 1e-4)) / 24, 1e-12);
     i = pl_nn_init_of(pl_nn_xavier_uniform(1), 8, 24);
@@ -438,11 +432,10 @@ TEST(nn_initial_weights_follow_their_rule)
     static const struct {
         const char *name;
         double bound, std; /* bound 0: none */
-    } want[] = {
-        {"conv.weight", 1.0 / 12, 1.0 / 12 / 1.7320508},
-        {"conv.bias", 1.0 / 12, 0},
-        {"up.weight", 0.08838834764831845, 0.08838834764831845 / 1.7320508}, /* fan 8*16 */
-        {"fc.weight", 0, 0.16666666666}};
+    } want[] = {{"conv.weight", 1.0 / 12, 1.0 / 12 / 1.7320508},
+                {"conv.bias", 1.0 / 12, 0},
+                {"up.weight", 0.08838834764831845, 0.08838834764831845 / 1.7320508}, /* fan 8*16 */
+                {"fc.weight", 0, 0.16666666666}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         int slot = pl_store_find(s, want[i].name);
         CHECK(slot >= 0);
@@ -456,8 +449,7 @@ TEST(nn_initial_weights_follow_their_rule)
         if (want[i].bound > 0) CHECK(most <= want[i].bound && most > 0.8 * want[i].bound);
         if (want[i].std > 0) CHECK_NEAR(sqrt(sum / (double)n), want[i].std, 0.1 * want[i].std);
     }
-    CHECK(((const float *)pl_session_slot(ss, pl_store_find(s, "norm.running_var")))[3] ==
-          1.0f);
+    CHECK(((const float *)pl_session_slot(ss, pl_store_find(s, "norm.running_var")))[3] == 1.0f);
     pl_session_free(ss);
     pl_program_free(p);
     pl_store_free(s);
@@ -665,8 +657,7 @@ TEST(nn_r1_gradient_is_the_slope_of_r1)
     pl_val r1 = pl_loss_r1(s.g, small_judge(s.m, x), x), w[3], grad[3];
     static const char *const names[3] = {"a.weight", "b.weight", "c.weight"};
     int slot[3];
-    for (int i = 0; i < 3; i++)
-        w[i] = pl_nn_read(s.m, slot[i] = pl_store_find(s.store, names[i]));
+    for (int i = 0; i < 3; i++) w[i] = pl_nn_read(s.m, slot[i] = pl_store_find(s.store, names[i]));
     pl_grad(s.g, r1, w, 3, grad);
     pl_output(s.g, "r1", r1);
     for (int i = 0; i < 3; i++) pl_output(s.g, pl_nn_name(s.m, "grad%d", i), grad[i]);

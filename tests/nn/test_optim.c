@@ -1,7 +1,7 @@
 /* test_optim.c - schedules and optimisers against tables that PyTorch 2 computed; averages,
  * decay groups, accumulation and loss scaling against arithmetic done here. */
-#include "tests/lib/lab.h"
 #include "plimsoll_optim.h"
+#include "tests/lib/lab.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -27,8 +27,8 @@ static const struct {
      {0.5, 0.5, 0.5, 0.05, 0.05, 0.05, 0.005, 0.005, 0.005, 0.0005, 0.0005, 0.0005}},
     {"exponential",
      {.kind = PL_LR_EXPONENTIAL, .lr = 0.5, .gamma = 0.9},
-     {0.5, 0.45, 0.405, 0.3645, 0.32805, 0.295245, 0.2657205, 0.23914845, 0.215233605,
-      0.1937102445, 0.1743392201, 0.156905298}},
+     {0.5, 0.45, 0.405, 0.3645, 0.32805, 0.295245, 0.2657205, 0.23914845, 0.215233605, 0.1937102445,
+      0.1743392201, 0.156905298}},
     {"one cycle",
      {.kind = PL_LR_ONE_CYCLE,
       .lr = 0.5,
@@ -84,8 +84,8 @@ TEST(optim_schedules_in_the_graph)
         for (int i = 0; i < N_SCHEDULES; i++) {
             snprintf(name, sizeof name, "lr%d", i);
             double got = (double)*(const float *)lab_output(l, 0, name, NULL);
-            CHECK_MSG(fabs(got - schedules[i].want[n]) < 1e-7, "%s at %d: %g",
-                      schedules[i].name, n, got);
+            CHECK_MSG(fabs(got - schedules[i].want[n]) < 1e-7, "%s at %d: %g", schedules[i].name, n,
+                      got);
         }
         CHECK_NEAR(*(const float *)lab_output(l, 0, "cut", NULL), pl_lr_at(&cut, n, n), 1e-7);
     }
@@ -149,8 +149,7 @@ static pl_status toy_open(toy *t, const pl_optim *o)
     pl_nn_free(m);
     lab_add(t->lab, g);
     if (rc == PL_OK) rc = lab_open(t->lab);
-    if (rc == PL_OK)
-        memcpy(lab_slot(t->lab, pl_store_find(t->store, "w")), first, sizeof first);
+    if (rc == PL_OK) memcpy(lab_slot(t->lab, pl_store_find(t->store, "w")), first, sizeof first);
     return rc;
 }
 
@@ -198,8 +197,7 @@ TEST(optim_kinds_match_pytorch)
     run_optimiser("sgd", o, (double[]){0.180600375, -2.07126307, -0.404695779, 1.94190979});
     o.dampening = o.weight_decay = 0;
     o.nesterov = true;
-    run_optimiser("nesterov", o,
-                  (double[]){0.0246164296, -2.1342268, -0.176080674, 1.67382371});
+    run_optimiser("nesterov", o, (double[]){0.0246164296, -2.1342268, -0.176080674, 1.67382371});
     o = base(PL_OPTIM_ADAM);
     run_optimiser("adam", o, (double[]){0.800864398, -2.20030665, 0.302011251, 2.80043459});
     o = base(PL_OPTIM_ADAMW);
@@ -217,8 +215,7 @@ TEST(optim_kinds_match_pytorch)
     o.alpha = 0.95;
     o.momentum = 0.9;
     o.centered = true;
-    run_optimiser("rmsprop", o,
-                  (double[]){-0.322905689, -3.97627974, -0.443741202, 1.50600791});
+    run_optimiser("rmsprop", o, (double[]){-0.322905689, -3.97627974, -0.443741202, 1.50600791});
     pl_optim_kind k;
     CHECK(pl_optim_parse("lion", &k) && k == PL_OPTIM_LION && !pl_optim_parse("no", &k));
 }
@@ -240,7 +237,8 @@ TEST(optim_reports_norm_and_rate)
     toy_free(&t);
 }
 
-/* In a program of f64 the norm and the factor that clips are f64: what f32 would round moves the weights by 1e-8. */
+/* In a program of f64 the norm and the factor that clips are f64: what f32 would round moves the
+ * weights by 1e-8. */
 TEST(optim_clips_in_the_gradients_own_type)
 {
     static const double w[3] = {0.1, -0.7, 1.3};
@@ -267,7 +265,8 @@ TEST(optim_clips_in_the_gradients_own_type)
     memcpy(now, w, sizeof w);
     CHECK_OK(lab_run(t.lab, 0));
     double norm = 2 * sqrt(w[0] * w[0] + w[1] * w[1] + w[2] * w[2]);
-    for (int i = 0; i < 3; i++) CHECK_NEAR(now[i], w[i] - 0.5 * 2 * w[i] * 0.7 / (norm + 1e-6), 1e-15);
+    for (int i = 0; i < 3; i++)
+        CHECK_NEAR(now[i], w[i] - 0.5 * 2 * w[i] * 0.7 / (norm + 1e-6), 1e-15);
     toy_free(&t);
 }
 
@@ -358,8 +357,7 @@ TEST(optim_accumulation_is_one_step)
 TEST(optim_loss_scale)
 {
     pl_optim o = base(PL_OPTIM_ADAMW);
-    pl_loss_scale scaling = {
-        .initial = 8, .growth = 2, .backoff = 0.5, .floor = 2, .interval = 2};
+    pl_loss_scale scaling = {.initial = 8, .growth = 2, .backoff = 0.5, .floor = 2, .interval = 2};
     toy plain, t = {.store = pl_store_new()};
     CHECK_OK(toy_open(&plain, &o));
     pl_graph *g = pl_graph_new(t.store);
@@ -387,8 +385,7 @@ TEST(optim_loss_scale)
         CHECK_NEAR(*scale, want[i], 0);
         for (int k = 0; k < 4; k++)
             CHECK_NEAR(toy_slot(&t, "w")[k], toy_slot(&plain, "w")[k], 1e-6);
-        CHECK_INT(*(const int64_t *)(const void *)toy_slot(&t, "optim.step"),
-                  i < 2 ? i + 1 : 2);
+        CHECK_INT(*(const int64_t *)(const void *)toy_slot(&t, "optim.step"), i < 2 ? i + 1 : 2);
     }
     toy_free(&plain);
     toy_free(&t);

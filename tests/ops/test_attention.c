@@ -6,8 +6,8 @@
  */
 #include "base/dtype.h"
 #include "base/pool.h"
-#include "tests/lib/graph_eval.h"
 #include "ops/core/ops.h"
+#include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -21,11 +21,9 @@ typedef struct attention_case {
 static const attention_case cases[] = {
     {2, 5, 7, 3, 4, false, -0.5412612498, 1.57519550458, -0.692345814451, 0.301636329493},
     {1, 6, 6, 2, 5, true, 3.27267708779, -0.145197435718, -0.63469430829, 4.49019715181},
-    {1, 70, 131, 2, 16, false, 0.0217298845634, 0.000211516155815, 0.0347460324001,
-     0.036106793733},
+    {1, 70, 131, 2, 16, false, 0.0217298845634, 0.000211516155815, 0.0347460324001, 0.036106793733},
     {1, 130, 130, 1, 24, true, 1.5475896222, -3.02655313339, 0.90022147928, 11.3153279783},
-    {2, 64, 64, 2, 32, false, 0.958170187645, -0.0754343001596, 0.00538997692838,
-     -0.1379322628},
+    {2, 64, 64, 2, 32, false, 0.958170187645, -0.0754343001596, 0.00538997692838, -0.1379322628},
 };
 
 typedef struct attention_graph {
@@ -109,8 +107,8 @@ TEST(attention_tiles_agree_with_reference)
             CHECK(a.e && b.e);
             CHECK(worst(&a, &b, a.o) < 2e-6);
             for (int j = 0; j < 3; j++)
-                CHECK_MSG(worst(&a, &b, a.grad[j]) < 2e-5, "size %d, %s, gradient %d: %g",
-                          (int)i, sets[k], j, worst(&a, &b, a.grad[j]));
+                CHECK_MSG(worst(&a, &b, a.grad[j]) < 2e-5, "size %d, %s, gradient %d: %g", (int)i,
+                          sets[k], j, worst(&a, &b, a.grad[j]));
             free_case(&a);
             free_case(&b);
         }

@@ -6,8 +6,8 @@
  * the fastest ones.
  */
 #include "base/dtype.h"
-#include "tests/lib/graph_eval.h"
 #include "ops/core/ops.h"
+#include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -20,8 +20,7 @@ static void weigh(graph_eval *e, pl_val v)
         pl_elem_set(t.dtype, graph_eval_at(e, v), i, cos(0.23 * (double)i));
 }
 
-static pl_conv_opts opts_of(const int *s, const int *d, const int *lo, const int *hi,
-                            int groups)
+static pl_conv_opts opts_of(const int *s, const int *d, const int *lo, const int *hi, int groups)
 {
     pl_conv_opts o = {.groups = groups};
     memcpy(o.stride, s, sizeof o.stride);
@@ -215,10 +214,8 @@ TEST(conv_per_sample_is_grouped_conv)
     pl_conv_opts o = {.pad_lo = {1, 1}, .pad_hi = {1, 1}};
     pl_val y = pl_conv_per_sample(g, x, w, &o);
     o.groups = N * C;
-    pl_val x1 =
-        pl_reshape(g, pl_permute(g, x, (const int[]){1, 2, 0, 3}), PL_DIMS(1, H, W, N * C));
-    pl_val w1 =
-        pl_reshape(g, pl_permute(g, w, (const int[]){0, 3, 1, 2}), PL_DIMS(N * C, K, K, 1));
+    pl_val x1 = pl_reshape(g, pl_permute(g, x, (const int[]){1, 2, 0, 3}), PL_DIMS(1, H, W, N * C));
+    pl_val w1 = pl_reshape(g, pl_permute(g, w, (const int[]){0, 3, 1, 2}), PL_DIMS(N * C, K, K, 1));
     pl_val y1 = pl_reshape(g, pl_conv(g, x1, w1, PL_NO_VAL, &o), PL_DIMS(H, W, N, C));
     pl_val d = pl_sub(g, y, pl_permute(g, y1, (const int[]){2, 0, 1, 3}));
     CHECK_MSG(pl_graph_status(g) == PL_OK, "%s", pl_graph_error(g));

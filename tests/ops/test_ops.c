@@ -13,15 +13,15 @@
  *     gradient of the gradient, with respect to inputs and to what flows in
  * PL_TEST_OP=name keeps to one op.
  */
-#include "tests/lib/alloc_count.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/text.h"
-#include "tests/ops/op_case.h"
 #include "plimsoll_ops.h"
+#include "tests/lib/alloc_count.h"
 #include "tests/lib/ref_eval.h"
 #include "tests/lib/test.h"
+#include "tests/ops/op_case.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -165,8 +165,7 @@ static void check_same(const bench *b, const block *want, const block *got, cons
 {
     for (int k = 0; k < b->call.n_out; k++)
         if (!same_bits(&want[k], &got[k]))
-            pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d %s", b->what, k,
-                         what);
+            pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d %s", b->what, k, what);
 }
 
 /* Output k in the bytes of input pick[k] (-1: bytes of its own). */
@@ -295,9 +294,11 @@ static void check_cost(const inst *t)
     pl_cost c = t->op->cost(&t->call);
     if (!(c.bytes >= operands) || !(c.flops >= 0) || !isfinite(c.flops))
         bad(t, "cost of %g flops, %g bytes; the operands have %g", c.flops, c.bytes, operands);
-    if ((c.work == PL_WORK_PRODUCT || c.work == PL_WORK_CONV || c.work == PL_WORK_CONV_DX || c.work == PL_WORK_CONV_DW) &&
+    if ((c.work == PL_WORK_PRODUCT || c.work == PL_WORK_CONV || c.work == PL_WORK_CONV_DX ||
+         c.work == PL_WORK_CONV_DW) &&
         fabs(remainder(c.flops, 2 * c.m * c.n * c.k)) > 1e-9 * c.flops)
-        bad(t, "cost of %g flops is no multiple of the product %g x %g x %g", c.flops, c.m, c.n, c.k);
+        bad(t, "cost of %g flops is no multiple of the product %g x %g x %g", c.flops, c.m, c.n,
+            c.k);
 }
 
 /* Coordinates of element i of a dense shape. */
@@ -413,8 +414,7 @@ static void check_precision(const inst *t, const block *want)
                 for (int k = 0; k < d.call.n_out; k++)
                     if (!agree(&t->out_type[k], want[k].p, &d.out_type[k], out[k].p, why,
                                sizeof why))
-                        bad(t, "output %d of the reference is not what it is in f64: %s", k,
-                            why);
+                        bad(t, "output %d of the reference is not what it is in f64: %s", k, why);
             bench_close(&b);
         }
         blocks_free(in, d.n_in);
@@ -477,8 +477,7 @@ static const struct {
     {"broadcast", {{"f32[300,1]"}, "shape=[2,300,500]", {{0}}}},
     {"broadcast", {{"f32[40001]"}, "shape=[3,40001]", {{0}}}},
     {"concat", {{"f32[200,300]", "f32[200,77]", "f32[200,1]"}, "axis=1", {{0}}}},
-    {"pad",
-     {{"f32[9,40,41,3]"}, "lo=[0,1,2,0], hi=[0,3,0,0], inner=[0,1,0,0], value=0", {{0}}}},
+    {"pad", {{"f32[9,40,41,3]"}, "lo=[0,1,2,0], hi=[0,3,0,0], inner=[0,1,0,0], value=0", {{0}}}},
     {"argmax", {{"f32[4,100,700]"}, "axis=1", {{0}}}},
     {"cumsum", {{"f32[4,100,700]"}, "axis=1, reverse=true", {{0}}}},
     {"cumsum", {{"f32[300,200]"}, "axis=1, reverse=false", {{0}}}},
@@ -580,8 +579,7 @@ static double value_of_g(study *s)
 }
 
 /* |difference - <gradient, d>| against their size, or a tenth of what a random direction gives. */
-static void compare(study *s, const char *what, int var, pl_val grad, const double *d,
-                    double diff)
+static void compare(study *s, const char *what, int var, pl_val grad, const double *d, double diff)
 {
     int64_t n;
     values(s, s->var[var], &n);
@@ -592,8 +590,7 @@ static void compare(study *s, const char *what, int var, pl_val grad, const doub
         for (int64_t i = 0; i < n; i++) gg += x[i] * x[i];
     }
     for (int64_t i = 0; i < n; i++) dd += d[i] * d[i];
-    double size =
-        fmax(fmax(fabs(exact), fabs(diff)), 0.1 * sqrt(gg * dd / (double)(n ? n : 1)));
+    double size = fmax(fmax(fabs(exact), fabs(diff)), 0.1 * sqrt(gg * dd / (double)(n ? n : 1)));
     double err = fabs(exact - diff) / (size + 1e-5);
     if (!(err < 1e-6))
         bad(&s->t, "%s in %s%d: rule says %.12g, differences %.12g (%.2g)", what,

@@ -5,8 +5,8 @@
  * f32 by the fused one.
  */
 #include "base/dtype.h"
-#include "tests/lib/graph_eval.h"
 #include "ops/core/ops.h"
+#include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -111,8 +111,7 @@ static pl_status run_steps(update *u, double lr, pl_dtype dt, double *w)
     graph_eval *e = graph_eval_new(u->g, dt == PL_F64);
     pl_elem_set(dt, graph_eval_at(e, u->lr), 0, lr);
     pl_elem_set(dt, graph_eval_at(e, u->scale), 0, 0.5);
-    for (int i = 0; i < N; i++)
-        pl_elem_set(dt, graph_eval_at(e, u->in[0]), i, sin(0.9 * i + 0.1));
+    for (int i = 0; i < N; i++) pl_elem_set(dt, graph_eval_at(e, u->in[0]), i, sin(0.9 * i + 0.1));
     pl_status rc = PL_OK;
     for (int64_t t = 1; t <= STEPS && rc == PL_OK; t++) {
         *(int64_t *)graph_eval_at(e, u->step) = t;
@@ -120,8 +119,7 @@ static pl_status run_steps(update *u, double lr, pl_dtype dt, double *w)
             pl_elem_set(dt, graph_eval_at(e, u->grad), i, 2 * sin(1.3 * i + 0.7 * (double)t));
         rc = graph_eval_run(e);
         for (int k = 0; k < 4; k++)
-            memcpy(graph_eval_at(e, u->in[k]), graph_eval_at(e, u->out[k]),
-                   N * pl_dtype_bytes(dt));
+            memcpy(graph_eval_at(e, u->in[k]), graph_eval_at(e, u->out[k]), N * pl_dtype_bytes(dt));
     }
     for (int i = 0; i < N; i++) w[i] = pl_elem_get(dt, graph_eval_at(e, u->in[0]), i);
     graph_eval_free(e);

@@ -70,11 +70,11 @@ static bool holds(rig *r, pl_val v, int n, const double *want)
     }
     return ok;
 }
-#define LIST(...)                                                                              \
-    (int)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double)), (const double[])            \
-    {                                                                                          \
-        __VA_ARGS__                                                                            \
-    }
+#define LIST(...)                                                                                  \
+ (int)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double)), (const double[])                   \
+ {                                                                                                 \
+  __VA_ARGS__                                                                                      \
+ }
 
 /* A constant vector, element by element. */
 static pl_val vec(pl_graph *g, pl_dtype d, int n, const double *v)
@@ -246,8 +246,7 @@ static bool kernels_agree(rig *r, pl_val v)
         size_t work = 0;
         if (k->prepare && k->prepare(&c, &c.prep, &work) != PL_OK) return false;
         c.work = pl_sys_alloc(work + 1);
-        for (int o = 0; o < c.n_out; o++)
-            out[o] = pl_sys_alloc(pl_type_bytes(&out_type[o]) + 1);
+        for (int o = 0; o < c.n_out; o++) out[o] = pl_sys_alloc(pl_type_bytes(&out_type[o]) + 1);
         ok &= k->run(&c) == PL_OK;
         for (int o = 0; o < c.n_out; o++) {
             const void *want = ref_eval_get(r->e, (pl_val){n->out + (uint32_t)o});
@@ -265,8 +264,8 @@ TEST(sort_order)
     rig r = rig_new();
     pl_graph *g = r.g;
     double nan = (double)NAN, inf = (double)INFINITY;
-    pl_val x = vec(g, PL_F32, LIST(2, nan, -0.0, 0, -inf, 2, inf)), up, up_at, down, down_at,
-           top, top_at;
+    pl_val x = vec(g, PL_F32, LIST(2, nan, -0.0, 0, -inf, 2, inf)), up, up_at, down, down_at, top,
+           top_at;
     pl_sort(g, x, 0, false, &up, &up_at);
     pl_sort(g, x, 0, true, &down, &down_at);
     pl_topk(g, x, 3, -1, &top, &top_at);
@@ -289,12 +288,14 @@ TEST(topk_gradient_goes_back_where_it_came_from)
     rig_free(&r);
 }
 
-/* PyTorch's answers where the formulas have 0 times infinity, on the bounds of a clamp, and of a remainder. */
+/* PyTorch's answers where the formulas have 0 times infinity, on the bounds of a clamp, and of a
+ * remainder. */
 TEST(gradients_at_corners)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
-    pl_val base = vec(g, PL_F32, LIST(0, 0, 2, 3, 0)), power = vec(g, PL_F32, LIST(2, 0, 0, 2, 1)), by[2], on, both[2];
+    pl_val base = vec(g, PL_F32, LIST(0, 0, 2, 3, 0)), power = vec(g, PL_F32, LIST(2, 0, 0, 2, 1)),
+           by[2], on, both[2];
     pl_val pair[2] = {base, power};
     pl_grad(g, pl_sum(g, pl_pow(g, base, power), PL_AXES_ALL, false), pair, 2, by);
     CHECK(holds(&r, by[0], LIST(0, 0, 0, 6, 1)));
@@ -411,8 +412,7 @@ TEST(dropout_mask)
     pl_val gone = pl_dropout(g, x, key, 1);
     r.e = ref_eval_new(g);
     CHECK_OK(ref_eval_run(r.e));
-    const float *a = ref_eval_get(r.e, y), *b = ref_eval_get(r.e, gx),
-                *c = ref_eval_get(r.e, ch);
+    const float *a = ref_eval_get(r.e, y), *b = ref_eval_get(r.e, gx), *c = ref_eval_get(r.e, ch);
     int zeros = 0, zero_channels = 0;
     for (int i = 0; i < 16200; i++) {
         zeros += a[i] == 0;
@@ -433,9 +433,8 @@ TEST(dropout_mask)
 static void expect(rig *r, pl_status code, const char *text)
 {
     if (r->g->status != code || !strstr(pl_graph_error(r->g), text))
-        pl_test_fail(__FILE__, __LINE__, "wanted %s \"%s\", got %s \"%s\"",
-                     pl_status_name(code), text, pl_status_name(r->g->status),
-                     pl_graph_error(r->g));
+        pl_test_fail(__FILE__, __LINE__, "wanted %s \"%s\", got %s \"%s\"", pl_status_name(code),
+                     text, pl_status_name(r->g->status), pl_graph_error(r->g));
     rig_free(r);
     *r = rig_new();
 }

@@ -1,5 +1,5 @@
-/* test_small.c - smaller representations: what is stored in fewer bytes, or not at all, gives the same
- * bits as what is stored as it is. */
+/* test_small.c - smaller representations: what is stored in fewer bytes, or not at all, gives the
+ * same bits as what is stored as it is. */
 #include "base/dtype.h"
 #include "plimsoll_ops.h"
 #include "rt/refit.h"
@@ -27,8 +27,8 @@ static void keep(result *r, const void *from, size_t n)
 static void fill(void *to, const pl_type *t, uint64_t seed)
 {
     for (int64_t i = 0; i < pl_type_elems(t); i++)
-        pl_elem_set(t->dtype, to, i, t->dtype == PL_BOOL ? pl_test_noise(&seed) > 0
-                                                         : pl_test_noise(&seed));
+        pl_elem_set(t->dtype, to, i,
+                    t->dtype == PL_BOOL ? pl_test_noise(&seed) > 0 : pl_test_noise(&seed));
 }
 
 static pl_status run(pl_store *store, pl_program *p, result *out)
@@ -76,8 +76,9 @@ static void compare(graph_fn *make, pl_dtype d, pl_store *store, pl_program **sm
         o.no_fuse = way == 2;
         o.arena_budget = way == 3 ? least : 0;
         CHECK_OK(pl_compile(make(store, d), &o, &p));
-        CHECK_MSG(way || pl_program_plan(p)->arena_bytes <= plain_bytes, "%s: %llu bytes, %llu plain",
-                  pl_dtype_name(d), (unsigned long long)pl_program_plan(p)->arena_bytes,
+        CHECK_MSG(way || pl_program_plan(p)->arena_bytes <= plain_bytes,
+                  "%s: %llu bytes, %llu plain", pl_dtype_name(d),
+                  (unsigned long long)pl_program_plan(p)->arena_bytes,
                   (unsigned long long)plain_bytes);
         if (way == 0 && d == PL_F32) CHECK_OK(pl_program_find_minimum(p, 0, &least));
         CHECK_OK(run(store, p, &got));
@@ -206,7 +207,8 @@ static pl_graph *masking_graph(pl_store *store, pl_dtype d)
     pl_val part = pl_slice(g, mask, 1, 5, 245, 3);
     pl_val cut = pl_slice(g, h, 1, 0, 80, 1);
     cut = pl_select(g, part, cut, pl_square(g, cut));
-    pl_val row = pl_broadcast(g, pl_gt(g, few, pl_full_like(g, few, 0)), 2, (const int64_t[]){137, 253});
+    pl_val row =
+        pl_broadcast(g, pl_gt(g, few, pl_full_like(g, few, 0)), 2, (const int64_t[]){137, 253});
     h = pl_matmul(g, pl_select(g, row, h, pl_square(g, h)), w, false, false);
     pl_val loss = pl_add(g, pl_mean(g, pl_square(g, h), PL_AXES_ALL, false),
                          pl_mean(g, cut, PL_AXES_ALL, false));
@@ -257,8 +259,8 @@ TEST(small_masks_that_leave_are_bytes)
     pl_store_free(store);
 }
 
-/* The checker refuses bits that a kernel reads or makes, that leave the program, or that a unit does
- * not know of; and bytes where the plan has room for bits. */
+/* The checker refuses bits that a kernel reads or makes, that leave the program, or that a unit
+ * does not know of; and bytes where the plan has room for bits. */
 TEST(small_masks_are_checked)
 {
     pl_store *store = pl_store_new();
@@ -275,8 +277,8 @@ TEST(small_masks_are_checked)
         if (!unit || !(bits[v] || !group || mask)) continue;
         made++;
         bits[v] = !bits[v];
-        refused += pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all) ==
-                   PL_ERR_PLAN;
+        refused +=
+            pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all) == PL_ERR_PLAN;
         bits[v] = !bits[v];
     }
     CHECK_MSG(made > 4 && refused == made, "%d of %d damages noticed", refused, made);
@@ -287,8 +289,8 @@ TEST(small_masks_are_checked)
 }
 
 /* ---- concat ----------------------------------------------------------------------------- */
-/* Two networks end to end, real and made up; one of them goes on alone. Stacks in a stack, a part that
- * stands twice, one that is an input, one of odd size, results that leave. */
+/* Two networks end to end, real and made up; one of them goes on alone. Stacks in a stack, a part
+ * that stands twice, one that is an input, one of odd size, results that leave. */
 static pl_graph *joining_graph(pl_store *store, pl_dtype d)
 {
     pl_graph *g = pl_graph_new(store);
@@ -306,8 +308,8 @@ static pl_graph *joining_graph(pl_store *store, pl_dtype d)
     pl_output(g, "part", s[2]);
     pl_val loss = pl_mean(g, pl_square(g, s[1]), PL_AXES_ALL, false);
     loss = pl_add(g, loss, pl_mean(g, pl_mul(g, again, pl_tanh(g, again)), PL_AXES_ALL, false));
-    loss = pl_add(g, loss, pl_mean(g, pl_matmul(g, pl_square(g, deep), w, false, false),
-                                   PL_AXES_ALL, false));
+    loss = pl_add(
+        g, loss, pl_mean(g, pl_matmul(g, pl_square(g, deep), w, false, false), PL_AXES_ALL, false));
     train(g, pl_add(g, loss, pl_mean(g, h, PL_AXES_ALL, false)), &w, (const char *[]){"w"}, 1);
     return g;
 }

@@ -2,11 +2,11 @@
  * what couples them; and what is proven is true in numbers. */
 #include "base/dtype.h"
 #include "base/err.h"
-#include "tests/lib/graph_eval.h"
 #include "ir/text.h"
 #include "pass/batch.h"
 #include "plimsoll_optim.h"
 #include "plimsoll_recipe.h"
+#include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 #include "tests/workloads/workloads.h"
 
@@ -77,21 +77,21 @@ static bool proven(model_fn model, char *text, size_t cap)
     return true;
 }
 
-#define CHECK_PROVEN(model)                                                                  \
-    do {                                                                                     \
-        char text_[2048] = "";                                                               \
-        CHECK_MSG(proven(model, text_, sizeof text_), "%s: %s", #model, text_);              \
-    } while (0)
+#define CHECK_PROVEN(model)                                                                        \
+ do {                                                                                              \
+  char text_[2048] = "";                                                                           \
+  CHECK_MSG(proven(model, text_, sizeof text_), "%s: %s", #model, text_);                          \
+ } while (0)
 
-#define CHECK_COUPLED(model, op, reason)                                                     \
-    do {                                                                                     \
-        char text_[2048];                                                                    \
-        pl_batch_report r_;                                                                  \
-        CHECK_OK(analyse(model, 8, 2, &r_));                                                 \
-        pl_batch_text(&r_, text_, sizeof text_);                                             \
-        CHECK_MSG(!r_.proven, "%s counts as uncoupled", #model);                             \
-        CHECK_MSG(strstr(text_, op) && strstr(text_, reason), "%s: %s", #model, text_);      \
-    } while (0)
+#define CHECK_COUPLED(model, op, reason)                                                           \
+ do {                                                                                              \
+  char text_[2048];                                                                                \
+  pl_batch_report r_;                                                                              \
+  CHECK_OK(analyse(model, 8, 2, &r_));                                                             \
+  pl_batch_text(&r_, text_, sizeof text_);                                                         \
+  CHECK_MSG(!r_.proven, "%s counts as uncoupled", #model);                                         \
+  CHECK_MSG(strstr(text_, op) && strstr(text_, reason), "%s: %s", #model, text_);                  \
+ } while (0)
 
 /* ---- models ----------------------------------------------------------------------------- */
 static pl_val image(pl_nn *m, int64_t batch)
@@ -155,7 +155,8 @@ static pl_val joined(pl_nn *m, int64_t batch)
     pl_graph *g = m->g;
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, batch, 5));
     pl_val z = pl_input(g, "z", PL_TYPE(PL_F32, batch, 5)), out[2];
-    pl_val h = pl_tanh(g, pl_nn_linear(m, pl_concat(g, 2, (pl_val[]){x, z}, 0), "a", 4, (pl_nn_lin){0}));
+    pl_val h =
+        pl_tanh(g, pl_nn_linear(m, pl_concat(g, 2, (pl_val[]){x, z}, 0), "a", 4, (pl_nn_lin){0}));
     pl_split(g, h, 0, 2, out);
     return pl_loss_mse(g, out[0], out[1]);
 }
@@ -286,7 +287,8 @@ typedef struct trial {
 
 static void draw(trial *t, int i, int64_t at)
 {
-    double lo = t->cs->range[i].lo, hi = t->cs->range[i].hi, u = 0.5 + 0.5 * pl_test_noise(&t->noise);
+    double lo = t->cs->range[i].lo, hi = t->cs->range[i].hi,
+           u = 0.5 + 0.5 * pl_test_noise(&t->noise);
     bool is_float = pl_dtype_is_float(t->in_type[i].dtype);
     if (lo == 0 && hi == 0) lo = is_float ? -1 : 0, hi = 1;
     double v = lo + u * (hi - lo);
@@ -407,11 +409,13 @@ static void check_labels(const pl_op *op, int index)
     if (trial_new(&t, op, &op->cases[index])) {
         for (int label = 1; label < 32; label++)
             if (!stays_apart(&t, label))
-                pl_test_fail(__FILE__, __LINE__, "%s case %d mixes label %d", op->name, index, label);
+                pl_test_fail(__FILE__, __LINE__, "%s case %d mixes label %d", op->name, index,
+                             label);
         uint32_t times = present(&t, t.labels.times), plus = present(&t, t.labels.plus);
         for (int i = 0; i < t.n_in; i++)
             if ((times >> i & 1) && !scales(&t, (uint32_t)1 << i | plus))
-                pl_test_fail(__FILE__, __LINE__, "%s case %d: not linear in %d", op->name, index, i);
+                pl_test_fail(__FILE__, __LINE__, "%s case %d: not linear in %d", op->name, index,
+                             i);
         if (!times && plus && !scales(&t, plus))
             pl_test_fail(__FILE__, __LINE__, "%s case %d: not linear in the sum", op->name, index);
     } else {

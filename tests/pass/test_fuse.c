@@ -4,10 +4,10 @@
 
 #include "base/sys.h"
 #include "cpu/tile/group.h"
-#include "tests/lib/graph_eval.h"
-#include "tests/lib/graphs.h"
 #include "ir/form.h"
 #include "pass/pass.h"
+#include "tests/lib/graph_eval.h"
+#include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -185,7 +185,9 @@ static uint32_t units_of(bench *b)
         pl_test_fail(__FILE__, __LINE__, "%s", pl_graph_error(b->g));
         return 0;
     }
-    if (pl_passes_run(&b->g, &(pl_pass_opts){.low = PL_F32, .open = true}) != PL_OK || !same_results(b->g, 3)) return 0;
+    if (pl_passes_run(&b->g, &(pl_pass_opts){.low = PL_F32, .open = true}) != PL_OK ||
+        !same_results(b->g, 3))
+        return 0;
     b->u = fuse(b->g, 64);
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->u->n; i++) n += b->u->unit[i].kind != PL_UNIT_VIEW;

@@ -1,7 +1,7 @@
 /* test_open.c - pools taken apart into maps: the same bits, ties and NaN included, and no pool
  * left where windows lie side by side. */
-#include "plimsoll.h"
 #include "pass/pass.h"
+#include "plimsoll.h"
 #include "plimsoll_ops.h"
 #include "tests/lib/test.h"
 
@@ -23,8 +23,10 @@ static pl_graph *build(pl_store *store, const pool_case *k, bool second_reader)
     pl_val x = pl_input(g, "x", t), s = pl_input(g, "s", PL_TYPE(PL_F32, k->c));
     pl_val sb = pl_broadcast(g, s, t.rank, t.dim);
     pl_val a = pl_leaky_relu(g, pl_add(g, pl_mul(g, x, sb), pl_full_like(g, x, 0.125)), 0.25);
-    pl_pool_opts o = {.kernel = {k->kernel, k->kernel}, .stride = {k->stride, k->stride},
-                      .pad_lo = {k->pad, k->pad}, .pad_hi = {k->pad, k->pad}};
+    pl_pool_opts o = {.kernel = {k->kernel, k->kernel},
+                      .stride = {k->stride, k->stride},
+                      .pad_lo = {k->pad, k->pad},
+                      .pad_hi = {k->pad, k->pad}};
     pl_val y = pl_max_pool(g, a, &o), in[2] = {x, s}, grad[2];
     pl_val loss = pl_sum(g, pl_mul(g, y, pl_square(g, y)), 0xf, false);
     if (second_reader) loss = pl_add(g, loss, pl_sum(g, pl_square(g, a), 0xf, false));
@@ -92,8 +94,8 @@ static void check_case(const pool_case *k, bool second_reader)
 TEST(open_pools_keep_every_bit)
 {
     static const pool_case cases[] = {
-        {8, 12, 5, 2, 2, 0, true},  {9, 6, 16, 3, 3, 0, true}, {8, 8, 1, 2, 2, 0, true},
-        {9, 12, 4, 2, 2, 0, false}, {8, 8, 4, 3, 2, 1, false}, {8, 8, 3, 2, 1, 0, false},
+        {8, 12, 5, 2, 2, 0, true},   {9, 6, 16, 3, 3, 0, true}, {8, 8, 1, 2, 2, 0, true},
+        {9, 12, 4, 2, 2, 0, false},  {8, 8, 4, 3, 2, 1, false}, {8, 8, 3, 2, 1, 0, false},
         {16, 16, 2, 4, 4, 0, false}, /* sixteen taps: forward stays a pool */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -108,7 +110,8 @@ static int64_t exp_elems(pl_graph *g)
 {
     char *text = NULL;
     int64_t elems = -1;
-    if (pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK && pl_graph_print(g, &text) == PL_OK) {
+    if (pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK &&
+        pl_graph_print(g, &text) == PL_OK) {
         elems = 0;
         for (const char *at = strstr(text, "= exp"); at; at = strstr(at + 1, "= exp")) {
             const char *dim = at;
@@ -143,8 +146,8 @@ static int64_t computed(int slices, int64_t each, bool whole, bool after)
 
 TEST(open_nothing_is_computed_twice)
 {
-    CHECK_INT(computed(2, 16, false, false), 32); /* only what is read */
-    CHECK_INT(computed(3, 32, false, false), 64); /* slices that overlap: 96 would be more */
-    CHECK_INT(computed(2, 16, true, false), 64);  /* the whole is needed anyway */
+    CHECK_INT(computed(2, 16, false, false), 32);     /* only what is read */
+    CHECK_INT(computed(3, 32, false, false), 64);     /* slices that overlap: 96 would be more */
+    CHECK_INT(computed(2, 16, true, false), 64);      /* the whole is needed anyway */
     CHECK_INT(computed(0, 16, false, true), 16 + 64); /* backward has a copy of its own */
 }

@@ -1,5 +1,5 @@
-/* test_precision.c - mixed precision: what is 16 bits and what is not, the loss scale, skipped steps,
- * and the same answers as f32 and as PyTorch within what 16 bits allow. */
+/* test_precision.c - mixed precision: what is 16 bits and what is not, the loss scale, skipped
+ * steps, and the same answers as f32 and as PyTorch within what 16 bits allow. */
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/sys.h"
@@ -35,7 +35,8 @@ static pl_val norm(pl_builder *b, pl_nn *m, pl_val x, const char *name)
 static void network(pl_builder *b, pl_nn *m, pl_val *loss)
 {
     const pl_config *c = pl_builder_config(b);
-    int64_t n = pl_builder_batch(b), width = pl_config_int(c, "width"), s = pl_config_int(c, "size");
+    int64_t n = pl_builder_batch(b), width = pl_config_int(c, "width"),
+            s = pl_config_int(c, "size");
     pl_nn_conv conv = {.kernel = 3, .pad = 1};
     pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, s, s, 3));
     pl_val y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 2));
@@ -117,7 +118,8 @@ static pl_status start_run(const char *const *keys, const pl_compile_opts *o, pl
 
 /* ---- the pass --------------------------------------------------------------------------- */
 /* The training graph of the recipe after the passes. */
-static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *store, pl_graph **out)
+static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *store,
+                              pl_graph **out)
 {
     pl_run *run = NULL;
     pl_status rc = open_run(keys, &run);
@@ -126,15 +128,16 @@ static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *s
     if (rc == PL_OK) {
         *out = b.turn[0].run.g;
         b.turn[0].run.g = NULL;
-        rc = pl_passes_run(out, &(pl_pass_opts){.low = low, .open = true, .fuse = &pl_fuse_opts_cpu});
+        rc = pl_passes_run(out,
+                           &(pl_pass_opts){.low = low, .open = true, .fuse = &pl_fuse_opts_cpu});
         pl__builder_release(&b);
     }
     pl_run_free(run);
     return rc;
 }
 
-/* Products take and give 16 bits; state, inputs, updates and outputs are f32; nothing large is left in
- * f32 between units but the images that come in. */
+/* Products take and give 16 bits; state, inputs, updates and outputs are f32; nothing large is left
+ * in f32 between units but the images that come in. */
 static void check_widths(const char *norm_key)
 {
     pl_store *store = pl_store_new();
@@ -205,8 +208,8 @@ TEST(precision_full_scopes)
     }
 }
 
-/* A weight that is used twice: its gradients add up in f32, and the sum goes to the optimiser as it is,
- * though it is large and stored. */
+/* A weight that is used twice: its gradients add up in f32, and the sum goes to the optimiser as it
+ * is, though it is large and stored. */
 TEST(precision_sums_of_gradients_are_f32)
 {
     pl_store *store = pl_store_new();
@@ -249,15 +252,19 @@ TEST(precision_leaves_the_rest)
     pl_store_free(store);
 }
 
-/* What no product has touched stays in f32 between units, however large; so do small values that one has. */
+/* What no product has touched stays in f32 between units, however large; so do small values that
+ * one has. */
 TEST(precision_rounds_what_is_large_and_from_products)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 128, 128)), w = pl_input(g, "w", PL_TYPE(PL_F32, 128, 8));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 128, 128)),
+           w = pl_input(g, "w", PL_TYPE(PL_F32, 128, 8));
     pl_val plain = pl_exp(g, x), small = pl_tanh(g, pl_matmul(g, x, w, false, false));
-    pl_val norm = pl_add(g, plain, pl_broadcast(g, pl_sum(g, plain, PL_AXES_ALL, true), 2, (int64_t[]){128, 128}));
-    pl_val mean = pl_sub(g, small, pl_broadcast(g, pl_sum(g, small, PL_AXES_ALL, true), 2, (int64_t[]){128, 8}));
+    pl_val norm = pl_add(
+        g, plain, pl_broadcast(g, pl_sum(g, plain, PL_AXES_ALL, true), 2, (int64_t[]){128, 128}));
+    pl_val mean = pl_sub(
+        g, small, pl_broadcast(g, pl_sum(g, small, PL_AXES_ALL, true), 2, (int64_t[]){128, 8}));
     pl_output(g, "norm", pl_sum(g, pl_square(g, norm), PL_AXES_ALL, false));
     pl_output(g, "mean", pl_sum(g, pl_square(g, mean), PL_AXES_ALL, false));
     CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.low = PL_F16}));
@@ -269,7 +276,8 @@ TEST(precision_rounds_what_is_large_and_from_products)
                           r->op->scalar == PL_SCALAR_CAST,
                       "%s reads 16 bits", r->op->name);
         if (r->op->scalar == PL_SCALAR_CAST && pl_type_of(g, r->out)->dtype == PL_F16)
-            CHECK(pl_producer(g, pl_node_in(g, n)[0]) < 3); /* the operands of the product, nothing else */
+            /* the operands of the product, nothing else */
+            CHECK(pl_producer(g, pl_node_in(g, n)[0]) < 3);
     }
     pl_graph_free(g);
     pl_store_free(store);
@@ -410,8 +418,9 @@ TEST(precision_gradients_of_f32)
     CHECK_OK(trace_of(KEYS("precision=fp32", one_step[0], "optim.lr=0"), NULL, 1, &at));
     CHECK_OK(trace_of(KEYS("precision=fp32", one_step[0], one_step[1]), NULL, 1, &full));
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(trace_of(KEYS(rows[i].precision, one_step[0], one_step[1], "loss_scale.initial=256"),
-                          NULL, 1, &half));
+        CHECK_OK(
+            trace_of(KEYS(rows[i].precision, one_step[0], one_step[1], "loss_scale.initial=256"),
+                     NULL, 1, &half));
         double d = 0, n = 0;
         for (size_t k = 0; k < at.n_weight; k++) {
             double want = (double)full.weight[k] - (double)at.weight[k];
@@ -562,40 +571,43 @@ TEST(precision_floor_stops)
     pl_run_free(run);
 }
 
-/* The message names where the numbers went wrong, not where it showed: here the second block's product,
- * whose weight is made huge, and in another step the update itself. */
+/* The message names where the numbers went wrong, not where it showed: here the second block's
+ * product, whose weight is made huge, and in another step the update itself. */
 TEST(precision_trace_names_the_first)
 {
     pl_run *run = NULL;
     pl_step_info info;
-    CHECK_OK(start_run(KEYS("precision=fp16", "loss_scale.initial=2", "loss_scale.floor=2"), NULL, &run));
+    CHECK_OK(start_run(KEYS("precision=fp16", "loss_scale.initial=2", "loss_scale.floor=2"), NULL,
+                       &run));
     pl_run_trace_nan(run, true);
     CHECK_OK(pl_run_step(run, &info));
-    float *w = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), "conv1.weight"));
+    float *w =
+        pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), "conv1.weight"));
     for (int i = 0; i < 64; i++) w[i] = 30000;
     CHECK_INT(pl_run_step(run, &info), PL_ERR_NUMERIC);
-    CHECK_MSG(strstr(pl_error_text(), "not finite: block1.conv1: conv, f16["), "%s", pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "not finite: block1.conv1: conv, f16["), "%s",
+              pl_error_text());
     pl_run_free(run);
     CHECK_OK(start_run(KEYS("precision=fp32"), NULL, &run));
     pl_run_trace_nan(run, true);
     int moment = pl_store_find(pl_run_store(run), "optim.m.stem.weight");
     *(float *)pl_session_slot(pl_run_session(run), moment) = NAN;
     CHECK_INT(pl_run_step(run, &info), PL_ERR_NUMERIC);
-    CHECK_MSG(strstr(pl_error_text(), "after the update") && strstr(pl_error_text(), "optim: adam"), "%s",
-              pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "after the update") && strstr(pl_error_text(), "optim: adam"),
+              "%s", pl_error_text());
     pl_run_free(run);
 }
 
 /* ---- PyTorch ---------------------------------------------------------------------------- */
 /* Linear 16-32, ReLU, Linear 32-1, mean square error in f32, SGD 0.02 with momentum 0.9, under
  * autocast(float16) with GradScaler(init_scale=1024, growth_interval=3), PyTorch 2.15 on a CPU. The
- * inputs of steps 5 and 6 are 60,000 times larger and overflow on the way back. Loss, scale used, sum
- * of the first weight after the step. */
+ * inputs of steps 5 and 6 are 60,000 times larger and overflow on the way back. Loss, scale used,
+ * sum of the first weight after the step. */
 static const double torch[12][3] = {
-    {0.5573115, 1024, 0.9946875},  {0.6508138, 1024, 0.9994208},  {0.1783613, 1024, 1.006208},
-    {0.5160326, 2048, 1.01751},    {4.06772e+07, 2048, 1.01751},  {3.868548e+07, 1024, 1.01751},
-    {0.3538733, 512, 1.029019},    {0.3147545, 512, 1.038659},    {0.4938343, 512, 1.047822},
-    {0.3632938, 1024, 1.05624},    {1.258342, 1024, 1.056924},    {0.5123765, 1024, 0.9196887},
+    {0.5573115, 1024, 0.9946875}, {0.6508138, 1024, 0.9994208}, {0.1783613, 1024, 1.006208},
+    {0.5160326, 2048, 1.01751},   {4.06772e+07, 2048, 1.01751}, {3.868548e+07, 1024, 1.01751},
+    {0.3538733, 512, 1.029019},   {0.3147545, 512, 1.038659},   {0.4938343, 512, 1.047822},
+    {0.3632938, 1024, 1.05624},   {1.258342, 1024, 1.056924},   {0.5123765, 1024, 0.9196887},
 };
 
 static void wave(float *to, int n, double k, double by)
@@ -606,7 +618,8 @@ static void wave(float *to, int n, double k, double by)
 static void build_mlp(pl_nn *m, const pl_loss_scale *scale)
 {
     pl_graph *g = m->g;
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 8, 16)), y = pl_input(g, "y", PL_TYPE(PL_F32, 8, 1));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 8, 16)),
+           y = pl_input(g, "y", PL_TYPE(PL_F32, 8, 1));
     pl_val h = pl_relu(g, pl_nn_linear(m, x, "a", 32, (pl_nn_lin){0}));
     pl_val loss = pl_loss_mse(g, pl_nn_linear(m, h, "b", 1, (pl_nn_lin){0}), y);
     pl_optim o = PL_OPTIM_INIT;

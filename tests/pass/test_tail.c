@@ -1,12 +1,12 @@
-/* test_tail.c - what follows products and convolutions as part of them (pass/tail.c): which graphs get such
- * ops and which do not, the same numbers, the same bits under every plan. */
+/* test_tail.c - what follows products and convolutions as part of them (pass/tail.c): which graphs
+ * get such ops and which do not, the same numbers, the same bits under every plan. */
 #include "base/dtype.h"
-#include "tests/lib/graphs.h"
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
 #include "plimsoll_train.h"
-#include "tests/lib/ref_eval.h"
 #include "rt/refit.h"
+#include "tests/lib/graphs.h"
+#include "tests/lib/ref_eval.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -37,19 +37,20 @@ static void linear(net *n)
     n->y = pl_linear(n->g, n->x, n->w, n->b);
 }
 
-#define FOLLOWED(name, expr)                                                                   \
-    static void name(net *n)                                                                   \
-    {                                                                                          \
-        linear(n);                                                                             \
-        pl_output(n->g, "out", expr);                                                          \
-    }
+#define FOLLOWED(name, expr)                                                                       \
+ static void name(net *n)                                                                          \
+ {                                                                                                 \
+  linear(n);                                                                                       \
+  pl_output(n->g, "out", expr);                                                                    \
+ }
 FOLLOWED(gelu_tanh, pl_gelu_tanh(n->g, n->y))
 FOLLOWED(relu, pl_relu(n->g, n->y))
 FOLLOWED(silu, pl_silu(n->g, n->y))
 FOLLOWED(gelu_erf, pl_gelu(n->g, n->y))
 FOLLOWED(added, pl_add(n->g, n->c, n->y))
 FOLLOWED(added_relu, pl_relu(n->g, pl_add(n->g, n->y, n->c)))
-FOLLOWED(shape_between, pl_gelu_tanh(n->g, pl_reshape(n->g, n->y, 3, (const int64_t[]){8, ROWS / 8, OUT})))
+FOLLOWED(shape_between,
+         pl_gelu_tanh(n->g, pl_reshape(n->g, n->y, 3, (const int64_t[]){8, ROWS / 8, OUT})))
 FOLLOWED(spread_added, pl_add(n->g, n->y, pl_input(n->g, "e", PL_TYPE(n->dtype, OUT))))
 FOLLOWED(made_added, pl_add(n->g, n->y, pl_exp(n->g, n->c)))
 FOLLOWED(gated, pl_mul(n->g, n->y, n->c))
@@ -108,7 +109,8 @@ static void slope_by_hand(net *n, double cube)
     linear(n);
     pl_val x2 = pl_square(g, n->c), du = pl_shift(g, pl_scale(g, x2, 3 * cube * k), k);
     pl_val t = pl_tanh(g, pl_mul(g, pl_scale(g, n->c, k), pl_shift(g, pl_scale(g, x2, cube), 1)));
-    pl_val second = pl_mul(g, pl_mul(g, pl_scale(g, n->c, 0.5), du), pl_shift(g, pl_neg(g, pl_square(g, t)), 1));
+    pl_val second = pl_mul(g, pl_mul(g, pl_scale(g, n->c, 0.5), du),
+                           pl_shift(g, pl_neg(g, pl_square(g, t)), 1));
     pl_val first = pl_shift(g, pl_scale(g, t, 0.5), 0.5);
     pl_output(g, "out", pl_mul(g, pl_matmul(g, n->x, n->w, false, true), pl_add(g, first, second)));
 }
@@ -244,8 +246,8 @@ TEST(tail_which_graphs)
         CHECK_OK(pl_graph_print(g, &text));
         bool any = strstr(text, "_tail") || strstr(text, "_slope");
         if (e->op ? count(text, e->op, e->attr) != 1 : any)
-            pl_test_fail(__FILE__, __LINE__, "%s: wanted %s %s in\n%s", e->name, e->op ? e->op : "no tail",
-                         e->attr ? e->attr : "", text);
+            pl_test_fail(__FILE__, __LINE__, "%s: wanted %s %s in\n%s", e->name,
+                         e->op ? e->op : "no tail", e->attr ? e->attr : "", text);
         pl_text_free(text);
         pl_graph_free(g);
         pl_store_free(store);
@@ -316,7 +318,8 @@ static void compare(const expected *e, pl_dtype low, double allowed)
             worst = fmax(worst, fabs(a.v[i] - b.v[i]));
         }
         compared += a.n > 0;
-        CHECK_MSG(worst <= allowed * most, "%s %s: off by %g of %g", e->name, outputs[k], worst, most);
+        CHECK_MSG(worst <= allowed * most, "%s %s: off by %g of %g", e->name, outputs[k], worst,
+                  most);
     }
     CHECK(compared > 0);
 }
@@ -355,7 +358,8 @@ static pl_graph *blocks(pl_store *store)
     }
     pl_val loss = pl_mean(g, pl_square(g, x), PL_AXIS(0) | PL_AXIS(1), false);
     pl_grad(g, loss, par, 2 * LAYERS, grad);
-    for (int i = 0; i < 2 * LAYERS; i++) pl_assign(g, slot[i], pl_sub(g, par[i], pl_scale(g, grad[i], 0.1)));
+    for (int i = 0; i < 2 * LAYERS; i++)
+        pl_assign(g, slot[i], pl_sub(g, par[i], pl_scale(g, grad[i], 0.1)));
     pl_output(g, "loss", loss);
     return g;
 }
@@ -364,7 +368,8 @@ static int calls(pl_program *p)
 {
     char *text = NULL;
     if (pl_program_print(p, &text) != PL_OK) return 0;
-    int n = count(text, "matmul_tail_keep", "") + count(text, "matmul_tail", "") + count(text, "matmul_slope", "");
+    int n = count(text, "matmul_tail_keep", "") + count(text, "matmul_tail", "") +
+            count(text, "matmul_slope", "");
     pl_text_free(text);
     return n;
 }
@@ -375,7 +380,8 @@ typedef struct trained {
     uint64_t least; /* bytes of the smallest arena, where any was allowed */
 } trained;
 
-/* Three steps under an arena of so many bytes (0: any). device NULL: the CPU, with tails all the same. */
+/* Three steps under an arena of so many bytes (0: any). device NULL: the CPU, with tails all the
+ * same. */
 static void train(const char *device, enum pl_precision precision, uint64_t arena, trained *out)
 {
     pl_store *store = pl_store_new();
@@ -417,8 +423,8 @@ static void check_plans(const char *device, enum pl_precision precision, trained
     train(device, precision, all->least, &few);
     CHECK(isfinite(all->loss[2]) && all->loss[2] < all->loss[0]);
     CHECK(memcmp(all->loss, few.loss, sizeof few.loss) == 0);
-    CHECK_MSG(few.products > all->products || !all->products, "%d products with tails in the least arena, %d else",
-              few.products, all->products);
+    CHECK_MSG(few.products > all->products || !all->products,
+              "%d products with tails in the least arena, %d else", few.products, all->products);
 }
 
 TEST(tail_plans_do_not_change_bits)
@@ -441,20 +447,22 @@ TEST(device_tails_do_not_change_bits)
         trained all = {{0}, 0, 0};
         check_plans(device ? device : "apart", how[i], &all);
         CHECK(!device || strcmp(device, "cuda") != 0 || all.products >= LAYERS);
-        for (int k = 0; k < 3; k++) CHECK_NEAR(all.loss[k], cpu.loss[k], allowed[i] * fabs((double)cpu.loss[k]));
+        for (int k = 0; k < 3; k++)
+            CHECK_NEAR(all.loss[k], cpu.loss[k], allowed[i] * fabs((double)cpu.loss[k]));
     }
 }
 
 /* ---- recipes ---------------------------------------------------------------------------- */
-static void check_recipe(const char *config, const char *precision, const char *op, const char *attr, int least)
+static void check_recipe(const char *config, const char *precision, const char *op,
+                         const char *attr, int least)
 {
     pl_run *run = NULL;
     char *text = NULL;
     CHECK_OK(pl_run_open(config, (const char *const[]){"device=h200", precision}, 2, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_program_print(pl_run_train_program(run), &text));
-    CHECK_MSG(count(text, op, attr) >= least, "%s %s: %d of %s %s", config, precision, count(text, op, attr), op,
-              attr);
+    CHECK_MSG(count(text, op, attr) >= least, "%s %s: %d of %s %s", config, precision,
+              count(text, op, attr), op, attr);
     pl_text_free(text);
     pl_run_free(run);
 }

@@ -9,9 +9,16 @@ made *made_new(void)
     made *m = calloc(1, sizeof *m);
     if (!m) abort();
     memset(m->base, 0xff, sizeof m->base);
-    m->p = (pl_remat_problem){.cost = m->cost, .work_bytes = m->work, .op_flags = m->op_flags,
-                              .in_at = m->in_at, .in = m->in, .out_at = m->out_at, .out = m->out,
-                              .bytes = m->bytes, .buf_flags = m->buf_flags, .base = m->base};
+    m->p = (pl_remat_problem){.cost = m->cost,
+                              .work_bytes = m->work,
+                              .op_flags = m->op_flags,
+                              .in_at = m->in_at,
+                              .in = m->in,
+                              .out_at = m->out_at,
+                              .out = m->out,
+                              .bytes = m->bytes,
+                              .buf_flags = m->buf_flags,
+                              .base = m->base};
     return m;
 }
 
@@ -120,8 +127,9 @@ made *make_any(uint64_t seed, uint32_t n_ops)
         }
         for (uint32_t n_out = 1 + (draw(&s, 4) == 0); n_out > 0; n_out--) {
             uint32_t b = add_buf(m, draw(&s, 8) ? 1 + draw(&s, 40) : draw(&s, 2));
-            m->buf_flags[b] = draw(&s, 16) == 0  ? PL_REMAT_PINNED
-                              : draw(&s, 12) == 0 ? PL_REMAT_END : 0;
+            m->buf_flags[b] = draw(&s, 16) == 0   ? PL_REMAT_PINNED
+                              : draw(&s, 12) == 0 ? PL_REMAT_END
+                                                  : 0;
             writes(m, b);
         }
         m->work[op] = draw(&s, 3) ? 0 : draw(&s, 30);

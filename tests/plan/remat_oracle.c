@@ -24,7 +24,7 @@ typedef struct oracle {
     uint64_t budget;
     seen *table; /* open addressing */
     uint32_t n_table, n_seen, max_seen;
-    entry *entries;   /* of all buckets; a state found again at less cost has several */
+    entry *entries; /* of all buckets; a state found again at less cost has several */
     uint32_t n_entries, max_entries;
     uint32_t *bucket; /* of each cost: first entry + 1 */
     uint32_t n_buckets;
@@ -81,8 +81,10 @@ static void visit(oracle *o, uint32_t pos, uint32_t there, uint32_t cost)
         uint32_t out = mask_of(p->out, p->out_at[op], p->out_at[op + 1]);
         if (in & ~there || (op < pos && !(out & ~there))) continue;
         uint64_t need = size_of(p, there | out) + (p->work_bytes ? p->work_bytes[op] : 0);
-        if (need > o->budget) blocked = true;
-        else relax(o, op == pos ? pos + 1 : pos, there | out, cost + (uint32_t)p->cost[op]);
+        if (need > o->budget)
+            blocked = true;
+        else
+            relax(o, op == pos ? pos + 1 : pos, there | out, cost + (uint32_t)p->cost[op]);
     }
     /* Forgetting can wait until something does not fit. */
     for (uint32_t b = 0; blocked && b < p->n_bufs; b++)
@@ -109,7 +111,10 @@ static double run(oracle *o, uint32_t end)
 
 bool remat_oracle(const pl_remat_problem *p, uint64_t budget, uint32_t max_states, double *cost)
 {
-    oracle o = {.p = p, .budget = budget, .max_seen = max_states, .n_table = max_states * 2 + 1,
+    oracle o = {.p = p,
+                .budget = budget,
+                .max_seen = max_states,
+                .n_table = max_states * 2 + 1,
                 .max_entries = max_states * 3};
     double base = 0;
     uint32_t end = 0;

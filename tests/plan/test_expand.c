@@ -67,8 +67,8 @@ static uint32_t assigned(const bench *b)
     return 0;
 }
 
-/* A slot gets the value of the first run, straight or through a view, and readers after the second run
- * read the first all the same; what is not assigned is read from the run before. */
+/* A slot gets the value of the first run, straight or through a view, and readers after the second
+ * run read the first all the same; what is not assigned is read from the run before. */
 TEST(expand_assigned_values_are_settled)
 {
     for (int view = 0; view < 2; view++) {
@@ -108,8 +108,7 @@ TEST(expand_views_follow_their_base)
     CHECK(base_of(&b, run(&b, 4)->in[0]) == run(&b, 3)->out[0]);
     CHECK(base_of(&b, run(&b, 5)->in[0]) == run(&b, 3)->out[0]);
     int views = 0;
-    for (uint32_t i = 0; i < b.x->units->n; i++)
-        views += b.x->units->unit[i].kind == PL_UNIT_VIEW;
+    for (uint32_t i = 0; i < b.x->units->n; i++) views += b.x->units->unit[i].kind == PL_UNIT_VIEW;
     CHECK_INT(views, 4);
     end(&b);
 }

@@ -97,8 +97,7 @@ static double gap(uint64_t seed, double *program)
         goto out;
     pl_life_replay(&q, order, UINT64_MAX, &a.life);
     double found = (double)a.life.peak;
-    for (uint32_t t = 0; t < q.n_tasks; t++)
-        a.waits[t] = q.preds.start[t + 1] - q.preds.start[t];
+    for (uint32_t t = 0; t < q.n_tasks; t++) a.waits[t] = q.preds.start[t + 1] - q.preds.start[t];
     try_all(&a, 0);
     if (a.tried <= LIMIT) {
         result = found / (double)a.best;
@@ -123,9 +122,8 @@ TEST(order_close_to_the_best_there_is)
         base += program;
         worst = fmax(worst, r);
     }
-    printf(
-        "    %d graphs: program order %.3f, search %.4f of the best, worst %.3f, optimal %d\n",
-        n, base / n, sum / n, worst, optimal);
+    printf("    %d graphs: program order %.3f, search %.4f of the best, worst %.3f, optimal %d\n",
+           n, base / n, sum / n, worst, optimal);
     CHECK(n > 100);
     CHECK_MSG(sum / n < 1.01 && worst < 1.5, "mean %.4f, worst %.3f", sum / n, worst);
 }

@@ -33,8 +33,7 @@ static void random_problem(pl_pack_buf *b, size_t n, uint64_t span, uint64_t see
 
 /* The published ways to make a problem hard: cut a box of span x height at random, guillotine
  * fashion, so that a placement without any gap exists. Returns the number of buffers. */
-static size_t cut_box(pl_pack_buf *out, size_t want, int64_t span, uint64_t height,
-                      uint64_t seed)
+static size_t cut_box(pl_pack_buf *out, size_t want, int64_t span, uint64_t height, uint64_t seed)
 {
     uint64_t s = seed;
     size_t n = 1;
@@ -131,14 +130,16 @@ TEST(pack_reaches_published_optima)
 }
 
 /* Once with everything on, once with the depth-first search alone on the unsplit problem. */
-/* Steps of a small network under tight budgets: one buffer has half of the bytes, hundreds have next to
- * none, and the gaps between the large ones must take them. The effort is that of a plan's second search. */
+/* Steps of a small network under tight budgets: one buffer has half of the bytes, hundreds have
+ * next to none, and the gaps between the large ones must take them. The effort is that of a plan's
+ * second search. */
 TEST(pack_fits_many_small_buffers_between_few_large_ones)
 {
     static const struct {
         const char *file;
         uint64_t seed;
-    } cases[] = {{"plan_cloud_demo_a.csv", 2}, {"plan_cloud_demo_b.csv", 1}, {"plan_cloud_demo_c.csv", 2}};
+    } cases[] = {
+        {"plan_cloud_demo_a.csv", 2}, {"plan_cloud_demo_b.csv", 1}, {"plan_cloud_demo_c.csv", 2}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char path[256];
         snprintf(path, sizeof path, DATA "%s", cases[i].file);
@@ -153,14 +154,15 @@ TEST(pack_fits_many_small_buffers_between_few_large_ones)
         o.time_limit_s = 0;
         CHECK_OK(pl_pack(c.bufs, c.n, &o, &height));
         CHECK_OK(pl_pack_check(c.bufs, c.n, o.align, height));
-        CHECK_MSG(height <= o.target, "%s: height %llu, bound %llu", path, (unsigned long long)height,
-                  (unsigned long long)bound);
+        CHECK_MSG(height <= o.target, "%s: height %llu, bound %llu", path,
+                  (unsigned long long)height, (unsigned long long)bound);
         pl_pack_csv_release(&c);
     }
 }
 
-/* A step of a network under a tight budget, its scratch and all: where placements from the bottom up and the search over
- * their ranks leave a twentieth, the gap is closed by moving what is in the way. The effort is that of a plan. */
+/* A step of a network under a tight budget, its scratch and all: where placements from the bottom
+ * up and the search over their ranks leave a twentieth, the gap is closed by moving what is in the
+ * way. The effort is that of a plan. */
 TEST(pack_moves_what_is_in_the_way)
 {
     pl_pack_csv c = PL_PACK_CSV_INIT;
@@ -173,7 +175,8 @@ TEST(pack_moves_what_is_in_the_way)
     o.time_limit_s = 0;
     CHECK_OK(pl_pack(c.bufs, c.n, &o, &height));
     CHECK_OK(pl_pack_check(c.bufs, c.n, o.align, height));
-    CHECK_MSG(height <= bound + bound / 33, "height %llu, bound %llu", (unsigned long long)height, (unsigned long long)bound);
+    CHECK_MSG(height <= bound + bound / 33, "height %llu, bound %llu", (unsigned long long)height,
+              (unsigned long long)bound);
     pl_pack_csv_release(&c);
 }
 
@@ -255,16 +258,14 @@ TEST(pack_takes_degenerate_problems)
     CHECK_INT(bound, 64);
     CHECK_OK(pl_pack_bound(b, 4, 1, &bound));
     CHECK_INT(bound, 10);
-    pl_pack_buf ends[] = {
-        {INT64_MIN, INT64_MAX, 8, 9}, {INT64_MIN, 0, 8, 9}, {0, INT64_MAX, 8, 9}};
+    pl_pack_buf ends[] = {{INT64_MIN, INT64_MAX, 8, 9}, {INT64_MIN, 0, 8, 9}, {0, INT64_MAX, 8, 9}};
     CHECK_OK(pl_pack(ends, 3, NULL, &height));
     CHECK_INT(height, 128);
 }
 
 TEST(pack_refuses_sizes_that_overflow)
 {
-    pl_pack_buf b[] = {
-        {0, 1, (uint64_t)1 << 61, 7}, {0, 1, (uint64_t)1 << 61, 7}, {0, 1, 1, 7}};
+    pl_pack_buf b[] = {{0, 1, (uint64_t)1 << 61, 7}, {0, 1, (uint64_t)1 << 61, 7}, {0, 1, 1, 7}};
     uint64_t height = 5;
     CHECK(pl_pack(b, 3, NULL, &height) == PL_ERR_ARG);
     CHECK(height == 5 && b[0].offset == 7 && strstr(pl_error_text(), "2^62"));
@@ -320,8 +321,7 @@ TEST(pack_gets_lower_with_effort_and_stops_at_the_target)
         pl_status rc = run_d(cases[i].work, cases[i].target, 1, &c, &height);
         pl_pack_csv_release(&c);
         CHECK_OK(rc);
-        CHECK_MSG(height <= cases[i].most, "case %zu: height %llu", i,
-                  (unsigned long long)height);
+        CHECK_MSG(height <= cases[i].most, "case %zu: height %llu", i, (unsigned long long)height);
     }
 }
 
@@ -391,8 +391,7 @@ TEST(pack_check_rejects_what_is_wrong)
     CHECK_OK(pl_pack_check(b, 4, 1, 200));
     CHECK_OK(pl_pack_check(b, 4, 50, 200));
     CHECK(pl_pack_check(b, 4, 1, 199) == PL_ERR_PLAN && strstr(pl_error_text(), "buffer 1"));
-    CHECK(pl_pack_check(b, 4, 64, 200) == PL_ERR_PLAN &&
-          strstr(pl_error_text(), "multiple of 64"));
+    CHECK(pl_pack_check(b, 4, 64, 200) == PL_ERR_PLAN && strstr(pl_error_text(), "multiple of 64"));
     b[2].offset = 51; /* meets 1, which is alive at time 4 */
     CHECK(pl_pack_check(b, 4, 1, 200) == PL_ERR_PLAN && strstr(pl_error_text(), "at time 4"));
     b[2].lo = 6;
@@ -464,8 +463,8 @@ TEST(pack_csv_errors_name_the_line)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         pl_pack_csv c = PL_PACK_CSV_INIT;
         pl_status rc = pl_pack_csv_parse(cases[i].text, strlen(cases[i].text), &c);
-        CHECK_MSG(rc == PL_ERR_DATA && strstr(pl_error_text(), cases[i].want), "case %zu: %s",
-                  i, pl_error_text());
+        CHECK_MSG(rc == PL_ERR_DATA && strstr(pl_error_text(), cases[i].want), "case %zu: %s", i,
+                  pl_error_text());
         CHECK(c.n == 0 && !c.bufs);
     }
     pl_pack_csv c = PL_PACK_CSV_INIT;

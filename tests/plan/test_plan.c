@@ -51,8 +51,7 @@ TEST(plan_random_graphs_near_bound)
         CHECK_OK(plan_up(&x, store, random_graph(store, seed, 10 + (int)seed % 90)));
         CHECK_MSG((double)x.plan->arena_bytes <= 1.01 * (double)x.plan->live_bound,
                   "seed %d: arena %llu, bound %llu", (int)seed,
-                  (unsigned long long)x.plan->arena_bytes,
-                  (unsigned long long)x.plan->live_bound);
+                  (unsigned long long)x.plan->arena_bytes, (unsigned long long)x.plan->live_bound);
         CHECK(x.plan->arena_bytes <= x.plan->no_reuse_bytes);
         if (x.o.no_reuse) CHECK_INT(x.plan->arena_bytes, x.plan->no_reuse_bytes);
         plan_down(&x);
@@ -67,8 +66,7 @@ TEST(plan_is_deterministic)
         CHECK_OK(plan_up(&x[i], store, training_graph(store, 30, 32, 32)));
     }
     CHECK_INT(x[0].plan->n_buffers, x[1].plan->n_buffers);
-    CHECK(memcmp(x[0].plan->order, x[1].plan->order, x[0].plan->n_order * sizeof(uint32_t)) ==
-          0);
+    CHECK(memcmp(x[0].plan->order, x[1].plan->order, x[0].plan->n_order * sizeof(uint32_t)) == 0);
     for (uint32_t i = 0; i < x[0].plan->n_buffers; i++)
         CHECK(x[0].plan->buffers[i].offset == x[1].plan->buffers[i].offset);
     for (int i = 0; i < 2; i++) plan_down(&x[i]);
@@ -77,8 +75,7 @@ TEST(plan_is_deterministic)
 /* ---- the checker ------------------------------------------------------------------------ */
 static bool stands(const pl_plan *p, const pl_buffer *b)
 {
-    return b->value &&
-           p->place[b->value].space == PL_SPACE_ARENA; /* no scratch, no saved state */
+    return b->value && p->place[b->value].space == PL_SPACE_ARENA; /* no scratch, no saved state */
 }
 
 /* Two values alive at the same step, in the arena, in different buffers. */
@@ -148,8 +145,7 @@ enum damage {
 static void move_root(planned *x, uint32_t val, uint64_t offset)
 {
     uint64_t old = x->plan->place[val].offset;
-    for (uint32_t i = 0; i < x->units->n;
-         i++) { /* views follow: units are in topological order */
+    for (uint32_t i = 0; i < x->units->n; i++) { /* views follow: units are in topological order */
         const pl_unit *u = &x->units->unit[i];
         if (u->kind == PL_UNIT_VIEW && u->in[0] == val)
             move_root(x, u->out[0], offset + (x->plan->place[u->out[0]].offset - old));
@@ -171,8 +167,7 @@ static bool damage(planned *x, enum damage kind)
     case OVERLAP:
         if (!two_alive(p, &a, &b)) return false;
         for (uint32_t v = 1; v < p->n_vals; v++) /* all that lives in b goes on top of a */
-            if (p->place[v].space == PL_SPACE_ARENA && v == b->value)
-                move_root(x, v, a->offset);
+            if (p->place[v].space == PL_SPACE_ARENA && v == b->value) move_root(x, v, a->offset);
         return true;
     case ORDER_SWAPPED: {
         /* a unit after one of its readers */
@@ -205,8 +200,7 @@ static bool damage(planned *x, enum damage kind)
             if (x->units->unit[u].kind != PL_UNIT_VIEW || p->place[v].offset < 4) continue;
             for (uint32_t k = 0; k < x->units->n; k++) /* only if somebody reads it */
                 for (uint32_t j = 0; j < x->units->unit[k].n_in; j++)
-                    if (x->units->unit[k].in[j] == v &&
-                        x->units->unit[k].kind != PL_UNIT_VIEW) {
+                    if (x->units->unit[k].in[j] == v && x->units->unit[k].kind != PL_UNIT_VIEW) {
                         p->place[v].offset -= 4;
                         return true;
                     }
@@ -222,8 +216,7 @@ static bool damage(planned *x, enum damage kind)
                     if (p->place[u->in[j]].space == PL_SPACE_STATE &&
                         p->place[u->in[j]].slot == slot) {
                         uint32_t t = p->order[d];
-                        memmove(p->order + k + 1, p->order + k,
-                                (size_t)(d - k) * sizeof *p->order);
+                        memmove(p->order + k + 1, p->order + k, (size_t)(d - k) * sizeof *p->order);
                         p->order[k] = t;
                         return true;
                     }
@@ -323,8 +316,7 @@ TEST(plan_checker_notices_damage)
             if (damage(&x, (enum damage)kind)) {
                 done++;
                 pl_status rc = pl_plan_check(x.g, x.units, &x.o, x.plan);
-                CHECK_MSG(rc == PL_ERR_PLAN, "%s (seed %d): not noticed", name[kind],
-                          (int)seed);
+                CHECK_MSG(rc == PL_ERR_PLAN, "%s (seed %d): not noticed", name[kind], (int)seed);
             }
             plan_down(&x);
         }
@@ -396,11 +388,10 @@ TEST(plan_large_graphs_fast)
         t0 = used_ns();
         CHECK_OK(pl_plan_check(g, x.units, &x.o, x.plan));
         double check = (double)(used_ns() - t0) / 1e6;
-        printf(
-            "    %d nodes, %u units: graph and gradient %.0f ms, plan %.0f ms of which check "
-            "%.0f ms, order %s, arena/bound %.4f\n",
-            pl_graph_nodes(g), x.units->n, build, plan, check, x.plan->order_name,
-            (double)x.plan->arena_bytes / (double)x.plan->live_bound);
+        printf("    %d nodes, %u units: graph and gradient %.0f ms, plan %.0f ms of which check "
+               "%.0f ms, order %s, arena/bound %.4f\n",
+               pl_graph_nodes(g), x.units->n, build, plan, check, x.plan->order_name,
+               (double)x.plan->arena_bytes / (double)x.plan->live_bound);
         CHECK((double)x.plan->arena_bytes <= 1.01 * (double)x.plan->live_bound);
         CHECK_MSG(plan < 2000 * PATIENCE, "planning took %.0f ms", plan);
         plan_down(&x);

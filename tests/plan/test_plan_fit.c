@@ -1,11 +1,12 @@
-/* test_plan_fit.c - plans for budgets, seen from the planner: what its searches find, and how much they look. */
+/* test_plan_fit.c - plans for budgets, seen from the planner: what its searches find, and how much
+ * they look. */
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graphs.h"
 
 #include "ir/units.h"
-#include "plan/pack/check_pack.h"
 #include "plan/core/fit.h"
+#include "plan/pack/check_pack.h"
 #include "plan/pack/pack.h"
 #include "tests/lib/test.h"
 
@@ -49,8 +50,9 @@ static void close_lab(lab *x)
     *x = (lab){0};
 }
 
-/* Where weights are most of what lies in memory, the recomputation planner's smallest plan is larger in truth than
- * keeping everything: it reads weights after their update. Larger ones of its plans are not. */
+/* Where weights are most of what lies in memory, the recomputation planner's smallest plan is
+ * larger in truth than keeping everything: it reads weights after their update. Larger ones of its
+ * plans are not. */
 TEST(fit_smallest_where_weights_are_most)
 {
     for (int layers = 14; layers <= 22; layers += 8) {
@@ -71,8 +73,8 @@ TEST(fit_smallest_where_weights_are_most)
     close_lab(&x);
 }
 
-/* Offsets of one plan that leave large gaps tell of the others': few are looked for in vain. Here nothing shares bytes,
- * and no plan has an arena as small as its bytes alive. */
+/* Offsets of one plan that leave large gaps tell of the others': few are looked for in vain. Here
+ * nothing shares bytes, and no plan has an arena as small as its bytes alive. */
 TEST(fit_gaps_of_some_plans_spare_others)
 {
     lab x = {.store = pl_store_new(), .o = {.no_reuse = true}};
@@ -81,12 +83,13 @@ TEST(fit_gaps_of_some_plans_spare_others)
     CHECK(pl_fit_solve(x.fit, x.keep_all->arena_bytes / 2, 1000000, &t) == PL_ERR_FIT);
     CHECK(!t);
     pl_fit_work work = pl_fit_work_get(x.fit);
-    CHECK_MSG(work.packed <= 13 && work.asked > 3 * work.packed, "%u of %u plans packed", work.packed, work.asked);
+    CHECK_MSG(work.packed <= 13 && work.asked > 3 * work.packed, "%u of %u plans packed",
+              work.packed, work.asked);
     close_lab(&x);
 }
 
-/* A plan that is small enough ends the search for the smallest; going on from there finds the same as at once, and
- * what was told is found again. */
+/* A plan that is small enough ends the search for the smallest; going on from there finds the same
+ * as at once, and what was told is found again. */
 TEST(fit_enough_ends_the_search)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
@@ -118,7 +121,8 @@ TEST(fit_enough_ends_the_search)
     close_lab(&y);
 }
 
-/* The plan of the smallest arena is packed to know that arena, and not once more for who is given it. */
+/* The plan of the smallest arena is packed to know that arena, and not once more for who is given
+ * it. */
 TEST(fit_packs_the_smallest_once)
 {
     lab x = {.store = pl_store_new()};
@@ -156,8 +160,8 @@ TEST(fit_stays_within_the_memory_it_is_given)
     /* what a plan takes is foreseen: all but its offsets, within a fourth */
     CHECK_OK(pl_fit_takes(x.fit, budget, &takes));
     uint64_t held = pl_fitted_bytes(a);
-    CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total, "%llu foreseen, %llu held", (unsigned long long)takes,
-              (unsigned long long)held);
+    CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total,
+              "%llu foreseen, %llu held", (unsigned long long)takes, (unsigned long long)held);
     pl_fitted_free(a);
     pl_fitted_free(b);
     close_lab(&x);
@@ -223,7 +227,8 @@ TEST(pack_stops_when_it_is_asked)
     uint64_t height, begin = used_ns(), rng = 5;
     for (int i = 0; i < N; i++) {
         int64_t lo = (int64_t)((pl_test_noise(&rng) + 1) * 100);
-        b[i] = (pl_pack_buf){.lo = lo, .hi = lo + 1 + (int64_t)((pl_test_noise(&rng) + 1) * 30),
+        b[i] = (pl_pack_buf){.lo = lo,
+                             .hi = lo + 1 + (int64_t)((pl_test_noise(&rng) + 1) * 30),
                              .size = 1 + (uint64_t)((pl_test_noise(&rng) + 1) * 100000)};
     }
     pl_pack_opts o = PL_PACK_OPTS_INIT;
@@ -237,9 +242,9 @@ TEST(pack_stops_when_it_is_asked)
     CHECK_OK(pl_pack_check(b, N, 64, height)); /* the best until then */
 }
 
-/* A signal while a plan is looked for: nothing was trained, so nothing is waited for. When it comes too early the program
- * does not listen yet, too late and it has a plan: one of some moments is right, told by what it used of a core so that
- * other work does not move them away. */
+/* A signal while a plan is looked for: nothing was trained, so nothing is waited for. When it comes
+ * too early the program does not listen yet, too late and it has a plan: one of some moments is
+ * right, told by what it used of a core so that other work does not move them away. */
 TEST(cli_signal_ends_planning)
 {
     WANT_BIN();
@@ -251,9 +256,11 @@ TEST(cli_signal_ends_planning)
     bool stopped = false;
     r.code = -1;
     for (double s = 0.1; r.code != 0 && !stopped; s *= 1.6) {
-        r = cli_run("cd %s && { $P train lgt/tiny batch=64 train.steps=1 eval.batches=1 --quiet --memory %lld & p=$!; "
-                    "while t=$(cut -d' ' -f14 /proc/$p/stat) && [ $t -lt $((%d * $(getconf CLK_TCK) / 1000)) ]; do sleep 0.01; done; "
-                    "kill -TERM $p; wait $p; }", pl_test_dir(), budget, (int)(1000 * s));
+        r = cli_run(
+            "cd %s && { $P train lgt/tiny batch=64 train.steps=1 eval.batches=1 --quiet --memory %lld & p=$!; "
+            "while t=$(cut -d' ' -f14 /proc/$p/stat) && [ $t -lt $((%d * $(getconf CLK_TCK) / 1000)) ]; do sleep 0.01; done; "
+            "kill -TERM $p; wait $p; }",
+            pl_test_dir(), budget, (int)(1000 * s));
         stopped = strstr(r.err, "planning was stopped") != NULL;
         CHECK_MSG(!stopped || r.code == 143, "exit code %d: %s", r.code, r.err);
     }

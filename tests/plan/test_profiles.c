@@ -1,9 +1,9 @@
 /* test_profiles.c - planning for cards that are not here: memory, units, times, refusals. */
-#include "tests/lib/cli_run.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost_card.h"
 #include "plimsoll_train.h"
 #include "rt/device.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -31,7 +31,8 @@ TEST(profiles_every_card_plans)
         pl_run_memory m = pl_run_memory_get(run);
         const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
         uint64_t staged = pl_program_stage_bytes(pl_run_train_program(run)); /* inputs, again */
-        CHECK_MSG(m.fits && m.budget == card->memory_bytes && m.overhead == card->overhead_bytes + staged &&
+        CHECK_MSG(m.fits && m.budget == card->memory_bytes &&
+                      m.overhead == card->overhead_bytes + staged &&
                       m.total == m.arena + m.state + m.overhead && m.total <= m.budget,
                   "%s: %llu of %llu bytes, overhead %llu", card->name, (unsigned long long)m.total,
                   (unsigned long long)m.budget, (unsigned long long)m.overhead);
@@ -65,17 +66,19 @@ TEST(profiles_less_memory_takes_longer)
 /* Products of the smaller types are faster where the card's figures say so. */
 TEST(profiles_know_precision)
 {
-    static const char *const precision[] = {"compile.fp32=plain", "precision=fp32", "precision=tf32", "precision=bf16"};
+    static const char *const precision[] = {"compile.fp32=plain", "precision=fp32",
+                                            "precision=tf32", "precision=bf16"};
     double ms[4];
     for (int i = 0; i < 4; i++) {
         pl_run *run = NULL;
-        CHECK_OK(pl_run_open("cloud/full", (const char *const[]){"device=h200", precision[i]}, 2, &run));
+        CHECK_OK(
+            pl_run_open("cloud/full", (const char *const[]){"device=h200", precision[i]}, 2, &run));
         CHECK_OK(pl_run_build(run));
         ms[i] = pl_run_predicted_ms(run);
         pl_run_free(run);
     }
-    CHECK_MSG(ms[0] > ms[1] && ms[1] > ms[2] && ms[2] > ms[3], "plain %g, fp32 %g, tf32 %g, bf16 %g ms", ms[0], ms[1],
-              ms[2], ms[3]);
+    CHECK_MSG(ms[0] > ms[1] && ms[1] > ms[2] && ms[2] > ms[3],
+              "plain %g, fp32 %g, tf32 %g, bf16 %g ms", ms[0], ms[1], ms[2], ms[3]);
 }
 
 /* The figures do not depend on the machine that plans: neither its memory nor its threads. */
@@ -113,8 +116,8 @@ TEST(profiles_by_the_names_that_drivers_give)
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const pl_card *card = pl_card_find(pairs[i][0]);
-        CHECK_MSG(pairs[i][1] ? card && strcmp(card->name, pairs[i][1]) == 0 : !card, "\"%s\" is %s",
-                  pairs[i][0], card ? card->name : "unknown");
+        CHECK_MSG(pairs[i][1] ? card && strcmp(card->name, pairs[i][1]) == 0 : !card,
+                  "\"%s\" is %s", pairs[i][0], card ? card->name : "unknown");
     }
 }
 
@@ -122,15 +125,21 @@ TEST(profiles_times_follow_the_figures)
 {
     const pl_card *h = pl_card_find("h200"), *t = pl_card_find("t4");
     pl_cost copy = {.flops = 1, .bytes = 1e9};
-    CHECK_NEAR(pl_card_ns(h, &copy, PL_F32, PL_CARD_PLAIN) / (1e18 / (PL_CARD_MOVES * h->bandwidth)), 1, 0.02);
-    pl_cost product = {2.0 * 8192 * 8192 * 8192, 3.0 * 8192 * 8192 * 4, PL_WORK_PRODUCT, 8192, 8192, 8192};
-    double f32 = pl_card_ns(h, &product, PL_F32, PL_CARD_PLAIN), tf32 = pl_card_ns(h, &product, PL_F32, PL_CARD_TF32);
+    CHECK_NEAR(pl_card_ns(h, &copy, PL_F32, PL_CARD_PLAIN) /
+                   (1e18 / (PL_CARD_MOVES * h->bandwidth)),
+               1, 0.02);
+    pl_cost product = {
+        2.0 * 8192 * 8192 * 8192, 3.0 * 8192 * 8192 * 4, PL_WORK_PRODUCT, 8192, 8192, 8192};
+    double f32 = pl_card_ns(h, &product, PL_F32, PL_CARD_PLAIN),
+           tf32 = pl_card_ns(h, &product, PL_F32, PL_CARD_TF32);
     double bf16 = pl_card_ns(h, &product, PL_BF16, PL_CARD_PLAIN);
     CHECK_MSG(f32 > tf32 && tf32 > bf16, "%g, %g, %g ns", f32, tf32, bf16);
     double split = pl_card_ns(h, &product, PL_F32, PL_CARD_SPLIT);
     CHECK_MSG(split < 0.75 * f32 && split > 3 * tf32, "%g, %g, %g ns", f32, split, tf32);
-    CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_SPLIT) == pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN));
-    double f16 = pl_card_ns(t, &product, PL_F16, PL_CARD_PLAIN), slow = pl_card_ns(t, &product, PL_BF16, PL_CARD_PLAIN);
+    CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_SPLIT) ==
+          pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN));
+    double f16 = pl_card_ns(t, &product, PL_F16, PL_CARD_PLAIN),
+           slow = pl_card_ns(t, &product, PL_BF16, PL_CARD_PLAIN);
     double fixed = pl_card_fixed_ns(t, &product);
     CHECK(fixed > t->launch_ns && pl_card_fixed_ns(t, &copy) == t->launch_ns);
     CHECK_NEAR((slow - fixed) / (f16 - fixed) / (t->f16 / t->bf16), 1, 1e-6);
@@ -141,65 +150,79 @@ TEST(profiles_times_follow_the_figures)
     CHECK(pl_card_ns(h, &none, PL_F32, PL_CARD_PLAIN) == 0);
     /* A small product leaves most of a large card idle. */
     pl_cost small = {2.0 * 128 * 128 * 4096, 3e6, PL_WORK_PRODUCT, 128, 128, 4096};
-    double small_rate = small.flops / (pl_card_ns(h, &small, PL_F32, PL_CARD_PLAIN) - pl_card_fixed_ns(h, &small)) * 1e9;
+    double small_rate =
+        small.flops / (pl_card_ns(h, &small, PL_F32, PL_CARD_PLAIN) - pl_card_fixed_ns(h, &small)) *
+        1e9;
     CHECK_MSG(small_rate < 0.2 * h->f32, "%g FLOP/s", small_rate);
 }
 
-/* What decides beside size: channels in eights, few channels, wide windows, blocks enough for a card, latency. */
+/* What decides beside size: channels in eights, few channels, wide windows, blocks enough for a
+ * card, latency. */
 TEST(profiles_times_follow_the_shape)
 {
     const pl_card *h = pl_card_find("h200");
     const double places = 1 << 17;
-#define NS(work, m, n, k, bytes) pl_card_ns(h, &(pl_cost){2.0 * (m) * (n) * (k), bytes, work, m, n, k}, PL_BF16, PL_CARD_PLAIN)
-    double eights = NS(PL_WORK_CONV, places, 256, 2304, 2e8), odd = NS(PL_WORK_CONV, places, 252, 2304, 2e8);
+#define NS(work, m, n, k, bytes)                                                                   \
+ pl_card_ns(h, &(pl_cost){2.0 * (m) * (n) * (k), bytes, work, m, n, k}, PL_BF16, PL_CARD_PLAIN)
+    double eights = NS(PL_WORK_CONV, places, 256, 2304, 2e8),
+           odd = NS(PL_WORK_CONV, places, 252, 2304, 2e8);
     CHECK_MSG(odd > 5 * eights, "%g ns with channels in eights, %g without", eights, odd);
-    double many = NS(PL_WORK_CONV, places, 64, 64, 4e6), few = NS(PL_WORK_CONV, places, 64, 32, 4e6);
+    double many = NS(PL_WORK_CONV, places, 64, 64, 4e6),
+           few = NS(PL_WORK_CONV, places, 64, 32, 4e6);
     CHECK_MSG(few > many, "%g ns for 64 terms, %g for 32", many, few);
     /* Sixty-four uses of an element of the image, or nine. */
-    double wide = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 218e6), usual = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 1240e6);
+    double wide = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 218e6),
+           usual = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 1240e6);
     CHECK_MSG(wide > 3 * usual, "%g ns with wide windows, %g with usual ones", wide, usual);
     /* Few keys leave the gradient of keys to few blocks. */
     double pairs = 10.0 * 4096 * 77 * 652;
-    pl_cost cross = {pairs, 0, PL_WORK_ATTENTION_BACK, 4096, 77, 64}, self = {pairs, 0, PL_WORK_ATTENTION_BACK, 562, 562, 64};
-    CHECK(pl_card_ns(h, &cross, PL_BF16, PL_CARD_PLAIN) > 4 * pl_card_ns(h, &self, PL_BF16, PL_CARD_PLAIN));
+    pl_cost cross = {pairs, 0, PL_WORK_ATTENTION_BACK, 4096, 77, 64},
+            self = {pairs, 0, PL_WORK_ATTENTION_BACK, 562, 562, 64};
+    CHECK(pl_card_ns(h, &cross, PL_BF16, PL_CARD_PLAIN) >
+          4 * pl_card_ns(h, &self, PL_BF16, PL_CARD_PLAIN));
     pl_cost chain = {20.0 * 32768, 131072, PL_WORK_CHAIN, 32768, 1, 1};
     CHECK_NEAR(pl_card_ns(h, &chain, PL_I32, PL_CARD_PLAIN) / 1.458e6, 1, 0.05);
 #undef NS
 }
 
-/* Steps as a whole, measured on an H200 (bench/pl_costs.c): shares are those of kinds of kernels, no sum is fitted. */
+/* Steps as a whole, measured on an H200 (bench/pl_costs.c): shares are those of kinds of kernels,
+ * no sum is fitted. */
 TEST(profiles_predict_what_steps_took)
 {
     static const struct {
         const char *config, *keys[3];
         double ms;
         bool quick;
-    } steps[] = {{"cloud/full", {"precision=fp16", "batch=20"}, 27.43, true},
-                 {"cloud/full", {"precision=bf16", "batch=8"}, 11.57, true},
-                 {"cloud/full", {"precision=fp32", "batch=8"}, 54.25, false},
-                 {"wandistill/full", {"precision=fp32", "batch=2"}, 299.1, true},
-                 {"wandistill/full", {"precision=bf16", "batch=2"}, 80.54, true},
-                 {"wandistill/small", {"precision=fp32", "seed=1"}, 5.755, false},
-                 {"stablesr/edge_after", {"precision=fp32", "batch=2"}, 19.74, true},
-                 {"stablesr/full", {"precision=fp32", "seed=1"}, 703.6, false},
-                 {"stablesr/full", {"precision=bf16", "seed=1"}, 209.1, false},
-                 {"lgt/full", {"precision=bf16", "seed=1"}, 63.58, false},
-                 {"fluxflow/full", {"precision=bf16", "image=256", "gan.decode=twice"}, 81.32, false}};
+    } steps[] = {
+        {"cloud/full", {"precision=fp16", "batch=20"}, 27.43, true},
+        {"cloud/full", {"precision=bf16", "batch=8"}, 11.57, true},
+        {"cloud/full", {"precision=fp32", "batch=8"}, 54.25, false},
+        {"wandistill/full", {"precision=fp32", "batch=2"}, 299.1, true},
+        {"wandistill/full", {"precision=bf16", "batch=2"}, 80.54, true},
+        {"wandistill/small", {"precision=fp32", "seed=1"}, 5.755, false},
+        {"stablesr/edge_after", {"precision=fp32", "batch=2"}, 19.74, true},
+        {"stablesr/full", {"precision=fp32", "seed=1"}, 703.6, false},
+        {"stablesr/full", {"precision=bf16", "seed=1"}, 209.1, false},
+        {"lgt/full", {"precision=bf16", "seed=1"}, 63.58, false},
+        {"fluxflow/full", {"precision=bf16", "image=256", "gan.decode=twice"}, 81.32, false}};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         pl_run *run = NULL;
         if (!steps[i].quick && !pl_test_long()) continue;
-        CHECK_OK(pl_run_open(steps[i].config, (const char *const[]){"device=h200", steps[i].keys[0], steps[i].keys[1], steps[i].keys[2]},
+        CHECK_OK(pl_run_open(steps[i].config,
+                             (const char *const[]){"device=h200", steps[i].keys[0],
+                                                   steps[i].keys[1], steps[i].keys[2]},
                              steps[i].keys[2] ? 4 : 3, &run));
         CHECK_OK(pl_run_build(run));
         double ms = pl_run_predicted_ms(run);
-        CHECK_MSG(ms > 0.9 * steps[i].ms && ms < 1.1 * steps[i].ms, "%s %s %s: %g ms predicted, %g measured",
-                  steps[i].config, steps[i].keys[0], steps[i].keys[1], ms, steps[i].ms);
+        CHECK_MSG(ms > 0.9 * steps[i].ms && ms < 1.1 * steps[i].ms,
+                  "%s %s %s: %g ms predicted, %g measured", steps[i].config, steps[i].keys[0],
+                  steps[i].keys[1], ms, steps[i].ms);
         pl_run_free(run);
     }
 }
 
-/* Bytes of an arena beside its input and result: sums of two million rows take no scratch, those of 64 columns a
- * little of it for each block. */
+/* Bytes of an arena beside its input and result: sums of two million rows take no scratch, those of
+ * 64 columns a little of it for each block. */
 TEST(profiles_cut_sums_where_results_are_few)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
@@ -208,12 +231,16 @@ TEST(profiles_cut_sums_where_results_are_few)
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
         pl_program *p = NULL;
-        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2 << 20, 64)), y = pl_sum(g, pl_mul(g, x, x), columns ? 1 : 2, false);
+        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2 << 20, 64)),
+               y = pl_sum(g, pl_mul(g, x, x), columns ? 1 : 2, false);
         pl_output(g, "y", y);
         CHECK_OK(pl_compile(g, &o, &p));
-        uint64_t values = ((uint64_t)(2 << 20) * 64 + (columns ? 64 : 2 << 20)) * 4, arena = pl_program_plan(p)->arena_bytes;
-        CHECK_MSG(arena >= values && arena - values < (columns ? 1 << 20 : 4096) && (!columns || arena - values > 4096),
-                  "%llu bytes, of them %llu are values", (unsigned long long)arena, (unsigned long long)values);
+        uint64_t values = ((uint64_t)(2 << 20) * 64 + (columns ? 64 : 2 << 20)) * 4,
+                 arena = pl_program_plan(p)->arena_bytes;
+        CHECK_MSG(arena >= values && arena - values < (columns ? 1 << 20 : 4096) &&
+                      (!columns || arena - values > 4096),
+                  "%llu bytes, of them %llu are values", (unsigned long long)arena,
+                  (unsigned long long)values);
         pl_program_free(p);
         pl_store_free(store);
     }
@@ -224,7 +251,8 @@ TEST(profiles_cannot_run)
     pl_run *run = NULL;
     CHECK_OK(build("cloud/tiny", "t4", "null", &run));
     CHECK_INT(pl_run_start(run), PL_ERR_DEVICE);
-    CHECK_MSG(strstr(pl_error_text(), "t4") && strstr(pl_error_text(), "plan"), "%s", pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "t4") && strstr(pl_error_text(), "plan"), "%s",
+              pl_error_text());
     pl_run_free(run);
     CHECK(pl_device_profile("t4") && !pl_device_profile("cpu"));
     const pl_fuse_opts cuda = PL_FUSE_OPTS_CUDA(NULL), *have = pl_device_profile("h200")->fuse;
@@ -234,24 +262,29 @@ TEST(profiles_cannot_run)
           have->bits == cuda.bits && have->draws == cuda.draws);
 }
 
-/* A T4 multiplies bf16 at f32's rate, and says so; the time it tells is about the one that a plan in fp16 has. */
+/* A T4 multiplies bf16 at f32's rate, and says so; the time it tells is about the one that a plan
+ * in fp16 has. */
 TEST(profiles_tell_of_a_faster_precision)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16 --json");
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK_MSG(j && json_is_string(json_object_get(j, "faster_precision")), "%s%s", r.out, r.err);
-    CHECK_MSG(strcmp(json_string_value(json_object_get(j, "faster_precision")), "fp16") == 0, "%s", r.out);
-    double slow = json_number_value(json_object_get(j, "predicted_step_ms")), told = json_number_value(json_object_get(j, "faster_step_ms"));
+    CHECK_MSG(strcmp(json_string_value(json_object_get(j, "faster_precision")), "fp16") == 0, "%s",
+              r.out);
+    double slow = json_number_value(json_object_get(j, "predicted_step_ms")),
+           told = json_number_value(json_object_get(j, "faster_step_ms"));
     json_decref(j);
     r = cli_run("$P plan cloud/full --device t4 batch=8 precision=fp16 --json");
     j = json_loads(r.out, 0, NULL);
     CHECK_MSG(j && json_is_null(json_object_get(j, "faster_precision")), "%s", r.out);
     double fast = json_number_value(json_object_get(j, "predicted_step_ms"));
     json_decref(j);
-    CHECK_MSG(told < 0.5 * slow && told > 0.8 * fast && told < 1.2 * fast, "%g ms in bf16, %g told, %g in fp16", slow, told, fast);
+    CHECK_MSG(told < 0.5 * slow && told > 0.8 * fast && told < 1.2 * fast,
+              "%g ms in bf16, %g told, %g in fp16", slow, told, fast);
     r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16");
-    CHECK_MSG(strstr(r.out, "bf16 is slow on this card: precision=fp16 would take about "), "%s", r.out);
+    CHECK_MSG(strstr(r.out, "bf16 is slow on this card: precision=fp16 would take about "), "%s",
+              r.out);
     r = cli_run("$P plan cloud/full --device a100 batch=8 precision=bf16");
     CHECK_MSG(r.code == 0 && !strstr(r.out, "is slow"), "%s", r.out);
 }
@@ -274,17 +307,25 @@ TEST(profiles_on_the_command_line)
     for (size_t i = 0; i < 3; i++) {
         const json_t *row = json_array_get(j, i);
         CHECK(json_is_true(json_object_get(row, "fits")) == (i > 0));
-        CHECK_MSG(i == 0 || json_integer_value(json_object_get(row, "peak_bytes")) <= 7937ll << 20, "%s", r.out);
+        CHECK_MSG(i == 0 || json_integer_value(json_object_get(row, "peak_bytes")) <= 7937ll << 20,
+                  "%s", r.out);
     }
     json_decref(j);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --sweep 1GB,24GB");
-    CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB* yes") && strstr(r.out, "* the card has 7.75 GiB"), "%s", r.out);
+    CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB* yes") &&
+                  strstr(r.out, "* the card has 7.75 GiB"),
+              "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 24GB");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 7.75 GiB, all that the card has (asked for: 22.4 GiB)"), "%s", r.out);
+    CHECK_MSG(
+        r.code == 0 &&
+            strstr(r.out,
+                   "fits the budget of 7.75 GiB, all that the card has (asked for: 22.4 GiB)"),
+        "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 6GB");
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 5.59 GiB\n"), "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device t4 --largest-batch");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code, r.out, r.err);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code,
+              r.out, r.err);
     r = cli_run("$P plan cloud/full --device t4 --memory 1GB");
     CHECK_MSG(r.code == 3, "exit code %d", r.code);
     r = cli_run("$P train cloud/tiny --device t4 --out %s/run", pl_test_dir());

@@ -12,9 +12,9 @@
 #include "plan/recompute/remat_heap.h"
 #include "plan/recompute/trace.h"
 #include "plimsoll_unstable.h"
+#include "tests/lib/test.h"
 #include "tests/plan/remat_made.h"
 #include "tests/plan/remat_oracle.h"
-#include "tests/lib/test.h"
 
 static double cpu_seconds(void)
 {
@@ -194,11 +194,11 @@ TEST(remat_checker_rejects_stale_views)
     writes(m, b);
     const uint32_t op[] = {0, 1, 0, 2}, drop_at[] = {0, 0, 0, 0, 2}, drop[] = {a, b};
     const uint32_t good_op[] = {0, 1, 0, 1, 2}, good_at[] = {0, 0, 0, 0, 0, 2};
-    pl_remat_plan plan = {.n = 4, .op = op, .drop_at = drop_at, .drop = drop, .peak_bytes = 5,
-                          .cost_ns = 4};
+    pl_remat_plan plan = {
+        .n = 4, .op = op, .drop_at = drop_at, .drop = drop, .peak_bytes = 5, .cost_ns = 4};
     CHECK(rejects(m, &plan, 9, "not there"));
-    plan = (pl_remat_plan){.n = 5, .op = good_op, .drop_at = good_at, .drop = drop,
-                           .peak_bytes = 5, .cost_ns = 5};
+    plan = (pl_remat_plan){
+        .n = 5, .op = good_op, .drop_at = good_at, .drop = drop, .peak_bytes = 5, .cost_ns = 5};
     CHECK_OK(pl_remat_check(&m->p, &plan, 9));
     free(m);
 }
@@ -269,7 +269,8 @@ TEST(remat_against_the_optimum)
                 CHECK_MSG(gap > -1e-9, "problem %u: below the optimum by %g", k, -gap);
                 sum += gap;
                 if (getenv("PL_TEST_PRINT") && gap > 1e-9)
-                    printf("problem %u, %u ops: %.4f %% (%s)\n", k, m->p.n_ops, 100 * gap, plan->strategy);
+                    printf("problem %u, %u ops: %.4f %% (%s)\n", k, m->p.n_ops, 100 * gap,
+                           plan->strategy);
                 if (gap > most) most = gap;
                 n++;
             }
@@ -466,7 +467,8 @@ static void check_goal(const char *folder, const goal *g)
     CHECK_OK(pl_remat_check(&t.problem, plan, o.budget_bytes));
     double overhead = plan->cost_ns / plan->base_cost_ns;
     if (getenv("PL_TEST_PRINT"))
-        printf("%s at %g: %.4f in %.3f s (%s)\n", g->file, g->share, overhead, took, plan->strategy);
+        printf("%s at %g: %.4f in %.3f s (%s)\n", g->file, g->share, overhead, took,
+               plan->strategy);
     CHECK_MSG(overhead <= g->overhead, "%s at %g: %.4f, wanted %.4f", g->file, g->share, overhead,
               g->overhead);
     pl_remat_plan_free(plan);
@@ -478,8 +480,10 @@ TEST(remat_traces_reach_their_figures)
     static const goal near[] = {{"ResNet_32_56", 0.2, 1.218}, {"U_Net_6", 0.3, 1.291},
                                 {"ResNet_32_56", 0.5, 1.095}, {"U_Net_6", 0.5, 1.098},
                                 {"ResNet_32_56", 0.3, 1.172}, {"U_Net_6", 0.9, 1.0131}};
-    static const goal far[] = {{"DenseNet_121_84", 0.2, 1.236}, {"Transformer_10", 0.2, 1.141},
-                               {"DenseNet_121_84", 0.5, 1.129}, {"Transformer_10", 0.5, 1.050}};
+    static const goal far[] = {{"DenseNet_121_84", 0.2, 1.236},
+                               {"Transformer_10", 0.2, 1.141},
+                               {"DenseNet_121_84", 0.5, 1.129},
+                               {"Transformer_10", 0.5, 1.050}};
     for (uint32_t i = 0; i < 6; i++) check_goal("tests/data/plan", &near[i]);
     const char *folder = getenv("PL_PLAN_INSTANCES");
     for (uint32_t i = 0; folder && i < 4; i++) check_goal(folder, &far[i]);

@@ -7,9 +7,9 @@
  * the step itself, outputs during the step. What is there, and the workspace, stay within the
  * budget. r need not be whole: with whole x nothing is gained by a part of a storage.
  */
+#include "tests/lib/test.h"
 #include "tests/plan/remat_made.h"
 #include "tests/plan/remat_oracle.h"
-#include "tests/lib/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@ static void write_objective(FILE *f, const pl_remat_problem *p, uint32_t steps)
 {
     fprintf(f, "minimize\n cost:");
     for (uint32_t t = 0; t < steps; t++)
-        for (uint32_t i = 0; i < p->n_ops && i <= t; i++) fprintf(f, " + %g x%u_%u\n", p->cost[i], t, i);
+        for (uint32_t i = 0; i < p->n_ops && i <= t; i++)
+            fprintf(f, " + %g x%u_%u\n", p->cost[i], t, i);
     fprintf(f, "subject to\n");
 }
 
@@ -96,7 +97,8 @@ static void solve(const char *model, const char *answer, double *cost)
 {
     char command[1200], line[256];
     *cost = -1;
-    snprintf(command, sizeof command, "cbc %s sec 120 solve solu %s > /dev/null 2>&1", model, answer);
+    snprintf(command, sizeof command, "cbc %s sec 120 solve solu %s > /dev/null 2>&1", model,
+             answer);
     CHECK_INT(system(command), 0);
     FILE *f = fopen(answer, "r");
     CHECK(f);
@@ -140,5 +142,6 @@ TEST(remat_oracle_agrees_with_an_integer_program)
     unlink(model);
     unlink(answer);
     rmdir(folder);
-    CHECK_MSG(compared >= 15 && repeated >= 8, "%d compared, %d of them recompute", compared, repeated);
+    CHECK_MSG(compared >= 15 && repeated >= 8, "%d compared, %d of them recompute", compared,
+              repeated);
 }

@@ -2,11 +2,11 @@
 #include "base/cache.h"
 #include "base/pool.h"
 #include "base/sys.h"
-#include "tests/lib/cli_run.h"
 #include "plan/cost/cost_table.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_train.h"
 #include "rt/calibrate.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
 #include <glob.h>
@@ -34,9 +34,10 @@ TEST(times_table_round_trip)
     pl_time_table *t = empty_table(), *back = NULL;
     uint64_t seed = 1;
     for (uint64_t i = 0; i < 1000; i++) {
-        pl_time_sample s = sample(i * 0x9e3779b97f4a7c15u, i % 2 ? "map.tile.f32" : "conv.dnn.f32", 1e6,
-                                  1e5, 100 + 50 * (pl_test_noise(&seed) + 1));
-        if (!(i % 2)) s.cost.work = PL_WORK_CONV, s.cost.m = 10, s.cost.n = 20, s.cost.k = 30 + (double)i;
+        pl_time_sample s = sample(i * 0x9e3779b97f4a7c15u, i % 2 ? "map.tile.f32" : "conv.dnn.f32",
+                                  1e6, 1e5, 100 + 50 * (pl_test_noise(&seed) + 1));
+        if (!(i % 2))
+            s.cost.work = PL_WORK_CONV, s.cost.m = 10, s.cost.n = 20, s.cost.k = 30 + (double)i;
         CHECK_OK(pl_time_table_put(t, &s));
     }
     CHECK_OK(pl_time_table_save(t, path, "me, 2 threads"));
@@ -80,7 +81,8 @@ TEST(times_damaged_tables_are_ignored)
         FILE *f = fopen(path, "w");
         CHECK(f && fwrite(bad, 1, i < len ? len : i - len, f) <= len && fclose(f) == 0);
         CHECK_OK(pl_time_table_load(path, "me", &t));
-        CHECK_MSG((pl_time_table_count(t) == 3) == (i == 2 * len), "change %zu is taken for a table", i);
+        CHECK_MSG((pl_time_table_count(t) == 3) == (i == 2 * len),
+                  "change %zu is taken for a table", i);
         pl_time_table_free(t);
         free(bad);
     }
@@ -107,7 +109,8 @@ TEST(times_of_like_units_never_fall)
     CHECK(!pl_time_table_like(t, "map.tile.f32", &(pl_cost){.bytes = 1}, &ns));
     /* A start of 500 ns, then 10 bytes a ns; noise of a third, so that neighbours do fall. */
     for (uint64_t i = 0; i < 300; i++) {
-        double bytes = exp2(6 + 18 * (pl_test_noise(&seed) + 1) / 2), noise = 1 + pl_test_noise(&seed) / 3;
+        double bytes = exp2(6 + 18 * (pl_test_noise(&seed) + 1) / 2),
+               noise = 1 + pl_test_noise(&seed) / 3;
         pl_time_sample s = sample(i, "map.tile.f32", bytes / 8, bytes, (500 + bytes / 10) * noise);
         CHECK_OK(pl_time_table_put(t, &s));
     }
@@ -133,21 +136,24 @@ TEST(times_of_like_units_never_fall)
     pl_time_table_free(t);
 }
 
-/* Arithmetic that costs as much as many bytes is found out: samples of both kinds lie on one line. */
+/* Arithmetic that costs as much as many bytes is found out: samples of both kinds lie on one line.
+ */
 TEST(times_weigh_arithmetic_against_bytes)
 {
     pl_time_table *t = empty_table();
     uint64_t seed = 5;
     double ns;
     for (uint64_t i = 0; i < 200; i++) {
-        double bytes = exp2(10 + 7 * (pl_test_noise(&seed) + 1)), flops = bytes * exp2(3 * pl_test_noise(&seed));
+        double bytes = exp2(10 + 7 * (pl_test_noise(&seed) + 1)),
+               flops = bytes * exp2(3 * pl_test_noise(&seed));
         pl_time_sample s = sample(i, "map.tile.f32", flops, bytes, flops + bytes / 32);
         CHECK_OK(pl_time_table_put(t, &s));
     }
     for (double share = 0.125; share <= 8; share *= 2) {
         pl_cost c = {.flops = 1e6 * share, .bytes = 1e6};
         CHECK(pl_time_table_like(t, "map.tile.f32", &c, &ns));
-        CHECK_MSG(fabs(ns / (c.flops + c.bytes / 32) - 1) < 0.15, "%g flops a byte: %g ns", share, ns);
+        CHECK_MSG(fabs(ns / (c.flops + c.bytes / 32) - 1) < 0.15, "%g flops a byte: %g ns", share,
+                  ns);
     }
     pl_time_table_free(t);
 }
@@ -167,11 +173,13 @@ TEST(times_of_products_follow_their_shape)
                 CHECK_OK(pl_time_table_put(t, &s));
             }
     for (double k = 64; k <= 4096; k *= 2) {
-        double m = 300, n = 500, ns, low = 10 * fmin(k / 2, 1024) / 1024, high = 10 * fmin(2 * k, 1024) / 1024;
+        double m = 300, n = 500, ns, low = 10 * fmin(k / 2, 1024) / 1024,
+               high = 10 * fmin(2 * k, 1024) / 1024;
         pl_cost c = {2 * m * n * k, 1, PL_WORK_PRODUCT, m, n, k};
         CHECK(pl_time_table_like(t, "matmul.dnn.f32", &c, &ns));
         double rate = c.flops / ns;
-        CHECK_MSG(rate > low * 0.99 && rate < high * 1.01, "k %g: rate %g, not in %g to %g", k, rate, low, high);
+        CHECK_MSG(rate > low * 0.99 && rate < high * 1.01, "k %g: rate %g, not in %g to %g", k,
+                  rate, low, high);
     }
     pl_time_table_free(t);
 }
@@ -181,10 +189,10 @@ static pl_status open_small(const char *threads, pl_run **out)
 {
     char text[32];
     snprintf(text, sizeof text, "threads=%s", threads);
-    pl_status rc = pl_run_open("cloud/tiny",
-                               (const char *const[]){text, "batch=2", "frames=1", "data.samples=8",
-                                                     "data.eval_samples=2"},
-                               5, out);
+    pl_status rc = pl_run_open(
+        "cloud/tiny",
+        (const char *const[]){text, "batch=2", "frames=1", "data.samples=8", "data.eval_samples=2"},
+        5, out);
     return rc == PL_OK ? pl_run_build(*out) : rc;
 }
 
@@ -204,8 +212,8 @@ static bool change_table(double factor, uint64_t other_unit)
     bool ok = pl_sys_read_file(found.gl_pathv[0], 1 << 24, &text, &len) == PL_OK &&
               sscanf(text, "%*[^\n]\nowner %511[^\n]", owner) == 1;
     pl_time_table *t = empty_table();
-    for (const char *line = strchr(strchr(text, '\n') + 1, '\n') + 1; ok && strncmp(line, "end", 3) != 0;
-         line = strchr(line, '\n') + 1) {
+    for (const char *line = strchr(strchr(text, '\n') + 1, '\n') + 1;
+         ok && strncmp(line, "end", 3) != 0; line = strchr(line, '\n') + 1) {
         pl_time_sample s = {0};
         unsigned long long unit;
         int work;
@@ -225,8 +233,10 @@ static bool change_table(double factor, uint64_t other_unit)
 
 static void restore_cache(char *before)
 {
-    if (before) setenv("PLIMSOLL_CACHE", before, 1);
-    else unsetenv("PLIMSOLL_CACHE");
+    if (before)
+        setenv("PLIMSOLL_CACHE", before, 1);
+    else
+        unsetenv("PLIMSOLL_CACHE");
     free(before);
 }
 
@@ -244,8 +254,8 @@ static void check_sources(void)
 
     CHECK_OK(open_small("1", &run)); /* from now on, and twice the same */
     double measured = pl_run_predicted_ms(run);
-    CHECK_MSG(shares(run)[PL_TIME_MEASURED] > 0.95 && shares(run)[PL_TIME_CALIBRATED] == 0, "%g is measured",
-              shares(run)[PL_TIME_MEASURED]);
+    CHECK_MSG(shares(run)[PL_TIME_MEASURED] > 0.95 && shares(run)[PL_TIME_CALIBRATED] == 0,
+              "%g is measured", shares(run)[PL_TIME_MEASURED]);
     CHECK(measured != estimated);
     pl_run_free(run);
     CHECK_OK(open_small("1", &run));
@@ -316,10 +326,12 @@ TEST(times_cache_folder)
 TEST(times_on_the_command_line)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    cli_result r = cli_run("export PLIMSOLL_CACHE=%s/c PL_THREADS=1; $P plan " CLI_SMALL "--measure --json",
-                           pl_test_dir());
-    CHECK_MSG(r.code == 0 && strstr(r.out, "\"cost_source\":\"measured\"") && strstr(r.err, "measured"), "%s%s",
-              r.out, r.err);
+    cli_result r =
+        cli_run("export PLIMSOLL_CACHE=%s/c PL_THREADS=1; $P plan " CLI_SMALL "--measure --json",
+                pl_test_dir());
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"cost_source\":\"measured\"") &&
+                  strstr(r.err, "measured"),
+              "%s%s", r.out, r.err);
     r = cli_run("export PLIMSOLL_CACHE=%s/c PL_THREADS=1; $P plan " CLI_SMALL, pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.out, "% measured"), "%s", r.out);
     r = cli_run("PLIMSOLL_CACHE= $P plan " CLI_SMALL);
@@ -334,16 +346,18 @@ TEST(times_calibration_names_common_kinds)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!pl_test_long()) SKIP("takes ten seconds: PL_TEST_LONG=1");
-    cli_result r = cli_run("PLIMSOLL_CACHE=%s/c $P devices --calibrate && cat %s/c/times-*", pl_test_dir(),
-                           pl_test_dir());
-    static const char *const kinds[] = {" conv.dnn.f32 ", " conv_dw.dnn.f32 ", " matmul.", " map.tile.f32 ",
-                                        " reduce.tile.f32 ", " row.tile.f32 ", " attention."};
+    cli_result r = cli_run("PLIMSOLL_CACHE=%s/c $P devices --calibrate && cat %s/c/times-*",
+                           pl_test_dir(), pl_test_dir());
+    static const char *const kinds[] = {" conv.dnn.f32 ", " conv_dw.dnn.f32 ", " matmul.",
+                                        " map.tile.f32 ", " reduce.tile.f32 ", " row.tile.f32 ",
+                                        " attention."};
     CHECK_MSG(r.code == 0, "%s", r.err);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         CHECK_MSG(strstr(r.out, kinds[i]), "no time of kind%s", kinds[i]);
 }
 
-/* Launches timed one by one are brought to what the whole took; what is small keeps a part of its own. */
+/* Launches timed one by one are brought to what the whole took; what is small keeps a part of its
+ * own. */
 TEST(times_of_launches_add_up_to_the_whole)
 {
     const double ns[] = {5000, 6000, 5000, 900000, 40000}, total = 956000;

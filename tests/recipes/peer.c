@@ -84,8 +84,7 @@ bool peer_same_shape(const pl_slot *s, json_t *shape)
                json_integer_value(json_array_get(shape, 0)) == pl_type_elems(&s->type);
     if (json_array_size(shape) != rank) return false;
     for (size_t i = 0; i < rank; i++)
-        if (json_integer_value(json_array_get(shape, i)) !=
-            dim[l->rank ? (size_t)l->perm[i] : i])
+        if (json_integer_value(json_array_get(shape, i)) != dim[l->rank ? (size_t)l->perm[i] : i])
             return false;
     return true;
 }

@@ -1,11 +1,11 @@
-/* test_cloud.c - the parts of the cloud recipe against plain loops: the architectures, the contrast of a frame,
- * the authors' files. */
-#include "recipes/cloud/cloud.h"
+/* test_cloud.c - the parts of the cloud recipe against plain loops: the architectures, the contrast
+ * of a frame, the authors' files. */
 #include "base/err.h"
 #include "base/sys.h"
-#include "tests/lib/cli_run.h"
-#include "tests/datasets/hdf5_file.h"
 #include "plimsoll_hdf5.h"
+#include "recipes/cloud/cloud.h"
+#include "tests/datasets/hdf5_file.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
 
@@ -42,8 +42,14 @@ static const float *slot(const lab *l, const char *name)
 /* Runs the piece on x of the type: as in evaluation, or as in training with one key more. */
 static void run_piece_with(lab *l, piece p, pl_type t, const float *x, const char *key)
 {
-    static const char *const keys[] = {"model.channels=[4, 4, 8]", "frames=3", "height=24", "width=32", "batch=2",
-                                       "model.graph_width=4", "model.graph_heads=2", "model.state=4"};
+    static const char *const keys[] = {"model.channels=[4, 4, 8]",
+                                       "frames=3",
+                                       "height=24",
+                                       "width=32",
+                                       "batch=2",
+                                       "model.graph_width=4",
+                                       "model.graph_heads=2",
+                                       "model.state=4"};
     const char *all[9];
     memcpy(all, keys, sizeof keys);
     all[8] = key;
@@ -62,7 +68,8 @@ static void run_piece_with(lab *l, piece p, pl_type t, const float *x, const cha
     CHECK_OK(pl_compile(g, &o, &l->program));
     CHECK_OK(pl_session_new(l->store, 1, &l->program, &l->session));
     CHECK_OK(pl_session_init(l->session, 3));
-    memcpy(pl_session_input(l->session, l->program, "x", NULL), x, (size_t)pl_type_elems(&t) * sizeof *x);
+    memcpy(pl_session_input(l->session, l->program, "x", NULL), x,
+           (size_t)pl_type_elems(&t) * sizeof *x);
     CHECK_OK(pl_session_run(l->session, l->program));
     l->out = pl_session_output(l->session, l->program, "y", &t);
 }
@@ -122,7 +129,8 @@ static void lstm_reference(const lab *l, const float *x, double *want)
             affine(slot(l, name[1]), slot(l, name[3]), h, 4 * C, C, b);
             for (int c = 0; c < C; c++) {
                 double in = sigmoid(a[c] + b[c]), forget = sigmoid(a[C + c] + b[C + c]);
-                double fresh = tanh(a[2 * C + c] + b[2 * C + c]), out = sigmoid(a[3 * C + c] + b[3 * C + c]);
+                double fresh = tanh(a[2 * C + c] + b[2 * C + c]),
+                       out = sigmoid(a[3 * C + c] + b[3 * C + c]);
                 cell[c] = forget * cell[c] + in * fresh;
                 h[c] = out * tanh(cell[c]);
             }
@@ -164,7 +172,8 @@ static void mamba_reference(const lab *l, const float *x, double *want)
         for (int d = 0; d < D; d++) {
             double sum = (double)shift[d];
             for (int k = 0; k < TAPS; k++)
-                if (t + k - (TAPS - 1) >= 0) sum += (double)taps[d * TAPS + k] * u[t + k - (TAPS - 1)][d];
+                if (t + k - (TAPS - 1) >= 0)
+                    sum += (double)taps[d * TAPS + k] * u[t + k - (TAPS - 1)][d];
             conv[t][d] = sum * sigmoid(sum);
         }
         affine(slot(l, "mamba.x_proj.weight"), NULL, conv[t], 1 + 2 * N, D, told);
@@ -209,21 +218,24 @@ static bool joined(int i, int j)
 }
 
 /* x [NODES][in] to y [NODES][heads * width], by lists of edges. */
-static void gat_reference(const lab *l, const char *name, const double *x, int in, int heads, int width, double *y)
+static void gat_reference(const lab *l, const char *name, const double *x, int in, int heads,
+                          int width, double *y)
 {
     char text[4][48];
     static const char *const parts[] = {"lin.weight", "att_src", "att_dst", "bias"};
     for (int i = 0; i < 4; i++) snprintf(text[i], 48, "%s.%s", name, parts[i]);
     const float *src = slot(l, text[1]), *dst = slot(l, text[2]), *bias = slot(l, text[3]);
     double h[NODES][8];
-    for (int i = 0; i < NODES; i++) affine(slot(l, text[0]), NULL, x + i * in, heads * width, in, h[i]);
+    for (int i = 0; i < NODES; i++)
+        affine(slot(l, text[0]), NULL, x + i * in, heads * width, in, h[i]);
     for (int k = 0; k < heads; k++)
         for (int i = 0; i < NODES; i++) {
             double e[NODES], sum = 0;
             for (int j = 0; j < NODES; j++) {
                 double s = 0;
                 for (int f = 0; f < width; f++)
-                    s += (double)src[k * width + f] * h[j][k * width + f] + (double)dst[k * width + f] * h[i][k * width + f];
+                    s += (double)src[k * width + f] * h[j][k * width + f] +
+                         (double)dst[k * width + f] * h[i][k * width + f];
                 e[j] = joined(i, j) ? exp(s > 0 ? s : 0.2 * s) : 0;
                 sum += e[j];
             }
@@ -246,13 +258,16 @@ TEST(cloud_graph_attends_to_neighbours)
         double in[NODES * C], first[NODES * K * F], second[NODES * C], want[C] = {0};
         for (int i = 0; i < NODES * C; i++) in[i] = (double)x[b * NODES * C + i];
         gat_reference(&l, "gnn_conv1", in, C, K, F, first);
-        for (int i = 0; i < NODES * K * F; i++) first[i] = first[i] > 0 ? first[i] : expm1(first[i]);
+        for (int i = 0; i < NODES * K * F; i++)
+            first[i] = first[i] > 0 ? first[i] : expm1(first[i]);
         gat_reference(&l, "gnn_conv2", first, K * F, 1, C, second);
         for (int i = 0; i < NODES; i++) {
             double mean = 0, var = 0;
             for (int c = 0; c < C; c++) mean += second[i * C + c] / C;
-            for (int c = 0; c < C; c++) var += (second[i * C + c] - mean) * (second[i * C + c] - mean) / C;
-            for (int c = 0; c < C; c++) want[c] += (second[i * C + c] - mean) / sqrt(var + 1e-5) / NODES;
+            for (int c = 0; c < C; c++)
+                var += (second[i * C + c] - mean) * (second[i * C + c] - mean) / C;
+            for (int c = 0; c < C; c++)
+                want[c] += (second[i * C + c] - mean) / sqrt(var + 1e-5) / NODES;
         }
         for (int c = 0; c < C; c++) CHECK_NEAR((double)l.out[b * C + c], want[c], 2e-6);
     }
@@ -262,13 +277,23 @@ TEST(cloud_graph_attends_to_neighbours)
 /* Every architecture trains: the loss of its last steps is below that of its first. */
 TEST(cloud_architectures_learn)
 {
-    static const char *const names[] = {"architecture.name=gnn", "architecture.name=ssm", "architecture.name=lstm",
-                                        "architecture.name=cnn"};
+    static const char *const names[] = {"architecture.name=gnn", "architecture.name=ssm",
+                                        "architecture.name=lstm", "architecture.name=cnn"};
     for (int i = 0; i < 4; i++) {
-        const char *keys[] = {names[i], "model.graph_width=4", "model.graph_heads=2", "model.graph_dropout=0",
-                              "model.dropout_conv=0", "model.dropout_dense=[0, 0]", "optim.lr=3e-3", "data.samples=8",
-                              "augment.flip=0.5", "augment.jitter=0.1", "augment.erase=0.2", "loss.type=weighted_huber_mae",
-                              "loss.under_weight=1.5", "loss.variance=0.1"};
+        const char *keys[] = {names[i],
+                              "model.graph_width=4",
+                              "model.graph_heads=2",
+                              "model.graph_dropout=0",
+                              "model.dropout_conv=0",
+                              "model.dropout_dense=[0, 0]",
+                              "optim.lr=3e-3",
+                              "data.samples=8",
+                              "augment.flip=0.5",
+                              "augment.jitter=0.1",
+                              "augment.erase=0.2",
+                              "loss.type=weighted_huber_mae",
+                              "loss.under_weight=1.5",
+                              "loss.variance=0.1"};
         pl_run *run = NULL;
         pl_step_info info;
         double first = 0, last = 0;
@@ -285,23 +310,29 @@ TEST(cloud_architectures_learn)
     }
 }
 
-/* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5 times. */
+/* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5
+ * times. */
 TEST(cloud_losses)
 {
     enum { ANSWERS = 6 };
-    static const char *const types[] = {"huber", "mse", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae"};
-    static const float y[ANSWERS] = {0.5f, -1, 2, 0.25f, 3, -0.5f}, target[ANSWERS] = {0.25f, -1.5f, 4, 1.5f, 0.5f, -0.25f};
+    static const char *const types[] = {
+        "huber", "mse", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae"};
+    static const float y[ANSWERS] = {0.5f, -1, 2, 0.25f, 3, -0.5f},
+                       target[ANSWERS] = {0.25f, -1.5f, 4, 1.5f, 0.5f, -0.25f};
     const double delta = 0.7, alpha = 0.3, gamma = 1.5, under = 2.5;
     for (int k = 0; k < 6; k++) {
         char type[64];
         snprintf(type, sizeof type, "loss.type=%s", types[k]);
-        const char *const keys[] = {type, "loss.huber_delta=0.7", "loss.alpha=0.3", "loss.gamma=1.5", "loss.under_weight=2.5"};
+        const char *const keys[] = {type, "loss.huber_delta=0.7", "loss.alpha=0.3",
+                                    "loss.gamma=1.5", "loss.under_weight=2.5"};
         lab l = {0};
         pl_type t = PL_TYPE(PL_F32, ANSWERS);
         CHECK_OK(pl_run_open("cloud/tiny", keys, 5, &l.run));
         l.store = pl_store_new();
         pl_graph *g = pl_graph_new(l.store);
-        pl_output(g, "y", cloud_error_cost(g, l.run->config, pl_input(g, "answer", t), pl_input(g, "target", t)));
+        pl_output(
+            g, "y",
+            cloud_error_cost(g, l.run->config, pl_input(g, "answer", t), pl_input(g, "target", t)));
         pl_compile_opts o = PL_COMPILE_INIT;
         CHECK_OK(pl_compile(g, &o, &l.program));
         CHECK_OK(pl_session_new(l.store, 1, &l.program, &l.session));
@@ -311,16 +342,23 @@ TEST(cloud_losses)
         l.out = pl_session_output(l.session, l.program, "y", &t);
         for (int i = 0; i < ANSWERS; i++) {
             double e = (double)target[i] - (double)y[i], a = fabs(e);
-            double huber = a <= delta ? 0.5 * a * a : delta * (a - 0.5 * delta), heavy = huber * (e > 0 ? under : 1);
+            double huber = a <= delta ? 0.5 * a * a : delta * (a - 0.5 * delta),
+                   heavy = huber * (e > 0 ? under : 1);
             double power = (1 - alpha) * pow(a, gamma);
-            const double want[] = {huber, e * e, alpha * e * e + (1 - alpha) * a, alpha * huber + power, heavy, alpha * heavy + power};
+            const double want[] = {huber,
+                                   e * e,
+                                   alpha * e * e + (1 - alpha) * a,
+                                   alpha * huber + power,
+                                   heavy,
+                                   alpha * heavy + power};
             CHECK_NEAR((double)l.out[i], want[k], 1e-5);
         }
         end_piece(&l);
     }
 }
 
-/* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their middle. */
+/* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their
+ * middle. */
 TEST(cloud_evaluates)
 {
     pl_run *run;
@@ -336,21 +374,35 @@ TEST(cloud_evaluates)
             if (strcmp(e.name[i], names[k]) == 0) share[k] = e.value[i];
         if (strcmp(e.name[i], "mae_km") == 0) mae = e.value[i];
     }
-    /* Markov: the share beyond x is at most the mean over x; and the mean is at least x times that share. */
+    /* Markov: the share beyond x is at most the mean over x; and the mean is at least x times that
+     * share. */
     CHECK(0 <= share[0] && share[0] <= share[1] && share[1] <= share[2] && share[2] <= 1);
-    CHECK_MSG(0.1 * (1 - share[0]) <= mae && 0.5 * (1 - share[2]) <= mae, "%g %g %g, mae %g", share[0], share[1], share[2], mae);
-    CHECK_MSG(share[2] > 0.3 && share[2] < 0.9 && share[0] < 0.4, "%g %g %g", share[0], share[1], share[2]);
+    CHECK_MSG(0.1 * (1 - share[0]) <= mae && 0.5 * (1 - share[2]) <= mae, "%g %g %g, mae %g",
+              share[0], share[1], share[2], mae);
+    CHECK_MSG(share[2] > 0.3 && share[2] < 0.9 && share[0] < 0.4, "%g %g %g", share[0], share[1],
+              share[2]);
     pl_run_free(run);
 }
 
-/* Outputs that are not finite, which the loss hides: counted over all micro-batches, before the update takes their
- * memory. Here the update's rate would lie where the count was. */
+/* Outputs that are not finite, which the loss hides: counted over all micro-batches, before the
+ * update takes their memory. Here the update's rate would lie where the count was. */
 TEST(cloud_blow_up_is_told)
 {
-    static const char *const keys[] = {"architecture.name=gnn", "height=17", "width=34", "model.channels=[16, 46, 33]",
-                                       "model.dense=[5, 32]", "model.film_hidden=41", "model.dropout_conv=0", "model.graph_width=13",
-                                       "model.graph_heads=2", "batch=9", "accumulate=3", "accumulate_coupled=true",
-                                       "loss.mining_fraction=0.19", "seed=6969", "optim.lr=1e-4"};
+    static const char *const keys[] = {"architecture.name=gnn",
+                                       "height=17",
+                                       "width=34",
+                                       "model.channels=[16, 46, 33]",
+                                       "model.dense=[5, 32]",
+                                       "model.film_hidden=41",
+                                       "model.dropout_conv=0",
+                                       "model.graph_width=13",
+                                       "model.graph_heads=2",
+                                       "batch=9",
+                                       "accumulate=3",
+                                       "accumulate_coupled=true",
+                                       "loss.mining_fraction=0.19",
+                                       "seed=6969",
+                                       "optim.lr=1e-4"};
     for (int k = 0; k < 2; k++) {
         pl_run *run;
         pl_step_info info;
@@ -358,9 +410,13 @@ TEST(cloud_blow_up_is_told)
         CHECK_OK(pl_run_open("cloud/tiny", keys, 15, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
-        if (k) CHECK_OK(pl_session_write_slot(run->session, pl_store_find(run->store, "out.bias"), 0, &beyond, sizeof beyond));
+        if (k)
+            CHECK_OK(pl_session_write_slot(run->session, pl_store_find(run->store, "out.bias"), 0,
+                                           &beyond, sizeof beyond));
         CHECK_INT(pl_run_step(run, &info), k ? PL_ERR_NUMERIC : PL_OK);
-        if (k) CHECK_MSG(strstr(pl_error_text(), "step 1: 9 of the network's outputs are not finite"), "%s", pl_error_text());
+        if (k)
+            CHECK_MSG(strstr(pl_error_text(), "step 1: 9 of the network's outputs are not finite"),
+                      "%s", pl_error_text());
         pl_run_free(run);
     }
 }
@@ -397,23 +453,28 @@ TEST(cloud_augmentation)
     for (int b = 0; b < B; b++) { /* 360 degrees minus the azimuth; the zenith stays */
         double degrees = (double)angles[2 * b + 1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN;
         CHECK(l.out[2 * b] == angles[2 * b]);
-        CHECK_NEAR((double)l.out[2 * b + 1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, 360 - degrees, 1e-3);
+        CHECK_NEAR((double)l.out[2 * b + 1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, 360 - degrees,
+                   1e-3);
     }
     end_piece(&l);
     run_piece_with(&l, changed_frames, t, x, "augment.erase=1");
-    for (int b = 0; b < B; b++) { /* the same rectangle in every frame, 2 to 10 % of it (and a rim of rounding) */
+    /* the same rectangle in every frame, 2 to 10 % of it (and a rim of rounding) */
+    for (int b = 0; b < B; b++) {
         int gone = 0;
         for (int i = 0; i < TALL * WIDE; i++) {
             bool first = l.out[b * STACK + i] == 0;
             gone += first;
-            for (int f = 1; f < T; f++) CHECK((l.out[b * STACK + f * TALL * WIDE + i] == 0) == first);
+            for (int f = 1; f < T; f++)
+                CHECK((l.out[b * STACK + f * TALL * WIDE + i] == 0) == first);
         }
-        CHECK_MSG(gone >= 0.01 * TALL * WIDE && gone <= 0.14 * TALL * WIDE, "%d pixels erased", gone);
+        CHECK_MSG(gone >= 0.01 * TALL * WIDE && gone <= 0.14 * TALL * WIDE, "%d pixels erased",
+                  gone);
     }
     end_piece(&l);
     run_piece_with(&l, changed_frames, t, x, "augment.jitter=0.2");
     double slope = (double)(l.out[STACK - 1] - l.out[0]) / (double)(x[STACK - 1] - x[0]);
-    CHECK_MSG(slope >= 0.8 * 0.8 && slope <= 1.2 * 1.2 && fabs(slope - 1) > 1e-4, "slope %g", slope);
+    CHECK_MSG(slope >= 0.8 * 0.8 && slope <= 1.2 * 1.2 && fabs(slope - 1) > 1e-4, "slope %g",
+              slope);
     end_piece(&l);
 }
 
@@ -424,25 +485,30 @@ static pl_val changed_bytes(cloud *k, pl_val x)
     return changed_frames(k, x);
 }
 
-/* Brightness in 8 bits: what does not fit into a byte is lost, and what comes back is one of 256 values of [0,1],
- * frame by frame. */
+/* Brightness in 8 bits: what does not fit into a byte is lost, and what comes back is one of 256
+ * values of [0,1], frame by frame. */
 TEST(cloud_seed_compat_has_8_bits)
 {
     static float x[B * STACK];
     lab l;
-    for (int i = 0; i < B * STACK; i++) x[i] = (float)(i % 601 - 300) / 100; /* -3 to 3, as standardised frames are */
-    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.0001");
+    /* -3 to 3, as standardised frames are */
+    for (int i = 0; i < B * STACK; i++) x[i] = (float)(i % 601 - 300) / 100;
+    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x,
+                   "augment.jitter=0.0001");
     for (int i = 0; i < B * STACK; i++) {
         int byte = (int)(255 * (double)x[i]) & 255;
         double got = 255 * (double)l.out[i];
-        CHECK_MSG(fabs(got - round(got)) < 1e-3 && fabs(got - byte) < 3, "%g became %g / 255, byte %d", (double)x[i], got, byte);
+        CHECK_MSG(fabs(got - round(got)) < 1e-3 && fabs(got - byte) < 3,
+                  "%g became %g / 255, byte %d", (double)x[i], got, byte);
     }
     end_piece(&l);
     run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.2");
     double mean[2] = {0};
-    for (int i = 0; i < 2 * TALL * WIDE; i++) mean[i / (TALL * WIDE)] += (double)l.out[i] / (TALL * WIDE);
+    for (int i = 0; i < 2 * TALL * WIDE; i++)
+        mean[i / (TALL * WIDE)] += (double)l.out[i] / (TALL * WIDE);
     for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] >= 0 && l.out[i] <= 1);
-    CHECK_MSG(fabs(mean[0] - mean[1]) > 0.005, "frames of one brightness: %g and %g", mean[0], mean[1]);
+    CHECK_MSG(fabs(mean[0] - mean[1]) > 0.005, "frames of one brightness: %g and %g", mean[0],
+              mean[1]);
     end_piece(&l);
 }
 
@@ -464,18 +530,25 @@ static pl_status track(const char *const *keys, int n, tracked *t)
         rc = pl_run_step(run, &info);
         t->lr[i] = info.lr;
         if (i > 0) continue; /* statistics of one step */
-        memcpy(t->mean, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.running_mean")), sizeof t->mean);
-        memcpy(&t->count, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.num_batches_tracked")), sizeof t->count);
+        memcpy(t->mean,
+               pl_session_slot(run->session, pl_store_find(run->store, "norm.0.running_mean")),
+               sizeof t->mean);
+        memcpy(
+            &t->count,
+            pl_session_slot(run->session, pl_store_find(run->store, "norm.0.num_batches_tracked")),
+            sizeof t->count);
     }
     pl_run_free(run);
     return rc;
 }
 
-/* The rate moves once an epoch (of two steps) and so stays in a warm-up of 2,000; mended it moves every step. */
+/* The rate moves once an epoch (of two steps) and so stays in a warm-up of 2,000; mended it moves
+ * every step. */
 TEST(cloud_seed_compat_warms_up_by_epochs)
 {
     for (int k = 0; k < 2; k++) {
-        const char *const keys[] = {"data.samples=8", "schedule.warmup_steps=2000", "schedule.warmup_start=0.0005",
+        const char *const keys[] = {"data.samples=8", "schedule.warmup_steps=2000",
+                                    "schedule.warmup_start=0.0005",
                                     k ? "seed_compat=true" : "seed_compat=false"};
         tracked t;
         CHECK_OK(track(keys, 4, &t));
@@ -495,7 +568,9 @@ TEST(cloud_seed_compat_moves_norms_twice)
     keys[2] = "architecture.name=lstm"; /* has no checkpoints */
     CHECK_OK(track(keys, 3, &lstm));
     for (int c = 0; c < 8; c++)
-        CHECK_MSG(fabs((double)twice.mean[c] - 1.9 * (double)once.mean[c]) <= 1e-5 * fabs((double)once.mean[c]) && once.mean[c] != 0,
+        CHECK_MSG(fabs((double)twice.mean[c] - 1.9 * (double)once.mean[c]) <=
+                          1e-5 * fabs((double)once.mean[c]) &&
+                      once.mean[c] != 0,
                   "channel %d: %g and %g", c, (double)once.mean[c], (double)twice.mean[c]);
     CHECK(once.count == 1 && twice.count == 2 && lstm.count == 1);
     const char *const three[] = {"seed_compat=true"};
@@ -511,7 +586,8 @@ TEST(cloud_contrast_is_even)
     /* Two halves of different brightness and contrast: afterwards both use the range alike. */
     uint64_t state = 3;
     for (int i = 0; i < SIDE * SIDE; i++)
-        x[i] = (float)(i % SIDE < SIDE / 2 ? 100 + pl_test_noise(&state) : 500 + 100 * pl_test_noise(&state));
+        x[i] = (float)(i % SIDE < SIDE / 2 ? 100 + pl_test_noise(&state)
+                                           : 500 + 100 * pl_test_noise(&state));
     cloud_contrast(x, SIDE, SIDE, 1, false);
     double left = 0, right = 0, spread = 0;
     for (int i = 0; i < SIDE * SIDE; i++) {
@@ -529,7 +605,8 @@ TEST(cloud_contrast_is_even)
     CHECK_NEAR((double)x[SIDE / 2], 0.5, 0.1);
     cloud_contrast(x, SIDE, SIDE, 0, true);
     double sum = 0, squares = 0;
-    for (int i = 0; i < SIDE * SIDE; i++) sum += (double)x[i], squares += (double)x[i] * (double)x[i];
+    for (int i = 0; i < SIDE * SIDE; i++)
+        sum += (double)x[i], squares += (double)x[i] * (double)x[i];
     CHECK_NEAR(sum / (SIDE * SIDE), 0, 1e-5);
     CHECK_NEAR(squares / (SIDE * SIDE), 1, 1e-3);
     for (int i = 0; i < SIDE * SIDE; i++) x[i] = 7;
@@ -541,8 +618,8 @@ TEST(cloud_contrast_is_even)
 enum { FRAMES = 20, ROWS = 12, COLS = 8, PROFILES = 40 };
 #define BEGIN 1730246400.0 /* 30 October 2024, 0:00 UTC: day 304 */
 
-/* A flight whose frame i is all i, at second 10 i; the lidar looks every 5 seconds and sees 0.1 i km at frame i,
- * land below frames 4 and 5, no cloud at frame 6, a high one at 7. */
+/* A flight whose frame i is all i, at second 10 i; the lidar looks every 5 seconds and sees 0.1 i
+ * km at frame i, land below frames 4 and 5, no cloud at frame 6, a high one at 7. */
 static void write_flight(const char *dir, const char *name)
 {
     static float signal[FRAMES * ROWS * COLS];
@@ -571,22 +648,33 @@ static void write_flight(const char *dir, const char *name)
     const char *f32 = "H5T_NATIVE_FLOAT_g", *f64 = "H5T_NATIVE_DOUBLE_g";
     const hdf5_field camera[] = {{"Product/Signal", f32, 3, {FRAMES, ROWS, COLS}, signal},
                                  {"Time/TimeUTC", f64, 1, {FRAMES}, time}};
-    const hdf5_field lidar[] = {{"layer_descriptor/Profile_Decimal_Julian_Day", f64, 2, {PROFILES, 2}, day},
-                                {"layer_descriptor/Layer_Base_Altitude", f32, 2, {PROFILES, 3}, base},
-                                {"layer_descriptor/Lidar_Surface_Altitude", f32, 1, {PROFILES}, surface},
-                                {"layer_descriptor/DEM_Surface_Altitude", f32, 1, {PROFILES}, ground}};
-    const hdf5_field nav[] = {{"nav/solarZenith", f64, 1, {FRAMES}, zenith}, {"nav/sunAzGrd", f64, 1, {FRAMES}, azimuth}};
-    CHECK(hdf5_file_write(path[0], camera, 2) && hdf5_file_write(path[1], lidar, 4) && hdf5_file_write(path[2], nav, 2));
+    const hdf5_field lidar[] = {
+        {"layer_descriptor/Profile_Decimal_Julian_Day", f64, 2, {PROFILES, 2}, day},
+        {"layer_descriptor/Layer_Base_Altitude", f32, 2, {PROFILES, 3}, base},
+        {"layer_descriptor/Lidar_Surface_Altitude", f32, 1, {PROFILES}, surface},
+        {"layer_descriptor/DEM_Surface_Altitude", f32, 1, {PROFILES}, ground}};
+    const hdf5_field nav[] = {{"nav/solarZenith", f64, 1, {FRAMES}, zenith},
+                              {"nav/sunAzGrd", f64, 1, {FRAMES}, azimuth}};
+    CHECK(hdf5_file_write(path[0], camera, 2) && hdf5_file_write(path[1], lidar, 4) &&
+          hdf5_file_write(path[2], nav, 2));
 }
 
 /* The configuration of two flights a and b in dir, with further keys. */
-static pl_status open_flights(const char *dir, const char *const *more, int n, pl_run **run, void **data)
+static pl_status open_flights(const char *dir, const char *const *more, int n, pl_run **run,
+                              void **data)
 {
     char list[2048];
-    const char *keys[12] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0", "data.standardise=false",
+    const char *keys[12] = {"frames=3",
+                            "height=10",
+                            "width=8",
+                            "data.first_row=2",
+                            "data.contrast=0",
+                            "data.standardise=false",
                             list};
-    snprintf(list, sizeof list, "data.flights=%1$s=%2$s/a_camera.h5,%2$s/a_lidar_30oct24.hdf5,%2$s/a_nav.h5; "
-             "b=%2$s/b_camera.h5,%2$s/b_lidar_30oct24.hdf5,%2$s/b_nav.h5", "a", dir);
+    snprintf(list, sizeof list,
+             "data.flights=%1$s=%2$s/a_camera.h5,%2$s/a_lidar_30oct24.hdf5,%2$s/a_nav.h5; "
+             "b=%2$s/b_camera.h5,%2$s/b_lidar_30oct24.hdf5,%2$s/b_nav.h5",
+             "a", dir);
     for (int i = 0; i < n; i++) keys[7 + i] = more[i];
     PL_TRY(pl_run_open("cloud/tiny", keys, 7 + n, run));
     return cloud_flights_open((*run)->config, data);
@@ -599,7 +687,8 @@ TEST(cloud_flights)
     snprintf(dir, sizeof dir, "%s", pl_test_dir());
     write_flight(dir, "a");
     write_flight(dir, "b");
-    static const char *const apart[] = {"data.eval_flights=b", "data.heavy_flights=a", "data.heavy_factor=1.5", "data.flat_field=false"};
+    static const char *const apart[] = {"data.eval_flights=b", "data.heavy_flights=a",
+                                        "data.heavy_factor=1.5", "data.flat_field=false"};
     pl_run *run = NULL;
     void *data = NULL;
     /* Labels: frames 1 to 3 and 8 to 19 (0 is below 0.1 km): 15, every fifth of them kept back. */
@@ -614,7 +703,8 @@ TEST(cloud_flights)
     cloud_flights_close(data);
     pl_run_free(run);
     /* Other heights: frames 1 to 3 alone, and 7 too. */
-    static const char *const low[] = {"data.eval_flights=b", "data.max_km=0.75"}, *const high[] = {"data.eval_flights=b", "data.max_km=6"};
+    static const char *const low[] = {"data.eval_flights=b", "data.max_km=0.75"},
+                             *const high[] = {"data.eval_flights=b", "data.max_km=6"};
     CHECK_OK(open_flights(dir, low, 2, &run, &data));
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3);
     cloud_flights_close(data);
@@ -634,10 +724,13 @@ static void *find_input(void *ctx, const char *name, pl_type *type)
 {
     one_sample *b = ctx;
     (void)type;
-    return strcmp(name, "frames") == 0 ? (void *)b->frames : strcmp(name, "angles") == 0 ? (void *)b->angles : (void *)b->target;
+    return strcmp(name, "frames") == 0   ? (void *)b->frames
+           : strcmp(name, "angles") == 0 ? (void *)b->angles
+                                         : (void *)b->target;
 }
 
-/* Labels in km, angles in degrees (a missing zenith is the flight's mean), frames between 0 and 1. */
+/* Labels in km, angles in degrees (a missing zenith is the flight's mean), frames between 0 and 1.
+ */
 TEST(cloud_flights_numbers)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
@@ -657,8 +750,10 @@ TEST(cloud_flights_numbers)
         pl_batch batch = {.find = find_input, .find_ctx = &b};
         CHECK_OK(cloud_flights_read(data, PL_SUBSET_TRAIN, &i, 1, &batch));
         CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, 0.1 * frame[i], 1e-5);
-        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, i == 2 ? mean : 30 + frame[i], 1e-4);
-        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, (350 + frame[i]) % 360, 1e-4);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN,
+                   i == 2 ? mean : 30 + frame[i], 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN,
+                   (350 + frame[i]) % 360, 1e-4);
         for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[p], p / 79.0, 1e-5);
     }
     cloud_flights_close(data);
@@ -669,7 +764,8 @@ TEST(cloud_flights_numbers)
 TEST(cloud_seed_compat_flattens_nothing)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
-    static const char *const keys[] = {"data.flat_field=true", "data.flat_field=false", "seed_compat=true"};
+    static const char *const keys[] = {"data.flat_field=true", "data.flat_field=false",
+                                       "seed_compat=true"};
     char dir[400];
     one_sample b[3];
     snprintf(dir, sizeof dir, "%s", pl_test_dir());
@@ -689,12 +785,13 @@ TEST(cloud_seed_compat_flattens_nothing)
     CHECK(memcmp(&b[0], &b[1], sizeof b[0]) != 0 && memcmp(&b[1], &b[2], sizeof b[0]) == 0);
 }
 
-/* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1 then) are those of
- * the samples; half of them are a flight's, the evaluation's are another's. */
+/* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1
+ * then) are those of the samples; half of them are a flight's, the evaluation's are another's. */
 TEST(cloud_flights_are_generated)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
-    static const char *const make[] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.samples=5", "data.eval_samples=2"};
+    static const char *const make[] = {"frames=3",         "height=10",      "width=8",
+                                       "data.first_row=2", "data.samples=5", "data.eval_samples=2"};
     char dir[400], key[512];
     float sky[80];
     pl_run *run = NULL;
@@ -705,8 +802,15 @@ TEST(cloud_flights_are_generated)
     CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
     CHECK_OK(cloud_sky_open(run->config, &made));
     snprintf(key, sizeof key, "data.flights=%s", dir);
-    const char *const read[] = {key, "frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0",
-                                "data.standardise=false", "data.flat_field=false", "data.eval_flights=12Feb25"};
+    const char *const read[] = {key,
+                                "frames=3",
+                                "height=10",
+                                "width=8",
+                                "data.first_row=2",
+                                "data.contrast=0",
+                                "data.standardise=false",
+                                "data.flat_field=false",
+                                "data.eval_flights=12Feb25"};
     pl_run *reader = NULL;
     CHECK_OK(pl_run_open("cloud/tiny", read, 9, &reader));
     CHECK_OK(cloud_flights_open(reader->config, &data));
@@ -721,12 +825,14 @@ TEST(cloud_flights_are_generated)
         CHECK_OK(cloud_flights_read(data, subset, &sample, 1, &batch));
         CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, truth.km, 1e-5);
         CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, truth.zenith, 1e-4);
-        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, truth.azimuth, 1e-3);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, truth.azimuth,
+                   1e-3);
         for (int t = 0; t < 3; t++) {
             cloud_sky_frame(made, subset, sample, t, sky);
             float lo = sky[0], hi = sky[0];
             for (int p = 1; p < 80; p++) lo = fminf(lo, sky[p]), hi = fmaxf(hi, sky[p]);
-            for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[80 * t + p], (double)((sky[p] - lo) / (hi - lo)), 1e-4);
+            for (int p = 0; p < 80; p++)
+                CHECK_NEAR((double)b.frames[80 * t + p], (double)((sky[p] - lo) / (hi - lo)), 1e-4);
         }
     }
     cloud_flights_close(data);
@@ -740,14 +846,20 @@ TEST(cloud_flights_in_phases)
 {
     if (!cli_bin()) return;
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
-#define TOY "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
+#define TOY                                                                                        \
+ "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out %s/f --samples 40 --eval-samples 6 " TOY, d), 0, "");
-    cli_result r = cli_run("$P train cloud/flights --out %s/run data.flights=%s/f eval.batches=1 " TOY
-                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1", d, d);
+    CHECK_RUN(
+        cli_run("$P generate cloud/flights --raw --out %s/f --samples 40 --eval-samples 6 " TOY, d),
+        0, "");
+    cli_result r =
+        cli_run("$P train cloud/flights --out %s/run data.flights=%s/f eval.batches=1 " TOY
+                "phases.pretrain.until.epochs=1 phases.final.until.epochs=1",
+                d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_RUN(cli_run("$P train cloud/tiny data.flights=%s/nowhere " TOY, d), 2, "flights.txt");
-    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out %s/g data.flights=%s/f " TOY, d, d), 2, "leave data.flights away");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out %s/g data.flights=%s/f " TOY, d, d), 2,
+              "leave data.flights away");
 }
 
 /* On the command line: it trains, and what does not fit together is told. */
@@ -758,28 +870,37 @@ TEST(cloud_flights_samples)
     char dir[400], line[3000], list[1500];
     snprintf(dir, sizeof dir, "%s", pl_test_dir());
     write_flight(dir, "a");
-    snprintf(list, sizeof list, "data.flights='a=%1$s/a_camera.h5,%1$s/a_lidar_30oct24.hdf5,%1$s/a_nav.h5'", dir);
-    snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s", list);
+    snprintf(list, sizeof list,
+             "data.flights='a=%1$s/a_camera.h5,%1$s/a_lidar_30oct24.hdf5,%1$s/a_nav.h5'", dir);
+    snprintf(
+        line, sizeof line,
+        "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s",
+        list);
     CHECK_RUN(cli_run("%s", line), 0, "12 steps");
-    snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=11 width=8 data.first_row=2 %s", list);
+    snprintf(line, sizeof line,
+             "$P train cloud/tiny frames=3 height=11 width=8 data.first_row=2 %s", list);
     CHECK_RUN(cli_run("%s", line), 5, "want rows 2 to 13 of 8 columns");
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=x,y");
     CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=/no/x.h5,y.h5,z.h5");
     CHECK_RUN(cli_run("%s", line), 5, "/no/x.h5");
-    /* Flights that are not there; so few labels that a fifth of them is none (frames 2 and 3), and only one (frame 3). */
+    /* Flights that are not there; so few labels that a fifth of them is none (frames 2 and 3), and
+     * only one (frame 3). */
     static const struct {
         const char *keys, *why;
         int code;
-    } cases[] = {{"data.eval_flights=b", "data.eval_flights=b: none of the 1 flights is called so, the first is a", 2},
+    } cases[] = {{"data.eval_flights=b",
+                  "data.eval_flights=b: none of the 1 flights is called so, the first is a", 2},
                  {"data.heavy_flights=b", "data.heavy_flights=b", 2},
                  {"data.train_flights=b", "data.train_flights=b", 2},
                  {"data.eval_flights=a", "has a label", 5},
                  {"data.min_km=0.15 data.max_km=0.35", "12 steps", 0},
                  {"data.min_km=0.25 data.max_km=0.35", "no frame is left for evaluation", 5}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s %s",
-                 list, cases[i].keys);
+        snprintf(
+            line, sizeof line,
+            "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s %s",
+            list, cases[i].keys);
         CHECK_RUN(cli_run("%s", line), cases[i].code, cases[i].why);
     }
 }

@@ -2,10 +2,10 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "base/sys.h"
-#include "tests/lib/alloc_count.h"
-#include "tests/lib/cli_run.h"
 #include "plimsoll_train.h"
 #include "rt/refit.h"
+#include "tests/lib/alloc_count.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
 
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 
 static int programs_named(const pl_run *run, const char *name)
 {
@@ -24,10 +23,14 @@ static int programs_named(const pl_run *run, const char *name)
 }
 
 /* Nothing is planned: the recipe is built to be counted. */
-static pl_status probe(const char *preset, const char *const *more, int n, pl_run **run, pl_builder *b)
+static pl_status probe(const char *preset, const char *const *more, int n, pl_run **run,
+                       pl_builder *b)
 {
     PL_TRY(pl_run_open(preset, more, n, run));
-    *b = (pl_builder){.config = pl_run_config(*run), .batch = 2, .parts = 1, .probe = true,
+    *b = (pl_builder){.config = pl_run_config(*run),
+                      .batch = 2,
+                      .parts = 1,
+                      .probe = true,
                       .store = pl_run_store(*run)};
     return pl__builder_run(b, pl_run_recipe(*run));
 }
@@ -121,10 +124,12 @@ TEST(fluxflow_refuses)
     }
 }
 
-/* The flow's program comes after the autoencoder's and takes the same memory: what the first one told is kept. */
+/* The flow's program comes after the autoencoder's and takes the same memory: what the first one
+ * told is kept. */
 TEST(fluxflow_reports_the_rate_of_the_autoencoder)
 {
-    static const char *const keys[] = {"flow.on=true", "optim_flow.lr=1e-4", "gan.on=false", "lpips.on=false"};
+    static const char *const keys[] = {"flow.on=true", "optim_flow.lr=1e-4", "gan.on=false",
+                                       "lpips.on=false"};
     pl_run *run;
     pl_step_info info;
     CHECK_OK(pl_run_open("fluxflow/tiny", keys, 4, &run));
@@ -132,18 +137,18 @@ TEST(fluxflow_reports_the_rate_of_the_autoencoder)
     CHECK_OK(pl_run_start(run));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(pl_run_step(run, &info));
-        CHECK_MSG(fabs(info.lr - 1e-3) < 1e-8 && info.grad_norm > 1e-3 && info.grad_norm < 1e3, "rate %g, norm %g",
-                  info.lr, info.grad_norm);
+        CHECK_MSG(fabs(info.lr - 1e-3) < 1e-8 && info.grad_norm > 1e-3 && info.grad_norm < 1e3,
+                  "rate %g, norm %g", info.lr, info.grad_norm);
     }
     pl_run_free(run);
 }
 
 typedef enum amount { KEEP_ALL, LESS, LEAST } amount;
 
-/* Losses of the first steps, with everything kept, in three quarters of that, or in the least memory that
- * every program can do with. */
-static pl_status losses_of(const char *preset, const char *const *more, int n, amount room, double *loss,
-                           int steps)
+/* Losses of the first steps, with everything kept, in three quarters of that, or in the least
+ * memory that every program can do with. */
+static pl_status losses_of(const char *preset, const char *const *more, int n, amount room,
+                           double *loss, int steps)
 {
     pl_run *run;
     pl_step_info info;
@@ -156,7 +161,8 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
         if (rc == PL_OK) rc = pl_program_refit(run->turn[i].run, bytes);
         again |= rc == PL_OK && pl_program_plan(run->turn[i].run)->recompute_ratio > 0.01;
     }
-    if (rc == PL_OK && room != KEEP_ALL && !again) rc = pl__fail(PL_ERR_PLAN, __FILE__, __LINE__, "nothing is computed again");
+    if (rc == PL_OK && room != KEEP_ALL && !again)
+        rc = pl__fail(PL_ERR_PLAN, __FILE__, __LINE__, "nothing is computed again");
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int i = 0; rc == PL_OK && i < steps; i++) {
         rc = pl_run_step(run, &info);
@@ -176,7 +182,8 @@ TEST(fluxflow_in_least_memory)
     CHECK(memcmp(all, least, sizeof all) == 0);
 }
 
-/* The discriminator judges the reconstruction itself: the numbers of a second decode, and less of everything. */
+/* The discriminator judges the reconstruction itself: the numbers of a second decode, and less of
+ * everything. */
 TEST(fluxflow_decodes_once)
 {
     static const char *const ways[] = {"gan.decode=once", "gan.decode=twice"};
@@ -187,11 +194,13 @@ TEST(fluxflow_decodes_once)
         CHECK_OK(losses_of("fluxflow/tiny", &ways[i], 1, KEEP_ALL, loss[i], 4));
         CHECK_OK(pl_run_open("fluxflow/tiny", &ways[i], 1, &run));
         CHECK_OK(pl_run_build(run));
-        alive[i] = pl_program_plan(run->train)->live_bound_bytes; /* a small arena is some bytes more by chance */
+        /* a small arena is some bytes more by chance */
+        alive[i] = pl_program_plan(run->train)->live_bound_bytes;
         pl_run_free(run);
     }
     CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) == 0);
-    CHECK_MSG(alive[0] < alive[1], "%llu and %llu bytes", (unsigned long long)alive[0], (unsigned long long)alive[1]);
+    CHECK_MSG(alive[0] < alive[1], "%llu and %llu bytes", (unsigned long long)alive[0],
+              (unsigned long long)alive[1]);
 }
 
 TEST(fluxflow_flow_in_less_memory)
@@ -206,7 +215,8 @@ TEST(fluxflow_flow_in_less_memory)
 /* The peak of a run of so many steps, all programs of a step and an evaluation in it. */
 static long long peak_of(const char *config, int steps)
 {
-    cli_result r = cli_run("$P train %s train.steps=%d data.samples=64 eval.batches=1 --json", config, steps);
+    cli_result r =
+        cli_run("$P train %s train.steps=%d data.samples=64 eval.batches=1 --json", config, steps);
     const char *at = r.code == 0 ? strstr(r.out, "\"peak_used_bytes\"") : NULL;
     return at ? atoll(at + strlen("\"peak_used_bytes\":")) : -1;
 }
@@ -228,8 +238,8 @@ TEST(fluxflow_stays_flat)
 }
 
 /* Loss of an evaluation before and after so many steps on one thread. */
-static pl_status learn(const char *preset, const char *const *more, int n, int steps, int use, double *before,
-                       double *after)
+static pl_status learn(const char *preset, const char *const *more, int n, int steps, int use,
+                       double *before, double *after)
 {
     pl_run *run;
     pl_step_info info;
@@ -246,14 +256,15 @@ static pl_status learn(const char *preset, const char *const *more, int n, int s
     if (rc == PL_OK) {
         *before = first.value[0];
         *after = last.value[0];
-        printf("    %s: loss %.4f to %.4f in %d steps, %d threads\n", preset, *before, *after, steps, use);
+        printf("    %s: loss %.4f to %.4f in %d steps, %d threads\n", preset, *before, *after,
+               steps, use);
     }
     pl_run_free(run);
     return rc;
 }
 
-/* What the README states, however many threads: between a network and its adversary rounding is enough to end
- * elsewhere. */
+/* What the README states, however many threads: between a network and its adversary rounding is
+ * enough to end elsewhere. */
 TEST(fluxflow_learns)
 {
     if (!pl_test_long()) SKIP("long");
@@ -282,17 +293,19 @@ static pl_status flow_arena(const char *const *more, int n, uint64_t *bytes)
     return rc;
 }
 
-/* The compressor is not differentiated: however deep it is, nothing of it lives beside the flow's own
- * values. A differentiated one would keep some tensors for each of the twelve more blocks. */
+/* The compressor is not differentiated: however deep it is, nothing of it lives beside the flow's
+ * own values. A differentiated one would keep some tensors for each of the twelve more blocks. */
 TEST(fluxflow_flow_keeps_nothing_of_the_compressor)
 {
-    static const char *const shallow[] = {"image=64", "flow.layers=6"},
-                      *const deep[] = {"image=64", "flow.layers=6", "model.layers=13"};
+    static const char *const shallow[] = {"image=64", "flow.layers=6"}, *const deep[] = {
+                                                                            "image=64",
+                                                                            "flow.layers=6",
+                                                                            "model.layers=13"};
     uint64_t few, many;
     CHECK_OK(flow_arena(shallow, 2, &few));
     CHECK_OK(flow_arena(deep, 3, &many));
-    CHECK_MSG(many == few, "%llu bytes with 1 block of attention, %llu with 13", (unsigned long long)few,
-              (unsigned long long)many);
+    CHECK_MSG(many == few, "%llu bytes with 1 block of attention, %llu with 13",
+              (unsigned long long)few, (unsigned long long)many);
 }
 
 /* One step leaves every weight of the compressor as it is and moves those of the flow. */
@@ -324,13 +337,14 @@ TEST(fluxflow_flow_leaves_the_compressor)
 
 /* ---- PyTorch ---------------------------------------------------------------------------- */
 /* The peer's dump into the folder `to` of the test's. */
-static pl_status dump(const char *python, const char *workload, int seed, const char *to, const char *more)
+static pl_status dump(const char *python, const char *workload, int seed, const char *to,
+                      const char *more)
 {
     char command[2048];
     snprintf(command, sizeof command,
              "cd bench/peers && %s bench.py --workload %s --scale tiny --device cpu --seed %d "
-             "--dump %s/%s %s > %s/peer.log 2>&1", python, workload, seed, pl_test_dir(), to, more,
-             pl_test_dir());
+             "--dump %s/%s %s > %s/peer.log 2>&1",
+             python, workload, seed, pl_test_dir(), to, more, pl_test_dir());
     return system(command) == 0 ? PL_OK : PL_ERR_FILE;
 }
 
@@ -363,8 +377,8 @@ TEST(fluxflow_flow_replays_the_peer)
     }
 }
 
-/* Both programs in f64, from the same weights, on the same draws: what f32 leaves open (README.md) is
- * rounding. The rate is one that f32 has exactly, since it is f32 here. */
+/* Both programs in f64, from the same weights, on the same draws: what f32 leaves open (README.md)
+ * is rounding. The rate is one that f32 has exactly, since it is f32 here. */
 TEST(fluxflow_replays_the_peer_in_f64)
 {
     if (!pl_test_long()) SKIP("long");

@@ -1,11 +1,12 @@
-/* test_fluxflow_stages.c - fluxflow's stages, its data as people keep them, and weights from elsewhere. */
-#include "recipes/fluxflow/fluxflow.h"
+/* test_fluxflow_stages.c - fluxflow's stages, its data as people keep them, and weights from
+ * elsewhere. */
 #include "base/err.h"
 #include "base/sys.h"
-#include "tests/lib/cli_run.h"
-#include "tests/lib/graph_eval.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
+#include "recipes/fluxflow/fluxflow.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 #include "train/data/supply.h"
 #include "train/run/train_int.h"
@@ -26,8 +27,10 @@ static const char *in_dir(const char *name)
 }
 
 /* ---- stages ----------------------------------------------------------------------------- */
-/* How many tensors whose names begin so two model files have in common, and in how many they differ. */
-static pl_status compare_models(const char *a, const char *b, const char *prefix, int *common, int *differ)
+/* How many tensors whose names begin so two model files have in common, and in how many they
+ * differ. */
+static pl_status compare_models(const char *a, const char *b, const char *prefix, int *common,
+                                int *differ)
 {
     pl_st_reader *x = NULL, *y = NULL;
     *common = *differ = 0;
@@ -50,24 +53,29 @@ static pl_status compare_models(const char *a, const char *b, const char *prefix
     return rc;
 }
 
-/* The autoencoder alone until its loss is low enough; SPADE and the discriminator join; then the flow on
- * frozen tokens. */
+/* The autoencoder alone until its loss is low enough; SPADE and the discriminator join; then the
+ * flow on frozen tokens. */
 TEST(fluxflow_pipeline)
 {
     WANT_BIN();
     int common, differ;
-    CHECK_RUN(cli_run("$P train fluxflow/pipeline-tiny phases.flow.until.steps=6 phases.gan.until.steps=2 "
-                      "--out %s/run", pl_test_dir()), 0, "loss is below 0.41: the phase ends");
+    CHECK_RUN(
+        cli_run(
+            "$P train fluxflow/pipeline-tiny phases.flow.until.steps=6 phases.gan.until.steps=2 "
+            "--out %s/run",
+            pl_test_dir()),
+        0, "loss is below 0.41: the phase ends");
     CHECK_OK(compare_models("run/phases/vae/model.safetensors", "run/phases/gan/model.safetensors",
                             "compressor.", &common, &differ));
     CHECK(common > 20 && differ > common / 2);
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(compare_models("run/phases/gan/model.safetensors", "run/phases/flow/model.safetensors",
+        CHECK_OK(compare_models("run/phases/gan/model.safetensors",
+                                "run/phases/flow/model.safetensors",
                                 i ? "expander." : "compressor.", &common, &differ));
         CHECK_MSG(common > 20 && differ == 0, "%d of %d moved", differ, common);
     }
-    CHECK_OK(compare_models("run/model.safetensors", "run/phases/flow/model.safetensors", "flow_processor.",
-                            &common, &differ));
+    CHECK_OK(compare_models("run/model.safetensors", "run/phases/flow/model.safetensors",
+                            "flow_processor.", &common, &differ));
     CHECK(common == 134 && differ == 0);
     struct stat st;
     CHECK(stat(in_dir("run/samples/00000000-real.png"), &st) != 0);
@@ -120,13 +128,15 @@ static pl_status compressor_moves(const char *const *keys, int n, bool *moves, b
     return rc;
 }
 
-/* Without reconstruction and KL the discriminator alone moves the compressor: its decode is not of tokens as given,
- * as the second decode beside a reconstruction is. */
+/* Without reconstruction and KL the discriminator alone moves the compressor: its decode is not of
+ * tokens as given, as the second decode beside a reconstruction is. */
 TEST(fluxflow_adversary_alone)
 {
-    static const char *const alone[] = {"recon.on=false", "loss.kl_beta=0", "optim.weight_decay=0", "loss.adaptive=false"};
-    static const char *const beside[] = {"recon.on=true", "loss.kl_beta=0", "optim.weight_decay=0", "loss.adaptive=false",
-                                         "loss.mse_weight=0", "loss.lambda_lpips=0"};
+    static const char *const alone[] = {"recon.on=false", "loss.kl_beta=0", "optim.weight_decay=0",
+                                        "loss.adaptive=false"};
+    static const char *const beside[] = {"recon.on=true",        "loss.kl_beta=0",
+                                         "optim.weight_decay=0", "loss.adaptive=false",
+                                         "loss.mse_weight=0",    "loss.lambda_lpips=0"};
     static const char *const nobody[] = {"recon.on=false", "gan.on=false"};
     bool moves, rec;
     pl_run *run;
@@ -143,9 +153,9 @@ TEST(fluxflow_adversary_alone)
 /* Every resolution trains; what counts steps counts steps, not updates. */
 TEST(fluxflow_resolutions)
 {
-    static const char *const two[] = {"image=32", "resolutions=[16]", "gan.on=false", "lpips.on=false",
-                                      "batch=1",  "loss.kl_beta=1",   "loss.kl_warmup=4",
-                                      "train.steps=4", "schedule.name=cosine"};
+    static const char *const two[] = {
+        "image=32",       "resolutions=[16]", "gan.on=false",  "lpips.on=false",      "batch=1",
+        "loss.kl_beta=1", "loss.kl_warmup=4", "train.steps=4", "schedule.name=cosine"};
     pl_run *run;
     pl_step_info info;
     CHECK_OK(pl_run_open("fluxflow/tiny", two, 9, &run));
@@ -157,25 +167,27 @@ TEST(fluxflow_resolutions)
     for (int step = 0; step < 3; step++) {
         CHECK_OK(pl_run_step(run, &info));
         double want = (1 - cos(3.14159265358979 * step / 4)) / 2;
-        CHECK_MSG(fabs(term(&info, "beta") - want) < 1e-6 && fabs(term(&info, "train_1.beta") - want) < 1e-6,
-                  "step %d: %g and %g, wanted %g", step, term(&info, "beta"), term(&info, "train_1.beta"),
-                  want);
+        CHECK_MSG(fabs(term(&info, "beta") - want) < 1e-6 &&
+                      fabs(term(&info, "train_1.beta") - want) < 1e-6,
+                  "step %d: %g and %g, wanted %g", step, term(&info, "beta"),
+                  term(&info, "train_1.beta"), want);
         CHECK(term(&info, "train_1.rec") > 0);
         CHECK_MSG(fabs(info.lr - 1e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
     }
     int64_t updates;
-    CHECK_OK(pl_session_read_slot(run->session, pl_store_find(pl_run_store(run), "optim.step"), 0, &updates,
-                                  sizeof updates));
+    CHECK_OK(pl_session_read_slot(run->session, pl_store_find(pl_run_store(run), "optim.step"), 0,
+                                  &updates, sizeof updates));
     CHECK_INT(updates, 6);
     pl_run_free(run);
 }
 
 /* ---- what is mended --------------------------------------------------------------------- */
-/* Rows of the table of times that one step of the flow moves: Lion moves what has a gradient by the rate, the
- * rest decays by a thousandth of that. */
+/* Rows of the table of times that one step of the flow moves: Lion moves what has a gradient by the
+ * rate, the rest decays by a thousandth of that. */
 static pl_status moved_times(const char *compat, int *n, int *last)
 {
-    const char *const keys[] = {compat, "batch=8", "optim_flow.lr=0.01", "optim_flow.weight_decay=0.001"};
+    const char *const keys[] = {compat, "batch=8", "optim_flow.lr=0.01",
+                                "optim_flow.weight_decay=0.001"};
     enum { TIMES = 1000, WIDE = 32 };
     float *x = pl_sys_alloc(2 * sizeof *x * TIMES * WIDE), *y = x + TIMES * WIDE;
     pl_run *run;
@@ -184,7 +196,8 @@ static pl_status moved_times(const char *compat, int *n, int *last)
     pl_status rc = pl_run_open("fluxflow/flow-tiny", keys, 4, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
-    int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "flow_processor.time_embed.0.weight") : -1;
+    int slot =
+        rc == PL_OK ? pl_store_find(pl_run_store(run), "flow_processor.time_embed.0.weight") : -1;
     if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, x, bytes);
     if (rc == PL_OK) rc = pl_run_step(run, &info);
     if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, y, bytes);
@@ -227,7 +240,8 @@ TEST(fluxflow_time_distribution)
     CHECK_OK(graph_eval_run(e));
     const int64_t *got = graph_eval_at(e, t);
     double total = 0;
-    for (int k = 0; k < 1000; k++) total += pow(cos((k / 999.0 + 0.008) / 1.008 * 1.5707963267948966), 2);
+    for (int k = 0; k < 1000; k++)
+        total += pow(cos((k / 999.0 + 0.008) / 1.008 * 1.5707963267948966), 2);
     for (int i = 0; i < N; i++) {
         double sum = 0;
         int want = -1;
@@ -287,7 +301,8 @@ static pl_status first_d(const char *const *keys, int n, double *d)
 TEST(fluxflow_instance_noise)
 {
     for (int compat = 0; compat < 2; compat++) {
-        const char *keys[] = {compat ? "seed_compat=true" : "seed_compat=false", "gan.noise_std=0", "loss.r1_interval=1"};
+        const char *keys[] = {compat ? "seed_compat=true" : "seed_compat=false", "gan.noise_std=0",
+                              "loss.r1_interval=1"};
         double without, with;
         CHECK_OK(first_d(keys, 3, &without));
         keys[1] = "gan.noise_std=1";
@@ -302,7 +317,8 @@ static pl_status rolled(bool signed_means, float weight[3])
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_nn *m = pl_nn_new(g, true);
-    pl_val raw = pl_input(g, "raw", PL_TYPE(PL_F32, 3)), w = flux_rolling_weights(m, raw, 3, signed_means);
+    pl_val raw = pl_input(g, "raw", PL_TYPE(PL_F32, 3)),
+           w = flux_rolling_weights(m, raw, 3, signed_means);
     pl_output(g, "w", w);
     PL_TRY(pl_nn_finish(m));
     graph_eval *e = graph_eval_new(g, true);
@@ -316,7 +332,8 @@ static pl_status rolled(bool signed_means, float weight[3])
     return rc;
 }
 
-/* The mean of the positive means over each mean: the authors' generator term is turned round by it. */
+/* The mean of the positive means over each mean: the authors' generator term is turned round by it.
+ */
 TEST(fluxflow_adaptive_weights)
 {
     static const float want[2][3] = {{11 / 6.f, 11 / 24.f, 11 / 3.f}, {2.5f, 0.625f, -5}};
@@ -324,12 +341,13 @@ TEST(fluxflow_adaptive_weights)
         float got[3];
         CHECK_OK(rolled(compat == 1, got));
         for (int i = 0; i < 3; i++)
-            CHECK_MSG(fabsf(got[i] - want[compat][i]) < 1e-5f, "weight %d is %g", i, (double)got[i]);
+            CHECK_MSG(fabsf(got[i] - want[compat][i]) < 1e-5f, "weight %d is %g", i,
+                      (double)got[i]);
     }
 }
 
-/* KL of two samples of 2 x 2 x 3 and its gradient by mu, with a floor of 0.5: elements at 0 count the floor and have no
- * gradient, those at mu 3 count 4.5 and have 3. */
+/* KL of two samples of 2 x 2 x 3 and its gradient by mu, with a floor of 0.5: elements at 0 count
+ * the floor and have no gradient, those at mu 3 count 4.5 and have 3. */
 TEST(fluxflow_free_bits)
 {
     pl_store *store = pl_store_new();
@@ -354,11 +372,12 @@ TEST(fluxflow_free_bits)
     pl_store_free(store);
 }
 
-/* The authors' schedules move with every update, so that with two resolutions half the steps end them. */
+/* The authors' schedules move with every update, so that with two resolutions half the steps end
+ * them. */
 TEST(fluxflow_schedules_of_resolutions)
 {
-    const char *keys[] = {"image=32", "resolutions=[16]", "gan.on=false", "lpips.on=false", "batch=1", "train.steps=4",
-                          "schedule.name=cosine", NULL};
+    const char *keys[] = {"image=32", "resolutions=[16]", "gan.on=false",         "lpips.on=false",
+                          "batch=1",  "train.steps=4",    "schedule.name=cosine", NULL};
     for (int compat = 0; compat < 2; compat++) {
         pl_run *run;
         pl_step_info info;
@@ -367,7 +386,8 @@ TEST(fluxflow_schedules_of_resolutions)
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
         for (int i = 0; i < 3; i++) CHECK_OK(pl_run_step(run, &info));
-        /* The third step: two steps done; or five updates before its own, where PyTorch's cosine rises again. */
+        /* The third step: two steps done; or five updates before its own, where PyTorch's cosine
+         * rises again. */
         double part = compat ? 1.25 : 0.5, want = 1e-3 * (1 + cos(3.14159265358979 * part)) / 2;
         CHECK_MSG(fabs(info.lr - want) < 1e-6, "rate %g, wanted %g", info.lr, want);
         pl_run_free(run);
@@ -404,7 +424,8 @@ TEST(fluxflow_flow_curve)
         pl_graph *g = pl_graph_new(store);
         pl_nn *m = pl_nn_new(g, false);
         pl_val part[5];
-        for (int i = 0; i < 5; i++) part[i] = pl_input(g, pl_nn_name(m, "part%d", i), PL_TYPE(PL_F32, 1, 1, 2));
+        for (int i = 0; i < 5; i++)
+            part[i] = pl_input(g, pl_nn_name(m, "part%d", i), PL_TYPE(PL_F32, 1, 1, 2));
         pl_val y = flux_flow_curve(m, &(flux_sizes){.compat = compat}, part[0], part + 1);
         pl_output(g, "y", y);
         CHECK_OK(pl_nn_finish(m));
@@ -414,9 +435,10 @@ TEST(fluxflow_flow_curve)
         const float *got = graph_eval_at(e, y), *x = value[0];
         for (int k = 0; k < 2; k++) {
             int at = compat ? 5 * k : k, by = compat ? 1 : 2;
-            double want = bezier_at((double)x[at], (double)x[at + by], (double)x[at + 2 * by], (double)x[at + 3 * by],
-                                    (double)x[at + 4 * by]);
-            CHECK_MSG(fabs((double)got[k] - want) < 1e-5, "compat %d, channel %d: %g, wanted %g", compat, k, (double)got[k], want);
+            double want = bezier_at((double)x[at], (double)x[at + by], (double)x[at + 2 * by],
+                                    (double)x[at + 3 * by], (double)x[at + 4 * by]);
+            CHECK_MSG(fabs((double)got[k] - want) < 1e-5, "compat %d, channel %d: %g, wanted %g",
+                      compat, k, (double)got[k], want);
         }
         graph_eval_free(e);
         pl_nn_free(m);
@@ -425,8 +447,8 @@ TEST(fluxflow_flow_curve)
     }
 }
 
-/* Products of tokens that are turned by their places depend on how far these are apart, not on where they are, and
- * turning changes no length. With the original's neither holds. */
+/* Products of tokens that are turned by their places depend on how far these are apart, not on
+ * where they are, and turning changes no length. With the original's neither holds. */
 TEST(fluxflow_flow_turns)
 {
     enum { PLACES = 4, WIDTH = 8 };
@@ -435,12 +457,14 @@ TEST(fluxflow_flow_turns)
         pl_graph *g = pl_graph_new(store);
         pl_nn *m = pl_nn_new(g, false);
         pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, PLACES, WIDTH));
-        pl_val angles = pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){PLACES}, (const int64_t[]){WIDTH}, 10000);
+        pl_val angles = pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){PLACES},
+                                          (const int64_t[]){WIDTH}, 10000);
         pl_val y = flux_flow_turn(m, &(flux_sizes){.compat = compat, .flow.heads = 1}, x, angles);
         pl_output(g, "y", y);
         CHECK_OK(pl_nn_finish(m));
         graph_eval *e = graph_eval_new(g, true);
-        for (int i = 0; i < PLACES * WIDTH; i++) ((float *)graph_eval_at(e, x))[i] = (float)(1 + i % WIDTH * (i % WIDTH));
+        for (int i = 0; i < PLACES * WIDTH; i++)
+            ((float *)graph_eval_at(e, x))[i] = (float)(1 + i % WIDTH * (i % WIDTH));
         CHECK_OK(graph_eval_run(e));
         const float *t = graph_eval_at(e, y);
         double apart[2] = {0, 0}, length[2] = {0, 0};
@@ -450,8 +474,10 @@ TEST(fluxflow_flow_turns)
             length[0] += (double)t[k] * (double)t[k];
             length[1] += (double)t[3 * WIDTH + k] * (double)t[3 * WIDTH + k];
         }
-        bool same = fabs(apart[0] - apart[1]) < 1e-4 * length[0], kept = fabs(length[0] - length[1]) < 1e-4 * length[0];
-        CHECK_MSG(same == !compat && kept == !compat, "compat %d: products %g and %g, squares %g and %g", compat, apart[0], apart[1],
+        bool same = fabs(apart[0] - apart[1]) < 1e-4 * length[0],
+             kept = fabs(length[0] - length[1]) < 1e-4 * length[0];
+        CHECK_MSG(same == !compat && kept == !compat,
+                  "compat %d: products %g and %g, squares %g and %g", compat, apart[0], apart[1],
                   length[0], length[1]);
         graph_eval_free(e);
         pl_nn_free(m);
@@ -460,7 +486,8 @@ TEST(fluxflow_flow_turns)
     }
 }
 
-/* Writes captions.tsv and the embeddings of the captions as the recipe makes them, times a factor. */
+/* Writes captions.tsv and the embeddings of the captions as the recipe makes them, times a factor.
+ */
 static bool write_texts(int n, float factor)
 {
     static float rows[16][24];
@@ -477,7 +504,8 @@ static bool write_texts(int n, float factor)
         sprintf(all + strlen(all), "train/%06d.png\t%s\n", i, caption);
         sprintf(prompts + strlen(prompts), "%s\n", caption);
     }
-    ok = ok && cli_write(in_dir("captions.tsv"), all) && cli_write(in_dir("prompts.txt"), prompts) &&
+    ok = ok && cli_write(in_dir("captions.tsv"), all) &&
+         cli_write(in_dir("prompts.txt"), prompts) &&
          pl_st_writer_new(in_dir("rows.safetensors"), &w) == PL_OK;
     if (ok) {
         ok = pl_st_writer_add(w, "text", &type) == PL_OK && pl_st_writer_begin(w) == PL_OK &&
@@ -496,18 +524,25 @@ TEST(fluxflow_frozen_in_a_stage)
 {
     WANT_BIN();
     int common, differ;
-    CHECK_RUN(cli_run("$P train fluxflow/pipeline-tiny phases.vae.until.steps=2 phases.gan.until.steps=2 "
-                      "'phases.gan.set={gan.on: true, lpips.on: false, spade.on: true, optim.frozen: compressor.*}' "
-                      "phases.flow.until.steps=1 --out %s/run", pl_test_dir()), 0, "");
+    CHECK_RUN(
+        cli_run(
+            "$P train fluxflow/pipeline-tiny phases.vae.until.steps=2 phases.gan.until.steps=2 "
+            "'phases.gan.set={gan.on: true, lpips.on: false, spade.on: true, optim.frozen: compressor.*}' "
+            "phases.flow.until.steps=1 --out %s/run",
+            pl_test_dir()),
+        0, "");
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(compare_models("run/phases/vae/model.safetensors", "run/phases/gan/model.safetensors",
-                                i ? "expander." : "compressor.", &common, &differ));
-        CHECK_MSG(common > 20 && (i ? differ > common / 2 : differ == 0), "%d of %d moved", differ, common);
+        CHECK_OK(compare_models("run/phases/vae/model.safetensors",
+                                "run/phases/gan/model.safetensors", i ? "expander." : "compressor.",
+                                &common, &differ));
+        CHECK_MSG(common > 20 && (i ? differ > common / 2 : differ == 0), "%d of %d moved", differ,
+                  common);
     }
 }
 
-/* The same pictures and captions as files, as lines of a captions file, and in a tar give the same steps; rows of
- * a file in place of the recipe's own vectors do when they are the same rows, and only then. */
+/* The same pictures and captions as files, as lines of a captions file, and in a tar give the same
+ * steps; rows of a file in place of the recipe's own vectors do when they are the same rows, and
+ * only then. */
 TEST(fluxflow_data_on_disk)
 {
     char path[8][640];
@@ -528,8 +563,11 @@ TEST(fluxflow_data_on_disk)
     CHECK(memcmp(want, got, sizeof want) != 0);
 
     char command[2048];
-    snprintf(command, sizeof command, "cd %s && (cd set/train && tar cf ../../a.tar *) && cp -r set plain && rm plain/train/*.txt "
-             "plain/eval/*.txt", pl_test_dir());
+    snprintf(
+        command, sizeof command,
+        "cd %s && (cd set/train && tar cf ../../a.tar *) && cp -r set plain && rm plain/train/*.txt "
+        "plain/eval/*.txt",
+        pl_test_dir());
     CHECK_INT(system(command), 0);
     snprintf(path[4], sizeof path[4], "data.path=%s", in_dir("plain"));
     snprintf(path[5], sizeof path[5], "data.captions=%s", in_dir("captions.tsv"));
@@ -546,12 +584,14 @@ TEST(fluxflow_data_on_disk)
     CHECK(got[0] > 0 && got[2] > 0);
 
     /* Captions that cannot be found are told: no file, lines for other images, beside a tar. */
-    static const char *const why[] = {"gone.tsv", "none of its 1 lines names an image", "data.captions is for images in folders"};
+    static const char *const why[] = {"gone.tsv", "none of its 1 lines names an image",
+                                      "data.captions is for images in folders"};
     CHECK(cli_write(in_dir("other.tsv"), "other/000000.png\ta red disc\n"));
     for (int i = 0; i < 3; i++) {
         snprintf(path[7], sizeof path[7], "data.captions=%s", in_dir(i ? "other.tsv" : "gone.tsv"));
         const char *keys[] = {path[i == 2 ? 6 : 4], path[7]};
-        CHECK_INT(losses("fluxflow/flow-tiny", keys, 2, got, 1), i == 2 ? PL_ERR_CONFIG : PL_ERR_DATA);
+        CHECK_INT(losses("fluxflow/flow-tiny", keys, 2, got, 1),
+                  i == 2 ? PL_ERR_CONFIG : PL_ERR_DATA);
         CHECK_MSG(strstr(pl_error_text(), why[i]), "%s", pl_error_text());
     }
     const char *prefixed[] = {path[0], path[2], path[3], "data.prompt_prefix=a photo of"};
@@ -565,7 +605,9 @@ TEST(fluxflow_few_pictures)
     static const struct {
         int n, eval;
         const char *share;
-    } cases[] = {{3, 1, "data.eval_share=1e-9"}, {3, 0, "data.eval_share=0"}, {1, 0, "data.eval_share=0.05"},
+    } cases[] = {{3, 1, "data.eval_share=1e-9"},
+                 {3, 0, "data.eval_share=0"},
+                 {1, 0, "data.eval_share=0.05"},
                  {2, 1, "data.eval_share=0.9"}};
     char path[640], command[1024];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -573,7 +615,8 @@ TEST(fluxflow_few_pictures)
         pl_step_info info;
         pl_eval_info eval;
         CHECK_OK(generate(NULL, 0, "set", cases[i].n));
-        snprintf(command, sizeof command, "cd %s && rm -rf few && mv set/train few && rm -r set", pl_test_dir());
+        snprintf(command, sizeof command, "cd %s && rm -rf few && mv set/train few && rm -r set",
+                 pl_test_dir());
         CHECK_INT(system(command), 0);
         snprintf(path, sizeof path, "data.path=%s", in_dir("few"));
         const char *keys[] = {path, cases[i].share};
@@ -609,14 +652,20 @@ TEST(fluxflow_resolutions_of_pictures)
     CHECK_OK(generate(NULL, 0, "set", 4));
     snprintf(path, sizeof path, "data.path=%s", in_dir("set"));
     for (int workers = 0; workers < 2; workers++) {
-        const char *keys[] = {path,           "image=32",     "resolutions=[16]", "batch=1", "lpips.on=false",
-                              "gan.on=false", workers ? "data.workers=1" : "data.workers=0"};
+        const char *keys[] = {path,
+                              "image=32",
+                              "resolutions=[16]",
+                              "batch=1",
+                              "lpips.on=false",
+                              "gan.on=false",
+                              workers ? "data.workers=1" : "data.workers=0"};
         CHECK_OK(pl_run_open("fluxflow/tiny", keys, 7, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
         CHECK_OK(mean_of(run, run->turn[0].run, "real_1", &small));
         CHECK_OK(mean_of(run, run->train, "real", &large));
-        CHECK_MSG(fabs(small - large) < 0.01 && fabs(small) > 0.02, "means %g and %g", small, large);
+        CHECK_MSG(fabs(small - large) < 0.01 && fabs(small) > 0.02, "means %g and %g", small,
+                  large);
         pl_run_free(run);
     }
 }
@@ -624,7 +673,8 @@ TEST(fluxflow_resolutions_of_pictures)
 /* Words give a vector its direction, whatever their order; the prefix is part of the text. */
 TEST(fluxflow_encode)
 {
-    static const char *const captions[] = {"a red disc", "Disc, a red!", "a blue disc", "old a red disc"};
+    static const char *const captions[] = {"a red disc", "Disc, a red!", "a blue disc",
+                                           "old a red disc"};
     static const char *const prefix[] = {"data.prompt_prefix=old"};
     float row[5][24];
     pl_type type = PL_TYPE(PL_F32, 24);
@@ -644,7 +694,8 @@ TEST(fluxflow_encode)
     CHECK_MSG(same < 1e-5 && other > 1 && with < 1e-5, "%g %g %g", same, other, with);
 }
 
-/* Pictures of two aspects, each bucket at two resolutions: the programs of a step are those of its bucket. */
+/* Pictures of two aspects, each bucket at two resolutions: the programs of a step are those of its
+ * bucket. */
 TEST(fluxflow_buckets)
 {
     static const char *const wide[] = {"image=16", "image_width=32"};
@@ -654,10 +705,12 @@ TEST(fluxflow_buckets)
     CHECK_OK(generate(NULL, 0, "set", 4));
     CHECK_OK(generate(wide, 2, "wide", 4));
     snprintf(command, sizeof command,
-             "cd %s && for f in wide/train/*; do mv $f set/train/w$(basename $f); done", pl_test_dir());
+             "cd %s && for f in wide/train/*; do mv $f set/train/w$(basename $f); done",
+             pl_test_dir());
     CHECK_INT(system(command), 0);
     snprintf(path, sizeof path, "data.path=%s", in_dir("set"));
-    const char *keys[] = {path, "data.buckets=[32x32, 32x64]", "resolutions=[16]", "lpips.on=false", "gan.on=false"};
+    const char *keys[] = {path, "data.buckets=[32x32, 32x64]", "resolutions=[16]", "lpips.on=false",
+                          "gan.on=false"};
     CHECK_OK(pl_run_open("fluxflow/tiny", keys, 5, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_INT(pl__variant_count(run), 2);
@@ -689,8 +742,8 @@ static float value_of(int tensor, int64_t i)
     return (float)(0.01 * (tensor + 1) + 1e-5 * (double)i);
 }
 
-/* Names as the lpips package has them, or torchvision's VGG16 and the package's linear layers. part 0: all,
- * 1: the convolutions, 2: the linear layers; skip: a tensor that is left out, or -1. */
+/* Names as the lpips package has them, or torchvision's VGG16 and the package's linear layers. part
+ * 0: all, 1: the convolutions, 2: the linear layers; skip: a tensor that is left out, or -1. */
 static pl_status write_vgg(const char *file, bool package, int part, int skip)
 {
     pl_st_writer *w;
@@ -731,15 +784,16 @@ static pl_status write_vgg(const char *file, bool package, int part, int skip)
     return rc;
 }
 
-/* The last convolution, the first (file order is [out, in, 3, 3], ours [out, 3, 3, in]) and a linear layer. */
+/* The last convolution, the first (file order is [out, in, 3, 3], ours [out, 3, 3, in]) and a
+ * linear layer. */
 static void check_loaded(pl_run *run)
 {
     static const struct {
         const char *slot;
         int tensor;
         int64_t ours, file;
-    } want[] = {{"lpips.stages.0.0.weight", 0, 2, 2 * 9},     /* input 2 at place (0,0) */
-                {"lpips.stages.0.0.weight", 0, 3, 1},         /* input 0 at place (0,1) */
+    } want[] = {{"lpips.stages.0.0.weight", 0, 2, 2 * 9}, /* input 2 at place (0,0) */
+                {"lpips.stages.0.0.weight", 0, 3, 1},     /* input 0 at place (0,1) */
                 {"lpips.stages.2.3.bias", 11, 5, 5},
                 {"lpips.stages.4.5.weight", 24, 1, 9},
                 {"lpips.weights.3", 2 * CONVOLUTIONS + 3, 7, 7}};
@@ -747,7 +801,8 @@ static void check_loaded(pl_run *run)
         float x = 0;
         int slot = pl_store_find(pl_run_store(run), want[i].slot);
         CHECK(slot >= 0);
-        CHECK_OK(pl_session_read_slot(run->session, slot, (uint64_t)want[i].ours * sizeof x, &x, sizeof x));
+        CHECK_OK(pl_session_read_slot(run->session, slot, (uint64_t)want[i].ours * sizeof x, &x,
+                                      sizeof x));
         CHECK_MSG(x == value_of(want[i].tensor, want[i].file), "%s: %g", want[i].slot, (double)x);
     }
 }

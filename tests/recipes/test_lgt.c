@@ -1,10 +1,11 @@
-/* test_lgt.c - the lgt recipe's own: the authors' files, its integration, its inference, and what it mends. */
-#include "recipes/lgt/lgt.h"
+/* test_lgt.c - the lgt recipe's own: the authors' files, its integration, its inference, and what
+ * it mends. */
 #include "base/sys.h"
-#include "tests/lib/cli_run.h"
-#include "tests/lib/graph_eval.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
+#include "recipes/lgt/lgt.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 #include "train/data/supply.h"
 #include "train/run/train_int.h"
@@ -44,7 +45,8 @@ static bool as_held(const float *got)
 
 TEST(lgt_reads_torch_files)
 {
-    static const char *const good[] = {"plain", "half", "turned", "bf16", "double"}, *const bad[] = {"dict", "bool"};
+    static const char *const good[] = {"plain", "half", "turned", "bf16", "double"},
+                             *const bad[] = {"dict", "bool"};
     static const char *const why[] = {"one tensor", "BoolStorage"};
     float got[NUMBERS];
     char path[128];
@@ -60,7 +62,8 @@ TEST(lgt_reads_torch_files)
         CHECK_MSG(strstr(pl_error_text(), why[i]), "%s", pl_error_text());
     }
     CHECK_INT(lgt_pt_read("tests/data/lgt/plain.pt", 16, got), PL_ERR_DATA);
-    CHECK_MSG(strstr(pl_error_text(), "[4,8,8]") && strstr(pl_error_text(), "[4,16,16]"), "%s", pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "[4,8,8]") && strstr(pl_error_text(), "[4,16,16]"), "%s",
+              pl_error_text());
     CHECK_INT(lgt_pt_read("tests/data/lgt/none.pt", SIDE, got), PL_ERR_DATA);
 }
 
@@ -71,7 +74,8 @@ static bool put(const char *name, const void *x, size_t n)
     return f && fclose(f) == 0 && ok;
 }
 
-/* Every beginning of a file, and a file with any one byte turned over, is an error or numbers: nothing worse. */
+/* Every beginning of a file, and a file with any one byte turned over, is an error or numbers:
+ * nothing worse. */
 TEST(lgt_refuses_broken_files)
 {
     uint8_t all[8192];
@@ -105,8 +109,11 @@ TEST(lgt_writes_what_it_reads)
     const char *python = pl_test_long() ? cli_python("torch") : NULL;
     if (!python) return;
     char text[1024];
-    snprintf(text, sizeof text, "%s -c \"import torch; x = torch.load('%s'); "
-             "assert x.shape == (4, 8, 8) and abs(x[1, 2, 3] - torch.tensor(0.37 * 77).sin()) < 1e-5\"", python, in_dir("x.pt"));
+    snprintf(
+        text, sizeof text,
+        "%s -c \"import torch; x = torch.load('%s'); "
+        "assert x.shape == (4, 8, 8) and abs(x[1, 2, 3] - torch.tensor(0.37 * 77).sin()) < 1e-5\"",
+        python, in_dir("x.pt"));
     CHECK_INT(system(text), 0);
 }
 
@@ -158,7 +165,8 @@ static int folder_of(const float *x, int files)
     return -1;
 }
 
-/* Sixteen latents, a batch: what is wanted of each changes from pass to pass, and its example is of that style. */
+/* Sixteen latents, a batch: what is wanted of each changes from pass to pass, and its example is of
+ * that style. */
 TEST(lgt_draws_styles_anew)
 {
     char path[640];
@@ -183,8 +191,8 @@ TEST(lgt_draws_styles_anew)
                     changed += memcmp(pass[k].ref[i], pass[0].ref[j], sizeof pass[0].ref[j]) != 0;
         }
     }
-    CHECK_MSG(changed > 30 && other > 12 && other < 52, "%d of 48 examples are new, %d of 64 of another style", changed,
-              other);
+    CHECK_MSG(changed > 30 && other > 12 && other < 52,
+              "%d of 48 examples are new, %d of 64 of another style", changed, other);
     static drawn again;
     CHECK_OK(read_batch(run, 2, &again));
     CHECK(memcmp(&again, &pass[2], sizeof again) == 0);
@@ -207,9 +215,10 @@ TEST(lgt_evaluation_latents)
     for (int i = 0; i < 2; i++) {
         const char *keys[] = {path, share[i]};
         CHECK_OK(start(keys, 2, &run));
-        int64_t n = pl_supply_size(run, PL_SUBSET_TRAIN), eval = pl_supply_size(run, PL_SUBSET_EVAL);
-        CHECK_MSG(i ? n == 12 && eval == 12 : n + eval == 12 && n > 1 && eval > 1, "%lld and %lld", (long long)n,
-                  (long long)eval);
+        int64_t n = pl_supply_size(run, PL_SUBSET_TRAIN),
+                eval = pl_supply_size(run, PL_SUBSET_EVAL);
+        CHECK_MSG(i ? n == 12 && eval == 12 : n + eval == 12 && n > 1 && eval > 1, "%lld and %lld",
+                  (long long)n, (long long)eval);
         CHECK_OK(pl_run_eval(run, &info));
         CHECK(info.n == 3 && info.value[0] > 0);
         pl_run_free(run);
@@ -246,11 +255,21 @@ static pl_status way(bool shrinking, int steps, double t0, double *out)
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_nn *m = pl_nn_new(g, false);
-    lgt_config c = {.batch = 1, .latent = 4, .base = 32, .cond = 4, .styles = 1, .encoder_blocks = 1, .decoder_blocks = 1,
-                    .ode_steps = steps, .shrinking = shrinking};
+    lgt_config c = {.batch = 1,
+                    .latent = 4,
+                    .base = 32,
+                    .cond = 4,
+                    .styles = 1,
+                    .encoder_blocks = 1,
+                    .decoder_blocks = 1,
+                    .ode_steps = steps,
+                    .shrinking = shrinking};
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 4, 4, 4));
-    lgt_batch b = {.t = pl_input(g, "t", PL_TYPE(PL_F32, 1)), .style = pl_input(g, "s", PL_TYPE(PL_I64, 1)),
-                   .uncond = PL_NO_VAL, .first = PL_NO_VAL, .noise = PL_NO_VAL};
+    lgt_batch b = {.t = pl_input(g, "t", PL_TYPE(PL_F32, 1)),
+                   .style = pl_input(g, "s", PL_TYPE(PL_I64, 1)),
+                   .uncond = PL_NO_VAL,
+                   .first = PL_NO_VAL,
+                   .noise = PL_NO_VAL};
     pl_val end = lgt_integrate(m, &c, &b, x, PL_NO_VAL);
     pl_output(g, "end", end);
     pl_val bias = pl_nn_read(m, pl_store_find(store, "model.out.2.bias"));
@@ -276,13 +295,13 @@ TEST(lgt_integration_arrives)
         double mended, original;
         CHECK_OK(way(false, steps[i], 0.2, &mended));
         CHECK_OK(way(true, steps[i], 0.2, &original));
-        CHECK_MSG(fabs(mended - 0.8) < 1e-5 && fabs(original - 0.8 * share[i]) < 5e-4, "%d steps: %g and %g", steps[i],
-                  mended, original);
+        CHECK_MSG(fabs(mended - 0.8) < 1e-5 && fabs(original - 0.8 * share[i]) < 5e-4,
+                  "%d steps: %g and %g", steps[i], mended, original);
     }
 }
 
-/* Whether the table of styles moves in steps that are trained without a label. The first ones have no gradient for
- * it: layers behind it begin at zero. */
+/* Whether the table of styles moves in steps that are trained without a label. The first ones have
+ * no gradient for it: layers behind it begin at zero. */
 static pl_status styles_move(const char *key, bool *moved)
 {
     const char *keys[] = {key, "loss.label_drop=1", "optim.weight_decay=0", "ode.steps=1"};
@@ -299,7 +318,8 @@ static pl_status styles_move(const char *key, bool *moved)
     return rc;
 }
 
-/* The authors' average style is that of the start: whatever it does in training, no style learns of it. */
+/* The authors' average style is that of the start: whatever it does in training, no style learns of
+ * it. */
 TEST(lgt_average_style)
 {
     bool moved;
@@ -321,8 +341,8 @@ static double term(const pl_step_info *info, const char *name)
 /* The patch distance counts by the mean weight of the wanted styles. */
 TEST(lgt_style_weights)
 {
-    static const char *const keys[] = {"loss.style_weights=[3, 3]", "loss.w_style=2", "loss.w_content=5",
-                                       "loss.w_velocity=0", "ode.steps=1"};
+    static const char *const keys[] = {"loss.style_weights=[3, 3]", "loss.w_style=2",
+                                       "loss.w_content=5", "loss.w_velocity=0", "ode.steps=1"};
     pl_run *run;
     pl_step_info info;
     CHECK_OK(start(keys, 5, &run));
@@ -357,13 +377,16 @@ static pl_status evaluate(const char *const *more, int n, double *swd, double *s
     return rc;
 }
 
-/* Back to noise and forward again is the way there and back: content stays, but for the noise that warmth adds in
- * the second half. */
+/* Back to noise and forward again is the way there and back: content stays, but for the noise that
+ * warmth adds in the second half. */
 TEST(lgt_inference_returns)
 {
-    static const char *const cold[] = {"infer.temperature=0"}, *const late[] = {"infer.threshold=1"};
-    static const char *const warm[] = {"infer.temperature=0.1"}, *const hot[] = {"infer.temperature=0.4"};
-    static const char *const guided[] = {"infer.temperature=0", "infer.cfg_scale=3", "infer.repulsion=0.7"};
+    static const char *const cold[] = {"infer.temperature=0"}, *const late[] = {
+                                                                   "infer.threshold=1"};
+    static const char *const warm[] = {"infer.temperature=0.1"}, *const hot[] = {
+                                                                     "infer.temperature=0.4"};
+    static const char *const guided[] = {"infer.temperature=0", "infer.cfg_scale=3",
+                                         "infer.repulsion=0.7"};
     double swd, ssm, other;
     CHECK_OK(evaluate(cold, 1, &swd, &ssm));
     CHECK_MSG(ssm < 1e-9 && swd > 1e-3, "ssm %g, swd %g", ssm, swd);
@@ -379,7 +402,12 @@ TEST(lgt_inference_returns)
 /* Evaluation of a network that was trained for some steps, so that styles differ. */
 static pl_status trained_swd(const char *key, double *swd)
 {
-    const char *keys[] = {key, "infer.temperature=0", "ode.steps=1", "ode.eval_steps=2", "optim.lr=0.02", "data.samples=16",
+    const char *keys[] = {key,
+                          "infer.temperature=0",
+                          "ode.steps=1",
+                          "ode.eval_steps=2",
+                          "optim.lr=0.02",
+                          "data.samples=16",
                           "data.eval_samples=8"};
     pl_run *run;
     pl_step_info info;
@@ -393,7 +421,8 @@ static pl_status trained_swd(const char *key, double *swd)
     return rc;
 }
 
-/* A weight of 1 is the wanted style alone, whether or not it falls; others, and the way from the own style, are not. */
+/* A weight of 1 is the wanted style alone, whether or not it falls; others, and the way from the
+ * own style, are not. */
 TEST(lgt_guidance)
 {
     double plain, fixed, twice, steady, away;
@@ -403,22 +432,33 @@ TEST(lgt_guidance)
     CHECK_OK(trained_swd("infer={cfg_scale: 4, cfg_decay: false}", &steady));
     CHECK_OK(trained_swd("infer.repulsion=0.7", &away));
     CHECK(plain == fixed);
-    CHECK_MSG(plain != twice && twice != steady && plain != away, "%g %g %g %g", plain, twice, steady, away);
+    CHECK_MSG(plain != twice && twice != steady && plain != away, "%g %g %g %g", plain, twice,
+              steady, away);
 }
 
 TEST(lgt_draws_pictures)
 {
     WANT_BIN();
-    CHECK_RUN(cli_run("$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=2 sample.every=2 --out %s/run",
-                      pl_test_dir()), 0, "");
+    CHECK_RUN(
+        cli_run(
+            "$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=2 sample.every=2 --out %s/run",
+            pl_test_dir()),
+        0, "");
     CHECK_MSG(access(in_dir("run/samples/00000002.safetensors"), R_OK) == 0 &&
                   access(in_dir("run/samples/00000002-transferred.png"), R_OK) == 0 &&
                   access(in_dir("run/samples/00000002-source.png"), R_OK) == 0 &&
-                  access(in_dir("run/samples/00000002-style.png"), R_OK) == 0, "no pictures");
-    /* From the model alone, before a step is taken, to the same numbers; without warmth, to others. */
-    const char *from = "$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=1 sample.every=1 init_from=";
-    CHECK_RUN(cli_run("P=$P; d=%s; %s$d/run/model.safetensors --quiet --out $d/again && %s$d/run/model.safetensors "
-                      "infer.temperature=0 --quiet --out $d/cold", pl_test_dir(), from, from), 0, "");
+                  access(in_dir("run/samples/00000002-style.png"), R_OK) == 0,
+              "no pictures");
+    /* From the model alone, before a step is taken, to the same numbers; without warmth, to others.
+     */
+    const char *from =
+        "$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=1 sample.every=1 init_from=";
+    CHECK_RUN(
+        cli_run(
+            "P=$P; d=%s; %s$d/run/model.safetensors --quiet --out $d/again && %s$d/run/model.safetensors "
+            "infer.temperature=0 --quiet --out $d/cold",
+            pl_test_dir(), from, from),
+        0, "");
     CHECK(cli_same("run/samples/00000002.safetensors", "again/samples/00000000.safetensors"));
     CHECK(!cli_same("run/samples/00000002.safetensors", "cold/samples/00000000.safetensors"));
     CHECK(!cli_same("run/samples/00000002.safetensors", "again/samples/00000001.safetensors"));
@@ -443,11 +483,12 @@ static pl_status no_picture(void *ctx, const pl_sheet *g)
     return PL_OK;
 }
 
-/* How far the latents that are written lie from those that came in, at most, when the network says 1 everywhere; -1: the
- * sources, their examples or their styles are not the evaluation's. */
+/* How far the latents that are written lie from those that came in, at most, when the network says
+ * 1 everywhere; -1: the sources, their examples or their styles are not the evaluation's. */
 static pl_status way_of(const char *const *more, int n, double *way)
 {
-    const char *keys[8] = {"sample.every=1", "sample.count=5", "batch=2", "ode.eval_steps=4", "ode.steps=1"};
+    const char *keys[8] = {"sample.every=1", "sample.count=5", "batch=2", "ode.eval_steps=4",
+                           "ode.steps=1"};
     static float got[ROWS][4][SIDE][SIDE], source[ROWS][4][SIDE][SIDE], style[ROWS][4][SIDE][SIDE];
     int64_t id[ROWS];
     float one[4] = {1, 1, 1, 1};
@@ -471,7 +512,8 @@ static pl_status way_of(const char *const *more, int n, double *way)
         bool same = id[r] == wanted[r % 2];
         for (int k = 0; k < NUMBERS; k++) {
             int c = k % 4, x = k / 4 % SIDE, y = k / 4 / SIDE;
-            same = same && source[r][c][y][x] == src[r % 2 * NUMBERS + k] && style[r][c][y][x] == ref[r % 2 * NUMBERS + k];
+            same = same && source[r][c][y][x] == src[r % 2 * NUMBERS + k] &&
+                   style[r][c][y][x] == ref[r % 2 * NUMBERS + k];
             *way = fmax(*way, fabs((double)got[r][c][y][x] - (double)source[r][c][y][x]));
         }
         if (!same) {
@@ -483,11 +525,14 @@ static pl_status way_of(const char *const *more, int n, double *way)
     return rc;
 }
 
-/* The file has what the evaluation has, channels first; there and back is where it began, but for warmth. */
+/* The file has what the evaluation has, channels first; there and back is where it began, but for
+ * warmth. */
 TEST(lgt_writes_latents)
 {
-    static const char *const cold[] = {"infer.temperature=0"}, *const warm[] = {"infer.temperature=0.1"};
-    static const char *const plus[] = {"infer={temperature: 0, cfg_scale: 2, repulsion: 0.7}", "model.plus=true"};
+    static const char *const cold[] = {"infer.temperature=0"}, *const warm[] = {
+                                                                   "infer.temperature=0.1"};
+    static const char *const plus[] = {"infer={temperature: 0, cfg_scale: 2, repulsion: 0.7}",
+                                       "model.plus=true"};
     static const char *const apart[] = {"infer.temperature=0", "device=apart"};
     double way;
     CHECK_OK(way_of(cold, 1, &way));

@@ -1,8 +1,8 @@
-/* test_recipes.c - the built-in recipes lgt, wandistill and stablesr: how large they are, that they learn,
- * that they agree with PyTorch, and that computing again changes nothing. */
+/* test_recipes.c - the built-in recipes lgt, wandistill and stablesr: how large they are, that they
+ * learn, that they agree with PyTorch, and that computing again changes nothing. */
+#include "plimsoll_train.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
-#include "plimsoll_train.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
 
@@ -14,7 +14,8 @@
 
 /* ---- sizes ------------------------------------------------------------------------------ */
 /* Parameters of a preset by pattern; its programs are built, not planned. -1 on failure. */
-static int64_t count_of(const char *preset, const char *override, const char *pattern, bool trainable)
+static int64_t count_of(const char *preset, const char *override, const char *pattern,
+                        bool trainable)
 {
     pl_run *run;
     int64_t n = -1;
@@ -38,8 +39,8 @@ TEST(recipes_parameters)
     } known[] = {
         {"cloud/full", NULL, NULL, 536846, 536846},
         {"cloud/memory_optimized", NULL, NULL, 143886, 143886},
-        /* 503,821 without attention over time; two graph layers of 8 x 256 and 256; Mamba of 256, 16 states; two LSTM
-         * layers of 256; convolutions and a head without norms. */
+        /* 503,821 without attention over time; two graph layers of 8 x 256 and 256; Mamba of 256,
+         * 16 states; two LSTM layers of 256; convolutions and a head without norms. */
         {"cloud/full", "architecture.name=gnn", NULL, 1559821, 1559821},
         {"cloud/full", "architecture.name=ssm", NULL, 941581, 941581},
         {"cloud/full", "architecture.name=lstm", NULL, 1556493, 1556493},
@@ -81,7 +82,8 @@ TEST(recipes_sizes_are_told)
         const char *preset, *key, *want;
     } bad[] = {
         {"wandistill/tiny", "latent=7", "latent (7) must be even"},
-        {"wandistill/tiny", "student.heads=3", "student.hidden (32) must be a multiple of student.heads (3)"},
+        {"wandistill/tiny", "student.heads=3",
+         "student.hidden (32) must be a multiple of student.heads (3)"},
         {"wandistill/tiny", "teacher.heads=5", "teacher.dim (48)"},
         {"wandistill/tiny", "teacher.freq=3", "teacher.freq (3) must be even"},
         {"stablesr/tiny", "latent=9", "latent (9) must be a multiple of 2"},
@@ -100,8 +102,8 @@ TEST(recipes_sizes_are_told)
         pl_run *run = NULL;
         pl_status rc = pl_run_open(bad[i].preset, &bad[i].key, 1, &run);
         if (rc == PL_OK) rc = pl_run_build(run);
-        CHECK_MSG(rc != PL_OK && strstr(pl_error_text(), bad[i].want), "%s %s: %s", bad[i].preset, bad[i].key,
-                  rc == PL_OK ? "is built" : pl_error_text());
+        CHECK_MSG(rc != PL_OK && strstr(pl_error_text(), bad[i].want), "%s %s: %s", bad[i].preset,
+                  bad[i].key, rc == PL_OK ? "is built" : pl_error_text());
         pl_run_free(run);
     }
 }
@@ -142,12 +144,12 @@ static double stated_fall(const char *preset)
     return at ? strtod(at + sizeof words - 1, NULL) : (double)NAN;
 }
 
-#define CHECK_LEARNS(preset)                                                                   \
-    do {                                                                                       \
-        double fall = HUGE_VAL, most = stated_fall(preset);                                    \
-        CHECK_OK(fall_of(preset, &fall));                                                      \
-        CHECK_MSG(fall < most, preset ": the loss falls to %.3f of its start, stated %g", fall, most); \
-    } while (0)
+#define CHECK_LEARNS(preset)                                                                       \
+ do {                                                                                              \
+  double fall = HUGE_VAL, most = stated_fall(preset);                                              \
+  CHECK_OK(fall_of(preset, &fall));                                                                \
+  CHECK_MSG(fall < most, preset ": the loss falls to %.3f of its start, stated %g", fall, most);   \
+ } while (0)
 
 TEST(recipes_cloud_learns)
 {
@@ -180,7 +182,8 @@ typedef struct trace {
     double again; /* share of the step */
 } trace;
 
-static pl_status trace_of(const char *preset, const char *override, const pl_compile_opts *o, trace *t)
+static pl_status trace_of(const char *preset, const char *override, const pl_compile_opts *o,
+                          trace *t)
 {
     pl_run *run;
     memset(t, 0, sizeof *t);
@@ -202,11 +205,12 @@ static pl_status trace_of(const char *preset, const char *override, const pl_com
     return rc;
 }
 
-/* Three quarters of the arena that keeps everything must do, and change no bit. Latents that are large
- * enough for activations to matter beside gradients. */
+/* Three quarters of the arena that keeps everything must do, and change no bit. Latents that are
+ * large enough for activations to matter beside gradients. */
 TEST(recipes_compute_again_the_same)
 {
-    static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny", "cloud/tiny"};
+    static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny",
+                                          "cloud/tiny"};
     static const char *const larger[] = {"latent=16", NULL, NULL, "height=96"};
     for (int i = 0; i < 4; i++) {
         trace keep, less;
@@ -255,94 +259,110 @@ TEST(recipes_replay_of_wandistill)
     check_replay("tests/data/peers/wandistill");
 }
 
-/* The teacher in bf16 has no agreed number: PyTorch rounds at other places. What both are near to is the same weights'
- * result in f64, which is what this dump tells (bench/peers/accuracy.py made it); PyTorch's own bf16 is 1.0e-3 of a
- * loss and 2.6e-3 of a gradient away from it. */
+/* The teacher in bf16 has no agreed number: PyTorch rounds at other places. What both are near to
+ * is the same weights' result in f64, which is what this dump tells (bench/peers/accuracy.py made
+ * it); PyTorch's own bf16 is 1.0e-3 of a loss and 2.6e-3 of a gradient away from it. */
 TEST(recipes_replay_of_a_bf16_teacher)
 {
     const double loss = 1.0e-3, gradient = 2.6e-3;
     pl_replay_opts o = {.loss_tol = 1.5 * loss, .grad_tol = 1.5 * gradient};
     pl_replay_report r;
     CHECK_OK(pl_replay("tests/data/peers/wandistill-bf16", &o, &r));
-    CHECK_MSG(r.agree && r.steps == 5, "losses differ by %g (%s), gradients by %g (%s), weights by %g (%s)", r.worst_loss,
-              r.worst_loss_name, r.worst_grad, r.worst_grad_name, r.worst_final, r.worst_final_name);
+    CHECK_MSG(r.agree && r.steps == 5,
+              "losses differ by %g (%s), gradients by %g (%s), weights by %g (%s)", r.worst_loss,
+              r.worst_loss_name, r.worst_grad, r.worst_grad_name, r.worst_final,
+              r.worst_final_name);
     CHECK_MSG(r.worst_grad > 1e-4, "gradients are within %g: is the teacher in f32?", r.worst_grad);
 }
 
 /* All toy peers, written by PyTorch here and now; they are too large to keep. */
 TEST(recipes_replay_of_all_peers)
 {
-    static const char *const names[] = {"lgt",
-                                        "lgt-shrinking",
-                                        "lgt-plus",
-                                        "wandistill",
-                                        "stablesr-edge-before",
-                                        "stablesr-edge-after",
-                                        "stablesr-full"};
+    static const char *const names[] = {
+        "lgt",          "lgt-shrinking",        "lgt-plus",
+        "wandistill",   "stablesr-edge-before", "stablesr-edge-after",
+        "stablesr-full"};
     char text[1024];
     if (!pl_test_long()) SKIP("long");
     WANT_PYTHON(python, "torch");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(text, sizeof text,
-                 "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --dump %s >/dev/null",
-                 python, names[i], pl_test_dir());
+        snprintf(
+            text, sizeof text,
+            "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --dump %s >/dev/null",
+            python, names[i], pl_test_dir());
         CHECK_INT(system(text), 0);
         snprintf(text, sizeof text, "%s/%s", pl_test_dir(), names[i]);
         check_replay(text);
     }
 }
 
-/* Other sizes and seeds than those that are kept: one sample, odd sizes, as many channels as positions (either
- * layout has the same shape then), three levels, no dropout. */
+/* Other sizes and seeds than those that are kept: one sample, odd sizes, as many channels as
+ * positions (either layout has the same shape then), three levels, no dropout. */
 TEST(recipes_replay_of_other_sizes)
 {
     static const struct {
         const char *workload, *set;
     } other[] = {
-        {"wandistill", "--seed 3 --set batch=1 --set latent=6 --set hidden=24 --set depth=3 --set heads=3 "
-                       "--set text_tokens=1 --set text_dim=7"},
-        {"wandistill", "--seed 4 --set batch=3 --set latent=4 --set teacher_dim=36 --set teacher_heads=3 "
-                       "--set teacher_layers=1 --set teacher_freq=10 --set teacher_ffn=17"},
+        {"wandistill",
+         "--seed 3 --set batch=1 --set latent=6 --set hidden=24 --set depth=3 --set heads=3 "
+         "--set text_tokens=1 --set text_dim=7"},
+        {"wandistill",
+         "--seed 4 --set batch=3 --set latent=4 --set teacher_dim=36 --set teacher_heads=3 "
+         "--set teacher_layers=1 --set teacher_freq=10 --set teacher_ffn=17"},
         {"stablesr-edge-after", "--seed 6 --set batch=1 --set latent=7"},
-        {"stablesr-full", "--seed 8 --set batch=3 --set accumulate=2 --set latent=4 --set image=32 --set x_start=lq"},
-        {"stablesr-full", "--seed 9 --set 'mult=[1,2,2]' --set 'struct_mult=[1,1,2]' --set attn_levels=2 "
-                          "--set head_dim=8 --set accumulate=3"},
-        {"cloud", "--seed 4 --set batch=7 --set frames=5 --set height=17 --set width=23 --set 'channels=[3,5,7]' "
-                  "--set 'dense=[9,4]' --set film_hidden=3"},
-        {"cloud", "--seed 5 --set batch=5 --set frames=2 --set drop_conv=0.0 --set 'drop_dense=[0.0,0.0]' "
-                  "--set mining_fraction=1.0 --set mining_factor=2.0"},
+        {"stablesr-full",
+         "--seed 8 --set batch=3 --set accumulate=2 --set latent=4 --set image=32 --set x_start=lq"},
+        {"stablesr-full",
+         "--seed 9 --set 'mult=[1,2,2]' --set 'struct_mult=[1,1,2]' --set attn_levels=2 "
+         "--set head_dim=8 --set accumulate=3"},
+        {"cloud",
+         "--seed 4 --set batch=7 --set frames=5 --set height=17 --set width=23 --set 'channels=[3,5,7]' "
+         "--set 'dense=[9,4]' --set film_hidden=3"},
+        {"cloud",
+         "--seed 5 --set batch=5 --set frames=2 --set drop_conv=0.0 --set 'drop_dense=[0.0,0.0]' "
+         "--set mining_fraction=1.0 --set mining_factor=2.0"},
         {"lgt", "--seed 9 --set latent=4"},
-        {"lgt", "--seed 11 --set batch=3 --set latent=12 --set styles=3 --set ode_steps=5 --set positions=200 "
-                "--set samples=999 --set projections=13"},
-        {"lgt-shrinking", "--seed 13 --set batch=4 --set base=64 --set cond=64 --set styles=5 --set accumulate=3 "
-                          "--set label_drop=0.9 --set epsilon=0.2"},
-        {"lgt", "--seed 22 --set block=adagn --set latent=12 --set 'scales=[1,7]' --set 'scale_weights=[1,0.5]'"},
-        {"lgt-plus", "--seed 21 --set batch=3 --set latent=16 --set cond=32 --set ode_steps=2 --set decoder_blocks=2"},
+        {"lgt",
+         "--seed 11 --set batch=3 --set latent=12 --set styles=3 --set ode_steps=5 --set positions=200 "
+         "--set samples=999 --set projections=13"},
+        {"lgt-shrinking",
+         "--seed 13 --set batch=4 --set base=64 --set cond=64 --set styles=5 --set accumulate=3 "
+         "--set label_drop=0.9 --set epsilon=0.2"},
+        {"lgt",
+         "--seed 22 --set block=adagn --set latent=12 --set 'scales=[1,7]' --set 'scale_weights=[1,0.5]'"},
+        {"lgt-plus",
+         "--seed 21 --set batch=3 --set latent=16 --set cond=32 --set ode_steps=2 --set decoder_blocks=2"},
         {"fluxflow-vae", "--seed 11 --set image=32 --set batch=1 --set dim=64 --set heads=4"},
         {"fluxflow-vae+lpips", "--seed 12 --set batch=3 --set scales=1 --set layers=2"},
-        {"fluxflow-vae+gan+lpips", "--seed 14 --set image=48 --set batch=1 --set scales=3 --set layers=0 "
-                                   "--set lambda_adv=2 --set lambda_lpips=1 --set mse_weight=0"},
-        {"fluxflow-flow", "--seed 15 --set batch=3 --set image=32 --set flow_width=48 --set flow_heads=3 "
-                          "--set flow_layers=3 --set text=17"},
-        {"fluxflow-flow", "--seed 16 --set batch=1 --set image=16 --set scales=3 --set flow_layers=1 --set flow_heads=1"},
+        {"fluxflow-vae+gan+lpips",
+         "--seed 14 --set image=48 --set batch=1 --set scales=3 --set layers=0 "
+         "--set lambda_adv=2 --set lambda_lpips=1 --set mse_weight=0"},
+        {"fluxflow-flow",
+         "--seed 15 --set batch=3 --set image=32 --set flow_width=48 --set flow_heads=3 "
+         "--set flow_layers=3 --set text=17"},
+        {"fluxflow-flow",
+         "--seed 16 --set batch=1 --set image=16 --set scales=3 --set flow_layers=1 --set flow_heads=1"},
     };
     char text[2048];
     if (!pl_test_long()) SKIP("long");
     WANT_PYTHON(python, "torch");
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        snprintf(text, sizeof text, "%s bench/peers/bench.py --workload %s --scale tiny --device cpu %s --dump %s/%zu >/dev/null",
-                 python, other[i].workload, other[i].set, pl_test_dir(), i);
+        snprintf(
+            text, sizeof text,
+            "%s bench/peers/bench.py --workload %s --scale tiny --device cpu %s --dump %s/%zu >/dev/null",
+            python, other[i].workload, other[i].set, pl_test_dir(), i);
         CHECK_INT(system(text), 0);
         snprintf(text, sizeof text, "%s/%zu/%s", pl_test_dir(), i, other[i].workload);
         check_replay(text);
     }
 }
 
-/* Both programs in f64, from the same weights, on the same draws: what f32 leaves open is rounding. The rate is
- * one that f32 has exactly. */
+/* Both programs in f64, from the same weights, on the same draws: what f32 leaves open is rounding.
+ * The rate is one that f32 has exactly. */
 TEST(recipes_replay_in_f64)
 {
-    static const char *const names[] = {"cloud", "wandistill", "stablesr-edge-after", "stablesr-full", "lgt-plus"};
+    static const char *const names[] = {"cloud", "wandistill", "stablesr-edge-after",
+                                        "stablesr-full", "lgt-plus"};
     char text[2048];
     if (!pl_test_long()) SKIP("long");
     WANT_PYTHON(python, "torch");
@@ -350,36 +370,42 @@ TEST(recipes_replay_in_f64)
         pl_replay_opts o = {.loss_tol = 1e-9, .grad_tol = 1e-9, .final_tol = 1e-9};
         pl_replay_report r;
         for (int k = 0; k < 2; k++) {
-            snprintf(text, sizeof text,
-                     "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --set lr=0.0001220703125 "
-                     "--dump %s/%s %s%s%s >/dev/null", python, names[i], pl_test_dir(), k ? "double" : "single",
-                     k ? "--double-of " : "", k ? pl_test_dir() : "", k ? "/single" : "");
+            snprintf(
+                text, sizeof text,
+                "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --set lr=0.0001220703125 "
+                "--dump %s/%s %s%s%s >/dev/null",
+                python, names[i], pl_test_dir(), k ? "double" : "single", k ? "--double-of " : "",
+                k ? pl_test_dir() : "", k ? "/single" : "");
             CHECK_INT(system(text), 0);
         }
         snprintf(text, sizeof text, "%s/double/%s", pl_test_dir(), names[i]);
         CHECK_OK(pl_replay(text, &o, &r));
         CHECK_MSG(r.agree && r.worst_loss < 1e-12 && r.worst_grad < 1e-9,
-                  "%s: losses differ by %g, gradients by %g (%s), weights by %g (%s)", names[i], r.worst_loss,
-                  r.worst_grad, r.worst_grad_name, r.worst_final, r.worst_final_name);
+                  "%s: losses differ by %g, gradients by %g (%s), weights by %g (%s)", names[i],
+                  r.worst_loss, r.worst_grad, r.worst_grad_name, r.worst_final, r.worst_final_name);
     }
 }
 
 /* Where rounding decides, agreeing is chance: then this program is as near to f64 as PyTorch is. */
 TEST(recipes_as_near_to_f64_as_pytorch)
 {
-    static const char cases[] = "lgt-plus 23 latent=4;wandistill 5 teacher_dtype=bf16;stablesr-full 8 image=32 latent=4";
+    static const char cases[] =
+        "lgt-plus 23 latent=4;wandistill 5 teacher_dtype=bf16;stablesr-full 8 image=32 latent=4";
     char text[4096];
     if (!pl_test_long()) SKIP("long");
     WANT_PYTHON(python, "torch");
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    snprintf(text, sizeof text, "CASE='%s' %s bench/peers/accuracy.py %s >%s/rows 2>&1 || { cat %s/rows >&2; exit 1; }", cases,
-             python, cli_bin(), pl_test_dir(), pl_test_dir());
+    snprintf(
+        text, sizeof text,
+        "CASE='%s' %s bench/peers/accuracy.py %s >%s/rows 2>&1 || { cat %s/rows >&2; exit 1; }",
+        cases, python, cli_bin(), pl_test_dir(), pl_test_dir());
     CHECK_INT(system(text), 0);
 }
 
 TEST(recipes_1000_steps_are_flat)
 {
-    static const char *const names[] = {"cloud/tiny", "lgt/tiny", "wandistill/tiny", "stablesr/tiny"};
+    static const char *const names[] = {"cloud/tiny", "lgt/tiny", "wandistill/tiny",
+                                        "stablesr/tiny"};
     if (!pl_test_long()) SKIP("long");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory grows");
     for (int k = 0; k < 4; k++) {
@@ -395,12 +421,13 @@ TEST(recipes_1000_steps_are_flat)
         }
         uint64_t now = pl_run_used_bytes(run);
         pl_run_free(run);
-        CHECK_MSG(now <= after_ten + (64 << 10), "%s: %llu bytes after 10 steps, %llu after 1000", names[k],
-                  (unsigned long long)after_ten, (unsigned long long)now);
+        CHECK_MSG(now <= after_ten + (64 << 10), "%s: %llu bytes after 10 steps, %llu after 1000",
+                  names[k], (unsigned long long)after_ten, (unsigned long long)now);
     }
 }
 
-/* Settings that a recipe names as taking less memory are settings that it has, other than its own. */
+/* Settings that a recipe names as taking less memory are settings that it has, other than its own.
+ */
 TEST(recipes_smaller_settings_open)
 {
     int n = 0;

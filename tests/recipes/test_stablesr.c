@@ -1,16 +1,17 @@
-/* test_stablesr.c - the autoencoder against PyTorch's numbers and by its names, pictures in and losses out.
- * Sizes of the other parts, learning and PyTorch are in test_recipes.c, the degradation in test_degrade.c. */
-#include "recipes/stablesr/stablesr.h"
-#include "tests/lib/alloc_count.h"
+/* test_stablesr.c - the autoencoder against PyTorch's numbers and by its names, pictures in and
+ * losses out. Sizes of the other parts, learning and PyTorch are in test_recipes.c, the degradation
+ * in test_degrade.c. */
 #include "base/sys.h"
 #include "data/sets/images.h"
-#include "tests/datasets/made_images.h"
-#include "tests/lib/lab.h"
-#include "tests/recipes/peer.h"
 #include "plimsoll_train.h"
+#include "recipes/stablesr/stablesr.h"
+#include "tests/datasets/made_images.h"
+#include "tests/lib/alloc_count.h"
+#include "tests/lib/lab.h"
 #include "tests/lib/renamed.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
+#include "tests/recipes/peer.h"
 #include "train/data/supply.h"
 #include "train/run/train_int.h"
 
@@ -22,9 +23,9 @@
 #define SMALL_VAE "vae.encode=true", "vae.width=32", "vae.mult=[1, 1, 2, 2]"
 /* As many levels as the real U-Net has, three of them with attention. */
 #define FOUR_LEVELS "model.mult=[1, 1, 2, 2]", "struct.mult=[1, 1, 1, 1]", "model.attn_levels=3"
-#define PATH(var, name)                                                                                      \
-    char var[512];                                                                                           \
-    snprintf(var, sizeof var, "%s/" name, pl_test_dir())
+#define PATH(var, name)                                                                            \
+ char var[512];                                                                                    \
+ snprintf(var, sizeof var, "%s/" name, pl_test_dir())
 
 /* ---- autoencoder -------------------------------------------------------------------------- */
 static int64_t count_of(const char *const *overrides, int n, const char *pattern, bool trainable)
@@ -61,9 +62,9 @@ TEST(stablesr_vae_parameters)
 static const struct {
     int at;
     double want;
-} torch_moments[] = {{0, 0.04283376},  {1, 0.01078715}, {7, 0.02923524},   {20, 0.06531636},
+} torch_moments[] = {{0, 0.04283376},   {1, 0.01078715}, {7, 0.02923524},   {20, 0.06531636},
                      {50, -0.03028884}, {77, 0.1736479}, {100, 0.05558993}, {127, 0.007507014}},
-  torch_back[] = {{0, 0.02323783},    {5, 0.06161918},    {100, -0.01097015}, {777, 0.01290815},
+  torch_back[] = {{0, 0.02323783},    {5, 0.06161918},    {100, -0.01097015},  {777, 0.01290815},
                   {1500, 0.01891064}, {2222, 0.09211696}, {3000, 0.003773824}, {3071, 0.05685713}};
 
 static void fill_weights(lab *l, const pl_store *store)
@@ -130,7 +131,9 @@ TEST(stablesr_vae_draws_its_latent)
     CHECK_OK(lab_run(l, 0));
     const float *z = lab_output(l, 0, "z", NULL);
     for (int i = 0; i < 4; i++) /* logs of variances are cut at -30 */
-        CHECK_NEAR(z[i], 0.18215 * ((double)given[i] + exp(0.5 * fmax((double)given[4 + i], -30)) * (double)drawn[i]),
+        CHECK_NEAR(z[i],
+                   0.18215 * ((double)given[i] +
+                              exp(0.5 * fmax((double)given[4 + i], -30)) * (double)drawn[i]),
                    1e-6);
     lab_free(l);
     pl_store_free(store);
@@ -158,25 +161,36 @@ static void swap(char *text, size_t cap, const char *from, const char *to)
 static void diffusers_name(const char *ours, char *out, size_t cap)
 {
     static const char *const changes[][2] = {
-        {".down.", ".down_blocks."}, {".up.0.", ".up_blocks.3."}, {".up.1.", ".up_blocks.2."},
-        {".up.2.", ".up_blocks.1."}, {".up.3.", ".up_blocks.0."}, {".block.", ".resnets."},
-        {"nin_shortcut", "conv_shortcut"}, {".downsample.conv", ".downsamplers.0.conv"},
-        {".upsample.conv", ".upsamplers.0.conv"}, {".mid.block_1", ".mid_block.resnets.0"},
-        {".mid.block_2", ".mid_block.resnets.1"}, {".mid.attn_1.norm", ".mid_block.attentions.0.group_norm"},
+        {".down.", ".down_blocks."},
+        {".up.0.", ".up_blocks.3."},
+        {".up.1.", ".up_blocks.2."},
+        {".up.2.", ".up_blocks.1."},
+        {".up.3.", ".up_blocks.0."},
+        {".block.", ".resnets."},
+        {"nin_shortcut", "conv_shortcut"},
+        {".downsample.conv", ".downsamplers.0.conv"},
+        {".upsample.conv", ".upsamplers.0.conv"},
+        {".mid.block_1", ".mid_block.resnets.0"},
+        {".mid.block_2", ".mid_block.resnets.1"},
+        {".mid.attn_1.norm", ".mid_block.attentions.0.group_norm"},
         {".mid.attn_1.proj_out", ".mid_block.attentions.0.to_out.0"},
-        {".mid.attn_1.", ".mid_block.attentions.0.to_"}, {"norm_out", "conv_norm_out"}};
+        {".mid.attn_1.", ".mid_block.attentions.0.to_"},
+        {"norm_out", "conv_norm_out"}};
     published_name(ours, out, cap);
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        swap(out, cap, changes[i][0], changes[i][1]);
 }
 
 /* As the published folders of Stable Diffusion have them. */
 static void older_name(const char *ours, char *out, size_t cap)
 {
-    static const char *const changes[][2] = {{"attentions.0.to_q", "attentions.0.query"}, {"attentions.0.to_k", "attentions.0.key"},
+    static const char *const changes[][2] = {{"attentions.0.to_q", "attentions.0.query"},
+                                             {"attentions.0.to_k", "attentions.0.key"},
                                              {"attentions.0.to_v", "attentions.0.value"},
                                              {"attentions.0.to_out.0", "attentions.0.proj_attn"}};
     diffusers_name(ours, out, cap);
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        swap(out, cap, changes[i][0], changes[i][1]);
 }
 
 TEST(stablesr_vae_by_four_names)
@@ -187,24 +201,35 @@ TEST(stablesr_vae_by_four_names)
     char key[640];
     int off, same;
     snprintf(key, sizeof key, "vae.weights=%s", file);
-    CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=5", SMALL_VAE}, 5, whole));
+    CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=5", SMALL_VAE},
+                            5, whole));
     for (int k = 0; k < 4; k++) {
-        renamed_file o = {.of = "vae.", .parts = 1,
-                          .name = k == 0 ? published_name : k == 1 ? diffusers_name : k == 2 ? checkpoint_name : older_name,
+        renamed_file o = {.of = "vae.",
+                          .parts = 1,
+                          .name = k == 0   ? published_name
+                                  : k == 1 ? diffusers_name
+                                  : k == 2 ? checkpoint_name
+                                           : older_name,
                           .flat = k == 1 || k == 3,
                           .add = k == 2 ? "model.diffusion_model.out.2.bias" : NULL};
         CHECK_OK(renamed_write(whole, file, o));
-        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));
+        CHECK_OK(small_run_save(
+            "stablesr/tiny", (const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));
         CHECK_OK(renamed_compare(whole, back, "vae.", false, &off, &same));
         CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
         /* Training takes the encoder of the same file and leaves the decoder. */
-        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5, back));
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5,
+                                back));
         CHECK_OK(renamed_compare(whole, back, "vae.encoder.", false, &off, &same));
         CHECK_MSG(off == 0 && same > 0, "names %d: %d tensors of the encoder differ", k, off);
     }
-    CHECK_OK(renamed_write(whole, file, (renamed_file){.of = "vae.", .parts = 1, .name = published_name,
-                                                       .leave_out = "encoder.mid.attn_1.q.weight"}));
-    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5, back) == PL_ERR_FILE &&
+    CHECK_OK(renamed_write(whole, file,
+                           (renamed_file){.of = "vae.",
+                                          .parts = 1,
+                                          .name = published_name,
+                                          .leave_out = "encoder.mid.attn_1.q.weight"}));
+    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5,
+                         back) == PL_ERR_FILE &&
           strstr(pl_error_text(), "encoder.mid.attn_1.q.weight"));
 }
 
@@ -213,20 +238,28 @@ TEST(stablesr_vae_by_four_names)
 static void unet_published_name(const char *ours, char *out, size_t cap)
 {
     static const char *const changes[][2] = {
-        {".res.norm1", ".0.in_layers.0"}, {".res.conv1", ".0.in_layers.2"}, {".res.emb", ".0.emb_layers.1"},
-        {".res.norm2", ".0.out_layers.0"}, {".res.conv2", ".0.out_layers.3"}, {".res.skip", ".0.skip_connection"},
+        {".res.norm1", ".0.in_layers.0"},
+        {".res.conv1", ".0.in_layers.2"},
+        {".res.emb", ".0.emb_layers.1"},
+        {".res.norm2", ".0.out_layers.0"},
+        {".res.conv2", ".0.out_layers.3"},
+        {".res.skip", ".0.skip_connection"},
         {".attn.block.self_attn.out", ".1.transformer_blocks.0.attn1.to_out.0"},
         {".attn.block.cross_attn.out", ".1.transformer_blocks.0.attn2.to_out.0"},
         {".attn.block.self_attn.", ".1.transformer_blocks.0.attn1.to_"},
         {".attn.block.cross_attn.", ".1.transformer_blocks.0.attn2.to_"},
         {".attn.block.gate", ".1.transformer_blocks.0.ff.net.0.proj"},
-        {".attn.block.shrink", ".1.transformer_blocks.0.ff.net.2"}, {".attn.block.", ".1.transformer_blocks.0."},
-        {".attn.norm", ".1.norm"}, {".attn.inp", ".1.proj_in"}, {".attn.out", ".1.proj_out"},
+        {".attn.block.shrink", ".1.transformer_blocks.0.ff.net.2"},
+        {".attn.block.", ".1.transformer_blocks.0."},
+        {".attn.norm", ".1.norm"},
+        {".attn.inp", ".1.proj_in"},
+        {".attn.out", ".1.proj_out"},
         {"time.", "time_embed."}};
     int n;
     char text[256];
     snprintf(text, sizeof text, "%s", ours + strlen("unet."));
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(text, sizeof text, changes[i][0], changes[i][1]);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        swap(text, sizeof text, changes[i][0], changes[i][1]);
     if (sscanf(text, "down.%d", &n) == 1) {
         const char *tail = strchr(text + 5, '.');
         snprintf(out, cap, "model.diffusion_model.input_blocks.%d%s", n + 1, tail);
@@ -250,11 +283,17 @@ static void unet_diffusers_name(const char *ours, char *out, size_t cap)
         {".attn.block.self_attn.", ".@.transformer_blocks.0.attn1.to_"},
         {".attn.block.cross_attn.", ".@.transformer_blocks.0.attn2.to_"},
         {".attn.block.gate", ".@.transformer_blocks.0.ff.net.0.proj"},
-        {".attn.block.shrink", ".@.transformer_blocks.0.ff.net.2"}, {".attn.block.", ".@.transformer_blocks.0."},
-        {".attn.norm", ".@.norm"}, {".attn.inp", ".@.proj_in"}, {".attn.out", ".@.proj_out"},
-        {".res.emb", ".res.time_emb_proj"}, {".res.skip", ".res.conv_shortcut"},
-        {"time.0", "time_embedding.linear_1"}, {"time.2", "time_embedding.linear_2"},
-        {"out.0.", "conv_norm_out."}, {"out.2.", "conv_out."}};
+        {".attn.block.shrink", ".@.transformer_blocks.0.ff.net.2"},
+        {".attn.block.", ".@.transformer_blocks.0."},
+        {".attn.norm", ".@.norm"},
+        {".attn.inp", ".@.proj_in"},
+        {".attn.out", ".@.proj_out"},
+        {".res.emb", ".res.time_emb_proj"},
+        {".res.skip", ".res.conv_shortcut"},
+        {"time.0", "time_embedding.linear_1"},
+        {"time.2", "time_embedding.linear_2"},
+        {"out.0.", "conv_norm_out."},
+        {"out.2.", "conv_out."}};
     int n;
     char text[256], part[64];
     snprintf(text, sizeof text, "%s", ours + strlen("unet."));
@@ -271,9 +310,11 @@ static void unet_diffusers_name(const char *ours, char *out, size_t cap)
     }
     const char *tail = strchr(text + (down ? 5 : 3), '.'), *what = down ? "down" : "up";
     if (strncmp(tail, ".resample", 9) == 0)
-        snprintf(out, cap, "%s_blocks.%d.%ssamplers.0.conv%s", what, n / 3, what, tail + (down ? 9 : 14));
+        snprintf(out, cap, "%s_blocks.%d.%ssamplers.0.conv%s", what, n / 3, what,
+                 tail + (down ? 9 : 14));
     else {
-        snprintf(part, sizeof part, "%s_blocks.%d.%s.%d", what, n / 3, tail[1] == '@' ? "attentions" : "resnets", n % 3);
+        snprintf(part, sizeof part, "%s_blocks.%d.%s.%d", what, n / 3,
+                 tail[1] == '@' ? "attentions" : "resnets", n % 3);
         snprintf(out, cap, "%s%s", part, strchr(tail + 1, '.'));
     }
 }
@@ -293,29 +334,40 @@ TEST(stablesr_unet_by_two_names)
     char key[640];
     snprintf(key, sizeof key, "unet_from=%s", file);
     /* A model without what such files lack: the rest of it under our names is the reference. */
-    CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=5", FOUR_LEVELS}, 4, model));
-    CHECK_OK(renamed_write(model, bare, (renamed_file){.of = "unet.", .parts = 1, .name = our_name, .without = ".spade.,unet.inp."}));
+    CHECK_OK(
+        small_run_save("stablesr/tiny", (const char *const[]){"seed=5", FOUR_LEVELS}, 4, model));
+    CHECK_OK(renamed_write(
+        model, bare,
+        (renamed_file){
+            .of = "unet.", .parts = 1, .name = our_name, .without = ".spade.,unet.inp."}));
     for (int k = 0; k < 2; k++) {
         int off, same;
-        renamed_file o = {.of = "unet.", .parts = 1, .name = k ? unet_published_name : unet_diffusers_name,
+        renamed_file o = {.of = "unet.",
+                          .parts = 1,
+                          .name = k ? unet_published_name : unet_diffusers_name,
                           .without = ".spade.,unet.inp.",
-                          .add = k ? "model.diffusion_model.input_blocks.0.0.bias" : "conv_in.bias"};
+                          .add =
+                              k ? "model.diffusion_model.input_blocks.0.0.bias" : "conv_in.bias"};
         CHECK_OK(renamed_write(model, file, o));
-        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back));
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS},
+                                5, back));
         CHECK_OK(renamed_compare(bare, back, "unet.", false, &off, &same));
         CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
         CHECK_OK(renamed_compare(model, back, "unet.inp.", false, &off, &same));
         CHECK(off > 0);
     }
-    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "unet.", .parts = 1, .name = unet_diffusers_name}));
-    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back) == PL_ERR_FILE && strstr(pl_error_text(), "not known"));
+    CHECK_OK(renamed_write(model, file,
+                           (renamed_file){.of = "unet.", .parts = 1, .name = unet_diffusers_name}));
+    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5,
+                         back) == PL_ERR_FILE &&
+          strstr(pl_error_text(), "not known"));
 }
 
 /* ---- pictures ----------------------------------------------------------------------------- */
 enum { STEPS = 4 };
 
-static pl_status losses_of(const char *const *overrides, int n, const pl_compile_opts *o, double *loss,
-                           uint64_t *arena)
+static pl_status losses_of(const char *const *overrides, int n, const pl_compile_opts *o,
+                           double *loss, uint64_t *arena)
 {
     pl_run *run;
     PL_TRY(pl_run_open("stablesr/tiny", overrides, n, &run));
@@ -358,8 +410,13 @@ TEST(stablesr_trains_on_pictures)
     CHECK(png_folder(dir, 12));
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 4; k++) {
-        const char *const o[] = {SMALL_VAE, path, "data.crop=pixels", "data.flip=0.5", "batch=2",
-                                 k == 1 ? "data.workers=3" : "data.workers=0", k == 2 ? "data.pool=4" : "data.pool=0",
+        const char *const o[] = {SMALL_VAE,
+                                 path,
+                                 "data.crop=pixels",
+                                 "data.flip=0.5",
+                                 "batch=2",
+                                 k == 1 ? "data.workers=3" : "data.workers=0",
+                                 k == 2 ? "data.pool=4" : "data.pool=0",
                                  k == 3 ? "degrade.jpeg=[5, 6]" : "degrade.jpeg=[60, 95]"};
         CHECK_OK(losses_of(o, 10, NULL, loss[k], NULL));
     }
@@ -383,7 +440,8 @@ static void reads_draw(const char *key, const char *name, bool *reads)
     pl_run_free(run);
 }
 
-/* seed_compat draws the degraded latent twice, once to add noise to and once for the structure encoder. */
+/* seed_compat draws the degraded latent twice, once to add noise to and once for the structure
+ * encoder. */
 TEST(stablesr_seed_compat_draws_twice)
 {
     bool once[2] = {false}, twice[2] = {false};
@@ -416,13 +474,15 @@ static void loss_with_channel(const char *compat, int channel, double *loss)
     *loss = info.loss;
 }
 
-/* The original's new input convolution is zero for its first four channels, and stays so as it is frozen. */
+/* The original's new input convolution is zero for its first four channels, and stays so as it is
+ * frozen. */
 TEST(stablesr_seed_compat_is_half_blind)
 {
     static const int channel[] = {-1, 3, 4};
     double loss[2][3];
     for (int k = 0; k < 6; k++)
-        loss_with_channel(k < 3 ? "seed_compat=true" : "seed_compat=false", channel[k % 3], &loss[k / 3][k % 3]);
+        loss_with_channel(k < 3 ? "seed_compat=true" : "seed_compat=false", channel[k % 3],
+                          &loss[k / 3][k % 3]);
     CHECK(loss[0][1] == loss[0][0] && loss[0][2] != loss[0][0]);
     CHECK(loss[1][1] != loss[1][0] && loss[1][2] != loss[1][0]);
 }
@@ -440,19 +500,23 @@ TEST(stablesr_passes_over_small_files)
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 3; k++) {
         snprintf(least, sizeof least, "data.min_bytes=%lld", k ? (long long)file.st_size + 1 : 0ll);
-        const char *const o[] = {SMALL_VAE, path, "batch=2", least, k < 2 ? "data.on_bad=skip" : "data.on_bad=fail"};
+        const char *const o[] = {SMALL_VAE, path, "batch=2", least,
+                                 k < 2 ? "data.on_bad=skip" : "data.on_bad=fail"};
         pl_status rc = losses_of(o, 7, NULL, loss[k % 2], NULL);
         CHECK_INT(rc, k < 2 ? PL_OK : PL_ERR_DATA);
         if (k == 1) CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) != 0); /* other pictures */
         if (k == 2) CHECK_MSG(strstr(pl_error_text(), "data.min_bytes"), "%s", pl_error_text());
     }
     /* All are too small: the reason is told, though each is passed over. */
-    const char *const none[] = {SMALL_VAE, path, "batch=2", "data.min_side=384", "data.on_bad=skip"};
+    const char *const none[] = {SMALL_VAE, path, "batch=2", "data.min_side=384",
+                                "data.on_bad=skip"};
     CHECK_INT(losses_of(none, 7, NULL, loss[0], NULL), PL_ERR_DATA);
-    CHECK_MSG(strstr(pl_error_text(), "data.min_side") && strstr(pl_error_text(), "63 others"), "%s", pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "data.min_side") && strstr(pl_error_text(), "63 others"),
+              "%s", pl_error_text());
 }
 
-/* Ranges that are none, and patterns that freeze nothing, are refused; an empty one freezes nothing by intent. */
+/* Ranges that are none, and patterns that freeze nothing, are refused; an empty one freezes nothing
+ * by intent. */
 TEST(stablesr_refuses)
 {
     static const struct {
@@ -468,7 +532,9 @@ TEST(stablesr_refuses)
         pl_run *run;
         CHECK_OK(pl_run_open("stablesr/tiny", &cases[i].key, 1, &run));
         CHECK_INT(pl_run_build(run), cases[i].why ? PL_ERR_CONFIG : PL_OK);
-        if (cases[i].why) CHECK_MSG(strstr(pl_error_text(), cases[i].why), "%s: %s", cases[i].key, pl_error_text());
+        if (cases[i].why)
+            CHECK_MSG(strstr(pl_error_text(), cases[i].why), "%s: %s", cases[i].key,
+                      pl_error_text());
         pl_run_free(run);
     }
 }
@@ -480,9 +546,12 @@ typedef struct first_pairs {
     float gt[BATCHES * PAIRS][PICTURE], edge[BATCHES * PAIRS][PICTURE];
 } first_pairs;
 
-static pl_status see(const char *path, const char *pool, const char *compat, const char *workers, first_pairs *to)
+static pl_status see(const char *path, const char *pool, const char *compat, const char *workers,
+                     first_pairs *to)
 {
-    const char *const o[] = {SMALL_VAE, path, "data.crop=pixels", "data.flip=0.5", "batch=2", "canny=[10, 20]", pool, compat, workers};
+    const char *const o[] = {
+        SMALL_VAE, path,   "data.crop=pixels", "data.flip=0.5", "batch=2", "canny=[10, 20]", pool,
+        compat,    workers};
     pl_run *run;
     PL_TRY(pl_run_open("stablesr/tiny", o, 11, &run));
     pl_status rc = pl_run_build(run);
@@ -498,8 +567,9 @@ static pl_status see(const char *path, const char *pool, const char *compat, con
     return rc;
 }
 
-/* A pair in the pool keeps its edges. The original's loses them: edges are of the batch that has just come. With
- * seed_compat the good picture is not read by the step, so pictures are known by their edges alone. */
+/* A pair in the pool keeps its edges. The original's loses them: edges are of the batch that has
+ * just come. With seed_compat the good picture is not read by the step, so pictures are known by
+ * their edges alone. */
 TEST(stablesr_pool_and_edges)
 {
     PATH(dir, "pictures");
@@ -520,7 +590,8 @@ TEST(stablesr_pool_and_edges)
         mixed += k != i;
         kept += memcmp(of[1].edge[i], of[0].edge[k], sizeof of->edge[0]) == 0;
     }
-    CHECK_MSG(mixed > 4 && kept == BATCHES * PAIRS, "%d of the pool's samples come later, %d keep their edges", mixed, kept);
+    CHECK_MSG(mixed > 4 && kept == BATCHES * PAIRS,
+              "%d of the pool's samples come later, %d keep their edges", mixed, kept);
     CHECK(memcmp(of[2].edge, of[0].edge, sizeof of->edge) == 0);
     CHECK(memcmp(of[2].edge, of[1].edge, sizeof of->edge) != 0);
     CHECK(memcmp(of[2].edge, of[3].edge, sizeof of->edge) == 0);
@@ -534,11 +605,13 @@ TEST(stablesr_pool_wants_a_batch)
     double loss[STEPS];
     CHECK(png_folder(dir, 4));
     snprintf(path, sizeof path, "data.path=%s", dir);
-    CHECK(losses_of((const char *const[]){SMALL_VAE, path, "batch=2", "data.pool=1"}, 6, NULL, loss, NULL) == PL_ERR_CONFIG &&
+    CHECK(losses_of((const char *const[]){SMALL_VAE, path, "batch=2", "data.pool=1"}, 6, NULL, loss,
+                    NULL) == PL_ERR_CONFIG &&
           strstr(pl_error_text(), "data.pool"));
 }
 
-/* What generated pictures take on the host is in the plan, and so is what each reading thread takes. */
+/* What generated pictures take on the host is in the plan, and so is what each reading thread
+ * takes. */
 TEST(stablesr_pictures_are_in_the_plan)
 {
     if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
@@ -549,8 +622,13 @@ TEST(stablesr_pictures_are_in_the_plan)
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 3; k++) {
         pl_run *run;
-        const char *const o[] = {"vae.width=32", "vae.mult=[1, 1, 1, 1]", "image=512", "latent=64", "batch=1",
-                                 k ? "vae.encode=true" : "vae.encode=false", k == 2 ? path : "seed=1",
+        const char *const o[] = {"vae.width=32",
+                                 "vae.mult=[1, 1, 1, 1]",
+                                 "image=512",
+                                 "latent=64",
+                                 "batch=1",
+                                 k ? "vae.encode=true" : "vae.encode=false",
+                                 k == 2 ? path : "seed=1",
                                  k == 2 ? "data.workers=4" : "data.workers=0"};
         CHECK_OK(pl_run_open("stablesr/tiny", o, 8, &run));
         CHECK_OK(pl_run_build(run));
@@ -561,7 +639,8 @@ TEST(stablesr_pictures_are_in_the_plan)
     uint64_t one = pl_degrader_bytes(&d, 512, 512) + pl_canny_bytes(512, 512);
     CHECK_MSG(overhead[1] > overhead[0] + one / 10 * 9, "%llu bytes more for a maker of %llu",
               (unsigned long long)(overhead[1] - overhead[0]), (unsigned long long)one);
-    CHECK_MSG(overhead[2] > overhead[0] + 5 * one / 10 * 9, "%llu bytes more for five makers of %llu",
+    CHECK_MSG(overhead[2] > overhead[0] + 5 * one / 10 * 9,
+              "%llu bytes more for five makers of %llu",
               (unsigned long long)(overhead[2] - overhead[0]), (unsigned long long)one);
 }
 
@@ -600,14 +679,15 @@ TEST(stablesr_accumulates_six)
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */
-/* What is frozen is differentiated through, but keeps nothing for gradients that nobody wants: neither inputs
- * of its convolutions nor their gradients. */
+/* What is frozen is differentiated through, but keeps nothing for gradients that nobody wants:
+ * neither inputs of its convolutions nor their gradients. */
 TEST(stablesr_frozen_parts_keep_less)
 {
     uint64_t arena[2], state[2];
     for (int k = 0; k < 2; k++) {
         pl_run *run;
-        const char *const o[] = {"latent=16", "image=128", k ? "frozen=''" : "batch=4", "model.width=64"};
+        const char *const o[] = {"latent=16", "image=128", k ? "frozen=''" : "batch=4",
+                                 "model.width=64"};
         CHECK_OK(pl_run_open("stablesr/tiny", o, 4, &run));
         CHECK_OK(pl_run_build(run));
         const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
@@ -616,11 +696,13 @@ TEST(stablesr_frozen_parts_keep_less)
         CHECK_INT(pl_run_parameters(run, true) == pl_run_parameters(run, false), k);
         pl_run_free(run);
     }
-    CHECK_MSG(arena[0] < arena[1] - arena[1] / 10 && state[0] < state[1], "arena %llu frozen, %llu not",
-              (unsigned long long)arena[0], (unsigned long long)arena[1]);
+    CHECK_MSG(arena[0] < arena[1] - arena[1] / 10 && state[0] < state[1],
+              "arena %llu frozen, %llu not", (unsigned long long)arena[0],
+              (unsigned long long)arena[1]);
 }
 
-/* The request that failed on the authors' card: one map of the original edge processor, 6.00 GiB. */
+/* The request that failed on the authors' card: one map of the original edge processor, 6.00 GiB.
+ */
 TEST(stablesr_the_failing_tensor)
 {
     if (!pl_test_long()) SKIP("long");
@@ -669,11 +751,13 @@ TEST(stablesr_writes_pictures)
     pl_sys_free(bytes);
     free(rgb), free(want);
     snprintf(path, sizeof path, "data.path=%s", dir);
-    CHECK_OK(losses_of((const char *const[]){SMALL_VAE, path, "data.crop=pixels", "batch=2"}, 6, NULL, loss, NULL));
+    CHECK_OK(losses_of((const char *const[]){SMALL_VAE, path, "data.crop=pixels", "batch=2"}, 6,
+                       NULL, loss, NULL));
     CHECK(isfinite(loss[STEPS - 1]));
 }
 
-/* data.crop=pixels: what comes is a part of the picture, pixel for pixel; in evaluation the one in the middle. */
+/* data.crop=pixels: what comes is a part of the picture, pixel for pixel; in evaluation the one in
+ * the middle. */
 TEST(stablesr_crops_by_the_pixel)
 {
     enum { W = 96, H = 80, SIDE = 40 };
@@ -688,8 +772,13 @@ TEST(stablesr_crops_by_the_pixel)
     image_png(whole, W, H, 2, 8, W, H, &bytes, &n);
     snprintf(path, sizeof path, "%s/000.png", dir);
     CHECK(image_write(path, bytes, n));
-    pl_image_set_opts o = {.items = {.path = dir}, .limits = PL_IMAGE_LIMITS_INIT, .augment = {.crop = PL_CROP_PIXELS},
-                           .threads = 1, .keep_bytes = 1 << 20, .most_w = SIDE, .most_h = SIDE};
+    pl_image_set_opts o = {.items = {.path = dir},
+                           .limits = PL_IMAGE_LIMITS_INIT,
+                           .augment = {.crop = PL_CROP_PIXELS},
+                           .threads = 1,
+                           .keep_bytes = 1 << 20,
+                           .most_w = SIDE,
+                           .most_h = SIDE};
     pl_image_set *set;
     CHECK_OK(pl_image_set_open(&o, &set));
     pl_pixels to = {.data = part, .w = SIDE, .h = SIDE, .channels = 3, .bytes = true};
@@ -701,7 +790,8 @@ TEST(stablesr_crops_by_the_pixel)
             for (int x = 0; x <= W - SIDE && found < 0; x++) {
                 bool same = true;
                 for (int v = 0; v < SIDE && same; v++)
-                    same = memcmp(part + v * SIDE * 3, whole + ((y + v) * W + x) * 3, SIDE * 3) == 0;
+                    same =
+                        memcmp(part + v * SIDE * 3, whole + ((y + v) * W + x) * 3, SIDE * 3) == 0;
                 if (same) found = x;
             }
         CHECK_MSG(found >= 0, "epoch %d: no part of the picture", k);
@@ -714,8 +804,8 @@ TEST(stablesr_crops_by_the_pixel)
 }
 
 /* ---- computed once ------------------------------------------------------------------------ */
-/* Training on what `plimsoll cache` keeps is training with the encoder inside, to the bit, and the encoder is
- * not in its plan. */
+/* Training on what `plimsoll cache` keeps is training with the encoder inside, to the bit, and the
+ * encoder is not in its plan. */
 TEST(stablesr_cache_is_the_encoder)
 {
     PATH(dir, "cache");
@@ -739,8 +829,13 @@ TEST(stablesr_cache_is_the_encoder)
     /* A pool stands in front of both alike, whether edges go through it or not. */
     memcpy(first, inside, sizeof first);
     for (int k = 0; k < 2; k++) {
-        const char *const p[] = {SMALL_VAE, "batch=2", "data.samples=8", "data.eval_samples=2", "data.pool=4",
-                                 k ? "seed_compat=true" : "seed_compat=false", key};
+        const char *const p[] = {SMALL_VAE,
+                                 "batch=2",
+                                 "data.samples=8",
+                                 "data.eval_samples=2",
+                                 "data.pool=4",
+                                 k ? "seed_compat=true" : "seed_compat=false",
+                                 key};
         CHECK_OK(losses_of(p, 8, NULL, inside, NULL));
         CHECK_OK(losses_of(p, 9, NULL, cached, NULL));
         CHECK(memcmp(inside, cached, sizeof inside) == 0);

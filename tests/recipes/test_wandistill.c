@@ -1,10 +1,10 @@
-/* test_wandistill.c - the teacher's weights from other people's files, what it costs in memory, and the
- * original's loss. Sizes, learning and PyTorch are in test_recipes.c. */
-#include "recipes/wandistill/wandistill.h"
+/* test_wandistill.c - the teacher's weights from other people's files, what it costs in memory, and
+ * the original's loss. Sizes, learning and PyTorch are in test_recipes.c. */
 #include "base/dtype.h"
-#include "tests/lib/graph_eval.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
+#include "recipes/wandistill/wandistill.h"
+#include "tests/lib/graph_eval.h"
 #include "tests/lib/renamed.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
@@ -18,11 +18,13 @@
 /* The names of Wan's own files, written down from its modules. */
 static void native_name(const char *ours, char *out, size_t cap)
 {
-    static const char *const parts[][2] = {
-        {"teacher.patch", "patch_embedding"},   {"teacher.text", "text_embedding"},
-        {"teacher.time6", "time_projection.1"}, {"teacher.time", "time_embedding"},
-        {"teacher.modulation", "head.modulation"}, {"teacher.head", "head.head"},
-        {"teacher.blocks", "blocks"}};
+    static const char *const parts[][2] = {{"teacher.patch", "patch_embedding"},
+                                           {"teacher.text", "text_embedding"},
+                                           {"teacher.time6", "time_projection.1"},
+                                           {"teacher.time", "time_embedding"},
+                                           {"teacher.modulation", "head.modulation"},
+                                           {"teacher.head", "head.head"},
+                                           {"teacher.blocks", "blocks"}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         size_t n = strlen(parts[i][0]);
         if (strncmp(ours, parts[i][0], n) != 0 || (ours[n] && ours[n] != '.')) continue;
@@ -62,14 +64,20 @@ static void diffusers_name(const char *ours, char *out, size_t cap)
         {"head.head.", "proj_out."},
         {".modulation", ".scale_shift_table"},
         {".norm3.", ".norm2."},
-        {".self_attn.q.", ".attn1.to_q."}, {".self_attn.k.", ".attn1.to_k."},
-        {".self_attn.v.", ".attn1.to_v."}, {".self_attn.o.", ".attn1.to_out.0."},
+        {".self_attn.q.", ".attn1.to_q."},
+        {".self_attn.k.", ".attn1.to_k."},
+        {".self_attn.v.", ".attn1.to_v."},
+        {".self_attn.o.", ".attn1.to_out.0."},
         {".self_attn.", ".attn1."},
-        {".cross_attn.q.", ".attn2.to_q."}, {".cross_attn.k.", ".attn2.to_k."},
-        {".cross_attn.v.", ".attn2.to_v."}, {".cross_attn.o.", ".attn2.to_out.0."},
+        {".cross_attn.q.", ".attn2.to_q."},
+        {".cross_attn.k.", ".attn2.to_k."},
+        {".cross_attn.v.", ".attn2.to_v."},
+        {".cross_attn.o.", ".attn2.to_out.0."},
         {".cross_attn.", ".attn2."},
-        {".ffn.0.", ".ffn.net.0.proj."}, {".ffn.2.", ".ffn.net.2."}};
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
+        {".ffn.0.", ".ffn.net.0.proj."},
+        {".ffn.2.", ".ffn.net.2."}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        swap(out, cap, changes[i][0], changes[i][1]);
 }
 
 static pl_status save_with(const char *weights, const char *path)
@@ -79,9 +87,9 @@ static pl_status save_with(const char *weights, const char *path)
     return small_run_save("wandistill/tiny", (const char *const[]){"seed=6", key}, 2, path);
 }
 
-#define PATH(var, name)                                                                                      \
-    char var[512];                                                                                           \
-    snprintf(var, sizeof var, "%s/" name, pl_test_dir())
+#define PATH(var, name)                                                                            \
+ char var[512];                                                                                    \
+ snprintf(var, sizeof var, "%s/" name, pl_test_dir())
 
 TEST(wandistill_teacher_by_both_names)
 {
@@ -90,13 +98,17 @@ TEST(wandistill_teacher_by_both_names)
     PATH(back, "back.safetensors");
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
     for (int k = 0; k < 4; k++) {
-        renamed_file o = {.of = "teacher.", .name = k % 2 ? native_name : diffusers_name, .parts = 1, .bf16 = k > 1};
+        renamed_file o = {.of = "teacher.",
+                          .name = k % 2 ? native_name : diffusers_name,
+                          .parts = 1,
+                          .bf16 = k > 1};
         int off, same;
         CHECK_OK(renamed_write(model, file, o));
         CHECK_OK(save_with(file, back));
         CHECK_OK(renamed_compare(model, back, "teacher.", o.bf16, &off, &same));
-        CHECK_MSG(off == 0 && same == 0, "names %d: %d tensors of the teacher differ, %d others came with them", k,
-                  off, same);
+        CHECK_MSG(off == 0 && same == 0,
+                  "names %d: %d tensors of the teacher differ, %d others came with them", k, off,
+                  same);
     }
     /* Without a file the weights are others: the comparison can fail. */
     int off, same;
@@ -115,15 +127,19 @@ TEST(wandistill_teacher_in_bf16)
     pl_st_reader *f;
     snprintf(key, sizeof key, "teacher.weights=%s", file);
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
-    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "teacher.", .name = native_name, .parts = 1}));
-    CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){"seed=6", "teacher.dtype=bf16", key}, 3, &run));
+    CHECK_OK(renamed_write(model, file,
+                           (renamed_file){.of = "teacher.", .name = native_name, .parts = 1}));
+    CHECK_OK(pl_run_open("wandistill/tiny",
+                         (const char *const[]){"seed=6", "teacher.dtype=bf16", key}, 3, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_start(run));
     CHECK_OK(pl_st_open(model, &f));
-    static const char *const names[] = {"teacher.blocks.1.ffn.0.weight", "teacher.modulation", "teacher.head.bias"};
+    static const char *const names[] = {"teacher.blocks.1.ffn.0.weight", "teacher.modulation",
+                                        "teacher.head.bias"};
     for (int k = 0; k < 3; k++) {
         const pl_st_tensor *t = pl_st_find(f, names[k]);
-        const uint16_t *ours = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), names[k]));
+        const uint16_t *ours =
+            pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), names[k]));
         int64_t n = pl_type_elems(&t->type);
         float *theirs = malloc((size_t)n * sizeof *theirs);
         CHECK_OK(pl_st_read(f, t, theirs, (size_t)n * sizeof *theirs));
@@ -142,7 +158,8 @@ static bool write_text(const char *path, const char *text)
 }
 
 /* The index that comes with shards: which tensor lies in which. */
-static bool write_index(const char *model, const char *path, renamed_fn name, int parts, const char *also)
+static bool write_index(const char *model, const char *path, renamed_fn name, int parts,
+                        const char *also)
 {
     pl_st_reader *f;
     FILE *out = fopen(path, "w");
@@ -175,7 +192,9 @@ TEST(wandistill_teacher_in_shards)
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
     for (int i = 0; i < 3; i++) {
         snprintf(shard, sizeof shard, "%s/shard-%d.safetensors", folder, i);
-        CHECK_OK(renamed_write(model, shard, (renamed_file){.of = "teacher.", .name = diffusers_name, .part = i, .parts = 3}));
+        CHECK_OK(renamed_write(
+            model, shard,
+            (renamed_file){.of = "teacher.", .name = diffusers_name, .part = i, .parts = 3}));
     }
     int off, same;
     CHECK_OK(save_with(folder, back)); /* all files of the folder */
@@ -194,7 +213,8 @@ TEST(wandistill_teacher_in_shards)
     CHECK(write_text(index, "{\"weight_map\": {\"a\": \"../elsewhere.safetensors\"}}"));
     CHECK(save_with(index, back) == PL_ERR_FILE && strstr(pl_error_text(), "beside"));
     /* The same tensor twice. */
-    snprintf(text, sizeof text, "rm %s && cp %s/shard-1.safetensors %s/shard-9.safetensors", index, folder, folder);
+    snprintf(text, sizeof text, "rm %s && cp %s/shard-1.safetensors %s/shard-9.safetensors", index,
+             folder, folder);
     CHECK_INT(system(text), 0);
     CHECK(save_with(folder, back) == PL_ERR_FILE && strstr(pl_error_text(), "shard-9"));
 }
@@ -205,19 +225,28 @@ TEST(wandistill_teacher_strictly)
     PATH(file, "teacher.safetensors");
     PATH(back, "back.safetensors");
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
-    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "teacher.", .name = native_name, .parts = 1, .leave_out = "blocks.1.ffn.2.bias",
+    CHECK_OK(renamed_write(model, file,
+                           (renamed_file){.of = "teacher.",
+                                          .name = native_name,
+                                          .parts = 1,
+                                          .leave_out = "blocks.1.ffn.2.bias",
                                           .add = "blocks.1.img_attn.k"}));
     CHECK(save_with(file, back) == PL_ERR_FILE);
-    CHECK_MSG(strstr(pl_error_text(), "blocks.1.ffn.2.bias") && strstr(pl_error_text(), "blocks.1.img_attn.k") &&
-                  strstr(pl_error_text(), "native Wan") && strstr(pl_error_text(), "1 tensor is missing"),
+    CHECK_MSG(strstr(pl_error_text(), "blocks.1.ffn.2.bias") &&
+                  strstr(pl_error_text(), "blocks.1.img_attn.k") &&
+                  strstr(pl_error_text(), "native Wan") &&
+                  strstr(pl_error_text(), "1 tensor is missing"),
               "%s", pl_error_text());
     /* Another size of the teacher: more blocks than the model has, and other widths. */
     PATH(large, "large.safetensors");
-    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"teacher.layers=3"}, 1, large));
-    CHECK_OK(renamed_write(large, file, (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
+    CHECK_OK(
+        small_run_save("wandistill/tiny", (const char *const[]){"teacher.layers=3"}, 1, large));
+    CHECK_OK(renamed_write(large, file,
+                           (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
     CHECK(save_with(file, back) == PL_ERR_FILE && strstr(pl_error_text(), "blocks.2."));
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"teacher.ffn=80"}, 1, large));
-    CHECK_OK(renamed_write(large, file, (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
+    CHECK_OK(renamed_write(large, file,
+                           (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
     CHECK(save_with(file, back) == PL_ERR_FILE && strstr(pl_error_text(), "ffn.net.0.proj"));
     CHECK(save_with("/nowhere/teacher.safetensors", back) != PL_OK);
 }
@@ -236,7 +265,8 @@ TEST(wandistill_student_from_teacher)
 {
     pl_run *run;
     pl_step_info info;
-    const char *const o[] = {"student.from_teacher=true", "optim.lr=0", "student.depth=2", "teacher.layers=5", "teacher.ffn=130"};
+    const char *const o[] = {"student.from_teacher=true", "optim.lr=0", "student.depth=2",
+                             "teacher.layers=5", "teacher.ffn=130"};
     CHECK_OK(pl_run_open("wandistill/tiny", o, 5, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_start(run));
@@ -293,8 +323,8 @@ static pl_status plan_of(const char *const *overrides, int n, const pl_compile_o
     return rc;
 }
 
-/* Twelve blocks of the teacher take the arena of two: what a block makes is gone after it, and the student
- * has its bytes. Its weights are in the state, in bf16, and nothing else of it is. */
+/* Twelve blocks of the teacher take the arena of two: what a block makes is gone after it, and the
+ * student has its bytes. Its weights are in the state, in bf16, and nothing else of it is. */
 TEST(wandistill_teacher_gives_its_memory_back)
 {
     figures two, twelve, full;
@@ -306,27 +336,34 @@ TEST(wandistill_teacher_gives_its_memory_back)
     CHECK_OK(plan_of(wide, 3, NULL, &full));
     CHECK_MSG(twelve.arena <= two.arena + two.arena / 50, "arena %llu with 2 blocks, %llu with 12",
               (unsigned long long)two.arena, (unsigned long long)twelve.arena);
-    /* A block: q, k, v, o twice, two norms twice, one affine norm, six rows, two layers of the feed-forward
-     * part. */
-    uint64_t d = 48, f = 64, block = 8 * (d * d + d) + 4 * d + 2 * d + 6 * d + (f * d + f) + (d * f + d);
+    /* A block: q, k, v, o twice, two norms twice, one affine norm, six rows, two layers of the
+     * feed-forward part. */
+    uint64_t d = 48, f = 64,
+             block = 8 * (d * d + d) + 4 * d + 2 * d + 6 * d + (f * d + f) + (d * f + d);
     uint64_t grown = twelve.state - two.state;
-    CHECK_MSG(grown >= 10 * 2 * block && grown < 10 * 2 * block + 10 * 64 * 40, "%llu more bytes of state, the blocks are %llu",
-              (unsigned long long)grown, (unsigned long long)(10 * 2 * block));
+    CHECK_MSG(grown >= 10 * 2 * block && grown < 10 * 2 * block + 10 * 64 * 40,
+              "%llu more bytes of state, the blocks are %llu", (unsigned long long)grown,
+              (unsigned long long)(10 * 2 * block));
     CHECK(full.state > twelve.state + 10 * block);
 }
 
-/* Probabilities of the student's attention would be (B,heads,N,N) a block: nothing that large is kept. */
+/* Probabilities of the student's attention would be (B,heads,N,N) a block: nothing that large is
+ * kept. */
 TEST(wandistill_attention_keeps_no_probabilities)
 {
     figures f;
-    const char *const o[] = {"latent=32", "batch=1", "student.depth=4", "teacher.layers=1", "text.tokens=2"};
-    uint64_t probabilities = 4ull * 2 * 1024 * 1024 * sizeof(float); /* depth, heads, tokens squared */
+    const char *const o[] = {"latent=32", "batch=1", "student.depth=4", "teacher.layers=1",
+                             "text.tokens=2"};
+    /* depth, heads, tokens squared */
+    uint64_t probabilities = 4ull * 2 * 1024 * 1024 * sizeof(float);
     CHECK_OK(plan_of(o, 5, NULL, &f));
-    CHECK_MSG(f.keep_all < probabilities / 2, "%llu bytes with everything kept; the probabilities alone are %llu",
+    CHECK_MSG(f.keep_all < probabilities / 2,
+              "%llu bytes with everything kept; the probabilities alone are %llu",
               (unsigned long long)f.keep_all, (unsigned long long)probabilities);
 }
 
-/* Each block is a scope that may be computed again: the planner's choice, or all of them when asked for. */
+/* Each block is a scope that may be computed again: the planner's choice, or all of them when asked
+ * for. */
 TEST(wandistill_blocks_again_by_choice)
 {
     figures keep, less, blocks;
@@ -337,10 +374,11 @@ TEST(wandistill_blocks_again_by_choice)
     c.arena_budget = keep.arena / 2;
     CHECK_OK(plan_of(o, 2, &c, &less));
     CHECK_OK(plan_of(asked, 3, NULL, &blocks));
-    CHECK_MSG(keep.again == 0 && less.arena <= c.arena_budget && less.again > 0, "arena %llu of %llu, %g again",
-              (unsigned long long)less.arena, (unsigned long long)c.arena_budget, less.again);
-    CHECK_MSG(blocks.again > 0.1 && blocks.arena < keep.arena, "blocks: %g again, arena %llu", blocks.again,
-              (unsigned long long)blocks.arena);
+    CHECK_MSG(keep.again == 0 && less.arena <= c.arena_budget && less.again > 0,
+              "arena %llu of %llu, %g again", (unsigned long long)less.arena,
+              (unsigned long long)c.arena_budget, less.again);
+    CHECK_MSG(blocks.again > 0.1 && blocks.arena < keep.arena, "blocks: %g again, arena %llu",
+              blocks.again, (unsigned long long)blocks.arena);
     CHECK(less.again < blocks.again); /* half the memory costs less than what all blocks cost */
 }
 
@@ -396,8 +434,8 @@ TEST(wandistill_seed_compat_broadcasts)
     CHECK(broadcast_loss(2, &ours, &torch) == PL_ERR_CONFIG && strstr(pl_error_text(), "1 or 16"));
 }
 
-/* The projection in front of the teacher is zero, so that it sees an empty latent whatever the noise; there is no other
- * behind the student. */
+/* The projection in front of the teacher is zero, so that it sees an empty latent whatever the
+ * noise; there is no other behind the student. */
 TEST(wandistill_seed_compat_trains)
 {
     double loss[2][2];
@@ -424,8 +462,8 @@ TEST(wandistill_seed_compat_trains)
 }
 
 /* ---- prompts ------------------------------------------------------------------------------ */
-/* The prompts and embeddings that the recipe writes train as its own samples do, up to their order: the
- * mean loss over the evaluation's lines is that of some lines, and each line's row is read. */
+/* The prompts and embeddings that the recipe writes train as its own samples do, up to their order:
+ * the mean loss over the evaluation's lines is that of some lines, and each line's row is read. */
 TEST(wandistill_prompts_and_embeddings)
 {
     PATH(dir, "raw");
@@ -440,11 +478,12 @@ TEST(wandistill_prompts_and_embeddings)
     snprintf(rows, sizeof rows, "data.embeddings=%s/embeddings.npy", dir);
     double loss[2];
     for (int k = 0; k < 2; k++) {
-        CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){prompts, rows, "data.eval_share=0.2"}, 3, &run));
+        CHECK_OK(pl_run_open("wandistill/tiny",
+                             (const char *const[]){prompts, rows, "data.eval_share=0.2"}, 3, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
-        CHECK_MSG(pl__run_samples(run) > 16 && pl__run_samples(run) < 32, "%lld prompts to train on",
-                  (long long)pl__run_samples(run));
+        CHECK_MSG(pl__run_samples(run) > 16 && pl__run_samples(run) < 32,
+                  "%lld prompts to train on", (long long)pl__run_samples(run));
         for (int i = 0; i < 20; i++) {
             pl_step_info info;
             CHECK_OK(pl_run_step(run, &info));

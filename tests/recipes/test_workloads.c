@@ -7,8 +7,8 @@
  */
 #include "base/sys.h"
 #include "tests/lib/lab.h"
-#include "tests/recipes/peer.h"
 #include "tests/lib/test.h"
+#include "tests/recipes/peer.h"
 #include "tests/workloads/workloads.h"
 
 #include <jansson.h>
@@ -101,10 +101,9 @@ static void start_slot(bench *b, int slot, const char *name, json_t *row)
     uint64_t base = peer_hash(name);
     int64_t n, *index = peer_slot_order(s, &n);
     for (int64_t i = 0; i < n; i++) {
-        double v = values
-                       ? json_number_value(json_array_get(values, (size_t)i))
-                       : json_number_value(json_array_get(fill, 0)) +
-                             json_number_value(json_array_get(fill, 1)) * peer_noise(base, i);
+        double v = values ? json_number_value(json_array_get(values, (size_t)i))
+                          : json_number_value(json_array_get(fill, 0)) +
+                                json_number_value(json_array_get(fill, 1)) * peer_noise(base, i);
         put(s->type.dtype, lab_slot(b->lab, slot), index[i], v);
     }
     pl_sys_free(index);
@@ -182,8 +181,7 @@ static void give_input(bench *b, int program, const char *input, const char *lab
     if (!strcmp(kind, "perm"))
         permutation(base, arg, n, p);
     else
-        for (int64_t i = 0; i < n; i++)
-            put(t.dtype, p, index[i], draw(kind, (double)arg, base, i));
+        for (int64_t i = 0; i < n; i++) put(t.dtype, p, index[i], draw(kind, (double)arg, base, i));
     pl_sys_free(index);
 }
 
@@ -251,10 +249,8 @@ static int check_gradients(bench *b, int program, worst *w)
         const void *p = lab_output(b->lab, program, output, NULL);
         if (!p || !(want = json_object_get(row, "grad"))) continue;
         int64_t n;
-        double *x =
-            in_file_order(pl_store_slot(b->store, pl_store_find(b->store, name)), p, &n);
-        note(peer_deviation(peer_summarise(x, n), want, floor_norm), name, &w->grad,
-             w->grad_name);
+        double *x = in_file_order(pl_store_slot(b->store, pl_store_find(b->store, name)), p, &n);
+        note(peer_deviation(peer_summarise(x, n), want, floor_norm), name, &w->grad, w->grad_name);
         pl_sys_free(x);
         checked++;
     }
@@ -326,8 +322,7 @@ static void check_final(bench *b, worst *w)
         for (int64_t i = 0; i < n; i++) x[i] -= b->start[slot][i];
         bool moves = grad_norm(row) > noise_level;
         if (moves && (want = json_object_get(row, "change")))
-            note(peer_deviation(peer_summarise(x, n), want, 0), name, &w->change,
-                 w->change_name);
+            note(peer_deviation(peer_summarise(x, n), want, 0), name, &w->change, w->change_name);
         pl_sys_free(x);
         if (!moves || !(want = json_object_get(row, "ema"))) continue;
         snprintf(ema, sizeof ema, "ema.%s", name);
@@ -359,8 +354,8 @@ static void run_work(const work *w)
         for (int step = 1; step <= 5 && rc == PL_OK; step++) rc = run_step(&b, step, &far);
         check_final(&b, &far);
         printf("    %s: losses %.1e, gradients %.1e (%s), changes %.1e (%s), state %.1e (%s)\n",
-               w->name, far.loss, far.grad, far.grad_name, far.change, far.change_name,
-               far.state, far.state_name);
+               w->name, far.loss, far.grad, far.grad_name, far.change, far.change_name, far.state,
+               far.state_name);
         if (!(far.loss <= 1e-5 && far.grad <= 1e-4 && far.change <= 0.02 && far.state <= 1e-4 &&
               far.grads == count_gradients(&b)))
             pl_test_fail(__FILE__, __LINE__, "%s is not PyTorch's", w->name);

@@ -5,12 +5,12 @@
  * there; between the two devices results are close, and equal for "apart", whose arithmetic is
  * the CPU's.
  */
-#include "tests/lib/alloc_count.h"
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_train.h"
 #include "plimsoll_unstable.h"
+#include "tests/lib/alloc_count.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
 
@@ -33,11 +33,17 @@ static bool is_card(void)
 }
 
 /* ---- runs of a small network ------------------------------------------------------------ */
-static const char *const small[] = {"batch=4",   "height=16",      "width=16",
-                                    "model.channels=[4, 6, 8]",    "model.dense=[12, 8]",
-                                    "model.film_hidden=8",         "eval.batches=2",
-                                    "data.samples=40",             "data.eval_samples=8",
-                                    "clip.norm=5",                 "accumulate_coupled=true"};
+static const char *const small[] = {"batch=4",
+                                    "height=16",
+                                    "width=16",
+                                    "model.channels=[4, 6, 8]",
+                                    "model.dense=[12, 8]",
+                                    "model.film_hidden=8",
+                                    "eval.batches=2",
+                                    "data.samples=40",
+                                    "data.eval_samples=8",
+                                    "clip.norm=5",
+                                    "accumulate_coupled=true"};
 enum { N_SMALL = sizeof small / sizeof *small };
 
 typedef struct trace {
@@ -193,16 +199,16 @@ typedef struct rig {
 
 enum { WIDE = 3 << 20 }; /* a slot that takes several trips through the bounce block */
 
-/* Program 0: w += x (and 1 if it is to be added later), output y = w + x (large) and sum(x); program 1: output z = w at 3. */
+/* Program 0: w += x (and 1 if it is to be added later), output y = w + x (large) and sum(x);
+ * program 1: output z = w at 3. */
 static pl_status rig_on(rig *r, const char *device, bool both)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
     o.device = device;
     *r = (rig){.store = pl_store_new()};
     pl_type wide = PL_TYPE(PL_F32, WIDE);
-    r->slot = pl_store_add(r->store, &(pl_slot){.name = "w",
-                                                .type = wide,
-                                                .init = {PL_INIT_UNIFORM, -1, 1}});
+    r->slot = pl_store_add(r->store,
+                           &(pl_slot){.name = "w", .type = wide, .init = {PL_INIT_UNIFORM, -1, 1}});
     pl_graph *g = pl_graph_new(r->store);
     pl_val x = pl_input(g, "x", wide), w = pl_state(g, r->slot), y = pl_add(g, w, x);
     if (!both) y = pl_shift(g, y, 1);
@@ -269,15 +275,19 @@ TEST(device_session_moves_everything)
 
 /* ---- groups ------------------------------------------------------------------------------ */
 
-/* A norm over rows of n and its gradients, of which the weights' are sums of columns beside the rows. */
+/* A norm over rows of n and its gradients, of which the weights' are sums of columns beside the
+ * rows. */
 static void rows_back(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
 {
-    pl_val x = pl_input(g, "x", PL_TYPE(d, 2, rows, n)), dy = pl_input(g, "dy", PL_TYPE(d, 2, rows, n)), mean, var, grad[3];
+    pl_val x = pl_input(g, "x", PL_TYPE(d, 2, rows, n)),
+           dy = pl_input(g, "dy", PL_TYPE(d, 2, rows, n)), mean, var, grad[3];
     pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, n)), b = pl_input(g, "b", PL_TYPE(PL_F32, n));
     pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
-    pl_val z = pl_mul(g, pl_sub(g, pl_cast(g, x, PL_F32), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
+    pl_val z =
+        pl_mul(g, pl_sub(g, pl_cast(g, x, PL_F32), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
     z = pl_add(g, pl_mul(g, z, w), b);
-    pl_grad(g, pl_sum(g, pl_mul(g, z, pl_cast(g, dy, PL_F32)), PL_AXES_ALL, false), (pl_val[]){x, w, b}, 3, grad);
+    pl_grad(g, pl_sum(g, pl_mul(g, z, pl_cast(g, dy, PL_F32)), PL_AXES_ALL, false),
+            (pl_val[]){x, w, b}, 3, grad);
     pl_output(g, "dx", grad[0]);
     pl_output(g, "dw", grad[1]);
     pl_output(g, "db", grad[2]);
@@ -289,12 +299,15 @@ static void rows_back(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
 /* A pool behind a norm of channels, and the gradients of its scale and shift. */
 static void pool_back(pl_graph *g, pl_dtype d, int64_t side, int64_t c)
 {
-    pl_val x = pl_input(g, "x", PL_TYPE(d, 2, side, side, c)), dy = pl_input(g, "dy", PL_TYPE(d, 2, side / 2, side / 2, c));
-    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, c)), b = pl_input(g, "b", PL_TYPE(PL_F32, c)), grad[3];
+    pl_val x = pl_input(g, "x", PL_TYPE(d, 2, side, side, c)),
+           dy = pl_input(g, "dy", PL_TYPE(d, 2, side / 2, side / 2, c));
+    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, c)), b = pl_input(g, "b", PL_TYPE(PL_F32, c)),
+           grad[3];
     pl_val y = pl_leaky_relu(g, pl_add(g, pl_mul(g, pl_cast(g, x, PL_F32), w), b), 0.1);
     pl_pool_opts two = {.kernel = {2, 2}};
     pl_val p = pl_max_pool(g, pl_cast(g, y, d), &two);
-    pl_val loss = pl_sum(g, pl_mul(g, pl_cast(g, p, PL_F32), pl_cast(g, dy, PL_F32)), PL_AXES_ALL, false);
+    pl_val loss =
+        pl_sum(g, pl_mul(g, pl_cast(g, p, PL_F32), pl_cast(g, dy, PL_F32)), PL_AXES_ALL, false);
     pl_grad(g, loss, (pl_val[]){x, w, b}, 3, grad);
     pl_output(g, "dw", grad[1]);
     pl_output(g, "db", grad[2]);
@@ -305,13 +318,23 @@ static const struct {
     void (*make)(pl_graph *g, pl_dtype d, int64_t a, int64_t b);
     pl_dtype dtype;
     int64_t a, b;
-} group_cases[] = {{rows_back, PL_F32, 300, 768},  {rows_back, PL_F16, 300, 768},  {rows_back, PL_BF16, 700, 1024},
-                   {rows_back, PL_F16, 61, 1000},  {rows_back, PL_F32, 40, 2048},  {rows_back, PL_BF16, 9, 20000},
-                   {pool_back, PL_F16, 64, 64},    {pool_back, PL_F32, 96, 12},    {pool_back, PL_BF16, 32, 256},
-                   {rows_back, PL_BF16, 333, 192}, {rows_back, PL_F16, 50, 320},   {rows_back, PL_F16, 4000, 96},
+} group_cases[] = {{rows_back, PL_F32, 300, 768},
+                   {rows_back, PL_F16, 300, 768},
+                   {rows_back, PL_BF16, 700, 1024},
+                   {rows_back, PL_F16, 61, 1000},
+                   {rows_back, PL_F32, 40, 2048},
+                   {rows_back, PL_BF16, 9, 20000},
+                   {pool_back, PL_F16, 64, 64},
+                   {pool_back, PL_F32, 96, 12},
+                   {pool_back, PL_BF16, 32, 256},
+                   {rows_back, PL_BF16, 333, 192},
+                   {rows_back, PL_F16, 50, 320},
+                   {rows_back, PL_F16, 4000, 96},
                    {rows_back, PL_F32, 5001, 36},
                    /* long rows take columns along where there are many: for a card alone */
-                   {rows_back, PL_F16, 8500, 1152}, {rows_back, PL_BF16, 8460, 1408}, {rows_back, PL_F32, 8450, 2048},
+                   {rows_back, PL_F16, 8500, 1152},
+                   {rows_back, PL_BF16, 8460, 1408},
+                   {rows_back, PL_F32, 8450, 2048},
                    {rows_back, PL_F16, 8449, 5000}};
 enum { N_GROUPS = sizeof group_cases / sizeof *group_cases, N_LARGE_GROUPS = 4 };
 
@@ -346,7 +369,8 @@ static pl_status group_run(int at, const char *device, bool fuse, float **value,
         const void *from = pl_session_output(s, p, names[i], &t);
         if (!from) continue;
         int64_t more = pl_type_elems(&t);
-        *value = pl_sys_realloc(*value, (size_t)*n * sizeof **value, (size_t)(*n + more) * sizeof **value);
+        *value = pl_sys_realloc(*value, (size_t)*n * sizeof **value,
+                                (size_t)(*n + more) * sizeof **value);
         for (int64_t e = 0; e < more; e++) (*value)[(*n)++] = (float)pl_elem_get(t.dtype, from, e);
     }
     pl_session_free(s);
@@ -375,8 +399,10 @@ TEST(device_groups_do_not_change_bits)
             off += memcmp(&fused[e], &single[e], sizeof *fused) != 0;
             far += !(fabs((double)fused[e] - (double)cpu[e]) <= 0.01 * most);
         }
-        CHECK_MSG(off == 0, "case %d: %lld of %lld differ from single ops'", i, (long long)off, (long long)n[0]);
-        CHECK_MSG(far == 0, "case %d: %lld of %lld are far from the CPU's", i, (long long)far, (long long)n[0]);
+        CHECK_MSG(off == 0, "case %d: %lld of %lld differ from single ops'", i, (long long)off,
+                  (long long)n[0]);
+        CHECK_MSG(far == 0, "case %d: %lld of %lld are far from the CPU's", i, (long long)far,
+                  (long long)n[0]);
         pl_sys_free(fused), pl_sys_free(single), pl_sys_free(cpu);
     }
 }
@@ -393,7 +419,8 @@ static void check_growth(const char *device)
     CHECK(*(const float *)pl_session_output(r.s, r.p[1], "z", NULL) == before[3]);
     CHECK_OK(pl_session_add(r.s, r.p[0]));
     CHECK(pl_session_add(r.s, r.p[0]) == PL_ERR_ARG);
-    CHECK_MSG(pl_session_arena_bytes(r.s) == pl_program_plan(r.p[0])->arena_bytes && pl_session_arena_bytes(r.s) > first,
+    CHECK_MSG(pl_session_arena_bytes(r.s) == pl_program_plan(r.p[0])->arena_bytes &&
+                  pl_session_arena_bytes(r.s) > first,
               "%s: arena %llu, then %llu", device, (unsigned long long)first,
               (unsigned long long)pl_session_arena_bytes(r.s));
     CHECK_OK(pl_session_read_slot(r.s, r.slot, 0, after, WIDE * sizeof *after));
@@ -437,8 +464,8 @@ TEST(device_profile_adds_up)
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
-/* Ten budgets (three where it is quick) from the least to what keeping everything takes: what the device says that the
- * process holds stays within each, and does not move from step to step. */
+/* Ten budgets (three where it is quick) from the least to what keeping everything takes: what the
+ * device says that the process holds stays within each, and does not move from step to step. */
 TEST(device_memory_stays_within_budgets)
 {
     pl_run *run;

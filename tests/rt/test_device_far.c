@@ -1,12 +1,13 @@
 /* test_device_far.c - ops over tensors of more than 2^31 elements on a card.
  *
- * An op is run over one image, list or matrix that is long along one dim, and over its end alone: the ends of both
- * results are the same. On the CPU, where this only tries the harness, long is some dozens.
+ * An op is run over one image, list or matrix that is long along one dim, and over its end alone:
+ * the ends of both results are the same. On the CPU, where this only tries the harness, long is
+ * some dozens.
  */
 #include "base/dtype.h"
-#include "tests/ops/op_case.h"
 #include "rt/device.h"
 #include "tests/lib/test.h"
+#include "tests/ops/op_case.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +57,8 @@ static void put_lengths(char *to, const char *from, int64_t length)
     size_t n = 0;
     for (; *from && n + 24 < TEXT; from++) {
         if (*from == 'L' || *from == 'D')
-            n += (size_t)snprintf(to + n, TEXT - n, "%lld", (long long)(*from == 'L' ? length : 2 * length));
+            n += (size_t)snprintf(to + n, TEXT - n, "%lld",
+                                  (long long)(*from == 'L' ? length : 2 * length));
         else
             to[n++] = *from;
     }
@@ -82,8 +84,10 @@ static pl_status side_alloc(side *s)
     pl_unit unit = {.kind = PL_UNIT_KERNEL, .n_nodes = 1, .nodes = nodes};
     PL_TRY(s->dev->prepare(s->t.g, &unit, &s->t.call, false, &s->exec));
     if (s->dev->ready) PL_TRY(s->dev->ready());
-    for (int i = 0; i < s->t.n_in; i++) PL_TRY(s->dev->alloc(pl_type_bytes(&s->t.in_type[i]), &s->in[i]));
-    for (int k = 0; k < s->t.call.n_out; k++) PL_TRY(s->dev->alloc(pl_type_bytes(&s->t.out_type[k]), &s->out[k]));
+    for (int i = 0; i < s->t.n_in; i++)
+        PL_TRY(s->dev->alloc(pl_type_bytes(&s->t.in_type[i]), &s->in[i]));
+    for (int k = 0; k < s->t.call.n_out; k++)
+        PL_TRY(s->dev->alloc(pl_type_bytes(&s->t.out_type[k]), &s->out[k]));
     return s->dev->alloc(s->exec.work_bytes, &s->work);
 }
 
@@ -102,7 +106,8 @@ static pl_status side_run(side *s)
 static void side_free(side *s)
 {
     for (int i = 0; i < s->t.n_in; i++) s->dev->free(s->in[i], pl_type_bytes(&s->t.in_type[i]));
-    for (int k = 0; k < s->t.call.n_out; k++) s->dev->free(s->out[k], pl_type_bytes(&s->t.out_type[k]));
+    for (int k = 0; k < s->t.call.n_out; k++)
+        s->dev->free(s->out[k], pl_type_bytes(&s->t.out_type[k]));
     s->dev->free(s->work, s->exec.work_bytes);
     s->dev->discard(&s->exec);
     inst_free(&s->t);
@@ -140,7 +145,8 @@ static pl_status copy_end(const side *from, const side *to, int i)
 static void compare(const side *a, const side *b, bool rounds, const char *op)
 {
     const pl_type *t = &b->t.out_type[0];
-    size_t elem = pl_dtype_bytes(t->dtype), n = ((size_t)pl_type_elems(t) + 1) / 2, bytes = n * elem;
+    size_t elem = pl_dtype_bytes(t->dtype), n = ((size_t)pl_type_elems(t) + 1) / 2,
+           bytes = n * elem;
     char *x = malloc(bytes), *y = malloc(bytes);
     CHECK(x && y && bytes > 0);
     CHECK_OK(a->dev->read(x, (char *)a->out[0] + pl_type_bytes(&a->t.out_type[0]) - bytes, bytes));
@@ -149,8 +155,8 @@ static void compare(const side *a, const side *b, bool rounds, const char *op)
     for (size_t i = 0; i < n; i++) {
         double p = pl_elem_get(t->dtype, x, (int64_t)i), q = pl_elem_get(t->dtype, y, (int64_t)i);
         most = fmax(most, fabs(q));
-        CHECK_MSG(p == q || (rounds && fabs(p - q) <= 2e-3 * (fabs(q) + 1)), "%s: %g instead of %g, %zu from the end", op, p, q,
-                  n - i);
+        CHECK_MSG(p == q || (rounds && fabs(p - q) <= 2e-3 * (fabs(q) + 1)),
+                  "%s: %g instead of %g, %zu from the end", op, p, q, n - i);
     }
     CHECK_MSG(most > 0, "%s: nothing but zeros", op);
     free(x);
@@ -160,7 +166,8 @@ static void compare(const side *a, const side *b, bool rounds, const char *op)
 static void check_far(const pl_device *dev, const far_case *f, int64_t length)
 {
     side far, end;
-    CHECK_MSG(side_make(&far, dev, f, length) && side_make(&end, dev, f, f->end), "%s: %s", f->op, pl_error_text());
+    CHECK_MSG(side_make(&far, dev, f, length) && side_make(&end, dev, f, f->end), "%s: %s", f->op,
+              pl_error_text());
     pl_status rc = side_alloc(&far);
     if (rc == PL_OK) rc = side_alloc(&end);
     for (int i = 0; rc == PL_OK && i < far.t.n_in; i++) {
@@ -171,7 +178,9 @@ static void check_far(const pl_device *dev, const far_case *f, int64_t length)
     if (rc == PL_OK) rc = side_run(&end);
     CHECK_MSG(rc == PL_OK, "%s: %s", f->op, pl_error_text());
     compare(&far, &end, f->rounds, f->op);
-    if (getenv("PL_TEST_DEVICE")) printf("    %s of %.3g elements: same end\n", f->op, (double)pl_type_elems(&far.t.in_type[0]));
+    if (getenv("PL_TEST_DEVICE"))
+        printf("    %s of %.3g elements: same end\n", f->op,
+               (double)pl_type_elems(&far.t.in_type[0]));
     side_free(&far);
     side_free(&end);
 }

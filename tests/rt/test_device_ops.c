@@ -13,10 +13,10 @@
  * table; figures are errors in units of what is allowed.
  */
 #include "base/sys.h"
-#include "tests/ops/op_case.h"
 #include "rt/device.h"
-#include "tests/lib/test.h"
 #include "tests/cpu/vector_cases.h"
+#include "tests/lib/test.h"
+#include "tests/ops/op_case.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -166,7 +166,8 @@ static void inputs_untouched(trial *x)
 static void same_again(trial *x, const int *pick, int poison, const char *how)
 {
     void *now[PL_MAX_OUT] = {NULL};
-    for (int k = 0; k < x->t->call.n_out; k++) now[k] = malloc(pl_type_bytes(&x->t->out_type[k]) + 1);
+    for (int k = 0; k < x->t->call.n_out; k++)
+        now[k] = malloc(pl_type_bytes(&x->t->out_type[k]) + 1);
     if (run_once(x, pick, poison, now))
         for (int k = 0; k < x->t->call.n_out; k++)
             if (memcmp(now[k], x->first[k], pl_type_bytes(&x->t->out_type[k])) != 0)
@@ -200,7 +201,8 @@ static void check_exec(trial *x)
     for (int k = 0; k < x->t->call.n_out; k++) {
         /* A device may round probabilities and their gradients to the operands' 16 bits before it
          * multiplies them: that error goes with the largest sum, not with each one. */
-        bool rounded = strncmp(x->t->op->name, "attention", 9) == 0 && x->t->out_type[k].dtype != PL_F32;
+        bool rounded =
+            strncmp(x->t->op->name, "attention", 9) == 0 && x->t->out_type[k].dtype != PL_F32;
         double far = disagreement_beside(&x->t->out_type[k], x->first[k], &x->t->out_type[k],
                                          x->want[k], rounded ? 1 : 0.1, why, sizeof why);
         if (far > x->w->worst) x->w->worst = far;
@@ -262,12 +264,14 @@ static void check_case(place *w, inst *t)
     for (int k = 0; k < t->call.n_out; k++) free(x.want[k]), free(x.first[k]);
 }
 
-/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough for kernels that small ones do not get (cuda/matmul/split.h),
- * and batches of more than a side of a grid has blocks. */
+/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough
+ * for kernels that small ones do not get (cuda/matmul/split.h), and batches of more than a side of
+ * a grid has blocks. */
 typedef struct large_case {
     const char *op;
     pl_case cs;
-    bool many; /* kernels that other cases have, over so many blocks that a checker would take hours */
+    /* kernels that other cases have, over so many blocks that a checker would take hours */
+    bool many;
 } large_case;
 /* clang-format off */
 static const large_case large_cases[] = {
@@ -299,8 +303,9 @@ static const large_case *large_at(size_t i)
     return i < sizeof large_cases / sizeof *large_cases ? &large_cases[i] : NULL;
 }
 
-/* Channels as the libraries' engines for 16 bits want them, in every dtype: x, w, y and what makes them of each other,
- * a convolution and its two gradients. Dilated; in groups; padded unevenly; in three dims; all of it. */
+/* Channels as the libraries' engines for 16 bits want them, in every dtype: x, w, y and what makes
+ * them of each other, a convolution and its two gradients. Dilated; in groups; padded unevenly; in
+ * three dims; all of it. */
 /* clang-format off */
 #define CONVS(x, w, y, a, size, k)                                  \
     {"conv", {{"f32" x, "f32" w}, a, {{0}}}},                       \
@@ -340,11 +345,13 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
     for (int i = 0; card && strcmp(op->name, "matmul") == 0 && i < VECTOR_CASES; i++)
         if (!w->why[0]) check_one(w, op, &vector_cases[i], index++, dtype);
     for (int i = 0; i < EVEN_CONVS && !w->why[0]; i++)
-        if (strcmp(even_convs[i].op, op->name) == 0 && !check_one(w, op, &even_convs[i].cs, index++, dtype))
+        if (strcmp(even_convs[i].op, op->name) == 0 &&
+            !check_one(w, op, &even_convs[i].cs, index++, dtype))
             wrong(w, "%s, even channels, case %d: %s", op->name, i, pl_error_text());
     const large_case *l;
     for (size_t i = 0; card && dtype == PL_F32 && (l = large_at(i)) && !w->why[0]; i++)
-        if (strcmp(l->op, op->name) == 0 && !(l->many && w->cases.step > 1)) check_one(w, op, &l->cs, index++, dtype);
+        if (strcmp(l->op, op->name) == 0 && !(l->many && w->cases.step > 1))
+            check_one(w, op, &l->cs, index++, dtype);
     return any;
 }
 
@@ -353,11 +360,12 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
 static bool share_of(const char *text, share *s)
 {
     *s = (share){0, 1};
-    return !text || (sscanf(text, "%d %d", &s->first, &s->step) == 2 && s->first >= 0 && s->step > 0);
+    return !text ||
+           (sscanf(text, "%d %d", &s->first, &s->step) == 2 && s->first >= 0 && s->step > 0);
 }
 
-/* A share of the ops and dtypes, and of all cases that come along. One line an op and dtype: "@ OP TYPE none|ok|FAIL WORST
- * WHY", after "> OP TYPE". */
+/* A share of the ops and dtypes, and of all cases that come along. One line an op and dtype: "@ OP
+ * TYPE none|ok|FAIL WORST WHY", after "> OP TYPE". */
 static void work(share ops, share cases)
 {
     place w = {.cases = cases};
@@ -488,14 +496,14 @@ static int print_table(const verdict *v)
     for (int i = 0; i < pl_op_count() * N_TYPES; i++)
         if (!is_exempt(pl_op_at(i / N_TYPES)) && strcmp(v[i].state, "none") != 0 &&
             strcmp(v[i].state, "ok") != 0)
-            printf("    %s %s: %s\n", pl_op_at(i / N_TYPES)->name, pl_dtype_name(types[i % N_TYPES]),
-                   v[i].state[0] ? v[i].why : "never run");
+            printf("    %s %s: %s\n", pl_op_at(i / N_TYPES)->name,
+                   pl_dtype_name(types[i % N_TYPES]), v[i].state[0] ? v[i].why : "never run");
     printf("    %d agree, %d do not\n", good, bad);
     return bad;
 }
 
-/* PL_DEVICE_OPS="FIRST STEP": a worker's share. PL_DEVICE_CASES: the same of cases, which are more alike in time, but for
- * those of very many blocks, which are left out (tools/cuda-sanitize). */
+/* PL_DEVICE_OPS="FIRST STEP": a worker's share. PL_DEVICE_CASES: the same of cases, which are more
+ * alike in time, but for those of very many blocks, which are left out (tools/cuda-sanitize). */
 TEST(device_ops)
 {
     const char *some_ops = getenv("PL_DEVICE_OPS"), *some_cases = getenv("PL_DEVICE_CASES");

@@ -2,9 +2,9 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "tests/cudasim/sim.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_unstable.h"
+#include "tests/cudasim/sim.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -114,10 +114,12 @@ static void check_part(const pl_slot *slot, int64_t first, int64_t n, size_t off
         expected(slot, 77, first + i, want);
         wrong += memcmp(want, at + (size_t)i * elem, elem) != 0;
     }
-    CHECK_MSG(wrong == 0, "%s from %lld: %lld of %lld elements are not those of the definition", slot->name, (long long)first,
-              (long long)wrong, (long long)n);
-    CHECK_MSG(memcmp(at + (size_t)n * elem, guard, elem) == 0, "%s: writes behind its end", slot->name);
-    CHECK_MSG(!offset || memcmp(at - elem, guard, elem) == 0, "%s: writes before its beginning", slot->name);
+    CHECK_MSG(wrong == 0, "%s from %lld: %lld of %lld elements are not those of the definition",
+              slot->name, (long long)first, (long long)wrong, (long long)n);
+    CHECK_MSG(memcmp(at + (size_t)n * elem, guard, elem) == 0, "%s: writes behind its end",
+              slot->name);
+    CHECK_MSG(!offset || memcmp(at - elem, guard, elem) == 0, "%s: writes before its beginning",
+              slot->name);
     free(got);
 }
 
@@ -131,6 +133,7 @@ TEST(init_on_a_card_has_the_same_bits)
         check_part(&slots[i], 0, 4096, 1);
         check_part(&slots[i], 70001, 3001, 0);
         check_part(&slots[i], 70002, 1, 3);
-        check_part(&slots[i], ((int64_t)1 << 33) + 3, 517, 0); /* a block's number takes both words */
+        /* a block's number takes both words */
+        check_part(&slots[i], ((int64_t)1 << 33) + 3, 517, 0);
     }
 }

@@ -1,5 +1,5 @@
-/* test_room.c - a card that other programs fill: the run does not start, and says who holds what; and one
- * whose libraries take more than the plan left them: the plan that trains is told.
+/* test_room.c - a card that other programs fill: the run does not start, and says who holds what;
+ * and one whose libraries take more than the plan left them: the plan that trains is told.
  *
  * The program is given a plug-in, a driver and a management library that the build makes for this
  * (tests/fake); everything between them and the command line is the real thing.
@@ -63,8 +63,10 @@ TEST(room_is_shown_by_devices)
 {
     const char *dir = fakes();
     if (!dir) SKIP("build/.../fake is not built");
-    cli_result r = cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P devices", dir, dir);
-    CHECK_MSG(r.code == 0 && strstr(r.out, "Fake T4") && strstr(r.out, "7.00 GiB"), "%d %s%s", r.code, r.out, r.err);
+    cli_result r = cli_run(
+        "LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P devices", dir, dir);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "Fake T4") && strstr(r.out, "7.00 GiB"), "%d %s%s",
+              r.code, r.out, r.err);
 }
 
 /* What `devices` says with a driver and this plug-in. */
@@ -79,20 +81,24 @@ TEST(room_says_what_is_wrong_with_a_plugin)
     if (!fakes()) SKIP("build/.../fake is not built");
     snprintf(path, sizeof path, "%s/none.so", pl_test_dir());
     cli_result r = devices_with(path);
-    CHECK_MSG(r.code == 0 && strstr(r.out, "an NVIDIA driver is here, but no CUDA plug-in: ") && strstr(r.out, "none.so is missing"),
+    CHECK_MSG(r.code == 0 && strstr(r.out, "an NVIDIA driver is here, but no CUDA plug-in: ") &&
+                  strstr(r.out, "none.so is missing"),
               "%d %s", r.code, r.out);
-    r = cli_run("echo text > %s && LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P train " CLI_SMALL "device=cuda --quiet", path,
-                fakes(), path);
-    CHECK_MSG(r.code == 4 && strstr(r.err, "the CUDA plug-in cannot be loaded: ") && strstr(r.err, "LD_LIBRARY_PATH"),
+    r = cli_run("echo text > %s && LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P train " CLI_SMALL
+                "device=cuda --quiet",
+                path, fakes(), path);
+    CHECK_MSG(r.code == 4 && strstr(r.err, "the CUDA plug-in cannot be loaded: ") &&
+                  strstr(r.err, "LD_LIBRARY_PATH"),
               "%d %s", r.code, r.err);
     snprintf(path, sizeof path, "%s/all/libcuda.so.1", fakes());
     r = devices_with(path);
     CHECK_MSG(strstr(r.out, "is no plug-in of this program"), "%s", r.out);
     static const char *const other[] = {"{7, \"0.0.0\"}", "{-1, \"0.0.0\"}"};
     for (int i = 0; i < 2; i++) {
-        r = cli_run("cd %s && echo 'struct info { int abi; const char *version; void *open, *list; }; extern const struct info "
-                    "pl_cuda_plugin; const struct info pl_cuda_plugin = %s;' > o.c && cc -shared -fPIC -o o%d.so o.c",
-                    pl_test_dir(), other[i], i);
+        r = cli_run(
+            "cd %s && echo 'struct info { int abi; const char *version; void *open, *list; }; extern const struct info "
+            "pl_cuda_plugin; const struct info pl_cuda_plugin = %s;' > o.c && cc -shared -fPIC -o o%d.so o.c",
+            pl_test_dir(), other[i], i);
         if (r.code != 0) SKIP("no compiler");
         snprintf(path, sizeof path, "%s/o%d.so", pl_test_dir(), i);
         r = devices_with(path);
@@ -109,8 +115,10 @@ TEST(room_card_is_named_on_the_page)
     for (int i = 0; i < 2; i++) {
         char path[600];
         snprintf(path, sizeof path, "%s/plan.html", pl_test_dir());
-        cli_result r = cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P plan " CLI_SMALL
-                               "device=%s --timeline %s", dir, dir, names[i], path);
+        cli_result r = cli_run(
+            "LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P plan " CLI_SMALL
+            "device=%s --timeline %s",
+            dir, dir, names[i], path);
         CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
         CHECK_MSG(strstr(cli_read(path), "\"machine\":\"Fake T4\""), "%s", names[i]);
     }
@@ -119,10 +127,11 @@ TEST(room_card_is_named_on_the_page)
 static cli_result train_loading(uint64_t budget, uint64_t loaded, const char *options)
 {
     const char *dir = fakes();
-    return cli_run("FAKE_LOADED=%llu LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so "
-                   "$P train cloud/tiny batch=8 frames=1 height=16 width=16 accumulate=1 train.steps=1 "
-                   "device=cuda --memory %llu %s", (unsigned long long)loaded, dir, dir, (unsigned long long)budget,
-                   options);
+    return cli_run(
+        "FAKE_LOADED=%llu LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so "
+        "$P train cloud/tiny batch=8 frames=1 height=16 width=16 accumulate=1 train.steps=1 "
+        "device=cuda --memory %llu %s",
+        (unsigned long long)loaded, dir, dir, (unsigned long long)budget, options);
 }
 
 /* The first number of that name behind `at`, 0 if there is none. */
@@ -136,29 +145,37 @@ static unsigned long long number(const char *at, const char *name)
 
 TEST(room_tells_a_plan_made_anew_before_the_first_step)
 {
-    enum { LOADED = 40000, SPARE = 13000 }; /* what libraries take, and how much of it the budget has over */
+    /* what libraries take, and how much of it the budget has over */
+    enum { LOADED = 40000, SPARE = 13000 };
     if (!fakes()) SKIP("build/.../fake is not built");
     cli_result r = train_loading((uint64_t)16 << 30, 0, "--json");
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
     uint64_t budget = number(r.out, "total_bytes") + SPARE;
-    CHECK_MSG(budget > SPARE && !strstr(strstr(r.out, "\"event\":\"plan\"") + 1, "\"event\":\"plan\""), "%s", r.out);
+    CHECK_MSG(budget > SPARE &&
+                  !strstr(strstr(r.out, "\"event\":\"plan\"") + 1, "\"event\":\"plan\""),
+              "%s", r.out);
 
     /* As events: the plan at first, the plan that trains, and only then a step. */
     r = train_loading(budget, LOADED, "--json");
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
-    const char *first = strstr(r.out, "\"event\":\"plan\""), *second = first ? strstr(first + 1, "\"event\":\"plan\"") : NULL;
+    const char *first = strstr(r.out, "\"event\":\"plan\""),
+               *second = first ? strstr(first + 1, "\"event\":\"plan\"") : NULL;
     const char *step = strstr(r.out, "\"event\":\"step\"");
     unsigned long long before = number(first, "arena_bytes");
     unsigned long long after = number(second, "arena_bytes"), total = number(second, "total_bytes");
     CHECK_MSG(second && step && second < step, "%s", r.out);
     CHECK_MSG(after > 0 && after + LOADED - SPARE <= before, "%llu, then %llu", before, after);
-    CHECK_MSG(number(step, "peak_used_bytes") > after && number(step, "peak_used_bytes") <= budget, "%s", r.out);
+    CHECK_MSG(number(step, "peak_used_bytes") > after && number(step, "peak_used_bytes") <= budget,
+              "%s", r.out);
 
     /* As text, and in the run's folder. */
     char run[512], want[256], path[600];
     snprintf(run, sizeof run, "--out %s/run", pl_test_dir());
-    snprintf(want, sizeof want, "planned anew, since the card's libraries took more than was left for them: an arena of "
-             "%llu bytes in place of %llu", after, before);
+    snprintf(
+        want, sizeof want,
+        "planned anew, since the card's libraries took more than was left for them: an arena of "
+        "%llu bytes in place of %llu",
+        after, before);
     r = train_loading(budget, LOADED, run);
     const char *told = strstr(r.err, want);
     CHECK_MSG(r.code == 0 && told && strstr(told, "step=1/1"), "%d %s", r.code, r.err);
@@ -176,9 +193,10 @@ TEST(room_tells_a_plan_made_anew_before_the_first_step)
 static cli_result train_gan(const char *device, const char *settings, const char *run)
 {
     const char *dir = fakes();
-    return cli_run("%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train fluxflow/tiny "
-                   "model.scales=1 gan.depth=1 batch=1 'lpips.widths=[4, 4, 4, 4, 4]' eval.every=0 train.steps=2 train.log_every=1 device=%s --json --out %s/%s",
-                   settings, dir, dir, device, pl_test_dir(), run);
+    return cli_run(
+        "%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train fluxflow/tiny "
+        "model.scales=1 gan.depth=1 batch=1 'lpips.widths=[4, 4, 4, 4, 4]' eval.every=0 train.steps=2 train.log_every=1 device=%s --json --out %s/%s",
+        settings, dir, dir, device, pl_test_dir(), run);
 }
 
 /* For a card all programs are compiled at once: they are the same as one after the other. */
@@ -196,41 +214,52 @@ TEST(room_programs_compiled_at_once_are_the_same)
     }
     /* The search for offsets has a limit of time, which a sanitizer reaches. */
     CHECK(arena[0] > 0 && (arena[1] == arena[0] || PATIENCE > 1) && units[1] == units[0]);
-    CHECK_MSG(losses[0][0] && strcmp(losses[0], losses[1]) == 0, "%s, beside each other %s", losses[0], losses[1]);
+    CHECK_MSG(losses[0][0] && strcmp(losses[0], losses[1]) == 0, "%s, beside each other %s",
+              losses[0], losses[1]);
     /* Each of them lacks the kernel: one is told. */
     cli_result r = train_gan("cuda", "FAKE_LACKS=conv", "lacking");
-    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"),
+              "%d %s", r.code, r.err);
     CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
     /* The training program alone does, which is not the first of them. */
     r = train_gan("cuda", "FAKE_LACKS=attention_bwd", "lacking");
-    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_bwd has no kernel"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_bwd has no kernel"), "%d %s",
+              r.code, r.err);
 }
 
-/* Several programs cannot be compiled: the first of the step is told, whichever fails first. The discriminator's two
- * have adam_max, the second of them alone a third avg_pool_bwd; the generator's, behind both, attention_bwd. */
+/* Several programs cannot be compiled: the first of the step is told, whichever fails first. The
+ * discriminator's two have adam_max, the second of them alone a third avg_pool_bwd; the
+ * generator's, behind both, attention_bwd. */
 TEST(room_of_several_failures_the_first_program_is_told)
 {
-    static const char *const pair[][2] = {{"adam_max", "attention_bwd"}, {"avg_pool_bwd:3", "attention_bwd"}};
+    static const char *const pair[][2] = {{"adam_max", "attention_bwd"},
+                                          {"avg_pool_bwd:3", "attention_bwd"}};
     if (!fakes()) SKIP("build/.../fake is not built");
     for (int i = 0; i < 2; i++) {
         char want[64], lacks[96];
-        snprintf(want, sizeof want, "%.*s has no kernel", (int)strcspn(pair[i][0], ":"), pair[i][0]);
+        snprintf(want, sizeof want, "%.*s has no kernel", (int)strcspn(pair[i][0], ":"),
+                 pair[i][0]);
         for (int late = 0; late < 2; late++) { /* the one that is named first fails last */
             snprintf(lacks, sizeof lacks, "FAKE_LACKS=%s,%s", pair[i][late], pair[i][!late]);
             cli_result r = train_gan("cuda", lacks, "lacking");
-            CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, want), "%s: %d %s", lacks, r.code, r.err);
-            CHECK_MSG(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"), "%s: %s", lacks, r.err);
+            CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, want), "%s: %d %s", lacks,
+                      r.code, r.err);
+            CHECK_MSG(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"), "%s: %s", lacks,
+                      r.err);
         }
     }
 }
 
-/* What is wrong with a configuration is told at once, but not before the card's libraries have opened. */
+/* What is wrong with a configuration is told at once, but not before the card's libraries have
+ * opened. */
 TEST(room_refusals_wait_for_the_card)
 {
     const char *dir = fakes();
     if (!dir) SKIP("build/.../fake is not built");
-    cli_result r = cli_run("LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train " CLI_SMALL
-                           "schedule.name=one_cycle train.steps=3 device=cuda", dir, dir);
+    cli_result r = cli_run(
+        "LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train " CLI_SMALL
+        "schedule.name=one_cycle train.steps=3 device=cuda",
+        dir, dir);
     CHECK_RUN(r, 2, "the learning-rate schedule lasts 3 steps and needs 4");
     CHECK_MSG(!strstr(r.err, "while its card is being opened"), "%s", r.err);
 }
@@ -247,7 +276,8 @@ static const char *second(const char *out, const char *name)
     return text;
 }
 
-/* heard: how many runs were begun and not heard of when one begins, of two evaluations and two steps between. */
+/* heard: how many runs were begun and not heard of when one begins, of two evaluations and two
+ * steps between. */
 static void check_heard(const char *settings, const char *heard)
 {
     static const char *const told[] = {"loss", "grad_norm", "lr"};
@@ -256,26 +286,38 @@ static void check_heard(const char *settings, const char *heard)
     for (int card = 0; card < 2; card++) {
         snprintf(path, sizeof path, "%s/heard", pl_test_dir());
         unlink(path);
-        cli_result r = cli_run("FAKE_HEARD=%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train %s eval.every=0 "
-                               "eval.batches=1 train.steps=2 train.log_every=1 checkpoint.every=0 clip.norm=1 device=%s --json --out %s/%.8s-%d",
-                               path, dir, dir, settings, card ? "cuda" : "cpu", pl_test_dir(), settings, card);
+        cli_result r = cli_run(
+            "FAKE_HEARD=%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train %s eval.every=0 "
+            "eval.batches=1 train.steps=2 train.log_every=1 checkpoint.every=0 clip.norm=1 device=%s --json --out %s/%.8s-%d",
+            path, dir, dir, settings, card ? "cuda" : "cpu", pl_test_dir(), settings, card);
         CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
         for (int k = 0; k < 3; k++) {
             const char *text = second(r.out, told[k]);
             if (!card) snprintf(number[k], sizeof number[k], "%s", text);
-            CHECK_MSG(text[0] && strcmp(text, number[k]) == 0, "%s, on the CPU %s", text, number[k]);
+            CHECK_MSG(text[0] && strcmp(text, number[k]) == 0, "%s, on the CPU %s", text,
+                      number[k]);
         }
     }
-    CHECK_MSG(strcmp(cli_read(path), heard) == 0, "%s: %s, not %s", settings, cli_read(path), heard);
+    CHECK_MSG(strcmp(cli_read(path), heard) == 0, "%s: %s, not %s", settings, cli_read(path),
+              heard);
 }
 
-/* What a run inside a step tells is read when the next has begun: only the first of a step finds the card idle. And what
- * is told is the same as where nothing is ahead of anything. */
+/* What a run inside a step tells is read when the next has begun: only the first of a step finds
+ * the card idle. And what is told is the same as where nothing is ahead of anything. */
 TEST(room_a_card_does_not_wait_for_the_host_inside_a_step)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
-    check_heard("cloud/tiny batch=8 frames=1 height=16 width=16 accumulate=4 accumulate_coupled=true",
-                "0000" "01111" "01111" "0000");
-    check_heard("fluxflow/tiny model.scales=1 gan.depth=1 batch=2 accumulate=2 accumulate_coupled=true "
-                "'lpips.widths=[4, 4, 4, 4, 4]'", "00" "011111" "011111" "00");
+    check_heard(
+        "cloud/tiny batch=8 frames=1 height=16 width=16 accumulate=4 accumulate_coupled=true",
+        "0000"
+        "01111"
+        "01111"
+        "0000");
+    check_heard(
+        "fluxflow/tiny model.scales=1 gan.depth=1 batch=2 accumulate=2 accumulate_coupled=true "
+        "'lpips.widths=[4, 4, 4, 4, 4]'",
+        "00"
+        "011111"
+        "011111"
+        "00");
 }

@@ -52,14 +52,12 @@ static pl_status trace_plain(pl_store *store, const pl_graph *g, uint64_t seed, 
             const pl_node_rec *r = pl_node_get(g, n);
             if (!(r->op->flags & PL_OP_SOURCE) || pl_node_slot(g, n) >= 0) continue;
             const char *name = pl_node_name(g, n);
-            fill_input(seed + (uint64_t)s, name, pl_type_of(g, r->out),
-                       ref_eval_input(e, name));
+            fill_input(seed + (uint64_t)s, name, pl_type_of(g, r->out), ref_eval_input(e, name));
         }
         rc = ref_eval_run(e);
         t->n_out = 0;
         for (uint32_t n = 1; rc == PL_OK && n < g->n_nodes; n++) {
-            if (!(pl_node_get(g, n)->op->flags & PL_OP_EFFECT) || pl_node_slot(g, n) >= 0)
-                continue;
+            if (!(pl_node_get(g, n)->op->flags & PL_OP_EFFECT) || pl_node_slot(g, n) >= 0) continue;
             pl_val v = {pl_node_in(g, n)[0]};
             size_t bytes = pl_type_bytes(pl_type_of(g, v.id));
             t->out[s][t->n_out] = malloc(bytes + 1);
@@ -136,11 +134,10 @@ static double trace_distance(pl_store *store, const trace *a, const trace *b, bo
     if (a->n_out != b->n_out) return (double)INFINITY;
     for (int s = 0; s < STEPS; s++)
         for (int i = 0; i < a->n_out; i++)
-            worst =
-                fmax(worst, array_distance(a->out[s][i], b->out[s][i], b->out_elems[i], bits));
+            worst = fmax(worst, array_distance(a->out[s][i], b->out[s][i], b->out_elems[i], bits));
     for (int i = 0; i < a->n_state; i++)
-        worst = fmax(worst,
-                     array_distance(a->state[i], b->state[i], slot_bytes(store, i) / 4, bits));
+        worst =
+            fmax(worst, array_distance(a->state[i], b->state[i], slot_bytes(store, i) / 4, bits));
     return worst;
 }
 
@@ -149,12 +146,9 @@ static const struct variant {
     bool no_fuse, no_reuse, reference, poison, no_small;
 } variants[] = {
     {"no_fuse no_reuse", true, true, false, false}, /* the others are compared with this one */
-    {"no_fuse", true, false, false, false},
-    {"default", false, false, false, false},
-    {"no_reuse", false, true, false, false},
-    {"no_fuse poison", true, false, false, true},
-    {"poison", false, false, false, true},
-    {"no_small", false, false, false, false, true},
+    {"no_fuse", true, false, false, false},         {"default", false, false, false, false},
+    {"no_reuse", false, true, false, false},        {"no_fuse poison", true, false, false, true},
+    {"poison", false, false, false, true},          {"no_small", false, false, false, false, true},
 };
 
 static pl_compile_opts options(const struct variant *v)
@@ -240,9 +234,8 @@ TEST(device_random_graphs)
 /* ---- state ------------------------------------------------------------------------------ */
 static int float_slot(pl_store *s, const char *name, int64_t n, double value)
 {
-    return pl_store_add(s, &(pl_slot){.name = name,
-                                      .type = PL_TYPE(PL_F32, n),
-                                      .init = {PL_INIT_CONST, value, 0}});
+    return pl_store_add(
+        s, &(pl_slot){.name = name, .type = PL_TYPE(PL_F32, n), .init = {PL_INIT_CONST, value, 0}});
 }
 
 typedef struct rig {
@@ -328,9 +321,8 @@ TEST(run_assigns_of_every_kind)
     pl_assign(g, c, x);
     pl_assign(g, d, pl_fill(g, PL_TYPE(PL_F32, 8), 9));
     pl_assign(g, e, pl_slice(g, pl_state(g, d), 0, 4, 8, 1));
-    pl_assign(
-        g, f,
-        pl_reshape(g, pl_neg(g, pl_reshape(g, pl_state(g, d), PL_DIMS(2, 4))), PL_DIMS(8)));
+    pl_assign(g, f,
+              pl_reshape(g, pl_neg(g, pl_reshape(g, pl_state(g, d), PL_DIMS(2, 4))), PL_DIMS(8)));
     CHECK_OK(rig_up(&r, g, true));
     float *to = pl_session_input(r.s, r.p, "x", NULL);
     for (int i = 0; i < 4; i++) to[i] = 7;
@@ -504,8 +496,7 @@ TEST(run_allocates_nothing)
     }
     after = pl_sys_counts_get();
     CHECK(memcmp(&before, &after, sizeof before) == 0);
-    CHECK_MSG(loss[39] < 0.1f * loss[0], "loss %g became %g", (double)loss[0],
-              (double)loss[39]);
+    CHECK_MSG(loss[39] < 0.1f * loss[0], "loss %g became %g", (double)loss[0], (double)loss[39]);
     rig_down(&r);
 }
 
@@ -513,12 +504,11 @@ TEST(run_init_draws)
 {
     pl_store *store = pl_store_new();
     enum { N = 100000 };
-    int u = pl_store_add(store, &(pl_slot){.name = "u",
-                                           .type = PL_TYPE(PL_F32, N),
-                                           .init = {PL_INIT_UNIFORM, -0.5, 0.25}});
-    int z = pl_store_add(
+    int u = pl_store_add(
         store,
-        &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_NORMAL, 3, 2}});
+        &(pl_slot){.name = "u", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_UNIFORM, -0.5, 0.25}});
+    int z = pl_store_add(
+        store, &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_NORMAL, 3, 2}});
     int h = pl_store_add(
         store,
         &(pl_slot){.name = "h", .type = PL_TYPE(PL_BF16, N), .init = {PL_INIT_UNIFORM, 0, 1}});
@@ -542,8 +532,7 @@ TEST(run_init_draws)
     /* a slot's numbers depend on seed and name alone */
     pl_store *small = pl_store_new();
     int z2 = pl_store_add(
-        small,
-        &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_NORMAL, 3, 2}});
+        small, &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_NORMAL, 3, 2}});
     CHECK_OK(pl_session_new(small, 0, NULL, &again));
     pl_session_init(again, 42);
     CHECK(memcmp(pl_session_slot(s, z), pl_session_slot(again, z2), N * 4) == 0);
@@ -564,8 +553,8 @@ TEST(run_profile_and_report)
     CHECK_OK(pl_session_profile(r.s, true));
     for (int i = 0; i < 3; i++) CHECK_OK(pl_session_run(r.s, r.p));
     CHECK_OK(pl_session_profile_text(r.s, r.p, 5, &text));
-    CHECK_MSG(strstr(text, "mean of 3") && strstr(text, "matmul") && strstr(text, " more"),
-              "%s", text);
+    CHECK_MSG(strstr(text, "mean of 3") && strstr(text, "matmul") && strstr(text, " more"), "%s",
+              text);
     pl_text_free(text);
     CHECK_OK(pl_program_report(r.p, 0, &text));
     CHECK_MSG(strstr(text, "peak at step") && strstr(text, "activation"), "%s", text);

@@ -1,11 +1,11 @@
 /* test_accumulate.c - a batch in micro-batches: the same losses, or a refusal that names the op. */
-#include "tests/lib/alloc_count.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "base/sys.h"
-#include "tests/lib/cli_run.h"
 #include "plimsoll_checkpoint.h"
 #include "rt/refit.h"
+#include "tests/lib/alloc_count.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
@@ -219,8 +219,8 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     return rc;
 }
 
-/* Several micro-batches a step with draws and clipping: to the bit the same again, in poisoned memory,
- * with values stored plainly, unfused, in the least memory. */
+/* Several micro-batches a step with draws and clipping: to the bit the same again, in poisoned
+ * memory, with values stored plainly, unfused, in the least memory. */
 TEST(accumulate_repeats_bit_by_bit)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
@@ -286,7 +286,12 @@ static pl_status plan_with(const char *accumulate, const char *checkpointing, co
 {
     char memory[64];
     snprintf(memory, sizeof memory, "memory=%llu", (unsigned long long)budget);
-    const char *overrides[] = {"batch=1024", "width=16", "depth=8", checkpointing, accumulate, norm,
+    const char *overrides[] = {"batch=1024",
+                               "width=16",
+                               "depth=8",
+                               checkpointing,
+                               accumulate,
+                               norm,
                                budget ? memory : "seed=0"};
     pl_run *run = NULL;
     pl_status rc = open_run(overrides, 7, &run);
@@ -351,9 +356,11 @@ TEST(accumulate_on_the_command_line)
     CHECK_INT(r.code, 2);
     CHECK_MSG(strstr(r.err, "norm.0: moments") && strstr(r.err, "sort"), "%s", r.err);
     r = cli_run("$P plan cloud/tiny batch=8 accumulate=2 accumulate_coupled=true --json");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "\"micro_batch\":4,\"accumulate\":2,\"effective_batch\":8"),
+    CHECK_MSG(r.code == 0 &&
+                  strstr(r.out, "\"micro_batch\":4,\"accumulate\":2,\"effective_batch\":8"),
               "%s%s", r.out, r.err);
-    r = cli_run("$P train " CLI_SMALL "batch=4 accumulate=2 accumulate_coupled=true train.steps=2 --json");
+    r = cli_run("$P train " CLI_SMALL
+                "batch=4 accumulate=2 accumulate_coupled=true train.steps=2 --json");
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"step\":2"), "%s%s", r.out, r.err);
 }
 
@@ -370,14 +377,16 @@ TEST(accumulate_largest_batch)
     long long largest = strtoll(at + 16, NULL, 10);
     CHECK(largest > 8);
     CHECK_INT(cli_run("$P plan %s batch=%lld --memory 400MB", common, largest).code, 0);
-    CHECK_INT(cli_run("$P plan %s batch=%lld --memory 400MB", common, largest * 21 / 20 + 1).code, 3);
+    CHECK_INT(cli_run("$P plan %s batch=%lld --memory 400MB", common, largest * 21 / 20 + 1).code,
+              3);
     CHECK_INT(cli_run("$P plan %s --largest-batch --memory 1MB", common).code, 3);
     CHECK_INT(cli_run("$P plan %s --largest-batch", common).code, 2);
 }
 
-/* Weights after `steps` steps, of a run that goes on from `dir` (NULL: begins); saves there at the end if asked. */
-static pl_status go_on(const char *accumulate, const char *dir, int steps, const char *save, float *weight,
-                       int64_t *split)
+/* Weights after `steps` steps, of a run that goes on from `dir` (NULL: begins); saves there at the
+ * end if asked. */
+static pl_status go_on(const char *accumulate, const char *dir, int steps, const char *save,
+                       float *weight, int64_t *split)
 {
     const char *overrides[] = {"batch=16", "norm=group", accumulate};
     pl_run *run = NULL;

@@ -1,6 +1,7 @@
-/* test_buckets.c - batches of several image sizes: which bucket, in which order, through whole runs. */
-#include "tests/lib/cli_run.h"
+/* test_buckets.c - batches of several image sizes: which bucket, in which order, through whole
+ * runs. */
 #include "tests/datasets/made_images.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/data/image_set.h"
 #include "train/data/supply.h"
@@ -50,7 +51,8 @@ TEST(buckets_order)
     s.batch = 64; /* larger than all of them */
     check_epochs(5, &s, 200);
     s.batch = 2;
-    int moved = 0, other = 0, from = 16 + 17; /* two batches of each epoch: not the same order twice */
+    /* two batches of each epoch: not the same order twice */
+    int moved = 0, other = 0, from = 16 + 17;
     for (int64_t i = 0; i < 14; i++) {
         pl_stratum a = pl__stratum_at(1, &s, i), b = pl__stratum_at(2, &s, i);
         pl_stratum c = pl__stratum_at(1, &s, from + i);
@@ -63,17 +65,22 @@ TEST(buckets_order)
 
 TEST(buckets_nearest)
 {
-    pl_variant v[5] = {{.height = 64, .width = 64}, {.height = 48, .width = 80}, {.height = 80, .width = 48},
-                       {.height = 32, .width = 32}, {.height = 128, .width = 128}};
+    pl_variant v[5] = {{.height = 64, .width = 64},
+                       {.height = 48, .width = 80},
+                       {.height = 80, .width = 48},
+                       {.height = 32, .width = 32},
+                       {.height = 128, .width = 128}};
     pl_run r = {.variants = v, .n_variants = 5};
-    static const int wants[][3] = {{640, 640, 4}, {100, 100, 0}, {64, 64, 0}, {63, 64, 3}, {20, 20, 3},
-                                   {800, 480, 1}, {480, 800, 2}, {3000, 100, 1}, {50, 4000, 2}, {640, 600, 4}};
+    static const int wants[][3] = {{640, 640, 4}, {100, 100, 0}, {64, 64, 0},   {63, 64, 3},
+                                   {20, 20, 3},   {800, 480, 1}, {480, 800, 2}, {3000, 100, 1},
+                                   {50, 4000, 2}, {640, 600, 4}};
     for (size_t i = 0; i < sizeof wants / sizeof *wants; i++)
-        CHECK_MSG(pl__bucket_nearest(&r, wants[i][0], wants[i][1]) == wants[i][2], "%d x %d: %d", wants[i][0],
-                  wants[i][1], pl__bucket_nearest(&r, wants[i][0], wants[i][1]));
+        CHECK_MSG(pl__bucket_nearest(&r, wants[i][0], wants[i][1]) == wants[i][2], "%d x %d: %d",
+                  wants[i][0], wants[i][1], pl__bucket_nearest(&r, wants[i][0], wants[i][1]));
 }
 
-/* ---- runs ------------------------------------------------------------------------------------- */
+/* ---- runs -------------------------------------------------------------------------------------
+ */
 enum { PICTURES = 29 };
 
 /* Long notes of a camera before the size: 60,000 bytes behind the first two. */
@@ -118,10 +125,12 @@ static bool pictures_made(const char *dir, bool weighted)
 static bool photo_made(void)
 {
     return cli_run("${CC:-cc} -shared -fPIC -O1 -I include -o %s/photo.so tests/data/photo/photo.c",
-                   pl_test_dir()).code == 0;
+                   pl_test_dir())
+               .code == 0;
 }
 
-/* Number of the picture that fills row i of a batch, by its brightness; -1 when the row is not even. */
+/* Number of the picture that fills row i of a batch, by its brightness; -1 when the row is not
+ * even. */
 static int picture_of(const float *x, int64_t row)
 {
     for (int64_t k = 1; k < row; k++)
@@ -134,15 +143,19 @@ static pl_status open_run(const char *set, const char *more, pl_run **run)
     char recipe[512], path[512];
     snprintf(recipe, sizeof recipe, "%s/photo.so", pl_test_dir());
     snprintf(path, sizeof path, "data.path=%s", set);
-    const char *overrides[] = {path, "data.buckets=[32x32, 24x40, 40x24]", "data.eval_share=0", "batch=4",
-                               "data.workers=2", more};
+    const char *overrides[] = {path,
+                               "data.buckets=[32x32, 24x40, 40x24]",
+                               "data.eval_share=0",
+                               "batch=4",
+                               "data.workers=2",
+                               more};
     PL_TRY(pl_run_open(recipe, overrides, 6, run));
     PL_TRY(pl_run_build(*run));
     return pl_run_start(*run);
 }
 
-/* Trains and looks into the inputs: whole batches are of one size, every picture comes once a pass, and each
- * is shown in the bucket of its aspect. */
+/* Trains and looks into the inputs: whole batches are of one size, every picture comes once a pass,
+ * and each is shown in the bucket of its aspect. */
 static void check_passes(const char *set, const char *more, int64_t parts, bool weighted)
 {
     pl_run *r = NULL;
@@ -174,7 +187,8 @@ static void check_passes(const char *set, const char *more, int64_t parts, bool 
         }
     }
     /* 29 pictures, 13 of them square: 60 batches of 4 are eight passes and a bit. */
-    for (int k = 0; !weighted && k < PICTURES; k++) CHECK_MSG(count[k] >= 7 && count[k] <= 10, "%d: %d", k, count[k]);
+    for (int k = 0; !weighted && k < PICTURES; k++)
+        CHECK_MSG(count[k] >= 7 && count[k] <= 10, "%d: %d", k, count[k]);
     int seen[3] = {0};
     for (int k = 0; k < PICTURES; k++) seen[k % 7 % 3] += count[k] > 0;
     if (weighted) CHECK(count[3] > 40 && of_bucket[0] > 20 && of_bucket[1] > 3 && of_bucket[2] > 3);
@@ -204,8 +218,12 @@ TEST(buckets_evaluation)
     CHECK(photo_made());
     snprintf(recipe, sizeof recipe, "%s/photo.so", pl_test_dir());
     snprintf(path, sizeof path, "data.path=%s", set);
-    const char *overrides[] = {path, "data.buckets=[32x32, 24x40, 40x24]", "data.eval_share=0.5", "batch=4",
-                               "eval.batches=2", "data.workers=1"};
+    const char *overrides[] = {path,
+                               "data.buckets=[32x32, 24x40, 40x24]",
+                               "data.eval_share=0.5",
+                               "batch=4",
+                               "eval.batches=2",
+                               "data.workers=1"};
     pl_run *r = NULL;
     CHECK_OK(pl_run_open(recipe, overrides, 6, &r));
     CHECK_OK(pl_run_build(r));
@@ -234,8 +252,9 @@ TEST(buckets_evaluation)
     pl_run_free(r);
 }
 
-#define BUCKETS "cd %s && $P train ./photo.so data.path=set classes=2 'data.buckets=[32x32, 24x40, 40x24]' " \
-    "data.eval_share=0.3 data.flip=0.5 data.crop=random train.steps=14 --quiet "
+#define BUCKETS                                                                                    \
+ "cd %s && $P train ./photo.so data.path=set classes=2 'data.buckets=[32x32, 24x40, 40x24]' "      \
+ "data.eval_share=0.3 data.flip=0.5 data.crop=random train.steps=14 --quiet "
 
 TEST(buckets_train)
 {
@@ -244,7 +263,8 @@ TEST(buckets_train)
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
     if (!pictures_made(set, false)) SKIP("libturbojpeg is not here");
     CHECK(photo_made());
-    cli_result r = cli_run(BUCKETS "--out a data.workers=0 eval.every=7 eval.batches=100", pl_test_dir());
+    cli_result r =
+        cli_run(BUCKETS "--out a data.workers=0 eval.every=7 eval.batches=100", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run(BUCKETS "--out b data.workers=3 eval.every=7 eval.batches=100", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
@@ -258,20 +278,25 @@ TEST(buckets_train)
     r = cli_run("cd %s && cmp a/model.safetensors c/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     /* Where the host reads ahead for another bucket while the device works on this one. */
-    static const char *const ways[] = {"data.workers=0", "data.workers=2", "data.workers=2 accumulate=2"};
+    static const char *const ways[] = {"data.workers=0", "data.workers=2",
+                                       "data.workers=2 accumulate=2"};
     for (int i = 0; i < 3; i++) {
-        r = cli_run(BUCKETS "--out d%d device=apart %s eval.every=7 eval.batches=100", pl_test_dir(), i, ways[i]);
+        r = cli_run(BUCKETS "--out d%d device=apart %s eval.every=7 eval.batches=100",
+                    pl_test_dir(), i, ways[i]);
         CHECK_MSG(r.code == 0, "%s", r.err);
     }
-    r = cli_run("cd %s && cmp a/model.safetensors d0/model.safetensors && cmp a/model.safetensors d1/model.safetensors",
-                pl_test_dir());
+    r = cli_run(
+        "cd %s && cmp a/model.safetensors d0/model.safetensors && cmp a/model.safetensors d1/model.safetensors",
+        pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     r = cli_run(BUCKETS "--out e accumulate=2", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cmp e/model.safetensors d2/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
-    r = cli_run("cd %s && cmp a/model.safetensors b/model.safetensors && $P train ./photo.so data.path=set "
-                "classes=2 data.buckets='[32x32, 24x40]' --out c train.steps=20", pl_test_dir());
+    r = cli_run(
+        "cd %s && cmp a/model.safetensors b/model.safetensors && $P train ./photo.so data.path=set "
+        "classes=2 data.buckets='[32x32, 24x40]' --out c train.steps=20",
+        pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.buckets"), "%d: %s", r.code, r.err);
 }
 
@@ -280,33 +305,39 @@ TEST(buckets_plan)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     CHECK(photo_made());
-    cli_result one = cli_run("cd %s && $P plan ./photo.so height=40 width=40 --json", pl_test_dir());
+    cli_result one =
+        cli_run("cd %s && $P plan ./photo.so height=40 width=40 --json", pl_test_dir());
     const char *a = strstr(one.out, "\"arena_bytes\":");
     CHECK_MSG(one.code == 0 && a, "%s", one.err);
     long long alone = a ? atoll(a + 14) : 0;
     const char *kept = strstr(one.out, "\"keep_all_bytes\":");
     long long all = kept ? atoll(kept + 17) : 0;
-    cli_result r = cli_run("cd %s && $P plan ./photo.so 'data.buckets=[32x32, 40x40, 24x40]' --json", pl_test_dir());
+    cli_result r = cli_run(
+        "cd %s && $P plan ./photo.so 'data.buckets=[32x32, 40x40, 24x40]' --json", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     a = strstr(r.out, "\"arena_bytes\":");
     CHECK(a && atoll(a + 14) == alone);
     kept = strstr(r.out, "\"keep_all_bytes\":"); /* the plan that is shown is the largest one's */
     CHECK(kept && all > 0 && atoll(kept + 17) == all);
     CHECK_MSG(strstr(r.out, "{\"height\":24,\"width\":40,"), "%s", r.out);
-    r = cli_run("cd %s && $P plan ./photo.so 'data.buckets=[auto]' data.bucket_area=1100 data.bucket_step=8",
-                pl_test_dir());
+    r = cli_run(
+        "cd %s && $P plan ./photo.so 'data.buckets=[auto]' data.bucket_area=1100 data.bucket_step=8",
+        pl_test_dir());
     CHECK_MSG(strstr(r.out, "24 x 40") && strstr(r.out, "32 x 32") && strstr(r.out, "40 x 24") &&
-                  !strstr(r.out, "16 x"), "%s", r.out);
+                  !strstr(r.out, "16 x"),
+              "%s", r.out);
     static const char *const refused[][2] = {
         {"'data.buckets=[32x32, big]'", "\"big\" is no size"},
         {"'data.buckets=[32x32, 24x40]' positions=true", "24x40: state \"positions\""},
-        {"'data.buckets=[32x32, 24x40]' positions=true named=true", "24x40: it has state of its own (positions24)"},
+        {"'data.buckets=[32x32, 24x40]' positions=true named=true",
+         "24x40: it has state of its own (positions24)"},
         {"'data.buckets=[auto]' data.bucket_step=64", "no size of at most 1024 pixels"},
         {"'data.buckets=[auto]' data.bucket_area=100000 data.bucket_step=1", "more than 32 sizes"},
         {"'data.buckets=[9999x8]'", "height"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         r = cli_run("cd %s && $P plan ./photo.so %s", pl_test_dir(), refused[i][0]);
-        CHECK_MSG(r.code == 2 && strstr(r.err, refused[i][1]), "%s: %d %s", refused[i][0], r.code, r.err);
+        CHECK_MSG(r.code == 2 && strstr(r.err, refused[i][1]), "%s: %d %s", refused[i][0], r.code,
+                  r.err);
     }
     r = cli_run("$P plan " CLI_SMALL "'data.buckets=[32x32]'");
     CHECK_MSG(r.code == 2 && strstr(r.err, "does not say which of its keys"), "%s", r.err);

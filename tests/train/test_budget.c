@@ -1,9 +1,9 @@
 /* test_budget.c - training within a budget: it fits, to the byte, and the numbers are the same. */
-#include "tests/lib/alloc_count.h"
 #include "base/sys.h"
+#include "rt/refit.h"
+#include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graphs.h"
-#include "rt/refit.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -196,10 +196,12 @@ TEST(budget_random_graphs)
     CHECK_MSG(n_recomputing > seeds / 4, "only %d of %d plans recompute", n_recomputing, 2 * seeds);
 }
 
-/* A little room above the smallest arena never makes the step longer, each budget asked for by itself. */
+/* A little room above the smallest arena never makes the step longer, each budget asked for by
+ * itself. */
 TEST(budget_a_little_room_never_costs)
 {
-    /* The first few have a plan of the minimum that is cheaper than what rungs just above it find. */
+    /* The first few have a plan of the minimum that is cheaper than what rungs just above it find.
+     */
     static const int known[] = {59};
     int most = pl_test_long() ? 120 : 3;
     for (int at = 0; at < most; at++) {
@@ -218,8 +220,9 @@ TEST(budget_a_little_room_never_costs)
             CHECK_OK(pl_compile(make(store, (uint64_t)i), &o, &p));
             double ms = pl_program_plan(p)->predicted_step_ms;
             if (k == 0) at_least = ms;
-            CHECK_MSG(ms <= at_least * (1 + 1e-9), "graph %d: %g ms at %g %% above %llu bytes, %g ms at them", i, ms,
-                      0.5 * k, (unsigned long long)least, at_least);
+            CHECK_MSG(ms <= at_least * (1 + 1e-9),
+                      "graph %d: %g ms at %g %% above %llu bytes, %g ms at them", i, ms, 0.5 * k,
+                      (unsigned long long)least, at_least);
             pl_program_free(p);
         }
         pl_store_free(store);
@@ -288,7 +291,8 @@ static bool follow(const char *out, char *losses, size_t cap, long long *peak, l
     return n > 0 && *peak > 0;
 }
 
-/* What a card's driver takes for recorded launches is told before the first: a longer network has more of it. */
+/* What a card's driver takes for recorded launches is told before the first: a longer network has
+ * more of it. */
 TEST(budget_room_for_recorded_launches)
 {
     long long overhead[2], nodes[2];
@@ -298,7 +302,8 @@ TEST(budget_room_for_recorded_launches)
         overhead[i] = member(r.out, "overhead_bytes"), nodes[i] = member(r.out, "nodes");
     }
     CHECK_MSG(nodes[1] > nodes[0] + 100 && overhead[1] - overhead[0] >= 64 * (nodes[1] - nodes[0]),
-              "%lld bytes of %lld nodes, %lld of %lld", overhead[0], nodes[0], overhead[1], nodes[1]);
+              "%lld bytes of %lld nodes, %lld of %lld", overhead[0], nodes[0], overhead[1],
+              nodes[1]);
 }
 
 static void sweep(const char *config, int budgets, int steps)
@@ -310,9 +315,10 @@ static void sweep(const char *config, int budgets, int steps)
     CHECK_MSG(r.code == 0, "%s", r.err);
     long long least = member(r.out, "minimum_bytes"), keep_all = member(r.out, "keep_all_bytes");
     long long most = keep_all + member(r.out, "state_bytes") + member(r.out, "overhead_bytes");
-    /* looking for less takes of the host what a small network could save: then keeping all is the least */
-    CHECK_MSG(least > 0 && (least < most || (least == most && keep_all < 4 << 20)), "%s: %lld, %lld with everything kept", config,
-              least, most);
+    /* looking for less takes of the host what a small network could save: then keeping all is the
+     * least */
+    CHECK_MSG(least > 0 && (least < most || (least == most && keep_all < 4 << 20)),
+              "%s: %lld, %lld with everything kept", config, least, most);
     if (asprintf(&command, "$P train %s train.steps=%d train.log_every=1 eval.batches=1 --json",
                  config, steps) < 0)
         return;
@@ -344,12 +350,12 @@ TEST(budget_sweep)
     if (!pl_test_long()) return;
     sweep("cloud/tiny", 10, 20);
     sweep("cloud/demo data.samples=256", 10, 20);
-    sweep("cloud/demo batch=8 frames=5 height=96 width=128 data.samples=64 data.eval_samples=32", 10,
-          20);
+    sweep("cloud/demo batch=8 frames=5 height=96 width=128 data.samples=64 data.eval_samples=32",
+          10, 20);
 }
 
-/* Planned alone, the size that trains for real: every budget from the least on is kept, and the arena is
- * the bytes alive at once. */
+/* Planned alone, the size that trains for real: every budget from the least on is kept, and the
+ * arena is the bytes alive at once. */
 TEST(budget_plans_of_full_size)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
@@ -391,9 +397,10 @@ TEST(budget_segments)
     CHECK_INT(r.code, 2);
 }
 
-/* The budget that is told as the smallest does for the process that is given it, though the search for a smaller plan
- * and the longer plan take memory too; and while that process plans it has no more either. Recipes and sizes that
- * nothing was fitted to, and drawn networks, wide ones where the arena is most and deep ones where the planner is. */
+/* The budget that is told as the smallest does for the process that is given it, though the search
+ * for a smaller plan and the longer plan take memory too; and while that process plans it has no
+ * more either. Recipes and sizes that nothing was fitted to, and drawn networks, wide ones where
+ * the arena is most and deep ones where the planner is. */
 static void told_is_enough(const char *config, int *again)
 {
     char keys[256];
@@ -405,7 +412,8 @@ static void told_is_enough(const char *config, int *again)
     r = cli_run("$P train %s --json --memory %lld", keys, budget);
     CHECK_MSG(r.code == 0, "%s: %d %s", config, r.code, r.err);
     const char *end = strstr(r.out, "\"peak_used_bytes\":");
-    CHECK_MSG(end && atoll(end + 18) <= budget, "%s: %s of %lld", config, end ? end : "nothing", budget);
+    CHECK_MSG(end && atoll(end + 18) <= budget, "%s: %s of %lld", config, end ? end : "nothing",
+              budget);
     *again += !strstr(r.out, "\"recompute_ratio\":0,");
 }
 
@@ -416,8 +424,10 @@ TEST(budget_told_as_the_smallest_is_enough)
     static const char *const config[] = {
         "lgt/tiny batch=24", "cloud/tiny batch=40",
         /* long */
-        "stablesr/tiny", "wandistill/tiny batch=12", "stablesr/tiny batch=16", "lgt/tiny batch=64", "lgt/tiny batch=7", "fluxflow/tiny", "fluxflow/tiny batch=3",
-        "cloud/tiny batch=8 height=96 width=128", "cloud/tiny batch=64", "stablesr/tiny batch=5", "wandistill/tiny"};
+        "stablesr/tiny", "wandistill/tiny batch=12", "stablesr/tiny batch=16", "lgt/tiny batch=64",
+        "lgt/tiny batch=7", "fluxflow/tiny", "fluxflow/tiny batch=3",
+        "cloud/tiny batch=8 height=96 width=128", "cloud/tiny batch=64", "stablesr/tiny batch=5",
+        "wandistill/tiny"};
     int n = (int)(sizeof config / sizeof config[0]), again = 0;
     for (int i = 0; i < (pl_test_long() ? n : 2); i++) told_is_enough(config[i], &again);
     for (int net = 50; net < (pl_test_long() ? 90 : 52); net++) {

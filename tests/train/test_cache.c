@@ -1,6 +1,7 @@
-/* test_cache.c - what a frozen encoder gives, kept on disk: the same training without it, and stale stamps. */
-#include "tests/lib/cli_run.h"
+/* test_cache.c - what a frozen encoder gives, kept on disk: the same training without it, and stale
+ * stamps. */
 #include "tests/datasets/made_images.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -13,7 +14,8 @@ static bool made(void)
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
     return image_folder(set, 30, 2, 48, 40, 0) &&
            cli_run("${CC:-cc} -shared -fPIC -O1 -I include -o %s/photo.so tests/data/photo/photo.c",
-                   pl_test_dir()).code == 0;
+                   pl_test_dir())
+                   .code == 0;
 }
 
 #define WITH   "./photo.so data.path=set classes=2 encode=true data.eval_share=0.3 "
@@ -40,12 +42,15 @@ TEST(cache_trains_the_same)
     CHECK_MSG(r.code == 0 && strstr(r.out, "out.weight") && !strstr(r.out, "encoder"), "%s", r.out);
     r = cli_run("cd %s && $P inspect c/train/latent/00000.safetensors", pl_test_dir());
     CHECK_MSG(strstr(r.out, "F32") && strstr(r.out, "weights_xxh64"), "%s", r.out);
-    r = cli_run("cd %s && cp -r c other && $P cache " WITH CACHED "device=apart --force && diff -r c/train other/train && "
-                "diff -r c/eval other/eval", pl_test_dir());
+    r = cli_run("cd %s && cp -r c other && $P cache " WITH CACHED
+                "device=apart --force && diff -r c/train other/train && "
+                "diff -r c/eval other/eval",
+                pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     /* 16 bits in the files: near, not the same. */
     r = cli_run(CACHE "data.cache_dtype=bf16", pl_test_dir());
-    CHECK_MSG(r.code == 0 && strstr(r.err, "data.cache_dtype was f32, is bf16"), "%s%s", r.out, r.err);
+    CHECK_MSG(r.code == 0 && strstr(r.err, "data.cache_dtype was f32, is bf16"), "%s%s", r.out,
+              r.err);
     r = cli_run("cd %s && $P inspect c/eval/latent/00000.safetensors", pl_test_dir());
     CHECK_MSG(strstr(r.out, "BF16"), "%s", r.out);
     r = cli_run(RUN CACHED "data.cache_dtype=bf16 --out short", pl_test_dir());
@@ -55,7 +60,8 @@ TEST(cache_trains_the_same)
     CHECK_MSG(a != b && a - b < 0.02 && b - a < 0.02, "%g and %g", a, b);
 }
 
-/* Everything that a cache depends on, changed one after the other: named, and refused with exit 5. */
+/* Everything that a cache depends on, changed one after the other: named, and refused with exit 5.
+ */
 TEST(cache_stale)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -66,31 +72,42 @@ TEST(cache_stale)
     r = cli_run(CACHE, pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.out, "up to date"), "%s", r.out);
     static const char *const changed[][2] = {
-        {"scale=2", "scale was 1, is 2"},         {"height=36", "height was 32, is 36"},
-        {"seed=4", "seed was 0, is 4"},           {"data.crop=stretch", "data.crop was center, is stretch"},
-        {"precision=bf16", "precision was fp32"}, {"data.eval_share=0.2", "data.eval_share was 0.3"}};
+        {"scale=2", "scale was 1, is 2"},
+        {"height=36", "height was 32, is 36"},
+        {"seed=4", "seed was 0, is 4"},
+        {"data.crop=stretch", "data.crop was center, is stretch"},
+        {"precision=bf16", "precision was fp32"},
+        {"data.eval_share=0.2", "data.eval_share was 0.3"}};
     for (size_t i = 0; i < sizeof changed / sizeof *changed; i++) {
         r = cli_run(RUN CACHED "%s", pl_test_dir(), changed[i][0]);
-        CHECK_MSG(r.code == 5 && strstr(r.err, changed[i][1]), "%s: %d %s", changed[i][0], r.code, r.err);
+        CHECK_MSG(r.code == 5 && strstr(r.err, changed[i][1]), "%s: %d %s", changed[i][0], r.code,
+                  r.err);
     }
-    r = cli_run(RUN CACHED "convs=2 optim.lr=1e-2", pl_test_dir()); /* what the encoder does not depend on */
+    /* what the encoder does not depend on */
+    r = cli_run(RUN CACHED "convs=2 optim.lr=1e-2", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
-    r = cli_run("cd %s && cp set/class0/0000.jpg set/class1/9999.jpg && " RUN CACHED, pl_test_dir(), pl_test_dir());
-    CHECK_MSG(r.code == 5 && strstr(r.err, "files of set are others"), "%d %s", r.code, r.err);
-    r = cli_run("cd %s && cp c/train/latent/00000.safetensors c/train/latent/00001.safetensors && " CACHE, pl_test_dir(),
+    r = cli_run("cd %s && cp set/class0/0000.jpg set/class1/9999.jpg && " RUN CACHED, pl_test_dir(),
                 pl_test_dir());
+    CHECK_MSG(r.code == 5 && strstr(r.err, "files of set are others"), "%d %s", r.code, r.err);
+    r = cli_run(
+        "cd %s && cp c/train/latent/00000.safetensors c/train/latent/00001.safetensors && " CACHE,
+        pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.err, "files of set are others"), "%d %s", r.code, r.err);
     r = cli_run(RUN CACHED, pl_test_dir()); /* what an older cache left is gone */
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
-    r = cli_run("cd %s && touch -d 2020-01-01 set/class0/0000.jpg && " RUN CACHED, pl_test_dir(), pl_test_dir());
+    r = cli_run("cd %s && touch -d 2020-01-01 set/class0/0000.jpg && " RUN CACHED, pl_test_dir(),
+                pl_test_dir());
     CHECK_INT(r.code, 5);
     CHECK_INT(cli_run(CACHE, pl_test_dir()).code, 0);
-    r = cli_run("cd %s && sed -i 's/\"finished\": true/\"finished\": false/' c/cache.json && " RUN CACHED, pl_test_dir(),
-                pl_test_dir());
+    r = cli_run(
+        "cd %s && sed -i 's/\"finished\": true/\"finished\": false/' c/cache.json && " RUN CACHED,
+        pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "not finished"), "%d %s", r.code, r.err);
     CHECK_INT(cli_run(CACHE, pl_test_dir()).code, 0);
-    r = cli_run("cd %s && truncate -s -4 c/train/latent/00000.safetensors && " RUN CACHED, pl_test_dir(), pl_test_dir());
-    CHECK_MSG(r.code == 5 && strstr(r.err, "00000.safetensors is missing or was changed"), "%d %s", r.code, r.err);
+    r = cli_run("cd %s && truncate -s -4 c/train/latent/00000.safetensors && " RUN CACHED,
+                pl_test_dir(), pl_test_dir());
+    CHECK_MSG(r.code == 5 && strstr(r.err, "00000.safetensors is missing or was changed"), "%d %s",
+              r.code, r.err);
 }
 
 /* Weights from a file: its bytes decide, not its time; the seed no longer matters. */
@@ -101,15 +118,20 @@ TEST(cache_model_file)
 #define MODEL "data.cache_model=m.safetensors "
     CHECK_INT(cli_run(RUN "--out a seed=5", pl_test_dir()).code, 0);
     CHECK_INT(cli_run(RUN "--out b seed=6", pl_test_dir()).code, 0);
-    cli_result r = cli_run("cd %s && cp a/model.safetensors m.safetensors && " CACHE MODEL, pl_test_dir(), pl_test_dir());
+    cli_result r = cli_run("cd %s && cp a/model.safetensors m.safetensors && " CACHE MODEL,
+                           pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_INT(cli_run(RUN CACHED MODEL "seed=9", pl_test_dir()).code, 0);
-    r = cli_run("cd %s && touch -d 2021-01-01 m.safetensors && " RUN CACHED MODEL, pl_test_dir(), pl_test_dir());
+    r = cli_run("cd %s && touch -d 2021-01-01 m.safetensors && " RUN CACHED MODEL, pl_test_dir(),
+                pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
-    r = cli_run("cd %s && cp b/model.safetensors m.safetensors && " RUN CACHED MODEL, pl_test_dir(), pl_test_dir());
-    CHECK_MSG(r.code == 5 && strstr(r.err, "data.cache_model m.safetensors is another file"), "%d %s", r.code, r.err);
+    r = cli_run("cd %s && cp b/model.safetensors m.safetensors && " RUN CACHED MODEL, pl_test_dir(),
+                pl_test_dir());
+    CHECK_MSG(r.code == 5 && strstr(r.err, "data.cache_model m.safetensors is another file"),
+              "%d %s", r.code, r.err);
     r = cli_run(RUN CACHED, pl_test_dir());
-    CHECK_MSG(r.code == 5 && strstr(r.err, "data.cache_model was m.safetensors"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 5 && strstr(r.err, "data.cache_model was m.safetensors"), "%d %s", r.code,
+              r.err);
     r = cli_run(CACHE "data.cache_model=set/class0/0000.jpg", pl_test_dir());
     CHECK_MSG(r.code == 6, "%d %s", r.code, r.err);
 }
@@ -125,7 +147,8 @@ TEST(cache_refusals)
                                              {"encode=false", "training reads \"image\""}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         cli_result r = cli_run(CACHE "%s", pl_test_dir(), refused[i][0]);
-        CHECK_MSG(r.code == 2 && strstr(r.err, refused[i][1]), "%s: %d %s", refused[i][0], r.code, r.err);
+        CHECK_MSG(r.code == 2 && strstr(r.err, refused[i][1]), "%s: %d %s", refused[i][0], r.code,
+                  r.err);
     }
     cli_result r = cli_run("cd %s && $P cache " WITH, pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.cache names the folder"), "%s", r.err);
@@ -135,7 +158,8 @@ TEST(cache_refusals)
     CHECK_INT(atoi(r.out), 15);
     r = cli_run("cd %s && $P cache " CLI_SMALL "data.cache=d", pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "has no encoder"), "%d %s", r.code, r.err);
-    r = cli_run("cd %s && truncate -s 100 set/class0/0004.jpg && " CACHE, pl_test_dir(), pl_test_dir());
+    r = cli_run("cd %s && truncate -s 100 set/class0/0004.jpg && " CACHE, pl_test_dir(),
+                pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "0004.jpg"), "%d %s", r.code, r.err);
     r = cli_run(RUN CACHED, pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "not finished"), "%d %s", r.code, r.err);

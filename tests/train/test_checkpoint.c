@@ -1,7 +1,8 @@
-/* test_checkpoint.c - stopping is safe: killed, stopped, damaged, full; then gone on with, bit by bit. */
+/* test_checkpoint.c - stopping is safe: killed, stopped, damaged, full; then gone on with, bit by
+ * bit. */
+#include "plimsoll_checkpoint.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
-#include "plimsoll_checkpoint.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -37,18 +38,23 @@ TEST(checkpoint_goes_on_bit_by_bit)
     WANT_BIN();
     const char *d = pl_test_dir();
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        cli_result r = cli_run("rm -rf %s/a %s/b; $P train " CLI_SMALL "%s train.steps=12 --quiet --out "
-                               "%s/a", d, d, kinds[i], d);
+        cli_result r =
+            cli_run("rm -rf %s/a %s/b; $P train " CLI_SMALL "%s train.steps=12 --quiet --out "
+                    "%s/a",
+                    d, d, kinds[i], d);
         CHECK_MSG(r.code == 0, "%s: %s", kinds[i], r.err);
         static const int stops[] = {6, 7, 12};
         for (int k = 0; k < 3; k++) {
-            r = cli_run("$P train " CLI_SMALL "%s train.steps=%d checkpoint.every=%d --quiet --out %s/b",
+            r = cli_run("$P train " CLI_SMALL
+                        "%s train.steps=%d checkpoint.every=%d --quiet --out %s/b",
                         kinds[i], stops[k], k + 2, d);
             CHECK_MSG(r.code == 0, "%s: %s", kinds[i], r.err);
         }
-        CHECK_MSG(cli_same("a/model.safetensors", "b/model.safetensors"), "%s: other weights", kinds[i]);
+        CHECK_MSG(cli_same("a/model.safetensors", "b/model.safetensors"), "%s: other weights",
+                  kinds[i]);
         CHECK_MSG(cli_same("a/checkpoints/step-00000012/state.safetensors",
-                            "b/checkpoints/step-00000012/state.safetensors"), "%s: other state", kinds[i]);
+                           "b/checkpoints/step-00000012/state.safetensors"),
+                  "%s: other state", kinds[i]);
         CHECK_MSG(!cli_bad_log("b", 12), "%s: %s", kinds[i], cli_bad_log("b", 12));
     }
 }
@@ -66,10 +72,12 @@ TEST(checkpoint_other_split)
 
 /* ---- kill -9 ---------------------------------------------------------------------------- */
 enum { KILL_STEPS = 24 };
-#define KILL_RUN CLI_SMALL "model.dropout_conv=0.3 eval.every=7 train.steps=24 checkpoint.every=1 threads=1 "
+#define KILL_RUN                                                                                   \
+ CLI_SMALL "model.dropout_conv=0.3 eval.every=7 train.steps=24 checkpoint.every=1 threads=1 "
 
 /* Kills the run again and again, at any instant of the time that all of it takes, until it is done;
- * false with the reason in why. A run that was not killed tells how long it takes by now: other tests come and go. */
+ * false with the reason in why. A run that was not killed tells how long it takes by now: other
+ * tests come and go. */
 static bool survive(double *seconds, uint64_t *noise, int *kills, int *whole, const char **why)
 {
     int most = pl_test_long() ? 12 : 2;
@@ -77,7 +85,8 @@ static bool survive(double *seconds, uint64_t *noise, int *kills, int *whole, co
     cli_run("rm -rf %s/k", d);
     for (int life = 0;; life++) {
         double limit = life < most ? *seconds * (0.05 + 0.5 * (pl_test_noise(noise) + 1)) : 60;
-        cli_result r = cli_run("timeout -s KILL %.4f $P train " KILL_RUN "--quiet --out %s/k", limit, d);
+        cli_result r =
+            cli_run("timeout -s KILL %.4f $P train " KILL_RUN "--quiet --out %s/k", limit, d);
         *why = r.err;
         if (r.code == 0 && life == 0) *seconds = r.seconds;
         if (r.code == 0) return true;
@@ -103,11 +112,13 @@ TEST(checkpoint_survives_kill)
         const char *why;
         bool done = survive(&seconds, &noise, &kills, &whole, &why);
         CHECK_MSG(done, "run %d, seed %llu: %s", i, (unsigned long long)noise, why);
-        CHECK_MSG(cli_same("a/model.safetensors", "k/model.safetensors"), "run %d: other weights", i);
+        CHECK_MSG(cli_same("a/model.safetensors", "k/model.safetensors"), "run %d: other weights",
+                  i);
         CHECK_MSG(!cli_bad_log("k", KILL_STEPS), "run %d: %s", i, cli_bad_log("k", KILL_STEPS));
         CHECK(cli_run("ls -A %s/k/checkpoints | grep -v ^step-", d).code == 1);
     }
-    if (pl_test_long()) fprintf(stderr, "%d runs, %d kills, %d of them with a checkpoint\n", runs, kills, whole);
+    if (pl_test_long())
+        fprintf(stderr, "%d runs, %d kills, %d of them with a checkpoint\n", runs, kills, whole);
     CHECK_MSG(kills >= runs / 2, "%d kills in %d runs: too few to show anything", kills, runs);
 }
 
@@ -128,7 +139,8 @@ static void spill(const char *path, const char *text, size_t n)
     if (f) fclose(f);
 }
 
-/* Verifies after every kind of damage to one file; 0, or the first position that went unnoticed + 1. */
+/* Verifies after every kind of damage to one file; 0, or the first position that went unnoticed +
+ * 1. */
 static size_t unnoticed(const char *dir, const char *name, size_t stride)
 {
     char path[600];
@@ -182,14 +194,19 @@ TEST(checkpoint_damaged_newest)
     const char *d = pl_test_dir(), *run = CLI_SMALL "checkpoint.every=2 checkpoint.keep=3 ";
     CHECK_RUN(cli_run("$P train %strain.steps=8 --quiet --out %s/a", run, d), 0, "");
     CHECK_RUN(cli_run("$P train %strain.steps=6 --quiet --out %s/b", run, d), 0, "");
-    CHECK_RUN(cli_run("printf x | dd of=%s/b/checkpoints/step-00000006/state.safetensors bs=1 seek=5000 "
-                      "conv=notrunc 2>/dev/null; $P inspect %s/b > /dev/null", d, d), 6, "");
+    CHECK_RUN(
+        cli_run("printf x | dd of=%s/b/checkpoints/step-00000006/state.safetensors bs=1 seek=5000 "
+                "conv=notrunc 2>/dev/null; $P inspect %s/b > /dev/null",
+                d, d),
+        6, "");
     cli_result r = cli_run("$P train %strain.steps=8 --quiet --out %s/b", run, d);
     CHECK_RUN(r, 0, "step-00000006 is damaged");
     CHECK(strstr(r.err, "state.safetensors"));
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors") && !cli_bad_log("b", 8));
-    r = cli_run("for s in %s/b/checkpoints/step-*; do : > $s/manifest.json; done; $P train %strain.steps=9 "
-                "--quiet --out %s/b", d, run, d);
+    r = cli_run(
+        "for s in %s/b/checkpoints/step-*; do : > $s/manifest.json; done; $P train %strain.steps=9 "
+        "--quiet --out %s/b",
+        d, run, d);
     CHECK_RUN(r, 6, "--fresh");
     CHECK_RUN(cli_run("$P train %strain.steps=8 --quiet --fresh --out %s/b", run, d), 0, "");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
@@ -201,27 +218,35 @@ TEST(checkpoint_damaged_newest)
 TEST(checkpoint_other_configuration)
 {
     WANT_BIN();
-    static const char *const refused[] = {"seed=1", "batch=4", "optim.name=sgd", "precision=bf16",
-                                          "data.samples=16", "model.film_hidden=6", "frames=2"};
+    static const char *const refused[] = {"seed=1",          "batch=4",
+                                          "optim.name=sgd",  "precision=bf16",
+                                          "data.samples=16", "model.film_hidden=6",
+                                          "frames=2"};
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=3 --quiet --out %s/a", d), 0, "");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char key[64];
         snprintf(key, sizeof key, "changed: %.*s from ", (int)strcspn(refused[i], "="), refused[i]);
-        cli_result r = cli_run("$P train " CLI_SMALL "%s train.steps=5 --quiet --out %s/a", refused[i], d);
+        cli_result r =
+            cli_run("$P train " CLI_SMALL "%s train.steps=5 --quiet --out %s/a", refused[i], d);
         CHECK_RUN(r, 2, key);
         CHECK(strstr(r.err, "--fresh"));
     }
-    cli_result r = cli_run("$P train " CLI_SMALL "ema.decay=0.9 train.steps=5 --quiet --out %s/a", d);
+    cli_result r =
+        cli_run("$P train " CLI_SMALL "ema.decay=0.9 train.steps=5 --quiet --out %s/a", d);
     CHECK_RUN(r, 6, "ema.");
-    r = cli_run("$P train " CLI_SMALL "optim.lr=5e-4 threads=1 memory=1GiB train.steps=5 --out %s/a", d);
+    r = cli_run(
+        "$P train " CLI_SMALL "optim.lr=5e-4 threads=1 memory=1GiB train.steps=5 --out %s/a", d);
     CHECK_RUN(r, 0, "changed: optim.lr from 0.001 to 0.0005, from here on");
     CHECK(strstr(r.err, "threads") && strstr(r.err, "going on from") && !cli_bad_log("a", 5));
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "optim.lr=5e-4 train.steps=2 --quiet --out %s/a", d), 0, "5 steps");
-    r = cli_run("$P generate " CLI_SMALL "--out %s/set --samples 9 --eval-samples 8 && $P train " CLI_SMALL
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "optim.lr=5e-4 train.steps=2 --quiet --out %s/a", d), 0,
+              "5 steps");
+    r = cli_run("$P generate " CLI_SMALL
+                "--out %s/set --samples 9 --eval-samples 8 && $P train " CLI_SMALL
                 "data.path=%s/set train.steps=2 --quiet --out %s/c && $P generate " CLI_SMALL
                 "--out %s/set --samples 12 --eval-samples 8 && $P train " CLI_SMALL
-                "data.path=%s/set train.steps=4 --quiet --out %s/c", d, d, d, d, d, d);
+                "data.path=%s/set train.steps=4 --quiet --out %s/c",
+                d, d, d, d, d, d);
     CHECK_RUN(r, 5, "9 training samples");
 }
 
@@ -238,15 +263,22 @@ TEST(checkpoint_signals)
     int64_t steps[8], before = 0;
     for (int i = 0; i < 3; i++) {
         cli_result r = cli_run_signal(command, i ? "going on from" : "step=4/", signals[i]);
-        CHECK_MSG(r.code == 75 || (i && r.code == 128 + signals[i]), "exit code %d: %s", r.code, r.err);
+        CHECK_MSG(r.code == 75 || (i && r.code == 128 + signals[i]), "exit code %d: %s", r.code,
+                  r.err);
         CHECK(r.code != 75 || strstr(r.err, "goes on from there"));
         CHECK(pl_folder_steps(in_dir("run"), steps, 8) >= 1 && steps[0] >= before);
         before = steps[0];
     }
     CHECK(access(in_dir("run/model.safetensors"), F_OK) != 0);
     int64_t all = steps[0] + 3;
-    CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/run", (long long)all, d).code, 0);
-    CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/all", (long long)all, d).code, 0);
+    CHECK_INT(
+        cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/run", (long long)all, d)
+            .code,
+        0);
+    CHECK_INT(
+        cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/all", (long long)all, d)
+            .code,
+        0);
     CHECK(cli_same("run/model.safetensors", "all/model.safetensors"));
     CHECK_MSG(!cli_bad_log("run", all), "%s", cli_bad_log("run", all));
 }
@@ -257,12 +289,16 @@ TEST(checkpoint_stops_evaluation)
     WANT_BIN();
     const char *d = pl_test_dir();
     char command[1024];
-    snprintf(command, sizeof command, "exec $P train " CLI_SMALL "data.eval_samples=8000 eval.every=4 "
-             "eval.batches=4000 train.steps=8 train.log_every=4 --out %s/run", d);
+    snprintf(command, sizeof command,
+             "exec $P train " CLI_SMALL "data.eval_samples=8000 eval.every=4 "
+             "eval.batches=4000 train.steps=8 train.log_every=4 --out %s/run",
+             d);
     cli_result r = cli_run_signal(command, "step=4/", SIGTERM);
     CHECK_MSG(r.code == 75 && !strstr(r.err, "eval step=4"), "exit code %d: %s", r.code, r.err);
-    r = cli_run("$P train " CLI_SMALL "data.eval_samples=8000 eval.every=4 eval.batches=1 train.steps=8 "
-                "--out %s/run", d);
+    r = cli_run("$P train " CLI_SMALL
+                "data.eval_samples=8000 eval.every=4 eval.batches=1 train.steps=8 "
+                "--out %s/run",
+                d);
     CHECK_RUN(r, 0, "eval step=4");
     CHECK(!cli_bad_log("run", 8));
 }
@@ -271,10 +307,12 @@ TEST(checkpoint_on_request)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
-    cli_result r = cli_run("$P train " CLI_SMALL LONG_RUN "--quiet --out %s/run & p=$!; n=0; "
-                           "while [ ! -s %s/run/log.jsonl ]; do sleep 0.02; done; sleep 0.1; kill -USR1 $p; "
-                           "while [ -z \"$(ls %s/run/checkpoints)\" ] && [ $n -lt 200 ]; do sleep 0.05; "
-                           "n=$((n+1)); done; sleep 0.1; kill -0 $p && kill -TERM $p; wait $p", d, d, d);
+    cli_result r =
+        cli_run("$P train " CLI_SMALL LONG_RUN "--quiet --out %s/run & p=$!; n=0; "
+                "while [ ! -s %s/run/log.jsonl ]; do sleep 0.02; done; sleep 0.1; kill -USR1 $p; "
+                "while [ -z \"$(ls %s/run/checkpoints)\" ] && [ $n -lt 200 ]; do sleep 0.05; "
+                "n=$((n+1)); done; sleep 0.1; kill -0 $p && kill -TERM $p; wait $p",
+                d, d, d);
     CHECK_MSG(r.code == 75, "exit code %d: %s", r.code, r.err);
     int64_t steps[8];
     CHECK(pl_folder_steps(in_dir("run"), steps, 8) == 2 && steps[1] < steps[0]);
@@ -288,7 +326,8 @@ TEST(checkpoint_lock)
     cli_result r = cli_run("$P train " CLI_SMALL LONG_RUN "--quiet --out %s/run & p=$!; "
                            "while [ ! -s %s/run/lock ]; do sleep 0.02; done; "
                            "$P train " CLI_SMALL LONG_RUN "--quiet --out %s/run; c=$?; kill -9 $p; "
-                           "grep -q $p %s/run/lock && exit $c", d, d, d, d);
+                           "grep -q $p %s/run/lock && exit $c",
+                           d, d, d, d);
     CHECK_RUN(r, 1, "is being trained in by process ");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=3 --quiet --out %s/run", d), 0, "");
 }
@@ -312,19 +351,26 @@ TEST(checkpoint_full_disk)
 {
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer wants to be the first library");
-    const char *d = pl_test_dir(), *cc = getenv("CC"), *run = CLI_SMALL "checkpoint.every=2 --quiet ";
+    const char *d = pl_test_dir(), *cc = getenv("CC"),
+               *run = CLI_SMALL "checkpoint.every=2 --quiet ";
     CHECK(cli_write(in_dir("full.c"), full_source));
-    cli_result r = cli_run("%s -O1 -fPIC -shared -o %s/full.so %s/full.c -ldl", cc ? cc : "cc", d, d);
+    cli_result r =
+        cli_run("%s -O1 -fPIC -shared -o %s/full.so %s/full.c -ldl", cc ? cc : "cc", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
-    static const char *const at[] = {"model.safetensors.tmp", "state.safetensors.tmp", "manifest.json.tmp"};
+    static const char *const at[] = {"model.safetensors.tmp", "state.safetensors.tmp",
+                                     "manifest.json.tmp"};
     for (int i = 0; i < 3; i++) {
         /* a periodic save fails: told, and trained on */
-        r = cli_run("rm -rf %s/b; FULL=/.tmp-step-00000004 LD_PRELOAD=%s/full.so $P train %strain.steps=5 "
-                    "--out %s/b", d, d, run, d);
+        r = cli_run(
+            "rm -rf %s/b; FULL=/.tmp-step-00000004 LD_PRELOAD=%s/full.so $P train %strain.steps=5 "
+            "--out %s/b",
+            d, d, run, d);
         CHECK_RUN(r, 0, "No space left on device");
-        CHECK(strstr(r.err, "a checkpoint takes") && strstr(r.err, "free") && strstr(r.err, "of step 2"));
+        CHECK(strstr(r.err, "a checkpoint takes") && strstr(r.err, "free") &&
+              strstr(r.err, "of step 2"));
         /* the last one fails: exit code 1, and what was there is whole */
-        r = cli_run("FULL=%s LD_PRELOAD=%s/full.so $P train %strain.steps=7 --out %s/b", at[i], d, run, d);
+        r = cli_run("FULL=%s LD_PRELOAD=%s/full.so $P train %strain.steps=7 --out %s/b", at[i], d,
+                    run, d);
         CHECK_RUN(r, 1, "No space left on device");
         int64_t steps[8];
         CHECK(pl_folder_steps(in_dir("b"), steps, 8) == 2 && steps[0] == 5);
@@ -338,8 +384,10 @@ TEST(checkpoint_keeps_newest_and_best)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
-    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=24 eval.every=2 checkpoint.every=2 "
-                           "checkpoint.keep=3 checkpoint.best=mae_km optim.lr=1e-2 --json --out %s/run", d);
+    cli_result r =
+        cli_run("$P train " CLI_SMALL "train.steps=24 eval.every=2 checkpoint.every=2 "
+                "checkpoint.keep=3 checkpoint.best=mae_km optim.lr=1e-2 --json --out %s/run",
+                d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     double least = 1e30;
     int64_t best = 0, steps[16];
@@ -358,8 +406,11 @@ TEST(checkpoint_keeps_newest_and_best)
     CHECK_INT(cli_run("$P inspect %s/run/best", d).code, 0);
     /* A metric that stays the same: the first is the best, for a run that goes on as well. */
     for (int n_steps = 4; n_steps <= 8; n_steps += 4)
-        CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=%d eval.every=2 checkpoint.best=mean_km "
-                          "checkpoint.best_mode=max --quiet --out %s/m", n_steps, d), 0, "");
+        CHECK_RUN(cli_run("$P train " CLI_SMALL
+                          "train.steps=%d eval.every=2 checkpoint.best=mean_km "
+                          "checkpoint.best_mode=max --quiet --out %s/m",
+                          n_steps, d),
+                  0, "");
     CHECK_INT(pl_folder_best(in_dir("m")), 2);
     r = cli_run("$P train " CLI_SMALL "train.steps=2 checkpoint.best=beauty --quiet --out %s/c", d);
     CHECK_RUN(r, 2, "mae_km");
@@ -369,7 +420,8 @@ TEST(checkpoint_keeps_newest_and_best)
 TEST(checkpoint_ended_early)
 {
     WANT_BIN();
-    const char *d = pl_test_dir(), *run = CLI_SMALL "eval.every=1 stop.metric=mean_km train.steps=50 ";
+    const char *d = pl_test_dir(),
+               *run = CLI_SMALL "eval.every=1 stop.metric=mean_km train.steps=50 ";
     cli_result r = cli_run("$P train %sstop.patience=2 --out %s/a", run, d);
     CHECK_RUN(r, 0, "the run ends at step 3 of 50");
     CHECK_RUN(cli_run("$P train %sstop.patience=2 --out %s/a", run, d), 0, "is finished: 3 steps");
@@ -382,14 +434,17 @@ TEST(checkpoint_ended_early)
 /* ---- memory ----------------------------------------------------------------------------- */
 static json_int_t peak_of(const char *more)
 {
-    cli_result r = cli_run("$P train cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[64, 128, 256]' "
-                           "'model.dense=[256, 128]' model.film_hidden=256 eval.batches=1 train.steps=3 --json "
-                           "%s %s", more, more[0] ? in_dir("run") : "");
+    cli_result r = cli_run(
+        "$P train cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[64, 128, 256]' "
+        "'model.dense=[256, 128]' model.film_hidden=256 eval.batches=1 train.steps=3 --json "
+        "%s %s",
+        more, more[0] ? in_dir("run") : "");
     const char *end = strstr(r.out, "\"peak_used_bytes\":");
     return r.code == 0 && end ? atoll(end + strlen("\"peak_used_bytes\":")) : -1;
 }
 
-/* Saving 6 MB of state takes no room of its own: it passes through a block that was there before. */
+/* Saving 6 MB of state takes no room of its own: it passes through a block that was there before.
+ */
 TEST(checkpoint_takes_no_memory)
 {
     WANT_BIN();
@@ -432,22 +487,28 @@ TEST(checkpoint_pytorch_agrees)
     WANT_PYTHON(python, "torch");
     const char *d = pl_test_dir();
     CHECK(cli_write(in_dir("forward.py"), forward_py));
-    cli_result r = cli_run("$P generate cloud/tiny --quiet --out %s/set --samples 16 --eval-samples 16 && "
-                           "$P train cloud/tiny data.path=%s/set train.steps=4 eval.batches=4 --quiet "
-                           "--out %s/run && %s %s/forward.py %s/set "
-                           "%s/run/checkpoints/step-00000004/model.safetensors %s/back.safetensors",
-                           d, d, d, python, d, d, d, d);
+    cli_result r =
+        cli_run("$P generate cloud/tiny --quiet --out %s/set --samples 16 --eval-samples 16 && "
+                "$P train cloud/tiny data.path=%s/set train.steps=4 eval.batches=4 --quiet "
+                "--out %s/run && %s %s/forward.py %s/set "
+                "%s/run/checkpoints/step-00000004/model.safetensors %s/back.safetensors",
+                d, d, d, python, d, d, d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     json_t *theirs = json_loads(r.out, 0, NULL);
     CHECK_MSG(json_array_size(theirs) == 2, "%s", r.out);
     for (int back = 0; back < 2; back++) {
-        if (back) r = cli_run("$P train cloud/tiny data.path=%s/set train.steps=1 optim.lr=0 eval.batches=4 "
-                              "--json init_from=%s/back.safetensors", d, d);
-        const char *at = strstr(back ? r.out : cli_read(in_dir("run/log.jsonl")),
-                                back ? "\"event\":\"eval\",\"step\":0" : "\"event\":\"eval\",\"step\":4");
+        if (back)
+            r = cli_run(
+                "$P train cloud/tiny data.path=%s/set train.steps=1 optim.lr=0 eval.batches=4 "
+                "--json init_from=%s/back.safetensors",
+                d, d);
+        const char *at =
+            strstr(back ? r.out : cli_read(in_dir("run/log.jsonl")),
+                   back ? "\"event\":\"eval\",\"step\":0" : "\"event\":\"eval\",\"step\":4");
         CHECK_MSG(at, "%s", r.err);
         const json_t *want = json_array_get(theirs, (size_t)back);
-        double loss = strtod(strstr(at, "\"loss\":") + 7, NULL), mae = strtod(strstr(at, "\"mae_km\":") + 9, NULL);
+        double loss = strtod(strstr(at, "\"loss\":") + 7, NULL),
+               mae = strtod(strstr(at, "\"mae_km\":") + 9, NULL);
         double mse = strtod(strstr(at, "\"mse_km2\":") + 10, NULL);
         CHECK_NEAR(loss, json_number_value(json_object_get(want, "loss")), 1e-5);
         CHECK_NEAR(mae * mae / mse, json_number_value(json_object_get(want, "ratio")), 1e-5);
@@ -462,7 +523,8 @@ TEST(checkpoint_newest_of_many)
     char path[600];
     int64_t got[3];
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
-        snprintf(path, sizeof path, "%s/run/checkpoints/step-%08lld", pl_test_dir(), (long long)made[i]);
+        snprintf(path, sizeof path, "%s/run/checkpoints/step-%08lld", pl_test_dir(),
+                 (long long)made[i]);
         CHECK(cli_run("mkdir -p %s", path).code == 0);
     }
     snprintf(path, sizeof path, "%s/run", pl_test_dir());

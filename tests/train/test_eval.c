@@ -1,6 +1,7 @@
-/* test_eval.c - `plimsoll eval`: the scores and pictures that training had, with the memory of a forward pass. */
-#include "tests/lib/cli_run.h"
+/* test_eval.c - `plimsoll eval`: the scores and pictures that training had, with the memory of a
+ * forward pass. */
 #include "plimsoll_train.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -40,25 +41,29 @@ static json_t *last_eval(const char *run)
     return found;
 }
 
-/* Every recipe: the very numbers of the evaluation at the end of training, from the weights that it left, with less state
- * and no larger an arena. */
+/* Every recipe: the very numbers of the evaluation at the end of training, from the weights that it
+ * left, with less state and no larger an arena. */
 static void check_scores(const char *recipe)
 {
-    cli_result r = cli_run(IN "$P train %s/tiny train.steps=3 --out %s --quiet", pl_test_dir(), recipe, recipe);
+    cli_result r = cli_run(IN "$P train %s/tiny train.steps=3 --out %s --quiet", pl_test_dir(),
+                           recipe, recipe);
     CHECK_MSG(r.code == 0, "%s: %s", recipe, r.err);
     r = cli_run(IN "$P eval %s --json", pl_test_dir(), recipe);
     CHECK_MSG(r.code == 0, "%s: %s", recipe, r.err);
-    json_t *j = object_of(r.out), *was = last_eval(recipe), *metrics = json_object_get(j, "metrics"), *value;
+    json_t *j = object_of(r.out), *was = last_eval(recipe),
+           *metrics = json_object_get(j, "metrics"), *value;
     const char *name;
     CHECK_MSG(j && was && json_object_size(metrics) > 0, "%s: %s", recipe, r.out);
     json_object_foreach(metrics, name, value)
-        CHECK_MSG(json_number_value(value) == number(was, name), "%s: %s is %.17g, was %.17g", recipe, name,
-                  json_number_value(value), number(was, name));
+        CHECK_MSG(json_number_value(value) == number(was, name), "%s: %s is %.17g, was %.17g",
+                  recipe, name, json_number_value(value), number(was, name));
     r = cli_run("$P plan %s/tiny --json", recipe);
     json_t *plan = object_of(r.out);
-    CHECK_MSG(number(j, "state_bytes") < 0.7 * number(plan, "state_bytes"), "%s: %.0f bytes of state, training has %.0f", recipe,
-              number(j, "state_bytes"), number(plan, "state_bytes"));
-    CHECK_MSG(number(j, "arena_bytes") <= number(plan, "arena_bytes"), "%s: an arena of %.0f", recipe, number(j, "arena_bytes"));
+    CHECK_MSG(number(j, "state_bytes") < 0.7 * number(plan, "state_bytes"),
+              "%s: %.0f bytes of state, training has %.0f", recipe, number(j, "state_bytes"),
+              number(plan, "state_bytes"));
+    CHECK_MSG(number(j, "arena_bytes") <= number(plan, "arena_bytes"), "%s: an arena of %.0f",
+              recipe, number(j, "arena_bytes"));
     json_decref(plan), json_decref(j), json_decref(was);
 }
 
@@ -68,12 +73,18 @@ TEST(eval_scores_what_training_scored)
     for (int i = 0; i < pl_recipe_count(); i++) check_scores(pl_recipe_at(i)->name);
 }
 
-/* The same pictures and arrays as those of the last step, averaged weights others; a budget is kept, or told. */
+/* The same pictures and arrays as those of the last step, averaged weights others; a budget is
+ * kept, or told. */
 TEST(eval_samples_as_training_does)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run(IN "$P train fluxflow/tiny train.steps=3 sample.every=3 sample.count=5 ema.decay=0.5 --out a --quiet", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            IN
+            "$P train fluxflow/tiny train.steps=3 sample.every=3 sample.count=5 ema.decay=0.5 --out a --quiet",
+            d),
+        0, "");
     CHECK_RUN(cli_run(IN "$P eval a --out raw --quiet", d), 0, "");
     CHECK(cli_same("raw/reconstructed.png", "a/samples/00000003-reconstructed.png"));
     CHECK(cli_same("raw/samples.safetensors", "a/samples/00000003.safetensors"));
@@ -91,22 +102,41 @@ TEST(eval_samples_as_training_does)
     CHECK_INT(json_array_size(json_object_get(j, "files")), 3);
     json_decref(j);
     r = cli_run(IN "$P eval a --memory 9MB", d);
-    CHECK_MSG(r.code == 3 && strstr(r.err, "evaluation needs") && strstr(r.err, "the smallest budget is"), "%d: %s", r.code, r.err);
+    CHECK_MSG(r.code == 3 && strstr(r.err, "evaluation needs") &&
+                  strstr(r.err, "the smallest budget is"),
+              "%d: %s", r.code, r.err);
 }
 
-/* eval.ema: evaluations and pictures are those of the averaged weights, before the first step those of the weights, and training
- * has the same bits; `eval` takes the weights that the run was evaluated with. */
+/* eval.ema: evaluations and pictures are those of the averaged weights, before the first step those
+ * of the weights, and training has the same bits; `eval` takes the weights that the run was
+ * evaluated with. */
 static void check_averaged(const char *keys)
 {
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run(IN "rm -rf a b raw averaged again; $P train fluxflow/tiny train.steps=3 eval.every=1 sample.every=3 ema.decay=0.5 %s "
-                      "--out a --quiet && $P train fluxflow/tiny train.steps=3 eval.every=1 sample.every=3 ema.decay=0.5 eval.ema=true %s "
-                      "--out b --quiet", d, keys, keys), 0, "");
+    CHECK_RUN(
+        cli_run(
+            IN
+            "rm -rf a b raw averaged again; $P train fluxflow/tiny train.steps=3 eval.every=1 sample.every=3 ema.decay=0.5 %s "
+            "--out a --quiet && $P train fluxflow/tiny train.steps=3 eval.every=1 sample.every=3 ema.decay=0.5 eval.ema=true %s "
+            "--out b --quiet",
+            d, keys, keys),
+        0, "");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
     CHECK(cli_same("a/model_ema.safetensors", "b/model_ema.safetensors"));
-    CHECK_INT(cli_run(IN "head -2 a/eval.csv > x && head -2 b/eval.csv | cmp - x && ! cmp -s a/eval.csv b/eval.csv", d).code, 0);
-    CHECK_RUN(cli_run(IN "$P eval a --ema --out averaged --quiet && $P eval b --out again --quiet && $P eval b eval.ema=false --out raw "
-                      "--quiet", d), 0, "");
+    CHECK_INT(
+        cli_run(
+            IN
+            "head -2 a/eval.csv > x && head -2 b/eval.csv | cmp - x && ! cmp -s a/eval.csv b/eval.csv",
+            d)
+            .code,
+        0);
+    CHECK_RUN(
+        cli_run(
+            IN
+            "$P eval a --ema --out averaged --quiet && $P eval b --out again --quiet && $P eval b eval.ema=false --out raw "
+            "--quiet",
+            d),
+        0, "");
     CHECK(cli_same("averaged/reconstructed.png", "b/samples/00000003-reconstructed.png"));
     CHECK(cli_same("averaged/reconstructed.png", "again/reconstructed.png"));
     CHECK(cli_same("raw/reconstructed.png", "a/samples/00000003-reconstructed.png"));
@@ -123,11 +153,14 @@ TEST(eval_of_averaged_weights)
     if (!cli_bin()) SKIP("PL_BIN is not built");
     check_averaged("");
     if (pl_test_long()) check_averaged("device=apart");
-    CHECK_RUN(cli_run("$P train cloud/tiny eval.ema=true train.steps=1 --quiet"), 2, "eval.ema wants averaged weights");
-    CHECK_RUN(cli_run(IN "rm b/model_ema.safetensors && $P eval b", pl_test_dir()), 2, "there is no b/model_ema.safetensors");
+    CHECK_RUN(cli_run("$P train cloud/tiny eval.ema=true train.steps=1 --quiet"), 2,
+              "eval.ema wants averaged weights");
+    CHECK_RUN(cli_run(IN "rm b/model_ema.safetensors && $P eval b", pl_test_dir()), 2,
+              "there is no b/model_ema.safetensors");
 }
 
-/* Batches come in the parts that the plan of training chose: a budget that was enough for that is for this. */
+/* Batches come in the parts that the plan of training chose: a budget that was enough for that is
+ * for this. */
 TEST(eval_takes_batches_in_parts)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -135,8 +168,13 @@ TEST(eval_takes_batches_in_parts)
 #endif
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run(IN "$P train wandistill/tiny batch=512 accumulate=auto train.steps=1 data.eval_samples=512 --memory 50MB --out a --quiet && "
-                      "$P eval a --json > scores", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            IN
+            "$P train wandistill/tiny batch=512 accumulate=auto train.steps=1 data.eval_samples=512 --memory 50MB --out a --quiet && "
+            "$P eval a --json > scores",
+            d),
+        0, "");
     char path[512];
     snprintf(path, sizeof path, "%s/scores", d);
     json_t *j = object_of(cli_read(path)), *was = last_eval("a");
@@ -151,10 +189,19 @@ TEST(eval_samples_of_buckets)
     if (!cli_bin()) SKIP("PL_BIN is not built");
     static const char *const sizes[] = {"[32x32, 48x48]", "[48x48, 32x32]"};
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run(IN "$P generate fluxflow/tiny --raw --out photos --samples 8 --eval-samples 4 --quiet", d), 0, "");
+    CHECK_RUN(
+        cli_run(IN
+                "$P generate fluxflow/tiny --raw --out photos --samples 8 --eval-samples 4 --quiet",
+                d),
+        0, "");
     for (int i = 0; i < 2; i++) {
-        CHECK_RUN(cli_run(IN "$P train fluxflow/tiny data.path=photos data.buckets='%s' train.steps=2 sample.every=2 sample.count=3 "
-                          "--out b --fresh --quiet && $P eval b --out again --quiet", d, sizes[i]), 0, "");
+        CHECK_RUN(
+            cli_run(
+                IN
+                "$P train fluxflow/tiny data.path=photos data.buckets='%s' train.steps=2 sample.every=2 sample.count=3 "
+                "--out b --fresh --quiet && $P eval b --out again --quiet",
+                d, sizes[i]),
+            0, "");
         CHECK(cli_same("again/reconstructed.png", "b/samples/00000002-reconstructed.png"));
     }
 }
@@ -164,20 +211,34 @@ TEST(eval_on_other_data)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run(IN "$P train cloud/tiny train.steps=2 --out c --quiet && $P generate cloud/tiny --out set --samples 8 "
-                      "--eval-samples 12 --quiet && rm -r set/train", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            IN
+            "$P train cloud/tiny train.steps=2 --out c --quiet && $P generate cloud/tiny --out set --samples 8 "
+            "--eval-samples 12 --quiet && rm -r set/train",
+            d),
+        0, "");
     cli_result r = cli_run(IN "$P eval c data.path=set --json", d);
     json_t *j = object_of(r.out);
     CHECK_MSG(r.code == 0 && number(j, "samples") == 12, "%d: %s%s", r.code, r.out, r.err);
     json_decref(j);
     CHECK_RUN(cli_run(IN "rm -r set/eval && $P eval c data.path=set", d), 5, "");
-    CHECK_RUN(cli_run(IN "$P train fluxflow/tiny train.steps=2 --out f --quiet && $P generate fluxflow/tiny --raw --out photos "
-                      "--samples 7 --eval-samples 2 --quiet && rm -r photos/eval", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            IN
+            "$P train fluxflow/tiny train.steps=2 --out f --quiet && $P generate fluxflow/tiny --raw --out photos "
+            "--samples 7 --eval-samples 2 --quiet && rm -r photos/eval",
+            d),
+        0, "");
     r = cli_run(IN "$P eval f data.path=photos data.eval_share=1 --json", d);
     j = object_of(r.out);
     CHECK_MSG(r.code == 0 && number(j, "samples") == 7, "%d: %s%s", r.code, r.out, r.err);
     json_decref(j);
-    CHECK_RUN(cli_run(IN "$P train fluxflow/tiny data.path=photos data.eval_share=1 train.steps=1 --quiet", d), 5, "left for training");
+    CHECK_RUN(
+        cli_run(IN
+                "$P train fluxflow/tiny data.path=photos data.eval_share=1 train.steps=1 --quiet",
+                d),
+        5, "left for training");
 }
 
 TEST(eval_answers_mistakes)
@@ -188,12 +249,15 @@ TEST(eval_answers_mistakes)
     CHECK_RUN(cli_run("$P eval cloud/tiny"), 2, "which weights?");
     CHECK_RUN(cli_run(IN "$P eval w --model ''", d), 2, "--model wants a file");
     CHECK_RUN(cli_run(IN "$P eval w --ema", d), 2, "a run with ema.decay writes it");
-    CHECK_RUN(cli_run(IN "$P eval w --ema --model w/model.safetensors", d), 2, "--model names a file");
+    CHECK_RUN(cli_run(IN "$P eval w --ema --model w/model.safetensors", d), 2,
+              "--model names a file");
     CHECK_RUN(cli_run(IN "$P eval cloud/tiny --model w/model.safetensors", d), 6, "has no tensor");
     CHECK_RUN(cli_run(IN "$P eval w --model nothing.safetensors", d), 6, "nothing.safetensors");
-    CHECK_RUN(cli_run(IN "$P eval w --model w/checkpoints/step-00000002/model.safetensors", d), 6, "leaves frozen weights out");
+    CHECK_RUN(cli_run(IN "$P eval w --model w/checkpoints/step-00000002/model.safetensors", d), 6,
+              "leaves frozen weights out");
     CHECK_RUN(cli_run(IN "$P eval w --out pictures", d), 2, "makes no pictures");
-    CHECK_RUN(cli_run(IN "$P eval w --out w/config.yaml", d), 1, "cannot make folder w/config.yaml");
+    CHECK_RUN(cli_run(IN "$P eval w --out w/config.yaml", d), 1,
+              "cannot make folder w/config.yaml");
     CHECK_RUN(cli_run(IN "rm w/model.safetensors && $P eval w", d), 2, "has not come to its end");
     pl_run *run;
     pl_step_info info;

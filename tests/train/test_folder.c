@@ -1,6 +1,7 @@
-/* test_folder.c - the folder of a run: what an attempt that comes to nothing leaves, which checkpoint is the best, every row once. */
-#include "tests/lib/cli_run.h"
+/* test_folder.c - the folder of a run: what an attempt that comes to nothing leaves, which
+ * checkpoint is the best, every row once. */
 #include "tests/dist/ranks_cli.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -14,7 +15,8 @@ static cli_result in_dir(const char *command)
 }
 
 /* Files of the run that an attempt has no business with. */
-#define SUMS "md5sum a/config.yaml a/log.jsonl a/plan.json a/eval.csv a/model.safetensors a/model_ema.safetensors "
+#define SUMS                                                                                       \
+ "md5sum a/config.yaml a/log.jsonl a/plan.json a/eval.csv a/model.safetensors a/model_ema.safetensors "
 
 TEST(folder_is_as_it_was_after_a_refusal)
 {
@@ -22,10 +24,15 @@ TEST(folder_is_as_it_was_after_a_refusal)
     static const struct {
         const char *keys;
         int code;
-    } rows[] = {{"ema.decay=0", 6}, {"ema.decay=0.5 data.samples=7", 2}, {"ema.decay=0.5 --memory 1MB", 3},
+    } rows[] = {{"ema.decay=0", 6},
+                {"ema.decay=0.5 data.samples=7", 2},
+                {"ema.decay=0.5 --memory 1MB", 3},
                 {"ema.decay=0.5 optim.name=sgd optim.momentum=0.9", 2}};
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run(RUN "train.steps=3 ema.decay=0.5 --out a --quiet && cp -r a b && " SUMS "> sums", d), 0, "");
+    CHECK_RUN(cli_run(RUN "train.steps=3 ema.decay=0.5 --out a --quiet && cp -r a b && " SUMS
+                          "> sums",
+                      d),
+              0, "");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_result r = cli_run(RUN "train.steps=6 %s --out a --quiet", d, rows[i].keys);
         CHECK_MSG(r.code == rows[i].code, "%s: exit code %d: %s", rows[i].keys, r.code, r.err);
@@ -33,9 +40,14 @@ TEST(folder_is_as_it_was_after_a_refusal)
         CHECK_MSG(r.out[0] == 0, "%s: %s", rows[i].keys, r.out);
     }
     /* Once there is a newer checkpoint they are of the past, and go. */
-    CHECK_RUN(cli_run("cd %s && timeout -s KILL 60 $P train cloud/tiny train.steps=6 checkpoint.every=1 ema.decay=0.5 "
-                      "sample.every=0 checkpoint.best=none --out b --quiet", d), 2, "the evaluation has no");
-    CHECK(in_dir("ls b/model.safetensors").code != 0 && in_dir("ls b/model_ema.safetensors").code != 0);
+    CHECK_RUN(
+        cli_run(
+            "cd %s && timeout -s KILL 60 $P train cloud/tiny train.steps=6 checkpoint.every=1 ema.decay=0.5 "
+            "sample.every=0 checkpoint.best=none --out b --quiet",
+            d),
+        2, "the evaluation has no");
+    CHECK(in_dir("ls b/model.safetensors").code != 0 &&
+          in_dir("ls b/model_ema.safetensors").code != 0);
 }
 
 /* The evaluation at the end counts; that of another metric, or for the other mode, does not. */
@@ -43,11 +55,25 @@ TEST(folder_best_is_the_best)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run(RUN "train.steps=3 checkpoint.best=loss --out a --quiet && readlink a/best > link", d), 0, "");
+    CHECK_RUN(
+        cli_run(RUN "train.steps=3 checkpoint.best=loss --out a --quiet && readlink a/best > link",
+                d),
+        0, "");
     CHECK_MSG(strstr(in_dir("cat link").out, "step-00000003"), "%s", in_dir("cat link").out);
-    CHECK_RUN(cli_run(RUN "train.steps=3 eval.every=1 checkpoint.every=1 checkpoint.best=within_100m --out b --quiet", d), 0, "");
-    CHECK_RUN(cli_run(RUN "train.steps=4 eval.every=1 checkpoint.every=1 checkpoint.best=mean_km --out b --quiet", d), 0, "");
-    CHECK_MSG(strstr(in_dir("readlink b/best").out, "step-00000004"), "%s", in_dir("readlink b/best").out);
+    CHECK_RUN(
+        cli_run(
+            RUN
+            "train.steps=3 eval.every=1 checkpoint.every=1 checkpoint.best=within_100m --out b --quiet",
+            d),
+        0, "");
+    CHECK_RUN(
+        cli_run(
+            RUN
+            "train.steps=4 eval.every=1 checkpoint.every=1 checkpoint.best=mean_km --out b --quiet",
+            d),
+        0, "");
+    CHECK_MSG(strstr(in_dir("readlink b/best").out, "step-00000004"), "%s",
+              in_dir("readlink b/best").out);
 }
 
 /* A longer run has the rows that it would have had from the beginning. */
@@ -57,21 +83,26 @@ TEST(folder_has_every_evaluation_once)
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run(RUN "train.steps=3 --out a --quiet", d), 0, "");
     CHECK_RUN(cli_run(RUN "train.steps=6 eval.every=3 --out a --quiet", d), 0, "");
-    CHECK_MSG(strcmp(in_dir("cut -d, -f1 a/eval.csv | tr '\\n' ' '").out, "step 0 3 6 ") == 0, "%s", in_dir("cat a/eval.csv").out);
+    CHECK_MSG(strcmp(in_dir("cut -d, -f1 a/eval.csv | tr '\\n' ' '").out, "step 0 3 6 ") == 0, "%s",
+              in_dir("cat a/eval.csv").out);
     CHECK_RUN(cli_run(RUN "train.steps=3 --out b --quiet", d), 0, "");
     CHECK_RUN(cli_run(RUN "train.steps=6 --out b --quiet", d), 0, "");
-    CHECK_MSG(strcmp(in_dir("cut -d, -f1 b/eval.csv | tr '\\n' ' '").out, "step 0 6 ") == 0, "%s", in_dir("cat b/eval.csv").out);
+    CHECK_MSG(strcmp(in_dir("cut -d, -f1 b/eval.csv | tr '\\n' ' '").out, "step 0 6 ") == 0, "%s",
+              in_dir("cat b/eval.csv").out);
 }
 
 /* A run that ends after the save of the best, before its pictures, makes them when it goes on. */
 TEST(folder_has_pictures_of_the_best)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    static const char train[] = "$P train fluxflow/flow-tiny eval.every=4 sample.every=4 checkpoint.best=loss train.steps=8 --out a --quiet";
+    static const char train[] =
+        "$P train fluxflow/flow-tiny eval.every=4 sample.every=4 checkpoint.best=loss train.steps=8 --out a --quiet";
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("cd %s && mkdir -p a/samples/00000008-made.png && %s", d, train), 1, "cannot write");
+    CHECK_RUN(cli_run("cd %s && mkdir -p a/samples/00000008-made.png && %s", d, train), 1,
+              "cannot write");
     CHECK_RUN(cli_run("cd %s && rmdir a/samples/00000008-made.png && %s", d, train), 0, "");
-    CHECK_MSG(strstr(in_dir("readlink a/best").out, "step-00000008"), "the last step is not the best: nothing is shown");
+    CHECK_MSG(strstr(in_dir("readlink a/best").out, "step-00000008"),
+              "the last step is not the best: nothing is shown");
     CHECK_INT(in_dir("ls a/samples/00000004-made.png a/samples/00000008-made.png").code, 0);
 }
 
@@ -79,11 +110,19 @@ TEST(folder_is_cleared_of_leftovers)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("cd %s && mkdir -p a/phases/pretrain t && touch a/plan.json.tmp-1 a/model_ema.safetensors.tmp-1-0 "
-                      "a/phases/pretrain/model.safetensors.tmp-1-0 && $P train cloud/phases train.steps=1 --out a --quiet && "
-                      "find a -name '*.tmp*' > left", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            "cd %s && mkdir -p a/phases/pretrain t && touch a/plan.json.tmp-1 a/model_ema.safetensors.tmp-1-0 "
+            "a/phases/pretrain/model.safetensors.tmp-1-0 && $P train cloud/phases train.steps=1 --out a --quiet && "
+            "find a -name '*.tmp*' > left",
+            d),
+        0, "");
     CHECK_MSG(in_dir("cat left").out[0] == 0, "%s", in_dir("cat left").out);
-    CHECK_RUN(cli_run("cd %s && TMPDIR=$PWD/t $P train cloud/phases train.steps=1 ema.decay=0.9 --quiet && find t -type f > left", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            "cd %s && TMPDIR=$PWD/t $P train cloud/phases train.steps=1 ema.decay=0.9 --quiet && find t -type f > left",
+            d),
+        0, "");
     CHECK_MSG(in_dir("cat left").out[0] == 0, "%s", in_dir("cat left").out);
 }
 
@@ -92,7 +131,11 @@ TEST(folder_ranks_are_started_by_their_key)
 {
     WANT_RANKS();
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("cd %s && $P train wandistill/tiny batch=4 ranks=2 train.steps=1 threads=1 --out a --quiet", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            "cd %s && $P train wandistill/tiny batch=4 ranks=2 train.steps=1 threads=1 --out a --quiet",
+            d),
+        0, "");
     CHECK_INT(in_dir("ls a/model.safetensors").code, 0);
     CHECK_RUN(cli_run("$P bench wandistill/tiny batch=4 ranks=2"), 2, "one process");
 }

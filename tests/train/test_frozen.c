@@ -1,8 +1,9 @@
-/* test_frozen.c - frozen weights that checkpoints leave out: which, how they come back, and that others are refused. */
-#include "tests/lib/cli_run.h"
+/* test_frozen.c - frozen weights that checkpoints leave out: which, how they come back, and that
+ * others are refused. */
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "tests/dist/ranks_cli.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
@@ -18,7 +19,8 @@ static pl_status build(pl_builder *b)
 {
     pl_nn *m = pl_builder_train(b);
     int64_t n = pl_builder_batch(b);
-    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)), y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)),
+           y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
     m->frozen = true;
     pl_val h = pl_nn_linear(m, x, "teacher", 6, (pl_nn_lin){0});
     pl_val f = pl_nn_linear(m, x, "follower", 6, (pl_nn_lin){0});
@@ -42,8 +44,8 @@ static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
 TEST(frozen_is_what_nothing_writes)
 {
     static const char *const keys[] = {"batch=4", "optim.frozen=student.bias"};
-    static const char *const names[] = {"teacher.weight", "teacher.bias", "follower.weight", "follower.bias",
-                                        "student.weight", "student.bias"};
+    static const char *const names[] = {"teacher.weight", "teacher.bias",   "follower.weight",
+                                        "follower.bias",  "student.weight", "student.bias"};
     static const bool want[] = {true, true, false, true, false, true};
     pl_run *run;
     bool any;
@@ -70,7 +72,8 @@ static int tensors(const char *file, const char *prefix)
     int n = 0;
     snprintf(path, sizeof path, "%s/%s", pl_test_dir(), file);
     if (pl_st_open(path, &f) != PL_OK) return -1;
-    for (int i = 0; i < pl_st_count(f); i++) n += strncmp(pl_st_at(f, i)->name, prefix, strlen(prefix)) == 0;
+    for (int i = 0; i < pl_st_count(f); i++)
+        n += strncmp(pl_st_at(f, i)->name, prefix, strlen(prefix)) == 0;
     pl_st_close(f);
     return n;
 }
@@ -83,18 +86,21 @@ TEST(frozen_is_left_out_and_made_again)
     WANT_BIN();
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=4 --out %s/a", d), 0, "");
-    CHECK_RUN(cli_run("$P train " FLUX "train.steps=4 checkpoint.frozen=true --out %s/b", d), 0, "");
+    CHECK_RUN(cli_run("$P train " FLUX "train.steps=4 checkpoint.frozen=true --out %s/b", d), 0,
+              "");
     int all = tensors("a/model.safetensors", "lpips.");
     CHECK(all > 10);
     CHECK_INT(tensors("a/" LAST, "lpips."), 0);
     CHECK_INT(tensors("b/" LAST, "lpips."), all);
     CHECK_INT(tensors("a/" LAST, "expander."), tensors("b/" LAST, "expander."));
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
-    cli_result r = cli_run("test $(stat -c %%s %s/a/" LAST ") -lt $(stat -c %%s %s/b/" LAST ")", d, d);
+    cli_result r =
+        cli_run("test $(stat -c %%s %s/a/" LAST ") -lt $(stat -c %%s %s/b/" LAST ")", d, d);
     CHECK_INT(r.code, 0);
     /* with and without, from each to the other */
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=2 --out %s/c", d), 0, "");
-    CHECK_RUN(cli_run("$P train " FLUX "train.steps=3 checkpoint.frozen=true --out %s/c", d), 0, "");
+    CHECK_RUN(cli_run("$P train " FLUX "train.steps=3 checkpoint.frozen=true --out %s/c", d), 0,
+              "");
     cli_run("timeout -s KILL 0.3 $P train " FLUX "train.steps=4 checkpoint.every=1 --out %s/c", d);
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=4 --out %s/c", d), 0, "");
     CHECK(cli_same("a/model.safetensors", "c/model.safetensors") && cli_same("a/" LAST, "c/" LAST));
@@ -110,12 +116,15 @@ TEST(frozen_of_other_weights_is_refused)
 #define GO "$P train " FLUX "train.steps=%d --out %s/c init_from=%s/%s/model.safetensors"
     CHECK_RUN(cli_run(GO, 2, d, d, "x"), 0, "");
     cli_result r = cli_run(GO, 3, d, d, "y");
-    CHECK_MSG(r.code == 6 && strstr(r.err, "leaves out") && strstr(r.err, "lpips.") && strstr(r.err, "init_from") &&
-                  strstr(r.err, "lpips.weights"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 6 && strstr(r.err, "leaves out") && strstr(r.err, "lpips.") &&
+                  strstr(r.err, "init_from") && strstr(r.err, "lpips.weights"),
+              "%d %s", r.code, r.err);
     CHECK_RUN(cli_run(GO, 3, d, d, "x"), 0, "");
 #undef GO
-    /* A checkpoint's model to begin with: where the frozen weights come from the seed, it must be the same one. */
-#define BEGIN "$P train " FLUX "train.steps=1 seed=%d init_from=%s/x/checkpoints/step-00000001/model.safetensors"
+    /* A checkpoint's model to begin with: where the frozen weights come from the seed, it must be
+     * the same one. */
+#define BEGIN                                                                                      \
+ "$P train " FLUX "train.steps=1 seed=%d init_from=%s/x/checkpoints/step-00000001/model.safetensors"
     CHECK_RUN(cli_run(BEGIN, 1, d), 0, "");
     CHECK_RUN(cli_run(BEGIN, 3, d), 6, "leaves out");
 #undef BEGIN
@@ -141,14 +150,21 @@ TEST(frozen_of_ranks)
     WANT_BIN();
     WANT_RANKS();
     const char *d = pl_test_dir();
-#define WAN "wandistill/tiny batch=4 data.samples=32 eval.batches=1 --quiet "
+#define WAN    "wandistill/tiny batch=4 data.samples=32 eval.batches=1 --quiet "
 #define SHARED "--ranks 2 shard=weights threads=1 "
     CHECK_RUN(cli_run("$P train " WAN "seed=5 train.steps=1 --out %s/y", d), 0, "");
-    CHECK_RUN(cli_run("$P train " WAN "train.steps=2 init_from=%s/y/model.safetensors --out %s/a", d, d), 0, "");
+    CHECK_RUN(
+        cli_run("$P train " WAN "train.steps=2 init_from=%s/y/model.safetensors --out %s/a", d, d),
+        0, "");
     CHECK_RUN(cli_run("$P train " WAN SHARED "train.steps=3 --out %s/a", d), 6, "leaves out");
-    CHECK_RUN(cli_run("$P train " WAN SHARED "train.steps=4 init_from=%s/y/model.safetensors --out %s/a", d, d), 0, "");
+    CHECK_RUN(cli_run("$P train " WAN SHARED
+                      "train.steps=4 init_from=%s/y/model.safetensors --out %s/a",
+                      d, d),
+              0, "");
     CHECK(tensors("a/" LAST, "teacher.") > 0);
-    CHECK_RUN(cli_run("$P train " WAN "train.steps=5 init_from=%s/y/model.safetensors --out %s/a", d, d), 0, "");
+    CHECK_RUN(
+        cli_run("$P train " WAN "train.steps=5 init_from=%s/y/model.safetensors --out %s/a", d, d),
+        0, "");
 #undef SHARED
 #undef WAN
 }
@@ -158,7 +174,8 @@ TEST(frozen_in_phases_is_written)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("$P train fluxflow/pipeline-tiny data.samples=64 --quiet --out %s/p", d), 0, "");
+    CHECK_RUN(cli_run("$P train fluxflow/pipeline-tiny data.samples=64 --quiet --out %s/p", d), 0,
+              "");
     cli_result r = cli_run("ls -d %s/p/checkpoints/step-* | tail -1 | sed 's,^%s/,,'", d, d);
     char file[256];
     snprintf(file, sizeof file, "%.*s/model.safetensors", (int)strcspn(r.out, "\n"), r.out);

@@ -5,7 +5,16 @@
 
 #include <string.h>
 
-typedef enum mistake { LOSS_OF_EACH, LOSS_KEPT, SCORE_OF_EACH, MAP_ATTENDS, MAP_ATTENDS_BARE, LONG_SHAPE, NO_SLOT, N_MISTAKES } mistake;
+typedef enum mistake {
+    LOSS_OF_EACH,
+    LOSS_KEPT,
+    SCORE_OF_EACH,
+    MAP_ATTENDS,
+    MAP_ATTENDS_BARE,
+    LONG_SHAPE,
+    NO_SLOT,
+    N_MISTAKES
+} mistake;
 
 static const struct {
     pl_status rc;
@@ -24,17 +33,24 @@ static pl_status build(pl_builder *b)
 {
     pl_nn *m = pl_builder_train(b), *e = pl_builder_eval(b);
     int64_t n = pl_builder_batch(b);
-    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 8)), y = pl_nn_linear(m, x, "first", 8, (pl_nn_lin){0});
-    pl_val each = pl_mean(m->g, pl_square(m->g, y), 1u << 1, false), loss = pl_mean(m->g, each, PL_AXES_ALL, false);
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 8)),
+           y = pl_nn_linear(m, x, "first", 8, (pl_nn_lin){0});
+    pl_val each = pl_mean(m->g, pl_square(m->g, y), 1u << 1, false),
+           loss = pl_mean(m->g, each, PL_AXES_ALL, false);
     if (made == LOSS_OF_EACH) loss = each;
     if (made == LOSS_KEPT) loss = pl_mean(m->g, pl_square(m->g, y), PL_AXES_ALL, true);
     pl_val map = pl_reshape(m->g, y, 4, (const int64_t[]){n, 2, 2, 2});
-    if (made == MAP_ATTENDS) loss = pl_mean(m->g, pl_nn_multi_head_attention(m, map, map, "attn", 2), PL_AXES_ALL, false);
-    if (made == MAP_ATTENDS_BARE) loss = pl_mean(m->g, pl_nn_attend(m->g, map, map, map, 2), PL_AXES_ALL, false);
-    if (made == LONG_SHAPE) pl_nn_param(m, "long", 9, (const int64_t[]){1, 1, 1, 1, 1, 1, 1, 2, 5}, pl_nn_constant(0));
+    if (made == MAP_ATTENDS)
+        loss =
+            pl_mean(m->g, pl_nn_multi_head_attention(m, map, map, "attn", 2), PL_AXES_ALL, false);
+    if (made == MAP_ATTENDS_BARE)
+        loss = pl_mean(m->g, pl_nn_attend(m->g, map, map, map, 2), PL_AXES_ALL, false);
+    if (made == LONG_SHAPE)
+        pl_nn_param(m, "long", 9, (const int64_t[]){1, 1, 1, 1, 1, 1, 1, 2, 5}, pl_nn_constant(0));
     if (made == NO_SLOT) pl_nn_read(m, 999);
     pl_builder_minimise(b, loss);
-    pl_val z = pl_nn_linear(e, pl_input(e->g, "x", PL_TYPE(PL_F32, n, 8)), "first", 8, (pl_nn_lin){0});
+    pl_val z =
+        pl_nn_linear(e, pl_input(e->g, "x", PL_TYPE(PL_F32, n, 8)), "first", 8, (pl_nn_lin){0});
     pl_val score = pl_mean(e->g, pl_square(e->g, z), 1u << 1, false);
     if (made == SCORE_OF_EACH) pl_output(e->g, "each", score);
     pl_output(e->g, "loss", pl_mean(e->g, score, PL_AXES_ALL, false));
@@ -50,15 +66,20 @@ static int64_t endless(void *data, pl_subset subset)
 TEST(mistakes_are_told_before_training)
 {
     static const pl_config_entry none[] = {{NULL}};
-    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI, .name = "mistakes", .about = "one layer", .schema = none, .build = build,
-                                     .data_size = endless, .data_read = small_run_noise};
+    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
+                                     .name = "mistakes",
+                                     .about = "one layer",
+                                     .schema = none,
+                                     .build = build,
+                                     .data_size = endless,
+                                     .data_read = small_run_noise};
     static const char *const keys[] = {"batch=4"};
     for (made = 0; made <= N_MISTAKES; made++) { /* the last one is none */
         pl_run *run = NULL;
         CHECK_OK(small_run_open(&recipe, keys, 1, &run));
         pl_status rc = pl_run_build(run), want = made < N_MISTAKES ? told[made].rc : PL_OK;
-        CHECK_MSG(rc == want && (rc == PL_OK || strstr(pl_error_text(), told[made].text)), "mistake %d: %s: %s", made,
-                  pl_status_name(rc), pl_error_text());
+        CHECK_MSG(rc == want && (rc == PL_OK || strstr(pl_error_text(), told[made].text)),
+                  "mistake %d: %s: %s", made, pl_status_name(rc), pl_error_text());
         pl_run_free(run);
     }
 }

@@ -1,8 +1,9 @@
-/* test_samples.c - pictures and arrays during training: made of the right numbers, planned, and seen by no step. */
+/* test_samples.c - pictures and arrays during training: made of the right numbers, planned, and
+ * seen by no step. */
 #include "base/err.h"
-#include "tests/lib/cli_run.h"
 #include "io/safetensors.h"
 #include "plimsoll_events.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 
@@ -14,7 +15,8 @@ enum { W = 5, H = 2, COUNT = 5 };
 
 /* A network of one layer; its pictures are the evaluation's inputs, a constant, and noise. */
 static const pl_config_entry schema[] = {
-    {"break", PL_CONFIG_TEXT, "", 0, 0, NULL, "What is wrong with the sampling program; draws: evaluations do."},
+    {"break", PL_CONFIG_TEXT, "", 0, 0, NULL,
+     "What is wrong with the sampling program; draws: evaluations do."},
     {"wide", PL_CONFIG_INT, "1", 1, 1e6, NULL, "Width of the noise in it."},
     {0},
 };
@@ -32,8 +34,9 @@ static pl_val layer(pl_nn *m, pl_val x)
 /* One called as a picture is, and others of every kind; not in the order that files have. */
 static void build_arrays(pl_builder *b, pl_graph *g, pl_val x, pl_val noise)
 {
-    pl_val number = pl_reshape(g, pl_slice(g, pl_slice(g, pl_slice(g, x, 3, 0, 1, 1), 2, 0, 1, 1), 1, 0, 1, 1),
-                               PL_DIMS(pl_builder_batch(b)));
+    pl_val number =
+        pl_reshape(g, pl_slice(g, pl_slice(g, pl_slice(g, x, 3, 0, 1, 1), 2, 0, 1, 1), 1, 0, 1, 1),
+                   PL_DIMS(pl_builder_batch(b)));
     pl_builder_array(b, "odd", pl_cast(g, pl_slice(g, noise, 2, 0, 3, 1), PL_BOOL));
     pl_builder_array(b, "number", pl_cast(g, number, PL_I64));
     pl_builder_array(b, "last", x);
@@ -79,15 +82,18 @@ static pl_status build(pl_builder *b)
     pl_val y = layer(e, pl_input(e->g, "x", t));
     if (broken(b, "draws")) y = pl_add(e->g, y, pl_draw_normal(b, e, "noise", t));
     pl_output(e->g, "loss", pl_loss_mse(e->g, y, pl_input(e->g, "y", t)));
-    pl_output(e->g, "which", pl_mean(e->g, pl_input(e->g, "which", PL_TYPE(PL_F32, n)), PL_AXIS(0), false));
+    pl_output(e->g, "which",
+              pl_mean(e->g, pl_input(e->g, "which", PL_TYPE(PL_F32, n)), PL_AXIS(0), false));
     build_pictures(b);
     return PL_OK;
 }
 
-static pl_status read_samples(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+static pl_status read_samples(void *data, pl_subset subset, const int64_t *sample, int n,
+                              pl_batch *batch)
 {
     float *which = pl_batch_input(batch, "which", NULL);
-    for (int i = 0; which && i < n; i++) which[i] = (float)(10 * sample[i] + (subset == PL_SUBSET_EVAL));
+    for (int i = 0; which && i < n; i++)
+        which[i] = (float)(10 * sample[i] + (subset == PL_SUBSET_EVAL));
     static const char *const names[] = {"x", "y"};
     for (int k = 0; k < 2; k++) {
         float *to = pl_batch_input(batch, names[k], NULL);
@@ -104,8 +110,12 @@ static int64_t data_size(void *data, pl_subset subset)
     return subset == PL_SUBSET_TRAIN ? 40 : 8;
 }
 
-static const pl_recipe recipe = {.abi = PL_RECIPE_ABI, .name = "pictures", .schema = schema, .build = build,
-                                 .data_size = data_size, .data_read = read_samples};
+static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
+                                 .name = "pictures",
+                                 .schema = schema,
+                                 .build = build,
+                                 .data_size = data_size,
+                                 .data_read = read_samples};
 
 typedef struct seen {
     int n;
@@ -180,7 +190,8 @@ static const char *tensor_of(const char *name, int64_t count, pl_type *type)
     pl_st_reader *f = NULL;
     pl_status rc = pl_st_open(file_name(), &f);
     const pl_st_tensor *t = rc == PL_OK ? pl_st_find(f, name) : NULL;
-    bool good = t && t->loadable && t->rank > 0 && t->dim[0] == count && t->end - t->begin <= sizeof bytes &&
+    bool good = t && t->loadable && t->rank > 0 && t->dim[0] == count &&
+                t->end - t->begin <= sizeof bytes &&
                 pl_st_read(f, t, bytes, t->end - t->begin) == PL_OK;
     if (good) *type = t->type;
     pl_st_close(f);
@@ -196,7 +207,8 @@ static const char *compare_rows(pl_run *r, int64_t first, int64_t rows, int64_t 
     key[0] = pl_config_int(r->config, "seed");
     key[1] = first;
     for (int64_t i = 0; i < r->micro; i++) which[i] = (float)(10 * ((first + i % rows) % 8) + 1);
-    if (pl_session_run(r->session, r->sample) != PL_OK || pl_session_wait(r->session) != PL_OK) return "run";
+    if (pl_session_run(r->session, r->sample) != PL_OK || pl_session_wait(r->session) != PL_OK)
+        return "run";
     for (int i = 0; i < 5; i++) {
         char output[64];
         pl_type want, t;
@@ -237,7 +249,8 @@ static void check_arrays(const char *device, int64_t micro, int64_t count)
     pl_run_free(r);
 }
 
-/* Also where the last run is not full, and where there are more than the eight samples of the set. */
+/* Also where the last run is not full, and where there are more than the eight samples of the set.
+ */
 TEST(samples_arrays_are_the_outputs)
 {
     static const char *const devices[] = {"cpu", "apart"};
@@ -252,7 +265,8 @@ TEST(samples_arrays_are_the_outputs)
 /* Arrays alone do, and their memory is planned. */
 TEST(samples_arrays_are_planned)
 {
-    const char *keys[] = {"sample.every=1", "batch=2", "break=arrays", "wide=100", "sample.count=1"};
+    const char *keys[] = {"sample.every=1", "batch=2", "break=arrays", "wide=100",
+                          "sample.count=1"};
     seen s = {.n = 0};
     pl_run *r = started(keys, 5);
     CHECK(r && pl_run_sample_arrays(r));
@@ -313,7 +327,8 @@ TEST(samples_change_nothing)
     CHECK(pl_run_memory_get(a).state == pl_run_memory_get(b).state);
     CHECK(pl_session_arena_bytes(pl_run_session(a)) >= 4 * H * W * 5000 * sizeof(float));
     CHECK(pl_session_arena_bytes(pl_run_session(b)) < 100000);
-    CHECK(pl_program_plan(pl_run_sample_program(a))->arena_bytes == pl_session_arena_bytes(pl_run_session(a)));
+    CHECK(pl_program_plan(pl_run_sample_program(a))->arena_bytes ==
+          pl_session_arena_bytes(pl_run_session(a)));
     seen s = {0};
     CHECK_OK(pl_run_sample(b, look, &s));
     CHECK_INT(s.n, 0);
@@ -329,7 +344,8 @@ TEST(samples_bad_programs_are_told)
         {"break=absent", "recipe pictures makes no pictures"},
         {"break=nothing", "the sampling program has no picture"},
         {"break=shape", "wants [2,H,W,C] or [2,C,H,W]"},
-        {"break=rows", "array \"short\" is f32[1,2,5,3]; its first dimension has to be the 2 samples"},
+        {"break=rows",
+         "array \"short\" is f32[1,2,5,3]; its first dimension has to be the 2 samples"},
         {"break=rank", "array \"mean\" is f32[]"},
         {"break=twice", "sample.array.noise"},
         {"break=state", "the sampling program writes \"seen\""},
@@ -341,7 +357,8 @@ TEST(samples_bad_programs_are_told)
         CHECK_OK(small_run_open(&recipe, keys, 3, &r));
         pl_status rc = pl_run_build(r);
         if (rc == PL_OK) rc = pl_run_start(r);
-        CHECK_MSG(rc != PL_OK && strstr(pl_error_text(), rows[i].want), "%s: %s", rows[i].what, pl_error_text());
+        CHECK_MSG(rc != PL_OK && strstr(pl_error_text(), rows[i].want), "%s: %s", rows[i].what,
+                  pl_error_text());
         pl_run_free(r);
     }
 }
@@ -355,8 +372,10 @@ TEST(samples_png_has_the_pixels)
     CHECK_OK(pl_png_save(path, 5, 7, 3, px));
     CHECK_INT(pl_png_save(path, 5, 7, 9, px), PL_ERR_ARG);
     WANT_PYTHON(python, "PIL");
-    cli_result r = cli_run("%s -c \"from PIL import Image as I; i = I.open('%s'); i.load(); "
-                           "print(i.size, i.mode, list(i.tobytes()) == [k * 37 %% 256 for k in range(105)])\"", python, path);
+    cli_result r =
+        cli_run("%s -c \"from PIL import Image as I; i = I.open('%s'); i.load(); "
+                "print(i.size, i.mode, list(i.tobytes()) == [k * 37 %% 256 for k in range(105)])\"",
+                python, path);
     CHECK_MSG(strcmp(r.out, "(5, 7) RGB True\n") == 0, "%s%s", r.out, r.err);
 }
 
@@ -365,26 +384,43 @@ TEST(samples_of_a_run)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("$P train fluxflow/tiny batch=1 sample.every=2 sample.count=3 train.steps=3 --quiet --out %s/a", d),
-              0, "");
+    CHECK_RUN(
+        cli_run(
+            "$P train fluxflow/tiny batch=1 sample.every=2 sample.count=3 train.steps=3 --quiet --out %s/a",
+            d),
+        0, "");
     CHECK_RUN(cli_run("$P train fluxflow/tiny batch=1 train.steps=3 --quiet --out %s/b", d), 0, "");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
     cli_result r = cli_run("ls %s/a/samples | LC_ALL=C sort", d);
-    CHECK_MSG(strcmp(r.out, "00000000-real.png\n00000000-reconstructed.png\n00000000.safetensors\n"
-                            "00000002-real.png\n00000002-reconstructed.png\n00000002.safetensors\n"
-                            "00000003-real.png\n00000003-reconstructed.png\n00000003.safetensors\n") == 0,
+    CHECK_MSG(strcmp(r.out,
+                     "00000000-real.png\n00000000-reconstructed.png\n00000000.safetensors\n"
+                     "00000002-real.png\n00000002-reconstructed.png\n00000002.safetensors\n"
+                     "00000003-real.png\n00000003-reconstructed.png\n00000003.safetensors\n") == 0,
               "%s", r.out);
     CHECK(cli_same("a/samples/00000000-real.png", "a/samples/00000003-real.png"));
-    CHECK(!cli_same("a/samples/00000000-reconstructed.png", "a/samples/00000003-reconstructed.png"));
+    CHECK(
+        !cli_same("a/samples/00000000-reconstructed.png", "a/samples/00000003-reconstructed.png"));
     CHECK(cli_run("grep -q 'samples/reconstructed' %s/a/events.out.*", d).code == 0);
     CHECK(cli_run("grep -c '\"event\":\"sample\"' %s/a/log.jsonl | grep -qx 6", d).code == 0);
-    CHECK(cli_run("grep '\"event\":\"arrays\"' %s/a/log.jsonl | grep -c 'samples/0000000[023].safetensors' | grep -qx 3",
-                  d).code == 0);
-    CHECK_RUN(cli_run("$P report %s/a && grep -q 'image/png;base64' %s/a/report.html && $P report %s/a --out - | "
-                      "grep -q 'samples/00000003-real.png'", d, d, d), 0, "wrote");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "sample.every=2 --quiet"), 2, "recipe cloud makes no pictures");
-    CHECK_RUN(cli_run("$P train fluxflow/tiny batch=1 train.steps=1 --fresh --quiet --out %s/a && test ! -e "
-                      "%s/a/samples", d, d), 0, "");
+    CHECK(
+        cli_run(
+            "grep '\"event\":\"arrays\"' %s/a/log.jsonl | grep -c 'samples/0000000[023].safetensors' | grep -qx 3",
+            d)
+            .code == 0);
+    CHECK_RUN(
+        cli_run(
+            "$P report %s/a && grep -q 'image/png;base64' %s/a/report.html && $P report %s/a --out - | "
+            "grep -q 'samples/00000003-real.png'",
+            d, d, d),
+        0, "wrote");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "sample.every=2 --quiet"), 2,
+              "recipe cloud makes no pictures");
+    CHECK_RUN(
+        cli_run(
+            "$P train fluxflow/tiny batch=1 train.steps=1 --fresh --quiet --out %s/a && test ! -e "
+            "%s/a/samples",
+            d, d),
+        0, "");
 }
 
 /* A set on disk that has nothing for evaluation: the first training samples, each once. */
@@ -393,9 +429,13 @@ TEST(samples_of_training)
     WANT_BIN();
     const char *d = pl_test_dir();
     pl_type t;
-    CHECK_RUN(cli_run("cd %s && $P generate fluxflow/tiny --raw --out set --samples 6 --eval-samples 2 && rm -r set/eval && "
-                      "$P train fluxflow/tiny batch=2 data.path=set data.eval_share=0 sample.every=1 sample.count=5 "
-                      "train.steps=1 --quiet --out a && cp a/samples/00000000.safetensors arrays.safetensors", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            "cd %s && $P generate fluxflow/tiny --raw --out set --samples 6 --eval-samples 2 && rm -r set/eval && "
+            "$P train fluxflow/tiny batch=2 data.path=set data.eval_share=0 sample.every=1 sample.count=5 "
+            "train.steps=1 --quiet --out a && cp a/samples/00000000.safetensors arrays.safetensors",
+            d),
+        0, "");
     const char *x = tensor_of("encoded", 5, &t);
     CHECK(x);
     size_t row = pl_type_bytes(&t) / 5;
@@ -409,12 +449,17 @@ TEST(samples_arrays_fail_to_be_written)
     WANT_BIN();
     const char *d = pl_test_dir();
     const char *last = "batch=1 sample.every=1 train.steps=1 --quiet --out";
-    CHECK_RUN(cli_run("mkdir -p %s/a/samples/00000000.safetensors/x && $P train fluxflow/tiny %s %s/a", d, last, d), 1,
-              "a/samples/00000000.safetensors: ");
+    CHECK_RUN(
+        cli_run("mkdir -p %s/a/samples/00000000.safetensors/x && $P train fluxflow/tiny %s %s/a", d,
+                last, d),
+        1, "a/samples/00000000.safetensors: ");
     CHECK_RUN(cli_run("ls %s/a/samples | grep tmp", d), 1, "");
-    CHECK_RUN(cli_run("mkdir -p %s/b && touch %s/b/samples && $P train fluxflow/tiny %s %s/b", d, d, last, d), 1,
-              "cannot write");
-    if (geteuid() == 0) return; /* to whom no folder is read-only */
-    CHECK_RUN(cli_run("mkdir -p %s/c/samples && chmod 500 %s/c/samples && $P train fluxflow/tiny %s %s/c", d, d, last, d),
+    CHECK_RUN(cli_run("mkdir -p %s/b && touch %s/b/samples && $P train fluxflow/tiny %s %s/b", d, d,
+                      last, d),
               1, "cannot write");
+    if (geteuid() == 0) return; /* to whom no folder is read-only */
+    CHECK_RUN(
+        cli_run("mkdir -p %s/c/samples && chmod 500 %s/c/samples && $P train fluxflow/tiny %s %s/c",
+                d, d, last, d),
+        1, "cannot write");
 }

@@ -1,4 +1,5 @@
-/* test_steps.c - steps of several programs: who runs when, who trains what, in micro-batches too. */
+/* test_steps.c - steps of several programs: who runs when, who trains what, in micro-batches too.
+ */
 #include "base/err.h"
 #include "base/pool.h"
 #include "base/sys.h"
@@ -43,8 +44,8 @@ static void judge_step(pl_builder *b, pl_nn *m, bool penalise)
     pl_val loss = pl_loss_hinge_d(m->g, on_real, judge(b, m, fake));
     if (penalise) loss = pl_add(m->g, loss, pl_loss_r1(m->g, on_real, real));
     bool overlap = pl_config_bool(pl_builder_config(b), "overlap");
-    pl_builder_minimise_with(
-        b, m, loss, &(pl_group){.slots = overlap ? NULL : "disc.*", .optim = "optim_d"});
+    pl_builder_minimise_with(b, m, loss,
+                             &(pl_group){.slots = overlap ? NULL : "disc.*", .optim = "optim_d"});
 }
 
 static pl_val generator_loss(pl_builder *b, pl_nn *m)
@@ -184,19 +185,25 @@ TEST(steps_groups_are_apart)
     }
 }
 
-/* `from` and `until` bound the steps of a program, and a program that runs rarely costs its share. */
+/* `from` and `until` bound the steps of a program, and a program that runs rarely costs its share.
+ */
 TEST(steps_run_when_they_are_due)
 {
-    static const struct { pl_when when; const char *runs; } of[] = {
-        {{.every = 3}, "100100100"},         {{.but_every = 3}, "011011011"},
-        {{.from = 2, .until = 5}, "001110000"}, {{.every = 2, .from = 3}, "000010101"},
+    static const struct {
+        pl_when when;
+        const char *runs;
+    } of[] = {
+        {{.every = 3}, "100100100"},
+        {{.but_every = 3}, "011011011"},
+        {{.from = 2, .until = 5}, "001110000"},
+        {{.every = 2, .from = 3}, "000010101"},
         {{.until = 4, .but_every = 2}, "010100000"},
     };
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         pl_turn t = {.when = of[i].when};
         for (int64_t step = 0; step < 9; step++)
-            CHECK_MSG(pl__turn_runs(&t, step) == (of[i].runs[step] == '1'), "rule %zu, step %lld", i,
-                      (long long)step);
+            CHECK_MSG(pl__turn_runs(&t, step) == (of[i].runs[step] == '1'), "rule %zu, step %lld",
+                      i, (long long)step);
     }
     pl_run *run = NULL;
     CHECK_OK(open_run(NULL, 0, &run));
@@ -204,14 +211,17 @@ TEST(steps_run_when_they_are_due)
     double want = 0;
     for (int i = 0; i < pl_run_turn_count(run); i++) {
         pl_run_turn t = pl_run_turn_at(run, i);
-        double share = strcmp(t.name, "judge") == 0 ? 0.75 : strcmp(t.name, "penalty") == 0 ? 0.25 : 1;
+        double share = strcmp(t.name, "judge") == 0     ? 0.75
+                       : strcmp(t.name, "penalty") == 0 ? 0.25
+                                                        : 1;
         want += share * pl_program_plan(t.run)->predicted_step_ms;
     }
     CHECK_NEAR(pl_run_predicted_ms(run), want, 1e-9 * want);
     pl_run_free(run);
 }
 
-/* The turns that a step is told to have are those that it runs; a turn that is repeated stands there as often. */
+/* The turns that a step is told to have are those that it runs; a turn that is repeated stands
+ * there as often. */
 TEST(steps_tell_their_turns)
 {
     static const char *const twice[] = {"train.updates_per_batch=2"};

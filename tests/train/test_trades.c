@@ -1,7 +1,8 @@
-/* test_trades.c - less memory for more time by a recipe's own settings, where the configuration leaves them to the plan. */
+/* test_trades.c - less memory for more time by a recipe's own settings, where the configuration
+ * leaves them to the plan. */
+#include "plimsoll_train.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
-#include "plimsoll_train.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 
@@ -10,11 +11,15 @@
 #include <string.h>
 
 /* A decoder of large maps beside small networks: decoding twice needs much less. */
-#define LARGE "model.layers=0", "lpips.on=false", "spade.on=false", "gan.base=2", "gan.depth=1", "model.scales=1", "device=t4"
+#define LARGE                                                                                      \
+ "model.layers=0", "lpips.on=false", "spade.on=false", "gan.base=2", "gan.depth=1",                \
+     "model.scales=1", "device=t4"
 enum { N_LARGE = 7 };
 
-/* Plans for a budget (0: none), which finds the smallest one too. The setting taken, or NULL, points into the recipe. */
-static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, const char **taken, double *ms)
+/* Plans for a budget (0: none), which finds the smallest one too. The setting taken, or NULL,
+ * points into the recipe. */
+static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, const char **taken,
+                      double *ms)
 {
     char memory[64] = "memory=null";
     const char *keys[N_LARGE + 4] = {LARGE, "image=128", "batch=8", decode, memory};
@@ -42,8 +47,8 @@ TEST(trades_are_the_plans_choice)
     CHECK(!taken);
     CHECK_OK(plan("gan.decode=twice", 0, &twice, &taken, &twice_ms));
     CHECK(!taken && once_ms < twice_ms);
-    CHECK_MSG(twice.minimum + (16 << 20) < once.minimum, "%llu and %llu bytes", (unsigned long long)twice.minimum,
-              (unsigned long long)once.minimum);
+    CHECK_MSG(twice.minimum + (16 << 20) < once.minimum, "%llu and %llu bytes",
+              (unsigned long long)twice.minimum, (unsigned long long)once.minimum);
     /* without a budget the fastest, and the smallest budget is that of both */
     CHECK_OK(plan("gan.decode=auto", 0, &m, &taken, &ms));
     CHECK(!taken && ms == once_ms && m.arena == once.arena && m.minimum == twice.minimum);
@@ -67,18 +72,27 @@ static pl_status count_builds(pl_builder *b)
     pl_nn *m = pl_builder_train(b);
     int64_t n = pl_builder_batch(b);
     slow_builds += strcmp(pl_config_text(pl_builder_config(b), "way"), "slow") == 0;
-    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)), y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)),
+           y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
     pl_builder_minimise(b, pl_loss_mse(m->g, pl_nn_linear(m, x, "net", 6, (pl_nn_lin){0}), y));
     return PL_OK;
 }
 
-/* The other way is built only where the first one computes again or does not fit, and for a smallest budget. */
+/* The other way is built only where the first one computes again or does not fit, and for a
+ * smallest budget. */
 TEST(trades_are_not_built_in_vain)
 {
-    static const pl_config_entry schema[] = {{"way", PL_CONFIG_CHOICE, "auto", 0, 0, "auto|fast|slow", "Which way."}, {0}};
-    static const pl_trade smaller[] = {{"way=slow", "goes slowly", "going fast"}, {NULL, NULL, NULL}};
-    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI, .name = "trades-test", .about = "a layer", .schema = schema,
-                                     .build = count_builds, .data_read = small_run_noise, .smaller = smaller};
+    static const pl_config_entry schema[] = {
+        {"way", PL_CONFIG_CHOICE, "auto", 0, 0, "auto|fast|slow", "Which way."}, {0}};
+    static const pl_trade smaller[] = {{"way=slow", "goes slowly", "going fast"},
+                                       {NULL, NULL, NULL}};
+    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
+                                     .name = "trades-test",
+                                     .about = "a layer",
+                                     .schema = schema,
+                                     .build = count_builds,
+                                     .data_read = small_run_noise,
+                                     .smaller = smaller};
     static const char *const budgets[] = {"memory=null", "memory=1GiB", "memory=1MB"};
     for (int i = 0; i < 3; i++) {
         pl_run *run = NULL;
@@ -98,7 +112,8 @@ TEST(trades_by_time)
     double ms[3];
     CHECK_OK(plan("gan.decode=once", 0, &once, &taken, &ms[0]));
     static const char *const decode[] = {"gan.decode=once", "gan.decode=twice", "gan.decode=auto"};
-    /* where twice is faster; where it is not, though it would be if nothing were computed again; where that is not so */
+    /* where twice is faster; where it is not, though it would be if nothing were computed again;
+     * where that is not so */
     static const uint64_t tenths[] = {0, 1, 3};
     for (int at = 0; at < 3; at++) {
         uint64_t budget = once.minimum + tenths[at] * (once.total - once.minimum) / 10;
@@ -106,19 +121,24 @@ TEST(trades_by_time)
             CHECK_OK(plan(decode[i], budget, &m, &taken, &ms[i]));
             CHECK(m.fits);
         }
-        CHECK_MSG(ms[2] == (ms[1] < ms[0] ? ms[1] : ms[0]), "%g ms, once %g, twice %g", ms[2], ms[0], ms[1]);
+        CHECK_MSG(ms[2] == (ms[1] < ms[0] ? ms[1] : ms[0]), "%g ms, once %g, twice %g", ms[2],
+                  ms[0], ms[1]);
         CHECK((taken != NULL) == (ms[1] < ms[0]));
         CHECK((taken != NULL) == (at == 0));
     }
 }
 
-#define PLAN "$P plan fluxflow/tiny image=128 batch=8 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
-             "model.scales=1 --device t4 "
+#define PLAN                                                                                                    \
+ "$P plan fluxflow/tiny image=128 batch=8 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
+ "model.scales=1 --device t4 "
 TEST(trades_are_told)
 {
     WANT_BIN();
     cli_result r = cli_run(PLAN "--memory 600MB");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "decodes twice (gan.decode=twice): decoding once does not fit the budget"), "%s", r.out);
+    CHECK_MSG(r.code == 0 &&
+                  strstr(r.out,
+                         "decodes twice (gan.decode=twice): decoding once does not fit the budget"),
+              "%s", r.out);
     r = cli_run(PLAN "--memory 600MB --json");
     CHECK_MSG(strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%s", r.out);
     r = cli_run(PLAN "--sweep 600MB,2GB");
@@ -141,7 +161,8 @@ TEST(trades_by_every_command)
 }
 #undef PLAN
 
-/* A run goes on with the other way: nothing is refused, and the bits are those of a run that had one. */
+/* A run goes on with the other way: nothing is refused, and the bits are those of a run that had
+ * one. */
 TEST(trades_may_change_in_a_run)
 {
     WANT_BIN();
@@ -155,19 +176,23 @@ TEST(trades_may_change_in_a_run)
 #undef TRAIN
 }
 
-/* The smallest budget that is told, of the setting that the plan would take, does for the process that is given it. */
+/* The smallest budget that is told, of the setting that the plan would take, does for the process
+ * that is given it. */
 TEST(trades_smallest_budget_is_enough)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
-#define CONFIG "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
-               "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
+#define CONFIG                                                                                          \
+ "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
+ "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
     cli_result r = cli_run("$P plan " CONFIG "--json");
     const char *least = strstr(r.out, "\"minimum_bytes\":");
     CHECK(r.code == 0 && least);
-    r = cli_run("$P train " CONFIG "train.steps=1 --json --memory %lld", least ? atoll(least + 16) : 0);
-    CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code, r.err);
+    r = cli_run("$P train " CONFIG "train.steps=1 --json --memory %lld",
+                least ? atoll(least + 16) : 0);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code,
+              r.err);
 #undef CONFIG
 }
 
@@ -178,16 +203,19 @@ TEST(trades_train_the_same)
     if (!pl_test_long()) SKIP("long");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
     const char *d = pl_test_dir();
-#define CONFIG "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
-               "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
+#define CONFIG                                                                                          \
+ "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
+ "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
     cli_result r = cli_run("$P plan " CONFIG "--json");
     const char *least = strstr(r.out, "\"minimum_bytes\":");
     CHECK(r.code == 0 && least);
     long long budget = least ? atoll(least + strlen("\"minimum_bytes\":")) : 0;
-    CHECK_RUN(cli_run("$P train " CONFIG "gan.decode=once train.steps=3 --quiet --out %s/a", d), 0, "");
+    CHECK_RUN(cli_run("$P train " CONFIG "gan.decode=once train.steps=3 --quiet --out %s/a", d), 0,
+              "");
     CHECK_RUN(cli_run("$P train " CONFIG "train.steps=2 --quiet --out %s/b", d), 0, "");
     r = cli_run("$P train " CONFIG "train.steps=3 --memory %lld --out %s/b --json", budget, d);
-    CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code,
+              r.err);
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
 #undef CONFIG
 }

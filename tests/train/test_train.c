@@ -13,10 +13,16 @@
 enum { STEPS = 4 };
 
 /* Smaller than cloud/tiny, three frames so that BatchNorm's statistics compose. */
-static const char *const small[] = {"batch=4",       "height=16",    "width=16",
-                                    "model.channels=[4, 6, 8]",      "model.dense=[12, 8]",
-                                    "model.film_hidden=8",           "eval.batches=2",
-                                    "data.samples=40", "data.eval_samples=8", "clip.norm=5"};
+static const char *const small[] = {"batch=4",
+                                    "height=16",
+                                    "width=16",
+                                    "model.channels=[4, 6, 8]",
+                                    "model.dense=[12, 8]",
+                                    "model.film_hidden=8",
+                                    "eval.batches=2",
+                                    "data.samples=40",
+                                    "data.eval_samples=8",
+                                    "clip.norm=5"};
 enum { N_SMALL = sizeof small / sizeof *small };
 
 /* Losses of a few steps and the metrics after them; extra: one more override, or NULL. */
@@ -170,7 +176,8 @@ TEST(train_model_file_round_trip)
     pl_run_free(b);
 }
 
-/* All numbers of the f32 tensors of the run's model, or of its averages, as a file has them; the caller frees them. */
+/* All numbers of the f32 tensors of the run's model, or of its averages, as a file has them; the
+ * caller frees them. */
 static pl_status numbers_of(pl_run *run, bool averaged, float **all, int64_t *n)
 {
     char path[512];
@@ -193,8 +200,8 @@ static pl_status numbers_of(pl_run *run, bool averaged, float **all, int64_t *n)
     return rc;
 }
 
-/* The average of every weight: the first weights, then so much of each that an update left. Running statistics, which
- * nothing averages, are as in the model; before any update all is. */
+/* The average of every weight: the first weights, then so much of each that an update left. Running
+ * statistics, which nothing averages, are as in the model; before any update all is. */
 TEST(train_averages_are_written)
 {
     const float decay = 0.75f;
@@ -218,14 +225,15 @@ TEST(train_averages_are_written)
     CHECK_OK(numbers_of(run, true, &got, &m));
     CHECK_INT(m, n);
     for (int64_t i = 0; i < n; i++) {
-        bool as_is = got[i] == now[i], averaged = fabsf(got[i] - want[i]) <= 1e-6f * (1 + fabsf(want[i]));
-        CHECK_MSG(as_is || averaged, "number %lld is %g, wants %g or %g", (long long)i, (double)got[i], (double)want[i],
-                  (double)now[i]);
+        bool as_is = got[i] == now[i],
+             averaged = fabsf(got[i] - want[i]) <= 1e-6f * (1 + fabsf(want[i]));
+        CHECK_MSG(as_is || averaged, "number %lld is %g, wants %g or %g", (long long)i,
+                  (double)got[i], (double)want[i], (double)now[i]);
         weights += averaged && !as_is;
         others += as_is && !averaged;
     }
-    CHECK_MSG(weights > n / 2 && others > 0, "%lld averaged, %lld as they are, of %lld", (long long)weights,
-              (long long)others, (long long)n);
+    CHECK_MSG(weights > n / 2 && others > 0, "%lld averaged, %lld as they are, of %lld",
+              (long long)weights, (long long)others, (long long)n);
     free(want), free(got), free(now);
     pl_run_free(run);
     CHECK_OK(open_small(NULL, &run));
@@ -333,7 +341,8 @@ TEST(train_budget_too_small)
     pl_run_free(run);
 }
 
-/* What the search for plans took of the host's memory counts like what training takes: no smaller budget fits or is told. */
+/* What the search for plans took of the host's memory counts like what training takes: no smaller
+ * budget fits or is told. */
 TEST(train_budget_below_what_planning_takes)
 {
     const uint64_t MIB = 1 << 20;
@@ -344,12 +353,14 @@ TEST(train_budget_below_what_planning_takes)
     CHECK(m.fits && m.minimum < 2048 * MIB);
     run->plan_peak = 3072 * MIB;
     m = pl_run_memory_get(run);
-    CHECK_MSG(!m.fits && m.minimum == 3072 * MIB, "smallest %llu bytes", (unsigned long long)m.minimum);
+    CHECK_MSG(!m.fits && m.minimum == 3072 * MIB, "smallest %llu bytes",
+              (unsigned long long)m.minimum);
     CHECK_INT(pl_run_start(run), PL_ERR_FIT);
     pl_run_free(run);
     /* A search, which a budget that is too small begins, is looked at. */
     CHECK_OK(open_small("memory=8MiB", &run));
     CHECK_OK(pl_run_build(run));
-    CHECK_MSG(run->plan_peak > 8 * MIB && run->plan_peak <= pl_sys_peak_rss_bytes(), "%llu bytes", (unsigned long long)run->plan_peak);
+    CHECK_MSG(run->plan_peak > 8 * MIB && run->plan_peak <= pl_sys_peak_rss_bytes(), "%llu bytes",
+              (unsigned long long)run->plan_peak);
     pl_run_free(run);
 }

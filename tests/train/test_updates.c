@@ -1,9 +1,9 @@
-/* test_updates.c - several updates on one batch: the bits of the batch trained on again and again, what counts steps and
- * what counts updates, and what is read. */
+/* test_updates.c - several updates on one batch: the bits of the batch trained on again and again,
+ * what counts steps and what counts updates, and what is read. */
 #include "base/err.h"
 #include "base/sys.h"
-#include "tests/lib/cli_run.h"
 #include "plimsoll_train.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
@@ -15,7 +15,8 @@
 
 enum { BATCH = 8, STEPS = 5 };
 
-/* ---- a recipe of two programs, whose samples may come by hand as often as a batch is trained on -------------- */
+/* ---- a recipe of two programs, whose samples may come by hand as often as a batch is trained on
+ * -------------- */
 static const pl_config_entry schema[] = {
     {"hand", PL_CONFIG_INT, "1", 1, 16, NULL, "Every batch comes so often."},
     {"each", PL_CONFIG_BOOL, "false", 0, 0, NULL, "The schedule moves with each update."},
@@ -34,7 +35,8 @@ static pl_val net(pl_builder *b, pl_nn *m, const char *name, pl_val x)
 static void minimise(pl_builder *b, pl_nn *m, const char *name, const char *optim)
 {
     int64_t n = pl_builder_batch(b);
-    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)), y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)),
+           y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
     pl_val loss = pl_loss_mse(m->g, net(b, m, name, x), y);
     bool each = pl_config_bool(pl_builder_config(b), "each");
     pl_builder_minimise_with(b, m, loss, &(pl_group){pl_nn_name(m, "%s.*", name), optim, 1, each});
@@ -47,7 +49,8 @@ static pl_status build(pl_builder *b)
     return PL_OK;
 }
 
-static pl_status read_batch(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+static pl_status read_batch(void *data, pl_subset subset, const int64_t *sample, int n,
+                            pl_batch *batch)
 {
     int64_t again = pl_config_int(data, "hand"), of[BATCH];
     for (int i = 0; i < n; i++) of[i] = sample[i] / BATCH / again * BATCH + sample[i] % BATCH;
@@ -77,7 +80,8 @@ static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .optims = sections};
 
 /* The bytes of all slots after so many steps, in one list; *lr of the last one. */
-static pl_status train(const char *const *keys, int n, int steps, char *to, size_t cap, size_t *used, double *lr)
+static pl_status train(const char *const *keys, int n, int steps, char *to, size_t cap,
+                       size_t *used, double *lr)
 {
     pl_run *run = NULL;
     pl_step_info info;
@@ -88,8 +92,10 @@ static pl_status train(const char *const *keys, int n, int steps, char *to, size
     *used = 0;
     for (int i = 0; rc == PL_OK && i < pl_store_count(run->store); i++) {
         size_t bytes = pl_type_bytes(&pl_store_slot(run->store, i)->type);
-        if (*used + bytes > cap) rc = PL_ERR_MEMORY;
-        else memcpy(to + *used, pl_session_slot(run->session, i), bytes);
+        if (*used + bytes > cap)
+            rc = PL_ERR_MEMORY;
+        else
+            memcpy(to + *used, pl_session_slot(run->session, i), bytes);
         *used += bytes;
     }
     if (rc == PL_OK) {
@@ -102,7 +108,8 @@ static pl_status train(const char *const *keys, int n, int steps, char *to, size
 
 TEST(updates_are_the_batch_again)
 {
-    static const char *const ways[][2] = {{"accumulate=1", "data.workers=0"}, {"accumulate=1", "data.workers=2"},
+    static const char *const ways[][2] = {{"accumulate=1", "data.workers=0"},
+                                          {"accumulate=1", "data.workers=2"},
                                           {"accumulate=2", "data.workers=0"}};
     static char a[1 << 16], b[1 << 16];
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
@@ -116,7 +123,8 @@ TEST(updates_are_the_batch_again)
             const char *by_hand[] = {"batch=8", ways[i][0], ways[i][1], hand};
             CHECK_OK(train(by_key, 4, STEPS, a, sizeof a, &na, &lr));
             CHECK_OK(train(by_hand, 4, STEPS * n, b, sizeof b, &nb, &lr));
-            CHECK_MSG(na == nb && memcmp(a, b, na) == 0, "%s %s: other bits", ways[i][0], ways[i][1]);
+            CHECK_MSG(na == nb && memcmp(a, b, na) == 0, "%s %s: other bits", ways[i][0],
+                      ways[i][1]);
             CHECK_OK(train(by_hand, 4, STEPS * n - 1, b, sizeof b, &nb, &lr));
             CHECK(memcmp(a, b, na) != 0);
         }
@@ -125,7 +133,8 @@ TEST(updates_are_the_batch_again)
 /* Workers fill a buffer once for a batch, whatever trains on it and how often. */
 TEST(updates_read_a_batch_once)
 {
-    static const char *const keys[] = {"batch=8", "data.workers=1", "data.prefetch=1", "train.updates_per_batch=4"};
+    static const char *const keys[] = {"batch=8", "data.workers=1", "data.prefetch=1",
+                                       "train.updates_per_batch=4"};
     char state[1 << 16];
     size_t used;
     double lr;
@@ -135,11 +144,17 @@ TEST(updates_read_a_batch_once)
     CHECK_MSG(n >= 6 && n <= 6 + 2, "%d batches were read for 6 steps", n);
 }
 
-/* A schedule of 8 steps is at its end after 8 steps: it stands still in a step, or moves with every update. */
+/* A schedule of 8 steps is at its end after 8 steps: it stands still in a step, or moves with every
+ * update. */
 TEST(updates_and_schedules)
 {
-    const char *keys[] = {"batch=8", "train.steps=8", "schedule.name=linear", "schedule.end_factor=0", "optim.lr=1",
-                          "train.updates_per_batch=2", "each=false"};
+    const char *keys[] = {"batch=8",
+                          "train.steps=8",
+                          "schedule.name=linear",
+                          "schedule.end_factor=0",
+                          "optim.lr=1",
+                          "train.updates_per_batch=2",
+                          "each=false"};
     char state[1 << 16];
     size_t used;
     double lr;
@@ -149,7 +164,8 @@ TEST(updates_and_schedules)
         CHECK_MSG(fabs(lr - (1 - (steps - 1) / 8.0)) < 1e-6, "step %d: rate %g", steps, lr);
         keys[6] = "each=true";
         CHECK_OK(train(keys, 7, steps, state, sizeof state, &used, &lr));
-        CHECK_MSG(fabs(lr - (1 - (2 * steps - 1) / 16.0)) < 1e-6, "step %d: rate %g of each update", steps, lr);
+        CHECK_MSG(fabs(lr - (1 - (2 * steps - 1) / 16.0)) < 1e-6, "step %d: rate %g of each update",
+                  steps, lr);
     }
 }
 
@@ -158,15 +174,18 @@ TEST(updates_go_on_bit_by_bit)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
-#define RUN "fluxflow/tiny train.updates_per_batch=3 gan.base=2 lpips.on=false data.samples=64 eval.batches=1 --quiet "
+#define RUN                                                                                        \
+ "fluxflow/tiny train.updates_per_batch=3 gan.base=2 lpips.on=false data.samples=64 eval.batches=1 --quiet "
     cli_result r = cli_run("$P train " RUN "train.steps=6 --out %s/a", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_RUN(cli_run("$P train " RUN "train.steps=2 --out %s/b", d), 0, "");
     for (int i = 1; i <= 2; i++)
-        cli_run("timeout -s KILL %.3f $P train " RUN "train.steps=6 checkpoint.every=1 --out %s/b", r.seconds * 0.3 * i, d);
+        cli_run("timeout -s KILL %.3f $P train " RUN "train.steps=6 checkpoint.every=1 --out %s/b",
+                r.seconds * 0.3 * i, d);
     CHECK_RUN(cli_run("$P train " RUN "train.steps=6 --out %s/b", d), 0, "");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
-    CHECK(cli_same("a/checkpoints/step-00000006/state.safetensors", "b/checkpoints/step-00000006/state.safetensors"));
+    CHECK(cli_same("a/checkpoints/step-00000006/state.safetensors",
+                   "b/checkpoints/step-00000006/state.safetensors"));
     CHECK_MSG(!cli_bad_log("b", 6), "%s", cli_bad_log("b", 6));
     r = cli_run("$P train " RUN "train.steps=7 train.updates_per_batch=2 --out %s/b", d);
     CHECK_MSG(r.code == 2 && strstr(r.err, "train.updates_per_batch"), "%d %s", r.code, r.err);
@@ -176,7 +195,8 @@ TEST(updates_go_on_bit_by_bit)
 /* The step of a plan is all of its updates. */
 TEST(updates_are_predicted)
 {
-    static const char *const keys[][2] = {{"train.updates_per_batch=1", "batch=2"}, {"train.updates_per_batch=3", "batch=2"}};
+    static const char *const keys[][2] = {{"train.updates_per_batch=1", "batch=2"},
+                                          {"train.updates_per_batch=3", "batch=2"}};
     double ms[2];
     for (int i = 0; i < 2; i++) {
         pl_run *run;

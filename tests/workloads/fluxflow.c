@@ -1,5 +1,5 @@
-/* fluxflow.c - variational autoencoder with SPADE decoder, hinge GAN with R1, LPIPS; the networks and
- * losses are the recipe's. */
+/* fluxflow.c - variational autoencoder with SPADE decoder, hinge GAN with R1, LPIPS; the networks
+ * and losses are the recipe's. */
 #include "workloads.h"
 
 const flux_config flux_full = {.lpips = true,
@@ -26,11 +26,21 @@ const flux_config flux_full = {.lpips = true,
                                .lambda_adv = 0.5,
                                .lambda_lpips = 0.1,
                                .mse_weight = 0.1};
-#define TINY                                                                                   \
- .sizes = {.batch = 2, .height = 16, .width = 16, .dim = 32, .scales = 2, .layers = 1, .heads = 2,           \
-           .rgb = {16, 8}, .disc_base = 8, .disc_depth = 2, .vgg = {8, 8, 16, 16, 16},         \
-           .lpips_buffers = true, .spade = true},                                              \
- .lr = 1e-4, .clip = 1, .ema = 0.999, .kl_beta = 1e-4, .kl_warmup = 8, .r1_gamma = 5,          \
+#define TINY                                                                                       \
+ .sizes = {.batch = 2,                                                                             \
+           .height = 16,                                                                           \
+           .width = 16,                                                                            \
+           .dim = 32,                                                                              \
+           .scales = 2,                                                                            \
+           .layers = 1,                                                                            \
+           .heads = 2,                                                                             \
+           .rgb = {16, 8},                                                                         \
+           .disc_base = 8,                                                                         \
+           .disc_depth = 2,                                                                        \
+           .vgg = {8, 8, 16, 16, 16},                                                              \
+           .lpips_buffers = true,                                                                  \
+           .spade = true},                                                                         \
+ .lr = 1e-4, .clip = 1, .ema = 0.999, .kl_beta = 1e-4, .kl_warmup = 8, .r1_gamma = 5,              \
  .first_step = 2, .lambda_adv = 0.5, .lambda_lpips = 0.1, .mse_weight = 0.1
 const flux_config flux_tiny_vae = {TINY};
 const flux_config flux_tiny_gan = {TINY, .lpips = true, .gan = true};
@@ -38,7 +48,8 @@ const flux_config flux_tiny_gan = {TINY, .lpips = true, .gan = true};
 /* ---- training steps --------------------------------------------------------------------- */
 static pl_val real_input(pl_nn *m, const flux_config *c)
 {
-    return pl_input(m->g, "real", PL_TYPE(PL_F32, c->sizes.batch, c->sizes.height, c->sizes.width, 3));
+    return pl_input(m->g, "real",
+                    PL_TYPE(PL_F32, c->sizes.batch, c->sizes.height, c->sizes.width, 3));
 }
 
 static pl_val eps_input(pl_nn *m, const flux_config *c, const char *name)
@@ -99,7 +110,8 @@ void flux_generator(pl_nn *m, const void *config)
     pl_val real = real_input(m, c), mu, logvar, raw[3], factor[3], part[3];
     pl_val packed = flux_compressor(m, &c->sizes, real, eps_input(m, c, "eps"), &mu, &logvar);
     pl_val recon = flux_expander(m, &c->sizes, packed);
-    pl_val lpips = c->lpips ? flux_lpips(m, &c->sizes, recon, real) : pl_fill(g, PL_RANK0(PL_F32), 0);
+    pl_val lpips =
+        c->lpips ? flux_lpips(m, &c->sizes, recon, real) : pl_fill(g, PL_RANK0(PL_F32), 0);
     raw[0] = flux_reconstruction(g, recon, real, c->mse_weight);
     raw[0] = pl_add(g, raw[0], pl_scale(g, lpips, c->lambda_lpips));
     raw[1] = pl_loss_kl(g, mu, logvar);
@@ -107,8 +119,8 @@ void flux_generator(pl_nn *m, const void *config)
     factor[1] = kl_weight(m, c);
     if (c->gan) {
         pl_val held = pl_stop_gradient(g, packed);
-        pl_val logits =
-            flux_discriminator(m, &c->sizes, flux_expander(m, &c->sizes, held), flux_token_mean(m, held));
+        pl_val logits = flux_discriminator(m, &c->sizes, flux_expander(m, &c->sizes, held),
+                                           flux_token_mean(m, held));
         raw[2] = pl_loss_hinge_g(g, logits);
         factor[2] = pl_fill(g, PL_RANK0(PL_F32), c->lambda_adv);
     }

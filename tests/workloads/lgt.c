@@ -1,5 +1,5 @@
-/* lgt.c - latent style transfer trained through a differentiated Euler ODE; the network and the loss
- * are the recipe's. */
+/* lgt.c - latent style transfer trained through a differentiated Euler ODE; the network and the
+ * loss are the recipe's. */
 #include "workloads.h"
 
 enum { ACCUMULATE = 2 };

@@ -2,13 +2,13 @@
  * frozen diffusion U-Net; networks and loss are the recipe's. */
 #include "workloads.h"
 
-#define EDGE_FULL                                                                              \
- .batch = 2, .image = 512, .latent = 64,                                      \
- .before = {1024, 1024, 1024, 1024, 1024}, .before_down = {512, 256, 64, 16, 4}, .stem = 64,   \
- .after = {256, 256, 256}, .after_down = {128, 64, 16, 4}
-#define EDGE_TINY                                                                              \
- .batch = 2, .image = 64, .latent = 8, .before = {8, 8, 8, 8, 8},             \
- .before_down = {8, 8, 8, 4, 4}, .stem = 8, .after = {16, 16, 16}, .after_down = {8, 8, 4, 4}
+#define EDGE_FULL                                                                                  \
+ .batch = 2, .image = 512, .latent = 64, .before = {1024, 1024, 1024, 1024, 1024},                 \
+ .before_down = {512, 256, 64, 16, 4}, .stem = 64, .after = {256, 256, 256},                       \
+ .after_down = {128, 64, 16, 4}
+#define EDGE_TINY                                                                                  \
+ .batch = 2, .image = 64, .latent = 8, .before = {8, 8, 8, 8, 8}, .before_down = {8, 8, 8, 4, 4},  \
+ .stem = 8, .after = {16, 16, 16}, .after_down = {8, 8, 4, 4}
 
 const sr_config sr_full = {EDGE_FULL,
                            .width = 320,
@@ -54,17 +54,16 @@ static pl_val micro_loss(pl_nn *m, const sr_config *c, int i)
 {
     pl_graph *g = m->g;
     pl_type latent = PL_TYPE(PL_F32, c->batch, c->latent, c->latent, 4);
-    return sr_loss(m, c,
-                   &(sr_batch){.z = pl_input(g, pl_nn_name(m, "micro%d.z_gt", i), latent),
-                               .lq = pl_input(g, pl_nn_name(m, "micro%d.z_lq", i), latent),
-                               .eps = pl_input(g, pl_nn_name(m, "micro%d.eps", i), latent),
-                               .t = pl_input(g, pl_nn_name(m, "micro%d.t", i),
-                                             PL_TYPE(PL_I64, c->batch)),
-                               .context = pl_input(g, pl_nn_name(m, "micro%d.context", i),
-                                                   PL_TYPE(PL_F32, c->batch, c->context[0],
-                                                           c->context[1])),
-                               .edge = pl_input(g, pl_nn_name(m, "micro%d.edge", i),
-                                                PL_TYPE(PL_F32, c->batch, c->image, c->image, 3))});
+    return sr_loss(
+        m, c,
+        &(sr_batch){.z = pl_input(g, pl_nn_name(m, "micro%d.z_gt", i), latent),
+                    .lq = pl_input(g, pl_nn_name(m, "micro%d.z_lq", i), latent),
+                    .eps = pl_input(g, pl_nn_name(m, "micro%d.eps", i), latent),
+                    .t = pl_input(g, pl_nn_name(m, "micro%d.t", i), PL_TYPE(PL_I64, c->batch)),
+                    .context = pl_input(g, pl_nn_name(m, "micro%d.context", i),
+                                        PL_TYPE(PL_F32, c->batch, c->context[0], c->context[1])),
+                    .edge = pl_input(g, pl_nn_name(m, "micro%d.edge", i),
+                                     PL_TYPE(PL_F32, c->batch, c->image, c->image, 3))});
 }
 
 /* Two micro-batches in one program. */

@@ -1,5 +1,5 @@
-/* wandistill.c - a frozen video transformer distilled into a 2-D per-pixel transformer; the networks are
- * the recipe's. */
+/* wandistill.c - a frozen video transformer distilled into a 2-D per-pixel transformer; the
+ * networks are the recipe's. */
 #include "workloads.h"
 
 const wan_config wan_full = {.batch = 2,

@@ -7,12 +7,12 @@
 #ifndef PL_TESTS_WORKLOADS_H
 #define PL_TESTS_WORKLOADS_H
 
+#include "plimsoll_nn.h"
+#include "plimsoll_optim.h"
 #include "recipes/fluxflow/fluxflow.h"
 #include "recipes/lgt/lgt.h"
 #include "recipes/stablesr/stablesr.h"
 #include "recipes/wandistill/wandistill.h"
-#include "plimsoll_nn.h"
-#include "plimsoll_optim.h"
 
 /* Gradients of loss, made outputs "grad.<param>", then the update. */
 void work_minimise(pl_nn *m, pl_val loss, const pl_optim *o);

@@ -39,7 +39,8 @@ static atomic_bool dnn_started;
 
 static void dnn_start(void)
 {
-    (void)pl_team_serve((const void *)(uintptr_t)dnnl_primitive_execute); /* if not, libgomp's team does the work */
+    /* if not, libgomp's team does the work */
+    (void)pl_team_serve((const void *)(uintptr_t)dnnl_primitive_execute);
     dnn.status = dnnl_engine_create(&dnn.engine, dnnl_cpu, 0);
     if (dnn.status) return;
     dnn.status = dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_in_order);
@@ -52,8 +53,8 @@ static void dnn_start(void)
     atomic_store(&dnn_started, true);
 }
 
-/* Others may be preparing kernels meanwhile: oneDNN's cache has a lock of its own, and what it forgets too early is only
- * prepared again. */
+/* Others may be preparing kernels meanwhile: oneDNN's cache has a lock of its own, and what it
+ * forgets too early is only prepared again. */
 void pl_dnn_forget(void)
 {
     if (atomic_load(&dnn_started) && dnnl_set_primitive_cache_capacity(0) == dnnl_success)
@@ -107,8 +108,7 @@ const char *pl_dnn_impl(const pl_dnn *d)
 
 /* ---- filling the lists ------------------------------------------------------------------ */
 
-pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index,
-                             int *out)
+pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index, int *out)
 {
     if (d->n_operands == PL_DNN_MAX_OPERANDS) PL_BUG("more than %d operands", d->n_operands);
     pl_dnn_operand *o = &d->operands[d->n_operands];
@@ -167,13 +167,13 @@ pl_status pl_dnn_add_step(pl_dnn *d, dnnl_primitive_desc_t pd, int n, const int 
     return PL_OK;
 }
 
-pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from,
-                             const pl_mdesc *to_md, int to)
+pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from, const pl_mdesc *to_md,
+                             int to)
 {
     dnnl_primitive_desc_t pd;
-    PL_TRY(pl_dnn_check(dnnl_reorder_primitive_desc_create(&pd, from_md, dnn.engine, to_md,
-                                                           dnn.engine, dnn.attr),
-                        "reorder a tensor"));
+    PL_TRY(pl_dnn_check(
+        dnnl_reorder_primitive_desc_create(&pd, from_md, dnn.engine, to_md, dnn.engine, dnn.attr),
+        "reorder a tensor"));
     pl_status s =
         pl_dnn_add_step(d, pd, 2, (const int[][2]){{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
     dnnl_primitive_desc_destroy(pd);
@@ -205,13 +205,11 @@ static void narrow_sum(const pl_dnn_call *c, void *const *p)
     pl_narrow_sum(&c->size.narrow, p[0], p[1], p[2], p[3], p[4]);
 }
 
-pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias,
-                            int c)
+pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias, int c)
 {
     pl_dnn_call call = {
         .fn = dot ? narrow_dot : narrow_sum, .size.narrow = *s, .operand = {a, b, bias, c, -1}};
-    if (!dot)
-        PL_TRY(pl_dnn_add_floats(d, pl_narrow_parts(s) * s->n * s->cols, &call.operand[4]));
+    if (!dot) PL_TRY(pl_dnn_add_floats(d, pl_narrow_parts(s) * s->n * s->cols, &call.operand[4]));
     pl_dnn_note_impl(d, dot ? "narrow:dot" : "narrow:sum");
     pl_dnn_add_call(d, &call);
     return PL_OK;
@@ -263,8 +261,9 @@ static pl_status run_all(pl_dnn *d, const void *const *in, void *const *out, voi
     return PL_OK;
 }
 
-/* Kernels for channels that do not fill a vector compute on whatever stands in the other lanes. Denormal rubbish there
- * is harmless and, on some processors, takes a hundred times as long: a millisecond becomes 140. */
+/* Kernels for channels that do not fill a vector compute on whatever stands in the other lanes.
+ * Denormal rubbish there is harmless and, on some processors, takes a hundred times as long: a
+ * millisecond becomes 140. */
 pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *work)
 {
     (void)pl_pool_threads(); /* perhaps another thread than the one that prepared it */
@@ -307,8 +306,8 @@ pl_status pl_dnn_choose(const void *op, pl_dtype dtype, const_dnnl_primitive_des
                         const char *avoid, const char *what, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_desc_iterator_t it;
-    PL_TRY(pl_dnn_check(
-        dnnl_primitive_desc_iterator_create(&it, op, dnn.attr, dnn.engine, hint), what));
+    PL_TRY(pl_dnn_check(dnnl_primitive_desc_iterator_create(&it, op, dnn.attr, dnn.engine, hint),
+                        what));
     dnnl_primitive_desc_t first = dnnl_primitive_desc_iterator_fetch(it);
     dnnl_primitive_desc_t best = avoid ? first_without(it, avoid) : NULL;
     dnnl_primitive_desc_iterator_destroy(it);
@@ -374,30 +373,27 @@ pl_dnn_window pl_dnn_window_make(int n_spatial, const int64_t *kernel, const int
 
 pl_status pl_dnn_check_window(const char *what, int n_spatial, const int64_t *in,
                               const int64_t *out, const int64_t *kernel, const int64_t *stride,
-                              const int64_t *dilation, const int64_t *pad_lo,
-                              const int64_t *pad_hi)
+                              const int64_t *dilation, const int64_t *pad_lo, const int64_t *pad_hi)
 {
     PL_FAIL_IF(n_spatial < 1 || n_spatial > 3, PL_ERR_SHAPE, "%s over %d spatial dims", what,
                n_spatial);
     for (int i = 0; i < n_spatial; i++) {
-        PL_FAIL_IF(
-            in[i] < 1 || out[i] < 1 || kernel[i] < 1 || stride[i] < 1 || dilation[i] < 1 ||
-                pad_lo[i] < 0 || pad_hi[i] < 0,
-            PL_ERR_SHAPE,
-            "%s, dim %d: in %lld, out %lld, kernel %lld, stride %lld, dilation %lld must "
-            "be positive and padding %lld,%lld not negative",
-            what, i, (long long)in[i], (long long)out[i], (long long)kernel[i],
-            (long long)stride[i], (long long)dilation[i], (long long)pad_lo[i],
-            (long long)pad_hi[i]);
+        PL_FAIL_IF(in[i] < 1 || out[i] < 1 || kernel[i] < 1 || stride[i] < 1 || dilation[i] < 1 ||
+                       pad_lo[i] < 0 || pad_hi[i] < 0,
+                   PL_ERR_SHAPE,
+                   "%s, dim %d: in %lld, out %lld, kernel %lld, stride %lld, dilation %lld must "
+                   "be positive and padding %lld,%lld not negative",
+                   what, i, (long long)in[i], (long long)out[i], (long long)kernel[i],
+                   (long long)stride[i], (long long)dilation[i], (long long)pad_lo[i],
+                   (long long)pad_hi[i]);
         int64_t room = in[i] + pad_lo[i] + pad_hi[i] - (kernel[i] - 1) * dilation[i] - 1;
         int64_t want = room < 0 ? 0 : room / stride[i] + 1;
-        PL_FAIL_IF(
-            want != out[i], PL_ERR_SHAPE,
-            "%s, dim %d: input %lld with padding %lld,%lld, kernel %lld, dilation %lld and "
-            "stride %lld gives %lld outputs, not %lld",
-            what, i, (long long)in[i], (long long)pad_lo[i], (long long)pad_hi[i],
-            (long long)kernel[i], (long long)dilation[i], (long long)stride[i], (long long)want,
-            (long long)out[i]);
+        PL_FAIL_IF(want != out[i], PL_ERR_SHAPE,
+                   "%s, dim %d: input %lld with padding %lld,%lld, kernel %lld, dilation %lld and "
+                   "stride %lld gives %lld outputs, not %lld",
+                   what, i, (long long)in[i], (long long)pad_lo[i], (long long)pad_hi[i],
+                   (long long)kernel[i], (long long)dilation[i], (long long)stride[i],
+                   (long long)want, (long long)out[i]);
     }
     return PL_OK;
 }
@@ -410,31 +406,29 @@ static pl_status check_matmul(const pl_dnn_matmul_desc *m)
     PL_FAIL_IF(m->batch < 1 || m->m < 1 || m->n < 1 || m->k < 1, PL_ERR_SHAPE,
                "matmul of %lld times (%lld,%lld) by (%lld,%lld)", (long long)m->batch,
                (long long)m->m, (long long)m->k, (long long)m->k, (long long)m->n);
-    PL_FAIL_IF(
-        lda < (m->trans_a ? m->m : m->k) || ldb < (m->trans_b ? m->k : m->n), PL_ERR_SHAPE,
-        "matmul (%lld,%lld,%lld): row lengths %lld and %lld are shorter than the rows",
-        (long long)m->m, (long long)m->n, (long long)m->k, (long long)lda, (long long)ldb);
+    PL_FAIL_IF(lda < (m->trans_a ? m->m : m->k) || ldb < (m->trans_b ? m->k : m->n), PL_ERR_SHAPE,
+               "matmul (%lld,%lld,%lld): row lengths %lld and %lld are shorter than the rows",
+               (long long)m->m, (long long)m->n, (long long)m->k, (long long)lda, (long long)ldb);
     return PL_OK;
 }
 
 /* One matrix, (rows, cols) after its transposition; a batch of one has no batch dim. */
-static pl_status matrix_md(pl_mdesc *md, dnnl_data_type_t type, int64_t batch,
-                           int64_t batch_stride, int64_t rows, int64_t cols, int64_t ld,
-                           bool trans)
+static pl_status matrix_md(pl_mdesc *md, dnnl_data_type_t type, int64_t batch, int64_t batch_stride,
+                           int64_t rows, int64_t cols, int64_t ld, bool trans)
 {
     bool batched = batch > 1;
     dnnl_dims_t dim = {batch_stride ? batch : 1, rows, cols};
     dnnl_dims_t stride = {batch_stride ? batch_stride : rows * cols, trans ? 1 : ld,
                           trans ? ld : 1};
-    return pl_dnn_check(dnnl_memory_desc_init_by_strides(md, batched ? 3 : 2, dim + !batched,
-                                                         type, stride + !batched),
+    return pl_dnn_check(dnnl_memory_desc_init_by_strides(md, batched ? 3 : 2, dim + !batched, type,
+                                                         stride + !batched),
                         "describe a matrix");
 }
 
 /* oneDNN's batched-reduce kernel takes dense matrices only, and the kernel that takes the
  * others allocates: a matrix with gaps between its rows or batches is copied together first. */
-static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int index,
-                                pl_mdesc *dense, int *out)
+static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int index, pl_mdesc *dense,
+                                int *out)
 {
     const bool a = index == 0, trans = a ? m->trans_a : m->trans_b;
     const int64_t rows = a ? m->m : m->k, cols = a ? m->k : m->n, row = trans ? rows : cols;
@@ -444,8 +438,8 @@ static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int inde
     pl_mdesc user;
     PL_TRY(pl_dnn_data_type(m->dtype, &type));
     PL_TRY(matrix_md(&user, type, m->batch, batch_stride, rows, cols, ld ? ld : row, trans));
-    PL_TRY(matrix_md(dense, type, m->batch, batch_stride ? rows * cols : 0, rows, cols, row,
-                     trans));
+    PL_TRY(
+        matrix_md(dense, type, m->batch, batch_stride ? rows * cols : 0, rows, cols, row, trans));
     return pl_dnn_add_input(d, &user, dense, index, out);
 }
 
@@ -509,8 +503,7 @@ static pl_status matmul_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
 
 /* Without AVX-512 oneDNN's product is its older kernel, which allocates as it runs; the 1x1
  * convolution is as fast there and does not. */
-pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out,
-                                size_t *work_bytes)
+pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out, size_t *work_bytes)
 {
     pl_dnn *d = NULL;
     PL_TRY(check_matmul(desc));
@@ -565,22 +558,21 @@ static pl_status pool_plan_init(pool_plan *q, pl_dnn_pool_kind kind, const pl_dn
 static pl_status pool_choose(const pool_plan *q, const pl_dnn_pool_desc *p,
                              dnnl_primitive_desc_t *out)
 {
-    const pl_dnn_window w = pl_dnn_window_make(p->n_spatial, p->kernel, p->stride, p->dilation,
-                                               p->pad_lo, p->pad_hi);
+    const pl_dnn_window w =
+        pl_dnn_window_make(p->n_spatial, p->kernel, p->stride, p->dilation, p->pad_lo, p->pad_hi);
     const dnnl_prop_kind_t prop =
         q->fwd && !q->index ? dnnl_forward_inference : dnnl_forward_training;
     dnnl_pooling_v2_desc_t op;
-    PL_TRY(pl_dnn_check(dnnl_pooling_v2_forward_desc_init(&op, prop, q->alg, &q->x, &q->y,
-                                                          w.stride, w.kernel, w.dilation,
-                                                          w.pad_lo, w.pad_hi),
+    PL_TRY(pl_dnn_check(dnnl_pooling_v2_forward_desc_init(&op, prop, q->alg, &q->x, &q->y, w.stride,
+                                                          w.kernel, w.dilation, w.pad_lo, w.pad_hi),
                         "describe a pool"));
     PL_TRY(pl_dnn_choose(&op, p->dtype, NULL, NULL, "pool", out));
     if (q->fwd) return PL_OK;
     dnnl_primitive_desc_t hint = *out;
-    pl_status s = pl_dnn_check(
-        dnnl_pooling_v2_backward_desc_init(&op, q->alg, &q->x, &q->y, w.stride, w.kernel,
-                                           w.dilation, w.pad_lo, w.pad_hi),
-        "describe a pool");
+    pl_status s =
+        pl_dnn_check(dnnl_pooling_v2_backward_desc_init(&op, q->alg, &q->x, &q->y, w.stride,
+                                                        w.kernel, w.dilation, w.pad_lo, w.pad_hi),
+                     "describe a pool");
     if (s == PL_OK) s = pl_dnn_choose(&op, p->dtype, hint, NULL, "pool", out);
     dnnl_primitive_desc_destroy(hint);
     return s;

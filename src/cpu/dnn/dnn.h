@@ -25,10 +25,9 @@
 
 typedef struct pl_dnn pl_dnn;
 
-/* in: what run reads, out: what it writes, in the order listed at each kind below. Denormal numbers are taken as zero
- * meanwhile, in every thread. */
-pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out,
-                     void *work) PL_MUST_USE;
+/* in: what run reads, out: what it writes, in the order listed at each kind below. Denormal numbers
+ * are taken as zero meanwhile, in every thread. */
+pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *work) PL_MUST_USE;
 void pl_dnn_free(pl_dnn *d); /* NULL is fine */
 /* Lets go of what oneDNN keeps of kernels that nobody has any more; from any thread. */
 void pl_dnn_forget(void);

@@ -24,8 +24,7 @@ static pl_status check_conv(pl_dnn_conv_kind kind, const conv *c)
                                c->dilation, c->pad_lo, c->pad_hi));
     PL_FAIL_IF(c->n < 1 || c->groups < 1 || c->ic < 1 || c->oc < 1 || c->ic % c->groups ||
                    c->oc % c->groups,
-               PL_ERR_SHAPE,
-               "convolution of %lld samples: %lld to %lld channels in %lld groups",
+               PL_ERR_SHAPE, "convolution of %lld samples: %lld to %lld channels in %lld groups",
                (long long)c->n, (long long)c->ic, (long long)c->oc, (long long)c->groups);
     PL_FAIL_IF(c->bias && kind != PL_DNN_CONV_FWD, PL_ERR_ARG,
                "only the forward convolution has a bias");
@@ -54,8 +53,7 @@ static pl_status view_md(pl_mdesc *md, int rank, const dnnl_dims_t dim, dnnl_dat
 
 /* Weights (O, kernel.., I/groups) as oneDNN's [G],O,I,kernel.. ; `full` is the kernel as it
  * lies in memory, of which c's taps are every `every`-th. */
-static pl_status weight_md(pl_mdesc *md, const conv *c, const int64_t *full,
-                           const int64_t *every)
+static pl_status weight_md(pl_mdesc *md, const conv *c, const int64_t *full, const int64_t *every)
 {
     dnnl_data_type_t type = dnnl_f32;
     dnnl_dims_t dim, stride;
@@ -78,8 +76,7 @@ static pl_status weight_md(pl_mdesc *md, const conv *c, const int64_t *full,
 
 /* Every `every`-th pixel of x along each dim, c->in of them, of a tensor of spatial size
  * `full`. */
-static pl_status pixels_md(pl_mdesc *md, const conv *c, const int64_t *full,
-                           const int64_t *every)
+static pl_status pixels_md(pl_mdesc *md, const conv *c, const int64_t *full, const int64_t *every)
 {
     dnnl_data_type_t type = dnnl_f32;
     dnnl_dims_t dim = {c->n, c->ic}, stride = {0, 1};
@@ -120,27 +117,28 @@ static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, con
 {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     const pl_mdesc *bias = c->bias ? &t->bias : NULL;
-    const pl_dnn_window w = pl_dnn_window_make(c->n_spatial, c->kernel, c->stride, c->dilation,
-                                               c->pad_lo, c->pad_hi);
+    const pl_dnn_window w =
+        pl_dnn_window_make(c->n_spatial, c->kernel, c->stride, c->dilation, c->pad_lo, c->pad_hi);
     pl_mdesc any;
     dnnl_status_t s = dnnl_memory_desc_init_by_tag(&any, t->w.ndims, t->w.dims, t->w.data_type,
                                                    dnnl_format_tag_any);
     PL_TRY(pl_dnn_check(s, "describe weights"));
     if (kind == PL_DNN_CONV_FWD)
-        s = dnnl_dilated_convolution_forward_desc_init(op, dnnl_forward_training, alg, &t->x,
-                                                       &any, bias, &t->y, w.stride, w.dilation,
-                                                       w.pad_lo, w.pad_hi);
+        s = dnnl_dilated_convolution_forward_desc_init(op, dnnl_forward_training, alg, &t->x, &any,
+                                                       bias, &t->y, w.stride, w.dilation, w.pad_lo,
+                                                       w.pad_hi);
     else if (kind == PL_DNN_CONV_BWD_DATA)
-        s = dnnl_dilated_convolution_backward_data_desc_init(
-            op, alg, &t->x, &any, &t->y, w.stride, w.dilation, w.pad_lo, w.pad_hi);
+        s = dnnl_dilated_convolution_backward_data_desc_init(op, alg, &t->x, &any, &t->y, w.stride,
+                                                             w.dilation, w.pad_lo, w.pad_hi);
     else
         s = dnnl_dilated_convolution_backward_weights_desc_init(
             op, alg, &t->x, &any, NULL, &t->y, w.stride, w.dilation, w.pad_lo, w.pad_hi);
     return pl_dnn_check(s, "describe a convolution");
 }
 
-/* Kernels of 1 with a stride gather the pixels that they read first, and where channels are no whole vectors oneDNN's own
- * for weights writes past the end of the scratchpad that it asked for. */
+/* Kernels of 1 with a stride gather the pixels that they read first, and where channels are no
+ * whole vectors oneDNN's own for weights writes past the end of the scratchpad that it asked for.
+ */
 static bool gathers_too_far(pl_dnn_conv_kind kind, const conv *c)
 {
     bool strided = false;
@@ -161,7 +159,8 @@ static const char *avoid(pl_dnn_conv_kind kind, const conv *c)
     for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
     if (gathers_too_far(kind, c)) return "1x1";
     if (c->dtype != PL_F32) return NULL;
-    const bool deep_w = to_w && c->n_spatial == 3; /* the next one there is a product that allocates */
+    /* the next one there is a product that allocates */
+    const bool deep_w = to_w && c->n_spatial == 3;
     if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
     if (fwd && c->groups > 1) return "brdgmm";
     return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brgconv" : NULL;
@@ -491,8 +490,7 @@ static bool phases_pay(pl_dnn_conv_kind kind, const conv *c)
     return large && good && n <= MAX_PHASES;
 }
 
-static pl_status phase_add(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const phase *ph,
-                           int y)
+static pl_status phase_add(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const phase *ph, int y)
 {
     const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
     const size_t elem = pl_dtype_bytes(c->dtype), used = d->work_used;
@@ -526,8 +524,7 @@ static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, c
 /* ---- matrix products -------------------------------------------------------------------- */
 
 /* The caller's A as pixels of k channels: itself, or put in order in the work block. */
-static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const tensors *t,
-                              int *out)
+static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const tensors *t, int *out)
 {
     const int64_t ld = m->lda ? m->lda : m->trans_a ? m->m : m->k;
     const dnnl_dims_t dim = {1, m->k, m->m};
@@ -574,8 +571,7 @@ pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m)
 /* ---- the choice ------------------------------------------------------------------------- */
 
 /* Whether direct would be matrix products over an unfolded copy. */
-static pl_status direct_unfolds(pl_dnn_conv_kind kind, const conv *c, const tensors *t,
-                                bool *out)
+static pl_status direct_unfolds(pl_dnn_conv_kind kind, const conv *c, const tensors *t, bool *out)
 {
     dnnl_primitive_desc_t pd;
     PL_TRY(direct_choose(kind, c, t, &pd));

@@ -90,8 +90,7 @@ static void draw_f32(const pl_draws *from, int64_t first, int rank, const int64_
         if (i && stride[0] == 0)
             memcpy(out + i * inner, out, sizeof *out * (size_t)inner);
         else
-            draw_f32(from, first + i * stride[0], rank - 1, size + 1, stride + 1,
-                     out + i * inner);
+            draw_f32(from, first + i * stride[0], rank - 1, size + 1, stride + 1, out + i * inner);
     }
 }
 

@@ -35,8 +35,8 @@ typedef struct pl_draws {
 uint32_t pl_draw_bits(pl_dtype d);
 /* Numbers first .. first + n - 1, in f32 (not yet rounded to a shorter dtype). */
 void pl_draw_run(const pl_draws *from, int64_t first, int64_t n, float *out);
-/* Numbers first + sum of index * stride over a box, row-major, one after the other in `out`: f64 for
- * that dtype, else f32. Dim 0 is the outermost. */
+/* Numbers first + sum of index * stride over a box, row-major, one after the other in `out`: f64
+ * for that dtype, else f32. Dim 0 is the outermost. */
 void pl_draw_box(const pl_draws *from, int64_t first, int rank, const int64_t *size,
                  const int64_t *stride, void *out);
 

@@ -16,8 +16,7 @@ extern const pl_flash_set pl_flash_base, pl_flash_avx2, pl_flash_avx512;
 
 static const pl_flash_set *best(void)
 {
-    static const pl_flash_set *const sets[] = {&pl_flash_base, &pl_flash_avx2,
-                                               &pl_flash_avx512};
+    static const pl_flash_set *const sets[] = {&pl_flash_base, &pl_flash_avx2, &pl_flash_avx512};
     return sets[pl_cpu_level()];
 }
 

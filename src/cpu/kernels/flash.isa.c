@@ -19,27 +19,27 @@
 
 /* ---- C (+)= A B ------------------------------------------------------------------------- */
 /* a, b, c point at the block's corner; A(i,k) = a[i*rs + k*cs]. */
-#define ARGS                                                                                   \
- int64_t k, const float *a, int64_t rs, int64_t cs, const float *b, int64_t ldb, float *c,     \
+#define ARGS                                                                                       \
+ int64_t k, const float *a, int64_t rs, int64_t cs, const float *b, int64_t ldb, float *c,         \
      int64_t ldc, bool add
 
 #define DECL1(i) vec c##i##0 = SPLAT(0.0f);
 #define DECL2(i) DECL1(i) vec c##i##1 = SPLAT(0.0f);
 #define DECL4(i) DECL2(i) vec c##i##2 = SPLAT(0.0f), c##i##3 = SPLAT(0.0f);
-#define STEP1(i)                                                                               \
- vec x##i = SPLAT(a[i * rs]);                                                                  \
+#define STEP1(i)                                                                                   \
+ vec x##i = SPLAT(a[i * rs]);                                                                      \
  c##i##0 = FMA(x##i, b0, c##i##0);
 #define STEP2(i) STEP1(i) c##i##1 = FMA(x##i, b1, c##i##1);
-#define STEP4(i)                                                                               \
- STEP2(i) c##i##2 = FMA(x##i, b2, c##i##2);                                                    \
+#define STEP4(i)                                                                                   \
+ STEP2(i) c##i##2 = FMA(x##i, b2, c##i##2);                                                        \
  c##i##3 = FMA(x##i, b3, c##i##3);
 #define LOAD1 vec b0 = load(b);
 #define LOAD2 LOAD1 vec b1 = load(b + LANES);
 #define LOAD4 LOAD2 vec b2 = load(b + 2 * LANES), b3 = load(b + 3 * LANES);
-#define PUT(i, v)                                                                              \
- {                                                                                             \
-  float *p = c + i * ldc + v * LANES;                                                          \
-  store(p, add ? load(p) + c##i##v : c##i##v);                                                 \
+#define PUT(i, v)                                                                                  \
+ {                                                                                                 \
+  float *p = c + i * ldc + v * LANES;                                                              \
+  store(p, add ? load(p) + c##i##v : c##i##v);                                                     \
  }
 #define PUT1(i)   PUT(i, 0)
 #define PUT2(i)   PUT1(i) PUT(i, 1)
@@ -49,24 +49,24 @@
 #define ROWS6(X)  ROWS4(X) X(4) X(5)
 #define ROWS12(X) ROWS6(X) X(6) X(7) X(8) X(9) X(10) X(11)
 
-#define BLOCK(rows, vecs)                                                                      \
- static void block##rows##x##vecs(ARGS)                                                        \
- {                                                                                             \
-  ROWS##rows(DECL##vecs) for (; k > 0; k--, a += cs, b += ldb){                                \
-      LOAD##vecs ROWS##rows(STEP##vecs)} ROWS##rows(PUT##vecs)                                 \
+#define BLOCK(rows, vecs)                                                                          \
+ static void block##rows##x##vecs(ARGS)                                                            \
+ {                                                                                                 \
+  ROWS##rows(DECL##vecs) for (; k > 0; k--, a += cs, b += ldb){                                    \
+      LOAD##vecs ROWS##rows(STEP##vecs)} ROWS##rows(PUT##vecs)                                     \
  }
 /* Runs the rows of one column of blocks: as many tall blocks as fit, then shorter ones. */
-#define PANEL(vecs, tall)                                                                      \
- BLOCK(tall, vecs)                                                                             \
- BLOCK(4, vecs)                                                                                \
- BLOCK(1, vecs)                                                                                \
- static void panel##vecs(int64_t m, ARGS)                                                      \
- {                                                                                             \
-  for (; m >= tall; m -= tall, a += tall * rs, c += tall * ldc)                                \
-   block##tall##x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                    \
-  for (; m >= 4; m -= 4, a += 4 * rs, c += 4 * ldc)                                            \
-   block4x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                           \
-  for (; m > 0; m--, a += rs, c += ldc) block1x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);      \
+#define PANEL(vecs, tall)                                                                          \
+ BLOCK(tall, vecs)                                                                                 \
+ BLOCK(4, vecs)                                                                                    \
+ BLOCK(1, vecs)                                                                                    \
+ static void panel##vecs(int64_t m, ARGS)                                                          \
+ {                                                                                                 \
+  for (; m >= tall; m -= tall, a += tall * rs, c += tall * ldc)                                    \
+   block##tall##x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                        \
+  for (; m >= 4; m -= 4, a += 4 * rs, c += 4 * ldc)                                                \
+   block4x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                               \
+  for (; m > 0; m--, a += rs, c += ldc) block1x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);          \
  }
 #if LANES == 16
 PANEL(4, 6)
@@ -82,11 +82,9 @@ static void product(int64_t m, int64_t n, ARGS)
 {
     int64_t j = 0;
 #if LANES == 16
-    for (; n - j >= 4 * LANES; j += 4 * LANES)
-        panel4(m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
+    for (; n - j >= 4 * LANES; j += 4 * LANES) panel4(m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
 #endif
-    for (; n - j >= 2 * LANES; j += 2 * LANES)
-        panel2(m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
+    for (; n - j >= 2 * LANES; j += 2 * LANES) panel2(m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
     for (; j < n; j += LANES) panel1(m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
 }
 
@@ -225,8 +223,7 @@ static void unsoften(float *s, float *dp, int64_t rows, int64_t keys, const floa
             store(si + k, p);
             store(di + k, p * (load(di + k) - e));
         }
-        for (int64_t k = first_seen + i < 0 ? 0 : first_seen + i; k < keys; k++)
-            si[k] = di[k] = 0;
+        for (int64_t k = first_seen + i < 0 ? 0 : first_seen + i; k < keys; k++) si[k] = di[k] = 0;
     }
 }
 

@@ -40,8 +40,8 @@ static void dot_part(void *ctx, int64_t part, int worker)
     (void)worker;
     const job *j = ctx;
     const int64_t rows = j->s->rows;
-    j->loops->dot(j->s, rows * part / j->parts, rows * (part + 1) / j->parts, j->a, j->b,
-                  j->bias, j->c);
+    j->loops->dot(j->s, rows * part / j->parts, rows * (part + 1) / j->parts, j->a, j->b, j->bias,
+                  j->c);
 }
 
 static void sum_part(void *ctx, int64_t part, int worker)
@@ -53,15 +53,14 @@ static void sum_part(void *ctx, int64_t part, int worker)
                   j->c + part * j->s->n * j->s->cols);
 }
 
-void pl_narrow_dot(const pl_narrow *s, const float *a, const float *b, const float *bias,
-                   float *c)
+void pl_narrow_dot(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c)
 {
     job j = {s, loops(), pl_narrow_parts(s), a, b, bias, c};
     pl_pool_for(j.parts, dot_part, &j);
 }
 
-void pl_narrow_sum(const pl_narrow *s, const float *a, const float *b, const float *bias,
-                   float *c, float *work)
+void pl_narrow_sum(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c,
+                   float *work)
 {
     job j = {s, loops(), pl_narrow_parts(s), a, b, NULL, work};
     pl_pool_for(j.parts, sum_part, &j);

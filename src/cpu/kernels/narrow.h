@@ -22,11 +22,10 @@ typedef struct pl_narrow {
 } pl_narrow;
 
 /* bias may be NULL. */
-void pl_narrow_dot(const pl_narrow *s, const float *a, const float *b, const float *bias,
-                   float *c);
+void pl_narrow_dot(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c);
 /* work: pl_narrow_parts(s) * n * cols floats. */
-void pl_narrow_sum(const pl_narrow *s, const float *a, const float *b, const float *bias,
-                   float *c, float *work);
+void pl_narrow_sum(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c,
+                   float *work);
 int64_t pl_narrow_parts(const pl_narrow *s);
 
 /* The loops, compiled for several instruction sets with the same results. */

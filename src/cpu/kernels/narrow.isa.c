@@ -15,17 +15,17 @@ typedef float v16 __attribute__((vector_size(64), aligned(4)));
 /* Sums of lanes, pairs first: after FOLD1 the even places hold pairs of a, the odd ones of b.
  * After all four over 16 rows, lane r holds the sum of row r. Macros, because a function that
  * takes vectors wider than the machine's has no settled calling convention. */
-#define FOLD1(a, b)                                                                            \
- (MIX(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +                       \
+#define FOLD1(a, b)                                                                                \
+ (MIX(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +                           \
   MIX(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
-#define FOLD2(a, b)                                                                            \
- (MIX(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +                        \
+#define FOLD2(a, b)                                                                                \
+ (MIX(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +                            \
   MIX(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
-#define FOLD4(a, b)                                                                            \
- (MIX(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +                        \
+#define FOLD4(a, b)                                                                                \
+ (MIX(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +                            \
   MIX(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
-#define FOLD8(a, b)                                                                            \
- (MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +                          \
+#define FOLD8(a, b)                                                                                \
+ (MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +                              \
   MIX(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
 
 /* Products of one row with one vector, in 16 lanes. */

@@ -8,47 +8,46 @@
 /* Four vectors of sums at a time, then one, then single elements. SETUP names the k-th
  * operands, TERM(i, get) is their product at i, where get reads a vector or, as *, one element.
  */
-#define COMBINE(SETUP, TERM)                                                                   \
- int64_t at = 0;                                                                               \
- for (; at + 4 * LANES <= n; at += 4 * LANES) {                                                \
-  vec s0 = SPLAT(0.0f), s1 = s0, s2 = s0, s3 = s0;                                             \
-  if (add) {                                                                                   \
-   s0 = load(y + at);                                                                          \
-   s1 = load(y + at + LANES);                                                                  \
-   s2 = load(y + at + 2 * LANES);                                                              \
-   s3 = load(y + at + 3 * LANES);                                                              \
-  }                                                                                            \
-  for (int k = 0; k < taps; k++) {                                                             \
-   SETUP;                                                                                      \
-   s0 += TERM(at, load);                                                                       \
-   s1 += TERM(at + LANES, load);                                                               \
-   s2 += TERM(at + 2 * LANES, load);                                                           \
-   s3 += TERM(at + 3 * LANES, load);                                                           \
-  }                                                                                            \
-  store(y + at, s0);                                                                           \
-  store(y + at + LANES, s1);                                                                   \
-  store(y + at + 2 * LANES, s2);                                                               \
-  store(y + at + 3 * LANES, s3);                                                               \
- }                                                                                             \
- for (; at + LANES <= n; at += LANES) {                                                        \
-  vec s0 = add ? load(y + at) : SPLAT(0.0f);                                                   \
-  for (int k = 0; k < taps; k++) {                                                             \
-   SETUP;                                                                                      \
-   s0 += TERM(at, load);                                                                       \
-  }                                                                                            \
-  store(y + at, s0);                                                                           \
- }                                                                                             \
- for (; at < n; at++) {                                                                        \
-  float s0 = add ? y[at] : 0.0f;                                                               \
-  for (int k = 0; k < taps; k++) {                                                             \
-   SETUP;                                                                                      \
-   s0 += TERM(at, *);                                                                          \
-  }                                                                                            \
-  y[at] = s0;                                                                                  \
+#define COMBINE(SETUP, TERM)                                                                       \
+ int64_t at = 0;                                                                                   \
+ for (; at + 4 * LANES <= n; at += 4 * LANES) {                                                    \
+  vec s0 = SPLAT(0.0f), s1 = s0, s2 = s0, s3 = s0;                                                 \
+  if (add) {                                                                                       \
+   s0 = load(y + at);                                                                              \
+   s1 = load(y + at + LANES);                                                                      \
+   s2 = load(y + at + 2 * LANES);                                                                  \
+   s3 = load(y + at + 3 * LANES);                                                                  \
+  }                                                                                                \
+  for (int k = 0; k < taps; k++) {                                                                 \
+   SETUP;                                                                                          \
+   s0 += TERM(at, load);                                                                           \
+   s1 += TERM(at + LANES, load);                                                                   \
+   s2 += TERM(at + 2 * LANES, load);                                                               \
+   s3 += TERM(at + 3 * LANES, load);                                                               \
+  }                                                                                                \
+  store(y + at, s0);                                                                               \
+  store(y + at + LANES, s1);                                                                       \
+  store(y + at + 2 * LANES, s2);                                                                   \
+  store(y + at + 3 * LANES, s3);                                                                   \
+ }                                                                                                 \
+ for (; at + LANES <= n; at += LANES) {                                                            \
+  vec s0 = add ? load(y + at) : SPLAT(0.0f);                                                       \
+  for (int k = 0; k < taps; k++) {                                                                 \
+   SETUP;                                                                                          \
+   s0 += TERM(at, load);                                                                           \
+  }                                                                                                \
+  store(y + at, s0);                                                                               \
+ }                                                                                                 \
+ for (; at < n; at++) {                                                                            \
+  float s0 = add ? y[at] : 0.0f;                                                                   \
+  for (int k = 0; k < taps; k++) {                                                                 \
+   SETUP;                                                                                          \
+   s0 += TERM(at, *);                                                                              \
+  }                                                                                                \
+  y[at] = s0;                                                                                      \
  }
 
-static void weighted(float *y, const float *const *x, const float *w, int taps, int64_t n,
-                     bool add)
+static void weighted(float *y, const float *const *x, const float *w, int taps, int64_t n, bool add)
 {
 #define TERM(i, get) (f * get(row + (i)))
     COMBINE(const float *row = x[k]; float f = w[k], TERM)
@@ -96,8 +95,8 @@ static void bezier_block(float *restrict y, const planes *restrict p, bool silu_
     const float *t = p->v[0], *a = p->v[1], *b = p->v[2], *c = p->v[3], *d = p->v[4];
     if (silu_points)
         for (int i = 0; i < GROUPS; i++)
-            y[i] = curve(vm_sigmoid(t[i]), vm_silu(a[i]), vm_silu(b[i]), vm_silu(c[i]),
-                         vm_silu(d[i]));
+            y[i] =
+                curve(vm_sigmoid(t[i]), vm_silu(a[i]), vm_silu(b[i]), vm_silu(c[i]), vm_silu(d[i]));
     else
         for (int i = 0; i < GROUPS; i++) y[i] = curve(vm_sigmoid(t[i]), a[i], b[i], c[i], d[i]);
 }

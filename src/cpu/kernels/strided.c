@@ -1,8 +1,8 @@
 /* strided.c - see strided.h.
  *
- * A box is first brought to its simplest form: size-1 dims go, neighbours that are one run of memory
- * in both layouts merge, and the dim with the smallest destination stride stands last, so that
- * writes run forward. Three inner loops remain:
+ * A box is first brought to its simplest form: size-1 dims go, neighbours that are one run of
+ * memory in both layouts merge, and the dim with the smallest destination stride stands last, so
+ * that writes run forward. Three inner loops remain:
  *   rows       both innermost strides are 1: memcpy
  *   tiles      the destination runs along the last dim, the source along another: square tiles, so
  *              that both sides use every byte of the cache lines they touch
@@ -86,27 +86,26 @@ static void walk_next(const pl_box *b, int rank, walk *w)
 }
 
 /* ---- inner loops ------------------------------------------------------------------------ */
-#define ROW(name, T)                                                                           \
-    static void name(char *dst, int64_t to, const char *src, int64_t from, int64_t n)          \
-    {                                                                                          \
-        T *d = (T *)(void *)dst;                                                               \
-        const T *s = (const T *)(const void *)src;                                             \
-        if (to == 1 && from == 0) {                                                            \
-            T v = *s;                                                                          \
-            for (int64_t i = 0; i < n; i++) d[i] = v;                                          \
-        } else if (to == 1) {                                                                  \
-            for (int64_t i = 0; i < n; i++) d[i] = s[i * from];                                \
-        } else {                                                                               \
-            for (int64_t i = 0; i < n; i++) d[i * to] = s[i * from];                           \
-        }                                                                                      \
-    }
+#define ROW(name, T)                                                                               \
+ static void name(char *dst, int64_t to, const char *src, int64_t from, int64_t n)                 \
+ {                                                                                                 \
+  T *d = (T *)(void *)dst;                                                                         \
+  const T *s = (const T *)(const void *)src;                                                       \
+  if (to == 1 && from == 0) {                                                                      \
+   T v = *s;                                                                                       \
+   for (int64_t i = 0; i < n; i++) d[i] = v;                                                       \
+  } else if (to == 1) {                                                                            \
+   for (int64_t i = 0; i < n; i++) d[i] = s[i * from];                                             \
+  } else {                                                                                         \
+   for (int64_t i = 0; i < n; i++) d[i * to] = s[i * from];                                        \
+  }                                                                                                \
+ }
 ROW(row1, uint8_t)
 ROW(row2, uint16_t)
 ROW(row4, uint32_t)
 ROW(row8, uint64_t)
 
-static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_t from,
-                     int64_t n)
+static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_t from, int64_t n)
 {
     if (to == 1 && from == 1)
         memcpy(dst, src, (size_t)n * elem);
@@ -121,12 +120,12 @@ static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_
 }
 
 /* d[i*ds + j] = s[j*ss + i] for i < n, j < m: the source runs along i, the destination along j. */
-#define TRANSPOSE(name, T)                                                                     \
-    static void name(T *d, int64_t ds, const T *s, int64_t ss, int n, int m)                   \
-    {                                                                                          \
-        for (int i = 0; i < n; i++)                                                            \
-            for (int j = 0; j < m; j++) d[i * ds + j] = s[j * ss + i];                         \
-    }
+#define TRANSPOSE(name, T)                                                                         \
+ static void name(T *d, int64_t ds, const T *s, int64_t ss, int n, int m)                          \
+ {                                                                                                 \
+  for (int i = 0; i < n; i++)                                                                      \
+   for (int j = 0; j < m; j++) d[i * ds + j] = s[j * ss + i];                                      \
+ }
 TRANSPOSE(transpose1, uint8_t)
 TRANSPOSE(transpose8, uint64_t)
 
@@ -144,8 +143,7 @@ static void transpose8x8(uint16_t *d, int64_t ds, const uint16_t *s, int64_t ss)
 {
     oct a[8], b[8], c[8];
     for (int i = 0; i < 8; i++) memcpy(&a[i], s + i * ss, sizeof a[i]);
-    for (int i = 0; i < 8; i += 2)
-        b[i] = ZIP_LO(a[i], a[i + 1]), b[i + 1] = ZIP_HI(a[i], a[i + 1]);
+    for (int i = 0; i < 8; i += 2) b[i] = ZIP_LO(a[i], a[i + 1]), b[i + 1] = ZIP_HI(a[i], a[i + 1]);
     for (int i = 0; i < 8; i += 4) {
         c[i] = PAIR_LO(b[i], b[i + 2]), c[i + 1] = PAIR_HI(b[i], b[i + 2]);
         c[i + 2] = PAIR_LO(b[i + 1], b[i + 3]), c[i + 3] = PAIR_HI(b[i + 1], b[i + 3]);
@@ -257,8 +255,8 @@ static void tile_piece(void *ctx, int64_t task, int worker)
     for (int64_t k = 0; k < m; k += TILE) {
         int64_t cols = m - k < TILE ? m - k : TILE;
         transpose_tile(j->elem, j->dst + (w.to + i * b->to[r - 2] + k) * elem, b->to[r - 2],
-                       j->src + (w.from + i + k * b->from[r - 1]) * elem, b->from[r - 1],
-                       (int)rows, (int)cols);
+                       j->src + (w.from + i + k * b->from[r - 1]) * elem, b->from[r - 1], (int)rows,
+                       (int)cols);
     }
 }
 

@@ -2,8 +2,8 @@
  * flip and broadcast come down to on the CPU.
  *
  * The copy finds its own way: dims that are contiguous in both layouts merge, unit strides on both
- * sides become memcpy, a transposition goes by cache-sized tiles, the rest element by element. Large
- * copies are spread over the pool; every element is written exactly once, whoever writes it.
+ * sides become memcpy, a transposition goes by cache-sized tiles, the rest element by element.
+ * Large copies are spread over the pool; every element is written exactly once, whoever writes it.
  */
 #ifndef PL_CPU_STRIDED_H
 #define PL_CPU_STRIDED_H
@@ -13,8 +13,7 @@
 typedef struct pl_box {
     int rank;
     int64_t dim[PL_MAX_RANK];
-    int64_t to[PL_MAX_RANK],
-        from[PL_MAX_RANK]; /* strides in elements; from may be 0 or negative */
+    int64_t to[PL_MAX_RANK], from[PL_MAX_RANK]; /* strides in elements; from may be 0 or negative */
 } pl_box;
 
 /* dst and src point at the element with all coordinates 0; the two do not overlap. elem: bytes of

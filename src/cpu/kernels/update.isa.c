@@ -120,10 +120,10 @@ static inline void rmsprop_any(const pl_update *p, int64_t lo, int64_t hi, const
     }
 }
 
-#define RMSPROP(name, centered, momentum)                                                      \
- static void name(const pl_update *u, int64_t lo, int64_t hi)                                  \
- {                                                                                             \
-  rmsprop_any(u, lo, hi, centered, momentum);                                                  \
+#define RMSPROP(name, centered, momentum)                                                          \
+ static void name(const pl_update *u, int64_t lo, int64_t hi)                                      \
+ {                                                                                                 \
+  rmsprop_any(u, lo, hi, centered, momentum);                                                      \
  }
 RMSPROP(rmsprop, false, false)
 RMSPROP(rmsprop_centered, true, false)

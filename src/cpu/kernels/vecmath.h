@@ -218,8 +218,7 @@ static inline float vm_trig(float x, uint64_t shift)
     const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
     double t = (double)x * 0.63661977236758134 + magic;
     double n = t - magic;
-    float r =
-        (float)(((double)x - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11);
+    float r = (float)(((double)x - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11);
     uint64_t q = vm_bits64(t) + shift;
     float z = r * r;
     float s = 2.726318824e-6f;

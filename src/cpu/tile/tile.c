@@ -48,8 +48,8 @@ bool pl_tile_inplace(const pl_tile_program *p, int operand, int output)
 {
     const pl_tile_operand *x = &p->in[operand];
     const pl_tile_output *o = &p->out[output];
-    return o->kind == PL_TILE_STORE && x->offset == 0 &&
-           !x->bits && !o->bits && is_dense(p->dim, x->stride, 0, p->rank) &&
+    return o->kind == PL_TILE_STORE && x->offset == 0 && !x->bits && !o->bits &&
+           is_dense(p->dim, x->stride, 0, p->rank) &&
            pl_dtype_bytes(x->dtype) == pl_dtype_bytes(o->dtype);
 }
 
@@ -168,9 +168,7 @@ static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype d
 
 static pl_vec_fn rounding(const pl_tile *t, pl_dtype d)
 {
-    return d == PL_BF16  ? t->vec->move->round_bf16
-           : d == PL_F16 ? t->vec->move->round_f16
-                         : NULL;
+    return d == PL_BF16 ? t->vec->move->round_bf16 : d == PL_F16 ? t->vec->move->round_f16 : NULL;
 }
 
 /* The walk of dims [t, end) with neighbours merged; dim t, whose extent varies, stays first. */
@@ -445,8 +443,7 @@ static pl_status add_place(build *b, int o)
         if (t->step[src].alias) src = cast_step(b, src, x->dtype, x->dtype, true);
     } else {
         PL_FAIL_IF(t->step[src].level == PL_LEVEL_FULL, PL_ERR_ARG,
-                   "tile: output %d wants one value a row, instruction %d varies in it", o,
-                   x->src);
+                   "tile: output %d wants one value a row, instruction %d varies in it", o, x->src);
         src = raise_to(b, src, PL_LEVEL_ROW);
     }
     b->place_step[o] = src;
@@ -574,8 +571,7 @@ static size_t full_bytes_of(const pl_tile *t, const pools *pl)
     /* Stable values and operands in memory are read again in every tile. */
     uint8_t hot[PL_TILE_INSTRS * 4 + PL_TILE_OUTPUTS * 3 + 1] = {0};
     for (int i = 0; i < t->n_step; i++)
-        for (int k = 0; k < t->step[i].n_arg && !t->step[i].stable; k++)
-            hot[t->step[i].arg[k]] = 1;
+        for (int k = 0; k < t->step[i].n_arg && !t->step[i].stable; k++) hot[t->step[i].arg[k]] = 1;
     for (int i = 0; i < t->n_step; i++) {
         const pl_step *s = &t->step[i];
         if (s->level == PL_LEVEL_FULL && (s->stable || s->alias) && hot[i] && !s->brief)

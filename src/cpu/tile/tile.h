@@ -1,10 +1,10 @@
 /* tile.h - the CPU tile interpreter: one pass over memory for a whole group of elementwise ops,
  * with reductions inside rows and at the edge.
  *
- * A program is an expression in SSA form over an iteration space. Instructions run one after
- * the other over a tile of the space, small enough for the results to stay in cache, and tile
- * follows tile; so memory is read once and written once however many instructions there are. No
- * code is generated: each instruction is a call of a vectorised loop over the tile.
+ * A program is an expression in SSA form over an iteration space. Instructions run one after the
+ * other over a tile of the space, small enough for the results to stay in cache, and tile follows
+ * tile; so memory is read once and written once however many instructions there are. No code is
+ * generated: each instruction is a call of a vectorised loop over the tile.
  *
  *   space [281600,64]   %0 = load x          strides 64,1    (aliases memory: no copy)
  *                       %1 = load mean       strides 0,1     (one vector a channel, kept)
@@ -12,25 +12,26 @@
  *                       %3 = leaky_relu %2                   store -> out[0]
  *                                                            reduce sum, dims {0} -> out[1]
  *
- * Bits. The value of an instruction depends on its operands' values alone: not on the rest of
- * the program, nor on tile boundaries, threads or instruction set. Nothing is contracted. bf16
- * and f16 instructions compute in f32 and round each result. The order of a reduction depends
- * on the sizes of the space, the mask and the kind of number (f32 class, f64, integer), after
- * neighbouring dims with the same mask bit have been merged and dims of size 1 dropped:
- * [N,H,W,C] over {0,1,2} gives the bits of [N*H*W,C] over {0}. A row reduction gives the bits
- * of the edge reduction over the same dims.
+ * Bits. The value of an instruction depends on its operands' values alone: not on the rest of the
+ * program, nor on tile boundaries, threads or instruction set. Nothing is contracted. bf16 and f16
+ * instructions compute in f32 and round each result. The order of a reduction depends on the sizes
+ * of the space, the mask and the kind of number (f32 class, f64, integer), after neighbouring dims
+ * with the same mask bit have been merged and dims of size 1 dropped: [N,H,W,C] over {0,1,2} gives
+ * the bits of [N*H*W,C] over {0}. A row reduction gives the bits of the edge reduction over the
+ * same dims.
  *
- * Numbers. Float sums accumulate in f64, moments as shifted sums in f64 whose parts are merged
- * by Chan's formula. Down columns f32 adds up in f32 over blocks of 32 rows, and blocks in f64:
- * the error is a few ulps of the terms' size, however long the column. Results are rounded once
- * to f32 (f64 for f64 values), then to the result's dtype. Integer sums wrap. max and min give NaN when an element is NaN. The sum of nothing is
- * 0, the largest of nothing -inf (or the smallest integer), the moments of nothing NaN.
+ * Numbers. Float sums accumulate in f64, moments as shifted sums in f64 whose parts are merged by
+ * Chan's formula. Down columns f32 adds up in f32 over blocks of 32 rows, and blocks in f64: the
+ * error is a few ulps of the terms' size, however long the column. Results are rounded once to f32
+ * (f64 for f64 values), then to the result's dtype. Integer sums wrap. max and min give NaN when an
+ * element is NaN. The sum of nothing is 0, the largest of nothing -inf (or the smallest integer),
+ * the moments of nothing NaN.
  *
  * Rows. With row_rank > 0 the trailing row_rank dims are the row, which is never split, so row
  * reductions can feed later instructions: softmax, layer norm and cross-entropy take one pass.
  *
- * Draws. Random numbers are functions of their number in a stream, so they are made where they
- * are read, the bits of cpu/kernels/draw.h whatever the tile.
+ * Draws. Random numbers are functions of their number in a stream, so they are made where they are
+ * read, the bits of cpu/kernels/draw.h whatever the tile.
  *
  * Limits: PL_TILE_RANK dims, PL_TILE_INPUTS operands, PL_TILE_OUTPUTS outputs, PL_TILE_INSTRS
  * instructions, rows of PL_TILE_ROW elements. Beyond them pl_tile_compile says ERR_UNSUPPORTED.
@@ -75,13 +76,13 @@ typedef struct pl_tile_operand {
 } pl_tile_operand;
 
 typedef enum pl_tile_code {
-    PL_TILE_LOAD,   /* operand `index`, of the same dtype */
-    PL_TILE_IMM,    /* imm */
-    PL_TILE_IOTA,   /* imm + sum over dims of coordinate * step */
-    PL_TILE_DRAW,   /* draw number imm + sum over dims of coordinate * step (base/rng.h), of
+    PL_TILE_LOAD,       /* operand `index`, of the same dtype */
+    PL_TILE_IMM,        /* imm */
+    PL_TILE_IOTA,       /* imm + sum over dims of coordinate * step */
+    PL_TILE_DRAW,       /* draw number imm + sum over dims of coordinate * step (base/rng.h), of
                      * `stream` under the key {seed, step} that operand `index` starts with */
-    PL_TILE_SCALAR, /* fn of arg[0..arity); imm is LEAKY_RELU's slope */
-    PL_TILE_CAST,   /* arg[0]; floats to integers truncate and saturate, NaN gives 0; anything
+    PL_TILE_SCALAR,     /* fn of arg[0..arity); imm is LEAKY_RELU's slope */
+    PL_TILE_CAST,       /* arg[0]; floats to integers truncate and saturate, NaN gives 0; anything
                      * to bool is "not zero" */
     PL_TILE_ROW_REDUCE, /* `reduce` of arg[0] over the row, as a broadcast; MOMENTS gives the
                            mean */

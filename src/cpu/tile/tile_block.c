@@ -24,8 +24,8 @@ static pl_vec_cols cols_at(const pl_red *r, pl_acc *acc, int64_t i)
                          .shift = moments ? f + 2 * r->n_acc + i : NULL};
 }
 
-void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const float *x,
-                        int64_t at, int64_t n)
+void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const float *x, int64_t at,
+                        int64_t n)
 {
     int64_t width = r->groups * r->inner;
     int64_t o = at / r->period, rest = at % r->period, p = rest / r->unit;
@@ -116,8 +116,7 @@ static void put_some(const pl_red *r, void *out, int64_t k, const double *x, int
         for (int64_t i = 0; i < m; i++) to[k + i] = (float)x[i];
         return;
     }
-    for (int64_t i = 0; i < m; i++)
-        pl_red_put(r->cls, r->dtype, out, k + i, (pl_acc){.f = x[i]});
+    for (int64_t i = 0; i < m; i++) pl_red_put(r->cls, r->dtype, out, k + i, (pl_acc){.f = x[i]});
 }
 
 /* Results of m neighbouring columns whose first accumulators start at `at`. */

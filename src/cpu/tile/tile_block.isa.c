@@ -33,61 +33,59 @@ static inline int64_t block_end(int64_t k, int64_t end)
 }
 
 /* N vectors of columns from column c on. -0 is the sum of nothing: it leaves every x as it is. */
-#define SUM_COLUMNS(N)                                                                       \
-    static inline void sum_##N(const pl_vec_cols *a, int64_t c, const float *x, int64_t k,   \
-                               int64_t rows, int64_t width)                                  \
-    {                                                                                        \
-        int64_t end = k + rows;                                                              \
-        for (x += c; k < end;) {                                                             \
-            vec s[N];                                                                        \
-            float t[N * LANES];                                                              \
-            UNROLL for (int i = 0; i < N; i++) s[i] =                                        \
-                k % B ? load(a->part + c + i * LANES) : SPLAT(-0.0f);                        \
-            for (int64_t stop = block_end(k, end); k < stop; k++, x += width)                \
-                UNROLL for (int i = 0; i < N; i++) s[i] += load(x + i * LANES);              \
-            float *to = k % B ? a->part + c : t;                                             \
-            UNROLL for (int i = 0; i < N; i++) store(to + i * LANES, s[i]);                  \
-            if (k % B == 0) flush(a->sum + c, t, N * LANES, k);                              \
-        }                                                                                    \
-    }
+#define SUM_COLUMNS(N)                                                                             \
+ static inline void sum_##N(const pl_vec_cols *a, int64_t c, const float *x, int64_t k,            \
+                            int64_t rows, int64_t width)                                           \
+ {                                                                                                 \
+  int64_t end = k + rows;                                                                          \
+  for (x += c; k < end;) {                                                                         \
+   vec s[N];                                                                                       \
+   float t[N * LANES];                                                                             \
+   UNROLL for (int i = 0; i < N; i++) s[i] = k % B ? load(a->part + c + i * LANES) : SPLAT(-0.0f); \
+   for (int64_t stop = block_end(k, end); k < stop; k++, x += width)                               \
+    UNROLL for (int i = 0; i < N; i++) s[i] += load(x + i * LANES);                                \
+   float *to = k % B ? a->part + c : t;                                                            \
+   UNROLL for (int i = 0; i < N; i++) store(to + i * LANES, s[i]);                                 \
+   if (k % B == 0) flush(a->sum + c, t, N * LANES, k);                                             \
+  }                                                                                                \
+ }
 
 /* Moments about the part's first row. */
-#define MOMENT_COLUMNS(N)                                                                    \
-    static inline void moments_##N(const pl_vec_cols *a, int64_t c, const float *x,          \
-                                   int64_t k, int64_t rows, int64_t width)                   \
-    {                                                                                        \
-        int64_t end = k + rows;                                                              \
-        for (x += c; k < end;) {                                                             \
-            vec m[N], s[N], q[N];                                                            \
-            float t[N * LANES], u[N * LANES];                                                \
-            int64_t stop = block_end(k, end);                                                \
-            UNROLL for (int i = 0; i < N; i++)                                               \
-            {                                                                                \
-                m[i] = load(k ? a->shift + c + i * LANES : x + i * LANES);                   \
-                s[i] = k % B ? load(a->part + c + i * LANES) : SPLAT(0.0f);                  \
-                q[i] = k % B ? load(a->part_sq + c + i * LANES) : SPLAT(0.0f);               \
-            }                                                                                \
-            if (k == 0) {                                                                    \
-                UNROLL for (int i = 0; i < N; i++) store(a->shift + c + i * LANES, m[i]);    \
-                k++, x += width;                                                             \
-            }                                                                                \
-            for (; k < stop; k++, x += width)                                                \
-                UNROLL for (int i = 0; i < N; i++)                                           \
-                {                                                                            \
-                    vec e = load(x + i * LANES) - m[i];                                      \
-                    s[i] += e;                                                               \
-                    q[i] += e * e;                                                           \
-                }                                                                            \
-            UNROLL for (int i = 0; i < N; i++)                                               \
-            {                                                                                \
-                store((k % B ? a->part + c : t) + i * LANES, s[i]);                          \
-                store((k % B ? a->part_sq + c : u) + i * LANES, q[i]);                       \
-            }                                                                                \
-            if (k % B) continue;                                                             \
-            flush(a->sum + c, t, N * LANES, k);                                              \
-            flush(a->sq + c, u, N * LANES, k);                                               \
-        }                                                                                    \
-    }
+#define MOMENT_COLUMNS(N)                                                                          \
+ static inline void moments_##N(const pl_vec_cols *a, int64_t c, const float *x, int64_t k,        \
+                                int64_t rows, int64_t width)                                       \
+ {                                                                                                 \
+  int64_t end = k + rows;                                                                          \
+  for (x += c; k < end;) {                                                                         \
+   vec m[N], s[N], q[N];                                                                           \
+   float t[N * LANES], u[N * LANES];                                                               \
+   int64_t stop = block_end(k, end);                                                               \
+   UNROLL for (int i = 0; i < N; i++)                                                              \
+   {                                                                                               \
+    m[i] = load(k ? a->shift + c + i * LANES : x + i * LANES);                                     \
+    s[i] = k % B ? load(a->part + c + i * LANES) : SPLAT(0.0f);                                    \
+    q[i] = k % B ? load(a->part_sq + c + i * LANES) : SPLAT(0.0f);                                 \
+   }                                                                                               \
+   if (k == 0) {                                                                                   \
+    UNROLL for (int i = 0; i < N; i++) store(a->shift + c + i * LANES, m[i]);                      \
+    k++, x += width;                                                                               \
+   }                                                                                               \
+   for (; k < stop; k++, x += width) UNROLL for (int i = 0; i < N; i++)                            \
+    {                                                                                              \
+     vec e = load(x + i * LANES) - m[i];                                                           \
+     s[i] += e;                                                                                    \
+     q[i] += e * e;                                                                                \
+    }                                                                                              \
+   UNROLL for (int i = 0; i < N; i++)                                                              \
+   {                                                                                               \
+    store((k % B ? a->part + c : t) + i * LANES, s[i]);                                            \
+    store((k % B ? a->part_sq + c : u) + i * LANES, q[i]);                                         \
+   }                                                                                               \
+   if (k % B) continue;                                                                            \
+   flush(a->sum + c, t, N * LANES, k);                                                             \
+   flush(a->sq + c, u, N * LANES, k);                                                              \
+  }                                                                                                \
+ }
 
 SUM_COLUMNS(8)
 SUM_COLUMNS(4)

@@ -35,8 +35,7 @@ static int code_of(const pl_tile *t, const pl_step *s, int k)
 static bool linkable(const pl_tile *t, const pl_step *s)
 {
     return s->code == PL_STEP_MAP && is_full(s) && !s->stable && !s->per_row && !s->round &&
-           s->cls == PL_VEC_F32 && t->step[s->arg[0]].cls == PL_VEC_F32 &&
-           code_of(t, s, 0) != NONE;
+           s->cls == PL_VEC_F32 && t->step[s->arg[0]].cls == PL_VEC_F32 && code_of(t, s, 0) != NONE;
 }
 
 /* The argument that the value flows through: the one with the longest chain behind it that
@@ -91,8 +90,7 @@ static void find_brief(pl_tile *t)
 {
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
-        s->brief =
-            is_full(s) && s->stable && !s->alias && s->n_out == 0 && t->brief_t < t->tile_t;
+        s->brief = is_full(s) && s->stable && !s->alias && s->n_out == 0 && t->brief_t < t->tile_t;
     }
     for (int j = t->n_step - 1; j >= 0; j--) {
         const pl_step *s = &t->step[j];

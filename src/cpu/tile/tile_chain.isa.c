@@ -31,41 +31,41 @@ typedef float loose_one __attribute__((vector_size(4), aligned(4), may_alias));
 #define NEG(k)    v##k = -v##k;
 #define SQUARE(k) v##k = v##k * v##k;
 #define RELU(k)   v##k = (V)((U)v##k & ~(U)(v##k <= (V){0}));
-#define LEAKY(k)                                                                             \
-    {                                                                                        \
-        U m = (U)(v##k > (V){0});                                                            \
-        v##k = (V)(((U)v##k & m) | ((U)(v##k * s) & ~m));                                    \
-    }
+#define LEAKY(k)                                                                                   \
+ {                                                                                                 \
+  U m = (U)(v##k > (V){0});                                                                        \
+  v##k = (V)(((U)v##k & m) | ((U)(v##k * s) & ~m));                                                \
+ }
 
 /* From element i on, as many whole steps as fit; returns where it stopped. */
-#define CHAIN(name, EACH, COUNT)                                                             \
-    static int64_t name(float *d, const float *a, const pl_vec_link *link, int n_link,       \
-                        int64_t i, int64_t n)                                                \
-    {                                                                                        \
-        for (; i + AT(COUNT) <= n; i += AT(COUNT)) {                                         \
-            EACH(OPEN)                                                                       \
-            for (const pl_vec_link *l = link; l < link + n_link; l++) {                      \
-                const float *y = l->x + (l->code < PL_LINK_ADD_S ? i : 0);                   \
-                const V s = (V){0} + (l->code < PL_LINK_NEG ? *y : l->imm);                  \
-                switch (l->code) {                                                           \
-                case PL_LINK_ADD: EACH(ADD_V) break;                                         \
-                case PL_LINK_SUB: EACH(SUB_V) break;                                         \
-                case PL_LINK_RSUB: EACH(RSUB_V) break;                                       \
-                case PL_LINK_MUL: EACH(MUL_V) break;                                         \
-                case PL_LINK_ADD_S: EACH(ADD_S) break;                                       \
-                case PL_LINK_SUB_S: EACH(SUB_S) break;                                       \
-                case PL_LINK_RSUB_S: EACH(RSUB_S) break;                                     \
-                case PL_LINK_MUL_S: EACH(MUL_S) break;                                       \
-                case PL_LINK_NEG: EACH(NEG) break;                                           \
-                case PL_LINK_SQUARE: EACH(SQUARE) break;                                     \
-                case PL_LINK_RELU: EACH(RELU) break;                                         \
-                case PL_LINK_LEAKY: EACH(LEAKY) break;                                       \
-                }                                                                            \
-            }                                                                                \
-            EACH(CLOSE)                                                                      \
-        }                                                                                    \
-        return i;                                                                            \
-    }
+#define CHAIN(name, EACH, COUNT)                                                                   \
+ static int64_t name(float *d, const float *a, const pl_vec_link *link, int n_link, int64_t i,     \
+                     int64_t n)                                                                    \
+ {                                                                                                 \
+  for (; i + AT(COUNT) <= n; i += AT(COUNT)) {                                                     \
+   EACH(OPEN)                                                                                      \
+   for (const pl_vec_link *l = link; l < link + n_link; l++) {                                     \
+    const float *y = l->x + (l->code < PL_LINK_ADD_S ? i : 0);                                     \
+    const V s = (V){0} + (l->code < PL_LINK_NEG ? *y : l->imm);                                    \
+    switch (l->code) {                                                                             \
+    case PL_LINK_ADD: EACH(ADD_V) break;                                                           \
+    case PL_LINK_SUB: EACH(SUB_V) break;                                                           \
+    case PL_LINK_RSUB: EACH(RSUB_V) break;                                                         \
+    case PL_LINK_MUL: EACH(MUL_V) break;                                                           \
+    case PL_LINK_ADD_S: EACH(ADD_S) break;                                                         \
+    case PL_LINK_SUB_S: EACH(SUB_S) break;                                                         \
+    case PL_LINK_RSUB_S: EACH(RSUB_S) break;                                                       \
+    case PL_LINK_MUL_S: EACH(MUL_S) break;                                                         \
+    case PL_LINK_NEG: EACH(NEG) break;                                                             \
+    case PL_LINK_SQUARE: EACH(SQUARE) break;                                                       \
+    case PL_LINK_RELU: EACH(RELU) break;                                                           \
+    case PL_LINK_LEAKY: EACH(LEAKY) break;                                                         \
+    }                                                                                              \
+   }                                                                                               \
+   EACH(CLOSE)                                                                                     \
+  }                                                                                                \
+  return i;                                                                                        \
+ }
 
 #define V     vec
 #define U     uvec

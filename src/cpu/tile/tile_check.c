@@ -1,5 +1,5 @@
-/* tile_check.c - what a tile program must be: limits, operands that come before their use, dtypes that
- * agree, functions that their dtype has.
+/* tile_check.c - what a tile program must be: limits, operands that come before their use, dtypes
+ * that agree, functions that their dtype has.
  */
 #include "cpu/tile/tile_plan.h"
 
@@ -29,8 +29,8 @@ bool pl_tile_gives_bool(pl_tile_fn fn)
 bool pl_tile_has(pl_tile_fn fn, pl_dtype dtype)
 {
     if (fn >= PL_TILE_N_FNS || dtype >= PL_N_DTYPES) return false;
-    bool logical = fn == PL_TILE_FN_NOT || fn == PL_TILE_FN_AND || fn == PL_TILE_FN_OR ||
-                   fn == PL_TILE_FN_XOR;
+    bool logical =
+        fn == PL_TILE_FN_NOT || fn == PL_TILE_FN_AND || fn == PL_TILE_FN_OR || fn == PL_TILE_FN_XOR;
     if (logical) return dtype == PL_BOOL;
     bool ordered = fn == PL_TILE_FN_MAX || fn == PL_TILE_FN_MIN || fn == PL_TILE_FN_SELECT ||
                    fn_rows[fn].result == RESULT_BOOL;
@@ -46,9 +46,8 @@ static pl_status check_map(const pl_tile_program *p, int i)
     pl_dtype of = p->instr[x->arg[select ? 1 : 0]].dtype;
     for (int k = 0; k < fn_rows[x->fn].arity; k++) {
         pl_dtype want = select && k == 0 ? PL_BOOL : of, got = p->instr[x->arg[k]].dtype;
-        PL_FAIL_IF(got != want, PL_ERR_ARG,
-                   "tile: instruction %d (%s): operand %d is %s, not %s", i,
-                   fn_rows[x->fn].name, k, pl_dtype_name(got), pl_dtype_name(want));
+        PL_FAIL_IF(got != want, PL_ERR_ARG, "tile: instruction %d (%s): operand %d is %s, not %s",
+                   i, fn_rows[x->fn].name, k, pl_dtype_name(got), pl_dtype_name(want));
     }
     pl_dtype result = fn_rows[x->fn].result == RESULT_BOOL ? PL_BOOL : of;
     PL_FAIL_IF(x->dtype != result, PL_ERR_ARG, "tile: instruction %d (%s) gives %s, not %s", i,
@@ -79,8 +78,8 @@ static pl_status check_row(const pl_tile_program *p, int i)
     PL_FAIL_IF(p->row_rank == 0, PL_ERR_ARG, "tile: instruction %d needs rows", i);
     bool moments = x->code == PL_TILE_ROW_VAR || x->reduce == PL_TILE_MOMENTS;
     if (x->code == PL_TILE_ROW_VAR)
-        PL_FAIL_IF(src->code != PL_TILE_ROW_REDUCE || src->reduce != PL_TILE_MOMENTS,
-                   PL_ERR_ARG, "tile: instruction %d is the variance of no moments", i);
+        PL_FAIL_IF(src->code != PL_TILE_ROW_REDUCE || src->reduce != PL_TILE_MOMENTS, PL_ERR_ARG,
+                   "tile: instruction %d is the variance of no moments", i);
     PL_FAIL_IF(moments && !pl_dtype_is_float(src->dtype), PL_ERR_UNSUPPORTED,
                "tile: no moments of %s", pl_dtype_name(src->dtype));
     PL_FAIL_IF(pl_vec_class_of(x->dtype) != pl_vec_class_of(src->dtype), PL_ERR_ARG,
@@ -123,8 +122,7 @@ static pl_status check_output(const pl_tile_program *p, int o)
     PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->mask >> p->rank, PL_ERR_ARG,
                "tile: output %d reduces dims %#x of %d", o, x->mask, p->rank);
     pl_dtype src = p->instr[x->src].dtype;
-    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS &&
-                   !pl_dtype_is_float(src),
+    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS && !pl_dtype_is_float(src),
                PL_ERR_UNSUPPORTED, "tile: no moments of %s", pl_dtype_name(src));
     return PL_OK;
 }
@@ -134,14 +132,14 @@ pl_status pl_tile_check(const pl_tile_program *p)
     PL_FAIL_IF(p->rank < 0 || p->row_rank < 0 || p->row_rank > p->rank || p->n_in < 0 ||
                    p->n_instr < 0 || p->n_out < 0,
                PL_ERR_ARG, "tile: rank %d, row rank %d", p->rank, p->row_rank);
-    PL_FAIL_IF(p->rank > PL_TILE_RANK || p->n_in > PL_TILE_INPUTS ||
-                   p->n_out > PL_TILE_OUTPUTS || p->n_instr > PL_TILE_INSTRS,
+    PL_FAIL_IF(p->rank > PL_TILE_RANK || p->n_in > PL_TILE_INPUTS || p->n_out > PL_TILE_OUTPUTS ||
+                   p->n_instr > PL_TILE_INSTRS,
                PL_ERR_UNSUPPORTED, "tile: %d dims, %d operands, %d instructions, %d outputs",
                p->rank, p->n_in, p->n_instr, p->n_out);
     int64_t total = 1, row = 1;
     for (int d = 0; d < p->rank; d++) {
-        PL_FAIL_IF(p->dim[d] < 0 || __builtin_mul_overflow(total, p->dim[d], &total),
-                   PL_ERR_ARG, "tile: dim %d is %lld", d, (long long)p->dim[d]);
+        PL_FAIL_IF(p->dim[d] < 0 || __builtin_mul_overflow(total, p->dim[d], &total), PL_ERR_ARG,
+                   "tile: dim %d is %lld", d, (long long)p->dim[d]);
         if (d >= p->rank - p->row_rank) row *= p->dim[d];
     }
     PL_FAIL_IF(p->row_rank && row > PL_TILE_ROW, PL_ERR_UNSUPPORTED,

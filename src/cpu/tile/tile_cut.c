@@ -1,5 +1,6 @@
 /* tile_cut.c - deals the space to tasks, so that no two tasks meet the same accumulator of a
- * reduction, or the same byte of an output that is stored as bits. Any cutting gives the same bits; more tasks only spread the work.
+ * reduction, or the same byte of an output that is stored as bits. Any cutting gives the same bits;
+ * more tasks only spread the work.
  */
 #include "cpu/tile/tile_plan.h"
 
@@ -43,8 +44,7 @@ static bool column_cut(const pl_tile *t, int64_t c)
         if (t->place[o].kind != PL_TILE_REDUCE) continue;
         if (r->vertical && r->groups == 1 && r->inner % block == 0) continue;
         if (block % r->period == 0 && pl_red_next_cut(r, at) == at) continue;
-        if (r->period % block == 0 && r->inner == 1 && block % r->unit == 0 &&
-            at % r->unit == 0)
+        if (r->period % block == 0 && r->inner == 1 && block % r->unit == 0 && at % r->unit == 0)
             continue;
         return false;
     }

@@ -1,6 +1,6 @@
 /* tile_f32.isa.c - scalar functions over f32 registers (f32, and bf16 and f16 before rounding). */
-#include "cpu/tile/tile_map.h"
 #include "cpu/kernels/vecmath.h"
+#include "cpu/tile/tile_map.h"
 
 #include <float.h>
 
@@ -12,7 +12,7 @@ MAP1(sign, x != x ? x : (x > 0.0f ? 1.0f : 0.0f) - (x < 0.0f ? 1.0f : 0.0f))
 MAP1(floor_, floorf(x))
 MAP1(round_, rintf(x))
 MAP1(reciprocal, 1.0f / x)
-MAP1(square, x * x)
+MAP1(square, x *x)
 MAP1(sqrt_, sqrtf(x))
 MAP1(rsqrt, 1.0f / sqrtf(x))
 MAP1(exp_, vm_exp(x))

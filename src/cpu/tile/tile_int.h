@@ -1,5 +1,6 @@
-/* tile_int.h - the integer functions of one class. Included once by each of tile_{i32,i64,u8}.isa.c,
- * which defines T (the element), U (the unsigned type that arithmetic wraps in) and TABLE.
+/* tile_int.h - the integer functions of one class. Included once by each of
+ * tile_{i32,i64,u8}.isa.c, which defines T (the element), U (the unsigned type that arithmetic
+ * wraps in) and TABLE.
  */
 #include "cpu/tile/tile_map.h"
 
@@ -52,26 +53,12 @@ MAP2(xor_, (x != 0) ^ (y != 0))
 
 extern const pl_vec_map PL_VEC_NAME(TABLE);
 const pl_vec_map PL_VEC_NAME(TABLE) = {{
-    ROW1(NEG, neg),
-    ROW1(ABS, abs_),
-    ROW1(SIGN, sign),
-    ROW1(FLOOR, same),
-    ROW1(ROUND, same),
-    ROW1(SQUARE, square),
-    ROW1(RELU, relu),
+    ROW1(NEG, neg),       ROW1(ABS, abs_),      ROW1(SIGN, sign), ROW1(FLOOR, same),
+    ROW1(ROUND, same),    ROW1(SQUARE, square), ROW1(RELU, relu),
 #ifdef LOGICAL
-    ROW1(NOT, not_),
-    ROW2(AND, and_),
-    ROW2(OR, or_),
-    ROW2(XOR, xor_),
+    ROW1(NOT, not_),      ROW2(AND, and_),      ROW2(OR, or_),    ROW2(XOR, xor_),
 #endif
-    ROW2(ADD, add),
-    ROW2(SUB, sub),
-    ROW2(MUL, mul),
-    ROW2(DIV, div_),
-    ROW2(MAX, max_),
-    ROW2(MIN, min_),
-    ROW2(MOD, mod),
-    COMPARE_ROWS,
+    ROW2(ADD, add),       ROW2(SUB, sub),       ROW2(MUL, mul),   ROW2(DIV, div_),
+    ROW2(MAX, max_),      ROW2(MIN, min_),      ROW2(MOD, mod),   COMPARE_ROWS,
     ROW3(SELECT, select),
 }};

@@ -1,19 +1,19 @@
 /* tile_move.isa.c - conversions between register classes and to and from memory. */
-#include "cpu/tile/tile_map.h"
 #include "cpu/kernels/vecmath.h"
+#include "cpu/tile/tile_map.h"
 
-#define MOVE(name, S, R, expr)                                                               \
-    MAP_HEAD(name)                                                                           \
-    {                                                                                        \
-        MAP_UNUSED;                                                                          \
-        R *d = dst;                                                                          \
-        const S *a = pa;                                                                     \
-        PL_VEC_LOOP for (int64_t i = 0; i < n; i++)                                          \
-        {                                                                                    \
-            S x = a[i];                                                                      \
-            d[i] = (R)(expr);                                                                \
-        }                                                                                    \
-    }
+#define MOVE(name, S, R, expr)                                                                     \
+ MAP_HEAD(name)                                                                                    \
+ {                                                                                                 \
+  MAP_UNUSED;                                                                                      \
+  R *d = dst;                                                                                      \
+  const S *a = pa;                                                                                 \
+  PL_VEC_LOOP for (int64_t i = 0; i < n; i++)                                                      \
+  {                                                                                                \
+   S x = a[i];                                                                                     \
+   d[i] = (R)(expr);                                                                               \
+  }                                                                                                \
+ }
 
 /* Floats to integers: towards zero, saturating, NaN to 0. */
 static inline int64_t i64_of(double x)
@@ -51,11 +51,11 @@ MOVE(f64_u8, double, uint8_t, u8_of(x))
 MOVE(i32_f32, int32_t, float, x)
 MOVE(i32_f64, int32_t, double, x)
 MOVE(i32_i64, int32_t, int64_t, x)
-MOVE(i32_u8, int32_t, uint8_t, x < 0 ? 0 : x > 255 ? 255 : x)
+MOVE(i32_u8, int32_t, uint8_t, x<0 ? 0 : x> 255 ? 255 : x)
 MOVE(i64_f32, int64_t, float, x)
 MOVE(i64_f64, int64_t, double, x)
-MOVE(i64_i32, int64_t, int32_t, x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : x)
-MOVE(i64_u8, int64_t, uint8_t, x < 0 ? 0 : x > 255 ? 255 : x)
+MOVE(i64_i32, int64_t, int32_t, x<INT32_MIN ? INT32_MIN : x> INT32_MAX ? INT32_MAX : x)
+MOVE(i64_u8, int64_t, uint8_t, x<0 ? 0 : x> 255 ? 255 : x)
 MOVE(u8_f32, uint8_t, float, x)
 MOVE(u8_f64, uint8_t, double, x)
 MOVE(u8_i32, uint8_t, int32_t, x)
@@ -71,12 +71,12 @@ static void copy(void *dst, const void *src, int64_t n, size_t width)
 {
     if (dst != src) memcpy(dst, src, (size_t)n * width);
 }
-#define COPY(name, width)                                                                    \
-    MAP_HEAD(name)                                                                           \
-    {                                                                                        \
-        MAP_UNUSED;                                                                          \
-        copy(dst, pa, n, width);                                                             \
-    }
+#define COPY(name, width)                                                                          \
+ MAP_HEAD(name)                                                                                    \
+ {                                                                                                 \
+  MAP_UNUSED;                                                                                      \
+  copy(dst, pa, n, width);                                                                         \
+ }
 COPY(copy_1, 1)
 COPY(copy_4, 4)
 COPY(copy_8, 8)
@@ -126,25 +126,25 @@ MOVE(store_f16, float, uint16_t, vm_f32_to_f16(x))
 MOVE(round_f16, float, float, vm_f16_to_f32(vm_f32_to_f16(x)))
 #endif
 
-#define FILL(name, W)                                                                        \
-    MAP_HEAD(fill_##name)                                                                    \
-    {                                                                                        \
-        MAP_UNUSED;                                                                          \
-        W *d = dst;                                                                          \
-        const W x = *(const W *)pa;                                                          \
-        for (int64_t i = 0; i < n; i++) d[i] = x;                                            \
-    }                                                                                        \
-    MAP_HEAD(repeat_##name)                                                                  \
-    {                                                                                        \
-        MAP_UNUSED;                                                                          \
-        W *d = dst;                                                                          \
-        const W *a = pa;                                                                     \
-        int64_t len = (int64_t)imm;                                                          \
-        for (int64_t r = 0; r < n; r++) {                                                    \
-            const W x = a[r];                                                                \
-            for (int64_t i = 0; i < len; i++) d[r * len + i] = x;                            \
-        }                                                                                    \
-    }
+#define FILL(name, W)                                                                              \
+ MAP_HEAD(fill_##name)                                                                             \
+ {                                                                                                 \
+  MAP_UNUSED;                                                                                      \
+  W *d = dst;                                                                                      \
+  const W x = *(const W *)pa;                                                                      \
+  for (int64_t i = 0; i < n; i++) d[i] = x;                                                        \
+ }                                                                                                 \
+ MAP_HEAD(repeat_##name)                                                                           \
+ {                                                                                                 \
+  MAP_UNUSED;                                                                                      \
+  W *d = dst;                                                                                      \
+  const W *a = pa;                                                                                 \
+  int64_t len = (int64_t)imm;                                                                      \
+  for (int64_t r = 0; r < n; r++) {                                                                \
+   const W x = a[r];                                                                               \
+   for (int64_t i = 0; i < len; i++) d[r * len + i] = x;                                           \
+  }                                                                                                \
+ }
 FILL(1, uint8_t)
 FILL(4, uint32_t)
 FILL(8, uint64_t)

@@ -98,8 +98,7 @@ typedef struct pl_place {
     size_t width;
     bool direct; /* STORE: the step may compute into the output */
     bool bits;
-    uint64_t
-        hazard; /* STORE: operands read after the step; if one is this memory, store late */
+    uint64_t hazard; /* STORE: operands read after the step; if one is this memory, store late */
     pl_vec_fn store; /* memory conversion; NULL: a plain copy */
     pl_red red;
     size_t acc_at;

@@ -101,8 +101,7 @@ void pl_red_plan(pl_red *r, pl_tile_reduce_fn fn, pl_dtype src, pl_dtype result,
     r->len = r->run[r->along];
     r->period = r->len * r->inner;
     r->vertical = r->along != r->n_runs - 1;
-    r->blocks =
-        r->vertical && r->cls == PL_VEC_F32 && (fn == PL_TILE_SUM || fn == PL_TILE_MOMENTS);
+    r->blocks = r->vertical && r->cls == PL_VEC_F32 && (fn == PL_TILE_SUM || fn == PL_TILE_MOMENTS);
     if (r->period == 0 || r->outer == 0) return; /* an empty space: no accumulators */
     if (r->vertical) {
         r->groups = choose_groups(r->len, r->inner);
@@ -341,8 +340,8 @@ static void take_horizontal(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_ac
     if (r->fn == PL_TILE_MOMENTS) acc[r->n_acc + o * r->parts + p].f = b.m2;
 }
 
-static void take_vertical(const pl_red *r, const pl_vec *v, pl_acc *acc, const char *x,
-                          int64_t at, int64_t n)
+static void take_vertical(const pl_red *r, const pl_vec *v, pl_acc *acc, const char *x, int64_t at,
+                          int64_t n)
 {
     int64_t width = r->groups * r->inner;
     int64_t o = at / r->period, rest = at % r->period, p = rest / r->unit;
@@ -466,8 +465,7 @@ int64_t pl_red_fold_step(const pl_red *r)
     return step < 64 ? 64 : step;
 }
 
-void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out,
-                 void *out2)
+void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out, void *out2)
 {
     if (r->direct) return;
     bool plain = true; /* only the accumulated run is reduced */

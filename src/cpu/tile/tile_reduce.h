@@ -64,8 +64,7 @@ int64_t pl_red_next_cut(const pl_red *r, int64_t x);
 void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, const void *x,
                  int64_t at, int64_t n, void *out, void *out2);
 /* Folds the accumulators of results [lo, hi); nothing to do when direct. */
-void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out,
-                 void *out2);
+void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out, void *out2);
 /* Results that a task of the fold should take. */
 int64_t pl_red_fold_step(const pl_red *r);
 /* Results of an empty space. */
@@ -82,7 +81,6 @@ void pl_red_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const 
                  int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink);
 /* Writes a result, rounded to f32 unless the class is f64, as element i of dtype d. */
 void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value);
-
 
 /* ---- shared by tile_reduce.c and tile_block.c ------------------------------------------- */
 
@@ -104,8 +102,8 @@ static inline pl_partial pl_red_moments_of(double shift, double sum, double squa
 int64_t pl_red_rows_behind(const pl_red *r, int64_t p, int64_t j);
 
 /* x[0, n), at positions [at, at + n) of one part. */
-void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const float *x,
-                        int64_t at, int64_t n);
+void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const float *x, int64_t at,
+                        int64_t n);
 /* What accumulator i has of its n elements. */
 pl_partial pl_red_block_at(const pl_red *r, const pl_acc *acc, int64_t i, int64_t n);
 /* Folds results [lo, hi) when no other run is reduced. */

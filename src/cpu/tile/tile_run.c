@@ -57,11 +57,11 @@ static void gather(char *d, const char *s, int64_t n, int64_t stride, size_t wid
         memcpy(d, s, (size_t)n * width);
         return;
     }
-#define GATHER(W)                                                                              \
- do {                                                                                          \
-  W *to = (W *)(void *)d;                                                                      \
-  const W *from = (const W *)(const void *)s;                                                  \
-  for (int64_t i = 0; i < n; i++) to[i] = from[i * stride];                                    \
+#define GATHER(W)                                                                                  \
+ do {                                                                                              \
+  W *to = (W *)(void *)d;                                                                          \
+  const W *from = (const W *)(const void *)s;                                                      \
+  for (int64_t i = 0; i < n; i++) to[i] = from[i * stride];                                        \
  } while (0)
     switch (width) {
     case 1: GATHER(uint8_t); break;
@@ -114,8 +114,7 @@ static void load(worker *w, const pl_step *s, int64_t tl, int64_t n, const char 
     char *raw = w->mem + w->r->t->raw_at;
     bool plain = s->walk->dense || s->level == PL_LEVEL_ONE;
     if (!plain) spread(s->walk, tl, raw, src, width);
-    s->fn(w->ptr[s - w->r->t->step], plain ? src : raw, NULL, NULL, count_of(w->r->t, s, n),
-          0.0);
+    s->fn(w->ptr[s - w->r->t->step], plain ? src : raw, NULL, NULL, count_of(w->r->t, s, n), 0.0);
 }
 
 /* Elements base + walk of a value stored as bits, as bytes 0 and 1. */
@@ -350,8 +349,8 @@ static void feed(worker *w, const pl_step *s, int i)
             q->store(d, w->ptr[i], NULL, NULL, w->n / t->row, 0.0);
         } else {
             pl_acc *acc = (pl_acc *)(void *)(w->r->work + q->acc_at);
-            pl_red_take(&q->red, t->vec, acc, w->lanes + (o + 1) * PL_RED_LANES, w->ptr[i],
-                        w->at, w->n, out, q->out2 >= 0 ? w->r->out[q->out2] : NULL);
+            pl_red_take(&q->red, t->vec, acc, w->lanes + (o + 1) * PL_RED_LANES, w->ptr[i], w->at,
+                        w->n, out, q->out2 >= 0 ? w->r->out[q->out2] : NULL);
         }
     }
 }
@@ -547,8 +546,7 @@ void pl_tile_run(const pl_tile *t, const void *const *in, void *const *out, void
     if (!t->empty) {
         int threads = pl_pool_threads();
         for (int i = 0; i < threads; i++)
-            r.workers[align64(t->worker_bytes) * (size_t)i + t->changed_at +
-                      (size_t)t->n_step] = 0;
+            r.workers[align64(t->worker_bytes) * (size_t)i + t->changed_at + (size_t)t->n_step] = 0;
         pl_pool_for(t->n_task, run_task, &r);
     }
     finish(&r);

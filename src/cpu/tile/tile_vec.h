@@ -61,8 +61,7 @@ enum { PL_VEC_LANES = 16 };
 /* Vertical: acc[i] takes x[r*width + i] for r in [0, rows). Moments keep three planes of
  * `pitch` elements: shift, sum of x - shift, sum of its square. `start` sets from the only row.
  */
-typedef void (*pl_vec_vert)(void *acc, int64_t pitch, const void *x, int64_t rows,
-                            int64_t width);
+typedef void (*pl_vec_vert)(void *acc, int64_t pitch, const void *x, int64_t rows, int64_t width);
 /* Horizontal: lane (pos + i) % LANES takes x[i]. Moments keep lanes of sums at [0], of squares
  * at [LANES], and the shift at [2*LANES]. */
 typedef void (*pl_vec_horz)(void *lanes, const void *x, int64_t pos, int64_t n);
@@ -136,7 +135,7 @@ const pl_vec *pl_vec_best(void);
  */
 #if defined(__clang__)
 /* Loops around libm calls stay scalar; that is no defect. */
-#pragma clang diagnostic ignored "-Wpass-failed"
+# pragma clang diagnostic ignored "-Wpass-failed"
 # define PL_VEC_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else
 # define PL_VEC_LOOP _Pragma("GCC ivdep")

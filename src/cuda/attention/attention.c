@@ -1,7 +1,7 @@
 /* attention.c - attention and its gradient without stored probabilities: who computes what.
  *
- * Grids count heads and batches; more of them than a grid has blocks along a side are done in slices of the batch, one
- * after the other over the same scratch.
+ * Grids count heads and batches; more of them than a grid has blocks along a side are done in
+ * slices of the batch, one after the other over the same scratch.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/limits.h"
@@ -43,8 +43,8 @@ static void bind(pl_attend *a, const pl_call *c)
     a->d_lse = c->n_in == 7 ? c->in[6] : NULL;
 }
 
-/* Batches of one slice: heads times batch, and twice the batch (attention_mma.cu), are within a side of a grid, and rows
- * of queries or keys within 32 bits. */
+/* Batches of one slice: heads times batch, and twice the batch (attention_mma.cu), are within a
+ * side of a grid, and rows of queries or keys within 32 bits. */
 static int64_t slice_of(const pl_attend *a)
 {
     int64_t side = pl_grid_side(), heads = a->heads > 0 ? a->heads : 1;
@@ -171,25 +171,26 @@ static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
     return run_slices(&a, run);
 }
 
-#define KERNEL(name)                                                                           \
-    static pl_status name##_forward(const pl_call *c)                                          \
-    {                                                                                          \
-        return forward(c, pl_attend_##name);                                                   \
-    }                                                                                          \
-    static pl_status name##_backward(const pl_call *c)                                         \
-    {                                                                                          \
-        return backward(c, pl_attend_##name##_bwd);                                            \
-    }
+#define KERNEL(name)                                                                               \
+ static pl_status name##_forward(const pl_call *c)                                                 \
+ {                                                                                                 \
+  return forward(c, pl_attend_##name);                                                             \
+ }                                                                                                 \
+ static pl_status name##_backward(const pl_call *c)                                                \
+ {                                                                                                 \
+  return backward(c, pl_attend_##name##_bwd);                                                      \
+ }
 KERNEL(mma)
 KERNEL(split)
 KERNEL(f32)
 KERNEL(plain)
 
-static const pl_kernel forward_kernels[] = {{"mma", mma_takes, NULL, NULL, mma_forward},
-                                            {"split", split_takes, split_prepare, NULL, split_forward},
-                                            {"f32", f32_takes, NULL, NULL, f32_forward},
-                                            {"plain", NULL, NULL, NULL, plain_forward},
-                                            PL_KERNEL_END};
+static const pl_kernel forward_kernels[] = {
+    {"mma", mma_takes, NULL, NULL, mma_forward},
+    {"split", split_takes, split_prepare, NULL, split_forward},
+    {"f32", f32_takes, NULL, NULL, f32_forward},
+    {"plain", NULL, NULL, NULL, plain_forward},
+    PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
     {"split", split_takes, split_prepare, NULL, split_backward},

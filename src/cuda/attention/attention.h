@@ -16,13 +16,14 @@ typedef struct pl_attend {
     int64_t batch, n, m, heads, d;
     double scale;
     bool causal;
-    pl_dtype dtype;     /* of all but lse and d_lse */
+    pl_dtype dtype; /* of all but lse and d_lse */
     pl_dtype lse_type, d_lse_type;
     const void *q, *k, *v;
     const void *o, *lse, *d_o, *d_lse; /* backward; d_lse may be NULL */
     void *out[3];                      /* o, lse;  dq, dk, dv */
     void *work;
-    int64_t room; /* bytes that gradients of scores may take of it, about; 0: as many as are of use */
+    /* bytes that gradients of scores may take of it, about; 0: as many as are of use */
+    int64_t room;
 } pl_attend;
 
 /* Scratch of backward: two numbers a query. */

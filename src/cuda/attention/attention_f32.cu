@@ -88,7 +88,10 @@ static __device__ __forceinline__ void scores(float (*s)[C], const float *rows, 
 /* Dim e of thread x: vectors of V dims, SIDE of them side by side. */
 template <int D> struct dims_of {
     enum { N = D / SIDE, V = N < 4 ? N : 4 };
-    static __device__ __forceinline__ int at(int x, int e) { return x * V + e / V * SIDE * V + e % V; }
+    static __device__ __forceinline__ int at(int x, int e)
+    {
+        return x * V + e / V * SIDE * V + e % V;
+    }
 };
 
 /* Scores lie as [row][COLS + 16]: the two rows that a warp writes have banks of their own. */
@@ -105,7 +108,8 @@ template <int D> static __device__ __forceinline__ void pick(float *b, const flo
         const float *at = tile + t * S + dims_of<D>::at(threadIdx.x % SIDE, e);
         if (V == 4) {
             float4 v = *(const float4 *)at;
-            b[e] = v.x, b[e + 1] = v.y, b[e + 2 < N ? e + 2 : 0] = v.z, b[e + 3 < N ? e + 3 : 0] = v.w;
+            b[e] = v.x, b[e + 1] = v.y, b[e + 2 < N ? e + 2 : 0] = v.z,
+            b[e + 3 < N ? e + 3 : 0] = v.w;
         } else {
             for (int k = 0; k < V; k++) b[e + k] = at[k];
         }
@@ -185,7 +189,7 @@ static __device__ __forceinline__ float row_sum(float v)
 
 /* grid: (tiles of queries, heads, batch) */
 template <int D, int R, int C>
-static __global__ void __launch_bounds__(THREADS, R * C <= 32 && D <= 64 ? 2 : 1)
+static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     forward(sizes z, const float *q, const float *k, const float *v, float *o, float *lse)
 {
     PL_SHARED(float, shared);
@@ -321,13 +325,15 @@ static __device__ __forceinline__ void keep(float *kept, const float *p, int key
         for (int i = threadIdx.x; i < ROWS * COLS / 4; i += THREADS) {
             int r = i / (COLS / 4), c = i % (COLS / 4) * 4;
             if (key + r < z.m && query + c < z.n)
-                *(float4 *)(kept + (int64_t)(key + r) * z.n + query + c) = *(const float4 *)(p + r * P + c);
+                *(float4 *)(kept + (int64_t)(key + r) * z.n + query + c) =
+                    *(const float4 *)(p + r * P + c);
         }
         return;
     }
     for (int i = threadIdx.x; i < ROWS * COLS; i += THREADS) {
         int r = i / COLS, c = i % COLS;
-        if (key + r < z.m && query + c < z.n) kept[(int64_t)(key + r) * z.n + query + c] = p[r * P + c];
+        if (key + r < z.m && query + c < z.n)
+            kept[(int64_t)(key + r) * z.n + query + c] = p[r * P + c];
     }
 }
 
@@ -400,8 +406,8 @@ static __global__ void __launch_bounds__(THREADS)
     store<D, R>(dv, stride, to_v, factor, first, z.m, z.d);
 }
 
-/* dq = scale * sum over keys of kept[key][query] k[key], keys in order. A thread of 16 x 8 owns eight
- * queries and D/8 dims. grid: (tiles of 128 queries, heads from head0 on) */
+/* dq = scale * sum over keys of kept[key][query] k[key], keys in order. A thread of 16 x 8 owns
+ * eight queries and D/8 dims. grid: (tiles of 128 queries, heads from head0 on) */
 static constexpr int WIDE = 128, KEYS = 32;
 template <int D>
 static __global__ void __launch_bounds__(128)
@@ -471,8 +477,12 @@ static __global__ void __launch_bounds__(128)
 static sizes sizes_of(const pl_attend *a)
 {
     const void *p[4] = {a->q, a->k, a->v, a->d_o};
-    sizes z = {(int)a->n,       (int)a->m, (int)a->heads,
-               (int)a->d,       (float)a->scale, a->causal,
+    sizes z = {(int)a->n,
+               (int)a->m,
+               (int)a->heads,
+               (int)a->d,
+               (float)a->scale,
+               a->causal,
                a->d % 4 == 0 && pl_cuda_aligned(p, 4)};
     return z;
 }
@@ -534,22 +544,24 @@ template <int D, int R, int C> static pl_status run_backward(const pl_attend *a,
     float *dq = (float *)a->out[0], *dk = (float *)a->out[1], *dv = (float *)a->out[2];
     float *scores = (float *)((char *)a->work + (pl_attend_work(a) + 255) / 256 * 256);
     unsigned rows = SIDE * R, all = (unsigned)(a->heads * a->batch);
-    unsigned queries = (unsigned)((a->n + rows - 1) / rows), keys = (unsigned)((a->m + rows - 1) / rows);
+    unsigned queries = (unsigned)((a->n + rows - 1) / rows),
+             keys = (unsigned)((a->m + rows - 1) / rows);
     size_t bytes = shared_bytes(D, R, C, true);
     PL_TRY(allow((const void *)to_key<D, R, C>, bytes));
     for (unsigned first = 0; kept && first < all; first += (unsigned)kept) {
         unsigned some = all - first < kept ? all - first : (unsigned)kept;
-        PL_LAUNCH((to_key<D, R, C>), dim3(keys, some), THREADS, bytes, sizes_of(a), q, k, v, d_o, lse,
-                  delta, dk, dv, scores, (int)first);
+        PL_LAUNCH((to_key<D, R, C>), dim3(keys, some), THREADS, bytes, sizes_of(a), q, k, v, d_o,
+                  lse, delta, dk, dv, scores, (int)first);
         dim3 wide((unsigned)((a->n + WIDE - 1) / WIDE), some);
-        PL_LAUNCH((from_scores<(D > 64 ? 64 : D)>), wide, 128, 0, sizes_of(a), k, (const float *)scores, dq, (int)first);
+        PL_LAUNCH((from_scores<(D > 64 ? 64 : D)>), wide, 128, 0, sizes_of(a), k,
+                  (const float *)scores, dq, (int)first);
     }
     if (kept) return PL_OK;
     PL_TRY(allow((const void *)to_query<D, R, C>, bytes));
-    PL_LAUNCH((to_query<D, R, C>), dim3(queries, (unsigned)a->heads, (unsigned)a->batch), THREADS, bytes,
-              sizes_of(a), q, k, v, d_o, lse, delta, dq);
-    PL_LAUNCH((to_key<D, R, C>), dim3(keys, all), THREADS, bytes, sizes_of(a), q, k, v, d_o, lse, delta,
-              dk, dv, (float *)NULL, 0);
+    PL_LAUNCH((to_query<D, R, C>), dim3(queries, (unsigned)a->heads, (unsigned)a->batch), THREADS,
+              bytes, sizes_of(a), q, k, v, d_o, lse, delta, dq);
+    PL_LAUNCH((to_key<D, R, C>), dim3(keys, all), THREADS, bytes, sizes_of(a), q, k, v, d_o, lse,
+              delta, dk, dv, (float *)NULL, 0);
     return PL_OK;
 }
 
@@ -562,12 +574,16 @@ template <int D> static pl_status run_narrow(const pl_attend *a, bool back)
 
 static pl_status run_sized(const pl_attend *a, bool back)
 {
-    if (a->d <= 32) PL_TRY(run_narrow<32>(a, back));
-    else if (a->d <= 64) PL_TRY(run_narrow<64>(a, back));
-    else if (a->d <= 128 && back) PL_TRY((run_backward<128, 4, 4>(a, 0)));
+    if (a->d <= 32)
+        PL_TRY(run_narrow<32>(a, back));
+    else if (a->d <= 64)
+        PL_TRY(run_narrow<64>(a, back));
+    else if (a->d <= 128 && back)
+        PL_TRY((run_backward<128, 4, 4>(a, 0)));
     else if (a->d <= 128)
         PL_TRY((fits(128, 8, 4, false) ? run_forward<128, 8, 4>(a) : run_forward<128, 4, 4>(a)));
-    else PL_TRY((back ? run_backward<256, 2, 2>(a, 0) : run_forward<256, 2, 2>(a)));
+    else
+        PL_TRY((back ? run_backward<256, 2, 2>(a, 0) : run_forward<256, 2, 2>(a)));
     PL_CUDA_LAUNCHED("attention in f32");
     return PL_OK;
 }
@@ -578,8 +594,7 @@ extern "C" bool pl_attend_f32_takes(const pl_attend *a)
                 : a->d <= 128 ? fits(128, 4, 4, true)
                               : fits(256, 2, 2, true);
     return a->dtype == PL_F32 && a->d <= 256 && a->n < 1 << 30 && a->m < 1 << 30 &&
-           a->heads < 65536 && a->batch < 65536 &&
-           room;
+           a->heads < 65536 && a->batch < 65536 && room;
 }
 
 extern "C" pl_status pl_attend_f32(const pl_attend *a)

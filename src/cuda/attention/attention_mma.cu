@@ -1,19 +1,20 @@
 /* attention_mma.cu - attention of f16 and bf16 on tensor cores (compute capability 8.0 on).
  *
- * A block keeps ROWS tokens of one side in shared memory and walks the other side in tiles of
- * COLS tokens, two tiles in flight. A warp owns 16*MT of the rows:
+ * A block keeps ROWS tokens of one side in shared memory and walks the other side in tiles of COLS
+ * tokens, two tiles in flight. A warp owns 16*MT of the rows:
  *
  *   forward   rows q          tiles k, v      s = q k'            o  += p v
  *   dq        rows q, d_o     tiles k, v      s = q k'  dp = d_o v'   dq += ds k
  *   dk, dv    rows k, v       tiles q, d_o    s' = k q' dp' = v d_o'  dv += p' d_o, dk += ds' q
  *
- * so in all three the scores lie in registers as the product's result with a row a thread quad,
- * and become the left operand of the next product without leaving them. Nothing is added by
- * atomics: results do not depend on the order of blocks. Sums are f32, p and ds are rounded to
- * the operands' type before they are multiplied.
+ * so in all three the scores lie in registers as the product's result with a row a thread quad, and
+ * become the left operand of the next product without leaving them. Nothing is added by atomics:
+ * results do not depend on the order of blocks. Sums are f32, p and ds are rounded to the operands'
+ * type before they are multiplied.
  *
  * Tiles are [token][D] with 16-byte chunks exchanged by token (chunk ^ token), which keeps the 8
- * rows of a matrix load in different banks. D is the head's size rounded up to 32, 64, 128 or 256; the rest of a row is zero.
+ * rows of a matrix load in different banks. D is the head's size rounded up to 32, 64, 128 or 256;
+ * the rest of a row is zero.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/launch.h"
@@ -58,8 +59,7 @@ static __device__ __forceinline__ void fill(T *tile, const T *from, int64_t stri
 
 /* s[MT][COLS/8][4] += rows x tile', over D. */
 template <typename T, int D, int MT, int COLS>
-static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const T *rows,
-                                              const T *tile)
+static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const T *rows, const T *tile)
 {
     int lane = threadIdx.x % 32, r0 = threadIdx.x / 32 * 16 * MT;
 #pragma unroll
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const T *
 #pragma unroll
         for (int j = 0; j < COLS / 16; j++) {
             pl_load4(b, tile + place<D>(j * 16 + (lane & 7) + ((lane >> 4) << 3),
-                                     k * 2 + ((lane >> 3) & 1)));
+                                        k * 2 + ((lane >> 3) & 1)));
 #pragma unroll
             for (int i = 0; i < MT; i++) {
                 pl_multiply(s[i][2 * j], a[i], b, T());
@@ -257,8 +257,7 @@ static __global__ void __launch_bounds__(THREADS)
             int r = first + threadIdx.x / 32 * 16 * MT + i * 16 + up * 8 + lane / 4;
             factor[i][up] = 1 / sum;
             if (lane % 4 == 0 && r < z.n)
-                lse[((int64_t)b * z.heads + h) * z.n + r] =
-                    fmaf(top[i][up], z.scale, logf(sum));
+                lse[((int64_t)b * z.heads + h) * z.n + r] = fmaf(top[i][up], z.scale, logf(sum));
         }
     store<T, D, MT>(o, stride, out, factor, first, z.n, 0, z.d);
 }
@@ -416,8 +415,12 @@ static __global__ void __launch_bounds__(THREADS)
 static sizes sizes_of(const pl_attend *a)
 {
     const void *p[4] = {a->q, a->k, a->v, a->d_o};
-    sizes z = {(int)a->n,       (int)a->m, (int)a->heads,
-               (int)a->d,       (float)a->scale, a->causal,
+    sizes z = {(int)a->n,
+               (int)a->m,
+               (int)a->heads,
+               (int)a->d,
+               (float)a->scale,
+               a->causal,
                a->d % 8 == 0 && pl_cuda_aligned(p, 4)};
     return z;
 }
@@ -448,9 +451,8 @@ template <typename T, int D> static pl_status run_forward(const pl_attend *a)
     auto kernel = forward<T, D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
     dim3 grid(div_up(a->n, ROWS), (unsigned)a->heads, (unsigned)a->batch);
-    PL_LAUNCH((kernel), grid, THREADS, bytes, sizes_of(a), (const T *)a->q,
-                                                       (const T *)a->k, (const T *)a->v,
-                                                       (T *)a->out[0], (float *)a->out[1]);
+    PL_LAUNCH((kernel), grid, THREADS, bytes, sizes_of(a), (const T *)a->q, (const T *)a->k,
+              (const T *)a->v, (T *)a->out[0], (float *)a->out[1]);
     return PL_OK;
 }
 
@@ -471,9 +473,9 @@ template <typename T, int D> static pl_status run_backward(const pl_attend *a)
     dim3 q_grid(div_up(a->n, QR), (unsigned)a->heads, (unsigned)a->batch);
     dim3 k_grid(div_up(a->m, KR), (unsigned)a->heads, (unsigned)a->batch * (D / W));
     PL_LAUNCH((for_k), k_grid, THREADS, k_bytes, sizes_of(a), q, k, v, d_o, lse, delta,
-                                                          (T *)a->out[1], (T *)a->out[2]);
+              (T *)a->out[1], (T *)a->out[2]);
     PL_LAUNCH((for_q), q_grid, THREADS, q_bytes, sizes_of(a), q, k, v, d_o, lse, delta,
-                                                          (T *)a->out[0]);
+              (T *)a->out[0]);
     return PL_OK;
 }
 
@@ -502,8 +504,8 @@ extern "C" bool pl_attend_mma_takes(const pl_attend *a)
     size_t need = a->d <= 64 ? 66 << 10 : a->d <= 128 ? 97 << 10 : 129 << 10;
     const pl_cuda_card *card = pl_cuda_card_get();
     return (a->dtype == PL_F16 || a->dtype == PL_BF16) && card->arch >= 80 && a->d <= 256 &&
-           a->scale > 0 && a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 && a->batch < 32768 &&
-           need <= (size_t)card->shared_limit;
+           a->scale > 0 && a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 &&
+           a->batch < 32768 && need <= (size_t)card->shared_limit;
 }
 
 extern "C" pl_status pl_attend_mma(const pl_attend *a)

@@ -1,8 +1,8 @@
 /* attention_plain.cu - attention with one block a query (forward, dq) or a key (dk, dv).
  *
- * A block walks the other side in chunks of THREADS tokens: one thread computes one score, then
- * the threads share the head's dims and add the chunk up in order. Any head size, MAX_D dims a block, any
- * type, the order of sums fixed by the sizes. Slow: for f64, for odd sizes and for checking.
+ * A block walks the other side in chunks of THREADS tokens: one thread computes one score, then the
+ * threads share the head's dims and add the chunk up in order. Any head size, MAX_D dims a block,
+ * any type, the order of sums fixed by the sizes. Slow: for f64, for odd sizes and for checking.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/launch.h"
@@ -95,7 +95,8 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
         int64_t c = dim_of(e);
         if (c < s.d) o[row(s, b, i, h, s.n) + c] = pl_elem<T>::put(out[e] / total);
     }
-    if (threadIdx.x == 0 && blockIdx.y == 0) lse[(b * s.heads + h) * s.n + i] = (L)(top + log(total));
+    if (threadIdx.x == 0 && blockIdx.y == 0)
+        lse[(b * s.heads + h) * s.n + i] = (L)(top + log(total));
 }
 
 template <typename T, typename L>
@@ -144,8 +145,8 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
         if (i < s.n) {
             int64_t qi = row(s, b, i, h, s.n);
             p[threadIdx.x] = exp(dot(q + qi, k + kj, s.d) * (acc)s.scale - (acc)lse[l0 + i]);
-            ds[threadIdx.x] = p[threadIdx.x] * (dot(d_o + qi, v + kj, s.d) - (acc)delta[l0 + i]) *
-                              (acc)s.scale;
+            ds[threadIdx.x] =
+                p[threadIdx.x] * (dot(d_o + qi, v + kj, s.d) - (acc)delta[l0 + i]) * (acc)s.scale;
         }
         __syncthreads();
         for (int e = 0; e < PER; e++) {
@@ -209,9 +210,8 @@ template <typename T> static void launch_forward(const pl_attend *a)
 {
     typedef typename pl_elem<T>::acc L;
     dim3 blocks = grid_of(a, a->n);
-    PL_LAUNCH((forward<T, L>), blocks, THREADS, 0,
-            sizes_of(a), (const T *)a->q, (const T *)a->k, (const T *)a->v, (T *)a->out[0],
-        (L *)a->out[1]);
+    PL_LAUNCH((forward<T, L>), blocks, THREADS, 0, sizes_of(a), (const T *)a->q, (const T *)a->k,
+              (const T *)a->v, (T *)a->out[0], (L *)a->out[1]);
 }
 
 template <typename T> static void launch_delta(const pl_attend *a)
@@ -219,10 +219,9 @@ template <typename T> static void launch_delta(const pl_attend *a)
     typedef typename pl_elem<T>::acc L;
     int64_t rows = a->batch * a->heads * a->n;
     unsigned blocks = (unsigned)((rows * 32 + THREADS - 1) / THREADS);
-    PL_LAUNCH((deltas<T, L>), blocks, THREADS, 0,
-            sizes_of(a), rows, (const T *)a->o, (const T *)a->d_o, a->d_lse, a->d_lse_type,
-        (L *)a->work, a->lse, a->lse_type,
-        pl_attend_lse(a) == a->lse ? (L *)NULL : (L *)a->work + rows);
+    PL_LAUNCH((deltas<T, L>), blocks, THREADS, 0, sizes_of(a), rows, (const T *)a->o,
+              (const T *)a->d_o, a->d_lse, a->d_lse_type, (L *)a->work, a->lse, a->lse_type,
+              pl_attend_lse(a) == a->lse ? (L *)NULL : (L *)a->work + rows);
 }
 
 template <typename T> static void launch_backward(const pl_attend *a)
@@ -232,12 +231,10 @@ template <typename T> static void launch_backward(const pl_attend *a)
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
     const L *lse = (const L *)pl_attend_lse(a), *delta = (const L *)a->work;
-    PL_LAUNCH((to_query<T, L>), queries, THREADS, 0,
-            sizes_of(a), q, k, v, d_o, lse,
-                                                              delta, (T *)a->out[0]);
-    PL_LAUNCH((to_key<T, L>), keys, THREADS, 0,
-            sizes_of(a), q, k, v, d_o, lse, delta,
-                                                         (T *)a->out[1], (T *)a->out[2]);
+    PL_LAUNCH((to_query<T, L>), queries, THREADS, 0, sizes_of(a), q, k, v, d_o, lse, delta,
+              (T *)a->out[0]);
+    PL_LAUNCH((to_key<T, L>), keys, THREADS, 0, sizes_of(a), q, k, v, d_o, lse, delta,
+              (T *)a->out[1], (T *)a->out[2]);
 }
 
 static pl_status check(const pl_attend *a)

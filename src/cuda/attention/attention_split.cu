@@ -1,4 +1,5 @@
-/* attention_split.cu - attention of f32 on tensor cores (attention_split.h): taking apart, and forward.
+/* attention_split.cu - attention of f32 on tensor cores (attention_split.h): taking apart, and
+ * forward.
  *
  *   forward      rows q       tiles k, v      s = q k'      o += p v
  */
@@ -15,7 +16,8 @@ typedef struct whole {
 
 /* Four numbers a thread. grid: (tiles of tokens, heads from head0 on, tensors) */
 template <int D>
-static __global__ void __launch_bounds__(256) cut(sizes z, whole q, whole k, whole v, whole d_o, int head0)
+static __global__ void __launch_bounds__(256)
+    cut(sizes z, whole q, whole k, whole v, whole d_o, int head0)
 {
     constexpr int LANES = D / 4;
     whole w = blockIdx.z == 0 ? q : blockIdx.z == 1 ? k : blockIdx.z == 2 ? v : d_o;
@@ -24,7 +26,8 @@ static __global__ void __launch_bounds__(256) cut(sizes z, whole q, whole k, who
     int64_t row = (int64_t)blockIdx.y * w.tokens + t;
     float x[4] = {0, 0, 0, 0};
     if (t < w.tokens) {
-        const float *from = w.x + (((int64_t)(head / z.heads) * w.tokens + t) * z.heads + head % z.heads) * z.d + c;
+        const float *from =
+            w.x + (((int64_t)(head / z.heads) * w.tokens + t) * z.heads + head % z.heads) * z.d + c;
         if (z.wide && c < z.d) {
             float4 f = *(const float4 *)from;
             x[0] = f.x, x[1] = f.y, x[2] = f.z, x[3] = f.w;
@@ -35,7 +38,8 @@ static __global__ void __launch_bounds__(256) cut(sizes z, whole q, whole k, who
     }
     unsigned most = 0;
     for (int e = 0; e < 4; e++) most = max(most, __float_as_uint(x[e]) & 0x7fffffffu);
-    for (int far = LANES / 2; far; far /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, far));
+    for (int far = LANES / 2; far; far /= 2)
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, far));
     if (t >= w.tokens) return;
     float by = up_by(most >> 23);
     uint2 hi, lo;
@@ -43,20 +47,24 @@ static __global__ void __launch_bounds__(256) cut(sizes z, whole q, whole k, who
     take_apart(x[2] * by, x[3] * by, hi.y, lo.y);
     *(uint2 *)(w.to + row * 2 * D + c) = hi;
     *(uint2 *)(w.to + row * 2 * D + D + c) = lo;
-    if (c == 0) w.factor[row] = most >> 23 == 255 ? __uint_as_float(0x7fffffffu) : back_by(most >> 23);
+    if (c == 0)
+        w.factor[row] = most >> 23 == 255 ? __uint_as_float(0x7fffffffu) : back_by(most >> 23);
 }
 
-template <int D> static pl_status run_cut(const pl_attend *a, const course &c, int tensors, int head0, int heads)
+template <int D>
+static pl_status run_cut(const pl_attend *a, const course &c, int tensors, int head0, int heads)
 {
     const void *x[4] = {a->q, a->k, a->v, a->d_o};
     whole w[4];
     memset(w, 0, sizeof w);
     for (int i = 0; i < tensors; i++) {
         parts p = cut_of(a, c, i);
-        whole one = {(const float *)x[i], (pl_f16 *)p.x, (float *)p.factor, (int)(i % 3 ? a->m : a->n)};
+        whole one = {(const float *)x[i], (pl_f16 *)p.x, (float *)p.factor,
+                     (int)(i % 3 ? a->m : a->n)};
         w[i] = one;
     }
-    dim3 grid(tiles_of(a->n > a->m ? a->n : a->m, 256 / (D / 4)), (unsigned)heads, (unsigned)tensors);
+    dim3 grid(tiles_of(a->n > a->m ? a->n : a->m, 256 / (D / 4)), (unsigned)heads,
+              (unsigned)tensors);
     PL_LAUNCH((cut<D>), grid, 256, 0, sizes_of(a, tensors == 4), w[0], w[1], w[2], w[3], head0);
     return PL_OK;
 }
@@ -73,15 +81,16 @@ pl_status pl_attend_cut(const pl_attend *a, const course &c, int tensors, int he
 /* ---- forward -------------------------------------------------------------------------------- */
 /* One tile's scores to weights, with the running maximum and sum of each row; out fades. */
 template <int MT, int COLS, int ND>
-static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*out)[ND][4], float (*top)[2],
-                                              float (*total)[2])
+static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*out)[ND][4],
+                                              float (*top)[2], float (*total)[2])
 {
 #pragma unroll
     for (int x = 0; x < MT * 2; x++) {
         int i = x / 2, up = x % 2;
         float most = top[i][up], sum = 0;
 #pragma unroll
-        for (int j = 0; j < COLS / 8; j++) most = fmaxf(most, fmaxf(s[i][j][up * 2], s[i][j][up * 2 + 1]));
+        for (int j = 0; j < COLS / 8; j++)
+            most = fmaxf(most, fmaxf(s[i][j][up * 2], s[i][j][up * 2 + 1]));
         most = over_quad_max(most);
         float fade = expf(top[i][up] - most);
         top[i][up] = most;
@@ -114,8 +123,10 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     /* The longest rows of a causal block come first: they finish last otherwise. */
     int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
     int64_t stride = (int64_t)z.heads * z.d;
-    const pl_f16 *kx = k.x + (int64_t)blockIdx.y * z.m * 2 * D, *vx = v.x + (int64_t)blockIdx.y * z.m * 2 * D;
-    const float *lists[2] = {k.factor + (int64_t)blockIdx.y * z.m, v.factor + (int64_t)blockIdx.y * z.m};
+    const pl_f16 *kx = k.x + (int64_t)blockIdx.y * z.m * 2 * D,
+                 *vx = v.x + (int64_t)blockIdx.y * z.m * 2 * D;
+    const float *lists[2] = {k.factor + (int64_t)blockIdx.y * z.m,
+                             v.factor + (int64_t)blockIdx.y * z.m};
     o += (int64_t)b * z.n * stride + h * z.d;
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
     int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
@@ -124,7 +135,8 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
 #pragma unroll
     for (int x = 0; x < MT * 2; x++) {
         top[x / 2][x % 2] = -INFINITY, total[x / 2][x % 2] = 0;
-        unit[x / 2][x % 2] = r0 + x * 8 < z.n ? q.factor[(int64_t)blockIdx.y * z.n + r0 + x * 8] * z.scale : 0;
+        unit[x / 2][x % 2] =
+            r0 + x * 8 < z.n ? q.factor[(int64_t)blockIdx.y * z.n + r0 + x * 8] * z.scale : 0;
     }
     fill<D, ROWS>(rows, q.x + (int64_t)blockIdx.y * z.n * 2 * D, first, z.n);
     fill<D, COLS>(keys, kx, 0, z.m);
@@ -149,7 +161,8 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
         for (int i = 0; i < MT; i++)
 #pragma unroll
             for (int e = 0; e < COLS / 2; e++)
-                s[i][e / 4][e % 4] = s[i][e / 4][e % 4] * unit[i][e / 2 % 2] * factor[e / 4 * 8 + e % 2];
+                s[i][e / 4][e % 4] =
+                    s[i][e / 4][e % 4] * unit[i][e / 2 % 2] * factor[e / 4 * 8 + e % 2];
         if (c0 + COLS > z.m || (z.causal && c0 + COLS > first))
 #pragma unroll
             for (int i = 0; i < MT; i++)
@@ -184,14 +197,16 @@ static course forward_course(const pl_attend *a)
     return c;
 }
 
-template <int D, int MT, int COLS> static pl_status run_rows(const pl_attend *a, const course &c, int head0, int heads)
+template <int D, int MT, int COLS>
+static pl_status run_rows(const pl_attend *a, const course &c, int head0, int heads)
 {
     constexpr int ROWS = WARPS * 16 * MT;
     size_t bytes = shared_bytes(D, ROWS, COLS, 1, 2);
     auto kernel = forward<D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(a->n, ROWS), (unsigned)heads), THREADS, bytes, sizes_of(a, false), head0,
-              cut_of(a, c, 0), cut_of(a, c, 1), cut_of(a, c, 2), (float *)a->out[0], (float *)a->out[1]);
+    PL_LAUNCH((kernel), dim3(tiles_of(a->n, ROWS), (unsigned)heads), THREADS, bytes,
+              sizes_of(a, false), head0, cut_of(a, c, 0), cut_of(a, c, 1), cut_of(a, c, 2),
+              (float *)a->out[0], (float *)a->out[1]);
     return PL_OK;
 }
 
@@ -213,7 +228,8 @@ template <int D> static pl_status run_forward(const pl_attend *a)
     for (int64_t h = 0; h < all; h += c.heads) {
         int some = (int)(all - h < c.heads ? all - h : c.heads);
         PL_TRY(pl_attend_cut(a, c, 3, (int)h, some));
-        PL_TRY((MT == 2 && halves_win(some, a->n) ? run_rows<D, 1, COLS>(a, c, (int)h, some) : run_rows<D, MT, COLS>(a, c, (int)h, some)));
+        PL_TRY((MT == 2 && halves_win(some, a->n) ? run_rows<D, 1, COLS>(a, c, (int)h, some)
+                                                  : run_rows<D, MT, COLS>(a, c, (int)h, some)));
     }
     return PL_OK;
 }
@@ -228,7 +244,8 @@ extern "C" pl_status pl_attend_split(const pl_attend *a)
 extern "C" bool pl_attend_split_takes(const pl_attend *a)
 {
     const pl_cuda_card *card = pl_cuda_card_get();
-    return a->dtype == PL_F32 && pl_cuda_split() && card->arch >= 80 && a->d <= 128 && a->n < 1 << 30 &&
-           a->m < 1 << 30 && a->heads < 65536 && a->batch < 65536 && a->batch * a->heads < 65536 &&
+    return a->dtype == PL_F32 && pl_cuda_split() && card->arch >= 80 && a->d <= 128 &&
+           a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 && a->batch < 65536 &&
+           a->batch * a->heads < 65536 &&
            shared_bytes(128, 64, 32, 1, 2) <= (size_t)card->shared_limit;
 }

@@ -1,8 +1,8 @@
 /* attention_split.h - attention of f32 on tensor cores, as exact as in f32: what its passes share.
  *
- * An f32 is the sum of two numbers of f16, hi and lo, times a power of two that the numbers of a row
- * share: hi has 11 bits of x, lo the next 11. A product is lo hi + hi lo + hi hi; what is left out is
- * 2^-24 of it. The power makes the row's largest number 2^14 and something, so that nothing
+ * An f32 is the sum of two numbers of f16, hi and lo, times a power of two that the numbers of a
+ * row share: hi has 11 bits of x, lo the next 11. A product is lo hi + hi lo + hi hi; what is left
+ * out is 2^-24 of it. The power makes the row's largest number 2^14 and something, so that nothing
  * overflows; what f16 cannot hold of a small number is 2^-40 of the largest. Three products of f16
  * take half of the time of three of TF32, which has the same 11 bits.
  *
@@ -20,8 +20,8 @@
  *
  * The order of every sum depends on the sizes alone, and nothing is added by atomics.
  *
- * A number that is not finite has no parts: all that its row takes part in is NaN, also where f32 would
- * have an infinity.
+ * A number that is not finite has no parts: all that its row takes part in is NaN, also where f32
+ * would have an infinity.
  */
 #ifndef PL_CUDA_ATTENTION_SPLIT_H
 #define PL_CUDA_ATTENTION_SPLIT_H
@@ -66,8 +66,8 @@ static __device__ __forceinline__ void take_apart(float x, float y, unsigned &hi
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
-/* Where 16-byte chunk c of token r lies, in elements; the chunks of lo follow those of hi. Chunks are
- * exchanged by token, which keeps the 8 rows of a matrix load in different banks. */
+/* Where 16-byte chunk c of token r lies, in elements; the chunks of lo follow those of hi. Chunks
+ * are exchanged by token, which keeps the 8 rows of a matrix load in different banks. */
 template <int D> static __device__ __forceinline__ int place(int r, int c)
 {
     return r * 2 * D + ((c ^ (r & 7)) * 8);
@@ -80,13 +80,15 @@ static __device__ __forceinline__ void fill(pl_f16 *tile, const pl_f16 *from, in
     constexpr int chunks = D / 4;
     for (int i = threadIdx.x; i < ROWS * chunks; i += THREADS) {
         int r = i / chunks, c = i % chunks, t = first + r;
-        pl_copy16(tile + place<D>(r, c), t < limit ? from + (int64_t)t * 2 * D + c * 8 : from, t < limit);
+        pl_copy16(tile + place<D>(r, c), t < limit ? from + (int64_t)t * 2 * D + c * 8 : from,
+                  t < limit);
     }
 }
 
 /* Numbers [first, first + N) of each of several lists, side by side, zero past `limit`. */
 template <int N, int LISTS>
-static __device__ __forceinline__ void fill_lists(float *to, const float *const (&from)[LISTS], int first, int limit)
+static __device__ __forceinline__ void fill_lists(float *to, const float *const (&from)[LISTS],
+                                                  int first, int limit)
 {
 #pragma unroll
     for (int l = 0; l < LISTS; l++)
@@ -107,8 +109,9 @@ template <int MT, int N> static __device__ __forceinline__ void clear(float (*v)
 
 /* c[i * 2 + j] = a[i] b[j] over k = 16, j = 0, 1. */
 template <int MT>
-static __device__ __forceinline__ void multiply(float (*c)[4], const unsigned (*a_hi)[4], const unsigned (*a_lo)[4],
-                                                const unsigned *b_hi, const unsigned *b_lo)
+static __device__ __forceinline__ void multiply(float (*c)[4], const unsigned (*a_hi)[4],
+                                                const unsigned (*a_lo)[4], const unsigned *b_hi,
+                                                const unsigned *b_lo)
 {
 #pragma unroll
     for (int x = 0; x < MT * 2; x++) c[x][0] = c[x][1] = c[x][2] = c[x][3] = 0;
@@ -122,7 +125,8 @@ static __device__ __forceinline__ void multiply(float (*c)[4], const unsigned (*
 
 /* s = rows x tile', over D, without the factors. */
 template <int D, int MT, int COLS>
-static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const pl_f16 *rows, const pl_f16 *tile)
+static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const pl_f16 *rows,
+                                              const pl_f16 *tile)
 {
     int lane = threadIdx.x % 32, r0 = threadIdx.x / 32 * 16 * MT;
     clear<MT, COLS / 8>(s);
@@ -170,7 +174,8 @@ template <int MT, int T> struct left {
 
 /* out += a x tile, over 16 T tokens. */
 template <int D, int MT, int T>
-static __device__ __forceinline__ void weigh(float (*out)[D / 8][4], const left<MT, T> &a, const pl_f16 *tile)
+static __device__ __forceinline__ void weigh(float (*out)[D / 8][4], const left<MT, T> &a,
+                                             const pl_f16 *tile)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -195,7 +200,8 @@ static __device__ __forceinline__ void weigh(float (*out)[D / 8][4], const left<
 
 /* Scores times the factors of their columns; `factor` is that of the thread's first one. */
 template <int MT, int COLS>
-static __device__ __forceinline__ void take_scores(left<MT, COLS / 16> &a, float (*p)[COLS / 8][4], const float *factor)
+static __device__ __forceinline__ void take_scores(left<MT, COLS / 16> &a, float (*p)[COLS / 8][4],
+                                                   const float *factor)
 {
 #pragma unroll
     for (int x = 0; x < MT * 2; x++) {
@@ -211,15 +217,16 @@ static __device__ __forceinline__ void take_scores(left<MT, COLS / 16> &a, float
         a.back[i][up] = back_by(field);
 #pragma unroll
         for (int e = 0; e < COLS / 4; e += 2)
-            take_apart(v[e] * by, v[e + 1] * by, a.hi[e / 4][i][e / 2 % 2 * 2 + up], a.lo[e / 4][i][e / 2 % 2 * 2 + up]);
+            take_apart(v[e] * by, v[e + 1] * by, a.hi[e / 4][i][e / 2 % 2 * 2 + up],
+                       a.lo[e / 4][i][e / 2 % 2 * 2 + up]);
     }
 }
 
 /* ---- results -------------------------------------------------------------------------------- */
 /* One row of a thread: half `up` of v. add: to what is there. */
 template <int D>
-static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int up, float factor, bool add,
-                                                 const sizes &z)
+static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int up, float factor,
+                                                 bool add, const sizes &z)
 {
 #pragma unroll
     for (int j = 0; j < D / 8; j++) {
@@ -239,8 +246,14 @@ static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int 
 /* ---- launches ------------------------------------------------------------------------------- */
 static inline sizes sizes_of(const pl_attend *a, bool back)
 {
-    const void *p[7] = {a->q, a->k, a->v, a->d_o, a->out[0], back ? a->out[1] : NULL, back ? a->out[2] : NULL};
-    sizes z = {(int)a->n, (int)a->m, (int)a->heads, (int)a->d, (float)a->scale, a->causal,
+    const void *p[7] = {
+        a->q, a->k, a->v, a->d_o, a->out[0], back ? a->out[1] : NULL, back ? a->out[2] : NULL};
+    sizes z = {(int)a->n,
+               (int)a->m,
+               (int)a->heads,
+               (int)a->d,
+               (float)a->scale,
+               a->causal,
                a->d % 4 == 0 && pl_cuda_aligned(p, 7)};
     return z;
 }
@@ -255,7 +268,8 @@ static inline unsigned tiles_of(int64_t tokens, int rows)
     return (unsigned)div_up(tokens, rows);
 }
 
-/* Of `sides` tensors' rows and two tiles of each of two, and `lists` numbers a token of two tiles. */
+/* Of `sides` tensors' rows and two tiles of each of two, and `lists` numbers a token of two tiles.
+ */
 static inline size_t shared_bytes(int d, int rows, int cols, int sides, int lists)
 {
     return (size_t)((rows * sides + 4 * cols) * 4 * d + 2 * cols * lists * 4);
@@ -283,14 +297,17 @@ static inline int64_t time_of(int64_t blocks, const int *alone, int most)
     return blocks / (most * LARGE) * alone[most] + alone[div_up(blocks % (most * LARGE), LARGE)];
 }
 
-/* Whether blocks of half the tokens have done sooner: three of them are beside each other then, not two. */
+/* Whether blocks of half the tokens have done sooner: three of them are beside each other then, not
+ * two. */
 static inline bool halves_win(int64_t heads, int64_t tokens)
 {
     const int all[3] = {0, 7, 12}, halves[4] = {0, 5, 7, 10}, rows = WARPS * 32;
-    return time_of(heads * tiles_of(tokens, rows / 2), halves, 3) < time_of(heads * tiles_of(tokens, rows), all, 2);
+    return time_of(heads * tiles_of(tokens, rows / 2), halves, 3) <
+           time_of(heads * tiles_of(tokens, rows), all, 2);
 }
 
-/* How a pass goes about its scratch: `heads` heads and `queries` queries at a time, in slices of `per`. */
+/* How a pass goes about its scratch: `heads` heads and `queries` queries at a time, in slices of
+ * `per`. */
 typedef struct course {
     int64_t heads, queries, slices, per;
     size_t kept_at, part_at, cut_at[4], bytes; /* of scratch; cut: q, k, v, d_o */
@@ -318,7 +335,9 @@ static inline parts cut_of(const pl_attend *a, const course &c, int i)
     return p;
 }
 
-/* Takes apart `heads` heads from head0 on of the first `tensors` of q, k, v, d_o. attention_split.cu */
-pl_status pl_attend_cut(const pl_attend *a, const course &c, int tensors, int head0, int heads) PL_MUST_USE;
+/* Takes apart `heads` heads from head0 on of the first `tensors` of q, k, v, d_o.
+ * attention_split.cu */
+pl_status pl_attend_cut(const pl_attend *a, const course &c, int tensors, int head0,
+                        int heads) PL_MUST_USE;
 
 #endif

@@ -3,9 +3,10 @@
  *   to_key       rows k, v    tiles q, d_o    s' = k q'  dp' = v d_o'  dv += p' d_o, dk += ds' q
  *   from_scores  rows ds      tiles k                                  dq = ds k
  *
- * ds' lies between the two in a bounded scratch: of all heads, or of some at a time, or of some queries of a
- * head, whose dk and dv then follow one another. Where keys are few, to_key's blocks share the queries, and
- * what each has found is added in their order. All that depends on the sizes alone.
+ * ds' lies between the two in a bounded scratch: of all heads, or of some at a time, or of some
+ * queries of a head, whose dk and dv then follow one another. Where keys are few, to_key's blocks
+ * share the queries, and what each has found is added in their order. All that depends on the sizes
+ * alone.
  */
 #include "cuda/attention/attention_split.h"
 #include "cuda/device/launch.h"
@@ -24,8 +25,8 @@ typedef struct share {
 
 /* A warp's scores' gradients; kept is that of query0. */
 template <int MT, int COLS>
-static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4], int key, int query, int keys,
-                                            int queries)
+static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4], int key,
+                                            int query, int keys, int queries)
 {
 #pragma unroll
     for (int x = 0; x < MT * 2; x++) {
@@ -48,8 +49,8 @@ static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4
 /* grid: (tiles of keys, heads, slices of queries) */
 template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, 2)
-    to_key(sizes z, share w, parts q, parts k, parts v, parts d_o, const float *lse, const float *delta, float *dk,
-           float *dv)
+    to_key(sizes z, share w, parts q, parts k, parts v, parts d_o, const float *lse,
+           const float *delta, float *dk, float *dv)
 {
     PL_SHARED(pl_f16, shared);
     constexpr int ROWS = WARPS * 16 * MT, TILE = COLS * 2 * D;
@@ -57,10 +58,13 @@ static __global__ void __launch_bounds__(THREADS, 2)
     pl_f16 *d_outs = queries + 2 * TILE;
     float *numbers = (float *)(d_outs + 2 * TILE); /* two tiles' factors of q and d_o, lse, delta */
     int head = w.head0 + blockIdx.y, h = head % z.heads, b = head / z.heads;
-    int lane = threadIdx.x % 32, first = blockIdx.x * ROWS, r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
-    int64_t stride = (int64_t)z.heads * z.d, n0 = (int64_t)blockIdx.y * z.n, m0 = (int64_t)blockIdx.y * z.m;
+    int lane = threadIdx.x % 32, first = blockIdx.x * ROWS,
+        r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
+    int64_t stride = (int64_t)z.heads * z.d, n0 = (int64_t)blockIdx.y * z.n,
+            m0 = (int64_t)blockIdx.y * z.m;
     const pl_f16 *qx = q.x + n0 * 2 * D, *dx = d_o.x + n0 * 2 * D;
-    const float *lists[4] = {q.factor + n0, d_o.factor + n0, lse + (int64_t)head * z.n, delta + (int64_t)head * z.n};
+    const float *lists[4] = {q.factor + n0, d_o.factor + n0, lse + (int64_t)head * z.n,
+                             delta + (int64_t)head * z.n};
     float *kept = w.kept + (int64_t)blockIdx.y * z.m * w.queries;
     int begin = w.query0 + blockIdx.z * w.per, end = min(w.query0 + w.queries, begin + w.per);
     if (z.causal) begin = max(begin, first / WIDE * WIDE);
@@ -100,8 +104,10 @@ static __global__ void __launch_bounds__(THREADS, 2)
         for (int i = 0; i < MT; i++)
 #pragma unroll
             for (int e = 0; e < COLS / 2; e++) {
-                int in = e / 4 * 8 + e % 2, c = c0 + in + lane % 4 * 2, r = r0 + i * 16 + e / 2 % 2 * 8;
-                float x = expf(fmaf(p[i][e / 4][e % 4] * unit[i][e / 2 % 2], number[in], -number[2 * COLS + in]));
+                int in = e / 4 * 8 + e % 2, c = c0 + in + lane % 4 * 2,
+                    r = r0 + i * 16 + e / 2 % 2 * 8;
+                float x = expf(fmaf(p[i][e / 4][e % 4] * unit[i][e / 2 % 2], number[in],
+                                    -number[2 * COLS + in]));
                 p[i][e / 4][e % 4] = z.causal && r > c ? 0 : x;
             }
         take_scores<MT, COLS>(a, p, number + COLS);
@@ -112,8 +118,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
             for (int e = 0; e < COLS / 2; e++) {
                 int in = e / 4 * 8 + e % 2;
-                p[i][e / 4][e % 4] *=
-                    fmaf(s[i][e / 4][e % 4] * v_unit[i][e / 2 % 2], number[COLS + in], -number[3 * COLS + in]);
+                p[i][e / 4][e % 4] *= fmaf(s[i][e / 4][e % 4] * v_unit[i][e / 2 % 2],
+                                           number[COLS + in], -number[3 * COLS + in]);
             }
         keep<MT, COLS>(kept, p, r0, c0 - w.query0 + lane % 4 * 2, z.m, w.queries);
         take_scores<MT, COLS>(a, p, number);
@@ -161,11 +167,13 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     from_scores(sizes z, share w, parts k, float *dq)
 {
     PL_SHARED(pl_f16, shared);
-    constexpr int ROWS = WARPS * 16 * MT, P = ROWS + 4, TILE = COLS * 2 * D, DS = COLS * P, OWN = 2 * MT;
+    constexpr int ROWS = WARPS * 16 * MT, P = ROWS + 4, TILE = COLS * 2 * D, DS = COLS * P,
+                  OWN = 2 * MT;
     pl_f16 *keys = shared;
     float *ds = (float *)(keys + 2 * TILE), *factors = ds + 2 * DS;
     int h = (w.head0 + blockIdx.y) % z.heads, b = (w.head0 + blockIdx.y) / z.heads;
-    int lane = threadIdx.x % 32, first = blockIdx.x * ROWS, own = threadIdx.x / 32 * 16 * MT + lane / 4 * OWN;
+    int lane = threadIdx.x % 32, first = blockIdx.x * ROWS,
+        own = threadIdx.x / 32 * 16 * MT + lane / 4 * OWN;
     int64_t stride = (int64_t)z.heads * z.d, m0 = (int64_t)blockIdx.y * z.m;
     dq += ((int64_t)b * z.n + w.query0) * stride + h * z.d;
     const float *kept = w.kept + m0 * w.queries + first, *lists[1] = {k.factor + m0};
@@ -213,7 +221,8 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
             a.back[e / 2][e % 2] = back_by(field);
 #pragma unroll
             for (int u = 0; u < COLS / 4; u += 2)
-                take_apart(v[e][u] * by, v[e][u + 1] * by, a.hi[u / 4][e / 2][u / 2 % 2 * 2 + e % 2],
+                take_apart(v[e][u] * by, v[e][u + 1] * by,
+                           a.hi[u / 4][e / 2][u / 2 % 2 * 2 + e % 2],
                            a.lo[u / 4][e / 2][u / 2 % 2 * 2 + e % 2]);
         }
         weigh<D, MT, COLS / 16>(out, a, keys + turn * TILE);
@@ -230,7 +239,8 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
 /* Keys of a block of to_key. */
 static constexpr int KEYS = WARPS * 16;
 
-/* Slices of queries for to_key: those with which its blocks have done first, each with a little work of its own. */
+/* Slices of queries for to_key: those with which its blocks have done first, each with a little
+ * work of its own. */
 static int64_t slices_for(int64_t blocks, int64_t queries)
 {
     const int64_t least = 64, own = 96, slots = 2 * LARGE;
@@ -247,8 +257,10 @@ static course backward_course(const pl_attend *a)
     const int64_t room = (a->room ? a->room : (int64_t)272 << 20) / 4 / a->m;
     int64_t all = a->batch * a->heads, fit = room / a->n;
     course c = {1, a->n, 1, 0, 0, 0, {0}, 0};
-    if (fit) c.heads = div_up(all, div_up(all, fit));
-    else c.queries = room / WIDE * WIDE > WIDE ? room / WIDE * WIDE : WIDE;
+    if (fit)
+        c.heads = div_up(all, div_up(all, fit));
+    else
+        c.queries = room / WIDE * WIDE > WIDE ? room / WIDE * WIDE : WIDE;
     c.slices = slices_for(c.heads * tiles_of(a->m, KEYS), c.queries);
     c.per = div_up(div_up(c.queries, c.slices), 32) * 32;
     c.slices = div_up(c.queries, c.per);
@@ -261,32 +273,36 @@ static course backward_course(const pl_attend *a)
 
 extern "C" size_t pl_attend_split_bwd_work(const pl_attend *a)
 {
-    return a->n && a->m && a->d && a->batch && a->heads ? backward_course(a).bytes : pl_attend_work(a);
+    return a->n && a->m && a->d && a->batch && a->heads ? backward_course(a).bytes
+                                                        : pl_attend_work(a);
 }
 
 template <int D, int COLS>
-static pl_status run_keys(const pl_attend *a, const course &c, const share &w, unsigned heads, unsigned slices)
+static pl_status run_keys(const pl_attend *a, const course &c, const share &w, unsigned heads,
+                          unsigned slices)
 {
     size_t bytes = shared_bytes(D, KEYS, COLS, 2, 4);
     auto kernel = to_key<D, 1, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(a->m, KEYS), heads, slices), THREADS, bytes, sizes_of(a, true), w,
-              cut_of(a, c, 0), cut_of(a, c, 1), cut_of(a, c, 2), cut_of(a, c, 3), (const float *)pl_attend_lse(a),
-              (const float *)a->work, (float *)a->out[1], (float *)a->out[2]);
+    PL_LAUNCH((kernel), dim3(tiles_of(a->m, KEYS), heads, slices), THREADS, bytes,
+              sizes_of(a, true), w, cut_of(a, c, 0), cut_of(a, c, 1), cut_of(a, c, 2),
+              cut_of(a, c, 3), (const float *)pl_attend_lse(a), (const float *)a->work,
+              (float *)a->out[1], (float *)a->out[2]);
     if (w.part)
-        PL_LAUNCH(add_parts, dim3(pl_blocks(a->m * a->d, 256), heads, 2), 256, 0, sizes_of(a, true), w, (int)slices,
-                  pl_long_div_by(a->d), (float *)a->out[1], (float *)a->out[2]);
+        PL_LAUNCH(add_parts, dim3(pl_blocks(a->m * a->d, 256), heads, 2), 256, 0, sizes_of(a, true),
+                  w, (int)slices, pl_long_div_by(a->d), (float *)a->out[1], (float *)a->out[2]);
     return PL_OK;
 }
 
-template <int D, int MT> static pl_status run_scores(const pl_attend *a, const course &c, const share &w, unsigned heads)
+template <int D, int MT>
+static pl_status run_scores(const pl_attend *a, const course &c, const share &w, unsigned heads)
 {
     constexpr int COLS = 32, ROWS = WARPS * 16 * MT;
     size_t bytes = 2 * COLS * (4 * D + 4 * (ROWS + 4) + 4);
     auto kernel = from_scores<D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(w.queries, ROWS), heads), THREADS, bytes, sizes_of(a, true), w, cut_of(a, c, 1),
-              (float *)a->out[0]);
+    PL_LAUNCH((kernel), dim3(tiles_of(w.queries, ROWS), heads), THREADS, bytes, sizes_of(a, true),
+              w, cut_of(a, c, 1), (float *)a->out[0]);
     return PL_OK;
 }
 
@@ -300,11 +316,17 @@ template <int D> static pl_status run_backward(const pl_attend *a)
         PL_TRY(pl_attend_cut(a, c, 4, (int)h, (int)some));
         for (int64_t i = 0; i < a->n; i += c.queries) {
             int64_t rest = a->n - i;
-            share w = {(int)h, (int)i, (int)(rest < c.queries ? rest : c.queries), (int)c.per, i > 0,
-                       (float *)(work + c.kept_at), c.slices > 1 ? (float *)(work + c.part_at) : NULL};
+            share w = {(int)h,
+                       (int)i,
+                       (int)(rest < c.queries ? rest : c.queries),
+                       (int)c.per,
+                       i > 0,
+                       (float *)(work + c.kept_at),
+                       c.slices > 1 ? (float *)(work + c.part_at) : NULL};
             unsigned slices = tiles_of(w.queries, w.per);
             PL_TRY((run_keys<D, (D <= 64 ? 32 : 16)>(a, c, w, some, slices)));
-            PL_TRY((halves_win(some, w.queries) ? run_scores<D, 1>(a, c, w, some) : run_scores<D, 2>(a, c, w, some)));
+            PL_TRY((halves_win(some, w.queries) ? run_scores<D, 1>(a, c, w, some)
+                                                : run_scores<D, 2>(a, c, w, some)));
         }
     }
     return PL_OK;
@@ -313,7 +335,9 @@ template <int D> static pl_status run_backward(const pl_attend *a)
 extern "C" pl_status pl_attend_split_bwd(const pl_attend *a)
 {
     PL_TRY(pl_attend_delta(a));
-    PL_TRY(a->d <= 32 ? run_backward<32>(a) : a->d <= 64 ? run_backward<64>(a) : run_backward<128>(a));
+    PL_TRY(a->d <= 32   ? run_backward<32>(a)
+           : a->d <= 64 ? run_backward<64>(a)
+                        : run_backward<128>(a));
     PL_CUDA_LAUNCHED("gradient of attention in f32 on tensor cores");
     return PL_OK;
 }

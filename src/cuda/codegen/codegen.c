@@ -76,7 +76,8 @@ static pl_status list_operands(maker *k)
     return PL_OK;
 }
 
-/* What is computed twice is computed once: a sum whose values another adds up too is then seen to be the same. */
+/* What is computed twice is computed once: a sum whose values another adds up too is then seen to
+ * be the same. */
 static bool same_instr(const pl_form_instr *a, const pl_form_instr *b)
 {
     return a->code == b->code && a->dtype == b->dtype && a->fn == b->fn && a->reduce == b->reduce &&
@@ -94,7 +95,8 @@ static pl_status find_same(maker *k)
         pl_form_instr *x = &f->instr[i];
         as[i] = i;
         for (int m = 0; m < x->n_arg; m++) x->arg[m] = as[x->arg[m]];
-        for (int j = 0; j < i && as[i] == i && x->code <= PL_FORM_MAP && x->code != PL_FORM_DRAW; j++)
+        for (int j = 0; j < i && as[i] == i && x->code <= PL_FORM_MAP && x->code != PL_FORM_DRAW;
+             j++)
             if (same_instr(x, &f->instr[j])) as[i] = j;
     }
     for (int o = 0; o < f->n_out; o++) f->out[o].src = as[f->out[o].src];
@@ -163,8 +165,8 @@ static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
            memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
-/* The pass for a reduction with these runs; made if there is none. Rows of one element, of a reduction over dims of size
- * 1, may lie in the same runs as one row of all. */
+/* The pass for a reduction with these runs; made if there is none. Rows of one element, of a
+ * reduction over dims of size 1, may lie in the same runs as one row of all. */
 static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
 {
     int64_t row = pl_cg_row_of(r);
@@ -235,7 +237,8 @@ static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
         return false;
     int sums = 0;
     add_sink(p, o, folded);
-    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+    for (int s = 0; s < p->n_sink; s++)
+        sums += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
     if (row_registers(k, pl_cg_row_of(&p->runs), sums) > MOST) {
         p->n_sink--;
         return false;
@@ -329,12 +332,8 @@ static void save_rows(maker *k)
             o->stride[x] = stride;
             stride *= f->dim[x];
         }
-        p->sink[p->n_sink++] = (pl_cg_sink){.kind = PL_FORM_ROWS,
-                                            .src = i,
-                                            .out = -1,
-                                            .out2 = -1,
-                                            .dtype = d,
-                                            .save = o->plus};
+        p->sink[p->n_sink++] = (pl_cg_sink){
+            .kind = PL_FORM_ROWS, .src = i, .out = -1, .out2 = -1, .dtype = d, .save = o->plus};
         for (int at = 1; at < k->n_passes; at++) {
             pl_form_instr *x = &k->pass[at].instr[i];
             memset(x, 0, sizeof *x);
@@ -382,7 +381,8 @@ static pl_status write_pass(maker *k, pl_cg_pass *p)
            : p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to)
                                     : pl_cg_sheet(p, k->a, to));
     if (!sums || p->direct) return PL_OK;
-    return pl_cg_folds(p, p->columns ? &p->walk : &p->runs, k->a, &k->code->kernel[k->code->n_kernels++]);
+    return pl_cg_folds(p, p->columns ? &p->walk : &p->runs, k->a,
+                       &k->code->kernel[k->code->n_kernels++]);
 }
 
 /* ---- in place --------------------------------------------------------------------------- */
@@ -418,7 +418,8 @@ static pl_status find_inplace(maker *k)
     if (!may) return PL_ERR_MEMORY;
     for (int o = 0; o < f->n_out; o++)
         for (int i = 0; i < f->n_in && f->out[o].kind == PL_FORM_STORE; i++) {
-            bool ok = !f->in[i].bits && !f->out[o].bits && dense(f, &f->in[i]) && !read_after(k, i) &&
+            bool ok = !f->in[i].bits && !f->out[o].bits && dense(f, &f->in[i]) &&
+                      !read_after(k, i) &&
                       pl_dtype_bytes(k->op[i].dtype) == pl_dtype_bytes(f->out[o].dtype);
             for (int j = 0; j < f->n_in; j++) ok &= j == i || f->in[j].in != f->in[i].in;
             if (ok) may[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;

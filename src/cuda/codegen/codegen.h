@@ -54,8 +54,7 @@ typedef struct pl_code {
 
 /* Everything lives in the arena. A unit of one node whose outputs have no elements gives no
  * kernels. */
-pl_status pl_code_make(const pl_graph *g, const pl_unit *u, pl_arena *a,
-                       pl_code *out) PL_MUST_USE;
+pl_status pl_code_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_code *out) PL_MUST_USE;
 /* Writes the kernel's arguments for these pointers; false if one is aligned less than the text
  * takes for granted. */
 bool pl_code_bind(const pl_code_kernel *k, const void *const *in, void *const *out, void *work,

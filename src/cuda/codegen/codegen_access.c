@@ -194,9 +194,10 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
             pl_cg_put(w, "%s = *(const p_vec<%s, V> *)(P%d + (%s));\n", to, mem, k, base);
         break;
     case PL_CG_STRIDED:
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s.x[j] = %s%d%s%s + j * "
-                     "a.s[%d]%s;\n", to, from, k, at, base,
-                  pl_cg_size(w, o->stride[w->p->rank - 1]), end);
+        pl_cg_put(w,
+                  "_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s.x[j] = %s%d%s%s + j * "
+                  "a.s[%d]%s;\n",
+                  to, from, k, at, base, pl_cg_size(w, o->stride[w->p->rank - 1]), end);
         break;
     case PL_CG_RAGGED:
         pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");

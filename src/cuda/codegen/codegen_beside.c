@@ -1,23 +1,28 @@
 /* codegen_beside.c - sums of columns beside the rows of a row kernel.
  *
- * A block has a part of the rows as a sheet's block does, and adds up each column as the sheet's lanes do: every lane in
- * the same order, then the lanes. Lanes that share a warp go on together to the last row of them all; where the lanes do
- * not fill a warp others do, which have no rows. Lanes of several warps have a barrier each, and meet there as often as
- * the first lane, whether they have a row or not: checkers that order accesses by the barriers behind a thread, as
- * compute-sanitizer's racecheck does, then order those around the barriers of the whole block rightly.
+ * A block has a part of the rows as a sheet's block does, and adds up each column as the sheet's
+ * lanes do: every lane in the same order, then the lanes. Lanes that share a warp go on together to
+ * the last row of them all; where the lanes do not fill a warp others do, which have no rows. Lanes
+ * of several warps have a barrier each, and meet there as often as the first lane, whether they
+ * have a row or not: checkers that order accesses by the barriers behind a thread, as
+ * compute-sanitizer's racecheck does, then order those around the barriers of the whole block
+ * rightly.
  *
- * Sums of columns stay in registers meanwhile, beside what is the same for all rows. Those leave room for few warps, so a
- * lane sends for the rows to come before it computes the one that came: for two rows into shared memory, as far as that
- * goes, else for one, and for what does not fit there or is one value for the row into registers.
+ * Sums of columns stay in registers meanwhile, beside what is the same for all rows. Those leave
+ * room for few warps, so a lane sends for the rows to come before it computes the one that came:
+ * for two rows into shared memory, as far as that goes, else for one, and for what does not fit
+ * there or is one value for the row into registers.
  */
 #include "cuda/codegen/codegen_row.h"
 
 #include <stdio.h>
 
 enum { EARLY_REGS = 16 };
-enum { ALONE_ELEMS = 16 }; /* a thread with more of a row than this has registers for one block a processor */
+/* a thread with more of a row than this has registers for one block a processor */
+enum { ALONE_ELEMS = 16 };
 enum { SHARED_BYTES = 48 << 10, ALONE_BYTES = 64 << 10 };
-enum { FIXED_REGS = 124 }; /* of rows, sums and what is the same for all rows, that leave enough for the rest */
+/* of rows, sums and what is the same for all rows, that leave enough for the rest */
+enum { FIXED_REGS = 124 };
 
 int pl_cg_beside_lanes(const pl_cg_pass *p)
 {
@@ -32,7 +37,8 @@ static int chunk_bytes(const pl_cg_pass *p, int i)
 static int sums_of(const pl_cg_pass *p)
 {
     int n = 0;
-    for (int s = 0; s < p->n_sink; s++) n += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+    for (int s = 0; s < p->n_sink; s++)
+        n += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
     return n;
 }
 
@@ -75,15 +81,15 @@ static int row_sums_bytes(const pl_cg_pass *p)
     return p->tx > 32 ? 2 * n * p->ty * (p->tx / 32 * 8 + 8) : 0;
 }
 
-/* Shared memory of a block: what every card gives any kernel; where registers leave room for one block alone, what every
- * card can give a processor. */
+/* Shared memory of a block: what every card gives any kernel; where registers leave room for one
+ * block alone, what every card can give a processor. */
 static int most_shared(const pl_cg_pass *p)
 {
     return (p->steps * p->vec > ALONE_ELEMS ? ALONE_BYTES : SHARED_BYTES) - row_sums_bytes(p);
 }
 
-/* Places in shared memory: a second one for each operand, as far as it goes. Those with two lie before the others, the
- * second ones `ring` bytes after the first. */
+/* Places in shared memory: a second one for each operand, as far as it goes. Those with two lie
+ * before the others, the second ones `ring` bytes after the first. */
 static void find_places(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -102,18 +108,21 @@ static void find_places(pl_cg_stages *t)
     }
 }
 
-/* What can come ahead: whole words as far as shared memory goes, the rest as far as registers do. */
+/* What can come ahead: whole words as far as shared memory goes, the rest as far as registers do.
+ */
 void pl_cg_beside_find(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     int room = EARLY_REGS;
     if (!p->columns) return;
     for (int i = 0; i < p->n_instr; i++) {
-        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && !(t->dep[i] & PL_CG_DEP_J)) t->early[i] = true;
+        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && !(t->dep[i] & PL_CG_DEP_J))
+            t->early[i] = true;
         if (!pl_cg_row_stays(t, i)) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         int chunk = chunk_bytes(p, i), bytes = row_bytes(p, i), regs = p->steps * chunk / 4;
-        bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
+        bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits &&
+                     (chunk == 4 || chunk == 8 || chunk == 16);
         if (!words) continue;
         if (t->shared + bytes <= most_shared(p)) {
             t->ahead[i] = 1;
@@ -134,8 +143,8 @@ static bool any_early(const pl_cg_stages *t)
     return any;
 }
 
-/* Sends for those operands of `row`, if there is one, that have two places in shared memory, or for those that have one;
- * to the place `ring` bytes after the first. */
+/* Sends for those operands of `row`, if there is one, that have two places in shared memory, or for
+ * those that have one; to the place `ring` bytes after the first. */
 static void put_send(pl_cg *w, const pl_cg_stages *t, bool twice, const char *row, const char *ring)
 {
     const pl_cg_pass *p = w->p;
@@ -146,8 +155,8 @@ static void put_send(pl_cg *w, const pl_cg_stages *t, bool twice, const char *ro
     for (int i = 0; i < p->n_instr; i++) {
         int k = p->instr[i].operand, chunk = chunk_bytes(p, i);
         if (!t->ahead[i] || t->twice[i] != twice) continue;
-        pl_cg_put(w, "p_send<%d>(sm_ + %s + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d", chunk, ring,
-                  t->ahead[i] - 1, chunk, k, k);
+        pl_cg_put(w, "p_send<%d>(sm_ + %s + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d",
+                  chunk, ring, t->ahead[i] - 1, chunk, k, k);
         pl_cg_offset(w, k, PL_CG_INNER);
         pl_cg_put(w, "));\n");
     }
@@ -233,8 +242,8 @@ static void put_take(pl_cg *w, const pl_cg_stages *t)
             pl_cg_put(w, "p_bytes<V>");
         else
             pl_cg_put(w, "p_vec<%s, V>", pl_cg_mem(o->dtype));
-        pl_cg_put(w, " *)(sm_ + %s + %d + ((lane_ * STEPS + c) * T + t_) * %d);\n", t->twice[i] ? "ring_" : "0", t->ahead[i] - 1,
-                  chunk_bytes(p, i));
+        pl_cg_put(w, " *)(sm_ + %s + %d + ((lane_ * STEPS + c) * T + t_) * %d);\n",
+                  t->twice[i] ? "ring_" : "0", t->ahead[i] - 1, chunk_bytes(p, i));
     }
     pl_cg_put(w, "}\n}\n");
 }
@@ -260,9 +269,10 @@ static void declare_sums(pl_cg *w)
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
-                     "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n", acc, s, s,
-                  pl_cg_fold(k->reduce), acc);
+        pl_cg_put(w,
+                  "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
+                  "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n",
+                  acc, s, s, pl_cg_fold(k->reduce), acc);
     }
 }
 
@@ -279,7 +289,8 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
     int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
         along = pl_cg_size(w, p->walk.size[p->walk.along]);
     declare_sums(w);
-    pl_cg_put(w, "const I lane_ = %s, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n", p->ty > 1 ? "threadIdx.x / T" : "0", parts);
+    pl_cg_put(w, "const I lane_ = %s, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n",
+              p->ty > 1 ? "threadIdx.x / T" : "0", parts);
     pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
               along, parts, part);
     pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
@@ -303,7 +314,8 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
         pl_cg_put(w, "while (r_ - 2 * (lane_ %% (32 / T)) < hi_) {\nconst bool on_ = r_ < end_;\n");
     else
         pl_cg_put(w, "while (r_ < hi_) {\nconst bool on_ = true;\n");
-    pl_cg_put(w, "const I row_ = lead_ * A_ + (on_ ? r_ : lo_), o_ = row_, after_ = r_ + 2 * %d;\n", p->ty);
+    pl_cg_put(w, "const I row_ = lead_ * A_ + (on_ ? r_ : lo_), o_ = row_, after_ = r_ + 2 * %d;\n",
+              p->ty);
     put_next_row(w);
     put_take(w, t);
     put_early(w, t);
@@ -320,10 +332,14 @@ static void put_lanes(pl_cg *w, int s, int64_t rows)
     const pl_cg_sink *k = &p->sink[s];
     const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
     int cols = p->steps * p->tx * p->vec;
-    pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
-                 "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
+    pl_cg_put(
+        w,
+        "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
+        "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n",
+        acc, s);
     char val[96];
-    snprintf(val, sizeof val, "p_tree<%s, %d>((const %s *)sm_ + e_, %d)", pl_cg_fold(k->reduce), p->ty, acc, cols);
+    snprintf(val, sizeof val, "p_tree<%s, %d>((const %s *)sm_ + e_, %d)", pl_cg_fold(k->reduce),
+             p->ty, acc, cols);
     pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n", p->tx * pl_cg_beside_lanes(p));
     pl_cg_put_partial(w, s, val, "(I)blockIdx.x", "e_", rows);
 }

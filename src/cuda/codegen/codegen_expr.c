@@ -133,15 +133,14 @@ static const char *round_head(pl_dtype d, bool truth)
 static bool exact(pl_scalar_fn f)
 {
     return f == PL_SCALAR_SELECT || f == PL_SCALAR_MAX || f == PL_SCALAR_MIN ||
-           f == PL_SCALAR_NEG || f == PL_SCALAR_ABS || f == PL_SCALAR_RELU ||
-           f == PL_SCALAR_SIGN || f == PL_SCALAR_FLOOR || f == PL_SCALAR_ROUND;
+           f == PL_SCALAR_NEG || f == PL_SCALAR_ABS || f == PL_SCALAR_RELU || f == PL_SCALAR_SIGN ||
+           f == PL_SCALAR_FLOOR || f == PL_SCALAR_ROUND;
 }
 
 /* The value before it is rounded to 16 bits, if it is a 16-bit float. */
 static void put_function(pl_cg *w, const pl_form_instr *x)
 {
-    if (x->fn == PL_SCALAR_EQ && w->raw[x->arg[0]][0] &&
-        !(w->dep[x->arg[1]] & PL_CG_DEP_J)) {
+    if (x->fn == PL_SCALAR_EQ && w->raw[x->arg[0]][0] && !(w->dep[x->arg[1]] & PL_CG_DEP_J)) {
         pl_cg_put(w, "%s.same(j, %s)", w->raw[x->arg[0]], w->ref[x->arg[1]]);
         return;
     }
@@ -191,14 +190,16 @@ static bool is_word(const pl_cg *w, int i, pl_dtype d)
 {
     char here[24];
     snprintf(here, sizeof here, "v%d[h_]", i);
-    return w->two && w->p->instr[i].dtype == d && pl_cg_narrows(w->p, i) && strcmp(w->ref[i], here) == 0;
+    return w->two && w->p->instr[i].dtype == d && pl_cg_narrows(w->p, i) &&
+           strcmp(w->ref[i], here) == 0;
 }
 
 /* The function of words that has the bits of x's floats, rounded; NULL: there is none. */
 static const char *of_words(const pl_cg *w, const pl_form_instr *x)
 {
     bool half = x->dtype == PL_F16;
-    if (x->n_arg != 2 || !is_word(w, x->arg[0], x->dtype) || !is_word(w, x->arg[1], x->dtype)) return NULL;
+    if (x->n_arg != 2 || !is_word(w, x->arg[0], x->dtype) || !is_word(w, x->arg[1], x->dtype))
+        return NULL;
     switch (x->fn) {
     case PL_SCALAR_ADD: return half ? "p_add_hh" : "p_add_bb";
     case PL_SCALAR_SUB: return half ? "p_sub_hh" : "p_sub_bb";
@@ -270,8 +271,8 @@ static const char *literal(float v)
     static const struct {
         float value;
         const char *text;
-    } known[] = {{1, "1.0f"},   {-1, "-1.0f"}, {0.5f, "0.5f"},
-                 {-0.5f, "-0.5f"}, {2, "2.0f"}, {0.70710678f, "0.70710678f"}};
+    } known[] = {{1, "1.0f"},      {-1, "-1.0f"}, {0.5f, "0.5f"},
+                 {-0.5f, "-0.5f"}, {2, "2.0f"},   {0.70710678f, "0.70710678f"}};
     if (v == 0) return signbit(v) ? NULL : "0.0f";
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (v == known[i].value) return known[i].text;

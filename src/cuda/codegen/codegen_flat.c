@@ -13,8 +13,7 @@
 
 static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
 {
-    for (int i = 0; i < p->n_instr; i++)
-        lvl[i] = !p->used[i] ? -1 : dep[i] & PL_CG_DEP_I ? 2 : 0;
+    for (int i = 0; i < p->n_instr; i++) lvl[i] = !p->used[i] ? -1 : dep[i] & PL_CG_DEP_I ? 2 : 0;
 }
 
 static void put_bases(pl_cg *w)
@@ -85,8 +84,7 @@ pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_put(w, "const I b_ = blockIdx.x;\n");
     if (p->parts > 1) {
         (void)pl_cg_divider(w, p->parts); /* a.m[0] */
-        pl_cg_put(w, "const I o_ = %s;\n",
-                  p->size[PL_CG_OUTER] > 1 ? "p_quot(b_, a.m[0])" : "0");
+        pl_cg_put(w, "const I o_ = %s;\n", p->size[PL_CG_OUTER] > 1 ? "p_quot(b_, a.m[0])" : "0");
     } else {
         pl_cg_put(w, "const I o_ = b_;\n");
     }

@@ -1,11 +1,12 @@
 /* codegen_fold.c - partial results of a reduction to results.
  *
- * Partial results lie as [runs before][parts][runs after], or in strips of a few columns (pl_cg_strips); those of one
- * result are strewn over the runs that are reduced. Y threads share X results side by side (or X times four, where
- * neighbours are results of other columns, so that every sector is read for all of it): each takes every Y-th partial
- * result in order, then a tree over the Y. X and Y come from how many there are and how they lie. Each reduction has
- * blocks of its own in one kernel, all as large as the largest: a block does several sets of X times Y threads where
- * that makes blocks so few that a large card holds all at once.
+ * Partial results lie as [runs before][parts][runs after], or in strips of a few columns
+ * (pl_cg_strips); those of one result are strewn over the runs that are reduced. Y threads share X
+ * results side by side (or X times four, where neighbours are results of other columns, so that
+ * every sector is read for all of it): each takes every Y-th partial result in order, then a tree
+ * over the Y. X and Y come from how many there are and how they lie. Each reduction has blocks of
+ * its own in one kernel, all as large as the largest: a block does several sets of X times Y
+ * threads where that makes blocks so few that a large card holds all at once.
  */
 #include "cuda/codegen/codegen_int.h"
 
@@ -65,8 +66,10 @@ static void put_place(pl_cg *w, const axes *x, const char *at, const char *name)
             break;
         }
         int m = pl_cg_divider(w, x->size[d]);
-        pl_cg_put(w, "const I q%d = p_quot(q_, a.m[%d]); %s += (q_ - q%d * (I)a.m[%d].d) * "
-                     "a.s[%d]; q_ = q%d;\n", d, m, name, d, m, s, d);
+        pl_cg_put(w,
+                  "const I q%d = p_quot(q_, a.m[%d]); %s += (q_ - q%d * (I)a.m[%d].d) * "
+                  "a.s[%d]; q_ = q%d;\n",
+                  d, m, name, d, m, s, d);
     }
     pl_cg_put(w, "}\n");
 }
@@ -85,9 +88,11 @@ static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
     const pl_cg_sink *k = &p->sink[s];
     pl_dtype d = p->instr[k->src].dtype;
     section x = {.sink = s, .acc = pl_cg_acc(d, k->reduce), .op = pl_cg_fold(k->reduce)};
-    int one = (int)pl_cg_acc_bytes(d, k->reduce), most = r->moments ? MOST_OF_MOMENTS : MOST_THREADS;
+    int one = (int)pl_cg_acc_bytes(d, k->reduce),
+        most = r->moments ? MOST_OF_MOMENTS : MOST_THREADS;
     split(p, r, k->folded, &x.keep, &x.fold);
-    bool beside = r->n && !(k->folded >> (r->n - 1) & 1u); /* neighbours in memory belong to other results */
+    /* neighbours in memory belong to other results */
+    bool beside = r->n && !(k->folded >> (r->n - 1) & 1u);
     x.vec = beside && r->size[r->n - 1] % 4 == 0 ? 4 : 1;
     x.tx = !beside ? 1 : 8 / x.vec;
     int64_t each = r->moments ? EACH_OF_MOMENTS : EACH;
@@ -103,12 +108,17 @@ static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
  * together. */
 static void put_walk(pl_cg *w, const section *x)
 {
-    pl_cg_put(w, "for (I f0_ = y_; f0_ < n_; f0_ += U * Y) {\np_vec<%s, V> r_[U];\n"
-                 "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nconst I f_ = f0_ + u * Y;\n", x->acc);
+    pl_cg_put(w,
+              "for (I f0_ = y_; f0_ < n_; f0_ += U * Y) {\np_vec<%s, V> r_[U];\n"
+              "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nconst I f_ = f0_ + u * Y;\n",
+              x->acc);
     put_place(w, &x->fold, "f_ < n_ ? f_ : f0_", "at_");
     pl_cg_put(w, "r_[u] = *(const p_vec<%s, V> *)(A_ + at_);\n}\n", x->acc);
-    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nif (f0_ + u * Y >= n_) break;\n"
-                 "_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::op(t_[j], r_[u].x[j]);\n}\n}\n", x->op);
+    pl_cg_put(
+        w,
+        "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nif (f0_ + u * Y >= n_) break;\n"
+        "_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::op(t_[j], r_[u].x[j]);\n}\n}\n",
+        x->op);
 }
 
 /* Set b_ of a section; set_ is which of the block's that is, thread_ the thread's place in it. */
@@ -117,15 +127,20 @@ static void put_section(pl_cg *w, const section *x)
     const pl_cg_sink *k = &w->p->sink[x->sink];
     int n_keep = pl_cg_size(w, x->keep.total), n_fold = pl_cg_size(w, x->fold.total);
     pl_cg_put(w, "const I x_ = thread_ %% X, y_ = thread_ / X, k_ = (b_ * X + x_) * V;\n");
-    pl_cg_put(w, "const bool on_ = set_ < SETS && k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep, n_fold);
+    pl_cg_put(w, "const bool on_ = set_ < SETS && k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n",
+              n_keep, n_fold);
     put_place(w, &x->keep, "on_ ? k_ : 0", "base_");
-    pl_cg_put(w, "%s t_[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::none<%s>();\n", x->acc, x->op,
-              x->acc);
+    pl_cg_put(
+        w, "%s t_[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::none<%s>();\n",
+        x->acc, x->op, x->acc);
     pl_cg_put(w, "const %s *const A_ = (const %s *)a.p[%d] + base_;\n", x->acc, x->acc,
               pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
     put_walk(w, x);
-    pl_cg_put(w, "const %s v_ = p_across<%s, X, Y>(t_, sm_ + set_ * %d, thread_);\nconst I to_ = b_ * X * V + thread_;\n"
-                 "if (set_ < SETS && thread_ < X * V && to_ < a.s[%d]) {\n", x->acc, x->op, x->bytes, n_keep);
+    pl_cg_put(
+        w,
+        "const %s v_ = p_across<%s, X, Y>(t_, sm_ + set_ * %d, thread_);\nconst I to_ = b_ * X * V + thread_;\n"
+        "if (set_ < SETS && thread_ < X * V && to_ < a.s[%d]) {\n",
+        x->acc, x->op, x->bytes, n_keep);
     pl_cg_put_result(w, x->sink, "v_", "to_");
     pl_cg_put(w, "}\n");
 }
@@ -136,7 +151,8 @@ static int sets_of(const section *x, int threads, int most)
     return (int)pl_cg_clamp(threads / (x->tx * x->ty), 1, most);
 }
 
-/* The fewest sets a block with which a large card, one block a processor, holds all blocks at once; or as many as fit. */
+/* The fewest sets a block with which a large card, one block a processor, holds all blocks at once;
+ * or as many as fit. */
 static int most_sets(const section *x, int n, int threads)
 {
     int most = 1;
@@ -163,7 +179,8 @@ pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_
     }
     int most = most_sets(x, n, threads);
     for (int i = 0; i < n; i++)
-        if (x[i].bytes * (threads / (x[i].tx * x[i].ty)) > bytes) bytes = x[i].bytes * (threads / (x[i].tx * x[i].ty));
+        if (x[i].bytes * (threads / (x[i].tx * x[i].ty)) > bytes)
+            bytes = x[i].bytes * (threads / (x[i].tx * x[i].ty));
     pl_cg_head(w, threads, 1); /* all registers: what is under way needs them */
     pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n", bytes);
     for (int i = 0; i < n; i++) {
@@ -171,9 +188,12 @@ pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_
         int64_t next = first + pl_cg_ceil(x[i].sets, sets);
         int lo = pl_cg_size(w, first), hi = pl_cg_size(w, next);
         pl_cg_put(w, "if ((I)blockIdx.x >= a.s[%d] && (I)blockIdx.x < a.s[%d]) {\n", lo, hi);
-        pl_cg_put(w, "enum { X = %d, Y = %d, V = %d, U = %d, SETS = %d };\n", x[i].tx, x[i].ty, x[i].vec, x[i].unroll, sets);
-        pl_cg_put(w, "const I set_ = threadIdx.x / (X * Y), thread_ = threadIdx.x %% (X * Y);\n"
-                     "const I b_ = ((I)blockIdx.x - a.s[%d]) * SETS + set_;\n", lo);
+        pl_cg_put(w, "enum { X = %d, Y = %d, V = %d, U = %d, SETS = %d };\n", x[i].tx, x[i].ty,
+                  x[i].vec, x[i].unroll, sets);
+        pl_cg_put(w,
+                  "const I set_ = threadIdx.x / (X * Y), thread_ = threadIdx.x %% (X * Y);\n"
+                  "const I b_ = ((I)blockIdx.x - a.s[%d]) * SETS + set_;\n",
+                  lo);
         put_section(w, &x[i]);
         pl_cg_put(w, "}\n");
         first = next;

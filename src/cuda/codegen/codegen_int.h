@@ -71,8 +71,8 @@ int64_t pl_cg_row_of(const pl_cg_runs *r);
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
 /* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
 bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
-/* Whether partial results lie in strips, [columns / PL_CG_STRIP][runs before][parts][PL_CG_STRIP], and not as [runs
- * before][parts][runs after]. */
+/* Whether partial results lie in strips, [columns / PL_CG_STRIP][runs before][parts][PL_CG_STRIP],
+ * and not as [runs before][parts][runs after]. */
 enum { PL_CG_STRIP = 8 };
 bool pl_cg_strips(const pl_cg_runs *r);
 /* The dims after the run that threads walk. */
@@ -105,29 +105,32 @@ typedef struct pl_cg_pass {
     pl_form_instr *instr;
     double *step; /* of ramps: [instruction][PL_CG_RANK], in the pass's dims */
     pl_cg_sink *sink;
-    bool *used; /* per instruction */
+    bool *used;   /* per instruction */
     bool reduces; /* some sink is a REDUCE that is not a row's */
     pl_cg_runs runs;
     bool columns; /* row: REDUCE sinks add up columns beside, by the walk `walk` */
     pl_cg_runs walk;
     /* launch */
-    int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
-    int32_t resident;       /* sheet: blocks that a processor is to hold at least; 0: as the compiler likes */
-    int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
-    int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
-    int64_t tiles;          /* sheet: columns of blocks */
-    int32_t steps;          /* row: chunks of a thread, 0: not fixed in the text */
-    bool wide, direct;      /* 64-bit indices; reductions have one part */
-    int32_t seg; /* sheet: dims of along that only change from segment to segment */
+    int32_t vec, unroll; /* elements of a chunk, chunks in flight */
+    /* sheet: blocks that a processor is to hold at least; 0: as the compiler likes */
+    int32_t resident;
+    int32_t tx, ty;      /* threads; a row: tx threads each, ty rows a block */
+    int64_t parts, part; /* pieces of inner (flat) or along (sheet), and their length */
+    int64_t tiles;       /* sheet: columns of blocks */
+    int32_t steps;       /* row: chunks of a thread, 0: not fixed in the text */
+    bool wide, direct;   /* 64-bit indices; reductions have one part */
+    int32_t seg;         /* sheet: dims of along that only change from segment to segment */
 } pl_cg_pass;
 
-/* The first sink that adds up what sink s does, as it does: only that one has sums of its own, the others have the
- * same and may differ in which runs are folded. */
+/* The first sink that adds up what sink s does, as it does: only that one has sums of its own, the
+ * others have the same and may differ in which runs are folded. */
 static inline int pl_cg_twin(const pl_cg_pass *p, int s)
 {
     const pl_cg_sink *x = &p->sink[s];
     for (int i = 0; i < s && x->kind == PL_FORM_REDUCE; i++)
-        if (p->sink[i].kind == PL_FORM_REDUCE && p->sink[i].src == x->src && p->sink[i].reduce == x->reduce) return i;
+        if (p->sink[i].kind == PL_FORM_REDUCE && p->sink[i].src == x->src &&
+            p->sink[i].reduce == x->reduce)
+            return i;
     return s;
 }
 
@@ -142,9 +145,9 @@ typedef struct pl_cg_div {
 /* Pairs of rows of which one at most has a share in any sum (codegen_pair.c). */
 typedef struct pl_cg_pair {
     bool on;
-    int dim, eq, select;  /* the dim of two rows; the instructions of select(index == place, ...) */
-    int step;             /* from one's place to the other's */
-    const bool *varies;   /* per instruction: differs inside a pair */
+    int dim, eq, select; /* the dim of two rows; the instructions of select(index == place, ...) */
+    int step;            /* from one's place to the other's */
+    const bool *varies;  /* per instruction: differs inside a pair */
 } pl_cg_pair;
 
 enum { PL_CG_SLOTS = 1024 };
@@ -156,7 +159,8 @@ typedef struct pl_cg {
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
     char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
     const int *dep;  /* pl_cg_deps, where raw is used */
-    bool two;        /* elements are written two at a time: v<i>[h_] are elements i_ and i_ + 1 (pl_cg_both) */
+    /* elements are written two at a time: v<i>[h_] are elements i_ and i_ + 1 (pl_cg_both) */
+    bool two;
     /* arguments by kind */
     int32_t n_p;
     struct pl_cg_counts {
@@ -167,7 +171,7 @@ typedef struct pl_cg {
     double d[PL_CG_SLOTS];
     float f[PL_CG_SLOTS];
     pl_cg_div m[PL_CG_SLOTS];
-    bool full; /* a table ran over */
+    bool full;               /* a table ran over */
     int32_t div[PL_CG_RANK]; /* per dim: its divider */
     /* per operand, per ramp */
     int32_t *ptr_of;
@@ -184,8 +188,8 @@ int pl_cg_pointer(pl_cg *w, pl_code_space space, uint32_t index, int64_t plus, u
 /* Text that is written twice has its arguments once: put back the counts of the first time. */
 typedef struct pl_cg_counts pl_cg_counts;
 void pl_cg_put(pl_cg *w, const char *fmt, ...) PL_PRINTF(2, 3);
-/* The kernel's head, up to its first bracket, and how it stands to the kernels before and after it. resident: blocks
- * that a processor is to hold at least; 0: as the compiler likes. */
+/* The kernel's head, up to its first bracket, and how it stands to the kernels before and after it.
+ * resident: blocks that a processor is to hold at least; 0: as the compiler likes. */
 void pl_cg_head(pl_cg *w, int threads, int resident);
 /* The finished kernel: prelude, argument struct, body. */
 pl_status pl_cg_finish(pl_cg *w, uint32_t grid, uint32_t block_x, uint32_t block_y,
@@ -205,7 +209,8 @@ void pl_cg_cast(pl_cg *w, pl_dtype to, pl_dtype from, const char *value);
 void pl_cg_from(pl_cg *w, pl_dtype d, const char *raw);
 void pl_cg_to(pl_cg *w, pl_dtype mem, pl_dtype from, const char *value);
 void pl_cg_result(pl_cg *w, pl_dtype mem, pl_dtype src, const char *value);
-/* The text of `v<i> = `, a declaration, and of what comes before a statement about element j. Sets ref[i]. */
+/* The text of `v<i> = `, a declaration, and of what comes before a statement about element j. Sets
+ * ref[i]. */
 void pl_cg_value(pl_cg *w, int i);
 const char *pl_cg_both(const pl_cg *w);
 /* Whether instruction i rounds to 16 bits. */
@@ -229,11 +234,11 @@ typedef enum pl_cg_access {
     PL_CG_RAGGED   /* the chunk crosses dims: each element by its own coordinates */
 } pl_cg_access;
 enum {
-    PL_CG_DEP_O = 1,  /* varies with the outer set */
-    PL_CG_DEP_S = 2,  /* with the dims of the along set that only segments change */
-    PL_CG_DEP_L = 4,  /* with the other dims of the along set */
-    PL_CG_DEP_I = 8,  /* with the inner set */
-    PL_CG_DEP_J = 16  /* inside a chunk */
+    PL_CG_DEP_O = 1, /* varies with the outer set */
+    PL_CG_DEP_S = 2, /* with the dims of the along set that only segments change */
+    PL_CG_DEP_L = 4, /* with the other dims of the along set */
+    PL_CG_DEP_I = 8, /* with the inner set */
+    PL_CG_DEP_J = 16 /* inside a chunk */
 };
 static inline int pl_cg_rank(const pl_cg_pass *p, pl_cg_set set)
 {
@@ -278,21 +283,25 @@ bool pl_cg_inner_ramps(const pl_cg_pass *p);
 void pl_cg_outputs(pl_cg *w); /* declares W<s>, the memory of STORE sinks */
 void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
-pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_pair *out) PL_MUST_USE;
+pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a,
+                          pl_cg_pair *out) PL_MUST_USE;
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Combines accumulators over the block and leaves results, or partial results: to_ says which of a column's these
- * are, first_ is the block's first column. */
+/* Combines accumulators over the block and leaves results, or partial results: to_ says which of a
+ * column's these are, first_ is the block's first column. */
 enum { PL_CG_FEW_LANES = 32 };
 pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
-/* Statement: `value` as partial result `row` of sink s in column `col`; rows is how many a column has. */
-void pl_cg_put_partial(pl_cg *w, int sink, const char *value, const char *row, const char *col, int64_t rows);
+/* Statement: `value` as partial result `row` of sink s in column `col`; rows is how many a column
+ * has. */
+void pl_cg_put_partial(pl_cg *w, int sink, const char *value, const char *row, const char *col,
+                       int64_t rows);
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 
 /* The three shapes, and the fold of partial results. */
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a,
+                      pl_code_kernel *out) PL_MUST_USE;
 
 #endif

@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum { LANE_CHUNKS = 64 }; /* of a thread of a flat sum, at most */
-enum { FOUR_BLOCKS = 66, THREE_BLOCKS = 84, TWO_BLOCKS = 126 }; /* registers with which a processor holds so many */
+/* registers with which a processor holds so many */
+enum { FOUR_BLOCKS = 66, THREE_BLOCKS = 84, TWO_BLOCKS = 126 };
 
 /* ---- the dims of a pass ----------------------------------------------------------------- */
 
@@ -87,7 +88,7 @@ static void set_runs(pl_cg_pass *p, int *run)
  * run[d]: which of the pass's runs dim d belongs to. */
 static pl_status find_dims(pl_cg_pass *p, const pl_form *f, pl_arena *a, int *run)
 {
-    p->step = pl_arena_new(a, double, (size_t)PL_CG_RANK * (size_t)(p->n_instr + 1));
+    p->step = pl_arena_new(a, double, (size_t)PL_CG_RANK *(size_t)(p->n_instr + 1));
     if (!p->step) return PL_ERR_MEMORY;
     for (int i = 0; i < p->n_instr; i++)
         if (p->instr[i].code == PL_FORM_RAMP)
@@ -127,7 +128,8 @@ static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
 
 /* ---- launches --------------------------------------------------------------------------- */
 
-/* Registers of a thread that walks columns with u chunks in flight, roughly: sums, what stays, what is under way. */
+/* Registers of a thread that walks columns with u chunks in flight, roughly: sums, what stays, what
+ * is under way. */
 static int registers(const pl_cg_pass *p, const int *dep, int moving, int u)
 {
     int n = 30;
@@ -143,8 +145,8 @@ static int registers(const pl_cg_pass *p, const int *dep, int moving, int u)
     return n;
 }
 
-/* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough for the
- * text to stay short. */
+/* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough
+ * for the text to stay short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
 {
     int bytes = 0, n = 0, sums = 0;
@@ -162,8 +164,8 @@ static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
     p->unroll = u;
 }
 
-/* Left alone, the compiler takes few registers and puts loads between the arithmetic of the chunks before: with
- * the number of blocks given it loads first. */
+/* Left alone, the compiler takes few registers and puts loads between the arithmetic of the chunks
+ * before: with the number of blocks given it loads first. */
 static void set_resident(pl_cg_pass *p, const int *dep)
 {
     int n = registers(p, dep, PL_CG_DEP_L, p->unroll);
@@ -171,8 +173,8 @@ static void set_resident(pl_cg_pass *p, const int *dep)
         p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
 }
 
-/* Whole warps whose threads have about six chunks each, few of them idle in the last. More than eight have so few
- * registers each that there are as many as can be. */
+/* Whole warps whose threads have about six chunks each, few of them idle in the last. More than
+ * eight have so few registers each that there are as many as can be. */
 static int32_t warps_of(int64_t chunks)
 {
     enum { BEST = 6, MOST = 8 };
@@ -181,7 +183,8 @@ static int32_t warps_of(int64_t chunks)
     double most = 0;
     for (int i = 0; i < (int)(sizeof WARPS / sizeof *WARPS); i++) {
         int64_t steps = pl_cg_ceil(chunks, 32 * WARPS[i]);
-        double good = (double)chunks / (double)(32 * WARPS[i] * steps) - 0.02 * fabs((double)(steps - BEST));
+        double good =
+            (double)chunks / (double)(32 * WARPS[i] * steps) - 0.02 * fabs((double)(steps - BEST));
         if (steps > MOST || good <= most) continue;
         most = good;
         best = WARPS[i];
@@ -189,20 +192,22 @@ static int32_t warps_of(int64_t chunks)
     return best;
 }
 
-/* A thread with several chunks has more to do between shuffles; four threads at least, to read whole sectors, and of
- * four at most as many chunks as are a line. */
+/* A thread with several chunks has more to do between shuffles; four threads at least, to read
+ * whole sectors, and of four at most as many chunks as are a line. */
 int32_t pl_cg_row_threads(int64_t n)
 {
     enum { CHUNKS = 6, SECTOR = 4, LINE = 16 };
     int64_t chunks = n / (n % 4 == 0 ? 4 : 1), each = n % 4 == 0 ? CHUNKS : 1;
     int32_t t = 1;
     if (chunks > 256) return 32 * warps_of(chunks);
-    while (t < 32 && t < chunks && (t < SECTOR || (t == SECTOR && chunks > LINE) || each * t < chunks)) t *= 2;
+    while (t < 32 && t < chunks &&
+           (t < SECTOR || (t == SECTOR && chunks > LINE) || each * t < chunks))
+        t *= 2;
     return t;
 }
 
-/* Rows: which thread adds which element is a function of the row's length. With columns beside, a block has the
- * lanes of a sheet of such columns. */
+/* Rows: which thread adds which element is a function of the row's length. With columns beside, a
+ * block has the lanes of a sheet of such columns. */
 static void lay_row(pl_cg_pass *p)
 {
     int64_t n = p->size[PL_CG_INNER];
@@ -232,8 +237,8 @@ static void lay_flat_sum(pl_cg_pass *p)
     p->parts = pl_cg_ceil(n, p->part);
 }
 
-/* Whether nothing is stored, everything that moves down the columns has at most two bytes and little is done
- * with it: then wide chunks pay, else more threads do. */
+/* Whether nothing is stored, everything that moves down the columns has at most two bytes and
+ * little is done with it: then wide chunks pay, else more threads do. */
 static bool light(const pl_cg_pass *p)
 {
     enum { MOST = 10 };
@@ -401,7 +406,8 @@ static pl_status check_dims(const pl_cg_pass *p)
     for (int set = 0; set < PL_CG_SETS; set++)
         for (int d = p->first[set] + 1; d < p->first[set + 1]; d++)
             PL_FAIL_IF(p->dim[d] > UINT32_MAX, PL_ERR_UNSUPPORTED,
-                       "a group over rows of %lld elements, of which 2^32 - 1 are the most", (long long)p->dim[d]);
+                       "a group over rows of %lld elements, of which 2^32 - 1 are the most",
+                       (long long)p->dim[d]);
     return PL_OK;
 }
 
@@ -424,8 +430,7 @@ pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a)
         else
             lay_sheet_sum(p);
         pl_cg_deps(p, p->vec, dep);
-        set_unroll(p, dep,
-                   p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
+        set_unroll(p, dep, p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
         if (p->shape == PL_CG_SHEET) set_resident(p, dep);
     } else if (p->rank <= 1 || (has_bits(p) && p->dim[p->rank - 1] % 8)) {
         for (int d = 0; d < p->rank; d++) run[d] = 0;
@@ -437,7 +442,6 @@ pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a)
     PL_TRY(check_dims(p));
     int64_t blocks = p->shape == PL_CG_ROW ? pl_cg_ceil(p->size[PL_CG_OUTER], p->ty)
                                            : p->tiles * p->parts * p->size[PL_CG_OUTER];
-    PL_FAIL_IF(blocks > INT32_MAX, PL_ERR_UNSUPPORTED, "a group of %lld blocks",
-               (long long)blocks);
+    PL_FAIL_IF(blocks > INT32_MAX, PL_ERR_UNSUPPORTED, "a group of %lld blocks", (long long)blocks);
     return PL_OK;
 }

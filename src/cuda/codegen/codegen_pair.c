@@ -1,9 +1,11 @@
-/* codegen_pair.c - the gradient of a pool, added up: of two neighbours of a window one at most has a share.
+/* codegen_pair.c - the gradient of a pool, added up: of two neighbours of a window one at most has
+ * a share.
  *
- * Opened, that gradient is select(index == place, dy, 0): index and dy are the window's, the place is each
- * element's. Where a sum takes only products of that select, the neighbours for which it is zero add zeros, and
- * adding those changes no bit of a sum of finite numbers. So a thread, which takes both elements of a pair anyway,
- * computes once: with what it has read for the second if the index is the second's place, for the first otherwise.
+ * Opened, that gradient is select(index == place, dy, 0): index and dy are the window's, the place
+ * is each element's. Where a sum takes only products of that select, the neighbours for which it is
+ * zero add zeros, and adding those changes no bit of a sum of finite numbers. So a thread, which
+ * takes both elements of a pair anyway, computes once: with what it has read for the second if the
+ * index is the second's place, for the first otherwise.
  */
 #include "cuda/codegen/codegen_int.h"
 
@@ -29,10 +31,13 @@ static bool is_select(const pl_cg_pass *p, const int *dep, const bool *varies, p
     const pl_form_instr *s = &p->instr[i];
     if (s->code != PL_FORM_MAP || s->fn != PL_SCALAR_SELECT || s->dtype != PL_F32) return false;
     const pl_form_instr *e = &p->instr[s->arg[0]], *zero = &p->instr[s->arg[2]];
-    if (e->code != PL_FORM_MAP || e->fn != PL_SCALAR_EQ || !is_zero(zero) || varies[s->arg[1]]) return false;
+    if (e->code != PL_FORM_MAP || e->fn != PL_SCALAR_EQ || !is_zero(zero) || varies[s->arg[1]])
+        return false;
     const pl_form_instr *index = &p->instr[e->arg[0]], *place = &p->instr[e->arg[1]];
-    if (index->code != PL_FORM_LOAD || varies[e->arg[0]] || !pl_cg_bytes(p, &p->op[index->operand])) return false;
-    if (place->code != PL_FORM_RAMP || place->dtype != PL_U8 || dep[e->arg[1]] & PL_CG_DEP_J) return false;
+    if (index->code != PL_FORM_LOAD || varies[e->arg[0]] || !pl_cg_bytes(p, &p->op[index->operand]))
+        return false;
+    if (place->code != PL_FORM_RAMP || place->dtype != PL_U8 || dep[e->arg[1]] & PL_CG_DEP_J)
+        return false;
     const double *step = &p->step[e->arg[1] * PL_CG_RANK];
     double low = place->imm, high = place->imm;
     for (int d = 0; d < p->rank; d++) {
@@ -62,17 +67,20 @@ static int kind_of(const pl_form_instr *x, const int *kind)
     }
 }
 
-static bool all_share(const pl_cg_pass *p, const int *dep, const bool *varies, const pl_cg_pair *x, int *kind)
+static bool all_share(const pl_cg_pass *p, const int *dep, const bool *varies, const pl_cg_pair *x,
+                      int *kind)
 {
     for (int i = 0; i < p->n_instr; i++) {
         if (!p->used[i]) continue;
         kind[i] = i == x->eq ? MIXED : i == x->select ? SHARE : kind_of(&p->instr[i], kind);
         bool place = i == p->instr[x->eq].arg[1];
-        if (varies[i] && !place && (!(dep[i] & PL_CG_DEP_J) || p->instr[i].code == PL_FORM_RAMP)) return false;
+        if (varies[i] && !place && (!(dep[i] & PL_CG_DEP_J) || p->instr[i].code == PL_FORM_RAMP))
+            return false;
     }
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE || k->reduce != PL_REDUCE_SUM || kind[k->src] != SHARE) return false;
+        if (k->kind != PL_FORM_REDUCE || k->reduce != PL_REDUCE_SUM || kind[k->src] != SHARE)
+            return false;
     }
     return true;
 }
@@ -85,9 +93,11 @@ pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_c
     if (!varies || !kind) return PL_ERR_MEMORY;
     for (int i = 0; i < p->n_instr; i++) {
         varies[i] = p->used[i] && moves(p, out, i);
-        for (int k = 0; p->used[i] && k < p->instr[i].n_arg; k++) varies[i] |= varies[p->instr[i].arg[k]];
+        for (int k = 0; p->used[i] && k < p->instr[i].n_arg; k++)
+            varies[i] |= varies[p->instr[i].arg[k]];
     }
     for (int i = 0; i < p->n_instr && !out->on; i++)
-        out->on = p->used[i] && is_select(p, dep, varies, out, i) && all_share(p, dep, varies, out, kind);
+        out->on =
+            p->used[i] && is_select(p, dep, varies, out, i) && all_share(p, dep, varies, out, kind);
     return PL_OK;
 }

@@ -43,8 +43,8 @@ const char pl_cg_prelude[] =
 "    DEV_IN int same(int j, int v) const { return x[j] == v; }\n"
 "};\n"
 
-/* ---- a copy to shared memory that goes on beside; the end of a group of them; the wait for all groups that this
- * thread sent for but the last N ---- */
+/* ---- a copy to shared memory that goes on beside; the end of a group of them; the wait for all
+ * groups that this thread sent for but the last N ---- */
 "template <int B> DEV void p_send(unsigned char *to, const void *from)\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
@@ -76,8 +76,8 @@ const char pl_cg_prelude[] =
 "#endif\n"
 "}\n"
 
-/* ---- kernels that begin before the one before them ends: it says that all its blocks have begun, they wait until all
- * that it wrote is there ---- */
+/* ---- kernels that begin before the one before them ends: it says that all its blocks have begun,
+ * they wait until all that it wrote is there ---- */
 "DEV void p_begun()\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900\n"
@@ -93,7 +93,8 @@ const char pl_cg_prelude[] =
 
 /* ---- truth values, eight a byte ---- */
 "template <class I> DEV p_u8 p_bit(const p_u8 *p, I at) { return (p_u8)(p[at >> 3] >> (at & 7) & 1); }\n"
-/* V of them in a word, from `at` on, a multiple of V; and back. One by one, a byte's first clears it. */
+/* V of them in a word, from `at` on, a multiple of V; and back. One by one, a byte's first clears
+ * it. */
 "template <int V, class I> DEV unsigned p_bits(const p_u8 *p, I at)\n"
 "{\n"
 "    unsigned w = 0;\n"
@@ -162,7 +163,8 @@ const char pl_cg_prelude[] =
 "DEV float p_rh(float f) { return p_h2f(p_f2h(f)); }\n"
 "DEV float p_rb(float f) { return p_b2f(p_f2b(f)); }\n"
 
-/* ---- two of them in a word, the first in its low half; BOTH goes through elements i_ and i_ + 1 of a chunk ---- */
+/* ---- two of them in a word, the first in its low half; BOTH goes through elements i_ and i_ + 1
+ * of a chunk ---- */
 "#define BOTH _Pragma(\"unroll\") for (int h_ = 0, j = i_; h_ < 2; h_++, j++)\n"
 "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
 "DEV unsigned p_f2hh(float x, float y) { unsigned u; asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(u) : \"f\"(y), \"f\"(x)); return u; }\n"
@@ -173,8 +175,9 @@ const char pl_cg_prelude[] =
 "#endif\n"
 "DEV float p_hh2f(unsigned u, int h) { return p_h2f((p_u16)(u >> 16 * h)); }\n"
 "DEV float p_bb2f(unsigned u, int h) { return __uint_as_float(h ? u & 0xffff0000u : u << 16); }\n"
-/* Rounded once, sums and products have the bits of f32's, rounded again: f32 has two digits more than twice as many
- * (Figueroa 1995), and what is too small to be normal is exact in f32 or comes to nothing both ways. */
+/* Rounded once, sums and products have the bits of f32's, rounded again: f32 has two digits more
+ * than twice as many (Figueroa 1995), and what is too small to be normal is exact in f32 or comes
+ * to nothing both ways. */
 "#define FLOATS(name, kind, op) \\\n"
 "    DEV unsigned p_##name##_##kind(unsigned a, unsigned b) \\\n"
 "    { return p_f2##kind(p_##kind##2f(a, 0) op p_##kind##2f(b, 0), p_##kind##2f(a, 1) op p_##kind##2f(b, 1)); }\n"
@@ -210,8 +213,9 @@ const char pl_cg_prelude[] =
 "ONE(reciprocal, (R)1 / x)\n"
 "ONE(square, x * x)\n"
 "MATH(sqrt, sqrtf(x), sqrt(x))\n"
-/* Within an ulp, and without the calls of a root and a division: one step from the card's approximation. Where that is
- * 0 or infinite the step is not a number, and half of it stands in: what is added changes neither. */
+/* Within an ulp, and without the calls of a root and a division: one step from the card's
+ * approximation. Where that is 0 or infinite the step is not a number, and half of it stands in:
+ * what is added changes neither. */
 "DEV double p_rsqrt(double x) { return 1.0 / sqrt(x); }\n"
 "DEV float p_rsqrt(float x)\n"
 "{\n"
@@ -432,9 +436,10 @@ const char pl_cg_prelude[] =
 "    p_halve<F, (L > 16 ? 16 : L > 8 ? 8 : L > 4 ? 4 : L > 2 ? 2 : 1)>(v);\n"
 "    return v[0];\n"
 "}\n"
-/* V values of each of Y lanes, X of which stand side by side: lanes of a warp as a tree, then the warps as one.
- * Thread c < X * V of X * Y gets the result of column c. A block may do this for several such sets of threads, each with
- * shared memory of its own; threads that are in none come along for the barrier. */
+/* V values of each of Y lanes, X of which stand side by side: lanes of a warp as a tree, then the
+ * warps as one. Thread c < X * V of X * Y gets the result of column c. A block may do this for
+ * several such sets of threads, each with shared memory of its own; threads that are in none come
+ * along for the barrier. */
 "template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared, int thread)\n"
 "{\n"
 "    T *s = (T *)shared;\n"

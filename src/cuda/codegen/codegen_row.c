@@ -63,7 +63,8 @@ const char *pl_cg_row_inside(const pl_cg_pass *p)
     return ragged(p) && p->columns ? "if (in_) " : "";
 }
 
-/* Much to do for a long row: left alone, the compiler does all steps at once, for which there are not registers enough. */
+/* Much to do for a long row: left alone, the compiler does all steps at once, for which there are
+ * not registers enough. */
 static bool has_much_to_do(const pl_cg_pass *p)
 {
     enum { MOST = 768 };
@@ -72,26 +73,33 @@ static bool has_much_to_do(const pl_cg_pass *p)
     return p->tx > 32 && !p->columns && n * p->steps * p->vec > MOST;
 }
 
-/* Before a step of a row whose steps are fixed: a branch that keeps it apart from the others, one for the last alone, or
- * none. Threads of large blocks have few registers. */
+/* Before a step of a row whose steps are fixed: a branch that keeps it apart from the others, one
+ * for the last alone, or none. Threads of large blocks have few registers. */
 static const char *step_guard(const pl_cg_pass *p)
 {
     if (has_much_to_do(p) || (ragged(p) && p->tx > PL_CG_THREADS)) return "if (e_ < N_) ";
     return ragged(p) ? "if (c < STEPS - 1 || e_ < N_) " : "";
 }
 
-/* Few warps, as with columns beside, would wait at a branch; many do better without what is for nothing. */
+/* Few warps, as with columns beside, would wait at a branch; many do better without what is for
+ * nothing. */
 void pl_cg_row_chunks(pl_cg *w, bool fixed)
 {
     if (!fixed)
-        pl_cg_put(w, "_Pragma(\"unroll 4\") for (I c = 0; c < steps_; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n"
-                     "if (e_ < N_) {\n");
+        pl_cg_put(
+            w,
+            "_Pragma(\"unroll 4\") for (I c = 0; c < steps_; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n"
+            "if (e_ < N_) {\n");
     else if (ragged(w->p) && w->p->columns)
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I at_ = ((I)c * T + t_) * V;\n"
-                     "const bool in_ = c < STEPS - 1 || at_ < N_;\nconst I e_ = in_ ? at_ : 0;\n{\n");
+        pl_cg_put(
+            w,
+            "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I at_ = ((I)c * T + t_) * V;\n"
+            "const bool in_ = c < STEPS - 1 || at_ < N_;\nconst I e_ = in_ ? at_ : 0;\n{\n");
     else
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n%s{\n",
-                  step_guard(w->p));
+        pl_cg_put(
+            w,
+            "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n%s{\n",
+            step_guard(w->p));
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
@@ -157,8 +165,9 @@ static void put_uniform(pl_cg *w, const pl_cg_stages *t, int stage)
     }
 }
 
-/* Whether a stage computes with values that it has rounded to 16 bits. One by one, each is packed, and unpacked, with
- * whatever is at hand, which makes one element wait for the other; so elements are then written two at a time. */
+/* Whether a stage computes with values that it has rounded to 16 bits. One by one, each is packed,
+ * and unpacked, with whatever is at hand, which makes one element wait for the other; so elements
+ * are then written two at a time. */
 static bool rounds_on_the_way(const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = t->p;
@@ -238,9 +247,11 @@ static void put_sum_start(pl_cg *w, int i, bool var)
     const pl_form_instr *x = &w->p->instr[i];
     pl_dtype d = w->p->instr[x->arg[0]].dtype;
     pl_reduce_fn fn = x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce;
-    pl_cg_put(w, "%s %s%d[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s%d[j] = "
-                 "%s::none<%s>();\n", pl_cg_acc(d, fn), var ? "va" : "ac", i, var ? "va" : "ac",
-              i, pl_cg_fold(fn), pl_cg_acc(d, fn));
+    pl_cg_put(w,
+              "%s %s%d[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s%d[j] = "
+              "%s::none<%s>();\n",
+              pl_cg_acc(d, fn), var ? "va" : "ac", i, var ? "va" : "ac", i, pl_cg_fold(fn),
+              pl_cg_acc(d, fn));
 }
 
 static void put_sum_take(pl_cg *w, int i, bool var)
@@ -249,18 +260,22 @@ static void put_sum_take(pl_cg *w, int i, bool var)
     const char *v = w->ref[x->arg[0]];
     pl_dtype d = w->p->instr[x->arg[0]].dtype;
     if (var) {
-        pl_cg_put(w, "%s%s{ const %s d_ = %s - mean%d; va%d[j] += d_ * d_; }\n", pl_cg_both(w), pl_cg_row_inside(w->p), pl_cg_reg(d), v, i, i);
+        pl_cg_put(w, "%s%s{ const %s d_ = %s - mean%d; va%d[j] += d_ * d_; }\n", pl_cg_both(w),
+                  pl_cg_row_inside(w->p), pl_cg_reg(d), v, i, i);
         return;
     }
     pl_reduce_fn fn = x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce;
-    pl_cg_put(w, "%s%sac%d[j] = %s::op(ac%d[j], (%s)%s);\n", pl_cg_both(w), pl_cg_row_inside(w->p), i, pl_cg_fold(fn), i, pl_cg_acc(d, fn), v);
+    pl_cg_put(w, "%s%sac%d[j] = %s::op(ac%d[j], (%s)%s);\n", pl_cg_both(w), pl_cg_row_inside(w->p),
+              i, pl_cg_fold(fn), i, pl_cg_acc(d, fn), v);
 }
 
-/* What sum i of a stage (or its variance) adds up in, and the number that its parts are told apart by. */
+/* What sum i of a stage (or its variance) adds up in, and the number that its parts are told apart
+ * by. */
 static const char *sum_type(const pl_cg_pass *p, int i)
 {
     const pl_form_instr *x = &p->instr[i];
-    return pl_cg_acc(p->instr[x->arg[0]].dtype, x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce);
+    return pl_cg_acc(p->instr[x->arg[0]].dtype,
+                     x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce);
 }
 
 static const char *sum_fold(const pl_cg_pass *p, int i)
@@ -275,11 +290,13 @@ static void put_sum_part(pl_cg *w, int i, bool var)
     const pl_cg_pass *p = w->p;
     const char *fold = sum_fold(p, i), *type = sum_type(p, i);
     int k = var ? i + 1 : i;
-    pl_cg_put(w, "const %s p%d = p_row<%s, %s>(p_within<%s>(%s%d));\n", type, k, fold, p->tx > 32 ? "32" : "T", fold,
-              var ? "va" : "ac", i);
+    pl_cg_put(w, "const %s p%d = p_row<%s, %s>(p_within<%s>(%s%d));\n", type, k, fold,
+              p->tx > 32 ? "32" : "T", fold, var ? "va" : "ac", i);
     if (p->tx > 32)
-        pl_cg_put(w, "__shared__ __align__(16) %s x%d[%d * T / 32];\n"
-                     "if (threadIdx.x %% 32 == 0) x%d[threadIdx.x / 32] = p%d;\n", type, k, p->ty, k, k);
+        pl_cg_put(w,
+                  "__shared__ __align__(16) %s x%d[%d * T / 32];\n"
+                  "if (threadIdx.x %% 32 == 0) x%d[threadIdx.x / 32] = p%d;\n",
+                  type, k, p->ty, k, k);
 }
 
 /* The row's result, rounded to its dtype, as v<i>; a variance is v<i+1>. */
@@ -292,12 +309,14 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     int k = var ? i + 1 : i;
     char total[96], raw[24];
     if (p->tx > 32)
-        snprintf(total, sizeof total, "p_tree<%s, T / 32>(x%d%s, 1)", sum_fold(p, i), k, p->ty > 1 ? " + lane_ * (T / 32)" : "");
+        snprintf(total, sizeof total, "p_tree<%s, T / 32>(x%d%s, 1)", sum_fold(p, i), k,
+                 p->ty > 1 ? " + lane_ * (T / 32)" : "");
     else
         snprintf(total, sizeof total, "p%d", k);
     snprintf(raw, sizeof raw, moments && !var ? "mean%d" : "tot%d", k);
     if (moments)
-        pl_cg_put(w, "const %s %s = p_over(%s, (%s)N_, inv_);\n", pl_cg_reg(d), raw, total, pl_cg_reg(d));
+        pl_cg_put(w, "const %s %s = p_over(%s, (%s)N_, inv_);\n", pl_cg_reg(d), raw, total,
+                  pl_cg_reg(d));
     else
         pl_cg_put(w, "const %s %s = (%s)%s;\n", pl_cg_reg(d), raw, pl_cg_reg(d), total);
     pl_cg_put(w, "const %s v%d = ", pl_cg_reg(p->instr[k].dtype), k);
@@ -345,15 +364,16 @@ static int stages_with_sums(const pl_cg_stages *t)
 static bool in_words(const pl_cg *w, const pl_cg_stages *t, int s)
 {
     const pl_cg_sink *k = &w->p->sink[s];
-    return w->two && w->p->instr[k->src].dtype == k->dtype && pl_cg_narrows(w->p, k->src) && t->dep[k->src] & PL_CG_DEP_J &&
-           !t->kept[k->src];
+    return w->two && w->p->instr[k->src].dtype == k->dtype && pl_cg_narrows(w->p, k->src) &&
+           t->dep[k->src] & PL_CG_DEP_J && !t->kept[k->src];
 }
 
 /* The type of a chunk of what sink s stores. */
 static void put_chunk(pl_cg *w, const pl_cg_stages *t, int s)
 {
     bool words = in_words(w, t, s);
-    pl_cg_put(w, "p_vec<%s, V%s>", words ? "unsigned" : pl_cg_mem(w->p->sink[s].dtype), words ? " / 2" : "");
+    pl_cg_put(w, "p_vec<%s, V%s>", words ? "unsigned" : pl_cg_mem(w->p->sink[s].dtype),
+              words ? " / 2" : "");
 }
 
 static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
@@ -376,7 +396,8 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
             put_chunk(w, t, s);
             pl_cg_put(w, " w%d;\n", s);
         }
-    pl_cg_put(w, "_Pragma(\"unroll\") for (int %s) {\n", w->two ? "i_ = 0; i_ < V; i_ += 2" : "j = 0; j < V; j++");
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int %s) {\n",
+              w->two ? "i_ = 0; i_ < V; i_ += 2" : "j = 0; j < V; j++");
     if (pl_cg_inner_ramps(p))
         pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_ + j", "x");
     put_elements(w, t, stage);
@@ -385,7 +406,8 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
     for (int s = 0; last && s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s)
-            pl_cg_put(w, "%s%sif (on_) cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", pl_cg_both(w), pl_cg_row_inside(p), s, pl_cg_fold(k->reduce), s,
+            pl_cg_put(w, "%s%sif (on_) cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", pl_cg_both(w),
+                      pl_cg_row_inside(p), s, pl_cg_fold(k->reduce), s,
                       pl_cg_acc(p->instr[k->src].dtype, k->reduce), w->ref[k->src]);
         if (k->kind != PL_FORM_STORE) continue;
         if (in_words(w, t, s)) {
@@ -444,8 +466,7 @@ static void put_head(pl_cg *w)
     const pl_cg_pass *p = w->p;
     int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
     pl_cg_head(w, p->tx * pl_cg_beside_lanes(p), 0);
-    pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
-              p->steps ? p->steps : 1);
+    pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx, p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,
               pl_cg_float(w, 1.0f / (float)p->size[PL_CG_INNER]));
     if (!p->steps) pl_cg_put(w, "const I steps_ = (N_ + T * V - 1) / (T * V);\n");
@@ -454,8 +475,8 @@ static void put_head(pl_cg *w)
     pl_cg_outputs(w);
     if (p->columns) return;
     pl_cg_put(w, "const I row_ = (I)blockIdx.x * %d + (I)threadIdx.x / T;\n", p->ty);
-    pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n",
-              rows, rows);
+    pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n", rows,
+              rows);
     pl_cg_row_bases(w);
 }
 

@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum { LANE_ROWS = 64, LONG_LANE_ROWS = 128, CUT_ROWS = 4096 };
-enum { BESIDE = 2 }; /* blocks a processor that are enough for a row kernel with sums of columns beside */
+/* blocks a processor that are enough for a row kernel with sums of columns beside */
+enum { BESIDE = 2 };
 
 pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
 {
@@ -58,7 +59,8 @@ int64_t pl_cg_rounds(int64_t parts, int64_t others)
     return pl_cg_clamp(rounds * round / others, parts, 2 * parts);
 }
 
-/* A strip's row is a sector: it is written and read as a whole, and what a fold reads lies together. */
+/* A strip's row is a sector: it is written and read as a whole, and what a fold reads lies
+ * together. */
 bool pl_cg_strips(const pl_cg_runs *r)
 {
     return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;
@@ -88,8 +90,8 @@ bool pl_cg_takes_columns(const pl_cg_runs *r)
     return pl_cg_row_threads(inner) <= 32 || outer_of(r) * r->size[r->along] >= ROWS;
 }
 
-/* Whether blocks that rows and sheets of such columns have in common are cut for the rows: short ones do well with a
- * sheet's. */
+/* Whether blocks that rows and sheets of such columns have in common are cut for the rows: short
+ * ones do well with a sheet's. */
 static bool cut_for_rows(const pl_cg_runs *r)
 {
     return pl_cg_takes_columns(r) && pl_cg_inner_of(r) >= 128;
@@ -109,7 +111,8 @@ static int32_t broad_lanes(int64_t inner)
     return lanes;
 }
 
-/* Blocks of a row kernel that adds up columns beside which a processor holds, by the registers of its threads. */
+/* Blocks of a row kernel that adds up columns beside which a processor holds, by the registers of
+ * its threads. */
 static int beside_held(int64_t inner)
 {
     static const int WARPS[] = {24, 24, 24, 16, 16, 12, 11, 9, 9}; /* by chunks of a thread */
@@ -119,15 +122,17 @@ static int beside_held(int64_t inner)
     return (int)pl_cg_clamp(32 * WARPS[pl_cg_clamp(steps, 0, 8)] / block, 1, 8);
 }
 
-/* How full the rounds are in which a large card takes so many blocks, `held` of them on each processor at once. */
+/* How full the rounds are in which a large card takes so many blocks, `held` of them on each
+ * processor at once. */
 static double fullness(int64_t blocks, int held)
 {
     int64_t round = (int64_t)PL_CG_BLOCKS / 8 * held;
     return (double)blocks / (double)(pl_cg_ceil(blocks, round) * round);
 }
 
-/* The length of a part where columns are long, of at most `pairs` pairs of rows a lane: rounds are to be full whether a
- * processor holds three blocks, four or eight, and whole steps of two pairs of rows are better than others. */
+/* The length of a part where columns are long, of at most `pairs` pairs of rows a lane: rounds are
+ * to be full whether a processor holds three blocks, four or eight, and whole steps of two pairs of
+ * rows are better than others. */
 static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pairs)
 {
     const int64_t two = 2 * (int64_t)c->ty, len = r->size[r->along], outer = outer_of(r);
@@ -137,7 +142,8 @@ static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pa
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
         double full = fullness(blocks, 8);
         if (!r->moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
-        if (cut_for_rows(r)) full = fmin(full, fullness(parts * outer, beside_held(pl_cg_inner_of(r))));
+        if (cut_for_rows(r))
+            full = fmin(full, fullness(parts * outer, beside_held(pl_cg_inner_of(r))));
         full -= m % 2 ? 0.02 : 0;
         if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
         if (full > most + 0.01) {
@@ -176,7 +182,8 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
 bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b)
 {
     pl_cg_columns x = pl_cg_columns_of(a), y = pl_cg_columns_of(b);
-    if (a->n != b->n + 1 || a->along != 1 || b->along != 0 || a->moments || b->moments) return false;
+    if (a->n != b->n + 1 || a->along != 1 || b->along != 0 || a->moments || b->moments)
+        return false;
     for (int i = 1; i < b->n; i++)
         if (a->size[i + 1] != b->size[i]) return false;
     return a->size[0] * a->size[1] == b->size[0] && x.part == y.part && a->size[1] % x.part == 0;

@@ -7,18 +7,15 @@
  *
  * Where operands see several dims in along, the walk goes by segments: the outer of those dims
  * change only between them, the inner ones (at least one; more where they are short, as the windows
- * of a pool) are found at every step. Sums over rows: each thread in order, then the Y threads as a tree,
- * then the parts (codegen_fold.c). X, Y and the parts depend on sizes only.
+ * of a pool) are found at every step. Sums over rows: each thread in order, then the Y threads as a
+ * tree, then the parts (codegen_fold.c). X, Y and the parts depend on sizes only.
  */
 #include "cuda/codegen/codegen_int.h"
 
 static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
 {
     for (int i = 0; i < p->n_instr; i++)
-        lvl[i] = !p->used[i]            ? -1
-                 : dep[i] & PL_CG_DEP_L ? 2
-                 : dep[i] & PL_CG_DEP_S ? 1
-                                        : 0;
+        lvl[i] = !p->used[i] ? -1 : dep[i] & PL_CG_DEP_L ? 2 : dep[i] & PL_CG_DEP_S ? 1 : 0;
 }
 
 static void put_bases(pl_cg *w)
@@ -29,8 +26,7 @@ static void put_bases(pl_cg *w)
         int k = p->instr[i].operand;
         pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
         pl_cg_offset(w, k, PL_CG_OUTER);
-        if (pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED)
-            pl_cg_offset(w, k, PL_CG_INNER);
+        if (pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED) pl_cg_offset(w, k, PL_CG_INNER);
         pl_cg_put(w, ";\n");
     }
 }
@@ -57,13 +53,18 @@ static void put_pair_index(pl_cg *w)
     int last = pl_cg_rank(p, PL_CG_ALONG) - 1;
     bool inside = last > p->seg && p->dim[p->first[PL_CG_INNER] - 1] % 2 == 0;
     if (pairs_are_a_dim(p)) {
-        pl_cg_put(w, "const I r_ = row_ + (u & ~1) * Y_ + (u & 1), z_ = (o_ * A_ + r_) * N_ + e_; (void)z_;\n");
+        pl_cg_put(
+            w,
+            "const I r_ = row_ + (u & ~1) * Y_ + (u & 1), z_ = (o_ * A_ + r_) * N_ + e_; (void)z_;\n");
         pl_cg_coords(w, PL_CG_ALONG, p->seg, last, "h_ + (u >> 1) * Y_", "s");
         pl_cg_put(w, "const I s%d = u & 1; (void)s%d;\n", last, last);
         return;
     }
-    pl_cg_put(w, "const I two_ = row_ + (u & ~1) * Y_, r_ = two_ + (u & 1), l_ = %s - seg_, z_ = (o_ * "
-                 "A_ + r_) * N_ + e_; (void)l_; (void)z_;\n", inside ? "two_" : "r_");
+    pl_cg_put(
+        w,
+        "const I two_ = row_ + (u & ~1) * Y_, r_ = two_ + (u & 1), l_ = %s - seg_, z_ = (o_ * "
+        "A_ + r_) * N_ + e_; (void)l_; (void)z_;\n",
+        inside ? "two_" : "r_");
     pl_cg_coords(w, PL_CG_ALONG, p->seg, last + 1, "l_", inside ? "t" : "s");
     for (int d = p->seg; inside && d <= last; d++)
         pl_cg_put(w, "const I s%d = t%d%s;\n", d, d, d == last ? " + (u & 1)" : "");
@@ -77,12 +78,15 @@ static void put_pairs(pl_cg *w, const int *lvl, const int *dep, const pl_cg_pair
     pl_cg_put(w, "while (row_ < end_) {\n");
     if (p->unroll > 1) {
         bool counted = pairs_are_a_dim(p);
-        pl_cg_put(w, "if (!(row_ - lo_ & 1)) {\n%swhile (row_ + %d * Y_ + 1 < end_) {\nenum { U = %d };\n",
-                  counted ? "I h_ = row_ - seg_ >> 1;\n" : "", p->unroll - 2, p->unroll);
+        pl_cg_put(
+            w,
+            "if (!(row_ - lo_ & 1)) {\n%swhile (row_ + %d * Y_ + 1 < end_) {\nenum { U = %d };\n",
+            counted ? "I h_ = row_ - seg_ >> 1;\n" : "", p->unroll - 2, p->unroll);
         w->pair = *pair;
         pl_cg_step(w, lvl, dep, put_pair_index);
         w->pair.on = false;
-        pl_cg_put(w, "row_ += U * Y_;\n%s}\nif (row_ >= end_) break;\n}\n", counted ? "h_ += U / 2 * Y_;\n" : "");
+        pl_cg_put(w, "row_ += U * Y_;\n%s}\nif (row_ >= end_) break;\n}\n",
+                  counted ? "h_ += U / 2 * Y_;\n" : "");
         w->n = before;
     }
     pl_cg_put(w, "enum { U = 1 };\n");
@@ -116,9 +120,11 @@ static pl_status put_walk(pl_cg *w, const int *lvl, const int *dep)
         for (int d = p->first[PL_CG_ALONG] + p->seg; d < p->first[PL_CG_INNER]; d++)
             len *= p->dim[d];
         int m = pl_cg_divider(w, len);
-        pl_cg_put(w, "while (row_ < hi_) {\nconst I t_ = p_quot(row_, a.m[%d]), seg_ = t_ * "
-                     "(I)a.m[%d].d;\nconst I end_ = hi_ - seg_ < (I)a.m[%d].d ? hi_ : seg_ + "
-                     "(I)a.m[%d].d;\n", m, m, m, m);
+        pl_cg_put(w,
+                  "while (row_ < hi_) {\nconst I t_ = p_quot(row_, a.m[%d]), seg_ = t_ * "
+                  "(I)a.m[%d].d;\nconst I end_ = hi_ - seg_ < (I)a.m[%d].d ? hi_ : seg_ + "
+                  "(I)a.m[%d].d;\n",
+                  m, m, m, m);
         pl_cg_coords(w, PL_CG_ALONG, 0, p->seg, "t_", "s");
         pl_cg_hoist(w, lvl, dep, 1);
     } else {
@@ -144,16 +150,21 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]),
         part = pl_cg_size(w, p->part);
     pl_cg_head(w, PL_CG_THREADS, p->resident);
-    pl_cg_put(w, "enum { V = %d };\nconst I b_ = blockIdx.x, bt_ = p_quot(b_, a.m[%d]), tile_ = "
-                 "b_ - bt_ * (I)a.m[%d].d;\n", p->vec, tiles, tiles);
+    pl_cg_put(w,
+              "enum { V = %d };\nconst I b_ = blockIdx.x, bt_ = p_quot(b_, a.m[%d]), tile_ = "
+              "b_ - bt_ * (I)a.m[%d].d;\n",
+              p->vec, tiles, tiles);
     pl_cg_put(w, "const I o_ = p_quot(bt_, a.m[%d]), part_ = bt_ - o_ * (I)a.m[%d].d;\n", parts,
               parts);
     pl_cg_put(w, "const I A_ = a.s[%d], N_ = a.s[%d], Y_ = blockDim.y;\n", along, inner);
-    pl_cg_put(w, "I e_ = (tile_ * (I)blockDim.x + (I)threadIdx.x) * V;\nconst bool on_ = e_ < "
-                 "N_;\nif (!on_) %s;\n", p->reduces ? "e_ = 0" : "return");
-    pl_cg_put(w, "const I lo_ = part_ * a.s[%d], hi_ = !on_ ? lo_ : A_ - lo_ < a.s[%d] ? A_ : "
-                 "lo_ + a.s[%d];\nI row_ = lo_ + %s(I)threadIdx.y;\n", part, part, part,
-              p->reduces ? "2 * " : "");
+    pl_cg_put(w,
+              "I e_ = (tile_ * (I)blockDim.x + (I)threadIdx.x) * V;\nconst bool on_ = e_ < "
+              "N_;\nif (!on_) %s;\n",
+              p->reduces ? "e_ = 0" : "return");
+    pl_cg_put(w,
+              "const I lo_ = part_ * a.s[%d], hi_ = !on_ ? lo_ : A_ - lo_ < a.s[%d] ? A_ : "
+              "lo_ + a.s[%d];\nI row_ = lo_ + %s(I)threadIdx.y;\n",
+              part, part, part, p->reduces ? "2 * " : "");
     pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);
@@ -164,10 +175,12 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_accumulators(w);
     PL_TRY(put_walk(w, lvl, dep));
     if (p->reduces)
-        pl_cg_put(w, "const I to_ = o_ * (I)a.m[%d].d + part_, first_ = tile_ * (I)blockDim.x * V; (void)to_; (void)first_;\n",
-                  parts);
+        pl_cg_put(
+            w,
+            "const I to_ = o_ * (I)a.m[%d].d + part_, first_ = tile_ * (I)blockDim.x * V; (void)to_; (void)first_;\n",
+            parts);
     PL_TRY(pl_cg_totals(w));
     pl_cg_put(w, "}\n");
-    return pl_cg_finish(w, (uint32_t)(p->tiles * p->parts * p->size[PL_CG_OUTER]),
-                        (uint32_t)p->tx, (uint32_t)p->ty, out);
+    return pl_cg_finish(w, (uint32_t)(p->tiles * p->parts * p->size[PL_CG_OUTER]), (uint32_t)p->tx,
+                        (uint32_t)p->ty, out);
 }

@@ -1,14 +1,15 @@
-/* codegen_stages.c - the schedule of a row kernel: which stage takes what, and what stays in registers between them.
+/* codegen_stages.c - the schedule of a row kernel: which stage takes what, and what stays in
+ * registers between them.
  *
- * Each stage takes the elements once. Stage k gives the reductions whose operands need those before; a variance takes a
- * stage of its own, after its mean. The last stage stores.
+ * Each stage takes the elements once. Stage k gives the reductions whose operands need those
+ * before; a variance takes a stage of its own, after its mean. The last stage stores.
  */
 #include "cuda/codegen/codegen_row.h"
 
 enum { MAX_STAGES = 64, RAW_REGS = 128 };
 
-/* Registers of a thread for what it has read of a row; half as many are for what it keeps. The larger the block the fewer
- * there are, 255, 128 or 64 in all. */
+/* Registers of a thread for what it has read of a row; half as many are for what it keeps. The
+ * larger the block the fewer there are, 255, 128 or 64 in all. */
 static int raw_registers(const pl_cg_pass *p)
 {
     return p->tx <= 256 ? RAW_REGS : p->tx <= 512 ? RAW_REGS / 2 : RAW_REGS / 4;
@@ -152,11 +153,12 @@ static void find_kept(pl_cg_stages *t)
         room -= regs;
         refresh(t);
     }
-    /* The compiler does not see that a conversion from f16 is one it has made. Beside columns' sums registers are worth
-     * more than conversions. */
+    /* The compiler does not see that a conversion from f16 is one it has made. Beside columns' sums
+     * registers are worth more than conversions. */
     for (int i = 0; i < p->n_instr && t->raw && !p->columns; i++) {
         int first = 0;
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD || p->instr[i].dtype != PL_F16) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD || p->instr[i].dtype != PL_F16)
+            continue;
         if (!(t->dep[i] & PL_CG_DEP_J) || pl_cg_wanted(t, i, &first) < 2 || elems > room) continue;
         t->kept[i] = true;
         room -= elems;
@@ -168,15 +170,17 @@ pl_status pl_cg_stages_make(const pl_cg_pass *p, const int *dep, pl_arena *a, pl
     size_t n = (size_t)p->n_instr + 1;
     pl_cg_stages t = {.p = p, .dep = dep};
     t.phase = pl_arena_new(a, int, n);
-    t.need = pl_arena_new(a, bool, n * MAX_STAGES);
+    t.need = pl_arena_new(a, bool, n *MAX_STAGES);
     t.kept = pl_arena_new(a, bool, n);
     t.ahead = pl_arena_new(a, int, n);
     t.early = pl_arena_new(a, bool, n);
     t.fixed = pl_arena_new(a, bool, n);
     t.twice = pl_arena_new(a, bool, n);
-    if (!t.phase || !t.need || !t.kept || !t.ahead || !t.early || !t.fixed || !t.twice) return PL_ERR_MEMORY;
+    if (!t.phase || !t.need || !t.kept || !t.ahead || !t.early || !t.fixed || !t.twice)
+        return PL_ERR_MEMORY;
     find_phases(&t);
-    PL_FAIL_IF(!find_needs(&t), PL_ERR_UNSUPPORTED, "a group with %d sums that need each other", t.n);
+    PL_FAIL_IF(!find_needs(&t), PL_ERR_UNSUPPORTED, "a group with %d sums that need each other",
+               t.n);
     find_kept(&t);
     *out = t;
     return PL_OK;

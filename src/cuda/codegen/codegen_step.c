@@ -19,8 +19,7 @@ static void load(pl_cg *w, int i, const char *to)
     snprintf(base, sizeof base, "at%d", i);
     pl_cg_put(w, "const I %s = b%d", base, k);
     pl_cg_offset(w, k, PL_CG_ALONG);
-    if (p->shape != PL_CG_SHEET &&
-        pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED)
+    if (p->shape != PL_CG_SHEET && pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED)
         pl_cg_offset(w, k, PL_CG_INNER);
     pl_cg_put(w, ";\n");
     pl_cg_load(w, k, to, base);
@@ -200,8 +199,7 @@ static void take(pl_cg *w, int s)
                   pl_cg_reg(d), s, v, s, s, s, s, s, s);
     } else {
         const char *acc = pl_cg_acc(d, k->reduce);
-        pl_cg_put(w, "ac%d[j] = %s::op(ac%d[j], (%s)%s);\n", s, pl_cg_fold(k->reduce), s, acc,
-                  v);
+        pl_cg_put(w, "ac%d[j] = %s::op(ac%d[j], (%s)%s);\n", s, pl_cg_fold(k->reduce), s, acc, v);
     }
 }
 
@@ -242,8 +240,8 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
     if (w->pair.on) {
         const pl_form_instr *e = &p->instr[w->pair.eq];
         const char *place = w->ref[e->arg[1]];
-        pl_cg_put(w, "const int x_ = q%d[u].same(j, %s), y_ = q%d[u].same(j, %s + %d);\n", e->arg[0], place, e->arg[0],
-                  place, w->pair.step);
+        pl_cg_put(w, "const int x_ = q%d[u].same(j, %s), y_ = q%d[u].same(j, %s + %d);\n",
+                  e->arg[0], place, e->arg[0], place, w->pair.step);
     }
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && dep[i] & PL_CG_DEP_J) value(w, i, true, "[u]");
@@ -253,8 +251,7 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
         if (p->sink[s].bits)
             pl_cg_put(w, "p_put_bits<V>(W%d, z_, w%d);\n", s, s);
         else if (p->sink[s].kind == PL_FORM_STORE)
-            pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n",
-                      pl_cg_mem(p->sink[s].dtype), s, s);
+            pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n", pl_cg_mem(p->sink[s].dtype), s, s);
     pl_cg_put(w, "}\n");
     if (p->reduces) pl_cg_put(w, "n_ += U;\n");
 }
@@ -274,10 +271,9 @@ void pl_cg_outputs(pl_cg *w)
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_STORE) continue;
         size_t bytes = k->bits ? 1 : pl_dtype_bytes(k->dtype) * (size_t)p->vec;
-        pl_cg_put(w, "%s *const W%d = (%s *)a.p[%d];\n", pl_cg_mem(k->dtype), s,
-                  pl_cg_mem(k->dtype),
-                  pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0,
-                                bytes > 16 ? 16 : (uint32_t)bytes));
+        pl_cg_put(
+            w, "%s *const W%d = (%s *)a.p[%d];\n", pl_cg_mem(k->dtype), s, pl_cg_mem(k->dtype),
+            pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0, bytes > 16 ? 16 : (uint32_t)bytes));
     }
 }
 
@@ -292,8 +288,11 @@ void pl_cg_put_result(pl_cg *w, int s, const char *val, const char *index)
         int32_t out = which ? k->out2 : k->out;
         if (out < 0) continue;
         char text[96];
-        snprintf(text, sizeof text, !moments ? "%s" : which ? "(%s.m2 / %s.n)" : "%s.mean", val,
-                 val);
+        snprintf(text, sizeof text,
+                 !moments ? "%s"
+                 : which  ? "(%s.m2 / %s.n)"
+                          : "%s.mean",
+                 val, val);
         pl_cg_put(w, "((%s *)a.p[%d])[%s] = ", pl_cg_mem(k->dtype),
                   pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)out, 0, al), index);
         pl_cg_result(w, k->dtype, d, text);
@@ -301,21 +300,23 @@ void pl_cg_put_result(pl_cg *w, int s, const char *val, const char *index)
     }
 }
 
-void pl_cg_put_partial(pl_cg *w, int s, const char *val, const char *row, const char *col, int64_t rows)
+void pl_cg_put_partial(pl_cg *w, int s, const char *val, const char *row, const char *col,
+                       int64_t rows)
 {
     const pl_cg_pass *p = w->p;
     const pl_cg_sink *k = &p->sink[s];
     const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
     pl_cg_put(w, "((%s *)a.p[%d])[", acc, pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
     if (pl_cg_strips(p->columns ? &p->walk : &p->runs))
-        pl_cg_put(w, "((%s) / %d * a.s[%d] + (%s)) * %d + (%s) %% %d", col, PL_CG_STRIP, pl_cg_size(w, rows), row,
-                  PL_CG_STRIP, col, PL_CG_STRIP);
+        pl_cg_put(w, "((%s) / %d * a.s[%d] + (%s)) * %d + (%s) %% %d", col, PL_CG_STRIP,
+                  pl_cg_size(w, rows), row, PL_CG_STRIP, col, PL_CG_STRIP);
     else
         pl_cg_put(w, "(%s) * %s + (%s)", row, p->shape == PL_CG_FLAT ? "1" : "N_", col);
     pl_cg_put(w, "] = %s;\n", val);
 }
 
-/* Sums of sink s in column `col` of the inner set: a partial result, or the results of all that have the same. */
+/* Sums of sink s in column `col` of the inner set: a partial result, or the results of all that
+ * have the same. */
 static void leave(pl_cg *w, int s, const char *val, const char *col)
 {
     const pl_cg_pass *p = w->p;
@@ -326,7 +327,8 @@ static void leave(pl_cg *w, int s, const char *val, const char *col)
     }
     snprintf(index, sizeof index, p->shape == PL_CG_SHEET ? "o_ * N_ + %s" : "o_", col);
     for (int i = s; i < p->n_sink; i++)
-        if (pl_cg_twin(p, i) == s && p->sink[i].kind == PL_FORM_REDUCE) pl_cg_put_result(w, i, val, index);
+        if (pl_cg_twin(p, i) == s && p->sink[i].kind == PL_FORM_REDUCE)
+            pl_cg_put_result(w, i, val, index);
 }
 
 /* "t": what a thread has added up for sink s. */
@@ -335,7 +337,8 @@ static void put_own(pl_cg *w, int s)
     const pl_cg_pass *p = w->p;
     const pl_cg_sink *k = &p->sink[s];
     pl_dtype d = p->instr[k->src].dtype;
-    pl_cg_put(w, "%s t[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t[j] = ", pl_cg_acc(d, k->reduce));
+    pl_cg_put(w, "%s t[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t[j] = ",
+              pl_cg_acc(d, k->reduce));
     if (k->reduce == PL_REDUCE_MOMENTS)
         pl_cg_put(w, "p_moments(sh%d[j], su%d[j], sq%d[j], (%s)n_);\n", s, s, s, pl_cg_reg(d));
     else
@@ -363,15 +366,19 @@ static void one_total(pl_cg *w, int s)
     pl_cg_put(w, "{\n");
     put_own(w, s);
     if (p->shape == PL_CG_SHEET) {
-        pl_cg_put(w, "p_lanes<%s>(t, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "
-                     "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n", fold);
+        pl_cg_put(w,
+                  "p_lanes<%s>(t, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "
+                  "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n",
+                  fold);
         pl_cg_put(w, "if (on_ && threadIdx.y == 0)\n"
                      "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
         leave(w, s, "t[j]", "e_ + j");
     } else {
         pl_cg_put(w, "%s t1[1] = {p_within<%s>(t)};\n", acc, fold);
-        pl_cg_put(w, "p_lanes<%s>(t1, sm_, (int)threadIdx.x, (int)threadIdx.x, "
-                     "(int)blockDim.x, 1);\nif (threadIdx.x == 0) {\n", fold);
+        pl_cg_put(w,
+                  "p_lanes<%s>(t1, sm_, (int)threadIdx.x, (int)threadIdx.x, "
+                  "(int)blockDim.x, 1);\nif (threadIdx.x == 0) {\n",
+                  fold);
         leave(w, s, "t1[0]", "0");
     }
     pl_cg_put(w, "}\n}\n");
@@ -403,7 +410,8 @@ static void put_columns(pl_cg *w, const int *at, int lo, int hi)
         const pl_cg_sink *k = &p->sink[s];
         if (!adds_up(p, s)) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "for (int c_ = x_ < %d ? x_ + %d : x_ - %d; c_ < %d; c_ += %d) {\n", from, threads - from, from, cols, threads);
+        pl_cg_put(w, "for (int c_ = x_ < %d ? x_ + %d : x_ - %d; c_ < %d; c_ += %d) {\n", from,
+                  threads - from, from, cols, threads);
         pl_cg_put(w, "if (tile_ * %d + c_ < N_) {\n", cols);
         pl_cg_put(w, "const %s v_ = p_tree<%s, %d>((const %s *)(sm_ + %d) + c_, %d);\n", acc,
                   pl_cg_fold(k->reduce), p->ty, acc, at[s], cols);
@@ -425,8 +433,10 @@ static pl_status all_totals(pl_cg *w)
         used += own_bytes(p, s);
         if (used > most) most = used;
     }
-    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n"
-                 "const int x_ = (int)(threadIdx.y * blockDim.x + threadIdx.x);\n", most);
+    pl_cg_put(w,
+              "__shared__ __align__(16) unsigned char sm_[%d];\n"
+              "const int x_ = (int)(threadIdx.y * blockDim.x + threadIdx.x);\n",
+              most);
     for (int s = 0; s < p->n_sink; s++) {
         if (!adds_up(p, s)) continue;
         if (at[s] == 0 && s > lo) {
@@ -436,8 +446,10 @@ static pl_status all_totals(pl_cg *w)
         }
         pl_cg_put(w, "{\n");
         put_own(w, s);
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) ((%s *)(sm_ + %d))[x_ * V + j] = t[j];\n}\n",
-                  pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce), at[s]);
+        pl_cg_put(
+            w,
+            "_Pragma(\"unroll\") for (int j = 0; j < V; j++) ((%s *)(sm_ + %d))[x_ * V + j] = t[j];\n}\n",
+            pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce), at[s]);
     }
     put_columns(w, at, lo, p->n_sink);
     return PL_OK;

@@ -1,7 +1,7 @@
 /* group.c - see group.h: generated text (codegen.h), compiled modules (nvrtc.h), launches.
  *
- * Making the text of a group takes a hundred times the memory of what a launch needs, and a network has
- * thousands of groups: it is made in a scratch arena, and what stays is copied out. */
+ * Making the text of a group takes a hundred times the memory of what a launch needs, and a network
+ * has thousands of groups: it is made in a scratch arena, and what stays is copied out. */
 #include "cuda/codegen/group.h"
 
 #include "base/arena.h"
@@ -48,11 +48,13 @@ static pl_status keep(group *k, const pl_code *made)
     k->code.kernel = pl_arena_new(&k->arena, pl_code_kernel, made->n_kernels + 1);
     k->module = pl_arena_new(&k->arena, pl_cuda_module *, made->n_kernels + 1);
     if (made->inplace)
-        k->code.inplace = copy_of(&k->arena, made->inplace, (size_t)made->n_in * made->n_out * sizeof(bool));
+        k->code.inplace =
+            copy_of(&k->arena, made->inplace, (size_t)made->n_in * made->n_out * sizeof(bool));
     if (!k->code.kernel || !k->module || (made->inplace && !k->code.inplace)) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < made->n_kernels; i++) {
         PL_TRY(keep_kernel(k, &made->kernel[i], &k->code.kernel[i]));
-        PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len, made->kernel[i].shared, &k->module[i]));
+        PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len,
+                                   made->kernel[i].shared, &k->module[i]));
     }
     return PL_OK;
 }
@@ -82,8 +84,9 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
     return PL_OK;
 }
 
-/* Cards that can start a kernel while the one before it ends: a fold's blocks are there by the time all partial results
- * are, and wait for those themselves (codegen_prelude.c). What the first kernel of a group follows is not known here. */
+/* Cards that can start a kernel while the one before it ends: a fold's blocks are there by the time
+ * all partial results are, and wait for those themselves (codegen_prelude.c). What the first kernel
+ * of a group follows is not known here. */
 enum { OVERLAP_ARCH = 90 };
 
 static pl_status launch(const group *k, uint32_t i, const pl_call *c)

@@ -54,11 +54,11 @@ static pl_status nvrtc_failed(nvrtcResult rc, const char *call)
 {
     PL_FAIL(PL_ERR_DEVICE, "%s: %s", call, nvrtcGetErrorString(rc));
 }
-#define PL_NVRTC(call)                                                                         \
-    do {                                                                                       \
-        nvrtcResult pl_nvrtc_rc_ = (call);                                                     \
-        if (pl_nvrtc_rc_ != NVRTC_SUCCESS) return nvrtc_failed(pl_nvrtc_rc_, #call);           \
-    } while (0)
+#define PL_NVRTC(call)                                                                             \
+ do {                                                                                              \
+  nvrtcResult pl_nvrtc_rc_ = (call);                                                               \
+  if (pl_nvrtc_rc_ != NVRTC_SUCCESS) return nvrtc_failed(pl_nvrtc_rc_, #call);                     \
+ } while (0)
 
 /* What to compile for; part of every key. */
 static pl_status find_target(void)
@@ -213,7 +213,8 @@ static pl_status load(pl_cuda_module *m)
     PL_CUDA(cudaLibraryLoadData(&lib, m->image, NULL, NULL, 0, NULL, NULL, 0));
     PL_CUDA(cudaLibraryGetKernel(&m->kernel, lib, PL_CODE_ENTRY));
     if (m->shared)
-        PL_CUDA(cudaFuncSetAttribute((const void *)m->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)m->shared));
+        PL_CUDA(cudaFuncSetAttribute((const void *)m->kernel,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)m->shared));
     if (cudaFuncGetAttributes(&attr, (const void *)m->kernel) != cudaSuccess) cudaGetLastError();
     pl_sys_free(m->image);
     m->image = NULL;

@@ -1,8 +1,8 @@
 /* columns.cu - the pixels under each tap of a filter, side by side: convolution as a product.
  *
- * Row m of the columns belongs to a pixel and holds, tap by tap, the channels of the pixel that the tap finds
- * for it in another image, zeros outside of that. Rows can be made in parts. Two copies go with them: of a
- * filter's taps, and of rows back to pixels that lie apart.
+ * Row m of the columns belongs to a pixel and holds, tap by tap, the channels of the pixel that the
+ * tap finds for it in another image, zeros outside of that. Rows can be made in parts. Two copies
+ * go with them: of a filter's taps, and of rows back to pixels that lie apart.
  */
 #include "cuda/conv/conv.h"
 #include "cuda/device/launch.h"
@@ -10,7 +10,8 @@
 static constexpr int THREADS = 256;
 
 struct grid {
-    pl_divisor packs, taps, k1, k2, pixels, p1, p2; /* packs: of channels; k: taps; p: the rows' pixels */
+    /* packs: of channels; k: taps; p: the rows' pixels */
+    pl_divisor packs, taps, k1, k2, pixels, p1, p2;
     int32_t size[3], stride[3], step[3], shift[3];
     int64_t first;
     uint32_t total;
@@ -55,10 +56,12 @@ static void launch(const pl_columns *c, const void *from, int64_t first, int64_t
     }
     s.first = first;
     s.total = (uint32_t)(rows * taps * packs);
-    PL_LAUNCH((columns<U>), pl_blocks(s.total, THREADS * 4), THREADS, 0, s, (const U *)from, (U *)out);
+    PL_LAUNCH((columns<U>), pl_blocks(s.total, THREADS * 4), THREADS, 0, s, (const U *)from,
+              (U *)out);
 }
 
-extern "C" pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
+extern "C" pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first,
+                                     int64_t rows, void *out)
 {
     const void *p[2] = {from, out};
     if (c->bytes % 16 == 0 && pl_cuda_aligned(p, 2))
@@ -81,15 +84,17 @@ template <class U> static __global__ void turn(filter f, const U *w, U *out)
 {
     for (uint32_t e = (uint32_t)PL_ITEM; e < f.total; e += (uint32_t)PL_ITEMS) {
         uint32_t i, o, j[3];
-        j[0] = pl_divmod(pl_divmod(pl_divmod(pl_divmod(e, f.ic, &i), f.oc, &o), f.t2, &j[2]), f.t1, &j[1]);
+        j[0] = pl_divmod(pl_divmod(pl_divmod(pl_divmod(e, f.ic, &i), f.oc, &o), f.t2, &j[2]), f.t1,
+                         &j[1]);
         uint32_t tap = 0;
         for (int d = 0; d < 3; d++) tap = tap * f.k[d] + f.first[d] + f.by[d] * j[d];
         out[e] = w[(o * f.taps + tap) * f.ic.d + i];
     }
 }
 
-extern "C" pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by,
-                                       const int64_t *taps, const void *w, void *out)
+extern "C" pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first,
+                                       const int64_t *by, const int64_t *taps, const void *w,
+                                       void *out)
 {
     filter f = {};
     f.ic = pl_div_by(c->ic);
@@ -130,8 +135,9 @@ template <class U> static __global__ void scatter(spread s, const U *rows, U *ou
     }
 }
 
-extern "C" pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count, int64_t row,
-                                       int64_t rows, const void *from, void *dx)
+extern "C" pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first,
+                                       const int64_t *count, int64_t row, int64_t rows,
+                                       const void *from, void *dx)
 {
     spread s = {};
     s.channels = pl_div_by(c->ic);
@@ -147,9 +153,11 @@ extern "C" pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *fi
     s.total = (uint32_t)(rows * c->ic);
     unsigned blocks = pl_blocks(s.total, THREADS * 4);
     if (c->dtype == PL_F32)
-        PL_LAUNCH((scatter<uint32_t>), blocks, THREADS, 0, s, (const uint32_t *)from, (uint32_t *)dx);
+        PL_LAUNCH((scatter<uint32_t>), blocks, THREADS, 0, s, (const uint32_t *)from,
+                  (uint32_t *)dx);
     else
-        PL_LAUNCH((scatter<uint16_t>), blocks, THREADS, 0, s, (const uint16_t *)from, (uint16_t *)dx);
+        PL_LAUNCH((scatter<uint16_t>), blocks, THREADS, 0, s, (const uint16_t *)from,
+                  (uint16_t *)dx);
     PL_CUDA_LAUNCHED("rows back to pixels");
     return PL_OK;
 }

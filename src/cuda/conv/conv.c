@@ -9,8 +9,8 @@
  *                                        a copy with the padding written out, then the same
  *   the rest (f64, operands at odd addresses)   the direct kernels
  *
- * What follows a convolution (ops/net/tail.h) is part of cuDNN's plan as far as an engine takes it, and a pass of
- * its own behind every other kernel.
+ * What follows a convolution (ops/net/tail.h) is part of cuDNN's plan as far as an engine takes it,
+ * and a pass of its own behind every other kernel.
  *
  * cuDNN's plan is bound to pointers once and bound again only when they change, so a step that
  * repeats its pointers makes nothing.
@@ -100,7 +100,8 @@ static const void *add_of(const pl_conv_shape *p, const pl_call *c)
 pl_status pl_conv_follow(const pl_conv_shape *c, pl_conv_level level, const void *bias,
                          const void *add, void *out)
 {
-    bool late = c->bias && level == PL_CONV_BARE, tail = (c->act || c->add) && level < PL_CONV_WHOLE;
+    bool late = c->bias && level == PL_CONV_BARE,
+         tail = (c->act || c->add) && level < PL_CONV_WHOLE;
     bool dx = c->kind == PL_CONV_DX;
     if (!late && !tail) return PL_OK;
     pl_cuda_tail t = {late ? bias : NULL, NULL, NULL, NULL, PL_ACT_NONE, 0};
@@ -119,8 +120,8 @@ void pl_conv_text(const pl_conv_shape *c, char *buf, size_t cap)
     char tail[64] = "";
     if (c->act || c->add)
         snprintf(tail, sizeof tail, ":t%d%s:%g", c->act, c->add ? "+" : "", c->slope);
-#define TRIPLE   "%" PRId64 "x%" PRId64 "x%" PRId64
-#define OF(f)    c->f[0], c->f[1], c->f[2]
+#define TRIPLE "%" PRId64 "x%" PRId64 "x%" PRId64
+#define OF(f)  c->f[0], c->f[1], c->f[2]
     snprintf(buf, cap,
              "%s:%s:n%" PRId64 ":c%" PRId64 ":o%" PRId64 ":g%" PRId64 ":" TRIPLE ":k" TRIPLE
              ":s" TRIPLE ":d" TRIPLE ":p" TRIPLE ":q" TRIPLE "%s%s",
@@ -150,10 +151,10 @@ static pl_status zeros(const pl_call *c, const pl_conv_shape *p)
 
 /* ---- cuDNN ---------------------------------------------------------------------------------- */
 typedef struct prepared {
-    pl_conv_shape whole;      /* the op's own problem */
-    pl_conv_plan *plan; /* of the whole, or of the padded problem */
-    bool padded;        /* x is copied with its padding written out */
-    size_t pad_bytes;   /* of that copy, at the start of the workspace */
+    pl_conv_shape whole; /* the op's own problem */
+    pl_conv_plan *plan;  /* of the whole, or of the padded problem */
+    bool padded;         /* x is copied with its padding written out */
+    size_t pad_bytes;    /* of that copy, at the start of the workspace */
     pl_conv_operands at; /* what bound holds */
     void *bound;
 } prepared;
@@ -187,7 +188,8 @@ static pl_status plan_for(prepared *h, pl_conv_shape inner)
         inner.in[d] += inner.pad_lo[d] + inner.pad_hi[d];
         inner.pad_lo[d] = inner.pad_hi[d] = 0;
     }
-    if (inner.kind == PL_CONV_DX) inner = without_tail(inner); /* the result is cut out afterwards */
+    /* the result is cut out afterwards */
+    if (inner.kind == PL_CONV_DX) inner = without_tail(inner);
     pl_conv_plan_put(h->plan);
     h->plan = NULL;
     h->padded = true;
@@ -199,8 +201,8 @@ static pl_status plan_for(prepared *h, pl_conv_shape inner)
 }
 
 /* plan: the problem as cuDNN is asked for it. */
-static pl_status prepare_as(const pl_call *c, pl_conv_shape problem, pl_conv_shape plan, void **prep,
-                            size_t *work_bytes)
+static pl_status prepare_as(const pl_call *c, pl_conv_shape problem, pl_conv_shape plan,
+                            void **prep, size_t *work_bytes)
 {
     if (out_elems(c) == 0) return PL_OK;
     prepared *h = pl_sys_alloc(sizeof *h);
@@ -211,7 +213,8 @@ static pl_status prepare_as(const pl_call *c, pl_conv_shape problem, pl_conv_sha
         dnn_release(h);
         return rc;
     }
-    if (h->plan && h->plan->plan) *work_bytes = pl_cuda_work_room(h->pad_bytes + h->plan->work_bytes);
+    if (h->plan && h->plan->plan)
+        *work_bytes = pl_cuda_work_room(h->pad_bytes + h->plan->work_bytes);
     *prep = h;
     return PL_OK;
 }
@@ -236,9 +239,9 @@ void pl_conv_describe(const void *prep, char *buf, size_t cap)
                  !h->whole.bias                  ? ""
                  : h->plan->level > PL_CONV_BARE ? " +bias"
                                                  : " bias after",
-                 !h->whole.act && !h->whole.add     ? ""
+                 !h->whole.act && !h->whole.add    ? ""
                  : h->plan->level == PL_CONV_WHOLE ? " +tail"
-                                                    : " tail after");
+                                                   : " tail after");
 }
 
 /* Operands of the plan; x is the padded copy where there is one. */
@@ -273,16 +276,15 @@ static pl_status dnn_run(const pl_call *c)
     char *work = pl_cuda_work_at(c->work);
     const void *x = p->kind == PL_CONV_DX ? c->out[0] : c->in[0];
     const void *w = p->kind == PL_CONV_DW ? c->out[0] : c->in[1];
-    const void *y = p->kind == PL_CONV_Y    ? c->out[0]
-                    : p->kind == PL_CONV_DX ? c->in[0]
-                                            : c->in[1];
+    const void *y = p->kind == PL_CONV_Y ? c->out[0] : p->kind == PL_CONV_DX ? c->in[0] : c->in[1];
     int64_t shift[3];
     pl_dtype dt = (pl_dtype)p->dtype;
     if (h->padded && p->kind != PL_CONV_DX) {
         for (int d = 0; d < 3; d++) shift[d] = -p->pad_lo[d];
         PL_TRY(pl_conv_box(dt, x, p->in, work, q->in, shift, p->n, p->ic));
     }
-    PL_TRY(execute(h, (pl_conv_operands){h->padded ? work : x, w, y, bias, add, work + h->pad_bytes}));
+    PL_TRY(
+        execute(h, (pl_conv_operands){h->padded ? work : x, w, y, bias, add, work + h->pad_bytes}));
     if (h->padded && p->kind == PL_CONV_DX)
         PL_TRY(pl_conv_box(dt, work, q->in, c->out[0], p->in, p->pad_lo, p->n, p->ic));
     return pl_conv_follow(p, h->plan->level, bias, add, c->out[0]);
@@ -352,99 +354,100 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
     return pl_conv_follow(&p, PL_CONV_WITH_BIAS, bias, add_of(&p, c), c->out[0]);
 }
 
-#define KERNELS(tag, ...)                                                                       \
-    static bool tag##_thin(const pl_call *c)                                                   \
-    {                                                                                          \
-        pl_conv_shape p = tag##_of(c);                                                         \
-        return pl_conv_thin_takes(&p);                                                         \
-    }                                                                                          \
-    static pl_status tag##_thin_prepare(const pl_call *c, void **prep, size_t *work_bytes)     \
-    {                                                                                          \
-        (void)prep;                                                                            \
-        pl_conv_shape p = tag##_of(c);                                                         \
-        *work_bytes = pl_conv_thin_work(&p);                                                   \
-        return PL_OK;                                                                          \
-    }                                                                                          \
-    static pl_status tag##_thin_run(const pl_call *c)                                          \
-    {                                                                                          \
-        return thin_run(c, tag##_of(c));                                                       \
-    }                                                                                          \
-    static bool tag##_depthwise(const pl_call *c)                                              \
-    {                                                                                          \
-        pl_conv_shape p = tag##_of(c);                                                               \
-        return one_filter_a_channel(&p);                                                       \
-    }                                                                                          \
-    static pl_status tag##_dw_prepare(const pl_call *c, void **prep, size_t *work_bytes)       \
-    {                                                                                          \
-        (void)prep;                                                                            \
-        pl_depthwise d = shared_filter(tag##_of(c));                                           \
-        *work_bytes = pl_depthwise_work(&d);                                                   \
-        return PL_OK;                                                                          \
-    }                                                                                          \
-    static pl_status tag##_dw_run(const pl_call *c)                                            \
-    {                                                                                          \
-        return depthwise_run(c, shared_filter(tag##_of(c)));                                   \
-    }                                                                                          \
-    static bool tag##_split(const pl_call *c)                                                  \
-    {                                                                                          \
-        pl_conv_shape p = tag##_of(c);                                                         \
-        return pl_conv_split_takes(&p);                                                        \
-    }                                                                                          \
-    static pl_status tag##_split_prepare(const pl_call *c, void **prep, size_t *work_bytes)    \
-    {                                                                                          \
-        pl_conv_shape p = tag##_of(c);                                                         \
-        return pl_conv_split_prepare(&p, prep, work_bytes);                                    \
-    }                                                                                          \
-    static pl_status tag##_split_run(const pl_call *c)                                         \
-    {                                                                                          \
-        return split_run(c, tag##_of(c));                                                      \
-    }                                                                                          \
-    static bool tag##_product(const pl_call *c)                                                \
-    {                                                                                          \
-        pl_conv_shape p = tag##_of(c);                                                         \
-        return pl_conv_product_takes(&p);                                                      \
-    }                                                                                          \
-    static pl_status tag##_product_prepare(const pl_call *c, void **prep, size_t *work_bytes)  \
-    {                                                                                          \
-        pl_conv_shape p = tag##_of(c);                                                         \
-        return pl_conv_product_prepare(&p, prep, work_bytes);                                  \
-    }                                                                                          \
-    static pl_status tag##_product_run(const pl_call *c)                                       \
-    {                                                                                          \
-        return product_run(c, tag##_of(c));                                                    \
-    }                                                                                          \
-    static pl_status tag##_prepare(const pl_call *c, void **prep, size_t *work_bytes)          \
-    {                                                                                          \
-        return dnn_prepare(c, tag##_of(c), prep, work_bytes);                                  \
-    }                                                                                          \
-    static pl_status tag##_direct_run(const pl_call *c)                                        \
-    {                                                                                          \
-        return direct_run(c, tag##_of(c));                                                     \
-    }                                                                                          \
-    static const pl_kernel tag##_kernels[] = {                                                 \
-        {"thin", tag##_thin, tag##_thin_prepare, NULL, tag##_thin_run},                        \
-        {"depthwise", tag##_depthwise, tag##_dw_prepare, NULL, tag##_dw_run},                  \
-        {"split", tag##_split, tag##_split_prepare, pl_sys_free, tag##_split_run},             \
-        {"product", tag##_product, tag##_product_prepare, pl_conv_product_release,             \
-         tag##_product_run},                                                                   \
-        {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                               \
-        {"direct", NULL, NULL, NULL, tag##_direct_run},                                        \
-        __VA_ARGS__ PL_KERNEL_END};
-#define PER_SAMPLE(tag)                                                                        \
-    static pl_status tag##_ps_prepare(const pl_call *c, void **prep, size_t *work_bytes)       \
-    {                                                                                          \
-        (void)prep;                                                                            \
-        pl_depthwise d = filter_a_sample(tag##_of(c));                                         \
-        *work_bytes = pl_depthwise_work(&d);                                                   \
-        return PL_OK;                                                                          \
-    }                                                                                          \
-    static pl_status tag##_ps_run(const pl_call *c)                                            \
-    {                                                                                          \
-        return depthwise_run(c, filter_a_sample(tag##_of(c)));                                 \
-    }                                                                                          \
-    static const pl_kernel tag##_per_sample[] = {                                              \
-        {"depthwise", NULL, tag##_ps_prepare, NULL, tag##_ps_run}, PL_KERNEL_END};
-/* What "cudnn" falls back to where no engine takes the tail: chosen where the plainest kernel is asked for. */
+#define KERNELS(tag, ...)                                                                          \
+ static bool tag##_thin(const pl_call *c)                                                          \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_thin_takes(&p);                                                                   \
+ }                                                                                                 \
+ static pl_status tag##_thin_prepare(const pl_call *c, void **prep, size_t *work_bytes)            \
+ {                                                                                                 \
+  (void)prep;                                                                                      \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  *work_bytes = pl_conv_thin_work(&p);                                                             \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static pl_status tag##_thin_run(const pl_call *c)                                                 \
+ {                                                                                                 \
+  return thin_run(c, tag##_of(c));                                                                 \
+ }                                                                                                 \
+ static bool tag##_depthwise(const pl_call *c)                                                     \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return one_filter_a_channel(&p);                                                                 \
+ }                                                                                                 \
+ static pl_status tag##_dw_prepare(const pl_call *c, void **prep, size_t *work_bytes)              \
+ {                                                                                                 \
+  (void)prep;                                                                                      \
+  pl_depthwise d = shared_filter(tag##_of(c));                                                     \
+  *work_bytes = pl_depthwise_work(&d);                                                             \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static pl_status tag##_dw_run(const pl_call *c)                                                   \
+ {                                                                                                 \
+  return depthwise_run(c, shared_filter(tag##_of(c)));                                             \
+ }                                                                                                 \
+ static bool tag##_split(const pl_call *c)                                                         \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_split_takes(&p);                                                                  \
+ }                                                                                                 \
+ static pl_status tag##_split_prepare(const pl_call *c, void **prep, size_t *work_bytes)           \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_split_prepare(&p, prep, work_bytes);                                              \
+ }                                                                                                 \
+ static pl_status tag##_split_run(const pl_call *c)                                                \
+ {                                                                                                 \
+  return split_run(c, tag##_of(c));                                                                \
+ }                                                                                                 \
+ static bool tag##_product(const pl_call *c)                                                       \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_product_takes(&p);                                                                \
+ }                                                                                                 \
+ static pl_status tag##_product_prepare(const pl_call *c, void **prep, size_t *work_bytes)         \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_product_prepare(&p, prep, work_bytes);                                            \
+ }                                                                                                 \
+ static pl_status tag##_product_run(const pl_call *c)                                              \
+ {                                                                                                 \
+  return product_run(c, tag##_of(c));                                                              \
+ }                                                                                                 \
+ static pl_status tag##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                 \
+ {                                                                                                 \
+  return dnn_prepare(c, tag##_of(c), prep, work_bytes);                                            \
+ }                                                                                                 \
+ static pl_status tag##_direct_run(const pl_call *c)                                               \
+ {                                                                                                 \
+  return direct_run(c, tag##_of(c));                                                               \
+ }                                                                                                 \
+ static const pl_kernel tag##_kernels[] = {                                                        \
+     {"thin", tag##_thin, tag##_thin_prepare, NULL, tag##_thin_run},                               \
+     {"depthwise", tag##_depthwise, tag##_dw_prepare, NULL, tag##_dw_run},                         \
+     {"split", tag##_split, tag##_split_prepare, pl_sys_free, tag##_split_run},                    \
+     {"product", tag##_product, tag##_product_prepare, pl_conv_product_release,                    \
+      tag##_product_run},                                                                          \
+     {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                                      \
+     {"direct", NULL, NULL, NULL, tag##_direct_run},                                               \
+     __VA_ARGS__ PL_KERNEL_END};
+#define PER_SAMPLE(tag)                                                                            \
+ static pl_status tag##_ps_prepare(const pl_call *c, void **prep, size_t *work_bytes)              \
+ {                                                                                                 \
+  (void)prep;                                                                                      \
+  pl_depthwise d = filter_a_sample(tag##_of(c));                                                   \
+  *work_bytes = pl_depthwise_work(&d);                                                             \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static pl_status tag##_ps_run(const pl_call *c)                                                   \
+ {                                                                                                 \
+  return depthwise_run(c, filter_a_sample(tag##_of(c)));                                           \
+ }                                                                                                 \
+ static const pl_kernel tag##_per_sample[] = {                                                     \
+     {"depthwise", NULL, tag##_ps_prepare, NULL, tag##_ps_run}, PL_KERNEL_END};
+/* What "cudnn" falls back to where no engine takes the tail: chosen where the plainest kernel is
+ * asked for. */
 #define BEHIND(tag) {"cudnn, tail behind", not_f64, tag##_behind, dnn_release, dnn_run},
 static pl_status y_tail_behind(const pl_call *c, void **prep, size_t *work_bytes)
 {

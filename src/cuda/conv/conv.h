@@ -14,8 +14,8 @@ extern "C" {
 
 typedef enum pl_conv_kind { PL_CONV_Y, PL_CONV_DX, PL_CONV_DW } pl_conv_kind;
 
-/* The geometry of ops/net/window.h with three spatial dims, missing leading ones 1. Holds no padding
- * bytes and is zeroed first, so that problems compare bytewise. */
+/* The geometry of ops/net/window.h with three spatial dims, missing leading ones 1. Holds no
+ * padding bytes and is zeroed first, so that problems compare bytewise. */
 typedef struct pl_conv_shape {
     int64_t n, ic, oc, groups;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
@@ -44,12 +44,12 @@ void pl_conv_describe(const void *prep, char *buf, size_t cap);
 /* ---- plans of cuDNN: conv_plan.c ------------------------------------------------------------ */
 typedef struct pl_conv_plan {
     pl_conv_shape problem;
-    void *plan;        /* cudnnBackendDescriptor_t; NULL: cuDNN has nothing for the problem */
+    void *plan; /* cudnnBackendDescriptor_t; NULL: cuDNN has nothing for the problem */
     size_t work_bytes;
     pl_conv_level level; /* what of the problem's bias and tail is part of the plan */
-    char engine[64];   /* "eng12 k2=1 k3=0 tc rtc", for people */
-    double ms;         /* what making it took */
-    float run_ms;      /* a run's time, where engines were timed; not positive: not known */
+    char engine[64];     /* "eng12 k2=1 k3=0 tc rtc", for people */
+    double ms;           /* what making it took */
+    float run_ms;        /* a run's time, where engines were timed; not positive: not known */
     int refs;
     struct pl_conv_plan *next;
 } pl_conv_plan;
@@ -80,8 +80,9 @@ size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                        void *out, void *work) PL_MUST_USE;
 
-/* columns.cu, in f32 and 16 bits. Tap k of row pixel p finds pixel p * stride + k * step + shift of an image of
- * that size, a pixel having that many bytes; rows: the pixels' own grid, images one after the other. */
+/* columns.cu, in f32 and 16 bits. Tap k of row pixel p finds pixel p * stride + k * step + shift of
+ * an image of that size, a pixel having that many bytes; rows: the pixels' own grid, images one
+ * after the other. */
 typedef struct pl_columns {
     int64_t bytes, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
 } pl_columns;
@@ -97,26 +98,31 @@ typedef struct pl_conv_phase {
 /* Phases that have pixels; false where one has no taps or there are too many of them. */
 bool pl_conv_phases_of(const pl_conv_shape *c, pl_conv_phase *out, int *n_out);
 
-/* On TF32 units, as exact as f32: conv_split.c. a, b are the op's inputs in order, at multiples of 16 bytes. */
+/* On TF32 units, as exact as f32: conv_split.c. a, b are the op's inputs in order, at multiples of
+ * 16 bytes. */
 bool pl_conv_split_takes(const pl_conv_shape *c);
-pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes) PL_MUST_USE;
-pl_status pl_conv_split_run(void *prep, const void *a, const void *b, const void *bias, const void *add, void *out,
-                            void *work) PL_MUST_USE;
+pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep,
+                                size_t *work_bytes) PL_MUST_USE;
+pl_status pl_conv_split_run(void *prep, const void *a, const void *b, const void *bias,
+                            const void *add, void *out, void *work) PL_MUST_USE;
 
 /* Products over columns: conv_product.c. a, b are the op's inputs in order. */
 bool pl_conv_product_takes(const pl_conv_shape *c);
-pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes) PL_MUST_USE;
+pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep,
+                                  size_t *work_bytes) PL_MUST_USE;
 void pl_conv_product_release(void *prep); /* NULL is fine */
 pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
                               void *work) PL_MUST_USE;
 /* columns.cu: rows [first, first + n). */
-pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n, void *out) PL_MUST_USE;
+pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n,
+                          void *out) PL_MUST_USE;
 /* Taps first, first + by, ... of w [oc, kernel, ic] as [taps, oc, ic]. */
-pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by, const int64_t *taps,
-                            const void *w, void *out) PL_MUST_USE;
-/* Rows [row, row + n) of `count` pixels an image to dx, where they begin at `first` and lie a stride apart. */
-pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count, int64_t row,
-                            int64_t n, const void *from, void *dx) PL_MUST_USE;
+pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by,
+                            const int64_t *taps, const void *w, void *out) PL_MUST_USE;
+/* Rows [row, row + n) of `count` pixels an image to dx, where they begin at `first` and lie a
+ * stride apart. */
+pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count,
+                            int64_t row, int64_t n, const void *from, void *dx) PL_MUST_USE;
 
 /* One filter a channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
  * channel*step_c; step_n 0: the samples share it, and dw sums over them. */
@@ -125,8 +131,8 @@ typedef struct pl_depthwise {
     int64_t step_n, step_tap, step_c;
 } pl_depthwise;
 size_t pl_depthwise_work(const pl_depthwise *d); /* scratch of the filter's gradient */
-pl_status pl_depthwise_run(const pl_depthwise *d, const void *a, const void *b,
-                           const void *bias, void *out, void *work) PL_MUST_USE;
+pl_status pl_depthwise_run(const pl_depthwise *d, const void *a, const void *b, const void *bias,
+                           void *out, void *work) PL_MUST_USE;
 
 #ifdef __cplusplus
 }

@@ -63,7 +63,8 @@ static __global__ void forward(pl_conv_shape c, const T *x, const T *w, const T 
             if (q < 0) continue;
             const T *a = x + (pix / plane * pixels(c.in) + q) * c.ic + o / o_per * i_per;
             const T *b = w + (o * taps + t) * i_per;
-            for (int64_t i = 0; i < i_per; i++) sum += pl_elem<T>::get(a[i]) * pl_elem<T>::get(b[i]);
+            for (int64_t i = 0; i < i_per; i++)
+                sum += pl_elem<T>::get(a[i]) * pl_elem<T>::get(b[i]);
         }
         if (bias) sum += pl_elem<T>::get(bias[o]);
         y[e] = pl_elem<T>::put(sum);
@@ -132,15 +133,16 @@ static void launch(const pl_conv_shape *c, const void *a, const void *b, const v
                                                : pl_conv_pixels(c->in) * c->ic);
     int grid = grid_of((pix + THREADS - 1) / THREADS);
     if (c->kind == PL_CONV_Y)
-        PL_LAUNCH((forward<T>), grid, THREADS, 0,
-            *c, (const T *)a, (const T *)b, (const T *)bias,
-                                         (T *)out);
+        PL_LAUNCH((forward<T>), grid, THREADS, 0, *c, (const T *)a, (const T *)b, (const T *)bias,
+                  (T *)out);
     else if (c->kind == PL_CONV_DX)
-        PL_LAUNCH((to_data<T>), grid, THREADS, 0,
-            *c, (const T *)a, (const T *)b, (T *)out);
+        PL_LAUNCH((to_data<T>), grid, THREADS, 0, *c, (const T *)a, (const T *)b, (T *)out);
     else
-        PL_LAUNCH((to_filter<T>), grid_of((c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel) * 32 + THREADS - 1) / THREADS), THREADS, 0,
-            *c, (const T *)a, (const T *)b, (T *)out);
+        PL_LAUNCH(
+            (to_filter<T>),
+            grid_of((c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel) * 32 + THREADS - 1) /
+                    THREADS),
+            THREADS, 0, *c, (const T *)a, (const T *)b, (T *)out);
 }
 
 extern "C" pl_status pl_conv_direct(const pl_conv_shape *c, const void *a, const void *b,
@@ -177,13 +179,13 @@ template <typename P> static void launch_box(box b, const void *in, void *out, i
 {
     b.packs = bytes / (int64_t)sizeof(P);
     int64_t total = b.n * pl_conv_pixels(b.out) * b.packs;
-    PL_LAUNCH((copy_box<P>), grid_of((total + THREADS - 1) / THREADS), THREADS, 0,
-            b, (const P *)in, (P *)out);
+    PL_LAUNCH((copy_box<P>), grid_of((total + THREADS - 1) / THREADS), THREADS, 0, b, (const P *)in,
+              (P *)out);
 }
 
-extern "C" pl_status pl_conv_box(pl_dtype dtype, const void *in, const int64_t *in_size,
-                                 void *out, const int64_t *out_size, const int64_t *shift,
-                                 int64_t n, int64_t channels)
+extern "C" pl_status pl_conv_box(pl_dtype dtype, const void *in, const int64_t *in_size, void *out,
+                                 const int64_t *out_size, const int64_t *shift, int64_t n,
+                                 int64_t channels)
 {
     box b = {};
     for (int d = 0; d < 3; d++) {

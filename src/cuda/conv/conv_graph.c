@@ -1,8 +1,8 @@
 /* conv_graph.c - convolutions described to cuDNN's graph API.
  *
- * Tensors are NCHW to cuDNN, with strides that say channels last: dims [N, C, s..], channel
- * stride 1. Filters are [O, I, k..] in the same way. Groups follow from the sizes: x has `groups`
- * times the channels of w.
+ * Tensors are NCHW to cuDNN, with strides that say channels last: dims [N, C, s..], channel stride
+ * 1. Filters are [O, I, k..] in the same way. Groups follow from the sizes: x has `groups` times
+ * the channels of w.
  *
  *   x ─┐
  *      conv ── y            without bias, and for the two gradients
@@ -28,8 +28,8 @@ pl_status pl_dnn_make(cudnnBackendDescriptorType_t type, pl_dnn_desc *out)
     return PL_OK;
 }
 
-pl_status pl_dnn_set(pl_dnn_desc d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                     int64_t n, const void *v)
+pl_status pl_dnn_set(pl_dnn_desc d, cudnnBackendAttributeName_t name,
+                     cudnnBackendAttributeType_t type, int64_t n, const void *v)
 {
     cudnnStatus_t rc = cudnnBackendSetAttribute(d, name, type, n, v);
     if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
@@ -110,13 +110,16 @@ static pl_status conv_desc(const pl_conv_shape *c, pl_dnn_desc *out)
     PL_TRY(pl_dnn_make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
     PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n));
     PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
-    PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
-    PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n, c->pad_lo + from));
     PL_TRY(
-        pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, c->pad_hi + from));
-    PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, n, c->dilation + from));
-    PL_TRY(
-        pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n, c->stride + from));
+        pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
+    PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n,
+                      c->pad_lo + from));
+    PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n,
+                      c->pad_hi + from));
+    PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, n,
+                      c->dilation + from));
+    PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n,
+                      c->stride + from));
     return pl_dnn_finish(*out, "a convolution descriptor");
 }
 
@@ -196,15 +199,20 @@ static pl_status pointwise(const pl_conv_shape *c, cudnnPointwiseMode_t mode, pl
     PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
     PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &prec));
     if (mode == CUDNN_POINTWISE_RELU_FWD && c->slope != 0)
-        PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1, &c->slope));
+        PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
+                          &c->slope));
     return pl_dnn_finish(*out, "a function of elements");
 }
 
-/* One step of what follows: from mid[i] to mid[i + 1], or to the result. b: the second operand or NULL. */
-static pl_status step(const pl_conv_shape *c, pl_conv_graph *g, cudnnPointwiseMode_t mode, pl_dnn_desc b)
+/* One step of what follows: from mid[i] to mid[i + 1], or to the result. b: the second operand or
+ * NULL. */
+static pl_status step(const pl_conv_shape *c, pl_conv_graph *g, cudnnPointwiseMode_t mode,
+                      pl_dnn_desc b)
 {
     int i = g->n_steps++;
-    pl_dnn_desc y = i + 1 < PL_CONV_STEPS && g->mid[i + 1] ? g->mid[i + 1] : c->kind == PL_CONV_DX ? g->x : g->y;
+    pl_dnn_desc y = i + 1 < PL_CONV_STEPS && g->mid[i + 1] ? g->mid[i + 1]
+                    : c->kind == PL_CONV_DX                ? g->x
+                                                           : g->y;
     PL_TRY(pointwise(c, mode, &g->how[i]));
     PL_TRY(pl_dnn_make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &g->step[i]));
     PL_TRY(pl_dnn_set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, g->how[i]));
@@ -218,7 +226,8 @@ static pl_status steps(const pl_conv_shape *c, pl_conv_level level, pl_conv_grap
 {
     static const int64_t ones[3] = {1, 1, 1};
     if (c->bias && level >= PL_CONV_WITH_BIAS) {
-        PL_TRY(tensor(PL_CONV_UID_BIAS, type_of(c->dtype), c->spatial, 1, c->oc, ones, false, &g->bias));
+        PL_TRY(tensor(PL_CONV_UID_BIAS, type_of(c->dtype), c->spatial, 1, c->oc, ones, false,
+                      &g->bias));
         PL_TRY(step(c, g, CUDNN_POINTWISE_ADD, g->bias));
     }
     if (c->add && level == PL_CONV_WHOLE) {
@@ -250,7 +259,8 @@ pl_status pl_conv_graph_make(const pl_conv_shape *c, pl_conv_level level, pl_con
     PL_TRY(steps(c, level, g));
     pl_dnn_desc ops[1 + PL_CONV_STEPS] = {g->op, g->step[0], g->step[1], g->step[2]};
     PL_TRY(pl_dnn_make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
-    PL_TRY(pl_dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1 + g->n_steps, ops));
+    PL_TRY(pl_dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                      1 + g->n_steps, ops));
     PL_TRY(pl_dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
     return pl_dnn_finish(g->graph, "a graph of operations");
 }

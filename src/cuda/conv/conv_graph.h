@@ -1,5 +1,5 @@
-/* conv_graph.h - a convolution and what follows it as cuDNN's graph API has them: descriptors of tensors and operations.
- * conv_plan.c chooses who computes it. */
+/* conv_graph.h - a convolution and what follows it as cuDNN's graph API has them: descriptors of
+ * tensors and operations. conv_plan.c chooses who computes it. */
 #ifndef PL_CUDA_CONV_GRAPH_H
 #define PL_CUDA_CONV_GRAPH_H
 
@@ -10,15 +10,23 @@
 typedef cudnnBackendDescriptor_t pl_dnn_desc;
 void pl_dnn_drop(pl_dnn_desc *d); /* NULL afterwards */
 pl_status pl_dnn_make(cudnnBackendDescriptorType_t type, pl_dnn_desc *out) PL_MUST_USE;
-pl_status pl_dnn_set(pl_dnn_desc d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n,
-                     const void *v) PL_MUST_USE;
-pl_status pl_dnn_set_desc(pl_dnn_desc d, cudnnBackendAttributeName_t name, pl_dnn_desc v) PL_MUST_USE;
+pl_status pl_dnn_set(pl_dnn_desc d, cudnnBackendAttributeName_t name,
+                     cudnnBackendAttributeType_t type, int64_t n, const void *v) PL_MUST_USE;
+pl_status pl_dnn_set_desc(pl_dnn_desc d, cudnnBackendAttributeName_t name,
+                          pl_dnn_desc v) PL_MUST_USE;
 /* what: of which the descriptor is, for people. */
 pl_status pl_dnn_finish(pl_dnn_desc d, const char *what) PL_MUST_USE;
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 /* How tensors are called when pointers are bound to them. */
-enum { PL_CONV_UID_X = 1, PL_CONV_UID_W, PL_CONV_UID_Y, PL_CONV_UID_BIAS, PL_CONV_UID_ADD, PL_CONV_UID_MID };
+enum {
+    PL_CONV_UID_X = 1,
+    PL_CONV_UID_W,
+    PL_CONV_UID_Y,
+    PL_CONV_UID_BIAS,
+    PL_CONV_UID_ADD,
+    PL_CONV_UID_MID
+};
 
 enum { PL_CONV_STEPS = 3 }; /* bias, addition, function */
 typedef struct pl_conv_graph {
@@ -28,8 +36,10 @@ typedef struct pl_conv_graph {
     int n_steps;
 } pl_conv_graph;
 
-/* With as much of what follows as the level says. Zeroed before; released whether or not it could be made. */
-pl_status pl_conv_graph_make(const pl_conv_shape *c, pl_conv_level level, pl_conv_graph *g) PL_MUST_USE;
+/* With as much of what follows as the level says. Zeroed before; released whether or not it could
+ * be made. */
+pl_status pl_conv_graph_make(const pl_conv_shape *c, pl_conv_level level,
+                             pl_conv_graph *g) PL_MUST_USE;
 void pl_conv_graph_release(pl_conv_graph *g);
 
 #endif

@@ -1,4 +1,5 @@
-/* conv_phase.c - a convolution as products: which pixels' windows are the rows, and what a term of one is.
+/* conv_phase.c - a convolution as products: which pixels' windows are the rows, and what a term of
+ * one is.
  *
  *   y, dw    windows of x, one for each pixel of y: taps times ic terms
  *   dx       windows of dy. With a stride the pixels of dx fall into phases that different taps reach, each a
@@ -47,7 +48,8 @@ bool pl_conv_phases_of(const pl_conv_shape *c, pl_conv_phase *out, int *n_out)
     int64_t n = back ? pl_conv_pixels(c->stride) : 1;
     *n_out = 0;
     for (int d = 0; d < 3; d++)
-        if (back && c->stride[d] > 1 && (c->dilation[d] != 1 || c->kernel[d] < c->stride[d])) return false;
+        if (back && c->stride[d] > 1 && (c->dilation[d] != 1 || c->kernel[d] < c->stride[d]))
+            return false;
     if (n > PL_CONV_PHASES) return false;
     for (int i = 0; i < n; i++) {
         pl_conv_phase *f = &out[*n_out];

@@ -1,24 +1,25 @@
 /* conv_plan.c - the choice of a cuDNN engine for a convolution, and its plans.
  *
- * A problem with a tail asks for all of it first, then for the bias alone, then for neither (conv_graph.h); what is not
- * in the plan is a pass behind it. Engines that cuDNN compiles as it makes the plan, a tenth of a second each, are for
- * timed choices only, where the fastest of the three is taken.
+ * A problem with a tail asks for all of it first, then for the bias alone, then for neither
+ * (conv_graph.h); what is not in the plan is a pass behind it. Engines that cuDNN compiles as it
+ * makes the plan, a tenth of a second each, are for timed choices only, where the fastest of the
+ * three is taken.
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
- * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The
- * first fit one whose plan can be made within the workspace cap is taken; when algorithms are
- * timed, the fastest of them. If none keeps the cap, the one that asks for least.
- * The choice is a function of the problem, the card and the library, never of the caller.
+ * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The first
+ * fit one whose plan can be made within the workspace cap is taken; when algorithms are timed, the
+ * fastest of them. If none keeps the cap, the one that asks for least. The choice is a function of
+ * the problem, the card and the library, never of the caller.
  *
- * Plans are kept in one table for the process, counted, because a network repeats its shapes, and on disk
- * as the text that cuDNN makes of them, compiled code included: heuristics and engines that compile their kernels
- * take seconds in a large network.
+ * Plans are kept in one table for the process, counted, because a network repeats its shapes, and
+ * on disk as the text that cuDNN makes of them, compiled code included: heuristics and engines that
+ * compile their kernels take seconds in a large network.
  */
 #include "cuda/conv/conv_graph.h"
 
 #include "base/sys.h"
-#include "cuda/device/choice.h"
 #include "cuda/codegen/codegen_cache.h"
+#include "cuda/device/choice.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -43,7 +44,8 @@ static void engine_release(engine *e)
     pl_dnn_drop(&e->config);
 }
 
-/* Reads the notes of a configuration's engine: fit, and a text for people. quick: not if it must be compiled. */
+/* Reads the notes of a configuration's engine: fit, and a text for people. quick: not if it must be
+ * compiled. */
 static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *text, size_t cap)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -52,8 +54,8 @@ static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *te
     pl_dnn_desc e = NULL;
     bool good = true, tensor_core = false, compiled = false;
     if (pl_dnn_make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &e) != PL_OK) return false;
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &e) ||
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 1, &got, &e) ||
         cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                  CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, note) ||
         cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
@@ -68,8 +70,8 @@ static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *te
             note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
             good = false;
         /* Tensor cores have no f32: they round it to TF32 or less. */
-        if ((core || note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
-            c->dtype == PL_F32 && !pl_cuda_tf32())
+        if ((core || note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) && c->dtype == PL_F32 &&
+            !pl_cuda_tf32())
             good = false;
     }
     for (int64_t i = 0; good && i < n_way && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
@@ -82,8 +84,8 @@ static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *te
 }
 
 /* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
-static pl_status ask(const pl_conv_shape *c, const pl_conv_graph *g, bool quick, cudnnBackendHeurMode_t mode,
-                     int configs, engine *list, int *n, int most)
+static pl_status ask(const pl_conv_shape *c, const pl_conv_graph *g, bool quick,
+                     cudnnBackendHeurMode_t mode, int configs, engine *list, int *n, int most)
 {
     pl_dnn_desc heur = NULL, config[MAX_CONFIGS] = {NULL};
     int64_t got = 0;
@@ -94,9 +96,8 @@ static pl_status ask(const pl_conv_shape *c, const pl_conv_graph *g, bool quick,
     for (int i = 0; rc == PL_OK && i < configs; i++)
         rc = pl_dnn_make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]);
     if (rc == PL_OK && cudnnBackendFinalize(heur) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, configs, &got,
-                                 config) != CUDNN_STATUS_SUCCESS)
+        cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 configs, &got, config) != CUDNN_STATUS_SUCCESS)
         got = 0;
     for (int i = 0; rc == PL_OK && i < got && i < configs && *n < most; i++) {
         engine *e = &list[*n];
@@ -160,8 +161,8 @@ static pl_status trial_run(void *ctx)
     return pl_conv_follow(&t->p.problem, t->p.level, x->bias, x->add, (void *)(uintptr_t)out);
 }
 
-/* Milliseconds of one engine and what it leaves over, in memory of its own, or a negative number if it
- * cannot be tried. */
+/* Milliseconds of one engine and what it leaves over, in memory of its own, or a negative number if
+ * it cannot be tried. */
 static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engine *e)
 {
     size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
@@ -240,10 +241,10 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
     return first_that_works(c, list, at, n);
 }
 
-/* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and what holds an answer
- * is dear to make, so a few are asked for before all are. */
-static pl_status ask_for_first(const pl_conv_shape *c, const pl_conv_graph *g, bool quick, cudnnBackendHeurMode_t mode,
-                               engine *list, int *n, int *at)
+/* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and
+ * what holds an answer is dear to make, so a few are asked for before all are. */
+static pl_status ask_for_first(const pl_conv_shape *c, const pl_conv_graph *g, bool quick,
+                               cudnnBackendHeurMode_t mode, engine *list, int *n, int *at)
 {
     int from = *n;
     PL_TRY(ask(c, g, quick, mode, FEW_CONFIGS, list, n, MAX_TRIED));
@@ -290,7 +291,8 @@ static void drop_plan(pl_conv_plan *p)
     p->work_bytes = 0;
 }
 
-/* That cuDNN has no kernel for a tail is worth remembering: asking takes longer than most steps of a plan. */
+/* That cuDNN has no kernel for a tail is worth remembering: asking takes longer than most steps of
+ * a plan. */
 static void refusal_key(const pl_conv_shape *c, char *key, size_t cap)
 {
     char text[352];
@@ -318,7 +320,8 @@ static bool has_level(const pl_conv_shape *c, int level)
     return level == PL_CONV_BARE || (level == PL_CONV_WITH_BIAS ? c->bias : c->add || c->act);
 }
 
-/* ---- plans on disk ---------------------------------------------------------------------------- */
+/* ---- plans on disk ----------------------------------------------------------------------------
+ */
 /* What stands before the plan's own text. */
 typedef struct saved {
     uint64_t work_bytes;
@@ -329,8 +332,8 @@ typedef struct saved {
 static pl_code_key key_of(const pl_conv_shape *c)
 {
     char with[512];
-    snprintf(with, sizeof with, "cudnn %zu %s sm%d tf32=%d", cudnnGetVersion(), pl_cuda_card_get()->name,
-             pl_cuda_card_get()->arch, pl_cuda_tf32());
+    snprintf(with, sizeof with, "cudnn %zu %s sm%d tf32=%d", cudnnGetVersion(),
+             pl_cuda_card_get()->name, pl_cuda_card_get()->arch, pl_cuda_tf32());
     return pl_code_key_of((const char *)c, sizeof *c, with);
 }
 
@@ -342,13 +345,16 @@ static bool restore(pl_conv_plan *p, const char *file, size_t len)
     int64_t got = 0, bytes = -1;
     if (len <= sizeof s) return false;
     memcpy(&s, file, sizeof s);
-    bool ok = pl_cuda_dnn(&h) == PL_OK && pl_dnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
-              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h) == CUDNN_STATUS_SUCCESS &&
-              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                       (int64_t)(len - sizeof s), file + sizeof s) == CUDNN_STATUS_SUCCESS &&
+    bool ok = pl_cuda_dnn(&h) == PL_OK &&
+              pl_dnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                                       &h) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                       CUDNN_TYPE_CHAR, (int64_t)(len - sizeof s),
+                                       file + sizeof s) == CUDNN_STATUS_SUCCESS &&
               cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS &&
-              cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got,
-                                       &bytes) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                       CUDNN_TYPE_INT64, 1, &got, &bytes) == CUDNN_STATUS_SUCCESS &&
               (uint64_t)bytes == s.work_bytes;
     if (!ok) {
         pl_dnn_drop(&d);
@@ -366,7 +372,9 @@ static bool restore(pl_conv_plan *p, const char *file, size_t len)
 static bool load_plan(pl_conv_plan *p)
 {
     size_t len = 0;
-    char *file = pl_cuda_autotune() ? NULL : pl_code_cache_read(pl_cuda_cache_dir(), key_of(&p->problem), &len);
+    char *file = pl_cuda_autotune()
+                     ? NULL
+                     : pl_code_cache_read(pl_cuda_cache_dir(), key_of(&p->problem), &len);
     bool ok = file && restore(p, file, len);
     pl_sys_free(file);
     return ok;
@@ -377,13 +385,15 @@ static void save_plan(const pl_conv_plan *p)
     saved s = {.work_bytes = p->work_bytes, .level = (int32_t)p->level};
     int64_t n = 0;
     if (!p->plan || pl_cuda_autotune() || !pl_cuda_cache_dir()[0]) return;
-    if (cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL) !=
-            CUDNN_STATUS_SUCCESS || n <= 0)
+    if (cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, 0, &n, NULL) != CUDNN_STATUS_SUCCESS ||
+        n <= 0)
         return;
     char *file = pl_sys_alloc(sizeof s + (size_t)n + 1);
     memcpy(s.engine, p->engine, sizeof s.engine);
-    if (file && cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, n, &n,
-                                         file + sizeof s) == CUDNN_STATUS_SUCCESS) {
+    if (file &&
+        cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, n, &n, file + sizeof s) == CUDNN_STATUS_SUCCESS) {
         memcpy(file, &s, sizeof s);
         pl_code_cache_write(pl_cuda_cache_dir(), key_of(&p->problem), file, sizeof s + (size_t)n);
     }

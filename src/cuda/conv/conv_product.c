@@ -2,12 +2,12 @@
  *
  *   y  = columns(x) w'            dx = columns(dy) w turned           dw = dy' columns(x)
  *
- * cuDNN's engines for f32 without TF32 reach a half (y) to a third (gradients) of what products do channels
- * last, and ask for copies of both operands as scratch. In 16 bits its fast engines want channels in multiples of 8,
- * and what is left for others takes ten to a thousand times as long (dw, whose parts are added in
- * f32, stays with it). Columns are made in parts of a bounded size, each
- * followed by its product; the parts of dw are added in order. A filter of one tap needs no columns. dx comes in
- * the phases of conv_phase.c.
+ * cuDNN's engines for f32 without TF32 reach a half (y) to a third (gradients) of what products do
+ * channels last, and ask for copies of both operands as scratch. In 16 bits its fast engines want
+ * channels in multiples of 8, and what is left for others takes ten to a thousand times as long
+ * (dw, whose parts are added in f32, stays with it). Columns are made in parts of a bounded size,
+ * each followed by its product; the parts of dw are added in order. A filter of one tap needs no
+ * columns. dx comes in the phases of conv_phase.c.
  *
  * Parts and phases depend on shapes alone, so the order of sums does.
  */
@@ -29,17 +29,18 @@ typedef struct product {
 
 typedef struct phase {
     pl_conv_phase of;
-    int64_t part;         /* rows at a time */
-    product whole, rest;  /* of a part, and of the last one if it is shorter */
+    int64_t part;        /* rows at a time */
+    product whole, rest; /* of a part, and of the last one if it is shorter */
 } phase;
 
 typedef struct prepared {
     pl_conv_shape c;
     phase phase[PL_CONV_PHASES];
     int n_phases;
-    int64_t cols;                        /* of a product */
-    bool plain;                          /* one tap: the operand is its own columns */
-    size_t turned, sum, spread, columns; /* bytes in the workspace, in this order; the products' own behind */
+    int64_t cols; /* of a product */
+    bool plain;   /* one tap: the operand is its own columns */
+    /* bytes in the workspace, in this order; the products' own behind */
+    size_t turned, sum, spread, columns;
 } prepared;
 
 static bool one_tap(const pl_conv_shape *c)
@@ -63,7 +64,8 @@ static bool plan(const pl_conv_shape *c, prepared *h)
     h->cols = c->kind == PL_CONV_DX ? c->ic : c->oc;
     if (!pl_conv_phases_of(c, of, &h->n_phases)) return false;
     int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)c->dtype);
-    int64_t bytes = elem * c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc) / 2;
+    int64_t bytes =
+        elem * c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc) / 2;
     bytes = bytes < LEAST_PART ? LEAST_PART : least(bytes, MOST_PART);
     for (int i = 0; i < h->n_phases; i++) {
         phase *f = &h->phase[i];
@@ -90,15 +92,16 @@ bool pl_conv_product_takes(const pl_conv_shape *c)
     for (int i = 0; i < h.n_phases; i++) {
         const phase *f = &h.phase[i];
         work += 2.0 * (double)f->of.rows * (double)f->of.terms * (double)h.cols;
-        if (f->of.rows > INT32_MAX || f->part * f->of.terms > INT32_MAX || h.cols * f->of.terms > INT32_MAX ||
-            f->part * h.cols > INT32_MAX || f->of.terms < 64)
+        if (f->of.rows > INT32_MAX || f->part * f->of.terms > INT32_MAX ||
+            h.cols * f->of.terms > INT32_MAX || f->part * h.cols > INT32_MAX || f->of.terms < 64)
             return false;
     }
     return h.cols >= 16 && work >= 0x1p26;
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
-static pl_status product_make(const prepared *h, const phase *f, int64_t rows, product *p, size_t *work)
+static pl_status product_make(const prepared *h, const phase *f, int64_t rows, product *p,
+                              size_t *work)
 {
     const pl_conv_shape *c = &h->c;
     bool dw = c->kind == PL_CONV_DW, y = c->kind == PL_CONV_Y;
@@ -109,7 +112,11 @@ static pl_status product_make(const prepared *h, const phase *f, int64_t rows, p
     p->in[1] = PL_TYPE(t, dw ? rows : y ? h->cols : f->of.terms, dw || y ? f->of.terms : h->cols);
     p->in[2] = PL_TYPE(t, h->cols);
     p->out = PL_TYPE(t, dw ? h->cols : rows, dw ? f->of.terms : h->cols);
-    p->call = (pl_call){.in_type = p->in, .out_type = &p->out, .attr = &p->attr, .n_in = c->bias ? 3 : 2, .n_out = 1};
+    p->call = (pl_call){.in_type = p->in,
+                        .out_type = &p->out,
+                        .attr = &p->attr,
+                        .n_in = c->bias ? 3 : 2,
+                        .n_out = 1};
     p->kernel = pl_cuda_kernels_of("matmul");
     while (p->kernel->accepts && !p->kernel->accepts(&p->call)) p->kernel++;
     PL_TRY(p->kernel->prepare ? p->kernel->prepare(&p->call, &p->call.prep, &bytes) : PL_OK);
@@ -122,7 +129,8 @@ static void product_release(product *p)
     if (p->kernel && p->kernel->release && p->call.prep) p->kernel->release(p->call.prep);
 }
 
-static pl_status product_run(const product *p, const void *a, const void *b, const void *bias, void *out, void *work)
+static pl_status product_run(const product *p, const void *a, const void *b, const void *bias,
+                             void *out, void *work)
 {
     const void *in[3] = {a, b, bias};
     void *to[1] = {out};
@@ -158,8 +166,10 @@ static pl_status fill(prepared *h, size_t *work)
         PL_TRY(product_make(h, f, f->part, &f->whole, work));
         if (f->of.rows % f->part) PL_TRY(product_make(h, f, f->of.rows % f->part, &f->rest, work));
         if (c->kind == PL_CONV_DX && !h->plain) at_least(h, &h->turned, f->of.terms * h->cols);
-        if (c->kind == PL_CONV_DW && f->part < f->of.rows) at_least(h, &h->sum, f->of.terms * h->cols);
-        if (pl_conv_pixels(c->stride) > 1 && c->kind == PL_CONV_DX) at_least(h, &h->spread, f->part * h->cols);
+        if (c->kind == PL_CONV_DW && f->part < f->of.rows)
+            at_least(h, &h->sum, f->of.terms * h->cols);
+        if (pl_conv_pixels(c->stride) > 1 && c->kind == PL_CONV_DX)
+            at_least(h, &h->spread, f->part * h->cols);
         if (!h->plain) at_least(h, &h->columns, f->part * f->of.terms);
     }
     return PL_OK;
@@ -182,8 +192,8 @@ pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *w
 
 /* ---- running -------------------------------------------------------------------------------- */
 /* dw's share of these rows; the first one begins the sum. */
-static pl_status add_share(const prepared *h, const phase *f, const product *p, bool begins, const void *dy,
-                           const void *columns, void *dw, char *work, void *own)
+static pl_status add_share(const prepared *h, const phase *f, const product *p, bool begins,
+                           const void *dy, const void *columns, void *dw, char *work, void *own)
 {
     if (begins) return product_run(p, dy, columns, NULL, dw, own);
     void *share = work + h->turned;
@@ -191,12 +201,14 @@ static pl_status add_share(const prepared *h, const phase *f, const product *p, 
     return pl_cuda_add_bias(PL_F32, dw, share, 1, h->cols * f->of.terms);
 }
 
-static pl_status run_part(const prepared *h, const phase *f, int64_t first, const char *a, const char *b,
-                          const void *bias, char *out, char *work)
+static pl_status run_part(const prepared *h, const phase *f, int64_t first, const char *a,
+                          const char *b, const void *bias, char *out, char *work)
 {
-    int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)h->c.dtype), rows = least(f->part, f->of.rows - first);
+    int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)h->c.dtype),
+            rows = least(f->part, f->of.rows - first);
     const product *p = rows == f->part ? &f->whole : &f->rest;
-    char *spread = work + h->turned + h->sum, *columns = spread + h->spread, *own = columns + h->columns;
+    char *spread = work + h->turned + h->sum, *columns = spread + h->spread,
+         *own = columns + h->columns;
     const char *left = h->plain ? a + first * f->of.terms * elem : columns;
     if (!h->plain) PL_TRY(pl_columns_make(&f->of.columns, a, first, rows, columns));
     if (h->c.kind == PL_CONV_DW)
@@ -206,13 +218,15 @@ static pl_status run_part(const prepared *h, const phase *f, int64_t first, cons
     return pl_columns_spread(&h->c, f->of.first, f->of.columns.rows, first, rows, spread, out);
 }
 
-pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out, void *work)
+pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
+                              void *work)
 {
     const prepared *h = prep;
     char *at = pl_cuda_work_at(work);
     for (int i = 0; i < h->n_phases; i++) {
         const phase *f = &h->phase[i];
-        if (h->turned) PL_TRY(pl_columns_filter(&h->c, f->of.tap, h->c.stride, f->of.columns.taps, b, at));
+        if (h->turned)
+            PL_TRY(pl_columns_filter(&h->c, f->of.tap, h->c.stride, f->of.columns.taps, b, at));
         for (int64_t first = 0; first < f->of.rows; first += f->part)
             PL_TRY(run_part(h, f, first, a, h->turned ? at : b, bias, out, at));
     }

@@ -1,9 +1,10 @@
-/* conv_split.c - f32 convolutions on TF32 units (split.h): products whose operand finds the pixels of windows itself.
+/* conv_split.c - f32 convolutions on TF32 units (split.h): products whose operand finds the pixels
+ * of windows itself.
  *
  *   y  = windows of x  w'           dx = windows of dy  w turned           dw = dy'  windows of x
  *
- * Nothing is laid out but the taps of w in dx's order; dw has parts of its sums. Channels come four at a time.
- * Bias, addition and ReLU are part of the kernel, any other tail a pass behind it.
+ * Nothing is laid out but the taps of w in dx's order; dw has parts of its sums. Channels come four
+ * at a time. Bias, addition and ReLU are part of the kernel, any other tail a pass behind it.
  */
 #include "base/sys.h"
 #include "cuda/conv/conv.h"
@@ -60,8 +61,11 @@ static bool plan(const pl_conv_shape *c, bool pays, prepared *h)
 bool pl_conv_split_takes(const pl_conv_shape *c)
 {
     prepared h = {.n = 0};
-    if (c->dtype != PL_F32 || !pl_cuda_split() || pl_cuda_tf32() || c->groups != 1 || c->n == 0) return false;
-    if (c->n * c->ic * pl_conv_pixels(c->in) > INT32_MAX || c->n * c->oc * pl_conv_pixels(c->out) > INT32_MAX) return false;
+    if (c->dtype != PL_F32 || !pl_cuda_split() || pl_cuda_tf32() || c->groups != 1 || c->n == 0)
+        return false;
+    if (c->n * c->ic * pl_conv_pixels(c->in) > INT32_MAX ||
+        c->n * c->oc * pl_conv_pixels(c->out) > INT32_MAX)
+        return false;
     return plan(c, true, &h);
 }
 
@@ -83,8 +87,8 @@ pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep, size_t *wor
     return PL_OK;
 }
 
-pl_status pl_conv_split_run(void *prep, const void *a, const void *b, const void *bias, const void *add, void *out,
-                            void *work)
+pl_status pl_conv_split_run(void *prep, const void *a, const void *b, const void *bias,
+                            const void *add, void *out, void *work)
 {
     const prepared *h = prep;
     const pl_conv_shape *c = &h->c;

@@ -30,8 +30,7 @@ template <typename T> static __device__ void lay_filter(float *to, const pl_side
 }
 
 /* 8 channels; wide: at a multiple of 16 bytes. The sums are the same either way. */
-template <typename T>
-static __device__ __forceinline__ void load8(float *v, const T *p, bool wide)
+template <typename T> static __device__ __forceinline__ void load8(float *v, const T *p, bool wide)
 {
     constexpr int V = 16 / sizeof(T);
 #pragma unroll
@@ -47,8 +46,7 @@ static __device__ __forceinline__ void load8(float *v, const T *p, bool wide)
     }
 }
 
-template <typename T>
-static __device__ __forceinline__ void store8(T *p, const float *v, bool wide)
+template <typename T> static __device__ __forceinline__ void store8(T *p, const float *v, bool wide)
 {
     constexpr int V = 16 / sizeof(T);
 #pragma unroll
@@ -56,7 +54,8 @@ static __device__ __forceinline__ void store8(T *p, const float *v, bool wide)
         pl_pack<T, V> a;
 #pragma unroll
         for (int k = 0; k < V; k++) a.v[k] = pl_elem<T>::put(v[i + k]);
-        if (wide) pl_write<T, V>(p + i, a);
+        if (wide)
+            pl_write<T, V>(p + i, a);
         else
 #pragma unroll
             for (int k = 0; k < V; k++) p[i + k] = a.v[k];
@@ -140,7 +139,8 @@ static __global__ void __launch_bounds__(THREADS)
             for (int p = 0; p < PIXELS; p++) {
                 int i = base + quad + p * (THREADS / 4);
                 int my = y0 + s.shift[0] + i / WIDE, mx = x0 + s.shift[1] + i % WIDE;
-                bool in = i < HALO && (unsigned)my < (unsigned)s.mh && (unsigned)mx < (unsigned)s.mw;
+                bool in =
+                    i < HALO && (unsigned)my < (unsigned)s.mh && (unsigned)mx < (unsigned)s.mw;
                 at[p] = in ? many + (((int64_t)n * s.mh + my) * s.mw + mx) * s.many : NULL;
 #pragma unroll
                 for (int t = 0; t < TAPS; t++) sum[p][t] = 0;
@@ -149,7 +149,8 @@ static __global__ void __launch_bounds__(THREADS)
                 float v[PIXELS][8];
 #pragma unroll
                 for (int p = 0; p < PIXELS; p++) {
-                    if (at[p]) load8(v[p], at[p] + g * 8, s.wide);
+                    if (at[p])
+                        load8(v[p], at[p] + g * 8, s.wide);
                     else
 #pragma unroll
                         for (int k = 0; k < 8; k++) v[p][k] = 0;
@@ -225,14 +226,12 @@ static __global__ void __launch_bounds__(THREADS)
             for (int ky = 0; ky < K; ky++) {
 #pragma unroll
                 for (int kx = 0; kx + 1 < K; kx++) win[ky][kx] = win[ky][kx + 1];
-                win[ky][K - 1] =
-                    rows[ky] ? few_at(s, rows[ky], x + s.shift[1] + K - 1, f) : 0.0f;
+                win[ky][K - 1] = rows[ky] ? few_at(s, rows[ky], x + s.shift[1] + K - 1, f) : 0.0f;
             }
 #pragma unroll
             for (int t = 0; t < TAPS; t++)
 #pragma unroll
-                for (int k = 0; k < 8; k++)
-                    sum[t][k] = fmaf(win[t / K][t % K], v[k], sum[t][k]);
+                for (int k = 0; k < 8; k++) sum[t][k] = fmaf(win[t / K][t % K], v[k], sum[t][k]);
         }
     }
 #pragma unroll
@@ -293,7 +292,8 @@ static __global__ void __launch_bounds__(THREADS)
                 for (int k = 0; k < 8; k++) sum[k] = fmaf(v[k + kx], c[ky * K + kx], sum[k]);
         }
         T *at = to + line * s.mw + x0;
-        if (wide) store8(at, sum, true);
+        if (wide)
+            store8(at, sum, true);
         else
             for (int k = 0; k < 8; k++)
                 if (x0 + k < s.mw) at[k] = pl_elem<T>::put(sum[k]);
@@ -334,8 +334,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int t = 0; t < TAPS; t++) {
-        for (int step = 16; step; step /= 2)
-            sum[t] += __shfl_xor_sync(0xffffffffu, sum[t], step);
+        for (int step = 16; step; step /= 2) sum[t] += __shfl_xor_sync(0xffffffffu, sum[t], step);
         if (threadIdx.x % 32 == 0) row[threadIdx.x / 32][t] = sum[t];
     }
     __syncthreads();
@@ -421,31 +420,29 @@ static void launch(const pl_conv_shape *c, const void *a, const void *b, const v
     if (pl_conv_thin_mma_takes(c, &s)) {
         pl_conv_thin_mma(c, &s, a, b, bias, out, part);
         if (c->kind == PL_CONV_DW)
-            PL_LAUNCH((add_slices<T>), blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS, 0,
-                      s, (const float *)part, to);
+            PL_LAUNCH((add_slices<T>), blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS,
+                      0, s, (const float *)part, to);
     } else if (c->kind == PL_CONV_DW) {
         const T *few = in ? p : w, *many = in ? w : p;
-        if (one) PL_LAUNCH((plane_outer<T, K>), s.slices, THREADS, 0,
-            s, few, many, part);
-        else PL_LAUNCH((outer<T, K>), dim3(s.slices, s.few), THREADS, 0,
-            s, few, many, part);
-        PL_LAUNCH((add_slices<T>), blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS, 0,
-            s, part, to);
+        if (one)
+            PL_LAUNCH((plane_outer<T, K>), s.slices, THREADS, 0, s, few, many, part);
+        else
+            PL_LAUNCH((outer<T, K>), dim3(s.slices, s.few), THREADS, 0, s, few, many, part);
+        PL_LAUNCH((add_slices<T>), blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS, 0, s,
+                  part, to);
     } else if (one) {
         /* Both sides are alike; the loop goes over what is written. */
         const int64_t *r = c->kind == PL_CONV_Y ? c->out : c->in;
         const int64_t *f = c->kind == PL_CONV_Y ? c->in : c->out;
         s.mh = (int)r[1], s.mw = (int)r[2], s.fh = (int)f[1], s.fw = (int)f[2];
-        PL_LAUNCH((plane<T, K>), blocks_for((int64_t)s.n * s.mh * ((s.mw + 7) / 8)), THREADS, 0,
-            s, p, w, plus, to);
+        PL_LAUNCH((plane<T, K>), blocks_for((int64_t)s.n * s.mh * ((s.mw + 7) / 8)), THREADS, 0, s,
+                  p, w, plus, to);
     } else if (widens) {
         int64_t threads = (int64_t)s.n * s.mh * ((s.mw + PIXELS - 1) / PIXELS) * (s.many / 8);
-        PL_LAUNCH((widen<T, K>), blocks_for(threads), THREADS, bytes,
-            s, p, w, plus, to);
+        PL_LAUNCH((widen<T, K>), blocks_for(threads), THREADS, bytes, s, p, w, plus, to);
     } else {
         int tiles = ((s.fh + TILE_H - 1) / TILE_H) * ((s.fw + TILE_W - 1) / TILE_W);
-        PL_LAUNCH((thin<T, K>), dim3(tiles, s.n), THREADS, bytes,
-            s, p, w, plus, to);
+        PL_LAUNCH((thin<T, K>), dim3(tiles, s.n), THREADS, bytes, s, p, w, plus, to);
     }
 }
 
@@ -453,8 +450,10 @@ template <typename T>
 static void launch_typed(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                          void *out, void *work)
 {
-    if (c->kernel[2] == 1) launch<T, 1>(c, a, b, bias, out, work);
-    else launch<T, 3>(c, a, b, bias, out, work);
+    if (c->kernel[2] == 1)
+        launch<T, 1>(c, a, b, bias, out, work);
+    else
+        launch<T, 3>(c, a, b, bias, out, work);
 }
 
 extern "C" pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b,

@@ -62,8 +62,8 @@ static __device__ void lay_few(T *to, const pl_sides &s, const T *few, int n, in
     for (int i = threadIdx.x; i < rows * line; i += THREADS) {
         int y = y0 + i / line, x = x0 + i % line / s.few;
         bool in = (unsigned)y < (unsigned)s.fh && (unsigned)x < (unsigned)s.fw;
-        to[i] = in ? few[(((int64_t)n * s.fh + y) * s.fw + x) * s.few + i % s.few]
-                   : pl_put<T>(0.0f);
+        to[i] =
+            in ? few[(((int64_t)n * s.fh + y) * s.fw + x) * s.few + i % s.few] : pl_put<T>(0.0f);
     }
 }
 
@@ -138,8 +138,10 @@ static __global__ void __launch_bounds__(THREADS)
                     v[j] = pl_pack2(u0, u1, T());
                 }
                 T *to = many + (((int64_t)n * s.mh + y) * s.mw + x) * s.many + m;
-                if (s.wide) *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
-                else memcpy(to, v, 16);
+                if (s.wide)
+                    *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
+                else
+                    memcpy(to, v, 16);
             }
         }
     }
@@ -160,7 +162,8 @@ static __global__ void __launch_bounds__(THREADS)
     int y0 = blockIdx.x / across * TILE_H, x0 = blockIdx.x % across * TILE_W;
     int lane = threadIdx.x % 32, q = lane / 4, r = lane % 4;
     for (int i = threadIdx.x; i < s.few * steps * TILES * 32; i += THREADS) {
-        int l = i % 32, j = i / 32 % TILES, step = i / 32 / TILES % steps, f = i / 32 / TILES / steps;
+        int l = i % 32, j = i / 32 % TILES, step = i / 32 / TILES % steps,
+            f = i / 32 / TILES / steps;
         int m = step / 2 * 32 + l % 4 * 8 + step % 2 * 4, t = j * 8 + l / 4;
         filter[i].v[0] = join(weight(s, w, t, m, f), weight(s, w, t, m + 1, f));
         filter[i].v[1] = join(weight(s, w, t, m + 2, f), weight(s, w, t, m + 3, f));
@@ -174,7 +177,8 @@ static __global__ void __launch_bounds__(THREADS)
             for (int k = 0; k < 4; k++) {
                 int i = base + q + 8 * k;
                 int my = y0 + s.shift[0] + i / WIDE, mx = x0 + s.shift[1] + i % WIDE;
-                bool in = i < HALO && (unsigned)my < (unsigned)s.mh && (unsigned)mx < (unsigned)s.mw;
+                bool in =
+                    i < HALO && (unsigned)my < (unsigned)s.mh && (unsigned)mx < (unsigned)s.mw;
                 at[k] = in ? many + (((int64_t)n * s.mh + my) * s.mw + mx) * s.many + r * 8 : NULL;
             }
             for (int g = 0; g < steps / 2; g++) {
@@ -238,7 +242,8 @@ static __device__ void lay_run(T *to, T *few_to, const pl_sides &s, const T *few
         bool in = x0 + p < s.mw;
         const T *from = many + ((int64_t)line * s.mw + (in ? x0 + p : x0)) * s.many + c * 8;
         T *at = to + place(p, c, chunks);
-        if (s.wide) pl_copy16(at, from, in);
+        if (s.wide)
+            pl_copy16(at, from, in);
         else
             for (int e = 0; e < 8; e++) at[e] = in ? from[e] : pl_put<T>(0.0f);
     }
@@ -263,7 +268,8 @@ static __global__ void __launch_bounds__(THREADS)
     int runs = (s.mw + RUN - 1) / RUN, items = s.n * s.mh * runs;
     T *windows = tiles + 2 * RUN * s.many;
     float c[4][4] = {};
-    int first = q < TAPS ? q / K * WIDE + q % K : -1, last = q + 8 < TAPS ? (q + 8) / K * WIDE + (q + 8) % K : -1;
+    int first = q < TAPS ? q / K * WIDE + q % K : -1,
+        last = q + 8 < TAPS ? (q + 8) / K * WIDE + (q + 8) % K : -1;
     T zero = pl_put<T>(0.0f);
     int item = blockIdx.x, turn = 0;
     if (item < items) lay_run<T, K>(tiles, windows, s, few, many, item, runs, f);
@@ -323,7 +329,8 @@ static void launch(const pl_conv_shape *c, const pl_sides &s, const T *a, const 
 {
     bool in = c->ic <= c->oc;
     if (c->kind == PL_CONV_DW) {
-        size_t bytes = sizeof(T) * (size_t)(2 * RUN * s.many + 2 * ((K * (RUN + K - 1) + 7) / 8 * 8));
+        size_t bytes =
+            sizeof(T) * (size_t)(2 * RUN * s.many + 2 * ((K * (RUN + K - 1) + 7) / 8 * 8));
         PL_LAUNCH((outer<T, K>), dim3(s.slices, s.few), THREADS, bytes, s, in ? a : b, in ? b : a,
                   part);
         return;
@@ -338,9 +345,12 @@ static void launch(const pl_conv_shape *c, const pl_sides &s, const T *a, const 
     }
     size_t bytes = sizeof(pair) * (size_t)(steps * (s.many / 32) * 128) +
                    sizeof(T) * (size_t)((TILE_H + K - 1) * (TILE_W + K - 1) * s.few);
-    if (steps == 1) PL_LAUNCH((widen<T, K, 1>), grid, THREADS, bytes, s, a, b, bias, out);
-    else if (steps == 2) PL_LAUNCH((widen<T, K, 2>), grid, THREADS, bytes, s, a, b, bias, out);
-    else PL_LAUNCH((widen<T, K, 3>), grid, THREADS, bytes, s, a, b, bias, out);
+    if (steps == 1)
+        PL_LAUNCH((widen<T, K, 1>), grid, THREADS, bytes, s, a, b, bias, out);
+    else if (steps == 2)
+        PL_LAUNCH((widen<T, K, 2>), grid, THREADS, bytes, s, a, b, bias, out);
+    else
+        PL_LAUNCH((widen<T, K, 3>), grid, THREADS, bytes, s, a, b, bias, out);
 }
 
 template <typename T>
@@ -349,12 +359,15 @@ static void launch_typed(const pl_conv_shape *c, const pl_sides &s, const void *
 {
     if (c->kernel[2] == 1)
         launch<T, 1>(c, s, (const T *)a, (const T *)b, (const T *)bias, (T *)out, part);
-    else launch<T, 3>(c, s, (const T *)a, (const T *)b, (const T *)bias, (T *)out, part);
+    else
+        launch<T, 3>(c, s, (const T *)a, (const T *)b, (const T *)bias, (T *)out, part);
 }
 
 void pl_conv_thin_mma(const pl_conv_shape *c, const pl_sides *s, const void *a, const void *b,
                       const void *bias, void *out, float *part)
 {
-    if (c->dtype == PL_F16) launch_typed<pl_f16>(c, *s, a, b, bias, out, part);
-    else launch_typed<pl_bf16>(c, *s, a, b, bias, out, part);
+    if (c->dtype == PL_F16)
+        launch_typed<pl_f16>(c, *s, a, b, bias, out, part);
+    else
+        launch_typed<pl_bf16>(c, *s, a, b, bias, out, part);
 }

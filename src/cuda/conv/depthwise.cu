@@ -72,8 +72,9 @@ static __global__ void gather(work_shape s, const T *from, const T *w, const T *
         for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < s.taps * chunk;
              i += blockDim.x * blockDim.y) {
             int t = i / chunk, ch = c0 + i % chunk;
-            filter[i] = ch < s.channels ? pl_elem<T>::get(w[b * s.step_n + t * s.step_tap + ch * s.step_c])
-                                        : 0.0f;
+            filter[i] = ch < s.channels
+                            ? pl_elem<T>::get(w[b * s.step_n + t * s.step_tap + ch * s.step_c])
+                            : 0.0f;
         }
         __syncthreads();
         if (c >= s.channels) continue;
@@ -86,10 +87,11 @@ static __global__ void gather(work_shape s, const T *from, const T *w, const T *
                 for (int k1 = 0; q0 >= 0 && k1 < s.kernel[1]; k1++) {
                     int q1 = meets<BACK>(s, 1, p[1], k1);
                     if (q1 < 0) continue;
-                    const T *line = from + ((int64_t)b * n_from + (q0 * side[1] + q1) * side[2]) *
-                                               s.channels + c;
-                    const float *f = filter + (k0 * s.kernel[1] + k1) * s.kernel[2] * chunk +
-                                     threadIdx.x * V;
+                    const T *line =
+                        from + ((int64_t)b * n_from + (q0 * side[1] + q1) * side[2]) * s.channels +
+                        c;
+                    const float *f =
+                        filter + (k0 * s.kernel[1] + k1) * s.kernel[2] * chunk + threadIdx.x * V;
 #pragma unroll 4
                     for (int k2 = 0; k2 < s.kernel[2]; k2++) {
                         int q2 = meets<BACK>(s, 2, p[2], k2);
@@ -105,7 +107,8 @@ static __global__ void gather(work_shape s, const T *from, const T *w, const T *
             for (int v = 0; v < V; v++)
                 r.v[v] = pl_elem<T>::put(bias ? sum[v] + pl_elem<T>::get(bias[c + v]) : sum[v]);
             T *at = to + ((int64_t)b * n_to + i) * s.channels + c;
-            if (s.wide) pl_write<T, V>(at, r);
+            if (s.wide)
+                pl_write<T, V>(at, r);
             else
                 for (int v = 0; v < V; v++) at[v] = r.v[v];
         }
@@ -216,14 +219,15 @@ static bool shape_of(const pl_depthwise *d, work_shape *s)
     s->step_n = d->step_n;
     s->step_tap = d->step_tap;
     s->step_c = d->step_c;
-    int64_t sums = (int64_t)(s->taps / s->kernel[2]) * div_up(s->channels, 64) *
-                   (d->step_n ? s->n : 1);
+    int64_t sums =
+        (int64_t)(s->taps / s->kernel[2]) * div_up(s->channels, 64) * (d->step_n ? s->n : 1);
     int64_t all = d->step_n ? s->py : (int64_t)s->n * s->py;
     int64_t want = BLOCKS_WANTED / (sums < 1 ? 1 : sums) + 1, most = div_up(all, 128);
     s->slices = (int)(want > most ? most : want);
     if (s->slices > MAX_SLICES) s->slices = MAX_SLICES;
     if (s->slices < 1) s->slices = 1;
-    int64_t side = pl_grid_side(), rows = (int64_t)(s->taps / s->kernel[2]) * (d->step_n ? s->n : 1);
+    int64_t side = pl_grid_side(),
+            rows = (int64_t)(s->taps / s->kernel[2]) * (d->step_n ? s->n : 1);
     if (c->ic >= INT32_MAX / 16 || s->taps > SHARED_FLOATS / 8) return false;
     int v = pack_of(c), packs = div_up(c->ic, v);
     /* Chunks of channels are counted along y, samples and rows of taps along z. */
@@ -244,24 +248,24 @@ template <typename T, int V, bool BACK>
 static void launch_gather(const work_shape &s, const void *from, const void *w, const void *bias,
                           void *to)
 {
-    int packs = div_up(s.channels, V), wide = lanes_of(packs, s.taps * V), side = (int)pl_grid_side();
+    int packs = div_up(s.channels, V), wide = lanes_of(packs, s.taps * V),
+        side = (int)pl_grid_side();
     dim3 block(wide, THREADS / wide);
     int pixels = BACK ? s.px : s.py, each = (int)block.y * 4;
     dim3 grid(div_up(pixels, each), div_up(packs, wide), s.n < side ? s.n : side);
-    PL_LAUNCH((gather<T, V, BACK>), grid, block, sizeof(float) * s.taps * wide * V,
-            s, (const T *)from, (const T *)w, (const T *)bias, (T *)to, each);
+    PL_LAUNCH((gather<T, V, BACK>), grid, block, sizeof(float) * s.taps * wide * V, s,
+              (const T *)from, (const T *)w, (const T *)bias, (T *)to, each);
 }
 
 template <typename T, int V>
 static void launch_sums(const work_shape &s, const void *x, const void *dy, void *dw, void *work)
 {
     int packs = div_up(s.channels, V), wide = lanes_of(packs, 0), samples = s.step_n ? s.n : 1;
-    dim3 block(wide, THREADS / wide), grid(s.slices, div_up(packs, wide), samples * (s.taps / s.kernel[2]));
-    PL_LAUNCH((slice_sums<T, V>), grid, block, 0,
-            s, (const T *)x, (const T *)dy,
-                                                           (float *)work);
+    dim3 block(wide, THREADS / wide),
+        grid(s.slices, div_up(packs, wide), samples * (s.taps / s.kernel[2]));
+    PL_LAUNCH((slice_sums<T, V>), grid, block, 0, s, (const T *)x, (const T *)dy, (float *)work);
     PL_LAUNCH((add_slices<T>), div_up((int64_t)samples * s.taps * s.channels, THREADS), THREADS, 0,
-            s, (const float *)work, (T *)dw);
+              s, (const float *)work, (T *)dw);
 }
 
 template <typename T, int V>
@@ -298,8 +302,9 @@ static __global__ void plain(pl_depthwise d, const T *a, const T *b, const T *bi
     const pl_conv_shape &c = d.conv;
     int64_t px = c.in[0] * c.in[1] * c.in[2], py = c.out[0] * c.out[1] * c.out[2];
     int64_t taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
-    int64_t rows = c.kind == PL_CONV_Y ? c.n * py
-                   : c.kind == PL_CONV_DX ? c.n * px : (d.step_n ? c.n : 1) * taps;
+    int64_t rows = c.kind == PL_CONV_Y    ? c.n * py
+                   : c.kind == PL_CONV_DX ? c.n * px
+                                          : (d.step_n ? c.n : 1) * taps;
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < rows * c.ic;
          e += (int64_t)gridDim.x * THREADS) {
         int64_t ch = e % c.ic, row = e / c.ic;

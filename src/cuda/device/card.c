@@ -3,8 +3,8 @@
  * A process drives one card for its whole life, as the driver's context does; what is kept here
  * exists once for that reason and never changes after the first opening.
  *
- * The driver takes a quarter of a second to make a context. A thread waits for it while the graph is
- * rewritten and cut into units; who needs the card waits for the thread.
+ * The driver takes a quarter of a second to make a context. A thread waits for it while the graph
+ * is rewritten and cut into units; who needs the card waits for the thread.
  */
 #include "base/sys.h"
 #include "cuda/device/device_int.h"
@@ -26,7 +26,8 @@ static struct {
     char error[512];
     pl_cuda_card card;
     cudaStream_t stream, upload;
-    _Atomic bool tf32, autotune, plain; /* the mode; programs of one run set the same, each in its thread */
+    /* the mode; programs of one run set the same, each in its thread */
+    _Atomic bool tf32, autotune, plain;
     char cache[512];
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -41,8 +42,8 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
 pl_status pl_cuda_driver(const char *name, int version, void **out)
 {
     enum cudaDriverEntryPointQueryResult found;
-    PL_CUDA(cudaGetDriverEntryPointByVersion(name, out, (unsigned)version, cudaEnableDefault,
-                                             &found));
+    PL_CUDA(
+        cudaGetDriverEntryPointByVersion(name, out, (unsigned)version, cudaEnableDefault, &found));
     PL_FAIL_IF(found != cudaDriverEntryPointSuccess || !*out, PL_ERR_DEVICE,
                "the NVIDIA driver has no %s: it is too old", name);
     return PL_OK;
@@ -71,7 +72,8 @@ static pl_status count_cards(int *n)
     PL_FAIL_IF(rc == cudaErrorInsufficientDriver, PL_ERR_DEVICE,
                "the NVIDIA driver is too old: it knows CUDA %d.%d, this plug-in is built with CUDA "
                "%d.%d; install a newer driver",
-               driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+               driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+               CUDART_VERSION % 1000 / 10);
     PL_FAIL_IF(rc == cudaErrorNoDevice || (rc == cudaSuccess && *n == 0), PL_ERR_DEVICE,
                "a driver is here, but it shows no NVIDIA card (CUDA_VISIBLE_DEVICES=%s)",
                getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "unset");
@@ -120,7 +122,8 @@ static pl_status read_card(int index, pl_cuda_card *c)
                         .total_bytes = p.totalGlobalMem};
     snprintf(c->name, sizeof c->name, "%s", p.name);
     PL_FAIL_IF(c->arch < OLDEST_ARCH, PL_ERR_DEVICE,
-               "%s is too old: compute capability %d.%d, 7.5 is the least", p.name, p.major, p.minor);
+               "%s is too old: compute capability %d.%d, 7.5 is the least", p.name, p.major,
+               p.minor);
     return PL_OK;
 }
 
@@ -244,8 +247,8 @@ bool pl_cuda_tf32(void)
     return self.tf32;
 }
 
-/* Compute capabilities of data centre cards: TF32 units have seven times the rate of f32 ones or more. On the others
- * both are alike. */
+/* Compute capabilities of data centre cards: TF32 units have seven times the rate of f32 ones or
+ * more. On the others both are alike. */
 bool pl_cuda_split(void)
 {
     int major = self.card.arch / 10;

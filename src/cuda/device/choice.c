@@ -1,5 +1,5 @@
-/* choice.c - see choice.h. The file is lines of "key value"; keys hold no blanks. Processes add to its end,
- * one at a time, each after it has read what the others added. */
+/* choice.c - see choice.h. The file is lines of "key value"; keys hold no blanks. Processes add to
+ * its end, one at a time, each after it has read what the others added. */
 #include "cuda/device/choice.h"
 
 #include "base/str.h"
@@ -34,8 +34,8 @@ static bool path_of(char *path, size_t cap)
     return n > 0 && (size_t)n < cap;
 }
 
-/* What the file has beyond what is known, in whole lines: a disk that was full or a process that was killed leaves a
- * part of one, which is nobody's choice. */
+/* What the file has beyond what is known, in whole lines: a disk that was full or a process that
+ * was killed leaves a part of one, which is nobody's choice. */
 static void read_more(int fd)
 {
     char part[4096];
@@ -93,7 +93,8 @@ static void share(const char *key, const char *value)
     if (fd >= 0) {
         flock(fd, LOCK_EX);
         read_more(fd);
-        bool room = !find(key) && known < MAX_FILE && ftruncate(fd, known) == 0; /* the part of a line goes */
+        /* the part of a line goes */
+        bool room = !find(key) && known < MAX_FILE && ftruncate(fd, known) == 0;
         if (room && write(fd, line, (size_t)n) == n) read_more(fd);
         close(fd);
     }
@@ -141,10 +142,12 @@ static pl_status record(run_fn *run, void *ctx, cudaGraphExec_t *out)
     PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
     for (int i = 0; i < REPLAYED && rc == PL_OK; i++) rc = run(ctx);
     cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
-    if (rc == PL_OK && end != cudaSuccess) rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
+    if (rc == PL_OK && end != cudaSuccess)
+        rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
     if (rc == PL_OK) {
         end = cudaGraphInstantiate(out, graph, 0);
-        if (end != cudaSuccess) rc = pl_cuda_failed(end, "cudaGraphInstantiate", __FILE__, __LINE__);
+        if (end != cudaSuccess)
+            rc = pl_cuda_failed(end, "cudaGraphInstantiate", __FILE__, __LINE__);
     }
     if (graph) cudaGraphDestroy(graph);
     if (rc != PL_OK) (void)cudaGetLastError();
@@ -165,15 +168,16 @@ static pl_status time_replayed(cudaGraphExec_t graph, const clock_events *e, flo
     return PL_OK;
 }
 
-/* The host takes longer to enqueue a short run than the card to do it: those are timed as parts of a graph, where that
- * can be had. */
+/* The host takes longer to enqueue a short run than the card to do it: those are timed as parts of
+ * a graph, where that can be had. */
 static pl_status timed(run_fn *run, void *ctx, const clock_events *e, float *ms)
 {
     const float SHORT = 0.1f;
     cudaGraphExec_t graph = NULL;
     PL_TRY(run(ctx));
     PL_TRY(least_of(run, ctx, 2, e, ms));
-    if (*ms >= SHORT || record(run, ctx, &graph) != PL_OK) return least_of(run, ctx, REPEATS, e, ms);
+    if (*ms >= SHORT || record(run, ctx, &graph) != PL_OK)
+        return least_of(run, ctx, REPEATS, e, ms);
     pl_status rc = time_replayed(graph, e, ms);
     cudaGraphExecDestroy(graph);
     return rc;
@@ -184,8 +188,9 @@ pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms)
     clock_events e = {NULL, NULL};
     PL_CUDA(cudaEventCreate(&e.a));
     cudaError_t made = cudaEventCreate(&e.b);
-    pl_status rc = made == cudaSuccess ? timed(run, ctx, &e, ms)
-                                       : pl_cuda_failed(made, "cudaEventCreate", __FILE__, __LINE__);
+    pl_status rc = made == cudaSuccess
+                       ? timed(run, ctx, &e, ms)
+                       : pl_cuda_failed(made, "cudaEventCreate", __FILE__, __LINE__);
     cudaEventDestroy(e.a);
     if (e.b) cudaEventDestroy(e.b);
     return rc;

@@ -1,13 +1,15 @@
 /* collective.c - exchanges between ranks whose values lie on cards.
  *
- * Where every rank has a card of its own and NCCL is there, NCCL moves and sums on the stream, inside the
- * captured graph like any kernel. Ranks that share a card, which NCCL refuses, or machines without it, go
- * through the host: down to pinned memory, through the op's own kernel for the CPU (the communicator's
- * exchange, sums in the order of ranks), and up again; the host's part is a node of the graph too.
+ * Where every rank has a card of its own and NCCL is there, NCCL moves and sums on the stream,
+ * inside the captured graph like any kernel. Ranks that share a card, which NCCL refuses, or
+ * machines without it, go through the host: down to pinned memory, through the op's own kernel for
+ * the CPU (the communicator's exchange, sums in the order of ranks), and up again; the host's part
+ * is a node of the graph too.
  *
- * Which of the two is decided once, by all ranks alike, when the first exchange is prepared: ranks then
- * tell each other where their cards are, and rank 0 hands out NCCL's identifier. libnccl.so.2 is opened
- * at run time; PLIMSOLL_NCCL=0 keeps it out, PLIMSOLL_NCCL=1 uses it even for a world of one rank.
+ * Which of the two is decided once, by all ranks alike, when the first exchange is prepared: ranks
+ * then tell each other where their cards are, and rank 0 hands out NCCL's identifier. libnccl.so.2
+ * is opened at run time; PLIMSOLL_NCCL=0 keeps it out, PLIMSOLL_NCCL=1 uses it even for a world of
+ * one rank.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -30,28 +32,32 @@
 
 /* ---- NCCL ------------------------------------------------------------------------------- */
 #ifdef HAS_NCCL
-/* Its functions, from the library that is found at run time; it exists once in a process, as does the
- * communicator, which all exchanges share. */
+/* Its functions, from the library that is found at run time; it exists once in a process, as does
+ * the communicator, which all exchanges share. */
 static struct {
     bool decided, use;
     ncclComm_t comm;
     ncclResult_t (*get_id)(ncclUniqueId *);
     ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int);
-    ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
-    ncclResult_t (*reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                                   cudaStream_t);
-    ncclResult_t (*all_gather)(const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
-    ncclResult_t (*broadcast)(const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+    ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
+                               ncclComm_t, cudaStream_t);
+    ncclResult_t (*reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
+                                   ncclComm_t, cudaStream_t);
+    ncclResult_t (*all_gather)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
+                               cudaStream_t);
+    ncclResult_t (*broadcast)(const void *, void *, size_t, ncclDataType_t, int, ncclComm_t,
+                              cudaStream_t);
     const char *(*text)(ncclResult_t);
 } nccl;
 
 static bool load_nccl(void)
 {
     void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
-    static const char *const names[] = {"ncclGetUniqueId", "ncclCommInitRank", "ncclAllReduce", "ncclReduceScatter",
-                                        "ncclAllGather",   "ncclBroadcast",    "ncclGetErrorString"};
-    void *to[] = {&nccl.get_id, &nccl.init, &nccl.all_reduce, &nccl.reduce_scatter, &nccl.all_gather, &nccl.broadcast,
-                  &nccl.text};
+    static const char *const names[] = {"ncclGetUniqueId",   "ncclCommInitRank", "ncclAllReduce",
+                                        "ncclReduceScatter", "ncclAllGather",    "ncclBroadcast",
+                                        "ncclGetErrorString"};
+    void *to[] = {&nccl.get_id,     &nccl.init,      &nccl.all_reduce, &nccl.reduce_scatter,
+                  &nccl.all_gather, &nccl.broadcast, &nccl.text};
     for (size_t i = 0; lib && i < sizeof names / sizeof *names; i++) {
         void *f = dlsym(lib, names[i]);
         if (!f) return false;
@@ -83,7 +89,8 @@ static bool every_rank_alone(const meeting *all, int n)
     for (int i = 0; i < n; i++) {
         if (!all[i].has) return false;
         for (int k = 0; k < i; k++)
-            if (strcmp(all[i].host, all[k].host) == 0 && strcmp(all[i].bus, all[k].bus) == 0) return false;
+            if (strcmp(all[i].host, all[k].host) == 0 && strcmp(all[i].bus, all[k].bus) == 0)
+                return false;
     }
     return true;
 }
@@ -96,14 +103,16 @@ static pl_status enter(pl_comm *w, int size, int rank)
     const char *wish = getenv("PLIMSOLL_NCCL");
     pl_status rc = PL_OK;
     if (gethostname(own->host, sizeof own->host - 1) != 0) own->host[0] = 0;
-    if (cudaDeviceGetPCIBusId(own->bus, sizeof own->bus, pl_cuda_card_get()->index) != cudaSuccess) own->bus[0] = 0;
+    if (cudaDeviceGetPCIBusId(own->bus, sizeof own->bus, pl_cuda_card_get()->index) != cudaSuccess)
+        own->bus[0] = 0;
     own->has = !(wish && wish[0] == '0') && load_nccl();
     if (own->has && rank == 0) own->has = nccl.get_id(&own->id) == ncclSuccess;
     if (w) rc = meet(w, all);
     if (rc == PL_OK && every_rank_alone(all, size)) {
         ncclResult_t got = nccl.init(&nccl.comm, size, all[0].id, rank);
         if (got != ncclSuccess)
-            rc = pl__fail(PL_ERR_DEVICE, __FILE__, __LINE__, "ncclCommInitRank: %s", nccl.text(got));
+            rc =
+                pl__fail(PL_ERR_DEVICE, __FILE__, __LINE__, "ncclCommInitRank: %s", nccl.text(got));
         nccl.use = got == ncclSuccess;
     }
     pl_sys_free(all);
@@ -117,21 +126,27 @@ static bool has_type(pl_dtype d)
 
 static ncclDataType_t type_of(pl_dtype d)
 {
-    return d == PL_F32 ? ncclFloat32 : d == PL_F64 ? ncclFloat64 : d == PL_BF16 ? ncclBfloat16 : ncclFloat16;
+    return d == PL_F32    ? ncclFloat32
+           : d == PL_F64  ? ncclFloat64
+           : d == PL_BF16 ? ncclBfloat16
+                          : ncclFloat16;
 }
 
 static pl_status run_nccl(const pl_call *c, int kind)
 {
     const pl_collective_attr *a = c->attr;
     ncclDataType_t t = type_of(c->in_type[0].dtype);
-    size_t n_in = (size_t)pl_type_elems(&c->in_type[0]), n_out = (size_t)pl_type_elems(&c->out_type[0]);
+    size_t n_in = (size_t)pl_type_elems(&c->in_type[0]),
+           n_out = (size_t)pl_type_elems(&c->out_type[0]);
     cudaStream_t s = pl_cuda_stream();
-    ncclResult_t rc = kind == PL_TRAFFIC_ALL_REDUCE ? nccl.all_reduce(c->in[0], c->out[0], n_in, t, ncclSum, nccl.comm, s)
-                      : kind == PL_TRAFFIC_REDUCE_SCATTER
-                          ? nccl.reduce_scatter(c->in[0], c->out[0], n_out, t, ncclSum, nccl.comm, s)
-                      : kind == PL_TRAFFIC_ALL_GATHER ? nccl.all_gather(c->in[0], c->out[0], n_in, t, nccl.comm, s)
-                                                      : nccl.broadcast(c->in[0], c->out[0], n_in, t, (int)a->root,
-                                                                       nccl.comm, s);
+    ncclResult_t rc =
+        kind == PL_TRAFFIC_ALL_REDUCE
+            ? nccl.all_reduce(c->in[0], c->out[0], n_in, t, ncclSum, nccl.comm, s)
+        : kind == PL_TRAFFIC_REDUCE_SCATTER
+            ? nccl.reduce_scatter(c->in[0], c->out[0], n_out, t, ncclSum, nccl.comm, s)
+        : kind == PL_TRAFFIC_ALL_GATHER
+            ? nccl.all_gather(c->in[0], c->out[0], n_in, t, nccl.comm, s)
+            : nccl.broadcast(c->in[0], c->out[0], n_in, t, (int)a->root, nccl.comm, s);
     PL_FAIL_IF(rc != ncclSuccess, PL_ERR_PEER, "NCCL: %s", nccl.text(rc));
     return PL_OK;
 }
@@ -231,7 +246,8 @@ static pl_status prepare(const pl_call *c, const char *op, void **prep)
     return rc;
 }
 
-/* A failure here has no way back into the stream: the process ends, and the control channel tells. */
+/* A failure here has no way back into the stream: the process ends, and the control channel tells.
+ */
 static void CUDART_CB on_host(void *arg)
 {
     const staged *s = arg;
@@ -251,23 +267,25 @@ static pl_status run(const pl_call *c, int kind)
             PL_CUDA(cudaMemcpyAsync(c->out[0], c->in[0], bytes, cudaMemcpyDeviceToDevice, stream));
         return PL_OK;
     }
-    PL_CUDA(cudaMemcpyAsync((void *)(uintptr_t)s->in[0], c->in[0], s->in_bytes, cudaMemcpyDeviceToHost, stream));
+    PL_CUDA(cudaMemcpyAsync((void *)(uintptr_t)s->in[0], c->in[0], s->in_bytes,
+                            cudaMemcpyDeviceToHost, stream));
     PL_CUDA(cudaLaunchHostFunc(stream, on_host, s));
     PL_CUDA(cudaMemcpyAsync(c->out[0], s->out[0], s->out_bytes, cudaMemcpyHostToDevice, stream));
     return PL_OK;
 }
 
-#define KERNELS(op, kind)                                                                        \
-    static pl_status op##_prepare(const pl_call *c, void **prep, size_t *work)                   \
-    {                                                                                            \
-        (void)work;                                                                              \
-        return prepare(c, #op, prep);                                                            \
-    }                                                                                            \
-    static pl_status op##_run(const pl_call *c)                                                  \
-    {                                                                                            \
-        return run(c, kind);                                                                     \
-    }                                                                                            \
-    static const pl_kernel op##_kernels[] = {{"ranks", NULL, op##_prepare, release, op##_run}, PL_KERNEL_END};
+#define KERNELS(op, kind)                                                                          \
+ static pl_status op##_prepare(const pl_call *c, void **prep, size_t *work)                        \
+ {                                                                                                 \
+  (void)work;                                                                                      \
+  return prepare(c, #op, prep);                                                                    \
+ }                                                                                                 \
+ static pl_status op##_run(const pl_call *c)                                                       \
+ {                                                                                                 \
+  return run(c, kind);                                                                             \
+ }                                                                                                 \
+ static const pl_kernel op##_kernels[] = {{"ranks", NULL, op##_prepare, release, op##_run},        \
+                                          PL_KERNEL_END};
 KERNELS(all_reduce, PL_TRAFFIC_ALL_REDUCE)
 KERNELS(reduce_scatter, PL_TRAFFIC_REDUCE_SCATTER)
 KERNELS(all_gather, PL_TRAFFIC_ALL_GATHER)

@@ -50,24 +50,22 @@ bool pl_cuda_autotune(void);
 const char *pl_cuda_cache_dir(void);
 
 /* fill.cu: initial values of a slot, see pl_device.draw. */
-pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream, const pl_init *init,
-                               int64_t first, int64_t n) PL_MUST_USE;
+pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream,
+                               const pl_init *init, int64_t first, int64_t n) PL_MUST_USE;
 
 /* ---- checks ----------------------------------------------------------------------------- */
 pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line);
-#define PL_CUDA(call)                                                                          \
-    do {                                                                                       \
-        cudaError_t pl_cuda_rc_ = (call);                                                      \
-        if (pl_cuda_rc_ != cudaSuccess)                                                        \
-            return pl_cuda_failed(pl_cuda_rc_, #call, __FILE__, __LINE__);                     \
-    } while (0)
+#define PL_CUDA(call)                                                                              \
+ do {                                                                                              \
+  cudaError_t pl_cuda_rc_ = (call);                                                                \
+  if (pl_cuda_rc_ != cudaSuccess) return pl_cuda_failed(pl_cuda_rc_, #call, __FILE__, __LINE__);   \
+ } while (0)
 /* After a <<<>>> launch: the launch's own error. */
-#define PL_CUDA_LAUNCHED(what)                                                                 \
-    do {                                                                                       \
-        cudaError_t pl_cuda_rc_ = cudaGetLastError();                                          \
-        if (pl_cuda_rc_ != cudaSuccess)                                                        \
-            return pl_cuda_failed(pl_cuda_rc_, what, __FILE__, __LINE__);                      \
-    } while (0)
+#define PL_CUDA_LAUNCHED(what)                                                                     \
+ do {                                                                                              \
+  cudaError_t pl_cuda_rc_ = cudaGetLastError();                                                    \
+  if (pl_cuda_rc_ != cudaSuccess) return pl_cuda_failed(pl_cuda_rc_, what, __FILE__, __LINE__);    \
+ } while (0)
 
 /* ---- the table of kernels --------------------------------------------------------------- */
 /* Kernels of one op, best first; ends PL_KERNEL_END. Every file of kernels exports one table

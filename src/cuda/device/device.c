@@ -4,8 +4,8 @@
  * accepts it; a map, a reduction, a reading through strides or a constant that has none is a
  * group of one. Nothing runs on the host: an op without a kernel is an error that names it.
  */
-#include "cuda/device/device_int.h"
 #include "cuda/codegen/group.h"
+#include "cuda/device/device_int.h"
 #include "cuda/device/lib.h"
 #include "ir/form.h"
 #include "pass/fuse/fuse.h"
@@ -138,7 +138,8 @@ static const pl_device device = {
     .fuse = &cuda_fuse,
     .apart = true,
     .margin_bytes = (uint64_t)12 << 20,
-    .node_bytes = 2560, /* a recorded kernel takes about 10 KiB of the driver, and stands for about six nodes */
+    /* a recorded kernel takes about 10 KiB of the driver, and stands for about six nodes */
+    .node_bytes = 2560,
     .alloc = pl_cuda_alloc,
     .free = pl_cuda_free,
     .grow = pl_cuda_grow,

@@ -11,12 +11,12 @@
  * no link dependency: a machine without it must be able to say so. */
 pl_status pl_cuda_driver(const char *name, int version, void **out) PL_MUST_USE;
 pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file, int line);
-#define PL_CU(call)                                                                            \
-    do {                                                                                       \
-        CUresult pl_cu_rc_ = (call);                                                           \
-        if (pl_cu_rc_ != CUDA_SUCCESS)                                                         \
-            return pl_cuda_driver_failed(pl_cu_rc_, #call, __FILE__, __LINE__);                \
-    } while (0)
+#define PL_CU(call)                                                                                \
+ do {                                                                                              \
+  CUresult pl_cu_rc_ = (call);                                                                     \
+  if (pl_cu_rc_ != CUDA_SUCCESS)                                                                   \
+   return pl_cuda_driver_failed(pl_cu_rc_, #call, __FILE__, __LINE__);                             \
+ } while (0)
 
 /* card.c */
 /* Begins to open it; what follows waits. */

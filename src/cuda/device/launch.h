@@ -16,16 +16,16 @@
 # include <cuda_bf16.h>
 # include <cuda_fp16.h>
 /* A kernel with template arguments stands in parentheses: PL_LAUNCH((k<float, 4>), ...). */
-# define PL_LAUNCH(kernel, grid, block, shared_bytes, ...)                                     \
-     kernel<<<(grid), (block), (shared_bytes), pl_cuda_stream()>>>(__VA_ARGS__)
+# define PL_LAUNCH(kernel, grid, block, shared_bytes, ...)                                         \
+  kernel<<<(grid), (block), (shared_bytes), pl_cuda_stream()>>>(__VA_ARGS__)
 /* Dynamic shared memory as `T *name`. */
-# define PL_SHARED(T, name)                                                                    \
-     extern __shared__ __align__(16) unsigned char pl_shared_bytes[];                          \
-     T *name = reinterpret_cast<T *>(pl_shared_bytes)
+# define PL_SHARED(T, name)                                                                        \
+  extern __shared__ __align__(16) unsigned char pl_shared_bytes[];                                 \
+  T *name = reinterpret_cast<T *>(pl_shared_bytes)
 #else
 # include "cudasim.h"
-# define PL_LAUNCH(kernel, grid, block, shared_bytes, ...)                                     \
-     pl_sim_call((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
+# define PL_LAUNCH(kernel, grid, block, shared_bytes, ...)                                         \
+  pl_sim_call((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
 # define PL_SHARED(T, name) T *name = static_cast<T *>(pl_sim_shared())
 #endif
 
@@ -36,18 +36,36 @@ typedef __nv_bfloat16 pl_bf16;
 /* acc: what sums and products of T are computed in. */
 template <class T> struct pl_elem {
     typedef T acc;
-    static __device__ __forceinline__ T get(T v) { return v; }
-    static __device__ __forceinline__ T put(T v) { return v; }
+    static __device__ __forceinline__ T get(T v)
+    {
+        return v;
+    }
+    static __device__ __forceinline__ T put(T v)
+    {
+        return v;
+    }
 };
 template <> struct pl_elem<pl_f16> {
     typedef float acc;
-    static __device__ __forceinline__ float get(pl_f16 v) { return __half2float(v); }
-    static __device__ __forceinline__ pl_f16 put(float v) { return __float2half_rn(v); }
+    static __device__ __forceinline__ float get(pl_f16 v)
+    {
+        return __half2float(v);
+    }
+    static __device__ __forceinline__ pl_f16 put(float v)
+    {
+        return __float2half_rn(v);
+    }
 };
 template <> struct pl_elem<pl_bf16> {
     typedef float acc;
-    static __device__ __forceinline__ float get(pl_bf16 v) { return __bfloat162float(v); }
-    static __device__ __forceinline__ pl_bf16 put(float v) { return __float2bfloat16_rn(v); }
+    static __device__ __forceinline__ float get(pl_bf16 v)
+    {
+        return __bfloat162float(v);
+    }
+    static __device__ __forceinline__ pl_bf16 put(float v)
+    {
+        return __float2bfloat16_rn(v);
+    }
 };
 template <class T> static __device__ __forceinline__ typename pl_elem<T>::acc pl_get(T v)
 {
@@ -59,37 +77,39 @@ template <class T> static __device__ __forceinline__ T pl_put(typename pl_elem<T
 }
 
 /* Runs the statement with T as the C++ type of a dtype; unsupported ones fail. */
-#define PL_CASE_OF(dtype_, type_, ...)                                                         \
-    case dtype_: {                                                                             \
-        typedef type_ T;                                                                       \
-        __VA_ARGS__;                                                                           \
-    } break;
-#define PL_NO_KERNEL(d)                                                                        \
-    default: PL_FAIL(PL_ERR_UNSUPPORTED, "no CUDA kernel for elements of %s", pl_dtype_name(d))
-#define PL_FLOAT_TYPES(d, ...)                                                                 \
-    switch (d) {                                                                               \
-        PL_CASE_OF(PL_F32, float, __VA_ARGS__)                                                 \
-        PL_CASE_OF(PL_F16, pl_f16, __VA_ARGS__)                                                \
-        PL_CASE_OF(PL_BF16, pl_bf16, __VA_ARGS__)                                              \
-        PL_CASE_OF(PL_F64, double, __VA_ARGS__)                                                \
-        PL_NO_KERNEL(d);                                                                       \
-    }
-#define PL_ALL_TYPES(d, ...)                                                                   \
-    switch (d) {                                                                               \
-        PL_CASE_OF(PL_F32, float, __VA_ARGS__)                                                 \
-        PL_CASE_OF(PL_F16, pl_f16, __VA_ARGS__)                                                \
-        PL_CASE_OF(PL_BF16, pl_bf16, __VA_ARGS__)                                              \
-        PL_CASE_OF(PL_F64, double, __VA_ARGS__)                                                \
-        PL_CASE_OF(PL_I32, int32_t, __VA_ARGS__)                                               \
-        PL_CASE_OF(PL_I64, int64_t, __VA_ARGS__)                                               \
-        PL_CASE_OF(PL_U8, uint8_t, __VA_ARGS__)                                                \
-        PL_CASE_OF(PL_BOOL, uint8_t, __VA_ARGS__)                                              \
-        PL_NO_KERNEL(d);                                                                       \
-    }
+#define PL_CASE_OF(dtype_, type_, ...)                                                             \
+case dtype_: {                                                                                     \
+ typedef type_ T;                                                                                  \
+ __VA_ARGS__;                                                                                      \
+} break;
+#define PL_NO_KERNEL(d)                                                                            \
+default:                                                                                           \
+ PL_FAIL(PL_ERR_UNSUPPORTED, "no CUDA kernel for elements of %s", pl_dtype_name(d))
+#define PL_FLOAT_TYPES(d, ...)                                                                     \
+ switch (d) {                                                                                      \
+  PL_CASE_OF(PL_F32, float, __VA_ARGS__)                                                           \
+  PL_CASE_OF(PL_F16, pl_f16, __VA_ARGS__)                                                          \
+  PL_CASE_OF(PL_BF16, pl_bf16, __VA_ARGS__)                                                        \
+  PL_CASE_OF(PL_F64, double, __VA_ARGS__)                                                          \
+  PL_NO_KERNEL(d);                                                                                 \
+ }
+#define PL_ALL_TYPES(d, ...)                                                                       \
+ switch (d) {                                                                                      \
+  PL_CASE_OF(PL_F32, float, __VA_ARGS__)                                                           \
+  PL_CASE_OF(PL_F16, pl_f16, __VA_ARGS__)                                                          \
+  PL_CASE_OF(PL_BF16, pl_bf16, __VA_ARGS__)                                                        \
+  PL_CASE_OF(PL_F64, double, __VA_ARGS__)                                                          \
+  PL_CASE_OF(PL_I32, int32_t, __VA_ARGS__)                                                         \
+  PL_CASE_OF(PL_I64, int64_t, __VA_ARGS__)                                                         \
+  PL_CASE_OF(PL_U8, uint8_t, __VA_ARGS__)                                                          \
+  PL_CASE_OF(PL_BOOL, uint8_t, __VA_ARGS__)                                                        \
+  PL_NO_KERNEL(d);                                                                                 \
+ }
 
 /* ---- wide accesses ---------------------------------------------------------------------- */
 /* N elements that move in one access. */
-template <class T, int N> struct __align__(sizeof(T) * N) pl_pack {
+template <class T, int N> struct __align__(sizeof(T) * N) pl_pack
+{
     T v[N];
 };
 template <class T, int N> static __device__ __forceinline__ pl_pack<T, N> pl_read(const T *p)
@@ -104,14 +124,29 @@ static __device__ __forceinline__ void pl_write(T *p, const pl_pack<T, N> &v)
 
 /* Copies do not look at elements: runs the statement with U as an unsigned type of that many
  * bytes, 1 to 16. */
-#define PL_UNIT_TYPES(bytes, ...)                                                              \
-    switch (bytes) {                                                                           \
-    case 1: { typedef uint8_t U; __VA_ARGS__; } break;                                         \
-    case 2: { typedef uint16_t U; __VA_ARGS__; } break;                                        \
-    case 4: { typedef uint32_t U; __VA_ARGS__; } break;                                        \
-    case 8: { typedef uint2 U; __VA_ARGS__; } break;                                           \
-    default: { typedef uint4 U; __VA_ARGS__; } break;                                          \
-    }
+#define PL_UNIT_TYPES(bytes, ...)                                                                  \
+ switch (bytes) {                                                                                  \
+ case 1: {                                                                                         \
+  typedef uint8_t U;                                                                               \
+  __VA_ARGS__;                                                                                     \
+ } break;                                                                                          \
+ case 2: {                                                                                         \
+  typedef uint16_t U;                                                                              \
+  __VA_ARGS__;                                                                                     \
+ } break;                                                                                          \
+ case 4: {                                                                                         \
+  typedef uint32_t U;                                                                              \
+  __VA_ARGS__;                                                                                     \
+ } break;                                                                                          \
+ case 8: {                                                                                         \
+  typedef uint2 U;                                                                                 \
+  __VA_ARGS__;                                                                                     \
+ } break;                                                                                          \
+ default: {                                                                                        \
+  typedef uint4 U;                                                                                 \
+  __VA_ARGS__;                                                                                     \
+ } break;                                                                                          \
+ }
 /* The widest access, in bytes and at most 16, of which `n` (a size, a stride, a pointer) is a
  * multiple; `wide` is what other operands allow. */
 static inline int64_t pl_widest(int64_t wide, int64_t n)
@@ -143,7 +178,8 @@ static __device__ __forceinline__ uint32_t pl_quot(uint32_t n, const pl_divisor 
     return (__umulhi(n, d.mul) + n) >> d.shift;
 }
 /* Quotient, and the remainder in *rest. */
-static __device__ __forceinline__ uint32_t pl_divmod(uint32_t n, const pl_divisor &d, uint32_t *rest)
+static __device__ __forceinline__ uint32_t pl_divmod(uint32_t n, const pl_divisor &d,
+                                                     uint32_t *rest)
 {
     uint32_t q = pl_quot(n, d);
     *rest = n - q * d.d;
@@ -192,16 +228,16 @@ static inline pl_axis_view pl_along_axis(const pl_type *t, int64_t axis)
     return l;
 }
 /* Item of this thread and the distance to its next one. */
-#define PL_ITEM ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
+#define PL_ITEM  ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define PL_ITEMS ((int64_t)gridDim.x * blockDim.x)
 
 /* ---- tables ----------------------------------------------------------------------------- */
 /* An op's list of one kernel, and the head of a file's table of ops. */
-#define PL_CUDA_KERNEL(list, prepare, run)                                                     \
-    static const pl_kernel list[] = {{"cuda", NULL, prepare, NULL, run},                       \
-                                     {NULL, NULL, NULL, NULL, NULL}}
-#define PL_CUDA_ENTRIES(name)                                                                  \
-    extern "C" const pl_cuda_entry name[];                                                     \
-    const pl_cuda_entry name[]
+#define PL_CUDA_KERNEL(list, prepare, run)                                                         \
+ static const pl_kernel list[] = {{"cuda", NULL, prepare, NULL, run},                              \
+                                  {NULL, NULL, NULL, NULL, NULL}}
+#define PL_CUDA_ENTRIES(name)                                                                      \
+ extern "C" const pl_cuda_entry name[];                                                            \
+ const pl_cuda_entry name[]
 
 #endif

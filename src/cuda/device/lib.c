@@ -51,10 +51,12 @@ static pl_status ask_once(cublasLtHandle_t h)
     cublasLtMatmulPreference_t pref = NULL;
     cublasLtMatmulHeuristicResult_t r;
     int n = 0;
-    bool made = cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-                cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, 64, 64, 64) == CUBLAS_STATUS_SUCCESS &&
-                cublasLtMatmulPreferenceCreate(&pref) == CUBLAS_STATUS_SUCCESS;
-    cublasStatus_t rc = made ? cublasLtMatmulAlgoGetHeuristic(h, op, a, a, a, a, pref, 1, &r, &n) : CUBLAS_STATUS_ALLOC_FAILED;
+    bool made =
+        cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+        cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, 64, 64, 64) == CUBLAS_STATUS_SUCCESS &&
+        cublasLtMatmulPreferenceCreate(&pref) == CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t rc = made ? cublasLtMatmulAlgoGetHeuristic(h, op, a, a, a, a, pref, 1, &r, &n)
+                             : CUBLAS_STATUS_ALLOC_FAILED;
     if (pref) cublasLtMatmulPreferenceDestroy(pref);
     if (a) cublasLtMatrixLayoutDestroy(a);
     if (op) cublasLtMatmulDescDestroy(op);
@@ -66,8 +68,8 @@ static void *start_both(void *index)
 {
     cublasLtHandle_t a;
     cudnnHandle_t b;
-    if (cudaSetDevice((int)(intptr_t)index) != cudaSuccess || pl_cuda_lt(&a) != PL_OK || ask_once(a) != PL_OK ||
-        pl_cuda_dnn(&b) != PL_OK)
+    if (cudaSetDevice((int)(intptr_t)index) != cudaSuccess || pl_cuda_lt(&a) != PL_OK ||
+        ask_once(a) != PL_OK || pl_cuda_dnn(&b) != PL_OK)
         (void)cudaGetLastError();
     return NULL;
 }
@@ -83,7 +85,8 @@ void pl_cuda_lib_begin(void)
 {
     intptr_t index = pl_cuda_card_get()->index;
     pthread_mutex_lock(&starter.lock);
-    if (!starter.begun) starter.running = pthread_create(&starter.thread, NULL, start_both, (void *)index) == 0;
+    if (!starter.begun)
+        starter.running = pthread_create(&starter.thread, NULL, start_both, (void *)index) == 0;
     starter.begun = true;
     pthread_mutex_unlock(&starter.lock);
 }

@@ -18,24 +18,25 @@ extern "C" {
 /* The process's handles, made on first use; cuDNN's enqueues on pl_cuda_stream(). */
 pl_status pl_cuda_lt(cublasLtHandle_t *out) PL_MUST_USE;
 pl_status pl_cuda_dnn(cudnnHandle_t *out) PL_MUST_USE;
-/* Makes both in a thread of its own, and waits for that: loading them takes a while that the host can use. */
+/* Makes both in a thread of its own, and waits for that: loading them takes a while that the host
+ * can use. */
 void pl_cuda_lib_begin(void);
 void pl_cuda_lib_wait(void);
 
 pl_status pl_cuda_lt_failed(cublasStatus_t rc, const char *call, const char *file, int line);
 pl_status pl_cuda_dnn_failed(cudnnStatus_t rc, const char *call, const char *file, int line);
-#define PL_LT(call)                                                                            \
-    do {                                                                                       \
-        cublasStatus_t pl_lt_rc_ = (call);                                                     \
-        if (pl_lt_rc_ != CUBLAS_STATUS_SUCCESS)                                                \
-            return pl_cuda_lt_failed(pl_lt_rc_, #call, __FILE__, __LINE__);                    \
-    } while (0)
-#define PL_DNN(call)                                                                           \
-    do {                                                                                       \
-        cudnnStatus_t pl_dnn_rc_ = (call);                                                     \
-        if (pl_dnn_rc_ != CUDNN_STATUS_SUCCESS)                                                \
-            return pl_cuda_dnn_failed(pl_dnn_rc_, #call, __FILE__, __LINE__);                  \
-    } while (0)
+#define PL_LT(call)                                                                                \
+ do {                                                                                              \
+  cublasStatus_t pl_lt_rc_ = (call);                                                               \
+  if (pl_lt_rc_ != CUBLAS_STATUS_SUCCESS)                                                          \
+   return pl_cuda_lt_failed(pl_lt_rc_, #call, __FILE__, __LINE__);                                 \
+ } while (0)
+#define PL_DNN(call)                                                                               \
+ do {                                                                                              \
+  cudnnStatus_t pl_dnn_rc_ = (call);                                                               \
+  if (pl_dnn_rc_ != CUDNN_STATUS_SUCCESS)                                                          \
+   return pl_cuda_dnn_failed(pl_dnn_rc_, #call, __FILE__, __LINE__);                               \
+ } while (0)
 
 /* What a prepared product runs, for people. matmul.c */
 void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap);

@@ -1,7 +1,8 @@
 /* limits.h - what one launch can count, and how kernels go on beyond it.
  *
- * Indices are 32-bit where the launcher has checked that it counts no more than pl_most_items(), in as many launches as
- * that takes; where one image or one row has more, 64-bit. Tests in the simulator pretend that a card counts a few.
+ * Indices are 32-bit where the launcher has checked that it counts no more than pl_most_items(), in
+ * as many launches as that takes; where one image or one row has more, 64-bit. Tests in the
+ * simulator pretend that a card counts a few.
  *
  * Valid C++ too.
  */
@@ -26,7 +27,8 @@ static inline int64_t pl_grid_side(void)
 {
     return 65535;
 }
-/* Launchers say what they count with indices of that many bytes: too much for 32 bits is an error in the simulator. */
+/* Launchers say what they count with indices of that many bytes: too much for 32 bits is an error
+ * in the simulator. */
 static inline void pl_counts(int64_t n, size_t bytes)
 {
     (void)n, (void)bytes;
@@ -35,13 +37,15 @@ static inline void pl_counts(int64_t n, size_t bytes)
 
 #ifdef PL_CUDA_LAUNCH_H
 /* As launch.h's, for n of any size. */
-static __device__ __forceinline__ uint64_t pl_divmod(uint64_t n, const pl_divisor &d, uint64_t *rest)
+static __device__ __forceinline__ uint64_t pl_divmod(uint64_t n, const pl_divisor &d,
+                                                     uint64_t *rest)
 {
     uint64_t q = n <= (uint64_t)PL_MOST_ITEMS ? pl_quot((uint32_t)n, d) : n / d.d;
     *rest = n - q * d.d;
     return q;
 }
-static __device__ __forceinline__ int64_t pl_divmod(int64_t n, const pl_long_divisor &d, int64_t *rest)
+static __device__ __forceinline__ int64_t pl_divmod(int64_t n, const pl_long_divisor &d,
+                                                    int64_t *rest)
 {
     return pl_long_divmod(n, d, rest);
 }

@@ -14,11 +14,13 @@
 
 /* The driver's calls, looked up once in a process, by the names that errors tell. */
 static struct {
-    CUresult (*cuMemGetAllocationGranularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+    CUresult (*cuMemGetAllocationGranularity)(size_t *, const CUmemAllocationProp *,
+                                              CUmemAllocationGranularity_flags);
     CUresult (*cuMemAddressReserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*cuMemCreate)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
-                       unsigned long long);
-    CUresult (*cuMemMap)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+                            unsigned long long);
+    CUresult (*cuMemMap)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                         unsigned long long);
     CUresult (*cuMemSetAccess)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
     CUresult (*cuMemUnmap)(CUdeviceptr, size_t);
     CUresult (*cuMemRelease)(CUmemGenericAllocationHandle);
@@ -116,10 +118,12 @@ pl_status pl_cuda_alloc(size_t bytes, void **out)
 
 static pl_status map_more(void *p, size_t from, size_t to)
 {
-    PL_FAIL_IF(to > vm.span, PL_ERR_MEMORY, "%zu bytes of %s, which has %zu", to, pl_cuda_card_get()->name,
-               pl_cuda_card_get()->total_bytes);
+    PL_FAIL_IF(to > vm.span, PL_ERR_MEMORY, "%zu bytes of %s, which has %zu", to,
+               pl_cuda_card_get()->name, pl_cuda_card_get()->total_bytes);
     pl_status rc = back((CUdeviceptr)(uintptr_t)p + from, to - from);
-    return rc == PL_OK ? rc : pl__fail_prefix(rc, "%zu bytes of %s in place of %zu", to, pl_cuda_card_get()->name, from);
+    return rc == PL_OK ? rc
+                       : pl__fail_prefix(rc, "%zu bytes of %s in place of %zu", to,
+                                         pl_cuda_card_get()->name, from);
 }
 
 pl_status pl_cuda_grow(void *p, size_t from, size_t to)
@@ -152,8 +156,8 @@ pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes)
     return PL_OK;
 }
 
-/* Host memory is made resident by all threads, in large pages where there are such, and then locked: the driver
- * alone takes a second for a gigabyte. */
+/* Host memory is made resident by all threads, in large pages where there are such, and then
+ * locked: the driver alone takes a second for a gigabyte. */
 enum { PAGES = 2 << 20, PAGE = 4 << 10 };
 typedef struct host_block {
     char *at;

@@ -1,15 +1,16 @@
 /* tape.c - launches in order, and a whole run as one graph.
  *
- * A program's launches are captured, once, and every run replays the graph. Nothing runs for that: kernels
- * that load on first use load while they are captured or when the graph is made. Where capturing so fails
- * (a library that must run once to set itself up), and with exchanges between ranks, which connect at their
- * first one, a run goes launch by launch before it. Uploads go over a stream of their own:
+ * A program's launches are captured, once, and every run replays the graph. Nothing runs for that:
+ * kernels that load on first use load while they are captured or when the graph is made. Where
+ * capturing so fails (a library that must run once to set itself up), and with exchanges between
+ * ranks, which connect at their first one, a run goes launch by launch before it. Uploads go over a
+ * stream of their own:
  *
  *   upload stream:  wait for `taken`   host[turn] -> stage          record `came[turn]`
  *   stream:         wait for `came`    stage -> arena, record `taken`, graph, outputs -> mirror[turn], record `done[turn]`
  *
- * so that a batch goes up while the run before it still works, and one run can begin before the outputs of the run
- * before it were read: the card need not wait for the host.
+ * so that a batch goes up while the run before it still works, and one run can begin before the
+ * outputs of the run before it were read: the card need not wait for the host.
  */
 #include "base/sys.h"
 #include "cuda/device/device_int.h"
@@ -30,8 +31,8 @@ static pl_status enqueue_one(const pl_launch *l)
 {
     if (l->exec) return l->exec->kernel->run(&l->call);
     if (l->bytes)
-        PL_CUDA(cudaMemcpyAsync(l->to, l->from, l->bytes, cudaMemcpyDeviceToDevice,
-                                pl_cuda_stream()));
+        PL_CUDA(
+            cudaMemcpyAsync(l->to, l->from, l->bytes, cudaMemcpyDeviceToDevice, pl_cuda_stream()));
     return PL_OK;
 }
 
@@ -149,8 +150,8 @@ pl_status pl_cuda_tape_send(void *p, int turn)
     cudaStream_t up = pl_cuda_upload_stream();
     if (!plan->in_bytes) return PL_OK;
     PL_CUDA(cudaStreamWaitEvent(up, taken, 0));
-    PL_CUDA(cudaMemcpyAsync(plan->stage, plan->host[turn], plan->in_bytes, cudaMemcpyHostToDevice,
-                            up));
+    PL_CUDA(
+        cudaMemcpyAsync(plan->stage, plan->host[turn], plan->in_bytes, cudaMemcpyHostToDevice, up));
     PL_CUDA(cudaEventRecord(t->came[turn], up));
     stage_owner = t;
     return PL_OK;
@@ -192,8 +193,9 @@ static pl_status rehearse(tape *t, uint32_t *failed)
     *failed = plan->n_launch;
     cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
     if (rc != cudaSuccess)
-        return pl__fail_prefix(pl_cuda_failed(rc, "cudaStreamSynchronize behind the first run", __FILE__, __LINE__),
-                               "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
+        return pl__fail_prefix(
+            pl_cuda_failed(rc, "cudaStreamSynchronize behind the first run", __FILE__, __LINE__),
+            "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
     return PL_OK;
 }
 

@@ -111,10 +111,11 @@ pl_status pl_cuda_room(uint64_t bytes)
         nvml.process_name(list[i].pid, name, sizeof name);
         bool told = list[i].bytes != ~0ull;
         snprintf(who + used, sizeof who - used, "%s%s (%u) holds %s", used ? ", " : "; ", name,
-                 list[i].pid, told ? pl_str_bytes(list[i].bytes, held, sizeof held) : "what it does not tell");
+                 list[i].pid,
+                 told ? pl_str_bytes(list[i].bytes, held, sizeof held) : "what it does not tell");
     }
-    PL_FAIL(PL_ERR_FIT, "%s has %s free of %s, %s more are needed%s",
-            pl_cuda_card_get()->name, pl_str_bytes(free_bytes, a, sizeof a),
-            pl_str_bytes(total, b, sizeof b), pl_str_bytes(bytes, c, sizeof c),
+    PL_FAIL(PL_ERR_FIT, "%s has %s free of %s, %s more are needed%s", pl_cuda_card_get()->name,
+            pl_str_bytes(free_bytes, a, sizeof a), pl_str_bytes(total, b, sizeof b),
+            pl_str_bytes(bytes, c, sizeof c),
             who[0] ? who : "; other programs may be using the card (nvidia-smi lists them)");
 }

@@ -31,8 +31,9 @@ static inline bool pl_cuda_aligned(const void *const *p, int n)
     return true;
 }
 
-/* What follows a product, in place over rows of n: y + bias + add, which goes to keep, then act; with
- * slope_at instead y times act's slope there. Pointers may be NULL. Rounded once to y's type. tail.cu */
+/* What follows a product, in place over rows of n: y + bias + add, which goes to keep, then act;
+ * with slope_at instead y times act's slope there. Pointers may be NULL. Rounded once to y's type.
+ * tail.cu */
 typedef struct pl_cuda_tail {
     const void *bias, *add, *slope_at;
     void *keep;

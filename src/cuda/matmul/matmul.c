@@ -1,19 +1,21 @@
 /* matmul.c - products by cuBLASLt.
  *
- * Our matrices are row-major, cuBLAS's column-major: a row-major [M,N] is a column-major [N,M],
- * so y = op(a) op(b) is asked for as y' = op(b)' op(a)', with b as cuBLAS's first operand. The
- * bias, one number a column of y, is one a row of y': an epilogue of the library. So are the tails of
- * ops/net/tail.h: RELU, GELU (the library's is the tanh form), GELU_AUX with the value before it, DGELU; what
- * is added is the library's C. ReLU's slope is not: DRELU reads bits of the library's own making.
+ * Our matrices are row-major, cuBLAS's column-major: a row-major [M,N] is a column-major [N,M], so
+ * y = op(a) op(b) is asked for as y' = op(b)' op(a)', with b as cuBLAS's first operand. The bias,
+ * one number a column of y, is one a row of y': an epilogue of the library. So are the tails of
+ * ops/net/tail.h: RELU, GELU (the library's is the tanh form), GELU_AUX with the value before it,
+ * DGELU; what is added is the library's C. ReLU's slope is not: DRELU reads bits of the library's
+ * own making.
  *
- * A product asks for as much in the library's kernel as it takes: everything, the bias, nothing (`level`).
- * What is left over is done in a pass of its own (tail.cu).
+ * A product asks for as much in the library's kernel as it takes: everything, the bias, nothing
+ * (`level`). What is left over is done in a pass of its own (tail.cu).
  *
- * The algorithm depends on the problem alone. By default it is the first of the library's heuristics, or one of the next
- * where that one's tiles do not suit the problem (matmul_tiles.h); when algorithms are timed, the fastest of those the
- * heuristics name, and a tail that costs more in the kernel than behind it stays behind. Split sums are taken only where
- * their order is fixed and the parts are kept in the type of the arithmetic. Half-precision products accumulate in f32; f32 products use TF32 units only if
- * pl_cuda_tf32() says so.
+ * The algorithm depends on the problem alone. By default it is the first of the library's
+ * heuristics, or one of the next where that one's tiles do not suit the problem (matmul_tiles.h);
+ * when algorithms are timed, the fastest of those the heuristics name, and a tail that costs more
+ * in the kernel than behind it stays behind. Split sums are taken only where their order is fixed
+ * and the parts are kept in the type of the arithmetic. Half-precision products accumulate in f32;
+ * f32 products use TF32 units only if pl_cuda_tf32() says so.
  *
  * Operands that a view has put at odd addresses get a second algorithm, chosen beforehand too.
  */
@@ -72,7 +74,10 @@ pl_product pl_product_of(const pl_call *c, const pl_tail_attr *tail, bool slope)
 /* ---- types --------------------------------------------------------------------------------- */
 static cudaDataType_t type_of(pl_dtype d)
 {
-    return d == PL_F64 ? CUDA_R_64F : d == PL_F16 ? CUDA_R_16F : d == PL_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return d == PL_F64    ? CUDA_R_64F
+           : d == PL_F16  ? CUDA_R_16F
+           : d == PL_BF16 ? CUDA_R_16BF
+                          : CUDA_R_32F;
 }
 
 static cublasComputeType_t compute_of(pl_dtype d)
@@ -96,8 +101,8 @@ static pl_status layout(const pl_product *p, int64_t rows, int64_t cols, int64_t
     if (p->batch == 1) return PL_OK;
     PL_LT(cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
                                            sizeof batch));
-    PL_LT(cublasLtMatrixLayoutSetAttribute(
-        *out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step));
+    PL_LT(cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                           sizeof step));
     return PL_OK;
 }
 
@@ -161,10 +166,9 @@ static pl_status describe(prepared *h)
     const pl_product *p = &h->p;
     int32_t first = p->tb ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
     PL_LT(cublasLtMatmulDescCreate(&h->op, compute_of(p->dtype), scale_of(p->dtype)));
-    PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_TRANSA, &first,
-                                         sizeof first));
-    PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_TRANSB, &second,
-                                         sizeof second));
+    PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    PL_LT(
+        cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
     PL_TRY(layout(p, p->tb ? p->k : p->n, p->tb ? p->n : p->k, p->b_step, &h->b));
     PL_TRY(layout(p, p->ta ? p->m : p->k, p->ta ? p->k : p->m, p->a_step, &h->a));
     return layout(p, p->n, p->m, p->m * p->n, &h->y);
@@ -180,10 +184,10 @@ static pl_status prefer(const pl_product *p, uint32_t align, uint64_t limit,
     /* Parts of a sum lie in the output's type when they are added in place. */
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (p->dtype == PL_F32 || p->dtype == PL_F64) scheme |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
-    PL_LT(cublasLtMatmulPreferenceSetAttribute(
-        pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit));
-    PL_LT(cublasLtMatmulPreferenceSetAttribute(
-        pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme));
+    PL_LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                               &limit, sizeof limit));
+    PL_LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                               &scheme, sizeof scheme));
     for (int i = 0; i < 4; i++)
         PL_LT(cublasLtMatmulPreferenceSetAttribute(pref, which[i], &align, sizeof align));
     return PL_OK;
@@ -200,8 +204,8 @@ static pl_status candidates(const prepared *h, uint32_t align, uint64_t limit, i
     PL_LT(cublasLtMatmulPreferenceCreate(&pref));
     pl_status rc = prefer(&h->p, align, limit, pref);
     if (rc == PL_OK) {
-        cublasStatus_t got = cublasLtMatmulAlgoGetHeuristic(lt, h->op, h->b, h->a, h->y, h->y,
-                                                            pref, most, out, n);
+        cublasStatus_t got =
+            cublasLtMatmulAlgoGetHeuristic(lt, h->op, h->b, h->a, h->y, h->y, pref, most, out, n);
         if (got == CUBLAS_STATUS_NOT_SUPPORTED)
             *n = 0;
         else if (got != CUBLAS_STATUS_SUCCESS)
@@ -222,8 +226,8 @@ static pl_status set_pointers(const prepared *h, const pl_product_operands *x)
         PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias,
                                              sizeof x->bias));
     if (aux && h->level == PL_PRODUCT_WHOLE)
-        PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                             &aux, sizeof aux));
+        PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
+                                             sizeof aux));
     return PL_OK;
 }
 
@@ -237,8 +241,8 @@ static pl_status follow(const prepared *h, const pl_product_operands *x)
     return pl_cuda_tail_run(p->dtype, x->y, p->batch * p->m, p->n, &t);
 }
 
-static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo, const pl_product_operands *x,
-                         size_t bytes)
+static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo,
+                         const pl_product_operands *x, size_t bytes)
 {
     static const float one = 1, zero = 0;
     static const double one64 = 1, zero64 = 0;
@@ -284,7 +288,8 @@ static void *trial_operands(const pl_product *p, pl_product_operands *x)
         return NULL;
     }
     char *at = block, *other = at + a + b + bias + y;
-    if (cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream()) != cudaSuccess) {
+    if (cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream()) !=
+        cudaSuccess) {
         cudaFree(block);
         return NULL;
     }
@@ -319,10 +324,10 @@ static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, 
 static void key_of(const prepared *h, char *key, size_t cap)
 {
     const pl_product *p = &h->p;
-    int n = snprintf(key, cap,
-                     "matmul:%s:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d%d%d%d%d",
-                     pl_dtype_name(p->dtype), p->batch, p->m, p->n, p->k, p->ta, p->tb, p->bias,
-                     p->a_step != 0, p->b_step != 0, pl_cuda_tf32());
+    int n =
+        snprintf(key, cap, "matmul:%s:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d%d%d%d%d",
+                 pl_dtype_name(p->dtype), p->batch, p->m, p->n, p->k, p->ta, p->tb, p->bias,
+                 p->a_step != 0, p->b_step != 0, pl_cuda_tf32());
     if (has_tail(p) && n > 0 && (size_t)n < cap)
         snprintf(key + n, cap - (size_t)n, ":%d%d%d%d:%d", p->act, p->add, p->keep, p->slope,
                  h->level);
@@ -356,7 +361,10 @@ static pl_status choose_anew(prepared *h)
         h->has[i] = false;
         h->work[i] = 0;
         PL_TRY(candidates(h, align[i] > least ? align[i] : least, i ? 0 : WORK_LIMIT,
-                          i ? 1 : pl_cuda_autotune() ? MAX_ALGOS : PL_TILES_LOOK, r, &n));
+                          i                    ? 1
+                          : pl_cuda_autotune() ? MAX_ALGOS
+                                               : PL_TILES_LOOK,
+                          r, &n));
         if (n == 0) continue;
         if (i == 0) at = pl_cuda_autotune() ? chosen(h, r, n) : pl_tiles_first(&h->p, r, n);
         h->algo[i] = r[at].algo;
@@ -431,17 +439,20 @@ static pl_status choose(prepared *h)
     return rc;
 }
 
-/* The highest level up to `most` that the library has; when algorithms are timed, a lower one that is
- * faster. */
+/* The highest level up to `most` that the library has; when algorithms are timed, a lower one that
+ * is faster. */
 static pl_status choose_level(prepared *h, level most)
 {
     for (int l = (int)most; l >= PL_PRODUCT_BARE; l--) {
-        if ((l == PL_PRODUCT_WHOLE && !is_offered(&h->p)) || (l == PL_PRODUCT_WITH_BIAS && !h->p.bias)) continue;
+        if ((l == PL_PRODUCT_WHOLE && !is_offered(&h->p)) ||
+            (l == PL_PRODUCT_WITH_BIAS && !h->p.bias))
+            continue;
         PL_TRY(set_level(h, (level)l));
         PL_TRY(choose(h));
         if (!h->has[0]) continue;
         float whole = h->ms;
-        if (l < PL_PRODUCT_WHOLE || !has_tail(&h->p) || !pl_cuda_autotune() || !(whole > 0)) return PL_OK;
+        if (l < PL_PRODUCT_WHOLE || !has_tail(&h->p) || !pl_cuda_autotune() || !(whole > 0))
+            return PL_OK;
         PL_TRY(choose_level(h, PL_PRODUCT_WITH_BIAS));
         if (h->has[0] && h->ms > 0 && h->ms < whole) return PL_OK;
         PL_TRY(set_level(h, PL_PRODUCT_WHOLE));
@@ -472,19 +483,23 @@ void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap)
     const cublasLtMatmulAlgo_t *a = &h->algo[0];
     cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &n);
     cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &n);
-    cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_STAGES_ID, &stages,
-                                         sizeof stages, &n);
+    cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_STAGES_ID, &stages, sizeof stages,
+                                         &n);
     cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split,
                                          &n);
-    bool after = h->level < PL_PRODUCT_WHOLE && (has_tail(&h->p) || (h->p.bias && h->level == PL_PRODUCT_BARE));
+    bool after = h->level < PL_PRODUCT_WHOLE &&
+                 (has_tail(&h->p) || (h->p.bias && h->level == PL_PRODUCT_BARE));
     snprintf(buf, cap, "algo %d tile %u stages %u split %d%s%s", id, tile, stages, split,
              has_tail(&h->p) && !after ? " +tail" : "",
-             !after ? "" : has_tail(&h->p) ? " tail after" : " bias after");
+             !after            ? ""
+             : has_tail(&h->p) ? " tail after"
+                               : " bias after");
 }
 
 static pl_status prepare_up_to(pl_product p, level most, void **prep, size_t *work_bytes);
 
-/* Operands at odd addresses, for which the library has no whole tail: a product of a lower level. */
+/* Operands at odd addresses, for which the library has no whole tail: a product of a lower level.
+ */
 static pl_status add_other(prepared *h)
 {
     size_t bytes = 0;
@@ -525,14 +540,16 @@ static pl_status prepare_up_to(pl_product p, level most, void **prep, size_t *wo
     return PL_OK;
 }
 
-pl_status pl_product_lt_prepare(const pl_product *p, pl_product_level most, void **prep, size_t *work_bytes)
+pl_status pl_product_lt_prepare(const pl_product *p, pl_product_level most, void **prep,
+                                size_t *work_bytes)
 {
     return prepare_up_to(*p, most, prep, work_bytes);
 }
 
 pl_product_operands pl_product_operands_of(const pl_product *p, const pl_call *c)
 {
-    pl_product_operands x = {.a = c->in[0], .b = c->in[1], .y = c->out[0], .work = pl_cuda_work_at(c->work)};
+    pl_product_operands x = {
+        .a = c->in[0], .b = c->in[1], .y = c->out[0], .work = pl_cuda_work_at(c->work)};
     if (p->bias) x.bias = c->in[2];
     if (p->add) x.add = c->in[c->n_in - 1];
     if (p->slope) x.slope_at = c->in[c->n_in - 1];

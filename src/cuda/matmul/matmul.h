@@ -1,4 +1,5 @@
-/* matmul.h - what the files of products share: the problem, its operands, and the ways to compute it. */
+/* matmul.h - what the files of products share: the problem, its operands, and the ways to compute
+ * it. */
 #ifndef PL_CUDA_MATMUL_H
 #define PL_CUDA_MATMUL_H
 
@@ -22,9 +23,15 @@ typedef struct pl_product_operands {
 pl_product pl_product_of(const pl_call *c, const pl_tail_attr *tail, bool slope);
 pl_product_operands pl_product_operands_of(const pl_product *p, const pl_call *c);
 
-/* By cuBLASLt: matmul.c. Its kernel has as much of the tail as it takes, but no more than `most`. */
-typedef enum pl_product_level { PL_PRODUCT_BARE, PL_PRODUCT_WITH_BIAS, PL_PRODUCT_WHOLE } pl_product_level;
-pl_status pl_product_lt_prepare(const pl_product *p, pl_product_level most, void **prep, size_t *work_bytes) PL_MUST_USE;
+/* By cuBLASLt: matmul.c. Its kernel has as much of the tail as it takes, but no more than `most`.
+ */
+typedef enum pl_product_level {
+    PL_PRODUCT_BARE,
+    PL_PRODUCT_WITH_BIAS,
+    PL_PRODUCT_WHOLE
+} pl_product_level;
+pl_status pl_product_lt_prepare(const pl_product *p, pl_product_level most, void **prep,
+                                size_t *work_bytes) PL_MUST_USE;
 void pl_product_lt_release(void *prep);
 pl_status pl_product_lt_run(const pl_call *c) PL_MUST_USE;
 
@@ -35,7 +42,8 @@ pl_status pl_product_vector_run(const pl_call *c) PL_MUST_USE;
 
 /* On TF32 units, as exact as f32: matmul_split.c */
 bool pl_product_split_takes(const pl_product *p);
-pl_status pl_product_split_prepare(const pl_product *p, void **prep, size_t *work_bytes) PL_MUST_USE;
+pl_status pl_product_split_prepare(const pl_product *p, void **prep,
+                                   size_t *work_bytes) PL_MUST_USE;
 void pl_product_split_release(void *prep);
 pl_status pl_product_split_run(const pl_call *c) PL_MUST_USE;
 

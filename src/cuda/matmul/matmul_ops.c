@@ -59,30 +59,35 @@ static pl_status vector_prepare(const pl_call *c, void **prep, size_t *work_byte
 }
 
 /* before: kernels that are looked at first. */
-#define KERNELS(tag, of, before, ...)                                                                          \
-    static bool tag##_split(const pl_call *c)                                                                  \
-    {                                                                                                          \
-        pl_product p = of(c);                                                                                  \
-        return pl_product_split_takes(&p);                                                                     \
-    }                                                                                                          \
-    static pl_status tag##_split_prepare(const pl_call *c, void **prep, size_t *work_bytes)                    \
-    {                                                                                                          \
-        pl_product p = of(c);                                                                                  \
-        return pl_product_split_prepare(&p, prep, work_bytes);                                                 \
-    }                                                                                                          \
-    static pl_status tag##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                          \
-    {                                                                                                          \
-        pl_product p = of(c);                                                                                  \
-        return pl_product_lt_prepare(&p, PL_PRODUCT_WHOLE, prep, work_bytes);                                  \
-    }                                                                                                          \
-    static const pl_kernel tag[] = {                                                                           \
-        before{"split", tag##_split, tag##_split_prepare, pl_product_split_release, pl_product_split_run},     \
-        {"cublaslt", accepts, tag##_prepare, pl_product_lt_release, pl_product_lt_run},                        \
-        __VA_ARGS__ PL_KERNEL_END};
+#define KERNELS(tag, of, before, ...)                                                              \
+ static bool tag##_split(const pl_call *c)                                                         \
+ {                                                                                                 \
+  pl_product p = of(c);                                                                            \
+  return pl_product_split_takes(&p);                                                               \
+ }                                                                                                 \
+ static pl_status tag##_split_prepare(const pl_call *c, void **prep, size_t *work_bytes)           \
+ {                                                                                                 \
+  pl_product p = of(c);                                                                            \
+  return pl_product_split_prepare(&p, prep, work_bytes);                                           \
+ }                                                                                                 \
+ static pl_status tag##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                 \
+ {                                                                                                 \
+  pl_product p = of(c);                                                                            \
+  return pl_product_lt_prepare(&p, PL_PRODUCT_WHOLE, prep, work_bytes);                            \
+ }                                                                                                 \
+ static const pl_kernel tag[] = {                                                                  \
+     before{"split", tag##_split, tag##_split_prepare, pl_product_split_release,                   \
+            pl_product_split_run},                                                                 \
+     {"cublaslt", accepts, tag##_prepare, pl_product_lt_release, pl_product_lt_run},               \
+     __VA_ARGS__ PL_KERNEL_END};
 /* What the library falls back to: chosen where the plainest kernel is asked for. */
 #define BEHIND(name, prepare) {name, accepts, prepare, pl_product_lt_release, pl_product_lt_run},
 /* Reads its operands once, whatever their precision. */
-#define VECTOR {.name = "vector", .accepts = vector_takes, .prepare = vector_prepare, .run = pl_product_vector_run},
+#define VECTOR                                                                                     \
+ {.name = "vector",                                                                                \
+  .accepts = vector_takes,                                                                         \
+  .prepare = vector_prepare,                                                                       \
+  .run = pl_product_vector_run},
 KERNELS(plain, plain_of, VECTOR, )
 KERNELS(tail, with_tail_of, , BEHIND("cublaslt, tail behind", tail_behind))
 KERNELS(slope, with_slope_of, , BEHIND("cublaslt, slope behind", slope_behind))

@@ -1,7 +1,7 @@
 /* matmul_split.c - f32 products on TF32 units (split.h): which ones, and what follows them.
  *
- * Bias, addition and ReLU are part of the kernel, any other tail is a pass behind it. Operands that a view has put
- * at odd addresses go to cuBLASLt.
+ * Bias, addition and ReLU are part of the kernel, any other tail is a pass behind it. Operands that
+ * a view has put at odd addresses go to cuBLASLt.
  */
 #include "base/sys.h"
 #include "cuda/matmul/matmul.h"
@@ -52,7 +52,9 @@ pl_status pl_product_split_prepare(const pl_product *p, void **prep, size_t *wor
     if (!h) return PL_ERR_MEMORY;
     h->p = *p;
     h->s = split_of(p);
-    pl_status rc = pl_split_plan(&h->s) ? pl_product_lt_prepare(p, PL_PRODUCT_WHOLE, &h->plain, &aside) : PL_ERR_UNSUPPORTED;
+    pl_status rc = pl_split_plan(&h->s)
+                       ? pl_product_lt_prepare(p, PL_PRODUCT_WHOLE, &h->plain, &aside)
+                       : PL_ERR_UNSUPPORTED;
     if (rc != PL_OK) {
         pl_product_split_release(h);
         return rc;
@@ -74,7 +76,8 @@ pl_status pl_product_split_run(const pl_call *c)
         return pl_product_lt_run(&other);
     }
     bool inside = !p->keep && !p->slope && (p->act == PL_ACT_NONE || p->act == PL_ACT_RELU);
-    pl_split_tail t = {inside ? x.bias : NULL, inside ? x.add : NULL, inside && p->act == PL_ACT_RELU};
+    pl_split_tail t = {inside ? x.bias : NULL, inside ? x.add : NULL,
+                       inside && p->act == PL_ACT_RELU};
     PL_TRY(pl_split_run(&h->s, x.a, x.b, &t, x.y, x.work));
     if (inside) return PL_OK;
     pl_cuda_tail behind = {x.bias, x.add, x.slope_at, x.keep, p->act, 0};

@@ -1,7 +1,7 @@
 /* matmul_tiles.c - see matmul_tiles.h.
  *
- * The library's first answer is its best one but for three kinds of products, seen on an H200 in 16 bits. Each has a
- * plain reason, and an answer further down the list that does not have it:
+ * The library's first answer is its best one but for three kinds of products, seen on an H200 in 16
+ * bits. Each has a plain reason, and an answer further down the list that does not have it:
  *
  *   padded   tiles that reach far beyond y: 64 rows for two. One that computes a fourth is taken
  *   odd      tiles whose rows are no whole lines and do not divide y's: n 320 by 168. One that divides both sides is
@@ -26,7 +26,8 @@ static bool divides(const pl_product *p, const pl_tile *t)
 static bool is_small(const pl_product *p, const pl_tile *t, const pl_tile *first)
 {
     enum { FOURTH = 4 };
-    return t->n && FOURTH * padded(p->n, t->n) * padded(p->m, t->m) <= padded(p->n, first->n) * padded(p->m, first->m);
+    return t->n && FOURTH * padded(p->n, t->n) * padded(p->m, t->m) <=
+                       padded(p->n, first->n) * padded(p->m, first->m);
 }
 
 static bool is_odd(const pl_product *p, const pl_tile *t)
@@ -64,12 +65,14 @@ static pl_tile tile_of(const cublasLtMatmulHeuristicResult_t *r)
     uint32_t id = 0;
     size_t got;
     pl_tile t = {.waves = r->wavesCount};
-    if (cublasLtMatmulAlgoConfigGetAttribute(&r->algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &id, sizeof id, &got) !=
-        CUBLAS_STATUS_SUCCESS)
+    if (cublasLtMatmulAlgoConfigGetAttribute(&r->algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &id, sizeof id,
+                                             &got) != CUBLAS_STATUS_SUCCESS)
         return t;
     switch (id) {
-#define PL_TILE(rows, columns)                                                                                         \
-    case CUBLASLT_MATMUL_TILE_##rows##x##columns: t.n = rows, t.m = columns; break;
+#define PL_TILE(rows, columns)                                                                     \
+ case CUBLASLT_MATMUL_TILE_##rows##x##columns:                                                     \
+  t.n = rows, t.m = columns;                                                                       \
+  break;
 #include "cuda/matmul/tiles.def"
 #undef PL_TILE
     default: break;

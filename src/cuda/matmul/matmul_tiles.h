@@ -1,4 +1,5 @@
-/* matmul_tiles.h - which of the library's first answers for a product is taken where none is timed. */
+/* matmul_tiles.h - which of the library's first answers for a product is taken where none is timed.
+ */
 #ifndef PL_CUDA_MATMUL_TILES_H
 #define PL_CUDA_MATMUL_TILES_H
 
@@ -8,7 +9,8 @@
 /* So many answers are looked at. */
 enum { PL_TILES_LOOK = 8 };
 
-/* What an answer is judged by: its tile along n and along m (0: not known), and how often all multiprocessors take one. */
+/* What an answer is judged by: its tile along n and along m (0: not known), and how often all
+ * multiprocessors take one. */
 typedef struct pl_tile {
     int32_t n, m;
     float waves;

@@ -1,5 +1,6 @@
-/* matmul_vector.c - which products are a matrix times a vector (vector.h): with one row or one column, and a matrix of
- * its own for each of a batch. Those that share one are products of matrices. */
+/* matmul_vector.c - which products are a matrix times a vector (vector.h): with one row or one
+ * column, and a matrix of its own for each of a batch. Those that share one are products of
+ * matrices. */
 #include "cuda/matmul/matmul.h"
 #include "cuda/matmul/vector.h"
 

@@ -6,15 +6,15 @@
  *   B [16][8]   b0 rows 2r 2r+1, col q;  b1 rows + 8
  *   C [16][8]   c0 c1 row q, cols 2r 2r+1;  c2 c3 row q+8        in f32
  *
- * so the C of two products side by side is the A of the next one. Of mma.m16n8k8 with TF32 operands,
- * registers of one element:
+ * so the C of two products side by side is the A of the next one. Of mma.m16n8k8 with TF32
+ * operands, registers of one element:
  *
  *   A [16][8]   a0 row q, col r;  a1 row q+8;  a2, a3 the same with col + 4
  *   B [8][8]    b0 row r, col q;  b1 row r+4
  *   C as above
  *
- * The cards read the upper 19 bits of a TF32 operand, and what they add up is cut to f32, not rounded:
- * the simulator does so too. It computes by exchanging registers between lanes.
+ * The cards read the upper 19 bits of a TF32 operand, and what they add up is cut to f32, not
+ * rounded: the simulator does so too. It computes by exchanging registers between lanes.
  */
 #ifndef PL_CUDA_MMA_H
 #define PL_CUDA_MMA_H
@@ -44,16 +44,24 @@ static inline float pl_power2(float x)
 }
 static inline void pl_copy16(void *to, const void *from, bool valid)
 {
-    if (valid) memcpy(to, from, 16);
-    else memset(to, 0, 16);
+    if (valid)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
 }
 static inline void pl_copy4(void *to, const void *from, bool valid)
 {
-    if (valid) memcpy(to, from, 4);
-    else memset(to, 0, 4);
+    if (valid)
+        memcpy(to, from, 4);
+    else
+        memset(to, 0, 4);
 }
-static inline void pl_copies_end(void) {}
-template <int PENDING> static inline void pl_copies_wait(void) {}
+static inline void pl_copies_end(void)
+{
+}
+template <int PENDING> static inline void pl_copies_wait(void)
+{
+}
 
 /* Words w[0] and w[1] of all lanes. */
 static inline void pl_sim_all(unsigned (*to)[32], const unsigned *w)
@@ -87,8 +95,7 @@ template <class T> static inline float pl_sim_half(unsigned w, int i)
     memcpy(&v, &u, 2);
     return pl_elem<T>::get(v);
 }
-template <class T>
-static inline void pl_multiply(float *c, const unsigned *a, const unsigned *b, T)
+template <class T> static inline void pl_multiply(float *c, const unsigned *a, const unsigned *b, T)
 {
     unsigned all[6][32];
     pl_sim_all(all, a);
@@ -170,8 +177,8 @@ static __device__ __forceinline__ unsigned pl_shared_at(const void *p)
 static __device__ __forceinline__ void pl_copy16(void *to, const void *from, bool valid)
 {
     int bytes = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(pl_shared_at(to)),
-                 "l"(from), "r"(bytes)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(pl_shared_at(to)), "l"(from),
+                 "r"(bytes)
                  : "memory");
 }
 /* The same with 4 bytes, at any address of an f32. */
@@ -222,30 +229,48 @@ static __device__ __forceinline__ void pl_multiply(float *c, const unsigned *a, 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 /* to = a b + c: f32 read as TF32, f16, bf16. */
-# define PL_MULTIPLY(name, shape)                                                                   \
-static __device__ __forceinline__ void name(float *to, const unsigned *a, const unsigned *b,         \
-                                            const float *c)                                          \
-{                                                                                                    \
-    asm("mma.sync.aligned." shape ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"   \
-        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])                                         \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),    \
-          "f"(c[2]), "f"(c[3]));                                                                     \
-}
+#  define PL_MULTIPLY(name, shape)                                                                 \
+   static __device__ __forceinline__ void name(float *to, const unsigned *a, const unsigned *b,    \
+                                               const float *c)                                     \
+   {                                                                                               \
+    asm("mma.sync.aligned." shape ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};" \
+        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])                                       \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),  \
+          "f"(c[2]), "f"(c[3]));                                                                   \
+   }
 PL_MULTIPLY(pl_multiply_tf32, "m16n8k8.row.col.f32.tf32.tf32")
 PL_MULTIPLY(pl_multiply_f16, "m16n8k16.row.col.f32.f16.f16")
 PL_MULTIPLY(pl_multiply_bf16, "m16n8k16.row.col.f32.bf16.bf16")
-# undef PL_MULTIPLY
+#  undef PL_MULTIPLY
 # else
 /* Never launched below 8.0; the code must only compile there. */
-static __device__ void pl_copy16(void *, const void *, bool) {}
-static __device__ void pl_copy4(void *, const void *, bool) {}
-static __device__ void pl_copies_end(void) {}
-static __device__ void pl_multiply_tf32(float *, const unsigned *, const unsigned *, const float *) {}
-static __device__ void pl_multiply_f16(float *, const unsigned *, const unsigned *, const float *) {}
-static __device__ void pl_multiply_bf16(float *, const unsigned *, const unsigned *, const float *) {}
-template <int PENDING> static __device__ void pl_copies_wait(void) {}
-static __device__ void pl_load4(unsigned *, const void *) {}
-static __device__ void pl_load4t(unsigned *, const void *) {}
+static __device__ void pl_copy16(void *, const void *, bool)
+{
+}
+static __device__ void pl_copy4(void *, const void *, bool)
+{
+}
+static __device__ void pl_copies_end(void)
+{
+}
+static __device__ void pl_multiply_tf32(float *, const unsigned *, const unsigned *, const float *)
+{
+}
+static __device__ void pl_multiply_f16(float *, const unsigned *, const unsigned *, const float *)
+{
+}
+static __device__ void pl_multiply_bf16(float *, const unsigned *, const unsigned *, const float *)
+{
+}
+template <int PENDING> static __device__ void pl_copies_wait(void)
+{
+}
+static __device__ void pl_load4(unsigned *, const void *)
+{
+}
+static __device__ void pl_load4t(unsigned *, const void *)
+{
+}
 template <class T>
 static __device__ void pl_multiply(float *, const unsigned *, const unsigned *, T)
 {

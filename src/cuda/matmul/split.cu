@@ -1,16 +1,17 @@
 /* split.cu - see split.h: one kernel, whose operands come by loaders.
  *
- * A block computes a tile of y. Terms come 32 at a time, both operands' by copies in the background, STAGES of them in
- * flight, as plain f32. A warp has 16 MT x 32 of the tile, in products of 16 x 8 x 8 (mma.h). Which row, column and
- * term of the tile is which of a product is free as long as operands and results agree, and is chosen so that every
- * lane reads 16 bytes at a time from either layout and writes 32 bytes of a row (q = lane/4, r = lane%4):
+ * A block computes a tile of y. Terms come 32 at a time, both operands' by copies in the
+ * background, STAGES of them in flight, as plain f32. A warp has 16 MT x 32 of the tile, in
+ * products of 16 x 8 x 8 (mma.h). Which row, column and term of the tile is which of a product is
+ * free as long as operands and results agree, and is chosen so that every lane reads 16 bytes at a
+ * time from either layout and writes 32 bytes of a row (q = lane/4, r = lane%4):
  *
  *   row q + 8h of product row i      is row 2 MT q + 2i + h of the warp's
  *   column q of product column j     is column 4q + j
  *   terms r, r+4 of products 0, 1    are terms 4r + 0..3 of 16
  *
- * Tiles lie in shared memory as [row][32 terms] or [32 terms][row] with 16-byte chunks exchanged, so that the 8 lanes
- * that read at once meet 8 different groups of banks:
+ * Tiles lie in shared memory as [row][32 terms] or [32 terms][row] with 16-byte chunks exchanged,
+ * so that the 8 lanes that read at once meet 8 different groups of banks:
  *
  *   by rows    lanes of two q and four r:  chunk ^ 4 where the bit of the row that changes with q is set
  *   by terms   likewise:                   chunk ^ a number of 0..7 that differs by r and leaves q's bits apart
@@ -51,33 +52,36 @@ struct problem {
     side a, b;
     finder f;
     target to;
-    int64_t y_step; /* of a batch */
+    int64_t y_step;         /* of a batch */
     int32_t k, part, parts; /* part: terms of one */
     int32_t m_tiles, n_tiles;
 };
 
-/* ---- places in shared memory ------------------------------------------------------------------ */
+/* ---- places in shared memory ------------------------------------------------------------------
+ */
 /* BIT: the bit of the row that tells two neighbouring q apart. */
 template <int BIT> static __device__ __forceinline__ int place_in_row(int row, int chunk)
 {
     return row * BK + ((chunk ^ ((row >> BIT & 1) << 2)) << 2);
 }
 /* EACH: chunks of 4 rows that a lane reads of a term, 1 or 2. */
-template <int WIDTH, int EACH> static __device__ __forceinline__ int place_in_term(int term, int chunk)
+template <int WIDTH, int EACH>
+static __device__ __forceinline__ int place_in_term(int term, int chunk)
 {
     int r = term >> 2 & 3, turn = EACH == 1 ? r * 2 : (r & 1) * 4 + (r >> 1);
     return term * WIDTH + ((chunk ^ turn) << 2);
 }
 
-/* ---- loaders: one step's 32 terms of an operand ------------------------------------------------ */
+/* ---- loaders: one step's 32 terms of an operand ------------------------------------------------
+ */
 /* Where the first tap of a pixel's window lies, and the pixel's image. */
 static __device__ __forceinline__ int4 origin(const finder &f, int row, int rows)
 {
     uint32_t pix, p[3];
     int n = (int)pl_divmod((uint32_t)row, f.pixels, &pix);
     p[0] = pl_divmod(pl_divmod(pix, f.p2, &p[2]), f.p1, &p[1]);
-    return make_int4(row < rows ? (int)p[0] * f.stride[0] + f.shift[0] : -(1 << 30), (int)p[1] * f.stride[1] + f.shift[1],
-                     (int)p[2] * f.stride[2] + f.shift[2], n);
+    return make_int4(row < rows ? (int)p[0] * f.stride[0] + f.shift[0] : -(1 << 30),
+                     (int)p[1] * f.stride[1] + f.shift[1], (int)p[2] * f.stride[2] + f.shift[2], n);
 }
 static __device__ __forceinline__ void tap_of(const finder &f, uint32_t tap, int *to)
 {
@@ -86,8 +90,9 @@ static __device__ __forceinline__ void tap_of(const finder &f, uint32_t tap, int
     for (int d = 0; d < 3; d++) to[d] = (int)t[d] * f.by[d];
 }
 /* The four channels that a tap finds, or nothing of them. */
-static __device__ __forceinline__ void copy_pixel(const finder &f, const side &s, const float *p, float *to, int4 o,
-                                                  const int *tap, uint32_t channel, bool in)
+static __device__ __forceinline__ void copy_pixel(const finder &f, const side &s, const float *p,
+                                                  float *to, int4 o, const int *tap,
+                                                  uint32_t channel, bool in)
 {
     int q0 = o.x + tap[0], q1 = o.y + tap[1], q2 = o.z + tap[2];
     in = in & ((unsigned)q0 < (unsigned)f.size[0]) & ((unsigned)q1 < (unsigned)f.size[1]) &
@@ -96,14 +101,19 @@ static __device__ __forceinline__ void copy_pixel(const finder &f, const side &s
     pl_copy16(to, p + (in ? (int64_t)pixel * s.ld + channel : 0), in);
 }
 
-/* W: rows of the tile; E: rows that a lane reads of a column of products: 2 MT, or NT. A table of pixels, TABLE of
- * them, is made by begin and, for the step after the next load, by ahead. */
+/* W: rows of the tile; E: rows that a lane reads of a column of products: 2 MT, or NT. A table of
+ * pixels, TABLE of them, is made by begin and, for the step after the next load, by ahead. */
 template <class S, int W, int E> struct by_rows {
     static constexpr int BIT = E == 8 ? 3 : 2, SLOTS = W * 8 / S::THREADS, TABLE = 0;
-    static __device__ void begin(const side &, const finder &, int, int, int, int4 *) {}
-    static __device__ void ahead(const finder &, int, int, int, int4 *) {}
-    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
-                                                int k, int end, int, const int4 *)
+    static __device__ void begin(const side &, const finder &, int, int, int, int4 *)
+    {
+    }
+    static __device__ void ahead(const finder &, int, int, int, int4 *)
+    {
+    }
+    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p,
+                                                float *tile, int first, int k, int end, int,
+                                                const int4 *)
     {
         constexpr int STEP = S::THREADS / 8; /* a multiple of 16: chunks are exchanged alike */
         int chunk = threadIdx.x % 8, row = threadIdx.x / 8, at = k + chunk * 4;
@@ -118,10 +128,15 @@ template <class S, int W, int E> struct by_rows {
 
 template <class S, int W, int E> struct by_terms {
     static constexpr int ROW = W / 4, SLOTS = W * 8 / S::THREADS, TABLE = 0;
-    static __device__ void begin(const side &, const finder &, int, int, int, int4 *) {}
-    static __device__ void ahead(const finder &, int, int, int, int4 *) {}
-    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
-                                                int k, int end, int, const int4 *)
+    static __device__ void begin(const side &, const finder &, int, int, int, int4 *)
+    {
+    }
+    static __device__ void ahead(const finder &, int, int, int, int4 *)
+    {
+    }
+    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p,
+                                                float *tile, int first, int k, int end, int,
+                                                const int4 *)
     {
         constexpr int STEP = S::THREADS / ROW;
         int chunk = threadIdx.x % ROW, row = first + chunk * 4, term = threadIdx.x / ROW;
@@ -129,7 +144,8 @@ template <class S, int W, int E> struct by_terms {
         int left = row < s.rows ? end - k - term : 0;
 #pragma unroll
         for (int i = 0; i < SLOTS; i++, from += (int64_t)STEP * s.ld)
-            pl_copy16(tile + place_in_term<W, E / 4>(term + i * STEP, chunk), i * STEP < left ? from : p, i * STEP < left);
+            pl_copy16(tile + place_in_term<W, E / 4>(term + i * STEP, chunk),
+                      i * STEP < left ? from : p, i * STEP < left);
     }
 };
 
@@ -140,9 +156,12 @@ template <class S, int W, int E> struct pixel_rows {
     {
         for (int i = threadIdx.x; i < W; i += S::THREADS) table[i] = origin(f, first + i, s.rows);
     }
-    static __device__ void ahead(const finder &, int, int, int, int4 *) {}
-    static __device__ __forceinline__ void load(const side &s, const finder &f, const float *p, float *tile, int, int k,
-                                                int end, int, const int4 *table)
+    static __device__ void ahead(const finder &, int, int, int, int4 *)
+    {
+    }
+    static __device__ __forceinline__ void load(const side &s, const finder &f, const float *p,
+                                                float *tile, int, int k, int end, int,
+                                                const int4 *table)
     {
         int chunk = threadIdx.x % 8, at = k + chunk * 4, tap[3];
         uint32_t channel;
@@ -150,7 +169,8 @@ template <class S, int W, int E> struct pixel_rows {
 #pragma unroll
         for (int i = 0; i < SLOTS; i++) {
             int row = threadIdx.x / 8 + i * (S::THREADS / 8);
-            copy_pixel(f, s, p, tile + place_in_row<BIT>(row, chunk), table[row], tap, channel, at < end);
+            copy_pixel(f, s, p, tile + place_in_row<BIT>(row, chunk), table[row], tap, channel,
+                       at < end);
         }
     }
 };
@@ -162,12 +182,15 @@ template <class S, int W, int E> struct pixel_terms {
     {
         for (int i = threadIdx.x; i < TABLE; i += S::THREADS) table[i] = origin(f, k + i, end);
     }
-    static __device__ __forceinline__ void ahead(const finder &f, int k, int end, int step, int4 *table)
+    static __device__ __forceinline__ void ahead(const finder &f, int k, int end, int step,
+                                                 int4 *table)
     {
-        if (threadIdx.x < BK) table[step % STAGES * BK + threadIdx.x] = origin(f, k + (int)threadIdx.x, end);
+        if (threadIdx.x < BK)
+            table[step % STAGES * BK + threadIdx.x] = origin(f, k + (int)threadIdx.x, end);
     }
-    static __device__ __forceinline__ void load(const side &s, const finder &f, const float *p, float *tile, int first,
-                                                int, int, int step, const int4 *table)
+    static __device__ __forceinline__ void load(const side &s, const finder &f, const float *p,
+                                                float *tile, int first, int, int, int step,
+                                                const int4 *table)
     {
         int chunk = threadIdx.x % ROW, row = first + chunk * 4, tap[3];
         uint32_t channel;
@@ -175,8 +198,8 @@ template <class S, int W, int E> struct pixel_terms {
 #pragma unroll
         for (int i = 0; i < SLOTS; i++) {
             int term = threadIdx.x / ROW + i * (S::THREADS / ROW);
-            copy_pixel(f, s, p, tile + place_in_term<W, E / 4>(term, chunk), table[step % STAGES * BK + term], tap, channel,
-                       row < s.rows);
+            copy_pixel(f, s, p, tile + place_in_term<W, E / 4>(term, chunk),
+                       table[step % STAGES * BK + term], tap, channel, row < s.rows);
         }
     }
 };
@@ -185,7 +208,9 @@ template <class S, int W, int E> struct pixel_terms {
 /* v[e][t]: term 4r + t of 16 of the e-th of a lane's E rows, the first of which is `row`. */
 template <class S, int W, int E, template <class, int, int> class L> struct reader;
 
-template <int E, int BIT> static __device__ __forceinline__ void read_rows(float (*v)[4], const float *tile, int row, int chunk)
+template <int E, int BIT>
+static __device__ __forceinline__ void read_rows(float (*v)[4], const float *tile, int row,
+                                                 int chunk)
 {
 #pragma unroll
     for (int e = 0; e < E; e++) {
@@ -193,34 +218,43 @@ template <int E, int BIT> static __device__ __forceinline__ void read_rows(float
         v[e][0] = x.x, v[e][1] = x.y, v[e][2] = x.z, v[e][3] = x.w;
     }
 }
-template <int W, int E> static __device__ __forceinline__ void read_terms(float (*v)[4], const float *tile, int row, int chunk)
+template <int W, int E>
+static __device__ __forceinline__ void read_terms(float (*v)[4], const float *tile, int row,
+                                                  int chunk)
 {
 #pragma unroll
     for (int t = 0; t < 4; t++)
 #pragma unroll
         for (int c = 0; c < E / 4; c++) {
-            float4 x = *(const float4 *)(tile + place_in_term<W, E / 4>(chunk * 4 + t, row / 4 + c));
-            v[c * 4 + 0][t] = x.x, v[c * 4 + 1][t] = x.y, v[c * 4 + 2][t] = x.z, v[c * 4 + 3][t] = x.w;
+            float4 x =
+                *(const float4 *)(tile + place_in_term<W, E / 4>(chunk * 4 + t, row / 4 + c));
+            v[c * 4 + 0][t] = x.x, v[c * 4 + 1][t] = x.y, v[c * 4 + 2][t] = x.z,
+                      v[c * 4 + 3][t] = x.w;
         }
 }
 template <class S, int W, int E> struct reader<S, W, E, by_rows> {
-    static __device__ __forceinline__ void read(float (*v)[4], const float *tile, int row, int chunk)
+    static __device__ __forceinline__ void read(float (*v)[4], const float *tile, int row,
+                                                int chunk)
     {
         read_rows<E, by_rows<S, W, E>::BIT>(v, tile, row, chunk);
     }
 };
-template <class S, int W, int E> struct reader<S, W, E, pixel_rows> : reader<S, W, E, by_rows> {};
+template <class S, int W, int E> struct reader<S, W, E, pixel_rows> : reader<S, W, E, by_rows> {
+};
 template <class S, int W, int E> struct reader<S, W, E, by_terms> {
-    static __device__ __forceinline__ void read(float (*v)[4], const float *tile, int row, int chunk)
+    static __device__ __forceinline__ void read(float (*v)[4], const float *tile, int row,
+                                                int chunk)
     {
         read_terms<W, E>(v, tile, row, chunk);
     }
 };
-template <class S, int W, int E> struct reader<S, W, E, pixel_terms> : reader<S, W, E, by_terms> {};
+template <class S, int W, int E> struct reader<S, W, E, pixel_terms> : reader<S, W, E, by_terms> {
+};
 
-/* Four terms of a row: hi as the TF32 units take it, and as pairs of bf16 lo and all of x. Finite values that would
- * round to infinity are beyond f32's products anyway. */
-static __device__ __forceinline__ void cut(const float *x, unsigned *hi, int step, unsigned *lo, unsigned *all, int pair)
+/* Four terms of a row: hi as the TF32 units take it, and as pairs of bf16 lo and all of x. Finite
+ * values that would round to infinity are beyond f32's products anyway. */
+static __device__ __forceinline__ void cut(const float *x, unsigned *hi, int step, unsigned *lo,
+                                           unsigned *all, int pair)
 {
     float rest[4];
 #pragma unroll
@@ -238,8 +272,8 @@ static __device__ __forceinline__ void cut(const float *x, unsigned *hi, int ste
 
 /* sum[i][j] += 16 terms. The products of lo come first, while the units' sum is small. */
 template <class S, class RA, class RB>
-static __device__ __forceinline__ void sixteen(float (*sum)[NT][4], const float *ta, const float *tb, int row, int col,
-                                               int chunk)
+static __device__ __forceinline__ void sixteen(float (*sum)[NT][4], const float *ta,
+                                               const float *tb, int row, int col, int chunk)
 {
     constexpr int MT = S::MT;
     const float zero[4] = {0, 0, 0, 0};
@@ -289,7 +323,8 @@ static __device__ __forceinline__ float finished(const target &t, float v, int64
 }
 
 /* Four columns of a row of y from v. */
-static __device__ __forceinline__ void put4(const target &t, float *y, int64_t line, int col, int cols, float4 v)
+static __device__ __forceinline__ void put4(const target &t, float *y, int64_t line, int col,
+                                            int cols, float4 v)
 {
     float x[4] = {v.x, v.y, v.z, v.w};
     if (col >= cols) return;
@@ -318,7 +353,8 @@ static __device__ __forceinline__ void tile_of(const problem &p, int *m, int *n)
 
 /* grid: (tiles, parts, batch) */
 template <class S, template <class, int, int> class LA, template <class, int, int> class LB>
-static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const __grid_constant__ problem p)
+static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    multiply(const __grid_constant__ problem p)
 {
     PL_SHARED(float, tiles);
     typedef LA<S, S::BM, 2 * S::MT> load_a;
@@ -328,7 +364,8 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const _
     int4 *table = (int4 *)(tiles + STAGES * S::STAGE);
     int tm, tn;
     tile_of(p, &tm, &tn);
-    int m0 = tm * S::BM, n0 = tn * S::BN, begin = (int)blockIdx.y * p.part, end = min(p.k, begin + p.part);
+    int m0 = tm * S::BM, n0 = tn * S::BN, begin = (int)blockIdx.y * p.part,
+        end = min(p.k, begin + p.part);
     int steps = (end - begin + BK - 1) / BK;
     const float *a = p.a.p + blockIdx.z * p.a.step, *b = p.b.p + blockIdx.z * p.b.step;
     load_a::begin(p.a, p.f, m0, begin, end, table);
@@ -338,7 +375,8 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const _
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < steps) {
             load_a::load(p.a, p.f, a, tiles + s * S::STAGE, m0, begin + s * BK, end, s, table);
-            load_b::load(p.b, p.f, b, tiles + s * S::STAGE + S::BM * BK, n0, begin + s * BK, end, s, table);
+            load_b::load(p.b, p.f, b, tiles + s * S::STAGE + S::BM * BK, n0, begin + s * BK, end, s,
+                         table);
         }
         pl_copies_end();
     }
@@ -358,7 +396,8 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const _
         pl_copies_end();
         const float *now = tiles + step % STAGES * S::STAGE;
 #pragma unroll
-        for (int g = 0; g < BK / 16; g++) sixteen<S, read_a, read_b>(sum, now, now + S::BM * BK, row, col, g * 4 + r);
+        for (int g = 0; g < BK / 16; g++)
+            sixteen<S, read_a, read_b>(sum, now, now + S::BM * BK, row, col, g * 4 + r);
     }
     float *y = p.to.y + (blockIdx.z * p.parts + blockIdx.y) * p.y_step;
     target to = p.to;
@@ -374,12 +413,14 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const _
 #pragma unroll
             for (int e = 0; e < 2; e++)
                 put4(to, y, base, at + 4 * e, p.b.rows,
-                     make_float4(sum[i][0][2 * h + e], sum[i][1][2 * h + e], sum[i][2][2 * h + e], sum[i][3][2 * h + e]));
+                     make_float4(sum[i][0][2 * h + e], sum[i][1][2 * h + e], sum[i][2][2 * h + e],
+                                 sum[i][3][2 * h + e]));
         }
 }
 
 /* Parts of the sums, in order. grid: (elements of one y, batch) */
-static __global__ void add_parts(target t, const float *from, int64_t each, int32_t parts, pl_long_divisor n)
+static __global__ void add_parts(target t, const float *from, int64_t each, int32_t parts,
+                                 pl_long_divisor n)
 {
     const float *p = from + blockIdx.y * each * parts;
     for (int64_t i = PL_ITEM; i < each; i += PL_ITEMS) {
@@ -409,19 +450,21 @@ static bool in_fours(const pl_split_product *s, pl_split_lay lay, int64_t rows, 
 static bool can(const pl_split_product *s)
 {
     const int64_t most = INT32_MAX - 256;
-    return in_fours(s, s->a, s->m, s->a_ld) && in_fours(s, s->b, s->n, s->b_ld) && s->a_step % 4 == 0 &&
-           s->b_step % 4 == 0 && s->m > 0 && s->n > 0 && s->k > 0 && s->m < most && s->k < most && s->n < most &&
-           s->batch > 0 && s->batch < 65536 && tiles_of(s, 64, 64) < most;
+    return in_fours(s, s->a, s->m, s->a_ld) && in_fours(s, s->b, s->n, s->b_ld) &&
+           s->a_step % 4 == 0 && s->b_step % 4 == 0 && s->m > 0 && s->n > 0 && s->k > 0 &&
+           s->m < most && s->k < most && s->n < most && s->batch > 0 && s->batch < 65536 &&
+           tiles_of(s, 64, 64) < most;
 }
 
-/* What the busiest multiprocessor takes, in seconds on an H200: its blocks' terms at the rate that as many blocks as it
- * holds at once reach, and the second pass over parts. */
+/* What the busiest multiprocessor takes, in seconds on an H200: its blocks' terms at the rate that
+ * as many blocks as it holds at once reach, and the second pass over parts. */
 template <class S> static double seconds(const pl_split_product *s, int64_t parts)
 {
     constexpr double RATE = 3e11, BYTES = 2.5e12, BEGIN = 1.5e-6, PASS = 3e-6;
     int64_t terms = pl_ceil_div(pl_ceil_div(s->k, parts), BK) * BK;
     int64_t each = pl_ceil_div(tiles_of(s, S::BM, S::BN) * parts, pl_cuda_card_get()->sms);
-    double busy = (double)(each < S::BLOCKS ? each : S::BLOCKS) / S::BLOCKS; /* of the warps that hide latency */
+    /* of the warps that hide latency */
+    double busy = (double)(each < S::BLOCKS ? each : S::BLOCKS) / S::BLOCKS;
     double rate = RATE * (S::MT == 4 ? 1 : 0.9) * (0.2 + 0.8 * busy);
     double t = BEGIN + (double)each * S::BM * S::BN * (double)terms / rate;
     return parts == 1 ? t : t + PASS + 8.0 * (double)(parts * s->batch * s->m * s->n) / BYTES;
@@ -452,14 +495,15 @@ bool pl_split_plan(pl_split_product *s)
     return true;
 }
 
-/* RATE: what f32 units of a multiprocessor reach in large products. Their sums of fewer terms than LEAST_SUM are clearly
- * more exact. */
+/* RATE: what f32 units of a multiprocessor reach in large products. Their sums of fewer terms than
+ * LEAST_SUM are clearly more exact. */
 bool pl_split_pays(pl_split_product *s)
 {
     const double RATE = 3.6e11 * pl_cuda_card_get()->sms, BEGIN = 4e-6;
     constexpr int64_t LEAST_SUM = 512;
     if (s->k < LEAST_SUM || !pl_split_plan(s)) return false;
-    return s->seconds < BEGIN + 2.0 * (double)s->batch * (double)s->m * (double)s->n * (double)s->k / RATE;
+    return s->seconds <
+           BEGIN + 2.0 * (double)s->batch * (double)s->m * (double)s->n * (double)s->k / RATE;
 }
 
 size_t pl_split_work(const pl_split_product *s)
@@ -517,7 +561,8 @@ static pl_status launch(const pl_split_product *s, problem p)
     p.n_tiles = (int32_t)pl_ceil_div(s->n, S::BN);
     dim3 grid((unsigned)(p.m_tiles * p.n_tiles), (unsigned)s->parts, (unsigned)s->batch);
 #ifdef __CUDACC__
-    PL_CUDA(cudaFuncSetAttribute(multiply<S, LA, LB>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    PL_CUDA(cudaFuncSetAttribute(multiply<S, LA, LB>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)shared));
 #endif
     PL_LAUNCH((multiply<S, LA, LB>), grid, dim3(S::THREADS), shared, p);
     PL_CUDA_LAUNCHED("a product on TF32 units");
@@ -527,22 +572,27 @@ static pl_status launch(const pl_split_product *s, problem p)
 template <class S> static pl_status launch_as(const pl_split_product *s, const problem &p)
 {
     if (s->a == PL_SPLIT_PIXELS)
-        return s->b == PL_SPLIT_ROWS ? launch<S, pixel_rows, by_rows>(s, p) : launch<S, pixel_rows, by_terms>(s, p);
+        return s->b == PL_SPLIT_ROWS ? launch<S, pixel_rows, by_rows>(s, p)
+                                     : launch<S, pixel_rows, by_terms>(s, p);
     if (s->b == PL_SPLIT_PIXELS) return launch<S, by_terms, pixel_terms>(s, p);
     if (s->a == PL_SPLIT_ROWS)
-        return s->b == PL_SPLIT_ROWS ? launch<S, by_rows, by_rows>(s, p) : launch<S, by_rows, by_terms>(s, p);
-    return s->b == PL_SPLIT_ROWS ? launch<S, by_terms, by_rows>(s, p) : launch<S, by_terms, by_terms>(s, p);
+        return s->b == PL_SPLIT_ROWS ? launch<S, by_rows, by_rows>(s, p)
+                                     : launch<S, by_rows, by_terms>(s, p);
+    return s->b == PL_SPLIT_ROWS ? launch<S, by_terms, by_rows>(s, p)
+                                 : launch<S, by_terms, by_terms>(s, p);
 }
 
-extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, const void *b, const pl_split_tail *t, void *y,
-                                  void *work)
+extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, const void *b,
+                                  const pl_split_tail *t, void *y, void *work)
 {
     static const pl_split_tail none = {NULL, NULL, false};
     bool whole = s->parts == 1;
     problem p = {};
     int64_t channels = s->at.bytes / 4;
-    p.a = side{(const float *)a, s->a_step, (int32_t)(s->a == PL_SPLIT_PIXELS ? channels : s->a_ld), (int32_t)s->m};
-    p.b = side{(const float *)b, s->b_step, (int32_t)(s->b == PL_SPLIT_PIXELS ? channels : s->b_ld), (int32_t)s->n};
+    p.a = side{(const float *)a, s->a_step, (int32_t)(s->a == PL_SPLIT_PIXELS ? channels : s->a_ld),
+               (int32_t)s->m};
+    p.b = side{(const float *)b, s->b_step, (int32_t)(s->b == PL_SPLIT_PIXELS ? channels : s->b_ld),
+               (int32_t)s->n};
     p.f = finder_of(&s->at);
     p.to = target_of(s, whole ? t : &none, whole ? y : work);
     p.y_step = s->m * s->n;
@@ -555,7 +605,8 @@ extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, cons
     if (whole) return PL_OK;
     target to = target_of(s, t, y);
     dim3 grid(pl_blocks(p.y_step, 512), (unsigned)s->batch);
-    PL_LAUNCH(add_parts, grid, dim3(256), 0, to, (const float *)work, p.y_step, p.parts, pl_long_div_by(s->n));
+    PL_LAUNCH(add_parts, grid, dim3(256), 0, to, (const float *)work, p.y_step, p.parts,
+              pl_long_div_by(s->n));
     PL_CUDA_LAUNCHED("parts of a product's sums");
     return PL_OK;
 }

@@ -1,15 +1,16 @@
 /* split.h - f32 products and convolutions on TF32 units, with f32's accuracy.
  *
- * A TF32 value has 11 of an f32's 24 bits, and the units that multiply them are seven times as fast as those of f32 on
- * cards where pl_cuda_split() holds. So x is taken as hi + lo, hi = x rounded to TF32 and lo the rest, at most 2^-11 of
- * it, and
+ * A TF32 value has 11 of an f32's 24 bits, and the units that multiply them are seven times as fast
+ * as those of f32 on cards where pl_cuda_split() holds. So x is taken as hi + lo, hi = x rounded to
+ * TF32 and lo the rest, at most 2^-11 of it, and
  *
  *   a b = hi hi' + lo b + a lo'          what is wrong, lo lo', is less than 2^-22 of it
  *
- * Of the last two, 8 bits are enough: they are bf16 products, which take half of the time. Rounding them is wrong by
- * 6e-7 of a term in the mean, about what an f32 sum of 1024 terms is. Values are split in registers, nothing is stored.
- * The units cut sums off instead of rounding them, so every 16 terms their sum, begun with the small products, is added
- * to an ordinary f32 and they begin at zero again. Infinite operands give NaN.
+ * Of the last two, 8 bits are enough: they are bf16 products, which take half of the time. Rounding
+ * them is wrong by 6e-7 of a term in the mean, about what an f32 sum of 1024 terms is. Values are
+ * split in registers, nothing is stored. The units cut sums off instead of rounding them, so every
+ * 16 terms their sum, begun with the small products, is added to an ordinary f32 and they begin at
+ * zero again. Infinite operands give NaN.
  *
  * An operand's element of row i (of m, or of n) and term k:
  *
@@ -41,7 +42,8 @@ typedef struct pl_split_product {
     pl_split_lay a, b;
     int64_t a_ld, b_ld;
     pl_columns at; /* PL_SPLIT_PIXELS; its pixels' bytes are those of its channels */
-    /* Rows of y that do not follow each other: pixel p of `rows` is pixel first + p * stride of an image of that size. */
+    /* Rows of y that do not follow each other: pixel p of `rows` is pixel first + p * stride of an
+     * image of that size. */
     bool spread;
     int64_t rows[3], first[3], stride[3], size[3];
     /* Set by pl_split_plan. */
@@ -62,8 +64,8 @@ bool pl_split_plan(pl_split_product *s);
 bool pl_split_pays(pl_split_product *s);
 size_t pl_split_work(const pl_split_product *s);
 /* Operands at multiples of 16 bytes. */
-pl_status pl_split_run(const pl_split_product *s, const void *a, const void *b, const pl_split_tail *t, void *y,
-                       void *work) PL_MUST_USE;
+pl_status pl_split_run(const pl_split_product *s, const void *a, const void *b,
+                       const pl_split_tail *t, void *y, void *work) PL_MUST_USE;
 
 #ifdef __cplusplus
 }

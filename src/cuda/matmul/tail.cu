@@ -1,5 +1,5 @@
-/* tail.cu - what follows a product, in a pass of its own: for products whose library kernel takes no bias or
- * no tail (ops/net/tail.h). */
+/* tail.cu - what follows a product, in a pass of its own: for products whose library kernel takes
+ * no bias or no tail (ops/net/tail.h). */
 #include "cuda/device/launch.h"
 #include "cuda/device/work.h"
 

@@ -1,10 +1,12 @@
 /* vector.cu - see vector.h.
  *
- * A block of the rows' kernel has `block / across` rows: threads add what they have to their neighbours' in a warp by
- * shuffles, warps theirs in shared memory. Of columns a block has `across` packs, a strip, and `block / across` groups of
- * threads that take terms in turn and add theirs in shared memory. Blocks add theirs in scratch (`add_parts`).
+ * A block of the rows' kernel has `block / across` rows: threads add what they have to their
+ * neighbours' in a warp by shuffles, warps theirs in shared memory. Of columns a block has `across`
+ * packs, a strip, and `block / across` groups of threads that take terms in turn and add theirs in
+ * shared memory. Blocks add theirs in scratch (`add_parts`).
  *
- * Both kernels ask for several packs before they use the first: what is on its way hides the latency of memory.
+ * Both kernels ask for several packs before they use the first: what is on its way hides the
+ * latency of memory.
  */
 #include "cuda/matmul/vector.h"
 
@@ -12,7 +14,8 @@
 #include "cuda/device/work.h"
 
 static constexpr int WARP = 32, BLOCK = 256, MOST_BLOCK = 1024, MOST_GRID = 65535;
-/* Packs that are asked for together: of a row and of its vector; of columns. More where one is a single element. */
+/* Packs that are asked for together: of a row and of its vector; of columns. More where one is a
+ * single element. */
 template <int V> static constexpr int ROWS_AHEAD = V > 1 ? 4 : 8;
 template <int V> static constexpr int COLUMNS_AHEAD = V > 1 ? 8 : 16;
 
@@ -26,11 +29,12 @@ static int64_t least(int64_t a, int64_t b)
 static constexpr int64_t ENOUGH = 1 << 17;
 /* Multiprocessors of such a card. The order of sums is the same on others. */
 static constexpr int64_t PROCESSORS = 132;
-/* Parts that a sum falls into: none where there are blocks enough, or the second launch would take longer than what it
- * saves. src/plan/cost/scratch_card.c repeats it. */
+/* Parts that a sum falls into: none where there are blocks enough, or the second launch would take
+ * longer than what it saves. src/plan/cost/scratch_card.c repeats it. */
 static int64_t parts_of(const pl_vector_product *v, int64_t bytes)
 {
-    constexpr int64_t LONG = 4096, PART = 1024, FEW = 128, MOST = 128, LONG_ROW = 65536, FEW_ROWS = 32, STRIP = 64;
+    constexpr int64_t LONG = 4096, PART = 1024, FEW = 128, MOST = 128, LONG_ROW = 65536,
+                      FEW_ROWS = 32, STRIP = 64;
     int64_t strips = v->batch * pl_ceil_div(v->n * bytes, STRIP);
     if (v->k <= LONG || strips >= FEW) return 1;
     if (!v->columns && (v->k <= LONG_ROW || v->batch * v->n > FEW_ROWS)) return 1;
@@ -44,18 +48,22 @@ static void plan_parts(pl_vector_product *v, int64_t bytes)
     v->parts = pl_ceil_div(v->k, v->each);
 }
 
-/* Threads have FEW packs or terms each: fewer do not come sooner, as that many are asked for together. */
+/* Threads have FEW packs or terms each: fewer do not come sooner, as that many are asked for
+ * together. */
 static void plan_rows(pl_vector_product *v)
 {
     constexpr int64_t FEW = 4, NARROW = 128;
-    int64_t packs = pl_ceil_div(least(v->each, v->k), v->pack), rows = v->batch * v->n * v->parts, across = 1;
-    while (packs > FEW * across && across < (2 * rows * across <= ENOUGH ? MOST_BLOCK : WARP)) across *= 2;
+    int64_t packs = pl_ceil_div(least(v->each, v->k), v->pack), rows = v->batch * v->n * v->parts,
+            across = 1;
+    while (packs > FEW * across && across < (2 * rows * across <= ENOUGH ? MOST_BLOCK : WARP))
+        across *= 2;
     v->across = (int32_t)across;
     v->block = (int32_t)(across > NARROW ? across : NARROW);
 }
 
-/* A multiprocessor reads at a rate of its own, so the one with most to read decides. Strips are whole sectors of the
- * cache, so wide that this is least; short ones cost more for each of their lines. */
+/* A multiprocessor reads at a rate of its own, so the one with most to read decides. Strips are
+ * whole sectors of the cache, so wide that this is least; short ones cost more for each of their
+ * lines. */
 static int64_t sectors_of(int64_t sectors, int64_t copies)
 {
     static constexpr int64_t COST[] = {0, 38, 34, 33, 32, 32, 32, 32, 32};
@@ -70,8 +78,10 @@ static int64_t sectors_of(int64_t sectors, int64_t copies)
 static void plan_columns(pl_vector_product *v, int64_t bytes)
 {
     constexpr int64_t SECTOR = 32, FEW = 4, NARROW = 128;
-    int64_t packs = pl_ceil_div(v->n, v->pack), copies = v->batch * v->parts, most = pl_ceil_div(least(v->each, v->k), FEW);
-    int64_t across = sectors_of(pl_ceil_div(v->n * bytes, SECTOR), copies) * SECTOR / (v->pack * bytes);
+    int64_t packs = pl_ceil_div(v->n, v->pack), copies = v->batch * v->parts,
+            most = pl_ceil_div(least(v->each, v->k), FEW);
+    int64_t across =
+        sectors_of(pl_ceil_div(v->n * bytes, SECTOR), copies) * SECTOR / (v->pack * bytes);
     if (across * most < BLOCK) across = pl_ceil_div(BLOCK, most); /* few terms: a wide strip */
     across = least(across, packs);
     int64_t beside = pl_ceil_div(pl_ceil_div(packs, across) * copies, PROCESSORS);
@@ -110,7 +120,8 @@ struct shape {
 };
 
 /* V elements, by one access where their address allows it; zeros where they are not there. */
-template <class T, int V, bool WIDE> static __device__ __forceinline__ pl_pack<T, V> load(const T *p, bool there)
+template <class T, int V, bool WIDE>
+static __device__ __forceinline__ pl_pack<T, V> load(const T *p, bool there)
 {
     pl_pack<T, V> r;
     if constexpr (WIDE && V > 1) {
@@ -124,7 +135,8 @@ template <class T, int V, bool WIDE> static __device__ __forceinline__ pl_pack<T
 }
 
 template <class T>
-static __device__ __forceinline__ void put(const shape &s, float sum, int64_t at, const T *bias, T *y, float *parts)
+static __device__ __forceinline__ void put(const shape &s, float sum, int64_t at, const T *bias,
+                                           T *y, float *parts)
 {
     if (parts) {
         parts[blockIdx.y * s.outputs + at] = sum;
@@ -134,10 +146,11 @@ static __device__ __forceinline__ void put(const shape &s, float sum, int64_t at
     }
 }
 
-/* Packs c, c + across, ... of a row times the vector's. ALL: all of them are there; else those before `packs`, and loads
- * beyond it read the last one again. */
+/* Packs c, c + across, ... of a row times the vector's. ALL: all of them are there; else those
+ * before `packs`, and loads beyond it read the last one again. */
 template <class T, int V, bool WIDE, bool ALL>
-static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, int across, int packs, float *sum)
+static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, int across,
+                                                 int packs, float *sum)
 {
     constexpr int AHEAD = ROWS_AHEAD<V>;
     pl_pack<T, V> p[AHEAD], q[AHEAD];
@@ -151,7 +164,8 @@ static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, 
     for (int u = 0; u < AHEAD; u++) {
         bool there = ALL || c + u * across < packs;
         for (int i = 0; i < V; i++)
-            sum[i] = fmaf(there ? pl_get<T>(p[u].v[i]) : 0.0f, there ? pl_get<T>(q[u].v[i]) : 0.0f, sum[i]);
+            sum[i] = fmaf(there ? pl_get<T>(p[u].v[i]) : 0.0f, there ? pl_get<T>(q[u].v[i]) : 0.0f,
+                          sum[i]);
     }
 }
 
@@ -171,7 +185,8 @@ static __device__ __forceinline__ float dot(const T *a, const T *x, int packs, i
 }
 
 template <class T, int V, bool WIDE>
-static __global__ void __launch_bounds__(MOST_BLOCK) rows(shape s, const T *a, const T *x, const T *bias, T *y, float *parts)
+static __global__ void __launch_bounds__(MOST_BLOCK)
+    rows(shape s, const T *a, const T *x, const T *bias, T *y, float *parts)
 {
     __shared__ float of_warp[MOST_BLOCK / WARP];
     int across = s.across, lane = (int)threadIdx.x & (across - 1), warp = (int)threadIdx.x / WARP;
@@ -182,7 +197,8 @@ static __global__ void __launch_bounds__(MOST_BLOCK) rows(shape s, const T *a, c
         const T *with = x + (s.step ? row / s.n * s.step : 0) + first;
         sum = dot<T, V, WIDE>(a + row * s.k + first, with, (int)(n / V), lane, across);
     }
-    for (int d = (across < WARP ? across : WARP) / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    for (int d = (across < WARP ? across : WARP) / 2; d > 0; d /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, d);
     if (across > WARP) {
         if (lane % WARP == 0) of_warp[warp] = sum;
         __syncthreads();
@@ -194,7 +210,8 @@ static __global__ void __launch_bounds__(MOST_BLOCK) rows(shape s, const T *a, c
 
 /* Terms q, q + groups, ... of V columns; ALL as above, but nothing is read beyond the last. */
 template <class T, int V, bool WIDE, bool ALL>
-static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t n, int q, int groups, int terms, float *sum)
+static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t n, int q,
+                                                 int groups, int terms, float *sum)
 {
     constexpr int AHEAD = COLUMNS_AHEAD<V>;
     pl_pack<T, V> p[AHEAD];
@@ -212,8 +229,8 @@ static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t
 
 /* A thread's share of the terms of V columns: `group`, group + groups, ... */
 template <class T, int V, bool WIDE>
-static __device__ __forceinline__ void gather(const T *a, const T *x, int64_t n, int terms, int group, int groups,
-                                              float *sum)
+static __device__ __forceinline__ void gather(const T *a, const T *x, int64_t n, int terms,
+                                              int group, int groups, float *sum)
 {
     constexpr int AHEAD = COLUMNS_AHEAD<V>;
     int q = group;
@@ -231,10 +248,13 @@ static __host__ __device__ __forceinline__ int sharers(int groups, int block, in
     return n < MOST ? n : MOST;
 }
 
-/* Sums of `width` columns in rows [0, groups) of shared memory, in two steps; the rows behind those hold the first's. */
-static __device__ __forceinline__ const float *add_groups(float *sums, int groups, int width, int *left)
+/* Sums of `width` columns in rows [0, groups) of shared memory, in two steps; the rows behind those
+ * hold the first's. */
+static __device__ __forceinline__ const float *add_groups(float *sums, int groups, int width,
+                                                          int *left)
 {
-    int n = sharers(groups, (int)blockDim.x, width), share = (int)threadIdx.x / width, j = (int)threadIdx.x - share * width;
+    int n = sharers(groups, (int)blockDim.x, width), share = (int)threadIdx.x / width,
+        j = (int)threadIdx.x - share * width;
     __syncthreads();
     *left = groups;
     if (n < 2) return sums;
@@ -250,18 +270,20 @@ static __device__ __forceinline__ const float *add_groups(float *sums, int group
 }
 
 template <class T, int V, bool WIDE>
-static __global__ void __launch_bounds__(MOST_BLOCK) columns(shape s, const T *a, const T *x, const T *bias, T *y, float *parts)
+static __global__ void __launch_bounds__(MOST_BLOCK)
+    columns(shape s, const T *a, const T *x, const T *bias, T *y, float *parts)
 {
     PL_SHARED(float, sums);
     int across = s.across, groups = (int)blockDim.x / across, width = across * V, left;
     int group = (int)threadIdx.x / across, at = (int)threadIdx.x - group * across;
-    int64_t begin = (int64_t)blockIdx.x * width, column = begin + at * V, first = blockIdx.y * s.each;
+    int64_t begin = (int64_t)blockIdx.x * width, column = begin + at * V,
+            first = blockIdx.y * s.each;
     int64_t terms = s.k - first < s.each ? s.k - first : s.each, batch = blockIdx.z;
     pl_pack<float, V> sum = {};
     if (group < groups) {
         if (column < s.n)
-            gather<T, V, WIDE>(a + (batch * s.k + first) * s.n + column, x + batch * s.step + first, s.n, (int)terms, group,
-                               groups, sum.v);
+            gather<T, V, WIDE>(a + (batch * s.k + first) * s.n + column, x + batch * s.step + first,
+                               s.n, (int)terms, group, groups, sum.v);
         for (int i = 0; i < V; i++) sums[group * width + at * V + i] = sum.v[i];
     }
     const float *from = add_groups(sums, groups, width, &left);
@@ -275,7 +297,8 @@ static __global__ void __launch_bounds__(MOST_BLOCK) columns(shape s, const T *a
 
 /* Lanes are outputs, warps take parts in turn. */
 template <class T>
-static __global__ void __launch_bounds__(BLOCK) add_parts(shape s, int64_t n_parts, const float *parts, const T *bias, T *y)
+static __global__ void __launch_bounds__(BLOCK)
+    add_parts(shape s, int64_t n_parts, const float *parts, const T *bias, T *y)
 {
     constexpr int WARPS = BLOCK / WARP;
     __shared__ float of_warp[WARPS][WARP];
@@ -296,12 +319,15 @@ static __global__ void __launch_bounds__(BLOCK) add_parts(shape s, int64_t n_par
 
 /* ---- launches ------------------------------------------------------------------------------- */
 template <class T, int V, bool WIDE>
-static void launch(const pl_vector_product *v, const shape &s, const T *a, const T *x, const T *bias, T *y, float *parts)
+static void launch(const pl_vector_product *v, const shape &s, const T *a, const T *x,
+                   const T *bias, T *y, float *parts)
 {
     if (v->columns) {
         int groups = v->block / v->across, width = v->across * V;
-        size_t shared = (size_t)((groups + sharers(groups, v->block, width)) * width) * sizeof(float);
-        dim3 grid((unsigned)pl_ceil_div(v->n, v->across * V), (unsigned)v->parts, (unsigned)v->batch);
+        size_t shared =
+            (size_t)((groups + sharers(groups, v->block, width)) * width) * sizeof(float);
+        dim3 grid((unsigned)pl_ceil_div(v->n, v->across * V), (unsigned)v->parts,
+                  (unsigned)v->batch);
         PL_LAUNCH((columns<T, V, WIDE>), grid, (unsigned)v->block, shared, s, a, x, bias, y, parts);
     } else {
         dim3 grid((unsigned)pl_ceil_div(s.outputs, v->block / v->across), (unsigned)v->parts);
@@ -310,7 +336,8 @@ static void launch(const pl_vector_product *v, const shape &s, const T *a, const
 }
 
 template <class T>
-static void run_of(const pl_vector_product *v, const T *a, const T *x, const T *bias, T *y, float *parts)
+static void run_of(const pl_vector_product *v, const T *a, const T *x, const T *bias, T *y,
+                   float *parts)
 {
     constexpr int V = 16 / (int)sizeof(T);
     shape s = {v->n, v->k, v->each, v->step, v->batch * v->n, v->across, v->bias_each};
@@ -322,17 +349,24 @@ static void run_of(const pl_vector_product *v, const T *a, const T *x, const T *
     else
         launch<T, V, false>(v, s, a, x, bias, y, parts);
     if (parts)
-        PL_LAUNCH((add_parts<T>), (unsigned)pl_ceil_div(s.outputs, WARP), BLOCK, 0, s, v->parts, parts, bias, y);
+        PL_LAUNCH((add_parts<T>), (unsigned)pl_ceil_div(s.outputs, WARP), BLOCK, 0, s, v->parts,
+                  parts, bias, y);
 }
 
-pl_status pl_vector_run(const pl_vector_product *v, const void *matrix, const void *vector, const void *bias, void *y,
-                        void *work)
+pl_status pl_vector_run(const pl_vector_product *v, const void *matrix, const void *vector,
+                        const void *bias, void *y, void *work)
 {
     float *parts = v->parts > 1 ? (float *)work : nullptr;
     switch (v->dtype) {
-        PL_CASE_OF(PL_F32, float, run_of<T>(v, (const T *)matrix, (const T *)vector, (const T *)bias, (T *)y, parts))
-        PL_CASE_OF(PL_F16, pl_f16, run_of<T>(v, (const T *)matrix, (const T *)vector, (const T *)bias, (T *)y, parts))
-        PL_CASE_OF(PL_BF16, pl_bf16, run_of<T>(v, (const T *)matrix, (const T *)vector, (const T *)bias, (T *)y, parts))
+        PL_CASE_OF(
+            PL_F32, float,
+            run_of<T>(v, (const T *)matrix, (const T *)vector, (const T *)bias, (T *)y, parts))
+        PL_CASE_OF(
+            PL_F16, pl_f16,
+            run_of<T>(v, (const T *)matrix, (const T *)vector, (const T *)bias, (T *)y, parts))
+        PL_CASE_OF(
+            PL_BF16, pl_bf16,
+            run_of<T>(v, (const T *)matrix, (const T *)vector, (const T *)bias, (T *)y, parts))
         PL_NO_KERNEL(v->dtype);
     }
     PL_CUDA_LAUNCHED("a matrix times a vector");

@@ -1,12 +1,14 @@
 /* vector.h - matrices times vectors: products whose result is one row or one column.
  *
- * Every element of the matrix is used once, so such a product takes as long as reading it. Two ways to lie in memory:
+ * Every element of the matrix is used once, so such a product takes as long as reading it. Two ways
+ * to lie in memory:
  *
  *   rows      p[i * k + q]   term q of output i. Neighbouring threads read neighbouring terms and add up what they have
  *   columns   p[q * n + i]   neighbouring threads read neighbouring outputs of a term; groups of them take terms in turn
  *
- * Sums are f32. How they are divided among threads, and their order, follow from the shape alone; a sum that is long
- * beside the number of outputs is computed in parts by several blocks, which a second launch adds in order.
+ * Sums are f32. How they are divided among threads, and their order, follow from the shape alone; a
+ * sum that is long beside the number of outputs is computed in parts by several blocks, which a
+ * second launch adds in order.
  *
  * Valid C++ too.
  */
@@ -23,7 +25,7 @@ extern "C" {
 typedef struct pl_vector_product {
     pl_dtype dtype;
     int64_t batch, n, k;
-    int64_t step;   /* of the vector: elements from one batch to the next; 0: the same one */
+    int64_t step; /* of the vector: elements from one batch to the next; 0: the same one */
     bool columns;
     bool bias_each; /* a bias for every output of n; else one number for all */
     /* Set by pl_vector_plan. */
@@ -37,8 +39,8 @@ typedef struct pl_vector_product {
 bool pl_vector_plan(pl_vector_product *v);
 size_t pl_vector_work(const pl_vector_product *v);
 /* bias: NULL: none. Operands at multiples of their elements; the bits do not depend on it. */
-pl_status pl_vector_run(const pl_vector_product *v, const void *matrix, const void *vector, const void *bias, void *y,
-                        void *work) PL_MUST_USE;
+pl_status pl_vector_run(const pl_vector_product *v, const void *matrix, const void *vector,
+                        const void *bias, void *y, void *work) PL_MUST_USE;
 
 #ifdef __cplusplus
 }

@@ -22,7 +22,10 @@ static __device__ __forceinline__ double sigmoid(double x)
 /* V groups of five as they lie in memory; element k of the five of group v is at 5v + k. */
 template <class T, int V> struct groups {
     pl_pack<T, V> p[5];
-    __device__ __forceinline__ T &at(int i) { return p[i / V].v[i % V]; }
+    __device__ __forceinline__ T &at(int i)
+    {
+        return p[i / V].v[i % V];
+    }
 };
 
 template <class T, int V>
@@ -33,8 +36,7 @@ static __device__ __forceinline__ void read_groups(groups<T, V> &g, const T *x)
 }
 
 template <class T, int V>
-static __global__ void __launch_bounds__(THREADS)
-    forward(const T *x, T *y, int64_t n, bool silu)
+static __global__ void __launch_bounds__(THREADS) forward(const T *x, T *y, int64_t n, bool silu)
 {
     typedef typename pl_elem<T>::acc A;
     for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {

@@ -1,8 +1,8 @@
 /* fill.cu - values made from nothing: constants, coordinates, random draws, random order.
  *
  * Draws are those of base/rng.h, word for word and operation by operation in double for normals, so
- * a device gives the CPU's numbers: element i is word i%4 of block i/4. Key and step are read on the
- * device, so a captured step draws new numbers each time it runs.
+ * a device gives the CPU's numbers: element i is word i%4 of block i/4. Key and step are read on
+ * the device, so a captured step draws new numbers each time it runs.
  */
 #include "cuda/device/launch.h"
 
@@ -127,9 +127,7 @@ template <bool NORMAL> static pl_status draws(const pl_call *c)
 {
     const pl_random_attr *a = static_cast<const pl_random_attr *>(c->attr);
     int64_t n = pl_type_elems(&c->out_type[0]);
-    uint32_t kept = a->dtype == PL_BF16  ? ~0x00ffffffu
-                    : a->dtype == PL_F16 ? ~0x001fffffu
-                                         : ~0u;
+    uint32_t kept = a->dtype == PL_BF16 ? ~0x00ffffffu : a->dtype == PL_F16 ? ~0x001fffffu : ~0u;
     if (n == 0) return PL_OK;
     PL_FLOAT_TYPES(a->dtype,
                    PL_LAUNCH((draw<T, NORMAL>), dim3(pl_blocks(pl_ceil_div(n, 4), THREADS)),
@@ -150,8 +148,8 @@ static pl_status random_normal(const pl_call *c)
 }
 
 /* ---- initial values --------------------------------------------------------------------- */
-/* How word and pair become an element: rt/init.c, in the same operations. below: uniform draws stay under
- * it, lo stands in for what rounds to it. */
+/* How word and pair become an element: rt/init.c, in the same operations. below: uniform draws stay
+ * under it, lo stands in for what rounds to it. */
 struct start {
     int kind;
     double lo, scale, below;
@@ -171,19 +169,23 @@ template <class T> static __device__ void start_values(const start &s, uint4 w, 
     for (int k = 0; k < 4; k++) {
         double x = s.kind == PL_INIT_CONST ? s.lo : s.lo + s.scale * (double)v[k];
         out[k] = pl_put<T>((A)x);
-        if (s.kind == PL_INIT_UNIFORM && (double)pl_get(out[k]) >= s.below) out[k] = pl_put<T>((A)s.lo);
+        if (s.kind == PL_INIT_UNIFORM && (double)pl_get(out[k]) >= s.below)
+            out[k] = pl_put<T>((A)s.lo);
     }
 }
 
-/* Block b of the slot's numbers is elements 4b to 4b + 3, those of them that lie in [first, end). */
+/* Block b of the slot's numbers is elements 4b to 4b + 3, those of them that lie in [first, end).
+ */
 template <class T>
-static __global__ void start_blocks(T *y, uint64_t seed, uint32_t stream, const start s, int64_t first, int64_t end)
+static __global__ void start_blocks(T *y, uint64_t seed, uint32_t stream, const start s,
+                                    int64_t first, int64_t end)
 {
     for (int64_t b = first / 4 + PL_ITEM; b * 4 < end; b += PL_ITEMS) {
         enum { WIDE = sizeof(T) <= 4 ? 4 : 2 };
         T v[4], *to = y + (b * 4 - first);
         start_values(s, philox_at(seed, 0, stream, (uint64_t)b), v);
-        bool whole = b * 4 >= first && b * 4 + 4 <= end && ((uintptr_t)to & (WIDE * sizeof(T) - 1)) == 0;
+        bool whole =
+            b * 4 >= first && b * 4 + 4 <= end && ((uintptr_t)to & (WIDE * sizeof(T) - 1)) == 0;
         for (int k = 0; whole && k < 4; k += WIDE) {
             pl_pack<T, WIDE> p;
             for (int i = 0; i < WIDE; i++) p.v[i] = v[k + i];
@@ -194,22 +196,27 @@ static __global__ void start_blocks(T *y, uint64_t seed, uint32_t stream, const 
     }
 }
 
-pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream, const pl_init *init,
-                               int64_t first, int64_t n)
+pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream,
+                               const pl_init *init, int64_t first, int64_t n)
 {
     bool normal = init->kind == PL_INIT_NORMAL, uniform = init->kind == PL_INIT_UNIFORM;
-    start s = {init->kind, init->a, normal ? init->b : uniform ? init->b - init->a : 0,
+    start s = {init->kind, init->a,
+               normal    ? init->b
+               : uniform ? init->b - init->a
+                         : 0,
                init->a < init->b ? init->b : (double)INFINITY};
     if (n == 0) return PL_OK;
-    PL_FLOAT_TYPES(dtype, PL_LAUNCH((start_blocks<T>), dim3(pl_blocks(pl_ceil_div(n, 4) + 1, THREADS)), dim3(THREADS),
+    PL_FLOAT_TYPES(dtype, PL_LAUNCH((start_blocks<T>),
+                                    dim3(pl_blocks(pl_ceil_div(n, 4) + 1, THREADS)), dim3(THREADS),
                                     0, static_cast<T *>(to), seed, stream, s, first, first + n));
     PL_CUDA_LAUNCHED("initial values");
     return PL_OK;
 }
 
 /* ---- random order ----------------------------------------------------------------------- */
-/* Fisher and Yates from the end, as the CPU does it: the exchanges follow one another, so one thread
- * makes them, in shared memory where the list fits, while the block draws whom to exchange ahead. */
+/* Fisher and Yates from the end, as the CPU does it: the exchanges follow one another, so one
+ * thread makes them, in shared memory where the list fits, while the block draws whom to exchange
+ * ahead. */
 template <bool SHARED>
 static __global__ void __launch_bounds__(THREADS)
     shuffle(int32_t *out, const int64_t *key, uint32_t stream, int32_t n)
@@ -224,8 +231,7 @@ static __global__ void __launch_bounds__(THREADS)
         uint32_t u[4] = {w.x, w.y, w.z, w.w};
         __syncthreads();
         for (int k = 0; k < 4; k++)
-            with[4 * t + k] =
-                (int32_t)((u[k] * (uint64_t)(first + 4 * t + k + 1)) >> 32);
+            with[4 * t + k] = (int32_t)((u[k] * (uint64_t)(first + 4 * t + k + 1)) >> 32);
         __syncthreads();
         if (t == 0) {
             int32_t hi = n - first < 4 * THREADS ? (int32_t)(n - first) : 4 * THREADS;
@@ -266,8 +272,8 @@ PL_CUDA_KERNEL(normal_kernels, NULL, random_normal);
 PL_CUDA_KERNEL(order_kernels, NULL, random_permutation);
 
 PL_CUDA_ENTRIES(pl_cuda_fills) = {{"fill", fill_kernels},
-                                 {"iota", iota_kernels},
-                                 {"random_uniform", uniform_kernels},
-                                 {"random_normal", normal_kernels},
-                                 {"random_permutation", order_kernels},
-                                 {NULL, NULL}};
+                                  {"iota", iota_kernels},
+                                  {"random_uniform", uniform_kernels},
+                                  {"random_normal", normal_kernels},
+                                  {"random_permutation", order_kernels},
+                                  {NULL, NULL}};

@@ -4,11 +4,11 @@
  *                               integers) where that is outside
  *   scatter_add, put_along_add  sums over equal indices, in the order of the updates, by one owner
  *
- * Adding never meets: updates are sorted by where they go, with their number below (cuda/ops/merge.h), a
- * bisection finds where each row's updates begin, and each row sums its own, in f32 for 16-bit
- * elements, rounding once. For put_along_add the rows are single elements of the output. When it has
- * many short columns, a thread goes down each instead, adding in place (16-bit elements in an f32
- * copy in scratch); that needs no sort.
+ * Adding never meets: updates are sorted by where they go, with their number below
+ * (cuda/ops/merge.h), a bisection finds where each row's updates begin, and each row sums its own,
+ * in f32 for 16-bit elements, rounding once. For put_along_add the rows are single elements of the
+ * output. When it has many short columns, a thread goes down each instead, adding in place (16-bit
+ * elements in an f32 copy in scratch); that needs no sort.
  */
 #include "cuda/ops/merge.h"
 
@@ -208,11 +208,12 @@ template <class L>
 static pl_status add_sorted(const pl_call *c, const L &from, int64_t n, int64_t rows, int64_t row)
 {
     uint64_t *order = static_cast<uint64_t *>(c->work), *spare = order + n;
-    uint32_t *first = reinterpret_cast<uint32_t *>(
-        reinterpret_cast<char *>(spare) + pl_sort_bytes(1, n, sizeof(uint64_t)));
+    uint32_t *first = reinterpret_cast<uint32_t *>(reinterpret_cast<char *>(spare) +
+                                                   pl_sort_bytes(1, n, sizeof(uint64_t)));
     pl_in_buffer<uint64_t> to = {order, n};
     if (n) pl_sort_lines<uint64_t>(from, to, 1, n, spare);
-    PL_LAUNCH(find_rows, dim3(pl_blocks(rows + 1, THREADS)), dim3(THREADS), 0, order, first, n, rows);
+    PL_LAUNCH(find_rows, dim3(pl_blocks(rows + 1, THREADS)), dim3(THREADS), 0, order, first, n,
+              rows);
     int64_t elem = (int64_t)pl_dtype_bytes(c->in_type[0].dtype);
     int64_t wide = pl_widest_at(pl_widest_at(pl_widest(16, row * elem), c->in[0]), c->out[0]);
     PL_ALL_TYPES(c->in_type[0].dtype,
@@ -291,7 +292,8 @@ static pl_status put_prepare(const pl_call *c, void **prep, size_t *work_bytes)
     return PL_OK;
 }
 
-template <class T, class I> static void launch_columns(const pl_call *c, const pl_axis_view &u, void *y)
+template <class T, class I>
+static void launch_columns(const pl_call *c, const pl_axis_view &u, void *y)
 {
     typedef typename sum_of<T>::type A;
     int64_t size = static_cast<const pl_put_attr *>(c->attr)->size;

@@ -2,10 +2,10 @@
  *
  * Items are unique in their order (a key with its position below it), so every sort is stable and
  * every result is the only one possible. Lines of up to PL_TILE items are sorted by one block, with
- * Batcher's bitonic network. Longer ones are sorted tile by tile, and then runs are merged in pairs:
- * a block finds by bisection which piece of either run makes its piece of the result (Green, McColl
- * and Bader, "GPU merge path", ICS 2012), brings both into shared memory, and its threads do the same
- * inside.
+ * Batcher's bitonic network. Longer ones are sorted tile by tile, and then runs are merged in
+ * pairs: a block finds by bisection which piece of either run makes its piece of the result (Green,
+ * McColl and Bader, "GPU merge path", ICS 2012), brings both into shared memory, and its threads do
+ * the same inside.
  *
  * Where items come from and go to are functors: E load(line, k), void store(line, k, item).
  */
@@ -51,7 +51,10 @@ static __device__ __forceinline__ uint32_t pl_position(const pl_wide_item &e)
 template <class E> struct pl_in_buffer {
     E *p;
     int64_t size;
-    __device__ __forceinline__ E load(int64_t line, int64_t k) const { return p[line * size + k]; }
+    __device__ __forceinline__ E load(int64_t line, int64_t k) const
+    {
+        return p[line * size + k];
+    }
     __device__ __forceinline__ void store(int64_t line, int64_t k, const E &e) const
     {
         p[line * size + k] = e;

@@ -1,7 +1,8 @@
 /* move.cu - ops that only move elements: permute, slice, flip, broadcast, concat, pad, reshape.
  *
- * The first four are one copy between two strided boxes. Dimensions that lie one behind the other on
- * both sides are merged, and elements that stay neighbours move together, up to 16 bytes at once.
+ * The first four are one copy between two strided boxes. Dimensions that lie one behind the other
+ * on both sides are merged, and elements that stay neighbours move together, up to 16 bytes at
+ * once.
  *
  *   box     every thread moves one unit; both sides are contiguous along the last dimension, or the
  *           other side jumps in any case
@@ -343,8 +344,8 @@ static pl_status same(const pl_call *c)
 }
 
 /* ---- concat ----------------------------------------------------------------------------- */
-/* Inputs of one launch: rows of `length` units that stand side by side in rows of the output. N counts the units of
- * a row. */
+/* Inputs of one launch: rows of `length` units that stand side by side in rows of the output. N
+ * counts the units of a row. */
 enum { JOINED = 16 };
 template <class N> struct join_args {
     const void *from[JOINED];
@@ -389,9 +390,9 @@ template <class N> static void join(const pl_call *c, int64_t axis, int64_t wide
         }
         j.items = outer * j.begin[j.n];
         if (j.items == 0) continue;
-        PL_UNIT_TYPES(wide, PL_LAUNCH((join_rows<U, N>), dim3(pl_blocks(j.items, THREADS)),
-                                      dim3(THREADS), 0, static_cast<U *>(c->out[0]), j,
-                                      pl_long_div_by(j.begin[j.n])));
+        PL_UNIT_TYPES(wide,
+                      PL_LAUNCH((join_rows<U, N>), dim3(pl_blocks(j.items, THREADS)), dim3(THREADS),
+                                0, static_cast<U *>(c->out[0]), j, pl_long_div_by(j.begin[j.n])));
     }
 }
 
@@ -416,12 +417,18 @@ static pl_status concat(const pl_call *c)
 struct few {
     typedef uint32_t index;
     typedef pl_divisor divisor;
-    static pl_divisor by(int64_t d) { return pl_div_by(d); }
+    static pl_divisor by(int64_t d)
+    {
+        return pl_div_by(d);
+    }
 };
 struct many {
     typedef int64_t index;
     typedef pl_long_divisor divisor;
-    static pl_long_divisor by(int64_t d) { return pl_long_div_by(d); }
+    static pl_long_divisor by(int64_t d)
+    {
+        return pl_long_div_by(d);
+    }
 };
 
 /* Every dim of the output: lo units of padding, dim units that are step apart, padding. */
@@ -554,12 +561,7 @@ PL_CUDA_KERNEL(concat_kernels, NULL, concat);
 PL_CUDA_KERNEL(pad_kernels, NULL, pad);
 PL_CUDA_KERNEL(same_kernels, NULL, same);
 
-PL_CUDA_ENTRIES(pl_cuda_move) = {{"permute", permute_kernels},
-                                 {"slice", slice_kernels},
-                                 {"flip", flip_kernels},
-                                 {"broadcast", broadcast_kernels},
-                                 {"concat", concat_kernels},
-                                 {"pad", pad_kernels},
-                                 {"reshape", same_kernels},
-                                 {"stop_gradient", same_kernels},
-                                 {NULL, NULL}};
+PL_CUDA_ENTRIES(pl_cuda_move) = {
+    {"permute", permute_kernels},     {"slice", slice_kernels},        {"flip", flip_kernels},
+    {"broadcast", broadcast_kernels}, {"concat", concat_kernels},      {"pad", pad_kernels},
+    {"reshape", same_kernels},        {"stop_gradient", same_kernels}, {NULL, NULL}};

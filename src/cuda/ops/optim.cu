@@ -1,5 +1,5 @@
-/* optim.cu - optimiser updates: one pass over a weight, its gradient and its moments, for as many weights
- * in a launch as are updated in a row.
+/* optim.cu - optimiser updates: one pass over a weight, its gradient and its moments, for as many
+ * weights in a launch as are updated in a row.
  *
  * Formulas and order of operations are those of ops/net/optim.c. Learning rate, gradient scale and
  * step number lie on the device, so the coefficients (bias corrections and the like) are computed
@@ -38,8 +38,8 @@ struct piece {
     int end;
 };
 
-/* What all weights of a launch have in common. It goes to the card as the kernel's parameter, which may
- * be 4 KB. */
+/* What all weights of a launch have in common. It goes to the card as the kernel's parameter, which
+ * may be 4 KB. */
 struct batch {
     piece at[MOST];
     const void *scale;
@@ -62,10 +62,10 @@ template <class C> struct coeffs {
 template <class C> static __device__ __forceinline__ C get(int dtype, const void *p, int64_t i)
 {
     switch (dtype) {
-    case PL_F64: return (C)static_cast<const double *>(p)[i];
+    case PL_F64: return (C) static_cast<const double *>(p)[i];
     case PL_F16: return (C)pl_get(static_cast<const pl_f16 *>(p)[i]);
     case PL_BF16: return (C)pl_get(static_cast<const pl_bf16 *>(p)[i]);
-    default: return (C)static_cast<const float *>(p)[i];
+    default: return (C) static_cast<const float *>(p)[i];
     }
 }
 
@@ -129,18 +129,32 @@ static __device__ void find_coeffs(const batch &u, const piece &p, coeffs<C> *ou
         k.beta2 = u.alpha;
         k.mix2 = 1 - u.alpha;
     }
-    *out = coeffs<C>{(C)k.scale, (C)k.decay, (C)k.keep, (C)k.rate, (C)k.beta1,
-                     (C)k.beta2, (C)k.mix1,  (C)k.mix2, (C)k.eps,  (C)k.root,
+    *out = coeffs<C>{(C)k.scale,
+                     (C)k.decay,
+                     (C)k.keep,
+                     (C)k.rate,
+                     (C)k.beta1,
+                     (C)k.beta2,
+                     (C)k.mix1,
+                     (C)k.mix2,
+                     (C)k.eps,
+                     (C)k.root,
                      !(fabs(scale) <= 1.7976931348623157e308)};
 }
 
 /* ---- one element ------------------------------------------------------------------------ */
-static __device__ __forceinline__ float root_of(float x) { return sqrtf(x); }
-static __device__ __forceinline__ double root_of(double x) { return sqrt(x); }
+static __device__ __forceinline__ float root_of(float x)
+{
+    return sqrtf(x);
+}
+static __device__ __forceinline__ double root_of(double x)
+{
+    return sqrt(x);
+}
 
 template <int RULE> struct states_of {
     enum {
-        n = RULE == SGD ? 0
+        n = RULE == SGD                                                            ? 0
             : RULE == ADAM || RULE == RMSPROP_CENTERED || RULE == RMSPROP_MOMENTUM ? 2
             : RULE == ADAM_MAX || RULE == RMSPROP_FULL                             ? 3
                                                                                    : 1
@@ -373,7 +387,8 @@ static int deal(batch *u, bool fours)
     for (int i = 0; i < u->n; i++) sum += u->at[i].n;
     if (sum == 0) return 0;
     u->chunk = pl_ceil_div(pl_ceil_div(sum, most), least) * least;
-    for (int i = 0; i < u->n; i++) u->at[i].end = (int)(blocks += pl_ceil_div(u->at[i].n, u->chunk));
+    for (int i = 0; i < u->n; i++)
+        u->at[i].end = (int)(blocks += pl_ceil_div(u->at[i].n, u->chunk));
     return (int)blocks;
 }
 
@@ -414,13 +429,16 @@ template <int RULE> static pl_status run(const pl_call *const *c, int n, int sca
 }
 
 /* ---- the table -------------------------------------------------------------------------- */
-#define UPDATE(op, rule, scalars)                                                              \
-    static pl_status op##_many(const pl_call *const *c, int n)                                 \
-    {                                                                                          \
-        return run<rule>(c, n, scalars);                                                       \
-    }                                                                                          \
-    static pl_status op##_run(const pl_call *c) { return op##_many(&c, 1); }                   \
-    PL_CUDA_KERNEL(op##_kernels, NULL, op##_run);
+#define UPDATE(op, rule, scalars)                                                                  \
+ static pl_status op##_many(const pl_call *const *c, int n)                                        \
+ {                                                                                                 \
+  return run<rule>(c, n, scalars);                                                                 \
+ }                                                                                                 \
+ static pl_status op##_run(const pl_call *c)                                                       \
+ {                                                                                                 \
+  return op##_many(&c, 1);                                                                         \
+ }                                                                                                 \
+ PL_CUDA_KERNEL(op##_kernels, NULL, op##_run);
 UPDATE(adam, ADAM, 3)
 UPDATE(adam_max, ADAM_MAX, 3)
 UPDATE(sgd, SGD, 3)
@@ -446,8 +464,8 @@ PL_CUDA_ENTRIES(pl_cuda_optim) = {{"adam", adam_kernels},
 
 extern "C" pl_cuda_many_fn pl_cuda_many_of(const pl_kernel *k)
 {
-#define MANY(op)                                                                               \
-    if (k == op##_kernels) return op##_many;
+#define MANY(op)                                                                                   \
+ if (k == op##_kernels) return op##_many;
     MANY(adam)
     MANY(adam_max)
     MANY(sgd)

@@ -1,9 +1,9 @@
 /* reduce.cu - sum, max_over, min_over and moments outside groups: where there is nothing to reduce,
  * and wherever a group does not take one.
  *
- * A warp makes one element of the result: its lanes go through the elements that fold into it 32 at a
- * time and then combine in a fixed tree. The input is two nested shapes, the dims that stay and the
- * dims that go.
+ * A warp makes one element of the result: its lanes go through the elements that fold into it 32 at
+ * a time and then combine in a fixed tree. The input is two nested shapes, the dims that stay and
+ * the dims that go.
  */
 #include "cuda/device/launch.h"
 
@@ -88,9 +88,9 @@ template <class A> static __device__ __forceinline__ A warp_sum(A v)
     return v;
 }
 
-#define EACH_WARP(i, n)                                                                        \
-    for (int64_t i = blockIdx.x * (int64_t)WARPS + (threadIdx.x >> 5); i < (n);                \
-         i += gridDim.x * (int64_t)WARPS)
+#define EACH_WARP(i, n)                                                                            \
+ for (int64_t i = blockIdx.x * (int64_t)WARPS + (threadIdx.x >> 5); i < (n);                       \
+      i += gridDim.x * (int64_t)WARPS)
 
 template <class T, int KIND>
 static __global__ void __launch_bounds__(THREADS, 4) fold_elems(const T *x, T *y, const folding f)
@@ -150,8 +150,8 @@ template <int KIND> static pl_status run_fold(const pl_call *c)
     folding f = folding_of(c);
     if (f.keep.n == 0) return PL_OK;
     PL_ALL_TYPES(c->in_type[0].dtype,
-                 PL_LAUNCH((fold_elems<T, KIND>), dim3(pl_blocks(f.keep.n, WARPS)), dim3(THREADS), 0,
-                           static_cast<const T *>(c->in[0]), static_cast<T *>(c->out[0]), f));
+                 PL_LAUNCH((fold_elems<T, KIND>), dim3(pl_blocks(f.keep.n, WARPS)), dim3(THREADS),
+                           0, static_cast<const T *>(c->in[0]), static_cast<T *>(c->out[0]), f));
     PL_CUDA_LAUNCHED("reduction");
     return PL_OK;
 }
@@ -176,8 +176,8 @@ static pl_status moments(const pl_call *c)
     folding f = folding_of(c);
     if (f.keep.n == 0) return PL_OK;
     PL_FLOAT_TYPES(c->in_type[0].dtype, typedef pl_elem<T>::acc R;
-                   PL_LAUNCH((fold_moments<T, R>), dim3(pl_blocks(f.keep.n, WARPS)), dim3(THREADS), 0,
-                             static_cast<const T *>(c->in[0]), static_cast<R *>(c->out[0]),
+                   PL_LAUNCH((fold_moments<T, R>), dim3(pl_blocks(f.keep.n, WARPS)), dim3(THREADS),
+                             0, static_cast<const T *>(c->in[0]), static_cast<R *>(c->out[0]),
                              static_cast<R *>(c->out[1]), f));
     PL_CUDA_LAUNCHED("moments");
     return PL_OK;

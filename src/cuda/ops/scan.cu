@@ -5,8 +5,8 @@
  * Either way the order of every sum follows from the shape alone.
  *
  * Running sums are kept in double (integers in integers) and rounded where they are written, so a
- * long line of 16-bit numbers does not drift. cumsum may write over its input: every element is read
- * before it is written, by the thread that writes it.
+ * long line of 16-bit numbers does not drift. cumsum may write over its input: every element is
+ * read before it is written, by the thread that writes it.
  */
 #include "cuda/device/launch.h"
 
@@ -106,13 +106,12 @@ static pl_status cumsum(const pl_call *c)
     const pl_cumsum_attr *a = static_cast<const pl_cumsum_attr *>(c->attr);
     lines l = lines_of(&c->in_type[0], a->axis);
     if (pl_type_elems(&c->in_type[0]) == 0) return PL_OK;
-    PL_ALL_TYPES(
-        c->in_type[0].dtype, const T *x = static_cast<const T *>(c->in[0]);
-        T *y = static_cast<T *>(c->out[0]); if (l.inner >= NARROW || l.size < NARROW)
-            PL_LAUNCH((cumsum_columns<T>), dim3(pl_blocks(l.outer * l.inner, THREADS)),
-                      dim3(THREADS), 0, x, y, l, a->reverse);
-        else PL_LAUNCH((cumsum_lines<T>), dim3(line_blocks(l)), dim3(THREADS), 0, x, y, l,
-                       a->reverse));
+    PL_ALL_TYPES(c->in_type[0].dtype, const T *x = static_cast<const T *>(c->in[0]);
+                 T *y = static_cast<T *>(c->out[0]); if (l.inner >= NARROW || l.size < NARROW)
+                     PL_LAUNCH((cumsum_columns<T>), dim3(pl_blocks(l.outer * l.inner, THREADS)),
+                               dim3(THREADS), 0, x, y, l, a->reverse);
+                 else PL_LAUNCH((cumsum_lines<T>), dim3(line_blocks(l)), dim3(THREADS), 0, x, y, l,
+                                a->reverse));
     PL_CUDA_LAUNCHED("cumsum");
     return PL_OK;
 }

@@ -1,8 +1,8 @@
 /* sort.cu - the first elements of each line in sorted order, and where they came from.
  *
  * Elements become unsigned keys whose order is the wanted one (ops/math/sort.c): falling order by
- * complement, NaN last, -0 as 0. Key and position together are sorted (cuda/ops/merge.h), so equals keep
- * their order. Elements of up to 32 bits and their position make one 64-bit item, others two.
+ * complement, NaN last, -0 as 0. Key and position together are sorted (cuda/ops/merge.h), so equals
+ * keep their order. Elements of up to 32 bits and their position make one 64-bit item, others two.
  */
 #include "cuda/ops/merge.h"
 
@@ -109,12 +109,12 @@ static pl_status sort(const pl_call *c)
     const pl_sort_attr *a = static_cast<const pl_sort_attr *>(c->attr);
     pl_axis_view v = pl_along_axis(&c->in_type[0], a->axis);
     if (pl_type_elems(&c->out_type[0]) == 0) return PL_OK;
-    PL_ALL_TYPES(c->in_type[0].dtype, const T *x = static_cast<const T *>(c->in[0]);
-                 read_line<T> from = {x, v.size, v.inner, a->descending};
-                 write_line<T> to = {x, static_cast<T *>(c->out[0]),
-                                     static_cast<int32_t *>(c->out[1]), v.size, v.inner, a->count};
-                 pl_sort_lines<typename item_of<T>::type>(from, to, v.outer * v.inner, v.size,
-                                                          c->work));
+    PL_ALL_TYPES(
+        c->in_type[0].dtype, const T *x = static_cast<const T *>(c->in[0]);
+        read_line<T> from = {x, v.size, v.inner, a->descending};
+        write_line<T> to = {x, static_cast<T *>(c->out[0]), static_cast<int32_t *>(c->out[1]),
+                            v.size, v.inner, a->count};
+        pl_sort_lines<typename item_of<T>::type>(from, to, v.outer * v.inner, v.size, c->work));
     PL_CUDA_LAUNCHED("sort");
     return PL_OK;
 }

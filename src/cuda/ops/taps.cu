@@ -1,15 +1,16 @@
 /* taps.cu - sums of weighted neighbours: resizing, average pools, and their adjoints.
  *
- * All are one linear map [N, in.., C] -> [N, out.., C] that is a product over the spatial dims: along
- * each, position i of the result reads a few positions with weights (ops/net/resize.c and ops/net/pool.c say
- * which). A first kernel writes these lists, one a dimension, into scratch; the second sums
+ * All are one linear map [N, in.., C] -> [N, out.., C] that is a product over the spatial dims:
+ * along each, position i of the result reads a few positions with weights (ops/net/resize.c and
+ * ops/net/pool.c say which). A first kernel writes these lists, one a dimension, into scratch; the
+ * second sums
  *
  *     y[n, i0, i1, i2, c] = sum of w0 w1 w2 x[n, j0, j1, j2, c]
  *
  * with threads over channels, 16 bytes each where C allows. An adjoint has the same form with the
  * lists the other way round: position j gathers from every i that reads it, in rising order, so
- * nothing is added by two threads and the order is fixed. A result with many taps is summed by eight
- * threads, whose parts are added in turn.
+ * nothing is added by two threads and the order is fixed. A result with many taps is summed by
+ * eight threads, whose parts are added in turn.
  *
  * Positions are computed in f32 for all but f64, as the CPU does, operation by operation: another
  * rounding would be another pixel.
@@ -224,10 +225,10 @@ template <class R> static __global__ void make_lists(const tables<R> s)
 }
 
 struct shape {
-    int64_t n;               /* items: pixels of the result times packs of channels */
-    pl_divisor packs, w, h, d;   /* of the result */
+    int64_t n;                 /* items: pixels of the result times packs of channels */
+    pl_divisor packs, w, h, d; /* of the result */
     int32_t in_h, in_w;
-    int64_t plane;           /* pixels of one image read */
+    int64_t plane; /* pixels of one image read */
 };
 
 struct place {
@@ -333,8 +334,8 @@ struct rules {
 };
 
 /* Lists lie in scratch one after the other, 8-byte aligned; returns the bytes of all. */
-template <class R> static size_t lay_out(const rules &all, const int32_t *cap, char *work,
-                                         tables<R> *out)
+template <class R>
+static size_t lay_out(const rules &all, const int32_t *cap, char *work, tables<R> *out)
 {
     size_t at = 0;
     for (int d = 0; d < 3; d++) {
@@ -364,7 +365,8 @@ static pl_status prepare_rules(const pl_call *c, const rules &all, void **prep, 
                    (int)cap[d]);
     }
     *prep = (void *)(uintptr_t)((uint64_t)cap[0] | (uint64_t)cap[1] << 20 | (uint64_t)cap[2] << 40);
-    *work_bytes = wide ? lay_out<double>(all, cap, NULL, NULL) : lay_out<float>(all, cap, NULL, NULL);
+    *work_bytes =
+        wide ? lay_out<double>(all, cap, NULL, NULL) : lay_out<float>(all, cap, NULL, NULL);
     return PL_OK;
 }
 
@@ -401,11 +403,11 @@ template <class T, int V, class N> static void launch_sums(const pl_call *c, con
         g.n = now * pixels * (channels / V);
         pl_counts(g.n, sizeof(N));
         if (many)
-            PL_LAUNCH((sum_many<T, V, R, N>), dim3(pl_blocks(g.n, LANES)), dim3(LANES, PARTS), 0, from,
-                      to, s, g);
+            PL_LAUNCH((sum_many<T, V, R, N>), dim3(pl_blocks(g.n, LANES)), dim3(LANES, PARTS), 0,
+                      from, to, s, g);
         else
-            PL_LAUNCH((sum_taps<T, V, R, N>), dim3(pl_blocks(g.n, THREADS)), dim3(THREADS), 0, from, to,
-                      s, g);
+            PL_LAUNCH((sum_taps<T, V, R, N>), dim3(pl_blocks(g.n, THREADS)), dim3(THREADS), 0, from,
+                      to, s, g);
     }
 }
 
@@ -429,8 +431,8 @@ static pl_status run_rules(const pl_call *c, const rules &all)
 }
 
 /* ---- the ops ---------------------------------------------------------------------------- */
-/* Rules of the spatial dims; missing leading ones read themselves. x: the side the forward map reads,
- * y: the one it writes. */
+/* Rules of the spatial dims; missing leading ones read themselves. x: the side the forward map
+ * reads, y: the one it writes. */
 static rules bare_rules(const pl_type *x, const pl_type *y, int kind, bool adjoint)
 {
     rules all;
@@ -481,16 +483,16 @@ static_assert(NEAREST == (int)PL_RESIZE_NEAREST && LINEAR == (int)PL_RESIZE_LINE
                   CUBIC == (int)PL_RESIZE_CUBIC,
               "a mode of resizing is a kind of rule");
 
-#define OP(op, make, x, y, adjoint)                                                            \
-    static pl_status op##_prepare(const pl_call *c, void **prep, size_t *work_bytes)           \
-    {                                                                                          \
-        return prepare_rules(c, make(c, &c->x[0], &c->y[0], adjoint), prep, work_bytes);       \
-    }                                                                                          \
-    static pl_status op(const pl_call *c)                                                      \
-    {                                                                                          \
-        return run_rules(c, make(c, &c->x[0], &c->y[0], adjoint));                             \
-    }                                                                                          \
-    PL_CUDA_KERNEL(op##_kernels, op##_prepare, op);
+#define OP(op, make, x, y, adjoint)                                                                \
+ static pl_status op##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                  \
+ {                                                                                                 \
+  return prepare_rules(c, make(c, &c->x[0], &c->y[0], adjoint), prep, work_bytes);                 \
+ }                                                                                                 \
+ static pl_status op(const pl_call *c)                                                             \
+ {                                                                                                 \
+  return run_rules(c, make(c, &c->x[0], &c->y[0], adjoint));                                       \
+ }                                                                                                 \
+ PL_CUDA_KERNEL(op##_kernels, op##_prepare, op);
 OP(resize, resize_rules, in_type, out_type, false)
 OP(resize_bwd, resize_rules, out_type, in_type, true)
 OP(avg_pool, window_rules, in_type, out_type, false)

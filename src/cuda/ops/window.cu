@@ -1,11 +1,11 @@
 /* window.cu - windows that slide over [N, s.., C]: patches and their adjoint, maximum pools.
  *
  * Threads run over channels, 16 bytes each where C allows, then over pixels. What adds up (fold,
- * max_pool_bwd) gathers: a pixel of x asks every tap which position of the output reads it there, in
- * the order of the taps, so no two threads add to one place.
+ * max_pool_bwd) gathers: a pixel of x asks every tap which position of the output reads it there,
+ * in the order of the taps, so no two threads add to one place.
  *
- * N is what counts the items of a launch: 32 bits, as many images at a time as they count; where one image has more
- * items, 64 bits, element by element.
+ * N is what counts the items of a launch: 32 bits, as many images at a time as they count; where
+ * one image has more items, 64 bits, element by element.
  */
 #include "cuda/device/launch.h"
 #include "cuda/device/limits.h"
@@ -20,7 +20,7 @@ enum { THREADS = 256 };
 struct geometry {
     int32_t in[3], out[3], kernel[3], dilation[3], pad[3], taps;
     pl_divisor stride[3], by_in[3], by_out[3], by_kernel[3];
-    pl_divisor packs;            /* of channels */
+    pl_divisor packs; /* of channels */
     int64_t in_pixels, out_pixels;
 };
 
@@ -56,7 +56,8 @@ static geometry geometry_of(const pl_call *c, const pl_type *x)
 }
 
 /* A flat position to three coordinates; what is left over is the image. */
-template <class N> static __device__ __forceinline__ N split(N i, const pl_divisor *size, int32_t *p)
+template <class N>
+static __device__ __forceinline__ N split(N i, const pl_divisor *size, int32_t *p)
 {
     N at;
 #pragma unroll
@@ -77,7 +78,8 @@ template <> struct pixel_of<uint64_t> {
 
 /* The input pixel that tap k of output position p reads; -1 in the padding. */
 template <class N>
-static __device__ __forceinline__ typename pixel_of<N>::type reads(const geometry &g, const int32_t *p, const int32_t *k)
+static __device__ __forceinline__ typename pixel_of<N>::type
+reads(const geometry &g, const int32_t *p, const int32_t *k)
 {
     typename pixel_of<N>::type at = 0;
 #pragma unroll
@@ -153,16 +155,16 @@ static __global__ void __launch_bounds__(THREADS, 4)
 }
 
 /* Calls the launch for as many images at a time as N can count; `each`: items of an image. */
-#define BY_IMAGES(images, each, n, ...)                                                        \
-    do {                                                                                       \
-        int64_t per_ = pl_most_items() / (each);                                                        \
-        if (per_ < 1) per_ = 1;                                                                \
-        for (int64_t first = 0; first < (images); first += per_) {                             \
-            int64_t now_ = (images)-first < per_ ? (images)-first : per_, n = now_ * (each);   \
-            pl_counts(n, sizeof(N));                                                           \
-            __VA_ARGS__;                                                                       \
-        }                                                                                      \
-    } while (0)
+#define BY_IMAGES(images, each, n, ...)                                                            \
+ do {                                                                                              \
+  int64_t per_ = pl_most_items() / (each);                                                         \
+  if (per_ < 1) per_ = 1;                                                                          \
+  for (int64_t first = 0; first < (images); first += per_) {                                       \
+   int64_t now_ = (images)-first < per_ ? (images)-first : per_, n = now_ * (each);                \
+   pl_counts(n, sizeof(N));                                                                        \
+   __VA_ARGS__;                                                                                    \
+  }                                                                                                \
+ } while (0)
 
 /* Whether an image has more items than 32 bits count: pixels of either side, taps of each. */
 static bool is_vast(const geometry &g, int64_t channels, int64_t taps)
@@ -218,11 +220,11 @@ static pl_status fold(const pl_call *c)
     const pl_type *y = &c->out_type[0];
     geometry g = geometry_of(c, y);
     if (pl_type_elems(y) == 0) return PL_OK;
-    PL_ALL_TYPES(y->dtype, const int V = 16 / sizeof(T); int64_t channels = y->dim[y->rank - 1];
-                 bool wide = is_wide<T>(channels, c->in[0], c->out[0]);
-                 if (is_vast(g, wide ? channels / V : channels, 1)) launch_fold<T, 1, uint64_t>(c, g);
-                 else if (wide) launch_fold<T, V, uint32_t>(c, g);
-                 else launch_fold<T, 1, uint32_t>(c, g));
+    PL_ALL_TYPES(
+        y->dtype, const int V = 16 / sizeof(T); int64_t channels = y->dim[y->rank - 1];
+        bool wide = is_wide<T>(channels, c->in[0], c->out[0]);
+        if (is_vast(g, wide ? channels / V : channels, 1)) launch_fold<T, 1, uint64_t>(c, g);
+        else if (wide) launch_fold<T, V, uint32_t>(c, g); else launch_fold<T, 1, uint32_t>(c, g));
     PL_CUDA_LAUNCHED("fold");
     return PL_OK;
 }
@@ -417,11 +419,11 @@ static pl_status max_pool(const pl_call *c)
     int64_t channels = y->dim[y->rank - 1];
     if (pl_type_elems(y) == 0) return PL_OK;
     geometry g = geometry_of(c, &c->in_type[0]);
-    PL_ALL_TYPES(y->dtype, const int V = 16 / sizeof(T);
-                 bool wide = is_wide<T>(channels, c->in[0], c->out[0]) && wide_index(c->out[1], channels, V);
-                 if (is_vast(g, wide ? channels / V : channels, 1)) launch_max<T, 1, uint64_t>(c, g);
-                 else if (wide) launch_max<T, V, uint32_t>(c, g);
-                 else launch_max<T, 1, uint32_t>(c, g));
+    PL_ALL_TYPES(
+        y->dtype, const int V = 16 / sizeof(T);
+        bool wide = is_wide<T>(channels, c->in[0], c->out[0]) && wide_index(c->out[1], channels, V);
+        if (is_vast(g, wide ? channels / V : channels, 1)) launch_max<T, 1, uint64_t>(c, g);
+        else if (wide) launch_max<T, V, uint32_t>(c, g); else launch_max<T, 1, uint32_t>(c, g));
     PL_CUDA_LAUNCHED("max_pool");
     return PL_OK;
 }
@@ -432,11 +434,12 @@ static pl_status max_pool_bwd(const pl_call *c)
     int64_t channels = x->dim[x->rank - 1];
     if (pl_type_elems(x) == 0) return PL_OK;
     geometry g = geometry_of(c, x);
-    PL_FLOAT_TYPES(x->dtype, const int V = 16 / sizeof(T);
-                   bool wide = is_wide<T>(channels, c->in[0], c->out[0]) && wide_index(c->in[1], channels, V);
-                   if (is_vast(g, wide ? channels / V : channels, 1)) launch_max_bwd<T, 1, uint64_t>(c, g);
-                   else if (wide) launch_max_bwd<T, V, uint32_t>(c, g);
-                   else launch_max_bwd<T, 1, uint32_t>(c, g));
+    PL_FLOAT_TYPES(
+        x->dtype, const int V = 16 / sizeof(T);
+        bool wide = is_wide<T>(channels, c->in[0], c->out[0]) && wide_index(c->in[1], channels, V);
+        if (is_vast(g, wide ? channels / V : channels, 1)) launch_max_bwd<T, 1, uint64_t>(c, g);
+        else if (wide) launch_max_bwd<T, V, uint32_t>(c, g);
+        else launch_max_bwd<T, 1, uint32_t>(c, g));
     PL_CUDA_LAUNCHED("max_pool_bwd");
     return PL_OK;
 }
@@ -446,7 +449,8 @@ static pl_status max_pool_gather(const pl_call *c)
     if (pl_type_elems(&c->out_type[0]) == 0) return PL_OK;
     geometry g = geometry_of(c, &c->in_type[0]);
     const pl_type *y = &c->out_type[0];
-    PL_FLOAT_TYPES(y->dtype, if (is_vast(g, y->dim[y->rank - 1], 1)) launch_gather<T, uint64_t>(c, g);
+    PL_FLOAT_TYPES(y->dtype,
+                   if (is_vast(g, y->dim[y->rank - 1], 1)) launch_gather<T, uint64_t>(c, g);
                    else launch_gather<T, uint32_t>(c, g));
     PL_CUDA_LAUNCHED("max_pool_gather");
     return PL_OK;

@@ -5,7 +5,7 @@
 #include "base/rng.h"
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+# include <emmintrin.h>
 #endif
 
 enum { STREAM = 0xDA7A, DRAWS = 20 };
@@ -135,7 +135,8 @@ static void change_colours(const pl_view *v, uint8_t *rgb, int64_t n)
     }
 }
 
-/* Values of a byte in the input: black is low and, for ranges like 1 and 2, white is high exactly. */
+/* Values of a byte in the input: black is low and, for ranges like 1 and 2, white is high exactly.
+ */
 static void fill_table(const pl_pixels *to, float table[256])
 {
     float k = (to->high - to->low) / 255;
@@ -154,7 +155,8 @@ void pl_bytes_widen(const uint8_t *from, size_t n, float low, float high, bool p
         __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
         __m128i half[2] = {_mm_unpacklo_epi8(b, zero), _mm_unpackhi_epi8(b, zero)};
         for (int q = 0; q < 4; q++) {
-            __m128i w = q & 1 ? _mm_unpackhi_epi16(half[q / 2], zero) : _mm_unpacklo_epi16(half[q / 2], zero);
+            __m128i w = q & 1 ? _mm_unpackhi_epi16(half[q / 2], zero)
+                              : _mm_unpacklo_epi16(half[q / 2], zero);
             __m128 v = _mm_add_ps(_mm_mul_ps(_mm_cvtepi32_ps(w), vk), vlow);
             if (past)
                 _mm_stream_ps(to + i + 4 * q, v);
@@ -178,7 +180,8 @@ static void write_plain(const uint8_t *rgb, const pl_pixels *to, size_t at, size
 }
 
 /* Channels as they lie, left for right. */
-static void write_mirrored(const uint8_t *rgb, const pl_pixels *to, size_t at, const float table[256])
+static void write_mirrored(const uint8_t *rgb, const pl_pixels *to, size_t at,
+                           const float table[256])
 {
     const uint8_t *p = rgb + 3 * (size_t)(to->w - 1);
     uint8_t *b = (uint8_t *)to->data + at;
@@ -254,8 +257,7 @@ void pl_view_write(const pl_view *v, uint8_t *rgb, size_t stride, const pl_pixel
     float table[256];
     fill_table(to, table);
     if (v->coloured) change_colours(v, rgb, (int64_t)to->w * to->h);
-    for (int y = 0; y < to->h; y++)
-        write_row(v, rgb + (size_t)y * stride, to, y, table);
+    for (int y = 0; y < to->h; y++) write_row(v, rgb + (size_t)y * stride, to, y, table);
 #ifdef __SSE2__
     _mm_sfence(); /* before another thread is told */
 #endif

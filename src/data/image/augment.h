@@ -14,12 +14,14 @@
 typedef enum pl_crop { PL_CROP_CENTER, PL_CROP_RANDOM, PL_CROP_STRETCH, PL_CROP_PIXELS } pl_crop;
 
 typedef struct pl_augment {
-    pl_crop crop;          /* the largest part of the input's aspect, in the middle or anywhere; all of it; as
+    pl_crop
+        crop; /* the largest part of the input's aspect, in the middle or anywhere; all of it; as
                             * many pixels as the input has, where there are so many */
-    double scale[2];       /* random crop: side of that part over the largest, drawn in between */
-    double flip;           /* probability of left for right */
-    double jitter[4];      /* brightness, contrast, saturation: factors in [1-j, 1+j]; hue in turns */
-    double erase;          /* probability of one rectangle of zeros, 2 % to 33 % of the area */
+    double scale[2]; /* random crop: side of that part over the largest, drawn in between */
+    double flip;     /* probability of left for right */
+    /* brightness, contrast, saturation: factors in [1-j, 1+j]; hue in turns */
+    double jitter[4];
+    double erase; /* probability of one rectangle of zeros, 2 % to 33 % of the area */
 } pl_augment;
 
 typedef struct pl_view {
@@ -35,8 +37,8 @@ pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t 
 /* The box of a view in an image of that size. */
 pl_box pl_view_box(const pl_view *v, int width, int height);
 
-/* One sample of an input: [3|1, h, w] or [h, w, 3|1], f32 or u8. Black is low, white is high; u8 keeps
- * 0 to 255. */
+/* One sample of an input: [3|1, h, w] or [h, w, 3|1], f32 or u8. Black is low, white is high; u8
+ * keeps 0 to 255. */
 typedef struct pl_pixels {
     void *data;
     int w, h, channels;
@@ -45,7 +47,8 @@ typedef struct pl_pixels {
     float low, high;
 } pl_pixels;
 
-/* Bytes as f32, black low and white high: what pl_view_write gives of them. past: written past the cache. */
+/* Bytes as f32, black low and white high: what pl_view_write gives of them. past: written past the
+ * cache. */
 void pl_bytes_widen(const uint8_t *from, size_t n, float low, float high, bool past, float *to);
 /* rgb: w x h pixels after crop and resize, rows `stride` bytes apart. Colours change it, rows close
  * together then. */

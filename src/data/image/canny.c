@@ -1,8 +1,8 @@
 /* canny.c - edges after Canny, in whole numbers as OpenCV does them: see plimsoll_image.h.
  *
- * A pixel is on an edge where the gradient is a maximum across it. Directions fall into four sectors
- * whose borders, 22.5 and 67.5 degrees, are compared in fixed point. Pixels above `high` start a flood
- * over those above `low`.
+ * A pixel is on an edge where the gradient is a maximum across it. Directions fall into four
+ * sectors whose borders, 22.5 and 67.5 degrees, are compared in fixed point. Pixels above `high`
+ * start a flood over those above `low`.
  */
 #include "plimsoll_image.h"
 
@@ -55,11 +55,14 @@ static void smooth(const uint8_t *rgb, int w, int h, const planes *p)
     for (int k = -2; k <= 2; k++) sum += exp(-k * k / (2 * 1.4 * 1.4));
     for (int k = -2; k <= 2; k++) tap[k + 2] = (float)(exp(-k * k / (2 * 1.4 * 1.4)) / sum);
     for (size_t i = 0; i < (size_t)w * (size_t)h; i++)
-        p->grey[i] = (uint8_t)((rgb[3 * i] * 4899 + rgb[3 * i + 1] * 9617 + rgb[3 * i + 2] * 1868 + 8192) >> 14);
+        p->grey[i] =
+            (uint8_t)((rgb[3 * i] * 4899 + rgb[3 * i + 1] * 9617 + rgb[3 * i + 2] * 1868 + 8192) >>
+                      14);
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++) {
             float s = 0;
-            for (int k = -2; k <= 2; k++) s += tap[k + 2] * (float)p->grey[y * w + reflect(x + k, w)];
+            for (int k = -2; k <= 2; k++)
+                s += tap[k + 2] * (float)p->grey[y * w + reflect(x + k, w)];
             p->strip[y * w + x] = s;
         }
     for (int y = 0; y < h; y++)

@@ -1,8 +1,8 @@
 /* degrade.c - a degradation is drawn as plain data, then applied: see plimsoll_image.h.
  *
- * All draws of a picture come first and each is made whether it is used or not, so that one setting does
- * not shift the others. Then the picture goes back and forth between two buffers that have room for its
- * largest intermediate size.
+ * All draws of a picture come first and each is made whether it is used or not, so that one setting
+ * does not shift the others. Then the picture goes back and forth between two buffers that have
+ * room for its largest intermediate size.
  */
 #include "data/image/degrade.h"
 
@@ -58,7 +58,8 @@ static double uniform(draws *d, double from, double to)
     return from + (to - from) * (double)pl_rng_uniform(d->word[d->at++]);
 }
 
-/* Number of the first of n probabilities that the draw falls into; the last one takes what is left. */
+/* Number of the first of n probabilities that the draw falls into; the last one takes what is left.
+ */
 static int pick(draws *d, const double *p, int n)
 {
     double sum = 0, u;
@@ -167,12 +168,12 @@ static pl_status check_ranges(const pl_degrade *o, int w, int h)
                "a picture of %d x %d cannot be degraded to 1/%d of its size", w, h, o->factor);
     for (int i = 0; i < 2; i++) {
         const pl_degrade_pass *p = &o->pass[i];
-        PL_FAIL_IF(!(p->scale[0] >= 0.1) || !(p->scale[1] <= 4) || p->scale[0] > p->scale[1], PL_ERR_CONFIG,
-                   "pass %d: scales from %g to %g; they may lie between 0.1 and 4", i + 1, p->scale[0],
-                   p->scale[1]);
+        PL_FAIL_IF(!(p->scale[0] >= 0.1) || !(p->scale[1] <= 4) || p->scale[0] > p->scale[1],
+                   PL_ERR_CONFIG, "pass %d: scales from %g to %g; they may lie between 0.1 and 4",
+                   i + 1, p->scale[0], p->scale[1]);
         PL_FAIL_IF(!(p->sigma[0] > 0) || p->jpeg[0] < 1 || p->jpeg[1] > 100, PL_ERR_CONFIG,
-                   "pass %d: sigma from %g (above 0), JPEG quality %g to %g (1 to 100)", i + 1, p->sigma[0],
-                   p->jpeg[0], p->jpeg[1]);
+                   "pass %d: sigma from %g (above 0), JPEG quality %g to %g (1 to 100)", i + 1,
+                   p->sigma[0], p->jpeg[0], p->jpeg[1]);
     }
     PL_FAIL_IF(o->factor > 8, PL_ERR_CONFIG, "a factor of %d; at most 8", o->factor);
     return PL_OK;
@@ -273,7 +274,8 @@ static pl_status degrade(work *k, const pl_degradation *r, pl_image_key key)
     pl_noise_add(k->px, k->w, k->h, p, key, 0);
     PL_TRY(compress(k, p->jpeg));
     blur(k, &q->blur);
-    resize(k, at_least_1(k->d->w / factor * q->scale), at_least_1(k->d->h / factor * q->scale), 0, q->mode);
+    resize(k, at_least_1(k->d->w / factor * q->scale), at_least_1(k->d->h / factor * q->scale), 0,
+           q->mode);
     pl_noise_add(k->px, k->w, k->h, q, key, 1);
     if (r->jpeg_first) PL_TRY(compress(k, q->jpeg));
     last_resize(k, r);
@@ -284,7 +286,8 @@ static pl_status degrade(work *k, const pl_degradation *r, pl_image_key key)
     return PL_OK;
 }
 
-pl_status pl_degrader_run(pl_degrader *d, pl_image_key key, const uint8_t *rgb, float *good, float *bad)
+pl_status pl_degrader_run(pl_degrader *d, pl_image_key key, const uint8_t *rgb, float *good,
+                          float *bad)
 {
     size_t n = (size_t)d->w * (size_t)d->h * 3;
     pl_degradation r = pl_degrade_draw(&d->o, key);

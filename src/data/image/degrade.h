@@ -15,15 +15,19 @@ enum { PL_BLUR_MAX = 21, PL_SCALE_TAPS = 64 };
 /* size x size weights of sum 1. */
 void pl_blur_weights(const pl_blur *b, float *weights);
 /* dst = src blurred; pad: (w + size - 1) x (h + size - 1) x 3 floats. */
-void pl_blur_apply(const float *src, int w, int h, const float *weights, int size, float *dst, float *pad);
+void pl_blur_apply(const float *src, int w, int h, const float *weights, int size, float *dst,
+                   float *pad);
 /* Unsharp mask. pad: 4 x w x h x 3 floats; dst may not be src. */
 void pl_sharpen(const float *src, int w, int h, float *dst, float *pad);
-/* To w x h. step: source pixels an output pixel; 0: the ratio of the sizes. strip: src_h x w x 3 floats. */
+/* To w x h. step: source pixels an output pixel; 0: the ratio of the sizes. strip: src_h x w x 3
+ * floats. */
 void pl_scale_picture(const float *src, int src_w, int src_h, float *dst, int w, int h, double step,
                       pl_scale_mode mode, float *strip);
 /* Adds noise and cuts to [0,1]. pass tells the draws of one picture apart. */
-void pl_noise_add(float *px, int w, int h, const pl_degradation_pass *p, pl_image_key key, int pass);
-/* A Poisson draw of mean `mean` from one uniform number; start holds what depends on the mean alone. */
+void pl_noise_add(float *px, int w, int h, const pl_degradation_pass *p, pl_image_key key,
+                  int pass);
+/* A Poisson draw of mean `mean` from one uniform number; start holds what depends on the mean
+ * alone. */
 typedef struct pl_poisson {
     double mean, mass, sum; /* probability of the mode, and of all up to it */
     int mode;

@@ -1,5 +1,5 @@
-/* degrade_ops.c - see degrade.h. Rows are w x 3 floats that lie together, so that the inner loops run over
- * long stretches of memory whatever the channel. */
+/* degrade_ops.c - see degrade.h. Rows are w x 3 floats that lie together, so that the inner loops
+ * run over long stretches of memory whatever the channel. */
 #include "data/image/degrade.h"
 
 #include "base/rng.h"
@@ -21,7 +21,8 @@ static int reflect(int i, int n)
 /* Squared distance in units of the two deviations, turned. */
 static double distance2(const pl_blur *b, double x, double y)
 {
-    bool iso = b->shape == PL_BLUR_ISO || b->shape == PL_BLUR_GENERAL_ISO || b->shape == PL_BLUR_PLATEAU_ISO;
+    bool iso = b->shape == PL_BLUR_ISO || b->shape == PL_BLUR_GENERAL_ISO ||
+               b->shape == PL_BLUR_PLATEAU_ISO;
     double c = iso ? 1 : cos(b->turn), s = iso ? 0 : sin(b->turn);
     double u = (c * x + s * y) / b->sigma_x, v = (c * y - s * x) / (iso ? b->sigma_x : b->sigma_y);
     return u * u + v * v;
@@ -71,7 +72,8 @@ static void add_scaled(float *restrict to, const float *restrict from, float by,
     for (size_t i = 0; i < n; i++) to[i] += from[i] * by;
 }
 
-void pl_blur_apply(const float *src, int w, int h, const float *weights, int size, float *dst, float *pad)
+void pl_blur_apply(const float *src, int w, int h, const float *weights, int size, float *dst,
+                   float *pad)
 {
     int half = size / 2;
     size_t row = (size_t)w * 3, wide = row + 6 * (size_t)half;
@@ -81,7 +83,8 @@ void pl_blur_apply(const float *src, int w, int h, const float *weights, int siz
         float *to = dst + (size_t)y * row;
         memset(to, 0, row * sizeof *to);
         for (int k = 0; k < size * size; k++)
-            add_scaled(to, pad + (size_t)(y + k / size) * wide + 3 * (size_t)(k % size), weights[k], row);
+            add_scaled(to, pad + (size_t)(y + k / size) * wide + 3 * (size_t)(k % size), weights[k],
+                       row);
     }
 }
 
@@ -99,17 +102,20 @@ static void blur_separable(const float *src, int w, int h, const float *taps, in
             if (hi < lo) hi = lo;
             const float *from = src + (size_t)y * row;
             for (int x = 0; x < w && x < lo; x++)
-                for (int c = 0; c < 3; c++) to[3 * x + c] += from[3 * reflect(x + k, w) + c] * taps[k + half];
+                for (int c = 0; c < 3; c++)
+                    to[3 * x + c] += from[3 * reflect(x + k, w) + c] * taps[k + half];
             if (hi > lo && lo < w)
                 add_scaled(to + 3 * lo, from + 3 * (lo + k), taps[k + half], 3 * (size_t)(hi - lo));
             for (int x = hi > lo ? hi : lo; x < w; x++)
-                for (int c = 0; c < 3; c++) to[3 * x + c] += from[3 * reflect(x + k, w) + c] * taps[k + half];
+                for (int c = 0; c < 3; c++)
+                    to[3 * x + c] += from[3 * reflect(x + k, w) + c] * taps[k + half];
         }
     }
     for (int y = 0; y < h; y++) {
         memset(dst + (size_t)y * row, 0, row * sizeof *dst);
         for (int k = -half; k <= half; k++)
-            add_scaled(dst + (size_t)y * row, strip + (size_t)reflect(y + k, h) * row, taps[k + half], row);
+            add_scaled(dst + (size_t)y * row, strip + (size_t)reflect(y + k, h) * row,
+                       taps[k + half], row);
     }
 }
 
@@ -214,7 +220,8 @@ static void words(pl_image_key key, int pass, uint64_t block, uint32_t out[4])
                  ((uint64_t)key.sample << 28) + block, out);
 }
 
-static void add_gaussian(float *px, size_t pixels, const pl_degradation_pass *p, pl_image_key key, int pass)
+static void add_gaussian(float *px, size_t pixels, const pl_degradation_pass *p, pl_image_key key,
+                         int pass)
 {
     size_t n = p->grey ? pixels : 3 * pixels;
     float s = (float)p->noise;
@@ -274,7 +281,8 @@ static int grey_level(const float *p)
 }
 
 /* Counts of photons: as many as there are shades, the next power of two. */
-static void add_poisson(float *px, size_t pixels, const pl_degradation_pass *p, pl_image_key key, int pass)
+static void add_poisson(float *px, size_t pixels, const pl_degradation_pass *p, pl_image_key key,
+                        int pass)
 {
     size_t n = p->grey ? pixels : 3 * pixels;
     bool seen[256] = {false};

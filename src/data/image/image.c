@@ -15,13 +15,18 @@ const char *pl_image_missing(pl_image_format f)
 {
     switch (f) {
     case PL_IMAGE_JPEG:
-        return pl__jpeg_here() ? NULL : "libturbojpeg is not here (apt-get install libturbojpeg0-dev, then build again)";
+        return pl__jpeg_here()
+                   ? NULL
+                   : "libturbojpeg is not here (apt-get install libturbojpeg0-dev, then build again)";
     case PL_IMAGE_PNG:
-        return pl__png_here() ? NULL : "libspng is not here (apt-get install libspng-dev, then build again)";
+        return pl__png_here()
+                   ? NULL
+                   : "libspng is not here (apt-get install libspng-dev, then build again)";
     case PL_IMAGE_WEBP:
-        return pl__webp_here() ? NULL : "libwebp is not here (apt-get install libwebp-dev, then build again)";
-    default:
-        return "only JPEG, PNG and WebP are read";
+        return pl__webp_here()
+                   ? NULL
+                   : "libwebp is not here (apt-get install libwebp-dev, then build again)";
+    default: return "only JPEG, PNG and WebP are read";
     }
 }
 
@@ -101,9 +106,10 @@ pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
     }
 }
 
-pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
-                        void *ctx)
+pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                        pl_image_row_fn fn, void *ctx)
 {
-    PL_FAIL_IF(!info->by_rows, PL_ERR_ARG, "a %s image is not decoded by rows", pl_image_format_name(info->format));
+    PL_FAIL_IF(!info->by_rows, PL_ERR_ARG, "a %s image is not decoded by rows",
+               pl_image_format_name(info->format));
     return pl__png_rows(bytes, n, info, row, fn, ctx);
 }

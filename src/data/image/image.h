@@ -2,10 +2,10 @@
  *
  * Nothing is trusted: the size is read from the header and held against the limits before any pixel
  * is decoded, and a decoder writes into a buffer whose size it is told. What is converted: grey and
- * palette to RGB, 16 bits to 8, CMYK to RGB (as Adobe stores it, inverted), alpha is dropped, as PIL's
- * convert("RGB") does. What is refused, as PL_ERR_DATA with the reason: files that end early, corrupt
- * data, animations, sizes outside the limits, other formats. Messages do not name the file: the
- * caller, who knows it, puts it before them (pl__fail_prefix).
+ * palette to RGB, 16 bits to 8, CMYK to RGB (as Adobe stores it, inverted), alpha is dropped, as
+ * PIL's convert("RGB") does. What is refused, as PL_ERR_DATA with the reason: files that end early,
+ * corrupt data, animations, sizes outside the limits, other formats. Messages do not name the file:
+ * the caller, who knows it, puts it before them (pl__fail_prefix).
  */
 #ifndef PL_DATA_IMAGE_H
 #define PL_DATA_IMAGE_H
@@ -30,7 +30,10 @@ typedef struct pl_image_limits {
     int min_side, max_side;
     int64_t min_bytes; /* of the file, where it is read */
 } pl_image_limits;
-#define PL_IMAGE_LIMITS_INIT {64000000, 8, 65535, 0}
+#define PL_IMAGE_LIMITS_INIT                                                                       \
+ {                                                                                                 \
+  64000000, 8, 65535, 0                                                                            \
+ }
 
 typedef struct pl_image_info {
     pl_image_format format;
@@ -48,17 +51,18 @@ void pl_decoder_free(pl_decoder *d);
 /* Reads the header. */
 pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_image_limits *limits,
                          pl_image_info *info) PL_MUST_USE;
-/* Size that pl_image_decode gives when at least min_w x min_h pixels are wanted (0: the whole size): a
- * JPEG is scaled down by its own transform, for a fraction of the time. */
+/* Size that pl_image_decode gives when at least min_w x min_h pixels are wanted (0: the whole
+ * size): a JPEG is scaled down by its own transform, for a fraction of the time. */
 void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);
-/* Decodes to w x h, which pl_image_scaled gave: 3 bytes a pixel, row by row, into rgb, which has room
- * for 4 bytes a pixel (CMYK passes through it). */
+/* Decodes to w x h, which pl_image_scaled gave: 3 bytes a pixel, row by row, into rgb, which has
+ * room for 4 bytes a pixel (CMYK passes through it). */
 pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
-/* Decodes an image that is by_rows in its own size, a row at a time through `row` (3 bytes a pixel), each told
- * to fn in order: the whole need never be in memory. The last row is told before the end is known to be right. */
+/* Decodes an image that is by_rows in its own size, a row at a time through `row` (3 bytes a
+ * pixel), each told to fn in order: the whole need never be in memory. The last row is told before
+ * the end is known to be right. */
 typedef void (*pl_image_row_fn)(void *ctx, int y, const uint8_t *row);
-pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
-                        void *ctx) PL_MUST_USE;
+pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                        pl_image_row_fn fn, void *ctx) PL_MUST_USE;
 
 #endif

@@ -11,7 +11,8 @@ struct pl_decoder {
 bool pl__jpeg_here(void);
 bool pl__png_here(void);
 bool pl__webp_here(void);
-/* Header to info; sizes are held against the limits by the caller, before anything else is asked. */
+/* Header to info; sizes are held against the limits by the caller, before anything else is asked.
+ */
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n,
                          pl_image_info *info) PL_MUST_USE;
 pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
@@ -20,8 +21,8 @@ pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
 pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
                          uint8_t *rgb) PL_MUST_USE;
-pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
-                       void *ctx) PL_MUST_USE;
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                       pl_image_row_fn fn, void *ctx) PL_MUST_USE;
 pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info,
                           uint8_t *rgb) PL_MUST_USE;
 void pl__jpeg_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);

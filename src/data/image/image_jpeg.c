@@ -1,27 +1,27 @@
 /* image_jpeg.c - JPEG through libturbojpeg.
  *
- * The library's scaled transform gives 1/8 to 8/8 of the size; the smallest that is still large enough
- * is chosen. A file that ends early is an error here, though the library would fill it up with grey;
- * so is one with corrupt data. Stray bytes between markers are harmless and common.
+ * The library's scaled transform gives 1/8 to 8/8 of the size; the smallest that is still large
+ * enough is chosen. A file that ends early is an error here, though the library would fill it up
+ * with grey; so is one with corrupt data. Stray bytes between markers are harmless and common.
  */
 #include "data/image/image_int.h"
 
 #if __has_include(<turbojpeg.h>)
-#include "data/image/library.h"
+# include "data/image/library.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <turbojpeg.h>
+# include <pthread.h>
+# include <string.h>
+# include <turbojpeg.h>
 
-#define FUNCTIONS(X)                                                                           \
- X(tjInitDecompress) X(tjDecompressHeader3) X(tjDecompress2) X(tjGetErrorStr2) X(tjGetErrorCode)      \
- X(tjDestroy)
+# define FUNCTIONS(X)                                                                              \
+  X(tjInitDecompress)                                                                              \
+  X(tjDecompressHeader3) X(tjDecompress2) X(tjGetErrorStr2) X(tjGetErrorCode) X(tjDestroy)
 
 typedef union turbo {
     struct {
-#define MEMBER(f) __typeof__(&f) f;
+# define MEMBER(f) __typeof__(&f) f;
         FUNCTIONS(MEMBER)
-#undef MEMBER
+# undef MEMBER
     };
     void *table[6];
 } turbo;
@@ -34,9 +34,9 @@ static void load(void)
 {
     static const char *const names[] = {"libturbojpeg.so.0", "libturbojpeg.so", NULL};
     static const char *const symbols[] = {
-#define NAME(f) #f,
+# define NAME(f) # f,
         FUNCTIONS(NAME)
-#undef NAME
+# undef NAME
     };
     here = pl_library_load(names, symbols, 6, lib.table);
 }
@@ -72,9 +72,9 @@ pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_in
     if (lib.tjDecompressHeader3(d->jpeg, bytes, (unsigned long)n, &info->width, &info->height, &sub,
                                 &space) != 0)
         return give_up(d, "JPEG header");
-    info->colour = space == TJCS_GRAY                          ? "grey"
+    info->colour = space == TJCS_GRAY                         ? "grey"
                    : space == TJCS_CMYK || space == TJCS_YCCK ? "CMYK"
-                                                               : "RGB";
+                                                              : "RGB";
     return PL_OK;
 }
 

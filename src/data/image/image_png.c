@@ -3,21 +3,23 @@
 #include "data/image/image_int.h"
 
 #if __has_include(<spng.h>)
-#include "data/image/library.h"
+# include "data/image/library.h"
 
-#include <pthread.h>
-#include <spng.h>
+# include <pthread.h>
+# include <spng.h>
 
-#define FUNCTIONS(X)                                                                           \
- X(spng_ctx_new) X(spng_ctx_free) X(spng_set_png_buffer) X(spng_set_image_limits)                     \
- X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_decode_image) X(spng_strerror)                      \
- X(spng_decoded_image_size) X(spng_set_crc_action) X(spng_decode_row)
+# define FUNCTIONS(X)                                                                              \
+  X(spng_ctx_new)                                                                                  \
+  X(spng_ctx_free)                                                                                 \
+  X(spng_set_png_buffer)                                                                           \
+  X(spng_set_image_limits) X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_decode_image)          \
+      X(spng_strerror) X(spng_decoded_image_size) X(spng_set_crc_action) X(spng_decode_row)
 
 typedef union spng_table {
     struct {
-#define MEMBER(f) __typeof__(&f) f;
+# define MEMBER(f) __typeof__(&f) f;
         FUNCTIONS(MEMBER)
-#undef MEMBER
+# undef MEMBER
     };
     void *table[11];
 } spng_table;
@@ -30,9 +32,9 @@ static void load(void)
 {
     static const char *const names[] = {"libspng.so.0", "libspng.so", NULL};
     static const char *const symbols[] = {
-#define NAME(f) #f,
+# define NAME(f) # f,
         FUNCTIONS(NAME)
-#undef NAME
+# undef NAME
     };
     here = pl_library_load(names, symbols, 11, lib.table);
 }
@@ -56,7 +58,8 @@ static pl_status open_png(const void *bytes, size_t n, spng_ctx **out)
 
 pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
 {
-    static const char *const colours[7] = {"grey", "?", "RGB", "palette", "grey+alpha", "?", "RGBA"};
+    static const char *const colours[7] = {"grey",       "?", "RGB", "palette",
+                                           "grey+alpha", "?", "RGBA"};
     spng_ctx *c;
     struct spng_ihdr h = {0};
     PL_TRY(open_png(bytes, n, &c));
@@ -86,13 +89,14 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
     size_t room = (size_t)info->width * (size_t)info->height * 3, want = 0;
     PL_TRY(open_png(bytes, n, &c));
     int rc = lib.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
-    if (rc == 0) rc = want == room ? lib.spng_decode_image(c, rgb, room, SPNG_FMT_RGB8, 0) : SPNG_EBUFSIZ;
+    if (rc == 0)
+        rc = want == room ? lib.spng_decode_image(c, rgb, room, SPNG_FMT_RGB8, 0) : SPNG_EBUFSIZ;
     lib.spng_ctx_free(c);
     return ended(rc);
 }
 
-pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
-                       void *ctx)
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                       pl_image_row_fn fn, void *ctx)
 {
     spng_ctx *c;
     size_t room = (size_t)info->width * 3, want = 0;
@@ -127,8 +131,8 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
     PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
 }
 
-pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
-                       void *ctx)
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                       pl_image_row_fn fn, void *ctx)
 {
     (void)bytes, (void)n, (void)info, (void)row, (void)fn, (void)ctx;
     PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));

@@ -2,10 +2,10 @@
 #include "data/image/image_int.h"
 
 #if __has_include(<webp/decode.h>)
-#include "data/image/library.h"
+# include "data/image/library.h"
 
-#include <pthread.h>
-#include <webp/decode.h>
+# include <pthread.h>
+# include <webp/decode.h>
 
 typedef union webp_table {
     struct {

@@ -1,24 +1,25 @@
-/* jpeg_round.c - what JPEG does to a picture: compressed and decompressed in memory by libturbojpeg. */
+/* jpeg_round.c - what JPEG does to a picture: compressed and decompressed in memory by
+ * libturbojpeg. */
 #include "data/image/degrade.h"
 #include "data/image/image.h"
 
 #if __has_include(<turbojpeg.h>)
-#include "base/sys.h"
-#include "data/image/library.h"
+# include "base/sys.h"
+# include "data/image/library.h"
 
-#include <math.h>
-#include <pthread.h>
-#include <turbojpeg.h>
+# include <math.h>
+# include <pthread.h>
+# include <turbojpeg.h>
 
-#define FUNCTIONS(X)                                                                           \
- X(tjInitCompress) X(tjCompress2) X(tjBufSize) X(tjInitDecompress) X(tjDecompress2) X(tjDestroy)      \
- X(tjGetErrorStr2)
+# define FUNCTIONS(X)                                                                              \
+  X(tjInitCompress)                                                                                \
+  X(tjCompress2) X(tjBufSize) X(tjInitDecompress) X(tjDecompress2) X(tjDestroy) X(tjGetErrorStr2)
 
 typedef union turbo {
     struct {
-#define MEMBER(f) __typeof__(&f) f;
+# define MEMBER(f) __typeof__(&f) f;
         FUNCTIONS(MEMBER)
-#undef MEMBER
+# undef MEMBER
     };
     void *table[7];
 } turbo;
@@ -32,9 +33,9 @@ static void load(void)
 {
     static const char *const names[] = {"libturbojpeg.so.0", "libturbojpeg.so", NULL};
     static const char *const symbols[] = {
-#define NAME(f) #f,
+# define NAME(f) # f,
         FUNCTIONS(NAME)
-#undef NAME
+# undef NAME
     };
     here = pl_library_load(names, symbols, 7, lib.table);
 }
@@ -93,11 +94,11 @@ pl_status pl_jpeg_round_run(pl_jpeg_round *j, float *px, int w, int h, int quali
     PL_FAIL_IF(w > j->w || h > j->h || lib.tjBufSize(w, h, TJSAMP_420) > j->room, PL_ERR_ARG,
                "%d x %d pixels; there is room for %d x %d", w, h, j->w, j->h);
     for (size_t i = 0; i < n; i++) j->rgb[i] = (uint8_t)lrintf(px[i] * 255);
-    PL_FAIL_IF(lib.tjCompress2(j->in, j->rgb, w, 0, h, TJPF_RGB, &j->file, &bytes, TJSAMP_420, quality,
-                               TJFLAG_NOREALLOC) != 0,
+    PL_FAIL_IF(lib.tjCompress2(j->in, j->rgb, w, 0, h, TJPF_RGB, &j->file, &bytes, TJSAMP_420,
+                               quality, TJFLAG_NOREALLOC) != 0,
                PL_ERR_DATA, "JPEG: %s", lib.tjGetErrorStr2(j->in));
-    PL_FAIL_IF(lib.tjDecompress2(j->out, j->file, bytes, j->rgb, w, 0, h, TJPF_RGB, 0) != 0, PL_ERR_DATA,
-               "JPEG: %s", lib.tjGetErrorStr2(j->out));
+    PL_FAIL_IF(lib.tjDecompress2(j->out, j->file, bytes, j->rgb, w, 0, h, TJPF_RGB, 0) != 0,
+               PL_ERR_DATA, "JPEG: %s", lib.tjGetErrorStr2(j->out));
     for (size_t i = 0; i < n; i++) px[i] = (float)j->rgb[i] / 255;
     return PL_OK;
 }

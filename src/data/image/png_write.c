@@ -1,5 +1,5 @@
-/* png_write.c - see png_write.h. Chunks IHDR, IDAT, IEND; in IDAT one zlib stream of stored blocks, each row
- * with filter 0 before it. */
+/* png_write.c - see png_write.h. Chunks IHDR, IDAT, IEND; in IDAT one zlib stream of stored blocks,
+ * each row with filter 0 before it. */
 #include "data/image/png_write.h"
 
 #include "base/sys.h"
@@ -21,7 +21,8 @@ static void put(buffer *b, const void *bytes, size_t n)
 
 static void put32(buffer *b, uint32_t v)
 {
-    put(b, (const uint8_t[]){(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v}, 4);
+    put(b, (const uint8_t[]){(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v},
+        4);
 }
 
 /* The CRC of ISO 3309, a bit at a time over a nibble's table. */
@@ -30,7 +31,8 @@ static uint32_t crc32_of(const uint8_t *p, size_t n)
     uint32_t table[16], c = 0xffffffffu;
     for (uint32_t i = 0; i < 16; i++) {
         table[i] = i;
-        for (int k = 0; k < 4; k++) table[i] = table[i] & 1 ? table[i] >> 1 ^ 0xedb88320u : table[i] >> 1;
+        for (int k = 0; k < 4; k++)
+            table[i] = table[i] & 1 ? table[i] >> 1 ^ 0xedb88320u : table[i] >> 1;
     }
     for (size_t i = 0; i < n; i++) {
         c = table[(c ^ p[i]) & 15] ^ c >> 4;
@@ -67,7 +69,8 @@ static void put_stream(buffer *b, const uint8_t *rgb, size_t row, size_t total)
     put(b, (const uint8_t[]){0x78, 0x01}, 2);
     for (size_t at = 0; at < total; at += BLOCK) {
         size_t n = total - at < BLOCK ? total - at : BLOCK;
-        uint8_t head[5] = {at + n == total, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n, (uint8_t)(~n >> 8)};
+        uint8_t head[5] = {at + n == total, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n,
+                           (uint8_t)(~n >> 8)};
         put(b, head, 5);
         for (size_t i = 0; i < n; i++) {
             uint8_t v = raw_byte(rgb, row, at + i);
@@ -81,7 +84,8 @@ static void put_stream(buffer *b, const uint8_t *rgb, size_t row, size_t total)
 
 pl_status pl_png_write(const char *path, const uint8_t *rgb, int w, int h)
 {
-    PL_FAIL_IF(w < 1 || h < 1 || (int64_t)w * h > 1 << 28, PL_ERR_ARG, "%d x %d: no size of a picture", w, h);
+    PL_FAIL_IF(w < 1 || h < 1 || (int64_t)w * h > 1 << 28, PL_ERR_ARG,
+               "%d x %d: no size of a picture", w, h);
     size_t row = 3 * (size_t)w, total = (row + 1) * (size_t)h;
     buffer b = {pl_sys_alloc(total + total / BLOCK * 5 + 256), 0};
     if (!b.at) return PL_ERR_MEMORY;

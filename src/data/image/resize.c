@@ -40,12 +40,14 @@ static size_t axis_ints(pl_filter f, int src, int n)
 
 size_t pl_rgb_resize_bytes(pl_filter f, int src_w, int src_h, int w, int h)
 {
-    return (axis_ints(f, src_w, w) + axis_ints(f, src_h, h)) * sizeof(int32_t) + (size_t)w * (size_t)src_h * 3;
+    return (axis_ints(f, src_w, w) + axis_ints(f, src_h, h)) * sizeof(int32_t) +
+           (size_t)w * (size_t)src_h * 3;
 }
 
 static void weigh(pl_axis *a, pl_filter f, int i, int src, double from, double scale)
 {
-    double unit = scale > 1 ? scale : 1, wide = reach(f) * unit, centre = from + (i + 0.5) * scale, sum = 0;
+    double unit = scale > 1 ? scale : 1, wide = reach(f) * unit, centre = from + (i + 0.5) * scale,
+           sum = 0;
     int lo = (int)(centre - wide + 0.5), hi = (int)(centre + wide + 0.5);
     if (lo < 0) lo = 0;
     if (hi > src) hi = src;
@@ -66,7 +68,11 @@ static void weigh(pl_axis *a, pl_filter f, int i, int src, double from, double s
 
 static pl_axis make_axis(pl_filter f, int src, int n, double from, double to, int32_t **work)
 {
-    pl_axis a = {.n = n, .cap = taps(f, src, n), .first = *work, .count = *work + n, .weight = *work + 2 * n};
+    pl_axis a = {.n = n,
+                 .cap = taps(f, src, n),
+                 .first = *work,
+                 .count = *work + n,
+                 .weight = *work + 2 * n};
     *work += axis_ints(f, src, n);
     for (int i = 0; i < n; i++) weigh(&a, f, i, src, from, (to - from) / n);
     return a;
@@ -116,7 +122,8 @@ bool pl_box_is_plain(pl_box b, int w, int h)
     return b.x0 == floor(b.x0) && b.y0 == floor(b.y0) && b.x1 - b.x0 == w && b.y1 - b.y0 == h;
 }
 
-void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h, void *work)
+void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_box box, uint8_t *dst,
+                     int w, int h, void *work)
 {
     int32_t *ints = work;
     *z = (pl_resizer){.plain = pl_box_is_plain(box, w, h), .w = w, .h = h, .dst = dst};
@@ -148,14 +155,16 @@ void pl_resizer_finish(pl_resizer *z)
     size_t wide = (size_t)z->w * 3;
     for (int r = 0; r < z->h && !z->plain; r++)
         blend_rows(z->strip + (size_t)(z->y.first[r] - z->top) * wide, wide,
-                   z->y.weight + (size_t)r * (size_t)z->y.cap, z->y.count[r], z->dst + (size_t)r * wide);
+                   z->y.weight + (size_t)r * (size_t)z->y.cap, z->y.count[r],
+                   z->dst + (size_t)r * wide);
 }
 
-void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
-                   void *work)
+void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst,
+                   int w, int h, void *work)
 {
     pl_resizer z;
     pl_resizer_init(&z, f, src_w, src_h, box, dst, w, h, work);
-    for (int r = z.top; r < z.bottom; r++) pl_resizer_row(&z, r, src + 3 * (size_t)r * (size_t)src_w);
+    for (int r = z.top; r < z.bottom; r++)
+        pl_resizer_row(&z, r, src + 3 * (size_t)r * (size_t)src_w);
     pl_resizer_finish(&z);
 }

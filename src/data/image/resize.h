@@ -1,6 +1,6 @@
-/* resize.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding (8-bit steps of 22-bit
- * weights): a triangle as wide as the scale (BILINEAR, torchvision's antialias=True) or Lanczos' window of three lobes
- * (LANCZOS).
+/* resize.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding
+ * (8-bit steps of 22-bit weights): a triangle as wide as the scale (BILINEAR, torchvision's
+ * antialias=True) or Lanczos' window of three lobes (LANCZOS).
  */
 #ifndef PL_DATA_RESIZE_H
 #define PL_DATA_RESIZE_H
@@ -21,23 +21,24 @@ bool pl_box_is_plain(pl_box box, int w, int h);
 /* Bytes that pl_rgb_resize works in. */
 size_t pl_rgb_resize_bytes(pl_filter f, int src_w, int src_h, int w, int h);
 /* The box of src to dst, w x h; 3 bytes a pixel. work: pl_rgb_resize_bytes, aligned for int32_t. */
-void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
-                   void *work);
+void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst,
+                   int w, int h, void *work);
 
-/* The same with the source's rows given one after the other, so that it need never be there as a whole. */
+/* The same with the source's rows given one after the other, so that it need never be there as a
+ * whole. */
 typedef struct pl_axis {
-    int n, cap; /* outputs; room for taps of each */
+    int n, cap;                      /* outputs; room for taps of each */
     int32_t *first, *count, *weight; /* output i is the sum of taps from first[i] on */
 } pl_axis;
 typedef struct pl_resizer {
-    bool plain; /* whole pixels are copied */
+    bool plain;          /* whole pixels are copied */
     int x0, top, bottom; /* rows [top, bottom) of the source are needed */
     int w, h;
     pl_axis x, y;
     uint8_t *strip, *dst;
 } pl_resizer;
-void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
-                     void *work);
+void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_box box, uint8_t *dst,
+                     int w, int h, void *work);
 /* Row y of the source, in order; those that are not needed may be given or left out. */
 void pl_resizer_row(pl_resizer *z, int y, const uint8_t *row);
 void pl_resizer_finish(pl_resizer *z);

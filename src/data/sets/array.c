@@ -20,7 +20,7 @@ typedef struct shard {
     const pl_st_tensor *tensor;
     pl_hdf5 *hdf5;
     pl_dtype narrow; /* 16-bit numbers of the file that are widened to f32; else PL_F32 */
-    int64_t first; /* row of the column that its first row is */
+    int64_t first;   /* row of the column that its first row is */
 } shard;
 
 struct pl_array {
@@ -54,10 +54,11 @@ static pl_status open_tensor(shard *s, const char *field, pl_type *type)
     if (rc == PL_ERR_FILE) PL_FAIL(PL_ERR_DATA, "%s", pl_error_text());
     if (rc != PL_OK) return rc;
     s->tensor = pl_st_find(s->st, field);
-    PL_FAIL_IF(!s->tensor, PL_ERR_DATA, "%s has no tensor \"%s\" (data.fields may name it otherwise)",
-               s->path, field);
-    PL_FAIL_IF(!s->tensor->loadable, PL_ERR_DATA, "%s: tensor \"%s\" has dtype %s, which is not read",
-               s->path, field, pl_st_dtype_name(s->tensor->dtype));
+    PL_FAIL_IF(!s->tensor, PL_ERR_DATA,
+               "%s has no tensor \"%s\" (data.fields may name it otherwise)", s->path, field);
+    PL_FAIL_IF(!s->tensor->loadable, PL_ERR_DATA,
+               "%s: tensor \"%s\" has dtype %s, which is not read", s->path, field,
+               pl_st_dtype_name(s->tensor->dtype));
     *type = s->tensor->type;
     return PL_OK;
 }
@@ -84,7 +85,8 @@ static bool is_narrow(pl_dtype have, pl_dtype want)
 static bool rows_match(const pl_type *array, const pl_type *sample, bool any_dtype)
 {
     any_dtype |= is_narrow(array->dtype, sample->dtype);
-    if ((array->dtype != sample->dtype && !any_dtype) || array->rank != sample->rank + 1) return false;
+    if ((array->dtype != sample->dtype && !any_dtype) || array->rank != sample->rank + 1)
+        return false;
     for (int i = 0; i < sample->rank; i++)
         if (array->dim[i + 1] != sample->dim[i]) return false;
     return true;
@@ -94,8 +96,8 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
 {
     char x[96], y[96];
     pl_type have = {0};
-    PL_FAIL_IF(access(s->path, R_OK) != 0, PL_ERR_DATA, "input \"%s\" wants the array %s: %s", input,
-               s->path, strerror(errno));
+    PL_FAIL_IF(access(s->path, R_OK) != 0, PL_ERR_DATA, "input \"%s\" wants the array %s: %s",
+               input, s->path, strerror(errno));
     PL_TRY(open_file(s, field, &have));
     PL_FAIL_IF(!rows_match(&have, &a->sample, s->hdf5 != NULL), PL_ERR_DATA,
                "%s is %s; input \"%s\" wants samples of %s in its rows", s->path,
@@ -180,8 +182,8 @@ static pl_status read_raw(const shard *s, int64_t row, size_t row_bytes, void *t
     return rc;
 }
 
-/* In place: the 16-bit numbers lie in the second half of the row, and number i is read before anything is
- * written over it. */
+/* In place: the 16-bit numbers lie in the second half of the row, and number i is read before
+ * anything is written over it. */
 static void widen(pl_dtype narrow, float *to, int64_t n)
 {
     const char *from = (const char *)to + 2 * n;

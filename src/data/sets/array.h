@@ -2,8 +2,9 @@
  *
  * A file is .npy (one array), .safetensors or .h5/.hdf5 (arrays by name; in HDF5 with folders,
  * "Product/Signal"). Row i of the column is row i of the files in the order given. Each row has the
- * dtype and shape of a sample; f16 and bf16 are widened to f32, HDF5 numbers of any other type are converted
- * by its library. Reads may come from any thread. Problems are PL_ERR_DATA and name the file.
+ * dtype and shape of a sample; f16 and bf16 are widened to f32, HDF5 numbers of any other type are
+ * converted by its library. Reads may come from any thread. Problems are PL_ERR_DATA and name the
+ * file.
  */
 #ifndef PL_DATA_ARRAY_H
 #define PL_DATA_ARRAY_H

@@ -1,9 +1,9 @@
 /* captions.c - texts, labels and weights that come beside the images.
  *
- * metadata.jsonl has one object a line, keyed by "file_name" (Hugging Face's rule); a file of lines has
- * NAME<tab>CAPTION. Names are paths below the root. A line that names no image of the set is fine: the
- * image may have been removed; a file all of whose lines do is one for other images, and an error. A line that
- * cannot be read is an error that tells its number.
+ * metadata.jsonl has one object a line, keyed by "file_name" (Hugging Face's rule); a file of lines
+ * has NAME<tab>CAPTION. Names are paths below the root. A line that names no image of the set is
+ * fine: the image may have been removed; a file all of whose lines do is one for other images, and
+ * an error. A line that cannot be read is an error that tells its number.
  */
 #include "data/sets/items_int.h"
 
@@ -51,7 +51,8 @@ pl_status pl__sample_json(pl_arena *mem, const char *json, size_t n, const char 
     return rc;
 }
 
-static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size_t n, int64_t *found)
+static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size_t n,
+                           int64_t *found)
 {
     json_error_t e;
     json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &e);
@@ -107,13 +108,14 @@ static pl_status read_lines(pl_items *s, pl_item **sorted, const char *path)
         *end = 0;
         number++;
         if (end == line) continue;
-        rc = json ? json_line(s, sorted, line, (size_t)(end - line), &found) : tab_line(s, sorted, line, &found);
+        rc = json ? json_line(s, sorted, line, (size_t)(end - line), &found)
+                  : tab_line(s, sorted, line, &found);
         if (rc != PL_OK) pl__fail_prefix(rc, "%s:%lld", path, (long long)number);
     }
     pl_sys_free(text);
     PL_FAIL_IF(rc == PL_OK && !found && s->n, PL_ERR_DATA,
-               "%s: none of its %lld lines names an image below %s; there is for one \"%s\"", path, (long long)number,
-               s->root, s->item[0].name);
+               "%s: none of its %lld lines names an image below %s; there is for one \"%s\"", path,
+               (long long)number, s->root, s->item[0].name);
     return rc;
 }
 

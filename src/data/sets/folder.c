@@ -39,8 +39,10 @@ static int lower_bound(const listing *l, const char *text)
     int lo = 0, hi = l->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (strcmp(l->name[mid], text) < 0) lo = mid + 1;
-        else hi = mid;
+        if (strcmp(l->name[mid], text) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo;
 }
@@ -51,8 +53,10 @@ static bool is_larger(const walk *w, const listing *l, const char *name)
     const char *prefix = w->o->larger, *dot = strrchr(name, '.');
     char stem[1024];
     bool other;
-    if (!prefix || strncmp(name, prefix, strlen(prefix)) != 0 || !dot || strcmp(dot, ".webp") != 0) return false;
-    int n = snprintf(stem, sizeof stem, "%.*s.", (int)(dot - name) - (int)strlen(prefix), name + strlen(prefix));
+    if (!prefix || strncmp(name, prefix, strlen(prefix)) != 0 || !dot || strcmp(dot, ".webp") != 0)
+        return false;
+    int n = snprintf(stem, sizeof stem, "%.*s.", (int)(dot - name) - (int)strlen(prefix),
+                     name + strlen(prefix));
     if (n < 2 || (size_t)n >= sizeof stem) return false;
     for (int i = lower_bound(l, stem); i < l->n && strncmp(l->name[i], stem, (size_t)n) == 0; i++)
         if (!strchr(l->name[i] + n, '.') && pl__is_image_name(l->name[i], &other)) return true;
@@ -79,7 +83,8 @@ static pl_status find_larger(walk *w, const listing *l, const char *name, pl_ite
 
 /* ---- walking ---------------------------------------------------------------------------- */
 /* A file of the listing. */
-static pl_status add_file(walk *w, const listing *l, const char *name, const char *rel, const char *full)
+static pl_status add_file(walk *w, const listing *l, const char *name, const char *rel,
+                          const char *full)
 {
     struct stat st;
     bool other;
@@ -121,7 +126,8 @@ static pl_status walk_folder(walk *w, const char *rel, int depth)
     return PL_OK;
 }
 
-/* The number of a class by name; classes of both subsets are one list, in the order of training's. */
+/* The number of a class by name; classes of both subsets are one list, in the order of training's.
+ */
 static pl_status class_of(pl_items *s, const char *name, int32_t *label)
 {
     enum { MOST = 1 << 20 };
@@ -132,7 +138,8 @@ static pl_status class_of(pl_items *s, const char *name, int32_t *label)
         }
     PL_FAIL_IF(s->n_classes == MOST, PL_ERR_DATA, "%s: more than %d classes", s->root, MOST);
     if ((s->n_classes & (s->n_classes - 1)) == 0) {
-        const char **more = pl_arena_new(&s->mem, const char *, s->n_classes ? 2 * s->n_classes : 1);
+        const char **more =
+            pl_arena_new(&s->mem, const char *, s->n_classes ? 2 * s->n_classes : 1);
         if (!more) return PL_ERR_MEMORY;
         if (s->n_classes) memcpy(more, s->classes, (size_t)s->n_classes * sizeof *more);
         s->classes = more;

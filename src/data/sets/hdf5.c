@@ -1,11 +1,12 @@
 /* hdf5.c - HDF5 arrays by rows, through libhdf5.
  *
- * The library is not safe for threads as it is commonly built, so one lock is held around every call
- * into it; what takes long is the disk. It is opened when the first file is, so that runs without HDF5
- * do not carry it.
+ * The library is not safe for threads as it is commonly built, so one lock is held around every
+ * call into it; what takes long is the disk. It is opened when the first file is, so that runs
+ * without HDF5 do not carry it.
  *
- * The library trusts what a file says of itself, and some damaged files end the process that reads them. So a
- * child process opens each file first and reads rows all over it: what ends the child is refused here.
+ * The library trusts what a file says of itself, and some damaged files end the process that reads
+ * them. So a child process opens each file first and reads rows all over it: what ends the child is
+ * refused here.
  */
 #include "plimsoll_hdf5.h"
 
@@ -13,40 +14,44 @@
 #include "base/sys.h"
 
 #if __has_include(<hdf5/serial/hdf5.h>)
-#include <hdf5/serial/hdf5.h>
-#define HAVE_HDF5 1
+# include <hdf5/serial/hdf5.h>
+# define HAVE_HDF5 1
 #elif __has_include(<hdf5.h>)
-#include <hdf5.h>
-#define HAVE_HDF5 1
+# include <hdf5.h>
+# define HAVE_HDF5 1
 #endif
 
 #ifdef HAVE_HDF5
-#include "data/image/library.h"
+# include "data/image/library.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+# include <errno.h>
+# include <pthread.h>
+# include <signal.h>
+# include <stdio.h>
+# include <string.h>
+# include <sys/wait.h>
+# include <unistd.h>
 
-#define FUNCTIONS(X)                                                                           \
- X(H5open) X(H5Fopen) X(H5Fclose) X(H5Dopen2) X(H5Dclose) X(H5Dget_space) X(H5Dget_type)              \
- X(H5Dread) X(H5Sclose) X(H5Screate_simple) X(H5Sget_simple_extent_ndims)                             \
- X(H5Sget_simple_extent_dims) X(H5Sselect_hyperslab) X(H5Tclose) X(H5Tget_class) X(H5Tget_size)       \
- X(H5Eset_auto2) X(H5Fcreate) X(H5Gcreate2) X(H5Gclose) X(H5Dcreate2) X(H5Dwrite)
-#define TYPES(X) X(H5T_NATIVE_FLOAT_g) X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g)                   \
- X(H5T_NATIVE_INT64_g) X(H5T_NATIVE_UINT8_g)
+# define FUNCTIONS(X)                                                                              \
+  X(H5open)                                                                                        \
+  X(H5Fopen)                                                                                       \
+  X(H5Fclose)                                                                                      \
+  X(H5Dopen2) X(H5Dclose) X(H5Dget_space) X(H5Dget_type) X(H5Dread) X(H5Sclose)                    \
+      X(H5Screate_simple) X(H5Sget_simple_extent_ndims) X(H5Sget_simple_extent_dims)               \
+          X(H5Sselect_hyperslab) X(H5Tclose) X(H5Tget_class) X(H5Tget_size) X(H5Eset_auto2)        \
+              X(H5Fcreate) X(H5Gcreate2) X(H5Gclose) X(H5Dcreate2) X(H5Dwrite)
+# define TYPES(X)                                                                                  \
+  X(H5T_NATIVE_FLOAT_g)                                                                            \
+  X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g) X(H5T_NATIVE_INT64_g) X(H5T_NATIVE_UINT8_g)
 
 /* The header's H5F_ACC_RDONLY and H5F_ACC_TRUNC call into the library, which is not linked. */
 enum { N_FUNCTIONS = 22, N_TYPES = 5, READ_ONLY = 0, TRUNCATE = 2 };
 
 typedef union hdf5_table {
     struct {
-#define MEMBER(f) __typeof__(&f) f;
+# define MEMBER(f) __typeof__(&f) f;
         FUNCTIONS(MEMBER)
-#undef MEMBER
+# undef MEMBER
         hid_t *type[N_TYPES];
     };
     void *table[N_FUNCTIONS + N_TYPES];
@@ -65,12 +70,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void load(void)
 {
-    static const char *const names[] = {"libhdf5_serial.so.103", "libhdf5_serial.so", "libhdf5.so.103",
-                                        "libhdf5.so.200", "libhdf5.so", NULL};
+    static const char *const names[] = {
+        "libhdf5_serial.so.103", "libhdf5_serial.so", "libhdf5.so.103",
+        "libhdf5.so.200",        "libhdf5.so",        NULL};
     static const char *const symbols[] = {
-#define NAME(f) #f,
+# define NAME(f) # f,
         FUNCTIONS(NAME) TYPES(NAME)
-#undef NAME
+# undef NAME
     };
     here = pl_library_load(names, symbols, N_FUNCTIONS + N_TYPES, lib.table);
     if (!here || lib.H5open() < 0) return;
@@ -85,7 +91,12 @@ const char *pl_hdf5_missing(void)
 
 static bool memory_type(pl_dtype d, hid_t *out)
 {
-    int i = d == PL_F32 ? 0 : d == PL_F64 ? 1 : d == PL_I32 ? 2 : d == PL_I64 ? 3 : d == PL_U8 ? 4 : -1;
+    int i = d == PL_F32   ? 0
+            : d == PL_F64 ? 1
+            : d == PL_I32 ? 2
+            : d == PL_I64 ? 3
+            : d == PL_U8  ? 4
+                          : -1;
     if (i < 0) return false;
     *out = *lib.type[i];
     return true;
@@ -106,7 +117,9 @@ static pl_status read_type(pl_hdf5 *h, const char *field)
     PL_FAIL_IF(rank < 1 || rank > PL_MAX_RANK, PL_ERR_DATA, "%s: \"%s\" has %d dimensions", h->path,
                field, rank);
     h->type.dtype = class == H5T_FLOAT ? (size == 8 ? PL_F64 : PL_F32)
-                                       : (size == 8 ? PL_I64 : size == 1 ? PL_U8 : PL_I32);
+                                       : (size == 8   ? PL_I64
+                                          : size == 1 ? PL_U8
+                                                      : PL_I32);
     h->type.rank = rank;
     for (int i = 0; i < rank; i++) {
         PL_FAIL_IF(dim[i] > (hsize_t)1 << 48, PL_ERR_DATA, "%s: \"%s\" has a dimension of %llu",
@@ -140,7 +153,8 @@ static bool read_locked(const pl_hdf5 *h, int64_t row, hid_t type, void *to)
     return ok;
 }
 
-/* The child: reads rows from the first to the last. Whether it succeeds is the parent's to find out. */
+/* The child: reads rows from the first to the last. Whether it succeeds is the parent's to find
+ * out. */
 static void read_all_over(pl_hdf5 *h, const char *field)
 {
     enum { ROWS = 64, SECONDS = 60 };
@@ -159,8 +173,8 @@ static void read_all_over(pl_hdf5 *h, const char *field)
     if (to && n > 0) (void)read_locked(h, n - 1, type, to);
 }
 
-/* With the lock held, so that no other thread is inside the library. A system that gives no process goes on
- * without this. */
+/* With the lock held, so that no other thread is inside the library. A system that gives no process
+ * goes on without this. */
 static pl_status try_apart(pl_hdf5 *h, const char *field)
 {
     int status = 0;
@@ -220,13 +234,16 @@ pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
     pthread_mutex_lock(&lock);
     bool ok = read_locked(h, row, type, to);
     pthread_mutex_unlock(&lock);
-    PL_FAIL_IF(!ok, PL_ERR_DATA, "%s: row %lld cannot be read (the file is damaged, or its filter is "
-               "not installed)", h->path, (long long)row);
+    PL_FAIL_IF(!ok, PL_ERR_DATA,
+               "%s: row %lld cannot be read (the file is damaged, or its filter is "
+               "not installed)",
+               h->path, (long long)row);
     return PL_OK;
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */
-/* The folders of a field, but those of an earlier one. One that is there already is refused, which is as good. */
+/* The folders of a field, but those of an earlier one. One that is there already is refused, which
+ * is as good. */
 static void make_folders(hid_t file, const char *field)
 {
     char name[512];
@@ -249,14 +266,18 @@ static pl_status write_rows(hid_t set, hid_t type, const pl_hdf5_array *a)
         start[0] = (hsize_t)i;
         rc = a->row(a->ctx, i, row);
         pthread_mutex_lock(&lock);
-        hid_t file = lib.H5Dget_space(set), memory = lib.H5Screate_simple(a->type.rank, count, NULL);
-        bool ok = rc != PL_OK || (lib.H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-                                  lib.H5Dwrite(set, type, memory, file, H5P_DEFAULT, row) >= 0);
+        hid_t file = lib.H5Dget_space(set),
+              memory = lib.H5Screate_simple(a->type.rank, count, NULL);
+        bool ok = rc != PL_OK ||
+                  (lib.H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+                   lib.H5Dwrite(set, type, memory, file, H5P_DEFAULT, row) >= 0);
         lib.H5Sclose(file);
         lib.H5Sclose(memory);
         pthread_mutex_unlock(&lock);
-        if (!ok) rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "\"%s\": row %lld cannot be written (is the disk full?)",
-                               a->field, (long long)i);
+        if (!ok)
+            rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
+                          "\"%s\": row %lld cannot be written (is the disk full?)", a->field,
+                          (long long)i);
     }
     pl_sys_free(row);
     return rc;
@@ -266,14 +287,15 @@ static pl_status write_array(hid_t file, const pl_hdf5_array *a)
 {
     hid_t type;
     hsize_t dim[PL_MAX_RANK];
-    PL_FAIL_IF(!memory_type(a->type.dtype, &type) || a->type.rank < 1, PL_ERR_ARG, "\"%s\": no array that HDF5 files hold",
-               a->field);
+    PL_FAIL_IF(!memory_type(a->type.dtype, &type) || a->type.rank < 1, PL_ERR_ARG,
+               "\"%s\": no array that HDF5 files hold", a->field);
     for (int i = 0; i < a->type.rank; i++) dim[i] = (hsize_t)a->type.dim[i];
     pthread_mutex_lock(&lock);
     make_folders(file, a->field);
     hid_t space = lib.H5Screate_simple(a->type.rank, dim, NULL);
     hid_t set = lib.H5Dcreate2(file, a->field, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    bool ok = set >= 0 && (a->row || lib.H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->data) >= 0);
+    bool ok = set >= 0 &&
+              (a->row || lib.H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->data) >= 0);
     lib.H5Sclose(space);
     pthread_mutex_unlock(&lock);
     pl_status rc = ok && a->row ? write_rows(set, type, a) : PL_OK;

@@ -61,7 +61,9 @@ static void shrink(const range *r, size_t keep, size_t used)
 /* The strip of a resize is as high as the image: bounded by the longest side there may be. */
 static size_t work_bytes(const pl_image_set_opts *o)
 {
-    return pl_rgb_resize_bytes(o->filter, o->limits.max_side, o->limits.max_side, o->most_w, o->most_h) + PAGE;
+    return pl_rgb_resize_bytes(o->filter, o->limits.max_side, o->limits.max_side, o->most_w,
+                               o->most_h) +
+           PAGE;
 }
 
 static pl_status open_thread(pl_image_set *s, thread_state *t)
@@ -277,7 +279,8 @@ static pl_status read_file(const char *path, void *to, size_t cap, size_t *n)
 }
 
 /* The first bytes of an image, as many as there are up to `most`. */
-static pl_status read_head(pl_image_set *s, const pl_item *i, thread_state *t, size_t most, size_t *n)
+static pl_status read_head(pl_image_set *s, const pl_item *i, thread_state *t, size_t most,
+                           size_t *n)
 {
     char path[4096];
     if (i->shard >= 0) {
@@ -297,7 +300,8 @@ static pl_status read_whole(pl_image_set *s, const pl_item *i, thread_state *t, 
 {
     char path[4096];
     if (i->shard < 0)
-        return read_file(pl_item_path(s->items, i, path, sizeof path), t->file.at, t->file.bytes, n);
+        return read_file(pl_item_path(s->items, i, path, sizeof path), t->file.at, t->file.bytes,
+                         n);
     *n = (size_t)i->bytes;
     PL_FAIL_IF(*n > t->file.bytes, PL_ERR_DATA, "%zu bytes: too large", *n);
     return pl_tar_read(&s->tars[i->shard], i->offset, t->file.at, *n);
@@ -306,8 +310,8 @@ static pl_status read_whole(pl_image_set *s, const pl_item *i, thread_state *t, 
 static pl_status read_bytes(pl_image_set *s, const pl_item *i, thread_state *t, size_t *n)
 {
     PL_TRY(read_whole(s, i, t, n));
-    PL_FAIL_IF((int64_t)*n < s->o.limits.min_bytes, PL_ERR_DATA, "%zu bytes: fewer than data.min_bytes (%lld)", *n,
-               (long long)s->o.limits.min_bytes);
+    PL_FAIL_IF((int64_t)*n < s->o.limits.min_bytes, PL_ERR_DATA,
+               "%zu bytes: fewer than data.min_bytes (%lld)", *n, (long long)s->o.limits.min_bytes);
     return PL_OK;
 }
 
@@ -344,14 +348,15 @@ static void wanted(const outputs *o, const pl_view *v, int *w, int *h)
 {
     *w = *h = 1;
     for (int k = 0; k < o->n; k++) {
-        int need_w = (int)ceil(o->to[k]->w / v->w - 1e-6), need_h = (int)ceil(o->to[k]->h / v->h - 1e-6);
+        int need_w = (int)ceil(o->to[k]->w / v->w - 1e-6),
+            need_h = (int)ceil(o->to[k]->h / v->h - 1e-6);
         if (need_w > *w) *w = need_w;
         if (need_h > *h) *h = need_h;
     }
 }
 
-/* The view of a sample. Parts of as many pixels as are wanted lie on whole pixels, so that nothing is
- * resampled; evaluation takes the one in the middle. */
+/* The view of a sample. Parts of as many pixels as are wanted lie on whole pixels, so that nothing
+ * is resampled; evaluation takes the one in the middle. */
 static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_image_info *info)
 {
     pl_augment a = s->o.augment;
@@ -362,8 +367,8 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
         a.crop = PL_CROP_RANDOM;
         a.scale[0] = a.scale[1] = share;
     }
-    pl_view v = pl_view_draw(r->eval ? NULL : &a, r->seed, r->epoch, r->sample, info->width, info->height,
-                             aspect);
+    pl_view v = pl_view_draw(r->eval ? NULL : &a, r->seed, r->epoch, r->sample, info->width,
+                             info->height, aspect);
     if (!pixels || share == 1) return v;
     if (r->eval) {
         v.x += v.w * (1 - share) / 2;
@@ -376,14 +381,14 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
     return v;
 }
 
-/* Whether the decoder can write where the sample goes: the whole picture, as it is, as bytes. CMYK takes more
- * room on its way. */
+/* Whether the decoder can write where the sample goes: the whole picture, as it is, as bytes. CMYK
+ * takes more room on its way. */
 static bool is_direct(const outputs *o, const pl_view *v, const pl_image_info *info, int w, int h)
 {
     const pl_pixels *to = o->to[0];
     bool plain = v->w == 1 && v->h == 1 && !v->flip && !v->coloured && v->ew <= 0;
-    return o->n == 1 && plain && to->bytes && !to->planar && to->channels == 3 && to->w == w && to->h == h &&
-           info->format == PL_IMAGE_JPEG && strcmp(info->colour, "CMYK") != 0;
+    return o->n == 1 && plain && to->bytes && !to->planar && to->channels == 3 && to->w == w &&
+           to->h == h && info->format == PL_IMAGE_JPEG && strcmp(info->colour, "CMYK") != 0;
 }
 
 static void give_row(void *ctx, int y, const uint8_t *row)
@@ -392,12 +397,12 @@ static void give_row(void *ctx, int y, const uint8_t *row)
 }
 
 /* A picture that is much larger than what is wanted of it, without ever having all of it. */
-static pl_status read_by_rows(pl_filter f, thread_state *t, size_t n, const pl_image_info *info, const pl_view *v,
-                              const pl_pixels *to)
+static pl_status read_by_rows(pl_filter f, thread_state *t, size_t n, const pl_image_info *info,
+                              const pl_view *v, const pl_pixels *to)
 {
     pl_resizer z;
-    pl_resizer_init(&z, f, info->width, info->height, pl_view_box(v, info->width, info->height), t->resized.at, to->w,
-                    to->h, t->work.at);
+    pl_resizer_init(&z, f, info->width, info->height, pl_view_box(v, info->width, info->height),
+                    t->resized.at, to->w, to->h, t->work.at);
     PL_TRY(pl_image_rows(t->file.at, n, info, t->pixels.at, give_row, &z));
     pl_resizer_finish(&z);
     pl_view_write(v, t->resized.at, 3 * (size_t)to->w, to);
@@ -405,7 +410,8 @@ static pl_status read_by_rows(pl_filter f, thread_state *t, size_t n, const pl_i
 }
 
 /* From the whole picture to every output. */
-static void write_outputs(pl_filter f, thread_state *t, const outputs *o, const pl_view *v, int w, int h)
+static void write_outputs(pl_filter f, thread_state *t, const outputs *o, const pl_view *v, int w,
+                          int h)
 {
     pl_box box = pl_view_box(v, w, h);
     for (int k = 0; k < o->n; k++) {
@@ -422,10 +428,11 @@ static void write_outputs(pl_filter f, thread_state *t, const outputs *o, const 
     }
 }
 
-/* The view of the n bytes of a file, which were probed, to the outputs. A JPEG's own scaling is a filter too; what it
- * leaves must be twice as large for a filter that is to be seen (PIL's reducing_gap). */
-static pl_status write_view(pl_image_set *s, thread_state *t, size_t n, const pl_image_info *info, const pl_view *v,
-                            const outputs *o)
+/* The view of the n bytes of a file, which were probed, to the outputs. A JPEG's own scaling is a
+ * filter too; what it leaves must be twice as large for a filter that is to be seen (PIL's
+ * reducing_gap). */
+static pl_status write_view(pl_image_set *s, thread_state *t, size_t n, const pl_image_info *info,
+                            const pl_view *v, const outputs *o)
 {
     size_t work = 0;
     int w, h, want_w, want_h;
@@ -453,7 +460,8 @@ static pl_status write_view(pl_image_set *s, thread_state *t, size_t n, const pl
 }
 
 /* The same view of the larger version. */
-static pl_status write_larger(pl_image_set *s, const pl_item *i, thread_state *t, const pl_view *v, const outputs *o)
+static pl_status write_larger(pl_image_set *s, const pl_item *i, thread_state *t, const pl_view *v,
+                              const outputs *o)
 {
     pl_image_info info;
     pl_item larger = *i;
@@ -477,7 +485,8 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     pl_image_info info;
     outputs own = {.n = 0}, enlarged = {.n = 0};
     size_t n;
-    PL_FAIL_IF(r->n_to > PL_MAX_OUTPUTS, PL_ERR_UNSUPPORTED, "%d outputs of a picture, at most %d", r->n_to, PL_MAX_OUTPUTS);
+    PL_FAIL_IF(r->n_to > PL_MAX_OUTPUTS, PL_ERR_UNSUPPORTED, "%d outputs of a picture, at most %d",
+               r->n_to, PL_MAX_OUTPUTS);
     PL_TRY(read_bytes(s, i, t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, &info));
     pl_view v = view_of(s, r, &info);
@@ -492,8 +501,10 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     return PL_OK;
 }
 
-/* Sizes mostly stand in the first bytes; long notes before them (EXIF, ICC) make the whole file needed. */
-pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread, pl_image_info *info)
+/* Sizes mostly stand in the first bytes; long notes before them (EXIF, ICC) make the whole file
+ * needed. */
+pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
+                            pl_image_info *info)
 {
     enum { HEAD = 32 << 10 };
     thread_state *t = &s->threads[thread];
@@ -544,7 +555,8 @@ static bool known_bad(pl_image_set *s, int32_t item)
     return is;
 }
 
-/* Too many were tried: what is wrong with the last, read again as its reason may be of an earlier time. */
+/* Too many were tried: what is wrong with the last, read again as its reason may be of an earlier
+ * time. */
 static pl_status give_up(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     char path[4096];
@@ -563,19 +575,22 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
         const pl_item *i = &s->items->item[item];
         pl_status rc = known_bad(s, item) ? PL_ERR_DATA : read_item(s, i, r);
         if (rc == PL_OK || rc == PL_ERR_MEMORY || rc == PL_ERR_UNSUPPORTED) {
-            if (rc != PL_OK) pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
+            if (rc != PL_OK)
+                pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
             return rc;
         }
         if (s->o.on_bad == PL_BAD_FAIL)
             return pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
         note_bad(s, item);
         if (try == MAX_TRIES) return give_up(s, i, r);
-        sample = (int64_t)(mix(mix((uint64_t)r->sample + ((uint64_t)r->epoch << 40)) + (uint64_t)try) %
-                           (uint64_t)n);
+        sample =
+            (int64_t)(mix(mix((uint64_t)r->sample + ((uint64_t)r->epoch << 40)) + (uint64_t)try) %
+                      (uint64_t)n);
     }
 }
 
-/* ---- bad files -------------------------------------------------------------------------------- */
+/* ---- bad files --------------------------------------------------------------------------------
+ */
 int64_t pl_image_set_bad_count(const pl_image_set *s)
 {
     return s->n_bad;
@@ -595,8 +610,8 @@ pl_status pl_image_set_check(pl_image_set *s, int64_t item, int thread, pl_image
     *info = (pl_image_info){0};
     PL_TRY(read_bytes(s, &s->items->item[item], t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info));
-    PL_TRY(pl_image_decode(t->decoder, t->file.at, n, info, info->width, info->height,
-                           t->pixels.at));
+    PL_TRY(
+        pl_image_decode(t->decoder, t->file.at, n, info, info->width, info->height, t->pixels.at));
     shrink(&t->pixels, s->o.keep_bytes, (size_t)info->width * (size_t)info->height * 4);
     return PL_OK;
 }

@@ -1,13 +1,14 @@
 /* images.h - a set of images that is read sample by sample, from any number of threads.
  *
- * A read finds the bytes (a file, or a range of a tar), decodes, draws the view (augment.h) and writes
- * it to each output; to one that has more pixels than the picture, from its larger version where there is one. Each thread has scratch memory of its own, reserved when the set is opened: pages
- * appear as images need them, and what an unusually large image took is given back after it.
+ * A read finds the bytes (a file, or a range of a tar), decodes, draws the view (augment.h) and
+ * writes it to each output; to one that has more pixels than the picture, from its larger version
+ * where there is one. Each thread has scratch memory of its own, reserved when the set is opened:
+ * pages appear as images need them, and what an unusually large image took is given back after it.
  *
- * A file that cannot be read is, by policy: an error that names it; or replaced by another sample of
- * the same subset, chosen by a hash of (sample, epoch), and listed. With `quarantine` the names are
- * also kept in a file, and those in it are replaced without being read; they keep their place in the
- * order, so the order of the others is what it was.
+ * A file that cannot be read is, by policy: an error that names it; or replaced by another sample
+ * of the same subset, chosen by a hash of (sample, epoch), and listed. With `quarantine` the names
+ * are also kept in a file, and those in it are replaced without being read; they keep their place
+ * in the order, so the order of the others is what it was.
  */
 #ifndef PL_DATA_IMAGES_H
 #define PL_DATA_IMAGES_H
@@ -21,8 +22,8 @@ typedef enum pl_on_bad { PL_BAD_FAIL, PL_BAD_SKIP, PL_BAD_QUARANTINE } pl_on_bad
 typedef struct pl_image_set_opts {
     pl_items_opts items;
     pl_image_limits limits;
-    /* NULL, or says which of n training samples, [*begin, *end), are the evaluation set instead of what
-     * else would be. */
+    /* NULL, or says which of n training samples, [*begin, *end), are the evaluation set instead of
+     * what else would be. */
     pl_status (*leave_out)(const void *ctx, int64_t n, int64_t *begin, int64_t *end);
     const void *leave_out_ctx;
     pl_filter filter;
@@ -31,7 +32,7 @@ typedef struct pl_image_set_opts {
     const char *quarantine; /* file of names */
     bool balance;           /* training draws: every class as often as every other */
     int threads;
-    size_t keep_bytes; /* scratch that a thread keeps between images */
+    size_t keep_bytes;  /* scratch that a thread keeps between images */
     int most_w, most_h; /* sides of the largest output */
 } pl_image_set_opts;
 

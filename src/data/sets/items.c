@@ -14,8 +14,8 @@
 bool pl__is_image_name(const char *name, bool *other)
 {
     static const char *const read[] = {".jpg", ".jpeg", ".png", ".webp"};
-    static const char *const known[] = {".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".avif",
-                                        ".heic", ".jxl", ".jp2"};
+    static const char *const known[] = {".gif", ".bmp",  ".tif",  ".tiff", ".ppm",
+                                        ".pgm", ".avif", ".heic", ".jxl",  ".jp2"};
     const char *dot = strrchr(name, '.');
     *other = false;
     for (size_t i = 0; dot && i < sizeof read / sizeof *read; i++)
@@ -29,8 +29,8 @@ pl_item *pl__items_add(pl_items *s)
 {
     if (s->n == s->cap) {
         int64_t cap = s->cap ? 2 * s->cap : 256;
-        pl_item *more = pl_sys_realloc(s->item, (size_t)s->cap * sizeof *more,
-                                       (size_t)cap * sizeof *more);
+        pl_item *more =
+            pl_sys_realloc(s->item, (size_t)s->cap * sizeof *more, (size_t)cap * sizeof *more);
         if (!more) return NULL;
         s->item = more;
         s->cap = cap;
@@ -99,7 +99,8 @@ bool pl_name_in_share(const char *name, double share)
     return place_of(name) < share;
 }
 
-/* Of a few images the share may have none, or all: then the first, or all but the last, by that number. A share of 1 is all. */
+/* Of a few images the share may have none, or all: then the first, or all but the last, by that
+ * number. A share of 1 is all. */
 static void split(pl_items *s, double share)
 {
     int64_t n = 0, first = 0, last = 0;

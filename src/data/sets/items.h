@@ -43,7 +43,7 @@ typedef struct pl_items {
     int n_classes;
     const char **shards;
     int n_shards;
-    int64_t ignored; /* files in the folder that are no image of a kind that is read */
+    int64_t ignored;   /* files in the folder that are no image of a kind that is read */
     int64_t max_bytes; /* of the largest file */
 } pl_items;
 
@@ -52,7 +52,8 @@ typedef void (*pl_items_progress_fn)(void *ctx, int64_t images, int64_t bytes_do
 
 typedef struct pl_items_opts {
     const char *path, *captions; /* captions: file of lines, NULL */
-    const char *larger; /* folders: PREFIXx.webp beside x.jpg is no image of its own but x, larger; NULL: not so */
+    /* folders: PREFIXx.webp beside x.jpg is no image of its own but x, larger; NULL: not so */
+    const char *larger;
     double eval_share;
     pl_items_progress_fn progress;
     void *ctx;

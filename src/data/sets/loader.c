@@ -112,8 +112,8 @@ static pl_status start_workers(pl_loader *l)
     }
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    PL_FAIL_IF(rc, PL_ERR_MEMORY, "data.workers=%d: the system gave only %d threads",
-               l->o.workers, l->started);
+    PL_FAIL_IF(rc, PL_ERR_MEMORY, "data.workers=%d: the system gave only %d threads", l->o.workers,
+               l->started);
     return PL_OK;
 }
 

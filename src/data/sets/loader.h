@@ -8,8 +8,8 @@
  *      position   7 8 9 | 10 11 12 13
  *                 used    ^taken by the user next; 11 ready, 12 and 13 being filled
  *
- * All memory is taken by pl_loader_new. A fill that fails keeps its status and its message, which the
- * user gets when that position's turn comes: a bad batch far ahead is no error of this step.
+ * All memory is taken by pl_loader_new. A fill that fails keeps its status and its message, which
+ * the user gets when that position's turn comes: a bad batch far ahead is no error of this step.
  */
 #ifndef PL_DATA_LOADER_H
 #define PL_DATA_LOADER_H

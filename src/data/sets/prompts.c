@@ -39,8 +39,8 @@ static pl_status split(pl_prompts *p, const char *text, size_t len, const char *
     for (const char *at = text, *end = text + len; p->n < n;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t m = (size_t)((stop ? stop : end) - at);
-        PL_FAIL_IF(memchr(at, 0, m), PL_ERR_DATA, "%s: line %lld has a zero byte: is it a text file?", path,
-                   (long long)p->n + 1);
+        PL_FAIL_IF(memchr(at, 0, m), PL_ERR_DATA,
+                   "%s: line %lld has a zero byte: is it a text file?", path, (long long)p->n + 1);
         bool cr = m && at[m - 1] == '\r';
         line *l = &p->lines[p->n];
         *l = (line){pl_arena_strndup(&p->mem, at, m - cr), p->n};

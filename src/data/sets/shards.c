@@ -1,6 +1,7 @@
 /* shards.c - WebDataset tars as a list of images; see items.h.
  *
- * The index beside a shard is text: a line that tells the tar's size and time, then one line a sample,
+ * The index beside a shard is text: a line that tells the tar's size and time, then one line a
+ * sample,
  *     OFFSET BYTES LABEL TEXT_OFFSET TEXT_BYTES NAME
  * It is made again when the tar is another, and only kept in memory where it cannot be written.
  */
@@ -140,8 +141,8 @@ static pl_status read_line(shards *b, char *line, uint64_t size)
 {
     pl_item i = {.shard = b->shard, .weight = 1};
     int at = 0;
-    int n = sscanf(line, "%" SCNu64 " %" SCNd64 " %" SCNd32 " %" SCNu64 " %" SCNd32 " %n", &i.offset,
-                   &i.bytes, &i.label, &i.text_at, &i.text_bytes, &at);
+    int n = sscanf(line, "%" SCNu64 " %" SCNd64 " %" SCNd32 " %" SCNu64 " %" SCNd32 " %n",
+                   &i.offset, &i.bytes, &i.label, &i.text_at, &i.text_bytes, &at);
     bool inside = n == 5 && at && i.offset <= size && i.bytes >= 0 &&
                   (uint64_t)i.bytes <= size - i.offset && i.label >= 0 && i.text_at <= size &&
                   i.text_bytes >= 0 && (uint64_t)i.text_bytes <= size - i.text_at;

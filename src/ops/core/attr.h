@@ -68,7 +68,8 @@ typedef struct pl_reshape_attr {
     pl_dims shape; /* one -1 allowed: infer fills it in */
 } pl_reshape_attr;
 typedef struct pl_stop_attr {
-    bool shared; /* passes drop it, so that what follows may be merged with what follows its input */
+    /* passes drop it, so that what follows may be merged with what follows its input */
+    bool shared;
 } pl_stop_attr;
 
 /* ---- slice.c ------------------------------------------------------------------------------- */

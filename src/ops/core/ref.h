@@ -42,8 +42,7 @@ static inline bool accepts_f32(const pl_call *c)
 static inline bool all_f32(const pl_call *c)
 {
     for (int i = 0; i < c->n_in; i++)
-        if (pl_dtype_is_float(c->in_type[i].dtype) && c->in_type[i].dtype != PL_F32)
-            return false;
+        if (pl_dtype_is_float(c->in_type[i].dtype) && c->in_type[i].dtype != PL_F32) return false;
     return true;
 }
 

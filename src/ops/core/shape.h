@@ -19,8 +19,7 @@ static inline void pl_shape_strides(const pl_type *t, int64_t stride[PL_MAX_RANK
 }
 
 /* Where element i of a dense shape dim[0..rank) lies in memory laid out with other strides. */
-static inline int64_t pl_shape_at(int64_t i, int rank, const int64_t *dim,
-                                  const int64_t *stride)
+static inline int64_t pl_shape_at(int64_t i, int rank, const int64_t *dim, const int64_t *stride)
 {
     int64_t at = 0;
     for (int k = rank - 1; k >= 0; k--) {
@@ -54,31 +53,30 @@ static inline pl_status pl_shape_axis(int64_t *axis, const pl_type *t)
     return PL_OK;
 }
 
-/* A mask of PL_AXIS bits (PL_AXES_ALL: every axis) to a sorted list of axes; false, with the graph's
- * error set, if one is outside the rank. */
-bool pl__axes_of_mask(pl_graph *g, const char *what, const pl_type *t, uint32_t mask,
-                      pl_dims *out);
+/* A mask of PL_AXIS bits (PL_AXES_ALL: every axis) to a sorted list of axes; false, with the
+ * graph's error set, if one is outside the rank. */
+bool pl__axes_of_mask(pl_graph *g, const char *what, const pl_type *t, uint32_t mask, pl_dims *out);
 
 /* An output whose elements are input elements at an affine index: one by one, and by strided runs.
  * What slice, permute, flip and broadcast share (affine.c). */
 pl_status pl__affine_ref(const pl_call *c, const pl_affine *m);
 pl_status pl__affine_copy(const pl_call *c, const pl_affine *m);
 /* The table `kernels` of an op whose reading is told by `affine`. */
-#define PL_AFFINE_KERNELS(affine)                                                              \
- static pl_status run_ref(const pl_call *c)                                                    \
- {                                                                                             \
-  pl_affine m;                                                                                 \
-  affine(c, &m);                                                                               \
-  return pl__affine_ref(c, &m);                                                                \
- }                                                                                             \
- static pl_status run_strided(const pl_call *c)                                                \
- {                                                                                             \
-  pl_affine m;                                                                                 \
-  affine(c, &m);                                                                               \
-  return pl__affine_copy(c, &m);                                                               \
- }                                                                                             \
- static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, run_strided},               \
-                                     {"ref", NULL, NULL, NULL, run_ref},                       \
+#define PL_AFFINE_KERNELS(affine)                                                                  \
+ static pl_status run_ref(const pl_call *c)                                                        \
+ {                                                                                                 \
+  pl_affine m;                                                                                     \
+  affine(c, &m);                                                                                   \
+  return pl__affine_ref(c, &m);                                                                    \
+ }                                                                                                 \
+ static pl_status run_strided(const pl_call *c)                                                    \
+ {                                                                                                 \
+  pl_affine m;                                                                                     \
+  affine(c, &m);                                                                                   \
+  return pl__affine_copy(c, &m);                                                                   \
+ }                                                                                                 \
+ static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, run_strided},                   \
+                                     {"ref", NULL, NULL, NULL, run_ref},                           \
                                      PL_KERNEL_END};
 
 /* Slice and pad along all axes at once; arrays of one entry a dimension. The public constructors

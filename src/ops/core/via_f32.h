@@ -20,14 +20,14 @@ pl_status pl_via_f32_prepare(const pl_kernel *inner, const pl_call *c, void **pr
 void pl_via_f32_release(void *prep);
 pl_status pl_via_f32_run(const pl_call *c) PL_MUST_USE;
 
-#define PL_VIA_F32(name, inner)                                                                \
- static pl_status name##_via_prepare(const pl_call *c, void **prep, size_t *work_bytes)        \
- {                                                                                             \
-  return pl_via_f32_prepare(inner, c, prep, work_bytes);                                       \
+#define PL_VIA_F32(name, inner)                                                                    \
+ static pl_status name##_via_prepare(const pl_call *c, void **prep, size_t *work_bytes)            \
+ {                                                                                                 \
+  return pl_via_f32_prepare(inner, c, prep, work_bytes);                                           \
  }
-#define PL_VIA_F32_KERNEL(name)                                                                \
- {                                                                                             \
-  "via_f32", pl_via_f32_accepts, name##_via_prepare, pl_via_f32_release, pl_via_f32_run        \
+#define PL_VIA_F32_KERNEL(name)                                                                    \
+ {                                                                                                 \
+  "via_f32", pl_via_f32_accepts, name##_via_prepare, pl_via_f32_release, pl_via_f32_run            \
  }
 
 #endif

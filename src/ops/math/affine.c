@@ -14,8 +14,7 @@ pl_status pl__affine_ref(const pl_call *c, const pl_affine *m)
     int64_t n = pl_type_elems(y), elem = (int64_t)pl_dtype_bytes(y->dtype);
     for (int64_t i = 0; i < n; i++) {
         int64_t from = m->offset + pl_shape_at(i, y->rank, y->dim, m->stride);
-        memcpy((char *)c->out[0] + i * elem, (const char *)c->in[0] + from * elem,
-               (size_t)elem);
+        memcpy((char *)c->out[0] + i * elem, (const char *)c->in[0] + from * elem, (size_t)elem);
     }
     return PL_OK;
 }

@@ -1,12 +1,12 @@
 /* argmax.c - position of the largest element along an axis, as i32; the axis goes.
  *
  * The first of equals wins, and NaN is larger than any number, so that a broken value is found
- * rather than hidden. The fast kernel keeps a block of columns in cache while it goes down the axis;
- * along the last axis it keeps sixteen candidates side by side.
+ * rather than hidden. The fast kernel keeps a block of columns in cache while it goes down the
+ * axis; along the last axis it keeps sixteen candidates side by side.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
 

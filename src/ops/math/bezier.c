@@ -7,10 +7,10 @@
  * computed again, element by element. The second derivative differentiates the same formula in
  * primitives.
  */
-#include "ops/core/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/kernels/rows.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
@@ -25,8 +25,7 @@ static pl_status bezier_infer(const pl_type *in, int n_in, void *attr, pl_type *
 {
     (void)n_in, (void)attr;
     char s[96];
-    PL_FAIL_IF(in[0].rank < 1 || in[0].dim[in[0].rank - 1] % 5 ||
-                   !pl_dtype_is_float(in[0].dtype),
+    PL_FAIL_IF(in[0].rank < 1 || in[0].dim[in[0].rank - 1] % 5 || !pl_dtype_is_float(in[0].dtype),
                PL_ERR_SHAPE, "x is %s; wants floats with a multiple of 5 channels",
                pl_type_text(&in[0], s, sizeof s));
     out[0] = in[0];
@@ -155,8 +154,7 @@ static pl_status bezier_ref(const pl_call *c)
         }
         double s = sigmoid(p[0]), u = 1 - s;
         ref_set(dt, c->out[0], i,
-                u * u * u * p[1] + 3 * u * u * s * p[2] + 3 * u * s * s * p[3] +
-                    s * s * s * p[4]);
+                u * u * u * p[1] + 3 * u * u * s * p[2] + 3 * u * s * s * p[3] + s * s * s * p[4]);
     }
     return PL_OK;
 }
@@ -175,31 +173,29 @@ static pl_status bezier_bwd_ref(const pl_call *c)
         }
         double s = sigmoid(p[0]), u = 1 - s;
         double w[5] = {0, u * u * u, 3 * u * u * s, 3 * u * s * s, s * s * s};
-        double ds =
-            3 * (u * u * (p[2] - p[1]) + 2 * u * s * (p[3] - p[2]) + s * s * (p[4] - p[3]));
+        double ds = 3 * (u * u * (p[2] - p[1]) + 2 * u * s * (p[3] - p[2]) + s * s * (p[4] - p[3]));
         ref_set(dt, c->out[0], 5 * i, g * ds * s * u);
         for (int k = 1; k < 5; k++) ref_set(dt, c->out[0], 5 * i + k, g * w[k] * slope[k]);
     }
     return PL_OK;
 }
 
-#define KERNELS(op)                                                                            \
- static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},            \
-                                       PL_KERNEL_END};                                         \
- PL_VIA_F32(op, op##_fast)                                                                     \
- static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},         \
-                                          PL_VIA_F32_KERNEL(op),                               \
-                                          {"ref", NULL, NULL, NULL, op##_ref},                 \
+#define KERNELS(op)                                                                                \
+ static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},                \
+                                       PL_KERNEL_END};                                             \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},             \
+                                          PL_VIA_F32_KERNEL(op),                                   \
+                                          {"ref", NULL, NULL, NULL, op##_ref},                     \
                                           PL_KERNEL_END};
 KERNELS(bezier)
 KERNELS(bezier_bwd)
 
-static const pl_case bezier_cases[] = {
-    {{"f32[5]"}, "silu_points=false", {{-2, 2, false}}},
-    {{"f32[2,3,15]"}, "silu_points=true", {{-2, 2, false}}},
-    {{"f32[1,5,3,35]"}, "silu_points=false", {{-2, 2, false}}},
-    {{"f32[3,330]"}, "silu_points=true", {{-2, 2, false}}},
-    PL_CASE_END};
+static const pl_case bezier_cases[] = {{{"f32[5]"}, "silu_points=false", {{-2, 2, false}}},
+                                       {{"f32[2,3,15]"}, "silu_points=true", {{-2, 2, false}}},
+                                       {{"f32[1,5,3,35]"}, "silu_points=false", {{-2, 2, false}}},
+                                       {{"f32[3,330]"}, "silu_points=true", {{-2, 2, false}}},
+                                       PL_CASE_END};
 static const pl_case bezier_bwd_cases[] = {
     {{"f32[5]", "f32[1]"}, "silu_points=false", {{-2, 2, false}}},
     {{"f32[2,3,15]", "f32[2,3,3]"}, "silu_points=true", {{-2, 2, false}}},
@@ -213,22 +209,22 @@ static void labels(const pl_call *c, pl_labels *l)
     l->times = 2;
 }
 
-#define BEZIER_OP(op, inputs, bits)                                                            \
- const pl_op pl_op_##op = {                                                                    \
-     .name = #op,                                                                              \
-     .min_in = inputs,                                                                         \
-     .max_in = inputs,                                                                         \
-     .n_out = 1,                                                                               \
-     .width = PL_WIDTH_FOLLOW,                                                                 \
-     .inplace = {bits},                                                                        \
-     .attr_bytes = sizeof(pl_bezier_attr),                                                        \
-     .attrs = attrs,                                                                           \
-     .infer = op##_infer,                                                                      \
-     .vjp = op##_vjp,                                                                          \
-     .cost = cost,                                                                             \
-     .cpu = op##_kernels,                                                                      \
-     .cases = op##_cases,                                                                      \
-     .labels = labels,                                                                         \
+#define BEZIER_OP(op, inputs, bits)                                                                \
+ const pl_op pl_op_##op = {                                                                        \
+     .name = #op,                                                                                  \
+     .min_in = inputs,                                                                             \
+     .max_in = inputs,                                                                             \
+     .n_out = 1,                                                                                   \
+     .width = PL_WIDTH_FOLLOW,                                                                     \
+     .inplace = {bits},                                                                            \
+     .attr_bytes = sizeof(pl_bezier_attr),                                                         \
+     .attrs = attrs,                                                                               \
+     .infer = op##_infer,                                                                          \
+     .vjp = op##_vjp,                                                                              \
+     .cost = cost,                                                                                 \
+     .cpu = op##_kernels,                                                                          \
+     .cases = op##_cases,                                                                          \
+     .labels = labels,                                                                             \
  };
 BEZIER_OP(bezier, 1, 0)
 BEZIER_OP(bezier_bwd, 2, 1) /* dx may take over x: a group is read before it is written */

@@ -4,9 +4,9 @@
  * written, so the result does not depend on threads, which share out lines and never one line. The
  * gradient is the sum that runs the other way.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
@@ -24,8 +24,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     (void)n_in;
     char x[96];
     PL_FAIL_IF(in[0].dtype == PL_BOOL || in[0].dtype == PL_U8, PL_ERR_SHAPE,
-               "%s would overflow; cast it to i32 or f32 first",
-               pl_type_text(&in[0], x, sizeof x));
+               "%s would overflow; cast it to i32 or f32 first", pl_type_text(&in[0], x, sizeof x));
     PL_TRY(pl_shape_axis(&((pl_cumsum_attr *)attr)->axis, &in[0]));
     out[0] = in[0];
     return PL_OK;

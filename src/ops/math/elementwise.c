@@ -3,15 +3,15 @@
  * The IR form is strict: operands have one shape. Constructors broadcast first, so a gradient rule
  * here sees equal shapes and the broadcast's own gradient does the summing. Gradients are written
  * in primitives and fuse with their neighbours; what they need of the forward pass is an ordinary
- * edge. Kinks: relu'(0) = 0, leaky_relu'(0) = slope, abs'(0) = sign(0) = 0, max and min give a tie's
- * gradient to both halves equally.
+ * edge. Kinks: relu'(0) = 0, leaky_relu'(0) = slope, abs'(0) = sign(0) = 0, max and min give a
+ * tie's gradient to both halves equally.
  *
  * The kernel here is the reference, one element at a time in double; the fast path is the tile
  * interpreter, which runs these nodes in groups.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/net/tail.h"
 
@@ -111,8 +111,8 @@ static int64_t int_apply(pl_scalar_fn f, int64_t a, int64_t b)
 
 static bool int_exact(pl_scalar_fn f)
 {
-    return f == PL_SCALAR_ADD || f == PL_SCALAR_SUB || f == PL_SCALAR_MUL ||
-           f == PL_SCALAR_DIV || f == PL_SCALAR_MOD;
+    return f == PL_SCALAR_ADD || f == PL_SCALAR_SUB || f == PL_SCALAR_MUL || f == PL_SCALAR_DIV ||
+           f == PL_SCALAR_MOD;
 }
 
 static double leaky_slope(const void *attr);
@@ -156,11 +156,9 @@ static bool needs_float(pl_scalar_fn f)
            f == PL_SCALAR_POW;
 }
 
-static pl_status map_infer(pl_scalar_fn f, const pl_type *in, int n_in, bool to_bool,
-                           pl_type *out)
+static pl_status map_infer(pl_scalar_fn f, const pl_type *in, int n_in, bool to_bool, pl_type *out)
 {
-    for (int i = 1; i + 1 <= n_in && f != PL_SCALAR_SELECT; i++)
-        PL_TRY(same_type(&in[0], &in[i]));
+    for (int i = 1; i + 1 <= n_in && f != PL_SCALAR_SELECT; i++) PL_TRY(same_type(&in[0], &in[i]));
     char x[96];
     PL_FAIL_IF(takes_bool(f) && in[0].dtype != PL_BOOL, PL_ERR_SHAPE, "wants bool, got %s",
                pl_type_text(&in[0], x, sizeof x));
@@ -183,20 +181,20 @@ static pl_status map_infer(pl_scalar_fn f, const pl_type *in, int n_in, bool to_
 #define B (v->in[1])
 #define C (v->in[2])
 #define Y (v->out[0])
-#define VJP1(name, expr)                                                                     \
-    static void vjp_##name(const pl_vjp *v)                                                  \
-    {                                                                                        \
-        pl_graph *g = v->g;                                                                  \
-        v->gin[0] = (expr);                                                                  \
-    }
-#define VJP2(name, ea, eb)                                                                   \
-    static void vjp_##name(const pl_vjp *v)                                                  \
-    {                                                                                        \
-        pl_graph *g = v->g;                                                                  \
-        (void)g;                                                                             \
-        if (v->need[0]) v->gin[0] = (ea);                                                    \
-        if (v->need[1]) v->gin[1] = (eb);                                                    \
-    }
+#define VJP1(name, expr)                                                                           \
+ static void vjp_##name(const pl_vjp *v)                                                           \
+ {                                                                                                 \
+  pl_graph *g = v->g;                                                                              \
+  v->gin[0] = (expr);                                                                              \
+ }
+#define VJP2(name, ea, eb)                                                                         \
+ static void vjp_##name(const pl_vjp *v)                                                           \
+ {                                                                                                 \
+  pl_graph *g = v->g;                                                                              \
+  (void)g;                                                                                         \
+  if (v->need[0]) v->gin[0] = (ea);                                                                \
+  if (v->need[1]) v->gin[1] = (eb);                                                                \
+ }
 
 static pl_val zeros(pl_graph *g, pl_val like)
 {
@@ -253,8 +251,7 @@ static void vjp_gelu(const pl_vjp *v)
 {
     pl_graph *g = v->g;
     pl_val cdf = pl_shift(g, pl_scale(g, pl_erf(g, pl_scale(g, A, 0.7071067811865476)), 0.5), 0.5);
-    pl_val pdf =
-        pl_scale(g, pl_exp(g, pl_scale(g, pl_square(g, A), -0.5)), 0.3989422804014327);
+    pl_val pdf = pl_scale(g, pl_exp(g, pl_scale(g, pl_square(g, A), -0.5)), 0.3989422804014327);
     v->gin[0] = pl_mul(g, D, pl_add(g, cdf, pl_mul(g, A, pdf)));
 }
 
@@ -267,13 +264,14 @@ static void vjp_gelu_tanh(const pl_vjp *v)
     pl_val u = pl_mul(g, pl_scale(g, A, k), pl_shift(g, pl_scale(g, x2, c), 1));
     pl_val t = pl_tanh(g, u);
     pl_val du = pl_shift(g, pl_scale(g, x2, 3 * c * k), k);
-    pl_val second = pl_mul(g, pl_mul(g, pl_scale(g, A, 0.5), du),
-                           pl_shift(g, pl_neg(g, pl_square(g, t)), 1));
+    pl_val second =
+        pl_mul(g, pl_mul(g, pl_scale(g, A, 0.5), du), pl_shift(g, pl_neg(g, pl_square(g, t)), 1));
     pl_val first = pl_shift(g, pl_scale(g, t, 0.5), 0.5);
     v->gin[0] = pl_mul(g, D, pl_add(g, first, second));
 }
 
-/* Where the factors are 0 and infinite the derivative is 0, as in PyTorch: x^0 does not depend on x, 0^y not on y >= 0. */
+/* Where the factors are 0 and infinite the derivative is 0, as in PyTorch: x^0 does not depend on
+ * x, 0^y not on y >= 0. */
 static void vjp_pow(const pl_vjp *v)
 {
     pl_graph *g = v->g;
@@ -324,13 +322,13 @@ static void vjp_select(const pl_vjp *v)
 }
 
 /* ---- test cases ------------------------------------------------------------------------- */
-#define SHAPES1(lo, hi)                                                                      \
-    {{"f32[7]"}, "", {{lo, hi, false}}}, {{"f32[3,1,5]"}, "", {{lo, hi, false}}},            \
-        {{"f32[]"}, "", {{lo, hi, false}}}, PL_CASE_END
-#define SHAPES2(la, ha, lb, hb, apart)                                                       \
-    {{"f32[7]", "f32[7]"}, "", {{la, ha, apart}, {lb, hb, apart}}},                          \
-        {{"f32[3,1,5]", "f32[3,1,5]"}, "", {{la, ha, apart}, {lb, hb, apart}}},              \
-        {{"f32[]", "f32[]"}, "", {{la, ha, apart}, {lb, hb, apart}}}, PL_CASE_END
+#define SHAPES1(lo, hi)                                                                            \
+ {{"f32[7]"}, "", {{lo, hi, false}}}, {{"f32[3,1,5]"}, "", {{lo, hi, false}}},                     \
+     {{"f32[]"}, "", {{lo, hi, false}}}, PL_CASE_END
+#define SHAPES2(la, ha, lb, hb, apart)                                                             \
+ {{"f32[7]", "f32[7]"}, "", {{la, ha, apart}, {lb, hb, apart}}},                                   \
+     {{"f32[3,1,5]", "f32[3,1,5]"}, "", {{la, ha, apart}, {lb, hb, apart}}},                       \
+     {{"f32[]", "f32[]"}, "", {{la, ha, apart}, {lb, hb, apart}}}, PL_CASE_END
 
 static const pl_case cases_any[] = {SHAPES1(-2, 2)};
 static const pl_case cases_kink[] = {{{"f32[7]"}, "", {{-2, 2, true}}},
@@ -342,65 +340,63 @@ static const pl_case cases_leaky[] = {{{"f32[7]"}, "slope=0.01", {{-2, 2, true}}
                                       {{"f32[3,1,5]"}, "slope=0.2", {{-2, 2, true}}},
                                       PL_CASE_END};
 static const pl_case cases_bool1[] = {{{"bool[7]"}, "", {{0, 0, false}}}, PL_CASE_END};
-static const pl_case cases_bool2[] = {{{"bool[7]", "bool[7]"}, "", {{0, 0, false}}},
-                                      PL_CASE_END};
+static const pl_case cases_bool2[] = {{{"bool[7]", "bool[7]"}, "", {{0, 0, false}}}, PL_CASE_END};
 static const pl_case cases_two[] = {SHAPES2(-2, 2, -2, 2, false)};
 static const pl_case cases_apart[] = {SHAPES2(-2, 2, -2, 2, true)};
 static const pl_case cases_divide[] = {SHAPES2(-2, 2, 0.5, 2, false)};
 static const pl_case cases_mod[] = {SHAPES2(-2.8, -2.2, 1.05, 1.08, false)}; /* between two jumps */
 static const pl_case cases_pow[] = {SHAPES2(0.3, 2, -2, 2, false)};
-static const pl_case cases_select[] = {
-    {{"bool[3,4]", "f32[3,4]", "f32[3,4]"}, "", {{0, 0, false}}}, PL_CASE_END};
+static const pl_case cases_select[] = {{{"bool[3,4]", "f32[3,4]", "f32[3,4]"}, "", {{0, 0, false}}},
+                                       PL_CASE_END};
 
 /* ---- descriptors ------------------------------------------------------------------------ */
 /* Each scalar function gets: ref kernel, infer, descriptor, constructor. */
 #define SAME 0
 #define BOOL 1
-#define MAP(NAME, fn, arity, result, bits, grad, no_grad, case_list)                         \
-    MAP_SIMPLE(NAME, fn, arity, result, bits, grad, no_grad, case_list, NULL)
-#define MAP_SIMPLE(NAME, fn, arity, result, bits, grad, no_grad, case_list, simple)                       \
-    static pl_status ref_##fn(const pl_call *c)                                            \
-    {                                                                                        \
-        ref_map(PL_SCALAR_##NAME, c, 0);                                                     \
-        return PL_OK;                                                                        \
-    }                                                                                        \
-    static pl_status infer_##fn(const pl_type *in, int n_in, void *attr, pl_type *out)     \
-    {                                                                                        \
-        (void)attr;                                                                          \
-        return map_infer(PL_SCALAR_##NAME, in, n_in, result, out);                           \
-    }                                                                                        \
-    static const pl_kernel kernels_##fn[] = {{"ref", NULL, NULL, NULL, ref_##fn},        \
-                                               PL_KERNEL_END};                               \
-    const pl_op pl_op_##fn = {.name = #fn,                                               \
-                                .min_in = arity,                                             \
-                                .max_in = arity,                                             \
-                                .n_out = 1,                                                  \
-                                .scalar = PL_SCALAR_##NAME,                                  \
-                                .flags = PL_OP_MAP | ((no_grad) ? PL_OP_NO_GRAD : 0),        \
-                                .inplace = {bits},                                           \
-                                .infer = infer_##fn,                                       \
-                                .vjp = grad,                                                 \
-                                .cpu = kernels_##fn,                                       \
-                                .cases = case_list,                                          \
-                                .simplify = simple};
-#define UNARY(NAME, fn, grad, no_grad, case_list)                                          \
-    MAP(NAME, fn, 1, SAME, 1, grad, no_grad, case_list)                                    \
-    pl_val pl_##fn(pl_graph *g, pl_val x)                                                  \
-    {                                                                                        \
-        return pl_build1(g, &pl_op_##fn, NULL, 1, &x);                                     \
-    }
-#define TEST_BOOL(NAME, fn)                                                                \
-    MAP(NAME, fn, 1, BOOL, 0, NULL, true, cases_any)                                       \
-    pl_val pl_##fn(pl_graph *g, pl_val x)                                                  \
-    {                                                                                        \
-        return pl_build1(g, &pl_op_##fn, NULL, 1, &x);                                     \
-    }
-#define BINARY(NAME, fn, result, bits, grad, no_grad, case_list)                           \
-    MAP(NAME, fn, 2, result, bits, grad, no_grad, case_list)                               \
-    pl_val pl_##fn(pl_graph *g, pl_val a, pl_val b)                                        \
-    {                                                                                        \
-        return binary(g, &pl_op_##fn, a, b);                                               \
-    }
+#define MAP(NAME, fn, arity, result, bits, grad, no_grad, case_list)                               \
+ MAP_SIMPLE(NAME, fn, arity, result, bits, grad, no_grad, case_list, NULL)
+#define MAP_SIMPLE(NAME, fn, arity, result, bits, grad, no_grad, case_list, simple)                \
+ static pl_status ref_##fn(const pl_call *c)                                                       \
+ {                                                                                                 \
+  ref_map(PL_SCALAR_##NAME, c, 0);                                                                 \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static pl_status infer_##fn(const pl_type *in, int n_in, void *attr, pl_type *out)                \
+ {                                                                                                 \
+  (void)attr;                                                                                      \
+  return map_infer(PL_SCALAR_##NAME, in, n_in, result, out);                                       \
+ }                                                                                                 \
+ static const pl_kernel kernels_##fn[] = {{"ref", NULL, NULL, NULL, ref_##fn}, PL_KERNEL_END};     \
+ const pl_op pl_op_##fn = {.name = #fn,                                                            \
+                           .min_in = arity,                                                        \
+                           .max_in = arity,                                                        \
+                           .n_out = 1,                                                             \
+                           .scalar = PL_SCALAR_##NAME,                                             \
+                           .flags = PL_OP_MAP | ((no_grad) ? PL_OP_NO_GRAD : 0),                   \
+                           .inplace = {bits},                                                      \
+                           .infer = infer_##fn,                                                    \
+                           .vjp = grad,                                                            \
+                           .cpu = kernels_##fn,                                                    \
+                           .cases = case_list,                                                     \
+                           .simplify = simple};
+#define UNARY(NAME, fn, grad, no_grad, case_list)                                                  \
+ MAP(NAME, fn, 1, SAME, 1, grad, no_grad, case_list)                                               \
+ pl_val pl_##fn(pl_graph *g, pl_val x)                                                             \
+ {                                                                                                 \
+  return pl_build1(g, &pl_op_##fn, NULL, 1, &x);                                                   \
+ }
+#define TEST_BOOL(NAME, fn)                                                                        \
+ MAP(NAME, fn, 1, BOOL, 0, NULL, true, cases_any)                                                  \
+ pl_val pl_##fn(pl_graph *g, pl_val x)                                                             \
+ {                                                                                                 \
+  return pl_build1(g, &pl_op_##fn, NULL, 1, &x);                                                   \
+ }
+#define BINARY(NAME, fn, result, bits, grad, no_grad, case_list)                                   \
+ MAP(NAME, fn, 2, result, bits, grad, no_grad, case_list)                                          \
+ pl_val pl_##fn(pl_graph *g, pl_val a, pl_val b)                                                   \
+ {                                                                                                 \
+  return binary(g, &pl_op_##fn, a, b);                                                             \
+ }
 
 /* Shape two operands stretch to; false (and the graph's error set) if they do not. */
 static bool common_shape(pl_graph *g, const char *what, const pl_type *a, const pl_type *b,

@@ -3,9 +3,9 @@
  *
  * In a group they are immediates and cost nothing; alone they are written out.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 
 #include <string.h>
@@ -90,10 +90,11 @@ static const pl_kernel iota_kernels[] = {{"ref", NULL, NULL, NULL, iota_ref}, PL
 static const pl_case fill_cases[] = {{{NULL}, "dtype=f32, shape=[3,5], value=2.5", {{0}}},
                                      {{NULL}, "dtype=i64, shape=[], value=-7", {{0}}},
                                      PL_CASE_END};
-static const pl_case iota_cases[] = {{{NULL}, "dtype=f32, shape=[3,5], axis=1", {{0}}},
-                                     {{NULL}, "dtype=i32, shape=[4,2,3], axis=0", {{0}}},
-                                     {{NULL}, "dtype=u8, shape=[2,3,4], axis=0, steps=[8,0,1]", {{0}}},
-                                     PL_CASE_END};
+static const pl_case iota_cases[] = {
+    {{NULL}, "dtype=f32, shape=[3,5], axis=1", {{0}}},
+    {{NULL}, "dtype=i32, shape=[4,2,3], axis=0", {{0}}},
+    {{NULL}, "dtype=u8, shape=[2,3,4], axis=0, steps=[8,0,1]", {{0}}},
+    PL_CASE_END};
 
 const pl_op pl_op_fill = {
     .name = "fill",

@@ -5,16 +5,16 @@
  * computed again instead of its result being kept, on any device and with any number of threads.
  * Element i is word i%4 of block i/4; normals come in pairs from two words.
  *
- * A uniform number is below 1 in every dtype (cpu/kernels/draw.h). Draws that groups read are made there and
- * have no memory; the kernels here serve the others. Dropout compares f32 draws with p: the mask is
- * never a stored thing but an expression of the key, which fuses with its readers and is made again
- * for the backward pass.
+ * A uniform number is below 1 in every dtype (cpu/kernels/draw.h). Draws that groups read are made
+ * there and have no memory; the kernels here serve the others. Dropout compares f32 draws with p:
+ * the mask is never a stored thing but an expression of the key, which fuses with its readers and
+ * is made again for the backward pass.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "cpu/kernels/draw.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
 
@@ -31,8 +31,8 @@ static pl_status check_key(const pl_type *key)
 {
     char x[96];
     pl_type want = PL_TYPE(PL_I64, 2);
-    PL_FAIL_IF(!pl_type_equal(key, &want), PL_ERR_SHAPE,
-               "the key is i64[2] = {seed, step}, got %s", pl_type_text(key, x, sizeof x));
+    PL_FAIL_IF(!pl_type_equal(key, &want), PL_ERR_SHAPE, "the key is i64[2] = {seed, step}, got %s",
+               pl_type_text(key, x, sizeof x));
     return PL_OK;
 }
 
@@ -103,8 +103,7 @@ static void draw_range(const pl_call *c, draw_fn *draw, int64_t lo, int64_t hi)
     const pl_random_attr *a = c->attr;
     for (int64_t i = lo; i < hi; i += 4) {
         float v[4];
-        draw((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4, a->dtype,
-             v);
+        draw((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4, a->dtype, v);
         int64_t n = hi - i < 4 ? hi - i : 4;
         for (int64_t k = 0; k < n; k++) pl_elem_set(a->dtype, c->out[0], i + k, (double)v[k]);
     }
@@ -135,8 +134,7 @@ static void chunk_task(void *ctx, int64_t task, int worker)
         float v[BATCH];
         int64_t n = hi - i < BATCH ? hi - i : BATCH;
         pl_draw_run(&from, i, n, v);
-        for (int64_t k = 0; k < n; k++)
-            pl_elem_set(a->dtype, j->c->out[0], i + k, (double)v[k]);
+        for (int64_t k = 0; k < n; k++) pl_elem_set(a->dtype, j->c->out[0], i + k, (double)v[k]);
     }
 }
 
@@ -195,21 +193,21 @@ static void normal_drawing(const void *attr, pl_drawing *out)
     *out = (pl_drawing){(uint32_t)((const pl_random_attr *)attr)->stream, true};
 }
 
-#define RANDOM_OP(fn, kernel_list, cost_fn)                                                    \
-    const pl_op pl_op_random_##fn = {                                                          \
-        .name = "random_" #fn,                                                                 \
-        .min_in = 1,                                                                           \
-        .max_in = 1,                                                                           \
-        .n_out = 1,                                                                            \
-        .flags = PL_OP_RANDOM | PL_OP_NO_GRAD | PL_OP_DRAW,                                    \
-        .attr_bytes = sizeof(pl_random_attr),                                                     \
-        .attrs = attrs,                                                                        \
-        .infer = infer,                                                                        \
-        .cost = cost_fn,                                                                       \
-        .cpu = kernel_list,                                                                    \
-        .cases = cases,                                                                        \
-        .drawing = fn##_drawing,                                                               \
-    };
+#define RANDOM_OP(fn, kernel_list, cost_fn)                                                        \
+ const pl_op pl_op_random_##fn = {                                                                 \
+     .name = "random_" #fn,                                                                        \
+     .min_in = 1,                                                                                  \
+     .max_in = 1,                                                                                  \
+     .n_out = 1,                                                                                   \
+     .flags = PL_OP_RANDOM | PL_OP_NO_GRAD | PL_OP_DRAW,                                           \
+     .attr_bytes = sizeof(pl_random_attr),                                                         \
+     .attrs = attrs,                                                                               \
+     .infer = infer,                                                                               \
+     .cost = cost_fn,                                                                              \
+     .cpu = kernel_list,                                                                           \
+     .cases = cases,                                                                               \
+     .drawing = fn##_drawing,                                                                      \
+ };
 RANDOM_OP(uniform, uniform_kernels, uniform_cost)
 RANDOM_OP(normal, normal_kernels, normal_cost)
 
@@ -244,8 +242,8 @@ static pl_status order_ref(const pl_call *c)
     for (int64_t i = a->n - 1; i > 0; i--) {
         if (i / 4 != have) {
             have = i / 4;
-            pl_rng_block((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1],
-                         (uint64_t)have, w);
+            pl_rng_block((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)have,
+                         w);
         }
         int64_t j = (int64_t)(((uint64_t)w[i % 4] * (uint64_t)(i + 1)) >> 32);
         int32_t t = y[i];
@@ -330,8 +328,8 @@ static pl_val drop(pl_graph *g, pl_val x, pl_val key, double p, pl_type t)
 {
     if (!pl_val_ok(x) || !pl_val_ok(key)) return PL_NO_VAL;
     if (!(p >= 0 && p <= 1) || !pl_dtype_is_float(t.dtype)) {
-        pl_graph_fail(g, PL_ERR_ARG, "dropout of %s with probability %g",
-                      pl_dtype_name(t.dtype), p);
+        pl_graph_fail(g, PL_ERR_ARG, "dropout of %s with probability %g", pl_dtype_name(t.dtype),
+                      p);
         return PL_NO_VAL;
     }
     if (p == 0) return x;

@@ -14,8 +14,8 @@
  *
  * The kernels here are the reference; reductions run in tile groups.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
 
@@ -75,8 +75,7 @@ static pl_status sum_infer(const pl_type *in, int n_in, void *attr, pl_type *out
     char x[96];
     PL_TRY(normalise(&in[0], &a->axes, &elems));
     PL_FAIL_IF(in[0].dtype == PL_BOOL || in[0].dtype == PL_U8, PL_ERR_SHAPE,
-               "%s would overflow; cast it to i32 or f32 first",
-               pl_type_text(&in[0], x, sizeof x));
+               "%s would overflow; cast it to i32 or f32 first", pl_type_text(&in[0], x, sizeof x));
     out[0] = reduced(&in[0], axes_mask(a), a->keep);
     return PL_OK;
 }
@@ -196,8 +195,7 @@ static pl_status moments_ref(const pl_call *c)
     pl_dtype d = c->in_type[0].dtype;
     for (int64_t i = 0; i < f.n_keep; i++) {
         double s = 0, q = 0;
-        for (int64_t j = 0; j < f.n_fold; j++)
-            s += pl_elem_get(d, c->in[0], folded_at(&f, i, j));
+        for (int64_t j = 0; j < f.n_fold; j++) s += pl_elem_get(d, c->in[0], folded_at(&f, i, j));
         double mean = s / (double)f.n_fold;
         for (int64_t j = 0; j < f.n_fold; j++) {
             double e = pl_elem_get(d, c->in[0], folded_at(&f, i, j)) - mean;
@@ -271,11 +269,11 @@ static pl_cost moments_cost(const pl_call *c)
     return one_flop(c, 4);
 }
 
-#define REDUCTION(fn, FN)                                                                      \
-    static void fn##_reduction(const pl_call *c, pl_reduction *out)                            \
-    {                                                                                          \
-        *out = (pl_reduction){PL_REDUCE_##FN, axes_mask(c->attr)};                             \
-    }
+#define REDUCTION(fn, FN)                                                                          \
+ static void fn##_reduction(const pl_call *c, pl_reduction *out)                                   \
+ {                                                                                                 \
+  *out = (pl_reduction){PL_REDUCE_##FN, axes_mask(c->attr)};                                       \
+ }
 REDUCTION(sum, SUM)
 REDUCTION(max, MAX)
 REDUCTION(min, MIN)
@@ -284,8 +282,7 @@ REDUCTION(moments, MOMENTS)
 static const pl_kernel sum_kernels[] = {{"ref", NULL, NULL, NULL, sum_ref}, PL_KERNEL_END};
 static const pl_kernel max_kernels[] = {{"ref", NULL, NULL, NULL, max_ref}, PL_KERNEL_END};
 static const pl_kernel min_kernels[] = {{"ref", NULL, NULL, NULL, min_ref}, PL_KERNEL_END};
-static const pl_kernel moments_kernels[] = {{"ref", NULL, NULL, NULL, moments_ref},
-                                            PL_KERNEL_END};
+static const pl_kernel moments_kernels[] = {{"ref", NULL, NULL, NULL, moments_ref}, PL_KERNEL_END};
 
 static const pl_case sum_cases[] = {
     {{"f32[7]"}, "axes=[0], keep=false", {{0}}},
@@ -313,22 +310,22 @@ static const pl_case moments_cases[] = {
     PL_CASE_END,
 };
 
-#define REDUCE_OP(op, fn, infer_fn, vjp_fn, cost_fn, case_list, outs)                          \
-    const pl_op pl_op_##op = {                                                                 \
-        .name = #op,                                                                           \
-        .min_in = 1,                                                                           \
-        .max_in = 1,                                                                           \
-        .n_out = outs,                                                                         \
-        .flags = PL_OP_REDUCE,                                                                 \
-        .attr_bytes = sizeof(pl_reduce_attr),                                                     \
-        .attrs = attrs,                                                                        \
-        .infer = infer_fn,                                                                     \
-        .vjp = vjp_fn,                                                                         \
-        .cost = cost_fn,                                                                       \
-        .cpu = fn##_kernels,                                                                   \
-        .cases = case_list,                                                                    \
-        .reduction = fn##_reduction,                                                           \
-    };
+#define REDUCE_OP(op, fn, infer_fn, vjp_fn, cost_fn, case_list, outs)                              \
+ const pl_op pl_op_##op = {                                                                        \
+     .name = #op,                                                                                  \
+     .min_in = 1,                                                                                  \
+     .max_in = 1,                                                                                  \
+     .n_out = outs,                                                                                \
+     .flags = PL_OP_REDUCE,                                                                        \
+     .attr_bytes = sizeof(pl_reduce_attr),                                                         \
+     .attrs = attrs,                                                                               \
+     .infer = infer_fn,                                                                            \
+     .vjp = vjp_fn,                                                                                \
+     .cost = cost_fn,                                                                              \
+     .cpu = fn##_kernels,                                                                          \
+     .cases = case_list,                                                                           \
+     .reduction = fn##_reduction,                                                                  \
+ };
 REDUCE_OP(sum, sum, sum_infer, sum_vjp, cost, sum_cases, 1)
 REDUCE_OP(max_over, max, extreme_infer, extreme_vjp, cost, extreme_cases, 1)
 REDUCE_OP(min_over, min, extreme_infer, extreme_vjp, cost, extreme_cases, 1)

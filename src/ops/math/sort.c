@@ -4,15 +4,15 @@
  * keep their order, falling order included; NaN comes last in both directions; -0 equals 0. Values
  * go through their indices, so the gradient puts what flows into value i back where it came from.
  *
- * ref     merge sort of indices, any dtype
- * radix   elements of up to 32 bits become unsigned keys whose order is the wanted one; (key, index)
+ * ref     merge sort of indices, any dtype radix   elements of up to 32 bits become unsigned keys
+ * whose order is the wanted one; (key, index)
  *         pairs packed in 64 bits go through four byte-wise counting passes, each stable, O(n); a
  *         pass whose byte is the same everywhere is skipped. Short lines use insertion.
  *         Scratch: two arrays of pairs for each line sorted at a time.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
@@ -36,8 +36,8 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     int64_t n = in[0].dim[a->axis];
     if (a->count == -1) a->count = n;
     PL_FAIL_IF(a->count < 0 || a->count > n || n > INT32_MAX, PL_ERR_SHAPE,
-               "%lld elements wanted of axis %lld of %s", (long long)a->count,
-               (long long)a->axis, pl_type_text(&in[0], x, sizeof x));
+               "%lld elements wanted of axis %lld of %s", (long long)a->count, (long long)a->axis,
+               pl_type_text(&in[0], x, sizeof x));
     out[0] = in[0];
     out[0].dim[a->axis] = a->count;
     out[1] = out[0];
@@ -55,8 +55,7 @@ static void vjp(const pl_vjp *v)
 
 static pl_cost cost(const pl_call *c)
 {
-    double n = (double)pl_type_elems(&c->in_type[0]),
-           bytes = (double)pl_type_bytes(&c->in_type[0]);
+    double n = (double)pl_type_elems(&c->in_type[0]), bytes = (double)pl_type_bytes(&c->in_type[0]);
     for (int k = 0; k < 2; k++) bytes += (double)pl_type_bytes(&c->out_type[k]);
     return (pl_cost){32 * n, bytes + 4 * 16 * n};
 }
@@ -99,8 +98,8 @@ static const int32_t *merge_sort(const pl_call *c, int64_t base, int64_t stride,
 }
 
 /* Writes the first count elements of a sorted line. */
-static void write_line(const pl_call *c, int64_t line, int64_t inner, int64_t size,
-                       int64_t count, int64_t k, int32_t index)
+static void write_line(const pl_call *c, int64_t line, int64_t inner, int64_t size, int64_t count,
+                       int64_t k, int32_t index)
 {
     int64_t from = (line / inner * size + index) * inner + line % inner;
     int64_t to = (line / inner * count + k) * inner + line % inner;
@@ -276,8 +275,8 @@ const pl_op pl_op_sort = {
 };
 
 /* ---- constructors ----------------------------------------------------------------------- */
-static void build(pl_graph *g, pl_val x, int axis, int64_t count, bool descending,
-                  pl_val *values, pl_val *indices)
+static void build(pl_graph *g, pl_val x, int axis, int64_t count, bool descending, pl_val *values,
+                  pl_val *indices)
 {
     pl_sort_attr a;
     pl_val out[2] = {PL_NO_VAL, PL_NO_VAL};

@@ -10,10 +10,10 @@
  * derivative writes these lines in primitives and differentiates them: it does store p. causal:
  * query i sees keys 0..i.
  */
-#include "ops/core/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/kernels/flash.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
@@ -58,9 +58,8 @@ static pl_status attention_bwd_infer(const pl_type *in, int n_in, void *attr, pl
     for (int i = 3; i < n_in; i++) {
         pl_type want = made[(i - 3) % 2];
         if (want.rank == 3 && pl_dtype_is_float(in[i].dtype)) want.dtype = in[i].dtype;
-        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s, wants %s",
-                   names[i - 3], pl_type_text(&in[i], s, sizeof s),
-                   pl_type_text(&want, t, sizeof t));
+        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s, wants %s", names[i - 3],
+                   pl_type_text(&in[i], s, sizeof s), pl_type_text(&want, t, sizeof t));
     }
     for (int i = 0; i < 3; i++) out[i] = in[i];
     return PL_OK;
@@ -85,8 +84,7 @@ static pl_val heads_first(pl_graph *g, pl_val x, pl_dtype dt)
             g, pl_reshape(g, x, 5, (const int64_t[]){t.dim[0], t.dim[1], 1, t.dim[2], 1}), dt);
     pl_val y = pl_permute(g, x, (const int[]){0, 2, 1, 3});
     return pl_cast(
-        g, pl_reshape(g, y, 5, (const int64_t[]){t.dim[0], t.dim[2], 1, t.dim[1], t.dim[3]}),
-        dt);
+        g, pl_reshape(g, y, 5, (const int64_t[]){t.dim[0], t.dim[2], 1, t.dim[1], t.dim[3]}), dt);
 }
 
 /* The way back, to the type of `like`. */
@@ -148,8 +146,11 @@ static pl_cost cost_of(const pl_call *c, double products, pl_work work)
     double pairs =
         (double)(q->dim[0] * q->dim[2]) * (double)q->dim[1] * (double)c->in_type[1].dim[1];
     if (((const pl_attention_attr *)c->attr)->causal) pairs *= 0.5;
-    return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12), operand_bytes(c),
-                     work, (double)q->dim[1], (double)c->in_type[1].dim[1],
+    return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12),
+                     operand_bytes(c),
+                     work,
+                     (double)q->dim[1],
+                     (double)c->in_type[1].dim[1],
                      (double)q->dim[3]};
 }
 
@@ -300,8 +301,8 @@ static pl_status attention_ref(const pl_call *c)
 }
 
 /* Adds one query's share to dk and dv (in double, [M, D] each) and writes its dq. */
-static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double *ds,
-                          double *dk, double *dv)
+static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double *ds, double *dk,
+                          double *dv)
 {
     const pl_call *c = r->c;
     int64_t qi = row_of(r, b, h, i, r->n), li = (b * r->heads + h) * r->n + i;
@@ -344,15 +345,14 @@ static pl_status attention_bwd_ref(const pl_call *c)
     return PL_OK;
 }
 
-#define KERNELS(op)                                                                            \
- static const pl_kernel op##_fast[] = {{"flash", all_f32, op##_prepare, NULL, op##_run},       \
-                                       PL_KERNEL_END};                                         \
- PL_VIA_F32(op, op##_fast)                                                                     \
- static const pl_kernel op##_kernels[] = {                                                     \
-     {"flash", all_f32, op##_prepare, NULL, op##_run},                                         \
-     PL_VIA_F32_KERNEL(op),                                                                    \
-     {"ref", NULL, attention_ref_prepare, NULL, op##_ref},                                     \
-     PL_KERNEL_END};
+#define KERNELS(op)                                                                                \
+ static const pl_kernel op##_fast[] = {{"flash", all_f32, op##_prepare, NULL, op##_run},           \
+                                       PL_KERNEL_END};                                             \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {{"flash", all_f32, op##_prepare, NULL, op##_run},        \
+                                          PL_VIA_F32_KERNEL(op),                                   \
+                                          {"ref", NULL, attention_ref_prepare, NULL, op##_ref},    \
+                                          PL_KERNEL_END};
 KERNELS(attention)
 KERNELS(attention_bwd)
 

@@ -1,17 +1,18 @@
-/* collective.c - values across the ranks of a world: all_reduce, reduce_scatter, all_gather, broadcast.
+/* collective.c - values across the ranks of a world: all_reduce, reduce_scatter, all_gather,
+ * broadcast.
  *
  *   all_reduce      y = sum over ranks of x
  *   reduce_scatter  x[N*k, ...] -> y[k, ...]: rank r has rows [r*k, (r+1)*k) of the sum
  *   all_gather      x[k, ...] -> y[N*k, ...]: rank r's x stands in rows [r*k, (r+1)*k)
  *   broadcast       y = x of rank `root`
  *
- * Each is linear, and each is another's adjoint when the function differentiated is the sum over ranks
- * of what each computes. Sums are taken in f64 in the order of ranks and rounded once, element by
- * element: they do not depend on how a tensor is cut into messages, nor on timing, and all_reduce and
- * reduce_scatter followed by all_gather give the same bits.
+ * Each is linear, and each is another's adjoint when the function differentiated is the sum over
+ * ranks of what each computes. Sums are taken in f64 in the order of ranks and rounded once,
+ * element by element: they do not depend on how a tensor is cut into messages, nor on timing, and
+ * all_reduce and reduce_scatter followed by all_gather give the same bits.
  *
- * A rank sends (N-1)/N of the tensor for a reduce_scatter or an all_gather of N*k rows, and twice that
- * for an all_reduce: parts go to their owners, are summed there, and come back.
+ * A rank sends (N-1)/N of the tensor for a reduce_scatter or an all_gather of N*k rows, and twice
+ * that for an all_reduce: parts go to their owners, are summed there, and come back.
  */
 #include "base/dtype.h"
 #include "ir/comm.h"
@@ -34,8 +35,8 @@ static const pl_attr attrs[] = {
 static pl_status check_ranks(const pl_collective_attr *a)
 {
     PL_FAIL_IF(a->ranks < 1, PL_ERR_ARG, "a world of %lld ranks", (long long)a->ranks);
-    PL_FAIL_IF(a->root < 0 || a->root >= a->ranks, PL_ERR_ARG, "rank %lld of %lld", (long long)a->root,
-               (long long)a->ranks);
+    PL_FAIL_IF(a->root < 0 || a->root >= a->ranks, PL_ERR_ARG, "rank %lld of %lld",
+               (long long)a->root, (long long)a->ranks);
     return PL_OK;
 }
 
@@ -117,7 +118,8 @@ static pl_cost link_cost(const pl_call *c, double tensors, double bytes)
     const pl_collective_attr *a = c->attr;
     double n = (double)a->ranks;
     return (pl_cost){.flops = (double)pl_type_elems(&c->in_type[0]),
-                     .bytes = (double)(pl_type_bytes(&c->in_type[0]) + pl_type_bytes(&c->out_type[0])),
+                     .bytes =
+                         (double)(pl_type_bytes(&c->in_type[0]) + pl_type_bytes(&c->out_type[0])),
                      .work = PL_WORK_LINK,
                      .m = tensors * bytes * (n - 1) / n,
                      .n = tensors * (n - 1),
@@ -140,7 +142,8 @@ static pl_cost gather_cost(const pl_call *c)
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */
-/* The world of a call, or NULL when there is only this rank; fails when it is not the planned one. */
+/* The world of a call, or NULL when there is only this rank; fails when it is not the planned one.
+ */
 static pl_status world_of(const pl_call *c, const char *op, pl_comm **out)
 {
     const pl_collective_attr *a = c->attr;
@@ -148,8 +151,9 @@ static pl_status world_of(const pl_call *c, const char *op, pl_comm **out)
     if (a->ranks == 1) return PL_OK;
     PL_FAIL_IF(!c->comm, PL_ERR_PEER, "%s among %lld ranks, and this process is alone", op,
                (long long)a->ranks);
-    PL_FAIL_IF(c->comm->size != a->ranks, PL_ERR_PEER, "%s was planned for %lld ranks, there are %d", op,
-               (long long)a->ranks, c->comm->size);
+    PL_FAIL_IF(c->comm->size != a->ranks, PL_ERR_PEER,
+               "%s was planned for %lld ranks, there are %d", op, (long long)a->ranks,
+               c->comm->size);
     c->comm->op = op;
     c->comm->name = a->name;
     *out = c->comm;
@@ -196,17 +200,18 @@ static void put_block(pl_dtype d, const double *acc, int64_t n, char *to, int64_
     for (int64_t i = 0; i < n; i++) pl_elem_set(d, to, at + i, acc[i]);
 }
 
-/* to[i] = sum over ranks r of part r of what came, and of `own` in its place; n elements. Parts stand
- * `apart` elements apart. */
-static void sum_parts(pl_dtype d, const pl_comm *w, const char *came, int64_t apart, const char *own,
-                      int64_t n, char *to)
+/* to[i] = sum over ranks r of part r of what came, and of `own` in its place; n elements. Parts
+ * stand `apart` elements apart. */
+static void sum_parts(pl_dtype d, const pl_comm *w, const char *came, int64_t apart,
+                      const char *own, int64_t n, char *to)
 {
     size_t elem = pl_dtype_bytes(d);
     double acc[BLOCK];
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t m = least(BLOCK, n - at);
         for (int r = 0; r < w->size; r++)
-            add_block(d, r == w->rank ? own : came + (size_t)(r * apart) * elem, at, m, r == 0, acc);
+            add_block(d, r == w->rank ? own : came + (size_t)(r * apart) * elem, at, m, r == 0,
+                      acc);
         put_block(d, acc, m, to, at);
     }
 }
@@ -341,7 +346,8 @@ static pl_status broadcast(const pl_call *c)
     return PL_OK;
 }
 
-static const pl_kernel reduce_kernels[] = {{"ref", NULL, reduce_prepare, NULL, all_reduce}, PL_KERNEL_END};
+static const pl_kernel reduce_kernels[] = {{"ref", NULL, reduce_prepare, NULL, all_reduce},
+                                           PL_KERNEL_END};
 static const pl_kernel scatter_kernels[] = {{"ref", NULL, reduce_prepare, NULL, reduce_scatter},
                                             PL_KERNEL_END};
 static const pl_kernel gather_kernels[] = {{"ref", NULL, NULL, NULL, all_gather}, PL_KERNEL_END};
@@ -354,28 +360,29 @@ static const pl_case cases[] = {
 };
 
 #define COLLECTIVE(op_name, infer_fn, vjp_fn, cost_fn, list, take_over)                            \
-    const pl_op pl_op_##op_name = {                                                                \
-        .name = #op_name,                                                                          \
-        .min_in = 1,                                                                               \
-        .max_in = 1,                                                                               \
-        .n_out = 1,                                                                                \
-        .flags = PL_OP_COUPLES | PL_OP_RANKS,                                                      \
-        .inplace = {take_over},                                                                    \
-        .attr_bytes = sizeof(pl_collective_attr),                                                  \
-        .attrs = attrs,                                                                            \
-        .infer = infer_fn,                                                                         \
-        .vjp = vjp_fn,                                                                             \
-        .cost = cost_fn,                                                                           \
-        .cpu = list,                                                                               \
-        .cases = cases,                                                                            \
-    };
+ const pl_op pl_op_##op_name = {                                                                   \
+     .name = #op_name,                                                                             \
+     .min_in = 1,                                                                                  \
+     .max_in = 1,                                                                                  \
+     .n_out = 1,                                                                                   \
+     .flags = PL_OP_COUPLES | PL_OP_RANKS,                                                         \
+     .inplace = {take_over},                                                                       \
+     .attr_bytes = sizeof(pl_collective_attr),                                                     \
+     .attrs = attrs,                                                                               \
+     .infer = infer_fn,                                                                            \
+     .vjp = vjp_fn,                                                                                \
+     .cost = cost_fn,                                                                              \
+     .cpu = list,                                                                                  \
+     .cases = cases,                                                                               \
+ };
 COLLECTIVE(all_reduce, reduce_infer, reduce_vjp, reduce_cost, reduce_kernels, 1)
 COLLECTIVE(reduce_scatter, scatter_infer, scatter_vjp, scatter_cost, scatter_kernels, 0)
 COLLECTIVE(all_gather, gather_infer, gather_vjp, gather_cost, gather_kernels, 0)
 COLLECTIVE(broadcast_from, same_infer, broadcast_vjp, gather_cost, broadcast_kernels, 1)
 
 /* ---- constructors ----------------------------------------------------------------------- */
-static pl_val collective(pl_graph *g, const pl_op *op, pl_val x, int ranks, int root, const char *name)
+static pl_val collective(pl_graph *g, const pl_op *op, pl_val x, int ranks, int root,
+                         const char *name)
 {
     pl_collective_attr a = {ranks, root, name ? name : ""};
     return pl_build1(g, op, &a, 1, &x);

@@ -14,15 +14,15 @@
 #include "cpu/dnn/dnn.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
-#include "ops/net/tail.h"
 #include "ops/core/via_f32.h"
+#include "ops/net/tail.h"
 #include "ops/net/window.h"
 
 #include <string.h>
 
-#define SHARED                                                                                 \
- PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),               \
-     PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS),             \
+#define SHARED                                                                                     \
+ PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),                   \
+     PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS),                 \
      PL_ATTR(pl_window_attr, groups, INT)
 static const pl_attr conv_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr dx_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
@@ -43,12 +43,11 @@ static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl
     PL_TRY(pl_window_complete(a, n));
     int64_t ic = x->dim[n + 1], oc = w->dim[0];
     PL_FAIL_IF(w->dim[n + 1] * a->groups != ic, PL_ERR_SHAPE,
-               "x %s, w %s: x has %lld channels, w wants %lld (%lld in each of %lld groups)", s,
-               t, (long long)ic, (long long)(w->dim[n + 1] * a->groups),
-               (long long)w->dim[n + 1], (long long)a->groups);
-    PL_FAIL_IF(oc % a->groups, PL_ERR_SHAPE,
-               "w %s: %lld outputs do not divide into %lld groups", t, (long long)oc,
+               "x %s, w %s: x has %lld channels, w wants %lld (%lld in each of %lld groups)", s, t,
+               (long long)ic, (long long)(w->dim[n + 1] * a->groups), (long long)w->dim[n + 1],
                (long long)a->groups);
+    PL_FAIL_IF(oc % a->groups, PL_ERR_SHAPE, "w %s: %lld outputs do not divide into %lld groups", t,
+               (long long)oc, (long long)a->groups);
     *y = *x;
     y->dim[n + 1] = oc;
     for (int d = 0; d < n; d++)
@@ -121,8 +120,7 @@ typedef struct geometry {
     int64_t n, ic, oc, groups;
 } geometry;
 
-static geometry geometry_of(const pl_call *c, const pl_type *x, const pl_type *w,
-                            const pl_type *y)
+static geometry geometry_of(const pl_call *c, const pl_type *x, const pl_type *w, const pl_type *y)
 {
     const pl_window_attr *a = c->attr;
     int n = x->rank - 2;
@@ -204,8 +202,12 @@ static pl_cost cost_of(const pl_call *c, geometry g, int summed)
     for (int d = 0; d < 3; d++) places *= (double)g.w.out[d];
     double mnk[3][3] = {{places, out, in}, {places, in, out}, {out, in, places}};
     static const pl_work work[3] = {PL_WORK_CONV, PL_WORK_CONV_DX, PL_WORK_CONV_DW};
-    return (pl_cost){2 * places * out * in * (double)g.groups, operand_bytes(c), work[summed],
-                     mnk[summed][0], mnk[summed][1], mnk[summed][2]};
+    return (pl_cost){2 * places * out * in * (double)g.groups,
+                     operand_bytes(c),
+                     work[summed],
+                     mnk[summed][0],
+                     mnk[summed][1],
+                     mnk[summed][2]};
 }
 
 pl_cost pl_conv_cost(const pl_call *c)
@@ -271,8 +273,7 @@ static void conv_pixel(void *ctx, int64_t task, int worker)
             pl_window_split(t, g->w.kernel, k);
             int64_t q = pl_window_reads(&g->w, p, k);
             if (q < 0) continue;
-            int64_t x =
-                (task / plane * pl_window_pixels(g->w.in) + q) * g->ic + o / o_per * i_per;
+            int64_t x = (task / plane * pl_window_pixels(g->w.in) + q) * g->ic + o / o_per * i_per;
             sum += dot(j->dt, c->in[0], x, c->in[1], (o * taps + t) * i_per, i_per);
         }
         j->put(c, task * g->oc + o, sum);
@@ -406,22 +407,22 @@ static void dnn_release(void *prep)
     pl_dnn_free(prep);
 }
 
-#define DNN_KERNEL(op, KIND)                                                                   \
- static pl_status op##_dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)          \
- {                                                                                             \
-  return dnn_prepare(c, PL_DNN_CONV_##KIND, op##_geometry(c), prep, work_bytes);               \
- }                                                                                             \
- static pl_status op##_dnn_run(const pl_call *c)                                               \
- {                                                                                             \
-  return c->prep ? pl_dnn_run(c->prep, c->in, c->out, c->work) : op##_ref(c);                  \
- }                                                                                             \
- static const pl_kernel op##_fast[] = {                                                        \
-     {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run}, PL_KERNEL_END};        \
- PL_VIA_F32(op, op##_fast)                                                                     \
- static const pl_kernel op##_kernels[] = {                                                     \
-     {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run},                        \
-     PL_VIA_F32_KERNEL(op),                                                                    \
-     {"ref", NULL, NULL, NULL, op##_ref},                                                      \
+#define DNN_KERNEL(op, KIND)                                                                       \
+ static pl_status op##_dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)              \
+ {                                                                                                 \
+  return dnn_prepare(c, PL_DNN_CONV_##KIND, op##_geometry(c), prep, work_bytes);                   \
+ }                                                                                                 \
+ static pl_status op##_dnn_run(const pl_call *c)                                                   \
+ {                                                                                                 \
+  return c->prep ? pl_dnn_run(c->prep, c->in, c->out, c->work) : op##_ref(c);                      \
+ }                                                                                                 \
+ static const pl_kernel op##_fast[] = {                                                            \
+     {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run}, PL_KERNEL_END};            \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {                                                         \
+     {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run},                            \
+     PL_VIA_F32_KERNEL(op),                                                                        \
+     {"ref", NULL, NULL, NULL, op##_ref},                                                          \
      PL_KERNEL_END};
 DNN_KERNEL(conv, FWD)
 DNN_KERNEL(dx, BWD_DATA)
@@ -549,8 +550,8 @@ pl_val pl_conv_transpose(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_
     pl_window_attr a = pl_window_from_conv(o, t.rank - 2);
     a.in.n = a.stride.n;
     for (int d = 0; d < a.in.n && d + 1 < u.rank; d++)
-        a.in.v[d] = (t.dim[1 + d] - 1) * a.stride.v[d] + a.dilation.v[d] * (u.dim[1 + d] - 1) +
-                    1 - a.pad_lo.v[d] - a.pad_hi.v[d] + (out_pad ? out_pad[d] : 0);
+        a.in.v[d] = (t.dim[1 + d] - 1) * a.stride.v[d] + a.dilation.v[d] * (u.dim[1 + d] - 1) + 1 -
+                    a.pad_lo.v[d] - a.pad_hi.v[d] + (out_pad ? out_pad[d] : 0);
     pl_val y = pl_build1(g, &pl_op_conv_dx, &a, 2, (const pl_val[]){x, w});
     return pl_val_ok(bias) && pl_val_ok(y) ? pl_add(g, y, bias) : y;
 }

@@ -19,8 +19,8 @@
 
 #include <string.h>
 
-#define SHARED                                                                                 \
- PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),               \
+#define SHARED                                                                                     \
+ PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),                   \
      PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS)
 static const pl_attr y_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr dx_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
@@ -167,8 +167,10 @@ static job dw_job(const pl_call *c)
 
 static pl_cost cost_of(const pl_call *c, job j)
 {
-    double places = (double)c->in_type[0].dim[0] * (double)j.py, channels = (double)j.channels, taps = (double)j.taps;
-    return (pl_cost){2 * places * channels * taps, operand_bytes(c), PL_WORK_TAPS, places, channels, taps};
+    double places = (double)c->in_type[0].dim[0] * (double)j.py, channels = (double)j.channels,
+           taps = (double)j.taps;
+    return (pl_cost){
+        2 * places * channels * taps, operand_bytes(c), PL_WORK_TAPS, places, channels, taps};
 }
 
 /* ---- reference -------------------------------------------------------------------------- */
@@ -320,32 +322,31 @@ static void dw_row(void *ctx, int64_t task, int worker)
 }
 
 /* summed: over positions. */
-#define KERNELS(op, count, tasks, summed)                                                      \
- static pl_status op##_run(const pl_call *c)                                                   \
- {                                                                                             \
-  job j = op##_job(c);                                                                         \
-  each_task(c->in_type[0].dim[0] * (tasks), cost_of(c, j).flops, op##_row, &j);                \
-  return PL_OK;                                                                                \
- }                                                                                             \
- static pl_status op##_ref(const pl_call *c)                                                   \
- {                                                                                             \
-  pairs s = {op##_job(c), 0, op##_pair};                                                       \
-  s.n = s.j.count;                                                                             \
-  each_task(pl_type_elems(&c->out_type[0]) / s.j.channels, cost_of(c, s.j).flops, ref_row,     \
-            &s);                                                                               \
-  return PL_OK;                                                                                \
- }                                                                                             \
- static pl_cost op##_cost(const pl_call *c)                                                    \
- {                                                                                             \
-  pl_cost k = cost_of(c, op##_job(c));                                                         \
-  return (summed) ? (pl_cost){k.flops, k.bytes, k.work, k.k, k.n, k.m} : k;                    \
- }                                                                                             \
- static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},            \
-                                       PL_KERNEL_END};                                         \
- PL_VIA_F32(op, op##_fast)                                                                     \
- static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},         \
-                                          PL_VIA_F32_KERNEL(op),                               \
-                                          {"ref", NULL, NULL, NULL, op##_ref},                 \
+#define KERNELS(op, count, tasks, summed)                                                          \
+ static pl_status op##_run(const pl_call *c)                                                       \
+ {                                                                                                 \
+  job j = op##_job(c);                                                                             \
+  each_task(c->in_type[0].dim[0] * (tasks), cost_of(c, j).flops, op##_row, &j);                    \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static pl_status op##_ref(const pl_call *c)                                                       \
+ {                                                                                                 \
+  pairs s = {op##_job(c), 0, op##_pair};                                                           \
+  s.n = s.j.count;                                                                                 \
+  each_task(pl_type_elems(&c->out_type[0]) / s.j.channels, cost_of(c, s.j).flops, ref_row, &s);    \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static pl_cost op##_cost(const pl_call *c)                                                        \
+ {                                                                                                 \
+  pl_cost k = cost_of(c, op##_job(c));                                                             \
+  return (summed) ? (pl_cost){k.flops, k.bytes, k.work, k.k, k.n, k.m} : k;                        \
+ }                                                                                                 \
+ static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},                \
+                                       PL_KERNEL_END};                                             \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},             \
+                                          PL_VIA_F32_KERNEL(op),                                   \
+                                          {"ref", NULL, NULL, NULL, op##_ref},                     \
                                           PL_KERNEL_END};
 KERNELS(y, taps, j.w.out[0] * j.w.out[1], false)
 KERNELS(dx, taps, j.w.in[0] * j.w.in[1], false)
@@ -373,21 +374,21 @@ static void labels(const pl_call *c, pl_labels *l)
     l->times = 3;
 }
 
-#define DEPTHWISE_OP(op, tag)                                                                  \
- const pl_op pl_op_##op = {                                                                    \
-     .name = #op,                                                                              \
-     .min_in = 2,                                                                              \
-     .max_in = 2,                                                                              \
-     .n_out = 1,                                                                               \
-     .width = PL_WIDTH_LOW,                                                                    \
-     .attr_bytes = sizeof(pl_window_attr),                                                     \
-     .attrs = tag##_attrs,                                                                     \
-     .infer = tag##_infer,                                                                     \
-     .vjp = tag##_vjp,                                                                         \
-     .cost = tag##_cost,                                                                       \
-     .cpu = tag##_kernels,                                                                     \
-     .cases = tag##_cases,                                                                     \
-     .labels = labels,                                                                         \
+#define DEPTHWISE_OP(op, tag)                                                                      \
+ const pl_op pl_op_##op = {                                                                        \
+     .name = #op,                                                                                  \
+     .min_in = 2,                                                                                  \
+     .max_in = 2,                                                                                  \
+     .n_out = 1,                                                                                   \
+     .width = PL_WIDTH_LOW,                                                                        \
+     .attr_bytes = sizeof(pl_window_attr),                                                         \
+     .attrs = tag##_attrs,                                                                         \
+     .infer = tag##_infer,                                                                         \
+     .vjp = tag##_vjp,                                                                             \
+     .cost = tag##_cost,                                                                           \
+     .cpu = tag##_kernels,                                                                         \
+     .cases = tag##_cases,                                                                         \
+     .labels = labels,                                                                             \
  };
 DEPTHWISE_OP(depthwise_per_sample, y)
 DEPTHWISE_OP(depthwise_per_sample_dx, dx)

@@ -8,19 +8,19 @@
  * matrix on the right of many rows becomes a single tall product, and whatever else broadcasts
  * is written out. The gradient is two more products; backward keeps a and b.
  */
-#include "ops/core/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/dnn/dnn.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
-#include "ops/net/tail.h"
 #include "ops/core/via_f32.h"
+#include "ops/net/tail.h"
 
 #include <string.h>
 
-static const pl_attr attrs[] = {PL_ATTR(pl_matmul_attr, ta, BOOL), PL_ATTR(pl_matmul_attr, tb, BOOL),
-                                PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_matmul_attr, ta, BOOL),
+                                PL_ATTR(pl_matmul_attr, tb, BOOL), PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
 typedef struct product {
@@ -36,8 +36,8 @@ pl_status pl_matmul_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     char x[96], y[96];
     pl_type_text(a, x, sizeof x);
     pl_type_text(b, y, sizeof y);
-    PL_FAIL_IF(a->rank < 2 || b->rank < 2, PL_ERR_SHAPE, "a %s, b %s: both want rank 2 or more",
-               x, y);
+    PL_FAIL_IF(a->rank < 2 || b->rank < 2, PL_ERR_SHAPE, "a %s, b %s: both want rank 2 or more", x,
+               y);
     PL_FAIL_IF(a->dtype != b->dtype || !pl_dtype_is_float(a->dtype), PL_ERR_SHAPE,
                "a %s and b %s want one float type", x, y);
     int64_t m = a->dim[a->rank - (t->ta ? 1 : 2)], ka = a->dim[a->rank - (t->ta ? 2 : 1)];
@@ -55,9 +55,9 @@ pl_status pl_matmul_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     out[0].dim[wide->rank - 1] = n;
     if (n_in == 3) {
         char z[96];
-        PL_FAIL_IF(in[2].rank != 1 || in[2].dim[0] != n || in[2].dtype != a->dtype,
-                   PL_ERR_SHAPE, "bias %s for %lld columns of a %s, b %s",
-                   pl_type_text(&in[2], z, sizeof z), (long long)n, x, y);
+        PL_FAIL_IF(in[2].rank != 1 || in[2].dim[0] != n || in[2].dtype != a->dtype, PL_ERR_SHAPE,
+                   "bias %s for %lld columns of a %s, b %s", pl_type_text(&in[2], z, sizeof z),
+                   (long long)n, x, y);
     }
     return PL_OK;
 }
@@ -111,7 +111,11 @@ pl_cost pl_matmul_cost(const pl_call *c)
 {
     product p = product_of(c);
     return (pl_cost){2.0 * (double)p.batch * (double)p.m * (double)p.n * (double)p.k,
-                     operand_bytes(c), PL_WORK_PRODUCT, (double)p.m, (double)p.n, (double)p.k};
+                     operand_bytes(c),
+                     PL_WORK_PRODUCT,
+                     (double)p.m,
+                     (double)p.n,
+                     (double)p.k};
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */

@@ -1,21 +1,21 @@
 /* optim.c - optimiser updates: adam (also AdamW, amsgrad), sgd, lion, rmsprop.
  *
- * One op makes the new weight and the new state from the old ones and the gradient, in one
- * pass. inputs    lr, scale, step (adam and sgd only), grad, w, state.. outputs   w', state'..
- * each may take over its predecessor's bytes scale multiplies the gradient before anything
- * else; when it is not finite nothing changes (a skipped step). The number of outputs is fixed by the op, so rules with and without an optional state
- * are ops of their own: adam_max (amsgrad), sgd_momentum, rmsprop_centered, rmsprop_momentum,
- * rmsprop_full.
+ * One op makes the new weight and the new state from the old ones and the gradient, in one pass.
+ * inputs    lr, scale, step (adam and sgd only), grad, w, state.. outputs   w', state'.. each may
+ * take over its predecessor's bytes scale multiplies the gradient before anything else; when it is
+ * not finite nothing changes (a skipped step). The number of outputs is fixed by the op, so rules
+ * with and without an optional state are ops of their own: adam_max (amsgrad), sgd_momentum,
+ * rmsprop_centered, rmsprop_momentum, rmsprop_full.
  *
  * Formulas are those of torch.optim (2.x), with its order of operations; Lion is Algorithm 2 of
- * Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms". Coefficients that depend
- * on the step (bias corrections, SGD's first step) are computed in double at every run. No
- * gradient flows through an update.
+ * Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms". Coefficients that depend on
+ * the step (bias corrections, SGD's first step) are computed in double at every run. No gradient
+ * flows through an update.
  */
-#include "ops/core/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/kernels/update.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
 #include "ops/core/via_f32.h"
@@ -28,8 +28,8 @@
 static const pl_attr adam_attrs[] = {F(beta1),        F(beta2),     F(eps),
                                      F(weight_decay), B(decoupled), PL_ATTR_END};
 static const pl_attr sgd_attrs[] = {F(weight_decay), PL_ATTR_END};
-static const pl_attr momentum_attrs[] = {F(momentum), F(dampening), F(weight_decay),
-                                         B(nesterov), PL_ATTR_END};
+static const pl_attr momentum_attrs[] = {F(momentum), F(dampening), F(weight_decay), B(nesterov),
+                                         PL_ATTR_END};
 static const pl_attr lion_attrs[] = {F(beta1), F(beta2), F(weight_decay), PL_ATTR_END};
 static const pl_attr rmsprop_attrs[] = {F(alpha), F(eps), F(weight_decay), F(momentum),
                                         PL_ATTR_END};
@@ -41,8 +41,8 @@ static pl_status scalar(const char *what, const pl_type *t, bool integer)
 {
     char s[96];
     bool ok = t->rank == 0 && (integer ? t->dtype == PL_I64 : pl_dtype_is_float(t->dtype));
-    PL_FAIL_IF(!ok, PL_ERR_SHAPE, "%s is %s; wants %s scalar", what,
-               pl_type_text(t, s, sizeof s), integer ? "an i64" : "a float");
+    PL_FAIL_IF(!ok, PL_ERR_SHAPE, "%s is %s; wants %s scalar", what, pl_type_text(t, s, sizeof s),
+               integer ? "an i64" : "a float");
     return PL_OK;
 }
 
@@ -230,8 +230,7 @@ static pl_status run_ref(const pl_call *c, int scalars, coeffs k, rule_fn rule)
         for (int j = 0; j < states; j++)
             s[j] = ref_get(c->in_type[scalars + 2 + j].dtype, c->in[scalars + 2 + j], i);
         ref_set(c->out_type[0].dtype, c->out[0], i, rule(&k, x[0], x[1], s, states));
-        for (int j = 0; j < states; j++)
-            ref_set(c->out_type[1 + j].dtype, c->out[1 + j], i, s[j]);
+        for (int j = 0; j < states; j++) ref_set(c->out_type[1 + j].dtype, c->out[1 + j], i, s[j]);
     }
     return PL_OK;
 }
@@ -282,70 +281,69 @@ static pl_cost cost(const pl_call *c)
 }
 
 /* ---- descriptors ------------------------------------------------------------------------ */
-#define UPDATE_OP(op, scalars, states, table, coeff, fast_rule, slow_rule, list)               \
- static pl_status op##_infer(const pl_type *in, int n_in, void *attr, pl_type *out)            \
- {                                                                                             \
-  (void)attr;                                                                                  \
-  return infer_any(in, n_in, scalars, out);                                                    \
- }                                                                                             \
- static pl_status op##_run(const pl_call *c)                                                   \
- {                                                                                             \
-  const pl_optim_attr *a = c->attr;                                                               \
-  return run_fast(c, scalars, coeff(a, values_of(c, scalars)), fast_rule);                     \
- }                                                                                             \
- static pl_status op##_ref(const pl_call *c)                                                   \
- {                                                                                             \
-  const pl_optim_attr *a = c->attr;                                                               \
-  return run_ref(c, scalars, coeff(a, values_of(c, scalars)), slow_rule);                      \
- }                                                                                             \
- static const pl_kernel op##_fast[] = {{"fused", all_f32, NULL, NULL, op##_run},               \
-                                       PL_KERNEL_END};                                         \
- PL_VIA_F32(op, op##_fast)                                                                     \
- static const pl_kernel op##_kernels[] = {{"fused", all_f32, NULL, NULL, op##_run},            \
-                                          PL_VIA_F32_KERNEL(op),                               \
-                                          {"ref", NULL, NULL, NULL, op##_ref},                 \
-                                          PL_KERNEL_END};                                      \
- const pl_op pl_op_##op = {                                                                    \
-     .name = #op,                                                                              \
-     .min_in = scalars + 2 + states,                                                           \
-     .max_in = scalars + 2 + states,                                                           \
-     .n_out = 1 + states,                                                                      \
-     .flags = PL_OP_NO_GRAD,                                                                   \
-     .inplace = {1 << (scalars + 1), states > 0 ? 1 << (scalars + 2) : 0,                      \
-                 states > 1 ? 1 << (scalars + 3) : 0, states > 2 ? 1 << (scalars + 4) : 0},    \
-     .attr_bytes = sizeof(pl_optim_attr),                                                         \
-     .attrs = table,                                                                           \
-     .infer = op##_infer,                                                                      \
-     .cost = cost,                                                                             \
-     .cpu = op##_kernels,                                                                      \
-     .cases = list,                                                                            \
+#define UPDATE_OP(op, scalars, states, table, coeff, fast_rule, slow_rule, list)                   \
+ static pl_status op##_infer(const pl_type *in, int n_in, void *attr, pl_type *out)                \
+ {                                                                                                 \
+  (void)attr;                                                                                      \
+  return infer_any(in, n_in, scalars, out);                                                        \
+ }                                                                                                 \
+ static pl_status op##_run(const pl_call *c)                                                       \
+ {                                                                                                 \
+  const pl_optim_attr *a = c->attr;                                                                \
+  return run_fast(c, scalars, coeff(a, values_of(c, scalars)), fast_rule);                         \
+ }                                                                                                 \
+ static pl_status op##_ref(const pl_call *c)                                                       \
+ {                                                                                                 \
+  const pl_optim_attr *a = c->attr;                                                                \
+  return run_ref(c, scalars, coeff(a, values_of(c, scalars)), slow_rule);                          \
+ }                                                                                                 \
+ static const pl_kernel op##_fast[] = {{"fused", all_f32, NULL, NULL, op##_run}, PL_KERNEL_END};   \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {{"fused", all_f32, NULL, NULL, op##_run},                \
+                                          PL_VIA_F32_KERNEL(op),                                   \
+                                          {"ref", NULL, NULL, NULL, op##_ref},                     \
+                                          PL_KERNEL_END};                                          \
+ const pl_op pl_op_##op = {                                                                        \
+     .name = #op,                                                                                  \
+     .min_in = scalars + 2 + states,                                                               \
+     .max_in = scalars + 2 + states,                                                               \
+     .n_out = 1 + states,                                                                          \
+     .flags = PL_OP_NO_GRAD,                                                                       \
+     .inplace = {1 << (scalars + 1), states > 0 ? 1 << (scalars + 2) : 0,                          \
+                 states > 1 ? 1 << (scalars + 3) : 0, states > 2 ? 1 << (scalars + 4) : 0},        \
+     .attr_bytes = sizeof(pl_optim_attr),                                                          \
+     .attrs = table,                                                                               \
+     .infer = op##_infer,                                                                          \
+     .cost = cost,                                                                                 \
+     .cpu = op##_kernels,                                                                          \
+     .cases = list,                                                                                \
  };
 
 /* lr in 0.01..0.1, scale around 1, step 1..9, second moments positive */
-#define LR                                                                                     \
- {                                                                                             \
-  0.01, 0.1, false                                                                             \
+#define LR                                                                                         \
+ {                                                                                                 \
+  0.01, 0.1, false                                                                                 \
  }
-#define SCALE                                                                                  \
- {                                                                                             \
-  0.5, 1.5, false                                                                              \
+#define SCALE                                                                                      \
+ {                                                                                                 \
+  0.5, 1.5, false                                                                                  \
  }
 /* not a number: the update changes nothing */
-#define NO_SCALE                                                                               \
- {                                                                                             \
-  (double)NAN, (double)NAN, false                                                              \
+#define NO_SCALE                                                                                   \
+ {                                                                                                 \
+  (double)NAN, (double)NAN, false                                                                  \
  }
-#define STEP                                                                                   \
- {                                                                                             \
-  1, 9, false                                                                                  \
+#define STEP                                                                                       \
+ {                                                                                                 \
+  1, 9, false                                                                                      \
  }
-#define ANY                                                                                    \
- {                                                                                             \
-  -1, 1, false                                                                                 \
+#define ANY                                                                                        \
+ {                                                                                                 \
+  -1, 1, false                                                                                     \
  }
-#define POS                                                                                    \
- {                                                                                             \
-  0.5, 1, false                                                                                \
+#define POS                                                                                        \
+ {                                                                                                 \
+  0.5, 1, false                                                                                    \
  }
 /* clang-format off */
 #define ADAM_TEXT(rest) "beta1=0.9, beta2=0.99, eps=0.00001, weight_decay=0.1, decoupled=" rest
@@ -420,8 +418,8 @@ static void build(pl_graph *g, const pl_op *op, const pl_optim_attr *a, int n_sc
     for (int i = 0; i < n; i++) *tensors[i] = out[i];
 }
 
-void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val scale,
-             pl_val grad, pl_val *w, pl_val *m, pl_val *v, pl_val *vmax)
+void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val scale, pl_val grad,
+             pl_val *w, pl_val *m, pl_val *v, pl_val *vmax)
 {
     pl_optim_attr a;
     memset(&a, 0, sizeof a);
@@ -431,12 +429,12 @@ void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val 
     a.weight_decay = o->weight_decay;
     a.decoupled = o->decoupled;
     bool max = vmax && pl_val_ok(*vmax);
-    build(g, max ? &pl_op_adam_max : &pl_op_adam, &a, 3, (const pl_val[]){lr, scale, step},
-          grad, (pl_val *[]){w, m, v, vmax}, max ? 4 : 3);
+    build(g, max ? &pl_op_adam_max : &pl_op_adam, &a, 3, (const pl_val[]){lr, scale, step}, grad,
+          (pl_val *[]){w, m, v, vmax}, max ? 4 : 3);
 }
 
-void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val scale,
-            pl_val grad, pl_val *w, pl_val *buf)
+void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val scale, pl_val grad,
+            pl_val *w, pl_val *buf)
 {
     pl_optim_attr a;
     memset(&a, 0, sizeof a);
@@ -453,8 +451,8 @@ void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val sc
           keeps ? 2 : 1);
 }
 
-void pl_lion(pl_graph *g, const pl_lion_opts *o, pl_val lr, pl_val scale, pl_val grad,
-             pl_val *w, pl_val *m)
+void pl_lion(pl_graph *g, const pl_lion_opts *o, pl_val lr, pl_val scale, pl_val grad, pl_val *w,
+             pl_val *m)
 {
     pl_optim_attr a;
     memset(&a, 0, sizeof a);

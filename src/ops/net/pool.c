@@ -9,27 +9,26 @@
  * Backward keeps one byte an output element of max_pool, and nothing of the averages. Padding
  * never wins a maximum; averages count it only when count_pad is set.
  */
-#include "ops/core/attr.h"
 #include "base/pool.h"
 #include "base/err.h"
 #include "cpu/dnn/dnn.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
-#include "ops/net/taps.h"
 #include "ops/core/via_f32.h"
+#include "ops/net/taps.h"
 #include "ops/net/window.h"
 
 #include <math.h>
 #include <string.h>
 
-#define SHARED                                                                                 \
- PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),                 \
+#define SHARED                                                                                     \
+ PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),                     \
      PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS)
 static const pl_attr max_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr max_bwd_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
-static const pl_attr avg_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, BOOL),
-                                    PL_ATTR_END};
+static const pl_attr avg_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, BOOL), PL_ATTR_END};
 static const pl_attr avg_bwd_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, BOOL),
                                         PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 
@@ -44,10 +43,10 @@ static pl_status pooled(pl_window_attr *a, const pl_type *x, pl_type *y)
     PL_TRY(pl_window_complete(a, n));
     *y = *x;
     for (int d = 0; d < n; d++) {
-        PL_FAIL_IF(
-            a->pad_lo.v[d] >= a->kernel.v[d] || a->pad_hi.v[d] >= a->kernel.v[d], PL_ERR_ARG,
-            "padding %lld and %lld along dim %d: must be less than kernel %lld",
-            (long long)a->pad_lo.v[d], (long long)a->pad_hi.v[d], d, (long long)a->kernel.v[d]);
+        PL_FAIL_IF(a->pad_lo.v[d] >= a->kernel.v[d] || a->pad_hi.v[d] >= a->kernel.v[d], PL_ERR_ARG,
+                   "padding %lld and %lld along dim %d: must be less than kernel %lld",
+                   (long long)a->pad_lo.v[d], (long long)a->pad_hi.v[d], d,
+                   (long long)a->kernel.v[d]);
         PL_TRY(pl_window_out(a, d, x->dim[1 + d], a->kernel.v[d], &y->dim[1 + d]));
     }
     return PL_OK;
@@ -397,19 +396,19 @@ static pl_status max_pool_bwd_run(const pl_call *c)
     return c->prep ? pl_dnn_run(c->prep, c->in, c->out, c->work) : max_pool_bwd_ref(c);
 }
 
-#define DNN_KERNEL(op)                                                                         \
- static const pl_kernel op##_fast[] = {                                                        \
-     {"dnn", accepts_f32, op##_prepare, dnn_release, op##_run}, PL_KERNEL_END};                \
- PL_VIA_F32(op, op##_fast)                                                                     \
- static const pl_kernel op##_kernels[] = {                                                     \
-     {"dnn", accepts_f32, op##_prepare, dnn_release, op##_run},                                \
-     PL_VIA_F32_KERNEL(op),                                                                    \
-     {"ref", NULL, NULL, NULL, op##_ref},                                                      \
+#define DNN_KERNEL(op)                                                                             \
+ static const pl_kernel op##_fast[] = {{"dnn", accepts_f32, op##_prepare, dnn_release, op##_run},  \
+                                       PL_KERNEL_END};                                             \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {                                                         \
+     {"dnn", accepts_f32, op##_prepare, dnn_release, op##_run},                                    \
+     PL_VIA_F32_KERNEL(op),                                                                        \
+     {"ref", NULL, NULL, NULL, op##_ref},                                                          \
      PL_KERNEL_END};
 DNN_KERNEL(max_pool)
 DNN_KERNEL(max_pool_bwd)
-static const pl_kernel max_pool_gather_kernels[] = {
-    {"ref", NULL, NULL, NULL, max_pool_gather_ref}, PL_KERNEL_END};
+static const pl_kernel max_pool_gather_kernels[] = {{"ref", NULL, NULL, NULL, max_pool_gather_ref},
+                                                    PL_KERNEL_END};
 
 /* ---- averages --------------------------------------------------------------------------- */
 typedef struct averaging {
@@ -440,12 +439,12 @@ static bool adaptive_taps_of(const void *ctx, int d, int64_t i, int64_t k, int64
     return lo + k < hi;
 }
 
-#define AVERAGE_TAPS(op, fn, x, y, adjoint)                                                    \
- static pl_status op##_taps(const pl_call *c, pl_taps **t)                                     \
- {                                                                                             \
-  averaging v = {c->attr, c->x[0].dim + 1, c->y[0].dim + 1};                                   \
-  return pl_taps_new(c->x[0].rank - 2, v.in, v.out, fn, &v, adjoint, t);                       \
- }                                                                                             \
+#define AVERAGE_TAPS(op, fn, x, y, adjoint)                                                        \
+ static pl_status op##_taps(const pl_call *c, pl_taps **t)                                         \
+ {                                                                                                 \
+  averaging v = {c->attr, c->x[0].dim + 1, c->y[0].dim + 1};                                       \
+  return pl_taps_new(c->x[0].rank - 2, v.in, v.out, fn, &v, adjoint, t);                           \
+ }                                                                                                 \
  PL_TAPS_KERNELS(op)
 AVERAGE_TAPS(avg_pool, avg_taps_of, in_type, out_type, false)
 AVERAGE_TAPS(avg_pool_bwd, avg_taps_of, out_type, in_type, true)
@@ -531,32 +530,32 @@ static void linear_labels(const pl_call *c, pl_labels *l)
     l->times = 1;
 }
 
-#define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list, maps)                    \
- const pl_op pl_op_##op = {                                                                    \
-     .name = #op,                                                                              \
-     .min_in = n_inputs,                                                                       \
-     .max_in = n_inputs,                                                                       \
-     .n_out = n_outputs,                                                                       \
-     .width = PL_WIDTH_FOLLOW,                                                                 \
-     .attr_bytes = sizeof(T),                                                                  \
-     .attrs = table,                                                                           \
-     .infer = rule,                                                                            \
-     .vjp = op##_vjp,                                                                          \
-     .cost = price,                                                                            \
-     .cpu = op##_kernels,                                                                      \
-     .cases = list,                                                                            \
-     .labels = n_outputs == 2 ? max_labels : linear_labels,                                    \
-     .as_maps = maps,                                                                          \
+#define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list, maps)                        \
+ const pl_op pl_op_##op = {                                                                        \
+     .name = #op,                                                                                  \
+     .min_in = n_inputs,                                                                           \
+     .max_in = n_inputs,                                                                           \
+     .n_out = n_outputs,                                                                           \
+     .width = PL_WIDTH_FOLLOW,                                                                     \
+     .attr_bytes = sizeof(T),                                                                      \
+     .attrs = table,                                                                               \
+     .infer = rule,                                                                                \
+     .vjp = op##_vjp,                                                                              \
+     .cost = price,                                                                                \
+     .cpu = op##_kernels,                                                                          \
+     .cases = list,                                                                                \
+     .labels = n_outputs == 2 ? max_labels : linear_labels,                                        \
+     .as_maps = maps,                                                                              \
  };
-#define WINDOW_OP(op, n_in, n_out, table, maps)                                                \
+#define WINDOW_OP(op, n_in, n_out, table, maps)                                                    \
  POOL_OP(op, n_in, n_out, pl_window_attr, table, op##_infer, cost, op##_cases, maps)
 WINDOW_OP(max_pool, 1, 2, max_attrs, max_pool_as_maps)
 WINDOW_OP(max_pool_bwd, 2, 1, max_bwd_attrs, max_pool_bwd_as_maps)
 WINDOW_OP(max_pool_gather, 2, 1, max_attrs, NULL)
 WINDOW_OP(avg_pool, 1, 1, avg_attrs, NULL)
 WINDOW_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs, NULL)
-#define ADAPTIVE_OP(op)                                                                        \
- POOL_OP(op, 1, 1, pl_adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost,            \
+#define ADAPTIVE_OP(op)                                                                            \
+ POOL_OP(op, 1, 1, pl_adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost,                \
          adaptive_cases, NULL)
 ADAPTIVE_OP(adaptive_avg_pool)
 ADAPTIVE_OP(adaptive_avg_pool_bwd)

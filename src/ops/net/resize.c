@@ -10,13 +10,13 @@
  * with a = -0.75. Positions past an edge read the edge. Resizing is linear in x: the adjoint is
  * its gradient, and the adjoint's gradient is resizing.
  */
-#include "ops/core/attr.h"
 #include "base/err.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
-#include "ops/net/taps.h"
 #include "ops/core/via_f32.h"
+#include "ops/net/taps.h"
 #include "ops/net/window.h"
 
 #include <math.h>
@@ -83,8 +83,7 @@ static int64_t clamped(int64_t i, int64_t size)
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-static bool taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index,
-                    double *weight)
+static bool taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index, double *weight)
 {
     const resizing *r = ctx;
     static const int64_t taps[] = {1, 2, 4};
@@ -153,8 +152,7 @@ static pl_cost cost(const pl_call *c)
     static const double taps[] = {1, 2, 4};
     const pl_resize_attr *a = c->attr;
     int64_t n = pl_type_elems(&c->in_type[0]), m = pl_type_elems(&c->out_type[0]);
-    return (pl_cost){2 * (double)(n > m ? n : m) * pow(taps[a->mode], a->size.n),
-                     operand_bytes(c)};
+    return (pl_cost){2 * (double)(n > m ? n : m) * pow(taps[a->mode], a->size.n), operand_bytes(c)};
 }
 
 PL_TAPS_KERNELS(resize)
@@ -183,27 +181,26 @@ static void labels(const pl_call *c, pl_labels *l)
     l->times = 1;
 }
 
-#define RESIZE_OP(op)                                                                          \
- const pl_op pl_op_##op = {                                                                    \
-     .name = #op,                                                                              \
-     .min_in = 1,                                                                              \
-     .max_in = 1,                                                                              \
-     .n_out = 1,                                                                               \
-     .width = PL_WIDTH_FOLLOW,                                                                 \
-     .attr_bytes = sizeof(pl_resize_attr),                                                        \
-     .attrs = attrs,                                                                           \
-     .infer = infer,                                                                           \
-     .vjp = op##_vjp,                                                                          \
-     .cost = cost,                                                                             \
-     .cpu = op##_kernels,                                                                      \
-     .cases = cases,                                                                           \
-     .labels = labels,                                                                         \
+#define RESIZE_OP(op)                                                                              \
+ const pl_op pl_op_##op = {                                                                        \
+     .name = #op,                                                                                  \
+     .min_in = 1,                                                                                  \
+     .max_in = 1,                                                                                  \
+     .n_out = 1,                                                                                   \
+     .width = PL_WIDTH_FOLLOW,                                                                     \
+     .attr_bytes = sizeof(pl_resize_attr),                                                         \
+     .attrs = attrs,                                                                               \
+     .infer = infer,                                                                               \
+     .vjp = op##_vjp,                                                                              \
+     .cost = cost,                                                                                 \
+     .cpu = op##_kernels,                                                                          \
+     .cases = cases,                                                                               \
+     .labels = labels,                                                                             \
  };
 RESIZE_OP(resize)
 RESIZE_OP(resize_bwd)
 
-pl_val pl_resize(pl_graph *g, pl_val x, const int64_t *out, pl_resize_mode mode,
-                 bool align_corners)
+pl_val pl_resize(pl_graph *g, pl_val x, const int64_t *out, pl_resize_mode mode, bool align_corners)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
     pl_resize_attr a;

@@ -1,4 +1,5 @@
-/* tail.c - products and convolutions with what follows them: an addition, then a function of one element.
+/* tail.c - products and convolutions with what follows them: an addition, then a function of one
+ * element.
  *
  *   matmul_tail       (a, b, bias?, c?)  -> y         z = op(a) op(b) + bias + c,  y = act(z)
  *   matmul_tail_keep  (a, b, bias?)      -> y, z      for a backward pass that wants z
@@ -6,13 +7,13 @@
  *   conv_tail         (x, w, bias?, c?)  -> y         as matmul_tail
  *   conv_dx_tail      (dy, w, c)         -> dx        dx + c
  *
- * Networks do not name these ops: pass/tail.c puts them in place of a product and its readers, after
- * differentiation, for devices whose libraries have them as one kernel. That is why they have no gradient.
- * Sums and functions are computed wide and y is rounded once, z apart from it: a tail never rounds
- * more often than the nodes it stands for.
+ * Networks do not name these ops: pass/tail.c puts them in place of a product and its readers,
+ * after differentiation, for devices whose libraries have them as one kernel. That is why they have
+ * no gradient. Sums and functions are computed wide and y is rounded once, z apart from it: a tail
+ * never rounds more often than the nodes it stands for.
  *
- * pl_op.tail says which tails are offered, by the graph alone. It names what cuBLASLt and cuDNN have
- * and no more:
+ * pl_op.tail says which tails are offered, by the graph alone. It names what cuBLASLt and cuDNN
+ * have and no more:
  *   products      an addition; RELU; GELU in its tanh form, with and without z, and its slope, in 16-bit types
  *                 or TF32: the library's tanh is an approximation that f32 would show
  *   convolutions  an addition and any of the functions, 16-bit types or TF32, channels in multiples
@@ -29,23 +30,28 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const act_names[] = {"none", "relu",      "leaky_relu", "silu",
-                                        "gelu", "gelu_tanh", "sigmoid",    "tanh", NULL};
+static const char *const act_names[] = {"none",      "relu",    "leaky_relu", "silu", "gelu",
+                                        "gelu_tanh", "sigmoid", "tanh",       NULL};
 static const pl_scalar_fn act_fn[PL_N_ACTS] = {
     PL_SCALAR_NONE, PL_SCALAR_RELU,      PL_SCALAR_LEAKY_RELU, PL_SCALAR_SILU,
     PL_SCALAR_GELU, PL_SCALAR_GELU_TANH, PL_SCALAR_SIGMOID,    PL_SCALAR_TANH};
 
-#define TAIL(T)                                                                                \
- {"act", PL_ATTR_ENUM, offsetof(T, tail.act), act_names},                                      \
-     {"add", PL_ATTR_BOOL, offsetof(T, tail.add), NULL},                                       \
-     {"slope", PL_ATTR_FLOAT, offsetof(T, tail.slope), NULL}
-#define HEAD(T, field, KIND) {#field, PL_ATTR_##KIND, offsetof(T, head.field), NULL}
+#define TAIL(T)                                                                                    \
+ {"act", PL_ATTR_ENUM, offsetof(T, tail.act), act_names},                                          \
+     {"add", PL_ATTR_BOOL, offsetof(T, tail.add), NULL},                                           \
+ {                                                                                                 \
+  "slope", PL_ATTR_FLOAT, offsetof(T, tail.slope), NULL                                            \
+ }
+#define HEAD(T, field, KIND)                                                                       \
+ {                                                                                                 \
+#  field, PL_ATTR_##KIND, offsetof(T, head.field), NULL                                            \
+ }
 static const pl_attr matmul_attrs[] = {HEAD(pl_matmul_tail_attr, ta, BOOL),
                                        HEAD(pl_matmul_tail_attr, tb, BOOL),
                                        TAIL(pl_matmul_tail_attr), PL_ATTR_END};
-#define WINDOW                                                                                 \
- HEAD(pl_conv_tail_attr, stride, DIMS), HEAD(pl_conv_tail_attr, dilation, DIMS),               \
-     HEAD(pl_conv_tail_attr, pad_lo, DIMS), HEAD(pl_conv_tail_attr, pad_hi, DIMS),             \
+#define WINDOW                                                                                     \
+ HEAD(pl_conv_tail_attr, stride, DIMS), HEAD(pl_conv_tail_attr, dilation, DIMS),                   \
+     HEAD(pl_conv_tail_attr, pad_lo, DIMS), HEAD(pl_conv_tail_attr, pad_hi, DIMS),                 \
      HEAD(pl_conv_tail_attr, groups, INT)
 static const pl_attr conv_attrs[] = {WINDOW, TAIL(pl_conv_tail_attr), PL_ATTR_END};
 static const pl_attr dx_attrs[] = {WINDOW, HEAD(pl_conv_tail_attr, in, DIMS),
@@ -56,8 +62,9 @@ static const pl_attr dx_attrs[] = {WINDOW, HEAD(pl_conv_tail_attr, in, DIMS),
 static pl_status check_last(const pl_type *in, int n_in, const pl_type *out)
 {
     char a[96], b[96];
-    PL_FAIL_IF(!pl_type_equal(&in[n_in - 1], out), PL_ERR_SHAPE, "the last operand is %s, the result %s",
-               pl_type_text(&in[n_in - 1], a, sizeof a), pl_type_text(out, b, sizeof b));
+    PL_FAIL_IF(!pl_type_equal(&in[n_in - 1], out), PL_ERR_SHAPE,
+               "the last operand is %s, the result %s", pl_type_text(&in[n_in - 1], a, sizeof a),
+               pl_type_text(out, b, sizeof b));
     return PL_OK;
 }
 
@@ -179,7 +186,7 @@ static pl_status dx_ref(const pl_call *c)
     return pl_conv_dx_ref(c, put_conv);
 }
 
-#define REFERENCE(name)                                                                        \
+#define REFERENCE(name)                                                                            \
  static const pl_kernel name##_kernels[] = {{"ref", NULL, NULL, NULL, name##_ref}, PL_KERNEL_END};
 REFERENCE(matmul)
 REFERENCE(slope)
@@ -213,17 +220,20 @@ const pl_op *pl_matmul_with_tail(const pl_call *c, const pl_tail *t, void *attr)
     if (y->dtype == PL_F64) return NULL;
     if (act != PL_ACT_NONE && act != PL_ACT_RELU && act != PL_ACT_GELU_TANH) return NULL;
     if (act == PL_ACT_GELU_TANH && !has_units(y->dtype, t->tf32)) return NULL;
-    if ((t->keep || t->gradient) && (act != PL_ACT_GELU_TANH || t->add || !whole_rows(y))) return NULL;
+    if ((t->keep || t->gradient) && (act != PL_ACT_GELU_TANH || t->add || !whole_rows(y)))
+        return NULL;
     if (t->gradient && c->n_in != 2) return NULL;
     if (!t->add && act == PL_ACT_NONE) return NULL;
     pl_matmul_tail_attr *a = memset(attr, 0, sizeof *a);
     a->head = *(const pl_matmul_attr *)c->attr;
     a->tail = (pl_tail_attr){.act = act, .add = t->add};
-    return t->gradient ? &pl_op_matmul_slope : t->keep ? &pl_op_matmul_tail_keep : &pl_op_matmul_tail;
+    return t->gradient ? &pl_op_matmul_slope
+           : t->keep   ? &pl_op_matmul_tail_keep
+                       : &pl_op_matmul_tail;
 }
 
-/* Channels that tensor-core engines take; convolutions of few channels and of one a group have kernels
- * of our own, without tails. */
+/* Channels that tensor-core engines take; convolutions of few channels and of one a group have
+ * kernels of our own, without tails. */
 static bool core_channels(const pl_call *c)
 {
     const pl_window_attr *a = c->attr;
@@ -239,7 +249,8 @@ static const pl_op *conv_tail(const pl_call *c, const pl_tail *t, void *attr, co
     if (act == PL_N_ACTS || t->keep || t->gradient || (!t->add && act == PL_ACT_NONE)) return NULL;
     pl_conv_tail_attr *a = memset(attr, 0, sizeof *a);
     a->head = *(const pl_window_attr *)c->attr;
-    a->tail = (pl_tail_attr){.act = act, .add = t->add, .slope = act == PL_ACT_LEAKY_RELU ? t->imm : 0};
+    a->tail =
+        (pl_tail_attr){.act = act, .add = t->add, .slope = act == PL_ACT_LEAKY_RELU ? t->imm : 0};
     return op;
 }
 

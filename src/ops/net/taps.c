@@ -25,8 +25,7 @@ static void table_free(table *t)
     pl_sys_free(t->weight);
 }
 
-static bool one_tap(const void *ctx, int d, int64_t i, int64_t k, int64_t *index,
-                    double *weight)
+static bool one_tap(const void *ctx, int d, int64_t i, int64_t k, int64_t *index, double *weight)
 {
     (void)ctx, (void)d;
     *index = i;
@@ -113,8 +112,8 @@ typedef struct job {
 } job;
 
 /* Feeds the taps of one output pixel, in batches, to the row loop. */
-static void sum_pixel(const job *j, const float *x, float *y, int64_t od, int64_t oh,
-                      int64_t ow, int64_t n_c)
+static void sum_pixel(const job *j, const float *x, float *y, int64_t od, int64_t oh, int64_t ow,
+                      int64_t n_c)
 {
     const table *D = &j->t->dim[0], *H = &j->t->dim[1], *W = &j->t->dim[2];
     const float *row[BATCH];

@@ -28,22 +28,22 @@ pl_status pl_taps_run(const pl_call *c) PL_MUST_USE; /* f32 */
 pl_status pl_taps_ref(const pl_call *c) PL_MUST_USE; /* any float type, in double */
 
 /* The kernels of an op, from `pl_status op_taps(const pl_call *c, pl_taps **t)`. */
-#define PL_TAPS_KERNELS(op)                                                                    \
- static pl_status op##_prepare(const pl_call *c, void **prep, size_t *work_bytes)              \
- {                                                                                             \
-  (void)work_bytes;                                                                            \
-  pl_taps *t = NULL;                                                                           \
-  PL_TRY(op##_taps(c, &t));                                                                    \
-  *prep = t;                                                                                   \
-  return PL_OK;                                                                                \
- }                                                                                             \
- static const pl_kernel op##_fast[] = {                                                        \
-     {"rows", accepts_f32, op##_prepare, pl_taps_free, pl_taps_run}, PL_KERNEL_END};           \
- PL_VIA_F32(op, op##_fast)                                                                     \
- static const pl_kernel op##_kernels[] = {                                                     \
-     {"rows", accepts_f32, op##_prepare, pl_taps_free, pl_taps_run},                           \
-     PL_VIA_F32_KERNEL(op),                                                                    \
-     {"ref", NULL, op##_prepare, pl_taps_free, pl_taps_ref},                                   \
+#define PL_TAPS_KERNELS(op)                                                                        \
+ static pl_status op##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                  \
+ {                                                                                                 \
+  (void)work_bytes;                                                                                \
+  pl_taps *t = NULL;                                                                               \
+  PL_TRY(op##_taps(c, &t));                                                                        \
+  *prep = t;                                                                                       \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static const pl_kernel op##_fast[] = {                                                            \
+     {"rows", accepts_f32, op##_prepare, pl_taps_free, pl_taps_run}, PL_KERNEL_END};               \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {                                                         \
+     {"rows", accepts_f32, op##_prepare, pl_taps_free, pl_taps_run},                               \
+     PL_VIA_F32_KERNEL(op),                                                                        \
+     {"ref", NULL, op##_prepare, pl_taps_free, pl_taps_ref},                                       \
      PL_KERNEL_END};
 
 #endif

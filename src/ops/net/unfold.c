@@ -16,9 +16,9 @@
 
 #include <string.h>
 
-#define SHARED                                                                                 \
- PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),                 \
-     PL_ATTR(pl_window_attr, dilation, DIMS), PL_ATTR(pl_window_attr, pad_lo, DIMS),           \
+#define SHARED                                                                                     \
+ PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),                     \
+     PL_ATTR(pl_window_attr, dilation, DIMS), PL_ATTR(pl_window_attr, pad_lo, DIMS),               \
      PL_ATTR(pl_window_attr, pad_hi, DIMS)
 static const pl_attr unfold_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr fold_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
@@ -212,10 +212,8 @@ static pl_status fold_ref(const pl_call *c)
     return PL_OK;
 }
 
-static const pl_kernel unfold_kernels[] = {{"ref", NULL, NULL, NULL, unfold_run},
-                                           PL_KERNEL_END};
-static const pl_kernel fold_fast[] = {{"rows", accepts_f32, NULL, NULL, fold_run},
-                                      PL_KERNEL_END};
+static const pl_kernel unfold_kernels[] = {{"ref", NULL, NULL, NULL, unfold_run}, PL_KERNEL_END};
+static const pl_kernel fold_fast[] = {{"rows", accepts_f32, NULL, NULL, fold_run}, PL_KERNEL_END};
 PL_VIA_F32(fold, fold_fast)
 static const pl_kernel fold_kernels[] = {{"rows", accepts_f32, NULL, NULL, fold_run},
                                          PL_VIA_F32_KERNEL(fold),

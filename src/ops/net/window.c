@@ -37,16 +37,15 @@ pl_status pl_window_need(const char *what, const pl_dims *d, int n)
     return PL_OK;
 }
 
-pl_status pl_window_out(const pl_window_attr *a, int d, int64_t in, int64_t kernel,
-                        int64_t *out)
+pl_status pl_window_out(const pl_window_attr *a, int d, int64_t in, int64_t kernel, int64_t *out)
 {
     int64_t reach = (kernel - 1) * a->dilation.v[d] + 1;
     int64_t room = in + a->pad_lo.v[d] + a->pad_hi.v[d] - reach;
     PL_FAIL_IF(kernel < 1 || room < 0, PL_ERR_SHAPE,
                "a window of %lld (kernel %lld, dilation %lld) does not fit spatial dim %d of "
                "size %lld with padding %lld and %lld",
-               (long long)reach, (long long)kernel, (long long)a->dilation.v[d], d,
-               (long long)in, (long long)a->pad_lo.v[d], (long long)a->pad_hi.v[d]);
+               (long long)reach, (long long)kernel, (long long)a->dilation.v[d], d, (long long)in,
+               (long long)a->pad_lo.v[d], (long long)a->pad_hi.v[d]);
     *out = room / a->stride.v[d] + 1;
     return PL_OK;
 }
@@ -55,8 +54,7 @@ pl_status pl_window_rank(const char *what, const pl_type *t)
 {
     char x[96];
     PL_FAIL_IF(t->rank < 3 || t->rank > 5, PL_ERR_SHAPE,
-               "%s is %s; wants [N, 1 to 3 spatial dims, C]", what,
-               pl_type_text(t, x, sizeof x));
+               "%s is %s; wants [N, 1 to 3 spatial dims, C]", what, pl_type_text(t, x, sizeof x));
     PL_FAIL_IF(!pl_dtype_is_float(t->dtype), PL_ERR_SHAPE, "%s is %s; wants a float type", what,
                pl_type_text(t, x, sizeof x));
     return PL_OK;

@@ -17,7 +17,7 @@ PL_SHARED_BEGIN
 typedef struct pl_window_attr {
     pl_dims stride, dilation, pad_lo, pad_hi; /* defaults 1, 1, 0, 0 */
     pl_dims kernel;                           /* where no operand has the window's size */
-    pl_dims in; /* spatial size of the input, in ops that make one */
+    pl_dims in;                               /* spatial size of the input, in ops that make one */
     int64_t groups;
     bool count_pad;
 } pl_window_attr;

@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-bool pl__axes_of_mask(pl_graph *g, const char *what, const pl_type *t, uint32_t mask,
-                      pl_dims *out)
+bool pl__axes_of_mask(pl_graph *g, const char *what, const pl_type *t, uint32_t mask, pl_dims *out)
 {
     uint32_t chosen = mask == PL_AXES_ALL ? mask : 0;
     for (int bit = 0; bit < 32 && mask != PL_AXES_ALL; bit++) {

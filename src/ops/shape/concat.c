@@ -1,11 +1,11 @@
 /* concat.c - tensors end to end along one axis; stack puts them along an axis of its own.
  *
  * Each input is one strided copy into its part of the output. The gradient is the slice of each
- * part. Any number of inputs, at least one. Along the outermost axis a part is one run of bytes, and
- * the plan may have put the input there when it was made: nothing is copied then.
+ * part. Any number of inputs, at least one. Along the outermost axis a part is one run of bytes,
+ * and the plan may have put the input there when it was made: nothing is copied then.
  */
-#include "ops/core/attr.h"
 #include "cpu/kernels/strided.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
@@ -27,9 +27,9 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
                    "inputs 0 %s and %d %s differ beyond axis %lld",
                    pl_type_text(&in[0], x, sizeof x), i, pl_type_text(&in[i], y, sizeof y),
                    (long long)a->axis);
-        PL_FAIL_IF(__builtin_add_overflow(out[0].dim[a->axis], in[i].dim[a->axis],
-                                          &out[0].dim[a->axis]),
-                   PL_ERR_SHAPE, "sizes along axis %lld overflow", (long long)a->axis);
+        PL_FAIL_IF(
+            __builtin_add_overflow(out[0].dim[a->axis], in[i].dim[a->axis], &out[0].dim[a->axis]),
+            PL_ERR_SHAPE, "sizes along axis %lld overflow", (long long)a->axis);
     }
     return PL_OK;
 }

@@ -1,4 +1,5 @@
-/* flip.c - elements in reverse order along a set of axes. Its own inverse, hence its own gradient. */
+/* flip.c - elements in reverse order along a set of axes. Its own inverse, hence its own gradient.
+ */
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
@@ -22,8 +23,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     uint32_t seen = 0;
     for (int i = 0; i < d->n; i++) {
         PL_TRY(pl_shape_axis(&d->v[i], &in[0]));
-        PL_FAIL_IF(seen >> d->v[i] & 1, PL_ERR_ARG, "axis %lld is named twice",
-                   (long long)d->v[i]);
+        PL_FAIL_IF(seen >> d->v[i] & 1, PL_ERR_ARG, "axis %lld is named twice", (long long)d->v[i]);
         seen |= (uint32_t)1 << d->v[i];
     }
     memset(d, 0, sizeof *d);

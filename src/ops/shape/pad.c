@@ -4,10 +4,10 @@
  * gradient is the slice that reads the elements back. The fast kernel writes the output once,
  * front to back, as runs along the last axis that is padded.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "cpu/kernels/strided.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
 
@@ -34,13 +34,11 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     const int64_t most = (int64_t)1 << 40;
     for (int i = 0; i < x->rank; i++) {
         int64_t lo = a->lo.v[i], hi = a->hi.v[i], inner = a->inner.v[i], n = x->dim[i];
-        bool fits =
-            lo >= 0 && hi >= 0 && inner >= 0 && lo <= most && hi <= most && inner <= most;
+        bool fits = lo >= 0 && hi >= 0 && inner >= 0 && lo <= most && hi <= most && inner <= most;
         int64_t gaps;
-        PL_FAIL_IF(!fits || __builtin_mul_overflow(n, inner, &gaps) || gaps > most,
-                   PL_ERR_SHAPE, "%lld before, %lld after and %lld between on axis %d of %s",
-                   (long long)lo, (long long)hi, (long long)inner, i,
-                   pl_type_text(x, t, sizeof t));
+        PL_FAIL_IF(!fits || __builtin_mul_overflow(n, inner, &gaps) || gaps > most, PL_ERR_SHAPE,
+                   "%lld before, %lld after and %lld between on axis %d of %s", (long long)lo,
+                   (long long)hi, (long long)inner, i, pl_type_text(x, t, sizeof t));
         out[0].dim[i] = lo + hi + n + (n > 0 ? (n - 1) * inner : 0);
     }
     return PL_OK;
@@ -227,8 +225,7 @@ pl_val pl__pad_all(pl_graph *g, pl_val x, const int64_t *lo, const int64_t *hi,
     return none ? x : pl_build1(g, &pl_op_pad, &a, 1, &x);
 }
 
-pl_val pl_pad(pl_graph *g, pl_val x, int axis, int64_t lo, int64_t hi, int64_t inner,
-              double value)
+pl_val pl_pad(pl_graph *g, pl_val x, int axis, int64_t lo, int64_t hi, int64_t inner, double value)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
     pl_type t = pl_val_type(g, x);

@@ -21,8 +21,8 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     pl_type asked = pl_type_make(in[0].dtype, s->n, s->v);
     for (int i = 0; i < s->n; i++) {
         if (s->v[i] != -1) {
-            PL_FAIL_IF(s->v[i] < 0 || __builtin_mul_overflow(known, s->v[i], &known),
-                       PL_ERR_ARG, "size %lld of dimension %d", (long long)s->v[i], i);
+            PL_FAIL_IF(s->v[i] < 0 || __builtin_mul_overflow(known, s->v[i], &known), PL_ERR_ARG,
+                       "size %lld of dimension %d", (long long)s->v[i], i);
             continue;
         }
         PL_FAIL_IF(open >= 0, PL_ERR_ARG, "two sizes of %s are left open, one may be",
@@ -159,8 +159,7 @@ static bool axis_in(pl_graph *g, const char *what, int *axis, int n)
 {
     int at = *axis < 0 ? *axis + n : *axis;
     if (at < 0 || at >= n) {
-        pl_graph_fail(g, PL_ERR_ARG, "%s: axis %d, allowed are %d to %d", what, *axis, -n,
-                      n - 1);
+        pl_graph_fail(g, PL_ERR_ARG, "%s: axis %d, allowed are %d to %d", what, *axis, -n, n - 1);
         return false;
     }
     *axis = at;
@@ -174,8 +173,7 @@ pl_val pl_flatten(pl_graph *g, pl_val x, int first, int last)
     if (!axis_in(g, "flatten", &first, t.rank) || !axis_in(g, "flatten", &last, t.rank))
         return PL_NO_VAL;
     if (first > last) {
-        pl_graph_fail(g, PL_ERR_ARG, "flatten: first axis %d is after last axis %d", first,
-                      last);
+        pl_graph_fail(g, PL_ERR_ARG, "flatten: first axis %d is after last axis %d", first, last);
         return PL_NO_VAL;
     }
     int64_t dim[PL_MAX_RANK], size = 1;
@@ -200,8 +198,7 @@ pl_val pl_unsqueeze(pl_graph *g, pl_val x, int axis)
     }
     if (!axis_in(g, "unsqueeze", &axis, t.rank + 1)) return PL_NO_VAL;
     int64_t dim[PL_MAX_RANK];
-    for (int i = 0; i <= t.rank; i++)
-        dim[i] = i < axis ? t.dim[i] : i == axis ? 1 : t.dim[i - 1];
+    for (int i = 0; i <= t.rank; i++) dim[i] = i < axis ? t.dim[i] : i == axis ? 1 : t.dim[i - 1];
     return pl_reshape(g, x, t.rank + 1, dim);
 }
 

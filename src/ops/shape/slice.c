@@ -24,9 +24,9 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     pl_slice_attr *a = attr;
     const pl_type *x = &in[0];
     char t[96];
-    PL_FAIL_IF(a->start.n != x->rank || a->stop.n != x->rank || a->step.n != x->rank,
-               PL_ERR_ARG, "%d starts, %d stops and %d steps for %s", a->start.n, a->stop.n,
-               a->step.n, pl_type_text(x, t, sizeof t));
+    PL_FAIL_IF(a->start.n != x->rank || a->stop.n != x->rank || a->step.n != x->rank, PL_ERR_ARG,
+               "%d starts, %d stops and %d steps for %s", a->start.n, a->stop.n, a->step.n,
+               pl_type_text(x, t, sizeof t));
     out[0] = *x;
     for (int i = 0; i < x->rank; i++) {
         int64_t lo = a->start.v[i], hi = a->stop.v[i], step = a->step.v[i], n = x->dim[i];
@@ -157,8 +157,8 @@ void pl_split(pl_graph *g, pl_val x, int axis, int n, pl_val *out)
     }
     if (n < 1 || t.dim[at] % n != 0) {
         char s[96];
-        pl_graph_fail(g, PL_ERR_SHAPE, "split: axis %lld of %s into %d equal parts",
-                      (long long)at, pl_type_text(&t, s, sizeof s), n);
+        pl_graph_fail(g, PL_ERR_SHAPE, "split: axis %lld of %s into %d equal parts", (long long)at,
+                      pl_type_text(&t, s, sizeof s), n);
         return;
     }
     int64_t part = t.dim[at] / n;

@@ -2,12 +2,11 @@
  * out. None has a kernel: the plan gives an input its place, a state value is its slot's memory, an
  * assigned value is made in (or copied to) the slot's memory, an output stays alive to the end.
  */
-#include "ops/core/attr.h"
 #include "base/err.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 
 #include <string.h>
-
 
 static const pl_attr input_attrs[] = {
     PL_ATTR(pl_source_attr, name, TEXT),
@@ -48,7 +47,6 @@ pl_val pl_input(pl_graph *g, const char *name, pl_type type)
     memcpy(a.shape.v, type.dim, sizeof a.shape.v);
     return pl_build1(g, &pl_op_input, &a, 0, NULL);
 }
-
 
 static const pl_attr slot_attrs[] = {
     PL_ATTR(pl_slot_attr, slot, SLOT),
@@ -131,7 +129,6 @@ void pl_assign(pl_graph *g, int slot, pl_val v)
     pl_slot_attr a = slot_attr_of(g, slot);
     pl_build(g, &pl_op_assign, &a, 1, &v, NULL);
 }
-
 
 static const pl_attr output_attrs[] = {PL_ATTR(pl_output_attr, name, TEXT), PL_ATTR_END};
 

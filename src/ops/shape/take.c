@@ -11,10 +11,10 @@
  * once. The fast kernel sorts the indices by row first (counting, stable; scratch of one entry an
  * index and one a row); then every row has one owner and no two threads meet.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "cpu/kernels/strided.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
 
@@ -168,8 +168,7 @@ static pl_status scatter_infer(const pl_type *in, int n_in, void *attr, pl_type 
     char x[96], y[96];
     PL_TRY(check_indices(&in[1]));
     PL_FAIL_IF(in[0].dtype == PL_BOOL || in[0].dtype == PL_U8, PL_ERR_SHAPE,
-               "%s would overflow; cast it to i32 or f32 first",
-               pl_type_text(&in[0], x, sizeof x));
+               "%s would overflow; cast it to i32 or f32 first", pl_type_text(&in[0], x, sizeof x));
     bool fits = in[0].rank >= in[1].rank && in[0].rank - in[1].rank < PL_MAX_RANK;
     for (int i = 0; fits && i < in[1].rank; i++) fits = in[0].dim[i] == in[1].dim[i];
     PL_FAIL_IF(!fits, PL_ERR_SHAPE, "updates %s do not begin with the shape of indices %s",
@@ -220,21 +219,21 @@ typedef struct scatter_job {
     const int64_t *order; /* update numbers, by row, then by position */
 } scatter_job;
 
-#define ADD_ROWS(name, T, A, GET, PUT)                                                         \
-    static void name(const scatter_job *j, int64_t r)                                          \
-    {                                                                                          \
-        const T *u = j->c->in[0];                                                              \
-        T *y = (T *)j->c->out[0] + r * j->row;                                                 \
-        for (int64_t k = 0; k < j->row; k += COLUMNS) {                                        \
-            int64_t n = j->row - k < COLUMNS ? j->row - k : COLUMNS;                           \
-            A sum[COLUMNS] = {0};                                                              \
-            for (int64_t p = j->first[r]; p < j->first[r + 1]; p++) {                          \
-                const T *from = u + j->order[p] * j->row + k;                                  \
-                for (int64_t i = 0; i < n; i++) sum[i] += GET(from[i]);                        \
-            }                                                                                  \
-            for (int64_t i = 0; i < n; i++) y[k + i] = PUT(sum[i]);                            \
-        }                                                                                      \
-    }
+#define ADD_ROWS(name, T, A, GET, PUT)                                                             \
+ static void name(const scatter_job *j, int64_t r)                                                 \
+ {                                                                                                 \
+  const T *u = j->c->in[0];                                                                        \
+  T *y = (T *)j->c->out[0] + r * j->row;                                                           \
+  for (int64_t k = 0; k < j->row; k += COLUMNS) {                                                  \
+   int64_t n = j->row - k < COLUMNS ? j->row - k : COLUMNS;                                        \
+   A sum[COLUMNS] = {0};                                                                           \
+   for (int64_t p = j->first[r]; p < j->first[r + 1]; p++) {                                       \
+    const T *from = u + j->order[p] * j->row + k;                                                  \
+    for (int64_t i = 0; i < n; i++) sum[i] += GET(from[i]);                                        \
+   }                                                                                               \
+   for (int64_t i = 0; i < n; i++) y[k + i] = PUT(sum[i]);                                         \
+  }                                                                                                \
+ }
 ADD_ROWS(add_f32, float, float, , )
 ADD_ROWS(add_f64, double, double, , )
 ADD_ROWS(add_bf16, uint16_t, float, pl_bf16_to_f32, pl_f32_to_bf16)
@@ -269,8 +268,7 @@ static pl_status scatter_prepare(const pl_call *c, void **prep, size_t *work_byt
 
 /* Stable counting sort of the updates by row. first[r] ends up one row late while order is filled,
  * so it starts shifted by one. */
-static void sort_by_row(const pl_call *c, int64_t rows, int64_t n, int64_t *first,
-                        int64_t *order)
+static void sort_by_row(const pl_call *c, int64_t rows, int64_t n, int64_t *first, int64_t *order)
 {
     const pl_type *ti = &c->in_type[1];
     memset(first, 0, (size_t)(rows + 1) * sizeof *first);
@@ -303,10 +301,9 @@ static pl_status scatter_owned(const pl_call *c)
     return PL_OK;
 }
 
-static const pl_kernel scatter_kernels[] = {
-    {"owned", NULL, scatter_prepare, NULL, scatter_owned},
-    {"ref", NULL, NULL, NULL, scatter_ref},
-    PL_KERNEL_END};
+static const pl_kernel scatter_kernels[] = {{"owned", NULL, scatter_prepare, NULL, scatter_owned},
+                                            {"ref", NULL, NULL, NULL, scatter_ref},
+                                            PL_KERNEL_END};
 static const pl_case scatter_cases[] = {
     {{"f32[4,3]", "i32[4]"}, "rows=5", {{0, 0, false}, {0, 4, false}}},
     {{"f32[2,3]", "i64[2,3]"}, "rows=4", {{0, 0, false}, {0, 3, false}}},

@@ -1,4 +1,5 @@
-/* take_along.c - elements picked by index along one axis, and added by index; adjoint to each other.
+/* take_along.c - elements picked by index along one axis, and added by index; adjoint to each
+ * other.
  *
  *   take_along     y[.., i, ..] = x[.., indices[.., i, ..], ..]
  *   put_along_add  y[.., r, ..] = sum of updates[.., i, ..] with indices[.., i, ..] = r
@@ -8,9 +9,9 @@
  * leaves the update out. Sums run in index order, in f32 for bf16 and f16, and round once; threads
  * share out columns, so the order is the same for any number of them.
  */
-#include "ops/core/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
+#include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
@@ -33,8 +34,7 @@ static pl_status check(const pl_type *x, const pl_type *indices, int64_t *axis)
     bool fits = x->rank == indices->rank;
     for (int i = 0; fits && i < x->rank; i++) fits = i == *axis || x->dim[i] == indices->dim[i];
     PL_FAIL_IF(!fits, PL_ERR_SHAPE, "values %s and indices %s differ beyond axis %lld",
-               pl_type_text(x, a, sizeof a), pl_type_text(indices, b, sizeof b),
-               (long long)*axis);
+               pl_type_text(x, a, sizeof a), pl_type_text(indices, b, sizeof b), (long long)*axis);
     return PL_OK;
 }
 
@@ -54,8 +54,8 @@ static void take_vjp(const pl_vjp *v)
 {
     int axis = (int)((const pl_along_attr *)v->attr)->axis;
     if (!v->need[0]) return;
-    v->gin[0] = pl_put_along_add(v->g, v->gout[0], v->in[1], axis,
-                                 pl_val_type(v->g, v->in[0]).dim[axis]);
+    v->gin[0] =
+        pl_put_along_add(v->g, v->gout[0], v->in[1], axis, pl_val_type(v->g, v->in[0]).dim[axis]);
 }
 
 /* What an index outside gives. */
@@ -69,8 +69,7 @@ static pl_status take_ref(const pl_call *c)
     int64_t axis = ((const pl_along_attr *)c->attr)->axis;
     pl_dtype d = c->in_type[0].dtype;
     size_t elem = pl_dtype_bytes(d);
-    pl_lines x = pl_shape_lines(&c->in_type[0], axis),
-             y = pl_shape_lines(&c->out_type[0], axis);
+    pl_lines x = pl_shape_lines(&c->in_type[0], axis), y = pl_shape_lines(&c->out_type[0], axis);
     int64_t n = y.outer * y.size * y.inner;
     for (int64_t i = 0; i < n; i++) {
         int64_t r = index_at(&c->in_type[1], c->in[1], i);
@@ -90,18 +89,18 @@ typedef struct take_job {
     int64_t per_task; /* rows of the output, each of y.inner elements */
 } take_job;
 
-#define TAKE_ROW(name, T)                                                                      \
-    static void name(const take_job *j, int64_t row)                                           \
-    {                                                                                          \
-        const pl_call *c = j->c;                                                               \
-        const T *x = (const T *)c->in[0] + row / j->y.size * j->x.size * j->x.inner;           \
-        T *y = (T *)c->out[0] + row * j->y.inner, none;                                        \
-        pl_elem_set(c->in_type[0].dtype, &none, 0, nothing(c->in_type[0].dtype));              \
-        for (int64_t k = 0; k < j->y.inner; k++) {                                             \
-            int64_t r = index_at(&c->in_type[1], c->in[1], row * j->y.inner + k);              \
-            y[k] = r >= 0 && r < j->x.size ? x[r * j->x.inner + k] : none;                     \
-        }                                                                                      \
-    }
+#define TAKE_ROW(name, T)                                                                          \
+ static void name(const take_job *j, int64_t row)                                                  \
+ {                                                                                                 \
+  const pl_call *c = j->c;                                                                         \
+  const T *x = (const T *)c->in[0] + row / j->y.size * j->x.size * j->x.inner;                     \
+  T *y = (T *)c->out[0] + row * j->y.inner, none;                                                  \
+  pl_elem_set(c->in_type[0].dtype, &none, 0, nothing(c->in_type[0].dtype));                        \
+  for (int64_t k = 0; k < j->y.inner; k++) {                                                       \
+   int64_t r = index_at(&c->in_type[1], c->in[1], row * j->y.inner + k);                           \
+   y[k] = r >= 0 && r < j->x.size ? x[r * j->x.inner + k] : none;                                  \
+  }                                                                                                \
+ }
 TAKE_ROW(take_row1, uint8_t)
 TAKE_ROW(take_row2, uint16_t)
 TAKE_ROW(take_row4, uint32_t)
@@ -124,8 +123,8 @@ static void take_task(void *ctx, int64_t task, int worker)
 static pl_status take_rows(const pl_call *c)
 {
     int64_t axis = ((const pl_along_attr *)c->attr)->axis;
-    take_job j = {c, pl_shape_lines(&c->in_type[0], axis),
-                  pl_shape_lines(&c->out_type[0], axis), 1};
+    take_job j = {c, pl_shape_lines(&c->in_type[0], axis), pl_shape_lines(&c->out_type[0], axis),
+                  1};
     if (j.y.inner == 0) return PL_OK;
     j.per_task = j.y.inner < 8192 ? 8192 / j.y.inner : 1;
     pl_pool_for((j.y.outer * j.y.size + j.per_task - 1) / j.per_task, take_task, &j);
@@ -188,8 +187,7 @@ static pl_status put_infer(const pl_type *in, int n_in, void *attr, pl_type *out
                "updates %s and indices %s differ", pl_type_text(&in[0], x, sizeof x),
                pl_type_text(&in[1], y, sizeof y));
     PL_FAIL_IF(in[0].dtype == PL_BOOL || in[0].dtype == PL_U8, PL_ERR_SHAPE,
-               "%s would overflow; cast it to i32 or f32 first",
-               pl_type_text(&in[0], x, sizeof x));
+               "%s would overflow; cast it to i32 or f32 first", pl_type_text(&in[0], x, sizeof x));
     PL_FAIL_IF(a->size < 0, PL_ERR_ARG, "size %lld", (long long)a->size);
     out[0] = in[0];
     out[0].dim[a->axis] = a->size;
@@ -239,23 +237,22 @@ typedef struct put_job {
     int64_t size, blocks, slots;
 } put_job;
 
-#define PUT_BLOCK(name, T, A, GET)                                                             \
-    static void name(const put_job *j, A *y, int64_t stride, int64_t o, int64_t first,         \
-                     int64_t cols)                                                             \
-    {                                                                                          \
-        const pl_call *c = j->c;                                                               \
-        bool dense = stride == cols;                                                           \
-        int64_t runs = dense ? 1 : j->size, run = dense ? j->size * cols : cols;               \
-        for (int64_t r = 0; r < runs; r++) memset(y + r * stride, 0, (size_t)run * sizeof *y); \
-        for (int64_t i = 0; i < j->u.size; i++) {                                              \
-            int64_t at = (o * j->u.size + i) * j->u.inner + first;                             \
-            const T *u = (const T *)c->in[0] + at;                                             \
-            for (int64_t k = 0; k < cols; k++) {                                               \
-                int64_t r = index_at(&c->in_type[1], c->in[1], at + k);                        \
-                if (r >= 0 && r < j->size) y[r * stride + k] += GET(u[k]);                     \
-            }                                                                                  \
-        }                                                                                      \
-    }
+#define PUT_BLOCK(name, T, A, GET)                                                                 \
+ static void name(const put_job *j, A *y, int64_t stride, int64_t o, int64_t first, int64_t cols)  \
+ {                                                                                                 \
+  const pl_call *c = j->c;                                                                         \
+  bool dense = stride == cols;                                                                     \
+  int64_t runs = dense ? 1 : j->size, run = dense ? j->size * cols : cols;                         \
+  for (int64_t r = 0; r < runs; r++) memset(y + r * stride, 0, (size_t)run * sizeof *y);           \
+  for (int64_t i = 0; i < j->u.size; i++) {                                                        \
+   int64_t at = (o * j->u.size + i) * j->u.inner + first;                                          \
+   const T *u = (const T *)c->in[0] + at;                                                          \
+   for (int64_t k = 0; k < cols; k++) {                                                            \
+    int64_t r = index_at(&c->in_type[1], c->in[1], at + k);                                        \
+    if (r >= 0 && r < j->size) y[r * stride + k] += GET(u[k]);                                     \
+   }                                                                                               \
+  }                                                                                                \
+ }
 PUT_BLOCK(put_f32, float, float, )
 PUT_BLOCK(put_f64, double, double, )
 PUT_BLOCK(put_bf16, uint16_t, float, pl_bf16_to_f32)

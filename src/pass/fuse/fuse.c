@@ -67,8 +67,7 @@ bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_a
         if (r.step[d] == 0.0 || type[0].dim[d] == 1) continue;
         memset(&a, 0, sizeof a);
         a.stride[d] = 1;
-        if (!pl_amap_through(map, type[0].rank, type[0].dim, &a, &m) ||
-            !pl_grid_add_map(grid, &m))
+        if (!pl_amap_through(map, type[0].rank, type[0].dim, &a, &m) || !pl_grid_add_map(grid, &m))
             return false;
     }
     return true;
@@ -83,8 +82,8 @@ typedef struct fit {
 } fit;
 
 /* A member read at `map` by another member: the whole space, or the row's value. */
-static bool fits_member(const pl_fuser *f, const pl_fgroup *g, uint32_t node,
-                        const pl_amap *map, fit *t)
+static bool fits_member(const pl_fuser *f, const pl_fgroup *g, uint32_t node, const pl_amap *map,
+                        fit *t)
 {
     if (f->stand[node] == PL_STAND_FULL) return pl_amap_is_identity(map);
     int64_t row = f->role[node] == PL_ROLE_REDUCE ? pl_node_row(f->g, node) : g->row;
@@ -136,8 +135,7 @@ static bool fits(const pl_fuser *f, uint32_t id, uint32_t node, fit *t)
     const pl_fgroup *g = &f->groups[id];
     const pl_node_rec *r = pl_node_get(f->g, node);
     int64_t n = span_of(f, node);
-    if (g->n_nodes >= f->o->max_nodes || g->n_loads + r->n_in > f->o->max_operands)
-        return false;
+    if (g->n_nodes >= f->o->max_nodes || g->n_loads + r->n_in > f->o->max_operands) return false;
     *t = (fit){g->grid, g->row, PL_STAND_FULL};
     pl_amap map = pl_amap_identity(g->elems);
     if (f->role[node] == PL_ROLE_REDUCE) {
@@ -251,8 +249,7 @@ static void place_core(pl_fuser *f, uint32_t node)
             home = id;
         }
         uint32_t rd = f->reader[val];
-        if (pl_amap_is_identity(&map) && rd != PL_NONE &&
-            f->groups[rd].number > f->last_kernel &&
+        if (pl_amap_is_identity(&map) && rd != PL_NONE && f->groups[rd].number > f->last_kernel &&
             (beside == PL_NONE || f->groups[rd].number > f->groups[beside].number))
             beside = rd;
     }
@@ -327,9 +324,9 @@ static pl_status new_fuser(pl_fuser *f)
     f->extras = pl_arena_new(f->a, pl_fextra, f->cap_extras);
     f->cap_reads = 4 * f->g->n_edges + 8 * (uint32_t)nodes + 16;
     f->reads = pl_arena_new(f->a, pl_fread, f->cap_reads);
-    if (!f->role || !f->needed || !f->number || !f->group || !f->next || !f->stand ||
-        !f->small || !f->kernel_use || !f->read || !f->reader || !f->single || !f->stamp ||
-        !f->groups || !f->singles || !f->extras || !f->reads)
+    if (!f->role || !f->needed || !f->number || !f->group || !f->next || !f->stand || !f->small ||
+        !f->kernel_use || !f->read || !f->reader || !f->single || !f->stamp || !f->groups ||
+        !f->singles || !f->extras || !f->reads)
         return PL_ERR_MEMORY;
     for (size_t i = 0; i < nodes; i++) f->group[i] = f->next[i] = PL_NONE;
     for (size_t i = 0; i < vals; i++) f->reader[i] = f->read[i] = PL_NONE;

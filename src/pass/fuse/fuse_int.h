@@ -93,7 +93,7 @@ static inline int64_t pl_fuse_bytes(const pl_fuser *f, uint32_t val)
 void pl_fuse_form(pl_fuser *f);        /* fuse.c: nodes into groups */
 pl_status pl_fuse_merge(pl_fuser *f);  /* fuse_merge.c: groups into their only reader */
 pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: cheap producers again */
-pl_status pl_fuse_finish(pl_fuser *f, pl_units *out); /* fuse_units.c */
+pl_status pl_fuse_finish(pl_fuser *f, pl_units *out);    /* fuse_units.c */
 pl_status pl_fuse_bits(const pl_fuser *f, pl_units *us); /* fuse_bits.c: which are bits */
 
 /* Highest number that reads the value, but for group `not`'s (PL_NONE: all). Effects read last.

@@ -140,8 +140,7 @@ static bool readings_meet(merger *m)
             uint32_t val = pl_node_in(f->g, n)[i];
             pl_amap map = pl_fuse_map(f, &f->groups[m->to], n);
             pl_fuse_root(f, &val, &map);
-            if (f->group[pl_producer(f->g, val)] == m->from && !meets(m, val, &map))
-                return false;
+            if (f->group[pl_producer(f->g, val)] == m->from && !meets(m, val, &map)) return false;
         }
     }
     return true;
@@ -170,8 +169,7 @@ static bool operands_fit(merger *m)
             if (pl_role_inline(f->role[p]) && !f->single[p]) return false;
             if (!pl_grid_add_map(&m->grid, &map)) return false;
             bool source = f->role[p] == PL_ROLE_NONE;
-            if (!source && f->stamp[p] != stamp &&
-                pl_fuse_last_use(f, val, m->from) < b->number)
+            if (!source && f->stamp[p] != stamp && pl_fuse_last_use(f, val, m->from) < b->number)
                 kept += pl_fuse_bytes(f, val);
             f->stamp[p] = stamp;
         }

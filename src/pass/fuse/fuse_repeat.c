@@ -112,10 +112,8 @@ static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val)
 {
     uint32_t node = pl_producer(f->g, val), a = f->group[node];
     cone c;
-    if (a == PL_NONE || a == b || f->groups[a].split || f->role[node] != PL_ROLE_MAP)
-        return PL_OK;
-    if (f->stand[node] != PL_STAND_FULL || f->groups[a].elems != f->groups[b].elems)
-        return PL_OK;
+    if (a == PL_NONE || a == b || f->groups[a].split || f->role[node] != PL_ROLE_MAP) return PL_OK;
+    if (f->stand[node] != PL_STAND_FULL || f->groups[a].elems != f->groups[b].elems) return PL_OK;
     if (is_extra(f, &f->groups[b], node)) return PL_OK;
     uint32_t others = pl_fuse_last_use(f, val, b);
     if (others >= f->groups[b].number || !find_cone(f, a, b, node, &c)) return PL_OK;

@@ -19,8 +19,7 @@ static uint32_t list_members(const pl_fuser *f, const pl_fgroup *g, uint32_t *ou
 {
     uint32_t n = 0;
     for (uint32_t i = g->first; i != PL_NONE; i = f->next[i]) out[n++] = i;
-    for (uint32_t e = g->extra; e != PL_NONE; e = f->extras[e].next)
-        out[n++] = f->extras[e].node;
+    for (uint32_t e = g->extra; e != PL_NONE; e = f->extras[e].next) out[n++] = f->extras[e].node;
     qsort(out, n, sizeof *out, by_id);
     return n;
 }
@@ -91,8 +90,8 @@ pl_status pl_fuse_unit(pl_fuser *f, uint32_t id, const uint32_t *nodes, uint32_t
     for (uint32_t i = 0; i < n; i++) {
         const pl_node_rec *r = pl_node_get(f->g, nodes[i]);
         for (uint32_t j = 0; j < r->n_in; j++)
-            PL_TRY(add_reading(f, &l, a, pl_node_in(f->g, nodes[i])[j],
-                               pl_fuse_map(f, g, nodes[i])));
+            PL_TRY(
+                add_reading(f, &l, a, pl_node_in(f->g, nodes[i])[j], pl_fuse_map(f, g, nodes[i])));
         if (f->group[nodes[i]] != id || f->stand[nodes[i]] == PL_STAND_SMALL) continue;
         for (uint32_t v = r->out; v < r->out + r->n_out; v++)
             if (!wanted || wanted[v]) PL_TRY(push(a, &u->out, &u->n_out, &cap_out, v));
@@ -116,8 +115,7 @@ pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok)
     if (rc == PL_OK) rc = pl_fuse_unit(f, id, nodes, list_members(f, g, nodes), NULL, &a, &u);
     if (rc == PL_OK) rc = pl_form_make(f->g, &u, &a, &form);
     *ok = rc == PL_OK && (uint32_t)form.n_in <= f->o->max_operands &&
-          (uint32_t)form.n_instr <= f->o->max_instrs &&
-          (uint32_t)form.n_out <= 2 * f->o->max_nodes;
+          (uint32_t)form.n_instr <= f->o->max_instrs && (uint32_t)form.n_out <= 2 * f->o->max_nodes;
     pl_arena_release(&a);
     return rc == PL_ERR_UNSUPPORTED ? PL_OK : rc;
 }
@@ -210,8 +208,7 @@ static pl_status write_single(pl_fuser *f, uint32_t node, pl_units *us)
     return PL_OK;
 }
 
-static pl_status write_units(pl_fuser *f, entry *e, uint32_t n, const bool *wanted,
-                             pl_units *us)
+static pl_status write_units(pl_fuser *f, entry *e, uint32_t n, const bool *wanted, pl_units *us)
 {
     us->unit = pl_arena_new(&us->arena, pl_unit, n + 1);
     us->unit_of = pl_arena_new(&us->arena, uint32_t, f->g->n_vals);

@@ -28,7 +28,8 @@ typedef struct tag_info {
     uint64_t at, off;
 } tag_info;
 
-/* A concat: bytes [off, off + bytes) of root are those of root `of` from `at` on, whoever made them. */
+/* A concat: bytes [off, off + bytes) of root are those of root `of` from `at` on, whoever made
+ * them. */
 typedef struct part {
     uint32_t root, of;
     uint64_t off, bytes, at;
@@ -164,8 +165,7 @@ static bool inside(const replay *r, const pl_place *at, uint64_t bytes)
     uint64_t room;
     if (at->space == PL_SPACE_ARENA) {
         room = r->p->arena_bytes;
-    } else if (at->space == PL_SPACE_STATE && at->slot >= 0 &&
-               (uint32_t)at->slot < r->n_slots) {
+    } else if (at->space == PL_SPACE_STATE && at->slot >= 0 && (uint32_t)at->slot < r->n_slots) {
         room = pl_type_bytes(&pl_store_slot(r->g->store, at->slot)->type);
     } else {
         return false;
@@ -203,8 +203,8 @@ static pl_status check_places(const replay *r)
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const pl_buffer *b = &p->buffers[i];
-        if (b->offset > p->arena_bytes || b->bytes > p->arena_bytes - b->offset ||
-            b->first < 0 || b->first >= b->last || (uint32_t)b->last > p->n_steps)
+        if (b->offset > p->arena_bytes || b->bytes > p->arena_bytes - b->offset || b->first < 0 ||
+            b->first >= b->last || (uint32_t)b->last > p->n_steps)
             return wrong(r, b->unit, "a buffer out of bounds", b->value);
     }
     return PL_OK;
@@ -413,16 +413,15 @@ static pl_status replay_units(replay *r, bool *ran)
     const pl_plan *p = r->p;
     for (uint32_t i = 0; i < p->n_order; i++) {
         uint32_t unit = p->order[i];
-        PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN,
-                   "the plan runs a unit %u that is not there", unit);
+        PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN, "the plan runs a unit %u that is not there",
+                   unit);
         if (ran[unit] || r->units->unit[unit].kind == PL_UNIT_VIEW)
             return wrong(r, unit, "runs twice, or is a view", 0);
         ran[unit] = true;
         PL_TRY(replay_unit(r, unit, (int32_t)i));
     }
     for (uint32_t i = 0; i < r->units->n; i++)
-        if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW)
-            return wrong(r, i, "never runs", 0);
+        if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW) return wrong(r, i, "never runs", 0);
     return PL_OK;
 }
 
@@ -433,8 +432,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
     for (uint32_t i = 0; i < p->n_copies; i++) {
         const pl_copy *c = &p->copies[i];
         if (!holds_value(r, &c->from, c->val))
-            return wrong(r, PL_NO_UNIT, "a copy reads bytes that hold something else than",
-                         c->val);
+            return wrong(r, PL_NO_UNIT, "a copy reads bytes that hold something else than", c->val);
         use(r, c->val, (int32_t)(p->n_order + i));
         write_range(r, range_of(r, &c->to, c->bytes), r->root[c->val], r->off[c->val]);
     }
@@ -473,8 +471,7 @@ static int by_offset_and_time(const void *a, const void *b)
 
 /* Whether some buffer holds [offset, offset+bytes) throughout steps first .. last. Buffers that
  * start at one offset follow each other in time, so only the latest that has begun can. */
-static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t first,
-                    int32_t last)
+static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t first, int32_t last)
 {
     uint32_t lo = 0, hi = r->p->n_buffers;
     while (lo < hi) { /* first buffer past (offset, first) */
@@ -524,8 +521,8 @@ static pl_status prepare(replay *r, pl_arena *mem)
     const pl_graph *g = r->g;
     const pl_plan *p = r->p;
     r->n_slots = (uint32_t)pl_store_count(g->store);
-    size_t ranges = (size_t)g->n_vals + r->units->n + 2 * (size_t)p->n_copies + p->n_outputs +
-                    r->n_slots + 1;
+    size_t ranges =
+        (size_t)g->n_vals + r->units->n + 2 * (size_t)p->n_copies + p->n_outputs + r->n_slots + 1;
     r->slot_at = pl_arena_new(mem, uint64_t, r->n_slots + 1);
     r->root = pl_arena_new(mem, uint32_t, g->n_vals);
     r->off = pl_arena_new(mem, uint64_t, g->n_vals);
@@ -541,8 +538,7 @@ static pl_status prepare(replay *r, pl_arena *mem)
     r->n_tags = 1;
     r->slot_at[0] = p->arena_bytes;
     for (uint32_t s = 0; s < r->n_slots; s++)
-        r->slot_at[s + 1] =
-            r->slot_at[s] + pl_type_bytes(&pl_store_slot(g->store, (int)s)->type);
+        r->slot_at[s + 1] = r->slot_at[s] + pl_type_bytes(&pl_store_slot(g->store, (int)s)->type);
     PL_TRY(check_bits(r));
     PL_TRY(find_contents(r));
     PL_TRY(find_parts(r, mem));

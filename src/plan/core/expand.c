@@ -100,10 +100,8 @@ static pl_status make_view(expander *e, uint32_t unit, uint32_t val, uint32_t ba
     const pl_unit *u = &e->units->unit[unit];
     const pl_node_rec *r = &e->in->nodes[u->nodes[0]];
     uint32_t node, unused;
-    for (uint32_t i = 0; i < r->n_in; i++)
-        PL_TRY(resolve(e, e->in->edges[r->in + i], &unused));
-    for (uint32_t i = 0; i < r->n_in; i++)
-        e->args[i] = (pl_val){e->now[e->in->edges[r->in + i]]};
+    for (uint32_t i = 0; i < r->n_in; i++) PL_TRY(resolve(e, e->in->edges[r->in + i], &unused));
+    for (uint32_t i = 0; i < r->n_in; i++) e->args[i] = (pl_val){e->now[e->in->edges[r->in + i]]};
     PL_TRY(copy_node(e, u->nodes[0], &node));
     pl_unit *v;
     PL_TRY(add_unit(e, unit, &v));
@@ -122,8 +120,7 @@ static pl_status resolve(expander *e, uint32_t val, uint32_t *out)
     if (unit && e->units->unit[unit - 1].kind == PL_UNIT_VIEW) {
         uint32_t base;
         PL_TRY(resolve(e, e->units->unit[unit - 1].in[0], &base));
-        if (!e->now[val] || e->made_of[val] != base)
-            PL_TRY(make_view(e, unit - 1, val, base));
+        if (!e->now[val] || e->made_of[val] != base) PL_TRY(make_view(e, unit - 1, val, base));
     }
     PL_FAIL_IF(!e->now[val], PL_ERR_PLAN, "value %u is read before it is computed", val);
     *out = e->now[val];
@@ -189,8 +186,7 @@ static pl_status copy_effects(expander *e)
         const pl_node_rec *r = &e->in->nodes[n];
         uint32_t node, unused;
         if (!(r->op->flags & PL_OP_EFFECT)) continue;
-        for (uint32_t i = 0; i < r->n_in; i++)
-            PL_TRY(resolve(e, e->in->edges[r->in + i], &unused));
+        for (uint32_t i = 0; i < r->n_in; i++) PL_TRY(resolve(e, e->in->edges[r->in + i], &unused));
         for (uint32_t i = 0; i < r->n_in; i++)
             e->args[i] = (pl_val){e->now[e->in->edges[r->in + i]]};
         PL_TRY(copy_node(e, n, &node));

@@ -5,9 +5,9 @@
  * told to it as scratch that is smaller by the bytes taken over; since scratch cannot be negative,
  * all scratch and all budgets of the core are larger by one constant, `shift`. Other takeovers come
  * and go with the plan, so the core's budget is only a knob: it is turned up while the true peak of
- * the expansion still is within the arena's budget. Its settings are the rungs of remat.h and fine steps
- * between them, the same for every budget, so that a larger budget has what a smaller one has. Every
- * list found is kept and competes for every later budget.
+ * the expansion still is within the arena's budget. Its settings are the rungs of remat.h and fine
+ * steps between them, the same for every budget, so that a larger budget has what a smaller one
+ * has. Every list found is kept and competes for every later budget.
  *
  * What a slot's new value is made from: an update over the old value runs once; a value assigned to
  * a slot is never dropped. Readers of an old value that come after the update, which recomputation
@@ -108,8 +108,8 @@ typedef struct limits {
 static const limits no_limits = {0, 0};
 
 /* peak is given: it is measured; else the plan is made. */
-static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t n, const limits *limit,
-                            uint64_t *peak, pl_fitted **out)
+static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t n,
+                            const limits *limit, uint64_t *peak, pl_fitted **out)
 {
     pl_fitted *t = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
@@ -189,7 +189,8 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     *found = NULL;
     for (uint32_t i = 0; i < f->n_cand; i++) {
         const candidate *k = &f->cand[i];
-        if (k->asked != c.asked || k->effort != c.effort || k->from != c.from || k->alone != c.alone)
+        if (k->asked != c.asked || k->effort != c.effort || k->from != c.from ||
+            k->alone != c.alone)
             continue;
         *found = &f->cand[i];
         return PL_OK;
@@ -226,13 +227,15 @@ static pl_status pack_candidate(pl_fit *f, const candidate *c, const limits *lim
     pl_arena_release(&mem);
     if (rc == PL_OK) rc = pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan);
     if (rc == PL_OK) rc = look_at_stop(f);
-    if (rc != PL_OK) pl_fitted_free(t);
-    else *out = t;
+    if (rc != PL_OK)
+        pl_fitted_free(t);
+    else
+        *out = t;
     return rc;
 }
 
-/* Makes f->kept the plan of this candidate: the one packed last is often the next that is wanted. An arena that fits
- * need not be small; fits = 0: the smallest is wanted. */
+/* Makes f->kept the plan of this candidate: the one packed last is often the next that is wanted.
+ * An arena that fits need not be small; fits = 0: the smallest is wanted. */
 static pl_status keep_fitted(pl_fit *f, candidate *c, uint64_t fits)
 {
     uint32_t which = (uint32_t)(c - f->cand) + 1;
@@ -265,8 +268,8 @@ static void look_if_lean(pl_fit *f)
     f->lean_bytes = bytes;
 }
 
-/* Of the way down, which is the same in every process, whatever was asked before: so another process that is given
- * the minimum finds its plan. */
+/* Of the way down, which is the same in every process, whatever was asked before: so another
+ * process that is given the minimum finds its plan. */
 static pl_status go_down(pl_fit *f, bool *any)
 {
     pl_remat_opts o = PL_REMAT_OPTS_INIT;
@@ -289,7 +292,8 @@ static pl_status go_down(pl_fit *f, bool *any)
     return PL_OK;
 }
 
-/* Whether the plan of the way down has an arena of at most `enough` bytes, which then is in f->minimum. */
+/* Whether the plan of the way down has an arena of at most `enough` bytes, which then is in
+ * f->minimum. */
 static pl_status is_enough(pl_fit *f, uint64_t enough, bool *yes)
 {
     pl_fitted *t;
@@ -305,7 +309,8 @@ static pl_status is_enough(pl_fit *f, uint64_t enough, bool *yes)
     return PL_OK;
 }
 
-/* Asks for a core budget; *c becomes its plan if that has less bytes alive in truth, and *better says so. */
+/* Asks for a core budget; *c becomes its plan if that has less bytes alive in truth, and *better
+ * says so. */
 static pl_status look_at(pl_fit *f, uint64_t asked, candidate **c, bool *better)
 {
     candidate *next;
@@ -316,10 +321,10 @@ static pl_status look_at(pl_fit *f, uint64_t asked, candidate **c, bool *better)
     return PL_OK;
 }
 
-/* The plan at the end of the way down, which has been gone. *c is NULL when there is none. Where weights are most of what
- * lies in memory, what recomputation reads of them after their update makes its true peak much larger than the core's:
- * then the best of some larger core budgets is taken and, on problems where a look takes no time, of some below it, by
- * halves. */
+/* The plan at the end of the way down, which has been gone. *c is NULL when there is none. Where
+ * weights are most of what lies in memory, what recomputation reads of them after their update
+ * makes its true peak much larger than the core's: then the best of some larger core budgets is
+ * taken and, on problems where a look takes no time, of some below it, by halves. */
 static pl_status shrink(pl_fit *f, candidate **c)
 {
     enum { LOOKS = 4, HALVES = 4, SMALL = 1000 };
@@ -371,8 +376,10 @@ static pl_status find_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes)
     while (!done) {
         bool any;
         PL_TRY(go_down(f, &any));
-        if (any) PL_TRY(is_enough(f, enough, &done));
-        else PL_TRY(end_way(f));
+        if (any)
+            PL_TRY(is_enough(f, enough, &done));
+        else
+            PL_TRY(end_way(f));
         done |= !any;
     }
     *arena_bytes = f->minimum;
@@ -449,13 +456,15 @@ static candidate *smallest(pl_fit *f, uint64_t budget, const bool *seen)
     for (uint32_t i = 0; i < f->n_cand; i++) {
         candidate *c = &f->cand[i];
         if (seen[i] || !c->peak || c->peak > budget || is_over(c, budget)) continue;
-        if (!best || (c->arena && !best->arena) || (!c->arena == !best->arena && c->peak < best->peak)) best = c;
+        if (!best || (c->arena && !best->arena) ||
+            (!c->arena == !best->arena && c->peak < best->peak))
+            best = c;
     }
     return best;
 }
 
-/* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much. Below
- * `sure` they are not looked at: plans of such core budgets are small enough. */
+/* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much.
+ * Below `sure` they are not looked at: plans of such core budgets are small enough. */
 static pl_status fill_up(pl_fit *f, uint64_t budget, uint64_t sure, candidate *c)
 {
     enum { PATIENCE = 4 };
@@ -476,8 +485,8 @@ static pl_status fill_up(pl_fit *f, uint64_t budget, uint64_t sure, candidate *c
 
 /* The highest rung whose plan fits in truth. The first guess is right but for what other takeovers
  * save, which the next ones use. *c is NULL when the rung has no plan. */
-static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t bound, uint64_t *rung,
-                           candidate **c)
+static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t bound,
+                           uint64_t *rung, candidate **c)
 {
     enum { GUESSES = 3 };
     *rung = pl_remat_rung(budget + f->shift, bound, f->core_keep_all, CLOSE);
@@ -496,9 +505,9 @@ static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t
     return PL_OK;
 }
 
-/* Candidates for a budget: from the rung below it, with search, from two close ones below and from two
- * far ones. Steps of cost are sharp where a few storages have most of the bytes, so rungs are close;
- * chance is levelled by the far ones, which a whole range of budgets has in common. */
+/* Candidates for a budget: from the rung below it, with search, from two close ones below and from
+ * two far ones. Steps of cost are sharp where a few storages have most of the bytes, so rungs are
+ * close; chance is levelled by the far ones, which a whole range of budgets has in common. */
 static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
 {
     enum { STARTS = 5, NEAR = 2, FAR = 40 };
@@ -519,10 +528,11 @@ static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
     return PL_OK;
 }
 
-/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. Offsets of some
- * thousand storages take a second, and where they leave gaps they do so for all candidates alike: after some that
- * were too large only those are looked at that would fit with the least gaps seen, then the smallest ones. What is
- * known of a candidate counts as if it was found out now, so the answer does not depend on what was asked before. */
+/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does.
+ * Offsets of some thousand storages take a second, and where they leave gaps they do so for all
+ * candidates alike: after some that were too large only those are looked at that would fit with the
+ * least gaps seen, then the smallest ones. What is known of a candidate counts as if it was found
+ * out now, so the answer does not depend on what was asked before. */
 static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
 {
     enum { FREE = 2, LAST = 4 };
@@ -560,27 +570,31 @@ static double base_cost(const pl_fit *f)
     return sum;
 }
 
-/* What the search for the minimum finds, filled up to the budget, and what budgets between the minimum and this one
- * find: chance may favour a smaller one, and near the minimum it decides most. */
+/* What the search for the minimum finds, filled up to the budget, and what budgets between the
+ * minimum and this one find: chance may favour a smaller one, and near the minimum it decides most.
+ */
 static pl_status climb_from_least(pl_fit *f, uint64_t budget, uint64_t effort)
 {
-    enum { SMALL = 1000, ANCHORS = 64 }; /* on large problems climbing takes a while: only from the minimum itself */
+    /* on large problems climbing takes a while: only from the minimum itself */
+    enum { SMALL = 1000, ANCHORS = 64 };
     uint64_t step = f->core.n_ops <= SMALL ? f->minimum / ANCHORS + 1 : budget;
     candidate *c;
     for (uint64_t at = f->minimum; at < budget; at += step) PL_TRY(climb(f, at, effort));
-    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c)); /* a cheap one, if it is as small */
+    /* a cheap one, if it is as small */
+    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c));
     if (c) PL_TRY(fill_up(f, budget, 0, c));
     PL_TRY(shrink(f, &c));
     return c && c->peak <= budget ? fill_up(f, budget, 0, c) : PL_OK;
 }
 
-/* Near the smallest arena rungs are far from each other beside what they decide, and the plan of the minimum is often
- * cheaper than theirs. To know the minimum takes a while: a budget of more than twice the bound whose plan computes
- * little again is far from it. */
+/* Near the smallest arena rungs are far from each other beside what they decide, and the plan of
+ * the minimum is often cheaper than theirs. To know the minimum takes a while: a budget of more
+ * than twice the bound whose plan computes little again is far from it. */
 static pl_status looks_from_least(pl_fit *f, uint64_t budget, const pl_fitted *found, bool *look)
 {
     enum { MUCH = 2, NEAR = 16 };
-    uint64_t least, far = (budget - 1) / (NEAR + 1) * NEAR; /* the largest minimum that it is far from */
+    /* the largest minimum that it is far from */
+    uint64_t least, far = (budget - 1) / (NEAR + 1) * NEAR;
     *look = !found || budget / 2 <= f->bound || found->extra_ns * MUCH > base_cost(f);
     if (!*look) return PL_OK;
     PL_TRY(find_minimum(f, found ? far : 0, &least));

@@ -37,21 +37,25 @@ void pl_fit_free(pl_fit *f); /* NULL is fine */
 /* No plan at all has a smaller arena; *unit is the one that needs it, PL_NO_UNIT: the inputs. */
 uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit);
 /* The smallest arena that a plan was found for; pl_fit_solve finds one at it. Takes a while the
- * first time. A plan of at most `enough` bytes ends the search: 0 looks for the smallest, whatever it takes. */
+ * first time. A plan of at most `enough` bytes ends the search: 0 looks for the smallest, whatever
+ * it takes. */
 pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
-/* Whether the smallest one is known by now, and not just one that is enough; *arena_bytes is set then. */
+/* Whether the smallest one is known by now, and not just one that is enough; *arena_bytes is set
+ * then. */
 bool pl_fit_knows_minimum(const pl_fit *f, uint64_t *arena_bytes);
-/* Host memory that the plan with the least arena so far takes; 0: that is the one that keeps everything, or none is
- * known. */
+/* Host memory that the plan with the least arena so far takes; 0: that is the one that keeps
+ * everything, or none is known. */
 uint64_t pl_fit_minimum_held(const pl_fit *f);
 /* The plan whose arena and host memory are least together, when the minimum is known. */
 pl_status pl_fit_lean(pl_fit *f, uint64_t *arena_bytes, uint64_t *held) PL_MUST_USE;
 /* The cheapest plan found whose arena is at most the budget. PL_ERR_FIT: below the bound the
- * message is a proof and names the unit; else it tells the minimum. PL_ERR_STOPPED once opts->stop says so, here and above. `effort` is time for search
- * after the first plan, in nanoseconds, about. */
+ * message is a proof and names the unit; else it tells the minimum. PL_ERR_STOPPED once opts->stop
+ * says so, here and above. `effort` is time for search after the first plan, in nanoseconds, about.
+ */
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort,
                        pl_fitted **out) PL_MUST_USE;
-/* Host memory that the graph of a plan for this budget will take, about; 0: none is found quickly. */
+/* Host memory that the graph of a plan for this budget will take, about; 0: none is found quickly.
+ */
 pl_status pl_fit_takes(pl_fit *f, uint64_t arena_budget, uint64_t *bytes) PL_MUST_USE;
 /* The plan that runs the given list of units, whatever its arena; see pl_expand. */
 pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n,

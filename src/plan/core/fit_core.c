@@ -1,7 +1,7 @@
 /* fit_core.c - the problem as the recomputation planner sees it; see fit.c.
  *
- * Tasks and storages of the keep-all plan, in its order, less what it knows nothing of: outputs that take over the
- * bytes of inputs are told to it as less scratch.
+ * Tasks and storages of the keep-all plan, in its order, less what it knows nothing of: outputs
+ * that take over the bytes of inputs are told to it as less scratch.
  */
 #include "plan/core/fit_int.h"
 #include "plan/core/segment.h"

@@ -17,9 +17,10 @@ typedef struct candidate {
     uint64_t peak;  /* true bytes alive at once; 0 = not measured yet */
     uint64_t arena; /* after packing; 0 = not packed yet */
     bool brief;     /* packed no longer than it took to fit: the arena may be smaller */
-    bool alone;     /* of the search for the minimum, the first plan there is: found again in any process */
-    /* What the core was asked: its budget, effort of search, and the candidate (index + 1) that it was
-     * to fill up; 0: to look for one. */
+    /* of the search for the minimum, the first plan there is: found again in any process */
+    bool alone;
+    /* What the core was asked: its budget, effort of search, and the candidate (index + 1) that it
+     * was to fill up; 0: to look for one. */
     uint64_t asked, effort;
     uint32_t from;
 } candidate;
@@ -37,15 +38,17 @@ struct pl_fit {
     uint64_t bound, core_keep_all, shift;
     uint32_t bound_unit;
     pl_remat_descent *down;
-    candidate way;        /* the least plan of the way down so far; no candidate before the end of it */
-    candidate lean;       /* of the way down: the least plan and memory of the host together; no plan: not looked at */
-    uint64_t lean_bytes;  /* these, about */
-    uint64_t core_least;  /* least budget of the core with a plan: at the end of the way */
-    uint64_t minimum;     /* the least arena so far; 0 = none yet */
-    uint64_t minimum_held; /* host memory of its plan */
-    bool knows_minimum;   /* and there is none below */
-    pl_fitted *kept;      /* the plan packed last; NULL: none, or handed out */
-    uint32_t kept_of;     /* candidate, index + 1 */
+    /* the least plan of the way down so far; no candidate before the end of it */
+    candidate way;
+    /* of the way down: the least plan and memory of the host together; no plan: not looked at */
+    candidate lean;
+    uint64_t lean_bytes;        /* these, about */
+    uint64_t core_least;        /* least budget of the core with a plan: at the end of the way */
+    uint64_t minimum;           /* the least arena so far; 0 = none yet */
+    uint64_t minimum_held;      /* host memory of its plan */
+    bool knows_minimum;         /* and there is none below */
+    pl_fitted *kept;            /* the plan packed last; NULL: none, or handed out */
+    uint32_t kept_of;           /* candidate, index + 1 */
     uint32_t n_asked, n_packed; /* for pl_fit_work_get */
 };
 

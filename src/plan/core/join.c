@@ -1,10 +1,10 @@
 /* join.c - inputs of a concat that are made right in their part of its result.
  *
  * The part must be one run of bytes and the input a storage of its own. The result's bytes are then
- * taken from the first writing of a part on, the parts need none of their own, and nothing is copied.
- * That pays when parts live on beside the result, or die only at the concat; it costs where one part is
- * made much earlier than the others. So it is tried concat by concat, the largest first, on the order
- * at hand, and kept where the peak does not rise.
+ * taken from the first writing of a part on, the parts need none of their own, and nothing is
+ * copied. That pays when parts live on beside the result, or die only at the concat; it costs where
+ * one part is made much earlier than the others. So it is tried concat by concat, the largest
+ * first, on the order at hand, and kept where the peak does not rise.
  */
 #include "plan/core/plan_int.h"
 
@@ -71,8 +71,8 @@ static int by_bytes(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Puts the parts of one concat into its result, or takes them out again. A storage lies in one other
- * at most, and nothing lies in what lies in another. */
+/* Puts the parts of one concat into its result, or takes them out again. A storage lies in one
+ * other at most, and nothing lies in what lies in another. */
 static bool put_in(pl_problem *p, const choice *c, bool in)
 {
     bool any = false;
@@ -94,8 +94,7 @@ static uint32_t list_choices(const pl_problem *p, choice *c)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < p->n_joins; k++) {
-        if (!n || p->joins[c[n - 1].first].task != p->joins[k].task)
-            c[n++] = (choice){.first = k};
+        if (!n || p->joins[c[n - 1].first].task != p->joins[k].task) c[n++] = (choice){.first = k};
         c[n - 1].last = k + 1;
         c[n - 1].bytes += p->st[p->joins[k].in].bytes;
     }

@@ -17,8 +17,7 @@ pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out)
     out->first = pl_arena_new(mem, int32_t, p->n_st + 1);
     out->last = pl_arena_new(mem, int32_t, p->n_st + 1);
     out->users = pl_arena_new(mem, uint32_t, p->n_st + 1);
-    return out->root && out->left && out->first && out->last && out->users ? PL_OK
-                                                                           : PL_ERR_MEMORY;
+    return out->root && out->left && out->first && out->last && out->users ? PL_OK : PL_ERR_MEMORY;
 }
 
 static bool shared(const pl_problem *p, uint32_t s)

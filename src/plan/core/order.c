@@ -86,8 +86,7 @@ static pl_status sched_new(const pl_problem *p, pl_arena *mem, sched *s)
                  .placed = pl_arena_new(mem, bool, n),
                  .ready = {pl_arena_new(mem, item, n), 0},
                  .gain = {pl_arena_new(mem, item, n + reads), 0}};
-    bool ok =
-        s->waits && s->net && s->left && s->rest && s->placed && s->ready.at && s->gain.at;
+    bool ok = s->waits && s->net && s->left && s->rest && s->placed && s->ready.at && s->gain.at;
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
@@ -194,8 +193,7 @@ static void sched_run(sched *s, bool greedy, uint32_t *order)
 /* ---- depth first ------------------------------------------------------------------------ */
 /* Sethi-Ullman on a DAG seen as a tree: bytes needed to make each task's results, its operands
  * made in the order of falling (need - what stays). */
-static void tree_needs(const pl_problem *p, const uint32_t *topo, uint64_t *need,
-                       uint64_t *kept)
+static void tree_needs(const pl_problem *p, const uint32_t *topo, uint64_t *need, uint64_t *kept)
 {
     for (uint32_t i = 0; i < p->n_tasks; i++) {
         uint32_t t = topo[i];
@@ -405,8 +403,7 @@ static void program_order(search *x, uint32_t *out)
 static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, uint64_t *needs)
 {
     static const char *const names[4][5] = {
-        {"program", "program+eager", "program+late", "program+eager+late",
-         "program+late+eager"},
+        {"program", "program+eager", "program+late", "program+eager+late", "program+late+eager"},
         {"greedy", "greedy+eager", "greedy+late", "greedy+eager+late", "greedy+late+eager"},
         {"depth", "depth+eager", "depth+late", "depth+eager+late", "depth+late+eager"},
         {"rdepth", "rdepth+eager", "rdepth+late", "rdepth+eager+late", "rdepth+late+eager"}};
@@ -439,11 +436,12 @@ static bool is_exchange(const pl_problem *p, uint32_t task)
 static bool grows(const pl_problem *p, uint32_t task)
 {
     const pl_node_rec *r = pl_node_get(p->g, p->units->unit[p->unit[task]].nodes[0]);
-    return pl_type_bytes(pl_type_of(p->g, r->out)) > pl_type_bytes(pl_type_of(p->g, p->g->edges[r->in]));
+    return pl_type_bytes(pl_type_of(p->g, r->out)) >
+           pl_type_bytes(pl_type_of(p->g, p->g->edges[r->in]));
 }
 
-/* Moves the task to where all that it needs is done, but not before place `floor`, in x->tmp; pos holds the
- * places of tasks there. */
+/* Moves the task to where all that it needs is done, but not before place `floor`, in x->tmp; pos
+ * holds the places of tasks there. */
 static void hoist(search *x, uint32_t task, uint32_t floor)
 {
     const pl_problem *p = x->p;
@@ -455,7 +453,8 @@ static void hoist(search *x, uint32_t task, uint32_t floor)
     for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->tmp[k]] = k;
 }
 
-/* Moves an exchange, and with `feeds` first what it reads, up; the order is kept if its peak is no higher. */
+/* Moves an exchange, and with `feeds` first what it reads, up; the order is kept if its peak is no
+ * higher. */
 static bool try_hoist(search *x, uint32_t task, bool feeds, uint32_t floor)
 {
     const pl_problem *p = x->p;
@@ -471,12 +470,13 @@ static bool try_hoist(search *x, uint32_t task, bool feeds, uint32_t floor)
     return true;
 }
 
-/* Exchanges between ranks begin as soon as what they send exists, and the bucket that they send is gathered as
- * soon as its tensors do, where that does not raise the peak: so they run beside what is computed meanwhile. One
- * that would begins some units before its result is read. What grows stays behind what it reads: new weights that
- * come before the old ones are done with would lie in a budget's way. Those that wait for nothing, gathers of weights, stay in
- * their order, since one is made after the other: a weight that is needed late must not come before one that is
- * needed now. All ranks have the same order, whatever it is. */
+/* Exchanges between ranks begin as soon as what they send exists, and the bucket that they send is
+ * gathered as soon as its tensors do, where that does not raise the peak: so they run beside what
+ * is computed meanwhile. One that would begins some units before its result is read. What grows
+ * stays behind what it reads: new weights that come before the old ones are done with would lie in
+ * a budget's way. Those that wait for nothing, gathers of weights, stay in their order, since one
+ * is made after the other: a weight that is needed late must not come before one that is needed
+ * now. All ranks have the same order, whatever it is. */
 static void hoist_exchanges(search *x)
 {
     static const uint32_t ahead[] = {UINT32_MAX, 64, 16, 4};
@@ -491,7 +491,8 @@ static void hoist_exchanges(search *x)
             if (x->best[k] == last) behind = k + 1;
         bool done = !grows(p, task) && try_hoist(x, task, true, behind);
         for (size_t k = 0; k < sizeof ahead / sizeof *ahead && !done; k++)
-            done = try_hoist(x, task, false, i > ahead[k] && i - ahead[k] > behind ? i - ahead[k] : behind);
+            done = try_hoist(x, task, false,
+                             i > ahead[k] && i - ahead[k] > behind ? i - ahead[k] : behind);
         if (!waits) last = task;
     }
 }

@@ -9,8 +9,8 @@
 #include "plan/core/plan.h"
 
 #include "base/sys.h"
-#include "plan/pack/pack.h"
 #include "plan/core/plan_int.h"
+#include "plan/pack/pack.h"
 
 #include <string.h>
 
@@ -250,8 +250,10 @@ static pl_status add_copies(maker *m)
 }
 
 /* ---- offsets ---------------------------------------------------------------------------- */
-/* A portfolio first; search only when it leaves more than a thousandth above the bound, and a long one only when the
- * short one does not fit. The best of them counts. Depth first search, whose tables have a row for every two buffers that meet, is left out: the local searches come as close. */
+/* A portfolio first; search only when it leaves more than a thousandth above the bound, and a long
+ * one only when the short one does not fit. The best of them counts. Depth first search, whose
+ * tables have a row for every two buffers that meet, is left out: the local searches come as close.
+ */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, pl_plan *p)
 {
     static const struct {

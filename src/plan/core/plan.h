@@ -40,9 +40,8 @@ typedef struct pl_place {
 
 /* One range of the arena with one lifetime. */
 typedef struct pl_buffer {
-    uint32_t
-        value;     /* the first value that lives in it, or the old value saved; 0 for scratch */
-    uint32_t unit; /* scratch: whose; else the producer, PL_NO_UNIT if none */
+    uint32_t value; /* the first value that lives in it, or the old value saved; 0 for scratch */
+    uint32_t unit;  /* scratch: whose; else the producer, PL_NO_UNIT if none */
     uint64_t bytes, offset;
     int32_t first, last;
     enum pl_component component;
@@ -95,11 +94,14 @@ typedef struct pl_plan_opts {
     /* The order, given: ids of all units that are no views. NULL: it is searched for. */
     const uint32_t *fixed_order;
     uint64_t seed;
-    double seconds; /* the clock ends the offset search, too: not the same plan everywhere; 0: its work alone does */
-    uint64_t enough; /* an arena of at most this many bytes ends it */
-    uint64_t fits;   /* one of at most this many bytes is searched for less long */
+    /* the clock ends the offset search, too: not the same plan everywhere; 0: its work alone
+     * does */
+    double seconds;
+    uint64_t enough;          /* an arena of at most this many bytes ends it */
+    uint64_t fits;            /* one of at most this many bytes is searched for less long */
     const volatile int *stop; /* ends it soon after it is no longer 0; NULL: nothing does */
-    uint64_t host_bytes; /* a fit keeps lists of no more than this to choose from, but for a few; 0: no limit */
+    /* a fit keeps lists of no more than this to choose from, but for a few; 0: no limit */
+    uint64_t host_bytes;
 } pl_plan_opts;
 
 pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,

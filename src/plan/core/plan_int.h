@@ -32,8 +32,8 @@ typedef struct pl_takeover {
     uint32_t in, out;
 } pl_takeover;
 
-/* Input storage `in` of a task may lie in its output storage `out` from byte `at` on, from its making
- * on: the task (a concat) then copies nothing. */
+/* Input storage `in` of a task may lie in its output storage `out` from byte `at` on, from its
+ * making on: the task (a concat) then copies nothing. */
 typedef struct pl_join {
     uint32_t task, in, out;
     uint64_t at;
@@ -71,7 +71,7 @@ typedef struct pl_problem {
     /* What is: per storage the one it lies in (itself, mostly), and where; NULL: nothing does. */
     uint32_t *home;
     uint64_t *home_at;
-    bool *shared; /* per storage: it lies in another, or another lies in it */
+    bool *shared;          /* per storage: it lies in another, or another lies in it */
     uint32_t *old_of_slot; /* per slot: storage of the old value, PL_NONE if unread */
     uint32_t n_slots;
 } pl_problem;
@@ -107,7 +107,7 @@ typedef struct pl_life {
     int32_t *first, *last; /* per storage that is its own root */
     uint32_t *left;        /* scratch: readers still to come */
     uint32_t *users; /* scratch, of a home: writings and readings still to come, its guests' too */
-    uint64_t peak;         /* largest sum of bytes alive */
+    uint64_t peak;   /* largest sum of bytes alive */
     int32_t peak_step;
 } pl_life;
 pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out) PL_MUST_USE;
@@ -115,8 +115,8 @@ pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out) PL_MUST_
  * (peak = UINT64_MAX) as soon as the peak is above it. */
 void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, pl_life *l);
 
-/* join.c: which inputs of concats may be made in their part of the result; then, for an order, those
- * that do not raise its peak. `l` is left as of the last replay that counts. */
+/* join.c: which inputs of concats may be made in their part of the result; then, for an order,
+ * those that do not raise its peak. `l` is left as of the last replay that counts. */
 pl_status pl_join_list(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem,
                          pl_life *l) PL_MUST_USE;

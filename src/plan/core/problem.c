@@ -39,8 +39,7 @@ static void add_sources(pl_problem *p)
         if (!(r->op->flags & PL_OP_SOURCE)) continue;
         int slot = pl_node_slot(g, n);
         uint32_t s = slot >= 0 ? p->old_of_slot[slot] : PL_NONE;
-        if (s == PL_NONE)
-            s = add_storage(p, r->out, pl_type_bytes(pl_type_of(g, r->out)), PL_NONE);
+        if (s == PL_NONE) s = add_storage(p, r->out, pl_type_bytes(pl_type_of(g, r->out)), PL_NONE);
         p->storage[r->out] = s;
         p->st[s].is_input = slot < 0;
         p->st[s].old_slot = slot;
@@ -143,8 +142,8 @@ static pl_status list_takes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
     if (!p->take_start) return PL_ERR_MEMORY;
     size_t most = 0, n = 0;
     for (uint32_t t = 0; t < p->n_tasks && !p->opts->no_reuse; t++)
-        most += (size_t)(p->reads.start[t + 1] - p->reads.start[t]) *
-                p->units->unit[p->unit[t]].n_out;
+        most +=
+            (size_t)(p->reads.start[t + 1] - p->reads.start[t]) * p->units->unit[p->unit[t]].n_out;
     p->takes = pl_arena_new(mem, pl_takeover, most + 1);
     if (!p->takes) return PL_ERR_MEMORY;
     (void)scratch;
@@ -241,8 +240,7 @@ pl_status pl_problem_edges(pl_problem *p, pl_arena *mem)
     if (!pred || !succ) goto out;
     collect_edges(p, seen, pred, succ);
     rc = pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])pred, n, &p->preds);
-    if (rc == PL_OK)
-        rc = pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])succ, n, &p->succs);
+    if (rc == PL_OK) rc = pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])succ, n, &p->succs);
 out:
     pl_arena_release(&scratch);
     return rc;

@@ -37,9 +37,7 @@ static void find_segments(segments *s)
 {
     for (uint32_t i = 1; i < s->g->n_scopes; i++) {
         const pl_scope_rec *r = &s->g->scopes[i];
-        s->of_scope[i] = s->of_scope[r->parent]  ? s->of_scope[r->parent]
-                         : r->checkpoint         ? i
-                                                 : 0;
+        s->of_scope[i] = s->of_scope[r->parent] ? s->of_scope[r->parent] : r->checkpoint ? i : 0;
     }
     /* A group may hold forward and backward nodes; it is forward when anything it gives is. */
     for (uint32_t i = 0; i < s->n; i++) {

@@ -13,7 +13,6 @@
 /* order: ids of the n units that run, each once. *list has the recomputations in it and lives in
  * mem. */
 pl_status pl_segment_list(const pl_graph *g, const pl_units *units, const uint32_t *order,
-                          uint32_t n, pl_arena *mem, uint32_t **list,
-                          uint32_t *n_list) PL_MUST_USE;
+                          uint32_t n, pl_arena *mem, uint32_t **list, uint32_t *n_list) PL_MUST_USE;
 
 #endif

@@ -40,8 +40,7 @@ static void scc_visit(const pl_problem *p, scc *s, uint32_t root, uint32_t *coun
             continue;
         }
         depth--;
-        if (depth && s->low[t] < s->low[s->path[depth - 1]])
-            s->low[s->path[depth - 1]] = s->low[t];
+        if (depth && s->low[t] < s->low[s->path[depth - 1]]) s->low[s->path[depth - 1]] = s->low[t];
         if (s->low[t] != s->num[t]) continue;
         uint32_t size = 0, member;
         s->n_comps++;
@@ -63,8 +62,7 @@ static pl_status scc_find(const pl_problem *p, pl_arena *scratch, scc *s)
                .stack = pl_arena_new(scratch, uint32_t, n),
                .path = pl_arena_new(scratch, uint32_t, n),
                .edge = pl_arena_new(scratch, uint32_t, n)};
-    if (!s->comp || !s->low || !s->num || !s->stack || !s->path || !s->edge)
-        return PL_ERR_MEMORY;
+    if (!s->comp || !s->low || !s->num || !s->stack || !s->path || !s->edge) return PL_ERR_MEMORY;
     for (uint32_t t = 0; t < p->n_tasks; t++)
         if (!s->num[t]) scc_visit(p, s, t, &counter);
     return PL_OK;

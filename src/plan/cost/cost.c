@@ -34,12 +34,11 @@ pl_status pl_unit_cost(const pl_graph *g, const pl_unit *u, pl_arena *scratch, p
     pl_arena_mark mark = pl_arena_mark_get(scratch);
     uint32_t widest = 1;
     for (uint32_t i = 0; i < u->n_nodes; i++)
-        if (pl_node_get(g, u->nodes[i])->n_in > widest)
-            widest = pl_node_get(g, u->nodes[i])->n_in;
+        if (pl_node_get(g, u->nodes[i])->n_in > widest) widest = pl_node_get(g, u->nodes[i])->n_in;
     pl_type *types = pl_arena_new(scratch, pl_type, widest);
     if (!types) return PL_ERR_MEMORY;
     pl_cost one = {0}, sum = {0, bytes_of(g, u->bits, u->in, u->n_in) +
-                               bytes_of(g, u->bits, u->out, u->n_out)};
+                                     bytes_of(g, u->bits, u->out, u->n_out)};
     for (uint32_t i = 0; i < u->n_nodes; i++) {
         sum.flops += node_flops(g, u->nodes[i], types, &one);
         if (u->kind == PL_UNIT_KERNEL && one.bytes > sum.bytes) sum.bytes = one.bytes;

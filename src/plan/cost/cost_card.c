@@ -1,7 +1,8 @@
 /* cost_card.c - see cost_card.h.
  *
- * A unit takes the gap between two kernels of a graph, the time in which its first loads arrive and its last results
- * drain, and then the longer of its bytes at the card's bandwidth and its arithmetic at the rate of what does it:
+ * A unit takes the gap between two kernels of a graph, the time in which its first loads arrive and
+ * its last results drain, and then the longer of its bytes at the card's bandwidth and its
+ * arithmetic at the rate of what does it:
  *
  *   products, convolutions   the units of their type; f32 taken apart for TF32 units where that is faster. Cut into
  *                            tiles that the multiprocessors take in waves: tiles over the edge and a last, partly filled
@@ -12,9 +13,10 @@
  *   attention                products whose results wait for exponentials
  *   a chain of steps         the latency of one step each
  *
- * The shares below are what kinds of kernels took on an H200 in four networks and two precisions (bench/pl_costs.c), less
- * what timing each by itself costs. No step's sum is fitted; docs/DEVICES.md has how predictions of whole steps compare,
- * with some among them that no share was taken from. Other cards have the same shares of their own figures.
+ * The shares below are what kinds of kernels took on an H200 in four networks and two precisions
+ * (bench/pl_costs.c), less what timing each by itself costs. No step's sum is fitted;
+ * docs/DEVICES.md has how predictions of whole steps compare, with some among them that no share
+ * was taken from. Other cards have the same shares of their own figures.
  */
 #include "plan/cost/cost_card.h"
 
@@ -23,9 +25,9 @@
 #include <string.h>
 
 #define MIB 1048576ull
-#define PL_CARD(name, about, memory, overhead, gbs, sms, f32, tf32, f16, bf16, launch)         \
- {name,        about,       (memory) * MIB, (overhead) * MIB, (gbs) * 1e9,  sms,               \
-  (f32) * 1e12, (tf32) * 1e12, (f16) * 1e12,   (bf16) * 1e12,    (launch) * 1e3},
+#define PL_CARD(name, about, memory, overhead, gbs, sms, f32, tf32, f16, bf16, launch)             \
+ {name,       about,       (memory)*MIB, (overhead)*MIB, (gbs)*1e9,   sms,                         \
+  (f32)*1e12, (tf32)*1e12, (f16)*1e12,   (bf16)*1e12,    (launch)*1e3},
 static const pl_card cards[] = {
 #include "plan/cost/cards.def"
 };
@@ -67,21 +69,22 @@ const pl_card *pl_card_find(const char *name)
 
 /* What kernels reach of the published rates. */
 static const struct {
-    double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back, wide_back, taps, taps_back;
+    double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back,
+        wide_back, taps, taps_back;
     double attend, attend_back, attend_f32, attend_f32_back;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
            .product_f32 = 0.71, /* what is taken apart, of that rate */
            .conv = 0.72,
            .conv_f32 = 0.62,
-           .split = 0.65,       /* of a third of TF32's: three products, and sums in f32 */
-           .few = 0.4,          /* of f32's: few channels on one side */
-           .few_back = 0.23,    /* the filter's gradient: nothing stays in registers but its sums */
-           .few_f32 = 0.6,      /* of both, in f32 */
-           .odd = 0.065,        /* of 16-bit types' where channels do not come in eights */
-           .odd_back = 0.022,   /* the image's gradient */
-           .wide_back = 0.2,    /* the filter's gradient where windows overlap much */
-           .taps = 0.047,       /* of f32's */
+           .split = 0.65,     /* of a third of TF32's: three products, and sums in f32 */
+           .few = 0.4,        /* of f32's: few channels on one side */
+           .few_back = 0.23,  /* the filter's gradient: nothing stays in registers but its sums */
+           .few_f32 = 0.6,    /* of both, in f32 */
+           .odd = 0.065,      /* of 16-bit types' where channels do not come in eights */
+           .odd_back = 0.022, /* the image's gradient */
+           .wide_back = 0.2,  /* the filter's gradient where windows overlap much */
+           .taps = 0.047,     /* of f32's */
            .taps_back = 0.021,
            .attend = 0.215,
            .attend_back = 0.172,
@@ -105,7 +108,10 @@ static double rate_of(const pl_card *card, pl_dtype dtype, pl_card_f32 f32)
     case PL_F16: return card->f16;
     case PL_BF16: return card->bf16;
     case PL_F64: return card->f32 / 32;
-    default: return f32 == PL_CARD_TF32 ? card->tf32 : f32 == PL_CARD_SPLIT ? split_rate(card) : card->f32;
+    default:
+        return f32 == PL_CARD_TF32    ? card->tf32
+               : f32 == PL_CARD_SPLIT ? split_rate(card)
+                                      : card->f32;
     }
 }
 
@@ -116,10 +122,11 @@ static double filled(double blocks, double slots)
     return blocks / slots / ceil(blocks / slots);
 }
 
-/* The part of the rate that a product gets in tiles of this size: whole tiles, whole waves of them, and
- * sums long enough to fill the pipeline. Sums of many terms are split over idle multiprocessors, `terms` to each
- * at least; 0: not split. */
-static double tile_share(const pl_card *card, const pl_cost *c, double tile_m, double tile_n, double terms)
+/* The part of the rate that a product gets in tiles of this size: whole tiles, whole waves of them,
+ * and sums long enough to fill the pipeline. Sums of many terms are split over idle
+ * multiprocessors, `terms` to each at least; 0: not split. */
+static double tile_share(const pl_card *card, const pl_cost *c, double tile_m, double tile_n,
+                         double terms)
 {
     enum { USUAL = 128 * 128 };
     double count = fmax(1, c->flops / (2 * c->m * c->n * c->k));
@@ -142,21 +149,25 @@ static double product_share(const pl_card *card, const pl_cost *c, bool choice, 
     return fmax(best, tile_share(card, c, 256, 128, terms));
 }
 
-/* How often a convolution takes an element of its image: the other two operands are known by their sizes. */
+/* How often a convolution takes an element of its image: the other two operands are known by their
+ * sizes. */
 static double overlap(const pl_cost *c, double size)
 {
     double image, taken;
     switch (c->work) {
     case PL_WORK_CONV: image = c->bytes / size - c->n * (c->m + c->k), taken = c->m * c->k; break;
-    case PL_WORK_CONV_DX: image = c->bytes / size - c->k * (c->m + c->n), taken = c->m * c->n; break;
+    case PL_WORK_CONV_DX:
+        image = c->bytes / size - c->k * (c->m + c->n), taken = c->m * c->n;
+        break;
     default: image = c->bytes / size - c->m * (c->k + c->n), taken = c->n * c->k; break;
     }
     return taken / fmax(image, c->bytes / size / 100);
 }
 
-/* Blocks of `rows` of one side that walk over the other, sixty-four at a time; two fit a multiprocessor. alone: how much
- * faster one is that has a multiprocessor for itself. */
-static double attend_share(const pl_card *card, double heads, double rows, double across, double block, double alone)
+/* Blocks of `rows` of one side that walk over the other, sixty-four at a time; two fit a
+ * multiprocessor. alone: how much faster one is that has a multiprocessor for itself. */
+static double attend_share(const pl_card *card, double heads, double rows, double across,
+                           double block, double alone)
 {
     enum { WALK = 64 };
     double blocks = heads * ceil(rows / block), slots = 2 * card->sms;
@@ -184,13 +195,15 @@ static bool is_short(pl_dtype dtype)
     return dtype == PL_F16 || dtype == PL_BF16;
 }
 
-/* 16-bit types: a library's kernels, which want channels in eights and are made for windows that are not wide. */
+/* 16-bit types: a library's kernels, which want channels in eights and are made for windows that
+ * are not wide. */
 static double short_conv_rate(const pl_card *card, const pl_cost *c, double rate)
 {
     enum { EIGHT = 8, WIDE = 49, TERMS = 512 };
     double out = c->work == PL_WORK_CONV ? c->n : c->work == PL_WORK_CONV_DX ? c->k : c->m;
     bool wide = overlap(c, 2) >= WIDE;
-    if (fmod(out, EIGHT) != 0) return rate * (c->work == PL_WORK_CONV_DX ? REACH.odd_back : REACH.odd);
+    if (fmod(out, EIGHT) != 0)
+        return rate * (c->work == PL_WORK_CONV_DX ? REACH.odd_back : REACH.odd);
     if (wide && c->work == PL_WORK_CONV_DW) return rate * REACH.wide_back;
     return rate * product_share(card, c, true, wide ? 0 : TERMS) * REACH.conv;
 }
@@ -199,7 +212,8 @@ static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, d
 {
     enum { FEW = 36, TERMS = 256 }; /* four channels of a 3 x 3 window */
     if (fmin(fmin(c->m, c->n), c->k) <= FEW)
-        return card->f32 * (c->work == PL_WORK_CONV_DW ? REACH.few_back : REACH.few) * (is_short(dtype) ? 1 : REACH.few_f32);
+        return card->f32 * (c->work == PL_WORK_CONV_DW ? REACH.few_back : REACH.few) *
+               (is_short(dtype) ? 1 : REACH.few_f32);
     if (is_short(dtype)) return short_conv_rate(card, c, rate);
     /* The image's gradient sums over taps as well: its sums are long whatever its channels. */
     double longer = c->work == PL_WORK_CONV_DX ? (c->k + 32) / c->k : 1;
@@ -216,18 +230,21 @@ static double product_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype
     enum { TERMS = 256 };
     bool lower = is_short(dtype);
     if (pl_card_vector(c, dtype)) return card->f32 * REACH.map;
-    return rate * product_share(card, c, lower, TERMS) * (lower ? REACH.product : REACH.product_f32);
+    return rate * product_share(card, c, lower, TERMS) *
+           (lower ? REACH.product : REACH.product_f32);
 }
 
-/* Backward, keys' and values' gradients walk over queries (three of five products), the queries' over keys. */
+/* Backward, keys' and values' gradients walk over queries (three of five products), the queries'
+ * over keys. */
 static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     enum { ROWS = 128 };
     bool back = c->work == PL_WORK_ATTENTION_BACK;
     double heads = fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
     if (is_short(dtype) && back)
-        return rate * REACH.attend_back / (0.6 / attend_share(card, heads, c->n, c->m, ROWS, 1) +
-                                           0.4 / attend_share(card, heads, c->m, c->n, ROWS, 1));
+        return rate * REACH.attend_back /
+               (0.6 / attend_share(card, heads, c->n, c->m, ROWS, 1) +
+                0.4 / attend_share(card, heads, c->m, c->n, ROWS, 1));
     double alone = back ? 1 : 1.3, share = attend_share(card, heads, c->m, c->n, ROWS, alone);
     if (is_short(dtype)) return rate * REACH.attend * share;
     share = fmax(share, attend_share(card, heads, c->m, c->n, ROWS / 2, alone));
@@ -235,7 +252,8 @@ static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype,
 }
 
 /* Operations a second of a unit's arithmetic. */
-static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card_f32 f32)
+static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype,
+                              pl_card_f32 f32)
 {
     double rate = rate_of(card, dtype, f32);
     switch (c->work) {
@@ -255,6 +273,7 @@ double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card
     enum { STEP_NS = 45 }; /* of a chain */
     if (c->flops <= 0 && c->bytes <= 0) return 0;
     if (c->work == PL_WORK_CHAIN) return pl_card_fixed_ns(card, c) + STEP_NS * c->m;
-    double compute = c->flops / arithmetic_rate(card, c, dtype, f32), move = c->bytes / (PL_CARD_MOVES * card->bandwidth);
+    double compute = c->flops / arithmetic_rate(card, c, dtype, f32),
+           move = c->bytes / (PL_CARD_MOVES * card->bandwidth);
     return pl_card_fixed_ns(card, c) + 1e9 * fmax(compute, move);
 }

@@ -1,8 +1,8 @@
 /* cost_link.c - see cost_link.h.
  *
- * A ring moves the fewest bytes and pays a latency for every rank; a tree pays for the logarithm and
- * moves twice the bytes for a sum. Libraries take whichever is faster, and so is the estimate. The
- * slowest level that a ring passes bounds its bandwidth; latencies add level by level.
+ * A ring moves the fewest bytes and pays a latency for every rank; a tree pays for the logarithm
+ * and moves twice the bytes for a sum. Libraries take whichever is faster, and so is the estimate.
+ * The slowest level that a ring passes bounds its bandwidth; latencies add level by level.
  */
 #include "plan/cost/cost_link.h"
 
@@ -18,7 +18,7 @@ typedef struct profile {
     pl_link_level level;
 } profile;
 
-#define PL_LINK(name, about, gbs, us) {name, about, {(gbs) * 1e9, (us) * 1e3}},
+#define PL_LINK(name, about, gbs, us) {name, about, {(gbs)*1e9, (us)*1e3}},
 static const profile profiles[] = {
 #include "plan/cost/links.def"
 };
@@ -35,7 +35,8 @@ static pl_status find(const char *name, size_t n, pl_link_level *out)
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", profiles[i].name);
     }
-    PL_FAIL(PL_ERR_CONFIG, "no link \"%.*s\"; there are %s, and two levels as nvlink/8+ib", (int)n, name, list);
+    PL_FAIL(PL_ERR_CONFIG, "no link \"%.*s\"; there are %s, and two levels as nvlink/8+ib", (int)n,
+            name, list);
 }
 
 pl_status pl_link_parse(const char *text, pl_link *out)
@@ -45,8 +46,10 @@ pl_status pl_link_parse(const char *text, pl_link *out)
     PL_TRY(find(text, slash ? (size_t)(slash - text) : strlen(text), &out->inner));
     if (!slash) return PL_OK;
     out->per_node = atoi(slash + 1);
-    PL_FAIL_IF(!plus || out->per_node < 1, PL_ERR_CONFIG, "link \"%s\" wants ranks of a machine and what joins "
-               "machines: nvlink/8+ib", text);
+    PL_FAIL_IF(!plus || out->per_node < 1, PL_ERR_CONFIG,
+               "link \"%s\" wants ranks of a machine and what joins "
+               "machines: nvlink/8+ib",
+               text);
     return find(plus + 1, strlen(plus + 1), &out->outer);
 }
 
@@ -57,7 +60,8 @@ double pl_link_ns(const pl_link *l, const pl_cost *c)
     double bandwidth = two ? fmin(l->inner.bandwidth, l->outer.bandwidth) : l->inner.bandwidth;
     double passes = c->n / fmax(c->k - 1, 1); /* 2 for a sum that comes back, else 1 */
     double hops = passes * ((inside - 1) * l->inner.latency_ns + (nodes - 1) * l->outer.latency_ns);
-    double logs = passes * (ceil(log2(inside)) * l->inner.latency_ns + ceil(log2(nodes)) * l->outer.latency_ns);
+    double logs = passes * (ceil(log2(inside)) * l->inner.latency_ns +
+                            ceil(log2(nodes)) * l->outer.latency_ns);
     double ring = hops + 1e9 * c->m / bandwidth;
     double tree = logs + 1e9 * c->m / bandwidth * c->k / fmax(c->k - 1, 1);
     return fmin(ring, tree);

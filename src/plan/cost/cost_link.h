@@ -1,7 +1,7 @@
 /* cost_link.h - what joins ranks, as numbers, and what an exchange is believed to take on it.
  *
- * A world may have two levels: "nvlink" alone, or "nvlink/8+ib", eight ranks of a machine joined by the
- * first and machines by the second, every rank with a connection of its own.
+ * A world may have two levels: "nvlink" alone, or "nvlink/8+ib", eight ranks of a machine joined by
+ * the first and machines by the second, every rank with a connection of its own.
  */
 #ifndef PL_PLAN_COST_LINK_H
 #define PL_PLAN_COST_LINK_H

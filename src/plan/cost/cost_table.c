@@ -36,7 +36,7 @@ struct pl_time_table {
     pl_time_sample *sample; /* oldest first */
     uint32_t n, cap;
     uint32_t *place; /* 2 * cap of them, by unit: 1 + index of a sample, or 0 */
-    curve *curves; /* made when first asked for; dropped by put */
+    curve *curves;   /* made when first asked for; dropped by put */
     uint32_t n_curves, cap_curves;
 };
 
@@ -59,7 +59,8 @@ static uint32_t *place_of(const pl_time_table *t, uint64_t unit, const char *kin
 static pl_status grow(pl_time_table *t)
 {
     uint32_t cap = t->cap ? 2 * t->cap : 256;
-    pl_time_sample *sample = pl_sys_realloc(t->sample, t->cap * sizeof *sample, cap * sizeof *sample);
+    pl_time_sample *sample =
+        pl_sys_realloc(t->sample, t->cap * sizeof *sample, cap * sizeof *sample);
     if (!sample) return PL_ERR_MEMORY;
     t->sample = sample;
     uint32_t *place = pl_sys_alloc(2 * (size_t)cap * sizeof *place);
@@ -194,9 +195,9 @@ static const curve *curve_of(pl_time_table *t, const char *kind)
         if (strcmp(t->curves[i].kind, kind) == 0) return &t->curves[i];
     if (t->n_curves == t->cap_curves) {
         uint32_t cap = t->cap_curves ? 2 * t->cap_curves : 8;
-        curve *grown = cap > MOST_CURVES
-                           ? NULL
-                           : pl_sys_realloc(t->curves, t->cap_curves * sizeof *grown, cap * sizeof *grown);
+        curve *grown = cap > MOST_CURVES ? NULL
+                                         : pl_sys_realloc(t->curves, t->cap_curves * sizeof *grown,
+                                                          cap * sizeof *grown);
         if (!grown) return NULL;
         t->curves = grown;
         t->cap_curves = cap;
@@ -297,9 +298,10 @@ static bool parse_sample(const char *line, pl_time_sample *s)
         return false;
     s->unit = unit;
     s->cost.work = (pl_work)work;
-    return line[used] == '\n' && work >= PL_WORK_MOVE && work <= PL_WORK_CONV_DW && work != PL_WORK_LINK &&
-           is_number(s->cost.flops) && is_number(s->cost.bytes) && is_number(s->cost.m) &&
-           is_number(s->cost.n) && is_number(s->cost.k) && is_number(s->ns) && s->ns > 0 &&
+    return line[used] == '\n' && work >= PL_WORK_MOVE && work <= PL_WORK_CONV_DW &&
+           work != PL_WORK_LINK && is_number(s->cost.flops) && is_number(s->cost.bytes) &&
+           is_number(s->cost.m) && is_number(s->cost.n) && is_number(s->cost.k) &&
+           is_number(s->ns) && s->ns > 0 &&
            (work == PL_WORK_MOVE || (s->cost.m * s->cost.n * s->cost.k > 0 && s->cost.flops > 0));
 }
 
@@ -307,7 +309,8 @@ static bool parse_sample(const char *line, pl_time_sample *s)
 static const char *after_line(const char *at, const char *first, const char *second)
 {
     size_t a = strlen(first), b = strlen(second);
-    if (strncmp(at, first, a) != 0 || strncmp(at + a, second, b) != 0 || at[a + b] != '\n') return NULL;
+    if (strncmp(at, first, a) != 0 || strncmp(at + a, second, b) != 0 || at[a + b] != '\n')
+        return NULL;
     return at + a + b + 1;
 }
 
@@ -322,7 +325,8 @@ static pl_status parse(const char *text, const char *owner, pl_time_table *t)
     }
     char end[32];
     PL_FAIL_IF(!line || !*line, PL_ERR_DATA, "no table of times");
-    snprintf(end, sizeof end, "end %016llx\n", (unsigned long long)XXH64(text, (size_t)(line - text), 0));
+    snprintf(end, sizeof end, "end %016llx\n",
+             (unsigned long long)XXH64(text, (size_t)(line - text), 0));
     PL_FAIL_IF(strcmp(line, end) != 0, PL_ERR_DATA, "the table of times is damaged");
     for (; at < line; at = strchr(at, '\n') + 1) {
         pl_time_sample s;

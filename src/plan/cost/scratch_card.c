@@ -1,9 +1,10 @@
 /* scratch_card.c - what kernels of a card are expected to ask for as scratch.
  *
- * The kernels of this engine that take f32 apart decide by sizes alone, and what they decide is repeated here: into how
- * many parts a product's sums fall (src/cuda/matmul/split.cu, src/cuda/matmul/vector.cu), how many heads of an attention are taken apart at a time
- * (src/cuda/attention_split*). tests/cudasim hold both beside each other. What libraries ask for is known on the card
- * only; for those an amount is assumed that split sums take.
+ * The kernels of this engine that take f32 apart decide by sizes alone, and what they decide is
+ * repeated here: into how many parts a product's sums fall (src/cuda/matmul/split.cu,
+ * src/cuda/matmul/vector.cu), how many heads of an attention are taken apart at a time
+ * (src/cuda/attention_split*). tests/cudasim hold both beside each other. What libraries ask for is
+ * known on the card only; for those an amount is assumed that split sums take.
  */
 #include "plan/cost/cost_card.h"
 
@@ -17,7 +18,8 @@ static double round_up(double bytes)
 }
 
 /* ---- products taken apart --------------------------------------------------------------- */
-/* Of src/cuda/matmul/split.cu: y in tiles, blocks that a multiprocessor holds, and their rate beside the best one's. */
+/* Of src/cuda/matmul/split.cu: y in tiles, blocks that a multiprocessor holds, and their rate
+ * beside the best one's. */
 static const struct {
     double m, n, blocks, rate;
 } TILES[] = {{128, 128, 1, 1}, {128, 64, 2, 1}, {64, 64, 3, 0.9}};
@@ -30,7 +32,8 @@ static double part_of(double k, double parts)
 static double seconds(const pl_card *card, int tile, double count, const pl_cost *c, double parts)
 {
     double tiles = ceil(c->m / TILES[tile].m) * ceil(c->n / TILES[tile].n) * count;
-    double each = ceil(tiles * parts / card->sms), busy = fmin(each, TILES[tile].blocks) / TILES[tile].blocks;
+    double each = ceil(tiles * parts / card->sms),
+           busy = fmin(each, TILES[tile].blocks) / TILES[tile].blocks;
     double rate = 3e11 * TILES[tile].rate * (0.2 + 0.8 * busy);
     double t = 1.5e-6 + each * TILES[tile].m * TILES[tile].n * part_of(c->k, parts) / rate;
     return parts == 1 ? t : t + 3e-6 + 8 * parts * count * c->m * c->n / 2.5e12;
@@ -43,7 +46,8 @@ static double parts_bytes(const pl_card *card, double count, const pl_cost *c)
     double least = HUGE_VAL, best = 1;
     for (int tile = 0; tile < 3; tile++)
         for (double parts = 1; parts <= MOST; parts++) {
-            bool fits = parts == 1 || (c->k >= parts * LEAST && 4 * parts * count * c->m * c->n <= 64 * MIB);
+            bool fits = parts == 1 ||
+                        (c->k >= parts * LEAST && 4 * parts * count * c->m * c->n <= 64 * MIB);
             if (!fits || ceil(c->k / part_of(c->k, parts)) != parts) continue;
             double t = seconds(card, tile, count, c, parts);
             if (t < least) least = t, best = parts;
@@ -52,13 +56,14 @@ static double parts_bytes(const pl_card *card, double count, const pl_cost *c)
 }
 
 /* ---- matrices times vectors ------------------------------------------------------------- */
-/* Of src/cuda/matmul/vector.cu, where the outputs are columns. Where they are rows there are fewer parts or none, which a cost
- * does not tell; the difference is some KiB. */
+/* Of src/cuda/matmul/vector.cu, where the outputs are columns. Where they are rows there are fewer
+ * parts or none, which a cost does not tell; the difference is some KiB. */
 static double vector_bytes(double count, const pl_cost *c, pl_dtype dtype)
 {
     enum { LONG = 4096, PART = 1024, FEW = 128, STRIP = 64, LONG_ROW = 65536, FEW_ROWS = 32 };
     double n = fmax(c->m, c->n), strips = count * ceil(n * (double)pl_dtype_bytes(dtype) / STRIP);
-    if (c->k <= LONG || strips >= FEW || (n <= 1 && (c->k <= LONG_ROW || count > FEW_ROWS))) return 0;
+    if (c->k <= LONG || strips >= FEW || (n <= 1 && (c->k <= LONG_ROW || count > FEW_ROWS)))
+        return 0;
     double parts = fmin(fmin(ceil(c->k / PART), ceil(2 * FEW / strips)), FEW);
     parts = ceil(c->k / (8 * ceil(ceil(c->k / parts) / 8)));
     return parts > 1 ? 4 * parts * count * n : 0;
@@ -88,7 +93,8 @@ typedef struct attend {
 static double cut_bytes(const attend *a, double heads, int tensors)
 {
     double bytes = 0;
-    for (int i = 0; i < tensors; i++) bytes += round_up(heads * (i % 3 ? a->keys : a->queries) * 4 * (a->wide + 1));
+    for (int i = 0; i < tensors; i++)
+        bytes += round_up(heads * (i % 3 ? a->keys : a->queries) * 4 * (a->wide + 1));
     return bytes;
 }
 
@@ -119,8 +125,10 @@ static double slices_of(double blocks, double queries)
 static double backward_bytes(const attend *a)
 {
     double room = floor(floor(272 * MIB / 4) / a->keys), fit = floor(room / a->queries);
-    double heads = heads_of(a->all, fit), queries = fit >= 1 ? a->queries : fmax(floor(room / 128), 1) * 128;
-    double slices = slices_of(heads * ceil(a->keys / 64), queries), each = 32 * ceil(ceil(queries / slices) / 32);
+    double heads = heads_of(a->all, fit),
+           queries = fit >= 1 ? a->queries : fmax(floor(room / 128), 1) * 128;
+    double slices = slices_of(heads * ceil(a->keys / 64), queries),
+           each = 32 * ceil(ceil(queries / slices) / 32);
     slices = ceil(queries / each);
     double bytes = round_up(8 * a->all * a->queries) + round_up(heads * queries * a->keys * 4);
     if (slices > 1) bytes += round_up(slices * heads * 2 * a->keys * a->d * 4);
@@ -141,7 +149,8 @@ static double attention_bytes(const pl_cost *c, bool split)
 static double library_bytes(const pl_cost *c, pl_dtype dtype)
 {
     double bytes = 4 * 4 * c->m * c->n;
-    if (c->work != PL_WORK_PRODUCT) bytes = fmax(bytes, 2 * (double)pl_dtype_bytes(dtype) * c->n * c->k);
+    if (c->work != PL_WORK_PRODUCT)
+        bytes = fmax(bytes, 2 * (double)pl_dtype_bytes(dtype) * c->n * c->k);
     return fmin(bytes, 32 * MIB);
 }
 
@@ -156,7 +165,8 @@ uint64_t pl_card_workspace(const pl_card *card, const pl_cost *c, pl_dtype dtype
         return (uint64_t)round_up(split ? parts_bytes(card, count, c) : library_bytes(c, dtype));
     case PL_WORK_CONV:
     case PL_WORK_CONV_DX:
-    case PL_WORK_CONV_DW: return (uint64_t)round_up(split ? conv_bytes(card, c) : library_bytes(c, dtype));
+    case PL_WORK_CONV_DW:
+        return (uint64_t)round_up(split ? conv_bytes(card, c) : library_bytes(c, dtype));
     case PL_WORK_ATTENTION:
     case PL_WORK_ATTENTION_BACK: return (uint64_t)round_up(attention_bytes(c, split));
     default: return 0;

@@ -14,13 +14,11 @@ typedef unsigned long long ull;
 
 static int by_start(const void *pa, const void *pb)
 {
-    const pl_pack_buf *a = *(const pl_pack_buf *const *)pa,
-                      *b = *(const pl_pack_buf *const *)pb;
+    const pl_pack_buf *a = *(const pl_pack_buf *const *)pa, *b = *(const pl_pack_buf *const *)pb;
     return (a->lo > b->lo) - (a->lo < b->lo);
 }
 
-static pl_status check_alone(const pl_pack_buf *b, size_t index, uint64_t align,
-                             uint64_t height)
+static pl_status check_alone(const pl_pack_buf *b, size_t index, uint64_t align, uint64_t height)
 {
     PL_FAIL_IF(align > 1 && b->offset % align != 0, PL_ERR_PLAN,
                "buffer %zu lies at offset %llu, which is no multiple of %llu", index,
@@ -39,12 +37,11 @@ static pl_status check_pairs(const pl_pack_buf *bufs, const pl_pack_buf **alive,
         for (size_t j = i + 1; j < n && alive[j]->lo < alive[i]->hi; j++) {
             const pl_pack_buf *a = alive[i], *b = alive[j];
             bool apart = a->offset + a->size <= b->offset || b->offset + b->size <= a->offset;
-            PL_FAIL_IF(
-                !apart, PL_ERR_PLAN,
-                "buffers %td (offset %llu, %llu bytes) and %td (offset %llu, %llu bytes) "
-                "overlap and are both alive at time %lld",
-                a - bufs, (ull)a->offset, (ull)a->size, b - bufs, (ull)b->offset, (ull)b->size,
-                (long long)b->lo);
+            PL_FAIL_IF(!apart, PL_ERR_PLAN,
+                       "buffers %td (offset %llu, %llu bytes) and %td (offset %llu, %llu bytes) "
+                       "overlap and are both alive at time %lld",
+                       a - bufs, (ull)a->offset, (ull)a->size, b - bufs, (ull)b->offset,
+                       (ull)b->size, (long long)b->lo);
         }
     return PL_OK;
 }

@@ -95,9 +95,9 @@ static pl_status parse_u64(const row *w, field f, enum column c, uint64_t max, u
         bad = digit > 9 || v > (max - digit) / 10;
         if (!bad) v = v * 10 + digit;
     }
-    PL_FAIL_IF(bad, PL_ERR_DATA,
-               "line %zu: %s is \"%.*s\", wanted a whole number of at most %llu", w->line,
-               COLUMN_NAMES[c], f.len < 40 ? (int)f.len : 40, f.text, (unsigned long long)max);
+    PL_FAIL_IF(bad, PL_ERR_DATA, "line %zu: %s is \"%.*s\", wanted a whole number of at most %llu",
+               w->line, COLUMN_NAMES[c], f.len < 40 ? (int)f.len : 40, f.text,
+               (unsigned long long)max);
     *out = v;
     return PL_OK;
 }
@@ -145,13 +145,13 @@ static pl_status read_header(reader *r)
             field f = w.fields[i];
             if (f.len != strlen(COLUMN_NAMES[c]) || memcmp(f.text, COLUMN_NAMES[c], f.len) != 0)
                 continue;
-            PL_FAIL_IF(r->column[c] >= 0, PL_ERR_DATA, "line %zu: column %s appears twice",
-                       w.line, COLUMN_NAMES[c]);
+            PL_FAIL_IF(r->column[c] >= 0, PL_ERR_DATA, "line %zu: column %s appears twice", w.line,
+                       COLUMN_NAMES[c]);
             r->column[c] = (int)i;
         }
         PL_FAIL_IF(r->column[c] < 0 && c != ALIGN, PL_ERR_DATA,
-                   "line %zu: the header names no column %s, wanted id,lower,upper,size",
-                   w.line, COLUMN_NAMES[c]);
+                   "line %zu: the header names no column %s, wanted id,lower,upper,size", w.line,
+                   COLUMN_NAMES[c]);
     }
     return PL_OK;
 }
@@ -168,8 +168,9 @@ static pl_status read_row(const reader *r, const row *w, pl_pack_csv *out)
     pl_pack_buf *b = &out->bufs[out->n];
     PL_TRY(parse_time(w, f[LOWER], LOWER, &b->lo));
     PL_TRY(parse_time(w, f[UPPER], UPPER, &b->hi));
-    PL_FAIL_IF(b->hi < b->lo, PL_ERR_DATA, "line %zu: it ends before it begins: lower %lld, upper %lld", w->line, (long long)b->lo,
-               (long long)b->hi);
+    PL_FAIL_IF(b->hi < b->lo, PL_ERR_DATA,
+               "line %zu: it ends before it begins: lower %lld, upper %lld", w->line,
+               (long long)b->lo, (long long)b->hi);
     PL_TRY(parse_u64(w, f[SIZE], SIZE, UINT64_MAX, &b->size));
     if (r->column[ALIGN] >= 0) {
         uint64_t align = 0;
@@ -188,8 +189,7 @@ static pl_status read_all(const char *text, size_t len, pl_pack_csv *out)
     row w;
     size_t lines = 1;
     for (size_t i = 0; i < len; i++) {
-        PL_FAIL_IF(text[i] == 0, PL_ERR_DATA, "line %zu holds a zero byte: not a text file",
-                   lines);
+        PL_FAIL_IF(text[i] == 0, PL_ERR_DATA, "line %zu holds a zero byte: not a text file", lines);
         lines += text[i] == '\n';
     }
     out->align = 1;

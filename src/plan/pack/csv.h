@@ -18,9 +18,9 @@ typedef struct pl_pack_csv {
     pl_arena arena;
 } pl_pack_csv;
 
-#define PL_PACK_CSV_INIT                                                                       \
- {                                                                                             \
-  0                                                                                            \
+#define PL_PACK_CSV_INIT                                                                           \
+ {                                                                                                 \
+  0                                                                                                \
  }
 void pl_pack_csv_release(pl_pack_csv *c);
 

@@ -12,8 +12,8 @@
  */
 #include "plan/pack/pack_int.h"
 
-#include "base/asked.h"
 #include "base/arena.h"
+#include "base/asked.h"
 #include "base/sys.h"
 
 #include <stdlib.h>
@@ -82,8 +82,8 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {
         if (bufs[i].size == 0 || bufs[i].lo >= bufs[i].hi) continue;
-        PL_FAIL_IF(bufs[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large",
-                   i, (unsigned long long)bufs[i].size);
+        PL_FAIL_IF(bufs[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large", i,
+                   (unsigned long long)bufs[i].size);
         uint64_t size = (bufs[i].size + align - 1) / align * align;
         sum += size;
         PL_FAIL_IF(sum > SUM_MAX, PL_ERR_ARG,
@@ -136,8 +136,7 @@ static pl_status find_sections(const item *items, pl__pack_leaf *leaf, pl_arena 
         leaf->load[leaf->lo[i]] += items[i].size;
         leaf->load[leaf->hi[i]] -= items[i].size;
     }
-    for (uint32_t i = 1; i <= leaf->n_sections && i <= n; i++)
-        leaf->load[i] += leaf->load[i - 1];
+    for (uint32_t i = 1; i <= leaf->n_sections && i <= n; i++) leaf->load[i] += leaf->load[i - 1];
     for (uint32_t i = 0; i < leaf->n_sections; i++)
         if (leaf->load[i] > leaf->bound) leaf->bound = leaf->load[i];
     return PL_OK;
@@ -194,8 +193,7 @@ static bool split_piece(packing *k, piece p)
     int64_t hi = it[0].hi;
     for (size_t i = 1; i < p.n; i++) {
         if (it[i].lo >= hi) {
-            k->pieces[k->n_pieces++] =
-                (piece){.first = p.first + i, .n = p.n - i, .base = p.base};
+            k->pieces[k->n_pieces++] = (piece){.first = p.first + i, .n = p.n - i, .base = p.base};
             k->pieces[k->n_pieces++] = (piece){.first = p.first, .n = i, .base = p.base};
             return true;
         }
@@ -299,7 +297,7 @@ enum { N_STEPS = 10 };
 static const struct {
     enum { AT_GOAL, PERTURB, EJECT, BISECT } what;
     uint32_t sixteenths;
-} STEPS[N_STEPS] = {{AT_GOAL, 2},  {PERTURB, 1}, {BISECT, 2}, {EJECT, 2},   {AT_GOAL, 12},
+} STEPS[N_STEPS] = {{AT_GOAL, 2}, {PERTURB, 1}, {BISECT, 2}, {EJECT, 2},   {AT_GOAL, 12},
                     {PERTURB, 5}, {EJECT, 8},   {BISECT, 8}, {PERTURB, 8}, {EJECT, 16}};
 
 static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
@@ -344,8 +342,7 @@ static pl_status solve_leaves(packing *k)
         for (size_t i = 0; i < k->n_leaves; i++) {
             piece *p = &k->leaves[i];
             n_high += !p->done && p->height > k->goal;
-            if (!p->done && p->height > k->goal && (!worst || p->height > worst->height))
-                worst = p;
+            if (!p->done && p->height > k->goal && (!worst || p->height > worst->height)) worst = p;
         }
         if (!worst) break;
         pl__pack_effort part = take(&k->effort, k->effort.left / n_high);

@@ -23,7 +23,7 @@ typedef struct pl_pack_buf {
 
 /* Techniques, each of which can be switched off to see what it is worth. */
 enum pl_pack_off {
-    PL_PACK_NO_SPLIT = 1 << 0, /* independent time ranges, whole-range buffers at the bottom */
+    PL_PACK_NO_SPLIT = 1 << 0,   /* independent time ranges, whole-range buffers at the bottom */
     PL_PACK_NO_SKYLINE = 1 << 1, /* lowest-offset-first placement under several keys */
     PL_PACK_NO_FIT = 1 << 2,     /* largest-first best fit and first fit */
     PL_PACK_NO_PERTURB = 1 << 3, /* local searches */
@@ -31,19 +31,19 @@ enum pl_pack_off {
 };
 
 typedef struct pl_pack_opts {
-    uint64_t align;  /* offsets and sizes are multiples of it; 0 or 1: none */
-    uint64_t target; /* good enough: stop at this height; 0: only the bound is */
-    uint64_t work;   /* effort after the first portfolio, about a nanosecond a unit; 0: none */
+    uint64_t align;      /* offsets and sizes are multiples of it; 0 or 1: none */
+    uint64_t target;     /* good enough: stop at this height; 0: only the bound is */
+    uint64_t work;       /* effort after the first portfolio, about a nanosecond a unit; 0: none */
     double time_limit_s; /* safety net; 0: none */
     uint64_t seed;
-    uint32_t off; /* enum pl_pack_off */
+    uint32_t off;             /* enum pl_pack_off */
     const volatile int *stop; /* ends the search soon after it is no longer 0; NULL: nothing does */
 } pl_pack_opts;
 
-#define PL_PACK_OPTS_INIT                                                                      \
- {                                                                                             \
-  .align = 64, .target = 0, .work = 2200000000u, .time_limit_s = 30.0, .seed = 1, .off = 0,    \
-  .stop = NULL                                                                                 \
+#define PL_PACK_OPTS_INIT                                                                          \
+ {                                                                                                 \
+  .align = 64, .target = 0, .work = 2200000000u, .time_limit_s = 30.0, .seed = 1, .off = 0,        \
+  .stop = NULL                                                                                     \
  }
 
 /* Writes every offset and the height of the arena. opts may be NULL. On failure (memory, sizes

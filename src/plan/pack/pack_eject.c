@@ -1,17 +1,19 @@
 /* pack_eject.c - local search within a given height: a buffer that finds no gap takes one by force.
  *
- * The height to stay within is a little below the best one known, and what stands above it is out. As long as
- * anything is out, the heaviest of it goes where the buffers in its way weigh least, and those are out instead. A
- * buffer that is put out gets heavier by a fifth: those that are in each other's way settle first, one below the
- * other, and the light ones, which fit into many gaps, come in last. The first weight is the root of the buffer's
- * area, since that is how hard it is to place.
+ * The height to stay within is a little below the best one known, and what stands above it is out.
+ * As long as anything is out, the heaviest of it goes where the buffers in its way weigh least, and
+ * those are out instead. A buffer that is put out gets heavier by a fifth: those that are in each
+ * other's way settle first, one below the other, and the light ones, which fit into many gaps, come
+ * in last. The first weight is the root of the buffer's area, since that is how hard it is to
+ * place.
  *
- * A move looks at the buffers that overlap in time, by rising offset and by rising top, and so at the weight in the
- * way of each place that touches one of them: below that weight no other place is. It takes microseconds where a
- * placement from scratch takes a thousandth of a second, and only what is in the way moves.
+ * A move looks at the buffers that overlap in time, by rising offset and by rising top, and so at
+ * the weight in the way of each place that touches one of them: below that weight no other place
+ * is. It takes microseconds where a placement from scratch takes a thousandth of a second, and only
+ * what is in the way moves.
  *
- * When too much is out, or the moves were many, the weights have gone wrong: everything starts again from the best
- * placement, with first weights and a smaller step down.
+ * When too much is out, or the moves were many, the weights have gone wrong: everything starts
+ * again from the best placement, with first weights and a smaller step down.
  */
 #include "plan/pack/pack_int.h"
 
@@ -21,10 +23,10 @@
 #include <string.h>
 
 enum {
-    EJECT_MAX = 16384,     /* a move looks at all buffers */
-    HEAVIER = 5,           /* by a fifth */
-    PATIENCE = 16,         /* moves a buffer before it starts again */
-    FIRST_CUT = 2,         /* steps down: a fourth of what is left above the goal, then less */
+    EJECT_MAX = 16384, /* a move looks at all buffers */
+    HEAVIER = 5,       /* by a fifth */
+    PATIENCE = 16,     /* moves a buffer before it starts again */
+    FIRST_CUT = 2,     /* steps down: a fourth of what is left above the goal, then less */
     LAST_CUT = 5,
 };
 #define OUT        INT64_MAX /* as an offset: not placed */
@@ -35,7 +37,8 @@ enum {
 typedef struct ranks {
     uint32_t *buf, *lo, *hi;
     int64_t *key;
-    uint32_t *met; /* scratch: of those that are alive together with one buffer, their places in these arrays */
+    /* scratch: of those that are alive together with one buffer, their places in these arrays */
+    uint32_t *met;
 } ranks;
 
 typedef struct eject {
@@ -67,8 +70,10 @@ static uint32_t rank_of(const ranks *r, uint32_t n, int64_t key, uint32_t b)
     while (l < h) {
         uint32_t mid = l + (h - l) / 2;
         bool before = r->key[mid] != key ? r->key[mid] < key : r->buf[mid] < b;
-        if (before) l = mid + 1;
-        else h = mid;
+        if (before)
+            l = mid + 1;
+        else
+            h = mid;
     }
     return l;
 }
@@ -147,8 +152,9 @@ static uint32_t take_heaviest(eject *e)
     return b;
 }
 
-/* A buffer that looks for its place among the k that it meets. The place rises; `below` of them, by offset, begin
- * below its end there, and `ended`, by top, end by its beginning: in the way are those that are only the former. */
+/* A buffer that looks for its place among the k that it meets. The place rises; `below` of them, by
+ * offset, begin below its end there, and `ended`, by top, end by its beginning: in the way are
+ * those that are only the former. */
 typedef struct look {
     int64_t size, at;
     uint32_t k, below, ended, next_off;
@@ -236,8 +242,10 @@ static void begin(eject *e, int cut)
     e->moves = 0;
     for (uint32_t b = 0; b < leaf->n; b++) {
         bool in = leaf->off[b] + leaf->size[b] <= e->cap;
-        if (in) put_in(e, b, leaf->off[b]);
-        else e->out[e->n_out++] = b;
+        if (in)
+            put_in(e, b, leaf->off[b]);
+        else
+            e->out[e->n_out++] = b;
     }
 }
 
@@ -247,7 +255,8 @@ static void keep_placement(const eject *e)
     leaf->height = 0;
     for (uint32_t b = 0; b < leaf->n; b++) {
         leaf->off[b] = e->off[b];
-        if (leaf->off[b] + leaf->size[b] > leaf->height) leaf->height = leaf->off[b] + leaf->size[b];
+        if (leaf->off[b] + leaf->size[b] > leaf->height)
+            leaf->height = leaf->off[b] + leaf->size[b];
     }
 }
 

@@ -1,7 +1,7 @@
 /* pack_greedy.c - the keys that placements go by, largest-first fits, and the portfolio of both.
  *
- * Skylines (pack_sky.c) are made under several keys. A fit is largest first, into the first or the tightest gap among
- * the placed neighbours: it costs n^2, where a skyline costs n log n.
+ * Skylines (pack_sky.c) are made under several keys. A fit is largest first, into the first or the
+ * tightest gap among the placed neighbours: it costs n^2, where a skyline costs n log n.
  */
 #include "plan/pack/pack_greedy.h"
 
@@ -49,8 +49,9 @@ static double key_of(const pl__pack_leaf *leaf, const double *load_sum, uint32_t
 }
 
 /* None of these wins on all problems, and a run costs milliseconds. */
-const char *const pl__pack_sky_keys[PL__PACK_SKY_KEYS] = {"TWS", "TAS", "WAS", "AWS", "SWT", "RWS", "TCS",
-                                           "TDS", "CDS", "DCS", "RAS", "TSW", "LUS", "ULS"};
+const char *const pl__pack_sky_keys[PL__PACK_SKY_KEYS] = {"TWS", "TAS", "WAS", "AWS", "SWT",
+                                                          "RWS", "TCS", "TDS", "CDS", "DCS",
+                                                          "RAS", "TSW", "LUS", "ULS"};
 
 pl_status pl__pack_sorter_init(pl__pack_sorter *s, const pl__pack_leaf *leaf, pl_arena *a)
 {
@@ -129,7 +130,8 @@ static int64_t find_gap(shelf *s, uint32_t lo, uint32_t hi, int64_t size, bool t
     return best >= 0 ? best : cur;
 }
 
-#define SHIFT(array, at, n) memmove((array) + (at) + 1, (array) + (at), sizeof *(array) * ((n) - (at)))
+#define SHIFT(array, at, n)                                                                        \
+ memmove((array) + (at) + 1, (array) + (at), sizeof *(array) * ((n) - (at)))
 
 static void shelf_add(shelf *s, uint32_t b, const pl__pack_leaf *leaf, int64_t off)
 {
@@ -187,10 +189,10 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
         }
     for (int tightest = 1; tightest >= 0 && fits && leaf->height > leaf->goal; tightest--) {
         pl__pack_sort_by(&s, &k, "SWT");
-        pl__pack_keep(leaf, k.off, fit_run(leaf, k.order, tightest, leaf->height - 1, &placed, k.off));
+        pl__pack_keep(leaf, k.off,
+                      fit_run(leaf, k.order, tightest, leaf->height - 1, &placed, k.off));
     }
-    if (leaf->height ==
-        INT64_MAX) { /* everything is switched off: some placement there must be */
+    if (leaf->height == INT64_MAX) { /* everything is switched off: some placement there must be */
         pl__pack_sort_by(&s, &k, "SWT");
         pl__pack_keep(leaf, k.off, pl__pack_sky_run(&k, INT64_MAX - 1));
     }

@@ -1,4 +1,5 @@
-/* pack_greedy.h - the skyline and the orders that it goes by: shared by the portfolio and the local search.
+/* pack_greedy.h - the skyline and the orders that it goes by: shared by the portfolio and the local
+ * search.
  */
 #ifndef PL_PLAN_PACK_GREEDY_H
 #define PL_PLAN_PACK_GREEDY_H
@@ -51,7 +52,8 @@ typedef struct pl__pack_sorter {
     double *load_sum; /* prefix sums over sections */
 } pl__pack_sorter;
 
-pl_status pl__pack_sorter_init(pl__pack_sorter *s, const pl__pack_leaf *leaf, pl_arena *a) PL_MUST_USE;
+pl_status pl__pack_sorter_init(pl__pack_sorter *s, const pl__pack_leaf *leaf,
+                               pl_arena *a) PL_MUST_USE;
 /* Gives the ranks of k by keys. */
 void pl__pack_sort_by(pl__pack_sorter *s, pl__pack_sky *k, const char *keys);
 /* Makes a placement the leaf's if it is lower. */

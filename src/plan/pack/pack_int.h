@@ -63,8 +63,8 @@ static inline uint32_t pl__pack_draw(pl__pack_draws *d, uint32_t below)
 pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off) PL_MUST_USE;
 /* Local search over the key of the best skyline. */
 pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
-/* Local search within a height below the best, by moving what is in the way. Leaves that are too large for it stay as
- * they are. */
+/* Local search within a height below the best, by moving what is in the way. Leaves that are too
+ * large for it stay as they are. */
 pl_status pl__pack_eject(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
 /* Depth-first search: at the goal, or by bisection between the goal and the best height. Leaves
  * that are too large for its tables stay as they are. */

@@ -36,11 +36,13 @@ static void move_rank(pl__pack_sky *k, uint32_t from, uint32_t to)
 #define MAX_MOVES 3
 
 /* One step: move a few buffers of the stack, run, keep or take back. */
-static bool perturb_step(pl__pack_sky *k, uint32_t *stack, uint32_t *n_stack, int64_t *height, pl__pack_draws *d)
+static bool perturb_step(pl__pack_sky *k, uint32_t *stack, uint32_t *n_stack, int64_t *height,
+                         pl__pack_draws *d)
 {
     uint32_t n = k->leaf->n, from[MAX_MOVES], to[MAX_MOVES], m = 1 + pl__pack_draw(d, MAX_MOVES);
     for (uint32_t i = 0; i < m; i++) {
-        from[i] = k->rank[pl__pack_draw(d, 4) ? stack[pl__pack_draw(d, *n_stack)] : pl__pack_draw(d, n)];
+        from[i] =
+            k->rank[pl__pack_draw(d, 4) ? stack[pl__pack_draw(d, *n_stack)] : pl__pack_draw(d, n)];
         to[i] = pl__pack_draw(d, 4) ? pl__pack_draw(d, from[i] + 1) : pl__pack_draw(d, n);
         move_rank(k, from[i], to[i]);
     }

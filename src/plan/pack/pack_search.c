@@ -266,8 +266,9 @@ static int by_order(const void *a, const void *b)
     return cand_less(a, b) ? -1 : cand_less(b, a);
 }
 
-/* Candidate i of those in [base, end) comes to its place in the order; those before it have come. A node seldom
- * gets to more than its first ones, so these are looked for one by one, and the rest is sorted when they were not enough. */
+/* Candidate i of those in [base, end) comes to its place in the order; those before it have come. A
+ * node seldom gets to more than its first ones, so these are looked for one by one, and the rest is
+ * sorted when they were not enough. */
 static void bring(cand *c, size_t base, size_t i, size_t end)
 {
     enum { ONE_BY_ONE = 4 };
@@ -422,8 +423,8 @@ static pl_status dfs_init(dfs *d, const pl__pack_leaf *leaf, pl_arena *a, bool *
     d->waiting = pl_arena_new(a, int64_t, leaf->n_sections);
     d->witness = pl_arena_new(a, uint32_t, leaf->n_sections);
     d->cross = pl_arena_new(a, uint32_t, leaf->n_sections);
-    bool ok = d->rows && d->rank && d->reach && d->at && d->floor && d->waiting && d->witness &&
-              d->cross;
+    bool ok =
+        d->rows && d->rank && d->reach && d->at && d->floor && d->waiting && d->witness && d->cross;
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 

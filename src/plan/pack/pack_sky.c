@@ -134,8 +134,8 @@ static void join(pl__pack_sky *k, uint32_t node)
 static void least_fill(pl__pack_sky *k)
 {
     for (uint32_t b = 0; b < k->leaves; b++)
-        k->least[k->leaves + b] =
-            b < k->leaf->n ? (pl__pack_least){k->leaf->hi[b], k->rank[b]} : (pl__pack_least){NONE, NONE};
+        k->least[k->leaves + b] = b < k->leaf->n ? (pl__pack_least){k->leaf->hi[b], k->rank[b]}
+                                                 : (pl__pack_least){NONE, NONE};
     for (uint32_t i = k->leaves - 1; i; i--) join(k, i);
 }
 
@@ -209,8 +209,8 @@ int64_t pl__pack_sky_run(pl__pack_sky *k, int64_t cap)
         if (floors_max(&k->floors, s, leaf->hi[e.buf]) > e.top)
             continue; /* filled by a twin event */
         uint32_t hi = run_end(&k->floors, s, e.top);
-        fill_run(k, run_start(&k->floors, s, e.top),
-                 hi < leaf->n_sections ? hi : leaf->n_sections, e.top);
+        fill_run(k, run_start(&k->floors, s, e.top), hi < leaf->n_sections ? hi : leaf->n_sections,
+                 e.top);
     }
     return k->height <= cap ? k->height : INT64_MAX;
 }

@@ -32,8 +32,8 @@ static pl_status set_writers(pl__remat *m)
     const pl_remat_problem *p = m->p;
     for (uint32_t v = 0; v < m->n_vals; v++) m->writer[v] = PL_REMAT_NONE;
     for (uint32_t op = 0; op < m->n_ops; op++) {
-        PL_FAIL_IF(p->in_at[op] > p->in_at[op + 1] || p->out_at[op] > p->out_at[op + 1],
-                   PL_ERR_ARG, "op %u: offsets fall", op);
+        PL_FAIL_IF(p->in_at[op] > p->in_at[op + 1] || p->out_at[op] > p->out_at[op + 1], PL_ERR_ARG,
+                   "op %u: offsets fall", op);
         PL_FAIL_IF(!(p->cost[op] >= 0) || isinf(p->cost[op]), PL_ERR_ARG,
                    "op %u: cost %g is not a finite number from 0", op, p->cost[op]);
         for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
@@ -70,8 +70,8 @@ static pl_status set_roots(pl__remat *m)
             bool reads = false;
             for (uint32_t j = p->in_at[op]; j < p->in_at[op + 1]; j++)
                 reads = reads || p->in[j] == base;
-            PL_FAIL_IF(!reads, PL_ERR_ARG, "view %u: its op %u does not read its base %u", v,
-                       op, base);
+            PL_FAIL_IF(!reads, PL_ERR_ARG, "view %u: its op %u does not read its base %u", v, op,
+                       base);
             m->root[v] = m->root[base];
         }
     }
@@ -252,8 +252,8 @@ bool pl__remat_late(const pl__remat_best *b)
     return pl__remat_stopped(b) || (b->deadline_ns && pl_sys_now_ns() > b->deadline_ns);
 }
 
-pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
-                          const char *strategy, bool *better)
+pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n, const char *strategy,
+                          bool *better)
 {
     bool ok;
     if (better) *better = false;
@@ -274,8 +274,7 @@ static pl_status offer_once(pl__remat_best *b)
 {
     pl__remat_seq all = {0};
     pl_status s = PL_OK;
-    for (uint32_t op = 0; op < b->m->n_ops && s == PL_OK; op++)
-        s = pl__remat_seq_push(&all, op);
+    for (uint32_t op = 0; op < b->m->n_ops && s == PL_OK; op++) s = pl__remat_seq_push(&all, op);
     if (s == PL_OK) s = pl__remat_offer(b, all.op, all.n, "keep all", NULL);
     if (s == PL_OK && b->seq.n) b->optimal = true;
     pl__remat_seq_release(&all);
@@ -303,8 +302,11 @@ pl_status pl__remat_compete(pl__remat_best *b)
 
 pl_status pl__remat_best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
 {
-    *b = (pl__remat_best){.m = m, .opts = opts, .budget = opts->budget_bytes,
-                          .least_peak = UINT64_MAX, .any = (opts->off & PL_REMAT_NO_CHOICE) != 0};
+    *b = (pl__remat_best){.m = m,
+                          .opts = opts,
+                          .budget = opts->budget_bytes,
+                          .least_peak = UINT64_MAX,
+                          .any = (opts->off & PL_REMAT_NO_CHOICE) != 0};
     if (b->budget > INT64_MAX) b->budget = INT64_MAX;
     b->effort = opts->effort == PL_REMAT_EFFORT_AUTO ? AUTO_START + (uint64_t)m->n_ops * AUTO_UNITS
                                                      : opts->effort;
@@ -380,9 +382,14 @@ pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_rema
     for (uint32_t k = 0; k < s->n; k++) drop_at[k + 2] += drop_at[k + 1];
     for (uint32_t c = 0; c < n; c++)
         if (end[c] < s->n) drop[drop_at[end[c] + 1]++] = root[c];
-    *plan = (pl_remat_plan){.n = s->n, .op = op, .drop_at = drop_at, .drop = drop,
-                            .peak_bytes = s->peak, .cost_ns = s->cost,
-                            .base_cost_ns = m->base_cost, .strategy = s->strategy};
+    *plan = (pl_remat_plan){.n = s->n,
+                            .op = op,
+                            .drop_at = drop_at,
+                            .drop = drop,
+                            .peak_bytes = s->peak,
+                            .cost_ns = s->cost,
+                            .base_cost_ns = m->base_cost,
+                            .strategy = s->strategy};
     pl_arena_release(&a);
     *out = plan;
     return PL_OK;
@@ -400,7 +407,8 @@ static pl_status refuse_below_bound(const pl__remat *m, uint64_t budget)
                (unsigned long long)budget, (unsigned long long)bound);
     PL_FAIL(PL_ERR_FIT,
             "no plan fits %llu bytes: op %u alone needs %llu bytes for what is pinned, its inputs, "
-            "outputs and workspace", (unsigned long long)budget, op, (unsigned long long)bound);
+            "outputs and workspace",
+            (unsigned long long)budget, op, (unsigned long long)bound);
 }
 
 static pl_status solve(const pl__remat *m, const pl_remat_opts *opts, pl__remat_best *b)
@@ -416,8 +424,7 @@ static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
     PL_FAIL_IF(opts->off & PL_REMAT_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
                (unsigned long long)opts->budget_bytes);
     PL_TRY(pl__remat_minimum(m, opts, opts->budget_bytes, &least));
-    PL_FAIL(PL_ERR_FIT,
-            "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
+    PL_FAIL(PL_ERR_FIT, "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
             (unsigned long long)opts->budget_bytes, (unsigned long long)least);
 }
 
@@ -436,15 +443,15 @@ pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes)
     return s;
 }
 
-pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
-                         pl_remat_plan **out)
+pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts, pl_remat_plan **out)
 {
     if (!opts) opts = &defaults;
     pl__remat m;
     pl__remat_best b = {0};
     pl_status s = pl__remat_build(p, &m);
     if (s == PL_OK) s = solve(&m, opts, &b);
-    if (s == PL_OK) s = b.seq.n || !p->n_ops ? pl__remat_hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
+    if (s == PL_OK)
+        s = b.seq.n || !p->n_ops ? pl__remat_hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
     pl__remat_best_release(&b);
     pl_arena_release(&m.arena);
     return s;

@@ -40,10 +40,10 @@ enum pl_remat_buf_flags {
  * An op reads only what an earlier op writes or nobody writes; a storage has one writer. */
 typedef struct pl_remat_problem {
     uint32_t n_ops, n_bufs;
-    const double *cost;             /* of each op, finite and >= 0: nanoseconds */
-    const uint64_t *work_bytes;     /* of each op: alive during it only; NULL: none */
-    const uint8_t *op_flags;        /* NULL: none */
-    const uint32_t *in_at, *in;     /* n_ops + 1 offsets; storages */
+    const double *cost;         /* of each op, finite and >= 0: nanoseconds */
+    const uint64_t *work_bytes; /* of each op: alive during it only; NULL: none */
+    const uint8_t *op_flags;    /* NULL: none */
+    const uint32_t *in_at, *in; /* n_ops + 1 offsets; storages */
     const uint32_t *out_at, *out;
     const uint64_t *bytes;    /* of each storage; a view's are ignored */
     const uint8_t *buf_flags; /* NULL: none */
@@ -53,23 +53,23 @@ typedef struct pl_remat_problem {
 
 /* The plan as plain data, one block, freed with pl_remat_plan_free. */
 typedef struct pl_remat_plan {
-    uint32_t n;                        /* instructions */
-    const uint32_t *op;                /* of each instruction */
-    const uint32_t *drop_at, *drop;    /* n + 1 offsets; storages (no views) that end with it */
-    uint64_t peak_bytes;               /* most bytes alive in one instruction */
-    double cost_ns;                    /* sum over the instructions */
-    double base_cost_ns;               /* sum over the ops: cost without computing twice */
-    const char *strategy;              /* which seed the plan grew from; static text */
+    uint32_t n;                     /* instructions */
+    const uint32_t *op;             /* of each instruction */
+    const uint32_t *drop_at, *drop; /* n + 1 offsets; storages (no views) that end with it */
+    uint64_t peak_bytes;            /* most bytes alive in one instruction */
+    double cost_ns;                 /* sum over the instructions */
+    double base_cost_ns;            /* sum over the ops: cost without computing twice */
+    const char *strategy;           /* which seed the plan grew from; static text */
 } pl_remat_plan;
 void pl_remat_plan_free(pl_remat_plan *p);
 
 /* Techniques, each of which can be switched off to see what it is worth. */
 enum pl_remat_off {
-    PL_REMAT_NO_CHAIN = 1 << 0,  /* dynamic program over cut points */
-    PL_REMAT_NO_GRID = 1 << 1,   /* more than one setting of the eviction score */
-    PL_REMAT_NO_FILL = 1 << 2,   /* undoing recomputation where room is left */
-    PL_REMAT_NO_SEARCH = 1 << 3, /* perturbed weights */
-    PL_REMAT_NO_EXACT = 1 << 4,  /* best-first search on small problems */
+    PL_REMAT_NO_CHAIN = 1 << 0,   /* dynamic program over cut points */
+    PL_REMAT_NO_GRID = 1 << 1,    /* more than one setting of the eviction score */
+    PL_REMAT_NO_FILL = 1 << 2,    /* undoing recomputation where room is left */
+    PL_REMAT_NO_SEARCH = 1 << 3,  /* perturbed weights */
+    PL_REMAT_NO_EXACT = 1 << 4,   /* best-first search on small problems */
     PL_REMAT_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
     PL_REMAT_NO_SIM = 1 << 6,     /* the simulator, and with it all searches */
     PL_REMAT_NO_CHOICE = 1 << 7,  /* more plans than the first that fits */
@@ -86,16 +86,17 @@ typedef struct pl_remat_opts {
      * a plan made for a smaller budget is never lost. */
     const pl_remat_plan *const *pool;
     uint32_t n_pool;
-    const volatile int *stop; /* ends the search soon after it is no longer 0; what comes back then is not to be used */
+    /* ends the search soon after it is no longer 0; what comes back then is not to be used */
+    const volatile int *stop;
 } pl_remat_opts;
 
 /* A search that keeps the whole within 0.2 s at 500 ops and 2 s at 3,000 on one core. */
 #define PL_REMAT_EFFORT_AUTO UINT64_MAX
 
-#define PL_REMAT_OPTS_INIT                                                                     \
- {                                                                                             \
-  .budget_bytes = UINT64_MAX, .effort = PL_REMAT_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,     \
-  .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL                                            \
+#define PL_REMAT_OPTS_INIT                                                                         \
+ {                                                                                                 \
+  .budget_bytes = UINT64_MAX, .effort = PL_REMAT_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,        \
+  .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL                                                \
  }
 
 /* A plan within the budget, as cheap as it could be found. PL_ERR_FIT when there is none: the
@@ -103,12 +104,13 @@ typedef struct pl_remat_opts {
  * proven), and the smallest budget that a plan was found for otherwise. opts may be NULL. */
 pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
                          pl_remat_plan **out) PL_MUST_USE;
-/* A plan whose cost falls as the budget rises, from one call to the next: plans are made at rungs of a
- * ladder that depends on the problem and `unit` (the bytes that budgets are thought of as shares of)
- * only, and filled up to the budget, which is the only step that a budget adds. The searches of
- * pl_remat_solve are not so: chance may favour the smaller of two budgets. opts->pool is not used. */
-/* The highest rung that is not above the budget, 0 below the bound. There are `rungs` of them, and more
- * near the bound. */
+/* A plan whose cost falls as the budget rises, from one call to the next: plans are made at rungs
+ * of a ladder that depends on the problem and `unit` (the bytes that budgets are thought of as
+ * shares of) only, and filled up to the budget, which is the only step that a budget adds. The
+ * searches of pl_remat_solve are not so: chance may favour the smaller of two budgets. opts->pool
+ * is not used. */
+/* The highest rung that is not above the budget, 0 below the bound. There are `rungs` of them, and
+ * more near the bound. */
 uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs);
 pl_status pl_remat_climb(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t unit,
                          pl_remat_plan **out) PL_MUST_USE;
@@ -126,8 +128,9 @@ pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes) PL_MUST_
  * options. */
 pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts,
                            uint64_t *bytes) PL_MUST_USE;
-/* The way down to it, plan by plan: each call gives a smaller budget that has one, and the plan, which is the caller's;
- * *plan is NULL at the end, when *bytes of the call before is the smallest. The first plan keeps everything. */
+/* The way down to it, plan by plan: each call gives a smaller budget that has one, and the plan,
+ * which is the caller's; *plan is NULL at the end, when *bytes of the call before is the smallest.
+ * The first plan keeps everything. */
 typedef struct pl_remat_descent pl_remat_descent;
 pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *opts,
                                pl_remat_descent **out) PL_MUST_USE;

@@ -28,40 +28,40 @@
 #include "plan/recompute/remat_int.h"
 
 enum {
-    MAX_SEGMENTS = 96,  /* of a chain whose segments differ */
-    MAX_ALIKE = 4000,   /* of a uniform chain */
-    N_SLOTS = 64,       /* of memory, when segments differ */
-    MAX_SLOTS = 160,    /* when they are alike: one is a state */
+    MAX_SEGMENTS = 96,     /* of a chain whose segments differ */
+    MAX_ALIKE = 4000,      /* of a uniform chain */
+    N_SLOTS = 64,          /* of memory, when segments differ */
+    MAX_SLOTS = 160,       /* when they are alike: one is a state */
     MAX_TABLE = 120000000, /* steps of work on the table */
 };
-#define TAPE UINT16_MAX /* choice: keep the tape of the first segment */
+#define TAPE   UINT16_MAX /* choice: keep the tape of the first segment */
 #define NO_WAY (UINT16_MAX - 1)
 
 typedef struct segment {
-    uint32_t lo, hi;       /* forward ops [lo,hi); the last of them makes the next state */
+    uint32_t lo, hi;           /* forward ops [lo,hi); the last of them makes the next state */
     uint32_t back_lo, back_hi; /* backward ops */
-    double cost;           /* of its forward ops */
-    double tape_cost;      /* of those that its backward part reads from */
-    uint64_t state, tape;  /* bytes: the state it starts from; what backward reads within it */
-    uint64_t forward;      /* bytes alive inside it at most, the state it starts from apart */
-    uint64_t backward;     /* bytes of backward values alive in its backward part at most */
-    uint64_t carry;        /* bytes of backward values alive when its backward part begins */
+    double cost;               /* of its forward ops */
+    double tape_cost;          /* of those that its backward part reads from */
+    uint64_t state, tape;      /* bytes: the state it starts from; what backward reads within it */
+    uint64_t forward;          /* bytes alive inside it at most, the state it starts from apart */
+    uint64_t backward;         /* bytes of backward values alive in its backward part at most */
+    uint64_t carry;            /* bytes of backward values alive when its backward part begins */
 } segment;
 
 typedef struct chain {
     pl__remat_best *b;
     const pl__remat *m;
-    uint32_t turn;       /* first op of the backward part */
+    uint32_t turn; /* first op of the backward part */
     segment *seg;
-    uint32_t n;          /* segments, the turn included */
-    bool alike;          /* all but the turn are the same */
-    uint64_t slot;       /* bytes */
+    uint32_t n;    /* segments, the turn included */
+    bool alike;    /* all but the turn are the same */
+    uint64_t slot; /* bytes */
     uint32_t slots;
-    double *sum;         /* n + 1: cost of the forward ops of the segments before */
-    float *best;         /* of each pair of segments and number of slots */
+    double *sum; /* n + 1: cost of the forward ops of the segments before */
+    float *best; /* of each pair of segments and number of slots */
     uint16_t *choice;
-    uint32_t *last;      /* scratch, of each value */
-    uint8_t *mark;       /* scratch, of each op */
+    uint32_t *last; /* scratch, of each value */
+    uint8_t *mark;  /* scratch, of each op */
     pl__remat_seq seq;
     pl_arena arena;
 } chain;
@@ -214,8 +214,8 @@ static void measure_tape(chain *c, segment *s)
 
 /* Most bytes alive at one op of [lo,hi): of values made in [from,hi), each alive to its last
  * use below `below`. */
-static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t hi,
-                           uint32_t below, int64_t *change)
+static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t hi, uint32_t below,
+                           int64_t *change)
 {
     const pl__remat *m = c->m;
     memset(change, 0, (hi - lo + 1) * sizeof *change);
@@ -338,7 +338,8 @@ static void fill_tape(chain *c, uint32_t i, uint32_t j)
     float *best = c->best + row(c, i, j);
     uint16_t *choice = c->choice + row(c, i, j);
     const float *rest = c->best + row(c, i + 1, j);
-    uint32_t held = to_slots(c, s->tape + c->seg[i + 1].state), back = to_slots(c, s->tape + s->backward);
+    uint32_t held = to_slots(c, s->tape + c->seg[i + 1].state),
+             back = to_slots(c, s->tape + s->backward);
     uint32_t run = to_slots(c, s->forward + c->seg[j - 1].carry);
     for (uint32_t m = 0; m <= c->slots; m++) {
         best[m] = INFINITY;
@@ -458,7 +459,7 @@ static pl_status offer_all(chain *c, uint32_t fits)
     task *stack = pl_arena_new(&c->arena, task, 2 * (size_t)c->n + 4);
     if (!stack) return PL_ERR_MEMORY;
     uint32_t step = c->alike ? 1 : c->slots / 16 + 1;
-    for (uint32_t m = c->slots, tried = 0; m > 0 && tried < 12; m = m > step ? m - step : 0) {
+    for (uint32_t m = c->slots, tried = 0; m > 0 && tried<12; m = m> step ? m - step : 0) {
         bool ok, better = false;
         PL_TRY(unroll(c, m, stack, &ok));
         if (!ok) break;

@@ -68,8 +68,7 @@ static pl_status check_op(replay *r, uint32_t k, uint32_t op)
     r->done[op] = 1;
     for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++)
         PL_FAIL_IF(!is_there(r, p->in[i]), PL_ERR_PLAN,
-                   "instruction %u: op %u reads storage %u, which is not there", k, op,
-                   p->in[i]);
+                   "instruction %u: op %u reads storage %u, which is not there", k, op, p->in[i]);
     return PL_OK;
 }
 

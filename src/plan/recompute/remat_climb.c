@@ -1,16 +1,16 @@
 /* remat_climb.c - plans at fixed budgets, filled up to the one that is asked for.
  *
- * Two searches at budgets that differ a little end in plans that differ by chance, so that the larger
- * budget may get the dearer plan. Here searches run at the rungs of a ladder only, which does not depend
- * on the budget:
+ * Two searches at budgets that differ a little end in plans that differ by chance, so that the
+ * larger budget may get the dearer plan. Here searches run at the rungs of a ladder only, which
+ * does not depend on the budget:
  *
  *     bound  |||||| | | | |  |  |  |  |    |    |    |    |    |    |   unit
  *            near the bound, where cost falls steeply, rungs are close
  *
- * From a rung, recomputation is undone at fine steps on the way up to the budget (remat_fill.c); those
- * steps are a ladder too. A budget gets the cheaper of the plans that come up from the rung below it and
- * from the one below that, and a larger budget in between has them both. From one rung to the next
- * the lower start is lost, which matters only if a rung and a search bring nothing.
+ * From a rung, recomputation is undone at fine steps on the way up to the budget (remat_fill.c);
+ * those steps are a ladder too. A budget gets the cheaper of the plans that come up from the rung
+ * below it and from the one below that, and a larger budget in between has them both. From one rung
+ * to the next the lower start is lost, which matters only if a rung and a search bring nothing.
  */
 #include "plan/recompute/remat.h"
 
@@ -36,7 +36,8 @@ static pl_status climb(const pl_remat_problem *p, const pl_remat_opts *opts, uin
                        pl_remat_plan **plan)
 {
     uint64_t step = unit / FINE ? unit / FINE : 1;
-    for (uint64_t at = ((*plan)->peak_bytes / step + 1) * step; at <= opts->budget_bytes; at += step) {
+    for (uint64_t at = ((*plan)->peak_bytes / step + 1) * step; at <= opts->budget_bytes;
+         at += step) {
         const pl_remat_plan *pool = *plan;
         pl_remat_plan *next = NULL;
         pl_remat_opts o = {.budget_bytes = at, .seed = opts->seed, .pool = &pool, .n_pool = 1};
@@ -50,8 +51,8 @@ static pl_status climb(const pl_remat_problem *p, const pl_remat_opts *opts, uin
 }
 
 /* The plan of a rung, filled up to the budget; NULL when there is none. */
-static pl_status start(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t rung, bool search,
-                       uint64_t unit, pl_remat_plan **out)
+static pl_status start(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t rung,
+                       bool search, uint64_t unit, pl_remat_plan **out)
 {
     pl_remat_opts o = *opts;
     o.budget_bytes = rung;
@@ -85,7 +86,8 @@ pl_status pl_remat_climb(const pl_remat_problem *p, const pl_remat_opts *opts, u
     }
     if (s != PL_OK || !best) {
         pl_remat_plan_free(best);
-        return s != PL_OK ? s : pl_remat_solve(p, opts, out); /* below the first rung that has a plan */
+        /* below the first rung that has a plan */
+        return s != PL_OK ? s : pl_remat_solve(p, opts, out);
     }
     *out = best;
     return PL_OK;

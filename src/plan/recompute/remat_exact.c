@@ -20,12 +20,12 @@
 #include "plan/recompute/remat_int.h"
 
 enum {
-    MAX_BITS = 64,          /* values that are not pinned */
-    MAX_OPS = 48,           /* more, and the states are too many anyway */
+    MAX_BITS = 64, /* values that are not pinned */
+    MAX_OPS = 48,  /* more, and the states are too many anyway */
     MAX_STATES = 1 << 18,
-    DESPERATE = 8,          /* times the limits while no plan at all is known */
-    MAX_SETS = 4096,        /* minimal sets tried for one computation */
-    MAX_WORK = 6000000,     /* sets begun and states reached in all: about 0.2 s */
+    DESPERATE = 8,      /* times the limits while no plan at all is known */
+    MAX_SETS = 4096,    /* minimal sets tried for one computation */
+    MAX_WORK = 6000000, /* sets begun and states reached in all: about 0.2 s */
 };
 
 typedef struct node {
@@ -41,16 +41,16 @@ typedef struct exact {
     pl__remat_best *b;
     const pl__remat *m;
     uint32_t n_bits;
-    uint32_t bit[MAX_BITS];            /* bit to value */
+    uint32_t bit[MAX_BITS]; /* bit to value */
     uint64_t bytes[MAX_BITS];
     uint64_t in[MAX_OPS], out[MAX_OPS]; /* bits read and written by each op */
     uint64_t fixed[MAX_OPS + 1];        /* pinned bytes there while op i first runs */
     uint64_t useful[MAX_OPS + 1];       /* bits that may still be wanted when i ops are done */
     uint64_t wanted[MAX_OPS + 1];       /* bits made by then that first runs or the end want */
     uint64_t end_bits;
-    uint64_t views[MAX_BITS];           /* bits of the views of a root */
-    uint64_t roots;                     /* bits that are no views */
-    uint64_t stays[MAX_OPS + 1];        /* bits that cannot come back and will be read */
+    uint64_t views[MAX_BITS];    /* bits of the views of a root */
+    uint64_t roots;              /* bits that are no views */
+    uint64_t stays[MAX_OPS + 1]; /* bits that cannot come back and will be read */
     node *nodes;
     uint32_t n_nodes, max_nodes;
     uint32_t *cells; /* hash table, twice max_nodes: node + 1, 0 for empty */
@@ -120,8 +120,10 @@ static bool set_up(exact *x, uint32_t *bit_of)
         }
         for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
             uint32_t v = p->out[i];
-            if (bit_of[v] != PL_REMAT_NONE) x->out[op] |= (uint64_t)1 << bit_of[v];
-            else x->fixed[op + 1] += m->bytes[v];
+            if (bit_of[v] != PL_REMAT_NONE)
+                x->out[op] |= (uint64_t)1 << bit_of[v];
+            else
+                x->fixed[op + 1] += m->bytes[v];
         }
     }
     set_useful(x);
@@ -216,8 +218,12 @@ static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint6
         return PL_OK;
     }
     uint32_t n = x->n_nodes++;
-    x->nodes[n] = (node){.mask = mask, .cost = cost, .total = total, .parent = from,
-                         .pos = (uint8_t)pos, .op = (uint8_t)op};
+    x->nodes[n] = (node){.mask = mask,
+                         .cost = cost,
+                         .total = total,
+                         .parent = from,
+                         .pos = (uint8_t)pos,
+                         .op = (uint8_t)op};
     x->cells[c] = n + 1;
     return heap_push(x, n);
 }
@@ -268,7 +274,10 @@ static pl_status try_op(exact *x, uint32_t from, uint32_t op)
     bool next = op == n.pos;
     if (x->in[op] & ~n.mask) return PL_OK;
     if (!next && (x->m->once[op] || !(x->out[op] & ~n.mask & x->useful[n.pos]))) return PL_OK;
-    move v = {.from = from, .op = op, .pos = n.pos + next, .mask = n.mask,
+    move v = {.from = from,
+              .op = op,
+              .pos = n.pos + next,
+              .mask = n.mask,
               .cost = n.cost + (next ? 0 : x->m->cost[op])};
     if (v.cost >= x->limit) return PL_OK;
     uint64_t need = x->fixed[v.pos] + bytes_of(x, n.mask | x->out[op]) + pl__remat_work(x->m, op);

@@ -104,8 +104,8 @@ static pl_status reserve(pl__remat_eval *e, const pl__remat_seq *s)
     f->cand = pl_sys_alloc(n * sizeof *f->cand);
     f->stack = pl_sys_alloc(n * sizeof *f->stack);
     f->current = pl_sys_alloc((m->n_vals + 1) * sizeof *f->current);
-    if (!f->copies || !f->uses || !f->copy_at || !f->use_at || !f->alive || !f->gone ||
-        !f->cand || !f->stack || !f->current)
+    if (!f->copies || !f->uses || !f->copy_at || !f->use_at || !f->alive || !f->gone || !f->cand ||
+        !f->stack || !f->current)
         return PL_ERR_MEMORY;
     f->cap_instr = n;
     f->cap_copy = copies;
@@ -117,8 +117,12 @@ static pl_status reserve(pl__remat_eval *e, const pl__remat_seq *s)
 static uint32_t add_copy(fill *f, uint32_t root, uint32_t start)
 {
     uint32_t c = f->n_copies++;
-    f->mem->copies[c] = (copy){.root = root, .start = start, .before = f->mem->current[root],
-                               .into = c, .head = PL_REMAT_NONE, .tail = PL_REMAT_NONE};
+    f->mem->copies[c] = (copy){.root = root,
+                               .start = start,
+                               .before = f->mem->current[root],
+                               .into = c,
+                               .head = PL_REMAT_NONE,
+                               .tail = PL_REMAT_NONE};
     f->mem->current[root] = c;
     return c;
 }
@@ -169,8 +173,10 @@ static void build(fill *f)
         mem->copy_at[k] = f->n_copies;
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
             uint32_t r = m->makes.item[i];
-            if (!m->pinned[r]) add_copy(f, r, k);
-            else if (f->first[k]) mem->alive[k] += (int64_t)m->bytes[r];
+            if (!m->pinned[r])
+                add_copy(f, r, k);
+            else if (f->first[k])
+                mem->alive[k] += (int64_t)m->bytes[r];
         }
     }
     mem->use_at[n] = f->n_uses;
@@ -383,7 +389,10 @@ pl_status pl__remat_fill(pl__remat_eval *e, pl__remat_seq *s, uint64_t budget)
         e->first[k] = !e->seen[s->op[k]];
         e->seen[s->op[k]] = 1;
     }
-    fill f = {.m = e->m, .mem = e->fill, .s = s, .first = e->first,
+    fill f = {.m = e->m,
+              .mem = e->fill,
+              .s = s,
+              .first = e->first,
               .budget = (int64_t)(budget > INT64_MAX ? INT64_MAX : budget)};
     build(&f);
     for (int round = 0; round < 2; round++) {

@@ -16,8 +16,8 @@
 #ifndef PL_PLAN_REMAT_INT_H
 #define PL_PLAN_REMAT_INT_H
 
-#include "base/asked.h"
 #include "base/arena.h"
+#include "base/asked.h"
 #include "plan/recompute/remat.h"
 
 /* Offsets and items, as in pl_remat_problem. */
@@ -31,19 +31,19 @@ typedef struct pl__remat {
     const pl_remat_problem *p;
     uint32_t n_ops, n_vals;
     const double *cost;
-    uint32_t *root;       /* of each value */
-    uint32_t *writer;     /* of each value: its op, PL_REMAT_NONE for those there at the start */
-    uint64_t *bytes;      /* of each value; 0 for views */
+    uint32_t *root;        /* of each value */
+    uint32_t *writer;      /* of each value: its op, PL_REMAT_NONE for those there at the start */
+    uint64_t *bytes;       /* of each value; 0 for views */
     uint8_t *pinned, *end; /* of each value; end is set for the roots of such views too */
-    uint8_t *once;        /* of each op */
-    pl__remat_list in;    /* of each op: the values it reads, each once */
-    pl__remat_list needs; /* of each op: the roots it reads, each once, pinned ones left out */
-    pl__remat_list makes; /* of each op: the roots it writes */
-    pl__remat_list uses;  /* of each root: the ops that read it or a view of it, rising; n_ops
+    uint8_t *once;         /* of each op */
+    pl__remat_list in;     /* of each op: the values it reads, each once */
+    pl__remat_list needs;  /* of each op: the roots it reads, each once, pinned ones left out */
+    pl__remat_list makes;  /* of each op: the roots it writes */
+    pl__remat_list uses;   /* of each root: the ops that read it or a view of it, rising; n_ops
                            * at the end stands for "after the last instruction" */
-    pl__remat_list feeds; /* of each root: the roots written by the ops that read it */
-    pl__remat_list views; /* of each root: the views of it */
-    double *time;         /* n_ops + 2: cost of all ops before op i */
+    pl__remat_list feeds;  /* of each root: the roots written by the ops that read it */
+    pl__remat_list views;  /* of each root: the views of it */
+    double *time;          /* n_ops + 2: cost of all ops before op i */
     double base_cost;
     pl_arena arena;
 } pl__remat;
@@ -83,11 +83,11 @@ pl_status pl__remat_fill(pl__remat_eval *e, pl__remat_seq *s, uint64_t budget) P
 
 /* One setting of the eviction score, see remat_sim.c. */
 typedef struct pl__remat_setting {
-    float size_power;  /* B */
-    float gap_power;   /* G: 0, 0.25, 0.5 or 1 */
-    float kin;         /* L: share of the cost of dropped descendants */
-    float tight;       /* the simulator's budget as a share of the real one */
-    bool by_index;     /* waiting is counted in ops, not in time */
+    float size_power; /* B */
+    float gap_power;  /* G: 0, 0.25, 0.5 or 1 */
+    float kin;        /* L: share of the cost of dropped descendants */
+    float tight;      /* the simulator's budget as a share of the real one */
+    bool by_index;    /* waiting is counted in ops, not in time */
 } pl__remat_setting;
 
 typedef struct pl__remat_sim pl__remat_sim;
@@ -114,9 +114,9 @@ typedef struct pl__remat_best {
     const pl_remat_opts *opts;
     pl__remat_eval *eval;
     uint64_t budget;
-    pl__remat_seq seq;  /* seq.n = 0 until a plan fits */
-    pl__remat_seq work; /* the candidate being improved */
-    uint64_t least_peak; /* lowest peak of any candidate seen, fitting or not */
+    pl__remat_seq seq;    /* seq.n = 0 until a plan fits */
+    pl__remat_seq work;   /* the candidate being improved */
+    uint64_t least_peak;  /* lowest peak of any candidate seen, fitting or not */
     uint64_t deadline_ns; /* 0: none */
     bool optimal;         /* nothing cheaper exists */
     bool any;             /* the first plan that fits will do */
@@ -129,11 +129,12 @@ void pl__remat_best_release(pl__remat_best *b);
 /* All solvers that the options allow, from cheap to dear. */
 pl_status pl__remat_compete(pl__remat_best *b) PL_MUST_USE;
 /* A sequence that was offered as a plan of its own memory. */
-pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_remat_plan **out) PL_MUST_USE;
+pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s,
+                             pl_remat_plan **out) PL_MUST_USE;
 /* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.
  * *better (may be NULL) says so. */
-pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
-                          const char *strategy, bool *better) PL_MUST_USE;
+pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n, const char *strategy,
+                          bool *better) PL_MUST_USE;
 bool pl__remat_late(const pl__remat_best *b);
 /* The caller wants no answer any more. */
 static inline bool pl__remat_stopped(const pl__remat_best *b)

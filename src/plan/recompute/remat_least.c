@@ -1,10 +1,11 @@
 /* remat_least.c - the smallest budget: the way down to it, one plan after the other.
  *
- * To find a plan is quick and to give up is slow, so quick looks come first: what they find, a whole search finds too.
- * They halve the range between the lower bound and the least budget with a plan, to some thousandths; on very large
- * problems, where a look near the end takes a second, to one hundredth. On problems where it takes no time, whole
- * searches then try what the quick looks missed, a little below their answer. A search with the same options succeeds
- * at every budget of the way.
+ * To find a plan is quick and to give up is slow, so quick looks come first: what they find, a
+ * whole search finds too. They halve the range between the lower bound and the least budget with a
+ * plan, to some thousandths; on very large problems, where a look near the end takes a second, to
+ * one hundredth. On problems where it takes no time, whole searches then try what the quick looks
+ * missed, a little below their answer. A search with the same options succeeds at every budget of
+ * the way.
  */
 #include "base/sys.h"
 #include "plan/recompute/remat_int.h"
@@ -28,7 +29,8 @@ typedef struct way {
 } way;
 
 /* Any plan within the budget, into *found, and its peak into *peak; 0 when none was found. */
-static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *peak, pl__remat_seq *found)
+static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *peak,
+                            pl__remat_seq *found)
 {
     pl_remat_opts o = *w->opts;
     pl__remat_best b = {0};
@@ -48,8 +50,10 @@ static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *p
 static void way_init(way *w, const pl__remat *m, const pl_remat_opts *opts, uint64_t refused)
 {
     uint32_t op;
-    *w = (way){.m = m, .opts = opts, .quick = true, .left = QUICK, .parts = m->n_ops > LARGE ? 100 : 400};
-    if (opts->time_limit_s > 0) w->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
+    *w = (way){
+        .m = m, .opts = opts, .quick = true, .left = QUICK, .parts = m->n_ops > LARGE ? 100 : 400};
+    if (opts->time_limit_s > 0)
+        w->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
     pl__remat_lower_bound(m, &w->lo, &op);
     if (w->lo) w->lo--; /* the bound itself may do */
     if (refused > w->lo) w->lo = refused;
@@ -98,7 +102,8 @@ static pl_status go_down(way *w, bool *any)
     return PL_OK;
 }
 
-pl_status pl__remat_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused, uint64_t *bytes)
+pl_status pl__remat_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused,
+                            uint64_t *bytes)
 {
     way w;
     pl_status s = PL_OK;
@@ -126,7 +131,8 @@ struct pl_remat_descent {
     way way;
 };
 
-pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *opts, pl_remat_descent **out)
+pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *opts,
+                               pl_remat_descent **out)
 {
     pl_remat_descent *d = pl_sys_alloc(sizeof *d);
     if (!d) return PL_ERR_MEMORY;

@@ -1,8 +1,8 @@
 /* remat_score.c - what the eviction simulator drops next; see remat_sim.c for the score.
  *
- * The two walks behind a score (up over dropped ancestors, down over dropped descendants) are cached; a drop or a
- * recomputation marks dirty just those it can have changed. Candidates lie in a heap by what their score is at least, so
- * that few are looked at for a drop.
+ * The two walks behind a score (up over dropped ancestors, down over dropped descendants) are
+ * cached; a drop or a recomputation marks dirty just those it can have changed. Candidates lie in a
+ * heap by what their score is at least, so that few are looked at for a drop.
  */
 #include <math.h>
 
@@ -73,8 +73,8 @@ static void walk_down(pl__remat_sim *s, uint32_t r)
     s->st.down[r] = (float)cost;
 }
 
-/* The part of mark_dirty that looks at what was made from r. Pointers and counters are local: the compiler must take
- * every byte that is written for one that changes them. */
+/* The part of mark_dirty that looks at what was made from r. Pointers and counters are local: the
+ * compiler must take every byte that is written for one that changes them. */
 static uint64_t mark_below(pl__remat_sim *s, uint32_t r, bool gone)
 {
     const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
@@ -219,8 +219,8 @@ static bool renew_top(pl__remat_sim *s, pl__remat_heap *h)
 }
 
 /* The least score among the candidates that are not locked, or NONE; ties go to the lower number. A
- * number in the heap is at most the score: as time goes on, scores rise, and what lowers one touches
- * it. So the first one that comes to the top twice is the least. */
+ * number in the heap is at most the score: as time goes on, scores rise, and what lowers one
+ * touches it. So the first one that comes to the top twice is the least. */
 uint32_t pl__sim_pick(pl__remat_sim *s, pl__remat_heap *h)
 {
     uint32_t best = PL_REMAT_NONE, n_held = 0;

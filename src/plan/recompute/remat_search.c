@@ -19,11 +19,11 @@
 #include "plan/recompute/remat_int.h"
 
 enum {
-    MAX_CHANGES = 3, /* weights changed at once */
-    ANY_IN = 8,      /* one change in so many is of a storage that need not have been dropped */
-    LARGE = 500,     /* a storage is large from this part of the budget on */
-    N_STARTS = 6,    /* settings that the search starts from */
-    OFFER_UNITS = 40,/* work of tightening and filling, for each instruction */
+    MAX_CHANGES = 3,  /* weights changed at once */
+    ANY_IN = 8,       /* one change in so many is of a storage that need not have been dropped */
+    LARGE = 500,      /* a storage is large from this part of the budget on */
+    N_STARTS = 6,     /* settings that the search starts from */
+    OFFER_UNITS = 40, /* work of tightening and filling, for each instruction */
 };
 
 /* ---- the grid --------------------------------------------------------------------------- */
@@ -120,8 +120,8 @@ static pl_status lanes_new(const pl__remat_best *b, pl__remat_sim *sim, lanes *l
     uint32_t n = b->any || b->few || b->m->n_ops < MANY_OPS ? 1 : N_LANES;
     for (uint32_t i = 0; i < n; i++) {
         lane *a = &l->lane[l->n++];
-        a->best = (pl__remat_best){.m = b->m, .opts = b->opts, .budget = b->budget,
-                                   .least_peak = UINT64_MAX};
+        a->best = (pl__remat_best){
+            .m = b->m, .opts = b->opts, .budget = b->budget, .least_peak = UINT64_MAX};
         a->sim = i ? NULL : sim;
         if (i) PL_TRY(pl__remat_sim_new(b->m, &a->sim));
         PL_TRY(pl__remat_eval_new(b->m, &a->best.eval));
@@ -194,10 +194,10 @@ typedef struct search {
     pl__remat_best *b;
     pl__remat_sim *sim;
     uint64_t rng;
-    float *weight;       /* of each value: those of the candidate */
-    uint32_t *dropped;   /* values dropped in the last accepted run */
+    float *weight;     /* of each value: those of the candidate */
+    uint32_t *dropped; /* values dropped in the last accepted run */
     uint32_t n_dropped;
-    uint32_t *large;     /* values that are worth dropping at all */
+    uint32_t *large; /* values that are worth dropping at all */
     uint32_t n_large;
     uint32_t n_changed, n_old; /* values changed: now, and in the run before if it was refused */
     uint32_t changed[2 * MAX_CHANGES];
@@ -254,8 +254,7 @@ static void perturb(search *s)
 /* Puts the weights back, last change first as a value may have been drawn twice. */
 static void revert(search *s)
 {
-    for (uint32_t i = s->n_changed; i-- > 0;)
-        s->weight[s->changed[s->n_old + i]] = s->was[i];
+    for (uint32_t i = s->n_changed; i-- > 0;) s->weight[s->changed[s->n_old + i]] = s->was[i];
     memmove(s->changed, s->changed + s->n_old, s->n_changed * sizeof *s->changed);
     s->n_old = s->n_changed;
 }

@@ -116,8 +116,7 @@ static void delete_unread(pl__remat_eval *e, pl__remat_seq *s)
             uint32_t v = p->out[i];
             if (!m->pinned[m->root[v]]) e->wanted[v] = 0;
         }
-        for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++)
-            e->wanted[m->in.item[i]] = 1;
+        for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) e->wanted[m->in.item[i]] = 1;
         s->op[--keep] = op;
     }
     memmove(s->op, s->op + keep, (s->n - keep) * sizeof *s->op);

@@ -58,8 +58,8 @@ static void lay_out(pl__sim_state *st, uint8_t *block, uint32_t n)
     st->dirty = carve(&at, n);
 }
 
-static void save_state(pl__sim_state *to, uint8_t *to_block, const pl__sim_state *from, const uint8_t *block,
-                       size_t bytes, uint32_t n)
+static void save_state(pl__sim_state *to, uint8_t *to_block, const pl__sim_state *from,
+                       const uint8_t *block, size_t bytes, uint32_t n)
 {
     *to = *from;
     memcpy(to_block, block, bytes);
@@ -101,8 +101,8 @@ pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
     for (int i = 0; i < 2 && ok; i++) ok = pl__remat_heap_init(&s->heap[i], a, n) == PL_OK;
     s->kept_drops = pl_arena_new(a, uint16_t, n);
     if (!ok || !s->weight || !s->by_size || !s->own || !s->lock || !s->evictable || !s->walk_root ||
-        !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops ||
-        !s->touched || !s->held || !s->is_touched) {
+        !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops || !s->touched ||
+        !s->held || !s->is_touched) {
         pl__remat_sim_free(s);
         return PL_ERR_MEMORY;
     }
@@ -261,8 +261,10 @@ static bool make_room(pl__remat_sim *s, uint64_t need)
     while (s->st.alive + need > s->budget) {
         uint32_t r = pl__sim_pick(s, &s->heap[0]);
         if (r == PL_REMAT_NONE) r = pl__sim_pick(s, &s->heap[1]);
-        if (r != PL_REMAT_NONE) evict(s, r);
-        else if (!break_lock(s)) return false;
+        if (r != PL_REMAT_NONE)
+            evict(s, r);
+        else if (!break_lock(s))
+            return false;
     }
     return true;
 }
@@ -302,8 +304,10 @@ static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
             if (!s->st.have[v]) s->st.alive += m->bytes[v];
             s->st.have[v] = 1;
             add_candidate(s, v);
-            if (again) pl__sim_mark_dirty(s, v, false);
-            else s->st.dirty[v] = PL__SIM_DIRTY;
+            if (again)
+                pl__sim_mark_dirty(s, v, false);
+            else
+                s->st.dirty[v] = PL__SIM_DIRTY;
             pl__sim_touch(s, v);
         }
         s->st.have[v] = 1;
@@ -429,8 +433,9 @@ pl_status pl__remat_sim_rerun(pl__remat_sim *s, const float *weight, const uint3
         uint32_t v = changed[i];
         /* A heavier weight matters only where the storage went; a lighter one anywhere after
          * its first computation. */
-        uint32_t at = weight[v] > s->weight[v] ? s->first_drop[v]
-                      : m->writer[v] == PL_REMAT_NONE ? 0 : m->writer[v];
+        uint32_t at = weight[v] > s->weight[v]        ? s->first_drop[v]
+                      : m->writer[v] == PL_REMAT_NONE ? 0
+                                                      : m->writer[v];
         if (at < from) from = at;
         s->weight[v] = weight[v];
     }

@@ -26,46 +26,46 @@ typedef struct pl__sim_state {
     uint64_t alive;
     double cost;
     uint32_t n_seq, n_cand, pos;
-    uint8_t *have;      /* of each value: there */
-    uint8_t *settled;   /* of each root: never wanted again */
-    uint8_t *dirty;     /* of each root */
-    uint32_t *use;      /* of each root: index of its next use in the model's list */
-    uint32_t *next;     /* of each root: op of the next use, dropped descendants included */
-    uint32_t *cand;     /* roots that may be dropped, in no order */
-    uint32_t *cand_at;  /* of each root: its place in cand, or NONE */
-    uint16_t *drops;    /* of each root: dropped while wanted */
-    float *up, *down;   /* of each root: cost of dropped ancestors and itself; descendants */
+    uint8_t *have;     /* of each value: there */
+    uint8_t *settled;  /* of each root: never wanted again */
+    uint8_t *dirty;    /* of each root */
+    uint32_t *use;     /* of each root: index of its next use in the model's list */
+    uint32_t *next;    /* of each root: op of the next use, dropped descendants included */
+    uint32_t *cand;    /* roots that may be dropped, in no order */
+    uint32_t *cand_at; /* of each root: its place in cand, or NONE */
+    uint16_t *drops;   /* of each root: dropped while wanted */
+    float *up, *down;  /* of each root: cost of dropped ancestors and itself; descendants */
 } pl__sim_state;
 
 struct pl__remat_sim {
     const pl__remat *m;
     pl__remat_setting set;
-    uint64_t budget;   /* of this run */
-    uint64_t least;    /* smaller storages are no candidates at first */
+    uint64_t budget; /* of this run */
+    uint64_t least;  /* smaller storages are no candidates at first */
     double cost_limit;
     uint64_t work;
     pl__sim_state st;
     uint8_t *block; /* st's arrays */
     size_t block_bytes;
-    bool marks;       /* checkpoints are taken: this run is to be run again with other weights */
+    bool marks; /* checkpoints are taken: this run is to be run again with other weights */
     uint32_t n_marks;
     pl__sim_state mark[PL__SIM_MARKS];
     uint8_t *mark_block[PL__SIM_MARKS];
-    float *weight;       /* of each root */
-    float *by_size;      /* of each root: bytes^-B */
-    float size_power;    /* that by_size was made for */
-    float *own;          /* of each root: cost of its op, infinite if it cannot run again */
-    uint32_t *lock;      /* of each root: serial of the last locking that had it */
+    float *weight;    /* of each root */
+    float *by_size;   /* of each root: bytes^-B */
+    float size_power; /* that by_size was made for */
+    float *own;       /* of each root: cost of its op, infinite if it cannot run again */
+    uint32_t *lock;   /* of each root: serial of the last locking that had it */
     uint32_t locking;
-    uint8_t *evictable;  /* of each root */
+    uint8_t *evictable;            /* of each root */
     uint32_t *walk_root, *walk_op; /* serial of the last walk that saw it */
     uint32_t walk;
-    uint32_t *stack;     /* of roots, for walks */
-    uint32_t *frames;    /* ops under way, each waiting for the one above it */
+    uint32_t *stack;  /* of roots, for walks */
+    uint32_t *frames; /* ops under way, each waiting for the one above it */
     uint32_t n_frames;
     uint32_t *first_drop; /* of each root: order position of its first drop in the last run */
-    /* Candidates by what their score is at least: large ones, small ones. Those whose score may have
-     * fallen wait in `touched` for a new number. */
+    /* Candidates by what their score is at least: large ones, small ones. Those whose score may
+     * have fallen wait in `touched` for a new number. */
     pl__remat_heap heap[2];
     uint32_t *touched, n_touched, *held;
     uint8_t *is_touched; /* of each root */

@@ -173,8 +173,8 @@ static pl_status read_commands(parse *p)
         if (what == 'P') p->flags[t] |= PL_REMAT_END;
         if (what == 'G') p->refs[s]++;
         if (what == 'R') {
-            PL_FAIL_IF(!p->refs[s], PL_ERR_DATA, "line %u: storage %u has no references",
-                       p->r.line, s);
+            PL_FAIL_IF(!p->refs[s], PL_ERR_DATA, "line %u: storage %u has no references", p->r.line,
+                       s);
             if (!--p->refs[s]) alive -= p->storage_bytes[s];
         }
     }
@@ -218,15 +218,24 @@ static pl_status build_problem(parse *p)
         for (uint32_t j = 0; j < o->n_results; j++) {
             uint32_t t = o->results[3 * j], s = o->results[3 * j + 1];
             out[out_at[i] + j] = t;
-            if (o->results[3 * j + 2]) base[t] = base_tensor(p, o, s);
-            else bytes[t] = p->storage_bytes[s];
+            if (o->results[3 * j + 2])
+                base[t] = base_tensor(p, o, s);
+            else
+                bytes[t] = p->storage_bytes[s];
             if (o->constant) p->flags[t] |= PL_REMAT_PINNED;
         }
     }
-    p->t->problem = (pl_remat_problem){.n_ops = p->n_ops, .n_bufs = p->n_tensors, .cost = cost,
-                                       .op_flags = op_flags, .in_at = in_at, .in = in,
-                                       .out_at = out_at, .out = out, .bytes = bytes,
-                                       .buf_flags = p->flags, .base = base};
+    p->t->problem = (pl_remat_problem){.n_ops = p->n_ops,
+                                       .n_bufs = p->n_tensors,
+                                       .cost = cost,
+                                       .op_flags = op_flags,
+                                       .in_at = in_at,
+                                       .in = in,
+                                       .out_at = out_at,
+                                       .out = out,
+                                       .bytes = bytes,
+                                       .buf_flags = p->flags,
+                                       .base = base};
     return PL_OK;
 }
 

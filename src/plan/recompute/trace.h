@@ -19,7 +19,10 @@ typedef struct pl_trace {
     pl_arena arena;
 } pl_trace;
 
-#define PL_TRACE_INIT {0}
+#define PL_TRACE_INIT                                                                              \
+ {                                                                                                 \
+  0                                                                                                \
+ }
 void pl_trace_release(pl_trace *t);
 /* PL_ERR_DATA with the line number when the text is wrong; *out is then empty. */
 pl_status pl_trace_parse(const char *text, size_t len, pl_trace *out) PL_MUST_USE;

@@ -1,9 +1,9 @@
 /* accumulate.c - a step's batch in several micro-batches: whether that is the same, and how many.
  *
  * The recipe is built twice more, at the batch and at the micro-batch, and the two graphs are
- * compared (pass/batch.h). Constructors shorten what works on one sample, so a micro-batch of one is
- * looked at as two, and builds that differ are looked at again at a larger batch: coupling does not
- * depend on sizes.
+ * compared (pass/batch.h). Constructors shorten what works on one sample, so a micro-batch of one
+ * is looked at as two, and builds that differ are looked at again at a larger batch: coupling does
+ * not depend on sizes.
  */
 #include "pass/batch.h"
 #include "train/run/train_int.h"
@@ -15,24 +15,32 @@
 pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts)
 {
     const char *text = pl_config_text(c, "accumulate");
-    long long batch = (long long)pl_config_int(c, "batch"), ranks = (long long)pl_config_int(c, "ranks");
+    long long batch = (long long)pl_config_int(c, "batch"),
+              ranks = (long long)pl_config_int(c, "ranks");
     char *end;
     *parts = 0;
     if (strcmp(text, "auto") == 0) return PL_OK;
     *parts = strtoll(text, &end, 10);
     PL_FAIL_IF(end == text || *end || *parts < 1, PL_ERR_CONFIG,
                "accumulate is \"%s\"; wants auto or a number of micro-batches, e.g. 4", text);
-    PL_FAIL_IF(batch % (*parts * ranks), PL_ERR_CONFIG,
-               ranks > 1 ? "accumulate: %s does not divide batch: %lld into equal micro-batches of %lld ranks"
-                         : "accumulate: %s does not divide batch: %lld into equal micro-batches", text,
-               batch, ranks);
+    PL_FAIL_IF(
+        batch % (*parts * ranks), PL_ERR_CONFIG,
+        ranks > 1
+            ? "accumulate: %s does not divide batch: %lld into equal micro-batches of %lld ranks"
+            : "accumulate: %s does not divide batch: %lld into equal micro-batches",
+        text, batch, ranks);
     return PL_OK;
 }
 
 pl_status pl__probe(pl_run *r, int64_t batch, pl_builder *b)
 {
-    *b = (pl_builder){.config = r->config, .batch = batch, .parts = 1, .probe = true,
-                      .replay = r->replay, .f64 = r->f64, .ranks = r->probed_as};
+    *b = (pl_builder){.config = r->config,
+                      .batch = batch,
+                      .parts = 1,
+                      .probe = true,
+                      .replay = r->replay,
+                      .f64 = r->f64,
+                      .ranks = r->probed_as};
     b->store = pl_store_new();
     return b->store ? pl__builder_run(b, r->recipe) : PL_ERR_MEMORY;
 }
@@ -60,7 +68,8 @@ static pl_status compare_turns(pl_builder *whole, pl_builder *part, int64_t part
 {
     char why[1024];
     text[0] = '\0';
-    PL_FAIL_IF(whole->n_turns != part->n_turns, PL_ERR_GRAPH, "the step has other programs at a "
+    PL_FAIL_IF(whole->n_turns != part->n_turns, PL_ERR_GRAPH,
+               "the step has other programs at a "
                "smaller batch");
     for (int i = 0; i < whole->n_turns && !text[0]; i++) {
         pl_turn_draft *t = &whole->turn[i];

@@ -1,9 +1,10 @@
 /* buckets.c - a run in several image sizes: see train_int.h and docs/DATA.md.
  *
- * A bucket is a size; its variant is every program of the step, built by the recipe with that size under
- * the configuration keys that its pl_image_feed names. All variants are over one store, so they must agree
- * on every slot. The run's own fields (turn, train, apply, eval) are those of the variant that was selected
- * last; after a build that is the widest, which is the one that plans are shown of.
+ * A bucket is a size; its variant is every program of the step, built by the recipe with that size
+ * under the configuration keys that its pl_image_feed names. All variants are over one store, so
+ * they must agree on every slot. The run's own fields (turn, train, apply, eval) are those of the
+ * variant that was selected last; after a build that is the widest, which is the one that plans are
+ * shown of.
  */
 #include "base/sys.h"
 #include "train/data/cache.h"
@@ -22,9 +23,10 @@ static pl_status add_bucket(bucket_list *l, int64_t height, int64_t width)
 {
     for (int i = 0; i < l->n; i++)
         if (l->height[i] == height && l->width[i] == width) return PL_OK;
-    PL_FAIL_IF(l->n == PL_MAX_BUCKETS, PL_ERR_CONFIG,
-               "data.buckets gives more than %d sizes; raise data.bucket_step or lower data.bucket_aspect",
-               PL_MAX_BUCKETS);
+    PL_FAIL_IF(
+        l->n == PL_MAX_BUCKETS, PL_ERR_CONFIG,
+        "data.buckets gives more than %d sizes; raise data.bucket_step or lower data.bucket_aspect",
+        PL_MAX_BUCKETS);
     l->height[l->n] = (int)height;
     l->width[l->n++] = (int)width;
     return PL_OK;
@@ -35,7 +37,8 @@ static pl_status parse_bucket(bucket_list *l, const char *text)
     int height, width, used = 0;
     bool ok = sscanf(text, "%dx%d%n", &height, &width, &used) == 2 && text[used] == 0;
     PL_FAIL_IF(!ok || height < 1 || width < 1 || height > 65535 || width > 65535, PL_ERR_CONFIG,
-               "data.buckets: \"%s\" is no size; wants height x width, e.g. 512x768, or auto", text);
+               "data.buckets: \"%s\" is no size; wants height x width, e.g. 512x768, or auto",
+               text);
     return add_bucket(l, height, width);
 }
 
@@ -54,9 +57,11 @@ static pl_status make_buckets(const pl_run *r, bucket_list *l)
         double aspect = w > h ? (double)w / (double)h : (double)h / (double)w;
         if (w <= 65535 && aspect <= most * (1 + 1e-9)) PL_TRY(add_bucket(l, h, w));
     }
-    PL_FAIL_IF(l->n == before, PL_ERR_CONFIG,
-               "data.buckets: no size of at most %lld pixels has sides that are multiples of %lld; lower "
-               "data.bucket_step or raise data.bucket_area", (long long)area, (long long)step);
+    PL_FAIL_IF(
+        l->n == before, PL_ERR_CONFIG,
+        "data.buckets: no size of at most %lld pixels has sides that are multiples of %lld; lower "
+        "data.bucket_step or raise data.bucket_area",
+        (long long)area, (long long)step);
     return PL_OK;
 }
 
@@ -67,9 +72,10 @@ static pl_status list_buckets(const pl_run *r, bucket_list *l)
     const pl_image_feed *f = r->recipe->images;
     l->n = 0;
     if (n == 0 || r->replay) return PL_OK;
-    PL_FAIL_IF(!f || !f->height || !f->width, PL_ERR_CONFIG,
-               "data.buckets: recipe %s does not say which of its keys are height and width (pl_image_feed)",
-               r->recipe->name);
+    PL_FAIL_IF(
+        !f || !f->height || !f->width, PL_ERR_CONFIG,
+        "data.buckets: recipe %s does not say which of its keys are height and width (pl_image_feed)",
+        r->recipe->name);
     for (int i = 0; i < n; i++)
         PL_TRY(strcmp(text[i], "auto") == 0 ? make_buckets(r, l) : parse_bucket(l, text[i]));
     bool square = strcmp(f->height, f->width) == 0;
@@ -129,9 +135,10 @@ static pl_status check_variant(const pl_run *r, const pl_variant *v, int slots)
                pl_store_slot(r->store, slots)->name);
     bool same = v->n_turns == first->n_turns && !v->eval == !first->eval;
     for (int i = 0; same && i < v->n_turns; i++)
-        same = strcmp(v->turn[i].name ? v->turn[i].name : "", first->turn[i].name ? first->turn[i].name : "") == 0;
-    PL_FAIL_IF(!same, PL_ERR_CONFIG, "its step has other programs than that of %dx%d", first->height,
-               first->width);
+        same = strcmp(v->turn[i].name ? v->turn[i].name : "",
+                      first->turn[i].name ? first->turn[i].name : "") == 0;
+    PL_FAIL_IF(!same, PL_ERR_CONFIG, "its step has other programs than that of %dx%d",
+               first->height, first->width);
     return PL_OK;
 }
 

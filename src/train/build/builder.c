@@ -2,13 +2,13 @@
  *
  * The recipe writes its model into layer contexts; minimise closes a program of the step with
  * gradients, optimiser and schedule from the configuration. When a step's batch comes in parts, the
- * program adds its gradients up and a second one, apply, updates from the sums. In
- * fp16 the loss carries a scale, which is state: every program of a step sees the same one, and the one
- * that updates moves it. Draws go through the builder, so that a replay can feed them from a dump.
+ * program adds its gradients up and a second one, apply, updates from the sums. In fp16 the loss
+ * carries a scale, which is state: every program of a step sees the same one, and the one that
+ * updates moves it. Draws go through the builder, so that a replay can feed them from a dump.
  *
- * A run that only evaluates keeps the evaluation and sampling programs. A recipe's code builds all its programs at once, so
- * those of the step are built too, over a store of their own that is thrown away with them: what is left has the slots that
- * it reads and no others.
+ * A run that only evaluates keeps the evaluation and sampling programs. A recipe's code builds all
+ * its programs at once, so those of the step are built too, over a store of their own that is
+ * thrown away with them: what is left has the slots that it reads and no others.
  */
 #include "train/run/train_int.h"
 
@@ -106,8 +106,7 @@ static pl_turn_draft *turn_of(pl_builder *b, const pl_nn *m)
 /* ---- draws ------------------------------------------------------------------------------ */
 pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type)
 {
-    return b->replay ? pl_input(m->g, name, type)
-                     : pl_random_uniform(m->g, pl_nn_key(m), type);
+    return b->replay ? pl_input(m->g, name, type) : pl_random_uniform(m->g, pl_nn_key(m), type);
 }
 
 pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type)
@@ -165,7 +164,8 @@ static pl_lr_kind schedule_kind(const char *name)
     return PL_LR_CONSTANT;
 }
 
-/* Keys of a section: the engine's own has schedule, clip and ema beside optim, others have all in one. */
+/* Keys of a section: the engine's own has schedule, clip and ema beside optim, others have all in
+ * one. */
 typedef struct section {
     const pl_config *c;
     const char *name;
@@ -204,8 +204,8 @@ const pl_config_entry *pl__optim_schema(pl_arena *a, const char *const *sections
             const char *part = parts[i % 4];
             if (strncmp(e->key, part, strlen(part)) != 0) continue;
             table[made] = *e;
-            table[made].key = pl_arena_printf(a, "%s.%s", sections[s],
-                                              i % 4 ? e->key : e->key + strlen(part));
+            table[made].key =
+                pl_arena_printf(a, "%s.%s", sections[s], i % 4 ? e->key : e->key + strlen(part));
             if (!table[made++].key) return NULL;
         }
     return table;
@@ -293,8 +293,8 @@ static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_v
     pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
 }
 
-/* Flags of slots that a section's patterns set. What is to be frozen must be there: a name that is misspelt would be
- * trained. */
+/* Flags of slots that a section's patterns set. What is to be frozen must be there: a name that is
+ * misspelt would be trained. */
 static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 {
     section s = {.c = b->config, .name = name};
@@ -302,7 +302,8 @@ static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
         pl_nn_set_decay(pl_builder_store(b), pl_config_text(b->config, s.key), false);
     if (!pl_config_is_null(b->config, key_of(&s, "frozen")) &&
         pl_nn_set_trainable(pl_builder_store(b), pl_config_text(b->config, s.key), false) == 0)
-        pl_nn_fail(m, PL_ERR_CONFIG, "%s=%s: no parameter has such a name; plimsoll inspect CONFIG lists them", s.key,
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "%s=%s: no parameter has such a name; plimsoll inspect CONFIG lists them", s.key,
                    pl_config_text(b->config, s.key));
 }
 
@@ -316,7 +317,8 @@ static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const ch
             for (int k = 0; k < grads->n; k++)
                 if (t->grads.slot[j] == grads->slot[k]) {
                     pl_nn_fail(m, PL_ERR_CONFIG, "%s is trained by %s and by %s",
-                               pl_store_slot(pl_builder_store(b), grads->slot[k])->name, t->section, name);
+                               pl_store_slot(pl_builder_store(b), grads->slot[k])->name, t->section,
+                               name);
                     return;
                 }
     }
@@ -342,14 +344,17 @@ static void update(pl_builder *b, pl_turn_draft *t, pl_optim *o, const pl_loss_s
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
 }
 
-/* How many updates a schedule stands still over. One that moves with each of a batch's has as many more to go. */
+/* How many updates a schedule stands still over. One that moves with each of a batch's has as many
+ * more to go. */
 static void set_pace(const pl_builder *b, const pl_group *group, const char *name, pl_lr *lr)
 {
     int64_t n = pl_builder_updates(b);
     section s = {.c = b->config, .name = name};
     lr->every = group && group->updates > 1 ? group->updates : 1;
-    if (!group || !group->each_update) lr->every *= n;
-    else if (count(&s, "schedule.total_steps") == 0) lr->total += (n - 1) * pl_config_int(b->config, "train.steps");
+    if (!group || !group->each_update)
+        lr->every *= n;
+    else if (count(&s, "schedule.total_steps") == 0)
+        lr->total += (n - 1) * pl_config_int(b->config, "train.steps");
 }
 
 void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group)
@@ -365,7 +370,8 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     if (pl_val_ok(loss) && pl_val_type(m->g, loss).rank != 0) {
         pl_type type = pl_val_type(m->g, loss);
         char text[96];
-        pl_nn_fail(m, PL_ERR_SHAPE, "the loss is %s; wants one number: take its mean or sum over all dimensions",
+        pl_nn_fail(m, PL_ERR_SHAPE,
+                   "the loss is %s; wants one number: take its mean or sum over all dimensions",
                    pl_type_text(&type, text, sizeof text));
         return;
     }
@@ -452,7 +458,8 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
 static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
 {
     b->n_turns = 1;
-    PL_FAIL_IF(!draft_new(b, false, NULL, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
+    PL_FAIL_IF(!draft_new(b, false, NULL, &b->turn[0].run), PL_ERR_MEMORY,
+               "no memory for the encoder");
     PL_TRY(recipe->encoder->build(b, b->turn[0].run.m));
     return pl_nn_finish(b->turn[0].run.m);
 }
@@ -463,7 +470,8 @@ static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
     b->aside = pl_store_new();
     PL_FAIL_IF(!b->aside, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(build(b, recipe));
-    PL_FAIL_IF(!b->eval.g, PL_ERR_CONFIG, "recipe %s has no evaluation (pl_builder_eval)", recipe->name);
+    PL_FAIL_IF(!b->eval.g, PL_ERR_CONFIG, "recipe %s has no evaluation (pl_builder_eval)",
+               recipe->name);
     for (int i = 0; i < b->n_turns; i++) {
         draft_free(&b->turn[i].run);
         draft_free(&b->turn[i].apply);
@@ -476,7 +484,9 @@ static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
 
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
 {
-    pl_status rc = b->encode ? build_encoder(b, recipe) : b->forward ? build_forward(b, recipe) : build(b, recipe);
+    pl_status rc = b->encode    ? build_encoder(b, recipe)
+                   : b->forward ? build_forward(b, recipe)
+                                : build(b, recipe);
     if (rc != PL_OK) pl__builder_release(b);
     return rc;
 }

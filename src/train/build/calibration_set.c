@@ -41,8 +41,8 @@ static pl_val pyramid_block(pl_nn *m, const int *a)
     pl_val x = operand(m, PL_TYPE(PL_F32, a[0], a[1], a[2], a[3]));
     pl_pool_opts pool = {.kernel = {2, 2}, .stride = {2, 2}};
     pl_val low = pl_max_pool(g, x, &pool), mean = pl_avg_pool(g, x, &pool);
-    pl_val up = pl_resize(g, pl_add(g, low, mean), (const int64_t[]){a[1], a[2]}, PL_RESIZE_LINEAR,
-                          false);
+    pl_val up =
+        pl_resize(g, pl_add(g, low, mean), (const int64_t[]){a[1], a[2]}, PL_RESIZE_LINEAR, false);
     pl_val near = pl_nn_upsample_nearest(g, low, 2);
     return pl_concat(g, 3, (const pl_val[]){x, up, near}, 3);
 }

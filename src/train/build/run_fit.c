@@ -1,9 +1,11 @@
-/* run_fit.c - a run under its budget: what that leaves to the arena, plans for it, and what is told of memory.
+/* run_fit.c - a run under its budget: what that leaves to the arena, plans for it, and what is told
+ * of memory.
  *
- * On the host everything that the process has counts, the planner too. While it searches, neither arena nor state is
- * mapped, so it may take what they will; how much it took is looked at (plan_peak), and no budget below that is told as
- * the smallest or said to fit. What stays after it, the longer graph of a plan that computes again, is measured on that
- * plan and comes out of the arena's room.
+ * On the host everything that the process has counts, the planner too. While it searches, neither
+ * arena nor state is mapped, so it may take what they will; how much it took is looked at
+ * (plan_peak), and no budget below that is told as the smallest or said to fit. What stays after
+ * it, the longer graph of a plan that computes again, is measured on that plan and comes out of the
+ * arena's room.
  */
 #include "base/asked.h"
 #include "base/pool.h"
@@ -23,7 +25,8 @@ static const pl_card *planned_card(const pl_run *r)
 /* The key `memory`; 0 when it is not given. */
 static uint64_t asked_of(const pl_run *r)
 {
-    return pl_config_is_null(r->config, "memory") ? 0 : (uint64_t)pl_config_size(r->config, "memory");
+    return pl_config_is_null(r->config, "memory") ? 0
+                                                  : (uint64_t)pl_config_size(r->config, "memory");
 }
 
 /* What may be taken: no more than a card has that is planned for. 0: as much as one likes. */
@@ -41,21 +44,23 @@ const pl_device *pl__run_card(const pl_run *r)
     return dev && dev->apart ? dev : NULL;
 }
 
-/* What the first runs of all programs take of a card beside what is mapped: a graph of launches grows with its nodes. */
+/* What the first runs of all programs take of a card beside what is mapped: a graph of launches
+ * grows with its nodes. */
 static uint64_t card_margin(const pl_run *r, const pl_device *card)
 {
     pl_program *programs[PL_MAX_PROGRAMS];
     int n = pl__run_programs(r, programs);
     uint64_t margin = card->margin_bytes;
-    for (int i = 0; i < n; i++) margin += (uint64_t)pl_program_plan(programs[i])->nodes * card->node_bytes;
+    for (int i = 0; i < n; i++)
+        margin += (uint64_t)pl_program_plan(programs[i])->nodes * card->node_bytes;
     return margin;
 }
 
 /* Room for stacks of the team, allocator slack and the pages a first step touches, or for what the
  * first run takes on a card. Two processes with the same configuration differ by some pages, so a
  * budget that one of them named must do for the next: a given budget may shrink the margin to two
- * thirds of it. What the host takes between planning and the start comes out of the rest, so that a plan that
- * was found to fit is not refused for a page: a half remains. */
+ * thirds of it. What the host takes between planning and the start comes out of the rest, so that a
+ * plan that was found to fit is not refused for a page: a half remains. */
 static uint64_t margin_of(const pl_run *r, bool least)
 {
     if (planned_card(r)) return 0;
@@ -97,8 +102,8 @@ static bool on_host(const pl_run *r)
     return !pl__run_card(r) && !planned_card(r);
 }
 
-/* What the host takes for plans with the smallest arenas more than for those of now: a budget that is told as the
- * smallest must do for the process that is given it. */
+/* What the host takes for plans with the smallest arenas more than for those of now: a budget that
+ * is told as the smallest must do for the process that is given it. */
 static uint64_t replan_bytes(const pl_run *r)
 {
     uint64_t bytes = 0;
@@ -106,7 +111,8 @@ static uint64_t replan_bytes(const pl_run *r)
     int n = on_host(r) ? pl__run_programs(r, programs) : 0;
     for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
-        if (p->minimum_bytes && p->minimum_bytes < p->arena_bytes) bytes += pl_program_minimum_takes(programs[i]);
+        if (p->minimum_bytes && p->minimum_bytes < p->arena_bytes)
+            bytes += pl_program_minimum_takes(programs[i]);
     }
     return bytes;
 }
@@ -118,7 +124,8 @@ static uint64_t plans_above(const pl_run *r, uint64_t arena)
     pl_program *programs[PL_MAX_PROGRAMS];
     int n = on_host(r) ? pl__run_programs(r, programs) : 0;
     for (int i = 0; i < n; i++)
-        if (pl_program_plan(programs[i])->arena_bytes > arena) bytes += pl_program_held(programs[i]);
+        if (pl_program_plan(programs[i])->arena_bytes > arena)
+            bytes += pl_program_held(programs[i]);
     return bytes;
 }
 
@@ -128,7 +135,8 @@ static void note_peak(pl_run *r)
     if (used > r->plan_peak) r->plan_peak = used;
 }
 
-/* The program, of those not yet asked, whose smallest arena is likely the largest: by its bound. NULL: all were. */
+/* The program, of those not yet asked, whose smallest arena is likely the largest: by its bound.
+ * NULL: all were. */
 static pl_program *next_asked(pl_program **programs, const uint64_t *bound, int n, bool *asked)
 {
     int at = -1;
@@ -139,7 +147,8 @@ static pl_program *next_asked(pl_program **programs, const uint64_t *bound, int 
     return programs[at];
 }
 
-/* The program with the largest arena may have a plan with a larger one that takes less with its graph. */
+/* The program with the largest arena may have a plan with a larger one that takes less with its
+ * graph. */
 static pl_status trade_for_lean(const pl_run *r, pl_program *p, uint64_t *bytes)
 {
     uint64_t arena, takes;
@@ -149,8 +158,8 @@ static pl_status trade_for_lean(const pl_run *r, pl_program *p, uint64_t *bytes)
     return PL_OK;
 }
 
-/* The programs share one arena, so that none needs a smaller one than another does: what the first ones need is small
- * enough for the next. */
+/* The programs share one arena, so that none needs a smaller one than another does: what the first
+ * ones need is small enough for the next. */
 pl_status pl__run_least(pl_run *r, uint64_t *bytes)
 {
     pl_program *programs[PL_MAX_PROGRAMS], *p, *largest = NULL;
@@ -211,8 +220,8 @@ uint64_t pl__run_stage_bytes(const pl_run *r)
     return most;
 }
 
-/* What plans for this arena will take of the host comes out of its room: that is foreseen, so that one search does. The
- * part of the margin that is_near lets a plan lack is not taken off. */
+/* What plans for this arena will take of the host comes out of its room: that is foreseen, so that
+ * one search does. The part of the margin that is_near lets a plan lack is not taken off. */
 static pl_status foresee(pl_run *r, uint64_t *arena)
 {
     uint64_t taken = 0, bytes;
@@ -238,18 +247,20 @@ static pl_status fit_room(pl_run *r, uint64_t room)
     return rc == PL_ERR_FIT && arena < room ? fit_arena(r, room) : rc;
 }
 
-/* Host memory for data, pictures and files, which pl_run_start will take; a card's budget does not count it. */
+/* Host memory for data, pictures and files, which pl_run_start will take; a card's budget does not
+ * count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
-    return pl_supply_bytes(r) + (pl__run_card(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
+    return pl_supply_bytes(r) +
+           (pl__run_card(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
 }
 
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
     uint64_t budget = budget_of(r);
-    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + pl__run_stage_bytes(r) +
-                     reading_bytes(r) + margin;
+    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) +
+                     pl__run_stage_bytes(r) + reading_bytes(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
 
@@ -262,8 +273,8 @@ static void settle(pl_run *r)
     pl_sys_trim();
 }
 
-/* Room with the whole margin and with the least, and whether the plan fits: of all ranks the least, so
- * that they make the same plan. */
+/* Room with the whole margin and with the least, and whether the plan fits: of all ranks the least,
+ * so that they make the same plan. */
 static pl_status look_at_room(pl_run *r, uint64_t room[3])
 {
     room[0] = arena_room(r, margin_of(r, false));
@@ -273,17 +284,19 @@ static pl_status look_at_room(pl_run *r, uint64_t room[3])
     return PL_OK;
 }
 
-/* Whether the plan as it is leaves the least margin and lacks less of the whole one than a search for a smaller plan
- * would take of the host. A process that is given the budget which another one told may lack some pages of it. */
+/* Whether the plan as it is leaves the least margin and lacks less of the whole one than a search
+ * for a smaller plan would take of the host. A process that is given the budget which another one
+ * told may lack some pages of it. */
 static bool is_near(const pl_run *r, const uint64_t room[3])
 {
     uint64_t lacks = arena_of(r, false) - room[0];
     return room[2] && lacks <= margin_of(r, false) / 6 && lacks <= plans_above(r, room[0]);
 }
 
-/* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
- * the whole margin: the part of it that a budget may shrink is for what changes between this look and
- * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
+/* Planning itself takes memory, so what is left is measured again after it. A plan is taken only
+ * with the whole margin: the part of it that a budget may shrink is for what changes between this
+ * look and the next one. Where no plan leaves the whole margin, a plan that leaves the least does.
+ */
 pl_status pl__run_fit(pl_run *r)
 {
     PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped before it was planned");
@@ -295,8 +308,10 @@ pl_status pl__run_fit(pl_run *r)
         if (arena_of(r, false) <= room[0] || is_near(r, room)) break;
         rc = round ? fit_arena(r, room[0]) : fit_room(r, room[0]);
         bool tight = rc == PL_ERR_FIT;
-        if (tight && !room[2]) rc = fit_arena(r, room[1]);
-        else if (tight) rc = PL_OK;
+        if (tight && !room[2])
+            rc = fit_arena(r, room[1]);
+        else if (tight)
+            rc = PL_OK;
         settle(r);
         PL_TRY(look_at_room(r, room));
         if (rc != PL_OK || (tight && room[2])) break;
@@ -317,7 +332,8 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
         m.arena = arena_of(r, false);
         m.state = pl_program_plan(r->train)->state_bytes;
     }
-    uint64_t used = !r->session && r->built_used ? r->built_used : used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
+    uint64_t used = !r->session && r->built_used ? r->built_used : used_bytes(r),
+             mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
     if (!r->session) base += pl__run_stage_bytes(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);
@@ -337,7 +353,8 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     return m;
 }
 
-/* A driver takes its time to answer, and nothing is allocated between steps: it is asked now and then. */
+/* A driver takes its time to answer, and nothing is allocated between steps: it is asked now and
+ * then. */
 uint64_t pl_run_used_bytes(pl_run *r)
 {
     enum { OFTEN = 200000000 }; /* ns */

@@ -1,9 +1,9 @@
 /* steps.c - the programs of a step: which there are, when each runs.
  *
- * The training program is one of them, those a recipe added stand before or after it in the order they
- * were made. With micro-batches each is followed by its update: a program sees the weights that all
- * before it left, whatever the number of micro-batches. All programs live in one arena, which is as
- * large as the largest needs.
+ * The training program is one of them, those a recipe added stand before or after it in the order
+ * they were made. With micro-batches each is followed by its update: a program sees the weights
+ * that all before it left, whatever the number of micro-batches. All programs live in one arena,
+ * which is as large as the largest needs.
  */
 #include "base/dtype.h"
 #include "ir/graph.h"
@@ -25,7 +25,9 @@ bool pl__turn_runs(const pl_turn *t, int64_t step)
 
 int64_t pl__run_updates(const pl_run *r)
 {
-    return r->replay || r->encode || r->forward ? 1 : pl_config_int(r->config, "train.updates_per_batch");
+    return r->replay || r->encode || r->forward
+               ? 1
+               : pl_config_int(r->config, "train.updates_per_batch");
 }
 
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step)
@@ -158,7 +160,8 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
     r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
                                : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
                                                          : PL_CHECKPOINT_BLOCKS;
-    if (r->encode || r->forward) r->compile.checkpointing = PL_CHECKPOINT_AUTO; /* nothing goes backward in it */
+    /* nothing goes backward in it */
+    if (r->encode || r->forward) r->compile.checkpointing = PL_CHECKPOINT_AUTO;
     if (strcmp(how, "scopes") != 0 || r->encode || r->forward) return PL_OK;
     PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
                "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
@@ -238,27 +241,32 @@ static void *compile_beside(void *ctx)
     return NULL;
 }
 
-/* All at once, each in a thread, where a card computes: its libraries may be asked from any thread, and the
- * host has nothing else to do. Not among ranks: their kernels meet while they are prepared, and all ranks must
- * do that in one order; nor where algorithms are timed, which others would disturb. A program depends on
- * nothing but its graph and options, so they come out the same. Of several failures the first in the list is
- * told. */
+/* All at once, each in a thread, where a card computes: its libraries may be asked from any thread,
+ * and the host has nothing else to do. Not among ranks: their kernels meet while they are prepared,
+ * and all ranks must do that in one order; nor where algorithms are timed, which others would
+ * disturb. A program depends on nothing but its graph and options, so they come out the same. Of
+ * several failures the first in the list is told. */
 static pl_status compile_jobs(const pl_run *r, compile_list *l)
 {
-    bool beside = pl_device_is_plugged(r->compile.device) && pl__ranks(r) == 1 && r->compile.mode != PL_MODE_MAX_AUTOTUNE;
+    bool beside = pl_device_is_plugged(r->compile.device) && pl__ranks(r) == 1 &&
+                  r->compile.mode != PL_MODE_MAX_AUTOTUNE;
     pl_status rc = PL_OK;
     for (int i = 1; beside && i < l->n; i++)
-        l->job[i].running = pthread_create(&l->job[i].thread, NULL, compile_beside, &l->job[i]) == 0;
+        l->job[i].running =
+            pthread_create(&l->job[i].thread, NULL, compile_beside, &l->job[i]) == 0;
     for (int i = 0; i < l->n; i++) {
         compile_job *j = &l->job[i];
-        if (j->running) pthread_join(j->thread, NULL);
-        else if (rc == PL_OK) rc = compile_draft(j->draft, j->opts, j->out);
+        if (j->running)
+            pthread_join(j->thread, NULL);
+        else if (rc == PL_OK)
+            rc = compile_draft(j->draft, j->opts, j->out);
         if (rc == PL_OK && j->rc != PL_OK) rc = pl__fail(j->rc, __FILE__, __LINE__, "%s", j->error);
     }
     return rc;
 }
 
-static pl_status add_turn(pl_run *r, compile_list *l, pl_turn_draft *d, const pl_compile_opts *forward)
+static pl_status add_turn(pl_run *r, compile_list *l, pl_turn_draft *d,
+                          const pl_compile_opts *forward)
 {
     pl_turn *t = &r->turn[r->n_turns++];
     t->when = d->when;
@@ -269,7 +277,8 @@ static pl_status add_turn(pl_run *r, compile_list *l, pl_turn_draft *d, const pl
     return PL_OK;
 }
 
-static pl_status add_turns(pl_run *r, compile_list *l, pl_builder *b, const pl_compile_opts *forward)
+static pl_status add_turns(pl_run *r, compile_list *l, pl_builder *b,
+                           const pl_compile_opts *forward)
 {
     for (int i = 1; i < b->n_turns; i++)
         if (!b->turn[i].when.after) PL_TRY(add_turn(r, l, &b->turn[i], forward));
@@ -293,7 +302,8 @@ static pl_status name_turns(pl_run *r)
     for (int i = 0; r->eval && i < pl_program_output_count(r->eval); i++) {
         pl_type type = pl_program_output_type(r->eval, i);
         char text[96];
-        PL_FAIL_IF(type.rank != 0, PL_ERR_SHAPE, "evaluation output \"%s\" is %s; wants one number: take its mean over the batch",
+        PL_FAIL_IF(type.rank != 0, PL_ERR_SHAPE,
+                   "evaluation output \"%s\" is %s; wants one number: take its mean over the batch",
                    pl_program_output_name(r->eval, i), pl_type_text(&type, text, sizeof text));
     }
     return PL_OK;

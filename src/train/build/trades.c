@@ -1,8 +1,9 @@
 /* trades.c - less memory for more time by a recipe's own settings; see pl_recipe.smaller.
  *
- * A level is how many of the settings are taken: those whose keys the configuration gives to the plan (auto), in the
- * recipe's order. The run's own configuration stays as it was given; programs are built with a copy that has the level's
- * settings, so that files, ranks and a run that goes on see no difference. run.c chooses the level.
+ * A level is how many of the settings are taken: those whose keys the configuration gives to the
+ * plan (auto), in the recipe's order. The run's own configuration stays as it was given; programs
+ * are built with a copy that has the level's settings, so that files, ranks and a run that goes on
+ * see no difference. run.c chooses the level.
  */
 #include "train/run/train_int.h"
 
@@ -72,12 +73,12 @@ pl_status pl__trade_set(pl_run *r, int level)
 }
 
 /* ---- what a build has made -------------------------------------------------------------- */
-#define SWAP(member)                                                                                                   \
-    do {                                                                                                               \
-        memcpy(&t.member, &r->member, sizeof t.member);                                                                \
-        memcpy(&r->member, &b->member, sizeof r->member);                                                              \
-        memcpy(&b->member, &t.member, sizeof b->member);                                                               \
-    } while (0)
+#define SWAP(member)                                                                               \
+ do {                                                                                              \
+  memcpy(&t.member, &r->member, sizeof t.member);                                                  \
+  memcpy(&r->member, &b->member, sizeof r->member);                                                \
+  memcpy(&b->member, &t.member, sizeof b->member);                                                 \
+ } while (0)
 
 void pl__built_swap(pl_run *r, pl_built *b)
 {

@@ -37,8 +37,8 @@ pl_status pl__cache_check_config(const pl_run *r)
     int n;
     const char *random = NULL;
     if (pl_config_is_null(c, "data.cache")) return PL_OK;
-    PL_FAIL_IF(!r->recipe->encoder, PL_ERR_CONFIG, "data.cache: recipe %s has no encoder whose outputs could be kept",
-               r->recipe->name);
+    PL_FAIL_IF(!r->recipe->encoder, PL_ERR_CONFIG,
+               "data.cache: recipe %s has no encoder whose outputs could be kept", r->recipe->name);
     if (strcmp(pl_config_text(c, "data.crop"), "random") == 0) random = "data.crop=random";
     if (pl_config_float(c, "data.flip") > 0) random = "data.flip";
     if (pl_config_float(c, "data.erase") > 0) random = "data.erase";
@@ -47,8 +47,10 @@ pl_status pl__cache_check_config(const pl_run *r)
     for (int i = 0; i < n; i++)
         if (jitter[i] > 0) random = "data.jitter";
     if (!pl_config_is_null(c, "data.buckets")) random = "data.buckets";
-    PL_FAIL_IF(random, PL_ERR_CONFIG, "%s does not go with data.cache: a cache holds one view of each sample, "
-               "in one size, each as often as every other", random);
+    PL_FAIL_IF(random, PL_ERR_CONFIG,
+               "%s does not go with data.cache: a cache holds one view of each sample, "
+               "in one size, each as often as every other",
+               random);
     return PL_OK;
 }
 
@@ -66,7 +68,8 @@ static pl_status each_file(const pl_run *r, const key_walk *w)
         for (const pl_config_entry *e = tables[t]; e && e->key; e++) {
             struct stat st;
             bool named = pl_nn_match(file_keys, e->key) || of_encoder(r, e->key);
-            if (!named || e->type != PL_CONFIG_TEXT || pl_config_is_null(r->config, e->key)) continue;
+            if (!named || e->type != PL_CONFIG_TEXT || pl_config_is_null(r->config, e->key))
+                continue;
             const char *path = pl_config_text(r->config, e->key);
             if (stat(path, &st) == 0) PL_TRY(w->each(w->ctx, e->key, path));
         }
@@ -89,10 +92,12 @@ static bool seeded(const pl_run *r)
 
 static bool matters(const pl_run *r, const char *key)
 {
-    return pl_nn_match(engine_keys, key) || of_encoder(r, key) || (strcmp(key, "seed") == 0 && seeded(r));
+    return pl_nn_match(engine_keys, key) || of_encoder(r, key) ||
+           (strcmp(key, "seed") == 0 && seeded(r));
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------
+ */
 static json_t *hex(uint64_t v)
 {
     char text[24];
@@ -170,7 +175,8 @@ pl_status pl__cache_stamp_write(pl_run *r, const pl_cache_stamp *s)
     return rc;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------
+ */
 static pl_stamp stamp_of(const json_t *o)
 {
     const char *hash = json_string_value(json_object_get(o, "xxh64"));
@@ -241,7 +247,8 @@ static void check_made(check *c)
         const json_t *f = json_array_get(made, i);
         const char *name = json_string_value(json_object_get(f, "name"));
         struct stat st;
-        snprintf(path, sizeof path, "%s/%s", pl_config_text(c->r->config, "data.cache"), name ? name : "?");
+        snprintf(path, sizeof path, "%s/%s", pl_config_text(c->r->config, "data.cache"),
+                 name ? name : "?");
         if (stat(path, &st) != 0 || st.st_size != json_integer_value(json_object_get(f, "bytes")))
             snprintf(c->why, c->cap, "%s is missing or was changed", path);
     }

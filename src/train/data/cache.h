@@ -4,10 +4,10 @@
  *     DIR/config.yaml                          the configuration that it was made with
  *     DIR/train/OUTPUT/00000.safetensors ...   rows of one output, in the order of the samples; eval/ alike
  *
- * The stamp has the hash of the weights that the encoder had; the size, time and hash of every file that a
- * configuration key of the encoder names; a hash of the names, sizes and times of the data's files; and the
- * size and hash of every file of the cache. A run that reads the cache compares all but the first, which it
- * cannot know, with what it finds.
+ * The stamp has the hash of the weights that the encoder had; the size, time and hash of every file
+ * that a configuration key of the encoder names; a hash of the names, sizes and times of the data's
+ * files; and the size and hash of every file of the cache. A run that reads the cache compares all
+ * but the first, which it cannot know, with what it finds.
  */
 #ifndef PL_TRAIN_CACHE_H
 #define PL_TRAIN_CACHE_H
@@ -29,8 +29,8 @@ pl_status pl__stamp_same(const char *path, const pl_stamp *was, bool *same) PL_M
 bool pl__cache_wanted(const pl_run *r);
 /* PL_ERR_CONFIG when the configuration asks for what a cache cannot give. */
 pl_status pl__cache_check_config(const pl_run *r) PL_MUST_USE;
-/* Whether the cache of data.cache may be used. When not, why has the reason: "data.crop was center, is
- * stretch". */
+/* Whether the cache of data.cache may be used. When not, why has the reason: "data.crop was center,
+ * is stretch". */
 pl_status pl__cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap) PL_MUST_USE;
 
 /* The stamp in the making. */

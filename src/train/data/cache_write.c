@@ -1,7 +1,8 @@
 /* cache_write.c - runs a recipe's encoder over a data set and writes what it gives; see cache.h.
  *
- * The encoder is the run's only program, so it is planned and started as training is. Every output has files
- * of its own, one tensor in each, into which rows are appended as they come: nothing is gathered in memory.
+ * The encoder is the run's only program, so it is planned and started as training is. Every output
+ * has files of its own, one tensor in each, into which rows are appended as they come: nothing is
+ * gathered in memory.
  */
 #include "base/asked.h"
 #include "base/dtype.h"
@@ -23,11 +24,13 @@
 enum { PATH = 4096 };
 static const uint64_t SHARD_BYTES = (uint64_t)1 << 30;
 
-/* ---- building --------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------
+ */
 pl_status pl_run_encode_only(pl_run *r)
 {
     PL_FAIL_IF(r->train, PL_ERR_ARG, "the run is built already");
-    PL_FAIL_IF(pl_config_is_null(r->config, "data.cache"), PL_ERR_CONFIG, "data.cache names the folder: it is missing");
+    PL_FAIL_IF(pl_config_is_null(r->config, "data.cache"), PL_ERR_CONFIG,
+               "data.cache names the folder: it is missing");
     r->encode = true;
     return pl__cache_check_config(r);
 }
@@ -52,11 +55,12 @@ static pl_status check_inputs(const pl_run *r, const pl_graph *g)
         const char *name = pl_node_name(g, i);
         pl_type want = *pl_type_of(g, pl_node_get(g, i)->out);
         const pl_type *t = output_type(r->train, name, &have);
-        PL_FAIL_IF(!t, PL_ERR_CONFIG, "recipe %s: training reads \"%s\", which its encoder does not give",
+        PL_FAIL_IF(!t, PL_ERR_CONFIG,
+                   "recipe %s: training reads \"%s\", which its encoder does not give",
                    r->recipe->name, name);
         PL_FAIL_IF(!pl_type_equal(t, &want), PL_ERR_CONFIG,
-                   "recipe %s: its encoder gives \"%s\" as %s, training reads %s", r->recipe->name, name,
-                   pl_type_text(t, a, sizeof a), pl_type_text(&want, b, sizeof b));
+                   "recipe %s: its encoder gives \"%s\" as %s, training reads %s", r->recipe->name,
+                   name, pl_type_text(t, a, sizeof a), pl_type_text(&want, b, sizeof b));
     }
     return PL_OK;
 }
@@ -75,7 +79,8 @@ pl_status pl__cache_check_reader(pl_run *r)
     return rc;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------
+ */
 /* One output: the file that is being written. */
 typedef struct sink {
     const char *name;
@@ -83,7 +88,7 @@ typedef struct sink {
     char *rows;        /* in the file's dtype */
     pl_st_writer *file;
     const char *file_name; /* below the folder */
-    int64_t left;      /* rows that the file still wants */
+    int64_t left;          /* rows that the file still wants */
     int shard;
 } sink;
 
@@ -145,7 +150,8 @@ static pl_status next_file(writer *w, sink *s, pl_subset subset, int64_t rows_le
     size_t row = pl_type_bytes(&s->row);
     int64_t fit = (int64_t)(SHARD_BYTES / (row ? row : 1));
     s->left = rows_left < fit ? rows_left : fit < 1 ? 1 : fit;
-    s->file_name = pl_arena_printf(&w->mem, "%s/%s/%05d.safetensors", pl_subset_name(subset), s->name, s->shard++);
+    s->file_name = pl_arena_printf(&w->mem, "%s/%s/%05d.safetensors", pl_subset_name(subset),
+                                   s->name, s->shard++);
     char *path = s->file_name ? pl_arena_printf(&w->mem, "%s/%s", w->dir, s->file_name) : NULL;
     if (!path) return PL_ERR_MEMORY;
     int64_t dim[PL_MAX_RANK + 1] = {s->left};
@@ -165,7 +171,8 @@ static void narrow(const sink *s, const void *from, int64_t n)
 {
     const float *x = from;
     uint16_t *to = (void *)s->rows;
-    for (int64_t i = 0; i < n; i++) to[i] = s->row.dtype == PL_F16 ? pl_f32_to_f16(x[i]) : pl_f32_to_bf16(x[i]);
+    for (int64_t i = 0; i < n; i++)
+        to[i] = s->row.dtype == PL_F16 ? pl_f32_to_f16(x[i]) : pl_f32_to_bf16(x[i]);
 }
 
 /* rows_left: of the subset, those of this batch counted in. */
@@ -200,18 +207,21 @@ static pl_status write_subset(writer *w, pl_subset subset, pl_progress_fn progre
     for (int i = 0; i < w->n; i++) w->sinks[i].shard = 0;
     for (int64_t done = 0; done < count;) {
         int64_t rows = count - done < r->micro ? count - done : r->micro;
-        PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped after %lld samples", (long long)done);
+        PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped after %lld samples",
+                   (long long)done);
         PL_TRY(pl_supply_rows(r, subset, r->train, done, rows));
         PL_TRY(pl_session_run(r->session, r->train));
         PL_TRY(pl_session_wait(r->session));
-        for (int i = 0; i < w->n; i++) PL_TRY(write_rows(w, &w->sinks[i], subset, rows, count - done));
+        for (int i = 0; i < w->n; i++)
+            PL_TRY(write_rows(w, &w->sinks[i], subset, rows, count - done));
         done += rows;
         if (progress) progress(ctx, subset, done, count);
     }
     return PL_OK;
 }
 
-/* ---- the folder ------------------------------------------------------------------------------- */
+/* ---- the folder -------------------------------------------------------------------------------
+ */
 static bool is_empty(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -243,7 +253,8 @@ static pl_status make_folders(writer *w)
                "data.cache: %s holds other files; name an empty or new folder", w->dir);
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < w->n; i++) {
-            snprintf(path, sizeof path, "%s/%s/%s", w->dir, pl_subset_name((pl_subset)s), w->sinks[i].name);
+            snprintf(path, sizeof path, "%s/%s/%s", w->dir, pl_subset_name((pl_subset)s),
+                     w->sinks[i].name);
             PL_TRY(pl_sys_make_dirs(path));
             remove_old(path);
         }
@@ -274,17 +285,21 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
     pl_run *r = w->r;
     for (int s = 0; s < 1 + r->encode_eval; s++) {
         w->stamp.samples[s] = pl_supply_size(r, (pl_subset)s);
-        PL_FAIL_IF(w->stamp.samples[s] == 0 && s == PL_SUBSET_EVAL, PL_ERR_CONFIG, "there are no eval samples: a cache "
+        PL_FAIL_IF(w->stamp.samples[s] == 0 && s == PL_SUBSET_EVAL, PL_ERR_CONFIG,
+                   "there are no eval samples: a cache "
                    "wants some; a folder eval/, or a data.eval_share (%g now) that reaches some",
                    pl_config_float(r->config, "data.eval_share"));
-        PL_FAIL_IF(w->stamp.samples[s] == 0, PL_ERR_CONFIG, "the %s samples are endless, or there are none: a cache "
-                   "wants a data set", pl_subset_name((pl_subset)s));
+        PL_FAIL_IF(w->stamp.samples[s] == 0, PL_ERR_CONFIG,
+                   "the %s samples are endless, or there are none: a cache "
+                   "wants a data set",
+                   pl_subset_name((pl_subset)s));
     }
     PL_TRY(hash_weights(r, &w->stamp.weights));
     PL_TRY(open_sinks(w));
     PL_TRY(make_folders(w));
     PL_TRY(pl__cache_stamp_write(r, &w->stamp)); /* not finished */
-    for (int s = 0; s < 1 + r->encode_eval; s++) PL_TRY(write_subset(w, (pl_subset)s, progress, ctx));
+    for (int s = 0; s < 1 + r->encode_eval; s++)
+        PL_TRY(write_subset(w, (pl_subset)s, progress, ctx));
     w->stamp.finished = true;
     w->stamp.files = w->files;
     w->stamp.n_files = w->n_files;
@@ -293,7 +308,8 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
 
 pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx, pl_cache_info *info)
 {
-    PL_FAIL_IF(!r->encode || !r->session, PL_ERR_ARG, "the run is not one of the encoder, or not started");
+    PL_FAIL_IF(!r->encode || !r->session, PL_ERR_ARG,
+               "the run is not one of the encoder, or not started");
     writer w = {.r = r, .dir = pl_config_text(r->config, "data.cache")};
     pl_status rc = write_all(&w, progress, ctx);
     *info = (pl_cache_info){w.stamp.samples[0], w.stamp.samples[1], 0, w.n_files};

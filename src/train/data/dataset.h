@@ -7,9 +7,9 @@
  *     DIR/train/0.safetensors, ...             the same in pieces
  *     DIR/eval/...                             likewise
  *
- * Every input of the program has an array; each row has the dtype and the shape of one sample. Rows are
- * read straight into the program's inputs; nothing is held in memory and nothing is allocated after
- * opening. Problems are PL_ERR_DATA and name the file.
+ * Every input of the program has an array; each row has the dtype and the shape of one sample. Rows
+ * are read straight into the program's inputs; nothing is held in memory and nothing is allocated
+ * after opening. Problems are PL_ERR_DATA and name the file.
  */
 #ifndef PL_TRAIN_DATASET_H
 #define PL_TRAIN_DATASET_H
@@ -18,8 +18,9 @@
 
 typedef struct pl_dataset pl_dataset;
 
-/* train and eval may be NULL; then there need be no such folder. folded: both read the training set. fields: "input=name,..." where the names in the
- * files are others; "" when they are the same. */
+/* train and eval may be NULL; then there need be no such folder. folded: both read the training
+ * set. fields: "input=name,..." where the names in the files are others; "" when they are the same.
+ */
 pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
                           const pl_program *eval, bool folded, pl_dataset **out) PL_MUST_USE;
 void pl_dataset_close(pl_dataset *d);

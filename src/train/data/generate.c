@@ -1,9 +1,9 @@
-/* generate.c - a recipe's own samples: opening them, numbers to make them of, and writing them as a data
- * set on disk (dataset.h).
+/* generate.c - a recipe's own samples: opening them, numbers to make them of, and writing them as a
+ * data set on disk (dataset.h).
  *
- * For the last, samples are read batch by batch into a block of the programs' inputs, and their rows appended to
- * one array an input. The last batch may reach past the end: it repeats the last sample, and the
- * surplus rows are not written.
+ * For the last, samples are read batch by batch into a block of the programs' inputs, and their
+ * rows appended to one array an input. The last batch may reach past the end: it repeats the last
+ * sample, and the surplus rows are not written.
  */
 #include "base/sys.h"
 #include "io/npy.h"
@@ -117,8 +117,7 @@ static pl_status write_all(pl_run *r, writer *w, pl_subset subset, int64_t count
     pl_batch batch = {.find = sink_input, .find_ctx = w};
     for (int64_t done = 0; done < count;) {
         int64_t rows = count - done < w->batch ? count - done : w->batch;
-        for (int k = 0; k < w->batch; k++)
-            w->samples[k] = done + (k < rows ? k : rows - 1);
+        for (int k = 0; k < w->batch; k++) w->samples[k] = done + (k < rows ? k : rows - 1);
         PL_TRY(r->recipe->data_read(r->data, subset, w->samples, w->batch, &batch));
         PL_TRY(write_rows(w, rows));
         done += rows;
@@ -151,8 +150,8 @@ pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t
     PL_FAIL_IF(*out <= 0, PL_ERR_ARG, "the %s samples of recipe %s are endless: say how many",
                pl_subset_name(subset), r->recipe->name);
     PL_FAIL_IF(size > 0 && *out > size, PL_ERR_ARG,
-               "%lld %s samples are wanted, the configuration gives %lld",
-               (long long)*out, pl_subset_name(subset), (long long)size);
+               "%lld %s samples are wanted, the configuration gives %lld", (long long)*out,
+               pl_subset_name(subset), (long long)size);
     return PL_OK;
 }
 
@@ -166,7 +165,6 @@ pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t e
     PL_TRY(pl__generate_count(r, PL_SUBSET_TRAIN, samples, &n_train));
     if (r->eval) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &n_eval));
     PL_TRY(write_subset(r, dir, PL_SUBSET_TRAIN, r->train, n_train, progress, ctx));
-    if (r->eval)
-        PL_TRY(write_subset(r, dir, PL_SUBSET_EVAL, r->eval, n_eval, progress, ctx));
+    if (r->eval) PL_TRY(write_subset(r, dir, PL_SUBSET_EVAL, r->eval, n_eval, progress, ctx));
     return PL_OK;
 }

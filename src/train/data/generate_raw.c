@@ -1,4 +1,5 @@
-/* generate_raw.c - a recipe's own samples as people keep such data: pictures in folders, prompts in a file.
+/* generate_raw.c - a recipe's own samples as people keep such data: pictures in folders, prompts in
+ * a file.
  *
  *     DIR/train/000000.png, 000000.txt, ...     a picture a sample, with its caption if it has one
  *     DIR/eval/...
@@ -31,7 +32,8 @@ typedef struct raw {
 } raw;
 
 /* A quarter larger than the input, so that there is something to cut. */
-static pl_status write_picture(raw *w, pl_subset subset, int64_t i, uint8_t *rgb, int width, int height)
+static pl_status write_picture(raw *w, pl_subset subset, int64_t i, uint8_t *rgb, int width,
+                               int height)
 {
     char path[4096];
     w->caption[0] = 0;
@@ -46,8 +48,8 @@ static pl_status write_picture(raw *w, pl_subset subset, int64_t i, uint8_t *rgb
 static pl_status write_pictures(raw *w)
 {
     const pl_image_feed *f = w->feed;
-    PL_FAIL_IF(!f->height || !f->width, PL_ERR_UNSUPPORTED, "recipe %s does not say how large its pictures are",
-               w->r->recipe->name);
+    PL_FAIL_IF(!f->height || !f->width, PL_ERR_UNSUPPORTED,
+               "recipe %s does not say how large its pictures are", w->r->recipe->name);
     int height = (int)(pl_config_int(w->r->config, f->height) * 5 / 4);
     int width = (int)(pl_config_int(w->r->config, f->width) * 5 / 4);
     if (!width) width = height;
@@ -151,7 +153,8 @@ pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64
     const pl_image_feed *f = r->recipe->images;
     bool own = r->recipe->data_write || r->recipe->data_write_set;
     PL_FAIL_IF(!own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
-               "recipe %s has no pictures or prompts of its own; without --raw it writes arrays", r->recipe->name);
+               "recipe %s has no pictures or prompts of its own; without --raw it writes arrays",
+               r->recipe->name);
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));
     raw w = {.r = r, .feed = f, .dir = dir, .progress = progress, .ctx = ctx};

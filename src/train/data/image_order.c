@@ -1,7 +1,7 @@
 /* image_order.c - which images come when: shuffled, drawn by weight, bucket by bucket.
  *
- * With buckets every header is read once, when the set is opened: sizes decide the bucket. One that cannot
- * be read goes where a square would; the policy for bad files decides when its turn comes.
+ * With buckets every header is read once, when the set is opened: sizes decide the bucket. One that
+ * cannot be read goes where a square would; the policy for bad files decides when its turn comes.
  */
 #include "base/pool.h"
 #include "base/rng.h"
@@ -101,7 +101,8 @@ static pl_stratum stratum_of(const pl_run *r, int64_t step)
         pl_strata s = {m->size, r->n_variants, pl__run_batch(r)};
         return pl__stratum_at(seed, &s, step);
     }
-    int64_t n = pl_image_set_size(m->set, false), at = draw_between(m, 0, n, drawn(seed, BATCHES, step));
+    int64_t n = pl_image_set_size(m->set, false),
+            at = draw_between(m, 0, n, drawn(seed, BATCHES, step));
     int k = 0;
     while (m->first[0][k + 1] <= at) k++;
     return (pl_stratum){k, 0};
@@ -129,7 +130,8 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
 }
 
 /* ---- all of one size ------------------------------------------------------------------------ */
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool, int64_t *samples, int64_t *passes)
+void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
+                       int64_t *samples, int64_t *passes)
 {
     const pl_image_set *set = r->images->set;
     int64_t size = pl_image_set_size(set, false);
@@ -140,13 +142,16 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t p
     for (int64_t i = 0; i < r->micro; i++) {
         int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
         bool weighted = pl_image_set_weighted(set);
-        samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p)) : pl__sample_at(seed, size, p);
-        /* Drawn with replacement, a sample comes more than once an epoch: the position tells them apart. */
+        samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p))
+                              : pl__sample_at(seed, size, p);
+        /* Drawn with replacement, a sample comes more than once an epoch: the position tells them
+         * apart. */
         passes[i] = weighted ? p : p / size;
     }
 }
 
-/* ---- evaluation: the first so many samples, bucket by bucket ---------------------------------- */
+/* ---- evaluation: the first so many samples, bucket by bucket ----------------------------------
+ */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total)
 {
     const struct pl_images *m = r->images;

@@ -42,8 +42,7 @@ bool pl__images_wanted(const pl_run *r)
     if (strcmp(source, "folder") == 0 || strcmp(source, "tar") == 0) return true;
     const char *path = pl_config_text(r->config, "data.path");
     bool fed = r->recipe->images && r->recipe->images->images;
-    return strcmp(source, "auto") == 0 && fed && !has_arrays(path) &&
-           !has_input_files(r, path);
+    return strcmp(source, "auto") == 0 && fed && !has_arrays(path) && !has_input_files(r, path);
 }
 
 /* [C,H,W] or [H,W,C] of an input; an image that the program does not read has no size. */
@@ -53,13 +52,16 @@ static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixe
     char text[96];
     bool there = false;
     for (int i = 0; i < pl_program_input_count(p); i++)
-        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i), there = true;
+        if (strcmp(pl_program_input_name(p, i), in->name) == 0)
+            t = pl_program_input_type(p, i), there = true;
     if (!there) return PL_OK;
     bool first = t.rank == 4 && (t.dim[1] == 3 || t.dim[1] == 1);
     bool last = t.rank == 4 && !first && (t.dim[3] == 3 || t.dim[3] == 1);
-    PL_FAIL_IF((!first && !last) || (t.dtype != PL_F32 && t.dtype != PL_U8), PL_ERR_CONFIG,
-               "input \"%s\" is %s: an image is f32 or u8, [batch, 3, height, width] or [batch, height, "
-               "width, 3]", in->name, pl_type_text(&t, text, sizeof text));
+    PL_FAIL_IF(
+        (!first && !last) || (t.dtype != PL_F32 && t.dtype != PL_U8), PL_ERR_CONFIG,
+        "input \"%s\" is %s: an image is f32 or u8, [batch, 3, height, width] or [batch, height, "
+        "width, 3]",
+        in->name, pl_type_text(&t, text, sizeof text));
     *out = (pl_pixels){.channels = (int)t.dim[first ? 1 : 3],
                        .h = (int)t.dim[first ? 2 : 1],
                        .w = (int)t.dim[first ? 3 : 2],
@@ -102,7 +104,8 @@ static bool reads(const pl_program *p, const char *name)
 }
 
 /* The program of a step that reads an image: the training program, or a further one. */
-static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train, const char *name)
+static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train,
+                                   const char *name)
 {
     const pl_turn *turn = pl__variant_turns(r, bucket);
     for (int i = 0; i < r->n_turns && !reads(train, name); i++)
@@ -113,7 +116,8 @@ static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program
 static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
 {
     const pl_image_feed *f = r->recipe->images;
-    PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
+    PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG,
+               "recipe %s is not fed with images: data.source=arrays reads arrays",
                r->recipe->name);
     const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
     if (r->encode) programs[1] = programs[0];
@@ -124,11 +128,11 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
                             &shape[s][*n]));
         for (int i = 0; i < pl_program_input_count(programs[s]); i++) {
             const char *name = pl_program_input_name(programs[s], i);
-            PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
-                       name, r->recipe->name);
+            PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG,
+                       "images do not feed input \"%s\" of recipe %s", name, r->recipe->name);
         }
-        PL_FAIL_IF(!first_of(shape[s], *n)->w, PL_ERR_CONFIG, "recipe %s reads no image \"%s\" here", r->recipe->name,
-                   f->images[0].name);
+        PL_FAIL_IF(!first_of(shape[s], *n)->w, PL_ERR_CONFIG,
+                   "recipe %s reads no image \"%s\" here", r->recipe->name, f->images[0].name);
     }
     return PL_OK;
 }
@@ -154,7 +158,8 @@ static pl_status largest(const pl_run *r, int *w, int *h)
 static pl_filter filter_of(const pl_run *r)
 {
     const char *name = pl_config_text(r->config, "data.resize");
-    bool lanczos = strcmp(name, "auto") == 0 ? r->recipe->images->lanczos : strcmp(name, "lanczos") == 0;
+    bool lanczos =
+        strcmp(name, "auto") == 0 ? r->recipe->images->lanczos : strcmp(name, "lanczos") == 0;
     return lanczos ? PL_FILTER_LANCZOS : PL_FILTER_TRIANGLE;
 }
 
@@ -182,7 +187,8 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
     if (!pl__images_wanted(r) || largest(r, &w, &h) != PL_OK) return 0;
     const pl_image_feed *f = r->recipe->images;
     uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
-    return (uint64_t)threads * (keep_bytes(filter_of(r), w, h) + resize_bytes(filter_of(r), w, h) + made);
+    return (uint64_t)threads *
+           (keep_bytes(filter_of(r), w, h) + resize_bytes(filter_of(r), w, h) + made);
 }
 
 /* ---- inputs made of the picture ------------------------------------------------------------- */
@@ -191,7 +197,8 @@ static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
     const pl_image_feed *f = r->recipe->images;
     const pl_pixels *p = first_of(m->shape[0][0], m->n);
     if (!f->made) return PL_OK;
-    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets: recipe %s makes inputs of one size", r->recipe->name);
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets: recipe %s makes inputs of one size",
+               r->recipe->name);
     m->makers = pl_sys_alloc((size_t)threads * sizeof *m->makers);
     if (!m->makers) return PL_ERR_MEMORY;
     for (; m->n_makers < threads; m->n_makers++) {
@@ -216,10 +223,13 @@ static void close_makers(pl_run *r)
 }
 
 /* What is erased becomes 0, which may lie between two bytes. */
-bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
+                         float *high)
 {
     const pl_image_feed *f = r->recipe->images;
-    if (type->dtype != PL_F32 || !pl__images_wanted(r) || pl_config_float(r->config, "data.erase") > 0) return false;
+    if (type->dtype != PL_F32 || !pl__images_wanted(r) ||
+        pl_config_float(r->config, "data.erase") > 0)
+        return false;
     if (!f || is_made(f, name)) return false;
     for (const pl_image_input *i = f->images; i && i->name; i++)
         if (strcmp(i->name, name) == 0) {
@@ -251,7 +261,9 @@ static pl_augment augment_of(const pl_config *c)
 static pl_on_bad policy_of(const pl_config *c)
 {
     const char *text = pl_config_text(c, "data.on_bad");
-    return strcmp(text, "skip") == 0 ? PL_BAD_SKIP : strcmp(text, "fail") == 0 ? PL_BAD_FAIL : PL_BAD_QUARANTINE;
+    return strcmp(text, "skip") == 0   ? PL_BAD_SKIP
+           : strcmp(text, "fail") == 0 ? PL_BAD_FAIL
+                                       : PL_BAD_QUARANTINE;
 }
 
 static pl_status leave_out(const void *ctx, int64_t n, int64_t *begin, int64_t *end)
@@ -273,11 +285,15 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(find_shapes(r, k, m->shape[k], &m->n));
     PL_FAIL_IF(strcmp(source, "tar") == 0 && !pl_items_is_tar(path), PL_ERR_DATA,
                "data.source=tar: %s is no .tar and holds none", path);
-    PL_FAIL_IF(!pl_config_is_null(c, "data.captions") && pl_items_is_tar(path), PL_ERR_CONFIG,
-               "data.captions is for images in folders: those of %s have theirs beside them in the tars", path);
+    PL_FAIL_IF(
+        !pl_config_is_null(c, "data.captions") && pl_items_is_tar(path), PL_ERR_CONFIG,
+        "data.captions is for images in folders: those of %s have theirs beside them in the tars",
+        path);
     pl_image_set_opts o = {
         .items = {.path = path,
-                  .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
+                  .captions = pl_config_is_null(c, "data.captions")
+                                  ? NULL
+                                  : pl_config_text(c, "data.captions"),
                   .larger = pl_config_bool(c, "data.upscaled") ? r->recipe->images->upscaled : NULL,
                   .eval_share = (r->eval || r->encode_eval) && !pl__folded(r)
                                     ? pl_config_float(c, "data.eval_share")
@@ -286,7 +302,9 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
         .filter = filter_of(r),
         .augment = augment_of(c),
         .on_bad = policy_of(c),
-        .quarantine = pl_config_is_null(c, "data.quarantine") ? "quarantine.txt" : pl_config_text(c, "data.quarantine"),
+        .quarantine = pl_config_is_null(c, "data.quarantine")
+                          ? "quarantine.txt"
+                          : pl_config_text(c, "data.quarantine"),
         .leave_out = pl__folded(r) ? leave_out : NULL,
         .leave_out_ctx = c,
         .balance = pl_config_bool(c, "data.balance"),
@@ -330,9 +348,12 @@ int64_t pl__images_size(const pl_run *r, pl_subset subset)
 
 static void write_label(void *to, const pl_type *t, int i, int64_t label)
 {
-    if (t->dtype == PL_I64) ((int64_t *)to)[i] = label;
-    else if (t->dtype == PL_I32) ((int32_t *)to)[i] = (int32_t)label;
-    else if (t->dtype == PL_F32) ((float *)to)[i] = (float)label;
+    if (t->dtype == PL_I64)
+        ((int64_t *)to)[i] = label;
+    else if (t->dtype == PL_I32)
+        ((int32_t *)to)[i] = (int32_t)label;
+    else if (t->dtype == PL_F32)
+        ((float *)to)[i] = (float)label;
 }
 
 static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thread)
@@ -363,7 +384,10 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
     }
     PL_TRY(pl_image_set_read(r->images->set, &read));
     if (rgb) {
-        pl_picture p = {rgb, to[read.n_to - 1].w, to[read.n_to - 1].h, {read.seed, read.epoch, read.sample},
+        pl_picture p = {rgb,
+                        to[read.n_to - 1].w,
+                        to[read.n_to - 1].h,
+                        {read.seed, read.epoch, read.sample},
                         j->subset};
         PL_TRY(f->make(r->images->makers[thread].state, &p, j->batch, (int)i));
     }
@@ -398,7 +422,8 @@ static void read_share(void *ctx, int64_t task, int worker)
 /* Of several failures the first sample's is told, whatever the number of threads. */
 pl_status pl__images_read(pl_run *r, const pl_images_job *j)
 {
-    for (int64_t i = 0; j->n_threads == 1 && i < r->micro; i++) PL_TRY(read_one(r, j, i, j->thread));
+    for (int64_t i = 0; j->n_threads == 1 && i < r->micro; i++)
+        PL_TRY(read_one(r, j, i, j->thread));
     if (j->n_threads == 1) return PL_OK;
     share s;
     s.r = r;

@@ -1,4 +1,5 @@
-/* images.h - a set of images (data/sets/images.h) as the source of a run, through the recipe's pl_image_feed. */
+/* images.h - a set of images (data/sets/images.h) as the source of a run, through the recipe's
+ * pl_image_feed. */
 #ifndef PL_TRAIN_IMAGES_H
 #define PL_TRAIN_IMAGES_H
 
@@ -12,7 +13,8 @@ struct pl_images {
     pl_image_set *set;
     pl_image_shapes *shape; /* by bucket */
     int n;
-    /* With buckets: the samples of a subset, bucket by bucket; those of bucket k begin at first[k]. */
+    /* With buckets: the samples of a subset, bucket by bucket; those of bucket k begin at first[k].
+     */
     int32_t *order[2];
     int64_t first[2][PL_MAX_BUCKETS + 1], size[PL_MAX_BUCKETS]; /* size: of training */
     double *cumulated; /* weights of order[0] up to each; NULL: all equal */
@@ -20,7 +22,7 @@ struct pl_images {
     struct {
         void *state;
         uint8_t *rgb;
-    } *makers;
+    } * makers;
     int n_makers;
 };
 
@@ -35,15 +37,16 @@ int64_t pl__images_size(const pl_run *r, pl_subset subset);
 pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
 /* The bucket of a step's batch. */
 int pl__images_bucket(const pl_run *r, int64_t step);
-/* The samples of training batch `number`, which a pool of that size gives (0: none), and their passes: how often each
- * has come before (drawn with replacement: their position). */
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool, int64_t *samples, int64_t *passes);
+/* The samples of training batch `number`, which a pool of that size gives (0: none), and their
+ * passes: how often each has come before (drawn with replacement: their position). */
+void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
+                       int64_t *samples, int64_t *passes);
 /* How many of the first `total` evaluation samples are of a bucket, and the i-th of these. */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
 
-/* Samples of a bucket into a batch, with the scratch memory of threads [thread, thread + n_threads). More
- * than one: the caller's team works on it. */
+/* Samples of a bucket into a batch, with the scratch memory of threads [thread, thread +
+ * n_threads). More than one: the caller's team works on it. */
 typedef struct pl_images_job {
     pl_subset subset;
     int bucket;
@@ -52,9 +55,10 @@ typedef struct pl_images_job {
     int thread, n_threads;
     bool bytes; /* images that pl__images_as_bytes tells of are written so */
 } pl_images_job;
-/* Whether an f32 input is fed with images whose every value is one of 256: its bytes then say it all, in a
- * quarter of the memory, and pl_bytes_widen with low and high makes the input of them. */
-bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high);
+/* Whether an f32 input is fed with images whose every value is one of 256: its bytes then say it
+ * all, in a quarter of the memory, and pl_bytes_widen with low and high makes the input of them. */
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
+                         float *high);
 pl_status pl__images_read(pl_run *r, const pl_images_job *j) PL_MUST_USE;
 
 #endif

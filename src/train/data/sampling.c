@@ -1,18 +1,19 @@
 /* sampling.c - which sample comes when.
  *
  * An epoch visits every sample once, in an order that is a pure function of (seed, epoch). The
- * permutation is a four-round Feistel network over the next even power of two, walked until it lands
- * inside the range: no table, O(1) memory for any size, any position reached at once (so resuming
- * needs no replay of the order).
+ * permutation is a four-round Feistel network over the next even power of two, walked until it
+ * lands inside the range: no table, O(1) memory for any size, any position reached at once (so
+ * resuming needs no replay of the order).
  *
- * With buckets a batch is of one bucket, and each bucket is an endless stream of such epochs, cut into
- * batches. The batches of epoch e are those whose first sample lies in pass e of their bucket:
+ * With buckets a batch is of one bucket, and each bucket is an endless stream of such epochs, cut
+ * into batches. The batches of epoch e are those whose first sample lies in pass e of their bucket:
  *
  *     bucket 0, 10 samples   |0123|4567|89 0|1234|5678|9 ...     epoch 0: 3 batches, epoch 1: 2
  *     bucket 1,  3 samples   |012 0|12 01|2 012| ...              epoch 0: 1, epoch 1: 1, epoch 2: 1, epoch 3: 0
  *
- * How many begin before an epoch has a closed form, so a batch's epoch is found by bisection and its place
- * in that epoch by the same permutation: no table, any position at once, nothing dropped or filled up.
+ * How many begin before an epoch has a closed form, so a batch's epoch is found by bisection and
+ * its place in that epoch by the same permutation: no table, any position at once, nothing dropped
+ * or filled up.
  */
 #include "base/err.h"
 #include "train/run/train_int.h"
@@ -58,7 +59,8 @@ static int64_t begun_before(const pl_strata *s, int64_t epoch)
     return sum;
 }
 
-/* The epoch that batch `number` begins in: the last one before which no more than that have begun. */
+/* The epoch that batch `number` begins in: the last one before which no more than that have begun.
+ */
 static int64_t epoch_of(const pl_strata *s, int64_t number)
 {
     int64_t lo = 0, hi = 1;
@@ -108,13 +110,18 @@ bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f)
 
 pl_status pl__fold_check(const pl_config *c, int64_t size)
 {
-    long long folds = (long long)pl_config_int(c, "data.folds"), fold = (long long)pl_config_int(c, "data.fold");
+    long long folds = (long long)pl_config_int(c, "data.folds"),
+              fold = (long long)pl_config_int(c, "data.fold");
     if (folds == 0) return PL_OK;
-    PL_FAIL_IF(folds < 2, PL_ERR_CONFIG, "data.folds: %lld: there are at least 2 parts, or 0 for none", folds);
-    PL_FAIL_IF(fold >= folds, PL_ERR_CONFIG, "data.fold: %lld is none of the %lld parts, which are 0 to %lld", fold,
-               folds, folds - 1);
-    PL_FAIL_IF(size <= 0, PL_ERR_CONFIG, "data.folds: %lld: the data never end, so they have no parts", folds);
-    PL_FAIL_IF(size < folds, PL_ERR_CONFIG, "data.folds: %lld parts of %lld training samples: some would be empty",
-               folds, (long long)size);
+    PL_FAIL_IF(folds < 2, PL_ERR_CONFIG,
+               "data.folds: %lld: there are at least 2 parts, or 0 for none", folds);
+    PL_FAIL_IF(fold >= folds, PL_ERR_CONFIG,
+               "data.fold: %lld is none of the %lld parts, which are 0 to %lld", fold, folds,
+               folds - 1);
+    PL_FAIL_IF(size <= 0, PL_ERR_CONFIG,
+               "data.folds: %lld: the data never end, so they have no parts", folds);
+    PL_FAIL_IF(size < folds, PL_ERR_CONFIG,
+               "data.folds: %lld parts of %lld training samples: some would be empty", folds,
+               (long long)size);
     return PL_OK;
 }

@@ -1,10 +1,10 @@
-/* scan.c - looks at every image of a set once, for `inspect data`. Files are decoded in chunks by the
- * whole team and told in order. */
+/* scan.c - looks at every image of a set once, for `inspect data`. Files are decoded in chunks by
+ * the whole team and told in order. */
 #include "base/pool.h"
 #include "base/sys.h"
 #include "data/sets/array.h"
-#include "plimsoll_hdf5.h"
 #include "data/sets/images.h"
+#include "plimsoll_hdf5.h"
 #include "train/run/train_int.h"
 
 #include <stdio.h>
@@ -63,7 +63,8 @@ static pl_status scan_all(scan *s, pl_data_summary *sum)
         pl_pool_for(m, check_one, s);
         for (int64_t k = 0; k < m; k++) {
             const result *r = &s->results[k];
-            if (r->rc == PL_ERR_MEMORY || r->rc == PL_ERR_UNSUPPORTED) PL_FAIL(r->rc, "%s", r->message);
+            if (r->rc == PL_ERR_MEMORY || r->rc == PL_ERR_UNSUPPORTED)
+                PL_FAIL(r->rc, "%s", r->message);
             tell(s, s->first + k, r, sum);
         }
         if (s->o->progress) s->o->progress(s->o->ctx, s->first + m, n);

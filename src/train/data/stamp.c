@@ -44,7 +44,8 @@ static bool is_ours(const char *name)
 }
 
 /* Folders in the order of names; deep is bounded, so links in circles end. */
-static pl_status walk(pl_arena *mem, const char *path, const char *below, int deep, XXH64_state_t *h)
+static pl_status walk(pl_arena *mem, const char *path, const char *below, int deep,
+                      XXH64_state_t *h)
 {
     struct stat st;
     PL_FAIL_IF(stat(path, &st) != 0, PL_ERR_DATA, "%s: %s", path, strerror(errno));
@@ -92,7 +93,8 @@ pl_status pl__stamp_same(const char *path, const pl_stamp *was, bool *same)
 {
     pl_stamp now;
     PL_TRY(pl__stamp_path(path, false, &now));
-    *same = now.bytes == was->bytes && now.time_ns == was->time_ns && (now.time_ns || now.hash == was->hash);
+    *same = now.bytes == was->bytes && now.time_ns == was->time_ns &&
+            (now.time_ns || now.hash == was->hash);
     if (*same || !now.time_ns || now.bytes != was->bytes) return PL_OK;
     PL_TRY(pl__stamp_path(path, true, &now));
     *same = now.hash == was->hash;

@@ -43,10 +43,10 @@ struct pl_supply {
     size_t bytes;    /* of the largest */
     bool bytes_form; /* images lie in it as bytes */
     int workers;
-    pl_loader *loader; /* NULL: the caller reads */
+    pl_loader *loader;         /* NULL: the caller reads */
     int64_t *samples, *passes; /* of the batch that the caller reads */
-    int64_t held;      /* position whose buffer is kept for the programs that come; -1: none */
-    void *buffer;      /* of it */
+    int64_t held; /* position whose buffer is kept for the programs that come; -1: none */
+    void *buffer; /* of it */
 };
 
 /* ---- how many ---------------------------------------------------------------------------- */
@@ -56,8 +56,8 @@ static const pl_device *card_of(const pl_run *r)
     return dev && dev->apart ? dev : NULL;
 }
 
-/* The inputs of all training programs of a bucket, each name once, into list[0..cap); returns how many there are, or
- * -1 when a name stands for two types. */
+/* The inputs of all training programs of a bucket, each name once, into list[0..cap); returns how
+ * many there are, or -1 when a name stands for two types. */
 static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
 {
     int n = 0;
@@ -85,8 +85,8 @@ static bool reads_again(const pl_run *r)
     return r->n_turns > 1 || pl__run_updates(r) > 1;
 }
 
-/* A buffer of the ring serves all readings of a step when they are of one batch after the other; with
- * micro-batches each program and update goes through the batch anew. */
+/* A buffer of the ring serves all readings of a step when they are of one batch after the other;
+ * with micro-batches each program and update goes through the batch anew. */
 static bool can_read_ahead(const pl_run *r)
 {
     place list[MAX_INPUTS];
@@ -94,8 +94,8 @@ static bool can_read_ahead(const pl_run *r)
     return n >= 0 && n < MAX_INPUTS && (!reads_again(r) || r->parts == 1);
 }
 
-/* On the CPU a worker takes a core from the kernels, so only decoding is worth one; a card's host has
- * nothing else to do. */
+/* On the CPU a worker takes a core from the kernels, so only decoding is worth one; a card's host
+ * has nothing else to do. */
 static int workers_of(const pl_run *r)
 {
     enum { MOST = 8 };
@@ -121,7 +121,8 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Bytes of a batch buffer: every input, the numbers of its samples and their passes; of the largest bucket. */
+/* Bytes of a batch buffer: every input, the numbers of its samples and their passes; of the largest
+ * bucket. */
 static size_t batch_bytes(const pl_run *r)
 {
     place list[MAX_INPUTS];
@@ -135,7 +136,8 @@ static size_t batch_bytes(const pl_run *r)
     return most;
 }
 
-/* Threads that decode when the caller reads a batch by itself: for evaluation, and with data.workers=0. */
+/* Threads that decode when the caller reads a batch by itself: for evaluation, and with
+ * data.workers=0. */
 static int callers_of(void)
 {
     enum { MOST = 4 };
@@ -148,7 +150,8 @@ uint64_t pl_supply_bytes(const pl_run *r)
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
     bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
-    return bytes + (own ? r->recipe->data_bytes(r->config) : 0) + pl__images_bytes(r, workers + callers_of());
+    return bytes + (own ? r->recipe->data_bytes(r->config) : 0) +
+           pl__images_bytes(r, workers + callers_of());
 }
 
 /* ---- reading a batch --------------------------------------------------------------------- */
@@ -225,12 +228,14 @@ int pl_supply_bucket(const pl_run *r, int64_t step)
     return r->n_variants && r->images ? pl__images_bucket(r, step) : 0;
 }
 
-/* The samples of training batch `number`, and how often each has come before; as they come in, or as the pool
- * (data.pool) gives them. */
-static void choose_samples(pl_run *r, int64_t number, bool pooled, int64_t *samples, int64_t *passes)
+/* The samples of training batch `number`, and how often each has come before; as they come in, or
+ * as the pool (data.pool) gives them. */
+static void choose_samples(pl_run *r, int64_t number, bool pooled, int64_t *samples,
+                           int64_t *passes)
 {
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), pool = pooled ? pl_config_int(r->config, "data.pool") : 0;
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN),
+            pool = pooled ? pl_config_int(r->config, "data.pool") : 0;
     if (r->images) {
         pl__images_choose(r, seed, number, pool, samples, passes);
         return;
@@ -300,14 +305,16 @@ static pl_status read_samples(pl_run *r, const job *j)
 {
     int n = (int)r->micro;
     if (r->images) {
-        pl_images_job images = {j->subset, j->bucket, j->samples, j->passes, j->batch, j->thread,
-                                j->n_threads, !j->program && r->supply->bytes_form};
+        pl_images_job images = {
+            j->subset, j->bucket, j->samples,   j->passes,
+            j->batch,  j->thread, j->n_threads, !j->program && r->supply->bytes_form};
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
     j->batch->passes = j->passes;
     pl_fold f;
-    pl_subset subset = folded(r, &f) ? PL_SUBSET_TRAIN : j->subset; /* the part left out is of that set */
+    /* the part left out is of that set */
+    pl_subset subset = folded(r, &f) ? PL_SUBSET_TRAIN : j->subset;
     if (r->dataset) {
         PL_TRY(pl_dataset_read(r->dataset, j->subset, j->samples, n, j->batch));
     } else if (!prompts || r->recipe->data_read) {
@@ -358,9 +365,11 @@ static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
     int bucket = pl_supply_bucket(r, number / r->parts);
     ring_inputs where = {&r->supply->layouts[bucket], buffer};
     pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
-    int64_t *samples = (void *)((char *)buffer + where.layout->samples_at), *passes = samples + r->micro;
+    int64_t *samples = (void *)((char *)buffer + where.layout->samples_at),
+            *passes = samples + r->micro;
     choose_samples(r, number, true, samples, passes);
-    return read_into(r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1, number});
+    return read_into(
+        r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1, number});
 }
 
 /* The samples of r->supply->samples into the program's inputs, by the caller. */
@@ -369,7 +378,8 @@ static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p
     const pl_supply *s = r->supply;
     session_inputs where = {r->session, p};
     pl_batch batch = {.find = find_session_input, .find_ctx = &where};
-    return read_into(r, &(job){subset, bucket, s->samples, s->passes, &batch, p, s->workers, callers_of(), number});
+    return read_into(r, &(job){subset, bucket, s->samples, s->passes, &batch, p, s->workers,
+                               callers_of(), number});
 }
 
 int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total)
@@ -419,12 +429,16 @@ pl_status pl_supply_hash(pl_run *r, uint64_t *out)
         s->passes[i] = 0;
     }
     pl_status rc = PL_OK;
-    for (int round = 0; round < 2 && rc == PL_OK; round++) { /* an input that data do not fill counts as zeros */
+    /* an input that data do not fill counts as zeros */
+    for (int round = 0; round < 2 && rc == PL_OK; round++) {
         for (int i = 0; i < pl_program_input_count(r->train); i++) {
             pl_type t;
-            void *x = pl_session_input(r->session, r->train, pl_program_input_name(r->train, i), &t);
-            if (x && round) *out = XXH64(x, pl_type_bytes(&t), *out);
-            else if (x) memset(x, 0, pl_type_bytes(&t));
+            void *x =
+                pl_session_input(r->session, r->train, pl_program_input_name(r->train, i), &t);
+            if (x && round)
+                *out = XXH64(x, pl_type_bytes(&t), *out);
+            else if (x)
+                memset(x, 0, pl_type_bytes(&t));
         }
         if (!round) rc = read_now(r, PL_SUBSET_TRAIN, 0, r->train, -1);
     }
@@ -487,7 +501,8 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
         pl_type type;
         void *to = pl_session_input(r->session, p, from->name, &type);
         PL_FAIL_IF(to && !pl_type_equal(&type, &from->type), PL_ERR_ARG,
-                   "batch %lld is of another bucket than the program that reads it", (long long)number);
+                   "batch %lld is of another bucket than the program that reads it",
+                   (long long)number);
         if (to) copy_in(from, (char *)s->buffer + from->at, to);
     }
     if (!reads_again(r)) let_go(s);
@@ -536,17 +551,20 @@ static pl_status open_cache(pl_run *r)
     char why[512];
     const char *dir = pl_config_text(r->config, "data.cache");
     PL_TRY(pl__cache_fresh(r, &fresh, why, sizeof why));
-    PL_FAIL_IF(!fresh, PL_ERR_DATA,
-               "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew", dir,
-               why);
+    PL_FAIL_IF(
+        !fresh, PL_ERR_DATA,
+        "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew",
+        dir, why);
     return pl_dataset_open(dir, "", r->train, r->eval, pl__folded(r), &r->dataset);
 }
 
-/* Arrays of data.path. What evaluates alone wants no samples for training, unless there are none for evaluation. */
+/* Arrays of data.path. What evaluates alone wants no samples for training, unless there are none
+ * for evaluation. */
 static pl_status open_arrays(pl_run *r)
 {
     const char *path = pl_config_text(r->config, "data.path");
-    const char *fields = pl_config_is_null(r->config, "data.fields") ? "" : pl_config_text(r->config, "data.fields");
+    const char *fields =
+        pl_config_is_null(r->config, "data.fields") ? "" : pl_config_text(r->config, "data.fields");
     const pl_program *eval = r->encode_eval ? r->train : r->eval;
     if (r->forward && !pl__folded(r)) {
         PL_TRY(pl_dataset_open(path, fields, NULL, eval, false, &r->dataset));
@@ -576,9 +594,10 @@ static pl_status check_pool(const pl_run *r)
     int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
     if (!pool) return PL_OK;
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
-    PL_FAIL_IF(batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
-               "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
-               (long long)pool, (long long)batch, PL_POOL_BATCH);
+    PL_FAIL_IF(
+        batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
+        "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
+        (long long)pool, (long long)batch, PL_POOL_BATCH);
     return PL_OK;
 }
 
@@ -591,8 +610,10 @@ pl_status pl_supply_open(pl_run *r)
     PL_TRY(lay_out(r, in));
     PL_TRY(check_pool(r));
     PL_TRY(open_source(r));
-    if (!r->images && !r->encode) PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
-    PL_FAIL_IF(!r->forward && pl_supply_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA, "data.path %s: no sample is left for training",
+    if (!r->images && !r->encode)
+        PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
+    PL_FAIL_IF(!r->forward && pl_supply_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA,
+               "data.path %s: no sample is left for training",
                pl_config_text(r->config, "data.path"));
     if (!in->workers) return PL_OK;
     pl_loader_opts o = {.workers = in->workers,

@@ -35,18 +35,20 @@ static pl_status row_type(const pl_run *r, pl_type *row)
         *row = pl_type_make(t.dtype, t.rank - 1, t.dim + 1);
         return PL_OK;
     }
-    PL_FAIL(PL_ERR_CONFIG, "with this configuration recipe %s has no input \"%s\" for text", r->recipe->name,
-            f->text);
+    PL_FAIL(PL_ERR_CONFIG, "with this configuration recipe %s has no input \"%s\" for text",
+            r->recipe->name, f->text);
 }
 
 static pl_status open_rows(pl_run *r, struct pl_texts *t)
 {
     pl_type row;
-    const char *path = pl_config_text(r->config, "data.embeddings"), *name = r->recipe->images->text;
+    const char *path = pl_config_text(r->config, "data.embeddings"),
+               *name = r->recipe->images->text;
     PL_TRY(row_type(r, &row));
-    const char *field = pl_config_is_null(r->config, "data.fields")
-                            ? name
-                            : pl_dataset_field(&r->arena, pl_config_text(r->config, "data.fields"), name);
+    const char *field =
+        pl_config_is_null(r->config, "data.fields")
+            ? name
+            : pl_dataset_field(&r->arena, pl_config_text(r->config, "data.fields"), name);
     if (!field) return PL_ERR_MEMORY;
     PL_TRY(pl_array_open(&path, 1, name, field, &row, &t->rows));
     PL_FAIL_IF(pl_array_rows(t->rows) != pl_prompts_count(t->prompts), PL_ERR_DATA,
@@ -76,14 +78,16 @@ pl_status pl__texts_open(pl_run *r)
     const pl_image_feed *f = r->recipe->images;
     bool rows = !pl_config_is_null(r->config, "data.embeddings");
     if (pl_config_is_null(r->config, "data.prompts")) {
-        PL_FAIL_IF(rows, PL_ERR_CONFIG, "data.embeddings wants data.prompts: the texts of its rows");
+        PL_FAIL_IF(rows, PL_ERR_CONFIG,
+                   "data.embeddings wants data.prompts: the texts of its rows");
         return PL_OK;
     }
     pl_type row;
     PL_TRY(row_type(r, &row));
-    PL_FAIL_IF(!rows && !f->encode, PL_ERR_CONFIG,
-               "recipe %s cannot encode text by itself: data.embeddings wants the file of its embeddings",
-               r->recipe->name);
+    PL_FAIL_IF(
+        !rows && !f->encode, PL_ERR_CONFIG,
+        "recipe %s cannot encode text by itself: data.embeddings wants the file of its embeddings",
+        r->recipe->name);
     struct pl_texts *t = r->texts = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
     PL_TRY(pl_prompts_open(pl_config_text(r->config, "data.prompts"), &t->prompts));
@@ -108,14 +112,16 @@ int64_t pl__prompts_size(const pl_run *r, pl_subset subset)
     return r->texts->n[subset == PL_SUBSET_EVAL];
 }
 
-static pl_status write_row(pl_run *r, const char *caption, int64_t line, void *to, const pl_type *row)
+static pl_status write_row(pl_run *r, const char *caption, int64_t line, void *to,
+                           const pl_type *row)
 {
     const struct pl_texts *t = r->texts;
     if (t && t->rows) return pl_array_read(t->rows, line, to);
     return r->recipe->images->encode(r->config, caption, to, row);
 }
 
-pl_status pl__prompts_read(pl_run *r, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+pl_status pl__prompts_read(pl_run *r, pl_subset subset, const int64_t *sample, int n,
+                           pl_batch *batch)
 {
     pl_type t;
     char *to = pl_batch_input(batch, r->recipe->images->text, &t);
@@ -138,8 +144,8 @@ pl_status pl__text_write(pl_run *r, const char *caption, int64_t i, pl_batch *ba
     bool rows = r->texts && r->texts->rows;
     int64_t line = rows ? pl_prompts_find(r->texts->prompts, caption) : -1;
     PL_FAIL_IF(rows && line < 0, PL_ERR_DATA,
-               "the caption \"%.80s\" is no line of %s, so it has no row of data.embeddings", caption,
-               pl_config_text(r->config, "data.prompts"));
+               "the caption \"%.80s\" is no line of %s, so it has no row of data.embeddings",
+               caption, pl_config_text(r->config, "data.prompts"));
     PL_FAIL_IF(!rows && !f->encode, PL_ERR_CONFIG,
                "recipe %s cannot encode captions by itself: set data.prompts and data.embeddings",
                r->recipe->name);

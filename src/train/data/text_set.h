@@ -1,8 +1,9 @@
-/* texts.h - text as an input: prompts as the samples of a run, captions of images, and their embeddings.
+/* texts.h - text as an input: prompts as the samples of a run, captions of images, and their
+ * embeddings.
  *
- * The recipe's pl_image_feed names the input (text) and how a caption becomes a row of it (encode). With
- * data.embeddings the row is read instead: row k of that array belongs to line k of data.prompts, and a
- * caption's row is that of the line equal to it.
+ * The recipe's pl_image_feed names the input (text) and how a caption becomes a row of it (encode).
+ * With data.embeddings the row is read instead: row k of that array belongs to line k of
+ * data.prompts, and a caption's row is that of the line equal to it.
  */
 #ifndef PL_TRAIN_TEXTS_H
 #define PL_TRAIN_TEXTS_H

@@ -1,10 +1,12 @@
 /* averages.c - averaged copies of weights (ema.decay): which there are, and evaluations with them.
  *
- * The average of a weight is a slot of the optimiser's, called as the weight is behind a prefix. One that no update has made
- * yet is all zeros, and so is one of a weight that always was: in both cases the weight itself stands for it.
+ * The average of a weight is a slot of the optimiser's, called as the weight is behind a prefix.
+ * One that no update has made yet is all zeros, and so is one of a weight that always was: in both
+ * cases the weight itself stands for it.
  *
- * eval.ema: for an evaluation or a sample, weights and averages change places, bit by bit, and change back after it, whatever
- * became of it. Nothing is planned or compiled for that; on a card the bytes pass through the host.
+ * eval.ema: for an evaluation or a sample, weights and averages change places, bit by bit, and
+ * change back after it, whatever became of it. Nothing is planned or compiled for that; on a card
+ * the bytes pass through the host.
  */
 #include "train/run/train_int.h"
 
@@ -75,10 +77,13 @@ static bool wanted(const pl_run *r)
 pl_status pl__averages_check(const pl_run *r)
 {
     if (!wanted(r)) return PL_OK;
-    PL_FAIL_IF(!pl_run_has_averages(r), PL_ERR_CONFIG, "eval.ema wants averaged weights: set ema.decay, e.g. ema.decay=0.999");
+    PL_FAIL_IF(!pl_run_has_averages(r), PL_ERR_CONFIG,
+               "eval.ema wants averaged weights: set ema.decay, e.g. ema.decay=0.999");
     for (int i = 0; i < pl_store_count(r->store); i++)
-        PL_FAIL_IF(pl__is_average(pl_store_slot(r->store, i)) && pl_store_slot(r->store, i)->shards, PL_ERR_CONFIG,
-                   "eval.ema does not go with averages that ranks share: set shard=none, or plimsoll eval RUN --ema afterwards");
+        PL_FAIL_IF(
+            pl__is_average(pl_store_slot(r->store, i)) && pl_store_slot(r->store, i)->shards,
+            PL_ERR_CONFIG,
+            "eval.ema does not go with averages that ranks share: set shard=none, or plimsoll eval RUN --ema afterwards");
     return PL_OK;
 }
 
@@ -106,7 +111,11 @@ static pl_status swap_all(pl_run *r, bool back)
         int average = -1;
         if (!pl__slot_in_model(s)) continue;
         if (!back) PL_TRY(pl__average_of(r, i, &average));
-        if (!back) r->swapped[i] = average >= 0 && pl_type_equal(&s->type, &pl_store_slot(r->store, average)->type) ? average + 1 : 0;
+        if (!back)
+            r->swapped[i] =
+                average >= 0 && pl_type_equal(&s->type, &pl_store_slot(r->store, average)->type)
+                    ? average + 1
+                    : 0;
         if (r->swapped[i]) PL_TRY(swap_slots(r, i, r->swapped[i] - 1));
     }
     return PL_OK;

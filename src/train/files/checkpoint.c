@@ -1,9 +1,10 @@
 /* checkpoint.c - a run's state to disk and back; see plimsoll_checkpoint.h.
  *
  * Everything that outlives a step is a slot of the store or the number of steps done: moments, EMA,
- * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the order
- * of samples is a function of seed and position. Sums of gradients are zero between steps and are not
- * written, so a run may go on with another number of micro-batches; nor are weights that nothing changes (frozen.c).
+ * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the
+ * order of samples is a function of seed and position. Sums of gradients are zero between steps and
+ * are not written, so a run may go on with another number of micro-batches; nor are weights that
+ * nothing changes (frozen.c).
  */
 #include "train/files/checkpoint.h"
 
@@ -71,7 +72,8 @@ static void fill_head(pl_run *r, pl_checkpoint *c)
     c->step = pl_run_steps_done(r);
     c->phase_step = r->steps_done;
     c->phase = r->phase;
-    snprintf(c->phase_name, sizeof c->phase_name, "%s", r->phase < 0 ? "" : r->phases[r->phase].name);
+    snprintf(c->phase_name, sizeof c->phase_name, "%s",
+             r->phase < 0 ? "" : r->phases[r->phase].name);
     c->samples = pl__run_samples(r);
     c->accumulate = r->parts;
     c->threads = pl_threads();
@@ -159,8 +161,8 @@ pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)
     PL_TRY(pl__frozen_leave(r, &leave));
     uint64_t need = bytes_needed(r, leave), room = bytes_free(parent);
     if (room < need) return fail_save(dir, need, room, strerror(ENOSPC));
-    PL_FAIL_IF(mkdir(temp, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s", temp,
-               strerror(errno));
+    PL_FAIL_IF(mkdir(temp, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
+               temp, strerror(errno));
     fill_head(r, c);
     pl_status rc = save_files(r, temp, leave, c);
     if (rc == PL_OK) rc = move_into_place(temp, dir, parent, name);
@@ -173,8 +175,9 @@ pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)
 
 void pl__checkpoint_remove(const char *dir)
 {
-    static const char *const names[] = {"manifest.json", "config.yaml", "state.safetensors",
-                                        "model.safetensors", "model_ema.safetensors", "eval.csv"};
+    static const char *const names[] = {"manifest.json",         "config.yaml",
+                                        "state.safetensors",     "model.safetensors",
+                                        "model_ema.safetensors", "eval.csv"};
     char path[PL_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (pl__path(path, dir, names[i]) == PL_OK) unlink(path);
@@ -201,10 +204,11 @@ pl_status pl__checkpoint_load(pl_run *r, const char *dir)
     PL_TRY(pl_checkpoint_read(dir, &c));
     PL_FAIL_IF(strcmp(c.recipe, r->recipe->name) != 0, PL_ERR_FILE,
                "%s is of recipe %s, this run is of %s", dir, c.recipe, r->recipe->name);
-    PL_FAIL_IF(c.samples != pl__run_samples(r), PL_ERR_DATA,
-               "%s was written with %lld training samples, now there are %lld: their order would be "
-               "another; choose a new folder, or --fresh", dir, (long long)c.samples,
-               (long long)pl__run_samples(r));
+    PL_FAIL_IF(
+        c.samples != pl__run_samples(r), PL_ERR_DATA,
+        "%s was written with %lld training samples, now there are %lld: their order would be "
+        "another; choose a new folder, or --fresh",
+        dir, (long long)c.samples, (long long)pl__run_samples(r));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));
     PL_TRY(pl__frozen_check(r, path));

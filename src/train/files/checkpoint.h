@@ -13,7 +13,8 @@ pl_status pl__manifest_write(const char *path, const pl_checkpoint *c) PL_MUST_U
 /* The members alone, whatever the checksum: fuzzers reach them so. */
 pl_status pl__manifest_members(const char *text, size_t len, const char *name,
                                pl_checkpoint *out) PL_MUST_USE;
-/* Removes a checkpoint folder and the files that one may hold; others stay, and so does the folder. */
+/* Removes a checkpoint folder and the files that one may hold; others stay, and so does the folder.
+ */
 void pl__checkpoint_remove(const char *dir);
 /* Removes the files (not folders) of dir whose name matches a shell pattern. */
 void pl__remove_matching(const char *dir, const char *pattern);

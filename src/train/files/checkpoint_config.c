@@ -1,8 +1,9 @@
 /* checkpoint_config.c - may a run go on with another configuration than its checkpoint's?
  *
  * One table says it of every key of the engine that may differ; a key that is not in it, and every
- * key of a recipe, must be the same, but for those whose values give the same bits (pl_recipe.smaller). What the table allows but adds or removes state (momentum,
- * EMA) is found when the state is read: a tensor is missing or left over.
+ * key of a recipe, must be the same, but for those whose values give the same bits
+ * (pl_recipe.smaller). What the table allows but adds or removes state (momentum, EMA) is found
+ * when the state is read: a tensor is missing or left over.
  */
 #include "train/files/checkpoint.h"
 
@@ -15,7 +16,8 @@ typedef struct rule {
 
 static const rule rules[] = {
     {"train.steps,train.log_every,checkpoint.*,eval.every,eval.batches,eval.ema", PL_CHANGE_FREE},
-    {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite", PL_CHANGE_FREE},
+    {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite",
+     PL_CHANGE_FREE},
     {"data.workers,data.prefetch,log.*,monitor.*,sample.*", PL_CHANGE_FREE},
     {"distributed,shard,gradient_bucket,rank_timeout,link", PL_CHANGE_FREE},
     {"threads,device,compile.*,accumulate,ranks", PL_CHANGE_ROUND},
@@ -28,7 +30,7 @@ typedef struct comparison {
                  pl_change change);
     void *ctx;
     const pl_recipe *recipe;
-    bool coupled; /* a split batch trains otherwise than a whole one */
+    bool coupled;     /* a split batch trains otherwise than a whole one */
     bool phases_done; /* those that are over are as they were */
     int refused;
 } comparison;
@@ -56,14 +58,17 @@ pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
     int n = r->recipe->schema ? 2 : 1;
     char path[PL_PATH_BYTES];
     pl_config *old = NULL;
-    comparison c = {.each = each, .ctx = ctx, .recipe = r->recipe,
+    comparison c = {.each = each,
+                    .ctx = ctx,
+                    .recipe = r->recipe,
                     .coupled = pl_config_bool(r->config, "accumulate_coupled")};
     PL_TRY(pl__path(path, dir, "config.yaml"));
     if (r->recipe->optims && !(tables[n++] = pl__optim_schema(&names, r->recipe->optims)))
         return PL_ERR_MEMORY;
     pl_status rc = pl_config_new(tables, n, &old);
     if (rc == PL_OK) rc = pl_config_load(old, path);
-    c.phases_done = rc == PL_OK && r->phase >= 0 && pl__phases_same(old, r->config, pl__phase_item(r));
+    c.phases_done =
+        rc == PL_OK && r->phase >= 0 && pl__phases_same(old, r->config, pl__phase_item(r));
     if (rc == PL_OK) rc = pl_config_diff(old, r->config, compare_key, &c);
     pl_config_free(old);
     pl_arena_release(&names);

@@ -102,8 +102,7 @@ static bool remove_one(const char *dir, const char *pattern)
     char path[PL_PATH_BYTES] = "";
     DIR *d = opendir(dir);
     for (const struct dirent *e; d && !path[0] && (e = readdir(d));)
-        if (fnmatch(pattern, e->d_name, FNM_PERIOD) == 0 &&
-            pl__path(path, dir, e->d_name) != PL_OK)
+        if (fnmatch(pattern, e->d_name, FNM_PERIOD) == 0 && pl__path(path, dir, e->d_name) != PL_OK)
             path[0] = 0;
     if (d) closedir(d);
     if (!path[0]) return false;
@@ -117,14 +116,17 @@ static void clear_phases(const pl_folder *f)
     char above[PL_PATH_BYTES], path[PL_PATH_BYTES];
     DIR *d = pl__path(above, f->path, "phases") == PL_OK ? opendir(above) : NULL;
     for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && pl__path(path, above, e->d_name) == PL_OK) pl__remove_matching(path, "*.tmp-*");
+        if (e->d_name[0] != '.' && pl__path(path, above, e->d_name) == PL_OK)
+            pl__remove_matching(path, "*.tmp-*");
     if (d) closedir(d);
 }
 
 static void clear_leftovers(const pl_folder *f)
 {
-    while (remove_one(f->checkpoints, ".tmp-step-*")) {}
-    while (remove_one(f->checkpoints, ".trash-step-*")) {}
+    while (remove_one(f->checkpoints, ".tmp-step-*")) {
+    }
+    while (remove_one(f->checkpoints, ".trash-step-*")) {
+    }
     pl__remove_matching(f->path, "config.yaml.tmp-*");
     pl__remove_matching(f->path, "model*.safetensors.tmp-*");
     pl__remove_matching(f->path, "plan.json.tmp-*");
@@ -143,7 +145,8 @@ static void remove_step(const pl_folder *f, int64_t step)
 
 pl_status pl_folder_clear(pl_folder *f)
 {
-    static const char *const names[] = {"best", "log.jsonl", "model.safetensors", "model_ema.safetensors", "config.yaml"};
+    static const char *const names[] = {"best", "log.jsonl", "model.safetensors",
+                                        "model_ema.safetensors", "config.yaml"};
     char path[PL_PATH_BYTES];
     int64_t step;
     PL_TRY(pl__path(path, f->path, "samples"));
@@ -151,12 +154,14 @@ pl_status pl_folder_clear(pl_folder *f)
     pl__remove_matching(path, "[0-9]*.safetensors*"); /* and what a killed writer left */
     rmdir(path);
     PL_TRY(pl__path(path, f->path, "phases"));
-    while (remove_one(path, "*")) {}
+    while (remove_one(path, "*")) {
+    }
     rmdir(path);
     while (pl_folder_steps(f->path, &step, 1) > 0) {
         remove_step(f, step);
         pl_folder_checkpoint(f->path, step, path, sizeof path);
-        PL_FAIL_IF(access(path, F_OK) == 0, PL_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+        PL_FAIL_IF(access(path, F_OK) == 0, PL_ERR_IO, "cannot remove %s: %s", path,
+                   strerror(errno));
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         PL_TRY(pl__path(path, f->path, names[i]));
@@ -167,8 +172,8 @@ pl_status pl_folder_clear(pl_folder *f)
 }
 
 /* ---- the lock --------------------------------------------------------------------------- */
-/* A process that was just killed holds its lock until the system has cleared it away: so a moment of
- * patience. A file system without locks (some network ones) goes unlocked. */
+/* A process that was just killed holds its lock until the system has cleared it away: so a moment
+ * of patience. A file system without locks (some network ones) goes unlocked. */
 static bool lock_free(int fd)
 {
     enum { TRIES = 150 };
@@ -189,8 +194,10 @@ static pl_status take_lock(pl_folder *f)
         ssize_t n = pread(f->lock, pid, sizeof pid - 1, 0);
         pid[n > 0 ? n : 0] = 0;
         pid[strcspn(pid, "\n")] = 0;
-        PL_FAIL(PL_ERR_IO, "%s is being trained in by process %s; wait for it, stop it (kill -TERM), or "
-                "choose another folder", f->path, pid[0] ? pid : "of another machine");
+        PL_FAIL(PL_ERR_IO,
+                "%s is being trained in by process %s; wait for it, stop it (kill -TERM), or "
+                "choose another folder",
+                f->path, pid[0] ? pid : "of another machine");
     }
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     PL_FAIL_IF(ftruncate(f->lock, 0) != 0 || pwrite(f->lock, pid, (size_t)n, 0) != n, PL_ERR_IO,
@@ -254,8 +261,8 @@ pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap
     }
     memset(c, 0, sizeof *c);
     dir[0] = 0;
-    PL_FAIL_IF(n, PL_ERR_FILE, "%s: none of its %d checkpoints is whole; --fresh begins anew", f->path,
-               n);
+    PL_FAIL_IF(n, PL_ERR_FILE, "%s: none of its %d checkpoints is whole; --fresh begins anew",
+               f->path, n);
     return PL_OK;
 }
 
@@ -267,8 +274,10 @@ static void prune(const pl_folder *f, int64_t now, int64_t keep)
     int n = pl_folder_steps(f->path, steps, SEEN);
     for (int i = 0; i < n && i < SEEN; i++) {
         if (steps[i] == best) continue;
-        if (steps[i] > now || kept >= keep) remove_step(f, steps[i]);
-        else kept++;
+        if (steps[i] > now || kept >= keep)
+            remove_step(f, steps[i]);
+        else
+            kept++;
     }
 }
 

@@ -1,9 +1,9 @@
 /* checkpoint_manifest.c - manifest.json: what a checkpoint holds, and that it is whole.
  *
  * One JSON object on one line whose last member, "check", is the XXH64 of all bytes before it, so a
- * manifest that is cut short or has any bit changed is none. It names every file with its length and
- * XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their room,
- * file names may not leave the folder.
+ * manifest that is cut short or has any bit changed is none. It names every file with its length
+ * and XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their
+ * room, file names may not leave the folder.
  */
 #include "base/sys.h"
 #include "io/file.h"
@@ -114,17 +114,20 @@ static pl_status want_int(const char *name, const json_t *o, const char *key, in
 {
     const json_t *v = json_object_get(o, key);
     int64_t n = json_is_integer(v) ? json_integer_value(v) : -1;
-    PL_FAIL_IF(n < 0 || n > max, PL_ERR_FILE, "%.200s: \"%s\" is missing or not a whole number in range",
-               name, key);
+    PL_FAIL_IF(n < 0 || n > max, PL_ERR_FILE,
+               "%.200s: \"%s\" is missing or not a whole number in range", name, key);
     *out = n;
     return PL_OK;
 }
 
-static pl_status want_text(const char *name, const json_t *o, const char *key, char *out, size_t cap)
+static pl_status want_text(const char *name, const json_t *o, const char *key, char *out,
+                           size_t cap)
 {
     const char *s = json_string_value(json_object_get(o, key));
-    PL_FAIL_IF(!s || strlen(s) >= cap, PL_ERR_FILE, "%.200s: \"%s\" is missing or not a text of fewer "
-               "than %zu bytes", name, key, cap);
+    PL_FAIL_IF(!s || strlen(s) >= cap, PL_ERR_FILE,
+               "%.200s: \"%s\" is missing or not a text of fewer "
+               "than %zu bytes",
+               name, key, cap);
     memcpy(out, s, strlen(s) + 1);
     return PL_OK;
 }
@@ -163,8 +166,10 @@ static pl_status read_files(const char *name, const json_t *o, pl_checkpoint *c)
 {
     const json_t *files = json_object_get(o, "files");
     size_t n = json_array_size(files), room = sizeof c->file / sizeof *c->file;
-    PL_FAIL_IF(n == 0 || n > room, PL_ERR_FILE, "%.200s: names %zu files, at least 1 and at most %zu "
-               "are wanted", name, n, room);
+    PL_FAIL_IF(n == 0 || n > room, PL_ERR_FILE,
+               "%.200s: names %zu files, at least 1 and at most %zu "
+               "are wanted",
+               name, n, room);
     for (size_t i = 0; i < n; i++) PL_TRY(read_one_file(name, json_array_get(files, i), c));
     return PL_OK;
 }
@@ -176,8 +181,8 @@ static pl_status read_notes(const char *name, json_t *o, pl_checkpoint *c)
     PL_FAIL_IF(!json_is_object(notes), PL_ERR_FILE, "%.200s: \"notes\" is missing", name);
     json_object_foreach(notes, key, value)
     {
-        PL_FAIL_IF(!json_is_number(value), PL_ERR_FILE, "%.200s: the note \"%.80s\" is no number", name,
-                   key);
+        PL_FAIL_IF(!json_is_number(value), PL_ERR_FILE, "%.200s: the note \"%.80s\" is no number",
+                   name, key);
         pl_checkpoint_note(c, key, json_number_value(value));
     }
     return PL_OK;
@@ -201,8 +206,9 @@ static pl_status read_members(const char *name, json_t *o, pl_checkpoint *c)
 {
     int64_t format, threads, log_bytes, most = (int64_t)1 << 60;
     PL_TRY(want_int(name, o, "plimsoll_checkpoint", most, &format));
-    PL_FAIL_IF(format != FORMAT, PL_ERR_FILE, "%.200s: written in format %lld, this program reads %d",
-               name, (long long)format, FORMAT);
+    PL_FAIL_IF(format != FORMAT, PL_ERR_FILE,
+               "%.200s: written in format %lld, this program reads %d", name, (long long)format,
+               FORMAT);
     PL_TRY(want_int(name, o, "step", most, &c->step));
     PL_TRY(read_phase(name, o, c));
     PL_TRY(want_int(name, o, "samples", most, &c->samples));

@@ -1,9 +1,11 @@
-/* frozen.c - weights that no program changes, which checkpoints leave out: a teacher, LPIPS, an autoencoder.
+/* frozen.c - weights that no program changes, which checkpoints leave out: a teacher, LPIPS, an
+ * autoencoder.
  *
- * They come from `seed`, `init_from` and the recipe's weight files, and a run that goes on makes them again from there.
- * The model file of a checkpoint says in its metadata how many it leaves out and a sum of their bytes, and whoever reads
- * it, a run that goes on or `init_from`, is held to that sum. The sum is over blocks of 16 elements, each hashed with its
- * name and place, in any order: ranks that have parts of a parameter add theirs up. Phases begin with what others left, so
+ * They come from `seed`, `init_from` and the recipe's weight files, and a run that goes on makes
+ * them again from there. The model file of a checkpoint says in its metadata how many it leaves out
+ * and a sum of their bytes, and whoever reads it, a run that goes on or `init_from`, is held to
+ * that sum. The sum is over blocks of 16 elements, each hashed with its name and place, in any
+ * order: ranks that have parts of a parameter add theirs up. Phases begin with what others left, so
  * a run of phases leaves nothing out; nor is left out what ranks have in parts.
  */
 #include "base/dtype.h"
@@ -58,14 +60,17 @@ static pl_status add_slot(pl_run *r, int slot, uint64_t *sum)
     enum { BLOCK = 16 }; /* elements; parts of ranks begin at multiples of it */
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t elem = pl_dtype_bytes(s->type.dtype);
-    int64_t first, n = pl__slot_range(s, &first), chunk = (int64_t)(PL_STAGE_BYTES / elem / BLOCK * BLOCK);
+    int64_t first, n = pl__slot_range(s, &first),
+                   chunk = (int64_t)(PL_STAGE_BYTES / elem / BLOCK * BLOCK);
     uint64_t name = XXH64(s->name, strlen(s->name), 0);
     for (int64_t at = 0; at < n; at += chunk) {
         int64_t m = n - at < chunk ? n - at : chunk;
-        PL_TRY(pl_session_read_slot(r->session, slot, (uint64_t)at * elem, r->stage, (size_t)m * elem));
+        PL_TRY(pl_session_read_slot(r->session, slot, (uint64_t)at * elem, r->stage,
+                                    (size_t)m * elem));
         for (int64_t k = 0; k < m; k += BLOCK) {
             size_t bytes = (size_t)(m - k < BLOCK ? m - k : BLOCK) * elem;
-            *sum += XXH64(r->stage + (size_t)k * elem, bytes, name + (uint64_t)((first + at + k) / BLOCK));
+            *sum += XXH64(r->stage + (size_t)k * elem, bytes,
+                          name + (uint64_t)((first + at + k) / BLOCK));
         }
     }
     return PL_OK;
@@ -145,7 +150,8 @@ pl_status pl__frozen_absent(pl_run *r, const pl_st_reader *f, int slot, bool *ab
 static void name_sources(const pl_run *r, pl_str *text)
 {
     pl_str_addf(text, "seed, init_from");
-    for (const pl_weights *w = r->recipe->weights; w && w->key; w++) pl_str_addf(text, ", %s", w->key);
+    for (const pl_weights *w = r->recipe->weights; w && w->key; w++)
+        pl_str_addf(text, ", %s", w->key);
 }
 
 static pl_status fail_check(const pl_run *r, const char *path, int n, int want)
@@ -155,10 +161,11 @@ static pl_status fail_check(const pl_run *r, const char *path, int n, int want)
     for (int i = pl_store_count(r->store) - 1; i >= 0; i--)
         if (r->remade[i]) first = pl_store_slot(r->store, i)->name;
     name_sources(r, &sources);
-    pl_status rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
-                            "%s leaves out %d frozen tensors, and the %d of this run (%s, ...) are not those: they are made from %s, "
-                            "and one of these gives other weights now; checkpoint.frozen=true keeps them in checkpoints",
-                            path, want, n, first, sources.text ? sources.text : "");
+    pl_status rc = pl__fail(
+        PL_ERR_FILE, __FILE__, __LINE__,
+        "%s leaves out %d frozen tensors, and the %d of this run (%s, ...) are not those: they are made from %s, "
+        "and one of these gives other weights now; checkpoint.frozen=true keeps them in checkpoints",
+        path, want, n, first, sources.text ? sources.text : "");
     pl_str_release(&sources);
     return rc;
 }

@@ -1,9 +1,9 @@
 /* model_file.c - weights in and out: slots to safetensors in PyTorch's names and layouts.
  *
- * A slot's file layout says: seen with shape `view`, file dimension i is our dimension perm[i]. Both
- * directions walk the file's elements in order and step through ours by strides, a piece at a time.
- * Model files hold parameters and buffers; moments and counters belong to checkpoints, which keep
- * them in our own layout.
+ * A slot's file layout says: seen with shape `view`, file dimension i is our dimension perm[i].
+ * Both directions walk the file's elements in order and step through ours by strides, a piece at a
+ * time. Model files hold parameters and buffers; moments and counters belong to checkpoints, which
+ * keep them in our own layout.
  */
 #include "base/dtype.h"
 #include "base/pool.h"
@@ -121,7 +121,8 @@ static size_t whole_bytes(const pl_run *r, bool in_host)
     size_t most = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        bool passes = (pl__slot_in_model(s) || pl__is_average(s)) && !same_order(s) && (s->shards || !in_host);
+        bool passes = (pl__slot_in_model(s) || pl__is_average(s)) && !same_order(s) &&
+                      (s->shards || !in_host);
         if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
     }
     return most;
@@ -259,7 +260,8 @@ static pl_status write_slots(pl_run *r, pl_st_writer *w, bool model, const int *
     return pl_st_writer_finish(w);
 }
 
-static pl_status write_file(pl_run *r, const char *path, const contents *c, uint64_t *bytes, uint64_t *hash)
+static pl_status write_file(pl_run *r, const char *path, const contents *c, uint64_t *bytes,
+                            uint64_t *hash)
 {
     pl_st_writer *w = NULL;
     int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
@@ -275,7 +277,8 @@ static pl_status write_file(pl_run *r, const char *path, const contents *c, uint
 pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test, bool leave,
                           uint64_t *bytes, uint64_t *hash)
 {
-    return write_file(r, path, &(contents){.test = test, .model = model, .leave = leave}, bytes, hash);
+    return write_file(r, path, &(contents){.test = test, .model = model, .leave = leave}, bytes,
+                      hash);
 }
 
 pl_status pl_run_save_model(pl_run *r, const char *path)
@@ -287,7 +290,9 @@ pl_status pl_run_save_model(pl_run *r, const char *path)
 pl_status pl_run_save_averages(pl_run *r, const char *path)
 {
     uint64_t bytes, hash;
-    return write_file(r, path, &(contents){.test = pl__slot_in_model, .model = true, .averages = true}, &bytes, &hash);
+    return write_file(r, path,
+                      &(contents){.test = pl__slot_in_model, .model = true, .averages = true},
+                      &bytes, &hash);
 }
 
 /* ---- loading ---------------------------------------------------------------------------- */
@@ -312,8 +317,8 @@ static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
 }
 
 /* Elements [at, at + n) of t, in the file's order and the slot's type, into the stage. */
-static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, const pl_slot *s,
-                           int64_t at, int64_t n)
+static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t,
+                           const pl_slot *s, int64_t at, int64_t n)
 {
     size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
     bool same = t->type.dtype == s->type.dtype;
@@ -327,7 +332,8 @@ static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tenso
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = chunk_of(t, s);
-    char *there = s->shards ? NULL : pl_session_slot(r->session, slot), *ours = there ? there : r->whole;
+    char *there = s->shards ? NULL : pl_session_slot(r->session, slot),
+         *ours = there ? there : r->whole;
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
         PL_TRY(read_part(r, f, t, s, at, n));
@@ -336,7 +342,9 @@ static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tenso
     if (there) return PL_OK;
     int64_t first, n = pl__slot_range(s, &first);
     size_t size = pl_dtype_bytes(s->type.dtype);
-    return n ? pl_session_write_slot(r->session, slot, 0, ours + (size_t)first * size, (size_t)n * size) : PL_OK;
+    return n ? pl_session_write_slot(r->session, slot, 0, ours + (size_t)first * size,
+                                     (size_t)n * size)
+             : PL_OK;
 }
 
 static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
@@ -347,13 +355,14 @@ static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tens
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
         PL_TRY(read_part(r, f, t, s, first + at, n));
-        PL_TRY(pl_session_write_slot(r->session, slot, (size_t)at * size, r->stage, (size_t)n * size));
+        PL_TRY(
+            pl_session_write_slot(r->session, slot, (size_t)at * size, r->stage, (size_t)n * size));
     }
     return PL_OK;
 }
 
-pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t, int slot,
-                        bool model)
+pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t,
+                        int slot, bool model)
 {
     bool walk = model && !same_order(pl_store_slot(r->store, slot));
     return walk ? read_walked(r, f, t, slot) : read_ordered(r, f, t, slot);
@@ -400,7 +409,8 @@ pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test t
     return rc;
 }
 
-pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test test, int *taken, int *of)
+pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test test, int *taken,
+                         int *of)
 {
     pl_st_reader *f;
     PL_TRY(pl_st_open(path, &f));

@@ -1,9 +1,9 @@
 /* weights.c - weights of frozen parts from files with names of their own (pl_recipe.weights).
  *
- * Names are translated from ours to theirs by the rules of a naming. The naming is chosen by how many
- * slots it finds; then every slot must be found, every tensor must be wanted or among those that the
- * naming lets pass, and every shape must be the slot's but for dimensions of 1 (a 1 x 1 convolution is a
- * linear layer in other programs).
+ * Names are translated from ours to theirs by the rules of a naming. The naming is chosen by how
+ * many slots it finds; then every slot must be found, every tensor must be wanted or among those
+ * that the naming lets pass, and every shape must be the slot's but for dimensions of 1 (a 1 x 1
+ * convolution is a linear layer in other programs).
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -40,7 +40,8 @@ static bool fits(const char *pattern, const char *name, span cap[MAX_CAPTURES], 
 }
 
 /* The pattern with its stars replaced in order. */
-static bool replace(const char *prefix, const char *pattern, const span *cap, int n, char out[MAX_NAME])
+static bool replace(const char *prefix, const char *pattern, const span *cap, int n,
+                    char out[MAX_NAME])
 {
     size_t at = 0;
     int k = 0;
@@ -176,9 +177,11 @@ static pl_status check_names(const source *s)
     pl_status rc = PL_OK;
     if (n_missing || n_unknown)
         rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
-                      "%s=%s, read with %s names: %d tensor%s missing%s%s; %d not known%s%s", s->w->key, s->path,
-                      s->naming->name, n_missing, n_missing == 1 ? " is" : "s are", n_missing ? ": " : "",
-                      missing.text ? missing.text : "", n_unknown, n_unknown ? ": " : "", unknown.text ? unknown.text : "");
+                      "%s=%s, read with %s names: %d tensor%s missing%s%s; %d not known%s%s",
+                      s->w->key, s->path, s->naming->name, n_missing,
+                      n_missing == 1 ? " is" : "s are", n_missing ? ": " : "",
+                      missing.text ? missing.text : "", n_unknown, n_unknown ? ": " : "",
+                      unknown.text ? unknown.text : "");
     pl_str_release(&missing);
     pl_str_release(&unknown);
     return rc;
@@ -208,8 +211,9 @@ static pl_status load_slot(const source *s, int slot)
     int file = 0;
     const pl_st_tensor *t = pl_st_set_find(s->set, s->name[slot], &file);
     pl_type want = pl__slot_file_type(x);
-    PL_FAIL_IF(!t || !t->loadable || !same_shape(&t->type, &want) || !is_real(t->type.dtype), PL_ERR_FILE,
-               "%s: tensor \"%s\" is %s, the model's %s wants %s", pl_st_set_path(s->set, file), s->name[slot],
+    PL_FAIL_IF(!t || !t->loadable || !same_shape(&t->type, &want) || !is_real(t->type.dtype),
+               PL_ERR_FILE, "%s: tensor \"%s\" is %s, the model's %s wants %s",
+               pl_st_set_path(s->set, file), s->name[slot],
                t && t->loadable ? pl_type_text(&t->type, b, sizeof b) : "of another kind", x->name,
                pl_type_text(&want, a, sizeof a));
     return pl__slot_read(s->r, pl_st_set_file(s->set, file), t, slot, true);

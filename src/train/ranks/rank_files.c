@@ -1,16 +1,16 @@
 /* rank_files.c - state that ranks share, in files and back.
  *
- * Rank 0 writes a checkpoint as one process would. What it does not have it asks for: the others serve
- * it until it says that it is done.
+ * Rank 0 writes a checkpoint as one process would. What it does not have it asks for: the others
+ * serve it until it says that it is done.
  *
  *   FETCH slot   every rank sends its part of the slot; the whole passes through rank 0's stage
  *   PART  dir    every rank writes its parts of shared state into dir/part-RRRRR-of-NNNNN.safetensors
  *   DONE         and whether it went well
  *
- * Weights lie whole in model.safetensors, whatever the sharding; moments that are shared lie in the part
- * files, flat, in the order of ranks: part p of a tensor is what comes after the elements of parts 0 to
- * p-1. So any number of ranks can read what any other has written. The manifest, written by rank 0 when
- * all parts are, names every file: a checkpoint with a part missing is none.
+ * Weights lie whole in model.safetensors, whatever the sharding; moments that are shared lie in the
+ * part files, flat, in the order of ranks: part p of a tensor is what comes after the elements of
+ * parts 0 to p-1. So any number of ranks can read what any other has written. The manifest, written
+ * by rank 0 when all parts are, names every file: a checkpoint with a part missing is none.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -94,8 +94,8 @@ static pl_status gather_slot(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 pl_status pl__ranks_fetch(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
     order o = {.what = FETCH, .arg = slot};
-    PL_FAIL_IF(!r->world || pl_world_rank(r->world), PL_ERR_PEER, "%s is in parts, and its ranks are not here",
-               pl_store_slot(r->store, slot)->name);
+    PL_FAIL_IF(!r->world || pl_world_rank(r->world), PL_ERR_PEER,
+               "%s is in parts, and its ranks are not here", pl_store_slot(r->store, slot)->name);
     PL_TRY(tell(r, &o, sizeof o));
     return gather_slot(r, slot, sink, ctx);
 }
@@ -128,7 +128,8 @@ static pl_status write_part(pl_run *r, pl_st_writer *w, const int *slots, int n)
     PL_TRY(pl_st_writer_begin(w));
     for (int i = 0; i < n; i++) {
         int k = pl_st_writer_order(w, i);
-        size_t at, bytes = part_bytes(pl_store_slot(r->store, slots[k]), pl_world_rank(r->world), &at);
+        size_t at,
+            bytes = part_bytes(pl_store_slot(r->store, slots[k]), pl_world_rank(r->world), &at);
         for (size_t done = 0; done < bytes;) {
             size_t m = bytes - done < PL_STAGE_BYTES ? bytes - done : PL_STAGE_BYTES;
             PL_TRY(pl_session_read_slot(r->session, slots[k], done, r->stage, m));
@@ -188,7 +189,8 @@ pl_status pl__ranks_save_parts(pl_run *r, const char *dir, pl_checkpoint *c)
     for (int i = 0; rc == PL_OK && i < n; i++) {
         int k = c->n_files++;
         if (all[i].status != PL_OK)
-            rc = pl__fail((pl_status)all[i].status, __FILE__, __LINE__, "rank %d: %s", i, all[i].text);
+            rc = pl__fail((pl_status)all[i].status, __FILE__, __LINE__, "rank %d: %s", i,
+                          all[i].text);
         part_name(i, n, c->file[k].name, sizeof c->file[k].name);
         c->file[k].bytes = all[i].bytes;
         c->file[k].hash = all[i].hash;
@@ -233,10 +235,10 @@ pl_status pl_world_tell(pl_world *w, void *data, size_t bytes)
 }
 
 /* ---- reading ---------------------------------------------------------------------------- */
-/* Elements [first, first + n) of the slot's whole, to the beginning of the slot, as far as a tensor that
- * holds elements [begin, end) has them. */
-static pl_status read_overlap(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot, int64_t begin,
-                              int64_t end, int64_t first, int64_t n)
+/* Elements [first, first + n) of the slot's whole, to the beginning of the slot, as far as a tensor
+ * that holds elements [begin, end) has them. */
+static pl_status read_overlap(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot,
+                              int64_t begin, int64_t end, int64_t first, int64_t n)
 {
     size_t elem = pl_dtype_bytes(pl_store_slot(r->store, slot)->type.dtype);
     int64_t from = begin > first ? begin : first, to = end < first + n ? end : first + n;
@@ -257,7 +259,8 @@ int64_t pl__slot_range(const pl_slot *s, int64_t *first)
     return *first >= all ? 0 : all - *first < n ? all - *first : n;
 }
 
-static pl_status read_parts(pl_run *r, pl_st_reader *const *part, int n_parts, int slot, const char *dir)
+static pl_status read_parts(pl_run *r, pl_st_reader *const *part, int n_parts, int slot,
+                            const char *dir)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     int64_t first, n = pl__slot_range(s, &first), at = 0;
@@ -268,13 +271,15 @@ static pl_status read_parts(pl_run *r, pl_st_reader *const *part, int n_parts, i
         PL_TRY(read_overlap(r, part[p], t, slot, at, at + elems, first, n));
         at += elems;
     }
-    PL_FAIL_IF(at != pl_type_elems(pl_slot_type(s)), PL_ERR_FILE, "%s has %lld elements of \"%s\", the run has "
-               "%lld", dir, (long long)at, s->name, (long long)pl_type_elems(pl_slot_type(s)));
+    PL_FAIL_IF(at != pl_type_elems(pl_slot_type(s)), PL_ERR_FILE,
+               "%s has %lld elements of \"%s\", the run has "
+               "%lld",
+               dir, (long long)at, s->name, (long long)pl_type_elems(pl_slot_type(s)));
     return PL_OK;
 }
 
-static pl_status read_state_slots(pl_run *r, const pl_st_reader *whole, pl_st_reader *const *part, int n_parts,
-                                  const char *dir)
+static pl_status read_state_slots(pl_run *r, const pl_st_reader *whole, pl_st_reader *const *part,
+                                  int n_parts, const char *dir)
 {
     int wanted = 0, there = pl_st_count(whole) + (n_parts ? pl_st_count(part[0]) : 0);
     for (int i = 0; i < pl_store_count(r->store); i++) {
@@ -288,8 +293,8 @@ static pl_status read_state_slots(pl_run *r, const pl_st_reader *whole, pl_st_re
                    pl_type_text(&t->type, b, sizeof b), pl_type_text(pl_slot_type(s), a, sizeof a));
         PL_TRY(t ? pl__slot_read(r, whole, t, i, false) : read_parts(r, part, n_parts, i, dir));
     }
-    PL_FAIL_IF(there > wanted, PL_ERR_FILE, "%s holds %d tensors of state, the run has %d: not its state", dir,
-               there, wanted);
+    PL_FAIL_IF(there > wanted, PL_ERR_FILE,
+               "%s holds %d tensors of state, the run has %d: not its state", dir, there, wanted);
     return PL_OK;
 }
 

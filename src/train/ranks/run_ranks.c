@@ -1,13 +1,13 @@
 /* ranks.c - a run as one of several: its samples, its draws, and what all ranks agree on.
  *
- * Micro-batch b of a run is ranks times r->micro samples of the endless stream; rank r has the r-th run
- * of them. Draws over samples are the same rows of what one rank would draw for all. So the number of
- * ranks changes neither the samples of a step nor its random numbers, and with synchronised BatchNorm,
- * or none, only the rounding of sums.
+ * Micro-batch b of a run is ranks times r->micro samples of the endless stream; rank r has the r-th
+ * run of them. Draws over samples are the same rows of what one rank would draw for all. So the
+ * number of ranks changes neither the samples of a step nor its random numbers, and with
+ * synchronised BatchNorm, or none, only the rounding of sums.
  */
-#include "dist/world.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "dist/world.h"
 #include "ir/graph.h"
 #include "rt/device.h"
 #include "train/data/supply.h"
@@ -69,20 +69,22 @@ pl_status pl__ranks_configure(pl_run *r)
 {
     long long ranks = (long long)pl_config_int(r->config, "ranks"), world = pl_world_size(r->world);
     long long batch = (long long)pl_config_int(r->config, "batch");
-    PL_FAIL_IF(r->world && ranks != world, PL_ERR_CONFIG, "ranks is %lld, the launcher has started %lld",
-               ranks, world);
-    PL_FAIL_IF(ranks > 1 && strcmp(pl_config_text(r->config, "distributed"), "off") == 0, PL_ERR_CONFIG,
-               "distributed: off, and %lld ranks", ranks);
-    PL_FAIL_IF(batch % ranks, PL_ERR_CONFIG, "batch: %lld cannot be shared equally by %lld ranks", batch,
-               ranks);
-    r->ranks = (pl_nn_ranks){.ranks = (int)ranks,
-                             .rank = pl_world_rank(r->world),
-                             .shard = shard_of(pl_config_text(r->config, "shard")),
-                             .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
-                             .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
-                             .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
+    PL_FAIL_IF(r->world && ranks != world, PL_ERR_CONFIG,
+               "ranks is %lld, the launcher has started %lld", ranks, world);
+    PL_FAIL_IF(ranks > 1 && strcmp(pl_config_text(r->config, "distributed"), "off") == 0,
+               PL_ERR_CONFIG, "distributed: off, and %lld ranks", ranks);
+    PL_FAIL_IF(batch % ranks, PL_ERR_CONFIG, "batch: %lld cannot be shared equally by %lld ranks",
+               batch, ranks);
+    r->ranks =
+        (pl_nn_ranks){.ranks = (int)ranks,
+                      .rank = pl_world_rank(r->world),
+                      .shard = shard_of(pl_config_text(r->config, "shard")),
+                      .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
+                      .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
+                      .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
     r->compile.comm = pl_world_comm(r->world);
-    r->compile.link = pl_config_is_null(r->config, "link") ? NULL : pl_config_text(r->config, "link");
+    r->compile.link =
+        pl_config_is_null(r->config, "link") ? NULL : pl_config_text(r->config, "link");
     return PL_OK;
 }
 
@@ -139,8 +141,9 @@ static pl_status list_draws(pl_arena *a, const pl_graph *g, pl_type **out)
 static pl_status compare_draws(pl_run *r, const pl_graph *a, const pl_graph *b, pl_spread *out)
 {
     pl_type *x, *y;
-    PL_FAIL_IF(a->n_streams != b->n_streams, PL_ERR_GRAPH,
-               "the network draws other random numbers at another batch, so ranks cannot share them out");
+    PL_FAIL_IF(
+        a->n_streams != b->n_streams, PL_ERR_GRAPH,
+        "the network draws other random numbers at another batch, so ranks cannot share them out");
     int8_t *axis = pl_arena_new(&r->arena, int8_t, (size_t)a->n_streams + 1);
     if (!axis) return PL_ERR_MEMORY;
     PL_TRY(list_draws(&r->arena, a, &x));
@@ -176,7 +179,8 @@ static pl_status check_coupling(pl_run *r, int64_t parts)
     PL_TRY(rc);
     PL_FAIL_IF(why, PL_ERR_CONFIG,
                "%d ranks would not train as one does, samples of different ranks couple (%s); set "
-               "accumulate_coupled: true to split the batch all the same", r->ranks.ranks, why);
+               "accumulate_coupled: true to split the batch all the same",
+               r->ranks.ranks, why);
     return PL_OK;
 }
 
@@ -256,18 +260,20 @@ pl_status pl__ranks_check(pl_run *r)
     pl_sys_free(all);
     PL_TRY(rc);
     const char *host = bad && r->world->member ? r->world->member[bad].host : "";
-    PL_FAIL_IF(bad, PL_ERR_CONFIG, "rank %d%s%s has another %s than rank 0: all ranks must run the same",
-               bad, host[0] ? " on " : "", host, what[kind]);
+    PL_FAIL_IF(bad, PL_ERR_CONFIG,
+               "rank %d%s%s has another %s than rank 0: all ranks must run the same", bad,
+               host[0] ? " on " : "", host, what[kind]);
     return PL_OK;
 }
 
 /* ---- agreements ------------------------------------------------------------------------- */
 /* Shares n numbers of every rank and hands each rank's, in order, to `take`. */
-static pl_status gather(pl_run *r, const double *own, int n, void (*take)(double *sum, const double *v, int n),
-                        double *out)
+static pl_status gather(pl_run *r, const double *own, int n,
+                        void (*take)(double *sum, const double *v, int n), double *out)
 {
     size_t bytes = (size_t)n * sizeof *own, all = bytes * (size_t)pl_world_size(r->world);
-    char *room = all <= PL_STAGE_BYTES ? r->stage : pl_sys_alloc(all); /* a thousand ranks, or more */
+    /* a thousand ranks, or more */
+    char *room = all <= PL_STAGE_BYTES ? r->stage : pl_sys_alloc(all);
     if (!room) return PL_ERR_MEMORY;
     pl_status rc = pl_world_share(r->world, own, bytes, room);
     for (int i = 0; rc == PL_OK && i < pl_world_size(r->world); i++)
@@ -325,7 +331,8 @@ pl_status pl_run_agree(pl_run *r, uint64_t *bits)
     uint64_t own = *bits;
     if (!r->world) return PL_OK;
     PL_TRY(pl_world_share(r->world, &own, sizeof own, r->stage));
-    for (int i = 0; i < pl_world_size(r->world); i++) *bits |= ((const uint64_t *)(const void *)r->stage)[i];
+    for (int i = 0; i < pl_world_size(r->world); i++)
+        *bits |= ((const uint64_t *)(const void *)r->stage)[i];
     return PL_OK;
 }
 
@@ -360,5 +367,6 @@ pl_run_traffic pl_run_traffic_get(const pl_run *r)
     if (!c) return (pl_run_traffic){0};
     const uint64_t *b = c->sent_bytes;
     return (pl_run_traffic){b[PL_TRAFFIC_ALL_REDUCE], b[PL_TRAFFIC_REDUCE_SCATTER],
-                            b[PL_TRAFFIC_ALL_GATHER], b[PL_TRAFFIC_BROADCAST], b[PL_TRAFFIC_CONTROL]};
+                            b[PL_TRAFFIC_ALL_GATHER], b[PL_TRAFFIC_BROADCAST],
+                            b[PL_TRAFFIC_CONTROL]};
 }

@@ -1,10 +1,10 @@
 /* events.c - the writer of plimsoll_events.h.
  *
  * A file is a sequence of records: length (8 bytes), masked CRC-32C of the length, an Event in the
- * protocol-buffer encoding, masked CRC-32C of it. The five messages that are needed have a dozen fields
- * between them, so they are put together here by hand: a library for protocol buffers would be larger
- * than all of it. Images are PNG files whose data stand in stored (uncompressed) blocks: a few samples a
- * run are not worth a compressor.
+ * protocol-buffer encoding, masked CRC-32C of it. The five messages that are needed have a dozen
+ * fields between them, so they are put together here by hand: a library for protocol buffers would
+ * be larger than all of it. Images are PNG files whose data stand in stored (uncompressed) blocks:
+ * a few samples a run are not worth a compressor.
  *
  * Checksums go bit by bit: a record has some hundred bytes a step.
  */
@@ -42,7 +42,8 @@ static uint32_t crc(uint32_t polynomial, const void *bytes, size_t n)
     return ~c;
 }
 
-/* A checksum of data that hold checksums would be a weak one, so they are stored turned and shifted. */
+/* A checksum of data that hold checksums would be a weak one, so they are stored turned and
+ * shifted. */
 static uint32_t masked(const void *bytes, size_t n)
 {
     uint32_t c = crc((uint32_t)CRC32C, bytes, n);
@@ -239,7 +240,8 @@ static void chunk_end(pl_str *s, size_t at)
     if (!s->failed) put_big(s, crc((uint32_t)CRC32, s->text + at, s->len - at));
 }
 
-/* Deflate's stored blocks: at most 65535 bytes each, preceded by last?, length and its complement. */
+/* Deflate's stored blocks: at most 65535 bytes each, preceded by last?, length and its complement.
+ */
 static void put_stored(pl_str *s, const char *bytes, size_t n)
 {
     pl_str_addn(s, "\x78\x01", 2);
@@ -296,11 +298,12 @@ static bool is_picture(int width, int height, int channels)
 pl_status pl_png_save(const char *path, int width, int height, int channels, const uint8_t *pixels)
 {
     pl_str rows = PL_STR_INIT, png = PL_STR_INIT;
-    PL_FAIL_IF(!is_picture(width, height, channels), PL_ERR_ARG, "%s: no picture of %d x %d with %d channels", path,
-               width, height, channels);
+    PL_FAIL_IF(!is_picture(width, height, channels), PL_ERR_ARG,
+               "%s: no picture of %d x %d with %d channels", path, width, height, channels);
     put_rows(&rows, height, (size_t)width * (size_t)channels, pixels);
     if (!rows.failed) put_png(&png, width, height, channels, &rows);
-    pl_status rc = rows.failed || png.failed ? PL_ERR_MEMORY : pl_sys_write_file(path, png.text, png.len);
+    pl_status rc =
+        rows.failed || png.failed ? PL_ERR_MEMORY : pl_sys_write_file(path, png.text, png.len);
     pl_str_release(&rows);
     pl_str_release(&png);
     return rc;

@@ -1,18 +1,18 @@
 /* phases.c - key `phases`: what they are, which one a run is, what one hands on to the next.
  *
- * The list is a tree of the configuration. Each item is read with a small schema of its own, so that its
- * mistakes are told as all others are; its `set` is checked against the run's schema when the run is
- * opened and applied when the phase is entered. A phase with folds stands in the list once and in
- * r->phases once for each repetition.
+ * The list is a tree of the configuration. Each item is read with a small schema of its own, so
+ * that its mistakes are told as all others are; its `set` is checked against the run's schema when
+ * the run is opened and applied when the phase is entered. A phase with folds stands in the list
+ * once and in r->phases once for each repetition.
  *
- * What one phase leaves to the next is files: the memory of one is given back before the next takes its own,
- * and a run that is killed between two finds them again.
+ * What one phase leaves to the next is files: the memory of one is given back before the next takes
+ * its own, and a run that is killed between two finds them again.
  */
 #include "base/sys.h"
 #include "io/config_tree.h"
 #include "io/file.h"
-#include "train/files/checkpoint.h"
 #include "train/data/supply.h"
+#include "train/files/checkpoint.h"
 
 #include <errno.h>
 #include <math.h>
@@ -50,9 +50,11 @@ static pl_status check_name(const pl_run *r, const pl_yaml *at, const char *name
     size_t n = strlen(name);
     if (n == 0 || n > 48 || name[strspn(name, good)] || strcmp(name, "previous") == 0 ||
         strcmp(name, "fresh") == 0)
-        return pl_config_fail_at(file_of(r), at,
-                                 "\"%.60s\" is no name of a phase: letters, digits, - and _, at most 48, "
-                                 "not previous or fresh", name);
+        return pl_config_fail_at(
+            file_of(r), at,
+            "\"%.60s\" is no name of a phase: letters, digits, - and _, at most 48, "
+            "not previous or fresh",
+            name);
     for (int i = 0; i < r->n_phases; i++)
         if (strcmp(r->phases[i].name, name) == 0)
             return pl_config_fail_at(file_of(r), at, "there are two phases %s", name);
@@ -67,9 +69,9 @@ static pl_status read_reach(pl_run *r, const pl_yaml *at, const char *text, pl_p
     char *end = NULL;
     double bound = n && (*sign == '<' || *sign == '>') ? strtod(sign + 1, &end) : 0;
     if (!end || end == sign + 1 || *end || !isfinite(bound))
-        return pl_config_fail_at(file_of(r), at,
-                                 "until.reach is \"%.60s\"; wants NAME < X or NAME > X, e.g. \"loss < 0.1\"",
-                                 text);
+        return pl_config_fail_at(
+            file_of(r), at,
+            "until.reach is \"%.60s\"; wants NAME < X or NAME > X, e.g. \"loss < 0.1\"", text);
     p->bound = bound;
     p->above = *sign == '>';
     p->metric = pl_arena_strndup(&r->arena, text, n);
@@ -77,7 +79,8 @@ static pl_status read_reach(pl_run *r, const pl_yaml *at, const char *text, pl_p
 }
 
 /* before: number of the phase that `previous` means. */
-static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text, int before, int *out)
+static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text, int before,
+                            int *out)
 {
     *out = before;
     if (strcmp(text, "previous") == 0) return PL_OK;
@@ -86,9 +89,11 @@ static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text
     for (int i = 0; i < r->n_phases; i++)
         if (strcmp(r->phases[i].name, text) == 0) *out = i;
     if (*out >= 0) return PL_OK;
-    return pl_config_fail_at(file_of(r), at,
-                             "start: there is no earlier phase \"%.60s\"; wants previous, fresh or a name "
-                             "(a repeated one's is NAME-0, ...)", text);
+    return pl_config_fail_at(
+        file_of(r), at,
+        "start: there is no earlier phase \"%.60s\"; wants previous, fresh or a name "
+        "(a repeated one's is NAME-0, ...)",
+        text);
 }
 
 /* What `set` may not hold: these are of the whole process. */
@@ -98,9 +103,10 @@ static pl_status check_set(pl_run *r, const pl_yaml *set)
     for (const pl_yaml *v = set ? set->first : NULL; v; v = v->next)
         for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
             size_t n = strlen(whole[i]);
-            if (v->key && strncmp(v->key->text, whole[i], n) == 0 && (!v->key->text[n] || v->key->text[n] == '.'))
-                return pl_config_fail_at(file_of(r), v->key, "%s is of the whole run: a phase cannot set it",
-                                         whole[i]);
+            if (v->key && strncmp(v->key->text, whole[i], n) == 0 &&
+                (!v->key->text[n] || v->key->text[n] == '.'))
+                return pl_config_fail_at(file_of(r), v->key,
+                                         "%s is of the whole run: a phase cannot set it", whole[i]);
         }
     if (set && set->kind != PL_YAML_MAPPING)
         return pl_config_fail_at(file_of(r), set, "set: a mapping of keys is expected, this is %s",
@@ -147,8 +153,10 @@ static pl_status read_item(pl_run *r, const pl_yaml *item)
         return pl_config_fail_at(file_of(r), at, "there is no phase \"%.*s\"",
                                  (int)strcspn(item->key->text, "."), item->key->text);
     if (item->kind != PL_YAML_MAPPING)
-        return pl_config_fail_at(file_of(r), item, "a phase is a mapping (name: ..., until: ..., set: ...), "
-                                 "this is %s", pl_yaml_kind_text(item));
+        return pl_config_fail_at(file_of(r), item,
+                                 "a phase is a mapping (name: ..., until: ..., set: ...), "
+                                 "this is %s",
+                                 pl_yaml_kind_text(item));
     pl_config *c = NULL;
     PL_TRY(pl_config_new(&table, 1, &c));
     int number = r->n_phase_keys;
@@ -157,7 +165,8 @@ static pl_status read_item(pl_run *r, const pl_yaml *item)
     PL_TRY(pl_config_apply(c, file_of(r), item, false));
     snprintf(name, sizeof name, "phase-%d", number);
     if (item->key) snprintf(name, sizeof name, "%.60s", item->key->text);
-    if (!pl_config_is_null(c, "name")) snprintf(name, sizeof name, "%.60s", pl_config_text(c, "name"));
+    if (!pl_config_is_null(c, "name"))
+        snprintf(name, sizeof name, "%.60s", pl_config_text(c, "name"));
     PL_TRY(check_name(r, at, name));
     PL_TRY(read_members(r, at, c, &p));
     return add_repetitions(r, at, name, p);
@@ -275,8 +284,8 @@ static pl_status apply_members(pl_run *r, const pl_phase *p, const pl_config *c)
         n += snprintf(text + n, sizeof text - (size_t)n, "stop.patience: %lld\n",
                       (long long)pl_config_int(c, "until.patience"));
     if (p->folds)
-        n += snprintf(text + n, sizeof text - (size_t)n, "data.folds: %d\ndata.fold: %d\n", p->folds,
-                      p->fold);
+        n += snprintf(text + n, sizeof text - (size_t)n, "data.folds: %d\ndata.fold: %d\n",
+                      p->folds, p->fold);
     snprintf(name, sizeof name, "phase %s", p->name);
     return n ? pl_config_load_text(r->config, name, text, (size_t)n) : PL_OK;
 }
@@ -284,11 +293,14 @@ static pl_status apply_members(pl_run *r, const pl_phase *p, const pl_config *c)
 static pl_status check_rules(const pl_run *r, const pl_phase *p)
 {
     bool looks = p->metric || pl_config_int(r->config, "stop.patience") > 0;
-    PL_FAIL_IF(looks && pl_config_int(r->config, "eval.every") == 0, PL_ERR_CONFIG,
-               "phase %s: what ends it is looked at in evaluations, and eval.every is 0: set it, e.g. "
-               "phases.%s.set.eval.every=100", p->name, p->name);
+    PL_FAIL_IF(
+        looks && pl_config_int(r->config, "eval.every") == 0, PL_ERR_CONFIG,
+        "phase %s: what ends it is looked at in evaluations, and eval.every is 0: set it, e.g. "
+        "phases.%s.set.eval.every=100",
+        p->name, p->name);
     PL_FAIL_IF(p->best && pl_config_is_null(r->config, "checkpoint.best"), PL_ERR_CONFIG,
-               "phase %s: result: best wants checkpoint.best, the evaluation output to go by", p->name);
+               "phase %s: result: best wants checkpoint.best, the evaluation output to go by",
+               p->name);
     return PL_OK;
 }
 
@@ -312,9 +324,11 @@ pl_status pl__phase_check_data(pl_run *r)
 {
     const pl_phase *p = r->phase < 0 ? NULL : &r->phases[r->phase];
     PL_FAIL_IF(p && p->epochs > 0 && pl__run_samples(r) <= 0, PL_ERR_CONFIG,
-               "phase %s: until.epochs is %g, but its data never end: set until.steps", p->name, p->epochs);
+               "phase %s: until.epochs is %g, but its data never end: set until.steps", p->name,
+               p->epochs);
     PL_FAIL_IF(p && p->metric && !r->eval, PL_ERR_CONFIG,
-               "phase %s: until.reach looks at evaluations, and recipe %s has none", p->name, r->recipe->name);
+               "phase %s: until.reach looks at evaluations, and recipe %s has none", p->name,
+               r->recipe->name);
     return PL_OK;
 }
 
@@ -361,17 +375,19 @@ pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
     char path[PL_PATH_BYTES], *text;
     uint64_t bytes, hash;
     PL_FAIL_IF(r->phase < 0 || !r->session, PL_ERR_ARG, "the run is no phase that was started");
-    PL_FAIL_IF(mkdir(dir, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s", dir,
-               strerror(errno));
+    PL_FAIL_IF(mkdir(dir, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
+               dir, strerror(errno));
     PL_TRY(pl__path(path, dir, "config.yaml"));
     PL_TRY(pl_config_print(r->config, &text));
     pl_status rc = pl_sys_write_file(path, text, strlen(text));
     pl_text_free(text);
     PL_TRY(rc);
     PL_TRY(pl__path(path, dir, "state.safetensors"));
-    if (state_wanted(r)) PL_TRY(pl__slots_write(r, path, false, in_handed_state, false, &bytes, &hash));
+    if (state_wanted(r))
+        PL_TRY(pl__slots_write(r, path, false, in_handed_state, false, &bytes, &hash));
     PL_TRY(pl__path(path, dir, "model_ema.safetensors"));
-    if (pl_run_has_averages(r) && !best) PL_TRY(pl_run_save_averages(r, path)); /* of the model's own step, or none */
+    /* of the model's own step, or none */
+    if (pl_run_has_averages(r) && !best) PL_TRY(pl_run_save_averages(r, path));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     return best ? pl_file_copy(best, path, r->stage, PL_STAGE_BYTES)
                 : pl__slots_write(r, path, true, pl__slot_in_model, false, &bytes, &hash);
@@ -397,9 +413,11 @@ pl_status pl__phase_take(pl_run *r)
     const pl_phase *p = &r->phases[r->phase];
     PL_TRY(pl__path(path, r->take_from, "model.safetensors"));
     PL_TRY(pl__slots_take(r, path, true, pl__slot_in_model, &r->taken, &r->taken_of));
-    PL_FAIL_IF(r->taken == 0 && r->taken_of > 0, PL_ERR_CONFIG,
-               "phase %s: none of its %d tensors is among those of %s, whose weights it is to begin with; "
-               "set start: fresh, or another phase", p->name, r->taken_of, path);
+    PL_FAIL_IF(
+        r->taken == 0 && r->taken_of > 0, PL_ERR_CONFIG,
+        "phase %s: none of its %d tensors is among those of %s, whose weights it is to begin with; "
+        "set start: fresh, or another phase",
+        p->name, r->taken_of, path);
     if (!p->all_state) return PL_OK;
     PL_TRY(pl__path(path, r->take_from, "state.safetensors"));
     return pl__slots_take(r, path, false, in_handed_state, &taken, &of);
@@ -419,8 +437,9 @@ bool pl__phases_same(const pl_config *a, const pl_config *b, int n)
     for (int i = 0; i < n && same; i++) {
         const pl_yaml *x = item_at(a, i), *y = item_at(b, i);
         char *s = NULL, *t = NULL;
-        same = x && y && pl_yaml_print(x, &s) == PL_OK && pl_yaml_print(y, &t) == PL_OK && strcmp(s, t) == 0 &&
-               (!x->key) == (!y->key) && (!x->key || strcmp(x->key->text, y->key->text) == 0);
+        same = x && y && pl_yaml_print(x, &s) == PL_OK && pl_yaml_print(y, &t) == PL_OK &&
+               strcmp(s, t) == 0 && (!x->key) == (!y->key) &&
+               (!x->key || strcmp(x->key->text, y->key->text) == 0);
         pl_text_free(s);
         pl_text_free(t);
     }

@@ -7,13 +7,13 @@
  * Compared: every loss term of every step (relative); every gradient of step 1 and every parameter
  * and buffer at the end, norm-wise.
  *
- * Some gradients are zero but for rounding: a bias in front of a BatchNorm, or of scores in front of
- * a softmax. Both programs then hold noise there, and Adam turns noise of any size into steps of about
- * lr, so what is left at the end says nothing. A gradient below NOISE times the largest one counts as
- * such: it must be that small in ours too, and at the end its parameter, and a running mean that
- * follows it, may differ by what that many steps can do. The report says how many tensors needed this.
- * Part of a tensor may be such, as the keys' third of an attention's bias: an element below NOISE_ELEMENT times
- * its own tensor's norm, in both programs, counts likewise.
+ * Some gradients are zero but for rounding: a bias in front of a BatchNorm, or of scores in front
+ * of a softmax. Both programs then hold noise there, and Adam turns noise of any size into steps of
+ * about lr, so what is left at the end says nothing. A gradient below NOISE times the largest one
+ * counts as such: it must be that small in ours too, and at the end its parameter, and a running
+ * mean that follows it, may differ by what that many steps can do. The report says how many tensors
+ * needed this. Part of a tensor may be such, as the keys' third of an attention's bias: an element
+ * below NOISE_ELEMENT times its own tensor's norm, in both programs, counts likewise.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOISE 1e-5
+#define NOISE         1e-5
 #define NOISE_ELEMENT 1e-6
 /* Largest step of Adam for an element, in units of lr, with room: bias-corrected m/sqrt(v). */
 #define NOISE_STEP 2.0
@@ -118,7 +118,8 @@ static pl_status count_micros(const replay *p, int *out)
 static pl_status override_parts(const replay *p, pl_arena *a, const char **list, int *n)
 {
     int parts;
-    long long batch = json_integer_value(json_object_get(json_object_get(p->meta, "config"), "batch"));
+    long long batch =
+        json_integer_value(json_object_get(json_object_get(p->meta, "config"), "batch"));
     PL_TRY(count_micros(p, &parts));
     if (parts == 1 || batch < 1) return PL_OK;
     const char *text[] = {pl_arena_printf(a, "batch=%lld", batch * parts),
@@ -151,8 +152,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
     const json_t *fields = json_object_get(p->meta, "config");
     int n_keys = 0;
     while (p->peer && p->peer->keys[n_keys].peer) n_keys++;
-    const char **list =
-        pl_arena_new(a, const char *, (size_t)n_keys + (size_t)o->n_overrides + 4);
+    const char **list = pl_arena_new(a, const char *, (size_t)n_keys + (size_t)o->n_overrides + 4);
     if (!list) rc = PL_ERR_MEMORY;
     for (const pl_peer_key *k = p->peer ? p->peer->keys : NULL; rc == PL_OK && k && k->peer; k++) {
         const json_t *value = json_object_get(fields, k->peer);
@@ -203,7 +203,8 @@ static pl_status read_slot_tensor(const pl_st_reader *f, const pl_st_tensor *t, 
     return PL_OK;
 }
 
-/* Whether the peer computed in f64: then this run does, too (a recipe that builds on its context's type). */
+/* Whether the peer computed in f64: then this run does, too (a recipe that builds on its context's
+ * type). */
 static pl_status find_precision(replay *p)
 {
     pl_st_reader *f;
@@ -238,12 +239,14 @@ static pl_status load_init(replay *p)
     return rc;
 }
 
-/* [N, C, s..] of the peer to our [N, s.., C]; false when the types are not such a pair. As many channels as
- * positions look the same either way: `named` says that it is one. */
-static bool channels_last(const pl_type *from, const void *src, const pl_type *to, void *dst, bool named)
+/* [N, C, s..] of the peer to our [N, s.., C]; false when the types are not such a pair. As many
+ * channels as positions look the same either way: `named` says that it is one. */
+static bool channels_last(const pl_type *from, const void *src, const pl_type *to, void *dst,
+                          bool named)
 {
     int r = from->rank;
-    if (r < 3 || to->rank != r || from->dtype != to->dtype || (pl_type_equal(from, to) && !named)) return false;
+    if (r < 3 || to->rank != r || from->dtype != to->dtype || (pl_type_equal(from, to) && !named))
+        return false;
     if (from->dim[0] != to->dim[0] || from->dim[1] != to->dim[r - 1]) return false;
     int64_t area = 1, channels = from->dim[1];
     for (int i = 2; i < r; i++) {
@@ -260,7 +263,8 @@ static bool channels_last(const pl_type *from, const void *src, const pl_type *t
     return true;
 }
 
-/* Inputs that stay f32 in a program of f64: a dump in f64 is of f32's numbers, which this checks. In place. */
+/* Inputs that stay f32 in a program of f64: a dump in f64 is of f32's numbers, which this checks.
+ * In place. */
 static pl_status narrow(const char *name, pl_type *t, void *data)
 {
     double *from = data;
@@ -268,7 +272,8 @@ static pl_status narrow(const char *name, pl_type *t, void *data)
     for (int64_t i = 0; i < pl_type_elems(t); i++) {
         double x = from[i];
         to[i] = (float)x;
-        PL_FAIL_IF(!isnan(x) && (double)to[i] != x, PL_ERR_FILE, "input \"%s\" is f32 here, the dump's %.17g is not", name, x);
+        PL_FAIL_IF(!isnan(x) && (double)to[i] != x, PL_ERR_FILE,
+                   "input \"%s\" is f32 here, the dump's %.17g is not", name, x);
     }
     t->dtype = PL_F32;
     return PL_OK;
@@ -293,12 +298,12 @@ static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader 
     if (rc == PL_OK && from.dtype == PL_F64 && type.dtype == PL_F32) rc = narrow(name, &from, src);
     if (rc == PL_OK && p->peer->convert && p->peer->convert(name, &from, src, &type, dst)) {
     } else if (rc == PL_OK && channels_last(&from, src, &type, dst, named)) {
-    } else if (rc == PL_OK && from.dtype == type.dtype && pl_type_bytes(&from) == pl_type_bytes(&type)) {
+    } else if (rc == PL_OK && from.dtype == type.dtype &&
+               pl_type_bytes(&from) == pl_type_bytes(&type)) {
         memcpy(dst, src, pl_type_bytes(&from));
     } else if (rc == PL_OK) {
         rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "input \"%s\" is %s, the program wants %s",
-                      name, pl_type_text(&t->type, a, sizeof a),
-                      pl_type_text(&type, b, sizeof b));
+                      name, pl_type_text(&t->type, a, sizeof a), pl_type_text(&type, b, sizeof b));
     }
     pl_sys_free(src);
     return rc;
@@ -332,14 +337,15 @@ static json_t *terms_of(const replay *p, int step)
     return json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1);
 }
 
-/* Adds what a program that ran has of a micro-batch's share to the step's means. A further program's
- * own loss is not a term of the step. */
+/* Adds what a program that ran has of a micro-batch's share to the step's means. A further
+ * program's own loss is not a term of the step. */
 static void add_losses(replay *p, const pl_turn *from, int step)
 {
     const char *name;
     json_t *value;
     int i = 0;
-    json_object_foreach(terms_of(p, step), name, value) {
+    json_object_foreach(terms_of(p, step), name, value)
+    {
         pl_type t;
         if (i == PL_MAX_METRICS) return;
         bool other = from->name && strcmp(name, "loss") == 0;
@@ -358,7 +364,8 @@ static void compare_losses(replay *p, int step)
     const char *name;
     json_t *value;
     int i = 0;
-    json_object_foreach(terms_of(p, step), name, value) {
+    json_object_foreach(terms_of(p, step), name, value)
+    {
         if (i == PL_MAX_METRICS) return;
         double want = json_number_value(value), got = p->known[i] ? p->loss[i] : (double)NAN;
         i++;
@@ -430,14 +437,16 @@ static pl_status survey_gradient(replay *p, const tensor_pair *t, void *ctx)
 }
 
 /* Marks the elements that are rounding in a gradient that is not as a whole. */
-static pl_status mark_noise(replay *p, const tensor_pair *t, const pl_type *type, const void *got, double norm)
+static pl_status mark_noise(replay *p, const tensor_pair *t, const pl_type *type, const void *got,
+                            double norm)
 {
     int64_t n = pl_type_elems(type), marked = 0;
     double most = NOISE_ELEMENT * norm;
     uint8_t *mark = pl_sys_alloc((size_t)n + 1);
     if (!mark) return PL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
-        double ours = pl_elem_get(type->dtype, got, i), theirs = pl_elem_get(t->slot->type.dtype, t->want, i);
+        double ours = pl_elem_get(type->dtype, got, i),
+               theirs = pl_elem_get(t->slot->type.dtype, t->want, i);
         mark[i] = fabs(ours) < most && fabs(theirs) < most;
         marked += mark[i];
     }
@@ -455,8 +464,7 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
     char name[512];
     snprintf(name, sizeof name, "grad.%s", t->slot->name);
     pl_type type;
-    const void *got =
-        pl_session_output(p->run->session, pl__turn_updater(all->turn), name, &type);
+    const void *got = pl_session_output(p->run->session, pl__turn_updater(all->turn), name, &type);
     if (!got) return PL_OK; /* another program's */
     double norm = norm_of(&t->slot->type, t->want), err;
     bool noise = norm < NOISE * largest;
@@ -472,7 +480,8 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
 }
 
 /* Distance over the elements that are not rounding; those that are may be off by `step` each. */
-static double sound_distance(const pl_type *t, const void *x, const void *y, const uint8_t *noise, double step)
+static double sound_distance(const pl_type *t, const void *x, const void *y, const uint8_t *noise,
+                             double step)
 {
     double s = 0;
     for (int64_t i = 0; i < pl_type_elems(t); i++) {
@@ -489,11 +498,12 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
     const pl_type *type = &t->slot->type;
     size_t bytes = pl_type_bytes(type);
     void *got = pl_sys_alloc(bytes + 1);
-    pl_status rc = got ? pl_session_read_slot(p->run->session, t->index, 0, got, bytes)
-                       : PL_ERR_MEMORY;
+    pl_status rc =
+        got ? pl_session_read_slot(p->run->session, t->index, 0, got, bytes) : PL_ERR_MEMORY;
     double step = NOISE_STEP * pl_config_float(p->run->config, "optim.lr") * r->steps;
     double d = rc == PL_OK ? distance(type, got, t->want) : 0, sound = d;
-    if (rc == PL_OK && p->part[t->index]) sound = sound_distance(type, got, t->want, p->part[t->index], step);
+    if (rc == PL_OK && p->part[t->index])
+        sound = sound_distance(type, got, t->want, p->part[t->index], step);
     pl_sys_free(got);
     PL_TRY(rc);
     double norm = norm_of(type, t->want), least = norm > 1e-12 ? norm : 1e-12, err = d / least;

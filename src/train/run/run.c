@@ -1,10 +1,9 @@
 /* run.c - a run from configuration to steps; see plimsoll_train.h.
  *
- * run_open.c makes a run of a name, this file builds and starts it, run_fit.c plans it within its budget, run_steps.c takes
- * its steps. Everything that
- * takes memory happens in build and start; a step reads a batch straight into the program's inputs and runs the
- * program. The order of samples is a pure function of seed and position, so the run's position is one number: the
- * steps done.
+ * run_open.c makes a run of a name, this file builds and starts it, run_fit.c plans it within its
+ * budget, run_steps.c takes its steps. Everything that takes memory happens in build and start; a
+ * step reads a batch straight into the program's inputs and runs the program. The order of samples
+ * is a pure function of seed and position, so the run's position is one number: the steps done.
  */
 #include "base/asked.h"
 #include "base/pool.h"
@@ -14,8 +13,8 @@
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
-#include "train/files/checkpoint.h"
 #include "train/data/supply.h"
+#include "train/files/checkpoint.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -50,7 +49,8 @@ static pl_status build_level(pl_run *r, int level)
     PL_TRY(pl__trade_set(r, level));
     pl_status rc = pl__variants_build(r);
     if (rc == PL_OK && level && pl_store_count(r->store) != slots)
-        rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "%s adds state of its own (%s): it does not train the same",
+        rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__,
+                      "%s adds state of its own (%s): it does not train the same",
                       r->recipe->smaller[level - 1].setting, pl_store_slot(r->store, slots)->name);
     if (rc != PL_OK) pl__turns_free(r);
     PL_TRY(rc);
@@ -80,7 +80,8 @@ static bool keeps_all(const pl_run *r)
     return true;
 }
 
-/* A further level: fitted only if it may be faster than best_ms even so. *better: it fits and is. */
+/* A further level: fitted only if it may be faster than best_ms even so. *better: it fits and is.
+ */
 static pl_status try_level(pl_run *r, int level, double best_ms, bool *better)
 {
     double ms;
@@ -94,8 +95,9 @@ static pl_status try_level(pl_run *r, int level, double best_ms, bool *better)
     return PL_OK;
 }
 
-/* The level with the fastest plan that fits; the last one where none does. A level that keeps everything ends the
- * search. What no budget is to be fitted from is freed first: on the host it would count. */
+/* The level with the fastest plan that fits; the last one where none does. A level that keeps
+ * everything ends the search. What no budget is to be fitted from is freed first: on the host it
+ * would count. */
 static pl_status choose_level(pl_run *r)
 {
     bool fits, better;
@@ -109,8 +111,10 @@ static pl_status choose_level(pl_run *r)
         pl__built_swap(r, &before);
         if (!fits) pl__built_free(r, &before);
         pl_status rc = try_level(r, level, fits ? ms : HUGE_VAL, &better);
-        if (fits && rc == PL_OK && !better) pl__built_take_back(r, &before);
-        else pl__built_free(r, &before);
+        if (fits && rc == PL_OK && !better)
+            pl__built_take_back(r, &before);
+        else
+            pl__built_free(r, &before);
         PL_TRY(rc);
         pl_sys_trim();
     }
@@ -140,8 +144,9 @@ static pl_status build_asked(pl_run *r, int64_t parts)
     return pl__run_build_parts(r, parts);
 }
 
-/* accumulate: auto of a run that goes on: the split it had, so that it has the same bits, whatever is
- * known by now of the times that kernels take. *fits is false when the budget has become too small. */
+/* accumulate: auto of a run that goes on: the split it had, so that it has the same bits, whatever
+ * is known by now of the times that kernels take. *fits is false when the budget has become too
+ * small. */
 static pl_status build_as_before(pl_run *r, bool *fits)
 {
     if (pl_config_int(r->config, "batch") % r->resume_parts) return PL_OK;
@@ -189,8 +194,8 @@ static void *open_device(void *ctx)
     return NULL;
 }
 
-/* A process that ends for another reason must not end while its card is being opened: libraries' own ends would
- * take away what the threads use. The message of that other reason stays. */
+/* A process that ends for another reason must not end while its card is being opened: libraries'
+ * own ends would take away what the threads use. The message of that other reason stays. */
 static pl_status wait_for_device(const pl_device *device, pl_status rc)
 {
     char text[1024];
@@ -207,7 +212,8 @@ pl_status pl_run_build(pl_run *r)
     pthread_t opener;
     PL_TRY(pl__ranks_configure(r));
     snprintf(o.name, sizeof o.name, "%s", pl_config_text(r->config, "device"));
-    bool beside = pl_device_is_plugged(o.name) && pl__ranks(r) == 1 && pthread_create(&opener, NULL, open_device, &o) == 0;
+    bool beside = pl_device_is_plugged(o.name) && pl__ranks(r) == 1 &&
+                  pthread_create(&opener, NULL, open_device, &o) == 0;
     pl_status rc = build(r);
     pl__run_note_used(r); /* further plans of the same process are none of this run's business */
     if (beside) pthread_join(opener, NULL);
@@ -264,7 +270,8 @@ const pl_program *pl_run_apply_program(const pl_run *r)
 
 pl_run_split pl_run_split_get(const pl_run *r)
 {
-    return (pl_run_split){r->micro, r->parts, r->micro * r->parts * pl__ranks(r), r->coupled, pl__ranks(r)};
+    return (pl_run_split){r->micro, r->parts, r->micro * r->parts * pl__ranks(r), r->coupled,
+                          pl__ranks(r)};
 }
 
 double pl_run_predicted_ms(const pl_run *r)
@@ -305,7 +312,8 @@ static pl_status check_fits(const pl_run *r)
     return PL_OK;
 }
 
-/* On a card making a session loads kernels, and may load more than the margin has room for. What is loaded stays, so a second plan knows it. */
+/* On a card making a session loads kernels, and may load more than the margin has room for. What is
+ * loaded stays, so a second plan knows it. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *card = pl__run_card(r);
@@ -346,9 +354,11 @@ static pl_status load_evaluated(pl_run *r, const char *from)
     PL_TRY(pl_st_open(from, &f));
     bool lacks = pl__frozen_left_out(f);
     pl_st_close(f);
-    PL_FAIL_IF(lacks, PL_ERR_FILE,
-               "%s leaves frozen weights out, as checkpoints do: take the model.safetensors that a run writes at its end, or "
-               "train with checkpoint.frozen=true", from);
+    PL_FAIL_IF(
+        lacks, PL_ERR_FILE,
+        "%s leaves frozen weights out, as checkpoints do: take the model.safetensors that a run writes at its end, or "
+        "train with checkpoint.frozen=true",
+        from);
     return pl_run_load_model(r, from, true);
 }
 
@@ -357,7 +367,9 @@ static pl_status load_weights(pl_run *r)
     const char *key = r->encode ? "data.cache_model" : "init_from";
     const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
     bool whole = from && r->forward;
-    pl_status rc = whole ? load_evaluated(r, from) : from ? pl_run_load_model(r, from, r->encode) : PL_OK;
+    pl_status rc = whole  ? load_evaluated(r, from)
+                   : from ? pl_run_load_model(r, from, r->encode)
+                          : PL_OK;
     if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", key, pl_error_text());
     PL_TRY(rc);
     if (whole) return PL_OK;

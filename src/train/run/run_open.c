@@ -1,4 +1,5 @@
-/* run_open.c - a run from a configuration's name: the recipe that has it, its preset or file, and the keys given.
+/* run_open.c - a run from a configuration's name: the recipe that has it, its preset or file, and
+ * the keys given.
  */
 #include "base/pool.h"
 #include "base/sys.h"
@@ -22,8 +23,7 @@ static const char *preset_text(void *ctx, const char *name)
         size_t n = (size_t)(slash - name);
         bool is_own = own && strlen(own->name) == n && memcmp(own->name, name, n) == 0;
         for (int i = 0; !is_own && i < pl_recipe_count(); i++)
-            if (strlen(pl_recipe_at(i)->name) == n &&
-                memcmp(pl_recipe_at(i)->name, name, n) == 0)
+            if (strlen(pl_recipe_at(i)->name) == n && memcmp(pl_recipe_at(i)->name, name, n) == 0)
                 r = pl_recipe_at(i), is_own = true;
         if (!is_own) return NULL;
     }
@@ -74,11 +74,14 @@ static pl_status unknown_recipe(const char *name)
         if (d < best) best = d, nearest = r->name;
     }
     if (nearest && best == 0)
-        PL_FAIL(PL_ERR_CONFIG, "recipe %s has no preset of that name in \"%s\" (plimsoll recipes "
-                               "lists them)", nearest, name);
+        PL_FAIL(PL_ERR_CONFIG,
+                "recipe %s has no preset of that name in \"%s\" (plimsoll recipes "
+                "lists them)",
+                nearest, name);
     PL_FAIL(PL_ERR_CONFIG,
             "no recipe, preset or file \"%s\"; built-in recipes: %s (plimsoll recipes lists their "
-            "presets)", name, list);
+            "presets)",
+            name, list);
 }
 
 /* Finds the recipe a name stands for and the preset to load; *preset points into static text. */
@@ -97,8 +100,7 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
     } else {
         size_t m = slash ? (size_t)(slash - name) : n;
         for (int i = 0; i < pl_recipe_count(); i++)
-            if (strlen(pl_recipe_at(i)->name) == m &&
-                memcmp(pl_recipe_at(i)->name, name, m) == 0)
+            if (strlen(pl_recipe_at(i)->name) == m && memcmp(pl_recipe_at(i)->name, name, m) == 0)
                 r->recipe = pl_recipe_at(i);
         if (slash) *preset = slash + 1;
     }
@@ -150,8 +152,9 @@ static pl_status open_file(pl_run *r, const char *path)
     /* A compiled recipe is found beside the file that names it. */
     const char *slash = strrchr(path, '/');
     bool beside = slash && strstr(recipe, ".so") && recipe[0] != '/';
-    char *name = beside ? pl_arena_printf(&r->arena, "%.*s%s", (int)(slash - path) + 1, path, recipe)
-                        : pl_arena_strdup(&r->arena, recipe);
+    char *name = beside
+                     ? pl_arena_printf(&r->arena, "%.*s%s", (int)(slash - path) + 1, path, recipe)
+                     : pl_arena_strdup(&r->arena, recipe);
     pl_text_free(recipe);
     if (!name) return PL_ERR_MEMORY;
     PL_TRY(resolve_recipe(r, name, &preset));
@@ -182,7 +185,9 @@ void pl__run_target(pl_run *r)
 {
     r->compile.device = pl_config_text(r->config, "device");
     r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
-    r->compile.fp32 = strcmp(pl_config_text(r->config, "compile.fp32"), "plain") == 0 ? PL_FP32_PLAIN : PL_FP32_SPLIT;
+    r->compile.fp32 = strcmp(pl_config_text(r->config, "compile.fp32"), "plain") == 0
+                          ? PL_FP32_PLAIN
+                          : PL_FP32_SPLIT;
 }
 
 static pl_status override(pl_run *r, const char *assignment)
@@ -191,7 +196,8 @@ static pl_status override(pl_run *r, const char *assignment)
     return pl__phases_yield(r->config);
 }
 
-/* A compiled recipe is told by where it lies, so that the configuration that a run keeps can be used from anywhere. */
+/* A compiled recipe is told by where it lies, so that the configuration that a run keeps can be
+ * used from anywhere. */
 static pl_status place_library(pl_run *r)
 {
     char *text = r->library_path ? pl_arena_printf(&r->arena, "recipe=%s", r->library_path) : NULL;
@@ -230,7 +236,8 @@ void pl_run_free(pl_run *r)
     pl_supply_close(r);
     pl_session_free(r->session);
     pl__turns_free(r);
-    if (device && device->forget) device->forget(); /* a next plan of this process is not to count it */
+    /* a next plan of this process is not to count it */
+    if (device && device->forget) device->forget();
     pl_store_free(r->store);
     pl__phases_free(r);
     pl_config_free(r->traded);

@@ -1,8 +1,9 @@
 /* run_steps.c - the steps and evaluations of a run.
  *
- * A step is its turns, each a program run once for every micro-batch, all of it as often as the batch is trained on
- * (train.updates_per_batch); the next batch is read while the device works. What a run tells is read before the next
- * takes the memory it lies in, or, on a card, from its mirror while the next is going on.
+ * A step is its turns, each a program run once for every micro-batch, all of it as often as the
+ * batch is trained on (train.updates_per_batch); the next batch is read while the device works.
+ * What a run tells is read before the next takes the memory it lies in, or, on a card, from its
+ * mirror while the next is going on.
  */
 #include "base/asked.h"
 #include "base/dtype.h"
@@ -36,20 +37,23 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
     pl_type t;
     if (info->skipped) {
         float floor = (float)pl_config_float(r->config, "loss_scale.floor");
-        PL_FAIL_IF((float)info->loss_scale <= floor, PL_ERR_NUMERIC,
-                   "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
-                   "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
-                   (long long)info->step, info->loss_scale, info->loss, info->lr);
+        PL_FAIL_IF(
+            (float)info->loss_scale <= floor, PL_ERR_NUMERIC,
+            "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
+            "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
+            (long long)info->step, info->loss_scale, info->loss, info->lr);
         return PL_OK;
     }
-    PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
-               "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
-               "set clip.norm",
-               (long long)info->step, bad, info->lr);
-    PL_FAIL_IF(!isfinite(info->loss), PL_ERR_NUMERIC,
-               "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm; --trace-nan names the first value that is "
-               "not finite (a label or index out of range gives one too)",
-               (long long)info->step, info->loss, info->lr);
+    PL_FAIL_IF(
+        bad > 0, PL_ERR_NUMERIC,
+        "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
+        "set clip.norm",
+        (long long)info->step, bad, info->lr);
+    PL_FAIL_IF(
+        !isfinite(info->loss), PL_ERR_NUMERIC,
+        "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm; --trace-nan names the first value that is "
+        "not finite (a label or index out of range gives one too)",
+        (long long)info->step, info->loss, info->lr);
     PL_FAIL_IF(!isfinite(info->grad_norm) &&
                    pl_session_output(r->session, updater(r), "grad_norm", &t),
                PL_ERR_NUMERIC,
@@ -65,8 +69,8 @@ static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
 }
 
 /* While a card works, the next batch is read; one that the workers have not finished is waited for
- * when its turn comes. One that cannot be read is no error of this step: it is read again, and told,
- * when its turn comes. */
+ * when its turn comes. One that cannot be read is no error of this step: it is read again, and
+ * told, when its turn comes. */
 static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
 {
     int64_t step = r->steps_done, next = part + 1;
@@ -80,12 +84,14 @@ static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
                pl_session_send(r->session, p) == PL_OK;
 }
 
-/* A run that has begun, and what it tells is not read yet. On a card the next run begins before that, so that the card
- * never waits for the host inside a step; where the device is the host there is no such time. */
+/* A run that has begun, and what it tells is not read yet. On a card the next run begins before
+ * that, so that the card never waits for the host inside a step; where the device is the host there
+ * is no such time. */
 typedef struct begun {
     const pl_turn *turn;
     pl_program *program; /* NULL: none */
-    uint64_t start;      /* when a card could begin it: it is sent, and the run before it has ended */
+    /* when a card could begin it: it is sent, and the run before it has ended */
+    uint64_t start;
     uint64_t read[2], ahead[2]; /* from when to when its own and the next batch were read */
 } begun;
 
@@ -105,8 +111,8 @@ static void read_update(pl_run *r, int ago, pl_step_info *info)
     info->skipped = scalar_output(r, updater(r), "skipped", ago) > 0;
 }
 
-/* Waits for a run and reads what it tells. next: the run begun since, or none. A card stands still for want of data
- * where reading went on when the run had ended. */
+/* Waits for a run and reads what it tells. next: the run begun since, or none. A card stands still
+ * for want of data where reading went on when the run had ended. */
 static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info)
 {
     if (!b->program) return PL_OK;
@@ -123,7 +129,8 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
     return PL_OK;
 }
 
-/* Begins a run behind `last`, which it takes the place of. part: of the batch; -1: the run reads none. */
+/* Begins a run behind `last`, which it takes the place of. part: of the batch; -1: the run reads
+ * none. */
 static pl_status begin(pl_run *r, const pl_turn *t, int64_t part, begun *last, pl_step_info *info)
 {
     begun next = {.turn = t, .program = part < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
@@ -170,8 +177,8 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
             found ? found : "none of this step's own, look at its inputs");
 }
 
-/* Of all micro-batches; NaN if the training program has no such output. Its terms were read before the update took
- * the arena. */
+/* Of all micro-batches; NaN if the training program has no such output. Its terms were read before
+ * the update took the arena. */
 static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
 {
     for (int i = 0; i < info->n_terms; i++)
@@ -237,12 +244,15 @@ void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx)
     r->progress_ctx = ctx;
 }
 
-/* The samples of one bucket, of `total` in all: adds their share to the means, and their number to *done. */
-static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done, pl_eval_info *info)
+/* The samples of one bucket, of `total` in all: adds their share to the means, and their number to
+ * *done. */
+static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done,
+                             pl_eval_info *info)
 {
     pl_program *p = pl__variant_eval(r, bucket);
     int64_t rows = pl_supply_eval_rows(r, bucket, total);
-    int64_t number = 0, ranks = pl__ranks(r); /* ranks take turns; all run the program equally often */
+    /* ranks take turns; all run the program equally often */
+    int64_t number = 0, ranks = pl__ranks(r);
     for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
         PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "the evaluation was stopped");
         k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
@@ -252,12 +262,14 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         PL_TRY(pl_session_run(r->session, p));
         /* A card works on this batch while the next is read. */
         int64_t left = ranks > 1 ? 0 : rows - at - k;
-        if (pl__run_card(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+        if (pl__run_card(r) && left)
+            PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
         if (r->progress) r->progress(r->progress_ctx, PL_SUBSET_EVAL, *done, total);
-        if (!pl__run_card(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+        if (!pl__run_card(r) && left)
+            PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
     }
     return PL_OK;
 }

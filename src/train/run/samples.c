@@ -1,15 +1,17 @@
-/* samples.c - pictures and arrays of how training goes: a program without gradients, part of the plan like the others.
+/* samples.c - pictures and arrays of how training goes: a program without gradients, part of the
+ * plan like the others.
  *
- * It reads what evaluations read, a micro-batch at a time, and draws from a key of its own, {seed, run}: the
- * same noise every time, so that pictures of different steps can be compared, and nothing that it does
- * touches the state of training. Pictures become bytes in grids whose memory is taken at the start and
- * counted by the plan:
+ * It reads what evaluations read, a micro-batch at a time, and draws from a key of its own, {seed,
+ * run}: the same noise every time, so that pictures of different steps can be compared, and nothing
+ * that it does touches the state of training. Pictures become bytes in grids whose memory is taken
+ * at the start and counted by the plan:
  *
  *     sample.count 5, three columns     0 1 2
  *                                       3 4 .
  *
- * Arrays are kept as they are, a row a sample, behind the grids in the same memory. They are the outputs of the
- * program whose names begin with PL_SAMPLE_ARRAY, so that one may be called as a picture is.
+ * Arrays are kept as they are, a row a sample, behind the grids in the same memory. They are the
+ * outputs of the program whose names begin with PL_SAMPLE_ARRAY, so that one may be called as a
+ * picture is.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -60,9 +62,11 @@ void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, fl
     pl_picture_out p = {.low = low, .high = high};
     char text[96];
     if (!shape_of(&t, &p) || t.dim[0] != b->batch || !(high > low)) {
-        pl_nn_fail(m, PL_ERR_SHAPE, "picture \"%s\" is %s; wants [%lld,H,W,C] or [%lld,C,H,W] with 3 colours or 1, and "
-                   "low below high", name, pl_type_text(&t, text, sizeof text), (long long)b->batch,
-                   (long long)b->batch);
+        pl_nn_fail(
+            m, PL_ERR_SHAPE,
+            "picture \"%s\" is %s; wants [%lld,H,W,C] or [%lld,C,H,W] with 3 colours or 1, and "
+            "low below high",
+            name, pl_type_text(&t, text, sizeof text), (long long)b->batch, (long long)b->batch);
         return;
     }
     if (b->n_pictures == PL_MAX_PICTURES) {
@@ -81,8 +85,9 @@ void pl_builder_array(pl_builder *b, const char *name, pl_val v)
     pl_type t = pl_val_type(m->g, v);
     char text[96];
     if (t.rank < 1 || t.dim[0] != b->batch) {
-        pl_nn_fail(m, PL_ERR_SHAPE, "array \"%s\" is %s; its first dimension has to be the %lld samples of a run", name,
-                   pl_type_text(&t, text, sizeof text), (long long)b->batch);
+        pl_nn_fail(m, PL_ERR_SHAPE,
+                   "array \"%s\" is %s; its first dimension has to be the %lld samples of a run",
+                   name, pl_type_text(&t, text, sizeof text), (long long)b->batch);
         return;
     }
     b->n_arrays++;
@@ -103,13 +108,15 @@ pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe)
 {
     if (!b->sample.m) {
         bool wanted = pl_config_int(b->config, "sample.every") > 0 && !b->replay && !b->probe;
-        PL_FAIL_IF(wanted, PL_ERR_CONFIG, "sample.every: recipe %s makes no pictures (pl_builder_sample)",
-                   recipe->name);
+        PL_FAIL_IF(wanted, PL_ERR_CONFIG,
+                   "sample.every: recipe %s makes no pictures (pl_builder_sample)", recipe->name);
         return PL_OK;
     }
     PL_TRY(pl_nn_finish(b->sample.m));
-    PL_FAIL_IF(b->n_pictures + b->n_arrays == 0, PL_ERR_GRAPH, "recipe %s: the sampling program has no picture and no "
-               "array: call pl_builder_picture or pl_builder_array", recipe->name);
+    PL_FAIL_IF(b->n_pictures + b->n_arrays == 0, PL_ERR_GRAPH,
+               "recipe %s: the sampling program has no picture and no "
+               "array: call pl_builder_picture or pl_builder_array",
+               recipe->name);
     return check_state(b->sample.g);
 }
 
@@ -119,7 +126,8 @@ pl_status pl__sample_keep(pl_run *r, const pl_builder *b)
     r->n_pictures = b->n_pictures;
     for (int i = 0; i < b->n_pictures; i++) {
         r->picture[i] = b->picture[i];
-        if (!(r->picture[i].name = pl_arena_strdup(&r->arena, b->picture[i].name))) return PL_ERR_MEMORY;
+        if (!(r->picture[i].name = pl_arena_strdup(&r->arena, b->picture[i].name)))
+            return PL_ERR_MEMORY;
     }
     return PL_OK;
 }
@@ -135,9 +143,9 @@ static pl_sheet grid_of(const pl_run *r, const pl_picture_out *p)
 {
     int64_t count = pl_config_int(r->config, "sample.count"), columns = columns_of(count);
     return (pl_sheet){.name = p->name,
-                     .width = (int)(p->width * columns),
-                     .height = (int)(p->height * ((count + columns - 1) / columns)),
-                     .channels = p->channels};
+                      .width = (int)(p->width * columns),
+                      .height = (int)(p->height * ((count + columns - 1) / columns)),
+                      .channels = p->channels};
 }
 
 static size_t grid_bytes(const pl_run *r, const pl_picture_out *p)
@@ -182,8 +190,9 @@ static size_t grids_bytes(const pl_run *r)
     return (sum + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN;
 }
 
-/* The grids, and what their writers need: for one at a time rows and file, each with room to grow, once for the
- * PNG file and once for the event; and the event's record, which gathers all. The arrays, and the buffers of theirs. */
+/* The grids, and what their writers need: for one at a time rows and file, each with room to grow,
+ * once for the PNG file and once for the event; and the event's record, which gathers all. The
+ * arrays, and the buffers of theirs. */
 uint64_t pl__sample_bytes(const pl_run *r)
 {
     uint64_t sum = 0, most = 0;
@@ -204,10 +213,12 @@ pl_status pl__sample_start(pl_run *r)
         const char *name = pl_program_input_name(r->sample, i);
         int k = 0, n = eval ? pl_program_input_count(eval) : 0;
         while (k < n && strcmp(pl_program_input_name(eval, k), name) != 0) k++;
-        pl_type t = pl_program_input_type(r->sample, i), u = k < n ? pl_program_input_type(eval, k) : t;
-        PL_FAIL_IF(strcmp(name, PL_SAMPLE_KEY) != 0 && (k == n || !pl_type_equal(&t, &u)), PL_ERR_CONFIG,
-                   "recipe %s: the sampling program's input \"%s\" is none of the evaluation program's",
-                   r->recipe->name, name);
+        pl_type t = pl_program_input_type(r->sample, i),
+                u = k < n ? pl_program_input_type(eval, k) : t;
+        PL_FAIL_IF(
+            strcmp(name, PL_SAMPLE_KEY) != 0 && (k == n || !pl_type_equal(&t, &u)), PL_ERR_CONFIG,
+            "recipe %s: the sampling program's input \"%s\" is none of the evaluation program's",
+            r->recipe->name, name);
     }
     pl_sys_free(r->grids);
     r->grids = pl_sys_alloc(grids_bytes(r) + arrays_bytes(r));
@@ -223,8 +234,8 @@ static uint8_t byte_of(double x, const pl_picture_out *p)
 }
 
 /* Picture `row` of the program's output to place `at` of the grid. */
-static void put_picture(const pl_picture_out *p, pl_dtype dtype, const void *x, int64_t row, int64_t at,
-                        const pl_sheet *g, uint8_t *to)
+static void put_picture(const pl_picture_out *p, pl_dtype dtype, const void *x, int64_t row,
+                        int64_t at, const pl_sheet *g, uint8_t *to)
 {
     int64_t columns = g->width / p->width, c = p->channels, size = p->width * p->height;
     int64_t left = at % columns * p->width, top = at / columns * p->height;
@@ -242,10 +253,13 @@ static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
     int64_t size = pl_supply_size(r, PL_SUBSET_EVAL);
     if (pl_program_input_count(r->sample) > (key != NULL)) {
         if (size > 0 && rows > size) rows = size;
-        int64_t others = pl_supply_size(r, PL_SUBSET_TRAIN), at = others > 0 ? first % others : first;
+        int64_t others = pl_supply_size(r, PL_SUBSET_TRAIN),
+                at = others > 0 ? first % others : first;
         if (pl_supply_lacks(r, PL_SUBSET_EVAL))
-            PL_TRY(pl_supply_rows(r, PL_SUBSET_TRAIN, r->sample, at, rows < others - at ? rows : others - at));
-        else PL_TRY(pl_supply_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
+            PL_TRY(pl_supply_rows(r, PL_SUBSET_TRAIN, r->sample, at,
+                                  rows < others - at ? rows : others - at));
+        else
+            PL_TRY(pl_supply_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
     }
     if (key) {
         key[0] = pl_config_int(r->config, "seed");
@@ -263,7 +277,8 @@ static void put_rows(pl_run *r, int64_t at, int64_t rows)
     pl_type t;
     for (int i = 0; i < pl_program_output_count(r->sample); i++) {
         if (!array_at(r, i, &name, &t)) continue;
-        const void *x = pl_session_output(r->session, r->sample, pl_program_output_name(r->sample, i), NULL);
+        const void *x =
+            pl_session_output(r->session, r->sample, pl_program_output_name(r->sample, i), NULL);
         size_t row = pl_type_bytes(&t) / (size_t)t.dim[0];
         if (x) memcpy(to + (size_t)at * row, x, (size_t)rows * row);
         to += array_bytes(&t);
@@ -334,8 +349,10 @@ static pl_status write_arrays(pl_run *r, pl_st_writer *w)
 
 pl_status pl_run_sample_save(pl_run *r, const char *path)
 {
-    PL_FAIL_IF(!r->grids || !pl_run_sample_arrays(r), PL_ERR_ARG, "%.300s: the run is not started, or recipe %s names "
-               "no arrays", path, r->recipe->name);
+    PL_FAIL_IF(!r->grids || !pl_run_sample_arrays(r), PL_ERR_ARG,
+               "%.300s: the run is not started, or recipe %s names "
+               "no arrays",
+               path, r->recipe->name);
     pl_st_writer *w;
     PL_TRY(pl_st_writer_new(path, &w));
     pl_status rc = write_arrays(r, w);

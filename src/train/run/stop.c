@@ -1,7 +1,7 @@
 /* stop.c - has training stopped getting better?
  *
- * One evaluation is better than another when it wins by more than a share of the other's size. What was
- * seen is state of the store, where stop.patience asks for it.
+ * One evaluation is better than another when it wins by more than a share of the other's size. What
+ * was seen is state of the store, where stop.patience asks for it.
  */
 #include "train/run/train_int.h"
 

@@ -44,7 +44,8 @@ bool pl_cuda_tf32(void)
 
 bool pl_cuda_split(void)
 {
-    return pl_probe_split && !getenv("PROBE_PLAIN") && (card.arch == 80 || card.arch / 10 == 9 || card.arch / 10 == 10);
+    return pl_probe_split && !getenv("PROBE_PLAIN") &&
+           (card.arch == 80 || card.arch / 10 == 9 || card.arch / 10 == 10);
 }
 
 bool pl_cuda_autotune(void)

@@ -197,7 +197,8 @@ static pl_status probe_time(probe *p)
     return PL_OK;
 }
 
-/* ---- what the outputs should be --------------------------------------------------------------- */
+/* ---- what the outputs should be ---------------------------------------------------------------
+ */
 typedef struct sum {
     double value, size;
 } sum;
@@ -331,8 +332,8 @@ static heads heads_of(const probe *p)
 {
     const pl_type *q = &p->in[0].t;
     double scale = p->attr.attention.scale;
-    return (heads){q->dim[1], p->in[1].t.dim[1], q->dim[2], q->dim[3], scale,
-                   p->attr.attention.causal};
+    return (heads){q->dim[1], p->in[1].t.dim[1],       q->dim[2], q->dim[3],
+                   scale,     p->attr.attention.causal};
 }
 
 static double dot(const probe *p, int x, int64_t xi, int y, int64_t yi, int64_t d)
@@ -367,8 +368,7 @@ static sum attention_at(const probe *p, int out, int64_t at)
                 continue;
             }
             z += exp(s - top);
-            if (out == 0)
-                add(&o, exp(s - top) * value(&p->in[2], row(&g, b, j, h, g.m) + c));
+            if (out == 0) add(&o, exp(s - top) * value(&p->in[2], row(&g, b, j, h, g.m) + c));
         }
     if (out == 1) return (sum){top + log(z), fabs(top) + 1};
     return (sum){o.value / z, o.size / z};
@@ -436,7 +436,9 @@ static pl_status compare(probe *p)
         while (samples > 6 && cost / (double)n * (double)samples > 1e8) samples--;
         if (strstr(p->op, "_dx")) samples = 6; /* its search is over all of y */
         for (int64_t k = 0; rc == PL_OK && k < samples && n > 0; k++) {
-            int64_t at = k == 0 ? 0 : k == 1 ? n - 1 : (int64_t)(((uint64_t)draw() << 20 ^ draw()) % (uint64_t)n);
+            int64_t at = k == 0   ? 0
+                         : k == 1 ? n - 1
+                                  : (int64_t)(((uint64_t)draw() << 20 ^ draw()) % (uint64_t)n);
             sum s = want(p, o, at);
             double off = fabs(pl_elem_get(p->out[o].t.dtype, got, at) - s.value);
             double e = off / (fabs(s.value) + s.size * 1e-3 + 1e-30);
@@ -519,7 +521,8 @@ static double tuned_ms(probe *p, double *prepare_ms)
     p->work = NULL;
     pl_probe_tune = true;
     uint64_t start = pl_sys_now_ns();
-    pl_status rc = p->kernel->prepare ? p->kernel->prepare(&p->c, &p->c.prep, &p->work_bytes) : PL_OK;
+    pl_status rc =
+        p->kernel->prepare ? p->kernel->prepare(&p->c, &p->c.prep, &p->work_bytes) : PL_OK;
     *prepare_ms = (double)(pl_sys_now_ns() - start) * 1e-6;
     if (rc == PL_OK && cudaMalloc(&p->work, p->work_bytes + 256) == cudaSuccess) {
         p->c.work = (char *)p->work + 64;
@@ -550,10 +553,13 @@ static void report(probe *p)
     bool good = p->err <= allowed(p) && p->same;
     good ? passed++ : failed++;
     printf("%-72s %-4s %.1e %8.3f %8.1f %7.0f %8.1f %7.1f  %s", line,
-           !p->same ? "DIFF" : good ? "ok" : "BAD", p->err, p->ms, p->flops / p->ms * 1e-9,
-           p->bytes / p->ms * 1e-6, p->prepare_ms, (double)p->work_bytes / 1048576, engine_of(p));
-    if (tune && (strcmp(p->kernel->name, "cudnn") == 0 ||
-                 strcmp(p->kernel->name, "cublaslt") == 0)) {
+           !p->same ? "DIFF"
+           : good   ? "ok"
+                    : "BAD",
+           p->err, p->ms, p->flops / p->ms * 1e-9, p->bytes / p->ms * 1e-6, p->prepare_ms,
+           (double)p->work_bytes / 1048576, engine_of(p));
+    if (tune &&
+        (strcmp(p->kernel->name, "cudnn") == 0 || strcmp(p->kernel->name, "cublaslt") == 0)) {
         double prepare_ms = 0, ms = tuned_ms(p, &prepare_ms);
         printf("  | timed %.3f ms (default is %.2f of it; choosing took %.0f ms) %s", ms,
                ms > 0 ? p->ms / ms : 0, prepare_ms, engine_of(p));
@@ -582,9 +588,9 @@ static void matmul(pl_dtype dt, int64_t batch, int64_t m, int64_t n, int64_t k, 
     p.out[0].t = pl_type_make(dt, 3 - from, y + from);
     p.in[0].scale = p.in[1].scale = p.in[2].scale = 1;
     p.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
-    snprintf(p.text, sizeof p.text, "%lldx%lldx%lld batch %lld%s%s%s%s", (long long)m,
-             (long long)n, (long long)k, (long long)batch, ta ? " ta" : "", tb ? " tb" : "",
-             bias ? " bias" : "", shared ? " shared" : "");
+    snprintf(p.text, sizeof p.text, "%lldx%lldx%lld batch %lld%s%s%s%s", (long long)m, (long long)n,
+             (long long)k, (long long)batch, ta ? " ta" : "", tb ? " tb" : "", bias ? " bias" : "",
+             shared ? " shared" : "");
     report(&p);
     probe_release(&p);
 }
@@ -599,9 +605,9 @@ typedef struct conv_line {
 /* which: 0 conv, 1 dx, 2 dw */
 static void conv_one(pl_dtype dt, const conv_line *l, int which)
 {
-    static const char *const ops[2][3] = {{"conv", "conv_dx", "conv_dw"},
-                                          {"depthwise_per_sample", "depthwise_per_sample_dx",
-                                           "depthwise_per_sample_dw"}};
+    static const char *const ops[2][3] = {
+        {"conv", "conv_dx", "conv_dw"},
+        {"depthwise_per_sample", "depthwise_per_sample_dx", "depthwise_per_sample_dw"}};
     probe p;
     int s = l->n_spatial;
     bool per_sample = l->bias == 2;
@@ -621,7 +627,8 @@ static void conv_one(pl_dtype dt, const conv_line *l, int which)
         x[1 + i] = l->in[i];
         w[1 + i] = l->k[i];
         y[1 + i] = (l->in[i] + l->lo[i] + l->hi[i] - (l->k[i] - 1) * a->dilation.v[i] - 1) /
-                       a->stride.v[i] + 1;
+                       a->stride.v[i] +
+                   1;
         macs *= (double)y[1 + i] * (double)l->k[i];
     }
     x[s + 1] = l->ic;
@@ -830,8 +837,8 @@ int main(int argc, char **argv)
     make_block();
     printf("%s, cuBLASLt %zu, cuDNN %zu%s\n", pl_cuda_card_get()->name, cublasLtGetVersion(),
            cudnnGetVersion(), pl_cuda_tf32() ? ", TF32" : "");
-    printf("%-72s %-4s %-7s %8s %8s %7s %8s %7s  %s\n", "call", "", "err", "ms", "TFLOP/s",
-           "GB/s", "prep ms", "work MB", "algorithm");
+    printf("%-72s %-4s %-7s %8s %8s %7s %8s %7s  %s\n", "call", "", "err", "ms", "TFLOP/s", "GB/s",
+           "prep ms", "work MB", "algorithm");
     matmuls();
     convs();
     attentions();

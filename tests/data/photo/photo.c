@@ -5,12 +5,14 @@
 static const pl_config_entry schema[] = {
     {"height", PL_CONFIG_INT, "32", 8, 4096, NULL, "Of an image."},
     {"width", PL_CONFIG_INT, "32", 8, 4096, NULL, "Of an image."},
-    {"positions", PL_CONFIG_BOOL, "false", 0, 0, NULL, "A weight for every pixel: they depend on the size."},
+    {"positions", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "A weight for every pixel: they depend on the size."},
     {"classes", PL_CONFIG_INT, "4", 2, 4096, NULL, "Classes."},
     {"named", PL_CONFIG_BOOL, "false", 0, 0, NULL, "Those weights have the height in their name."},
     {"encode", PL_CONFIG_BOOL, "false", 0, 0, NULL, "A frozen convolution in front."},
     {"scale", PL_CONFIG_FLOAT, "1", 0, 10, NULL, "Of what the frozen convolution gives."},
-    {"convs", PL_CONFIG_INT, "1", 0, 64, NULL, "Convolutions at full size: how much there is to compute."},
+    {"convs", PL_CONFIG_INT, "1", 0, 64, NULL,
+     "Convolutions at full size: how much there is to compute."},
     {0},
 };
 
@@ -29,10 +31,12 @@ static pl_val forward(pl_builder *b, pl_nn *m, pl_val x)
 static pl_val image_input(pl_builder *b, pl_nn *m)
 {
     const pl_config *c = pl_builder_config(b);
-    int64_t n = pl_builder_batch(b), height = pl_config_int(c, "height"), width = pl_config_int(c, "width");
+    int64_t n = pl_builder_batch(b), height = pl_config_int(c, "height"),
+            width = pl_config_int(c, "width");
     pl_val x = pl_input(m->g, "image", PL_TYPE(PL_F32, n, height, width, 3));
     if (!pl_config_bool(c, "positions")) return x;
-    const char *name = pl_config_bool(c, "named") ? pl_nn_name(m, "positions%d", (int)height) : "positions";
+    const char *name =
+        pl_config_bool(c, "named") ? pl_nn_name(m, "positions%d", (int)height) : "positions";
     pl_val at = pl_nn_param(m, name, 3, (int64_t[]){height, width, 3}, (pl_nn_init){0});
     return pl_add(m->g, x, pl_broadcast(m->g, at, 4, (int64_t[]){n, height, width, 3}));
 }
@@ -40,7 +44,8 @@ static pl_val image_input(pl_builder *b, pl_nn *m)
 /* Latents of a quarter of the size. */
 static pl_val encoder(pl_builder *b, pl_nn *m)
 {
-    pl_val x = pl_nn_conv2d(m, image_input(b, m), "encoder", 4, (pl_nn_conv){.kernel = 4, .stride = 4});
+    pl_val x =
+        pl_nn_conv2d(m, image_input(b, m), "encoder", 4, (pl_nn_conv){.kernel = 4, .stride = 4});
     pl_nn_set_trainable(pl_builder_store(b), "encoder.*", false);
     return pl_scale(m->g, x, pl_config_float(pl_builder_config(b), "scale"));
 }
@@ -48,9 +53,11 @@ static pl_val encoder(pl_builder *b, pl_nn *m)
 static pl_val source(pl_builder *b, pl_nn *m)
 {
     const pl_config *c = pl_builder_config(b);
-    int64_t n = pl_builder_batch(b), height = pl_config_int(c, "height"), width = pl_config_int(c, "width");
+    int64_t n = pl_builder_batch(b), height = pl_config_int(c, "height"),
+            width = pl_config_int(c, "width");
     if (!pl_config_bool(c, "encode")) return image_input(b, m);
-    if (pl_builder_cached(b)) return pl_input(m->g, "latent", PL_TYPE(PL_F32, n, height / 4, width / 4, 4));
+    if (pl_builder_cached(b))
+        return pl_input(m->g, "latent", PL_TYPE(PL_F32, n, height / 4, width / 4, 4));
     return pl_stop_gradient(m->g, encoder(b, m));
 }
 
@@ -81,10 +88,12 @@ static pl_status build(pl_builder *b)
 }
 
 static const pl_image_input images[] = {{"image", -1, 1}, {NULL, 0, 0}};
-static const pl_image_feed feed = {.images = images, .label = "class", .height = "height", .width = "width"};
+static const pl_image_feed feed = {
+    .images = images, .label = "class", .height = "height", .width = "width"};
 static const pl_encoder frozen = {.build = encode, .keys = "height,width,scale"};
 static const pl_preset presets[] = {
-    {"small", "for tests", "batch: 4\ntrain: {steps: 10, log_every: 1}\neval: {batches: 1}\n"}, {NULL, NULL, NULL}};
+    {"small", "for tests", "batch: 4\ntrain: {steps: 10, log_every: 1}\neval: {batches: 1}\n"},
+    {NULL, NULL, NULL}};
 
 static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .name = "photo",

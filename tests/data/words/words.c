@@ -23,12 +23,14 @@ static pl_status build(pl_builder *b)
     return PL_OK;
 }
 
-static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n,
+                           pl_batch *batch)
 {
     int64_t dim = pl_config_int(data, "dim");
     float *goal = pl_batch_input(batch, "goal", NULL);
     for (int64_t i = 0; goal && i < n * dim; i++)
-        goal[i] = (float)pl_sample_normal(pl_sample_seed(1, subset, sample[i / dim]), (uint64_t)(i % dim));
+        goal[i] = (float)pl_sample_normal(pl_sample_seed(1, subset, sample[i / dim]),
+                                          (uint64_t)(i % dim));
     return PL_OK;
 }
 
@@ -39,7 +41,8 @@ static pl_status encode(const pl_config *c, const char *caption, void *row, cons
     (void)c;
     int64_t n = 0;
     while (caption[n]) n++;
-    for (int64_t k = 0; k < type->dim[0]; k++) ((float *)row)[k] = 0.01f * (float)(n + (k < n ? caption[k] : 0));
+    for (int64_t k = 0; k < type->dim[0]; k++)
+        ((float *)row)[k] = 0.01f * (float)(n + (k < n ? caption[k] : 0));
     return PL_OK;
 }
 static const pl_image_feed feed = {.text = "text", .encode = encode};
@@ -48,7 +51,8 @@ static const pl_image_feed feed = {.text = "text"};
 #endif
 
 static const pl_preset presets[] = {
-    {"small", "for tests", "batch: 4\ntrain: {steps: 10, log_every: 1}\neval: {batches: 100}\n"}, {NULL, NULL, NULL}};
+    {"small", "for tests", "batch: 4\ntrain: {steps: 10, log_every: 1}\neval: {batches: 100}\n"},
+    {NULL, NULL, NULL}};
 
 static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .name = "words",
