@@ -45,8 +45,8 @@ static pl_status run_step(pl_run *r, double *ms)
 {
     pl_status rc = PL_OK;
     *ms = 0;
-    for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; rc == PL_OK && i < pl_run_step_program_count(r); i++) {
+        pl_run_step_program t = pl_run_step_program_at(r, i);
         double once = 0;
         for (int64_t k = 0; rc == PL_OK && k < pl_run_split_get(r).accumulate; k++)
             rc = run_one(pl_run_session(r), t.run, &once);
@@ -139,8 +139,8 @@ static pl_status measure(pl_run *r, int steps, double *whole, double *sum)
     qsort(ms, (size_t)steps, sizeof *ms, ascending);
     *whole = ms[steps / 2];
     *sum = 0;
-    for (int i = 0; i < pl_run_turn_count(r); i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; i < pl_run_step_program_count(r); i++) {
+        pl_run_step_program t = pl_run_step_program_at(r, i);
         *sum += t.share * (parts * sum_launches(pl_run_session(r), t.run) +
                            sum_launches(pl_run_session(r), t.apply));
     }
@@ -150,8 +150,8 @@ static pl_status measure(pl_run *r, int steps, double *whole, double *sum)
 static double count_launches(pl_run *r)
 {
     double n = 0, parts = (double)pl_run_split_get(r).accumulate;
-    for (int i = 0; i < pl_run_turn_count(r); i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; i < pl_run_step_program_count(r); i++) {
+        pl_run_step_program t = pl_run_step_program_at(r, i);
         n += t.share * (parts * t.run->plan->n_order + (t.apply ? t.apply->plan->n_order : 0));
     }
     return n;
@@ -169,8 +169,8 @@ static pl_status costs(pl_run *r, const char *config, int steps)
         "total\t%s\tpredicted_ms\t%.3f\twhole_ms\t%.3f\tlaunches_ms\t%.3f\tparts\t%.0f\tlaunches\t%.0f\tarena\t%llu\n",
         config, pl_run_predicted_ms(r), whole, sum, parts, count_launches(r),
         (unsigned long long)pl_run_memory_get(r).arena);
-    for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; rc == PL_OK && i < pl_run_step_program_count(r); i++) {
+        pl_run_step_program t = pl_run_step_program_at(r, i);
         rc = print_program(r, t.run, t.name, parts * t.share);
         if (rc == PL_OK) rc = print_program(r, t.apply, "apply", t.share);
     }

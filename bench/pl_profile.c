@@ -20,15 +20,15 @@ static void show(char *text)
 }
 
 /* The texts that `text_of` makes of the programs of a step, each under its name. */
-static pl_status show_turns(pl_run *r,
-                            pl_status (*text_of)(pl_run *r, const pl_program *p, char **text))
+static pl_status show_programs(pl_run *r,
+                               pl_status (*text_of)(pl_run *r, const pl_program *p, char **text))
 {
     pl_status rc = PL_OK;
-    for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; rc == PL_OK && i < pl_run_step_program_count(r); i++) {
+        pl_run_step_program t = pl_run_step_program_at(r, i);
         char *text = NULL;
         rc = text_of(r, t.run, &text);
-        if (rc == PL_OK && pl_run_turn_count(r) > 1)
+        if (rc == PL_OK && pl_run_step_program_count(r) > 1)
             printf("== %s, %g times a step\n", t.name, t.share);
         if (rc == PL_OK) show(text);
     }
@@ -51,11 +51,11 @@ static pl_status profile(pl_run *r, int steps)
     pl_step_info info;
     pl_status rc = pl_run_build(r);
     if (rc == PL_OK) rc = pl_run_start(r);
-    if (rc == PL_OK) rc = show_turns(r, planned);
+    if (rc == PL_OK) rc = show_programs(r, planned);
     for (int i = 0; rc == PL_OK && i < 2; i++) rc = pl_run_step(r, &info);
     if (rc == PL_OK) rc = pl_session_profile(pl_run_session(r), true);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = pl_run_step(r, &info);
-    return rc == PL_OK ? show_turns(r, measured) : rc;
+    return rc == PL_OK ? show_programs(r, measured) : rc;
 }
 
 int main(int argc, char **argv)

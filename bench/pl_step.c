@@ -157,14 +157,15 @@ static void print_phases(const bench *b, double open_ms, double plan_ms, double 
 static void print_programs(const bench *b)
 {
     printf("\"programs\": {");
-    for (int i = 0; i <= pl_run_turn_count(b->run); i++) {
-        bool turn = i < pl_run_turn_count(b->run);
-        const pl_program *p = turn ? pl_run_turn_at(b->run, i).run : pl_run_eval_program(b->run);
+    for (int i = 0; i <= pl_run_step_program_count(b->run); i++) {
+        bool turn = i < pl_run_step_program_count(b->run);
+        const pl_program *p =
+            turn ? pl_run_step_program_at(b->run, i).run : pl_run_eval_program(b->run);
         if (!p) continue;
         pl_program_times t = pl_program_times_get(p);
         printf("%s\"%s\": [%.0f, %.0f, %.0f]", i ? ", " : "",
-               turn ? pl_run_turn_at(b->run, i).name : "eval", t.device + t.passes + t.groups,
-               t.kernels, t.costs + t.plan + t.fit);
+               turn ? pl_run_step_program_at(b->run, i).name : "eval",
+               t.device + t.passes + t.groups, t.kernels, t.costs + t.plan + t.fit);
     }
     printf("}, ");
 }

@@ -18,12 +18,12 @@ static inline pl_status each_run(const pl_run *r, int64_t step,
                                  pl_status (*one)(void *ctx, pl_program *p), void *ctx)
 {
     enum { MOST = 256 };
-    int turns[MOST], n = pl_run_turns_of(r, step, turns, MOST);
+    int turns[MOST], n = pl_run_step_programs_of(r, step, turns, MOST);
     pl_status rc =
         n > MOST ? pl_fail(PL_ERR_UNSUPPORTED, "a step of %d turns, at most %d are timed", n, MOST)
                  : PL_OK;
     for (int i = 0; rc == PL_OK && i < n; i++) {
-        pl_run_turn t = pl_run_turn_at(r, turns[i]);
+        pl_run_step_program t = pl_run_step_program_at(r, turns[i]);
         for (int64_t k = 0; rc == PL_OK && k < pl_run_split_get(r).accumulate; k++)
             rc = one(ctx, runnable(t.run));
         if (rc == PL_OK && t.apply) rc = one(ctx, runnable(t.apply));

@@ -18,8 +18,8 @@ typedef struct pl_image_key {
     int64_t epoch, sample;
 } pl_image_key;
 
-/* ---- degradation --------------------------------------------------------------------------- The
- * second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low pass, with
+/* ---- degradation --------------------------------------------------------------------------- */
+/* The second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low pass, with
  * every strength drawn from a range. The picture is sharpened first when asked for. */
 typedef enum pl_blur_shape {
     PL_BLUR_ISO,
@@ -102,8 +102,8 @@ PL_API uint64_t pl_canny_bytes(int w, int h);
 PL_API void pl_canny(const uint8_t *rgb, int w, int h, int low, int high, uint8_t *edge,
                      void *work);
 
-/* ---- a pool of pairs ---------------------------------------------------------------------- A
- * pool of `size` samples in front of training mixes what comes in: once full, every batch takes
+/* ---- a pool of pairs ---------------------------------------------------------------------- */
+/* A pool of `size` samples in front of training mixes what comes in: once full, every batch takes
  * `batch` places at random and leaves the new samples in them. Which position of the stream the
  * item at `position` is: a pure function, so that the pool itself need not exist. The size is
  * rounded down to whole batches; 0, or a batch above PL_POOL_BATCH: no pool. */

@@ -205,11 +205,11 @@ PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double sca
  * silu_points applies SiLU to p0..p3 first. */
 PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);
 
-/* ---- optimiser updates --------------------------------------------------------------------- All
- * tensors f32 with the weight's shape (w itself may be f32 or f64 in tests). lr: f32 scalar. step:
- * i64 scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient (clipping,
- * unscaling); when it is not finite the new values are the old ones, to the bit, whatever the
- * gradient is. The new values are returned; the caller assigns them. */
+/* ---- optimiser updates --------------------------------------------------------------------- */
+/* All tensors f32 with the weight's shape (w itself may be f32 or f64 in tests). lr: f32 scalar.
+ * step: i64 scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient
+ * (clipping, unscaling); when it is not finite the new values are the old ones, to the bit,
+ * whatever the gradient is. The new values are returned; the caller assigns them. */
 typedef struct pl_adam_opts {
     double beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW: decay multiplies the weight instead of joining the gradient */

@@ -56,14 +56,13 @@ PL_API void pl_builder_array(pl_builder *b, const char *name, pl_val v);
  * loss, lr and grad_norm outputs. */
 PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
 
-/* ---- steps of several programs ------------------------------------------------------------- A
- * step may run further programs: a discriminator beside a generator, a penalty every 16 steps, the
- * same model at several resolutions. Each has its own graph over the same store and its own update,
- * so that it sees what the programs before it left; all are planned, and the arena is the largest
- * one's. They read the same samples: an input of a program is filled for every program that has it,
- * in the shape that it has there. Values pass from one to the next through slots of the store.
- *
- * Which programs run is decided on the host, from the number of steps done. */
+/* ---- steps of several programs ------------------------------------------------------------- */
+/* A step may run further programs: a discriminator beside a generator, a penalty every 16 steps,
+ * the same model at several resolutions. Each has its own graph over the same store and its own
+ * update, so that it sees what the programs before it left; all are planned, and the arena is the
+ * largest one's. They read the same samples: an input of a program is filled for every program
+ * that has it, in the shape that it has there. Values pass from one to the next through slots of
+ * the store.  Which programs run is decided on the host, from the number of steps done. */
 typedef struct pl_when {
     int64_t every;       /* k > 0: steps 0, k, 2k, ... of the run; 0: all */
     int64_t but_every;   /* k > 0: all steps but those */
@@ -243,10 +242,10 @@ typedef struct pl_peer {
 
 /* Less memory for more time: a setting that changes no bit, and in words, of the sentence "decodes
  * twice, since decoding once does not fit", what is done with it and what is done without. */
-typedef struct pl_trade {
+typedef struct pl_tradeoff {
     const char *setting; /* "gan.decode=twice" */
     const char *done, *instead;
-} pl_trade;
+} pl_tradeoff;
 
 typedef struct pl_recipe {
     int abi; /* PL_RECIPE_ABI */
@@ -298,7 +297,7 @@ typedef struct pl_recipe {
      * memory and more time. The plan takes them, each with those before it, where the configuration
      * says auto for their keys and the budget asks for it; build reads auto as the fastest way.
      * Where their keys say something else, a plan that does not fit offers them. */
-    const pl_trade *smaller;
+    const pl_tradeoff *smaller;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

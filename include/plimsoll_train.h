@@ -36,10 +36,10 @@ PL_API const pl_config *pl_run_config(const pl_run *r);
 PL_API const pl_recipe *pl_run_recipe(const pl_run *r);
 PL_API pl_store *pl_run_store(const pl_run *r);
 
-/* ---- phases (docs/PHASES.md) ------------------------------------------------------------ Key
- * `phases`: a run is several, one after the other, each with settings of its own. A pl_run is one
- * of them: open the configuration, enter the phase, build, start. Without phases there is nothing
- * to enter. */
+/* ---- phases (docs/PHASES.md) ------------------------------------------------------------ */
+/* Key `phases`: a run is several, one after the other, each with settings of its own. A pl_run is
+ * one of them: open the configuration, enter the phase, build, start. Without phases there is
+ * nothing to enter. */
 typedef struct pl_phase {
     const char *name;   /* "loo-2": the third repetition of loo */
     int64_t steps;      /* at most; 0: key train.steps */
@@ -88,17 +88,17 @@ PL_API const pl_program *pl_run_eval_program(const pl_run *r);  /* NULL if the r
 
 /* The programs of a step, in their order; i in [0, count). The training program's name is "train".
  */
-typedef struct pl_run_turn {
+typedef struct pl_run_step_program {
     const char *name;
     const pl_program *run, *apply; /* apply: NULL unless accumulating */
     double share;                  /* how often it runs in a step, in the mean */
-} pl_run_turn;
-PL_API int pl_run_turn_count(const pl_run *r);
-PL_API pl_run_turn pl_run_turn_at(const pl_run *r, int i);
+} pl_run_step_program;
+PL_API int pl_run_step_program_count(const pl_run *r);
+PL_API pl_run_step_program pl_run_step_program_at(const pl_run *r, int i);
 /* Indices of those that a step has (steps are counted from 0), in the order in which they run; one
  * that runs several times stands there as often. Fills at most cap of them and returns how many
  * there are. */
-PL_API int pl_run_turns_of(const pl_run *r, int64_t step, int *out, int cap);
+PL_API int pl_run_step_programs_of(const pl_run *r, int64_t step, int *out, int cap);
 
 /* The sizes of data.buckets, each with programs of its own; those that the functions above and
  * below tell of are the widest one's. 0 without buckets. */
@@ -137,7 +137,7 @@ PL_API pl_run_split pl_run_split_get(const pl_run *r);
 /* What the plan has taken of pl_recipe.smaller where the configuration leaves it to the plan
  * (auto): entry i, NULL when there are no more. *without_ms: the predicted step without it; 0: it
  * does not fit then. */
-PL_API const pl_trade *pl_run_trade_at(const pl_run *r, int i, double *without_ms);
+PL_API const pl_tradeoff *pl_run_tradeoff_at(const pl_run *r, int i, double *without_ms);
 /* Of a whole step: every micro-batch and the update. */
 PL_API double pl_run_predicted_ms(const pl_run *r);
 PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);

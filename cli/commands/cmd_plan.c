@@ -85,14 +85,14 @@ static int plan_trace(const char *path, const char *budget, const char *seconds,
 static pl_status plan_unfused(const cli_args *a, const pl_run *planned, const char *split,
                               plan_mean *out)
 {
-    const pl_trade *t;
+    const pl_tradeoff *t;
     cli_args b = *a;
     pl_compile_opts o = PL_COMPILE_INIT;
     pl_run *run = NULL;
     o.no_fuse = true;
     cli_busy("planning %s node by node, %s", a->positional[0], split);
     if (b.n_overrides < CLI_MAX_ARGS) b.overrides[b.n_overrides++] = split;
-    for (int i = 0; b.n_overrides < CLI_MAX_ARGS && (t = pl_run_trade_at(planned, i, NULL)); i++)
+    for (int i = 0; b.n_overrides < CLI_MAX_ARGS && (t = pl_run_tradeoff_at(planned, i, NULL)); i++)
         b.overrides[b.n_overrides++] = t->setting;
     pl_status rc = plan_open(&b, "null", &run);
     if (rc == PL_OK) {

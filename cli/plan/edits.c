@@ -87,7 +87,7 @@ static void offer_checkpointing(finder *f)
 static void offer_smaller(finder *f, const pl_recipe *recipe)
 {
     char key[64];
-    for (const pl_trade *t = recipe->smaller; t && t->setting; t++) {
+    for (const pl_tradeoff *t = recipe->smaller; t && t->setting; t++) {
         snprintf(key, sizeof key, "%.*s", (int)strcspn(t->setting, "="), t->setting);
         if (strcmp(pl_config_text(f->config, key), "auto") != 0) offer(f, t->setting, NULL);
     }

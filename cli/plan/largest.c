@@ -120,7 +120,7 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
     char trades[128];
     printf("largest batch for %s: %lld (micro %lld x accumulate %lld)%s, found with %d plans\n",
            cli_bytes(s->budget), (long long)batch, (long long)split.micro,
-           (long long)split.accumulate, plan_trades(run, trades, sizeof trades), s->plans);
+           (long long)split.accumulate, plan_tradeoffs(run, trades, sizeof trades), s->plans);
     printf(
         "  arena %s + state %s + overhead %s = %s; a step is predicted to take %s, of which %.1f %% is "
         "computed again\n",

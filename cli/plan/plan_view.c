@@ -26,9 +26,9 @@ const char *plan_component_name(enum pl_component c)
 plan_program plan_program_at(const pl_run *run, int i)
 {
     plan_program p = {0};
-    int turns = pl_run_turn_count(run), at = 0;
+    int turns = pl_run_step_program_count(run), at = 0;
     for (int k = 0; k < turns; k++) {
-        pl_run_turn t = pl_run_turn_at(run, k);
+        pl_run_step_program t = pl_run_step_program_at(run, k);
         if (at++ == i) {
             p.program = t.run;
             snprintf(p.name, sizeof p.name, "%s", t.name);
@@ -73,8 +73,8 @@ const char *plan_whose(const pl_run *run, char *buf, size_t cap)
 double plan_keep_all_ms(const pl_run *run)
 {
     double ms = 0, parts = (double)pl_run_split_get(run).accumulate;
-    for (int i = 0; i < pl_run_turn_count(run); i++) {
-        pl_run_turn t = pl_run_turn_at(run, i);
+    for (int i = 0; i < pl_run_step_program_count(run); i++) {
+        pl_run_step_program t = pl_run_step_program_at(run, i);
         ms += t.share * parts * pl_program_plan(t.run)->keep_all_ms;
         if (t.apply) ms += t.share * pl_program_plan(t.apply)->keep_all_ms;
     }
@@ -84,8 +84,8 @@ double plan_keep_all_ms(const pl_run *run)
 double plan_again(const pl_run *run)
 {
     double all = 0, again = 0, parts = (double)pl_run_split_get(run).accumulate;
-    for (int i = 0; i < pl_run_turn_count(run); i++) {
-        pl_run_turn t = pl_run_turn_at(run, i);
+    for (int i = 0; i < pl_run_step_program_count(run); i++) {
+        pl_run_step_program t = pl_run_step_program_at(run, i);
         const pl_plan_info *p[] = {pl_program_plan(t.run),
                                    t.apply ? pl_program_plan(t.apply) : NULL};
         for (int k = 0; k < 2 && p[k]; k++) {
@@ -98,22 +98,22 @@ double plan_again(const pl_run *run)
 }
 
 /* ---- what the plan has taken ------------------------------------------------------------- */
-const char *plan_trades(const pl_run *run, char *buf, size_t cap)
+const char *plan_tradeoffs(const pl_run *run, char *buf, size_t cap)
 {
-    const pl_trade *t;
+    const pl_tradeoff *t;
     size_t n = 0;
     buf[0] = '\0';
-    for (int i = 0; n + 1 < cap && (t = pl_run_trade_at(run, i, NULL)); i++)
+    for (int i = 0; n + 1 < cap && (t = pl_run_tradeoff_at(run, i, NULL)); i++)
         n += (size_t)snprintf(buf + n, cap - n, ", %s", t->done);
     return buf;
 }
 
-static void print_trades(const pl_run *run, FILE *out)
+static void print_tradeoffs(const pl_run *run, FILE *out)
 {
-    const pl_trade *t;
+    const pl_tradeoff *t;
     double ms;
     int i = 0;
-    for (; (t = pl_run_trade_at(run, i, &ms)); i++) {
+    for (; (t = pl_run_tradeoff_at(run, i, &ms)); i++) {
         fprintf(out, "%s%s%s (%s): %s ", cli_bold(out), t->done, cli_plain(out), t->setting,
                 t->instead);
         if (ms > 0)
@@ -124,11 +124,12 @@ static void print_trades(const pl_run *run, FILE *out)
     if (i) fputc('\n', out);
 }
 
-static void trades_json(const pl_run *run, pl_json *j)
+static void tradeoffs_json(const pl_run *run, pl_json *j)
 {
-    const pl_trade *t;
+    const pl_tradeoff *t;
     pl_json_array(j, "trades");
-    for (int i = 0; (t = pl_run_trade_at(run, i, NULL)); i++) pl_json_string(j, NULL, t->setting);
+    for (int i = 0; (t = pl_run_tradeoff_at(run, i, NULL)); i++)
+        pl_json_string(j, NULL, t->setting);
     pl_json_end(j);
 }
 
@@ -434,7 +435,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
     if (split.coupled)
         fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
                 split.coupled);
-    print_trades(run, out);
+    print_tradeoffs(run, out);
     if (now.program != pl_run_train_program(run))
         fprintf(out, "The %s program takes most; this is its plan.\n", now.name);
     if (now.program != all.program)
@@ -491,7 +492,7 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_int(j, "micro_batch", split.micro);
     pl_json_int(j, "accumulate", split.accumulate);
     pl_json_int(j, "effective_batch", split.effective);
-    trades_json(run, j);
+    tradeoffs_json(run, j);
     pl_json_int(j, "ranks", split.ranks);
     if (split.ranks > 1) {
         pl_run_links l = pl_run_links_get(run);

@@ -23,7 +23,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
 void plan_json(const pl_run *run, pl_json *j);
 
 /* ", decodes twice": what the plan has taken to need less; "" for nothing. Returns buf. */
-const char *plan_trades(const pl_run *run, char *buf, size_t cap);
+const char *plan_tradeoffs(const pl_run *run, char *buf, size_t cap);
 
 /* A program of a run: "train" or another of its turns, "update of ..." from accumulated gradients,
  * "evaluation", "sampling". */

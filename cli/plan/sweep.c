@@ -32,7 +32,7 @@ static void plan_row(const cli_args *a, row *r)
         r->recompute = plan_again(run);
         r->micro = split.micro;
         r->accumulate = split.accumulate;
-        plan_trades(run, r->trades, sizeof r->trades);
+        plan_tradeoffs(run, r->trades, sizeof r->trades);
     }
     pl_run_free(run);
     cli_idle();

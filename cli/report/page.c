@@ -180,7 +180,7 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
     fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s%s\",\n",
             cli_count(pl_run_parameters(run, false)), (long long)split.effective,
             (long long)split.micro, (long long)split.accumulate,
-            plan_trades(run, trades, sizeof trades), plan_whose(run, whose, sizeof whose));
+            plan_tradeoffs(run, trades, sizeof trades), plan_whose(run, whose, sizeof whose));
     fprintf(f, "\"again\":%.4g,\n", 100 * plan_again(run));
     put_memory(f, run);
     put_tables(f, run);

@@ -37,7 +37,7 @@ static pl_status plan_one(const cli_args *a, const char *memory, int number, pha
         row->step_ms = pl_run_predicted_ms(run);
         row->memory = pl_run_memory_get(run);
         row->split = pl_run_split_get(run);
-        plan_trades(run, row->trades, sizeof row->trades);
+        plan_tradeoffs(run, row->trades, sizeof row->trades);
     }
     pl_run_free(run);
     return rc;

@@ -12,7 +12,7 @@ typedef struct phase_row {
     double step_ms;
     pl_run_memory memory;
     pl_run_split split;
-    char trades[128]; /* plan_trades */
+    char trades[128]; /* plan_tradeoffs */
 } phase_row;
 
 /* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. A failure is

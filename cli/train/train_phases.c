@@ -85,11 +85,11 @@ static pl_status leave_phase(trainer *t)
     return rc == PL_OK ? pl_run_served(t->run, true) : rc;
 }
 
-/* ---- one process after the other ---------------------------------------------------------- A
- * process that has trained a phase holds memory that no plan of the next one counts: tables of
+/* ---- one process after the other ---------------------------------------------------------- */
+/* A process that has trained a phase holds memory that no plan of the next one counts: tables of
  * libraries, holes in the heap. So the next phase begins in a new program, which is this one
- * started again in the same process; what it cannot see in the folder is told in the environment. A
- * rank cannot: MPI is begun once in a process. Its next phase is planned around what the process
+ * started again in the same process; what it cannot see in the folder is told in the environment.
+ * A rank cannot: MPI is begun once in a process. Its next phase is planned around what the process
  * holds by then. */
 #define CONTINUES "PLIMSOLL_CONTINUES"
 

@@ -84,7 +84,7 @@ static pl_val turn_halves(pl_graph *g, pl_val x, pl_val angles)
     return pl_add(g, pl_mul(g, x, pl_cos(g, a)), pl_mul(g, other, pl_sin(g, a)));
 }
 
-pl_val flux_flow_turn(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
+pl_val flux_flow_program(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
 {
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, x);
@@ -100,9 +100,9 @@ static pl_val self_attention(pl_nn *m, const flux_sizes *c, pl_val x, pl_val ang
     int64_t d = c->flow.width;
     pl_val kv[2];
     pl_nn_push(m, "self_attn");
-    pl_val q = flux_flow_turn(m, c, pl_nn_linear(m, x, "q_proj", d, xavier()), angles);
+    pl_val q = flux_flow_program(m, c, pl_nn_linear(m, x, "q_proj", d, xavier()), angles);
     pl_split(g, pl_nn_linear(m, x, "kv_proj", 2 * d, xavier()), 2, 2, kv);
-    x = pl_nn_attend(g, q, flux_flow_turn(m, c, kv[0], angles), kv[1], c->flow.heads);
+    x = pl_nn_attend(g, q, flux_flow_program(m, c, kv[0], angles), kv[1], c->flow.heads);
     x = pl_nn_linear(m, x, "out_proj", d, xavier());
     pl_nn_pop(m);
     return x;

@@ -215,8 +215,8 @@ static const pl_image_feed feed = {.images = pictures,
                                    .upscaled = "ups_"};
 
 static const char *const optims[] = {"optim_d", "optim_flow", NULL};
-static const pl_trade smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"},
-                                   {NULL, NULL, NULL}};
+static const pl_tradeoff smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"},
+                                      {NULL, NULL, NULL}};
 
 const pl_recipe pl_recipe_fluxflow;
 const pl_recipe pl_recipe_fluxflow = {

@@ -37,7 +37,7 @@ pl_val flux_with_coordinates(pl_nn *m, const flux_sizes *c, pl_val x);
 pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_val t);
 /* Its tokens (B,T,D) turned by their places, head by head; the curve through four points at the
  * place x, channel by channel. */
-pl_val flux_flow_turn(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles);
+pl_val flux_flow_program(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles);
 pl_val flux_flow_curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4]);
 /* Times (B, i64) as training draws them, from numbers in [0,1). */
 pl_val flux_flow_time(pl_graph *g, pl_val u);

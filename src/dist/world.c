@@ -1,8 +1,8 @@
 /* world.c - joining the world that a launcher made; see plimsoll_ranks.h. */
 #include "dist/world.h"
 
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ static pl_status meet(pl_world *w)
     if (gethostname(own.host, sizeof own.host - 1) != 0)
         snprintf(own.host, sizeof own.host, "unknown");
     own.pid = (int32_t)getpid();
-    own.threads = pl_pool_threads();
+    own.threads = pl_threads_count();
     own.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     w->member = pl_sys_alloc((size_t)w->comm.size * sizeof *w->member);
     if (!w->member) return PL_ERR_MEMORY;

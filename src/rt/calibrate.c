@@ -12,8 +12,8 @@
 #include "rt/calibrate.h"
 
 #include "base/cache.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "ir/form.h"
 #include "plan/cost/cost.h"
 #include "plan/cost/cost_card.h"
@@ -159,7 +159,7 @@ static double estimate_ns(const pl_program *p, uint32_t unit)
     if (p->cost[unit].work == PL_WORK_LINK) return pl_link_ns(&p->link, &p->cost[unit]);
     const pl_card *card = card_of(p->dev);
     return card ? pl_card_ns(card, &p->cost[unit], dtype_of(&p->call[unit]), f32_of(p))
-                : 1e6 * pl_cost_ms(&p->cost[unit], pl_pool_threads());
+                : 1e6 * pl_cost_ms(&p->cost[unit], pl_threads_count());
 }
 
 double pl_program_swapped_ns(const pl_program *p, uint32_t unit)

@@ -8,11 +8,11 @@
  * host blocks that the device gives, and a run may still be going on when the call that began it
  * returns: a tape is a program with everything that a run of it moves.
  *
- *   host[turn] --upload--> stage --copy--> arena --launches--> arena, state --download--> mirror[turn]
+ *   host[side] --upload--> stage --copy--> arena --launches--> arena, state --download--> mirror[side]
  *
  * The upload of one run may overlap the launches of the run before; that is why there are two host
- * blocks, used in turn, and why uploads do not go to the arena, whose bytes are in use. Outputs go
- * to two mirrors in turn, so that those of one run can be read while the next is going on.
+ * blocks, used in side, and why uploads do not go to the arena, whose bytes are in use. Outputs go
+ * to two mirrors in side, so that those of one run can be read while the next is going on.
  */
 #ifndef PL_RT_DEVICE_H
 #define PL_RT_DEVICE_H
@@ -118,16 +118,16 @@ typedef struct pl_device {
      * taken. *failed is the launch that failed, or beyond the last one. */
     pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
     void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
-    /* host[turn] is written: the inputs of the next run may go up while the last one works. */
-    pl_status (*tape_send)(void *tape, int turn);
-    /* Begins a run on the inputs in host[turn]; sent: tape_send has had them. */
-    pl_status (*tape_run)(void *tape, int turn, bool sent);
-    /* Waits until host[turn] may be written again. */
-    pl_status (*tape_turn)(void *tape, int turn);
-    /* Waits until the outputs of the last run on host[turn] are in mirror[turn]. */
-    pl_status (*tape_wait)(void *tape, int turn);
+    /* host[side] is written: the inputs of the next run may go up while the last one works. */
+    pl_status (*tape_send)(void *tape, int side);
+    /* Begins a run on the inputs in host[side]; sent: tape_send has had them. */
+    pl_status (*tape_run)(void *tape, int side, bool sent);
+    /* Waits until host[side] may be written again. */
+    pl_status (*tape_reclaim)(void *tape, int side);
+    /* Waits until the outputs of the last run on host[side] are in mirror[side]. */
+    pl_status (*tape_wait)(void *tape, int side);
     /* how long the device worked on that run, waited for */
-    double (*tape_ms)(void *tape, int turn);
+    double (*tape_ms)(void *tape, int side);
     /* Bytes of the device's memory that this process holds. */
     uint64_t (*used_bytes)(void);
     /* Fails, saying who holds what, unless so many more bytes can be had. */

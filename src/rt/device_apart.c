@@ -117,14 +117,14 @@ typedef struct tape {
 /* Whose inputs are in the stage, sent ahead; NULL: nobody's. */
 static const tape *stage_owner;
 
-static void send(tape *t, int turn)
+static void send(tape *t, int side)
 {
-    if (t->plan->in_bytes) memcpy(t->plan->stage, t->plan->host[turn], t->plan->in_bytes);
+    if (t->plan->in_bytes) memcpy(t->plan->stage, t->plan->host[side], t->plan->in_bytes);
     stage_owner = t;
 }
 
 /* A run on what is in the stage. */
-static pl_status play(tape *t, int turn, uint32_t *failed)
+static pl_status play(tape *t, int side, uint32_t *failed)
 {
     const pl_tape_plan *plan = t->plan;
     uint64_t begin = pl_sys_now_ns();
@@ -133,7 +133,7 @@ static pl_status play(tape *t, int turn, uint32_t *failed)
         if (plan->in[i].bytes)
             memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
     pl_status rc = pl_device_cpu.run(plan->launch, plan->n_launch, NULL, failed);
-    t->ms[turn] = 1e-6 * (double)(pl_sys_now_ns() - begin);
+    t->ms[side] = 1e-6 * (double)(pl_sys_now_ns() - begin);
     return rc;
 }
 
@@ -168,53 +168,53 @@ static void apart_tape_free(void *p)
     pl_sys_free(p);
 }
 
-static pl_status apart_tape_send(void *p, int turn)
+static pl_status apart_tape_send(void *p, int side)
 {
     enter();
-    send(p, turn);
+    send(p, side);
     leave();
     return PL_OK;
 }
 
-static pl_status apart_tape_run(void *p, int turn, bool sent)
+static pl_status apart_tape_run(void *p, int side, bool sent)
 {
     tape *t = p;
     uint32_t failed;
     enter();
-    if (!sent || stage_owner != t) send(t, turn);
-    pl_status rc = play(t, turn, &failed);
+    if (!sent || stage_owner != t) send(t, side);
+    pl_status rc = play(t, side, &failed);
     for (uint32_t i = 0; i < t->plan->n_out; i++) {
         const pl_transfer *o = &t->plan->out[i];
-        memcpy(t->kept[turn] + o->at, o->device, o->bytes);
-        memset((char *)t->plan->mirror[turn] + o->at, 0xff, o->bytes);
+        memcpy(t->kept[side] + o->at, o->device, o->bytes);
+        memset((char *)t->plan->mirror[side] + o->at, 0xff, o->bytes);
     }
     leave();
-    t->waiting[turn] = true;
+    t->waiting[side] = true;
     return rc;
 }
 
-static pl_status apart_tape_turn(void *p, int turn)
+static pl_status apart_tape_reclaim(void *p, int side)
 {
-    (void)p, (void)turn;
+    (void)p, (void)side;
     return PL_OK;
 }
 
-static pl_status apart_tape_wait(void *p, int turn)
+static pl_status apart_tape_wait(void *p, int side)
 {
     tape *t = p;
     const pl_tape_plan *plan = t->plan;
-    if (!t->waiting[turn]) return PL_OK;
+    if (!t->waiting[side]) return PL_OK;
     for (uint32_t i = 0; i < plan->n_out; i++)
-        memcpy((char *)plan->mirror[turn] + plan->out[i].at, t->kept[turn] + plan->out[i].at,
+        memcpy((char *)plan->mirror[side] + plan->out[i].at, t->kept[side] + plan->out[i].at,
                plan->out[i].bytes);
-    t->waiting[turn] = false;
+    t->waiting[side] = false;
     return PL_OK;
 }
 
-static double apart_tape_ms(void *p, int turn)
+static double apart_tape_ms(void *p, int side)
 {
     const tape *t = p;
-    return t->ms[turn];
+    return t->ms[side];
 }
 
 /* ---- the rest is the CPU's -------------------------------------------------------------- */
@@ -269,7 +269,7 @@ const pl_device pl_device_apart = {
     .tape_free = apart_tape_free,
     .tape_send = apart_tape_send,
     .tape_run = apart_tape_run,
-    .tape_turn = apart_tape_turn,
+    .tape_reclaim = apart_tape_reclaim,
     .tape_wait = apart_tape_wait,
     .tape_ms = apart_tape_ms,
     .used_bytes = apart_used,

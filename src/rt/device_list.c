@@ -1,6 +1,6 @@
 /* device_list.c - what this machine offers, in words. */
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "rt/device.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ uint64_t pl_process_peak_bytes(void)
 
 int pl_threads(void)
 {
-    return pl_pool_threads();
+    return pl_threads_count();
 }
 
 /* The text after "field<blanks>: " in a /proc file, cut at the end of the line. */
@@ -73,7 +73,7 @@ void pl_cpu_model(char *out, size_t cap)
 {
     char model[128];
     proc_field("/proc/cpuinfo", "model name", model, sizeof model);
-    snprintf(out, cap, "%s, %d threads, %s", model[0] ? model : "processor", pl_pool_threads(),
+    snprintf(out, cap, "%s, %d threads, %s", model[0] ? model : "processor", pl_threads_count(),
              vector_unit());
 }
 

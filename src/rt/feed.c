@@ -1,9 +1,9 @@
 /* feed.c - inputs and outputs of programs whose device the host cannot reach into.
  *
- * Each bound program has two host blocks for its inputs, written in turn, and two mirrors of its
+ * Each bound program has two host blocks for its inputs, written in side, and two mirrors of its
  * outputs; the session has one block on the device that inputs pass through (device.h has the
  * drawing). Every run fetches the small outputs, which are what a training loop reads, into the
- * mirror whose turn it is: those of the last two runs can be read. A large one is fetched when
+ * mirror whose side it is: those of the last two runs can be read. A large one is fetched when
  * somebody asks for it, behind the small ones of the first mirror.
  */
 #include "base/sys.h"
@@ -230,7 +230,7 @@ void pl_feed_release(pl_session *s)
 
 void *pl_feed_input(const pl_bound *b, int i)
 {
-    return (char *)b->feed.plan.host[b->feed.turn] + b->feed.plan.in[i].at;
+    return (char *)b->feed.plan.host[b->feed.side] + b->feed.plan.in[i].at;
 }
 
 static bool is_small(const pl_feed *f, uint32_t i)
@@ -238,16 +238,16 @@ static bool is_small(const pl_feed *f, uint32_t i)
     return f->out[i].bytes <= SMALL_OUTPUT;
 }
 
-/* Where a run with that turn leaves an output. */
-static char *mirror_of(const pl_feed *f, uint32_t i, int turn)
+/* Where a run with that side leaves an output. */
+static char *mirror_of(const pl_feed *f, uint32_t i, int side)
 {
-    return (char *)f->plan.mirror[is_small(f, i) ? turn : 0] + f->out[i].at;
+    return (char *)f->plan.mirror[is_small(f, i) ? side : 0] + f->out[i].at;
 }
 
 /* Of the run that was begun last, or of the one before it. */
 static int turn_of(const pl_feed *f, int ago)
 {
-    return f->turn ^ 1 ^ ago;
+    return f->side ^ 1 ^ ago;
 }
 
 /* Of the last run. */
@@ -287,19 +287,19 @@ pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed)
     if (watched)
         PL_TRY(run_watched(s, b, failed));
     else
-        PL_TRY(s->dev->tape_run(f->tape, f->turn, f->sent));
+        PL_TRY(s->dev->tape_run(f->tape, f->side, f->sent));
     f->sent = false;
     for (uint32_t i = 0; i < b->p->plan->n_outputs; i++) f->fresh[i] = false;
-    f->turn ^= 1;
+    f->side ^= 1;
     /* What a watched run of a program with a tape leaves is fetched as a tape would. */
     for (uint32_t i = 0; watched && i < b->p->plan->n_outputs; i++) PL_TRY(fetch(s, f, i));
-    return f->tape ? s->dev->tape_turn(f->tape, f->turn) : PL_OK;
+    return f->tape ? s->dev->tape_reclaim(f->tape, f->side) : PL_OK;
 }
 
 pl_status pl_feed_send(pl_session *s, pl_bound *b)
 {
     if (b->dies || b->profile.ns || s->watching) return PL_OK;
-    PL_TRY(s->dev->tape_send(b->feed.tape, b->feed.turn));
+    PL_TRY(s->dev->tape_send(b->feed.tape, b->feed.side));
     b->feed.sent = true;
     return PL_OK;
 }

@@ -7,7 +7,7 @@
  * part.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/draw.h"
 #include "rt/rt_int.h"
 
@@ -94,7 +94,7 @@ static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t
                       .dtype = PL_F32}, /* all bits: what is drawn is rounded after scaling */
              .first = first,
              .n = n};
-    pl_pool_for((n + CHUNK - 1) / CHUNK, fill_chunk, &j);
+    pl_threads_for((n + CHUNK - 1) / CHUNK, fill_chunk, &j);
 }
 
 static bool is_zero(const pl_init *init)

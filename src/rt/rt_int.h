@@ -84,7 +84,7 @@ typedef struct pl_feed {
     pl_transfer *out;       /* every output; plan.out has the small ones, which every run fetches */
     bool *fresh;            /* per output: the mirror has the last run's */
     size_t mirror_bytes[2]; /* large outputs are in the first alone */
-    int turn;               /* of the next run */
+    int side;               /* of the next run */
     bool sent;              /* the next run's inputs are on their way */
 } pl_feed;
 

@@ -4,10 +4,10 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/err.h"
-#include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/sys.h"
+#include "base/threads.h"
 
 #include <sched.h>
 #include <string.h>
@@ -113,6 +113,6 @@ static void mark_task(void *ctx, int64_t task, int worker)
 TEST(pool_runs_every_task_once)
 {
     int count[1000] = {0};
-    pl_pool_for(1000, mark_task, count);
+    pl_threads_for(1000, mark_task, count);
     for (int i = 0; i < 1000; i++) CHECK_INT(count[i], 1);
 }

@@ -2,8 +2,8 @@
  * thread that began them, and libgomp's for whoever is not served. */
 #include "tests/lib/test.h"
 
-#include "base/pool.h"
 #include "base/team.h"
+#include "base/threads.h"
 #include "tests/lib/alloc_count.h"
 
 #include <dirent.h>
@@ -56,15 +56,15 @@ static void *loops_of_all_sizes(void *ctx)
 {
     kept *k = ctx;
     long first[WORKERS] = {0}, now[WORKERS];
-    pl_pool_for(2, note_thread, first);
+    pl_threads_for(2, note_thread, first);
     k->begun = threads_of_process();
-    pl_pool_for(WORKERS, note_thread, first);
+    pl_threads_for(WORKERS, note_thread, first);
     static const int sizes[] = {WORKERS, 2, WORKERS, 3, 1, 4, WORKERS};
     k->same = k->apart = true;
     for (int round = 0; round < 100; round++) {
         int n = sizes[round % 7];
         memset(now, 0, sizeof now);
-        pl_pool_for(n, note_thread, now);
+        pl_threads_for(n, note_thread, now);
         for (int i = 0; i < WORKERS; i++) k->same = k->same && now[i] == (i < n ? first[i] : 0);
     }
     k->ended = threads_of_process();
@@ -77,13 +77,13 @@ static void *loops_of_all_sizes(void *ctx)
  * complete all the same. */
 TEST(team_keeps_its_threads_whatever_a_loop_takes)
 {
-    int before = pl_pool_threads();
+    int before = pl_threads_count();
     kept k = {0};
     pthread_t t;
-    pl_pool_set_threads(WORKERS);
+    pl_threads_set(WORKERS);
     CHECK_INT(pthread_create(&t, NULL, loops_of_all_sizes, &k), 0);
     pthread_join(t, NULL);
-    pl_pool_set_threads(before);
+    pl_threads_set(before);
     CHECK(k.same && k.apart);
     CHECK_MSG(k.ended <= k.begun, "%d threads after the first loop, %d at the end", k.begun,
               k.ended);
@@ -145,7 +145,7 @@ static void outer_loop(void *data)
     nest *n = data;
     int index = pl_team_index(), size = pl_team_size();
     pl_team_run(WORKERS, inner_loop, data);
-    pl_pool_for(3, inner_task, data);
+    pl_threads_for(3, inner_task, data);
     if (pl_team_index() != index || pl_team_size() != size || omp_get_thread_num() != index)
         atomic_fetch_add(&n->wrong, 1);
 }
@@ -163,21 +163,21 @@ TEST(team_runs_a_loop_inside_a_loop_on_its_caller)
 /* ---- threads that begin loops ----------------------------------------------------------- */
 static void *begin_loops(void *ctx)
 {
-    pl_pool_for(WORKERS, note_thread, ctx);
+    pl_threads_for(WORKERS, note_thread, ctx);
     return NULL;
 }
 
 TEST(team_ends_with_the_thread_that_began_its_loops)
 {
-    int before = pl_pool_threads();
+    int before = pl_threads_count();
     long mine[WORKERS] = {0}, other[WORKERS] = {0};
-    pl_pool_set_threads(WORKERS);
-    pl_pool_for(WORKERS, note_thread, mine);
+    pl_threads_set(WORKERS);
+    pl_threads_for(WORKERS, note_thread, mine);
     int threads = threads_of_process();
     pthread_t t;
     CHECK_INT(pthread_create(&t, NULL, begin_loops, other), 0);
     pthread_join(t, NULL);
-    pl_pool_set_threads(before);
+    pl_threads_set(before);
     for (int i = 0; i < WORKERS; i++)
         for (int j = 0; j < WORKERS; j++) CHECK(other[i] && other[i] != mine[j]);
     CHECK(threads_fall_to(threads));
@@ -195,7 +195,7 @@ static bool each_task_once(void)
     _Atomic int done[100];
     bool once = true;
     memset(done, 0, sizeof done);
-    pl_pool_for(100, count_task, done);
+    pl_threads_for(100, count_task, done);
     for (int i = 0; i < 100; i++) once = once && done[i] == 1;
     return once;
 }
@@ -222,11 +222,11 @@ static int loop_after_fork(void)
 TEST(team_is_made_again_after_a_fork)
 {
     if (!pl_test_allocs_counted()) SKIP("sanitizers start no threads in a forked process");
-    int before = pl_pool_threads();
-    pl_pool_set_threads(WORKERS);
+    int before = pl_threads_count();
+    pl_threads_set(WORKERS);
     bool once = each_task_once();
     int code = in_a_child(loop_after_fork);
-    pl_pool_set_threads(before);
+    pl_threads_set(before);
     CHECK(once);
     CHECK_INT(code, 0);
 }
@@ -245,7 +245,7 @@ static int loop_without_threads(void)
     struct rlimit limit = {.rlim_cur = pages * 4096 + 2 * stack + stack / 2,
                            .rlim_max = RLIM_INFINITY};
     if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
-    pl_pool_set_threads(40);
+    pl_threads_set(40);
     int reach = pl_team_reach(40);
     if (reach < 2 || reach >= 40) return 4;
     return each_task_once() ? 0 : 5;

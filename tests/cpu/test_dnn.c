@@ -5,8 +5,8 @@
 
 #include "base/dtype.h"
 #include "base/fpmode.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "cpu/dnn/dnn.h"
 #include "tests/lib/alloc_count.h"
 
@@ -752,12 +752,12 @@ static void *run_in_thread(void *ctx)
 /* Whichever thread computes, the team that oneDNN asks for is as large as was set. */
 TEST(dnn_teams_are_the_pools_in_every_thread)
 {
-    int before = pl_pool_threads(), seen = 0;
-    pl_pool_set_threads(3);
+    int before = pl_threads_count(), seen = 0;
+    pl_threads_set(3);
     pthread_t t;
     CHECK_INT(pthread_create(&t, NULL, run_in_thread, &seen), 0);
     pthread_join(t, NULL);
-    pl_pool_set_threads(before);
+    pl_threads_set(before);
     CHECK_INT(seen, 3);
 }
 
@@ -771,14 +771,14 @@ TEST(dnn_runs_allocate_nothing)
     void *volatile seen = malloc(100); /* volatile, or the pair would be compiled away */
     free(seen);
     CHECK(pl_test_allocs() > before);
-    int threads = pl_pool_threads();
+    int threads = pl_threads_count();
     static const int many[] = {1, 2, 7, 16};
     for (int i = 0; i < 4; i++) {
         uint64_t allocs = 1;
         bool same = true;
-        pl_pool_set_threads(many[i]);
+        pl_threads_set(many[i]);
         bool ok = kit_rounds(50, &allocs, &same);
-        pl_pool_set_threads(threads);
+        pl_threads_set(threads);
         CHECK_MSG(ok && same && allocs == 0, "%d threads: ran %d, same %d, %llu allocations",
                   many[i], ok, same, (unsigned long long)allocs);
     }
@@ -805,15 +805,15 @@ TEST(dnn_takes_denormals_as_zero)
     if (!PL_FP_FLUSHES) SKIP("this processor's mode is not set");
     enum { N = 6, SIDE = 24, C = 16, ELEMS = N * SIDE * SIDE * C, WEIGHTS = C * C * 9 };
     conv c = conv2(N, SIDE, SIDE, C, C, 1, 3, 1, 1, 1, 1);
-    int before = pl_pool_threads(), wrong = 0;
+    int before = pl_threads_count(), wrong = 0;
     tiny t = {.small = 1e-40f, .large = 1e10f};
     float *x = malloc(ELEMS * sizeof *x), *w = malloc(WEIGHTS * sizeof *w);
     CHECK(x && w);
     for (int i = 0; i < ELEMS; i++) x[i] = 1e-40f;
     for (int i = 0; i < WEIGHTS; i++) w[i] = 1e10f;
     for (int threads = 1; threads <= 5; threads += 2) {
-        pl_pool_set_threads(threads);
-        pl_pool_for(threads, multiply_tiny, &t);
+        pl_threads_set(threads);
+        pl_threads_for(threads, multiply_tiny, &t);
         pl_dnn *d = NULL;
         size_t work = 0;
         block y = block_new(ELEMS * sizeof(float));
@@ -822,9 +822,9 @@ TEST(dnn_takes_denormals_as_zero)
         for (int i = 0; i < ELEMS; i++) wrong += !ok || ((float *)y.data)[i] != 0;
         pl_dnn_free(d);
         free(y.base);
-        pl_pool_for(threads, multiply_tiny, &t);
+        pl_threads_for(threads, multiply_tiny, &t);
     }
-    pl_pool_set_threads(before);
+    pl_threads_set(before);
     free(x), free(w);
     CHECK_INT(wrong, 0);
     CHECK_INT(t.lost, 0);

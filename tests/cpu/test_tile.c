@@ -1,8 +1,8 @@
 /* test_tile.c - whole tile programs: rows in one pass, bits, draws, fused against unfused, in
  * place, and programs that are refused. */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "cpu/kernels/draw.h"
 #include "tests/cpu/tile_prog.h"
 
@@ -116,11 +116,11 @@ TEST(tile_bits)
     } boxes[] = {{1, {1}},           {1, {7}},          {1, {50001}},    {2, {300, 257}},
                  {2, {3, 9001}},     {3, {5, 77, 131}}, {3, {64, 3, 5}}, {2, {9000, 3}},
                  {3, {2, 1000, 24}}, {2, {1, 100000}}};
-    int threads = pl_pool_threads();
+    int threads = pl_threads_count();
     for (int at = 0; at < 10 * 5 * 2 * 2; at++) {
         int s = at % 10, view = at / 10 % 5, rank = boxes[s].rank;
         bool also = at / 50 % 2;
-        pl_pool_set_threads(at / 100 ? 3 : 1);
+        pl_threads_set(at / 100 ? 3 : 1);
         tile_prog *p[2];
         for (int k = 0; k < 2; k++) p[k] = mask_prog(rank, boxes[s].dim, view, also, k);
         int64_t n = tile_elems(p[0]);
@@ -148,7 +148,7 @@ TEST(tile_bits)
         pl_sys_free(mask), pl_sys_free(packed), pl_sys_free(a);
         pl_sys_free(p[0]), pl_sys_free(p[1]);
     }
-    pl_pool_set_threads(threads);
+    pl_threads_set(threads);
 }
 
 /* Draws made in the tile are those of the stream, whatever the reading and however it is cut. */

@@ -1,8 +1,8 @@
 /* test_tile_fn.c - the tile's scalar functions against double precision, and every instruction set
  * against the others. */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "tests/cpu/tile_prog.h"
 
 #include <float.h>

@@ -1,7 +1,7 @@
 /* test_tile_reduce.c - the tile's reductions: accurate, and of one order however they are cut. */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "tests/cpu/tile_prog.h"
 
 #include <float.h>
@@ -147,7 +147,7 @@ TEST(tile_reductions_are_accurate)
 /* Every cutting, thread count and instruction set: one result. */
 TEST(tile_reductions_have_one_order)
 {
-    int threads = pl_pool_threads();
+    int threads = pl_threads_count();
     for (int i = 0; i < N_SPACES; i++) {
         const space *s = &spaces[i];
         int64_t n = elems(s), k = n_kept(s);
@@ -156,17 +156,17 @@ TEST(tile_reductions_have_one_order)
         for (int o = 0; o < 5; o++) want[o] = tile_buf(k + 1), got[o] = tile_buf(k + 1);
         tile_noise(PL_F32, x, n, &seed);
         tile_prog *g = reduce_prog(s, PL_F32);
-        pl_pool_set_threads(1);
+        pl_threads_set(1);
         CHECK(tile_run(g, (const void *[]){x}, (void **)want));
         for (int v = 0; v < 5; v++) {
-            pl_pool_set_threads(v < 2 ? v + 2 : 1);
+            pl_threads_set(v < 2 ? v + 2 : 1);
             if (v >= 2) setenv("PL_CPU_ISA", tile_isas[v - 2], 1);
             CHECK(tile_run(g, (const void *[]){x}, (void **)got));
             for (int o = 0; o < 5; o++) CHECK(tile_same_bits(PL_F32, want[o], got[o], k));
         }
         unsetenv("PL_CPU_ISA");
         /* a long prologue with a broadcast operand in the way of merging; x + 0 * c is x */
-        pl_pool_set_threads(2);
+        pl_threads_set(2);
         float *c = tile_buf(n + 1);
         tile_prog *h = tile_new(s->rank, s->dim, 0);
         int a = tile_ld(h, PL_F32, 0),
@@ -183,7 +183,7 @@ TEST(tile_reductions_have_one_order)
         pl_sys_free(g), pl_sys_free(h), pl_sys_free(x), pl_sys_free(c);
         for (int o = 0; o < 5; o++) pl_sys_free(want[o]), pl_sys_free(got[o]);
     }
-    pl_pool_set_threads(threads);
+    pl_threads_set(threads);
 }
 
 TEST(tile_reductions_ignore_how_dims_are_split)

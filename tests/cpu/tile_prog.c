@@ -1,8 +1,8 @@
 /* tile_prog.c - building and running the tile programs of the tests. */
 #include "tests/cpu/tile_prog.h"
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "io/safetensors.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -144,11 +144,11 @@ TEST(prompts_are_samples)
     CHECK(pl_run_open(so, overrides, 3, &r) == PL_OK && pl_run_build(r) == PL_OK);
     pl_status rc = pl_run_start(r);
     CHECK_MSG(rc == PL_OK, "%s", pl_error_text());
-    int64_t n = pl_supply_size(r, PL_SUBSET_TRAIN), m = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t n = pl_prefetch_size(r, PL_SUBSET_TRAIN), m = pl_prefetch_size(r, PL_SUBSET_EVAL);
     CHECK(n + m == LINES && m > 4 && m < 17);
     int seen[LINES] = {0};
     for (int64_t s = 0; s < 2 * n; s++) {
-        CHECK(pl_supply_read(r, r->train, s) == PL_OK);
+        CHECK(pl_prefetch_read(r, r->train, s) == PL_OK);
         const float *x = pl_session_input(r->session, r->train, "text", NULL);
         const float *goal = pl_session_input(r->session, r->train, "goal", NULL);
         int found = -1;

@@ -1,7 +1,7 @@
 /* test_ranks.c - collectives, shares and whole runs over several ranks, in a world of threads. */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "nn/nn.h"
 #include "ops/core/attr.h"
 #include "plimsoll_nn.h"
@@ -321,9 +321,9 @@ static bool run_ranks(int ranks, job *k)
 {
     lab_rank world[LAB_RANKS];
     int failed;
-    pl_pool_set_threads(1);
+    pl_threads_set(1);
     bool ok = lab_world(ranks, run_job, k, world, &failed);
-    pl_pool_set_threads(0);
+    pl_threads_set(0);
     if (!ok)
         pl_test_fail(__FILE__, __LINE__, "rank %d of %d: %s", failed, ranks, world[failed].error);
     return ok;

@@ -1,6 +1,6 @@
 /* test_ranks_plan.c - what is planned for ranks: what they share under a budget, what exchanges are
  * believed to take, and that a rank whose plan is other is named. */
-#include "base/pool.h"
+#include "base/threads.h"
 #include "plan/cost/cost_link.h"
 #include "plimsoll_ranks.h"
 #include "rt/rt_int.h"
@@ -178,10 +178,10 @@ TEST(ranks_plan_that_is_other_is_named)
 {
     lab_rank world[LAB_RANKS];
     int failed;
-    pl_pool_set_threads(1);
+    pl_threads_set(1);
     CHECK(lab_world(2, start_other, NULL, world, &failed));
     CHECK(!lab_world(2, start_other, &failed, world, &failed));
-    pl_pool_set_threads(0);
+    pl_threads_set(0);
     for (int i = 0; i < 2; i++) {
         CHECK_INT(world[i].status, PL_ERR_CONFIG);
         CHECK_MSG(strstr(world[i].error, "rank 1 has another plan than rank 0"), "%s",

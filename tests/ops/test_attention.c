@@ -5,7 +5,7 @@
  * cos(0.23*i). The expected sums were computed by PyTorch in f64.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "ops/core/ops.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
@@ -117,12 +117,12 @@ TEST(attention_tiles_agree_with_reference)
 TEST(attention_does_not_depend_on_threads)
 {
     static const attention_case c = {1, 200, 300, 2, 24, false, 0, 0, 0, 0};
-    int before = pl_pool_threads();
-    pl_pool_set_threads(1);
+    int before = pl_threads_count();
+    pl_threads_set(1);
     attention_graph a = run_case(&c, PL_F32, false);
-    pl_pool_set_threads(3);
+    pl_threads_set(3);
     attention_graph b = run_case(&c, PL_F32, false);
-    pl_pool_set_threads(before);
+    pl_threads_set(before);
     CHECK(a.e && b.e);
     CHECK(worst(&a, &b, a.o) == 0);
     for (int j = 0; j < 3; j++) CHECK(worst(&a, &b, a.grad[j]) == 0);

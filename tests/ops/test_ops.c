@@ -14,8 +14,8 @@
  * PL_TEST_OP=name keeps to one op.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "ir/text.h"
 #include "plimsoll_ops.h"
 #include "tests/lib/alloc_count.h"
@@ -209,15 +209,15 @@ static void check_single_thread(const bench *b, const block *want)
     if (strcmp(b->k->name, "dnn") == 0) return;
     bench one;
     block out[PL_MAX_OUT];
-    int threads = pl_pool_threads();
-    pl_pool_set_threads(1);
+    int threads = pl_threads_count();
+    pl_threads_set(1);
     if (bench_open(&one, b->t, b->k, b->in)) {
         outputs_new(b->t, out);
         if (run_into(&one, b->in, out, 0x11)) check_same(b, want, out, "with one thread");
         blocks_free(out, b->call.n_out);
         bench_close(&one);
     }
-    pl_pool_set_threads(threads);
+    pl_threads_set(threads);
 }
 
 /* All that holds for one kernel; want: what the reference gave, NULL for the reference itself.
@@ -452,7 +452,7 @@ static void warm_up(void *ctx, int64_t task, int worker)
 
 TEST(ops_kernels)
 {
-    pl_pool_for(64, warm_up, NULL); /* the team of threads allocates when it first meets */
+    pl_threads_for(64, warm_up, NULL); /* the team of threads allocates when it first meets */
     for (int i = 0; i < pl_op_count(); i++) {
         const pl_op *op = pl_op_at(i);
         if (is_exempt(op)) continue;
@@ -495,7 +495,7 @@ static const struct {
 
 TEST(ops_kernels_large)
 {
-    pl_pool_for(64, warm_up, NULL);
+    pl_threads_for(64, warm_up, NULL);
     for (int i = 0; i < (int)(sizeof large / sizeof large[0]); i++) {
         const pl_op *op = pl_op_find(large[i].op);
         CHECK(op != NULL);

@@ -126,8 +126,8 @@ static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *s
     pl_builder b = {.config = run ? run->config : NULL, .store = store, .batch = BATCH, .parts = 1};
     if (rc == PL_OK) rc = pl__builder_run(&b, &recipe);
     if (rc == PL_OK) {
-        *out = b.turn[0].run.g;
-        b.turn[0].run.g = NULL;
+        *out = b.step_programs[0].run.g;
+        b.step_programs[0].run.g = NULL;
         rc = pl_passes_run(out,
                            &(pl_pass_opts){.low = low, .open = true, .fuse = &pl_fuse_opts_cpu});
         pl__builder_release(&b);

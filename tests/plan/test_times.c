@@ -1,7 +1,7 @@
 /* test_times.c - the table of measured times: file, damage, order of sources, interpolation. */
 #include "base/cache.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "plan/cost/cost_table.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_train.h"
@@ -287,9 +287,9 @@ TEST(times_are_measured_then_calibrated_then_estimated)
     char path[256], *before = getenv("PLIMSOLL_CACHE") ? strdup(getenv("PLIMSOLL_CACHE")) : NULL;
     snprintf(path, sizeof path, "%s/cache", pl_test_dir());
     setenv("PLIMSOLL_CACHE", path, 1);
-    int threads = pl_pool_threads();
+    int threads = pl_threads_count();
     check_sources();
-    pl_pool_set_threads(threads);
+    pl_threads_set(threads);
     restore_cache(before);
 }
 

@@ -1,7 +1,7 @@
 /* test_fluxflow.c - the fluxflow recipe: its size, its step, what it learns, its PyTorch peer. */
 #include "base/err.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "plimsoll_train.h"
 #include "rt/refit.h"
 #include "tests/lib/alloc_count.h"
@@ -17,8 +17,8 @@
 static int programs_named(const pl_run *run, const char *name)
 {
     int n = 0;
-    for (int i = 0; i < run->n_turns; i++)
-        n += run->turn[i].name && strcmp(run->turn[i].name, name) == 0;
+    for (int i = 0; i < run->n_step_programs; i++)
+        n += run->step_programs[i].name && strcmp(run->step_programs[i].name, name) == 0;
     return n;
 }
 
@@ -53,7 +53,7 @@ TEST(fluxflow_parameters)
             CHECK_INT(pl_nn_count(b.store, want[i].slots, false), want[i].n);
         CHECK_INT(pl_nn_count(b.store, "lpips.*", true), 0);
         CHECK_INT(pl_nn_count(b.store, "expander.blocks.*.spade.*", true) == 0, variant);
-        CHECK_INT(b.n_turns, 3);
+        CHECK_INT(b.n_step_programs, 3);
         pl__builder_release(&b);
         pl_run_free(run);
     }
@@ -70,7 +70,7 @@ TEST(fluxflow_flow_parameters)
         CHECK_INT(pl_nn_count(b.store, "flow_processor.*", true), 5373824);
         CHECK_INT(pl_nn_count(b.store, "compressor.*", false), 12580553);
         CHECK_INT(pl_nn_count(b.store, "compressor.*", true), variant ? 12580553 : 0);
-        CHECK_INT(b.n_turns, variant ? 4 : 1);
+        CHECK_INT(b.n_step_programs, variant ? 4 : 1);
         pl__builder_release(&b);
         pl_run_free(run);
     }
@@ -85,8 +85,8 @@ TEST(fluxflow_step)
     CHECK_OK(pl_run_build(run));
     CHECK_INT(programs_named(run, "disc") + programs_named(run, "disc_r1"), 2);
     uint64_t most = 0;
-    for (int i = 0; i < run->n_turns; i++) {
-        uint64_t bytes = pl_program_plan(run->turn[i].run)->arena_bytes;
+    for (int i = 0; i < run->n_step_programs; i++) {
+        uint64_t bytes = pl_program_plan(run->step_programs[i].run)->arena_bytes;
         if (bytes > most) most = bytes;
     }
     CHECK_OK(pl_run_start(run));
@@ -155,11 +155,11 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
     PL_TRY(pl_run_open(preset, more, n, &run));
     pl_status rc = pl_run_build(run);
     bool again = false; /* of some program: of another the peak may be its weights */
-    for (int i = 0; rc == PL_OK && room != KEEP_ALL && i < run->n_turns; i++) {
-        uint64_t bytes = pl_program_plan(run->turn[i].run)->arena_bytes * 3 / 4;
-        if (room == LEAST) rc = pl_program_find_minimum(run->turn[i].run, 0, &bytes);
-        if (rc == PL_OK) rc = pl_program_refit(run->turn[i].run, bytes);
-        again |= rc == PL_OK && pl_program_plan(run->turn[i].run)->recompute_ratio > 0.01;
+    for (int i = 0; rc == PL_OK && room != KEEP_ALL && i < run->n_step_programs; i++) {
+        uint64_t bytes = pl_program_plan(run->step_programs[i].run)->arena_bytes * 3 / 4;
+        if (room == LEAST) rc = pl_program_find_minimum(run->step_programs[i].run, 0, &bytes);
+        if (rc == PL_OK) rc = pl_program_refit(run->step_programs[i].run, bytes);
+        again |= rc == PL_OK && pl_program_plan(run->step_programs[i].run)->recompute_ratio > 0.01;
     }
     if (rc == PL_OK && room != KEEP_ALL && !again)
         rc = pl__fail(PL_ERR_PLAN, __FILE__, __LINE__, "nothing is computed again");
@@ -246,13 +246,13 @@ static pl_status learn(const char *preset, const char *const *more, int n, int s
     pl_eval_info first, last;
     int threads = pl_threads();
     PL_TRY(pl_run_open(preset, more, n, &run));
-    pl_pool_set_threads(use);
+    pl_threads_set(use);
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     if (rc == PL_OK) rc = pl_run_eval(run, &first);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = pl_run_step(run, &info);
     if (rc == PL_OK) rc = pl_run_eval(run, &last);
-    pl_pool_set_threads(threads);
+    pl_threads_set(threads);
     if (rc == PL_OK) {
         *before = first.value[0];
         *after = last.value[0];

@@ -8,7 +8,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 #include "train/run/train_int.h"
 
 #include <math.h>
@@ -160,9 +160,9 @@ TEST(fluxflow_resolutions)
     pl_step_info info;
     CHECK_OK(pl_run_open("fluxflow/tiny", two, 9, &run));
     CHECK_OK(pl_run_build(run));
-    CHECK_INT(run->n_turns, 2);
-    CHECK(strcmp(run->turn[0].name, "train_1") == 0);
-    CHECK_INT(pl_program_input_type(run->turn[0].run, 0).dim[1], 16);
+    CHECK_INT(run->n_step_programs, 2);
+    CHECK(strcmp(run->step_programs[0].name, "train_1") == 0);
+    CHECK_INT(pl_program_input_type(run->step_programs[0].run, 0).dim[1], 16);
     CHECK_OK(pl_run_start(run));
     for (int step = 0; step < 3; step++) {
         CHECK_OK(pl_run_step(run, &info));
@@ -459,7 +459,8 @@ TEST(fluxflow_flow_turns)
         pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, PLACES, WIDTH));
         pl_val angles = pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){PLACES},
                                           (const int64_t[]){WIDTH}, 10000);
-        pl_val y = flux_flow_turn(m, &(flux_sizes){.compat = compat, .flow.heads = 1}, x, angles);
+        pl_val y =
+            flux_flow_program(m, &(flux_sizes){.compat = compat, .flow.heads = 1}, x, angles);
         pl_output(g, "y", y);
         CHECK_OK(pl_nn_finish(m));
         graph_eval *e = graph_eval_new(g, true);
@@ -623,8 +624,8 @@ TEST(fluxflow_few_pictures)
         CHECK_OK(pl_run_open("fluxflow/flow-tiny", keys, 2, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
-        CHECK_INT(pl_supply_size(run, PL_SUBSET_EVAL), cases[i].eval);
-        CHECK_INT(pl_supply_size(run, PL_SUBSET_TRAIN), cases[i].n - cases[i].eval);
+        CHECK_INT(pl_prefetch_size(run, PL_SUBSET_EVAL), cases[i].eval);
+        CHECK_INT(pl_prefetch_size(run, PL_SUBSET_TRAIN), cases[i].n - cases[i].eval);
         CHECK_OK(pl_run_step(run, &info));
         CHECK_OK(pl_run_eval(run, &eval));
         CHECK_INT(eval.n > 0, cases[i].eval > 0);
@@ -635,7 +636,7 @@ TEST(fluxflow_few_pictures)
 static pl_status mean_of(pl_run *run, pl_program *p, const char *name, double *mean)
 {
     pl_type t;
-    PL_TRY(pl_supply_read(run, p, 0));
+    PL_TRY(pl_prefetch_read(run, p, 0));
     const float *x = pl_session_input(run->session, p, name, &t);
     int64_t n = x ? pl_type_elems(&t) : 0;
     *mean = 0;
@@ -662,7 +663,7 @@ TEST(fluxflow_resolutions_of_pictures)
         CHECK_OK(pl_run_open("fluxflow/tiny", keys, 7, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
-        CHECK_OK(mean_of(run, run->turn[0].run, "real_1", &small));
+        CHECK_OK(mean_of(run, run->step_programs[0].run, "real_1", &small));
         CHECK_OK(mean_of(run, run->train, "real", &large));
         CHECK_MSG(fabs(small - large) < 0.01 && fabs(small) > 0.02, "means %g and %g", small,
                   large);
@@ -719,7 +720,7 @@ TEST(fluxflow_buckets)
     for (int i = 0; i < 4; i++) { /* an epoch: two batches of each */
         CHECK_OK(pl_run_step(run, &info));
         CHECK(info.loss > 0);
-        const pl_turn *t = &run->turn[0];
+        const pl_step_program *t = &run->step_programs[0];
         pl_type type = pl_program_input_type(t->run, 0);
         for (int k = 1; k < pl_program_input_count(t->run) && type.rank != 4; k++)
             type = pl_program_input_type(t->run, k);

@@ -7,7 +7,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 #include "train/run/train_int.h"
 
 #include <math.h>
@@ -144,7 +144,7 @@ typedef struct drawn {
 
 static pl_status read_batch(pl_run *run, int64_t number, drawn *d)
 {
-    PL_TRY(pl_supply_read(run, run->train, number));
+    PL_TRY(pl_prefetch_read(run, run->train, number));
     memcpy(d->src, pl_session_input(run->session, run->train, "src", NULL), sizeof d->src);
     memcpy(d->ref, pl_session_input(run->session, run->train, "style_ref", NULL), sizeof d->ref);
     memcpy(d->style, pl_session_input(run->session, run->train, "style", NULL), sizeof d->style);
@@ -177,8 +177,8 @@ TEST(lgt_draws_styles_anew)
     snprintf(path, sizeof path, "data.latents=%s", in_dir("set"));
     const char *keys[] = {path, "batch=16"};
     CHECK_OK(start(keys, 2, &run));
-    CHECK_INT(pl_supply_size(run, PL_SUBSET_TRAIN), BATCH);
-    CHECK_INT(pl_supply_size(run, PL_SUBSET_EVAL), 4);
+    CHECK_INT(pl_prefetch_size(run, PL_SUBSET_TRAIN), BATCH);
+    CHECK_INT(pl_prefetch_size(run, PL_SUBSET_EVAL), 4);
     for (int k = 0; k < 4; k++) {
         CHECK_OK(read_batch(run, k, &pass[k]));
         for (int i = 0; i < BATCH; i++) {
@@ -215,8 +215,8 @@ TEST(lgt_evaluation_latents)
     for (int i = 0; i < 2; i++) {
         const char *keys[] = {path, share[i]};
         CHECK_OK(start(keys, 2, &run));
-        int64_t n = pl_supply_size(run, PL_SUBSET_TRAIN),
-                eval = pl_supply_size(run, PL_SUBSET_EVAL);
+        int64_t n = pl_prefetch_size(run, PL_SUBSET_TRAIN),
+                eval = pl_prefetch_size(run, PL_SUBSET_EVAL);
         CHECK_MSG(i ? n == 12 && eval == 12 : n + eval == 12 && n > 1 && eval > 1, "%lld and %lld",
                   (long long)n, (long long)eval);
         CHECK_OK(pl_run_eval(run, &info));
@@ -505,7 +505,7 @@ static pl_status way_of(const char *const *more, int n, double *way)
     if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "style_id", id, sizeof id);
     *way = 0;
     for (int r = 0; r < ROWS && rc == PL_OK; r++) {
-        if (r % 2 == 0) rc = pl_supply_eval(run, 0, r, 2);
+        if (r % 2 == 0) rc = pl_prefetch_eval(run, 0, r, 2);
         const float *src = pl_session_input(run->session, run->eval, "src", NULL);
         const float *ref = pl_session_input(run->session, run->eval, "style_ref", NULL);
         const int64_t *wanted = pl_session_input(run->session, run->eval, "style", NULL);

@@ -12,7 +12,7 @@
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "tests/recipes/peer.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 #include "train/run/train_int.h"
 
 #include <stdio.h>
@@ -557,7 +557,7 @@ static pl_status see(const char *path, const char *pool, const char *compat, con
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int k = 0; k < BATCHES && rc == PL_OK; k++) {
-        rc = pl_supply_read(run, run->train, k);
+        rc = pl_prefetch_read(run, run->train, k);
         const void *gt = pl_session_input(run->session, run->train, "gt", NULL);
         const void *edge = pl_session_input(run->session, run->train, "edge", NULL);
         if (gt) memcpy(to->gt[k * PAIRS], gt, sizeof to->gt[0] * PAIRS);

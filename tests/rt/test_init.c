@@ -1,7 +1,7 @@
 /* test_init.c - initial state against its definition, element by element. */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_unstable.h"
 #include "tests/cudasim/sim.h"

@@ -1,7 +1,7 @@
 /* test_accumulate.c - a batch in micro-batches: the same losses, or a refusal that names the op. */
 #include "base/err.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "plimsoll_checkpoint.h"
 #include "rt/refit.h"
 #include "tests/lib/alloc_count.h"
@@ -119,12 +119,12 @@ static pl_status trace_of(const char *const *overrides, int n, trace *t)
 {
     pl_run *run = NULL;
     int threads = pl_threads();
-    pl_pool_set_threads(1); /* the network is too small for more */
+    pl_threads_set(1); /* the network is too small for more */
     pl_status rc = open_run(overrides, n, &run);
     memset(t, 0, sizeof *t);
     if (rc == PL_OK) rc = follow(run, t);
     pl_run_free(run);
-    pl_pool_set_threads(threads);
+    pl_threads_set(threads);
     return rc;
 }
 

@@ -4,7 +4,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/data/image_set.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -168,11 +168,11 @@ static void check_passes(const char *set, const char *more, int64_t parts, bool 
     int count[PICTURES] = {0}, of_bucket[3] = {0};
     int64_t steps = 60;
     for (int64_t s = 0; s < steps; s++) {
-        int bucket = pl_supply_bucket(r, s);
+        int bucket = pl_prefetch_bucket(r, s);
         of_bucket[bucket]++;
         pl__variant_select(r, bucket);
         for (int64_t part = 0; part < parts; part++) {
-            CHECK(pl_supply_read(r, r->train, s * parts + part) == PL_OK);
+            CHECK(pl_prefetch_read(r, r->train, s * parts + part) == PL_OK);
             pl_type t;
             const float *x = pl_session_input(r->session, r->train, "image", &t);
             CHECK(t.dim[1] == r->variants[bucket].height && t.dim[2] == r->variants[bucket].width);
@@ -228,12 +228,12 @@ TEST(buckets_evaluation)
     CHECK_OK(pl_run_open(recipe, overrides, 6, &r));
     CHECK_OK(pl_run_build(r));
     CHECK_OK(pl_run_start(r));
-    int64_t size = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t size = pl_prefetch_size(r, PL_SUBSET_EVAL);
     CHECK(size > 8 && size < 22);
     for (int64_t total = 1; total <= size; total++) {
         int64_t sum = 0;
         for (int k = 0; k < 3; k++) {
-            int64_t n = pl_supply_eval_rows(r, k, total);
+            int64_t n = pl_prefetch_eval_rows(r, k, total);
             sum += n;
             for (int64_t i = 0; i < n; i++) CHECK(pl__images_eval_at(r, k, i) < total);
         }
@@ -242,7 +242,7 @@ TEST(buckets_evaluation)
     pl_step_info info;
     for (int s = 0; s < 12; s++) {
         CHECK_OK(pl_run_step(r, &info));
-        CHECK_INT(r->now, pl_supply_bucket(r, s));
+        CHECK_INT(r->now, pl_prefetch_bucket(r, s));
         CHECK(r->train == r->variants[r->now].train);
     }
     pl_eval_info e;

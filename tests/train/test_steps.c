@@ -1,8 +1,8 @@
 /* test_steps.c - steps of several programs: who runs when, who trains what, in micro-batches too.
  */
 #include "base/err.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "plimsoll_train.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
@@ -134,12 +134,12 @@ static pl_status trace_of(const char *a, const char *b, trace *t)
     pl_run *run = NULL;
     const char *overrides[2] = {a, b};
     int threads = pl_threads();
-    pl_pool_set_threads(1); /* the networks are too small for more */
+    pl_threads_set(1); /* the networks are too small for more */
     memset(t, 0, sizeof *t);
     pl_status rc = open_run(overrides, b ? 2 : 1, &run);
     if (rc == PL_OK) rc = follow(run, t);
     pl_run_free(run);
-    pl_pool_set_threads(threads);
+    pl_threads_set(threads);
     return rc;
 }
 
@@ -200,17 +200,17 @@ TEST(steps_run_when_they_are_due)
         {{.until = 4, .but_every = 2}, "010100000"},
     };
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
-        pl_turn t = {.when = of[i].when};
+        pl_step_program t = {.when = of[i].when};
         for (int64_t step = 0; step < 9; step++)
-            CHECK_MSG(pl__turn_runs(&t, step) == (of[i].runs[step] == '1'), "rule %zu, step %lld",
-                      i, (long long)step);
+            CHECK_MSG(pl__step_program_runs(&t, step) == (of[i].runs[step] == '1'),
+                      "rule %zu, step %lld", i, (long long)step);
     }
     pl_run *run = NULL;
     CHECK_OK(open_run(NULL, 0, &run));
     CHECK_OK(pl_run_build(run));
     double want = 0;
-    for (int i = 0; i < pl_run_turn_count(run); i++) {
-        pl_run_turn t = pl_run_turn_at(run, i);
+    for (int i = 0; i < pl_run_step_program_count(run); i++) {
+        pl_run_step_program t = pl_run_step_program_at(run, i);
         double share = strcmp(t.name, "judge") == 0     ? 0.75
                        : strcmp(t.name, "penalty") == 0 ? 0.25
                                                         : 1;
@@ -230,15 +230,15 @@ TEST(steps_tell_their_turns)
         CHECK_OK(open_run(twice, updates - 1, &run));
         CHECK_OK(pl_run_build(run));
         for (int64_t step = 0; step < 9; step++) {
-            int turns[8], n = pl_run_turns_of(run, step, turns, 8);
+            int turns[8], n = pl_run_step_programs_of(run, step, turns, 8);
             CHECK_INT(n, 2 * updates);
             for (int i = 0; i < n; i++) {
-                const char *name = pl_run_turn_at(run, turns[i]).name;
+                const char *name = pl_run_step_program_at(run, turns[i]).name;
                 const char *want = i % 2 ? "train" : step % 4 ? "judge" : "penalty";
                 CHECK_MSG(strcmp(name, want) == 0, "step %d has %s, not %s", (int)step, name, want);
             }
             int one[2] = {-1, -1};
-            CHECK_INT(pl_run_turns_of(run, step, one, 1), n);
+            CHECK_INT(pl_run_step_programs_of(run, step, one, 1), n);
             CHECK_INT(one[0], turns[0]);
             CHECK_INT(one[1], -1);
         }

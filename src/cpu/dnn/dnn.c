@@ -14,9 +14,9 @@
 #include "cpu/dnn/dnn_int.h"
 
 #include "base/fpmode.h"
-#include "base/pool.h"
 #include "base/sys.h"
 #include "base/team.h"
+#include "base/threads.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -72,7 +72,7 @@ pl_status pl_dnn_check(dnnl_status_t s, const char *what)
 
 pl_status pl_dnn_new(pl_dnn **out)
 {
-    (void)pl_pool_threads(); /* fixes the size of teams before oneDNN asks for it */
+    (void)pl_threads_count(); /* fixes the size of teams before oneDNN asks for it */
     pthread_once(&dnn_once, dnn_start);
     PL_TRY(pl_dnn_check(dnn.status, "start"));
     *out = pl_sys_alloc(sizeof **out);
@@ -266,7 +266,7 @@ static pl_status run_all(pl_dnn *d, const void *const *in, void *const *out, voi
  * millisecond becomes 140. */
 pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *work)
 {
-    (void)pl_pool_threads(); /* perhaps another thread than the one that prepared it */
+    (void)pl_threads_count(); /* perhaps another thread than the one that prepared it */
     uint32_t mode = pl_fp_mode();
     pl_fp_set(pl_fp_flushing(mode));
     pl_status rc = run_all(d, in, out, work);

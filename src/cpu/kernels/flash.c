@@ -7,7 +7,7 @@
  */
 #include "cpu/kernels/flash.h"
 
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/rows.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ static int64_t dq_elems(const pl_flash *f)
 
 size_t pl_flash_work(const pl_flash *f, bool backward)
 {
-    int64_t n = pl_pool_threads() * tile_floats(f, backward);
+    int64_t n = pl_threads_count() * tile_floats(f, backward);
     if (backward) n += 2 * pl_flash_padded(f->batch * f->heads * f->n);
     if (backward && spans(f) > 1) n += spans(f) * pl_flash_padded(dq_elems(f));
     return (size_t)n * sizeof(float);
@@ -75,7 +75,7 @@ static void forward_task(void *ctx, int64_t task, int worker)
 void pl_flash_forward(const pl_flash *f, void *work)
 {
     job j = {.f = f, .set = best(), .tile_floats = tile_floats(f, false), .tiles = work};
-    pl_pool_for(f->batch * f->heads * tiles(f->n, PL_FLASH_Q), forward_task, &j);
+    pl_threads_for(f->batch * f->heads * tiles(f->n, PL_FLASH_Q), forward_task, &j);
 }
 
 /* ---- backward --------------------------------------------------------------------------- */
@@ -128,9 +128,9 @@ void pl_flash_backward(const pl_flash *f, void *work)
     j.lse2 = work;
     j.delta = j.lse2 + queries;
     j.tiles = j.delta + queries;
-    j.dq = j.spans > 1 ? j.tiles + pl_pool_threads() * j.tile_floats : f->dq;
+    j.dq = j.spans > 1 ? j.tiles + pl_threads_count() * j.tile_floats : f->dq;
     j.dq_stride = j.spans > 1 ? pl_flash_padded(dq_elems(f)) : 0;
-    pl_pool_for(heads, query_task, &j);
-    pl_pool_for(heads * j.spans, span_task, &j);
-    if (j.spans > 1) pl_pool_for(tiles(dq_elems(f), CHUNK), add_task, &j);
+    pl_threads_for(heads, query_task, &j);
+    pl_threads_for(heads * j.spans, span_task, &j);
+    if (j.spans > 1) pl_threads_for(tiles(dq_elems(f), CHUNK), add_task, &j);
 }

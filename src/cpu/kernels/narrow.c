@@ -1,7 +1,7 @@
 /* narrow.c - see narrow.h: which loops, and which part of the rows each thread takes. */
 #include "cpu/kernels/narrow.h"
 
-#include "base/pool.h"
+#include "base/threads.h"
 
 extern const pl_narrow_loops pl_narrow_loops_base, pl_narrow_loops_avx2, pl_narrow_loops_avx512;
 
@@ -56,14 +56,14 @@ static void sum_part(void *ctx, int64_t part, int worker)
 void pl_narrow_dot(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c)
 {
     job j = {s, loops(), pl_narrow_parts(s), a, b, bias, c};
-    pl_pool_for(j.parts, dot_part, &j);
+    pl_threads_for(j.parts, dot_part, &j);
 }
 
 void pl_narrow_sum(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c,
                    float *work)
 {
     job j = {s, loops(), pl_narrow_parts(s), a, b, NULL, work};
-    pl_pool_for(j.parts, sum_part, &j);
+    pl_threads_for(j.parts, sum_part, &j);
     const int64_t size = s->n * s->cols;
     for (int64_t i = 0; i < size; i++) c[i] = bias ? bias[i % s->cols * s->bias_row] : 0.0f;
     for (int64_t part = 0; part < j.parts; part++)

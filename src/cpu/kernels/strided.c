@@ -12,7 +12,7 @@
  */
 #include "cpu/kernels/strided.h"
 
-#include "base/pool.h"
+#include "base/threads.h"
 
 #include <string.h>
 
@@ -285,7 +285,7 @@ void pl_strided_copy(const pl_box *box, size_t elem, void *dst, const void *src)
         for (; t < b->rank - 2; t++) swap_dims(b, t, t + 1);
         int64_t strips = (b->dim[b->rank - 2] + TILE - 1) / TILE;
         for (int i = 0; i < b->rank - 2; i++) strips *= b->dim[i];
-        pl_pool_for(strips, tile_piece, &j);
+        pl_threads_for(strips, tile_piece, &j);
         return;
     }
     int last = b->rank - 1;
@@ -294,7 +294,7 @@ void pl_strided_copy(const pl_box *box, size_t elem, void *dst, const void *src)
     int64_t row_bytes = b->dim[last] * (int64_t)elem;
     j.per_piece = row_bytes < PIECE_BYTES ? PIECE_BYTES / row_bytes : 1;
     j.parts = row_bytes < PIECE_BYTES ? 1 : row_bytes / PIECE_BYTES;
-    pl_pool_for((j.outer + j.per_piece - 1) / j.per_piece * j.parts, row_piece, &j);
+    pl_threads_for((j.outer + j.per_piece - 1) / j.per_piece * j.parts, row_piece, &j);
 }
 
 void pl_strided_fill(void *dst, size_t elem, int64_t n, const void *value)

@@ -3,7 +3,7 @@
  * for the border is done once a tap and not once an element. */
 #include "cpu/kernels/thin.h"
 
-#include "base/pool.h"
+#include "base/threads.h"
 
 #include <string.h>
 
@@ -118,17 +118,17 @@ static void gather_row(void *ctx, int64_t row, int worker)
 void pl_thin_sum_fwd(const pl_thin *t, const float *z, const float *bias, float *y)
 {
     job j = {t, z, bias, y};
-    pl_pool_for(t->out[0] * t->out[1], fwd_row, &j);
+    pl_threads_for(t->out[0] * t->out[1], fwd_row, &j);
 }
 
 void pl_thin_sum_data(const pl_thin *t, const float *z, float *dx)
 {
     job j = {t, z, NULL, dx};
-    pl_pool_for(t->in[0] * t->in[1], data_row, &j);
+    pl_threads_for(t->in[0] * t->in[1], data_row, &j);
 }
 
 void pl_thin_gather(const pl_thin *t, const float *dy, float *g)
 {
     job j = {t, dy, NULL, g};
-    pl_pool_for(t->in[0] * t->in[1], gather_row, &j);
+    pl_threads_for(t->in[0] * t->in[1], gather_row, &j);
 }

@@ -7,7 +7,7 @@
  */
 #include "cpu/tile/tile_plan.h"
 
-#include "base/pool.h"
+#include "base/threads.h"
 
 #include <string.h>
 
@@ -742,5 +742,5 @@ pl_status pl_tile_compile(const pl_tile_program *p, pl_arena *a, pl_tile **out)
 
 size_t pl_tile_work_bytes(const pl_tile *t)
 {
-    return align64(t->acc_bytes) + align64(t->worker_bytes) * (size_t)pl_pool_threads();
+    return align64(t->acc_bytes) + align64(t->worker_bytes) * (size_t)pl_threads_count();
 }

@@ -4,7 +4,7 @@
  * the operands' first elements and executes the steps. ptr[s] is where step s's value starts: a
  * register, an operand's memory or an output's. At the end accumulators are folded.
  */
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/bits.h"
 #include "cpu/kernels/draw.h"
 #include "cpu/tile/tile_plan.h"
@@ -516,7 +516,7 @@ static void finish(const run *r)
             pl_red_empty(&q->red, q->out >= 0 ? r->out[q->out] : NULL,
                          q->out2 >= 0 ? r->out[q->out2] : NULL);
         else if (!q->red.direct)
-            pl_pool_for((q->red.n_out + f.step - 1) / f.step, run_fold, &f);
+            pl_threads_for((q->red.n_out + f.step - 1) / f.step, run_fold, &f);
     }
 }
 
@@ -544,10 +544,10 @@ void pl_tile_run(const pl_tile *t, const void *const *in, void *const *out, void
     r.workers = r.work + align64(t->acc_bytes);
     find_late(&r);
     if (!t->empty) {
-        int threads = pl_pool_threads();
+        int threads = pl_threads_count();
         for (int i = 0; i < threads; i++)
             r.workers[align64(t->worker_bytes) * (size_t)i + t->changed_at + (size_t)t->n_step] = 0;
-        pl_pool_for(t->n_task, run_task, &r);
+        pl_threads_for(t->n_task, run_task, &r);
     }
     finish(&r);
 }

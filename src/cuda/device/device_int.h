@@ -50,10 +50,10 @@ pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed) PL_M
 pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed) PL_MUST_USE;
 pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed) PL_MUST_USE;
 void pl_cuda_tape_free(void *tape);
-pl_status pl_cuda_tape_send(void *tape, int turn) PL_MUST_USE;
-pl_status pl_cuda_tape_run(void *tape, int turn, bool sent) PL_MUST_USE;
-pl_status pl_cuda_tape_turn(void *tape, int turn) PL_MUST_USE;
-pl_status pl_cuda_tape_wait(void *tape, int turn) PL_MUST_USE;
-double pl_cuda_tape_ms(void *tape, int turn);
+pl_status pl_cuda_tape_send(void *tape, int side) PL_MUST_USE;
+pl_status pl_cuda_tape_run(void *tape, int side, bool sent) PL_MUST_USE;
+pl_status pl_cuda_tape_reclaim(void *tape, int side) PL_MUST_USE;
+pl_status pl_cuda_tape_wait(void *tape, int side) PL_MUST_USE;
+double pl_cuda_tape_ms(void *tape, int side);
 
 #endif

@@ -5,8 +5,8 @@
  * that would hold more. The range has room for the whole card, so that a block can grow in
  * place.
  */
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "cuda/device/device_int.h"
 
 #include <pthread.h>
@@ -179,7 +179,7 @@ pl_status pl_cuda_host_alloc(size_t bytes, void **out)
     PL_TRY(pl_cuda_card_wait());
     PL_TRY(pl_sys_map(bytes, out));
     host_block b = {*out, bytes};
-    pl_pool_for((int64_t)((bytes + PAGES - 1) / PAGES), touch, &b);
+    pl_threads_for((int64_t)((bytes + PAGES - 1) / PAGES), touch, &b);
     cudaError_t rc = cudaHostRegister(*out, bytes, cudaHostRegisterDefault);
     if (rc == cudaSuccess) return PL_OK;
     pl_sys_unmap(*out, bytes);

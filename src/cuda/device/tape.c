@@ -6,8 +6,8 @@
  * ranks, which connect at their first one, a run goes launch by launch before it. Uploads go over a
  * stream of their own:
  *
- *   upload stream:  wait for `taken`   host[turn] -> stage          record `came[turn]`
- *   stream:         wait for `came`    stage -> arena, record `taken`, graph, outputs -> mirror[turn], record `done[turn]`
+ *   upload stream:  wait for `taken`   host[side] -> stage          record `came[side]`
+ *   stream:         wait for `came`    stage -> arena, record `taken`, graph, outputs -> mirror[side], record `done[side]`
  *
  * so that a batch goes up while the run before it still works, and one run can begin before the
  * outputs of the run before it were read: the card need not wait for the host.
@@ -95,10 +95,10 @@ pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *fa
 }
 
 /* ---- tapes ------------------------------------------------------------------------------ */
-static pl_status fetch_outputs(const pl_tape_plan *plan, int turn)
+static pl_status fetch_outputs(const pl_tape_plan *plan, int side)
 {
     for (uint32_t i = 0; i < plan->n_out; i++)
-        PL_CUDA(cudaMemcpyAsync((char *)plan->mirror[turn] + plan->out[i].at, plan->out[i].device,
+        PL_CUDA(cudaMemcpyAsync((char *)plan->mirror[side] + plan->out[i].at, plan->out[i].device,
                                 plan->out[i].bytes, cudaMemcpyDeviceToHost, pl_cuda_stream()));
     return PL_OK;
 }
@@ -143,7 +143,7 @@ static pl_status make_events(tape *t)
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_send(void *p, int turn)
+pl_status pl_cuda_tape_send(void *p, int side)
 {
     tape *t = p;
     const pl_tape_plan *plan = t->plan;
@@ -151,8 +151,8 @@ pl_status pl_cuda_tape_send(void *p, int turn)
     if (!plan->in_bytes) return PL_OK;
     PL_CUDA(cudaStreamWaitEvent(up, taken, 0));
     PL_CUDA(
-        cudaMemcpyAsync(plan->stage, plan->host[turn], plan->in_bytes, cudaMemcpyHostToDevice, up));
-    PL_CUDA(cudaEventRecord(t->came[turn], up));
+        cudaMemcpyAsync(plan->stage, plan->host[side], plan->in_bytes, cudaMemcpyHostToDevice, up));
+    PL_CUDA(cudaEventRecord(t->came[side], up));
     stage_owner = t;
     return PL_OK;
 }
@@ -170,11 +170,11 @@ static pl_status take_staged(const pl_tape_plan *plan)
 }
 
 /* Inputs that another program's have overwritten since they were sent go up again. */
-static pl_status take_inputs(tape *t, int turn, bool sent)
+static pl_status take_inputs(tape *t, int side, bool sent)
 {
     if (!t->plan->in_bytes) return PL_OK;
-    if (!sent || stage_owner != t) PL_TRY(pl_cuda_tape_send(t, turn));
-    PL_CUDA(cudaStreamWaitEvent(pl_cuda_stream(), t->came[turn], 0));
+    if (!sent || stage_owner != t) PL_TRY(pl_cuda_tape_send(t, side));
+    PL_CUDA(cudaStreamWaitEvent(pl_cuda_stream(), t->came[side], 0));
     return take_staged(t->plan);
 }
 
@@ -252,39 +252,39 @@ void pl_cuda_tape_free(void *p)
     pl_sys_free(t);
 }
 
-pl_status pl_cuda_tape_run(void *p, int turn, bool sent)
+pl_status pl_cuda_tape_run(void *p, int side, bool sent)
 {
     tape *t = p;
     uint32_t failed;
-    PL_TRY(take_inputs(t, turn, sent));
-    PL_CUDA(cudaEventRecord(t->begun[turn], pl_cuda_stream()));
+    PL_TRY(take_inputs(t, side, sent));
+    PL_CUDA(cudaEventRecord(t->begun[side], pl_cuda_stream()));
     if (t->graph)
         PL_CUDA(cudaGraphLaunch(t->graph, pl_cuda_stream()));
     else
         PL_TRY(pl_cuda_enqueue(t->plan->launch, t->plan->n_launch, &failed));
-    PL_TRY(fetch_outputs(t->plan, turn));
-    PL_CUDA(cudaEventRecord(t->done[turn], pl_cuda_stream()));
+    PL_TRY(fetch_outputs(t->plan, side));
+    PL_CUDA(cudaEventRecord(t->done[side], pl_cuda_stream()));
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_turn(void *p, int turn)
+pl_status pl_cuda_tape_reclaim(void *p, int side)
 {
     const tape *t = p;
-    PL_CUDA(cudaEventSynchronize(t->came[turn]));
+    PL_CUDA(cudaEventSynchronize(t->came[side]));
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_wait(void *p, int turn)
+pl_status pl_cuda_tape_wait(void *p, int side)
 {
     const tape *t = p;
-    PL_CUDA(cudaEventSynchronize(t->done[turn]));
+    PL_CUDA(cudaEventSynchronize(t->done[side]));
     return PL_OK;
 }
 
-double pl_cuda_tape_ms(void *p, int turn)
+double pl_cuda_tape_ms(void *p, int side)
 {
     const tape *t = p;
     float ms = 0;
-    if (cudaEventElapsedTime(&ms, t->begun[turn], t->done[turn]) != cudaSuccess) cudaGetLastError();
+    if (cudaEventElapsedTime(&ms, t->begun[side], t->done[side]) != cudaSuccess) cudaGetLastError();
     return (double)ms;
 }

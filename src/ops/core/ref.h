@@ -4,7 +4,7 @@
 #define PL_OPS_REF_H
 
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "ir/op.h"
 
 static inline double ref_get(pl_dtype d, const void *p, int64_t i)
@@ -52,7 +52,7 @@ static inline void each_task(int64_t n_tasks, double ops,
                              void (*fn)(void *ctx, int64_t task, int worker), void *ctx)
 {
     if (ops >= 20000)
-        pl_pool_for(n_tasks, fn, ctx);
+        pl_threads_for(n_tasks, fn, ctx);
     else
         for (int64_t t = 0; t < n_tasks; t++) fn(ctx, t, 0);
 }

@@ -3,8 +3,8 @@
 #include "ops/core/via_f32.h"
 
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 
 enum { MAX_OPERANDS = 16 };
 
@@ -118,7 +118,7 @@ pl_status pl_via_f32_run(const pl_call *c)
         if (!is_half(c->in_type[i].dtype)) continue;
         convert t = {c->in_type[i].dtype, pl_type_elems(&v->in[i]), NULL, c->in[i],
                      (float *)(void *)at};
-        pl_pool_for((t.n + CHUNK - 1) / CHUNK, widen_chunk, &t);
+        pl_threads_for((t.n + CHUNK - 1) / CHUNK, widen_chunk, &t);
         in[i] = at;
         at += rounded(pl_type_bytes(&v->in[i]));
     }
@@ -139,7 +139,7 @@ pl_status pl_via_f32_run(const pl_call *c)
     for (int k = 0; k < c->n_out; k++) {
         if (!is_half(c->out_type[k].dtype)) continue;
         convert t = {c->out_type[k].dtype, pl_type_elems(&v->out[k]), c->out[k], NULL, out[k]};
-        pl_pool_for((t.n + CHUNK - 1) / CHUNK, narrow_chunk, &t);
+        pl_threads_for((t.n + CHUNK - 1) / CHUNK, narrow_chunk, &t);
     }
     return PL_OK;
 }

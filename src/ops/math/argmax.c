@@ -5,7 +5,7 @@
  * axis; along the last axis it keeps sixteen candidates side by side.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
@@ -130,7 +130,7 @@ static pl_status blocks(const pl_call *c)
     job j = {pl_shape_lines(&c->in_type[0], ((const pl_argmax_attr *)c->attr)->axis), c->in[0],
              c->out[0], 0};
     j.blocks = (j.x.inner + COLUMNS - 1) / COLUMNS;
-    pl_pool_for(j.x.outer * j.blocks, block_task, &j);
+    pl_threads_for(j.x.outer * j.blocks, block_task, &j);
     return PL_OK;
 }
 

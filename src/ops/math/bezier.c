@@ -8,7 +8,7 @@
  * primitives.
  */
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/rows.h"
 #include "ops/core/attr.h"
 #include "ops/core/labels.h"
@@ -126,14 +126,14 @@ static void backward_chunk(void *ctx, int64_t task, int worker)
 static pl_status bezier_run(const pl_call *c)
 {
     job j = job_of(c);
-    pl_pool_for((j.n + CHUNK - 1) / CHUNK, forward_chunk, &j);
+    pl_threads_for((j.n + CHUNK - 1) / CHUNK, forward_chunk, &j);
     return PL_OK;
 }
 
 static pl_status bezier_bwd_run(const pl_call *c)
 {
     job j = job_of(c);
-    pl_pool_for((j.n + CHUNK - 1) / CHUNK, backward_chunk, &j);
+    pl_threads_for((j.n + CHUNK - 1) / CHUNK, backward_chunk, &j);
     return PL_OK;
 }
 

@@ -5,7 +5,7 @@
  * gradient is the sum that runs the other way.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
@@ -97,7 +97,7 @@ static pl_status blocks(const pl_call *c)
     const pl_cumsum_attr *a = c->attr;
     job j = {pl_shape_lines(&c->in_type[0], a->axis), c->in[0], c->out[0], 0, a->reverse};
     j.blocks = (j.x.inner + COLUMNS - 1) / COLUMNS;
-    pl_pool_for(j.x.outer * j.blocks, block_task, &j);
+    pl_threads_for(j.x.outer * j.blocks, block_task, &j);
     return PL_OK;
 }
 

@@ -11,8 +11,8 @@
  * is made again for the backward pass.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include "cpu/kernels/draw.h"
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
@@ -141,7 +141,7 @@ static void chunk_task(void *ctx, int64_t task, int worker)
 static pl_status by_block(const pl_call *c, bool normal)
 {
     job j = {c, pl_type_elems(&c->out_type[0]), normal};
-    pl_pool_for((j.n + CHUNK - 1) / CHUNK, chunk_task, &j);
+    pl_threads_for((j.n + CHUNK - 1) / CHUNK, chunk_task, &j);
     return PL_OK;
 }
 

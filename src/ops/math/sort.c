@@ -11,7 +11,7 @@
  *         Scratch: two arrays of pairs for each line sorted at a time.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
@@ -220,7 +220,7 @@ static pl_status radix_prepare(const pl_call *c, void **prep, size_t *work_bytes
 {
     pl_lines x = pl_shape_lines(&c->in_type[0], ((const pl_sort_attr *)c->attr)->axis);
     int64_t slots = x.outer * x.inner;
-    if (slots > pl_pool_threads()) slots = pl_pool_threads();
+    if (slots > pl_threads_count()) slots = pl_threads_count();
     *prep = (void *)(intptr_t)slots;
     *work_bytes = (size_t)(slots * x.size) * 2 * sizeof(uint64_t);
     return PL_OK;
@@ -230,7 +230,7 @@ static pl_status radix(const pl_call *c)
 {
     job j = {c, pl_shape_lines(&c->in_type[0], ((const pl_sort_attr *)c->attr)->axis),
              (int64_t)(intptr_t)c->prep};
-    pl_pool_for(j.slots, slot_task, &j);
+    pl_threads_for(j.slots, slot_task, &j);
     return PL_OK;
 }
 

@@ -11,7 +11,7 @@
  * query i sees keys 0..i.
  */
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/flash.h"
 #include "ops/core/attr.h"
 #include "ops/core/labels.h"

@@ -10,7 +10,7 @@
  * keeps x and w.
  */
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/dnn/dnn.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"

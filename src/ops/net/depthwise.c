@@ -9,7 +9,7 @@
  * in place. The map is bilinear: each op's gradient is the other two.
  */
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/rows.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"

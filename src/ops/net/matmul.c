@@ -9,7 +9,7 @@
  * is written out. The gradient is two more products; backward keeps a and b.
  */
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/dnn/dnn.h"
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"

@@ -13,7 +13,7 @@
  * flows through an update.
  */
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/update.h"
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
@@ -271,7 +271,7 @@ static pl_status run_fast(const pl_call *c, int scalars, coeffs k, pl_update_rul
         j.u.s[i] = c->in[scalars + 2 + i];
         j.u.s_out[i] = c->out[1 + i];
     }
-    pl_pool_for((j.n + CHUNK - 1) / CHUNK, run_chunk, &j);
+    pl_threads_for((j.n + CHUNK - 1) / CHUNK, run_chunk, &j);
     return PL_OK;
 }
 

@@ -9,8 +9,8 @@
  * Backward keeps one byte an output element of max_pool, and nothing of the averages. Padding
  * never wins a maximum; averages count it only when count_pad is set.
  */
-#include "base/pool.h"
 #include "base/err.h"
+#include "base/threads.h"
 #include "cpu/dnn/dnn.h"
 #include "ops/core/attr.h"
 #include "ops/core/labels.h"

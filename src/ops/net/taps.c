@@ -2,8 +2,8 @@
  * start[i+1]). */
 #include "ops/net/taps.h"
 
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "cpu/kernels/rows.h"
 #include "ops/core/ref.h"
 

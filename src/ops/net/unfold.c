@@ -6,7 +6,7 @@
  * Taps in the padding read zero. fold gathers, so its order of summation is fixed.
  */
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/rows.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"

@@ -5,7 +5,7 @@
  * front to back, as runs along the last axis that is padded.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/strided.h"
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
@@ -156,7 +156,7 @@ static pl_status lines(const pl_call *c)
     j.in_line = x->dim[j.axis] * j.run;
     j.line = y->dim[j.axis] * j.run;
     pl_elem_set(x->dtype, j.value, 0, a->value);
-    if (j.line > 0) pl_pool_for(n_lines, line_task, &j);
+    if (j.line > 0) pl_threads_for(n_lines, line_task, &j);
     return PL_OK;
 }
 

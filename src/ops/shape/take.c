@@ -12,7 +12,7 @@
  * index and one a row); then every row has one owner and no two threads meet.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "cpu/kernels/strided.h"
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
@@ -114,7 +114,7 @@ static pl_status take_rows(const pl_call *c)
     if (j.row == 0) return PL_OK;
     int64_t bytes = j.row * (int64_t)pl_dtype_bytes(d);
     j.per_task = bytes < 32768 ? 32768 / bytes : 1;
-    pl_pool_for((j.n + j.per_task - 1) / j.per_task, take_task, &j);
+    pl_threads_for((j.n + j.per_task - 1) / j.per_task, take_task, &j);
     return PL_OK;
 }
 
@@ -297,7 +297,7 @@ static pl_status scatter_owned(const pl_call *c)
     int64_t *first = c->work, *order = first + rows + 1;
     sort_by_row(c, rows, n, first, order);
     scatter_job j = {c, row_elems(&c->in_type[0], c->in_type[1].rank), rows, first, order};
-    pl_pool_for(rows, scatter_task, &j);
+    pl_threads_for(rows, scatter_task, &j);
     return PL_OK;
 }
 

@@ -10,7 +10,7 @@
  * share out columns, so the order is the same for any number of them.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "ops/core/attr.h"
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
@@ -127,7 +127,7 @@ static pl_status take_rows(const pl_call *c)
                   1};
     if (j.y.inner == 0) return PL_OK;
     j.per_task = j.y.inner < 8192 ? 8192 / j.y.inner : 1;
-    pl_pool_for((j.y.outer * j.y.size + j.per_task - 1) / j.per_task, take_task, &j);
+    pl_threads_for((j.y.outer * j.y.size + j.per_task - 1) / j.per_task, take_task, &j);
     return PL_OK;
 }
 
@@ -318,7 +318,7 @@ static pl_status put_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     put_job j = put_job_of(c);
     int64_t slots = j.u.outer * j.blocks;
-    if (slots > pl_pool_threads()) slots = pl_pool_threads();
+    if (slots > pl_threads_count()) slots = pl_threads_count();
     *prep = (void *)(intptr_t)slots;
     if (is_half(c->in_type[0].dtype))
         *work_bytes = (size_t)(slots * block_elems(&j)) * sizeof(float);
@@ -329,7 +329,7 @@ static pl_status put_blocks(const pl_call *c)
 {
     put_job j = put_job_of(c);
     j.slots = (int64_t)(intptr_t)c->prep;
-    pl_pool_for(j.slots, put_task, &j);
+    pl_threads_for(j.slots, put_task, &j);
     return PL_OK;
 }
 

@@ -5,9 +5,9 @@
  * told to it as scratch that is smaller by the bytes taken over; since scratch cannot be negative,
  * all scratch and all budgets of the core are larger by one constant, `shift`. Other takeovers come
  * and go with the plan, so the core's budget is only a knob: it is turned up while the true peak of
- * the expansion still is within the arena's budget. Its settings are the rungs of remat.h and fine
- * steps between them, the same for every budget, so that a larger budget has what a smaller one
- * has. Every list found is kept and competes for every later budget.
+ * the expansion still is within the arena's budget. Its settings are the rungs of recompute.h and
+ * fine steps between them, the same for every budget, so that a larger budget has what a smaller
+ * one has. Every list found is kept and competes for every later budget.
  *
  * What a slot's new value is made from: an update over the old value runs once; a value assigned to
  * a slot is never dropped. Readers of an old value that come after the update, which recomputation
@@ -47,10 +47,10 @@ pl_status pl_fit_new(const pl_fit_base *base, pl_fit **out)
 void pl_fit_free(pl_fit *f)
 {
     if (!f) return;
-    for (uint32_t i = 0; i < f->n_cand; i++) pl_remat_plan_free(f->cand[i].plan);
-    if (f->lean.plan != f->way.plan) pl_remat_plan_free(f->lean.plan);
-    pl_remat_plan_free(f->way.plan);
-    pl_remat_descent_free(f->down);
+    for (uint32_t i = 0; i < f->n_cand; i++) pl_recompute_plan_free(f->cand[i].plan);
+    if (f->lean.plan != f->way.plan) pl_recompute_plan_free(f->lean.plan);
+    pl_recompute_plan_free(f->way.plan);
+    pl_recompute_descent_free(f->down);
     pl_fitted_free(f->kept);
     pl_arena_release(&f->mem);
     pl_sys_free(f);
@@ -131,7 +131,7 @@ pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n,
     return new_fitted(base, list, n, &no_limits, NULL, out);
 }
 
-static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, uint32_t **out)
+static pl_status list_of(pl_fit *f, const pl_recompute_plan *plan, pl_arena *mem, uint32_t **out)
 {
     *out = pl_arena_new(mem, uint32_t, plan->n + 1);
     if (!*out) return PL_ERR_MEMORY;
@@ -158,8 +158,8 @@ static pl_status look_at_stop(const pl_fit *f)
     return PL_OK;
 }
 
-/* Bytes of a plan's list, see pl_remat_plan. */
-static uint64_t list_bytes(const pl_remat_plan *plan)
+/* Bytes of a plan's list, see pl_recompute_plan. */
+static uint64_t list_bytes(const pl_recompute_plan *plan)
 {
     return sizeof *plan + (2 * (uint64_t)plan->n + 2 + plan->drop_at[plan->n]) * sizeof *plan->op;
 }
@@ -175,17 +175,17 @@ static bool is_full(const pl_fit *f)
 static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
 {
     candidate c = *want;
-    const pl_remat_plan *pool = want->from ? f->cand[want->from - 1].plan : &f->marked;
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    const pl_recompute_plan *pool = want->from ? f->cand[want->from - 1].plan : &f->marked;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     o.budget_bytes = want->asked;
     o.effort = want->effort;
     o.seed = f->base->opts->seed + 1;
     o.pool = &pool;
     o.n_pool = pool->n > 0;
     o.stop = f->base->opts->stop;
-    o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
-    if (want->from) o.off |= PL_REMAT_NO_CHAIN | PL_REMAT_NO_SIM;
-    if (want->alone) o.off |= PL_REMAT_NO_CHOICE | PL_REMAT_NO_FILL;
+    o.off = PL_RECOMPUTE_NO_EXACT | PL_RECOMPUTE_NO_MINIMUM;
+    if (want->from) o.off |= PL_RECOMPUTE_NO_CHAIN | PL_RECOMPUTE_NO_SIM;
+    if (want->alone) o.off |= PL_RECOMPUTE_NO_CHOICE | PL_RECOMPUTE_NO_FILL;
     *found = NULL;
     for (uint32_t i = 0; i < f->n_cand; i++) {
         const candidate *k = &f->cand[i];
@@ -197,15 +197,15 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     }
     if (f->n_cand == MAX_CANDIDATES || (want->from && is_full(f))) return PL_OK;
     f->n_asked++;
-    pl_status rc = pl_remat_solve(&f->core, &o, &c.plan), stopped = look_at_stop(f);
+    pl_status rc = pl_recompute_solve(&f->core, &o, &c.plan), stopped = look_at_stop(f);
     if (stopped != PL_OK) {
-        if (rc == PL_OK) pl_remat_plan_free(c.plan);
+        if (rc == PL_OK) pl_recompute_plan_free(c.plan);
         return stopped;
     }
     if (rc == PL_ERR_FIT) return PL_OK;
     PL_TRY(rc);
     if (c.from && c.plan->cost_ns == f->cand[c.from - 1].plan->cost_ns) { /* nothing to fill */
-        pl_remat_plan_free(c.plan);
+        pl_recompute_plan_free(c.plan);
         *found = &f->cand[c.from - 1];
         return PL_OK;
     }
@@ -263,7 +263,7 @@ static void look_if_lean(pl_fit *f)
     uint64_t held = pl_graph_bytes(b->g) + b->units->arena.total + b->keep_all->mem.total;
     uint64_t bytes = f->way.plan->peak_bytes + held / (f->core.n_ops + 1) * f->way.plan->n;
     if (f->lean.plan && bytes >= f->lean_bytes) return;
-    pl_remat_plan_free(f->lean.plan);
+    pl_recompute_plan_free(f->lean.plan);
     f->lean = f->way;
     f->lean_bytes = bytes;
 }
@@ -272,21 +272,21 @@ static void look_if_lean(pl_fit *f)
  * process that is given the minimum finds its plan. */
 static pl_status go_down(pl_fit *f, bool *any)
 {
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    pl_remat_plan *plan;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_plan *plan;
     o.effort = 0;
     o.stop = f->base->opts->stop;
-    o.off = PL_REMAT_NO_EXACT;
-    if (!f->down) PL_TRY(pl_remat_descent_new(&f->core, &o, &f->down));
+    o.off = PL_RECOMPUTE_NO_EXACT;
+    if (!f->down) PL_TRY(pl_recompute_descent_new(&f->core, &o, &f->down));
     uint64_t asked = f->way.asked;
     f->n_asked++;
-    PL_TRY(pl_remat_descend(f->down, &asked, &plan));
+    PL_TRY(pl_recompute_descend(f->down, &asked, &plan));
     pl_status stopped = look_at_stop(f);
-    if (stopped != PL_OK) pl_remat_plan_free(plan);
+    if (stopped != PL_OK) pl_recompute_plan_free(plan);
     PL_TRY(stopped);
     *any = plan != NULL;
     if (!plan) return PL_OK;
-    if (f->way.plan != f->lean.plan) pl_remat_plan_free(f->way.plan);
+    if (f->way.plan != f->lean.plan) pl_recompute_plan_free(f->way.plan);
     f->way = (candidate){.plan = plan, .asked = asked, .alone = true};
     look_if_lean(f);
     return PL_OK;
@@ -349,7 +349,7 @@ static pl_status end_way(pl_fit *f)
 {
     candidate *c;
     f->core_least = f->way.asked;
-    pl_remat_descent_free(f->down);
+    pl_recompute_descent_free(f->down);
     f->down = NULL;
     if (f->lean.plan == f->way.plan) f->lean.plan = NULL; /* the last is the leanest */
     if (f->n_cand < MAX_CANDIDATES) {
@@ -489,11 +489,12 @@ static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t
                            uint64_t *rung, candidate **c)
 {
     enum { GUESSES = 3 };
-    *rung = pl_remat_rung(budget + f->shift, bound, f->core_keep_all, CLOSE);
+    *rung = pl_recompute_rung(budget + f->shift, bound, f->core_keep_all, CLOSE);
     PL_TRY(ask_core(f, &(candidate){.asked = *rung, .effort = effort}, c));
     if (*c) PL_TRY(measure(f, *c));
     for (int i = 0; i < GUESSES && *c && (*c)->peak < budget; i++) {
-        uint64_t up = pl_remat_rung(*rung + (budget - (*c)->peak), bound, f->core_keep_all, CLOSE);
+        uint64_t up =
+            pl_recompute_rung(*rung + (budget - (*c)->peak), bound, f->core_keep_all, CLOSE);
         candidate *next;
         if (up <= *rung) break;
         PL_TRY(ask_core(f, &(candidate){.asked = up, .effort = effort}, &next));
@@ -514,7 +515,7 @@ static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
     uint64_t bound, rung, all = f->core_keep_all;
     uint32_t op;
     candidate *c;
-    PL_TRY(pl_remat_bound(&f->core, &bound, &op));
+    PL_TRY(pl_recompute_bound(&f->core, &bound, &op));
     PL_TRY(find_rung(f, budget, effort, bound, &rung, &c));
     uint64_t sure = rung;
     for (int i = 0; i < STARTS && c; i++) {
@@ -522,7 +523,7 @@ static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
         uint32_t rungs = i < NEAR ? CLOSE : FAR;
         uint64_t below = all / (8 * rungs); /* less than the least distance of two rungs */
         if (i + 1 == STARTS || rung <= bound + below) break;
-        rung = pl_remat_rung(rung - below, bound, all, rungs);
+        rung = pl_recompute_rung(rung - below, bound, all, rungs);
         PL_TRY(ask_core(f, &(candidate){.asked = rung}, &c));
     }
     return PL_OK;
@@ -609,8 +610,8 @@ pl_status pl_fit_takes(pl_fit *f, uint64_t arena_budget, uint64_t *bytes)
     uint32_t op, *list;
     candidate *c = NULL;
     *bytes = 0;
-    PL_TRY(pl_remat_bound(&f->core, &bound, &op));
-    uint64_t rung = pl_remat_rung(arena_budget + f->shift, bound, f->core_keep_all, CLOSE);
+    PL_TRY(pl_recompute_bound(&f->core, &bound, &op));
+    uint64_t rung = pl_recompute_rung(arena_budget + f->shift, bound, f->core_keep_all, CLOSE);
     if (rung) PL_TRY(ask_core(f, &(candidate){.asked = rung}, &c));
     if (!c) return PL_OK;
     pl_fitted *t = pl_sys_alloc(sizeof *t);

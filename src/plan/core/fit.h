@@ -1,7 +1,7 @@
 /* fit.h - a plan whose arena is at most a given number of bytes: recomputation chosen, then lived.
  *
  * A fit stands over one graph with its units and the plan that keeps everything. It asks the
- * recomputation planner (remat.h) for lists of units with repeats, expands them (expand.h) and
+ * recomputation planner (recompute.h) for lists of units with repeats, expands them (expand.h) and
  * takes the cheapest whose true arena, offsets and all, is within the budget.
  */
 #ifndef PL_PLAN_FIT_H

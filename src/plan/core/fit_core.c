@@ -28,11 +28,11 @@ static pl_status describe_storages(pl_fit *f)
     for (uint32_t s = 0; s < q->n_st; s++) {
         const pl_storage *st = &q->st[s];
         bytes[s] = pl_storage_arena(st);
-        if (st->pinned) flags[s] = PL_REMAT_END;
-        if (bytes[s] == 0) flags[s] = PL_REMAT_PINNED; /* a slot's memory, or nothing */
+        if (st->pinned) flags[s] = PL_RECOMPUTE_END;
+        if (bytes[s] == 0) flags[s] = PL_RECOMPUTE_PINNED; /* a slot's memory, or nothing */
     }
     for (uint32_t i = 0; i < q->n_assigns; i++)
-        flags[q->storage[q->assigns[i].val]] = PL_REMAT_PINNED;
+        flags[q->storage[q->assigns[i].val]] = PL_RECOMPUTE_PINNED;
     f->core.n_bufs = q->n_st;
     f->core.bytes = bytes;
     f->core.buf_flags = flags;
@@ -89,7 +89,7 @@ static pl_status describe_tasks(pl_fit *f)
         uint32_t t = f->task_at[i];
         cost[i] = f->base->cost_ns[q->unit[t]];
         work[i] = q->work[t] + f->shift - credit[t];
-        if (updates_in_place(q, t)) flags[i] = PL_REMAT_ONCE;
+        if (updates_in_place(q, t)) flags[i] = PL_RECOMPUTE_ONCE;
     }
     f->core.n_ops = n;
     f->core.cost = cost;
@@ -113,11 +113,11 @@ static pl_status seed_segments(pl_fit *f)
     for (uint32_t i = 0; i < n; i++) {
         list[i] = op_of[list[i]];
         /* the core refuses to repeat what must run once: then this is no seed */
-        if (i && (f->core.op_flags[list[i]] & PL_REMAT_ONCE))
+        if (i && (f->core.op_flags[list[i]] & PL_RECOMPUTE_ONCE))
             for (uint32_t k = 0; k < i; k++)
                 if (list[k] == list[i]) return PL_OK;
     }
-    f->marked = (pl_remat_plan){.n = n, .op = list, .strategy = "marked segments"};
+    f->marked = (pl_recompute_plan){.n = n, .op = list, .strategy = "marked segments"};
     return PL_OK;
 }
 
@@ -165,5 +165,5 @@ pl_status pl__fit_describe(pl_fit *f)
     PL_TRY(describe_tasks(f));
     PL_TRY(seed_segments(f));
     find_bound(f);
-    return pl_remat_keep_all(&f->core, &f->core_keep_all);
+    return pl_recompute_keep_all(&f->core, &f->core_keep_all);
 }

@@ -8,12 +8,12 @@
 
 #include "plan/core/fit.h"
 #include "plan/core/plan_int.h"
-#include "plan/recompute/remat.h"
+#include "plan/recompute/recompute.h"
 
 enum { MAX_CANDIDATES = 600, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
 
 typedef struct candidate {
-    pl_remat_plan *plan;
+    pl_recompute_plan *plan;
     uint64_t peak;  /* true bytes alive at once; 0 = not measured yet */
     uint64_t arena; /* after packing; 0 = not packed yet */
     bool brief;     /* packed no longer than it took to fit: the arena may be smaller */
@@ -30,14 +30,14 @@ struct pl_fit {
     const pl_fit_base *base;
     pl_problem q;
     uint32_t *task_at; /* op of the core -> task */
-    pl_remat_problem core;
-    pl_remat_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
+    pl_recompute_problem core;
+    pl_recompute_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
     candidate cand[MAX_CANDIDATES];
     uint32_t n_cand;
     uint64_t cand_bytes; /* host memory of their lists */
     uint64_t bound, core_keep_all, shift;
     uint32_t bound_unit;
-    pl_remat_descent *down;
+    pl_recompute_descent *down;
     /* the least plan of the way down so far; no candidate before the end of it */
     candidate way;
     /* of the way down: the least plan and memory of the host together; no plan: not looked at */

@@ -132,7 +132,7 @@ static pl_status read_op(parse *p, op_line *o)
         PL_TRY(read_index(&p->r, "tensor", p->n_tensors, &res[3 * i]));
         PL_TRY(read_index(&p->r, "storage", p->n_storages, &res[3 * i + 1]));
         PL_TRY(read_index(&p->r, "is_alias", 2, &res[3 * i + 2]));
-        PL_FAIL_IF(p->storage_of[res[3 * i]] != PL_REMAT_NONE, PL_ERR_DATA,
+        PL_FAIL_IF(p->storage_of[res[3 * i]] != PL_RECOMPUTE_NONE, PL_ERR_DATA,
                    "line %u: tensor %u has two ops", p->r.line, res[3 * i]);
         p->storage_of[res[3 * i]] = res[3 * i + 1];
         if (!res[3 * i + 2]) p->owner[res[3 * i + 1]] = res[3 * i];
@@ -169,8 +169,9 @@ static pl_status read_commands(parse *p)
                    "line %u: unknown command '%c'", p->r.line, what);
         PL_TRY(read_index(&p->r, "tensor", p->n_tensors, &t));
         uint32_t s = p->storage_of[t];
-        PL_FAIL_IF(s == PL_REMAT_NONE, PL_ERR_DATA, "line %u: tensor %u has no op", p->r.line, t);
-        if (what == 'P') p->flags[t] |= PL_REMAT_END;
+        PL_FAIL_IF(s == PL_RECOMPUTE_NONE, PL_ERR_DATA, "line %u: tensor %u has no op", p->r.line,
+                   t);
+        if (what == 'P') p->flags[t] |= PL_RECOMPUTE_END;
         if (what == 'G') p->refs[s]++;
         if (what == 'R') {
             PL_FAIL_IF(!p->refs[s], PL_ERR_DATA, "line %u: storage %u has no references", p->r.line,
@@ -211,7 +212,7 @@ static pl_status build_problem(parse *p)
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const op_line *o = &p->ops[p->order[i]];
         cost[i] = o->cost;
-        op_flags[i] = o->constant ? PL_REMAT_ONCE : 0;
+        op_flags[i] = o->constant ? PL_RECOMPUTE_ONCE : 0;
         in_at[i + 1] = in_at[i] + o->n_args;
         out_at[i + 1] = out_at[i] + o->n_results;
         if (o->n_args) memcpy(in + in_at[i], o->args, o->n_args * sizeof *in);
@@ -222,20 +223,20 @@ static pl_status build_problem(parse *p)
                 base[t] = base_tensor(p, o, s);
             else
                 bytes[t] = p->storage_bytes[s];
-            if (o->constant) p->flags[t] |= PL_REMAT_PINNED;
+            if (o->constant) p->flags[t] |= PL_RECOMPUTE_PINNED;
         }
     }
-    p->t->problem = (pl_remat_problem){.n_ops = p->n_ops,
-                                       .n_bufs = p->n_tensors,
-                                       .cost = cost,
-                                       .op_flags = op_flags,
-                                       .in_at = in_at,
-                                       .in = in,
-                                       .out_at = out_at,
-                                       .out = out,
-                                       .bytes = bytes,
-                                       .buf_flags = p->flags,
-                                       .base = base};
+    p->t->problem = (pl_recompute_problem){.n_ops = p->n_ops,
+                                           .n_bufs = p->n_tensors,
+                                           .cost = cost,
+                                           .op_flags = op_flags,
+                                           .in_at = in_at,
+                                           .in = in,
+                                           .out_at = out_at,
+                                           .out = out,
+                                           .bytes = bytes,
+                                           .buf_flags = p->flags,
+                                           .base = base};
     return PL_OK;
 }
 

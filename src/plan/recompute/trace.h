@@ -11,11 +11,11 @@
 #define PL_PLAN_TRACE_H
 
 #include "base/arena.h"
-#include "plan/recompute/remat.h"
+#include "plan/recompute/recompute.h"
 
 typedef struct pl_trace {
-    pl_remat_problem problem; /* its arrays are owned by the arena */
-    uint64_t peak_bytes;      /* of the program as traced: storages live while referenced */
+    pl_recompute_problem problem; /* its arrays are owned by the arena */
+    uint64_t peak_bytes;          /* of the program as traced: storages live while referenced */
     pl_arena arena;
 } pl_trace;
 

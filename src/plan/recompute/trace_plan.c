@@ -2,13 +2,13 @@
 #include <math.h>
 
 #include "base/sys.h"
-#include "plan/recompute/remat_check.h"
+#include "plan/recompute/recompute_check.h"
 #include "plan/recompute/trace.h"
 #include "plimsoll_unstable.h"
 
-static pl_remat_opts options(double seconds)
+static pl_recompute_opts options(double seconds)
 {
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     if (seconds > 0) {
         o.effort = (uint64_t)(seconds * 1e9);
         /* Effort is about a nanosecond a unit; the clock only ends a run that is far off. */
@@ -25,12 +25,12 @@ static pl_status budget_of(const pl_trace *t, double share, uint64_t *bytes)
     return PL_OK;
 }
 
-static pl_status report_of(const pl_trace *t, const pl_remat_plan *plan, uint64_t budget,
+static pl_status report_of(const pl_trace *t, const pl_recompute_plan *plan, uint64_t budget,
                            uint64_t from_ns, pl_trace_report *r)
 {
     *r = (pl_trace_report){.budget_bytes = budget};
     if (plan) {
-        PL_TRY(pl_remat_check(&t->problem, plan, budget));
+        PL_TRY(pl_recompute_check(&t->problem, plan, budget));
         r->overhead = plan->base_cost_ns > 0 ? plan->cost_ns / plan->base_cost_ns : 1;
         r->peak_bytes = plan->peak_bytes;
     }
@@ -41,14 +41,14 @@ static pl_status report_of(const pl_trace *t, const pl_remat_plan *plan, uint64_
 pl_status pl_plan_trace(const char *path, double share, double seconds, pl_trace_report *report)
 {
     pl_trace t;
-    pl_remat_plan *plan = NULL;
-    pl_remat_opts o = options(seconds);
+    pl_recompute_plan *plan = NULL;
+    pl_recompute_opts o = options(seconds);
     PL_TRY(pl_trace_read(path, &t));
     uint64_t from = pl_sys_now_ns();
     pl_status s = budget_of(&t, share, &o.budget_bytes);
-    if (s == PL_OK) s = pl_remat_climb(&t.problem, &o, t.peak_bytes, &plan);
+    if (s == PL_OK) s = pl_recompute_climb(&t.problem, &o, t.peak_bytes, &plan);
     if (s == PL_OK) s = report_of(&t, plan, o.budget_bytes, from, report);
-    pl_remat_plan_free(plan);
+    pl_recompute_plan_free(plan);
     pl_trace_release(&t);
     return s;
 }
@@ -57,18 +57,18 @@ pl_status pl_plan_trace_sweep(const char *path, const double *shares, uint32_t n
                               pl_trace_report *reports)
 {
     pl_trace t;
-    pl_remat_opts o = options(seconds);
+    pl_recompute_opts o = options(seconds);
     PL_TRY(pl_trace_read(path, &t));
     uint64_t from = pl_sys_now_ns();
     uint64_t *budgets = pl_sys_alloc((n + 1) * sizeof *budgets);
-    pl_remat_plan **plans = pl_sys_alloc((n + 1) * sizeof *plans);
+    pl_recompute_plan **plans = pl_sys_alloc((n + 1) * sizeof *plans);
     pl_status s = budgets && plans ? PL_OK : PL_ERR_MEMORY;
     o.time_limit_s = 0; /* it would be for each budget */
     for (uint32_t i = 0; i < n && s == PL_OK; i++) s = budget_of(&t, shares[i], &budgets[i]);
-    if (s == PL_OK) s = pl_remat_sweep(&t.problem, &o, budgets, n, plans);
+    if (s == PL_OK) s = pl_recompute_sweep(&t.problem, &o, budgets, n, plans);
     for (uint32_t i = 0; i < n && s == PL_OK; i++)
         s = report_of(&t, plans[i], budgets[i], from, &reports[i]);
-    for (uint32_t i = 0; i < n && plans; i++) pl_remat_plan_free(plans[i]);
+    for (uint32_t i = 0; i < n && plans; i++) pl_recompute_plan_free(plans[i]);
     pl_sys_free(plans);
     pl_sys_free(budgets);
     pl_trace_release(&t);

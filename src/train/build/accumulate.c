@@ -51,8 +51,8 @@ void pl__probe_release(pl_builder *b)
     pl_store_free(b->store);
 }
 
-static pl_status compare(pl_turn_draft *whole, pl_turn_draft *part, int64_t batch, int64_t parts,
-                         bool at_once, pl_batch_report *out)
+static pl_status compare(pl_program_draft *whole, pl_program_draft *part, int64_t batch,
+                         int64_t parts, bool at_once, pl_batch_report *out)
 {
     int n = whole->grads.n;
     pl_val *goals = pl_arena_new(&whole->run.g->arena, pl_val, (size_t)n + 1);
@@ -63,19 +63,20 @@ static pl_status compare(pl_turn_draft *whole, pl_turn_draft *part, int64_t batc
 }
 
 /* Program by program. text: why the first that couples does, "" if none. */
-static pl_status compare_turns(pl_builder *whole, pl_builder *part, int64_t parts, char *text,
-                               size_t cap)
+static pl_status compare_programs(pl_builder *whole, pl_builder *part, int64_t parts, char *text,
+                                  size_t cap)
 {
     char why[1024];
     text[0] = '\0';
-    PL_FAIL_IF(whole->n_turns != part->n_turns, PL_ERR_GRAPH,
+    PL_FAIL_IF(whole->n_step_programs != part->n_step_programs, PL_ERR_GRAPH,
                "the step has other programs at a "
                "smaller batch");
-    for (int i = 0; i < whole->n_turns && !text[0]; i++) {
-        pl_turn_draft *t = &whole->turn[i];
+    for (int i = 0; i < whole->n_step_programs && !text[0]; i++) {
+        pl_program_draft *t = &whole->step_programs[i];
         pl_batch_report report;
         if (!t->minimised) continue;
-        PL_TRY(compare(t, &part->turn[i], whole->batch, parts, whole->ranks != NULL, &report));
+        PL_TRY(compare(t, &part->step_programs[i], whole->batch, parts, whole->ranks != NULL,
+                       &report));
         if (!report.proven)
             snprintf(text, cap, "%s%s%s", t->name ? t->name : "", t->name ? ": " : "",
                      pl_batch_text(&report, why, sizeof why));
@@ -92,7 +93,7 @@ static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const char 
     *why = NULL;
     pl_status rc = pl__probe(r, batch, &whole);
     if (rc == PL_OK) rc = pl__probe(r, batch / parts, &part);
-    if (rc == PL_OK) rc = compare_turns(&whole, &part, parts, text, sizeof text);
+    if (rc == PL_OK) rc = compare_programs(&whole, &part, parts, text, sizeof text);
     if (rc == PL_OK && text[0]) {
         *why = pl_arena_strdup(&r->arena, text);
         if (!*why) rc = PL_ERR_MEMORY;

@@ -2,9 +2,9 @@
  *
  * A bucket is a size; its variant is every program of the step, built by the recipe with that size
  * under the configuration keys that its pl_image_feed names. All variants are over one store, so
- * they must agree on every slot. The run's own fields (turn, train, apply, eval) are those of the
- * variant that was selected last; after a build that is the widest, which is the one that plans are
- * shown of.
+ * they must agree on every slot. The run's own fields (step_programs, train, apply, eval) are those
+ * of the variant that was selected last; after a build that is the widest, which is the one that
+ * plans are shown of.
  */
 #include "base/sys.h"
 #include "train/data/cache.h"
@@ -99,7 +99,7 @@ static pl_status build_one(pl_run *r, const pl_config *c)
                     .parts = r->parts};
     PL_TRY(pl__ranks_prepare(r, r->parts, &b));
     PL_TRY(pl__builder_run(&b, r->recipe));
-    return pl__turns_compile(r, &b);
+    return pl__step_programs_compile(r, &b);
 }
 
 /* The run's configuration with another size. */
@@ -117,13 +117,13 @@ static pl_status resized(pl_run *r, int height, int width, pl_config **out)
 /* Takes the programs that the run has into the variant. */
 static void take(pl_run *r, pl_variant *v)
 {
-    memcpy(v->turn, r->turn, sizeof v->turn);
-    v->n_turns = r->n_turns;
+    memcpy(v->step_programs, r->step_programs, sizeof v->step_programs);
+    v->n_step_programs = r->n_step_programs;
     v->train = r->train;
     v->apply = r->apply;
     v->eval = r->eval;
-    memset(r->turn, 0, sizeof r->turn);
-    r->n_turns = 0;
+    memset(r->step_programs, 0, sizeof r->step_programs);
+    r->n_step_programs = 0;
     r->train = r->apply = r->eval = NULL;
 }
 
@@ -133,10 +133,10 @@ static pl_status check_variant(const pl_run *r, const pl_variant *v, int slots)
     PL_FAIL_IF(pl_store_count(r->store) != slots, PL_ERR_CONFIG,
                "it has state of its own (%s), and buckets share all of it",
                pl_store_slot(r->store, slots)->name);
-    bool same = v->n_turns == first->n_turns && !v->eval == !first->eval;
-    for (int i = 0; same && i < v->n_turns; i++)
-        same = strcmp(v->turn[i].name ? v->turn[i].name : "",
-                      first->turn[i].name ? first->turn[i].name : "") == 0;
+    bool same = v->n_step_programs == first->n_step_programs && !v->eval == !first->eval;
+    for (int i = 0; same && i < v->n_step_programs; i++)
+        same = strcmp(v->step_programs[i].name ? v->step_programs[i].name : "",
+                      first->step_programs[i].name ? first->step_programs[i].name : "") == 0;
     PL_FAIL_IF(!same, PL_ERR_CONFIG, "its step has other programs than that of %dx%d",
                first->height, first->width);
     return PL_OK;
@@ -190,8 +190,8 @@ void pl__variant_select(pl_run *r, int k)
 {
     if (!r->n_variants || r->now == k) return;
     const pl_variant *v = &r->variants[k];
-    memcpy(r->turn, v->turn, sizeof r->turn);
-    r->n_turns = v->n_turns;
+    memcpy(r->step_programs, v->step_programs, sizeof r->step_programs);
+    r->n_step_programs = v->n_step_programs;
     r->train = v->train;
     r->apply = v->apply;
     r->eval = v->eval;
@@ -203,9 +203,9 @@ int pl__variant_count(const pl_run *r)
     return r->n_variants ? r->n_variants : 1;
 }
 
-const pl_turn *pl__variant_turns(const pl_run *r, int k)
+const pl_step_program *pl__variant_step_programs(const pl_run *r, int k)
 {
-    return r->n_variants ? r->variants[k].turn : r->turn;
+    return r->n_variants ? r->variants[k].step_programs : r->step_programs;
 }
 
 pl_program *pl__variant_eval(const pl_run *r, int k)
@@ -251,10 +251,10 @@ pl_run_bucket pl_run_bucket_at(const pl_run *r, int i)
 {
     const pl_variant *v = &r->variants[i];
     pl_run_bucket b = {.height = v->height, .width = v->width};
-    for (int t = 0; t < v->n_turns; t++) {
-        const pl_plan_info *p = pl_program_plan(v->turn[t].run);
+    for (int t = 0; t < v->n_step_programs; t++) {
+        const pl_plan_info *p = pl_program_plan(v->step_programs[t].run);
         if (p->arena_bytes > b.arena_bytes) b.arena_bytes = p->arena_bytes;
     }
-    b.step_ms = pl__turns_ms(r, v->turn, v->n_turns);
+    b.step_ms = pl__step_programs_ms(r, v->step_programs, v->n_step_programs);
     return b;
 }

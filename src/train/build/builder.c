@@ -42,7 +42,7 @@ bool pl_builder_cached(const pl_builder *b)
 
 pl_nn *pl_builder_train(pl_builder *b)
 {
-    return b->turn[0].run.m;
+    return b->step_programs[0].run.m;
 }
 
 pl_nn *pl_builder_eval(pl_builder *b)
@@ -70,10 +70,10 @@ static void draft_free(pl_draft *d)
     *d = (pl_draft){NULL, NULL};
 }
 
-static bool turn_new(pl_builder *b, const char *name, pl_when when)
+static bool program_draft_new(pl_builder *b, const char *name, pl_when when)
 {
-    const pl_spread *spread = b->spread ? &b->spread[b->n_turns] : NULL;
-    pl_turn_draft *t = &b->turn[b->n_turns++];
+    const pl_spread *spread = b->spread ? &b->spread[b->n_step_programs] : NULL;
+    pl_program_draft *t = &b->step_programs[b->n_step_programs++];
     bool ok = draft_new(b, true, spread, &t->run) &&
               (b->parts == 1 || draft_new(b, true, NULL, &t->apply));
     t->name = ok && name ? pl_nn_name(t->run.m, "%s", name) : NULL;
@@ -85,21 +85,22 @@ static bool turn_new(pl_builder *b, const char *name, pl_when when)
 pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when)
 {
     pl_nn *train = pl_builder_train(b);
-    if (b->n_turns == PL_MAX_TURNS) {
-        pl_nn_fail(train, PL_ERR_UNSUPPORTED, "a step has at most %d programs", PL_MAX_TURNS);
+    if (b->n_step_programs == PL_MAX_STEP_PROGRAMS) {
+        pl_nn_fail(train, PL_ERR_UNSUPPORTED, "a step has at most %d programs",
+                   PL_MAX_STEP_PROGRAMS);
         return train;
     }
-    if (turn_new(b, name, when)) return b->turn[b->n_turns - 1].run.m;
+    if (program_draft_new(b, name, when)) return b->step_programs[b->n_step_programs - 1].run.m;
     pl_nn_fail(train, PL_ERR_MEMORY, "no memory for the program %s", name);
-    draft_free(&b->turn[b->n_turns - 1].run);
-    b->n_turns--;
+    draft_free(&b->step_programs[b->n_step_programs - 1].run);
+    b->n_step_programs--;
     return train;
 }
 
-static pl_turn_draft *turn_of(pl_builder *b, const pl_nn *m)
+static pl_program_draft *turn_of(pl_builder *b, const pl_nn *m)
 {
-    for (int i = 0; i < b->n_turns; i++)
-        if (b->turn[i].run.m == m) return &b->turn[i];
+    for (int i = 0; i < b->n_step_programs; i++)
+        if (b->step_programs[i].run.m == m) return &b->step_programs[i];
     return NULL;
 }
 
@@ -310,8 +311,8 @@ static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 /* Two sections that train one slot would fight over it. */
 static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const char *name)
 {
-    for (int i = 0; i < b->n_turns; i++) {
-        const pl_turn_draft *t = &b->turn[i];
+    for (int i = 0; i < b->n_step_programs; i++) {
+        const pl_program_draft *t = &b->step_programs[i];
         if (!t->minimised || strcmp(t->section, name) == 0) continue;
         for (int j = 0; j < t->grads.n; j++)
             for (int k = 0; k < grads->n; k++)
@@ -325,7 +326,7 @@ static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const ch
 }
 
 /* The update, from this program's gradients or from their sums. */
-static void update(pl_builder *b, pl_turn_draft *t, pl_optim *o, const pl_loss_scale *scale)
+static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_loss_scale *scale)
 {
     pl_nn *m = t->run.m;
     pl_grads grads = t->grads;
@@ -359,7 +360,7 @@ static void set_pace(const pl_builder *b, const pl_group *group, const char *nam
 
 void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group)
 {
-    pl_turn_draft *t = turn_of(b, m);
+    pl_program_draft *t = turn_of(b, m);
     pl_optim o;
     pl_plateau plateau;
     const char *name = group && group->optim ? group->optim : "optim";
@@ -418,18 +419,18 @@ pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim)
 /* ---- the whole build -------------------------------------------------------------------- */
 void pl__builder_release(pl_builder *b)
 {
-    for (int i = 0; i < b->n_turns; i++) {
-        draft_free(&b->turn[i].run);
-        draft_free(&b->turn[i].apply);
+    for (int i = 0; i < b->n_step_programs; i++) {
+        draft_free(&b->step_programs[i].run);
+        draft_free(&b->step_programs[i].apply);
     }
-    b->n_turns = 0;
+    b->n_step_programs = 0;
     draft_free(&b->eval);
     draft_free(&b->sample);
     pl_store_free(b->aside);
     b->aside = NULL;
 }
 
-static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
+static pl_status program_draft_finish(const pl_program_draft *t, const pl_recipe *recipe)
 {
     PL_TRY(pl_nn_finish(t->run.m));
     PL_FAIL_IF(!t->minimised && !t->name, PL_ERR_GRAPH,
@@ -440,15 +441,15 @@ static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
 /* All contexts are there before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
-    bool ok = turn_new(b, NULL, (pl_when){0}) && draft_new(b, false, NULL, &b->eval);
+    bool ok = program_draft_new(b, NULL, (pl_when){0}) && draft_new(b, false, NULL, &b->eval);
     PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
     if (!b->wants_eval) draft_free(&b->eval);
     if (!b->forward && pl_config_int(b->config, "stop.patience") > 0 && pl__stop_slot(b->store) < 0)
         return pl_store_status(b->store);
-    for (int i = 0; i < b->n_turns; i++) {
-        PL_TRY(turn_finish(&b->turn[i], recipe));
-        if (!b->turn[i].minimised) draft_free(&b->turn[i].apply);
+    for (int i = 0; i < b->n_step_programs; i++) {
+        PL_TRY(program_draft_finish(&b->step_programs[i], recipe));
+        if (!b->step_programs[i].minimised) draft_free(&b->step_programs[i].apply);
     }
     if (b->eval.m) PL_TRY(pl_nn_finish(b->eval.m));
     return pl__sample_finish(b, recipe);
@@ -457,11 +458,11 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
 /* The recipe's encoder as the only program; nothing is trained in it. */
 static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
 {
-    b->n_turns = 1;
-    PL_FAIL_IF(!draft_new(b, false, NULL, &b->turn[0].run), PL_ERR_MEMORY,
+    b->n_step_programs = 1;
+    PL_FAIL_IF(!draft_new(b, false, NULL, &b->step_programs[0].run), PL_ERR_MEMORY,
                "no memory for the encoder");
-    PL_TRY(recipe->encoder->build(b, b->turn[0].run.m));
-    return pl_nn_finish(b->turn[0].run.m);
+    PL_TRY(recipe->encoder->build(b, b->step_programs[0].run.m));
+    return pl_nn_finish(b->step_programs[0].run.m);
 }
 
 /* The evaluation program takes the place of those of the step. */
@@ -472,12 +473,12 @@ static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
     PL_TRY(build(b, recipe));
     PL_FAIL_IF(!b->eval.g, PL_ERR_CONFIG, "recipe %s has no evaluation (pl_builder_eval)",
                recipe->name);
-    for (int i = 0; i < b->n_turns; i++) {
-        draft_free(&b->turn[i].run);
-        draft_free(&b->turn[i].apply);
+    for (int i = 0; i < b->n_step_programs; i++) {
+        draft_free(&b->step_programs[i].run);
+        draft_free(&b->step_programs[i].apply);
     }
-    b->n_turns = 1;
-    b->turn[0] = (pl_turn_draft){.run = b->eval};
+    b->n_step_programs = 1;
+    b->step_programs[0] = (pl_program_draft){.run = b->eval};
     b->eval = (pl_draft){NULL, NULL};
     return PL_OK;
 }

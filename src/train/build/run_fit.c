@@ -8,12 +8,12 @@
  * arena's room.
  */
 #include "base/asked.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "plan/cost/cost_card.h"
 #include "rt/device.h"
 #include "rt/refit.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 /* The card that the run is planned for and that is not here; NULL: the device is. */
 static const pl_card *planned_card(const pl_run *r)
@@ -64,7 +64,7 @@ static uint64_t card_margin(const pl_run *r, const pl_device *card)
 static uint64_t margin_of(const pl_run *r, bool least)
 {
     if (planned_card(r)) return 0;
-    uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
+    uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_threads_count();
     const pl_device *card = pl__run_card(r);
     if (card) margin = card_margin(r, card);
     if (!least) return margin;
@@ -251,7 +251,7 @@ static pl_status fit_room(pl_run *r, uint64_t room)
  * count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
-    return pl_supply_bytes(r) +
+    return pl_prefetch_bytes(r) +
            (pl__run_card(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
 }
 

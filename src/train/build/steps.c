@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool pl__turn_runs(const pl_turn *t, int64_t step)
+bool pl__step_program_runs(const pl_step_program *t, int64_t step)
 {
     const pl_when *w = &t->when;
     if (w->every > 0 && step % w->every != 0) return false;
@@ -30,18 +30,19 @@ int64_t pl__run_updates(const pl_run *r)
                : pl_config_int(r->config, "train.updates_per_batch");
 }
 
-const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step)
+const pl_step_program *pl__step_program_next(const pl_run *r, const pl_step_program *t,
+                                             int64_t *step)
 {
     int64_t update = r->update;
     do {
-        if (++t == r->turn + r->n_turns) {
-            t = r->turn;
+        if (++t == r->step_programs + r->n_step_programs) {
+            t = r->step_programs;
             if (++update == pl__run_updates(r)) {
                 update = 0;
                 ++*step;
             }
         }
-    } while (!pl__turn_runs(t, *step));
+    } while (!pl__step_program_runs(t, *step));
     return t;
 }
 
@@ -58,7 +59,7 @@ static void add_term(pl_run *r, const char *name, double value, pl_step_info *in
     info->term[i] += value / (double)r->parts;
 }
 
-void pl__turn_terms(pl_run *r, const pl_turn *t, int ago, pl_step_info *info)
+void pl__step_program_terms(pl_run *r, const pl_step_program *t, int ago, pl_step_info *info)
 {
     for (int i = 0; i < t->n_terms; i++) {
         pl_type type;
@@ -71,80 +72,81 @@ void pl__turn_terms(pl_run *r, const pl_turn *t, int ago, pl_step_info *info)
     }
 }
 
-pl_program *pl__turn_updater(const pl_turn *t)
+pl_program *pl__step_program_updater(const pl_step_program *t)
 {
     return t->apply ? t->apply : t->run;
 }
 
-static int list_turns(const pl_turn *turn, int n_turns, pl_program *eval, pl_program **out)
+static int list_programs(const pl_step_program *list, int n_step_programs, pl_program *eval,
+                         pl_program **out)
 {
     int n = 0;
-    for (int i = 0; i < n_turns; i++) {
-        if (turn[i].run) out[n++] = turn[i].run;
-        if (turn[i].apply) out[n++] = turn[i].apply;
+    for (int i = 0; i < n_step_programs; i++) {
+        if (list[i].run) out[n++] = list[i].run;
+        if (list[i].apply) out[n++] = list[i].apply;
     }
-    if (eval && !(n_turns && turn[0].run == eval)) out[n++] = eval;
+    if (eval && !(n_step_programs && list[0].run == eval)) out[n++] = eval;
     return n;
 }
 
 int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
 {
-    int n = r->n_variants ? 0 : list_turns(r->turn, r->n_turns, r->eval, out);
+    int n = r->n_variants ? 0 : list_programs(r->step_programs, r->n_step_programs, r->eval, out);
     for (int k = 0; k < r->n_variants; k++) {
         const pl_variant *v = &r->variants[k];
-        n += list_turns(v->turn, v->n_turns, v->eval, out + n);
+        n += list_programs(v->step_programs, v->n_step_programs, v->eval, out + n);
     }
     if (r->sample) out[n++] = r->sample;
     return n;
 }
 
-void pl__turns_free(pl_run *r)
+void pl__step_programs_free(pl_run *r)
 {
     pl_program *all[PL_MAX_PROGRAMS];
     int n = pl__run_programs(r, all);
     for (int i = 0; i < n; i++) pl_program_free(all[i]);
     if (r->n_variants) pl__variants_free(r);
-    memset(r->turn, 0, sizeof r->turn);
-    r->n_turns = 0;
+    memset(r->step_programs, 0, sizeof r->step_programs);
+    r->n_step_programs = 0;
     r->train = r->apply = r->eval = r->sample = NULL;
     r->n_pictures = 0;
 }
 
-int pl_run_turn_count(const pl_run *r)
+int pl_run_step_program_count(const pl_run *r)
 {
-    return r->n_turns;
+    return r->n_step_programs;
 }
 
-static pl_run_turn describe(const pl_run *r, const pl_turn *t)
+static pl_run_step_program describe(const pl_run *r, const pl_step_program *t)
 {
     double share = (double)pl__run_updates(r);
     if (t->when.every > 0) share /= (double)t->when.every;
     if (t->when.but_every > 0) share *= 1 - 1.0 / (double)t->when.but_every;
-    return (pl_run_turn){t->name ? t->name : "train", t->run, t->apply, share};
+    return (pl_run_step_program){t->name ? t->name : "train", t->run, t->apply, share};
 }
 
-pl_run_turn pl_run_turn_at(const pl_run *r, int i)
+pl_run_step_program pl_run_step_program_at(const pl_run *r, int i)
 {
-    return describe(r, &r->turn[i]);
+    return describe(r, &r->step_programs[i]);
 }
 
-int pl_run_turns_of(const pl_run *r, int64_t step, int *out, int cap)
+int pl_run_step_programs_of(const pl_run *r, int64_t step, int *out, int cap)
 {
     int n = 0;
     for (int64_t update = 0; update < pl__run_updates(r); update++)
-        for (int i = 0; i < r->n_turns; i++) {
-            if (!pl__turn_runs(&r->turn[i], step)) continue;
+        for (int i = 0; i < r->n_step_programs; i++) {
+            if (!pl__step_program_runs(&r->step_programs[i], step)) continue;
             if (n < cap) out[n] = i;
             n++;
         }
     return n;
 }
 
-double pl__turns_ms(const pl_run *r, const pl_turn *turn, int n)
+double pl__step_programs_ms(const pl_run *r, const pl_step_program *list, int n)
 {
     double ms = 0;
     for (int i = 0; i < n; i++) {
-        pl_run_turn t = describe(r, &turn[i]);
+        pl_run_step_program t = describe(r, &list[i]);
         double once = (double)r->parts * pl_program_plan(t.run)->predicted_step_ms;
         if (t.apply) once += pl_program_plan(t.apply)->predicted_step_ms;
         ms += t.share * once;
@@ -167,8 +169,8 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
                "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
     const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
     bool any = false;
-    for (int t = 0; t < b->n_turns; t++) {
-        pl_graph *g = b->turn[t].run.g;
+    for (int t = 0; t < b->n_step_programs; t++) {
+        pl_graph *g = b->step_programs[t].run.g;
         for (uint32_t i = 1; i < g->n_scopes; i++) {
             g->scopes[i].checkpoint = pl_nn_match(pattern, g->scopes[i].path);
             any |= g->scopes[i].checkpoint;
@@ -189,7 +191,7 @@ static enum pl_precision precision_of(const pl_config *c)
 }
 
 /* Names under which a program's scalars are reported. */
-static pl_status name_terms(pl_run *r, pl_turn *t)
+static pl_status name_terms(pl_run *r, pl_step_program *t)
 {
     int n = pl_program_output_count(t->run);
     for (int i = 0; i < n && t->n_terms < PL_MAX_METRICS; i++) {
@@ -224,7 +226,7 @@ typedef struct compile_job {
 } compile_job;
 
 typedef struct compile_list {
-    compile_job job[2 * PL_MAX_TURNS + 2];
+    compile_job job[2 * PL_MAX_STEP_PROGRAMS + 2];
     int n;
 } compile_list;
 
@@ -265,10 +267,10 @@ static pl_status compile_jobs(const pl_run *r, compile_list *l)
     return rc;
 }
 
-static pl_status add_turn(pl_run *r, compile_list *l, pl_turn_draft *d,
-                          const pl_compile_opts *forward)
+static pl_status add_program(pl_run *r, compile_list *l, pl_program_draft *d,
+                             const pl_compile_opts *forward)
 {
-    pl_turn *t = &r->turn[r->n_turns++];
+    pl_step_program *t = &r->step_programs[r->n_step_programs++];
     t->when = d->when;
     t->name = d->name ? pl_arena_strdup(&r->arena, d->name) : NULL;
     if (d->name && !t->name) return PL_ERR_MEMORY;
@@ -277,22 +279,24 @@ static pl_status add_turn(pl_run *r, compile_list *l, pl_turn_draft *d,
     return PL_OK;
 }
 
-static pl_status add_turns(pl_run *r, compile_list *l, pl_builder *b,
-                           const pl_compile_opts *forward)
+static pl_status add_programs(pl_run *r, compile_list *l, pl_builder *b,
+                              const pl_compile_opts *forward)
 {
-    for (int i = 1; i < b->n_turns; i++)
-        if (!b->turn[i].when.after) PL_TRY(add_turn(r, l, &b->turn[i], forward));
-    PL_TRY(add_turn(r, l, &b->turn[0], forward));
-    for (int i = 1; i < b->n_turns; i++)
-        if (b->turn[i].when.after) PL_TRY(add_turn(r, l, &b->turn[i], forward));
+    for (int i = 1; i < b->n_step_programs; i++)
+        if (!b->step_programs[i].when.after)
+            PL_TRY(add_program(r, l, &b->step_programs[i], forward));
+    PL_TRY(add_program(r, l, &b->step_programs[0], forward));
+    for (int i = 1; i < b->n_step_programs; i++)
+        if (b->step_programs[i].when.after)
+            PL_TRY(add_program(r, l, &b->step_programs[i], forward));
     return PL_OK;
 }
 
 /* What the run keeps of its programs once they are there. */
-static pl_status name_turns(pl_run *r)
+static pl_status name_programs(pl_run *r)
 {
-    for (int i = 0; i < r->n_turns; i++) {
-        pl_turn *t = &r->turn[i];
+    for (int i = 0; i < r->n_step_programs; i++) {
+        pl_step_program *t = &r->step_programs[i];
         PL_TRY(name_terms(r, t));
         if (t->name) continue;
         r->train = t->run;
@@ -317,20 +321,20 @@ static pl_status compile_all(pl_run *r, pl_builder *b)
     pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
     if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
     compile_list l = {.n = 0};
-    PL_TRY(add_turns(r, &l, b, &forward));
+    PL_TRY(add_programs(r, &l, b, &forward));
     add_job(&l, &b->eval, &forward, &r->eval);
     if (!r->sample && b->sample.g) {
         PL_TRY(pl__sample_keep(r, b));
         add_job(&l, &b->sample, &forward, &r->sample);
     }
     PL_TRY(compile_jobs(r, &l));
-    return name_turns(r);
+    return name_programs(r);
 }
 
-pl_status pl__turns_compile(pl_run *r, pl_builder *b)
+pl_status pl__step_programs_compile(pl_run *r, pl_builder *b)
 {
     pl_status rc = compile_all(r, b);
     pl__builder_release(b);
-    if (rc != PL_OK) pl__turns_free(r);
+    if (rc != PL_OK) pl__step_programs_free(r);
     return rc;
 }

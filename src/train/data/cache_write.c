@@ -11,7 +11,7 @@
 #include "ir/graph.h"
 #include "train/data/cache.h"
 #include "train/data/dataset.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -71,7 +71,8 @@ pl_status pl__cache_check_reader(pl_run *r)
     b.store = pl_store_new();
     pl_status rc = b.store ? pl__builder_run(&b, r->recipe) : PL_ERR_MEMORY;
     bool built = rc == PL_OK;
-    for (int i = 0; rc == PL_OK && i < b.n_turns; i++) rc = check_inputs(r, b.turn[i].run.g);
+    for (int i = 0; rc == PL_OK && i < b.n_step_programs; i++)
+        rc = check_inputs(r, b.step_programs[i].run.g);
     if (rc == PL_OK && b.eval.g) rc = check_inputs(r, b.eval.g);
     r->encode_eval = rc == PL_OK && b.eval.g;
     if (built) pl__builder_release(&b);
@@ -209,7 +210,7 @@ static pl_status write_subset(writer *w, pl_subset subset, pl_progress_fn progre
         int64_t rows = count - done < r->micro ? count - done : r->micro;
         PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped after %lld samples",
                    (long long)done);
-        PL_TRY(pl_supply_rows(r, subset, r->train, done, rows));
+        PL_TRY(pl_prefetch_rows(r, subset, r->train, done, rows));
         PL_TRY(pl_session_run(r->session, r->train));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < w->n; i++)
@@ -284,7 +285,7 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
 {
     pl_run *r = w->r;
     for (int s = 0; s < 1 + r->encode_eval; s++) {
-        w->stamp.samples[s] = pl_supply_size(r, (pl_subset)s);
+        w->stamp.samples[s] = pl_prefetch_size(r, (pl_subset)s);
         PL_FAIL_IF(w->stamp.samples[s] == 0 && s == PL_SUBSET_EVAL, PL_ERR_CONFIG,
                    "there are no eval samples: a cache "
                    "wants some; a folder eval/, or a data.eval_share (%g now) that reaches some",

@@ -3,9 +3,9 @@
  * With buckets every header is read once, when the set is opened: sizes decide the bucket. One that
  * cannot be read goes where a square would; the policy for bad files decides when its turn comes.
  */
-#include "base/pool.h"
 #include "base/rng.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "plimsoll_image.h"
 #include "train/data/image_set.h"
 
@@ -50,7 +50,7 @@ static pl_status sort_subset(pl_run *r, bool eval)
     m->order[eval] = pl_sys_alloc(((size_t)s.n + 1) * sizeof *m->order[eval]);
     int64_t *first = m->first[eval], next[PL_MAX_BUCKETS] = {0};
     if (s.bucket && m->order[eval]) {
-        pl_pool_for(s.tasks, look, &s);
+        pl_threads_for(s.tasks, look, &s);
         for (int64_t i = 0; i < s.n; i++) first[s.bucket[i] + 1]++;
         for (int k = 0; k < r->n_variants; k++) {
             next[k] = first[k];

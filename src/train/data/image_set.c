@@ -2,8 +2,8 @@
 #include "train/data/image_set.h"
 
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "train/data/cache.h"
 #include "train/data/text_set.h"
 
@@ -107,9 +107,9 @@ static bool reads(const pl_program *p, const char *name)
 static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train,
                                    const char *name)
 {
-    const pl_turn *turn = pl__variant_turns(r, bucket);
-    for (int i = 0; i < r->n_turns && !reads(train, name); i++)
-        if (reads(turn[i].run, name)) return turn[i].run;
+    const pl_step_program *list = pl__variant_step_programs(r, bucket);
+    for (int i = 0; i < r->n_step_programs && !reads(train, name); i++)
+        if (reads(list[i].run, name)) return list[i].run;
     return train;
 }
 
@@ -428,7 +428,7 @@ pl_status pl__images_read(pl_run *r, const pl_images_job *j)
     share s;
     s.r = r;
     s.job = j;
-    pl_pool_for(j->n_threads, read_share, &s);
+    pl_threads_for(j->n_threads, read_share, &s);
     int bad = -1;
     for (int k = 0; k < j->n_threads; k++)
         if (s.rc[k] != PL_OK && (bad < 0 || s.at[k] < s.at[bad])) bad = k;

@@ -1,7 +1,7 @@
 /* scan.c - looks at every image of a set once, for `inspect data`. Files are decoded in chunks by
  * the whole team and told in order. */
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "data/sets/array.h"
 #include "data/sets/images.h"
 #include "plimsoll_hdf5.h"
@@ -60,7 +60,7 @@ static pl_status scan_all(scan *s, pl_data_summary *sum)
     int64_t n = pl_image_set_items(s->set)->n;
     for (s->first = 0; s->first < n; s->first += CHUNK) {
         int64_t m = n - s->first < CHUNK ? n - s->first : CHUNK;
-        pl_pool_for(m, check_one, s);
+        pl_threads_for(m, check_one, s);
         for (int64_t k = 0; k < m; k++) {
             const result *r = &s->results[k];
             if (r->rc == PL_ERR_MEMORY || r->rc == PL_ERR_UNSUPPORTED)
@@ -76,7 +76,7 @@ pl_status pl_data_scan(const char *path, const pl_data_scan_opts *o, pl_data_sum
 {
     pl_image_set_opts set = {.items = {.path = path, .eval_share = 0},
                              .limits = PL_IMAGE_LIMITS_INIT,
-                             .threads = pl_pool_threads(),
+                             .threads = pl_threads_count(),
                              .keep_bytes = 16 << 20,
                              .most_w = 1,
                              .most_h = 1};

@@ -41,7 +41,7 @@ static void compare_key(void *ctx, const char *key, const char *old_value, const
     pl_change change = PL_CHANGE_REFUSED;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (pl_nn_match(rules[i].keys, key)) change = rules[i].change;
-    if (pl__trade_key(c->recipe, key)) change = PL_CHANGE_FREE;
+    if (pl__tradeoff_key(c->recipe, key)) change = PL_CHANGE_FREE;
     if (c->coupled && pl_nn_match("accumulate,ranks", key)) change = PL_CHANGE_REFUSED;
     if (c->phases_done && strcmp(key, "phases") == 0) change = PL_CHANGE_ONWARD;
     c->refused += change == PL_CHANGE_REFUSED;

@@ -6,8 +6,8 @@
  * keep them in our own layout.
  */
 #include "base/dtype.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "io/safetensors.h"
 #include "train/run/train_int.h"
 
@@ -155,7 +155,7 @@ pl_status pl__stage_slots(pl_run *r)
     r->whole = pl_sys_alloc(most);
     if (!r->whole) return PL_ERR_MEMORY;
     whole w = {r->whole, most};
-    pl_pool_for((int64_t)((most + AT_ONCE - 1) / AT_ONCE), make_resident, &w);
+    pl_threads_for((int64_t)((most + AT_ONCE - 1) / AT_ONCE), make_resident, &w);
     return PL_OK;
 }
 

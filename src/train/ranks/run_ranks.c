@@ -5,12 +5,12 @@
  * number of ranks changes neither the samples of a step nor its random numbers, and with
  * synchronised BatchNorm, or none, only the rounding of sums.
  */
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "dist/world.h"
 #include "ir/graph.h"
 #include "rt/device.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -48,8 +48,8 @@ static void share_cores(const pl_run *r)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int local = pl_world_local_size(r->world);
-    if (local < 2 || pl_config_int(r->config, "threads") || pl_pool_threads() < cores) return;
-    pl_pool_set_threads(cores / local > 1 ? (int)(cores / local) : 1);
+    if (local < 2 || pl_config_int(r->config, "threads") || pl_threads_count() < cores) return;
+    pl_threads_set(cores / local > 1 ? (int)(cores / local) : 1);
 }
 
 pl_status pl_run_join(pl_run *r, pl_world *w)
@@ -161,8 +161,8 @@ static pl_status find_draws(pl_run *r)
     int64_t batch = r->micro > 1 ? r->micro : 2;
     pl_status rc = pl__probe(r, batch, &a);
     if (rc == PL_OK) rc = pl__probe(r, 2 * batch, &b);
-    for (int i = 0; rc == PL_OK && i < a.n_turns && i < b.n_turns; i++)
-        rc = compare_draws(r, a.turn[i].run.g, b.turn[i].run.g, &r->spread[i]);
+    for (int i = 0; rc == PL_OK && i < a.n_step_programs && i < b.n_step_programs; i++)
+        rc = compare_draws(r, a.step_programs[i].run.g, b.step_programs[i].run.g, &r->spread[i]);
     pl__probe_release(&b);
     pl__probe_release(&a);
     return rc;
@@ -250,7 +250,7 @@ pl_status pl__ranks_check(pl_run *r)
     own[0] = hash_program();
     own[1] = hash_config(r);
     own[2] = hash_plan(r);
-    PL_TRY(pl_supply_hash(r, &own[3]));
+    PL_TRY(pl_prefetch_hash(r, &own[3]));
     all = pl_sys_alloc((size_t)n * sizeof own);
     if (!all) return PL_ERR_MEMORY;
     pl_status rc = pl_world_share(r->world, own, sizeof own, all);
@@ -348,8 +348,8 @@ static void add_links(pl_run_links *sum, const pl_program *program, double times
 pl_run_links pl_run_links_get(const pl_run *r)
 {
     pl_run_links sum = {.shard = r->ranks.shard};
-    for (int i = 0; i < r->n_turns; i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; i < r->n_step_programs; i++) {
+        pl_run_step_program t = pl_run_step_program_at(r, i);
         add_links(&sum, t.run, t.share * (double)r->parts);
         add_links(&sum, t.apply, t.share);
     }

@@ -11,7 +11,7 @@
 #include "base/sys.h"
 #include "io/config_tree.h"
 #include "io/file.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 #include "train/files/checkpoint.h"
 
 #include <errno.h>

@@ -35,7 +35,7 @@
 typedef struct gradients {
     double largest; /* norm */
     int n;
-    const pl_turn *turn; /* the program whose outputs are there now */
+    const pl_step_program *program; /* the program whose outputs are there now */
 } gradients;
 
 typedef struct replay {
@@ -339,7 +339,7 @@ static json_t *terms_of(const replay *p, int step)
 
 /* Adds what a program that ran has of a micro-batch's share to the step's means. A further
  * program's own loss is not a term of the step. */
-static void add_losses(replay *p, const pl_turn *from, int step)
+static void add_losses(replay *p, const pl_step_program *from, int step)
 {
     const char *name;
     json_t *value;
@@ -464,7 +464,8 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
     char name[512];
     snprintf(name, sizeof name, "grad.%s", t->slot->name);
     pl_type type;
-    const void *got = pl_session_output(p->run->session, pl__turn_updater(all->turn), name, &type);
+    const void *got =
+        pl_session_output(p->run->session, pl__step_program_updater(all->program), name, &type);
     if (!got) return PL_OK; /* another program's */
     double norm = norm_of(&t->slot->type, t->want), err;
     bool noise = norm < NOISE * largest;
@@ -519,7 +520,7 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
 }
 
 /* An output is there until the next program runs: gradients are compared at once. */
-static pl_status replay_turn(replay *p, const pl_turn *t, int step)
+static pl_status replay_program(replay *p, const pl_step_program *t, int step)
 {
     pl_session *session = p->run->session;
     for (int part = 1; part <= (int)p->run->parts; part++) {
@@ -529,7 +530,7 @@ static pl_status replay_turn(replay *p, const pl_turn *t, int step)
     }
     if (t->apply) PL_TRY(pl_session_run(session, t->apply));
     if (step > 1) return PL_OK;
-    p->gradients.turn = t;
+    p->gradients.program = t;
     return each_tensor(p, "grads", compare_gradient, &p->gradients);
 }
 
@@ -537,9 +538,9 @@ static pl_status replay_step(replay *p, int step)
 {
     memset(p->loss, 0, sizeof p->loss);
     memset(p->known, 0, sizeof p->known);
-    for (int i = 0; i < p->run->n_turns; i++)
-        if (pl__turn_runs(&p->run->turn[i], step - 1))
-            PL_TRY(replay_turn(p, &p->run->turn[i], step));
+    for (int i = 0; i < p->run->n_step_programs; i++)
+        if (pl__step_program_runs(&p->run->step_programs[i], step - 1))
+            PL_TRY(replay_program(p, &p->run->step_programs[i], step));
     return PL_OK;
 }
 

@@ -6,14 +6,14 @@
  * is a pure function of seed and position, so the run's position is one number: the steps done.
  */
 #include "base/asked.h"
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "io/safetensors.h"
 #include "plan/cost/cost_card.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 #include "train/files/checkpoint.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
 /* What an earlier build left, its slots too: one that does not accumulate has no accumulators. */
 static pl_status drop_build(pl_run *r)
 {
-    pl__turns_free(r);
+    pl__step_programs_free(r);
     r->built_used = 0;
     r->unfit = NULL;
     r->fitted = false;
@@ -46,13 +46,13 @@ static pl_status build_level(pl_run *r, int level)
 {
     pl_optim unused;
     int slots = pl_store_count(r->store);
-    PL_TRY(pl__trade_set(r, level));
+    PL_TRY(pl__tradeoff_set(r, level));
     pl_status rc = pl__variants_build(r);
     if (rc == PL_OK && level && pl_store_count(r->store) != slots)
         rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__,
                       "%s adds state of its own (%s): it does not train the same",
                       r->recipe->smaller[level - 1].setting, pl_store_slot(r->store, slots)->name);
-    if (rc != PL_OK) pl__turns_free(r);
+    if (rc != PL_OK) pl__step_programs_free(r);
     PL_TRY(rc);
     PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->plateau));
     pl_sys_trim();
@@ -103,7 +103,7 @@ static pl_status choose_level(pl_run *r)
     bool fits, better;
     double ms;
     r->without_ms = 0;
-    for (int level = 1; level <= pl__trades(r); level++) {
+    for (int level = 1; level <= pl__tradeoffs(r); level++) {
         PL_TRY(look_at_plan(r, &fits, &ms));
         if (fits && keeps_all(r)) return PL_OK;
         if (fits && r->level == 0) r->without_ms = ms;
@@ -239,7 +239,7 @@ pl_status pl_run_find_minimum(pl_run *r)
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "the run is not built");
     PL_TRY(pl__run_least(r, &arena));
     r->own_least = arena;
-    for (int level = 0; !r->other_least && level <= pl__trades(r); level++)
+    for (int level = 0; !r->other_least && level <= pl__tradeoffs(r); level++)
         if (level != r->level) PL_TRY(find_other_minimum(r, level));
     pl_sys_trim();
     return PL_OK;
@@ -276,7 +276,7 @@ pl_run_split pl_run_split_get(const pl_run *r)
 
 double pl_run_predicted_ms(const pl_run *r)
 {
-    return pl__turns_ms(r, r->turn, r->n_turns);
+    return pl__step_programs_ms(r, r->step_programs, r->n_step_programs);
 }
 
 int64_t pl_run_parameters(const pl_run *r, bool trainable_only)
@@ -393,7 +393,7 @@ static pl_status start(pl_run *r)
     if (r->encode) PL_TRY(pl__cache_check_reader(r));
     if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
-    return pl_supply_open(r);
+    return pl_prefetch_open(r);
 }
 
 pl_status pl_run_start(pl_run *r)
@@ -406,5 +406,5 @@ pl_status pl_run_start(pl_run *r)
 
 int64_t pl__run_samples(pl_run *r)
 {
-    return pl_supply_size(r, PL_SUBSET_TRAIN);
+    return pl_prefetch_size(r, PL_SUBSET_TRAIN);
 }

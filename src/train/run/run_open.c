@@ -1,10 +1,10 @@
 /* run_open.c - a run from a configuration's name: the recipe that has it, its preset or file, and
  * the keys given.
  */
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "rt/device.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -224,7 +224,7 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
     }
     pl__run_target(r);
     int threads = (int)pl_config_int(r->config, "threads");
-    if (threads) pl_pool_set_threads(threads);
+    if (threads) pl_threads_set(threads);
     *out = r;
     return PL_OK;
 }
@@ -233,9 +233,9 @@ void pl_run_free(pl_run *r)
 {
     if (!r) return;
     const pl_device *device = r->train ? pl_program_device(r->train) : NULL;
-    pl_supply_close(r);
+    pl_prefetch_close(r);
     pl_session_free(r->session);
-    pl__turns_free(r);
+    pl__step_programs_free(r);
     /* a next plan of this process is not to count it */
     if (device && device->forget) device->forget();
     pl_store_free(r->store);

@@ -1,6 +1,6 @@
 /* run_steps.c - the steps and evaluations of a run.
  *
- * A step is its turns, each a program run once for every micro-batch, all of it as often as the
+ * A step is its programs, each run once for every micro-batch, all of it as often as the
  * batch is trained on (train.updates_per_batch); the next batch is read while the device works.
  * What a run tells is read before the next takes the memory it lies in, or, on a card, from its
  * mirror while the next is going on.
@@ -10,7 +10,7 @@
 #include "base/sys.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_unstable.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,30 +65,31 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
 /* The samples of micro-batch `part` of a step (the first is 0) into a program's inputs. */
 static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
 {
-    return pl_supply_read(r, p, step * r->parts + part);
+    return pl_prefetch_read(r, p, step * r->parts + part);
 }
 
 /* While a card works, the next batch is read; one that the workers have not finished is waited for
  * when its turn comes. One that cannot be read is no error of this step: it is read again, and
  * told, when its turn comes. */
-static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
+static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
 {
     int64_t step = r->steps_done, next = part + 1;
     if (!pl__run_card(r)) return;
     if (next == r->parts) {
         next = 0;
-        t = pl__turn_next(r, t, &step);
+        t = pl__step_program_next(r, t, &step);
     }
-    pl_program *p = pl__variant_turns(r, pl_supply_bucket(r, step))[t - r->turn].run;
-    r->ahead = pl_supply_ready(r, step * r->parts + next) && read_part(r, p, step, next) == PL_OK &&
-               pl_session_send(r->session, p) == PL_OK;
+    pl_program *p =
+        pl__variant_step_programs(r, pl_prefetch_bucket(r, step))[t - r->step_programs].run;
+    r->ahead = pl_prefetch_ready(r, step * r->parts + next) &&
+               read_part(r, p, step, next) == PL_OK && pl_session_send(r->session, p) == PL_OK;
 }
 
 /* A run that has begun, and what it tells is not read yet. On a card the next run begins before
  * that, so that the card never waits for the host inside a step; where the device is the host there
  * is no such time. */
 typedef struct begun {
-    const pl_turn *turn;
+    const pl_step_program *of;
     pl_program *program; /* NULL: none */
     /* when a card could begin it: it is sent, and the run before it has ended */
     uint64_t start;
@@ -118,7 +119,7 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
     if (!b->program) return PL_OK;
     int ago = next->program == b->program;
     PL_TRY(pl_session_wait_for(r->session, b->program, ago));
-    if (b->program == b->turn->run) pl__turn_terms(r, b->turn, ago, info);
+    if (b->program == b->of->run) pl__step_program_terms(r, b->of, ago, info);
     if (b->program == updater(r)) read_update(r, ago, info);
     double device_ms = pl_session_device_ms(r->session, b->program, ago);
     info->device_ms += device_ms;
@@ -131,9 +132,10 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
 
 /* Begins a run behind `last`, which it takes the place of. part: of the batch; -1: the run reads
  * none. */
-static pl_status begin(pl_run *r, const pl_turn *t, int64_t part, begun *last, pl_step_info *info)
+static pl_status begin(pl_run *r, const pl_step_program *t, int64_t part, begun *last,
+                       pl_step_info *info)
 {
-    begun next = {.turn = t, .program = part < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
+    begun next = {.of = t, .program = part < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
     if (part >= 0 && !r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
     next.read[1] = next.start = pl_sys_now_ns();
     if (part >= 0) r->ahead = false;
@@ -150,7 +152,7 @@ static pl_status begin(pl_run *r, const pl_turn *t, int64_t part, begun *last, p
 }
 
 /* All micro-batches of one program, and its update. */
-static pl_status take_turn(pl_run *r, const pl_turn *t, begun *last, pl_step_info *info)
+static pl_status take_program(pl_run *r, const pl_step_program *t, begun *last, pl_step_info *info)
 {
     for (int64_t part = 0; part < r->parts; part++) PL_TRY(begin(r, t, part, last, info));
     return t->apply ? begin(r, t, -1, last, info) : PL_OK;
@@ -193,9 +195,9 @@ static pl_status take_update(pl_run *r, pl_step_info *info)
     info->n_terms = 0;
     info->loss = 0;
     if (r->trace_nan) pl_session_watch(r->session, true);
-    for (int i = 0; i < r->n_turns; i++) {
-        if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
-        PL_TRY(take_turn(r, &r->turn[i], &last, info));
+    for (int i = 0; i < r->n_step_programs; i++) {
+        if (!pl__step_program_runs(&r->step_programs[i], r->steps_done)) continue;
+        PL_TRY(take_program(r, &r->step_programs[i], &last, info));
     }
     return hear(r, &last, &none, info);
 }
@@ -212,11 +214,11 @@ static pl_status check_update(pl_run *r, pl_step_info *info)
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
     PL_FAIL_IF(r->forward, PL_ERR_ARG, "the run was built to evaluate: it takes no steps");
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
+    int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
     info->step = pl_run_steps_done(r) + 1;
-    pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
+    pl__variant_select(r, pl_prefetch_bucket(r, r->steps_done));
     for (r->update = 0; r->update < last; r->update++) {
         PL_TRY(take_update(r, info));
         PL_TRY(check_update(r, info));
@@ -250,7 +252,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
                              pl_eval_info *info)
 {
     pl_program *p = pl__variant_eval(r, bucket);
-    int64_t rows = pl_supply_eval_rows(r, bucket, total);
+    int64_t rows = pl_prefetch_eval_rows(r, bucket, total);
     /* ranks take turns; all run the program equally often */
     int64_t number = 0, ranks = pl__ranks(r);
     for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
@@ -258,18 +260,18 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
         *done += k;
         if (number % ranks != r->ranks.rank) continue;
-        if (at == 0 || ranks > 1) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
+        if (at == 0 || ranks > 1) PL_TRY(pl_prefetch_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
         /* A card works on this batch while the next is read. */
         int64_t left = ranks > 1 ? 0 : rows - at - k;
         if (pl__run_card(r) && left)
-            PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+            PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
         if (r->progress) r->progress(r->progress_ctx, PL_SUBSET_EVAL, *done, total);
         if (!pl__run_card(r) && left)
-            PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+            PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
     }
     return PL_OK;
 }
@@ -278,7 +280,7 @@ static pl_status evaluate(pl_run *r, pl_eval_info *info)
 {
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t batch = pl__run_batch(r), size = pl_prefetch_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
     int64_t done = 0;
@@ -295,7 +297,7 @@ static pl_status evaluate(pl_run *r, pl_eval_info *info)
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
-    if (!r->eval || pl_supply_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
+    if (!r->eval || pl_prefetch_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
     pl_status rc = pl__averages_begin(r);
     return pl__averages_end(r, rc == PL_OK ? evaluate(r, info) : rc);
 }

@@ -18,7 +18,7 @@
 #include "io/safetensors.h"
 #include "ir/graph.h"
 #include "nn/nn.h"
-#include "train/data/supply.h"
+#include "train/data/prefetch.h"
 
 #include <math.h>
 #include <string.h>
@@ -250,16 +250,16 @@ static void put_picture(const pl_picture_out *p, pl_dtype dtype, const void *x, 
 static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
 {
     int64_t *key = pl_session_input(r->session, r->sample, PL_SAMPLE_KEY, NULL);
-    int64_t size = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t size = pl_prefetch_size(r, PL_SUBSET_EVAL);
     if (pl_program_input_count(r->sample) > (key != NULL)) {
         if (size > 0 && rows > size) rows = size;
-        int64_t others = pl_supply_size(r, PL_SUBSET_TRAIN),
+        int64_t others = pl_prefetch_size(r, PL_SUBSET_TRAIN),
                 at = others > 0 ? first % others : first;
-        if (pl_supply_lacks(r, PL_SUBSET_EVAL))
-            PL_TRY(pl_supply_rows(r, PL_SUBSET_TRAIN, r->sample, at,
-                                  rows < others - at ? rows : others - at));
+        if (pl_prefetch_lacks(r, PL_SUBSET_EVAL))
+            PL_TRY(pl_prefetch_rows(r, PL_SUBSET_TRAIN, r->sample, at,
+                                    rows < others - at ? rows : others - at));
         else
-            PL_TRY(pl_supply_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
+            PL_TRY(pl_prefetch_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
     }
     if (key) {
         key[0] = pl_config_int(r->config, "seed");

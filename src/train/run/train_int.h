@@ -18,7 +18,7 @@ typedef struct pl_draft {
 } pl_draft;
 
 /* A program of the step in the making. */
-typedef struct pl_turn_draft {
+typedef struct pl_program_draft {
     const char *name; /* NULL: the training program */
     pl_when when;
     pl_draft run, apply; /* apply: parts > 1 */
@@ -26,12 +26,12 @@ typedef struct pl_turn_draft {
     bool minimised;
     pl_val loss;
     pl_grads grads;
-} pl_turn_draft;
+} pl_program_draft;
 
 enum {
-    PL_MAX_TURNS = 16,
+    PL_MAX_STEP_PROGRAMS = 16,
     PL_MAX_BUCKETS = 32,
-    PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_TURNS + 1) + 1,
+    PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_STEP_PROGRAMS + 1) + 1,
     PL_MAX_PICTURES = 8
 };
 
@@ -49,11 +49,11 @@ typedef struct pl_picture_out {
 struct pl_builder {
     const pl_config *config;
     pl_store *store;
-    int64_t batch, parts;             /* samples of a program; its runs a step */
-    pl_turn_draft turn[PL_MAX_TURNS]; /* the first is the training program */
-    int n_turns;
+    int64_t batch, parts; /* samples of a program; its runs a step */
+    pl_program_draft step_programs[PL_MAX_STEP_PROGRAMS]; /* the first is the training program */
+    int n_step_programs;
     const pl_nn_ranks *ranks; /* NULL: one */
-    const pl_spread *spread;  /* of each turn; NULL: one rank */
+    const pl_spread *spread;  /* of each step program; NULL: one rank */
     pl_draft eval, sample;    /* sample: once it is asked for */
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures, n_arrays;
@@ -80,7 +80,7 @@ pl_status pl__optim_from_config(const pl_config *c, const char *section, pl_opti
 const pl_config_entry *pl__optim_schema(pl_arena *a, const char *const *sections);
 
 /* ---- steps.c: the programs of a step ---- */
-typedef struct pl_turn {
+typedef struct pl_step_program {
     const char *name; /* NULL: the training program */
     pl_when when;
     pl_program *run, *apply; /* apply: updates from accumulated gradients; NULL unless parts > 1 */
@@ -89,34 +89,35 @@ typedef struct pl_turn {
         int output;
     } term[PL_MAX_METRICS];
     int n_terms;
-} pl_turn;
+} pl_step_program;
 
 /* Compiles the builder's graphs into the run's programs; the graphs are moved in or freed. */
-pl_status pl__turns_compile(pl_run *r, pl_builder *b) PL_MUST_USE;
-void pl__turns_free(pl_run *r);
+pl_status pl__step_programs_compile(pl_run *r, pl_builder *b) PL_MUST_USE;
+void pl__step_programs_free(pl_run *r);
 /* All programs of the run, evaluation included; returns how many. */
 int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS]);
 /* The device, when its memory is not the host's; else NULL. */
 const struct pl_device *pl__run_card(const pl_run *r);
-bool pl__turn_runs(const pl_turn *t, int64_t step);
+bool pl__step_program_runs(const pl_step_program *t, int64_t step);
 /* How often a step trains on its batch. */
 int64_t pl__run_updates(const pl_run *r);
 /* The one that runs after t of the current update of *step, which moves on with it. */
-const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step);
+const pl_step_program *pl__step_program_next(const pl_run *r, const pl_step_program *t,
+                                             int64_t *step);
 /* Adds the scalars that a micro-batch of t left, its last or (ago = 1) the one before, to the
  * step's means. */
-void pl__turn_terms(pl_run *r, const pl_turn *t, int ago, pl_step_info *info);
+void pl__step_program_terms(pl_run *r, const pl_step_program *t, int ago, pl_step_info *info);
 /* The program that updates. */
-pl_program *pl__turn_updater(const pl_turn *t);
+pl_program *pl__step_program_updater(const pl_step_program *t);
 /* Of a step in the mean: every program counts as often as it runs. */
-double pl__turns_ms(const pl_run *r, const pl_turn *turn, int n);
+double pl__step_programs_ms(const pl_run *r, const pl_step_program *list, int n);
 
 /* ---- buckets.c: the programs of a step in every size of data.buckets ---- */
 typedef struct pl_variant {
     int height, width;
     pl_config *config; /* the run's with that size */
-    pl_turn turn[PL_MAX_TURNS];
-    int n_turns;
+    pl_step_program step_programs[PL_MAX_STEP_PROGRAMS];
+    int n_step_programs;
     pl_program *train, *apply, *eval;
 } pl_variant;
 
@@ -128,7 +129,7 @@ void pl__variants_free(pl_run *r); /* not their programs */
 void pl__variant_select(pl_run *r, int k);
 /* Without buckets there is one variant, 0: the run's own. */
 int pl__variant_count(const pl_run *r);
-const pl_turn *pl__variant_turns(const pl_run *r, int k);
+const pl_step_program *pl__variant_step_programs(const pl_run *r, int k);
 pl_program *pl__variant_train(const pl_run *r, int k);
 pl_program *pl__variant_eval(const pl_run *r, int k);
 /* The bucket that an image of that size belongs to. */
@@ -162,18 +163,18 @@ pl_status pl__run_least(pl_run *r, uint64_t *bytes) PL_MUST_USE;
 /* Bytes on the card that inputs pass through. */
 uint64_t pl__run_stage_bytes(const pl_run *r);
 
-/* ---- trades.c: settings of pl_recipe.smaller that the plan may take ---- */
+/* ---- tradeoffs.c: settings of pl_recipe.smaller that the plan may take ---- */
 /* How many there are to take; with level k the first k of them are. */
-int pl__trades(const pl_run *r);
+int pl__tradeoffs(const pl_run *r);
 /* Programs are built with that level's configuration from now on. */
-pl_status pl__trade_set(pl_run *r, int level) PL_MUST_USE;
+pl_status pl__tradeoff_set(pl_run *r, int level) PL_MUST_USE;
 const pl_config *pl__built_config(const pl_run *r);
 /* Whether the key is of a setting that changes no bit. */
-bool pl__trade_key(const pl_recipe *recipe, const char *key);
+bool pl__tradeoff_key(const pl_recipe *recipe, const char *key);
 /* What a build has made, beside the store's slots; the members of pl_run. Zeroes are none. */
 typedef struct pl_built {
-    pl_turn turn[PL_MAX_TURNS];
-    int n_turns;
+    pl_step_program step_programs[PL_MAX_STEP_PROGRAMS];
+    int n_step_programs;
     pl_program *train, *apply, *eval, *sample;
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures;
@@ -242,14 +243,14 @@ struct pl_run {
     pl_config *config;
     pl_store *store;
     pl_compile_opts compile;
-    pl_turn turn[PL_MAX_TURNS]; /* of a step, in their order */
-    int n_turns;
-    pl_program *train, *apply; /* of the turn that is the training program */
+    pl_step_program step_programs[PL_MAX_STEP_PROGRAMS]; /* of a step, in their order */
+    int n_step_programs;
+    pl_program *train, *apply; /* of the step program that trains */
     pl_program *eval;
     int64_t micro, parts; /* batch = micro * parts * ranks */
     pl_world *world;      /* NULL: alone */
     pl_nn_ranks ranks;    /* as configured; ranks.ranks is at least 1 */
-    pl_spread spread[PL_MAX_TURNS];
+    pl_spread spread[PL_MAX_STEP_PROGRAMS];
     char card[16];                /* of ranks that have several cards among them */
     bool ranks_ready;             /* spread is known */
     const pl_nn_ranks *probed_as; /* of builds that are looked at; NULL */
@@ -279,7 +280,7 @@ struct pl_run {
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
     struct pl_images *images;   /* images of data.path, else NULL */
     struct pl_texts *texts;     /* of data.prompts, else NULL */
-    struct pl_supply *supply;
+    struct pl_prefetch *prefetch;
     bool data_open, replay, f64; /* f64: of a replay, as its dump is */
     bool encode;                 /* the only program is the recipe's encoder (cache.h) */
     bool encode_eval;            /* and training has an evaluation, whose samples it is for too */

@@ -1,4 +1,4 @@
-/* remat_seq.c - a plan as a sequence of ops, and its exact peak.
+/* recompute_seq.c - a plan as a sequence of ops, and its exact peak.
  *
  * Lifetimes follow from the sequence: a read refers to the copy computed last before it, a copy
  * lives from its instruction to its last read. Two passes suffice. Backwards, keep what is a
@@ -8,15 +8,15 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "plan/recompute/remat_eval.h"
+#include "plan/recompute/recompute_eval.h"
 
-void pl__remat_seq_release(pl__remat_seq *s)
+void pl__recompute_seq_release(pl__recompute_seq *s)
 {
     pl_sys_free(s->op);
-    *s = (pl__remat_seq){0};
+    *s = (pl__recompute_seq){0};
 }
 
-static pl_status seq_reserve(pl__remat_seq *s, uint32_t n)
+static pl_status seq_reserve(pl__recompute_seq *s, uint32_t n)
 {
     if (n <= s->cap) return PL_OK;
     uint32_t cap = n + n / 2 + 64;
@@ -27,7 +27,7 @@ static pl_status seq_reserve(pl__remat_seq *s, uint32_t n)
     return PL_OK;
 }
 
-pl_status pl__remat_seq_copy(pl__remat_seq *to, const pl__remat_seq *from)
+pl_status pl__recompute_seq_copy(pl__recompute_seq *to, const pl__recompute_seq *from)
 {
     PL_TRY(seq_reserve(to, from->n));
     if (from->n) memcpy(to->op, from->op, from->n * sizeof *to->op);
@@ -38,16 +38,16 @@ pl_status pl__remat_seq_copy(pl__remat_seq *to, const pl__remat_seq *from)
     return PL_OK;
 }
 
-pl_status pl__remat_seq_push(pl__remat_seq *s, uint32_t op)
+pl_status pl__recompute_seq_push(pl__recompute_seq *s, uint32_t op)
 {
     PL_TRY(seq_reserve(s, s->n + 1));
     s->op[s->n++] = op;
     return PL_OK;
 }
 
-pl_status pl__remat_eval_new(const pl__remat *m, pl__remat_eval **out)
+pl_status pl__recompute_eval_new(const pl__recompute *m, pl__recompute_eval **out)
 {
-    pl__remat_eval *e = pl_sys_alloc(sizeof *e);
+    pl__recompute_eval *e = pl_sys_alloc(sizeof *e);
     if (!e) return PL_ERR_MEMORY;
     e->m = m;
     e->wanted = pl_arena_new(&e->arena, uint8_t, m->n_vals + 1);
@@ -55,24 +55,24 @@ pl_status pl__remat_eval_new(const pl__remat *m, pl__remat_eval **out)
     e->born = pl_arena_new(&e->arena, uint32_t, m->n_vals + 1);
     e->last = pl_arena_new(&e->arena, uint32_t, m->n_vals + 1);
     if (!e->wanted || !e->seen || !e->born || !e->last) {
-        pl__remat_eval_free(e);
+        pl__recompute_eval_free(e);
         return PL_ERR_MEMORY;
     }
     *out = e;
     return PL_OK;
 }
 
-void pl__remat_eval_free(pl__remat_eval *e)
+void pl__recompute_eval_free(pl__recompute_eval *e)
 {
     if (!e) return;
     pl_sys_free(e->level);
     pl_sys_free(e->first);
     pl_arena_release(&e->arena);
-    pl__remat_fill_release(e);
+    pl__recompute_fill_release(e);
     pl_sys_free(e);
 }
 
-static pl_status eval_reserve(pl__remat_eval *e, uint32_t n)
+static pl_status eval_reserve(pl__recompute_eval *e, uint32_t n)
 {
     if (n + 2 <= e->cap) return PL_OK;
     uint32_t cap = n + n / 2 + 64;
@@ -87,7 +87,7 @@ static pl_status eval_reserve(pl__remat_eval *e, uint32_t n)
 }
 
 /* Marks which instructions are first computations. */
-static void mark_first(pl__remat_eval *e, const pl__remat_seq *s)
+static void mark_first(pl__recompute_eval *e, const pl__recompute_seq *s)
 {
     memset(e->seen, 0, e->m->n_ops);
     for (uint32_t k = 0; k < s->n; k++) {
@@ -96,10 +96,10 @@ static void mark_first(pl__remat_eval *e, const pl__remat_seq *s)
     }
 }
 
-static void delete_unread(pl__remat_eval *e, pl__remat_seq *s)
+static void delete_unread(pl__recompute_eval *e, pl__recompute_seq *s)
 {
-    const pl__remat *m = e->m;
-    const pl_remat_problem *p = m->p;
+    const pl__recompute *m = e->m;
+    const pl_recompute_problem *p = m->p;
     uint32_t keep = s->n; /* the kept ones gather at the top end */
     for (uint32_t v = 0; v < m->n_vals; v++) e->wanted[v] = m->end[v];
     for (uint32_t k = s->n; k-- > 0;) {
@@ -124,9 +124,9 @@ static void delete_unread(pl__remat_eval *e, pl__remat_seq *s)
 }
 
 /* Ends the copy of root r that began at born[r]: its bytes count up to its last read. */
-static void close_copy(pl__remat_eval *e, uint32_t r, uint32_t n)
+static void close_copy(pl__recompute_eval *e, uint32_t r, uint32_t n)
 {
-    if (e->born[r] == PL_REMAT_NONE) return;
+    if (e->born[r] == PL_RECOMPUTE_NONE) return;
     uint32_t last = e->m->pinned[r] ? n - 1 : e->last[r];
     e->level[e->born[r]] += (int64_t)e->m->bytes[r];
     e->level[last + 1] -= (int64_t)e->m->bytes[r];
@@ -134,26 +134,26 @@ static void close_copy(pl__remat_eval *e, uint32_t r, uint32_t n)
 
 /* Reads of instruction k; false when a value is not there. born of a view is the birth of the
  * copy of its root that it was taken from. */
-static bool read_inputs(pl__remat_eval *e, uint32_t op, uint32_t k)
+static bool read_inputs(pl__recompute_eval *e, uint32_t op, uint32_t k)
 {
-    const pl__remat *m = e->m;
+    const pl__recompute *m = e->m;
     for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) {
         uint32_t v = m->in.item[i], r = m->root[v];
-        if (e->born[v] == PL_REMAT_NONE || e->born[v] != e->born[r]) return false;
+        if (e->born[v] == PL_RECOMPUTE_NONE || e->born[v] != e->born[r]) return false;
         e->last[r] = k;
     }
     return true;
 }
 
-static void write_outputs(pl__remat_eval *e, uint32_t op, uint32_t k, uint32_t n)
+static void write_outputs(pl__recompute_eval *e, uint32_t op, uint32_t k, uint32_t n)
 {
-    const pl__remat *m = e->m;
-    const pl_remat_problem *p = m->p;
+    const pl__recompute *m = e->m;
+    const pl_recompute_problem *p = m->p;
     for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
         uint32_t v = p->out[i], r = m->root[v];
         if (v != r) {
             e->born[v] = e->born[r];
-        } else if (!m->pinned[r] || e->born[r] == PL_REMAT_NONE) {
+        } else if (!m->pinned[r] || e->born[r] == PL_RECOMPUTE_NONE) {
             close_copy(e, r, n);
             e->born[r] = e->last[r] = k;
         }
@@ -161,12 +161,12 @@ static void write_outputs(pl__remat_eval *e, uint32_t op, uint32_t k, uint32_t n
 }
 
 /* Cost, and the peak through differences of the bytes alive. */
-static bool measure(pl__remat_eval *e, pl__remat_seq *s)
+static bool measure(pl__recompute_eval *e, pl__recompute_seq *s)
 {
-    const pl__remat *m = e->m;
+    const pl__recompute *m = e->m;
     memset(e->level, 0, (s->n + 2) * sizeof *e->level);
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        e->born[v] = m->writer[v] == PL_REMAT_NONE ? 0 : PL_REMAT_NONE;
+        e->born[v] = m->writer[v] == PL_RECOMPUTE_NONE ? 0 : PL_RECOMPUTE_NONE;
         e->last[v] = 0;
     }
     s->cost = 0;
@@ -187,14 +187,14 @@ static bool measure(pl__remat_eval *e, pl__remat_seq *s)
     int64_t now = 0, peak = 0;
     for (uint32_t k = 0; k < s->n; k++) {
         now += e->level[k];
-        int64_t here = now + (int64_t)pl__remat_work(m, s->op[k]);
+        int64_t here = now + (int64_t)pl__recompute_work(m, s->op[k]);
         if (here > peak) peak = here;
     }
     s->peak = (uint64_t)peak;
     return true;
 }
 
-pl_status pl__remat_tighten(pl__remat_eval *e, pl__remat_seq *s, bool *ok)
+pl_status pl__recompute_tighten(pl__recompute_eval *e, pl__recompute_seq *s, bool *ok)
 {
     PL_TRY(eval_reserve(e, s->n));
     mark_first(e, s);

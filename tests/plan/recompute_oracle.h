@@ -1,12 +1,13 @@
-/* remat_oracle.h - the least cost of a small recomputation problem, for tests only. */
+/* recompute_oracle.h - the least cost of a small recomputation problem, for tests only. */
 #ifndef PL_TESTS_REMAT_ORACLE_H
 #define PL_TESTS_REMAT_ORACLE_H
 
-#include "plan/recompute/remat.h"
+#include "plan/recompute/recompute.h"
 
 /* Least total cost within the budget into *cost, negative when nothing fits. Problems of at most
  * 30 storages, without views or pinned storages. False when more than max_states states were
  * seen: then nothing is known. */
-bool remat_oracle(const pl_remat_problem *p, uint64_t budget, uint32_t max_states, double *cost);
+bool recompute_oracle(const pl_recompute_problem *p, uint64_t budget, uint32_t max_states,
+                      double *cost);
 
 #endif

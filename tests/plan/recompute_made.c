@@ -1,5 +1,5 @@
-/* remat_made.c - see remat_made.h. */
-#include "tests/plan/remat_made.h"
+/* recompute_made.c - see recompute_made.h. */
+#include "tests/plan/recompute_made.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +9,16 @@ made *made_new(void)
     made *m = calloc(1, sizeof *m);
     if (!m) abort();
     memset(m->base, 0xff, sizeof m->base);
-    m->p = (pl_remat_problem){.cost = m->cost,
-                              .work_bytes = m->work,
-                              .op_flags = m->op_flags,
-                              .in_at = m->in_at,
-                              .in = m->in,
-                              .out_at = m->out_at,
-                              .out = m->out,
-                              .bytes = m->bytes,
-                              .buf_flags = m->buf_flags,
-                              .base = m->base};
+    m->p = (pl_recompute_problem){.cost = m->cost,
+                                  .work_bytes = m->work,
+                                  .op_flags = m->op_flags,
+                                  .in_at = m->in_at,
+                                  .in = m->in,
+                                  .out_at = m->out_at,
+                                  .out = m->out,
+                                  .bytes = m->bytes,
+                                  .buf_flags = m->buf_flags,
+                                  .base = m->base};
     return m;
 }
 
@@ -67,7 +67,7 @@ made *make_chain(uint32_t l)
         if (j) reads(m, m->p.n_bufs - 1);
         writes(m, add_buf(m, 1));
     }
-    m->buf_flags[m->p.n_bufs - 1] = PL_REMAT_END;
+    m->buf_flags[m->p.n_bufs - 1] = PL_RECOMPUTE_END;
     return m;
 }
 
@@ -77,11 +77,11 @@ made *make_training(uint64_t seed, uint32_t nf)
     uint64_t s = seed * 7919 + 17;
     uint32_t a[MAX_OPS / 2], b[MAX_OPS / 2];
     for (uint32_t i = 0; i < nf; i++) {
-        a[i] = i ? i - 1 : PL_REMAT_NONE;
-        b[i] = i > 1 && draw(&s, 3) == 0 ? draw(&s, i - 1) : PL_REMAT_NONE;
+        a[i] = i ? i - 1 : PL_RECOMPUTE_NONE;
+        b[i] = i > 1 && draw(&s, 3) == 0 ? draw(&s, i - 1) : PL_RECOMPUTE_NONE;
         add_op(m, 1 + draw(&s, 20));
-        if (a[i] != PL_REMAT_NONE) reads(m, a[i]);
-        if (b[i] != PL_REMAT_NONE) reads(m, b[i]);
+        if (a[i] != PL_RECOMPUTE_NONE) reads(m, a[i]);
+        if (b[i] != PL_RECOMPUTE_NONE) reads(m, b[i]);
         writes(m, add_buf(m, 1 + draw(&s, 10)));
     }
     for (uint32_t j = 0; j < nf; j++) {
@@ -93,7 +93,7 @@ made *make_training(uint64_t seed, uint32_t nf)
         if (i && draw(&s, 2)) reads(m, i - 1);
         bool end = !i || draw(&s, 4) == 0;
         uint32_t g = add_buf(m, end && i ? 1 : m->bytes[i]);
-        if (end) m->buf_flags[g] = PL_REMAT_END;
+        if (end) m->buf_flags[g] = PL_RECOMPUTE_END;
         writes(m, g);
     }
     m->p.base = NULL;
@@ -106,7 +106,7 @@ made *make_any(uint64_t seed, uint32_t n_ops)
     uint64_t s = seed * 104729 + 5;
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t b = add_buf(m, 1 + draw(&s, 20));
-        if (i) m->buf_flags[b] = PL_REMAT_PINNED;
+        if (i) m->buf_flags[b] = PL_RECOMPUTE_PINNED;
     }
     for (uint32_t op = 0; op < n_ops; op++) {
         uint32_t have = m->p.n_bufs, n_in = 1 + draw(&s, 3), first = have;
@@ -127,14 +127,14 @@ made *make_any(uint64_t seed, uint32_t n_ops)
         }
         for (uint32_t n_out = 1 + (draw(&s, 4) == 0); n_out > 0; n_out--) {
             uint32_t b = add_buf(m, draw(&s, 8) ? 1 + draw(&s, 40) : draw(&s, 2));
-            m->buf_flags[b] = draw(&s, 16) == 0   ? PL_REMAT_PINNED
-                              : draw(&s, 12) == 0 ? PL_REMAT_END
+            m->buf_flags[b] = draw(&s, 16) == 0   ? PL_RECOMPUTE_PINNED
+                              : draw(&s, 12) == 0 ? PL_RECOMPUTE_END
                                                   : 0;
             writes(m, b);
         }
         m->work[op] = draw(&s, 3) ? 0 : draw(&s, 30);
-        m->op_flags[op] = draw(&s, 15) == 0 ? PL_REMAT_ONCE : 0;
+        m->op_flags[op] = draw(&s, 15) == 0 ? PL_RECOMPUTE_ONCE : 0;
     }
-    m->buf_flags[m->p.n_bufs - 1] |= PL_REMAT_END;
+    m->buf_flags[m->p.n_bufs - 1] |= PL_RECOMPUTE_END;
     return m;
 }

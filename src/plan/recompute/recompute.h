@@ -1,4 +1,4 @@
-/* remat.h - what to keep and what to compute again, so that a step fits a number of bytes.
+/* recompute.h - what to keep and what to compute again, so that a step fits a number of bytes.
  *
  * The problem is plain data and knows nothing of graphs: ops in the order in which each is first
  * computed, with a cost, and the storages they read and write. A plan is a list of instructions,
@@ -19,26 +19,26 @@
  *
  * A result is a function of the problem, the options and the seed: effort is counted in steps of
  * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on
- * the machine. remat_check.h replays a plan and shares no code with the planner.
+ * the machine. recompute_check.h replays a plan and shares no code with the planner.
  */
-#ifndef PL_PLAN_REMAT_H
-#define PL_PLAN_REMAT_H
+#ifndef PL_PLAN_RECOMPUTE_H
+#define PL_PLAN_RECOMPUTE_H
 
 #include "base/err.h"
 
-#define PL_REMAT_NONE UINT32_MAX
+#define PL_RECOMPUTE_NONE UINT32_MAX
 
-enum pl_remat_op_flags {
-    PL_REMAT_ONCE = 1 << 0, /* must not be computed a second time */
+enum pl_recompute_op_flags {
+    PL_RECOMPUTE_ONCE = 1 << 0, /* must not be computed a second time */
 };
-enum pl_remat_buf_flags {
-    PL_REMAT_PINNED = 1 << 0, /* never dropped; there from the start unless an op writes it */
-    PL_REMAT_END = 1 << 1,    /* must be there after the last instruction */
+enum pl_recompute_buf_flags {
+    PL_RECOMPUTE_PINNED = 1 << 0, /* never dropped; there from the start unless an op writes it */
+    PL_RECOMPUTE_END = 1 << 1,    /* must be there after the last instruction */
 };
 
 /* Everything is borrowed. Ranges are offsets: the inputs of op i are in[in_at[i] .. in_at[i+1]).
  * An op reads only what an earlier op writes or nobody writes; a storage has one writer. */
-typedef struct pl_remat_problem {
+typedef struct pl_recompute_problem {
     uint32_t n_ops, n_bufs;
     const double *cost;         /* of each op, finite and >= 0: nanoseconds */
     const uint64_t *work_bytes; /* of each op: alive during it only; NULL: none */
@@ -48,11 +48,11 @@ typedef struct pl_remat_problem {
     const uint64_t *bytes;    /* of each storage; a view's are ignored */
     const uint8_t *buf_flags; /* NULL: none */
     const uint32_t *base;     /* of each storage: what it is a view of, itself an input of its
-                               * writer; PL_REMAT_NONE for all others. NULL: no views */
-} pl_remat_problem;
+                               * writer; PL_RECOMPUTE_NONE for all others. NULL: no views */
+} pl_recompute_problem;
 
-/* The plan as plain data, one block, freed with pl_remat_plan_free. */
-typedef struct pl_remat_plan {
+/* The plan as plain data, one block, freed with pl_recompute_plan_free. */
+typedef struct pl_recompute_plan {
     uint32_t n;                     /* instructions */
     const uint32_t *op;             /* of each instruction */
     const uint32_t *drop_at, *drop; /* n + 1 offsets; storages (no views) that end with it */
@@ -60,81 +60,84 @@ typedef struct pl_remat_plan {
     double cost_ns;                 /* sum over the instructions */
     double base_cost_ns;            /* sum over the ops: cost without computing twice */
     const char *strategy;           /* which seed the plan grew from; static text */
-} pl_remat_plan;
-void pl_remat_plan_free(pl_remat_plan *p);
+} pl_recompute_plan;
+void pl_recompute_plan_free(pl_recompute_plan *p);
 
 /* Techniques, each of which can be switched off to see what it is worth. */
-enum pl_remat_off {
-    PL_REMAT_NO_CHAIN = 1 << 0,   /* dynamic program over cut points */
-    PL_REMAT_NO_GRID = 1 << 1,    /* more than one setting of the eviction score */
-    PL_REMAT_NO_FILL = 1 << 2,    /* undoing recomputation where room is left */
-    PL_REMAT_NO_SEARCH = 1 << 3,  /* perturbed weights */
-    PL_REMAT_NO_EXACT = 1 << 4,   /* best-first search on small problems */
-    PL_REMAT_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
-    PL_REMAT_NO_SIM = 1 << 6,     /* the simulator, and with it all searches */
-    PL_REMAT_NO_CHOICE = 1 << 7,  /* more plans than the first that fits */
+enum pl_recompute_off {
+    PL_RECOMPUTE_NO_CHAIN = 1 << 0,   /* dynamic program over cut points */
+    PL_RECOMPUTE_NO_GRID = 1 << 1,    /* more than one setting of the eviction score */
+    PL_RECOMPUTE_NO_FILL = 1 << 2,    /* undoing recomputation where room is left */
+    PL_RECOMPUTE_NO_SEARCH = 1 << 3,  /* perturbed weights */
+    PL_RECOMPUTE_NO_EXACT = 1 << 4,   /* best-first search on small problems */
+    PL_RECOMPUTE_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
+    PL_RECOMPUTE_NO_SIM = 1 << 6,     /* the simulator, and with it all searches */
+    PL_RECOMPUTE_NO_CHOICE = 1 << 7,  /* more plans than the first that fits */
 };
 
-typedef struct pl_remat_opts {
+typedef struct pl_recompute_opts {
     uint64_t budget_bytes; /* the peak must not pass it */
     uint64_t effort;       /* work of the search after the first plans, about a nanosecond a
                             * unit; 0: none. The first plans are not limited by it */
     double time_limit_s;   /* safety net over everything; 0: none */
     uint64_t seed;
-    uint32_t off; /* enum pl_remat_off */
+    uint32_t off; /* enum pl_recompute_off */
     /* Plans of the same problem that the caller has, borrowed: those that fit compete, so that
      * a plan made for a smaller budget is never lost. */
-    const pl_remat_plan *const *pool;
+    const pl_recompute_plan *const *pool;
     uint32_t n_pool;
     /* ends the search soon after it is no longer 0; what comes back then is not to be used */
     const volatile int *stop;
-} pl_remat_opts;
+} pl_recompute_opts;
 
 /* A search that keeps the whole within 0.2 s at 500 ops and 2 s at 3,000 on one core. */
-#define PL_REMAT_EFFORT_AUTO UINT64_MAX
+#define PL_RECOMPUTE_EFFORT_AUTO UINT64_MAX
 
-#define PL_REMAT_OPTS_INIT                                                                         \
+#define PL_RECOMPUTE_OPTS_INIT                                                                     \
  {                                                                                                 \
-  .budget_bytes = UINT64_MAX, .effort = PL_REMAT_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,        \
+  .budget_bytes = UINT64_MAX, .effort = PL_RECOMPUTE_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,    \
   .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL                                                \
  }
 
 /* A plan within the budget, as cheap as it could be found. PL_ERR_FIT when there is none: the
  * message names the op and the bytes when the budget is below the lower bound (then it is
  * proven), and the smallest budget that a plan was found for otherwise. opts may be NULL. */
-pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
-                         pl_remat_plan **out) PL_MUST_USE;
+pl_status pl_recompute_solve(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                             pl_recompute_plan **out) PL_MUST_USE;
 /* A plan whose cost falls as the budget rises, from one call to the next: plans are made at rungs
  * of a ladder that depends on the problem and `unit` (the bytes that budgets are thought of as
  * shares of) only, and filled up to the budget, which is the only step that a budget adds. The
- * searches of pl_remat_solve are not so: chance may favour the smaller of two budgets. opts->pool
- * is not used. */
+ * searches of pl_recompute_solve are not so: chance may favour the smaller of two budgets.
+ * opts->pool is not used. */
 /* The highest rung that is not above the budget, 0 below the bound. There are `rungs` of them, and
  * more near the bound. */
-uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs);
-pl_status pl_remat_climb(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t unit,
-                         pl_remat_plan **out) PL_MUST_USE;
+uint64_t pl_recompute_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs);
+pl_status pl_recompute_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                             uint64_t unit, pl_recompute_plan **out) PL_MUST_USE;
 /* One plan for each of n budgets, in any order. The cost never rises with the budget. A budget
  * that nothing fits gets NULL. opts->budget_bytes is ignored, its effort is for each budget. */
-pl_status pl_remat_sweep(const pl_remat_problem *p, const pl_remat_opts *opts,
-                         const uint64_t *budgets, uint32_t n, pl_remat_plan **out) PL_MUST_USE;
+pl_status pl_recompute_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                             const uint64_t *budgets, uint32_t n,
+                             pl_recompute_plan **out) PL_MUST_USE;
 
 /* No plan has a lower peak: the largest need of one op, pinned + inputs + outputs + workspace,
- * or what must be there at the end (then *op is PL_REMAT_NONE). */
-pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *op) PL_MUST_USE;
+ * or what must be there at the end (then *op is PL_RECOMPUTE_NONE). */
+pl_status pl_recompute_bound(const pl_recompute_problem *p, uint64_t *bytes,
+                             uint32_t *op) PL_MUST_USE;
 /* The peak of computing every op once. */
-pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes) PL_MUST_USE;
-/* The smallest budget a plan was found for; pl_remat_solve finds one at it, given the same
+pl_status pl_recompute_keep_all(const pl_recompute_problem *p, uint64_t *bytes) PL_MUST_USE;
+/* The smallest budget a plan was found for; pl_recompute_solve finds one at it, given the same
  * options. */
-pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts,
-                           uint64_t *bytes) PL_MUST_USE;
+pl_status pl_recompute_minimum(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                               uint64_t *bytes) PL_MUST_USE;
 /* The way down to it, plan by plan: each call gives a smaller budget that has one, and the plan,
  * which is the caller's; *plan is NULL at the end, when *bytes of the call before is the smallest.
  * The first plan keeps everything. */
-typedef struct pl_remat_descent pl_remat_descent;
-pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *opts,
-                               pl_remat_descent **out) PL_MUST_USE;
-pl_status pl_remat_descend(pl_remat_descent *d, uint64_t *bytes, pl_remat_plan **plan) PL_MUST_USE;
-void pl_remat_descent_free(pl_remat_descent *d); /* NULL is fine */
+typedef struct pl_recompute_descent pl_recompute_descent;
+pl_status pl_recompute_descent_new(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                                   pl_recompute_descent **out) PL_MUST_USE;
+pl_status pl_recompute_descend(pl_recompute_descent *d, uint64_t *bytes,
+                               pl_recompute_plan **plan) PL_MUST_USE;
+void pl_recompute_descent_free(pl_recompute_descent *d); /* NULL is fine */
 
 #endif

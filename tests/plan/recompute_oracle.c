@@ -1,11 +1,11 @@
-/* remat_oracle.c - uniform-cost search, as plain as it can be.
+/* recompute_oracle.c - uniform-cost search, as plain as it can be.
  *
  * A state is (ops done, storages there). Two moves: compute an op whose inputs are there and whose
  * outputs and workspace fit, at its cost; forget one storage, at no cost. The queue is a list of
  * buckets by whole cost, so costs must be whole numbers: the tests make them so. It shares no
  * code, and no idea beyond the definition of the problem, with the planner.
  */
-#include "tests/plan/remat_oracle.h"
+#include "tests/plan/recompute_oracle.h"
 
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ typedef struct entry {
 } entry;
 
 typedef struct oracle {
-    const pl_remat_problem *p;
+    const pl_recompute_problem *p;
     uint64_t budget;
     seen *table; /* open addressing */
     uint32_t n_table, n_seen, max_seen;
@@ -64,7 +64,7 @@ static uint32_t mask_of(const uint32_t *item, uint32_t lo, uint32_t hi)
     return m;
 }
 
-static uint64_t size_of(const pl_remat_problem *p, uint32_t there)
+static uint64_t size_of(const pl_recompute_problem *p, uint32_t there)
 {
     uint64_t sum = 0;
     for (uint32_t b = 0; b < p->n_bufs; b++)
@@ -74,7 +74,7 @@ static uint64_t size_of(const pl_remat_problem *p, uint32_t there)
 
 static void visit(oracle *o, uint32_t pos, uint32_t there, uint32_t cost)
 {
-    const pl_remat_problem *p = o->p;
+    const pl_recompute_problem *p = o->p;
     bool blocked = false;
     for (uint32_t op = 0; op < p->n_ops && op <= pos; op++) {
         uint32_t in = mask_of(p->in, p->in_at[op], p->in_at[op + 1]);
@@ -109,7 +109,8 @@ static double run(oracle *o, uint32_t end)
     return -1;
 }
 
-bool remat_oracle(const pl_remat_problem *p, uint64_t budget, uint32_t max_states, double *cost)
+bool recompute_oracle(const pl_recompute_problem *p, uint64_t budget, uint32_t max_states,
+                      double *cost)
 {
     oracle o = {.p = p,
                 .budget = budget,
@@ -120,7 +121,7 @@ bool remat_oracle(const pl_remat_problem *p, uint64_t budget, uint32_t max_state
     uint32_t end = 0;
     for (uint32_t i = 0; i < p->n_ops; i++) base += p->cost[i];
     for (uint32_t b = 0; b < p->n_bufs && p->buf_flags; b++)
-        if (p->buf_flags[b] & PL_REMAT_END) end |= 1u << b;
+        if (p->buf_flags[b] & PL_RECOMPUTE_END) end |= 1u << b;
     o.n_buckets = (uint32_t)base * 8 + 1; /* a plan of eight times the cost is "none" */
     o.table = calloc(o.n_table, sizeof *o.table);
     o.bucket = calloc(o.n_buckets, sizeof *o.bucket);

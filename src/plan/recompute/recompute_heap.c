@@ -1,35 +1,35 @@
-/* remat_heap.c - see remat_heap.h. */
-#include "plan/recompute/remat_heap.h"
+/* recompute_heap.c - see recompute_heap.h. */
+#include "plan/recompute/recompute_heap.h"
 
-#include "plan/recompute/remat.h"
+#include "plan/recompute/recompute.h"
 
-pl_status pl__remat_heap_init(pl__remat_heap *h, pl_arena *a, uint32_t n_items)
+pl_status pl__recompute_heap_init(pl__recompute_heap *h, pl_arena *a, uint32_t n_items)
 {
     h->item = pl_arena_new(a, uint32_t, n_items + 1);
     h->at = pl_arena_new(a, uint32_t, n_items + 1);
     h->key = pl_arena_new(a, float, n_items + 1);
     if (!h->item || !h->at || !h->key) return PL_ERR_MEMORY;
-    for (uint32_t r = 0; r < n_items; r++) h->at[r] = PL_REMAT_NONE;
+    for (uint32_t r = 0; r < n_items; r++) h->at[r] = PL_RECOMPUTE_NONE;
     return PL_OK;
 }
 
-void pl__remat_heap_clear(pl__remat_heap *h)
+void pl__recompute_heap_clear(pl__recompute_heap *h)
 {
-    while (h->n) h->at[h->item[--h->n]] = PL_REMAT_NONE;
+    while (h->n) h->at[h->item[--h->n]] = PL_RECOMPUTE_NONE;
 }
 
-static bool is_less(const pl__remat_heap *h, uint32_t a, uint32_t b)
+static bool is_less(const pl__recompute_heap *h, uint32_t a, uint32_t b)
 {
     return h->key[a] < h->key[b] || (h->key[a] == h->key[b] && a < b);
 }
 
-static void place(pl__remat_heap *h, uint32_t r, uint32_t at)
+static void place(pl__recompute_heap *h, uint32_t r, uint32_t at)
 {
     h->item[at] = r;
     h->at[r] = at;
 }
 
-static void sift_up(pl__remat_heap *h, uint32_t r)
+static void sift_up(pl__recompute_heap *h, uint32_t r)
 {
     uint32_t at = h->at[r];
     for (; at; at = (at - 1) / 2) {
@@ -40,7 +40,7 @@ static void sift_up(pl__remat_heap *h, uint32_t r)
     place(h, r, at);
 }
 
-static void sift_down(pl__remat_heap *h, uint32_t r)
+static void sift_down(pl__recompute_heap *h, uint32_t r)
 {
     uint32_t at = h->at[r];
     for (uint32_t below; (below = 2 * at + 1) < h->n; at = below) {
@@ -51,20 +51,20 @@ static void sift_down(pl__remat_heap *h, uint32_t r)
     place(h, r, at);
 }
 
-void pl__remat_heap_set(pl__remat_heap *h, uint32_t r, float key)
+void pl__recompute_heap_set(pl__recompute_heap *h, uint32_t r, float key)
 {
-    if (h->at[r] == PL_REMAT_NONE) place(h, r, h->n++);
+    if (h->at[r] == PL_RECOMPUTE_NONE) place(h, r, h->n++);
     h->key[r] = key;
     sift_up(h, r);
     sift_down(h, r);
 }
 
-void pl__remat_heap_remove(pl__remat_heap *h, uint32_t r)
+void pl__recompute_heap_remove(pl__recompute_heap *h, uint32_t r)
 {
     uint32_t at = h->at[r];
-    if (at == PL_REMAT_NONE) return;
+    if (at == PL_RECOMPUTE_NONE) return;
     uint32_t last = h->item[--h->n];
-    h->at[r] = PL_REMAT_NONE;
+    h->at[r] = PL_RECOMPUTE_NONE;
     if (last == r) return;
     place(h, last, at);
     sift_up(h, last);

@@ -1,8 +1,8 @@
-/* supply.c - see supply.h. */
-#include "train/data/supply.h"
+/* prefetch.c - see prefetch.h. */
+#include "train/data/prefetch.h"
 
-#include "base/pool.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "data/sets/loader.h"
 #include "rt/device.h"
 #include "train/data/cache.h"
@@ -37,7 +37,7 @@ typedef struct layout {
     size_t samples_at; /* the numbers of the samples and their passes lie behind the inputs */
 } layout;
 
-struct pl_supply {
+struct pl_prefetch {
     pl_arena mem;
     layout *layouts; /* by bucket */
     size_t bytes;    /* of the largest */
@@ -61,9 +61,9 @@ static const pl_device *card_of(const pl_run *r)
 static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
 {
     int n = 0;
-    const pl_turn *turn = pl__variant_turns(r, bucket);
-    for (int t = 0; t < r->n_turns; t++) {
-        const pl_program *p = turn[t].run;
+    const pl_step_program *of = pl__variant_step_programs(r, bucket);
+    for (int t = 0; t < r->n_step_programs; t++) {
+        const pl_program *p = of[t].run;
         for (int i = 0; i < pl_program_input_count(p); i++) {
             place new = {.name = pl_program_input_name(p, i), .type = pl_program_input_type(p, i)};
             int k = 0;
@@ -82,7 +82,7 @@ enum { MAX_INPUTS = 256 };
 /* Whether a batch is read more than once: by several programs, or for several updates. */
 static bool reads_again(const pl_run *r)
 {
-    return r->n_turns > 1 || pl__run_updates(r) > 1;
+    return r->n_step_programs > 1 || pl__run_updates(r) > 1;
 }
 
 /* A buffer of the ring serves all readings of a step when they are of one batch after the other;
@@ -103,7 +103,7 @@ static int workers_of(const pl_run *r)
     if (!pl_config_is_null(r->config, "data.workers"))
         return (int)pl_config_int(r->config, "data.workers");
     if (!card_of(r)) return pl__images_wanted(r) ? 1 : 0;
-    int half = pl_pool_threads() / 2;
+    int half = pl_threads_count() / 2;
     return half < 1 ? 1 : half > MOST ? MOST : half;
 }
 
@@ -141,10 +141,10 @@ static size_t batch_bytes(const pl_run *r)
 static int callers_of(void)
 {
     enum { MOST = 4 };
-    return pl_pool_threads() < MOST ? pl_pool_threads() : MOST;
+    return pl_threads_count() < MOST ? pl_threads_count() : MOST;
 }
 
-uint64_t pl_supply_bytes(const pl_run *r)
+uint64_t pl_prefetch_bytes(const pl_run *r)
 {
     if (r->replay || !r->train || card_of(r)) return 0;
     int workers = workers_of(r);
@@ -209,7 +209,7 @@ static bool folded(pl_run *r, pl_fold *f)
     return !r->images && !r->encode && pl__fold_of(r->config, source_size(r, PL_SUBSET_TRAIN), f);
 }
 
-int64_t pl_supply_size(pl_run *r, pl_subset subset)
+int64_t pl_prefetch_size(pl_run *r, pl_subset subset)
 {
     pl_fold f;
     if (!folded(r, &f)) return source_size(r, subset);
@@ -217,13 +217,13 @@ int64_t pl_supply_size(pl_run *r, pl_subset subset)
     return subset == PL_SUBSET_TRAIN ? f.size - part : part;
 }
 
-bool pl_supply_lacks(pl_run *r, pl_subset subset)
+bool pl_prefetch_lacks(pl_run *r, pl_subset subset)
 {
     bool on_disk = r->images || r->dataset || (r->texts && pl__prompts_wanted(r));
-    return on_disk && pl_supply_size(r, subset) == 0;
+    return on_disk && pl_prefetch_size(r, subset) == 0;
 }
 
-int pl_supply_bucket(const pl_run *r, int64_t step)
+int pl_prefetch_bucket(const pl_run *r, int64_t step)
 {
     return r->n_variants && r->images ? pl__images_bucket(r, step) : 0;
 }
@@ -234,7 +234,7 @@ static void choose_samples(pl_run *r, int64_t number, bool pooled, int64_t *samp
                            int64_t *passes)
 {
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN),
+    int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN),
             pool = pooled ? pl_config_int(r->config, "data.pool") : 0;
     if (r->images) {
         pl__images_choose(r, seed, number, pool, samples, passes);
@@ -290,7 +290,7 @@ typedef struct job {
 
 static pl_status check_finite(pl_run *r, const job *j)
 {
-    const layout *l = &r->supply->layouts[j->bucket];
+    const layout *l = &r->prefetch->layouts[j->bucket];
     int n = j->program ? pl_program_input_count(j->program) : l->n;
     for (int i = 0; i < n; i++) {
         pl_type t;
@@ -307,7 +307,7 @@ static pl_status read_samples(pl_run *r, const job *j)
     if (r->images) {
         pl_images_job images = {
             j->subset, j->bucket, j->samples,   j->passes,
-            j->batch,  j->thread, j->n_threads, !j->program && r->supply->bytes_form};
+            j->batch,  j->thread, j->n_threads, !j->program && r->prefetch->bytes_form};
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
@@ -362,8 +362,8 @@ static pl_status read_into(pl_run *r, const job *j)
 static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
 {
     pl_run *r = ctx;
-    int bucket = pl_supply_bucket(r, number / r->parts);
-    ring_inputs where = {&r->supply->layouts[bucket], buffer};
+    int bucket = pl_prefetch_bucket(r, number / r->parts);
+    ring_inputs where = {&r->prefetch->layouts[bucket], buffer};
     pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
     int64_t *samples = (void *)((char *)buffer + where.layout->samples_at),
             *passes = samples + r->micro;
@@ -372,26 +372,26 @@ static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
         r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1, number});
 }
 
-/* The samples of r->supply->samples into the program's inputs, by the caller. */
+/* The samples of r->prefetch->samples into the program's inputs, by the caller. */
 static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p, int64_t number)
 {
-    const pl_supply *s = r->supply;
+    const pl_prefetch *s = r->prefetch;
     session_inputs where = {r->session, p};
     pl_batch batch = {.find = find_session_input, .find_ctx = &where};
     return read_into(r, &(job){subset, bucket, s->samples, s->passes, &batch, p, s->workers,
                                callers_of(), number});
 }
 
-int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total)
+int64_t pl_prefetch_eval_rows(const pl_run *r, int bucket, int64_t total)
 {
     return r->n_variants && r->images ? pl__images_eval_rows(r, bucket, total) : total;
 }
 
-pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first, int64_t rows)
+pl_status pl_prefetch_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first, int64_t rows)
 {
     for (int64_t i = 0; i < r->micro; i++) {
-        r->supply->samples[i] = first + (i < rows ? i : rows - 1);
-        r->supply->passes[i] = 0;
+        r->prefetch->samples[i] = first + (i < rows ? i : rows - 1);
+        r->prefetch->passes[i] = 0;
     }
     return read_now(r, subset, 0, p, -1);
 }
@@ -399,29 +399,29 @@ pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t fir
 static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, int64_t rows)
 {
     pl_fold f;
-    int64_t begin = folded(r, &f) ? f.begin : 0, size = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t begin = folded(r, &f) ? f.begin : 0, size = pl_prefetch_size(r, PL_SUBSET_EVAL);
     for (int64_t i = 0; i < r->micro; i++) {
         int64_t at = begin + (size > 0 ? (first + i % rows) % size : first + i % rows);
-        r->supply->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
-        r->supply->passes[i] = 0;
+        r->prefetch->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
+        r->prefetch->passes[i] = 0;
     }
     return read_now(r, PL_SUBSET_EVAL, bucket, p, -1);
 }
 
-pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+pl_status pl_prefetch_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
 {
     return read_eval(r, bucket, pl__variant_eval(r, bucket), first, rows);
 }
 
-pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows)
+pl_status pl_prefetch_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows)
 {
     return read_eval(r, 0, p, first, rows);
 }
 
-pl_status pl_supply_hash(pl_run *r, uint64_t *out)
+pl_status pl_prefetch_hash(pl_run *r, uint64_t *out)
 {
-    pl_supply *s = r->supply;
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
+    pl_prefetch *s = r->prefetch;
+    int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN);
     *out = XXH64(&size, sizeof size, 0);
     if (r->n_variants) return PL_OK;
     for (int64_t i = 0; i < r->micro; i++) {
@@ -445,13 +445,13 @@ pl_status pl_supply_hash(pl_run *r, uint64_t *out)
     return rc;
 }
 
-static void let_go(pl_supply *s)
+static void let_go(pl_prefetch *s)
 {
     if (s->held >= 0) pl_loader_done(s->loader);
     s->held = -1;
 }
 
-static pl_status hold(pl_supply *s, int64_t number)
+static pl_status hold(pl_prefetch *s, int64_t number)
 {
     if (s->held == number) return PL_OK;
     let_go(s);
@@ -484,13 +484,13 @@ static void copy_in(const place *p, const void *from, void *to)
     if (!p->bytes)
         memcpy(to, from, place_bytes(p));
     else
-        pl_pool_for((w.n + PIECE - 1) / PIECE, widen_piece, &w);
+        pl_threads_for((w.n + PIECE - 1) / PIECE, widen_piece, &w);
 }
 
-pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
+pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t number)
 {
-    pl_supply *s = r->supply;
-    int bucket = pl_supply_bucket(r, number / r->parts);
+    pl_prefetch *s = r->prefetch;
+    int bucket = pl_prefetch_bucket(r, number / r->parts);
     if (!s->loader) {
         choose_samples(r, number, true, s->samples, s->passes);
         return read_now(r, PL_SUBSET_TRAIN, bucket, p, number);
@@ -509,16 +509,16 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
     return PL_OK;
 }
 
-bool pl_supply_ready(pl_run *r, int64_t number)
+bool pl_prefetch_ready(pl_run *r, int64_t number)
 {
-    pl_supply *s = r->supply;
+    pl_prefetch *s = r->prefetch;
     if (!s->loader || s->held == number) return true;
     let_go(s);
     return pl_loader_ready(s->loader, number);
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
-static pl_status lay_out_bucket(pl_run *r, pl_supply *in, int bucket)
+static pl_status lay_out_bucket(pl_run *r, pl_prefetch *in, int bucket)
 {
     layout *l = &in->layouts[bucket];
     l->places = pl_arena_new(&in->mem, place, MAX_INPUTS);
@@ -532,7 +532,7 @@ static pl_status lay_out_bucket(pl_run *r, pl_supply *in, int bucket)
     return PL_OK;
 }
 
-static pl_status lay_out(pl_run *r, pl_supply *in)
+static pl_status lay_out(pl_run *r, pl_prefetch *in)
 {
     in->held = -1;
     in->layouts = pl_arena_new(&in->mem, layout, pl__variant_count(r));
@@ -584,7 +584,7 @@ static pl_status open_source(pl_run *r)
                PL_ERR_CONFIG, "data.source=%s wants data.path", source);
     if (pl__cache_wanted(r)) return open_cache(r);
     PL_TRY(pl__texts_open(r));
-    if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + callers_of());
+    if (pl__images_wanted(r)) return pl__images_open(r, r->prefetch->workers + callers_of());
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
     return path && strcmp(source, "synthetic") != 0 ? open_arrays(r) : pl__recipe_data_open(r);
 }
@@ -601,18 +601,18 @@ static pl_status check_pool(const pl_run *r)
     return PL_OK;
 }
 
-pl_status pl_supply_open(pl_run *r)
+pl_status pl_prefetch_open(pl_run *r)
 {
-    pl_supply *in = pl_sys_alloc(sizeof *in);
+    pl_prefetch *in = pl_sys_alloc(sizeof *in);
     if (!in) return PL_ERR_MEMORY;
-    r->supply = in;
+    r->prefetch = in;
     in->workers = workers_of(r);
     PL_TRY(lay_out(r, in));
     PL_TRY(check_pool(r));
     PL_TRY(open_source(r));
     if (!r->images && !r->encode)
         PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
-    PL_FAIL_IF(!r->forward && pl_supply_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA,
+    PL_FAIL_IF(!r->forward && pl_prefetch_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA,
                "data.path %s: no sample is left for training",
                pl_config_text(r->config, "data.path"));
     if (!in->workers) return PL_OK;
@@ -625,9 +625,9 @@ pl_status pl_supply_open(pl_run *r)
     return pl_loader_new(&o, &in->loader);
 }
 
-void pl_supply_close(pl_run *r)
+void pl_prefetch_close(pl_run *r)
 {
-    pl_supply *in = r->supply;
+    pl_prefetch *in = r->prefetch;
     if (in) pl_loader_free(in->loader); /* its workers read what is closed below */
     pl__images_close(r);
     pl__texts_close(r);
@@ -635,5 +635,5 @@ void pl_supply_close(pl_run *r)
     if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
     if (in) pl_arena_release(&in->mem);
     pl_sys_free(in);
-    r->supply = NULL;
+    r->prefetch = NULL;
 }

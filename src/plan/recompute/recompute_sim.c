@@ -1,4 +1,4 @@
-/* remat_sim.c - the eviction simulator: one pass over the order under a budget.
+/* recompute_sim.c - the eviction simulator: one pass over the order under a budget.
  *
  * Ops run in order. What an op misses is computed first, and what that misses before it. When a
  * computation does not fit, the storage with the least score is dropped:
@@ -13,7 +13,7 @@
  * while there is room: they may save work when something made from them is dropped.
  *
  * What makes it fast:
- *   - Scores are cached, see remat_score.c.
+ *   - Scores are cached, see recompute_score.c.
  *   - A storage is "settled" when neither an op to come nor any recomputation can want it again.
  *     Settled storages are dropped at once and never walked over.
  *   - Small storages (below budget / 10^4) are candidates only when nothing else is left.
@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "plan/recompute/remat_sim.h"
+#include "plan/recompute/recompute_sim.h"
 
 enum {
     MAX_BREAKS = 64, /* locks given up for one op of the order */
@@ -66,19 +66,19 @@ static void save_state(pl__sim_state *to, uint8_t *to_block, const pl__sim_state
     lay_out(to, to_block, n);
 }
 
-static void set_evictable(pl__remat_sim *s)
+static void set_evictable(pl__recompute_sim *s)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     for (uint32_t v = 0; v < m->n_vals; v++) {
         uint32_t op = m->writer[v];
         s->evictable[v] = m->root[v] == v && !m->pinned[v] && !m->end[v] && m->bytes[v] > 0;
-        s->own[v] = op == PL_REMAT_NONE || m->once[op] ? INFINITY : (float)m->cost[op];
+        s->own[v] = op == PL_RECOMPUTE_NONE || m->once[op] ? INFINITY : (float)m->cost[op];
     }
 }
 
-pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
+pl_status pl__recompute_sim_new(const pl__recompute *m, pl__recompute_sim **out)
 {
-    pl__remat_sim *s = pl_sys_alloc(sizeof *s);
+    pl__recompute_sim *s = pl_sys_alloc(sizeof *s);
     if (!s) return PL_ERR_MEMORY;
     uint32_t n = m->n_vals + 1;
     pl_arena *a = &s->arena;
@@ -98,12 +98,12 @@ pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
     s->touched = pl_arena_new(a, uint32_t, n);
     s->held = pl_arena_new(a, uint32_t, n);
     s->is_touched = pl_arena_new(a, uint8_t, n);
-    for (int i = 0; i < 2 && ok; i++) ok = pl__remat_heap_init(&s->heap[i], a, n) == PL_OK;
+    for (int i = 0; i < 2 && ok; i++) ok = pl__recompute_heap_init(&s->heap[i], a, n) == PL_OK;
     s->kept_drops = pl_arena_new(a, uint16_t, n);
     if (!ok || !s->weight || !s->by_size || !s->own || !s->lock || !s->evictable || !s->walk_root ||
         !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops || !s->touched ||
         !s->held || !s->is_touched) {
-        pl__remat_sim_free(s);
+        pl__recompute_sim_free(s);
         return PL_ERR_MEMORY;
     }
     s->size_power = -1;
@@ -113,56 +113,56 @@ pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
     return PL_OK;
 }
 
-void pl__remat_sim_free(pl__remat_sim *s)
+void pl__recompute_sim_free(pl__recompute_sim *s)
 {
     if (!s) return;
-    pl__remat_seq_release(&s->seq);
+    pl__recompute_seq_release(&s->seq);
     pl_arena_release(&s->arena);
     pl_sys_free(s);
 }
 
-const pl__remat_seq *pl__remat_sim_seq(const pl__remat_sim *s)
+const pl__recompute_seq *pl__recompute_sim_seq(const pl__recompute_sim *s)
 {
     return &s->seq;
 }
 
-uint64_t pl__remat_sim_work(const pl__remat_sim *s)
+uint64_t pl__recompute_sim_work(const pl__recompute_sim *s)
 {
     return s->work;
 }
 
-const uint16_t *pl__remat_sim_drops(const pl__remat_sim *s)
+const uint16_t *pl__recompute_sim_drops(const pl__recompute_sim *s)
 {
     return s->kept_drops;
 }
 
 /* ---- coming and going ------------------------------------------------------------------- */
-static void add_candidate(pl__remat_sim *s, uint32_t r)
+static void add_candidate(pl__recompute_sim *s, uint32_t r)
 {
-    if (!s->evictable[r] || s->st.cand_at[r] != PL_REMAT_NONE) return;
+    if (!s->evictable[r] || s->st.cand_at[r] != PL_RECOMPUTE_NONE) return;
     s->st.cand_at[r] = s->st.n_cand;
     s->st.cand[s->st.n_cand++] = r;
     pl__sim_touch(s, r);
 }
 
-static void remove_candidate(pl__remat_sim *s, uint32_t r)
+static void remove_candidate(pl__recompute_sim *s, uint32_t r)
 {
     uint32_t at = s->st.cand_at[r];
-    if (at == PL_REMAT_NONE) return;
+    if (at == PL_RECOMPUTE_NONE) return;
     uint32_t moved = s->st.cand[--s->st.n_cand];
     s->st.cand[at] = moved;
     s->st.cand_at[moved] = at;
-    s->st.cand_at[r] = PL_REMAT_NONE;
-    for (int i = 0; i < 2; i++) pl__remat_heap_remove(&s->heap[i], r);
+    s->st.cand_at[r] = PL_RECOMPUTE_NONE;
+    for (int i = 0; i < 2; i++) pl__recompute_heap_remove(&s->heap[i], r);
 }
 
-static void forget_views(pl__remat_sim *s, uint32_t r)
+static void forget_views(pl__recompute_sim *s, uint32_t r)
 {
     for (uint32_t i = s->m->views.at[r]; i < s->m->views.at[r + 1]; i++)
         s->st.have[s->m->views.item[i]] = 0;
 }
 
-static void drop(pl__remat_sim *s, uint32_t r)
+static void drop(pl__recompute_sim *s, uint32_t r)
 {
     s->st.have[r] = 0;
     forget_views(s, r);
@@ -171,9 +171,9 @@ static void drop(pl__remat_sim *s, uint32_t r)
 }
 
 /* Nothing to come reads r, and all that was made from it is settled or stays for good. */
-static bool is_settled(const pl__remat_sim *s, uint32_t r)
+static bool is_settled(const pl__recompute_sim *s, uint32_t r)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     if (m->pinned[r] || m->end[r] || pl__sim_next_use(s, r) != PL__SIM_NEVER) return false;
     for (uint32_t i = m->feeds.at[r]; i < m->feeds.at[r + 1]; i++) {
         uint32_t d = m->feeds.item[i];
@@ -183,9 +183,9 @@ static bool is_settled(const pl__remat_sim *s, uint32_t r)
 }
 
 /* Settles r if it can be, then those that only it still wanted. */
-static void settle(pl__remat_sim *s, uint32_t r)
+static void settle(pl__recompute_sim *s, uint32_t r)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     uint32_t n = 0;
     s->stack[n++] = r;
     while (n) {
@@ -195,7 +195,7 @@ static void settle(pl__remat_sim *s, uint32_t r)
         s->st.settled[q] = 1;
         if (s->st.have[q]) drop(s, q);
         uint32_t op = m->writer[q];
-        if (op == PL_REMAT_NONE) continue;
+        if (op == PL_RECOMPUTE_NONE) continue;
         for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
             uint32_t up = m->needs.item[i];
             if (!s->st.settled[up] && n < m->n_vals) s->stack[n++] = up;
@@ -206,9 +206,9 @@ static void settle(pl__remat_sim *s, uint32_t r)
 /* ---- making room ------------------------------------------------------------------------ */
 /* Locks what the computations under way read, and the outputs of the top one, as those that are
  * there are written over. */
-static void lock_frames(pl__remat_sim *s)
+static void lock_frames(pl__recompute_sim *s)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     uint32_t locking = ++s->locking;
     for (uint32_t f = 0; f < s->n_frames; f++) {
         uint32_t op = s->frames[f];
@@ -221,7 +221,7 @@ static void lock_frames(pl__remat_sim *s)
     s->work += 4 * (uint64_t)s->n_frames;
 }
 
-static void evict(pl__remat_sim *s, uint32_t r)
+static void evict(pl__recompute_sim *s, uint32_t r)
 {
     if (s->st.next[r] != PL__SIM_NEVER && s->st.drops[r] < UINT16_MAX) s->st.drops[r]++;
     if (s->first_drop[r] > s->st.pos) s->first_drop[r] = s->st.pos;
@@ -230,11 +230,11 @@ static void evict(pl__remat_sim *s, uint32_t r)
 }
 
 /* Gives up the largest input of a computation that waits for the one at the top. */
-static bool break_lock(pl__remat_sim *s)
+static bool break_lock(pl__recompute_sim *s)
 {
     if (s->n_frames < 2 || s->breaks >= MAX_BREAKS) return false;
-    const pl__remat *m = s->m;
-    uint32_t top = s->frames[s->n_frames - 1], walk = ++s->walk, best = PL_REMAT_NONE;
+    const pl__recompute *m = s->m;
+    uint32_t top = s->frames[s->n_frames - 1], walk = ++s->walk, best = PL_RECOMPUTE_NONE;
     for (uint32_t i = m->needs.at[top]; i < m->needs.at[top + 1]; i++)
         s->walk_root[m->needs.item[i]] = walk;
     for (uint32_t i = m->makes.at[top]; i < m->makes.at[top + 1]; i++)
@@ -242,11 +242,11 @@ static bool break_lock(pl__remat_sim *s)
     for (uint32_t i = 0; i < s->st.n_cand; i++) {
         uint32_t r = s->st.cand[i];
         if (s->walk_root[r] == walk) continue;
-        if (best == PL_REMAT_NONE || m->bytes[r] > m->bytes[best] ||
+        if (best == PL_RECOMPUTE_NONE || m->bytes[r] > m->bytes[best] ||
             (m->bytes[r] == m->bytes[best] && r < best))
             best = r;
     }
-    if (best == PL_REMAT_NONE) return false;
+    if (best == PL_RECOMPUTE_NONE) return false;
     pl__sim_refresh(s, best);
     if (isinf(pl__sim_walk_up(s, best))) return false;
     s->breaks++;
@@ -254,14 +254,14 @@ static bool break_lock(pl__remat_sim *s)
     return true;
 }
 
-static bool make_room(pl__remat_sim *s, uint64_t need)
+static bool make_room(pl__recompute_sim *s, uint64_t need)
 {
     if (s->st.alive + need <= s->budget) return true;
     lock_frames(s);
     while (s->st.alive + need > s->budget) {
         uint32_t r = pl__sim_pick(s, &s->heap[0]);
-        if (r == PL_REMAT_NONE) r = pl__sim_pick(s, &s->heap[1]);
-        if (r != PL_REMAT_NONE)
+        if (r == PL_RECOMPUTE_NONE) r = pl__sim_pick(s, &s->heap[1]);
+        if (r != PL_RECOMPUTE_NONE)
             evict(s, r);
         else if (!break_lock(s))
             return false;
@@ -270,7 +270,7 @@ static bool make_room(pl__remat_sim *s, uint64_t need)
 }
 
 /* ---- computing -------------------------------------------------------------------------- */
-static bool push_frame(pl__remat_sim *s, uint32_t op)
+static bool push_frame(pl__recompute_sim *s, uint32_t op)
 {
     if (s->n_frames >= s->m->n_ops || (op != s->st.pos && s->m->once[op])) return false;
     s->frames[s->n_frames++] = op;
@@ -278,20 +278,20 @@ static bool push_frame(pl__remat_sim *s, uint32_t op)
 }
 
 /* The first input of op that is not there, or NONE. */
-static uint32_t missing_input(const pl__remat_sim *s, uint32_t op)
+static uint32_t missing_input(const pl__recompute_sim *s, uint32_t op)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++)
         if (!s->st.have[m->in.item[i]]) return m->in.item[i];
-    return PL_REMAT_NONE;
+    return PL_RECOMPUTE_NONE;
 }
 
 /* All inputs are there: makes room and computes. */
-static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
+static pl_status execute(pl__recompute_sim *s, uint32_t op, bool *ok)
 {
-    const pl__remat *m = s->m;
-    const pl_remat_problem *p = m->p;
-    uint64_t need = pl__remat_work(m, op);
+    const pl__recompute *m = s->m;
+    const pl_recompute_problem *p = m->p;
+    uint64_t need = pl__recompute_work(m, op);
     for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
         if (!s->st.have[m->makes.item[i]]) need += m->bytes[m->makes.item[i]];
     *ok = make_room(s, need);
@@ -312,7 +312,7 @@ static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
         }
         s->st.have[v] = 1;
     }
-    PL_TRY(pl__remat_seq_push(&s->seq, op));
+    PL_TRY(pl__recompute_seq_push(&s->seq, op));
     s->st.cost += m->cost[op];
     s->work += 20;
     *ok = s->st.cost <= s->cost_limit && s->seq.n < LONG_RUN * m->n_ops + 64;
@@ -320,15 +320,15 @@ static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
 }
 
 /* Computes the next op of the order with all that it misses. */
-static pl_status compute_next(pl__remat_sim *s, bool *ok)
+static pl_status compute_next(pl__recompute_sim *s, bool *ok)
 {
     s->n_frames = 0;
     s->breaks = 0;
     *ok = push_frame(s, s->st.pos);
     while (*ok && s->n_frames) {
         uint32_t op = s->frames[s->n_frames - 1], v = missing_input(s, op);
-        if (v != PL_REMAT_NONE) {
-            *ok = s->m->writer[v] != PL_REMAT_NONE && push_frame(s, s->m->writer[v]);
+        if (v != PL_RECOMPUTE_NONE) {
+            *ok = s->m->writer[v] != PL_RECOMPUTE_NONE && push_frame(s, s->m->writer[v]);
             continue;
         }
         PL_TRY(execute(s, op, ok));
@@ -338,15 +338,15 @@ static pl_status compute_next(pl__remat_sim *s, bool *ok)
 }
 
 /* ---- runs ------------------------------------------------------------------------------- */
-static void clear_heaps(pl__remat_sim *s)
+static void clear_heaps(pl__recompute_sim *s)
 {
-    for (int i = 0; i < 2; i++) pl__remat_heap_clear(&s->heap[i]);
+    for (int i = 0; i < 2; i++) pl__recompute_heap_clear(&s->heap[i]);
     while (s->n_touched) s->is_touched[s->touched[--s->n_touched]] = 0;
 }
 
-static void start(pl__remat_sim *s)
+static void start(pl__recompute_sim *s)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     uint32_t n = m->n_vals;
     memset(s->block, 0, s->block_bytes);
     s->st.alive = 0;
@@ -355,10 +355,10 @@ static void start(pl__remat_sim *s)
     clear_heaps(s);
     memset(s->first_drop, 0xff, n * sizeof *s->first_drop);
     for (uint32_t v = 0; v < n; v++) {
-        s->st.cand_at[v] = PL_REMAT_NONE;
+        s->st.cand_at[v] = PL_RECOMPUTE_NONE;
         s->st.dirty[v] = PL__SIM_DIRTY;
         s->st.use[v] = m->uses.at[v];
-        if (m->writer[v] != PL_REMAT_NONE) continue;
+        if (m->writer[v] != PL_RECOMPUTE_NONE) continue;
         s->st.have[v] = 1;
         s->st.alive += m->bytes[v];
         if (m->root[v] == v) add_candidate(s, v);
@@ -367,7 +367,7 @@ static void start(pl__remat_sim *s)
     s->seq.n = 0;
 }
 
-static pl_status checkpoint(pl__remat_sim *s)
+static pl_status checkpoint(pl__recompute_sim *s)
 {
     uint32_t every = s->m->n_ops / PL__SIM_MARKS + 1;
     if (s->st.pos % every || s->st.pos / every != s->n_marks || s->n_marks == PL__SIM_MARKS)
@@ -381,9 +381,9 @@ static pl_status checkpoint(pl__remat_sim *s)
     return PL_OK;
 }
 
-static pl_status advance(pl__remat_sim *s, bool *ok)
+static pl_status advance(pl__recompute_sim *s, bool *ok)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     *ok = true;
     while (*ok && s->st.pos < m->n_ops) {
         if (s->marks) PL_TRY(checkpoint(s));
@@ -402,7 +402,7 @@ static pl_status advance(pl__remat_sim *s, bool *ok)
     return PL_OK;
 }
 
-static void set_sizes(pl__remat_sim *s, float power)
+static void set_sizes(pl__recompute_sim *s, float power)
 {
     if (s->size_power == power) return;
     s->size_power = power;
@@ -410,8 +410,8 @@ static void set_sizes(pl__remat_sim *s, float power)
         s->by_size[v] = s->m->bytes[v] ? powf((float)s->m->bytes[v], -power) : 1;
 }
 
-pl_status pl__remat_sim_run(pl__remat_sim *s, const pl__remat_setting *set, uint64_t budget,
-                            const float *weight, double cost_limit, bool *ok)
+pl_status pl__recompute_sim_run(pl__recompute_sim *s, const pl__recompute_setting *set,
+                                uint64_t budget, const float *weight, double cost_limit, bool *ok)
 {
     s->set = *set;
     s->budget = set->tight < 1 ? (uint64_t)((double)budget * (double)set->tight) : budget;
@@ -424,18 +424,19 @@ pl_status pl__remat_sim_run(pl__remat_sim *s, const pl__remat_setting *set, uint
     return advance(s, ok);
 }
 
-pl_status pl__remat_sim_rerun(pl__remat_sim *s, const float *weight, const uint32_t *changed,
-                              uint32_t n_changed, double cost_limit, bool *ok)
+pl_status pl__recompute_sim_rerun(pl__recompute_sim *s, const float *weight,
+                                  const uint32_t *changed, uint32_t n_changed, double cost_limit,
+                                  bool *ok)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     uint32_t from = m->n_ops;
     for (uint32_t i = 0; i < n_changed; i++) {
         uint32_t v = changed[i];
         /* A heavier weight matters only where the storage went; a lighter one anywhere after
          * its first computation. */
-        uint32_t at = weight[v] > s->weight[v]        ? s->first_drop[v]
-                      : m->writer[v] == PL_REMAT_NONE ? 0
-                                                      : m->writer[v];
+        uint32_t at = weight[v] > s->weight[v]            ? s->first_drop[v]
+                      : m->writer[v] == PL_RECOMPUTE_NONE ? 0
+                                                          : m->writer[v];
         if (at < from) from = at;
         s->weight[v] = weight[v];
     }
@@ -446,7 +447,7 @@ pl_status pl__remat_sim_rerun(pl__remat_sim *s, const float *weight, const uint3
     clear_heaps(s);
     for (uint32_t i = 0; i < s->st.n_cand; i++) pl__sim_touch(s, s->st.cand[i]);
     for (uint32_t v = 0; v < m->n_vals; v++)
-        if (s->first_drop[v] >= s->st.pos) s->first_drop[v] = PL_REMAT_NONE;
+        if (s->first_drop[v] >= s->st.pos) s->first_drop[v] = PL_RECOMPUTE_NONE;
     s->cost_limit = cost_limit;
     s->work += s->block_bytes / 8;
     return advance(s, ok);

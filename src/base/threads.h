@@ -3,8 +3,8 @@
  * oneDNN's loops run on the same team (team.h): two would fight for the cores. Loops do not nest: a
  * loop inside a loop runs on its caller.
  */
-#ifndef PL_BASE_POOL_H
-#define PL_BASE_POOL_H
+#ifndef PL_BASE_THREADS_H
+#define PL_BASE_THREADS_H
 
 #include "base/err.h"
 
@@ -13,12 +13,12 @@ PL_SHARED_BEGIN
 /* Threads a loop may use; fixed at first use from PL_THREADS, else OMP_NUM_THREADS, else the cores
  * this process may run on. A thread that runs oneDNN asks first: teams that it begins have that
  * size. */
-int pl_pool_threads(void);
-void pl_pool_set_threads(int n);
+int pl_threads_count(void);
+void pl_threads_set(int n);
 
-/* Calls fn(ctx, task, worker) for each task in [0, n_tasks), worker in [0, pl_pool_threads()).
+/* Calls fn(ctx, task, worker) for each task in [0, n_tasks), worker in [0, pl_threads_count()).
  * Tasks are dealt as contiguous ranges; which worker runs a task must not change its result. */
-void pl_pool_for(int64_t n_tasks, void (*fn)(void *ctx, int64_t task, int worker), void *ctx);
+void pl_threads_for(int64_t n_tasks, void (*fn)(void *ctx, int64_t task, int worker), void *ctx);
 
 PL_SHARED_END
 

@@ -1,15 +1,15 @@
-/* remat_check.h - replays a recomputation plan. Shares no code with the planner. */
-#ifndef PL_PLAN_REMAT_CHECK_H
-#define PL_PLAN_REMAT_CHECK_H
+/* recompute_check.h - replays a recomputation plan. Shares no code with the planner. */
+#ifndef PL_PLAN_RECOMPUTE_CHECK_H
+#define PL_PLAN_RECOMPUTE_CHECK_H
 
-#include "plan/recompute/remat.h"
+#include "plan/recompute/recompute.h"
 
 /* PL_OK when every op is computed and for the first time in the problem's order, nothing marked
  * ONCE is computed twice, every instruction finds what it reads (of a view: taken from the copy
  * of its base that is there), only what is there and not pinned is dropped, what must be there
  * at the end is, the bytes alive never pass the budget, and the plan's own peak and cost are
  * those of the replay. Otherwise PL_ERR_PLAN; the message names instruction, op and storage. */
-pl_status pl_remat_check(const pl_remat_problem *p, const pl_remat_plan *plan,
-                         uint64_t budget_bytes) PL_MUST_USE;
+pl_status pl_recompute_check(const pl_recompute_problem *p, const pl_recompute_plan *plan,
+                             uint64_t budget_bytes) PL_MUST_USE;
 
 #endif

@@ -29,7 +29,7 @@ static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, con
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_find_minimum(run);
     if (rc == PL_OK) {
-        const pl_trade *t = pl_run_trade_at(run, 0, NULL);
+        const pl_tradeoff *t = pl_run_tradeoff_at(run, 0, NULL);
         *m = pl_run_memory_get(run);
         *taken = t ? t->setting : NULL;
         *ms = pl_run_predicted_ms(run);
@@ -38,7 +38,7 @@ static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, con
     return rc;
 }
 
-TEST(trades_are_the_plans_choice)
+TEST(tradeoffs_are_the_plans_choice)
 {
     pl_run_memory once, twice, m;
     const char *taken;
@@ -80,12 +80,12 @@ static pl_status count_builds(pl_builder *b)
 
 /* The other way is built only where the first one computes again or does not fit, and for a
  * smallest budget. */
-TEST(trades_are_not_built_in_vain)
+TEST(tradeoffs_are_not_built_in_vain)
 {
     static const pl_config_entry schema[] = {
         {"way", PL_CONFIG_CHOICE, "auto", 0, 0, "auto|fast|slow", "Which way."}, {0}};
-    static const pl_trade smaller[] = {{"way=slow", "goes slowly", "going fast"},
-                                       {NULL, NULL, NULL}};
+    static const pl_tradeoff smaller[] = {{"way=slow", "goes slowly", "going fast"},
+                                          {NULL, NULL, NULL}};
     static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                      .name = "trades-test",
                                      .about = "a layer",
@@ -105,7 +105,7 @@ TEST(trades_are_not_built_in_vain)
 }
 
 /* Where both fit, but not without computing again, the faster plan is taken. */
-TEST(trades_by_time)
+TEST(tradeoffs_by_time)
 {
     pl_run_memory once, m;
     const char *taken;
@@ -131,7 +131,7 @@ TEST(trades_by_time)
 #define PLAN                                                                                                    \
  "$P plan fluxflow/tiny image=128 batch=8 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
  "model.scales=1 --device t4 "
-TEST(trades_are_told)
+TEST(tradeoffs_are_told)
 {
     WANT_BIN();
     cli_result r = cli_run(PLAN "--memory 600MB");
@@ -146,7 +146,7 @@ TEST(trades_are_told)
     CHECK_MSG(row && next && strstr(row, "decodes twice") && !strstr(next, "decodes"), "%s", r.out);
 }
 
-TEST(trades_by_every_command)
+TEST(tradeoffs_by_every_command)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
@@ -163,7 +163,7 @@ TEST(trades_by_every_command)
 
 /* A run goes on with the other way: nothing is refused, and the bits are those of a run that had
  * one. */
-TEST(trades_may_change_in_a_run)
+TEST(tradeoffs_may_change_in_a_run)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -178,7 +178,7 @@ TEST(trades_may_change_in_a_run)
 
 /* The smallest budget that is told, of the setting that the plan would take, does for the process
  * that is given it. */
-TEST(trades_smallest_budget_is_enough)
+TEST(tradeoffs_smallest_budget_is_enough)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
@@ -197,7 +197,7 @@ TEST(trades_smallest_budget_is_enough)
 }
 
 /* The same in the smallest budget, which makes the plan decode twice. */
-TEST(trades_train_the_same)
+TEST(tradeoffs_train_the_same)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");

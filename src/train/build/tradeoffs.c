@@ -1,4 +1,4 @@
-/* trades.c - less memory for more time by a recipe's own settings; see pl_recipe.smaller.
+/* tradeoffs.c - less memory for more time by a recipe's own settings; see pl_recipe.smaller.
  *
  * A level is how many of the settings are taken: those whose keys the configuration gives to the
  * plan (auto), in the recipe's order. The run's own configuration stays as it was given; programs
@@ -16,15 +16,15 @@ static bool same_key(const char *setting, const char *key)
     return strlen(key) == n && memcmp(setting, key, n) == 0;
 }
 
-bool pl__trade_key(const pl_recipe *recipe, const char *key)
+bool pl__tradeoff_key(const pl_recipe *recipe, const char *key)
 {
-    for (const pl_trade *t = recipe->smaller; t && t->setting; t++)
+    for (const pl_tradeoff *t = recipe->smaller; t && t->setting; t++)
         if (same_key(t->setting, key)) return true;
     return false;
 }
 
 /* Does the configuration leave it to the plan? */
-static bool is_open(const pl_run *r, const pl_trade *t)
+static bool is_open(const pl_run *r, const pl_tradeoff *t)
 {
     char key[64];
     size_t n = strcspn(t->setting, "=");
@@ -35,14 +35,14 @@ static bool is_open(const pl_run *r, const pl_trade *t)
 }
 
 /* Entry i of those that are open; NULL past the end. */
-static const pl_trade *open_at(const pl_run *r, int i)
+static const pl_tradeoff *open_at(const pl_run *r, int i)
 {
-    for (const pl_trade *t = r->recipe->smaller; t && t->setting; t++)
+    for (const pl_tradeoff *t = r->recipe->smaller; t && t->setting; t++)
         if (is_open(r, t) && i-- == 0) return t;
     return NULL;
 }
 
-int pl__trades(const pl_run *r)
+int pl__tradeoffs(const pl_run *r)
 {
     int n = 0;
     if (r->encode || r->forward || r->replay) return 0;
@@ -50,7 +50,7 @@ int pl__trades(const pl_run *r)
     return n;
 }
 
-const pl_trade *pl_run_trade_at(const pl_run *r, int i, double *without_ms)
+const pl_tradeoff *pl_run_tradeoff_at(const pl_run *r, int i, double *without_ms)
 {
     if (without_ms) *without_ms = r->without_ms;
     return i < r->level ? open_at(r, i) : NULL;
@@ -61,7 +61,7 @@ const pl_config *pl__built_config(const pl_run *r)
     return r->traded ? r->traded : r->config;
 }
 
-pl_status pl__trade_set(pl_run *r, int level)
+pl_status pl__tradeoff_set(pl_run *r, int level)
 {
     pl_config_free(r->traded);
     r->traded = NULL;
@@ -83,8 +83,8 @@ pl_status pl__trade_set(pl_run *r, int level)
 void pl__built_swap(pl_run *r, pl_built *b)
 {
     pl_built t;
-    SWAP(turn);
-    SWAP(n_turns);
+    SWAP(step_programs);
+    SWAP(n_step_programs);
     SWAP(train);
     SWAP(apply);
     SWAP(eval);
@@ -109,7 +109,7 @@ void pl__built_take_back(pl_run *r, pl_built *b)
 void pl__built_free(pl_run *r, pl_built *b)
 {
     pl__built_swap(r, b);
-    pl__turns_free(r);
+    pl__step_programs_free(r);
     pl_config_free(r->traded);
     r->traded = NULL;
     pl__built_swap(r, b);

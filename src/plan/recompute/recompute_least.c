@@ -1,4 +1,4 @@
-/* remat_least.c - the smallest budget: the way down to it, one plan after the other.
+/* recompute_least.c - the smallest budget: the way down to it, one plan after the other.
  *
  * To find a plan is quick and to give up is slow, so quick looks come first: what they find, a
  * whole search finds too. They halve the range between the lower bound and the least budget with a
@@ -8,7 +8,7 @@
  * the way.
  */
 #include "base/sys.h"
-#include "plan/recompute/remat_int.h"
+#include "plan/recompute/recompute_int.h"
 
 enum {
     QUICK = 24, /* looks of a kind */
@@ -18,43 +18,44 @@ enum {
 };
 
 typedef struct way {
-    const pl__remat *m;
-    const pl_remat_opts *opts;
+    const pl__recompute *m;
+    const pl_recompute_opts *opts;
     uint64_t lo, found, floor; /* a budget without a plan, the least one with; where lo began */
     uint64_t parts;            /* the range is narrow when it is this part of what was found */
     uint64_t deadline_ns;
     int left; /* looks */
     bool quick, begun;
-    pl__remat_seq plan; /* of `found` */
+    pl__recompute_seq plan; /* of `found` */
 } way;
 
 /* Any plan within the budget, into *found, and its peak into *peak; 0 when none was found. */
 static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *peak,
-                            pl__remat_seq *found)
+                            pl__recompute_seq *found)
 {
-    pl_remat_opts o = *w->opts;
-    pl__remat_best b = {0};
+    pl_recompute_opts o = *w->opts;
+    pl__recompute_best b = {0};
     o.budget_bytes = budget;
-    o.off |= PL_REMAT_NO_CHOICE | PL_REMAT_NO_FILL; /* filling only uses room up */
-    if (few) o.off |= PL_REMAT_NO_EXACT;
-    pl_status s = pl__remat_best_init(&b, w->m, &o);
+    o.off |= PL_RECOMPUTE_NO_CHOICE | PL_RECOMPUTE_NO_FILL; /* filling only uses room up */
+    if (few) o.off |= PL_RECOMPUTE_NO_EXACT;
+    pl_status s = pl__recompute_best_init(&b, w->m, &o);
     b.few = few;
     b.effort = 0;
-    if (s == PL_OK) s = pl__remat_compete(&b);
+    if (s == PL_OK) s = pl__recompute_compete(&b);
     *peak = b.seq.n ? b.seq.peak : 0;
-    if (s == PL_OK && b.seq.n) s = pl__remat_seq_copy(found, &b.seq);
-    pl__remat_best_release(&b);
+    if (s == PL_OK && b.seq.n) s = pl__recompute_seq_copy(found, &b.seq);
+    pl__recompute_best_release(&b);
     return s;
 }
 
-static void way_init(way *w, const pl__remat *m, const pl_remat_opts *opts, uint64_t refused)
+static void way_init(way *w, const pl__recompute *m, const pl_recompute_opts *opts,
+                     uint64_t refused)
 {
     uint32_t op;
     *w = (way){
         .m = m, .opts = opts, .quick = true, .left = QUICK, .parts = m->n_ops > LARGE ? 100 : 400};
     if (opts->time_limit_s > 0)
         w->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
-    pl__remat_lower_bound(m, &w->lo, &op);
+    pl__recompute_lower_bound(m, &w->lo, &op);
     if (w->lo) w->lo--; /* the bound itself may do */
     if (refused > w->lo) w->lo = refused;
     w->floor = w->lo;
@@ -102,44 +103,45 @@ static pl_status go_down(way *w, bool *any)
     return PL_OK;
 }
 
-pl_status pl__remat_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused,
-                            uint64_t *bytes)
+pl_status pl__recompute_minimum(const pl__recompute *m, const pl_recompute_opts *opts,
+                                uint64_t refused, uint64_t *bytes)
 {
     way w;
     pl_status s = PL_OK;
     way_init(&w, m, opts, refused);
     for (bool any = true; s == PL_OK && any;) s = go_down(&w, &any);
     if (s == PL_OK) *bytes = w.found;
-    pl__remat_seq_release(&w.plan);
+    pl__recompute_seq_release(&w.plan);
     return s;
 }
 
-pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes)
+pl_status pl_recompute_minimum(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                               uint64_t *bytes)
 {
-    static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
-    pl__remat m;
-    pl_status s = pl__remat_build(p, &m);
-    if (s == PL_OK) s = pl__remat_minimum(&m, opts ? opts : &defaults, 0, bytes);
+    static const pl_recompute_opts defaults = PL_RECOMPUTE_OPTS_INIT;
+    pl__recompute m;
+    pl_status s = pl__recompute_build(p, &m);
+    if (s == PL_OK) s = pl__recompute_minimum(&m, opts ? opts : &defaults, 0, bytes);
     pl_arena_release(&m.arena);
     return s;
 }
 
 /* ---- step by step ----------------------------------------------------------------------- */
-struct pl_remat_descent {
-    pl__remat m;
-    pl_remat_opts opts;
+struct pl_recompute_descent {
+    pl__recompute m;
+    pl_recompute_opts opts;
     way way;
 };
 
-pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *opts,
-                               pl_remat_descent **out)
+pl_status pl_recompute_descent_new(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                                   pl_recompute_descent **out)
 {
-    pl_remat_descent *d = pl_sys_alloc(sizeof *d);
+    pl_recompute_descent *d = pl_sys_alloc(sizeof *d);
     if (!d) return PL_ERR_MEMORY;
     d->opts = *opts;
-    pl_status s = pl__remat_build(p, &d->m);
+    pl_status s = pl__recompute_build(p, &d->m);
     if (s != PL_OK) {
-        pl_remat_descent_free(d);
+        pl_recompute_descent_free(d);
         return s;
     }
     way_init(&d->way, &d->m, &d->opts, 0);
@@ -147,20 +149,20 @@ pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *o
     return PL_OK;
 }
 
-void pl_remat_descent_free(pl_remat_descent *d)
+void pl_recompute_descent_free(pl_recompute_descent *d)
 {
     if (!d) return;
-    pl__remat_seq_release(&d->way.plan);
+    pl__recompute_seq_release(&d->way.plan);
     pl_arena_release(&d->m.arena);
     pl_sys_free(d);
 }
 
-pl_status pl_remat_descend(pl_remat_descent *d, uint64_t *bytes, pl_remat_plan **plan)
+pl_status pl_recompute_descend(pl_recompute_descent *d, uint64_t *bytes, pl_recompute_plan **plan)
 {
     bool any;
     *plan = NULL;
     PL_TRY(go_down(&d->way, &any));
     if (!any) return PL_OK;
     *bytes = d->way.found;
-    return pl__remat_hand_out(&d->m, &d->way.plan, plan);
+    return pl__recompute_hand_out(&d->m, &d->way.plan, plan);
 }

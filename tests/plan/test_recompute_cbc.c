@@ -8,15 +8,15 @@
  * budget. r need not be whole: with whole x nothing is gained by a part of a storage.
  */
 #include "tests/lib/test.h"
-#include "tests/plan/remat_made.h"
-#include "tests/plan/remat_oracle.h"
+#include "tests/plan/recompute_made.h"
+#include "tests/plan/recompute_oracle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static void write_objective(FILE *f, const pl_remat_problem *p, uint32_t steps)
+static void write_objective(FILE *f, const pl_recompute_problem *p, uint32_t steps)
 {
     fprintf(f, "minimize\n cost:");
     for (uint32_t t = 0; t < steps; t++)
@@ -25,7 +25,7 @@ static void write_objective(FILE *f, const pl_remat_problem *p, uint32_t steps)
     fprintf(f, "subject to\n");
 }
 
-static void write_order(FILE *f, const pl_remat_problem *p, uint32_t steps)
+static void write_order(FILE *f, const pl_recompute_problem *p, uint32_t steps)
 {
     for (uint32_t t = 0; t < steps; t++) {
         for (uint32_t i = 0; i < p->n_ops && i <= t; i++) fprintf(f, " + x%u_%u", t, i);
@@ -46,7 +46,7 @@ static void write_order(FILE *f, const pl_remat_problem *p, uint32_t steps)
 }
 
 /* Storage b during step t: carried over or written now. */
-static void write_carry(FILE *f, const pl_remat_problem *p, uint32_t t, uint32_t b)
+static void write_carry(FILE *f, const pl_recompute_problem *p, uint32_t t, uint32_t b)
 {
     fprintf(f, " r%u_%u", t, b);
     if (t) fprintf(f, " - r%u_%u", t - 1, b);
@@ -56,7 +56,7 @@ static void write_carry(FILE *f, const pl_remat_problem *p, uint32_t t, uint32_t
     fprintf(f, " <= 0\n");
 }
 
-static void write_step(FILE *f, const pl_remat_problem *p, uint32_t t, uint64_t budget)
+static void write_step(FILE *f, const pl_recompute_problem *p, uint32_t t, uint64_t budget)
 {
     for (uint32_t b = 0; b < p->n_bufs; b++) write_carry(f, p, t, b);
     for (uint32_t i = 0; i < p->n_ops && i <= t; i++) {
@@ -72,7 +72,7 @@ static void write_step(FILE *f, const pl_remat_problem *p, uint32_t t, uint64_t 
     fprintf(f, " <= %llu\n", (unsigned long long)budget);
 }
 
-static void write_program(const char *path, const pl_remat_problem *p, uint32_t steps,
+static void write_program(const char *path, const pl_recompute_problem *p, uint32_t steps,
                           uint64_t budget)
 {
     FILE *f = fopen(path, "w");
@@ -81,7 +81,7 @@ static void write_program(const char *path, const pl_remat_problem *p, uint32_t 
     write_order(f, p, steps);
     for (uint32_t t = 0; t < steps; t++) write_step(f, p, t, budget);
     for (uint32_t b = 0; b < p->n_bufs; b++)
-        if (p->buf_flags[b] & PL_REMAT_END) fprintf(f, " r%u_%u >= 1\n", steps - 1, b);
+        if (p->buf_flags[b] & PL_RECOMPUTE_END) fprintf(f, " r%u_%u >= 1\n", steps - 1, b);
     fprintf(f, "bounds\n");
     for (uint32_t t = 0; t < steps; t++)
         for (uint32_t b = 0; b < p->n_bufs; b++) fprintf(f, " r%u_%u <= 1\n", t, b);
@@ -106,7 +106,7 @@ static void solve(const char *model, const char *answer, double *cost)
     fclose(f);
 }
 
-TEST(remat_oracle_agrees_with_an_integer_program)
+TEST(recompute_oracle_agrees_with_an_integer_program)
 {
     if (!pl_test_long()) SKIP("long: set PL_TEST_LONG");
     if (system("command -v cbc > /dev/null 2>&1")) SKIP("no cbc here (apt-get install coinor-cbc)");
@@ -120,13 +120,13 @@ TEST(remat_oracle_agrees_with_an_integer_program)
         uint64_t bound, keep;
         uint32_t op;
         double best = 0;
-        CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
-        CHECK_OK(pl_remat_keep_all(&m->p, &keep));
-        pl_remat_opts o = PL_REMAT_OPTS_INIT;
-        pl_remat_plan *plan = NULL;
+        CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+        CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
+        pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+        pl_recompute_plan *plan = NULL;
         o.budget_bytes = bound + (keep - bound) * (k * 17 % 60) / 100;
-        CHECK(remat_oracle(&m->p, o.budget_bytes, 3000000, &best));
-        if (pl_remat_solve(&m->p, &o, &plan) == PL_OK && plan->n < 22) {
+        CHECK(recompute_oracle(&m->p, o.budget_bytes, 3000000, &best));
+        if (pl_recompute_solve(&m->p, &o, &plan) == PL_OK && plan->n < 22) {
             /* One step more than the plan has: a cheaper, longer list would be seen. */
             write_program(model, &m->p, plan->n + 1, o.budget_bytes);
             double cost;
@@ -136,7 +136,7 @@ TEST(remat_oracle_agrees_with_an_integer_program)
             compared += cost >= 0;
             repeated += plan->n > m->p.n_ops;
         }
-        pl_remat_plan_free(plan);
+        pl_recompute_plan_free(plan);
         free(m);
     }
     unlink(model);

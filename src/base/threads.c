@@ -1,5 +1,5 @@
 /* pool.c - see pool.h. */
-#include "base/pool.h"
+#include "base/threads.h"
 
 #include "base/sys.h"
 #include "base/team.h"
@@ -55,7 +55,7 @@ static void tell_team(int n)
     told = n;
 }
 
-int pl_pool_threads(void)
+int pl_threads_count(void)
 {
     int n = n_threads, none = 0;
     if (n == 0) {
@@ -66,7 +66,7 @@ int pl_pool_threads(void)
     return n;
 }
 
-void pl_pool_set_threads(int n)
+void pl_threads_set(int n)
 {
     n_threads = n < 1 ? 1 : n;
     tell_team(n < 1 ? 1 : n);
@@ -87,9 +87,9 @@ static void run_share(void *arg)
 }
 
 /* The team is made for all threads at once: no later loop starts one. */
-void pl_pool_for(int64_t n_tasks, void (*fn)(void *, int64_t, int), void *ctx)
+void pl_threads_for(int64_t n_tasks, void (*fn)(void *, int64_t, int), void *ctx)
 {
-    int workers = pl_pool_threads();
+    int workers = pl_threads_count();
     if (n_tasks > 1 && workers > 1 && !pl_team_inside()) {
         loop l = {n_tasks, fn, ctx};
         workers = pl_team_reach(workers);

@@ -1,13 +1,13 @@
-/* remat_made.h - recomputation problems made up for tests. */
+/* recompute_made.h - recomputation problems made up for tests. */
 #ifndef PL_TESTS_REMAT_MADE_H
 #define PL_TESTS_REMAT_MADE_H
 
-#include "plan/recompute/remat.h"
+#include "plan/recompute/recompute.h"
 
 enum { MAX_OPS = 2048, MAX_BUFS = 4096, MAX_EDGES = 16384 };
 
 typedef struct made {
-    pl_remat_problem p;
+    pl_recompute_problem p;
     double cost[MAX_OPS];
     uint64_t work[MAX_OPS], bytes[MAX_BUFS];
     uint8_t op_flags[MAX_OPS], buf_flags[MAX_BUFS];

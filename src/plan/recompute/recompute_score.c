@@ -1,4 +1,4 @@
-/* remat_score.c - what the eviction simulator drops next; see remat_sim.c for the score.
+/* recompute_score.c - what the eviction simulator drops next; see recompute_sim.c for the score.
  *
  * The two walks behind a score (up over dropped ancestors, down over dropped descendants) are
  * cached; a drop or a recomputation marks dirty just those it can have changed. Candidates lie in a
@@ -6,26 +6,26 @@
  */
 #include <math.h>
 
-#include "plan/recompute/remat_sim.h"
+#include "plan/recompute/recompute_sim.h"
 
 enum { MAX_DOWN = 400 }; /* dropped descendants looked at: near ones tell enough */
 
 /* ---- walks ------------------------------------------------------------------------------ */
 
 /* Computed at least once, not there, and perhaps wanted again. */
-static bool is_dropped(const pl__remat_sim *s, uint32_t r)
+static bool is_dropped(const pl__recompute_sim *s, uint32_t r)
 {
     uint32_t w = s->m->writer[r];
-    return !s->st.have[r] && !s->st.settled[r] && (w == PL_REMAT_NONE || w < s->st.pos);
+    return !s->st.have[r] && !s->st.settled[r] && (w == PL_RECOMPUTE_NONE || w < s->st.pos);
 }
 
-float pl__sim_walk_up(pl__remat_sim *s, uint32_t r)
+float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     uint32_t n = 0, walk = ++s->walk;
     double cost = 0;
     uint32_t op = m->writer[r];
-    if (op == PL_REMAT_NONE || m->once[op]) return INFINITY;
+    if (op == PL_RECOMPUTE_NONE || m->once[op]) return INFINITY;
     s->walk_op[op] = walk;
     s->stack[n++] = op;
     while (n) {
@@ -36,7 +36,7 @@ float pl__sim_walk_up(pl__remat_sim *s, uint32_t r)
             uint32_t q = m->needs.item[i];
             if (s->st.have[q]) continue;
             uint32_t w = m->writer[q];
-            if (w == PL_REMAT_NONE || m->once[w]) return INFINITY;
+            if (w == PL_RECOMPUTE_NONE || m->once[w]) return INFINITY;
             if (s->walk_op[w] == walk) continue;
             s->walk_op[w] = walk;
             s->stack[n++] = w;
@@ -46,9 +46,9 @@ float pl__sim_walk_up(pl__remat_sim *s, uint32_t r)
 }
 
 /* Next use of r through dropped descendants, and their cost. */
-static void walk_down(pl__remat_sim *s, uint32_t r)
+static void walk_down(pl__recompute_sim *s, uint32_t r)
 {
-    const pl__remat *m = s->m;
+    const pl__recompute *m = s->m;
     uint32_t n = 0, walk = ++s->walk, next = pl__sim_next_use(s, r), steps = 0;
     double cost = 0;
     s->stack[n++] = r;
@@ -75,7 +75,7 @@ static void walk_down(pl__remat_sim *s, uint32_t r)
 
 /* The part of mark_dirty that looks at what was made from r. Pointers and counters are local: the
  * compiler must take every byte that is written for one that changes them. */
-static uint64_t mark_below(pl__remat_sim *s, uint32_t r, bool gone)
+static uint64_t mark_below(pl__recompute_sim *s, uint32_t r, bool gone)
 {
     const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
     const uint8_t *have = s->st.have, *settled = s->st.settled;
@@ -103,7 +103,7 @@ static uint64_t mark_below(pl__remat_sim *s, uint32_t r, bool gone)
     return work;
 }
 
-static uint64_t mark_above(pl__remat_sim *s, uint32_t r, bool gone)
+static uint64_t mark_above(pl__recompute_sim *s, uint32_t r, bool gone)
 {
     const uint32_t *at = s->m->needs.at, *item = s->m->needs.item, *writer = s->m->writer;
     const uint8_t *have = s->st.have;
@@ -114,7 +114,7 @@ static uint64_t mark_above(pl__remat_sim *s, uint32_t r, bool gone)
     stack[n++] = r;
     while (n) {
         uint32_t op = writer[stack[--n]];
-        if (op == PL_REMAT_NONE) continue;
+        if (op == PL_RECOMPUTE_NONE) continue;
         for (uint32_t i = at[op], end = at[op + 1]; i < end; i++) {
             uint32_t q = item[i];
             work++;
@@ -131,7 +131,7 @@ static uint64_t mark_above(pl__remat_sim *s, uint32_t r, bool gone)
     return work;
 }
 
-void pl__sim_mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
+void pl__sim_mark_dirty(pl__recompute_sim *s, uint32_t r, bool gone)
 {
     s->walk++;
     s->st.dirty[r] = PL__SIM_DIRTY;
@@ -139,7 +139,7 @@ void pl__sim_mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
     s->work += mark_above(s, r, gone);
 }
 
-void pl__sim_refresh(pl__remat_sim *s, uint32_t r)
+void pl__sim_refresh(pl__recompute_sim *s, uint32_t r)
 {
     uint8_t d = s->st.dirty[r];
     if (d & (PL__SIM_DOWN_MORE | PL__SIM_DOWN_LESS) || s->st.next[r] < s->st.pos) walk_down(s, r);
@@ -150,7 +150,7 @@ void pl__sim_refresh(pl__remat_sim *s, uint32_t r)
 }
 
 /* ---- scores ----------------------------------------------------------------------------- */
-static float gap_factor(const pl__remat_sim *s, uint32_t next)
+static float gap_factor(const pl__recompute_sim *s, uint32_t next)
 {
     float g = s->set.gap_power;
     if (g == 0) return 1;
@@ -163,14 +163,14 @@ static float gap_factor(const pl__remat_sim *s, uint32_t next)
 
 /* Storages that nobody wants score below zero; of those, the cheap and large ones go first,
  * without regard to ancestors, as most of them are never wanted again. */
-static float score_of(const pl__remat_sim *s, uint32_t r, float up, float down, uint32_t next)
+static float score_of(const pl__recompute_sim *s, uint32_t r, float up, float down, uint32_t next)
 {
     if (next == PL__SIM_NEVER) return -1 / (1 + s->own[r] * s->by_size[r]);
     return s->weight[r] * (up + s->set.kin * down) * s->by_size[r] / gap_factor(s, next);
 }
 
 /* At most the score that a refresh would give. */
-static float least_score(const pl__remat_sim *s, uint32_t r)
+static float least_score(const pl__recompute_sim *s, uint32_t r)
 {
     uint8_t d = s->st.dirty[r];
     uint32_t next = s->st.next[r];
@@ -183,54 +183,54 @@ static float least_score(const pl__remat_sim *s, uint32_t r)
 }
 
 /* The walk up matters only to those that are wanted. */
-static bool is_stale(const pl__remat_sim *s, uint32_t r)
+static bool is_stale(const pl__recompute_sim *s, uint32_t r)
 {
     uint8_t matters = s->st.next[r] == PL__SIM_NEVER ? PL__SIM_DOWN_MORE | PL__SIM_DOWN_LESS : 0xff;
     return s->st.dirty[r] & matters || s->st.next[r] < s->st.pos;
 }
 
-static void place_touched(pl__remat_sim *s)
+static void place_touched(pl__recompute_sim *s)
 {
     while (s->n_touched) {
         uint32_t r = s->touched[--s->n_touched];
         s->is_touched[r] = 0;
-        if (s->st.cand_at[r] == PL_REMAT_NONE) continue;
-        pl__remat_heap_set(&s->heap[s->m->bytes[r] < s->least], r, least_score(s, r));
+        if (s->st.cand_at[r] == PL_RECOMPUTE_NONE) continue;
+        pl__recompute_heap_set(&s->heap[s->m->bytes[r] < s->least], r, least_score(s, r));
         s->work += 30;
     }
 }
 
 /* The number of the top one as it is now; false when that is more than it was. */
-static bool renew_top(pl__remat_sim *s, pl__remat_heap *h)
+static bool renew_top(pl__recompute_sim *s, pl__recompute_heap *h)
 {
     uint32_t r = h->item[0];
     float was = h->key[r], now;
     if (is_stale(s, r)) {
         if ((now = least_score(s, r)) > was) {
-            pl__remat_heap_set(h, r, now);
+            pl__recompute_heap_set(h, r, now);
             return false;
         }
         pl__sim_refresh(s, r);
     }
     now = score_of(s, r, s->st.up[r], s->st.down[r], s->st.next[r]);
     if (now == was) return true;
-    pl__remat_heap_set(h, r, now);
+    pl__recompute_heap_set(h, r, now);
     return false;
 }
 
 /* The least score among the candidates that are not locked, or NONE; ties go to the lower number. A
  * number in the heap is at most the score: as time goes on, scores rise, and what lowers one
  * touches it. So the first one that comes to the top twice is the least. */
-uint32_t pl__sim_pick(pl__remat_sim *s, pl__remat_heap *h)
+uint32_t pl__sim_pick(pl__recompute_sim *s, pl__recompute_heap *h)
 {
-    uint32_t best = PL_REMAT_NONE, n_held = 0;
+    uint32_t best = PL_RECOMPUTE_NONE, n_held = 0;
     place_touched(s);
-    while (h->n && best == PL_REMAT_NONE) {
+    while (h->n && best == PL_RECOMPUTE_NONE) {
         uint32_t r = h->item[0];
         s->work += 30;
         if (h->key[r] == INFINITY) break;
         if (s->lock[r] == s->locking) {
-            pl__remat_heap_remove(h, r);
+            pl__recompute_heap_remove(h, r);
             s->held[n_held++] = r;
         } else if (renew_top(s, h)) {
             best = r;
@@ -238,7 +238,7 @@ uint32_t pl__sim_pick(pl__remat_sim *s, pl__remat_heap *h)
     }
     while (n_held) {
         uint32_t r = s->held[--n_held];
-        pl__remat_heap_set(h, r, h->key[r]);
+        pl__recompute_heap_set(h, r, h->key[r]);
     }
     return best;
 }

@@ -1,4 +1,4 @@
-/* cxx_pool.c - operator new and delete for the C++ inside oneDNN, served from a pool.
+/* cxx_heap.c - operator new and delete for the C++ inside oneDNN, served from a pool.
  *
  * A training step may not allocate. dnnl_primitive_execute builds a few small containers at
  * every call (an argument map, a context, references counted), so it calls operator new about
@@ -20,15 +20,15 @@
 #include <stddef.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-# define PL_CXX_POOL 0
+# define PL_CXX_HEAP 0
 #elif defined(__has_feature)
 # if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                        \
      __has_feature(memory_sanitizer)
-#  define PL_CXX_POOL 0
+#  define PL_CXX_HEAP 0
 # endif
 #endif
 
-#ifndef PL_CXX_POOL
+#ifndef PL_CXX_HEAP
 
 # include <pthread.h>
 # include <stdint.h>

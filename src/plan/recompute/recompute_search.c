@@ -1,22 +1,22 @@
-/* remat_search.c - many runs of the simulator: a grid of settings, then perturbed weights.
+/* recompute_search.c - many runs of the simulator: a grid of settings, then perturbed weights.
  *
  * No single setting of the eviction score wins everywhere, so the whole grid runs. A run at a
- * somewhat smaller budget leaves room that undoing recomputation (remat_fill.c) uses better than
- * the simulator would have, so part of the grid runs at such a budget too. Settings run a few at a
- * time, on as many threads; a run is stopped by the cost of those before its few only, so that the
- * plans do not depend on the threads.
+ * somewhat smaller budget leaves room that undoing recomputation (recompute_fill.c) uses better
+ * than the simulator would have, so part of the grid runs at such a budget too. Settings run a few
+ * at a time, on as many threads; a run is stopped by the cost of those before its few only, so that
+ * the plans do not depend on the threads.
  *
- * The search then changes the weights of one to three storages that were dropped, runs again,
- * and keeps what is not worse after tightening and filling. It starts from the best few
- * settings in turn and spends what is left on the best. Every candidate is measured exactly.
+ * The search then changes the weights of one to three storages that were dropped, runs again, and
+ * keeps what is not worse after tightening and filling. It starts from the best few settings in
+ * turn and spends what is left on the best. Every candidate is measured exactly.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pool.h"
 #include "base/sys.h"
-#include "plan/recompute/remat_int.h"
+#include "base/threads.h"
+#include "plan/recompute/recompute_int.h"
 
 enum {
     MAX_CHANGES = 3,  /* weights changed at once */
@@ -44,25 +44,25 @@ enum {
 
 /* All of the grid at the budget itself; then the part of it with the first share of
  * descendants' cost again, at a smaller budget and with waiting counted in ops. */
-static pl__remat_setting grid_setting(uint32_t i)
+static pl__recompute_setting grid_setting(uint32_t i)
 {
     uint32_t part = i < N_GRID ? 0 : 1 + (i - N_GRID) / N_TIGHT;
     uint32_t at = i < N_GRID ? i : (i - N_GRID) % N_TIGHT;
-    return (pl__remat_setting){.size_power = size_powers[at % 3],
-                               .gap_power = gap_powers[at / 3 % 4],
-                               .kin = kins[at / 12],
-                               .tight = part == 1 ? 0.96f : 1,
-                               .by_index = part == 2};
+    return (pl__recompute_setting){.size_power = size_powers[at % 3],
+                                   .gap_power = gap_powers[at / 3 % 4],
+                                   .kin = kins[at / 12],
+                                   .tight = part == 1 ? 0.96f : 1,
+                                   .by_index = part == 2};
 }
 
 /* The best settings so far, best first. */
 typedef struct starts {
-    pl__remat_setting set[N_STARTS];
+    pl__recompute_setting set[N_STARTS];
     double cost[N_STARTS];
     uint32_t n;
 } starts;
 
-static void note_start(starts *st, const pl__remat_setting *set, double cost)
+static void note_start(starts *st, const pl__recompute_setting *set, double cost)
 {
     uint32_t i = st->n < N_STARTS ? st->n++ : N_STARTS;
     if (i == N_STARTS && cost >= st->cost[--i]) return;
@@ -74,27 +74,27 @@ static void note_start(starts *st, const pl__remat_setting *set, double cost)
     st->set[i] = *set;
 }
 
-static double limit_of(const pl__remat_best *b, double factor)
+static double limit_of(const pl__recompute_best *b, double factor)
 {
     if (b->few) return PROBE_COST * b->m->base_cost;
     return b->seq.n ? b->m->base_cost + (b->seq.cost - b->m->base_cost) * factor : HUGE_VAL;
 }
 
-static pl_status offer_run(pl__remat_best *b, const pl__remat_sim *sim, const char *strategy,
-                           double *cost)
+static pl_status offer_run(pl__recompute_best *b, const pl__recompute_sim *sim,
+                           const char *strategy, double *cost)
 {
-    const pl__remat_seq *s = pl__remat_sim_seq(sim);
+    const pl__recompute_seq *s = pl__recompute_sim_seq(sim);
     *cost = HUGE_VAL;
-    PL_TRY(pl__remat_offer(b, s->op, s->n, strategy, NULL));
+    PL_TRY(pl__recompute_offer(b, s->op, s->n, strategy, NULL));
     if (b->work.peak <= b->budget) *cost = b->work.cost;
     return PL_OK;
 }
 
 /* What one setting at a time needs: a simulator, and a best of its own to improve the run in. */
 typedef struct lane {
-    pl__remat_sim *sim;
-    pl__remat_best best;
-    pl__remat_setting set;
+    pl__recompute_sim *sim;
+    pl__recompute_best best;
+    pl__recompute_setting set;
     double limit, cost; /* cost: HUGE_VAL when the run brought nothing */
     pl_status status;
 } lane;
@@ -106,25 +106,25 @@ typedef struct lanes {
 
 static void lanes_release(lanes *l)
 {
-    for (uint32_t i = 1; i < l->n; i++) pl__remat_sim_free(l->lane[i].sim);
+    for (uint32_t i = 1; i < l->n; i++) pl__recompute_sim_free(l->lane[i].sim);
     for (uint32_t i = 0; i < l->n; i++) {
-        pl__remat_seq_release(&l->lane[i].best.seq);
-        pl__remat_seq_release(&l->lane[i].best.work);
-        pl__remat_eval_free(l->lane[i].best.eval);
+        pl__recompute_seq_release(&l->lane[i].best.seq);
+        pl__recompute_seq_release(&l->lane[i].best.work);
+        pl__recompute_eval_free(l->lane[i].best.eval);
     }
 }
 
 /* The first lane borrows the simulator that it is given. */
-static pl_status lanes_new(const pl__remat_best *b, pl__remat_sim *sim, lanes *l)
+static pl_status lanes_new(const pl__recompute_best *b, pl__recompute_sim *sim, lanes *l)
 {
     uint32_t n = b->any || b->few || b->m->n_ops < MANY_OPS ? 1 : N_LANES;
     for (uint32_t i = 0; i < n; i++) {
         lane *a = &l->lane[l->n++];
-        a->best = (pl__remat_best){
+        a->best = (pl__recompute_best){
             .m = b->m, .opts = b->opts, .budget = b->budget, .least_peak = UINT64_MAX};
         a->sim = i ? NULL : sim;
-        if (i) PL_TRY(pl__remat_sim_new(b->m, &a->sim));
-        PL_TRY(pl__remat_eval_new(b->m, &a->best.eval));
+        if (i) PL_TRY(pl__recompute_sim_new(b->m, &a->sim));
+        PL_TRY(pl__recompute_eval_new(b->m, &a->best.eval));
     }
     return PL_OK;
 }
@@ -132,7 +132,7 @@ static pl_status lanes_new(const pl__remat_best *b, pl__remat_sim *sim, lanes *l
 static uint64_t lanes_work(const lanes *l)
 {
     uint64_t work = 0;
-    for (uint32_t i = 0; i < l->n; i++) work += pl__remat_sim_work(l->lane[i].sim);
+    for (uint32_t i = 0; i < l->n; i++) work += pl__recompute_sim_work(l->lane[i].sim);
     return work;
 }
 
@@ -143,36 +143,37 @@ static void run_lane(void *ctx, int64_t i, int worker)
     bool ok = false;
     a->cost = HUGE_VAL;
     a->best.seq.n = 0;
-    a->status = pl__remat_sim_run(a->sim, &a->set, a->best.budget, NULL, a->limit, &ok);
+    a->status = pl__recompute_sim_run(a->sim, &a->set, a->best.budget, NULL, a->limit, &ok);
     if (a->status == PL_OK && ok) a->status = offer_run(&a->best, a->sim, "grid", &a->cost);
 }
 
 /* Settings `first` and after it, at most one a lane, and what they found. */
-static pl_status run_few(pl__remat_best *b, lanes *l, uint32_t first, uint32_t n, starts *st)
+static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32_t n, starts *st)
 {
     for (uint32_t i = 0; i < n; i++) {
         l->lane[i].set = grid_setting(first + i);
         l->lane[i].limit = limit_of(b, 2);
     }
-    pl_pool_for(n, run_lane, l);
+    pl_threads_for(n, run_lane, l);
     for (uint32_t i = 0; i < n; i++) {
         const lane *a = &l->lane[i];
         PL_TRY(a->status);
         if (a->best.least_peak < b->least_peak) b->least_peak = a->best.least_peak;
         if (a->cost == HUGE_VAL) continue;
         note_start(st, &a->set, a->cost);
-        if (!b->seq.n || a->cost < b->seq.cost) PL_TRY(pl__remat_seq_copy(&b->seq, &a->best.seq));
+        if (!b->seq.n || a->cost < b->seq.cost)
+            PL_TRY(pl__recompute_seq_copy(&b->seq, &a->best.seq));
     }
     return PL_OK;
 }
 
-static pl_status run_settings(pl__remat_best *b, lanes *l, starts *st)
+static pl_status run_settings(pl__recompute_best *b, lanes *l, starts *st)
 {
-    uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
-    for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__remat_late(b)); i += few) {
+    uint32_t n = b->opts->off & PL_RECOMPUTE_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
+    for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__recompute_late(b)); i += few) {
         uint64_t work = lanes_work(l), ops = b->m->n_ops;
         few = n - i < l->n ? n - i : l->n;
-        if (pl__remat_stopped(b)) break;
+        if (pl__recompute_stopped(b)) break;
         if (b->seq.n ? b->any : i >= N_FEW && work > FAIL_UNITS * ops) break;
         if (i >= N_FIRST && work > GRID_UNITS * ops) break;
         PL_TRY(run_few(b, l, i, few, st));
@@ -180,7 +181,7 @@ static pl_status run_settings(pl__remat_best *b, lanes *l, starts *st)
     return PL_OK;
 }
 
-static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
+static pl_status run_grid(pl__recompute_best *b, pl__recompute_sim *sim, starts *st)
 {
     lanes l = {.n = 0};
     pl_status s = lanes_new(b, sim, &l);
@@ -191,8 +192,8 @@ static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
 
 /* ---- the search ------------------------------------------------------------------------- */
 typedef struct search {
-    pl__remat_best *b;
-    pl__remat_sim *sim;
+    pl__recompute_best *b;
+    pl__recompute_sim *sim;
     uint64_t rng;
     float *weight;     /* of each value: those of the candidate */
     uint32_t *dropped; /* values dropped in the last accepted run */
@@ -222,7 +223,7 @@ static double draw_unit(search *s)
 
 static void list_large(search *s)
 {
-    const pl__remat *m = s->b->m;
+    const pl__recompute *m = s->b->m;
     for (uint32_t v = 0; v < m->n_vals; v++)
         if (!m->pinned[v] && !m->end[v] && m->bytes[v] > s->b->budget / LARGE &&
             m->uses.at[v] < m->uses.at[v + 1])
@@ -231,7 +232,7 @@ static void list_large(search *s)
 
 static void list_dropped(search *s)
 {
-    const uint16_t *drops = pl__remat_sim_drops(s->sim);
+    const uint16_t *drops = pl__recompute_sim_drops(s->sim);
     s->n_dropped = 0;
     for (uint32_t v = 0; v < s->b->m->n_vals; v++)
         if (drops[v]) s->dropped[s->n_dropped++] = v;
@@ -264,8 +265,8 @@ static pl_status step(search *s)
     bool ok;
     double cost = HUGE_VAL, base = s->b->m->base_cost;
     perturb(s);
-    PL_TRY(pl__remat_sim_rerun(s->sim, s->weight, s->changed, s->n_old + s->n_changed,
-                               base + (s->cost - base) * 1.3, &ok));
+    PL_TRY(pl__recompute_sim_rerun(s->sim, s->weight, s->changed, s->n_old + s->n_changed,
+                                   base + (s->cost - base) * 1.3, &ok));
     if (ok) {
         PL_TRY(offer_run(s->b, s->sim, "search", &cost));
         s->work += OFFER_UNITS * (uint64_t)s->b->work.n;
@@ -282,22 +283,22 @@ static pl_status step(search *s)
 
 static uint64_t spent(const search *s)
 {
-    return pl__remat_sim_work(s->sim) + s->work;
+    return pl__recompute_sim_work(s->sim) + s->work;
 }
 
 /* Searches from one setting and weights (NULL: ones) until `until` units are spent in all. */
-static pl_status search_from(search *s, const pl__remat_setting *set, const float *from,
+static pl_status search_from(search *s, const pl__recompute_setting *set, const float *from,
                              uint64_t until)
 {
     bool ok;
     for (uint32_t v = 0; v < s->b->m->n_vals; v++) s->weight[v] = from ? from[v] : 1;
-    PL_TRY(pl__remat_sim_run(s->sim, set, s->b->budget, s->weight, HUGE_VAL, &ok));
+    PL_TRY(pl__recompute_sim_run(s->sim, set, s->b->budget, s->weight, HUGE_VAL, &ok));
     if (!ok) return PL_OK;
     PL_TRY(offer_run(s->b, s->sim, "search", &s->cost));
     s->n_old = 0;
     list_dropped(s);
     if (!s->n_dropped || s->cost == HUGE_VAL) return PL_OK;
-    while (spent(s) < until && !pl__remat_late(s->b)) PL_TRY(step(s));
+    while (spent(s) < until && !pl__recompute_late(s->b)) PL_TRY(step(s));
     return PL_OK;
 }
 
@@ -317,7 +318,7 @@ static pl_status search_all(search *s, const starts *st, float *best_weight)
     return search_from(s, &st->set[best], best_weight, begin + effort);
 }
 
-static pl_status run_search(pl__remat_best *b, pl__remat_sim *sim, const starts *st)
+static pl_status run_search(pl__recompute_best *b, pl__recompute_sim *sim, const starts *st)
 {
     pl_arena a = PL_ARENA_INIT;
     search s = {.b = b, .sim = sim, .rng = b->opts->seed};
@@ -334,17 +335,17 @@ static pl_status run_search(pl__remat_best *b, pl__remat_sim *sim, const starts 
     return status;
 }
 
-pl_status pl__remat_simulate(pl__remat_best *b)
+pl_status pl__recompute_simulate(pl__recompute_best *b)
 {
-    pl__remat_sim *sim;
+    pl__recompute_sim *sim;
     starts st = {.n = 0};
-    PL_TRY(pl__remat_sim_new(b->m, &sim));
+    PL_TRY(pl__recompute_sim_new(b->m, &sim));
     pl_status s = run_grid(b, sim, &st);
     /* On small problems the best-first search mostly ends with a proof, which saves the rest. */
-    if (s == PL_OK && !(b->opts->off & PL_REMAT_NO_EXACT) && !(b->any && b->seq.n))
-        s = pl__remat_exact(b);
-    if (s == PL_OK && st.n && b->effort && !b->optimal && !(b->opts->off & PL_REMAT_NO_SEARCH))
+    if (s == PL_OK && !(b->opts->off & PL_RECOMPUTE_NO_EXACT) && !(b->any && b->seq.n))
+        s = pl__recompute_exact(b);
+    if (s == PL_OK && st.n && b->effort && !b->optimal && !(b->opts->off & PL_RECOMPUTE_NO_SEARCH))
         s = run_search(b, sim, &st);
-    pl__remat_sim_free(sim);
+    pl__recompute_sim_free(sim);
     return s;
 }

@@ -1,13 +1,13 @@
-/* remat_sim.h - what the two files of the eviction simulator share; see remat_sim.c.
+/* recompute_sim.h - what the two files of the eviction simulator share; see recompute_sim.c.
  *
- *   remat_sim.c    the run: what is computed, dropped, settled; checkpoints of the state
- *   remat_score.c  what to drop: the walks behind the scores, and the candidates by score
+ *   recompute_sim.c    the run: what is computed, dropped, settled; checkpoints of the state
+ *   recompute_score.c  what to drop: the walks behind the scores, and the candidates by score
  */
-#ifndef PL_PLAN_REMAT_SIM_H
-#define PL_PLAN_REMAT_SIM_H
+#ifndef PL_PLAN_RECOMPUTE_SIM_H
+#define PL_PLAN_RECOMPUTE_SIM_H
 
-#include "plan/recompute/remat_heap.h"
-#include "plan/recompute/remat_int.h"
+#include "plan/recompute/recompute_heap.h"
+#include "plan/recompute/recompute_int.h"
 
 enum {
     PL__SIM_MARKS = 24, /* checkpoints along the order */
@@ -37,9 +37,9 @@ typedef struct pl__sim_state {
     float *up, *down;  /* of each root: cost of dropped ancestors and itself; descendants */
 } pl__sim_state;
 
-struct pl__remat_sim {
-    const pl__remat *m;
-    pl__remat_setting set;
+struct pl__recompute_sim {
+    const pl__recompute *m;
+    pl__recompute_setting set;
     uint64_t budget; /* of this run */
     uint64_t least;  /* smaller storages are no candidates at first */
     double cost_limit;
@@ -66,39 +66,39 @@ struct pl__remat_sim {
     uint32_t *first_drop; /* of each root: order position of its first drop in the last run */
     /* Candidates by what their score is at least: large ones, small ones. Those whose score may
      * have fallen wait in `touched` for a new number. */
-    pl__remat_heap heap[2];
+    pl__recompute_heap heap[2];
     uint32_t *touched, n_touched, *held;
     uint8_t *is_touched; /* of each root */
-    pl__remat_seq seq;
+    pl__recompute_seq seq;
     uint32_t breaks;
     uint16_t *kept_drops; /* of the last successful run */
     pl_arena arena;
 };
 
 /* Op of the next use of root r at or after the current op. */
-static inline uint32_t pl__sim_next_use(const pl__remat_sim *s, uint32_t r)
+static inline uint32_t pl__sim_next_use(const pl__recompute_sim *s, uint32_t r)
 {
-    const pl__remat_list *uses = &s->m->uses;
+    const pl__recompute_list *uses = &s->m->uses;
     uint32_t i = s->st.use[r], end = uses->at[r + 1];
     while (i < end && uses->item[i] < s->st.pos) i++;
     s->st.use[r] = i;
     return i < end ? uses->item[i] : PL__SIM_NEVER;
 }
 
-static inline void pl__sim_touch(pl__remat_sim *s, uint32_t r)
+static inline void pl__sim_touch(pl__recompute_sim *s, uint32_t r)
 {
-    if (s->is_touched[r] || s->st.cand_at[r] == PL_REMAT_NONE) return;
+    if (s->is_touched[r] || s->st.cand_at[r] == PL_RECOMPUTE_NONE) return;
     s->is_touched[r] = 1;
     s->touched[s->n_touched++] = r;
 }
 
 /* Cost of computing r again now: its op and those of its dropped ancestors. */
-float pl__sim_walk_up(pl__remat_sim *s, uint32_t r);
+float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r);
 /* r has gone or come back: marks dirty those whose cached walks pass through it. */
-void pl__sim_mark_dirty(pl__remat_sim *s, uint32_t r, bool gone);
+void pl__sim_mark_dirty(pl__recompute_sim *s, uint32_t r, bool gone);
 /* Walks again as far as r is dirty. */
-void pl__sim_refresh(pl__remat_sim *s, uint32_t r);
+void pl__sim_refresh(pl__recompute_sim *s, uint32_t r);
 /* The candidate of this heap with the least score that is not locked, or NONE. */
-uint32_t pl__sim_pick(pl__remat_sim *s, pl__remat_heap *h);
+uint32_t pl__sim_pick(pl__recompute_sim *s, pl__recompute_heap *h);
 
 #endif

@@ -1,4 +1,4 @@
-/* remat_exact.c - the optimum of small problems by best-first search.
+/* recompute_exact.c - the optimum of small problems by best-first search.
  *
  * A state is how far the order has come and which values are there, as bits. From a state, the
  * next op of the order or any repetition that brings something missing may run, if its inputs
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "plan/recompute/remat_int.h"
+#include "plan/recompute/recompute_int.h"
 
 enum {
     MAX_BITS = 64, /* values that are not pinned */
@@ -38,8 +38,8 @@ typedef struct node {
 } node;
 
 typedef struct exact {
-    pl__remat_best *b;
-    const pl__remat *m;
+    pl__recompute_best *b;
+    const pl__recompute *m;
     uint32_t n_bits;
     uint32_t bit[MAX_BITS]; /* bit to value */
     uint64_t bytes[MAX_BITS];
@@ -66,9 +66,9 @@ typedef struct exact {
 /* ---- the problem as bits ---------------------------------------------------------------- */
 static bool number_bits(exact *x, uint32_t *bit_of)
 {
-    const pl__remat *m = x->m;
+    const pl__recompute *m = x->m;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        bit_of[v] = PL_REMAT_NONE;
+        bit_of[v] = PL_RECOMPUTE_NONE;
         if (m->pinned[m->root[v]] && m->root[v] == v) continue;
         if (x->n_bits == MAX_BITS) return false;
         x->bytes[x->n_bits] = m->bytes[v];
@@ -79,7 +79,7 @@ static bool number_bits(exact *x, uint32_t *bit_of)
     }
     for (uint32_t i = 0; i < x->n_bits; i++) {
         uint32_t r = bit_of[m->root[x->bit[i]]];
-        if (r != i && r != PL_REMAT_NONE) x->views[r] |= (uint64_t)1 << i;
+        if (r != i && r != PL_RECOMPUTE_NONE) x->views[r] |= (uint64_t)1 << i;
     }
     return true;
 }
@@ -88,7 +88,7 @@ static bool number_bits(exact *x, uint32_t *bit_of)
  * those could be computed again from. */
 static void set_useful(exact *x)
 {
-    const pl__remat *m = x->m;
+    const pl__recompute *m = x->m;
     for (uint32_t i = 0; i <= m->n_ops; i++) {
         uint64_t read = x->end_bits, useful;
         for (uint32_t op = i; op < m->n_ops; op++) read |= x->in[op];
@@ -99,28 +99,28 @@ static void set_useful(exact *x)
         for (uint32_t op = 0; op < i; op++) x->wanted[i] |= read & x->out[op];
         for (uint32_t k = 0; k < x->n_bits; k++) {
             uint32_t w = m->writer[x->bit[k]];
-            if (w == PL_REMAT_NONE || m->once[w]) x->stays[i] |= read & (uint64_t)1 << k;
+            if (w == PL_RECOMPUTE_NONE || m->once[w]) x->stays[i] |= read & (uint64_t)1 << k;
         }
     }
 }
 
 static bool set_up(exact *x, uint32_t *bit_of)
 {
-    const pl__remat *m = x->m;
-    const pl_remat_problem *p = m->p;
+    const pl__recompute *m = x->m;
+    const pl_recompute_problem *p = m->p;
     if (m->n_ops > MAX_OPS || !number_bits(x, bit_of)) return false;
     for (uint32_t v = 0; v < m->n_vals; v++)
-        if (m->pinned[v] && m->root[v] == v && m->writer[v] == PL_REMAT_NONE)
+        if (m->pinned[v] && m->root[v] == v && m->writer[v] == PL_RECOMPUTE_NONE)
             x->fixed[0] += m->bytes[v];
     for (uint32_t op = 0; op < m->n_ops; op++) {
         x->fixed[op + 1] = x->fixed[op];
         for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) {
             uint32_t v = m->in.item[i];
-            if (bit_of[v] != PL_REMAT_NONE) x->in[op] |= (uint64_t)1 << bit_of[v];
+            if (bit_of[v] != PL_RECOMPUTE_NONE) x->in[op] |= (uint64_t)1 << bit_of[v];
         }
         for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
             uint32_t v = p->out[i];
-            if (bit_of[v] != PL_REMAT_NONE)
+            if (bit_of[v] != PL_RECOMPUTE_NONE)
                 x->out[op] |= (uint64_t)1 << bit_of[v];
             else
                 x->fixed[op + 1] += m->bytes[v];
@@ -280,7 +280,8 @@ static pl_status try_op(exact *x, uint32_t from, uint32_t op)
               .mask = n.mask,
               .cost = n.cost + (next ? 0 : x->m->cost[op])};
     if (v.cost >= x->limit) return PL_OK;
-    uint64_t need = x->fixed[v.pos] + bytes_of(x, n.mask | x->out[op]) + pl__remat_work(x->m, op);
+    uint64_t need =
+        x->fixed[v.pos] + bytes_of(x, n.mask | x->out[op]) + pl__recompute_work(x->m, op);
     if (need <= x->b->budget) return finish_move(x, &v, 0);
     v.gone = need - x->b->budget;
     uint64_t may = n.mask & x->roots & ~x->in[op] & ~x->out[op] & ~x->stays[n.pos], left = 0;
@@ -307,8 +308,8 @@ static pl_status expand(exact *x)
 {
     uint64_t start = 0;
     for (uint32_t i = 0; i < x->n_bits; i++)
-        if (x->m->writer[x->bit[i]] == PL_REMAT_NONE) start |= (uint64_t)1 << i;
-    PL_TRY(reach(x, PL_REMAT_NONE, 0, 0, start, 0));
+        if (x->m->writer[x->bit[i]] == PL_RECOMPUTE_NONE) start |= (uint64_t)1 << i;
+    PL_TRY(reach(x, PL_RECOMPUTE_NONE, 0, 0, start, 0));
     while (x->n_heap) {
         uint32_t n = heap_pop(x);
         if (x->nodes[n].done) continue;
@@ -317,7 +318,7 @@ static pl_status expand(exact *x)
             x->goal = n;
             return PL_OK;
         }
-        if (x->work > x->max_work || ((n & 1023) == 0 && pl__remat_late(x->b))) x->full = true;
+        if (x->work > x->max_work || ((n & 1023) == 0 && pl__recompute_late(x->b))) x->full = true;
         if (x->full) return PL_OK;
         uint32_t last = x->nodes[n].pos + (x->nodes[n].pos < x->m->n_ops ? 1u : 0u);
         for (uint32_t op = last; op-- > 0;) PL_TRY(try_op(x, n, op));
@@ -327,22 +328,22 @@ static pl_status expand(exact *x)
 
 static pl_status offer_goal(exact *x)
 {
-    pl__remat_seq s = {0};
+    pl__recompute_seq s = {0};
     pl_status status = PL_OK;
-    for (uint32_t n = x->goal; x->nodes[n].parent != PL_REMAT_NONE && status == PL_OK;
+    for (uint32_t n = x->goal; x->nodes[n].parent != PL_RECOMPUTE_NONE && status == PL_OK;
          n = x->nodes[n].parent)
-        status = pl__remat_seq_push(&s, x->nodes[n].op);
+        status = pl__recompute_seq_push(&s, x->nodes[n].op);
     for (uint32_t i = 0; i < s.n / 2; i++) {
         uint32_t t = s.op[i];
         s.op[i] = s.op[s.n - 1 - i];
         s.op[s.n - 1 - i] = t;
     }
-    if (status == PL_OK) status = pl__remat_offer(x->b, s.op, s.n, "exact", NULL);
-    pl__remat_seq_release(&s);
+    if (status == PL_OK) status = pl__recompute_offer(x->b, s.op, s.n, "exact", NULL);
+    pl__recompute_seq_release(&s);
     return status;
 }
 
-pl_status pl__remat_exact(pl__remat_best *b)
+pl_status pl__recompute_exact(pl__recompute_best *b)
 {
     if (b->m->n_ops > MAX_OPS || b->m->n_vals > 4 * MAX_BITS) return PL_OK;
     exact *x = pl_sys_alloc(sizeof *x);
@@ -351,7 +352,7 @@ pl_status pl__remat_exact(pl__remat_best *b)
     if (s == PL_OK) {
         x->b = b;
         x->m = b->m;
-        x->goal = PL_REMAT_NONE;
+        x->goal = PL_RECOMPUTE_NONE;
         uint32_t times = b->seq.n || b->any ? 1 : DESPERATE;
         x->max_work = MAX_WORK * times;
         x->max_nodes = MAX_STATES * times;
@@ -362,7 +363,7 @@ pl_status pl__remat_exact(pl__remat_best *b)
         x->cells = pl_sys_alloc(2 * (size_t)x->max_nodes * sizeof *x->cells);
         s = x->nodes && x->cells ? expand(x) : PL_ERR_MEMORY;
     }
-    if (s == PL_OK && x->goal != PL_REMAT_NONE) s = offer_goal(x);
+    if (s == PL_OK && x->goal != PL_RECOMPUTE_NONE) s = offer_goal(x);
     if (s == PL_OK && !x->full && !x->partial) b->optimal = true;
 out:
     if (x) {

@@ -1,4 +1,4 @@
-/* remat_fill.c - undo recomputation where room is left.
+/* recompute_fill.c - undo recomputation where room is left.
  *
  * A repeated op may go if, for every output that somebody reads, the copy before it can be held
  * from its last read to the readers of the new copy: the bytes alive in between, plus the
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "plan/recompute/remat_eval.h"
+#include "plan/recompute/recompute_eval.h"
 
 typedef struct copy {
     uint32_t root, start; /* its instruction */
@@ -34,7 +34,7 @@ typedef struct candidate {
     uint32_t at;
 } candidate;
 
-struct pl__remat_fill_mem {
+struct pl__recompute_fill_mem {
     uint32_t cap_instr, cap_copy, cap_use;
     copy *copies;
     use *uses;
@@ -44,19 +44,19 @@ struct pl__remat_fill_mem {
     candidate *cand;
     uint32_t *stack;
     uint32_t *current; /* of each value: its copy now */
-    pl__remat_seq backup;
+    pl__recompute_seq backup;
 };
 
 typedef struct fill {
-    const pl__remat *m;
-    pl__remat_fill_mem *mem;
-    const pl__remat_seq *s;
+    const pl__recompute *m;
+    pl__recompute_fill_mem *mem;
+    const pl__recompute_seq *s;
     const uint8_t *first;
     int64_t budget;
     uint32_t n_copies, n_uses, n_gone;
 } fill;
 
-static void free_arrays(pl__remat_fill_mem *f)
+static void free_arrays(pl__recompute_fill_mem *f)
 {
     pl_sys_free(f->copies);
     pl_sys_free(f->uses);
@@ -69,20 +69,20 @@ static void free_arrays(pl__remat_fill_mem *f)
     pl_sys_free(f->current);
 }
 
-void pl__remat_fill_release(pl__remat_eval *e)
+void pl__recompute_fill_release(pl__recompute_eval *e)
 {
     if (!e->fill) return;
     free_arrays(e->fill);
-    pl__remat_seq_release(&e->fill->backup);
+    pl__recompute_seq_release(&e->fill->backup);
     pl_sys_free(e->fill);
     e->fill = NULL;
 }
 
-static pl_status reserve(pl__remat_eval *e, const pl__remat_seq *s)
+static pl_status reserve(pl__recompute_eval *e, const pl__recompute_seq *s)
 {
-    const pl__remat *m = e->m;
+    const pl__recompute *m = e->m;
     if (!e->fill && !(e->fill = pl_sys_alloc(sizeof *e->fill))) return PL_ERR_MEMORY;
-    pl__remat_fill_mem *f = e->fill;
+    pl__recompute_fill_mem *f = e->fill;
     uint32_t copies = m->n_vals, uses = m->n_vals; /* those there at the start; reads at the end */
     for (uint32_t k = 0; k < s->n; k++) {
         copies += m->makes.at[s->op[k] + 1] - m->makes.at[s->op[k]];
@@ -90,9 +90,9 @@ static pl_status reserve(pl__remat_eval *e, const pl__remat_seq *s)
     }
     if (s->n < f->cap_instr && copies <= f->cap_copy && uses <= f->cap_use) return PL_OK;
     free_arrays(f);
-    pl__remat_seq backup = f->backup;
+    pl__recompute_seq backup = f->backup;
     uint32_t n = s->n + s->n / 2 + 64;
-    *f = (pl__remat_fill_mem){.backup = backup};
+    *f = (pl__recompute_fill_mem){.backup = backup};
     copies += copies / 2;
     uses += uses / 2;
     f->copies = pl_sys_alloc(copies * sizeof *f->copies);
@@ -121,8 +121,8 @@ static uint32_t add_copy(fill *f, uint32_t root, uint32_t start)
                                .start = start,
                                .before = f->mem->current[root],
                                .into = c,
-                               .head = PL_REMAT_NONE,
-                               .tail = PL_REMAT_NONE};
+                               .head = PL_RECOMPUTE_NONE,
+                               .tail = PL_RECOMPUTE_NONE};
     f->mem->current[root] = c;
     return c;
 }
@@ -131,8 +131,8 @@ static void add_use(fill *f, uint32_t root, uint32_t at)
 {
     uint32_t u = f->n_uses++, c = f->mem->current[root];
     copy *cp = &f->mem->copies[c];
-    f->mem->uses[u] = (use){.at = at, .copy = c, .next = PL_REMAT_NONE, .prev = cp->tail};
-    if (cp->tail == PL_REMAT_NONE)
+    f->mem->uses[u] = (use){.at = at, .copy = c, .next = PL_RECOMPUTE_NONE, .prev = cp->tail};
+    if (cp->tail == PL_RECOMPUTE_NONE)
         cp->head = u;
     else
         f->mem->uses[cp->tail].next = u;
@@ -141,7 +141,7 @@ static void add_use(fill *f, uint32_t root, uint32_t at)
 
 static uint32_t last_read(const fill *f, const copy *c)
 {
-    return c->tail == PL_REMAT_NONE ? c->start : f->mem->uses[c->tail].at;
+    return c->tail == PL_RECOMPUTE_NONE ? c->start : f->mem->uses[c->tail].at;
 }
 
 static void add_bytes(fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
@@ -151,15 +151,15 @@ static void add_bytes(fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
 
 static void build(fill *f)
 {
-    const pl__remat *m = f->m;
-    pl__remat_fill_mem *mem = f->mem;
+    const pl__recompute *m = f->m;
+    pl__recompute_fill_mem *mem = f->mem;
     uint32_t n = f->s->n;
     int64_t pinned = 0;
     memset(mem->alive, 0, (n + 1) * sizeof *mem->alive);
     memset(mem->gone, 0, n + 1);
-    for (uint32_t v = 0; v < m->n_vals; v++) mem->current[v] = PL_REMAT_NONE;
+    for (uint32_t v = 0; v < m->n_vals; v++) mem->current[v] = PL_RECOMPUTE_NONE;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        if (m->root[v] != v || m->writer[v] != PL_REMAT_NONE) continue;
+        if (m->root[v] != v || m->writer[v] != PL_RECOMPUTE_NONE) continue;
         if (m->pinned[v])
             pinned += (int64_t)m->bytes[v];
         else
@@ -192,7 +192,7 @@ static void build(fill *f)
     }
     /* differences so far */
     for (uint32_t k = 0; k < n; k++) mem->alive[k + 1] += mem->alive[k];
-    for (uint32_t k = 0; k < n; k++) mem->alive[k] += (int64_t)pl__remat_work(m, f->s->op[k]);
+    for (uint32_t k = 0; k < n; k++) mem->alive[k] += (int64_t)pl__recompute_work(m, f->s->op[k]);
 }
 
 /* ---- deleting --------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static uint32_t find(const fill *f, uint32_t c)
 
 static bool is_read(const fill *f, uint32_t c)
 {
-    return f->mem->copies[c].head != PL_REMAT_NONE;
+    return f->mem->copies[c].head != PL_RECOMPUTE_NONE;
 }
 
 static bool has_room(const fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
@@ -224,7 +224,7 @@ static void shift_inputs(fill *f, uint32_t k, int64_t sign)
         const copy *cp = &f->mem->copies[find(f, f->mem->uses[u].copy)];
         if (cp->tail != u) continue;
         uint32_t prev = f->mem->uses[u].prev;
-        uint32_t last = prev == PL_REMAT_NONE ? cp->start : f->mem->uses[prev].at;
+        uint32_t last = prev == PL_RECOMPUTE_NONE ? cp->start : f->mem->uses[prev].at;
         add_bytes(f, last + 1, k + 1, sign * (int64_t)f->m->bytes[cp->root]);
     }
 }
@@ -233,11 +233,11 @@ static void unlink_use(fill *f, uint32_t u)
 {
     use *us = f->mem->uses;
     copy *cp = &f->mem->copies[find(f, us[u].copy)];
-    if (us[u].prev == PL_REMAT_NONE)
+    if (us[u].prev == PL_RECOMPUTE_NONE)
         cp->head = us[u].next;
     else
         us[us[u].prev].next = us[u].next;
-    if (us[u].next == PL_REMAT_NONE)
+    if (us[u].next == PL_RECOMPUTE_NONE)
         cp->tail = us[u].prev;
     else
         us[us[u].next].prev = us[u].prev;
@@ -247,7 +247,7 @@ static void unlink_use(fill *f, uint32_t u)
  * already shifted, then whatever was recomputed only for it. */
 static void take_out(fill *f, uint32_t k)
 {
-    pl__remat_fill_mem *mem = f->mem;
+    pl__recompute_fill_mem *mem = f->mem;
     uint32_t depth = 0;
     mem->stack[depth++] = k;
     while (depth) {
@@ -255,7 +255,7 @@ static void take_out(fill *f, uint32_t k)
         if (j != k) shift_inputs(f, j, -1);
         mem->gone[j] = 1;
         f->n_gone++;
-        mem->alive[j] -= (int64_t)pl__remat_work(f->m, f->s->op[j]);
+        mem->alive[j] -= (int64_t)pl__recompute_work(f->m, f->s->op[j]);
         for (uint32_t c = mem->copy_at[j]; c < mem->copy_at[j + 1]; c++)
             if (mem->copies[c].into == c)
                 mem->alive[j] -= (int64_t)f->m->bytes[mem->copies[c].root];
@@ -278,7 +278,7 @@ static void take_out(fill *f, uint32_t k)
 static bool hold_before(fill *f, uint32_t c)
 {
     const copy *cp = &f->mem->copies[c];
-    if (cp->before == PL_REMAT_NONE) return false;
+    if (cp->before == PL_RECOMPUTE_NONE) return false;
     const copy *old = &f->mem->copies[find(f, cp->before)];
     uint32_t last = last_read(f, old);
     int64_t bytes = (int64_t)f->m->bytes[cp->root];
@@ -300,7 +300,7 @@ static void merge_before(fill *f, uint32_t c)
     copy *old = &f->mem->copies[into];
     use *us = f->mem->uses;
     us[cp->head].prev = old->tail;
-    if (old->tail == PL_REMAT_NONE)
+    if (old->tail == PL_RECOMPUTE_NONE)
         old->head = cp->head;
     else
         us[old->tail].next = cp->head;
@@ -310,7 +310,7 @@ static void merge_before(fill *f, uint32_t c)
 
 static void try_delete(fill *f, uint32_t k)
 {
-    pl__remat_fill_mem *mem = f->mem;
+    pl__recompute_fill_mem *mem = f->mem;
     uint32_t lo = mem->copy_at[k], hi = mem->copy_at[k + 1], c = lo;
     shift_inputs(f, k, -1);
     while (c < hi && (!is_read(f, c) || hold_before(f, c))) c++;
@@ -335,7 +335,7 @@ static int by_gain(const void *a, const void *b)
 
 static uint32_t list_candidates(fill *f)
 {
-    pl__remat_fill_mem *mem = f->mem;
+    pl__recompute_fill_mem *mem = f->mem;
     uint32_t n = 0;
     for (uint32_t k = 0; k < f->s->n; k++) {
         if (f->first[k] || mem->gone[k] || mem->copy_at[k] == mem->copy_at[k + 1]) continue;
@@ -344,7 +344,7 @@ static uint32_t list_candidates(fill *f)
         for (uint32_t c = mem->copy_at[k]; c < mem->copy_at[k + 1]; c++) {
             const copy *cp = &mem->copies[c];
             if (!is_read(f, c)) continue;
-            if (cp->before == PL_REMAT_NONE) {
+            if (cp->before == PL_RECOMPUTE_NONE) {
                 fits = false;
                 break;
             }
@@ -359,10 +359,10 @@ static uint32_t list_candidates(fill *f)
 
 /* A view computed again from the copy it was taken from before. current of a view holds the
  * instruction of that copy, plus one. */
-static void drop_spare_views(fill *f, pl__remat_seq *s)
+static void drop_spare_views(fill *f, pl__recompute_seq *s)
 {
-    const pl__remat *m = f->m;
-    const pl_remat_problem *p = m->p;
+    const pl__recompute *m = f->m;
+    const pl_recompute_problem *p = m->p;
     uint32_t *born = f->mem->current, n = 0;
     memset(born, 0, m->n_vals * sizeof *born);
     for (uint32_t k = 0; k < s->n; k++) {
@@ -380,10 +380,10 @@ static void drop_spare_views(fill *f, pl__remat_seq *s)
     s->n = n;
 }
 
-pl_status pl__remat_fill(pl__remat_eval *e, pl__remat_seq *s, uint64_t budget)
+pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s, uint64_t budget)
 {
     PL_TRY(reserve(e, s));
-    PL_TRY(pl__remat_seq_copy(&e->fill->backup, s));
+    PL_TRY(pl__recompute_seq_copy(&e->fill->backup, s));
     memset(e->seen, 0, e->m->n_ops);
     for (uint32_t k = 0; k < s->n; k++) {
         e->first[k] = !e->seen[s->op[k]];
@@ -402,9 +402,9 @@ pl_status pl__remat_fill(pl__remat_eval *e, pl__remat_seq *s, uint64_t budget)
     }
     drop_spare_views(&f, s);
     bool ok;
-    PL_TRY(pl__remat_tighten(e, s, &ok));
+    PL_TRY(pl__recompute_tighten(e, s, &ok));
     /* Shortened lists of views can only have freed bytes, so this is a safeguard. */
     if (!ok || s->peak > budget || s->cost > e->fill->backup.cost)
-        PL_TRY(pl__remat_seq_copy(s, &e->fill->backup));
+        PL_TRY(pl__recompute_seq_copy(s, &e->fill->backup));
     return PL_OK;
 }

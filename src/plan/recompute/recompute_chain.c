@@ -1,4 +1,4 @@
-/* remat_chain.c - a dynamic program over the cut points of a training step.
+/* recompute_chain.c - a dynamic program over the cut points of a training step.
  *
  * The order is read as a forward part up to the op where keeping everything takes most bytes,
  * and a backward part. A cut is an op of the forward part after which no later forward op reads
@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "plan/recompute/remat_int.h"
+#include "plan/recompute/recompute_int.h"
 
 enum {
     MAX_SEGMENTS = 96,     /* of a chain whose segments differ */
@@ -49,8 +49,8 @@ typedef struct segment {
 } segment;
 
 typedef struct chain {
-    pl__remat_best *b;
-    const pl__remat *m;
+    pl__recompute_best *b;
+    const pl__recompute *m;
     uint32_t turn; /* first op of the backward part */
     segment *seg;
     uint32_t n;    /* segments, the turn included */
@@ -62,34 +62,34 @@ typedef struct chain {
     uint16_t *choice;
     uint32_t *last; /* scratch, of each value */
     uint8_t *mark;  /* scratch, of each op */
-    pl__remat_seq seq;
+    pl__recompute_seq seq;
     pl_arena arena;
 } chain;
 
 /* ---- cutting ---------------------------------------------------------------------------- */
 
 /* Last op below `below` that reads root r, or its writer. */
-static uint32_t last_use_below(const pl__remat *m, uint32_t r, uint32_t below)
+static uint32_t last_use_below(const pl__recompute *m, uint32_t r, uint32_t below)
 {
-    uint32_t last = m->writer[r] == PL_REMAT_NONE ? 0 : m->writer[r];
+    uint32_t last = m->writer[r] == PL_RECOMPUTE_NONE ? 0 : m->writer[r];
     for (uint32_t i = m->uses.at[r]; i < m->uses.at[r + 1] && m->uses.item[i] < below; i++)
         last = m->uses.item[i];
     return last;
 }
 
-static uint32_t last_use(const pl__remat *m, uint32_t r)
+static uint32_t last_use(const pl__recompute *m, uint32_t r)
 {
     return last_use_below(m, r, UINT32_MAX);
 }
 
 /* The op at which keeping everything takes most. */
-static pl_status find_turn(chain *c)
+static pl_status find_program(chain *c)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     int64_t *change = pl_arena_new(&c->arena, int64_t, m->n_ops + 2), now = 0, most = -1;
     if (!change) return PL_ERR_MEMORY;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        if (m->root[v] != v || m->pinned[v] || m->writer[v] == PL_REMAT_NONE) continue;
+        if (m->root[v] != v || m->pinned[v] || m->writer[v] == PL_RECOMPUTE_NONE) continue;
         uint32_t last = last_use(m, v);
         change[m->writer[v]] += (int64_t)m->bytes[v];
         if (last < m->n_ops) change[last + 1] -= (int64_t)m->bytes[v];
@@ -107,7 +107,7 @@ static pl_status find_turn(chain *c)
 /* Cuts: ops before the turn such that nothing older is read between them and the turn. */
 static pl_status find_cuts(chain *c, uint32_t *cut, uint32_t *n_cuts)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     uint32_t reach = 0; /* last forward use of anything made before op */
     *n_cuts = 0;
     for (uint32_t op = 0; op < c->turn; op++) {
@@ -123,7 +123,7 @@ static pl_status find_cuts(chain *c, uint32_t *cut, uint32_t *n_cuts)
     return PL_OK;
 }
 
-static uint64_t made_bytes(const pl__remat *m, uint32_t op)
+static uint64_t made_bytes(const pl__recompute *m, uint32_t op)
 {
     uint64_t sum = 0;
     for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
@@ -134,7 +134,7 @@ static uint64_t made_bytes(const pl__remat *m, uint32_t op)
 /* Segments from cuts; with too many of them, cuts at about equal steps of cost remain. */
 static pl_status make_segments(chain *c, const uint32_t *cut, uint32_t n_cuts, uint32_t most)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     uint32_t keep = n_cuts < most ? n_cuts : most;
     c->seg = pl_arena_new(&c->arena, segment, keep + 2);
     c->sum = pl_arena_new(&c->arena, double, keep + 3);
@@ -162,14 +162,14 @@ static pl_status make_segments(chain *c, const uint32_t *cut, uint32_t n_cuts, u
 static uint32_t segment_of(const chain *c, const uint32_t *of_op, uint32_t r)
 {
     uint32_t w = c->m->writer[r];
-    if (w == PL_REMAT_NONE || w >= c->turn) return PL_REMAT_NONE;
+    if (w == PL_RECOMPUTE_NONE || w >= c->turn) return PL_RECOMPUTE_NONE;
     uint32_t s = of_op[w];
     return w + 1 == c->seg[s].hi && s + 1 < c->n ? s + 1 : s;
 }
 
 static void split_backward(chain *c, const uint32_t *of_op)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     uint32_t now = c->n - 1;
     for (uint32_t i = 0; i < c->n; i++) c->seg[i].back_lo = c->seg[i].back_hi = m->n_ops;
     c->seg[now].back_lo = c->turn;
@@ -188,7 +188,7 @@ static void split_backward(chain *c, const uint32_t *of_op)
 /* What the backward part of a segment reads within it: bytes, and the cost of computing them. */
 static void measure_tape(chain *c, segment *s)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     for (uint32_t op = s->lo; op < s->hi; op++) {
         c->mark[op] = 0;
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
@@ -207,7 +207,7 @@ static void measure_tape(chain *c, segment *s)
         s->tape_cost += m->cost[op];
         for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
             uint32_t w = m->writer[m->needs.item[i]];
-            if (w != PL_REMAT_NONE && w >= s->lo && w < s->hi) c->mark[w] = 1;
+            if (w != PL_RECOMPUTE_NONE && w >= s->lo && w < s->hi) c->mark[w] = 1;
         }
     }
 }
@@ -217,7 +217,7 @@ static void measure_tape(chain *c, segment *s)
 static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t hi, uint32_t below,
                            int64_t *change)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     memset(change, 0, (hi - lo + 1) * sizeof *change);
     for (uint32_t op = from; op < hi; op++) {
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
@@ -228,8 +228,8 @@ static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t 
             if (last + 1 < hi) change[last + 1 - lo] -= (int64_t)m->bytes[r];
         }
         if (op >= lo) {
-            change[op - lo] += (int64_t)pl__remat_work(m, op);
-            if (op + 1 < hi) change[op + 1 - lo] -= (int64_t)pl__remat_work(m, op);
+            change[op - lo] += (int64_t)pl__recompute_work(m, op);
+            if (op + 1 < hi) change[op + 1 - lo] -= (int64_t)pl__recompute_work(m, op);
         }
     }
     int64_t now = 0, most = 0;
@@ -243,7 +243,7 @@ static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t 
 /* Backward values that are made before a segment's backward part and read in it or later. */
 static void measure_carry(chain *c)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     for (uint32_t op = c->turn; op < m->n_ops; op++)
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
             uint32_t r = m->makes.item[i], last = last_use(m, r);
@@ -255,7 +255,7 @@ static void measure_carry(chain *c)
 
 static pl_status measure_segments(chain *c)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     uint32_t *of_op = pl_arena_new(&c->arena, uint32_t, m->n_ops + 1);
     int64_t *change = pl_arena_new(&c->arena, int64_t, m->n_ops + 2);
     c->mark = pl_arena_new(&c->arena, uint8_t, m->n_ops + 1);
@@ -404,7 +404,7 @@ typedef struct task {
 
 static pl_status push_ops(chain *c, uint32_t lo, uint32_t hi)
 {
-    for (uint32_t op = lo; op < hi; op++) PL_TRY(pl__remat_seq_push(&c->seq, op));
+    for (uint32_t op = lo; op < hi; op++) PL_TRY(pl__recompute_seq_push(&c->seq, op));
     return PL_OK;
 }
 
@@ -413,7 +413,7 @@ static pl_status push_forward(chain *c, uint32_t lo, uint32_t hi, uint32_t *fron
 {
     for (uint32_t op = lo; op < hi; op++) {
         if (op < *frontier && c->m->once[op]) continue;
-        PL_TRY(pl__remat_seq_push(&c->seq, op));
+        PL_TRY(pl__recompute_seq_push(&c->seq, op));
         if (op >= *frontier) *frontier = op + 1;
     }
     return PL_OK;
@@ -429,7 +429,7 @@ static pl_status unroll(chain *c, uint32_t slots, task *stack, bool *ok)
     while (n) {
         task t = stack[--n];
         const segment *s = &c->seg[t.i];
-        if (t.j == PL_REMAT_NONE) {
+        if (t.j == PL_RECOMPUTE_NONE) {
             PL_TRY(push_ops(c, s->back_lo, s->back_hi));
             continue;
         }
@@ -440,7 +440,7 @@ static pl_status unroll(chain *c, uint32_t slots, task *stack, bool *ok)
         }
         if (way == TAPE) {
             PL_TRY(push_forward(c, s->lo, s->hi, &frontier));
-            stack[n++] = (task){t.i, PL_REMAT_NONE, 0};
+            stack[n++] = (task){t.i, PL_RECOMPUTE_NONE, 0};
             uint32_t held = t.j > t.i + 1 ? to_slots(c, s->tape + c->seg[t.i + 1].state) : 0;
             if (t.j > t.i + 1) stack[n++] = (task){t.i + 1, t.j, t.m - held};
             continue;
@@ -463,7 +463,7 @@ static pl_status offer_all(chain *c, uint32_t fits)
         bool ok, better = false;
         PL_TRY(unroll(c, m, stack, &ok));
         if (!ok) break;
-        PL_TRY(pl__remat_offer(c->b, c->seq.op, c->seq.n, "chain", &better));
+        PL_TRY(pl__recompute_offer(c->b, c->seq.op, c->seq.n, "chain", &better));
         tried++;
         if (c->alike && m < fits && c->b->seq.n && !better) break;
     }
@@ -472,11 +472,11 @@ static pl_status offer_all(chain *c, uint32_t fits)
 
 static pl_status plan_chain(chain *c)
 {
-    const pl__remat *m = c->m;
+    const pl__recompute *m = c->m;
     uint32_t n_cuts;
     uint32_t *cut = pl_arena_new(&c->arena, uint32_t, m->n_ops + 1);
     if (!cut) return PL_ERR_MEMORY;
-    PL_TRY(find_turn(c));
+    PL_TRY(find_program(c));
     PL_TRY(find_cuts(c, cut, &n_cuts));
     if (n_cuts < 3) return PL_OK;
     PL_TRY(make_segments(c, cut, n_cuts, MAX_ALIKE));
@@ -505,11 +505,11 @@ static pl_status plan_chain(chain *c)
     return offer_all(c, fits);
 }
 
-pl_status pl__remat_chain(pl__remat_best *b)
+pl_status pl__recompute_chain(pl__recompute_best *b)
 {
     chain c = {.b = b, .m = b->m};
     pl_status s = b->m->n_ops < 8 ? PL_OK : plan_chain(&c);
-    pl__remat_seq_release(&c.seq);
+    pl__recompute_seq_release(&c.seq);
     pl_arena_release(&c.arena);
     return s;
 }

@@ -1,17 +1,17 @@
-/* remat_check.c - a plan is accepted only if this replay can follow it.
+/* recompute_check.c - a plan is accepted only if this replay can follow it.
  *
  * The replay keeps, for each storage, the serial number of the copy that is there (0: none) and,
  * for each view, the serial number of the base's copy that it was taken from. Bytes are added
  * when a copy is made and taken off when it is dropped. Nothing is inferred: a storage that the
  * plan does not drop stays and counts, so lifetimes that are too short or too long both show.
  */
-#include "plan/recompute/remat_check.h"
+#include "plan/recompute/recompute_check.h"
 
 #include "base/arena.h"
 
 typedef struct replay {
-    const pl_remat_problem *p;
-    const pl_remat_plan *plan;
+    const pl_recompute_problem *p;
+    const pl_recompute_plan *plan;
     uint32_t *copy;  /* of each storage: serial of the copy that is there, 0 for none */
     uint32_t *taken; /* of each view: serial of its base's copy when it was computed */
     uint8_t *done;   /* of each op: computed at least once */
@@ -20,12 +20,12 @@ typedef struct replay {
     double cost;
 } replay;
 
-static bool is_view(const pl_remat_problem *p, uint32_t b)
+static bool is_view(const pl_recompute_problem *p, uint32_t b)
 {
-    return p->base && p->base[b] != PL_REMAT_NONE;
+    return p->base && p->base[b] != PL_RECOMPUTE_NONE;
 }
 
-static unsigned flags_of(const pl_remat_problem *p, uint32_t b)
+static unsigned flags_of(const pl_recompute_problem *p, uint32_t b)
 {
     return p->buf_flags ? p->buf_flags[b] : 0;
 }
@@ -44,7 +44,7 @@ static bool is_there(const replay *r, uint32_t b)
 /* Storages that no op writes are there before the first instruction. */
 static void set_start(replay *r, uint8_t *written)
 {
-    const pl_remat_problem *p = r->p;
+    const pl_recompute_problem *p = r->p;
     for (uint32_t i = 0; i < p->out_at[p->n_ops]; i++) written[p->out[i]] = 1;
     for (uint32_t b = 0; b < p->n_bufs; b++) {
         if (written[b] || is_view(p, b)) continue;
@@ -55,14 +55,14 @@ static void set_start(replay *r, uint8_t *written)
 
 static pl_status check_op(replay *r, uint32_t k, uint32_t op)
 {
-    const pl_remat_problem *p = r->p;
+    const pl_recompute_problem *p = r->p;
     PL_FAIL_IF(op >= p->n_ops, PL_ERR_PLAN, "instruction %u: no op %u", k, op);
     if (!r->done[op]) {
         PL_FAIL_IF(op != r->next_op, PL_ERR_PLAN,
                    "instruction %u: op %u is first computed before op %u", k, op, r->next_op);
         r->next_op++;
     } else {
-        PL_FAIL_IF(p->op_flags && p->op_flags[op] & PL_REMAT_ONCE, PL_ERR_PLAN,
+        PL_FAIL_IF(p->op_flags && p->op_flags[op] & PL_RECOMPUTE_ONCE, PL_ERR_PLAN,
                    "instruction %u: op %u must not be computed again", k, op);
     }
     r->done[op] = 1;
@@ -76,10 +76,10 @@ static pl_status check_op(replay *r, uint32_t k, uint32_t op)
  * pinned ones, which stay the copy they are. */
 static void write_outputs(replay *r, uint32_t op)
 {
-    const pl_remat_problem *p = r->p;
+    const pl_recompute_problem *p = r->p;
     for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
         uint32_t b = p->out[i];
-        if (r->copy[b] && !is_view(p, b) && flags_of(p, b) & PL_REMAT_PINNED) continue;
+        if (r->copy[b] && !is_view(p, b) && flags_of(p, b) & PL_RECOMPUTE_PINNED) continue;
         if (is_view(p, b)) {
             r->taken[b] = r->copy[p->base[b]];
         } else if (!r->copy[b]) {
@@ -94,13 +94,13 @@ static void write_outputs(replay *r, uint32_t op)
 
 static pl_status drop_dead(replay *r, uint32_t k)
 {
-    const pl_remat_problem *p = r->p;
+    const pl_recompute_problem *p = r->p;
     for (uint32_t i = r->plan->drop_at[k]; i < r->plan->drop_at[k + 1]; i++) {
         uint32_t b = r->plan->drop[i];
         PL_FAIL_IF(b >= p->n_bufs || is_view(p, b), PL_ERR_PLAN,
                    "instruction %u drops %u, which is not a storage", k, b);
         PL_FAIL_IF(!r->copy[b], PL_ERR_PLAN, "instruction %u drops storage %u twice", k, b);
-        PL_FAIL_IF(flags_of(p, b) & PL_REMAT_PINNED, PL_ERR_PLAN,
+        PL_FAIL_IF(flags_of(p, b) & PL_RECOMPUTE_PINNED, PL_ERR_PLAN,
                    "instruction %u drops storage %u, which is pinned", k, b);
         r->copy[b] = 0;
         r->alive -= p->bytes[b];
@@ -110,11 +110,11 @@ static pl_status drop_dead(replay *r, uint32_t k)
 
 static pl_status check_totals(const replay *r, uint64_t budget)
 {
-    const pl_remat_problem *p = r->p;
-    const pl_remat_plan *plan = r->plan;
+    const pl_recompute_problem *p = r->p;
+    const pl_recompute_plan *plan = r->plan;
     PL_FAIL_IF(r->next_op != p->n_ops, PL_ERR_PLAN, "op %u is never computed", r->next_op);
     for (uint32_t b = 0; b < p->n_bufs; b++)
-        PL_FAIL_IF(flags_of(p, b) & PL_REMAT_END && !is_there(r, b), PL_ERR_PLAN,
+        PL_FAIL_IF(flags_of(p, b) & PL_RECOMPUTE_END && !is_there(r, b), PL_ERR_PLAN,
                    "storage %u is not there at the end", b);
     PL_FAIL_IF(r->peak != plan->peak_bytes, PL_ERR_PLAN,
                "the plan says a peak of %llu bytes, its replay %llu",
@@ -139,8 +139,8 @@ static pl_status run(replay *r, uint64_t budget)
     return check_totals(r, budget);
 }
 
-pl_status pl_remat_check(const pl_remat_problem *p, const pl_remat_plan *plan,
-                         uint64_t budget_bytes)
+pl_status pl_recompute_check(const pl_recompute_problem *p, const pl_recompute_plan *plan,
+                             uint64_t budget_bytes)
 {
     pl_arena a = PL_ARENA_INIT;
     replay r = {.p = p, .plan = plan};

@@ -5,16 +5,16 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/pool.h"
 #include "base/sys.h"
-#include "plan/recompute/remat.h"
-#include "plan/recompute/remat_check.h"
-#include "plan/recompute/remat_heap.h"
+#include "base/threads.h"
+#include "plan/recompute/recompute.h"
+#include "plan/recompute/recompute_check.h"
+#include "plan/recompute/recompute_heap.h"
 #include "plan/recompute/trace.h"
 #include "plimsoll_unstable.h"
 #include "tests/lib/test.h"
-#include "tests/plan/remat_made.h"
-#include "tests/plan/remat_oracle.h"
+#include "tests/plan/recompute_made.h"
+#include "tests/plan/recompute_oracle.h"
 
 static double cpu_seconds(void)
 {
@@ -24,77 +24,77 @@ static double cpu_seconds(void)
 }
 
 /* ---- by hand ---------------------------------------------------------------------------- */
-TEST(remat_keeps_all_when_it_fits)
+TEST(recompute_keeps_all_when_it_fits)
 {
     made *m = make_chain(8);
-    pl_remat_plan *plan;
+    pl_recompute_plan *plan;
     uint64_t keep;
-    CHECK_OK(pl_remat_keep_all(&m->p, &keep));
+    CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
     CHECK_INT(keep, 9); /* eight states and an adjoint */
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     o.budget_bytes = keep;
-    CHECK_OK(pl_remat_solve(&m->p, &o, &plan));
-    CHECK_OK(pl_remat_check(&m->p, plan, keep));
+    CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
+    CHECK_OK(pl_recompute_check(&m->p, plan, keep));
     CHECK_INT(plan->n, m->p.n_ops);
     CHECK(plan->cost_ns == plan->base_cost_ns);
-    pl_remat_plan_free(plan);
+    pl_recompute_plan_free(plan);
     free(m);
 }
 
-TEST(remat_names_op_and_bytes_below_the_bound)
+TEST(recompute_names_op_and_bytes_below_the_bound)
 {
     made *m = make_chain(8);
     m->work[3] = 100;
     uint64_t bound, least;
     uint32_t op;
-    CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
+    CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
     CHECK_INT(op, 3);
     CHECK_INT(bound, 102);
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    pl_remat_plan *plan = NULL;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_plan *plan = NULL;
     o.budget_bytes = bound - 1;
-    CHECK_INT(pl_remat_solve(&m->p, &o, &plan), PL_ERR_FIT);
+    CHECK_INT(pl_recompute_solve(&m->p, &o, &plan), PL_ERR_FIT);
     CHECK(strstr(pl_error_text(), "op 3") && strstr(pl_error_text(), "102"));
     m->work[3] = 0;
     /* Between bound and minimum: the message has the minimum, and a plan exists at it. */
-    CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
-    CHECK_OK(pl_remat_minimum(&m->p, NULL, &least));
+    CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+    CHECK_OK(pl_recompute_minimum(&m->p, NULL, &least));
     CHECK_INT(bound, 3);
     CHECK_INT(least, 4);
     o.budget_bytes = 3;
-    CHECK_INT(pl_remat_solve(&m->p, &o, &plan), PL_ERR_FIT);
+    CHECK_INT(pl_recompute_solve(&m->p, &o, &plan), PL_ERR_FIT);
     CHECK(strstr(pl_error_text(), "4 bytes") != NULL);
     o.budget_bytes = least;
-    CHECK_OK(pl_remat_solve(&m->p, &o, &plan));
-    CHECK_OK(pl_remat_check(&m->p, plan, least));
-    pl_remat_plan_free(plan);
+    CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
+    CHECK_OK(pl_recompute_check(&m->p, plan, least));
+    pl_recompute_plan_free(plan);
     free(m);
 }
 
-TEST(remat_rejects_bad_problems)
+TEST(recompute_rejects_bad_problems)
 {
     made *m = make_chain(4);
-    pl_remat_plan *plan = NULL;
+    pl_recompute_plan *plan = NULL;
     m->in[0] = 3; /* op 0 reads what op 2 writes */
-    CHECK_INT(pl_remat_solve(&m->p, NULL, &plan), PL_ERR_ARG);
+    CHECK_INT(pl_recompute_solve(&m->p, NULL, &plan), PL_ERR_ARG);
     m->in[0] = 0;
     m->cost[1] = -1;
-    CHECK_INT(pl_remat_solve(&m->p, NULL, &plan), PL_ERR_ARG);
+    CHECK_INT(pl_recompute_solve(&m->p, NULL, &plan), PL_ERR_ARG);
     m->cost[1] = (double)NAN;
-    CHECK_INT(pl_remat_solve(&m->p, NULL, &plan), PL_ERR_ARG);
+    CHECK_INT(pl_recompute_solve(&m->p, NULL, &plan), PL_ERR_ARG);
     m->cost[1] = 1;
     m->out[1] = m->out[0];
-    CHECK_INT(pl_remat_solve(&m->p, NULL, &plan), PL_ERR_ARG);
+    CHECK_INT(pl_recompute_solve(&m->p, NULL, &plan), PL_ERR_ARG);
     free(m);
 }
 
 /* x -> a, then v = view of a, then big, then both are read: with little room a goes, so v must be
  * taken anew. */
-TEST(remat_takes_views_again)
+TEST(recompute_takes_views_again)
 {
     made *m = made_new();
     uint32_t x = add_buf(m, 1);
-    m->buf_flags[x] = PL_REMAT_PINNED;
+    m->buf_flags[x] = PL_RECOMPUTE_PINNED;
     add_op(m, 5), reads(m, x);
     uint32_t a = add_buf(m, 10);
     writes(m, a);
@@ -110,35 +110,35 @@ TEST(remat_takes_views_again)
     writes(m, little);
     add_op(m, 3), reads(m, little), reads(m, v);
     uint32_t end = add_buf(m, 1);
-    m->buf_flags[end] = PL_REMAT_END;
+    m->buf_flags[end] = PL_RECOMPUTE_END;
     writes(m, end);
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    pl_remat_plan *plan;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_plan *plan;
     o.budget_bytes = 22;
-    CHECK_OK(pl_remat_solve(&m->p, &o, &plan));
-    CHECK_OK(pl_remat_check(&m->p, plan, 22));
+    CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
+    CHECK_OK(pl_recompute_check(&m->p, plan, 22));
     CHECK(plan->cost_ns == 23 + 6);
-    pl_remat_plan_free(plan);
+    pl_recompute_plan_free(plan);
     free(m);
 }
 
 /* ---- the checker ------------------------------------------------------------------------ */
-static bool rejects(const made *m, const pl_remat_plan *plan, uint64_t budget, const char *why)
+static bool rejects(const made *m, const pl_recompute_plan *plan, uint64_t budget, const char *why)
 {
-    return pl_remat_check(&m->p, plan, budget) == PL_ERR_PLAN && strstr(pl_error_text(), why);
+    return pl_recompute_check(&m->p, plan, budget) == PL_ERR_PLAN && strstr(pl_error_text(), why);
 }
 
-TEST(remat_checker_rejects_broken_plans)
+TEST(recompute_checker_rejects_broken_plans)
 {
     made *m = make_chain(6);
-    pl_remat_plan *plan;
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    pl_recompute_plan *plan;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     o.budget_bytes = 5;
-    CHECK_OK(pl_remat_solve(&m->p, &o, &plan));
-    CHECK_OK(pl_remat_check(&m->p, plan, 5));
+    CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
+    CHECK_OK(pl_recompute_check(&m->p, plan, 5));
     CHECK(plan->n > m->p.n_ops);
     CHECK(rejects(m, plan, 4, "over the budget"));
-    pl_remat_plan bad = *plan;
+    pl_recompute_plan bad = *plan;
     bad.peak_bytes--;
     CHECK(rejects(m, &bad, 5, "peak"));
     bad = *plan;
@@ -167,19 +167,19 @@ TEST(remat_checker_rejects_broken_plans)
     bad.drop_at = drop_at;
     for (uint32_t k = 0; k <= plan->n; k++) drop_at[k] = 0; /* nothing is ever dropped */
     CHECK(rejects(m, &bad, 5, "peak"));
-    for (uint32_t i = 0; i < m->p.n_ops; i++) m->op_flags[i] = PL_REMAT_ONCE;
+    for (uint32_t i = 0; i < m->p.n_ops; i++) m->op_flags[i] = PL_RECOMPUTE_ONCE;
     CHECK(rejects(m, plan, 5, "again"));
     memset(m->op_flags, 0, sizeof m->op_flags);
-    m->buf_flags[1] = PL_REMAT_PINNED;
+    m->buf_flags[1] = PL_RECOMPUTE_PINNED;
     CHECK(rejects(m, plan, 5, "pinned"));
-    m->buf_flags[1] = PL_REMAT_END;
+    m->buf_flags[1] = PL_RECOMPUTE_END;
     CHECK(rejects(m, plan, 5, "at the end"));
-    pl_remat_plan_free(plan);
+    pl_recompute_plan_free(plan);
     free(m);
 }
 
 /* A view that outlives the copy of its base that it was taken from. */
-TEST(remat_checker_rejects_stale_views)
+TEST(recompute_checker_rejects_stale_views)
 {
     made *m = made_new();
     add_op(m, 1);
@@ -194,57 +194,58 @@ TEST(remat_checker_rejects_stale_views)
     writes(m, b);
     const uint32_t op[] = {0, 1, 0, 2}, drop_at[] = {0, 0, 0, 0, 2}, drop[] = {a, b};
     const uint32_t good_op[] = {0, 1, 0, 1, 2}, good_at[] = {0, 0, 0, 0, 0, 2};
-    pl_remat_plan plan = {
+    pl_recompute_plan plan = {
         .n = 4, .op = op, .drop_at = drop_at, .drop = drop, .peak_bytes = 5, .cost_ns = 4};
     CHECK(rejects(m, &plan, 9, "not there"));
-    plan = (pl_remat_plan){
+    plan = (pl_recompute_plan){
         .n = 5, .op = good_op, .drop_at = good_at, .drop = drop, .peak_bytes = 5, .cost_ns = 5};
-    CHECK_OK(pl_remat_check(&m->p, &plan, 9));
+    CHECK_OK(pl_recompute_check(&m->p, &plan, 9));
     free(m);
 }
 
 /* ---- random problems -------------------------------------------------------------------- */
-static bool same_plan(const pl_remat_plan *a, const pl_remat_plan *b)
+static bool same_plan(const pl_recompute_plan *a, const pl_recompute_plan *b)
 {
     return a->n == b->n && a->peak_bytes == b->peak_bytes && a->cost_ns == b->cost_ns &&
            !memcmp(a->op, b->op, a->n * sizeof *a->op) &&
            !memcmp(a->drop_at, b->drop_at, (a->n + 1) * sizeof *a->drop_at);
 }
 
-TEST(remat_random_problems_stay_within_budget)
+TEST(recompute_random_problems_stay_within_budget)
 {
     int repeats = 0;
     for (uint32_t k = 0; k < (pl_test_long() ? 400u : 24u); k++) {
         made *m = make_any(k, 10 + k * 7 % 80);
-        pl_remat_opts o = PL_REMAT_OPTS_INIT;
+        pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
         o.effort = 1000000;
-        if (k % 8) o.off = PL_REMAT_NO_EXACT; /* which takes longest */
+        if (k % 8) o.off = PL_RECOMPUTE_NO_EXACT; /* which takes longest */
         uint64_t least, keep, budgets[6];
-        CHECK_OK(pl_remat_minimum(&m->p, &o, &least));
-        CHECK_OK(pl_remat_keep_all(&m->p, &keep));
+        CHECK_OK(pl_recompute_minimum(&m->p, &o, &least));
+        CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
         CHECK(least <= keep);
         for (uint32_t i = 0; i < 6; i++) budgets[i] = keep - (keep - least) * i / 5;
-        pl_remat_plan *plans[6], *again[6];
-        CHECK_OK(pl_remat_sweep(&m->p, &o, budgets, 6, plans));
-        CHECK_OK(pl_remat_sweep(&m->p, &o, budgets, 6, again));
+        pl_recompute_plan *plans[6], *again[6];
+        CHECK_OK(pl_recompute_sweep(&m->p, &o, budgets, 6, plans));
+        CHECK_OK(pl_recompute_sweep(&m->p, &o, budgets, 6, again));
         for (uint32_t i = 0; i < 6; i++) {
             CHECK_MSG(plans[i] && again[i], "problem %u: no plan for %llu, least %llu", k,
                       (unsigned long long)budgets[i], (unsigned long long)least);
-            CHECK_MSG(pl_remat_check(&m->p, plans[i], budgets[i]) == PL_OK, "problem %u, %s: %s", k,
-                      plans[i]->strategy, pl_error_text());
+            CHECK_MSG(pl_recompute_check(&m->p, plans[i], budgets[i]) == PL_OK,
+                      "problem %u, %s: %s", k, plans[i]->strategy, pl_error_text());
             CHECK(same_plan(plans[i], again[i]));
             CHECK(!i || plans[i]->cost_ns >= plans[i - 1]->cost_ns);
             repeats += plans[i]->n > m->p.n_ops;
         }
         CHECK(plans[0]->cost_ns == plans[0]->base_cost_ns);
-        for (uint32_t i = 0; i < 6; i++) pl_remat_plan_free(plans[i]), pl_remat_plan_free(again[i]);
+        for (uint32_t i = 0; i < 6; i++)
+            pl_recompute_plan_free(plans[i]), pl_recompute_plan_free(again[i]);
         free(m);
     }
     CHECK(repeats > 25); /* the problems do need recomputation */
 }
 
 /* Against the optimum. The gap allowed is the published prototype's aim: 0.1 % on average. */
-TEST(remat_against_the_optimum)
+TEST(recompute_against_the_optimum)
 {
     double sum = 0, most = 0;
     uint32_t n = 0, count = 130, wide = pl_test_long() ? 7 : 5;
@@ -253,18 +254,18 @@ TEST(remat_against_the_optimum)
         uint64_t bound, keep;
         uint32_t op;
         double best = 0;
-        CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
-        CHECK_OK(pl_remat_keep_all(&m->p, &keep));
+        CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+        CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
         uint64_t budget = bound + (keep - bound) * (k * 13 % 70) / 100;
-        if (remat_oracle(&m->p, budget, pl_test_long() ? 3000000 : 400000, &best)) {
-            pl_remat_opts o = PL_REMAT_OPTS_INIT;
-            pl_remat_plan *plan = NULL;
+        if (recompute_oracle(&m->p, budget, pl_test_long() ? 3000000 : 400000, &best)) {
+            pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+            pl_recompute_plan *plan = NULL;
             o.budget_bytes = budget;
-            pl_status s = pl_remat_solve(&m->p, &o, &plan);
+            pl_status s = pl_recompute_solve(&m->p, &o, &plan);
             CHECK_MSG((s == PL_OK) == (best >= 0), "problem %u: optimum %g, planner %s", k, best,
                       pl_status_name(s));
             if (s == PL_OK) {
-                CHECK_OK(pl_remat_check(&m->p, plan, budget));
+                CHECK_OK(pl_recompute_check(&m->p, plan, budget));
                 double gap = plan->cost_ns / best - 1;
                 CHECK_MSG(gap > -1e-9, "problem %u: below the optimum by %g", k, -gap);
                 sum += gap;
@@ -274,7 +275,7 @@ TEST(remat_against_the_optimum)
                 if (gap > most) most = gap;
                 n++;
             }
-            pl_remat_plan_free(plan);
+            pl_recompute_plan_free(plan);
         }
         free(m);
     }
@@ -285,7 +286,7 @@ TEST(remat_against_the_optimum)
 }
 
 /* The same without the exact search: what larger problems get. */
-TEST(remat_heuristics_near_the_optimum)
+TEST(recompute_heuristics_near_the_optimum)
 {
     double sum = 0;
     uint32_t n = 0;
@@ -294,20 +295,20 @@ TEST(remat_heuristics_near_the_optimum)
         uint64_t bound, keep;
         uint32_t op;
         double best = 0;
-        CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
-        CHECK_OK(pl_remat_keep_all(&m->p, &keep));
+        CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+        CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
         uint64_t budget = bound + (keep - bound) * (20 + k % 60) / 100;
-        if (remat_oracle(&m->p, budget, 400000, &best) && best >= 0) {
-            pl_remat_opts o = PL_REMAT_OPTS_INIT;
-            pl_remat_plan *plan = NULL;
+        if (recompute_oracle(&m->p, budget, 400000, &best) && best >= 0) {
+            pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+            pl_recompute_plan *plan = NULL;
             o.budget_bytes = budget;
-            o.off = PL_REMAT_NO_EXACT;
+            o.off = PL_RECOMPUTE_NO_EXACT;
             o.effort = 5000000;
-            if (pl_remat_solve(&m->p, &o, &plan) == PL_OK) {
+            if (pl_recompute_solve(&m->p, &o, &plan) == PL_OK) {
                 sum += plan->cost_ns / best - 1;
                 n++;
             }
-            pl_remat_plan_free(plan);
+            pl_recompute_plan_free(plan);
         }
         free(m);
     }
@@ -317,24 +318,24 @@ TEST(remat_heuristics_near_the_optimum)
 /* ---- parts ------------------------------------------------------------------------------ */
 
 /* Against a table that is looked through, with numbers that are often equal. */
-TEST(remat_heap_has_the_least_on_top)
+TEST(recompute_heap_has_the_least_on_top)
 {
     enum { N = 40 };
     pl_arena a = PL_ARENA_INIT;
-    pl__remat_heap h = {0};
+    pl__recompute_heap h = {0};
     float key[N];
     bool in[N] = {0};
     uint64_t rng = 5;
-    CHECK_OK(pl__remat_heap_init(&h, &a, N));
+    CHECK_OK(pl__recompute_heap_init(&h, &a, N));
     for (int step = 0; step < 20000; step++) {
         rng = rng * 6364136223846793005u + 1442695040888963407u;
         uint32_t r = (uint32_t)(rng >> 33) % N, least = N;
         if (rng >> 62 == 0) {
-            pl__remat_heap_remove(&h, r);
+            pl__recompute_heap_remove(&h, r);
             in[r] = false;
         } else {
             key[r] = (float)((rng >> 20) % (step % 2 ? 8 : 1000)) - 4;
-            pl__remat_heap_set(&h, r, key[r]);
+            pl__recompute_heap_set(&h, r, key[r]);
             in[r] = true;
         }
         uint32_t n = 0;
@@ -349,34 +350,34 @@ TEST(remat_heap_has_the_least_on_top)
             break;
         }
     }
-    pl__remat_heap_clear(&h);
-    CHECK(h.n == 0 && h.at[3] == PL_REMAT_NONE);
+    pl__recompute_heap_clear(&h);
+    CHECK(h.n == 0 && h.at[3] == PL_RECOMPUTE_NONE);
     pl_arena_release(&a);
 }
 
 /* Large enough for several threads: one, two and five of them find the same plan. */
-TEST(remat_plans_do_not_depend_on_threads)
+TEST(recompute_plans_do_not_depend_on_threads)
 {
     static const int threads[] = {1, 2, 5};
-    int was = pl_pool_threads();
+    int was = pl_threads_count();
     made *m = make_training(77, 500);
     uint64_t bound, keep;
     uint32_t op;
-    pl_remat_plan *plan[3] = {NULL};
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
-    CHECK_OK(pl_remat_keep_all(&m->p, &keep));
+    pl_recompute_plan *plan[3] = {NULL};
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+    CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
     o.budget_bytes = bound + (keep - bound) / 2;
     o.effort = 20000000;
     for (int i = 0; i < 3; i++) {
-        pl_pool_set_threads(threads[i]);
-        CHECK_OK(pl_remat_solve(&m->p, &o, &plan[i]));
-        CHECK_OK(pl_remat_check(&m->p, plan[i], o.budget_bytes));
+        pl_threads_set(threads[i]);
+        CHECK_OK(pl_recompute_solve(&m->p, &o, &plan[i]));
+        CHECK_OK(pl_recompute_check(&m->p, plan[i], o.budget_bytes));
         CHECK(plan[i]->n > m->p.n_ops && plan[i]->n == plan[0]->n);
         CHECK(memcmp(plan[i]->op, plan[0]->op, plan[0]->n * sizeof *plan[0]->op) == 0);
     }
-    pl_pool_set_threads(was);
-    for (int i = 0; i < 3; i++) pl_remat_plan_free(plan[i]);
+    pl_threads_set(was);
+    for (int i = 0; i < 3; i++) pl_recompute_plan_free(plan[i]);
     free(m);
 }
 
@@ -401,19 +402,19 @@ static double revolve_steps(uint32_t l, uint32_t s)
 static void check_chain(uint32_t l, uint32_t s)
 {
     made *m = make_chain(l);
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    pl_remat_plan *plan;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_plan *plan;
     o.budget_bytes = s + 3;
     o.effort = 0;
-    CHECK_OK(pl_remat_solve(&m->p, &o, &plan));
-    CHECK_OK(pl_remat_check(&m->p, plan, s + 3));
+    CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
+    CHECK_OK(pl_recompute_check(&m->p, plan, s + 3));
     CHECK_MSG(plan->cost_ns <= revolve_steps(l, s), "l %u s %u: %g steps, Revolve %g", l, s,
               plan->cost_ns, revolve_steps(l, s));
-    pl_remat_plan_free(plan);
+    pl_recompute_plan_free(plan);
     free(m);
 }
 
-TEST(remat_chains_match_revolve)
+TEST(recompute_chains_match_revolve)
 {
     CHECK(revolve_steps(100, 10) == 222 && revolve_steps(1000, 20) == 2747);
     static const uint32_t snapshots[] = {2, 3, 5, 7, 10, 15, 20};
@@ -426,7 +427,7 @@ TEST(remat_chains_match_revolve)
 }
 
 /* ---- traces ----------------------------------------------------------------------------- */
-TEST(remat_trace_reader)
+TEST(recompute_trace_reader)
 {
     static const char text[] = "2 3 3 9\n40 8\n0 1 0 1 0 0 0\n5.5 0 1 0 1 1 1 0\n"
                                "2 0 1 1 1 2 1 1\nC 0\nC 1\nG 1\nC 2\nR 1\nR 1\nP 2\nP 0\nR 0\n";
@@ -437,7 +438,7 @@ TEST(remat_trace_reader)
     CHECK(t.problem.cost[1] == 5.5);
     CHECK_INT(t.problem.base[2], 1);
     CHECK_INT(t.problem.bytes[1], 8);
-    CHECK_INT(t.problem.buf_flags[0], PL_REMAT_PINNED | PL_REMAT_END);
+    CHECK_INT(t.problem.buf_flags[0], PL_RECOMPUTE_PINNED | PL_RECOMPUTE_END);
     CHECK_INT(t.peak_bytes, 48);
     pl_trace_release(&t);
     for (size_t len = 0; len + 2 < sizeof text - 1; len++) /* cut short anywhere: an error */
@@ -458,24 +459,24 @@ static void check_goal(const char *folder, const goal *g)
     pl_trace t;
     snprintf(path, sizeof path, "%s/trace_%s.txt", folder, g->file);
     CHECK_OK(pl_trace_read(path, &t));
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    pl_remat_plan *plan;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_plan *plan;
     o.budget_bytes = (uint64_t)((double)t.peak_bytes * g->share);
     double from = cpu_seconds();
-    CHECK_OK(pl_remat_solve(&t.problem, &o, &plan));
+    CHECK_OK(pl_recompute_solve(&t.problem, &o, &plan));
     double took = cpu_seconds() - from;
-    CHECK_OK(pl_remat_check(&t.problem, plan, o.budget_bytes));
+    CHECK_OK(pl_recompute_check(&t.problem, plan, o.budget_bytes));
     double overhead = plan->cost_ns / plan->base_cost_ns;
     if (getenv("PL_TEST_PRINT"))
         printf("%s at %g: %.4f in %.3f s (%s)\n", g->file, g->share, overhead, took,
                plan->strategy);
     CHECK_MSG(overhead <= g->overhead, "%s at %g: %.4f, wanted %.4f", g->file, g->share, overhead,
               g->overhead);
-    pl_remat_plan_free(plan);
+    pl_recompute_plan_free(plan);
     pl_trace_release(&t);
 }
 
-TEST(remat_traces_reach_their_figures)
+TEST(recompute_traces_reach_their_figures)
 {
     static const goal near[] = {{"ResNet_32_56", 0.2, 1.218}, {"U_Net_6", 0.3, 1.291},
                                 {"ResNet_32_56", 0.5, 1.095}, {"U_Net_6", 0.5, 1.098},
@@ -493,31 +494,31 @@ static void check_budgets(const char *path, uint32_t n)
 {
     pl_trace t;
     uint64_t *budgets = calloc(n, sizeof *budgets), bound;
-    pl_remat_plan **plans = calloc(n, sizeof *plans);
+    pl_recompute_plan **plans = calloc(n, sizeof *plans);
     uint32_t op, fit = 0;
     CHECK(budgets && plans);
     CHECK_OK(pl_trace_read(path, &t));
-    CHECK_OK(pl_remat_bound(&t.problem, &bound, &op));
+    CHECK_OK(pl_recompute_bound(&t.problem, &bound, &op));
     for (uint32_t i = 0; i < n; i++) budgets[i] = t.peak_bytes * (i + 1) / n;
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     o.effort = 0;
-    CHECK_OK(pl_remat_sweep(&t.problem, &o, budgets, n, plans));
+    CHECK_OK(pl_recompute_sweep(&t.problem, &o, budgets, n, plans));
     for (uint32_t i = 0; i < n; i++) {
         CHECK(!plans[i] || budgets[i] >= bound);
         CHECK(plans[i] || !fit); /* fits at one budget, fits at all larger ones */
         if (!plans[i]) continue;
         fit++;
-        CHECK_OK(pl_remat_check(&t.problem, plans[i], budgets[i]));
+        CHECK_OK(pl_recompute_check(&t.problem, plans[i], budgets[i]));
         if (i && plans[i - 1]) CHECK(plans[i]->cost_ns <= plans[i - 1]->cost_ns);
     }
     CHECK_MSG(fit > n / 2, "%s: %u of %u budgets fit", path, fit, n);
-    for (uint32_t i = 0; i < n; i++) pl_remat_plan_free(plans[i]);
+    for (uint32_t i = 0; i < n; i++) pl_recompute_plan_free(plans[i]);
     free(plans);
     free(budgets);
     pl_trace_release(&t);
 }
 
-TEST(remat_traces_at_many_budgets)
+TEST(recompute_traces_at_many_budgets)
 {
     uint32_t n = pl_test_long() ? 100 : 25;
     check_budgets("tests/data/plan/trace_ResNet_32_56.txt", n);
@@ -540,22 +541,22 @@ static void check_climb(const char *folder, const char *file, uint32_t n)
     snprintf(path, sizeof path, "%s/trace_%s.txt", folder, file);
     CHECK_OK(pl_trace_read(path, &t));
     for (uint32_t i = 0; i < n; i++) {
-        pl_remat_opts o = PL_REMAT_OPTS_INIT;
-        pl_remat_plan *plan;
+        pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+        pl_recompute_plan *plan;
         double share = 0.253 + 0.74 * i / n;
         o.budget_bytes = (uint64_t)((double)t.peak_bytes * share);
         if (!pl_test_long()) o.effort = 0;
-        CHECK_OK(pl_remat_climb(&t.problem, &o, t.peak_bytes, &plan));
-        CHECK_OK(pl_remat_check(&t.problem, plan, o.budget_bytes));
+        CHECK_OK(pl_recompute_climb(&t.problem, &o, t.peak_bytes, &plan));
+        CHECK_OK(pl_recompute_check(&t.problem, plan, o.budget_bytes));
         CHECK_MSG(plan->cost_ns <= before, "%s at %.3f: %.4f after %.4f", file, share,
                   plan->cost_ns / plan->base_cost_ns, before / plan->base_cost_ns);
         before = plan->cost_ns;
-        pl_remat_plan_free(plan);
+        pl_recompute_plan_free(plan);
     }
     pl_trace_release(&t);
 }
 
-TEST(remat_more_memory_is_not_slower)
+TEST(recompute_more_memory_is_not_slower)
 {
     uint32_t n = pl_test_long() ? 60 : 16;
     check_climb("tests/data/plan", "ResNet_32_56", n);
@@ -566,7 +567,7 @@ TEST(remat_more_memory_is_not_slower)
     check_climb(folder, "Transformer_10", 20);
 }
 
-TEST(remat_trace_file_to_figures)
+TEST(recompute_trace_file_to_figures)
 {
     static const char path[] = "tests/data/plan/trace_U_Net_6.txt";
     static const double shares[] = {0.6, 0.2, 1, 0.4};
@@ -582,22 +583,22 @@ TEST(remat_trace_file_to_figures)
 }
 
 /* ---- running out of memory -------------------------------------------------------------- */
-TEST(remat_survives_failing_allocations)
+TEST(recompute_survives_failing_allocations)
 {
     made *m = make_training(3, 7);
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     uint64_t keep;
-    CHECK_OK(pl_remat_keep_all(&m->p, &keep));
+    CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
     o.budget_bytes = keep * 8 / 10;
     o.effort = 10000;
     for (uint64_t nth = 1; nth < 2000; nth++) {
-        pl_remat_plan *plan = NULL;
+        pl_recompute_plan *plan = NULL;
         pl_sys_fail_nth(nth);
-        pl_status s = pl_remat_solve(&m->p, &o, &plan);
+        pl_status s = pl_recompute_solve(&m->p, &o, &plan);
         bool hit = pl_sys_fail_hit();
         pl_sys_fail_nth(0);
         CHECK_INT(s, hit ? PL_ERR_MEMORY : PL_OK);
-        pl_remat_plan_free(plan);
+        pl_recompute_plan_free(plan);
         if (!hit) break;
     }
     free(m);

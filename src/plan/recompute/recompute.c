@@ -1,36 +1,36 @@
-/* remat.c - the model of a problem, its bounds, and the driver that lets the solvers compete.
+/* recompute.c - the model of a problem, its bounds, and the driver that lets the solvers compete.
  *
  * The driver runs seeds from cheap to dear and keeps the cheapest plan that fits: everything
  * once; the dynamic program over cut points; the simulator over its grid of settings; on small
  * problems a best-first search that ends with the optimum; then, as far as the effort goes, the
  * search over the simulator's weights. Each candidate is a sequence of ops, measured exactly.
  */
-#include "plan/recompute/remat.h"
+#include "plan/recompute/recompute.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/sys.h"
-#include "plan/recompute/remat_int.h"
+#include "plan/recompute/recompute_int.h"
 
 enum { AUTO_START = 30000000, AUTO_UNITS = 90000 }; /* effort, and an op, when none is named */
 
 /* ---- the model -------------------------------------------------------------------------- */
-static unsigned buf_flags(const pl_remat_problem *p, uint32_t v)
+static unsigned buf_flags(const pl_recompute_problem *p, uint32_t v)
 {
     return p->buf_flags ? p->buf_flags[v] : 0;
 }
 
-static uint32_t base_of(const pl_remat_problem *p, uint32_t v)
+static uint32_t base_of(const pl_recompute_problem *p, uint32_t v)
 {
-    return p->base ? p->base[v] : PL_REMAT_NONE;
+    return p->base ? p->base[v] : PL_RECOMPUTE_NONE;
 }
 
-static pl_status set_writers(pl__remat *m)
+static pl_status set_writers(pl__recompute *m)
 {
-    const pl_remat_problem *p = m->p;
-    for (uint32_t v = 0; v < m->n_vals; v++) m->writer[v] = PL_REMAT_NONE;
+    const pl_recompute_problem *p = m->p;
+    for (uint32_t v = 0; v < m->n_vals; v++) m->writer[v] = PL_RECOMPUTE_NONE;
     for (uint32_t op = 0; op < m->n_ops; op++) {
         PL_FAIL_IF(p->in_at[op] > p->in_at[op + 1] || p->out_at[op] > p->out_at[op + 1], PL_ERR_ARG,
                    "op %u: offsets fall", op);
@@ -39,7 +39,7 @@ static pl_status set_writers(pl__remat *m)
         for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
             PL_FAIL_IF(p->out[i] >= m->n_vals, PL_ERR_ARG, "op %u writes storage %u of %u", op,
                        p->out[i], m->n_vals);
-            PL_FAIL_IF(m->writer[p->out[i]] != PL_REMAT_NONE, PL_ERR_ARG,
+            PL_FAIL_IF(m->writer[p->out[i]] != PL_RECOMPUTE_NONE, PL_ERR_ARG,
                        "storage %u is written by op %u and by op %u", p->out[i],
                        m->writer[p->out[i]], op);
             m->writer[p->out[i]] = op;
@@ -51,22 +51,22 @@ static pl_status set_writers(pl__remat *m)
     for (uint32_t op = 0; op < m->n_ops; op++)
         for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++) {
             uint32_t w = m->writer[p->in[i]];
-            PL_FAIL_IF(w != PL_REMAT_NONE && w >= op, PL_ERR_ARG,
+            PL_FAIL_IF(w != PL_RECOMPUTE_NONE && w >= op, PL_ERR_ARG,
                        "op %u reads storage %u before op %u writes it", op, p->in[i], w);
         }
     return PL_OK;
 }
 
 /* Roots of views: a view's base is read by its writer, so bases come earlier in the order. */
-static pl_status set_roots(pl__remat *m)
+static pl_status set_roots(pl__recompute *m)
 {
-    const pl_remat_problem *p = m->p;
+    const pl_recompute_problem *p = m->p;
     uint64_t total = 0;
     for (uint32_t v = 0; v < m->n_vals; v++) m->root[v] = v;
     for (uint32_t op = 0; op < m->n_ops; op++) {
         for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
             uint32_t v = p->out[i], base = base_of(p, v);
-            if (base == PL_REMAT_NONE) continue;
+            if (base == PL_RECOMPUTE_NONE) continue;
             bool reads = false;
             for (uint32_t j = p->in_at[op]; j < p->in_at[op + 1]; j++)
                 reads = reads || p->in[j] == base;
@@ -76,14 +76,14 @@ static pl_status set_roots(pl__remat *m)
         }
     }
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        PL_FAIL_IF(base_of(p, v) != PL_REMAT_NONE && m->writer[v] == PL_REMAT_NONE, PL_ERR_ARG,
-                   "view %u is written by no op", v);
+        PL_FAIL_IF(base_of(p, v) != PL_RECOMPUTE_NONE && m->writer[v] == PL_RECOMPUTE_NONE,
+                   PL_ERR_ARG, "view %u is written by no op", v);
         m->bytes[v] = m->root[v] == v ? p->bytes[v] : 0;
         PL_FAIL_IF(m->bytes[v] > INT64_MAX / 4 || total > INT64_MAX / 4, PL_ERR_ARG,
                    "storage %u: %llu bytes is too much", v, (unsigned long long)p->bytes[v]);
         total += m->bytes[v];
-        m->pinned[v] = (buf_flags(p, m->root[v]) & PL_REMAT_PINNED) != 0;
-        if (buf_flags(p, v) & PL_REMAT_END) m->end[v] = m->end[m->root[v]] = 1;
+        m->pinned[v] = (buf_flags(p, m->root[v]) & PL_RECOMPUTE_PINNED) != 0;
+        if (buf_flags(p, v) & PL_RECOMPUTE_END) m->end[v] = m->end[m->root[v]] = 1;
     }
     return PL_OK;
 }
@@ -91,7 +91,7 @@ static pl_status set_roots(pl__remat *m)
 /* Lists are built in two rounds of the same walk: count, then fill. */
 typedef void (*pair_fn)(void *ctx, uint32_t from, uint32_t to);
 typedef struct builder {
-    pl__remat_list *list;
+    pl__recompute_list *list;
     uint32_t *fill, *seen; /* seen[to] = from + 1: that pair was the last one with this to */
 } builder;
 
@@ -108,8 +108,8 @@ static void add_pair(void *ctx, uint32_t from, uint32_t to)
     b->list->item[b->fill[from]++] = to;
 }
 
-static pl_status build_list(pl__remat *m, pl__remat_list *list, uint32_t n_from,
-                            void (*walk)(const pl__remat *, pair_fn, void *))
+static pl_status build_list(pl__recompute *m, pl__recompute_list *list, uint32_t n_from,
+                            void (*walk)(const pl__recompute *, pair_fn, void *))
 {
     builder b = {.list = list};
     list->at = pl_arena_new(&m->arena, uint32_t, n_from + 2);
@@ -131,17 +131,17 @@ static bool is_repeat(const uint32_t *item, uint32_t lo, uint32_t i)
     return false;
 }
 
-static void walk_in(const pl__remat *m, pair_fn fn, void *ctx)
+static void walk_in(const pl__recompute *m, pair_fn fn, void *ctx)
 {
-    const pl_remat_problem *p = m->p;
+    const pl_recompute_problem *p = m->p;
     for (uint32_t op = 0; op < m->n_ops; op++)
         for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++)
             if (!is_repeat(p->in, p->in_at[op], i)) fn(ctx, op, p->in[i]);
 }
 
-static void walk_needs(const pl__remat *m, pair_fn fn, void *ctx)
+static void walk_needs(const pl__recompute *m, pair_fn fn, void *ctx)
 {
-    const pl_remat_problem *p = m->p;
+    const pl_recompute_problem *p = m->p;
     for (uint32_t op = 0; op < m->n_ops; op++)
         for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++) {
             uint32_t r = m->root[p->in[i]];
@@ -151,15 +151,15 @@ static void walk_needs(const pl__remat *m, pair_fn fn, void *ctx)
         }
 }
 
-static void walk_makes(const pl__remat *m, pair_fn fn, void *ctx)
+static void walk_makes(const pl__recompute *m, pair_fn fn, void *ctx)
 {
-    const pl_remat_problem *p = m->p;
+    const pl_recompute_problem *p = m->p;
     for (uint32_t op = 0; op < m->n_ops; op++)
         for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++)
             if (m->root[p->out[i]] == p->out[i]) fn(ctx, op, p->out[i]);
 }
 
-static void walk_uses(const pl__remat *m, pair_fn fn, void *ctx)
+static void walk_uses(const pl__recompute *m, pair_fn fn, void *ctx)
 {
     for (uint32_t op = 0; op < m->n_ops; op++)
         for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
@@ -168,7 +168,7 @@ static void walk_uses(const pl__remat *m, pair_fn fn, void *ctx)
         if (m->end[v] && m->root[v] == v) fn(ctx, v, m->n_ops);
 }
 
-static void walk_feeds(const pl__remat *m, pair_fn fn, void *ctx)
+static void walk_feeds(const pl__recompute *m, pair_fn fn, void *ctx)
 {
     for (uint32_t op = 0; op < m->n_ops; op++)
         for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
@@ -176,15 +176,15 @@ static void walk_feeds(const pl__remat *m, pair_fn fn, void *ctx)
                 fn(ctx, m->needs.item[i], m->makes.item[j]);
 }
 
-static void walk_views(const pl__remat *m, pair_fn fn, void *ctx)
+static void walk_views(const pl__recompute *m, pair_fn fn, void *ctx)
 {
     for (uint32_t v = 0; v < m->n_vals; v++)
         if (m->root[v] != v) fn(ctx, m->root[v], v);
 }
 
-pl_status pl__remat_build(const pl_remat_problem *p, pl__remat *m)
+pl_status pl__recompute_build(const pl_recompute_problem *p, pl__recompute *m)
 {
-    *m = (pl__remat){.p = p, .n_ops = p->n_ops, .n_vals = p->n_bufs, .cost = p->cost};
+    *m = (pl__recompute){.p = p, .n_ops = p->n_ops, .n_vals = p->n_bufs, .cost = p->cost};
     m->root = pl_arena_new(&m->arena, uint32_t, p->n_bufs + 1);
     m->writer = pl_arena_new(&m->arena, uint32_t, p->n_bufs + 1);
     m->bytes = pl_arena_new(&m->arena, uint64_t, p->n_bufs + 1);
@@ -203,7 +203,7 @@ pl_status pl__remat_build(const pl_remat_problem *p, pl__remat *m)
     PL_TRY(build_list(m, &m->feeds, m->n_vals, walk_feeds));
     PL_TRY(build_list(m, &m->views, m->n_vals, walk_views));
     for (uint32_t op = 0; op < m->n_ops; op++) {
-        m->once[op] = p->op_flags && (p->op_flags[op] & PL_REMAT_ONCE);
+        m->once[op] = p->op_flags && (p->op_flags[op] & PL_RECOMPUTE_ONCE);
         m->time[op + 1] = m->time[op] + p->cost[op];
     }
     m->time[m->n_ops + 1] = m->time[m->n_ops];
@@ -212,17 +212,17 @@ pl_status pl__remat_build(const pl_remat_problem *p, pl__remat *m)
 }
 
 /* ---- bounds ----------------------------------------------------------------------------- */
-void pl__remat_lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op_out)
+void pl__recompute_lower_bound(const pl__recompute *m, uint64_t *bytes, uint32_t *op_out)
 {
     uint64_t pinned = 0, at_end = 0;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        if (m->pinned[v] && m->writer[v] == PL_REMAT_NONE) pinned += m->bytes[v];
+        if (m->pinned[v] && m->writer[v] == PL_RECOMPUTE_NONE) pinned += m->bytes[v];
         if (m->pinned[v] || m->end[v]) at_end += m->bytes[v];
     }
     *bytes = at_end;
-    *op_out = PL_REMAT_NONE;
+    *op_out = PL_RECOMPUTE_NONE;
     for (uint32_t op = 0; op < m->n_ops; op++) {
-        uint64_t need = pinned + pl__remat_work(m, op);
+        uint64_t need = pinned + pl__recompute_work(m, op);
         for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
             need += m->bytes[m->needs.item[i]];
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
@@ -237,105 +237,110 @@ void pl__remat_lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op_out
     }
 }
 
-pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *op)
+pl_status pl_recompute_bound(const pl_recompute_problem *p, uint64_t *bytes, uint32_t *op)
 {
-    pl__remat m;
-    pl_status s = pl__remat_build(p, &m);
-    if (s == PL_OK) pl__remat_lower_bound(&m, bytes, op);
+    pl__recompute m;
+    pl_status s = pl__recompute_build(p, &m);
+    if (s == PL_OK) pl__recompute_lower_bound(&m, bytes, op);
     pl_arena_release(&m.arena);
     return s;
 }
 
 /* ---- competition ------------------------------------------------------------------------ */
-bool pl__remat_late(const pl__remat_best *b)
+bool pl__recompute_late(const pl__recompute_best *b)
 {
-    return pl__remat_stopped(b) || (b->deadline_ns && pl_sys_now_ns() > b->deadline_ns);
+    return pl__recompute_stopped(b) || (b->deadline_ns && pl_sys_now_ns() > b->deadline_ns);
 }
 
-pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n, const char *strategy,
-                          bool *better)
+pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *op, uint32_t n,
+                              const char *strategy, bool *better)
 {
     bool ok;
     if (better) *better = false;
-    const pl__remat_seq given = {.op = (uint32_t *)(uintptr_t)op, .n = n, .strategy = strategy};
-    PL_TRY(pl__remat_seq_copy(&b->work, &given));
-    PL_TRY(pl__remat_tighten(b->eval, &b->work, &ok));
+    const pl__recompute_seq given = {.op = (uint32_t *)(uintptr_t)op, .n = n, .strategy = strategy};
+    PL_TRY(pl__recompute_seq_copy(&b->work, &given));
+    PL_TRY(pl__recompute_tighten(b->eval, &b->work, &ok));
     if (!ok) return PL_OK;
     if (b->work.peak < b->least_peak) b->least_peak = b->work.peak;
     if (b->work.peak > b->budget) return PL_OK;
-    if (!(b->opts->off & PL_REMAT_NO_FILL) && b->work.n > b->m->n_ops)
-        PL_TRY(pl__remat_fill(b->eval, &b->work, b->budget));
+    if (!(b->opts->off & PL_RECOMPUTE_NO_FILL) && b->work.n > b->m->n_ops)
+        PL_TRY(pl__recompute_fill(b->eval, &b->work, b->budget));
     if (b->seq.n && b->work.cost >= b->seq.cost) return PL_OK;
     if (better) *better = true;
-    return pl__remat_seq_copy(&b->seq, &b->work);
+    return pl__recompute_seq_copy(&b->seq, &b->work);
 }
 
-static pl_status offer_once(pl__remat_best *b)
+static pl_status offer_once(pl__recompute_best *b)
 {
-    pl__remat_seq all = {0};
+    pl__recompute_seq all = {0};
     pl_status s = PL_OK;
-    for (uint32_t op = 0; op < b->m->n_ops && s == PL_OK; op++) s = pl__remat_seq_push(&all, op);
-    if (s == PL_OK) s = pl__remat_offer(b, all.op, all.n, "keep all", NULL);
+    for (uint32_t op = 0; op < b->m->n_ops && s == PL_OK; op++)
+        s = pl__recompute_seq_push(&all, op);
+    if (s == PL_OK) s = pl__recompute_offer(b, all.op, all.n, "keep all", NULL);
     if (s == PL_OK && b->seq.n) b->optimal = true;
-    pl__remat_seq_release(&all);
+    pl__recompute_seq_release(&all);
     return s;
 }
 
-static pl_status offer_pool(pl__remat_best *b)
+static pl_status offer_pool(pl__recompute_best *b)
 {
     for (uint32_t i = 0; i < b->opts->n_pool; i++) {
-        const pl_remat_plan *plan = b->opts->pool[i];
+        const pl_recompute_plan *plan = b->opts->pool[i];
         if (plan && plan->peak_bytes <= b->budget)
-            PL_TRY(pl__remat_offer(b, plan->op, plan->n, plan->strategy, NULL));
+            PL_TRY(pl__recompute_offer(b, plan->op, plan->n, plan->strategy, NULL));
     }
     return PL_OK;
 }
 
-pl_status pl__remat_compete(pl__remat_best *b)
+pl_status pl__recompute_compete(pl__recompute_best *b)
 {
     PL_TRY(offer_once(b));
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
-    if (!(b->opts->off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
-    return b->opts->off & PL_REMAT_NO_SIM || pl__remat_stopped(b) ? PL_OK : pl__remat_simulate(b);
+    if (!(b->opts->off & PL_RECOMPUTE_NO_CHAIN)) PL_TRY(pl__recompute_chain(b));
+    return b->opts->off & PL_RECOMPUTE_NO_SIM || pl__recompute_stopped(b)
+               ? PL_OK
+               : pl__recompute_simulate(b);
 }
 
-pl_status pl__remat_best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
+pl_status pl__recompute_best_init(pl__recompute_best *b, const pl__recompute *m,
+                                  const pl_recompute_opts *opts)
 {
-    *b = (pl__remat_best){.m = m,
-                          .opts = opts,
-                          .budget = opts->budget_bytes,
-                          .least_peak = UINT64_MAX,
-                          .any = (opts->off & PL_REMAT_NO_CHOICE) != 0};
+    *b = (pl__recompute_best){.m = m,
+                              .opts = opts,
+                              .budget = opts->budget_bytes,
+                              .least_peak = UINT64_MAX,
+                              .any = (opts->off & PL_RECOMPUTE_NO_CHOICE) != 0};
     if (b->budget > INT64_MAX) b->budget = INT64_MAX;
-    b->effort = opts->effort == PL_REMAT_EFFORT_AUTO ? AUTO_START + (uint64_t)m->n_ops * AUTO_UNITS
-                                                     : opts->effort;
+    b->effort = opts->effort == PL_RECOMPUTE_EFFORT_AUTO
+                    ? AUTO_START + (uint64_t)m->n_ops * AUTO_UNITS
+                    : opts->effort;
     if (opts->time_limit_s > 0)
         b->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
-    return pl__remat_eval_new(m, &b->eval);
+    return pl__recompute_eval_new(m, &b->eval);
 }
 
-void pl__remat_best_release(pl__remat_best *b)
+void pl__recompute_best_release(pl__recompute_best *b)
 {
-    pl__remat_seq_release(&b->seq);
-    pl__remat_seq_release(&b->work);
-    pl__remat_eval_free(b->eval);
+    pl__recompute_seq_release(&b->seq);
+    pl__recompute_seq_release(&b->work);
+    pl__recompute_eval_free(b->eval);
 }
 
 /* ---- the plan handed out ---------------------------------------------------------------- */
-void pl_remat_plan_free(pl_remat_plan *p)
+void pl_recompute_plan_free(pl_recompute_plan *p)
 {
     pl_sys_free(p);
 }
 
 /* last[k'] pairs: for each instruction, the roots whose copy ends there. */
-static uint32_t list_ends(const pl__remat *m, const pl__remat_seq *s, uint32_t *copy_root,
+static uint32_t list_ends(const pl__recompute *m, const pl__recompute_seq *s, uint32_t *copy_root,
                           uint32_t *copy_end, uint32_t *now)
 {
     uint32_t n = 0;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        now[v] = PL_REMAT_NONE;
-        if (m->writer[v] != PL_REMAT_NONE || m->root[v] != v || m->pinned[v]) continue;
+        now[v] = PL_RECOMPUTE_NONE;
+        if (m->writer[v] != PL_RECOMPUTE_NONE || m->root[v] != v || m->pinned[v]) continue;
         now[v] = n;
         copy_root[n] = v;
         copy_end[n++] = 0;
@@ -353,12 +358,13 @@ static uint32_t list_ends(const pl__remat *m, const pl__remat_seq *s, uint32_t *
         }
     }
     for (uint32_t v = 0; v < m->n_vals; v++)
-        if (m->end[v] && m->root[v] == v && now[v] != PL_REMAT_NONE)
-            copy_end[now[v]] = PL_REMAT_NONE;
+        if (m->end[v] && m->root[v] == v && now[v] != PL_RECOMPUTE_NONE)
+            copy_end[now[v]] = PL_RECOMPUTE_NONE;
     return n;
 }
 
-pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_remat_plan **out)
+pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq *s,
+                                 pl_recompute_plan **out)
 {
     size_t copies = m->n_vals;
     for (uint32_t k = 0; k < s->n; k++) copies += m->makes.at[s->op[k] + 1] - m->makes.at[s->op[k]];
@@ -367,7 +373,7 @@ pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_rema
     uint32_t *end = pl_arena_new(&a, uint32_t, copies + 1);
     uint32_t *now = pl_arena_new(&a, uint32_t, m->n_vals + 1);
     size_t words = (size_t)s->n * 2 + 2 + copies;
-    pl_remat_plan *plan = pl_sys_alloc(sizeof *plan + words * sizeof(uint32_t));
+    pl_recompute_plan *plan = pl_sys_alloc(sizeof *plan + words * sizeof(uint32_t));
     if (!root || !end || !now || !plan) {
         pl_arena_release(&a);
         pl_sys_free(plan);
@@ -382,27 +388,27 @@ pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_rema
     for (uint32_t k = 0; k < s->n; k++) drop_at[k + 2] += drop_at[k + 1];
     for (uint32_t c = 0; c < n; c++)
         if (end[c] < s->n) drop[drop_at[end[c] + 1]++] = root[c];
-    *plan = (pl_remat_plan){.n = s->n,
-                            .op = op,
-                            .drop_at = drop_at,
-                            .drop = drop,
-                            .peak_bytes = s->peak,
-                            .cost_ns = s->cost,
-                            .base_cost_ns = m->base_cost,
-                            .strategy = s->strategy};
+    *plan = (pl_recompute_plan){.n = s->n,
+                                .op = op,
+                                .drop_at = drop_at,
+                                .drop = drop,
+                                .peak_bytes = s->peak,
+                                .cost_ns = s->cost,
+                                .base_cost_ns = m->base_cost,
+                                .strategy = s->strategy};
     pl_arena_release(&a);
     *out = plan;
     return PL_OK;
 }
 
 /* ---- entry points ----------------------------------------------------------------------- */
-static pl_status refuse_below_bound(const pl__remat *m, uint64_t budget)
+static pl_status refuse_below_bound(const pl__recompute *m, uint64_t budget)
 {
     uint64_t bound;
     uint32_t op;
-    pl__remat_lower_bound(m, &bound, &op);
+    pl__recompute_lower_bound(m, &bound, &op);
     if (budget >= bound) return PL_OK;
-    PL_FAIL_IF(op == PL_REMAT_NONE, PL_ERR_FIT,
+    PL_FAIL_IF(op == PL_RECOMPUTE_NONE, PL_ERR_FIT,
                "%llu bytes cannot hold what must be there at the end: %llu bytes",
                (unsigned long long)budget, (unsigned long long)bound);
     PL_FAIL(PL_ERR_FIT,
@@ -411,48 +417,49 @@ static pl_status refuse_below_bound(const pl__remat *m, uint64_t budget)
             (unsigned long long)budget, op, (unsigned long long)bound);
 }
 
-static pl_status solve(const pl__remat *m, const pl_remat_opts *opts, pl__remat_best *b)
+static pl_status solve(const pl__recompute *m, const pl_recompute_opts *opts, pl__recompute_best *b)
 {
-    PL_TRY(pl__remat_best_init(b, m, opts));
+    PL_TRY(pl__recompute_best_init(b, m, opts));
     PL_TRY(refuse_below_bound(m, b->budget));
-    return pl__remat_compete(b);
+    return pl__recompute_compete(b);
 }
 
-static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
+static pl_status fail_unfound(const pl__recompute *m, const pl_recompute_opts *opts)
 {
     uint64_t least;
-    PL_FAIL_IF(opts->off & PL_REMAT_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
+    PL_FAIL_IF(opts->off & PL_RECOMPUTE_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
                (unsigned long long)opts->budget_bytes);
-    PL_TRY(pl__remat_minimum(m, opts, opts->budget_bytes, &least));
+    PL_TRY(pl__recompute_minimum(m, opts, opts->budget_bytes, &least));
     PL_FAIL(PL_ERR_FIT, "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
             (unsigned long long)opts->budget_bytes, (unsigned long long)least);
 }
 
-static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
+static const pl_recompute_opts defaults = PL_RECOMPUTE_OPTS_INIT;
 
-pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes)
+pl_status pl_recompute_keep_all(const pl_recompute_problem *p, uint64_t *bytes)
 {
-    pl__remat m;
-    pl__remat_best b = {0};
-    pl_status s = pl__remat_build(p, &m);
-    if (s == PL_OK) s = pl__remat_best_init(&b, &m, &defaults);
+    pl__recompute m;
+    pl__recompute_best b = {0};
+    pl_status s = pl__recompute_build(p, &m);
+    if (s == PL_OK) s = pl__recompute_best_init(&b, &m, &defaults);
     if (s == PL_OK) s = offer_once(&b);
     if (s == PL_OK) *bytes = b.seq.peak;
-    pl__remat_best_release(&b);
+    pl__recompute_best_release(&b);
     pl_arena_release(&m.arena);
     return s;
 }
 
-pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts, pl_remat_plan **out)
+pl_status pl_recompute_solve(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                             pl_recompute_plan **out)
 {
     if (!opts) opts = &defaults;
-    pl__remat m;
-    pl__remat_best b = {0};
-    pl_status s = pl__remat_build(p, &m);
+    pl__recompute m;
+    pl__recompute_best b = {0};
+    pl_status s = pl__recompute_build(p, &m);
     if (s == PL_OK) s = solve(&m, opts, &b);
     if (s == PL_OK)
-        s = b.seq.n || !p->n_ops ? pl__remat_hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
-    pl__remat_best_release(&b);
+        s = b.seq.n || !p->n_ops ? pl__recompute_hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
+    pl__recompute_best_release(&b);
     pl_arena_release(&m.arena);
     return s;
 }
@@ -471,32 +478,32 @@ static int by_budget(const void *a, const void *b)
 }
 
 /* Rising budgets; each plan competes for the next one. */
-static pl_status sweep(const pl__remat *m, const pl_remat_opts *opts, const ranked *order,
-                       uint32_t n, pl_remat_plan **out)
+static pl_status sweep(const pl__recompute *m, const pl_recompute_opts *opts, const ranked *order,
+                       uint32_t n, pl_recompute_plan **out)
 {
-    const pl_remat_plan *before = NULL;
+    const pl_recompute_plan *before = NULL;
     for (uint32_t i = 0; i < n; i++) {
-        pl_remat_opts o = *opts;
-        pl__remat_best b = {0};
+        pl_recompute_opts o = *opts;
+        pl__recompute_best b = {0};
         o.budget_bytes = order[i].budget;
         if (before) {
             o.pool = &before;
             o.n_pool = 1;
         }
         pl_status s = solve(m, &o, &b);
-        if (s == PL_OK && b.seq.n) s = pl__remat_hand_out(m, &b.seq, &out[order[i].at]);
-        pl__remat_best_release(&b);
+        if (s == PL_OK && b.seq.n) s = pl__recompute_hand_out(m, &b.seq, &out[order[i].at]);
+        pl__recompute_best_release(&b);
         if (s != PL_OK && s != PL_ERR_FIT) return s;
         if (out[order[i].at]) before = out[order[i].at];
     }
     return PL_OK;
 }
 
-pl_status pl_remat_sweep(const pl_remat_problem *p, const pl_remat_opts *opts,
-                         const uint64_t *budgets, uint32_t n, pl_remat_plan **out)
+pl_status pl_recompute_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                             const uint64_t *budgets, uint32_t n, pl_recompute_plan **out)
 {
-    pl__remat m;
-    pl_status s = pl__remat_build(p, &m);
+    pl__recompute m;
+    pl_status s = pl__recompute_build(p, &m);
     ranked *order = pl_sys_alloc((n + 1) * sizeof *order);
     if (!order) s = PL_ERR_MEMORY;
     for (uint32_t i = 0; i < n && order; i++) {
@@ -507,7 +514,7 @@ pl_status pl_remat_sweep(const pl_remat_problem *p, const pl_remat_opts *opts,
     if (s == PL_OK) s = sweep(&m, opts ? opts : &defaults, order, n, out);
     if (s != PL_OK)
         for (uint32_t i = 0; i < n && order; i++) {
-            pl_remat_plan_free(out[i]);
+            pl_recompute_plan_free(out[i]);
             out[i] = NULL;
         }
     pl_sys_free(order);

@@ -1,0 +1,24 @@
+/* recompute_heap.h - storages by a number each, the least first; ties go to the lower storage.
+ *
+ * A binary heap that knows where each storage is, so that one can be moved or taken out. What is on
+ * top does not depend on the order in which things were put in.
+ */
+#ifndef PL_PLAN_RECOMPUTE_HEAP_H
+#define PL_PLAN_RECOMPUTE_HEAP_H
+
+#include "base/arena.h"
+
+typedef struct pl__recompute_heap {
+    uint32_t *item, n; /* storages */
+    uint32_t *at;      /* of each storage: its place, or PL_RECOMPUTE_NONE */
+    float *key;        /* of each storage */
+} pl__recompute_heap;
+
+pl_status pl__recompute_heap_init(pl__recompute_heap *h, pl_arena *a, uint32_t n_items) PL_MUST_USE;
+void pl__recompute_heap_clear(pl__recompute_heap *h);
+/* Puts r in, or moves it to where the key says. */
+void pl__recompute_heap_set(pl__recompute_heap *h, uint32_t r, float key);
+/* Takes r out, if it is there. */
+void pl__recompute_heap_remove(pl__recompute_heap *h, uint32_t r);
+
+#endif

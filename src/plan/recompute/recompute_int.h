@@ -1,0 +1,158 @@
+/* recompute_int.h - what the files of the recomputation planner share: the problem with its edges
+ * turned both ways (the model), a candidate plan (a sequence of ops), and the solvers.
+ *
+ *   recompute.c         model, bounds, the driver, the plan handed out
+ *   recompute_seq.c     sequences: exact peak, unread work deleted
+ *   recompute_fill.c    sequences: recomputation undone where room is left
+ *   recompute_sim.c     the eviction simulator
+ *   recompute_score.c   what it drops next
+ *   recompute_heap.c    its candidates, the least first
+ *   recompute_search.c  its grid of settings and the search over its weights
+ *   recompute_chain.c   the dynamic program over cut points
+ *   recompute_exact.c   best-first search for small problems
+ *   recompute_climb.c   the ladder of budgets
+ *   recompute_least.c   the smallest budget
+ */
+#ifndef PL_PLAN_RECOMPUTE_INT_H
+#define PL_PLAN_RECOMPUTE_INT_H
+
+#include "base/arena.h"
+#include "base/asked.h"
+#include "plan/recompute/recompute.h"
+
+/* Offsets and items, as in pl_recompute_problem. */
+typedef struct pl__recompute_list {
+    uint32_t *at, *item;
+} pl__recompute_list;
+
+/* The problem, checked. A "value" is a storage or a view; the "root" of a view is the storage
+ * that has its bytes, the root of a storage itself. */
+typedef struct pl__recompute {
+    const pl_recompute_problem *p;
+    uint32_t n_ops, n_vals;
+    const double *cost;
+    uint32_t *root; /* of each value */
+    /* of each value: its op, PL_RECOMPUTE_NONE for those there at the start */
+    uint32_t *writer;
+    uint64_t *bytes;          /* of each value; 0 for views */
+    uint8_t *pinned, *end;    /* of each value; end is set for the roots of such views too */
+    uint8_t *once;            /* of each op */
+    pl__recompute_list in;    /* of each op: the values it reads, each once */
+    pl__recompute_list needs; /* of each op: the roots it reads, each once, pinned ones left out */
+    pl__recompute_list makes; /* of each op: the roots it writes */
+    pl__recompute_list uses;  /* of each root: the ops that read it or a view of it, rising; n_ops
+                           * at the end stands for "after the last instruction" */
+    pl__recompute_list feeds; /* of each root: the roots written by the ops that read it */
+    pl__recompute_list views; /* of each root: the views of it */
+    double *time;             /* n_ops + 2: cost of all ops before op i */
+    double base_cost;
+    pl_arena arena;
+} pl__recompute;
+
+/* Checks the problem. The caller releases m->arena, whatever comes back. */
+pl_status pl__recompute_build(const pl_recompute_problem *p, pl__recompute *m) PL_MUST_USE;
+/* See pl_recompute_bound. */
+void pl__recompute_lower_bound(const pl__recompute *m, uint64_t *bytes, uint32_t *op);
+
+static inline uint64_t pl__recompute_work(const pl__recompute *m, uint32_t op)
+{
+    return m->p->work_bytes ? m->p->work_bytes[op] : 0;
+}
+
+/* A candidate: ops in the order in which they run. */
+typedef struct pl__recompute_seq {
+    uint32_t *op;
+    uint32_t n, cap;
+    double cost;
+    uint64_t peak;
+    const char *strategy;
+} pl__recompute_seq;
+void pl__recompute_seq_release(pl__recompute_seq *s);
+pl_status pl__recompute_seq_copy(pl__recompute_seq *to, const pl__recompute_seq *from) PL_MUST_USE;
+pl_status pl__recompute_seq_push(pl__recompute_seq *s, uint32_t op) PL_MUST_USE;
+
+/* Working memory of the functions on sequences, grown as needed. */
+typedef struct pl__recompute_eval pl__recompute_eval;
+pl_status pl__recompute_eval_new(const pl__recompute *m, pl__recompute_eval **out) PL_MUST_USE;
+void pl__recompute_eval_free(pl__recompute_eval *e);
+/* Deletes repeated ops that nobody reads (and their inputs' in turn), then sets cost and peak.
+ * *ok is false when the sequence is no plan: something read is not there. */
+pl_status pl__recompute_tighten(pl__recompute_eval *e, pl__recompute_seq *s, bool *ok) PL_MUST_USE;
+/* Undoes recomputation within the budget: a repeated op goes where the copy before it can be
+ * held until its readers, the most cost for bytes times waiting first. s must be tightened. */
+pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s,
+                             uint64_t budget) PL_MUST_USE;
+
+/* One setting of the eviction score, see recompute_sim.c. */
+typedef struct pl__recompute_setting {
+    float size_power; /* B */
+    float gap_power;  /* G: 0, 0.25, 0.5 or 1 */
+    float kin;        /* L: share of the cost of dropped descendants */
+    float tight;      /* the simulator's budget as a share of the real one */
+    bool by_index;    /* waiting is counted in ops, not in time */
+} pl__recompute_setting;
+
+typedef struct pl__recompute_sim pl__recompute_sim;
+pl_status pl__recompute_sim_new(const pl__recompute *m, pl__recompute_sim **out) PL_MUST_USE;
+void pl__recompute_sim_free(pl__recompute_sim *s);
+/* Runs the whole order with these weights (of each value; NULL: all 1). Stops early when the
+ * cost passes cost_limit. The sequence is borrowed until the next run; *ok is false when the
+ * run was stopped or found no room. */
+pl_status pl__recompute_sim_run(pl__recompute_sim *s, const pl__recompute_setting *set,
+                                uint64_t budget, const float *weight, double cost_limit,
+                                bool *ok) PL_MUST_USE;
+/* Runs again with weights that differ from the last run's, which had weights, only in the values
+ * listed, from the last checkpoint that they cannot have changed. */
+pl_status pl__recompute_sim_rerun(pl__recompute_sim *s, const float *weight,
+                                  const uint32_t *changed, uint32_t n_changed, double cost_limit,
+                                  bool *ok) PL_MUST_USE;
+const pl__recompute_seq *pl__recompute_sim_seq(const pl__recompute_sim *s);
+/* Steps of work since the simulator was made: about a nanosecond each. */
+uint64_t pl__recompute_sim_work(const pl__recompute_sim *s);
+/* Of the last successful run: how often each value was dropped while still wanted. */
+const uint16_t *pl__recompute_sim_drops(const pl__recompute_sim *s);
+
+/* The best plan so far and what is left to spend; solvers offer candidates to it. */
+typedef struct pl__recompute_best {
+    const pl__recompute *m;
+    const pl_recompute_opts *opts;
+    pl__recompute_eval *eval;
+    uint64_t budget;
+    pl__recompute_seq seq;  /* seq.n = 0 until a plan fits */
+    pl__recompute_seq work; /* the candidate being improved */
+    uint64_t least_peak;    /* lowest peak of any candidate seen, fitting or not */
+    uint64_t deadline_ns;   /* 0: none */
+    bool optimal;           /* nothing cheaper exists */
+    bool any;               /* the first plan that fits will do */
+    bool few;               /* and is looked for with a few settings only */
+    uint64_t effort;        /* for the search */
+} pl__recompute_best;
+pl_status pl__recompute_best_init(pl__recompute_best *b, const pl__recompute *m,
+                                  const pl_recompute_opts *opts) PL_MUST_USE;
+void pl__recompute_best_release(pl__recompute_best *b);
+/* All solvers that the options allow, from cheap to dear. */
+pl_status pl__recompute_compete(pl__recompute_best *b) PL_MUST_USE;
+/* A sequence that was offered as a plan of its own memory. */
+pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq *s,
+                                 pl_recompute_plan **out) PL_MUST_USE;
+/* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.
+ * *better (may be NULL) says so. */
+pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *op, uint32_t n,
+                              const char *strategy, bool *better) PL_MUST_USE;
+bool pl__recompute_late(const pl__recompute_best *b);
+/* The caller wants no answer any more. */
+static inline bool pl__recompute_stopped(const pl__recompute_best *b)
+{
+    return pl_asked(b->opts->stop);
+}
+
+/* The simulator over its grid of settings, the exact search, then the one over weights. */
+pl_status pl__recompute_simulate(pl__recompute_best *b) PL_MUST_USE;
+pl_status pl__recompute_chain(pl__recompute_best *b) PL_MUST_USE;
+/* The smallest budget with a plan; `refused`: a whole search has found nothing there. */
+pl_status pl__recompute_minimum(const pl__recompute *m, const pl_recompute_opts *opts,
+                                uint64_t refused, uint64_t *bytes) PL_MUST_USE;
+/* Does nothing on problems that are too large for it. */
+pl_status pl__recompute_exact(pl__recompute_best *b) PL_MUST_USE;
+
+#endif
