@@ -152,17 +152,17 @@ demo: all ## plan and train a small network for about a minute
 # Tests at once: one more than cores, because some wait; few, because many use all cores themselves.
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 test: all $(BUILD)/pl_test ## build and run every test (minutes)
-	@tools/layers
+	@tools/check/layers
 	@PL_BIN=$(BUILD)/plimsoll CC="$(CC)" $(if $(PL_TEST_LONG),PL_TEST_LONG=1) $(BUILD)/pl_test -j $(TEST_JOBS)
 check-all: ## both compilers, sanitizers, long tests, fuzzers, headers, ranks killed (hours; tools/check-all --list)
 	+@MAKE="$(MAKE)" tools/check-all $(STAGES)
 test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA GPU: every op, plans, budgets
-	@tools/test-cuda $(BUILD)
+	@tools/gpu/test $(BUILD)
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA GPU beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 benches: $(BENCHES) $(BUILD)/pl_sampler.so ## the programs of bench/
 carry: all benches $(BUILD)/pl_test $(BUILD)/odd.so ## build/carry: what another machine with a GPU needs to test and bench
-	@tools/carry $(BUILD)
+	@tools/gpu/carry $(BUILD)
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
 	@bench/bench.sh $(BUILD)
 install: all ## copy program, headers, library and documents under PREFIX (/usr/local)

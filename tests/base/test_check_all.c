@@ -1,4 +1,4 @@
-/* What the tests, make check-all and tools/cuda-sanitize stand on: who hangs and who is only slow,
+/* What the tests, make check-all and tools/gpu/sanitize stand on: who hangs and who is only slow,
  * whether a stage finds its compiler, what is made of a checker's words. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -143,13 +143,13 @@ static const char CHECKER[] =
 
 TEST(check_all_sanitizer_words)
 {
-    if (access("tools/cuda-sanitize", X_OK) != 0) SKIP("no sources here");
+    if (access("tools/gpu/sanitize", X_OK) != 0) SKIP("no sources here");
     char path[512];
     snprintf(path, sizeof path, "%s/checker", pl_test_dir());
     CHECK(cli_write(path, CHECKER));
     CHECK_INT(chmod(path, 0755), 0);
     cli_result r = cli_run(
-        "SANITIZER=%s PARTS=5 JOBS=5 LIMIT=5 WHAT=groups tools/cuda-sanitize nowhere racecheck",
+        "SANITIZER=%s PARTS=5 JOBS=5 LIMIT=5 WHAT=groups tools/gpu/sanitize nowhere racecheck",
         path);
     CHECK_MSG(
         r.code == 1 &&
@@ -160,14 +160,29 @@ TEST(check_all_sanitizer_words)
         "code %d: %s%s", r.code, r.out, r.err);
     CHECK_MSG(
         strstr(r.out, "groups2: =========     and Read access at pl_group+0x20 [512 hazards]\n") &&
-            strstr(r.out, "cuda-sanitize: 1 parts with errors, 1 not done in 5 s\n"),
+            strstr(r.out, "sanitize: 1 parts with errors, 1 not done in 5 s\n"),
         "%s", r.out);
-    r = cli_run("SANITIZER=%s PARTS=5 WHAT=ops OPS='0 1' tools/cuda-sanitize nowhere racecheck",
+    r = cli_run("SANITIZER=%s PARTS=5 WHAT=ops OPS='0 1' tools/gpu/sanitize nowhere racecheck",
                 path);
     CHECK_MSG(r.code == 0 && strstr(r.out, "ops, 2 of 5 parts  1 clean 1 library (ops1)\n") &&
-                  strstr(r.out, "cuda-sanitize: nothing found\n"),
+                  strstr(r.out, "sanitize: nothing found\n"),
               "code %d: %s%s", r.code, r.out, r.err);
-    r = cli_run("SANITIZER=%s PARTS=6 WHAT=ops OPS=3 tools/cuda-sanitize nowhere memcheck", path);
+    r = cli_run("SANITIZER=%s PARTS=6 WHAT=ops OPS=3 tools/gpu/sanitize nowhere memcheck", path);
     CHECK_MSG(r.code == 1 && strstr(r.out, "1 could not run"), "code %d: %s%s", r.code, r.out,
               r.err);
+}
+
+/* Every program in tools/ explains itself and does nothing else when asked with --help. */
+TEST(check_all_every_tool_has_help)
+{
+    if (access("tools/deps", X_OK) != 0) SKIP("no sources here");
+    cli_result r =
+        cli_run("n=0; for t in $(find tools -type f -perm -u+x); do n=$((n + 1)); "
+                "case $t in *.py | tools/docs/*-table | tools/gpu/[lop]* | tools/check/cuda-calls) "
+                "command -v python3 >/dev/null || continue ;; esac; "
+                "$t --help </dev/null | grep -q \"$(basename $t .py)\" || echo \"$t: no help\"; "
+                "done; echo $n tools");
+    int n = 0;
+    CHECK_MSG(r.code == 0 && sscanf(r.out, "%d tools", &n) == 1 && n > 15, "code %d: %s%s", r.code,
+              r.out, r.err);
 }

@@ -1,6 +1,6 @@
 /* test_odd.c - drawn networks (odd_net.c): what users may write. Under the smallest budget they
  * train to the bit as under none, and every op of theirs that has a CUDA kernel gives in the
- * simulator what it gives on the CPU, at sizes nobody chose. tools/cuda-odd does the same on a
+ * simulator what it gives on the CPU, at sizes nobody chose. tools/gpu/odd does the same on a
  * card, whole. */
 #include "base/dtype.h"
 #include "rt/rt_int.h"
@@ -226,7 +226,7 @@ TEST(odd_networks_op_by_op_in_the_simulator)
     CHECK_MSG(both > 20 * nets, "%d ops ran in the simulator", both);
 }
 
-/* ---- tools/cuda-odd --------------------------------------------------------------------- */
+/* ---- tools/gpu/odd --------------------------------------------------------------------- */
 static cli_result compare_case(const char *tool, int seed, int number, double fault)
 {
     return cli_run("DEVICE=cpu FAULT=%g CASE=%d OMP_NUM_THREADS=1 python3 %s $(dirname $P) %d",
@@ -245,7 +245,7 @@ TEST(odd_tool_lets_rounding_be_and_finds_a_fault)
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
     if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");
-    CHECK(realpath("tools/cuda-odd", tool));
+    CHECK(realpath("tools/gpu/odd", tool));
     for (int i = 0; i < 2; i++) {
         cli_result r = compare_case(tool, row[i].seed, row[i].number, 1);
         CHECK_MSG(r.code == 0 && strstr(r.out, "1 good"), "%d %s%s", r.code, r.out, r.err);

@@ -178,7 +178,7 @@ TEST(ranks_fail_when_what_started_them_is_killed)
               "%s", r.err);
 }
 
-/* A few of what tools/rank-kill does a hundred times: going on has the bits of a run that nobody
+/* A few of what tools/ranks/kill does a hundred times: going on has the bits of a run that nobody
  * disturbed. */
 TEST(ranks_fail_and_go_on_with_the_same_bits)
 {

@@ -3,7 +3,7 @@
  * The key `net` is the seed of a walk: an input of 0 to 3 spatial dims, then layer after layer from
  * a table of all kinds (convolutions of every form, norms, attention, pools, resizing, sorting,
  * indexing, reductions along any axis, moves), at sizes nobody chose, then a loss. Nothing but the
- * public headers is used: it is built into odd.so for the program and tools/cuda-odd, and is a part
+ * public headers is used: it is built into odd.so for the program and tools/gpu/odd, and is a part
  * of pl_test.
  *
  * A layer takes x [N, s.., C] and gives a value of that form; where it makes no sense for x it

@@ -1,6 +1,6 @@
 /* test_workloads.c - whole training systems, five steps, against PyTorch's numbers.
  *
- * tests/data/peers/<name>.json is written by tools/peer_numbers.py, which explains it:
+ * tests/data/peers/<name>.json is written by tools/oracle/peer_numbers.py, which explains it:
  * parameters and inputs come from a hash of their names on both sides; loss terms, and norms
  * and sign projections of gradients and changes, are compared. All elements are counted in the
  * order of PyTorch's files, so layouts are tested along the way.

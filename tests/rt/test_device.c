@@ -379,7 +379,7 @@ static pl_status group_run(int at, const char *device, bool fuse, float **value,
     return rc;
 }
 
-/* PL_DEVICE_GROUPS="FIRST STEP": a share of the cases (tools/cuda-sanitize). */
+/* PL_DEVICE_GROUPS="FIRST STEP": a share of the cases (tools/gpu/sanitize). */
 TEST(device_groups_do_not_change_bits)
 {
     int first = 0, step = 1, last = N_GROUPS - (is_card() ? 0 : N_LARGE_GROUPS);

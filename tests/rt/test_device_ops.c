@@ -503,7 +503,7 @@ static int print_table(const verdict *v)
 }
 
 /* PL_DEVICE_OPS="FIRST STEP": a worker's share. PL_DEVICE_CASES: the same of cases, which are more
- * alike in time, but for those of very many blocks, which are left out (tools/cuda-sanitize). */
+ * alike in time, but for those of very many blocks, which are left out (tools/gpu/sanitize). */
 TEST(device_ops)
 {
     const char *some_ops = getenv("PL_DEVICE_OPS"), *some_cases = getenv("PL_DEVICE_CASES");

@@ -1,6 +1,7 @@
-"""Numbers of the PyTorch peers for tests/recipes/test_workloads.c, without their tensors.
+#!/usr/bin/env python3
+"""peer_numbers.py - numbers of the PyTorch peers for tests/recipes/test_workloads.c, without their tensors.
 
-  python3 tools/peer_numbers.py PEERS OUT        PEERS: the folder with bench.py; OUT: tests/data/peers
+  python3 tools/oracle/peer_numbers.py PEERS OUT        PEERS: the folder with bench.py; OUT: tests/data/peers
 
 Five training steps at toy size on the CPU.  Parameters, buffers and inputs are not stored: both sides make
 them from a hash of their names (`noise`), and what is compared is kept as loss terms, norms and four random
@@ -10,6 +11,10 @@ as surely as in a norm of the difference, and a workload takes some ten kilobyte
 import json
 import os
 import sys
+
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    print(__doc__.strip())
+    sys.exit(0)
 
 import numpy as np
 import torch

@@ -1,6 +1,7 @@
-"""PyTorch's numbers for tests/nn/test_nn.c: every layer and loss on small inputs.
+#!/usr/bin/env python3
+"""layer_numbers.py - PyTorch's numbers for tests/nn/test_nn.c: every layer and loss on small inputs.
 
-  python3 tools/layer_numbers.py > tests/data/layers.json
+  python3 tools/oracle/layer_numbers.py > tests/data/layers.json
 
 A case is a function of x (and y, a constant) with the parameters of a module.  All numbers come from hashes of
 names, as in peer_numbers.py.  Written: summaries (norm, four sign projections) of the output, of the gradients of
@@ -9,6 +10,10 @@ x and output are [N,C,..] here and [N,..,C] in the engine.
 """
 import json
 import sys
+
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    print(__doc__.strip())
+    sys.exit(0)
 
 import torch
 import torch.nn as nn
