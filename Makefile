@@ -94,8 +94,9 @@ $(BUILD)/cudasim/%.o: % | build/deps.ok
 $(BUILD)/%.cu.o: %.cu
 	$(call say,nvcc $<)
 	@$(NVCC) $(NVCC_FLAGS) -c -o $@ $<
-$(BUILD)/cli/report/page.o: cli/report/page.html
-$(BUILD)/cli/report/report_html.o: cli/report/report.html
+# Files that a source embeds (plimsoll_embed.h), which -MMD does not see: all that are not C below its folder.
+$(foreach s,$(shell grep -rlE --include='*.c' 'PL_(PRESET_)?EMBED' src cli recipes),$(eval \
+ $(BUILD)/$(s:.c=.o): $(shell find $(dir $(s)) -type f ! -name '*.[ch]' ! -name '*.md')))
 
 # ---- linking ------------------------------------------------------------------------------------
 LINK = $(CC) $(if $(SAN),-fsanitize=$(SAN)) -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive \

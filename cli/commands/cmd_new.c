@@ -1,10 +1,12 @@
 /* cmd_new.c - `plimsoll new NAME`: a folder with a network to start from.
  *
- * The folder holds one C file (model, loss, data), a configuration and a Makefile; `make` there
- * gives NAME.so, which every command takes where it takes a built-in recipe. The network is a small
- * classifier of points on two spirals: enough to learn something at once, little enough to replace.
+ * The folder holds one C file (model, loss, data), a configuration and a Makefile, made from the
+ * templates in cli/commands/new/. `make` there builds NAME.so, which every command accepts in place
+ * of a built-in recipe. The network is a small classifier of points on two spirals: it learns within
+ * seconds and is short enough to replace.
  */
 #include "cli/ui.h"
+#include "plimsoll_embed.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -13,127 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* In the templates @NAME@ is the network's name, @PLIMSOLL@ this program's path. */
-static const char source[] = "\
-/* @NAME@ - a network of your own: model, loss, data.\n\
- *\n\
- * Points (x, y) lie on one of two spirals; the network says which. Build with `make`, then:\n\
- *\n\
- *     plimsoll plan config.yaml          what it takes\n\
- *     plimsoll train config.yaml         watch it learn\n\
- */\n\
-#include <plimsoll_recipe.h>\n\
-\n\
-#include <math.h>\n\
-\n\
-/* Your own configuration keys, beside the engine's (batch, optim.*, schedule.*, ...). */\n\
-static const pl_config_entry schema[] = {\n\
-    {\"model.width\", PL_CONFIG_INT, \"64\", 1, 65536, NULL, \"Width of the hidden layers.\"},\n\
-    {\"model.depth\", PL_CONFIG_INT, \"3\", 1, 64, NULL, \"Hidden layers.\"},\n\
-    {\"data.samples\", PL_CONFIG_INT, \"4096\", 1, 1e9, NULL, \"Points of the training set.\"},\n\
-    {\"data.eval_samples\", PL_CONFIG_INT, \"1024\", 1, 1e9, NULL, \"Points of the evaluation.\"},\n\
-    {0},\n\
-};\n\
-\n\
-/* The forward pass: points (batch, 2) to logits (batch, 2). Errors are sticky: no check per line. */\n\
-static pl_val forward(pl_builder *b, pl_nn *m, pl_val points)\n\
-{\n\
-    const pl_config *c = pl_builder_config(b);\n\
-    int64_t width = pl_config_int(c, \"model.width\"), depth = pl_config_int(c, \"model.depth\");\n\
-    pl_val x = points;\n\
-    for (int64_t i = 0; i < depth; i++)\n\
-        x = pl_silu(m->g, pl_nn_linear(m, x, pl_nn_name(m, \"hidden.%d\", (int)i), width, (pl_nn_lin){0}));\n\
-    return pl_nn_linear(m, x, \"out\", 2, (pl_nn_lin){0});\n\
-}\n\
-\n\
-/* The programs of a step: training ends in minimise, evaluation in named scalar outputs. */\n\
-static pl_status build(pl_builder *b)\n\
-{\n\
-    int64_t batch = pl_builder_batch(b);\n\
-    pl_nn *train = pl_builder_train(b);\n\
-    pl_val points = pl_input(train->g, \"points\", PL_TYPE(PL_F32, batch, 2));\n\
-    pl_val label = pl_input(train->g, \"label\", PL_TYPE(PL_I32, batch));\n\
-    pl_builder_minimise(b, pl_loss_cross_entropy(train->g, forward(b, train, points), label));\n\
-\n\
-    pl_nn *eval = pl_builder_eval(b);\n\
-    pl_graph *g = eval->g;\n\
-    points = pl_input(g, \"points\", PL_TYPE(PL_F32, batch, 2));\n\
-    label = pl_input(g, \"label\", PL_TYPE(PL_I32, batch));\n\
-    pl_val logits = forward(b, eval, points);\n\
-    pl_val right = pl_cast(g, pl_eq(g, pl_argmax(g, logits, 1), label), PL_F32);\n\
-    pl_output(g, \"loss\", pl_loss_cross_entropy(g, logits, label));\n\
-    pl_output(g, \"accuracy\", pl_mean(g, right, PL_AXES_ALL, false));\n\
-    return PL_OK;\n\
-}\n\
-\n\
-/* ---- data: sample i is a pure function of i ---- */\n\
-static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)\n\
-{\n\
-    (void)data;\n\
-    float *points = pl_batch_input(batch, \"points\", NULL);\n\
-    int32_t *label = pl_batch_input(batch, \"label\", NULL);\n\
-    for (int i = 0; i < n; i++) {\n\
-        int64_t k = sample[i] + (subset == PL_SUBSET_EVAL ? 1000003 : 0);\n\
-        double t = fmod((double)k * 0.6180339887498949, 1.0); /* spreads evenly over the curve */\n\
-        double angle = 9 * t + 3.141592653589793 * (double)(k % 2), radius = 0.2 + t;\n\
-        points[2 * i] = (float)(radius * cos(angle));\n\
-        points[2 * i + 1] = (float)(radius * sin(angle));\n\
-        label[i] = (int32_t)(k % 2);\n\
-    }\n\
-    return PL_OK;\n\
-}\n\
-\n\
-static const pl_preset presets[] = {\n\
-    {\"default\", \"two spirals\", \"\\\n\
-batch: 128\\n\\\n\
-optim: {name: adamw, lr: 5e-3}\\n\\\n\
-schedule: {name: cosine, warmup_steps: 20}\\n\\\n\
-train: {steps: 600, log_every: 100}\\n\\\n\
-eval: {every: 200, batches: 8}\\n\"},\n\
-    {NULL, NULL, NULL},\n\
-};\n\
-\n\
-static const pl_recipe recipe = {\n\
-    .abi = PL_RECIPE_ABI,\n\
-    .name = \"@NAME@\",\n\
-    .about = \"which of two spirals a point lies on\",\n\
-    .schema = schema,\n\
-    .presets = presets,\n\
-    .build = build,\n\
-    .data_read = data_read,\n\
-    .metric = \"accuracy\",\n\
-};\n\
-\n\
-PL_API const pl_recipe *pl_recipe_entry(void);\n\
-const pl_recipe *pl_recipe_entry(void)\n\
-{\n\
-    return &recipe;\n\
-}\n";
-
-static const char config[] = "\
-# Configuration of @NAME@. Every key: plimsoll plan config.yaml --print-config\n\
-recipe: ./@NAME@.so\n\
-extends: default\n\
-seed: 1\n\
-model: {width: 64, depth: 3}\n";
-
-static const char makefile[] = "\
-# make            builds @NAME@.so\n\
-# make train      builds it and trains\n\
-PLIMSOLL ?= @PLIMSOLL@\n\
-CC       ?= cc\n\
-CFLAGS   ?= -O2 -g -Wall -Wextra\n\
-\n\
-@NAME@.so: @NAME@.c\n\
-\t$(CC) -std=c11 $(CFLAGS) -fPIC -shared -I$(shell $(PLIMSOLL) --include-dir) -o $@ $< -lm\n\
-\n\
-plan train: @NAME@.so\n\
-\t$(PLIMSOLL) $@ config.yaml\n\
-\n\
-clean:\n\
-\trm -f @NAME@.so\n\
-\n\
-.PHONY: plan train clean\n";
+/* In the templates @NAME@ stands for the network's name, @PLIMSOLL@ for this program's path. */
+PL_EMBED(new_source, "cli/commands/new/network.c.in");
+PL_EMBED(new_config, "cli/commands/new/config.yaml.in");
+PL_EMBED(new_makefile, "cli/commands/new/Makefile.in");
 
 static bool put_template(const char *folder, const char *file, const char *text, const char *name,
                          const char *program)
@@ -194,9 +79,9 @@ int cmd_new(int argc, char **argv)
         return 1;
     }
     snprintf(file, sizeof file, "%s.c", name);
-    if (!put_template(path, file, source, name, program) ||
-        !put_template(path, "config.yaml", config, name, program) ||
-        !put_template(path, "Makefile", makefile, name, program))
+    if (!put_template(path, file, new_source, name, program) ||
+        !put_template(path, "config.yaml", new_config, name, program) ||
+        !put_template(path, "Makefile", new_makefile, name, program))
         return 1;
     printf("%s/%s        model, loss and data: start here\n%s/config.yaml\n%s/Makefile\n\n"
            "next: cd %s && make && plimsoll train config.yaml\n",

@@ -7,17 +7,13 @@
  * buffers is under a megabyte.
  */
 #include "cli/plan/plan_view.h"
+#include "plimsoll_embed.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-__asm__(".section .rodata\n"
-        "plan_page_begin:\n"
-        ".incbin \"cli/report/page.html\"\n"
-        "plan_page_end:\n"
-        ".previous\n");
-extern const char plan_page_begin[], plan_page_end[];
+PL_EMBED(plan_page, "cli/report/page.html");
 
 /* ---- labels ----------------------------------------------------------------------------- */
 /* Labels in the order in which they are first asked for; open addressing by the text. */
@@ -218,7 +214,7 @@ void page_head(FILE *f, const char *title)
 
 void page_body(FILE *f)
 {
-    fwrite(plan_page_begin, 1, (size_t)(plan_page_end - plan_page_begin), f);
+    fputs(plan_page, f);
 }
 
 int page_write(const pl_run *run, const char *name, const char *path)

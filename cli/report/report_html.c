@@ -4,18 +4,14 @@
  * puts what was measured around that picture. Both read their data from script elements.
  */
 #include "cli/plan/plan_view.h"
+#include "plimsoll_embed.h"
 #include "report.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-__asm__(".section .rodata\n"
-        "report_page_begin:\n"
-        ".incbin \"cli/report/report.html\"\n"
-        "report_page_end:\n"
-        ".previous\n");
-extern const char report_page_begin[], report_page_end[];
+PL_EMBED(report_page, "cli/report/report.html");
 
 /* JSON in a script element: "<" stands in strings only, where it may be escaped. */
 static void put_safe(FILE *f, const char *json)
@@ -112,5 +108,5 @@ void report_html(const report *r, FILE *f)
     put_rows(f, r);
     fprintf(f, "}\n</script>\n");
     page_body(f);
-    fwrite(report_page_begin, 1, (size_t)(report_page_end - report_page_begin), f);
+    fputs(report_page, f);
 }

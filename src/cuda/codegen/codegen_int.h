@@ -195,7 +195,6 @@ void pl_cg_head(pl_cg *w, int threads, int resident);
 pl_status pl_cg_finish(pl_cg *w, uint32_t grid, uint32_t block_x, uint32_t block_y,
                        pl_code_kernel *out) PL_MUST_USE;
 pl_cg *pl_cg_new(const pl_cg_pass *p, pl_arena *a);
-extern const char pl_cg_prelude[];
 
 /* codegen_expr.c: values */
 const char *pl_cg_reg(pl_dtype d);                  /* C type of a value in a register */

@@ -5,10 +5,13 @@
  * so that the text does not depend on their values.
  */
 #include "cuda/codegen/codegen_int.h"
+#include "plimsoll_embed.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+PL_EMBED(prelude, "src/cuda/codegen/prelude.cuh");
 
 pl_cg *pl_cg_new(const pl_cg_pass *p, pl_arena *a)
 {
@@ -129,10 +132,21 @@ static void put_member(pl_str *s, const char *type, const char *name, int n)
     if (n) pl_str_addf(s, "    %s %s[%d];\n", type, name, n);
 }
 
+/* Adds prelude.cuh without blank lines and comment lines. */
+static void put_prelude(pl_str *s)
+{
+    for (const char *line = prelude; *line;) {
+        const char *first = line + strspn(line, " "), *end = strchr(line, '\n') + 1;
+        if (*first != '\n' && strncmp(first, "//", 2) != 0)
+            pl_str_addn(s, line, (size_t)(end - line));
+        line = end;
+    }
+}
+
 static char *whole_text(pl_cg *w, size_t *len)
 {
     pl_str s = PL_STR_INIT;
-    pl_str_add(&s, pl_cg_prelude);
+    put_prelude(&s);
     pl_str_addf(&s, "typedef %s I;\nstruct p_args {\n", w->p->wide ? "p_i64" : "int");
     put_member(&s, "char *", "p", w->n_p);
     put_member(&s, "p_i64", "l", w->n.l);

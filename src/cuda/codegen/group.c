@@ -85,7 +85,7 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
 }
 
 /* Cards that can start a kernel while the one before it ends: a fold's blocks are there by the time
- * all partial results are, and wait for those themselves (codegen_prelude.c). What the first kernel
+ * all partial results are, and wait for those themselves (prelude.cuh). What the first kernel
  * of a group follows is not known here. */
 enum { OVERLAP_ARCH = 90 };
 
