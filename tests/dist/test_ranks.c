@@ -294,7 +294,7 @@ static pl_status run_job(lab_rank *r)
     snprintf(ranks, sizeof ranks, "ranks=%d", r->world.comm.size);
     keys[n++] = ranks;
     pl_status rc = pl_run_open(k->config, keys, n, &run);
-    if (rc == PL_OK) run->f64 = k->f64;
+    if (rc == PL_OK) run->purpose.f64 = k->f64;
     if (rc == PL_OK) rc = pl_run_join(run, world);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) note_plan(run, k, rank);

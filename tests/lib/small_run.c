@@ -29,7 +29,7 @@ pl_status small_run_open(const pl_recipe *recipe, const char *const *keys, int n
     *out = r;
     r->recipe = recipe;
     r->compile = (pl_compile_opts)PL_COMPILE_INIT;
-    r->phase = -1;
+    r->phases.now = -1;
     r->store = pl_store_new();
     const pl_config_entry *tables[3] = {pl_engine_schema, recipe->schema};
     if (recipe->optims) tables[2] = pl__optim_schema(&r->arena, recipe->optims);

@@ -123,7 +123,8 @@ static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *s
 {
     pl_run *run = NULL;
     pl_status rc = open_run(keys, &run);
-    pl_builder b = {.config = run ? run->config : NULL, .store = store, .batch = BATCH, .parts = 1};
+    pl_builder b = {
+        .config = run ? run->config : NULL, .store = store, .batch = BATCH, .accumulate = 1};
     if (rc == PL_OK) rc = pl__builder_run(&b, &recipe);
     if (rc == PL_OK) {
         *out = b.step_programs[0].run.g;

@@ -58,7 +58,7 @@ static void run_piece_with(lab *l, piece p, pl_type t, const float *x, const cha
     l->store = pl_store_new();
     pl_graph *g = pl_graph_new(l->store);
     pl_nn *m = pl_nn_new(g, key != NULL);
-    pl_builder b = {.config = l->run->config, .store = l->store, .batch = B, .parts = 1};
+    pl_builder b = {.config = l->run->config, .store = l->store, .batch = B, .accumulate = 1};
     cloud k;
     CHECK_OK(cloud_sizes(&b, m, &k));
     pl_output(g, "y", p(&k, pl_input(g, "x", t)));

@@ -29,8 +29,8 @@ static pl_status probe(const char *preset, const char *const *more, int n, pl_ru
     PL_TRY(pl_run_open(preset, more, n, run));
     *b = (pl_builder){.config = pl_run_config(*run),
                       .batch = 2,
-                      .parts = 1,
-                      .probe = true,
+                      .accumulate = 1,
+                      .goal = PL_GOAL_PROBE,
                       .store = pl_run_store(*run)};
     return pl__builder_run(b, pl_run_recipe(*run));
 }

@@ -20,7 +20,8 @@ static int64_t count_of(const char *preset, const char *override, const char *pa
     pl_run *run;
     int64_t n = -1;
     if (pl_run_open(preset, &override, override != NULL, &run) != PL_OK) return -1;
-    pl_builder b = {.config = pl_run_config(run), .batch = 2, .parts = 1, .probe = true};
+    pl_builder b = {
+        .config = pl_run_config(run), .batch = 2, .accumulate = 1, .goal = PL_GOAL_PROBE};
     b.store = pl_store_new();
     if (b.store && pl__builder_run(&b, pl_run_recipe(run)) == PL_OK) {
         n = pl_nn_count(b.store, pattern, trainable);

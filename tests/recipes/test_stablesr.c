@@ -33,7 +33,8 @@ static int64_t count_of(const char *const *overrides, int n, const char *pattern
     pl_run *run;
     int64_t count = -1;
     if (pl_run_open("stablesr/full", overrides, n, &run) != PL_OK) return -1;
-    pl_builder b = {.config = pl_run_config(run), .batch = 2, .parts = 1, .probe = true};
+    pl_builder b = {
+        .config = pl_run_config(run), .batch = 2, .accumulate = 1, .goal = PL_GOAL_PROBE};
     b.store = pl_store_new();
     if (b.store && pl__builder_run(&b, pl_run_recipe(run)) == PL_OK) {
         count = pl_nn_count(b.store, pattern, trainable);
@@ -432,7 +433,7 @@ static void reads_draw(const char *key, const char *name, bool *reads)
     const char *const o[] = {SMALL_VAE, "batch=2", key};
     pl_run *run;
     CHECK_OK(pl_run_open("stablesr/tiny", o, 5, &run));
-    run->replay = true;
+    run->purpose.goal = PL_GOAL_REPLAY;
     CHECK_OK(pl_run_build(run));
     *reads = false;
     for (int i = 0; i < pl_program_input_count(run->train); i++)

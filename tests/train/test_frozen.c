@@ -55,10 +55,10 @@ TEST(frozen_is_what_nothing_writes)
     CHECK_OK(pl_run_start(run));
     CHECK_OK(pl__frozen_leave(run, &any));
     CHECK(any);
-    CHECK_INT(run->n_leaving, 4);
+    CHECK_INT(run->files.n_leaving, 4);
     for (int i = 0; i < 6; i++) {
         int slot = pl_store_find(run->store, names[i]);
-        CHECK_MSG(slot >= 0 && run->leaving[slot] == want[i], "%s", names[i]);
+        CHECK_MSG(slot >= 0 && run->files.leaving[slot] == want[i], "%s", names[i]);
     }
     pl_run_free(run);
 }

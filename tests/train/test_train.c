@@ -351,7 +351,7 @@ TEST(train_budget_below_what_planning_takes)
     CHECK_OK(pl_run_build(run));
     pl_run_memory m = pl_run_memory_get(run);
     CHECK(m.fits && m.minimum < 2048 * MIB);
-    run->plan_peak = 3072 * MIB;
+    run->usage.plan_peak = 3072 * MIB;
     m = pl_run_memory_get(run);
     CHECK_MSG(!m.fits && m.minimum == 3072 * MIB, "smallest %llu bytes",
               (unsigned long long)m.minimum);
@@ -360,7 +360,7 @@ TEST(train_budget_below_what_planning_takes)
     /* A search, which a budget that is too small begins, is looked at. */
     CHECK_OK(open_small("memory=8MiB", &run));
     CHECK_OK(pl_run_build(run));
-    CHECK_MSG(run->plan_peak > 8 * MIB && run->plan_peak <= pl_sys_peak_rss_bytes(), "%llu bytes",
-              (unsigned long long)run->plan_peak);
+    CHECK_MSG(run->usage.plan_peak > 8 * MIB && run->usage.plan_peak <= pl_sys_peak_rss_bytes(),
+              "%llu bytes", (unsigned long long)run->usage.plan_peak);
     pl_run_free(run);
 }

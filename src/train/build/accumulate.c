@@ -32,15 +32,15 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts)
     return PL_OK;
 }
 
-pl_status pl__probe(pl_run *r, int64_t batch, pl_builder *b)
+pl_status pl__probe(pl_run *r, int64_t batch, const pl_nn_ranks *ranks, pl_builder *b)
 {
     *b = (pl_builder){.config = r->config,
                       .batch = batch,
-                      .parts = 1,
-                      .probe = true,
-                      .replay = r->replay,
-                      .f64 = r->f64,
-                      .ranks = r->probed_as};
+                      .accumulate = 1,
+                      .goal = PL_GOAL_PROBE,
+                      .draws_are_inputs = r->purpose.goal == PL_GOAL_REPLAY,
+                      .f64 = r->purpose.f64,
+                      .ranks = ranks};
     b->store = pl_store_new();
     return b->store ? pl__builder_run(b, r->recipe) : PL_ERR_MEMORY;
 }
@@ -85,14 +85,15 @@ static pl_status compare_programs(pl_builder *whole, pl_builder *part, int64_t p
 }
 
 /* *why as pl__run_couples gives it; PL_ERR_GRAPH when the two builds cannot be compared. */
-static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const char **why)
+static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const pl_nn_ranks *ranks,
+                            const char **why)
 {
     pl_builder whole, part;
     memset(&part, 0, sizeof part);
     char text[1200];
     *why = NULL;
-    pl_status rc = pl__probe(r, batch, &whole);
-    if (rc == PL_OK) rc = pl__probe(r, batch / parts, &part);
+    pl_status rc = pl__probe(r, batch, ranks, &whole);
+    if (rc == PL_OK) rc = pl__probe(r, batch / parts, ranks, &part);
     if (rc == PL_OK) rc = compare_programs(&whole, &part, parts, text, sizeof text);
     if (rc == PL_OK && text[0]) {
         *why = pl_arena_strdup(&r->arena, text);
@@ -103,12 +104,12 @@ static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const char 
     return rc;
 }
 
-pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why)
+pl_status pl__run_couples(pl_run *r, int64_t parts, const pl_nn_ranks *ranks, const char **why)
 {
     enum { LARGER = 8 };
     int64_t batch = pl_config_int(r->config, "batch"), scale = batch / parts == 1 ? 2 : 1;
-    pl_status rc = couples_at(r, batch * scale, parts, why);
-    if (rc == PL_ERR_GRAPH) rc = couples_at(r, batch * LARGER, parts, why);
+    pl_status rc = couples_at(r, batch * scale, parts, ranks, why);
+    if (rc == PL_ERR_GRAPH) rc = couples_at(r, batch * LARGER, parts, ranks, why);
     if (rc != PL_ERR_GRAPH) return rc;
     *why = pl_arena_strdup(&r->arena, pl_error_text());
     return *why ? PL_OK : PL_ERR_MEMORY;
@@ -121,7 +122,7 @@ pl_status pl__run_build_auto(pl_run *r)
     for (int64_t parts = 1; parts * pl__ranks(r) <= batch; parts++) {
         if (batch % (parts * pl__ranks(r))) continue;
         if (r->parts == 1) { /* the first that splits the batch */
-            PL_TRY(pl__run_couples(r, parts, &r->coupled));
+            PL_TRY(pl__run_couples(r, parts, NULL, &r->coupled));
             if (r->coupled) return PL_OK;
         }
         PL_TRY(pl__run_build_parts(r, parts));

@@ -71,7 +71,7 @@ static pl_status list_buckets(const pl_run *r, bucket_list *l)
     const char *const *text = pl_config_texts(r->config, "data.buckets", &n);
     const pl_image_feed *f = r->recipe->images;
     l->n = 0;
-    if (n == 0 || r->replay) return PL_OK;
+    if (n == 0 || r->purpose.goal == PL_GOAL_REPLAY) return PL_OK;
     PL_FAIL_IF(
         !f || !f->height || !f->width, PL_ERR_CONFIG,
         "data.buckets: recipe %s does not say which of its keys are height and width (pl_image_feed)",
@@ -91,12 +91,11 @@ static pl_status build_one(pl_run *r, const pl_config *c)
 {
     pl_builder b = {.config = c,
                     .store = r->store,
-                    .replay = r->replay,
-                    .f64 = r->f64,
-                    .encode = r->encode,
-                    .forward = r->forward,
+                    .goal = r->purpose.goal,
+                    .draws_are_inputs = r->purpose.goal == PL_GOAL_REPLAY,
+                    .f64 = r->purpose.f64,
                     .batch = r->micro,
-                    .parts = r->parts};
+                    .accumulate = r->parts};
     PL_TRY(pl__ranks_prepare(r, r->parts, &b));
     PL_TRY(pl__builder_run(&b, r->recipe));
     return pl__step_programs_compile(r, &b);

@@ -37,7 +37,7 @@ int64_t pl_builder_updates(const pl_builder *b)
 
 bool pl_builder_cached(const pl_builder *b)
 {
-    return !b->encode && !pl_config_is_null(b->config, "data.cache");
+    return b->goal != PL_GOAL_ENCODE && !pl_config_is_null(b->config, "data.cache");
 }
 
 pl_nn *pl_builder_train(pl_builder *b)
@@ -75,7 +75,7 @@ static bool program_draft_new(pl_builder *b, const char *name, pl_when when)
     const pl_spread *spread = b->spread ? &b->spread[b->n_step_programs] : NULL;
     pl_program_draft *t = &b->step_programs[b->n_step_programs++];
     bool ok = draft_new(b, true, spread, &t->run) &&
-              (b->parts == 1 || draft_new(b, true, NULL, &t->apply));
+              (b->accumulate == 1 || draft_new(b, true, NULL, &t->apply));
     t->name = ok && name ? pl_nn_name(t->run.m, "%s", name) : NULL;
     t->when = when;
     return ok;
@@ -107,17 +107,19 @@ static pl_program_draft *turn_of(pl_builder *b, const pl_nn *m)
 /* ---- draws ------------------------------------------------------------------------------ */
 pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type)
 {
-    return b->replay ? pl_input(m->g, name, type) : pl_random_uniform(m->g, pl_nn_key(m), type);
+    return b->draws_are_inputs ? pl_input(m->g, name, type)
+                               : pl_random_uniform(m->g, pl_nn_key(m), type);
 }
 
 pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type)
 {
-    return b->replay ? pl_input(m->g, name, type) : pl_random_normal(m->g, pl_nn_key(m), type);
+    return b->draws_are_inputs ? pl_input(m->g, name, type)
+                               : pl_random_normal(m->g, pl_nn_key(m), type);
 }
 
 pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
 {
-    if (b->replay) return pl_input(m->g, name, type);
+    if (b->draws_are_inputs) return pl_input(m->g, name, type);
     if (!m->training || p <= 0) return pl_fill(m->g, type, 1);
     pl_val u = pl_random_uniform(m->g, pl_nn_key(m), type);
     pl_val keep = pl_ge(m->g, u, pl_full_like(m->g, u, p));
@@ -126,19 +128,19 @@ pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, dou
 
 pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n)
 {
-    return b->replay ? pl_input(m->g, name, PL_TYPE(PL_I64, n))
-                     : pl_random_permutation(m->g, pl_nn_key(m), n);
+    return b->draws_are_inputs ? pl_input(m->g, name, PL_TYPE(PL_I64, n))
+                               : pl_random_permutation(m->g, pl_nn_key(m), n);
 }
 
 pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count)
 {
-    if (b->replay) return pl_input(m->g, name, PL_TYPE(PL_I64, count));
+    if (b->draws_are_inputs) return pl_input(m->g, name, PL_TYPE(PL_I64, count));
     return pl_slice(m->g, pl_random_permutation(m->g, pl_nn_key(m), n), 0, 0, count, 1);
 }
 
 pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type, int64_t high)
 {
-    if (b->replay) return pl_input(m->g, name, type);
+    if (b->draws_are_inputs) return pl_input(m->g, name, type);
     pl_type real = type;
     real.dtype = PL_F32;
     pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
@@ -148,7 +150,7 @@ pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type,
 
 pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
 {
-    if (b->replay) return pl_input(m->g, name, type);
+    if (b->draws_are_inputs) return pl_input(m->g, name, type);
     pl_type real = type;
     real.dtype = PL_F32;
     pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
@@ -332,14 +334,14 @@ static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_los
     pl_grads grads = t->grads;
     pl_optim_report report;
     memset(&report, 0, sizeof report);
-    if (b->parts > 1) {
+    if (b->accumulate > 1) {
         pl_optim_accumulate(m, &grads);
         m = t->apply.m;
         if (scale) o->loss_scale = pl_loss_scale_read(m, scale);
         pl_optim_accumulated(m, o, &grads);
     }
     pl_optim_update(m, &grads, o, &report);
-    if (b->replay) output_gradients(m, &grads, o->loss_scale);
+    if (b->goal == PL_GOAL_REPLAY) output_gradients(m, &grads, o->loss_scale);
     if (scale) output_scale(m, scale, o->loss_scale, report.finite);
     if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
@@ -376,7 +378,7 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
                    pl_type_text(&type, text, sizeof text));
         return;
     }
-    if (b->forward) {
+    if (b->goal == PL_GOAL_EVALUATE) {
         t->minimised = true;
         return;
     }
@@ -392,14 +394,14 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     pl_loss_scale scale = scale_from_config(b->config);
     if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
     o.skip_nonfinite = scaled;
-    int64_t shares = b->parts * (b->ranks ? b->ranks->ranks : 1);
+    int64_t shares = b->accumulate * (b->ranks ? b->ranks->ranks : 1);
     pl_val share = shares > 1 ? pl_scale(m->g, loss, 1.0 / (double)shares) : loss;
     pl_optim_gradients(m, share, &o, &t->grads);
     check_owner(b, m, &t->grads, name);
     t->section = pl_nn_name(m, "%s", name);
     t->loss = loss;
     t->minimised = true;
-    if (!b->probe) update(b, t, &o, scaled ? &scale : NULL);
+    if (b->goal != PL_GOAL_PROBE) update(b, t, &o, scaled ? &scale : NULL);
 }
 
 void pl_builder_minimise(pl_builder *b, pl_val loss)
@@ -445,7 +447,8 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
     PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
     if (!b->wants_eval) draft_free(&b->eval);
-    if (!b->forward && pl_config_int(b->config, "stop.patience") > 0 && pl__stop_slot(b->store) < 0)
+    if (b->goal != PL_GOAL_EVALUATE && pl_config_int(b->config, "stop.patience") > 0 &&
+        pl__stop_slot(b->store) < 0)
         return pl_store_status(b->store);
     for (int i = 0; i < b->n_step_programs; i++) {
         PL_TRY(program_draft_finish(&b->step_programs[i], recipe));
@@ -466,7 +469,7 @@ static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
 }
 
 /* The evaluation program takes the place of those of the step. */
-static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
+static pl_status build_evaluation(pl_builder *b, const pl_recipe *recipe)
 {
     b->aside = pl_store_new();
     PL_FAIL_IF(!b->aside, PL_ERR_MEMORY, "no memory for the programs");
@@ -485,9 +488,9 @@ static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
 
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
 {
-    pl_status rc = b->encode    ? build_encoder(b, recipe)
-                   : b->forward ? build_forward(b, recipe)
-                                : build(b, recipe);
+    pl_status rc = b->goal == PL_GOAL_ENCODE     ? build_encoder(b, recipe)
+                   : b->goal == PL_GOAL_EVALUATE ? build_evaluation(b, recipe)
+                                                 : build(b, recipe);
     if (rc != PL_OK) pl__builder_release(b);
     return rc;
 }

@@ -80,7 +80,7 @@ static uint64_t used_bytes(const pl_run *r)
 
 void pl__run_note_used(pl_run *r)
 {
-    r->built_used = r->train ? used_bytes(r) : 0;
+    r->usage.built = r->train ? used_bytes(r) : 0;
 }
 
 /* The largest of the programs' arenas; least: of the smallest ones found. */
@@ -132,7 +132,7 @@ static uint64_t plans_above(const pl_run *r, uint64_t arena)
 static void note_peak(pl_run *r)
 {
     uint64_t used = on_host(r) ? used_bytes(r) : 0;
-    if (used > r->plan_peak) r->plan_peak = used;
+    if (used > r->usage.plan_peak) r->usage.plan_peak = used;
 }
 
 /* The program, of those not yet asked, whose smallest arena is likely the largest: by its bound.
@@ -332,24 +332,24 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
         m.arena = arena_of(r, false);
         m.state = pl_program_plan(r->train)->state_bytes;
     }
-    uint64_t used = !r->session && r->built_used ? r->built_used : used_bytes(r),
+    uint64_t used = !r->session && r->usage.built ? r->usage.built : used_bytes(r),
              mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
     if (!r->session) base += pl__run_stage_bytes(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);
     uint64_t least = r->train ? arena_of(r, true) + replan_bytes(r) : 0;
     if (least > m.arena) least = m.arena;
-    if (r->own_least && r->own_least < least) least = r->own_least;
-    if (r->other_least && r->other_least < least) least = r->other_least;
+    if (r->usage.own_minimum && r->usage.own_minimum < least) least = r->usage.own_minimum;
+    if (r->usage.other_minimum && r->usage.other_minimum < least) least = r->usage.other_minimum;
     m.minimum = m.state + m.overhead + least;
-    if (m.minimum < r->plan_peak) m.minimum = r->plan_peak;
+    if (m.minimum < r->usage.plan_peak) m.minimum = r->usage.plan_peak;
     m.budget = budget_of(r);
     m.asked = asked_of(r);
     if (m.budget && m.budget < planned + m.overhead &&
         m.budget >= planned + base + margin_of(r, true))
         m.overhead = m.budget - planned;
     m.total = planned + m.overhead;
-    m.fits = m.budget == 0 || (m.total <= m.budget && r->plan_peak <= m.budget);
+    m.fits = m.budget == 0 || (m.total <= m.budget && r->usage.plan_peak <= m.budget);
     return m;
 }
 
@@ -359,16 +359,17 @@ uint64_t pl_run_used_bytes(pl_run *r)
 {
     enum { OFTEN = 200000000 }; /* ns */
     uint64_t now = pl_sys_now_ns();
-    if (pl__run_card(r) && r->used_asked && now - r->used_asked < OFTEN) return r->used;
-    r->used = used_bytes(r);
-    r->used_asked = now;
-    if (r->used > r->most_used) r->most_used = r->used;
-    return r->used;
+    if (pl__run_card(r) && r->usage.asked_ns && now - r->usage.asked_ns < OFTEN)
+        return r->usage.used;
+    r->usage.used = used_bytes(r);
+    r->usage.asked_ns = now;
+    if (r->usage.used > r->usage.most) r->usage.most = r->usage.used;
+    return r->usage.used;
 }
 
 uint64_t pl_run_peak_used_bytes(pl_run *r)
 {
-    r->used_asked = 0;
+    r->usage.asked_ns = 0;
     pl_run_used_bytes(r);
-    return pl__run_card(r) ? r->most_used : pl_sys_peak_rss_bytes();
+    return pl__run_card(r) ? r->usage.most : pl_sys_peak_rss_bytes();
 }

@@ -25,15 +25,14 @@ bool pl__step_program_runs(const pl_step_program *t, int64_t step)
 
 int64_t pl__run_updates(const pl_run *r)
 {
-    return r->replay || r->encode || r->forward
-               ? 1
-               : pl_config_int(r->config, "train.updates_per_batch");
+    return r->purpose.goal == PL_GOAL_TRAIN ? pl_config_int(r->config, "train.updates_per_batch")
+                                            : 1;
 }
 
 const pl_step_program *pl__step_program_next(const pl_run *r, const pl_step_program *t,
                                              int64_t *step)
 {
-    int64_t update = r->update;
+    int64_t update = r->steps.update;
     do {
         if (++t == r->step_programs + r->n_step_programs) {
             t = r->step_programs;
@@ -162,9 +161,11 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
     r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
                                : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
                                                          : PL_CHECKPOINT_BLOCKS;
-    /* nothing goes backward in it */
-    if (r->encode || r->forward) r->compile.checkpointing = PL_CHECKPOINT_AUTO;
-    if (strcmp(how, "scopes") != 0 || r->encode || r->forward) return PL_OK;
+    if (!pl__goal_trains(r->purpose.goal)) { /* no backward pass, so nothing to recompute for one */
+        r->compile.checkpointing = PL_CHECKPOINT_AUTO;
+        return PL_OK;
+    }
+    if (strcmp(how, "scopes") != 0) return PL_OK;
     PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
                "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
     const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
@@ -302,7 +303,7 @@ static pl_status name_programs(pl_run *r)
         r->train = t->run;
         r->apply = t->apply;
     }
-    if (r->forward) r->eval = r->train;
+    if (r->purpose.goal == PL_GOAL_EVALUATE) r->eval = r->train;
     for (int i = 0; r->eval && i < pl_program_output_count(r->eval); i++) {
         pl_type type = pl_program_output_type(r->eval, i);
         char text[96];

@@ -45,7 +45,7 @@ static const pl_tradeoff *open_at(const pl_run *r, int i)
 int pl__tradeoffs(const pl_run *r)
 {
     int n = 0;
-    if (r->encode || r->forward || r->replay) return 0;
+    if (r->purpose.goal != PL_GOAL_TRAIN) return 0;
     while (open_at(r, n)) n++;
     return n;
 }

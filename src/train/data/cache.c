@@ -22,7 +22,7 @@ static const char file_keys[] = "data.captions,data.prompts,data.embeddings,data
 
 bool pl__cache_wanted(const pl_run *r)
 {
-    return !r->encode && !pl_config_is_null(r->config, "data.cache");
+    return r->purpose.goal != PL_GOAL_ENCODE && !pl_config_is_null(r->config, "data.cache");
 }
 
 static bool of_encoder(const pl_run *r, const char *key)

@@ -31,7 +31,7 @@ pl_status pl_run_encode_only(pl_run *r)
     PL_FAIL_IF(r->train, PL_ERR_ARG, "the run is built already");
     PL_FAIL_IF(pl_config_is_null(r->config, "data.cache"), PL_ERR_CONFIG,
                "data.cache names the folder: it is missing");
-    r->encode = true;
+    r->purpose.goal = PL_GOAL_ENCODE;
     return pl__cache_check_config(r);
 }
 
@@ -67,14 +67,14 @@ static pl_status check_inputs(const pl_run *r, const pl_graph *g)
 
 pl_status pl__cache_check_reader(pl_run *r)
 {
-    pl_builder b = {.config = r->config, .batch = r->micro, .parts = 1, .probe = true};
+    pl_builder b = {.config = r->config, .batch = r->micro, .accumulate = 1, .goal = PL_GOAL_PROBE};
     b.store = pl_store_new();
     pl_status rc = b.store ? pl__builder_run(&b, r->recipe) : PL_ERR_MEMORY;
     bool built = rc == PL_OK;
     for (int i = 0; rc == PL_OK && i < b.n_step_programs; i++)
         rc = check_inputs(r, b.step_programs[i].run.g);
     if (rc == PL_OK && b.eval.g) rc = check_inputs(r, b.eval.g);
-    r->encode_eval = rc == PL_OK && b.eval.g;
+    r->data.encode_eval = rc == PL_OK && b.eval.g;
     if (built) pl__builder_release(&b);
     pl_store_free(b.store);
     return rc;
@@ -273,8 +273,8 @@ static pl_status hash_weights(pl_run *r, uint64_t *out)
         XXH64_update(&h, s->name, strlen(s->name) + 1);
         for (uint64_t at = 0; at < bytes; at += PL_STAGE_BYTES) {
             size_t n = bytes - at < PL_STAGE_BYTES ? (size_t)(bytes - at) : PL_STAGE_BYTES;
-            PL_TRY(pl_session_read_slot(r->session, i, at, r->stage, n));
-            XXH64_update(&h, r->stage, n);
+            PL_TRY(pl_session_read_slot(r->session, i, at, r->files.stage, n));
+            XXH64_update(&h, r->files.stage, n);
         }
     }
     *out = XXH64_digest(&h);
@@ -284,7 +284,7 @@ static pl_status hash_weights(pl_run *r, uint64_t *out)
 static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
 {
     pl_run *r = w->r;
-    for (int s = 0; s < 1 + r->encode_eval; s++) {
+    for (int s = 0; s < 1 + r->data.encode_eval; s++) {
         w->stamp.samples[s] = pl_prefetch_size(r, (pl_subset)s);
         PL_FAIL_IF(w->stamp.samples[s] == 0 && s == PL_SUBSET_EVAL, PL_ERR_CONFIG,
                    "there are no eval samples: a cache "
@@ -299,7 +299,7 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
     PL_TRY(open_sinks(w));
     PL_TRY(make_folders(w));
     PL_TRY(pl__cache_stamp_write(r, &w->stamp)); /* not finished */
-    for (int s = 0; s < 1 + r->encode_eval; s++)
+    for (int s = 0; s < 1 + r->data.encode_eval; s++)
         PL_TRY(write_subset(w, (pl_subset)s, progress, ctx));
     w->stamp.finished = true;
     w->stamp.files = w->files;
@@ -309,7 +309,7 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
 
 pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx, pl_cache_info *info)
 {
-    PL_FAIL_IF(!r->encode || !r->session, PL_ERR_ARG,
+    PL_FAIL_IF(r->purpose.goal != PL_GOAL_ENCODE || !r->session, PL_ERR_ARG,
                "the run is not one of the encoder, or not started");
     writer w = {.r = r, .dir = pl_config_text(r->config, "data.cache")};
     pl_status rc = write_all(&w, progress, ctx);

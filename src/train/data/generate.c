@@ -15,17 +15,17 @@
 /* ---- the recipe's data -------------------------------------------------------------------- */
 pl_status pl__recipe_data_open(pl_run *r)
 {
-    if (r->data_open) return PL_OK;
-    r->data = r->config;
-    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
-    r->data_open = true;
+    if (r->data.recipe_open) return PL_OK;
+    r->data.recipe = r->config;
+    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data.recipe));
+    r->data.recipe_open = true;
     return PL_OK;
 }
 
 int64_t pl__recipe_samples(const pl_run *r, pl_subset subset)
 {
     const char *key = subset == PL_SUBSET_TRAIN ? "data.samples" : "data.eval_samples";
-    if (r->recipe->data_size) return r->recipe->data_size(r->data, subset);
+    if (r->recipe->data_size) return r->recipe->data_size(r->data.recipe, subset);
     return pl_config_has(r->config, key) ? pl_config_int(r->config, key) : 0;
 }
 
@@ -118,7 +118,7 @@ static pl_status write_all(pl_run *r, writer *w, pl_subset subset, int64_t count
     for (int64_t done = 0; done < count;) {
         int64_t rows = count - done < w->batch ? count - done : w->batch;
         for (int k = 0; k < w->batch; k++) w->samples[k] = done + (k < rows ? k : rows - 1);
-        PL_TRY(r->recipe->data_read(r->data, subset, w->samples, w->batch, &batch));
+        PL_TRY(r->recipe->data_read(r->data.recipe, subset, w->samples, w->batch, &batch));
         PL_TRY(write_rows(w, rows));
         done += rows;
         if (progress) progress(ctx, subset, done, count);

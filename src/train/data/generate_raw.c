@@ -92,7 +92,7 @@ static pl_status write_lines(raw *w, text_row *t, pl_str *lines, pl_npy_writer *
             w->caption[0] = 0;
             PL_TRY(w->feed->draw(w->r->config, (pl_subset)s, i, 0, 0, NULL, w->caption, CAPTION));
             pl_str_addf(lines, "%s\n", w->caption);
-            PL_TRY(w->r->recipe->data_read(w->r->data, (pl_subset)s, &i, 1, &batch));
+            PL_TRY(w->r->recipe->data_read(w->r->data.recipe, (pl_subset)s, &i, 1, &batch));
             PL_TRY(pl_npy_writer_write(rows, t->data, pl_type_bytes(&t->type)));
             if (w->progress) w->progress(w->ctx, (pl_subset)s, i + 1, w->count[s]);
         }
@@ -138,7 +138,8 @@ static pl_status write_files(raw *w)
     const pl_recipe *recipe = w->r->recipe;
     PL_TRY(pl_sys_make_dirs(w->dir));
     if (recipe->data_write_set)
-        return recipe->data_write_set(w->r->config, w->r->data, w->dir, w->count, one_done, w);
+        return recipe->data_write_set(w->r->config, w->r->data.recipe, w->dir, w->count, one_done,
+                                      w);
     for (int s = 0; s < 2; s++)
         for (int64_t i = 0; i < w->count[s]; i++) {
             PL_TRY(recipe->data_write(w->r->config, (pl_subset)s, i, w->dir));

@@ -36,14 +36,14 @@ static void look(void *ctx, int64_t task, int worker)
     (void)worker;
     for (int64_t i = task; i < s->n; i += s->tasks) {
         pl_image_info info;
-        bool ok = pl_image_set_look(s->r->images->set, s->eval, i, (int)task, &info) == PL_OK;
+        bool ok = pl_image_set_look(s->r->data.images->set, s->eval, i, (int)task, &info) == PL_OK;
         s->bucket[i] = (uint8_t)pl__bucket_nearest(s->r, ok ? info.width : 1, ok ? info.height : 1);
     }
 }
 
 static pl_status sort_subset(pl_run *r, bool eval)
 {
-    struct pl_images *m = r->images;
+    struct pl_images *m = r->data.images;
     sorting s = {.r = r, .eval = eval, .n = pl_image_set_size(m->set, eval)};
     s.tasks = pl_image_set_threads(m->set);
     s.bucket = pl_sys_alloc((size_t)s.n + 1);
@@ -64,7 +64,7 @@ static pl_status sort_subset(pl_run *r, bool eval)
 
 pl_status pl__images_sort(pl_run *r)
 {
-    struct pl_images *m = r->images;
+    struct pl_images *m = r->data.images;
     for (int e = 0; e < 2; e++) PL_TRY(sort_subset(r, e));
     for (int k = 0; k < r->n_variants; k++) m->size[k] = m->first[0][k + 1] - m->first[0][k];
     if (!pl_image_set_weighted(m->set)) return PL_OK;
@@ -95,7 +95,7 @@ static int64_t draw_between(const struct pl_images *m, int64_t lo, int64_t hi, d
 /* The step's bucket and the number of the step among the bucket's. */
 static pl_stratum stratum_of(const pl_run *r, int64_t step)
 {
-    const struct pl_images *m = r->images;
+    const struct pl_images *m = r->data.images;
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     if (!m->cumulated) {
         pl_strata s = {m->size, r->n_variants, pl__run_batch(r)};
@@ -116,7 +116,7 @@ int pl__images_bucket(const pl_run *r, int64_t step)
 static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int64_t *samples,
                              int64_t *passes)
 {
-    const struct pl_images *m = r->images;
+    const struct pl_images *m = r->data.images;
     pl_stratum s = stratum_of(r, number / r->parts);
     int64_t first = m->first[0][s.bucket], size = m->size[s.bucket];
     int64_t from = pl__ranks_position(r, s.index * r->parts + number % r->parts, 0);
@@ -133,7 +133,7 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
 void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
                        int64_t *samples, int64_t *passes)
 {
-    const pl_image_set *set = r->images->set;
+    const pl_image_set *set = r->data.images->set;
     int64_t size = pl_image_set_size(set, false);
     if (r->n_variants) {
         choose_in_bucket(r, seed, number, samples, passes);
@@ -154,7 +154,7 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t p
  */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total)
 {
-    const struct pl_images *m = r->images;
+    const struct pl_images *m = r->data.images;
     int64_t n = 0, first = m->first[1][bucket], end = m->first[1][bucket + 1];
     while (first + n < end && m->order[1][first + n] < total) n++;
     return n;
@@ -162,5 +162,5 @@ int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total)
 
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i)
 {
-    return r->images->order[1][r->images->first[1][bucket] + i];
+    return r->data.images->order[1][r->data.images->first[1][bucket] + i];
 }

@@ -120,7 +120,7 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
                "recipe %s is not fed with images: data.source=arrays reads arrays",
                r->recipe->name);
     const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
-    if (r->encode) programs[1] = programs[0];
+    if (r->purpose.goal == PL_GOAL_ENCODE) programs[1] = programs[0];
     for (int s = 0; s < 2 && programs[s]; s++) {
         for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
             PL_TRY(shape_of(&f->images[*n],
@@ -214,7 +214,7 @@ static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
 
 static void close_makers(pl_run *r)
 {
-    struct pl_images *m = r->images;
+    struct pl_images *m = r->data.images;
     for (int i = 0; i < m->n_makers; i++) {
         r->recipe->images->make_close(m->makers[i].state);
         pl_sys_free(m->makers[i].rgb);
@@ -295,7 +295,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
                                   ? NULL
                                   : pl_config_text(c, "data.captions"),
                   .larger = pl_config_bool(c, "data.upscaled") ? r->recipe->images->upscaled : NULL,
-                  .eval_share = (r->eval || r->encode_eval) && !pl__folded(r)
+                  .eval_share = (r->eval || r->data.encode_eval) && !pl__folded(r)
                                     ? pl_config_float(c, "data.eval_share")
                                     : 0},
         .limits = PL_IMAGE_LIMITS_INIT,
@@ -315,35 +315,35 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_TRY(largest(r, &o.most_w, &o.most_h));
     o.keep_bytes = keep_bytes(o.filter, o.most_w, o.most_h);
     PL_TRY(pl_image_set_open(&o, &m->set));
-    PL_FAIL_IF(!r->forward && pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
-               "%s: no image is left for training", path);
+    PL_FAIL_IF(r->purpose.goal != PL_GOAL_EVALUATE && pl_image_set_size(m->set, false) == 0,
+               PL_ERR_DATA, "%s: no image is left for training", path);
     PL_TRY(open_makers(r, m, threads));
     return r->n_variants ? pl__images_sort(r) : PL_OK;
 }
 
 pl_status pl__images_open(pl_run *r, int threads)
 {
-    r->images = pl_sys_alloc(sizeof *r->images);
-    if (!r->images) return PL_ERR_MEMORY;
-    return open_set(r, r->images, threads);
+    r->data.images = pl_sys_alloc(sizeof *r->data.images);
+    if (!r->data.images) return PL_ERR_MEMORY;
+    return open_set(r, r->data.images, threads);
 }
 
 void pl__images_close(pl_run *r)
 {
-    if (!r->images) return;
+    if (!r->data.images) return;
     close_makers(r);
-    pl_image_set_close(r->images->set);
-    pl_sys_free(r->images->shape);
-    pl_sys_free(r->images->order[0]);
-    pl_sys_free(r->images->order[1]);
-    pl_sys_free(r->images->cumulated);
-    pl_sys_free(r->images);
-    r->images = NULL;
+    pl_image_set_close(r->data.images->set);
+    pl_sys_free(r->data.images->shape);
+    pl_sys_free(r->data.images->order[0]);
+    pl_sys_free(r->data.images->order[1]);
+    pl_sys_free(r->data.images->cumulated);
+    pl_sys_free(r->data.images);
+    r->data.images = NULL;
 }
 
 int64_t pl__images_size(const pl_run *r, pl_subset subset)
 {
-    return pl_image_set_size(r->images->set, subset == PL_SUBSET_EVAL);
+    return pl_image_set_size(r->data.images->set, subset == PL_SUBSET_EVAL);
 }
 
 static void write_label(void *to, const pl_type *t, int i, int64_t label)
@@ -366,30 +366,31 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
                           .sample = j->samples[i],
                           .thread = thread};
     pl_pixels to[PL_MAX_IMAGES + 1];
-    for (int k = 0; k < r->images->n; k++) {
+    for (int k = 0; k < r->data.images->n; k++) {
         char *all = pl_batch_input(j->batch, f->images[k].name, NULL);
         if (!all) continue;
         pl_pixels *p = &to[read.n_to++];
-        *p = r->images->shape[j->bucket][read.eval][k];
+        *p = r->data.images->shape[j->bucket][read.eval][k];
         p->bytes |= j->bytes && !is_made(f, f->images[k].name);
         p->data = all + (size_t)i * (size_t)p->w * (size_t)p->h * (size_t)p->channels *
                             (p->bytes ? 1 : sizeof(float));
     }
     read.to = to;
-    uint8_t *rgb = f->made ? r->images->makers[thread].rgb : NULL;
+    uint8_t *rgb = f->made ? r->data.images->makers[thread].rgb : NULL;
     if (rgb) {
         pl_pixels *p = &to[read.n_to++];
-        const pl_pixels *of = first_of(r->images->shape[j->bucket][read.eval], r->images->n);
+        const pl_pixels *of =
+            first_of(r->data.images->shape[j->bucket][read.eval], r->data.images->n);
         *p = (pl_pixels){.data = rgb, .w = of->w, .h = of->h, .channels = 3, .bytes = true};
     }
-    PL_TRY(pl_image_set_read(r->images->set, &read));
+    PL_TRY(pl_image_set_read(r->data.images->set, &read));
     if (rgb) {
         pl_picture p = {rgb,
                         to[read.n_to - 1].w,
                         to[read.n_to - 1].h,
                         {read.seed, read.epoch, read.sample},
                         j->subset};
-        PL_TRY(f->make(r->images->makers[thread].state, &p, j->batch, (int)i));
+        PL_TRY(f->make(r->data.images->makers[thread].state, &p, j->batch, (int)i));
     }
     pl_type t;
     void *label = f->label ? pl_batch_input(j->batch, f->label, &t) : NULL;
@@ -438,10 +439,10 @@ pl_status pl__images_read(pl_run *r, const pl_images_job *j)
 
 int64_t pl_run_bad_files(const pl_run *r)
 {
-    return r->images ? pl_image_set_bad_count(r->images->set) : 0;
+    return r->data.images ? pl_image_set_bad_count(r->data.images->set) : 0;
 }
 
 const char *pl_run_bad_file(const pl_run *r, int64_t k, char *buf, size_t cap)
 {
-    return r->images ? pl_image_set_bad(r->images->set, k, buf, cap) : NULL;
+    return r->data.images ? pl_image_set_bad(r->data.images->set, k, buf, cap) : NULL;
 }

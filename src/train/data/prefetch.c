@@ -99,7 +99,7 @@ static bool can_read_ahead(const pl_run *r)
 static int workers_of(const pl_run *r)
 {
     enum { MOST = 8 };
-    if (!can_read_ahead(r) || r->encode || r->forward) return 0;
+    if (!can_read_ahead(r) || !pl__goal_trains(r->purpose.goal)) return 0;
     if (!pl_config_is_null(r->config, "data.workers"))
         return (int)pl_config_int(r->config, "data.workers");
     if (!card_of(r)) return pl__images_wanted(r) ? 1 : 0;
@@ -146,7 +146,7 @@ static int callers_of(void)
 
 uint64_t pl_prefetch_bytes(const pl_run *r)
 {
-    if (r->replay || !r->train || card_of(r)) return 0;
+    if (r->purpose.goal == PL_GOAL_REPLAY || !r->train || card_of(r)) return 0;
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
     bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
@@ -198,15 +198,16 @@ static void *find_ring_input(void *ctx, const char *name, pl_type *type)
 /* Of the source, whatever part of it is left out; images leave theirs out themselves. */
 static int64_t source_size(pl_run *r, pl_subset subset)
 {
-    if (r->images) return pl__images_size(r, subset);
-    if (r->dataset) return pl_dataset_rows(r->dataset, subset);
-    if (r->texts && pl__prompts_wanted(r)) return pl__prompts_size(r, subset);
+    if (r->data.images) return pl__images_size(r, subset);
+    if (r->data.dataset) return pl_dataset_rows(r->data.dataset, subset);
+    if (r->data.texts && pl__prompts_wanted(r)) return pl__prompts_size(r, subset);
     return pl__recipe_samples(r, subset);
 }
 
 static bool folded(pl_run *r, pl_fold *f)
 {
-    return !r->images && !r->encode && pl__fold_of(r->config, source_size(r, PL_SUBSET_TRAIN), f);
+    return !r->data.images && r->purpose.goal != PL_GOAL_ENCODE &&
+           pl__fold_of(r->config, source_size(r, PL_SUBSET_TRAIN), f);
 }
 
 int64_t pl_prefetch_size(pl_run *r, pl_subset subset)
@@ -219,13 +220,13 @@ int64_t pl_prefetch_size(pl_run *r, pl_subset subset)
 
 bool pl_prefetch_lacks(pl_run *r, pl_subset subset)
 {
-    bool on_disk = r->images || r->dataset || (r->texts && pl__prompts_wanted(r));
+    bool on_disk = r->data.images || r->data.dataset || (r->data.texts && pl__prompts_wanted(r));
     return on_disk && pl_prefetch_size(r, subset) == 0;
 }
 
 int pl_prefetch_bucket(const pl_run *r, int64_t step)
 {
-    return r->n_variants && r->images ? pl__images_bucket(r, step) : 0;
+    return r->n_variants && r->data.images ? pl__images_bucket(r, step) : 0;
 }
 
 /* The samples of training batch `number`, and how often each has come before; as they come in, or
@@ -236,7 +237,7 @@ static void choose_samples(pl_run *r, int64_t number, bool pooled, int64_t *samp
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN),
             pool = pooled ? pl_config_int(r->config, "data.pool") : 0;
-    if (r->images) {
+    if (r->data.images) {
         pl__images_choose(r, seed, number, pool, samples, passes);
         return;
     }
@@ -269,7 +270,8 @@ static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples
     int64_t row = t->rank && t->dim[0] ? pl_type_elems(t) / t->dim[0] : 1;
     if (row == 0) row = 1;
     int64_t sample = samples[bad / row];
-    const char *path = r->dataset ? pl_dataset_path(r->dataset, subset, name, sample) : "";
+    const char *path =
+        r->data.dataset ? pl_dataset_path(r->data.dataset, subset, name, sample) : "";
     PL_FAIL(PL_ERR_DATA,
             "%s%s%s sample %lld: element %lld of \"%s\" is %g; mend the data or set "
             "data.allow_nonfinite=true",
@@ -290,7 +292,7 @@ typedef struct job {
 
 static pl_status check_finite(pl_run *r, const job *j)
 {
-    const layout *l = &r->prefetch->layouts[j->bucket];
+    const layout *l = &r->data.prefetch->layouts[j->bucket];
     int n = j->program ? pl_program_input_count(j->program) : l->n;
     for (int i = 0; i < n; i++) {
         pl_type t;
@@ -304,23 +306,23 @@ static pl_status check_finite(pl_run *r, const job *j)
 static pl_status read_samples(pl_run *r, const job *j)
 {
     int n = (int)r->micro;
-    if (r->images) {
+    if (r->data.images) {
         pl_images_job images = {
             j->subset, j->bucket, j->samples,   j->passes,
-            j->batch,  j->thread, j->n_threads, !j->program && r->prefetch->bytes_form};
+            j->batch,  j->thread, j->n_threads, !j->program && r->data.prefetch->bytes_form};
         return pl__images_read(r, &images);
     }
-    bool prompts = r->texts && pl__prompts_wanted(r);
+    bool prompts = r->data.texts && pl__prompts_wanted(r);
     j->batch->passes = j->passes;
     pl_fold f;
     /* the part left out is of that set */
     pl_subset subset = folded(r, &f) ? PL_SUBSET_TRAIN : j->subset;
-    if (r->dataset) {
-        PL_TRY(pl_dataset_read(r->dataset, j->subset, j->samples, n, j->batch));
+    if (r->data.dataset) {
+        PL_TRY(pl_dataset_read(r->data.dataset, j->subset, j->samples, n, j->batch));
     } else if (!prompts || r->recipe->data_read) {
         PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
                    "recipe %s has no data of its own: set data.path", r->recipe->name);
-        PL_TRY(r->recipe->data_read(r->data, subset, j->samples, n, j->batch));
+        PL_TRY(r->recipe->data_read(r->data.recipe, subset, j->samples, n, j->batch));
     }
     if (prompts) PL_TRY(pl__prompts_read(r, subset, j->samples, n, j->batch));
     return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);
@@ -363,7 +365,7 @@ static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
 {
     pl_run *r = ctx;
     int bucket = pl_prefetch_bucket(r, number / r->parts);
-    ring_inputs where = {&r->prefetch->layouts[bucket], buffer};
+    ring_inputs where = {&r->data.prefetch->layouts[bucket], buffer};
     pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
     int64_t *samples = (void *)((char *)buffer + where.layout->samples_at),
             *passes = samples + r->micro;
@@ -372,10 +374,10 @@ static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
         r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1, number});
 }
 
-/* The samples of r->prefetch->samples into the program's inputs, by the caller. */
+/* The samples of r->data.prefetch->samples into the program's inputs, by the caller. */
 static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p, int64_t number)
 {
-    const pl_prefetch *s = r->prefetch;
+    const pl_prefetch *s = r->data.prefetch;
     session_inputs where = {r->session, p};
     pl_batch batch = {.find = find_session_input, .find_ctx = &where};
     return read_into(r, &(job){subset, bucket, s->samples, s->passes, &batch, p, s->workers,
@@ -384,14 +386,14 @@ static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p
 
 int64_t pl_prefetch_eval_rows(const pl_run *r, int bucket, int64_t total)
 {
-    return r->n_variants && r->images ? pl__images_eval_rows(r, bucket, total) : total;
+    return r->n_variants && r->data.images ? pl__images_eval_rows(r, bucket, total) : total;
 }
 
 pl_status pl_prefetch_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first, int64_t rows)
 {
     for (int64_t i = 0; i < r->micro; i++) {
-        r->prefetch->samples[i] = first + (i < rows ? i : rows - 1);
-        r->prefetch->passes[i] = 0;
+        r->data.prefetch->samples[i] = first + (i < rows ? i : rows - 1);
+        r->data.prefetch->passes[i] = 0;
     }
     return read_now(r, subset, 0, p, -1);
 }
@@ -402,8 +404,8 @@ static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, 
     int64_t begin = folded(r, &f) ? f.begin : 0, size = pl_prefetch_size(r, PL_SUBSET_EVAL);
     for (int64_t i = 0; i < r->micro; i++) {
         int64_t at = begin + (size > 0 ? (first + i % rows) % size : first + i % rows);
-        r->prefetch->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
-        r->prefetch->passes[i] = 0;
+        r->data.prefetch->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
+        r->data.prefetch->passes[i] = 0;
     }
     return read_now(r, PL_SUBSET_EVAL, bucket, p, -1);
 }
@@ -420,7 +422,7 @@ pl_status pl_prefetch_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t
 
 pl_status pl_prefetch_hash(pl_run *r, uint64_t *out)
 {
-    pl_prefetch *s = r->prefetch;
+    pl_prefetch *s = r->data.prefetch;
     int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN);
     *out = XXH64(&size, sizeof size, 0);
     if (r->n_variants) return PL_OK;
@@ -489,7 +491,7 @@ static void copy_in(const place *p, const void *from, void *to)
 
 pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t number)
 {
-    pl_prefetch *s = r->prefetch;
+    pl_prefetch *s = r->data.prefetch;
     int bucket = pl_prefetch_bucket(r, number / r->parts);
     if (!s->loader) {
         choose_samples(r, number, true, s->samples, s->passes);
@@ -511,7 +513,7 @@ pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t number)
 
 bool pl_prefetch_ready(pl_run *r, int64_t number)
 {
-    pl_prefetch *s = r->prefetch;
+    pl_prefetch *s = r->data.prefetch;
     if (!s->loader || s->held == number) return true;
     let_go(s);
     return pl_loader_ready(s->loader, number);
@@ -555,7 +557,7 @@ static pl_status open_cache(pl_run *r)
         !fresh, PL_ERR_DATA,
         "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew",
         dir, why);
-    return pl_dataset_open(dir, "", r->train, r->eval, pl__folded(r), &r->dataset);
+    return pl_dataset_open(dir, "", r->train, r->eval, pl__folded(r), &r->data.dataset);
 }
 
 /* Arrays of data.path. What evaluates alone wants no samples for training, unless there are none
@@ -565,14 +567,14 @@ static pl_status open_arrays(pl_run *r)
     const char *path = pl_config_text(r->config, "data.path");
     const char *fields =
         pl_config_is_null(r->config, "data.fields") ? "" : pl_config_text(r->config, "data.fields");
-    const pl_program *eval = r->encode_eval ? r->train : r->eval;
-    if (r->forward && !pl__folded(r)) {
-        PL_TRY(pl_dataset_open(path, fields, NULL, eval, false, &r->dataset));
-        if (pl_dataset_rows(r->dataset, PL_SUBSET_EVAL) > 0) return PL_OK;
-        pl_dataset_close(r->dataset);
-        r->dataset = NULL;
+    const pl_program *eval = r->data.encode_eval ? r->train : r->eval;
+    if (r->purpose.goal == PL_GOAL_EVALUATE && !pl__folded(r)) {
+        PL_TRY(pl_dataset_open(path, fields, NULL, eval, false, &r->data.dataset));
+        if (pl_dataset_rows(r->data.dataset, PL_SUBSET_EVAL) > 0) return PL_OK;
+        pl_dataset_close(r->data.dataset);
+        r->data.dataset = NULL;
     }
-    return pl_dataset_open(path, fields, r->train, eval, pl__folded(r), &r->dataset);
+    return pl_dataset_open(path, fields, r->train, eval, pl__folded(r), &r->data.dataset);
 }
 
 /* data.source, or what data.path and the recipe make of `auto`. */
@@ -584,7 +586,7 @@ static pl_status open_source(pl_run *r)
                PL_ERR_CONFIG, "data.source=%s wants data.path", source);
     if (pl__cache_wanted(r)) return open_cache(r);
     PL_TRY(pl__texts_open(r));
-    if (pl__images_wanted(r)) return pl__images_open(r, r->prefetch->workers + callers_of());
+    if (pl__images_wanted(r)) return pl__images_open(r, r->data.prefetch->workers + callers_of());
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
     return path && strcmp(source, "synthetic") != 0 ? open_arrays(r) : pl__recipe_data_open(r);
 }
@@ -605,21 +607,21 @@ pl_status pl_prefetch_open(pl_run *r)
 {
     pl_prefetch *in = pl_sys_alloc(sizeof *in);
     if (!in) return PL_ERR_MEMORY;
-    r->prefetch = in;
+    r->data.prefetch = in;
     in->workers = workers_of(r);
     PL_TRY(lay_out(r, in));
     PL_TRY(check_pool(r));
     PL_TRY(open_source(r));
-    if (!r->images && !r->encode)
+    if (!r->data.images && r->purpose.goal != PL_GOAL_ENCODE)
         PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
-    PL_FAIL_IF(!r->forward && pl_prefetch_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA,
-               "data.path %s: no sample is left for training",
+    PL_FAIL_IF(r->purpose.goal != PL_GOAL_EVALUATE && pl_prefetch_lacks(r, PL_SUBSET_TRAIN),
+               PL_ERR_DATA, "data.path %s: no sample is left for training",
                pl_config_text(r->config, "data.path"));
     if (!in->workers) return PL_OK;
     pl_loader_opts o = {.workers = in->workers,
                         .depth = depth_of(r, in->workers),
                         .buffer_bytes = in->bytes,
-                        .first = r->steps_done * r->parts,
+                        .first = r->steps.done * r->parts,
                         .fill = fill_ring,
                         .ctx = r};
     return pl_loader_new(&o, &in->loader);
@@ -627,13 +629,13 @@ pl_status pl_prefetch_open(pl_run *r)
 
 void pl_prefetch_close(pl_run *r)
 {
-    pl_prefetch *in = r->prefetch;
+    pl_prefetch *in = r->data.prefetch;
     if (in) pl_loader_free(in->loader); /* its workers read what is closed below */
     pl__images_close(r);
     pl__texts_close(r);
-    pl_dataset_close(r->dataset);
-    if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
+    pl_dataset_close(r->data.dataset);
+    if (r->data.recipe_open && r->recipe->data_close) r->recipe->data_close(r->data.recipe);
     if (in) pl_arena_release(&in->mem);
     pl_sys_free(in);
-    r->prefetch = NULL;
+    r->data.prefetch = NULL;
 }

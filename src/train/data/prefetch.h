@@ -14,7 +14,7 @@
 
 typedef struct pl_prefetch pl_prefetch;
 
-/* Opens the data and starts the workers; into r->prefetch. The session exists. */
+/* Opens the data and starts the workers; into r->data.prefetch. The session exists. */
 pl_status pl_prefetch_open(pl_run *r) PL_MUST_USE;
 void pl_prefetch_close(pl_run *r);
 /* Samples of a subset; 0: endless. */

@@ -93,7 +93,7 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
 /* ---- one part left out ----------------------------------------------------------------------- */
 bool pl__folded(const pl_run *r)
 {
-    return !r->encode && pl_config_int(r->config, "data.folds") > 0;
+    return r->purpose.goal != PL_GOAL_ENCODE && pl_config_int(r->config, "data.folds") > 0;
 }
 
 bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f)

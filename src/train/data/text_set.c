@@ -61,15 +61,16 @@ static pl_status open_rows(pl_run *r, struct pl_texts *t)
 static pl_status split(pl_run *r, struct pl_texts *t)
 {
     int64_t n = pl_prompts_count(t->prompts);
-    double share = r->eval || r->encode_eval ? pl_config_float(r->config, "data.eval_share") : 0;
+    double share =
+        r->eval || r->data.encode_eval ? pl_config_float(r->config, "data.eval_share") : 0;
     for (int e = 0; e < 2; e++)
         if (!(t->lines[e] = pl_sys_alloc((size_t)n * sizeof *t->lines[e]))) return PL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         int e = pl_name_in_share(pl_prompts_at(t->prompts, i), share);
         t->lines[e][t->n[e]++] = (int32_t)i;
     }
-    PL_FAIL_IF(!r->forward && t->n[0] == 0, PL_ERR_DATA, "%s: no prompt is left for training",
-               pl_config_text(r->config, "data.prompts"));
+    PL_FAIL_IF(r->purpose.goal != PL_GOAL_EVALUATE && t->n[0] == 0, PL_ERR_DATA,
+               "%s: no prompt is left for training", pl_config_text(r->config, "data.prompts"));
     return PL_OK;
 }
 
@@ -88,7 +89,7 @@ pl_status pl__texts_open(pl_run *r)
         !rows && !f->encode, PL_ERR_CONFIG,
         "recipe %s cannot encode text by itself: data.embeddings wants the file of its embeddings",
         r->recipe->name);
-    struct pl_texts *t = r->texts = pl_sys_alloc(sizeof *t);
+    struct pl_texts *t = r->data.texts = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
     PL_TRY(pl_prompts_open(pl_config_text(r->config, "data.prompts"), &t->prompts));
     if (rows) PL_TRY(open_rows(r, t));
@@ -97,25 +98,25 @@ pl_status pl__texts_open(pl_run *r)
 
 void pl__texts_close(pl_run *r)
 {
-    struct pl_texts *t = r->texts;
+    struct pl_texts *t = r->data.texts;
     if (!t) return;
     pl_prompts_close(t->prompts);
     pl_array_close(t->rows);
     pl_sys_free(t->lines[0]);
     pl_sys_free(t->lines[1]);
     pl_sys_free(t);
-    r->texts = NULL;
+    r->data.texts = NULL;
 }
 
 int64_t pl__prompts_size(const pl_run *r, pl_subset subset)
 {
-    return r->texts->n[subset == PL_SUBSET_EVAL];
+    return r->data.texts->n[subset == PL_SUBSET_EVAL];
 }
 
 static pl_status write_row(pl_run *r, const char *caption, int64_t line, void *to,
                            const pl_type *row)
 {
-    const struct pl_texts *t = r->texts;
+    const struct pl_texts *t = r->data.texts;
     if (t && t->rows) return pl_array_read(t->rows, line, to);
     return r->recipe->images->encode(r->config, caption, to, row);
 }
@@ -128,8 +129,8 @@ pl_status pl__prompts_read(pl_run *r, pl_subset subset, const int64_t *sample, i
     if (!to) return PL_OK;
     pl_type row = pl_type_make(t.dtype, t.rank - 1, t.dim + 1);
     for (int i = 0; i < n; i++) {
-        int64_t line = r->texts->lines[subset == PL_SUBSET_EVAL][sample[i]];
-        PL_TRY(write_row(r, pl_prompts_at(r->texts->prompts, line), line,
+        int64_t line = r->data.texts->lines[subset == PL_SUBSET_EVAL][sample[i]];
+        PL_TRY(write_row(r, pl_prompts_at(r->data.texts->prompts, line), line,
                          to + (size_t)i * pl_type_bytes(&row), &row));
     }
     return PL_OK;
@@ -141,8 +142,8 @@ pl_status pl__text_write(pl_run *r, const char *caption, int64_t i, pl_batch *ba
     pl_type t;
     char *to = f->text ? pl_batch_input(batch, f->text, &t) : NULL;
     if (!to) return PL_OK;
-    bool rows = r->texts && r->texts->rows;
-    int64_t line = rows ? pl_prompts_find(r->texts->prompts, caption) : -1;
+    bool rows = r->data.texts && r->data.texts->rows;
+    int64_t line = rows ? pl_prompts_find(r->data.texts->prompts, caption) : -1;
     PL_FAIL_IF(rows && line < 0, PL_ERR_DATA,
                "the caption \"%.80s\" is no line of %s, so it has no row of data.embeddings",
                caption, pl_config_text(r->config, "data.prompts"));

@@ -12,7 +12,7 @@
 
 /* Whether the lines of data.prompts are the samples. */
 bool pl__prompts_wanted(const pl_run *r);
-/* What data.prompts and data.embeddings name, if they name something; into r->texts. */
+/* What data.prompts and data.embeddings name, if they name something; into r->data.texts. */
 pl_status pl__texts_open(pl_run *r) PL_MUST_USE;
 void pl__texts_close(pl_run *r);
 

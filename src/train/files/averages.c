@@ -48,8 +48,8 @@ static pl_status slot_is_zero(pl_run *r, int slot, bool *zero)
     if (s->shards) return pl__ranks_fetch(r, slot, fetched_is_zero, zero);
     for (size_t at = 0; at < bytes && *zero;) {
         size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
-        PL_TRY(pl_session_read_slot(r->session, slot, at, r->stage, n));
-        *zero = all_zero(r->stage, n);
+        PL_TRY(pl_session_read_slot(r->session, slot, at, r->files.stage, n));
+        *zero = all_zero(r->files.stage, n);
         at += n;
     }
     return PL_OK;
@@ -71,7 +71,7 @@ pl_status pl__average_of(pl_run *r, int weight, int *average)
 /* ---- evaluations --------------------------------------------------------------------------- */
 static bool wanted(const pl_run *r)
 {
-    return !r->forward && !r->encode && !r->replay && pl_config_bool(r->config, "eval.ema");
+    return r->purpose.goal == PL_GOAL_TRAIN && pl_config_bool(r->config, "eval.ema");
 }
 
 pl_status pl__averages_check(const pl_run *r)
@@ -94,10 +94,10 @@ static pl_status swap_slots(pl_run *r, int a, int b)
     size_t bytes = pl_type_bytes(&pl_store_slot(r->store, a)->type);
     for (size_t at = 0; at < bytes;) {
         size_t n = bytes - at < HALF ? bytes - at : HALF;
-        PL_TRY(pl_session_read_slot(r->session, a, at, r->stage, n));
-        PL_TRY(pl_session_read_slot(r->session, b, at, r->stage + HALF, n));
-        PL_TRY(pl_session_write_slot(r->session, b, at, r->stage, n));
-        PL_TRY(pl_session_write_slot(r->session, a, at, r->stage + HALF, n));
+        PL_TRY(pl_session_read_slot(r->session, a, at, r->files.stage, n));
+        PL_TRY(pl_session_read_slot(r->session, b, at, r->files.stage + HALF, n));
+        PL_TRY(pl_session_write_slot(r->session, b, at, r->files.stage, n));
+        PL_TRY(pl_session_write_slot(r->session, a, at, r->files.stage + HALF, n));
         at += n;
     }
     return PL_OK;
@@ -112,11 +112,11 @@ static pl_status swap_all(pl_run *r, bool back)
         if (!pl__slot_in_model(s)) continue;
         if (!back) PL_TRY(pl__average_of(r, i, &average));
         if (!back)
-            r->swapped[i] =
+            r->files.swapped[i] =
                 average >= 0 && pl_type_equal(&s->type, &pl_store_slot(r->store, average)->type)
                     ? average + 1
                     : 0;
-        if (r->swapped[i]) PL_TRY(swap_slots(r, i, r->swapped[i] - 1));
+        if (r->files.swapped[i]) PL_TRY(swap_slots(r, i, r->files.swapped[i] - 1));
     }
     return PL_OK;
 }
@@ -125,15 +125,15 @@ pl_status pl__averages_begin(pl_run *r)
 {
     if (!wanted(r)) return PL_OK;
     size_t n = (size_t)pl_store_count(r->store) + 1;
-    if (!r->swapped) r->swapped = pl_arena_new(&r->arena, int, n);
-    if (!r->swapped) return PL_ERR_MEMORY;
-    memset(r->swapped, 0, n * sizeof *r->swapped);
+    if (!r->files.swapped) r->files.swapped = pl_arena_new(&r->arena, int, n);
+    if (!r->files.swapped) return PL_ERR_MEMORY;
+    memset(r->files.swapped, 0, n * sizeof *r->files.swapped);
     return swap_all(r, false);
 }
 
 pl_status pl__averages_end(pl_run *r, pl_status rc)
 {
-    if (!wanted(r) || !r->swapped) return rc;
+    if (!wanted(r) || !r->files.swapped) return rc;
     pl_status back = swap_all(r, true);
     return rc == PL_OK ? back : rc;
 }

@@ -70,10 +70,10 @@ static void fill_head(pl_run *r, pl_checkpoint *c)
     time_t now = time(NULL);
     struct tm tm;
     c->step = pl_run_steps_done(r);
-    c->phase_step = r->steps_done;
-    c->phase = r->phase;
+    c->phase_step = r->steps.done;
+    c->phase = r->phases.now;
     snprintf(c->phase_name, sizeof c->phase_name, "%s",
-             r->phase < 0 ? "" : r->phases[r->phase].name);
+             r->phases.now < 0 ? "" : r->phases.list[r->phases.now].name);
     c->samples = pl__run_samples(r);
     c->accumulate = r->parts;
     c->threads = pl_threads();
@@ -104,7 +104,7 @@ static uint64_t bytes_needed(const pl_run *r, bool leave)
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         sum += 512 + strlen(s->name);
-        if (leave && r->leaving[i]) continue;
+        if (leave && r->files.leaving[i]) continue;
         if (pl__slot_in_model(s) || pl__slot_in_state(s)) sum += pl_type_bytes(&s->type);
     }
     return sum;
@@ -192,9 +192,9 @@ pl_status pl_run_resume(pl_run *r, const char *dir)
     pl_checkpoint c;
     PL_FAIL_IF(r->session, PL_ERR_ARG, "the run is started already");
     PL_TRY(pl_checkpoint_read(dir, &c));
-    r->resume_parts = c.accumulate;
-    r->resume = pl_arena_strdup(&r->arena, dir);
-    return r->resume ? PL_OK : PL_ERR_MEMORY;
+    r->files.resume_accumulate = c.accumulate;
+    r->files.resume = pl_arena_strdup(&r->arena, dir);
+    return r->files.resume ? PL_OK : PL_ERR_MEMORY;
 }
 
 pl_status pl__checkpoint_load(pl_run *r, const char *dir)
@@ -213,15 +213,15 @@ pl_status pl__checkpoint_load(pl_run *r, const char *dir)
     PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));
     PL_TRY(pl__frozen_check(r, path));
     PL_TRY(pl__ranks_read_state(r, dir, &c));
-    r->steps_done = c.phase_step;
-    r->steps_before = c.step - c.phase_step;
-    r->ahead = false;
+    r->steps.done = c.phase_step;
+    r->phases.steps_before = c.step - c.phase_step;
+    r->steps.ahead = false;
     return PL_OK;
 }
 
 int64_t pl_run_steps_done(const pl_run *r)
 {
-    return r->steps_before + r->steps_done;
+    return r->phases.steps_before + r->steps.done;
 }
 
 void pl_run_set_stop(pl_run *r, const volatile int *stop)

@@ -68,7 +68,7 @@ pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
     pl_status rc = pl_config_new(tables, n, &old);
     if (rc == PL_OK) rc = pl_config_load(old, path);
     c.phases_done =
-        rc == PL_OK && r->phase >= 0 && pl__phases_same(old, r->config, pl__phase_item(r));
+        rc == PL_OK && r->phases.now >= 0 && pl__phases_same(old, r->config, pl__phase_item(r));
     if (rc == PL_OK) rc = pl_config_diff(old, r->config, compare_key, &c);
     pl_config_free(old);
     pl_arena_release(&names);

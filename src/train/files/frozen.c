@@ -40,16 +40,16 @@ static void mark_written(const pl_run *r, bool *frozen)
 static pl_status list_frozen(pl_run *r)
 {
     int n = pl_store_count(r->store);
-    if (r->frozen) return PL_OK;
+    if (r->files.frozen) return PL_OK;
     bool *frozen = pl_arena_new(&r->arena, bool, (size_t)n + 1);
-    r->remade = pl_arena_new(&r->arena, bool, (size_t)n + 1);
-    if (!frozen || !r->remade) return PL_ERR_MEMORY;
+    r->files.remade = pl_arena_new(&r->arena, bool, (size_t)n + 1);
+    if (!frozen || !r->files.remade) return PL_ERR_MEMORY;
     for (int i = 0; i < n; i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         frozen[i] = s->kind == PL_SLOT_PARAM && !s->trainable;
     }
     mark_written(r, frozen);
-    r->frozen = frozen;
+    r->files.frozen = frozen;
     return PL_OK;
 }
 
@@ -65,11 +65,11 @@ static pl_status add_slot(pl_run *r, int slot, uint64_t *sum)
     uint64_t name = XXH64(s->name, strlen(s->name), 0);
     for (int64_t at = 0; at < n; at += chunk) {
         int64_t m = n - at < chunk ? n - at : chunk;
-        PL_TRY(pl_session_read_slot(r->session, slot, (uint64_t)at * elem, r->stage,
+        PL_TRY(pl_session_read_slot(r->session, slot, (uint64_t)at * elem, r->files.stage,
                                     (size_t)m * elem));
         for (int64_t k = 0; k < m; k += BLOCK) {
             size_t bytes = (size_t)(m - k < BLOCK ? m - k : BLOCK) * elem;
-            *sum += XXH64(r->stage + (size_t)k * elem, bytes,
+            *sum += XXH64(r->files.stage + (size_t)k * elem, bytes,
                           name + (uint64_t)((first + at + k) / BLOCK));
         }
     }
@@ -79,10 +79,10 @@ static pl_status add_slot(pl_run *r, int slot, uint64_t *sum)
 /* Adds up what all ranks have. */
 static pl_status add_ranks(pl_run *r, uint64_t parts, uint64_t *sum)
 {
-    int n = pl_world_size(r->world);
+    int n = pl_world_size(r->ranks.world);
     uint64_t *all = pl_sys_alloc((size_t)n * sizeof *all);
     if (!all) return PL_ERR_MEMORY;
-    pl_status rc = pl_world_share(r->world, &parts, sizeof parts, all);
+    pl_status rc = pl_world_share(r->ranks.world, &parts, sizeof parts, all);
     for (int i = 0; rc == PL_OK && i < n; i++) *sum += all[i];
     pl_sys_free(all);
     return rc;
@@ -106,27 +106,27 @@ static pl_status sum_slots(pl_run *r, const bool *which, uint64_t *sum)
 pl_status pl__frozen_leave(pl_run *r, bool *any)
 {
     *any = false;
-    if (pl_config_bool(r->config, "checkpoint.frozen") || r->phase >= 0) return PL_OK;
+    if (pl_config_bool(r->config, "checkpoint.frozen") || r->phases.now >= 0) return PL_OK;
     PL_TRY(list_frozen(r));
-    if (!r->leaving) {
+    if (!r->files.leaving) {
         int n = pl_store_count(r->store);
         bool *leaving = pl_arena_new(&r->arena, bool, (size_t)n + 1);
         if (!leaving) return PL_ERR_MEMORY;
         for (int i = 0; i < n; i++) {
-            leaving[i] = r->frozen[i] && !pl_store_slot(r->store, i)->shards;
-            r->n_leaving += leaving[i];
+            leaving[i] = r->files.frozen[i] && !pl_store_slot(r->store, i)->shards;
+            r->files.n_leaving += leaving[i];
         }
-        PL_TRY(sum_slots(r, leaving, &r->leaving_sum)); /* once: they stay as they are */
-        r->leaving = leaving;
+        PL_TRY(sum_slots(r, leaving, &r->files.leaving_sum)); /* once: they stay as they are */
+        r->files.leaving = leaving;
     }
-    *any = r->n_leaving > 0;
+    *any = r->files.n_leaving > 0;
     return PL_OK;
 }
 
 pl_status pl__frozen_tell(const pl_run *r, pl_st_writer *w)
 {
     char text[64];
-    snprintf(text, sizeof text, "%d %016" PRIx64, r->n_leaving, r->leaving_sum);
+    snprintf(text, sizeof text, "%d %016" PRIx64, r->files.n_leaving, r->files.leaving_sum);
     return pl_st_writer_meta(w, LEFT_OUT, text);
 }
 
@@ -141,8 +141,8 @@ pl_status pl__frozen_absent(pl_run *r, const pl_st_reader *f, int slot, bool *ab
     *absent = false;
     if (!pl__frozen_left_out(f) || pl_st_find(f, pl_store_slot(r->store, slot)->name)) return PL_OK;
     PL_TRY(list_frozen(r));
-    *absent = r->frozen[slot];
-    r->remade[slot] |= *absent;
+    *absent = r->files.frozen[slot];
+    r->files.remade[slot] |= *absent;
     return PL_OK;
 }
 
@@ -159,7 +159,7 @@ static pl_status fail_check(const pl_run *r, const char *path, int n, int want)
     pl_str sources = PL_STR_INIT;
     const char *first = "";
     for (int i = pl_store_count(r->store) - 1; i >= 0; i--)
-        if (r->remade[i]) first = pl_store_slot(r->store, i)->name;
+        if (r->files.remade[i]) first = pl_store_slot(r->store, i)->name;
     name_sources(r, &sources);
     pl_status rc = pl__fail(
         PL_ERR_FILE, __FILE__, __LINE__,
@@ -182,10 +182,10 @@ pl_status pl__frozen_check(pl_run *r, const char *path)
     pl_st_close(f);
     if (!lacks) return PL_OK;
     PL_TRY(list_frozen(r));
-    for (int i = 0; i < pl_store_count(r->store); i++) n += r->remade[i];
-    PL_TRY(sum_slots(r, r->remade, &sum));
+    for (int i = 0; i < pl_store_count(r->store); i++) n += r->files.remade[i];
+    PL_TRY(sum_slots(r, r->files.remade, &sum));
     bool same = told && n == want && sum == given;
     pl_status rc = same ? PL_OK : fail_check(r, path, n, want);
-    memset(r->remade, 0, (size_t)pl_store_count(r->store) * sizeof *r->remade);
+    memset(r->files.remade, 0, (size_t)pl_store_count(r->store) * sizeof *r->files.remade);
     return rc;
 }

@@ -109,13 +109,13 @@ bool pl__slot_in_model(const pl_slot *s)
  * host memory whole. */
 pl_status pl__stage_open(pl_run *r)
 {
-    r->stage = pl_sys_alloc(PL_STAGE_BYTES);
-    if (!r->stage) return PL_ERR_MEMORY;
-    memset(r->stage, 1, PL_STAGE_BYTES); /* resident from now on */
+    r->files.stage = pl_sys_alloc(PL_STAGE_BYTES);
+    if (!r->files.stage) return PL_ERR_MEMORY;
+    memset(r->files.stage, 1, PL_STAGE_BYTES); /* resident from now on */
     return PL_OK;
 }
 
-/* The largest slot of the model that must be whole in `r->whole`. */
+/* The largest slot of the model that must be whole in `r->files.whole`. */
 static size_t whole_bytes(const pl_run *r, bool in_host)
 {
     size_t most = 0;
@@ -151,10 +151,10 @@ pl_status pl__stage_slots(pl_run *r)
 {
     bool in_host = pl_store_count(r->store) == 0 || pl_session_slot(r->session, 0);
     size_t most = whole_bytes(r, in_host);
-    if (!most || r->whole) return PL_OK;
-    r->whole = pl_sys_alloc(most);
-    if (!r->whole) return PL_ERR_MEMORY;
-    whole w = {r->whole, most};
+    if (!most || r->files.whole) return PL_OK;
+    r->files.whole = pl_sys_alloc(most);
+    if (!r->files.whole) return PL_ERR_MEMORY;
+    whole w = {r->files.whole, most};
     pl_threads_for((int64_t)((most + AT_ONCE - 1) / AT_ONCE), make_resident, &w);
     return PL_OK;
 }
@@ -190,8 +190,8 @@ static pl_status write_ordered(pl_run *r, pl_st_writer *w, int k, int slot)
     if (ours) return pl_st_writer_write(w, k, ours, bytes);
     for (size_t at = 0; at < bytes;) {
         size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
-        PL_TRY(pl_session_read_slot(r->session, slot, at, r->stage, n));
-        PL_TRY(pl_st_writer_write(w, k, r->stage, n));
+        PL_TRY(pl_session_read_slot(r->session, slot, at, r->files.stage, n));
+        PL_TRY(pl_st_writer_write(w, k, r->files.stage, n));
         at += n;
     }
     return PL_OK;
@@ -202,17 +202,17 @@ static pl_status write_walked(pl_run *r, pl_st_writer *w, int k, int slot)
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t size = pl_dtype_bytes(s->type.dtype);
     int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = (int64_t)(PL_STAGE_BYTES / size);
-    char *ours = s->shards ? r->whole : pl_session_slot(r->session, slot);
+    char *ours = s->shards ? r->files.whole : pl_session_slot(r->session, slot);
     if (s->shards) {
         PL_TRY(pl__ranks_fetch(r, slot, fetched_to_memory, &(fetched){.at = ours}));
     } else if (!ours) {
-        ours = r->whole;
+        ours = r->files.whole;
         PL_TRY(pl_session_read_slot(r->session, slot, 0, ours, pl_type_bytes(&s->type)));
     }
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
-        copy_walk(s, at, n, r->stage, ours, true);
-        PL_TRY(pl_st_writer_write(w, k, r->stage, (size_t)n * size));
+        copy_walk(s, at, n, r->files.stage, ours, true);
+        PL_TRY(pl_st_writer_write(w, k, r->files.stage, (size_t)n * size));
     }
     return PL_OK;
 }
@@ -235,7 +235,7 @@ static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, in
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         int from = i;
-        if (!c->test(s) || (c->leave && r->leaving[i])) continue;
+        if (!c->test(s) || (c->leave && r->files.leaving[i])) continue;
         if (c->averages) PL_TRY(pl__average_of(r, i, &from));
         if (from < 0) from = i;
         pl_type t = type_in(pl_store_slot(r->store, from), c->model);
@@ -322,9 +322,9 @@ static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor 
 {
     size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
     bool same = t->type.dtype == s->type.dtype;
-    char *raw = same ? r->stage : r->stage + (size_t)chunk_of(t, s) * ours;
+    char *raw = same ? r->files.stage : r->files.stage + (size_t)chunk_of(t, s) * ours;
     PL_TRY(pl_st_read_range(f, t, (uint64_t)at * theirs, (size_t)n * theirs, raw));
-    if (!same) convert(t->type.dtype, raw, s->type.dtype, r->stage, n);
+    if (!same) convert(t->type.dtype, raw, s->type.dtype, r->files.stage, n);
     return PL_OK;
 }
 
@@ -333,11 +333,11 @@ static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tenso
     const pl_slot *s = pl_store_slot(r->store, slot);
     int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = chunk_of(t, s);
     char *there = s->shards ? NULL : pl_session_slot(r->session, slot),
-         *ours = there ? there : r->whole;
+         *ours = there ? there : r->files.whole;
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
         PL_TRY(read_part(r, f, t, s, at, n));
-        copy_walk(s, at, n, r->stage, ours, false);
+        copy_walk(s, at, n, r->files.stage, ours, false);
     }
     if (there) return PL_OK;
     int64_t first, n = pl__slot_range(s, &first);
@@ -355,8 +355,8 @@ static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tens
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
         PL_TRY(read_part(r, f, t, s, first + at, n));
-        PL_TRY(
-            pl_session_write_slot(r->session, slot, (size_t)at * size, r->stage, (size_t)n * size));
+        PL_TRY(pl_session_write_slot(r->session, slot, (size_t)at * size, r->files.stage,
+                                     (size_t)n * size));
     }
     return PL_OK;
 }

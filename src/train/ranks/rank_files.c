@@ -35,10 +35,11 @@ typedef struct answer {
     char text[256];
 } answer;
 
-/* Rank 0's bytes to all. */
-static pl_status tell(pl_run *r, void *data, size_t bytes)
+/* Sends rank 0's bytes to all ranks. Without a world it does nothing. */
+pl_status pl_world_tell(pl_world *w, void *data, size_t bytes)
 {
-    pl_comm *c = pl_world_comm(r->world);
+    if (!w) return PL_OK;
+    pl_comm *c = pl_world_comm(w);
     for (int i = 0; i < c->size; i++) {
         c->send[i] = (pl_parcel){data, c->rank == 0 ? bytes : 0};
         c->recv[i] = (pl_parcel){data, i == 0 ? bytes : 0};
@@ -68,7 +69,7 @@ static size_t window_of(const pl_slot *s, int i, size_t from, size_t n, size_t *
 /* Both sides of FETCH: the whole passes through rank 0's stage, window by window, to its sink. */
 static pl_status gather_slot(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
-    pl_comm *c = pl_world_comm(r->world);
+    pl_comm *c = pl_world_comm(r->ranks.world);
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t at, begin, all = pl_type_bytes(&s->whole);
     part_bytes(s, c->rank, &begin);
@@ -76,17 +77,17 @@ static pl_status gather_slot(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
         size_t n = all - from < PL_STAGE_BYTES ? all - from : PL_STAGE_BYTES;
         for (int i = 0; i < c->size; i++) {
             size_t bytes = window_of(s, i, from, n, &at);
-            c->recv[i] = (pl_parcel){r->stage + (at - from), c->rank == 0 && i ? bytes : 0};
-            c->send[i] = (pl_parcel){r->stage, 0};
+            c->recv[i] = (pl_parcel){r->files.stage + (at - from), c->rank == 0 && i ? bytes : 0};
+            c->send[i] = (pl_parcel){r->files.stage, 0};
         }
         size_t own = window_of(s, c->rank, from, n, &at);
-        char *to = c->rank ? r->stage : r->stage + (at - from);
+        char *to = c->rank ? r->files.stage : r->files.stage + (at - from);
         if (own) PL_TRY(pl_session_read_slot(r->session, slot, at - begin, to, own));
         if (c->rank) c->send[0].bytes = own;
         c->op = "gathering";
         c->name = s->name;
         PL_TRY(pl_comm_exchange(c, PL_TRAFFIC_CONTROL));
-        if (c->rank == 0) PL_TRY(sink(ctx, r->stage, n));
+        if (c->rank == 0) PL_TRY(sink(ctx, r->files.stage, n));
     }
     return PL_OK;
 }
@@ -94,9 +95,9 @@ static pl_status gather_slot(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 pl_status pl__ranks_fetch(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
     order o = {.what = FETCH, .arg = slot};
-    PL_FAIL_IF(!r->world || pl_world_rank(r->world), PL_ERR_PEER,
+    PL_FAIL_IF(!r->ranks.world || pl_world_rank(r->ranks.world), PL_ERR_PEER,
                "%s is in parts, and its ranks are not here", pl_store_slot(r->store, slot)->name);
-    PL_TRY(tell(r, &o, sizeof o));
+    PL_TRY(pl_world_tell(r->ranks.world, &o, sizeof o));
     return gather_slot(r, slot, sink, ctx);
 }
 
@@ -128,12 +129,12 @@ static pl_status write_part(pl_run *r, pl_st_writer *w, const int *slots, int n)
     PL_TRY(pl_st_writer_begin(w));
     for (int i = 0; i < n; i++) {
         int k = pl_st_writer_order(w, i);
-        size_t at,
-            bytes = part_bytes(pl_store_slot(r->store, slots[k]), pl_world_rank(r->world), &at);
+        size_t at, bytes = part_bytes(pl_store_slot(r->store, slots[k]),
+                                      pl_world_rank(r->ranks.world), &at);
         for (size_t done = 0; done < bytes;) {
             size_t m = bytes - done < PL_STAGE_BYTES ? bytes - done : PL_STAGE_BYTES;
-            PL_TRY(pl_session_read_slot(r->session, slots[k], done, r->stage, m));
-            PL_TRY(pl_st_writer_write(w, k, r->stage, m));
+            PL_TRY(pl_session_read_slot(r->session, slots[k], done, r->files.stage, m));
+            PL_TRY(pl_st_writer_write(w, k, r->files.stage, m));
             done += m;
         }
     }
@@ -146,12 +147,12 @@ static pl_status save_part(pl_run *r, const char *dir, answer *out)
     pl_st_writer *w = NULL;
     int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
     if (!slots) return PL_ERR_MEMORY;
-    part_name(pl_world_rank(r->world), pl_world_size(r->world), name, sizeof name);
+    part_name(pl_world_rank(r->ranks.world), pl_world_size(r->ranks.world), name, sizeof name);
     pl_status rc = pl__path(path, dir, name);
     if (rc == PL_OK) rc = pl_st_writer_new(path, &w);
     for (int i = 0; rc == PL_OK && i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        size_t at, bytes = in_part_file(s) ? part_bytes(s, pl_world_rank(r->world), &at) : 0;
+        size_t at, bytes = in_part_file(s) ? part_bytes(s, pl_world_rank(r->ranks.world), &at) : 0;
         if (!in_part_file(s)) continue;
         pl_type t = PL_TYPE(s->type.dtype, (int64_t)(bytes / pl_dtype_bytes(s->type.dtype)));
         rc = pl_st_writer_add(w, s->name, &t);
@@ -171,12 +172,12 @@ static pl_status save_all_parts(pl_run *r, const char *dir, answer *all)
     memset(&own, 0, sizeof own);
     own.status = save_part(r, dir, &own);
     if (own.status != PL_OK) snprintf(own.text, sizeof own.text, "%s", pl_error_text());
-    return pl_world_share(r->world, &own, sizeof own, all);
+    return pl_world_share(r->ranks.world, &own, sizeof own, all);
 }
 
 pl_status pl__ranks_save_parts(pl_run *r, const char *dir, pl_checkpoint *c)
 {
-    int n = pl_world_size(r->world);
+    int n = pl_world_size(r->ranks.world);
     if (!shares_state(r)) return PL_OK;
     PL_FAIL_IF(c->n_files + n > (int)(sizeof c->file / sizeof *c->file), PL_ERR_IO,
                "a checkpoint of %d ranks has too many files", n);
@@ -184,7 +185,7 @@ pl_status pl__ranks_save_parts(pl_run *r, const char *dir, pl_checkpoint *c)
     snprintf(o.dir, sizeof o.dir, "%s", dir);
     answer *all = pl_sys_alloc((size_t)n * sizeof *all);
     if (!all) return PL_ERR_MEMORY;
-    pl_status rc = tell(r, &o, sizeof o);
+    pl_status rc = pl_world_tell(r->ranks.world, &o, sizeof o);
     if (rc == PL_OK) rc = save_all_parts(r, dir, all);
     for (int i = 0; rc == PL_OK && i < n; i++) {
         int k = c->n_files++;
@@ -207,13 +208,13 @@ pl_status pl_run_serve(pl_run *r, bool *well)
     answer *all = NULL;
     pl_status rc = PL_OK;
     *well = false;
-    if (!r->world) return PL_OK;
+    if (!r->ranks.world) return PL_OK;
     do {
         memset(&o, 0, sizeof o);
-        rc = tell(r, &o, sizeof o);
+        rc = pl_world_tell(r->ranks.world, &o, sizeof o);
         if (rc == PL_OK && o.what == FETCH) rc = gather_slot(r, o.arg, NULL, NULL);
         if (rc == PL_OK && o.what == PART) {
-            if (!all) all = pl_sys_alloc((size_t)pl_world_size(r->world) * sizeof *all);
+            if (!all) all = pl_sys_alloc((size_t)pl_world_size(r->ranks.world) * sizeof *all);
             rc = all ? save_all_parts(r, o.dir, all) : PL_ERR_MEMORY;
         }
     } while (rc == PL_OK && o.what != DONE);
@@ -225,13 +226,7 @@ pl_status pl_run_serve(pl_run *r, bool *well)
 pl_status pl_run_served(pl_run *r, bool well)
 {
     order o = {.what = DONE, .arg = well};
-    return r->world ? tell(r, &o, sizeof o) : PL_OK;
-}
-
-pl_status pl_world_tell(pl_world *w, void *data, size_t bytes)
-{
-    pl_run r = {.world = w};
-    return w ? tell(&r, data, bytes) : PL_OK;
+    return pl_world_tell(r->ranks.world, &o, sizeof o);
 }
 
 /* ---- reading ---------------------------------------------------------------------------- */
@@ -245,9 +240,10 @@ static pl_status read_overlap(pl_run *r, const pl_st_reader *f, const pl_st_tens
     int64_t step = (int64_t)(PL_STAGE_BYTES / elem);
     for (; from < to; from += step) {
         int64_t m = to - from < step ? to - from : step;
-        PL_TRY(pl_st_read_range(f, t, (uint64_t)(from - begin) * elem, (size_t)m * elem, r->stage));
-        PL_TRY(pl_session_write_slot(r->session, slot, (uint64_t)(from - first) * elem, r->stage,
-                                     (size_t)m * elem));
+        PL_TRY(pl_st_read_range(f, t, (uint64_t)(from - begin) * elem, (size_t)m * elem,
+                                r->files.stage));
+        PL_TRY(pl_session_write_slot(r->session, slot, (uint64_t)(from - first) * elem,
+                                     r->files.stage, (size_t)m * elem));
     }
     return PL_OK;
 }

@@ -20,7 +20,7 @@
 
 int64_t pl__ranks(const pl_run *r)
 {
-    return r->ranks.ranks > 1 ? r->ranks.ranks : 1;
+    return r->ranks.nn.ranks > 1 ? r->ranks.nn.ranks : 1;
 }
 
 int64_t pl__run_batch(const pl_run *r)
@@ -30,7 +30,7 @@ int64_t pl__run_batch(const pl_run *r)
 
 int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i)
 {
-    return (number * pl__ranks(r) + r->ranks.rank) * r->micro + i;
+    return (number * pl__ranks(r) + r->ranks.nn.rank) * r->micro + i;
 }
 
 /* ---- keys ------------------------------------------------------------------------------- */
@@ -47,14 +47,14 @@ static pl_shard shard_of(const char *name)
 static void share_cores(const pl_run *r)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int local = pl_world_local_size(r->world);
+    int local = pl_world_local_size(r->ranks.world);
     if (local < 2 || pl_config_int(r->config, "threads") || pl_threads_count() < cores) return;
     pl_threads_set(cores / local > 1 ? (int)(cores / local) : 1);
 }
 
 pl_status pl_run_join(pl_run *r, pl_world *w)
 {
-    r->world = w;
+    r->ranks.world = w;
     r->compile.comm = pl_world_comm(w);
     if (w) share_cores(r);
     return PL_OK;
@@ -62,27 +62,28 @@ pl_status pl_run_join(pl_run *r, pl_world *w)
 
 pl_world *pl_run_world(const pl_run *r)
 {
-    return r->world;
+    return r->ranks.world;
 }
 
 pl_status pl__ranks_configure(pl_run *r)
 {
-    long long ranks = (long long)pl_config_int(r->config, "ranks"), world = pl_world_size(r->world);
+    long long ranks = (long long)pl_config_int(r->config, "ranks"),
+              world = pl_world_size(r->ranks.world);
     long long batch = (long long)pl_config_int(r->config, "batch");
-    PL_FAIL_IF(r->world && ranks != world, PL_ERR_CONFIG,
+    PL_FAIL_IF(r->ranks.world && ranks != world, PL_ERR_CONFIG,
                "ranks is %lld, the launcher has started %lld", ranks, world);
     PL_FAIL_IF(ranks > 1 && strcmp(pl_config_text(r->config, "distributed"), "off") == 0,
                PL_ERR_CONFIG, "distributed: off, and %lld ranks", ranks);
     PL_FAIL_IF(batch % ranks, PL_ERR_CONFIG, "batch: %lld cannot be shared equally by %lld ranks",
                batch, ranks);
-    r->ranks =
+    r->ranks.nn =
         (pl_nn_ranks){.ranks = (int)ranks,
-                      .rank = pl_world_rank(r->world),
+                      .rank = pl_world_rank(r->ranks.world),
                       .shard = shard_of(pl_config_text(r->config, "shard")),
                       .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
                       .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
                       .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
-    r->compile.comm = pl_world_comm(r->world);
+    r->compile.comm = pl_world_comm(r->ranks.world);
     r->compile.link =
         pl_config_is_null(r->config, "link") ? NULL : pl_config_text(r->config, "link");
     return PL_OK;
@@ -92,9 +93,9 @@ pl_status pl__ranks_configure(pl_run *r)
 bool pl__ranks_share_more(pl_run *r)
 {
     bool automatic = strcmp(pl_config_text(r->config, "shard"), "auto") == 0;
-    if (!automatic || pl__ranks(r) == 1 || r->ranks.shard == PL_SHARD_WEIGHTS) return false;
+    if (!automatic || pl__ranks(r) == 1 || r->ranks.nn.shard == PL_SHARD_WEIGHTS) return false;
     if (pl_run_memory_get(r).fits) return false;
-    r->ranks.shard = (pl_shard)(r->ranks.shard + 1);
+    r->ranks.nn.shard = (pl_shard)(r->ranks.nn.shard + 1);
     return true;
 }
 
@@ -104,12 +105,13 @@ const char *pl__ranks_device(pl_run *r)
     enum { MOST = 64 };
     pl_device_info info[MOST];
     int cards = 0;
-    if (pl_world_local_size(r->world) < 2 || strcmp(device, "cuda") != 0) return device;
+    if (pl_world_local_size(r->ranks.world) < 2 || strcmp(device, "cuda") != 0) return device;
     int n = pl_device_list(info, MOST);
     for (int i = 0; i < n && i < MOST; i++) cards += pl_device_is_plugged(info[i].name);
     if (cards < 2) return device;
-    snprintf(r->card, sizeof r->card, "cuda:%d", pl_world_local_rank(r->world) % cards);
-    return r->card;
+    snprintf(r->ranks.device, sizeof r->ranks.device, "cuda:%d",
+             pl_world_local_rank(r->ranks.world) % cards);
+    return r->ranks.device;
 }
 
 /* ---- draws over samples ----------------------------------------------------------------- */
@@ -150,7 +152,7 @@ static pl_status compare_draws(pl_run *r, const pl_graph *a, const pl_graph *b, 
     PL_TRY(list_draws(&r->arena, b, &y));
     for (uint32_t i = 0; i <= a->n_streams; i++)
         if (x[i].rank >= 0 && y[i].rank >= 0) axis[i] = differing_axis(&x[i], &y[i]);
-    *out = (pl_spread){r->ranks.ranks, r->ranks.rank, axis, a->n_streams + 1};
+    *out = (pl_spread){r->ranks.nn.ranks, r->ranks.nn.rank, axis, a->n_streams + 1};
     return PL_OK;
 }
 
@@ -159,43 +161,41 @@ static pl_status find_draws(pl_run *r)
     pl_builder a, b;
     memset(&b, 0, sizeof b);
     int64_t batch = r->micro > 1 ? r->micro : 2;
-    pl_status rc = pl__probe(r, batch, &a);
-    if (rc == PL_OK) rc = pl__probe(r, 2 * batch, &b);
+    pl_status rc = pl__probe(r, batch, NULL, &a);
+    if (rc == PL_OK) rc = pl__probe(r, 2 * batch, NULL, &b);
     for (int i = 0; rc == PL_OK && i < a.n_step_programs && i < b.n_step_programs; i++)
-        rc = compare_draws(r, a.step_programs[i].run.g, b.step_programs[i].run.g, &r->spread[i]);
+        rc = compare_draws(r, a.step_programs[i].run.g, b.step_programs[i].run.g,
+                           &r->ranks.spread[i]);
     pl__probe_release(&b);
     pl__probe_release(&a);
     return rc;
 }
 
-static pl_status check_coupling(pl_run *r, int64_t parts)
+static pl_status check_coupling(pl_run *r, int64_t accumulate)
 {
     static const pl_nn_ranks blind = {.ranks = 1, .blind_norm = true};
     const char *why = NULL;
     if (pl_config_bool(r->config, "accumulate_coupled")) return PL_OK;
-    r->probed_as = &blind;
-    pl_status rc = pl__run_couples(r, parts * r->ranks.ranks, &why);
-    r->probed_as = NULL;
-    PL_TRY(rc);
+    PL_TRY(pl__run_couples(r, accumulate * r->ranks.nn.ranks, &blind, &why));
     PL_FAIL_IF(why, PL_ERR_CONFIG,
                "%d ranks would not train as one does, samples of different ranks couple (%s); set "
                "accumulate_coupled: true to split the batch all the same",
-               r->ranks.ranks, why);
+               r->ranks.nn.ranks, why);
     return PL_OK;
 }
 
-pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b)
+pl_status pl__ranks_prepare(pl_run *r, int64_t accumulate, pl_builder *b)
 {
     /* Sums of one rank are those of many where BatchNorm is synchronised. */
-    if (r->ranks.sync_norm || r->ranks.always) b->ranks = &r->ranks;
+    if (r->ranks.nn.sync_norm || r->ranks.nn.always) b->ranks = &r->ranks.nn;
     if (pl__ranks(r) == 1) return PL_OK;
-    if (!r->ranks_ready) {
+    if (!r->ranks.spread_known) {
         PL_TRY(find_draws(r));
-        PL_TRY(check_coupling(r, parts));
+        PL_TRY(check_coupling(r, accumulate));
     }
-    r->ranks_ready = true;
-    b->ranks = &r->ranks;
-    b->spread = r->spread;
+    r->ranks.spread_known = true;
+    b->ranks = &r->ranks.nn;
+    b->spread = r->ranks.spread;
     return PL_OK;
 }
 
@@ -245,21 +245,21 @@ pl_status pl__ranks_check(pl_run *r)
 {
     static const char *const what[] = {"program", "configuration", "plan", "data set"};
     uint64_t own[4], *all;
-    if (!r->world) return PL_OK;
-    int n = pl_world_size(r->world), bad = 0, kind = 0;
+    if (!r->ranks.world) return PL_OK;
+    int n = pl_world_size(r->ranks.world), bad = 0, kind = 0;
     own[0] = hash_program();
     own[1] = hash_config(r);
     own[2] = hash_plan(r);
     PL_TRY(pl_prefetch_hash(r, &own[3]));
     all = pl_sys_alloc((size_t)n * sizeof own);
     if (!all) return PL_ERR_MEMORY;
-    pl_status rc = pl_world_share(r->world, own, sizeof own, all);
+    pl_status rc = pl_world_share(r->ranks.world, own, sizeof own, all);
     for (int i = n - 1; rc == PL_OK && i > 0; i--)
         for (int k = 3; k >= 0; k--)
             if (all[4 * i + k] != all[k]) bad = i, kind = k;
     pl_sys_free(all);
     PL_TRY(rc);
-    const char *host = bad && r->world->member ? r->world->member[bad].host : "";
+    const char *host = bad && r->ranks.world->member ? r->ranks.world->member[bad].host : "";
     PL_FAIL_IF(bad, PL_ERR_CONFIG,
                "rank %d%s%s has another %s than rank 0: all ranks must run the same", bad,
                host[0] ? " on " : "", host, what[kind]);
@@ -271,14 +271,14 @@ pl_status pl__ranks_check(pl_run *r)
 static pl_status gather(pl_run *r, const double *own, int n,
                         void (*take)(double *sum, const double *v, int n), double *out)
 {
-    size_t bytes = (size_t)n * sizeof *own, all = bytes * (size_t)pl_world_size(r->world);
+    size_t bytes = (size_t)n * sizeof *own, all = bytes * (size_t)pl_world_size(r->ranks.world);
     /* a thousand ranks, or more */
-    char *room = all <= PL_STAGE_BYTES ? r->stage : pl_sys_alloc(all);
+    char *room = all <= PL_STAGE_BYTES ? r->files.stage : pl_sys_alloc(all);
     if (!room) return PL_ERR_MEMORY;
-    pl_status rc = pl_world_share(r->world, own, bytes, room);
-    for (int i = 0; rc == PL_OK && i < pl_world_size(r->world); i++)
+    pl_status rc = pl_world_share(r->ranks.world, own, bytes, room);
+    for (int i = 0; rc == PL_OK && i < pl_world_size(r->ranks.world); i++)
         take(out, (const double *)(const void *)(room + (size_t)i * bytes), n);
-    if (room != r->stage) pl_sys_free(room);
+    if (room != r->files.stage) pl_sys_free(room);
     return rc;
 }
 
@@ -297,7 +297,7 @@ pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad)
     double own[PL_MAX_METRICS + 2], sum[PL_MAX_METRICS + 2] = {0};
     int n = info->n_terms;
     double share = 1.0 / (double)pl__ranks(r);
-    if (!r->world) return PL_OK;
+    if (!r->ranks.world) return PL_OK;
     memcpy(own, info->term, (size_t)n * sizeof *own);
     own[n] = info->loss;
     own[n + 1] = isnan(*bad) ? 0 : *bad;
@@ -311,7 +311,7 @@ pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad)
 pl_status pl__ranks_sum(pl_run *r, double *value, int n)
 {
     double sum[PL_MAX_METRICS] = {0};
-    if (!r->world || n == 0) return PL_OK;
+    if (!r->ranks.world || n == 0) return PL_OK;
     PL_TRY(gather(r, value, n, add, sum));
     memcpy(value, sum, (size_t)n * sizeof *sum);
     return PL_OK;
@@ -320,7 +320,7 @@ pl_status pl__ranks_sum(pl_run *r, double *value, int n)
 pl_status pl__ranks_least(pl_run *r, uint64_t *value)
 {
     double own = (double)*value, least = own;
-    if (!r->world) return PL_OK;
+    if (!r->ranks.world) return PL_OK;
     PL_TRY(gather(r, &own, 1, keep_least, &least));
     *value = (uint64_t)least;
     return PL_OK;
@@ -329,10 +329,10 @@ pl_status pl__ranks_least(pl_run *r, uint64_t *value)
 pl_status pl_run_agree(pl_run *r, uint64_t *bits)
 {
     uint64_t own = *bits;
-    if (!r->world) return PL_OK;
-    PL_TRY(pl_world_share(r->world, &own, sizeof own, r->stage));
-    for (int i = 0; i < pl_world_size(r->world); i++)
-        *bits |= ((const uint64_t *)(const void *)r->stage)[i];
+    if (!r->ranks.world) return PL_OK;
+    PL_TRY(pl_world_share(r->ranks.world, &own, sizeof own, r->files.stage));
+    for (int i = 0; i < pl_world_size(r->ranks.world); i++)
+        *bits |= ((const uint64_t *)(const void *)r->files.stage)[i];
     return PL_OK;
 }
 
@@ -347,7 +347,7 @@ static void add_links(pl_run_links *sum, const pl_program *program, double times
 
 pl_run_links pl_run_links_get(const pl_run *r)
 {
-    pl_run_links sum = {.shard = r->ranks.shard};
+    pl_run_links sum = {.shard = r->ranks.nn.shard};
     for (int i = 0; i < r->n_step_programs; i++) {
         pl_run_step_program t = pl_run_step_program_at(r, i);
         add_links(&sum, t.run, t.share * (double)r->parts);
@@ -363,7 +363,7 @@ const char *pl_shard_name(pl_shard s)
 
 pl_run_traffic pl_run_traffic_get(const pl_run *r)
 {
-    const pl_comm *c = pl_world_comm(r->world);
+    const pl_comm *c = pl_world_comm(r->ranks.world);
     if (!c) return (pl_run_traffic){0};
     const uint64_t *b = c->sent_bytes;
     return (pl_run_traffic){b[PL_TRAFFIC_ALL_REDUCE], b[PL_TRAFFIC_REDUCE_SCATTER],

@@ -3,7 +3,7 @@
  * The list is a tree of the configuration. Each item is read with a small schema of its own, so
  * that its mistakes are told as all others are; its `set` is checked against the run's schema when
  * the run is opened and applied when the phase is entered. A phase with folds stands in the list
- * once and in r->phases once for each repetition.
+ * once and in r->phases.list once for each repetition.
  *
  * What one phase leaves to the next is files: the memory of one is given back before the next takes
  * its own, and a run that is killed between two finds them again.
@@ -55,8 +55,8 @@ static pl_status check_name(const pl_run *r, const pl_yaml *at, const char *name
             "\"%.60s\" is no name of a phase: letters, digits, - and _, at most 48, "
             "not previous or fresh",
             name);
-    for (int i = 0; i < r->n_phases; i++)
-        if (strcmp(r->phases[i].name, name) == 0)
+    for (int i = 0; i < r->phases.n; i++)
+        if (strcmp(r->phases.list[i].name, name) == 0)
             return pl_config_fail_at(file_of(r), at, "there are two phases %s", name);
     return PL_OK;
 }
@@ -86,8 +86,8 @@ static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text
     if (strcmp(text, "previous") == 0) return PL_OK;
     *out = -1;
     if (strcmp(text, "fresh") == 0) return PL_OK;
-    for (int i = 0; i < r->n_phases; i++)
-        if (strcmp(r->phases[i].name, text) == 0) *out = i;
+    for (int i = 0; i < r->phases.n; i++)
+        if (strcmp(r->phases.list[i].name, text) == 0) *out = i;
     if (*out >= 0) return PL_OK;
     return pl_config_fail_at(
         file_of(r), at,
@@ -122,7 +122,7 @@ static pl_status read_members(pl_run *r, const pl_yaml *at, const pl_config *c, 
     p->all_state = strcmp(pl_config_text(c, "state"), "all") == 0;
     p->best = strcmp(pl_config_text(c, "result"), "best") == 0;
     p->folds = pl_config_is_null(c, "folds") ? 0 : (int)pl_config_int(c, "folds");
-    PL_TRY(read_start(r, at, pl_config_text(c, "start"), r->n_phases - 1, &p->start));
+    PL_TRY(read_start(r, at, pl_config_text(c, "start"), r->phases.n - 1, &p->start));
     if (!pl_config_is_null(c, "until.reach"))
         PL_TRY(read_reach(r, at, pl_config_text(c, "until.reach"), p));
     return check_set(r, pl_config_tree(c, "set"));
@@ -131,14 +131,14 @@ static pl_status read_members(pl_run *r, const pl_yaml *at, const pl_config *c, 
 static pl_status add_repetitions(pl_run *r, const pl_yaml *at, const char *name, pl_phase p)
 {
     int n = p.folds ? p.folds : 1;
-    if (r->n_phases + n > MAX_PHASES)
+    if (r->phases.n + n > MAX_PHASES)
         return pl_config_fail_at(file_of(r), at, "there are more than %d phases", MAX_PHASES);
     for (p.fold = 0; p.fold < n; p.fold++) {
         p.name = p.folds ? pl_arena_printf(&r->arena, "%s-%d", name, p.fold)
                          : pl_arena_strdup(&r->arena, name);
         if (!p.name) return PL_ERR_MEMORY;
         PL_TRY(check_name(r, at, p.name));
-        r->phases[r->n_phases++] = p;
+        r->phases.list[r->phases.n++] = p;
     }
     return PL_OK;
 }
@@ -159,8 +159,8 @@ static pl_status read_item(pl_run *r, const pl_yaml *item)
                                  pl_yaml_kind_text(item));
     pl_config *c = NULL;
     PL_TRY(pl_config_new(&table, 1, &c));
-    int number = r->n_phase_keys;
-    r->phase_keys[r->n_phase_keys++] = c;
+    int number = r->phases.n_keys;
+    r->phases.keys[r->phases.n_keys++] = c;
     pl_phase p = {0};
     PL_TRY(pl_config_apply(c, file_of(r), item, false));
     snprintf(name, sizeof name, "phase-%d", number);
@@ -177,9 +177,9 @@ pl_status pl__phases_read(pl_run *r)
     const pl_yaml *list = pl_config_tree(r->config, "phases");
     if (!list) return PL_OK;
     if (!list->first) return pl_config_fail_at(file_of(r), list, "phases: the list is empty");
-    r->phase_keys = pl_arena_new(&r->arena, pl_config *, list->n_items);
-    r->phases = pl_arena_new(&r->arena, pl_phase, MAX_PHASES);
-    if (!r->phase_keys || !r->phases) return PL_ERR_MEMORY;
+    r->phases.keys = pl_arena_new(&r->arena, pl_config *, list->n_items);
+    r->phases.list = pl_arena_new(&r->arena, pl_phase, MAX_PHASES);
+    if (!r->phases.keys || !r->phases.list) return PL_ERR_MEMORY;
     for (const pl_yaml *item = list->first; item; item = item->next) {
         pl_status rc = read_item(r, item);
         if (rc == PL_ERR_MEMORY) return rc;
@@ -190,8 +190,8 @@ pl_status pl__phases_read(pl_run *r)
 
 void pl__phases_free(pl_run *r)
 {
-    for (int i = 0; i < r->n_phase_keys; i++) pl_config_free(r->phase_keys[i]);
-    r->n_phase_keys = r->n_phases = 0;
+    for (int i = 0; i < r->phases.n_keys; i++) pl_config_free(r->phases.keys[i]);
+    r->phases.n_keys = r->phases.n = 0;
 }
 
 /* ---- overrides -------------------------------------------------------------------------- */
@@ -233,44 +233,44 @@ pl_status pl__phases_yield(pl_config *c)
 /* ---- one of them ------------------------------------------------------------------------ */
 int pl_run_phase_count(const pl_run *r)
 {
-    return r->n_phases;
+    return r->phases.n;
 }
 
 const pl_phase *pl_run_phase_at(const pl_run *r, int i)
 {
-    return &r->phases[i];
+    return &r->phases.list[i];
 }
 
 int pl_run_phase_find(const pl_run *r, const char *name)
 {
     char *end;
     long number = strtol(name, &end, 10);
-    for (int i = 0; i < r->n_phases; i++)
-        if (strcmp(r->phases[i].name, name) == 0) return i;
-    return *name && !*end && number >= 0 && number < r->n_phases ? (int)number : -1;
+    for (int i = 0; i < r->phases.n; i++)
+        if (strcmp(r->phases.list[i].name, name) == 0) return i;
+    return *name && !*end && number >= 0 && number < r->phases.n ? (int)number : -1;
 }
 
 int pl_run_phase(const pl_run *r)
 {
-    return r->phase;
+    return r->phases.now;
 }
 
 int64_t pl_run_steps_before(const pl_run *r)
 {
-    return r->steps_before;
+    return r->phases.steps_before;
 }
 
 /* Number of the list's item that phase i is of. */
 static int item_of(const pl_run *r, int i)
 {
     int item = 0;
-    for (int k = 1; k <= i; k++) item += r->phases[k].fold == 0;
+    for (int k = 1; k <= i; k++) item += r->phases.list[k].fold == 0;
     return item;
 }
 
 int pl__phase_item(const pl_run *r)
 {
-    return r->phase < 0 ? 0 : item_of(r, r->phase);
+    return r->phases.now < 0 ? 0 : item_of(r, r->phases.now);
 }
 
 /* Keys that its other members stand for. */
@@ -306,23 +306,23 @@ static pl_status check_rules(const pl_run *r, const pl_phase *p)
 
 pl_status pl_run_enter(pl_run *r, int i, int64_t before)
 {
-    PL_FAIL_IF(i < 0 || i >= r->n_phases || r->phase >= 0 || r->train, PL_ERR_ARG,
-               "phase %d of %d cannot be entered", i, r->n_phases);
-    const pl_phase *p = &r->phases[i];
-    const pl_config *keys = r->phase_keys[item_of(r, i)];
+    PL_FAIL_IF(i < 0 || i >= r->phases.n || r->phases.now >= 0 || r->train, PL_ERR_ARG,
+               "phase %d of %d cannot be entered", i, r->phases.n);
+    const pl_phase *p = &r->phases.list[i];
+    const pl_config *keys = r->phases.keys[item_of(r, i)];
     const pl_yaml *set = pl_config_tree(keys, "set");
     if (set) PL_TRY(pl_config_apply(r->config, file_of(r), set, false));
     PL_TRY(apply_members(r, p, keys));
     PL_TRY(check_rules(r, p));
     pl__run_target(r);
-    r->phase = i;
-    r->steps_before = before;
+    r->phases.now = i;
+    r->phases.steps_before = before;
     return PL_OK;
 }
 
 pl_status pl__phase_check_data(pl_run *r)
 {
-    const pl_phase *p = r->phase < 0 ? NULL : &r->phases[r->phase];
+    const pl_phase *p = r->phases.now < 0 ? NULL : &r->phases.list[r->phases.now];
     PL_FAIL_IF(p && p->epochs > 0 && pl__run_samples(r) <= 0, PL_ERR_CONFIG,
                "phase %s: until.epochs is %g, but its data never end: set until.steps", p->name,
                p->epochs);
@@ -335,19 +335,19 @@ pl_status pl__phase_check_data(pl_run *r)
 int64_t pl_run_last_step(const pl_run *r)
 {
     int64_t steps = pl_config_int(r->config, "train.steps");
-    const pl_phase *p = r->phase < 0 ? NULL : &r->phases[r->phase];
+    const pl_phase *p = r->phases.now < 0 ? NULL : &r->phases.list[r->phases.now];
     if (p && p->epochs > 0 && r->session) {
         int64_t size = pl__run_samples((pl_run *)(uintptr_t)r);
         double n = ceil(p->epochs * (double)size / (double)pl__run_batch(r) - 1e-9);
         if (n < 1) n = 1;
         if (n < (double)steps) steps = (int64_t)n;
     }
-    return r->steps_before + steps;
+    return r->phases.steps_before + steps;
 }
 
 bool pl__phase_reached(const pl_run *r, const pl_eval_info *info)
 {
-    const pl_phase *p = r->phase < 0 ? NULL : &r->phases[r->phase];
+    const pl_phase *p = r->phases.now < 0 ? NULL : &r->phases.list[r->phases.now];
     for (int i = 0; p && p->metric && i < info->n; i++)
         if (strcmp(info->name[i], p->metric) == 0)
             return p->above ? info->value[i] > p->bound : info->value[i] < p->bound;
@@ -364,8 +364,8 @@ static bool in_handed_state(const pl_slot *s)
 static bool state_wanted(const pl_run *r)
 {
     bool wanted = false;
-    for (int i = r->phase + 1; i < r->n_phases; i++)
-        wanted |= r->phases[i].start == r->phase && r->phases[i].all_state;
+    for (int i = r->phases.now + 1; i < r->phases.n; i++)
+        wanted |= r->phases.list[i].start == r->phases.now && r->phases.list[i].all_state;
     return wanted;
 }
 
@@ -374,7 +374,8 @@ pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
 {
     char path[PL_PATH_BYTES], *text;
     uint64_t bytes, hash;
-    PL_FAIL_IF(r->phase < 0 || !r->session, PL_ERR_ARG, "the run is no phase that was started");
+    PL_FAIL_IF(r->phases.now < 0 || !r->session, PL_ERR_ARG,
+               "the run is no phase that was started");
     PL_FAIL_IF(mkdir(dir, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
                dir, strerror(errno));
     PL_TRY(pl__path(path, dir, "config.yaml"));
@@ -389,37 +390,37 @@ pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
     /* of the model's own step, or none */
     if (pl_run_has_averages(r) && !best) PL_TRY(pl_run_save_averages(r, path));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
-    return best ? pl_file_copy(best, path, r->stage, PL_STAGE_BYTES)
+    return best ? pl_file_copy(best, path, r->files.stage, PL_STAGE_BYTES)
                 : pl__slots_write(r, path, true, pl__slot_in_model, false, &bytes, &hash);
 }
 
 pl_status pl_run_take_over(pl_run *r, const char *dir)
 {
     PL_FAIL_IF(r->session, PL_ERR_ARG, "the run is started already");
-    r->take_from = pl_arena_strdup(&r->arena, dir);
-    return r->take_from ? PL_OK : PL_ERR_MEMORY;
+    r->phases.take_from = pl_arena_strdup(&r->arena, dir);
+    return r->phases.take_from ? PL_OK : PL_ERR_MEMORY;
 }
 
 void pl_run_taken(const pl_run *r, int *taken, int *of)
 {
-    *taken = r->taken;
-    *of = r->taken_of;
+    *taken = r->phases.taken;
+    *of = r->phases.taken_of;
 }
 
 pl_status pl__phase_take(pl_run *r)
 {
     char path[PL_PATH_BYTES];
     int taken, of;
-    const pl_phase *p = &r->phases[r->phase];
-    PL_TRY(pl__path(path, r->take_from, "model.safetensors"));
-    PL_TRY(pl__slots_take(r, path, true, pl__slot_in_model, &r->taken, &r->taken_of));
+    const pl_phase *p = &r->phases.list[r->phases.now];
+    PL_TRY(pl__path(path, r->phases.take_from, "model.safetensors"));
+    PL_TRY(pl__slots_take(r, path, true, pl__slot_in_model, &r->phases.taken, &r->phases.taken_of));
     PL_FAIL_IF(
-        r->taken == 0 && r->taken_of > 0, PL_ERR_CONFIG,
+        r->phases.taken == 0 && r->phases.taken_of > 0, PL_ERR_CONFIG,
         "phase %s: none of its %d tensors is among those of %s, whose weights it is to begin with; "
         "set start: fresh, or another phase",
-        p->name, r->taken_of, path);
+        p->name, r->phases.taken_of, path);
     if (!p->all_state) return PL_OK;
-    PL_TRY(pl__path(path, r->take_from, "state.safetensors"));
+    PL_TRY(pl__path(path, r->phases.take_from, "state.safetensors"));
     return pl__slots_take(r, path, false, in_handed_state, &taken, &of);
 }
 

@@ -211,7 +211,7 @@ static pl_status find_precision(replay *p)
     PL_TRY(open_part(p, "init", &f));
     for (int i = 0; i < pl_st_count(f); i++) {
         const pl_st_tensor *t = pl_st_at(f, i);
-        p->run->f64 |= t->loadable && t->type.dtype == PL_F64;
+        p->run->purpose.f64 |= t->loadable && t->type.dtype == PL_F64;
     }
     pl_st_close(f);
     return PL_OK;
@@ -583,7 +583,7 @@ pl_status pl_replay(const char *dir, const pl_replay_opts *o, pl_replay_report *
     pl_status rc = read_meta(&p);
     if (rc == PL_OK) rc = open_run(&p, o, &scratch);
     if (rc == PL_OK) {
-        p.run->replay = true;
+        p.run->purpose.goal = PL_GOAL_REPLAY;
         if (o->compile) pl_run_set_compile(p.run, o->compile);
         rc = follow(&p);
     }

@@ -31,10 +31,10 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
 static pl_status drop_build(pl_run *r)
 {
     pl__step_programs_free(r);
-    r->built_used = 0;
+    r->usage.built = 0;
     r->unfit = NULL;
     r->fitted = false;
-    r->own_least = r->other_least = 0;
+    r->usage.own_minimum = r->usage.other_minimum = 0;
     if (r->parts == 0) return PL_OK;
     pl_store_free(r->store);
     r->store = pl_store_new();
@@ -54,7 +54,7 @@ static pl_status build_level(pl_run *r, int level)
                       r->recipe->smaller[level - 1].setting, pl_store_slot(r->store, slots)->name);
     if (rc != PL_OK) pl__step_programs_free(r);
     PL_TRY(rc);
-    PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->plateau));
+    PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->steps.plateau));
     pl_sys_trim();
     /* Compiled kernels are part of what a card holds. */
     return pl__run_card(r) && pl__run_card(r)->ready ? pl__run_card(r)->ready() : PL_OK;
@@ -136,7 +136,7 @@ static pl_status build_asked(pl_run *r, int64_t parts)
 {
     const char *why = NULL;
     if (parts > 1 && !pl_config_bool(r->config, "accumulate_coupled"))
-        PL_TRY(pl__run_couples(r, parts, &why));
+        PL_TRY(pl__run_couples(r, parts, NULL, &why));
     PL_FAIL_IF(why, PL_ERR_CONFIG,
                "accumulate: %lld would not train as batch: %lld does, its samples couple (%s); set "
                "accumulate: 1, or accumulate_coupled: true to split it all the same",
@@ -149,16 +149,16 @@ static pl_status build_asked(pl_run *r, int64_t parts)
  * small. */
 static pl_status build_as_before(pl_run *r, bool *fits)
 {
-    if (pl_config_int(r->config, "batch") % r->resume_parts) return PL_OK;
-    PL_TRY(pl__run_build_parts(r, r->resume_parts));
+    if (pl_config_int(r->config, "batch") % r->files.resume_accumulate) return PL_OK;
+    PL_TRY(pl__run_build_parts(r, r->files.resume_accumulate));
     *fits = pl_run_memory_get(r).fits;
     return PL_OK;
 }
 
 /* Evaluation programs have as many samples as training's; a batch of another size comes whole. */
-static pl_status build_forward(pl_run *r, int64_t asked)
+static pl_status build_evaluation(pl_run *r, int64_t asked)
 {
-    int64_t parts = asked ? asked : r->forward_parts ? r->forward_parts : 1;
+    int64_t parts = asked ? asked : r->purpose.accumulate ? r->purpose.accumulate : 1;
     if (pl_config_int(r->config, "batch") % parts) parts = 1;
     PL_TRY(pl__run_build_parts(r, parts));
     r->fitted = pl_run_memory_get(r).fits;
@@ -169,10 +169,10 @@ static pl_status build(pl_run *r)
 {
     int64_t parts;
     PL_TRY(pl__accumulate_asked(r->config, &parts));
-    if (r->encode) parts = 1;
-    if (r->forward) return build_forward(r, parts);
+    if (r->purpose.goal == PL_GOAL_ENCODE) parts = 1;
+    if (r->purpose.goal == PL_GOAL_EVALUATE) return build_evaluation(r, parts);
     bool fits = false;
-    if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
+    if (!parts && r->files.resume_accumulate) PL_TRY(build_as_before(r, &fits));
     while (!fits) {
         PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
         fits = !pl__ranks_share_more(r);
@@ -228,7 +228,8 @@ static pl_status find_other_minimum(pl_run *r, int level)
     pl__built_swap(r, &own);
     pl_status rc = build_level(r, level);
     if (rc == PL_OK) rc = pl__run_least(r, &arena);
-    if (rc == PL_OK && (!r->other_least || arena < r->other_least)) r->other_least = arena;
+    if (rc == PL_OK && (!r->usage.other_minimum || arena < r->usage.other_minimum))
+        r->usage.other_minimum = arena;
     pl__built_take_back(r, &own);
     return rc;
 }
@@ -238,8 +239,8 @@ pl_status pl_run_find_minimum(pl_run *r)
     uint64_t arena;
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "the run is not built");
     PL_TRY(pl__run_least(r, &arena));
-    r->own_least = arena;
-    for (int level = 0; !r->other_least && level <= pl__tradeoffs(r); level++)
+    r->usage.own_minimum = arena;
+    for (int level = 0; !r->usage.other_minimum && level <= pl__tradeoffs(r); level++)
         if (level != r->level) PL_TRY(find_other_minimum(r, level));
     pl_sys_trim();
     return PL_OK;
@@ -248,8 +249,8 @@ pl_status pl_run_find_minimum(pl_run *r)
 pl_status pl_run_eval_only(pl_run *r, int64_t parts)
 {
     PL_FAIL_IF(r->train, PL_ERR_ARG, "the run is built already");
-    r->forward = true;
-    r->forward_parts = parts;
+    r->purpose.goal = PL_GOAL_EVALUATE;
+    r->purpose.accumulate = parts;
     return PL_OK;
 }
 
@@ -303,9 +304,9 @@ static pl_status check_fits(const pl_run *r)
         PL_FAIL(PL_ERR_FIT,
                 "%s needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
                 "batch (now %lld)%s%s%s%s%s",
-                r->forward ? "evaluation" : "training", a, b, (unsigned long long)m.minimum,
-                (long long)pl_config_int(r->config, "batch"), r->unfit ? " (" : "",
-                r->unfit ? r->unfit : "", r->unfit ? ")" : "",
+                r->purpose.goal == PL_GOAL_EVALUATE ? "evaluation" : "training", a, b,
+                (unsigned long long)m.minimum, (long long)pl_config_int(r->config, "batch"),
+                r->unfit ? " (" : "", r->unfit ? r->unfit : "", r->unfit ? ")" : "",
                 r->coupled ? "; accumulate: auto cannot split the batch, its samples couple: " : "",
                 r->coupled ? r->coupled : "");
     }
@@ -317,7 +318,7 @@ static pl_status check_fits(const pl_run *r)
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *card = pl__run_card(r);
-    r->built_used = 0;
+    r->usage.built = 0;
     for (int attempt = 0;; attempt++) {
         PL_TRY(check_fits(r));
         pl_run_memory m = pl_run_memory_get(r);
@@ -340,7 +341,7 @@ static pl_status resume_lacks(pl_run *r, bool *lacks)
 {
     char path[PL_PATH_BYTES];
     pl_st_reader *f;
-    PL_TRY(pl__path(path, r->resume, "model.safetensors"));
+    PL_TRY(pl__path(path, r->files.resume, "model.safetensors"));
     PL_TRY(pl_st_open(path, &f));
     *lacks = pl__frozen_left_out(f);
     pl_st_close(f);
@@ -364,16 +365,17 @@ static pl_status load_evaluated(pl_run *r, const char *from)
 
 static pl_status load_weights(pl_run *r)
 {
-    const char *key = r->encode ? "data.cache_model" : "init_from";
+    bool encodes = r->purpose.goal == PL_GOAL_ENCODE;
+    const char *key = encodes ? "data.cache_model" : "init_from";
     const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
-    bool whole = from && r->forward;
+    bool whole = from && r->purpose.goal == PL_GOAL_EVALUATE;
     pl_status rc = whole  ? load_evaluated(r, from)
-                   : from ? pl_run_load_model(r, from, r->encode)
+                   : from ? pl_run_load_model(r, from, encodes)
                           : PL_OK;
     if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", key, pl_error_text());
     PL_TRY(rc);
     if (whole) return PL_OK;
-    if (!r->replay) PL_TRY(pl__weights_load(r));
+    if (r->purpose.goal != PL_GOAL_REPLAY) PL_TRY(pl__weights_load(r));
     return from ? pl__frozen_check(r, from) : PL_OK;
 }
 
@@ -387,12 +389,12 @@ static pl_status start(pl_run *r)
     PL_TRY(seed_random_key(r));
     PL_TRY(pl__stage_slots(r));
     PL_TRY(pl__sample_start(r));
-    bool begins = !r->resume;
-    if (r->resume) PL_TRY(resume_lacks(r, &begins));
+    bool begins = !r->files.resume;
+    if (r->files.resume) PL_TRY(resume_lacks(r, &begins));
     if (begins) PL_TRY(load_weights(r));
-    if (r->encode) PL_TRY(pl__cache_check_reader(r));
-    if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
-    if (r->replay) return PL_OK;
+    if (r->purpose.goal == PL_GOAL_ENCODE) PL_TRY(pl__cache_check_reader(r));
+    if (!r->files.resume && r->phases.take_from) PL_TRY(pl__phase_take(r));
+    if (r->purpose.goal == PL_GOAL_REPLAY) return PL_OK;
     return pl_prefetch_open(r);
 }
 
@@ -401,7 +403,7 @@ pl_status pl_run_start(pl_run *r)
     PL_TRY(start(r));
     PL_TRY(pl__phase_check_data(r));
     PL_TRY(pl__ranks_check(r));
-    return r->resume ? pl__checkpoint_load(r, r->resume) : PL_OK;
+    return r->files.resume ? pl__checkpoint_load(r, r->files.resume) : PL_OK;
 }
 
 int64_t pl__run_samples(pl_run *r)

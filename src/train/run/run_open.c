@@ -39,10 +39,10 @@ static pl_status open_library(pl_run *r, const char *path)
     bool plain = strchr(path, '/') == NULL;
     int n = snprintf(full, sizeof full, "%s%s", plain ? "./" : "", path);
     PL_FAIL_IF(n < 0 || (size_t)n >= sizeof full, PL_ERR_CONFIG, "path too long");
-    r->library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
-    PL_FAIL_IF(!r->library, PL_ERR_CONFIG, "cannot load recipe %s: %s", path, dlerror());
+    r->library.handle = dlopen(full, RTLD_NOW | RTLD_LOCAL);
+    PL_FAIL_IF(!r->library.handle, PL_ERR_CONFIG, "cannot load recipe %s: %s", path, dlerror());
     pl_recipe_entry_fn entry;
-    void *symbol = dlsym(r->library, "pl_recipe_entry");
+    void *symbol = dlsym(r->library.handle, "pl_recipe_entry");
     PL_FAIL_IF(!symbol, PL_ERR_CONFIG, "%s is not a recipe: it has no pl_recipe_entry", path);
     memcpy(&entry, &symbol, sizeof entry);
     const pl_recipe *recipe = entry();
@@ -51,8 +51,8 @@ static pl_status open_library(pl_run *r, const char *path)
                recipe ? recipe->abi : 0, PL_RECIPE_ABI);
     r->recipe = recipe;
     char real[PATH_MAX];
-    r->library_path = realpath(full, real) ? pl_arena_strdup(&r->arena, real) : NULL;
-    return r->library_path || errno != ENOMEM ? PL_OK : PL_ERR_MEMORY;
+    r->library.path = realpath(full, real) ? pl_arena_strdup(&r->arena, real) : NULL;
+    return r->library.path || errno != ENOMEM ? PL_OK : PL_ERR_MEMORY;
 }
 
 static bool ends_with(const char *text, size_t n, const char *tail)
@@ -200,8 +200,8 @@ static pl_status override(pl_run *r, const char *assignment)
  * used from anywhere. */
 static pl_status place_library(pl_run *r)
 {
-    char *text = r->library_path ? pl_arena_printf(&r->arena, "recipe=%s", r->library_path) : NULL;
-    if (!r->library_path) return PL_OK;
+    char *text = r->library.path ? pl_arena_printf(&r->arena, "recipe=%s", r->library.path) : NULL;
+    if (!r->library.path) return PL_OK;
     return text ? pl_config_override(r->config, text) : PL_ERR_MEMORY;
 }
 
@@ -210,7 +210,7 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
     pl_run *r = pl_sys_alloc(sizeof *r);
     if (!r) return PL_ERR_MEMORY;
     r->compile = (pl_compile_opts)PL_COMPILE_INIT;
-    r->phase = -1;
+    r->phases.now = -1;
     pl_status rc = is_file(config) ? open_file(r, config) : open_named(r, config);
     for (int i = 0; i < n && rc == PL_OK; i++) rc = override(r, overrides[i]);
     if (rc == PL_OK) rc = place_library(r);
@@ -242,10 +242,10 @@ void pl_run_free(pl_run *r)
     pl__phases_free(r);
     pl_config_free(r->traded);
     pl_config_free(r->config);
-    pl_sys_free(r->stage);
-    pl_sys_free(r->whole);
+    pl_sys_free(r->files.stage);
+    pl_sys_free(r->files.whole);
     pl_sys_free(r->grids);
-    if (r->library) dlclose(r->library);
+    if (r->library.handle) dlclose(r->library.handle);
     pl_arena_release(&r->arena);
     pl_sys_free(r);
     pl_sys_trim();

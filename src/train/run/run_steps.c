@@ -73,7 +73,7 @@ static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
  * told, when its turn comes. */
 static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
 {
-    int64_t step = r->steps_done, next = part + 1;
+    int64_t step = r->steps.done, next = part + 1;
     if (!pl__run_card(r)) return;
     if (next == r->parts) {
         next = 0;
@@ -81,8 +81,9 @@ static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
     }
     pl_program *p =
         pl__variant_step_programs(r, pl_prefetch_bucket(r, step))[t - r->step_programs].run;
-    r->ahead = pl_prefetch_ready(r, step * r->parts + next) &&
-               read_part(r, p, step, next) == PL_OK && pl_session_send(r->session, p) == PL_OK;
+    r->steps.ahead = pl_prefetch_ready(r, step * r->parts + next) &&
+                     read_part(r, p, step, next) == PL_OK &&
+                     pl_session_send(r->session, p) == PL_OK;
 }
 
 /* A run that has begun, and what it tells is not read yet. On a card the next run begins before
@@ -136,9 +137,9 @@ static pl_status begin(pl_run *r, const pl_step_program *t, int64_t part, begun 
                        pl_step_info *info)
 {
     begun next = {.of = t, .program = part < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
-    if (part >= 0 && !r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
+    if (part >= 0 && !r->steps.ahead) PL_TRY(read_part(r, t->run, r->steps.done, part));
     next.read[1] = next.start = pl_sys_now_ns();
-    if (part >= 0) r->ahead = false;
+    if (part >= 0) r->steps.ahead = false;
     if (!last->program) info->data_ms += after_ms(next.read, 0);
     PL_TRY(pl_session_run(r->session, next.program));
     PL_TRY(hear(r, last, &next, info));
@@ -160,7 +161,7 @@ static pl_status take_program(pl_run *r, const pl_step_program *t, begun *last, 
 
 void pl_run_trace_nan(pl_run *r, bool on)
 {
-    r->trace_nan = on;
+    r->steps.trace_nan = on;
     if (r->session) pl_session_watch(r->session, on);
 }
 
@@ -194,9 +195,9 @@ static pl_status take_update(pl_run *r, pl_step_info *info)
     begun last = {0}, none = {0};
     info->n_terms = 0;
     info->loss = 0;
-    if (r->trace_nan) pl_session_watch(r->session, true);
+    if (r->steps.trace_nan) pl_session_watch(r->session, true);
     for (int i = 0; i < r->n_step_programs; i++) {
-        if (!pl__step_program_runs(&r->step_programs[i], r->steps_done)) continue;
+        if (!pl__step_program_runs(&r->step_programs[i], r->steps.done)) continue;
         PL_TRY(take_program(r, &r->step_programs[i], &last, info));
     }
     return hear(r, &last, &none, info);
@@ -208,25 +209,26 @@ static pl_status check_update(pl_run *r, pl_step_info *info)
     double bad = nonfinite_outputs(r, info);
     PL_TRY(pl__ranks_terms(r, info, &bad));
     pl_status rc = check_numbers(r, info, bad);
-    return r->trace_nan ? trace_numbers(r, info, rc) : rc;
+    return r->steps.trace_nan ? trace_numbers(r, info, rc) : rc;
 }
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
-    PL_FAIL_IF(r->forward, PL_ERR_ARG, "the run was built to evaluate: it takes no steps");
+    PL_FAIL_IF(r->purpose.goal == PL_GOAL_EVALUATE, PL_ERR_ARG,
+               "the run was built to evaluate: it takes no steps");
     int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
     info->step = pl_run_steps_done(r) + 1;
-    pl__variant_select(r, pl_prefetch_bucket(r, r->steps_done));
-    for (r->update = 0; r->update < last; r->update++) {
+    pl__variant_select(r, pl_prefetch_bucket(r, r->steps.done));
+    for (r->steps.update = 0; r->steps.update < last; r->steps.update++) {
         PL_TRY(take_update(r, info));
         PL_TRY(check_update(r, info));
     }
     PL_TRY(take_update(r, info));
-    r->update = 0;
-    r->steps_done++;
-    info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
+    r->steps.update = 0;
+    r->steps.done++;
+    info->epoch = size > 0 ? (double)(r->steps.done * pl__run_batch(r)) / (double)size : 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
     return check_update(r, info);
 }
@@ -242,8 +244,8 @@ static int64_t rows_at_once(int64_t micro, int64_t left)
 
 void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx)
 {
-    r->progress = progress;
-    r->progress_ctx = ctx;
+    r->progress.call = progress;
+    r->progress.ctx = ctx;
 }
 
 /* The samples of one bucket, of `total` in all: adds their share to the means, and their number to
@@ -259,7 +261,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "the evaluation was stopped");
         k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
         *done += k;
-        if (number % ranks != r->ranks.rank) continue;
+        if (number % ranks != r->ranks.nn.rank) continue;
         if (at == 0 || ranks > 1) PL_TRY(pl_prefetch_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
         /* A card works on this batch while the next is read. */
@@ -269,7 +271,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
-        if (r->progress) r->progress(r->progress_ctx, PL_SUBSET_EVAL, *done, total);
+        if (r->progress.call) r->progress.call(r->progress.ctx, PL_SUBSET_EVAL, *done, total);
         if (!pl__run_card(r) && left)
             PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
     }
@@ -308,6 +310,6 @@ bool pl_run_plateau(pl_run *r, double metric)
     if (slot < 0 || !r->session) return false;
     double state[4];
     if (pl_session_read_slot(r->session, slot, 0, state, sizeof state) != PL_OK) return false;
-    bool lowered = pl_plateau_step(&r->plateau, state, metric);
+    bool lowered = pl_plateau_step(&r->steps.plateau, state, metric);
     return pl_session_write_slot(r->session, slot, 0, state, sizeof state) == PL_OK && lowered;
 }

@@ -27,10 +27,15 @@
 enum { ARRAY_ALIGN = 64, WRITER_BYTES = 1 << 17 };
 
 /* ---- building --------------------------------------------------------------------------- */
+static bool samples_wanted(const pl_builder *b)
+{
+    return pl_config_int(b->config, "sample.every") > 0 &&
+           (b->goal == PL_GOAL_TRAIN || b->goal == PL_GOAL_EVALUATE);
+}
+
 pl_nn *pl_builder_sample(pl_builder *b)
 {
-    bool wanted = pl_config_int(b->config, "sample.every") > 0 && !b->replay && !b->probe;
-    if (!wanted) return NULL;
+    if (!samples_wanted(b)) return NULL;
     if (b->sample.m) return b->sample.m;
     b->sample.g = pl_graph_new(b->store);
     b->sample.m = b->sample.g ? pl_nn_new(b->sample.g, false) : NULL;
@@ -107,8 +112,7 @@ static pl_status check_state(const pl_graph *g)
 pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe)
 {
     if (!b->sample.m) {
-        bool wanted = pl_config_int(b->config, "sample.every") > 0 && !b->replay && !b->probe;
-        PL_FAIL_IF(wanted, PL_ERR_CONFIG,
+        PL_FAIL_IF(samples_wanted(b), PL_ERR_CONFIG,
                    "sample.every: recipe %s makes no pictures (pl_builder_sample)", recipe->name);
         return PL_OK;
     }

@@ -1,0 +1,40 @@
+/* run_data.h - where a run's samples come from. prefetch.h reads them.
+ *
+ * At most one of dataset and images is open; texts may stand beside images or alone. Without any of
+ * them the recipe makes its own samples.
+ */
+#ifndef PL_TRAIN_RUN_DATA_H
+#define PL_TRAIN_RUN_DATA_H
+
+#include "plimsoll_train.h"
+
+typedef struct pl_run_data {
+    struct pl_dataset *dataset; /* arrays of data.path; NULL */
+    struct pl_images *images;   /* images of data.path; NULL */
+    struct pl_texts *texts;     /* of data.prompts; NULL */
+    void *recipe;               /* context of the recipe's data_read, once recipe_open */
+    bool recipe_open;
+    bool encode_eval;             /* PL_GOAL_ENCODE: the samples of evaluations are encoded too */
+    struct pl_prefetch *prefetch; /* reads ahead on worker threads; NULL: not started */
+} pl_run_data;
+
+/* The handle behind pl_batch_input: finds the memory of an input. */
+struct pl_batch {
+    void *(*find)(void *ctx, const char *name, pl_type *type);
+    void *find_ctx;
+    const int64_t *passes; /* of each sample; NULL: all 0 */
+};
+
+/* Opens the recipe's own data, once. */
+pl_status pl__recipe_data_open(pl_run *r) PL_MUST_USE;
+/* Samples of the recipe's own data; 0: endless. */
+int64_t pl__recipe_samples(const pl_run *r, pl_subset subset);
+/* Samples that generate writes: the number asked for, else all that the recipe has. */
+pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out) PL_MUST_USE;
+/* Samples of the training set; 0: endless. */
+int64_t pl__run_samples(pl_run *r);
+/* cache_write.c: compares what training reads from a cache with what the encoder, which is built,
+ * gives. */
+pl_status pl__cache_check_reader(pl_run *r) PL_MUST_USE;
+
+#endif
