@@ -153,7 +153,7 @@ demo: all ## plan and train a small network for about a minute
 # Tests at once: one more than cores, because some wait; few, because many use all cores themselves.
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 test: all $(BUILD)/pl_test ## build and run every test (minutes)
-	@tools/check/layers
+	@tools/check/source
 	@PL_BIN=$(BUILD)/plimsoll CC="$(CC)" $(if $(PL_TEST_LONG),PL_TEST_LONG=1) $(BUILD)/pl_test -j $(TEST_JOBS)
 check-all: ## both compilers, sanitizers, long tests, fuzzers, headers, ranks killed (hours; tools/check-all --list)
 	+@MAKE="$(MAKE)" tools/check-all $(STAGES)

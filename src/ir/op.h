@@ -123,7 +123,9 @@ enum pl_op_flags {
     PL_OP_RANDOM = 1 << 8,  /* draws numbers; a pure function of its inputs all the same */
     PL_OP_NO_GRAD = 1 << 9, /* gradient is zero by definition (compare, argmax, stop_gradient) */
     PL_OP_DRAW = 1 << 10,   /* element i is draw i of a stream (base/rng.h): drawing() */
-    PL_OP_RANKS = 1 << 11   /* runs on all ranks at once: same calls, same order everywhere */
+    PL_OP_RANKS = 1 << 11,  /* runs on all ranks at once: same calls, same order everywhere */
+    PL_OP_PLUS = 1 << 12,   /* a map that adds its two operands */
+    PL_OP_TIMES = 1 << 13   /* a map that multiplies its two operands */
 };
 
 /* What mixed precision (pass/precision.c) does with an op that is made in f32. Maps and reductions
@@ -188,6 +190,18 @@ typedef struct pl_labels {
     uint32_t times, plus; /* bit i: input i */
 } pl_labels;
 
+/* A map whose operands are multiplied by positive factors: what becomes of its result. Factors f0, f1,
+ * ... of the operands multiply the result by f0^(halves[0]/2) * f1^(halves[1]/2) * ...; the operands
+ * of `terms` must all have one factor, which counts once. `times` and `plus` as in pl_labels.
+ * Examples: sqrt {halves 1}; mul {halves 2,2, times 3}; add {halves 2,2, terms 3, plus 3}; exp: not
+ * known, so its operand must be the same number. */
+typedef struct pl_scaling {
+    bool known;      /* false: nothing can be said unless all factors are 1 */
+    bool float_only; /* holds for results of a floating-point type */
+    int8_t halves[3];
+    uint8_t terms, times, plus; /* bit i: operand i */
+} pl_scaling;
+
 /* What may follow an op's result at once, in this order: a value of the result's type added, a
  * function of one element. gradient: instead of both, fn's slope at another value, multiplied.
  * keep: the result as it is before fn is wanted as well. */
@@ -231,6 +245,7 @@ struct pl_op {
     void (*ramp)(const pl_call *c, pl_ramp *out);
     void (*drawing)(const void *attr, pl_drawing *out);
     double (*immediate)(const void *attr);            /* PL_OP_MAP with an immediate operand */
+    const pl_scaling *scaling;                        /* PL_OP_MAP */
     void (*labels)(const pl_call *c, pl_labels *out); /* out is zero: all mixed, linear in none */
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
      * producers of in (pl_fill_of) and may build nodes. */

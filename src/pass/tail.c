@@ -327,9 +327,9 @@ static pl_status grow(tailer *t, growth *w, pl_dtype dtype)
         uint32_t n = next_node(t, w, dtype);
         if (!n || pl_role_of(t->g, n) != PL_ROLE_MAP || !pass_node(w, n)) break;
         const pl_node_rec *r = &t->g->nodes[n];
-        if (r->op->scalar == PL_SCALAR_ADD)
+        if (r->op->flags & PL_OP_PLUS)
             ok = as_add(t, w, n, dtype);
-        else if (r->op->scalar == PL_SCALAR_MUL)
+        else if (r->op->flags & PL_OP_TIMES)
             PL_TRY(as_slope(t, w, n, dtype, &ok));
         else
             ok = as_function(w, r);

@@ -8,13 +8,12 @@
 # include <pthread.h>
 # include <spng.h>
 
-# define FUNCTIONS(X)                                                                              \
-  X(spng_ctx_new)                                                                                  \
-  X(spng_ctx_free)                                                                                 \
-  X(spng_set_png_buffer)                                                                           \
-  X(spng_set_image_limits)                                                                         \
-  X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_decode_image) X(spng_strerror)                  \
-      X(spng_decoded_image_size) X(spng_set_crc_action) X(spng_decode_row)
+/* clang-format off */
+# define FUNCTIONS(X) \
+    X(spng_ctx_new) X(spng_ctx_free) X(spng_set_png_buffer) X(spng_set_image_limits) \
+    X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_decode_image) X(spng_strerror) \
+    X(spng_decoded_image_size) X(spng_set_crc_action) X(spng_decode_row)
+/* clang-format on */
 
 typedef union spng_table {
     struct {

@@ -32,18 +32,16 @@
 # include <sys/wait.h>
 # include <unistd.h>
 
-# define FUNCTIONS(X)                                                                              \
-  X(H5open)                                                                                        \
-  X(H5Fopen)                                                                                       \
-  X(H5Fclose)                                                                                      \
-  X(H5Dopen2)                                                                                      \
-  X(H5Dclose) X(H5Dget_space) X(H5Dget_type) X(H5Dread) X(H5Sclose) X(H5Screate_simple)            \
-      X(H5Sget_simple_extent_ndims) X(H5Sget_simple_extent_dims) X(H5Sselect_hyperslab)            \
-          X(H5Tclose) X(H5Tget_class) X(H5Tget_size) X(H5Eset_auto2) X(H5Fcreate) X(H5Gcreate2)    \
-              X(H5Gclose) X(H5Dcreate2) X(H5Dwrite)
-# define TYPES(X)                                                                                  \
-  X(H5T_NATIVE_FLOAT_g)                                                                            \
-  X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g) X(H5T_NATIVE_INT64_g) X(H5T_NATIVE_UINT8_g)
+/* clang-format off */
+# define FUNCTIONS(X) \
+    X(H5open) X(H5Fopen) X(H5Fclose) X(H5Dopen2) X(H5Dclose) X(H5Dget_space) X(H5Dget_type) \
+    X(H5Dread) X(H5Sclose) X(H5Screate_simple) X(H5Sget_simple_extent_ndims) \
+    X(H5Sget_simple_extent_dims) X(H5Sselect_hyperslab) X(H5Tclose) X(H5Tget_class) \
+    X(H5Tget_size) X(H5Eset_auto2) X(H5Fcreate) X(H5Gcreate2) X(H5Gclose) X(H5Dcreate2) X(H5Dwrite)
+# define TYPES(X) \
+    X(H5T_NATIVE_FLOAT_g) X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g) X(H5T_NATIVE_INT64_g) \
+    X(H5T_NATIVE_UINT8_g)
+/* clang-format on */
 
 /* The header's H5F_ACC_RDONLY and H5F_ACC_TRUNC call into the library, which is not linked. */
 enum { N_FUNCTIONS = 22, N_TYPES = 5, READ_ONLY = 0, TRUNCATE = 2 };

@@ -22,6 +22,7 @@
  * SiLU and GELU with erf behind a product stay with groups: cuBLASLt has no such epilogue.
  */
 #include "ops/net/tail.h"
+#include "ops/math/scalar_fn.h"
 
 #include "base/err.h"
 #include "ops/core/ops.h"

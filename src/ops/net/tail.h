@@ -56,8 +56,6 @@ pl_status pl_conv_ref(const pl_call *c, bool bias, pl_put_fn *put) PL_MUST_USE;
 pl_status pl_conv_dx_infer(const pl_type *in, int n_in, void *attr, pl_type *out) PL_MUST_USE;
 pl_cost pl_conv_dx_cost(const pl_call *c);
 pl_status pl_conv_dx_ref(const pl_call *c, pl_put_fn *put) PL_MUST_USE;
-/* elementwise.c: one element of a function. */
-double pl_scalar_apply(pl_scalar_fn f, double a, double b, double c, double imm);
 
 /* tail.c: pl_op.tail of matmul, conv and conv_dx. */
 const pl_op *pl_matmul_with_tail(const pl_call *c, const pl_tail *t, void *attr);
