@@ -62,8 +62,8 @@ struct pl_builder {
     const pl_config *config;
     pl_store *store;
     pl_goal goal;
-    int64_t batch;      /* samples of a micro-batch */
-    int64_t accumulate; /* micro-batches of a step */
+    int64_t batch;                                        /* samples of a micro-batch */
+    int64_t accumulate;                                   /* micro-batches of a step */
     pl_program_draft step_programs[PL_MAX_STEP_PROGRAMS]; /* the first is the training program */
     int n_step_programs;
     const pl_nn_ranks *ranks; /* NULL: one */
