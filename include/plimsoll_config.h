@@ -8,10 +8,9 @@
  * key.
  *
  *     static const pl_config_entry entries[] = {
- *         {"train.steps", PL_CONFIG_INT, "1000", 1, 1e9, NULL, "Optimiser steps."},
- *         {"train.optimizer", PL_CONFIG_CHOICE, "adamw", 0, 0, "sgd|adam|adamw", "Update
- * rule."},
- *         {"data.path", PL_CONFIG_TEXT, NULL, 0, 0, NULL, "Folder with the images."},
+ *         {"train.steps", PL_CONFIG_INT, "1000", .min = 1, .max = 1e9, .doc = "Optimiser steps."},
+ *         {"optim.name", PL_CONFIG_CHOICE, "adamw", .choices = "sgd|adamw", .doc = "Optimiser."},
+ *         {"data.path", PL_CONFIG_TEXT, NULL, .doc = "Folder with the images."}, // required
  *         {0}};
  */
 #ifndef PLIMSOLL_CONFIG_H
@@ -43,15 +42,37 @@ typedef enum pl_config_type {
 /* A max (or, with a minus, a min) that is none: {1, PL_CONFIG_NO_LIMIT} is "at least 1". */
 #define PL_CONFIG_NO_LIMIT HUGE_VAL
 
-/* One row of a schema; a row with key NULL ends the table. Tables are borrowed by the config.
- */
+/* May a key differ from the checkpoint's value when a run resumes? */
+typedef enum pl_config_resume {
+    PL_RESUME_SAME,   /* no: the state would not belong to the configuration */
+    PL_RESUME_FREE,   /* yes: it changes no result */
+    PL_RESUME_ONWARD, /* yes: it changes training from the resumed step on */
+    PL_RESUME_ROUND,  /* yes: it changes results by rounding only */
+    PL_RESUME_SPLIT   /* as PL_RESUME_ROUND, but not while accumulate_coupled is true */
+} pl_config_resume;
+
+/* Does a key change what the recipe's frozen encoder reads or computes? A cache of its outputs
+ * (data.cache) is stale when the stamped part of such a key differs. */
+typedef enum pl_config_cache {
+    PL_CACHE_NO,      /* no */
+    PL_CACHE_VALUE,   /* yes: its value is stamped */
+    PL_CACHE_FILE,    /* yes: its value, and the contents of the file that it names */
+    PL_CACHE_WEIGHTS, /* as PL_CACHE_FILE; the file has the encoder's weights */
+    PL_CACHE_SEED     /* as PL_CACHE_VALUE, unless a PL_CACHE_WEIGHTS key names a file */
+} pl_config_cache;
+
+/* One row of a schema: all there is to say about one key. A row with key NULL ends the table. The
+ * config borrows its tables. Members that a row leaves out have no limits, choices or special
+ * rules. */
 typedef struct pl_config_entry {
     const char *key; /* dotted path: "train.steps" */
     pl_config_type type;
     const char *fallback; /* default, as YAML. NULL: required. "null": may stay without a value */
     double min, max;      /* inclusive, of the value or each item; both 0: no limits */
     const char *choices;  /* PL_CONFIG_CHOICE: "a|b|c" */
-    const char *doc;      /* one line */
+    const char *doc;      /* help, one line: what the key sets, its unit, special values */
+    pl_config_resume resume;
+    pl_config_cache cache;
 } pl_config_entry;
 
 typedef struct pl_config pl_config;
@@ -84,7 +105,8 @@ PL_API pl_status pl_config_peek(const char *name_or_path, const char *key, pl_co
 /* Values. A key that is not in the schema, or is of another type, is a bug of the caller and
  * aborts. A value that is null reads as 0, "" or an empty list. Pointers are borrowed until the
  * config is changed or freed. */
-PL_API bool pl_config_has(const pl_config *c, const char *key);     /* is it in the schema */
+PL_API bool pl_config_has(const pl_config *c, const char *key); /* is it in the schema */
+PL_API const pl_config_entry *pl_config_row(const pl_config *c, const char *key); /* NULL: none */
 PL_API bool pl_config_is_null(const pl_config *c, const char *key); /* null, or not set */
 PL_API bool pl_config_bool(const pl_config *c, const char *key);
 PL_API int64_t pl_config_int(const pl_config *c, const char *key);

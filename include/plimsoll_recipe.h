@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 5
+#define PL_RECIPE_ABI 6
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -183,7 +183,9 @@ typedef struct pl_image_feed {
  */
 typedef struct pl_encoder {
     pl_status (*build)(pl_builder *b, pl_nn *m);
-    const char *keys; /* configuration keys that change what it gives, as a pattern: "side,vae.*" */
+    /* Further keys that change its outputs, as a pattern: "side,vae.*". NULL: those whose row says
+     * so (pl_config_entry.cache). */
+    const char *keys;
 } pl_encoder;
 /* Whether the data come from a cache: the encoder's outputs are inputs. */
 PL_API bool pl_builder_cached(const pl_builder *b);

@@ -49,6 +49,9 @@ static pl_status check_entry(const pl_config *c, const pl_config_entry *e)
                    (e->type == PL_CONFIG_CHOICE) != (e->choices != NULL),
                PL_ERR_ARG, "schema: %s lacks a doc line, or its type and choices do not agree",
                e->key);
+    PL_FAIL_IF((e->cache == PL_CACHE_FILE || e->cache == PL_CACHE_WEIGHTS) &&
+                   e->type != PL_CONFIG_TEXT,
+               PL_ERR_ARG, "schema: %s names a file and is not of type text", e->key);
     PL_FAIL_IF(strcmp(e->key, "extends") == 0 || is_section(c, e->key), PL_ERR_ARG,
                "schema: %s is a section or a reserved key, it cannot have a value", e->key);
     PL_FAIL_IF(e->min > e->max, PL_ERR_ARG, "schema: %s has min %g above max %g", e->key, e->min,
@@ -494,6 +497,12 @@ static const config_value *get(const pl_config *c, const char *key, pl_config_ty
 bool pl_config_has(const pl_config *c, const char *key)
 {
     return pl__config_find(c, key) >= 0;
+}
+
+const pl_config_entry *pl_config_row(const pl_config *c, const char *key)
+{
+    int i = pl__config_find(c, key);
+    return i < 0 ? NULL : c->entry[i];
 }
 
 bool pl_config_is_null(const pl_config *c, const char *key)

@@ -1,5 +1,6 @@
 /* test_docs.c - the documents tell the truth: their code compiles and runs, their tables are whole.
  */
+#include "base/str.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/run/train_int.h"
@@ -52,22 +53,94 @@ TEST(docs_recipe_trains)
     CHECK_MSG(r.code == 0, "%s", r.err);
 }
 
-/* CONFIG.md has a row for every key of the engine, with its default. */
-TEST(docs_config_is_complete)
+/* ---- the table of CONFIG.md, made from the rows of the schema ---- */
+/* 1e9 as "1e9", where %g writes 1e+09. */
+static void put_number(pl_str *s, double v)
 {
-    const char *page = cli_read("docs/CONFIG.md");
-    for (const pl_config_entry *e = pl_engine_schema; e->key; e++) {
-        char row[256];
-        snprintf(row, sizeof row, "| `%s` | ", e->key);
-        const char *at = strstr(page, row);
-        CHECK_MSG(at, "docs/CONFIG.md has no row for %s", e->key);
-        char fallback[128];
-        snprintf(fallback, sizeof fallback, "| `%s` | ", e->fallback);
-        const char *end = strchr(at, '\n'), *has = strstr(at, fallback);
-        CHECK_MSG(has && has < end, "docs/CONFIG.md: the default of %s is %s", e->key, e->fallback);
-        has = strstr(at, e->doc);
-        CHECK_MSG(has && has < end, "docs/CONFIG.md: %s: \"%s\"", e->key, e->doc);
+    char text[32];
+    snprintf(text, sizeof text, "%g", v);
+    char *e = strchr(text, 'e');
+    pl_str_addn(s, text, e ? (size_t)(e - text) : strlen(text));
+    if (e) pl_str_addf(s, "e%d", atoi(e + 1));
+}
+
+static void put_type(pl_str *s, const pl_config_entry *e)
+{
+    static const char *const names[] = {
+        [PL_CONFIG_BOOL] = "true, false",
+        [PL_CONFIG_INT] = "whole number",
+        [PL_CONFIG_FLOAT] = "number",
+        [PL_CONFIG_TEXT] = "text",
+        [PL_CONFIG_CHOICE] = "one of ",
+        [PL_CONFIG_SIZE] = "size",
+        [PL_CONFIG_DURATION] = "duration",
+        [PL_CONFIG_INTS] = "list of whole numbers",
+        [PL_CONFIG_FLOATS] = "list of numbers",
+        [PL_CONFIG_TEXTS] = "list of texts",
+        [PL_CONFIG_TREE] = "list",
+    };
+    pl_str_add(s, names[e->type]);
+    for (const char *p = e->choices; p && *p; p += strcspn(p, "|") + (p[strcspn(p, "|")] != 0))
+        pl_str_addf(s, "%s`%.*s`", p == e->choices ? "" : ", ", (int)strcspn(p, "|"), p);
+    if ((e->min == 0 && e->max == 0) || e->type == PL_CONFIG_SIZE || e->type == PL_CONFIG_DURATION)
+        return;
+    pl_str_add(s, ", ");
+    put_number(s, e->min);
+    pl_str_add(s, " to ");
+    put_number(s, e->max);
+}
+
+/* The help, in which docs/X.md is a link. */
+static void put_help(pl_str *s, const char *doc)
+{
+    for (const char *at; (at = strstr(doc, "docs/")); doc = at) {
+        pl_str_addn(s, doc, (size_t)(at - doc));
+        size_t n = strlen("docs/"), end = (size_t)(strstr(at, ".md") + 3 - at);
+        pl_str_addf(s, "[%.*s](%.*s)", (int)(end - n), at + n, (int)(end - n), at + n);
+        at += end;
     }
+    pl_str_add(s, doc);
+}
+
+static void put_table(pl_str *s)
+{
+    static const char *const resume[] = {
+        [PL_RESUME_SAME] = "no",
+        [PL_RESUME_FREE] = "yes",
+        [PL_RESUME_ONWARD] = "from there on",
+        [PL_RESUME_ROUND] = "rounding",
+        [PL_RESUME_SPLIT] = "rounding",
+    };
+    pl_str_add(s, "| key | type | default | meaning | may change on resume |\n"
+                  "| --- | --- | --- | --- | --- |\n");
+    for (const pl_config_entry *e = pl_engine_schema; e->key; e++) {
+        pl_str_addf(s, "| `%s` | ", e->key);
+        put_type(s, e);
+        pl_str_addf(s, " | `%s` | ", e->fallback);
+        put_help(s, e->doc);
+        pl_str_addf(s, " | %s |\n", resume[e->resume]);
+    }
+}
+
+/* PL_UPDATE_DOCS=1 writes the table instead: after a change of a key, no document is edited by hand. */
+TEST(docs_config_table_is_the_schema)
+{
+    pl_str table = PL_STR_INIT, page = PL_STR_INIT;
+    put_table(&table);
+    const char *text = cli_read("docs/CONFIG.md"), *at = strstr(text, "| key | type |");
+    CHECK(at && !table.failed);
+    const char *end = strstr(at, "\n\n");
+    CHECK(end);
+    pl_str_addf(&page, "%.*s%s%s", (int)(at - text), text, table.text, end + 1);
+    bool same = strcmp(page.text, text) == 0;
+    if (!same && getenv("PL_UPDATE_DOCS")) {
+        FILE *f = fopen("docs/CONFIG.md", "w");
+        same = f && fputs(page.text, f) >= 0 && fclose(f) == 0;
+    }
+    CHECK_MSG(same, "docs/CONFIG.md is not what schema.c says; "
+                    "PL_UPDATE_DOCS=1 build/release/pl_test -k docs_config writes the table");
+    pl_str_release(&table);
+    pl_str_release(&page);
 }
 
 /* COMMANDS.md names every option that --help prints. */

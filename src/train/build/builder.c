@@ -207,6 +207,7 @@ const pl_config_entry *pl__optim_schema(pl_arena *a, const char *const *sections
             const char *part = parts[i % 4];
             if (strncmp(e->key, part, strlen(part)) != 0) continue;
             table[made] = *e;
+            table[made].resume = PL_RESUME_SAME;
             table[made].key =
                 pl_arena_printf(a, "%s.%s", sections[s], i % 4 ? e->key : e->key + strlen(part));
             if (!table[made++].key) return NULL;

@@ -12,23 +12,20 @@
 
 enum { FORMAT = 1, MAX_STAMP = 64 << 20, PATH = 4096 };
 
-/* Keys of the engine that change what the encoder reads or gives. */
-static const char engine_keys[] =
-    "precision,data.source,data.path,data.fields,data.captions,data.prompts,data.embeddings,data.eval_share,"
-    "data.crop,data.resize,data.upscaled,data.max_pixels,data.min_side,data.min_bytes,data.on_bad,data.quarantine,data.cache_model,data.cache_dtype,"
-    "data.allow_nonfinite";
-/* Of those, the ones that name files. */
-static const char file_keys[] = "data.captions,data.prompts,data.embeddings,data.cache_model";
-
 bool pl__cache_wanted(const pl_run *r)
 {
     return r->purpose.goal != PL_GOAL_ENCODE && !pl_config_is_null(r->config, "data.cache");
 }
 
-static bool of_encoder(const pl_run *r, const char *key)
+/* What the stamp has of a key: as its row says or, for a key that only the encoder's pattern names,
+ * by its type: a text may be a file, and one outside of data.* has weights. */
+static pl_config_cache role_of(const pl_run *r, const pl_config_entry *row)
 {
     const pl_encoder *e = r->recipe->encoder;
-    return e && e->keys && pl_nn_match(e->keys, key);
+    bool by_row = row->cache != PL_CACHE_NO && row->cache != PL_CACHE_SEED;
+    if (by_row || !e || !e->keys || !pl_nn_match(e->keys, row->key)) return row->cache;
+    if (row->type != PL_CONFIG_TEXT) return PL_CACHE_VALUE;
+    return strncmp(row->key, "data.", 5) == 0 ? PL_CACHE_FILE : PL_CACHE_WEIGHTS;
 }
 
 pl_status pl__cache_check_config(const pl_run *r)
@@ -55,10 +52,11 @@ pl_status pl__cache_check_config(const pl_run *r)
 }
 
 /* ---- files that keys name -------------------------------------------------------------------- */
-/* Calls each for every text key of the encoder that has a value, and for those of the engine. */
+/* Calls each for every key that names a file of the stamp, where the file exists. */
 typedef struct key_walk {
     pl_status (*each)(void *ctx, const char *key, const char *path);
     void *ctx;
+    bool weights; /* only files with weights */
 } key_walk;
 
 static pl_status each_file(const pl_run *r, const key_walk *w)
@@ -67,33 +65,35 @@ static pl_status each_file(const pl_run *r, const key_walk *w)
     for (int t = 0; t < 2; t++)
         for (const pl_config_entry *e = tables[t]; e && e->key; e++) {
             struct stat st;
-            bool named = pl_nn_match(file_keys, e->key) || of_encoder(r, e->key);
-            if (!named || e->type != PL_CONFIG_TEXT || pl_config_is_null(r->config, e->key))
-                continue;
+            pl_config_cache role = role_of(r, e);
+            bool named = role == PL_CACHE_WEIGHTS || (role == PL_CACHE_FILE && !w->weights);
+            if (!named || pl_config_is_null(r->config, e->key)) continue;
             const char *path = pl_config_text(r->config, e->key);
             if (stat(path, &st) == 0) PL_TRY(w->each(w->ctx, e->key, path));
         }
     return PL_OK;
 }
 
-static pl_status count_models(void *ctx, const char *key, const char *path)
+static pl_status count_file(void *ctx, const char *key, const char *path)
 {
+    (void)key;
     (void)path;
-    *(int *)ctx += strncmp(key, "data.", 5) != 0 || strcmp(key, "data.cache_model") == 0;
+    ++*(int *)ctx;
     return PL_OK;
 }
 
-/* Initial values come from the seed, unless a file gives them. */
+/* Whether the encoder's initial values come from the seed: no file gives them. */
 static bool seeded(const pl_run *r)
 {
-    int models = 0;
-    return each_file(r, &(key_walk){count_models, &models}) == PL_OK && models == 0;
+    int files = 0;
+    return each_file(r, &(key_walk){count_file, &files, true}) == PL_OK && files == 0;
 }
 
 static bool matters(const pl_run *r, const char *key)
 {
-    return pl_nn_match(engine_keys, key) || of_encoder(r, key) ||
-           (strcmp(key, "seed") == 0 && seeded(r));
+    const pl_config_entry *row = pl_config_row(r->config, key);
+    pl_config_cache role = row ? role_of(r, row) : PL_CACHE_NO;
+    return role == PL_CACHE_SEED ? seeded(r) : role != PL_CACHE_NO;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ static pl_status fill(pl_run *r, const pl_cache_stamp *s, json_t *o)
     json_object_set_new(o, "eval_samples", json_integer((json_int_t)s->samples[1]));
     json_object_set_new(o, "files", files);
     json_object_set_new(o, "made", made);
-    PL_TRY(each_file(r, &(key_walk){add_file, files}));
+    PL_TRY(each_file(r, &(key_walk){add_file, files, false}));
     if (!pl_config_is_null(r->config, "data.path")) {
         pl_stamp source;
         PL_TRY(pl__stamp_path(pl_config_text(r->config, "data.path"), false, &source));
@@ -265,7 +265,7 @@ static pl_status check_all(check *c)
         snprintf(c->why, c->cap, "it is of recipe %s", recipe);
     if (c->why[0]) return PL_OK;
     PL_TRY(check_config(c));
-    PL_TRY(each_file(c->r, &(key_walk){check_file, c}));
+    PL_TRY(each_file(c->r, &(key_walk){check_file, c, false}));
     PL_TRY(check_source(c));
     check_made(c);
     return PL_OK;

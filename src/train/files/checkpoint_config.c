@@ -1,48 +1,43 @@
-/* checkpoint_config.c - may a run go on with another configuration than its checkpoint's?
+/* checkpoint_config.c - may a run resume with another configuration than its checkpoint's?
  *
- * One table says it of every key of the engine that may differ; a key that is not in it, and every
- * key of a recipe, must be the same, but for those whose values give the same bits
- * (pl_recipe.smaller). What the table allows but adds or removes state (momentum, EMA) is found
- * when the state is read: a tensor is missing or left over.
+ * The row of a key says so (pl_config_entry.resume). Three things can overrule the row: a trade-off of
+ * the recipe changes no bit, so its key may differ; a batch split despite coupled samples must stay
+ * split the same way; and a list of phases may differ in phases that have not started. A change that
+ * adds or removes state (momentum, EMA) is found later, when the state is read: a tensor is missing
+ * or left over.
  */
 #include "train/files/checkpoint.h"
 
 #include <string.h>
 
-typedef struct rule {
-    const char *keys; /* a pattern */
-    pl_change change;
-} rule;
-
-static const rule rules[] = {
-    {"train.steps,train.log_every,checkpoint.*,eval.every,eval.batches,eval.ema", PL_CHANGE_FREE},
-    {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite",
-     PL_CHANGE_FREE},
-    {"data.workers,data.prefetch,log.*,monitor.*,sample.*", PL_CHANGE_FREE},
-    {"distributed,shard,gradient_bucket,rank_timeout,link", PL_CHANGE_FREE},
-    {"threads,device,compile.*,accumulate,ranks", PL_CHANGE_ROUND},
-    {"optim.lr,optim.weight_decay,optim.betas,optim.eps,optim.momentum", PL_CHANGE_ONWARD},
-    {"schedule.*,clip.*,loss_scale.*,ema.decay,stop.*", PL_CHANGE_ONWARD},
-};
-
 typedef struct comparison {
     void (*each)(void *ctx, const char *key, const char *old_value, const char *new_value,
                  pl_change change);
     void *ctx;
+    const pl_config *config;
     const pl_recipe *recipe;
-    bool coupled;     /* a split batch trains otherwise than a whole one */
-    bool phases_done; /* those that are over are as they were */
+    bool coupled;     /* accumulate_coupled: how the batch is split changes results */
+    bool phases_done; /* the phases that have started are the same in both */
     int refused;
 } comparison;
+
+static pl_change change_by_row(const pl_config_entry *row, bool coupled)
+{
+    switch (row ? row->resume : PL_RESUME_SAME) {
+    case PL_RESUME_SAME: break;
+    case PL_RESUME_FREE: return PL_CHANGE_FREE;
+    case PL_RESUME_ONWARD: return PL_CHANGE_ONWARD;
+    case PL_RESUME_ROUND: return PL_CHANGE_ROUND;
+    case PL_RESUME_SPLIT: return coupled ? PL_CHANGE_REFUSED : PL_CHANGE_ROUND;
+    }
+    return PL_CHANGE_REFUSED;
+}
 
 static void compare_key(void *ctx, const char *key, const char *old_value, const char *new_value)
 {
     comparison *c = ctx;
-    pl_change change = PL_CHANGE_REFUSED;
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (pl_nn_match(rules[i].keys, key)) change = rules[i].change;
+    pl_change change = change_by_row(pl_config_row(c->config, key), c->coupled);
     if (pl__tradeoff_key(c->recipe, key)) change = PL_CHANGE_FREE;
-    if (c->coupled && pl_nn_match("accumulate,ranks", key)) change = PL_CHANGE_REFUSED;
     if (c->phases_done && strcmp(key, "phases") == 0) change = PL_CHANGE_ONWARD;
     c->refused += change == PL_CHANGE_REFUSED;
     if (c->each) c->each(c->ctx, key, old_value, new_value, change);
@@ -60,6 +55,7 @@ pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
     pl_config *old = NULL;
     comparison c = {.each = each,
                     .ctx = ctx,
+                    .config = r->config,
                     .recipe = r->recipe,
                     .coupled = pl_config_bool(r->config, "accumulate_coupled")};
     PL_TRY(pl__path(path, dir, "config.yaml"));
