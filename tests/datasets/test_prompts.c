@@ -148,9 +148,9 @@ TEST(prompts_are_samples)
     CHECK(n + m == LINES && m > 4 && m < 17);
     int seen[LINES] = {0};
     for (int64_t s = 0; s < 2 * n; s++) {
-        CHECK(pl_prefetch_read(r, r->train, s) == PL_OK);
-        const float *x = pl_session_input(r->session, r->train, "text", NULL);
-        const float *goal = pl_session_input(r->session, r->train, "goal", NULL);
+        CHECK(pl_prefetch_read(r, pl__train(r), s) == PL_OK);
+        const float *x = pl_session_input(r->session, pl__train(r), "text", NULL);
+        const float *goal = pl_session_input(r->session, pl__train(r), "goal", NULL);
         int found = -1;
         for (int i = 0; i < LINES; i++) {
             char text[32];

@@ -258,9 +258,10 @@ static void note_plan(const pl_run *run, job *k, int rank)
     pl_store *store = pl_run_store(run);
     uint64_t ranks = (uint64_t)pl__ranks(run);
     const pl_program *p = pl_run_train_program(run);
-    pl_program *each[PL_MAX_PROGRAMS]; /* which share one arena */
+    int n;
+    pl_program *const *each = pl__run_programs(run, &n); /* which share one arena */
     k->planned[rank] = 0;
-    for (int i = pl__run_programs(run, each) - 1; i >= 0; i--)
+    for (int i = 0; i < n; i++)
         if (pl_program_plan(each[i])->arena_bytes > k->planned[rank])
             k->planned[rank] = pl_program_plan(each[i])->arena_bytes;
     k->units[rank] = pl_program_plan(p)->units;

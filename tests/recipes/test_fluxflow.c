@@ -17,8 +17,9 @@
 static int programs_named(const pl_run *run, const char *name)
 {
     int n = 0;
-    for (int i = 0; i < run->n_step_programs; i++)
-        n += run->step_programs[i].name && strcmp(run->step_programs[i].name, name) == 0;
+    for (int i = 0; i < run->build->now->n_step_programs; i++)
+        n += run->build->now->step_programs[i].name &&
+             strcmp(run->build->now->step_programs[i].name, name) == 0;
     return n;
 }
 
@@ -85,8 +86,8 @@ TEST(fluxflow_step)
     CHECK_OK(pl_run_build(run));
     CHECK_INT(programs_named(run, "disc") + programs_named(run, "disc_r1"), 2);
     uint64_t most = 0;
-    for (int i = 0; i < run->n_step_programs; i++) {
-        uint64_t bytes = pl_program_plan(run->step_programs[i].run)->arena_bytes;
+    for (int i = 0; i < run->build->now->n_step_programs; i++) {
+        uint64_t bytes = pl_program_plan(run->build->now->step_programs[i].run)->arena_bytes;
         if (bytes > most) most = bytes;
     }
     CHECK_OK(pl_run_start(run));
@@ -155,11 +156,14 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
     PL_TRY(pl_run_open(preset, more, n, &run));
     pl_status rc = pl_run_build(run);
     bool again = false; /* of some program: of another the peak may be its weights */
-    for (int i = 0; rc == PL_OK && room != KEEP_ALL && i < run->n_step_programs; i++) {
-        uint64_t bytes = pl_program_plan(run->step_programs[i].run)->arena_bytes * 3 / 4;
-        if (room == LEAST) rc = pl_program_find_minimum(run->step_programs[i].run, 0, &bytes);
-        if (rc == PL_OK) rc = pl_program_refit(run->step_programs[i].run, bytes);
-        again |= rc == PL_OK && pl_program_plan(run->step_programs[i].run)->recompute_ratio > 0.01;
+    for (int i = 0; rc == PL_OK && room != KEEP_ALL && i < run->build->now->n_step_programs; i++) {
+        uint64_t bytes =
+            pl_program_plan(run->build->now->step_programs[i].run)->arena_bytes * 3 / 4;
+        if (room == LEAST)
+            rc = pl_program_find_minimum(run->build->now->step_programs[i].run, 0, &bytes);
+        if (rc == PL_OK) rc = pl_program_refit(run->build->now->step_programs[i].run, bytes);
+        again |= rc == PL_OK &&
+                 pl_program_plan(run->build->now->step_programs[i].run)->recompute_ratio > 0.01;
     }
     if (rc == PL_OK && room != KEEP_ALL && !again)
         rc = pl__fail(PL_ERR_PLAN, __FILE__, __LINE__, "nothing is computed again");
@@ -195,7 +199,7 @@ TEST(fluxflow_decodes_once)
         CHECK_OK(pl_run_open("fluxflow/tiny", &ways[i], 1, &run));
         CHECK_OK(pl_run_build(run));
         /* a small arena is some bytes more by chance */
-        alive[i] = pl_program_plan(run->train)->live_bound_bytes;
+        alive[i] = pl_program_plan(pl__train(run))->live_bound_bytes;
         pl_run_free(run);
     }
     CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) == 0);
@@ -288,7 +292,7 @@ static pl_status flow_arena(const char *const *more, int n, uint64_t *bytes)
     pl_run *run;
     PL_TRY(pl_run_open("fluxflow/flow-tiny", more, n, &run));
     pl_status rc = pl_run_build(run);
-    if (rc == PL_OK) *bytes = pl_program_plan(run->train)->arena_bytes;
+    if (rc == PL_OK) *bytes = pl_program_plan(pl__train(run))->arena_bytes;
     pl_run_free(run);
     return rc;
 }

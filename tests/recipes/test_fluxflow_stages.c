@@ -160,9 +160,9 @@ TEST(fluxflow_resolutions)
     pl_step_info info;
     CHECK_OK(pl_run_open("fluxflow/tiny", two, 9, &run));
     CHECK_OK(pl_run_build(run));
-    CHECK_INT(run->n_step_programs, 2);
-    CHECK(strcmp(run->step_programs[0].name, "train_1") == 0);
-    CHECK_INT(pl_program_input_type(run->step_programs[0].run, 0).dim[1], 16);
+    CHECK_INT(run->build->now->n_step_programs, 2);
+    CHECK(strcmp(run->build->now->step_programs[0].name, "train_1") == 0);
+    CHECK_INT(pl_program_input_type(run->build->now->step_programs[0].run, 0).dim[1], 16);
     CHECK_OK(pl_run_start(run));
     for (int step = 0; step < 3; step++) {
         CHECK_OK(pl_run_step(run, &info));
@@ -663,8 +663,8 @@ TEST(fluxflow_resolutions_of_pictures)
         CHECK_OK(pl_run_open("fluxflow/tiny", keys, 7, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
-        CHECK_OK(mean_of(run, run->step_programs[0].run, "real_1", &small));
-        CHECK_OK(mean_of(run, run->train, "real", &large));
+        CHECK_OK(mean_of(run, run->build->now->step_programs[0].run, "real_1", &small));
+        CHECK_OK(mean_of(run, pl__train(run), "real", &large));
         CHECK_MSG(fabs(small - large) < 0.01 && fabs(small) > 0.02, "means %g and %g", small,
                   large);
         pl_run_free(run);
@@ -714,13 +714,13 @@ TEST(fluxflow_buckets)
                           "gan.on=false"};
     CHECK_OK(pl_run_open("fluxflow/tiny", keys, 5, &run));
     CHECK_OK(pl_run_build(run));
-    CHECK_INT(pl__variant_count(run), 2);
+    CHECK_INT(run->build->n_variants, 2);
     CHECK_OK(pl_run_start(run));
     int seen[2] = {0, 0};
     for (int i = 0; i < 4; i++) { /* an epoch: two batches of each */
         CHECK_OK(pl_run_step(run, &info));
         CHECK(info.loss > 0);
-        const pl_step_program *t = &run->step_programs[0];
+        const pl_step_program *t = &run->build->now->step_programs[0];
         pl_type type = pl_program_input_type(t->run, 0);
         for (int k = 1; k < pl_program_input_count(t->run) && type.rank != 4; k++)
             type = pl_program_input_type(t->run, k);

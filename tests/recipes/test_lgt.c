@@ -144,10 +144,12 @@ typedef struct drawn {
 
 static pl_status read_batch(pl_run *run, int64_t number, drawn *d)
 {
-    PL_TRY(pl_prefetch_read(run, run->train, number));
-    memcpy(d->src, pl_session_input(run->session, run->train, "src", NULL), sizeof d->src);
-    memcpy(d->ref, pl_session_input(run->session, run->train, "style_ref", NULL), sizeof d->ref);
-    memcpy(d->style, pl_session_input(run->session, run->train, "style", NULL), sizeof d->style);
+    PL_TRY(pl_prefetch_read(run, pl__train(run), number));
+    memcpy(d->src, pl_session_input(run->session, pl__train(run), "src", NULL), sizeof d->src);
+    memcpy(d->ref, pl_session_input(run->session, pl__train(run), "style_ref", NULL),
+           sizeof d->ref);
+    memcpy(d->style, pl_session_input(run->session, pl__train(run), "style", NULL),
+           sizeof d->style);
     return PL_OK;
 }
 
@@ -506,9 +508,9 @@ static pl_status way_of(const char *const *more, int n, double *way)
     *way = 0;
     for (int r = 0; r < ROWS && rc == PL_OK; r++) {
         if (r % 2 == 0) rc = pl_prefetch_eval(run, 0, r, 2);
-        const float *src = pl_session_input(run->session, run->eval, "src", NULL);
-        const float *ref = pl_session_input(run->session, run->eval, "style_ref", NULL);
-        const int64_t *wanted = pl_session_input(run->session, run->eval, "style", NULL);
+        const float *src = pl_session_input(run->session, pl__eval(run), "src", NULL);
+        const float *ref = pl_session_input(run->session, pl__eval(run), "style_ref", NULL);
+        const int64_t *wanted = pl_session_input(run->session, pl__eval(run), "style", NULL);
         bool same = id[r] == wanted[r % 2];
         for (int k = 0; k < NUMBERS; k++) {
             int c = k % 4, x = k / 4 % SIDE, y = k / 4 / SIDE;

@@ -198,7 +198,7 @@ static pl_status trace_of(const char *preset, const char *override, const pl_com
         t->loss[i] = info.loss;
     }
     if (rc == PL_OK) {
-        const pl_plan_info *plan = pl_program_plan(run->step_programs[0].run);
+        const pl_plan_info *plan = pl_program_plan(run->build->now->step_programs[0].run);
         t->arena = plan->arena_bytes;
         t->again = plan->recompute_ratio;
     }

@@ -436,8 +436,8 @@ static void reads_draw(const char *key, const char *name, bool *reads)
     run->purpose.goal = PL_GOAL_REPLAY;
     CHECK_OK(pl_run_build(run));
     *reads = false;
-    for (int i = 0; i < pl_program_input_count(run->train); i++)
-        *reads |= strcmp(pl_program_input_name(run->train, i), name) == 0;
+    for (int i = 0; i < pl_program_input_count(pl__train(run)); i++)
+        *reads |= strcmp(pl_program_input_name(pl__train(run), i), name) == 0;
     pl_run_free(run);
 }
 
@@ -558,9 +558,9 @@ static pl_status see(const char *path, const char *pool, const char *compat, con
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int k = 0; k < BATCHES && rc == PL_OK; k++) {
-        rc = pl_prefetch_read(run, run->train, k);
-        const void *gt = pl_session_input(run->session, run->train, "gt", NULL);
-        const void *edge = pl_session_input(run->session, run->train, "edge", NULL);
+        rc = pl_prefetch_read(run, pl__train(run), k);
+        const void *gt = pl_session_input(run->session, pl__train(run), "gt", NULL);
+        const void *edge = pl_session_input(run->session, pl__train(run), "edge", NULL);
         if (gt) memcpy(to->gt[k * PAIRS], gt, sizeof to->gt[0] * PAIRS);
         if (edge) memcpy(to->edge[k * PAIRS], edge, sizeof to->edge[0] * PAIRS);
     }

@@ -199,9 +199,10 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     if (rc == PL_OK) run->compile = *how;
     if (rc == PL_OK) rc = pl_run_build(run);
     uint64_t budget = 0;
-    if (rc == PL_OK && least) rc = pl_program_find_minimum(run->train, 0, &budget);
-    if (rc == PL_OK && least) rc = pl_program_refit(run->train, budget);
-    if (rc == PL_OK && least && pl_program_plan(run->train)->recompute_ratio == 0) rc = PL_ERR_PLAN;
+    if (rc == PL_OK && least) rc = pl_program_find_minimum(pl__train(run), 0, &budget);
+    if (rc == PL_OK && least) rc = pl_program_refit(pl__train(run), budget);
+    if (rc == PL_OK && least && pl_program_plan(pl__train(run))->recompute_ratio == 0)
+        rc = PL_ERR_PLAN;
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int i = 0; i < 6 && rc == PL_OK; i++) {
         rc = pl_run_step(run, &info);
@@ -301,7 +302,7 @@ static pl_status plan_with(const char *accumulate, const char *checkpointing, co
         o->split = pl_run_split_get(run);
         o->split.coupled = o->split.coupled ? "coupled" : NULL; /* the text goes with the run */
         o->ms = pl_run_predicted_ms(run);
-        o->recompute = pl_program_plan(run->train)->recompute_ratio;
+        o->recompute = pl_program_plan(pl__train(run))->recompute_ratio;
     }
     pl_run_free(run);
     return rc;

@@ -70,7 +70,8 @@ TEST(buckets_nearest)
                        {.height = 80, .width = 48},
                        {.height = 32, .width = 32},
                        {.height = 128, .width = 128}};
-    pl_run r = {.variants = v, .n_variants = 5};
+    pl_step_build b = {.variants = v, .n_variants = 5};
+    pl_run r = {.build = &b};
     static const int wants[][3] = {{640, 640, 4}, {100, 100, 0}, {64, 64, 0},   {63, 64, 3},
                                    {20, 20, 3},   {800, 480, 1}, {480, 800, 2}, {3000, 100, 1},
                                    {50, 4000, 2}, {640, 600, 4}};
@@ -172,12 +173,13 @@ static void check_passes(const char *set, const char *more, int64_t parts, bool 
         of_bucket[bucket]++;
         pl__variant_select(r, bucket);
         for (int64_t part = 0; part < parts; part++) {
-            CHECK(pl_prefetch_read(r, r->train, s * parts + part) == PL_OK);
+            CHECK(pl_prefetch_read(r, pl__train(r), s * parts + part) == PL_OK);
             pl_type t;
-            const float *x = pl_session_input(r->session, r->train, "image", &t);
-            CHECK(t.dim[1] == r->variants[bucket].height && t.dim[2] == r->variants[bucket].width);
+            const float *x = pl_session_input(r->session, pl__train(r), "image", &t);
+            CHECK(t.dim[1] == r->build->variants[bucket].height &&
+                  t.dim[2] == r->build->variants[bucket].width);
             int64_t row = t.dim[1] * t.dim[2] * 3;
-            for (int64_t i = 0; i < r->micro; i++) {
+            for (int64_t i = 0; i < r->build->micro; i++) {
                 int k = picture_of(x + i * row, row);
                 CHECK(k >= 0 && k < PICTURES);
                 if (k < 0 || k >= PICTURES) continue;
@@ -242,8 +244,8 @@ TEST(buckets_evaluation)
     pl_step_info info;
     for (int s = 0; s < 12; s++) {
         CHECK_OK(pl_run_step(r, &info));
-        CHECK_INT(r->now, pl_prefetch_bucket(r, s));
-        CHECK(r->train == r->variants[r->now].train);
+        const pl_variant *v = &r->build->variants[pl_prefetch_bucket(r, s)];
+        CHECK(r->build->now == v && pl_run_train_program(r) == v->train);
     }
     pl_eval_info e;
     CHECK_OK(pl_run_eval(r, &e));

@@ -114,25 +114,3 @@ pl_status pl__run_couples(pl_run *r, int64_t parts, const pl_nn_ranks *ranks, co
     *why = pl_arena_strdup(&r->arena, pl_error_text());
     return *why ? PL_OK : PL_ERR_MEMORY;
 }
-
-pl_status pl__run_build_auto(pl_run *r)
-{
-    int64_t batch = pl_config_int(r->config, "batch"), best = 0;
-    double best_ms = 0;
-    for (int64_t parts = 1; parts * pl__ranks(r) <= batch; parts++) {
-        if (batch % (parts * pl__ranks(r))) continue;
-        if (r->parts == 1) { /* the first that splits the batch */
-            PL_TRY(pl__run_couples(r, parts, NULL, &r->coupled));
-            if (r->coupled) return PL_OK;
-        }
-        PL_TRY(pl__run_build_parts(r, parts));
-        if (!pl_run_memory_get(r).fits) continue;
-        double ms = pl_run_predicted_ms(r);
-        if (best == 0 || ms < best_ms) {
-            best = parts;
-            best_ms = ms;
-        }
-        if (pl_program_plan(r->train)->recompute_ratio <= 0) break;
-    }
-    return best == 0 || best == r->parts ? PL_OK : pl__run_build_parts(r, best);
-}

@@ -1,10 +1,9 @@
-/* buckets.c - a run in several image sizes: see train_int.h and docs/DATA.md.
+/* buckets.c - the image sizes of a run (data.buckets, docs/DATA.md): which there are, and which one
+ * an image belongs to.
  *
- * A bucket is a size; its variant is every program of the step, built by the recipe with that size
- * under the configuration keys that its pl_image_feed names. All variants are over one store, so
- * they must agree on every slot. The run's own fields (step_programs, train, apply, eval) are those
- * of the variant that was selected last; after a build that is the widest, which is the one that
- * plans are shown of.
+ * Each size is a variant of the build: every program of the step, built by the recipe with that size
+ * under the configuration keys that its pl_image_feed names. All variants share one store, so they
+ * must agree on every slot.
  */
 #include "base/sys.h"
 #include "train/data/cache.h"
@@ -14,12 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct bucket_list {
-    int n, height[PL_MAX_BUCKETS], width[PL_MAX_BUCKETS];
-} bucket_list;
-
 /* ---- which sizes ---------------------------------------------------------------------------- */
-static pl_status add_bucket(bucket_list *l, int64_t height, int64_t width)
+static pl_status add_bucket(pl_bucket_list *l, int64_t height, int64_t width)
 {
     for (int i = 0; i < l->n; i++)
         if (l->height[i] == height && l->width[i] == width) return PL_OK;
@@ -32,7 +27,7 @@ static pl_status add_bucket(bucket_list *l, int64_t height, int64_t width)
     return PL_OK;
 }
 
-static pl_status parse_bucket(bucket_list *l, const char *text)
+static pl_status parse_bucket(pl_bucket_list *l, const char *text)
 {
     int height, width, used = 0;
     bool ok = sscanf(text, "%dx%d%n", &height, &width, &used) == 2 && text[used] == 0;
@@ -43,7 +38,7 @@ static pl_status parse_bucket(bucket_list *l, const char *text)
 }
 
 /* For every height that is a multiple of the step the largest width whose area is allowed. */
-static pl_status make_buckets(const pl_run *r, bucket_list *l)
+static pl_status make_buckets(const pl_run *r, pl_bucket_list *l)
 {
     const pl_config *c = r->config;
     const pl_image_feed *f = r->recipe->images;
@@ -65,7 +60,7 @@ static pl_status make_buckets(const pl_run *r, bucket_list *l)
     return PL_OK;
 }
 
-static pl_status list_buckets(const pl_run *r, bucket_list *l)
+pl_status pl__buckets_list(const pl_run *r, pl_bucket_list *l)
 {
     int n;
     const char *const *text = pl_config_texts(r->config, "data.buckets", &n);
@@ -86,49 +81,23 @@ static pl_status list_buckets(const pl_run *r, bucket_list *l)
     return PL_OK;
 }
 
-/* ---- building ------------------------------------------------------------------------------- */
-static pl_status build_one(pl_run *r, const pl_config *c)
-{
-    pl_builder b = {.config = c,
-                    .store = r->store,
-                    .goal = r->purpose.goal,
-                    .draws_are_inputs = r->purpose.goal == PL_GOAL_REPLAY,
-                    .f64 = r->purpose.f64,
-                    .batch = r->micro,
-                    .accumulate = r->parts};
-    PL_TRY(pl__ranks_prepare(r, r->parts, &b));
-    PL_TRY(pl__builder_run(&b, r->recipe));
-    return pl__step_programs_compile(r, &b);
-}
-
-/* The run's configuration with another size. */
-static pl_status resized(pl_run *r, int height, int width, pl_config **out)
+/* ---- one size ------------------------------------------------------------------------------- */
+pl_status pl__bucket_config(pl_run *r, const pl_config *from, int height, int width,
+                            pl_config **out)
 {
     char text[256];
     const pl_image_feed *f = r->recipe->images;
-    PL_TRY(pl__run_config_copy(r, pl__built_config(r), out));
+    PL_TRY(pl__run_config_copy(r, from, out));
     snprintf(text, sizeof text, "%s=%d", f->height, height);
     PL_TRY(pl_config_override(*out, text));
     snprintf(text, sizeof text, "%s=%d", f->width, width);
     return pl_config_override(*out, text);
 }
 
-/* Takes the programs that the run has into the variant. */
-static void take(pl_run *r, pl_variant *v)
+pl_status pl__bucket_check(const pl_run *r, const pl_step_build *b, int k, int slots)
 {
-    memcpy(v->step_programs, r->step_programs, sizeof v->step_programs);
-    v->n_step_programs = r->n_step_programs;
-    v->train = r->train;
-    v->apply = r->apply;
-    v->eval = r->eval;
-    memset(r->step_programs, 0, sizeof r->step_programs);
-    r->n_step_programs = 0;
-    r->train = r->apply = r->eval = NULL;
-}
-
-static pl_status check_variant(const pl_run *r, const pl_variant *v, int slots)
-{
-    const pl_variant *first = &r->variants[0];
+    const pl_variant *v = &b->variants[k], *first = &b->variants[0];
+    if (k == 0) return PL_OK;
     PL_FAIL_IF(pl_store_count(r->store) != slots, PL_ERR_CONFIG,
                "it has state of its own (%s), and buckets share all of it",
                pl_store_slot(r->store, slots)->name);
@@ -141,80 +110,10 @@ static pl_status check_variant(const pl_run *r, const pl_variant *v, int slots)
     return PL_OK;
 }
 
-/* While a variant is built, the run's programs are its alone. */
-static pl_status build_variant(pl_run *r, int height, int width)
-{
-    int done = r->n_variants, slots = pl_store_count(r->store);
-    pl_variant *v = &r->variants[done];
-    v->height = height;
-    v->width = width;
-    r->n_variants = 0;
-    pl_status rc = resized(r, height, width, &v->config);
-    if (rc == PL_OK) rc = build_one(r, v->config);
-    r->n_variants = done + 1;
-    take(r, v);
-    if (rc == PL_OK && done) rc = check_variant(r, v, slots);
-    return rc == PL_OK ? rc : pl__fail_prefix(rc, "data.buckets: %dx%d", height, width);
-}
-
-pl_status pl__variants_build(pl_run *r)
-{
-    bucket_list l;
-    PL_TRY(pl__cache_check_config(r));
-    PL_TRY(list_buckets(r, &l));
-    if (l.n == 0) return build_one(r, pl__built_config(r));
-    r->variants = pl_sys_alloc((size_t)l.n * sizeof *r->variants);
-    if (!r->variants) return PL_ERR_MEMORY;
-    for (int i = 0; i < l.n; i++) PL_TRY(build_variant(r, l.height[i], l.width[i]));
-    int widest = 0;
-    for (int i = 1; i < l.n; i++)
-        if (pl_program_plan(r->variants[i].train)->arena_bytes >
-            pl_program_plan(r->variants[widest].train)->arena_bytes)
-            widest = i;
-    r->now = -1;
-    pl__variant_select(r, widest);
-    return PL_OK;
-}
-
-void pl__variants_free(pl_run *r)
-{
-    for (int i = 0; i < r->n_variants; i++) pl_config_free(r->variants[i].config);
-    pl_sys_free(r->variants);
-    r->variants = NULL;
-    r->n_variants = 0;
-}
-
 /* ---- which one ------------------------------------------------------------------------------ */
 void pl__variant_select(pl_run *r, int k)
 {
-    if (!r->n_variants || r->now == k) return;
-    const pl_variant *v = &r->variants[k];
-    memcpy(r->step_programs, v->step_programs, sizeof r->step_programs);
-    r->n_step_programs = v->n_step_programs;
-    r->train = v->train;
-    r->apply = v->apply;
-    r->eval = v->eval;
-    r->now = k;
-}
-
-int pl__variant_count(const pl_run *r)
-{
-    return r->n_variants ? r->n_variants : 1;
-}
-
-const pl_step_program *pl__variant_step_programs(const pl_run *r, int k)
-{
-    return r->n_variants ? r->variants[k].step_programs : r->step_programs;
-}
-
-pl_program *pl__variant_eval(const pl_run *r, int k)
-{
-    return r->n_variants ? r->variants[k].eval : r->eval;
-}
-
-pl_program *pl__variant_train(const pl_run *r, int k)
-{
-    return r->n_variants ? r->variants[k].train : r->train;
+    r->build->now = &r->build->variants[k];
 }
 
 static double apart(const pl_variant *v, int width, int height)
@@ -235,25 +134,26 @@ static bool nearer(const pl_variant *a, const pl_variant *b, int width, int heig
 
 int pl__bucket_nearest(const pl_run *r, int width, int height)
 {
+    const pl_variant *v = r->build->variants;
     int best = 0;
-    for (int k = 1; k < r->n_variants; k++)
-        if (nearer(&r->variants[k], &r->variants[best], width, height)) best = k;
+    for (int k = 1; k < r->build->n_variants; k++)
+        if (nearer(&v[k], &v[best], width, height)) best = k;
     return best;
 }
 
 int pl_run_bucket_count(const pl_run *r)
 {
-    return r->n_variants;
+    return r->build && r->build->variants[0].height ? r->build->n_variants : 0;
 }
 
 pl_run_bucket pl_run_bucket_at(const pl_run *r, int i)
 {
-    const pl_variant *v = &r->variants[i];
+    const pl_variant *v = &r->build->variants[i];
     pl_run_bucket b = {.height = v->height, .width = v->width};
     for (int t = 0; t < v->n_step_programs; t++) {
         const pl_plan_info *p = pl_program_plan(v->step_programs[t].run);
         if (p->arena_bytes > b.arena_bytes) b.arena_bytes = p->arena_bytes;
     }
-    b.step_ms = pl__step_programs_ms(r, v->step_programs, v->n_step_programs);
+    b.step_ms = pl__variant_ms(r, v);
     return b;
 }

@@ -40,7 +40,7 @@ static uint64_t budget_of(const pl_run *r)
 /* The device, when its memory is not the host's: the budget is then of that memory. */
 const pl_device *pl__run_card(const pl_run *r)
 {
-    const pl_device *dev = r->train ? pl_program_device(r->train) : NULL;
+    const pl_device *dev = pl__train(r) ? pl_program_device(pl__train(r)) : NULL;
     return dev && dev->apart ? dev : NULL;
 }
 
@@ -48,8 +48,8 @@ const pl_device *pl__run_card(const pl_run *r)
  * grows with its nodes. */
 static uint64_t card_margin(const pl_run *r, const pl_device *card)
 {
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
     uint64_t margin = card->margin_bytes;
     for (int i = 0; i < n; i++)
         margin += (uint64_t)pl_program_plan(programs[i])->nodes * card->node_bytes;
@@ -68,7 +68,7 @@ static uint64_t margin_of(const pl_run *r, bool least)
     const pl_device *card = pl__run_card(r);
     if (card) margin = card_margin(r, card);
     if (!least) return margin;
-    return r->fitted && !card ? margin / 2 : margin / 3 * 2;
+    return r->build && r->build->fitted && !card ? margin / 2 : margin / 3 * 2;
 }
 
 static uint64_t used_bytes(const pl_run *r)
@@ -80,15 +80,15 @@ static uint64_t used_bytes(const pl_run *r)
 
 void pl__run_note_used(pl_run *r)
 {
-    r->usage.built = r->train ? used_bytes(r) : 0;
+    r->usage.built = pl__train(r) ? used_bytes(r) : 0;
 }
 
 /* The largest of the programs' arenas; least: of the smallest ones found. */
 static uint64_t arena_of(const pl_run *r, bool least)
 {
     uint64_t most = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
     for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
         uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
@@ -107,8 +107,9 @@ static bool on_host(const pl_run *r)
 static uint64_t replan_bytes(const pl_run *r)
 {
     uint64_t bytes = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = on_host(r) ? pl__run_programs(r, programs) : 0;
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
+    if (!on_host(r)) n = 0;
     for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
         if (p->minimum_bytes && p->minimum_bytes < p->arena_bytes)
@@ -121,8 +122,9 @@ static uint64_t replan_bytes(const pl_run *r)
 static uint64_t plans_above(const pl_run *r, uint64_t arena)
 {
     uint64_t bytes = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = on_host(r) ? pl__run_programs(r, programs) : 0;
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
+    if (!on_host(r)) n = 0;
     for (int i = 0; i < n; i++)
         if (pl_program_plan(programs[i])->arena_bytes > arena)
             bytes += pl_program_held(programs[i]);
@@ -137,7 +139,8 @@ static void note_peak(pl_run *r)
 
 /* The program, of those not yet asked, whose smallest arena is likely the largest: by its bound.
  * NULL: all were. */
-static pl_program *next_asked(pl_program **programs, const uint64_t *bound, int n, bool *asked)
+static pl_program *next_asked(pl_program *const *programs, const uint64_t *bound, int n,
+                              bool *asked)
 {
     int at = -1;
     for (int i = 0; i < n; i++)
@@ -162,10 +165,10 @@ static pl_status trade_for_lean(const pl_run *r, pl_program *p, uint64_t *bytes)
  * ones need is small enough for the next. */
 pl_status pl__run_least(pl_run *r, uint64_t *bytes)
 {
-    pl_program *programs[PL_MAX_PROGRAMS], *p, *largest = NULL;
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n), *p, *largest = NULL;
     uint64_t bound[PL_MAX_PROGRAMS], arena = 0, least;
     bool asked[PL_MAX_PROGRAMS] = {false};
-    int n = pl__run_programs(r, programs);
     for (int i = 0; i < n; i++) {
         pl_program_set_stop(programs[i], r->stop);
         PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
@@ -196,8 +199,8 @@ static uint64_t search_room(const pl_run *r)
  * last plans as they are: pl_run_memory_get tells that they do not fit. */
 static pl_status fit_arena(pl_run *r, uint64_t arena)
 {
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
     for (int i = 0; i < n; i++) {
         if (pl_program_plan(programs[i])->arena_bytes <= arena) continue;
         pl_program_set_stop(programs[i], r->stop);
@@ -213,8 +216,8 @@ static pl_status fit_arena(pl_run *r, uint64_t arena)
 uint64_t pl__run_stage_bytes(const pl_run *r)
 {
     uint64_t most = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
     for (int i = 0; i < n; i++)
         if (pl_program_stage_bytes(programs[i]) > most) most = pl_program_stage_bytes(programs[i]);
     return most;
@@ -225,8 +228,9 @@ uint64_t pl__run_stage_bytes(const pl_run *r)
 static pl_status foresee(pl_run *r, uint64_t *arena)
 {
     uint64_t taken = 0, bytes;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = on_host(r) ? pl__run_programs(r, programs) : 0;
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
+    if (!on_host(r)) n = 0;
     for (int i = 0; i < n; i++) {
         if (pl_program_plan(programs[i])->arena_bytes <= *arena) continue;
         pl_program_set_stop(programs[i], r->stop);
@@ -259,7 +263,7 @@ static uint64_t reading_bytes(const pl_run *r)
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
     uint64_t budget = budget_of(r);
-    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) +
+    uint64_t taken = pl_program_plan(pl__train(r))->state_bytes + used_bytes(r) +
                      pl__run_stage_bytes(r) + reading_bytes(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
@@ -267,8 +271,8 @@ static uint64_t arena_room(const pl_run *r, uint64_t margin)
 /* Lets go of what planning alone needs: it is no part of the process that trains. */
 static void settle(pl_run *r)
 {
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
     for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
     pl_sys_trim();
 }
@@ -317,8 +321,8 @@ pl_status pl__run_fit(pl_run *r)
         if (rc != PL_OK || (tight && room[2])) break;
     }
     if (rc != PL_ERR_FIT) return rc;
-    r->unfit = pl_arena_strdup(&r->arena, pl_error_text());
-    return r->unfit ? PL_OK : PL_ERR_MEMORY;
+    r->build->unfit = pl_arena_strdup(&r->arena, pl_error_text());
+    return r->build->unfit ? PL_OK : PL_ERR_MEMORY;
 }
 
 /* ---- what is told ----------------------------------------------------------------------- */
@@ -328,19 +332,20 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     if (r->session) {
         m.arena = pl_session_arena_bytes(r->session);
         m.state = pl_session_state_bytes(r->session);
-    } else if (r->train) {
+    } else if (pl__train(r)) {
         m.arena = arena_of(r, false);
-        m.state = pl_program_plan(r->train)->state_bytes;
+        m.state = pl_program_plan(pl__train(r))->state_bytes;
     }
     uint64_t used = !r->session && r->usage.built ? r->usage.built : used_bytes(r),
              mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
     if (!r->session) base += pl__run_stage_bytes(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);
-    uint64_t least = r->train ? arena_of(r, true) + replan_bytes(r) : 0;
+    uint64_t least = pl__train(r) ? arena_of(r, true) + replan_bytes(r) : 0;
     if (least > m.arena) least = m.arena;
-    if (r->usage.own_minimum && r->usage.own_minimum < least) least = r->usage.own_minimum;
-    if (r->usage.other_minimum && r->usage.other_minimum < least) least = r->usage.other_minimum;
+    const pl_step_build *b = r->build;
+    if (b && b->minimum && b->minimum < least) least = b->minimum;
+    if (b && b->other_minimum && b->other_minimum < least) least = b->other_minimum;
     m.minimum = m.state + m.overhead + least;
     if (m.minimum < r->usage.plan_peak) m.minimum = r->usage.plan_peak;
     m.budget = budget_of(r);

@@ -6,6 +6,7 @@
  * which is as large as the largest needs.
  */
 #include "base/dtype.h"
+#include "base/sys.h"
 #include "ir/graph.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
@@ -32,10 +33,11 @@ int64_t pl__run_updates(const pl_run *r)
 const pl_step_program *pl__step_program_next(const pl_run *r, const pl_step_program *t,
                                              int64_t *step)
 {
+    const pl_variant *v = r->build->now;
     int64_t update = r->steps.update;
     do {
-        if (++t == r->step_programs + r->n_step_programs) {
-            t = r->step_programs;
+        if (++t == v->step_programs + v->n_step_programs) {
+            t = v->step_programs;
             if (++update == pl__run_updates(r)) {
                 update = 0;
                 ++*step;
@@ -55,7 +57,7 @@ static void add_term(pl_run *r, const char *name, double value, pl_step_info *in
         info->term_name[info->n_terms++] = name;
         info->term[i] = 0;
     }
-    info->term[i] += value / (double)r->parts;
+    info->term[i] += value / (double)r->build->accumulate;
 }
 
 void pl__step_program_terms(pl_run *r, const pl_step_program *t, int ago, pl_step_info *info)
@@ -67,7 +69,7 @@ void pl__step_program_terms(pl_run *r, const pl_step_program *t, int ago, pl_ste
         if (!x || type.rank != 0) continue;
         double v = pl_elem_get(type.dtype, x, 0);
         add_term(r, t->term[i].name, v, info);
-        if (!t->name && strcmp(output, "loss") == 0) info->loss += v / (double)r->parts;
+        if (!t->name && strcmp(output, "loss") == 0) info->loss += v / (double)r->build->accumulate;
     }
 }
 
@@ -76,44 +78,55 @@ pl_program *pl__step_program_updater(const pl_step_program *t)
     return t->apply ? t->apply : t->run;
 }
 
-static int list_programs(const pl_step_program *list, int n_step_programs, pl_program *eval,
-                         pl_program **out)
+/* The programs of a variant into out, which has room for ROOM; returns their number. */
+enum { ROOM = 2 * PL_MAX_STEP_PROGRAMS + 1 };
+static int list_programs(const pl_variant *v, pl_program **out)
 {
     int n = 0;
-    for (int i = 0; i < n_step_programs; i++) {
-        if (list[i].run) out[n++] = list[i].run;
-        if (list[i].apply) out[n++] = list[i].apply;
+    for (int i = 0; i < v->n_step_programs; i++) {
+        if (v->step_programs[i].run) out[n++] = v->step_programs[i].run;
+        if (v->step_programs[i].apply) out[n++] = v->step_programs[i].apply;
     }
-    if (eval && !(n_step_programs && list[0].run == eval)) out[n++] = eval;
+    if (v->eval && v->eval != v->step_programs[0].run) out[n++] = v->eval;
     return n;
 }
 
-int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
+pl_status pl__build_list_programs(pl_step_build *b)
 {
-    int n = r->n_variants ? 0 : list_programs(r->step_programs, r->n_step_programs, r->eval, out);
-    for (int k = 0; k < r->n_variants; k++) {
-        const pl_variant *v = &r->variants[k];
-        n += list_programs(v->step_programs, v->n_step_programs, v->eval, out + n);
-    }
-    if (r->sample) out[n++] = r->sample;
-    return n;
+    b->programs = pl_sys_alloc(((size_t)b->n_variants * ROOM + 1) * sizeof(pl_program *));
+    if (!b->programs) return PL_ERR_MEMORY;
+    for (int k = 0; k < b->n_variants; k++)
+        b->n_programs += list_programs(&b->variants[k], b->programs + b->n_programs);
+    if (b->sample) b->programs[b->n_programs++] = b->sample;
+    return PL_OK;
 }
 
-void pl__step_programs_free(pl_run *r)
+pl_program *const *pl__run_programs(const pl_run *r, int *n)
 {
-    pl_program *all[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, all);
-    for (int i = 0; i < n; i++) pl_program_free(all[i]);
-    if (r->n_variants) pl__variants_free(r);
-    memset(r->step_programs, 0, sizeof r->step_programs);
-    r->n_step_programs = 0;
-    r->train = r->apply = r->eval = r->sample = NULL;
-    r->n_pictures = 0;
+    *n = r->build ? r->build->n_programs : 0;
+    return r->build ? r->build->programs : NULL;
+}
+
+/* Not through b->programs: a build that failed has none. */
+void pl__build_free(pl_step_build *b)
+{
+    pl_program *programs[ROOM];
+    if (!b) return;
+    for (int k = 0; k < b->n_variants; k++) {
+        int n = list_programs(&b->variants[k], programs);
+        for (int i = 0; i < n; i++) pl_program_free(programs[i]);
+        pl_config_free(b->variants[k].config);
+    }
+    pl_program_free(b->sample);
+    pl_sys_free(b->variants);
+    pl_sys_free(b->programs);
+    pl_config_free(b->traded);
+    pl_sys_free(b);
 }
 
 int pl_run_step_program_count(const pl_run *r)
 {
-    return r->n_step_programs;
+    return r->build ? r->build->now->n_step_programs : 0;
 }
 
 static pl_run_step_program describe(const pl_run *r, const pl_step_program *t)
@@ -126,27 +139,27 @@ static pl_run_step_program describe(const pl_run *r, const pl_step_program *t)
 
 pl_run_step_program pl_run_step_program_at(const pl_run *r, int i)
 {
-    return describe(r, &r->step_programs[i]);
+    return describe(r, &r->build->now->step_programs[i]);
 }
 
 int pl_run_step_programs_of(const pl_run *r, int64_t step, int *out, int cap)
 {
     int n = 0;
     for (int64_t update = 0; update < pl__run_updates(r); update++)
-        for (int i = 0; i < r->n_step_programs; i++) {
-            if (!pl__step_program_runs(&r->step_programs[i], step)) continue;
+        for (int i = 0; i < r->build->now->n_step_programs; i++) {
+            if (!pl__step_program_runs(&r->build->now->step_programs[i], step)) continue;
             if (n < cap) out[n] = i;
             n++;
         }
     return n;
 }
 
-double pl__step_programs_ms(const pl_run *r, const pl_step_program *list, int n)
+double pl__variant_ms(const pl_run *r, const pl_variant *v)
 {
     double ms = 0;
-    for (int i = 0; i < n; i++) {
-        pl_run_step_program t = describe(r, &list[i]);
-        double once = (double)r->parts * pl_program_plan(t.run)->predicted_step_ms;
+    for (int i = 0; i < v->n_step_programs; i++) {
+        pl_run_step_program t = describe(r, &v->step_programs[i]);
+        double once = (double)r->build->accumulate * pl_program_plan(t.run)->predicted_step_ms;
         if (t.apply) once += pl_program_plan(t.apply)->predicted_step_ms;
         ms += t.share * once;
     }
@@ -268,74 +281,88 @@ static pl_status compile_jobs(const pl_run *r, compile_list *l)
     return rc;
 }
 
-static pl_status add_program(pl_run *r, compile_list *l, pl_program_draft *d,
-                             const pl_compile_opts *forward)
+/* What the programs of a variant are compiled into, and how. */
+typedef struct target {
+    pl_run *r;
+    pl_step_build *build;
+    pl_variant *v;
+    compile_list jobs;
+    pl_compile_opts forward; /* of programs without a backward pass */
+} target;
+
+static pl_status add_program(target *to, pl_program_draft *d)
 {
-    pl_step_program *t = &r->step_programs[r->n_step_programs++];
+    pl_step_program *t = &to->v->step_programs[to->v->n_step_programs++];
     t->when = d->when;
-    t->name = d->name ? pl_arena_strdup(&r->arena, d->name) : NULL;
+    t->name = d->name ? pl_arena_strdup(&to->r->arena, d->name) : NULL;
     if (d->name && !t->name) return PL_ERR_MEMORY;
-    add_job(l, &d->run, &r->compile, &t->run);
-    add_job(l, &d->apply, forward, &t->apply);
+    add_job(&to->jobs, &d->run, &to->r->compile, &t->run);
+    add_job(&to->jobs, &d->apply, &to->forward, &t->apply);
     return PL_OK;
 }
 
-static pl_status add_programs(pl_run *r, compile_list *l, pl_builder *b,
-                              const pl_compile_opts *forward)
+/* In the order in which they run: those of the recipe that stand before the training program, the
+ * training program, those after it. */
+static pl_status add_programs(target *to, pl_builder *graphs)
 {
-    for (int i = 1; i < b->n_step_programs; i++)
-        if (!b->step_programs[i].when.after)
-            PL_TRY(add_program(r, l, &b->step_programs[i], forward));
-    PL_TRY(add_program(r, l, &b->step_programs[0], forward));
-    for (int i = 1; i < b->n_step_programs; i++)
-        if (b->step_programs[i].when.after)
-            PL_TRY(add_program(r, l, &b->step_programs[i], forward));
+    for (int i = 1; i < graphs->n_step_programs; i++)
+        if (!graphs->step_programs[i].when.after)
+            PL_TRY(add_program(to, &graphs->step_programs[i]));
+    PL_TRY(add_program(to, &graphs->step_programs[0]));
+    for (int i = 1; i < graphs->n_step_programs; i++)
+        if (graphs->step_programs[i].when.after) PL_TRY(add_program(to, &graphs->step_programs[i]));
     return PL_OK;
 }
 
-/* What the run keeps of its programs once they are there. */
-static pl_status name_programs(pl_run *r)
+/* Which programs train and evaluate, and the names of what they report. */
+static pl_status name_programs(pl_run *r, pl_variant *v)
 {
-    for (int i = 0; i < r->n_step_programs; i++) {
-        pl_step_program *t = &r->step_programs[i];
+    for (int i = 0; i < v->n_step_programs; i++) {
+        pl_step_program *t = &v->step_programs[i];
         PL_TRY(name_terms(r, t));
         if (t->name) continue;
-        r->train = t->run;
-        r->apply = t->apply;
+        v->train = t->run;
+        v->apply = t->apply;
     }
-    if (r->purpose.goal == PL_GOAL_EVALUATE) r->eval = r->train;
-    for (int i = 0; r->eval && i < pl_program_output_count(r->eval); i++) {
-        pl_type type = pl_program_output_type(r->eval, i);
+    if (r->purpose.goal == PL_GOAL_EVALUATE) v->eval = v->train;
+    for (int i = 0; v->eval && i < pl_program_output_count(v->eval); i++) {
+        pl_type type = pl_program_output_type(v->eval, i);
         char text[96];
         PL_FAIL_IF(type.rank != 0, PL_ERR_SHAPE,
                    "evaluation output \"%s\" is %s; wants one number: take its mean over the batch",
-                   pl_program_output_name(r->eval, i), pl_type_text(&type, text, sizeof text));
+                   pl_program_output_name(v->eval, i), pl_type_text(&type, text, sizeof text));
     }
     return PL_OK;
 }
 
-static pl_status compile_all(pl_run *r, pl_builder *b)
+static pl_status compile_all(target *to, pl_builder *graphs)
 {
+    pl_run *r = to->r;
     r->compile.device = pl__ranks_device(r);
-    PL_TRY(mark_segments(r, b));
+    PL_TRY(mark_segments(r, graphs));
     r->compile.precision = precision_of(r->config);
-    pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
-    if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
-    compile_list l = {.n = 0};
-    PL_TRY(add_programs(r, &l, b, &forward));
-    add_job(&l, &b->eval, &forward, &r->eval);
-    if (!r->sample && b->sample.g) {
-        PL_TRY(pl__sample_keep(r, b));
-        add_job(&l, &b->sample, &forward, &r->sample);
+    to->forward = r->compile;
+    if (to->forward.checkpointing == PL_CHECKPOINT_BLOCKS)
+        to->forward.checkpointing = PL_CHECKPOINT_AUTO;
+    PL_TRY(add_programs(to, graphs));
+    add_job(&to->jobs, &graphs->eval, &to->forward, &to->v->eval);
+    if (!to->build->sample && graphs->sample.g) {
+        PL_TRY(pl__sample_keep(r, to->build, graphs));
+        add_job(&to->jobs, &graphs->sample, &to->forward, &to->build->sample);
     }
-    PL_TRY(compile_jobs(r, &l));
-    return name_programs(r);
+    PL_TRY(compile_jobs(r, &to->jobs));
+    return name_programs(r, to->v);
 }
 
-pl_status pl__step_programs_compile(pl_run *r, pl_builder *b)
+pl_status pl__step_programs_compile(pl_run *r, pl_step_build *b, pl_variant *v, pl_builder *graphs)
 {
-    pl_status rc = compile_all(r, b);
-    pl__builder_release(b);
-    if (rc != PL_OK) pl__step_programs_free(r);
+    target *to = pl_sys_alloc(sizeof *to); /* too large for the stack */
+    pl_status rc = PL_ERR_MEMORY;
+    if (to) {
+        *to = (target){.r = r, .build = b, .v = v};
+        rc = compile_all(to, graphs);
+    }
+    pl_sys_free(to);
+    pl__builder_release(graphs);
     return rc;
 }

@@ -52,65 +52,15 @@ int pl__tradeoffs(const pl_run *r)
 
 const pl_tradeoff *pl_run_tradeoff_at(const pl_run *r, int i, double *without_ms)
 {
-    if (without_ms) *without_ms = r->without_ms;
-    return i < r->level ? open_at(r, i) : NULL;
+    if (without_ms) *without_ms = r->build ? r->build->without_ms : 0;
+    return r->build && i < r->build->level ? open_at(r, i) : NULL;
 }
 
-const pl_config *pl__built_config(const pl_run *r)
+pl_status pl__tradeoff_config(pl_run *r, int level, pl_config **out)
 {
-    return r->traded ? r->traded : r->config;
-}
-
-pl_status pl__tradeoff_set(pl_run *r, int level)
-{
-    pl_config_free(r->traded);
-    r->traded = NULL;
-    r->level = level;
+    *out = NULL;
     if (level == 0) return PL_OK;
-    PL_TRY(pl__run_config_copy(r, r->config, &r->traded));
-    for (int i = 0; i < level; i++) PL_TRY(pl_config_override(r->traded, open_at(r, i)->setting));
+    PL_TRY(pl__run_config_copy(r, r->config, out));
+    for (int i = 0; i < level; i++) PL_TRY(pl_config_override(*out, open_at(r, i)->setting));
     return PL_OK;
-}
-
-/* ---- what a build has made -------------------------------------------------------------- */
-#define SWAP(member)                                                                               \
- do {                                                                                              \
-  memcpy(&t.member, &r->member, sizeof t.member);                                                  \
-  memcpy(&r->member, &b->member, sizeof r->member);                                                \
-  memcpy(&b->member, &t.member, sizeof b->member);                                                 \
- } while (0)
-
-void pl__built_swap(pl_run *r, pl_built *b)
-{
-    pl_built t;
-    SWAP(step_programs);
-    SWAP(n_step_programs);
-    SWAP(train);
-    SWAP(apply);
-    SWAP(eval);
-    SWAP(sample);
-    SWAP(picture);
-    SWAP(n_pictures);
-    SWAP(variants);
-    SWAP(n_variants);
-    SWAP(now);
-    SWAP(unfit);
-    SWAP(fitted);
-    SWAP(level);
-    SWAP(traded);
-}
-
-void pl__built_take_back(pl_run *r, pl_built *b)
-{
-    pl__built_swap(r, b);
-    pl__built_free(r, b);
-}
-
-void pl__built_free(pl_run *r, pl_built *b)
-{
-    pl__built_swap(r, b);
-    pl__step_programs_free(r);
-    pl_config_free(r->traded);
-    r->traded = NULL;
-    pl__built_swap(r, b);
 }

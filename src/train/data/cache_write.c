@@ -28,7 +28,7 @@ static const uint64_t SHARD_BYTES = (uint64_t)1 << 30;
  */
 pl_status pl_run_encode_only(pl_run *r)
 {
-    PL_FAIL_IF(r->train, PL_ERR_ARG, "the run is built already");
+    PL_FAIL_IF(pl__train(r), PL_ERR_ARG, "the run is built already");
     PL_FAIL_IF(pl_config_is_null(r->config, "data.cache"), PL_ERR_CONFIG,
                "data.cache names the folder: it is missing");
     r->purpose.goal = PL_GOAL_ENCODE;
@@ -54,7 +54,7 @@ static pl_status check_inputs(const pl_run *r, const pl_graph *g)
         if (!(pl_node_get(g, i)->op->flags & PL_OP_SOURCE) || pl_node_slot(g, i) >= 0) continue;
         const char *name = pl_node_name(g, i);
         pl_type want = *pl_type_of(g, pl_node_get(g, i)->out);
-        const pl_type *t = output_type(r->train, name, &have);
+        const pl_type *t = output_type(pl__train(r), name, &have);
         PL_FAIL_IF(!t, PL_ERR_CONFIG,
                    "recipe %s: training reads \"%s\", which its encoder does not give",
                    r->recipe->name, name);
@@ -67,7 +67,8 @@ static pl_status check_inputs(const pl_run *r, const pl_graph *g)
 
 pl_status pl__cache_check_reader(pl_run *r)
 {
-    pl_builder b = {.config = r->config, .batch = r->micro, .accumulate = 1, .goal = PL_GOAL_PROBE};
+    pl_builder b = {
+        .config = r->config, .batch = r->build->micro, .accumulate = 1, .goal = PL_GOAL_PROBE};
     b.store = pl_store_new();
     pl_status rc = b.store ? pl__builder_run(&b, r->recipe) : PL_ERR_MEMORY;
     bool built = rc == PL_OK;
@@ -113,7 +114,7 @@ static pl_dtype file_dtype(const pl_run *r, pl_dtype d)
 
 static pl_status open_sinks(writer *w)
 {
-    const pl_program *p = w->r->train;
+    const pl_program *p = pl__train(w->r);
     w->n = pl_program_output_count(p);
     w->sinks = pl_arena_new(&w->mem, sink, w->n + 1);
     if (!w->sinks) return PL_ERR_MEMORY;
@@ -121,10 +122,11 @@ static pl_status open_sinks(writer *w)
         sink *s = &w->sinks[i];
         s->name = pl_program_output_name(p, i);
         s->type = pl_program_output_type(p, i);
-        PL_FAIL_IF(s->type.rank < 1 || s->type.dim[0] != w->r->micro, PL_ERR_UNSUPPORTED,
+        PL_FAIL_IF(s->type.rank < 1 || s->type.dim[0] != w->r->build->micro, PL_ERR_UNSUPPORTED,
                    "output \"%s\" of the encoder does not begin with the batch dimension", s->name);
         s->row = pl_type_make(file_dtype(w->r, s->type.dtype), s->type.rank - 1, s->type.dim + 1);
-        s->rows = pl_arena_new(&w->mem, char, pl_type_bytes(&s->row) * (size_t)w->r->micro + 1);
+        s->rows =
+            pl_arena_new(&w->mem, char, pl_type_bytes(&s->row) * (size_t)w->r->build->micro + 1);
         if (!s->rows) return PL_ERR_MEMORY;
     }
     return PL_OK;
@@ -180,7 +182,7 @@ static void narrow(const sink *s, const void *from, int64_t n)
 static pl_status write_rows(writer *w, sink *s, pl_subset subset, int64_t rows, int64_t rows_left)
 {
     size_t row = pl_type_bytes(&s->row);
-    const void *from = pl_session_output(w->r->session, w->r->train, s->name, NULL);
+    const void *from = pl_session_output(w->r->session, pl__train(w->r), s->name, NULL);
     PL_FAIL_IF(!from, PL_ERR_ARG, "the encoder has no output \"%s\"", s->name);
     if (s->row.dtype == s->type.dtype)
         memcpy(s->rows, from, row * (size_t)rows);
@@ -207,11 +209,11 @@ static pl_status write_subset(writer *w, pl_subset subset, pl_progress_fn progre
     int64_t count = w->stamp.samples[subset];
     for (int i = 0; i < w->n; i++) w->sinks[i].shard = 0;
     for (int64_t done = 0; done < count;) {
-        int64_t rows = count - done < r->micro ? count - done : r->micro;
+        int64_t rows = count - done < r->build->micro ? count - done : r->build->micro;
         PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped after %lld samples",
                    (long long)done);
-        PL_TRY(pl_prefetch_rows(r, subset, r->train, done, rows));
-        PL_TRY(pl_session_run(r->session, r->train));
+        PL_TRY(pl_prefetch_rows(r, subset, pl__train(r), done, rows));
+        PL_TRY(pl_session_run(r->session, pl__train(r)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < w->n; i++)
             PL_TRY(write_rows(w, &w->sinks[i], subset, rows, count - done));

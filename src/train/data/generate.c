@@ -133,7 +133,7 @@ static pl_status write_subset(pl_run *r, const char *dir, pl_subset subset, cons
     char folder[4096];
     snprintf(folder, sizeof folder, "%s/%s", dir, pl_subset_name(subset));
     PL_TRY(pl_sys_make_dirs(folder));
-    writer w = {.batch = (int)r->micro};
+    writer w = {.batch = (int)r->build->micro};
     w.samples = pl_arena_new(&w.mem, int64_t, (size_t)w.batch);
     pl_status rc = w.samples ? open_sinks(&w, p, folder, count) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = write_all(r, &w, subset, count, progress, ctx);
@@ -159,12 +159,13 @@ pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t e
                           pl_progress_fn progress, void *ctx)
 {
     PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG, "recipe %s has no data", r->recipe->name);
-    PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");
+    PL_FAIL_IF(!pl__train(r), PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));
     int64_t n_train, n_eval = 0;
     PL_TRY(pl__generate_count(r, PL_SUBSET_TRAIN, samples, &n_train));
-    if (r->eval) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &n_eval));
-    PL_TRY(write_subset(r, dir, PL_SUBSET_TRAIN, r->train, n_train, progress, ctx));
-    if (r->eval) PL_TRY(write_subset(r, dir, PL_SUBSET_EVAL, r->eval, n_eval, progress, ctx));
+    if (pl__eval(r)) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &n_eval));
+    PL_TRY(write_subset(r, dir, PL_SUBSET_TRAIN, pl__train(r), n_train, progress, ctx));
+    if (pl__eval(r))
+        PL_TRY(write_subset(r, dir, PL_SUBSET_EVAL, pl__eval(r), n_eval, progress, ctx));
     return PL_OK;
 }

@@ -104,9 +104,9 @@ static pl_status write_prompts(raw *w)
 {
     char path[4096];
     text_row t = {.name = w->feed->text};
-    for (int i = 0; i < pl_program_input_count(w->r->train); i++)
-        if (strcmp(pl_program_input_name(w->r->train, i), t.name) == 0)
-            t.type = pl_program_input_type(w->r->train, i);
+    for (int i = 0; i < pl_program_input_count(pl__train(w->r)); i++)
+        if (strcmp(pl_program_input_name(pl__train(w->r), i), t.name) == 0)
+            t.type = pl_program_input_type(pl__train(w->r), i);
     PL_FAIL_IF(t.type.rank < 2, PL_ERR_UNSUPPORTED, "recipe %s reads no text", w->r->recipe->name);
     pl_type all = t.type;
     all.dim[0] = w->count[0] + w->count[1];
@@ -156,11 +156,11 @@ pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64
     PL_FAIL_IF(!own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
                "recipe %s has no pictures or prompts of its own; without --raw it writes arrays",
                r->recipe->name);
-    PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");
+    PL_FAIL_IF(!pl__train(r), PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));
     raw w = {.r = r, .feed = f, .dir = dir, .progress = progress, .ctx = ctx};
     PL_TRY(pl__generate_count(r, PL_SUBSET_TRAIN, samples, &w.count[0]));
-    if (r->eval) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &w.count[1]));
+    if (pl__eval(r)) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &w.count[1]));
     w.caption = pl_sys_alloc(CAPTION);
     if (!w.caption) return PL_ERR_MEMORY;
     pl_status rc = own ? write_files(&w) : f->images ? write_pictures(&w) : write_prompts(&w);

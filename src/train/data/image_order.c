@@ -52,7 +52,7 @@ static pl_status sort_subset(pl_run *r, bool eval)
     if (s.bucket && m->order[eval]) {
         pl_threads_for(s.tasks, look, &s);
         for (int64_t i = 0; i < s.n; i++) first[s.bucket[i] + 1]++;
-        for (int k = 0; k < r->n_variants; k++) {
+        for (int k = 0; k < pl_run_bucket_count(r); k++) {
             next[k] = first[k];
             first[k + 1] += first[k];
         }
@@ -66,7 +66,8 @@ pl_status pl__images_sort(pl_run *r)
 {
     struct pl_images *m = r->data.images;
     for (int e = 0; e < 2; e++) PL_TRY(sort_subset(r, e));
-    for (int k = 0; k < r->n_variants; k++) m->size[k] = m->first[0][k + 1] - m->first[0][k];
+    for (int k = 0; k < pl_run_bucket_count(r); k++)
+        m->size[k] = m->first[0][k + 1] - m->first[0][k];
     if (!pl_image_set_weighted(m->set)) return PL_OK;
     int64_t n = pl_image_set_size(m->set, false);
     m->cumulated = pl_sys_alloc((size_t)(n + 1) * sizeof *m->cumulated);
@@ -98,7 +99,7 @@ static pl_stratum stratum_of(const pl_run *r, int64_t step)
     const struct pl_images *m = r->data.images;
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     if (!m->cumulated) {
-        pl_strata s = {m->size, r->n_variants, pl__run_batch(r)};
+        pl_strata s = {m->size, pl_run_bucket_count(r), pl__run_batch(r)};
         return pl__stratum_at(seed, &s, step);
     }
     int64_t n = pl_image_set_size(m->set, false),
@@ -117,10 +118,11 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
                              int64_t *passes)
 {
     const struct pl_images *m = r->data.images;
-    pl_stratum s = stratum_of(r, number / r->parts);
+    pl_stratum s = stratum_of(r, number / r->build->accumulate);
     int64_t first = m->first[0][s.bucket], size = m->size[s.bucket];
-    int64_t from = pl__ranks_position(r, s.index * r->parts + number % r->parts, 0);
-    for (int64_t i = 0; i < r->micro; i++) {
+    int64_t from =
+        pl__ranks_position(r, s.index * r->build->accumulate + number % r->build->accumulate, 0);
+    for (int64_t i = 0; i < r->build->micro; i++) {
         int64_t p = from + i, all = pl__ranks_position(r, number, i);
         int64_t at = m->cumulated ? draw_between(m, first, first + size, drawn(seed, SAMPLES, all))
                                   : first + pl__sample_at(seed + (uint64_t)s.bucket, size, p);
@@ -135,11 +137,11 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t p
 {
     const pl_image_set *set = r->data.images->set;
     int64_t size = pl_image_set_size(set, false);
-    if (r->n_variants) {
+    if (pl_run_bucket_count(r)) {
         choose_in_bucket(r, seed, number, samples, passes);
         return;
     }
-    for (int64_t i = 0; i < r->micro; i++) {
+    for (int64_t i = 0; i < r->build->micro; i++) {
         int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
         bool weighted = pl_image_set_weighted(set);
         samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p))

@@ -107,8 +107,8 @@ static bool reads(const pl_program *p, const char *name)
 static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train,
                                    const char *name)
 {
-    const pl_step_program *list = pl__variant_step_programs(r, bucket);
-    for (int i = 0; i < r->n_step_programs && !reads(train, name); i++)
+    const pl_step_program *list = r->build->variants[bucket].step_programs;
+    for (int i = 0; i < r->build->now->n_step_programs && !reads(train, name); i++)
         if (reads(list[i].run, name)) return list[i].run;
     return train;
 }
@@ -119,7 +119,8 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
     PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG,
                "recipe %s is not fed with images: data.source=arrays reads arrays",
                r->recipe->name);
-    const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
+    const pl_program *programs[2] = {r->build->variants[bucket].train,
+                                     r->build->variants[bucket].eval};
     if (r->purpose.goal == PL_GOAL_ENCODE) programs[1] = programs[0];
     for (int s = 0; s < 2 && programs[s]; s++) {
         for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
@@ -141,7 +142,7 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
 static pl_status largest(const pl_run *r, int *w, int *h)
 {
     *w = *h = 1;
-    for (int k = 0; k < pl__variant_count(r); k++) {
+    for (int k = 0; k < r->build->n_variants; k++) {
         pl_image_shapes shape = {0};
         int n = 0;
         PL_TRY(find_shapes(r, k, shape, &n));
@@ -197,8 +198,8 @@ static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
     const pl_image_feed *f = r->recipe->images;
     const pl_pixels *p = first_of(m->shape[0][0], m->n);
     if (!f->made) return PL_OK;
-    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets: recipe %s makes inputs of one size",
-               r->recipe->name);
+    PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG,
+               "data.buckets: recipe %s makes inputs of one size", r->recipe->name);
     m->makers = pl_sys_alloc((size_t)threads * sizeof *m->makers);
     if (!m->makers) return PL_ERR_MEMORY;
     for (; m->n_makers < threads; m->n_makers++) {
@@ -280,9 +281,9 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_config *c = r->config;
     const char *source = pl_config_text(c, "data.source"), *path = pl_config_text(c, "data.path");
-    m->shape = pl_sys_alloc((size_t)pl__variant_count(r) * sizeof *m->shape);
+    m->shape = pl_sys_alloc((size_t)r->build->n_variants * sizeof *m->shape);
     if (!m->shape) return PL_ERR_MEMORY;
-    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(find_shapes(r, k, m->shape[k], &m->n));
+    for (int k = 0; k < r->build->n_variants; k++) PL_TRY(find_shapes(r, k, m->shape[k], &m->n));
     PL_FAIL_IF(strcmp(source, "tar") == 0 && !pl_items_is_tar(path), PL_ERR_DATA,
                "data.source=tar: %s is no .tar and holds none", path);
     PL_FAIL_IF(
@@ -295,7 +296,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
                                   ? NULL
                                   : pl_config_text(c, "data.captions"),
                   .larger = pl_config_bool(c, "data.upscaled") ? r->recipe->images->upscaled : NULL,
-                  .eval_share = (r->eval || r->data.encode_eval) && !pl__folded(r)
+                  .eval_share = (pl__eval(r) || r->data.encode_eval) && !pl__folded(r)
                                     ? pl_config_float(c, "data.eval_share")
                                     : 0},
         .limits = PL_IMAGE_LIMITS_INIT,
@@ -318,7 +319,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_FAIL_IF(r->purpose.goal != PL_GOAL_EVALUATE && pl_image_set_size(m->set, false) == 0,
                PL_ERR_DATA, "%s: no image is left for training", path);
     PL_TRY(open_makers(r, m, threads));
-    return r->n_variants ? pl__images_sort(r) : PL_OK;
+    return pl_run_bucket_count(r) ? pl__images_sort(r) : PL_OK;
 }
 
 pl_status pl__images_open(pl_run *r, int threads)
@@ -412,7 +413,7 @@ static void read_share(void *ctx, int64_t task, int worker)
     share *s = ctx;
     (void)worker;
     s->rc[task] = PL_OK;
-    for (int64_t i = task; i < s->r->micro && s->rc[task] == PL_OK; i += s->job->n_threads) {
+    for (int64_t i = task; i < s->r->build->micro && s->rc[task] == PL_OK; i += s->job->n_threads) {
         s->at[task] = i;
         s->rc[task] = read_one(s->r, s->job, i, s->job->thread + (int)task);
     }
@@ -423,7 +424,7 @@ static void read_share(void *ctx, int64_t task, int worker)
 /* Of several failures the first sample's is told, whatever the number of threads. */
 pl_status pl__images_read(pl_run *r, const pl_images_job *j)
 {
-    for (int64_t i = 0; j->n_threads == 1 && i < r->micro; i++)
+    for (int64_t i = 0; j->n_threads == 1 && i < r->build->micro; i++)
         PL_TRY(read_one(r, j, i, j->thread));
     if (j->n_threads == 1) return PL_OK;
     share s;

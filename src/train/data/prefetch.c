@@ -52,7 +52,7 @@ struct pl_prefetch {
 /* ---- how many ---------------------------------------------------------------------------- */
 static const pl_device *card_of(const pl_run *r)
 {
-    const pl_device *dev = r->train ? pl_program_device(r->train) : NULL;
+    const pl_device *dev = pl__train(r) ? pl_program_device(pl__train(r)) : NULL;
     return dev && dev->apart ? dev : NULL;
 }
 
@@ -61,8 +61,8 @@ static const pl_device *card_of(const pl_run *r)
 static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
 {
     int n = 0;
-    const pl_step_program *of = pl__variant_step_programs(r, bucket);
-    for (int t = 0; t < r->n_step_programs; t++) {
+    const pl_step_program *of = r->build->variants[bucket].step_programs;
+    for (int t = 0; t < r->build->now->n_step_programs; t++) {
         const pl_program *p = of[t].run;
         for (int i = 0; i < pl_program_input_count(p); i++) {
             place new = {.name = pl_program_input_name(p, i), .type = pl_program_input_type(p, i)};
@@ -82,7 +82,7 @@ enum { MAX_INPUTS = 256 };
 /* Whether a batch is read more than once: by several programs, or for several updates. */
 static bool reads_again(const pl_run *r)
 {
-    return r->n_step_programs > 1 || pl__run_updates(r) > 1;
+    return r->build->now->n_step_programs > 1 || pl__run_updates(r) > 1;
 }
 
 /* A buffer of the ring serves all readings of a step when they are of one batch after the other;
@@ -91,7 +91,7 @@ static bool can_read_ahead(const pl_run *r)
 {
     place list[MAX_INPUTS];
     int n = list_inputs(r, 0, list, MAX_INPUTS);
-    return n >= 0 && n < MAX_INPUTS && (!reads_again(r) || r->parts == 1);
+    return n >= 0 && n < MAX_INPUTS && (!reads_again(r) || r->build->accumulate == 1);
 }
 
 /* On the CPU a worker takes a core from the kernels, so only decoding is worth one; a card's host
@@ -127,8 +127,8 @@ static size_t batch_bytes(const pl_run *r)
 {
     place list[MAX_INPUTS];
     size_t most = 0;
-    for (int k = 0; k < pl__variant_count(r); k++) {
-        size_t sum = aligned(2 * (size_t)r->micro * sizeof(int64_t));
+    for (int k = 0; k < r->build->n_variants; k++) {
+        size_t sum = aligned(2 * (size_t)r->build->micro * sizeof(int64_t));
         int n = list_inputs(r, k, list, MAX_INPUTS);
         for (int i = 0; i < n; i++) sum += aligned(place_bytes(&list[i]));
         if (sum > most) most = sum;
@@ -146,7 +146,7 @@ static int callers_of(void)
 
 uint64_t pl_prefetch_bytes(const pl_run *r)
 {
-    if (r->purpose.goal == PL_GOAL_REPLAY || !r->train || card_of(r)) return 0;
+    if (r->purpose.goal == PL_GOAL_REPLAY || !pl__train(r) || card_of(r)) return 0;
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
     bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
@@ -226,7 +226,7 @@ bool pl_prefetch_lacks(pl_run *r, pl_subset subset)
 
 int pl_prefetch_bucket(const pl_run *r, int64_t step)
 {
-    return r->n_variants && r->data.images ? pl__images_bucket(r, step) : 0;
+    return pl_run_bucket_count(r) && r->data.images ? pl__images_bucket(r, step) : 0;
 }
 
 /* The samples of training batch `number`, and how often each has come before; as they come in, or
@@ -243,7 +243,7 @@ static void choose_samples(pl_run *r, int64_t number, bool pooled, int64_t *samp
     }
     pl_fold f;
     bool left_out = folded(r, &f);
-    for (int64_t i = 0; i < r->micro; i++) {
+    for (int64_t i = 0; i < r->build->micro; i++) {
         int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
         samples[i] = size <= 0 ? p : pl__sample_at(seed, size, p);
         if (left_out && samples[i] >= f.begin) samples[i] += f.end - f.begin;
@@ -305,7 +305,7 @@ static pl_status check_finite(pl_run *r, const job *j)
 
 static pl_status read_samples(pl_run *r, const job *j)
 {
-    int n = (int)r->micro;
+    int n = (int)r->build->micro;
     if (r->data.images) {
         pl_images_job images = {
             j->subset, j->bucket, j->samples,   j->passes,
@@ -364,11 +364,11 @@ static pl_status read_into(pl_run *r, const job *j)
 static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
 {
     pl_run *r = ctx;
-    int bucket = pl_prefetch_bucket(r, number / r->parts);
+    int bucket = pl_prefetch_bucket(r, number / r->build->accumulate);
     ring_inputs where = {&r->data.prefetch->layouts[bucket], buffer};
     pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
     int64_t *samples = (void *)((char *)buffer + where.layout->samples_at),
-            *passes = samples + r->micro;
+            *passes = samples + r->build->micro;
     choose_samples(r, number, true, samples, passes);
     return read_into(
         r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1, number});
@@ -386,12 +386,13 @@ static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p
 
 int64_t pl_prefetch_eval_rows(const pl_run *r, int bucket, int64_t total)
 {
-    return r->n_variants && r->data.images ? pl__images_eval_rows(r, bucket, total) : total;
+    return pl_run_bucket_count(r) && r->data.images ? pl__images_eval_rows(r, bucket, total)
+                                                    : total;
 }
 
 pl_status pl_prefetch_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first, int64_t rows)
 {
-    for (int64_t i = 0; i < r->micro; i++) {
+    for (int64_t i = 0; i < r->build->micro; i++) {
         r->data.prefetch->samples[i] = first + (i < rows ? i : rows - 1);
         r->data.prefetch->passes[i] = 0;
     }
@@ -402,9 +403,10 @@ static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, 
 {
     pl_fold f;
     int64_t begin = folded(r, &f) ? f.begin : 0, size = pl_prefetch_size(r, PL_SUBSET_EVAL);
-    for (int64_t i = 0; i < r->micro; i++) {
+    for (int64_t i = 0; i < r->build->micro; i++) {
         int64_t at = begin + (size > 0 ? (first + i % rows) % size : first + i % rows);
-        r->data.prefetch->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
+        r->data.prefetch->samples[i] =
+            pl_run_bucket_count(r) ? pl__images_eval_at(r, bucket, at) : at;
         r->data.prefetch->passes[i] = 0;
     }
     return read_now(r, PL_SUBSET_EVAL, bucket, p, -1);
@@ -412,7 +414,7 @@ static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, 
 
 pl_status pl_prefetch_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
 {
-    return read_eval(r, bucket, pl__variant_eval(r, bucket), first, rows);
+    return read_eval(r, bucket, r->build->variants[bucket].eval, first, rows);
 }
 
 pl_status pl_prefetch_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows)
@@ -425,24 +427,26 @@ pl_status pl_prefetch_hash(pl_run *r, uint64_t *out)
     pl_prefetch *s = r->data.prefetch;
     int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN);
     *out = XXH64(&size, sizeof size, 0);
-    if (r->n_variants) return PL_OK;
-    for (int64_t i = 0; i < r->micro; i++) {
-        s->samples[i] = size <= 0 ? i : size > r->micro ? i * (size / r->micro) : i % size;
+    if (pl_run_bucket_count(r)) return PL_OK;
+    for (int64_t i = 0; i < r->build->micro; i++) {
+        s->samples[i] = size <= 0                ? i
+                        : size > r->build->micro ? i * (size / r->build->micro)
+                                                 : i % size;
         s->passes[i] = 0;
     }
     pl_status rc = PL_OK;
     /* an input that data do not fill counts as zeros */
     for (int round = 0; round < 2 && rc == PL_OK; round++) {
-        for (int i = 0; i < pl_program_input_count(r->train); i++) {
+        for (int i = 0; i < pl_program_input_count(pl__train(r)); i++) {
             pl_type t;
-            void *x =
-                pl_session_input(r->session, r->train, pl_program_input_name(r->train, i), &t);
+            void *x = pl_session_input(r->session, pl__train(r),
+                                       pl_program_input_name(pl__train(r), i), &t);
             if (x && round)
                 *out = XXH64(x, pl_type_bytes(&t), *out);
             else if (x)
                 memset(x, 0, pl_type_bytes(&t));
         }
-        if (!round) rc = read_now(r, PL_SUBSET_TRAIN, 0, r->train, -1);
+        if (!round) rc = read_now(r, PL_SUBSET_TRAIN, 0, pl__train(r), -1);
     }
     return rc;
 }
@@ -492,7 +496,7 @@ static void copy_in(const place *p, const void *from, void *to)
 pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t number)
 {
     pl_prefetch *s = r->data.prefetch;
-    int bucket = pl_prefetch_bucket(r, number / r->parts);
+    int bucket = pl_prefetch_bucket(r, number / r->build->accumulate);
     if (!s->loader) {
         choose_samples(r, number, true, s->samples, s->passes);
         return read_now(r, PL_SUBSET_TRAIN, bucket, p, number);
@@ -537,11 +541,11 @@ static pl_status lay_out_bucket(pl_run *r, pl_prefetch *in, int bucket)
 static pl_status lay_out(pl_run *r, pl_prefetch *in)
 {
     in->held = -1;
-    in->layouts = pl_arena_new(&in->mem, layout, pl__variant_count(r));
-    in->samples = pl_arena_new(&in->mem, int64_t, r->micro);
-    in->passes = pl_arena_new(&in->mem, int64_t, r->micro);
+    in->layouts = pl_arena_new(&in->mem, layout, r->build->n_variants);
+    in->samples = pl_arena_new(&in->mem, int64_t, r->build->micro);
+    in->passes = pl_arena_new(&in->mem, int64_t, r->build->micro);
     if (!in->layouts || !in->samples || !in->passes) return PL_ERR_MEMORY;
-    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(lay_out_bucket(r, in, k));
+    for (int k = 0; k < r->build->n_variants; k++) PL_TRY(lay_out_bucket(r, in, k));
     in->bytes = batch_bytes(r);
     return PL_OK;
 }
@@ -557,7 +561,7 @@ static pl_status open_cache(pl_run *r)
         !fresh, PL_ERR_DATA,
         "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew",
         dir, why);
-    return pl_dataset_open(dir, "", r->train, r->eval, pl__folded(r), &r->data.dataset);
+    return pl_dataset_open(dir, "", pl__train(r), pl__eval(r), pl__folded(r), &r->data.dataset);
 }
 
 /* Arrays of data.path. What evaluates alone wants no samples for training, unless there are none
@@ -567,14 +571,14 @@ static pl_status open_arrays(pl_run *r)
     const char *path = pl_config_text(r->config, "data.path");
     const char *fields =
         pl_config_is_null(r->config, "data.fields") ? "" : pl_config_text(r->config, "data.fields");
-    const pl_program *eval = r->data.encode_eval ? r->train : r->eval;
+    const pl_program *eval = r->data.encode_eval ? pl__train(r) : pl__eval(r);
     if (r->purpose.goal == PL_GOAL_EVALUATE && !pl__folded(r)) {
         PL_TRY(pl_dataset_open(path, fields, NULL, eval, false, &r->data.dataset));
         if (pl_dataset_rows(r->data.dataset, PL_SUBSET_EVAL) > 0) return PL_OK;
         pl_dataset_close(r->data.dataset);
         r->data.dataset = NULL;
     }
-    return pl_dataset_open(path, fields, r->train, eval, pl__folded(r), &r->data.dataset);
+    return pl_dataset_open(path, fields, pl__train(r), eval, pl__folded(r), &r->data.dataset);
 }
 
 /* data.source, or what data.path and the recipe make of `auto`. */
@@ -587,7 +591,8 @@ static pl_status open_source(pl_run *r)
     if (pl__cache_wanted(r)) return open_cache(r);
     PL_TRY(pl__texts_open(r));
     if (pl__images_wanted(r)) return pl__images_open(r, r->data.prefetch->workers + callers_of());
-    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
+    PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG,
+               "data.buckets wants images: data.path names none");
     return path && strcmp(source, "synthetic") != 0 ? open_arrays(r) : pl__recipe_data_open(r);
 }
 
@@ -595,7 +600,8 @@ static pl_status check_pool(const pl_run *r)
 {
     int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
     if (!pool) return PL_OK;
-    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
+    PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG,
+               "data.pool and data.buckets do not go together");
     PL_FAIL_IF(
         batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
         "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
@@ -621,7 +627,7 @@ pl_status pl_prefetch_open(pl_run *r)
     pl_loader_opts o = {.workers = in->workers,
                         .depth = depth_of(r, in->workers),
                         .buffer_bytes = in->bytes,
-                        .first = r->steps.done * r->parts,
+                        .first = r->steps.done * r->build->accumulate,
                         .fill = fill_ring,
                         .ctx = r};
     return pl_loader_new(&o, &in->loader);

@@ -21,7 +21,7 @@ void pl_prefetch_close(pl_run *r);
 int64_t pl_prefetch_size(pl_run *r, pl_subset subset);
 /* Whether a set on disk has no samples for a subset (a size of 0 is otherwise endless). */
 bool pl_prefetch_lacks(pl_run *r, pl_subset subset);
-/* Batch number `batch` (of r->micro samples) of the training stream into the inputs of a program.
+/* Batch number `batch` (of r->build->micro samples) of the training stream into the inputs of a program.
  * The programs of a step read the same batch one after the other. */
 pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t batch) PL_MUST_USE;
 /* The bucket that a step's batch is of; 0 without buckets. */

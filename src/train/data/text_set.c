@@ -29,9 +29,9 @@ static pl_status row_type(const pl_run *r, pl_type *row)
     const pl_image_feed *f = r->recipe->images;
     PL_FAIL_IF(!f || !f->text, PL_ERR_CONFIG, "recipe %s takes no text: data.prompts is not for it",
                r->recipe->name);
-    for (int i = 0; i < pl_program_input_count(r->train); i++) {
-        pl_type t = pl_program_input_type(r->train, i);
-        if (strcmp(pl_program_input_name(r->train, i), f->text) != 0 || t.rank < 1) continue;
+    for (int i = 0; i < pl_program_input_count(pl__train(r)); i++) {
+        pl_type t = pl_program_input_type(pl__train(r), i);
+        if (strcmp(pl_program_input_name(pl__train(r), i), f->text) != 0 || t.rank < 1) continue;
         *row = pl_type_make(t.dtype, t.rank - 1, t.dim + 1);
         return PL_OK;
     }
@@ -62,7 +62,7 @@ static pl_status split(pl_run *r, struct pl_texts *t)
 {
     int64_t n = pl_prompts_count(t->prompts);
     double share =
-        r->eval || r->data.encode_eval ? pl_config_float(r->config, "data.eval_share") : 0;
+        pl__eval(r) || r->data.encode_eval ? pl_config_float(r->config, "data.eval_share") : 0;
     for (int e = 0; e < 2; e++)
         if (!(t->lines[e] = pl_sys_alloc((size_t)n * sizeof *t->lines[e]))) return PL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {

@@ -75,7 +75,7 @@ static void fill_head(pl_run *r, pl_checkpoint *c)
     snprintf(c->phase_name, sizeof c->phase_name, "%s",
              r->phases.now < 0 ? "" : r->phases.list[r->phases.now].name);
     c->samples = pl__run_samples(r);
-    c->accumulate = r->parts;
+    c->accumulate = r->build->accumulate;
     c->threads = pl_threads();
     snprintf(c->recipe, sizeof c->recipe, "%s", r->recipe->name);
     snprintf(c->version, sizeof c->version, "%s", pl_version());

@@ -25,8 +25,8 @@
 /* ---- which -------------------------------------------------------------------------------- */
 static void mark_written(const pl_run *r, bool *frozen)
 {
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
     for (int i = 0; i < n; i++) {
         const pl_graph *g = programs[i]->base_graph;
         for (uint32_t k = 1; k < g->n_nodes; k++) {

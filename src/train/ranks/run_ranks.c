@@ -1,6 +1,6 @@
 /* ranks.c - a run as one of several: its samples, its draws, and what all ranks agree on.
  *
- * Micro-batch b of a run is ranks times r->micro samples of the endless stream; rank r has the r-th
+ * Micro-batch b of a run is ranks times r->build->micro samples of the endless stream; rank r has the r-th
  * run of them. Draws over samples are the same rows of what one rank would draw for all. So the
  * number of ranks changes neither the samples of a step nor its random numbers, and with
  * synchronised BatchNorm, or none, only the rounding of sums.
@@ -25,12 +25,12 @@ int64_t pl__ranks(const pl_run *r)
 
 int64_t pl__run_batch(const pl_run *r)
 {
-    return r->micro * r->parts * pl__ranks(r);
+    return r->build ? r->build->micro * r->build->accumulate * pl__ranks(r) : 0;
 }
 
 int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i)
 {
-    return (number * pl__ranks(r) + r->ranks.nn.rank) * r->micro + i;
+    return (number * pl__ranks(r) + r->ranks.nn.rank) * r->build->micro + i;
 }
 
 /* ---- keys ------------------------------------------------------------------------------- */
@@ -156,11 +156,11 @@ static pl_status compare_draws(pl_run *r, const pl_graph *a, const pl_graph *b, 
     return PL_OK;
 }
 
-static pl_status find_draws(pl_run *r)
+static pl_status find_draws(pl_run *r, int64_t micro)
 {
     pl_builder a, b;
     memset(&b, 0, sizeof b);
-    int64_t batch = r->micro > 1 ? r->micro : 2;
+    int64_t batch = micro > 1 ? micro : 2;
     pl_status rc = pl__probe(r, batch, NULL, &a);
     if (rc == PL_OK) rc = pl__probe(r, 2 * batch, NULL, &b);
     for (int i = 0; rc == PL_OK && i < a.n_step_programs && i < b.n_step_programs; i++)
@@ -190,7 +190,7 @@ pl_status pl__ranks_prepare(pl_run *r, int64_t accumulate, pl_builder *b)
     if (r->ranks.nn.sync_norm || r->ranks.nn.always) b->ranks = &r->ranks.nn;
     if (pl__ranks(r) == 1) return PL_OK;
     if (!r->ranks.spread_known) {
-        PL_TRY(find_draws(r));
+        PL_TRY(find_draws(r, b->batch));
         PL_TRY(check_coupling(r, accumulate));
     }
     r->ranks.spread_known = true;
@@ -226,8 +226,8 @@ static uint64_t hash_config(const pl_run *r)
 /* Order and memory; what a plan has of one rank only (where its part begins) is not in it. */
 static uint64_t hash_plan(const pl_run *r)
 {
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
+    int n;
+    pl_program *const *programs = pl__run_programs(r, &n);
     uint64_t h = 0;
     for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
@@ -348,9 +348,9 @@ static void add_links(pl_run_links *sum, const pl_program *program, double times
 pl_run_links pl_run_links_get(const pl_run *r)
 {
     pl_run_links sum = {.shard = r->ranks.nn.shard};
-    for (int i = 0; i < r->n_step_programs; i++) {
+    for (int i = 0; i < pl_run_step_program_count(r); i++) {
         pl_run_step_program t = pl_run_step_program_at(r, i);
-        add_links(&sum, t.run, t.share * (double)r->parts);
+        add_links(&sum, t.run, t.share * (double)r->build->accumulate);
         add_links(&sum, t.apply, t.share);
     }
     return sum;

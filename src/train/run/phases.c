@@ -306,7 +306,7 @@ static pl_status check_rules(const pl_run *r, const pl_phase *p)
 
 pl_status pl_run_enter(pl_run *r, int i, int64_t before)
 {
-    PL_FAIL_IF(i < 0 || i >= r->phases.n || r->phases.now >= 0 || r->train, PL_ERR_ARG,
+    PL_FAIL_IF(i < 0 || i >= r->phases.n || r->phases.now >= 0 || pl__train(r), PL_ERR_ARG,
                "phase %d of %d cannot be entered", i, r->phases.n);
     const pl_phase *p = &r->phases.list[i];
     const pl_config *keys = r->phases.keys[item_of(r, i)];
@@ -326,7 +326,7 @@ pl_status pl__phase_check_data(pl_run *r)
     PL_FAIL_IF(p && p->epochs > 0 && pl__run_samples(r) <= 0, PL_ERR_CONFIG,
                "phase %s: until.epochs is %g, but its data never end: set until.steps", p->name,
                p->epochs);
-    PL_FAIL_IF(p && p->metric && !r->eval, PL_ERR_CONFIG,
+    PL_FAIL_IF(p && p->metric && !pl__eval(r), PL_ERR_CONFIG,
                "phase %s: until.reach looks at evaluations, and recipe %s has none", p->name,
                r->recipe->name);
     return PL_OK;

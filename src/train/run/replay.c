@@ -351,7 +351,7 @@ static void add_losses(replay *p, const pl_step_program *from, int step)
         bool other = from->name && strcmp(name, "loss") == 0;
         const void *x = other ? NULL : pl_session_output(p->run->session, from->run, name, &t);
         if (x) {
-            p->loss[i] += pl_elem_get(t.dtype, x, 0) / (double)p->run->parts;
+            p->loss[i] += pl_elem_get(t.dtype, x, 0) / (double)p->run->build->accumulate;
             p->known[i] = true;
         }
         i++;
@@ -523,7 +523,7 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
 static pl_status replay_program(replay *p, const pl_step_program *t, int step)
 {
     pl_session *session = p->run->session;
-    for (int part = 1; part <= (int)p->run->parts; part++) {
+    for (int part = 1; part <= (int)p->run->build->accumulate; part++) {
         PL_TRY(load_inputs(p, t->run, step, part));
         PL_TRY(pl_session_run(session, t->run));
         add_losses(p, t, step);
@@ -538,9 +538,9 @@ static pl_status replay_step(replay *p, int step)
 {
     memset(p->loss, 0, sizeof p->loss);
     memset(p->known, 0, sizeof p->known);
-    for (int i = 0; i < p->run->n_step_programs; i++)
-        if (pl__step_program_runs(&p->run->step_programs[i], step - 1))
-            PL_TRY(replay_program(p, &p->run->step_programs[i], step));
+    for (int i = 0; i < p->run->build->now->n_step_programs; i++)
+        if (pl__step_program_runs(&p->run->build->now->step_programs[i], step - 1))
+            PL_TRY(replay_program(p, &p->run->build->now->step_programs[i], step));
     return PL_OK;
 }
 

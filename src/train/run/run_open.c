@@ -232,15 +232,14 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
 void pl_run_free(pl_run *r)
 {
     if (!r) return;
-    const pl_device *device = r->train ? pl_program_device(r->train) : NULL;
+    const pl_device *device = pl__train(r) ? pl_program_device(pl__train(r)) : NULL;
     pl_prefetch_close(r);
     pl_session_free(r->session);
-    pl__step_programs_free(r);
-    /* a next plan of this process is not to count it */
+    pl__build_free(r->build);
+    /* its memory would count against the next plan of this process */
     if (device && device->forget) device->forget();
     pl_store_free(r->store);
     pl__phases_free(r);
-    pl_config_free(r->traded);
     pl_config_free(r->config);
     pl_sys_free(r->files.stage);
     pl_sys_free(r->files.whole);

@@ -27,7 +27,7 @@ static double scalar_output(pl_run *r, pl_program *p, const char *name, int ago)
 /* The program that updates from the training program's gradients. */
 static pl_program *updater(const pl_run *r)
 {
-    return r->apply ? r->apply : r->train;
+    return r->build->now->apply ? r->build->now->apply : pl__train(r);
 }
 
 /* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
@@ -65,7 +65,7 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
 /* The samples of micro-batch `part` of a step (the first is 0) into a program's inputs. */
 static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
 {
-    return pl_prefetch_read(r, p, step * r->parts + part);
+    return pl_prefetch_read(r, p, step * r->build->accumulate + part);
 }
 
 /* While a card works, the next batch is read; one that the workers have not finished is waited for
@@ -75,13 +75,13 @@ static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
 {
     int64_t step = r->steps.done, next = part + 1;
     if (!pl__run_card(r)) return;
-    if (next == r->parts) {
+    if (next == r->build->accumulate) {
         next = 0;
         t = pl__step_program_next(r, t, &step);
     }
-    pl_program *p =
-        pl__variant_step_programs(r, pl_prefetch_bucket(r, step))[t - r->step_programs].run;
-    r->steps.ahead = pl_prefetch_ready(r, step * r->parts + next) &&
+    const pl_variant *v = &r->build->variants[pl_prefetch_bucket(r, step)];
+    pl_program *p = v->step_programs[t - r->build->now->step_programs].run;
+    r->steps.ahead = pl_prefetch_ready(r, step * r->build->accumulate + next) &&
                      read_part(r, p, step, next) == PL_OK &&
                      pl_session_send(r->session, p) == PL_OK;
 }
@@ -155,7 +155,8 @@ static pl_status begin(pl_run *r, const pl_step_program *t, int64_t part, begun 
 /* All micro-batches of one program, and its update. */
 static pl_status take_program(pl_run *r, const pl_step_program *t, begun *last, pl_step_info *info)
 {
-    for (int64_t part = 0; part < r->parts; part++) PL_TRY(begin(r, t, part, last, info));
+    for (int64_t part = 0; part < r->build->accumulate; part++)
+        PL_TRY(begin(r, t, part, last, info));
     return t->apply ? begin(r, t, -1, last, info) : PL_OK;
 }
 
@@ -185,7 +186,8 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
 static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
 {
     for (int i = 0; i < info->n_terms; i++)
-        if (strcmp(info->term_name[i], "nonfinite") == 0) return info->term[i] * (double)r->parts;
+        if (strcmp(info->term_name[i], "nonfinite") == 0)
+            return info->term[i] * (double)r->build->accumulate;
     return (double)NAN;
 }
 
@@ -196,9 +198,9 @@ static pl_status take_update(pl_run *r, pl_step_info *info)
     info->n_terms = 0;
     info->loss = 0;
     if (r->steps.trace_nan) pl_session_watch(r->session, true);
-    for (int i = 0; i < r->n_step_programs; i++) {
-        if (!pl__step_program_runs(&r->step_programs[i], r->steps.done)) continue;
-        PL_TRY(take_program(r, &r->step_programs[i], &last, info));
+    for (int i = 0; i < r->build->now->n_step_programs; i++) {
+        if (!pl__step_program_runs(&r->build->now->step_programs[i], r->steps.done)) continue;
+        PL_TRY(take_program(r, &r->build->now->step_programs[i], &last, info));
     }
     return hear(r, &last, &none, info);
 }
@@ -253,13 +255,13 @@ void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx)
 static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done,
                              pl_eval_info *info)
 {
-    pl_program *p = pl__variant_eval(r, bucket);
+    pl_program *p = r->build->variants[bucket].eval;
     int64_t rows = pl_prefetch_eval_rows(r, bucket, total);
     /* ranks take turns; all run the program equally often */
     int64_t number = 0, ranks = pl__ranks(r);
     for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
         PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "the evaluation was stopped");
-        k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
+        k = at < rows ? rows_at_once(r->build->micro, rows - at) : 0;
         *done += k;
         if (number % ranks != r->ranks.nn.rank) continue;
         if (at == 0 || ranks > 1) PL_TRY(pl_prefetch_eval(r, bucket, k ? at : 0, k ? k : 1));
@@ -267,26 +269,26 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         /* A card works on this batch while the next is read. */
         int64_t left = ranks > 1 ? 0 : rows - at - k;
         if (pl__run_card(r) && left)
-            PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+            PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->build->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
         if (r->progress.call) r->progress.call(r->progress.ctx, PL_SUBSET_EVAL, *done, total);
         if (!pl__run_card(r) && left)
-            PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+            PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->build->micro, left)));
     }
     return PL_OK;
 }
 
 static pl_status evaluate(pl_run *r, pl_eval_info *info)
 {
-    for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
-        info->name[info->n++] = pl_program_output_name(r->eval, i);
+    for (int i = 0; i < pl_program_output_count(pl__eval(r)) && i < PL_MAX_METRICS; i++)
+        info->name[info->n++] = pl_program_output_name(pl__eval(r), i);
     int64_t batch = pl__run_batch(r), size = pl_prefetch_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
     int64_t done = 0;
-    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, &done, info));
+    for (int k = 0; k < r->build->n_variants; k++) PL_TRY(eval_bucket(r, k, total, &done, info));
     PL_TRY(pl__ranks_sum(r, info->value, info->n));
     info->batches = (int)((total + batch - 1) / batch);
     info->samples = total;
@@ -299,7 +301,7 @@ static pl_status evaluate(pl_run *r, pl_eval_info *info)
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
-    if (!r->eval || pl_prefetch_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
+    if (!pl__eval(r) || pl_prefetch_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
     pl_status rc = pl__averages_begin(r);
     return pl__averages_end(r, rc == PL_OK ? evaluate(r, info) : rc);
 }

@@ -125,18 +125,24 @@ pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe)
 }
 
 /* The names go with the builder's context. */
-pl_status pl__sample_keep(pl_run *r, const pl_builder *b)
+pl_status pl__sample_keep(pl_run *r, pl_step_build *b, const pl_builder *graphs)
 {
-    r->n_pictures = b->n_pictures;
+    b->n_pictures = graphs->n_pictures;
     for (int i = 0; i < b->n_pictures; i++) {
-        r->picture[i] = b->picture[i];
-        if (!(r->picture[i].name = pl_arena_strdup(&r->arena, b->picture[i].name)))
-            return PL_ERR_MEMORY;
+        b->picture[i] = graphs->picture[i];
+        b->picture[i].name = pl_arena_strdup(&r->arena, graphs->picture[i].name);
+        if (!b->picture[i].name) return PL_ERR_MEMORY;
     }
     return PL_OK;
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
+/* NULL: the run is not built, or makes no samples. */
+static pl_program *sampler(const pl_run *r)
+{
+    return r->build ? r->build->sample : NULL;
+}
+
 static int64_t columns_of(int64_t count)
 {
     int64_t n = (int64_t)ceil(sqrt((double)count) - 1e-9);
@@ -162,10 +168,10 @@ static size_t grid_bytes(const pl_run *r, const pl_picture_out *p)
 static bool array_at(const pl_run *r, int i, const char **name, pl_type *t)
 {
     const size_t skip = sizeof PL_SAMPLE_ARRAY - 1;
-    const char *output = pl_program_output_name(r->sample, i);
+    const char *output = pl_program_output_name(sampler(r), i);
     if (strncmp(output, PL_SAMPLE_ARRAY, skip) != 0) return false;
     *name = output + skip;
-    *t = pl_program_output_type(r->sample, i);
+    *t = pl_program_output_type(sampler(r), i);
     t->dim[0] = pl_config_int(r->config, "sample.count");
     return true;
 }
@@ -181,7 +187,7 @@ static size_t arrays_bytes(const pl_run *r)
     size_t sum = 0;
     const char *name;
     pl_type t;
-    for (int i = 0; r->sample && i < pl_program_output_count(r->sample); i++)
+    for (int i = 0; sampler(r) && i < pl_program_output_count(sampler(r)); i++)
         if (array_at(r, i, &name, &t)) sum += array_bytes(&t);
     return sum;
 }
@@ -190,7 +196,7 @@ static size_t arrays_bytes(const pl_run *r)
 static size_t grids_bytes(const pl_run *r)
 {
     size_t sum = 0;
-    for (int i = 0; i < r->n_pictures; i++) sum += grid_bytes(r, &r->picture[i]);
+    for (int i = 0; i < r->build->n_pictures; i++) sum += grid_bytes(r, &r->build->picture[i]);
     return (sum + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN;
 }
 
@@ -200,8 +206,8 @@ static size_t grids_bytes(const pl_run *r)
 uint64_t pl__sample_bytes(const pl_run *r)
 {
     uint64_t sum = 0, most = 0;
-    for (int i = 0; r->sample && i < r->n_pictures; i++) {
-        uint64_t bytes = grid_bytes(r, &r->picture[i]);
+    for (int i = 0; sampler(r) && i < r->build->n_pictures; i++) {
+        uint64_t bytes = grid_bytes(r, &r->build->picture[i]);
         sum += bytes;
         if (bytes > most) most = bytes;
     }
@@ -211,13 +217,13 @@ uint64_t pl__sample_bytes(const pl_run *r)
 
 pl_status pl__sample_start(pl_run *r)
 {
-    const pl_program *eval = pl__variant_eval(r, 0);
-    if (!r->sample) return PL_OK;
-    for (int i = 0; i < pl_program_input_count(r->sample); i++) {
-        const char *name = pl_program_input_name(r->sample, i);
+    const pl_program *eval = r->build->variants[0].eval;
+    if (!sampler(r)) return PL_OK;
+    for (int i = 0; i < pl_program_input_count(sampler(r)); i++) {
+        const char *name = pl_program_input_name(sampler(r), i);
         int k = 0, n = eval ? pl_program_input_count(eval) : 0;
         while (k < n && strcmp(pl_program_input_name(eval, k), name) != 0) k++;
-        pl_type t = pl_program_input_type(r->sample, i),
+        pl_type t = pl_program_input_type(sampler(r), i),
                 u = k < n ? pl_program_input_type(eval, k) : t;
         PL_FAIL_IF(
             strcmp(name, PL_SAMPLE_KEY) != 0 && (k == n || !pl_type_equal(&t, &u)), PL_ERR_CONFIG,
@@ -253,23 +259,23 @@ static void put_picture(const pl_picture_out *p, pl_dtype dtype, const void *x, 
 
 static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
 {
-    int64_t *key = pl_session_input(r->session, r->sample, PL_SAMPLE_KEY, NULL);
+    int64_t *key = pl_session_input(r->session, sampler(r), PL_SAMPLE_KEY, NULL);
     int64_t size = pl_prefetch_size(r, PL_SUBSET_EVAL);
-    if (pl_program_input_count(r->sample) > (key != NULL)) {
+    if (pl_program_input_count(sampler(r)) > (key != NULL)) {
         if (size > 0 && rows > size) rows = size;
         int64_t others = pl_prefetch_size(r, PL_SUBSET_TRAIN),
                 at = others > 0 ? first % others : first;
         if (pl_prefetch_lacks(r, PL_SUBSET_EVAL))
-            PL_TRY(pl_prefetch_rows(r, PL_SUBSET_TRAIN, r->sample, at,
+            PL_TRY(pl_prefetch_rows(r, PL_SUBSET_TRAIN, sampler(r), at,
                                     rows < others - at ? rows : others - at));
         else
-            PL_TRY(pl_prefetch_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
+            PL_TRY(pl_prefetch_eval_into(r, sampler(r), size > 0 ? first % size : first, rows));
     }
     if (key) {
         key[0] = pl_config_int(r->config, "seed");
         key[1] = first;
     }
-    PL_TRY(pl_session_run(r->session, r->sample));
+    PL_TRY(pl_session_run(r->session, sampler(r)));
     return pl_session_wait(r->session);
 }
 
@@ -279,10 +285,10 @@ static void put_rows(pl_run *r, int64_t at, int64_t rows)
     char *to = (char *)r->grids + grids_bytes(r);
     const char *name;
     pl_type t;
-    for (int i = 0; i < pl_program_output_count(r->sample); i++) {
+    for (int i = 0; i < pl_program_output_count(sampler(r)); i++) {
         if (!array_at(r, i, &name, &t)) continue;
         const void *x =
-            pl_session_output(r->session, r->sample, pl_program_output_name(r->sample, i), NULL);
+            pl_session_output(r->session, sampler(r), pl_program_output_name(sampler(r), i), NULL);
         size_t row = pl_type_bytes(&t) / (size_t)t.dim[0];
         if (x) memcpy(to + (size_t)at * row, x, (size_t)rows * row);
         to += array_bytes(&t);
@@ -293,15 +299,15 @@ static void put_rows(pl_run *r, int64_t at, int64_t rows)
 static pl_status make_samples(pl_run *r)
 {
     int64_t count = pl_config_int(r->config, "sample.count");
-    for (int64_t at = 0; at < count; at += r->micro) {
-        int64_t rows = count - at < r->micro ? count - at : r->micro;
+    for (int64_t at = 0; at < count; at += r->build->micro) {
+        int64_t rows = count - at < r->build->micro ? count - at : r->build->micro;
         PL_TRY(run_once(r, at, rows));
         uint8_t *to = r->grids;
-        for (int i = 0; i < r->n_pictures; i++) {
-            const pl_picture_out *p = &r->picture[i];
+        for (int i = 0; i < r->build->n_pictures; i++) {
+            const pl_picture_out *p = &r->build->picture[i];
             pl_sheet g = grid_of(r, p);
             pl_type t;
-            const void *x = pl_session_output(r->session, r->sample, p->name, &t);
+            const void *x = pl_session_output(r->session, sampler(r), p->name, &t);
             for (int64_t k = 0; x && k < rows; k++) put_picture(p, t.dtype, x, k, at + k, &g, to);
             to += grid_bytes(r, p);
         }
@@ -312,16 +318,16 @@ static pl_status make_samples(pl_run *r)
 
 pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx)
 {
-    if (!r->sample) return PL_OK;
+    if (!sampler(r)) return PL_OK;
     PL_FAIL_IF(!r->session, PL_ERR_ARG, "the run is not started");
     pl_status rc = pl__averages_begin(r);
     PL_TRY(pl__averages_end(r, rc == PL_OK ? make_samples(r) : rc));
     const uint8_t *pixels = r->grids;
-    for (int i = 0; i < r->n_pictures; i++) {
-        pl_sheet g = grid_of(r, &r->picture[i]);
+    for (int i = 0; i < r->build->n_pictures; i++) {
+        pl_sheet g = grid_of(r, &r->build->picture[i]);
         g.pixels = pixels;
         PL_TRY(each(ctx, &g));
-        pixels += grid_bytes(r, &r->picture[i]);
+        pixels += grid_bytes(r, &r->build->picture[i]);
     }
     return PL_OK;
 }
@@ -335,7 +341,7 @@ static pl_status write_arrays(pl_run *r, pl_st_writer *w)
 {
     const char *name;
     pl_type t;
-    int n = 0, outputs = pl_program_output_count(r->sample);
+    int n = 0, outputs = pl_program_output_count(sampler(r));
     for (int i = 0; i < outputs; i++)
         if (array_at(r, i, &name, &t) && ++n) PL_TRY(pl_st_writer_add(w, name, &t));
     PL_TRY(pl_st_writer_begin(w));
@@ -366,5 +372,5 @@ pl_status pl_run_sample_save(pl_run *r, const char *path)
 
 const pl_program *pl_run_sample_program(const pl_run *r)
 {
-    return r->sample;
+    return sampler(r);
 }

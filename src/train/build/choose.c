@@ -1,0 +1,212 @@
+/* choose.c - which build trains: how many micro-batches, how many trade-offs, what is sharded.
+ *
+ * Idea: make builds one after the other, fit each to the budget (run_fit.c), and keep the one whose
+ * step is predicted to be fastest. The order of preference limits the search:
+ *
+ *     sharding       one more kind of state each time, only while nothing fits (shard: auto)
+ *     micro-batches  each divisor of the batch, until one fits without recomputing (accumulate: auto)
+ *     trade-offs     each level, until one keeps everything
+ *
+ * Invariant: at most two builds exist at once, the best so far and the one being tried; a build that
+ * does not fit is freed before the next is made, because its memory counts against the host budget.
+ * Cost: one compile and one fit a build; a level whose keep-all plan is already slower than the best
+ * is not fitted.
+ *
+ * Ranks take every decision from numbers that they have agreed on, so that all choose the same.
+ */
+#include "base/sys.h"
+#include "train/run/train_int.h"
+
+#include <math.h>
+
+/* ---- trade-offs --------------------------------------------------------------------------- */
+/* Whether the run's build fits and its predicted step: the smallest over ranks. */
+static pl_status look_at_plan(pl_run *r, bool *fits, double *ms)
+{
+    uint64_t fit = pl_run_memory_get(r).fits, ns = (uint64_t)(pl_run_predicted_ms(r) * 1e6);
+    PL_TRY(pl__ranks_least(r, &fit));
+    PL_TRY(pl__ranks_least(r, &ns));
+    *fits = fit;
+    *ms = (double)ns / 1e6;
+    return PL_OK;
+}
+
+static bool keeps_all(const pl_step_build *b)
+{
+    for (int i = 0; i < b->n_programs; i++)
+        if (pl_program_plan(b->programs[i])->recompute_ratio > 0) return false;
+    return true;
+}
+
+/* Builds a level, and fits it if it may be faster than best_ms: before it is fitted nothing is
+ * recomputed, and no plan of it is faster. *better: it fits and is faster. */
+static pl_status try_level(pl_run *r, int64_t accumulate, int level, double best_ms, bool *better)
+{
+    double ms;
+    PL_TRY(pl__build_level(r, accumulate, level));
+    PL_TRY(look_at_plan(r, better, &ms));
+    *better = false;
+    if (ms >= best_ms) return PL_OK;
+    PL_TRY(pl__run_fit(r));
+    PL_TRY(look_at_plan(r, better, &ms));
+    *better = *better && ms < best_ms;
+    return PL_OK;
+}
+
+/* Replaces r->build, of level 0, by that of the level with the fastest plan that fits; by the last
+ * level where none fits. */
+static pl_status choose_level(pl_run *r, int64_t accumulate)
+{
+    bool fits, better;
+    double ms, without_ms = 0;
+    for (int level = 1; level <= pl__tradeoffs(r); level++) {
+        PL_TRY(look_at_plan(r, &fits, &ms));
+        if (fits && keeps_all(r->build)) break;
+        if (fits && r->build->level == 0) without_ms = ms;
+        pl_step_build *best = r->build;
+        r->build = NULL;
+        if (!fits) {
+            pl__build_free(best);
+            best = NULL;
+        }
+        pl_status rc = try_level(r, accumulate, level, best ? ms : HUGE_VAL, &better);
+        if (best && rc == PL_OK && !better) {
+            pl_step_build *tried = r->build;
+            r->build = best;
+            best = tried;
+        }
+        pl__build_free(best);
+        PL_TRY(rc);
+        pl_sys_trim();
+    }
+    r->build->without_ms = without_ms;
+    return PL_OK;
+}
+
+/* ---- micro-batches ------------------------------------------------------------------------ */
+/* Frees the build and its slots: a build that does not accumulate has no accumulators. */
+static pl_status drop_build(pl_run *r)
+{
+    pl__build_free(r->build);
+    r->build = NULL;
+    r->usage.built = 0;
+    if (pl_store_count(r->store) == 0) return PL_OK;
+    pl_store_free(r->store);
+    r->store = pl_store_new();
+    return r->store ? PL_OK : PL_ERR_MEMORY;
+}
+
+static pl_status build_split(pl_run *r, int64_t accumulate)
+{
+    PL_TRY(drop_build(r));
+    PL_TRY(pl__build_level(r, accumulate, 0));
+    PL_TRY(pl__run_fit(r));
+    return choose_level(r, accumulate);
+}
+
+/* A given number. A batch is split only where that changes no result, or where the user allows it.
+ */
+static pl_status build_asked(pl_run *r, int64_t accumulate)
+{
+    const char *why = NULL;
+    if (accumulate > 1 && !pl_config_bool(r->config, "accumulate_coupled"))
+        PL_TRY(pl__run_couples(r, accumulate, NULL, &why));
+    PL_FAIL_IF(why, PL_ERR_CONFIG,
+               "accumulate: %lld would not train as batch: %lld does, its samples couple (%s); set "
+               "accumulate: 1, or accumulate_coupled: true to split it all the same",
+               (long long)accumulate, (long long)pl_config_int(r->config, "batch"), why);
+    return build_split(r, accumulate);
+}
+
+/* accumulate: auto: the number of micro-batches that fits and is fastest. */
+static pl_status build_auto(pl_run *r)
+{
+    int64_t batch = pl_config_int(r->config, "batch"), best = 0;
+    double best_ms = 0;
+    for (int64_t n = 1; n * pl__ranks(r) <= batch; n++) {
+        if (batch % (n * pl__ranks(r))) continue;
+        if (n > 1 && r->build->accumulate == 1) { /* the first that splits the batch */
+            PL_TRY(pl__run_couples(r, n, NULL, &r->build->coupled));
+            if (r->build->coupled) return PL_OK;
+        }
+        PL_TRY(build_split(r, n));
+        if (!pl_run_memory_get(r).fits) continue;
+        double ms = pl_run_predicted_ms(r);
+        if (best == 0 || ms < best_ms) {
+            best = n;
+            best_ms = ms;
+        }
+        if (pl_program_plan(pl__train(r))->recompute_ratio <= 0) break;
+    }
+    return best == 0 || best == r->build->accumulate ? PL_OK : build_split(r, best);
+}
+
+/* accumulate: auto of a resumed run: the number of the checkpoint, so that results have the same
+ * bits, whatever kernel times are known by now. *fits: false when the budget has become too small.
+ */
+static pl_status build_as_before(pl_run *r, bool *fits)
+{
+    if (pl_config_int(r->config, "batch") % r->files.resume_accumulate) return PL_OK;
+    PL_TRY(build_split(r, r->files.resume_accumulate));
+    *fits = pl_run_memory_get(r).fits;
+    return PL_OK;
+}
+
+/* Evaluation programs have as many samples as those of training; where that does not divide the
+ * batch, all of it. */
+static pl_status build_evaluation(pl_run *r, int64_t asked)
+{
+    int64_t n = asked ? asked : r->purpose.accumulate ? r->purpose.accumulate : 1;
+    return build_split(r, pl_config_int(r->config, "batch") % n ? 1 : n);
+}
+
+/* ---- all of it ---------------------------------------------------------------------------- */
+static pl_status build_training(pl_run *r, int64_t asked)
+{
+    bool fits = false;
+    if (!asked && r->files.resume_accumulate) PL_TRY(build_as_before(r, &fits));
+    while (!fits) {
+        PL_TRY(asked ? build_asked(r, asked) : build_auto(r));
+        fits = !pl__ranks_share_more(r);
+    }
+    return PL_OK;
+}
+
+pl_status pl__choose_build(pl_run *r)
+{
+    int64_t asked;
+    PL_TRY(pl__accumulate_asked(r->config, &asked));
+    if (r->purpose.goal == PL_GOAL_ENCODE) asked = 1;
+    PL_TRY(r->purpose.goal == PL_GOAL_EVALUATE ? build_evaluation(r, asked)
+                                               : build_training(r, asked));
+    r->build->fitted = pl_run_memory_get(r).fits;
+    return r->build->fitted ? PL_OK : pl_run_find_minimum(r);
+}
+
+/* ---- the minimum -------------------------------------------------------------------------- */
+/* The smallest arena of another level than the build's. */
+static pl_status find_other_minimum(pl_run *r, int level)
+{
+    uint64_t arena = 0;
+    pl_step_build *own = r->build;
+    r->build = NULL;
+    pl_status rc = pl__build_level(r, own->accumulate, level);
+    if (rc == PL_OK) rc = pl__run_least(r, &arena);
+    pl__build_free(r->build);
+    r->build = own;
+    if (rc == PL_OK && (!own->other_minimum || arena < own->other_minimum))
+        own->other_minimum = arena;
+    return rc;
+}
+
+pl_status pl_run_find_minimum(pl_run *r)
+{
+    uint64_t arena;
+    PL_FAIL_IF(!r->build, PL_ERR_ARG, "the run is not built");
+    PL_TRY(pl__run_least(r, &arena));
+    r->build->minimum = arena;
+    for (int level = 0; !r->build->other_minimum && level <= pl__tradeoffs(r); level++)
+        if (level != r->build->level) PL_TRY(find_other_minimum(r, level));
+    pl_sys_trim();
+    return PL_OK;
+}
