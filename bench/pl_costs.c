@@ -89,7 +89,7 @@ static sort_of sort_of_step(const pl_program *p, const char *program, uint32_t i
 static pl_status print_program(pl_run *r, const pl_program *p, const char *program, double times)
 {
     if (!p) return PL_OK;
-    const pl_bound *b = pl_run_session(r) ? pl_session_find(pl_run_session(r), p) : NULL;
+    const pl_bound_program *b = pl_run_session(r) ? pl_session_find(pl_run_session(r), p) : NULL;
     double runs = b && b->profile.runs ? (double)b->profile.runs : 1;
     sort_of *all = calloc(p->plan->n_order + 1, sizeof *all);
     uint32_t n = 0;
@@ -120,9 +120,9 @@ static int ascending(const void *a, const void *b)
 
 static double sum_launches(const pl_session *s, const pl_program *p)
 {
-    const pl_bound *b = p ? pl_session_find(s, p) : NULL;
+    const pl_bound_program *b = p ? pl_session_find(s, p) : NULL;
     double sum = 0;
-    for (uint32_t i = 0; b && b->profile.runs && i < b->n_launch; i++)
+    for (uint32_t i = 0; b && b->profile.runs && i < b->n_units; i++)
         sum += (double)b->profile.ns[i] / 1e6 / (double)b->profile.runs;
     return sum;
 }

@@ -168,21 +168,23 @@ static void die(const char *what)
 
 /* Milliseconds of one launch: REPEAT in a row as one graph, which is how steps run, by the card's
  * own clock; the best of five. */
-static double time_ms(const pl_device *dev, const pl_launch *one)
+static double time_ms(const pl_device *dev, const pl_bound_unit *one)
 {
-    pl_launch list[REPEAT];
-    pl_tape_plan plan = {.launch = list, .n_launch = REPEAT};
+    pl_bound_unit list[REPEAT];
+    pl_capture_plan plan = {.units = list, .n_units = REPEAT};
     uint32_t failed = 0;
     double best = 1e30;
-    void *tape = NULL;
+    void *captured = NULL;
     for (int i = 0; i < REPEAT; i++) list[i] = *one;
-    if (dev->tape_new(&plan, &tape, &failed) != PL_OK) die("tape");
+    if (dev->capture_new(&plan, &captured, &failed) != PL_OK) die("capture");
     for (int k = 0; k < 6; k++) {
-        if (dev->tape_run(tape, 0, false) != PL_OK || dev->tape_wait(tape, 0) != PL_OK) die("run");
-        double ms = dev->tape_ms(tape, 0) / REPEAT;
+        if (dev->capture_run(captured, 0, false) != PL_OK ||
+            dev->capture_wait(captured, 0) != PL_OK)
+            die("run");
+        double ms = dev->capture_ms(captured, 0) / REPEAT;
         if (k > 0 && ms < best) best = ms;
     }
-    dev->tape_free(tape);
+    dev->capture_free(captured);
     return best;
 }
 
@@ -192,7 +194,7 @@ static double copy_rate(const pl_device *dev, size_t bytes)
 {
     void *a = NULL, *b = NULL;
     if (dev->alloc(bytes, &a) != PL_OK || dev->alloc(bytes, &b) != PL_OK) die("alloc");
-    pl_launch l = {.from = a, .to = b, .bytes = bytes};
+    pl_bound_unit l = {.from = a, .to = b, .bytes = bytes};
     double ms = time_ms(dev, &l);
     dev->free(a, bytes);
     dev->free(b, bytes);
@@ -275,7 +277,7 @@ static double bench_ms(const pl_device *dev, bench *b)
     b->call.out = out;
     b->call.work = work;
     b->call.prep = b->exec.prep;
-    pl_launch l = {.exec = &b->exec, .call = b->call};
+    pl_bound_unit l = {.exec = &b->exec, .call = b->call};
     double ms = time_ms(dev, &l);
     for (int i = 0; i < n_in; i++) dev->free(in[i], pl_type_bytes(&b->types[0][i]));
     for (int i = 0; i < n_out; i++) dev->free(out[i], pl_type_bytes(&b->types[1][i]));

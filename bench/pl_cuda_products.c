@@ -114,19 +114,21 @@ static void *random_operand(const pl_device *dev, const pl_type *t)
 }
 
 /* Milliseconds of one of n calls in a graph. */
-static double replayed(const pl_device *dev, const pl_launch *list, uint32_t n)
+static double replayed(const pl_device *dev, const pl_bound_unit *list, uint32_t n)
 {
-    const pl_tape_plan plan = {.launch = list, .n_launch = n};
-    void *tape = NULL;
+    const pl_capture_plan plan = {.units = list, .n_units = n};
+    void *captured = NULL;
     uint32_t failed;
     double least = 0;
-    if (dev->tape_new(&plan, &tape, &failed) != PL_OK) die("record");
+    if (dev->capture_new(&plan, &captured, &failed) != PL_OK) die("record");
     for (int i = 0; i <= REPLAYS; i++) {
-        if (dev->tape_run(tape, 0, false) != PL_OK || dev->tape_wait(tape, 0) != PL_OK) die("run");
-        double ms = dev->tape_ms(tape, 0) / n;
+        if (dev->capture_run(captured, 0, false) != PL_OK ||
+            dev->capture_wait(captured, 0) != PL_OK)
+            die("run");
+        double ms = dev->capture_ms(captured, 0) / n;
         if (i == 1 || (i > 1 && ms < least)) least = ms;
     }
-    dev->tape_free(tape);
+    dev->capture_free(captured);
     return least;
 }
 
@@ -134,10 +136,10 @@ static double replayed(const pl_device *dev, const pl_launch *list, uint32_t n)
 static double time_launch(const pl_device *dev, const pl_exec *e, const pl_call *c)
 {
     const double ALL_MS = 2;
-    pl_launch list[MOST_CALLS];
+    pl_bound_unit list[MOST_CALLS];
     uint64_t ns[2] = {0};
     uint32_t failed, n = MOST_CALLS;
-    for (int i = 0; i < MOST_CALLS; i++) list[i] = (pl_launch){.exec = e, .call = *c};
+    for (int i = 0; i < MOST_CALLS; i++) list[i] = (pl_bound_unit){.exec = e, .call = *c};
     if (dev->run(list, 2, ns, &failed) != PL_OK) die("run");
     while (n > 1 && (double)ns[1] * 1e-6 * n > ALL_MS) n--;
     return replayed(dev, list, n);

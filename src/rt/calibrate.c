@@ -251,7 +251,7 @@ pl_status pl_measure_new(pl_session *s, int most, pl_measure **out)
     m->of = pl_arena_new(&m->mem, program_takes, s->n_bound + 1);
     bool ok = m->of != NULL;
     for (int i = 0; ok && i < s->n_bound; i++) {
-        size_t n = s->bound[i].n_launch + 1;
+        size_t n = s->bound[i].n_units + 1;
         m->of[i].last = pl_arena_new(&m->mem, uint64_t, n);
         m->of[i].takes = pl_arena_new(&m->mem, float, n *(size_t)most);
         m->of[i].whole_ns = 1e6 * pl_session_device_ms(s, s->bound[i].p, 0);
@@ -276,11 +276,11 @@ void pl_measure_free(pl_measure *m)
 void pl_measure_take(pl_measure *m)
 {
     for (int i = 0; i < m->session->n_bound; i++) {
-        const pl_bound *b = &m->session->bound[i];
+        const pl_bound_program *b = &m->session->bound[i];
         program_takes *of = &m->of[i];
         uint64_t runs = b->profile.runs - of->last_runs;
         if (runs == 0 || of->n == m->most) continue;
-        for (uint32_t j = 0; j < b->n_launch; j++) {
+        for (uint32_t j = 0; j < b->n_units; j++) {
             of->takes[j * (uint32_t)m->most + (uint32_t)of->n] =
                 (float)(b->profile.ns[j] - of->last[j]) / (float)runs;
             of->last[j] = b->profile.ns[j];
@@ -326,18 +326,18 @@ double pl_measure_excess(const double *ns, uint32_t n, double whole)
 /* The times of one program, summed by base unit; then every unit with a mean into the table. */
 static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *units)
 {
-    const pl_bound *b = &m->session->bound[which];
+    const pl_bound_program *b = &m->session->bound[which];
     const pl_program *p = b->p;
     program_takes *of = &m->of[which];
     if (of->n == 0) return PL_OK;
     uint32_t n = p->base_units->n;
     pl_time_sample *s = pl_arena_new(&m->mem, pl_time_sample, n + 1);
     double *count = pl_arena_new(&m->mem, double, n + 1),
-           *took = pl_arena_new(&m->mem, double, b->n_launch + 1);
+           *took = pl_arena_new(&m->mem, double, b->n_units + 1);
     if (!s || !count || !took) return PL_ERR_MEMORY;
-    for (uint32_t j = 0; j < b->n_launch; j++)
+    for (uint32_t j = 0; j < b->n_units; j++)
         took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
-    double excess = pl_measure_excess(took, b->n_launch, of->whole_ns);
+    double excess = pl_measure_excess(took, b->n_units, of->whole_ns);
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
         double ns = without(took[j], excess), sum = s[unit].ns;

@@ -1,67 +1,109 @@
-/* device.h - the seam between a plan and a device.
+/* device.h - what the engine asks of a device: memory, kernels, runs, expected times.
  *
- * A device gives memory, makes units ready (chooses and prepares kernels) and runs a list of
- * launches in order. Order, offsets and lifetimes come from the plan and are the same everywhere; a
- * device knows nothing of them. Pointers in a launch are the device's own.
+ * The plan decides order, lifetimes and offsets; they are the same on every device, and no device
+ * knows them. A device maps memory, prepares units (it chooses a kernel and its scratch size), and
+ * runs bound units in order. Pointers in a bound unit are the device's own.
  *
- * A device is `apart` when the host cannot reach its memory. Inputs and outputs then pass through
- * host blocks that the device gives, and a run may still be going on when the call that began it
- * returns: a tape is a program with everything that a run of it moves.
+ * Two ways for the host to reach a device's memory (pl_access):
  *
- *   host[side] --upload--> stage --copy--> arena --launches--> arena, state --download--> mirror[side]
+ *   direct   the CPU: the host reads and writes arena and state themselves (rt/direct.c)
+ *   staged   devices with their own memory: data passes through host blocks (rt/staging.c), and a
+ *            run may still be in progress when the call that began it returns
  *
- * The upload of one run may overlap the launches of the run before; that is why there are two host
- * blocks, used in side, and why uploads do not go to the arena, whose bytes are in use. Outputs go
- * to two mirrors in side, so that those of one run can be read while the next is going on.
+ * A staged run is a captured program: the program's bound units and every transfer of one run,
+ * which the device records once and replays:
+ *
+ *   host[side] --upload--> stage --copy--> arena --units--> arena, state --download--> mirror[side]
+ *
+ * The upload of run n + 1 may overlap the units of run n. So there are two host blocks, used
+ * alternately (`side` is 0 or 1), and uploads go to the stage, because run n still uses the arena.
+ * Outputs go to two mirrors, so that the host can read those of run n while run n + 1 works.
  */
 #ifndef PL_RT_DEVICE_H
 #define PL_RT_DEVICE_H
 
 #include "ir/units.h"
 
-/* A unit made ready to run. */
+/* A prepared unit: its kernel, what the kernel keeps between runs, and its scratch size. */
 typedef struct pl_exec {
     const pl_kernel *kernel;
     void *prep;
     size_t work_bytes;
 } pl_exec;
 
-/* One step with pointers resolved: a call, or a copy when exec is NULL. */
-typedef struct pl_launch {
+/* A bound unit: one kernel call with pointers resolved, or a copy when exec is NULL. */
+typedef struct pl_bound_unit {
     const pl_exec *exec;
     pl_call call;
     const void *from;
     void *to;
     size_t bytes;
-    /* 1 + its number among the program's exchanges between ranks; 0: it is none */
+    /* 1 + its number among the program's exchanges between ranks; 0: not an exchange */
     uint32_t exchange;
-    uint32_t after; /* so many exchanges must have ended before it may begin */
-} pl_launch;
+    uint32_t after; /* number of exchanges that must have ended before this unit may begin */
+} pl_bound_unit;
 
-/* One value that a run moves between a host block (or the stage) and the arena. */
+/* One value that a run moves between a host block or mirror and the arena or state. */
 typedef struct pl_transfer {
-    size_t at;    /* in the host block, and in the stage */
-    void *device; /* its place in the arena or the state */
+    size_t at;    /* offset in the host block and in the stage, or in the mirror */
+    void *device; /* address in the arena or the state */
     size_t bytes;
 } pl_transfer;
 
-/* All pointers outlive the tape. */
-typedef struct pl_tape_plan {
-    const pl_launch *launch;
+/* What a captured program runs and moves. All pointers outlive the captured program. */
+typedef struct pl_capture_plan {
+    const pl_bound_unit *units;
     const pl_transfer *in, *out;
-    uint32_t n_launch, n_in, n_out;
+    uint32_t n_units, n_in, n_out;
     void *host[2];   /* inputs, from host_alloc */
     void *stage;     /* inputs, from alloc; programs share it */
     void *mirror[2]; /* outputs, from host_alloc */
     size_t in_bytes;
-    bool eager; /* launch by launch, for debugging */
-} pl_tape_plan;
+    bool eager; /* unit by unit, for debugging */
+} pl_capture_plan;
+
+struct pl_bound_program;
+
+/* How a session reaches the device's memory and runs its programs. `at` is a device address, `ago`
+ * counts runs of one program back from the last: 0 is the last run, 1 the run before it. */
+typedef struct pl_access {
+    /* Prepares all bound programs for running; state and arena hold no data afterwards. `close`
+     * releases everything, also after an `open` that failed halfway. */
+    pl_status (*open)(pl_session *s);
+    void (*close)(pl_session *s);
+    /* Prepares one more program, at the end of the session's list; the state keeps its values.
+     * `drop` releases the program, also after an `add` that failed. */
+    pl_status (*add)(pl_session *s, struct pl_bound_program *b);
+    void (*drop)(pl_session *s, struct pl_bound_program *b);
+    /* Device memory that a program's inputs take outside the arena. */
+    uint64_t (*stage_bytes)(const pl_program *p);
+    /* Returns the host's address of device memory, or NULL if the host cannot reach it. */
+    void *(*host_address)(void *at);
+    /* Gives a host view of the first *bytes bytes at `at`; lowers *bytes to what the view holds.
+     * The view is valid until the next call with this session. */
+    pl_status (*view)(pl_session *s, const void *at, size_t *bytes, const void **host);
+    /* Returns a host block to fill for `at`, and lowers *bytes to what the block holds; `put` then
+     * moves the block's bytes to `at`. */
+    void *(*block)(pl_session *s, void *at, size_t *bytes);
+    pl_status (*put)(pl_session *s, void *at, const void *block, size_t bytes);
+    /* Where the host writes input i of the next run. */
+    void *(*input)(pl_session *s, struct pl_bound_program *b, int i);
+    /* Output i of a run; waits for that run. NULL if it failed or its output is gone. */
+    const void *(*output)(pl_session *s, struct pl_bound_program *b, uint32_t i, int ago);
+    /* The inputs of the next run are complete: their upload may begin. */
+    pl_status (*send)(pl_session *s, struct pl_bound_program *b);
+    /* Begins a run. *failed is the unit that failed, or beyond the last one. */
+    pl_status (*run)(pl_session *s, struct pl_bound_program *b, uint32_t *failed);
+    pl_status (*wait)(pl_session *s, const struct pl_bound_program *b, int ago);
+    /* Milliseconds that the device worked on a run; waits for it. 0: not timed. */
+    double (*device_ms)(pl_session *s, const struct pl_bound_program *b, int ago);
+} pl_access;
 
 /* How units prepared from now on are to compute. */
 typedef struct pl_device_mode {
     bool tf32;     /* f32 products may use 10-bit mantissas */
     bool autotune; /* algorithms are chosen by timing */
-    bool plain;    /* f32 products by f32 units alone, not taken apart for tensor cores */
+    bool plain;    /* f32 products by f32 units alone, not split for tensor cores */
 } pl_device_mode;
 
 /* What a slot holds before the first step (rt/init.c has the definition). */
@@ -74,20 +116,21 @@ typedef struct pl_slot_draws {
 typedef struct pl_device {
     const char *name;
     const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
-    bool apart;
-    /* apart: what a first run may add to used_bytes, and for each node of a graph */
+    const pl_access *access;
+    bool own_memory; /* a budget counts the device's memory, not the host's */
+    /* own_memory: what first runs may add to used_bytes, in all and for each node of a graph */
     uint64_t margin_bytes, node_bytes;
     /* Zeroed memory, at least 64-byte aligned. */
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);
-    /* Makes a block of `from` bytes one of `to`, more, at the same address; what is new is zero.
-     * NULL: it cannot, and a larger block takes its place. */
+    /* Grows a block of `from` bytes to `to` bytes at the same address; the added bytes are zero.
+     * NULL: the device cannot, and a larger block replaces the old one. */
     pl_status (*grow)(void *p, size_t from, size_t to);
-    /* after everything begun before; may not have ended */
+    /* Ordered after everything begun before; may return before it has ended. */
     pl_status (*fill)(void *to, int byte, size_t bytes);
-    void (*set_mode)(const pl_device_mode *m); /* NULL: there is only one way */
-    /* Elements first .. first + n - 1 of a slot of floats, at `to`, after everything begun before;
-     * may not have ended. NULL: the host makes them. */
+    void (*set_mode)(const pl_device_mode *m); /* NULL: the device has one mode */
+    /* Writes the initial elements [first, first + n) of a slot of floats to `to`, ordered as fill.
+     * NULL: the host makes initial values. */
     pl_status (*draw)(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first,
                       int64_t n);
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
@@ -95,42 +138,42 @@ typedef struct pl_device {
     pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference,
                          pl_exec *out);
     void (*discard)(pl_exec *e); /* zeroed ones are fine */
-    /* lets go of what libraries keep of kernels that were discarded; NULL: they keep nothing */
+    /* Frees what libraries keep of discarded kernels; NULL: they keep nothing. */
     void (*forget)(void);
-    /* Waits until all that was prepared can run. NULL: it can at once. */
+    /* Waits until everything prepared can run. NULL: it can at once. */
     pl_status (*ready)(void);
-    /* Output k of a prepared group may take over its input i. */
+    /* Whether output k of a prepared group may be written over its input i. */
     bool (*group_inplace)(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i);
-    /* Runs n launches and waits for them; *failed is the index of the one that failed. The time
-     * of launch i is added to ns[i] unless ns is NULL. */
-    pl_status (*run)(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed);
+    /* Runs n units and waits for them; *failed is the index of the one that failed. The time
+     * of unit i is added to ns[i] unless ns is NULL. */
+    pl_status (*run)(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed);
+    /* Bytes of the budgeted memory (device or host) that this process holds. */
+    uint64_t (*used_bytes)(void);
 
-    /* ---- where it is apart, else NULL ---- */
-    /* Zeroed host memory that the device copies from and to fastest; may be asked for by two
-     * threads at once. */
+    /* ---- devices with their own memory; NULL elsewhere ---- */
+    /* Zeroed host memory that the device copies from and to fastest; two threads may call this at
+     * once. */
     pl_status (*host_alloc)(size_t bytes, void **out);
     void (*host_free)(void *p, size_t bytes);
     /* Copies after everything begun before; they return when done. */
     pl_status (*write)(void *to, const void *from, size_t bytes);
     pl_status (*read)(void *to, const void *from, size_t bytes);
-    /* May run the launches, on inputs that are zero and not read from host[], which another thread
-     * may be making: state and arena hold no data afterwards. All memory that runs will take is
-     * taken. *failed is the launch that failed, or beyond the last one. */
-    pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
-    void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
-    /* host[side] is written: the inputs of the next run may go up while the last one works. */
-    pl_status (*tape_send)(void *tape, int side);
-    /* Begins a run on the inputs in host[side]; sent: tape_send has had them. */
-    pl_status (*tape_run)(void *tape, int side, bool sent);
+    /* Captures a program, and takes all memory that its runs need. May run the units on zero
+     * inputs: state and arena hold no data afterwards. Does not read host[], which another thread
+     * may be making. *failed is the unit that failed, or beyond the last one. */
+    pl_status (*capture_new)(const pl_capture_plan *plan, void **out, uint32_t *failed);
+    void (*capture_free)(void *captured); /* NULL is fine; no run of it is in progress */
+    /* host[side] is written: uploads the inputs of the next run while the last run works. */
+    pl_status (*capture_send)(void *captured, int side);
+    /* Begins a run on the inputs in host[side]; sent: capture_send has uploaded them. */
+    pl_status (*capture_run)(void *captured, int side, bool sent);
     /* Waits until host[side] may be written again. */
-    pl_status (*tape_reclaim)(void *tape, int side);
+    pl_status (*capture_reclaim)(void *captured, int side);
     /* Waits until the outputs of the last run on host[side] are in mirror[side]. */
-    pl_status (*tape_wait)(void *tape, int side);
-    /* how long the device worked on that run, waited for */
-    double (*tape_ms)(void *tape, int side);
-    /* Bytes of the device's memory that this process holds. */
-    uint64_t (*used_bytes)(void);
-    /* Fails, saying who holds what, unless so many more bytes can be had. */
+    pl_status (*capture_wait)(void *captured, int side);
+    /* Milliseconds that the device worked on that run, which has been waited for. */
+    double (*capture_ms)(void *captured, int side);
+    /* Fails, and names the processes that hold memory, unless that many more bytes are free. */
     pl_status (*room)(uint64_t bytes);
 
     /* ---- predicted times ---- */
@@ -141,34 +184,36 @@ typedef struct pl_device {
     void (*model)(char *out, size_t cap);
 } pl_device;
 
-/* By name: "cpu", "cuda" ("cuda:1" is the second card), "apart" (for tests), or a
- * profile ("t4"). A device that cannot be used is an error that says why in plain words. */
 PL_SHARED_BEGIN
+extern const pl_access pl_access_staged; /* plug-ins use it, too */
+/* By name: "cpu", "cuda" ("cuda:1" is the second GPU), "apart" (for tests), or a profile of a GPU
+ * to plan for ("t4"). A device that cannot be used is an error that says why. */
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
-/* Whether a device of that name is a plug-in's: opening it takes a while, and it may be asked from
- * any thread. */
+/* Whether a plug-in has the device of that name: opening it takes up to a second, and any thread
+ * may do it. */
 bool pl_device_is_plugged(const char *name);
 PL_SHARED_END
-extern const pl_device pl_device_cpu, pl_device_apart;
+extern const pl_access pl_access_direct;
+extern const pl_device pl_device_cpu, pl_device_guarded;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;
 void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
-/* A card that programs can be planned for without it, by name; NULL if there is none. */
+/* The profile of a GPU that programs can be planned for without having it; NULL: no such name. */
 const pl_device *pl_device_profile(const char *name);
-/* What the program is compiled for. */
+/* The device that the program is compiled for. */
 const pl_device *pl_program_device(const pl_program *p);
-/* What the program's inputs take on the device besides the arena; 0 where it is not apart. */
+/* Device memory that the program's inputs take outside the arena; 0 with direct access. */
 uint64_t pl_program_stage_bytes(const pl_program *p);
 
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * whatever else of the engine the plug-in reads. */
-enum { PL_CUDA_ABI = 5 };
+enum { PL_CUDA_ABI = 6 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */
-    /* Makes card `index` this process's; once, later calls must name the same one. */
+    /* Opens GPU `index` for this process; later calls must name the same one. */
     pl_status (*open)(int index, const pl_device **out);
-    /* What is there, without taking any of it; returns how many cards there are. */
+    /* Lists the machine's GPUs without opening one. *n: how many there are. */
     pl_status (*list)(pl_device_info *out, int cap, int *n);
 } pl_cuda_plugin_info;
 /* rt/device_cuda.c: loads the plug-in. */

@@ -1,4 +1,5 @@
-/* device_cpu.c - the CPU: ordinary memory, kernels from the ops' own tables, calls in order. */
+/* device_cpu.c - the CPU: ordinary memory that the host reaches directly, kernels from the ops' own
+ * tables, calls in order. */
 #include "rt/device.h"
 
 #include "base/sys.h"
@@ -63,21 +64,21 @@ static bool cpu_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, ui
     return pl_group_inplace(e->prep, k, i);
 }
 
-static pl_status run_one(const pl_launch *l)
+static pl_status run_one(const pl_bound_unit *l)
 {
     if (l->exec) return l->exec->kernel->run(&l->call);
     if (l->bytes) memmove(l->to, l->from, l->bytes);
     return PL_OK;
 }
 
-static pl_status run_exchange(const void *launch)
+static pl_status run_exchange(const void *unit)
 {
-    const pl_launch *l = launch;
+    const pl_bound_unit *l = unit;
     return l->exec->kernel->run(&l->call);
 }
 
-/* Exchanges go to the communicator's thread; what needs the bytes of one waits for it. */
-static pl_status run_beside(const pl_launch *l, uint32_t n, pl_async *a, uint32_t *failed)
+/* Exchanges run on the communicator's thread; a unit that needs the bytes of one waits for it. */
+static pl_status run_beside(const pl_bound_unit *l, uint32_t n, pl_async *a, uint32_t *failed)
 {
     uint32_t begun = l[0].exchange ? l[0].exchange - 1 : l[0].after, done = begun;
     pl_status rc = PL_OK;
@@ -98,7 +99,7 @@ static pl_status run_beside(const pl_launch *l, uint32_t n, pl_async *a, uint32_
     return rc == PL_OK ? last : rc;
 }
 
-static pl_status cpu_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+static pl_status cpu_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
     pl_async *a = NULL;
     for (uint32_t i = 0; i < n && !a && !ns; i++)
@@ -122,6 +123,7 @@ const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64,   64,    512, 
 const pl_device pl_device_cpu = {
     .name = "cpu",
     .fuse = &pl_fuse_opts_cpu,
+    .access = &pl_access_direct,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .fill = cpu_fill,
@@ -130,5 +132,6 @@ const pl_device pl_device_cpu = {
     .forget = pl_dnn_forget,
     .group_inplace = cpu_group_inplace,
     .run = cpu_run,
+    .used_bytes = pl_sys_rss_bytes,
     .model = pl_cpu_model,
 };

@@ -118,7 +118,7 @@ pl_status pl_device_find(const char *name, const pl_device **out)
     }
     *out = name ? pl_device_profile(name) : NULL;
     if (*out) return PL_OK;
-    const pl_device *all[] = {&pl_device_cpu, &pl_device_apart};
+    const pl_device *all[] = {&pl_device_cpu, &pl_device_guarded};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!name || strcmp(name, all[i]->name) != 0) continue;
         *out = all[i];

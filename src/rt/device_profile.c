@@ -121,6 +121,7 @@ static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
 #define PL_CARD(title, ...)                                                                        \
  {.name = title,                                                                                   \
   .fuse = &profile_fuse,                                                                           \
+  .access = &pl_access_staged,                                                                     \
   .prepare = profile_prepare,                                                                      \
   .discard = profile_discard,                                                                      \
   .group_inplace = profile_group_inplace,                                                          \

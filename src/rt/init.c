@@ -1,10 +1,9 @@
 /* init.c - the state before the first step: constants and random draws, slot by slot.
  *
- * An element is a function of (seed, name of its slot, index): not of the device, of the number of
- * threads or of what else is in the store. Draws are made by the batch (cpu/kernels/draw.h),
- * shifted and scaled in double, and rounded once. A device that is apart makes its own where it
- * can; zeros are filled there in any case, and the rest passes through the host's block part by
- * part.
+ * An element depends on (seed, name of its slot, index) alone: not on the device, the number of
+ * threads or the other slots of the store. Draws are made in batches (cpu/kernels/draw.h), shifted
+ * and scaled in double, and rounded once. A device makes the values of floats itself where it can
+ * (pl_device.draw); otherwise the host writes them, block by block.
  */
 #include "base/dtype.h"
 #include "base/threads.h"
@@ -97,13 +96,8 @@ static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t
     pl_threads_for((n + CHUNK - 1) / CHUNK, fill_chunk, &j);
 }
 
-static bool is_zero(const pl_init *init)
-{
-    return init->kind == PL_INIT_CONST && init->a == 0 && !signbit(init->a);
-}
-
-/* The elements of the whole slot that lie here: from *first on, so many. A part beyond the slot's
- * end stays zero. */
+/* The elements of the whole slot that this rank holds: that many from *first on. What lies beyond
+ * the slot's end, in the last rank's shard, stays zero. */
 static int64_t elems_here(const pl_slot *slot, int64_t *first)
 {
     int64_t n = pl_type_elems(&slot->type), all = pl_type_elems(pl_slot_type(slot));
@@ -112,22 +106,24 @@ static int64_t elems_here(const pl_slot *slot, int64_t *first)
     return left < 0 ? 0 : left < n ? left : n;
 }
 
-static pl_status init_apart(pl_session *s, int i, uint64_t seed)
+static pl_status init_slot(pl_session *s, int i, uint64_t seed)
 {
     const pl_slot *slot = pl_store_slot(s->store, i);
     size_t elem = pl_dtype_bytes(slot->type.dtype);
     char *to = s->state + s->slot_at[i];
-    int64_t begin, all = elems_here(slot, &begin), part = (int64_t)(s->bounce_bytes / elem);
-    if (is_zero(&slot->init) && all > 0) return s->dev->fill(to, 0, (size_t)all * elem);
+    int64_t begin, all = elems_here(slot, &begin);
+    if (all < pl_type_elems(&slot->type)) PL_TRY(s->dev->fill(to, 0, pl_type_bytes(&slot->type)));
     if (s->dev->draw && pl_dtype_is_float(slot->type.dtype)) {
         pl_slot_draws from = draws_of(slot, seed);
         return s->dev->draw(to, slot->type.dtype, &from, begin, all);
     }
-    for (int64_t first = 0; first < all; first += part) {
-        int64_t n = all - first < part ? all - first : part;
-        if (first == 0 || slot->init.kind != PL_INIT_CONST)
-            init_part(slot, seed, begin + first, n, s->bounce);
-        PL_TRY(s->dev->write(to + (size_t)first * elem, s->bounce, (size_t)n * elem));
+    for (int64_t first = 0, n; first < all; first += n) {
+        char *at = to + (size_t)first * elem;
+        size_t bytes = (size_t)(all - first) * elem;
+        void *block = s->dev->access->block(s, at, &bytes);
+        n = (int64_t)(bytes / elem);
+        init_part(slot, seed, begin + first, n, block);
+        PL_TRY(s->dev->access->put(s, at, block, (size_t)n * elem));
     }
     return PL_OK;
 }
@@ -135,16 +131,7 @@ static pl_status init_apart(pl_session *s, int i, uint64_t seed)
 pl_status pl_session_init(pl_session *s, uint64_t seed)
 {
     uint64_t at = pl_sys_now_ns();
-    for (int i = 0; i < s->n_slots; i++) {
-        const pl_slot *slot = pl_store_slot(s->store, i);
-        int64_t first, n = elems_here(slot, &first);
-        if (n < pl_type_elems(&slot->type))
-            PL_TRY(s->dev->fill(s->state + s->slot_at[i], 0, pl_type_bytes(&slot->type)));
-        if (s->dev->apart)
-            PL_TRY(init_apart(s, i, seed));
-        else
-            init_part(slot, seed, first, n, s->state + s->slot_at[i]);
-    }
+    for (int i = 0; i < s->n_slots; i++) PL_TRY(init_slot(s, i, seed));
     s->times.init = pl_lap(&at);
     return PL_OK;
 }

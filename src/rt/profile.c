@@ -12,8 +12,8 @@
 pl_status pl_session_profile(pl_session *s, bool on)
 {
     for (int i = 0; i < s->n_bound; i++) {
-        pl_bound *b = &s->bound[i];
-        uint64_t *ns = on ? pl_arena_new(&s->mem, uint64_t, b->n_launch + 1) : NULL;
+        pl_bound_program *b = &s->bound[i];
+        uint64_t *ns = on ? pl_arena_new(&s->mem, uint64_t, b->n_units + 1) : NULL;
         if (on && !ns) return PL_ERR_MEMORY;
         b->profile = (pl_profile){ns, 0};
     }
@@ -34,14 +34,14 @@ static int by_ms(const void *a, const void *b)
     return strcmp(x->what, y->what);
 }
 
-static row step_row(const pl_bound *b, uint32_t i)
+static row step_row(const pl_bound_program *b, uint32_t i)
 {
     const pl_program *p = b->p;
     double runs = b->profile.runs ? (double)b->profile.runs : 1;
     row r = {p->step_label[i], "copy", (double)b->profile.ns[i] / 1e6 / runs, 0, 0, 0, 1};
     if (i >= p->plan->n_order) {
-        r.bytes = 2 * (double)b->launch[i].bytes;
-        r.predicted = pl_copy_ns(p, b->launch[i].bytes) / 1e6;
+        r.bytes = 2 * (double)b->units[i].bytes;
+        r.predicted = pl_copy_ns(p, b->units[i].bytes) / 1e6;
         return r;
     }
     uint32_t unit = p->plan->order[i];
@@ -79,10 +79,10 @@ static void print_rows(pl_str *out, const char *title, row *rows, uint32_t n, ui
 }
 
 /* Sums rows that have kind and kernel in common. */
-static uint32_t sum_kinds(const pl_bound *b, const row *steps, row *kinds)
+static uint32_t sum_kinds(const pl_bound_program *b, const row *steps, row *kinds)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->n_launch; i++) {
+    for (uint32_t i = 0; i < b->n_units; i++) {
         const char *kind = kind_of(b->p, i);
         uint32_t k = 0;
         while (k < n &&
@@ -100,24 +100,24 @@ static uint32_t sum_kinds(const pl_bound *b, const row *steps, row *kinds)
 
 pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows, char **text)
 {
-    const pl_bound *b = pl_session_find(s, p);
+    const pl_bound_program *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
     PL_FAIL_IF(!b->profile.ns, PL_ERR_ARG, "the session is not being profiled");
     pl_arena scratch = PL_ARENA_INIT;
-    row *steps = pl_arena_new(&scratch, row, b->n_launch + 1);
-    row *kinds = pl_arena_new(&scratch, row, b->n_launch + 1);
+    row *steps = pl_arena_new(&scratch, row, b->n_units + 1);
+    row *kinds = pl_arena_new(&scratch, row, b->n_units + 1);
     pl_str out = PL_STR_INIT;
     pl_status rc = PL_ERR_MEMORY;
     if (!steps || !kinds) goto out;
     double total = 0;
-    for (uint32_t i = 0; i < b->n_launch; i++) {
+    for (uint32_t i = 0; i < b->n_units; i++) {
         steps[i] = step_row(b, i);
         total += steps[i].ms;
     }
     uint32_t n_kinds = sum_kinds(b, steps, kinds);
     pl_str_addf(&out, "%.3f ms a run, mean of %llu; predicted %.3f ms\n", total,
                 (unsigned long long)b->profile.runs, p->info.predicted_step_ms);
-    print_rows(&out, "step", steps, b->n_launch, rows > 0 ? (uint32_t)rows : UINT32_MAX, total);
+    print_rows(&out, "step", steps, b->n_units, rows > 0 ? (uint32_t)rows : UINT32_MAX, total);
     print_rows(&out, "kind", kinds, n_kinds, UINT32_MAX, total);
     rc = pl_str_take(&out, text);
 out:

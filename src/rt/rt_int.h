@@ -1,4 +1,4 @@
-/* rt_int.h - what program.c, session.c, feed.c and profile.c share. */
+/* rt_int.h - what the files of rt/ share: a compiled program, and a session that runs programs. */
 #ifndef PL_RT_RT_INT_H
 #define PL_RT_RT_INT_H
 
@@ -77,67 +77,55 @@ typedef struct pl_profile {
     uint64_t runs;
 } pl_profile;
 
-/* Inputs and outputs of a program on a device that is apart; all zero elsewhere. */
-typedef struct pl_feed {
-    pl_tape_plan plan;
-    void *tape;             /* NULL: launch by launch, watched */
+/* Host side of one program on a device with its own memory (staging.c); zero with direct access. */
+typedef struct pl_staging {
+    pl_capture_plan plan;
+    void *captured;         /* NULL: runs unit by unit, because it is poisoned */
     pl_transfer *out;       /* every output; plan.out has the small ones, which every run fetches */
-    bool *fresh;            /* per output: the mirror has the last run's */
-    size_t mirror_bytes[2]; /* large outputs are in the first alone */
+    bool *fresh;            /* per output: the mirror holds the last run's value */
+    size_t mirror_bytes[2]; /* large outputs have room in the first mirror only */
     int side;               /* of the next run */
-    bool sent;              /* the next run's inputs are on their way */
-} pl_feed;
+    bool sent;              /* the upload of the next run's inputs has begun */
+} pl_staging;
 
 /* A program bound to a session's memory. */
-typedef struct pl_bound {
+typedef struct pl_bound_program {
     pl_program *p;
-    pl_launch *launch; /* n_order + n_copies */
-    uint32_t n_launch;
+    pl_bound_unit *units; /* the plan's units in order, then its copies */
+    uint32_t n_units;
     uint32_t *dies;      /* poison: buffers in the order of their death */
-    uint32_t *dies_from; /* per step: first of dies[]; n_launch + 1 entries */
+    uint32_t *dies_from; /* per position: first of dies[]; n_units + 1 entries */
     pl_profile profile;
-    pl_feed feed;
-} pl_bound;
+    pl_staging staging;
+} pl_bound_program;
 
 struct pl_session {
     pl_arena mem;
     pl_store *store;
     const pl_device *dev;
-    pl_bound *bound;
-    int n_bound, max_bound; /* bound programs do not move: their tapes know where they are */
+    pl_bound_program *bound;
+    int n_bound, max_bound; /* bound[] never moves: captured programs point into it */
     char *arena, *state;
     uint64_t arena_bytes, state_bytes;
     uint64_t *slot_at; /* per slot: offset in state */
     int n_slots;
-    char *stage, *bounce; /* apart: the device's block for inputs, the host's for slots */
+    /* Staged access: the device's block that inputs pass through, and the host's block that slots
+     * pass through. */
+    char *stage, *bounce;
     size_t stage_bytes, bounce_bytes;
-    bool watching; /* values are looked at when they are written (watch.c) */
+    bool watching; /* checks every value for finite numbers as it is written (watch.c) */
     pl_session_times times;
-    char found[384]; /* the first that was not finite; "" */
+    char found[384]; /* the first value that was not finite; "": none */
 };
 
 void *pl_session_address(const pl_session *s, const pl_place *at);
-/* After launch i of a watched run: notes the first value that is not finite. */
-pl_status pl_watch_launch(pl_session *s, const pl_bound *b, uint32_t i) PL_MUST_USE;
-/* Launch by launch: what poison, timing and watching need. */
-pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;
+/* After unit i of a watched run: notes the first value that is not finite. */
+pl_status pl_watch_unit(pl_session *s, const pl_bound_program *b, uint32_t i) PL_MUST_USE;
+/* Whether a run must go unit by unit: for poison, timing or watching. */
+bool pl_session_is_watched(const pl_session *s, const pl_bound_program *b);
+/* Runs unit by unit. */
+pl_status pl_session_run_watched(pl_session *s, pl_bound_program *b, uint32_t *failed) PL_MUST_USE;
 
-pl_bound *pl_session_find(const pl_session *s, const pl_program *p); /* NULL if not bound */
-
-/* ---- feed.c: devices that are apart ------------------------------------------------------ */
-/* Host blocks and tapes for all bound programs. State and arena hold no data afterwards. */
-pl_status pl_feed_make(pl_session *s) PL_MUST_USE;
-void pl_feed_release(pl_session *s);
-/* For one more program, at the end of the list; the state is as it was. */
-pl_status pl_feed_add(pl_session *s, pl_bound *b) PL_MUST_USE;
-void pl_feed_drop(pl_session *s, pl_bound *b);
-void *pl_feed_input(const pl_bound *b, int i);
-/* Of the last run, or (ago = 1) the one before it; NULL if that failed or has no such output any
- * more. */
-const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i, int ago);
-pl_status pl_feed_send(pl_session *s, pl_bound *b) PL_MUST_USE;
-pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;
-pl_status pl_feed_wait(pl_session *s) PL_MUST_USE;
-pl_status pl_feed_wait_for(pl_session *s, const pl_bound *b, int ago) PL_MUST_USE;
+pl_bound_program *pl_session_find(const pl_session *s, const pl_program *p); /* NULL: not bound */
 
 #endif

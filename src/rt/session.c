@@ -1,11 +1,13 @@
 /* session.c - memory for programs, and running them.
  *
- * A session maps two blocks: the arena, as large as the largest of its programs needs, and the
- * state, all slots of the store in index order. Binding a program turns the plan's places into
- * pointers once; a run is then a walk over the bound launches and allocates nothing. Programs
- * of one session share the arena, so one's inputs and outputs stand only until another one
- * runs. On a device that is apart, inputs and outputs pass through feed.c and slots through a
- * block of the host's.
+ * A session maps two blocks of device memory: the arena, as large as the largest of its programs
+ * needs, and the state, all slots of the store in index order. Binding a program turns the plan's
+ * places into pointers once; a run then walks over the bound units and allocates nothing. The
+ * programs of one session share the arena, so the inputs and outputs of one program are valid only
+ * until another one runs.
+ *
+ * The session does not know where that memory is: it reads, writes and runs through the device's
+ * pl_access (device.h).
  */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
@@ -21,7 +23,7 @@ void *pl_session_address(const pl_session *s, const pl_place *at)
     return NULL;
 }
 
-static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl_launch *l)
+static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl_bound_unit *l)
 {
     pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[unit]);
     const void **in = pl_arena_new(&s->mem, const void *, a.n_in + 1);
@@ -38,8 +40,8 @@ static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl
     return PL_OK;
 }
 
-/* Which buffers die after each step; a buffer of the whole run dies after the last one. */
-static pl_status list_deaths(pl_session *s, pl_bound *b)
+/* Lists which buffers die after each position; a buffer of the whole run dies after the last. */
+static pl_status list_deaths(pl_session *s, pl_bound_program *b)
 {
     const pl_plan *plan = b->p->plan;
     b->dies = pl_arena_new(&s->mem, uint32_t, plan->n_buffers + 1);
@@ -49,7 +51,7 @@ static pl_status list_deaths(pl_session *s, pl_bound *b)
     for (uint32_t i = 0; i < plan->n_buffers; i++) from[plan->buffers[i].last]++;
     for (uint32_t t = 1; t <= plan->n_steps; t++) from[t] += from[t - 1];
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
-        int32_t step = plan->buffers[i].last - 1; /* the last step at which it is alive */
+        int32_t step = plan->buffers[i].last - 1; /* the last position at which it is alive */
         b->dies[from[step]++] = i;
     }
     for (uint32_t t = plan->n_steps; t > 0; t--) from[t] = from[t - 1];
@@ -58,8 +60,8 @@ static pl_status list_deaths(pl_session *s, pl_bound *b)
 }
 
 /* ---- exchanges beside computing ---------------------------------------------------------- */
-/* Whether a launch touches bytes [lo, hi). */
-static bool touches(const pl_launch *l, const char *lo, const char *hi)
+/* Whether a unit touches bytes [lo, hi). */
+static bool touches(const pl_bound_unit *l, const char *lo, const char *hi)
 {
     const pl_call *c = &l->call;
     if (!l->exec) {
@@ -78,7 +80,7 @@ static bool touches(const pl_launch *l, const char *lo, const char *hi)
     return work && work < hi && work + l->exec->work_bytes > lo;
 }
 
-static bool conflict(const pl_launch *x, const pl_launch *l)
+static bool conflict(const pl_bound_unit *x, const pl_bound_unit *l)
 {
     const pl_call *c = &x->call;
     const char *in = c->in[0], *out = c->out[0], *work = c->work;
@@ -93,36 +95,36 @@ static bool is_exchange(const pl_program *p, uint32_t step)
            p->cost[pl_base_unit(p, p->plan->order[step])].work == PL_WORK_LINK;
 }
 
-/* Numbers the exchanges, and tells each launch how many of them must have ended before it: those
- * whose bytes it touches. They end in their order. */
-static void order_exchanges(const pl_program *p, pl_bound *b)
+/* Numbers the exchanges between ranks, and notes for each unit how many of them must have ended
+ * before it: all up to the last one whose bytes it touches. Exchanges end in their order. */
+static void order_exchanges(const pl_program *p, pl_bound_program *b)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->n_launch; i++) {
+    for (uint32_t i = 0; i < b->n_units; i++) {
         if (!is_exchange(p, i)) continue;
-        b->launch[i].exchange = ++n;
-        for (uint32_t k = i + 1; k < b->n_launch; k++)
-            if (!is_exchange(p, k) && conflict(&b->launch[i], &b->launch[k])) {
-                b->launch[k].after = n; /* later ones wait for it too, through this one */
+        b->units[i].exchange = ++n;
+        for (uint32_t k = i + 1; k < b->n_units; k++)
+            if (!is_exchange(p, k) && conflict(&b->units[i], &b->units[k])) {
+                b->units[k].after = n; /* later units follow this one, so they wait, too */
                 break;
             }
     }
 }
 
-static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
+static pl_status bind_program(pl_session *s, pl_program *p, pl_bound_program *b)
 {
     const pl_plan *plan = p->plan;
     b->p = p;
-    b->n_launch = plan->n_order + plan->n_copies;
-    b->launch = pl_arena_new(&s->mem, pl_launch, b->n_launch + 1);
-    if (!b->launch) return PL_ERR_MEMORY;
+    b->n_units = plan->n_order + plan->n_copies;
+    b->units = pl_arena_new(&s->mem, pl_bound_unit, b->n_units + 1);
+    if (!b->units) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < plan->n_order; i++)
-        PL_TRY(bind_unit(s, p, plan->order[i], &b->launch[i]));
+        PL_TRY(bind_unit(s, p, plan->order[i], &b->units[i]));
     for (uint32_t i = 0; i < plan->n_copies; i++)
-        b->launch[plan->n_order + i] =
-            (pl_launch){.from = pl_session_address(s, &plan->copies[i].from),
-                        .to = pl_session_address(s, &plan->copies[i].to),
-                        .bytes = plan->copies[i].bytes};
+        b->units[plan->n_order + i] =
+            (pl_bound_unit){.from = pl_session_address(s, &plan->copies[i].from),
+                            .to = pl_session_address(s, &plan->copies[i].to),
+                            .bytes = plan->copies[i].bytes};
     order_exchanges(p, b);
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }
@@ -175,7 +177,7 @@ static pl_status build(pl_session *s, int n, pl_program *const *programs)
     PL_TRY(s->dev->alloc(s->state_bytes, &state));
     s->state = state;
     s->max_bound = n + MORE_PROGRAMS;
-    s->bound = pl_arena_new(&s->mem, pl_bound, s->max_bound);
+    s->bound = pl_arena_new(&s->mem, pl_bound_program, s->max_bound);
     if (!s->bound) return PL_ERR_MEMORY;
     s->times.memory = pl_lap(&at);
     if (s->dev->ready) PL_TRY(s->dev->ready());
@@ -183,7 +185,7 @@ static pl_status build(pl_session *s, int n, pl_program *const *programs)
     for (; s->n_bound < n; s->n_bound++)
         PL_TRY(bind_program(s, programs[s->n_bound], &s->bound[s->n_bound]));
     s->times.bind = pl_lap(&at);
-    return s->dev->apart ? pl_feed_make(s) : PL_OK;
+    return s->dev->access->open(s);
 }
 
 pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs, pl_session **out)
@@ -223,12 +225,14 @@ static pl_status widen_arena(pl_session *s, uint64_t bytes)
 
 static pl_status add_bound(pl_session *s, pl_program *p)
 {
-    pl_bound *b = &s->bound[s->n_bound];
+    pl_bound_program *b = &s->bound[s->n_bound];
     memset(b, 0, sizeof *b);
     PL_TRY(bind_program(s, p, b));
-    pl_status rc = s->dev->apart ? pl_feed_add(s, b) : PL_OK;
-    if (rc == PL_OK) s->n_bound++;
-    if (rc != PL_OK && s->dev->apart) pl_feed_drop(s, b);
+    pl_status rc = s->dev->access->add(s, b);
+    if (rc == PL_OK)
+        s->n_bound++;
+    else
+        s->dev->access->drop(s, b);
     return rc;
 }
 
@@ -250,11 +254,16 @@ pl_status pl_session_add(pl_session *s, pl_program *p)
 void pl_session_free(pl_session *s)
 {
     if (!s) return;
-    if (s->dev->apart) pl_feed_release(s);
+    s->dev->access->close(s);
     if (s->arena) s->dev->free(s->arena, s->arena_bytes);
     if (s->state) s->dev->free(s->state, s->state_bytes);
     pl_arena_release(&s->mem);
     pl_sys_free(s);
+}
+
+uint64_t pl_program_stage_bytes(const pl_program *p)
+{
+    return p->dev->access->stage_bytes(p);
 }
 
 pl_session_times pl_session_times_get(const pl_session *s)
@@ -272,7 +281,7 @@ uint64_t pl_session_state_bytes(const pl_session *s)
     return s->state_bytes;
 }
 
-pl_bound *pl_session_find(const pl_session *s, const pl_program *p)
+pl_bound_program *pl_session_find(const pl_session *s, const pl_program *p)
 {
     for (int i = 0; i < s->n_bound; i++)
         if (s->bound[i].p == p) return &s->bound[i];
@@ -282,8 +291,8 @@ pl_bound *pl_session_find(const pl_session *s, const pl_program *p)
 /* ---- access ----------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
-    bool is = slot >= 0 && slot < s->n_slots && !s->dev->apart;
-    return is ? s->state + s->slot_at[slot] : NULL;
+    bool is = slot >= 0 && slot < s->n_slots;
+    return is ? s->dev->access->host_address(s->state + s->slot_at[slot]) : NULL;
 }
 
 static pl_status check_part(const pl_session *s, int slot, uint64_t at, size_t bytes)
@@ -301,12 +310,11 @@ pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to, s
 {
     PL_TRY(check_part(s, slot, at, bytes));
     const char *from = s->state + s->slot_at[slot] + at;
-    if (!s->dev->apart) memcpy(to, from, bytes);
-    for (size_t done = 0; s->dev->apart && done < bytes;) {
-        size_t n = bytes - done < s->bounce_bytes ? bytes - done : s->bounce_bytes;
-        PL_TRY(s->dev->read(s->bounce, from + done, n));
-        memcpy((char *)to + done, s->bounce, n);
-        done += n;
+    for (size_t done = 0, n; done < bytes; done += n) {
+        const void *view;
+        n = bytes - done;
+        PL_TRY(s->dev->access->view(s, from + done, &n, &view));
+        memcpy((char *)to + done, view, n);
     }
     return PL_OK;
 }
@@ -316,24 +324,22 @@ pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void
 {
     PL_TRY(check_part(s, slot, at, bytes));
     char *to = s->state + s->slot_at[slot] + at;
-    if (!s->dev->apart) memcpy(to, from, bytes);
-    for (size_t done = 0; s->dev->apart && done < bytes;) {
-        size_t n = bytes - done < s->bounce_bytes ? bytes - done : s->bounce_bytes;
-        memcpy(s->bounce, (const char *)from + done, n);
-        PL_TRY(s->dev->write(to + done, s->bounce, n));
-        done += n;
+    for (size_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done;
+        void *block = s->dev->access->block(s, to + done, &n);
+        memcpy(block, (const char *)from + done, n);
+        PL_TRY(s->dev->access->put(s, to + done, block, n));
     }
     return PL_OK;
 }
 
 void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type)
 {
+    pl_bound_program *b = pl_session_find(s, p);
     for (int i = 0; i < p->n_inputs; i++) {
         if (strcmp(pl_node_name(p->g, p->inputs[i]), name) != 0) continue;
-        uint32_t val = pl_node_get(p->g, p->inputs[i])->out;
-        if (type) *type = *pl_type_of(p->g, val);
-        if (s->dev->apart) return pl_feed_input(pl_session_find(s, p), i);
-        return pl_session_address(s, &p->plan->place[val]);
+        if (type) *type = *pl_type_of(p->g, pl_node_get(p->g, p->inputs[i])->out);
+        return b ? s->dev->access->input(s, b, i) : NULL;
     }
     return NULL;
 }
@@ -341,12 +347,12 @@ void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_
 const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name, int ago,
                                  pl_type *type)
 {
+    pl_bound_program *b = pl_session_find(s, p);
     for (uint32_t i = 0; i < p->plan->n_outputs; i++) {
         const pl_plan_output *o = &p->plan->outputs[i];
         if (strcmp(pl_node_name(p->g, o->node), name) != 0) continue;
         if (type) *type = *pl_type_of(p->g, pl_node_in(p->g, o->node)[0]);
-        if (s->dev->apart) return pl_feed_output(s, pl_session_find(s, p), i, ago);
-        return ago ? NULL : pl_session_address(s, &o->place);
+        return b ? s->dev->access->output(s, b, i, ago) : NULL;
     }
     return NULL;
 }
@@ -357,9 +363,9 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
 }
 
 /* ---- running ---------------------------------------------------------------------------- */
-/* Everything but the inputs is dead before the first step. Inputs are buffers of the plan in no
- * special order, so the gaps are found by looking for the nearest one. */
-static pl_status poison_start(pl_session *s, const pl_bound *b)
+/* Fills everything but the inputs, because nothing else is alive before the first unit. Inputs are
+ * buffers of the plan in no special order, so each gap ends at the nearest one. */
+static pl_status poison_start(pl_session *s, const pl_bound_program *b)
 {
     const pl_plan *plan = b->p->plan;
     uint64_t at = 0;
@@ -376,10 +382,10 @@ static pl_status poison_start(pl_session *s, const pl_bound *b)
     return PL_OK;
 }
 
-static pl_status poison_after(pl_session *s, const pl_bound *b, uint32_t step)
+static pl_status poison_after(pl_session *s, const pl_bound_program *b, uint32_t step)
 {
     const pl_plan *plan = b->p->plan;
-    if (step + 1 >= plan->n_steps) return PL_OK; /* outputs stand after the last step */
+    if (step + 1 >= plan->n_steps) return PL_OK; /* outputs stay valid after the last unit */
     for (uint32_t i = b->dies_from[step]; i < b->dies_from[step + 1]; i++) {
         const pl_buffer *f = &plan->buffers[b->dies[i]];
         PL_TRY(s->dev->fill(s->arena + f->offset, 0xff, f->bytes));
@@ -387,17 +393,22 @@ static pl_status poison_after(pl_session *s, const pl_bound *b, uint32_t step)
     return PL_OK;
 }
 
-pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
+bool pl_session_is_watched(const pl_session *s, const pl_bound_program *b)
+{
+    return b->dies || b->profile.ns || s->watching;
+}
+
+pl_status pl_session_run_watched(pl_session *s, pl_bound_program *b, uint32_t *failed)
 {
     b->profile.runs++;
-    if (!b->dies && !s->watching) return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
+    if (!b->dies && !s->watching) return s->dev->run(b->units, b->n_units, b->profile.ns, failed);
     if (b->dies) PL_TRY(poison_start(s, b));
-    for (uint32_t i = 0; i < b->n_launch; i++) {
+    for (uint32_t i = 0; i < b->n_units; i++) {
         uint32_t zero;
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
         *failed = i;
-        PL_TRY(s->dev->run(&b->launch[i], 1, ns, &zero));
-        if (s->watching) PL_TRY(pl_watch_launch(s, b, i));
+        PL_TRY(s->dev->run(&b->units[i], 1, ns, &zero));
+        if (s->watching) PL_TRY(pl_watch_unit(s, b, i));
         if (b->dies) PL_TRY(poison_after(s, b, i));
     }
     return PL_OK;
@@ -405,40 +416,41 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 
 pl_status pl_session_send(pl_session *s, const pl_program *p)
 {
-    pl_bound *b = pl_session_find(s, p);
+    pl_bound_program *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
-    return s->dev->apart ? pl_feed_send(s, b) : PL_OK;
+    return s->dev->access->send(s, b);
 }
 
 pl_status pl_session_run(pl_session *s, pl_program *p)
 {
-    pl_bound *b = pl_session_find(s, p);
+    pl_bound_program *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
     uint32_t failed = 0;
-    pl_status rc;
-    if (s->dev->apart)
-        rc = pl_feed_run(s, b, &failed);
-    else if (b->dies || b->profile.ns || s->watching)
-        rc = pl_session_run_watched(s, b, &failed);
-    else
-        rc = s->dev->run(b->launch, b->n_launch, NULL, &failed);
-    if (rc == PL_OK || failed >= b->n_launch) return rc;
+    pl_status rc = s->dev->access->run(s, b, &failed);
+    if (rc == PL_OK || failed >= b->n_units) return rc;
     return pl__fail_prefix(rc, "%s", p->step_label[failed]);
 }
 
 pl_status pl_session_wait(pl_session *s)
 {
-    return s->dev->apart ? pl_feed_wait(s) : PL_OK;
+    for (int i = 0; i < s->n_bound; i++) PL_TRY(s->dev->access->wait(s, &s->bound[i], 0));
+    return PL_OK;
 }
 
 pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago)
 {
-    const pl_bound *b = pl_session_find(s, p);
+    const pl_bound_program *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
-    return s->dev->apart ? pl_feed_wait_for(s, b, ago) : PL_OK;
+    return s->dev->access->wait(s, b, ago);
+}
+
+double pl_session_device_ms(pl_session *s, const pl_program *p, int ago)
+{
+    const pl_bound_program *b = pl_session_find(s, p);
+    return b ? s->dev->access->device_ms(s, b, ago) : 0;
 }
 
 uint64_t pl_session_used_bytes(const pl_session *s)
 {
-    return s->dev->apart ? s->dev->used_bytes() : pl_sys_rss_bytes();
+    return s->dev->used_bytes();
 }

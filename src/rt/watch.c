@@ -1,9 +1,8 @@
-/* watch.c - which value is the first that is not finite.
+/* watch.c - finds the first value that is not finite.
  *
- * A watched session runs its programs launch by launch and looks at every float value when it has
- * been written, so the value that is named is where the numbers went wrong, not where it showed. It
- * is a tool for finding faults: a step takes several times as long. On a device that is apart
- * values are read back through the host's block.
+ * A watched session runs its programs unit by unit and checks every float value as soon as it is
+ * written, so it names the value where the numbers went wrong, not a later one that they spread to.
+ * This is for finding faults: a step takes several times as long.
  */
 #include "base/dtype.h"
 #include "plimsoll_unstable.h"
@@ -13,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All bits of the exponent are set: infinite or no number. */
+/* The first element whose exponent bits are all set: infinite or NaN. -1: none. */
 static int64_t first_bad16(const uint16_t *x, int64_t n, uint16_t exponent)
 {
     for (int64_t i = 0; i < n; i++)
@@ -35,15 +34,13 @@ static pl_status look(pl_session *s, const pl_type *t, const char *at, int64_t *
                       double *value)
 {
     size_t elem = pl_dtype_bytes(t->dtype);
-    int64_t all = pl_type_elems(t), part = s->dev->apart ? (int64_t)(s->bounce_bytes / elem) : all;
+    int64_t all = pl_type_elems(t);
     *where = -1;
-    for (int64_t first = 0; first < all && *where < 0; first += part) {
-        int64_t n = all - first < part ? all - first : part;
-        const void *x = at + (size_t)first * elem;
-        if (s->dev->apart) {
-            PL_TRY(s->dev->read(s->bounce, x, (size_t)n * elem));
-            x = s->bounce;
-        }
+    for (int64_t first = 0, n; first < all && *where < 0; first += n) {
+        const void *x;
+        size_t bytes = (size_t)(all - first) * elem;
+        PL_TRY(s->dev->access->view(s, at + (size_t)first * elem, &bytes, &x));
+        n = (int64_t)(bytes / elem);
         int64_t bad = first_bad(t->dtype, x, n);
         if (bad < 0) continue;
         *where = first + bad;
@@ -52,12 +49,12 @@ static pl_status look(pl_session *s, const pl_type *t, const char *at, int64_t *
     return PL_OK;
 }
 
-pl_status pl_watch_launch(pl_session *s, const pl_bound *b, uint32_t i)
+pl_status pl_watch_unit(pl_session *s, const pl_bound_program *b, uint32_t i)
 {
     const pl_program *p = b->p;
     if (s->found[0] || i >= p->plan->n_order) return PL_OK;
     pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[p->plan->order[i]]);
-    const pl_launch *l = &b->launch[i];
+    const pl_bound_unit *l = &b->units[i];
     for (uint32_t k = 0; l->exec && k < a.n_out; k++) {
         uint32_t val = pl_arg_out(&a, k);
         const pl_type *t = pl_type_of(p->g, val);

@@ -134,17 +134,17 @@ TEST(cuda_many_launches_stay_apart_where_they_touch)
 {
     const pl_exec adam = {.kernel = pl_cuda_kernels_of("adam")},
                   cumsum = {.kernel = pl_cuda_kernels_of("cumsum")};
-    pl_launch l[12] = {0};
+    pl_bound_unit l[12] = {0};
     const pl_call *calls[PL_CUDA_MANY];
     int n;
     for (int i = 0; i < 12; i++) {
         make(&many, 10 + i, 3, 2, 1);
-        l[i] = (pl_launch){.exec = &adam, .call = many.jobs[10 + i].call};
+        l[i] = (pl_bound_unit){.exec = &adam, .call = many.jobs[10 + i].call};
     }
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 12);
     CHECK_INT(n, 12);
-    l[3] = l[4] = (pl_launch){0}; /* nothing to do there */
-    l[11] = (pl_launch){0};
+    l[3] = l[4] = (pl_bound_unit){0}; /* nothing to do there */
+    l[11] = (pl_bound_unit){0};
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 11);
     CHECK_INT(n, 9);
     CHECK(calls[3] == &l[5].call);
@@ -159,7 +159,7 @@ TEST(cuda_many_launches_stay_apart_where_they_touch)
     /* a gradient that an earlier one's output is read as */
     many.jobs[10 + 2].in[3] = many.jobs[10 + 1].w;
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 2);
-    l[1] = (pl_launch){.bytes = 4};
+    l[1] = (pl_bound_unit){.bytes = 4};
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 1);
     CHECK_INT(n, 1);
 }

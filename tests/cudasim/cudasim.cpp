@@ -409,9 +409,9 @@ extern "C" const char *cudaGetErrorString(cudaError_t rc)
 
 /* ---- the card --------------------------------------------------------------------------- */
 /* Few multiprocessors, so that loops over a grid smaller than the work are run too. */
-const pl_cuda_card *pl_cuda_card_get(void)
+const pl_cuda_props *pl_cuda_props_get(void)
 {
-    static const pl_cuda_card card = {
+    static const pl_cuda_props card = {
         0, 4, 90, MAX_SHARED, (size_t)50 << 20, (size_t)8 << 30, "simulator"};
     return &card;
 }

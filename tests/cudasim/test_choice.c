@@ -13,7 +13,7 @@
 #define pl_cuda_choice_put choice_put
 #define pl_cuda_time       choice_time
 #define pl_cuda_cache_dir  choice_dir
-#define pl_cuda_card_get   choice_card
+#define pl_cuda_props_get  choice_card
 #define cublasLtGetVersion choice_lt
 #define cudnnGetVersion    choice_dnn
 
@@ -46,7 +46,7 @@ static struct {
 size_t choice_lt(void);
 size_t choice_dnn(void);
 const char *choice_dir(void);
-const pl_cuda_card *choice_card(void);
+const pl_cuda_props *choice_card(void);
 #include "cuda/device/choice.c"
 
 const char *choice_dir(void)
@@ -54,9 +54,9 @@ const char *choice_dir(void)
     return pl_test_dir();
 }
 
-const pl_cuda_card *choice_card(void)
+const pl_cuda_props *choice_card(void)
 {
-    static const pl_cuda_card card = {.name = "A card/1", .arch = 90};
+    static const pl_cuda_props card = {.name = "A card/1", .arch = 90};
     return &card;
 }
 

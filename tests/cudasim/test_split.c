@@ -154,7 +154,7 @@ TEST(split_scratch_is_what_a_profile_expects)
     pl_card card = *pl_card_find("h200");
     uint64_t seed = 3;
     int with_parts = 0;
-    card.sms = pl_cuda_card_get()->sms;
+    card.sms = pl_cuda_props_get()->sms;
     for (int i = 0; i < 300; i++) {
         given g = {.batch = i % 3 == 0 ? 4 : 1};
         int64_t *size[3] = {&g.m, &g.n, &g.k};

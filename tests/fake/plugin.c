@@ -1,6 +1,6 @@
 /* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/device/watch.c over
  * a card whose memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take
- * FAKE_LOADED bytes when the first tape is made and keep them; it lacks the kernels that FAKE_LACKS
+ * FAKE_LOADED bytes when the first program is captured and keep them; it lacks the kernels that FAKE_LACKS
  * names (lacked()). What the program does about a card that others fill, or that holds more than
  * was planned, is thereby tested on any machine. Into the file FAKE_HEARD goes, when a run begins,
  * how many have not been waited for: where it is 0 a card would stand still.
@@ -15,11 +15,11 @@
 #include <time.h>
 
 static pl_device device;
-static const pl_device *apart;
+static const pl_device *guarded;
 static uint64_t loaded; /* bytes: kernels stay in a card's memory once they are there */
-static const pl_cuda_card card = {.name = "Fake T4", .arch = 75, .total_bytes = (size_t)16 << 30};
+static const pl_cuda_props card = {.name = "Fake T4", .arch = 75, .total_bytes = (size_t)16 << 30};
 
-const pl_cuda_card *pl_cuda_card_get(void)
+const pl_cuda_props *pl_cuda_props_get(void)
 {
     return &card;
 }
@@ -44,24 +44,24 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
 
 static uint64_t used(void)
 {
-    return apart->used_bytes() + loaded;
+    return guarded->used_bytes() + loaded;
 }
 
-static pl_status tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+static pl_status capture_new(const pl_capture_plan *plan, void **out, uint32_t *failed)
 {
     const char *bytes = getenv("FAKE_LOADED");
     if (bytes) loaded = (uint64_t)atoll(bytes);
-    return apart->tape_new(plan, out, failed);
+    return guarded->capture_new(plan, out, failed);
 }
 
 /* The runs that were begun since somebody last waited for one or for a later one. */
 static struct {
-    void *tape;
+    void *captured;
     int turn;
 } unheard[10];
 static int n_unheard;
 
-static pl_status tape_run(void *tape, int turn, bool sent)
+static pl_status capture_run(void *captured, int turn, bool sent)
 {
     const char *path = getenv("FAKE_HEARD");
     FILE *f = path ? fopen(path, "a") : NULL;
@@ -70,19 +70,19 @@ static pl_status tape_run(void *tape, int turn, bool sent)
         fclose(f);
     }
     if (n_unheard < 9) {
-        unheard[n_unheard].tape = tape;
+        unheard[n_unheard].captured = captured;
         unheard[n_unheard++].turn = turn;
     }
-    return apart->tape_run(tape, turn, sent);
+    return guarded->capture_run(captured, turn, sent);
 }
 
-static pl_status tape_wait(void *tape, int turn)
+static pl_status capture_wait(void *captured, int turn)
 {
     int at = n_unheard;
-    while (at > 0 && (unheard[at - 1].tape != tape || unheard[at - 1].turn != turn)) at--;
+    while (at > 0 && (unheard[at - 1].captured != captured || unheard[at - 1].turn != turn)) at--;
     memmove(unheard, unheard + at, (size_t)(n_unheard - at) * sizeof unheard[0]);
     n_unheard -= at;
-    return apart->tape_wait(tape, turn);
+    return guarded->capture_wait(captured, turn);
 }
 
 /* Programs of a run are compiled in several threads, and each asks for the device. */
@@ -114,7 +114,7 @@ static pl_status prepare(const pl_graph *g, const pl_unit *u, const pl_call *cal
     const char *op = pl_node_get(g, u->nodes[0])->op->name;
     PL_FAIL_IF(u->kind == PL_UNIT_KERNEL && lacked(op), PL_ERR_UNSUPPORTED,
                "%s has no kernel on %s", op, card.name);
-    return apart->prepare(g, u, call, reference, out);
+    return guarded->prepare(g, u, call, reference, out);
 }
 
 /* Its libraries open until somebody waits for them; a process that ends before is told of. */
@@ -133,18 +133,18 @@ __attribute__((destructor)) static void tell(void)
 
 static pl_status open_once(void)
 {
-    if (apart) return PL_OK;
+    if (guarded) return PL_OK;
     opened = true;
-    PL_TRY(pl_device_find("apart", &apart));
+    PL_TRY(pl_device_find("apart", &guarded));
     pl_cuda_watch_begin("0000:0B:00.0");
-    device = *apart;
+    device = *guarded;
     device.node_bytes = 0; /* what a test names is all that a first run adds */
     device.name = "cuda";
     device.room = pl_cuda_room;
     device.used_bytes = used;
-    device.tape_new = tape_new;
-    device.tape_run = tape_run;
-    device.tape_wait = tape_wait;
+    device.capture_new = capture_new;
+    device.capture_run = capture_run;
+    device.capture_wait = capture_wait;
     device.prepare = prepare;
     device.ready = ready;
     return PL_OK;

@@ -93,7 +93,7 @@ static pl_status side_alloc(side *s)
 
 static pl_status side_run(side *s)
 {
-    pl_launch l = {.exec = &s->exec, .call = s->t.call};
+    pl_bound_unit l = {.exec = &s->exec, .call = s->t.call};
     uint32_t at;
     const void *in[2] = {s->in[0], s->in[1]};
     l.call.in = in;

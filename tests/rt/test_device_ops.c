@@ -126,7 +126,7 @@ static bool run_once(trial *x, const int *pick, int poison, void *const *to)
         return false;
     }
     fill(w, work, poison, x->exec.work_bytes);
-    pl_launch l = {.exec = &x->exec, .call = t->call};
+    pl_bound_unit l = {.exec = &x->exec, .call = t->call};
     l.call.in = in;
     l.call.out = out;
     l.call.work = x->exec.work_bytes ? work : NULL;

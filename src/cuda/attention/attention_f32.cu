@@ -515,7 +515,7 @@ template <int D, int R, int C> static pl_status run_forward(const pl_attend *a)
 /* Whether a block of such tiles fits the card. */
 static bool fits(int d, int r, int c, bool back)
 {
-    return shared_bytes(d, r, c, back) <= (size_t)pl_cuda_card_get()->shared_limit;
+    return shared_bytes(d, r, c, back) <= (size_t)pl_cuda_props_get()->shared_limit;
 }
 
 /* Heads whose gradients of scores are kept at once; 0 where that would leave processors idle or

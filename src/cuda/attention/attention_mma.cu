@@ -502,7 +502,7 @@ extern "C" bool pl_attend_mma_takes(const pl_attend *a)
 {
     /* Bytes of the largest tiles of the three kernels. */
     size_t need = a->d <= 64 ? 66 << 10 : a->d <= 128 ? 97 << 10 : 129 << 10;
-    const pl_cuda_card *card = pl_cuda_card_get();
+    const pl_cuda_props *card = pl_cuda_props_get();
     return (a->dtype == PL_F16 || a->dtype == PL_BF16) && card->arch >= 80 && a->d <= 256 &&
            a->scale > 0 && a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 &&
            a->batch < 32768 && need <= (size_t)card->shared_limit;

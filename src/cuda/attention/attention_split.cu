@@ -243,7 +243,7 @@ extern "C" pl_status pl_attend_split(const pl_attend *a)
 
 extern "C" bool pl_attend_split_takes(const pl_attend *a)
 {
-    const pl_cuda_card *card = pl_cuda_card_get();
+    const pl_cuda_props *card = pl_cuda_props_get();
     return a->dtype == PL_F32 && pl_cuda_split() && card->arch >= 80 && a->d <= 128 &&
            a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 && a->batch < 65536 &&
            a->batch * a->heads < 65536 &&

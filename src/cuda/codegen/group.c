@@ -105,7 +105,7 @@ static pl_status launch(const group *k, uint32_t i, const pl_call *c)
                               .dynamicSmemBytes = x->shared,
                               .stream = pl_cuda_stream(),
                               .attrs = &early,
-                              .numAttrs = i > 0 && pl_cuda_card_get()->arch >= OVERLAP_ARCH};
+                              .numAttrs = i > 0 && pl_cuda_props_get()->arch >= OVERLAP_ARCH};
     PL_CUDA(cudaLaunchKernelExC(&how, (const void *)fn, list));
     return PL_OK;
 }

@@ -63,7 +63,7 @@ static pl_status nvrtc_failed(nvrtcResult rc, const char *call)
 /* What to compile for; part of every key. */
 static pl_status find_target(void)
 {
-    int n = 0, archs[64], best = 0, arch = pl_cuda_card_get()->arch, major = 0, minor = 0;
+    int n = 0, archs[64], best = 0, arch = pl_cuda_props_get()->arch, major = 0, minor = 0;
     PL_NVRTC(nvrtcVersion(&major, &minor));
     PL_NVRTC(nvrtcGetNumSupportedArchs(&n));
     PL_FAIL_IF(n < 1 || n > 64, PL_ERR_DEVICE, "NVRTC knows %d architectures", n);

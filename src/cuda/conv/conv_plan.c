@@ -333,7 +333,7 @@ static pl_code_key key_of(const pl_conv_shape *c)
 {
     char with[512];
     snprintf(with, sizeof with, "cudnn %zu %s sm%d tf32=%d", cudnnGetVersion(),
-             pl_cuda_card_get()->name, pl_cuda_card_get()->arch, pl_cuda_tf32());
+             pl_cuda_props_get()->name, pl_cuda_props_get()->arch, pl_cuda_tf32());
     return pl_code_key_of((const char *)c, sizeof *c, with);
 }
 

@@ -318,7 +318,7 @@ static __global__ void __launch_bounds__(THREADS)
 bool pl_conv_thin_mma_takes(const pl_conv_shape *c, const pl_sides *s)
 {
     bool power = (s->many & (s->many - 1)) == 0;
-    return (c->dtype == PL_F16 || c->dtype == PL_BF16) && pl_cuda_card_get()->arch >= 80 &&
+    return (c->dtype == PL_F16 || c->dtype == PL_BF16) && pl_cuda_props_get()->arch >= 80 &&
            s->many % 32 == 0 && s->few * s->many <= 512 &&
            (c->kind != PL_CONV_DW || (power && s->many <= 128));
 }

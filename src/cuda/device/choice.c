@@ -26,11 +26,11 @@ static bool path_of(char *path, size_t cap)
     const char *dir = pl_cuda_cache_dir();
     if (!dir[0]) return false;
     char card[64];
-    snprintf(card, sizeof card, "%s", pl_cuda_card_get()->name);
+    snprintf(card, sizeof card, "%s", pl_cuda_props_get()->name);
     for (char *c = card; *c; c++)
         if (*c == ' ' || *c == '/') *c = '_';
     int n = snprintf(path, cap, "%s/choices-%s-sm%d-lt%zu-dnn%zu.txt", dir, card,
-                     pl_cuda_card_get()->arch, cublasLtGetVersion(), cudnnGetVersion());
+                     pl_cuda_props_get()->arch, cublasLtGetVersion(), cudnnGetVersion());
     return n > 0 && (size_t)n < cap;
 }
 

@@ -103,7 +103,7 @@ static pl_status enter(pl_comm *w, int size, int rank)
     const char *wish = getenv("PLIMSOLL_NCCL");
     pl_status rc = PL_OK;
     if (gethostname(own->host, sizeof own->host - 1) != 0) own->host[0] = 0;
-    if (cudaDeviceGetPCIBusId(own->bus, sizeof own->bus, pl_cuda_card_get()->index) != cudaSuccess)
+    if (cudaDeviceGetPCIBusId(own->bus, sizeof own->bus, pl_cuda_props_get()->index) != cudaSuccess)
         own->bus[0] = 0;
     own->has = !(wish && wish[0] == '0') && load_nccl();
     if (own->has && rank == 0) own->has = nccl.get_id(&own->id) == ncclSuccess;

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* ---- the card --------------------------------------------------------------------------- */
-typedef struct pl_cuda_card {
+typedef struct pl_cuda_props {
     int index;
     int sms;          /* multiprocessors */
     int arch;         /* compute capability, 90 for 9.0 */
@@ -33,9 +33,9 @@ typedef struct pl_cuda_card {
     size_t l2_bytes;
     size_t total_bytes;
     char name[256];
-} pl_cuda_card;
+} pl_cuda_props;
 /* Valid once the device is open. */
-const pl_cuda_card *pl_cuda_card_get(void);
+const pl_cuda_props *pl_cuda_props_get(void);
 /* Where kernels enqueue. Its value never changes while the process lives. */
 cudaStream_t pl_cuda_stream(void);
 /* Whether f32 products may use TF32 units (off unless the precision says so), and whether

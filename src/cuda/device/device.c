@@ -10,6 +10,7 @@
 #include "ir/form.h"
 #include "pass/fuse/fuse.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- nodes whose output is their input's bytes, where they could not be views ---------------- */
@@ -78,7 +79,7 @@ static pl_status no_kernel(const pl_op *op, const pl_call *call)
 static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
                               bool reference, pl_exec *out)
 {
-    PL_TRY(pl_cuda_card_wait());
+    PL_TRY(pl_cuda_device_wait());
     if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     const pl_kernel *k = choose(op, call, reference);
@@ -105,38 +106,42 @@ static bool cuda_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, u
 static void cuda_model(char *out, size_t cap)
 {
     if (cap) out[0] = 0;
-    if (pl_cuda_card_wait() == PL_OK) snprintf(out, cap, "%s", pl_cuda_card_get()->name);
+    if (pl_cuda_device_wait() == PL_OK) snprintf(out, cap, "%s", pl_cuda_props_get()->name);
 }
 
 static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA(pl_cuda_group_takes);
 
 static pl_status draw(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first, int64_t n)
 {
+    const pl_init *init = &from->init;
+    if (init->kind == PL_INIT_CONST && init->a == 0 && !signbit(init->a))
+        return pl_cuda_memory_fill(to, 0, (size_t)n * pl_dtype_bytes(dtype));
     return pl_cuda_start_values(to, dtype, from->seed, from->stream, &from->init, first, n);
 }
 
 static pl_status ready(void)
 {
-    PL_TRY(pl_cuda_card_wait());
+    PL_TRY(pl_cuda_device_wait());
     pl_cuda_lib_wait();
     return pl_cuda_group_wait();
 }
 
 static uint64_t used_bytes(void)
 {
-    return pl_cuda_card_wait() == PL_OK ? pl_cuda_used_bytes() : 0;
+    return pl_cuda_device_wait() == PL_OK ? pl_cuda_used_bytes() : 0;
 }
 
 static pl_status room(uint64_t bytes)
 {
-    PL_TRY(pl_cuda_card_wait());
+    PL_TRY(pl_cuda_device_wait());
     return pl_cuda_room(bytes);
 }
 
 static const pl_device device = {
     .name = "cuda",
     .fuse = &cuda_fuse,
-    .apart = true,
+    .access = &pl_access_staged,
+    .own_memory = true,
     .margin_bytes = (uint64_t)12 << 20,
     /* a recorded kernel takes about 10 KiB of the driver, and stands for about six nodes */
     .node_bytes = 2560,
@@ -155,13 +160,13 @@ static const pl_device device = {
     .host_free = pl_cuda_host_free,
     .write = pl_cuda_write,
     .read = pl_cuda_read,
-    .tape_new = pl_cuda_tape_new,
-    .tape_free = pl_cuda_tape_free,
-    .tape_send = pl_cuda_tape_send,
-    .tape_run = pl_cuda_tape_run,
-    .tape_reclaim = pl_cuda_tape_reclaim,
-    .tape_wait = pl_cuda_tape_wait,
-    .tape_ms = pl_cuda_tape_ms,
+    .capture_new = pl_cuda_capture_new,
+    .capture_free = pl_cuda_capture_free,
+    .capture_send = pl_cuda_capture_send,
+    .capture_run = pl_cuda_capture_run,
+    .capture_reclaim = pl_cuda_capture_reclaim,
+    .capture_wait = pl_cuda_capture_wait,
+    .capture_ms = pl_cuda_capture_ms,
     .used_bytes = used_bytes,
     .room = room,
     .gpu = true,
@@ -170,11 +175,11 @@ static const pl_device device = {
 
 static pl_status open(int index, const pl_device **out)
 {
-    PL_TRY(pl_cuda_card_open(index));
+    PL_TRY(pl_cuda_device_open(index));
     *out = &device;
     return PL_OK;
 }
 
 PL_API extern const pl_cuda_plugin_info pl_cuda_plugin;
 const pl_cuda_plugin_info pl_cuda_plugin = {PL_CUDA_ABI, PL_VERSION_STRING, open,
-                                            pl_cuda_card_list};
+                                            pl_cuda_device_list};

@@ -1,4 +1,4 @@
-/* device_int.h - what the files of the CUDA device share: card.c, memory.c, tape.c, device.c. */
+/* device_int.h - what the files of the CUDA device share: open.c, memory.c, capture.c, device.c. */
 #ifndef PL_CUDA_DEVICE_INT_H
 #define PL_CUDA_DEVICE_INT_H
 
@@ -18,12 +18,12 @@ pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file,
    return pl_cuda_driver_failed(pl_cu_rc_, #call, __FILE__, __LINE__);                             \
  } while (0)
 
-/* card.c */
+/* open.c */
 /* Begins to open it; what follows waits. */
-pl_status pl_cuda_card_open(int index) PL_MUST_USE;
+pl_status pl_cuda_device_open(int index) PL_MUST_USE;
 /* Before a thread's first call of CUDA: the card is open and the thread's own, or why not. */
-pl_status pl_cuda_card_wait(void) PL_MUST_USE;
-pl_status pl_cuda_card_list(pl_device_info *out, int cap, int *n) PL_MUST_USE;
+pl_status pl_cuda_device_wait(void) PL_MUST_USE;
+pl_status pl_cuda_device_list(pl_device_info *out, int cap, int *n) PL_MUST_USE;
 void pl_cuda_set_mode(const pl_device_mode *m);
 /* A second stream, for uploads. */
 cudaStream_t pl_cuda_upload_stream(void);
@@ -45,15 +45,17 @@ void pl_cuda_host_free(void *p, size_t bytes);
 pl_status pl_cuda_write(void *to, const void *from, size_t bytes) PL_MUST_USE;
 pl_status pl_cuda_read(void *to, const void *from, size_t bytes) PL_MUST_USE;
 
-/* tape.c */
-pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed) PL_MUST_USE;
-pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed) PL_MUST_USE;
-pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed) PL_MUST_USE;
-void pl_cuda_tape_free(void *tape);
-pl_status pl_cuda_tape_send(void *tape, int side) PL_MUST_USE;
-pl_status pl_cuda_tape_run(void *tape, int side, bool sent) PL_MUST_USE;
-pl_status pl_cuda_tape_reclaim(void *tape, int side) PL_MUST_USE;
-pl_status pl_cuda_tape_wait(void *tape, int side) PL_MUST_USE;
-double pl_cuda_tape_ms(void *tape, int side);
+/* capture.c */
+pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed) PL_MUST_USE;
+pl_status pl_cuda_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns,
+                      uint32_t *failed) PL_MUST_USE;
+pl_status pl_cuda_capture_new(const pl_capture_plan *plan, void **out,
+                              uint32_t *failed) PL_MUST_USE;
+void pl_cuda_capture_free(void *captured);
+pl_status pl_cuda_capture_send(void *captured, int side) PL_MUST_USE;
+pl_status pl_cuda_capture_run(void *captured, int side, bool sent) PL_MUST_USE;
+pl_status pl_cuda_capture_reclaim(void *captured, int side) PL_MUST_USE;
+pl_status pl_cuda_capture_wait(void *captured, int side) PL_MUST_USE;
+double pl_cuda_capture_ms(void *captured, int side);
 
 #endif

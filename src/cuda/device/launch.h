@@ -213,7 +213,7 @@ static inline int64_t pl_ceil_div(int64_t a, int64_t b)
 /* Blocks for n items, `per` to a block, in kernels that loop over what a grid cannot hold. */
 static inline unsigned pl_blocks(int64_t n, int64_t per)
 {
-    int64_t most = (int64_t)pl_cuda_card_get()->sms * 64, want = pl_ceil_div(n, per);
+    int64_t most = (int64_t)pl_cuda_props_get()->sms * 64, want = pl_ceil_div(n, per);
     return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 /* A tensor seen along one axis: [outer, size, inner]. */

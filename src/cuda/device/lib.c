@@ -83,7 +83,7 @@ static struct {
 
 void pl_cuda_lib_begin(void)
 {
-    intptr_t index = pl_cuda_card_get()->index;
+    intptr_t index = pl_cuda_props_get()->index;
     pthread_mutex_lock(&starter.lock);
     if (!starter.begun)
         starter.running = pthread_create(&starter.thread, NULL, start_both, (void *)index) == 0;

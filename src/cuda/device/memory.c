@@ -35,7 +35,7 @@ static CUmemAllocationProp on_card(void)
     memset(&p, 0, sizeof p);
     p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.location.id = pl_cuda_card_get()->index;
+    p.location.id = pl_cuda_props_get()->index;
     return p;
 }
 
@@ -67,7 +67,7 @@ static pl_status look_up(void)
     size_t grain = 0;
     PL_CU(vm.cuMemGetAllocationGranularity(&grain, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     vm.grain = grain;
-    vm.span = rounded(pl_cuda_card_get()->total_bytes);
+    vm.span = rounded(pl_cuda_props_get()->total_bytes);
     return PL_OK;
 }
 
@@ -96,7 +96,7 @@ static pl_status map_block(size_t bytes, void **out)
     pl_status rc = back(at, rounded(bytes));
     if (rc != PL_OK) {
         vm.cuMemAddressFree(at, span);
-        return pl__fail_prefix(rc, "%zu bytes of %s", bytes, pl_cuda_card_get()->name);
+        return pl__fail_prefix(rc, "%zu bytes of %s", bytes, pl_cuda_props_get()->name);
     }
     *out = (void *)(uintptr_t)at;
     return PL_OK;
@@ -106,7 +106,7 @@ pl_status pl_cuda_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     if (!bytes) return PL_OK;
-    PL_TRY(pl_cuda_card_wait());
+    PL_TRY(pl_cuda_device_wait());
     pthread_mutex_lock(&vm_lock);
     pl_status rc = map_block(bytes, out);
     pthread_mutex_unlock(&vm_lock);
@@ -119,11 +119,11 @@ pl_status pl_cuda_alloc(size_t bytes, void **out)
 static pl_status map_more(void *p, size_t from, size_t to)
 {
     PL_FAIL_IF(to > vm.span, PL_ERR_MEMORY, "%zu bytes of %s, which has %zu", to,
-               pl_cuda_card_get()->name, pl_cuda_card_get()->total_bytes);
+               pl_cuda_props_get()->name, pl_cuda_props_get()->total_bytes);
     pl_status rc = back((CUdeviceptr)(uintptr_t)p + from, to - from);
     return rc == PL_OK ? rc
                        : pl__fail_prefix(rc, "%zu bytes of %s in place of %zu", to,
-                                         pl_cuda_card_get()->name, from);
+                                         pl_cuda_props_get()->name, from);
 }
 
 pl_status pl_cuda_grow(void *p, size_t from, size_t to)
@@ -176,7 +176,7 @@ pl_status pl_cuda_host_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     if (!bytes) return PL_OK;
-    PL_TRY(pl_cuda_card_wait());
+    PL_TRY(pl_cuda_device_wait());
     PL_TRY(pl_sys_map(bytes, out));
     host_block b = {*out, bytes};
     pl_threads_for((int64_t)((bytes + PAGES - 1) / PAGES), touch, &b);

@@ -114,7 +114,7 @@ pl_status pl_cuda_room(uint64_t bytes)
                  list[i].pid,
                  told ? pl_str_bytes(list[i].bytes, held, sizeof held) : "what it does not tell");
     }
-    PL_FAIL(PL_ERR_FIT, "%s has %s free of %s, %s more are needed%s", pl_cuda_card_get()->name,
+    PL_FAIL(PL_ERR_FIT, "%s has %s free of %s, %s more are needed%s", pl_cuda_props_get()->name,
             pl_str_bytes(free_bytes, a, sizeof a), pl_str_bytes(total, b, sizeof b),
             pl_str_bytes(bytes, c, sizeof c),
             who[0] ? who : "; other programs may be using the card (nvidia-smi lists them)");

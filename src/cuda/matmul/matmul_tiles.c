@@ -84,7 +84,7 @@ int pl_tiles_first(const pl_product *p, const cublasLtMatmulHeuristicResult_t *l
 {
     enum { SEEN = 90 };
     pl_tile tile[PL_TILES_LOOK];
-    if ((p->dtype != PL_BF16 && p->dtype != PL_F16) || pl_cuda_card_get()->arch != SEEN) return 0;
+    if ((p->dtype != PL_BF16 && p->dtype != PL_F16) || pl_cuda_props_get()->arch != SEEN) return 0;
     if (count > PL_TILES_LOOK) count = PL_TILES_LOOK;
     for (int i = 0; i < count; i++) tile[i] = tile_of(&list[i]);
     return pl_tiles_choose(p, tile, count);

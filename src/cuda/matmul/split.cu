@@ -462,7 +462,7 @@ template <class S> static double seconds(const pl_split_product *s, int64_t part
 {
     constexpr double RATE = 3e11, BYTES = 2.5e12, BEGIN = 1.5e-6, PASS = 3e-6;
     int64_t terms = pl_ceil_div(pl_ceil_div(s->k, parts), BK) * BK;
-    int64_t each = pl_ceil_div(tiles_of(s, S::BM, S::BN) * parts, pl_cuda_card_get()->sms);
+    int64_t each = pl_ceil_div(tiles_of(s, S::BM, S::BN) * parts, pl_cuda_props_get()->sms);
     /* of the warps that hide latency */
     double busy = (double)(each < S::BLOCKS ? each : S::BLOCKS) / S::BLOCKS;
     double rate = RATE * (S::MT == 4 ? 1 : 0.9) * (0.2 + 0.8 * busy);
@@ -499,7 +499,7 @@ bool pl_split_plan(pl_split_product *s)
  * LEAST_SUM are clearly more exact. */
 bool pl_split_pays(pl_split_product *s)
 {
-    const double RATE = 3.6e11 * pl_cuda_card_get()->sms, BEGIN = 4e-6;
+    const double RATE = 3.6e11 * pl_cuda_props_get()->sms, BEGIN = 4e-6;
     constexpr int64_t LEAST_SUM = 512;
     if (s->k < LEAST_SUM || !pl_split_plan(s)) return false;
     return s->seconds <

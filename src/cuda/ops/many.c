@@ -29,7 +29,7 @@ static bool free_of(const pl_call *c, const pl_call *const *others, int n)
     return true;
 }
 
-uint32_t pl_cuda_together(const pl_launch *l, uint32_t n, const pl_call **calls, int *n_calls)
+uint32_t pl_cuda_together(const pl_bound_unit *l, uint32_t n, const pl_call **calls, int *n_calls)
 {
     uint32_t end = 1;
     *n_calls = 0;

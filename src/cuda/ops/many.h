@@ -21,8 +21,8 @@ pl_cuda_many_fn pl_cuda_many_of(const pl_kernel *k);
 
 /* How many of the n >= 1 launches go together from the first one on: their calls in calls[] (room
  * for PL_CUDA_MANY), *n_calls of them. One launch is all there is where *n_calls is 0 or 1. */
-struct pl_launch;
-uint32_t pl_cuda_together(const struct pl_launch *l, uint32_t n, const pl_call **calls,
+struct pl_bound_unit;
+uint32_t pl_cuda_together(const struct pl_bound_unit *l, uint32_t n, const pl_call **calls,
                           int *n_calls);
 
 #ifdef __cplusplus

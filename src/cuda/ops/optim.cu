@@ -382,7 +382,7 @@ static bool same_kind(const pl_call *a, const pl_call *b, int scalars)
 /* Deals blocks: few, for each computes the coefficients, and of equal work. */
 static int deal(batch *u, bool fours)
 {
-    int64_t most = (int64_t)pl_cuda_card_get()->sms * 8, sum = 0, blocks = 0;
+    int64_t most = (int64_t)pl_cuda_props_get()->sms * 8, sum = 0, blocks = 0;
     int64_t least = (fours ? 4 : 1) * THREADS;
     for (int i = 0; i < u->n; i++) sum += u->at[i].n;
     if (sum == 0) return 0;

@@ -115,7 +115,7 @@ pl_status pl__build_level(pl_run *r, int64_t accumulate, int level)
     PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->steps.plateau));
     pl_sys_trim();
     /* The device's memory counts against the budget with all kernels compiled. */
-    const pl_device *device = pl__run_card(r);
+    const pl_device *device = pl__run_own_memory(r);
     return device && device->ready ? device->ready() : PL_OK;
 }
 

@@ -134,6 +134,6 @@ uint64_t pl__run_stage_bytes(const pl_run *r);
 /* Measures the bytes of the process; until the run is started, reports of its memory use them. */
 void pl__run_note_used(pl_run *r);
 /* The device, when its memory is not the host's; else NULL. */
-const struct pl_device *pl__run_card(const pl_run *r);
+const struct pl_device *pl__run_own_memory(const pl_run *r);
 
 #endif

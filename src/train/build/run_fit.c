@@ -38,10 +38,10 @@ static uint64_t budget_of(const pl_run *r)
 }
 
 /* The device, when its memory is not the host's: the budget is then of that memory. */
-const pl_device *pl__run_card(const pl_run *r)
+const pl_device *pl__run_own_memory(const pl_run *r)
 {
     const pl_device *dev = pl__train(r) ? pl_program_device(pl__train(r)) : NULL;
-    return dev && dev->apart ? dev : NULL;
+    return dev && dev->own_memory ? dev : NULL;
 }
 
 /* What the first runs of all programs take of a card beside what is mapped: a graph of launches
@@ -65,7 +65,7 @@ static uint64_t margin_of(const pl_run *r, bool least)
 {
     if (planned_card(r)) return 0;
     uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_threads_count();
-    const pl_device *card = pl__run_card(r);
+    const pl_device *card = pl__run_own_memory(r);
     if (card) margin = card_margin(r, card);
     if (!least) return margin;
     return r->build && r->build->fitted && !card ? margin / 2 : margin / 3 * 2;
@@ -74,7 +74,7 @@ static uint64_t margin_of(const pl_run *r, bool least)
 static uint64_t used_bytes(const pl_run *r)
 {
     if (planned_card(r)) return planned_card(r)->overhead_bytes;
-    const pl_device *card = pl__run_card(r);
+    const pl_device *card = pl__run_own_memory(r);
     return card ? card->used_bytes() : pl_sys_rss_bytes();
 }
 
@@ -99,7 +99,7 @@ static uint64_t arena_of(const pl_run *r, bool least)
 
 static bool on_host(const pl_run *r)
 {
-    return !pl__run_card(r) && !planned_card(r);
+    return !pl__run_own_memory(r) && !planned_card(r);
 }
 
 /* What the host takes for plans with the smallest arenas more than for those of now: a budget that
@@ -256,7 +256,7 @@ static pl_status fit_room(pl_run *r, uint64_t room)
 static uint64_t reading_bytes(const pl_run *r)
 {
     return pl_prefetch_bytes(r) +
-           (pl__run_card(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
+           (pl__run_own_memory(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
 }
 
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
@@ -364,7 +364,7 @@ uint64_t pl_run_used_bytes(pl_run *r)
 {
     enum { OFTEN = 200000000 }; /* ns */
     uint64_t now = pl_sys_now_ns();
-    if (pl__run_card(r) && r->usage.asked_ns && now - r->usage.asked_ns < OFTEN)
+    if (pl__run_own_memory(r) && r->usage.asked_ns && now - r->usage.asked_ns < OFTEN)
         return r->usage.used;
     r->usage.used = used_bytes(r);
     r->usage.asked_ns = now;
@@ -376,5 +376,5 @@ uint64_t pl_run_peak_used_bytes(pl_run *r)
 {
     r->usage.asked_ns = 0;
     pl_run_used_bytes(r);
-    return pl__run_card(r) ? r->usage.most : pl_sys_peak_rss_bytes();
+    return pl__run_own_memory(r) ? r->usage.most : pl_sys_peak_rss_bytes();
 }

@@ -53,7 +53,7 @@ struct pl_prefetch {
 static const pl_device *card_of(const pl_run *r)
 {
     const pl_device *dev = pl__train(r) ? pl_program_device(pl__train(r)) : NULL;
-    return dev && dev->apart ? dev : NULL;
+    return dev && dev->own_memory ? dev : NULL;
 }
 
 /* The inputs of all training programs of a bucket, each name once, into list[0..cap); returns how

@@ -105,7 +105,7 @@ static pl_status check_fits(const pl_run *r)
  * loaded stays, so a second plan knows it. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
-    const pl_device *card = pl__run_card(r);
+    const pl_device *card = pl__run_own_memory(r);
     r->usage.built = 0;
     for (int attempt = 0;; attempt++) {
         PL_TRY(check_fits(r));

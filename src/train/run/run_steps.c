@@ -74,7 +74,7 @@ static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
 static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
 {
     int64_t step = r->steps.done, next = part + 1;
-    if (!pl__run_card(r)) return;
+    if (!pl__run_own_memory(r)) return;
     if (next == r->build->accumulate) {
         next = 0;
         t = pl__step_program_next(r, t, &step);
@@ -124,7 +124,7 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
     if (b->program == updater(r)) read_update(r, ago, info);
     double device_ms = pl_session_device_ms(r->session, b->program, ago);
     info->device_ms += device_ms;
-    if (!pl__run_card(r)) return PL_OK;
+    if (!pl__run_own_memory(r)) return PL_OK;
     double end = (double)b->start + 1e6 * device_ms;
     info->data_ms += after_ms(b->ahead, end) + after_ms(next->read, end);
     next->start = pl_sys_now_ns();
@@ -147,7 +147,7 @@ static pl_status begin(pl_run *r, const pl_step_program *t, int64_t part, begun 
     if (part >= 0) read_ahead(r, t, part);
     next.ahead[1] = pl_sys_now_ns();
     *last = next;
-    if (pl__run_card(r)) return PL_OK;
+    if (pl__run_own_memory(r)) return PL_OK;
     *last = (begun){0};
     return hear(r, &next, last, info);
 }
@@ -268,13 +268,13 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         PL_TRY(pl_session_run(r->session, p));
         /* A card works on this batch while the next is read. */
         int64_t left = ranks > 1 ? 0 : rows - at - k;
-        if (pl__run_card(r) && left)
+        if (pl__run_own_memory(r) && left)
             PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->build->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
         if (r->progress.call) r->progress.call(r->progress.ctx, PL_SUBSET_EVAL, *done, total);
-        if (!pl__run_card(r) && left)
+        if (!pl__run_own_memory(r) && left)
             PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->build->micro, left)));
     }
     return PL_OK;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static pl_cuda_card card;
+static pl_cuda_props card;
 static cudaStream_t stream;
 static bool tf32;
 bool pl_probe_tune, pl_probe_split = true;
@@ -27,7 +27,7 @@ pl_status pl_probe_open(void)
     return PL_OK;
 }
 
-const pl_cuda_card *pl_cuda_card_get(void)
+const pl_cuda_props *pl_cuda_props_get(void)
 {
     return &card;
 }

@@ -835,7 +835,7 @@ int main(int argc, char **argv)
     }
     if (pl_probe_open() != PL_OK) return fprintf(stderr, "%s\n", pl_error_text()), 1;
     make_block();
-    printf("%s, cuBLASLt %zu, cuDNN %zu%s\n", pl_cuda_card_get()->name, cublasLtGetVersion(),
+    printf("%s, cuBLASLt %zu, cuDNN %zu%s\n", pl_cuda_props_get()->name, cublasLtGetVersion(),
            cudnnGetVersion(), pl_cuda_tf32() ? ", TF32" : "");
     printf("%-72s %-4s %-7s %8s %8s %7s %8s %7s  %s\n", "call", "", "err", "ms", "TFLOP/s", "GB/s",
            "prep ms", "work MB", "algorithm");

@@ -1,4 +1,4 @@
-/* card.c - the card of this process: opening it, its numbers, its streams, the checks.
+/* open.c - the card of this process: opening it, its numbers, its streams, the checks.
  *
  * A process drives one card for its whole life, as the driver's context does; what is kept here
  * exists once for that reason and never changes after the first opening.
@@ -24,7 +24,7 @@ static struct {
     int index;
     pl_status rc; /* of opening, once it is joined */
     char error[512];
-    pl_cuda_card card;
+    pl_cuda_props card;
     cudaStream_t stream, upload;
     /* the mode; programs of one run set the same, each in its thread */
     _Atomic bool tf32, autotune, plain;
@@ -82,7 +82,7 @@ static pl_status count_cards(int *n)
     return PL_OK;
 }
 
-pl_status pl_cuda_card_list(pl_device_info *out, int cap, int *n)
+pl_status pl_cuda_device_list(pl_device_info *out, int cap, int *n)
 {
     PL_TRY(count_cards(n));
     for (int i = 0; i < *n && i < cap; i++) {
@@ -110,16 +110,16 @@ pl_status pl_cuda_card_list(pl_device_info *out, int cap, int *n)
 }
 
 /* ---- opening ---------------------------------------------------------------------------- */
-static pl_status read_card(int index, pl_cuda_card *c)
+static pl_status read_card(int index, pl_cuda_props *c)
 {
     struct cudaDeviceProp p;
     PL_CUDA(cudaGetDeviceProperties(&p, index));
-    *c = (pl_cuda_card){.index = index,
-                        .sms = p.multiProcessorCount,
-                        .arch = 10 * p.major + p.minor,
-                        .shared_limit = (int)p.sharedMemPerBlockOptin,
-                        .l2_bytes = (size_t)p.l2CacheSize,
-                        .total_bytes = p.totalGlobalMem};
+    *c = (pl_cuda_props){.index = index,
+                         .sms = p.multiProcessorCount,
+                         .arch = 10 * p.major + p.minor,
+                         .shared_limit = (int)p.sharedMemPerBlockOptin,
+                         .l2_bytes = (size_t)p.l2CacheSize,
+                         .total_bytes = p.totalGlobalMem};
     snprintf(c->name, sizeof c->name, "%s", p.name);
     PL_FAIL_IF(c->arch < OLDEST_ARCH, PL_ERR_DEVICE,
                "%s is too old: compute capability %d.%d, 7.5 is the least", p.name, p.major,
@@ -178,7 +178,7 @@ static void begin(int index)
     if (!self.running) open_beside(NULL);
 }
 
-pl_status pl_cuda_card_open(int index)
+pl_status pl_cuda_device_open(int index)
 {
     pl_status rc = PL_OK;
     pthread_mutex_lock(&self.lock);
@@ -202,7 +202,7 @@ static pl_status join(void)
     return rc;
 }
 
-pl_status pl_cuda_card_wait(void)
+pl_status pl_cuda_device_wait(void)
 {
     static _Thread_local bool here; /* the runtime keeps the card of each thread */
     if (here) return PL_OK;
@@ -220,7 +220,7 @@ __attribute__((destructor)) static void wait_for_all(void)
     pl_cuda_lib_wait();
 }
 
-const pl_cuda_card *pl_cuda_card_get(void)
+const pl_cuda_props *pl_cuda_props_get(void)
 {
     return &self.card;
 }

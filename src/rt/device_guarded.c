@@ -1,12 +1,12 @@
-/* device_apart.c - a device for tests: the CPU, behind a wall.
+/* device_guarded.c - the test device "apart": the CPU, with memory that the host may not touch.
  *
- * Its memory is ordinary pages that nothing may touch while no function of this file runs: the
- * kernel refuses every other access, so a session that reads or writes device memory by itself ends
- * at once. Outputs reach a mirror only when somebody waits for their run, and it is noise until
- * then. That is how a graphics card's session is tested where there is none.
+ * Its memory is ordinary pages that are mapped without access while no function of this file runs:
+ * a session that reads or writes device memory by itself ends with a segmentation fault at once.
+ * Outputs reach a mirror only when somebody waits for their run; until then the mirror holds noise.
+ * So a GPU's session is tested on machines without a GPU.
  *
- * The table of blocks and the stage's owner exist once in a process, like a card's memory; tests
- * use the device from one thread.
+ * The table of blocks and the stage's owner exist once in a process, like a GPU's memory; tests use
+ * the device from one thread.
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* ROOM: addresses behind a block that it can grow into */
+/* ROOM: bytes of address space behind a block, for growing */
 enum { MAX_BLOCKS = 64, ROOM = 64 << 20 };
 static struct {
     void *p;
@@ -39,7 +39,7 @@ static void leave(void)
     wall(PROT_NONE);
 }
 
-static pl_status apart_alloc(size_t bytes, void **out)
+static pl_status guarded_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     if (!bytes) return PL_OK;
@@ -54,7 +54,7 @@ static pl_status apart_alloc(size_t bytes, void **out)
     PL_FAIL(PL_ERR_MEMORY, "device apart has %d blocks, all in use", MAX_BLOCKS);
 }
 
-static void apart_free(void *p, size_t bytes)
+static void guarded_free(void *p, size_t bytes)
 {
     for (int i = 0; i < MAX_BLOCKS; i++) {
         if (!p || blocks[i].p != p) continue;
@@ -64,7 +64,7 @@ static void apart_free(void *p, size_t bytes)
     }
 }
 
-static pl_status apart_grow(void *p, size_t from, size_t to)
+static pl_status guarded_grow(void *p, size_t from, size_t to)
 {
     for (int i = 0; i < MAX_BLOCKS; i++) {
         if (blocks[i].p != p) continue;
@@ -76,7 +76,7 @@ static pl_status apart_grow(void *p, size_t from, size_t to)
     return PL_OK;
 }
 
-static pl_status apart_fill(void *to, int byte, size_t bytes)
+static pl_status guarded_fill(void *to, int byte, size_t bytes)
 {
     enter();
     memset(to, byte, bytes);
@@ -84,7 +84,7 @@ static pl_status apart_fill(void *to, int byte, size_t bytes)
     return PL_OK;
 }
 
-static pl_status apart_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+static pl_status guarded_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
     enter();
     pl_status rc = pl_device_cpu.run(l, n, ns, failed);
@@ -92,13 +92,13 @@ static pl_status apart_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_
     return rc;
 }
 
-static pl_status apart_host_alloc(size_t bytes, void **out)
+static pl_status guarded_host_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     return bytes ? pl_sys_map(bytes, out) : PL_OK;
 }
 
-static pl_status apart_copy(void *to, const void *from, size_t bytes)
+static pl_status guarded_copy(void *to, const void *from, size_t bytes)
 {
     enter();
     memcpy(to, from, bytes);
@@ -106,38 +106,38 @@ static pl_status apart_copy(void *to, const void *from, size_t bytes)
     return PL_OK;
 }
 
-/* ---- tapes ------------------------------------------------------------------------------ */
-typedef struct tape {
-    const pl_tape_plan *plan;
+/* ---- captured programs ------------------------------------------------------------------ */
+typedef struct captured {
+    const pl_capture_plan *plan;
     bool waiting[2]; /* outputs of a run are not in this mirror yet */
     double ms[2];
     char *kept[2]; /* what the mirrors will hold */
-} tape;
+} captured;
 
 /* Whose inputs are in the stage, sent ahead; NULL: nobody's. */
-static const tape *stage_owner;
+static const captured *stage_owner;
 
-static void send(tape *t, int side)
+static void send(captured *t, int side)
 {
     if (t->plan->in_bytes) memcpy(t->plan->stage, t->plan->host[side], t->plan->in_bytes);
     stage_owner = t;
 }
 
 /* A run on what is in the stage. */
-static pl_status play(tape *t, int side, uint32_t *failed)
+static pl_status play(captured *t, int side, uint32_t *failed)
 {
-    const pl_tape_plan *plan = t->plan;
+    const pl_capture_plan *plan = t->plan;
     uint64_t begin = pl_sys_now_ns();
     stage_owner = NULL;
     for (uint32_t i = 0; i < plan->n_in; i++)
         if (plan->in[i].bytes)
             memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
-    pl_status rc = pl_device_cpu.run(plan->launch, plan->n_launch, NULL, failed);
+    pl_status rc = pl_device_cpu.run(plan->units, plan->n_units, NULL, failed);
     t->ms[side] = 1e-6 * (double)(pl_sys_now_ns() - begin);
     return rc;
 }
 
-static size_t kept_bytes(const pl_tape_plan *plan)
+static size_t kept_bytes(const pl_capture_plan *plan)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < plan->n_out; i++)
@@ -146,11 +146,11 @@ static size_t kept_bytes(const pl_tape_plan *plan)
     return most;
 }
 
-static pl_status apart_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+static pl_status guarded_capture_new(const pl_capture_plan *plan, void **out, uint32_t *failed)
 {
     size_t bytes = kept_bytes(plan);
-    tape *t = pl_sys_alloc(sizeof *t + 2 * bytes);
-    *failed = plan->n_launch;
+    captured *t = pl_sys_alloc(sizeof *t + 2 * bytes);
+    *failed = plan->n_units;
     if (!t) return PL_ERR_MEMORY;
     t->plan = plan;
     for (int k = 0; k < 2; k++) t->kept[k] = (char *)(t + 1) + (size_t)k * bytes;
@@ -162,13 +162,13 @@ static pl_status apart_tape_new(const pl_tape_plan *plan, void **out, uint32_t *
     return rc;
 }
 
-static void apart_tape_free(void *p)
+static void guarded_capture_free(void *p)
 {
     if (stage_owner == p) stage_owner = NULL;
     pl_sys_free(p);
 }
 
-static pl_status apart_tape_send(void *p, int side)
+static pl_status guarded_capture_send(void *p, int side)
 {
     enter();
     send(p, side);
@@ -176,9 +176,9 @@ static pl_status apart_tape_send(void *p, int side)
     return PL_OK;
 }
 
-static pl_status apart_tape_run(void *p, int side, bool sent)
+static pl_status guarded_capture_run(void *p, int side, bool sent)
 {
-    tape *t = p;
+    captured *t = p;
     uint32_t failed;
     enter();
     if (!sent || stage_owner != t) send(t, side);
@@ -193,16 +193,16 @@ static pl_status apart_tape_run(void *p, int side, bool sent)
     return rc;
 }
 
-static pl_status apart_tape_reclaim(void *p, int side)
+static pl_status guarded_capture_reclaim(void *p, int side)
 {
     (void)p, (void)side;
     return PL_OK;
 }
 
-static pl_status apart_tape_wait(void *p, int side)
+static pl_status guarded_capture_wait(void *p, int side)
 {
-    tape *t = p;
-    const pl_tape_plan *plan = t->plan;
+    captured *t = p;
+    const pl_capture_plan *plan = t->plan;
     if (!t->waiting[side]) return PL_OK;
     for (uint32_t i = 0; i < plan->n_out; i++)
         memcpy((char *)plan->mirror[side] + plan->out[i].at, t->kept[side] + plan->out[i].at,
@@ -211,30 +211,30 @@ static pl_status apart_tape_wait(void *p, int side)
     return PL_OK;
 }
 
-static double apart_tape_ms(void *p, int side)
+static double guarded_capture_ms(void *p, int side)
 {
-    const tape *t = p;
+    const captured *t = p;
     return t->ms[side];
 }
 
 /* ---- the rest is the CPU's -------------------------------------------------------------- */
-static pl_status apart_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
-                               bool reference, pl_exec *out)
+static pl_status guarded_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
+                                 bool reference, pl_exec *out)
 {
     return pl_device_cpu.prepare(g, u, call, reference, out);
 }
 
-static void apart_discard(pl_exec *e)
+static void guarded_discard(pl_exec *e)
 {
     pl_device_cpu.discard(e);
 }
 
-static bool apart_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
+static bool guarded_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
 {
     return pl_device_cpu.group_inplace(e, u, k, i);
 }
 
-static uint64_t apart_used(void)
+static uint64_t guarded_used(void)
 {
     uint64_t sum = 0;
     for (int i = 0; i < MAX_BLOCKS; i++)
@@ -242,36 +242,37 @@ static uint64_t apart_used(void)
     return sum;
 }
 
-static pl_status apart_room(uint64_t bytes)
+static pl_status guarded_room(uint64_t bytes)
 {
     (void)bytes;
     return PL_OK;
 }
 
-const pl_device pl_device_apart = {
+const pl_device pl_device_guarded = {
     .name = "apart",
     .fuse = &pl_fuse_opts_cpu,
-    .apart = true,
-    .node_bytes = 64, /* its tapes */
-    .alloc = apart_alloc,
-    .free = apart_free,
-    .grow = apart_grow,
-    .fill = apart_fill,
-    .prepare = apart_prepare,
-    .discard = apart_discard,
-    .group_inplace = apart_group_inplace,
-    .run = apart_run,
-    .host_alloc = apart_host_alloc,
+    .access = &pl_access_staged,
+    .own_memory = true,
+    .node_bytes = 64, /* of captured programs */
+    .alloc = guarded_alloc,
+    .free = guarded_free,
+    .grow = guarded_grow,
+    .fill = guarded_fill,
+    .prepare = guarded_prepare,
+    .discard = guarded_discard,
+    .group_inplace = guarded_group_inplace,
+    .run = guarded_run,
+    .host_alloc = guarded_host_alloc,
     .host_free = pl_sys_unmap,
-    .write = apart_copy,
-    .read = apart_copy,
-    .tape_new = apart_tape_new,
-    .tape_free = apart_tape_free,
-    .tape_send = apart_tape_send,
-    .tape_run = apart_tape_run,
-    .tape_reclaim = apart_tape_reclaim,
-    .tape_wait = apart_tape_wait,
-    .tape_ms = apart_tape_ms,
-    .used_bytes = apart_used,
-    .room = apart_room,
+    .write = guarded_copy,
+    .read = guarded_copy,
+    .capture_new = guarded_capture_new,
+    .capture_free = guarded_capture_free,
+    .capture_send = guarded_capture_send,
+    .capture_run = guarded_capture_run,
+    .capture_reclaim = guarded_capture_reclaim,
+    .capture_wait = guarded_capture_wait,
+    .capture_ms = guarded_capture_ms,
+    .used_bytes = guarded_used,
+    .room = guarded_room,
 };

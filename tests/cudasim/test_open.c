@@ -1,4 +1,4 @@
-/* test_card.c - opening a card, and what is said where that cannot be: no cards, a driver that is
+/* test_open.c - opening a card, and what is said where that cannot be: no cards, a driver that is
  * too old or does not answer, a card that is too old or not there, calls that fail. */
 #include "tests/lib/test.h"
 
@@ -10,10 +10,10 @@
 #define pl_cuda_failed        card_failed
 #define pl_cuda_driver        card_driver
 #define pl_cuda_driver_failed card_driver_failed
-#define pl_cuda_card_list     card_list
-#define pl_cuda_card_open     card_open
-#define pl_cuda_card_wait     card_wait
-#define pl_cuda_card_get      card_get
+#define pl_cuda_device_list   card_list
+#define pl_cuda_device_open   card_open
+#define pl_cuda_device_wait   card_wait
+#define pl_cuda_props_get     card_get
 #define pl_cuda_stream        card_stream
 #define pl_cuda_upload_stream card_upload_stream
 #define pl_cuda_set_mode      card_set_mode
@@ -74,7 +74,7 @@ static cudaError_t properties(struct cudaDeviceProp *p)
  (*(out) = NULL, (void)(v), (void)(f), *(found) = cudaDriverEntryPointSymbolNotFound,              \
   (void)(name), cudaSuccess)
 
-#include "cuda/device/card.c"
+#include "cuda/device/open.c"
 
 void pl_cuda_watch_begin(const char *pci_id)
 {
@@ -97,8 +97,8 @@ void pl_cuda_lib_wait(void)
  * thread. */
 static void *opened(void *index)
 {
-    pl_status rc = pl_cuda_card_open(*(int *)index);
-    return rc == PL_OK && pl_cuda_card_wait() == PL_OK ? index : NULL;
+    pl_status rc = pl_cuda_device_open(*(int *)index);
+    return rc == PL_OK && pl_cuda_device_wait() == PL_OK ? index : NULL;
 }
 
 static bool opens(int index, char *why, size_t cap)
@@ -146,8 +146,8 @@ TEST(cuda_card_says_why_not)
     }
     fake.fails = NULL, fake.major = 7, fake.minor = 5;
     CHECK_MSG(opens(0, why, sizeof why), "%s", why);
-    CHECK_INT(pl_cuda_card_get()->arch, 75);
-    CHECK_INT(pl_cuda_card_open(1), PL_ERR_DEVICE);
+    CHECK_INT(pl_cuda_props_get()->arch, 75);
+    CHECK_INT(pl_cuda_device_open(1), PL_ERR_DEVICE);
     CHECK_MSG(strstr(pl_error_text(), "one process drives one card"), "%s", pl_error_text());
 }
 
@@ -156,13 +156,13 @@ TEST(cuda_card_lists_what_is_there)
     pl_device_info d[2];
     int n = 0;
     fake.count = cudaSuccess, fake.cards = 3, fake.major = 7, fake.minor = 2, fake.fails = NULL;
-    CHECK_OK(pl_cuda_card_list(d, 2, &n));
+    CHECK_OK(pl_cuda_device_list(d, 2, &n));
     CHECK_INT(n, 3);
     CHECK(strcmp(d[0].name, "cuda") == 0 && strcmp(d[1].name, "cuda:1") == 0 &&
           d[1].free_bytes == 6);
     CHECK(!d[0].usable && strstr(d[0].why_not, "compute capability 7.2, 7.5 is the least"));
     fake.major = 8;
-    CHECK_OK(pl_cuda_card_list(d, 2, &n));
+    CHECK_OK(pl_cuda_device_list(d, 2, &n));
     CHECK(d[0].usable);
     void *entry;
     CHECK_INT(pl_cuda_driver("cuMemCreate", 10020, &entry), PL_ERR_DEVICE);

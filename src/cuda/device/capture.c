@@ -1,4 +1,4 @@
-/* tape.c - launches in order, and a whole run as one graph.
+/* capture.c - launches in order, and a whole run as one graph.
  *
  * A program's launches are captured, once, and every run replays the graph. Nothing runs for that:
  * kernels that load on first use load while they are captured or when the graph is made. Where
@@ -16,18 +16,18 @@
 #include "cuda/device/device_int.h"
 #include "cuda/ops/many.h"
 
-typedef struct tape {
-    const pl_tape_plan *plan;
+typedef struct captured {
+    const pl_capture_plan *plan;
     cudaGraphExec_t graph; /* NULL: eager, or nothing to run */
     cudaEvent_t came[2], begun[2], done[2];
-} tape;
+} captured;
 
 /* Programs share the stage, so these exist once: when it may be written again, and whose inputs it
  * holds that were sent ahead (NULL: nobody's). */
 static cudaEvent_t taken;
-static const tape *stage_owner;
+static const captured *stage_owner;
 
-static pl_status enqueue_one(const pl_launch *l)
+static pl_status enqueue_one(const pl_bound_unit *l)
 {
     if (l->exec) return l->exec->kernel->run(&l->call);
     if (l->bytes)
@@ -37,7 +37,7 @@ static pl_status enqueue_one(const pl_launch *l)
 }
 
 /* Small kernels of a kind that follow each other go together where they can. */
-pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed)
+pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 {
     for (uint32_t i = 0, step; i < n; i += step) {
         const pl_call *calls[PL_CUDA_MANY];
@@ -53,10 +53,10 @@ pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed)
     return PL_OK;
 }
 
-/* ---- launch by launch ------------------------------------------------------------------- */
+/* ---- unit by unit ----------------------------------------------------------------------- */
 /* An event before each launch and one behind the last: the card never waits for the host between
  * them, so the times are those of a run at full speed. */
-static pl_status run_between(const pl_launch *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
+static pl_status run_between(const pl_bound_unit *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
                              uint32_t *failed)
 {
     for (uint32_t i = 0; i <= n; i++) PL_CUDA(cudaEventCreate(&at[i]));
@@ -75,7 +75,7 @@ static pl_status run_between(const pl_launch *l, uint32_t n, cudaEvent_t *at, ui
     return PL_OK;
 }
 
-static pl_status run_timed(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+static pl_status run_timed(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
     cudaEvent_t *at = pl_sys_alloc(((size_t)n + 1) * sizeof(cudaEvent_t));
     if (!at) return PL_ERR_MEMORY;
@@ -86,7 +86,7 @@ static pl_status run_timed(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_
     return rc;
 }
 
-pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+pl_status pl_cuda_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
     if (ns) return run_timed(l, n, ns, failed);
     PL_TRY(pl_cuda_enqueue(l, n, failed));
@@ -94,8 +94,8 @@ pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *fa
     return PL_OK;
 }
 
-/* ---- tapes ------------------------------------------------------------------------------ */
-static pl_status fetch_outputs(const pl_tape_plan *plan, int side)
+/* ---- captured programs ------------------------------------------------------------------------------ */
+static pl_status fetch_outputs(const pl_capture_plan *plan, int side)
 {
     for (uint32_t i = 0; i < plan->n_out; i++)
         PL_CUDA(cudaMemcpyAsync((char *)plan->mirror[side] + plan->out[i].at, plan->out[i].device,
@@ -104,12 +104,12 @@ static pl_status fetch_outputs(const pl_tape_plan *plan, int side)
 }
 
 /* Relaxed: what a library does of its own on its first call is no part of the graph. */
-static pl_status capture(tape *t)
+static pl_status capture_graph(captured *t)
 {
     cudaGraph_t graph = NULL;
     PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
     uint32_t failed;
-    pl_status rc = pl_cuda_enqueue(t->plan->launch, t->plan->n_launch, &failed);
+    pl_status rc = pl_cuda_enqueue(t->plan->units, t->plan->n_units, &failed);
     cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
     if (rc == PL_OK && end != cudaSuccess)
         rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
@@ -131,7 +131,7 @@ static pl_status capture(tape *t)
     return rc;
 }
 
-static pl_status make_events(tape *t)
+static pl_status make_events(captured *t)
 {
     unsigned plain = cudaEventDisableTiming;
     if (!taken) PL_CUDA(cudaEventCreateWithFlags(&taken, plain));
@@ -143,10 +143,10 @@ static pl_status make_events(tape *t)
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_send(void *p, int side)
+pl_status pl_cuda_capture_send(void *p, int side)
 {
-    tape *t = p;
-    const pl_tape_plan *plan = t->plan;
+    captured *t = p;
+    const pl_capture_plan *plan = t->plan;
     cudaStream_t up = pl_cuda_upload_stream();
     if (!plan->in_bytes) return PL_OK;
     PL_CUDA(cudaStreamWaitEvent(up, taken, 0));
@@ -157,7 +157,7 @@ pl_status pl_cuda_tape_send(void *p, int side)
     return PL_OK;
 }
 
-static pl_status take_staged(const pl_tape_plan *plan)
+static pl_status take_staged(const pl_capture_plan *plan)
 {
     cudaStream_t stream = pl_cuda_stream();
     stage_owner = NULL;
@@ -170,27 +170,27 @@ static pl_status take_staged(const pl_tape_plan *plan)
 }
 
 /* Inputs that another program's have overwritten since they were sent go up again. */
-static pl_status take_inputs(tape *t, int side, bool sent)
+static pl_status take_inputs(captured *t, int side, bool sent)
 {
     if (!t->plan->in_bytes) return PL_OK;
-    if (!sent || stage_owner != t) PL_TRY(pl_cuda_tape_send(t, side));
+    if (!sent || stage_owner != t) PL_TRY(pl_cuda_capture_send(t, side));
     PL_CUDA(cudaStreamWaitEvent(pl_cuda_stream(), t->came[side], 0));
     return take_staged(t->plan);
 }
 
-static pl_status take_zeros(const pl_tape_plan *plan)
+static pl_status take_zeros(const pl_capture_plan *plan)
 {
     if (!plan->in_bytes) return PL_OK;
     PL_CUDA(cudaMemsetAsync(plan->stage, 0, plan->in_bytes, pl_cuda_stream()));
     return take_staged(plan);
 }
 
-static pl_status rehearse(tape *t, uint32_t *failed)
+static pl_status rehearse(captured *t, uint32_t *failed)
 {
-    const pl_tape_plan *plan = t->plan;
+    const pl_capture_plan *plan = t->plan;
     PL_TRY(take_zeros(plan));
-    PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, failed));
-    *failed = plan->n_launch;
+    PL_TRY(pl_cuda_enqueue(plan->units, plan->n_units, failed));
+    *failed = plan->n_units;
     cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
     if (rc != cudaSuccess)
         return pl__fail_prefix(
@@ -199,21 +199,21 @@ static pl_status rehearse(tape *t, uint32_t *failed)
     return PL_OK;
 }
 
-static bool has_exchanges(const pl_tape_plan *plan)
+static bool has_exchanges(const pl_capture_plan *plan)
 {
-    for (uint32_t i = 0; i < plan->n_launch; i++)
-        if (plan->launch[i].exchange) return true;
+    for (uint32_t i = 0; i < plan->n_units; i++)
+        if (plan->units[i].exchange) return true;
     return false;
 }
 
-static pl_status record(tape *t, uint32_t *failed)
+static pl_status record(captured *t, uint32_t *failed)
 {
-    const pl_tape_plan *plan = t->plan;
-    bool graph = !plan->eager && plan->n_launch > 0;
-    if (!graph || has_exchanges(plan) || capture(t) != PL_OK) {
+    const pl_capture_plan *plan = t->plan;
+    bool graph = !plan->eager && plan->n_units > 0;
+    if (!graph || has_exchanges(plan) || capture_graph(t) != PL_OK) {
         PL_TRY(rehearse(t, failed));
         if (!graph) return PL_OK;
-        pl_status again = capture(t);
+        pl_status again = capture_graph(t);
         if (again != PL_OK)
             return pl__fail_prefix(again, "a run cannot be replayed (compile.mode=eager does not)");
     }
@@ -221,25 +221,25 @@ static pl_status record(tape *t, uint32_t *failed)
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+pl_status pl_cuda_capture_new(const pl_capture_plan *plan, void **out, uint32_t *failed)
 {
-    tape *t = pl_sys_alloc(sizeof *t);
-    *failed = plan->n_launch;
+    captured *t = pl_sys_alloc(sizeof *t);
+    *failed = plan->n_units;
     if (!t) return PL_ERR_MEMORY;
     t->plan = plan;
     pl_status rc = make_events(t);
     if (rc == PL_OK) rc = record(t, failed);
     if (rc != PL_OK) {
-        pl_cuda_tape_free(t);
+        pl_cuda_capture_free(t);
         return rc;
     }
     *out = t;
     return PL_OK;
 }
 
-void pl_cuda_tape_free(void *p)
+void pl_cuda_capture_free(void *p)
 {
-    tape *t = p;
+    captured *t = p;
     if (!t) return;
     if (stage_owner == t) stage_owner = NULL;
     cudaDeviceSynchronize();
@@ -252,38 +252,38 @@ void pl_cuda_tape_free(void *p)
     pl_sys_free(t);
 }
 
-pl_status pl_cuda_tape_run(void *p, int side, bool sent)
+pl_status pl_cuda_capture_run(void *p, int side, bool sent)
 {
-    tape *t = p;
+    captured *t = p;
     uint32_t failed;
     PL_TRY(take_inputs(t, side, sent));
     PL_CUDA(cudaEventRecord(t->begun[side], pl_cuda_stream()));
     if (t->graph)
         PL_CUDA(cudaGraphLaunch(t->graph, pl_cuda_stream()));
     else
-        PL_TRY(pl_cuda_enqueue(t->plan->launch, t->plan->n_launch, &failed));
+        PL_TRY(pl_cuda_enqueue(t->plan->units, t->plan->n_units, &failed));
     PL_TRY(fetch_outputs(t->plan, side));
     PL_CUDA(cudaEventRecord(t->done[side], pl_cuda_stream()));
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_reclaim(void *p, int side)
+pl_status pl_cuda_capture_reclaim(void *p, int side)
 {
-    const tape *t = p;
+    const captured *t = p;
     PL_CUDA(cudaEventSynchronize(t->came[side]));
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_wait(void *p, int side)
+pl_status pl_cuda_capture_wait(void *p, int side)
 {
-    const tape *t = p;
+    const captured *t = p;
     PL_CUDA(cudaEventSynchronize(t->done[side]));
     return PL_OK;
 }
 
-double pl_cuda_tape_ms(void *p, int side)
+double pl_cuda_capture_ms(void *p, int side)
 {
-    const tape *t = p;
+    const captured *t = p;
     float ms = 0;
     if (cudaEventElapsedTime(&ms, t->begun[side], t->done[side]) != cudaSuccess) cudaGetLastError();
     return (double)ms;
