@@ -8,12 +8,12 @@
 
 #define PL_PRESETS_IN "recipes/lgt/presets/"
 #define PRESETS(P)                                                                                 \
- P(tiny, "tiny", "seconds on a CPU; the sizes of the PyTorch peer's toy")                          \
- P(peer, "peer", "what the PyTorch peer's toy runs: the average style is that of the start")       \
+ P(tiny, "tiny", "seconds on a CPU; the sizes of the PyTorch program's test")                      \
+ P(peer, "peer", "settings of the PyTorch program's test: average of the initial styles")          \
  P(full, "full",                                                                                   \
    "the authors' model and step: 2 x 32 latents, 10 Euler steps, 20,337,668 parameters")           \
  P(card8, "card8",                                                                                 \
-   "what the authors call out of memory: batch 240, 10 Euler steps, on an 8 GB card")              \
+   "what ran out of memory for the authors: batch 240, 10 Euler steps, within 8 GB")               \
  P(baseline, "baseline",                                                                           \
    "the authors' first run: batch 240, 5 Euler steps, all positions, no velocity term")            \
  P(plus, "plus",                                                                                   \

@@ -7,16 +7,16 @@
 #include <plimsoll_embed.h>
 
 #define PL_PRESETS_IN "recipes/stablesr/presets/"
-#define PRESETS(P)                                                                                       \
- P(tiny, "tiny", "seconds on a CPU; the sizes of the PyTorch peer's toy")                                \
- P(pictures, "pictures", "tiny, from pictures: degraded while they are read, encoded in the step")       \
- P(full, "full", "the authors' step: 6 x 2, SD 2.1 U-Net frozen, 107,544,276 parameters trained")        \
- P(full_pictures, "full_pictures",                                                                       \
-   "full, from a folder of pictures (data.path): the authors' degradation, pool and frozen autoencoder") \
- P(card24, "card24", "the authors' step on a 24 GB card")                                                \
- P(vae, "vae", "the frozen autoencoder alone, 83,653,863 parameters: to look at, or to tune")            \
- P(edge_before, "edge_before",                                                                           \
-   "what ran out of memory: the original 1024-channel edge processor, batch 6, 24 GB")                   \
+#define PRESETS(P)                                                                                               \
+ P(tiny, "tiny", "seconds on a CPU; the sizes of the PyTorch program's test")                                    \
+ P(pictures, "pictures", "tiny, from images: degraded while they are read, encoded in the step")                 \
+ P(full, "full", "the authors' step: 6 x 2, SD 2.1 U-Net frozen, 107,544,276 parameters trained")                \
+ P(full_pictures, "full_pictures",                                                                               \
+   "full, from a folder of images (data.path): the authors' degradation, shuffle buffer and frozen autoencoder") \
+ P(card24, "card24", "the authors' step within 24 GB")                                                           \
+ P(vae, "vae", "the frozen autoencoder alone, 83,653,863 parameters: to inspect or to fine-tune")                \
+ P(edge_before, "edge_before",                                                                                   \
+   "what ran out of memory: the original 1024-channel edge processor, batch 6, 24 GB")                           \
  P(edge_after, "edge_after", "the authors' replacement: 2,006,076 parameters, batch 6")
 
 PRESETS(PL_PRESET_EMBED)
