@@ -8,6 +8,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -144,7 +145,7 @@ TEST(prompts_are_samples)
     CHECK(pl_run_open(so, overrides, 3, &r) == PL_OK && pl_run_build(r) == PL_OK);
     pl_status rc = pl_run_start(r);
     CHECK_MSG(rc == PL_OK, "%s", pl_error_text());
-    int64_t n = pl_prefetch_size(r, PL_SUBSET_TRAIN), m = pl_prefetch_size(r, PL_SUBSET_EVAL);
+    int64_t n = pl_source_size(r, PL_SUBSET_TRAIN), m = pl_source_size(r, PL_SUBSET_EVAL);
     CHECK(n + m == LINES && m > 4 && m < 17);
     int seen[LINES] = {0};
     for (int64_t s = 0; s < 2 * n; s++) {

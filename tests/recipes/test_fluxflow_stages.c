@@ -9,6 +9,7 @@
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 #include "train/run/train_int.h"
 
 #include <math.h>
@@ -624,8 +625,8 @@ TEST(fluxflow_few_pictures)
         CHECK_OK(pl_run_open("fluxflow/flow-tiny", keys, 2, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
-        CHECK_INT(pl_prefetch_size(run, PL_SUBSET_EVAL), cases[i].eval);
-        CHECK_INT(pl_prefetch_size(run, PL_SUBSET_TRAIN), cases[i].n - cases[i].eval);
+        CHECK_INT(pl_source_size(run, PL_SUBSET_EVAL), cases[i].eval);
+        CHECK_INT(pl_source_size(run, PL_SUBSET_TRAIN), cases[i].n - cases[i].eval);
         CHECK_OK(pl_run_step(run, &info));
         CHECK_OK(pl_run_eval(run, &eval));
         CHECK_INT(eval.n > 0, cases[i].eval > 0);

@@ -8,6 +8,7 @@
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 #include "train/run/train_int.h"
 
 #include <math.h>
@@ -179,8 +180,8 @@ TEST(lgt_draws_styles_anew)
     snprintf(path, sizeof path, "data.latents=%s", in_dir("set"));
     const char *keys[] = {path, "batch=16"};
     CHECK_OK(start(keys, 2, &run));
-    CHECK_INT(pl_prefetch_size(run, PL_SUBSET_TRAIN), BATCH);
-    CHECK_INT(pl_prefetch_size(run, PL_SUBSET_EVAL), 4);
+    CHECK_INT(pl_source_size(run, PL_SUBSET_TRAIN), BATCH);
+    CHECK_INT(pl_source_size(run, PL_SUBSET_EVAL), 4);
     for (int k = 0; k < 4; k++) {
         CHECK_OK(read_batch(run, k, &pass[k]));
         for (int i = 0; i < BATCH; i++) {
@@ -217,8 +218,8 @@ TEST(lgt_evaluation_latents)
     for (int i = 0; i < 2; i++) {
         const char *keys[] = {path, share[i]};
         CHECK_OK(start(keys, 2, &run));
-        int64_t n = pl_prefetch_size(run, PL_SUBSET_TRAIN),
-                eval = pl_prefetch_size(run, PL_SUBSET_EVAL);
+        int64_t n = pl_source_size(run, PL_SUBSET_TRAIN),
+                eval = pl_source_size(run, PL_SUBSET_EVAL);
         CHECK_MSG(i ? n == 12 && eval == 12 : n + eval == 12 && n > 1 && eval > 1, "%lld and %lld",
                   (long long)n, (long long)eval);
         CHECK_OK(pl_run_eval(run, &info));

@@ -5,6 +5,7 @@
 #include "tests/lib/test.h"
 #include "train/data/image_set.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -169,7 +170,7 @@ static void check_passes(const char *set, const char *more, int64_t parts, bool 
     int count[PICTURES] = {0}, of_bucket[3] = {0};
     int64_t steps = 60;
     for (int64_t s = 0; s < steps; s++) {
-        int bucket = pl_prefetch_bucket(r, s);
+        int bucket = pl_source_bucket(r, s);
         of_bucket[bucket]++;
         pl__variant_select(r, bucket);
         for (int64_t part = 0; part < parts; part++) {
@@ -230,7 +231,7 @@ TEST(buckets_evaluation)
     CHECK_OK(pl_run_open(recipe, overrides, 6, &r));
     CHECK_OK(pl_run_build(r));
     CHECK_OK(pl_run_start(r));
-    int64_t size = pl_prefetch_size(r, PL_SUBSET_EVAL);
+    int64_t size = pl_source_size(r, PL_SUBSET_EVAL);
     CHECK(size > 8 && size < 22);
     for (int64_t total = 1; total <= size; total++) {
         int64_t sum = 0;
@@ -244,7 +245,7 @@ TEST(buckets_evaluation)
     pl_step_info info;
     for (int s = 0; s < 12; s++) {
         CHECK_OK(pl_run_step(r, &info));
-        const pl_variant *v = &r->build->variants[pl_prefetch_bucket(r, s)];
+        const pl_variant *v = &r->build->variants[pl_source_bucket(r, s)];
         CHECK(r->build->now == v && pl_run_train_program(r) == v->train);
     }
     pl_eval_info e;

@@ -12,6 +12,7 @@
 #include "train/data/cache.h"
 #include "train/data/dataset.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -287,7 +288,7 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
 {
     pl_run *r = w->r;
     for (int s = 0; s < 1 + r->data.encode_eval; s++) {
-        w->stamp.samples[s] = pl_prefetch_size(r, (pl_subset)s);
+        w->stamp.samples[s] = pl_source_size(r, (pl_subset)s);
         PL_FAIL_IF(w->stamp.samples[s] == 0 && s == PL_SUBSET_EVAL, PL_ERR_CONFIG,
                    "there are no eval samples: a cache "
                    "wants some; a folder eval/, or a data.eval_share (%g now) that reaches some",

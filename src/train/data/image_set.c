@@ -357,7 +357,7 @@ static void write_label(void *to, const pl_type *t, int i, int64_t label)
         ((float *)to)[i] = (float)label;
 }
 
-static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thread)
+static pl_status read_one(pl_run *r, const pl_read_job *j, int64_t i, int thread)
 {
     const pl_image_feed *f = r->recipe->images;
     pl_image_read read = {.eval = j->subset == PL_SUBSET_EVAL,
@@ -402,7 +402,7 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
 /* A thread's share of a batch: every n-th sample. */
 typedef struct share {
     pl_run *r;
-    const pl_images_job *job;
+    const pl_read_job *job;
     pl_status rc[PL_MAX_READERS];
     int64_t at[PL_MAX_READERS]; /* sample that failed */
     char message[PL_MAX_READERS][768];
@@ -422,7 +422,7 @@ static void read_share(void *ctx, int64_t task, int worker)
 }
 
 /* Of several failures the first sample's is told, whatever the number of threads. */
-pl_status pl__images_read(pl_run *r, const pl_images_job *j)
+pl_status pl__images_read(pl_run *r, const pl_read_job *j)
 {
     for (int64_t i = 0; j->n_threads == 1 && i < r->build->micro; i++)
         PL_TRY(read_one(r, j, i, j->thread));

@@ -45,20 +45,11 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t p
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
 
-/* Samples of a bucket into a batch, with the scratch memory of threads [thread, thread +
- * n_threads). More than one: the caller's team works on it. */
-typedef struct pl_images_job {
-    pl_subset subset;
-    int bucket;
-    const int64_t *samples, *passes;
-    pl_batch *batch;
-    int thread, n_threads;
-    bool bytes; /* images that pl__images_as_bytes tells of are written so */
-} pl_images_job;
 /* Whether an f32 input is fed with images whose every value is one of 256: its bytes then say it
  * all, in a quarter of the memory, and pl_bytes_widen with low and high makes the input of them. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high);
-pl_status pl__images_read(pl_run *r, const pl_images_job *j) PL_MUST_USE;
+/* Reads samples of a bucket into a batch; with more than one thread the caller's team helps. */
+pl_status pl__images_read(pl_run *r, const pl_read_job *j) PL_MUST_USE;
 
 #endif

@@ -1,6 +1,6 @@
-/* run_data.h - where a run's samples come from. prefetch.h reads them.
+/* run_data.h - the data of a run, and one batch of it. source.h opens and reads them.
  *
- * At most one of dataset and images is open; texts may stand beside images or alone. Without any of
+ * At most one of dataset and images is open; texts may be open beside images or alone. Without any of
  * them the recipe makes its own samples.
  */
 #ifndef PL_TRAIN_RUN_DATA_H
@@ -21,9 +21,22 @@ typedef struct pl_run_data {
 /* The handle behind pl_batch_input: finds the memory of an input. */
 struct pl_batch {
     void *(*find)(void *ctx, const char *name, pl_type *type);
+    const char *(*input_at)(void *ctx,
+                            int i); /* name of input i, NULL past the last; pl_source_read */
     void *find_ctx;
     const int64_t *passes; /* of each sample; NULL: all 0 */
 };
+
+/* A batch to read: which samples, into which memory, with which threads. */
+typedef struct pl_read_job {
+    pl_subset subset;
+    int bucket;
+    int64_t *samples, *passes; /* r->build->micro of them */
+    pl_batch *batch;
+    int thread, n_threads; /* scratch memory of threads [thread, thread + n_threads) may be used */
+    bool bytes;            /* images of pl__images_as_bytes are written as bytes */
+    int64_t number;        /* of the training batch; -1: not a training batch */
+} pl_read_job;
 
 /* Opens the recipe's own data, once. */
 pl_status pl__recipe_data_open(pl_run *r) PL_MUST_USE;

@@ -14,6 +14,7 @@
 #include "rt/device.h"
 #include "rt/refit.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 #include "train/files/checkpoint.h"
 
 #include <math.h>
@@ -197,5 +198,5 @@ pl_status pl_run_start(pl_run *r)
 
 int64_t pl__run_samples(pl_run *r)
 {
-    return pl_prefetch_size(r, PL_SUBSET_TRAIN);
+    return pl_source_size(r, PL_SUBSET_TRAIN);
 }

@@ -11,6 +11,7 @@
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_unstable.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -79,7 +80,7 @@ static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
         next = 0;
         t = pl__step_program_next(r, t, &step);
     }
-    const pl_variant *v = &r->build->variants[pl_prefetch_bucket(r, step)];
+    const pl_variant *v = &r->build->variants[pl_source_bucket(r, step)];
     pl_program *p = v->step_programs[t - r->build->now->step_programs].run;
     r->steps.ahead = pl_prefetch_ready(r, step * r->build->accumulate + next) &&
                      read_part(r, p, step, next) == PL_OK &&
@@ -218,11 +219,11 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
     PL_FAIL_IF(r->purpose.goal == PL_GOAL_EVALUATE, PL_ERR_ARG,
                "the run was built to evaluate: it takes no steps");
-    int64_t size = pl_prefetch_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
+    int64_t size = pl_source_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
     info->step = pl_run_steps_done(r) + 1;
-    pl__variant_select(r, pl_prefetch_bucket(r, r->steps.done));
+    pl__variant_select(r, pl_source_bucket(r, r->steps.done));
     for (r->steps.update = 0; r->steps.update < last; r->steps.update++) {
         PL_TRY(take_update(r, info));
         PL_TRY(check_update(r, info));
@@ -284,7 +285,7 @@ static pl_status evaluate(pl_run *r, pl_eval_info *info)
 {
     for (int i = 0; i < pl_program_output_count(pl__eval(r)) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(pl__eval(r), i);
-    int64_t batch = pl__run_batch(r), size = pl_prefetch_size(r, PL_SUBSET_EVAL);
+    int64_t batch = pl__run_batch(r), size = pl_source_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
     int64_t done = 0;
@@ -301,7 +302,7 @@ static pl_status evaluate(pl_run *r, pl_eval_info *info)
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
-    if (!pl__eval(r) || pl_prefetch_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
+    if (!pl__eval(r) || pl_source_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
     pl_status rc = pl__averages_begin(r);
     return pl__averages_end(r, rc == PL_OK ? evaluate(r, info) : rc);
 }

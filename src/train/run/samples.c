@@ -19,6 +19,7 @@
 #include "ir/graph.h"
 #include "nn/nn.h"
 #include "train/data/prefetch.h"
+#include "train/data/source.h"
 
 #include <math.h>
 #include <string.h>
@@ -260,12 +261,12 @@ static void put_picture(const pl_picture_out *p, pl_dtype dtype, const void *x, 
 static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
 {
     int64_t *key = pl_session_input(r->session, sampler(r), PL_SAMPLE_KEY, NULL);
-    int64_t size = pl_prefetch_size(r, PL_SUBSET_EVAL);
+    int64_t size = pl_source_size(r, PL_SUBSET_EVAL);
     if (pl_program_input_count(sampler(r)) > (key != NULL)) {
         if (size > 0 && rows > size) rows = size;
-        int64_t others = pl_prefetch_size(r, PL_SUBSET_TRAIN),
+        int64_t others = pl_source_size(r, PL_SUBSET_TRAIN),
                 at = others > 0 ? first % others : first;
-        if (pl_prefetch_lacks(r, PL_SUBSET_EVAL))
+        if (pl_source_lacks(r, PL_SUBSET_EVAL))
             PL_TRY(pl_prefetch_rows(r, PL_SUBSET_TRAIN, sampler(r), at,
                                     rows < others - at ? rows : others - at));
         else

@@ -1,0 +1,252 @@
+/* source.c - see source.h. */
+#include "train/data/source.h"
+
+#include "train/data/cache.h"
+#include "train/data/dataset.h"
+#include "train/data/image_set.h"
+#include "train/data/text_set.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- how many samples ----------------------------------------------------------------------- */
+/* Samples before a fold (data.folds) is left out; a set of images leaves out its fold itself. */
+static int64_t all_samples(pl_run *r, pl_subset subset)
+{
+    if (r->data.images) return pl__images_size(r, subset);
+    if (r->data.dataset) return pl_dataset_rows(r->data.dataset, subset);
+    if (r->data.texts && pl__prompts_wanted(r)) return pl__prompts_size(r, subset);
+    return pl__recipe_samples(r, subset);
+}
+
+bool pl_source_fold(pl_run *r, pl_fold *f)
+{
+    return !r->data.images && r->purpose.goal != PL_GOAL_ENCODE &&
+           pl__fold_of(r->config, all_samples(r, PL_SUBSET_TRAIN), f);
+}
+
+int64_t pl_source_size(pl_run *r, pl_subset subset)
+{
+    pl_fold f;
+    if (!pl_source_fold(r, &f)) return all_samples(r, subset);
+    int64_t part = f.end - f.begin;
+    return subset == PL_SUBSET_TRAIN ? f.size - part : part;
+}
+
+bool pl_source_lacks(pl_run *r, pl_subset subset)
+{
+    bool on_disk = r->data.images || r->data.dataset || (r->data.texts && pl__prompts_wanted(r));
+    return on_disk && pl_source_size(r, subset) == 0;
+}
+
+int pl_source_bucket(const pl_run *r, int64_t step)
+{
+    return pl_run_bucket_count(r) && r->data.images ? pl__images_bucket(r, step) : 0;
+}
+
+/* ---- which samples -------------------------------------------------------------------------- */
+void pl_source_choose(pl_run *r, int64_t number, bool pooled, int64_t *samples, int64_t *passes)
+{
+    uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
+    int64_t size = pl_source_size(r, PL_SUBSET_TRAIN),
+            pool = pooled ? pl_config_int(r->config, "data.pool") : 0;
+    if (r->data.images) {
+        pl__images_choose(r, seed, number, pool, samples, passes);
+        return;
+    }
+    pl_fold f;
+    bool left_out = pl_source_fold(r, &f);
+    for (int64_t i = 0; i < r->build->micro; i++) {
+        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
+        samples[i] = size <= 0 ? p : pl__sample_at(seed, size, p);
+        if (left_out && samples[i] >= f.begin) samples[i] += f.end - f.begin;
+        passes[i] = size <= 0 ? 0 : p / size;
+    }
+}
+
+/* ---- reading them --------------------------------------------------------------------------- */
+void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
+{
+    return batch->find(batch->find_ctx, name, type);
+}
+
+int64_t pl_batch_pass(const pl_batch *batch, int i)
+{
+    return batch->passes ? batch->passes[i] : 0;
+}
+
+/* First element that is not finite, or -1. The sum of x*0 is 0 exactly when all are finite. */
+static int64_t first_nonfinite(const float *x, int64_t n)
+{
+    float probe = 0;
+    for (int64_t i = 0; i < n; i++) probe += x[i] * 0.0f;
+    if (probe == 0.0f) return -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return i;
+    return -1;
+}
+
+static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples, const char *name,
+                             const pl_type *t, const void *x)
+{
+    int64_t bad = t->dtype == PL_F32 ? first_nonfinite(x, pl_type_elems(t)) : -1;
+    if (bad < 0) return PL_OK;
+    int64_t row = t->rank && t->dim[0] ? pl_type_elems(t) / t->dim[0] : 1;
+    if (row == 0) row = 1;
+    int64_t sample = samples[bad / row];
+    const char *path =
+        r->data.dataset ? pl_dataset_path(r->data.dataset, subset, name, sample) : "";
+    PL_FAIL(PL_ERR_DATA,
+            "%s%s%s sample %lld: element %lld of \"%s\" is %g; mend the data or set "
+            "data.allow_nonfinite=true",
+            path, path[0] ? ": " : "", pl_subset_name(subset), (long long)sample,
+            (long long)(bad % row), name, (double)((const float *)x)[bad]);
+}
+
+static pl_status check_finite(pl_run *r, const pl_read_job *j)
+{
+    const char *name;
+    for (int i = 0; (name = j->batch->input_at(j->batch->find_ctx, i)); i++) {
+        pl_type t;
+        const void *x = pl_batch_input(j->batch, name, &t);
+        if (x) PL_TRY(check_input(r, j->subset, j->samples, name, &t, x));
+    }
+    return PL_OK;
+}
+
+static pl_status read_samples(pl_run *r, const pl_read_job *j)
+{
+    int n = (int)r->build->micro;
+    if (r->data.images) return pl__images_read(r, j);
+    bool prompts = r->data.texts && pl__prompts_wanted(r);
+    j->batch->passes = j->passes;
+    pl_fold f;
+    /* a fold that is left out for evaluation is a part of the training set */
+    pl_subset subset = pl_source_fold(r, &f) ? PL_SUBSET_TRAIN : j->subset;
+    if (r->data.dataset) {
+        PL_TRY(pl_dataset_read(r->data.dataset, j->subset, j->samples, n, j->batch));
+    } else if (!prompts || r->recipe->data_read) {
+        PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
+                   "recipe %s has no data of its own: set data.path", r->recipe->name);
+        PL_TRY(r->recipe->data_read(r->data.recipe, subset, j->samples, n, j->batch));
+    }
+    if (prompts) PL_TRY(pl__prompts_read(r, subset, j->samples, n, j->batch));
+    return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);
+}
+
+/* ---- inputs that bypass the shuffle buffer (pl_image_feed.unpooled) ---- */
+/* A batch that shows only some of its inputs. */
+typedef struct part_of {
+    pl_batch *all;
+    const char *const *names;
+    bool named; /* shows the inputs of the list; else all others */
+} part_of;
+
+static void *find_part(void *ctx, const char *name, pl_type *type)
+{
+    const part_of *p = ctx;
+    bool in = false;
+    for (const char *const *n = p->names; *n && !in; n++) in = strcmp(*n, name) == 0;
+    return in == p->named ? pl_batch_input(p->all, name, type) : NULL;
+}
+
+static const char *part_input_at(void *ctx, int i)
+{
+    const part_of *p = ctx;
+    return p->all->input_at(p->all->find_ctx, i);
+}
+
+/* With such inputs a batch is read twice: the others from the samples that the shuffle buffer gives,
+ * then these from the samples that have just come in. */
+pl_status pl_source_read(pl_run *r, const pl_read_job *j)
+{
+    const pl_image_feed *f = r->recipe->images;
+    bool apart = f && f->unpooled && j->number >= 0 && pl_config_int(r->config, "data.pool") &&
+                 pl_config_bool(r->config, f->unpooled_if);
+    if (!apart) return read_samples(r, j);
+    part_of part = {j->batch, f->unpooled, false};
+    pl_batch batch = {.find = find_part, .input_at = part_input_at, .find_ctx = &part};
+    pl_read_job of = *j;
+    of.batch = &batch;
+    PL_TRY(read_samples(r, &of));
+    part.named = true;
+    pl_source_choose(r, j->number, false, of.samples, of.passes);
+    return read_samples(r, &of);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+/* The files of data.cache, if they are what they should be. */
+static pl_status open_cache(pl_run *r)
+{
+    bool fresh;
+    char why[512];
+    const char *dir = pl_config_text(r->config, "data.cache");
+    PL_TRY(pl__cache_fresh(r, &fresh, why, sizeof why));
+    PL_FAIL_IF(
+        !fresh, PL_ERR_DATA,
+        "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew",
+        dir, why);
+    return pl_dataset_open(dir, "", pl__train(r), pl__eval(r), pl__folded(r), &r->data.dataset);
+}
+
+/* Arrays of data.path. What evaluates alone wants no samples for training, unless there are none
+ * for evaluation. */
+static pl_status open_arrays(pl_run *r)
+{
+    const char *path = pl_config_text(r->config, "data.path");
+    const char *fields =
+        pl_config_is_null(r->config, "data.fields") ? "" : pl_config_text(r->config, "data.fields");
+    const pl_program *eval = r->data.encode_eval ? pl__train(r) : pl__eval(r);
+    if (r->purpose.goal == PL_GOAL_EVALUATE && !pl__folded(r)) {
+        PL_TRY(pl_dataset_open(path, fields, NULL, eval, false, &r->data.dataset));
+        if (pl_dataset_rows(r->data.dataset, PL_SUBSET_EVAL) > 0) return PL_OK;
+        pl_dataset_close(r->data.dataset);
+        r->data.dataset = NULL;
+    }
+    return pl_dataset_open(path, fields, pl__train(r), eval, pl__folded(r), &r->data.dataset);
+}
+
+/* data.source, or what data.path and the recipe make of `auto`. */
+static pl_status open_source(pl_run *r, int readers)
+{
+    const char *source = pl_config_text(r->config, "data.source");
+    bool path = !pl_config_is_null(r->config, "data.path");
+    PL_FAIL_IF(!path && strcmp(source, "auto") != 0 && strcmp(source, "synthetic") != 0,
+               PL_ERR_CONFIG, "data.source=%s wants data.path", source);
+    if (pl__cache_wanted(r)) return open_cache(r);
+    PL_TRY(pl__texts_open(r));
+    if (pl__images_wanted(r)) return pl__images_open(r, readers);
+    PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG,
+               "data.buckets wants images: data.path names none");
+    return path && strcmp(source, "synthetic") != 0 ? open_arrays(r) : pl__recipe_data_open(r);
+}
+
+static pl_status check_pool(const pl_run *r)
+{
+    int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
+    if (!pool) return PL_OK;
+    PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG,
+               "data.pool and data.buckets do not go together");
+    PL_FAIL_IF(
+        batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
+        "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
+        (long long)pool, (long long)batch, PL_POOL_BATCH);
+    return PL_OK;
+}
+
+pl_status pl_source_open(pl_run *r, int readers)
+{
+    PL_TRY(check_pool(r));
+    PL_TRY(open_source(r, readers));
+    if (!r->data.images && r->purpose.goal != PL_GOAL_ENCODE)
+        PL_TRY(pl__fold_check(r->config, all_samples(r, PL_SUBSET_TRAIN)));
+    return PL_OK;
+}
+
+void pl_source_close(pl_run *r)
+{
+    pl__images_close(r);
+    pl__texts_close(r);
+    pl_dataset_close(r->data.dataset);
+    if (r->data.recipe_open && r->recipe->data_close) r->recipe->data_close(r->data.recipe);
+}
