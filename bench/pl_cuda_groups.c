@@ -24,7 +24,7 @@
 #include "rt/rt_int.h"
 
 #include "cuda/codegen/codegen.h"
-#include "ir/form.h"
+#include "ir/fused.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +202,7 @@ static double copy_rate(const pl_device *dev, size_t bytes)
 }
 
 /* Elements of input i that the group's readings of it can reach together, at most all. */
-static double elems_read(const pl_graph *g, const pl_unit *u, const pl_form *f, uint32_t i)
+static double elems_read(const pl_graph *g, const pl_unit *u, const pl_fused *f, uint32_t i)
 {
     double all = (double)pl_type_elems(pl_type_of(g, u->in[i])), sum = 0;
     for (int k = 0; k < f->n_in; k++) {
@@ -225,8 +225,8 @@ static double unit_bytes(const pl_graph *g, const pl_unit *u)
 {
     double bytes = 0;
     pl_arena a = PL_ARENA_INIT;
-    pl_form f;
-    if (pl_form_make(g, u, &a, &f) != PL_OK) die("form");
+    pl_fused f;
+    if (pl_fused_make(g, u, &a, &f) != PL_OK) die("form");
     for (uint32_t i = 0; i < u->n_in; i++)
         bytes += elems_read(g, u, &f, i) * elem_bytes(g, u, u->in[i]);
     for (uint32_t i = 0; i < u->n_out; i++)
@@ -312,7 +312,7 @@ static pl_units *units_of(int at, pl_dtype d, int64_t elems, const pl_fuse_opts 
 
 static void print_text(const char *name, pl_dtype d)
 {
-    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
+    pl_fuse_opts o = PL_FUSE_OPTS_CPU(NULL);
     for (int at = 0; at < N_CASES; at++) {
         pl_graph *g;
         pl_store *store;

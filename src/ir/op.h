@@ -8,6 +8,7 @@
 
 #include "base/shared.h"
 #include "ir/kernel.h"
+#include "ir/scalar.h"
 #include "plimsoll.h"
 
 PL_SHARED_BEGIN
@@ -135,15 +136,6 @@ enum pl_op_width {
     PL_WIDTH_LOW,   /* 16-bit operands and results, sums in f32: products, convolutions */
     PL_WIDTH_FOLLOW /* moves or combines few elements: as wide as what it reads */
 };
-
-typedef enum pl_scalar_fn {
-    PL_SCALAR_NONE,
-#define PL_SCALAR(NAME, name, arity, result) PL_SCALAR_##NAME,
-#include "ir/scalar.def"
-#undef PL_SCALAR
-    PL_SCALAR_CAST, /* to the output's dtype */
-    PL_N_SCALARS
-} pl_scalar_fn;
 
 typedef enum pl_reduce_fn {
     PL_REDUCE_SUM,

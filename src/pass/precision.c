@@ -33,7 +33,7 @@
 #include "pass/precision.h"
 
 #include "base/err.h"
-#include "ir/form.h"
+#include "ir/fused.h"
 #include "pass/fuse/fuse.h"
 #include "pass/simplify.h"
 #include "plimsoll_ops.h"

@@ -29,7 +29,7 @@
  */
 #include "pass/tail.h"
 
-#include "ir/form.h"
+#include "ir/fused.h"
 #include "pass/copy.h"
 #include "pass/fuse/fuse.h"
 #include "plimsoll_ops.h"

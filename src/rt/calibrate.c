@@ -14,7 +14,7 @@
 #include "base/cache.h"
 #include "base/sys.h"
 #include "base/threads.h"
-#include "ir/form.h"
+#include "ir/fused.h"
 #include "plan/cost/cost.h"
 #include "plan/cost/cost_card.h"
 #include "plan/cost/cost_table.h"
@@ -62,7 +62,7 @@ static uint64_t mix_type(uint64_t h, const pl_type *t)
     return mix(mix_int(h, t->dtype), t->dim, sizeof t->dim);
 }
 
-static uint64_t mix_form(uint64_t h, const pl_form *f)
+static uint64_t mix_form(uint64_t h, const pl_fused *f)
 {
     h = mix(mix_int(mix_int(h, f->rank), f->row_rank), f->dim, sizeof f->dim);
     for (int i = 0; i < f->n_in; i++) {
@@ -70,13 +70,13 @@ static uint64_t mix_form(uint64_t h, const pl_form *f)
         h = mix(h, f->in[i].stride, sizeof f->in[i].stride);
     }
     for (int i = 0; i < f->n_instr; i++) {
-        const pl_form_instr *x = &f->instr[i];
+        const pl_fused_instr *x = &f->instr[i];
         h = mix_int(mix_int(mix_int(mix_int(h, x->code), x->dtype), x->fn), x->reduce);
         h = mix(mix_int(mix_int(h, x->operand), x->draw.normal), x->arg, sizeof x->arg);
         h = mix(mix(h, &x->imm, sizeof x->imm), x->step, sizeof x->step);
     }
     for (int i = 0; i < f->n_out; i++) {
-        const pl_form_output *o = &f->out[i];
+        const pl_fused_output *o = &f->out[i];
         h = mix_int(mix_int(mix_int(mix_int(h, o->kind), o->src), o->dtype), o->bits);
         h = mix_int(mix_int(mix_int(mix_int(h, o->out), o->out2), o->reduce), o->mask);
     }
@@ -84,13 +84,13 @@ static uint64_t mix_form(uint64_t h, const pl_form *f)
 }
 
 /* A group's kind: does it only map, does it reduce rows, does it reduce across rows. */
-static const char *group_kind(const pl_form *f)
+static const char *group_kind(const pl_fused *f)
 {
     const char *kind = "map";
     for (int i = 0; i < f->n_instr; i++)
-        if (f->instr[i].code == PL_FORM_ROW) kind = "row";
+        if (f->instr[i].code == PL_FUSED_ROW_REDUCE) kind = "row";
     for (int i = 0; i < f->n_out; i++)
-        if (f->out[i].kind == PL_FORM_REDUCE) kind = "reduce";
+        if (f->out[i].kind == PL_FUSED_REDUCE) kind = "reduce";
     return kind;
 }
 
@@ -114,8 +114,8 @@ static pl_status describe(const pl_program *p, uint32_t unit, pl_time_sample *s)
     for (int k = 0; k < call->n_out; k++) h = mix_type(h, &call->out_type[k]);
     if (u->kind == PL_UNIT_GROUP) {
         pl_arena scratch = PL_ARENA_INIT;
-        pl_form f;
-        pl_status rc = pl_form_make(p->base_graph, u, &scratch, &f);
+        pl_fused f;
+        pl_status rc = pl_fused_make(p->base_graph, u, &scratch, &f);
         if (rc == PL_OK) {
             name_kind(s, group_kind(&f), kernel, dtype);
             h = mix_form(h, &f);

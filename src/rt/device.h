@@ -29,6 +29,7 @@ typedef struct pl_exec {
     const pl_kernel *kernel;
     void *prep;
     size_t work_bytes;
+    const bool *inplace; /* a group: its table of ir/inplace.h, which lives as long as prep */
 } pl_exec;
 
 /* A bound unit: one kernel call with pointers resolved, or a copy when exec is NULL. */
@@ -142,8 +143,6 @@ typedef struct pl_device {
     void (*forget)(void);
     /* Waits until everything prepared can run. NULL: it can at once. */
     pl_status (*ready)(void);
-    /* Whether output k of a prepared group may be written over its input i. */
-    bool (*group_inplace)(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i);
     /* Runs n units and waits for them; *failed is the index of the one that failed. The time
      * of unit i is added to ns[i] unless ns is NULL. */
     pl_status (*run)(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed);
@@ -178,7 +177,7 @@ typedef struct pl_device {
 
     /* ---- predicted times ---- */
     bool gpu;        /* estimates are those of a card (plan/cost/cost_card.h) */
-    bool plans_only; /* nothing can run on it: only prepare, discard, group_inplace are there */
+    bool plans_only; /* nothing can run on it: only prepare and discard are there */
     /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it.
      */
     void (*model)(char *out, size_t cap);

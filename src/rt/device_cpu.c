@@ -4,7 +4,7 @@
 
 #include "base/sys.h"
 #include "cpu/dnn/dnn.h"
-#include "cpu/tile/group.h"
+#include "cpu/tile/cpu_group.h"
 #include "ir/comm.h"
 #include "pass/fuse/fuse.h"
 
@@ -43,11 +43,11 @@ static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call 
                              bool reference, pl_exec *out)
 {
     if (u->kind == PL_UNIT_GROUP) {
-        *out = (pl_exec){&pl_group_kernel, NULL, 0};
-        return pl_group_prepare(g, u, &out->prep, &out->work_bytes);
+        *out = (pl_exec){.kernel = &pl_cpu_group_kernel};
+        return pl_cpu_group_prepare(g, u, &out->prep, &out->inplace, &out->work_bytes);
     }
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
-    *out = (pl_exec){choose(op, call, reference), NULL, 0};
+    *out = (pl_exec){.kernel = choose(op, call, reference)};
     PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types", op->name);
     return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
 }
@@ -56,12 +56,6 @@ static void cpu_discard(pl_exec *e)
 {
     if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
     *e = (pl_exec){0};
-}
-
-static bool cpu_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
-{
-    (void)u;
-    return pl_group_inplace(e->prep, k, i);
 }
 
 static pl_status run_one(const pl_bound_unit *l)
@@ -117,8 +111,7 @@ static pl_status cpu_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint3
     return PL_OK;
 }
 
-const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64,   64,    512, 24,
-                                       true,           true,  true, false, 0};
+const pl_fuse_opts pl_fuse_opts_cpu = PL_FUSE_OPTS_CPU(pl_cpu_group_takes);
 
 const pl_device pl_device_cpu = {
     .name = "cpu",
@@ -130,7 +123,6 @@ const pl_device pl_device_cpu = {
     .prepare = cpu_prepare,
     .discard = cpu_discard,
     .forget = pl_dnn_forget,
-    .group_inplace = cpu_group_inplace,
     .run = cpu_run,
     .used_bytes = pl_sys_rss_bytes,
     .model = pl_cpu_model,

@@ -229,11 +229,6 @@ static void guarded_discard(pl_exec *e)
     pl_device_cpu.discard(e);
 }
 
-static bool guarded_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
-{
-    return pl_device_cpu.group_inplace(e, u, k, i);
-}
-
 static uint64_t guarded_used(void)
 {
     uint64_t sum = 0;
@@ -260,7 +255,6 @@ const pl_device pl_device_guarded = {
     .fill = guarded_fill,
     .prepare = guarded_prepare,
     .discard = guarded_discard,
-    .group_inplace = guarded_group_inplace,
     .run = guarded_run,
     .host_alloc = guarded_host_alloc,
     .host_free = pl_sys_unmap,

@@ -5,7 +5,7 @@
  * plan for a card needs neither the card nor its driver.
  */
 #include "base/sys.h"
-#include "ir/form.h"
+#include "ir/inplace.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost.h"
 #include "plan/cost/cost_card.h"
@@ -14,12 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is kept of a prepared group. */
-typedef struct group {
-    uint32_t n_in;
-    bool inplace[]; /* [output][input] */
-} group;
-
 static void profile_release(void *prep)
 {
     pl_sys_free(prep);
@@ -27,46 +21,16 @@ static void profile_release(void *prep)
 
 static const pl_kernel profile_kernel = {"profile", NULL, NULL, profile_release, NULL};
 
-/* The operand is read where the result stands: dense, from its first element. */
-static bool reads_in_place(const pl_form *f, const pl_form_operand *x)
-{
-    int64_t stride = 1;
-    for (int d = f->rank - 1; d >= 0; d--) {
-        if (f->dim[d] != 1 && x->stride[d] != stride) return false;
-        stride *= f->dim[d];
-    }
-    return x->offset == 0;
-}
-
-static bool read_once(const pl_form *f, int operand)
-{
-    for (int j = 0; j < f->n_in; j++)
-        if (j != operand && f->in[j].in == f->in[operand].in) return false;
-    return true;
-}
-
-static void find_inplace(const pl_graph *g, const pl_unit *u, const pl_form *f, group *k)
-{
-    for (int o = 0; o < f->n_out; o++)
-        for (int i = 0; i < f->n_in; i++) {
-            pl_dtype dtype = pl_type_of(g, u->in[f->in[i].in])->dtype;
-            if (f->in[i].bits || f->out[o].bits) continue;
-            if (f->out[o].kind == PL_FORM_STORE && reads_in_place(f, &f->in[i]) &&
-                read_once(f, i) && pl_dtype_bytes(dtype) == pl_dtype_bytes(f->out[o].dtype))
-                k->inplace[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;
-        }
-}
-
 /* Reductions across blocks leave a partial result a block, in f32. Where there are results enough
  * to keep a card busy with a thread each, or a warp each for rows, none is cut. */
-static size_t partial_bytes(const pl_form *f)
+static size_t partial_bytes(const pl_fused *f)
 {
     enum { BLOCK = 4096, MOST = 512, WARP = 32, BUSY = 1 << 17 };
     int64_t space = 1;
     size_t bytes = 0;
     for (int d = 0; d < f->rank; d++) space *= f->dim[d];
     for (int o = 0; o < f->n_out; o++) {
-        if (f->out[o].kind != PL_FORM_REDUCE) continue;
+        if (f->out[o].kind != PL_FUSED_REDUCE) continue;
         int64_t kept = 1;
         for (int d = 0; d < f->rank; d++)
             if (!(f->out[o].mask >> d & 1)) kept *= f->dim[d];
@@ -78,17 +42,21 @@ static size_t partial_bytes(const pl_form *f)
     return bytes;
 }
 
+/* What is kept of a prepared group: its in-place table. */
 static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out)
 {
     pl_arena scratch = PL_ARENA_INIT;
-    pl_form f;
-    pl_status rc = pl_form_make(g, u, &scratch, &f);
-    group *k = rc == PL_OK ? pl_sys_alloc(sizeof *k + (size_t)u->n_in * u->n_out) : NULL;
-    if (rc == PL_OK && !k) rc = PL_ERR_MEMORY;
+    pl_fused f;
+    bool *may = NULL, *kept = NULL;
+    size_t n = (size_t)u->n_in * u->n_out;
+    pl_status rc = pl_fused_make(g, u, &scratch, &f);
+    if (rc == PL_OK) rc = pl_inplace_group(&f, u, NULL, &scratch, &may);
+    if (rc == PL_OK) kept = pl_sys_alloc(n + 1);
+    if (rc == PL_OK && !kept) rc = PL_ERR_MEMORY;
     if (rc == PL_OK) {
-        k->n_in = u->n_in;
-        find_inplace(g, u, &f, k);
-        out->prep = k;
+        memcpy(kept, may, n);
+        out->prep = kept;
+        out->inplace = kept;
         out->work_bytes = partial_bytes(&f);
     }
     pl_arena_release(&scratch);
@@ -99,7 +67,7 @@ static pl_status profile_prepare(const pl_graph *g, const pl_unit *u, const pl_c
                                  bool reference, pl_exec *out)
 {
     (void)reference, (void)call;
-    *out = (pl_exec){&profile_kernel, NULL, 0};
+    *out = (pl_exec){.kernel = &profile_kernel};
     return u->kind == PL_UNIT_GROUP ? prepare_group(g, u, out) : PL_OK;
 }
 
@@ -107,13 +75,6 @@ static void profile_discard(pl_exec *e)
 {
     pl_sys_free(e->prep);
     *e = (pl_exec){0};
-}
-
-static bool profile_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
-{
-    (void)u;
-    const group *p = e->prep;
-    return p->inplace[k * p->n_in + i];
 }
 
 static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
@@ -124,7 +85,6 @@ static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
   .access = &pl_access_staged,                                                                     \
   .prepare = profile_prepare,                                                                      \
   .discard = profile_discard,                                                                      \
-  .group_inplace = profile_group_inplace,                                                          \
   .gpu = true,                                                                                     \
   .plans_only = true},
 static const pl_device profiles[] = {

@@ -62,12 +62,6 @@ static pl_status prepare_unit(pl_program *p, uint32_t unit, uint64_t *work)
     return PL_OK;
 }
 
-static bool group_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
-{
-    const pl_program *p = ctx;
-    return p->dev->group_inplace(&p->exec[unit], &p->base_units->unit[unit], k, i);
-}
-
 /* ---- plan ------------------------------------------------------------------------------- */
 static pl_status list_inputs(pl_program *p)
 {
@@ -233,18 +227,19 @@ static pl_status make_plan(pl_program *p)
     uint32_t n = p->base_units->n;
     uint64_t *work = pl_arena_new(&p->mem, uint64_t, n + 1);
     double *cost_ns = pl_arena_new(&p->mem, double, n + 1);
+    const bool **inplace = pl_arena_new(&p->mem, const bool *, n + 1);
     p->exec = pl_arena_new(&p->mem, pl_exec, n + 1);
     p->call = pl_arena_new(&p->mem, pl_call, n + 1);
     p->cost = pl_arena_new(&p->mem, pl_cost, n + 1);
-    if (!work || !cost_ns || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
+    if (!work || !cost_ns || !inplace || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
     uint64_t at = pl_sys_now_ns();
     for (uint32_t i = 0; i < n; i++) PL_TRY(prepare_unit(p, i, &work[i]));
+    for (uint32_t i = 0; i < n; i++) inplace[i] = p->exec[i].inplace;
     p->times.kernels = pl_lap(&at);
     PL_TRY(pl_program_time(p, cost_ns));
     p->times.costs = pl_lap(&at);
     p->plan_opts = (pl_plan_opts){.work_bytes = work,
-                                  .group_inplace = group_inplace,
-                                  .ctx = p,
+                                  .inplace = inplace,
                                   .no_reuse = p->opts.no_reuse,
                                   .no_join = p->opts.no_small,
                                   .program_order = p->opts.no_reuse,

@@ -1,9 +1,10 @@
-/* test_tile.c - whole tile programs: rows in one pass, bits, draws, fused against unfused, in
- * place, and programs that are refused. */
+/* test_tile.c - whole groups in the tile interpreter: rows in one pass, bits, draws, fused against unfused, in
+ * place, and groups that are refused. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "cpu/kernels/draw.h"
+#include "ir/inplace.h"
 #include "tests/cpu/tile_prog.h"
 
 #include <float.h>
@@ -16,9 +17,9 @@ static tile_prog *softmax_prog(int64_t rows, int64_t n)
 {
     tile_prog *g = tile_new(2, (int64_t[]){rows, n}, 1);
     int x = tile_ld(g, PL_F32, 0);
-    int e = tile_map2(g, PL_TILE_FN_EXP,
-                      tile_map2(g, PL_TILE_FN_SUB, x, tile_row_reduce(g, PL_TILE_MAX, x)), 0);
-    tile_st(g, tile_map2(g, PL_TILE_FN_DIV, e, tile_row_reduce(g, PL_TILE_SUM, e)));
+    int e = tile_map2(g, PL_SCALAR_EXP,
+                      tile_map2(g, PL_SCALAR_SUB, x, tile_row_reduce(g, PL_REDUCE_MAX, x)), 0);
+    tile_st(g, tile_map2(g, PL_SCALAR_DIV, e, tile_row_reduce(g, PL_REDUCE_SUM, e)));
     return g;
 }
 
@@ -57,14 +58,14 @@ TEST(tile_layer_norm_in_one_pass)
         tile_noise(PL_F32, x, rows * n, &seed), tile_noise(PL_F32, w, n, &seed),
             tile_noise(PL_F32, b, n, &seed);
         tile_prog *g = tile_new(2, (int64_t[]){rows, n}, 1);
-        int l = tile_ld(g, PL_F32, 0), m = tile_row_reduce(g, PL_TILE_MOMENTS, l),
+        int l = tile_ld(g, PL_F32, 0), m = tile_row_reduce(g, PL_REDUCE_MOMENTS, l),
             v = tile_row_var(g, m);
-        int r = tile_map2(g, PL_TILE_FN_RSQRT,
-                          tile_map2(g, PL_TILE_FN_ADD, v, tile_imm(g, PL_F32, 1e-5)), 0);
-        int z = tile_map2(g, PL_TILE_FN_MUL, tile_map2(g, PL_TILE_FN_SUB, l, m), r);
-        z = tile_map2(g, PL_TILE_FN_MUL, z, tile_ld(g, PL_F32, 1));
-        tile_st(g, tile_map2(g, PL_TILE_FN_ADD, z, tile_ld(g, PL_F32, 1)));
-        tile_st_rows(g, m), tile_st_rows(g, v), tile_st_reduce(g, PL_TILE_MOMENTS, l, 2);
+        int r = tile_map2(g, PL_SCALAR_RSQRT,
+                          tile_map2(g, PL_SCALAR_ADD, v, tile_imm(g, PL_F32, 1e-5)), 0);
+        int z = tile_map2(g, PL_SCALAR_MUL, tile_map2(g, PL_SCALAR_SUB, l, m), r);
+        z = tile_map2(g, PL_SCALAR_MUL, z, tile_ld(g, PL_F32, 1));
+        tile_st(g, tile_map2(g, PL_SCALAR_ADD, z, tile_ld(g, PL_F32, 1)));
+        tile_st_rows(g, m), tile_st_rows(g, v), tile_st_reduce(g, PL_REDUCE_MOMENTS, l, 2);
         CHECK(tile_run(g, (const void *[]){x, w, b}, (void *[]){y, mean, var, em, ev}));
         CHECK(tile_same_bits(PL_F32, mean, em, rows));
         CHECK(tile_same_bits(PL_F32, var, ev, rows));
@@ -84,20 +85,20 @@ static tile_prog *mask_prog(int rank, const int64_t *dim, int view, bool also, b
 {
     tile_prog *g = tile_new(rank, dim, also && view % 2 && dim[rank - 1] <= PL_TILE_ROW);
     int m = tile_ld(g, PL_BOOL, 0);
-    pl_tile_operand *x = &g->in[0];
+    pl_fused_operand *x = &g->in[0];
     if (view == 1) x->stride[0] = 0, x->offset = 3;
     if (view == 2) x->stride[rank - 1] = 0;
     if (view == 3) x->stride[rank - 1] = -1, x->offset = dim[rank - 1] - 1;
     if (view == 4 && rank > 1) x->stride[rank - 1] = dim[rank - 2], x->stride[rank - 2] = 1;
     x->bits = bits;
     int a = tile_ld(g, PL_F32, 0), zero = tile_imm(g, PL_F32, 0);
-    int y = tile_map3(g, PL_TILE_FN_SELECT, m, a, zero);
-    int o = tile_st(g, tile_map2(g, PL_TILE_FN_GT, y, zero));
+    int y = tile_map3(g, PL_SCALAR_SELECT, m, a, zero);
+    int o = tile_st(g, tile_map2(g, PL_SCALAR_GT, y, zero));
     g->out[o].bits = bits;
     tile_st(g, y);
-    o = tile_st(g, tile_map2(g, PL_TILE_FN_XOR, m, tile_map2(g, PL_TILE_FN_LT, a, zero)));
+    o = tile_st(g, tile_map2(g, PL_SCALAR_XOR, m, tile_map2(g, PL_SCALAR_LT, a, zero)));
     g->out[o].bits = bits;
-    if (also) tile_st_reduce(g, PL_TILE_SUM, y, view % 2 ? 1u << (rank - 1) : 1u);
+    if (also) tile_st_reduce(g, PL_REDUCE_SUM, y, view % 2 ? 1u << (rank - 1) : 1u);
     return g;
 }
 
@@ -170,8 +171,8 @@ TEST(tile_draws)
             pl_dtype d = dtypes[kind / 2];
             tile_prog *g = tile_new(3, views[v].dim, (int)(v + (size_t)kind) % 2);
             int64_t n = tile_elems(g), i = 0;
-            g->in[g->p.n_in++] = (pl_tile_operand){.dtype = PL_I64};
-            pl_tile_instr x = {.code = PL_TILE_DRAW, .dtype = d, .stream = 3, .normal = kind % 2};
+            g->in[g->p.n_in++] = (pl_fused_operand){.dtype = PL_I64};
+            pl_fused_instr x = {.code = PL_FUSED_DRAW, .dtype = d, .draw = {3, kind % 2}};
             x.imm = (double)views[v].first;
             for (int k = 0; k < 3; k++) x.step[k] = (double)views[v].step[k];
             g->instr[g->p.n_instr++] = x;
@@ -208,11 +209,11 @@ static int pick(rnd *r, int n)
     return k < n ? k : n - 1;
 }
 
-static const pl_tile_fn fns1[] = {PL_TILE_FN_NEG,  PL_TILE_FN_SQUARE,     PL_TILE_FN_TANH,
-                                  PL_TILE_FN_GELU, PL_TILE_FN_LEAKY_RELU, PL_TILE_FN_SIGMOID,
-                                  PL_TILE_FN_SIN,  PL_TILE_FN_ABS};
-static const pl_tile_fn fns2[] = {PL_TILE_FN_ADD, PL_TILE_FN_SUB, PL_TILE_FN_MUL, PL_TILE_FN_MAX,
-                                  PL_TILE_FN_MIN};
+static const pl_scalar_fn fns1[] = {PL_SCALAR_NEG,  PL_SCALAR_SQUARE,     PL_SCALAR_TANH,
+                                  PL_SCALAR_GELU, PL_SCALAR_LEAKY_RELU, PL_SCALAR_SIGMOID,
+                                  PL_SCALAR_SIN,  PL_SCALAR_ABS};
+static const pl_scalar_fn fns2[] = {PL_SCALAR_ADD, PL_SCALAR_SUB, PL_SCALAR_MUL, PL_SCALAR_MAX,
+                                  PL_SCALAR_MIN};
 
 /* A random program over a random space, with operands of all patterns. */
 static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
@@ -227,7 +228,7 @@ static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
     int n_in = 1 + pick(r, 4), n = 3 + pick(r, 14);
     for (int i = 0; i < n_in; i++) {
         int x = tile_ld(g, d, i == 0 ? 0 : (uint32_t)pick(r, 1 << rank));
-        pl_tile_operand *o = &g->in[g->instr[x].index];
+        pl_fused_operand *o = &g->in[g->instr[x].operand];
         in_elems[i] = tile_elems(g) * 3 + 8;
         if (i && pick(r, 3) == 0) { /* a strided or flipped read */
             o->offset = 5;
@@ -240,7 +241,7 @@ static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
         }
     }
     tile_imm(g, d, 0.75);
-    g->instr[g->p.n_instr++] = (pl_tile_instr){.code = PL_TILE_IOTA, .dtype = d, .imm = 0.5};
+    g->instr[g->p.n_instr++] = (pl_fused_instr){.code = PL_FUSED_RAMP, .dtype = d, .imm = 0.5};
     for (int k = 0; k < rank; k++) g->instr[g->p.n_instr - 1].step[k] = pick(r, 3) * 0.125;
     for (int i = 0; i < n; i++) {
         int m = g->p.n_instr, a = pick(r, m), b = pick(r, m), c = pick(r, m), kind = pick(r, 12);
@@ -252,12 +253,12 @@ static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
         else if (kind < 8)
             tile_map2(g, fns2[pick(r, 5)], a, b);
         else if (kind == 8)
-            tile_map3(g, PL_TILE_FN_SELECT, tile_map2(g, PL_TILE_FN_LT, a, b), b, c);
+            tile_map3(g, PL_SCALAR_SELECT, tile_map2(g, PL_SCALAR_LT, a, b), b, c);
         else if (kind == 9)
             tile_cast(g, d, tile_cast(g, PL_I32, a));
         else if (rows) {
-            int x = tile_row_reduce(g, (pl_tile_reduce_fn)pick(r, 4), a);
-            if (g->instr[x].reduce == PL_TILE_MOMENTS) tile_row_var(g, x);
+            int x = tile_row_reduce(g, (pl_reduce_fn)pick(r, 4), a);
+            if (g->instr[x].reduce == PL_REDUCE_MOMENTS) tile_row_var(g, x);
         }
     }
     return g;
@@ -267,23 +268,22 @@ static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
 static bool run_unfused(const tile_prog *g, const void *const *in, void **val)
 {
     for (int i = 0; i < g->p.n_instr; i++) {
-        const pl_tile_instr *x = &g->instr[i];
+        const pl_fused_instr *x = &g->instr[i];
         tile_prog *h = tile_new(g->p.rank, g->p.dim, g->p.row_rank);
         const void *src[3] = {NULL, NULL, NULL};
-        if (x->code == PL_TILE_LOAD) {
-            h->in[0] = g->in[x->index];
+        if (x->code == PL_FUSED_LOAD) {
+            h->in[0] = g->in[x->operand];
             h->p.n_in = 1;
-            src[0] = in[x->index];
+            src[0] = in[x->operand];
             h->instr[h->p.n_instr++] = *x;
-            h->instr[0].index = 0;
-        } else if (x->code == PL_TILE_ROW_VAR) {
+            h->instr[0].operand = 0;
+            h->in[0].in = 0;
+        } else if (x->code == PL_FUSED_ROW_VAR) {
             int a = g->instr[x->arg[0]].arg[0];
             src[0] = val[a];
-            tile_row_var(h, tile_row_reduce(h, PL_TILE_MOMENTS, tile_ld(h, g->instr[a].dtype, 0)));
+            tile_row_var(h, tile_row_reduce(h, PL_REDUCE_MOMENTS, tile_ld(h, g->instr[a].dtype, 0)));
         } else {
-            int n = x->code == PL_TILE_SCALAR                           ? tile_fn_arity(x->fn)
-                    : x->code == PL_TILE_IMM || x->code == PL_TILE_IOTA ? 0
-                                                                        : 1;
+            int n = x->n_arg;
             for (int k = 0; k < n; k++) {
                 tile_ld(h, g->instr[x->arg[k]].dtype, 0);
                 src[k] = val[x->arg[k]];
@@ -354,13 +354,13 @@ TEST(tile_in_place)
     tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
     int lm = tile_ld(g, PL_F32, 0), lv = tile_ld(g, PL_F32, 0), lp = tile_ld(g, PL_F32, 0),
         lg = tile_ld(g, PL_F32, 0);
-    int m2 = tile_map2(g, PL_TILE_FN_ADD,
-                       tile_map2(g, PL_TILE_FN_MUL, lm, tile_imm(g, PL_F32, 0.9)), lg);
-    int v2 = tile_map2(g, PL_TILE_FN_ADD, lv, tile_map2(g, PL_TILE_FN_SQUARE, lg, 0));
+    int m2 = tile_map2(g, PL_SCALAR_ADD,
+                       tile_map2(g, PL_SCALAR_MUL, lm, tile_imm(g, PL_F32, 0.9)), lg);
+    int v2 = tile_map2(g, PL_SCALAR_ADD, lv, tile_map2(g, PL_SCALAR_SQUARE, lg, 0));
     tile_st(g, m2), tile_st(g, v2);
-    tile_st(g, tile_map2(g, PL_TILE_FN_SUB, tile_map2(g, PL_TILE_FN_ADD, lp, lm),
-                         tile_map2(g, PL_TILE_FN_DIV, m2, v2)));
-    CHECK(pl_tile_inplace(&g->p, 0, 0));
+    tile_st(g, tile_map2(g, PL_SCALAR_SUB, tile_map2(g, PL_SCALAR_ADD, lp, lm),
+                         tile_map2(g, PL_SCALAR_DIV, m2, v2)));
+    CHECK(pl_inplace_operand(&g->p, 0, 0));
     pl_arena a = PL_ARENA_INIT;
     pl_tile *t;
     CHECK_OK(pl_tile_compile(&g->p, &a, &t));
@@ -408,13 +408,13 @@ TEST(tile_rejects_bad_programs)
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_UNSUPPORTED); /* rows too long */
     g->p.row_rank = 0;
     CHECK_OK(pl_tile_compile(&g->p, &a, &t));
-    tile_row_reduce(g, PL_TILE_SUM, x);
+    tile_row_reduce(g, PL_REDUCE_SUM, x);
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_ARG); /* no rows */
     g->p.n_instr--;
-    tile_map2(g, PL_TILE_FN_ADD, x, 1);
+    tile_map2(g, PL_SCALAR_ADD, x, 1);
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_ARG); /* reads itself */
     g->p.n_instr--;
-    tile_map2(g, PL_TILE_FN_EXP, tile_cast(g, PL_I32, x), 0);
+    tile_map2(g, PL_SCALAR_EXP, tile_cast(g, PL_I32, x), 0);
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_UNSUPPORTED); /* no exp of integers */
     pl_arena_release(&a);
     pl_sys_free(g);

@@ -11,7 +11,7 @@
 enum { ROWS = 37, COLS = 29, LINKS = 12 };
 
 typedef struct link {
-    pl_tile_fn fn;
+    pl_scalar_fn fn;
     int other;  /* 0: a whole operand, 1: one value a column, 2: a constant, -1: none */
     bool first; /* the running value is the first argument */
 } link;
@@ -20,21 +20,21 @@ static float apply(const link *l, float run, float other)
 {
     float a = l->first ? run : other, b = l->first ? other : run;
     switch ((int)l->fn) {
-    case PL_TILE_FN_ADD: return a + b;
-    case PL_TILE_FN_SUB: return a - b;
-    case PL_TILE_FN_MUL: return a * b;
-    case PL_TILE_FN_NEG: return -run;
-    case PL_TILE_FN_SQUARE: return run * run;
-    case PL_TILE_FN_RELU: return run > 0 ? run : 0;
+    case PL_SCALAR_ADD: return a + b;
+    case PL_SCALAR_SUB: return a - b;
+    case PL_SCALAR_MUL: return a * b;
+    case PL_SCALAR_NEG: return -run;
+    case PL_SCALAR_SQUARE: return run * run;
+    case PL_SCALAR_RELU: return run > 0 ? run : 0;
     default: return run > 0 ? run : run * 0.25f; /* LEAKY_RELU */
     }
 }
 
 static link random_link(uint64_t *noise)
 {
-    static const pl_tile_fn fns[] = {PL_TILE_FN_ADD,  PL_TILE_FN_SUB,       PL_TILE_FN_MUL,
-                                     PL_TILE_FN_SUB,  PL_TILE_FN_NEG,       PL_TILE_FN_SQUARE,
-                                     PL_TILE_FN_RELU, PL_TILE_FN_LEAKY_RELU};
+    static const pl_scalar_fn fns[] = {PL_SCALAR_ADD,  PL_SCALAR_SUB,       PL_SCALAR_MUL,
+                                     PL_SCALAR_SUB,  PL_SCALAR_NEG,       PL_SCALAR_SQUARE,
+                                     PL_SCALAR_RELU, PL_SCALAR_LEAKY_RELU};
     int k = (int)((pl_test_noise(noise) + 1) * 3.999);
     int other = (int)((pl_test_noise(noise) + 1) * 1.4999);
     return (link){fns[k], k < 4 ? other : -1, pl_test_noise(noise) < 0};
@@ -45,22 +45,24 @@ static bool chain_is_right(const link *l, int n, const float *x, const float *c)
 {
     static float y[ROWS * COLS];
     const float constant = 0.75f;
-    pl_tile_operand in[2] = {{PL_F32, 0, {COLS, 1}}, {PL_F32, 0, {0, 1}}};
-    pl_tile_instr code[3 + LINKS];
+    pl_fused_operand in[2] = {{.in = 0, .dtype = PL_F32, .stride = {COLS, 1}},
+                              {.in = 1, .dtype = PL_F32, .stride = {0, 1}}};
+    pl_fused_instr code[3 + LINKS];
     memset(code, 0, sizeof code);
     for (int i = 0; i < 2; i++)
-        code[i] = (pl_tile_instr){.code = PL_TILE_LOAD, .dtype = PL_F32, .index = i};
-    code[2] = (pl_tile_instr){.code = PL_TILE_IMM, .dtype = PL_F32, .imm = (double)constant};
+        code[i] = (pl_fused_instr){.code = PL_FUSED_LOAD, .dtype = PL_F32, .operand = i};
+    code[2] = (pl_fused_instr){.code = PL_FUSED_RAMP, .dtype = PL_F32, .imm = (double)constant};
     for (int i = 0; i < n; i++) {
         int run = i ? 2 + i : 0, other = l[i].other < 0 ? run : l[i].other;
-        code[3 + i] = (pl_tile_instr){.code = PL_TILE_SCALAR,
+        code[3 + i] = (pl_fused_instr){.code = PL_FUSED_MAP,
                                       .dtype = PL_F32,
                                       .fn = l[i].fn,
                                       .imm = 0.25,
+                                      .n_arg = pl_scalar_arity(l[i].fn),
                                       .arg = {l[i].first ? run : other, l[i].first ? other : run}};
     }
-    pl_tile_output out = {.kind = PL_TILE_STORE, .src = 2 + n, .dtype = PL_F32, .out2 = -1};
-    pl_tile_program p = {.rank = 2,
+    pl_fused_output out = {.kind = PL_FUSED_STORE, .src = 2 + n, .dtype = PL_F32, .out2 = -1};
+    pl_fused p = {.rank = 2,
                          .dim = {ROWS, COLS},
                          .n_in = 2,
                          .n_instr = 3 + n,

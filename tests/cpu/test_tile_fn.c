@@ -14,79 +14,81 @@ static double sigmoid_ref(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-static double fn_ref(pl_tile_fn f, double x, double y)
+static double fn_ref(pl_scalar_fn f, double x, double y)
 {
     switch (f) {
-    case PL_TILE_FN_NEG: return -x;
-    case PL_TILE_FN_ABS: return fabs(x);
-    case PL_TILE_FN_SIGN: return x != x ? x : (x > 0) - (x < 0);
-    case PL_TILE_FN_FLOOR: return floor(x);
-    case PL_TILE_FN_ROUND: return rint(x);
-    case PL_TILE_FN_RECIPROCAL: return 1.0 / x;
-    case PL_TILE_FN_SQUARE: return x * x;
-    case PL_TILE_FN_SQRT: return sqrt(x);
-    case PL_TILE_FN_RSQRT: return 1.0 / sqrt(x);
-    case PL_TILE_FN_EXP: return exp(x);
-    case PL_TILE_FN_LOG: return log(x);
-    case PL_TILE_FN_SIN: return sin(x);
-    case PL_TILE_FN_COS: return cos(x);
-    case PL_TILE_FN_TANH: return tanh(x);
-    case PL_TILE_FN_ERF: return erf(x);
-    case PL_TILE_FN_SIGMOID: return sigmoid_ref(x);
-    case PL_TILE_FN_SOFTPLUS: return x > 30.0 ? x : log1p(exp(x));
-    case PL_TILE_FN_RELU: return x <= 0 ? 0.0 : x;
-    case PL_TILE_FN_LEAKY_RELU: return x > 0 ? x : (double)0.01f * x;
-    case PL_TILE_FN_SILU: return x * sigmoid_ref(x);
-    case PL_TILE_FN_GELU: return 0.5 * x * erfc(-x * 0.70710678118654752440);
-    case PL_TILE_FN_GELU_TANH:
+    case PL_SCALAR_NEG: return -x;
+    case PL_SCALAR_ABS: return fabs(x);
+    case PL_SCALAR_SIGN: return x != x ? x : (x > 0) - (x < 0);
+    case PL_SCALAR_FLOOR: return floor(x);
+    case PL_SCALAR_ROUND: return rint(x);
+    case PL_SCALAR_RECIPROCAL: return 1.0 / x;
+    case PL_SCALAR_SQUARE: return x * x;
+    case PL_SCALAR_SQRT: return sqrt(x);
+    case PL_SCALAR_RSQRT: return 1.0 / sqrt(x);
+    case PL_SCALAR_EXP: return exp(x);
+    case PL_SCALAR_LOG: return log(x);
+    case PL_SCALAR_SIN: return sin(x);
+    case PL_SCALAR_COS: return cos(x);
+    case PL_SCALAR_TANH: return tanh(x);
+    case PL_SCALAR_ERF: return erf(x);
+    case PL_SCALAR_SIGMOID: return sigmoid_ref(x);
+    case PL_SCALAR_SOFTPLUS: return x > 30.0 ? x : log1p(exp(x));
+    case PL_SCALAR_RELU: return x <= 0 ? 0.0 : x;
+    case PL_SCALAR_LEAKY_RELU: return x > 0 ? x : (double)0.01f * x;
+    case PL_SCALAR_SILU: return x * sigmoid_ref(x);
+    case PL_SCALAR_GELU: return 0.5 * x * erfc(-x * 0.70710678118654752440);
+    case PL_SCALAR_GELU_TANH:
         return x * sigmoid_ref(2.0 * 0.79788456080286535588 * (x + 0.044715 * x * x * x));
-    case PL_TILE_FN_IS_FINITE: return fabs(x) <= DBL_MAX;
-    case PL_TILE_FN_IS_NAN: return x != x;
-    case PL_TILE_FN_NOT: return x == 0;
-    case PL_TILE_FN_ADD: return x + y;
-    case PL_TILE_FN_SUB: return x - y;
-    case PL_TILE_FN_MUL: return x * y;
-    case PL_TILE_FN_DIV: return x / y;
-    case PL_TILE_FN_POW: return pow(x, y);
-    case PL_TILE_FN_MAX: return x != x ? x : y != y ? y : x > y ? x : y;
-    case PL_TILE_FN_MIN: return x != x ? x : y != y ? y : x < y ? x : y;
-    case PL_TILE_FN_MOD: {
+    case PL_SCALAR_IS_FINITE: return fabs(x) <= DBL_MAX;
+    case PL_SCALAR_IS_NAN: return x != x;
+    case PL_SCALAR_NOT: return x == 0;
+    case PL_SCALAR_ADD: return x + y;
+    case PL_SCALAR_SUB: return x - y;
+    case PL_SCALAR_MUL: return x * y;
+    case PL_SCALAR_DIV: return x / y;
+    case PL_SCALAR_POW: return pow(x, y);
+    case PL_SCALAR_MAX: return x != x ? x : y != y ? y : x > y ? x : y;
+    case PL_SCALAR_MIN: return x != x ? x : y != y ? y : x < y ? x : y;
+    case PL_SCALAR_MOD: {
         double r = fmod(x, y);
         return r != 0 && (r < 0) != (y < 0) ? r + y : r;
     }
-    case PL_TILE_FN_AND: return x != 0 && y != 0;
-    case PL_TILE_FN_OR: return x != 0 || y != 0;
-    case PL_TILE_FN_XOR: return (x != 0) != (y != 0);
-    case PL_TILE_FN_EQ: return x == y;
-    case PL_TILE_FN_NE: return x != y;
-    case PL_TILE_FN_LT: return x < y;
-    case PL_TILE_FN_LE: return x <= y;
-    case PL_TILE_FN_GT: return x > y;
-    case PL_TILE_FN_GE: return x >= y;
-    case PL_TILE_FN_SELECT:
-    case PL_TILE_N_FNS: break;
+    case PL_SCALAR_AND: return x != 0 && y != 0;
+    case PL_SCALAR_OR: return x != 0 || y != 0;
+    case PL_SCALAR_XOR: return (x != 0) != (y != 0);
+    case PL_SCALAR_EQ: return x == y;
+    case PL_SCALAR_NE: return x != y;
+    case PL_SCALAR_LT: return x < y;
+    case PL_SCALAR_LE: return x <= y;
+    case PL_SCALAR_GT: return x > y;
+    case PL_SCALAR_GE: return x >= y;
+    case PL_SCALAR_NONE:
+    case PL_SCALAR_SELECT:
+    case PL_SCALAR_CAST:
+    case PL_N_SCALARS: break;
     }
     return 0.0;
 }
 
 /* Allowed error in f32 ulps. The tanh form of GELU magnifies the rounding of its inner
  * argument. */
-static double ulps_of(pl_tile_fn f)
+static double ulps_of(pl_scalar_fn f)
 {
     switch (f) {
-    case PL_TILE_FN_EXP:
-    case PL_TILE_FN_LOG:
-    case PL_TILE_FN_SIN:
-    case PL_TILE_FN_COS:
-    case PL_TILE_FN_POW:
-    case PL_TILE_FN_RSQRT: return 2.0;
-    case PL_TILE_FN_TANH:
-    case PL_TILE_FN_ERF:
-    case PL_TILE_FN_SIGMOID:
-    case PL_TILE_FN_SOFTPLUS:
-    case PL_TILE_FN_SILU: return 3.0;
-    case PL_TILE_FN_GELU: return 5.0;
-    case PL_TILE_FN_GELU_TANH: return 160.0;
+    case PL_SCALAR_EXP:
+    case PL_SCALAR_LOG:
+    case PL_SCALAR_SIN:
+    case PL_SCALAR_COS:
+    case PL_SCALAR_POW:
+    case PL_SCALAR_RSQRT: return 2.0;
+    case PL_SCALAR_TANH:
+    case PL_SCALAR_ERF:
+    case PL_SCALAR_SIGMOID:
+    case PL_SCALAR_SOFTPLUS:
+    case PL_SCALAR_SILU: return 3.0;
+    case PL_SCALAR_GELU: return 5.0;
+    case PL_SCALAR_GELU_TANH: return 160.0;
     default: return 0.5000001;
     }
 }
@@ -116,12 +118,12 @@ static void fill_hard(float *x, int64_t n, uint64_t seed, double top)
 }
 
 /* x times a factor that f32 holds as a subnormal number with few bits. */
-static bool is_product(pl_tile_fn f)
+static bool is_product(pl_scalar_fn f)
 {
-    return f == PL_TILE_FN_SILU || f == PL_TILE_FN_GELU || f == PL_TILE_FN_GELU_TANH;
+    return f == PL_SCALAR_SILU || f == PL_SCALAR_GELU || f == PL_SCALAR_GELU_TANH;
 }
 
-static bool close32(pl_tile_fn f, double x, double got, double want)
+static bool close32(pl_scalar_fn f, double x, double got, double want)
 {
     if (want != want) return got != got;
     double r = (double)(float)want, tol = ulps_of(f) * ulp32(want);
@@ -132,23 +134,23 @@ static bool close32(pl_tile_fn f, double x, double got, double want)
 TEST(tile_functions_of_f32_are_accurate)
 {
     float *x = tile_buf(N_MAP), *y = tile_buf(N_MAP), *z = tile_buf(N_MAP);
-    for (int f = 0; f < PL_TILE_FN_SELECT; f++) {
-        if (!pl_tile_has((pl_tile_fn)f, PL_F32)) continue;
+    for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
+        if (!pl_tile_has((pl_scalar_fn)f, PL_F32)) continue;
         fill_hard(x, N_MAP, 1, 120);
-        fill_hard(y, N_MAP, 2, f == PL_TILE_FN_POW ? 5 : 120);
-        if (tile_fn_arity((pl_tile_fn)f) == 2) /* all pairs of hard values */
+        fill_hard(y, N_MAP, 2, f == PL_SCALAR_POW ? 5 : 120);
+        if (pl_scalar_arity((pl_scalar_fn)f) == 2) /* all pairs of hard values */
             for (int i = 0; i < N_HARD * N_HARD; i++) {
                 y[i + N_HARD] = y[i % N_HARD];
                 x[i + N_HARD] = x[i / N_HARD];
             }
         tile_prog *g = tile_new(1, (int64_t[]){N_MAP}, 0);
         int a = tile_ld(g, PL_F32, 0),
-            b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, PL_F32, 0) : 0;
-        tile_st(g, tile_cast(g, PL_F32, tile_map2(g, (pl_tile_fn)f, a, b)));
+            b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, PL_F32, 0) : 0;
+        tile_st(g, tile_cast(g, PL_F32, tile_map2(g, (pl_scalar_fn)f, a, b)));
         CHECK(tile_run(g, (const void *[]){x, y}, (void *[]){z}));
         for (int i = 0; i < N_MAP; i++) {
-            double want = fn_ref((pl_tile_fn)f, (double)x[i], (double)y[i]);
-            CHECK_MSG(close32((pl_tile_fn)f, (double)x[i], (double)z[i], want),
+            double want = fn_ref((pl_scalar_fn)f, (double)x[i], (double)y[i]);
+            CHECK_MSG(close32((pl_scalar_fn)f, (double)x[i], (double)z[i], want),
                       "fn %d of %.9g, %.9g: %.9g, wanted %.9g", f, (double)x[i], (double)y[i],
                       (double)z[i], want);
         }
@@ -161,22 +163,22 @@ TEST(tile_functions_of_f64_follow_libm)
 {
     float *h = tile_buf(N_MAP);
     double *x = tile_buf(N_MAP), *y = tile_buf(N_MAP), *z = tile_buf(N_MAP);
-    for (int f = 0; f < PL_TILE_FN_SELECT; f++) {
-        if (!pl_tile_has((pl_tile_fn)f, PL_F64)) continue;
+    for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
+        if (!pl_tile_has((pl_scalar_fn)f, PL_F64)) continue;
         fill_hard(h, N_MAP, 1, 120);
         for (int i = 0; i < N_MAP; i++) x[i] = (double)h[i] * 1.0000001;
         fill_hard(h, N_MAP, 2, 5);
         for (int i = 0; i < N_MAP; i++) y[i] = (double)h[i];
         tile_prog *g = tile_new(1, (int64_t[]){N_MAP}, 0);
         int a = tile_ld(g, PL_F64, 0),
-            b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, PL_F64, 0) : 0;
-        int r = tile_map2(g, (pl_tile_fn)f, a, b);
+            b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, PL_F64, 0) : 0;
+        int r = tile_map2(g, (pl_scalar_fn)f, a, b);
         g->instr[r].imm = (double)0.01f;
         tile_st(g, tile_cast(g, PL_F64, r));
         CHECK(tile_run(g, (const void *[]){x, y}, (void *[]){z}));
         for (int i = 0; i < N_MAP; i++) {
-            double want = fn_ref((pl_tile_fn)f, x[i], y[i]), err = fabs(z[i] - want);
-            double tol = f == PL_TILE_FN_GELU_TANH ? 1e-11 : 4e-15;
+            double want = fn_ref((pl_scalar_fn)f, x[i], y[i]), err = fabs(z[i] - want);
+            double tol = f == PL_SCALAR_GELU_TANH ? 1e-11 : 4e-15;
             bool ok =
                 want != want ? z[i] != z[i] : z[i] == want || err <= tol * fabs(want) + 1e-307;
             CHECK_MSG(ok, "fn %d of %.17g, %.17g: %.17g, wanted %.17g", f, x[i], y[i], z[i], want);
@@ -192,10 +194,10 @@ TEST(tile_functions_of_halves_round_f32)
     enum { N = 5000 };
     float *x = tile_buf(N), *y = tile_buf(N), *w = tile_buf(N);
     uint16_t *hx = tile_buf(N), *hy = tile_buf(N), *z = tile_buf(N), *want = tile_buf(N);
-    for (int f = 0; f < PL_TILE_FN_SELECT * 2; f++) {
-        pl_tile_fn fn = (pl_tile_fn)(f / 2);
+    for (int f = 2 * (PL_SCALAR_NONE + 1); f < PL_SCALAR_SELECT * 2; f++) {
+        pl_scalar_fn fn = (pl_scalar_fn)(f / 2);
         pl_dtype d = f % 2 ? PL_BF16 : PL_F16;
-        if (!pl_tile_has(fn, d) || tile_gives_bool(fn)) continue;
+        if (!pl_tile_has(fn, d) || pl_scalar_gives_bool(fn)) continue;
         fill_hard(x, N, 1, 14);
         fill_hard(y, N, 2, 3);
         for (int i = 0; i < N; i++) {
@@ -205,7 +207,7 @@ TEST(tile_functions_of_halves_round_f32)
         for (int half = 0; half < 2; half++) {
             pl_dtype t = half ? d : PL_F32;
             tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
-            int a = tile_ld(g, t, 0), b = tile_fn_arity(fn) == 2 ? tile_ld(g, t, 0) : 0;
+            int a = tile_ld(g, t, 0), b = pl_scalar_arity(fn) == 2 ? tile_ld(g, t, 0) : 0;
             tile_st(g, tile_map2(g, fn, a, b));
             const void *fi[] = {x, y}, *hi[] = {hx, hy};
             CHECK(tile_run(g, half ? hi : fi, (void *[]){half ? (void *)z : (void *)w}));
@@ -226,21 +228,21 @@ TEST(tile_functions_of_integers)
     void *x = tile_buf(N), *y = tile_buf(N), *z = tile_buf(N);
     uint64_t seed = 9;
     for (int k = 0; k < 4; k++)
-        for (int f = 0; f < PL_TILE_FN_SELECT; f++) {
+        for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
             pl_dtype d = types[k];
-            if (!pl_tile_has((pl_tile_fn)f, d)) continue;
+            if (!pl_tile_has((pl_scalar_fn)f, d)) continue;
             tile_noise(d, x, N, &seed), tile_noise(d, y, N, &seed);
             tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
-            int a = tile_ld(g, d, 0), b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
-            int r = tile_map2(g, (pl_tile_fn)f, a, b);
+            int a = tile_ld(g, d, 0), b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
+            int r = tile_map2(g, (pl_scalar_fn)f, a, b);
             pl_dtype rd = g->instr[r].dtype;
             tile_st(g, r);
             CHECK(tile_run(g, (const void *[]){x, y}, (void *[]){z}));
             for (int i = 0; i < N; i++) {
                 double u = pl_elem_get(d, x, i), v = pl_elem_get(d, y, i);
-                double want = fn_ref((pl_tile_fn)f, u, v);
-                if (f == PL_TILE_FN_DIV) want = v == 0 ? 0 : trunc(u / v);
-                if (f == PL_TILE_FN_MOD && v == 0) want = 0;
+                double want = fn_ref((pl_scalar_fn)f, u, v);
+                if (f == PL_SCALAR_DIV) want = v == 0 ? 0 : trunc(u / v);
+                if (f == PL_SCALAR_MOD && v == 0) want = 0;
                 if (d == PL_U8) want = (double)(uint8_t)(int64_t)want;
                 CHECK_MSG(pl_elem_get(rd, z, i) == want, "%s fn %d of %g, %g: %g, wanted %g",
                           pl_dtype_name(d), f, u, v, pl_elem_get(rd, z, i), want);
@@ -251,7 +253,7 @@ TEST(tile_functions_of_integers)
     int32_t q[6], m[6];
     tile_prog *g = tile_new(1, (int64_t[]){6}, 0);
     int a = tile_ld(g, PL_I32, 0), b = tile_ld(g, PL_I32, 0);
-    tile_st(g, tile_map2(g, PL_TILE_FN_DIV, a, b)), tile_st(g, tile_map2(g, PL_TILE_FN_MOD, a, b));
+    tile_st(g, tile_map2(g, PL_SCALAR_DIV, a, b)), tile_st(g, tile_map2(g, PL_SCALAR_MOD, a, b));
     CHECK(tile_run(g, (const void *[]){edge, by}, (void *[]){q, m}));
     CHECK_INT(q[0], INT32_MIN);
     CHECK_INT(q[2], 0);
@@ -324,16 +326,16 @@ TEST(tile_every_isa_gives_the_same_bits)
     float *h = tile_buf(N);
     void *x = tile_buf(N), *y = tile_buf(N), *z[3] = {tile_buf(N), tile_buf(N), tile_buf(N)};
     for (int k = 0; k < 7; k++)
-        for (int f = 0; f < PL_TILE_FN_SELECT; f++) {
+        for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
             pl_dtype d = types[k];
-            if (!pl_tile_has((pl_tile_fn)f, d)) continue;
+            if (!pl_tile_has((pl_scalar_fn)f, d)) continue;
             fill_hard(h, N, 1, 20);
             for (int i = 0; i < N; i++) pl_elem_set(d, x, i, (double)h[i]);
             fill_hard(h, N, 2, 4);
             for (int i = 0; i < N; i++) pl_elem_set(d, y, i, (double)h[i]);
             tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
-            int a = tile_ld(g, d, 0), b = tile_fn_arity((pl_tile_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
-            int r = tile_map2(g, (pl_tile_fn)f, a, b);
+            int a = tile_ld(g, d, 0), b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
+            int r = tile_map2(g, (pl_scalar_fn)f, a, b);
             tile_st(g, r);
             for (int i = 0; i < 3; i++) {
                 setenv("PL_CPU_ISA", tile_isas[i], 1);

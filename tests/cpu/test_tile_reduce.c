@@ -10,7 +10,7 @@
 
 typedef struct space {
     int rank;
-    int64_t dim[PL_TILE_RANK];
+    int64_t dim[PL_FUSED_RANK];
     uint32_t mask;
 } space;
 
@@ -90,10 +90,10 @@ static tile_prog *reduce_prog(const space *s, pl_dtype d)
 {
     tile_prog *g = tile_new(s->rank, s->dim, 0);
     int x = tile_ld(g, d, 0);
-    tile_st_reduce(g, PL_TILE_SUM, x, s->mask);
-    tile_st_reduce(g, PL_TILE_MAX, x, s->mask);
-    tile_st_reduce(g, PL_TILE_MIN, x, s->mask);
-    if (pl_dtype_is_float(d)) tile_st_reduce(g, PL_TILE_MOMENTS, x, s->mask);
+    tile_st_reduce(g, PL_REDUCE_SUM, x, s->mask);
+    tile_st_reduce(g, PL_REDUCE_MAX, x, s->mask);
+    tile_st_reduce(g, PL_REDUCE_MIN, x, s->mask);
+    if (pl_dtype_is_float(d)) tile_st_reduce(g, PL_REDUCE_MOMENTS, x, s->mask);
     return g;
 }
 
@@ -172,12 +172,12 @@ TEST(tile_reductions_have_one_order)
         int a = tile_ld(h, PL_F32, 0),
             b = tile_ld(h, PL_F32, s->rank > 1 ? 1u << (s->rank / 2) : 0u);
         for (int r = 0; r < 9; r++)
-            a = tile_map2(h, PL_TILE_FN_ADD, a,
-                          tile_map2(h, PL_TILE_FN_MUL, b, tile_imm(h, PL_F32, 0)));
-        tile_st_reduce(h, PL_TILE_SUM, a, s->mask);
-        tile_st_reduce(h, PL_TILE_MAX, a, s->mask);
-        tile_st_reduce(h, PL_TILE_MIN, a, s->mask);
-        tile_st_reduce(h, PL_TILE_MOMENTS, a, s->mask);
+            a = tile_map2(h, PL_SCALAR_ADD, a,
+                          tile_map2(h, PL_SCALAR_MUL, b, tile_imm(h, PL_F32, 0)));
+        tile_st_reduce(h, PL_REDUCE_SUM, a, s->mask);
+        tile_st_reduce(h, PL_REDUCE_MAX, a, s->mask);
+        tile_st_reduce(h, PL_REDUCE_MIN, a, s->mask);
+        tile_st_reduce(h, PL_REDUCE_MOMENTS, a, s->mask);
         CHECK(tile_run(h, (const void *[]){x, c}, (void **)got));
         for (int o = 0; o < 5; o++) CHECK(tile_same_bits(PL_F32, want[o], got[o], k));
         pl_sys_free(g), pl_sys_free(h), pl_sys_free(x), pl_sys_free(c);
@@ -217,8 +217,8 @@ TEST(tile_nan_and_infinity_in_reductions)
     x[7] = INFINITY;
     tile_prog *g = tile_new(1, (int64_t[]){40}, 0);
     int a = tile_ld(g, PL_F32, 0);
-    tile_st_reduce(g, PL_TILE_SUM, a, 1), tile_st_reduce(g, PL_TILE_MAX, a, 1),
-        tile_st_reduce(g, PL_TILE_MIN, a, 1);
+    tile_st_reduce(g, PL_REDUCE_SUM, a, 1), tile_st_reduce(g, PL_REDUCE_MAX, a, 1),
+        tile_st_reduce(g, PL_REDUCE_MIN, a, 1);
     void *o[] = {&out[0], &out[1], &out[2]};
     CHECK(tile_run(g, (const void *[]){x}, o));
     CHECK(isinf(out[0]) && isinf(out[1]) && out[2] == -20.0f);

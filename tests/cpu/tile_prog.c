@@ -1,4 +1,4 @@
-/* tile_prog.c - building and running the tile programs of the tests. */
+/* tile_prog.c - building and running the small groups of the tests. */
 #include "tests/cpu/tile_prog.h"
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -30,95 +30,92 @@ int64_t tile_elems(const tile_prog *g)
 
 int tile_ld(tile_prog *g, pl_dtype d, uint32_t broadcast)
 {
-    pl_tile_operand *x = &g->in[g->p.n_in];
+    pl_fused_operand *x = &g->in[g->p.n_in];
     x->dtype = d;
+    x->in = (uint32_t)g->p.n_in;
     int64_t s = 1;
     for (int k = g->p.rank - 1; k >= 0; k--) {
         x->stride[k] = (broadcast >> k) & 1u ? 0 : s;
         if (x->stride[k]) s *= g->p.dim[k];
     }
     g->instr[g->p.n_instr] =
-        (pl_tile_instr){.code = PL_TILE_LOAD, .dtype = d, .index = g->p.n_in++};
+        (pl_fused_instr){.code = PL_FUSED_LOAD, .dtype = d, .operand = g->p.n_in++};
     return g->p.n_instr++;
 }
 
 int tile_imm(tile_prog *g, pl_dtype d, double v)
 {
-    g->instr[g->p.n_instr] = (pl_tile_instr){.code = PL_TILE_IMM, .dtype = d, .imm = v};
+    g->instr[g->p.n_instr] = (pl_fused_instr){.code = PL_FUSED_RAMP, .dtype = d, .imm = v};
     return g->p.n_instr++;
 }
 
-bool tile_gives_bool(pl_tile_fn f)
+int tile_map3(tile_prog *g, pl_scalar_fn f, int a, int b, int c)
 {
-    return f == PL_TILE_FN_IS_FINITE || f == PL_TILE_FN_IS_NAN ||
-           (f >= PL_TILE_FN_EQ && f <= PL_TILE_FN_GE);
-}
-
-int tile_map3(tile_prog *g, pl_tile_fn f, int a, int b, int c)
-{
-    pl_dtype d = g->instr[f == PL_TILE_FN_SELECT ? b : a].dtype;
-    g->instr[g->p.n_instr] = (pl_tile_instr){.code = PL_TILE_SCALAR,
-                                             .dtype = tile_gives_bool(f) ? PL_BOOL : d,
+    pl_dtype d = g->instr[f == PL_SCALAR_SELECT ? b : a].dtype;
+    g->instr[g->p.n_instr] = (pl_fused_instr){.code = PL_FUSED_MAP,
+                                             .dtype = pl_scalar_gives_bool(f) ? PL_BOOL : d,
+                                             .n_arg = pl_scalar_arity(f),
                                              .arg = {a, b, c},
                                              .fn = f,
                                              .imm = 0.01};
     return g->p.n_instr++;
 }
 
-int tile_map2(tile_prog *g, pl_tile_fn f, int a, int b)
+int tile_map2(tile_prog *g, pl_scalar_fn f, int a, int b)
 {
     return tile_map3(g, f, a, b, 0);
 }
 
 int tile_cast(tile_prog *g, pl_dtype d, int a)
 {
-    g->instr[g->p.n_instr] = (pl_tile_instr){.code = PL_TILE_CAST, .dtype = d, .arg = {a}};
+    g->instr[g->p.n_instr] = (pl_fused_instr){
+        .code = PL_FUSED_MAP, .dtype = d, .fn = PL_SCALAR_CAST, .n_arg = 1, .arg = {a}};
     return g->p.n_instr++;
 }
 
-int tile_row_reduce(tile_prog *g, pl_tile_reduce_fn f, int a)
+int tile_row_reduce(tile_prog *g, pl_reduce_fn f, int a)
 {
-    g->instr[g->p.n_instr] = (pl_tile_instr){
-        .code = PL_TILE_ROW_REDUCE, .dtype = g->instr[a].dtype, .arg = {a}, .reduce = f};
+    g->instr[g->p.n_instr] = (pl_fused_instr){
+        .code = PL_FUSED_ROW_REDUCE, .dtype = g->instr[a].dtype, .n_arg = 1, .arg = {a}, .reduce = f};
     return g->p.n_instr++;
 }
 
 int tile_row_var(tile_prog *g, int a)
 {
     g->instr[g->p.n_instr] =
-        (pl_tile_instr){.code = PL_TILE_ROW_VAR, .dtype = g->instr[a].dtype, .arg = {a}};
+        (pl_fused_instr){.code = PL_FUSED_ROW_VAR, .dtype = g->instr[a].dtype, .n_arg = 1, .arg = {a}};
     return g->p.n_instr++;
 }
 
 int tile_st(tile_prog *g, int a)
 {
     int o = g->p.n_out++;
-    g->out[o] = (pl_tile_output){
-        .kind = PL_TILE_STORE, .src = a, .dtype = g->instr[a].dtype, .out = o, .out2 = -1};
+    g->out[o] = (pl_fused_output){
+        .kind = PL_FUSED_STORE, .src = a, .dtype = g->instr[a].dtype, .out = o, .out2 = -1};
     return o;
 }
 
 int tile_st_rows(tile_prog *g, int a)
 {
     int o = tile_st(g, a);
-    g->out[o].kind = PL_TILE_ROWS;
+    g->out[o].kind = PL_FUSED_ROWS;
     return o;
 }
 
-int tile_st_reduce(tile_prog *g, pl_tile_reduce_fn f, int a, uint32_t mask)
+int tile_st_reduce(tile_prog *g, pl_reduce_fn f, int a, uint32_t mask)
 {
     int o = tile_st(g, a);
-    g->out[o].kind = PL_TILE_REDUCE;
+    g->out[o].kind = PL_FUSED_REDUCE;
     g->out[o].reduce = f;
     g->out[o].mask = mask;
-    if (f == PL_TILE_MOMENTS) g->out[o].out2 = o + 1;
+    if (f == PL_REDUCE_MOMENTS) g->out[o].out2 = o + 1;
     return o;
 }
 
 /* Runs with guard bytes around outputs and workspace; false (and a failure) when one is
  * touched. */
 enum { GUARD = 64 };
-bool tile_run_guarded(const pl_tile_program *p, const void *const *in, void *const *out,
+bool tile_run_guarded(const pl_fused *p, const void *const *in, void *const *out,
                       const size_t *bytes, int n_out)
 {
     pl_arena a = PL_ARENA_INIT;
@@ -161,16 +158,16 @@ bool tile_run(const tile_prog *g, const void *const *in, void *const *out)
     size_t bytes[PL_TILE_OUTPUTS + 1];
     int n = 0;
     for (int o = 0; o < g->p.n_out; o++) {
-        const pl_tile_output *x = &g->out[o];
+        const pl_fused_output *x = &g->out[o];
         int64_t e = 1, row = 1;
         for (int d = 0; d < g->p.rank; d++) {
             if (d >= g->p.rank - g->p.row_rank) row *= g->p.dim[d];
-            if (x->kind != PL_TILE_REDUCE || !((x->mask >> d) & 1u)) e *= g->p.dim[d];
+            if (x->kind != PL_FUSED_REDUCE || !((x->mask >> d) & 1u)) e *= g->p.dim[d];
         }
-        if (x->kind == PL_TILE_ROWS) e = row ? e / row : 0;
+        if (x->kind == PL_FUSED_ROWS) e = row ? e / row : 0;
         bytes[x->out] = (size_t)e * pl_dtype_bytes(x->dtype);
         if (x->out >= n) n = x->out + 1;
-        if (x->out2 >= 0 && x->kind == PL_TILE_REDUCE) {
+        if (x->out2 >= 0 && x->kind == PL_FUSED_REDUCE) {
             bytes[x->out2] = bytes[x->out];
             if (x->out2 >= n) n = x->out2 + 1;
         }
@@ -210,9 +207,4 @@ bool tile_same_bits(pl_dtype d, const void *a, const void *b, int64_t n)
         return false;
     }
     return true;
-}
-
-int tile_fn_arity(pl_tile_fn f)
-{
-    return f >= PL_TILE_FN_ADD && f <= PL_TILE_FN_GE ? 2 : f == PL_TILE_FN_SELECT ? 3 : 1;
 }

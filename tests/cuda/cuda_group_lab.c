@@ -3,7 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/sys.h"
-#include "cpu/tile/group.h"
+#include "cpu/tile/cpu_group.h"
 #include "pass/pass.h"
 #include "tests/cudasim/sim.h"
 #include "tests/lib/graph_eval.h"
@@ -18,8 +18,7 @@
 /* ---- a graph in two partitions, and their kernels --------------------------------------- */
 static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
 {
-    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
-    o.takes = pl_group_takes; /* the CPU runs the same groups */
+    pl_fuse_opts o = PL_FUSE_OPTS_CPU(pl_cpu_group_takes); /* the CPU runs the same groups */
     o.max_nodes = max_nodes;
     o.draws = false;
     pl_units *u = NULL;
@@ -121,13 +120,13 @@ static pl_status run_cpu_group(const pl_graph *g, const pl_unit *u, const void *
     size_t work = 0;
     pl_call c;
     memset(&c, 0, sizeof c);
-    PL_TRY(pl_group_prepare(g, u, &c.prep, &work));
+    PL_TRY(pl_cpu_group_prepare(g, u, &c.prep, &work));
     c.in = in;
     c.out = out;
     c.work = block(work);
-    pl_status rc = pl_group_kernel.run(&c);
+    pl_status rc = pl_cpu_group_kernel.run(&c);
     free(c.work);
-    pl_group_kernel.release(c.prep);
+    pl_cpu_group_kernel.release(c.prep);
     return rc;
 }
 

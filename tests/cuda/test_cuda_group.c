@@ -2,7 +2,7 @@
  * the same bits however nodes are grouped. No card is needed: kernels run on the simulator. */
 #include "base/dtype.h"
 #include "base/sys.h"
-#include "cpu/tile/group.h"
+#include "cpu/tile/cpu_group.h"
 #include "cuda/codegen/codegen_cache.h"
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
@@ -630,9 +630,8 @@ TEST(cuda_group_rows_without_end)
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 8, 3, 5000000001)),
            s = pl_input(g, "s", PL_TYPE(PL_F16, 3, 1));
     pl_output(g, "y", pl_mul(g, pl_mul(g, x, s), pl_input(g, "z", PL_TYPE(PL_F16, 3, 5000000001))));
-    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
+    pl_fuse_opts o = PL_FUSE_OPTS_CPU(NULL);
     pl_units *u = NULL;
-    o.takes = pl_group_takes;
     CHECK_OK(pl_fuse(g, &o, &u));
     for (uint32_t i = 0; i < u->n; i++) {
         pl_code code;
@@ -788,8 +787,12 @@ static bool check_network(const network *w, pl_dtype low, int step)
     w->build(m, w->config);
     bool ok = pl_nn_finish(m) == PL_OK;
     pl_nn_free(m);
-    pl_fuse_opts o = {NULL, 16384, PL_CODE_NODES, PL_CODE_OPERANDS, PL_CODE_INSTRS, 24,
-                      true, true,  false};
+    pl_fuse_opts o = {.max_row = 16384,
+                      .max_nodes = PL_CODE_NODES,
+                      .max_operands = PL_CODE_OPERANDS,
+                      .max_instrs = PL_CODE_INSTRS,
+                      .max_repeat = 24,
+                      .open = true};
     ok = ok &&
          pl_passes_run(&j.g, &(pl_pass_opts){.low = low, .open = true, .fuse = &o}) == PL_OK &&
          pl_fuse(j.g, &o, &j.units[0]) == PL_OK;

@@ -8,7 +8,7 @@
  * where the op says so, too.
  */
 #include "base/dtype.h"
-#include "ir/form.h"
+#include "ir/fused.h"
 #include "ir/text.h"
 #include "plimsoll_ops.h"
 #include "tests/cpu/vector_cases.h"

@@ -3,8 +3,8 @@
 #include "pass/fuse/fuse.h"
 
 #include "base/sys.h"
-#include "cpu/tile/group.h"
-#include "ir/form.h"
+#include "cpu/tile/cpu_group.h"
+#include "ir/fused.h"
 #include "pass/pass.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/graphs.h"
@@ -16,8 +16,7 @@
 
 static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
 {
-    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
-    o.takes = pl_group_takes;
+    pl_fuse_opts o = PL_FUSE_OPTS_CPU(pl_cpu_group_takes);
     o.max_nodes = max_nodes;
     pl_units *u = NULL;
     pl_status rc = pl_fuse(g, &o, &u);
@@ -108,14 +107,14 @@ static pl_status run_unit(const pl_graph *g, const pl_unit *u, memory *m)
     }
     size_t work = 0;
     memset(&c, 0, sizeof c);
-    PL_TRY(pl_group_prepare(g, u, &c.prep, &work));
+    PL_TRY(pl_cpu_group_prepare(g, u, &c.prep, &work));
     for (uint32_t i = 0; i < u->n_in; i++) in[i] = m->at[u->in[i]];
     c.in = in;
     c.out = out;
     if (posix_memalign(&c.work, 64, work + 64)) return PL_ERR_MEMORY;
-    pl_status rc = pl_group_kernel.run(&c);
+    pl_status rc = pl_cpu_group_kernel.run(&c);
     free(c.work);
-    pl_group_kernel.release(c.prep);
+    pl_cpu_group_kernel.release(c.prep);
     return rc;
 }
 
@@ -154,7 +153,7 @@ TEST(fuse_never_changes_bits)
         pl_store *store = pl_store_new();
         pl_graph *g = random_graph(store, (uint64_t)seed, 5 + seed % 70);
         CHECK_OK(pl_graph_status(g));
-        pl_fuse_opts fuse = PL_FUSE_OPTS_INIT;
+        pl_fuse_opts fuse = PL_FUSE_OPTS_CPU(NULL);
         pl_pass_opts o = {.low = seed % 3 ? PL_F32 : seed % 2 ? PL_F16 : PL_BF16, .fuse = &fuse};
         CHECK_OK(pl_passes_run(&g, &o));
         CHECK_MSG(same_results(g, (uint64_t)seed), "seed %d", seed);
@@ -351,7 +350,7 @@ TEST(fuse_survives_failing_allocations)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = random_graph(store, 5, 40);
-    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
+    pl_fuse_opts o = PL_FUSE_OPTS_CPU(NULL);
     for (uint64_t n = 1; n < 1000; n++) {
         pl_units *u = NULL;
         pl_sys_fail_nth(n);

@@ -3,7 +3,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/sys.h"
-#include "ir/form.h"
+#include "ir/fused.h"
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
 #include "plimsoll_train.h"

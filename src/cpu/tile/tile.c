@@ -20,7 +20,7 @@ enum {
 };
 
 typedef struct build {
-    const pl_tile_program *p;
+    const pl_fused *p;
     pl_tile *t;
     int32_t *step_of;     /* per instruction */
     int32_t (*raised)[3]; /* per step and level: the step that raises it, or -1 */
@@ -44,24 +44,15 @@ static bool is_dense(const int64_t *dim, const int64_t *stride, int lo, int hi)
     return true;
 }
 
-bool pl_tile_inplace(const pl_tile_program *p, int operand, int output)
-{
-    const pl_tile_operand *x = &p->in[operand];
-    const pl_tile_output *o = &p->out[output];
-    return o->kind == PL_TILE_STORE && x->offset == 0 && !x->bits && !o->bits &&
-           is_dense(p->dim, x->stride, 0, p->rank) &&
-           pl_dtype_bytes(x->dtype) == pl_dtype_bytes(o->dtype);
-}
-
-/* Whether dim d and the one after it (of size n) are one dim to all operands and iotas. */
-static bool mergeable(const pl_tile_program *p, int outer, int inner)
+/* Whether all operands, ramps and draws see dims outer and inner, which are neighbours, as one. */
+static bool mergeable(const pl_fused *p, int outer, int inner)
 {
     int64_t n = p->dim[inner];
     if (outer < p->rank - p->row_rank && inner >= p->rank - p->row_rank) return false;
     for (int i = 0; i < p->n_in; i++)
         if (p->in[i].stride[outer] != p->in[i].stride[inner] * n) return false;
     for (int i = 0; i < p->n_instr; i++)
-        if ((p->instr[i].code == PL_TILE_IOTA || p->instr[i].code == PL_TILE_DRAW) &&
+        if ((p->instr[i].code == PL_FUSED_RAMP || p->instr[i].code == PL_FUSED_DRAW) &&
             p->instr[i].step[outer] != p->instr[i].step[inner] * (double)n)
             return false;
     return true;
@@ -72,7 +63,7 @@ static bool mergeable(const pl_tile_program *p, int outer, int inner)
  * along. */
 static void merge_dims(build *b, int *from)
 {
-    const pl_tile_program *p = b->p;
+    const pl_fused *p = b->p;
     pl_tile *t = b->t;
     int last = -1, row_at = p->rank - p->row_rank;
     b->row_dim = -1;
@@ -112,8 +103,9 @@ static void set_space(build *b, int *from)
         for (int d = b->row_dim; d < t->rank; d++) t->row *= t->dim[d];
     }
     for (int i = 0; i < b->p->n_in; i++) {
-        const pl_tile_operand *x = &b->p->in[i];
+        const pl_fused_operand *x = &b->p->in[i];
         pl_reader *r = &t->in[i];
+        r->in = x->in;
         r->dtype = x->dtype;
         r->offset = x->offset;
         for (int d = 0; d < t->rank; d++) r->stride[d] = from[d] < 0 ? 0 : x->stride[from[d]];
@@ -214,14 +206,14 @@ static pl_level level_of(const build *b, const int64_t *stride, const double *st
     return t->row && !in_row ? PL_LEVEL_ROW : PL_LEVEL_FULL;
 }
 
-static void add_load(build *b, const pl_tile_instr *x)
+static void add_load(build *b, const pl_fused_instr *x)
 {
     pl_tile *t = b->t;
-    const pl_reader *r = &t->in[x->index];
+    const pl_reader *r = &t->in[x->operand];
     pl_level level = level_of(b, r->stride, NULL);
     pl_walk *w = new_walk(b, r->stride, NULL, level == PL_LEVEL_ROW ? b->row_dim : t->rank);
     pl_step *s = new_step(b, PL_STEP_LOAD, level, x->dtype);
-    s->operand = x->index;
+    s->operand = x->operand;
     s->walk = w;
     s->stable = r->stride[t->t] == 0;
     bool half = x->dtype == PL_BF16 || x->dtype == PL_F16;
@@ -229,7 +221,7 @@ static void add_load(build *b, const pl_tile_instr *x)
     s->alias = !half && !r->bits && (level == PL_LEVEL_ONE || w->dense);
 }
 
-static void add_imm(build *b, const pl_tile_instr *x)
+static void add_constant(build *b, const pl_fused_instr *x)
 {
     pl_step *s = new_step(b, PL_STEP_IMM, PL_LEVEL_ONE, x->dtype);
     s->alias = true;
@@ -240,8 +232,14 @@ static void add_imm(build *b, const pl_tile_instr *x)
     if (round) round(&s->value, &s->value, NULL, NULL, 1, 0.0);
 }
 
-static void add_iota(build *b, const pl_tile_instr *x, const int *from)
+static void add_ramp(build *b, const pl_fused_instr *x, const int *from)
 {
+    bool moves = false;
+    for (int d = 0; d < PL_FUSED_RANK; d++) moves |= x->step[d] != 0.0;
+    if (!moves) {
+        add_constant(b, x);
+        return;
+    }
     pl_tile *t = b->t;
     double step[PL_SPACE_RANK];
     for (int d = 0; d < t->rank; d++) step[d] = from[d] < 0 ? 0.0 : x->step[from[d]];
@@ -256,7 +254,7 @@ static void add_iota(build *b, const pl_tile_instr *x, const int *from)
 }
 
 /* A draw walks the numbers of its elements as a load walks memory. */
-static void add_draw(build *b, const pl_tile_instr *x, const int *from)
+static void add_draw(build *b, const pl_fused_instr *x, const int *from)
 {
     pl_tile *t = b->t;
     int64_t stride[PL_SPACE_RANK];
@@ -265,11 +263,11 @@ static void add_draw(build *b, const pl_tile_instr *x, const int *from)
     pl_walk *w = new_walk(b, stride, NULL, level == PL_LEVEL_ROW ? b->row_dim : t->rank);
     pl_step *s = new_step(b, PL_STEP_DRAW, level, x->dtype);
     s->walk = w;
-    s->operand = x->index;
-    s->stream = x->stream;
-    s->normal = x->normal;
+    s->operand = x->operand;
+    s->stream = x->draw.stream;
+    s->normal = x->draw.normal;
     s->imm = x->imm;
-    s->round = x->normal ? rounding(t, x->dtype) : NULL; /* uniform ones fit their dtype */
+    s->round = x->draw.normal ? rounding(t, x->dtype) : NULL; /* uniform ones fit their dtype */
     s->stable = stride[t->t] == 0;
     for (int d = 0; d <= t->t; d++) w->outer[d] = (double)stride[d];
 }
@@ -315,11 +313,11 @@ static int32_t add_map(build *b, pl_dtype dtype, const int32_t *arg, int n, int 
     return t->n_step - 1;
 }
 
-static void add_scalar(build *b, const pl_tile_instr *x)
+static void add_scalar(build *b, const pl_fused_instr *x)
 {
     pl_tile *t = b->t;
-    int n = pl_tile_arity(x->fn);
-    bool select = x->fn == PL_TILE_FN_SELECT;
+    int n = x->n_arg;
+    bool select = x->fn == PL_SCALAR_SELECT;
     int32_t arg[3] = {0};
     for (int k = 0; k < n; k++) arg[k] = b->step_of[x->arg[k]];
     pl_vec_class cls = t->step[arg[n - 1]].cls;
@@ -334,7 +332,7 @@ static void add_scalar(build *b, const pl_tile_instr *x)
     s->fn = t->vec->map[cls]->fn[x->fn][mode];
     s->map = (int32_t)x->fn;
     s->imm = x->imm;
-    s->round = pl_tile_gives_bool(x->fn) ? NULL : rounding(t, x->dtype);
+    s->round = pl_scalar_gives_bool(x->fn) ? NULL : rounding(t, x->dtype);
 }
 
 /* A cast, or the argument itself where its registers hold the result already. */
@@ -353,7 +351,7 @@ static int32_t cast_step(build *b, int32_t src, pl_dtype from, pl_dtype to, bool
     return i;
 }
 
-static void add_row_reduce(build *b, const pl_tile_instr *x)
+static void add_row_reduce(build *b, const pl_fused_instr *x)
 {
     pl_tile *t = b->t;
     int32_t src = raise_to(b, b->step_of[x->arg[0]], PL_LEVEL_FULL);
@@ -365,7 +363,7 @@ static void add_row_reduce(build *b, const pl_tile_instr *x)
     s->stable = t->step[src].stable;
 }
 
-static void add_row_var(build *b, const pl_tile_instr *x)
+static void add_row_var(build *b, const pl_fused_instr *x)
 {
     int32_t src = b->step_of[x->arg[0]];
     pl_step *s = new_step(b, PL_STEP_VAR, PL_LEVEL_ROW, x->dtype);
@@ -377,7 +375,7 @@ static void add_row_var(build *b, const pl_tile_instr *x)
 
 /* Whether x multiplies a float by the constant 1; *same is then the step it equals. Gradients
  * begin with such products. */
-static bool times_one(const build *b, const pl_tile_instr *x, int32_t *same)
+static bool times_one(const build *b, const pl_fused_instr *x, int32_t *same)
 {
     const pl_step *step = b->t->step;
     for (int k = 0; k < 2; k++) {
@@ -393,22 +391,22 @@ static bool times_one(const build *b, const pl_tile_instr *x, int32_t *same)
 
 static void add_instr(build *b, int i, const int *from)
 {
-    const pl_tile_instr *x = &b->p->instr[i];
+    const pl_fused_instr *x = &b->p->instr[i];
     switch (x->code) {
-    case PL_TILE_LOAD: add_load(b, x); break;
-    case PL_TILE_IMM: add_imm(b, x); break;
-    case PL_TILE_IOTA: add_iota(b, x, from); break;
-    case PL_TILE_DRAW: add_draw(b, x, from); break;
-    case PL_TILE_SCALAR:
-        if (x->fn == PL_TILE_FN_MUL && times_one(b, x, &b->step_of[i])) return;
+    case PL_FUSED_LOAD: add_load(b, x); break;
+    case PL_FUSED_RAMP: add_ramp(b, x, from); break;
+    case PL_FUSED_DRAW: add_draw(b, x, from); break;
+    case PL_FUSED_MAP:
+        if (x->fn == PL_SCALAR_CAST) {
+            b->step_of[i] =
+                cast_step(b, b->step_of[x->arg[0]], b->p->instr[x->arg[0]].dtype, x->dtype, false);
+            return;
+        }
+        if (x->fn == PL_SCALAR_MUL && times_one(b, x, &b->step_of[i])) return;
         add_scalar(b, x);
         break;
-    case PL_TILE_CAST:
-        b->step_of[i] =
-            cast_step(b, b->step_of[x->arg[0]], b->p->instr[x->arg[0]].dtype, x->dtype, false);
-        return;
-    case PL_TILE_ROW_REDUCE: add_row_reduce(b, x); break;
-    case PL_TILE_ROW_VAR: add_row_var(b, x); break;
+    case PL_FUSED_ROW_REDUCE: add_row_reduce(b, x); break;
+    case PL_FUSED_ROW_VAR: add_row_var(b, x); break;
     }
     b->step_of[i] = b->t->n_step - 1;
 }
@@ -417,18 +415,18 @@ static void add_instr(build *b, int i, const int *from)
 
 static pl_status add_place(build *b, int o)
 {
-    const pl_tile_output *x = &b->p->out[o];
+    const pl_fused_output *x = &b->p->out[o];
     pl_tile *t = b->t;
     pl_place *q = &t->place[o];
     memset(q, 0, sizeof *q);
     q->kind = x->kind;
     q->out = x->out;
-    q->out2 = x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS ? x->out2 : -1;
+    q->out2 = x->kind == PL_FUSED_REDUCE && x->reduce == PL_REDUCE_MOMENTS ? x->out2 : -1;
     q->width = pl_dtype_bytes(x->dtype);
     q->bits = x->bits;
     pl_dtype from = b->p->instr[x->src].dtype;
     int32_t src = b->step_of[x->src];
-    if (x->kind == PL_TILE_REDUCE) {
+    if (x->kind == PL_FUSED_REDUCE) {
         b->place_step[o] = raise_to(b, src, PL_LEVEL_FULL);
         pl_red_plan(&q->red, x->reduce, from, x->dtype, b->p->rank, b->p->dim, x->mask);
         return PL_OK;
@@ -438,7 +436,7 @@ static pl_status add_place(build *b, int o)
                    ? t->vec->move->store_f16
                    : t->vec->move->cast[pl_vec_class_of(x->dtype)][pl_vec_class_of(x->dtype)];
     src = cast_step(b, src, from, x->dtype, false);
-    if (x->kind == PL_TILE_STORE) {
+    if (x->kind == PL_FUSED_STORE) {
         src = raise_to(b, src, PL_LEVEL_FULL);
         if (t->step[src].alias) src = cast_step(b, src, x->dtype, x->dtype, true);
     } else {
@@ -490,7 +488,7 @@ static void find_hazards(pl_tile *t)
         pl_step *s = &t->step[i];
         for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
             pl_place *q = &t->place[o];
-            if (q->kind != PL_TILE_STORE) continue;
+            if (q->kind != PL_FUSED_STORE) continue;
             for (int k = 0; k < t->n_step && !q->bits; k++) {
                 const pl_step *l = &t->step[k];
                 if (l->code != PL_STEP_LOAD || !t->in[l->operand].whole) continue;
@@ -671,7 +669,7 @@ static pl_status build_all(build *b, pl_arena *a)
     for (int o = 0; o < b->t->n_place; o++) {
         pl_place *q = &b->t->place[o];
         q->acc_at = b->t->acc_bytes;
-        if (q->kind == PL_TILE_REDUCE) b->t->acc_bytes += align64(pl_red_bytes(&q->red));
+        if (q->kind == PL_FUSED_REDUCE) b->t->acc_bytes += align64(pl_red_bytes(&q->red));
     }
     pl_tile_cut(b->t);
     return PL_OK;
@@ -703,7 +701,7 @@ static pl_status keep_all(pl_tile *t, pl_arena *a)
     return PL_OK;
 }
 
-static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t)
+static pl_status compile(const pl_fused *p, pl_arena *scratch, pl_tile *t)
 {
     build b = {.p = p, .t = t};
     size_t cap = 4 * (size_t)p->n_instr + 3 * (size_t)p->n_out + 1;
@@ -727,7 +725,7 @@ static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t
     return build_all(&b, scratch);
 }
 
-pl_status pl_tile_compile(const pl_tile_program *p, pl_arena *a, pl_tile **out)
+pl_status pl_tile_compile(const pl_fused *p, pl_arena *a, pl_tile **out)
 {
     PL_TRY(pl_tile_check(p));
     pl_tile *t = pl_arena_new(a, pl_tile, 1);

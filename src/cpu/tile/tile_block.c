@@ -14,7 +14,7 @@ static int64_t min64(int64_t a, int64_t b)
 
 static pl_vec_cols cols_at(const pl_red *r, pl_acc *acc, int64_t i)
 {
-    bool moments = r->fn == PL_TILE_MOMENTS;
+    bool moments = r->fn == PL_REDUCE_MOMENTS;
     double *total = &acc->f;
     float *f = (float *)(void *)(total + r->n_acc * (moments ? 2 : 1));
     return (pl_vec_cols){.sum = total + i,
@@ -30,7 +30,7 @@ void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const flo
     int64_t width = r->groups * r->inner;
     int64_t o = at / r->period, rest = at % r->period, p = rest / r->unit;
     int64_t q = rest - p * r->unit, row = q / width, c = q % width;
-    pl_vec_block fn = r->fn == PL_TILE_MOMENTS ? v->blocks->moments : v->blocks->sum;
+    pl_vec_block fn = r->fn == PL_REDUCE_MOMENTS ? v->blocks->moments : v->blocks->sum;
     for (int64_t first = (o * r->parts + p) * width; n > 0; c = 0) {
         bool whole = c == 0 && n >= width;
         int64_t rows = whole ? n / width : 1, m = whole ? width : min64(n, width - c);
@@ -52,7 +52,7 @@ static double sum_of(double total, float part, int64_t n)
 pl_partial pl_red_block_at(const pl_red *r, const pl_acc *acc, int64_t i, int64_t n)
 {
     const double *total = &acc->f;
-    if (r->fn != PL_TILE_MOMENTS) {
+    if (r->fn != PL_REDUCE_MOMENTS) {
         const float *part = (const float *)(const void *)(total + r->n_acc);
         return (pl_partial){{.f = sum_of(total[i], part[i], n)}, 0.0, (double)n};
     }
@@ -79,7 +79,7 @@ static void read_some(const pl_red *r, const pl_acc *acc, int64_t at, int64_t m,
                       double *mean, double *m2)
 {
     const double *total = &acc->f;
-    bool moments = r->fn == PL_TILE_MOMENTS;
+    bool moments = r->fn == PL_REDUCE_MOMENTS;
     const float *part = (const float *)(const void *)(total + r->n_acc * (moments ? 2 : 1));
     read_sums(total + at, part + at, m, rows, mean);
     if (!moments) return;
@@ -124,7 +124,7 @@ static void fold_some(const pl_red *r, const pl_acc *acc, int64_t at, int64_t m,
                       void *out, void *out2)
 {
     double mean[SOME], m2[SOME], b_mean[SOME], b_m2[SOME], n = 0.0;
-    bool moments = r->fn == PL_TILE_MOMENTS;
+    bool moments = r->fn == PL_REDUCE_MOMENTS;
     for (int64_t p = 0; p < r->parts; p++)
         for (int64_t j = 0; j < r->groups; j++, at += r->inner) {
             int64_t rows = pl_red_rows_behind(r, p, j);

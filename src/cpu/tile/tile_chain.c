@@ -21,13 +21,13 @@ static int code_of(const pl_tile *t, const pl_step *s, int k)
     bool vector = s->n_arg < 2 || is_full(&t->step[s->arg[1 - k]]);
     int wide = vector ? 0 : PL_LINK_ADD_S - PL_LINK_ADD;
     switch (s->map) {
-    case PL_TILE_FN_ADD: return PL_LINK_ADD + wide;
-    case PL_TILE_FN_SUB: return (k == 0 ? PL_LINK_SUB : PL_LINK_RSUB) + wide;
-    case PL_TILE_FN_MUL: return PL_LINK_MUL + wide;
-    case PL_TILE_FN_NEG: return PL_LINK_NEG;
-    case PL_TILE_FN_SQUARE: return PL_LINK_SQUARE;
-    case PL_TILE_FN_RELU: return PL_LINK_RELU;
-    case PL_TILE_FN_LEAKY_RELU: return PL_LINK_LEAKY;
+    case PL_SCALAR_ADD: return PL_LINK_ADD + wide;
+    case PL_SCALAR_SUB: return (k == 0 ? PL_LINK_SUB : PL_LINK_RSUB) + wide;
+    case PL_SCALAR_MUL: return PL_LINK_MUL + wide;
+    case PL_SCALAR_NEG: return PL_LINK_NEG;
+    case PL_SCALAR_SQUARE: return PL_LINK_SQUARE;
+    case PL_SCALAR_RELU: return PL_LINK_RELU;
+    case PL_SCALAR_LEAKY_RELU: return PL_LINK_LEAKY;
     default: return NONE;
     }
 }

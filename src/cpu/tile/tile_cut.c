@@ -14,7 +14,7 @@ static int64_t next_cut(const pl_tile *t, int64_t x)
         int64_t y = (x + t->inner - 1) / t->inner * t->inner;
         if (t->bits && y % 8) y = (y + 7) / 8 * 8;
         for (int o = 0; o < t->n_place; o++)
-            if (t->place[o].kind == PL_TILE_REDUCE) y = pl_red_next_cut(&t->place[o].red, y);
+            if (t->place[o].kind == PL_FUSED_REDUCE) y = pl_red_next_cut(&t->place[o].red, y);
         if (y == x) return x;
         x = y;
     }
@@ -41,7 +41,7 @@ static bool column_cut(const pl_tile *t, int64_t c)
     if (t->bits && (block % 8 || at % 8)) return false;
     for (int o = 0; o < t->n_place; o++) {
         const pl_red *r = &t->place[o].red;
-        if (t->place[o].kind != PL_TILE_REDUCE) continue;
+        if (t->place[o].kind != PL_FUSED_REDUCE) continue;
         if (r->vertical && r->groups == 1 && r->inner % block == 0) continue;
         if (block % r->period == 0 && pl_red_next_cut(r, at) == at) continue;
         if (r->period % block == 0 && r->inner == 1 && block % r->unit == 0 && at % r->unit == 0)
@@ -72,7 +72,7 @@ static void cut_columns(pl_tile *t)
     t->n_task = (int32_t)count;
     memcpy(t->task, span, sizeof(pl_span) * (size_t)count);
     for (int o = 0; o < t->n_place; o++)
-        t->row_order |= t->place[o].kind == PL_TILE_REDUCE && !t->place[o].red.vertical;
+        t->row_order |= t->place[o].kind == PL_FUSED_REDUCE && !t->place[o].red.vertical;
 }
 
 void pl_tile_cut(pl_tile *t)

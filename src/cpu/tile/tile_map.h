@@ -88,9 +88,9 @@
  SELECT_LOOP(select_ss, const T b = *(const T *)pb, b, const T c = *(const T *)pc, c)
 
 /* Table rows. */
-#define ROW1(NAME, name) [PL_TILE_FN_##NAME] = {name}
-#define ROW2(NAME, name) [PL_TILE_FN_##NAME] = {name##_vv, name##_vs, name##_sv}
-#define ROW3(NAME, name) [PL_TILE_FN_##NAME] = {name##_vv, name##_vs, name##_sv, name##_ss}
+#define ROW1(NAME, name) [PL_SCALAR_##NAME] = {name}
+#define ROW2(NAME, name) [PL_SCALAR_##NAME] = {name##_vv, name##_vs, name##_sv}
+#define ROW3(NAME, name) [PL_SCALAR_##NAME] = {name##_vv, name##_vs, name##_sv, name##_ss}
 
 #define COMPARE_LOOPS                                                                              \
  CMP2(eq, x == y)                                                                                  \

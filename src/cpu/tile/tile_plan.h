@@ -28,9 +28,10 @@ typedef enum pl_step_code {
     PL_STEP_VAR     /* second result of the moments in arg[0] */
 } pl_step_code;
 
-enum { PL_SPACE_RANK = PL_TILE_RANK + 1 }; /* one dim may be put in front */
+enum { PL_SPACE_RANK = PL_FUSED_RANK + 1 }; /* one dim may be put in front */
 
 typedef struct pl_reader {
+    uint32_t in; /* index into run's in[] */
     pl_dtype dtype;
     int64_t offset;
     int64_t stride[PL_SPACE_RANK];
@@ -70,7 +71,7 @@ typedef struct pl_step {
     int32_t n_arg, arg[3];
     /* Chains (tile_chain.c). flow: the absorbed step before in the chain, or -1, which is
      * arg[flow_arg]. A head has n_link links from first_link on, starting at step `from`. */
-    int32_t map; /* the pl_tile_fn of a MAP, or -1 */
+    int32_t map; /* the pl_scalar_fn of a MAP, or -1: a cast */
     int32_t n_link, first_link, flow, flow_arg, from;
     int32_t operand; /* LOAD; DRAW: the key */
     uint32_t stream; /* DRAW */
@@ -81,7 +82,7 @@ typedef struct pl_step {
     int32_t first_out, n_out; /* outputs fed by this step */
     pl_vec_fn fn, round;      /* round: NULL, or applied to the result */
     double imm;
-    pl_tile_reduce_fn reduce;
+    pl_reduce_fn reduce;
     pl_walk *walk; /* LOAD, IOTA, DRAW */
     union {
         float f;
@@ -93,7 +94,7 @@ typedef struct pl_step {
 } pl_step;
 
 typedef struct pl_place {
-    pl_tile_out_kind kind;
+    pl_fused_out_kind kind;
     int32_t out, out2;
     size_t width;
     bool direct; /* STORE: the step may compute into the output */
@@ -135,9 +136,7 @@ struct pl_tile {
 enum { PL_TILE_TASKS = 128 };
 
 /* tile_check.c */
-pl_status pl_tile_check(const pl_tile_program *p) PL_MUST_USE;
-int pl_tile_arity(pl_tile_fn fn);
-bool pl_tile_gives_bool(pl_tile_fn fn);
+pl_status pl_tile_check(const pl_fused *p) PL_MUST_USE;
 /* tile_chain.c: marks chains and fills link[], which has room for one a step. */
 void pl_tile_chains(pl_tile *t);
 /* tile_cut.c: fills task[], which has room for PL_TILE_TASKS. */

@@ -80,7 +80,7 @@ static void choose_parts(pl_red *r)
     r->parts = (r->len + r->part_rows - 1) / r->part_rows;
 }
 
-void pl_red_plan(pl_red *r, pl_tile_reduce_fn fn, pl_dtype src, pl_dtype result, int rank,
+void pl_red_plan(pl_red *r, pl_reduce_fn fn, pl_dtype src, pl_dtype result, int rank,
                  const int64_t *dim, uint32_t mask)
 {
     memset(r, 0, sizeof *r);
@@ -101,7 +101,7 @@ void pl_red_plan(pl_red *r, pl_tile_reduce_fn fn, pl_dtype src, pl_dtype result,
     r->len = r->run[r->along];
     r->period = r->len * r->inner;
     r->vertical = r->along != r->n_runs - 1;
-    r->blocks = r->vertical && r->cls == PL_VEC_F32 && (fn == PL_TILE_SUM || fn == PL_TILE_MOMENTS);
+    r->blocks = r->vertical && r->cls == PL_VEC_F32 && (fn == PL_REDUCE_SUM || fn == PL_REDUCE_MOMENTS);
     if (r->period == 0 || r->outer == 0) return; /* an empty space: no accumulators */
     if (r->vertical) {
         r->groups = choose_groups(r->len, r->inner);
@@ -114,7 +114,7 @@ void pl_red_plan(pl_red *r, pl_tile_reduce_fn fn, pl_dtype src, pl_dtype result,
     }
     r->unit = r->part_rows * r->inner;
     r->n_acc = r->outer * r->parts * r->groups * r->inner;
-    r->planes = fn != PL_TILE_MOMENTS ? 1 : r->vertical ? 3 : 2;
+    r->planes = fn != PL_REDUCE_MOMENTS ? 1 : r->vertical ? 3 : 2;
 }
 
 int64_t pl_red_next_cut(const pl_red *r, int64_t x)
@@ -137,44 +137,44 @@ static void merge_moments(partial *a, const partial *b)
     a->n = n;
 }
 
-static pl_acc merge_value(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc a, pl_acc b)
+static pl_acc merge_value(pl_reduce_fn fn, pl_vec_class cls, pl_acc a, pl_acc b)
 {
     if (is_float(cls)) {
-        bool take = fn == PL_TILE_MAX ? b.f > a.f : b.f < a.f;
-        if (fn == PL_TILE_SUM)
+        bool take = fn == PL_REDUCE_MAX ? b.f > a.f : b.f < a.f;
+        if (fn == PL_REDUCE_SUM)
             a.f += b.f;
         else if (take || b.f != b.f)
             a = b;
         return a;
     }
-    if (fn == PL_TILE_SUM)
+    if (fn == PL_REDUCE_SUM)
         a.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
-    else if (fn == PL_TILE_MAX ? b.i > a.i : b.i < a.i)
+    else if (fn == PL_REDUCE_MAX ? b.i > a.i : b.i < a.i)
         a = b;
     return a;
 }
 
 /* The first partial result (a->n == 0) is taken as it is. */
-static void merge(pl_tile_reduce_fn fn, pl_vec_class cls, partial *a, const partial *b)
+static void merge(pl_reduce_fn fn, pl_vec_class cls, partial *a, const partial *b)
 {
     if (a->n == 0) {
         *a = *b;
         return;
     }
-    if (fn == PL_TILE_MOMENTS)
+    if (fn == PL_REDUCE_MOMENTS)
         merge_moments(a, b);
     else
         a->v = merge_value(fn, cls, a->v, b->v);
 }
 
-static pl_acc identity(pl_tile_reduce_fn fn, pl_vec_class cls)
+static pl_acc identity(pl_reduce_fn fn, pl_vec_class cls)
 {
     pl_acc a;
     const double inf = (double)INFINITY;
     if (is_float(cls))
-        a.f = fn == PL_TILE_MAX ? -inf : fn == PL_TILE_MIN ? inf : 0.0;
+        a.f = fn == PL_REDUCE_MAX ? -inf : fn == PL_REDUCE_MIN ? inf : 0.0;
     else
-        a.i = fn == PL_TILE_MAX ? INT64_MIN : fn == PL_TILE_MIN ? INT64_MAX : 0;
+        a.i = fn == PL_REDUCE_MAX ? INT64_MIN : fn == PL_REDUCE_MIN ? INT64_MAX : 0;
     return a;
 }
 
@@ -228,19 +228,19 @@ static pl_acc fit_identity(pl_dtype d, pl_acc a)
 void pl_red_empty(const pl_red *r, void *out, void *out2)
 {
     pl_acc a = identity(r->fn, r->cls);
-    if (r->fn == PL_TILE_MOMENTS) a.f = (double)NAN;
+    if (r->fn == PL_REDUCE_MOMENTS) a.f = (double)NAN;
     if (!is_float(r->cls)) a = fit_identity(r->dtype, a);
     for (int64_t i = 0; i < r->n_out; i++) {
         pl_red_put(r->cls, r->dtype, out, i, a);
-        if (r->fn == PL_TILE_MOMENTS) pl_red_put(r->cls, r->dtype, out2, i, a);
+        if (r->fn == PL_REDUCE_MOMENTS) pl_red_put(r->cls, r->dtype, out2, i, a);
     }
 }
 
-static void put_row(pl_tile_reduce_fn fn, pl_vec_class cls, const pl_row_sink *s, int64_t i,
+static void put_row(pl_reduce_fn fn, pl_vec_class cls, const pl_row_sink *s, int64_t i,
                     const partial *p)
 {
     pl_red_put(cls, s->dtype, s->out, i, p->v);
-    if (fn != PL_TILE_MOMENTS) return;
+    if (fn != PL_REDUCE_MOMENTS) return;
     pl_acc var = {.f = p->m2 / p->n};
     pl_red_put(cls, s->dtype, s->out2, i, var);
 }
@@ -253,25 +253,25 @@ static void put_partial(const pl_red *r, void *out, void *out2, int64_t i, const
 
 /* ---- accumulating ----------------------------------------------------------------------- */
 
-static void open_block(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc *lanes, const void *x)
+static void open_block(pl_reduce_fn fn, pl_vec_class cls, pl_acc *lanes, const void *x)
 {
     pl_acc zero = identity(fn, cls);
     for (int l = 0; l < PL_RED_LANES; l++) lanes[l] = zero;
-    if (fn == PL_TILE_MOMENTS)
+    if (fn == PL_REDUCE_MOMENTS)
         lanes[2 * PL_VEC_LANES].f =
             cls == PL_VEC_F32 ? (double)*(const float *)x : *(const double *)x;
 }
 
-static partial close_block(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc *lanes, int64_t n)
+static partial close_block(pl_reduce_fn fn, pl_vec_class cls, pl_acc *lanes, int64_t n)
 {
     pl_acc *sq = lanes + PL_VEC_LANES;
-    pl_tile_reduce_fn step = fn == PL_TILE_MOMENTS ? PL_TILE_SUM : fn;
+    pl_reduce_fn step = fn == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : fn;
     for (int h = PL_VEC_LANES / 2; h; h /= 2)
         for (int l = 0; l < h; l++) {
             lanes[l] = merge_value(step, cls, lanes[l], lanes[l + h]);
-            if (fn == PL_TILE_MOMENTS) sq[l].f += sq[l + h].f;
+            if (fn == PL_REDUCE_MOMENTS) sq[l].f += sq[l + h].f;
         }
-    if (fn == PL_TILE_MOMENTS)
+    if (fn == PL_REDUCE_MOMENTS)
         return pl_red_moments_of(lanes[2 * PL_VEC_LANES].f, lanes[0].f, sq[0].f, (double)n);
     return (partial){lanes[0], 0.0, (double)n};
 }
@@ -283,7 +283,7 @@ static double first_of(pl_vec_class cls, const char *x)
 }
 
 /* Rows of one block each, some at a time. */
-static void short_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const char *x,
+static void short_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const char *x,
                        int64_t rows, int64_t n, pl_row_sink *sink)
 {
     enum { SOME = 64 };
@@ -294,14 +294,14 @@ static void short_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, 
         v->acc->rows[fn][cls](res, SOME, x, m, n);
         for (int64_t r = 0; r < m; r++, x += step) {
             partial p = {res[r], 0.0, (double)n};
-            if (fn == PL_TILE_MOMENTS)
+            if (fn == PL_REDUCE_MOMENTS)
                 p = pl_red_moments_of(first_of(cls, x), res[r].f, res[SOME + r].f, (double)n);
             put_row(fn, cls, sink, at + r, &p);
         }
     }
 }
 
-void pl_red_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const void *x,
+void pl_red_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const void *x,
                  int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink)
 {
     size_t width = pl_vec_width(cls);
@@ -337,7 +337,7 @@ static void take_horizontal(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_ac
         return;
     }
     acc[o * r->parts + p] = b.v;
-    if (r->fn == PL_TILE_MOMENTS) acc[r->n_acc + o * r->parts + p].f = b.m2;
+    if (r->fn == PL_REDUCE_MOMENTS) acc[r->n_acc + o * r->parts + p].f = b.m2;
 }
 
 static void take_vertical(const pl_red *r, const pl_vec *v, pl_acc *acc, const char *x, int64_t at,
@@ -353,7 +353,7 @@ static void take_vertical(const pl_red *r, const pl_vec *v, pl_acc *acc, const c
             m = min64(n, width - c);
         else
             rows = n / width;
-        pl_vec_vert fn = q < width ? r->fn == PL_TILE_MOMENTS ? v->acc->start[r->fn][r->cls]
+        pl_vec_vert fn = q < width ? r->fn == PL_REDUCE_MOMENTS ? v->acc->start[r->fn][r->cls]
                                                               : v->acc->start[0][r->cls]
                                    : v->acc->vert[r->fn][r->cls];
         fn(a + c, r->n_acc, x, rows, m);
@@ -405,7 +405,7 @@ int64_t pl_red_rows_behind(const pl_red *r, int64_t p, int64_t j)
 static partial partial_at(const pl_red *r, const pl_acc *acc, int64_t i, int64_t n)
 {
     if (r->blocks) return pl_red_block_at(r, acc, i, n);
-    if (r->fn != PL_TILE_MOMENTS) return (partial){acc[i], 0.0, (double)n};
+    if (r->fn != PL_REDUCE_MOMENTS) return (partial){acc[i], 0.0, (double)n};
     if (!r->vertical) return (partial){acc[i], acc[r->n_acc + i].f, (double)n};
     return pl_red_moments_of(acc[i].f, acc[r->n_acc + i].f, acc[2 * r->n_acc + i].f, (double)n);
 }
@@ -442,7 +442,7 @@ static bool next_reduced(const pl_red *r, const int64_t *stride, int lo, int hi,
 static partial fold_one(const pl_red *r, const pl_acc *acc, const int64_t *stride, int64_t at)
 {
     partial all = {{0}, 0.0, 0.0};
-    int64_t coord[PL_TILE_RANK + 1] = {0};
+    int64_t coord[PL_FUSED_RANK + 1] = {0};
     do {
         for (int64_t p = 0; p < r->parts; p++)
             for (int64_t j = 0; j < r->groups; j++) {
@@ -482,7 +482,7 @@ void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, voi
         }
         return;
     }
-    int64_t stride[PL_TILE_RANK + 1] = {0};
+    int64_t stride[PL_FUSED_RANK + 1] = {0};
     run_strides(r, stride);
     for (int64_t k = lo; k < hi; k++) {
         int64_t at = 0, rest = k;

@@ -32,15 +32,15 @@ typedef union pl_acc {
 } pl_acc;
 
 typedef struct pl_red {
-    pl_tile_reduce_fn fn;
+    pl_reduce_fn fn;
     pl_vec_class cls; /* of the source */
     pl_dtype dtype;   /* of the result */
     bool vertical;
     bool blocks;           /* vertical sums and moments of f32: see tile_block.c */
     bool direct;           /* a block is a whole result: written at once, no accumulators */
     int32_t n_runs, along; /* along: the run that is accumulated */
-    int64_t run[PL_TILE_RANK + 1];
-    bool reduced[PL_TILE_RANK + 1];
+    int64_t run[PL_FUSED_RANK + 1];
+    bool reduced[PL_FUSED_RANK + 1];
     int64_t outer, len, inner;
     int64_t part_rows, parts, groups;
     int64_t period, unit;  /* elements of [len, inner] and of one part */
@@ -48,12 +48,12 @@ typedef struct pl_red {
     int64_t n_out;         /* results */
 } pl_red;
 
-void pl_red_plan(pl_red *r, pl_tile_reduce_fn fn, pl_dtype src, pl_dtype result, int rank,
+void pl_red_plan(pl_red *r, pl_reduce_fn fn, pl_dtype src, pl_dtype result, int rank,
                  const int64_t *dim, uint32_t mask);
 static inline size_t pl_red_bytes(const pl_red *r)
 {
     if (r->blocks) /* two f64 and three f32, or one and one */
-        return (size_t)r->n_acc * (r->fn == PL_TILE_MOMENTS ? 28 : 12);
+        return (size_t)r->n_acc * (r->fn == PL_REDUCE_MOMENTS ? 28 : 12);
     return r->direct ? 0 : (size_t)(r->n_acc * r->planes) * sizeof(pl_acc);
 }
 /* The smallest position >= x where a piece may end. */
@@ -77,7 +77,7 @@ typedef struct pl_row_sink {
     void *out, *out2;
 } pl_row_sink;
 /* Rows of n elements each: the bits of the edge reduction over them. */
-void pl_red_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const void *x,
+void pl_red_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const void *x,
                  int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink);
 /* Writes a result, rounded to f32 unless the class is f64, as element i of dtype d. */
 void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value);

@@ -34,6 +34,12 @@ typedef struct worker {
     bool ahead;                   /* a tile of the same size follows in memory */
 } worker;
 
+/* First byte of the memory that an operand reads. */
+static const void *memory_of(const run *r, int32_t operand)
+{
+    return r->in[r->t->in[operand].in];
+}
+
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -120,7 +126,7 @@ static void load(worker *w, const pl_step *s, int64_t tl, int64_t n, const char 
 /* Elements base + walk of a value stored as bits, as bytes 0 and 1. */
 static void load_bits(worker *w, const pl_step *s, int64_t tl, int64_t n, int64_t base)
 {
-    const uint8_t *src = w->r->in[s->operand];
+    const uint8_t *src = memory_of(w->r, s->operand);
     uint8_t *d = w->ptr[s - w->r->t->step];
     const pl_walk *k = s->walk;
     if (k->dense || s->level == PL_LEVEL_ONE) {
@@ -191,7 +197,7 @@ static void draw(const worker *w, const pl_step *s, int64_t tl, char *d)
     const pl_walk *k = s->walk;
     double first = s->imm;
     for (int i = 0; i <= w->r->t->t; i++) first += (double)w->index[i] * k->outer[i];
-    const int64_t *key = w->r->in[s->operand];
+    const int64_t *key = memory_of(w->r, s->operand);
     pl_draws from = {(uint64_t)key[0], (uint64_t)key[1], s->stream, s->normal, s->dtype};
     int64_t size[PL_SPACE_RANK], rank = s->level == PL_LEVEL_ONE ? 0 : k->rank;
     memcpy(size, k->size, sizeof size);
@@ -308,7 +314,7 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
 {
     const pl_tile *t = w->r->t;
     size_t width = pl_dtype_bytes(s->dtype);
-    const char *src = (const char *)w->r->in[s->operand] + base[s->operand] * (int64_t)width;
+    const char *src = (const char *)memory_of(w->r, s->operand) + base[s->operand] * (int64_t)width;
     w->changed[i] = fresh || base[s->operand] != w->base[s->operand];
     if (s->alias) {
         memcpy(&w->ptr[i], &src, sizeof src); /* read only, through a table of void * */
@@ -342,9 +348,9 @@ static void feed(worker *w, const pl_step *s, int i)
     for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
         const pl_place *q = &t->place[o];
         void *out = q->out >= 0 ? w->r->out[q->out] : NULL;
-        if (q->kind == PL_TILE_STORE) {
+        if (q->kind == PL_FUSED_STORE) {
             if (!w->r->late[o]) store(w, q, w->ptr[i]);
-        } else if (q->kind == PL_TILE_ROWS) {
+        } else if (q->kind == PL_FUSED_ROWS) {
             char *d = (char *)out + (size_t)(w->at / t->row) * q->width;
             q->store(d, w->ptr[i], NULL, NULL, w->n / t->row, 0.0);
         } else {
@@ -510,7 +516,7 @@ static void finish(const run *r)
     const pl_tile *t = r->t;
     for (int o = 0; o < t->n_place; o++) {
         const pl_place *q = &t->place[o];
-        if (q->kind != PL_TILE_REDUCE) continue;
+        if (q->kind != PL_FUSED_REDUCE) continue;
         fold f = {r, q, pl_red_fold_step(&q->red)};
         if (t->empty)
             pl_red_empty(&q->red, q->out >= 0 ? r->out[q->out] : NULL,
@@ -533,7 +539,7 @@ static void find_late(run *r)
         const pl_place *q = &t->place[o];
         for (int k = 0; k < t->n_in; k++)
             if (((q->hazard >> k) & 1u) &&
-                overlap(r->in[k], r->out[q->out], (size_t)t->total * q->width))
+                overlap(memory_of(r, k), r->out[q->out], (size_t)t->total * q->width))
                 r->late[o] = true;
     }
 }

@@ -41,7 +41,7 @@ typedef void (*pl_vec_fn)(void *dst, const void *a, const void *b, const void *c
 enum { PL_VEC_VV = 0, PL_VEC_VS = 1, PL_VEC_SV = 2, PL_VEC_MODES = 4 };
 
 typedef struct pl_vec_map {
-    pl_vec_fn fn[PL_TILE_N_FNS][PL_VEC_MODES];
+    pl_vec_fn fn[PL_N_SCALARS][PL_VEC_MODES];
 } pl_vec_map;
 
 /* Moving and converting. */
@@ -70,7 +70,7 @@ typedef void (*pl_vec_horz)(void *lanes, const void *x, int64_t pos, int64_t n);
  * row's first. */
 typedef void (*pl_vec_rows)(void *out, int64_t pitch, const void *x, int64_t rows, int64_t len);
 typedef struct pl_vec_acc {
-    pl_vec_vert start[4][PL_N_VECS], vert[4][PL_N_VECS]; /* [pl_tile_reduce_fn] */
+    pl_vec_vert start[4][PL_N_VECS], vert[4][PL_N_VECS]; /* [pl_reduce_fn] */
     pl_vec_horz horz[4][PL_N_VECS];
     pl_vec_rows rows[4][PL_N_VECS];
 } pl_vec_acc;

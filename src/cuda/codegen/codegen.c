@@ -9,7 +9,7 @@
  */
 #include "cuda/codegen/codegen_int.h"
 
-#include "ir/graph.h"
+#include "ir/inplace.h"
 
 #include <string.h>
 
@@ -19,14 +19,14 @@ typedef struct maker {
     const pl_graph *g;
     const pl_unit *u;
     pl_arena *a;
-    pl_form f;
+    pl_fused f;
     pl_code *code;
-    pl_cg_operand *op; /* the form's operands, then saved row values */
-    pl_form_instr *instr;
+    pl_cg_operand *op; /* the group's operands, then saved row values */
+    pl_fused_instr *instr;
     int n_op, n_instr, store_pass, n_passes;
     pl_cg_pass pass[MAX_PASSES];
     int row_rank[MAX_PASSES];  /* of row passes */
-    bool main_row[MAX_PASSES]; /* computes the form's row values */
+    bool main_row[MAX_PASSES]; /* computes the group's row values */
     size_t work;
 } maker;
 
@@ -55,17 +55,16 @@ static uint32_t align_of(const pl_graph *g, uint32_t val)
 
 static pl_status list_operands(maker *k)
 {
-    const pl_form *f = &k->f;
+    const pl_fused *f = &k->f;
     k->op = pl_arena_new(k->a, pl_cg_operand, f->n_in + f->n_instr + 1);
-    k->instr = pl_arena_new(k->a, pl_form_instr, f->n_instr + 1);
+    k->instr = pl_arena_new(k->a, pl_fused_instr, f->n_instr + 1);
     if (!k->op || !k->instr) return PL_ERR_MEMORY;
     for (int i = 0; i < f->n_in; i++) {
         pl_cg_operand *o = &k->op[i];
-        uint32_t val = k->u->in[f->in[i].in];
         o->space = PL_CODE_IN;
         o->index = f->in[i].in;
-        o->align = align_of(k->g, val);
-        o->dtype = pl_type_of(k->g, val)->dtype;
+        o->align = align_of(k->g, k->u->in[f->in[i].in]);
+        o->dtype = f->in[i].dtype;
         o->bits = f->in[i].bits;
         o->offset = f->in[i].offset;
         memcpy(o->stride, f->in[i].stride, sizeof f->in[i].stride);
@@ -78,7 +77,7 @@ static pl_status list_operands(maker *k)
 
 /* What is computed twice is computed once: a sum whose values another adds up too is then seen to
  * be the same. */
-static bool same_instr(const pl_form_instr *a, const pl_form_instr *b)
+static bool same_instr(const pl_fused_instr *a, const pl_fused_instr *b)
 {
     return a->code == b->code && a->dtype == b->dtype && a->fn == b->fn && a->reduce == b->reduce &&
            a->n_arg == b->n_arg && memcmp(a->arg, b->arg, sizeof *a->arg * (size_t)a->n_arg) == 0 &&
@@ -88,14 +87,14 @@ static bool same_instr(const pl_form_instr *a, const pl_form_instr *b)
 
 static pl_status find_same(maker *k)
 {
-    pl_form *f = &k->f;
+    pl_fused *f = &k->f;
     int32_t *as = pl_arena_new(k->a, int32_t, f->n_instr + 1);
     if (!as) return PL_ERR_MEMORY;
     for (int i = 0; i < f->n_instr; i++) {
-        pl_form_instr *x = &f->instr[i];
+        pl_fused_instr *x = &f->instr[i];
         as[i] = i;
         for (int m = 0; m < x->n_arg; m++) x->arg[m] = as[x->arg[m]];
-        for (int j = 0; j < i && as[i] == i && x->code <= PL_FORM_MAP && x->code != PL_FORM_DRAW;
+        for (int j = 0; j < i && as[i] == i && x->code <= PL_FUSED_MAP && x->code != PL_FUSED_DRAW;
              j++)
             if (same_instr(x, &f->instr[j])) as[i] = j;
     }
@@ -111,7 +110,7 @@ static pl_cg_pass *new_pass(maker *k)
     pl_cg_pass *p = &k->pass[k->n_passes++];
     /* a reduction may add two instructions for its row, and a row value a sink */
     p->sink = pl_arena_new(k->a, pl_cg_sink, k->f.n_out + k->f.n_instr + 1);
-    p->instr = pl_arena_new(k->a, pl_form_instr, k->n_instr + 2 * k->f.n_out + 2);
+    p->instr = pl_arena_new(k->a, pl_fused_instr, k->n_instr + 2 * k->f.n_out + 2);
     p->op = pl_arena_new(k->a, pl_cg_operand, k->f.n_in + k->n_instr + 1);
     if (!p->sink || !p->instr || !p->op) return NULL;
     memcpy(p->instr, k->instr, sizeof *p->instr * (size_t)k->n_instr);
@@ -119,7 +118,7 @@ static pl_cg_pass *new_pass(maker *k)
     return p;
 }
 
-static void add_sink(pl_cg_pass *p, const pl_form_output *o, uint32_t folded)
+static void add_sink(pl_cg_pass *p, const pl_fused_output *o, uint32_t folded)
 {
     p->sink[p->n_sink++] = (pl_cg_sink){.kind = o->kind,
                                         .src = o->src,
@@ -133,14 +132,14 @@ static void add_sink(pl_cg_pass *p, const pl_form_output *o, uint32_t folded)
 }
 
 /* A reduction over the pass's own rows: an instruction, and its result a sink. */
-static void add_row_sink(pl_cg_pass *p, const pl_form_output *o, pl_dtype src)
+static void add_row_sink(pl_cg_pass *p, const pl_fused_output *o, pl_dtype src)
 {
     bool moments = o->reduce == PL_REDUCE_MOMENTS;
     int at = p->n_instr;
     for (int which = 0; which < (moments ? 2 : 1); which++) {
-        pl_form_instr *x = &p->instr[p->n_instr++];
+        pl_fused_instr *x = &p->instr[p->n_instr++];
         memset(x, 0, sizeof *x);
-        x->code = which ? PL_FORM_ROW_VAR : PL_FORM_ROW;
+        x->code = which ? PL_FUSED_ROW_VAR : PL_FUSED_ROW_REDUCE;
         x->reduce = o->reduce;
         x->dtype = moments && src != PL_F64 ? PL_F32 : o->dtype;
         x->n_arg = 1;
@@ -149,7 +148,7 @@ static void add_row_sink(pl_cg_pass *p, const pl_form_output *o, pl_dtype src)
     for (int which = 0; which < 2; which++) {
         int32_t out = which ? o->out2 : o->out;
         if (out < 0) continue;
-        p->sink[p->n_sink++] = (pl_cg_sink){.kind = PL_FORM_ROWS,
+        p->sink[p->n_sink++] = (pl_cg_sink){.kind = PL_FUSED_ROWS,
                                             .src = at + which,
                                             .out = out,
                                             .out2 = -1,
@@ -198,8 +197,8 @@ static int64_t row_registers(const maker *k, int64_t row, int sums)
 {
     int64_t elems = pl_cg_ceil(row, 4 * pl_cg_row_threads(row)) * 4, bytes = 0;
     for (int i = 0; i < k->n_instr; i++) {
-        const pl_form_instr *x = &k->instr[i];
-        if (x->code != PL_FORM_LOAD) continue;
+        const pl_fused_instr *x = &k->instr[i];
+        if (x->code != PL_FUSED_LOAD) continue;
         const pl_cg_operand *o = &k->op[x->operand];
         bool outer = false;
         for (int d = 0; d < k->f.rank - k->f.row_rank; d++) outer |= o->stride[d] != 0;
@@ -211,12 +210,12 @@ static int64_t row_registers(const maker *k, int64_t row, int sums)
 /* The walk of columns beside the rows: the first that is cut, for those that are not may join. */
 static void choose_walk(maker *k)
 {
-    const pl_form *f = &k->f;
+    const pl_fused *f = &k->f;
     pl_cg_pass *p = &k->pass[0];
     int64_t row = pl_cg_row_of(&p->runs);
     for (int i = 0; i < f->n_out; i++) {
-        const pl_form_output *o = &f->out[i];
-        if (o->kind != PL_FORM_REDUCE || o->reduce == PL_REDUCE_MOMENTS) continue;
+        const pl_fused_output *o = &f->out[i];
+        if (o->kind != PL_FUSED_REDUCE || o->reduce == PL_REDUCE_MOMENTS) continue;
         pl_cg_runs r = pl_cg_runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
         bool columns = r.along == r.n - 2 && r.size[r.n - 1] == row && r.n <= 3;
         if (columns && pl_cg_takes_columns(&r) && r.n > p->walk.n) p->walk = r;
@@ -224,7 +223,7 @@ static void choose_walk(maker *k)
 }
 
 /* A sum of columns that the row pass takes along, so that rows are read once. */
-static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
+static bool beside_rows(maker *k, const pl_fused_output *o, const pl_cg_runs *r)
 {
     enum { MOST = 144 };
     pl_cg_pass *p = &k->pass[0];
@@ -238,7 +237,7 @@ static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
     int sums = 0;
     add_sink(p, o, folded);
     for (int s = 0; s < p->n_sink; s++)
-        sums += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+        sums += p->sink[s].kind == PL_FUSED_REDUCE && pl_cg_twin(p, s) == s;
     if (row_registers(k, pl_cg_row_of(&p->runs), sums) > MOST) {
         p->n_sink--;
         return false;
@@ -249,7 +248,7 @@ static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
 
 static pl_status deal(maker *k)
 {
-    const pl_form *f = &k->f;
+    const pl_fused *f = &k->f;
     if (f->row_rank) {
         pl_cg_pass *p = new_pass(k);
         if (!p) return PL_ERR_MEMORY;
@@ -261,8 +260,8 @@ static pl_status deal(maker *k)
         choose_walk(k);
     }
     for (int i = 0; i < f->n_out; i++) {
-        const pl_form_output *o = &f->out[i];
-        if (o->kind != PL_FORM_REDUCE) continue;
+        const pl_fused_output *o = &f->out[i];
+        if (o->kind != PL_FUSED_REDUCE) continue;
         pl_cg_runs r = pl_cg_runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
         if (beside_rows(k, o, &r)) continue;
         pl_cg_pass *p = pass_for(k, &r);
@@ -276,7 +275,7 @@ static pl_status deal(maker *k)
     k->store_pass = f->row_rank ? 0 : k->n_passes - 1;
     pl_cg_pass *store = &k->pass[k->store_pass], *bytes = NULL;
     for (int i = 0; i < f->n_out; i++) {
-        if (f->out[i].kind == PL_FORM_REDUCE) continue;
+        if (f->out[i].kind == PL_FUSED_REDUCE) continue;
         bool apart = f->out[i].bits && !takes_bits(store);
         if (apart && !bytes) bytes = new_pass(k);
         if (apart && !bytes) return PL_ERR_MEMORY;
@@ -295,10 +294,10 @@ static pl_status find_used(maker *k, int at)
     if (!p->used) return PL_ERR_MEMORY;
     for (int s = 0; s < p->n_sink; s++) p->used[p->sink[s].src] = true;
     for (int i = p->n_instr - 1; i >= 0; i--) {
-        const pl_form_instr *x = &p->instr[i];
+        const pl_fused_instr *x = &p->instr[i];
         if (!p->used[i]) continue;
         bool foreign = !k->main_row[at] && i < k->n_instr &&
-                       (x->code == PL_FORM_ROW || x->code == PL_FORM_ROW_VAR);
+                       (x->code == PL_FUSED_ROW_REDUCE || x->code == PL_FUSED_ROW_VAR);
         for (int m = 0; !foreign && m < x->n_arg; m++) p->used[x->arg[m]] = true;
     }
     return PL_OK;
@@ -314,11 +313,11 @@ static size_t work_take(maker *k, size_t bytes)
 /* Row values that other passes read: sinks of the row pass, operands of the others. */
 static void save_rows(maker *k)
 {
-    const pl_form *f = &k->f;
+    const pl_fused *f = &k->f;
     int64_t rows = 1;
     for (int d = 0; d < f->rank - f->row_rank; d++) rows *= f->dim[d];
     for (int i = 0; i < k->n_instr; i++) {
-        if (k->instr[i].code != PL_FORM_ROW && k->instr[i].code != PL_FORM_ROW_VAR) continue;
+        if (k->instr[i].code != PL_FUSED_ROW_REDUCE && k->instr[i].code != PL_FUSED_ROW_VAR) continue;
         bool wanted = false;
         for (int at = 1; at < k->n_passes; at++) wanted |= k->pass[at].used[i];
         if (!wanted) continue;
@@ -333,11 +332,11 @@ static void save_rows(maker *k)
             stride *= f->dim[x];
         }
         p->sink[p->n_sink++] = (pl_cg_sink){
-            .kind = PL_FORM_ROWS, .src = i, .out = -1, .out2 = -1, .dtype = d, .save = o->plus};
+            .kind = PL_FUSED_ROWS, .src = i, .out = -1, .out2 = -1, .dtype = d, .save = o->plus};
         for (int at = 1; at < k->n_passes; at++) {
-            pl_form_instr *x = &k->pass[at].instr[i];
+            pl_fused_instr *x = &k->pass[at].instr[i];
             memset(x, 0, sizeof *x);
-            x->code = PL_FORM_LOAD;
+            x->code = PL_FUSED_LOAD;
             x->dtype = d;
             x->operand = k->n_op - 1;
         }
@@ -358,14 +357,14 @@ static void give_work(maker *k, pl_cg_pass *p)
 {
     p->direct = p->parts == 1 && !p->columns;
     for (int s = 0; s < p->n_sink; s++)
-        p->direct &= p->sink[s].kind != PL_FORM_REDUCE || p->sink[s].folded == 1u << p->runs.along;
+        p->direct &= p->sink[s].kind != PL_FUSED_REDUCE || p->sink[s].folded == 1u << p->runs.along;
     if (p->direct) return;
     int64_t n = p->size[PL_CG_OUTER] * p->parts;
     if (p->columns) n = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
     if (p->columns || p->shape == PL_CG_SHEET) n *= p->size[PL_CG_INNER];
     for (int s = 0; s < p->n_sink; s++) {
         pl_cg_sink *x = &p->sink[s];
-        if (x->kind != PL_FORM_REDUCE) continue;
+        if (x->kind != PL_FUSED_REDUCE) continue;
         size_t one = pl_cg_acc_bytes(p->instr[x->src].dtype, x->reduce);
         int twin = pl_cg_twin(p, s);
         x->partial = twin < s ? p->sink[twin].partial : (int64_t)work_take(k, (size_t)n * one);
@@ -387,24 +386,13 @@ static pl_status write_pass(maker *k, pl_cg_pass *p)
 
 /* ---- in place --------------------------------------------------------------------------- */
 
-/* Operand o reads the space as an output writes it. */
-static bool dense(const pl_form *f, const pl_form_operand *o)
-{
-    int64_t stride = 1;
-    if (o->offset) return false;
-    for (int d = f->rank - 1; d >= 0; d--) {
-        if (f->dim[d] != 1 && o->stride[d] != stride) return false;
-        stride *= f->dim[d];
-    }
-    return true;
-}
-
+/* Whether a pass after the one that stores outputs reads the operand. */
 static bool read_after(const maker *k, int operand)
 {
     for (int at = k->store_pass + 1; at < k->n_passes; at++) {
         const pl_cg_pass *p = &k->pass[at];
         for (int i = 0; i < p->n_instr; i++)
-            if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && p->instr[i].operand == operand)
+            if (p->used[i] && p->instr[i].code == PL_FUSED_LOAD && p->instr[i].operand == operand)
                 return true;
     }
     return false;
@@ -412,18 +400,10 @@ static bool read_after(const maker *k, int operand)
 
 static pl_status find_inplace(maker *k)
 {
-    const pl_form *f = &k->f;
-    const pl_unit *u = k->u;
-    bool *may = pl_arena_new(k->a, bool, (size_t)u->n_in * u->n_out + 1);
-    if (!may) return PL_ERR_MEMORY;
-    for (int o = 0; o < f->n_out; o++)
-        for (int i = 0; i < f->n_in && f->out[o].kind == PL_FORM_STORE; i++) {
-            bool ok = !f->in[i].bits && !f->out[o].bits && dense(f, &f->in[i]) &&
-                      !read_after(k, i) &&
-                      pl_dtype_bytes(k->op[i].dtype) == pl_dtype_bytes(f->out[o].dtype);
-            for (int j = 0; j < f->n_in; j++) ok &= j == i || f->in[j].in != f->in[i].in;
-            if (ok) may[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;
-        }
+    bool *late = pl_arena_new(k->a, bool, k->f.n_in + 1), *may;
+    if (!late) return PL_ERR_MEMORY;
+    for (int i = 0; i < k->f.n_in; i++) late[i] = read_after(k, i);
+    PL_TRY(pl_inplace_group(&k->f, k->u, late, k->a, &may));
     k->code->inplace = may;
     return PL_OK;
 }
@@ -434,7 +414,7 @@ static pl_status find_inplace(maker *k)
 static pl_status make_empty(maker *k, bool *done)
 {
     const pl_unit *u = k->u;
-    pl_form *f = &k->f;
+    pl_fused *f = &k->f;
     *done = false;
     if (u->n_nodes != 1) return PL_OK;
     int64_t out = pl_type_elems(pl_type_of(k->g, u->out[0])), in = out;
@@ -446,16 +426,16 @@ static pl_status make_empty(maker *k, bool *done)
     pl_node_reduction(k->g, u->nodes[0], &red);
     f->rank = 1;
     f->dim[0] = out;
-    f->instr = pl_arena_new(k->a, pl_form_instr, 1);
-    f->out = pl_arena_new(k->a, pl_form_output, u->n_out);
+    f->instr = pl_arena_new(k->a, pl_fused_instr, 1);
+    f->out = pl_arena_new(k->a, pl_fused_output, u->n_out);
     if (!f->instr || !f->out) return PL_ERR_MEMORY;
     f->n_instr = 1;
-    f->instr[0].code = PL_FORM_RAMP;
+    f->instr[0].code = PL_FUSED_RAMP;
     f->instr[0].dtype = pl_type_of(k->g, u->out[0])->dtype;
     f->instr[0].imm = red.fn == PL_REDUCE_MOMENTS ? (double)__builtin_nanf("") : 0.0;
     for (uint32_t i = 0; i < u->n_out; i++)
-        f->out[f->n_out++] = (pl_form_output){
-            .kind = PL_FORM_STORE, .out = (int32_t)i, .out2 = -1, .dtype = f->instr[0].dtype};
+        f->out[f->n_out++] = (pl_fused_output){
+            .kind = PL_FUSED_STORE, .out = (int32_t)i, .out2 = -1, .dtype = f->instr[0].dtype};
     return PL_OK;
 }
 
@@ -465,7 +445,7 @@ static pl_status make(maker *k)
 {
     bool empty = false;
     PL_TRY(make_empty(k, &empty));
-    if (!empty) PL_TRY(pl_form_make(k->g, k->u, k->a, &k->f));
+    if (!empty) PL_TRY(pl_fused_make(k->g, k->u, k->a, &k->f));
     if (!empty) PL_TRY(find_same(k));
     PL_TRY(list_operands(k));
     if (empty && !k->f.n_out) return find_inplace(k);

@@ -65,20 +65,20 @@ static int ramp_deps(const pl_cg_pass *p, int i)
 void pl_cg_deps(const pl_cg_pass *p, int vec, int *dep)
 {
     for (int i = 0; i < p->n_instr; i++) {
-        const pl_form_instr *x = &p->instr[i];
+        const pl_fused_instr *x = &p->instr[i];
         dep[i] = 0;
         if (!p->used[i]) continue;
-        if (x->code == PL_FORM_LOAD) dep[i] = deps_of(p, &p->op[x->operand], vec);
-        if (x->code == PL_FORM_RAMP) dep[i] = ramp_deps(p, i);
-        for (int k = 0; x->code == PL_FORM_MAP && k < x->n_arg; k++) dep[i] |= dep[x->arg[k]];
-        if (x->code == PL_FORM_ROW || x->code == PL_FORM_ROW_VAR) dep[i] = PL_CG_DEP_O;
+        if (x->code == PL_FUSED_LOAD) dep[i] = deps_of(p, &p->op[x->operand], vec);
+        if (x->code == PL_FUSED_RAMP) dep[i] = ramp_deps(p, i);
+        for (int k = 0; x->code == PL_FUSED_MAP && k < x->n_arg; k++) dep[i] |= dep[x->arg[k]];
+        if (x->code == PL_FUSED_ROW_REDUCE || x->code == PL_FUSED_ROW_VAR) dep[i] = PL_CG_DEP_O;
     }
 }
 
 bool pl_cg_inner_ramps(const pl_cg_pass *p)
 {
     for (int i = 0; i < p->n_instr; i++)
-        if (p->used[i] && p->instr[i].code == PL_FORM_RAMP && ramp_deps(p, i) & PL_CG_DEP_I)
+        if (p->used[i] && p->instr[i].code == PL_FUSED_RAMP && ramp_deps(p, i) & PL_CG_DEP_I)
             return true;
     return false;
 }
@@ -162,7 +162,7 @@ void pl_cg_pointers(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         int k = p->instr[i].operand;
         const pl_cg_operand *o = &p->op[k];
         size_t bytes = pl_dtype_bytes(o->dtype);

@@ -38,7 +38,7 @@ static int sums_of(const pl_cg_pass *p)
 {
     int n = 0;
     for (int s = 0; s < p->n_sink; s++)
-        n += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+        n += p->sink[s].kind == PL_FUSED_REDUCE && pl_cg_twin(p, s) == s;
     return n;
 }
 
@@ -59,7 +59,7 @@ static void find_fixed(pl_cg_stages *t)
     const pl_cg_pass *p = t->p;
     int elems = p->steps * p->vec, n = registers(t);
     for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         if (!(t->dep[i] & PL_CG_DEP_J) || t->dep[i] & PL_CG_DEP_O) continue;
         int regs = elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
         if (n + regs > FIXED_REGS) continue;
@@ -77,7 +77,7 @@ static int row_bytes(const pl_cg_pass *p, int i)
 static int row_sums_bytes(const pl_cg_pass *p)
 {
     int n = 0;
-    for (int i = 0; i < p->n_instr; i++) n += p->used[i] && p->instr[i].code == PL_FORM_ROW;
+    for (int i = 0; i < p->n_instr; i++) n += p->used[i] && p->instr[i].code == PL_FUSED_ROW_REDUCE;
     return p->tx > 32 ? 2 * n * p->ty * (p->tx / 32 * 8 + 8) : 0;
 }
 
@@ -116,7 +116,7 @@ void pl_cg_beside_find(pl_cg_stages *t)
     int room = EARLY_REGS;
     if (!p->columns) return;
     for (int i = 0; i < p->n_instr; i++) {
-        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && !(t->dep[i] & PL_CG_DEP_J))
+        if (p->used[i] && p->instr[i].code == PL_FUSED_LOAD && !(t->dep[i] & PL_CG_DEP_J))
             t->early[i] = true;
         if (!pl_cg_row_stays(t, i)) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
@@ -267,7 +267,7 @@ static void declare_sums(pl_cg *w)
     const pl_cg_pass *p = w->p;
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
+        if (k->kind != PL_FUSED_REDUCE || pl_cg_twin(p, s) != s) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
         pl_cg_put(w,
                   "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
@@ -372,7 +372,7 @@ void pl_cg_beside_close(pl_cg *w, int meetings)
     put_idle(w, meetings);
     int64_t rows = p->parts * (p->walk.n == 3 ? p->walk.size[0] : 1);
     for (int s = 0; s < p->n_sink; s++) {
-        if (p->sink[s].kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
+        if (p->sink[s].kind != PL_FUSED_REDUCE || pl_cg_twin(p, s) != s) continue;
         if (p->ty > 1)
             put_lanes(w, s, rows);
         else

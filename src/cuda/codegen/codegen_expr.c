@@ -105,21 +105,6 @@ void pl_cg_to(pl_cg *w, pl_dtype mem, pl_dtype from, const char *value)
 
 /* ---- functions -------------------------------------------------------------------------- */
 
-typedef struct fn_info {
-    const char *name;
-    bool to_bool;
-} fn_info;
-
-#define SAME false
-#define BOOL true
-static const fn_info fns[PL_N_SCALARS] = {
-#define PL_SCALAR(NAME, name, arity, result) [PL_SCALAR_##NAME] = {#name, result},
-#include "ir/scalar.def"
-#undef PL_SCALAR
-};
-#undef SAME
-#undef BOOL
-
 /* Brings a computed value into what its dtype holds; 16-bit floats are rounded by the caller. */
 static const char *round_head(pl_dtype d, bool truth)
 {
@@ -138,7 +123,7 @@ static bool exact(pl_scalar_fn f)
 }
 
 /* The value before it is rounded to 16 bits, if it is a 16-bit float. */
-static void put_function(pl_cg *w, const pl_form_instr *x)
+static void put_function(pl_cg *w, const pl_fused_instr *x)
 {
     if (x->fn == PL_SCALAR_EQ && w->raw[x->arg[0]][0] && !(w->dep[x->arg[1]] & PL_CG_DEP_J)) {
         pl_cg_put(w, "%s.same(j, %s)", w->raw[x->arg[0]], w->ref[x->arg[1]]);
@@ -151,8 +136,8 @@ static void put_function(pl_cg *w, const pl_form_instr *x)
         return;
     }
     bool gentle = x->fn == PL_SCALAR_LEAKY_RELU && x->dtype != PL_F64 && x->imm > 0 && x->imm <= 1;
-    pl_cg_put(w, "%sp_%s(", round_head(x->dtype, fns[x->fn].to_bool),
-              gentle ? "leaky_max" : fns[x->fn].name);
+    pl_cg_put(w, "%sp_%s(", round_head(x->dtype, pl_scalar_gives_bool(x->fn)),
+              gentle ? "leaky_max" : pl_scalar_name(x->fn));
     for (int k = 0; k < x->n_arg; k++) pl_cg_put(w, "%s%s", k ? ", " : "", w->ref[x->arg[k]]);
     if (x->fn == PL_SCALAR_LEAKY_RELU && x->dtype == PL_F64)
         pl_cg_put(w, ", a.d[%d]", pl_cg_double(w, x->imm));
@@ -164,8 +149,8 @@ static void put_function(pl_cg *w, const pl_form_instr *x)
 /* Then its element is g<i> beside the value v<i>: of two at a time, a word of both. */
 bool pl_cg_narrows(const pl_cg_pass *p, int i)
 {
-    const pl_form_instr *x = &p->instr[i];
-    if (x->code != PL_FORM_MAP || (x->dtype != PL_F16 && x->dtype != PL_BF16)) return false;
+    const pl_fused_instr *x = &p->instr[i];
+    if (x->code != PL_FUSED_MAP || (x->dtype != PL_F16 && x->dtype != PL_BF16)) return false;
     if (x->fn == PL_SCALAR_CAST) return p->instr[x->arg[0]].dtype != x->dtype;
     return !exact(x->fn);
 }
@@ -195,7 +180,7 @@ static bool is_word(const pl_cg *w, int i, pl_dtype d)
 }
 
 /* The function of words that has the bits of x's floats, rounded; NULL: there is none. */
-static const char *of_words(const pl_cg *w, const pl_form_instr *x)
+static const char *of_words(const pl_cg *w, const pl_fused_instr *x)
 {
     bool half = x->dtype == PL_F16;
     if (x->n_arg != 2 || !is_word(w, x->arg[0], x->dtype) || !is_word(w, x->arg[1], x->dtype))
@@ -210,7 +195,7 @@ static const char *of_words(const pl_cg *w, const pl_form_instr *x)
 
 static void round_two(pl_cg *w, int i)
 {
-    const pl_form_instr *x = &w->p->instr[i];
+    const pl_fused_instr *x = &w->p->instr[i];
     const char *kind = x->dtype == PL_F16 ? "hh" : "bb", *words = of_words(w, x);
     if (words) {
         pl_cg_put(w, "const unsigned g%d = %s(g%d, g%d);\n", i, words, x->arg[0], x->arg[1]);
@@ -225,7 +210,7 @@ static void round_two(pl_cg *w, int i)
 
 void pl_cg_map(pl_cg *w, int i)
 {
-    const pl_form_instr *x = &w->p->instr[i];
+    const pl_fused_instr *x = &w->p->instr[i];
     bool rounds = pl_cg_narrows(w->p, i);
     if (rounds && w->two) {
         round_two(w, i);
@@ -248,7 +233,7 @@ void pl_cg_map(pl_cg *w, int i)
 /* Instruction i as an element in memory. */
 void pl_cg_element(pl_cg *w, pl_dtype mem, int i)
 {
-    const pl_form_instr *x = &w->p->instr[i];
+    const pl_fused_instr *x = &w->p->instr[i];
     if (x->dtype == mem && w->ref[i][0] == 'v' && pl_cg_narrows(w->p, i))
         pl_cg_put(w, "g%d", i);
     else
@@ -257,9 +242,9 @@ void pl_cg_element(pl_cg *w, pl_dtype mem, int i)
 
 /* ---- constants and ramps ---------------------------------------------------------------- */
 
-bool pl_cg_constant(const pl_form_instr *x)
+bool pl_cg_constant(const pl_fused_instr *x)
 {
-    for (int d = 0; d < PL_FORM_RANK; d++)
+    for (int d = 0; d < PL_FUSED_RANK; d++)
         if (x->step[d] != 0.0) return false;
     return true;
 }
@@ -289,7 +274,7 @@ static void put_float(pl_cg *w, float v)
 }
 
 /* An immediate comes rounded from the host. */
-static void put_constant(pl_cg *w, const pl_form_instr *x)
+static void put_constant(pl_cg *w, const pl_fused_instr *x)
 {
     union {
         double d;
@@ -327,7 +312,7 @@ static bool whole(const pl_cg_pass *p, int i)
 
 void pl_cg_ramp(pl_cg *w, int i)
 {
-    const pl_form_instr *x = &w->p->instr[i];
+    const pl_fused_instr *x = &w->p->instr[i];
     const pl_cg_pass *p = w->p;
     pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
     snprintf(w->ref[i], sizeof *w->ref, "v%d", i);

@@ -172,7 +172,7 @@ pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_
     int n = 0, bytes = 0, threads = LEAST_THREADS;
     int64_t first = 0;
     for (int s = 0; s < p->n_sink; s++) {
-        if (p->sink[s].kind != PL_FORM_REDUCE) continue;
+        if (p->sink[s].kind != PL_FUSED_REDUCE) continue;
         x[n] = section_of(p, r, s);
         if (x[n].tx * x[n].ty > threads) threads = x[n].tx * x[n].ty;
         n++;

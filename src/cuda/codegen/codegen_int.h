@@ -15,9 +15,9 @@
 
 #include "base/str.h"
 #include "cuda/codegen/codegen.h"
-#include "ir/form.h"
+#include "ir/fused.h"
 
-enum { PL_CG_RANK = PL_FORM_RANK + 1, PL_CG_THREADS = 256 };
+enum { PL_CG_RANK = PL_FUSED_RANK + 1, PL_CG_THREADS = 256 };
 
 typedef enum pl_cg_shape { PL_CG_FLAT, PL_CG_SHEET, PL_CG_ROW } pl_cg_shape;
 typedef enum pl_cg_set { PL_CG_OUTER, PL_CG_ALONG, PL_CG_INNER, PL_CG_SETS } pl_cg_set;
@@ -31,9 +31,9 @@ typedef struct pl_cg_operand {
     int64_t offset, stride[PL_CG_RANK];
 } pl_cg_operand;
 
-/* What a pass leaves: a form's output, or (save >= 0) a row value kept in scratch. */
+/* What a pass leaves: a group's output, or (save >= 0) a row value kept in scratch. */
 typedef struct pl_cg_sink {
-    pl_form_kind kind;
+    pl_fused_out_kind kind;
     int32_t src, out, out2;
     pl_dtype dtype;
     pl_reduce_fn reduce;
@@ -64,8 +64,8 @@ typedef struct pl_cg_columns {
     int64_t tiles, part, parts;
 } pl_cg_columns;
 
-/* codegen_runs.c. lead: of pl_form_output. */
-pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments);
+/* codegen_runs.c. lead: of pl_fused_output. */
+pl_cg_runs pl_cg_runs_of(const pl_fused *f, uint32_t mask, int64_t lead, bool moments);
 /* Elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
 int64_t pl_cg_row_of(const pl_cg_runs *r);
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
@@ -102,7 +102,7 @@ typedef struct pl_cg_pass {
     int64_t size[PL_CG_SETS];
     int32_t n_op, n_instr, n_sink;
     pl_cg_operand *op;
-    pl_form_instr *instr;
+    pl_fused_instr *instr;
     double *step; /* of ramps: [instruction][PL_CG_RANK], in the pass's dims */
     pl_cg_sink *sink;
     bool *used;   /* per instruction */
@@ -127,15 +127,15 @@ typedef struct pl_cg_pass {
 static inline int pl_cg_twin(const pl_cg_pass *p, int s)
 {
     const pl_cg_sink *x = &p->sink[s];
-    for (int i = 0; i < s && x->kind == PL_FORM_REDUCE; i++)
-        if (p->sink[i].kind == PL_FORM_REDUCE && p->sink[i].src == x->src &&
+    for (int i = 0; i < s && x->kind == PL_FUSED_REDUCE; i++)
+        if (p->sink[i].kind == PL_FUSED_REDUCE && p->sink[i].src == x->src &&
             p->sink[i].reduce == x->reduce)
             return i;
     return s;
 }
 
 /* codegen_lay.c: dims, sets and launch of a pass whose operands, instructions and sinks stand. */
-pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a) PL_MUST_USE;
+pl_status pl_cg_lay(pl_cg_pass *p, const pl_fused *f, pl_arena *a) PL_MUST_USE;
 
 /* ---- the writer -------------------------------------------------------------------------- */
 typedef struct pl_cg_div {
@@ -219,7 +219,7 @@ void pl_cg_map(pl_cg *w, int i);
 void pl_cg_ramp(pl_cg *w, int i);
 /* Expression: instruction i, which is in scope, as an element in memory. */
 void pl_cg_element(pl_cg *w, pl_dtype mem, int i);
-bool pl_cg_constant(const pl_form_instr *x);
+bool pl_cg_constant(const pl_fused_instr *x);
 
 /* codegen_access.c: where operands are read. Names in the text:
  *   o_ linear index in the outer set, o0.. its coordinates

@@ -17,12 +17,12 @@ enum { FOUR_BLOCKS = 66, THREE_BLOCKS = 84, TWO_BLOCKS = 126 };
 static bool merges(const pl_cg_pass *p, int d)
 {
     for (int i = 0; i < p->n_instr; i++) {
-        const pl_form_instr *x = &p->instr[i];
+        const pl_fused_instr *x = &p->instr[i];
         if (!p->used[i]) continue;
-        if (x->code == PL_FORM_LOAD) {
+        if (x->code == PL_FUSED_LOAD) {
             const int64_t *s = p->op[x->operand].stride;
             if (s[d] != s[d + 1] * p->dim[d + 1]) return false;
-        } else if (x->code == PL_FORM_RAMP) {
+        } else if (x->code == PL_FUSED_RAMP) {
             const double *s = &p->step[i * PL_CG_RANK];
             if (s[d] != s[d + 1] * (double)p->dim[d + 1]) return false;
         }
@@ -84,14 +84,14 @@ static void set_runs(pl_cg_pass *p, int *run)
     }
 }
 
-/* The form's dims, those of size 1 dropped, neighbours of one run merged where all reads allow.
+/* The group's dims, those of size 1 dropped, neighbours of one run merged where all reads allow.
  * run[d]: which of the pass's runs dim d belongs to. */
-static pl_status find_dims(pl_cg_pass *p, const pl_form *f, pl_arena *a, int *run)
+static pl_status find_dims(pl_cg_pass *p, const pl_fused *f, pl_arena *a, int *run)
 {
     p->step = pl_arena_new(a, double, (size_t)PL_CG_RANK *(size_t)(p->n_instr + 1));
     if (!p->step) return PL_ERR_MEMORY;
     for (int i = 0; i < p->n_instr; i++)
-        if (p->instr[i].code == PL_FORM_RAMP)
+        if (p->instr[i].code == PL_FUSED_RAMP)
             memcpy(&p->step[i * PL_CG_RANK], p->instr[i].step, sizeof p->instr[i].step);
     p->rank = f->rank;
     memcpy(p->dim, f->dim, sizeof f->dim);
@@ -134,11 +134,11 @@ static int registers(const pl_cg_pass *p, const int *dep, int moving, int u)
 {
     int n = 30;
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_REDUCE)
+        if (p->sink[s].kind == PL_FUSED_REDUCE)
             n += p->vec * (p->sink[s].reduce == PL_REDUCE_MOMENTS ? 3 : 1) *
                  (p->instr[p->sink[s].src].dtype == PL_F64 ? 2 : 1);
     for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD || !(dep[i] & PL_CG_DEP_J)) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD || !(dep[i] & PL_CG_DEP_J)) continue;
         int bytes = (int)pl_dtype_bytes(p->instr[i].dtype);
         n += dep[i] & moving ? u * p->vec * bytes / 4 : p->vec * (bytes > 4 ? 2 : 1);
     }
@@ -150,11 +150,11 @@ static int registers(const pl_cg_pass *p, const int *dep, int moving, int u)
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
 {
     int bytes = 0, n = 0, sums = 0;
-    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE;
+    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FUSED_REDUCE;
     for (int i = 0; i < p->n_instr; i++) {
         if (!p->used[i]) continue;
         n++;
-        if (p->instr[i].code == PL_FORM_LOAD && dep[i] & moving)
+        if (p->instr[i].code == PL_FUSED_LOAD && dep[i] & moving)
             bytes += (int)pl_dtype_bytes(p->instr[i].dtype) * (dep[i] & PL_CG_DEP_J ? p->vec : 1);
     }
     int u = bytes > 48 ? 1 : bytes > 24 ? 2 : bytes > 12 ? 4 : 8;
@@ -244,10 +244,10 @@ static bool light(const pl_cg_pass *p)
     enum { MOST = 10 };
     int stays = 0, maps = 0;
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE) return false;
+        if (p->sink[s].kind == PL_FUSED_STORE) return false;
     for (int i = 0; i < p->n_instr; i++) {
-        maps += p->used[i] && p->instr[i].code == PL_FORM_MAP;
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        maps += p->used[i] && p->instr[i].code == PL_FUSED_MAP;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         bool moves = false;
         for (int d = p->first[PL_CG_ALONG] + p->seg; d < p->first[PL_CG_INNER]; d++)
@@ -304,7 +304,7 @@ static int map_vec(const pl_cg_pass *p)
         if (b > widest) widest = b;
     }
     for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         size_t b = pl_dtype_bytes(o->dtype);
         if (o->stride[p->rank - 1] != 1) continue;
@@ -339,7 +339,7 @@ static int walk_dim(const pl_cg_pass *p)
         double inner = 1, score = 0;
         for (int x = d + 1; x < p->rank; x++) inner *= (double)p->dim[x];
         for (int i = 0; i < p->n_instr; i++)
-            if (p->used[i] && p->instr[i].code == PL_FORM_LOAD &&
+            if (p->used[i] && p->instr[i].code == PL_FUSED_LOAD &&
                 p->op[p->instr[i].operand].stride[d] == 0)
                 score += 1;
         score *= p->dim[d] >= 8 ? 4 : (double)p->dim[d] / 2;
@@ -390,7 +390,7 @@ static bool too_far(const pl_cg_pass *p)
     for (int d = 0; d < p->rank; d++) total *= p->dim[d];
     if (total > limit) return true;
     for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         int64_t reach = o->offset;
         for (int d = 0; d < p->rank; d++)
@@ -411,7 +411,7 @@ static pl_status check_dims(const pl_cg_pass *p)
     return PL_OK;
 }
 
-pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a)
+pl_status pl_cg_lay(pl_cg_pass *p, const pl_fused *f, pl_arena *a)
 {
     int run[PL_CG_RANK + 1];
     PL_TRY(find_dims(p, f, a, run));

@@ -14,29 +14,29 @@ enum { FREE, SHARE, MIXED }; /* not made from it; a multiple of it; neither */
 
 static bool moves(const pl_cg_pass *p, const pl_cg_pair *x, int i)
 {
-    const pl_form_instr *y = &p->instr[i];
-    if (y->code == PL_FORM_LOAD) return p->op[y->operand].stride[x->dim] != 0;
-    if (y->code == PL_FORM_RAMP) return p->step[i * PL_CG_RANK + x->dim] != 0.0;
+    const pl_fused_instr *y = &p->instr[i];
+    if (y->code == PL_FUSED_LOAD) return p->op[y->operand].stride[x->dim] != 0;
+    if (y->code == PL_FUSED_RAMP) return p->step[i * PL_CG_RANK + x->dim] != 0.0;
     return false;
 }
 
-static bool is_zero(const pl_form_instr *x)
+static bool is_zero(const pl_fused_instr *x)
 {
-    return x->code == PL_FORM_RAMP && pl_cg_constant(x) && x->imm == 0.0;
+    return x->code == PL_FUSED_RAMP && pl_cg_constant(x) && x->imm == 0.0;
 }
 
 /* select(index == place, share, 0), where only the place differs inside a pair. */
 static bool is_select(const pl_cg_pass *p, const int *dep, const bool *varies, pl_cg_pair *x, int i)
 {
-    const pl_form_instr *s = &p->instr[i];
-    if (s->code != PL_FORM_MAP || s->fn != PL_SCALAR_SELECT || s->dtype != PL_F32) return false;
-    const pl_form_instr *e = &p->instr[s->arg[0]], *zero = &p->instr[s->arg[2]];
-    if (e->code != PL_FORM_MAP || e->fn != PL_SCALAR_EQ || !is_zero(zero) || varies[s->arg[1]])
+    const pl_fused_instr *s = &p->instr[i];
+    if (s->code != PL_FUSED_MAP || s->fn != PL_SCALAR_SELECT || s->dtype != PL_F32) return false;
+    const pl_fused_instr *e = &p->instr[s->arg[0]], *zero = &p->instr[s->arg[2]];
+    if (e->code != PL_FUSED_MAP || e->fn != PL_SCALAR_EQ || !is_zero(zero) || varies[s->arg[1]])
         return false;
-    const pl_form_instr *index = &p->instr[e->arg[0]], *place = &p->instr[e->arg[1]];
-    if (index->code != PL_FORM_LOAD || varies[e->arg[0]] || !pl_cg_bytes(p, &p->op[index->operand]))
+    const pl_fused_instr *index = &p->instr[e->arg[0]], *place = &p->instr[e->arg[1]];
+    if (index->code != PL_FUSED_LOAD || varies[e->arg[0]] || !pl_cg_bytes(p, &p->op[index->operand]))
         return false;
-    if (place->code != PL_FORM_RAMP || place->dtype != PL_U8 || dep[e->arg[1]] & PL_CG_DEP_J)
+    if (place->code != PL_FUSED_RAMP || place->dtype != PL_U8 || dep[e->arg[1]] & PL_CG_DEP_J)
         return false;
     const double *step = &p->step[e->arg[1] * PL_CG_RANK];
     double low = place->imm, high = place->imm;
@@ -50,12 +50,12 @@ static bool is_select(const pl_cg_pass *p, const int *dep, const bool *varies, p
     return low >= 0 && high <= 255 && step[x->dim] > 0 && step[x->dim] == (double)x->step;
 }
 
-static int kind_of(const pl_form_instr *x, const int *kind)
+static int kind_of(const pl_fused_instr *x, const int *kind)
 {
     int n[3] = {0};
     for (int k = 0; k < x->n_arg; k++) n[kind[x->arg[k]]]++;
     if (n[FREE] == x->n_arg) return FREE;
-    if (x->code != PL_FORM_MAP || x->dtype != PL_F32 || n[MIXED]) return MIXED;
+    if (x->code != PL_FUSED_MAP || x->dtype != PL_F32 || n[MIXED]) return MIXED;
     switch (x->fn) {
     case PL_SCALAR_MUL: return n[SHARE] == 1 ? SHARE : MIXED;
     case PL_SCALAR_NEG:
@@ -74,12 +74,12 @@ static bool all_share(const pl_cg_pass *p, const int *dep, const bool *varies, c
         if (!p->used[i]) continue;
         kind[i] = i == x->eq ? MIXED : i == x->select ? SHARE : kind_of(&p->instr[i], kind);
         bool place = i == p->instr[x->eq].arg[1];
-        if (varies[i] && !place && (!(dep[i] & PL_CG_DEP_J) || p->instr[i].code == PL_FORM_RAMP))
+        if (varies[i] && !place && (!(dep[i] & PL_CG_DEP_J) || p->instr[i].code == PL_FUSED_RAMP))
             return false;
     }
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE || k->reduce != PL_REDUCE_SUM || kind[k->src] != SHARE)
+        if (k->kind != PL_FUSED_REDUCE || k->reduce != PL_REDUCE_SUM || kind[k->src] != SHARE)
             return false;
     }
     return true;

@@ -106,7 +106,7 @@ void pl_cg_row_chunks(pl_cg *w, bool fixed)
 bool pl_cg_row_stays(const pl_cg_stages *t, int i)
 {
     const pl_cg_pass *p = t->p;
-    return p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J && held(t, i);
+    return p->used[i] && p->instr[i].code == PL_FUSED_LOAD && t->dep[i] & PL_CG_DEP_J && held(t, i);
 }
 
 /* All chunks of operands that stay and have not come ahead. */
@@ -143,9 +143,9 @@ static void put_uniform(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++) {
-        const pl_form_instr *x = &p->instr[i];
+        const pl_fused_instr *x = &p->instr[i];
         if (!p->used[i] || t->phase[i] != stage || t->dep[i] & PL_CG_DEP_J) continue;
-        if (x->code == PL_FORM_LOAD) {
+        if (x->code == PL_FUSED_LOAD) {
             char to[24], raw[24];
             snprintf(to, sizeof to, "q%d", i);
             snprintf(raw, sizeof raw, "q%d", i);
@@ -157,9 +157,9 @@ static void put_uniform(pl_cg *w, const pl_cg_stages *t, int stage)
             pl_cg_from(w, x->dtype, raw);
             pl_cg_put(w, ";\n");
             snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
-        } else if (x->code == PL_FORM_RAMP) {
+        } else if (x->code == PL_FUSED_RAMP) {
             pl_cg_ramp(w, i);
-        } else if (x->code == PL_FORM_MAP) {
+        } else if (x->code == PL_FUSED_MAP) {
             pl_cg_map(w, i);
         }
     }
@@ -191,7 +191,7 @@ static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
     const pl_cg_pass *p = w->p;
     const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
     for (int i = 0; i < p->n_instr; i++) {
-        const pl_form_instr *x = &p->instr[i];
+        const pl_fused_instr *x = &p->instr[i];
         int first = 0;
         if (!need[i]) continue;
         pl_cg_wanted(t, i, &first);
@@ -199,7 +199,7 @@ static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
             snprintf(w->ref[i], sizeof *w->ref, "k%d[c][j]", i);
             continue;
         }
-        if (x->code == PL_FORM_LOAD) {
+        if (x->code == PL_FUSED_LOAD) {
             char raw[32];
             const char *tail = held(t, i) || t->fixed[i] ? "[c]" : "";
             if (pl_cg_word(p, i))
@@ -211,7 +211,7 @@ static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
             pl_cg_value(w, i);
             pl_cg_from(w, x->dtype, raw);
             pl_cg_put(w, ";\n");
-        } else if (x->code == PL_FORM_RAMP) {
+        } else if (x->code == PL_FUSED_RAMP) {
             pl_cg_ramp(w, i);
         } else {
             pl_cg_map(w, i);
@@ -225,7 +225,7 @@ static void put_fresh_loads(pl_cg *w, const pl_cg_stages *t, int stage)
     const pl_cg_pass *p = w->p;
     const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
     for (int i = 0; i < p->n_instr; i++)
-        if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i) && !t->fixed[i]) {
+        if (need[i] && p->instr[i].code == PL_FUSED_LOAD && !held(t, i) && !t->fixed[i]) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
             pl_cg_row_declare(w, i, "q", "");
@@ -244,7 +244,7 @@ static bool sums_in(const pl_cg_stages *t, int i, int stage, bool *var)
 
 static void put_sum_start(pl_cg *w, int i, bool var)
 {
-    const pl_form_instr *x = &w->p->instr[i];
+    const pl_fused_instr *x = &w->p->instr[i];
     pl_dtype d = w->p->instr[x->arg[0]].dtype;
     pl_reduce_fn fn = x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce;
     pl_cg_put(w,
@@ -256,7 +256,7 @@ static void put_sum_start(pl_cg *w, int i, bool var)
 
 static void put_sum_take(pl_cg *w, int i, bool var)
 {
-    const pl_form_instr *x = &w->p->instr[i];
+    const pl_fused_instr *x = &w->p->instr[i];
     const char *v = w->ref[x->arg[0]];
     pl_dtype d = w->p->instr[x->arg[0]].dtype;
     if (var) {
@@ -273,7 +273,7 @@ static void put_sum_take(pl_cg *w, int i, bool var)
  * by. */
 static const char *sum_type(const pl_cg_pass *p, int i)
 {
-    const pl_form_instr *x = &p->instr[i];
+    const pl_fused_instr *x = &p->instr[i];
     return pl_cg_acc(p->instr[x->arg[0]].dtype,
                      x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce);
 }
@@ -303,7 +303,7 @@ static void put_sum_part(pl_cg *w, int i, bool var)
 static void put_sum_end(pl_cg *w, int i, bool var)
 {
     const pl_cg_pass *p = w->p;
-    const pl_form_instr *x = &p->instr[i];
+    const pl_fused_instr *x = &p->instr[i];
     pl_dtype d = p->instr[x->arg[0]].dtype;
     bool moments = x->reduce == PL_REDUCE_MOMENTS;
     int k = var ? i + 1 : i;
@@ -386,13 +386,13 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
             put_sum_start(w, i, var);
             any = true;
         }
-    for (int s = 0; s < p->n_sink; s++) any |= last && p->sink[s].kind != PL_FORM_ROWS;
+    for (int s = 0; s < p->n_sink; s++) any |= last && p->sink[s].kind != PL_FUSED_ROWS;
     if (!any) return;
     w->two = rounds_on_the_way(t, stage);
     pl_cg_row_chunks(w, p->steps > 0);
     put_fresh_loads(w, t, stage);
     for (int s = 0; last && s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE) {
+        if (p->sink[s].kind == PL_FUSED_STORE) {
             put_chunk(w, t, s);
             pl_cg_put(w, " w%d;\n", s);
         }
@@ -405,11 +405,11 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
         if (sums_in(t, i, stage, &var)) put_sum_take(w, i, var);
     for (int s = 0; last && s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s)
+        if (k->kind == PL_FUSED_REDUCE && pl_cg_twin(p, s) == s)
             pl_cg_put(w, "%s%sif (on_) cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", pl_cg_both(w),
                       pl_cg_row_inside(p), s, pl_cg_fold(k->reduce), s,
                       pl_cg_acc(p->instr[k->src].dtype, k->reduce), w->ref[k->src]);
-        if (k->kind != PL_FORM_STORE) continue;
+        if (k->kind != PL_FUSED_STORE) continue;
         if (in_words(w, t, s)) {
             pl_cg_put(w, "w%d.x[i_ / 2] = g%d;\n", s, k->src);
             continue;
@@ -420,7 +420,7 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
     }
     pl_cg_put(w, "}\n");
     for (int s = 0; last && s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE) {
+        if (p->sink[s].kind == PL_FUSED_STORE) {
             pl_cg_put(w, "%sif (on_) *(", pl_cg_row_inside(p));
             put_chunk(w, t, s);
             pl_cg_put(w, " *)(W%d + (row_ * N_ + e_)) = w%d;\n", s, s);
@@ -436,7 +436,7 @@ static void put_rows(pl_cg *w)
     pl_cg_put(w, "if (on_ && t_ == 0) {\n");
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_ROWS) continue;
+        if (k->kind != PL_FUSED_ROWS) continue;
         uint32_t al = (uint32_t)pl_dtype_bytes(k->dtype);
         int ptr = k->save >= 0 ? pl_cg_pointer(w, PL_CODE_WORK, 0, k->save, al)
                                : pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0, al);
@@ -453,7 +453,7 @@ void pl_cg_row_bases(pl_cg *w)
     const pl_cg_pass *p = w->p;
     pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
     for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         int k = p->instr[i].operand;
         pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
         pl_cg_offset(w, k, PL_CG_OUTER);

@@ -13,7 +13,7 @@ enum { LANE_ROWS = 64, LONG_LANE_ROWS = 128, CUT_ROWS = 4096 };
 /* blocks a processor that are enough for a row kernel with sums of columns beside */
 enum { BESIDE = 2 };
 
-pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
+pl_cg_runs pl_cg_runs_of(const pl_fused *f, uint32_t mask, int64_t lead, bool moments)
 {
     pl_cg_runs r;
     memset(&r, 0, sizeof r);

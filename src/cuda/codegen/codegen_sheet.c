@@ -22,7 +22,7 @@ static void put_bases(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         int k = p->instr[i].operand;
         pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
         pl_cg_offset(w, k, PL_CG_OUTER);

@@ -17,12 +17,12 @@ static int raw_registers(const pl_cg_pass *p)
 
 bool pl_cg_row_sum(const pl_cg_pass *p, int i)
 {
-    return p->used[i] && p->instr[i].code == PL_FORM_ROW;
+    return p->used[i] && p->instr[i].code == PL_FUSED_ROW_REDUCE;
 }
 
 bool pl_cg_row_var(const pl_cg_pass *p, int i)
 {
-    return i + 1 < p->n_instr && p->used[i + 1] && p->instr[i + 1].code == PL_FORM_ROW_VAR;
+    return i + 1 < p->n_instr && p->used[i + 1] && p->instr[i + 1].code == PL_FUSED_ROW_VAR;
 }
 
 /* phase: number of the stage in which the value can first be had. A reduction of values of
@@ -32,13 +32,13 @@ static void find_phases(pl_cg_stages *t)
     const pl_cg_pass *p = t->p;
     t->n = 1;
     for (int i = 0; i < p->n_instr; i++) {
-        const pl_form_instr *x = &p->instr[i];
+        const pl_fused_instr *x = &p->instr[i];
         if (!p->used[i]) continue;
         int ph = 0;
         for (int k = 0; k < x->n_arg; k++)
             if (t->phase[x->arg[k]] > ph) ph = t->phase[x->arg[k]];
-        if (x->code == PL_FORM_ROW) ph++;
-        if (x->code == PL_FORM_ROW_VAR) ph++;
+        if (x->code == PL_FUSED_ROW_REDUCE) ph++;
+        if (x->code == PL_FUSED_ROW_VAR) ph++;
         t->phase[i] = ph;
         if (ph + 1 > t->n) t->n = ph + 1;
     }
@@ -69,7 +69,7 @@ static bool find_needs(pl_cg_stages *t)
         if (pl_cg_row_var(p, i)) mark(t, t->phase[i], p->instr[i].arg[0]);
     }
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind != PL_FORM_ROWS) mark(t, t->n - 1, p->sink[s].src);
+        if (p->sink[s].kind != PL_FUSED_ROWS) mark(t, t->n - 1, p->sink[s].src);
     return true;
 }
 
@@ -120,9 +120,9 @@ static void refresh(pl_cg_stages *t)
             pl_cg_wanted(t, i, &first);
             bool read = false;
             for (int m = 0; m < p->n_sink; m++)
-                read |= p->sink[m].kind != PL_FORM_ROWS && p->sink[m].src == i && s == t->n - 1;
+                read |= p->sink[m].kind != PL_FUSED_ROWS && p->sink[m].src == i && s == t->n - 1;
             for (int u = i + 1; u < p->n_instr; u++) {
-                const pl_form_instr *x = &p->instr[u];
+                const pl_fused_instr *x = &p->instr[u];
                 if (pl_cg_row_sum(p, u) && x->arg[0] == i)
                     read |= s == t->phase[u] - 1 || (pl_cg_row_var(p, u) && s == t->phase[u]);
                 int f = 0;
@@ -139,14 +139,14 @@ static void find_kept(pl_cg_stages *t)
     const pl_cg_pass *p = t->p;
     int elems = p->steps * p->vec, raw = 0, most = raw_registers(p), room = most / 2;
     for (int i = 0; i < p->n_instr; i++)
-        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
+        if (p->used[i] && p->instr[i].code == PL_FUSED_LOAD && t->dep[i] & PL_CG_DEP_J &&
             t->dep[i] & PL_CG_DEP_O)
             raw += elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
     t->raw = p->steps > 0 && raw <= most;
     if (p->steps == 0 || raw + elems > most + most / 4) return;
     for (int i = 0; i < p->n_instr; i++) {
         int first = 0;
-        if (!p->used[i] || p->instr[i].code != PL_FORM_MAP || !(t->dep[i] & PL_CG_DEP_J)) continue;
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_MAP || !(t->dep[i] & PL_CG_DEP_J)) continue;
         int regs = elems * (p->instr[i].dtype == PL_F64 || p->instr[i].dtype == PL_I64 ? 2 : 1);
         if (pl_cg_wanted(t, i, &first) < 2 || cost_of(p->instr[i].fn) < 8 || regs > room) continue;
         t->kept[i] = true;
@@ -157,7 +157,7 @@ static void find_kept(pl_cg_stages *t)
      * registers are worth more than conversions. */
     for (int i = 0; i < p->n_instr && t->raw && !p->columns; i++) {
         int first = 0;
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD || p->instr[i].dtype != PL_F16)
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD || p->instr[i].dtype != PL_F16)
             continue;
         if (!(t->dep[i] & PL_CG_DEP_J) || pl_cg_wanted(t, i, &first) < 2 || elems > room) continue;
         t->kept[i] = true;

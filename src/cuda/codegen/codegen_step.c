@@ -84,8 +84,8 @@ static void value(pl_cg *w, int i, bool per_element, const char *tail)
         return;
     }
     switch (w->p->instr[i].code) {
-    case PL_FORM_LOAD: unpack(w, i, per_element, tail); break;
-    case PL_FORM_RAMP: pl_cg_ramp(w, i); break;
+    case PL_FUSED_LOAD: unpack(w, i, per_element, tail); break;
+    case PL_FUSED_RAMP: pl_cg_ramp(w, i); break;
     default: pl_cg_map(w, i); break;
     }
 }
@@ -123,7 +123,7 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++) {
         if (lvl[i] != level || dep[i] & PL_CG_DEP_J) continue;
-        if (p->instr[i].code == PL_FORM_LOAD) {
+        if (p->instr[i].code == PL_FUSED_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
             declare_raw(w, i, false, "");
@@ -138,7 +138,7 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
     }
     pl_cg_put(w, "{\n");
     for (int i = 0; i < p->n_instr; i++)
-        if (lvl[i] == level && dep[i] & PL_CG_DEP_J && p->instr[i].code == PL_FORM_LOAD) {
+        if (lvl[i] == level && dep[i] & PL_CG_DEP_J && p->instr[i].code == PL_FUSED_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
             declare_raw(w, i, true, "");
@@ -165,7 +165,7 @@ void pl_cg_accumulators(pl_cg *w)
     const pl_cg_pass *p = w->p;
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
+        if (k->kind != PL_FUSED_REDUCE || pl_cg_twin(p, s) != s) continue;
         pl_dtype d = p->instr[k->src].dtype;
         if (k->reduce == PL_REDUCE_MOMENTS)
             pl_cg_put(w, "%s sh%d[V], su%d[V], sq%d[V];\n", pl_cg_reg(d), s, s, s);
@@ -189,7 +189,7 @@ static void take(pl_cg *w, int s)
     if (pl_cg_twin(w->p, s) != s) return;
     if (k->bits) {
         pl_cg_put(w, "w%d |= (unsigned)(%s != 0) << j;\n", s, v);
-    } else if (k->kind == PL_FORM_STORE) {
+    } else if (k->kind == PL_FUSED_STORE) {
         pl_cg_put(w, "w%d.x[j] = ", s);
         pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
@@ -208,14 +208,14 @@ static void put_loads(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl
 {
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++)
-        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
+        if (lvl[i] == 2 && p->instr[i].code == PL_FUSED_LOAD)
             declare_raw(w, i, dep[i] & PL_CG_DEP_J, "[U]");
     pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
     index(w);
     if (p->shape == PL_CG_FLAT)
         pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
     for (int i = 0; i < p->n_instr; i++)
-        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD) {
+        if (lvl[i] == 2 && p->instr[i].code == PL_FUSED_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d[u]", i);
             load(w, i, to);
@@ -234,11 +234,11 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
     for (int s = 0; s < p->n_sink; s++)
         if (p->sink[s].bits)
             pl_cg_put(w, "unsigned w%d = 0;\n", s);
-        else if (p->sink[s].kind == PL_FORM_STORE)
+        else if (p->sink[s].kind == PL_FUSED_STORE)
             pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
     open_elements(w);
     if (w->pair.on) {
-        const pl_form_instr *e = &p->instr[w->pair.eq];
+        const pl_fused_instr *e = &p->instr[w->pair.eq];
         const char *place = w->ref[e->arg[1]];
         pl_cg_put(w, "const int x_ = q%d[u].same(j, %s), y_ = q%d[u].same(j, %s + %d);\n",
                   e->arg[0], place, e->arg[0], place, w->pair.step);
@@ -250,7 +250,7 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
     for (int s = 0; s < p->n_sink; s++)
         if (p->sink[s].bits)
             pl_cg_put(w, "p_put_bits<V>(W%d, z_, w%d);\n", s, s);
-        else if (p->sink[s].kind == PL_FORM_STORE)
+        else if (p->sink[s].kind == PL_FUSED_STORE)
             pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n", pl_cg_mem(p->sink[s].dtype), s, s);
     pl_cg_put(w, "}\n");
     if (p->reduces) pl_cg_put(w, "n_ += U;\n");
@@ -269,7 +269,7 @@ void pl_cg_outputs(pl_cg *w)
     const pl_cg_pass *p = w->p;
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_STORE) continue;
+        if (k->kind != PL_FUSED_STORE) continue;
         size_t bytes = k->bits ? 1 : pl_dtype_bytes(k->dtype) * (size_t)p->vec;
         pl_cg_put(
             w, "%s *const W%d = (%s *)a.p[%d];\n", pl_cg_mem(k->dtype), s, pl_cg_mem(k->dtype),
@@ -327,7 +327,7 @@ static void leave(pl_cg *w, int s, const char *val, const char *col)
     }
     snprintf(index, sizeof index, p->shape == PL_CG_SHEET ? "o_ * N_ + %s" : "o_", col);
     for (int i = s; i < p->n_sink; i++)
-        if (pl_cg_twin(p, i) == s && p->sink[i].kind == PL_FORM_REDUCE)
+        if (pl_cg_twin(p, i) == s && p->sink[i].kind == PL_FUSED_REDUCE)
             pl_cg_put_result(w, i, val, index);
 }
 
@@ -347,7 +347,7 @@ static void put_own(pl_cg *w, int s)
 
 static bool adds_up(const pl_cg_pass *p, int s)
 {
-    return p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+    return p->sink[s].kind == PL_FUSED_REDUCE && pl_cg_twin(p, s) == s;
 }
 
 static int own_bytes(const pl_cg_pass *p, int s)

@@ -4,10 +4,10 @@
  * accepts it; a map, a reduction, a reading through strides or a constant that has none is a
  * group of one. Nothing runs on the host: an op without a kernel is an error that names it.
  */
-#include "cuda/codegen/group.h"
+#include "cuda/codegen/cuda_group.h"
 #include "cuda/device/device_int.h"
 #include "cuda/device/lib.h"
-#include "ir/form.h"
+#include "ir/fused.h"
 #include "pass/fuse/fuse.h"
 
 #include <math.h>
@@ -27,8 +27,8 @@ static const pl_kernel copy_kernel = {.name = "copy", .run = copy_run};
 /* ---- choosing --------------------------------------------------------------------------- */
 static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out)
 {
-    *out = (pl_exec){&pl_cuda_group_kernel, NULL, 0};
-    return pl_cuda_group_prepare(g, u, &out->prep, &out->work_bytes);
+    *out = (pl_exec){.kernel = &pl_cuda_group_kernel};
+    return pl_cuda_group_prepare(g, u, &out->prep, &out->inplace, &out->work_bytes);
 }
 
 /* The node as a group: operands as the node's call has them. */
@@ -87,7 +87,7 @@ static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call
     if (!k && role == PL_ROLE_SAME) k = &copy_kernel;
     if (!k && (pl_role_core(role) || pl_role_inline(role))) return prepare_alone(g, u, out);
     if (!k) return no_kernel(op, call);
-    *out = (pl_exec){k, NULL, 0};
+    *out = (pl_exec){.kernel = k};
     return k->prepare ? k->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
 }
 
@@ -95,12 +95,6 @@ static void cuda_discard(pl_exec *e)
 {
     if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
     *e = (pl_exec){0};
-}
-
-static bool cuda_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
-{
-    (void)u;
-    return pl_cuda_group_inplace(e->prep, k, i);
 }
 
 static void cuda_model(char *out, size_t cap)
@@ -154,7 +148,6 @@ static const pl_device device = {
     .prepare = cuda_prepare,
     .discard = cuda_discard,
     .ready = ready,
-    .group_inplace = cuda_group_inplace,
     .run = pl_cuda_run,
     .host_alloc = pl_cuda_host_alloc,
     .host_free = pl_cuda_host_free,

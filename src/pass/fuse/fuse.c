@@ -153,7 +153,7 @@ static bool fits(const pl_fuser *f, uint32_t id, uint32_t node, fit *t)
     }
     for (uint32_t i = 0; i < r->n_in; i++)
         if (!fits_operand(f, id, pl_node_in(f->g, node)[i], map, t)) return false;
-    return t->grid.n + (t->row == 1) <= PL_FORM_RANK;
+    return t->grid.n + (t->row == 1) <= PL_FUSED_RANK;
 }
 
 static void join(pl_fuser *f, uint32_t id, uint32_t node, const fit *t)

@@ -7,7 +7,7 @@
 #ifndef PL_PASS_FUSE_INT_H
 #define PL_PASS_FUSE_INT_H
 
-#include "ir/form.h"
+#include "ir/fused.h"
 #include "pass/fuse/fuse.h"
 
 #define PL_NONE UINT32_MAX

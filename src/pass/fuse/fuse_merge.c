@@ -202,7 +202,7 @@ static bool can_merge(merger *m)
         if (a->row && m->row && a->row != m->row) return false;
         if (a->row) m->row = a->row;
     }
-    return readings_meet(m) && operands_fit(m) && m->grid.n + (m->row == 1) <= PL_FORM_RANK;
+    return readings_meet(m) && operands_fit(m) && m->grid.n + (m->row == 1) <= PL_FUSED_RANK;
 }
 
 static void do_merge(merger *m)

@@ -334,16 +334,8 @@ static bool holds_value(const replay *r, const pl_place *at, uint32_t val)
 /* ---- the replay ------------------------------------------------------------------------- */
 static bool may_overwrite(const replay *r, uint32_t unit, uint32_t k, uint32_t i)
 {
-    const pl_unit *u = &r->units->unit[unit];
-    if (u->kind == PL_UNIT_GROUP)
-        return r->o->group_inplace && r->o->group_inplace(r->o->ctx, unit, k, i);
-    uint32_t node = u->nodes[0];
-    uint8_t allowed = pl_node_get(r->g, node)->op->inplace[k];
-    for (uint32_t j = 0; j < pl_node_get(r->g, node)->n_in; j++) {
-        if (pl_node_in(r->g, node)[j] != u->in[i]) continue;
-        if (j > 7 || !((unsigned)allowed & 1u << j)) return false;
-    }
-    return true;
+    const bool *table = r->o->inplace ? r->o->inplace[unit] : NULL;
+    return pl_inplace_unit(r->g, &r->units->unit[unit], table, k, i);
 }
 
 /* Input i no longer stands after the unit's writes: some output took exactly its bytes, and

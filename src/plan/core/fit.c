@@ -73,13 +73,6 @@ uint64_t pl_fitted_bytes(const pl_fitted *t)
     return bytes + (t->plan ? sizeof *t->plan + t->plan->mem.total : 0);
 }
 
-static bool copy_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
-{
-    const pl_fitted *t = ctx;
-    const pl_plan_opts *o = t->base->opts;
-    return o->group_inplace && o->group_inplace(o->ctx, t->x->base[unit], k, i);
-}
-
 /* The expansion of a list and the options to plan it with. */
 static pl_status expand_list(const pl_fit_base *b, const uint32_t *list, uint32_t n, pl_fitted *t)
 {
@@ -87,17 +80,18 @@ static pl_status expand_list(const pl_fit_base *b, const uint32_t *list, uint32_
     const pl_units *us = t->x->units;
     t->base = b;
     t->opts = *b->opts;
-    t->opts.ctx = t;
-    t->opts.group_inplace = copy_inplace;
     t->opts.fixed_order = t->x->order;
     t->work_bytes = pl_arena_new(&t->x->mem, uint64_t, us->n + 1);
-    if (!t->work_bytes) return PL_ERR_MEMORY;
+    const bool **inplace = pl_arena_new(&t->x->mem, const bool *, us->n + 1);
+    if (!t->work_bytes || !inplace) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < us->n; i++) {
         uint32_t unit = t->x->base[i];
+        if (b->opts->inplace) inplace[i] = b->opts->inplace[unit];
         if (b->opts->work_bytes) t->work_bytes[i] = b->opts->work_bytes[unit];
         if (t->x->again[i] && us->unit[i].kind != PL_UNIT_VIEW) t->extra_ns += b->cost_ns[unit];
     }
     t->opts.work_bytes = t->work_bytes;
+    t->opts.inplace = inplace;
     return PL_OK;
 }
 

@@ -21,7 +21,7 @@
 #ifndef PL_PLAN_PLAN_H
 #define PL_PLAN_PLAN_H
 
-#include "ir/units.h"
+#include "ir/inplace.h"
 
 #define PL_PLAN_ALIGN 64u
 #define PL_NO_UNIT    UINT32_MAX
@@ -82,12 +82,12 @@ typedef struct pl_plan {
     uint64_t own_bytes_bound;     /* the same, were no output to take over an input's bytes */
 } pl_plan;
 
-/* What the planner is asked. work_bytes is per unit id. group_inplace says whether output k of
- * a group may take the bytes of its input i; NULL says never. */
+/* What the planner is asked. work_bytes and inplace are per unit id. inplace has the in-place table
+ * of each group (ir/inplace.h); NULL, or NULL for a group: no output of a group takes over an input.
+ */
 typedef struct pl_plan_opts {
     const uint64_t *work_bytes;
-    bool (*group_inplace)(void *ctx, uint32_t unit, uint32_t k, uint32_t i);
-    void *ctx;
+    const bool *const *inplace;
     bool no_reuse;
     bool no_join;       /* concats copy all their inputs */
     bool program_order; /* no search for a better order */

@@ -107,20 +107,6 @@ static pl_status link_writes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
 }
 
 /* ---- in place --------------------------------------------------------------------------- */
-/* A value may be overwritten by output k when every place where the unit reads it allows that.
- */
-static bool unit_allows(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t i)
-{
-    const pl_unit *u = &p->units->unit[unit];
-    if (u->kind == PL_UNIT_GROUP)
-        return p->opts->group_inplace && p->opts->group_inplace(p->opts->ctx, unit, k, i);
-    const pl_node_rec *r = &p->g->nodes[u->nodes[0]];
-    for (uint32_t j = 0; j < r->n_in; j++)
-        if (p->g->edges[r->in + j] == u->in[i] && (j >= 8 || !(r->op->inplace[k] >> j & 1)))
-            return false;
-    return true;
-}
-
 bool pl_problem_may_take(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t in)
 {
     const pl_unit *u = &p->units->unit[unit];
@@ -130,7 +116,7 @@ bool pl_problem_may_take(const pl_problem *p, uint32_t unit, uint32_t k, uint32_
         if (p->storage[u->in[i]] != in) continue;
         /* the whole of it, from its first byte: another window of the storage would be torn */
         if (p->offset[u->in[i]] != 0 || pl_stored_bytes(p->g, p->units->bits, u->in[i]) != bytes ||
-            !unit_allows(p, unit, k, i))
+            !pl_inplace_unit(p->g, u, p->opts->inplace ? p->opts->inplace[unit] : NULL, k, i))
             return false;
     }
     return true;

@@ -1,8 +1,8 @@
-/* group.c - see group.h: generated text (codegen.h), compiled modules (nvrtc.h), launches.
+/* cuda_group.c - see cuda_group.h: generated text (codegen.h), compiled modules (nvrtc.h), launches.
  *
  * Making the text of a group takes a hundred times the memory of what a launch needs, and a network
  * has thousands of groups: it is made in a scratch arena, and what stays is copied out. */
-#include "cuda/codegen/group.h"
+#include "cuda/codegen/cuda_group.h"
 
 #include "base/arena.h"
 #include "base/sys.h"
@@ -11,15 +11,15 @@
 
 #include <string.h>
 
-typedef struct group {
+typedef struct prepared {
     pl_arena arena;
     pl_code code;
     pl_cuda_module **module; /* per kernel */
-} group;
+} prepared;
 
 static void group_release(void *prep)
 {
-    group *k = prep;
+    prepared *k = prep;
     if (!k) return;
     pl_arena_release(&k->arena);
     pl_sys_free(k);
@@ -33,7 +33,7 @@ static void *copy_of(pl_arena *a, const void *from, size_t bytes)
 }
 
 /* What launches need of one kernel: everything but the text. */
-static pl_status keep_kernel(group *k, const pl_code_kernel *made, pl_code_kernel *out)
+static pl_status keep_kernel(prepared *k, const pl_code_kernel *made, pl_code_kernel *out)
 {
     *out = *made;
     out->text = NULL;
@@ -42,15 +42,14 @@ static pl_status keep_kernel(group *k, const pl_code_kernel *made, pl_code_kerne
     return out->args && out->patch ? PL_OK : PL_ERR_MEMORY;
 }
 
-static pl_status keep(group *k, const pl_code *made)
+static pl_status keep(prepared *k, const pl_code *made)
 {
     k->code = *made;
     k->code.kernel = pl_arena_new(&k->arena, pl_code_kernel, made->n_kernels + 1);
     k->module = pl_arena_new(&k->arena, pl_cuda_module *, made->n_kernels + 1);
-    if (made->inplace)
-        k->code.inplace =
-            copy_of(&k->arena, made->inplace, (size_t)made->n_in * made->n_out * sizeof(bool));
-    if (!k->code.kernel || !k->module || (made->inplace && !k->code.inplace)) return PL_ERR_MEMORY;
+    k->code.inplace =
+        copy_of(&k->arena, made->inplace, (size_t)made->n_in * made->n_out * sizeof(bool));
+    if (!k->code.kernel || !k->module || !k->code.inplace) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < made->n_kernels; i++) {
         PL_TRY(keep_kernel(k, &made->kernel[i], &k->code.kernel[i]));
         PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len,
@@ -59,7 +58,7 @@ static pl_status keep(group *k, const pl_code *made)
     return PL_OK;
 }
 
-static pl_status build(const pl_graph *g, const pl_unit *u, group *k)
+static pl_status build(const pl_graph *g, const pl_unit *u, prepared *k)
 {
     pl_arena scratch = PL_ARENA_INIT;
     pl_code made;
@@ -70,9 +69,9 @@ static pl_status build(const pl_graph *g, const pl_unit *u, group *k)
 }
 
 pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
-                                size_t *work_bytes)
+                                const bool **inplace, size_t *work_bytes)
 {
-    group *k = pl_sys_alloc(sizeof *k);
+    prepared *k = pl_sys_alloc(sizeof *k);
     if (!k) return PL_ERR_MEMORY;
     pl_status rc = build(g, u, k);
     if (rc != PL_OK) {
@@ -80,6 +79,7 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
         return rc;
     }
     *work_bytes = k->code.work_bytes;
+    *inplace = k->code.inplace;
     *prep = k;
     return PL_OK;
 }
@@ -89,7 +89,7 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
  * of a group follows is not known here. */
 enum { OVERLAP_ARCH = 90 };
 
-static pl_status launch(const group *k, uint32_t i, const pl_call *c)
+static pl_status launch(const prepared *k, uint32_t i, const pl_call *c)
 {
     const pl_code_kernel *x = &k->code.kernel[i];
     cudaKernel_t fn = pl_cuda_module_kernel(k->module[i]);
@@ -112,18 +112,13 @@ static pl_status launch(const group *k, uint32_t i, const pl_call *c)
 
 static pl_status group_run(const pl_call *c)
 {
-    const group *k = c->prep;
+    const prepared *k = c->prep;
     for (uint32_t i = 0; i < k->code.n_kernels; i++) PL_TRY(launch(k, i, c));
     return PL_OK;
 }
 
-const pl_kernel pl_cuda_group_kernel = {"nvrtc", NULL, NULL, group_release, group_run};
-
-bool pl_cuda_group_inplace(const void *prep, uint32_t k, uint32_t i)
-{
-    const pl_code *c = &((const group *)prep)->code;
-    return c->inplace && c->inplace[k * c->n_in + i];
-}
+const pl_kernel pl_cuda_group_kernel = {
+    .name = "nvrtc", .release = group_release, .run = group_run};
 
 /* Every function exists for every dtype that its op takes. */
 bool pl_cuda_group_takes(const pl_graph *g, uint32_t node)

@@ -1,102 +1,21 @@
-/* form.c - builds the expression of a group: see form.h.
+/* fused.c - describes a fused group; see fused.h.
  *
- * Two walks. Backwards, each core node asks for its operands through its own map; readings are
- * followed through inline nodes to a core node, which gets its map so, or to a value from
- * outside. All maps go into one grid, whose dims are the space. Forwards, instructions are
- * written.
+ * Idea: two walks over the group's nodes. Backwards, each core node asks for its operands through
+ * its own map (amap.h). A reading is followed through inline nodes to a core node, which gets its
+ * map from it, or to a value from outside. All maps go into one grid, whose dims become the space.
+ * Forwards, the instructions are written.
+ *
+ * Invariant: each value has one map in the group. A second reading through another map makes the
+ * nodes no group (ERR_UNSUPPORTED), and pass/fuse does not form such a group.
+ *
+ * Cost: linear in nodes and edges; loads and draws that repeat are found by a scan of the
+ * instructions, of which there are at most some hundred.
  */
-#include "ir/form.h"
+#include "ir/fused.h"
 
 #include "base/err.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-/* ---- roles ------------------------------------------------------------------------------ */
-
-void pl_node_affine(const pl_graph *g, uint32_t node, pl_affine *out)
-{
-    pl_type in[1], type[PL_MAX_OUT];
-    pl_call c;
-    pl_node_call(g, node, in, type, &c);
-    if (!pl_node_get(g, node)->op->affine(&c, out)) PL_BUG("affine of node %u", node);
-}
-
-void pl_node_reduction(const pl_graph *g, uint32_t node, pl_reduction *out)
-{
-    pl_type in[1], type[PL_MAX_OUT];
-    pl_call c;
-    pl_node_call(g, node, in, type, &c);
-    pl_node_get(g, node)->op->reduction(&c, out);
-}
-
-int64_t pl_node_row(const pl_graph *g, uint32_t node)
-{
-    const pl_type *t = pl_type_of(g, pl_node_in(g, node)[0]);
-    pl_reduction r;
-    pl_node_reduction(g, node, &r);
-    int64_t row = 1;
-    bool outside = false; /* a kept dim has been passed */
-    for (int d = t->rank - 1; d >= 0; d--) {
-        if (t->dim[d] == 1) continue;
-        if (!(r.axes >> d & 1u))
-            outside = true;
-        else if (outside)
-            return 0;
-        else
-            row *= t->dim[d];
-    }
-    return row;
-}
-
-/* Readings that jump with every element waste most of each cache line: a kernel of their own is
- * better. */
-static bool near(const pl_type *y, const pl_affine *a)
-{
-    for (int d = y->rank - 1; d >= 0; d--)
-        if (y->dim[d] > 1) return labs(a->stride[d]) <= 4;
-    return true;
-}
-
-static pl_role view_role(const pl_graph *g, uint32_t node)
-{
-    pl_type in[1], out[PL_MAX_OUT];
-    pl_call c;
-    int64_t offset = 0;
-    pl_node_call(g, node, in, out, &c);
-    bool same = pl_node_get(g, node)->op->view(&c, &offset) && offset == 0 &&
-                pl_type_elems(&in[0]) == pl_type_elems(&out[0]) && in[0].dtype == out[0].dtype;
-    return same ? PL_ROLE_SAME : PL_ROLE_KERNEL;
-}
-
-pl_role pl_role_of(const pl_graph *g, uint32_t node)
-{
-    const pl_node_rec *r = pl_node_get(g, node);
-    uint32_t f = r->op->flags;
-    if (f & (PL_OP_SOURCE | PL_OP_EFFECT)) return PL_ROLE_NONE;
-    if (r->n_out == 0 || r->n_in > 3) return PL_ROLE_KERNEL;
-    for (uint32_t k = 0; k < r->n_out; k++)
-        if (pl_type_elems(pl_type_of(g, r->out + k)) == 0) return PL_ROLE_KERNEL;
-    if (f & PL_OP_MAP) return PL_ROLE_MAP;
-    if (f & PL_OP_FILL) return PL_ROLE_FILL;
-    if (f & PL_OP_DRAW) {
-        uint32_t key = pl_producer(g, pl_node_in(g, node)[0]);
-        bool source = pl_node_get(g, key)->op->flags & PL_OP_SOURCE;
-        return source ? PL_ROLE_DRAW : PL_ROLE_KERNEL;
-    }
-    if (f & PL_OP_REDUCE)
-        return pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0])) ? PL_ROLE_REDUCE
-                                                                    : PL_ROLE_KERNEL;
-    if (f & PL_OP_AFFINE) {
-        pl_type in[1], out[PL_MAX_OUT];
-        pl_call c;
-        pl_affine a;
-        pl_node_call(g, node, in, out, &c);
-        return r->op->affine(&c, &a) && near(&out[0], &a) ? PL_ROLE_AFFINE : PL_ROLE_KERNEL;
-    }
-    if (f & PL_OP_VIEW) return view_role(g, node);
-    return PL_ROLE_KERNEL;
-}
 
 /* ---- what the unit holds ---------------------------------------------------------------- */
 
@@ -112,10 +31,10 @@ typedef struct member {
 typedef struct maker {
     const pl_graph *g;
     const pl_unit *u;
-    pl_form *f;
+    pl_fused *f;
     member *m;
     uint32_t *table, cap; /* hash of node ids: 1 + member */
-    pl_amap *maps;        /* per operand of the form */
+    pl_amap *maps;        /* per operand of the group */
     pl_grid grid;
     int64_t elems, row;
 } maker;
@@ -264,9 +183,9 @@ static bool find_maps(maker *k)
 
 /* ---- forwards: instructions ------------------------------------------------------------- */
 
-static pl_form_instr *emit(maker *k, pl_form_code code, pl_dtype d)
+static pl_fused_instr *emit(maker *k, pl_fused_code code, pl_dtype d)
 {
-    pl_form_instr *x = &k->f->instr[k->f->n_instr++];
+    pl_fused_instr *x = &k->f->instr[k->f->n_instr++];
     memset(x, 0, sizeof *x);
     x->code = code;
     x->dtype = d;
@@ -278,7 +197,7 @@ static int32_t emit_fill(maker *k, const member *m, uint32_t val, const pl_amap 
     pl_ramp r;
     ramp_of(k, m, &r);
     const pl_type *t = pl_type_of(k->g, val);
-    pl_form_instr *x = emit(k, PL_FORM_RAMP, t->dtype);
+    pl_fused_instr *x = emit(k, PL_FUSED_RAMP, t->dtype);
     x->imm = r.base;
     for (int d = 0; d < t->rank; d++) {
         pl_amap c;
@@ -301,43 +220,44 @@ static uint32_t unit_input(const maker *k, uint32_t val)
 
 static int32_t emit_load(maker *k, uint32_t val, const pl_amap *map)
 {
-    pl_form *f = k->f;
+    pl_fused *f = k->f;
     uint32_t in = unit_input(k, val);
     if (in == k->u->n_in) return -1;
     for (int32_t i = 0; i < f->n_instr; i++) {
-        const pl_form_instr *x = &f->instr[i];
-        if (x->code == PL_FORM_LOAD && f->in[x->operand].in == in &&
+        const pl_fused_instr *x = &f->instr[i];
+        if (x->code == PL_FUSED_LOAD && f->in[x->operand].in == in &&
             pl_amap_equal(&k->maps[x->operand], map))
             return i;
     }
-    pl_form_operand *o = &f->in[f->n_in];
+    pl_fused_operand *o = &f->in[f->n_in];
     o->in = in;
+    o->dtype = pl_type_of(k->g, val)->dtype;
     o->offset = map->offset;
     o->bits = k->u->bits && k->u->bits[val];
     k->maps[f->n_in] = *map;
     int64_t stride[PL_AMAP_RUNS];
     pl_grid_strides(&k->grid, map, stride);
     memcpy(o->stride, stride, sizeof(int64_t) * (size_t)k->grid.n);
-    emit(k, PL_FORM_LOAD, pl_type_of(k->g, val)->dtype)->operand = f->n_in++;
+    emit(k, PL_FUSED_LOAD, pl_type_of(k->g, val)->dtype)->operand = f->n_in++;
     return f->n_instr - 1;
 }
 
 /* The operand that is the key of a draw: its first bytes, the same everywhere. */
 static int32_t key_operand(maker *k, uint32_t in)
 {
-    pl_form *f = k->f;
+    pl_fused *f = k->f;
     for (int32_t i = 0; i < f->n_instr; i++)
-        if (f->instr[i].code == PL_FORM_DRAW && f->in[f->instr[i].operand].in == in)
+        if (f->instr[i].code == PL_FUSED_DRAW && f->in[f->instr[i].operand].in == in)
             return f->instr[i].operand;
-    f->in[f->n_in] = (pl_form_operand){.in = in};
+    f->in[f->n_in] = (pl_fused_operand){.in = in, .dtype = pl_type_of(k->g, k->u->in[in])->dtype};
     return f->n_in++;
 }
 
 static int32_t emit_draw(maker *k, const member *m, uint32_t val, const pl_amap *map)
 {
     const pl_node_rec *r = pl_node_get(k->g, m->node);
-    pl_form *f = k->f;
-    pl_form_instr y = {.code = PL_FORM_DRAW, .dtype = pl_type_of(k->g, val)->dtype};
+    pl_fused *f = k->f;
+    pl_fused_instr y = {.code = PL_FUSED_DRAW, .dtype = pl_type_of(k->g, val)->dtype};
     int64_t stride[PL_AMAP_RUNS];
     uint32_t in = unit_input(k, pl_node_in(k->g, m->node)[0]);
     if (in == k->u->n_in) return -1;
@@ -347,8 +267,8 @@ static int32_t emit_draw(maker *k, const member *m, uint32_t val, const pl_amap 
     for (int i = 0; i < k->grid.n; i++) y.step[i] = (double)stride[i];
     y.operand = key_operand(k, in);
     for (int32_t i = 0; i < f->n_instr; i++) {
-        const pl_form_instr *x = &f->instr[i];
-        if (x->code == PL_FORM_DRAW && x->operand == y.operand && x->dtype == y.dtype &&
+        const pl_fused_instr *x = &f->instr[i];
+        if (x->code == PL_FUSED_DRAW && x->operand == y.operand && x->dtype == y.dtype &&
             x->draw.stream == y.draw.stream && x->draw.normal == y.draw.normal && x->imm == y.imm &&
             !memcmp(x->step, y.step, sizeof y.step))
             return i;
@@ -376,7 +296,7 @@ static bool emit_map(maker *k, member *m)
         arg[j] = read_value(k, pl_node_in(k->g, m->node)[j], m->map);
         if (arg[j] < 0) return false;
     }
-    pl_form_instr *x = emit(k, PL_FORM_MAP, pl_type_of(k->g, r->out)->dtype);
+    pl_fused_instr *x = emit(k, PL_FUSED_MAP, pl_type_of(k->g, r->out)->dtype);
     x->fn = (pl_scalar_fn)r->op->scalar;
     x->n_arg = r->n_in;
     memcpy(x->arg, arg, sizeof arg);
@@ -393,13 +313,13 @@ static bool emit_reduce(maker *k, member *m)
     int32_t src = read_value(k, pl_node_in(k->g, m->node)[0], pl_amap_identity(k->elems));
     m->instr = src;
     if (src < 0 || !m->inside) return src >= 0;
-    pl_form_instr *x = emit(k, PL_FORM_ROW, pl_type_of(k->g, r->out)->dtype);
+    pl_fused_instr *x = emit(k, PL_FUSED_ROW_REDUCE, pl_type_of(k->g, r->out)->dtype);
     x->reduce = red.fn;
     x->n_arg = 1;
     x->arg[0] = src;
     m->instr = k->f->n_instr - 1;
     if (red.fn != PL_REDUCE_MOMENTS) return true;
-    x = emit(k, PL_FORM_ROW_VAR, pl_type_of(k->g, r->out + 1)->dtype);
+    x = emit(k, PL_FUSED_ROW_VAR, pl_type_of(k->g, r->out + 1)->dtype);
     x->n_arg = 1;
     x->arg[0] = m->instr;
     return true;
@@ -409,20 +329,20 @@ static bool emit_reduce(maker *k, member *m)
 
 static void put_reduction(maker *k, const member *m, uint32_t which, int32_t out)
 {
-    pl_form *f = k->f;
+    pl_fused *f = k->f;
     pl_reduction red;
     pl_node_reduction(k->g, m->node, &red);
     const pl_type *t = pl_type_of(k->g, pl_node_in(k->g, m->node)[0]);
     uint32_t mask = pl_grid_mask(&k->grid, t, red.axes);
-    pl_form_output *o = NULL;
+    pl_fused_output *o = NULL;
     for (int i = 0; i < f->n_out && red.fn == PL_REDUCE_MOMENTS; i++)
-        if (f->out[i].kind == PL_FORM_REDUCE && f->out[i].reduce == PL_REDUCE_MOMENTS &&
+        if (f->out[i].kind == PL_FUSED_REDUCE && f->out[i].reduce == PL_REDUCE_MOMENTS &&
             f->out[i].src == m->instr && f->out[i].mask == mask &&
             (which ? f->out[i].out2 : f->out[i].out) < 0)
             o = &f->out[i];
     if (!o) {
         o = &f->out[f->n_out++];
-        *o = (pl_form_output){.kind = PL_FORM_REDUCE,
+        *o = (pl_fused_output){.kind = PL_FUSED_REDUCE,
                               .src = m->instr,
                               .out = -1,
                               .out2 = -1,
@@ -447,8 +367,8 @@ static bool put_output(maker *k, uint32_t i)
         put_reduction(k, m, which, (int32_t)i);
         return true;
     }
-    pl_form *f = k->f;
-    pl_form_output o = {.out = (int32_t)i, .out2 = -1, .dtype = pl_type_of(k->g, val)->dtype};
+    pl_fused *f = k->f;
+    pl_fused_output o = {.out = (int32_t)i, .out2 = -1, .dtype = pl_type_of(k->g, val)->dtype};
     o.bits = k->u->bits && k->u->bits[val];
     int64_t n = pl_type_elems(pl_type_of(k->g, val));
     if (pl_role_inline(m->role)) {
@@ -459,7 +379,7 @@ static bool put_output(maker *k, uint32_t i)
         if (n != k->elems || m->role == PL_ROLE_REDUCE) {
             pl_amap rows = pl_amap_rows(k->elems, k->row ? k->row : 1);
             if (!k->row || !pl_amap_equal(&rows, &m->map)) return false;
-            o.kind = PL_FORM_ROWS;
+            o.kind = PL_FUSED_ROWS;
             if (o.bits) return false;
         }
     }
@@ -467,7 +387,7 @@ static bool put_output(maker *k, uint32_t i)
     return true;
 }
 
-/* ---- the form --------------------------------------------------------------------------- */
+/* ---- the group -------------------------------------------------------------------------- */
 
 static pl_status list_members(maker *k, pl_arena *a)
 {
@@ -515,11 +435,11 @@ static bool set_space(maker *k)
     if (k->row && !pl_grid_add(&k->grid, k->row)) return false;
     for (uint32_t i = 0; i < k->u->n_nodes; i++)
         if (!can_cut(k, &k->m[i])) return false;
-    if (k->grid.n > PL_FORM_RANK) return false;
-    pl_form *f = k->f;
+    if (k->grid.n > PL_FUSED_RANK) return false;
+    pl_fused *f = k->f;
     f->rank = pl_grid_dims(&k->grid, f->dim); /* strides of operands follow these dims */
     if (k->row == 1) { /* rows of one element: a dim of size 1 inside all others */
-        if (f->rank == PL_FORM_RANK) return false;
+        if (f->rank == PL_FUSED_RANK) return false;
         f->dim[f->rank++] = 1;
         f->row_rank = 1;
         return true;
@@ -541,15 +461,15 @@ static bool write_all(maker *k)
     return true;
 }
 
-pl_status pl_form_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_form *out)
+pl_status pl_fused_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_fused *out)
 {
     memset(out, 0, sizeof *out);
     maker k = {.g = g, .u = u, .f = out};
     PL_TRY(list_members(&k, a));
     size_t cap = 4 * (size_t)u->n_nodes + u->n_in + u->n_out + 4;
-    out->in = pl_arena_new(a, pl_form_operand, cap);
-    out->instr = pl_arena_new(a, pl_form_instr, 2 * cap);
-    out->out = pl_arena_new(a, pl_form_output, u->n_out + 1);
+    out->in = pl_arena_new(a, pl_fused_operand, cap);
+    out->instr = pl_arena_new(a, pl_fused_instr, 2 * cap);
+    out->out = pl_arena_new(a, pl_fused_output, u->n_out + 1);
     k.maps = pl_arena_new(a, pl_amap, cap);
     if (!out->in || !out->instr || !out->out || !k.maps) return PL_ERR_MEMORY;
     k.grid = pl_grid_new(k.elems);

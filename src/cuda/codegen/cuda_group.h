@@ -1,4 +1,4 @@
-/* group.h - fused groups (ir/form.h) as kernels compiled at run time. */
+/* cuda_group.h - fused groups (ir/fused.h) as kernels compiled at run time. */
 #ifndef PL_CUDA_GROUP_H
 #define PL_CUDA_GROUP_H
 
@@ -7,13 +7,11 @@
 
 /* Makes the source of the group's kernels and starts their compilation in the background (or
  * takes them from memory or the disk cache). A unit of one map, reduction, fill or affine node
- * is a group of one. */
+ * is a group of one. *inplace is the table of ir/inplace.h and lives as long as *prep. */
 pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
-                                size_t *work_bytes) PL_MUST_USE;
+                                const bool **inplace, size_t *work_bytes) PL_MUST_USE;
 /* run and release for what prepare made. */
 extern const pl_kernel pl_cuda_group_kernel;
-/* Output k of a prepared group may take over its input i. */
-bool pl_cuda_group_inplace(const void *prep, uint32_t k, uint32_t i);
 /* Whether a map or reduction may be in a group at all. */
 bool pl_cuda_group_takes(const pl_graph *g, uint32_t node);
 /* Waits until everything prepared so far is compiled and loaded; the first failure. */

@@ -1,0 +1,20 @@
+/* cpu_group.h - runs a fused group on the CPU: describes it (ir/fused.h) and compiles the
+ * description with the tile interpreter (cpu/tile/tile.h).
+ */
+#ifndef PL_CPU_GROUP_H
+#define PL_CPU_GROUP_H
+
+#include "ir/units.h"
+
+/* Returns whether the node may be in a group: whether the tile interpreter has its function for
+ * its dtype. It is `takes` of the CPU's fusion options. */
+bool pl_cpu_group_takes(const pl_graph *g, uint32_t node);
+
+/* Compiles a group. *prep goes to calls of pl_cpu_group_kernel, which get the unit's in[] and out[]
+ * in order; the kernel's release frees it. *inplace is the group's table of ir/inplace.h and lives
+ * as long as *prep. *work_bytes is what the present number of threads takes. */
+pl_status pl_cpu_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
+                               const bool **inplace, size_t *work_bytes) PL_MUST_USE;
+extern const pl_kernel pl_cpu_group_kernel;
+
+#endif
