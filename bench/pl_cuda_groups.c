@@ -312,7 +312,7 @@ static pl_units *units_of(int at, pl_dtype d, int64_t elems, const pl_fuse_opts 
 
 static void print_text(const char *name, pl_dtype d)
 {
-    pl_fuse_opts o = PL_FUSE_OPTS_CPU(NULL);
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
     for (int at = 0; at < N_CASES; at++) {
         pl_graph *g;
         pl_store *store;

@@ -1,10 +1,9 @@
 /* comm.h - how ranks reach each other: one primitive that collectives are made of.
  *
- * A world of `size` processes runs the same list of calls. A kernel that needs the others fills
- * `send` and `recv`, one parcel a rank, and calls exchange: what it put into send[r] arrives in
- * rank r's recv[own rank]. All arithmetic is the kernel's own, in the order of ranks, so sums do
- * not depend on which message came first. The engine below (MPI, memory shared by threads in tests)
- * only moves bytes.
+ * `size` ranks run the same list of calls. A collective kernel fills `send` and `recv`, one parcel
+ * a rank, and calls exchange: the bytes of send[r] arrive in rank r's recv[own rank]. The kernel
+ * does all arithmetic itself, in the order of ranks, so sums do not depend on the order in which
+ * messages arrive. The transport (MPI; memory shared by threads in tests) only moves bytes.
  *
  * Valid C++ too: device code includes it.
  */
@@ -20,7 +19,7 @@ typedef struct pl_parcel {
     size_t bytes;
 } pl_parcel;
 
-/* What the bytes of a rank were sent for. */
+/* Why a rank sends bytes: sent_bytes counts them by kind. */
 enum pl_traffic {
     PL_TRAFFIC_ALL_REDUCE,
     PL_TRAFFIC_REDUCE_SCATTER,
@@ -30,37 +29,35 @@ enum pl_traffic {
     PL_N_TRAFFIC
 };
 
-/* A thread that makes exchanges while the caller computes, in the order in which they were given.
- */
+/* A thread that runs exchanges, in the order of start(), while the caller computes. */
 typedef struct pl_async {
-    /* Begins fn(arg); the caller waits first when too many are under way. */
+    /* Starts fn(arg); blocks first when too many are under way. */
     void (*start)(struct pl_async *a, pl_status (*fn)(const void *arg), const void *arg);
-    /* Waits until all have ended but for the last `left`. The first failure of any, with its
-     * message. */
+    /* Waits until all but the last `left` have ended. Returns the first failure, with its message.
+     */
     pl_status (*wait)(struct pl_async *a, uint32_t left);
 } pl_async;
 
 typedef struct pl_comm pl_comm;
 struct pl_comm {
     int rank, size;
-    pl_parcel *send, *recv; /* size entries each; the entry of the rank itself is not looked at */
-    /* Every rank calls it; returns when all its parcels are there and those it sent may be changed.
-     */
+    pl_parcel *send, *recv; /* size entries each; the rank's own entry is ignored */
+    /* All ranks call it. Returns when all parcels have arrived and the sent ones may be changed. */
     pl_status (*exchange)(pl_comm *c);
-    /* what is exchanged next, for people; may be gone after it */
+    /* what the next exchange is for, for messages; valid until it ends */
     const char *op, *name;
     uint64_t calls;                    /* exchanges begun */
     uint64_t sent_bytes[PL_N_TRAFFIC]; /* to other ranks */
-    void *self;                        /* the engine's */
-    pl_async *async;                   /* NULL: exchanges are made where they stand */
-    /* for what comes in, of the exchange that `async` makes; NULL: none */
+    void *self;                        /* the transport's */
+    pl_async *async;                   /* NULL: the caller runs exchanges itself */
+    /* room for incoming bytes of the exchange that `async` runs; NULL: none */
     void *room;
     size_t room_bytes;
-    uint64_t said[10]; /* text: the exchange begun last; read by another thread */
+    uint64_t said[10]; /* text: the exchange begun last; another thread reads it */
 };
 
-/* Op and name go to `said` word by word: who reads at the same time sees a mixture of two at worst,
- * and never memory of a graph that is no more. */
+/* Copies op and name into `said` word by word. A thread that reads at the same time sees at worst a
+ * mixture of two texts, never freed memory of a graph. */
 static inline void pl_comm_note(pl_comm *c)
 {
     char text[sizeof c->said] = "";
@@ -76,7 +73,7 @@ static inline void pl_comm_note(pl_comm *c)
     __atomic_store_n(&c->calls, c->calls + 1, __ATOMIC_RELAXED);
 }
 
-/* The same, back. out: sizeof c->said bytes. */
+/* Reads the text back into out (sizeof c->said bytes) and returns the number of exchanges begun. */
 static inline uint64_t pl_comm_noted(const pl_comm *c, char *out)
 {
     uint64_t word[sizeof c->said / sizeof *c->said];
@@ -87,7 +84,7 @@ static inline uint64_t pl_comm_noted(const pl_comm *c, char *out)
     return __atomic_load_n(&c->calls, __ATOMIC_RELAXED);
 }
 
-/* One exchange, counted. */
+/* Runs one exchange and counts its bytes. */
 static inline pl_status pl_comm_exchange(pl_comm *c, enum pl_traffic kind)
 {
     for (int r = 0; r < c->size; r++)

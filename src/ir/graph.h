@@ -1,9 +1,9 @@
-/* graph.h - the program as data.
+/* graph.h - the graph: a computation as plain data.
  *
  * Values and nodes live in two arrays addressed by dense ids (0 is "none"); any analysis is a plain
  * array indexed by id. Nodes are in creation order, which is a topological order: inputs of a node
- * have smaller ids. Value (type), node (op) and storage (offset in a plan) are three things; a
- * graph knows nothing of storage.
+ * have smaller ids. Value (type), node (op) and buffer (offset in a plan) are three things; a
+ * graph knows nothing of buffers.
  *
  * Invariants, checked by verify.c
  *   G1  every input of node n is an output of a node with a smaller id
@@ -35,9 +35,9 @@ typedef struct pl_node_rec {
     bool backward;  /* made by reverse mode */
 } pl_node_rec;
 
-/* A graph that several ranks run, each on its samples. A draw over the samples (draw_axis[stream] -
- * 1 is their axis, 0 if there is none) is this rank's part of the draw over the samples of all
- * ranks. */
+/* A graph that several ranks run, each on its own samples. A random draw over samples is this
+ * rank's part of the draw over the samples of all ranks; draw_axis[stream] - 1 is the axis of
+ * samples, draw_axis[stream] == 0: the draw has none. */
 typedef struct pl_spread {
     int ranks, rank;
     const int8_t *draw_axis;
@@ -47,8 +47,8 @@ typedef struct pl_spread {
 typedef struct pl_scope_rec {
     const char *path; /* "model.layer1" */
     uint32_t parent;
-    bool checkpoint; /* asked to be a recomputation segment */
-    bool full;       /* computed in f32 whatever the precision */
+    bool checkpoint; /* the user asked to recompute this scope */
+    bool full;       /* computed in f32 even in mixed precision */
 } pl_scope_rec;
 
 struct pl_graph {
@@ -68,7 +68,7 @@ struct pl_graph {
     char error[512];
 };
 
-/* Memory that it takes. */
+/* Returns the memory that the graph takes. */
 static inline uint64_t pl_graph_bytes(const pl_graph *g)
 {
     return sizeof *g + g->arena.total + g->cap_vals * sizeof *g->vals +
@@ -92,17 +92,17 @@ static inline uint32_t pl_producer(const pl_graph *g, uint32_t val)
     return g->vals[val].node;
 }
 
-/* The call of a node with types and attributes filled in, pointers NULL. Types are copied into the
+/* Fills *c with the types and attributes of a node; pointers are NULL. Copies types into the
  * caller's arrays, which need room for n_in and n_out entries. */
 void pl_node_call(const pl_graph *g, uint32_t node, pl_type *in_type, pl_type *out_type,
                   pl_call *c);
-/* Gives a graph without scopes those of another, numbers and marks included; false and the graph's
- * error set when memory is out. */
+/* Copies all scopes of one graph into another that has none; scope numbers stay. Returns false and
+ * sets the graph's error when memory runs out. */
 bool pl_graph_copy_scopes(const pl_graph *from, pl_graph *to);
-/* "model.layer1: conv" for messages; in buf. */
+/* Writes "model.layer1: conv" into buf, for messages; returns buf. */
 const char *pl_node_label(const pl_graph *g, uint32_t node, char *buf, size_t cap);
 
-/* ---- building (build.c) ----------------------------------------------------------------- */
+/* ---- building (graph.c) ----------------------------------------------------------------- */
 /* Appends a node: copies attr, infers, checks. Returns PL_NO_NODE after an error, which the graph
  * remembers with the scope path in front; then outs are PL_NO_VAL. outs may be NULL. */
 pl_node pl_build(pl_graph *g, const pl_op *op, const void *attr, int n_in, const pl_val *in,
@@ -113,7 +113,8 @@ pl_val pl_build1(pl_graph *g, const pl_op *op, const void *attr, int n_in, const
 void pl_graph_fail(pl_graph *g, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
 /* Records the current thread's message as the graph's error. */
 void pl_graph_adopt_error(pl_graph *g, pl_status code);
-/* A fresh number for a node that draws random numbers; stable for a given model code. */
+/* Returns a stream number for a node that draws random numbers. The same model code gets the same
+ * numbers. */
 uint32_t pl_graph_next_stream(pl_graph *g);
 
 /* General reverse mode (pass/grad.c): cotangents gy[k] of y[k] (PL_NO_VAL: zero) are pulled back to
@@ -127,7 +128,7 @@ int pl_node_slot(const pl_graph *g, uint32_t node);
 /* Name of an input or output node; NULL for other nodes. */
 const char *pl_node_name(const pl_graph *g, uint32_t node);
 
-/* True when v is one constant everywhere; then *value is it. */
+/* Returns whether all elements of v are one constant; sets *value to it. */
 bool pl_fill_of(const pl_graph *g, pl_val v, double *value);
 
 /* ---- attributes (attr.c) ---------------------------------------------------------------- */

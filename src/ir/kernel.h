@@ -1,10 +1,10 @@
-/* kernel.h - all that a kernel may see.
+/* kernel.h - the contract of a kernel: everything that a kernel sees.
  *
- * A kernel is a function of a pl_call: types, pointers, attributes, scratch. It never sees the
- * graph, an allocator or a global. Work happens in two phases, so that nothing is allocated in a
- * step: `prepare` runs once at compile time (it may allocate and keep a handle), `run` any number
- * of times. Scratch is planned like any value: prepare says how much, the pointer arrives in
- * call->work, 64-byte aligned.
+ * A kernel is a function of a pl_call: types, pointers, attributes, scratch. It does not see
+ * the graph, an allocator or a global. A training step allocates nothing, so a kernel has two
+ * phases: `prepare` runs once at compile time (it may allocate and keep a handle), `run` runs any
+ * number of times. The planner places scratch like any value: prepare returns its size, and run
+ * finds the pointer in call->work, 64-byte aligned.
  *
  * Valid C++ too: device code includes it.
  */

@@ -1,7 +1,7 @@
-/* op.h - the op descriptor: everything the engine knows of an op, in one const struct.
+/* op.h - the op descriptor: everything the engine knows about an op, in one const struct.
  *
- * An op is one stem in ops/: attributes, shape rule, gradient, cost, kernels, test cases. Passes
- * and the planner know ops only through this struct; there is no switch on an op anywhere else.
+ * An op is one file in ops/: attributes, shape rule, gradient, cost, kernels, test cases. Passes
+ * and the planner see an op only through this struct; no other code asks which op a node has.
  */
 #ifndef PL_IR_OP_H
 #define PL_IR_OP_H
@@ -53,9 +53,9 @@ typedef struct pl_attr {
  }
 
 /* ---- gradient --------------------------------------------------------------------------- */
-/* What a gradient rule gets. It builds nodes (pl_add, pl_conv...) on g and leaves in gin[i] the
+/* The argument of a gradient rule. The rule builds nodes (pl_add, pl_conv...) on g and leaves in gin[i] the
  * gradient with the type of in[i], for each i with need[i]; PL_NO_VAL means zero. gout[k] is
- * PL_NO_VAL when nothing flows back into output k. Rules never look at numbers. */
+ * PL_NO_VAL when no gradient reaches output k. Rules never read numbers. */
 typedef struct pl_vjp {
     pl_graph *g;
     const void *attr;
@@ -65,8 +65,8 @@ typedef struct pl_vjp {
     int32_t n_in, n_out;
 } pl_vjp;
 
-/* ---- cost: what the planner believes ---------------------------------------------------- */
-/* What bounds an op: the bytes it moves, or a matrix product of its own or in disguise. */
+/* ---- cost: the planner's estimate ------------------------------------------------------ */
+/* What bounds the time of an op: the bytes it moves, or the matrix product that it is. */
 typedef enum pl_work {
     PL_WORK_MOVE,
     PL_WORK_PRODUCT,
@@ -74,9 +74,9 @@ typedef enum pl_work {
     PL_WORK_ATTENTION,
     PL_WORK_LINK, /* between ranks: m bytes sent by each, n messages in a row, k ranks */
     PL_WORK_ATTENTION_BACK,
-    PL_WORK_TAPS, /* windows of every channel by itself: m positions, n channels, k taps; m and k change places in the
-                   * gradient of filters, which sums over positions */
-    PL_WORK_CHAIN,   /* m steps, each of which waits for the one before it */
+    PL_WORK_TAPS,    /* depthwise windows: m positions, n channels, k taps; the gradient of filters
+                        sums over positions, so m and k change places there */
+    PL_WORK_CHAIN,   /* m sequential stages: each waits for the one before it */
     PL_WORK_CONV_DX, /* as the product it is: m positions, n channels times taps, k channels out */
     PL_WORK_CONV_DW  /* m channels out, n channels times taps, k positions */
 } pl_work;
@@ -84,11 +84,11 @@ typedef struct pl_cost {
     double flops;
     double bytes; /* moved to and from memory: at least the operands */
     pl_work work;
-    double m, n, k; /* unless MOVE: the product (m,k)(k,n), one of several alike */
+    double m, n, k; /* unless MOVE: the product (m,k)(k,n), or one of a batch */
 } pl_cost;
 
 /* ---- test cases ------------------------------------------------------------------------- */
-/* One instance the op harness runs: input types as text ("f32[2,5,7,3]"; the harness swaps f32 for
+/* One instance that the op tests run: input types as text ("f32[2,5,7,3]"; the tests put in place of f32
  * the dtype under test), attributes as text ("stride=[2,2], groups=1"), and per input the range of
  * values drawn (lo = hi = 0: floats in [-1,1], integers and bool in 0..1). distinct: the values of
  * an input are kept apart by at least 0.05, for ops with kinks at ties (max, sort). */
@@ -113,14 +113,14 @@ typedef struct pl_case {
 
 /* ---- flags ------------------------------------------------------------------------------ */
 enum pl_op_flags {
-    PL_OP_EFFECT = 1 << 0,  /* kept though nobody reads it: assign, output */
-    PL_OP_SOURCE = 1 << 1,  /* no kernel: its value is given (input, state) */
+    PL_OP_EFFECT = 1 << 0,  /* kept although no node reads it: assign, output */
+    PL_OP_SOURCE = 1 << 1,  /* has no kernel: the caller gives the value (input, state) */
     PL_OP_VIEW = 1 << 2,    /* output 0 is input 0's bytes when view() says so */
     PL_OP_MAP = 1 << 3,     /* elementwise: scalar names the function */
     PL_OP_AFFINE = 1 << 4,  /* output element = one input element at an affine index: affine() */
     PL_OP_REDUCE = 1 << 5,  /* sum, max, min or moments over axes: reduction() */
     PL_OP_FILL = 1 << 6,    /* constant or iota: no inputs, cheap to make anywhere */
-    PL_OP_COUPLES = 1 << 7, /* mixes along any axis in a way the batch analysis cannot see */
+    PL_OP_COUPLES = 1 << 7, /* mixes samples in a way that the batch analysis cannot see */
     PL_OP_RANDOM = 1 << 8,  /* draws numbers; a pure function of its inputs all the same */
     PL_OP_NO_GRAD = 1 << 9, /* gradient is zero by definition (compare, argmax, stop_gradient) */
     PL_OP_DRAW = 1 << 10,   /* element i is draw i of a stream (base/rng.h): drawing() */
@@ -129,12 +129,12 @@ enum pl_op_flags {
     PL_OP_TIMES = 1 << 13   /* a map that multiplies its two operands */
 };
 
-/* What mixed precision (pass/precision.c) does with an op that is made in f32. Maps and reductions
- * need no word: they compute in f32 whatever their operands are stored in. */
+/* What mixed precision (pass/precision.c) does with an f32 op. Maps and reductions need no entry:
+ * they compute in f32 whatever dtype their operands are stored in. */
 enum pl_op_width {
     PL_WIDTH_FULL,  /* stays in f32 */
-    PL_WIDTH_LOW,   /* 16-bit operands and results, sums in f32: products, convolutions */
-    PL_WIDTH_FOLLOW /* moves or combines few elements: as wide as what it reads */
+    PL_WIDTH_LOW,   /* 16-bit operands and results, f32 sums: products, convolutions */
+    PL_WIDTH_FOLLOW /* moves elements: takes the dtype of its operands */
 };
 
 typedef enum pl_reduce_fn {
@@ -170,12 +170,12 @@ typedef struct pl_drawing {
     bool normal;
 } pl_drawing;
 
-/* labels(): which dimensions stand for the same index. An op with a label L on a dimension of its
- * operands does the same for every index of L and mixes none of them; all dimensions with one label
- * have one size. A label that no output has is summed over: the op is then a sum over L of products
- * of slices. `times` and `plus` say in which inputs the result is linear: in each of `times` alone
- * (a product), in all of `plus` together (terms of a sum). JOIN: the inputs, or an input and whole
- * multiples of its size, stand end to end there. Inputs from PL_LABEL_IN-1 on share a row. */
+/* labels(): which dimensions stand for the same index, as letters in an einsum do. An op with label
+ * L on a dimension of its operands does the same for every index of L and mixes none of them; all
+ * dimensions with one label have one size. A label that no output has is summed over. `times` and
+ * `plus` say in which inputs the result is linear: in each of `times` alone (a product), in all of
+ * `plus` together (terms of a sum). JOIN: inputs are concatenated along this dimension. Inputs from
+ * PL_LABEL_IN-1 on share a row. */
 enum { PL_LABEL_IN = 8, PL_LABEL_MIX = 0, PL_LABEL_JOIN = -1 };
 typedef struct pl_labels {
     int8_t in[PL_LABEL_IN][PL_MAX_RANK], out[PL_MAX_OUT][PL_MAX_RANK];
@@ -194,17 +194,17 @@ typedef struct pl_scaling {
     uint8_t terms, times, plus; /* bit i: operand i */
 } pl_scaling;
 
-/* What may follow an op's result at once, in this order: a value of the result's type added, a
- * function of one element. gradient: instead of both, fn's slope at another value, multiplied.
- * keep: the result as it is before fn is wanted as well. */
+/* The epilogue that a library fuses into an op: a value of the result's type is added, then a
+ * scalar function is applied. gradient: instead of both, the result is multiplied by fn's slope at
+ * another value. keep: the value before fn is an output too. */
 typedef struct pl_tail {
     bool add, gradient, keep;
     bool tf32;           /* f32 products may use TF32 units */
-    int64_t least_bytes; /* a smaller result is not worth a search for a kernel */
+    int64_t least_bytes; /* results below this size are left alone: a kernel search costs more than it saves */
     pl_scalar_fn fn;     /* NONE: none */
     double imm;
 } pl_tail;
-enum { PL_TAIL_ATTR = 1024 }; /* bytes of attributes that an op with a tail may have */
+enum { PL_TAIL_ATTR = 1024 }; /* room for the attributes of an op with an epilogue */
 
 typedef struct pl_op pl_op;
 struct pl_op {
@@ -214,8 +214,8 @@ struct pl_op {
     uint8_t scalar;              /* pl_scalar_fn when PL_OP_MAP */
     uint32_t flags;              /* enum pl_op_flags */
     uint8_t width;               /* enum pl_op_width */
-    uint8_t full_in;             /* bit i: operand i stays in f32 whatever the precision */
-    uint8_t inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take over input i's bytes */
+    uint8_t full_in;             /* bit i: operand i stays in f32 in mixed precision */
+    uint8_t inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take input i's bytes (inplace.h) */
     size_t attr_bytes;
     const pl_attr *attrs; /* ends with PL_ATTR_END; NULL if none */
 
@@ -242,13 +242,13 @@ struct pl_op {
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
      * producers of in (pl_fill_of) and may build nodes. */
     pl_val (*simplify)(pl_graph *g, const void *attr, const pl_val *in, int n_in);
-    /* Optional: the same outputs, bit for bit, as maps and affine readings that groups take.
-     * false: not for these attributes and types; then nothing was built. */
+    /* Optional: builds the same outputs, bit for bit, from maps and affine readings that groups
+     * can hold. Returns false, and builds nothing, for attributes and types where it cannot. */
     bool (*as_maps)(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out);
-    /* Optional: the op that does this one's work and a tail's, where a library of the cards has
-     * that in one kernel; NULL where none has. attr: room for its attributes, which are filled in.
-     * Its operands are this op's own, then the value added (or that of the slope); its outputs are
-     * the end of the tail, then (keep) the value before fn. */
+    /* Optional: returns the op that computes this op and the epilogue t in one library kernel, or
+     * NULL where no library has such a kernel. Fills attr, the attributes of the returned op. Its
+     * operands are this op's own, then the value added (or the one the slope is taken at); its
+     * outputs are the result of the epilogue, then (keep) the value before fn. */
     const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
 };
 

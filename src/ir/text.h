@@ -18,15 +18,15 @@
 #include "base/str.h"
 #include "ir/graph.h"
 
-/* "f32[8,512]", whole text. */
+/* Parses a type, "f32[8,512]"; the whole text must be one. */
 pl_status pl_type_parse(const char *text, size_t len, pl_type *out) PL_MUST_USE;
 
-/* "stride=[2,2], groups=1" into op->attr_bytes at attr, zeroed first. Unknown names, wrong kinds
+/* Parses attributes, "stride=[2,2], groups=1", into op->attr_bytes at attr, zeroed first. Unknown names, wrong kinds
  * and values out of range are errors; absent ones stay zero. Texts are copied into g's arena, slots
  * are looked up in g's store. */
 pl_status pl_attr_parse(const pl_op *op, const char *text, size_t len, pl_graph *g,
                         void *attr) PL_MUST_USE;
-/* The same form, every attribute. */
+/* Prints every attribute in the same form. */
 void pl_attr_print(const pl_op *op, const void *attr, const pl_store *store, pl_str *out);
 
 #endif

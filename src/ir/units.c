@@ -1,7 +1,7 @@
 /* units.c - the partition without fusion: every needed node a unit of its own.
  *
- * Needed is what an effect (assign, output) depends on. All outputs of a unit's node have
- * storage, read or not, because a kernel fills every output.
+ * Needed is what an effect (assign, output) depends on. All outputs of a unit's node have a
+ * buffer, read or not, because a kernel fills every output.
  */
 #include "ir/units.h"
 

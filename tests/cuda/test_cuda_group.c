@@ -630,7 +630,7 @@ TEST(cuda_group_rows_without_end)
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 8, 3, 5000000001)),
            s = pl_input(g, "s", PL_TYPE(PL_F16, 3, 1));
     pl_output(g, "y", pl_mul(g, pl_mul(g, x, s), pl_input(g, "z", PL_TYPE(PL_F16, 3, 5000000001))));
-    pl_fuse_opts o = PL_FUSE_OPTS_CPU(NULL);
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
     pl_units *u = NULL;
     CHECK_OK(pl_fuse(g, &o, &u));
     for (uint32_t i = 0; i < u->n; i++) {

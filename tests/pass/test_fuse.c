@@ -107,7 +107,8 @@ static pl_status run_unit(const pl_graph *g, const pl_unit *u, memory *m)
     }
     size_t work = 0;
     memset(&c, 0, sizeof c);
-    PL_TRY(pl_cpu_group_prepare(g, u, &c.prep, &work));
+    const bool *inplace;
+    PL_TRY(pl_cpu_group_prepare(g, u, &c.prep, &inplace, &work));
     for (uint32_t i = 0; i < u->n_in; i++) in[i] = m->at[u->in[i]];
     c.in = in;
     c.out = out;

@@ -60,5 +60,4 @@ static pl_status group_run(const pl_call *c)
     return PL_OK;
 }
 
-const pl_kernel pl_cpu_group_kernel = {
-    .name = "tile", .release = group_release, .run = group_run};
+const pl_kernel pl_cpu_group_kernel = {.name = "tile", .release = group_release, .run = group_run};

@@ -64,8 +64,5 @@ void pl_tile_run(const pl_tile *t, const void *const *in, void *const *out, void
 
 /* Returns whether fn exists for operands of this dtype. */
 bool pl_tile_has(pl_scalar_fn fn, pl_dtype dtype);
-/* Returns the instruction set in use: "base", "avx2" or "avx512"; PL_CPU_ISA in the environment
- * asks for one that the machine has. Each compile reads it. */
-const char *pl_tile_isa(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* tile_block.c - vertical sums and moments of f32 in blocks of rows (tile_block.isa.c): their
+/* tile_block.c - vertical sums and moments of f32 in blocks of rows (vec_block.isa.c): their
  * accumulators, and the fold, which goes column by column in vectors because neighbouring
  * columns have the same counts.
  *

@@ -1,5 +1,5 @@
 /* tile_chain.c - finds chains: f32 steps that each have one user, the next, and run as one loop
- * over the tile (tile_chain.isa.c). The last step of a chain is its head; the others are
+ * over the tile (vec_chain.isa.c). The last step of a chain is its head; the others are
  * absorbed: they have no register and are not executed.
  *
  *   %4 = sub %0 %1       head %6: from %0, links sub %1, mul %2, add %3;

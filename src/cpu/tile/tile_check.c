@@ -1,4 +1,4 @@
-/* tile_check.c - what a tile program must be: limits, operands that come before their use, dtypes
+/* tile_check.c - what the interpreter requires of a group: limits, operands that come before their use, dtypes
  * that agree, functions that their dtype has.
  */
 #include "cpu/tile/tile_plan.h"
@@ -102,7 +102,8 @@ static pl_status check_output(const pl_fused *p, int o)
     PL_FAIL_IF(x->kind == PL_FUSED_REDUCE && x->mask >> p->rank, PL_ERR_ARG,
                "tile: output %d reduces dims %#x of %d", o, x->mask, p->rank);
     pl_dtype src = p->instr[x->src].dtype;
-    PL_FAIL_IF(x->kind == PL_FUSED_REDUCE && x->reduce == PL_REDUCE_MOMENTS && !pl_dtype_is_float(src),
+    PL_FAIL_IF(x->kind == PL_FUSED_REDUCE && x->reduce == PL_REDUCE_MOMENTS &&
+                   !pl_dtype_is_float(src),
                PL_ERR_UNSUPPORTED, "tile: no moments of %s", pl_dtype_name(src));
     return PL_OK;
 }

@@ -1,4 +1,4 @@
-/* tile_plan.h - a compiled tile program: what tile.c makes and tile_run.c executes.
+/* tile_plan.h - a compiled group: what tile.c makes and tile_run.c executes.
  *
  * The space, with size-1 dims dropped and dims merged where every operand allows it, is cut at
  * one dim: a tile takes up to `tile_t` indices of dim `t` and all of the dims inside (`inner`

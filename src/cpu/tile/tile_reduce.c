@@ -1,5 +1,5 @@
 /* tile_reduce.c - see tile_reduce.h. Everything that decides an order is in pl_red_plan,
- * close_block and the fold; the loops in tile_acc.isa.c follow.
+ * close_block and the fold; the loops in vec_acc.isa.c follow.
  */
 #include "cpu/tile/tile_reduce.h"
 
@@ -101,7 +101,8 @@ void pl_red_plan(pl_red *r, pl_reduce_fn fn, pl_dtype src, pl_dtype result, int 
     r->len = r->run[r->along];
     r->period = r->len * r->inner;
     r->vertical = r->along != r->n_runs - 1;
-    r->blocks = r->vertical && r->cls == PL_VEC_F32 && (fn == PL_REDUCE_SUM || fn == PL_REDUCE_MOMENTS);
+    r->blocks =
+        r->vertical && r->cls == PL_VEC_F32 && (fn == PL_REDUCE_SUM || fn == PL_REDUCE_MOMENTS);
     if (r->period == 0 || r->outer == 0) return; /* an empty space: no accumulators */
     if (r->vertical) {
         r->groups = choose_groups(r->len, r->inner);
@@ -301,8 +302,8 @@ static void short_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const
     }
 }
 
-void pl_red_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const void *x,
-                 int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink)
+void pl_red_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const void *x, int64_t rows,
+                 int64_t n, pl_acc *lanes, pl_row_sink *sink)
 {
     size_t width = pl_vec_width(cls);
     if (n <= PL_RED_BLOCK) {
@@ -354,7 +355,7 @@ static void take_vertical(const pl_red *r, const pl_vec *v, pl_acc *acc, const c
         else
             rows = n / width;
         pl_vec_vert fn = q < width ? r->fn == PL_REDUCE_MOMENTS ? v->acc->start[r->fn][r->cls]
-                                                              : v->acc->start[0][r->cls]
+                                                                : v->acc->start[0][r->cls]
                                    : v->acc->vert[r->fn][r->cls];
         fn(a + c, r->n_acc, x, rows, m);
         c = 0;

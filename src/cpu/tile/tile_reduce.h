@@ -22,7 +22,8 @@
 #ifndef PL_CPU_TILE_REDUCE_H
 #define PL_CPU_TILE_REDUCE_H
 
-#include "cpu/tile/tile_vec.h"
+#include "cpu/tile/tile.h"
+#include "cpu/vec/vec.h"
 
 enum { PL_RED_BLOCK = 1024, PL_RED_LANES = 3 * PL_VEC_LANES };
 
@@ -77,8 +78,8 @@ typedef struct pl_row_sink {
     void *out, *out2;
 } pl_row_sink;
 /* Rows of n elements each: the bits of the edge reduction over them. */
-void pl_red_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const void *x,
-                 int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink);
+void pl_red_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const void *x, int64_t rows,
+                 int64_t n, pl_acc *lanes, pl_row_sink *sink);
 /* Writes a result, rounded to f32 unless the class is f64, as element i of dtype d. */
 void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value);
 

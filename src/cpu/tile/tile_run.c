@@ -1,4 +1,4 @@
-/* tile_run.c - executes a compiled tile program.
+/* tile_run.c - executes a compiled group (tile_plan.h).
  *
  * A run deals tasks to the pool. A worker walks its task tile by tile; for each tile it finds
  * the operands' first elements and executes the steps. ptr[s] is where step s's value starts: a

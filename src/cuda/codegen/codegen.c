@@ -53,6 +53,18 @@ static uint32_t align_of(const pl_graph *g, uint32_t val)
     return al;
 }
 
+/* The fusion options of CUDA say that bools are stored as bytes and draws are kernels. */
+static pl_status check_takes(const pl_fused *f)
+{
+    bool bits = false, draws = false;
+    for (int i = 0; i < f->n_in; i++) bits |= f->in[i].bits;
+    for (int i = 0; i < f->n_out; i++) bits |= f->out[i].bits;
+    for (int i = 0; i < f->n_instr; i++) draws |= f->instr[i].code == PL_FUSED_DRAW;
+    PL_FAIL_IF(bits || draws, PL_ERR_UNSUPPORTED, "a CUDA group with %s",
+               bits ? "bools stored as bits" : "random draws");
+    return PL_OK;
+}
+
 static pl_status list_operands(maker *k)
 {
     const pl_fused *f = &k->f;
@@ -65,7 +77,6 @@ static pl_status list_operands(maker *k)
         o->index = f->in[i].in;
         o->align = align_of(k->g, k->u->in[f->in[i].in]);
         o->dtype = f->in[i].dtype;
-        o->bits = f->in[i].bits;
         o->offset = f->in[i].offset;
         memcpy(o->stride, f->in[i].stride, sizeof f->in[i].stride);
     }
@@ -94,8 +105,7 @@ static pl_status find_same(maker *k)
         pl_fused_instr *x = &f->instr[i];
         as[i] = i;
         for (int m = 0; m < x->n_arg; m++) x->arg[m] = as[x->arg[m]];
-        for (int j = 0; j < i && as[i] == i && x->code <= PL_FUSED_MAP && x->code != PL_FUSED_DRAW;
-             j++)
+        for (int j = 0; j < i && as[i] == i && x->code <= PL_FUSED_MAP; j++)
             if (same_instr(x, &f->instr[j])) as[i] = j;
     }
     for (int o = 0; o < f->n_out; o++) f->out[o].src = as[f->out[o].src];
@@ -126,7 +136,6 @@ static void add_sink(pl_cg_pass *p, const pl_fused_output *o, uint32_t folded)
                                         .out2 = o->out2,
                                         .dtype = o->dtype,
                                         .reduce = o->reduce,
-                                        .bits = o->bits,
                                         .save = -1,
                                         .folded = folded};
 }
@@ -181,14 +190,6 @@ static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
     p->shape = by_row ? PL_CG_ROW : r->along == r->n - 1 ? PL_CG_FLAT : PL_CG_SHEET;
     p->reduces = !by_row;
     return p;
-}
-
-/* Whether the pass has chunks of whole bytes' elements: maps, and columns of eight. */
-static bool takes_bits(const pl_cg_pass *p)
-{
-    if (p->shape == PL_CG_ROW || (p->reduces && p->shape == PL_CG_FLAT)) return false;
-    if (!p->reduces) return true;
-    return pl_cg_inner_of(&p->runs) % 8 == 0 && pl_cg_columns_of(&p->runs).tx % 2 == 0;
 }
 
 /* Registers that a thread of the row pass needs for what it reads of a row, and for sums of
@@ -273,14 +274,8 @@ static pl_status deal(maker *k)
     }
     if (!k->n_passes && !new_pass(k)) return PL_ERR_MEMORY;
     k->store_pass = f->row_rank ? 0 : k->n_passes - 1;
-    pl_cg_pass *store = &k->pass[k->store_pass], *bytes = NULL;
-    for (int i = 0; i < f->n_out; i++) {
-        if (f->out[i].kind == PL_FUSED_REDUCE) continue;
-        bool apart = f->out[i].bits && !takes_bits(store);
-        if (apart && !bytes) bytes = new_pass(k);
-        if (apart && !bytes) return PL_ERR_MEMORY;
-        add_sink(apart ? bytes : store, &f->out[i], 0);
-    }
+    for (int i = 0; i < f->n_out; i++)
+        if (f->out[i].kind != PL_FUSED_REDUCE) add_sink(&k->pass[k->store_pass], &f->out[i], 0);
     return PL_OK;
 }
 
@@ -446,6 +441,7 @@ static pl_status make(maker *k)
     bool empty = false;
     PL_TRY(make_empty(k, &empty));
     if (!empty) PL_TRY(pl_fused_make(k->g, k->u, k->a, &k->f));
+    if (!empty) PL_TRY(check_takes(&k->f));
     if (!empty) PL_TRY(find_same(k));
     PL_TRY(list_operands(k));
     if (empty && !k->f.n_out) return find_inplace(k);

@@ -15,7 +15,6 @@ bool pl_cg_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int
 static bool aligned(const pl_cg_pass *p, const pl_cg_operand *o, int vec, bool linear)
 {
     int64_t bytes = (int64_t)pl_dtype_bytes(o->dtype), al = bytes * vec > 16 ? 16 : bytes * vec;
-    /* for bits: elements count, and a byte is never cut */
     if (o->align % (uint32_t)al || o->offset * bytes % al) return false;
     int chunk = linear ? p->first[PL_CG_INNER] : p->rank - 1; /* dims from here go by chunks */
     for (int d = 0; d < chunk; d++)
@@ -167,7 +166,7 @@ void pl_cg_pointers(pl_cg *w)
         const pl_cg_operand *o = &p->op[k];
         size_t bytes = pl_dtype_bytes(o->dtype);
         uint32_t al = (uint32_t)bytes;
-        if (pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits) {
+        if (pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR) {
             size_t chunk = bytes * (size_t)p->vec;
             al = chunk > 16 ? 16 : (uint32_t)chunk;
         }
@@ -180,31 +179,26 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
 {
     const pl_cg_operand *o = &w->p->op[k];
     const char *mem = pl_cg_mem(o->dtype);
-    /* element i of the operand stands between these */
-    const char *from = o->bits ? "p_bit(P" : "P", *at = o->bits ? ", " : "[",
-               *end = o->bits ? ")" : "]";
     switch (pl_cg_access_of(w->p, o, w->p->vec)) {
-    case PL_CG_UNIFORM: pl_cg_put(w, "%s = %s%d%s%s%s;\n", to, from, k, at, base, end); break;
+    case PL_CG_UNIFORM: pl_cg_put(w, "%s = P%d[%s];\n", to, k, base); break;
     case PL_CG_VECTOR:
-        if (o->bits)
-            pl_cg_put(w, "%s = p_bits<V>(P%d, %s);\n", to, k, base);
-        else if (pl_cg_bytes(w->p, o))
+        if (pl_cg_bytes(w->p, o))
             pl_cg_put(w, "%s = *(const p_bytes<V> *)(P%d + (%s));\n", to, k, base);
         else
             pl_cg_put(w, "%s = *(const p_vec<%s, V> *)(P%d + (%s));\n", to, mem, k, base);
         break;
     case PL_CG_STRIDED:
         pl_cg_put(w,
-                  "_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s.x[j] = %s%d%s%s + j * "
-                  "a.s[%d]%s;\n",
-                  to, from, k, at, base, pl_cg_size(w, o->stride[w->p->rank - 1]), end);
+                  "_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s.x[j] = P%d[%s + j * "
+                  "a.s[%d]];\n",
+                  to, k, base, pl_cg_size(w, o->stride[w->p->rank - 1]));
         break;
     case PL_CG_RAGGED:
         pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
         pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_ + j", "x");
-        pl_cg_put(w, "%s.x[j] = %s%d%s%s", to, from, k, at, base);
+        pl_cg_put(w, "%s.x[j] = P%d[%s", to, k, base);
         by_coords(w, o, PL_CG_INNER, "x");
-        pl_cg_put(w, "%s;\n}\n", end);
+        pl_cg_put(w, "];\n}\n");
         break;
     }
 }

@@ -121,7 +121,7 @@ void pl_cg_beside_find(pl_cg_stages *t)
         if (!pl_cg_row_stays(t, i)) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         int chunk = chunk_bytes(p, i), bytes = row_bytes(p, i), regs = p->steps * chunk / 4;
-        bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits &&
+        bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR &&
                      (chunk == 4 || chunk == 8 || chunk == 16);
         if (!words) continue;
         if (t->shared + bytes <= most_shared(p)) {

@@ -27,7 +27,6 @@ typedef struct pl_cg_operand {
     uint32_t index, align; /* align: bytes that the base is known to be a multiple of */
     int64_t plus;          /* bytes from the base */
     pl_dtype dtype;
-    bool bits; /* eight elements a byte (ir/units.h) */
     int64_t offset, stride[PL_CG_RANK];
 } pl_cg_operand;
 
@@ -37,7 +36,6 @@ typedef struct pl_cg_sink {
     int32_t src, out, out2;
     pl_dtype dtype;
     pl_reduce_fn reduce;
-    bool bits;       /* STORE: eight elements a byte; chunks are then whole bytes */
     int64_t save;    /* ROWS into scratch at this byte; -1: into out */
     int64_t partial; /* REDUCE: first byte of its partial results */
     uint32_t folded; /* REDUCE: which of the pass's runs it adds up; the one threads walk is */
@@ -246,16 +244,10 @@ static inline int pl_cg_rank(const pl_cg_pass *p, pl_cg_set set)
 /* Whether one stride serves the whole set: *out. */
 bool pl_cg_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int64_t *out);
 pl_cg_access pl_cg_access_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec);
-/* Whether a LOAD's chunk comes as bits of one word. */
-static inline bool pl_cg_word(const pl_cg_pass *p, int i)
-{
-    const pl_cg_operand *o = &p->op[p->instr[i].operand];
-    return o->bits && pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
-}
 /* Whether a LOAD's chunk comes as p_bytes. */
 static inline bool pl_cg_bytes(const pl_cg_pass *p, const pl_cg_operand *o)
 {
-    return !o->bits && (o->dtype == PL_U8 || o->dtype == PL_BOOL) &&
+    return (o->dtype == PL_U8 || o->dtype == PL_BOOL) &&
            pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
 }
 /* What each used instruction depends on; dep has n_instr entries. */

@@ -259,13 +259,6 @@ static bool light(const pl_cg_pass *p)
     return stays <= 6 && maps <= MOST;
 }
 
-static bool has_bits(const pl_cg_pass *p)
-{
-    for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].bits) return true;
-    return false;
-}
-
 /* Segments as short as they can be with 16 rows or more for a thread. */
 static void set_segments(pl_cg_pass *p)
 {
@@ -287,7 +280,7 @@ static void lay_sheet_sum(pl_cg_pass *p)
     p->part = c.part;
     p->parts = c.parts;
     set_segments(p);
-    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || light(p))) {
+    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && light(p)) {
         p->vec = 8;
         p->tx /= 2;
     }
@@ -315,7 +308,7 @@ static int map_vec(const pl_cg_pass *p)
     }
     int vec = (int)(16 / widest);
     while (vec > 4 && vec * stays > 64) vec /= 2;
-    return has_bits(p) && vec < 8 ? 8 : vec;
+    return vec;
 }
 
 static void lay_flat_map(pl_cg_pass *p, int *dep)
@@ -432,7 +425,7 @@ pl_status pl_cg_lay(pl_cg_pass *p, const pl_fused *f, pl_arena *a)
         pl_cg_deps(p, p->vec, dep);
         set_unroll(p, dep, p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
         if (p->shape == PL_CG_SHEET) set_resident(p, dep);
-    } else if (p->rank <= 1 || (has_bits(p) && p->dim[p->rank - 1] % 8)) {
+    } else if (p->rank <= 1) {
         for (int d = 0; d < p->rank; d++) run[d] = 0;
         set_sets(p, run, 0, false);
         lay_flat_map(p, dep);

@@ -25,9 +25,7 @@ static bool one_a_chunk(const pl_cg_pass *p, int i)
 void pl_cg_row_declare(pl_cg *w, int i, const char *to, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
-    if (pl_cg_word(w->p, i))
-        pl_cg_put(w, "unsigned %s%d%s;\n", to, i, tail);
-    else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+    if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
         pl_cg_put(w, "p_bytes<V> %s%d%s;\n", to, i, tail);
     else if (one_a_chunk(w->p, i))
         pl_cg_put(w, "%s %s%d%s;\n", mem, to, i, tail);
@@ -202,9 +200,7 @@ static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
         if (x->code == PL_FUSED_LOAD) {
             char raw[32];
             const char *tail = held(t, i) || t->fixed[i] ? "[c]" : "";
-            if (pl_cg_word(p, i))
-                snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
-            else if (pl_cg_bytes(p, &p->op[x->operand]))
+            if (pl_cg_bytes(p, &p->op[x->operand]))
                 snprintf(raw, sizeof raw, "q%d%s.at(j)", i, tail);
             else
                 snprintf(raw, sizeof raw, "q%d%s%s", i, tail, one_a_chunk(p, i) ? "" : ".x[j]");

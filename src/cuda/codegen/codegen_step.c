@@ -28,9 +28,7 @@ static void load(pl_cg *w, int i, const char *to)
 static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->op[w->p->instr[i].operand].dtype);
-    if (pl_cg_word(w->p, i))
-        pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
-    else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+    if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
         pl_cg_put(w, "p_bytes<V> q%d%s;\n", i, tail);
     else if (per_element)
         pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
@@ -61,9 +59,7 @@ static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
         unpack_pair(w, i);
         return;
     }
-    if (pl_cg_word(w->p, i))
-        snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
-    else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+    if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
         snprintf(raw, sizeof raw, "q%d%s.at(j)", i, tail);
     else
         snprintf(raw, sizeof raw, "q%d%s%s", i, tail, per_element ? ".x[j]" : "");
@@ -187,9 +183,7 @@ static void take(pl_cg *w, int s)
     const char *v = w->ref[k->src];
     pl_dtype d = w->p->instr[k->src].dtype;
     if (pl_cg_twin(w->p, s) != s) return;
-    if (k->bits) {
-        pl_cg_put(w, "w%d |= (unsigned)(%s != 0) << j;\n", s, v);
-    } else if (k->kind == PL_FUSED_STORE) {
+    if (k->kind == PL_FUSED_STORE) {
         pl_cg_put(w, "w%d.x[j] = ", s);
         pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
@@ -232,9 +226,7 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && !(dep[i] & PL_CG_DEP_J)) value(w, i, false, "[u]");
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].bits)
-            pl_cg_put(w, "unsigned w%d = 0;\n", s);
-        else if (p->sink[s].kind == PL_FUSED_STORE)
+        if (p->sink[s].kind == PL_FUSED_STORE)
             pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
     open_elements(w);
     if (w->pair.on) {
@@ -248,9 +240,7 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
     for (int s = 0; s < p->n_sink; s++) take(w, s);
     pl_cg_put(w, "}\n");
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].bits)
-            pl_cg_put(w, "p_put_bits<V>(W%d, z_, w%d);\n", s, s);
-        else if (p->sink[s].kind == PL_FUSED_STORE)
+        if (p->sink[s].kind == PL_FUSED_STORE)
             pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n", pl_cg_mem(p->sink[s].dtype), s, s);
     pl_cg_put(w, "}\n");
     if (p->reduces) pl_cg_put(w, "n_ += U;\n");
@@ -270,7 +260,7 @@ void pl_cg_outputs(pl_cg *w)
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FUSED_STORE) continue;
-        size_t bytes = k->bits ? 1 : pl_dtype_bytes(k->dtype) * (size_t)p->vec;
+        size_t bytes = pl_dtype_bytes(k->dtype) * (size_t)p->vec;
         pl_cg_put(
             w, "%s *const W%d = (%s *)a.p[%d];\n", pl_cg_mem(k->dtype), s, pl_cg_mem(k->dtype),
             pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0, bytes > 16 ? 16 : (uint32_t)bytes));

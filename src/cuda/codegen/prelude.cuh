@@ -93,23 +93,6 @@ DEV void p_after()
 #endif
 }
 
-// ---- booleans stored as bits, eight to a byte ----
-template <class I> DEV p_u8 p_bit(const p_u8 *p, I at) { return (p_u8)(p[at >> 3] >> (at & 7) & 1); }
-// Reads or writes V bits, in one word, from bit `at`, a multiple of V. With V = 1 the first bit of a
-// byte clears the rest of the byte.
-template <int V, class I> DEV unsigned p_bits(const p_u8 *p, I at)
-{
-    unsigned w = 0;
-    if (V < 8) return (unsigned)p[at >> 3] >> (at & 7);
-    for (int k = 0; k < V / 8; k++) w |= (unsigned)p[(at >> 3) + k] << 8 * k;
-    return w;
-}
-template <int V, class I> DEV void p_put_bits(p_u8 *p, I at, unsigned w)
-{
-    if (V == 1) p[at >> 3] = (p_u8)(at & 7 ? p[at >> 3] | w << (at & 7) : w);
-    for (int k = 0; k < V / 8; k++) p[(at >> 3) + k] = (p_u8)(w >> 8 * k);
-}
-
 // ---- 16-bit floats ----
 #ifdef __CUDACC__
 DEV float p_h2f(p_u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }

@@ -1,21 +1,27 @@
-/* fuse.c - which nodes run together.
+/* fuse.c - partitions the nodes of a graph into units: kernels and fused groups.
  *
- * A unit is a kernel or a group; a group is one pass over memory whatever it holds, so the aim
- * is few groups and few values between them. Three stages, each near linear:
+ * Idea: a group is one pass over memory however many nodes it holds, so few groups with few values
+ * between them are fast and small. Three stages:
  *
- *   form    nodes in order; a core node (map, reduction) joins the group of its newest operand,
- * or the newest group that reads the same value, else it starts one merge   a group whose
- * results only one other group reads moves into it, unless that keeps more bytes alive than it
- * saves repeat  a value stored by one group for another is computed again there instead, when
- * what it is made of is alive there anyway (or no larger); so equal expressions of forward and
- *           backward, which simplify has made one node, cost no memory
+ *   join    (fuse.c) nodes in order: a core node (map, reduction) joins the group of its newest
+ *           operand, or the newest group that reads the same value, or starts a group
+ *   merge   (fuse_merge.c) a group whose results only one other group reads moves into that group,
+ *           unless the move keeps more bytes alive than it saves
+ *   repeat  (fuse_repeat.c) a group recomputes a value that another group would store for it, when
+ *           the value's operands are alive there anyway or are no larger. Equal expressions of
+ *           forward and backward, which simplify has made one node, thus cost no memory.
  *
- * Inline nodes (constants, broadcasts, slices, reshapes) belong to whoever reads them and get
- * memory only when a kernel or an effect does. See form.h for what a group can express,
- * fuse_int.h for the invariant that keeps units a DAG.
+ * Example: conv -> sub mean -> relu -> sum over the batch, and relu -> conv. sub starts a group,
+ * relu and sum join it; the group stores relu (a kernel reads it) and the sum. Backward's group
+ * reads the sign of relu: it repeats sub and relu from the first convolution's result, if backward
+ * keeps that result alive anyway.
  *
- * A joining node must fit the group's space: same number of elements (or one a row, after a
- * reduction over rows), readings that nest with the others' (pl_grid), the same row.
+ * Invariant: units form a DAG (fuse_int.h). A node that joins must fit the group's space: the same
+ * number of elements (or one a row, after a reduction over rows), readings that nest with those of
+ * the others (pl_grid), the same row. Inline nodes (constants, broadcasts, slices, reshapes) belong
+ * to every group that reads them and get a buffer only when a kernel or an effect reads them.
+ *
+ * Cost: each stage is near linear in nodes and edges.
  */
 #include "pass/fuse/fuse_int.h"
 
@@ -262,7 +268,7 @@ static void place_core(pl_fuser *f, uint32_t node)
         return;
     }
     uint32_t id = new_group(f, span_of(f, node));
-    if (!fits(f, id, node, &t)) { /* beyond what a form can hold: a kernel after all */
+    if (!fits(f, id, node, &t)) { /* beyond what a group can hold: a kernel after all */
         f->n_groups--;
         f->role[node] = PL_ROLE_KERNEL;
         place_kernel(f, node);

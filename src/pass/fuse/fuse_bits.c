@@ -1,14 +1,16 @@
-/* fuse_bits.c - which bool values between groups are stored as bits: an eighth of the bytes.
+/* fuse_bits.c - decides which bool values between groups are stored as bits, in an eighth of the
+ * bytes.
  *
- * A group packs as it stores and unpacks as it loads, which costs less than the bytes saved. Only
- * values qualify that a group makes, one for each position of its space, and that nobody but
- * groups reads; kernels, views and callers know bools as bytes.
+ * A group packs bits as it stores and unpacks them as it loads, which costs less time than the
+ * bytes it saves. Invariant: only groups read and write such a value, and it has one element for
+ * each position of its group's space; kernels, views and callers see bools as bytes. Cost: linear
+ * in nodes and edges.
  */
 #include "pass/fuse/fuse_int.h"
 
 enum { FROM = 128 }; /* elements: below, the alignment of buffers eats the gain */
 
-/* Positions of a group's space: of its largest core member (form.c). */
+/* Positions of a group's space: those of its largest core member (ir/fused.c). */
 static int64_t space_of(const pl_fuser *f, const pl_unit *u)
 {
     int64_t most = 0;

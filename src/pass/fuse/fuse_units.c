@@ -110,12 +110,12 @@ pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok)
     const pl_fgroup *g = &f->groups[id];
     uint32_t *nodes = pl_arena_new(&a, uint32_t, g->n_nodes + 1);
     pl_unit u;
-    pl_fused form;
+    pl_fused fused;
     pl_status rc = nodes ? PL_OK : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = pl_fuse_unit(f, id, nodes, list_members(f, g, nodes), NULL, &a, &u);
-    if (rc == PL_OK) rc = pl_fused_make(f->g, &u, &a, &form);
-    *ok = rc == PL_OK && (uint32_t)form.n_in <= f->o->max_operands &&
-          (uint32_t)form.n_instr <= f->o->max_instrs && (uint32_t)form.n_out <= 2 * f->o->max_nodes;
+    if (rc == PL_OK) rc = pl_fused_make(f->g, &u, &a, &fused);
+    *ok = rc == PL_OK && (uint32_t)fused.n_in <= f->o->max_operands &&
+          (uint32_t)fused.n_instr <= f->o->max_instrs && (uint32_t)fused.n_out <= 2 * f->o->max_nodes;
     pl_arena_release(&a);
     return rc == PL_ERR_UNSUPPORTED ? PL_OK : rc;
 }

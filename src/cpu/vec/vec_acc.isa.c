@@ -1,11 +1,11 @@
-/* tile_acc.isa.c - accumulating loops of reductions, in f64 (floats) and i64 (integers).
+/* vec_acc.isa.c - accumulating loops of reductions, in f64 (floats) and i64 (integers).
  *
  * Which element meets which accumulator is fixed by the caller's geometry and by the lane of an
  * element (its position modulo PL_VEC_LANES); vector registers hold neighbouring accumulators, so
  * their width has no influence on the result. Vectors are written with the compiler's vector types:
  * eight accumulators make one 512-bit register, or two or four smaller ones.
  */
-#include "cpu/tile/tile_vec.h"
+#include "cpu/vec/vec.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* tile_f64.isa.c - scalar functions over f64 registers. f64 serves tests, so functions of a
+/* vec_f64.isa.c - scalar functions over f64 registers. f64 serves tests, so functions of a
  * continuous kind call libm; the expressions are those of f32 otherwise. */
-#include "cpu/tile/tile_map.h"
+#include "cpu/vec/vec_map.h"
 
 #include <float.h>
 #include <math.h>

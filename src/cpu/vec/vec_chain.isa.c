@@ -1,12 +1,12 @@
-/* tile_chain.isa.c - several f32 functions in a row on one value that stays in registers.
+/* vec_chain.isa.c - several f32 functions in a row on one value that stays in registers.
  *
  * A chain takes eight vectors of its first operand through all links and stores them once, where
  * a loop a function would load and store at every one. The switch costs little: a link is work
  * for eight vectors, and its branches repeat in the same order. Each link rounds like the loop it
- * stands for (tile_f32.isa.c), so the bits are the same.
+ * stands for (vec_f32.isa.c), so the bits are the same.
  */
 #include "cpu/kernels/lanes.h"
-#include "cpu/tile/tile_vec.h"
+#include "cpu/vec/vec.h"
 
 /* Also one element at a time, for the end of a tile. */
 typedef float one __attribute__((vector_size(4)));

@@ -1,6 +1,6 @@
-/* tile_f32.isa.c - scalar functions over f32 registers (f32, and bf16 and f16 before rounding). */
+/* vec_f32.isa.c - scalar functions over f32 registers (f32, and bf16 and f16 before rounding). */
 #include "cpu/kernels/vecmath.h"
-#include "cpu/tile/tile_map.h"
+#include "cpu/vec/vec_map.h"
 
 #include <float.h>
 

@@ -1,12 +1,12 @@
-/* tile_map.h - macros that make the loops of a table from one-element expressions.
+/* vec_map.h - macros that make the loops of a table from one-element expressions.
  *
  * A file defines T (the class's element type) and says MAP1(name, expression of x), MAP2(name,
  * expression of x and y), CMP1/CMP2 for truth values. Each MAP2 gives three loops, one a mode.
  */
-#ifndef PL_CPU_TILE_MAP_H
-#define PL_CPU_TILE_MAP_H
+#ifndef PL_CPU_VEC_MAP_H
+#define PL_CPU_VEC_MAP_H
 
-#include "cpu/tile/tile_vec.h"
+#include "cpu/vec/vec.h"
 
 #define MAP_HEAD(name)                                                                             \
  static void name(void *dst, const void *pa, const void *pb, const void *pc, int64_t n, double imm)

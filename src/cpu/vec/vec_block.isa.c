@@ -1,4 +1,4 @@
-/* tile_block.isa.c - sums and moments down the columns of f32 rows, in blocks.
+/* vec_block.isa.c - sums and moments down the columns of f32 rows, in blocks.
  *
  * A column is added up in f32 over PL_VEC_BLOCK_ROWS rows, and the block's sum goes into an f64
  * total: the error is that of a few additions in f32 however long the column, and the loop moves
@@ -7,7 +7,7 @@
  * bits. Every column is on its own, so the width of vectors has no influence.
  */
 #include "cpu/kernels/lanes.h"
-#include "cpu/tile/tile_vec.h"
+#include "cpu/vec/vec.h"
 
 enum { B = PL_VEC_BLOCK_ROWS };
 

@@ -1,8 +1,8 @@
-/* tile_int.h - the integer functions of one class. Included once by each of
- * tile_{i32,i64,u8}.isa.c, which defines T (the element), U (the unsigned type that arithmetic
+/* vec_int.h - the integer functions of one class. Included once by each of
+ * vec_{i32,i64,u8}.isa.c, which defines T (the element), U (the unsigned type that arithmetic
  * wraps in) and TABLE.
  */
-#include "cpu/tile/tile_map.h"
+#include "cpu/vec/vec_map.h"
 
 static inline bool negative(int64_t x)
 {

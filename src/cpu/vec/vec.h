@@ -1,13 +1,13 @@
-/* tile_vec.h - the vectorised loops of the tile interpreter, one set an instruction set.
+/* vec.h - the vectorised loops of the tile interpreter (cpu/tile), one set for each instruction set.
  *
- * Every loop is compiled three times (files X.isa.c); pl_vec_best picks a set at run time. All
- * sets give the same bits. Values of a dtype live in registers of a class: bf16 and f16 as f32
- * (already rounded), bool as u8.
+ * Every loop is compiled three times (files X.isa.c); pl_vec_best picks a set at run time.
+ * Invariant: all sets give the same bits. Values of a dtype live in registers of a class: bf16 and
+ * f16 as f32 (already rounded), bool as u8.
  */
-#ifndef PL_CPU_TILE_VEC_H
-#define PL_CPU_TILE_VEC_H
+#ifndef PL_CPU_VEC_H
+#define PL_CPU_VEC_H
 
-#include "cpu/tile/tile.h"
+#include "ir/op.h"
 
 typedef enum pl_vec_class {
     PL_VEC_F32,
@@ -123,7 +123,8 @@ typedef struct pl_vec {
     const pl_vec_chain *chain;
 } pl_vec;
 
-/* The best set this machine has, or the one PL_CPU_ISA names if it has that. */
+/* Returns the best set of this machine: avx512, avx2 or base. PL_CPU_ISA in the environment may
+ * name another one that the machine has. */
 const pl_vec *pl_vec_best(void);
 
 /* Names of one file's tables: pl_vec_f32_avx2 ... */

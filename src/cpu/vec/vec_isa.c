@@ -1,5 +1,5 @@
-/* tile_isa.c - which compiled set of loops this machine runs. */
-#include "cpu/tile/tile_vec.h"
+/* vec_isa.c - which compiled set of loops this machine runs. */
+#include "cpu/vec/vec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,9 +41,4 @@ const pl_vec *pl_vec_best(void)
     bool below = want && strcmp(want, "avx2") == 0;
     if (!below && has_avx512()) return &set_avx512;
     return has_avx2() ? &set_avx2 : &set_base;
-}
-
-const char *pl_tile_isa(void)
-{
-    return pl_vec_best()->name;
 }

@@ -1,6 +1,6 @@
-/* tile_move.isa.c - conversions between register classes and to and from memory. */
+/* vec_move.isa.c - conversions between register classes and to and from memory. */
 #include "cpu/kernels/vecmath.h"
-#include "cpu/tile/tile_map.h"
+#include "cpu/vec/vec_map.h"
 
 #define MOVE(name, S, R, expr)                                                                     \
  MAP_HEAD(name)                                                                                    \

@@ -1,8 +1,0 @@
-/* tile_i64.isa.c - scalar functions over i64 registers; see tile_int.h. */
-#include <stdint.h>
-
-typedef int64_t T;
-typedef uint64_t U;
-#define TABLE pl_vec_i64
-
-#include "cpu/tile/tile_int.h"
