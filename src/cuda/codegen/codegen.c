@@ -1,11 +1,15 @@
-/* codegen.c - cuts a group into passes and lays each out; see codegen.h and codegen_int.h.
+/* codegen.c - cuts a group into passes and has each one laid out and written; see codegen.h for an
+ * example and codegen_int.h for the shapes of a pass.
  *
- * A group with row values has one row pass, which stores everything elementwise. Reductions over
- * other dims take a pass for each distinct set of dims, after it; what they need of row values is
- * kept in scratch. Without row values the last pass stores, so that an output may take over an
- * input that the passes before still read.
+ * Idea: a pass reads the space once and is one kernel. A group with row values has one row pass,
+ * which stores all elementwise outputs. Reductions over other dims take one pass for each distinct
+ * set of dims, after the row pass; row values that they need are kept in scratch. Without row
+ * values the last pass stores, so that an output may take over an input that earlier passes read.
  *
- * How sums are added up is codegen_runs.c's, how a pass is launched codegen_lay.c's.
+ * Invariant: the order of a sum depends on sizes alone (codegen_runs.c), so a value has the same
+ * bits in every group. codegen_lay.c decides the launch of a pass.
+ *
+ * Cost: text proportional to instructions times passes, once for each group at compile time.
  */
 #include "cuda/codegen/codegen_int.h"
 

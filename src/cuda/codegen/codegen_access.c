@@ -1,4 +1,14 @@
-/* codegen_access.c - how operands are read: offsets, coordinates, kinds of access. */
+/* codegen_access.c - how operands are read: offsets, coordinates, kinds of access.
+ *
+ * Idea: the cheapest kind of access that the strides allow, chosen for each operand: one element
+ * for the whole chunk, one aligned vector load, a constant stride, or coordinates for each element.
+ * In the example of codegen.h x is VECTOR (stride 1 along the inner dim, rows of 64 floats keep
+ * chunks aligned) and so is mean; x read with a stride of 2 would be STRIDED, and a transposed x
+ * whose chunks cross dims RAGGED.
+ *
+ * Invariant: PL_CG_VECTOR is chosen only where every chunk is aligned for every coordinate; the
+ * pointer's own alignment is an entry of the patch and checked at launch (pl_code_bind).
+ */
 #include "cuda/codegen/codegen_int.h"
 
 #include <stdio.h>

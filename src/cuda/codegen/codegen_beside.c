@@ -1,17 +1,20 @@
-/* codegen_beside.c - sums of columns beside the rows of a row kernel.
+/* codegen_beside.c - sums of columns in the row kernel that reads the same elements.
  *
- * A block has a part of the rows as a sheet's block does, and adds up each column as the sheet's
- * lanes do: every lane in the same order, then the lanes. Lanes that share a warp go on together to
- * the last row of them all; where the lanes do not fill a warp others do, which have no rows. Lanes
- * of several warps have a barrier each, and meet there as often as the first lane, whether they
- * have a row or not: checkers that order accesses by the barriers behind a thread, as
- * compute-sanitizer's racecheck does, then order those around the barriers of the whole block
- * rightly.
+ * Idea: a norm's backward needs sums along rows and sums down columns of the same values. A second
+ * pass would read everything again; here a block takes a part of the rows, as a block of a sheet
+ * kernel does, and each lane adds up its columns while the rows pass.
  *
- * Sums of columns stay in registers meanwhile, beside what is the same for all rows. Those leave
- * room for few warps, so a lane sends for the rows to come before it computes the one that came:
- * for two rows into shared memory, as far as that goes, else for one, and for what does not fit
- * there or is one value for the row into registers.
+ * Invariant: a column is summed in the order of the sheet kernel: every lane in the same order, then
+ * the lanes. The bits are those of a pass of its own.
+ *
+ * Lanes that share a warp run together up to the last row of all of them; where lanes do not fill a
+ * warp, other threads without rows do. Lanes of several warps have a barrier each and meet there as
+ * often as the first lane, whether they have a row or not: checkers that order accesses by barriers
+ * (compute-sanitizer's racecheck) then order the barriers of the whole block correctly.
+ *
+ * Cost: column sums stay in registers, which leaves room for few warps. To hide latency a lane
+ * requests rows before it computes the current one: two rows ahead into shared memory, as far as
+ * shared memory goes, else one; single values of a row, and what does not fit, go into registers.
  */
 #include "cuda/codegen/codegen_row.h"
 

@@ -1,9 +1,9 @@
-/* codegen_cache.h - compiled kernels on disk: one file a kernel, named by what it was made from.
+/* codegen_cache.h - compiled kernels on disk: one file for each kernel, named by its key.
  *
- * The key is a hash of text, architecture, compiler and options, so a file is never out of date.
- * It holds the key and a hash of its content: one that is damaged, cut short or of another
- * program is as good as none. Files appear whole (written aside, then renamed), and no harm is
- * done when several processes write the same one.
+ * The key is a hash of text, architecture, compiler and options, so a file is never out of date. A
+ * file holds its key and a hash of its content: a damaged or truncated file counts as missing.
+ * Files appear whole (written under another name, then renamed), so several processes may write
+ * the same one.
  */
 #ifndef PL_CUDA_CODEGEN_CACHE_H
 #define PL_CUDA_CODEGEN_CACHE_H

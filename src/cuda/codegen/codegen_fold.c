@@ -1,12 +1,15 @@
-/* codegen_fold.c - partial results of a reduction to results.
+/* codegen_fold.c - writes the kernel that folds partial results of reductions into results.
  *
  * Partial results lie as [runs before][parts][runs after], or in strips of a few columns
- * (pl_cg_strips); those of one result are strewn over the runs that are reduced. Y threads share X
- * results side by side (or X times four, where neighbours are results of other columns, so that
- * every sector is read for all of it): each takes every Y-th partial result in order, then a tree
- * over the Y. X and Y come from how many there are and how they lie. Each reduction has blocks of
- * its own in one kernel, all as large as the largest: a block does several sets of X times Y
- * threads where that makes blocks so few that a large card holds all at once.
+ * (pl_cg_strips); the partial results of one result are spread over the reduced runs. Y threads
+ * share X neighbouring results (or 4 X, where neighbours are results of other columns, so that
+ * every 32-byte sector is read as a whole): each thread takes every Y-th partial result in order,
+ * then a tree combines the Y threads. X and Y depend on the number of partial results and on their
+ * layout alone: that fixes the order of the sum.
+ *
+ * Each reduction has blocks of its own in one kernel, all as large as the largest; a block does
+ * several sets of X times Y threads where that makes few enough blocks for a large GPU to hold all
+ * at once.
  */
 #include "cuda/codegen/codegen_int.h"
 

@@ -1,7 +1,9 @@
-/* codegen_lay.c - the dims of a pass, and its launch: who takes what, how wide, how many at once.
+/* codegen_lay.c - lays out a pass: its dims, and its launch (threads, chunk width, unrolling).
  *
- * What decides the order of a sum, the threads of a row and the parts of a long one, comes from
- * sizes alone here too; widths and unrolling may come from operands, for they do not change it.
+ * Invariant: the threads of a row and the parts of a long sum, which fix the order of a sum, depend
+ * on sizes alone. Chunk widths and unrolling may depend on operands, because they do not change the
+ * order. Example: the sum of codegen.h over 281600 rows of 64 floats is walked in chunks of V = 4
+ * columns whatever else the group reads.
  */
 #include "cuda/codegen/codegen_int.h"
 

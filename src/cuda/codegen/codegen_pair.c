@@ -1,11 +1,11 @@
-/* codegen_pair.c - the gradient of a pool, added up: of two neighbours of a window one at most has
- * a share.
+/* codegen_pair.c - sums over the gradient of a max pool: of two neighbours in a window at most one
+ * contributes.
  *
- * Opened, that gradient is select(index == place, dy, 0): index and dy are the window's, the place
- * is each element's. Where a sum takes only products of that select, the neighbours for which it is
- * zero add zeros, and adding those changes no bit of a sum of finite numbers. So a thread, which
- * takes both elements of a pair anyway, computes once: with what it has read for the second if the
- * index is the second's place, for the first otherwise.
+ * Taken apart (pass/open.c), that gradient is select(index == place, dy, 0): index and dy belong to
+ * the window, the place to each element. Where a sum takes only products of that select, the
+ * neighbours for which it is zero add zeros, and adding zeros changes no bit of a sum of finite
+ * numbers. A thread takes both elements of a pair anyway, so it computes once: with the second
+ * element's operands if the index is the second's place, else with the first's.
  */
 #include "cuda/codegen/codegen_int.h"
 

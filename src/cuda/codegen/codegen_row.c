@@ -1,14 +1,21 @@
-/* codegen_row.c - rows that are summed and used: softmax, norms over the last dims, losses.
+/* codegen_row.c - writes row kernels: rows that are reduced and whose sums are used: softmax, norms
+ * over the last dims, losses.
  *
  *   tx threads share a row of N elements; thread t takes the chunks t, t + tx, ... of V elements
  *   a block has ty rows (several short ones) or one (tx > 32)
  *
- * Rows are read once: raw chunks stay in registers (STEPS of them a thread) while sums go from
- * stage to stage; values that are dear to compute stay too, where registers allow. Long rows,
- * and groups with many operands, read again instead. Which element a thread adds in which order
- * depends on N alone, so the bits do not depend on the choice.
+ * Idea: rows are read once. Raw chunks stay in registers (STEPS of them a thread) while sums pass
+ * from stage to stage (codegen_stages.c); values that are expensive to compute stay too, where
+ * registers allow. Long rows, and groups with many operands, are read again in each stage.
  *
- * Stages: codegen_stages.c. Sums of columns beside the rows: codegen_beside.c.
+ * Invariant: which element a thread adds in which order depends on N alone, so the bits do not
+ * depend on whether values stay in registers.
+ *
+ * Example: softmax of rows of 1000 floats, V = 4. Stage 0 reads the row and takes its maximum;
+ * stage 1 computes exp(x - max), keeps it in registers and takes the sum; stage 2 divides and
+ * stores. Memory is read once and written once.
+ *
+ * Sums of columns in the same kernel: codegen_beside.c.
  */
 #include "cuda/codegen/codegen_row.h"
 

@@ -1,8 +1,12 @@
-/* codegen_runs.c - how reductions are added up: from sizes, the kind of reduction and nothing else.
+/* codegen_runs.c - how reductions are added up: decided by sizes and the kind of reduction alone.
  *
- * Runs are neighbouring dims that are all kept or all reduced. Threads walk one of the reduced
- * ones; parts of it are added up apart and folded afterwards. Neither operands nor dtypes nor what
- * else is in the group have a say, so a sum has the same bits in every group.
+ * Idea: runs are neighbouring dims that are all kept or all reduced. Threads walk one of the
+ * reduced runs; parts of it are added up separately and folded afterwards (codegen_fold.c).
+ *
+ * Invariant: neither operands nor dtypes nor the rest of the group have an influence, so a sum has
+ * the same bits in every group.
+ *
+ * Example: [N,H,W,C] over {0,1,2} has the runs NHW (reduced) and C (kept): threads walk NHW.
  */
 #include "cuda/codegen/codegen_int.h"
 

@@ -1,14 +1,17 @@
-/* codegen_sheet.c - columns of threads: a thread keeps its chunk of the inner set and walks down
- * the along set, so that what belongs to a column (scales, shifts, sums) stays in registers.
+/* codegen_sheet.c - writes sheet kernels: a thread keeps its chunk of the inner set (columns) and
+ * walks down the along set (rows), so that values of a column (scales, shifts, sums) stay in
+ * registers. The example of codegen.h is a sheet kernel.
  *
  *   block b = ((o_, part), tile): rows [part * L, ...) of along, columns of one tile
- *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...; of sums rows
- *   2y, 2y + 1, 2y + 2Y, ...: neighbours often read the same (the windows of a pool)
+ *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...; for sums rows
+ *   2y, 2y + 1, 2y + 2Y, ...: neighbouring rows often read the same (the windows of a pool)
  *
  * Where operands see several dims in along, the walk goes by segments: the outer of those dims
- * change only between them, the inner ones (at least one; more where they are short, as the windows
- * of a pool) are found at every step. Sums over rows: each thread in order, then the Y threads as a
- * tree, then the parts (codegen_fold.c). X, Y and the parts depend on sizes only.
+ * change only between segments, the inner ones (at least one; more where they are short, as the
+ * windows of a pool) are computed at every step.
+ *
+ * Invariant: sums over rows go through each thread in order, then the Y threads as a tree, then the
+ * parts (codegen_fold.c); X, Y and the parts depend on sizes alone.
  */
 #include "cuda/codegen/codegen_int.h"
 

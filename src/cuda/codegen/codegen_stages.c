@@ -1,8 +1,9 @@
-/* codegen_stages.c - the schedule of a row kernel: which stage takes what, and what stays in
- * registers between them.
+/* codegen_stages.c - the schedule of a row kernel: which stage computes what, and which values stay
+ * in registers between stages.
  *
- * Each stage takes the elements once. Stage k gives the reductions whose operands need those
- * before; a variance takes a stage of its own, after its mean. The last stage stores.
+ * Each stage goes over the elements once. Stage k computes the reductions whose operands need the
+ * results of stages before k; a variance takes a stage of its own, after its mean. The last stage
+ * stores. Example: see codegen_row.c (softmax: maximum, sum, store).
  */
 #include "cuda/codegen/codegen_row.h"
 

@@ -1,8 +1,10 @@
-/* codegen_step.c - the inner text of flat and sheet kernels.
+/* codegen_step.c - writes the inner loop of flat and sheet kernels.
  *
- * A step takes U chunks of V elements: first all loads of all U, so that many bytes are under
- * way, then values, stores and accumulation. Since a thread has read its elements before it
- * writes them, and no other thread reads them, an output may be an input's memory.
+ * Idea: a step takes U chunks of V elements: first all loads of all U chunks, so that many bytes
+ * are under way at once, then values, stores and accumulation.
+ *
+ * Invariant: a thread reads its elements before it writes them, and no other thread reads them, so
+ * an output may be an input's memory (ir/inplace.h).
  */
 #include "cuda/codegen/codegen_int.h"
 

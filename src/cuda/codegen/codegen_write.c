@@ -1,8 +1,10 @@
-/* codegen_write.c - text and arguments of a kernel while it is written.
+/* codegen_write.c - the text and the arguments of a kernel while it is written.
  *
- * Arguments are one struct by value: pointers, then numbers by type. The text names them by
- * place (a.s[3]); equal numbers of one kernel share a place only where they are the same thing,
- * so that the text does not depend on their values.
+ * Arguments are one struct by value: pointers, then numbers by type. The text names an argument by
+ * its place (a.s[3]).
+ *
+ * Invariant: equal numbers share a place only where they mean the same thing, so the text does not
+ * depend on their values and groups over other shapes share compiled kernels.
  */
 #include "cuda/codegen/codegen_int.h"
 #include "plimsoll_embed.h"

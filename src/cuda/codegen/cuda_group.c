@@ -1,7 +1,10 @@
-/* cuda_group.c - see cuda_group.h: generated text (codegen.h), compiled modules (nvrtc.h), launches.
+/* cuda_group.c - the CUDA device's prepare and run of a fused group: generated text (codegen.h),
+ * compiled modules (nvrtc.h), launches.
  *
- * Making the text of a group takes a hundred times the memory of what a launch needs, and a network
- * has thousands of groups: it is made in a scratch arena, and what stays is copied out. */
+ * Making the text of a group takes a hundred times the memory that a launch needs, and a network
+ * has thousands of groups: the text is made in a scratch arena, and what launches need is copied
+ * out.
+ */
 #include "cuda/codegen/cuda_group.h"
 
 #include "base/arena.h"

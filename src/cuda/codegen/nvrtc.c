@@ -1,13 +1,13 @@
 /* nvrtc.c - see nvrtc.h.
  *
- * make puts a module into a list and starts a thread unless enough are running; a thread takes
- * module after module and ends when none waits, so none is left once all is compiled. Each looks
- * on disk first. Loading waits for the caller's thread: it is short, and the driver would take
- * turns anyway.
+ * make puts a module into a list and starts a thread unless enough are running. A thread takes
+ * module after module, from the disk cache (codegen_cache.h) or from the compiler, and ends when
+ * none is left. The caller's thread loads the modules: loading is short, and the driver serialises
+ * it anyway.
  *
- * --fmad=false and no fast mathematics: a value has the same bits in every group. The target is
- * the card's own architecture; for a card newer than the compiler, PTX of the newest that it
- * knows, which the driver finishes.
+ * --fmad=false and no fast mathematics: a value has the same bits in every group. The target is the
+ * GPU's own architecture; for a GPU newer than the compiler it is PTX of the newest architecture
+ * that the compiler knows, which the driver compiles.
  */
 #include "cuda/codegen/nvrtc.h"
 

@@ -1,6 +1,6 @@
-/* nvrtc.h - kernels compiled at run time: in the background, once for a text, kept on disk.
+/* nvrtc.h - kernels compiled at run time: in the background, once for each text, cached on disk.
  *
- * A module is shared by all who ask for the same text and lives as long as the process, as the
+ * All groups with the same text share a module. A module lives as long as the process, as the
  * loaded code does.
  */
 #ifndef PL_CUDA_NVRTC_H
