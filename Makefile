@@ -26,10 +26,12 @@ LIBS   := -ldnnl -lfyaml -ljansson -lxxhash -l:libgomp.so.1 -lpthread -ldl -lm
 
 # ---- sources ------------------------------------------------------------------------------------
 find_c     = $(sort $(shell find $(1) -name '*.c'))
-LIB_SRC   := $(filter-out src/cuda/% src/mpi/%,$(call find_c,src recipes))
+LIB_SRC   := $(filter-out src/cuda/% src/mpi/% src/program/%,$(call find_c,src recipes))
 LIB_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.isa.c,$(LIB_SRC))) \
  $(foreach i,base avx2 avx512,$(patsubst %.isa.c,$(BUILD)/%.$(i).o,$(filter %.isa.c,$(LIB_SRC))))
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,cli))
+# Replacements of system functions: in programs, never in the library (src/program/README.md).
+PROGRAM   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/program/*.c))
 WORKLOADS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/workloads/*.c))
 # The text of generated CUDA kernels is made and tested without CUDA.
 CODEGEN   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cuda/codegen/codegen*.c))
@@ -104,14 +106,14 @@ LINK = $(CC) $(if $(SAN),-fsanitize=$(SAN)) -rdynamic -o $@ $(filter %.o,$^) -Wl
 LINK_SO = $(CC) $(if $(SAN),-fsanitize=$(SAN)) -shared -o $@ $(filter %.o,$^)
 $(BUILD)/libplimsoll.a: $(LIB_OBJ)
 	@rm -f $@ && $(AR) rcs $@ $^
-$(BUILD)/plimsoll: $(CLI_OBJ) $(BUILD)/libplimsoll.a
+$(BUILD)/plimsoll: $(CLI_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a
 	$(call say,link $@)
 	@$(LINK)
 BENCHES := $(patsubst bench/%.c,$(BUILD)/%,$(filter-out bench/pl_sampler.c,$(wildcard bench/pl_*.c)))
-$(BENCHES): $(BUILD)/%: $(BUILD)/bench/%.o $(WORKLOADS) $(CODEGEN) $(BUILD)/libplimsoll.a
+$(BENCHES): $(BUILD)/%: $(BUILD)/bench/%.o $(WORKLOADS) $(CODEGEN) $(PROGRAM) $(BUILD)/libplimsoll.a
 	$(call say,link $@)
 	@$(LINK)
-$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a | $$(FAKES) $(BUILD)/odd.so
+$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a | $$(FAKES) $(BUILD)/odd.so
 	$(call say,link $@)
 	@$(LINK)
 $(BUILD)/libplimsoll_mpi.so: $(BUILD)/src/mpi/mpi.o

@@ -11,7 +11,6 @@
 #include "base/fpmode.h"
 #include "base/sys.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
 #include <linux/futex.h>
@@ -232,64 +231,8 @@ int pl_team_size(void)
     return here.size ? here.size : 1;
 }
 
-/* ---- OpenMP's entry points -------------------------------------------------------------- */
-/* The names and signatures are libgomp's; a program's own definition comes before a library's. */
-#define ENTRY __attribute__((visibility("default")))
-ENTRY void GOMP_parallel(void (*fn)(void *), void *data, unsigned n, unsigned flags);
-ENTRY void GOMP_barrier(void);
-ENTRY int omp_get_thread_num(void);
-ENTRY int omp_get_num_threads(void);
-ENTRY int omp_in_parallel(void);
-int omp_get_max_threads(void);
-
-static struct {
-    void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
-    void (*barrier)(void);
-    int (*thread_num)(void), (*num_threads)(void), (*in_parallel)(void);
-} gomp;
-static pthread_once_t gomp_once = PTHREAD_ONCE_INIT;
-static _Atomic uintptr_t served_from, served_to;
-
-static void gomp_name(const char *name, void *out)
+void pl_team_barrier(void)
 {
-    void *at = dlsym(RTLD_NEXT, name);
-    if (!at) PL_BUG("libgomp has no %s", name);
-    memcpy(out, &at, sizeof at);
-}
-
-static void gomp_find(void)
-{
-    gomp_name("GOMP_parallel", &gomp.parallel);
-    gomp_name("GOMP_barrier", &gomp.barrier);
-    gomp_name("omp_get_thread_num", &gomp.thread_num);
-    gomp_name("omp_get_num_threads", &gomp.num_threads);
-    gomp_name("omp_in_parallel", &gomp.in_parallel);
-}
-
-void GOMP_parallel(void (*fn)(void *), void *data, unsigned n, unsigned flags)
-{
-    uintptr_t from = (uintptr_t)__builtin_return_address(0);
-    if (from >= served_from && from < served_to) {
-        int most = omp_get_max_threads(), wanted = n ? (int)n : most;
-        if (here.inside || pl_team_reach(wanted > most ? wanted : most) >= wanted) {
-            pl_team_run(wanted, fn, data);
-            return;
-        }
-    }
-    pthread_once(&gomp_once, gomp_find);
-    bool inside = here.inside;
-    here.inside = false; /* in that loop libgomp answers */
-    gomp.parallel(fn, data, n, flags);
-    here.inside = inside;
-}
-
-void GOMP_barrier(void)
-{
-    if (!here.inside) {
-        pthread_once(&gomp_once, gomp_find);
-        gomp.barrier();
-        return;
-    }
     if (here.size == 1) return;
     team *t = here.team;
     uint32_t was = atomic_load(&t->barrier.count);
@@ -301,33 +244,28 @@ void GOMP_barrier(void)
     }
 }
 
-int omp_get_thread_num(void)
+bool pl_team_in_loop(void)
 {
-    if (here.inside) return here.index;
-    pthread_once(&gomp_once, gomp_find);
-    return gomp.thread_num();
+    return here.inside;
 }
 
-int omp_get_num_threads(void)
+bool pl_team_set_in_loop(bool inside)
 {
-    if (here.inside) return here.size;
-    pthread_once(&gomp_once, gomp_find);
-    return gomp.num_threads();
+    bool was = here.inside;
+    here.inside = inside;
+    return was;
 }
 
-int omp_in_parallel(void)
-{
-    if (here.inside) return 1;
-    pthread_once(&gomp_once, gomp_find);
-    return gomp.in_parallel();
-}
+int omp_in_parallel(void); /* libgomp's, or the program's (src/program/openmp.c) */
 
 bool pl_team_inside(void)
 {
-    return omp_in_parallel();
+    return here.inside || omp_in_parallel();
 }
 
 /* ---- whom to serve ---------------------------------------------------------------------- */
+static _Atomic uintptr_t served_from, served_to;
+
 typedef struct search {
     uintptr_t code, from, to;
 } search;
@@ -357,4 +295,10 @@ bool pl_team_serve(const void *code)
     if (!s.to) return false;
     if (atomic_compare_exchange_strong(&served_from, &none, s.from)) served_to = s.to;
     return true;
+}
+
+bool pl_team_serves(const void *code)
+{
+    uintptr_t at = (uintptr_t)code;
+    return at >= served_from && at < served_to;
 }

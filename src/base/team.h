@@ -4,10 +4,10 @@
  * thread ends. Between loops a worker spins for a few microseconds and then sleeps; a loop for
  * fewer workers leaves the others alone. libgomp ends threads when a loop is smaller than the one
  * before and starts them again for the next: hundreds of times in a step, because oneDNN chooses a
- * size for every kernel, and each costs time and memory. So this program has libgomp's few entry
- * points that oneDNN calls: loops that begin in the served library run on the team, all others go
- * on to libgomp, and the answers "which worker, of how many" are the team's inside its loops and
- * libgomp's elsewhere.
+ * size for every kernel, and each costs time and memory. So the program (src/program/openmp.c) has
+ * libgomp's few entry points that oneDNN calls: loops that begin in the served library run on the
+ * team, all others go on to libgomp. A program that links libplimsoll.a alone keeps libgomp's entry
+ * points, and oneDNN's loops run on libgomp's threads.
  *
  * Loops do not nest: one that begins inside another runs on its caller alone.
  */
@@ -34,5 +34,15 @@ bool pl_team_inside(void);
 /* Loops that begin in the shared library that holds this address run on the team from now on; the
  * first library counts. False when it is no shared library's address. */
 bool pl_team_serve(const void *code);
+
+/* ---- for the entry points of src/program/openmp.c ---------------------------------------- */
+/* Returns whether the address lies in the served library. */
+bool pl_team_serves(const void *code);
+/* Returns whether the calling thread is in a loop of a team. */
+bool pl_team_in_loop(void);
+/* Sets the answer of pl_team_in_loop for the calling thread; returns the previous one. */
+bool pl_team_set_in_loop(bool inside);
+/* Inside a loop: waits until all its workers have called it. */
+void pl_team_barrier(void);
 
 #endif

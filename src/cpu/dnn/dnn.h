@@ -2,8 +2,9 @@
  *
  * Two phases. prepare chooses the algorithm from shapes alone, builds everything and says how
  * many work bytes a run needs; it may allocate. run gets all memory from its caller and
- * allocates nothing (cxx_heap.c keeps oneDNN to that). The same description gives
- * the same algorithm, so the same bits, in every process with the same number of threads.
+ * allocates nothing of its own; oneDNN calls operator new, which src/program/cxx_heap.c serves
+ * without malloc. The same description gives the same algorithm, so the same bits, in every process
+ * with the same number of threads.
  *
  * Layout: activations are (N, spatial.., C), convolution weights (O, kernel.., I/groups), dense
  * and row-major, one to three spatial dims. A work block must be 64-byte aligned; tensors

@@ -12,13 +12,11 @@
  *
  * thin is also the way out where direct would fall back on matrix products: those allocate.
  */
-#include "cpu/dnn/dnn_int.h"
+#include "cpu/dnn/dnn_conv.h"
 
 #include <string.h>
 
-typedef pl_dnn_conv_desc conv;
-
-static pl_status check_conv(pl_dnn_conv_kind kind, const conv *c)
+static pl_status check_conv(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     PL_TRY(pl_dnn_check_window("convolution", c->n_spatial, c->in, c->out, c->kernel, c->stride,
                                c->dilation, c->pad_lo, c->pad_hi));
@@ -29,13 +27,6 @@ static pl_status check_conv(pl_dnn_conv_kind kind, const conv *c)
     PL_FAIL_IF(c->bias && kind != PL_DNN_CONV_FWD, PL_ERR_ARG,
                "only the forward convolution has a bias");
     return PL_OK;
-}
-
-static int64_t taps(const conv *c)
-{
-    int64_t n = 1;
-    for (int i = 0; i < c->n_spatial; i++) n *= c->kernel[i];
-    return n;
 }
 
 /* ---- layouts ---------------------------------------------------------------------------- */
@@ -53,7 +44,8 @@ static pl_status view_md(pl_mdesc *md, int rank, const dnnl_dims_t dim, dnnl_dat
 
 /* Weights (O, kernel.., I/groups) as oneDNN's [G],O,I,kernel.. ; `full` is the kernel as it
  * lies in memory, of which c's taps are every `every`-th. */
-static pl_status weight_md(pl_mdesc *md, const conv *c, const int64_t *full, const int64_t *every)
+static pl_status weight_md(pl_mdesc *md, const pl_conv *c, const int64_t *full,
+                           const int64_t *every)
 {
     dnnl_data_type_t type = dnnl_f32;
     dnnl_dims_t dim, stride;
@@ -76,7 +68,8 @@ static pl_status weight_md(pl_mdesc *md, const conv *c, const int64_t *full, con
 
 /* Every `every`-th pixel of x along each dim, c->in of them, of a tensor of spatial size
  * `full`. */
-static pl_status pixels_md(pl_mdesc *md, const conv *c, const int64_t *full, const int64_t *every)
+static pl_status pixels_md(pl_mdesc *md, const pl_conv *c, const int64_t *full,
+                           const int64_t *every)
 {
     dnnl_data_type_t type = dnnl_f32;
     dnnl_dims_t dim = {c->n, c->ic}, stride = {0, 1};
@@ -91,13 +84,7 @@ static pl_status pixels_md(pl_mdesc *md, const conv *c, const int64_t *full, con
     return view_md(md, c->n_spatial + 2, dim, type, stride);
 }
 
-/* What a convolution works on: descriptors of all its tensors, weights as the caller has them.
- */
-typedef struct tensors {
-    pl_mdesc x, y, w, bias;
-} tensors;
-
-static pl_status tensors_init(tensors *t, const conv *c)
+pl_status pl_conv_tensors_init(pl_conv_tensors *t, const pl_conv *c)
 {
     const int64_t one[3] = {1, 1, 1};
     dnnl_data_type_t type = dnnl_f32;
@@ -112,8 +99,8 @@ static pl_status tensors_init(tensors *t, const conv *c)
 
 /* ---- direct ----------------------------------------------------------------------------- */
 
-static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, const conv *c,
-                         const tensors *t)
+static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, const pl_conv *c,
+                         const pl_conv_tensors *t)
 {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     const pl_mdesc *bias = c->bias ? &t->bias : NULL;
@@ -139,11 +126,12 @@ static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, con
 /* Kernels of 1 with a stride gather the pixels that they read first, and where channels are no
  * whole vectors oneDNN's own for weights writes past the end of the scratchpad that it asked for.
  */
-static bool gathers_too_far(pl_dnn_conv_kind kind, const conv *c)
+static bool gathers_too_far(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     bool strided = false;
     for (int i = 0; i < c->n_spatial; i++) strided |= c->stride[i] > 1;
-    return kind == PL_DNN_CONV_BWD_WEIGHTS && strided && taps(c) == 1 && (c->ic % 16 || c->oc % 16);
+    return kind == PL_DNN_CONV_BWD_WEIGHTS && strided && pl_conv_taps(c) == 1 &&
+           (c->ic % 16 || c->oc % 16);
 }
 
 /* Kernels that oneDNN ranks too high:
@@ -151,9 +139,9 @@ static bool gathers_too_far(pl_dnn_conv_kind kind, const conv *c)
  *   brdgmm, depthwise forward: 15 to 45 % behind the jit kernel;
  *   brgconv streams a whole filter for a few output pixels: with filters beyond the caches (a
  * wide 16x16 kernel) plain jit is nearly twice as fast, on small images 10 %. */
-static const char *avoid(pl_dnn_conv_kind kind, const conv *c)
+static const char *avoid(pl_dnn_conv_kind kind, const pl_conv *c)
 {
-    const int64_t ic = c->ic / c->groups, oc = c->oc / c->groups, filter = ic * taps(c);
+    const int64_t ic = c->ic / c->groups, oc = c->oc / c->groups, filter = ic * pl_conv_taps(c);
     const bool fwd = kind == PL_DNN_CONV_FWD, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
     int64_t pixels = 1;
     for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
@@ -166,7 +154,7 @@ static const char *avoid(pl_dnn_conv_kind kind, const conv *c)
     return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brgconv" : NULL;
 }
 
-static pl_status direct_choose(pl_dnn_conv_kind kind, const conv *c, const tensors *t,
+static pl_status direct_choose(pl_dnn_conv_kind kind, const pl_conv *c, const pl_conv_tensors *t,
                                dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t op;
@@ -181,16 +169,8 @@ static pl_status direct_choose(pl_dnn_conv_kind kind, const conv *c, const tenso
     return s;
 }
 
-/* Weights into the kernel's layout, the kernel, a weight gradient out of it. x, y, bias are
- * operands that exist already; the weights lie w_offset bytes into the caller's tensor. */
-typedef struct direct_io {
-    int x, y, bias;
-    int w_index;
-    size_t w_offset;
-} direct_io;
-
-static pl_status direct_weights(pl_dnn *d, const tensors *t, dnnl_primitive_desc_t pd,
-                                const direct_io *io)
+static pl_status direct_weights(pl_dnn *d, const pl_conv_tensors *t, dnnl_primitive_desc_t pd,
+                                const pl_conv_io *io)
 {
     const pl_mdesc *want = dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0);
     int dw, w;
@@ -206,8 +186,9 @@ static pl_status direct_weights(pl_dnn *d, const tensors *t, dnnl_primitive_desc
     return same ? PL_OK : pl_dnn_add_reorder(d, want, w, &t->w, dw);
 }
 
-static pl_status direct_steps(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t,
-                              dnnl_primitive_desc_t pd, const direct_io *io)
+static pl_status direct_steps(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                              const pl_conv_tensors *t, dnnl_primitive_desc_t pd,
+                              const pl_conv_io *io)
 {
     if (kind == PL_DNN_CONV_BWD_WEIGHTS) return direct_weights(d, t, pd, io);
     const pl_mdesc *want = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
@@ -228,8 +209,8 @@ static pl_status direct_steps(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, c
 }
 
 /* Chooses and adds; used by all but narrow. */
-static pl_status direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t,
-                            const direct_io *io)
+pl_status pl_conv_direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                             const pl_conv_tensors *t, const pl_conv_io *io)
 {
     dnnl_primitive_desc_t pd;
     PL_TRY(direct_choose(kind, c, t, &pd));
@@ -239,212 +220,38 @@ static pl_status direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, con
     return s;
 }
 
-static pl_status direct_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t)
+static pl_status direct_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                              const pl_conv_tensors *t)
 {
     const bool to_x = kind == PL_DNN_CONV_BWD_DATA, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
-    direct_io io = {.w_index = to_w ? 0 : 1};
+    pl_conv_io io = {.w_index = to_w ? 0 : 1};
     PL_TRY(pl_dnn_add_operand(d, &t->x, to_x ? PL_DNN_OUT : PL_DNN_IN, 0, &io.x));
     if (kind == PL_DNN_CONV_FWD)
         PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_OUT, 0, &io.y));
     else
         PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, to_w ? 1 : 0, &io.y));
     if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &io.bias));
-    return direct_add(d, kind, c, t, &io);
-}
-
-/* ---- thin ------------------------------------------------------------------------------- */
-
-/* Channels on the side that direct kernels vectorise over, and on the other. */
-static int64_t thin_side(pl_dnn_conv_kind kind, const conv *c)
-{
-    return kind == PL_DNN_CONV_BWD_DATA ? c->ic : c->oc;
-}
-
-static int64_t wide_side(pl_dnn_conv_kind kind, const conv *c)
-{
-    return kind == PL_DNN_CONV_BWD_DATA ? c->oc : c->ic;
-}
-
-static pl_thin thin_make(pl_dnn_conv_kind kind, const conv *c)
-{
-    pl_thin t = {.channels = thin_side(kind, c)};
-    const int missing = 3 - c->n_spatial;
-    for (int i = 0; i < 3; i++) {
-        const int j = i - missing;
-        t.in[i] = j < 0 ? 1 : c->in[j];
-        t.out[i] = j < 0 ? 1 : c->out[j];
-        t.kernel[i] = j < 0 ? 1 : c->kernel[j];
-        t.stride[i] = j < 0 ? 1 : c->stride[j];
-        t.dilation[i] = j < 0 ? 1 : c->dilation[j];
-        t.pad[i] = j < 0 ? 0 : c->pad_lo[j];
-    }
-    return t;
-}
-
-/* Whether thin can compute it. The gather for weights takes the whole batch at once, as one
- * deep image, so nothing may reach along the depth. */
-static bool thin_can(pl_dnn_conv_kind kind, const conv *c)
-{
-    const pl_thin t = thin_make(kind, c);
-    const bool flat = t.kernel[0] == 1 && t.stride[0] == 1 && t.in[0] == t.out[0];
-    if (c->dtype != PL_F32 || c->groups != 1) return false;
-    return kind != PL_DNN_CONV_BWD_WEIGHTS || flat;
-}
-
-/* Whether it pays: the 1x1 convolution does roughly channels/16 of direct's work, on as many
- * elements more than the wide side has as there are (tap, channel) pairs to a wide channel. */
-static bool thin_pays(pl_dnn_conv_kind kind, const conv *c)
-{
-    const int64_t thin = thin_side(kind, c), wide = wide_side(kind, c), pairs = thin * taps(c);
-    const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
-    for (int i = 0; i < c->n_spatial; i++)
-        if (!to_x && c->stride[i] != 1) return false; /* most of z would go unused */
-    return thin <= 8 && wide >= 16 && taps(c) > 1 && pairs <= wide * 3 / 2;
-}
-
-/* The 1x1 convolution: from the wide channels to every pair. */
-static conv thin_inner(pl_dnn_conv_kind kind, const conv *c)
-{
-    conv in = {.dtype = c->dtype, .n_spatial = c->n_spatial, .groups = 1};
-    in.n = kind == PL_DNN_CONV_BWD_WEIGHTS ? c->n : 1;
-    in.ic = wide_side(kind, c);
-    in.oc = thin_side(kind, c) * taps(c);
-    for (int i = 0; i < c->n_spatial; i++) {
-        in.in[i] = in.out[i] = kind == PL_DNN_CONV_BWD_DATA ? c->out[i] : c->in[i];
-        in.kernel[i] = in.stride[i] = in.dilation[i] = 1;
-    }
-    return in;
-}
-
-static size_t image_bytes(int64_t channels, const int64_t *size)
-{
-    return (size_t)(channels * size[0] * size[1] * size[2]) * sizeof(float);
-}
-
-static void sum_fwd(const pl_dnn_call *c, void *const *p)
-{
-    pl_thin_sum_fwd(&c->size.thin, p[0], p[1], p[2]);
-}
-
-static void sum_data(const pl_dnn_call *c, void *const *p)
-{
-    pl_thin_sum_data(&c->size.thin, p[0], p[2]);
-}
-
-static void gather(const pl_dnn_call *c, void *const *p)
-{
-    pl_thin_gather(&c->size.thin, p[0], p[2]);
-}
-
-static pl_dnn_call thin_call(pl_dnn_conv_kind kind, const conv *c)
-{
-    return (pl_dnn_call){.fn = kind == PL_DNN_CONV_FWD        ? sum_fwd
-                               : kind == PL_DNN_CONV_BWD_DATA ? sum_data
-                                                              : gather,
-                         .size.thin = thin_make(kind, c),
-                         .operand = {-1, -1, -1, -1, -1}};
-}
-
-static pl_status thin_weights(pl_dnn *d, const conv *c, const tensors *t)
-{
-    const conv inner = thin_inner(PL_DNN_CONV_BWD_WEIGHTS, c);
-    tensors it;
-    direct_io io = {.w_index = 0};
-    pl_dnn_call call = thin_call(PL_DNN_CONV_BWD_WEIGHTS, c);
-    call.size.thin.in[0] *= c->n;
-    call.size.thin.out[0] *= c->n;
-    PL_TRY(tensors_init(&it, &inner));
-    PL_TRY(pl_dnn_add_operand(d, &t->x, PL_DNN_IN, 0, &io.x));
-    PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, 1, &call.operand[0]));
-    PL_TRY(pl_dnn_add_work(d, &it.y, &io.y));
-    call.operand[2] = io.y;
-    pl_dnn_add_call(d, &call);
-    return direct_add(d, PL_DNN_CONV_BWD_WEIGHTS, &inner, &it, &io);
-}
-
-static pl_status thin_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t)
-{
-    if (kind == PL_DNN_CONV_BWD_WEIGHTS) return thin_weights(d, c, t);
-    const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
-    const conv inner = thin_inner(kind, c);
-    tensors it;
-    direct_io io = {.w_index = 1};
-    pl_dnn_call call = thin_call(kind, c);
-    const pl_thin *s = &call.size.thin;
-    PL_TRY(tensors_init(&it, &inner));
-    if (to_x) { /* w is (oc, pairs): the wide channels are its rows */
-        it.w.format_desc.blocking.strides[0] = 1;
-        it.w.format_desc.blocking.strides[1] = inner.oc;
-    }
-    PL_TRY(pl_dnn_add_operand(d, &it.x, PL_DNN_IN, 0, &io.x));
-    PL_TRY(pl_dnn_add_work(d, &it.y, &io.y));
-    PL_TRY(direct_add(d, PL_DNN_CONV_FWD, &inner, &it, &io));
-    call.operand[0] = io.y;
-    if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &call.operand[1]));
-    PL_TRY(pl_dnn_add_operand(d, to_x ? &t->x : &t->y, PL_DNN_OUT, 0, &call.operand[2]));
-    d->loop_from = d->n_steps - 1; /* the 1x1 convolution; weights are brought once */
-    d->n_images = c->n;
-    d->operands[io.x].image_bytes = image_bytes(inner.ic, to_x ? s->out : s->in);
-    d->operands[call.operand[2]].image_bytes = image_bytes(s->channels, to_x ? s->in : s->out);
-    pl_dnn_add_call(d, &call);
-    return PL_OK;
-}
-
-/* ---- 1x1 with up to four channels ------------------------------------------------------- */
-
-static bool is_narrow(pl_dnn_conv_kind kind, const conv *c)
-{
-    if (c->dtype != PL_F32 || c->groups != 1 || taps(c) != 1) return false;
-    for (int i = 0; i < c->n_spatial; i++)
-        if (c->stride[i] != 1 || c->in[i] != c->out[i] || c->pad_lo[i] || c->pad_hi[i])
-            return false;
-    return thin_side(kind, c) <= PL_NARROW_MAX && wide_side(kind, c) >= 16;
-}
-
-/* Pixels are the rows of the matrix. To the data, w (oc, ic) must be turned over first. */
-static pl_status narrow_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t)
-{
-    const bool to_x = kind == PL_DNN_CONV_BWD_DATA, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
-    pl_narrow s = {.rows = c->n, .cols = wide_side(kind, c), .n = thin_side(kind, c)};
-    for (int i = 0; i < c->n_spatial; i++) s.rows *= c->in[i];
-    s.ld = s.cols;
-    s.bias_vec = 1;
-    int a, b, bias = -1, to;
-    PL_TRY(pl_dnn_add_operand(d, to_x ? &t->y : &t->x, PL_DNN_IN, 0, &a));
-    if (to_w) {
-        PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, 1, &b));
-        PL_TRY(pl_dnn_add_operand(d, &t->w, PL_DNN_OUT, 0, &to));
-        return pl_dnn_add_narrow(d, false, &s, a, b, -1, to);
-    }
-    pl_mdesc want = t->w;
-    if (to_x) {
-        want.format_desc.blocking.strides[0] = 1;
-        want.format_desc.blocking.strides[1] = c->oc;
-    }
-    PL_TRY(pl_dnn_add_input(d, &t->w, &want, 1, &b));
-    if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &bias));
-    PL_TRY(pl_dnn_add_operand(d, to_x ? &t->x : &t->y, PL_DNN_OUT, 0, &to));
-    return pl_dnn_add_narrow(d, true, &s, a, b, bias, to);
+    return pl_conv_direct_add(d, kind, c, t, &io);
 }
 
 /* ---- phases ----------------------------------------------------------------------------- */
 
 /* The convolution of one residue r of taps (per dim) and where its views begin. */
 typedef struct phase {
-    conv c;
+    pl_conv c;
     int64_t x_offset, w_offset; /* elements */
 } phase;
 
 /* q = stride*(p + j) + r - pad for tap k = stride*j + r. With r - pad = stride*f + m, 0 <= m <
  * stride, that is pixel p + j + f of the view that begins at m: stride 1, padding -f. False
  * where the view has pixels at its end that no window reaches. */
-static bool phase_make(const conv *c, const int64_t *r, phase *ph)
+static bool phase_make(const pl_conv *c, const int64_t *r, phase *ph)
 {
     *ph = (phase){.c = *c};
     for (int i = 0; i < c->n_spatial; i++) {
         const int64_t s = c->stride[i], e = r[i] - c->pad_lo[i];
         const int64_t m = ((e % s) + s) % s, f = (e - m) / s;
-        conv *v = &ph->c;
+        pl_conv *v = &ph->c;
         v->stride[i] = 1;
         v->kernel[i] = (c->kernel[i] - r[i] + s - 1) / s;
         v->in[i] = (c->in[i] - m + s - 1) / s;
@@ -462,7 +269,7 @@ static bool phase_make(const conv *c, const int64_t *r, phase *ph)
 enum { MAX_PHASES = 4 };
 
 /* The n-th phase; false past the last. */
-static bool phase_nth(const conv *c, int64_t n, phase *ph, bool *good)
+static bool phase_nth(const pl_conv *c, int64_t n, phase *ph, bool *good)
 {
     int64_t r[3] = {0};
     for (int i = c->n_spatial - 1; i >= 0; i--) {
@@ -476,7 +283,7 @@ static bool phase_nth(const conv *c, int64_t n, phase *ph, bool *good)
 
 /* From 15 taps in a row on, oneDNN has no compiled kernel for the gradients of a strided
  * convolution, or a narrow one. */
-static bool phases_pay(pl_dnn_conv_kind kind, const conv *c)
+static bool phases_pay(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     bool large = false, good = true;
     if (kind == PL_DNN_CONV_FWD || c->groups != 1) return false;
@@ -490,28 +297,30 @@ static bool phases_pay(pl_dnn_conv_kind kind, const conv *c)
     return large && good && n <= MAX_PHASES;
 }
 
-static pl_status phase_add(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const phase *ph, int y)
+static pl_status phase_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c, const phase *ph,
+                           int y)
 {
     const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
     const size_t elem = pl_dtype_bytes(c->dtype), used = d->work_used;
-    direct_io io = {.y = y, .w_index = to_x ? 1 : 0, .w_offset = (size_t)ph->w_offset * elem};
-    tensors t;
+    pl_conv_io io = {.y = y, .w_index = to_x ? 1 : 0, .w_offset = (size_t)ph->w_offset * elem};
+    pl_conv_tensors t;
     pl_mdesc view;
     int at;
-    PL_TRY(tensors_init(&t, &ph->c));
+    PL_TRY(pl_conv_tensors_init(&t, &ph->c));
     PL_TRY(weight_md(&t.w, &ph->c, c->kernel, c->stride));
     PL_TRY(pixels_md(&view, &ph->c, c->in, c->stride));
     PL_TRY(pl_dnn_add_operand(d, &view, to_x ? PL_DNN_OUT : PL_DNN_IN, 0, &at));
     d->operands[at].offset = (size_t)ph->x_offset * elem;
     PL_TRY(pl_dnn_add_work(d, &t.x, &io.x));
     if (!to_x) PL_TRY(pl_dnn_add_reorder(d, &view, at, &t.x, io.x));
-    PL_TRY(direct_add(d, kind, &ph->c, &t, &io));
+    PL_TRY(pl_conv_direct_add(d, kind, &ph->c, &t, &io));
     if (to_x) PL_TRY(pl_dnn_add_reorder(d, &t.x, io.x, &view, at));
     d->work_used = used; /* the next phase takes the same parts */
     return PL_OK;
 }
 
-static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t)
+static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                              const pl_conv_tensors *t)
 {
     phase ph;
     bool good;
@@ -524,7 +333,8 @@ static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, c
 /* ---- matrix products -------------------------------------------------------------------- */
 
 /* The caller's A as pixels of k channels: itself, or put in order in the work block. */
-static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const tensors *t, int *out)
+static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const pl_conv_tensors *t,
+                              int *out)
 {
     const int64_t ld = m->lda ? m->lda : m->trans_a ? m->m : m->k;
     const dnnl_dims_t dim = {1, m->k, m->m};
@@ -540,21 +350,21 @@ static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const tens
 pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m)
 {
     const int64_t ld = m->ldb ? m->ldb : m->trans_b ? m->k : m->n;
-    const conv c = {.dtype = m->dtype,
-                    .n_spatial = 1,
-                    .n = 1,
-                    .ic = m->k,
-                    .oc = m->n,
-                    .groups = 1,
-                    .in = {m->m},
-                    .out = {m->m},
-                    .kernel = {1},
-                    .stride = {1},
-                    .dilation = {1},
-                    .bias = m->bias};
-    tensors t;
-    direct_io io = {.w_index = 1};
-    PL_TRY(tensors_init(&t, &c));
+    const pl_conv c = {.dtype = m->dtype,
+                       .n_spatial = 1,
+                       .n = 1,
+                       .ic = m->k,
+                       .oc = m->n,
+                       .groups = 1,
+                       .in = {m->m},
+                       .out = {m->m},
+                       .kernel = {1},
+                       .stride = {1},
+                       .dilation = {1},
+                       .bias = m->bias};
+    pl_conv_tensors t;
+    pl_conv_io io = {.w_index = 1};
+    PL_TRY(pl_conv_tensors_init(&t, &c));
     t.w.format_desc.blocking.strides[0] = m->trans_b ? ld : 1;
     t.w.format_desc.blocking.strides[1] = m->trans_b ? 1 : ld;
     PL_TRY(product_rows(d, m, &t, &io.x));
@@ -562,7 +372,7 @@ pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m)
     d->operands[io.y].image_bytes = (size_t)(m->m * m->n) * sizeof(float);
     if (m->bias) PL_TRY(pl_dnn_add_operand(d, &t.bias, PL_DNN_IN, 2, &io.bias));
     const int w = d->n_operands;
-    PL_TRY(direct_add(d, PL_DNN_CONV_FWD, &c, &t, &io));
+    PL_TRY(pl_conv_direct_add(d, PL_DNN_CONV_FWD, &c, &t, &io));
     d->operands[w].image_bytes = (size_t)m->b_batch_stride * sizeof(float);
     d->n_images = m->batch;
     return PL_OK;
@@ -571,7 +381,8 @@ pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m)
 /* ---- the choice ------------------------------------------------------------------------- */
 
 /* Whether direct would be matrix products over an unfolded copy. */
-static pl_status direct_unfolds(pl_dnn_conv_kind kind, const conv *c, const tensors *t, bool *out)
+static pl_status direct_unfolds(pl_dnn_conv_kind kind, const pl_conv *c, const pl_conv_tensors *t,
+                                bool *out)
 {
     dnnl_primitive_desc_t pd;
     PL_TRY(direct_choose(kind, c, t, &pd));
@@ -581,31 +392,31 @@ static pl_status direct_unfolds(pl_dnn_conv_kind kind, const conv *c, const tens
 }
 
 /* Whether phases apply and their convolutions have compiled kernels. */
-static pl_status phases_work(pl_dnn_conv_kind kind, const conv *c, bool *out)
+static pl_status phases_work(pl_dnn_conv_kind kind, const pl_conv *c, bool *out)
 {
     phase ph;
-    tensors t;
+    pl_conv_tensors t;
     bool good, unfolds;
     *out = false;
     if (!phases_pay(kind, c) || !phase_nth(c, 0, &ph, &good)) return PL_OK;
-    PL_TRY(tensors_init(&t, &ph.c));
+    PL_TRY(pl_conv_tensors_init(&t, &ph.c));
     PL_TRY(direct_unfolds(kind, &ph.c, &t, &unfolds));
     *out = !unfolds;
     return PL_OK;
 }
 
-static pl_status conv_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c)
+static pl_status conv_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c)
 {
-    tensors t;
+    pl_conv_tensors t;
     bool phases = false, unfolds = false;
-    PL_TRY(tensors_init(&t, c));
-    if (is_narrow(kind, c)) return narrow_build(d, kind, c, &t);
+    PL_TRY(pl_conv_tensors_init(&t, c));
+    if (pl_conv_is_narrow(kind, c)) return pl_conv_narrow_build(d, kind, c, &t);
     PL_TRY(phases_work(kind, c, &phases));
     if (phases) return phases_build(d, kind, c, &t);
-    if (thin_can(kind, c)) {
-        if (thin_pays(kind, c)) return thin_build(d, kind, c, &t);
+    if (pl_conv_thin_can(kind, c)) {
+        if (pl_conv_thin_pays(kind, c)) return pl_conv_thin_build(d, kind, c, &t);
         PL_TRY(direct_unfolds(kind, c, &t, &unfolds));
-        if (unfolds) return thin_build(d, kind, c, &t);
+        if (unfolds) return pl_conv_thin_build(d, kind, c, &t);
     }
     /* Gradients of grouped 3-D convolutions have only a product that allocates when it runs: the
      * caller's own loops are slower, but keep the promise. */

@@ -1,4 +1,4 @@
-/* dnn_int.h - what dnn.c and dnn_conv.c share: a pl_dnn as lists, and the calls that fill them.
+/* dnn_int.h - what the files of this folder share: a pl_dnn as lists, and the calls that fill them.
  *
  * A pl_dnn is a short list of steps over a short list of operands. An operand is a oneDNN
  * memory object whose bytes lie in one of the run's inputs or outputs or in the work block; a

@@ -4,7 +4,7 @@
  * every call (an argument map, a context, references counted), so it calls operator new about
  * six times for some 40 bytes each. C++ lets a program replace these functions, and the dynamic
  * linker binds every library to the definitions in the executable; here they are, in C, under
- * their mangled names. Blocks up to SMALL_MAX come from free lists that only ever grow: once a
+ * their mangled names, in programs only (README.md). Blocks up to SMALL_MAX come from free lists that only ever grow: once a
  * step has run, the next one finds every block it needs on a list and malloc is not called.
  * Larger blocks, which only preparing asks for, go to malloc.
  *

@@ -1,0 +1,46 @@
+/* dnn_conv.h - what the files of convolutions share: dnn_conv.c (direct, phases, the choice) and
+ * dnn_conv_few.c (thin, narrow). */
+#ifndef PL_CPU_DNN_CONV_H
+#define PL_CPU_DNN_CONV_H
+
+#include "cpu/dnn/dnn_int.h"
+
+typedef pl_dnn_conv_desc pl_conv;
+
+/* The descriptors of a convolution's tensors; weights as the caller has them. */
+typedef struct pl_conv_tensors {
+    pl_mdesc x, y, w, bias;
+} pl_conv_tensors;
+
+/* Weights into the kernel's layout, the kernel, a weight gradient out of it. x, y, bias are
+ * operands that exist already; the weights lie w_offset bytes into the caller's tensor. */
+typedef struct pl_conv_io {
+    int x, y, bias;
+    int w_index;
+    size_t w_offset;
+} pl_conv_io;
+
+/* The number of taps of the kernel. */
+static inline int64_t pl_conv_taps(const pl_conv *c)
+{
+    int64_t n = 1;
+    for (int i = 0; i < c->n_spatial; i++) n *= c->kernel[i];
+    return n;
+}
+
+pl_status pl_conv_tensors_init(pl_conv_tensors *t, const pl_conv *c);
+/* Adds the steps of oneDNN's own convolution. */
+pl_status pl_conv_direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                             const pl_conv_tensors *t, const pl_conv_io *io);
+
+/* dnn_conv_few.c: whether an algorithm can compute the convolution, whether it is the faster one,
+ * and the steps. */
+bool pl_conv_thin_can(pl_dnn_conv_kind kind, const pl_conv *c);
+bool pl_conv_thin_pays(pl_dnn_conv_kind kind, const pl_conv *c);
+pl_status pl_conv_thin_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                             const pl_conv_tensors *t);
+bool pl_conv_is_narrow(pl_dnn_conv_kind kind, const pl_conv *c);
+pl_status pl_conv_narrow_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                               const pl_conv_tensors *t);
+
+#endif

@@ -1,0 +1,123 @@
+/* dnn_matmul.c - matrix products on oneDNN, by three algorithms chosen from shapes alone: few vectors
+ * (kernels/narrow.h), a 1x1 convolution over the rows (pl_dnn_add_product), or oneDNN's matmul.
+ */
+#include "cpu/dnn/dnn_int.h"
+
+#include <string.h>
+
+static pl_status check_matmul(const pl_dnn_matmul_desc *m)
+{
+    const int64_t lda = m->lda ? m->lda : INT64_MAX, ldb = m->ldb ? m->ldb : INT64_MAX;
+    PL_FAIL_IF(m->batch < 1 || m->m < 1 || m->n < 1 || m->k < 1, PL_ERR_SHAPE,
+               "matmul of %lld times (%lld,%lld) by (%lld,%lld)", (long long)m->batch,
+               (long long)m->m, (long long)m->k, (long long)m->k, (long long)m->n);
+    PL_FAIL_IF(lda < (m->trans_a ? m->m : m->k) || ldb < (m->trans_b ? m->k : m->n), PL_ERR_SHAPE,
+               "matmul (%lld,%lld,%lld): row lengths %lld and %lld are shorter than the rows",
+               (long long)m->m, (long long)m->n, (long long)m->k, (long long)lda, (long long)ldb);
+    return PL_OK;
+}
+
+/* One matrix, (rows, cols) after its transposition; a batch of one has no batch dim. */
+static pl_status matrix_md(pl_mdesc *md, dnnl_data_type_t type, int64_t batch, int64_t batch_stride,
+                           int64_t rows, int64_t cols, int64_t ld, bool trans)
+{
+    bool batched = batch > 1;
+    dnnl_dims_t dim = {batch_stride ? batch : 1, rows, cols};
+    dnnl_dims_t stride = {batch_stride ? batch_stride : rows * cols, trans ? 1 : ld,
+                          trans ? ld : 1};
+    return pl_dnn_check(dnnl_memory_desc_init_by_strides(md, batched ? 3 : 2, dim + !batched, type,
+                                                         stride + !batched),
+                        "describe a matrix");
+}
+
+/* oneDNN's batched-reduce kernel takes dense matrices only, and the kernel that takes the
+ * others allocates: a matrix with gaps between its rows or batches is copied together first. */
+static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int index, pl_mdesc *dense,
+                                int *out)
+{
+    const bool a = index == 0, trans = a ? m->trans_a : m->trans_b;
+    const int64_t rows = a ? m->m : m->k, cols = a ? m->k : m->n, row = trans ? rows : cols;
+    const int64_t ld = a ? m->lda : m->ldb;
+    const int64_t batch_stride = a ? m->a_batch_stride : m->b_batch_stride;
+    dnnl_data_type_t type = dnnl_f32;
+    pl_mdesc user;
+    PL_TRY(pl_dnn_data_type(m->dtype, &type));
+    PL_TRY(matrix_md(&user, type, m->batch, batch_stride, rows, cols, ld ? ld : row, trans));
+    PL_TRY(
+        matrix_md(dense, type, m->batch, batch_stride ? rows * cols : 0, rows, cols, row, trans));
+    return pl_dnn_add_input(d, &user, dense, index, out);
+}
+
+/* A product with one vector. The matrix is A with its transposition, or B with its; as rows of
+ * dot products if its stored rows run along k, else as a sum of its rows. */
+static pl_status matvec_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
+{
+    const bool by_b = m->n == 1, dot = by_b ? !m->trans_a : m->trans_b;
+    const int64_t out = by_b ? m->m : m->n, ld = by_b ? m->lda : m->ldb;
+    pl_narrow s = {.rows = dot ? out : m->k, .cols = dot ? m->k : out, .n = 1};
+    s.ld = ld ? ld : s.cols;
+    s.bias_row = by_b ? 0 : 1;
+    pl_mdesc md[4];
+    int at[4] = {0, 0, -1, 0};
+    PL_TRY(matrix_md(&md[0], dnnl_f32, 1, 1, s.rows, s.cols, s.ld, false));
+    PL_TRY(matrix_md(&md[1], dnnl_f32, 1, 1, m->k, 1, 1, false));
+    PL_TRY(matrix_md(&md[2], dnnl_f32, 1, 1, m->n, 1, 1, false));
+    PL_TRY(matrix_md(&md[3], dnnl_f32, 1, 1, out, 1, 1, false));
+    PL_TRY(pl_dnn_add_operand(d, &md[0], PL_DNN_IN, by_b ? 0 : 1, &at[0]));
+    PL_TRY(pl_dnn_add_operand(d, &md[1], PL_DNN_IN, by_b ? 1 : 0, &at[1]));
+    if (m->bias) PL_TRY(pl_dnn_add_operand(d, &md[2], PL_DNN_IN, 2, &at[2]));
+    PL_TRY(pl_dnn_add_operand(d, &md[3], PL_DNN_OUT, 0, &at[3]));
+    return pl_dnn_add_narrow(d, dot, &s, at[0], at[1], at[2], at[3]);
+}
+
+/* The vector itself must be dense: a column of a wider matrix is not. */
+static bool is_matvec(const pl_dnn_matmul_desc *m)
+{
+    if (m->dtype != PL_F32 || m->batch != 1) return false;
+    if (m->n == 1) return m->trans_b || m->ldb <= 1;
+    return m->m == 1 && (!m->trans_a || m->lda <= 1);
+}
+
+static pl_status matmul_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
+{
+    if (is_matvec(m)) return matvec_build(d, m);
+    dnnl_data_type_t type = dnnl_f32;
+    pl_mdesc a, b, c, bias;
+    int pa, pb, pc, pbias = 0;
+    PL_TRY(pl_dnn_data_type(m->dtype, &type));
+    PL_TRY(matrix_md(&c, type, m->batch, m->m * m->n, m->m, m->n, m->n, false));
+    PL_TRY(matrix_md(&bias, type, m->batch, 0, 1, m->n, m->n, false));
+    PL_TRY(matmul_operand(d, m, 0, &a, &pa));
+    PL_TRY(matmul_operand(d, m, 1, &b, &pb));
+    PL_TRY(pl_dnn_add_operand(d, &c, PL_DNN_OUT, 0, &pc));
+    if (m->bias) PL_TRY(pl_dnn_add_operand(d, &bias, PL_DNN_IN, 2, &pbias));
+    dnnl_matmul_desc_t op;
+    PL_TRY(pl_dnn_check(dnnl_matmul_desc_init(&op, &a, &b, m->bias ? &bias : NULL, &c),
+                        "describe a matrix product"));
+    dnnl_primitive_desc_t pd;
+    PL_TRY(pl_dnn_choose(&op, m->dtype, NULL, NULL, "multiply matrices", &pd));
+    pl_dnn_note_impl(d, pl_dnn_impl_of(pd));
+    pl_status s = pl_dnn_add_step(d, pd, m->bias ? 4 : 3,
+                                  (const int[][2]){{DNNL_ARG_SRC, pa},
+                                                   {DNNL_ARG_WEIGHTS, pb},
+                                                   {DNNL_ARG_DST, pc},
+                                                   {DNNL_ARG_BIAS, pbias}});
+    dnnl_primitive_desc_destroy(pd);
+    return s;
+}
+
+/* Without AVX-512 oneDNN's product is its older kernel, which allocates as it runs; the 1x1
+ * convolution is as fast there and does not. */
+pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out, size_t *work_bytes)
+{
+    pl_dnn *d = NULL;
+    PL_TRY(check_matmul(desc));
+    PL_TRY(pl_dnn_new(&d));
+    pl_status s = matmul_build(d, desc);
+    if (s == PL_OK && desc->dtype == PL_F32 && strstr(d->impl, "gemm")) {
+        pl_dnn_free(d);
+        PL_TRY(pl_dnn_new(&d));
+        s = pl_dnn_add_product(d, desc);
+    }
+    return pl_dnn_finish(s, d, out, work_bytes);
+}
