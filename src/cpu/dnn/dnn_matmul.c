@@ -21,12 +21,17 @@ static pl_status check_matmul(const pl_dnn_matmul_desc *m)
 static pl_status matrix_md(pl_mdesc *md, dnnl_data_type_t type, int64_t batch, int64_t batch_stride,
                            int64_t rows, int64_t cols, int64_t ld, bool trans)
 {
-    bool batched = batch > 1;
-    dnnl_dims_t dim = {batch_stride ? batch : 1, rows, cols};
-    dnnl_dims_t stride = {batch_stride ? batch_stride : rows * cols, trans ? 1 : ld,
-                          trans ? ld : 1};
-    return pl_dnn_check(dnnl_memory_desc_init_by_strides(md, batched ? 3 : 2, dim + !batched, type,
-                                                         stride + !batched),
+    dnnl_dims_t dim, stride;
+    int n = 0;
+    if (batch > 1) {
+        dim[n] = batch_stride ? batch : 1;
+        stride[n++] = batch_stride ? batch_stride : rows * cols;
+    }
+    dim[n] = rows;
+    stride[n++] = trans ? 1 : ld;
+    dim[n] = cols;
+    stride[n++] = trans ? ld : 1;
+    return pl_dnn_check(dnnl_memory_desc_init_by_strides(md, n, dim, type, stride),
                         "describe a matrix");
 }
 
