@@ -343,13 +343,13 @@ static void put_reduction(maker *k, const member *m, uint32_t which, int32_t out
     if (!o) {
         o = &f->out[f->n_out++];
         *o = (pl_fused_output){.kind = PL_FUSED_REDUCE,
-                              .src = m->instr,
-                              .out = -1,
-                              .out2 = -1,
-                              .dtype = pl_type_of(k->g, pl_node_get(k->g, m->node)->out)->dtype,
-                              .reduce = red.fn,
-                              .mask = mask,
-                              .lead = lead_of(t, red.axes)};
+                               .src = m->instr,
+                               .out = -1,
+                               .out2 = -1,
+                               .dtype = pl_type_of(k->g, pl_node_get(k->g, m->node)->out)->dtype,
+                               .reduce = red.fn,
+                               .mask = mask,
+                               .lead = lead_of(t, red.axes)};
     }
     if (which)
         o->out2 = out;

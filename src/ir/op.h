@@ -199,9 +199,10 @@ typedef struct pl_scaling {
  * another value. keep: the value before fn is an output too. */
 typedef struct pl_tail {
     bool add, gradient, keep;
-    bool tf32;           /* f32 products may use TF32 units */
-    int64_t least_bytes; /* results below this size are left alone: a kernel search costs more than it saves */
-    pl_scalar_fn fn;     /* NONE: none */
+    bool tf32; /* f32 products may use TF32 units */
+    int64_t
+        least_bytes; /* results below this size are left alone: a kernel search costs more than it saves */
+    pl_scalar_fn fn; /* NONE: none */
     double imm;
 } pl_tail;
 enum { PL_TAIL_ATTR = 1024 }; /* room for the attributes of an op with an epilogue */

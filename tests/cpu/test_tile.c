@@ -210,10 +210,10 @@ static int pick(rnd *r, int n)
 }
 
 static const pl_scalar_fn fns1[] = {PL_SCALAR_NEG,  PL_SCALAR_SQUARE,     PL_SCALAR_TANH,
-                                  PL_SCALAR_GELU, PL_SCALAR_LEAKY_RELU, PL_SCALAR_SIGMOID,
-                                  PL_SCALAR_SIN,  PL_SCALAR_ABS};
+                                    PL_SCALAR_GELU, PL_SCALAR_LEAKY_RELU, PL_SCALAR_SIGMOID,
+                                    PL_SCALAR_SIN,  PL_SCALAR_ABS};
 static const pl_scalar_fn fns2[] = {PL_SCALAR_ADD, PL_SCALAR_SUB, PL_SCALAR_MUL, PL_SCALAR_MAX,
-                                  PL_SCALAR_MIN};
+                                    PL_SCALAR_MIN};
 
 /* A random program over a random space, with operands of all patterns. */
 static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
@@ -281,7 +281,8 @@ static bool run_unfused(const tile_prog *g, const void *const *in, void **val)
         } else if (x->code == PL_FUSED_ROW_VAR) {
             int a = g->instr[x->arg[0]].arg[0];
             src[0] = val[a];
-            tile_row_var(h, tile_row_reduce(h, PL_REDUCE_MOMENTS, tile_ld(h, g->instr[a].dtype, 0)));
+            tile_row_var(h,
+                         tile_row_reduce(h, PL_REDUCE_MOMENTS, tile_ld(h, g->instr[a].dtype, 0)));
         } else {
             int n = x->n_arg;
             for (int k = 0; k < n; k++) {
@@ -354,8 +355,8 @@ TEST(tile_in_place)
     tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
     int lm = tile_ld(g, PL_F32, 0), lv = tile_ld(g, PL_F32, 0), lp = tile_ld(g, PL_F32, 0),
         lg = tile_ld(g, PL_F32, 0);
-    int m2 = tile_map2(g, PL_SCALAR_ADD,
-                       tile_map2(g, PL_SCALAR_MUL, lm, tile_imm(g, PL_F32, 0.9)), lg);
+    int m2 =
+        tile_map2(g, PL_SCALAR_ADD, tile_map2(g, PL_SCALAR_MUL, lm, tile_imm(g, PL_F32, 0.9)), lg);
     int v2 = tile_map2(g, PL_SCALAR_ADD, lv, tile_map2(g, PL_SCALAR_SQUARE, lg, 0));
     tile_st(g, m2), tile_st(g, v2);
     tile_st(g, tile_map2(g, PL_SCALAR_SUB, tile_map2(g, PL_SCALAR_ADD, lp, lm),

@@ -33,8 +33,8 @@ static float apply(const link *l, float run, float other)
 static link random_link(uint64_t *noise)
 {
     static const pl_scalar_fn fns[] = {PL_SCALAR_ADD,  PL_SCALAR_SUB,       PL_SCALAR_MUL,
-                                     PL_SCALAR_SUB,  PL_SCALAR_NEG,       PL_SCALAR_SQUARE,
-                                     PL_SCALAR_RELU, PL_SCALAR_LEAKY_RELU};
+                                       PL_SCALAR_SUB,  PL_SCALAR_NEG,       PL_SCALAR_SQUARE,
+                                       PL_SCALAR_RELU, PL_SCALAR_LEAKY_RELU};
     int k = (int)((pl_test_noise(noise) + 1) * 3.999);
     int other = (int)((pl_test_noise(noise) + 1) * 1.4999);
     return (link){fns[k], k < 4 ? other : -1, pl_test_noise(noise) < 0};
@@ -55,21 +55,21 @@ static bool chain_is_right(const link *l, int n, const float *x, const float *c)
     for (int i = 0; i < n; i++) {
         int run = i ? 2 + i : 0, other = l[i].other < 0 ? run : l[i].other;
         code[3 + i] = (pl_fused_instr){.code = PL_FUSED_MAP,
-                                      .dtype = PL_F32,
-                                      .fn = l[i].fn,
-                                      .imm = 0.25,
-                                      .n_arg = pl_scalar_arity(l[i].fn),
-                                      .arg = {l[i].first ? run : other, l[i].first ? other : run}};
+                                       .dtype = PL_F32,
+                                       .fn = l[i].fn,
+                                       .imm = 0.25,
+                                       .n_arg = pl_scalar_arity(l[i].fn),
+                                       .arg = {l[i].first ? run : other, l[i].first ? other : run}};
     }
     pl_fused_output out = {.kind = PL_FUSED_STORE, .src = 2 + n, .dtype = PL_F32, .out2 = -1};
     pl_fused p = {.rank = 2,
-                         .dim = {ROWS, COLS},
-                         .n_in = 2,
-                         .n_instr = 3 + n,
-                         .n_out = 1,
-                         .in = in,
-                         .instr = code,
-                         .out = &out};
+                  .dim = {ROWS, COLS},
+                  .n_in = 2,
+                  .n_instr = 3 + n,
+                  .n_out = 1,
+                  .in = in,
+                  .instr = code,
+                  .out = &out};
     pl_arena mem = PL_ARENA_INIT;
     pl_tile *t;
     bool right = pl_tile_compile(&p, &mem, &t) == PL_OK;

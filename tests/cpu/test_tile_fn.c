@@ -233,7 +233,8 @@ TEST(tile_functions_of_integers)
             if (!pl_tile_has((pl_scalar_fn)f, d)) continue;
             tile_noise(d, x, N, &seed), tile_noise(d, y, N, &seed);
             tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
-            int a = tile_ld(g, d, 0), b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
+            int a = tile_ld(g, d, 0),
+                b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
             int r = tile_map2(g, (pl_scalar_fn)f, a, b);
             pl_dtype rd = g->instr[r].dtype;
             tile_st(g, r);
@@ -334,7 +335,8 @@ TEST(tile_every_isa_gives_the_same_bits)
             fill_hard(h, N, 2, 4);
             for (int i = 0; i < N; i++) pl_elem_set(d, y, i, (double)h[i]);
             tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
-            int a = tile_ld(g, d, 0), b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
+            int a = tile_ld(g, d, 0),
+                b = pl_scalar_arity((pl_scalar_fn)f) == 2 ? tile_ld(g, d, 0) : 0;
             int r = tile_map2(g, (pl_scalar_fn)f, a, b);
             tile_st(g, r);
             for (int i = 0; i < 3; i++) {

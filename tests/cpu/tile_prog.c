@@ -53,11 +53,11 @@ int tile_map3(tile_prog *g, pl_scalar_fn f, int a, int b, int c)
 {
     pl_dtype d = g->instr[f == PL_SCALAR_SELECT ? b : a].dtype;
     g->instr[g->p.n_instr] = (pl_fused_instr){.code = PL_FUSED_MAP,
-                                             .dtype = pl_scalar_gives_bool(f) ? PL_BOOL : d,
-                                             .n_arg = pl_scalar_arity(f),
-                                             .arg = {a, b, c},
-                                             .fn = f,
-                                             .imm = 0.01};
+                                              .dtype = pl_scalar_gives_bool(f) ? PL_BOOL : d,
+                                              .n_arg = pl_scalar_arity(f),
+                                              .arg = {a, b, c},
+                                              .fn = f,
+                                              .imm = 0.01};
     return g->p.n_instr++;
 }
 
@@ -75,15 +75,18 @@ int tile_cast(tile_prog *g, pl_dtype d, int a)
 
 int tile_row_reduce(tile_prog *g, pl_reduce_fn f, int a)
 {
-    g->instr[g->p.n_instr] = (pl_fused_instr){
-        .code = PL_FUSED_ROW_REDUCE, .dtype = g->instr[a].dtype, .n_arg = 1, .arg = {a}, .reduce = f};
+    g->instr[g->p.n_instr] = (pl_fused_instr){.code = PL_FUSED_ROW_REDUCE,
+                                              .dtype = g->instr[a].dtype,
+                                              .n_arg = 1,
+                                              .arg = {a},
+                                              .reduce = f};
     return g->p.n_instr++;
 }
 
 int tile_row_var(tile_prog *g, int a)
 {
-    g->instr[g->p.n_instr] =
-        (pl_fused_instr){.code = PL_FUSED_ROW_VAR, .dtype = g->instr[a].dtype, .n_arg = 1, .arg = {a}};
+    g->instr[g->p.n_instr] = (pl_fused_instr){
+        .code = PL_FUSED_ROW_VAR, .dtype = g->instr[a].dtype, .n_arg = 1, .arg = {a}};
     return g->p.n_instr++;
 }
 

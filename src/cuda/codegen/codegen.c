@@ -316,7 +316,8 @@ static void save_rows(maker *k)
     int64_t rows = 1;
     for (int d = 0; d < f->rank - f->row_rank; d++) rows *= f->dim[d];
     for (int i = 0; i < k->n_instr; i++) {
-        if (k->instr[i].code != PL_FUSED_ROW_REDUCE && k->instr[i].code != PL_FUSED_ROW_VAR) continue;
+        if (k->instr[i].code != PL_FUSED_ROW_REDUCE && k->instr[i].code != PL_FUSED_ROW_VAR)
+            continue;
         bool wanted = false;
         for (int at = 1; at < k->n_passes; at++) wanted |= k->pass[at].used[i];
         if (!wanted) continue;

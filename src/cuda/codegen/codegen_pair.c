@@ -34,7 +34,8 @@ static bool is_select(const pl_cg_pass *p, const int *dep, const bool *varies, p
     if (e->code != PL_FUSED_MAP || e->fn != PL_SCALAR_EQ || !is_zero(zero) || varies[s->arg[1]])
         return false;
     const pl_fused_instr *index = &p->instr[e->arg[0]], *place = &p->instr[e->arg[1]];
-    if (index->code != PL_FUSED_LOAD || varies[e->arg[0]] || !pl_cg_bytes(p, &p->op[index->operand]))
+    if (index->code != PL_FUSED_LOAD || varies[e->arg[0]] ||
+        !pl_cg_bytes(p, &p->op[index->operand]))
         return false;
     if (place->code != PL_FUSED_RAMP || place->dtype != PL_U8 || dep[e->arg[1]] & PL_CG_DEP_J)
         return false;

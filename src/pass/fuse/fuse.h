@@ -12,11 +12,11 @@ typedef struct pl_fuse_opts {
     uint32_t max_nodes;    /* of a group; a group has at most two outputs a node */
     uint32_t max_operands; /* of a group */
     uint32_t max_instrs;   /* of a group */
-    uint32_t max_repeat;   /* nodes that a group may compute a second time to save storing a value */
-    bool open;             /* groups gain from ops that can be taken apart (pass/open.c) */
-    bool bits;             /* bool values between groups may be stored as bits */
-    bool draws;            /* random numbers may be drawn where they are read, and never stored */
-    bool tails;         /* libraries fuse products and convolutions with what follows (pass/tail.c) */
+    uint32_t max_repeat; /* nodes that a group may compute a second time to save storing a value */
+    bool open;           /* groups gain from ops that can be taken apart (pass/open.c) */
+    bool bits;           /* bool values between groups may be stored as bits */
+    bool draws;          /* random numbers may be drawn where they are read, and never stored */
+    bool tails; /* libraries fuse products and convolutions with what follows (pass/tail.c) */
     int64_t tail_bytes; /* bytes of a convolution's result from which on such a tail pays */
 } pl_fuse_opts;
 

@@ -115,7 +115,8 @@ pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok)
     if (rc == PL_OK) rc = pl_fuse_unit(f, id, nodes, list_members(f, g, nodes), NULL, &a, &u);
     if (rc == PL_OK) rc = pl_fused_make(f->g, &u, &a, &fused);
     *ok = rc == PL_OK && (uint32_t)fused.n_in <= f->o->max_operands &&
-          (uint32_t)fused.n_instr <= f->o->max_instrs && (uint32_t)fused.n_out <= 2 * f->o->max_nodes;
+          (uint32_t)fused.n_instr <= f->o->max_instrs &&
+          (uint32_t)fused.n_out <= 2 * f->o->max_nodes;
     pl_arena_release(&a);
     return rc == PL_ERR_UNSUPPORTED ? PL_OK : rc;
 }
