@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "rt/rt_int.h"
 #include "tests/dist/ranks_lab.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

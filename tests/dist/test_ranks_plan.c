@@ -8,7 +8,7 @@
 #include "tests/dist/ranks_lab.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <stdio.h>

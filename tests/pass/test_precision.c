@@ -10,7 +10,7 @@
 #include "rt/device.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <string.h>

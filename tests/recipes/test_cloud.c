@@ -7,7 +7,7 @@
 #include "tests/datasets/hdf5_file.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <stdio.h>

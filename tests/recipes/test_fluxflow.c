@@ -7,7 +7,7 @@
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "tests/lib/test.h"
 #include "train/data/prefetch.h"
 #include "train/data/source.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <stdio.h>

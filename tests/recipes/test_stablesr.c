@@ -13,7 +13,7 @@
 #include "tests/lib/test.h"
 #include "tests/recipes/peer.h"
 #include "train/data/prefetch.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

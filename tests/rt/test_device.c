@@ -12,7 +12,7 @@
 #include "plimsoll_unstable.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "plimsoll_train.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <stdio.h>

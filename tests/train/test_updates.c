@@ -6,7 +6,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
  * not depend on sizes.
  */
 #include "pass/batch.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

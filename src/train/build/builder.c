@@ -10,7 +10,7 @@
  * its programs at once, so those of the step are built too, over a store of their own that is
  * thrown away with them: what is left has the slots that it reads and no others.
  */
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <string.h>

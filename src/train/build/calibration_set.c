@@ -7,7 +7,7 @@
 #include "base/sys.h"
 #include "plimsoll_nn.h"
 #include "rt/calibrate.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 typedef pl_val block_fn(pl_nn *m, const int *a);
 

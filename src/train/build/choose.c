@@ -15,7 +15,7 @@
  * Ranks take every decision from numbers that they have agreed on, so that all choose the same.
  */
 #include "base/sys.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  */
 #include "base/sys.h"
 #include "rt/calibrate.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units)
 {

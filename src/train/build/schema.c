@@ -5,7 +5,7 @@
  * row, read it with pl_config_int(c, "section.key") or the like, and let the test write the table of
  * docs/CONFIG.md: PL_UPDATE_DOCS=1 build/release/pl_test -k docs_config
  */
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 const pl_config_entry pl_engine_schema[] = {
     {"recipe", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,

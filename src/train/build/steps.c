@@ -10,7 +10,7 @@
 #include "ir/graph.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <pthread.h>
 #include <stdio.h>

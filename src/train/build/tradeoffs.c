@@ -5,7 +5,7 @@
  * are built with a copy that has the level's settings, so that files, ranks and a run that goes on
  * see no difference. run.c chooses the level.
  */
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <string.h>
 

@@ -12,7 +12,7 @@
 #ifndef PL_TRAIN_CACHE_H
 #define PL_TRAIN_CACHE_H
 
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 /* What a file or folder looked like. */
 typedef struct pl_stamp {

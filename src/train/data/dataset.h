@@ -14,7 +14,7 @@
 #ifndef PL_TRAIN_DATASET_H
 #define PL_TRAIN_DATASET_H
 
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 typedef struct pl_dataset pl_dataset;
 

@@ -4,7 +4,7 @@
 #define PL_TRAIN_IMAGES_H
 
 #include "data/sets/images.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 enum { PL_MAX_IMAGES = 8, PL_MAX_READERS = 8 };
 typedef pl_pixels pl_image_shapes[2][PL_MAX_IMAGES]; /* of one sample, by subset; data is NULL */

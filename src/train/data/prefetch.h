@@ -8,7 +8,7 @@
 #ifndef PL_TRAIN_PREFETCH_H
 #define PL_TRAIN_PREFETCH_H
 
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 typedef struct pl_prefetch pl_prefetch;
 

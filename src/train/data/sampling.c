@@ -16,7 +16,7 @@
  * or filled up.
  */
 #include "base/err.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 static uint64_t mix(uint64_t x)
 {

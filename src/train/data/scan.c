@@ -5,7 +5,7 @@
 #include "data/sets/array.h"
 #include "data/sets/images.h"
 #include "plimsoll_hdf5.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #define PL_TRAIN_SOURCE_H
 
 #include "train/data/sampling.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 /* Opens the source into r->data. readers: threads that will call pl_source_read. */
 pl_status pl_source_open(pl_run *r, int readers) PL_MUST_USE;

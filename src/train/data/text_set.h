@@ -8,7 +8,7 @@
 #ifndef PL_TRAIN_TEXTS_H
 #define PL_TRAIN_TEXTS_H
 
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 /* Whether the lines of data.prompts are the samples. */
 bool pl__prompts_wanted(const pl_run *r);

@@ -8,7 +8,7 @@
  * change back after it, whatever became of it. Nothing is planned or compiled for that; on a card
  * the bytes pass through the host.
  */
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <string.h>

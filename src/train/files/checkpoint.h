@@ -3,7 +3,7 @@
 #define PL_TRAIN_CHECKPOINT_H
 
 #include "plimsoll_checkpoint.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 enum { PL_PATH_BYTES = 4096 };
 

@@ -13,7 +13,7 @@
 #include "dist/world.h"
 #include "io/safetensors.h"
 #include "rt/rt_int.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "io/safetensors.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "io/st_set.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <string.h>

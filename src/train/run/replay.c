@@ -18,7 +18,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "io/safetensors.h"
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * One evaluation is better than another when it wins by more than a share of the other's size. What
  * was seen is state of the store, where stop.patience asks for it.
  */
-#include "train/run/train_int.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <string.h>

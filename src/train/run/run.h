@@ -1,12 +1,18 @@
-/* train_int.h - what the files of train/ share. */
-#ifndef PL_TRAIN_TRAIN_INT_H
-#define PL_TRAIN_TRAIN_INT_H
+/* run.h - the run: what holds configuration, build, session, data, files, phases and ranks together.
+ *
+ * A run goes through four states, and each pointer says whether its state is reached:
+ *
+ *     opened   config, recipe       run_open.c         keys are read and checked
+ *     built    build                build/build.c      programs are compiled, planned and fitted
+ *     started  session, data        run.c              memory is mapped, weights and data are loaded
+ *     running  steps                run_steps.c        a step allocates nothing
+ *
+ * Each part is a struct with its own header, which is its contract; functions that work on one part
+ * are declared beside it.
+ */
+#ifndef PL_TRAIN_RUN_H
+#define PL_TRAIN_RUN_H
 
-#include "base/arena.h"
-#include "ir/graph.h"
-#include "nn/nn.h"
-#include "plimsoll_optim.h"
-#include "plimsoll_train.h"
 #include "train/build/build.h"
 #include "train/data/run_data.h"
 #include "train/data/sampling.h"
@@ -16,15 +22,6 @@
 
 /* The engine's own configuration keys. */
 extern const pl_config_entry pl_engine_schema[];
-
-/* run_open.c: a configuration of the run's keys, and one with the values of `from`; the caller
- * frees it, on failure too. */
-pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
-pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out) PL_MUST_USE;
-
-/* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if
- * absent. */
-int pl__stop_slot(pl_store *s);
 
 /* Where the steps of a run stand. */
 typedef struct pl_run_steps {
@@ -86,15 +83,25 @@ static inline pl_program *pl__eval(const pl_run *r)
     return r->build ? r->build->now->eval : NULL;
 }
 
-/* Device and mode of the configuration into the compiler's options. */
+/* ---- run_open.c ---- */
+/* A configuration with the run's keys; _copy: with the values of `from` too. The caller frees it, on
+ * failure too. */
+pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
+pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out) PL_MUST_USE;
+/* Copies the configuration's device and compile mode into r->compile. */
 void pl__run_target(pl_run *r);
+
+/* ---- stop.c ---- */
+/* The slot of keys stop.*, f64[3]: {evaluations seen, best, evaluations since the best}; made if
+ * absent. */
+int pl__stop_slot(pl_store *s);
 
 /* ---- samples.c ---- */
 /* Copies the description of the pictures into the build. */
 pl_status pl__sample_keep(pl_run *r, pl_step_build *b, const pl_builder *graphs) PL_MUST_USE;
-/* Host memory beside the program's; for planning, after build. */
+/* Host bytes of pictures, arrays and their writers, for planning. The run is built. */
 uint64_t pl__sample_bytes(const pl_run *r);
-/* Takes it; the programs are there. */
+/* Takes the memory of pictures and arrays. The run is built. */
 pl_status pl__sample_start(pl_run *r) PL_MUST_USE;
 
 /* A const recipe as the untyped context of a callback that only reads it. */
