@@ -1,4 +1,4 @@
-/* main.c - the command line: one table of commands. */
+/* main.c - finds the command by its name and calls it. commands/commands.def lists the commands. */
 #include "ui.h"
 
 #include <errno.h>
@@ -9,18 +9,9 @@
 #include <unistd.h>
 
 static const cli_command commands[] = {
-    {"plan", "how much memory training takes, before it starts", cmd_plan},
-    {"train", "train inside the planned memory", cmd_train},
-    {"eval", "score a trained model, and sample from it", cmd_eval},
-    {"bench", "how long a step takes here, beside what was predicted", cmd_bench},
-    {"report", "what a run did, as a page or a document", cmd_report},
-    {"replay", "compare with a PyTorch program, number by number", cmd_replay},
-    {"generate", "write a recipe's samples as a data set on disk", cmd_generate},
-    {"cache", "run a recipe's frozen encoder once over a data set", cmd_cache},
-    {"inspect", "look into a configuration, a program or a model file", cmd_inspect},
-    {"devices", "what this machine can train on", cmd_devices},
-    {"recipes", "the networks and presets that are built in", cmd_recipes},
-    {"new", "start a network of your own", cmd_new},
+#define COMMAND(name, about) {#name, about, cmd_##name},
+#include "commands/commands.def"
+#undef COMMAND
     {NULL, NULL, NULL},
 };
 
@@ -28,9 +19,9 @@ static void usage(FILE *out)
 {
     fprintf(out,
             "plimsoll %s: trains deep networks inside a memory budget\n\n"
-            "  plimsoll plan cloud/full              what it takes, and where the peak is\n"
-            "  plimsoll train cloud/demo --out run   watch it learn\n"
-            "  plimsoll new my-net                   a network of your own\n\n"
+            "  plimsoll plan cloud/full              memory that training needs, and its peak\n"
+            "  plimsoll train cloud/demo --out run   train; the results go into the folder run\n"
+            "  plimsoll new my-net                   start a network of your own\n\n"
             "Commands\n",
             pl_version());
     for (const cli_command *c = commands; c->name; c++)
@@ -38,12 +29,12 @@ static void usage(FILE *out)
     fprintf(
         out,
         "\nplimsoll COMMAND --help shows options and examples.\n"
-        "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 does not fit, 4 device,\n"
-        "5 bad data, 6 bad model file, 7 numeric stop, 8 a rank is gone, 75 stopped with a checkpoint,\n"
-        "130 interrupted.\n");
+        "Exit codes: 0 success, 1 failure, 2 bad usage or configuration, 3 does not fit the budget,\n"
+        "4 device or driver, 5 bad data, 6 bad checkpoint or model file, 7 non-finite loss, 8 a rank\n"
+        "died, 75 stopped by a signal after saving a checkpoint, 130 interrupted.\n");
 }
 
-/* Where plimsoll.h lies: beside an installed binary, or in the source tree of a built one. */
+/* Prints the folder of plimsoll.h: beside an installed program, or in the source tree. */
 static int print_include_dir(void)
 {
     static const char *const places[] = {"/../include", "/../../include"};
@@ -59,12 +50,12 @@ static int print_include_dir(void)
         printf("%s\n", realpath(path, real) ? real : path);
         return 0;
     }
-    cli_error("plimsoll.h is not beside this binary (%s)", folder);
+    cli_error("cannot find plimsoll.h near this program (%s)", folder);
     return 1;
 }
 
-/* Number of letters that differ, roughly: for "did you mean". */
-static int unlike(const char *a, const char *b)
+/* Length of the part in which two names differ, for "did you mean". */
+static int name_distance(const char *a, const char *b)
 {
     int n = 0;
     while (*a && *a == *b) a++, b++;
@@ -78,18 +69,18 @@ static int unknown(const char *name)
 {
     const cli_command *best = NULL;
     for (const cli_command *c = commands; c->name; c++)
-        if (unlike(c->name, name) <= 2 &&
-            (!best || unlike(c->name, name) < unlike(best->name, name)))
+        if (name_distance(c->name, name) <= 2 &&
+            (!best || name_distance(c->name, name) < name_distance(best->name, name)))
             best = c;
     if (best)
-        cli_error("no command \"%s\"; did you mean %s?", name, best->name);
+        cli_error("unknown command \"%s\"; did you mean %s?", name, best->name);
     else
-        cli_error("no command \"%s\" (plimsoll --help lists them)", name);
+        cli_error("unknown command \"%s\" (plimsoll --help lists the commands)", name);
     return 2;
 }
 
-/* What was printed and could not be written, on a disk that is full, is no success. */
-static int written(int code)
+/* Returns 1 instead of 0 when the output could not be written, for example to a full disk. */
+static int check_output(int code)
 {
     bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (lost && code == 0) cli_error("cannot write to standard output: %s", strerror(errno));
@@ -125,5 +116,5 @@ static int run_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    return written(run_command(argc, argv));
+    return check_output(run_command(argc, argv));
 }

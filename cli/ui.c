@@ -239,9 +239,9 @@ void cli_want(const cli_args *a, int min, int max, const char *command, const ch
     exit(2);
 }
 
-void cli_show_samples(void *ctx, pl_subset subset, int64_t done, int64_t total)
+void cli_show_progress(void *ctx, pl_subset subset, int64_t done, int64_t total)
 {
-    cli_shown *s = ctx;
+    cli_progress *s = ctx;
     const char *name = subset == PL_SUBSET_TRAIN ? "train" : "eval";
     int percent = (int)(100 * done / total);
     if (s->quiet || (percent == s->percent && done < total)) return;

@@ -328,41 +328,40 @@ typedef struct pl_plan_info {
     /* time if f16 and bf16 changed places on the card / time; 1 where it is not an estimate */
     double swapped_ratio;
     int32_t nodes, units, buffers;
-    int32_t peak_step;     /* position in the order where most bytes are alive */
-    const char *peak_node; /* label of the unit there */
-    int32_t steps;         /* of a run: kernels, and copies at its end */
-    /* The plan that computes everything once, whatever runs. */
+    int32_t peak_position; /* position in the execution order where most bytes are alive */
+    const char *peak_node; /* label of the kernel there */
+    int32_t positions;     /* length of the execution order: kernels, and copies at its end */
+    /* The keep-all plan of the same program. */
     uint64_t keep_all_components[PL_N_COMPONENTS]; /* bytes alive at its peak, by kind */
     uint64_t keep_all_bound_bytes;                 /* largest sum of bytes alive at once in it */
     double keep_all_ms;                            /* predicted */
-    /* What it would take without one of the planner's means, each figure with those below it. */
-    uint64_t copied_views_bytes; /* sum of all buffers, and of a copy for every view */
-    /* most alive in the order written, no output in an input's bytes */
-    uint64_t own_bytes_bound;
-    uint64_t order_bound; /* most alive in the order written */
+    /* Bytes with fewer optimisations. no_reuse_bytes comes between the first two. */
+    uint64_t copied_views_bytes; /* sum of all buffers, with a copy for every view */
+    uint64_t own_bytes_bound;    /* most bytes alive, in graph order, without in-place results */
+    uint64_t order_bound;        /* most bytes alive, in graph order, with in-place results */
 } pl_plan_info;
 PL_API const pl_plan_info *pl_program_plan(const pl_program *p);
 
-/* One step of a plan, for pictures. */
-typedef struct pl_plan_step {
-    uint64_t bytes; /* of the arena, alive during it */
-    double ms;      /* predicted */
-    bool again;     /* it was computed before in this run */
-} pl_plan_step;
-/* Fills at most cap steps and returns how many there are. keep_all: of the plan that computes
- * everything once, whatever runs. */
-PL_API int pl_program_steps(const pl_program *p, bool keep_all, pl_plan_step *out, int cap);
+/* One position of the execution order, for pictures. */
+typedef struct pl_plan_position {
+    uint64_t bytes;  /* of the arena, alive while the kernel runs */
+    double ms;       /* predicted time of the kernel */
+    bool recomputed; /* the kernel ran before in the same run of the program */
+} pl_plan_position;
+/* Fills at most cap positions and returns how many there are. keep_all: those of the keep-all plan,
+ * whichever plan runs. */
+PL_API int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *out, int cap);
 
 /* One buffer of the plan, for reports and pictures; i in [0, info->buffers). */
 typedef struct pl_plan_buffer {
     const char *label; /* "model.conv1: conv" */
     uint64_t bytes, offset;
-    int32_t first, last; /* alive from step first to before step last */
+    int32_t first, last; /* alive at positions [first, last) */
     enum pl_component component;
     pl_type type; /* of the value; rank 0 u8 for workspace */
 } pl_plan_buffer;
 PL_API pl_plan_buffer pl_program_buffer(const pl_program *p, int i);
-PL_API const char *pl_program_step_label(const pl_program *p, int step);
+PL_API const char *pl_program_position_label(const pl_program *p, int position);
 
 /* ---- session: memory and execution ---------------------------------------------------------
  * One block for the state of a store, one arena as large as the largest program needs. */

@@ -36,14 +36,14 @@ static double median(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-static pl_status take_steps(pl_run *run, double began, times *t, benchmark *b, cli_shown *shown)
+static pl_status take_steps(pl_run *run, double began, times *t, benchmark *b, cli_progress *shown)
 {
     for (int i = -b->warmup; i < b->steps; i++) {
         pl_step_info info;
         pl_status rc = pl_run_step(run, &info);
         if (rc != PL_OK) return rc;
         if (i == -b->warmup) b->first_s = cli_seconds() - began;
-        cli_show_samples(shown, PL_SUBSET_TRAIN, i + b->warmup + 1, b->steps + b->warmup);
+        cli_show_progress(shown, PL_SUBSET_TRAIN, i + b->warmup + 1, b->steps + b->warmup);
         if (i < 0) continue;
         t->step[t->n] = info.step_ms;
         t->data[t->n] = info.data_ms;
@@ -52,7 +52,7 @@ static pl_status take_steps(pl_run *run, double began, times *t, benchmark *b, c
     return PL_OK;
 }
 
-static pl_status measure(pl_run *run, double began, benchmark *b, cli_shown *shown)
+static pl_status measure(pl_run *run, double began, benchmark *b, cli_progress *shown)
 {
     double *room = calloc((size_t)b->steps, 3 * sizeof *room);
     if (!room) return PL_ERR_MEMORY;
@@ -120,7 +120,7 @@ int cmd_bench(int argc, char **argv)
     static char device_key[96];
     const char *steps = NULL, *warmup = NULL, *memory = NULL, *device = NULL;
     bool json = false;
-    cli_shown shown = {.percent = -1};
+    cli_progress shown = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
         {"--steps", "N", &steps, "steps that count (20)"},
@@ -147,7 +147,7 @@ int cmd_bench(int argc, char **argv)
     shown.bar = cli_terminal(stderr);
     shown.quiet |= json;
     pl_run *run = NULL;
-    pl_status rc = plan_open(&a, memory, &run);
+    pl_status rc = cli_open_run(&a, memory, &run);
     if (rc == PL_OK && pl_config_int(pl_run_config(run), "ranks") > 1) {
         cli_error(
             "bench times one process: set ranks=1; plimsoll train --ranks tells the times of several");

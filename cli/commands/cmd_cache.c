@@ -1,17 +1,17 @@
 /* cmd_cache.c - `plimsoll cache`: what a recipe's frozen encoder gives, computed once. */
 #include "cli/ui.h"
 
-static pl_status make(pl_run *run, cli_shown *s, pl_cache_info *info)
+static pl_status make(pl_run *run, cli_progress *s, pl_cache_info *info)
 {
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
-    return rc == PL_OK ? pl_run_cache(run, cli_show_samples, s, info) : rc;
+    return rc == PL_OK ? pl_run_cache(run, cli_show_progress, s, info) : rc;
 }
 
 int cmd_cache(int argc, char **argv)
 {
     bool force = false;
-    cli_shown s = {.percent = -1};
+    cli_progress s = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
         {"--force", NULL, &force, "make it anew though the one that is there is up to date"},

@@ -19,7 +19,7 @@ enum { PATH = 4096 };
 typedef struct evaluator {
     const char *model, *memory, *device, *out, *phase; /* options; NULL: not given */
     bool ema, json, told;                              /* told: what is wrong has been said */
-    cli_shown shown;
+    cli_progress shown;
     pl_run *run;
     int64_t parts; /* of a batch; see pl_run_eval_only */
     char config_path[PATH], model_path[PATH];
@@ -99,7 +99,7 @@ static pl_status open_with(evaluator *e, cli_args *a)
     cli_override(a, "ranks", "1", ranks, sizeof ranks);
     cli_override(a, "shard", "none", shard, sizeof shard);
     cli_override(a, "sample.every", e->out ? "1" : "0", every, sizeof every);
-    return plan_open(a, e->memory, &e->run);
+    return cli_open_run(a, e->memory, &e->run);
 }
 
 /* A run that evaluated with averaged weights is evaluated with them. */
@@ -198,7 +198,7 @@ static int evaluate(evaluator *e, cli_args *a)
     if (rc == PL_OK) rc = pl_run_start(e->run);
     cli_idle();
     if (rc != PL_OK) return e->told ? pl_status_exit_code(rc) : cli_fail(rc);
-    pl_run_set_progress(e->run, cli_show_samples, &e->shown);
+    pl_run_set_progress(e->run, cli_show_progress, &e->shown);
     double began = cli_seconds();
     rc = pl_run_eval(e->run, &info);
     double seconds = cli_seconds() - began;

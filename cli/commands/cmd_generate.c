@@ -5,7 +5,7 @@ int cmd_generate(int argc, char **argv)
 {
     const char *out = NULL, *samples = NULL, *eval_samples = NULL;
     bool raw = false;
-    cli_shown s = {.percent = -1};
+    cli_progress s = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
         {"--out", "DIR", &out, "folder to write train/INPUT.npy and eval/INPUT.npy into"},
@@ -34,8 +34,8 @@ int cmd_generate(int argc, char **argv)
     pl_run *run = NULL;
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
-    if (rc == PL_OK && raw) rc = pl_run_generate_raw(run, out, n, m, cli_show_samples, &s);
-    if (rc == PL_OK && !raw) rc = pl_run_generate(run, out, n, m, cli_show_samples, &s);
+    if (rc == PL_OK && raw) rc = pl_run_generate_raw(run, out, n, m, cli_show_progress, &s);
+    if (rc == PL_OK && !raw) rc = pl_run_generate(run, out, n, m, cli_show_progress, &s);
     pl_run_free(run);
     if (rc != PL_OK) return cli_fail(rc);
     if (!s.quiet) printf("%s\n", out);

@@ -592,7 +592,7 @@ int cmd_train(int argc, char **argv)
         t.json = false;
         t.folder.path = NULL;
     }
-    rc = plan_open(&a, memory, &t.list);
+    rc = cli_open_run(&a, memory, &t.list);
     if (rc == PL_OK && launched == 1 && !print_config &&
         pl_config_int(pl_run_config(t.list), "ranks") > 1) {
         snprintf(ranks_key, sizeof ranks_key, "%lld",
@@ -604,7 +604,7 @@ int cmd_train(int argc, char **argv)
     if (rc != PL_OK) pl_world_fail(t.world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK) return cli_fail(rc);
     pl_world_set_limit(t.world, pl_config_duration(pl_run_config(t.list), "rank_timeout"));
-    if (print_config) return plan_print_config(t.list);
+    if (print_config) return cli_print_config(t.list);
     if (only_planned(t.list)) {
         pl_run_free(t.list);
         pl_world_close(t.world, 4);

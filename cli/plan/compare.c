@@ -1,21 +1,22 @@
-/* compare.c - `plan --compare`: the model's own segments beside what the planner finds.
+/* compare.c - `plan --compare`: hand-marked recompute blocks against the planner.
  *
- * Segments that a model marks (pl_scope_checkpoint) are what people do by hand: keep what enters a
- * scope, compute the rest again. The planner is given the bytes that this takes, so that the two
- * differ in time only; all kept and the smallest budget stand around them. Every row is a plan of
- * its own.
+ * A model can mark blocks (pl_scope_checkpoint): keep what enters the block, recompute the rest. That
+ * is gradient checkpointing by hand. The planner gets as budget the bytes that the marked blocks need,
+ * so the two rows differ in time only. The keep-all plan and the minimum are shown around them. Every
+ * row is a separate plan.
  */
 #include "plan_view.h"
 
 typedef struct way {
-    const char *name, *what; /* of JSON, of people */
+    const char *name, *title; /* for JSON, for people */
     const char *checkpointing;
     bool fits;
     pl_run_memory memory;
     double step_ms, recompute;
 } way;
 
-/* Plans with the key `checkpointing` set, under a budget (0: none). */
+/* Plans with the key `checkpointing` set, under a budget in bytes (0: none). minimum: also find the
+ * minimum. */
 static pl_status plan_way(const cli_args *a, uint64_t budget, bool minimum, way *w)
 {
     cli_args b = *a;
@@ -25,15 +26,15 @@ static pl_status plan_way(const cli_args *a, uint64_t budget, bool minimum, way 
     snprintf(how, sizeof how, "checkpointing=%s", w->checkpointing);
     b.overrides[b.n_overrides++] = how;
     if (budget) snprintf(memory, sizeof memory, "%llu", (unsigned long long)budget);
-    cli_busy("planning: %s", w->what);
-    pl_status rc = plan_open(&b, memory, &run);
+    cli_busy("planning: %s", w->title);
+    pl_status rc = cli_open_run(&b, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK && minimum) rc = pl_run_find_minimum(run);
     if (rc == PL_OK) {
         w->memory = pl_run_memory_get(run);
         w->fits = w->memory.fits;
         w->step_ms = pl_run_predicted_ms(run);
-        w->recompute = plan_again(run);
+        w->recompute = plan_recompute_share(run);
     }
     pl_run_free(run);
     cli_idle();
@@ -42,18 +43,18 @@ static pl_status plan_way(const cli_args *a, uint64_t budget, bool minimum, way 
 
 static void print_ways(const char *name, const way *w, int n)
 {
-    printf("%s\n  %-28s %11s %11s %12s %12s\n", name, "", "process", "step", "more time",
-           "recomputed");
+    printf("%s\n  %-28s %11s %11s %12s %12s\n", name, "", "process", "step time", "added time",
+           "recompute");
     for (int i = 0; i < n; i++) {
         if (!w[i].fits) {
-            printf("  %-28s %11s\n", w[i].what, "none found");
+            printf("  %-28s %11s\n", w[i].title, "no plan");
             continue;
         }
-        printf("  %-28s %11s %11s %10.1f %% %10.1f %%\n", w[i].what, cli_bytes(w[i].memory.total),
+        printf("  %-28s %11s %11s %10.1f %% %10.1f %%\n", w[i].title, cli_bytes(w[i].memory.total),
                cli_ms(w[i].step_ms), 100 * (w[i].step_ms / w[0].step_ms - 1), 100 * w[i].recompute);
     }
     if (w[1].step_ms == w[0].step_ms)
-        printf("\nThe model marks no segments: there is nothing to compare with.\n");
+        printf("\nThe model marks no blocks: there is nothing to compare with.\n");
 }
 
 static pl_status print_json(const way *w, int n)
@@ -78,18 +79,19 @@ static pl_status print_json(const way *w, int n)
 
 int plan_compare(const cli_args *a, bool json)
 {
-    enum { ALL, SEGMENTS, PLANNED, LEAST, N };
+    enum { ALL, BLOCKS, PLANNED, MINIMUM, N };
     way w[N] = {
-        [ALL] = {.name = "keep_all", .what = "all kept", .checkpointing = "auto"},
-        [SEGMENTS] = {.name = "segments",
-                      .what = "the model's segments",
-                      .checkpointing = "blocks"},
-        [PLANNED] = {.name = "planned", .what = "planned, the same bytes", .checkpointing = "auto"},
-        [LEAST] = {.name = "minimum", .what = "planned, smallest found", .checkpointing = "auto"}};
+        [ALL] = {.name = "keep_all", .title = "keep-all", .checkpointing = "auto"},
+        [BLOCKS] = {.name = "segments",
+                    .title = "marked blocks recomputed",
+                    .checkpointing = "blocks"},
+        [PLANNED] = {.name = "planned", .title = "planned, same memory", .checkpointing = "auto"},
+        [MINIMUM] = {
+            .name = "minimum", .title = "planned, minimum memory", .checkpointing = "auto"}};
     pl_status rc = plan_way(a, 0, true, &w[ALL]);
-    if (rc == PL_OK) rc = plan_way(a, 0, false, &w[SEGMENTS]);
-    if (rc == PL_OK) rc = plan_way(a, w[SEGMENTS].memory.total, false, &w[PLANNED]);
-    if (rc == PL_OK) rc = plan_way(a, w[ALL].memory.minimum, false, &w[LEAST]);
+    if (rc == PL_OK) rc = plan_way(a, 0, false, &w[BLOCKS]);
+    if (rc == PL_OK) rc = plan_way(a, w[BLOCKS].memory.total, false, &w[PLANNED]);
+    if (rc == PL_OK) rc = plan_way(a, w[ALL].memory.minimum, false, &w[MINIMUM]);
     if (rc == PL_OK && json) rc = print_json(w, N);
     if (rc != PL_OK) return cli_fail(rc);
     if (!json) print_ways(a->positional[0], w, N);

@@ -1,8 +1,8 @@
-/* edits.c - what to change when a plan does not fit: lines to paste, each of them planned first.
+/* edits.c - what to change when a plan does not fit.
  *
- * A candidate is a few words for the command line. It is planned like any other configuration,
- * under the same budget, and offered only if it fits. Those that train the same come first, then
- * those that do not, by the predicted time of a sample, with what they change said beside them.
+ * A candidate is a few words for the command line. Each candidate is planned under the same budget and
+ * is offered only if it fits. Candidates that do not change training come first; the others follow by
+ * predicted time per sample, with a note on what they change.
  */
 #include "plan_view.h"
 
@@ -13,14 +13,14 @@ enum { MAX_CANDIDATES = 12, MAX_WORDS = 4 };
 
 typedef struct finder {
     const cli_args *args;
-    const char *memory; /* --memory, NULL: the key */
+    const char *memory; /* --memory; NULL: the key `memory` */
     const pl_config *config;
-    pl_run_memory need; /* of the plan that does not fit */
+    pl_run_memory need; /* memory of the plan that does not fit */
     plan_edit found[MAX_CANDIDATES];
     int n;
 } finder;
 
-/* The arguments with the words of a candidate behind them. The words are cut into `buf`. */
+/* Copies the arguments and appends the words of a candidate. `buf` holds the words. */
 static bool with_words(const finder *f, const char *words, char *buf, size_t cap, cli_args *out)
 {
     *out = *f->args;
@@ -32,20 +32,20 @@ static bool with_words(const finder *f, const char *words, char *buf, size_t cap
     return true;
 }
 
-/* Plans a candidate and says whether it fits. A configuration that cannot be built does not. parts
- * (NULL: not wanted): the micro-batches of its step. */
+/* Plans a candidate and returns whether it fits. A configuration that cannot be built does not fit.
+ * *micro_batches (may be NULL): the micro-batches of its step. */
 static bool try_words(const finder *f, const char *words, const char *memory, plan_edit *e,
-                      int64_t *parts)
+                      int64_t *micro_batches)
 {
     char buf[160];
     cli_args a;
     pl_run *run = NULL;
     if (!with_words(f, words, buf, sizeof buf, &a)) return false;
     if (words[0])
-        cli_busy("looking for what would fit: %s", words);
+        cli_busy("looking for changes that fit: %s", words);
     else
-        cli_busy("looking for what would fit: --memory %s", memory);
-    pl_status rc = plan_open(&a, memory, &run);
+        cli_busy("looking for changes that fit: --memory %s", memory);
+    pl_status rc = cli_open_run(&a, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     bool fits = false;
     if (rc == PL_OK) {
@@ -55,7 +55,7 @@ static bool try_words(const finder *f, const char *words, const char *memory, pl
         *e = (plan_edit){.total_bytes = m.total, .step_ms = pl_run_predicted_ms(run)};
         e->sample_ms = e->step_ms / (double)split.effective;
         snprintf(e->text, sizeof e->text, "%s", words);
-        if (parts) *parts = split.accumulate;
+        if (micro_batches) *micro_batches = split.accumulate;
     }
     pl_run_free(run);
     return fits;
@@ -83,8 +83,8 @@ static void offer_checkpointing(finder *f)
         offer(f, "checkpointing=auto", NULL);
 }
 
-/* Where the configuration leaves them to the plan, it has tried them. */
-static void offer_smaller(finder *f, const pl_recipe *recipe)
+/* Offers the trade-offs of the recipe. With "auto" the planner has already tried them. */
+static void offer_tradeoffs(finder *f, const pl_recipe *recipe)
 {
     char key[64];
     for (const pl_tradeoff *t = recipe->smaller; t && t->setting; t++) {
@@ -93,8 +93,8 @@ static void offer_smaller(finder *f, const pl_recipe *recipe)
     }
 }
 
-/* Micro-batches: as many as are fastest where samples do not couple; the first number that fits
- * where they do. */
+/* Offers gradient accumulation: the fastest number of micro-batches where samples are independent;
+ * the smallest number that fits where samples are coupled. */
 static void offer_micro_batches(finder *f)
 {
     const pl_config *c = f->config;
@@ -112,12 +112,12 @@ static void offer_micro_batches(finder *f)
     for (int64_t parts = 2; parts <= batch; parts++) {
         if (batch % parts) continue;
         snprintf(words, sizeof words, "accumulate=%lld accumulate_coupled=true", (long long)parts);
-        if (offer(f, words, "not the same: samples couple")) return;
+        if (offer(f, words, "different: samples are coupled")) return;
     }
 }
 
-/* A little more than the smallest budget: with its last bytes a step computes far more again, and
- * another process may hold some pages more. */
+/* Offers 1 % more than the minimum, at least 4 MiB more. At the minimum itself a step recomputes far
+ * more, and the overhead of another process may be a few pages larger. */
 static void offer_memory(finder *f)
 {
     enum { MORE = 4 << 20, PART = 100 };
@@ -137,9 +137,8 @@ static bool try_batch(const finder *f, int64_t batch, plan_edit *e)
     return batch > 0 && try_words(f, words, f->memory, e, NULL);
 }
 
-/* The largest batch that fits. The smallest budget is nearly a line over the batch: its foot is
- * what does not grow, state and overhead. The answer is looked for from where that line meets the
- * budget. */
+/* Offers the largest batch that fits. The minimum grows almost linearly with the batch, from state and
+ * overhead, which are constant. The search starts where that line meets the budget. */
 static void offer_batch(finder *f)
 {
     const pl_config *c = f->config;
@@ -147,23 +146,24 @@ static void offer_batch(finder *f)
     int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10),
             unit = parts > 1 ? parts : 1;
     int64_t batch = pl_config_int(c, "batch") / unit;
-    uint64_t foot = m.state + m.overhead;
-    if (m.budget <= foot || m.minimum <= foot) return;
-    int64_t at = (int64_t)((double)batch * (double)(m.budget - foot) / (double)(m.minimum - foot));
+    uint64_t fixed = m.state + m.overhead;
+    if (m.budget <= fixed || m.minimum <= fixed) return;
+    int64_t at =
+        (int64_t)((double)batch * (double)(m.budget - fixed) / (double)(m.minimum - fixed));
     if (at >= batch) at = batch - 1;
     if (at < 1) at = 1;
     plan_edit best, more;
     bool any = false;
     while (at > 0 && !(any = try_batch(f, at * unit, &best))) at--;
     for (; any && at + 1 < batch && try_batch(f, (at + 1) * unit, &more); at++) best = more;
-    if (any) add(f, &best, "fewer samples a step");
+    if (any) add(f, &best, "fewer samples per step");
 }
 
 static void offer_precision(finder *f)
 {
     const pl_config *c = f->config;
     if (pl_config_has(c, "precision") && strcmp(pl_config_text(c, "precision"), "bf16") != 0)
-        offer(f, "precision=bf16", "activations of 16 bits");
+        offer(f, "precision=bf16", "16-bit activations");
 }
 
 static void offer_optimiser(finder *f)
@@ -176,7 +176,7 @@ static void offer_optimiser(finder *f)
         offer(f, "optim.name=sgd optim.momentum=0", "another optimiser, without moments");
 }
 
-/* Words that set the recipe's extents to a share of what they are, in steps of 8. */
+/* Writes words that scale these keys by eighths / 8, rounded down to multiples of 8. */
 static bool scaled_words(const pl_config *c, const char *const *keys, int eighths, char *buf,
                          size_t cap)
 {
@@ -206,13 +206,13 @@ static void offer_resolution(finder *f)
         }
 }
 
-/* ---- the best --------------------------------------------------------------------------- */
+/* ---- the best candidates ---------------------------------------------------------------- */
 static int by_worth(const void *a, const void *b)
 {
     const plan_edit *x = a, *y = b;
     int more_x = x->text[0] == '-', more_y = y->text[0] == '-';
     if ((x->changes != NULL) != (y->changes != NULL)) return x->changes ? 1 : -1;
-    /* more memory is the last of what changes nothing */
+    /* among changes that keep training the same, more memory comes last */
     if (more_x != more_y) return more_x - more_y;
     return (x->sample_ms > y->sample_ms) - (x->sample_ms < y->sample_ms);
 }
@@ -220,14 +220,15 @@ static int by_worth(const void *a, const void *b)
 int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out)
 {
     pl_run *run = NULL;
-    if (plan_open(a, memory, &run) != PL_OK) return 0;
+    if (cli_open_run(a, memory, &run) != PL_OK) return 0;
     finder f = {.args = a, .memory = memory, .config = pl_run_config(run), .need = *need};
     offer_memory(&f);
     offer_checkpointing(&f);
-    offer_smaller(&f, pl_run_recipe(run));
+    offer_tradeoffs(&f, pl_run_recipe(run));
     offer_micro_batches(&f);
     offer_precision(&f);
-    /* plans several: the process then holds some pages more, which count for what comes after */
+    /* late, because it plans several times: the process then holds a few more pages, which count
+     * against the candidates after it */
     offer_batch(&f);
     if (f.n < PLAN_EDITS) offer_optimiser(&f);
     if (f.n < PLAN_EDITS) offer_resolution(&f);
@@ -242,8 +243,8 @@ int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need,
 void plan_edits_print(const plan_edit *edit, int n, FILE *out)
 {
     if (!n) return;
-    fprintf(out, "\nWhat would fit, each planned; put one behind the command line:\n");
-    fprintf(out, "  %-38s %10s %11s  %s\n", "edit", "process", "step", "training");
+    fprintf(out, "\nThese changes fit; append one to the command:\n");
+    fprintf(out, "  %-38s %10s %11s  %s\n", "change", "process", "step time", "training");
     for (int i = 0; i < n; i++)
         fprintf(out, "  %s%-38s%s %10s %11s  %s\n", cli_bold(out), edit[i].text, cli_plain(out),
                 cli_bytes(edit[i].total_bytes), cli_ms(edit[i].step_ms),

@@ -1,8 +1,9 @@
 /* largest.c - `plan --largest-batch`: the largest batch for a budget, by planning alone.
  *
- * The smallest memory of a batch grows almost linearly with it, so two plans foretell the answer
- * and a few more confirm it: every step keeps a batch that fits below and one that does not above,
- * and tries where the line between them meets the budget.
+ * The minimum of a batch grows almost linearly with the batch. Two plans predict the answer and a few
+ * more confirm it. Invariant of the search: `lo` fits, `hi` does not, and each plan moves one of them
+ * to where the line through both meets the budget. After four plans the search bisects instead, so
+ * the cost is at most a logarithm of the batch.
  */
 #include "plan_view.h"
 
@@ -14,8 +15,8 @@ enum { MOST_UNITS = 1 << 20 };
 typedef struct search {
     const cli_args *args;
     uint64_t budget;
-    int64_t unit;  /* batches are multiples of it: key accumulate */
-    int64_t least; /* units of the smallest batch there is */
+    int64_t unit;  /* batches are multiples of this number (key accumulate) */
+    int64_t least; /* units of the smallest possible batch */
     int plans;
 } search;
 
@@ -33,11 +34,11 @@ static pl_status open_batch(const search *s, int64_t batch, const char *memory, 
     snprintf(text[1], sizeof text[1], "accumulate=%lld", (long long)s->unit);
     snprintf(text[2], sizeof text[2], "memory=%s", memory);
     for (int i = 0; i < 3; i++) a.overrides[a.n_overrides++] = text[i];
-    return plan_open(&a, NULL, out);
+    return cli_open_run(&a, NULL, out);
 }
 
-/* The smallest budget of a batch. */
-static pl_status weigh(search *s, int64_t units, point *out)
+/* Finds the minimum of a batch. */
+static pl_status find_minimum(search *s, int64_t units, point *out)
 {
     pl_run *run = NULL;
     pl_status rc = open_batch(s, units * s->unit, "null", &run);
@@ -49,53 +50,53 @@ static pl_status weigh(search *s, int64_t units, point *out)
     return rc;
 }
 
-/* Where the line through two points meets the budget. */
-static int64_t foretold(const search *s, point a, point b)
+/* Returns the batch at which the line through two points meets the budget. */
+static int64_t predicted(const search *s, point a, point b)
 {
     double rise = ((double)b.bytes - (double)a.bytes) / (double)(b.units - a.units);
     double at = (double)a.units + ((double)s->budget - (double)a.bytes) / (rise > 1 ? rise : 1);
     return at < MOST_UNITS ? (int64_t)at : MOST_UNITS;
 }
 
-/* Moves the bound that the point is on. */
+/* Replaces `fits` or `over` by the point, according to its bytes. */
 static void narrow(const search *s, point p, point *fits, point *over)
 {
     *(p.bytes <= s->budget ? fits : over) = p;
 }
 
-/* Beyond the largest batch: lo is left at one that fits, hi at one that does not. */
+/* Grows the batch until one does not fit. Leaves *lo at one that fits and *hi at one that does not. */
 static pl_status bracket(search *s, point *lo, point *hi)
 {
     int64_t next = 2 * lo->units;
     while (hi->units == 0 && lo->units < MOST_UNITS) {
         point before = *lo, now;
-        pl_status rc = weigh(s, next, &now);
+        pl_status rc = find_minimum(s, next, &now);
         if (rc != PL_OK) return rc;
         narrow(s, now, lo, hi);
-        int64_t reach = foretold(s, before, now) + 1;
+        int64_t reach = predicted(s, before, now) + 1;
         next = reach > 2 * now.units ? reach : 2 * now.units;
         if (next > MOST_UNITS) next = MOST_UNITS;
     }
     return PL_OK;
 }
 
-/* The largest number of units that fits; 0 when not even one does. */
+/* Finds the largest number of units that fits; 0: none does. */
 static pl_status find_largest(search *s, int64_t *units)
 {
     point lo = {0, 0}, hi = {0, 0};
     *units = 0;
-    pl_status rc = weigh(s, 1, &lo);
-    if (rc != PL_OK) rc = weigh(s, 2, &lo); /* statistics of one sample do not exist */
+    pl_status rc = find_minimum(s, 1, &lo);
+    if (rc != PL_OK) rc = find_minimum(s, 2, &lo); /* batch statistics need two samples */
     s->least = lo.units;
     if (rc != PL_OK || lo.bytes > s->budget) return rc;
     rc = bracket(s, &lo, &hi);
     for (int i = 0; rc == PL_OK && hi.units - lo.units > 1; i++) {
-        /* the line's answer and the one after it, then halves, should the line be far off */
-        int64_t k = i < 4 ? foretold(s, lo, hi) + i % 2 : lo.units + (hi.units - lo.units) / 2;
+        /* first the predicted batch and the next larger one, then bisection */
+        int64_t k = i < 4 ? predicted(s, lo, hi) + i % 2 : lo.units + (hi.units - lo.units) / 2;
         if (k <= lo.units) k = lo.units + 1;
         if (k >= hi.units) k = hi.units - 1;
         point p;
-        rc = weigh(s, k, &p);
+        rc = find_minimum(s, k, &p);
         if (rc == PL_OK) narrow(s, p, &lo, &hi);
     }
     *units = lo.units;
@@ -117,19 +118,19 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
         return;
     }
     pl_run_split split = pl_run_split_get(run);
-    char trades[128];
-    printf("largest batch for %s: %lld (micro %lld x accumulate %lld)%s, found with %d plans\n",
-           cli_bytes(s->budget), (long long)batch, (long long)split.micro,
-           (long long)split.accumulate, plan_tradeoffs(run, trades, sizeof trades), s->plans);
+    char tradeoffs[128];
     printf(
-        "  arena %s + state %s + overhead %s = %s; a step is predicted to take %s, of which %.1f %% is "
-        "computed again\n",
+        "largest batch for %s: %lld (micro-batch %lld x accumulate %lld)%s, found with %d plans\n",
+        cli_bytes(s->budget), (long long)batch, (long long)split.micro, (long long)split.accumulate,
+        plan_tradeoffs(run, tradeoffs, sizeof tradeoffs), s->plans);
+    printf(
+        "  arena %s + state %s + overhead %s = %s; predicted step time %s, %.1f %% of it recompute\n",
         cli_bytes(m.arena), cli_bytes(m.state), cli_bytes(m.overhead), cli_bytes(m.total),
-        cli_ms(pl_run_predicted_ms(run)), 100 * plan_again(run));
+        cli_ms(pl_run_predicted_ms(run)), 100 * plan_recompute_share(run));
 }
 
-/* Plans for the budget itself. The search for it may end above the smallest found before: then the
- * next smaller batch. */
+/* Plans the batch for the budget itself. The planner may miss a budget that is just above the minimum;
+ * then the next smaller batch is tried. */
 static pl_status settle(search *s, int64_t units, bool json, bool *fits)
 {
     char memory[64];
@@ -149,11 +150,11 @@ static pl_status settle(search *s, int64_t units, bool json, bool *fits)
     return rc;
 }
 
-/* Budget and unit, from the configuration. */
+/* Reads budget and unit from the configuration. */
 static pl_status prepare(search *s, const char *memory)
 {
     pl_run *run = NULL;
-    pl_status rc = plan_open(s->args, memory, &run);
+    pl_status rc = cli_open_run(s->args, memory, &run);
     if (rc != PL_OK) return rc;
     const pl_config *c = pl_run_config(run);
     s->budget = pl_run_memory_get(run).budget;
@@ -171,7 +172,7 @@ int plan_largest(const cli_args *a, const char *memory, bool json)
     pl_status rc = prepare(&s, memory);
     if (rc == PL_OK && s.budget == 0) {
         cli_error(
-            "--largest-batch wants a budget: --memory 8GB, the key memory, or a card: --device rtx3090");
+            "--largest-batch needs a budget: --memory 8GB, the key memory, or a GPU: --device rtx3090");
         return 2;
     }
     if (a->n_overrides + 3 > CLI_MAX_ARGS) {
@@ -182,7 +183,7 @@ int plan_largest(const cli_args *a, const char *memory, bool json)
     if (rc == PL_OK && units) rc = settle(&s, units, json, &fits);
     if (rc != PL_OK) return cli_fail(rc);
     if (!fits)
-        cli_error("no batch fits %s, not even %lld", cli_bytes(s.budget),
+        cli_error("no batch fits %s; the smallest possible batch is %lld", cli_bytes(s.budget),
                   (long long)(s.least * s.unit));
     return fits ? 0 : 3;
 }

@@ -1,8 +1,7 @@
-/* sweep.c - `plan --sweep 6GB,8GB,12GB`: the table that every project writes by hand, computed.
+/* sweep.c - `plan --sweep 6GB,8GB,12GB`: one table row for each budget.
  *
- * One row a budget: does it fit, how the batch is split, the peak of the process, the predicted
- * time of a step, what recomputation costs. Each row is a plan of its own, by the same code as
- * `plan`.
+ * A row says whether the budget fits, how the batch is split, the peak of the process, the predicted
+ * step time and the share of recompute. Each row is a separate plan, made by the same code as `plan`.
  */
 #include "plan_view.h"
 
@@ -15,24 +14,24 @@ typedef struct row {
     pl_run_memory memory;
     double step_ms, recompute;
     int64_t micro, accumulate;
-    char trades[128];
+    char tradeoffs[128];
 } row;
 
 static void plan_row(const cli_args *a, row *r)
 {
     pl_run *run = NULL;
     cli_busy("planning for %s", r->size);
-    r->rc = plan_open(a, r->size, &run);
+    r->rc = cli_open_run(a, r->size, &run);
     if (r->rc != PL_OK) return;
     r->rc = pl_run_build(run);
     r->memory = pl_run_memory_get(run);
     if (r->rc == PL_OK) {
         pl_run_split split = pl_run_split_get(run);
         r->step_ms = pl_run_predicted_ms(run);
-        r->recompute = plan_again(run);
+        r->recompute = plan_recompute_share(run);
         r->micro = split.micro;
         r->accumulate = split.accumulate;
-        plan_tradeoffs(run, r->trades, sizeof r->trades);
+        plan_tradeoffs(run, r->tradeoffs, sizeof r->tradeoffs);
     }
     pl_run_free(run);
     cli_idle();
@@ -43,7 +42,7 @@ static bool row_fits(const row *r)
     return r->rc == PL_OK && r->memory.fits;
 }
 
-/* More than the card has that is planned for. */
+/* Returns whether the budget exceeds the memory of the GPU that is planned for. */
 static bool row_beyond(const row *r)
 {
     return r->memory.asked > r->memory.budget;
@@ -55,7 +54,7 @@ static void print_row(const row *r)
     if (row_fits(r))
         printf("%-4s %7s %11s %11s %15s %8.1f %%%s\n", "yes", cli_count(r->micro),
                cli_count(r->accumulate), cli_bytes(r->memory.total), cli_ms(r->step_ms),
-               100 * r->recompute, r->trades);
+               100 * r->recompute, r->tradeoffs);
     else
         printf("%-4s %7s %11s  needs %s\n", "no", "", "",
                r->memory.minimum ? cli_bytes(r->memory.minimum) : "more");
@@ -73,9 +72,24 @@ static void row_json(const row *r, pl_json *j)
         pl_json_int(j, "accumulate", r->accumulate);
         pl_json_float(j, "predicted_step_ms", r->step_ms);
         pl_json_float(j, "recompute_ratio", r->recompute);
-        if (r->trades[0]) pl_json_string(j, "takes", r->trades + strlen(", "));
+        if (r->tradeoffs[0]) {
+            pl_json_string(j, "takes", r->tradeoffs + strlen(", "));
+            pl_json_string(j, "tradeoffs", r->tradeoffs + strlen(", "));
+        }
     }
     pl_json_end(j);
+}
+
+static void print_rows(const char *name, const row *rows, int n)
+{
+    const row *beyond = NULL;
+    printf("%s\n  %12s  %-4s %7s %11s %11s %15s %10s\n", name, "budget", "fits", "micro",
+           "accumulate", "peak", "predicted step", "recompute");
+    for (int i = 0; i < n; i++) {
+        print_row(&rows[i]);
+        if (row_beyond(&rows[i])) beyond = &rows[i];
+    }
+    if (beyond) printf("  * the GPU has %s: planned for that\n", cli_bytes(beyond->memory.budget));
 }
 
 int plan_sweep(const cli_args *a, const char *list, bool json)
@@ -87,7 +101,7 @@ int plan_sweep(const cli_args *a, const char *list, bool json)
         size_t len = strcspn(p, ",");
         if (len == 0 || n == MAX || (p[len] == ',' && !p[len + 1])) {
             cli_error(n == MAX ? "--sweep takes at most %d sizes"
-                               : "--sweep wants sizes with commas between, e.g. 6GB,8GB,12GB",
+                               : "--sweep takes sizes separated by commas, e.g. 6GB,8GB,12GB",
                       MAX);
             return 2;
         }
@@ -98,15 +112,7 @@ int plan_sweep(const cli_args *a, const char *list, bool json)
         p += len + (p[len] == ',');
     }
     if (!json) {
-        printf("%s\n  %12s  %-4s %7s %11s %11s %15s %10s\n", a->positional[0], "budget", "fits",
-               "micro", "accumulate", "peak", "predicted step", "recomputed");
-        const row *beyond = NULL;
-        for (int i = 0; i < n; i++) {
-            print_row(&rows[i]);
-            if (row_beyond(&rows[i])) beyond = &rows[i];
-        }
-        if (beyond)
-            printf("  * the card has %s: planned for that\n", cli_bytes(beyond->memory.budget));
+        print_rows(a->positional[0], rows, n);
         return 0;
     }
     pl_json *j = pl_json_new(stdout);

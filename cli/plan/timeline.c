@@ -1,9 +1,8 @@
-/* timeline.c - the memory of one training step as a picture: bytes alive over the steps of the
- * plan.
+/* timeline.c - `plan --timeline FILE.svg`: bytes alive at each position of a program.
  *
- * The picture is a stack of areas, one a component, state at the bottom because it never moves. A
- * column of pixels stands for several steps; it shows the fullest of them, so that the peak is
- * never averaged away. Text and lines take the reader's colours (light or dark).
+ * The picture stacks one area per component. State is at the bottom because it is constant. A column
+ * of pixels stands for several positions and shows the fullest of them, so the peak is never averaged
+ * away. Text and lines use the reader's colours (light or dark).
  */
 #include "plan_view.h"
 
@@ -13,7 +12,7 @@
 
 enum { WIDTH = 960, HEIGHT = 420, LEFT = 84, RIGHT = 20, TOP = 64, BOTTOM = 74 };
 
-/* From the bottom of the stack up. */
+/* From the bottom of the stack to the top. */
 static const struct layer {
     enum pl_component component;
     const char *name, *colour;
@@ -25,9 +24,9 @@ static const struct layer {
 
 typedef struct timeline {
     FILE *f;
-    int steps, columns;
-    uint64_t (*alive)[PL_N_COMPONENTS]; /* per step */
-    int *fullest;                       /* per column: a step */
+    int positions, columns;
+    uint64_t (*alive)[PL_N_COMPONENTS]; /* at each position */
+    int *fullest;                       /* for each column: a position */
     double top;                         /* bytes at the top of the scale */
 } timeline;
 
@@ -38,7 +37,7 @@ static uint64_t total(const uint64_t *c)
     return sum;
 }
 
-/* Bytes of the store's slots, by component. */
+/* Adds up the bytes of the state, by component. */
 static void state_bytes(const pl_run *run, uint64_t *c)
 {
     pl_store *s = pl_run_store(run);
@@ -53,14 +52,15 @@ static void count_alive(timeline *t, const pl_run *run, const pl_program *p)
 {
     uint64_t state[PL_N_COMPONENTS] = {0};
     state_bytes(run, state);
-    for (int k = 0; k < t->steps; k++) memcpy(t->alive[k], state, sizeof state);
+    for (int k = 0; k < t->positions; k++) memcpy(t->alive[k], state, sizeof state);
     for (int i = 0; i < pl_program_plan(p)->buffers; i++) {
         pl_plan_buffer b = pl_program_buffer(p, i);
-        for (int k = b.first; k < b.last && k < t->steps; k++) t->alive[k][b.component] += b.bytes;
+        for (int k = b.first; k < b.last && k < t->positions; k++)
+            t->alive[k][b.component] += b.bytes;
     }
     for (int x = 0; x < t->columns; x++) {
-        int lo = (int)((int64_t)x * t->steps / t->columns);
-        int hi = (int)((int64_t)(x + 1) * t->steps / t->columns);
+        int lo = (int)((int64_t)x * t->positions / t->columns);
+        int hi = (int)((int64_t)(x + 1) * t->positions / t->columns);
         t->fullest[x] = lo;
         for (int k = lo + 1; k < hi; k++)
             if (total(t->alive[k]) > total(t->alive[t->fullest[x]])) t->fullest[x] = k;
@@ -68,7 +68,7 @@ static void count_alive(timeline *t, const pl_run *run, const pl_program *p)
 }
 
 /* ---- drawing ---------------------------------------------------------------------------- */
-/* Text that is not ours, as XML. */
+/* Writes a text with XML escapes. */
 static void put_text(FILE *f, const char *s)
 {
     for (; *s; s++) {
@@ -91,7 +91,7 @@ static double y_of(const timeline *t, double bytes)
 
 static void draw_head(const timeline *t, const pl_run *run, const char *name)
 {
-    char whose[96];
+    char note[96];
     fprintf(t->f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
             "height=\"%d\" role=\"img\" aria-label=\"memory of one training step\">\n"
@@ -105,7 +105,7 @@ static void draw_head(const timeline *t, const pl_run *run, const char *name)
             WIDTH, HEIGHT, WIDTH, HEIGHT);
     fprintf(t->f, "<text class=\"title\" x=\"%d\" y=\"26\">Memory of one training step: ", LEFT);
     put_text(t->f, name);
-    put_text(t->f, plan_whose(run, whose, sizeof whose));
+    put_text(t->f, plan_program_note(run, note, sizeof note));
     fprintf(t->f, "</text>\n");
 }
 
@@ -122,9 +122,9 @@ static void draw_grid(const timeline *t)
                 y_of(t, v) + 4, cli_bytes((uint64_t)v));
     int y = HEIGHT - BOTTOM + 18;
     fprintf(t->f,
-            "<text x=\"%d\" y=\"%d\">step 1</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">"
-            "step %d of the plan</text>\n",
-            LEFT, y, WIDTH - RIGHT, y, t->steps);
+            "<text x=\"%d\" y=\"%d\">position 1</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">"
+            "position %d</text>\n",
+            LEFT, y, WIDTH - RIGHT, y, t->positions);
 }
 
 /* Bytes of the lowest n layers in a column. */
@@ -135,8 +135,7 @@ static double height(const timeline *t, int column, int n)
     return (double)sum;
 }
 
-/* An edge of a layer as horizontal and vertical strokes; only where it moves is anything written.
- */
+/* Draws an edge of a layer as horizontal and vertical strokes, only where the height changes. */
 static void draw_edge(const timeline *t, int n, bool forth)
 {
     double at = -1;
@@ -179,27 +178,27 @@ static void draw_legend(const timeline *t, const uint64_t *peak)
 
 static void draw_peak(const timeline *t, const pl_plan_info *p, int peak)
 {
-    double x = x_of(t, (peak + 0.5) * t->columns / (double)t->steps);
+    double x = x_of(t, (peak + 0.5) * t->columns / (double)t->positions);
     double y = y_of(t, (double)total(t->alive[peak]));
     bool right = x > WIDTH * 0.55;
     fprintf(
         t->f,
         "<path class=\"mark\" d=\"M%.1f %.1fV%d\"/><circle class=\"mark\" cx=\"%.1f\" cy=\"%.1f\" "
-        "r=\"4\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">peak %s at step %d: ",
+        "r=\"4\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">peak %s at position %d: ",
         x, y, TOP - 14, x, y, right ? x - 6 : x + 6, TOP - 8, right ? "end" : "start",
         cli_bytes(total(t->alive[peak])), peak + 1);
     put_text(t->f, p->peak_node);
     fprintf(t->f, "</text>\n");
 }
 
-/* The budget is the whole process's; what is left of it for arena and state is drawn. */
+/* Draws the budget without the overhead, because the picture shows arena and state only. */
 static void draw_budget(const timeline *t, const pl_run_memory *m)
 {
     if (!m->budget) return;
     double y = y_of(t, m->budget > m->overhead ? (double)(m->budget - m->overhead) : 0);
     fprintf(t->f,
             "<line class=\"budget\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
-            "<text class=\"over\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">budget %s less %s "
+            "<text class=\"over\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">budget %s minus %s "
             "overhead</text>\n",
             LEFT, WIDTH - RIGHT, y, y, WIDTH - RIGHT - 4, y - 5, cli_bytes(m->budget),
             cli_bytes(m->overhead));
@@ -210,7 +209,7 @@ static void draw(timeline *t, const pl_run *run, const pl_program *p, const char
     const pl_plan_info *info = pl_program_plan(p);
     pl_run_memory m = pl_run_memory_get(run);
     int peak = 0;
-    for (int k = 1; k < t->steps; k++)
+    for (int k = 1; k < t->positions; k++)
         if (total(t->alive[k]) > total(t->alive[peak])) peak = k;
     t->top = (double)total(t->alive[peak]);
     if ((double)m.budget > t->top && (double)m.budget < 3 * t->top) t->top = (double)m.budget;
@@ -233,13 +232,13 @@ static bool ends_with(const char *text, const char *tail)
 int timeline_write(const pl_run *run, const char *name, const char *path)
 {
     if (ends_with(path, ".html") || ends_with(path, ".htm")) return page_write(run, name, path);
-    const pl_program *p = plan_widest(run, false).program;
-    timeline t = {.steps = pl_program_plan(p)->steps};
-    t.columns = t.steps < 400 ? t.steps : 400;
-    t.alive = calloc((size_t)t.steps + 1, sizeof *t.alive);
+    const pl_program *p = plan_largest_program(run, false).program;
+    timeline t = {.positions = pl_program_plan(p)->positions};
+    t.columns = t.positions < 400 ? t.positions : 400;
+    t.alive = calloc((size_t)t.positions + 1, sizeof *t.alive);
     t.fullest = calloc((size_t)t.columns + 1, sizeof *t.fullest);
     t.f = fopen(path, "we");
-    bool ok = t.f && t.alive && t.fullest && t.steps > 0;
+    bool ok = t.f && t.alive && t.fullest && t.positions > 0;
     if (ok) {
         count_alive(&t, run, p);
         draw(&t, run, p, name);

@@ -1,4 +1,4 @@
-/* times.c - where predicted times are known from, in words and in JSON. */
+/* times.c - says where predicted times come from: measured, calibrated or estimated. */
 #include "cli/ui.h"
 #include "plimsoll_json.h"
 
@@ -19,7 +19,7 @@ bool times_is_profile(const char *device, pl_device_info *info)
     return false;
 }
 
-/* The source of most of the step. */
+/* Returns the source of the largest share of the step. */
 static int main_source(const pl_plan_info *p)
 {
     int most = 0;
@@ -28,8 +28,8 @@ static int main_source(const pl_plan_info *p)
     return most;
 }
 
-/* The precision in which a step is expected to take less, and its milliseconds; NULL: none is
- * known. Cards without units for bf16 multiply it as slowly as f32. */
+/* Returns a precision that is predicted to be at least 20 % faster, and its step time; NULL: none.
+ * GPUs without bf16 tensor cores multiply bf16 as slowly as f32. */
 static const char *faster_precision(const pl_run *run, const pl_plan_info *p, double *ms)
 {
     const double WORTH = 0.8;
@@ -54,8 +54,8 @@ void times_json(const pl_run *run, const pl_plan_info *p, pl_json *j)
 void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
 {
     static const char *const hint[PL_N_TIME_SOURCES] = {
-        "", "; --measure times this network's own kernels",
-        "; --measure, or plimsoll devices --calibrate, puts measurements in their place"};
+        "", "; --measure measures the kernels of this network",
+        "; --measure or plimsoll devices --calibrate replaces estimates by measurements"};
     bool here = !times_is_profile(pl_config_text(pl_run_config(run), "device"), NULL);
     const char *between = "";
     fprintf(out, "Predicted times are ");
@@ -64,16 +64,16 @@ void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
         fprintf(out, "%s%.0f %% %s", between, 100 * p->time_share[i], names[i]);
         between = ", ";
     }
-    fprintf(out, "%s.\n", here ? hint[main_source(p)] : " from the card's published figures");
+    fprintf(out, "%s.\n", here ? hint[main_source(p)] : " from the published figures of the GPU");
     double ms;
     const char *faster = faster_precision(run, p, &ms);
     if (faster)
-        fprintf(out, "%s is slow on this card: precision=%s would take about %s a step.\n",
+        fprintf(out, "%s is slow on this GPU: precision=%s is predicted to take %s a step.\n",
                 pl_config_text(pl_run_config(run), "precision"), faster, cli_ms(ms));
     if (!here)
         fprintf(
             out,
-            "The card makes its own plan: the scratch its libraries ask for, and its overhead, can differ from these.\n");
+            "On the GPU itself the plan is made again: workspace and overhead may differ from these figures.\n");
 }
 
 int times_measure(const cli_args *a, const char *memory)
@@ -82,12 +82,12 @@ int times_measure(const cli_args *a, const char *memory)
     pl_run *run = NULL;
     int steps = 0, units = 0;
     cli_busy("measuring the kernels of %s", a->positional[0]);
-    pl_status rc = plan_open(a, memory, &run);
+    pl_status rc = cli_open_run(a, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     if (rc == PL_OK) rc = pl_run_measure(run, SECONDS, &steps, &units);
     cli_idle();
-    if (rc == PL_OK) fprintf(stderr, "measured %d kernels and groups in %d steps\n", units, steps);
+    if (rc == PL_OK) fprintf(stderr, "measured %d kernels in %d steps\n", units, steps);
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
@@ -106,6 +106,6 @@ int times_calibrate(void)
     pl_status rc = pl_calibrate(show_progress, NULL, &units);
     if (cli_terminal(stderr)) fprintf(stderr, "\r\033[K");
     if (rc != PL_OK) return cli_fail(rc);
-    printf("measured %d kernels and groups; plans predict with them from now on\n", units);
+    printf("measured %d kernels; plans now use these times\n", units);
     return 0;
 }

@@ -1,10 +1,9 @@
-/* page.c - `plan --timeline FILE.html`: the plan as a page that needs nothing but a browser.
+/* page.c - `plan --timeline FILE.html`: the plan as a page that needs only a browser.
  *
- * The page is page.html, taken into the program as it is, behind the plan as JSON in a script
- * element. Buffers are drawn at their addresses, on a canvas so that ten thousand of them stay
- * quick; axes, the outline of the plan that keeps everything, budget and peak are SVG over it.
- * Numbers in the JSON stand in arrays, labels in a list of their own: a plan of ten thousand
- * buffers is under a megabyte.
+ * The page is page.html, embedded in the program, after the plan as JSON in a script element. Buffers
+ * are drawn at their addresses on a canvas, so that ten thousand of them stay fast. Axes, the outline
+ * of the keep-all plan, the budget and the peak are SVG on top. Numbers are written as arrays and
+ * labels once, in a list: a plan of ten thousand buffers takes less than a megabyte.
  */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_embed.h"
@@ -16,7 +15,7 @@
 PL_EMBED(plan_page, "cli/report/page.html");
 
 /* ---- labels ----------------------------------------------------------------------------- */
-/* Labels in the order in which they are first asked for; open addressing by the text. */
+/* The labels, numbered in the order of first use. Hash table with open addressing. */
 typedef struct labels {
     const char **text;
     int *cell; /* index + 1 */
@@ -54,7 +53,7 @@ static int label_index(labels *l, const char *text)
 }
 
 /* ---- JSON ------------------------------------------------------------------------------- */
-/* A string of JSON that may stand in a script element. */
+/* Writes a JSON string that is safe inside a script element. */
 static void put_text(FILE *f, const char *s)
 {
     fputc('"', f);
@@ -87,20 +86,21 @@ static void put_memory(FILE *f, const pl_run *run)
             (unsigned long long)(m.state > weights ? m.state - weights : 0));
 }
 
-/* Steps as [bytes, ms, again, label]; of the plan that keeps everything without the last two. */
-static void put_steps(FILE *f, const pl_program *p, bool kept, labels *l)
+/* Writes positions as [bytes, ms, recomputed, label]; those of the keep-all plan as [bytes, ms]. */
+static void put_positions(FILE *f, const pl_program *p, bool kept, labels *l)
 {
-    int n = pl_program_steps(p, kept, NULL, 0);
-    pl_plan_step *step = calloc((size_t)n + 1, sizeof *step);
+    int n = pl_program_positions(p, kept, NULL, 0);
+    pl_plan_position *at = calloc((size_t)n + 1, sizeof *at);
     fprintf(f, "\"%s\":[", kept ? "kept" : "steps");
-    if (step) pl_program_steps(p, kept, step, n);
-    for (int i = 0; step && i < n; i++) {
-        fprintf(f, "%s[%llu,%.6g", i ? "," : "", (unsigned long long)step[i].bytes, step[i].ms);
-        if (!kept) fprintf(f, ",%d,%d", step[i].again, label_index(l, pl_program_step_label(p, i)));
+    if (at) pl_program_positions(p, kept, at, n);
+    for (int i = 0; at && i < n; i++) {
+        fprintf(f, "%s[%llu,%.6g", i ? "," : "", (unsigned long long)at[i].bytes, at[i].ms);
+        if (!kept)
+            fprintf(f, ",%d,%d", at[i].recomputed, label_index(l, pl_program_position_label(p, i)));
         fprintf(f, "]");
     }
     fprintf(f, "],\n");
-    free(step);
+    free(at);
 }
 
 static void put_buffers(FILE *f, const pl_program *p, labels *l)
@@ -117,14 +117,14 @@ static void put_buffers(FILE *f, const pl_program *p, labels *l)
     fprintf(f, "],\n");
 }
 
-/* What the report says of the plan beside the picture: parts as [name, all kept, planned], means as
- * [what, arena, ms]. */
+/* Writes the tables of the report: components as [name, keep-all, planned], optimisations as
+ * [title, arena, ms]. */
 static void put_tables(FILE *f, const pl_run *run)
 {
-    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program);
-    const pl_plan_info *all = pl_program_plan(plan_widest(run, true).program);
-    plan_mean mean[PLAN_MEANS];
-    int n = plan_means(run, mean);
+    const pl_plan_info *p = pl_program_plan(plan_largest_program(run, false).program);
+    const pl_plan_info *all = pl_program_plan(plan_largest_program(run, true).program);
+    plan_optimisation row[PLAN_OPTIMISATIONS];
+    int n = plan_optimisations(run, row);
     fprintf(f, "\"parts\":[");
     for (int i = 0; i < PL_N_COMPONENTS; i++)
         fprintf(f, "%s[\"%s\",%llu,%llu]", i ? "," : "", plan_component_name((enum pl_component)i),
@@ -134,22 +134,22 @@ static void put_tables(FILE *f, const pl_run *run)
     for (int i = 0; i < n; i++) {
         fputs(i ? "," : "", f);
         fputc('[', f);
-        put_text(f, mean[i].what);
-        fprintf(f, ",%llu,%.6g]", (unsigned long long)mean[i].bytes, mean[i].ms);
+        put_text(f, row[i].title);
+        fprintf(f, ",%llu,%.6g]", (unsigned long long)row[i].bytes, row[i].ms);
     }
     fprintf(f, "],\n\"kept_ms\":%.6g,\"step_ms\":%.6g,\"arena\":%llu,\n", plan_keep_all_ms(run),
             pl_run_predicted_ms(run), (unsigned long long)pl_run_memory_get(run).arena);
 }
 
-/* Whether the list's name is the key's: the first of several has no number there, and may be called
- * 0. */
+/* Returns whether a listed device is the one of the key `device`. The first device of a kind is
+ * listed without a number; the key may call it NAME:0. */
 static bool is_named(const char *listed, const char *key)
 {
     size_t n = strlen(listed);
     return strncmp(listed, key, n) == 0 && (key[n] == 0 || strcmp(key + n, ":0") == 0);
 }
 
-/* The device that this run uses, in words. */
+/* Writes the device that this run uses, and its description. */
 static void put_machine(FILE *f, const pl_run *run)
 {
     enum { MOST = 17 };
@@ -168,21 +168,23 @@ static void put_machine(FILE *f, const pl_run *run)
 
 static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 {
-    const pl_program *p = plan_widest(run, false).program;
+    const pl_program *p = plan_largest_program(run, false).program;
     pl_run_split split = pl_run_split_get(run);
-    char trades[128], whose[96];
+    char tradeoffs[128], note[96];
     fprintf(f, "{\"name\":");
     put_text(f, name);
-    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s%s\",\n",
-            cli_count(pl_run_parameters(run, false)), (long long)split.effective,
-            (long long)split.micro, (long long)split.accumulate,
-            plan_tradeoffs(run, trades, sizeof trades), plan_whose(run, whose, sizeof whose));
-    fprintf(f, "\"again\":%.4g,\n", 100 * plan_again(run));
+    fprintf(
+        f, ",\n\"about\":\"%s parameters, batch %lld (micro-batch %lld x accumulate %lld)%s%s\",\n",
+        cli_count(pl_run_parameters(run, false)), (long long)split.effective,
+        (long long)split.micro, (long long)split.accumulate,
+        plan_tradeoffs(run, tradeoffs, sizeof tradeoffs),
+        plan_program_note(run, note, sizeof note));
+    fprintf(f, "\"again\":%.4g,\n", 100 * plan_recompute_share(run));
     put_memory(f, run);
     put_tables(f, run);
     put_machine(f, run);
-    put_steps(f, p, true, l);
-    put_steps(f, p, false, l);
+    put_positions(f, p, true, l);
+    put_positions(f, p, false, l);
     put_buffers(f, p, l);
     fprintf(f, "\"labels\":[");
     for (int i = 0; i < l->n; i++) {
@@ -193,11 +195,11 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 }
 
 /* ---- files ------------------------------------------------------------------------------ */
-static bool put_whole(FILE *f, const pl_run *run, const char *name)
+static bool put_document(FILE *f, const pl_run *run, const char *name)
 {
-    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program);
+    const pl_plan_info *p = pl_program_plan(plan_largest_program(run, false).program);
     labels l = {0};
-    bool ok = labels_init(&l, p->buffers + p->steps);
+    bool ok = labels_init(&l, p->buffers + p->positions);
     if (ok) put_plan(f, run, name, &l);
     labels_release(&l);
     return ok && !ferror(f);
@@ -223,7 +225,7 @@ int page_write(const pl_run *run, const char *name, const char *path)
     bool ok = f != NULL;
     if (ok) {
         page_head(f, "Memory of one training step");
-        ok = put_whole(f, run, name);
+        ok = put_document(f, run, name);
         fprintf(f, "\n</script>\n");
         page_body(f);
         ok = ok && !ferror(f);
@@ -239,7 +241,7 @@ pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder,
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    bool ok = f && put_whole(f, run, name);
+    bool ok = f && put_document(f, run, name);
     if (f && fclose(f) != 0) ok = false;
     pl_status rc = ok ? pl_folder_write(folder, file, text) : PL_ERR_MEMORY;
     free(text);

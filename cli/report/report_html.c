@@ -1,7 +1,7 @@
-/* report_html.c - a run as a page that needs nothing but a browser.
+/* report_html.c - `plimsoll report RUN`: a run as a page that needs only a browser.
  *
- * The page of a plan (page.html) draws the memory of one step; report.html stands behind it and
- * puts what was measured around that picture. Both read their data from script elements.
+ * page.html draws the memory of one step; report.html follows and adds the measurements around that
+ * picture. Both read their data from script elements.
  */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_embed.h"
@@ -50,7 +50,7 @@ static void put_base64(FILE *f, FILE *in)
     }
 }
 
-/* Pictures stand in the page itself; one that is gone is left out. */
+/* Embeds the pictures in the page; leaves out files that are missing. */
 static void put_samples(FILE *f, const report *r)
 {
     bool any = false;

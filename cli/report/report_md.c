@@ -1,6 +1,6 @@
-/* report_md.c - a run as the document people write by hand after a week of out-of-memory errors:
- * budget by component, what each technique saved, before and after, who is alive at the peak, how
- * it trained. Every number is planned or measured; the text says which.
+/* report_md.c - `plimsoll report RUN --out FILE.md`: memory by component, what each optimisation saves,
+ * the largest tensors at the peak, how training went. Every number is planned or measured, and the
+ * text says which.
  */
 #include "cli/plan/plan_view.h"
 #include "report.h"
@@ -36,8 +36,8 @@ static void put_budget(const report *r, FILE *f)
     const json_t *m = json_object_get(r->plan, "memory"), *row;
     double kept = 0, planned = 0;
     size_t i;
-    fprintf(f, "\n## Memory budget by component\n\nBytes alive at the peak of a step, planned.\n\n"
-               "| component | everything kept | this plan |\n| --- | ---: | ---: |\n");
+    fprintf(f, "\n## Memory by component\n\nPlanned bytes alive at the peak of a step.\n\n"
+               "| component | keep-all plan | this plan |\n| --- | ---: | ---: |\n");
     json_array_foreach(json_object_get(r->plan, "parts"), i, row)
     {
         fprintf(f, "| %s | %s | %s |\n", json_string_value(json_array_get(row, 0)),
@@ -51,19 +51,19 @@ static void put_budget(const report *r, FILE *f)
     fprintf(f, "| **whole process** | **%s** | **%s** |\n", bytes(kept + over),
             bytes(num(m, "total")));
     if (num(m, "budget") > 0)
-        fprintf(f, "\nBudget: %s. Smallest budget found that works: %s.\n", bytes(num(m, "budget")),
+        fprintf(f, "\nBudget: %s. Minimum: %s.\n", bytes(num(m, "budget")),
                 bytes(num(m, "minimum")));
 }
 
-static void put_means(const report *r, FILE *f)
+static void put_optimisations(const report *r, FILE *f)
 {
     const json_t *row;
     double before = 0, before_ms = 0;
     size_t i;
     fprintf(
         f,
-        "\n## What each technique saves\n\nThe arena with one technique more in each row; every row "
-        "is a plan, none a guess.\n\n| technique | arena | saved | predicted step |\n"
+        "\n## What each optimisation saves\n\nArena size as each optimisation is added. Every row "
+        "is a plan.\n\n| optimisation | arena | saved | predicted step time |\n"
         "| --- | ---: | ---: | ---: |\n");
     json_array_foreach(json_object_get(r->plan, "means"), i, row)
     {
@@ -89,12 +89,12 @@ static int larger_first(const void *a, const void *b)
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-static size_t peak_step(const json_t *steps)
+static size_t peak_position(const json_t *positions)
 {
     const json_t *row;
     size_t i, peak = 0;
     double most = -1;
-    json_array_foreach(steps, i, row)
+    json_array_foreach(positions, i, row)
     {
         if (cell(row, 0) <= most) continue;
         most = cell(row, 0);
@@ -111,7 +111,7 @@ static void put_peak(const report *r, FILE *f)
     const json_t *steps = json_object_get(r->plan, "steps"), *row;
     const json_t *labels = json_object_get(r->plan, "labels"),
                  *all = json_object_get(r->plan, "buffers");
-    size_t peak = peak_step(steps), n = 0, i;
+    size_t peak = peak_position(steps), n = 0, i;
     alive *at = calloc(json_array_size(all) + 1, sizeof *at);
     if (!at) return;
     json_array_foreach(all, i, row) if (cell(row, 4) <= (double)peak && (double)peak < cell(row, 5))
@@ -121,8 +121,8 @@ static void put_peak(const report *r, FILE *f)
         json_string_value(json_array_get(labels, (size_t)cell(json_array_get(steps, peak), 3)));
     fprintf(
         f,
-        "\n## Who is alive at the peak\n\nStep %zu of %zu of the plan, `%s`: %zu buffers; the largest:\n\n"
-        "| buffer | shape | kind | bytes | steps |\n| --- | --- | --- | ---: | --- |\n",
+        "\n## Largest tensors at the peak\n\nThe peak is at position %zu of %zu, `%s`, with %zu buffers alive. The largest:\n\n"
+        "| buffer | shape | kind | bytes | positions |\n| --- | --- | --- | ---: | --- |\n",
         peak + 1, json_array_size(steps), where ? where : "", n);
     for (i = 0; i < n && i < SHOWN; i++) {
         const char *name = json_string_value(json_array_get(labels, (size_t)cell(at[i].row, 0)));
@@ -134,7 +134,7 @@ static void put_peak(const report *r, FILE *f)
     free(at);
 }
 
-/* ---- what was measured ------------------------------------------------------------------ */
+/* ---- measurements ------------------------------------------------------------------ */
 static void put_measured(const report *r, FILE *f)
 {
     double ms = 0, wait = 0, total = num(json_object_get(r->plan, "memory"), "total");
@@ -142,25 +142,23 @@ static void put_measured(const report *r, FILE *f)
         ms += r->row[i][COL_MS];
         wait += r->row[i][COL_WAIT];
     }
-    fprintf(
-        f,
-        "\n## Before and after, planned and measured\n\n| | everything kept | this plan | measured |\n"
-        "| --- | ---: | ---: | ---: |\n");
+    fprintf(f, "\n## Planned and measured\n\n| | keep-all plan | this plan | measured |\n"
+               "| --- | ---: | ---: | ---: |\n");
     double kept = 0;
     const json_t *row;
     size_t i;
     json_array_foreach(json_object_get(r->plan, "parts"), i, row) kept += cell(row, 1);
     kept += num(json_object_get(r->plan, "memory"), "overhead");
-    fprintf(f, "| memory of the process | %s | %s | %s |\n", bytes(kept), bytes(total),
+    fprintf(f, "| peak memory of the process | %s | %s | %s |\n", bytes(kept), bytes(total),
             r->used_most ? bytes((double)r->used_most) : "");
-    fprintf(f, "| time of a step | %s (predicted) | %s (predicted) | %s |\n",
+    fprintf(f, "| step time | %s (predicted) | %s (predicted) | %s |\n",
             cli_ms(num(r->plan, "kept_ms")), cli_ms(num(r->plan, "step_ms")),
             r->n ? cli_ms(ms / r->n) : "");
     if (!r->n) return;
     double grown = (double)r->used_last - (double)r->used_first;
     fprintf(f,
-            "\n- %lld steps, %lld checkpoints%s.\n- Waiting for data: %.1f %% of the time.\n"
-            "- Memory from step 10 to step %lld: %s%s.\n",
+            "\n- %lld steps, %lld checkpoints%s.\n- Waiting for data: %.1f %% of the step time.\n"
+            "- Memory growth from step 10 to step %lld: %s%s.\n",
             (long long)r->steps, (long long)r->checkpoints, r->end ? "" : ", not finished",
             ms > 0 ? 100 * wait / ms : 0, (long long)r->steps, grown < 0 ? "-" : "+",
             bytes(fabs(grown)));
@@ -202,17 +200,17 @@ void report_markdown(const report *r, FILE *f)
             text(r->plan, "machine"), text(r->plan, "version"));
     put_measured(r, f);
     put_budget(r, f);
-    put_means(r, f);
+    put_optimisations(r, f);
     put_peak(r, f);
     put_evals(r, f);
     put_samples(r, f);
     fprintf(
         f,
-        "\n## If it has to be smaller\n\nIn this order; the first two train the same:\n\n"
-        "1. `memory=SIZE`: more is computed again; the smallest that works is %s.\n"
-        "2. `accumulate=auto`: the batch in smaller parts (not with BatchNorm, which couples samples).\n"
-        "3. `precision=bf16`: stored activations half as large.\n"
-        "4. A smaller batch or network: `plimsoll plan CONFIG --memory SIZE` names edits that fit.\n",
+        "\n## How to use less memory\n\nIn this order; the first two do not change training:\n\n"
+        "1. `memory=SIZE`: recomputes more; the minimum is %s.\n"
+        "2. `accumulate=auto`: gradient accumulation over micro-batches (not with BatchNorm, which couples samples).\n"
+        "3. `precision=bf16`: halves the stored activations.\n"
+        "4. A smaller batch or network: `plimsoll plan CONFIG --memory SIZE` lists changes that fit.\n",
         bytes(num(json_object_get(r->plan, "memory"), "minimum")));
     fprintf(f, "\n## Configuration\n\n```yaml\n%s```\n", r->config);
 }

@@ -23,7 +23,7 @@ static pl_status plan_one(const cli_args *a, const char *memory, int number, pha
     pl_run *run = NULL;
     snprintf(name, sizeof name, "%d", number);
     b.phase = name;
-    pl_status rc = plan_open(&b, memory, &run);
+    pl_status rc = cli_open_run(&b, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_find_minimum(run);
     if (rc == PL_OK) {
@@ -123,7 +123,7 @@ pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row
     pl_run *list = NULL;
     cli_args b = *a;
     b.phase = NULL;
-    pl_status rc = plan_open(&b, memory, &list);
+    pl_status rc = cli_open_run(&b, memory, &list);
     if (rc != PL_OK) cli_fail(rc);
     int all = rc == PL_OK ? pl_run_phase_count(list) : 0;
     pl_run_free(list);

@@ -92,7 +92,7 @@ static pl_status trial_run(const char *device, int batch, const char *memory, bo
     if (rc == PL_OK) out->memory = pl_run_memory_get(run);
     if (rc == PL_OK && !find) {
         out->planned = out->memory.arena;
-        out->again = plan_again(run);
+        out->again = plan_recompute_share(run);
         rc = pl_run_start(run);
         if (rc == PL_OK) out->mapped = pl_session_arena_bytes(pl_run_session(run));
         if (rc == PL_OK) rc = steps_of(run, out);

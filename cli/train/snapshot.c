@@ -165,7 +165,7 @@ static void put_trace(FILE *f, const pl_program *p, uint64_t arena, uint64_t sta
 
 bool plan_snapshot(const pl_run *run, const char *path)
 {
-    const pl_program *p = plan_widest(run, false).program;
+    const pl_program *p = plan_largest_program(run, false).program;
     pl_run_memory m = pl_run_memory_get(run);
     event *events = calloc(2 * (size_t)pl_program_plan(p)->buffers + 1, sizeof *events);
     FILE *f = events ? fopen(path, "wbe") : NULL;

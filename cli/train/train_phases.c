@@ -55,7 +55,7 @@ static pl_status enter_phase(trainer *t, int i, int64_t before, bool resume)
     char dir[4200];
     t->run = t->list;
     pl_run *run = NULL;
-    pl_status rc = plan_open(t->args, t->memory, &run);
+    pl_status rc = cli_open_run(t->args, t->memory, &run);
     if (rc == PL_OK) rc = pl_run_join(run, t->world);
     if (rc == PL_OK) rc = pl_run_enter(t->run = run, i, before);
     if (rc != PL_OK) return rc;

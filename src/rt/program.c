@@ -200,8 +200,8 @@ static pl_status fill_info(pl_program *p)
     info->nodes = pl_graph_nodes(p->base_graph);
     info->units = (int32_t)p->units->n;
     info->buffers = (int32_t)plan->n_buffers;
-    info->steps = (int32_t)plan->n_steps;
-    info->peak_step = plan->peak_step;
+    info->positions = (int32_t)plan->n_steps;
+    info->peak_position = plan->peak_step;
     info->peak_node = p->step_label[plan->peak_step];
     double sum = predict(p, &again);
     share_sources(p, info, sum);
@@ -508,9 +508,9 @@ pl_program_times pl_program_times_get(const pl_program *p)
     return p->times;
 }
 
-const char *pl_program_step_label(const pl_program *p, int step)
+const char *pl_program_position_label(const pl_program *p, int position)
 {
-    return step >= 0 && (uint32_t)step < p->plan->n_steps ? p->step_label[step] : "";
+    return position >= 0 && (uint32_t)position < p->plan->n_steps ? p->step_label[position] : "";
 }
 
 pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
@@ -526,20 +526,20 @@ pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
                           .type = b->value ? *pl_type_of(p->g, b->value) : PL_RANK0(PL_U8)};
     uint32_t node = b->value ? pl_producer(p->g, b->value) : 0;
     const char *name = node ? pl_node_name(p->g, node) : NULL;
-    out.label = name ? name : pl_program_step_label(p, b->first);
+    out.label = name ? name : pl_program_position_label(p, b->first);
     return out;
 }
 
-int pl_program_steps(const pl_program *p, bool keep_all, pl_plan_step *out, int cap)
+int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *out, int cap)
 {
     const pl_plan *plan = keep_all ? p->keep_all : p->plan;
     int n = (int)plan->n_steps < cap ? (int)plan->n_steps : cap;
     for (int i = 0; i < n; i++) {
-        out[i] = (pl_plan_step){.bytes = 0};
+        out[i] = (pl_plan_position){.bytes = 0};
         if ((uint32_t)i >= plan->n_order) continue;
         uint32_t unit = plan->order[i];
         out[i].ms = p->base.cost_ns[keep_all ? unit : pl_base_unit(p, unit)] / 1e6;
-        out[i].again = !keep_all && p->fitted && p->fitted->x->again[unit];
+        out[i].recomputed = !keep_all && p->fitted && p->fitted->x->again[unit];
     }
     /* Births and deaths first; sums of them next. Differences wrap around and back. */
     for (uint32_t i = 0; i < plan->n_buffers; i++) {

@@ -45,7 +45,7 @@ TEST(cli_bad_usage)
 {
     WANT_BIN();
     CHECK_RUN(cli_run("$P trian cloud/tiny"), 2, "did you mean train?");
-    CHECK_RUN(cli_run("$P qqqqq"), 2, "no command");
+    CHECK_RUN(cli_run("$P qqqqq"), 2, "unknown command");
     CHECK_RUN(cli_run("$P plan"), 2, "one configuration");
     CHECK_RUN(cli_run("$P plan cloud/tiny --jsn"), 2, "--jsn");
     CHECK_RUN(cli_run("$P plan cloud/tiny --memory"), 2, "SIZE");
@@ -601,7 +601,7 @@ TEST(cli_output_that_is_lost_is_told)
         cli_run("cd %s && printf 'id,lower,upper,size\n0,3,1,5\n' > b.csv && $P plan --csv b.csv",
                 d),
         5, "ends before it begins");
-    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep 1GB,,2GB"), 2, "--sweep wants sizes");
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep 1GB,,2GB"), 2, "--sweep takes sizes");
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep $(seq -s, 100000000 100000032)"), 2,
               "at most 32");
 }

@@ -85,8 +85,8 @@ TEST(cli_plan_parts_add_up)
     json_decref(kept);
     json_decref(less);
     cli_result r = cli_run("$P plan %s", with_budget("", 0.7, false));
-    CHECK(strstr(r.out, "all kept") && strstr(r.out, "computing again"));
-    CHECK(strstr(r.out, "The fullest steps around it"));
+    CHECK(strstr(r.out, "keep-all") && strstr(r.out, "recompute "));
+    CHECK(strstr(r.out, "Fullest positions around the peak"));
 }
 
 /* A step of two programs, of which one computes again: the share is of both. */
@@ -156,8 +156,8 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     snprintf(line, sizeof line, "%s memory=%.0f", net, number(less, "budget_bytes"));
     cli_result r = cli_run("TERM=xterm script -qec \"$P plan %s --timeline %s/t.svg\" /dev/null",
                            line, pl_test_dir());
-    CHECK_MSG(strstr(r.out, "The disc_r1 program takes most; this is its plan.") &&
-                  strstr(r.out, "With everything kept the train program would"),
+    CHECK_MSG(strstr(r.out, "The disc_r1 program needs the most memory; this is its plan.") &&
+                  strstr(r.out, "is that of the train program"),
               "%s", r.out);
     snprintf(text, sizeof text, "%s/t.svg", pl_test_dir());
     CHECK(strstr(cli_read(text), "fluxflow/tiny, the disc_r1 program</text>"));
@@ -266,7 +266,7 @@ TEST(cli_plan_compares_with_segments)
     CHECK(number(ours, "predicted_step_ms") <= number(segments, "predicted_step_ms"));
     CHECK(number(least, "arena_bytes") <= number(ours, "arena_bytes"));
     json_decref(j);
-    CHECK(strstr(cli_run("$P plan " NET "--compare").out, "the model's segments"));
+    CHECK(strstr(cli_run("$P plan " NET "--compare").out, "marked blocks recomputed"));
 }
 
 /* The page holds every buffer and every step of the plan, and asks nothing of the network. */

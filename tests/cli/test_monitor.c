@@ -138,8 +138,8 @@ TEST(monitor_report)
     CHECK_MSG(r.code == 0, "%s", r.err);
     static const char *const parts[] = {"# Memory optimisation: cloud/tiny",
                                         "| **whole process** |",
-                                        "What each technique saves",
-                                        "Who is alive at the peak",
+                                        "What each optimisation saves",
+                                        "Largest tensors at the peak",
                                         "- 12 steps",
                                         "Evaluation",
                                         "## Configuration"};

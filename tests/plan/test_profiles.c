@@ -283,7 +283,7 @@ TEST(profiles_tell_of_a_faster_precision)
     CHECK_MSG(told < 0.5 * slow && told > 0.8 * fast && told < 1.2 * fast,
               "%g ms in bf16, %g told, %g in fp16", slow, told, fast);
     r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16");
-    CHECK_MSG(strstr(r.out, "bf16 is slow on this card: precision=fp16 would take about "), "%s",
+    CHECK_MSG(strstr(r.out, "bf16 is slow on this GPU: precision=fp16 is predicted to take "), "%s",
               r.out);
     r = cli_run("$P plan cloud/full --device a100 batch=8 precision=bf16");
     CHECK_MSG(r.code == 0 && !strstr(r.out, "is slow"), "%s", r.out);
@@ -313,16 +313,16 @@ TEST(profiles_on_the_command_line)
     json_decref(j);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --sweep 1GB,24GB");
     CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB* yes") &&
-                  strstr(r.out, "* the card has 7.75 GiB"),
+                  strstr(r.out, "* the GPU has 7.75 GiB"),
               "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 24GB");
     CHECK_MSG(
         r.code == 0 &&
             strstr(r.out,
-                   "fits the budget of 7.75 GiB, all that the card has (asked for: 22.4 GiB)"),
+                   "fits the budget of 7.75 GiB, all the memory of the GPU (asked for: 22.4 GiB)"),
         "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 6GB");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 5.59 GiB\n"), "%s", r.out);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 5.59 GiB (6 GB)\n"), "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device t4 --largest-batch");
     CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code,
               r.out, r.err);

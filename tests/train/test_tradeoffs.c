@@ -154,7 +154,7 @@ TEST(tradeoffs_by_every_command)
     CHECK_MSG(strstr(r.out, ", decodes twice"), "%s", r.out);
     /* what is left to the plan is not offered, what is fixed is */
     r = cli_run(PLAN "--memory 500MB");
-    const char *edits = strstr(r.out, "What would fit");
+    const char *edits = strstr(r.out, "These changes fit");
     CHECK_MSG(r.code == 3 && edits && !strstr(edits, "gan.decode"), "%s", r.out);
     r = cli_run(PLAN "--memory 600MB gan.decode=once");
     CHECK_MSG(r.code == 3 && strstr(r.out, "gan.decode=twice"), "%s", r.out);

@@ -158,7 +158,7 @@ static pl_status read_header(reader *r)
 
 static pl_status read_row(const reader *r, const row *w, pl_pack_csv *out)
 {
-    field f[N_KNOWN];
+    field f[N_KNOWN] = {0};
     for (int c = 0; c < N_KNOWN; c++) {
         if (r->column[c] < 0) continue;
         PL_FAIL_IF((size_t)r->column[c] >= w->n, PL_ERR_DATA,

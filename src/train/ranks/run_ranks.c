@@ -233,8 +233,8 @@ static uint64_t hash_plan(const pl_run *r)
         const pl_plan_info *p = pl_program_plan(programs[i]);
         uint64_t sizes[2] = {p->arena_bytes, p->state_bytes};
         h = XXH64(sizes, sizeof sizes, h);
-        for (int k = 0; k < p->steps; k++) {
-            const char *label = pl_program_step_label(programs[i], k);
+        for (int k = 0; k < p->positions; k++) {
+            const char *label = pl_program_position_label(programs[i], k);
             h = XXH64(label, strlen(label), h);
         }
     }
