@@ -1,8 +1,8 @@
 #!/bin/sh
-# bench.sh BUILD - Plimsoll beside PyTorch on this machine's CPU: ops, then a cloud step.
+# bench.sh BUILD - compares Plimsoll with PyTorch on the CPU of this machine: ops, then a cloud step.
 #
-# The peer needs a Python with PyTorch: PYTHON=..., else python3. Without one the engine's own times are
-# printed alone. Close other programs first: both engines use every core.
+# The peer needs a Python with PyTorch: PYTHON=..., else python3. Without it only the times of Plimsoll are
+# printed. Close other programs first: both engines use every core.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build/release}

@@ -1,4 +1,4 @@
-/* inputs.h - inputs that no network minds: small numbers, indices of first rows. */
+/* inputs.h - inputs that every network accepts: small numbers, indices of the first rows. */
 #ifndef PL_BENCH_INPUTS_H
 #define PL_BENCH_INPUTS_H
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# loader.sh [BUILD] - how fast images come, and how long a step waits for them.
+# loader.sh [BUILD] - decoding rate of the image loader, and how long a step waits for it.
 #
 # Makes a folder of 512 x 512 JPEGs (with the test program's own pictures), times the loader beside
 # libturbojpeg alone with 2 threads, and trains a network that computes longer than it decodes.

@@ -1,8 +1,8 @@
 #!/bin/bash
-# overlap.sh - what exchanges beside the computing gain on two CPU ranks of one machine.
+# overlap.sh - what overlapping exchanges with kernels gains on two CPU ranks of one machine.
 #   bench/overlap.sh [BUILD] [ROUNDS]
-# Median step of 2 ranks, one thread each, exchanges beside and in place (PLIMSOLL_OVERLAP=0), taken in turn; and of
-# one rank with half the batch, which exchanges nothing.
+# Median step of 2 ranks, one thread each, with and without overlap (PLIMSOLL_OVERLAP=0), alternating; and of one rank
+# with half the batch, which exchanges nothing.
 build=${1:-build/release} rounds=${2:-3}
 cd "$(dirname "$0")/.." || exit 2
 net="wandistill/tiny latent=8 student.hidden=256 student.depth=4 student.heads=4"

@@ -1,8 +1,8 @@
 #!/bin/bash
-# overlap_wire.sh - what exchanges beside the computing gain where a wire of limited rate joins two ranks.
+# overlap_wire.sh - what overlapping exchanges with kernels gains over a slow link between two ranks.
 #   bench/overlap_wire.sh [BUILD] [RATE] [ROUNDS]      as root; needs ip, tc (iproute2) and mpirun
 # Two network namespaces joined by a veth pair of that rate (2gbit), a rank with one thread in each. Prints the median step
-# with exchanges in place (PLIMSOLL_OVERLAP=0) and beside, taken in turn.
+# without overlap (PLIMSOLL_OVERLAP=0) and with it, alternating.
 build=${1:-build/release} rate=${2:-2gbit} rounds=${3:-3}
 cd "$(dirname "$0")/.." || exit 2
 program=$PWD/$build/plimsoll

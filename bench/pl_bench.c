@@ -5,12 +5,12 @@
  *     pl_bench attention B N H D
  *     pl_bench groupnorm N H W C GROUPS
  *     pl_bench adamw ELEMENTS
- *     pl_bench chain ELEMENTS                       y = silu(x * x), to see memory's speed
+ *     pl_bench chain ELEMENTS                       y = silu(x * x), limited by memory bandwidth
  *
- * PL_BENCH_DEVICE=cuda runs it on a card, by the card's clock; PL_BENCH_DTYPE=bf16 or f16.
+ * PL_BENCH_DEVICE=cuda runs it on a GPU, measured by the clock of the GPU; PL_BENCH_DTYPE=bf16 or f16.
  *
- * Prints one JSON line: forward and forward+backward milliseconds (median of the runs that fit half
- * a second), or the update's for adamw. Operands are state, so no time goes into filling inputs.
+ * Prints one JSON line: milliseconds of forward and forward+backward (median of the runs in half a
+ * second), or of the update for adamw. Operands are state, so filling inputs takes no time.
  */
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"

@@ -1,17 +1,17 @@
-/* pl_costs.c - what every kernel is believed to take beside what it took: the figures that a cost
- * model is made from.
+/* pl_costs.c - predicted and measured time of every kind of kernel: the data for a cost model.
  *
  *     pl_costs CONFIG [STEPS] [key=value ...]
  *
- * One line "total" (predicted and measured step, whole, by the device's clock; sum of the launches
- * timed one by one; their number), then one line for each sort of launch, tabs between:
+ * Prints one line "total" (predicted and measured time of the whole step, by the clock of the device;
+ * sum of the kernels measured one by one; their number), then one line for each kind of kernel,
+ * separated by tabs:
  *
  *     program times kind kernel dtype out flops bytes work m n k launches predicted_us measured_us label
  *
- * `times` is how often the program runs in a step, in the mean. Launches of one sort have all of
- * that in common but the label, which is the first one's; the last two figures are means of one
- * launch. STEPS steps (3) are timed whole, then as many launch by launch. On a device that only
- * plans (device=h200) nothing is run and what would be measured is 0. Inputs are made up.
+ * `times` is the mean number of runs of the program per step. Kernels of one kind are equal in all
+ * columns except the label, which is that of the first; the last two times are means per kernel. It
+ * measures STEPS steps (default 3) whole, then as many kernel by kernel. With a profile (device=h200)
+ * nothing runs and measured times are 0. Inputs are made up.
  */
 #include "inputs.h"
 #include "rt/calibrate.h"

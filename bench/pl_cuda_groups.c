@@ -1,18 +1,18 @@
-/* pl_cuda_groups.c - how fast fused groups move memory on a card, beside a plain copy.
+/* pl_cuda_groups.c - memory throughput of fused kernels on a GPU, relative to a plain copy.
  *
- *   pl_cuda_groups [MiB [WIDTH]]  times the usual groups on tensors of that size (256), with rows of WIDTH
- *                                 in place of the usual ones
- *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no card
+ *   pl_cuda_groups [MiB [WIDTH]]  measures common fused kernels on tensors of that size (default 256), with
+ *                                 rows of WIDTH
+ *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no GPU
  *   pl_cuda_groups --time MiB CONFIG [key=value ...]
- *                                 times those groups of a network's training program that move so much or more, one
- *                                 of each kind; without a card it only lists them
+ *                                 measures the fused kernels of a network's training program that move at least
+ *                                 that much, one of each kind; without a GPU it only lists them
  *   pl_cuda_groups --net LABEL CONFIG [key=value ...]
- *                                 prints those of a network's groups whose label begins so; a
- *                                 device=h200 plans without a card
+ *                                 prints the fused kernels of a network whose label starts with LABEL;
+ *                                 device=h200 plans without a GPU
  *
- * Bytes are what the group must read and write at least: of each operand what it reads, once, and
- * all results. The largest of its tensors stands beside them: a group of many small ones has less
- * to do at once than one of few large ones. Copy and groups are timed alike, as parts of a graph.
+ * Bytes are what the kernel must read and write: each operand once, and all results. The largest
+ * tensor is printed too, because a kernel on many small tensors has less parallelism than one on a few
+ * large ones. Copy and kernels are measured in the same way, as parts of a CUDA graph.
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"

@@ -1,21 +1,20 @@
-/* pl_cuda_products.c - the products and convolutions of a network, one by one on a card.
+/* pl_cuda_products.c - the matrix products and convolutions of a network, one by one on a GPU.
  *
- *   pl_cuda_products [-l] [-k OP] [-b PART] [-t SECONDS] CONFIG [key=value ...]
+ *   pl_cuda_products [-l] [-k OP] [-b SHARE] [-t SECONDS] CONFIG [key=value ...]
  *
- * One line for every distinct call of the training program that is a product: how often it stands
- * there, its time as chosen by heuristics (compile.mode default), the least time of all that can be
- * had for it, the library's kernels chosen by timing (max-autotune) among them, and the part of
- * that speed that the default reaches. With a tail (ops/net/tail.h): also the time of the library's
- * kernel with the tail in a pass behind it. The last line sums them up, each as often as it stands
- * in the program.
+ * Prints one line for every distinct product of the training program: how often the program has it, its
+ * time with the heuristic choice (compile.mode default), the shortest time of all choices, including the
+ * library kernels that max-autotune measures, and the speed of the default relative to that. With
+ * following operations (ops/net/tail.h) also the time of the library kernel with these operations in a
+ * separate kernel. The last line is the sum over the program.
  *
- * -l only lists, which a profile (device=h200) can do without a card; -k takes only ops whose name
- * begins so; -b prints only lines that reach less than this part; -t begins no line after that many
- * seconds, and the sum says how many of the lines it holds.
+ * -l only lists, which a profile (device=h200) can do without a GPU; -k takes only ops whose name starts
+ * with OP; -b prints only lines below this share; -t starts no line after that many seconds, and the sum
+ * says how many lines it contains.
  *
- * Operands are random numbers. A time is that of one call among many alike that are replayed as one
- * graph, as a step's are: the host's time to enqueue it, which is more than many a product takes,
- * is no part of it. The least of several replays counts.
+ * Operands are random numbers. A time is that of one call among many equal ones that are replayed as one
+ * CUDA graph, as in a step, so it excludes the host time to enqueue the call, which is longer than many
+ * products. The shortest of several replays counts.
  */
 #include "base/dtype.h"
 #include "base/sys.h"

@@ -1,12 +1,11 @@
-/* pl_loader.c - how fast images come: the loader beside the JPEG library alone.
+/* pl_loader.c - decoding rate of the image loader relative to the JPEG library alone.
  *
  *   pl_loader DIR [side] [workers] [seconds]     DIR: a folder of JPEGs
  *
- * Both sides decode the same files, which are in the page cache: libturbojpeg from bytes in memory
- * with one handle a thread; the loader from the folder to batches of 8 images, f32 and then u8.
- * Runs alternate, the median counts. The ratio is what the loader reaches of the library's rate;
- * beside it stands the ratio of processor time an image, which other work on the machine disturbs
- * less.
+ * Both decode the same files from the page cache: libturbojpeg from bytes in memory with one handle per
+ * thread; the loader from the folder to batches of 8 images, f32 and then u8. Runs alternate, and the
+ * median counts. The ratio is the rate of the loader over that of the library; beside it is the ratio of
+ * processor time per image, which other programs on the machine disturb less.
  */
 #include "base/sys.h"
 #include "data/sets/images.h"

@@ -1,14 +1,14 @@
-/* pl_predict.c - predicted beside measured: does a plan's time hold?
+/* pl_predict.c - compares predicted and measured step times.
  *
  *     pl_predict [--calibrated] NAME [key=value ...]
  *
- * NAME is a configuration as `plimsoll plan` takes it, or one of the networks of tests/workloads:
- * lgt, wandistill, stablesr, fluxflow. Two plans are made, the one that keeps everything and one
- * that computes again, in an arena three tenths of the way from the smallest one to that. Each is
- * measured (unless --calibrated: then the table is taken as it stands), planned again with that
- * table and run: one line a plan with the predicted time, the median and the lower quartile of the
- * steps, processor time a step, and predicted over median. Inputs are made up. Run it on a quiet
- * machine; with PL_THREADS=1 processor time is what a step takes however busy the machine is.
+ * NAME is a configuration as for `plimsoll plan`, or one of the networks of tests/workloads: lgt,
+ * wandistill, stablesr, fluxflow. It makes two plans: the keep-all plan, and a plan with recompute, whose
+ * arena is 30 % of the way from the minimum to the keep-all arena. It measures the kernels of each (with
+ * --calibrated it uses the existing table), plans again with the measurements and runs. One line per plan:
+ * predicted time, median and lower quartile of the steps, processor time per step, predicted / median.
+ * Inputs are made up. Run it on a quiet machine; with PL_THREADS=1 the processor time of a step does not
+ * depend on other programs.
  */
 #include "inputs.h"
 #include "plan/core/plan.h"

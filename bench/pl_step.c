@@ -1,19 +1,23 @@
-/* pl_step.c - times training steps on inputs that are made once: what the device takes, without the
- * reader of a data set.
+/* pl_step.c - measures training steps on inputs that are made once: the time of the device, without
+ * reading a data set.
  *
  *     pl_step CONFIG [STEPS] [key=value ...]
  *
- * A step has all its programs, in the steps in which they run (a discriminator's, its penalty's).
- * Prints one JSON line. first_s: from the start of the program to the end of the first step; plan_s
- * and start_s are its parts (planning; memory, kernels, initial values); ready_s is their sum and
- * what was before: the first step begins. plan and start have their parts in ms; of plan those of
- * the training program, and "rest" is what is in none of them: networks, gradients, other programs,
- * waiting for the compiler. device_ms: a step by the device's own clock, step by step, with median
- * and extremes; on the CPU the host's. wall_ms: a step of STEPS that are begun one behind the other
- * and waited for once; every one uploads its inputs. sum: a hash of all weights and states at the
- * end, the same for the same numbers. Bytes of the process on the device: built_bytes before the
- * session maps its memory (context, libraries, kernels), used_early_bytes after three steps,
- * ready_bytes before the first, used_bytes at the end; predicted_ms is the plan's own guess.
+ * A step runs all its programs, in the steps in which they are due (discriminator, penalty). Prints one
+ * JSON line:
+ *   first_s            from the start of the program to the end of the first step
+ *   plan_s, start_s    planning; memory, kernels and initial values
+ *   ready_s            from the start of the program to the start of the first step
+ *   plan, start        their parts in ms; those of plan are of the training program, "rest" is everything
+ *                      else: networks, gradients, other programs, waiting for the compiler
+ *   device_ms          a step by the clock of the device (CPU: of the host), median and extremes
+ *   wall_ms            a step of STEPS that are started one after the other and waited for once; each
+ *                      uploads its inputs
+ *   sum                hash of all weights and states at the end
+ *   built_bytes, ready_bytes, used_early_bytes, used_bytes
+ *                      device memory of the process: before the session allocates, before the first step,
+ *                      after three steps, at the end
+ *   predicted_ms       predicted by the plan
  */
 #include "plimsoll_config.h"
 #include "plimsoll_unstable.h"

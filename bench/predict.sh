@@ -1,7 +1,7 @@
 #!/bin/sh
-# predict.sh BUILD [NAME ...] - predicted beside measured steps of a list of networks (pl_predict.c).
+# predict.sh BUILD [NAME ...] - compares predicted and measured steps of a list of networks (pl_predict.c).
 #
-# Times are kept in a folder of their own, so this machine's table stays as it is. Close other programs
+# Measurements go into a separate folder, so the table of this machine does not change. Close other programs
 # first; on a busy machine set PL_THREADS=1 and compare with the column `processor`.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,8 +1,8 @@
 #!/bin/bash
-# ranks.sh - the table of docs/RANKS.md: a rank of 1, 8, 64 and 1,024 H100, by the cost model.
+# ranks.sh - the table of docs/RANKS.md: one rank of 1, 8, 64 and 1,024 H100s, from the cost model.
 #   bench/ranks.sh [BUILD]
-# Weak scaling: every rank has the preset's own batch. efficiency = time with one rank / time with N. Of the time that
-# exchanges take, what they wait for is what nothing is computed beside.
+# Weak scaling: every rank has the batch of the preset. efficiency = time with one rank / time with N. Waiting is the part of the
+# exchanges that no kernel overlaps.
 build=${1:-build/release}
 cd "$(dirname "$0")/.." || exit 2
 field() { sed -n "s/.*\"$1\":\([-0-9.e+\"a-z]*\).*/\1/p" | tr -d '"' | head -1; }
@@ -10,7 +10,7 @@ one() { # config batch ranks shard link
     "$build/plimsoll" plan "$1" batch=$(($2 * $3)) accumulate=1 accumulate_coupled=true --ranks "$3" --device h100 \
         --link "$5" shard="$4" --json 2>/dev/null
 }
-printf '| system | ranks | shard | memory of a rank | a rank sends a step | exchanges | of which waits | step | efficiency |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n'
+printf '| system | ranks | shard | memory of a rank | sent per rank and step | exchanges | of that waiting | step time | efficiency |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n'
 for row in cloud/full:20 fluxflow/full:2 lgt/full:32 wandistill/full:2 stablesr/full:6; do
     config=${row%:*} batch=${row#*:} alone=
     for ranks in 1 8 64 1024; do

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ranks_wandistill.sh - the tables of wandistill on two ranks in docs/RANKS.md, by plan.
 #   bench/ranks_wandistill.sh [BUILD]
-# Every rank has the preset's batch of 2. The smallest budget is the least that a plan was found for.
+# Every rank has the preset's batch of 2. The minimum is the smallest budget for which a plan was found.
 build=${1:-build/release}
 cd "$(dirname "$0")/.." || exit 2
 # The first of a name: the plan of the step, not what it is compared with.
@@ -16,7 +16,7 @@ row() { # name, then the arguments of plan
         'BEGIN{g=2^30; printf "| %s | %.2f GiB | %.2f GiB | %.2f GiB | %.2f GiB | %.2f GB | %.0f ms |\n", n, s/g, a/g, t/g, m/g, l/1e9, ms}'
 }
 table() { # arguments of plan
-    printf '| | state of a rank | arena | process | smallest budget | a rank sends | step |\n| --- | --- | --- | --- | --- | --- | --- |\n'
+    printf '| | state of a rank | arena | process | minimum | sent per rank | step time |\n| --- | --- | --- | --- | --- | --- | --- |\n'
     row "one rank" "$@" batch=2
     for shard in none optimizer gradients weights; do
         name="\`$shard\`"

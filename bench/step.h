@@ -1,5 +1,4 @@
-/* step.h - one step of a run, program by program: the turns it has, each once for every
- * micro-batch, then their updates. */
+/* step.h - runs one step: each of its programs once per micro-batch, then its update. */
 #ifndef PL_BENCH_STEP_H
 #define PL_BENCH_STEP_H
 

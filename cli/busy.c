@@ -1,8 +1,8 @@
-/* busy.c - what takes long, said on a terminal while it does: "planning batch=46, 12 s".
+/* busy.c - shows on a terminal what the program is doing: "planning batch=46, 12 s".
  *
- * The line stands on stderr from the second second on, is drawn anew four times a second by a
- * thread, and goes with cli_idle, which everything that prints calls first (cli_error does by
- * itself). Without a terminal there is no line and no thread; a child of a fork has neither.
+ * A thread draws the line on stderr four times a second, from the second second on. cli_idle removes
+ * the line; call it before printing anything else (cli_error does). Without a terminal there is no
+ * line and no thread; a forked child has neither.
  */
 #include "ui.h"
 
@@ -17,9 +17,9 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     char text[160]; /* "": idle */
-    double since;   /* not idle */
+    double since;   /* clock, seconds */
     bool drawn;
-    pid_t owner; /* of the thread; 0: there is none */
+    pid_t owner; /* process that has the thread; 0: none */
 } busy = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void put(const char *text)
@@ -31,7 +31,7 @@ static void put(const char *text)
 static void draw(double seconds)
 {
     char line[256];
-    int width = cli_width() - 12; /* of the terminal, less the seconds */
+    int width = cli_width() - 12; /* leaves space for the seconds */
     snprintf(line, sizeof line, "\r\033[K%s%.*s, %.0f s%s", cli_dim(stderr), width > 0 ? width : 0,
              busy.text, seconds, cli_plain(stderr));
     put(line);
@@ -58,7 +58,7 @@ static void *tick(void *unused)
     return unused;
 }
 
-/* Signals are for the others: this thread takes none. */
+/* Starts the thread with all signals blocked, so that the other threads get them. */
 static bool start(void)
 {
     pthread_condattr_t monotonic;

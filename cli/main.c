@@ -10,7 +10,7 @@
 
 static const cli_command commands[] = {
 #define COMMAND(name, about) {#name, about, cmd_##name},
-#include "commands/commands.def"
+#include "cli/commands/commands.def"
 #undef COMMAND
     {NULL, NULL, NULL},
 };

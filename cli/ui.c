@@ -144,7 +144,7 @@ static void print_help(const cli_option *options, const char *usage, const char 
         snprintf(left, sizeof left, "%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
         printf("  %-24s %s\n", left, o->help);
     }
-    printf("  %-24s %s\n", "-h, --help", "this text");
+    printf("  %-24s %s\n", "-h, --help", "print this text");
 }
 
 static const cli_option *find_option(const cli_option *options, const char *text, size_t n)
@@ -170,14 +170,14 @@ static void add(const char **list, int *n, const char *text)
     list[(*n)++] = text;
 }
 
-/* Handles argv[i]; returns how many arguments were used. */
+/* Parses argv[i]; returns how many arguments it used. */
 static int take_option(int argc, char **argv, int i, const cli_option *options)
 {
     const char *text = argv[i], *equals = strchr(text, '=');
     const cli_option *o =
         find_option(options, text, equals ? (size_t)(equals - text) : strlen(text));
     if (!o) {
-        cli_error("unknown option %s (try --help)", text);
+        cli_error("unknown option %s (--help lists the options)", text);
         exit(2);
     }
     if (!o->arg) {
@@ -189,7 +189,7 @@ static int take_option(int argc, char **argv, int i, const cli_option *options)
         return 1;
     }
     if (i + 1 >= argc) {
-        cli_error("%s wants %s", text, o->arg);
+        cli_error("%s needs %s", text, o->arg);
         exit(2);
     }
     *(const char **)o->dest = argv[i + 1];
@@ -226,7 +226,7 @@ void cli_override(cli_args *a, const char *key, const char *value, char *buf, si
     if (!value) return;
     int n = snprintf(buf, cap, "%s=%s", key, value);
     if (n < 0 || (size_t)n >= cap || a->n_overrides >= CLI_MAX_ARGS) {
-        cli_error("too long: %s=%s", key, value);
+        cli_error("too long, or too many overrides: %s=%s", key, value);
         exit(2);
     }
     a->overrides[a->n_overrides++] = buf;
@@ -235,7 +235,7 @@ void cli_override(cli_args *a, const char *key, const char *value, char *buf, si
 void cli_want(const cli_args *a, int min, int max, const char *command, const char *what)
 {
     if (a->n_positional >= min && a->n_positional <= max) return;
-    cli_error("%s wants %s (plimsoll %s --help shows examples)", command, what, command);
+    cli_error("%s needs %s (plimsoll %s --help shows examples)", command, what, command);
     exit(2);
 }
 
@@ -270,7 +270,7 @@ int64_t cli_number(const char *option, const char *things, const char *text, int
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (n > 0 && n <= most && *end == 0 && errno == 0) return n;
-    cli_error("%s wants a number of %s, at most %lld, not \"%s\"", option, things, (long long)most,
+    cli_error("%s takes a number of %s, at most %lld, not \"%s\"", option, things, (long long)most,
               text);
     return -1;
 }

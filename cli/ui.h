@@ -112,7 +112,7 @@ int timeline_write(const pl_run *run, const char *name, const char *path);
 
 /* Every command: int cmd_plan(int argc, char **argv) and so on. */
 #define COMMAND(name, about) int cmd_##name(int argc, char **argv);
-#include "commands/commands.def"
+#include "cli/commands/commands.def"
 #undef COMMAND
 
 #endif

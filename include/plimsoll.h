@@ -1,7 +1,6 @@
 /* plimsoll.h - the stable C API of Plimsoll: train deep networks inside a memory budget.
  *
- * Read in order: status, dtypes and shapes, the store (state), the graph (program), compile and
- * run, recipes. Constructors of ops are in plimsoll_ops.h, layers in plimsoll_nn.h.
+ * Read in order: status, dtypes and shapes, the store (state), the graph, compile, session. Constructors of ops are in plimsoll_ops.h, layers in plimsoll_nn.h.
  *
  * Conventions
  *   - Every fallible function returns pl_status; outputs are written only on success. The text of
@@ -42,7 +41,7 @@ extern "C" {
 /* ---- status --------------------------------------------------------------------------------
  * name, number (never reused), exit code of the command line, text */
 #define PL_STATUS_LIST(X)                                                                          \
- X(OK, 0, 0, "done")                                                                               \
+ X(OK, 0, 0, "success")                                                                            \
  X(ERR_ARG, 1, 2, "bad argument")                                                                  \
  X(ERR_SHAPE, 2, 2, "shapes or types do not agree")                                                \
  X(ERR_MEMORY, 3, 1, "out of host memory")                                                         \
@@ -52,9 +51,9 @@ extern "C" {
  X(ERR_DEVICE, 7, 4, "device or driver problem")                                                   \
  X(ERR_DATA, 8, 5, "bad data")                                                                     \
  X(ERR_FILE, 9, 6, "bad checkpoint or model file")                                                 \
- X(ERR_NUMERIC, 10, 7, "numeric stop")                                                             \
+ X(ERR_NUMERIC, 10, 7, "a number is not finite")                                                   \
  X(ERR_PEER, 11, 8, "a peer process failed")                                                       \
- X(ERR_STOPPED, 12, 75, "stopped on a signal, checkpoint written")                                 \
+ X(ERR_STOPPED, 12, 75, "stopped by a signal after saving a checkpoint")                           \
  X(ERR_UNSUPPORTED, 13, 1, "not supported")                                                        \
  X(ERR_GRAPH, 14, 1, "malformed graph")                                                            \
  X(ERR_PLAN, 15, 1, "plan rejected by the checker")
@@ -69,7 +68,7 @@ PL_API const char *pl_status_name(pl_status s); /* "ERR_SHAPE" */
 PL_API const char *pl_status_text(pl_status s); /* "shapes or types do not agree" */
 PL_API int pl_status_exit_code(pl_status s);
 PL_API const char *pl_error_text(void); /* last failure on this thread, "" if none */
-/* For recipes: makes the text the last failure and returns code. */
+/* For recipes: sets the text of pl_error_text and returns code. */
 PL_API pl_status pl_fail(pl_status code, const char *fmt, ...) PL_PRINTF(2, 3);
 PL_API const char *pl_version(void);
 
@@ -142,9 +141,9 @@ typedef struct pl_init {
     double a, b;
 } pl_init;
 
-/* How a slot stands in a model file: dimension i of the file's tensor is dimension perm[i] of
- * ours, after ours is seen with shape `view` (view_rank 0: the slot's own shape). rank 0: as is.
- * flat: the file has those elements, in that order, as a vector. */
+/* Layout of a slot in a model file. Dimension i of the file's tensor is dimension perm[i] of the slot,
+ * after the slot is reshaped to `view` (view_rank 0: not reshaped). rank 0: the same layout. flat: the
+ * file has these elements, in this order, as a vector. */
 typedef struct pl_file_layout {
     int32_t rank, view_rank;
     int32_t perm[PL_MAX_RANK];
@@ -160,13 +159,13 @@ typedef struct pl_slot {
     pl_file_layout layout;
     bool trainable;
     bool decay; /* weight decay applies (false for slots put in a no-decay group) */
-    /* A slot that ranks share: this rank has elements [shard*n, shard*n + n) of `whole`, row-major,
-     * zeros past its end, where n is the elements of type (one dimension). shards is 0 for others.
-     */
+    /* A slot that is sharded across ranks: this rank has elements [shard*n, shard*n + n) of `whole`,
+     * row-major, padded with zeros, where n is the number of elements of `type` (one dimension).
+     * shards is 0 for other slots. */
     int32_t shards, shard;
     pl_type whole;
 } pl_slot;
-/* The type of a slot's value, on however many ranks it lies. */
+/* Returns the type of the whole slot, sharded or not. */
 static inline const pl_type *pl_slot_type(const pl_slot *s)
 {
     return s->shards ? &s->whole : &s->type;
@@ -175,8 +174,8 @@ static inline const pl_type *pl_slot_type(const pl_slot *s)
 PL_API pl_store *pl_store_new(void);
 PL_API void pl_store_free(pl_store *s);
 PL_API pl_status pl_store_status(const pl_store *s);
-/* Adds a slot and returns its index; the same name again with the same type returns the same
- * index; another type is an error. -1 on error (sticky, see pl_store_status). */
+/* Adds a slot and returns its index. A name that exists returns its index if the type is the same, else
+ * it is an error. -1 on error (sticky, see pl_store_status). */
 PL_API int pl_store_add(pl_store *s, const pl_slot *slot);
 PL_API int pl_store_find(const pl_store *s, const char *name); /* -1 if none */
 PL_API int pl_store_count(const pl_store *s);
@@ -185,7 +184,7 @@ PL_API void pl_store_set_trainable(pl_store *s, int index, bool on);
 PL_API void pl_store_set_decay(pl_store *s, int index, bool on);
 PL_API void pl_store_set_init(pl_store *s, int index, pl_init init);
 
-/* ---- the graph: one program as data --------------------------------------------------------
+/* ---- the graph: a program as data --------------------------------------------------------
  * Values and nodes in SSA form. Ids are dense; 0 is "none". */
 typedef struct pl_graph pl_graph;
 typedef struct pl_val {
@@ -209,28 +208,28 @@ static inline bool pl_val_ok(pl_val v)
     return v.id != 0;
 }
 
-/* Scopes name the nodes made inside ("model.layer1"): errors, reports and checkpoint scopes use
- * them. Push and pop pair up. */
+/* Scopes name the nodes created inside them ("model.layer1"), for errors and reports. Every push needs
+ * a pop. */
 PL_API void pl_scope_push(pl_graph *g, const char *name);
 PL_API void pl_scope_pop(pl_graph *g);
-/* Marks the current scope as a segment: with checkpointing "blocks" only what enters it is kept for
- * the backward pass, and its forward is computed again when its backward begins. */
+/* Marks the current scope as a block: with checkpointing "blocks" only the inputs of the block are kept
+ * for the backward pass, and its forward pass is recomputed when its backward pass starts. */
 PL_API void pl_scope_checkpoint(pl_graph *g);
-/* Marks the current scope, and those pushed inside it from now on, as computed in f32 with their
- * gradients, whatever the precision of the program: for losses and what else needs the digits. */
+/* Computes the current scope, and scopes pushed inside it from now on, in f32 with their gradients,
+ * whatever the precision of the program: for losses and other parts that need accuracy. */
 PL_API void pl_scope_full(pl_graph *g);
 
-/* A value given from outside at every run. */
+/* A value that the caller writes before every run. */
 PL_API pl_val pl_input(pl_graph *g, const char *name, pl_type type);
-/* Reads a slot of the store (its value before this run). */
+/* Reads a slot of the store: its value before this run. */
 PL_API pl_val pl_state(pl_graph *g, int slot);
-/* At the end of the run the slot holds v. At most one assign a slot and graph. */
+/* Sets the slot to v at the end of the run. At most one assign per slot and graph. */
 PL_API void pl_assign(pl_graph *g, int slot, pl_val v);
 /* Makes v readable by name after a run. */
 PL_API void pl_output(pl_graph *g, const char *name, pl_val v);
 
 /* Reverse mode, graph to graph. Appends nodes that compute d(sum of y)/d(x[i]) into grads[i]; y is
- * usually a scalar loss. A value y does not depend on gets zeros. The result is ordinary nodes, so
+ * usually a scalar loss. If y does not depend on x[i], grads[i] is zero. The result is ordinary nodes, so
  * gradients of gradients work. */
 PL_API void pl_grad(pl_graph *g, pl_val y, const pl_val *x, int n, pl_val *grads);
 
@@ -244,54 +243,54 @@ PL_API pl_status pl_graph_verify(const pl_graph *g) PL_MUST_USE;
 PL_API int pl_graph_nodes(const pl_graph *g);
 
 /* ---- compile: graph to plan to program -----------------------------------------------------
- * Compiling runs the passes, plans order and memory, has the plan checked, chooses and prepares
- * kernels. All memory that a run takes is known then; nothing is allocated later. */
+ * Compiling runs the passes, plans order and memory, checks the plan, chooses and prepares kernels.
+ * Then all memory of a run is known; nothing is allocated later. */
 typedef struct pl_program pl_program;
 
 typedef struct pl_compile_opts {
     size_t struct_size;
-    const char *device;    /* "cpu", "cuda" (its first card), "cuda:1", ... */
-    bool no_fuse;          /* every node a unit of its own */
-    bool no_reuse;         /* every value keeps bytes of its own (in-place and overlay off) */
+    const char *device;    /* "cpu", "cuda" (the first GPU), "cuda:1", ... */
+    bool no_fuse;          /* every node is a kernel of its own */
+    bool no_reuse;         /* every value has its own bytes: no reuse, no in-place results */
     bool reference;        /* reference kernels only, nothing fused */
-    bool no_small;         /* masks are bytes, draws are stored, concats copy: to compare with */
-    bool poison;           /* dead arena bytes are filled with NaN after every unit, for tests */
-    uint64_t seed;         /* of the planner's searches */
-    double plan_seconds;   /* the clock ends the offset search, too; 0: its work alone does */
-    uint64_t arena_budget; /* the arena must not be larger; what does not fit is computed again;
-                            * 0 = none. PL_ERR_FIT when no plan is found */
+    bool no_small;         /* no smaller representations (docs/MEMORY.md), for comparison */
+    bool poison;           /* fill dead arena bytes with NaN after every kernel, for tests */
+    uint64_t seed;         /* seed of the planner's searches */
+    double plan_seconds;   /* time limit of the offset search; 0: limited by work only */
+    uint64_t arena_budget; /* largest arena; the plan recomputes to fit; 0: none. PL_ERR_FIT when
+                            * no plan is found */
     enum pl_checkpointing {
-        PL_CHECKPOINT_AUTO,  /* whatever the budget needs */
-        PL_CHECKPOINT_OFF,   /* nothing is computed again */
-        PL_CHECKPOINT_BLOCKS /* every scope marked by pl_scope_checkpoint, budget or not */
+        PL_CHECKPOINT_AUTO,  /* recompute as much as the budget needs */
+        PL_CHECKPOINT_OFF,   /* no recompute */
+        PL_CHECKPOINT_BLOCKS /* recompute every scope marked by pl_scope_checkpoint */
     } checkpointing;
     enum pl_precision {
         PL_PRECISION_FP32,
-        PL_PRECISION_TF32, /* f32 whose products may use TF32 units where the device has them */
+        PL_PRECISION_TF32, /* f32, with products on TF32 units where the device has them */
         PL_PRECISION_BF16, /* products in bf16, activations stored in bf16, the rest in f32 */
         PL_PRECISION_FP16  /* the same in f16; a loss scale keeps small gradients */
     } precision;
     enum pl_fp32 {
-        /* f32 products taken apart for tensor cores where that is faster and as exact */
+        /* split-operand tensor-core products where they are faster and as accurate */
         PL_FP32_SPLIT,
-        PL_FP32_PLAIN /* by f32 units alone */
+        PL_FP32_PLAIN /* f32 units only */
     } fp32;
     enum pl_compile_mode {
-        PL_MODE_DEFAULT,         /* whole runs replayed where the device can do that */
+        PL_MODE_DEFAULT,         /* whole runs as CUDA graphs, on a GPU */
         PL_MODE_REDUCE_OVERHEAD, /* the same */
-        PL_MODE_MAX_AUTOTUNE,    /* and algorithms chosen by timing */
-        PL_MODE_EAGER            /* launch by launch, for debugging */
+        PL_MODE_MAX_AUTOTUNE,    /* also measures algorithms and chooses the fastest */
+        PL_MODE_EAGER            /* kernel by kernel, for debugging */
     } mode;
-    const char
-        *link; /* what joins ranks, for predicted times: "nvlink", "nvlink/8+ib"; NULL: by device */
-    struct pl_comm *comm; /* the other ranks (pl_world_comm); NULL: there are none */
+    /* link between ranks, for predicted times: "nvlink", "nvlink/8+ib"; NULL: by device */
+    const char *link;
+    struct pl_comm *comm; /* the other ranks (pl_world_comm); NULL: one process */
 } pl_compile_opts;
 #define PL_COMPILE_INIT                                                                            \
  {                                                                                                 \
   .struct_size = sizeof(pl_compile_opts), .device = "cpu"                                          \
  }
 
-/* The graph is moved in (freed with the program, also on failure). */
+/* Takes the graph: it is freed with the program, and also on failure. */
 PL_API pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out) PL_MUST_USE;
 PL_API void pl_program_free(pl_program *p);
 
@@ -305,27 +304,27 @@ enum pl_component {
     PL_N_COMPONENTS
 };
 
-/* Where a predicted time is known from: this very unit was measured on this device, units of its
- * kind were, or nothing but arithmetic, bytes and the device's figures. */
+/* Source of a predicted time: this kernel was measured on this device; kernels of its kind were
+ * measured; or it is estimated from arithmetic, bytes and the figures of the device. */
 enum pl_time_source { PL_TIME_MEASURED, PL_TIME_CALIBRATED, PL_TIME_ESTIMATED, PL_N_TIME_SOURCES };
 
-/* A plan in numbers. Byte figures are the arena's alone, but for state_bytes. */
+/* A plan in numbers. Bytes are those of the arena alone, except state_bytes. */
 typedef struct pl_plan_info {
-    uint64_t arena_bytes;      /* what a session maps for this program, to the byte */
-    uint64_t state_bytes;      /* the store's slots */
-    uint64_t live_bound_bytes; /* largest sum of bytes alive at once: no arena can be smaller */
-    uint64_t keep_all_bytes;   /* arena of the plan that recomputes nothing */
-    uint64_t no_reuse_bytes;   /* sum of all buffers: what a program without planning would take */
+    uint64_t arena_bytes;      /* a session allocates exactly this for the program */
+    uint64_t state_bytes;      /* all slots of the store */
+    uint64_t live_bound_bytes; /* most bytes alive at one position: no arena can be smaller */
+    uint64_t keep_all_bytes;   /* arena of the keep-all plan */
+    uint64_t no_reuse_bytes;   /* sum of all buffers: the arena without memory reuse */
     uint64_t components[PL_N_COMPONENTS]; /* bytes alive at the peak, by kind; state included */
-    uint64_t minimum_bytes;   /* smallest arena that a plan was found for; 0 = not looked for */
-    double predicted_step_ms; /* with what is computed again, and what exchanges are waited for */
-    /* exchanges between ranks; what of it nothing is computed meanwhile */
+    uint64_t minimum_bytes;   /* smallest arena for which a plan was found; 0: not searched */
+    double predicted_step_ms; /* with recompute, and with waiting for exchanges between ranks */
+    /* time of exchanges between ranks; the part that no kernel overlaps */
     double link_ms, wait_ms;
-    double link_bytes;      /* that a rank sends */
-    double recompute_ratio; /* time of what is computed again / time of the step */
+    double link_bytes;      /* bytes that a rank sends */
+    double recompute_ratio; /* time of recompute / time of the step */
     double plan_ms;
     double time_share[PL_N_TIME_SOURCES]; /* of predicted_step_ms; sum 1 */
-    /* time if f16 and bf16 changed places on the card / time; 1 where it is not an estimate */
+    /* predicted time with f16 and bf16 exchanged / predicted time; 1 where it is not an estimate */
     double swapped_ratio;
     int32_t nodes, units, buffers;
     int32_t peak_position; /* position in the execution order where most bytes are alive */
@@ -364,28 +363,28 @@ PL_API pl_plan_buffer pl_program_buffer(const pl_program *p, int i);
 PL_API const char *pl_program_position_label(const pl_program *p, int position);
 
 /* ---- session: memory and execution ---------------------------------------------------------
- * One block for the state of a store, one arena as large as the largest program needs. */
+ * One block for the state of a store, and one arena, as large as the largest program needs. */
 typedef struct pl_session pl_session;
 PL_API pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs,
                                 pl_session **out) PL_MUST_USE;
-PL_API void pl_session_free(pl_session *s); /* programs are the caller's to free, afterwards */
-PL_API uint64_t pl_session_arena_bytes(const pl_session *s); /* mapped */
-PL_API uint64_t pl_session_state_bytes(const pl_session *s); /* mapped */
-/* What the process holds of the device's memory: the card's driver says it, or the resident set. */
+PL_API void pl_session_free(pl_session *s); /* the caller frees the programs, after the session */
+PL_API uint64_t pl_session_arena_bytes(const pl_session *s); /* allocated */
+PL_API uint64_t pl_session_state_bytes(const pl_session *s); /* allocated */
+/* Returns the device memory of the process: reported by the driver, or the resident set on a CPU. */
 PL_API uint64_t pl_session_used_bytes(const pl_session *s);
-/* Fills every slot from its pl_init; a slot's numbers depend on seed and its name only. It cannot
- * fail where the device's memory is the host's. */
+/* Fills every slot from its pl_init. The numbers depend on the seed and the slot's name only. Cannot
+ * fail on a CPU. */
 PL_API pl_status pl_session_init(pl_session *s, uint64_t seed);
-/* Bytes [at, at + bytes) of a slot, after everything begun before. */
+/* Reads or writes bytes [at, at + bytes) of a slot, after all runs started before. */
 PL_API pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to,
                                       size_t bytes) PL_MUST_USE;
 PL_API pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void *from,
                                        size_t bytes) PL_MUST_USE;
-/* The slot itself, where the device's memory is the host's; NULL elsewhere. */
+/* Returns the memory of the slot on a CPU; NULL on other devices. */
 PL_API void *pl_session_slot(pl_session *s, int slot);
-/* Where to write an input before a run / read an output after it; NULL if there is none. An input
- * must be asked for and written before every run: its bytes are reused once it is dead, or it lies
- * elsewhere the next time. Reading an output waits for the run; NULL too if the run failed. */
+/* Return the memory of an input before a run, or of an output after it; NULL if there is none. Ask for
+ * and write every input before every run, because its bytes are reused during the run and its address may
+ * change. pl_session_output waits for the run; it returns NULL too if the run failed. */
 PL_API void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type);
 PL_API const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
                                      pl_type *type);
@@ -395,12 +394,12 @@ PL_API pl_type pl_program_input_type(const pl_program *p, int i); /* i in [0, co
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
 PL_API pl_type pl_program_output_type(const pl_program *p, int i); /* i in [0, count) */
-/* All inputs of the program's next run are written and stay as they are: a graphics card may fetch
- * them while it still works on the last one. Never needed. */
+/* Optional hint: all inputs of the next run are written, so a GPU may copy them while the last run is
+ * still going. */
 PL_API pl_status pl_session_send(pl_session *s, const pl_program *p) PL_MUST_USE;
-/* On a graphics card the run goes on after the call; inputs of the next one may be written. */
+/* Starts a run. On a GPU it returns before the run ends; the inputs of the next run may be written. */
 PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;
-/* Until all runs are done; what went wrong in them. */
+/* Waits for all runs; returns the error of a run that failed. */
 PL_API pl_status pl_session_wait(pl_session *s) PL_MUST_USE;
 /* The program's graph after the passes, as text; the caller frees it with pl_text_free. */
 PL_API pl_status pl_program_print(const pl_program *p, char **text) PL_MUST_USE;
@@ -409,20 +408,19 @@ PL_API pl_status pl_program_print(const pl_program *p, char **text) PL_MUST_USE;
 typedef struct pl_device_info {
     char name[32];     /* what the key `device` takes: "cpu" */
     char about[256];   /* model, cores, vector units, libraries */
-    char why_not[256]; /* plain words when it is not usable; "" when it is */
+    char why_not[256]; /* the reason when it is not usable; "" when it is */
     uint64_t total_bytes, free_bytes;
     bool usable;
 } pl_device_info;
 /* Fills at most cap entries and returns how many there are. */
 PL_API int pl_device_list(pl_device_info *out, int cap);
-/* Bytes of a device by the key `device`, and how many nobody holds; false when it cannot be told.
- */
+/* Sets the memory of a device, named as in the key `device`, and its free part; false: unknown. */
 PL_API bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available);
-/* Cards that `plan` knows without having them: estimates from published figures. As above. */
+/* Like pl_device_list, for GPU profiles: GPUs that can be planned for, with published figures. */
 PL_API int pl_device_profiles(pl_device_info *out, int cap);
 PL_API uint64_t pl_process_bytes(void);      /* resident now */
-PL_API uint64_t pl_process_peak_bytes(void); /* most it ever was */
-PL_API int pl_threads(void);                 /* that kernels use */
+PL_API uint64_t pl_process_peak_bytes(void); /* largest resident set so far */
+PL_API int pl_threads(void);                 /* threads that kernels use */
 
 #ifdef __cplusplus
 }

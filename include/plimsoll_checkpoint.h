@@ -1,20 +1,21 @@
-/* plimsoll_checkpoint.h - checkpoints, and the run folder they lie in.
+/* plimsoll_checkpoint.h - checkpoints, and the run folder that contains them.
  *
  *     RUN/config.yaml                        resolved configuration
- *     RUN/log.jsonl                          one event a line
- *     RUN/lock                               held, with its number inside, by the process that trains
+ *     RUN/log.jsonl                          one event per line
+ *     RUN/lock                               locked by the process that trains; contains its process number
  *     RUN/checkpoints/step-00000120/         one checkpoint:
  *         model.safetensors                    weights, PyTorch's names and layouts
  *         state.safetensors                    everything else that a step changes, in our layout
- *         part-00000-of-00004.safetensors ...  of it, what ranks share: one file a rank
- *         config.yaml                          the configuration it was written under
- *         manifest.json                        position, notes, sizes and checksums; written last
+ *         part-00000-of-00004.safetensors ...  sharded state, one file per rank
+ *         config.yaml                          the configuration at that time
+ *         manifest.json                        step, notes, sizes and checksums; written last
  *     RUN/best -> checkpoints/step-...       with checkpoint.best
- *     RUN/phases/NAME/                       what a phase left
+ *     RUN/phases/NAME/                       results of a phase
  *     RUN/model.safetensors                  at the end
  *
- * A checkpoint is written into a folder of another name, its files are fsynced, and the folder is
- * renamed: under its own name it is whole, or it was damaged later, and then the checksums say so.
+ * A checkpoint is written into a folder with a temporary name, its files are fsynced, and the folder is
+ * renamed. So a folder with the final name is complete, unless it was damaged later, which the
+ * checksums show.
  */
 #ifndef PLIMSOLL_CHECKPOINT_H
 #define PLIMSOLL_CHECKPOINT_H
@@ -27,21 +28,21 @@ extern "C" {
 
 /* ---- one checkpoint --------------------------------------------------------------------- */
 #define PL_MAX_NOTES 64
-#define PL_MAX_PARTS 1024 /* files of ranks that share state, one each */
+#define PL_MAX_PARTS 1024 /* most files with sharded state, one per rank */
 
-/* What manifest.json says. Of a checkpoint to be written, the caller sets log_bytes, evaluated and
- * notes. */
+/* The contents of manifest.json. Before a save the caller sets log_bytes, evaluated and the notes. */
 typedef struct pl_checkpoint {
-    int64_t step;       /* optimiser steps done, over all phases */
-    int64_t phase_step; /* in this phase: the position in data, schedules and draws */
-    int phase;          /* number of the phase; -1: the run has none */
+    int64_t step; /* steps done, over all phases */
+    int64_t
+        phase_step; /* steps done in this phase: determines data, schedules and random numbers */
+    int phase;      /* number of the phase; -1: no phases */
     char phase_name[64];
-    int64_t samples;    /* of the training set; 0 when they never end */
-    int64_t accumulate; /* micro-batches of a step */
+    int64_t samples;    /* of the training set; 0: endless */
+    int64_t accumulate; /* micro-batches per step */
     int threads;
     char recipe[64], version[32], device[64];
     char written[32];   /* UTC */
-    uint64_t log_bytes; /* of log.jsonl when it was written */
+    uint64_t log_bytes; /* length of log.jsonl at the time of the save */
     bool evaluated;     /* the evaluation due at this step is done */
     uint64_t bytes;     /* of its files, without the manifest */
     struct {
@@ -56,12 +57,13 @@ typedef struct pl_checkpoint {
     int n_notes;
 } pl_checkpoint;
 
-/* A number that is to be there again after a resume; not finite: removed. Too many are dropped. */
+/* Stores a number in the checkpoint; a number that is not finite removes the note. Notes beyond
+ * PL_MAX_NOTES are dropped. */
 PL_API void pl_checkpoint_note(pl_checkpoint *c, const char *key, double value);
-/* fallback when it was never noted. */
+/* Returns a noted number, or fallback. */
 PL_API double pl_checkpoint_noted(const pl_checkpoint *c, const char *key, double fallback);
 
-/* Reads the manifest; PL_ERR_FILE when it is none. */
+/* Reads the manifest; PL_ERR_FILE when it is not valid. */
 PL_API pl_status pl_checkpoint_read(const char *dir, pl_checkpoint *out) PL_MUST_USE;
 /* The same for a manifest in memory; name is for messages. */
 PL_API pl_status pl_checkpoint_parse(const char *text, size_t len, const char *name,
@@ -69,27 +71,25 @@ PL_API pl_status pl_checkpoint_parse(const char *text, size_t len, const char *n
 /* Reads the manifest and every byte of every file. PL_ERR_FILE names what is damaged. */
 PL_API pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out) PL_MUST_USE;
 
-/* Writes the started run's state as the checkpoint `dir` and fills c. On failure nothing is left of
- * it; when the disk is full the message says how many bytes are missing. */
+/* Writes the state of a started run as the checkpoint `dir` and fills c. On failure it removes what it
+ * wrote; when the disk is full the message says how many bytes are missing. */
 PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c) PL_MUST_USE;
-/* pl_run_start is to go on from this checkpoint, whose files were verified. Call it before
- * pl_run_build, which splits the batch as it was split (accumulate: auto). */
+/* Makes pl_run_start resume from this checkpoint, whose files were verified. Call it before
+ * pl_run_build, which then uses the micro-batches of the checkpoint (accumulate: auto). */
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
-/* Steps done since the first start, over all phases; before pl_run_start those of earlier phases
- * only. */
+/* Returns the steps done over all phases; before pl_run_start, those of earlier phases only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);
-/* An evaluation, and the search for a plan, ends with PL_ERR_STOPPED as soon as *stop is not 0 (set
- * by a signal handler). */
+/* Makes evaluation and planning return PL_ERR_STOPPED when *stop is not 0 (set by a signal handler). */
 PL_API void pl_run_set_stop(pl_run *r, const volatile int *stop);
 
-/* ---- another configuration than the checkpoint's ---------------------------------------- */
+/* ---- comparing configurations with a checkpoint ---------------------------------------- */
 typedef enum pl_change {
     PL_CHANGE_FREE,   /* changes no result */
-    PL_CHANGE_ONWARD, /* changes how it goes on from here */
+    PL_CHANGE_ONWARD, /* changes training from here on */
     PL_CHANGE_ROUND,  /* changes results by rounding only */
-    PL_CHANGE_REFUSED /* the state does not belong to it */
+    PL_CHANGE_REFUSED /* the state does not fit the configuration */
 } pl_change;
-/* Calls each for every key that differs; *refused counts those that cannot be continued with. */
+/* Calls each for every key that differs; *refused counts keys that cannot change in a resumed run. */
 PL_API pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
                                        void (*each)(void *ctx, const char *key,
                                                     const char *old_value, const char *new_value,
@@ -99,34 +99,34 @@ PL_API pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
 /* ---- run folders ------------------------------------------------------------------------ */
 typedef struct pl_folder pl_folder;
 
-/* Makes the folder if need be, locks it and clears what a killed process left. PL_ERR_IO names the
- * process that holds it. */
+/* Creates the folder if necessary, locks it and removes temporary files of a killed process. PL_ERR_IO
+ * names the process that has the lock. */
 PL_API pl_status pl_folder_open(const char *path, pl_folder **out) PL_MUST_USE;
 PL_API void pl_folder_close(pl_folder *f);
-/* Removes checkpoints, log, configuration and model: what Plimsoll wrote, nothing else. */
+/* Removes checkpoints, log, configuration and model: only files that Plimsoll wrote. */
 PL_API pl_status pl_folder_clear(pl_folder *f) PL_MUST_USE;
-/* The newest checkpoint that is whole; dir (cap bytes) gets its path. damaged hears of each newer
- * one that is not, with the reason. c->step is 0 and dir "" when the folder has none at all;
- * PL_ERR_FILE when it has some and all are damaged. */
+/* Finds the newest checkpoint that passes its checksum; sets its path, dir (cap bytes). Calls damaged for
+ * each newer one, with the reason. c->step is 0 and dir "" when the folder has no checkpoint;
+ * PL_ERR_FILE when all are damaged. */
 PL_API pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap,
                                   void (*damaged)(void *ctx, const char *dir, const char *why),
                                   void *ctx) PL_MUST_USE;
-/* Saves RUN/checkpoints/step-N, then removes older ones but for `keep` and the best. */
+/* Saves RUN/checkpoints/step-N, then removes older ones, except the newest `keep` and the best. */
 PL_API pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c,
                                 int64_t keep) PL_MUST_USE;
-/* The checkpoint of that step is the best so far; 0: there is none. */
+/* Points RUN/best to the checkpoint of that step; 0: removes the link. */
 PL_API pl_status pl_folder_set_best(pl_folder *f, int64_t step) PL_MUST_USE;
-/* A copy of a file as RUN/name, whole or not at all. */
+/* Copies a file to RUN/name, completely or not at all. */
 PL_API pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name) PL_MUST_USE;
-/* A small file in the folder, whole or not at all. */
+/* Writes a small file into the folder, completely or not at all. */
 PL_API pl_status pl_folder_write(pl_folder *f, const char *name, const char *text) PL_MUST_USE;
 
-/* For looking, without a lock: steps of the checkpoints in a run folder, newest first; at most cap
- * are filled in, and how many there are is returned. 0 when it is no run folder. */
+/* Lists the steps of the checkpoints in a run folder, newest first, without a lock. Fills at most cap and
+ * returns how many there are; 0 when it is not a run folder. */
 PL_API int pl_folder_steps(const char *path, int64_t *steps, int cap);
-/* RUN/checkpoints/step-N. */
+/* Writes the path RUN/checkpoints/step-N. */
 PL_API void pl_folder_checkpoint(const char *path, int64_t step, char *dir, size_t cap);
-/* Step of the best checkpoint, 0 if none. */
+/* Returns the step of the best checkpoint; 0: none. */
 PL_API int64_t pl_folder_best(const char *path);
 
 #ifdef __cplusplus

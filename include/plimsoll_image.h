@@ -1,8 +1,8 @@
-/* plimsoll_image.h - pictures on the loader's side: degraded pairs for super-resolution, edges.
+/* plimsoll_image.h - image processing in data workers: degraded pairs for super-resolution, edges.
  *
- * For recipes whose inputs are made of a picture (pl_image_feed.make). Everything random is a pure
- * function of a key (seed, epoch, sample): the same pair whatever thread makes it, in whatever
- * order. Memory is taken when a handle is made, none afterwards.
+ * For recipes whose inputs are computed from a picture (pl_image_feed.make). All random numbers are pure
+ * functions of a key (seed, epoch, sample), so a pair is the same on any thread and in any order. Memory
+ * is allocated when a handle is created, and not later.
  */
 #ifndef PLIMSOLL_IMAGE_H
 #define PLIMSOLL_IMAGE_H
@@ -19,8 +19,8 @@ typedef struct pl_image_key {
 } pl_image_key;
 
 /* ---- degradation --------------------------------------------------------------------------- */
-/* The second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low pass, with
- * every strength drawn from a range. The picture is sharpened first when asked for. */
+/* The second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low-pass filter, with
+ * every strength drawn from a range. The picture is optionally sharpened first. */
 typedef enum pl_blur_shape {
     PL_BLUR_ISO,
     PL_BLUR_ANISO,
@@ -37,13 +37,13 @@ typedef enum pl_scale_mode { PL_SCALE_AREA, PL_SCALE_BILINEAR, PL_SCALE_BICUBIC 
 
 /* Ranges of one pass; {low, high}. */
 typedef struct pl_degrade_pass {
-    double blur, sinc;            /* probabilities: of any blur; that it is a low pass */
-    double shape[PL_BLUR_SHAPES]; /* of the other shapes */
-    /* pixels; exponents, drawn below and above 1 equally often */
+    double blur, sinc;            /* probability of any blur; probability that it is a low pass */
+    double shape[PL_BLUR_SHAPES]; /* probabilities of the other shapes */
+    /* pixels; exponents, below and above 1 with equal probability */
     double sigma[2], general[2], plateau[2];
     /* probabilities of up, down, keep; smallest and largest factor */
     double resize[3], scale[2];
-    double gaussian, noise[2]; /* probability, else Poisson; deviation in 1/255 */
+    double gaussian, noise[2]; /* probability of Gaussian noise, else Poisson; deviation in 1/255 */
     double poisson[2], grey;   /* strength; probability of one noise for all channels */
     double jpeg[2];            /* quality */
 } pl_degrade_pass;
@@ -51,9 +51,9 @@ typedef struct pl_degrade_pass {
 typedef struct pl_degrade {
     pl_degrade_pass pass[2];
     double last_sinc; /* probability of the low pass at the end */
-    double untouched; /* probability that the picture stays as it is */
-    int factor;       /* the second pass works at the size over this */
-    bool sharpen;     /* unsharp mask before everything: radius 51, weight 0.5, threshold 10 */
+    double untouched; /* probability that the picture is not changed */
+    int factor;       /* the second pass works at size / factor */
+    bool sharpen;     /* unsharp mask first: radius 51, weight 0.5, threshold 10 */
 } pl_degrade;
 /* The ranges of StableSR's training. */
 PL_API pl_degrade pl_degrade_stablesr(void);
@@ -73,7 +73,7 @@ typedef struct pl_degradation_pass {
     int jpeg;
 } pl_degradation_pass;
 
-/* What is done to one picture. */
+/* The degradation of one picture. */
 typedef struct pl_degradation {
     /* jpeg_first: the second JPEG comes before the last resize and low pass */
     bool untouched, jpeg_first;
@@ -83,14 +83,14 @@ typedef struct pl_degradation {
 } pl_degradation;
 PL_API pl_degradation pl_degrade_draw(const pl_degrade *o, pl_image_key key);
 
-/* Scratch of one thread for pictures of w x h. */
+/* Scratch memory of one thread for pictures of w x h. */
 typedef struct pl_degrader pl_degrader;
 PL_API pl_status pl_degrader_new(const pl_degrade *o, int w, int h, pl_degrader **out) PL_MUST_USE;
 PL_API void pl_degrader_free(pl_degrader *d);
-/* Memory that a degrader takes. */
+/* Returns the memory of a degrader. */
 PL_API uint64_t pl_degrader_bytes(const pl_degrade *o, int w, int h);
-/* rgb: 3 bytes a pixel. good: the picture, sharpened if asked for; bad: its degraded form, brought
- * back to the same size; (h,w,3), black 0, white 1; each may be NULL. */
+/* rgb: 3 bytes per pixel. good: the picture, sharpened if o->sharpen; bad: the degraded picture, resized to
+ * the same size; (h,w,3), black 0, white 1; each may be NULL. */
 PL_API pl_status pl_degrader_run(pl_degrader *d, pl_image_key key, const uint8_t *rgb, float *good,
                                  float *bad) PL_MUST_USE;
 
@@ -103,10 +103,10 @@ PL_API void pl_canny(const uint8_t *rgb, int w, int h, int low, int high, uint8_
                      void *work);
 
 /* ---- a pool of pairs ---------------------------------------------------------------------- */
-/* A pool of `size` samples in front of training mixes what comes in: once full, every batch takes
- * `batch` places at random and leaves the new samples in them. Which position of the stream the
- * item at `position` is: a pure function, so that the pool itself need not exist. The size is
- * rounded down to whole batches; 0, or a batch above PL_POOL_BATCH: no pool. */
+/* A pool of `size` samples shuffles the stream: once the pool is full, every batch takes `batch` random
+ * places and fills them with the next samples. Returns which sample of the stream comes out at
+ * `position`; a pure function, so the pool needs no memory. The size is rounded down to whole batches;
+ * 0, or a batch above PL_POOL_BATCH: no pool. */
 enum { PL_POOL_BATCH = 64 };
 PL_API int64_t pl_pool_source(uint64_t seed, int64_t size, int64_t batch, int64_t position);
 

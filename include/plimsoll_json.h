@@ -1,7 +1,6 @@
 /* plimsoll_json.h - a small JSON writer, for output that other programs read.
  *
- * Values are written as they come; commas, quotes and escapes are put in. The writer goes to a
- * stream or to a text of its own. In an object every value has a key; in an array, and at the
+ * The writer adds commas, quotes and escapes. It writes to a stream or into a text in memory. In an object every value has a key; in an array, and at the
  * top, key is NULL. Errors (memory, a failed write, text that is not UTF-8, ends that do not
  * match) are sticky and reported once by pl_json_finish.
  *
@@ -26,8 +25,8 @@ extern "C" {
 
 typedef struct pl_json pl_json;
 
-/* out NULL: the text is kept, see pl_json_text. NULL when memory is out; every call takes NULL.
- */
+/* out NULL: the text is kept in memory, see pl_json_text. Returns NULL when memory runs out; every function
+ * accepts NULL. */
 PL_API pl_json *pl_json_new(FILE *out);
 PL_API void pl_json_free(pl_json *j);
 
@@ -37,17 +36,16 @@ PL_API void pl_json_end(pl_json *j);
 
 PL_API void pl_json_int(pl_json *j, const char *key, int64_t v);
 PL_API void pl_json_uint(pl_json *j, const char *key, uint64_t v);
-/* As few digits as read back to the same double; NaN and infinities have no JSON form: null. */
+/* Writes the fewest digits that read back to the same double; NaN and infinities become null. */
 PL_API void pl_json_float(pl_json *j, const char *key, double v);
 PL_API void pl_json_bool(pl_json *j, const char *key, bool v);
 PL_API void pl_json_string(pl_json *j, const char *key, const char *v); /* NULL: null */
 PL_API void pl_json_null(pl_json *j, const char *key);
 
-/* Ends the document with a newline and hands it over (flushes the stream). Further values begin
- * the next document: one object a line. */
+/* Ends the document with a newline and flushes the stream. Further values start the next document: one
+ * object per line. */
 PL_API pl_status pl_json_finish(pl_json *j) PL_MUST_USE;
-/* The text so far when there is no stream; borrowed until the next call. "" when there is none.
- */
+/* Returns the text so far when there is no stream, else ""; borrowed until the next call. */
 PL_API const char *pl_json_text(const pl_json *j);
 
 #ifdef __cplusplus

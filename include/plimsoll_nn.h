@@ -10,17 +10,15 @@
  *     PL_TRY(pl_nn_finish(m));
  *     pl_nn_free(m);
  *
- * A layer makes the slots of its parameters in the graph's store (once: the same name again
- * shares them), with PyTorch's names, file layout and default initial values, and applies
- * itself. Sizes of inputs are read from the values. Every options struct means PyTorch's
- * defaults when zero.
+ * A layer function creates the slots of its parameters in the graph's store (a name that exists is
+ * shared), with PyTorch's names, file layout and default initial values, and applies the layer. Input
+ * sizes come from the values. Every options struct means PyTorch's defaults when zero.
  *
  * Shapes: x is [N, s.., C], channels last, where PyTorch has [N, C, s..]. Matrices are [.., C].
  *
- * State that a forward pass changes (running statistics, power iterations, the random key) is
- * chained through the context: a second use in the same graph reads what the first one left,
- * and pl_nn_finish assigns each slot once. T calls of one BatchNorm thus compose to what T
- * calls leave in PyTorch.
+ * State that a forward pass changes (running statistics, power iterations, the random key) is chained
+ * through the context: a second use in the same graph reads the value that the first one left, and
+ * pl_nn_finish assigns each slot once. So T calls of one BatchNorm have the same effect as in PyTorch.
  */
 #ifndef PLIMSOLL_NN_H
 #define PLIMSOLL_NN_H
@@ -31,23 +29,22 @@
 extern "C" {
 #endif
 
-/* ---- context: a graph, a path of names, what changes ------------------------------------ */
+/* ---- context: a graph, a path of names, changed state ------------------------------------ */
 typedef struct pl_nn {
     pl_graph *g;     /* borrowed */
-    pl_dtype dtype;  /* of parameters made now: f32; f64 in tests */
+    pl_dtype dtype;  /* of new parameters: f32; f64 in tests */
     bool training;   /* dropout draws, BatchNorm uses batch statistics, power iterations run */
-    bool frozen;     /* parameters made now are not trainable */
+    bool frozen;     /* new parameters are not trainable */
     bool bn_average; /* BatchNorm called T times: one update with the mean of the T statistics,
                         instead of T updates one after another */
     struct pl_nn_state *state; /* private */
 } pl_nn;
 
-/* NULL when out of memory. One context a graph: it caches the value of every slot it reads. */
+/* Returns NULL when memory runs out. One context per graph: it caches the value of every slot. */
 PL_API pl_nn *pl_nn_new(pl_graph *g, bool training);
 PL_API void pl_nn_free(pl_nn *m);
-/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read and
- * the context is one of training, and returns the first error of context or graph. Call it once,
- * after the model and the optimiser. */
+/* Assigns all changed slots (pl_nn_update), advances the random key if a training context read it, and
+ * returns the first error of context or graph. Call it once, after the model and the optimizer. */
 PL_API pl_status pl_nn_finish(pl_nn *m) PL_MUST_USE;
 /* Records an error of model code; the first one is kept. Returns PL_NO_VAL. */
 PL_API pl_val pl_nn_fail(pl_nn *m, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
@@ -61,7 +58,7 @@ PL_API const char *pl_nn_name(pl_nn *m, const char *fmt, ...) PL_PRINTF(2, 3);
 /* ---- initial values --------------------------------------------------------------------- */
 typedef enum pl_nn_fan { PL_FAN_IN, PL_FAN_OUT } pl_nn_fan;
 typedef enum pl_nn_init_kind {
-    PL_NN_INIT_DEFAULT, /* the layer's own */
+    PL_NN_INIT_DEFAULT, /* the default of the layer */
     PL_NN_INIT_CONSTANT,
     PL_NN_INIT_NORMAL,
     PL_NN_INIT_UNIFORM,
@@ -85,27 +82,28 @@ PL_API pl_nn_init pl_nn_kaiming_normal(pl_nn_fan fan, double gain);
 PL_API pl_nn_init pl_nn_kaiming_uniform(pl_nn_fan fan, double gain);
 /* "linear", "relu", "leaky_relu" (slope a), "tanh", "sigmoid", "selu", as torch.nn.init. */
 PL_API double pl_nn_gain(const char *nonlinearity, double a);
-/* What an init means for a weight with these fans. */
+/* Returns the distribution of an init for a weight with these fans. */
 PL_API pl_init pl_nn_init_of(pl_nn_init i, double fan_in, double fan_out);
 
 /* ---- slots by hand -------------------------------------------------------------------------
- * shape is ours; where init needs fans they are those of a matrix [dim 0, the rest]. */
-/* A trainable parameter "<path>.<name>", read. */
+ * Shapes are channels-last; where init needs fans, they are those of a matrix [dim 0, product of the
+ * others]. */
+/* Creates and reads a trainable parameter "<path>.<name>". */
 PL_API pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim,
                           pl_nn_init init);
-/* The same with a file shape of its own, e.g. [C] that stands as [C,1,1] in files. */
+/* The same with another shape in files, e.g. [C] stored as [C,1,1]. */
 PL_API pl_val pl_nn_param_as(pl_nn *m, const char *name, int rank, const int64_t *dim,
                              int file_rank, const int64_t *file_dim, pl_nn_init init);
-/* Declares a parameter that the forward pass never uses (it counts and is saved). */
+/* Creates a parameter that the forward pass does not use; it is counted and saved. */
 PL_API void pl_nn_declare(pl_nn *m, const char *name, int rank, const int64_t *dim,
                           pl_nn_init init);
 /* A buffer slot; read and change it with pl_nn_read and pl_nn_update. -1 on error. */
 PL_API int pl_nn_buffer(pl_nn *m, const char *name, pl_type type, pl_init init);
 PL_API int pl_nn_buffer_as(pl_nn *m, const char *name, pl_type type, int file_rank,
                            const int64_t *file_dim, pl_init init);
-/* The value of any slot as this graph has it so far. */
+/* Returns the current value of a slot in this graph. */
 PL_API pl_val pl_nn_read(pl_nn *m, int slot);
-/* From here on the slot reads as v; pl_nn_finish assigns the last one. */
+/* Sets the current value of a slot to v; pl_nn_finish assigns the last one. */
 PL_API void pl_nn_update(pl_nn *m, int slot, pl_val v);
 /* The random key of this graph; pl_nn_finish then advances its step. */
 PL_API pl_val pl_nn_key(pl_nn *m);
@@ -113,9 +111,10 @@ PL_API pl_val pl_nn_key(pl_nn *m);
 /* Slots by name. A pattern is a list "compressor.*,expander.*,!*.bias": * stands for any text,
  * ? for one character, the last item that matches decides, ! excludes. NULL is "*". */
 PL_API bool pl_nn_match(const char *pattern, const char *name);
-/* Elements of the store's parameters that match. */
+/* Returns the number of elements of the parameters that match. */
 PL_API int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only);
-PL_API int pl_nn_set_trainable(pl_store *s, const char *pattern, bool on); /* how many matched */
+PL_API int pl_nn_set_trainable(pl_store *s, const char *pattern,
+                               bool on); /* returns how many matched */
 PL_API int pl_nn_set_decay(pl_store *s, const char *pattern, bool on);
 
 /* ---- linear and convolution ----------------------------------------------------------------
@@ -132,7 +131,7 @@ typedef struct pl_nn_conv {
     bool no_bias;
     int kernels[3], strides[3], pads[3]; /* per axis, outermost first; used when kernels[0] != 0 */
     pl_nn_init init, bias_init;
-    pl_nn_spectral spectral; /* weight over its largest singular value, see pl_nn_spectral_norm */
+    pl_nn_spectral spectral; /* weight / its largest singular value, see pl_nn_spectral_norm */
 } pl_nn_conv;
 PL_API pl_val pl_nn_conv1d(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_conv o);
 PL_API pl_val pl_nn_conv2d(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_conv o);
@@ -154,7 +153,7 @@ PL_API pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl
 PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width);
 
 /* The weight w [O, ..] divided by u^T W v; u and v are buffers, constants of the differentiated
- * graph, advanced by one power iteration a training call. Layers call it; so may model code. */
+ * graph, advanced by one power iteration per training call. Layers and model code may call it. */
 PL_API pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names);
 
 /* ---- norms ------------------------------------------------------------------------------ */
@@ -167,7 +166,7 @@ typedef struct pl_nn_norm {
 PL_API pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl_nn_norm o);
 PL_API pl_val pl_nn_layer_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 PL_API pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
-/* x [N, .., C]: BatchNorm1d, 2d and 3d alike. Slots weight, bias, running_mean, running_var and
+/* x [N, .., C]: BatchNorm1d, 2d and 3d. Slots weight, bias, running_mean, running_var and
  * num_batches_tracked. The running variance is the unbiased one. */
 PL_API pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 
@@ -211,16 +210,16 @@ PL_API pl_val pl_nn_dropout(pl_nn *m, pl_val x, double p);
 PL_API pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p);
 /* Linear to 2*out; first half times GELU of the second. */
 PL_API pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out);
-/* Cubic Bezier curve with s = sigmoid(x) and four learned values a channel, slots p.0 to p.3,
- * which stand as [C,1,1] in files. */
+/* Cubic Bezier curve with s = sigmoid(x) and four learned values per channel, slots p.0 to p.3,
+ * stored as [C,1,1] in files. */
 PL_API pl_val pl_nn_trainable_bezier(pl_nn *m, pl_val x, const char *name, const double start[4]);
-/* A vector [N,C] (or [C]) shaped to broadcast over x [N,s..,C]: [N,1..,C]. */
+/* Reshapes a vector [N,C] (or [C]) to broadcast over x [N,s..,C]: [N,1..,C]. */
 PL_API pl_val pl_nn_over(pl_graph *g, pl_val v, pl_val x);
 /* FiLM: gamma*x + beta. Vectors [N,C] are spread over positions. */
 PL_API pl_val pl_nn_film(pl_graph *g, pl_val x, pl_val gamma, pl_val beta);
 /* SPADE, AdaLN: x*(1+scale) + shift; maps of x's shape or vectors [N,C]. */
 PL_API pl_val pl_nn_modulate(pl_graph *g, pl_val x, pl_val scale, pl_val shift);
-/* x over its L2 norm along axis, norm not below eps (torch F.normalize). */
+/* x / max(its L2 norm along axis, eps) (torch F.normalize). */
 PL_API pl_val pl_nn_normalize(pl_graph *g, pl_val x, int axis, double eps);
 PL_API pl_val pl_nn_upsample_nearest(pl_graph *g, pl_val x, int factor);
 PL_API pl_val pl_nn_global_average(pl_graph *g, pl_val x); /* [N,s..,C] to [N,C] */
@@ -238,9 +237,9 @@ PL_API pl_val pl_loss_hinge_d(pl_graph *g, pl_val on_real, pl_val on_fake);
 PL_API pl_val pl_loss_hinge_g(pl_graph *g, pl_val on_fake);
 /* KL(N(mu, e^logvar) | N(0,1)): summed over all but the first axis, mean over that. */
 PL_API pl_val pl_loss_kl(pl_graph *g, pl_val mu, pl_val logvar);
-/* Along axis, the axis removed; each norm not below 1e-8. */
+/* Cosine along axis, which is removed; each norm is at least 1e-8. */
 PL_API pl_val pl_loss_cosine_similarity(pl_graph *g, pl_val x, pl_val y, int axis);
-/* Mean of per-sample losses [B], the int(B*fraction) largest multiplied by factor. */
+/* Mean of per-sample losses [B], with the int(B*fraction) largest multiplied by factor. */
 PL_API pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction, double factor);
 /* Mean over samples of |d(sum of logits)/dx|^2. logits must come from x in this graph. */
 PL_API pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x);

@@ -57,9 +57,8 @@ PL_API pl_val pl_clamp(pl_graph *g, pl_val x, double lo, double hi);
 PL_API pl_val pl_nan_to_num(pl_graph *g, pl_val x);
 /* The same value; no gradient flows through. */
 PL_API pl_val pl_stop_gradient(pl_graph *g, pl_val x);
-/* The same, and what is computed both from x and from this is computed once: less work, and values
- * that wait for two backward passes. Without it the two are kept apart, which the least memory
- * wants. */
+/* Like pl_stop_gradient, but equal operations on x and on the result are merged: less work, more
+ * memory, because merged values stay alive for two backward passes. */
 PL_API pl_val pl_stop_gradient_shared(pl_graph *g, pl_val x);
 
 /* ---- elementwise, two and three operands ------------------------------------------------ */
@@ -92,7 +91,7 @@ PL_API pl_val pl_unsqueeze(pl_graph *g, pl_val x, int axis);
 PL_API pl_val pl_squeeze(pl_graph *g, pl_val x, int axis);
 /* start, start+step, ... below stop; negative start and stop count from the end. step > 0. */
 PL_API pl_val pl_slice(pl_graph *g, pl_val x, int axis, int64_t start, int64_t stop, int64_t step);
-/* lo before, hi after, inner between neighbours, all filled with value; none negative. */
+/* Adds lo elements before, hi after and inner between neighbours, all equal to value; none negative. */
 PL_API pl_val pl_pad(pl_graph *g, pl_val x, int axis, int64_t lo, int64_t hi, int64_t inner,
                      double value);
 PL_API pl_val pl_concat(pl_graph *g, int n, const pl_val *x, int axis);
@@ -123,7 +122,7 @@ PL_API pl_val pl_log_softmax(pl_graph *g, pl_val x, int axis);
 PL_API void pl_sort(pl_graph *g, pl_val x, int axis, bool descending, pl_val *values,
                     pl_val *indices); /* indices i32, may be NULL */
 PL_API void pl_topk(pl_graph *g, pl_val x, int64_t k, int axis, pl_val *values,
-                    pl_val *indices); /* largest k, in falling order */
+                    pl_val *indices); /* the k largest, in descending order */
 /* Rows of table [R, ...] picked by indices of any shape: indices.shape + table.shape[1:]. */
 PL_API pl_val pl_take(pl_graph *g, pl_val table, pl_val indices);
 /* Adds row i of updates into row indices[i] of zeros [rows, ...]. Adjoint of pl_take. */
@@ -145,12 +144,12 @@ typedef struct pl_conv_opts {
 } pl_conv_opts;
 /* x [N, s.., I], w [O, k.., I/groups], bias [O] or PL_NO_VAL; 1 to 3 spatial dims. */
 PL_API pl_val pl_conv(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o);
-/* The adjoint of pl_conv in x: x [N, s.., O], w [O, k.., I/groups] as the forward one has it, to
+/* The adjoint of pl_conv in x: x [N, s.., O], w [O, k.., I/groups] as in pl_conv, result
  * [N, out.., I]; out size (s-1)*stride + dilation*(k-1) + 1 - pads + out_pad. */
 PL_API pl_val pl_conv_transpose(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o,
                                 const int *out_pad);
 
-/* Depthwise with a kernel for every sample: x [N, s.., C], w [N, k.., C]; o->groups is not used. */
+/* Depthwise convolution with one filter per sample: x [N, s.., C], w [N, k.., C]; ignores o->groups. */
 PL_API pl_val pl_conv_per_sample(pl_graph *g, pl_val x, pl_val w, const pl_conv_opts *o);
 
 /* ---- pools, resizing, patches ----------------------------------------------------------- */
@@ -175,8 +174,8 @@ PL_API pl_val pl_resize(pl_graph *g, pl_val x, const int64_t *out, pl_resize_mod
 PL_API pl_val pl_unfold(pl_graph *g, pl_val x, const pl_conv_opts *o, const int *kernel);
 
 /* ---- random numbers ------------------------------------------------------------------------
- * key: i64[2] = {seed, step}, usually a state slot (pl_rng_key). Each constructor call is a stream
- * of its own; the same key gives the same numbers, whenever and wherever it is computed. */
+ * key: i64[2] = {seed, step}, usually a state slot (pl_rng_key). Each constructor call is a
+ * separate stream; the same key gives the same numbers on any device, at any time. */
 PL_API pl_val pl_rng_key(pl_graph *g); /* the store's "rng" counter slot, made if absent */
 PL_API pl_val pl_random_uniform(pl_graph *g, pl_val key, pl_type type); /* [0,1) */
 PL_API pl_val pl_random_normal(pl_graph *g, pl_val key, pl_type type);
@@ -186,14 +185,14 @@ PL_API pl_val pl_dropout(pl_graph *g, pl_val x, pl_val key, double p);
 PL_API pl_val pl_dropout_channels(pl_graph *g, pl_val x, pl_val key, double p);
 
 /* ---- across ranks --------------------------------------------------------------------------
- * Ranks are processes that run the same graph on other samples. Each call is one exchange that all
- * ranks take part in; name tells it apart from others (two of the same value and name are one).
- * With one rank they are x itself. Gradients are those of the sum over ranks. */
-/* sum over ranks */
+ * Ranks are processes that run the same graph on different samples. Each call is one exchange between
+ * all ranks, identified by its name (two calls with the same value and name are one exchange). With one
+ * rank the result is x. Gradients are those of the sum over ranks. */
+/* Sum over ranks. */
 PL_API pl_val pl_all_reduce(pl_graph *g, pl_val x, int ranks, const char *name);
 /* Rows [rank*k, rank*k + k) of the sum of x [ranks*k, ..]. */
 PL_API pl_val pl_reduce_scatter(pl_graph *g, pl_val x, int ranks, const char *name);
-/* x [k, ..] of all ranks, one after the other: [ranks*k, ..]. */
+/* x [k, ..] of all ranks, concatenated: [ranks*k, ..]. */
 PL_API pl_val pl_all_gather(pl_graph *g, pl_val x, int ranks, const char *name);
 PL_API pl_val pl_broadcast_from(pl_graph *g, pl_val x, int ranks, int root, const char *name);
 
@@ -205,14 +204,14 @@ PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double sca
  * silu_points applies SiLU to p0..p3 first. */
 PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);
 
-/* ---- optimiser updates --------------------------------------------------------------------- */
+/* ---- optimizer updates --------------------------------------------------------------------- */
 /* All tensors f32 with the weight's shape (w itself may be f32 or f64 in tests). lr: f32 scalar.
  * step: i64 scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient
- * (clipping, unscaling); when it is not finite the new values are the old ones, to the bit,
- * whatever the gradient is. The new values are returned; the caller assigns them. */
+ * (clipping, unscaling); when it is not finite the values do not change, to the bit, whatever
+ * the gradient is. Returns the new values; the caller assigns them. */
 typedef struct pl_adam_opts {
     double beta1, beta2, eps, weight_decay;
-    bool decoupled; /* AdamW: decay multiplies the weight instead of joining the gradient */
+    bool decoupled; /* AdamW: decay multiplies the weight instead of adding to the gradient */
 } pl_adam_opts;
 /* vmax is PL_NO_VAL unless amsgrad. */
 PL_API void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val scale,

@@ -1,6 +1,5 @@
-/* plimsoll_optim.h - from a loss to assigned weights: gradients, clipping, optimisers,
- * learning-rate schedules, averages, loss scaling; all as nodes of the graph, so that the plan
- * holds them too.
+/* plimsoll_optim.h - from a loss to new weights: gradients, clipping, optimizers, learning-rate schedules,
+ * averages, loss scaling. All of them are nodes of the graph, so the plan contains them.
  *
  *     pl_optim o = PL_OPTIM_INIT;                 AdamW, lr 1e-3, weight decay 0.01
  *     o.lr = (pl_lr){.lr = 1e-4, .kind = PL_LR_COSINE, .total = 10000, .warmup = 500};
@@ -8,16 +7,16 @@
  *     pl_optim_report r;
  *     pl_optim_apply(m, loss, &o, &r);            r.lr, r.grad_norm are values to report
  *
- * One program does all: an update is scheduled as soon as its gradient exists. For accumulation
- * the same work in two programs: `micro` = pl_optim_gradients + pl_optim_accumulate, run A
- * times with loss/A; `apply` = pl_optim_accumulated + pl_optim_update.
+ * One program does everything: an update runs as soon as its gradient exists. Gradient accumulation uses
+ * two programs: `micro` = pl_optim_gradients + pl_optim_accumulate, run A times with loss/A; `apply` =
+ * pl_optim_accumulated + pl_optim_update.
  *
  * Slots of a parameter P under an optimiser named "optim": optim.m.P, optim.v.P, optim.vmax.P
  * (Adam), optim.buf.P (SGD, RMSprop), optim.m.P (Lion), optim.sq.P, optim.mean.P (RMSprop);
  * optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps
- * its value and has no such slots, as a PyTorch parameter without gradient. The new value of a
- * parameter is what later reads in the same graph see: a discriminator and a generator step may
- * stand in one graph, or in two.
+ * its value and has no such slots, like a PyTorch parameter without gradient. Later reads in the same
+ * graph see the new value of a parameter: a discriminator and a generator step may share a graph or
+ * have one each.
  */
 #ifndef PLIMSOLL_OPTIM_H
 #define PLIMSOLL_OPTIM_H
@@ -30,12 +29,12 @@ extern "C" {
 
 /* ---- learning-rate schedules ---------------------------------------------------------------
  * Pure functions of the number of updates done, n (0 at the first). With `every` the schedule
- * moves once in that many updates (an epoch): n stands for n/every. Warm-up comes first and the
- * schedule proper starts after it, as torch's SequentialLR([LinearLR, S], [warmup]). */
+ * advances once per that many updates (an epoch): it uses n/every. Warm-up comes first and the
+ * schedule starts after it, as torch's SequentialLR([LinearLR, S], [warmup]). */
 typedef enum pl_lr_kind {
     PL_LR_CONSTANT,
     PL_LR_LINEAR,      /* lr*start_factor to lr*end_factor over total; then constant */
-    PL_LR_COSINE,      /* lr to eta_min over total (CosineAnnealingLR), going on periodically */
+    PL_LR_COSINE,      /* lr to eta_min over total (CosineAnnealingLR), continued periodically */
     PL_LR_STEP,        /* times gamma every step_size */
     PL_LR_EXPONENTIAL, /* times gamma every step */
     PL_LR_ONE_CYCLE,   /* OneCycleLR, cosine: lr is the maximum */
@@ -51,16 +50,17 @@ typedef struct pl_lr {
     double pct_start, div_factor, final_div_factor; /* one-cycle; 0 reads as .3, 25, 1e4 */
     int64_t warmup;                                 /* in the schedule's steps; 0: none */
     double warmup_start;                /* factor at step 0, rising linearly to 1 at `warmup` */
-    bool plateau;                       /* times the plateau factor, see pl_plateau */
+    bool plateau;                       /* multiplied by the plateau factor, see pl_plateau */
     double plateau_factor, plateau_min; /* 0: 0.1; lowest learning rate */
 } pl_lr;
 
-/* On the host; n is the number of updates done, reductions that of the plateau logic. */
+/* Returns the learning rate on the host; n: updates done; reductions: reductions by pl_plateau. */
 PL_API double pl_lr_at(const pl_lr *s, int64_t n, int64_t reductions);
-/* In the graph: step an i64 scalar; an f32 scalar comes back, computed in f64. */
+/* Adds the learning rate to the graph; step is an i64 scalar, the result an f32 scalar, computed in
+ * f64. */
 PL_API pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step);
 
-/* ReduceLROnPlateau. The host decides once an evaluation; the state is the counter slot
+/* ReduceLROnPlateau. The host decides once per evaluation; the state is the counter slot
  * "lr.plateau", f64[4], all zero at first: {reductions, best, bad, 1 + cooldown left}. */
 typedef struct pl_plateau {
     int64_t patience; /* 10 */
@@ -73,7 +73,7 @@ typedef struct pl_plateau {
   .patience = 10, .threshold = 1e-4                                                                \
  }
 PL_API int pl_plateau_slot(pl_store *s); /* made if absent */
-/* Takes a metric; true when the learning rate was reduced. state is the slot's memory. */
+/* Processes a metric; returns true when the learning rate is reduced. state is the memory of the slot. */
 PL_API bool pl_plateau_step(const pl_plateau *p, double state[4], double metric);
 
 /* ---- optimisers ------------------------------------------------------------------------- */
@@ -100,7 +100,7 @@ typedef struct pl_optim {
     double alpha;        /* RMSprop */
     double clip_norm;    /* by global norm when > 0: min(1, clip/(norm + 1e-6)) */
     double ema;          /* decay of averaged copies "ema.P" when > 0 */
-    pl_val loss_scale;   /* f32 scalar the loss was multiplied with; PL_NO_VAL: none */
+    pl_val loss_scale;   /* f32 scalar that multiplied the loss; PL_NO_VAL: none */
     bool skip_nonfinite; /* a step with a non-finite gradient norm changes nothing */
 } pl_optim;
 #define PL_OPTIM_INIT                                                                              \
@@ -116,7 +116,7 @@ typedef struct pl_grads {
     int n;
     int *slot;
     pl_val *param, *grad;
-    bool reduced; /* sums over ranks already */
+    bool reduced; /* already summed over ranks */
 } pl_grads;
 
 typedef struct pl_optim_report {
@@ -133,7 +133,7 @@ PL_API void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grad
  * pl_nn_finish assigns them). report may be NULL. */
 PL_API void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o,
                             pl_optim_report *report);
-/* Both. */
+/* pl_optim_gradients, then pl_optim_update. */
 PL_API void pl_optim_apply(pl_nn *m, pl_val loss, const pl_optim *o, pl_optim_report *report);
 
 /* Adds gradients into the accumulator slots. */
@@ -144,7 +144,7 @@ PL_API void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out);
 
 /* ---- dynamic loss scale (fp16) -------------------------------------------------------------
  * Slots "scale.value" (f32) and "scale.good" (i32): doubled after `interval` finite steps,
- * halved after one that is not, never below `floor`. Read before the loss, updated with
+ * halved after a step that is not finite, never below `floor`. Read before the loss, updated with
  * report.finite. */
 typedef struct pl_loss_scale {
     double initial, growth, backoff, floor;

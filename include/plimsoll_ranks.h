@@ -1,11 +1,11 @@
-/* plimsoll_ranks.h - several processes that train one network: ranks, and what they share.
+/* plimsoll_ranks.h - several processes, called ranks, that train one network.
  *
- * A world is a number of processes, ranks, that run the same program on other samples. MPI starts
- * them and moves their bytes (docs/RANKS.md). What is here is for whoever writes a program around
- * runs; recipes need none of it.
+ * A world is a set of ranks that run the same program on different samples. MPI starts them and
+ * transfers their bytes (docs/RANKS.md). This header is for programs that embed runs; recipes do not
+ * need it.
  *
  *     pl_world *world;
- *     pl_world_open(&world);              the world that mpirun, srun or torchrun made; NULL: alone
+ *     pl_world_open(&world);              the world that mpirun, srun or torchrun started; NULL: one process
  *     pl_run_open(...);                   with ranks=N
  *     pl_run_join(run, world);            before pl_run_build
  */
@@ -18,80 +18,78 @@
 extern "C" {
 #endif
 
-/* What of a run's state every rank has only its part of (key `shard`); each includes those above.
- */
+/* Which state is sharded across ranks (key `shard`); each value includes those above. */
 typedef enum pl_shard {
     PL_SHARD_NONE,
-    PL_SHARD_OPTIMIZER, /* moments and averages */
-    PL_SHARD_GRADIENTS, /* sums over micro-batches */
-    PL_SHARD_WEIGHTS    /* parameters, frozen ones too */
+    PL_SHARD_OPTIMIZER, /* optimizer moments and averages */
+    PL_SHARD_GRADIENTS, /* accumulated gradients */
+    PL_SHARD_WEIGHTS    /* parameters, including frozen ones */
 } pl_shard;
 
 typedef struct pl_world pl_world;
 
-/* Called first by a program that ranks run: starts `ranks` of it on this machine by mpirun when
- * that many are asked for and no launcher has started this one, or for torchrun, which makes no
- * world of its own. *code is then what the process is to exit with; -1: it is a rank, or alone, and
- * goes on. argv: of main. */
+/* Call it first. Starts `ranks` copies of this program on this machine with mpirun, when ranks > 1 and no
+ * launcher has started this process, or under torchrun, which does not start MPI; *code is then the exit
+ * code of this process. *code -1: this process is a rank, or the only process, and continues. argv: of
+ * main. */
 PL_API pl_status pl_ranks_start(int ranks, char **argv, int *code) PL_MUST_USE;
-/* The same, whatever started this process. */
+/* The same, whatever launcher started this process. */
 PL_API pl_status pl_ranks_launch(int ranks, char **argv, int *code) PL_MUST_USE;
 
-/* Joins the world of the launcher that started this process; *out is NULL when there is none, or
- * when the world has one rank. Once in a process. */
+/* Joins the world of the launcher that started this process; *out is NULL without a launcher or with one
+ * rank. Call it once per process. */
 PL_API pl_status pl_world_open(pl_world **out) PL_MUST_USE;
-/* Every rank calls it, when all its runs are freed, with the code that it exits with; NULL is fine.
- */
+/* Every rank calls it with its exit code, after it has freed its runs; w may be NULL. */
 PL_API void pl_world_close(pl_world *w, int code);
-/* This rank has failed: all ranks end, the text is what is said last, and the process exits with
- * the code (others with the same: they failed with it). Returns only where there is no control
- * channel. */
+/* Ends all ranks because this rank failed: prints the text last and exits with the code, on all ranks.
+ * Returns only without a control channel. */
 PL_API void pl_world_fail(pl_world *w, int code, const char *text);
-/* A rank that is not heard of for so long ends the world; 10 s. Every rank sets it. */
+/* Sets the time without a sign of life after which a rank counts as dead (default 10 s). Every rank sets
+ * it. */
 PL_API void pl_world_set_limit(pl_world *w, double seconds);
-/* What this rank does now, for whoever waits for it; static text. */
+/* Reports what this rank is doing, for messages of other ranks; phase is static text. */
 PL_API void pl_world_doing(pl_world *w, const char *phase, int64_t step);
-PL_API int pl_world_rank(const pl_world *w); /* 0 of NULL */
-PL_API int pl_world_size(const pl_world *w); /* 1 of NULL */
-/* Ranks on this rank's machine, and which of them it is. */
+PL_API int pl_world_rank(const pl_world *w); /* 0 for NULL */
+PL_API int pl_world_size(const pl_world *w); /* 1 for NULL */
+/* Number of ranks on this machine, and the number of this rank among them. */
 PL_API int pl_world_local_size(const pl_world *w);
 PL_API int pl_world_local_rank(const pl_world *w);
 typedef struct pl_rank_info {
-    const char *host; /* the world's */
+    const char *host; /* borrowed from the world */
     int pid, threads;
-    uint64_t memory_bytes; /* of its machine */
+    uint64_t memory_bytes; /* of the machine */
 } pl_rank_info;
 PL_API void pl_world_info(const pl_world *w, int rank, pl_rank_info *out);
-/* How many ranks a launcher has started, before joining; 1 without one. */
+/* Sets the number of ranks that a launcher has started, before joining; 1 without a launcher. */
 PL_API pl_status pl_world_launched(int *size) PL_MUST_USE;
-/* `bytes` of every rank, in the order of ranks, into all. Every rank calls it. */
+/* Gathers `bytes` bytes of every rank into `all`, in the order of ranks. Every rank calls it. */
 PL_API pl_status pl_world_share(pl_world *w, const void *own, size_t bytes, void *all) PL_MUST_USE;
 PL_API struct pl_comm *pl_world_comm(pl_world *w);
 
-/* The run is this rank's part of a run of the whole world. Before pl_run_build; the world outlives
- * it. */
+/* Makes the run one rank of a run of the whole world. Call it before pl_run_build; the world must outlive
+ * the run. */
 PL_API pl_status pl_run_join(pl_run *r, pl_world *w) PL_MUST_USE;
 PL_API pl_world *pl_run_world(const pl_run *r);
-/* Bytes that this rank sent to others since the run was joined. */
+/* Bytes that this rank has sent to others since pl_run_join. */
 typedef struct pl_run_traffic {
     uint64_t all_reduce, reduce_scatter, all_gather, broadcast, control;
 } pl_run_traffic;
 PL_API pl_run_traffic pl_run_traffic_get(const pl_run *r);
-/* Saving is rank 0's; the others serve it meanwhile, until it calls pl_run_served. *well is what it
- * says then. */
+/* Rank 0 saves; the others call pl_run_serve, which sends their shards until rank 0 calls
+ * pl_run_served. *well: the value that rank 0 passed. */
 PL_API pl_status pl_run_serve(pl_run *r, bool *well) PL_MUST_USE;
 PL_API pl_status pl_run_served(pl_run *r, bool well) PL_MUST_USE;
-/* Rank 0's data in place of all others'. */
+/* Copies the data of rank 0 to all ranks. */
 PL_API pl_status pl_world_tell(pl_world *w, void *data, size_t bytes) PL_MUST_USE;
-/* What a step is expected to exchange: bytes that a rank sends, the time that takes, and how much
- * of it nothing is computed meanwhile. After pl_run_build. */
+/* Predicted exchanges of a step: bytes that a rank sends, their time, and the part of that time that no
+ * kernel overlaps. After pl_run_build. */
 typedef struct pl_run_links {
     double bytes, ms, wait_ms;
-    pl_shard shard; /* what the plan shares: shard: auto chooses */
+    pl_shard shard; /* the choice of the plan with shard: auto */
 } pl_run_links;
 PL_API pl_run_links pl_run_links_get(const pl_run *r);
 PL_API const char *pl_shard_name(pl_shard s);
-/* Between steps, by every rank: bits that any rank has set come back set on all of them. */
+/* Every rank calls it between steps: sets on all ranks the bits that any rank has set. */
 PL_API pl_status pl_run_agree(pl_run *r, uint64_t *bits) PL_MUST_USE;
 
 #ifdef __cplusplus

@@ -1,9 +1,8 @@
-/* cmd_bench.c - `plimsoll bench`: how long a step takes on this machine, and whether the plan's
- * figures are the truth.
+/* cmd_bench.c - `plimsoll bench`: measures step time and memory, and compares them with the plan.
  *
- * Steps are those of training, with the configuration's data; nothing is evaluated or saved. The
- * first ones are not counted: caches are cold and a card's clocks low. A step's time is of its
- * whole, data included; its spread is the least and the most of the steps that count.
+ * The steps are training steps with the data of the configuration; nothing is evaluated or saved.
+ * Warm-up steps are not measured, because caches are cold and GPU clocks low. The time of a step
+ * includes waiting for data. The range is the fastest and the slowest measured step.
  */
 #include "cli/ui.h"
 #include "plimsoll_json.h"
@@ -17,9 +16,9 @@ typedef struct times {
 } times;
 
 typedef struct benchmark {
-    double plan_s, first_s;                 /* until the plan was there, and the first step done */
-    double step, least, most, data, device; /* milliseconds: medians, but for least and most */
-    double samples;                         /* a second */
+    double plan_s, first_s; /* seconds from the start to the plan, to the end of step 1 */
+    double step, least, most, data, device; /* milliseconds: medians; least and most: range */
+    double samples;                         /* per second */
     int steps, warmup;
 } benchmark;
 
@@ -29,21 +28,22 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts them. */
+/* Sorts the values and returns the median. */
 static double median(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, compare);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-static pl_status take_steps(pl_run *run, double began, times *t, benchmark *b, cli_progress *shown)
+static pl_status take_steps(pl_run *run, double began, times *t, benchmark *b,
+                            cli_progress *progress)
 {
     for (int i = -b->warmup; i < b->steps; i++) {
         pl_step_info info;
         pl_status rc = pl_run_step(run, &info);
         if (rc != PL_OK) return rc;
         if (i == -b->warmup) b->first_s = cli_seconds() - began;
-        cli_show_progress(shown, PL_SUBSET_TRAIN, i + b->warmup + 1, b->steps + b->warmup);
+        cli_show_progress(progress, PL_SUBSET_TRAIN, i + b->warmup + 1, b->steps + b->warmup);
         if (i < 0) continue;
         t->step[t->n] = info.step_ms;
         t->data[t->n] = info.data_ms;
@@ -52,12 +52,12 @@ static pl_status take_steps(pl_run *run, double began, times *t, benchmark *b, c
     return PL_OK;
 }
 
-static pl_status measure(pl_run *run, double began, benchmark *b, cli_progress *shown)
+static pl_status measure(pl_run *run, double began, benchmark *b, cli_progress *progress)
 {
     double *room = calloc((size_t)b->steps, 3 * sizeof *room);
     if (!room) return PL_ERR_MEMORY;
-    times t = {room, room + b->steps, room + 2 * b->steps, 0};
-    pl_status rc = take_steps(run, began, &t, b, shown);
+    times t = {.step = room, .data = room + b->steps, .device = room + 2 * b->steps};
+    pl_status rc = take_steps(run, began, &t, b, progress);
     if (rc == PL_OK) {
         b->step = median(t.step, t.n);
         b->least = t.step[0];
@@ -74,16 +74,16 @@ static void print(pl_run *run, const char *name, const benchmark *b)
 {
     pl_run_memory m = pl_run_memory_get(run);
     double predicted = pl_run_predicted_ms(run);
-    printf("%s on %s: %d steps after %d that do not count\n", name,
+    printf("%s on %s: %d measured steps after %d warm-up steps\n", name,
            pl_config_text(pl_run_config(run), "device"), b->steps, b->warmup);
-    printf("  %sstep         %s%s  (%s to %s), %.4g samples a second\n", cli_bold(stdout),
+    printf("  %sstep time    %s%s  (%s to %s), %.4g samples per second\n", cli_bold(stdout),
            cli_ms(b->step), cli_plain(stdout), cli_ms(b->least), cli_ms(b->most), b->samples);
     printf("  predicted    %s, %+.0f %%\n", cli_ms(predicted), 100 * (predicted / b->step - 1));
-    if (b->device > 0) printf("  on the card  %s\n", cli_ms(b->device));
-    printf("  for data     %s, %.0f %% of the step\n", cli_ms(b->data), 100 * b->data / b->step);
-    printf("  first step   %.3g s after the start, %.3g s of it for the plan\n", b->first_s,
+    if (b->device > 0) printf("  on the GPU   %s\n", cli_ms(b->device));
+    printf("  data wait    %s, %.0f %% of the step\n", cli_ms(b->data), 100 * b->data / b->step);
+    printf("  first step   %.3g s after the start, %.3g s of that planning\n", b->first_s,
            b->plan_s);
-    printf("  memory       planned %s, at most %s held\n", cli_bytes(m.total),
+    printf("  memory       planned %s, measured peak %s\n", cli_bytes(m.total),
            cli_bytes(pl_run_peak_used_bytes(run)));
 }
 
@@ -123,18 +123,18 @@ int cmd_bench(int argc, char **argv)
     cli_progress shown = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
-        {"--steps", "N", &steps, "steps that count (20)"},
-        {"--warmup", "N", &warmup, "steps before them (3)"},
-        {"--memory", "SIZE", &memory, "budget of the whole process (= memory=SIZE)"},
-        {"--device", "NAME", &device, "where to train (= device=NAME)"},
-        {"--json", NULL, &json, "one JSON object"},
-        {"--quiet", NULL, &shown.quiet, "no progress"},
+        {"--steps", "N", &steps, "measured steps (default 20)"},
+        {"--warmup", "N", &warmup, "warm-up steps before them (default 3)"},
+        {"--memory", "SIZE", &memory, "memory budget of the whole process (same as memory=SIZE)"},
+        {"--device", "NAME", &device, "device to train on (same as device=NAME)"},
+        {"--json", NULL, &json, "print one JSON object"},
+        {"--quiet", NULL, &shown.quiet, "no progress bar"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(
         argc, argv, options,
-        "plimsoll bench CONFIG [key=value ...]\n\nTrains some steps, keeps nothing, and tells how long one takes: beside what "
-        "the plan predicted,\nwith its spread, the time to the first one and the memory that was held.",
+        "plimsoll bench CONFIG [key=value ...]\n\nTrains a few steps, saves nothing, and prints step time with its range, "
+        "predicted step time,\ntime to the first step, and memory.",
         "  plimsoll bench cloud/demo\n  plimsoll bench my.yaml --memory 6GB --steps 100\n"
         "  plimsoll bench lgt/full --device cuda precision=bf16\n",
         &a);
@@ -150,7 +150,7 @@ int cmd_bench(int argc, char **argv)
     pl_status rc = cli_open_run(&a, memory, &run);
     if (rc == PL_OK && pl_config_int(pl_run_config(run), "ranks") > 1) {
         cli_error(
-            "bench times one process: set ranks=1; plimsoll train --ranks tells the times of several");
+            "bench measures one process: set ranks=1; plimsoll train --ranks N prints the times of N ranks");
         pl_run_free(run);
         return 2;
     }

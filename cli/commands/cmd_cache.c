@@ -1,4 +1,4 @@
-/* cmd_cache.c - `plimsoll cache`: what a recipe's frozen encoder gives, computed once. */
+/* cmd_cache.c - `plimsoll cache`: runs a recipe's frozen encoder once and stores its outputs. */
 #include "cli/ui.h"
 
 static pl_status make(pl_run *run, cli_progress *s, pl_cache_info *info)
@@ -14,16 +14,16 @@ int cmd_cache(int argc, char **argv)
     cli_progress s = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
-        {"--force", NULL, &force, "make it anew though the one that is there is up to date"},
+        {"--force", NULL, &force, "rebuild a cache that is up to date"},
         {"--quiet", NULL, &s.quiet, "print errors only"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(
         argc, argv, options,
         "plimsoll cache CONFIG data.cache=DIR [key=value ...]\n\nRuns the recipe's frozen encoder (a VAE, a "
-        "text encoder) once over the data set and writes\nwhat it gives into DIR; `train` with the same "
-        "configuration then reads that, and its plan\nhas no encoder. A cache that is up to date is left as "
-        "it is; otherwise what changed is told.",
+        "text encoder) once over the data set and writes\nits outputs into DIR. `train` with the same "
+        "configuration reads them, and its plan has no\nencoder. A cache that is up to date is kept; "
+        "otherwise the reason is printed.",
         "  plimsoll cache my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n"
         "  plimsoll train my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n",
         &a);
@@ -37,13 +37,13 @@ int cmd_cache(int argc, char **argv)
     if (rc == PL_OK) rc = pl_run_encode_only(run);
     if (rc == PL_OK) rc = pl_run_cache_fresh(run, &fresh, why, sizeof why);
     bool make_it = rc == PL_OK && (!fresh || force);
-    if (make_it && !s.quiet && !fresh) fprintf(stderr, "making it: %s\n", why);
+    if (make_it && !s.quiet && !fresh) fprintf(stderr, "building the cache: %s\n", why);
     if (make_it) rc = make(run, &s, &info);
     if (make_it && rc == PL_OK) bad_files_print(run);
     if (rc == PL_OK && !s.quiet) {
         const char *dir = pl_config_text(pl_run_config(run), "data.cache");
         if (make_it)
-            printf("%s: %lld samples for training, %lld for evaluation, %s in %d files\n", dir,
+            printf("%s: %lld training samples, %lld evaluation samples, %s in %d files\n", dir,
                    (long long)info.samples, (long long)info.eval_samples, cli_bytes(info.bytes),
                    info.files);
         else

@@ -1,6 +1,5 @@
-/* cmd_devices.c - `plimsoll devices`: what this machine can train on; a test of each is
- * device_test.c. */
-#include "cli/train/device_test.h"
+/* cmd_devices.c - `plimsoll devices`: lists what this machine can train on. */
+#include "cli/commands/device_test.h"
 #include "cli/ui.h"
 #include "plimsoll_json.h"
 
@@ -27,7 +26,7 @@ static pl_status devices_json(const pl_device_info *d, int n)
     return rc;
 }
 
-/* Formats of data sets that need a library. */
+/* Lists the data formats that need a library. */
 static void print_formats(void)
 {
     enum { CAP = 8 };
@@ -48,17 +47,18 @@ int cmd_devices(int argc, char **argv)
     const char *test = NULL;
     cli_args a;
     const cli_option options[] = {
-        {"--json", NULL, &json, "a JSON array"},
-        {"--profiles", NULL, &profiles, "the cards that plan --device knows without having them"},
+        {"--json", NULL, &json, "print a JSON array"},
+        {"--profiles", NULL, &profiles, "list the GPUs that plan --device knows"},
         {"--calibrate", NULL, &calibrate,
-         "time kernels on this machine, for predicted times (some seconds)"},
-        {"--test", "NAME", &test, "train a small network on NAME and check every promise there"},
+         "measure kernels on this machine, for predicted times (a few seconds)"},
+        {"--test", "NAME", &test, "train a small network on NAME and check every promise"},
         {NULL, NULL, NULL, NULL}};
-    cli_parse(argc, argv, options,
-              "plimsoll devices\n\nWhat this machine can train on, and in plain words why not.",
-              "  plimsoll devices\n  plimsoll devices --profiles\n  plimsoll devices --calibrate\n"
-              "  plimsoll devices --test cpu\n",
-              &a);
+    cli_parse(
+        argc, argv, options,
+        "plimsoll devices\n\nLists what this machine can train on; for a device that is not usable, the reason.",
+        "  plimsoll devices\n  plimsoll devices --profiles\n  plimsoll devices --calibrate\n"
+        "  plimsoll devices --test cpu\n",
+        &a);
     cli_want(&a, 0, 0, "devices", "no arguments");
     if (calibrate) return times_calibrate();
     if (test) return device_test(test, json);

@@ -1,7 +1,7 @@
-/* cmd_eval.c - `plimsoll eval`: how good a trained model is, and what it makes.
+/* cmd_eval.c - `plimsoll eval`: scores a trained model, and samples from it.
  *
- * The plan is of evaluation and sampling alone: weights, no gradients, no optimiser. The model is a
- * run's, found in its folder, or any file of weights with a configuration that has its network.
+ * The plan contains only evaluation and sampling: weights, no gradients, no optimizer. The model is
+ * that of a run folder, or any file of weights together with a configuration of its network.
  */
 #include "cli/train/cli_phases.h"
 #include "cli/ui.h"
@@ -18,12 +18,12 @@ enum { PATH = 4096 };
 
 typedef struct evaluator {
     const char *model, *memory, *device, *out, *phase; /* options; NULL: not given */
-    bool ema, json, told;                              /* told: what is wrong has been said */
-    cli_progress shown;
+    bool ema, json, told;                              /* told: the error has been printed */
+    cli_progress progress;
     pl_run *run;
-    int64_t parts; /* of a batch; see pl_run_eval_only */
+    int64_t micro_batches; /* of a batch; see pl_run_eval_only */
     char config_path[PATH], model_path[PATH];
-    pl_json *j; /* --json: files are told in it */
+    pl_json *j; /* --json: the open object */
 } evaluator;
 
 static bool is_folder(const char *path)
@@ -32,24 +32,25 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* The configuration and the weights that are meant. False: it was said what is wrong. */
+/* Finds configuration and weights. False: an error was printed. */
 static bool find_model(evaluator *e, const char *named)
 {
     bool run = is_folder(named);
     if (e->model && !e->model[0]) {
-        cli_error("--model wants a file");
+        cli_error("--model needs a file name");
         return false;
     }
     if (e->model && e->ema) {
-        cli_error("--ema is of a run's folder; --model names a file");
+        cli_error(
+            "--ema and --model exclude each other: --ema takes the averaged weights of a run folder");
         return false;
     }
     if (!run && e->ema) {
-        cli_error("--ema is of a run's folder, and %s is none", named);
+        cli_error("--ema needs a run folder, and %s is not one", named);
         return false;
     }
     if (!run && !e->model) {
-        cli_error("which weights? --model FILE, or the folder of a run in place of %s", named);
+        cli_error("no weights given: add --model FILE, or name a run folder instead of %s", named);
         return false;
     }
     snprintf(e->config_path, PATH, "%s%s", named, run ? "/config.yaml" : "");
@@ -60,25 +61,24 @@ static bool find_model(evaluator *e, const char *named)
                  e->ema ? "model_ema.safetensors" : "model.safetensors");
     if (!run || e->model || access(e->model_path, R_OK) == 0) return true;
     if (e->ema)
-        cli_error("there is no %s: a run with ema.decay writes it at its end", e->model_path);
+        cli_error("there is no %s: only a finished run with ema.decay has it", e->model_path);
     else
         cli_error(
-            "there is no %s: the run has not come to its end; --model takes the model of one of its checkpoints",
+            "there is no %s: the run is not finished; --model takes the model of a checkpoint",
             e->model_path);
     return false;
 }
 
-/* Better said before than after all the work. */
+/* Makes the folder of --out before the evaluation, so that an error comes early. */
 static bool can_write(const evaluator *e)
 {
     if (!e->out || is_folder(e->out) || mkdir(e->out, 0777) == 0) return true;
-    cli_error("--out: cannot make folder %s: %s", e->out, strerror(errno));
+    cli_error("--out: cannot create folder %s: %s", e->out, strerror(errno));
     return false;
 }
 
-/* How a batch came in the run: micro-batches of its newest checkpoint, on every rank. 0: that is
- * not known. */
-static int64_t parts_of(const char *named)
+/* Returns the micro-batches per rank of the newest checkpoint of a run; 0: unknown. */
+static int64_t micro_batches_of(const char *named)
 {
     static pl_checkpoint c;
     int64_t step;
@@ -102,7 +102,7 @@ static pl_status open_with(evaluator *e, cli_args *a)
     return cli_open_run(a, e->memory, &e->run);
 }
 
-/* A run that evaluated with averaged weights is evaluated with them. */
+/* Opens the run. If the run evaluated with averaged weights, so does this command. */
 static pl_status open_run(evaluator *e, cli_args *a)
 {
     cli_args given = *a;
@@ -110,7 +110,8 @@ static pl_status open_run(evaluator *e, cli_args *a)
     a->positional[0] = e->config_path;
     pl_status rc = pl_run_open(e->config_path, a->overrides, a->n_overrides, &as_trained);
     if (rc != PL_OK) return rc;
-    e->parts = parts_of(given.positional[0]) * pl_config_int(pl_run_config(as_trained), "ranks");
+    e->micro_batches =
+        micro_batches_of(given.positional[0]) * pl_config_int(pl_run_config(as_trained), "ranks");
     pl_run_free(as_trained);
     rc = open_with(e, a);
     bool averaged =
@@ -126,11 +127,11 @@ static pl_status open_run(evaluator *e, cli_args *a)
     int phase =
         rc == PL_OK && !e->phase ? phases_model(e->run, pl_run_phase_count(e->run) - 1) : -1;
     if (phase >= 0) rc = pl_run_enter(e->run, phase, 0);
-    return rc == PL_OK ? pl_run_eval_only(e->run, e->parts) : rc;
+    return rc == PL_OK ? pl_run_eval_only(e->run, e->micro_batches) : rc;
 }
 
 /* ---- pictures and arrays ------------------------------------------------------------------ */
-static void tell_file(evaluator *e, const char *path)
+static void report_file(evaluator *e, const char *path)
 {
     if (e->json)
         pl_json_string(e->j, NULL, path);
@@ -144,7 +145,7 @@ static pl_status keep_picture(void *ctx, const pl_sheet *g)
     char path[PATH];
     snprintf(path, sizeof path, "%s/%s.png", e->out, g->name);
     pl_status rc = pl_png_save(path, g->width, g->height, g->channels, g->pixels);
-    if (rc == PL_OK) tell_file(e, path);
+    if (rc == PL_OK) report_file(e, path);
     return rc;
 }
 
@@ -155,15 +156,15 @@ static pl_status sample(evaluator *e)
     if (rc != PL_OK || !pl_run_sample_arrays(e->run)) return rc;
     snprintf(path, sizeof path, "%s/samples.safetensors", e->out);
     rc = pl_run_sample_save(e->run, path);
-    if (rc == PL_OK) tell_file(e, path);
+    if (rc == PL_OK) report_file(e, path);
     return rc;
 }
 
-/* ---- what is told ------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------- */
 static void print_scores(const evaluator *e, const pl_eval_info *info, double seconds)
 {
     const char *wanted = pl_run_recipe(e->run)->metric;
-    printf("%s: %s samples in %s, peak of the process %s\n", e->model_path,
+    printf("%s: %s samples in %s, peak memory of the process %s\n", e->model_path,
            cli_count(info->samples), cli_clock(seconds), cli_bytes(pl_run_peak_used_bytes(e->run)));
     for (int i = 0; i < info->n; i++) {
         bool main = wanted && strcmp(info->name[i], wanted) == 0;
@@ -193,19 +194,19 @@ static int evaluate(evaluator *e, cli_args *a)
 {
     pl_eval_info info;
     pl_status rc = open_run(e, a);
-    if (!e->shown.quiet) cli_busy("planning and starting");
+    if (!e->progress.quiet) cli_busy("planning and starting");
     if (rc == PL_OK) rc = pl_run_build(e->run);
     if (rc == PL_OK) rc = pl_run_start(e->run);
     cli_idle();
     if (rc != PL_OK) return e->told ? pl_status_exit_code(rc) : cli_fail(rc);
-    pl_run_set_progress(e->run, cli_show_progress, &e->shown);
+    pl_run_set_progress(e->run, cli_show_progress, &e->progress);
     double began = cli_seconds();
     rc = pl_run_eval(e->run, &info);
     double seconds = cli_seconds() - began;
     if (rc != PL_OK) return cli_fail(rc);
     if (info.n == 0 && !e->out) {
         cli_error(
-            "the data set has no samples for evaluation (data.eval_share, or its eval folder)");
+            "the data set has no evaluation samples (set data.eval_share, or add an eval folder)");
         return pl_status_exit_code(PL_ERR_DATA);
     }
     if (e->json)
@@ -221,35 +222,34 @@ static int evaluate(evaluator *e, cli_args *a)
 
 int cmd_eval(int argc, char **argv)
 {
-    evaluator e = {.shown.percent = -1};
+    evaluator e = {.progress.percent = -1};
     cli_args a;
     const cli_option options[] = {
-        {"--model", "FILE", &e.model, "weights to evaluate (default: those that the run left)"},
-        {"--ema", NULL, &e.ema, "the run's averaged weights (model_ema.safetensors)"},
-        {"--out", "DIR", &e.out,
-         "sample too: pictures and arrays into DIR (sample.count=N of them)"},
+        {"--model", "FILE", &e.model, "weights to evaluate (default: the model of the run)"},
+        {"--ema", NULL, &e.ema, "evaluate the averaged weights (model_ema.safetensors)"},
+        {"--out", "DIR", &e.out, "also sample: write sample.count=N pictures and arrays into DIR"},
         {"--phase", "NAME", &e.phase,
-         "with the settings of this phase (default: the one whose model it is)"},
-        {"--memory", "SIZE", &e.memory, "budget of the whole process (= memory=SIZE)"},
-        {"--device", "NAME", &e.device, "where to evaluate (= device=NAME)"},
-        {"--json", NULL, &e.json, "one JSON object"},
-        {"--quiet", NULL, &e.shown.quiet, "no progress"},
+         "use the settings of this phase (default: the phase of the model)"},
+        {"--memory", "SIZE", &e.memory, "memory budget of the whole process (same as memory=SIZE)"},
+        {"--device", "NAME", &e.device, "device to evaluate on (same as device=NAME)"},
+        {"--json", NULL, &e.json, "print one JSON object"},
+        {"--quiet", NULL, &e.progress.quiet, "no progress bar"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(
         argc, argv, options,
-        "plimsoll eval RUN [key=value ...]\nplimsoll eval CONFIG --model FILE [key=value ...]\n\nHow good a trained model "
-        "is on the samples for evaluation, and with --out what it makes. RUN is\nthe folder of a run. Nothing is trained: "
+        "plimsoll eval RUN [key=value ...]\nplimsoll eval CONFIG --model FILE [key=value ...]\n\nScores a trained model "
+        "on the evaluation samples; with --out also samples from it. RUN is a run\nfolder. Nothing is trained: "
         "the plan has weights and one forward pass.",
         "  plimsoll eval runs/first\n"
         "  plimsoll eval runs/first --ema --out pictures sample.count=64\n"
         "  plimsoll eval cloud/demo --model runs/first/model.safetensors data.path=skies eval.batches=1000\n",
         &a);
-    cli_want(&a, 1, 1, "eval", "one run or configuration");
+    cli_want(&a, 1, 1, "eval", "one run folder or configuration");
     if (!find_model(&e, a.positional[0])) return 2;
     if (!can_write(&e)) return pl_status_exit_code(PL_ERR_IO);
-    e.shown.bar = cli_terminal(stderr);
-    e.shown.quiet |= e.json;
+    e.progress.bar = cli_terminal(stderr);
+    e.progress.quiet |= e.json;
     int code = evaluate(&e, &a);
     pl_json_free(e.j);
     pl_run_free(e.run);

@@ -1,4 +1,5 @@
-/* cmd_inspect.c - `plimsoll inspect` and `recipes`: looking, not doing. */
+/* cmd_inspect.c - `plimsoll inspect`: shows what is in a configuration, a model file, a run folder or a
+ * data set. */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
@@ -47,7 +48,7 @@ static int inspect_file(const char *path)
 }
 
 /* ---- checkpoints and run folders -------------------------------------------------------- */
-/* One line; false when it is damaged. */
+/* Prints one line about a checkpoint; returns false when the checkpoint is damaged. */
 static bool print_checkpoint(const char *dir, const char *mark)
 {
     pl_checkpoint c;
@@ -66,15 +67,15 @@ static int inspect_checkpoint(const char *dir)
     pl_checkpoint c;
     pl_status rc = pl_checkpoint_verify(dir, &c);
     if (rc != PL_OK) return cli_fail(rc);
-    printf("checkpoint of recipe %s: %s steps done, every file as written\n", c.recipe,
+    printf("checkpoint of recipe %s: %s steps done, all checksums match\n", c.recipe,
            cli_count(c.step));
     if (c.phase >= 0)
-        printf("  in phase %s (number %d), of which %s steps are done\n", c.phase_name, c.phase,
+        printf("  phase %s (number %d), %s steps of it done\n", c.phase_name, c.phase,
                cli_count(c.phase_step));
     printf("  written %s by version %s on %s with %d threads\n", c.written, c.version, c.device,
            c.threads);
-    printf("  training samples %s, micro-batches of a step %lld\n",
-           c.samples ? cli_count(c.samples) : "without end", (long long)c.accumulate);
+    printf("  training samples: %s, micro-batches per step: %lld\n",
+           c.samples ? cli_count(c.samples) : "unlimited", (long long)c.accumulate);
     for (int i = 0; i < c.n_files; i++)
         printf("  %-24s %12s  xxh64 %016llx\n", c.file[i].name, cli_bytes(c.file[i].bytes),
                (unsigned long long)c.file[i].hash);
@@ -89,7 +90,8 @@ static void count_tensor(void *ctx, const pl_tensor_info *t)
     sum->n++;
 }
 
-/* Exit code 6 when the newest checkpoint is damaged: a run would go on from an older one. */
+/* Lists the checkpoints of a run. Returns exit code 6 when the newest is damaged: a run would resume
+ * from an older one. */
 static int inspect_run(const char *path)
 {
     enum { SHOWN = 256 };
@@ -115,7 +117,7 @@ static int inspect_run(const char *path)
     return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
 }
 
-/* -1 when it is neither. */
+/* Returns -1 when the path is neither a checkpoint nor a run folder. */
 static int inspect_folder(const char *path)
 {
     char inside[4096];
@@ -153,7 +155,7 @@ static void print_slots(const pl_run *run)
 /* ---- data sets -------------------------------------------------------------------------- */
 enum { MAX_KINDS = 64 };
 
-/* Files of one format and colour. */
+/* The files of one format and colour. */
 typedef struct kind {
     char name[48];
     int64_t files;
@@ -250,7 +252,7 @@ static void json_kinds(data_view *v, const pl_data_summary *s)
 
 static void print_kinds(const data_view *v, const pl_data_summary *s)
 {
-    printf("%-28s %10s  %s\n", "kind", "files", "smallest to largest sides");
+    printf("%-28s %10s  %s\n", "kind", "files", "smallest to largest size");
     for (int i = 0; i < v->n; i++) {
         const kind *k = &v->kinds[i];
         printf("%-28s %10s  %d x %d to %d x %d\n", k->name, cli_count(k->files), k->min_w, k->min_h,
@@ -258,11 +260,11 @@ static void print_kinds(const data_view *v, const pl_data_summary *s)
     }
     printf("%s images, %s, %d classes", cli_count(s->files), cli_bytes(s->bytes), s->classes);
     if (s->shards) printf(", %d shards", s->shards);
-    if (s->ignored) printf(", %s files of formats that are not read", cli_count(s->ignored));
+    if (s->ignored) printf(", %s files in other formats ignored", cli_count(s->ignored));
     printf("; %s bad\n", cli_count(s->bad));
 }
 
-/* Exit 5, as training on it under data.on_bad=fail would. */
+/* Decodes every image. Returns exit code 5 if one is bad, as training with data.on_bad=fail does. */
 static int inspect_data(const char *path, bool json)
 {
     data_view v = {.percent = -1, .bar = !json && cli_terminal(stderr)};
@@ -289,7 +291,7 @@ static bool ends_with(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-/* NULL when there is none of that name, and it is said which there are. */
+/* Returns a program by its name. An unknown name lists the valid ones and returns NULL. */
 static const pl_program *program_named(const pl_run *run, const char *name)
 {
     char names[512] = "";
@@ -300,7 +302,7 @@ static const pl_program *program_named(const pl_run *run, const char *name)
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", p.name);
     }
-    cli_error("there is no program %s; there are: %s", name, names);
+    cli_error("there is no program %s; the programs are: %s", name, names);
     return NULL;
 }
 
@@ -310,19 +312,19 @@ int cmd_inspect(int argc, char **argv)
     const char *program = NULL;
     cli_args a;
     const cli_option options[] = {
-        {"--graph", NULL, &graph, "print the training program's graph after the passes"},
+        {"--graph", NULL, &graph, "print the graph of the training program, after all passes"},
         {"--buffers", NULL, &buffers, "print every buffer of its plan as CSV"},
         {"--program", "NAME", &program,
-         "of another program: evaluation, sampling, or one more of a step"},
-        {"--json", NULL, &json, "data: a JSON object"},
+         "another program: evaluation, sampling, or one of the step"},
+        {"--json", NULL, &json, "inspect data: print a JSON object"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(
         argc, argv, options,
         "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
-        "plimsoll inspect data DIR\n\nLists the tensors of a model file, the checkpoints of a run "
-        "folder and whether they are whole,\nor the state, graph or buffers of a configuration; or "
-        "decodes every image of a data set once\nand names those that cannot be read (exit 5).",
+        "plimsoll inspect data DIR\n\nLists the tensors of a model file; the checkpoints of a run "
+        "folder, with their checksums verified;\nor the state, graph or buffers of a configuration. "
+        "`inspect data` decodes every image of a data\nset and lists those that cannot be read (exit code 5).",
         "  plimsoll inspect runs/first\n"
         "  plimsoll inspect runs/first/model.safetensors\n"
         "  plimsoll inspect cloud/tiny\n"
@@ -334,8 +336,7 @@ int cmd_inspect(int argc, char **argv)
     cli_want(&a, 1 + data, 1 + data, "inspect",
              data ? "the folder or .tar of a data set" : "one configuration or file");
     if (data && a.n_overrides) {
-        cli_error("inspect data decodes what is there, without a configuration: %s is not for it",
-                  a.overrides[0]);
+        cli_error("inspect data takes no configuration keys: %s", a.overrides[0]);
         return 2;
     }
     if (data) return inspect_data(a.positional[1], json);

@@ -1,4 +1,4 @@
-/* cmd_replay.c - `plimsoll replay`: does this engine agree with a PyTorch program? */
+/* cmd_replay.c - `plimsoll replay`: compares training with a PyTorch program. */
 #include "cli/ui.h"
 #include "plimsoll_json.h"
 
@@ -14,8 +14,9 @@ static void print_report(const pl_replay_report *r)
     printf("  %-10s %4d compared, worst %.3g  %s\n", "final", r->tensors, r->worst_final,
            r->worst_final_name);
     if (r->noise)
-        printf("  %d of the final tensors follow gradients that are zero but for rounding\n",
-               r->noise);
+        printf(
+            "  %d final tensors have gradients that are zero up to rounding; they are not compared\n",
+            r->noise);
     printf("%s\n", r->agree ? "they agree" : "they do NOT agree");
 }
 
@@ -44,7 +45,7 @@ int cmd_replay(int argc, char **argv)
 {
     bool json = false;
     cli_args a;
-    const cli_option options[] = {{"--json", NULL, &json, "one JSON object"},
+    const cli_option options[] = {{"--json", NULL, &json, "print one JSON object"},
                                   {NULL, NULL, NULL, NULL}};
     cli_parse(
         argc, argv, options,

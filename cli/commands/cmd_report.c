@@ -1,9 +1,8 @@
-/* cmd_report.c - `plimsoll report RUN`: what a run did, from what its folder holds.
+/* cmd_report.c - `plimsoll report RUN`: reads a run folder and writes a page or a document.
  *
- * plan.json is the plan the run was started with; log.jsonl has what was measured. A log of a
- * million steps becomes a few thousand rows: whenever the table is full, neighbours are joined into
- * their mean (memory into its maximum), so the work and the page stay small and no peak of memory
- * is lost.
+ * plan.json is the plan of the run; log.jsonl has the measurements. A log of a million steps becomes
+ * at most 4096 rows: when the table is full, neighbours are merged into their mean (memory into its
+ * maximum). So time and page size are bounded, and no peak of memory is lost.
  */
 #include "cli/report/report.h"
 
@@ -28,8 +27,7 @@ static char *read_text(const char *dir, const char *name)
     if (f) fclose(f);
     if (got >= 0) return text;
     free(text);
-    cli_error("%s: no %s: it is not the folder of a run that plimsoll train --out began", dir,
-              name);
+    cli_error("%s has no %s: it is not a run folder of plimsoll train --out", dir, name);
     return NULL;
 }
 
@@ -57,7 +55,7 @@ static void join_rows(report *r)
     r->stride *= 2;
 }
 
-/* in: how many steps the last row has so far. */
+/* in: number of steps merged into the last row. */
 static void add_step(report *r, const json_t *e, int64_t *in)
 {
     static const char *const key[N_COLS] = {"step",    "loss",         "lr",        "grad_norm",
@@ -104,7 +102,7 @@ static void add_event(report *r, json_t *e, int64_t *in)
     }
 }
 
-/* A line that a kill cut off is no error: it is the last one. */
+/* Reads the log. An incomplete last line, cut by a kill, is ignored. */
 static bool read_log(report *r)
 {
     char path[4200], *line = NULL;
@@ -206,21 +204,21 @@ int cmd_report(int argc, char **argv)
     cli_args a;
     const cli_option options[] = {
         {"--out", "FILE", &out,
-         "FILE.html (RUN/report.html by default), FILE.md, or - for Markdown on stdout"},
+         "FILE.html (default RUN/report.html), FILE.md, or - for Markdown on stdout"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(
         argc, argv, options,
-        "plimsoll report RUN\n\nWrites what a run did: memory planned and measured, every buffer of a "
-        "step, curves,\nspeed, configuration. RUN is the folder of train --out; it may still be "
-        "training.",
+        "plimsoll report RUN\n\nWrites a report of a run: planned and measured memory, every buffer "
+        "of a step, loss curves,\nspeed, configuration. RUN is the folder of train --out; the run may "
+        "still be training.",
         "  plimsoll report runs/first\n"
         "  plimsoll report runs/first --out MEMORY.md\n",
         &a);
     cli_want(&a, 1, 1, "report", "one run folder");
     snprintf(path, sizeof path, "%s/report.html", a.positional[0]);
     if (out && strcmp(out, "-") != 0 && !ends_with(out, ".md") && !ends_with(out, ".html")) {
-        cli_error("--out %s: a report is .html or .md", out);
+        cli_error("--out %s: the name must end in .html or .md", out);
         return 2;
     }
     report r;

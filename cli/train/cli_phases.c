@@ -1,8 +1,8 @@
-/* phases.c - see phases.h.
+/* cli_phases.c - see cli_phases.h.
  *
- * A phase is planned by a program of its own, as it will be trained by one: what planning leaves
- * behind would be counted to the next phase, and what a forked process has not touched yet would be
- * missing.
+ * Each phase is planned in a separate program, as each phase is trained in one. Otherwise the memory
+ * that planning leaves behind would count as overhead of the next phase, and pages that a forked
+ * process has not touched yet would be missing.
  */
 #include "cli_phases.h"
 
@@ -37,13 +37,13 @@ static pl_status plan_one(const cli_args *a, const char *memory, int number, pha
         row->step_ms = pl_run_predicted_ms(run);
         row->memory = pl_run_memory_get(run);
         row->split = pl_run_split_get(run);
-        plan_tradeoffs(run, row->trades, sizeof row->trades);
+        plan_tradeoffs(run, row->tradeoffs, sizeof row->tradeoffs);
     }
     pl_run_free(run);
     return rc;
 }
 
-/* Where there can be no child. */
+/* Plans in this process, where no child can be started. */
 static pl_status plan_here(const cli_args *a, const char *memory, int number, phase_row *row)
 {
     pl_status rc = plan_one(a, memory, number, row);
@@ -51,7 +51,7 @@ static pl_status plan_here(const cli_args *a, const char *memory, int number, ph
     return rc;
 }
 
-/* What the child writes: the row, or why there is none. */
+/* The answer of the child: the row, or the error. */
 typedef struct answer {
     pl_status rc;
     phase_row row;
@@ -68,12 +68,12 @@ void phases_answer(const cli_args *a, const char *memory)
     memset(&w, 0, sizeof w);
     w.rc = plan_one(a, memory, number, &w.row);
     if (w.rc != PL_OK) snprintf(w.why, sizeof w.why, "%s", pl_error_text());
-    w.row.split.coupled = NULL; /* a text of this process */
+    w.row.split.coupled = NULL; /* a pointer into this process */
     bool written = write(to, &w, sizeof w) == (ssize_t)sizeof w;
     _exit(written ? 0 : 1);
 }
 
-/* The same command line again, with the question in the environment. */
+/* Executes the same command line, with the number of the phase in the environment. */
 static void ask_in_child(const cli_args *a, int number, int to)
 {
     char text[64];
@@ -82,7 +82,7 @@ static void ask_in_child(const cli_args *a, int number, int to)
     _exit(1);
 }
 
-static pl_status plan_apart(const cli_args *a, const char *memory, int number, phase_row *row)
+static pl_status plan_in_child(const cli_args *a, const char *memory, int number, phase_row *row)
 {
     answer w;
     int pipes[2], status;
@@ -107,9 +107,9 @@ static pl_status plan_apart(const cli_args *a, const char *memory, int number, p
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (got < sizeof w) {
-        cli_error("planning phase %d ended early%s", number,
+        cli_error("planning of phase %d died%s", number,
                   WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
-                      ? ": killed, perhaps for lack of memory"
+                      ? ": killed, possibly because memory ran out"
                       : "");
         return PL_ERR_MEMORY;
     }
@@ -131,7 +131,7 @@ pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row
     *rows = rc == PL_OK ? calloc((size_t)all + 1, sizeof **rows) : NULL;
     if (rc == PL_OK && !*rows) rc = PL_ERR_MEMORY;
     for (int i = from; i < all && rc == PL_OK; i += (*rows)[*n - 1].times)
-        rc = plan_apart(a, memory, i, &(*rows)[(*n)++]);
+        rc = plan_in_child(a, memory, i, &(*rows)[(*n)++]);
     if (rc == PL_OK) return rc;
     free(*rows);
     *rows = NULL;
@@ -165,7 +165,8 @@ void phases_print(const phase_row *rows, int n, FILE *out)
 {
     const phase_row *most = phases_largest(rows, n);
     fprintf(out, "%sphases%s\n  %-20s %9s %6s %13s %11s %11s %11s %11s\n", cli_bold(out),
-            cli_plain(out), "", "steps", "batch", "trained", "step", "arena", "process", "minimum");
+            cli_plain(out), "", "steps", "batch", "trainable", "step time", "arena", "process",
+            "minimum");
     for (int i = 0; i < n; i++) {
         const phase_row *r = &rows[i];
         char name[96];
@@ -173,8 +174,8 @@ void phases_print(const phase_row *rows, int n, FILE *out)
         fprintf(out, "  %-20s %9lld %6lld %13s %11s %11s %11s %11s%s%s%s\n", name,
                 (long long)r->steps, (long long)r->split.effective, cli_count(r->trainable),
                 cli_ms(r->step_ms), cli_bytes(r->memory.arena), cli_bytes(r->memory.total),
-                cli_bytes(r->memory.minimum), r == most && n > 1 ? "  the largest" : "",
-                r->memory.fits ? "" : "  does NOT fit", r->trades);
+                cli_bytes(r->memory.minimum), r == most && n > 1 ? "  largest" : "",
+                r->memory.fits ? "" : "  does NOT fit", r->tradeoffs);
     }
     fputc('\n', out);
 }

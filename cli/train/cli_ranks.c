@@ -1,4 +1,4 @@
-/* ranks.c - see ranks.h. */
+/* cli_ranks.c - see cli_ranks.h. */
 #include "cli_ranks.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ pl_status ranks_take_folder(trainer *t, bool resume)
     pl_status rc = pl_world_tell(t->world, &found, sizeof found);
     if (rc != PL_OK || !ranks_follows(t)) return rc;
     t->shown_by_0 = found.path != NULL;
-    found.path = f->path; /* pointers are rank 0's */
+    found.path = f->path; /* the pointers of rank 0 mean nothing here */
     found.folder = f->folder;
     found.log = f->log;
     found.log_file = f->log_file;
@@ -62,8 +62,8 @@ void ranks_tell_peaks(const trainer *t)
     for (int i = 1; t->peaks && i < pl_world_size(t->world); i++)
         if (t->peaks[i] > t->peaks[most]) most = i;
     if (t->peaks)
-        fprintf(stderr, "of its ranks number %d had the highest peak: %s\n", most,
-                cli_bytes(t->peaks[most]));
+        fprintf(stderr, "highest peak memory of all ranks: %s on rank %d\n",
+                cli_bytes(t->peaks[most]), most);
 }
 
 pl_status ranks_agree(trainer *t, volatile int *stop, bool *save)

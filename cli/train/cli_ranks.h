@@ -1,24 +1,24 @@
-/* ranks.h - `plimsoll train` as one of several processes: what rank 0 decides reaches the others.
- */
+/* cli_ranks.h - `plimsoll train` with several ranks: rank 0 decides and tells the others. */
 #ifndef CLI_RANKS_H
 #define CLI_RANKS_H
 
 #include "trainer.h"
 
-/* What rank 0 found in the run's folder, on all ranks: with resume they go on from the same
+/* Sends what rank 0 found in the run folder to all ranks. resume: all ranks resume from the same
  * checkpoint. */
 pl_status ranks_take_folder(trainer *t, bool resume);
-/* The phase that rank 0 begins with, and where phases leave their weights. */
+/* Sends the first phase, and the folder for weights between phases, from rank 0 to all ranks. */
 pl_status ranks_take_phase(trainer *t);
-/* The most that every rank's process has held, and a line of it on stderr. */
+/* Exchanges the peak bytes of all ranks; prints the highest on stderr. */
 pl_status ranks_share_peaks(trainer *t);
 void ranks_tell_peaks(const trainer *t);
-/* Between steps: whether any rank was asked to stop (signal, else 0) and whether rank 0 saves. */
+/* Agrees between steps. *stop: the signal that asked any rank to stop, or 0. *save: rank 0 saves. */
 pl_status ranks_agree(trainer *t, volatile int *stop, bool *save);
-/* Rank 0 alone saves; the others serve it meanwhile. *saved: it went well. */
+/* Returns whether this rank is not rank 0. */
 bool ranks_follows(const trainer *t);
+/* Sends this rank's shards to rank 0 while rank 0 saves. *saved: the save succeeded. */
 pl_status ranks_serve(trainer *t, bool *saved);
-/* Who is who, on stderr. */
+/* Prints host, process, threads and memory of every rank on stderr. */
 void ranks_table(const trainer *t);
 
 #endif

@@ -1,10 +1,10 @@
 /* monitor.c - see monitor.h.
  *
- * The files of a run hold every step once: a run that goes on after step S cuts the rows of later
- * steps from its tables and begins a new file of events that tells TensorBoard to forget them.
+ * The files of a run contain every step once: a run that resumes after step S removes the rows of
+ * later steps and starts a new event file that tells TensorBoard to drop them.
  *
- * Memory is looked up every few seconds, not every step: asking a driver takes time. A warning
- * comes once when the limit is passed and again only after it was not.
+ * Memory is read every 5 seconds, not every step, because asking a driver takes time. A warning is
+ * printed once when the limit is exceeded, and once more only after memory was below it.
  */
 #include "monitor.h"
 
@@ -19,11 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_S = 5 };
+enum { READ_MEMORY_S = 5 };
 
 /* ---- tables ----------------------------------------------------------------------------- */
-/* Opens a table for appending, without the rows of steps after `from` and without a torn last one.
- */
+/* Opens a table for appending. Removes the rows of steps after `from` and an incomplete last row. */
 static FILE *open_table(const char *path, int64_t from)
 {
     FILE *f = fopen(path, from ? "r+e" : "we");
@@ -60,7 +59,7 @@ static pl_status open_files(monitor *m, int64_t from)
                 "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes%s\n",
                 m->phase ? ",phase" : "");
     snprintf(path, sizeof path, "%s/eval.csv", m->evals_dir);
-    /* one that is not of the checkpoint is made again, or never was due */
+    /* an evaluation that is not in the checkpoint is repeated, or was not due */
     int64_t seen = m->evaluated ? from : from - 1;
     m->evals = open_table(path, from > m->before ? seen : 0);
     if (!m->evals) return fail_write(m, "eval.csv");
@@ -68,7 +67,7 @@ static pl_status open_files(monitor *m, int64_t from)
     return pl_events_open(m->dir, from, &m->events);
 }
 
-/* An empty cell where there is no number. */
+/* Writes an empty cell for NaN. */
 static void put_cell(FILE *f, double v)
 {
     fputc(',', f);
@@ -170,7 +169,7 @@ pl_status monitor_pictures_end(monitor *m, int64_t step)
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
-static void look(monitor *m)
+static void read_memory(monitor *m)
 {
     uint64_t total, left;
     m->asked = cli_seconds();
@@ -193,9 +192,9 @@ void monitor_memory(monitor *m, FILE *out)
 {
     pl_run_memory p = pl_run_memory_get(m->run);
     bool card = strcmp(m->device, "cpu") != 0;
-    look(m);
+    read_memory(m);
     fprintf(out, "%smemory%s\n", cli_bold(out), cli_plain(out));
-    fprintf(out, "  %-26s %11s = arena %s + state %s, mapped once for the whole run\n",
+    fprintf(out, "  %-26s %11s = arena %s + state %s, allocated once for the whole run\n",
             "planned, to the byte", cli_bytes(p.arena + p.state), cli_bytes(p.arena),
             cli_bytes(p.state));
     fprintf(out, "  %-26s %11s, at most %s so far", "this process holds",
@@ -206,8 +205,8 @@ void monitor_memory(monitor *m, FILE *out)
     if (m->host_total) held_row(out, "host", m->host_held, m->host_total);
 }
 
-/* One warning each time the limit is passed. */
-static bool passes(bool *warned, double part, double limit)
+/* Returns true once each time the limit is exceeded. */
+static bool exceeds(bool *warned, double part, double limit)
 {
     bool past = limit > 0 && part > limit, fresh = past && !*warned;
     *warned = past;
@@ -219,22 +218,22 @@ static void warn(FILE *out, const char *what, uint64_t held, uint64_t total, uin
     fprintf(out, "%swarning:%s %s %.0f %% full: %s of %s, this process holds %s; ", cli_red(out),
             cli_plain(out), what, 100 * share(held, total), cli_bytes(held), cli_bytes(total),
             cli_bytes(ours));
-    fprintf(out, "what this run needs is held already, others may fail\n");
+    fprintf(out, "this run already holds all it needs, other processes may fail\n");
 }
 
 bool monitor_due(monitor *m, int64_t step, bool asked)
 {
     bool periodic = m->memory_every && step > 0 && step % m->memory_every == 0;
-    return m->told && (asked || periodic || cli_seconds() - m->asked > LOOK_S);
+    return m->told && (asked || periodic || cli_seconds() - m->asked > READ_MEMORY_S);
 }
 
 void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out)
 {
-    look(m);
+    read_memory(m);
     bool card = strcmp(m->device, "cpu") != 0;
-    if (card && passes(&m->warned_device, share(m->held, m->total), m->warn))
+    if (card && exceeds(&m->warned_device, share(m->held, m->total), m->warn))
         warn(out, m->device, m->held, m->total, pl_run_used_bytes(m->run));
-    if (passes(&m->warned_host, share(m->host_held, m->host_total), m->warn))
+    if (exceeds(&m->warned_host, share(m->host_held, m->host_total), m->warn))
         warn(out, "host memory", m->host_held, m->host_total, pl_process_bytes());
     if (asked || (m->memory_every && step > 0 && step % m->memory_every == 0))
         monitor_memory(m, out);
@@ -255,7 +254,7 @@ pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *pha
     m->device = pl_config_text(c, "device");
     m->memory_every = pl_config_int(c, "log.memory_every");
     m->warn = pl_config_float(c, "log.warn_memory");
-    look(m);
+    read_memory(m);
     if (!dir) return PL_OK;
     snprintf(m->dir, sizeof m->dir, "%s", dir);
     snprintf(m->evals_dir, sizeof m->evals_dir, "%s", phase_dir ? phase_dir : dir);

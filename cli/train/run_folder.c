@@ -25,15 +25,16 @@ static pl_status fail_io(const char *what, const char *path)
 static void tell_damaged(void *ctx, const char *dir, const char *why)
 {
     (void)ctx;
-    cli_error("%s is damaged and passed over: %s", dir, why);
+    cli_error("%s is damaged and skipped: %s", dir, why);
 }
 
-/* What changes nothing is not worth a line when there are only results to print. */
+/* Prints a changed key. --quiet and --json print only changes that cannot be resumed. */
 static void tell_change(void *ctx, const char *key, const char *old_value, const char *new_value,
                         pl_change change)
 {
-    static const char *const what[] = {"", ", from here on", ", which may round results otherwise",
-                                       ", which cannot be continued with"};
+    static const char *const what[] = {"", ", from here on",
+                                       ", which may change the last bits of results",
+                                       ", which cannot change in a resumed run"};
     run_folder *f = ctx;
     if (strncmp(key, "stop.", 5) == 0) f->ended = false;
     if (f->quiet && change != PL_CHANGE_REFUSED) return;
@@ -51,34 +52,35 @@ static pl_status compare(run_folder *f, const pl_run *run)
     }
     if (refused) {
         cli_error(
-            "%s was begun with another configuration, %d of its keys cannot change: give them as "
-            "they were, choose a new folder, or --fresh to begin anew",
+            "%s was started with another configuration; %d changed keys cannot change in a resumed run: "
+            "restore them, choose a new folder, or start over with --fresh",
             f->path, refused);
         return PL_ERR_CONFIG;
     }
     if (!f->quiet && f->last.threads != pl_threads())
-        cli_error("note: %s was written with %d threads, now there are %d: sums may be rounded "
-                  "otherwise (threads=%d gives the same bits)",
-                  f->dir, f->last.threads, pl_threads(), f->last.threads);
+        cli_error(
+            "note: %s was written with %d threads, this run has %d: results may differ in the last "
+            "bits (threads=%d gives the same bits)",
+            f->dir, f->last.threads, pl_threads(), f->last.threads);
     if (!f->quiet && strcmp(f->last.version, pl_version()) != 0)
-        cli_error("note: %s was written by version %s, this is %s", f->dir, f->last.version,
+        cli_error("note: %s was written by version %s, this is version %s", f->dir, f->last.version,
                   pl_version());
     return PL_OK;
 }
 
-/* A model without a checkpoint is someone's result: it is not written over unasked. */
+/* Refuses to overwrite a model in a folder without checkpoints. */
 static pl_status check_model(const run_folder *f)
 {
     char path[4096];
     path_of(f, "model.safetensors", path);
     if (access(path, F_OK) != 0) return PL_OK;
-    cli_error("%s holds a model (%s) and no checkpoint to go on from; choose another folder, or "
-              "--fresh",
+    cli_error("%s has a model (%s) but no checkpoint to resume from; choose another folder, or "
+              "start over with --fresh",
               f->path, path);
     return PL_ERR_ARG;
 }
 
-/* A number that stands for checkpoint.best and its mode: notes are numbers. */
+/* Returns a hash of checkpoint.best and its mode. Notes in a checkpoint are numbers only. */
 static double metric_number(const run_folder *f)
 {
     uint32_t h = f->best_is_max ? 2166136262u : 2166136261u;
@@ -86,7 +88,7 @@ static double metric_number(const run_folder *f)
     return h;
 }
 
-/* The best evaluation of another metric says nothing of this one. */
+/* Restores the best evaluation, unless it is of another metric. */
 static void restore(run_folder *f)
 {
     double of = pl_checkpoint_noted(&f->last, "best.metric", metric_number(f));
@@ -96,7 +98,7 @@ static void restore(run_folder *f)
     f->best_value = same ? pl_checkpoint_noted(&f->last, "best.value", 0) : 0;
 }
 
-/* Whether nothing follows the checkpoint's phase: it is the last, or the one that ended the run. */
+/* Returns whether the checkpoint belongs to the last phase, or to the phase that ended the run. */
 static bool last_phase(const run_folder *f, const pl_run *run)
 {
     int n = pl_run_phase_count(run);
@@ -104,7 +106,7 @@ static bool last_phase(const run_folder *f, const pl_run *run)
     return f->ended && (int64_t)pl_checkpoint_noted(&f->last, "ended.run", 0) == f->last.step;
 }
 
-static pl_status go_on(run_folder *f, pl_run *run)
+static pl_status resume_run(run_folder *f, pl_run *run)
 {
     char path[4096];
     f->ended = (int64_t)pl_checkpoint_noted(&f->last, "ended", 0) == f->last.step;
@@ -116,7 +118,7 @@ static pl_status go_on(run_folder *f, pl_run *run)
     bool last = last_phase(f, run);
     f->finished = last && (f->ended || done >= steps) && access(path, F_OK) == 0;
     if (last && done > steps) {
-        cli_error("%s has done %lld steps, train.steps is %lld: nothing is left to do", f->path,
+        cli_error("%s has done %lld steps and train.steps is %lld: nothing is left to do", f->path,
                   (long long)done, (long long)steps);
         f->finished = true;
     }
@@ -139,7 +141,7 @@ pl_status folder_lock(run_folder *f, bool fresh)
     return fresh || f->dir[0] ? PL_OK : check_model(f);
 }
 
-/* What the next phase must not believe to be its own. */
+/* Removes notes that belong to the previous phase. */
 static void forget(run_folder *f)
 {
     static const char *const notes[] = {"best.step", "best.value", "best.metric",
@@ -162,7 +164,7 @@ pl_status folder_enter(run_folder *f, pl_run *run, bool resume)
     snprintf(f->best, sizeof f->best, "%s", pl_config_text(c, "checkpoint.best"));
     f->saved_at = cli_seconds();
     f->saved = f->last.step;
-    if (resume) return go_on(f, run);
+    if (resume) return resume_run(f, run);
     forget(f);
     return PL_OK;
 }
@@ -186,8 +188,8 @@ pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t 
 }
 
 /* ---- the log ---------------------------------------------------------------------------- */
-/* Bytes of the log that belong to the checkpoint: what was there when it was written, and the lines
- * that tell of it. */
+/* Returns the bytes of the log that belong to the checkpoint: those at the time of the save, and the
+ * checkpoint events after them. -1: the log is shorter. */
 static long kept_bytes(FILE *log, uint64_t log_bytes)
 {
     char line[8192];
@@ -206,7 +208,7 @@ static pl_status open_log(run_folder *f)
     path_of(f, "log.jsonl", path);
     f->log_file = f->dir[0] ? fopen(path, "r+e") : fopen(path, "we");
     if (!f->log_file && f->dir[0] && errno == ENOENT) {
-        cli_error("warning: %s is gone; a new one is begun", path);
+        cli_error("warning: %s is missing; starting a new one", path);
         f->log_file = fopen(path, "we");
     } else if (f->log_file && f->keep_log) {
         if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
@@ -252,9 +254,9 @@ void folder_close(run_folder *f)
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
-/* Models of a shorter run, whose weights its checkpoint has too. They stay until a newer checkpoint
- * is about to be written, so that an attempt that comes to nothing loses none; beside one of the
- * last step they would pass for its model. */
+/* Removes the models of an earlier, shorter run; its checkpoint has the same weights. They stay until
+ * the first newer checkpoint, so that an attempt that fails loses nothing. After that they could be
+ * taken for the model of the new checkpoint. */
 static void remove_models(run_folder *f)
 {
     char path[4096];
@@ -284,7 +286,7 @@ pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
         pl_checkpoint_note(&f->last, "best.value", f->best_value);
         pl_checkpoint_note(&f->last, "best.metric", metric_number(f));
     }
-    f->saved_at = cli_seconds(); /* a disk that is full is not tried every step */
+    f->saved_at = cli_seconds(); /* also after a failure: a full disk is not retried every step */
     fsync(fileno(f->log_file));
     f->last.log_bytes = (uint64_t)ftell(f->log_file);
     f->last.evaluated = evaluated;
@@ -302,7 +304,8 @@ pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool 
     int i = 0;
     while (i < e->n && strcmp(e->name[i], f->best) != 0) i++;
     if (i == e->n) {
-        cli_error("checkpoint.best: the evaluation has no \"%s\"; it has:", f->best);
+        cli_error("checkpoint.best: the evaluation has no metric \"%s\"; its metrics are:",
+                  f->best);
         for (i = 0; i < e->n; i++) cli_error("  %s", e->name[i]);
         f->told = true;
         return PL_ERR_CONFIG;

@@ -1,6 +1,6 @@
-/* run_folder.h - the folder of a run, as `plimsoll train` uses it: go on or begin, log, save.
+/* run_folder.h - the run folder of `plimsoll train --out RUN`: resume or start, log, checkpoints.
  *
- * Every function takes a folder that was never opened (no --out) and does nothing then.
+ * Every function does nothing without a folder (path is NULL).
  */
 #ifndef CLI_RUN_FOLDER_H
 #define CLI_RUN_FOLDER_H
@@ -10,48 +10,46 @@
 
 typedef struct run_folder {
     const char *path; /* NULL: no folder */
-    bool quiet;       /* no messages but warnings and errors */
-    bool finished;    /* the run in it has all its steps and its model */
-    bool ended;       /* it had ended before its last step (stop.*), and is to stay so */
+    bool quiet;       /* print only warnings and errors */
+    bool finished;    /* the run in the folder has all its steps and its model */
+    bool ended;       /* the run stopped early (stop.*) and stays stopped */
     pl_folder *folder;
     FILE *log_file;
     pl_json *log;
-    pl_checkpoint last; /* the newest one: step 0 before the first; its notes go into the next */
-    char dir[4096];     /* of the one that is gone on from, "" if none */
+    pl_checkpoint last; /* the newest checkpoint, step 0: none; its notes go into the next one */
+    char dir[4096];     /* folder of the checkpoint that is resumed; "": none */
     int64_t every, keep, saved; /* saved: step of the last checkpoint */
     double interval, saved_at;  /* seconds */
     char best[64];              /* metric, "" if none */
     bool best_is_max;
     int64_t best_step; /* 0: none */
     double best_value;
-    bool older_model; /* models of the run as it was shorter are there */
-    bool keep_log;    /* nothing of it was lost: it is gone on with as it is */
-    bool told;        /* the failure that was returned has been printed */
+    bool older_model; /* the folder has models of an earlier, shorter run */
+    bool keep_log;    /* append to the log without cutting it */
+    bool told;        /* the error that was returned has been printed */
 } run_folder;
 
-/* Opens and locks RUN and, unless fresh, finds the checkpoint to go on from: dir and last. */
+/* Opens and locks RUN. Unless fresh, finds the newest checkpoint: sets dir and last. */
 pl_status folder_lock(run_folder *f, bool fresh);
-/* The run, or the phase of it, that is about to be built: its settings. resume: it goes on from the
- * checkpoint, with whose configuration it is compared: what changed is told, what cannot be
- * continued is an error. Otherwise it begins, and what was noted of an earlier phase's evaluations
- * is forgotten. */
+/* Reads the settings of the run, or phase, that is built next. resume: compares its configuration with
+ * the checkpoint, prints what changed, fails on a change that cannot be resumed, and loads the
+ * checkpoint. Otherwise forgets the notes about evaluations of an earlier phase. */
 pl_status folder_enter(run_folder *f, pl_run *run, bool resume);
-/* Writes config.yaml and opens log.jsonl, cut to the checkpoint's position. run: whose
- * configuration it is; with phases, the one that no phase was entered in. */
+/* Writes config.yaml and opens log.jsonl, cut to the length it had at the checkpoint. run: with phases,
+ * the run without a phase entered. */
 pl_status folder_begin(run_folder *f, pl_run *run);
-/* RUN/best is the best checkpoint known: a newer one is of a past that was lost, or of another
- * phase. */
+/* Points RUN/best to the best checkpoint that this run knows. A later one belongs to steps that were
+ * undone by the resume, or to another phase. */
 pl_status folder_settle_best(run_folder *f);
-/* Folder of what a phase leaves, RUN/phases/NAME, which is made. */
+/* Makes RUN/phases/NAME, the folder for the results of a phase, and writes its path. */
 pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t cap);
 void folder_close(run_folder *f);
 
-/* Whether a save is due after this step, by steps or by time. */
+/* Returns whether a checkpoint is due after this step, by steps or by time. */
 bool folder_due(const run_folder *f, int64_t step, int64_t phase_step);
-/* Saves unless this step is saved already; evaluated: what was due at it is done. */
+/* Saves a checkpoint, unless this step has one. evaluated: the evaluation of this step is done. */
 pl_status folder_save(run_folder *f, pl_run *run, bool evaluated);
-/* Looks at an evaluation after some steps: *best when it is the best so far, so that a save should
- * follow. */
+/* Sets *best when the evaluation is the best so far; a save should follow. */
 pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool *best);
 
 #endif

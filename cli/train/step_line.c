@@ -1,10 +1,10 @@
-/* step_line.c - one line that says how training goes.
+/* step_line.c - the progress line of a terminal.
  *
  *   [00:15:23] Epoch 5/100 | Batch 127/500 | 2.80 s/batch | loss 0.0931 | lr 2.3e-03 |
  *       GPU 14.2/16.0 GiB | host 1.2 GiB | wait 1% | ETA 01:58:45
  *
- * A narrow terminal loses, in this order, the learning rate, the second memory, the waiting, the
- * memory and the rate; the loss and the time left stay.
+ * On a narrow terminal these fields are dropped, in this order: learning rate, host memory, waiting,
+ * memory, rate. The loss and the time left always stay.
  */
 #include "cli/ui.h"
 #include "monitor.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Where in the data: an epoch and a batch of it when they end, a step otherwise. */
+/* Writes epoch and batch, or the step where the data set has no end. */
 static void put_where(const monitor *m, const pl_step_info *s, char *out, size_t cap)
 {
     int64_t step = s->step - m->before, steps = m->steps - m->before;

@@ -1,4 +1,4 @@
-/* train_events.c - what `plimsoll train` tells: one JSON object an event, or lines for people. */
+/* train_events.c - the output of `plimsoll train`: one JSON object per event, and lines for people. */
 #include "cli/plan/plan_view.h"
 #include "trainer.h"
 
@@ -125,7 +125,7 @@ static void end_members(const trainer *t, pl_json *j, const void *what)
     pl_json_end(j);
 }
 
-/* ---- what is told, by name --------------------------------------------------------------- */
+/* ---- one function for each event -------------------------------------------------------- */
 pl_status emit_plan(trainer *t)
 {
     return emit(t, "plan", plan_members, NULL);
@@ -143,7 +143,7 @@ pl_status emit_step(trainer *t, const pl_step_info *s)
 
 pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e)
 {
-    return emit(t, "eval", eval_members, &(eval_event){step, e});
+    return emit(t, "eval", eval_members, &(eval_event){.step = step, .info = e});
 }
 
 pl_status emit_checkpoint(trainer *t, int64_t step)
@@ -153,12 +153,13 @@ pl_status emit_checkpoint(trainer *t, int64_t step)
 
 pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path)
 {
-    return emit(t, "sample", picture_members, &(picture_event){step, name, path});
+    return emit(t, "sample", picture_members,
+                &(picture_event){.step = step, .name = name, .path = path});
 }
 
 pl_status emit_arrays(trainer *t, int64_t step, const char *path)
 {
-    return emit(t, "arrays", picture_members, &(picture_event){step, NULL, path});
+    return emit(t, "arrays", picture_members, &(picture_event){.step = step, .path = path});
 }
 
 pl_status emit_end(trainer *t, int64_t steps)
@@ -231,7 +232,7 @@ void show_phase(trainer *t)
             cli_plain(stderr), pl_run_phase(t->run) + 1, pl_run_phase_count(t->run),
             (long long)pl_run_steps_done(t->run) + 1, (long long)t->steps);
     if (taken)
-        fprintf(stderr, "; %d of %d tensors are those that %s left", taken, of,
+        fprintf(stderr, "; %d of %d tensors start from phase %s", taken, of,
                 pl_run_phase_at(t->run, p->start)->name);
     fputc('\n', stderr);
 }

@@ -1,5 +1,5 @@
-/* train_phases.c - `plimsoll train` of a run with phases: which one comes, what it begins with,
- * what it leaves. */
+/* train_phases.c - `plimsoll train` of a run with phases: the order of phases, the weights with which a
+ * phase starts, the weights that it leaves. */
 #include "cli_ranks.h"
 
 #include <errno.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The phase that the folder's checkpoint is of; 0 when there is none. */
 pl_status phases_find(trainer *t)
 {
     const pl_checkpoint *c = &t->folder.last;
@@ -24,13 +23,13 @@ pl_status phases_find(trainer *t)
     if (c->phase < 0)
         cli_error("%s is a run without phases, this configuration has %d", t->folder.path, n);
     else
-        cli_error("%s is in phase %s (number %d), which this configuration has not", t->folder.path,
-                  c->phase_name, c->phase);
-    cli_error("give the phases as they were, choose a new folder, or --fresh to begin anew");
+        cli_error("%s is in phase %s (number %d), which this configuration does not have",
+                  t->folder.path, c->phase_name, c->phase);
+    cli_error("use the phases of the checkpoint, choose a new folder, or start over with --fresh");
     return PL_ERR_CONFIG;
 }
 
-/* Of several ranks rank 0 plans, for all: their plans are alike. */
+/* Plans the phases. With several ranks rank 0 plans for all, because their plans are equal. */
 static pl_status plan_phases(trainer *t, int from)
 {
     phase_row *rows;
@@ -49,7 +48,7 @@ static pl_status plan_phases(trainer *t, int from)
     return rc;
 }
 
-/* Opens phase i, with the weights that it begins with. */
+/* Opens phase i and loads the weights with which it starts. */
 static pl_status enter_phase(trainer *t, int i, int64_t before, bool resume)
 {
     char dir[4200];
@@ -85,12 +84,11 @@ static pl_status leave_phase(trainer *t)
     return rc == PL_OK ? pl_run_served(t->run, true) : rc;
 }
 
-/* ---- one process after the other ---------------------------------------------------------- */
-/* A process that has trained a phase holds memory that no plan of the next one counts: tables of
- * libraries, holes in the heap. So the next phase begins in a new program, which is this one
- * started again in the same process; what it cannot see in the folder is told in the environment.
- * A rank cannot: MPI is begun once in a process. Its next phase is planned around what the process
- * holds by then. */
+/* ---- one program per phase ---------------------------------------------------------------- */
+/* A process that has trained a phase holds memory that the plan of the next phase does not count:
+ * tables of libraries, holes in the heap. So the next phase starts with execv of this program; what
+ * is not in the run folder is passed in the environment. A rank cannot do that, because MPI can be
+ * initialised once per process: its next phase is planned around the memory that the process holds. */
 #define CONTINUES "PLIMSOLL_CONTINUES"
 
 void phases_continue(trainer *t)
@@ -115,8 +113,9 @@ void phases_continue(trainer *t)
     t->folder.keep_log = true;
 }
 
-/* Returns only where the next phase has to follow in this program. */
-static void start_again(trainer *t, int next)
+/* Executes this program for the next phase. Returns only where the next phase must run in this
+ * program. */
+static void execute_next(trainer *t, int next)
 {
     char text[4600];
     if (t->world || getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE")) return;
@@ -130,7 +129,7 @@ static void start_again(trainer *t, int next)
     fflush(NULL);
     execv("/proc/self/exe", t->args->argv);
     unsetenv(CONTINUES);
-    cli_error("cannot start the next phase in a new program: %s", strerror(errno));
+    cli_error("cannot execute the program for the next phase: %s", strerror(errno));
     exit(1);
 }
 
@@ -145,7 +144,7 @@ static int run_phases(trainer *t)
         rc = trainer_train(t);
         if (rc == PL_OK && !trainer_stopped(t)) rc = leave_phase(t);
         if (rc != PL_OK || trainer_stopped(t) || t->over || i == n - 1) break;
-        start_again(t, i + 1);
+        execute_next(t, i + 1);
         int64_t before = pl_run_steps_done(t->run);
         monitor_close(&t->monitor);
         pl_run_free(t->run);
@@ -155,7 +154,7 @@ static int run_phases(trainer *t)
     return trainer_code(t, rc);
 }
 
-/* Where weights pass from phase to phase: RUN/phases, or a folder that is removed at the end. */
+/* Finds the folder for weights between phases: RUN/phases, or a temporary folder. */
 static pl_status open_handed(trainer *t)
 {
     const char *tmp = getenv("TMPDIR");
@@ -166,9 +165,8 @@ static pl_status open_handed(trainer *t)
     }
     for (int i = 0; i < pl_run_phase_count(t->list); i++)
         if (pl_run_phase_at(t->list, i)->best) {
-            cli_error(
-                "phase %s: result: best wants --out RUN, the folder that the best checkpoint is kept in",
-                pl_run_phase_at(t->list, i)->name);
+            cli_error("phase %s: result: best needs --out RUN, where the best checkpoint is kept",
+                      pl_run_phase_at(t->list, i)->name);
             return PL_ERR_CONFIG;
         }
     snprintf(t->handed, sizeof t->handed, "%.4000s/plimsoll-phases-XXXXXX", tmp ? tmp : "/tmp");

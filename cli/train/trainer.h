@@ -1,5 +1,4 @@
-/* trainer.h - what the files of `plimsoll train` share: the run that is going on and how it is
- * told. */
+/* trainer.h - the state of `plimsoll train`, shared by its files. */
 #ifndef CLI_TRAINER_H
 #define CLI_TRAINER_H
 
@@ -9,70 +8,80 @@
 #include "run_folder.h"
 
 typedef struct trainer {
-    pl_run *run;     /* with phases: the one that is going on */
-    pl_run *list;    /* no phase is entered in it; it is `run` where there are none */
-    pl_world *world; /* NULL: alone */
-    bool shown_by_0; /* this rank makes pictures along with rank 0, which has the folder */
+    pl_run *run;     /* the run; with phases, the current phase */
+    pl_run *list;    /* the run without a phase entered; equal to `run` without phases */
+    pl_world *world; /* NULL: one process */
+    bool shown_by_0; /* this rank samples with rank 0, which alone writes the pictures */
     const cli_args *args;
     const char *memory; /* --memory */
     run_folder folder;
     monitor monitor;
     const char *name;
     bool json, quiet, bar, fresh, trace_nan;
-    bool over;    /* a phase has ended the run */
-    bool begun;   /* log and configuration of the folder are open */
-    bool resumes; /* it goes on from a checkpoint of the phase to begin with */
-    /* this program has been started for a phase that follows one of the same run */
+    bool over;    /* this phase ends the run */
+    bool begun;   /* the files of the run folder are open */
+    bool resumes; /* the first phase resumes from a checkpoint */
+    /* this program was executed for a later phase of the same run */
     bool continued;
-    int phase; /* to begin with, and the steps of those before it */
-    int64_t before;
-    /* seconds that earlier programs of the run took, and the most that they held */
+    int phase;      /* number of the first phase here */
+    int64_t before; /* steps of the phases before it */
+    /* seconds and peak bytes of the earlier phases, which ran before this program was executed */
     double before_s;
     uint64_t peak;
-    uint64_t *peaks;                /* of every rank, at the end; NULL */
-    int largest;                    /* number of the phase that takes most; -1 */
-    bool keep_plan;                 /* this phase's plan is the one in the run's folder */
-    char handed[4096];              /* folder that phases leave their weights in */
+    uint64_t *peaks;                /* peak bytes of every rank, known at the end; NULL before */
+    int largest;                    /* number of the phase that needs most memory; -1: none */
+    bool keep_plan;                 /* plan.json is the plan of this phase */
+    char handed[4096];              /* folder in which phases leave their weights */
     pl_json *events;                /* stdout with --json, else NULL */
-    int64_t from;                   /* steps done before this process, or before this phase */
-    int64_t first;                  /* steps done before this process */
+    int64_t from;                   /* steps done when this phase started here */
+    int64_t first;                  /* steps done when this process started */
     int64_t evaluated;              /* step of the last evaluation, -1 before */
-    double began, started;          /* seconds: of this phase, of the first one here */
-    double shown, data_ms, step_ms; /* seconds; sums since the last line */
-    int64_t sample_every, pictured; /* pictured: step of the last pictures, -1 before */
-    int64_t steps, log_every, eval_every, since; /* steps: the last one of this phase */
+    double began, started;          /* clock, seconds: start of this phase, of the run */
+    double shown, data_ms, step_ms; /* clock of the last bar; sums since the last log line */
+    int64_t sample_every, pictured; /* pictured: step of the last pictures; -1: none */
+    int64_t steps, log_every, eval_every, since; /* steps: the last step of this phase */
     char metric[64]; /* name of the recipe's metric, "" before the first evaluation */
     double metric_first, metric_last;
 } trainer;
 
-/* The phase that is going on; NULL without phases. */
+/* Returns the current phase; NULL without phases. */
 const pl_phase *trainer_phase(const trainer *t);
-/* Of this phase. */
+/* Converts a step of the run into a step of the current phase. */
 int64_t trainer_step(const trainer *t, int64_t step);
 
-bool trainer_stopped(const trainer *t); /* by a signal; of several ranks: agreed on by all */
-/* The most that the process has held, in all phases. */
+/* Returns whether a signal asked to stop; with several ranks, once all of them agree. */
+bool trainer_stopped(const trainer *t);
+/* Returns the peak bytes of the process over all phases. */
 uint64_t trainer_peak(const trainer *t);
 
-/* ---- cmd_train.c ---- */
-void trainer_settings(trainer *t); /* of the run that is about to be built */
-/* Builds and trains it; then what comes after the last phase, or when there is nothing to do. */
+/* ---- trainer.c ---- */
+/* Trains the run, with or without phases; returns the exit code. */
+int trainer_run(trainer *t);
+/* Reads the settings of the run, or phase, that is built next. */
+void trainer_settings(trainer *t);
+/* Plans, starts and trains one run or phase. */
 pl_status trainer_train(trainer *t);
+/* Writes the model and the last lines, after the last phase. */
 pl_status trainer_finish(trainer *t);
+/* Says that the run in the folder is complete; returns the exit code. */
 int trainer_done(trainer *t);
+/* Returns the exit code for a status. */
 int trainer_code(const trainer *t, pl_status rc);
 
+/* ---- train_loop.c ---- */
+pl_status trainer_loop(trainer *t); /* trains to the last step of the run or phase */
+
 /* ---- train_phases.c ---- */
-/* Whether this program follows another of the same run. */
+/* Reads from the environment whether this program was executed for a later phase. */
 void phases_continue(trainer *t);
-/* The phase that the folder's checkpoint is of. */
+/* Finds the phase of the checkpoint in the run folder. */
 pl_status phases_find(trainer *t);
 int train_phases(trainer *t); /* returns the exit code */
 
-/* ---- train_events.c: one object a line, and lines for people ---- */
+/* ---- train_events.c: JSON events, and lines for people ---- */
 typedef struct picture_event {
     int64_t step;
-    const char *name, *path; /* name NULL: arrays */
+    const char *name, *path; /* name NULL: a file of arrays */
 } picture_event;
 typedef struct eval_event {
     int64_t step;

@@ -270,7 +270,7 @@ TEST(cli_other_json)
                   of[i % 3][1], r.out, r.err);
     }
     CHECK_RUN(cli_run("$P inspect fluxflow/tiny --program nothing"), 2,
-              "there are: disc, disc_r1, train, evaluation");
+              "the programs are: disc, disc_r1, train, evaluation");
 }
 
 TEST(cli_plan_csv_and_timeline)
@@ -627,11 +627,11 @@ TEST(cli_bench_times_steps)
     CHECK_MSG(0 < plan && plan < first && 0 < peak && peak <= total, "%s", r.out);
     json_decref(j);
     r = cli_run("$P bench " CLI_SMALL "--steps 2");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "2 steps after 3") && strstr(r.out, "predicted") &&
+    CHECK_MSG(r.code == 0 && strstr(r.out, "2 measured steps after 3") && strstr(r.out, "predicted") &&
                   strstr(r.err, "train=5/5"),
               "%s%s", r.out, r.err);
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--memory 1MB"), 3, "smallest budget");
-    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--steps 0"), 2, "--steps wants a number");
+    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--steps 0"), 2, "--steps takes a number");
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--device t4"), 4, "profile");
 }
 

@@ -173,8 +173,8 @@ TEST(room_tells_a_plan_made_anew_before_the_first_step)
     snprintf(run, sizeof run, "--out %s/run", pl_test_dir());
     snprintf(
         want, sizeof want,
-        "planned anew, since the card's libraries took more than was left for them: an arena of "
-        "%llu bytes in place of %llu",
+        "planned again, because GPU libraries took more memory than expected: arena "
+        "%llu bytes instead of %llu",
         after, before);
     r = train_loading(budget, LOADED, run);
     const char *told = strstr(r.err, want);
@@ -182,7 +182,7 @@ TEST(room_tells_a_plan_made_anew_before_the_first_step)
     snprintf(path, sizeof path, "%s/run/plan.json", pl_test_dir());
     unsigned long long kept = number(strstr(cli_read(path), "\"memory\":"), "total");
     CHECK_MSG(kept == total, "%llu, not %llu", kept, total);
-    CHECK(!strstr(train_loading(budget, SPARE / 2, "").err, "planned anew"));
+    CHECK(!strstr(train_loading(budget, SPARE / 2, "").err, "planned again"));
 
     /* Where no plan is left, the smallest budget counts what is loaded. */
     r = train_loading(budget, budget, "--quiet");

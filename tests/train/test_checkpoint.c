@@ -238,7 +238,7 @@ TEST(checkpoint_other_configuration)
     r = cli_run(
         "$P train " CLI_SMALL "optim.lr=5e-4 threads=1 memory=1GiB train.steps=5 --out %s/a", d);
     CHECK_RUN(r, 0, "changed: optim.lr from 0.001 to 0.0005, from here on");
-    CHECK(strstr(r.err, "threads") && strstr(r.err, "going on from") && !cli_bad_log("a", 5));
+    CHECK(strstr(r.err, "threads") && strstr(r.err, "resuming from") && !cli_bad_log("a", 5));
     CHECK_RUN(cli_run("$P train " CLI_SMALL "optim.lr=5e-4 train.steps=2 --quiet --out %s/a", d), 0,
               "5 steps");
     r = cli_run("$P generate " CLI_SMALL
@@ -262,10 +262,10 @@ TEST(checkpoint_signals)
     snprintf(command, sizeof command, "exec $P train " CLI_SMALL LONG_RUN "--out %s/run", d);
     int64_t steps[8], before = 0;
     for (int i = 0; i < 3; i++) {
-        cli_result r = cli_run_signal(command, i ? "going on from" : "step=4/", signals[i]);
+        cli_result r = cli_run_signal(command, i ? "resuming from" : "step=4/", signals[i]);
         CHECK_MSG(r.code == 75 || (i && r.code == 128 + signals[i]), "exit code %d: %s", r.code,
                   r.err);
-        CHECK(r.code != 75 || strstr(r.err, "goes on from there"));
+        CHECK(r.code != 75 || strstr(r.err, "resumes from there"));
         CHECK(pl_folder_steps(in_dir("run"), steps, 8) >= 1 && steps[0] >= before);
         before = steps[0];
     }

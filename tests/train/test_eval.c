@@ -246,11 +246,11 @@ TEST(eval_answers_mistakes)
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run(IN "$P train wandistill/tiny train.steps=2 --out w --quiet", d), 0, "");
-    CHECK_RUN(cli_run("$P eval cloud/tiny"), 2, "which weights?");
-    CHECK_RUN(cli_run(IN "$P eval w --model ''", d), 2, "--model wants a file");
-    CHECK_RUN(cli_run(IN "$P eval w --ema", d), 2, "a run with ema.decay writes it");
+    CHECK_RUN(cli_run("$P eval cloud/tiny"), 2, "no weights given");
+    CHECK_RUN(cli_run(IN "$P eval w --model ''", d), 2, "--model needs a file");
+    CHECK_RUN(cli_run(IN "$P eval w --ema", d), 2, "only a finished run with ema.decay has it");
     CHECK_RUN(cli_run(IN "$P eval w --ema --model w/model.safetensors", d), 2,
-              "--model names a file");
+              "--ema and --model exclude each other");
     CHECK_RUN(cli_run(IN "$P eval cloud/tiny --model w/model.safetensors", d), 6, "has no tensor");
     CHECK_RUN(cli_run(IN "$P eval w --model nothing.safetensors", d), 6, "nothing.safetensors");
     CHECK_RUN(cli_run(IN "$P eval w --model w/checkpoints/step-00000002/model.safetensors", d), 6,
@@ -258,7 +258,7 @@ TEST(eval_answers_mistakes)
     CHECK_RUN(cli_run(IN "$P eval w --out pictures", d), 2, "makes no pictures");
     CHECK_RUN(cli_run(IN "$P eval w --out w/config.yaml", d), 1,
               "cannot make folder w/config.yaml");
-    CHECK_RUN(cli_run(IN "rm w/model.safetensors && $P eval w", d), 2, "has not come to its end");
+    CHECK_RUN(cli_run(IN "rm w/model.safetensors && $P eval w", d), 2, "the run is not finished");
     pl_run *run;
     pl_step_info info;
     CHECK_OK(pl_run_open("cloud/tiny", NULL, 0, &run));

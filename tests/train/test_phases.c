@@ -70,7 +70,7 @@ TEST(phases_are_runs_of_their_own)
     const char *d = pl_test_dir();
     CHECK(write_config(TWO));
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/a", d, d), 0,
-              "49 of 49 tensors are those that pre left");
+              "49 of 49 tensors start from phase pre");
     CHECK_RUN(cli_run("$P train %s/c.yaml phases=null train.steps=6 --quiet --out %s/pre", d, d), 0,
               "");
     CHECK(cli_same("a/phases/pre/model.safetensors", "pre/model.safetensors"));
@@ -100,7 +100,7 @@ TEST(phases_are_runs_of_their_own)
     CHECK(strstr(cli_read(in_dir("a/phases/main/eval.csv")), "\n6,")); /* before its first step */
     /* Without a folder the weights pass through a temporary one, of which nothing stays. */
     CHECK_RUN(cli_run("mkdir -p %s/tmp && TMPDIR=%s/tmp $P train %s/c.yaml", d, d, d), 0,
-              "49 of 49 tensors are those that pre left");
+              "49 of 49 tensors start from phase pre");
     CHECK(cli_run("test -z \"$(ls -A %s/tmp)\"", d).code == 0);
     CHECK_RUN(cli_run("$P report %s/a", d), 0, "");
 }
@@ -255,7 +255,7 @@ TEST(phases_end_by_rule)
     CHECK_RUN(cli_run("$P train %s/c.yaml 'phases.a.until.reach=mae_km > -1' train.steps=4", d), 0,
               "mae_km is above -1: the phase ends at step 3 of 4");
     CHECK_RUN(cli_run("$P train %s/c.yaml 'phases.a.until.reach=mae < 1' --quiet", d), 2,
-              "until.reach: the evaluation has no \"mae\"");
+              "until.reach: the evaluation has no metric \"mae\"");
 }
 
 static pl_status endless_build(pl_builder *b)
@@ -326,7 +326,7 @@ TEST(phases_leave_their_best)
         "  - {name: a, until.steps: 6, result: best, set: {eval.every: 2, checkpoint.best: mae_km}}\n"
         "  - {name: b, until.steps: 6, start: fresh, result: best, set: {eval.every: 2, "
         "checkpoint.best: mae_km, checkpoint.best_mode: max}}\n"));
-    CHECK_RUN(cli_run("$P train %s/c.yaml --quiet", d), 2, "result: best wants --out");
+    CHECK_RUN(cli_run("$P train %s/c.yaml --quiet", d), 2, "result: best needs --out");
     CHECK_RUN(cli_run("$P train %s/c.yaml --quiet checkpoint.keep=99 checkpoint.every=1 --out %s/a",
                       d, d),
               0, "");
@@ -587,7 +587,7 @@ TEST(phases_stop_and_go_on)
     snprintf(command, sizeof command, "exec $P train %s/c.yaml train.log_every=1 --out %s/b", d, d);
     CHECK_RUN(cli_run_signal(command, "step=3/", SIGTERM), 75, "stopped at step");
     CHECK(strstr(cli_run("$P inspect %s/b", d).out, ", phase pre, "));
-    CHECK_RUN(cli_run_signal(command, "phase=main step=", SIGTERM), 75, "going on from");
+    CHECK_RUN(cli_run_signal(command, "phase=main step=", SIGTERM), 75, "resuming from");
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/b", d, d), 0, "phase main");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
     CHECK(cli_same("a/phases/pre/model.safetensors", "b/phases/pre/model.safetensors"));
@@ -611,7 +611,7 @@ TEST(phases_change_on_the_way)
     CHECK_RUN(cli_run("$P train %s/c.yaml phases.main.set.batch=2 --out %s/a", d, d), 2,
               "batch from 4 to 2");
     CHECK_RUN(cli_run("$P train %s/c.yaml phases=null --out %s/a", d, d), 2,
-              "is in phase main (number 1), which this configuration has not");
+              "is in phase main (number 1), which this configuration does not have");
     CHECK_RUN(cli_run("$P train %s/c.yaml phases.main.until.steps=7 --out %s/a", d, d), 0,
               "phase main (2 of 2): steps 12 to 13");
     CHECK_RUN(cli_run("$P train %s/c.yaml phases.main.until.steps=7 --quiet --out %s/b", d, d), 0,

@@ -1,10 +1,10 @@
-/* snapshot.c - a plan as a PyTorch memory snapshot (pickle), for the viewer people know.
+/* snapshot.c - `plan --snapshot`: a plan as a PyTorch memory snapshot (pickle).
  *
  * The viewer at pytorch.org/memory_viz (and torch/cuda/_memory_viz.py) reads a pickled dictionary:
  * `segments` with their blocks, and `device_traces`, a list of allocations and frees for each
- * device. A plan gives both before the first step: one segment for the arena and one for the state,
- * and an alloc and a free for every buffer at the steps where its life begins and ends. Time is the
- * number of the step; the frame of an event names the layer.
+ * device. A plan has both before the first step: one segment for the arena and one for the state,
+ * and an alloc and a free for every buffer at its first and last position. The time of an event is its
+ * position; the frame of an event names the layer.
  *
  * Pickle protocol 2, of which a writer needs a dozen opcodes: marks, text, integers, lists, dicts.
  */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Addresses in the picture; any will do, far apart. */
+/* Addresses in the picture: arbitrary, far apart. */
 #define ARENA_AT ((uint64_t)0x7f0000000000)
 #define STATE_AT ((uint64_t)0x7e0000000000)
 

@@ -1,13 +1,13 @@
-/* device_test.c - a small network is trained on the device, and every promise is looked at there.
+/* device_test.c - trains a small network on a device and checks every promise there.
  *
- * Four short runs of the same network with the same seed: as planned without a budget, within the
- * smallest budget (so that much is computed again), once more as the first (same bits?), and on the
- * CPU. The network has convolutions, products, normalisations and an optimiser, so losses that
- * agree after several steps say that the device's kernels and their gradients do.
+ * Four short runs of one network with one seed: without a budget; with the minimum as budget, so that
+ * much is recomputed; a repetition of the first; and on the CPU. The network has convolutions, matrix
+ * products, normalisations and an optimiser, so equal losses after several steps mean that kernels and
+ * gradients of the device are right.
  *
- * What a smaller plan saves must stand out from what a process holds besides: on a card that is
- * hundreds of megabytes which no two processes hold alike. The batch of the runs with and without a
- * budget is therefore as large as the device's overhead asks for.
+ * The saving of the smaller plan must be larger than the noise of the overhead: on a GPU the overhead
+ * is hundreds of megabytes and varies from process to process. So the batch grows until the saving is
+ * at least an eighth of the overhead.
  */
 #include "device_test.h"
 
@@ -28,7 +28,7 @@ typedef struct trial {
     uint64_t warm, end, most; /* bytes of the process: after WARM steps, after all, most */
     uint64_t heap_warm, heap_end;
     pl_run_memory memory;
-    double again; /* share computed again */
+    double recompute; /* share of the step time */
     double step_ms;
 } trial;
 
@@ -75,7 +75,7 @@ static pl_status steps_of(pl_run *run, trial *out)
     return PL_OK;
 }
 
-/* memory NULL: no budget. find: looks for the smallest one that works and does not train. */
+/* Trains a few steps. memory NULL: no budget. find: only finds the minimum. */
 static pl_status trial_run(const char *device, int batch, const char *memory, bool find, trial *out)
 {
     char where[64], budget[64], size[32], samples[32];
@@ -92,7 +92,7 @@ static pl_status trial_run(const char *device, int batch, const char *memory, bo
     if (rc == PL_OK) out->memory = pl_run_memory_get(run);
     if (rc == PL_OK && !find) {
         out->planned = out->memory.arena;
-        out->again = plan_recompute_share(run);
+        out->recompute = plan_recompute_share(run);
         rc = pl_run_start(run);
         if (rc == PL_OK) out->mapped = pl_session_arena_bytes(pl_run_session(run));
         if (rc == PL_OK) rc = steps_of(run, out);
@@ -101,8 +101,8 @@ static pl_status trial_run(const char *device, int batch, const char *memory, bo
     return rc;
 }
 
-/* The largest relative difference of the losses. */
-static double apart(const trial *a, const trial *b)
+/* Returns the largest relative difference of the losses. */
+static double difference(const trial *a, const trial *b)
 {
     double most = 0;
     for (int i = 0; i < STEPS; i++) {
@@ -118,21 +118,21 @@ static void check_plain(tester *t, const trial *a)
     char what[160];
     snprintf(what, sizeof what, "planned %s bytes, mapped %s", cli_count((int64_t)a->planned),
              cli_count((int64_t)a->mapped));
-    tell(t, "the arena is what was planned", a->planned == a->mapped, what);
+    tell(t, "the arena has the planned size", a->planned == a->mapped, what);
     snprintf(what, sizeof what, "after step %d: %s, after step %d: %s", WARM, cli_bytes(a->warm),
              STEPS, cli_bytes(a->end));
-    tell(t, "memory does not grow with the steps", a->end <= a->warm + (1u << 20), what);
+    tell(t, "memory does not grow", a->end <= a->warm + (1u << 20), what);
     snprintf(what, sizeof what, "heap after step %d and %d: %s and %s bytes", WARM, STEPS,
              cli_count((int64_t)a->heap_warm), cli_count((int64_t)a->heap_end));
     tell(t, "a step allocates nothing", a->heap_end <= a->heap_warm, what);
     bool falls = a->loss[STEPS - 1] < a->loss[0] && isfinite(a->loss[STEPS - 1]);
-    snprintf(what, sizeof what, "loss %.4f at step 1, %.4f at step %d, %s a step", a->loss[0],
+    snprintf(what, sizeof what, "loss %.4f at step 1, %.4f at step %d, %s per step", a->loss[0],
              a->loss[STEPS - 1], STEPS, cli_ms(a->step_ms));
-    tell(t, "it learns", falls, what);
+    tell(t, "the loss falls", falls, what);
 }
 
-/* The smallest batch whose smallest plan saves enough to be seen; its plan in *least. */
-static pl_status enough_to_save(const char *device, int *batch, trial *least)
+/* Finds the smallest batch whose plan at the minimum saves enough to be measured. */
+static pl_status find_batch(const char *device, int *batch, trial *least)
 {
     for (*batch = BATCH;; *batch *= 4) {
         pl_status rc = trial_run(device, *batch, NULL, true, least);
@@ -142,18 +142,18 @@ static pl_status enough_to_save(const char *device, int *batch, trial *least)
     }
 }
 
-/* Overhead is measured anew in every run; a little room keeps that from deciding the test. A
- * process that has grown since the budget was found is asked again what it needs. */
-static pl_status run_smallest(const char *device, int batch, const trial *least, uint64_t *budget,
-                              trial *out)
+/* Trains within the minimum plus 1 MiB, because the overhead is measured in every run and varies. If
+ * the process has grown since the minimum was found, tries once more with the minimum of this run. */
+static pl_status run_minimum(const char *device, int batch, const trial *least, uint64_t *budget,
+                             trial *out)
 {
     char size[32];
     uint64_t minimum = least->memory.minimum;
-    for (int again = 0;; again++) {
+    for (int attempt = 0;; attempt++) {
         *budget = minimum + (1u << 20);
         snprintf(size, sizeof size, "%llu", (unsigned long long)*budget);
         pl_status rc = trial_run(device, batch, size, false, out);
-        if (rc != PL_ERR_FIT || again) return rc;
+        if (rc != PL_ERR_FIT || attempt) return rc;
         minimum = out->memory.minimum;
     }
 }
@@ -164,18 +164,18 @@ static pl_status check_budget(tester *t, const trial *a)
     trial least, small, whole = *a;
     int batch;
     uint64_t budget;
-    pl_status rc = enough_to_save(t->device, &batch, &least);
+    pl_status rc = find_batch(t->device, &batch, &least);
     if (rc == PL_OK && batch != BATCH) rc = trial_run(t->device, batch, NULL, false, &whole);
-    if (rc == PL_OK) rc = run_smallest(t->device, batch, &least, &budget, &small);
+    if (rc == PL_OK) rc = run_minimum(t->device, batch, &least, &budget, &small);
     if (rc != PL_OK) return rc;
-    bool card = strcmp(t->device, "cpu") != 0, same = apart(&small, &whole) == 0;
-    uint64_t most = card ? small.most : small.end;
+    bool gpu = strcmp(t->device, "cpu") != 0, same = difference(&small, &whole) == 0;
+    uint64_t most = gpu ? small.most : small.end;
     snprintf(what, sizeof what, "batch %d, budget %s, held %s", batch, cli_bytes(budget),
              cli_bytes(most));
-    tell(t, "a budget is kept", most <= budget, what);
-    snprintf(what, sizeof what, "arena %s instead of %s, %.0f %% computed again, losses %s",
-             cli_bytes(small.planned), cli_bytes(whole.planned), 100 * small.again,
-             same ? "the same to the bit" : "differ");
+    tell(t, "the budget is kept", most <= budget, what);
+    snprintf(what, sizeof what, "arena %s instead of %s, %.0f %% recompute, losses %s",
+             cli_bytes(small.planned), cli_bytes(whole.planned), 100 * small.recompute,
+             same ? "equal to the bit" : "different");
     tell(t, "a smaller plan gives the same numbers", same && small.planned < whole.planned, what);
     return PL_OK;
 }
@@ -183,17 +183,17 @@ static pl_status check_budget(tester *t, const trial *a)
 static pl_status check_numbers(tester *t, const trial *a)
 {
     char what[160];
-    trial again, cpu;
-    pl_status rc = trial_run(t->device, BATCH, NULL, false, &again);
+    trial second, cpu;
+    pl_status rc = trial_run(t->device, BATCH, NULL, false, &second);
     if (rc != PL_OK) return rc;
-    snprintf(what, sizeof what, "%d losses of a second run %s", STEPS,
-             apart(&again, a) == 0 ? "the same to the bit" : "differ");
-    tell(t, "a run can be repeated", apart(&again, a) == 0, what);
+    snprintf(what, sizeof what, "%d losses of a second run: %s", STEPS,
+             difference(&second, a) == 0 ? "equal to the bit" : "different");
+    tell(t, "a run can be repeated", difference(&second, a) == 0, what);
     if (strcmp(t->device, "cpu") == 0) return PL_OK;
     if ((rc = trial_run("cpu", BATCH, NULL, false, &cpu)) != PL_OK) return rc;
-    snprintf(what, sizeof what, "losses of %d steps within %.1e of the CPU's", STEPS,
-             apart(a, &cpu));
-    tell(t, "convolutions, products, updates are right", apart(a, &cpu) < 1e-3, what);
+    snprintf(what, sizeof what, "losses of %d steps within %.1e of those on the CPU", STEPS,
+             difference(a, &cpu));
+    tell(t, "the results agree with the CPU", difference(a, &cpu) < 1e-3, what);
     return PL_OK;
 }
 
@@ -215,6 +215,6 @@ int device_test(const char *device, bool json)
     }
     pl_json_free(t.json);
     if (rc != PL_OK) return cli_fail(rc);
-    if (!json && t.failed) printf("%d of these promises are not kept on %s\n", t.failed, device);
+    if (!json && t.failed) printf("%d of these promises do not hold on %s\n", t.failed, device);
     return t.failed ? 1 : 0;
 }
