@@ -627,8 +627,8 @@ TEST(cli_bench_times_steps)
     CHECK_MSG(0 < plan && plan < first && 0 < peak && peak <= total, "%s", r.out);
     json_decref(j);
     r = cli_run("$P bench " CLI_SMALL "--steps 2");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "2 measured steps after 3") && strstr(r.out, "predicted") &&
-                  strstr(r.err, "train=5/5"),
+    CHECK_MSG(r.code == 0 && strstr(r.out, "2 measured steps after 3") &&
+                  strstr(r.out, "predicted") && strstr(r.err, "train=5/5"),
               "%s%s", r.out, r.err);
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--memory 1MB"), 3, "smallest budget");
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--steps 0"), 2, "--steps takes a number");

@@ -171,11 +171,10 @@ TEST(room_tells_a_plan_made_anew_before_the_first_step)
     /* As text, and in the run's folder. */
     char run[512], want[256], path[600];
     snprintf(run, sizeof run, "--out %s/run", pl_test_dir());
-    snprintf(
-        want, sizeof want,
-        "planned again, because GPU libraries took more memory than expected: arena "
-        "%llu bytes instead of %llu",
-        after, before);
+    snprintf(want, sizeof want,
+             "planned again, because GPU libraries took more memory than expected: arena "
+             "%llu bytes instead of %llu",
+             after, before);
     r = train_loading(budget, LOADED, run);
     const char *told = strstr(r.err, want);
     CHECK_MSG(r.code == 0 && told && strstr(told, "step=1/1"), "%d %s", r.code, r.err);
