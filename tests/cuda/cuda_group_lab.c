@@ -326,11 +326,9 @@ void group_text(const pl_graph *g, char **out)
 {
     pl_arena a = PL_ARENA_INIT;
     pl_code code;
-    size_t bytes = 0;
     *out = NULL;
     CHECK(group_code(g, &a, &code));
-    for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15)
-        CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
+    if (nvrtc_here()) CHECK(nvrtc_accepts_by_turns(code.kernel[0].text));
     *out = strdup(code.kernel[0].text);
     pl_arena_release(&a);
 }

@@ -76,6 +76,15 @@ bool nvrtc_accepts(const char *text, int arch, size_t *cubin_bytes)
     return ok;
 }
 
+bool nvrtc_accepts_by_turns(const char *text)
+{
+    static int turn;
+    size_t bytes;
+    int arch = turn++ % 2 ? 75 : 90;
+    return nvrtc_accepts(text, arch, &bytes) &&
+           (!pl_test_long() || nvrtc_accepts(text, 75 + 90 - arch, &bytes));
+}
+
 int nvrtc_stack_bytes(const char *text, int arch)
 {
     const nvrtc_api *n = nvrtc();
@@ -195,7 +204,7 @@ bool text_shop_build(text_shop *s)
     snprintf(lib, sizeof lib, "%s/groups.so", pl_test_dir());
     const char *keep = getenv("PL_TEST_KEEP_TEXT");
     snprintf(line, sizeof line,
-             "g++ -x c++ -std=c++17 -O1 -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden "
+             "g++ -x c++ -std=c++17 -Og -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden "
              "-ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics "
              "-fwrapv -Wno-unknown-pragmas %s -Itests/cudasim -Iinclude -Isrc -o %s %s",
 #if defined(__SANITIZE_ADDRESS__)

@@ -10,6 +10,8 @@
 bool nvrtc_here(void);
 /* Compiles for an architecture (90); prints the log and returns false if it is refused. */
 bool nvrtc_accepts(const char *text, int arch, size_t *cubin_bytes);
+/* The same for 7.5 or 9.0, by turns from call to call; in long runs for both. */
+bool nvrtc_accepts_by_turns(const char *text);
 /* Bytes of memory that a thread of the kernel needs because registers are not enough; -1 where the
  * compiler does not tell. */
 int nvrtc_stack_bytes(const char *text, int arch);

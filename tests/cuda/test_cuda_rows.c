@@ -209,14 +209,15 @@ TEST(cuda_rows_need_registers_only)
     for (int i = 0; i < (pl_test_long() ? (int)(sizeof want / sizeof *want) : 4); i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
-        char *text;
+        pl_arena mem = PL_ARENA_INIT;
+        pl_code code;
         want[i].make(g, 64, want[i].n);
         CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
-        group_text(g, &text);
-        int stack = nvrtc_stack_bytes(text, 90);
+        CHECK(group_code(g, &mem, &code));
+        int stack = nvrtc_stack_bytes(code.kernel[0].text, 90);
         CHECK_MSG(stack >= 0 && stack <= 16, "rows of %lld: %d bytes a thread",
                   (long long)want[i].n, stack);
-        free(text);
+        pl_arena_release(&mem);
         pl_graph_free(g);
         pl_store_free(store);
     }

@@ -78,9 +78,13 @@ static int exit_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Signals that nohup, or a shell in the background, ignores are heard by what a test starts. */
+/* In place of this process, the command. Signals that nohup or a background shell ignores reach it.
+ * One thread for the program, because about as many tests run at once as there are cores: on the
+ * small networks of tests, threads that wait for each other cost half of the time again. Long runs
+ * (make check-all) and tests that set threads= use more. */
 static void become(const char *command)
 {
+    if (!pl_test_long()) setenv("PL_THREADS", "1", 0);
     signal(SIGINT, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     signal(SIGQUIT, SIG_DFL);

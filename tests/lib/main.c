@@ -92,6 +92,7 @@ static void begin_cache(void)
 void pl_test_worker(int number)
 {
     char own[96];
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* other tests need the cores of idle threads */
     if (!cache[0]) return;
     snprintf(own, sizeof own, "%s/%d", cache, number);
     setenv("PLIMSOLL_CACHE", own, 1);

@@ -201,6 +201,7 @@ template <typename T, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
     forward(sizes z, const T *q, const T *k, const T *v, T *o, float *lse)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(unsigned char, bytes);
     constexpr int ROWS = WARPS * 16 * MT;
     T *rows = (T *)bytes, *keys = rows + ROWS * D, *values = keys + 2 * COLS * D;
@@ -269,6 +270,7 @@ static __global__ void __launch_bounds__(THREADS)
     to_query(sizes z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
              const float *delta, T *dq)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(unsigned char, bytes);
     constexpr int ROWS = WARPS * 16 * MT;
     T *rows = (T *)bytes, *d_rows = rows + ROWS * D;
@@ -337,6 +339,7 @@ static __global__ void __launch_bounds__(THREADS)
     to_key(sizes z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
            const float *delta, T *dk, T *dv)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(unsigned char, bytes);
     constexpr int ROWS = WARPS * 16 * MT;
     T *rows = (T *)bytes, *v_rows = rows + ROWS * D;

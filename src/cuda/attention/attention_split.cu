@@ -19,6 +19,7 @@ template <int D>
 static __global__ void __launch_bounds__(256)
     cut(sizes z, whole q, whole k, whole v, whole d_o, int head0)
 {
+    if (!PL_HAS_MMA) return;
     constexpr int LANES = D / 4;
     whole w = blockIdx.z == 0 ? q : blockIdx.z == 1 ? k : blockIdx.z == 2 ? v : d_o;
     int t = blockIdx.x * (256 / LANES) + threadIdx.x / LANES, c = threadIdx.x % LANES * 4;
@@ -115,6 +116,7 @@ template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     forward(sizes z, int head0, parts q, parts k, parts v, float *o, float *lse)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(pl_f16, shared);
     constexpr int ROWS = WARPS * 16 * MT, TILE = COLS * 2 * D;
     pl_f16 *rows = shared, *keys = rows + ROWS * 2 * D, *values = keys + 2 * TILE;

@@ -52,6 +52,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     to_key(sizes z, share w, parts q, parts k, parts v, parts d_o, const float *lse,
            const float *delta, float *dk, float *dv)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(pl_f16, shared);
     constexpr int ROWS = WARPS * 16 * MT, TILE = COLS * 2 * D;
     pl_f16 *rows = shared, *v_rows = rows + ROWS * 2 * D, *queries = v_rows + ROWS * 2 * D;
@@ -149,6 +150,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 static __global__ void __launch_bounds__(256)
     add_parts(sizes z, share w, int slices, pl_long_divisor by_d, float *dk, float *dv)
 {
+    if (!PL_HAS_MMA) return;
     int head = w.head0 + blockIdx.y, h = head % z.heads, b = head / z.heads;
     int64_t each = (int64_t)z.m * z.d, step = 2 * each * gridDim.y;
     const float *part = w.part + (2 * blockIdx.y + blockIdx.z) * each;
@@ -166,6 +168,7 @@ template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     from_scores(sizes z, share w, parts k, float *dq)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(pl_f16, shared);
     constexpr int ROWS = WARPS * 16 * MT, P = ROWS + 4, TILE = COLS * 2 * D, DS = COLS * P,
                   OWN = 2 * MT;

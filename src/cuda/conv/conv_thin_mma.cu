@@ -74,6 +74,7 @@ template <typename T, int K, int STEPS>
 static __global__ void __launch_bounds__(THREADS)
     widen(pl_sides s, const T *few, const T *w, const T *bias, T *many)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(pair, filter);
     constexpr int WIDE = TILE_W + K - 1;
     int groups = s.many / 32, inner = s.taps * s.few;
@@ -154,6 +155,7 @@ template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
     thin(pl_sides s, const T *many, const T *w, const T *bias, T *few)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(pair, filter);
     constexpr int TAPS = K * K, TILES = (TAPS + 7) / 8, WIDE = TILE_W + K - 1;
     constexpr int HALO = (TILE_H + K - 1) * WIDE, LINE = (HALO + 15) / 16 * 16 + 4;
@@ -259,6 +261,7 @@ template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
     outer(pl_sides s, const T *few, const T *many, float *part)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(T, tiles); /* two runs of many, then two of windows */
     constexpr int TAPS = K * K, WIDE = RUN + K - 1, EACH = (K * WIDE + 7) / 8 * 8;
     __shared__ float sums[WARPS][TAPS][32];

@@ -356,6 +356,7 @@ template <class S, template <class, int, int> class LA, template <class, int, in
 static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     multiply(const __grid_constant__ problem p)
 {
+    if (!PL_HAS_MMA) return;
     PL_SHARED(float, tiles);
     typedef LA<S, S::BM, 2 * S::MT> load_a;
     typedef LB<S, S::BN, NT> load_b;
