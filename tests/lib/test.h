@@ -1,12 +1,24 @@
-/* test.h - the test harness: TEST(name) { ... } registers itself; one binary runs them all.
+/* test.h - the test harness. A test in ten lines, in any tests/FOLDER/test_SUBJECT.c:
  *
- *   pl_test            every test         pl_test -k text    those whose name holds text
+ *   #include "tests/lib/test.h"
+ *   TEST(parse_refuses_an_empty_size)         a sentence that can be false
+ *   {
+ *       uint64_t bytes = 7;                                              arrange
+ *       pl_status rc = pl_parse_size("", &bytes);                        act
+ *       CHECK(rc == PL_ERR_USAGE && bytes == 7);                         assert
+ *   }
+ *
+ * The test registers itself; no list names it. A CHECK that does not hold prints file, line and
+ * values, marks the test failed and returns from the function that holds it. SKIP(why) ends a test
+ * that cannot run here. Files go to pl_test_dir(). Random data comes from pl_test_noise(), so that a
+ * failure repeats. What takes seconds asks pl_test_long() for its exhaustive part.
+ *
+ *   pl_test            every test         pl_test -k text    tests whose name contains text
  *   pl_test -l         list               pl_test -v         print each name and its time
  *   pl_test -j N       N at once, each in a process of its own (deal.h)
  *   pl_test --times    the slowest at the end
  *
- * A failing CHECK prints file, line and values, marks the test failed and returns from it. SKIP
- * says why. The last line is "N passed, N failed" (", N skipped").
+ * The last line is "N passed, N failed" (", N skipped").
  */
 #ifndef PL_TEST_H
 #define PL_TEST_H
@@ -27,7 +39,7 @@ void pl_test_register(pl_test_case *t);
 void pl_test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void pl_test_skip(const char *why);
-/* True when PL_TEST_LONG is set (make check-all): tests that take more than a few seconds ask. */
+/* True when PL_TEST_LONG is set (make check-all): then exhaustive versions of checks run. */
 bool pl_test_long(void);
 /* A fresh temporary folder, removed when the test ends. Borrowed until then. */
 const char *pl_test_dir(void);
@@ -35,7 +47,7 @@ const char *pl_test_dir(void);
 double pl_test_noise(uint64_t *state);
 
 #define TEST(name) PL_TEST_AS(name, false)
-/* A test of times or of the whole machine's state: under -j no other runs beside it. */
+/* A test with limits of time, or about the whole machine: under -j no other test runs beside it. */
 #define TEST_ALONE(name) PL_TEST_AS(name, true)
 #define PL_TEST_AS(name, alone)                                                                    \
  static void test_##name(void);                                                                    \
