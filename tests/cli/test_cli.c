@@ -3,21 +3,8 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
-#include <jansson.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-static char *in_dir(const char *name)
-{
-    static char path[4][512];
-    static int at;
-    at = (at + 1) % 4;
-    snprintf(path[at], sizeof path[at], "%s/%s", pl_test_dir(), name);
-    return path[at];
-}
 
 /* ---- help and usage --------------------------------------------------------------------- */
 TEST(cli_help_shows_examples)
@@ -90,7 +77,7 @@ TEST(cli_bad_configurations)
         {"recipe: cloud/tiny\nmodel: {channels: [1, 2]}\n", "model.channels", "3 numbers"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK(cli_write(in_dir("my.yaml"), cases[i].yaml));
+        CHECK(cli_write(pl_test_path("my.yaml"), cases[i].yaml));
         cli_result r = cli_run("cd %s && $P plan my.yaml", pl_test_dir());
         CHECK_MSG(r.code == 2 && strstr(r.err, cases[i].message) && strstr(r.err, cases[i].place),
                   "exit code %d for:\n%swants \"%s\" and \"%s\":\n%s", r.code, cases[i].yaml,
@@ -99,7 +86,7 @@ TEST(cli_bad_configurations)
     }
     CHECK_RUN(cli_run("$P plan cloud/tiny optim.lrr=3"), 2, "optim.lr");
     CHECK_RUN(cli_run("$P plan cloud/tiny batch=none"), 2, "batch");
-    CHECK_RUN(cli_run("$P plan %s", in_dir("absent.yaml")), 2, "absent.yaml");
+    CHECK_RUN(cli_run("$P plan %s", pl_test_path("absent.yaml")), 2, "absent.yaml");
 }
 
 TEST(cli_print_config_round_trip)
@@ -107,226 +94,61 @@ TEST(cli_print_config_round_trip)
     WANT_BIN();
     CHECK_INT(cli_run("$P plan cloud/tiny optim.lr=0.5 'model.dense=[7, 8]' --memory 3GiB "
                       "--print-config > %s",
-                      in_dir("a.yaml"))
+                      pl_test_path("a.yaml"))
                   .code,
               0);
-    CHECK_INT(cli_run("$P train %s --print-config > %s", in_dir("a.yaml"), in_dir("b.yaml")).code,
-              0);
+    CHECK_INT(
+        cli_run("$P train %s --print-config > %s", pl_test_path("a.yaml"), pl_test_path("b.yaml"))
+            .code,
+        0);
     cli_result r =
         cli_run("cd %s && grep -v '^recipe:' a.yaml > a && grep -v '^recipe:' b.yaml > b "
                 "&& diff a b",
                 pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.out);
-    CHECK(strstr(cli_read(in_dir("a.yaml")), "lr: 0.5"));
-    CHECK(strstr(cli_read(in_dir("a.yaml")), "dense: [7, 8]"));
+    CHECK(strstr(cli_read(pl_test_path("a.yaml")), "lr: 0.5"));
+    CHECK(strstr(cli_read(pl_test_path("a.yaml")), "dense: [7, 8]"));
 }
 
 TEST(cli_extends_and_overrides)
 {
     WANT_BIN();
-    CHECK(
-        cli_write(in_dir("base.yaml"), "recipe: cloud\nextends: cloud/tiny\nbatch: 6\nseed: 3\n"));
-    CHECK(cli_write(in_dir("mine.yaml"), "extends: base.yaml\nseed: 9\n"));
-    cli_result r = cli_run("$P plan %s optim.lr=0.25 --print-config", in_dir("mine.yaml"));
+    CHECK(cli_write(pl_test_path("base.yaml"),
+                    "recipe: cloud\nextends: cloud/tiny\nbatch: 6\nseed: 3\n"));
+    CHECK(cli_write(pl_test_path("mine.yaml"), "extends: base.yaml\nseed: 9\n"));
+    cli_result r = cli_run("$P plan %s optim.lr=0.25 --print-config", pl_test_path("mine.yaml"));
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK(strstr(r.out, "batch: 6") && strstr(r.out, "seed: 9") && strstr(r.out, "lr: 0.25"));
     CHECK(strstr(r.out, "channels: [8, 16, 32]"));
-}
-
-/* ---- JSON ------------------------------------------------------------------------------- */
-/* The n-th line of text that is an object whose "event" is this; NULL if none. Caller decrefs. */
-static json_t *event_of(const char *text, const char *event, int n)
-{
-    for (const char *line = text; *line;) {
-        const char *end = strchr(line, '\n');
-        size_t len = end ? (size_t)(end - line) : strlen(line);
-        json_t *j = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
-        const char *have = json_string_value(json_object_get(j, "event"));
-        if (have && strcmp(have, event) == 0 && n-- == 0) return j;
-        json_decref(j);
-        line += len + (end != NULL);
-    }
-    return NULL;
-}
-
-static const char *first_missing(const json_t *j, const char *const *names)
-{
-    for (; *names; names++)
-        if (!json_object_get(j, *names)) return *names;
-    return NULL;
-}
-
-static const char *const plan_names[] = {
-    "fits",           "budget_bytes",  "arena_bytes",      "state_bytes",     "overhead_bytes",
-    "keep_all_bytes", "minimum_bytes", "live_bound_bytes", "recompute_ratio", "predicted_step_ms",
-    "micro_batch",    "accumulate",    "effective_batch",  "parameters",      "trainable",
-    "nodes",          "plan_ms",       "components",       "peak_node",       NULL};
-
-static json_int_t member(const json_t *j, const char *name)
-{
-    return json_integer_value(json_object_get(j, name));
-}
-
-TEST(cli_plan_json)
-{
-    WANT_BIN();
-    static const char *const parts[] = {"weights",   "gradients", "optimizer", "activations",
-                                        "workspace", "inputs",    NULL};
-    cli_result r = cli_run("$P plan cloud/full --json");
-    CHECK_INT(r.code, 0);
-    json_t *j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
-    CHECK(j);
-    const char *missing = first_missing(j, plan_names);
-    CHECK_MSG(!missing, "%s is missing", missing);
-    missing = first_missing(json_object_get(j, "components"), parts);
-    CHECK_MSG(!missing, "components.%s is missing", missing);
-    CHECK_INT(member(j, "parameters"), 536846);
-    CHECK(member(j, "minimum_bytes") < member(j, "arena_bytes"));
-    CHECK(member(j, "minimum_bytes") > member(j, "state_bytes") + member(j, "overhead_bytes"));
-    CHECK((double)member(j, "arena_bytes") <= 1.01 * (double)member(j, "live_bound_bytes"));
-    json_decref(j);
-    r = cli_run("$P plan cloud/memory_optimized --json");
-    j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
-    CHECK_INT(member(j, "parameters"), 143886);
-    json_decref(j);
-}
-
-TEST(cli_train_json_and_arena)
-{
-    WANT_BIN();
-    static const char *const steps[] = {"event",      "step",    "epoch",        "loss",
-                                        "lr",         "step_ms", "data_wait_ms", "arena_bytes",
-                                        "used_bytes", NULL};
-    static const char *const ends[] = {"event", "steps", "wall_s", "peak_used_bytes", NULL};
-    cli_result r = cli_run("$P plan " CLI_SMALL "--json");
-    json_t *plan = json_loads(r.out, 0, NULL);
-    CHECK(plan);
-    json_int_t arena = member(plan, "arena_bytes");
-    json_decref(plan);
-    r = cli_run("$P train " CLI_SMALL "train.steps=4 --json --out %s", in_dir("run/deep"));
-    CHECK_MSG(r.code == 0, "%s", r.err);
-    CHECK_MSG(!r.err[0], "stderr is not empty: %s", r.err);
-    plan = event_of(r.out, "plan", 0);
-    CHECK(plan && !first_missing(plan, plan_names));
-    json_decref(plan);
-    for (int i = 0; i < 4; i++) {
-        json_t *s = event_of(r.out, "step", i);
-        CHECK(s && !first_missing(s, steps));
-        CHECK_INT(member(s, "arena_bytes"), arena);
-        CHECK_INT(member(s, "step"), i + 1);
-        json_decref(s);
-    }
-    json_t *eval = event_of(r.out, "eval", 1), *end = event_of(r.out, "end", 0);
-    CHECK(eval && json_is_number(json_object_get(eval, "mae_km")) && member(eval, "step") == 4);
-    CHECK(end && !first_missing(end, ends) && member(end, "steps") == 4);
-    json_decref(eval);
-    json_decref(end);
-    end = event_of(cli_read(in_dir("run/deep/log.jsonl")), "end", 0);
-    CHECK(end);
-    json_decref(end);
-    CHECK(strstr(cli_read(in_dir("run/deep/config.yaml")), "steps: 4"));
-    CHECK_RUN(cli_run("$P inspect %s", in_dir("run/deep/model.safetensors")), 0, "");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=4 --out %s", in_dir("run/deep")), 0,
-              "finished");
-    CHECK_RUN(
-        cli_run("$P train " CLI_SMALL "train.steps=1 --fresh --quiet --out %s", in_dir("run/deep")),
-        0, "");
-}
-
-TEST(cli_other_json)
-{
-    WANT_BIN();
-    json_t *j = json_loads(cli_run("$P devices --json").out, 0, NULL);
-    CHECK(json_array_size(j) >= 1);
-    CHECK(strcmp(json_string_value(json_object_get(json_array_get(j, 0), "name")), "cpu") == 0);
-    json_decref(j);
-    j = json_loads(cli_run("$P recipes --json").out, 0, NULL);
-    const json_t *cloud = json_array_get(j, 0);
-    CHECK(cloud && json_object_get(cloud, "about") && json_object_get(cloud, "presets"));
-    CHECK(strcmp(json_string_value(json_array_get(json_object_get(cloud, "presets"), 1)),
-                 "cloud/tiny") == 0);
-    json_decref(j);
-    cli_result r = cli_run("$P replay tests/data/peers/cloud --json");
-    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
-    j = json_loads(r.out, 0, NULL);
-    CHECK(json_is_true(json_object_get(j, "agree")) && member(j, "steps") == 5);
-    CHECK(json_real_value(json_object_get(j, "worst_loss")) < 1e-5);
-    CHECK(json_real_value(json_object_get(j, "worst_gradient")) < 1e-4);
-    json_decref(j);
-    r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002");
-    CHECK_MSG(r.code == 1 && strstr(r.out, "NOT agree"), "%s", r.out);
-    for (const char *const *c = (const char *const[]){"", "--graph", "--buffers",
-                                                      "--program evaluation --graph", NULL};
-         *c; c++) {
-        r = cli_run("$P inspect cloud/tiny %s", *c);
-        CHECK_MSG(r.code == 0 && strlen(r.out) > 100, "inspect %s: %s", *c, r.err);
-    }
-    /* an output that only it has */
-    static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}};
-    for (int i = 0; i < 9; i++) {
-        r = cli_run("$P inspect fluxflow/tiny --graph --program %s | grep -c 'output.*\"%s\"'",
-                    of[i / 3][0], of[i % 3][1]);
-        CHECK_MSG(atoi(r.out) == (i / 3 == i % 3), "%s, output %s: %s%s", of[i / 3][0],
-                  of[i % 3][1], r.out, r.err);
-    }
-    CHECK_RUN(cli_run("$P inspect fluxflow/tiny --program nothing"), 2,
-              "the programs are: disc, disc_r1, train, evaluation");
-}
-
-TEST(cli_plan_csv_and_timeline)
-{
-    WANT_BIN();
-    cli_result r =
-        cli_run("$P plan --csv tests/data/plan/A.1048576.csv --out %s --capacity 1048576 "
-                "--json",
-                in_dir("s.csv"));
-    CHECK_MSG(r.code == 0, "%s", r.err);
-    json_t *j = json_loads(r.out, 0, NULL);
-    CHECK(member(j, "height_bytes") >= member(j, "bound_bytes") && member(j, "bound_bytes") > 0);
-    CHECK_INT(member(j, "height_bytes"), 1048576);
-    json_decref(j);
-    CHECK(strncmp(cli_read(in_dir("s.csv")), "id,lower,upper,size,offset\n", 27) == 0);
-    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity 5"), 3, "capacity");
-    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/README.md"), 5, "line");
-    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity -5"), 2, "-5");
-    CHECK_INT(cli_run("$P plan " CLI_SMALL "--memory 1GiB --timeline %s", in_dir("t.svg")).code, 0);
-    const char *svg = cli_read(in_dir("t.svg"));
-    CHECK(strstr(svg, "<svg ") && strstr(svg, "peak ") && strstr(svg, "</svg>"));
-    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--timeline /proc/none/t.svg"), 1, "/proc/none/t.svg");
-    j = json_loads(cli_run("$P plan " CLI_SMALL "--sweep 1MiB,4GiB --json").out, 0, NULL);
-    CHECK_INT(json_array_size(j), 2);
-    CHECK(json_is_false(json_object_get(json_array_get(j, 0), "fits")));
-    CHECK(json_is_true(json_object_get(json_array_get(j, 1), "fits")));
-    json_decref(j);
-    CHECK_INT(cli_run("$P plan " CLI_SMALL "--snapshot %s", in_dir("s.pickle")).code, 0);
-    CHECK(access(in_dir("s.pickle"), R_OK) == 0);
 }
 
 /* ---- what goes wrong while running ------------------------------------------------------ */
 TEST(cli_unwritable_output)
 {
     WANT_BIN();
-    CHECK(cli_write(in_dir("file"), "x"));
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s/run", in_dir("file")), 1,
+    CHECK(cli_write(pl_test_path("file"), "x"));
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s/run", pl_test_path("file")), 1,
               "file");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s", in_dir("file")), 1, "file");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s", pl_test_path("file")), 1,
+              "file");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out /proc/none"), 1, "/proc/none");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --json > /dev/full"), 1, "");
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--json > /dev/full"), 1, "");
     CHECK_RUN(cli_run("mkdir -p %s && $P train " CLI_SMALL "train.steps=1 --quiet --fresh --out %s",
-                      in_dir("run/model.safetensors"), in_dir("run")),
+                      pl_test_path("run/model.safetensors"), pl_test_path("run")),
               1, "model.safetensors");
-    CHECK_RUN(cli_run("$P generate cloud/tiny --out %s/x", in_dir("file")), 1, "file");
-    CHECK_RUN(cli_run("$P new %s/net", in_dir("file")), 1, "file");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --out %s/x", pl_test_path("file")), 1, "file");
+    CHECK_RUN(cli_run("$P new %s/net", pl_test_path("file")), 1, "file");
 }
 
 TEST(cli_bad_model_files)
 {
     WANT_BIN();
-    CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet --out %s", in_dir("run")).code,
-              0);
+    CHECK_INT(
+        cli_run("$P train " CLI_SMALL "train.steps=1 --quiet --out %s", pl_test_path("run")).code,
+        0);
     CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=%s",
-                      in_dir("run/model.safetensors"))
+                      pl_test_path("run/model.safetensors"))
                   .code,
               0);
     cli_run("cd %s && head -c 300 run/model.safetensors > cut.safetensors; "
@@ -343,9 +165,9 @@ TEST(cli_bad_model_files)
     }
     CHECK_RUN(cli_run("$P train " CLI_SMALL
                       "train.steps=1 --quiet 'model.dense=[4, 5]' init_from=%s",
-                      in_dir("run/model.safetensors")),
+                      pl_test_path("run/model.safetensors")),
               6, "dense.1.weight");
-    CHECK_RUN(cli_run("$P inspect %s", in_dir("cut.safetensors")), 6, "cut");
+    CHECK_RUN(cli_run("$P inspect %s", pl_test_path("cut.safetensors")), 6, "cut");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=gone.safetensors"), 6,
               "init_from: cannot open gone");
     CHECK_RUN(cli_run("$P train wandistill/tiny train.steps=1 --quiet teacher.weights=gone"), 6,
@@ -373,15 +195,15 @@ TEST(cli_budget)
     CHECK_RUN(r, 3, "smallest budget");
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(j && json_is_false(json_object_get(j, "fits")));
-    json_int_t least = member(j, "minimum_bytes");
+    json_int_t least = cli_member(j, "minimum_bytes");
     json_decref(j);
     CHECK(pl_test_allocs_counted() || least > 0);
     r = cli_run("$P train " NET "train.steps=3 --json --memory %lld", (long long)least);
     CHECK_MSG(r.code == 0, "%lld bytes were promised to be enough: %s", (long long)least, r.err);
-    j = event_of(r.out, "end", 0);
+    j = cli_event(r.out, "end", 0);
     if (pl_test_allocs_counted()) /* a sanitizer's shadow memory is no part of the promise */
-        CHECK_MSG(member(j, "peak_used_bytes") <= least, "peak %lld, budget %lld",
-                  (long long)member(j, "peak_used_bytes"), (long long)least);
+        CHECK_MSG(cli_member(j, "peak_used_bytes") <= least, "peak %lld, budget %lld",
+                  (long long)cli_member(j, "peak_used_bytes"), (long long)least);
     json_decref(j);
 #undef NET
 }
@@ -484,7 +306,7 @@ TEST(cli_new_network)
     CHECK_MSG(r.code == 0, "%s", r.err);
     json_t *last = NULL;
     for (int i = 0;; i++) {
-        json_t *e = event_of(r.out, "eval", i);
+        json_t *e = cli_event(r.out, "eval", i);
         if (!e) break;
         json_decref(last);
         last = e;
@@ -549,7 +371,7 @@ TEST(cli_steps_take_nothing_from_the_system)
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer has the allocator");
     const char *d = pl_test_dir(), *cc = getenv("CC");
-    CHECK(cli_write(in_dir("count.c"), counter_source));
+    CHECK(cli_write(pl_test_path("count.c"), counter_source));
     cli_result r =
         cli_run("%s -O1 -fPIC -shared -o %s/count.so %s/count.c -ldl", cc ? cc : "cc", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
@@ -561,7 +383,7 @@ TEST(cli_steps_take_nothing_from_the_system)
                         "train.steps=%d %s --out %s/run",
                         d, d, d, i ? 53 : 13, json ? "--json" : "", d);
             CHECK_MSG(r.code == 0, "%s", r.err);
-            snprintf(i ? many : few, sizeof few, "%s", cli_read(in_dir("counts")));
+            snprintf(i ? many : few, sizeof few, "%s", cli_read(pl_test_path("counts")));
         }
         CHECK(strncmp(few, "malloc ", 7) == 0 && atol(few + 7) > 100);
         CHECK_MSG(strcmp(few, many) == 0, "13 steps: %s; 53 steps: %s", few, many);
@@ -571,8 +393,8 @@ TEST(cli_steps_take_nothing_from_the_system)
 static json_int_t peak_of(int steps)
 {
     cli_result r = cli_run("$P train " CLI_SMALL "train.steps=%d --json", steps);
-    json_t *end = r.code == 0 ? event_of(r.out, "end", 0) : NULL;
-    json_int_t peak = end ? member(end, "peak_used_bytes") : -1;
+    json_t *end = r.code == 0 ? cli_event(r.out, "end", 0) : NULL;
+    json_int_t peak = end ? cli_member(end, "peak_used_bytes") : -1;
     json_decref(end);
     return peak;
 }
@@ -655,7 +477,7 @@ TEST(cli_weights_travel_to_pytorch)
         cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 --quiet --out %s/run", d).code,
         0);
     CHECK(cli_write(
-        in_dir("load.py"),
+        pl_test_path("load.py"),
         "import sys\n"
         "sys.path.insert(0, 'bench/peers')\n"
         "import cloud\n"

@@ -1,6 +1,5 @@
 /* cuda_group_lab.c - see cuda_group_lab.h. */
 #include "tests/cuda/cuda_group_lab.h"
-
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "cpu/tile/cpu_group.h"
@@ -10,10 +9,8 @@
 #include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- a graph in two partitions, and their kernels --------------------------------------- */
 static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
@@ -293,6 +290,19 @@ bool group_job_check(const group_job *j, text_shop *shop)
     bool ok = run_units(j, 0, &cpu, shop, ON_CPU) && same_bits(j, shop);
     memory_free(&cpu);
     return ok;
+}
+
+bool group_jobs_check(group_job *jobs, int n)
+{
+    text_shop *shop = text_shop_new();
+    bool ok = true, built = false;
+    for (int i = 0; ok && i < n; i++) ok = group_job_make(&jobs[i], shop);
+    if (ok) built = text_shop_build(shop);
+    for (int i = 0; built && ok && i < n; i++) ok = group_job_check(&jobs[i], shop);
+    if (getenv("PL_TEST_COUNT")) printf("    %d kernels\n", text_shop_count(shop));
+    for (int i = 0; i < n; i++) group_job_free(&jobs[i]);
+    text_shop_free(shop);
+    return ok && built;
 }
 
 /* ---- texts ------------------------------------------------------------------------------ */

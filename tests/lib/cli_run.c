@@ -73,6 +73,25 @@ bool cli_write(const char *path, const char *text)
     return f && fclose(f) == 0 && ok;
 }
 
+json_t *cli_event(const char *text, const char *event, int n)
+{
+    for (const char *line = text; *line;) {
+        const char *end = strchr(line, '\n');
+        size_t len = end ? (size_t)(end - line) : strlen(line);
+        json_t *j = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
+        const char *have = json_string_value(json_object_get(j, "event"));
+        if (have && strcmp(have, event) == 0 && n-- == 0) return j;
+        json_decref(j);
+        line += len + (end != NULL);
+    }
+    return NULL;
+}
+
+int64_t cli_member(const json_t *j, const char *name)
+{
+    return json_integer_value(json_object_get(j, name));
+}
+
 static int exit_code(int status)
 {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

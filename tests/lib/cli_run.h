@@ -8,6 +8,7 @@
 #ifndef PL_TEST_CLI_RUN_H
 #define PL_TEST_CLI_RUN_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +45,12 @@ cli_result cli_run_signal(const char *command, const char *wait_for, int signal_
 /* The whole file as text, "" if it is not there; borrowed until the next call. */
 const char *cli_read(const char *path);
 bool cli_write(const char *path, const char *text);
+
+/* The n-th line of the text (from 0) that is a JSON object with this "event"; NULL: none. The caller
+ * releases it. */
+json_t *cli_event(const char *text, const char *event, int n);
+/* A whole-number member of a JSON object; 0 if it has none. */
+int64_t cli_member(const json_t *j, const char *name);
 
 /* Whether two files of pl_test_dir() have the same bytes. */
 bool cli_same(const char *a, const char *b);

@@ -62,6 +62,15 @@ const char *pl_test_dir(void)
     return folder;
 }
 
+const char *pl_test_path(const char *name)
+{
+    static char path[8][512];
+    static int at;
+    at = (at + 1) % 8;
+    snprintf(path[at], sizeof path[at], "%s/%s", pl_test_dir(), name);
+    return path[at];
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st, (void)type, (void)ftw;

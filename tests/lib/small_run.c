@@ -22,6 +22,15 @@ pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, i
     return PL_OK;
 }
 
+pl_status small_run_linear(pl_builder *b)
+{
+    pl_nn *m = pl_builder_train(b);
+    pl_type t = PL_TYPE(PL_F32, pl_builder_batch(b), 2);
+    pl_val x = pl_nn_linear(m, pl_input(m->g, "x", t), "fc", 2, (pl_nn_lin){0});
+    pl_builder_minimise(b, pl_loss_mse(m->g, x, pl_input(m->g, "y", t)));
+    return PL_OK;
+}
+
 pl_status small_run_open(const pl_recipe *recipe, const char *const *keys, int n, pl_run **out)
 {
     pl_run *r = pl_sys_alloc(sizeof *r);
@@ -46,6 +55,22 @@ pl_status small_run_save(const char *config, const char *const *keys, int n, con
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     if (rc == PL_OK) rc = pl_run_save_model(run, path);
+    pl_run_free(run);
+    return rc;
+}
+
+pl_status small_run_losses(const char *config, const char *const *keys, int n, double *loss,
+                           int steps)
+{
+    pl_run *run;
+    pl_step_info info;
+    PL_TRY(pl_run_open(config, keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; rc == PL_OK && i < steps; i++) {
+        rc = pl_run_step(run, &info);
+        loss[i] = info.loss;
+    }
     pl_run_free(run);
     return rc;
 }

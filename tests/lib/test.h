@@ -43,6 +43,8 @@ void pl_test_skip(const char *why);
 bool pl_test_long(void);
 /* A fresh temporary folder, removed when the test ends. Borrowed until then. */
 const char *pl_test_dir(void);
+/* A path in that folder; borrowed until eight further calls. */
+const char *pl_test_path(const char *name);
 /* Deterministic noise for test data: uniform in [-1,1). */
 double pl_test_noise(uint64_t *state);
 

@@ -1,13 +1,12 @@
 /* op_case.c - see op_case.h. */
 #include "tests/ops/op_case.h"
-
 #include "base/dtype.h"
 #include "ir/text.h"
 #include "tests/lib/test.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void inst_free(inst *t)
 {
@@ -160,4 +159,14 @@ double disagreement_beside(const pl_type *ta, const void *a, const pl_type *tb, 
         snprintf(why, cap, "element %lld is %.9g, wanted %.9g", (long long)i, x, y);
     }
     return worst;
+}
+
+void inst_fail(const inst *t, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    pl_test_fail(__FILE__, __LINE__, "%s: %s", t->label, text);
 }

@@ -41,4 +41,7 @@ double disagreement(const pl_type *ta, const void *a, const pl_type *tb, const v
 double disagreement_beside(const pl_type *ta, const void *a, const pl_type *tb, const void *b,
                            double part, char *why, size_t cap);
 
+/* The test has failed: the op, case and dtype, then the message. fmt as printf. */
+void inst_fail(const inst *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -9,41 +9,25 @@
  *   - the reference in f32 agrees with the reference in f64
  *   - view, affine and ramp tell the truth about what the reference computes
  *   - cost counts at least the bytes of the operands
- *   - in f64, the gradient agrees with differences along random directions to 1e-6, and so does the
- *     gradient of the gradient, with respect to inputs and to what flows in
+ * Gradients: test_ops_gradients.c.
  * PL_TEST_OP=name keeps to one op.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "ir/text.h"
-#include "plimsoll_ops.h"
 #include "tests/lib/alloc_count.h"
-#include "tests/lib/ref_eval.h"
 #include "tests/lib/test.h"
 #include "tests/ops/op_case.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { GUARD = 0 }; /* the sanitizer sees reads past the end as well, if nothing lies there */
 #else
 enum { GUARD = 1024 };
 #endif
-
-static void bad(const inst *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void bad(const inst *t, const char *fmt, ...)
-{
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    pl_test_fail(__FILE__, __LINE__, "%s: %s", t->label, text);
-}
 
 static bool agree(const pl_type *ta, const void *a, const pl_type *tb, const void *b, char *why,
                   size_t cap)
@@ -272,16 +256,16 @@ static void check_attributes(const inst *t)
     pl_str text = PL_STR_INIT;
     pl_attr_print(op, attr, t->store, &text);
     if (pl_attr_parse(op, text.text ? text.text : "", text.len, t->g, back) != PL_OK)
-        bad(t, "printed attributes \"%s\" do not parse: %s", text.text, pl_error_text());
+        inst_fail(t, "printed attributes \"%s\" do not parse: %s", text.text, pl_error_text());
     else if (!pl_attr_equal(op, attr, back))
-        bad(t, "attributes \"%s\" do not come back", text.text);
+        inst_fail(t, "attributes \"%s\" do not come back", text.text);
     pl_type out[PL_MAX_OUT];
     memset(out, 0, sizeof out);
     if (op->infer(t->in_type, t->n_in, back, out) != PL_OK)
-        bad(t, "infer refuses what it completed, \"%s\": %s", text.text, pl_error_text());
+        inst_fail(t, "infer refuses what it completed, \"%s\": %s", text.text, pl_error_text());
     else if (!pl_attr_equal(op, attr, back) ||
              memcmp(out, t->out_type, sizeof out[0] * (size_t)t->call.n_out) != 0)
-        bad(t, "infer completes \"%s\" twice", text.text);
+        inst_fail(t, "infer completes \"%s\" twice", text.text);
     pl_str_release(&text);
 }
 
@@ -293,12 +277,13 @@ static void check_cost(const inst *t)
     for (int k = 0; k < t->call.n_out; k++) operands += (double)pl_type_bytes(&t->out_type[k]);
     pl_cost c = t->op->cost(&t->call);
     if (!(c.bytes >= operands) || !(c.flops >= 0) || !isfinite(c.flops))
-        bad(t, "cost of %g flops, %g bytes; the operands have %g", c.flops, c.bytes, operands);
+        inst_fail(t, "cost of %g flops, %g bytes; the operands have %g", c.flops, c.bytes,
+                  operands);
     if ((c.work == PL_WORK_PRODUCT || c.work == PL_WORK_CONV || c.work == PL_WORK_CONV_DX ||
          c.work == PL_WORK_CONV_DW) &&
         fabs(remainder(c.flops, 2 * c.m * c.n * c.k)) > 1e-9 * c.flops)
-        bad(t, "cost of %g flops is no multiple of the product %g x %g x %g", c.flops, c.m, c.n,
-            c.k);
+        inst_fail(t, "cost of %g flops is no multiple of the product %g x %g x %g", c.flops, c.m,
+                  c.n, c.k);
 }
 
 /* Coordinates of element i of a dense shape. */
@@ -318,9 +303,9 @@ static void check_moves(const inst *t, const block *in, const block *want)
     pl_affine m;
     if (t->op->view && t->op->view(&t->call, &offset)) {
         if (offset < 0 || (size_t)offset + want[0].bytes > in[0].bytes)
-            bad(t, "view at byte %lld is outside the input", (long long)offset);
+            inst_fail(t, "view at byte %lld is outside the input", (long long)offset);
         else if (memcmp(in[0].p + offset, want[0].p, want[0].bytes) != 0)
-            bad(t, "view at byte %lld is not the output", (long long)offset);
+            inst_fail(t, "view at byte %lld is not the output", (long long)offset);
     }
     if (!t->op->affine || !t->op->affine(&t->call, &m)) return;
     int64_t n_in = pl_type_elems(&t->in_type[0]);
@@ -331,7 +316,8 @@ static void check_moves(const inst *t, const block *in, const block *want)
         if (from >= 0 && from < n_in &&
             memcmp(in[0].p + (size_t)from * elem, want[0].p + (size_t)i * elem, elem) == 0)
             continue;
-        bad(t, "affine says element %lld is input element %lld", (long long)i, (long long)from);
+        inst_fail(t, "affine says element %lld is input element %lld", (long long)i,
+                  (long long)from);
         return;
     }
 }
@@ -348,7 +334,7 @@ static void check_ramp(const inst *t, const block *want)
         unravel(y, i, at);
         for (int k = 0; k < y->rank; k++) v += (double)at[k] * r.step[k];
         if (v == pl_elem_get(y->dtype, want[0].p, i)) continue;
-        bad(t, "ramp says element %lld is %g", (long long)i, v);
+        inst_fail(t, "ramp says element %lld is %g", (long long)i, v);
         return;
     }
 }
@@ -362,7 +348,7 @@ static void check_reduction(const inst *t)
     for (int i = 0; i < t->in_type[0].rank; i++)
         if (!(r.axes >> i & 1)) kept *= t->in_type[0].dim[i];
     if (r.axes >> t->in_type[0].rank || kept != pl_type_elems(&t->out_type[0]))
-        bad(t, "reduction over axes %#x leaves %lld elements", r.axes, (long long)kept);
+        inst_fail(t, "reduction over axes %#x leaves %lld elements", r.axes, (long long)kept);
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */
@@ -371,7 +357,7 @@ static void check_instance(inst *t, block *in, block *want)
 {
     const pl_kernel *ref = reference(t->op);
     if (!ref || strcmp(ref->name, "ref") != 0 || ref->accepts) {
-        bad(t, "the last kernel must be \"ref\" and accept everything");
+        inst_fail(t, "the last kernel must be \"ref\" and accept everything");
         return;
     }
     check_attributes(t);
@@ -414,7 +400,8 @@ static void check_precision(const inst *t, const block *want)
                 for (int k = 0; k < d.call.n_out; k++)
                     if (!agree(&t->out_type[k], want[k].p, &d.out_type[k], out[k].p, why,
                                sizeof why))
-                        bad(t, "output %d of the reference is not what it is in f64: %s", k, why);
+                        inst_fail(t, "output %d of the reference is not what it is in f64: %s", k,
+                                  why);
             bench_close(&b);
         }
         blocks_free(in, d.n_in);
@@ -431,7 +418,7 @@ static void check_case(const pl_op *op, const pl_case *cs, int index)
         block in[PL_CASE_IN], want[PL_MAX_OUT];
         bool built = inst_new(&t, op, cs, index, dtypes[i]);
         if (!built && (dtypes[i] == PL_F32 || (dtypes[i] == PL_F64 && op->vjp)))
-            bad(&t, "refused: %s", pl_error_text());
+            inst_fail(&t, "refused: %s", pl_error_text());
         bool run = built && (t.swapped || dtypes[i] == PL_F32);
         if (run) {
             inputs_new(&t, in);
@@ -500,172 +487,5 @@ TEST(ops_kernels_large)
         const pl_op *op = pl_op_find(large[i].op);
         CHECK(op != NULL);
         if (!is_exempt(op)) check_case(op, &large[i].cs, 100 + i);
-    }
-}
-
-/* ---- gradients -------------------------------------------------------------------------- */
-/* L = <r, y(x)>, its gradient gx in x; G = <q, gx(x, r)>, its gradient in x and r. Both are checked
- * against differences along random directions in each variable v = x0.. then r0... */
-enum { MAX_VARS = PL_CASE_IN + PL_MAX_OUT };
-
-typedef struct study {
-    inst t;
-    pl_val var[MAX_VARS]; /* x's, then r's */
-    pl_val y[PL_MAX_OUT], r[PL_MAX_OUT];
-    pl_val gx[PL_CASE_IN], q[PL_CASE_IN];
-    pl_val gg[MAX_VARS];
-    int n_x, n_y, n_var;
-    ref_eval *e;
-} study;
-
-static double *values(study *s, pl_val v, int64_t *n)
-{
-    pl_type t = pl_val_type(s->t.g, v);
-    *n = pl_type_elems(&t);
-    /* The test owns the evaluation, so writing into it is fine; inputs are written this way. */
-    return (double *)(uintptr_t)ref_eval_get(s->e, v);
-}
-
-static double dot(study *s, pl_val a, const double *b)
-{
-    int64_t n;
-    double *x = values(s, a, &n), sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i] * b[i];
-    return sum;
-}
-
-/* False when this case has no gradient to speak of. */
-static bool study_build(study *s)
-{
-    inst *t = &s->t;
-    pl_graph *g = t->g;
-    char name[8];
-    for (int i = 0; i < t->n_in; i++)
-        if (pl_dtype_is_float(t->in_type[i].dtype)) s->var[s->n_x++] = t->in[i];
-    for (int k = 0; k < t->call.n_out; k++) {
-        if (!pl_dtype_is_float(t->out_type[k].dtype)) continue;
-        if (t->out_type[k].dtype != PL_F64) return false; /* rounds: no differences to take */
-        snprintf(name, sizeof name, "r%d", s->n_y);
-        s->y[s->n_y] = t->out[k];
-        s->r[s->n_y++] = pl_input(g, name, t->out_type[k]);
-    }
-    if (s->n_x == 0 || s->n_y == 0) return false;
-    pl_grad_seeded(g, s->y, s->r, s->n_y, s->var, s->n_x, s->gx);
-    s->n_var = s->n_x;
-    for (int k = 0; k < s->n_y; k++) s->var[s->n_var++] = s->r[k];
-    for (int i = 0; i < s->n_x; i++) {
-        snprintf(name, sizeof name, "q%d", i);
-        s->q[i] = pl_input(g, name, pl_val_type(g, s->var[i]));
-    }
-    pl_grad_seeded(g, s->gx, s->q, s->n_x, s->var, s->n_var, s->gg);
-    return true;
-}
-
-static double value_of_l(study *s)
-{
-    int64_t n;
-    double sum = 0;
-    for (int k = 0; k < s->n_y; k++) sum += dot(s, s->y[k], values(s, s->r[k], &n));
-    return sum;
-}
-
-static double value_of_g(study *s)
-{
-    int64_t n;
-    double sum = 0;
-    for (int i = 0; i < s->n_x; i++)
-        if (pl_val_ok(s->gx[i])) sum += dot(s, s->gx[i], values(s, s->q[i], &n));
-    return sum;
-}
-
-/* |difference - <gradient, d>| against their size, or a tenth of what a random direction gives. */
-static void compare(study *s, const char *what, int var, pl_val grad, const double *d, double diff)
-{
-    int64_t n;
-    values(s, s->var[var], &n);
-    double exact = 0, gg = 0, dd = 0;
-    if (pl_val_ok(grad)) {
-        const double *x = values(s, grad, &n);
-        exact = dot(s, grad, d);
-        for (int64_t i = 0; i < n; i++) gg += x[i] * x[i];
-    }
-    for (int64_t i = 0; i < n; i++) dd += d[i] * d[i];
-    double size = fmax(fmax(fabs(exact), fabs(diff)), 0.1 * sqrt(gg * dd / (double)(n ? n : 1)));
-    double err = fabs(exact - diff) / (size + 1e-5);
-    if (!(err < 1e-6))
-        bad(&s->t, "%s in %s%d: rule says %.12g, differences %.12g (%.2g)", what,
-            var < s->n_x ? "x" : "r", var < s->n_x ? var : var - s->n_x, exact, diff, err);
-}
-
-/* Fourth-order central differences of L and G along d in one variable. */
-static void check_direction(study *s, int var, const double *x0, const double *d)
-{
-    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
-    const double h = 1e-3;
-    double dl = 0, dg = 0;
-    int64_t n;
-    double *x = values(s, s->var[var], &n);
-    for (int p = 0; p < 4; p++) {
-        for (int64_t i = 0; i < n; i++) x[i] = x0[i] + at[p] * h * d[i];
-        if (ref_eval_run(s->e) != PL_OK) bad(&s->t, "%s", pl_error_text());
-        dl += weight[p] * value_of_l(s);
-        dg += weight[p] * value_of_g(s);
-    }
-    memcpy(x, x0, (size_t)n * sizeof *x);
-    if (ref_eval_run(s->e) != PL_OK) bad(&s->t, "%s", pl_error_text());
-    if (var < s->n_x) compare(s, "gradient", var, s->gx[var], d, dl / (12 * h));
-    compare(s, "second gradient", var, s->gg[var], d, dg / (12 * h));
-}
-
-static void study_run(study *s)
-{
-    inst *t = &s->t;
-    uint64_t seed = seed_of(t, 99);
-    int64_t n;
-    for (int i = 0; i < t->n_in; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "x%d", i);
-        draw(t, i, ref_eval_input(s->e, name));
-    }
-    for (int k = 0; k < s->n_y; k++) {
-        double *r = values(s, s->r[k], &n);
-        for (int64_t i = 0; i < n; i++) r[i] = pl_test_noise(&seed);
-    }
-    for (int k = 0; k < s->n_x; k++) {
-        double *q = values(s, s->q[k], &n);
-        for (int64_t i = 0; i < n; i++) q[i] = pl_test_noise(&seed);
-    }
-    for (int v = 0; v < s->n_var; v++) {
-        const double *x = values(s, s->var[v], &n);
-        double *x0 = calloc((size_t)n + 1, sizeof *x0), *d = calloc((size_t)n + 1, sizeof *d);
-        if (!x0 || !d) abort();
-        memcpy(x0, x, (size_t)n * sizeof *x0);
-        for (int64_t i = 0; i < n; i++) d[i] = pl_test_noise(&seed);
-        check_direction(s, v, x0, d);
-        free(x0);
-        free(d);
-    }
-}
-
-static void check_gradients(const pl_op *op, int index)
-{
-    study s;
-    memset(&s, 0, sizeof s);
-    if (inst_new(&s.t, op, &op->cases[index], index, PL_F64) && study_build(&s)) {
-        if (pl_graph_status(s.t.g) != PL_OK)
-            bad(&s.t, "gradient: %s", pl_graph_error(s.t.g));
-        else if ((s.e = ref_eval_new(s.t.g)) != NULL)
-            study_run(&s);
-        ref_eval_free(s.e);
-    }
-    inst_free(&s.t);
-}
-
-TEST(ops_gradients)
-{
-    for (int i = 0; i < pl_op_count(); i++) {
-        const pl_op *op = pl_op_at(i);
-        if (is_exempt(op) || !op->vjp || !op->cases) continue;
-        for (int c = 0; !last_case(&op->cases[c]); c++) check_gradients(op, c);
     }
 }

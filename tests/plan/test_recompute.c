@@ -1,27 +1,16 @@
-/* test_remat.c - the recomputation planner against known optima, published traces, random DAGs and
+/* test_recompute.c - the recomputation planner against known optima, published traces, random DAGs and
  * its checker; the checker against broken plans. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "base/sys.h"
 #include "base/threads.h"
-#include "plan/recompute/recompute.h"
 #include "plan/recompute/recompute_check.h"
 #include "plan/recompute/recompute_heap.h"
-#include "plan/recompute/trace.h"
-#include "plimsoll_unstable.h"
 #include "tests/lib/test.h"
 #include "tests/plan/recompute_made.h"
 #include "tests/plan/recompute_oracle.h"
 
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- by hand ---------------------------------------------------------------------------- */
 TEST(recompute_keeps_all_when_it_fits)
@@ -424,162 +413,6 @@ TEST(recompute_chains_match_revolve)
     check_chain(1000, 5);
     check_chain(1000, 20);
     check_chain(1000, 50);
-}
-
-/* ---- traces ----------------------------------------------------------------------------- */
-TEST(recompute_trace_reader)
-{
-    static const char text[] = "2 3 3 9\n40 8\n0 1 0 1 0 0 0\n5.5 0 1 0 1 1 1 0\n"
-                               "2 0 1 1 1 2 1 1\nC 0\nC 1\nG 1\nC 2\nR 1\nR 1\nP 2\nP 0\nR 0\n";
-    pl_trace t;
-    CHECK_OK(pl_trace_parse(text, sizeof text - 1, &t));
-    CHECK_INT(t.problem.n_ops, 3);
-    CHECK_INT(t.problem.n_bufs, 3);
-    CHECK(t.problem.cost[1] == 5.5);
-    CHECK_INT(t.problem.base[2], 1);
-    CHECK_INT(t.problem.bytes[1], 8);
-    CHECK_INT(t.problem.buf_flags[0], PL_RECOMPUTE_PINNED | PL_RECOMPUTE_END);
-    CHECK_INT(t.peak_bytes, 48);
-    pl_trace_release(&t);
-    for (size_t len = 0; len + 2 < sizeof text - 1; len++) /* cut short anywhere: an error */
-        CHECK_INT(pl_trace_parse(text, len, &t), PL_ERR_DATA);
-    static const char bad[] = "1 1 1 1\n8\n0 0 0 1 0 7 0\nC 0\n";
-    CHECK_INT(pl_trace_parse(bad, sizeof bad - 1, &t), PL_ERR_DATA);
-    CHECK(strstr(pl_error_text(), "line 3: storage 7") != NULL);
-}
-
-typedef struct goal {
-    const char *file;
-    double share, overhead;
-} goal;
-
-static void check_goal(const char *folder, const goal *g)
-{
-    char path[512];
-    pl_trace t;
-    snprintf(path, sizeof path, "%s/trace_%s.txt", folder, g->file);
-    CHECK_OK(pl_trace_read(path, &t));
-    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
-    pl_recompute_plan *plan;
-    o.budget_bytes = (uint64_t)((double)t.peak_bytes * g->share);
-    double from = cpu_seconds();
-    CHECK_OK(pl_recompute_solve(&t.problem, &o, &plan));
-    double took = cpu_seconds() - from;
-    CHECK_OK(pl_recompute_check(&t.problem, plan, o.budget_bytes));
-    double overhead = plan->cost_ns / plan->base_cost_ns;
-    if (getenv("PL_TEST_PRINT"))
-        printf("%s at %g: %.4f in %.3f s (%s)\n", g->file, g->share, overhead, took,
-               plan->strategy);
-    CHECK_MSG(overhead <= g->overhead, "%s at %g: %.4f, wanted %.4f", g->file, g->share, overhead,
-              g->overhead);
-    pl_recompute_plan_free(plan);
-    pl_trace_release(&t);
-}
-
-TEST(recompute_traces_reach_their_figures)
-{
-    static const goal near[] = {{"ResNet_32_56", 0.2, 1.218}, {"U_Net_6", 0.3, 1.291},
-                                {"ResNet_32_56", 0.5, 1.095}, {"U_Net_6", 0.5, 1.098},
-                                {"ResNet_32_56", 0.3, 1.172}, {"U_Net_6", 0.9, 1.0131}};
-    static const goal far[] = {{"DenseNet_121_84", 0.2, 1.236},
-                               {"Transformer_10", 0.2, 1.141},
-                               {"DenseNet_121_84", 0.5, 1.129},
-                               {"Transformer_10", 0.5, 1.050}};
-    for (uint32_t i = 0; i < 6; i++) check_goal("tests/data/plan", &near[i]);
-    const char *folder = getenv("PL_PLAN_INSTANCES");
-    for (uint32_t i = 0; folder && i < 4; i++) check_goal(folder, &far[i]);
-}
-
-static void check_budgets(const char *path, uint32_t n)
-{
-    pl_trace t;
-    uint64_t *budgets = calloc(n, sizeof *budgets), bound;
-    pl_recompute_plan **plans = calloc(n, sizeof *plans);
-    uint32_t op, fit = 0;
-    CHECK(budgets && plans);
-    CHECK_OK(pl_trace_read(path, &t));
-    CHECK_OK(pl_recompute_bound(&t.problem, &bound, &op));
-    for (uint32_t i = 0; i < n; i++) budgets[i] = t.peak_bytes * (i + 1) / n;
-    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
-    o.effort = 0;
-    CHECK_OK(pl_recompute_sweep(&t.problem, &o, budgets, n, plans));
-    for (uint32_t i = 0; i < n; i++) {
-        CHECK(!plans[i] || budgets[i] >= bound);
-        CHECK(plans[i] || !fit); /* fits at one budget, fits at all larger ones */
-        if (!plans[i]) continue;
-        fit++;
-        CHECK_OK(pl_recompute_check(&t.problem, plans[i], budgets[i]));
-        if (i && plans[i - 1]) CHECK(plans[i]->cost_ns <= plans[i - 1]->cost_ns);
-    }
-    CHECK_MSG(fit > n / 2, "%s: %u of %u budgets fit", path, fit, n);
-    for (uint32_t i = 0; i < n; i++) pl_recompute_plan_free(plans[i]);
-    free(plans);
-    free(budgets);
-    pl_trace_release(&t);
-}
-
-TEST(recompute_traces_at_many_budgets)
-{
-    uint32_t n = pl_test_long() ? 100 : 25;
-    check_budgets("tests/data/plan/trace_ResNet_32_56.txt", n);
-    check_budgets("tests/data/plan/trace_U_Net_6.txt", n);
-    const char *folder = getenv("PL_PLAN_INSTANCES");
-    if (!folder || !pl_test_long()) return;
-    char path[512];
-    snprintf(path, sizeof path, "%s/trace_DenseNet_121_84.txt", folder);
-    check_budgets(path, n);
-    snprintf(path, sizeof path, "%s/trace_Transformer_10.txt", folder);
-    check_budgets(path, n);
-}
-
-/* Calls that know nothing of each other. */
-static void check_climb(const char *folder, const char *file, uint32_t n)
-{
-    char path[512];
-    pl_trace t;
-    double before = HUGE_VAL;
-    snprintf(path, sizeof path, "%s/trace_%s.txt", folder, file);
-    CHECK_OK(pl_trace_read(path, &t));
-    for (uint32_t i = 0; i < n; i++) {
-        pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
-        pl_recompute_plan *plan;
-        double share = 0.253 + 0.74 * i / n;
-        o.budget_bytes = (uint64_t)((double)t.peak_bytes * share);
-        if (!pl_test_long()) o.effort = 0;
-        CHECK_OK(pl_recompute_climb(&t.problem, &o, t.peak_bytes, &plan));
-        CHECK_OK(pl_recompute_check(&t.problem, plan, o.budget_bytes));
-        CHECK_MSG(plan->cost_ns <= before, "%s at %.3f: %.4f after %.4f", file, share,
-                  plan->cost_ns / plan->base_cost_ns, before / plan->base_cost_ns);
-        before = plan->cost_ns;
-        pl_recompute_plan_free(plan);
-    }
-    pl_trace_release(&t);
-}
-
-TEST(recompute_more_memory_is_not_slower)
-{
-    uint32_t n = pl_test_long() ? 60 : 16;
-    check_climb("tests/data/plan", "ResNet_32_56", n);
-    check_climb("tests/data/plan", "U_Net_6", n);
-    const char *folder = getenv("PL_PLAN_INSTANCES");
-    if (!folder || !pl_test_long()) return;
-    check_climb(folder, "DenseNet_121_84", 20);
-    check_climb(folder, "Transformer_10", 20);
-}
-
-TEST(recompute_trace_file_to_figures)
-{
-    static const char path[] = "tests/data/plan/trace_U_Net_6.txt";
-    static const double shares[] = {0.6, 0.2, 1, 0.4};
-    pl_trace_report one, many[4];
-    CHECK_OK(pl_plan_trace(path, 0.5, 0, &one));
-    CHECK(one.overhead > 1 && one.overhead < 1.11 && one.peak_bytes <= one.budget_bytes);
-    CHECK_OK(pl_plan_trace_sweep(path, shares, 4, 0.01, many));
-    CHECK(many[2].overhead == 1 && many[1].overhead == 0);
-    CHECK(many[0].overhead > 1 && many[3].overhead > many[0].overhead);
-    CHECK_INT(pl_plan_trace(path, 0.2, 0, &one), PL_ERR_FIT);
-    CHECK_INT(pl_plan_trace(path, -1, 0, &one), PL_ERR_ARG);
-    CHECK_INT(pl_plan_trace("nowhere.txt", 0.5, 0, &one), PL_ERR_IO);
 }
 
 /* ---- running out of memory -------------------------------------------------------------- */

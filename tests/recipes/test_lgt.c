@@ -2,29 +2,15 @@
  * it mends. */
 #include "base/sys.h"
 #include "io/safetensors.h"
-#include "plimsoll_train.h"
 #include "recipes/lgt/lgt.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/test.h"
 #include "train/data/prefetch.h"
 #include "train/data/source.h"
-#include "train/run/run.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][512];
-    static int at;
-    at = (at + 1) % 4;
-    snprintf(path[at], sizeof path[at], "%s/%s", pl_test_dir(), name);
-    return path[at];
-}
 
 /* ---- files of torch.save ---------------------------------------------------------------- */
 enum { SIDE = 8, NUMBERS = 4 * SIDE * SIDE };
@@ -70,7 +56,7 @@ TEST(lgt_reads_torch_files)
 
 static bool put(const char *name, const void *x, size_t n)
 {
-    FILE *f = fopen(in_dir(name), "wb");
+    FILE *f = fopen(pl_test_path(name), "wb");
     bool ok = f && fwrite(x, 1, n, f) == n;
     return f && fclose(f) == 0 && ok;
 }
@@ -89,12 +75,12 @@ TEST(lgt_refuses_broken_files)
     int refused = 0;
     for (size_t i = 0; i < n; i += 11) {
         CHECK(put("cut.pt", all, i));
-        CHECK_INT(lgt_pt_read(in_dir("cut.pt"), SIDE, got), PL_ERR_DATA);
+        CHECK_INT(lgt_pt_read(pl_test_path("cut.pt"), SIDE, got), PL_ERR_DATA);
     }
     for (size_t i = 0; i < n; i += 5) {
         all[i] ^= 0xFF;
         CHECK(put("bent.pt", all, n));
-        refused += lgt_pt_read(in_dir("bent.pt"), SIDE, got) != PL_OK;
+        refused += lgt_pt_read(pl_test_path("bent.pt"), SIDE, got) != PL_OK;
         all[i] ^= 0xFF;
     }
     CHECK(refused > 20);
@@ -104,8 +90,8 @@ TEST(lgt_writes_what_it_reads)
 {
     float x[NUMBERS], y[NUMBERS];
     for (int i = 0; i < NUMBERS; i++) x[i] = (float)sin(i * 0.37);
-    CHECK_OK(lgt_pt_write(in_dir("x.pt"), SIDE, x));
-    CHECK_OK(lgt_pt_read(in_dir("x.pt"), SIDE, y));
+    CHECK_OK(lgt_pt_write(pl_test_path("x.pt"), SIDE, x));
+    CHECK_OK(lgt_pt_read(pl_test_path("x.pt"), SIDE, y));
     CHECK(memcmp(x, y, sizeof x) == 0);
     const char *python = pl_test_long() ? cli_python("torch") : NULL;
     if (!python) return;
@@ -114,7 +100,7 @@ TEST(lgt_writes_what_it_reads)
         text, sizeof text,
         "%s -c \"import torch; x = torch.load('%s'); "
         "assert x.shape == (4, 8, 8) and abs(x[1, 2, 3] - torch.tensor(0.37 * 77).sin()) < 1e-5\"",
-        python, in_dir("x.pt"));
+        python, pl_test_path("x.pt"));
     CHECK_INT(system(text), 0);
 }
 
@@ -124,7 +110,7 @@ static pl_status generate(const char *dir, int64_t samples)
     pl_run *run;
     PL_TRY(pl_run_open("lgt/tiny", NULL, 0, &run));
     pl_status rc = pl_run_build(run);
-    if (rc == PL_OK) rc = pl_run_generate_raw(run, in_dir(dir), samples, 4, NULL, NULL);
+    if (rc == PL_OK) rc = pl_run_generate_raw(run, pl_test_path(dir), samples, 4, NULL, NULL);
     pl_run_free(run);
     return rc;
 }
@@ -161,8 +147,8 @@ static int folder_of(const float *x, int files)
     char name[64];
     for (int i = 0; i < 2 * files; i++) {
         snprintf(name, sizeof name, "set/style%d/%06d.pt", i % 2, i / 2);
-        if (access(in_dir(name), R_OK) == 0 && lgt_pt_read(in_dir(name), SIDE, got) == PL_OK &&
-            memcmp(got, x, sizeof got) == 0)
+        if (access(pl_test_path(name), R_OK) == 0 &&
+            lgt_pt_read(pl_test_path(name), SIDE, got) == PL_OK && memcmp(got, x, sizeof got) == 0)
             return i % 2;
     }
     return -1;
@@ -177,7 +163,7 @@ TEST(lgt_draws_styles_anew)
     static drawn pass[4];
     int changed = 0, other = 0;
     CHECK_OK(generate("set", BATCH));
-    snprintf(path, sizeof path, "data.latents=%s", in_dir("set"));
+    snprintf(path, sizeof path, "data.latents=%s", pl_test_path("set"));
     const char *keys[] = {path, "batch=16"};
     CHECK_OK(start(keys, 2, &run));
     CHECK_INT(pl_source_size(run, PL_SUBSET_TRAIN), BATCH);
@@ -214,7 +200,7 @@ TEST(lgt_evaluation_latents)
     pl_eval_info info;
     CHECK_OK(generate("set", 12));
     CHECK(cli_run("rm -r %s/set/eval", pl_test_dir()).code == 0);
-    snprintf(path, sizeof path, "data.latents=%s", in_dir("set"));
+    snprintf(path, sizeof path, "data.latents=%s", pl_test_path("set"));
     for (int i = 0; i < 2; i++) {
         const char *keys[] = {path, share[i]};
         CHECK_OK(start(keys, 2, &run));
@@ -240,8 +226,8 @@ TEST(lgt_folders_that_do_not_fit)
                  {{"data.path=elsewhere"}, "are both set"}};
     char path[640];
     CHECK_OK(generate("set", 12));
-    CHECK_OK(pl_sys_make_dirs(in_dir("set/empty")));
-    snprintf(path, sizeof path, "data.latents=%s", in_dir("set"));
+    CHECK_OK(pl_sys_make_dirs(pl_test_path("set/empty")));
+    snprintf(path, sizeof path, "data.latents=%s", pl_test_path("set"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *keys[] = {path, cases[i].keys[0]};
         pl_run *run = NULL;
@@ -447,10 +433,10 @@ TEST(lgt_draws_pictures)
             "$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=2 sample.every=2 --out %s/run",
             pl_test_dir()),
         0, "");
-    CHECK_MSG(access(in_dir("run/samples/00000002.safetensors"), R_OK) == 0 &&
-                  access(in_dir("run/samples/00000002-transferred.png"), R_OK) == 0 &&
-                  access(in_dir("run/samples/00000002-source.png"), R_OK) == 0 &&
-                  access(in_dir("run/samples/00000002-style.png"), R_OK) == 0,
+    CHECK_MSG(access(pl_test_path("run/samples/00000002.safetensors"), R_OK) == 0 &&
+                  access(pl_test_path("run/samples/00000002-transferred.png"), R_OK) == 0 &&
+                  access(pl_test_path("run/samples/00000002-source.png"), R_OK) == 0 &&
+                  access(pl_test_path("run/samples/00000002-style.png"), R_OK) == 0,
               "no pictures");
     /* From the model alone, before a step is taken, to the same numbers; without warmth, to others.
      */
@@ -501,11 +487,12 @@ static pl_status way_of(const char *const *more, int n, double *way)
     int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "model.out.2.bias") : -1;
     if (rc == PL_OK) rc = pl_session_write_slot(run->session, slot, 0, one, sizeof one);
     if (rc == PL_OK) rc = pl_run_sample(run, no_picture, NULL);
-    if (rc == PL_OK) rc = pl_run_sample_save(run, in_dir("a.safetensors"));
-    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "latent", got, sizeof got);
-    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "source", source, sizeof source);
-    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "style", style, sizeof style);
-    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "style_id", id, sizeof id);
+    if (rc == PL_OK) rc = pl_run_sample_save(run, pl_test_path("a.safetensors"));
+    if (rc == PL_OK) rc = read_tensor(pl_test_path("a.safetensors"), "latent", got, sizeof got);
+    if (rc == PL_OK)
+        rc = read_tensor(pl_test_path("a.safetensors"), "source", source, sizeof source);
+    if (rc == PL_OK) rc = read_tensor(pl_test_path("a.safetensors"), "style", style, sizeof style);
+    if (rc == PL_OK) rc = read_tensor(pl_test_path("a.safetensors"), "style_id", id, sizeof id);
     *way = 0;
     for (int r = 0; r < ROWS && rc == PL_OK; r++) {
         if (r % 2 == 0) rc = pl_prefetch_eval(run, 0, r, 2);

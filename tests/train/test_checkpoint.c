@@ -5,22 +5,9 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
-#include <jansson.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
-
-static const char *in_dir(const char *name)
-{
-    static char path[8][512];
-    static int at;
-    at = (at + 1) % 8;
-    snprintf(path[at], sizeof path[at], "%s/%s", pl_test_dir(), name);
-    return path[at];
-}
 
 /* ---- going on --------------------------------------------------------------------------- */
 /* Every kind of state: moments, EMA, dropout's key, the loss scale, the plateau, split batches. */
@@ -178,7 +165,7 @@ TEST(checkpoint_damage_is_named)
     char dir[600];
     pl_checkpoint c;
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=3 --quiet --out %s/a", d), 0, "");
-    pl_folder_checkpoint(in_dir("a"), 3, dir, sizeof dir);
+    pl_folder_checkpoint(pl_test_path("a"), 3, dir, sizeof dir);
     CHECK_OK(pl_checkpoint_verify(dir, &c));
     CHECK(c.step == 3 && c.samples == 32 && c.n_files == 3);
     for (int i = 0; i < 4; i++) {
@@ -266,10 +253,10 @@ TEST(checkpoint_signals)
         CHECK_MSG(r.code == 75 || (i && r.code == 128 + signals[i]), "exit code %d: %s", r.code,
                   r.err);
         CHECK(r.code != 75 || strstr(r.err, "resumes from there"));
-        CHECK(pl_folder_steps(in_dir("run"), steps, 8) >= 1 && steps[0] >= before);
+        CHECK(pl_folder_steps(pl_test_path("run"), steps, 8) >= 1 && steps[0] >= before);
         before = steps[0];
     }
-    CHECK(access(in_dir("run/model.safetensors"), F_OK) != 0);
+    CHECK(access(pl_test_path("run/model.safetensors"), F_OK) != 0);
     int64_t all = steps[0] + 3;
     CHECK_INT(
         cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/run", (long long)all, d)
@@ -315,7 +302,7 @@ TEST(checkpoint_on_request)
                 d, d, d);
     CHECK_MSG(r.code == 75, "exit code %d: %s", r.code, r.err);
     int64_t steps[8];
-    CHECK(pl_folder_steps(in_dir("run"), steps, 8) == 2 && steps[1] < steps[0]);
+    CHECK(pl_folder_steps(pl_test_path("run"), steps, 8) == 2 && steps[1] < steps[0]);
 }
 
 /* ---- the folder ------------------------------------------------------------------------- */
@@ -353,7 +340,7 @@ TEST(checkpoint_full_disk)
     if (!pl_test_allocs_counted()) SKIP("a sanitizer wants to be the first library");
     const char *d = pl_test_dir(), *cc = getenv("CC"),
                *run = CLI_SMALL "checkpoint.every=2 --quiet ";
-    CHECK(cli_write(in_dir("full.c"), full_source));
+    CHECK(cli_write(pl_test_path("full.c"), full_source));
     cli_result r =
         cli_run("%s -O1 -fPIC -shared -o %s/full.so %s/full.c -ldl", cc ? cc : "cc", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
@@ -373,7 +360,7 @@ TEST(checkpoint_full_disk)
                     run, d);
         CHECK_RUN(r, 1, "No space left on device");
         int64_t steps[8];
-        CHECK(pl_folder_steps(in_dir("b"), steps, 8) == 2 && steps[0] == 5);
+        CHECK(pl_folder_steps(pl_test_path("b"), steps, 8) == 2 && steps[0] == 5);
         CHECK(cli_run("ls -A %s/b/checkpoints | grep -v ^step-; $P inspect %s/b", d, d).code == 0);
         CHECK_INT(cli_run("$P train %strain.steps=7 --out %s/b", run, d).code, 0);
         CHECK(!cli_bad_log("b", 7));
@@ -399,8 +386,8 @@ TEST(checkpoint_keeps_newest_and_best)
         if (step && mae < least) least = mae, best = step;
     }
     CHECK(best > 0);
-    CHECK_INT(pl_folder_best(in_dir("run")), best);
-    int n = pl_folder_steps(in_dir("run"), steps, 16);
+    CHECK_INT(pl_folder_best(pl_test_path("run")), best);
+    int n = pl_folder_steps(pl_test_path("run"), steps, 16);
     CHECK_INT(n, best >= 20 ? 3 : 4);
     CHECK(steps[0] == 24 && steps[1] == 22 && steps[2] == 20 && (n == 3 || steps[3] == best));
     CHECK_INT(cli_run("$P inspect %s/run/best", d).code, 0);
@@ -411,7 +398,7 @@ TEST(checkpoint_keeps_newest_and_best)
                           "checkpoint.best_mode=max --quiet --out %s/m",
                           n_steps, d),
                   0, "");
-    CHECK_INT(pl_folder_best(in_dir("m")), 2);
+    CHECK_INT(pl_folder_best(pl_test_path("m")), 2);
     r = cli_run("$P train " CLI_SMALL "train.steps=2 checkpoint.best=beauty --quiet --out %s/c", d);
     CHECK_RUN(r, 2, "mae_km");
 }
@@ -438,7 +425,7 @@ static json_int_t peak_of(const char *more)
         "$P train cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[64, 128, 256]' "
         "'model.dense=[256, 128]' model.film_hidden=256 eval.batches=1 train.steps=3 --json "
         "%s %s",
-        more, more[0] ? in_dir("run") : "");
+        more, more[0] ? pl_test_path("run") : "");
     const char *end = strstr(r.out, "\"peak_used_bytes\":");
     return r.code == 0 && end ? atoll(end + strlen("\"peak_used_bytes\":")) : -1;
 }
@@ -486,7 +473,7 @@ TEST(checkpoint_pytorch_agrees)
     WANT_BIN();
     WANT_PYTHON(python, "torch");
     const char *d = pl_test_dir();
-    CHECK(cli_write(in_dir("forward.py"), forward_py));
+    CHECK(cli_write(pl_test_path("forward.py"), forward_py));
     cli_result r =
         cli_run("$P generate cloud/tiny --quiet --out %s/set --samples 16 --eval-samples 16 && "
                 "$P train cloud/tiny data.path=%s/set train.steps=4 eval.batches=4 --quiet "
@@ -503,7 +490,7 @@ TEST(checkpoint_pytorch_agrees)
                 "--json init_from=%s/back.safetensors",
                 d, d);
         const char *at =
-            strstr(back ? r.out : cli_read(in_dir("run/log.jsonl")),
+            strstr(back ? r.out : cli_read(pl_test_path("run/log.jsonl")),
                    back ? "\"event\":\"eval\",\"step\":0" : "\"event\":\"eval\",\"step\":4");
         CHECK_MSG(at, "%s", r.err);
         const json_t *want = json_array_get(theirs, (size_t)back);

@@ -1,15 +1,11 @@
 /* test_phases.c - runs of several phases: settings of each, what is handed on, what ends one,
  * resuming. */
 #include "plimsoll_checkpoint.h"
-#include "tests/datasets/made_images.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 
-#include <jansson.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -20,46 +16,17 @@ static const char small[] =
     "eval: {batches: 1}\ndata: {samples: 32, eval_samples: 8}\n"
     "model.dropout_conv: 0.3\n";
 
-static const char *in_dir(const char *name)
-{
-    static char path[4][512];
-    static int at;
-    at = (at + 1) % 4;
-    snprintf(path[at], sizeof path[at], "%s/%s", pl_test_dir(), name);
-    return path[at];
-}
-
 /* Writes c.yaml: the small network and these phases. */
 static bool write_config(const char *phases)
 {
     char text[8192];
     snprintf(text, sizeof text, "%sphases:\n%s", small, phases);
-    return cli_write(in_dir("c.yaml"), text);
+    return cli_write(pl_test_path("c.yaml"), text);
 }
 
 #define TWO                                                                                        \
  "  - {name: pre, until: {steps: 6}}\n"                                                            \
  "  - name: main\n    until.steps: 5\n    set: {batch: 4, optim: {lr: 0.01}}\n"
-
-/* The k-th event of that name in text; NULL if there is none. The caller lets it go. */
-static json_t *event_of(const char *text, const char *name, int k)
-{
-    for (const char *p = text; *p;) {
-        const char *end = strchr(p, '\n');
-        json_t *j = end ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
-        const char *is = json_string_value(json_object_get(j, "event"));
-        if (is && strcmp(is, name) == 0 && k-- == 0) return j;
-        json_decref(j);
-        if (!end) break;
-        p = end + 1;
-    }
-    return NULL;
-}
-
-static int64_t number_of(json_t *j, const char *key)
-{
-    return json_integer_value(json_object_get(j, key));
-}
 
 /* ---- each phase is a run of its own ------------------------------------------------------ */
 /* A phase has the bits of a plain run with its settings that begins with the weights it was handed.
@@ -85,19 +52,20 @@ TEST(phases_are_runs_of_their_own)
     CHECK_MSG(!bad, "%s", bad);
     /* The first step of the second phase is the seventh of the run and the first of its schedule.
      */
-    json_t *j = event_of(cli_read(in_dir("a/log.jsonl")), "step", 6);
-    CHECK(number_of(j, "step") == 7 &&
+    json_t *j = cli_event(cli_read(pl_test_path("a/log.jsonl")), "step", 6);
+    CHECK(cli_member(j, "step") == 7 &&
           strcmp(json_string_value(json_object_get(j, "phase")), "main") == 0);
     CHECK(json_number_value(json_object_get(j, "epoch")) == 4.0 / 32);
     json_decref(j);
-    j = event_of(cli_read(in_dir("a/log.jsonl")), "phase", 1);
-    CHECK(number_of(j, "step") == 6 && number_of(j, "last_step") == 11 &&
-          number_of(j, "taken") == 49);
+    j = cli_event(cli_read(pl_test_path("a/log.jsonl")), "phase", 1);
+    CHECK(cli_member(j, "step") == 6 && cli_member(j, "last_step") == 11 &&
+          cli_member(j, "taken") == 49);
     json_decref(j);
-    CHECK(strstr(cli_read(in_dir("a/metrics.csv")), ",main\n"));
-    CHECK(strncmp(cli_read(in_dir("a/phases/main/eval.csv")), "step,", 5) == 0);
-    CHECK(strstr(cli_read(in_dir("a/phases/main/eval.csv")), "\n11,"));
-    CHECK(strstr(cli_read(in_dir("a/phases/main/eval.csv")), "\n6,")); /* before its first step */
+    CHECK(strstr(cli_read(pl_test_path("a/metrics.csv")), ",main\n"));
+    CHECK(strncmp(cli_read(pl_test_path("a/phases/main/eval.csv")), "step,", 5) == 0);
+    CHECK(strstr(cli_read(pl_test_path("a/phases/main/eval.csv")), "\n11,"));
+    CHECK(strstr(cli_read(pl_test_path("a/phases/main/eval.csv")),
+                 "\n6,")); /* before its first step */
     /* Without a folder the weights pass through a temporary one, of which nothing stays. */
     CHECK_RUN(cli_run("mkdir -p %s/tmp && TMPDIR=%s/tmp $P train %s/c.yaml", d, d, d), 0,
               "49 of 49 tensors start from phase pre");
@@ -235,15 +203,15 @@ TEST(phases_end_by_rule)
         "{eval.every: 3, stop.metric: mae_km, stop.mode: max, stop.threshold: 1}}\n"));
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/a", d, d), 0,
               "mae_km is below 1000: the phase ends at step 3 of 20");
-    json_t *b = event_of(cli_read(in_dir("a/log.jsonl")), "phase", 1);
-    json_t *c = event_of(cli_read(in_dir("a/log.jsonl")), "phase", 2);
-    json_t *end = event_of(cli_read(in_dir("a/log.jsonl")), "end", 0);
-    CHECK(number_of(b, "step") == 3 && number_of(b, "last_step") == 23);
+    json_t *b = cli_event(cli_read(pl_test_path("a/log.jsonl")), "phase", 1);
+    json_t *c = cli_event(cli_read(pl_test_path("a/log.jsonl")), "phase", 2);
+    json_t *end = cli_event(cli_read(pl_test_path("a/log.jsonl")), "end", 0);
+    CHECK(cli_member(b, "step") == 3 && cli_member(b, "last_step") == 23);
     /* The first evaluation of b is its best, two more bring nothing: steps 5, 7 and 9. */
-    CHECK_MSG(number_of(c, "step") == 9, "b ended at step %lld", (long long)number_of(c, "step"));
+    CHECK_MSG(cli_member(c, "step") == 9, "b ended at step %lld", (long long)cli_member(c, "step"));
     /* Half of 32 samples in batches of 2. What b waited for is no concern of c, though it takes b's
      * state. */
-    CHECK(number_of(c, "last_step") == 17 && number_of(end, "steps") == 17);
+    CHECK(cli_member(c, "last_step") == 17 && cli_member(end, "steps") == 17);
     json_decref(b);
     json_decref(c);
     json_decref(end);
@@ -258,15 +226,6 @@ TEST(phases_end_by_rule)
               "until.reach: the evaluation has no metric \"mae\"");
 }
 
-static pl_status endless_build(pl_builder *b)
-{
-    pl_nn *m = pl_builder_train(b);
-    pl_type t = PL_TYPE(PL_F32, pl_builder_batch(b), 2);
-    pl_val x = pl_nn_linear(m, pl_input(m->g, "x", t), "fc", 2, (pl_nn_lin){0});
-    pl_builder_minimise(b, pl_loss_mse(m->g, x, pl_input(m->g, "y", t)));
-    return PL_OK;
-}
-
 /* Rules that data or recipe cannot have are told before the first step. */
 TEST(phases_impossible_rules)
 {
@@ -274,7 +233,7 @@ TEST(phases_impossible_rules)
     static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                      .name = "endless",
                                      .schema = schema,
-                                     .build = endless_build,
+                                     .build = small_run_linear,
                                      .data_read = small_run_noise};
     static const struct {
         const char *phases, *want;
@@ -300,11 +259,11 @@ TEST(phases_impossible_rules)
 /* The evaluation of phase p, of those after steps, that was best; from the log of run a. */
 static int best_of(const char *phase, bool max, int n)
 {
-    const char *log = cli_read(in_dir("a/log.jsonl"));
+    const char *log = cli_read(pl_test_path("a/log.jsonl"));
     int best = -1, seen = 0;
     double least = 0;
     for (int k = 0; seen <= n; k++) {
-        json_t *j = event_of(log, "eval", k);
+        json_t *j = cli_event(log, "eval", k);
         double x = json_number_value(json_object_get(j, "mae_km")) * (max ? -1 : 1);
         const char *name = json_string_value(json_object_get(j, "phase"));
         if (j && strcmp(name, phase) == 0 && seen++ > 0 && (best < 0 || x < least)) {
@@ -413,14 +372,14 @@ TEST(phases_overrides)
         const char *want = i == 3 ? "optim: {lr: 0.01, betas: [0, 1]}" : rows[i].want;
         CHECK_MSG(r.code == 0 && strstr(r.out, want), "%s: wants %s\n%s%s", rows[i].keys, want,
                   r.out, r.err);
-        CHECK(cli_write(in_dir("again.yaml"), r.out));
+        CHECK(cli_write(pl_test_path("again.yaml"), r.out));
         CHECK_MSG(
             cli_run("$P plan %s/again.yaml --print-config | cmp - %s/again.yaml", d, d).code == 0,
             "%s: prints otherwise when it is read again", rows[i].keys);
     }
     cli_result r = cli_run("$P plan %s/c.yaml batch=8 --phase main --json", d);
     json_t *j = json_loads(r.out, 0, NULL);
-    CHECK(number_of(j, "effective_batch") == 8);
+    CHECK(cli_member(j, "effective_batch") == 8);
     json_decref(j);
 }
 
@@ -482,17 +441,17 @@ TEST(phases_are_planned_first)
     r = cli_run("$P train %s/c.yaml --json", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     for (int i = 0; i < 3; i++) {
-        json_t *e = event_of(r.out, "plan", i), *row = json_array_get(rows, (size_t)i);
-        CHECK(number_of(e, "arena_bytes") == number_of(row, "arena_bytes"));
-        CHECK(number_of(e, "state_bytes") == number_of(row, "state_bytes"));
+        json_t *e = cli_event(r.out, "plan", i), *row = json_array_get(rows, (size_t)i);
+        CHECK(cli_member(e, "arena_bytes") == cli_member(row, "arena_bytes"));
+        CHECK(cli_member(e, "state_bytes") == cli_member(row, "state_bytes"));
         json_decref(e);
     }
-    json_t *end = event_of(r.out, "end", 0);
-    CHECK_INT(number_of(end, "steps"), 5);
+    json_t *end = cli_event(r.out, "end", 0);
+    CHECK_INT(cli_member(end, "steps"), 5);
     json_decref(end);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* whose memory would count */
-    int64_t least = number_of(json_array_get(rows, 1), "minimum_bytes");
-    int64_t fits_a = number_of(json_array_get(rows, 0), "total_bytes");
+    int64_t least = cli_member(json_array_get(rows, 1), "minimum_bytes");
+    int64_t fits_a = cli_member(json_array_get(rows, 0), "total_bytes");
     CHECK_MSG(least > fits_a + (2 << 20), "b needs %lld bytes, a takes %lld", (long long)least,
               (long long)fits_a);
     json_decref(plan);
@@ -506,11 +465,11 @@ TEST(phases_are_planned_first)
     CHECK_MSG(r.code == 3 && !strstr(r.out, "\"step\""), "%d %s", r.code, r.out);
     /* The smallest budget that was named does for all of them, one after the other. */
     r = cli_run("$P train %s/c.yaml --json --memory %lld", d, (long long)least);
-    end = event_of(r.out, "end", 0);
-    CHECK_MSG(r.code == 0 && number_of(end, "steps") == 5 &&
-                  number_of(end, "peak_used_bytes") <= least,
+    end = cli_event(r.out, "end", 0);
+    CHECK_MSG(r.code == 0 && cli_member(end, "steps") == 5 &&
+                  cli_member(end, "peak_used_bytes") <= least,
               "%lld bytes: %d, at most %lld; %s", (long long)least, r.code,
-              (long long)number_of(end, "peak_used_bytes"), r.err);
+              (long long)cli_member(end, "peak_used_bytes"), r.err);
     json_decref(end);
 #else
     json_decref(plan);
@@ -539,8 +498,8 @@ TEST(phases_survive_kill)
     cli_result whole =
         cli_run("$P train %s/c.yaml checkpoint.every=1 threads=1 --quiet --out %s/a", d, d);
     CHECK_MSG(whole.code == 0, "%s", whole.err);
-    json_t *end = event_of(cli_read(in_dir("a/log.jsonl")), "end", 0);
-    int64_t steps = number_of(end, "steps");
+    json_t *end = cli_event(cli_read(pl_test_path("a/log.jsonl")), "end", 0);
+    int64_t steps = cli_member(end, "steps");
     json_decref(end);
     CHECK_MSG(steps > 11 && steps < 18, "%lld steps: the second phase did not end early",
               (long long)steps);
@@ -620,176 +579,4 @@ TEST(phases_change_on_the_way)
     CHECK_RUN(cli_run("$P train %s/c.yaml phases=null train.steps=1 --quiet --out %s/p", d, d), 0,
               "");
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/p", d, d), 2, "is a run without phases");
-}
-
-/* ---- folds ------------------------------------------------------------------------------- */
-enum { FOLDED = 11 };
-static struct {
-    int train[FOLDED], eval[FOLDED], other; /* how often each sample was read; of another set */
-} reads;
-
-static pl_status folded_read(void *data, pl_subset subset, const int64_t *sample, int n,
-                             pl_batch *batch)
-{
-    /* Only the evaluation program has the input "which". */
-    bool eval = pl_batch_input(batch, "which", NULL) != NULL;
-    for (int i = 0; i < n; i++) (eval ? reads.eval : reads.train)[sample[i]]++;
-    reads.other += subset != PL_SUBSET_TRAIN;
-    float *which = pl_batch_input(batch, "which", NULL);
-    for (int i = 0; which && i < n; i++) which[i] = (float)sample[i];
-    return small_run_noise(data, subset, sample, n, batch);
-}
-
-static int64_t folded_size(void *data, pl_subset subset)
-{
-    (void)data;
-    return subset == PL_SUBSET_TRAIN ? FOLDED : 5;
-}
-
-static pl_status folded_build(pl_builder *b)
-{
-    PL_TRY(endless_build(b));
-    pl_nn *e = pl_builder_eval(b);
-    pl_type t = PL_TYPE(PL_F32, pl_builder_batch(b), 2);
-    pl_val x = pl_nn_linear(e, pl_input(e->g, "x", t), "fc", 2, (pl_nn_lin){0});
-    pl_output(e->g, "loss", pl_loss_mse(e->g, x, pl_input(e->g, "y", t)));
-    pl_output(e->g, "which",
-              pl_mean(e->g, pl_input(e->g, "which", PL_TYPE(PL_F32, pl_builder_batch(b))),
-                      PL_AXIS(0), false));
-    return PL_OK;
-}
-
-/* Every sample is left out of training in one fold, and evaluated in that one alone. */
-TEST(phases_folds_part_the_data)
-{
-    static const pl_config_entry schema[] = {{0}};
-    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
-                                     .name = "folded",
-                                     .schema = schema,
-                                     .build = folded_build,
-                                     .data_size = folded_size,
-                                     .data_read = folded_read};
-    const char *keys[] = {"phases=[{name: loo, folds: 4, until: {steps: 16}}]", "batch=3"};
-    int left_out[FOLDED] = {0};
-    for (int fold = 0; fold < 4; fold++) {
-        pl_run *r = NULL;
-        pl_step_info info;
-        pl_eval_info e;
-        CHECK_OK(small_run_open(&recipe, keys, 2, &r));
-        CHECK_INT(pl_run_phase_count(r), 4);
-        CHECK_OK(pl_run_enter(r, fold, 0));
-        CHECK_OK(pl_run_build(r));
-        memset(&reads, 0, sizeof reads);
-        CHECK_OK(pl_run_start(r));
-        for (int i = 0; i < 16; i++) CHECK_OK(pl_run_step(r, &info));
-        CHECK_OK(pl_run_eval(r, &e));
-        int n = 0;
-        double sum = 0;
-        for (int i = 0; i < FOLDED; i++) {
-            CHECK_MSG((reads.train[i] > 0) != (reads.eval[i] > 0),
-                      "fold %d: sample %d: %d and %d reads", fold, i, reads.train[i],
-                      reads.eval[i]);
-            left_out[i] += reads.eval[i] > 0;
-            n += reads.eval[i] > 0;
-            sum += reads.eval[i] > 0 ? i : 0;
-        }
-        CHECK(reads.other == 0 && e.samples == n && n == (fold < 3 ? 3 : 2));
-        CHECK_NEAR(e.value[1], sum / n, 1e-5);
-        CHECK_NEAR(info.epoch, 48.0 / (FOLDED - n), 1e-9);
-        pl_run_free(r);
-    }
-    for (int i = 0; i < FOLDED; i++) CHECK_INT(left_out[i], 1);
-    static const struct {
-        const char *keys[2], *want;
-    } bad[] = {{{"data.folds=1", "seed=0"}, "at least 2 parts"},
-               {{"data.folds=4", "data.fold=4"}, "which are 0 to 3"},
-               {{"data.folds=12", "seed=0"}, "some would be empty"}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        pl_run *r = NULL;
-        CHECK_OK(small_run_open(&recipe, bad[i].keys, 2, &r));
-        CHECK_OK(pl_run_build(r));
-        CHECK_INT(pl_run_start(r), PL_ERR_CONFIG);
-        CHECK_MSG(strstr(pl_error_text(), bad[i].want), "%s", pl_error_text());
-        pl_run_free(r);
-    }
-}
-
-static pl_status pictures_build(pl_builder *b)
-{
-    int64_t n = pl_builder_batch(b);
-    pl_nn *m[2] = {pl_builder_train(b), pl_builder_eval(b)};
-    for (int i = 0; i < 2; i++) {
-        pl_graph *g = m[i]->g;
-        pl_val x = pl_reshape(g, pl_input(g, "x", PL_TYPE(PL_F32, n, 8, 8, 3)), PL_DIMS(n, 192));
-        pl_val label = pl_input(g, "label", PL_TYPE(PL_F32, n));
-        pl_val y = pl_squeeze(g, pl_nn_linear(m[i], x, "fc", 1, (pl_nn_lin){0}), 1);
-        pl_val loss = pl_loss_mse(g, y, label);
-        pl_output(g, "label", pl_mean(g, label, PL_AXIS(0), false));
-        pl_val middle = pl_full_like(g, label, 1);
-        pl_output(g, "middle",
-                  pl_mean(g, pl_cast(g, pl_eq(g, label, middle), PL_F32), PL_AXIS(0), false));
-        if (i)
-            pl_output(g, "loss", loss);
-        else
-            pl_builder_minimise(b, loss);
-    }
-    return PL_OK;
-}
-
-/* Twelve pictures in three classes: three parts are the three classes. */
-TEST(phases_folds_part_pictures)
-{
-    static const pl_config_entry schema[] = {{0}};
-    static const pl_image_input inputs[] = {{"x", 0, 1}, {NULL, 0, 0}};
-    static const pl_image_feed feed = {.images = inputs, .label = "label"};
-    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
-                                     .name = "pictures",
-                                     .schema = schema,
-                                     .build = pictures_build,
-                                     .images = &feed};
-    char path[600];
-    snprintf(path, sizeof path, "data.path=%s/set", pl_test_dir());
-    if (!image_folder(path + 10, 12, 3, 16, 16, 0)) SKIP("libturbojpeg is not here");
-    for (int balance = 0; balance < 2; balance++) {
-        const char *keys[] = {
-            path,          "batch=2",        "data.folds=3",
-            "data.fold=1", "data.workers=0", balance ? "data.balance=true" : "data.balance=false"};
-        pl_run *r = NULL;
-        pl_step_info info;
-        pl_eval_info e;
-        CHECK_OK(small_run_open(&recipe, keys, 6, &r));
-        CHECK_OK(pl_run_build(r));
-        CHECK_OK(pl_run_start(r));
-        for (int i = 0; i < 12; i++) {
-            CHECK_OK(pl_run_step(r, &info));
-            for (int k = 0; k < info.n_terms; k++)
-                if (strcmp(info.term_name[k], "middle") == 0) CHECK(info.term[k] == 0);
-        }
-        CHECK_OK(pl_run_eval(r, &e));
-        CHECK(e.samples == 4);
-        for (int k = 0; k < e.n; k++)
-            if (strcmp(e.name[k], "label") == 0) CHECK_NEAR(e.value[k], 1, 1e-6);
-        pl_run_free(r);
-    }
-}
-
-/* Arrays on disk are parted as the recipe's own samples are. */
-TEST(phases_folds_part_arrays)
-{
-    WANT_BIN();
-    const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("$P generate " CLI_SMALL "--out %s/set", d), 0, "");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL
-                      "data.folds=3 data.fold=1 train.steps=8 --quiet --out %s/a",
-                      d),
-              0, "");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL
-                      "data.folds=3 data.fold=1 train.steps=8 --quiet data.path=%s/set --out "
-                      "%s/b",
-                      d, d),
-              0, "");
-    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=8 --quiet --out %s/c", d), 0, "");
-    CHECK(cli_same("a/model.safetensors", "b/model.safetensors") &&
-          cli_same("a/eval.csv", "b/eval.csv"));
-    CHECK(!cli_same("a/model.safetensors", "c/model.safetensors"));
 }

@@ -1,0 +1,159 @@
+/* test_cli_json.c - what the program prints for other programs: JSON of every command, CSV, and the
+ * timeline. */
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* ---- JSON ------------------------------------------------------------------------------- */
+static const char *first_missing(const json_t *j, const char *const *names)
+{
+    for (; *names; names++)
+        if (!json_object_get(j, *names)) return *names;
+    return NULL;
+}
+
+static const char *const plan_names[] = {
+    "fits",           "budget_bytes",  "arena_bytes",      "state_bytes",     "overhead_bytes",
+    "keep_all_bytes", "minimum_bytes", "live_bound_bytes", "recompute_ratio", "predicted_step_ms",
+    "micro_batch",    "accumulate",    "effective_batch",  "parameters",      "trainable",
+    "nodes",          "plan_ms",       "components",       "peak_node",       NULL};
+
+TEST(cli_plan_json)
+{
+    WANT_BIN();
+    static const char *const parts[] = {"weights",   "gradients", "optimizer", "activations",
+                                        "workspace", "inputs",    NULL};
+    cli_result r = cli_run("$P plan cloud/full --json");
+    CHECK_INT(r.code, 0);
+    json_t *j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
+    CHECK(j);
+    const char *missing = first_missing(j, plan_names);
+    CHECK_MSG(!missing, "%s is missing", missing);
+    missing = first_missing(json_object_get(j, "components"), parts);
+    CHECK_MSG(!missing, "components.%s is missing", missing);
+    CHECK_INT(cli_member(j, "parameters"), 536846);
+    CHECK(cli_member(j, "minimum_bytes") < cli_member(j, "arena_bytes"));
+    CHECK(cli_member(j, "minimum_bytes") >
+          cli_member(j, "state_bytes") + cli_member(j, "overhead_bytes"));
+    CHECK((double)cli_member(j, "arena_bytes") <= 1.01 * (double)cli_member(j, "live_bound_bytes"));
+    json_decref(j);
+    r = cli_run("$P plan cloud/memory_optimized --json");
+    j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
+    CHECK_INT(cli_member(j, "parameters"), 143886);
+    json_decref(j);
+}
+
+TEST(cli_train_json_and_arena)
+{
+    WANT_BIN();
+    static const char *const steps[] = {"event",      "step",    "epoch",        "loss",
+                                        "lr",         "step_ms", "data_wait_ms", "arena_bytes",
+                                        "used_bytes", NULL};
+    static const char *const ends[] = {"event", "steps", "wall_s", "peak_used_bytes", NULL};
+    cli_result r = cli_run("$P plan " CLI_SMALL "--json");
+    json_t *plan = json_loads(r.out, 0, NULL);
+    CHECK(plan);
+    json_int_t arena = cli_member(plan, "arena_bytes");
+    json_decref(plan);
+    r = cli_run("$P train " CLI_SMALL "train.steps=4 --json --out %s", pl_test_path("run/deep"));
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_MSG(!r.err[0], "stderr is not empty: %s", r.err);
+    plan = cli_event(r.out, "plan", 0);
+    CHECK(plan && !first_missing(plan, plan_names));
+    json_decref(plan);
+    for (int i = 0; i < 4; i++) {
+        json_t *s = cli_event(r.out, "step", i);
+        CHECK(s && !first_missing(s, steps));
+        CHECK_INT(cli_member(s, "arena_bytes"), arena);
+        CHECK_INT(cli_member(s, "step"), i + 1);
+        json_decref(s);
+    }
+    json_t *eval = cli_event(r.out, "eval", 1), *end = cli_event(r.out, "end", 0);
+    CHECK(eval && json_is_number(json_object_get(eval, "mae_km")) && cli_member(eval, "step") == 4);
+    CHECK(end && !first_missing(end, ends) && cli_member(end, "steps") == 4);
+    json_decref(eval);
+    json_decref(end);
+    end = cli_event(cli_read(pl_test_path("run/deep/log.jsonl")), "end", 0);
+    CHECK(end);
+    json_decref(end);
+    CHECK(strstr(cli_read(pl_test_path("run/deep/config.yaml")), "steps: 4"));
+    CHECK_RUN(cli_run("$P inspect %s", pl_test_path("run/deep/model.safetensors")), 0, "");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=4 --out %s", pl_test_path("run/deep")), 0,
+              "finished");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --fresh --quiet --out %s",
+                      pl_test_path("run/deep")),
+              0, "");
+}
+
+TEST(cli_other_json)
+{
+    WANT_BIN();
+    json_t *j = json_loads(cli_run("$P devices --json").out, 0, NULL);
+    CHECK(json_array_size(j) >= 1);
+    CHECK(strcmp(json_string_value(json_object_get(json_array_get(j, 0), "name")), "cpu") == 0);
+    json_decref(j);
+    j = json_loads(cli_run("$P recipes --json").out, 0, NULL);
+    const json_t *cloud = json_array_get(j, 0);
+    CHECK(cloud && json_object_get(cloud, "about") && json_object_get(cloud, "presets"));
+    CHECK(strcmp(json_string_value(json_array_get(json_object_get(cloud, "presets"), 1)),
+                 "cloud/tiny") == 0);
+    json_decref(j);
+    cli_result r = cli_run("$P replay tests/data/peers/cloud --json");
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+    j = json_loads(r.out, 0, NULL);
+    CHECK(json_is_true(json_object_get(j, "agree")) && cli_member(j, "steps") == 5);
+    CHECK(json_real_value(json_object_get(j, "worst_loss")) < 1e-5);
+    CHECK(json_real_value(json_object_get(j, "worst_gradient")) < 1e-4);
+    json_decref(j);
+    r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002");
+    CHECK_MSG(r.code == 1 && strstr(r.out, "NOT agree"), "%s", r.out);
+    for (const char *const *c = (const char *const[]){"", "--graph", "--buffers",
+                                                      "--program evaluation --graph", NULL};
+         *c; c++) {
+        r = cli_run("$P inspect cloud/tiny %s", *c);
+        CHECK_MSG(r.code == 0 && strlen(r.out) > 100, "inspect %s: %s", *c, r.err);
+    }
+    /* an output that only it has */
+    static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}};
+    for (int i = 0; i < 9; i++) {
+        r = cli_run("$P inspect fluxflow/tiny --graph --program %s | grep -c 'output.*\"%s\"'",
+                    of[i / 3][0], of[i % 3][1]);
+        CHECK_MSG(atoi(r.out) == (i / 3 == i % 3), "%s, output %s: %s%s", of[i / 3][0],
+                  of[i % 3][1], r.out, r.err);
+    }
+    CHECK_RUN(cli_run("$P inspect fluxflow/tiny --program nothing"), 2,
+              "the programs are: disc, disc_r1, train, evaluation");
+}
+
+TEST(cli_plan_csv_and_timeline)
+{
+    WANT_BIN();
+    cli_result r =
+        cli_run("$P plan --csv tests/data/plan/A.1048576.csv --out %s --capacity 1048576 "
+                "--json",
+                pl_test_path("s.csv"));
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK(cli_member(j, "height_bytes") >= cli_member(j, "bound_bytes") &&
+          cli_member(j, "bound_bytes") > 0);
+    CHECK_INT(cli_member(j, "height_bytes"), 1048576);
+    json_decref(j);
+    CHECK(strncmp(cli_read(pl_test_path("s.csv")), "id,lower,upper,size,offset\n", 27) == 0);
+    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity 5"), 3, "capacity");
+    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/README.md"), 5, "line");
+    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity -5"), 2, "-5");
+    CHECK_INT(
+        cli_run("$P plan " CLI_SMALL "--memory 1GiB --timeline %s", pl_test_path("t.svg")).code, 0);
+    const char *svg = cli_read(pl_test_path("t.svg"));
+    CHECK(strstr(svg, "<svg ") && strstr(svg, "peak ") && strstr(svg, "</svg>"));
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--timeline /proc/none/t.svg"), 1, "/proc/none/t.svg");
+    j = json_loads(cli_run("$P plan " CLI_SMALL "--sweep 1MiB,4GiB --json").out, 0, NULL);
+    CHECK_INT(json_array_size(j), 2);
+    CHECK(json_is_false(json_object_get(json_array_get(j, 0), "fits")));
+    CHECK(json_is_true(json_object_get(json_array_get(j, 1), "fits")));
+    json_decref(j);
+    CHECK_INT(cli_run("$P plan " CLI_SMALL "--snapshot %s", pl_test_path("s.pickle")).code, 0);
+    CHECK(access(pl_test_path("s.pickle"), R_OK) == 0);
+}
