@@ -1,11 +1,11 @@
 /* test.h - the test harness. A test in ten lines, in any tests/FOLDER/test_SUBJECT.c:
  *
  *   #include "tests/lib/test.h"
- *   TEST(parse_refuses_an_empty_size)         a sentence that can be false
+ *   TEST(base_an_empty_text_is_no_size)       a sentence that can be false
  *   {
  *       uint64_t bytes = 7;                                              arrange
- *       pl_status rc = pl_parse_size("", &bytes);                        act
- *       CHECK(rc == PL_ERR_USAGE && bytes == 7);                         assert
+ *       pl_status rc = pl_str_parse_bytes("", &bytes);                   act
+ *       CHECK(rc != PL_OK && bytes == 7);                                assert
  *   }
  *
  * The test registers itself; no list names it. A CHECK that does not hold prints file, line and
