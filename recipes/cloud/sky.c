@@ -8,6 +8,7 @@
  * how much of the sea shines through the cloud vary too, so no single pixel tells the height.
  */
 #include "cloud.h"
+#include "recipes/mix.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,21 +32,9 @@ typedef struct weather {
 } weather;
 
 /* ---- noise ------------------------------------------------------------------------------ */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static double unit(uint64_t x)
-{
-    return (double)(mix(x) >> 11) * 0x1p-53;
-}
-
 static double lattice(uint64_t seed, int64_t x, int64_t y)
 {
-    return unit(seed + (uint64_t)x * 0x9E3779B97F4A7C15u + (uint64_t)y * 0xC2B2AE3D27D4EB4Fu);
+    return mix_unit(seed + (uint64_t)x * MIX_STEP + (uint64_t)y * 0xC2B2AE3D27D4EB4Fu);
 }
 
 #define OCTAVES 3
@@ -113,14 +102,14 @@ static double opacity(field *f, double x, double y)
 static weather weather_of(uint64_t seed)
 {
     weather w = {.seed = mix(seed)};
-    w.height_km = CLOUD_MIN_KM + (CLOUD_MAX_KM - CLOUD_MIN_KM) * unit(w.seed + 11);
-    w.sea_k = 290 + 5 * (unit(w.seed + 12) - 0.5);
-    w.cover = 0.4 + 0.2 * unit(w.seed + 13);
-    w.cell_km = (0.8 + 0.9 * w.height_km) * (0.85 + 0.3 * unit(w.seed + 14));
-    w.zenith = 10 + 60 * unit(w.seed + 15);
-    w.azimuth = 360 * unit(w.seed + 16);
-    w.lapse = 6.5 + 1.2 * (unit(w.seed + 17) - 0.5);
-    w.emission = 0.85 + 0.15 * unit(w.seed + 18);
+    w.height_km = CLOUD_MIN_KM + (CLOUD_MAX_KM - CLOUD_MIN_KM) * mix_unit(w.seed + 11);
+    w.sea_k = 290 + 5 * (mix_unit(w.seed + 12) - 0.5);
+    w.cover = 0.4 + 0.2 * mix_unit(w.seed + 13);
+    w.cell_km = (0.8 + 0.9 * w.height_km) * (0.85 + 0.3 * mix_unit(w.seed + 14));
+    w.zenith = 10 + 60 * mix_unit(w.seed + 15);
+    w.azimuth = 360 * mix_unit(w.seed + 16);
+    w.lapse = 6.5 + 1.2 * (mix_unit(w.seed + 17) - 0.5);
+    w.emission = 0.85 + 0.15 * mix_unit(w.seed + 18);
     return w;
 }
 
@@ -162,7 +151,7 @@ static void render_frame(const sky *s, view *v, uint64_t seed, int64_t t, float 
             double x = ((double)c - 0.5 * (double)s->width) * pixel;
             double y = ((double)r - 0.5 * (double)s->height) * pixel;
             uint64_t n = (uint64_t)((t * s->height + r) * s->width + c);
-            double noise = (unit(seed + n * 0x9E3779B97F4A7C15u) - 0.5) * 3.4641016 * s->noise;
+            double noise = (mix_unit(seed + n * MIX_STEP) - 0.5) * 3.4641016 * s->noise;
             *out++ = (float)((kelvin(v, x, y, flown) + noise - CLOUD_KELVIN) / CLOUD_KELVINS);
         }
 }

@@ -10,6 +10,7 @@
  * what can be seen in it, each times how much there is of it.
  */
 #include "fluxflow.h"
+#include "recipes/mix.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -33,17 +34,10 @@ typedef struct scene {
     double texture[2], phase, strength; /* waves across the picture, a direction and a depth */
 } scene;
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 /* The next number in [lo,hi). */
 static double next(uint64_t *state, double lo, double hi)
 {
-    *state += 0x9E3779B97F4A7C15u;
+    *state += MIX_STEP;
     return lo + (hi - lo) * (double)(mix(*state) >> 11) * 0x1p-53;
 }
 

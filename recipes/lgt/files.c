@@ -10,6 +10,7 @@
  * as often as it is there.
  */
 #include "lgt.h"
+#include "recipes/mix.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ static uint64_t hash_of(const char *s)
 {
     uint64_t h = 0xCBF29CE484222325u;
     for (; *s; s++) h = (h ^ (uint8_t)*s) * 0x100000001B3u;
-    return lgt_mix(h);
+    return mix(h);
 }
 
 static bool is_latent(const char *name)
@@ -197,14 +198,13 @@ int64_t lgt_files_size(const lgt_files *s, pl_subset subset)
 /* A number below n from a seed. */
 static int64_t below(uint64_t seed, int64_t n)
 {
-    return (int64_t)((double)(lgt_mix(seed) >> 11) * 0x1p-53 * (double)n);
+    return (int64_t)(mix_unit(seed) * (double)n);
 }
 
 lgt_pair lgt_files_pair(const lgt_files *s, pl_subset subset, int64_t sample, int64_t pass)
 {
     int64_t size = s->side * s->side * 4, i = s->order[subset][sample];
-    uint64_t seed =
-        lgt_mix((uint64_t)sample * 0x9E3779B97F4A7C15u + (uint64_t)pass) + (uint64_t)subset;
+    uint64_t seed = mix((uint64_t)sample * MIX_STEP + (uint64_t)pass) + (uint64_t)subset;
     /* What is wanted is a style of the training set: evaluation may have too few to show one. */
     int64_t any = s->order[PL_SUBSET_TRAIN][below(seed, lgt_files_size(s, PL_SUBSET_TRAIN))];
     int to = s->file[any].style;

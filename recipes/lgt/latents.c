@@ -5,6 +5,7 @@
  * which channels carry them. So a network can keep the blobs and change the strokes.
  */
 #include "lgt.h"
+#include "recipes/mix.h"
 
 #include <errno.h>
 #include <math.h>
@@ -18,16 +19,9 @@ typedef struct latents {
     lgt_files *files; /* NULL: generated */
 } latents;
 
-uint64_t lgt_mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 static double unit(uint64_t seed, int k)
 {
-    return (double)(lgt_mix(seed + (uint64_t)(k + 1) * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+    return mix_unit(seed + (uint64_t)(k + 1) * MIX_STEP);
 }
 
 /* One latent of content `seed` in a style. */
@@ -108,7 +102,7 @@ int64_t lgt_data_size(void *data, pl_subset subset)
 static uint64_t seed_of(pl_subset subset, int64_t sample)
 {
     uint64_t world = subset == PL_SUBSET_TRAIN ? 0x16A7000000000000u : 0xE7A1000000000000u;
-    return lgt_mix(world + (uint64_t)sample);
+    return mix(world + (uint64_t)sample);
 }
 
 static int64_t style_of(const latents *d, uint64_t seed)
@@ -124,10 +118,10 @@ typedef struct row {
 
 static void generate(const latents *d, pl_subset subset, int64_t sample, int64_t pass, row to)
 {
-    uint64_t seed = seed_of(subset, sample), joined = pass ? lgt_mix(seed + (uint64_t)pass) : seed;
+    uint64_t seed = seed_of(subset, sample), joined = pass ? mix(seed + (uint64_t)pass) : seed;
     int64_t from = style_of(d, seed), wanted = (int64_t)(unit(joined, 92) * (double)d->styles);
     if (to.src) paint(d, seed, from, to.src);
-    if (to.ref) paint(d, lgt_mix(joined + 93), wanted, to.ref);
+    if (to.ref) paint(d, mix(joined + 93), wanted, to.ref);
     if (to.wanted) *to.wanted = wanted;
     if (to.given) *to.given = from;
 }

@@ -87,7 +87,6 @@ int64_t lgt_files_size(const lgt_files *s, pl_subset subset);
 lgt_pair lgt_files_pair(const lgt_files *s, pl_subset subset, int64_t sample, int64_t pass);
 
 /* ---- data, latents.c -------------------------------------------------------------------- */
-uint64_t lgt_mix(uint64_t x); /* a number's hash */
 pl_status lgt_data_write(const pl_config *c, pl_subset subset, int64_t sample, const char *dir);
 uint64_t lgt_data_bytes(const pl_config *c);
 pl_status lgt_data_open(const pl_config *c, void **data);

@@ -13,25 +13,25 @@
  */
 #include "pass/open.h"
 
-#include "pass/copy.h"
+#include "pass/rewrite.h"
 
 pl_status pl_pass_open(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)
 {
     (void)o;
-    pl_copy c;
-    pl_status rc = pl_copy_begin(&c, in);
+    pl_rewrite c;
+    pl_status rc = pl_rewrite_begin(&c, in);
     for (uint32_t n = 1; rc == PL_OK && n < in->n_nodes; n++) {
         const pl_node_rec *r = &in->nodes[n];
         pl_val made[PL_MAX_OUT];
-        pl_copy_at(&c, n);
+        pl_rewrite_at(&c, n);
         if (r->op->as_maps && r->op->as_maps(c.out, r->attr, c.args, r->n_in, made)) {
             for (uint32_t k = 0; k < r->n_out; k++) c.map[r->out + k] = made[k].id;
         } else {
-            pl_copy_node(&c, n);
+            pl_rewrite_node(&c, n);
         }
         rc = c.out->status;
     }
-    return pl_copy_end(&c, rc, out);
+    return pl_rewrite_end(&c, rc, out);
 }
 
 /* ---- sinking ---------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ static bool is_slice(const pl_graph *g, uint32_t node)
 }
 
 typedef struct sinker {
-    pl_copy c;
+    pl_rewrite c;
     bool *sinks;     /* per old value: a map that goes below its slices */
     bool *sunk;      /* per new value: stands for one of those */
     uint32_t n_sunk; /* entries of it */
@@ -118,17 +118,17 @@ pl_status pl_pass_sink(const pl_graph *in, const pl_pass_opts *o, pl_graph **out
 {
     (void)o;
     sinker s = {0};
-    pl_status rc = pl_copy_begin(&s.c, in);
+    pl_status rc = pl_rewrite_begin(&s.c, in);
     if (rc == PL_OK) rc = mark_sinking(&s);
     for (uint32_t n = 1; rc == PL_OK && n < in->n_nodes; n++) {
         const pl_node_rec *r = &in->nodes[n];
-        pl_copy_at(&s.c, n);
+        pl_rewrite_at(&s.c, n);
         if (is_slice(in, n) && s.sinks[pl_node_in(in, n)[0]])
             s.c.map[r->out] = slice_of(&s, r->op, r->attr, s.c.args[0], 0).id;
         else
-            pl_copy_node(&s.c, n);
+            pl_rewrite_node(&s.c, n);
         if (is_map(in, n) && s.sinks[r->out]) rc = note_sunk(&s, (pl_val){s.c.map[r->out]});
         if (rc == PL_OK) rc = s.c.out->status;
     }
-    return pl_copy_end(&s.c, rc, out);
+    return pl_rewrite_end(&s.c, rc, out);
 }

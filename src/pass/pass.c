@@ -1,10 +1,10 @@
 /* pass.c - the table of passes and the loop over it. */
 #include "pass/pass.h"
 
+#include "pass/join_tails.h"
 #include "pass/open.h"
 #include "pass/precision.h"
 #include "pass/simplify.h"
-#include "pass/tail.h"
 
 static const pl_pass table[] = {
     {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, .repeat = true},

@@ -11,7 +11,7 @@
  */
 #include "rt/calibrate.h"
 
-#include "base/cache.h"
+#include "base/cache_dir.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "ir/fused.h"

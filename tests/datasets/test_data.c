@@ -287,7 +287,7 @@ TEST(data_resize_is_a_triangle)
             for (int x = 0; x < SW; x++)
                 for (int c = 0; c < 3; c++)
                     src[3 * (y * SW + x) + c] = (uint8_t)((rows ? y : x) * (37 + c) % 251);
-        pl_box box = {3.25, 1.5, 50.75, 56};
+        pl_crop_box box = {3.25, 1.5, 50.75, 56};
         pl_rgb_resize(PL_FILTER_TRIANGLE, src, SW, SW, box, dst, DW, DH, work);
         for (int y = 0; y < DH; y++)
             for (int x = 0; x < DW; x++) {
@@ -296,7 +296,7 @@ TEST(data_resize_is_a_triangle)
                 CHECK_NEAR(dst[3 * (y * DW + x)], want, 0.51);
             }
     }
-    pl_box whole = {4, 5, 4 + DW, 5 + DH};
+    pl_crop_box whole = {4, 5, 4 + DW, 5 + DH};
     pl_rgb_resize(PL_FILTER_TRIANGLE, src, SW, SW, whole, dst, DW, DH, work);
     CHECK(memcmp(dst + 3 * DW, src + 3 * (6 * SW + 4), 3 * DW) == 0);
     free(work);
@@ -324,7 +324,7 @@ TEST(data_views)
     CHECK_NEAR(flips, 1000, 100);
     CHECK_NEAR(erased, 500, 100);
     pl_view v = pl_view_draw(NULL, 7, 3, 1, 300, 200, 1);
-    pl_box b = pl_view_box(&v, 300, 200);
+    pl_crop_box b = pl_view_box(&v, 300, 200);
     CHECK(b.x0 == 50 && b.x1 == 250 && b.y0 == 0 && b.y1 == 200);
     pl_view next = pl_view_draw(&a, 7, 4, 1, 300, 200, 1),
             other = pl_view_draw(&a, 7, 3, 1, 300, 200, 1);

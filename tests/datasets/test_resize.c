@@ -36,7 +36,7 @@ TEST(resize_is_lanczos)
 {
     enum { SW = 57, MOST = 160 };
     static const struct {
-        pl_box box;
+        pl_crop_box box;
         int w, h;
     } cases[] = {
         {{0, 0, 57, 57}, 13, 9}, {{0, 0, 57, 57}, 160, 131}, {{3.25, 1.5, 50.75, 56}, 40, 20}};
@@ -44,7 +44,7 @@ TEST(resize_is_lanczos)
     uint8_t *dst = malloc((size_t)MOST * MOST * 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int w = cases[i].w, h = cases[i].h;
-        pl_box box = cases[i].box;
+        pl_crop_box box = cases[i].box;
         void *work = malloc(pl_rgb_resize_bytes(PL_FILTER_LANCZOS, SW, SW, w, h));
         for (int rows = 0; rows < 2; rows++) {
             for (int y = 0; y < SW; y++)
@@ -68,7 +68,7 @@ TEST(resize_is_lanczos)
 /* ---- Pillow ------------------------------------------------------------------------------ */
 typedef struct job {
     int sw, sh, w, h;
-    pl_box box;
+    pl_crop_box box;
 } job;
 
 static const job jobs[] = {

@@ -1,5 +1,5 @@
 /* test_times.c - the table of measured times: file, damage, order of sources, interpolation. */
-#include "base/cache.h"
+#include "base/cache_dir.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "plan/cost/cost_table.h"

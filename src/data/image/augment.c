@@ -83,9 +83,9 @@ pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t 
     return v;
 }
 
-pl_box pl_view_box(const pl_view *v, int width, int height)
+pl_crop_box pl_view_box(const pl_view *v, int width, int height)
 {
-    pl_box b = {v->x * width, v->y * height, (v->x + v->w) * width, (v->y + v->h) * height};
+    pl_crop_box b = {v->x * width, v->y * height, (v->x + v->w) * width, (v->y + v->h) * height};
     /* A cut within a thousandth of whole pixels is meant to be there: no resampling for it. */
     double *edge[4] = {&b.x0, &b.y0, &b.x1, &b.y1};
     for (int i = 0; i < 4; i++)

@@ -9,7 +9,7 @@
 #define PL_DATA_AUGMENT_H
 
 #include "base/err.h"
-#include "data/image/resize.h"
+#include "data/image/resample.h"
 
 typedef enum pl_crop { PL_CROP_CENTER, PL_CROP_RANDOM, PL_CROP_STRETCH, PL_CROP_PIXELS } pl_crop;
 
@@ -35,7 +35,7 @@ typedef struct pl_view {
 pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t sample, int width,
                      int height, double aspect);
 /* The box of a view in an image of that size. */
-pl_box pl_view_box(const pl_view *v, int width, int height);
+pl_crop_box pl_view_box(const pl_view *v, int width, int height);
 
 /* One sample of an input: [3|1, h, w] or [h, w, 3|1], f32 or u8. Black is low, white is high; u8
  * keeps 0 to 255. */

@@ -8,25 +8,15 @@
 
 #if __has_include(<turbojpeg.h>)
 # include "data/image/library.h"
+# include "data/image/turbojpeg_table.h"
 
 # include <pthread.h>
 # include <string.h>
-# include <turbojpeg.h>
 
-# define FUNCTIONS(X)                                                                              \
-  X(tjInitDecompress)                                                                              \
-  X(tjDecompressHeader3) X(tjDecompress2) X(tjGetErrorStr2) X(tjGetErrorCode) X(tjDestroy)
-
-typedef union turbo {
-    struct {
-# define MEMBER(f) __typeof__(&f) f;
-        FUNCTIONS(MEMBER)
-# undef MEMBER
-    };
-    void *table[6];
-} turbo;
-
-static turbo lib;
+static union {
+    pl_turbojpeg f;
+    void *table[sizeof(pl_turbojpeg) / sizeof(void *)];
+} lib;
 static bool here;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -35,28 +25,33 @@ static void load(void)
     static const char *const names[] = {"libturbojpeg.so.0", "libturbojpeg.so", NULL};
     static const char *const symbols[] = {
 # define NAME(f) # f,
-        FUNCTIONS(NAME)
+        PL_TURBOJPEG_FUNCTIONS(NAME)
 # undef NAME
     };
-    here = pl_library_load(names, symbols, 6, lib.table);
+    here = pl_library_load(names, symbols, sizeof symbols / sizeof *symbols, lib.table);
+}
+
+const pl_turbojpeg *pl_turbojpeg_get(void)
+{
+    pthread_once(&once, load);
+    return here ? &lib.f : NULL;
 }
 
 bool pl__jpeg_here(void)
 {
-    pthread_once(&once, load);
-    return here;
+    return pl_turbojpeg_get() != NULL;
 }
 
 void pl__jpeg_close(pl_decoder *d)
 {
-    if (d->jpeg) lib.tjDestroy(d->jpeg);
+    if (d->jpeg) lib.f.tjDestroy(d->jpeg);
     d->jpeg = NULL;
 }
 
 /* A header that fails leaves the handle in the middle of a file: the next one gets a new handle. */
 static pl_status give_up(pl_decoder *d, const char *what)
 {
-    const char *why = lib.tjGetErrorStr2(d->jpeg);
+    const char *why = lib.f.tjGetErrorStr2(d->jpeg);
     pl_status rc = strstr(why, "remature end")
                        ? pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "the JPEG data end early")
                        : pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s: %s", what, why);
@@ -67,10 +62,10 @@ static pl_status give_up(pl_decoder *d, const char *what)
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_info *info)
 {
     int sub, space;
-    if (!d->jpeg) d->jpeg = lib.tjInitDecompress();
+    if (!d->jpeg) d->jpeg = lib.f.tjInitDecompress();
     PL_FAIL_IF(!d->jpeg, PL_ERR_MEMORY, "no memory for a JPEG decoder");
-    if (lib.tjDecompressHeader3(d->jpeg, bytes, (unsigned long)n, &info->width, &info->height, &sub,
-                                &space) != 0)
+    if (lib.f.tjDecompressHeader3(d->jpeg, bytes, (unsigned long)n, &info->width, &info->height,
+                                  &sub, &space) != 0)
         return give_up(d, "JPEG header");
     info->colour = space == TJCS_GRAY                         ? "grey"
                    : space == TJCS_CMYK || space == TJCS_YCCK ? "CMYK"
@@ -105,10 +100,10 @@ pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
                           int w, int h, uint8_t *rgb)
 {
     bool cmyk = strcmp(info->colour, "CMYK") == 0;
-    int rc = lib.tjDecompress2(d->jpeg, bytes, (unsigned long)n, rgb, w, 0, h,
-                               cmyk ? TJPF_CMYK : TJPF_RGB, TJFLAG_LIMITSCANS);
-    bool harmless = rc != 0 && lib.tjGetErrorCode(d->jpeg) == TJERR_WARNING &&
-                    strstr(lib.tjGetErrorStr2(d->jpeg), "extraneous");
+    int rc = lib.f.tjDecompress2(d->jpeg, bytes, (unsigned long)n, rgb, w, 0, h,
+                                 cmyk ? TJPF_CMYK : TJPF_RGB, TJFLAG_LIMITSCANS);
+    bool harmless = rc != 0 && lib.f.tjGetErrorCode(d->jpeg) == TJERR_WARNING &&
+                    strstr(lib.f.tjGetErrorStr2(d->jpeg), "extraneous");
     if (rc != 0 && !harmless) return give_up(d, "JPEG");
     if (cmyk) cmyk_to_rgb(rgb, (int64_t)w * h);
     return PL_OK;

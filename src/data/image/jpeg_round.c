@@ -5,42 +5,12 @@
 
 #if __has_include(<turbojpeg.h>)
 # include "base/sys.h"
-# include "data/image/library.h"
+# include "data/image/turbojpeg_table.h"
 
 # include <math.h>
-# include <pthread.h>
-# include <turbojpeg.h>
-
-# define FUNCTIONS(X)                                                                              \
-  X(tjInitCompress)                                                                                \
-  X(tjCompress2) X(tjBufSize) X(tjInitDecompress) X(tjDecompress2) X(tjDestroy) X(tjGetErrorStr2)
-
-typedef union turbo {
-    struct {
-# define MEMBER(f) __typeof__(&f) f;
-        FUNCTIONS(MEMBER)
-# undef MEMBER
-    };
-    void *table[7];
-} turbo;
-
-/* Filled once, whatever thread comes first. */
-static turbo lib;
-static bool here;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void load(void)
-{
-    static const char *const names[] = {"libturbojpeg.so.0", "libturbojpeg.so", NULL};
-    static const char *const symbols[] = {
-# define NAME(f) # f,
-        FUNCTIONS(NAME)
-# undef NAME
-    };
-    here = pl_library_load(names, symbols, 7, lib.table);
-}
 
 struct pl_jpeg_round {
+    const pl_turbojpeg *lib;
     tjhandle in, out;
     uint8_t *rgb, *file;
     int w, h;
@@ -60,15 +30,15 @@ uint64_t pl_jpeg_round_bytes(int w, int h)
 
 pl_status pl_jpeg_round_new(int w, int h, pl_jpeg_round **out)
 {
-    pthread_once(&once, load);
-    PL_FAIL_IF(!here, PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_JPEG));
+    const pl_turbojpeg *lib = pl_turbojpeg_get();
+    PL_FAIL_IF(!lib, PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_JPEG));
     pl_jpeg_round *j = pl_sys_alloc(sizeof *j);
     if (!j) return PL_ERR_MEMORY;
-    *j = (pl_jpeg_round){.w = w, .h = h, .room = (unsigned long)bound(w, h)};
+    *j = (pl_jpeg_round){.lib = lib, .w = w, .h = h, .room = (unsigned long)bound(w, h)};
     j->rgb = pl_sys_alloc((size_t)w * (size_t)h * 3);
     j->file = pl_sys_alloc(j->room);
-    j->in = lib.tjInitCompress();
-    j->out = lib.tjInitDecompress();
+    j->in = lib->tjInitCompress();
+    j->out = lib->tjInitDecompress();
     if (!j->rgb || !j->file || !j->in || !j->out) {
         pl_jpeg_round_free(j);
         return PL_ERR_MEMORY;
@@ -80,8 +50,8 @@ pl_status pl_jpeg_round_new(int w, int h, pl_jpeg_round **out)
 void pl_jpeg_round_free(pl_jpeg_round *j)
 {
     if (!j) return;
-    if (j->in) lib.tjDestroy(j->in);
-    if (j->out) lib.tjDestroy(j->out);
+    if (j->in) j->lib->tjDestroy(j->in);
+    if (j->out) j->lib->tjDestroy(j->out);
     pl_sys_free(j->rgb);
     pl_sys_free(j->file);
     pl_sys_free(j);
@@ -91,14 +61,14 @@ pl_status pl_jpeg_round_run(pl_jpeg_round *j, float *px, int w, int h, int quali
 {
     size_t n = (size_t)w * (size_t)h * 3;
     unsigned long bytes = j->room;
-    PL_FAIL_IF(w > j->w || h > j->h || lib.tjBufSize(w, h, TJSAMP_420) > j->room, PL_ERR_ARG,
+    PL_FAIL_IF(w > j->w || h > j->h || j->lib->tjBufSize(w, h, TJSAMP_420) > j->room, PL_ERR_ARG,
                "%d x %d pixels; there is room for %d x %d", w, h, j->w, j->h);
     for (size_t i = 0; i < n; i++) j->rgb[i] = (uint8_t)lrintf(px[i] * 255);
-    PL_FAIL_IF(lib.tjCompress2(j->in, j->rgb, w, 0, h, TJPF_RGB, &j->file, &bytes, TJSAMP_420,
-                               quality, TJFLAG_NOREALLOC) != 0,
-               PL_ERR_DATA, "JPEG: %s", lib.tjGetErrorStr2(j->in));
-    PL_FAIL_IF(lib.tjDecompress2(j->out, j->file, bytes, j->rgb, w, 0, h, TJPF_RGB, 0) != 0,
-               PL_ERR_DATA, "JPEG: %s", lib.tjGetErrorStr2(j->out));
+    PL_FAIL_IF(j->lib->tjCompress2(j->in, j->rgb, w, 0, h, TJPF_RGB, &j->file, &bytes, TJSAMP_420,
+                                   quality, TJFLAG_NOREALLOC) != 0,
+               PL_ERR_DATA, "JPEG: %s", j->lib->tjGetErrorStr2(j->in));
+    PL_FAIL_IF(j->lib->tjDecompress2(j->out, j->file, bytes, j->rgb, w, 0, h, TJPF_RGB, 0) != 0,
+               PL_ERR_DATA, "JPEG: %s", j->lib->tjGetErrorStr2(j->out));
     for (size_t i = 0; i < n; i++) px[i] = (float)j->rgb[i] / 255;
     return PL_OK;
 }

@@ -2,104 +2,100 @@
  * each row with filter 0 before it. */
 #include "data/image/png_write.h"
 
+#include "base/hash.h"
 #include "base/sys.h"
+#include "plimsoll_events.h"
 
-#include <string.h>
+enum { BLOCK = 65535 }; /* bytes of a stored block, at most */
 
-enum { BLOCK = 65535 };
-
-typedef struct buffer {
-    uint8_t *at;
-    size_t n;
-} buffer;
-
-static void put(buffer *b, const void *bytes, size_t n)
+static void put32(pl_str *s, uint32_t v)
 {
-    memcpy(b->at + b->n, bytes, n);
-    b->n += n;
+    const char out[4] = {(char)(v >> 24), (char)(v >> 16), (char)(v >> 8), (char)v};
+    pl_str_addn(s, out, 4);
 }
 
-static void put32(buffer *b, uint32_t v)
+/* Returns where the part that the checksum covers begins. */
+static size_t open_chunk(pl_str *s, const char *name, size_t bytes)
 {
-    put(b, (const uint8_t[]){(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v},
-        4);
+    put32(s, (uint32_t)bytes);
+    size_t at = s->len;
+    pl_str_addn(s, name, 4);
+    return at;
 }
 
-/* The CRC of ISO 3309, a bit at a time over a nibble's table. */
-static uint32_t crc32_of(const uint8_t *p, size_t n)
+static void close_chunk(pl_str *s, size_t at)
 {
-    uint32_t table[16], c = 0xffffffffu;
-    for (uint32_t i = 0; i < 16; i++) {
-        table[i] = i;
-        for (int k = 0; k < 4; k++)
-            table[i] = table[i] & 1 ? table[i] >> 1 ^ 0xedb88320u : table[i] >> 1;
-    }
+    if (!s->failed) put32(s, pl_crc(PL_CRC32, s->text + at, s->len - at));
+}
+
+/* The zlib stream while it is written: rows arrive in pieces, blocks begin where they are full. */
+typedef struct stream {
+    pl_str *out;
+    size_t left, room;  /* bytes that are to come; that the open block still takes */
+    uint32_t low, high; /* Adler's two sums */
+} stream;
+
+static void open_block(stream *z)
+{
+    size_t n = z->left < BLOCK ? z->left : BLOCK;
+    const char head[5] = {n == z->left, (char)n, (char)(n >> 8), (char)~n, (char)(~n >> 8)};
+    pl_str_addn(z->out, head, 5);
+    z->room = n;
+}
+
+static void put_bytes(stream *z, const uint8_t *bytes, size_t n)
+{
     for (size_t i = 0; i < n; i++) {
-        c = table[(c ^ p[i]) & 15] ^ c >> 4;
-        c = table[(c ^ (uint32_t)(p[i] >> 4)) & 15] ^ c >> 4;
+        z->low = (z->low + bytes[i]) % 65521;
+        z->high = (z->high + z->low) % 65521;
     }
-    return ~c;
-}
-
-/* Length first, as the chunk's bytes lie behind it; returns where they begin. */
-static size_t open_chunk(buffer *b, const char *name)
-{
-    put32(b, 0);
-    put(b, name, 4);
-    return b->n;
-}
-
-static void close_chunk(buffer *b, size_t from)
-{
-    buffer length = {b->at + from - 8, 0};
-    put32(&length, (uint32_t)(b->n - from));
-    put32(b, crc32_of(b->at + from - 4, b->n - from + 4));
-}
-
-/* Byte i of the stream that is stored: rows with a 0 before each. */
-static uint8_t raw_byte(const uint8_t *rgb, size_t row, size_t i)
-{
-    size_t y = i / (row + 1), x = i % (row + 1);
-    return x ? rgb[y * row + x - 1] : 0;
-}
-
-static void put_stream(buffer *b, const uint8_t *rgb, size_t row, size_t total)
-{
-    uint32_t low = 1, high = 0;
-    put(b, (const uint8_t[]){0x78, 0x01}, 2);
-    for (size_t at = 0; at < total; at += BLOCK) {
-        size_t n = total - at < BLOCK ? total - at : BLOCK;
-        uint8_t head[5] = {at + n == total, (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)~n,
-                           (uint8_t)(~n >> 8)};
-        put(b, head, 5);
-        for (size_t i = 0; i < n; i++) {
-            uint8_t v = raw_byte(rgb, row, at + i);
-            b->at[b->n++] = v;
-            low = (low + v) % 65521;
-            high = (high + low) % 65521;
-        }
+    while (n > 0) {
+        if (z->room == 0) open_block(z);
+        size_t some = n < z->room ? n : z->room;
+        pl_str_addn(z->out, (const char *)bytes, some);
+        bytes += some;
+        n -= some;
+        z->room -= some;
+        z->left -= some;
     }
-    put32(b, high << 16 | low);
 }
 
-pl_status pl_png_write(const char *path, const uint8_t *rgb, int w, int h)
+bool pl_png_fits(int width, int height, int channels)
 {
-    PL_FAIL_IF(w < 1 || h < 1 || (int64_t)w * h > 1 << 28, PL_ERR_ARG,
-               "%d x %d: no size of a picture", w, h);
-    size_t row = 3 * (size_t)w, total = (row + 1) * (size_t)h;
-    buffer b = {pl_sys_alloc(total + total / BLOCK * 5 + 256), 0};
-    if (!b.at) return PL_ERR_MEMORY;
-    put(&b, "\x89PNG\r\n\x1a\n", 8);
-    size_t from = open_chunk(&b, "IHDR");
-    put32(&b, (uint32_t)w);
-    put32(&b, (uint32_t)h);
-    put(&b, (const uint8_t[]){8, 2, 0, 0, 0}, 5);
-    close_chunk(&b, from);
-    from = open_chunk(&b, "IDAT");
-    put_stream(&b, rgb, row, total);
-    close_chunk(&b, from);
-    close_chunk(&b, open_chunk(&b, "IEND"));
-    pl_status rc = pl_sys_write_file(path, b.at, b.n);
-    pl_sys_free(b.at);
+    return width > 0 && height > 0 && channels > 0 && channels <= 4 &&
+           (size_t)width * (size_t)channels * (size_t)height <= (size_t)1 << 30;
+}
+
+void pl_png_put(pl_str *out, int width, int height, int channels, const uint8_t *pixels)
+{
+    static const char kind[] = {0, 0, 4, 2, 6}; /* grey, grey with alpha, RGB, RGBA */
+    const char rest[5] = {8, kind[channels], 0, 0, 0};
+    size_t row = (size_t)width * (size_t)channels, total = (row + 1) * (size_t)height;
+    pl_str_addn(out, "\x89PNG\r\n\x1a\n", 8);
+    size_t at = open_chunk(out, "IHDR", 13);
+    put32(out, (uint32_t)width);
+    put32(out, (uint32_t)height);
+    pl_str_addn(out, rest, 5);
+    close_chunk(out, at);
+    at = open_chunk(out, "IDAT", total + 5 * ((total + BLOCK - 1) / BLOCK) + 6);
+    pl_str_addn(out, "\x78\x01", 2);
+    stream z = {.out = out, .left = total, .low = 1};
+    for (int y = 0; y < height; y++) {
+        put_bytes(&z, &(uint8_t){0}, 1);
+        put_bytes(&z, pixels + (size_t)y * row, row);
+    }
+    put32(out, z.high << 16 | z.low);
+    close_chunk(out, at);
+    close_chunk(out, open_chunk(out, "IEND", 0));
+}
+
+pl_status pl_png_save(const char *path, int width, int height, int channels, const uint8_t *pixels)
+{
+    pl_str png = PL_STR_INIT;
+    PL_FAIL_IF(!pl_png_fits(width, height, channels), PL_ERR_ARG,
+               "%s: no picture of %d x %d with %d channels", path, width, height, channels);
+    pl_png_put(&png, width, height, channels, pixels);
+    pl_status rc = png.failed ? PL_ERR_MEMORY : pl_sys_write_file(path, png.text, png.len);
+    pl_str_release(&png);
     return rc;
 }

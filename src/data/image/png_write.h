@@ -1,9 +1,14 @@
-/* png_write.h - RGB bytes as a PNG, stored without compression: for generated data sets. */
+/* png_write.h - pixels as a PNG, stored without compression: generated data sets, samples, and the
+ * images of TensorBoard. */
 #ifndef PL_DATA_PNG_WRITE_H
 #define PL_DATA_PNG_WRITE_H
 
-#include "base/err.h"
+#include "base/str.h"
 
-pl_status pl_png_write(const char *path, const uint8_t *rgb, int w, int h) PL_MUST_USE;
+/* Whether a picture has a size that a PNG can have: 1 to 4 channels, 1 GiB of pixels. */
+bool pl_png_fits(int width, int height, int channels);
+/* Appends the file to out; pixels are rows of width * channels bytes. pl_png_save (plimsoll_events.h)
+ * writes it to a path. */
+void pl_png_put(pl_str *out, int width, int height, int channels, const uint8_t *pixels);
 
 #endif

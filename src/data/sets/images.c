@@ -1,6 +1,7 @@
 /* images.c - see images.h. */
 #include "data/sets/images.h"
 
+#include "base/hash.h"
 #include "base/sys.h"
 #include "data/sets/tar.h"
 
@@ -413,12 +414,12 @@ static pl_status read_by_rows(pl_filter f, thread_state *t, size_t n, const pl_i
 static void write_outputs(pl_filter f, thread_state *t, const outputs *o, const pl_view *v, int w,
                           int h)
 {
-    pl_box box = pl_view_box(v, w, h);
+    pl_crop_box box = pl_view_box(v, w, h);
     for (int k = 0; k < o->n; k++) {
         const pl_pixels *to = o->to[k];
         uint8_t *rgb = t->resized.at;
         size_t stride = 3 * (size_t)to->w;
-        if (pl_box_is_plain(box, to->w, to->h) && !v->coloured) {
+        if (pl_crop_box_is_plain(box, to->w, to->h) && !v->coloured) {
             stride = 3 * (size_t)w;
             rgb = t->pixels.at + (size_t)box.y0 * stride + 3 * (size_t)box.x0;
         } else {
@@ -518,13 +519,6 @@ pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thre
     return rc;
 }
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 static void append_line(const char *path, const char *line)
 {
     int fd = pl_sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
@@ -583,9 +577,9 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
             return pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
         note_bad(s, item);
         if (try == MAX_TRIES) return give_up(s, i, r);
-        sample =
-            (int64_t)(mix(mix((uint64_t)r->sample + ((uint64_t)r->epoch << 40)) + (uint64_t)try) %
-                      (uint64_t)n);
+        sample = (int64_t)(pl_mix64(pl_mix64((uint64_t)r->sample + ((uint64_t)r->epoch << 40)) +
+                                    (uint64_t)try) %
+                           (uint64_t)n);
     }
 }
 

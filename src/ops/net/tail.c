@@ -7,7 +7,7 @@
  *   conv_tail         (x, w, bias?, c?)  -> y         as matmul_tail
  *   conv_dx_tail      (dy, w, c)         -> dx        dx + c
  *
- * Networks do not name these ops: pass/tail.c puts them in place of a product and its readers,
+ * Networks do not name these ops: pass/join_tails.c puts them in place of a product and its readers,
  * after differentiation, for devices whose libraries have them as one kernel. That is why they have
  * no gradient. Sums and functions are computed wide and y is rounded once, z apart from it: a tail
  * never rounds more often than the nodes it stands for.

@@ -16,7 +16,7 @@ typedef struct pl_fuse_opts {
     bool open;           /* groups gain from ops that can be taken apart (pass/open.c) */
     bool bits;           /* bool values between groups may be stored as bits */
     bool draws;          /* random numbers may be drawn where they are read, and never stored */
-    bool tails; /* libraries fuse products and convolutions with what follows (pass/tail.c) */
+    bool tails; /* libraries fuse products and convolutions with what follows (join_tails.c) */
     int64_t tail_bytes; /* bytes of a convolution's result from which on such a tail pays */
 } pl_fuse_opts;
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "plan/recompute/recompute_int.h"
@@ -207,13 +208,9 @@ typedef struct search {
     uint64_t work;          /* spent on offers */
 } search;
 
-/* Steele, Lea, Flood: splitmix64. */
 static uint64_t draw(search *s)
 {
-    uint64_t z = (s->rng += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return pl_mix64(s->rng += PL_GOLDEN64);
 }
 
 static double draw_unit(search *s)

@@ -5,6 +5,7 @@
  * rows appended to one array an input. The last batch may reach past the end: it repeats the last
  * sample, and the surplus rows are not written.
  */
+#include "base/hash.h"
 #include "base/sys.h"
 #include "io/npy.h"
 #include "train/data/dataset.h"
@@ -29,21 +30,14 @@ int64_t pl__recipe_samples(const pl_run *r, pl_subset subset)
     return pl_config_has(r->config, key) ? pl_config_int(r->config, key) : 0;
 }
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample)
 {
-    return mix((subset == PL_SUBSET_TRAIN ? world : 0xE7A1000000000000u) + (uint64_t)sample);
+    return pl_mix64((subset == PL_SUBSET_TRAIN ? world : 0xE7A1000000000000u) + (uint64_t)sample);
 }
 
 double pl_sample_uniform(uint64_t seed, uint64_t k)
 {
-    return (double)(mix(seed + (k + 1) * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+    return (double)(pl_mix64(seed + (k + 1) * PL_GOLDEN64) >> 11) * 0x1p-53;
 }
 
 double pl_sample_normal(uint64_t seed, uint64_t k)

@@ -12,8 +12,8 @@
  */
 #include "base/str.h"
 #include "base/sys.h"
-#include "data/image/png_write.h"
 #include "io/npy.h"
+#include "plimsoll_events.h"
 #include "train/data/dataset.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static pl_status write_picture(raw *w, pl_subset subset, int64_t i, uint8_t *rgb
     w->caption[0] = 0;
     PL_TRY(w->feed->draw(w->r->config, subset, i, width, height, rgb, w->caption, CAPTION));
     snprintf(path, sizeof path, "%s/%s/%06lld.png", w->dir, pl_subset_name(subset), (long long)i);
-    PL_TRY(pl_png_write(path, rgb, width, height));
+    PL_TRY(pl_png_save(path, width, height, 3, rgb));
     if (!w->caption[0]) return PL_OK;
     memcpy(path + strlen(path) - 4, ".txt", 4);
     return pl_sys_write_file(path, w->caption, strlen(w->caption));

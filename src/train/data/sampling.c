@@ -16,14 +16,8 @@
  * or filled up.
  */
 #include "base/err.h"
+#include "base/hash.h"
 #include "train/run/run.h"
-
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
 
 int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p)
 {
@@ -32,11 +26,11 @@ int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p)
     int half = 1;
     while (((uint64_t)1 << (2 * half)) < (uint64_t)size) half++;
     const uint64_t mask = ((uint64_t)1 << half) - 1;
-    const uint64_t key = mix(seed * 0x9E3779B97F4A7C15u + epoch + 1);
+    const uint64_t key = pl_mix64(seed * PL_GOLDEN64 + epoch + 1);
     do {
         uint64_t left = x >> half, right = x & mask;
         for (uint64_t round = 0; round < 4; round++) {
-            uint64_t next = left ^ (mix(key + (round << 56) + right) & mask);
+            uint64_t next = left ^ (pl_mix64(key + (round << 56) + right) & mask);
             left = right;
             right = next;
         }
@@ -80,7 +74,7 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
     int64_t epoch = epoch_of(s, number), first = begun_before(s, epoch);
     int64_t count = begun_before(s, epoch + 1) - first;
     /* A permutation of the epoch's batches, whatever their number in other epochs. */
-    int64_t at = pl__sample_at(seed ^ mix((uint64_t)epoch + 0xB0C5), count, number - first);
+    int64_t at = pl__sample_at(seed ^ pl_mix64((uint64_t)epoch + 0xB0C5), count, number - first);
     for (int k = 0; k < s->n; k++) {
         int64_t from = begun(epoch * s->size[k], s->batch);
         int64_t here = begun((epoch + 1) * s->size[k], s->batch) - from;

@@ -11,8 +11,10 @@
 #include "plimsoll_events.h"
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/str.h"
 #include "base/sys.h"
+#include "data/image/png_write.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,35 +31,12 @@ struct pl_events {
 };
 
 /* ---- checksums -------------------------------------------------------------------------- */
-enum { CRC32C = 0x82f63b78, CRC32 = 0xedb88320 }; /* reflected polynomials */
-
-static uint32_t crc(uint32_t polynomial, const void *bytes, size_t n)
-{
-    const uint8_t *p = bytes;
-    uint32_t c = 0xffffffffu;
-    for (size_t i = 0; i < n; i++) {
-        c ^= p[i];
-        for (int k = 0; k < 8; k++) c = c >> 1 ^ (polynomial & (0u - (c & 1u)));
-    }
-    return ~c;
-}
-
 /* A checksum of data that hold checksums would be a weak one, so they are stored turned and
  * shifted. */
 static uint32_t masked(const void *bytes, size_t n)
 {
-    uint32_t c = crc((uint32_t)CRC32C, bytes, n);
+    uint32_t c = pl_crc(PL_CRC32C, bytes, n);
     return (c >> 15 | c << 17) + 0xa282ead8u;
-}
-
-static uint32_t adler(const char *bytes, size_t n)
-{
-    uint32_t a = 1, b = 0;
-    for (size_t i = 0; i < n; i++) {
-        a = (a + (uint8_t)bytes[i]) % 65521;
-        b = (b + a) % 65521;
-    }
-    return b << 16 | a;
 }
 
 /* ---- protocol buffers ------------------------------------------------------------------- */
@@ -222,102 +201,13 @@ pl_status pl_events_write(pl_events *e, int64_t step)
 }
 
 /* ---- images ----------------------------------------------------------------------------- */
-static void put_big(pl_str *s, uint32_t v)
-{
-    const char out[4] = {(char)(v >> 24), (char)(v >> 16), (char)(v >> 8), (char)v};
-    pl_str_addn(s, out, 4);
-}
-
-static void chunk_begin(pl_str *s, const char *name, size_t bytes, size_t *at)
-{
-    put_big(s, (uint32_t)bytes);
-    *at = s->len;
-    pl_str_addn(s, name, 4);
-}
-
-static void chunk_end(pl_str *s, size_t at)
-{
-    if (!s->failed) put_big(s, crc((uint32_t)CRC32, s->text + at, s->len - at));
-}
-
-/* Deflate's stored blocks: at most 65535 bytes each, preceded by last?, length and its complement.
- */
-static void put_stored(pl_str *s, const char *bytes, size_t n)
-{
-    pl_str_addn(s, "\x78\x01", 2);
-    for (size_t at = 0; at < n;) {
-        size_t some = n - at < 65535 ? n - at : 65535;
-        put_little(s, at + some == n, 1);
-        put_little(s, some, 2);
-        put_little(s, ~some & 0xffff, 2);
-        pl_str_addn(s, bytes + at, some);
-        at += some;
-    }
-    put_big(s, adler(bytes, n));
-}
-
-static size_t stored_bytes(size_t n)
-{
-    return n + 5 * ((n + 65534) / 65535) + 6;
-}
-
-/* rows: every row behind its filter byte, 0. */
-static void put_png(pl_str *s, int width, int height, int channels, const pl_str *rows)
-{
-    static const char kind[] = {0, 0, 4, 2, 6}; /* grey, grey with alpha, RGB, RGBA */
-    size_t at;
-    s->len = 0;
-    pl_str_addn(s, "\x89PNG\r\n\x1a\n", 8);
-    chunk_begin(s, "IHDR", 13, &at);
-    put_big(s, (uint32_t)width);
-    put_big(s, (uint32_t)height);
-    const char rest[5] = {8, kind[channels], 0, 0, 0};
-    pl_str_addn(s, rest, 5);
-    chunk_end(s, at);
-    chunk_begin(s, "IDAT", stored_bytes(rows->len), &at);
-    put_stored(s, rows->text, rows->len);
-    chunk_end(s, at);
-    chunk_begin(s, "IEND", 0, &at);
-    chunk_end(s, at);
-}
-
-static void put_rows(pl_str *s, int height, size_t row, const uint8_t *pixels)
-{
-    for (int y = 0; y < height; y++) {
-        pl_str_addn(s, "", 1);
-        pl_str_addn(s, (const char *)pixels + (size_t)y * row, row);
-    }
-}
-
-static bool is_picture(int width, int height, int channels)
-{
-    return width > 0 && height > 0 && channels > 0 && channels <= 4 &&
-           (size_t)width * (size_t)channels * (size_t)height <= (size_t)1 << 30;
-}
-
-pl_status pl_png_save(const char *path, int width, int height, int channels, const uint8_t *pixels)
-{
-    pl_str rows = PL_STR_INIT, png = PL_STR_INIT;
-    PL_FAIL_IF(!is_picture(width, height, channels), PL_ERR_ARG,
-               "%s: no picture of %d x %d with %d channels", path, width, height, channels);
-    put_rows(&rows, height, (size_t)width * (size_t)channels, pixels);
-    if (!rows.failed) put_png(&png, width, height, channels, &rows);
-    pl_status rc =
-        rows.failed || png.failed ? PL_ERR_MEMORY : pl_sys_write_file(path, png.text, png.len);
-    pl_str_release(&rows);
-    pl_str_release(&png);
-    return rc;
-}
-
 void pl_events_image(pl_events *e, const char *tag, int width, int height, int channels,
                      const uint8_t *pixels)
 {
-    if (!e || !is_picture(width, height, channels)) return;
+    if (!e || !pl_png_fits(width, height, channels)) return;
     pl_str *image = &e->record; /* free between records */
-    e->part.len = image->len = 0;
-    put_rows(&e->part, height, (size_t)width * (size_t)channels, pixels);
-    if (e->part.failed) return;
-    put_png(&e->png, width, height, channels, &e->part);
+    e->part.len = image->len = e->png.len = 0;
+    pl_png_put(&e->png, width, height, channels, pixels);
     put_int(image, IMAGE_HEIGHT, height);
     put_int(image, IMAGE_WIDTH, width);
     put_int(image, IMAGE_COLOURS, channels);

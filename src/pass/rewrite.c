@@ -1,19 +1,19 @@
-/* copy.c - see copy.h. */
-#include "pass/copy.h"
+/* rewrite.c - see rewrite.h. */
+#include "pass/rewrite.h"
 
-pl_status pl_copy_begin(pl_copy *c, const pl_graph *in)
+pl_status pl_rewrite_begin(pl_rewrite *c, const pl_graph *in)
 {
     uint32_t widest = 1;
     for (uint32_t n = 1; n < in->n_nodes; n++)
         if (in->nodes[n].n_in > widest) widest = in->nodes[n].n_in;
-    *c = (pl_copy){.in = in, .out = pl_graph_new(in->store)};
+    *c = (pl_rewrite){.in = in, .out = pl_graph_new(in->store)};
     c->map = pl_arena_new(&c->mem, uint32_t, in->n_vals);
     c->args = pl_arena_new(&c->mem, pl_val, widest);
     if (!c->out || !c->map || !c->args) return PL_ERR_MEMORY;
     return pl_graph_copy_scopes(in, c->out) ? PL_OK : c->out->status;
 }
 
-void pl_copy_at(pl_copy *c, uint32_t n)
+void pl_rewrite_at(pl_rewrite *c, uint32_t n)
 {
     const pl_node_rec *r = &c->in->nodes[n];
     for (uint32_t i = 0; i < r->n_in; i++) c->args[i] = (pl_val){c->map[c->in->edges[r->in + i]]};
@@ -21,7 +21,7 @@ void pl_copy_at(pl_copy *c, uint32_t n)
     c->out->backward = r->backward;
 }
 
-void pl_copy_node(pl_copy *c, uint32_t n)
+void pl_rewrite_node(pl_rewrite *c, uint32_t n)
 {
     const pl_node_rec *r = &c->in->nodes[n];
     uint32_t node = pl_build(c->out, r->op, r->attr, r->n_in, c->args, NULL).id;
@@ -29,7 +29,7 @@ void pl_copy_node(pl_copy *c, uint32_t n)
         c->map[r->out + k] = c->out->nodes[node].out + k;
 }
 
-pl_status pl_copy_end(pl_copy *c, pl_status rc, pl_graph **out)
+pl_status pl_rewrite_end(pl_rewrite *c, pl_status rc, pl_graph **out)
 {
     if (rc == PL_OK) {
         c->out->scope = 0;

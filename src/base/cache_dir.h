@@ -1,6 +1,6 @@
-/* cache.h - where things that can be made again are kept between runs of the program. */
-#ifndef PL_BASE_CACHE_H
-#define PL_BASE_CACHE_H
+/* cache_dir.h - where things that can be made again are kept between runs of the program. */
+#ifndef PL_BASE_CACHE_DIR_H
+#define PL_BASE_CACHE_DIR_H
 
 #include "base/err.h"
 

@@ -1,4 +1,4 @@
-/* optim.c - from a loss to new weights: gradients, global-norm clipping, update ops, averages.
+/* optimizer.c - from a loss to new weights: gradients, global-norm clipping, update ops, averages.
  *
  * Everything is nodes. The factor that scales a gradient (clipping, 1/loss scale) is one scalar
  * that the update op multiplies in, so no second copy of a gradient is ever made; one that is not

@@ -1,4 +1,4 @@
-/* attr.c - compare and hash attribute structs through their tables (padding never counts). */
+/* attributes.c - compare and hash attribute structs through their tables (padding never counts). */
 #include "ir/graph.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* cache.c - see cache.h. */
-#include "base/cache.h"
+/* cache_dir.c - see cache_dir.h. */
+#include "base/cache_dir.h"
 
 #include "base/sys.h"
 

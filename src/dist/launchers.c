@@ -1,4 +1,4 @@
-/* launch.c - starting ranks on this machine: mpirun does it, this process is the hub and speaks
+/* launchers.c - starting ranks on this machine: mpirun does it, this process is the hub and speaks
  * last.
  *
  * mpirun gets a process group of its own, so that Ctrl-C reaches this process alone: signals go to

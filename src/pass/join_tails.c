@@ -1,4 +1,4 @@
-/* tail.c - an op and the maps behind it become one op where a library has both in one kernel
+/* join_tails.c - an op and the maps behind it become one op where a library has both in one kernel
  * (pl_op.tail).
  *
  *   matmul ─► [cast] ─► add c ─► gelu ─► [cast]          =>   matmul_tail(a, b, bias, c)
@@ -27,11 +27,11 @@
  * Cost: O(nodes + edges), one grouping, and the size of a gradient's expression at each product
  * behind an op.
  */
-#include "pass/tail.h"
+#include "pass/join_tails.h"
 
 #include "ir/fused.h"
-#include "pass/copy.h"
 #include "pass/fuse/fuse.h"
+#include "pass/rewrite.h"
 #include "plimsoll_ops.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ typedef struct found {
 } found;
 
 typedef struct tailer {
-    pl_copy c;
+    pl_rewrite c;
     const pl_pass_opts *o;
     const pl_graph *g;
     pl_units *us;
@@ -420,18 +420,18 @@ static pl_status prepare(tailer *t)
 pl_status pl_pass_tail(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)
 {
     tailer t = {.o = o, .g = in};
-    pl_status rc = pl_copy_begin(&t.c, in);
+    pl_status rc = pl_rewrite_begin(&t.c, in);
     if (rc == PL_OK) rc = prepare(&t);
     for (uint32_t n = 1; rc == PL_OK && n < in->n_nodes; n++) rc = find(&t, n);
     for (uint32_t n = 1; rc == PL_OK && n < in->n_nodes; n++) {
         if (!t.live[n] || t.gone[n]) continue;
-        pl_copy_at(&t.c, n);
+        pl_rewrite_at(&t.c, n);
         if (t.at[n].op)
             build(&t, n);
         else
-            pl_copy_node(&t.c, n);
+            pl_rewrite_node(&t.c, n);
         rc = t.c.out->status;
     }
     pl_units_free(t.us);
-    return pl_copy_end(&t.c, rc, out);
+    return pl_rewrite_end(&t.c, rc, out);
 }

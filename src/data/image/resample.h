@@ -1,28 +1,28 @@
-/* resize.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding
+/* resample.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding
  * (8-bit steps of 22-bit weights): a triangle as wide as the scale (BILINEAR, torchvision's
  * antialias=True) or Lanczos' window of three lobes (LANCZOS).
  */
-#ifndef PL_DATA_RESIZE_H
-#define PL_DATA_RESIZE_H
+#ifndef PL_DATA_RESAMPLE_H
+#define PL_DATA_RESAMPLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Part of an image, in its pixels; edges may lie inside a pixel. */
-typedef struct pl_box {
+typedef struct pl_crop_box {
     double x0, y0, x1, y1;
-} pl_box;
+} pl_crop_box;
 
 typedef enum pl_filter { PL_FILTER_TRIANGLE, PL_FILTER_LANCZOS } pl_filter;
 
 /* Whether a box is w x h whole pixels, so that it can be used where it lies. */
-bool pl_box_is_plain(pl_box box, int w, int h);
+bool pl_crop_box_is_plain(pl_crop_box box, int w, int h);
 /* Bytes that pl_rgb_resize works in. */
 size_t pl_rgb_resize_bytes(pl_filter f, int src_w, int src_h, int w, int h);
 /* The box of src to dst, w x h; 3 bytes a pixel. work: pl_rgb_resize_bytes, aligned for int32_t. */
-void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst,
-                   int w, int h, void *work);
+void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_crop_box box,
+                   uint8_t *dst, int w, int h, void *work);
 
 /* The same with the source's rows given one after the other, so that it need never be there as a
  * whole. */
@@ -37,8 +37,8 @@ typedef struct pl_resizer {
     pl_axis x, y;
     uint8_t *strip, *dst;
 } pl_resizer;
-void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_box box, uint8_t *dst,
-                     int w, int h, void *work);
+void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_crop_box box,
+                     uint8_t *dst, int w, int h, void *work);
 /* Row y of the source, in order; those that are not needed may be given or left out. */
 void pl_resizer_row(pl_resizer *z, int y, const uint8_t *row);
 void pl_resizer_finish(pl_resizer *z);

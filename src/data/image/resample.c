@@ -1,5 +1,5 @@
-/* resize.c - see resize.h. Rows first, into a strip of the rows that the second pass reads. */
-#include "data/image/resize.h"
+/* resample.c - see resample.h. Rows first, into a strip of the rows that the second pass reads. */
+#include "data/image/resample.h"
 
 #include <math.h>
 #include <string.h>
@@ -117,16 +117,16 @@ static void blend_rows(const uint8_t *strip, size_t row, const int32_t *w, int n
     }
 }
 
-bool pl_box_is_plain(pl_box b, int w, int h)
+bool pl_crop_box_is_plain(pl_crop_box b, int w, int h)
 {
     return b.x0 == floor(b.x0) && b.y0 == floor(b.y0) && b.x1 - b.x0 == w && b.y1 - b.y0 == h;
 }
 
-void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_box box, uint8_t *dst,
-                     int w, int h, void *work)
+void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_crop_box box,
+                     uint8_t *dst, int w, int h, void *work)
 {
     int32_t *ints = work;
-    *z = (pl_resizer){.plain = pl_box_is_plain(box, w, h), .w = w, .h = h, .dst = dst};
+    *z = (pl_resizer){.plain = pl_crop_box_is_plain(box, w, h), .w = w, .h = h, .dst = dst};
     if (z->plain) {
         z->x0 = (int)box.x0;
         z->top = (int)box.y0;
@@ -159,8 +159,8 @@ void pl_resizer_finish(pl_resizer *z)
                    z->dst + (size_t)r * wide);
 }
 
-void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst,
-                   int w, int h, void *work)
+void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_crop_box box,
+                   uint8_t *dst, int w, int h, void *work)
 {
     pl_resizer z;
     pl_resizer_init(&z, f, src_w, src_h, box, dst, w, h, work);

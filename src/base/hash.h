@@ -1,0 +1,26 @@
+/* hash.h - 64 bits mixed into 64 others, and the checksums of foreign formats. */
+#ifndef PL_BASE_HASH_H
+#define PL_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A one-to-one mixing of 64 bits: the output function of splitmix64 (Steele, Lea, Flood, "Fast
+ * splittable pseudorandom number generators", OOPSLA 2014). Numbers that follow each other give
+ * numbers without visible relation. */
+static inline uint64_t pl_mix64(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* The step of splitmix64's counter: 2^64 divided by the golden ratio. */
+#define PL_GOLDEN64 0x9E3779B97F4A7C15u
+
+/* Reflected polynomials of 32-bit checksums: PNG and zip; iSCSI and TensorBoard. */
+#define PL_CRC32  0xEDB88320u
+#define PL_CRC32C 0x82F63B78u
+uint32_t pl_crc(uint32_t polynomial, const void *bytes, size_t n);
+
+#endif
