@@ -32,21 +32,6 @@ LIB_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.isa.c,$(LIB_SRC))) \
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,cli))
 # Replacements of system functions: in programs, never in the library (src/program/README.md).
 PROGRAM   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/program/*.c))
-WORKLOADS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/workloads/*.c))
-# The text of generated CUDA kernels is made and tested without CUDA.
-CODEGEN   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cuda/codegen/codegen*.c))
-TEST_OBJ  := $(CODEGEN) $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/cuda/probe/% tests/cudasim/% tests/fake/% \
- tests/fuzz/% tests/data/%,$(call find_c,tests)))
-# CUDA kernels for the tests without a GPU: those that launch through launch.h are compiled as C++ for
-# the simulator of tests/cudasim, and so is the C code around them that needs no cuDNN graph.
-SIM_OBJ   := $(patsubst %,$(BUILD)/cudasim/%.o,$(wildcard tests/cudasim/*.cpp tests/cudasim/*.c) src/cuda/ops/many.c \
- $(shell grep -l '"cuda/\(device/launch\|ops/merge\).h"' src/cuda/*/*.cu) \
- $(shell grep -L '"cuda/conv/conv_graph.h"' src/cuda/conv/*.c src/cuda/matmul/*.c src/cuda/attention/*.c))
-SIM_CXX   ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
-SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno \
- -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow -Wno-unknown-pragmas -Wno-pass-failed \
- $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -I. -MMD -MP \
- $(if $(filter-out thread,$(SAN)),$(SAN_FLAGS) $(if $(filter clang%,$(notdir $(CC))),-fno-sanitize=function))
 
 # ---- plug-ins -----------------------------------------------------------------------------------
 # CUDA, where nvcc is found. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default compiles fast and
@@ -87,18 +72,14 @@ $(foreach i,base avx2 avx512,$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c | build/deps.ok
 	$(call say,cc $<)
 	@$(CC) $(CFLAGS_ALL) $(if $(filter src/cpu/% src/ops/% src/data/% src/plan/pack/%,$<),$(KERNEL)) -c -o $@ $<
-$(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
-	$(call say,cc $< (simulator))
-	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
-$(BUILD)/cudasim/%.o: % | build/deps.ok
-	$(call say,c++ $< (simulator))
-	@$(SIM_CXX) $(SIM_FLAGS) -c -o $@ $<
 $(BUILD)/%.cu.o: %.cu
 	$(call say,nvcc $<)
 	@$(NVCC) $(NVCC_FLAGS) -c -o $@ $<
 # Files that a source embeds (plimsoll_embed.h), which -MMD does not see: all that are not C below its folder.
 $(foreach s,$(shell grep -rlE --include='*.c' 'PL_(PRESET_)?EMBED' src cli recipes),$(eval \
  $(BUILD)/$(s:.c=.o): $(shell find $(dir $(s)) -type f ! -name '*.[ch]' ! -name '*.md')))
+
+include tests/build.mk
 
 # ---- linking ------------------------------------------------------------------------------------
 LINK = $(CC) $(if $(SAN),-fsanitize=$(SAN)) -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive \
@@ -113,37 +94,14 @@ BENCHES := $(patsubst bench/%.c,$(BUILD)/%,$(filter-out bench/pl_sampler.c,$(wil
 $(BENCHES): $(BUILD)/%: $(BUILD)/bench/%.o $(WORKLOADS) $(CODEGEN) $(PROGRAM) $(BUILD)/libplimsoll.a
 	$(call say,link $@)
 	@$(LINK)
-$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a | $$(FAKES) $(BUILD)/odd.so
-	$(call say,link $@)
-	@$(LINK)
 $(BUILD)/libplimsoll_mpi.so: $(BUILD)/src/mpi/mpi.o
 	$(call say,link $@)
 	@$(LINK_SO) $(MPI_LIBS)
 $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	$(call say,link $@)
 	@$(LINK_SO) $(CUDA_LIBS)
-# A user's own recipe with random networks (tests/lib/odd_net.c), and a sampler to preload.
-$(BUILD)/odd.so: $(BUILD)/tests/lib/odd_net.o
-	@$(LINK_SO)
 $(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
 	@$(LINK_SO) -lrt
-# Library kernels on a GPU, without the rest of the plug-in: tests/cuda/probe.
-$(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/choice.o codegen/codegen_cache.o matmul/% \
- conv/% attention/%),$(CUDA_OBJ)) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/cuda/probe/*.c)) $(BUILD)/libplimsoll.a
-	$(call say,link $@)
-	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)
-# A driver, a management library and a plug-in for tests of what happens around a GPU (tests/fake). all/
-# has the first two, driver/ only the first.
-FAKES := $(addprefix $(BUILD)/fake/,libplimsoll_cuda.so all/libnvidia-ml.so.1 all/libcuda.so.1 driver/libcuda.so.1)
-$(BUILD)/fake/libplimsoll_cuda.so: $(BUILD)/cudasim/tests/fake/plugin.c.o $(BUILD)/cudasim/src/cuda/device/watch.c.o
-	$(call say,link $@)
-	@$(LINK_SO) -ldl
-$(BUILD)/fake/all/libnvidia-ml.so.1: tests/fake/nvml.c | build/deps.ok
-	$(call say,link $@)
-	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $<
-$(BUILD)/fake/%/libcuda.so.1: | build/deps.ok
-	$(call say,link $@)
-	@echo 'int pl_fake_driver;' | $(CC) -x c -fPIC -shared -o $@ -
 build/deps.ok: tools/deps
 	@mkdir -p build && CC="$(CC)" tools/deps && touch $@
 
