@@ -27,7 +27,7 @@
  * Cost: O(nodes + edges), one grouping, and the size of a gradient's expression at each product
  * behind an op.
  */
-#include "pass/join_tails.h"
+#include "pass/pass.h"
 
 #include "ir/fused.h"
 #include "pass/fuse/fuse.h"

@@ -1,18 +1,12 @@
 /* pass.c - the table of passes and the loop over it. */
 #include "pass/pass.h"
 
-#include "pass/join_tails.h"
-#include "pass/open.h"
-#include "pass/precision.h"
-#include "pass/simplify.h"
-
 static const pl_pass table[] = {
-    {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, .repeat = true},
-    {"open", "windows side by side as maps", pl_pass_open, .open = true},
-    {"sink", "slices above the maps they read", pl_pass_sink, .open = true},
-    {"simplify", "what the two left over", pl_pass_simplify, .repeat = true, .open = true},
-    {"precision", "products and stored activations in 16 bits", pl_pass_precision, .lowers = true},
-    {"tail", "what follows products and convolutions into them", pl_pass_tail, .tails = true},
+#define PL_PASS(name, about, ...)       {#name, about, pl_pass_##name, __VA_ARGS__},
+#define PL_PASS_AGAIN(name, about, ...) PL_PASS(name, about, __VA_ARGS__)
+#include "pass/passes.def"
+#undef PL_PASS
+#undef PL_PASS_AGAIN
 };
 
 int pl_pass_count(void)

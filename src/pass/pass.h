@@ -1,7 +1,7 @@
-/* pass.h - the pipeline: which passes a graph goes through before it is planned, in one table.
+/* pass.h - the pipeline: which passes a graph goes through before it is planned (passes.def).
  *
- * A pass reads a graph and writes a new one over the same store. The graph is verified after
- * each, and a failure names the pass.
+ * A pass reads a graph and writes a new one over the same store; it leaves the old graph alone. The
+ * graph is verified after each pass, and a failure names the pass.
  */
 #ifndef PL_PASS_PASS_H
 #define PL_PASS_PASS_H
@@ -11,7 +11,7 @@
 typedef struct pl_pass_opts {
     pl_dtype low; /* bf16, f16: mixed precision; f32: none */
     bool open;    /* ops are taken apart where groups gain from it */
-    bool tails;   /* ops take in what follows them (tail.c); fuse is set then */
+    bool tails;   /* ops take in the maps behind them (join_tails.c); fuse is set then */
     bool tf32;    /* f32 products may use TF32 units */
     /* low, tails: how the device groups; NULL: nothing is grouped */
     const struct pl_fuse_opts *fuse;
@@ -20,11 +20,18 @@ typedef struct pl_pass_opts {
 typedef struct pl_pass {
     const char *name, *about;
     pl_status (*run)(const pl_graph *in, const pl_pass_opts *o, pl_graph **out);
-    bool repeat; /* again while the graph shrinks */
+    bool repeat; /* runs again while the graph shrinks */
     bool open;   /* only for devices whose groups gain from ops taken apart */
     bool lowers; /* only for mixed precision */
     bool tails;  /* only for devices whose libraries have ops with tails */
 } pl_pass;
+
+#define PL_PASS(name, ...)                                                                         \
+ pl_status pl_pass_##name(const pl_graph *in, const pl_pass_opts *o, pl_graph **out) PL_MUST_USE;
+#define PL_PASS_AGAIN(name, ...)
+#include "pass/passes.def"
+#undef PL_PASS
+#undef PL_PASS_AGAIN
 
 int pl_pass_count(void);
 const pl_pass *pl_pass_at(int i);

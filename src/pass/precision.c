@@ -30,12 +30,11 @@
  *
  * Cost: O(nodes + edges) a round, and one grouping; up to ROUNDS rounds.
  */
-#include "pass/precision.h"
+#include "pass/pass.h"
 
 #include "base/err.h"
 #include "ir/fused.h"
 #include "pass/fuse/fuse.h"
-#include "pass/simplify.h"
 #include "plimsoll_ops.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
  *
  * Cost: O(nodes + edges) expected, by a hash table of nodes.
  */
-#include "pass/simplify.h"
+#include "pass/pass.h"
 
 #include "base/sys.h"
 

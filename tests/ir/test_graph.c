@@ -6,7 +6,7 @@
 #include "ir/graph.h"
 #include "ir/op.h"
 #include "ir/text.h"
-#include "pass/simplify.h"
+#include "pass/pass.h"
 #include "plimsoll_ops.h"
 #include "tests/lib/ref_eval.h"
 

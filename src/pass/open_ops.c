@@ -1,4 +1,4 @@
-/* open.c - kernels that are maps in disguise are opened, so that groups take them in.
+/* open_ops.c - kernels that are maps in disguise are opened, so that groups take them in.
  *
  * Two passes. `open` replaces an op by maps and affine readings where its rule (op->as_maps)
  * offers them: a maximum over windows that lie side by side is a chain of maxima over strided
@@ -11,7 +11,7 @@
  * within a phase. Readers of the other phase keep a copy at full size, which groups compute
  * where they need it. Every value keeps its bits: maps do not see where an element stands.
  */
-#include "pass/open.h"
+#include "pass/pass.h"
 
 #include "pass/rewrite.h"
 
