@@ -112,21 +112,6 @@ bool pl_amap_through(const pl_amap *m, int rank, const int64_t *dim, const pl_af
     return walk(&w, m, a->offset, out);
 }
 
-bool pl_amap_compose(const pl_amap *m, const pl_amap *inner, pl_amap *out)
-{
-    if (pl_amap_is_identity(inner)) {
-        *out = *m;
-        return true;
-    }
-    int64_t dim[PL_AMAP_RUNS], step[PL_AMAP_RUNS];
-    for (int i = 0; i < inner->n; i++) {
-        dim[i] = inner->size[inner->n - 1 - i];
-        step[i] = inner->stride[inner->n - 1 - i];
-    }
-    walker w = {.rank = inner->n, .dim = dim, .step = step};
-    return walk(&w, m, inner->offset, out);
-}
-
 /* ---- grids ------------------------------------------------------------------------------ */
 
 pl_grid pl_grid_new(int64_t elems)

@@ -33,8 +33,6 @@ bool pl_amap_is_identity(const pl_amap *m);
  * runs. */
 bool pl_amap_through(const pl_amap *m, int rank, const int64_t *dim, const pl_affine *a,
                      pl_amap *out);
-/* The same for a reading that is a map over the flat positions of T. */
-bool pl_amap_compose(const pl_amap *m, const pl_amap *inner, pl_amap *out);
 
 /* Returns the map from a space of E positions, rows of `len`, to one element a row. */
 pl_amap pl_amap_rows(int64_t elems, int64_t len);

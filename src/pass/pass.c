@@ -1,4 +1,4 @@
-/* pass.c - the table of passes and the loop over it. */
+/* pass.c - runs the passes of passes.def, one after the other. */
 #include "pass/pass.h"
 
 static const pl_pass table[] = {
@@ -8,16 +8,6 @@ static const pl_pass table[] = {
 #undef PL_PASS
 #undef PL_PASS_AGAIN
 };
-
-int pl_pass_count(void)
-{
-    return (int)(sizeof table / sizeof table[0]);
-}
-
-const pl_pass *pl_pass_at(int i)
-{
-    return &table[i];
-}
 
 static pl_status run_once(const pl_pass *p, const pl_pass_opts *o, pl_graph **g)
 {
@@ -38,16 +28,15 @@ pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o)
     enum { ROUNDS = 8 };
     static const pl_pass_opts plain = {.low = PL_F32};
     if (!o) o = &plain;
-    for (int i = 0; i < pl_pass_count(); i++) {
-        if ((table[i].lowers && o->low == PL_F32) || (table[i].open && !o->open) ||
-            (table[i].tails && !o->tails))
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const pl_pass *p = &table[i];
+        int before, rounds = 0;
+        if ((p->lowers && o->low == PL_F32) || (p->open && !o->open) || (p->tails && !o->tails))
             continue;
-        int before;
-        int rounds = 0;
         do {
             before = pl_graph_nodes(*g);
-            PL_TRY(run_once(&table[i], o, g));
-        } while (table[i].repeat && pl_graph_nodes(*g) < before && ++rounds < ROUNDS);
+            PL_TRY(run_once(p, o, g));
+        } while (p->repeat && pl_graph_nodes(*g) < before && ++rounds < ROUNDS);
     }
     return PL_OK;
 }

@@ -33,9 +33,6 @@ typedef struct pl_pass {
 #undef PL_PASS
 #undef PL_PASS_AGAIN
 
-int pl_pass_count(void);
-const pl_pass *pl_pass_at(int i);
-
 /* Runs all passes that the options ask for; *g is replaced, the old graph freed. On failure *g is
  * still a graph to free. o may be NULL: f32, nothing taken apart. */
 pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o) PL_MUST_USE;

@@ -62,7 +62,6 @@ static pl_status map_infer(pl_scalar_fn f, const pl_type *in, int n_in, bool to_
 #define D (v->gout[0])
 #define A (v->in[0])
 #define B (v->in[1])
-#define C (v->in[2])
 #define Y (v->out[0])
 #define VJP1(name, expr)                                                                           \
  static void vjp_##name(const pl_vjp *v)                                                           \

@@ -34,10 +34,9 @@ pl_status pl__stage_slots(pl_run *r) PL_MUST_USE;
 uint64_t pl__stage_slots_bytes(const pl_run *r);
 
 /* ---- one slot ---- */
-/* A tensor of a file to a slot's memory and back, through the slot's file layout. Both have the
+/* A tensor of a file to a slot's memory, through the slot's file layout. Both have the
  * slot's dtype. */
 void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst);
-void pl__slot_to_file(const pl_slot *slot, const void *src, void *dst);
 pl_type pl__slot_file_type(const pl_slot *slot);
 /* Reads a tensor of as many elements as the slot has; other floating types are converted. */
 struct pl_st_reader;
