@@ -53,6 +53,7 @@ typedef struct peer {
 struct pl_hub {
     int listening, ranks, n_peers, home; /* home: the rank whose process this is; -1: none */
     peer *peers;                         /* in the order of arrival; twice as many as ranks */
+    struct pollfd *polled;               /* the listening socket, then one of each peer */
     pl_control_at at;
     /* ns; seen: the last look; clock: time that the hub was awake for */
     uint64_t limit, seen, clock;
@@ -99,7 +100,8 @@ pl_status pl_hub_new(int ranks, pl_hub **out)
     h->listening = -1;
     h->ranks = ranks;
     h->peers = pl_sys_alloc(2 * (size_t)ranks * sizeof *h->peers);
-    pl_status rc = h->peers ? open_socket(h) : PL_ERR_MEMORY;
+    h->polled = pl_sys_alloc((2 * (size_t)ranks + 1) * sizeof *h->polled);
+    pl_status rc = h->peers && h->polled ? open_socket(h) : PL_ERR_MEMORY;
     if (rc != PL_OK) {
         pl_hub_free(h);
         return rc;
@@ -121,6 +123,7 @@ void pl_hub_free(pl_hub *h)
     for (int i = 0; i < h->n_peers; i++)
         if (h->peers[i].fd >= 0) close(h->peers[i].fd);
     if (h->listening >= 0) close(h->listening);
+    pl_sys_free(h->polled);
     pl_sys_free(h->peers);
     pl_sys_free(h);
 }
@@ -415,13 +418,13 @@ static void advance(pl_hub *h)
 
 bool pl_hub_tend(pl_hub *h, int milliseconds)
 {
-    enum { MOST = 4096 };
-    struct pollfd at[MOST];
-    int n = 0;
-    at[n++] = (struct pollfd){.fd = h->listening, .events = POLLIN};
-    for (int i = 0; i < h->n_peers && n < MOST; i++)
-        at[n++] = (struct pollfd){.fd = h->peers[i].ended ? -1 : h->peers[i].fd, .events = POLLIN};
-    int peers = n - 1, ready = poll(at, (nfds_t)n, milliseconds);
+    struct pollfd *at = h->polled;
+    int peers = h->n_peers;
+    at[0] = (struct pollfd){.fd = h->listening, .events = POLLIN};
+    for (int i = 0; i < peers; i++)
+        at[i + 1] =
+            (struct pollfd){.fd = h->peers[i].ended ? -1 : h->peers[i].fd, .events = POLLIN};
+    int ready = poll(at, (nfds_t)peers + 1, milliseconds);
     advance(h);
     for (int i = 0; ready > 0 && i < peers; i++)
         if (at[i + 1].revents && h->peers[i].fd >= 0) read_peer(h, &h->peers[i]);

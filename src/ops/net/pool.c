@@ -1,13 +1,12 @@
-/* pool.c - maximum and average over sliding windows of [N, s.., C], and adaptive averages.
+/* pool.c - maximum and average over sliding windows of [N, s.., C].
  *
- *   max_pool (x) -> y, index         index: u8, the winner's tap in its window (the first of
- * equals) max_pool_bwd (dy, index) -> dx   each dy goes to its winner max_pool_gather (x,
- * index) -> y  the adjoint of that: x at the winners avg_pool, avg_pool_bwd           an
- * adjoint pair of linear maps (taps.h) adaptive_avg_pool, .._bwd        the same with PyTorch's
- * adaptive windows
+ *   max_pool (x) -> y, index          index: u8, the winner's tap in its window (the first of equals)
+ *   max_pool_bwd (dy, index) -> dx    each dy goes to its winner
+ *   max_pool_gather (x, index) -> y   the adjoint of max_pool_bwd: x at the winners
+ *   avg_pool, avg_pool_bwd            an adjoint pair of linear maps (taps.h)
  *
- * Backward keeps one byte an output element of max_pool, and nothing of the averages. Padding
- * never wins a maximum; averages count it only when count_pad is set.
+ * Backward keeps one byte per output element of max_pool, and nothing of the averages. Padding never
+ * wins a maximum; averages count it only when count_pad is set.
  */
 #include "base/err.h"
 #include "base/threads.h"
@@ -413,7 +412,7 @@ static const pl_kernel max_pool_gather_kernels[] = {{"ref", NULL, NULL, NULL, ma
 /* ---- averages --------------------------------------------------------------------------- */
 typedef struct averaging {
     const pl_window_attr *a;
-    const int64_t *in, *out;
+    const int64_t *in;
 } averaging;
 
 static bool avg_taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index,
@@ -428,67 +427,15 @@ static bool avg_taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *i
     return lo + k < hi;
 }
 
-static bool adaptive_taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index,
-                             double *weight)
-{
-    const averaging *v = ctx;
-    int64_t lo = i * v->in[d] / v->out[d];
-    int64_t hi = ((i + 1) * v->in[d] + v->out[d] - 1) / v->out[d];
-    *index = lo + k;
-    *weight = 1.0 / (double)(hi - lo);
-    return lo + k < hi;
-}
-
-#define AVERAGE_TAPS(op, fn, x, y, adjoint)                                                        \
+#define AVERAGE_TAPS(op, x, y, adjoint)                                                            \
  static pl_status op##_taps(const pl_call *c, pl_taps **t)                                         \
  {                                                                                                 \
-  averaging v = {c->attr, c->x[0].dim + 1, c->y[0].dim + 1};                                       \
-  return pl_taps_new(c->x[0].rank - 2, v.in, v.out, fn, &v, adjoint, t);                           \
+  averaging v = {c->attr, c->x[0].dim + 1};                                                        \
+  return pl_taps_new(c->x[0].rank - 2, v.in, c->y[0].dim + 1, avg_taps_of, &v, adjoint, t);        \
  }                                                                                                 \
  PL_TAPS_KERNELS(op)
-AVERAGE_TAPS(avg_pool, avg_taps_of, in_type, out_type, false)
-AVERAGE_TAPS(avg_pool_bwd, avg_taps_of, out_type, in_type, true)
-AVERAGE_TAPS(adaptive_avg_pool, adaptive_taps_of, in_type, out_type, false)
-AVERAGE_TAPS(adaptive_avg_pool_bwd, adaptive_taps_of, out_type, in_type, true)
-
-/* ---- adaptive averages: the result's size is the attribute ------------------------------ */
-static const pl_attr adaptive_attrs[] = {PL_ATTR(pl_adaptive_attr, size, DIMS), PL_ATTR_END};
-
-static pl_status adaptive_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
-{
-    (void)n_in;
-    const pl_adaptive_attr *a = attr;
-    PL_TRY(pl_window_rank("x", &in[0]));
-    PL_TRY(pl_window_need("size", &a->size, in[0].rank - 2));
-    out[0] = in[0];
-    for (int d = 0; d < a->size.n; d++) out[0].dim[1 + d] = a->size.v[d];
-    return PL_OK;
-}
-
-static pl_val adaptive_other(const pl_vjp *v, const pl_op *op)
-{
-    pl_adaptive_attr a = *(const pl_adaptive_attr *)v->attr;
-    pl_type t = pl_val_type(v->g, v->in[0]);
-    for (int d = 0; d < a.size.n; d++) a.size.v[d] = t.dim[1 + d];
-    return pl_build1(v->g, op, &a, 1, v->gout);
-}
-
-static void adaptive_avg_pool_vjp(const pl_vjp *v)
-{
-    v->gin[0] = adaptive_other(v, &pl_op_adaptive_avg_pool_bwd);
-}
-
-static void adaptive_avg_pool_bwd_vjp(const pl_vjp *v)
-{
-    v->gin[0] = adaptive_other(v, &pl_op_adaptive_avg_pool);
-}
-
-/* Windows cover x about once. */
-static pl_cost adaptive_cost(const pl_call *c)
-{
-    int64_t n = pl_type_elems(&c->in_type[0]), m = pl_type_elems(&c->out_type[0]);
-    return (pl_cost){2 * (double)(n > m ? n : m), operand_bytes(c)};
-}
+AVERAGE_TAPS(avg_pool, in_type, out_type, false)
+AVERAGE_TAPS(avg_pool_bwd, out_type, in_type, true)
 
 /* ---- cases and descriptors -------------------------------------------------------------- */
 /* clang-format off */
@@ -509,11 +456,6 @@ static const pl_case max_pool_bwd_cases[] = {CASES(BWD_CASE) PL_CASE_END};
 static const pl_case max_pool_gather_cases[] = {CASES(GATHER_CASE) PL_CASE_END};
 static const pl_case avg_pool_cases[] = {CASES(AVG_CASE) PL_CASE_END};
 static const pl_case avg_pool_bwd_cases[] = {CASES(AVG_BWD_CASE) PL_CASE_END};
-static const pl_case adaptive_cases[] = {{{"f32[2,6,5,3]"}, "size=[1,1]", {{0}}},
-                                         {{"f32[1,7,5,130]"}, "size=[3,2]", {{0}}},
-                                         {{"f32[1,3,4,2]"}, "size=[6,6]", {{0}}},
-                                         {{"f32[2,5,3]"}, "size=[2]", {{0}}},
-                                         PL_CASE_END};
 /* clang-format on */
 
 static void max_labels(const pl_call *c, pl_labels *l)
@@ -530,36 +472,28 @@ static void linear_labels(const pl_call *c, pl_labels *l)
     l->times = 1;
 }
 
-#define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list, maps)                        \
+#define POOL_OP(op, n_inputs, n_outputs, table, maps)                                              \
  const pl_op pl_op_##op = {                                                                        \
      .name = #op,                                                                                  \
      .min_in = n_inputs,                                                                           \
      .max_in = n_inputs,                                                                           \
      .n_out = n_outputs,                                                                           \
      .width = PL_WIDTH_FOLLOW,                                                                     \
-     .attr_bytes = sizeof(T),                                                                      \
+     .attr_bytes = sizeof(pl_window_attr),                                                         \
      .attrs = table,                                                                               \
-     .infer = rule,                                                                                \
+     .infer = op##_infer,                                                                          \
      .vjp = op##_vjp,                                                                              \
-     .cost = price,                                                                                \
+     .cost = cost,                                                                                 \
      .cpu = op##_kernels,                                                                          \
-     .cases = list,                                                                                \
+     .cases = op##_cases,                                                                          \
      .labels = n_outputs == 2 ? max_labels : linear_labels,                                        \
      .as_maps = maps,                                                                              \
  };
-#define WINDOW_OP(op, n_in, n_out, table, maps)                                                    \
- POOL_OP(op, n_in, n_out, pl_window_attr, table, op##_infer, cost, op##_cases, maps)
-WINDOW_OP(max_pool, 1, 2, max_attrs, max_pool_as_maps)
-WINDOW_OP(max_pool_bwd, 2, 1, max_bwd_attrs, max_pool_bwd_as_maps)
-WINDOW_OP(max_pool_gather, 2, 1, max_attrs, NULL)
-WINDOW_OP(avg_pool, 1, 1, avg_attrs, NULL)
-WINDOW_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs, NULL)
-#define ADAPTIVE_OP(op)                                                                            \
- POOL_OP(op, 1, 1, pl_adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost,                \
-         adaptive_cases, NULL)
-ADAPTIVE_OP(adaptive_avg_pool)
-ADAPTIVE_OP(adaptive_avg_pool_bwd)
-
+POOL_OP(max_pool, 1, 2, max_attrs, max_pool_as_maps)
+POOL_OP(max_pool_bwd, 2, 1, max_bwd_attrs, max_pool_bwd_as_maps)
+POOL_OP(max_pool_gather, 2, 1, max_attrs, NULL)
+POOL_OP(avg_pool, 1, 1, avg_attrs, NULL)
+POOL_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs, NULL)
 /* ---- constructors ----------------------------------------------------------------------- */
 static pl_window_attr attr_of(const pl_pool_opts *o, int n)
 {
@@ -589,15 +523,4 @@ pl_val pl_avg_pool(pl_graph *g, pl_val x, const pl_pool_opts *o)
     if (!pl_val_ok(x)) return PL_NO_VAL;
     pl_window_attr a = attr_of(o, pl_val_type(g, x).rank - 2);
     return pl_build1(g, &pl_op_avg_pool, &a, 1, &x);
-}
-
-pl_val pl_adaptive_avg_pool(pl_graph *g, pl_val x, const int64_t *out)
-{
-    if (!pl_val_ok(x)) return PL_NO_VAL;
-    pl_adaptive_attr a;
-    memset(&a, 0, sizeof a);
-    int n = pl_val_type(g, x).rank - 2;
-    a.size.n = n < 0 ? 0 : n;
-    for (int d = 0; d < n; d++) a.size.v[d] = out[d];
-    return pl_build1(g, &pl_op_adaptive_avg_pool, &a, 1, &x);
 }
