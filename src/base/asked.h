@@ -1,6 +1,7 @@
 /* asked.h - a flag that a signal handler, or another thread, raises to end what takes long.
  *
- * It orders nothing: whoever sees it leaves soon, with nothing that others wait for. */
+ * A relaxed flag: no memory ordering is implied. Who sees it returns soon and publishes nothing.
+ */
 #ifndef PL_BASE_ASKED_H
 #define PL_BASE_ASKED_H
 

@@ -1,4 +1,4 @@
-/* cache_dir.h - where things that can be made again are kept between runs of the program. */
+/* cache_dir.h - the folder for files that can be rebuilt, kept between runs of the program. */
 #ifndef PL_BASE_CACHE_DIR_H
 #define PL_BASE_CACHE_DIR_H
 

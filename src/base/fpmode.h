@@ -1,6 +1,7 @@
-/* fpmode.h - what a thread's floating point does with denormal numbers, those too small to have a
- * full mantissa (below 1.2e-38 in f32): computes with them, or takes them as zero. Some processors
- * need a hundred times as long for an instruction that meets one, be it in a lane that nobody uses.
+/* fpmode.h - whether a thread computes with denormal numbers or takes them as zero.
+ *
+ * Denormals are too small to have a full mantissa (below 1.2e-38 in f32). Some processors need a
+ * hundred times as long for an instruction that meets one, even in a vector lane that nobody uses.
  */
 #ifndef PL_BASE_FPMODE_H
 #define PL_BASE_FPMODE_H

@@ -1,4 +1,4 @@
-/* pool.c - see pool.h. */
+/* threads.c - see threads.h. */
 #include "base/threads.h"
 
 #include "base/sys.h"

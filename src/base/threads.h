@@ -1,7 +1,7 @@
-/* pool.h - parallel loops over the process's one team of threads.
+/* threads.h - parallel loops over the process's one team of threads.
  *
- * oneDNN's loops run on the same team (team.h): two would fight for the cores. Loops do not nest: a
- * loop inside a loop runs on its caller.
+ * oneDNN's loops run on the same team (team.h): two teams would compete for the cores. Loops do not
+ * nest: a loop inside a loop runs on its caller.
  */
 #ifndef PL_BASE_THREADS_H
 #define PL_BASE_THREADS_H

@@ -1,10 +1,9 @@
-/* launchers.c - starting ranks on this machine: mpirun does it, this process is the hub and speaks
+/* launchers.c - starts ranks on this machine: mpirun starts them, this process is the hub and reports
  * last.
  *
- * mpirun gets a process group of its own, so that Ctrl-C reaches this process alone: signals go to
- * the ranks through the control channel, and they stop at the end of a step, all at the same one. A
- * signal that comes from several sides (torchrun tells all its processes) comes within a moment: it
- * is one.
+ * mpirun gets its own process group, so that Ctrl-C reaches this process alone: signals go to the ranks
+ * through the control channel, and all ranks stop at the end of the same step. A signal that arrives
+ * from several sides within a moment (torchrun signals all its processes) counts as one.
  */
 #include "base/sys.h"
 #include "dist/control.h"

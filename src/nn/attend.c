@@ -1,4 +1,4 @@
-/* attend.c - attention layers and the position codes that go with them. */
+/* attend.c - attention layers and position codes. */
 #include "nn/nn.h"
 
 #include <math.h>

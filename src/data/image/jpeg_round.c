@@ -1,5 +1,4 @@
-/* jpeg_round.c - what JPEG does to a picture: compressed and decompressed in memory by
- * libturbojpeg. */
+/* jpeg_round.c - the damage that JPEG does to a picture: compresses and decompresses it in memory. */
 #include "data/image/degrade.h"
 #include "data/image/image.h"
 

@@ -1,5 +1,6 @@
-/* resample.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding
- * (8-bit steps of 22-bit weights): a triangle as wide as the scale (BILINEAR, torchvision's
+/* resample.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding.
+ *
+ * Weights have 22 bits, results 8. The filter is a triangle as wide as the scale (BILINEAR, torchvision's
  * antialias=True) or Lanczos' window of three lobes (LANCZOS).
  */
 #ifndef PL_DATA_RESAMPLE_H

@@ -1,4 +1,4 @@
-/* ops.h - the descriptors of all ops, for constructors and passes that name one. */
+/* ops.h - the descriptors of all ops (pl_op_conv, ...), for the files of ops/. */
 #ifndef PL_OPS_OPS_H
 #define PL_OPS_OPS_H
 

@@ -4,11 +4,11 @@
  * keep their order, falling order included; NaN comes last in both directions; -0 equals 0. Values
  * go through their indices, so the gradient puts what flows into value i back where it came from.
  *
- * ref     merge sort of indices, any dtype radix   elements of up to 32 bits become unsigned keys
- * whose order is the wanted one; (key, index)
- *         pairs packed in 64 bits go through four byte-wise counting passes, each stable, O(n); a
- *         pass whose byte is the same everywhere is skipped. Short lines use insertion.
- *         Scratch: two arrays of pairs for each line sorted at a time.
+ *   ref     merge sort of indices, any dtype: O(n log n)
+ *   radix   elements of up to 32 bits become unsigned keys whose order is the wanted one; (key, index)
+ *           pairs packed in 64 bits go through four byte-wise counting passes, each stable: O(n). A
+ *           pass whose byte is the same everywhere is skipped. Short lines use insertion. Scratch: two
+ *           arrays of pairs for each line sorted at a time.
  */
 #include "base/dtype.h"
 #include "base/threads.h"

@@ -3,12 +3,14 @@
  *   attention      (q [B,N,H,D], k, v [B,M,H,D]) -> o [B,N,H,D], lse [B,H,N]
  *   attention_bwd  (q, k, v, o, lse, d_o, d_lse?) -> dq, dk, dv
  *
- * lse is the logarithm of the sum of exponentials of a query's scores, f32 (f64 for f64
- * operands). Backward keeps q, k, v, o and lse: memory grows with the number of tokens, not
- * with its square. s = q k^T scale    p = exp(s - lse)    delta = sum(o * d_o) - d_lse dv = p^T
- * d_o       ds = p * (d_o v^T - delta)    dq = ds k scale    dk = ds^T q scale The second
- * derivative writes these lines in primitives and differentiates them: it does store p. causal:
- * query i sees keys 0..i.
+ * lse is the logarithm of the sum of exponentials of a query's scores, f32 (f64 for f64 operands).
+ * Backward keeps q, k, v, o and lse: memory grows with the number of tokens, not with its square.
+ *
+ *   s = q k^T scale     p = exp(s - lse)             delta = sum(o * d_o) - d_lse
+ *   dv = p^T d_o        ds = p * (d_o v^T - delta)   dq = ds k scale    dk = ds^T q scale
+ *
+ * The second derivative writes these lines in primitives and differentiates them: it does store p.
+ * causal: query i sees keys 0..i.
  */
 #include "base/err.h"
 #include "base/threads.h"

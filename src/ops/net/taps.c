@@ -1,5 +1,5 @@
-/* taps.c - see taps.h. Tables are compressed rows: taps of position i are [start[i],
- * start[i+1]). */
+/* taps.c - see taps.h. Tables are compressed rows: the taps of position i are entries
+ * [start[i], start[i+1]). */
 #include "ops/net/taps.h"
 
 #include "base/sys.h"
