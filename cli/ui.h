@@ -56,7 +56,7 @@ bool cli_terminal(FILE *f);
 int cli_width(void);
 const char *cli_bold(FILE *f), *cli_dim(FILE *f), *cli_red(FILE *f), *cli_plain(FILE *f);
 
-/* "1.50 GiB", "536,846", "01:02:03". The text lies in one of 16 static buffers, used in turn. */
+/* "1.50 GiB", "536,846", "01:02:03". The text is in one of 16 static buffers, used in turn. */
 const char *cli_bytes(uint64_t bytes);
 const char *cli_count(int64_t n);
 const char *cli_ms(double ms); /* "3.20 ms", "120 ms", "4.5 s" */

@@ -18,7 +18,7 @@ enum { PATH = 4096 };
 
 typedef struct evaluator {
     const char *model, *memory, *device, *out, *phase; /* options; NULL: not given */
-    bool ema, json, told;                              /* told: the error has been printed */
+    bool ema, json, error_printed;
     cli_progress progress;
     pl_run *run;
     int64_t micro_batches; /* of a batch; see pl_run_eval_only */
@@ -120,8 +120,8 @@ static pl_status open_run(evaluator *e, cli_args *a)
         pl_run_free(e->run);
         e->run = NULL;
         e->ema = true;
-        e->told = !find_model(e, given.positional[0]);
-        if (e->told) return PL_ERR_CONFIG;
+        e->error_printed = !find_model(e, given.positional[0]);
+        if (e->error_printed) return PL_ERR_CONFIG;
         rc = open_with(e, &given);
     }
     int phase =
@@ -198,7 +198,7 @@ static int evaluate(evaluator *e, cli_args *a)
     if (rc == PL_OK) rc = pl_run_build(e->run);
     if (rc == PL_OK) rc = pl_run_start(e->run);
     cli_idle();
-    if (rc != PL_OK) return e->told ? pl_status_exit_code(rc) : cli_fail(rc);
+    if (rc != PL_OK) return e->error_printed ? pl_status_exit_code(rc) : cli_fail(rc);
     pl_run_set_progress(e->run, cli_show_progress, &e->progress);
     double began = cli_seconds();
     rc = pl_run_eval(e->run, &info);

@@ -51,7 +51,7 @@ double plan_recompute_share(const pl_run *run);
 /* page.c: `plan --timeline FILE.html`; returns the exit code. */
 int page_write(const pl_run *run, const char *name, const char *path);
 /* page_plan_save writes the same plan as a file (plan.json) into a run folder. page_head and
- * page_body write the page before and after the plan, which stands in a script element. */
+ * page_body write the page before and after the plan, which is in a script element. */
 pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder,
                          const char *file) PL_MUST_USE;
 void page_head(FILE *f, const char *title);

@@ -13,7 +13,7 @@
 
 PL_EMBED(report_page, "cli/report/report.html");
 
-/* JSON in a script element: "<" stands in strings only, where it may be escaped. */
+/* JSON in a script element: "<" occurs in strings only, where it can be escaped. */
 static void put_safe(FILE *f, const char *json)
 {
     for (const char *p = json; *p; p++) {

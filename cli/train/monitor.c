@@ -43,7 +43,7 @@ static FILE *open_table(const char *path, int64_t from)
 
 static pl_status fail_write(monitor *m, const char *name)
 {
-    m->failed = true;
+    m->error_printed = true;
     cli_error("cannot write %s/%s: %s", m->dir, name, strerror(errno));
     return PL_ERR_IO;
 }
@@ -224,7 +224,7 @@ static void warn(FILE *out, const char *what, uint64_t held, uint64_t total, uin
 bool monitor_due(monitor *m, int64_t step, bool asked)
 {
     bool periodic = m->memory_every && step > 0 && step % m->memory_every == 0;
-    return m->told && (asked || periodic || cli_seconds() - m->asked > READ_MEMORY_S);
+    return m->verbose && (asked || periodic || cli_seconds() - m->asked > READ_MEMORY_S);
 }
 
 void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out)
@@ -241,12 +241,12 @@ void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out)
 
 /* ---- opening ---------------------------------------------------------------------------- */
 pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir,
-                       int64_t last, bool evaluated, bool told)
+                       int64_t last, bool evaluated, bool verbose)
 {
     const pl_config *c = pl_run_config(run);
     int phase = pl_run_phase(run);
     *m = (monitor){.run = run,
-                   .told = told,
+                   .verbose = verbose,
                    .evaluated = evaluated,
                    .steps = last,
                    .before = pl_run_steps_before(run)};

@@ -14,7 +14,7 @@ typedef struct monitor {
     const char *device; /* key `device` */
     /* the checkpoint that was resumed contains the evaluation of its step */
     bool evaluated;
-    bool told;                           /* print warnings and summaries */
+    bool verbose;                        /* print warnings and summaries */
     int64_t steps, before, memory_every; /* steps: the last step; before: steps of earlier phases */
     const char *phase;                   /* NULL: no phases */
     double warn;                         /* share of the memory above which it warns */
@@ -25,13 +25,13 @@ typedef struct monitor {
     uint64_t host_total, host_held;
     double asked; /* clock, seconds: when the four values above were read */
     bool warned_device, warned_host;
-    bool failed; /* the error that was returned has been printed */
+    bool error_printed; /* the error that was returned has been printed */
 } monitor;
 
 /* Opens the files. dir NULL: no files. Evaluations go into phase_dir (NULL: into dir). After a resume,
  * drops the rows of later steps. last: last step of the run. */
 pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir,
-                       int64_t last, bool evaluated, bool told);
+                       int64_t last, bool evaluated, bool verbose);
 void monitor_close(monitor *m);
 pl_status monitor_step(monitor *m, const pl_step_info *s);
 /* Writes a picture of the sampling program as a file and to TensorBoard. Sets path (cap bytes). */

@@ -307,7 +307,7 @@ pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool 
         cli_error("checkpoint.best: the evaluation has no metric \"%s\"; its metrics are:",
                   f->best);
         for (i = 0; i < e->n; i++) cli_error("  %s", e->name[i]);
-        f->told = true;
+        f->error_printed = true;
         return PL_ERR_CONFIG;
     }
     bool better = f->best_is_max ? e->value[i] > f->best_value : e->value[i] < f->best_value;

@@ -24,9 +24,9 @@ typedef struct run_folder {
     bool best_is_max;
     int64_t best_step; /* 0: none */
     double best_value;
-    bool older_model; /* the folder has models of an earlier, shorter run */
-    bool keep_log;    /* append to the log without cutting it */
-    bool told;        /* the error that was returned has been printed */
+    bool older_model;   /* the folder has models of an earlier, shorter run */
+    bool keep_log;      /* append to the log without cutting it */
+    bool error_printed; /* the error that was returned has been printed */
 } run_folder;
 
 /* Opens and locks RUN. Unless fresh, finds the newest checkpoint: sets dir and last. */

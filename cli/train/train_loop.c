@@ -38,8 +38,8 @@ static pl_status save(trainer *t, bool must)
     }
     pl_status rc = folder_save(&t->folder, t->run, t->evaluated == step);
     if (t->world) {
-        pl_status told = pl_run_served(t->run, rc == PL_OK && t->folder.saved == step);
-        if (told != PL_OK) return told;
+        pl_status served = pl_run_served(t->run, rc == PL_OK && t->folder.saved == step);
+        if (served != PL_OK) return served;
     }
     if (rc == PL_OK && t->folder.saved == before) return PL_OK;
     if (rc == PL_OK) return emit_checkpoint(t, step);
@@ -81,7 +81,7 @@ static pl_status check_reach(trainer *t, const pl_eval_info *e)
     cli_error("phase %s: until.reach: the evaluation has no metric \"%s\"; its metrics are:",
               p->name, p->metric);
     for (int i = 0; i < e->n; i++) cli_error("  %s", e->name[i]);
-    t->folder.told = true;
+    t->folder.error_printed = true;
     return PL_ERR_CONFIG;
 }
 

@@ -38,12 +38,12 @@ static pl_status plan_phases(trainer *t, int from)
     if (!t->json && !t->quiet) cli_busy("planning the phases of %s", t->name);
     pl_status rc = phases_plan(t->args, t->memory, from, &rows, &n);
     cli_idle();
-    t->folder.told = rc != PL_OK;
+    t->folder.error_printed = rc != PL_OK;
     if (rc != PL_OK) return rc;
     if (!t->json && !t->quiet) phases_print(rows, n, stderr);
     t->largest = phases_largest(rows, n)->number;
     rc = phases_check(rows, n);
-    t->folder.told = rc != PL_OK;
+    t->folder.error_printed = rc != PL_OK;
     free(rows);
     return rc;
 }
@@ -60,7 +60,7 @@ static pl_status enter_phase(trainer *t, int i, int64_t before, bool resume)
     if (rc != PL_OK) return rc;
     trainer_settings(t);
     rc = folder_enter(&t->folder, t->run, resume);
-    t->folder.told = rc != PL_OK;
+    t->folder.error_printed = rc != PL_OK;
     if (rc == PL_OK) rc = ranks_take_folder(t, resume);
     const pl_phase *p = trainer_phase(t);
     if (rc != PL_OK || resume || p->start < 0) return rc;
@@ -197,7 +197,7 @@ static void close_handed(trainer *t)
 int train_phases(trainer *t)
 {
     pl_status rc = open_handed(t);
-    t->folder.told = rc != PL_OK;
+    t->folder.error_printed = rc != PL_OK;
     if (rc != PL_OK) return trainer_code(t, rc);
     t->resumes = t->folder.dir[0] != 0;
     int code = run_phases(t);

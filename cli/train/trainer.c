@@ -114,7 +114,7 @@ static pl_status open_files(trainer *t, bool replanned)
     if (rc == PL_OK) rc = folder_settle_best(&t->folder);
     settle_plan(t, rc == PL_OK);
     if (rc != PL_OK) {
-        t->folder.told = true;
+        t->folder.error_printed = true;
         return rc;
     }
     if (!first && !replanned) return PL_OK;
@@ -154,7 +154,8 @@ static pl_status open_monitor(trainer *t)
     if (rc == PL_OK)
         rc = monitor_open(&t->monitor, t->run, t->folder.path, dir[0] ? dir : NULL, t->steps,
                           t->folder.last.evaluated, !t->json && !t->quiet);
-    if (rc == PL_OK && t->monitor.told && t->from == t->first) monitor_memory(&t->monitor, stderr);
+    if (rc == PL_OK && t->monitor.verbose && t->from == t->first)
+        monitor_memory(&t->monitor, stderr);
     return rc;
 }
 
@@ -171,18 +172,18 @@ static void tell_resumed(const trainer *t)
 
 pl_status trainer_train(trainer *t)
 {
-    bool told = !t->json && !t->quiet;
-    if (told) cli_busy("planning %s", t->name);
+    bool verbose = !t->json && !t->quiet;
+    if (verbose) cli_busy("planning %s", t->name);
     pl_status rc = pl_run_build(t->run);
     cli_idle();
     if (rc != PL_OK) return rc;
     pl_run_trace_nan(t->run, t->trace_nan);
     bool resuming = t->folder.dir[0] && !t->begun && !t->continued;
-    if (told && !trainer_phase(t)) {
+    if (verbose && !trainer_phase(t)) {
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
     }
-    if (told && resuming) tell_resumed(t);
+    if (verbose && resuming) tell_resumed(t);
     bool replanned = false;
     rc = keep_plan(t);
     if (rc == PL_OK) rc = emit_plan(t);
@@ -208,7 +209,8 @@ int trainer_code(const trainer *t, pl_status rc)
         return t->folder.saved ? pl_status_exit_code(rc) : 128 + signals.stop;
     }
     if (rc != PL_OK)
-        return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
+        return t->folder.error_printed || t->monitor.error_printed ? pl_status_exit_code(rc)
+                                                                   : cli_fail(rc);
     if (!signals.stop) return 0;
     int64_t done = pl_run_steps_done(t->run);
     return done && t->folder.saved == done ? pl_status_exit_code(PL_ERR_STOPPED)
@@ -231,7 +233,7 @@ static int train_without_phases(trainer *t)
 {
     trainer_settings(t);
     pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
-    t->folder.told = rc != PL_OK;
+    t->folder.error_printed = rc != PL_OK;
     if (rc == PL_OK) rc = ranks_take_folder(t, true);
     if (rc != PL_OK) return trainer_code(t, rc);
     if (t->folder.finished) return trainer_done(t);
