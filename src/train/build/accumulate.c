@@ -1,9 +1,10 @@
-/* accumulate.c - a step's batch in several micro-batches: whether that is the same, and how many.
+/* accumulate.c - whether a batch may be split into micro-batches without changing results.
  *
- * The recipe is built twice more, at the batch and at the micro-batch, and the two graphs are
- * compared (pass/batch.h). Constructors shorten what works on one sample, so a micro-batch of one
- * is looked at as two, and builds that differ are looked at again at a larger batch: coupling does
- * not depend on sizes.
+ * Idea: the recipe is built twice more, at the batch and at the micro-batch, and the two graphs are
+ * compared (pass/batch.h): a gradient that is a sum over samples is the sum of its micro-batches.
+ * Constructors simplify ops on a single sample, so a micro-batch of 1 is compared as one of 2; graphs
+ * that still differ in structure are compared once more at 8 times the batch. Coupling does not
+ * depend on sizes, so the answer holds for the batch. Cost: graphs only, nothing is compiled.
  */
 #include "pass/batch.h"
 #include "train/run/run.h"
@@ -62,7 +63,8 @@ static pl_status compare(pl_program_draft *whole, pl_program_draft *part, int64_
     return pl_batch_analyse(whole->run.g, part->run.g, batch, parts, at_once, goals, n + 1, out);
 }
 
-/* Program by program. text: why the first that couples does, "" if none. */
+/* Compares the programs of the step one by one. text: why the first coupled program couples, "" if
+ * none does. */
 static pl_status compare_programs(pl_builder *whole, pl_builder *part, int64_t parts, char *text,
                                   size_t cap)
 {
@@ -84,7 +86,7 @@ static pl_status compare_programs(pl_builder *whole, pl_builder *part, int64_t p
     return PL_OK;
 }
 
-/* *why as pl__run_couples gives it; PL_ERR_GRAPH when the two builds cannot be compared. */
+/* *why as in pl__run_couples. PL_ERR_GRAPH when the two builds cannot be compared. */
 static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const pl_nn_ranks *ranks,
                             const char **why)
 {

@@ -37,7 +37,7 @@ static pl_status parse_bucket(pl_bucket_list *l, const char *text)
     return add_bucket(l, height, width);
 }
 
-/* For every height that is a multiple of the step the largest width whose area is allowed. */
+/* auto: for every height that is a multiple of the step, the largest width that the area allows. */
 static pl_status make_buckets(const pl_run *r, pl_bucket_list *l)
 {
     const pl_config *c = r->config;
@@ -121,7 +121,8 @@ static double apart(const pl_variant *v, int width, int height)
     return fabs(log((double)v->width / v->height) - log((double)width / height));
 }
 
-/* Of equal aspects the largest that the image fills, else the smallest. */
+/* Whether a is nearer to an image than b: by aspect; of equal aspects, the largest bucket that the
+ * image fills, else the smallest. */
 static bool nearer(const pl_variant *a, const pl_variant *b, int width, int height)
 {
     double by = apart(b, width, height) - apart(a, width, height);

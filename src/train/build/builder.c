@@ -1,14 +1,14 @@
 /* builder.c - from a recipe's build function to finished graphs.
  *
- * The recipe writes its model into layer contexts; minimise closes a program of the step with
- * gradients, optimiser and schedule from the configuration. When a step's batch comes in parts, the
- * program adds its gradients up and a second one, apply, updates from the sums. In fp16 the loss
- * carries a scale, which is state: every program of a step sees the same one, and the one that
- * updates moves it. Draws go through the builder, so that a replay can feed them from a dump.
+ * The recipe writes its model into layer contexts. pl_builder_minimise closes a program of the step
+ * with gradients, optimiser and schedule from the configuration. With several micro-batches the
+ * program adds its gradients up, and a second program, apply, updates from the sums. In fp16 the loss
+ * carries a scale, which is a slot: all programs of a step use the same value, and the one that
+ * updates changes it. Draws go through the builder, so that a replay can feed them from a dump.
  *
- * A run that only evaluates keeps the evaluation and sampling programs. A recipe's code builds all
- * its programs at once, so those of the step are built too, over a store of their own that is
- * thrown away with them: what is left has the slots that it reads and no others.
+ * PL_GOAL_EVALUATE keeps the evaluation and sampling programs. A recipe builds all its programs at
+ * once, so the programs of the step are built too, over a store of their own that is freed with
+ * them: the run's store then has only the slots that evaluation reads.
  */
 #include "train/run/run.h"
 
@@ -81,7 +81,7 @@ static bool program_draft_new(pl_builder *b, const char *name, pl_when when)
     return ok;
 }
 
-/* What cannot be made is remembered by the training program; the caller has nothing to check. */
+/* A failure is kept by the training program's context, so the caller has nothing to check. */
 pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when)
 {
     pl_nn *train = pl_builder_train(b);
@@ -97,7 +97,7 @@ pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when)
     return train;
 }
 
-static pl_program_draft *turn_of(pl_builder *b, const pl_nn *m)
+static pl_program_draft *program_of(pl_builder *b, const pl_nn *m)
 {
     for (int i = 0; i < b->n_step_programs; i++)
         if (b->step_programs[i].run.m == m) return &b->step_programs[i];
@@ -167,12 +167,12 @@ static pl_lr_kind schedule_kind(const char *name)
     return PL_LR_CONSTANT;
 }
 
-/* Keys of a section: the engine's own has schedule, clip and ema beside optim, others have all in
- * one. */
+/* The keys of an optimiser section. The engine's own are optim.*, schedule.*, clip.* and ema.*; a
+ * recipe's section NAME has all of them below NAME. */
 typedef struct section {
     const pl_config *c;
     const char *name;
-    char key[128]; /* of the last one asked for */
+    char key[128]; /* the last key that was asked for */
 } section;
 
 static const char *key_of(section *s, const char *tail)
@@ -288,8 +288,8 @@ static void output_gradients(pl_nn *m, const pl_grads *grads, pl_val loss_scale)
     }
 }
 
-/* The scale moves with whether this step's gradients are finite; a step whose gradients are not is
- * skipped. */
+/* Raises or lowers the scale, depending on whether the gradients of this step are finite; an update
+ * with gradients that are not is skipped. */
 static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_val finite)
 {
     pl_loss_scale_update(m, scale, finite);
@@ -297,8 +297,8 @@ static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_v
     pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
 }
 
-/* Flags of slots that a section's patterns set. What is to be frozen must be there: a name that is
- * misspelt would be trained. */
+/* Sets the flags of slots that a section's patterns name. A pattern of `frozen` must match: with a
+ * misspelt name the weights would be trained. */
 static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 {
     section s = {.c = b->config, .name = name};
@@ -311,7 +311,7 @@ static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
                    pl_config_text(b->config, s.key));
 }
 
-/* Two sections that train one slot would fight over it. */
+/* Fails when two optimiser sections train the same slot. */
 static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const char *name)
 {
     for (int i = 0; i < b->n_step_programs; i++) {
@@ -328,7 +328,7 @@ static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const ch
     }
 }
 
-/* The update, from this program's gradients or from their sums. */
+/* Adds the update, from this program's gradients or from their sums over micro-batches. */
 static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_loss_scale *scale)
 {
     pl_nn *m = t->run.m;
@@ -348,8 +348,8 @@ static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_los
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
 }
 
-/* How many updates a schedule stands still over. One that moves with each of a batch's has as many
- * more to go. */
+/* A schedule advances once per batch, or, if its group says so, with every update on the batch; it
+ * then has as many more steps. */
 static void set_pace(const pl_builder *b, const pl_group *group, const char *name, pl_lr *lr)
 {
     int64_t n = pl_builder_updates(b);
@@ -363,7 +363,7 @@ static void set_pace(const pl_builder *b, const pl_group *group, const char *nam
 
 void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group)
 {
-    pl_program_draft *t = turn_of(b, m);
+    pl_program_draft *t = program_of(b, m);
     pl_optim o;
     pl_plateau plateau;
     const char *name = group && group->optim ? group->optim : "optim";
@@ -441,7 +441,7 @@ static pl_status program_draft_finish(const pl_program_draft *t, const pl_recipe
     return t->apply.m && t->minimised ? pl_nn_finish(t->apply.m) : PL_OK;
 }
 
-/* All contexts are there before the recipe's code runs, so that it has nothing to check. */
+/* All contexts exist before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
     bool ok = program_draft_new(b, NULL, (pl_when){0}) && draft_new(b, false, NULL, &b->eval);
@@ -459,7 +459,7 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
     return pl__sample_finish(b, recipe);
 }
 
-/* The recipe's encoder as the only program; nothing is trained in it. */
+/* The recipe's encoder is the only program; it has no gradients. */
 static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
 {
     b->n_step_programs = 1;
@@ -469,7 +469,7 @@ static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
     return pl_nn_finish(b->step_programs[0].run.m);
 }
 
-/* The evaluation program takes the place of those of the step. */
+/* The evaluation program replaces the programs of the step. */
 static pl_status build_evaluation(pl_builder *b, const pl_recipe *recipe)
 {
     b->aside = pl_store_new();

@@ -1,8 +1,8 @@
-/* calibrate.c - a fixed set of small networks whose kernels fill the table of times.
+/* calibration_set.c - a fixed set of small networks whose kernels fill the table of kernel times.
  *
- * Each case is a whole training step of a block that networks are made of, so its kernels are timed
- * with their operands as warm or cold as in a step, and fused groups are those that such blocks
- * give. Sizes go from what only starting costs to what memory and arithmetic bound.
+ * Each case is a whole training step of a common block, so that kernels find their operands as warm
+ * or cold in the caches as in training, and fused groups are those of real networks. Sizes range from
+ * kernels that only cost their launch to those bound by memory or arithmetic.
  */
 #include "base/sys.h"
 #include "plimsoll_nn.h"
@@ -34,7 +34,7 @@ static pl_val depthwise_block(pl_nn *m, const int *a)
     return pl_silu(m->g, pl_nn_group_norm(m, x, "norm", a[3] / 8, (pl_nn_norm){0}));
 }
 
-/* batch, height, width, channels: what goes down and up again */
+/* batch, height, width, channels: downsampling and upsampling */
 static pl_val pyramid_block(pl_nn *m, const int *a)
 {
     pl_graph *g = m->g;
@@ -56,14 +56,14 @@ static pl_val linear_block(pl_nn *m, const int *a)
     return pl_mul(m->g, pl_gelu(m->g, x), pl_softmax(m->g, x, 1));
 }
 
-/* batch, tokens, heads, width of one */
+/* batch, tokens, heads, width of a head */
 static pl_val attention_block(pl_nn *m, const int *a)
 {
     pl_val x = operand(m, PL_TYPE(PL_F32, a[0], a[1], (int64_t)a[2] * a[3]));
     return pl_nn_multi_head_attention(m, x, x, "attention", a[2]);
 }
 
-/* rows, width: sorting, picking, drawing */
+/* rows, width: sort, gather, random numbers */
 static pl_val pick_block(pl_nn *m, const int *a)
 {
     pl_graph *g = m->g;

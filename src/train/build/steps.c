@@ -1,9 +1,9 @@
-/* steps.c - the programs of a step: which there are, when each runs.
+/* steps.c - the programs of a step: when each runs, and how their graphs are compiled.
  *
- * The training program is one of them, those a recipe added stand before or after it in the order
- * they were made. With micro-batches each is followed by its update: a program sees the weights
- * that all before it left, whatever the number of micro-batches. All programs live in one arena,
- * which is as large as the largest needs.
+ * A step runs the training program and those that a recipe adds before or after it, in the order in
+ * which they were made. With several micro-batches each program runs once a micro-batch and is then
+ * followed by its update, so a program sees the weights that all programs before it left, whatever
+ * the number of micro-batches. All programs share one arena, as large as the largest needs.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -78,7 +78,7 @@ pl_program *pl__step_program_updater(const pl_step_program *t)
     return t->apply ? t->apply : t->run;
 }
 
-/* The programs of a variant into out, which has room for ROOM; returns their number. */
+/* Writes the programs of a variant to out, which has room for ROOM, and returns their number. */
 enum { ROOM = 2 * PL_MAX_STEP_PROGRAMS + 1 };
 static int list_programs(const pl_variant *v, pl_program **out)
 {
@@ -167,7 +167,7 @@ double pl__variant_ms(const pl_run *r, const pl_variant *v)
 }
 
 /* ---- compiling -------------------------------------------------------------------------- */
-/* checkpointing: the graphs' marks, or the scopes that the patterns name. */
+/* Key `checkpointing`: sets the compile option, and marks the scopes that checkpoint_scopes names. */
 static pl_status mark_segments(pl_run *r, pl_builder *b)
 {
     const char *how = pl_config_text(r->config, "checkpointing");
@@ -204,7 +204,7 @@ static enum pl_precision precision_of(const pl_config *c)
     return PL_PRECISION_FP32;
 }
 
-/* Names under which a program's scalars are reported. */
+/* Sets the names under which a program's scalars are reported. */
 static pl_status name_terms(pl_run *r, pl_step_program *t)
 {
     int n = pl_program_output_count(t->run);
@@ -228,7 +228,7 @@ static pl_status compile_draft(pl_draft *d, const pl_compile_opts *o, pl_program
     return pl_compile(g, o, out);
 }
 
-/* A program to compile, perhaps in a thread of its own. */
+/* A program to compile, on a thread of its own or not. */
 typedef struct compile_job {
     pl_draft *draft;
     const pl_compile_opts *opts;
@@ -257,11 +257,11 @@ static void *compile_beside(void *ctx)
     return NULL;
 }
 
-/* All at once, each in a thread, where a card computes: its libraries may be asked from any thread,
- * and the host has nothing else to do. Not among ranks: their kernels meet while they are prepared,
- * and all ranks must do that in one order; nor where algorithms are timed, which others would
- * disturb. A program depends on nothing but its graph and options, so they come out the same. Of
- * several failures the first in the list is told. */
+/* For a GPU all programs are compiled at once, each on a thread: its libraries are thread-safe, and
+ * the host is idle otherwise. Not with several ranks, whose kernels communicate while they are
+ * prepared and must do so in one order; nor where algorithms are timed, because other threads disturb
+ * the times. A program depends only on its graph and options, so the result is the same. Of several
+ * failures the first in the list is reported. */
 static pl_status compile_jobs(const pl_run *r, compile_list *l)
 {
     bool beside = pl_device_is_plugged(r->compile.device) && pl__ranks(r) == 1 &&

@@ -1,9 +1,9 @@
-/* tradeoffs.c - less memory for more time by a recipe's own settings; see pl_recipe.smaller.
+/* tradeoffs.c - a recipe's settings that save memory and cost time (pl_recipe.smaller).
  *
- * A level is how many of the settings are taken: those whose keys the configuration gives to the
- * plan (auto), in the recipe's order. The run's own configuration stays as it was given; programs
- * are built with a copy that has the level's settings, so that files, ranks and a run that goes on
- * see no difference. run.c chooses the level.
+ * Level k takes the first k of the settings whose keys the configuration leaves open (auto), in the
+ * recipe's order. The run's own configuration stays as it was given: programs are built with a copy
+ * that has the level's settings, so that files, ranks and resumed runs see no difference. choose.c
+ * chooses the level.
  */
 #include "train/run/run.h"
 
@@ -23,7 +23,7 @@ bool pl__tradeoff_key(const pl_recipe *recipe, const char *key)
     return false;
 }
 
-/* Does the configuration leave it to the plan? */
+/* Whether the configuration leaves the setting open. */
 static bool is_open(const pl_run *r, const pl_tradeoff *t)
 {
     char key[64];
@@ -34,7 +34,7 @@ static bool is_open(const pl_run *r, const pl_tradeoff *t)
     return pl_config_has(r->config, key) && strcmp(pl_config_text(r->config, key), "auto") == 0;
 }
 
-/* Entry i of those that are open; NULL past the end. */
+/* The i-th open setting; NULL past the end. */
 static const pl_tradeoff *open_at(const pl_run *r, int i)
 {
     for (const pl_tradeoff *t = r->recipe->smaller; t && t->setting; t++)

@@ -1,12 +1,11 @@
-/* averages.c - averaged copies of weights (ema.decay): which there are, and evaluations with them.
+/* averages.c - averaged copies of weights (ema.decay): which exist, and evaluations with them.
  *
- * The average of a weight is a slot of the optimiser's, called as the weight is behind a prefix.
- * One that no update has made yet is all zeros, and so is one of a weight that always was: in both
- * cases the weight itself stands for it.
+ * The average of a weight is a slot of the optimiser whose name is a prefix and the weight's name. An
+ * average that no update has written is all zeros; the weight itself then stands for it, as it does
+ * for the average of a weight that was always zero.
  *
- * eval.ema: for an evaluation or a sample, weights and averages change places, bit by bit, and
- * change back after it, whatever became of it. Nothing is planned or compiled for that; on a card
- * the bytes pass through the host.
+ * eval.ema: for an evaluation or a sample, weights and averages swap their bytes, and swap back after
+ * it, also when it failed. No program is compiled for that; on a GPU the bytes pass through the host.
  */
 #include "train/run/run.h"
 
@@ -87,7 +86,7 @@ pl_status pl__averages_check(const pl_run *r)
     return PL_OK;
 }
 
-/* Both are of one type, in one order. */
+/* Swaps two slots of the same type and layout. */
 static pl_status swap_slots(pl_run *r, int a, int b)
 {
     enum { HALF = PL_STAGE_BYTES / 2 };
@@ -103,7 +102,7 @@ static pl_status swap_slots(pl_run *r, int a, int b)
     return PL_OK;
 }
 
-/* Of every weight that has an average, or, on the way back, of those that changed places. */
+/* Swaps every weight that has an average; on the way back, those that were swapped. */
 static pl_status swap_all(pl_run *r, bool back)
 {
     for (int i = 0; i < pl_store_count(r->store); i++) {

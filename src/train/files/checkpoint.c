@@ -1,9 +1,9 @@
 /* checkpoint.c - a run's state to disk and back; see plimsoll_checkpoint.h.
  *
  * Everything that outlives a step is a slot of the store or the number of steps done: moments, EMA,
- * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the
- * order of samples is a function of seed and position. Sums of gradients are zero between steps and
- * are not written, so a run may go on with another number of micro-batches; nor are weights that
+ * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the order
+ * of samples is a function of seed and position. Not written: sums of gradients, which are zero
+ * between steps, so that a run may resume with another number of micro-batches; and weights that
  * nothing changes (frozen.c).
  */
 #include "train/files/checkpoint.h"
@@ -97,7 +97,7 @@ static pl_status save_files(pl_run *r, const char *dir, bool leave, pl_checkpoin
     return pl__manifest_write(path, c);
 }
 
-/* Upper bound of what is written. */
+/* Upper bound of the bytes that a checkpoint takes. */
 static uint64_t bytes_needed(const pl_run *r, bool leave)
 {
     uint64_t sum = 1 << 16;
@@ -110,7 +110,7 @@ static uint64_t bytes_needed(const pl_run *r, bool leave)
     return sum;
 }
 
-/* Bytes that this user may still write where dir lies; UINT64_MAX when the system does not tell. */
+/* Bytes that this user may still write in the file system of dir; UINT64_MAX: unknown. */
 static uint64_t bytes_free(const char *dir)
 {
     struct statvfs v;
@@ -127,7 +127,7 @@ static pl_status fail_save(const char *dir, uint64_t need, uint64_t free_bytes, 
                                      : pl_str_bytes(free_bytes, b, sizeof b));
 }
 
-/* The parent of dir in out, and where the name begins in dir. */
+/* Writes the parent of dir to out and returns where the last name begins in dir. */
 static const char *split(const char *dir, char out[PL_PATH_BYTES])
 {
     const char *slash = strrchr(dir, '/');
@@ -135,7 +135,7 @@ static const char *split(const char *dir, char out[PL_PATH_BYTES])
     return slash ? slash + 1 : dir;
 }
 
-/* What stands under the name already, a damaged one, goes aside first. */
+/* Renames the finished folder into place. A damaged checkpoint of that name is moved away first. */
 static pl_status move_into_place(const char *temp, const char *dir, const char *parent,
                                  const char *name)
 {

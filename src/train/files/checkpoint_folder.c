@@ -1,9 +1,9 @@
-/* checkpoint_folder.c - a run folder: its lock, its checkpoints, which are kept.
+/* checkpoint_folder.c - a run folder: its lock, its checkpoints, and which of them are kept.
  *
- * Folders of checkpoints are only ever renamed into place and out of it: one being written is
- * .tmp-step-N-PID, one being removed .trash-step-N-PID. Both are cleared by the next process that
- * holds the lock, so a process killed at any instant leaves checkpoints that are whole, and nothing
- * else for long.
+ * Invariant: a folder named step-N is complete. A checkpoint is written as .tmp-step-N-PID and renamed
+ * into place; one to be removed is renamed to .trash-step-N-PID first. The next process that holds
+ * the lock removes both kinds, so a process killed at any instant leaves complete checkpoints and
+ * nothing else for long.
  */
 #include "train/files/checkpoint.h"
 
@@ -29,7 +29,7 @@ struct pl_folder {
 };
 
 /* ---- names ------------------------------------------------------------------------------ */
-/* 0 unless the name is exactly a checkpoint's. */
+/* The step of a checkpoint's name; 0: the name is not exactly one. */
 static int64_t step_of(const char *name)
 {
     char again[64];
@@ -96,7 +96,7 @@ void pl__remove_matching(const char *dir, const char *pattern)
     if (d) closedir(d);
 }
 
-/* Checkpoint folders with such a name, one at a time: removing may upset the listing. */
+/* Removes checkpoint folders with such a name, one a listing: removing may upset readdir. */
 static bool remove_one(const char *dir, const char *pattern)
 {
     char path[PL_PATH_BYTES] = "";
@@ -110,7 +110,7 @@ static bool remove_one(const char *dir, const char *pattern)
     return access(path, F_OK) != 0;
 }
 
-/* What a killed process was writing into RUN/phases/NAME. */
+/* Removes what a killed process was writing into RUN/phases/NAME. */
 static void clear_phases(const pl_folder *f)
 {
     char above[PL_PATH_BYTES], path[PL_PATH_BYTES];
@@ -172,8 +172,8 @@ pl_status pl_folder_clear(pl_folder *f)
 }
 
 /* ---- the lock --------------------------------------------------------------------------- */
-/* A process that was just killed holds its lock until the system has cleared it away: so a moment
- * of patience. A file system without locks (some network ones) goes unlocked. */
+/* Retries for a moment: a process that was just killed holds its lock until the system has removed
+ * it. A file system without locks (some network ones) is used unlocked. */
 static bool lock_free(int fd)
 {
     enum { TRIES = 150 };
@@ -266,7 +266,8 @@ pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap
     return PL_OK;
 }
 
-/* Older than the newest `keep`; what is newer than this save is of another past, and damaged. */
+/* Removes checkpoints older than the newest `keep`, and those newer than this save: they belong to a
+ * run that did not continue, or are damaged. */
 static void prune(const pl_folder *f, int64_t now, int64_t keep)
 {
     enum { SEEN = 1024 };

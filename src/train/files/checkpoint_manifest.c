@@ -1,9 +1,9 @@
-/* checkpoint_manifest.c - manifest.json: what a checkpoint holds, and that it is whole.
+/* checkpoint_manifest.c - manifest.json: which files a checkpoint holds, and that it is complete.
  *
- * One JSON object on one line whose last member, "check", is the XXH64 of all bytes before it, so a
- * manifest that is cut short or has any bit changed is none. It names every file with its length
- * and XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their
- * room, file names may not leave the folder.
+ * One JSON object on one line. Its last member, "check", is the XXH64 of all bytes before it, so a
+ * manifest that is cut short or has a changed bit is rejected. It lists every file with length and
+ * XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their room, and
+ * file names may not leave the folder.
  */
 #include "base/sys.h"
 #include "io/file.h"
@@ -82,7 +82,7 @@ static void write_members(pl_json *j, const pl_checkpoint *c)
     pl_json_end(j);
 }
 
-/* The writer's line without its "}\n" and with the check instead. */
+/* Replaces the "}\n" at the end of the line by the member "check". */
 static void seal(const char *line, pl_str *out)
 {
     size_t n = strlen(line);
@@ -188,7 +188,7 @@ static pl_status read_notes(const char *name, json_t *o, pl_checkpoint *c)
     return PL_OK;
 }
 
-/* A run without phases has none of these members. */
+/* Members of runs with phases; others do not have them. */
 static pl_status read_phase(const char *name, const json_t *o, pl_checkpoint *c)
 {
     int64_t phase;

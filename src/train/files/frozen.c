@@ -1,12 +1,12 @@
 /* frozen.c - weights that no program changes, which checkpoints leave out: a teacher, LPIPS, an
  * autoencoder.
  *
- * They come from `seed`, `init_from` and the recipe's weight files, and a run that goes on makes
- * them again from there. The model file of a checkpoint says in its metadata how many it leaves out
- * and a sum of their bytes, and whoever reads it, a run that goes on or `init_from`, is held to
- * that sum. The sum is over blocks of 16 elements, each hashed with its name and place, in any
- * order: ranks that have parts of a parameter add theirs up. Phases begin with what others left, so
- * a run of phases leaves nothing out; nor is left out what ranks have in parts.
+ * They come from `seed`, `init_from` and the recipe's weight files; a resumed run rebuilds them from
+ * there. The metadata of a checkpoint's model file hold their number and a sum of their bytes. A
+ * reader (a resumed run, or `init_from`) compares its own sum with that one. The sum is over blocks
+ * of 16 elements, each hashed with its name and position, and does not depend on their order, so
+ * ranks that hold shards add theirs up. A run of phases leaves nothing out, because a phase starts
+ * with the weights of another; weights that are sharded across ranks are never left out.
  */
 #include "base/dtype.h"
 #include "base/str.h"
@@ -36,7 +36,7 @@ static void mark_written(const pl_run *r, bool *frozen)
     }
 }
 
-/* By slot, once the run has a session: its programs stay as they are. */
+/* Finds the frozen slots, once: after the start the programs do not change. */
 static pl_status list_frozen(pl_run *r)
 {
     int n = pl_store_count(r->store);
@@ -54,10 +54,10 @@ static pl_status list_frozen(pl_run *r)
 }
 
 /* ---- their sum ---------------------------------------------------------------------------- */
-/* Of what this rank has of a slot. */
+/* Adds the sum of this rank's elements of a slot. */
 static pl_status add_slot(pl_run *r, int slot, uint64_t *sum)
 {
-    enum { BLOCK = 16 }; /* elements; parts of ranks begin at multiples of it */
+    enum { BLOCK = 16 }; /* elements; shards begin at multiples of it */
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t elem = pl_dtype_bytes(s->type.dtype);
     int64_t first, n = pl__slot_range(s, &first),
@@ -76,7 +76,7 @@ static pl_status add_slot(pl_run *r, int slot, uint64_t *sum)
     return PL_OK;
 }
 
-/* Adds up what all ranks have. */
+/* The sum over all ranks. */
 static pl_status add_ranks(pl_run *r, uint64_t parts, uint64_t *sum)
 {
     int n = pl_world_size(r->ranks.world);
@@ -116,7 +116,7 @@ pl_status pl__frozen_leave(pl_run *r, bool *any)
             leaving[i] = r->files.frozen[i] && !pl_store_slot(r->store, i)->shards;
             r->files.n_leaving += leaving[i];
         }
-        PL_TRY(sum_slots(r, leaving, &r->files.leaving_sum)); /* once: they stay as they are */
+        PL_TRY(sum_slots(r, leaving, &r->files.leaving_sum)); /* once: the values never change */
         r->files.leaving = leaving;
     }
     *any = r->files.n_leaving > 0;
@@ -146,7 +146,7 @@ pl_status pl__frozen_absent(pl_run *r, const pl_st_reader *f, int slot, bool *ab
     return PL_OK;
 }
 
-/* Where frozen weights come from, in words. */
+/* Where frozen weights come from, for messages. */
 static void name_sources(const pl_run *r, pl_str *text)
 {
     pl_str_addf(text, "seed, init_from");

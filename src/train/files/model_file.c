@@ -1,9 +1,9 @@
-/* model_file.c - weights in and out: slots to safetensors in PyTorch's names and layouts.
+/* model_file.c - slots to and from safetensors files, in PyTorch's names and layouts.
  *
- * A slot's file layout says: seen with shape `view`, file dimension i is our dimension perm[i].
- * Both directions walk the file's elements in order and step through ours by strides, a piece at a
- * time. Model files hold parameters and buffers; moments and counters belong to checkpoints, which
- * keep them in our own layout.
+ * A slot's file layout says: with our value seen as shape `view`, file dimension i is our dimension
+ * perm[i]. Both directions walk the file's elements in order and step through ours by strides, one
+ * block at a time. Model files hold parameters and buffers; moments and counters belong to
+ * checkpoints, which keep them in our own layout.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* Our shape as the layout sees it, and the stride in ours of each file dimension. */
+/* The file's shape, and the stride in our value of each file dimension. */
 typedef struct layout_walk {
     pl_type file;
     int64_t stride[PL_MAX_RANK];
@@ -46,7 +46,7 @@ pl_type pl__slot_file_type(const pl_slot *slot)
     return slot->layout.flat ? PL_TYPE(t.dtype, pl_type_elems(&t)) : t;
 }
 
-/* Whether the file has our elements in our order. */
+/* Whether the file has the elements in our order. */
 static bool same_order(const pl_slot *slot)
 {
     bool same = true;
@@ -54,8 +54,8 @@ static bool same_order(const pl_slot *slot)
     return same;
 }
 
-/* Elements [first, first + n) in the file's order, between `part`, which holds just them, and the
- * whole of ours. */
+/* Copies elements [first, first + n) in the file's order, between `part`, which holds only them, and
+ * our whole value. */
 static void copy_walk(const pl_slot *slot, int64_t first, int64_t n, char *part, char *ours,
                       bool to_file)
 {
@@ -82,7 +82,7 @@ static void copy_walk(const pl_slot *slot, int64_t first, int64_t n, char *part,
     }
 }
 
-/* The direction decides which of the two is only read. */
+/* The direction decides which of the two is read and which is written. */
 static char *writable(const void *p)
 {
     return (char *)(uintptr_t)p;
@@ -99,18 +99,19 @@ bool pl__slot_in_model(const pl_slot *s)
 }
 
 /* ---- staging ----------------------------------------------------------------------------
- * Everything passes through a block that the run has from its beginning, so that its plan counts
- * it. Where slots are out of the host's reach, those that the file orders otherwise pass through
- * host memory whole. */
+ * All bytes pass through a block that is taken when the run is opened, so that the plan counts it.
+ * Slots that the host cannot address and that have another layout in the file pass through host
+ * memory as a whole. */
 pl_status pl__stage_open(pl_run *r)
 {
     r->files.stage = pl_sys_alloc(PL_STAGE_BYTES);
     if (!r->files.stage) return PL_ERR_MEMORY;
-    memset(r->files.stage, 1, PL_STAGE_BYTES); /* resident from now on */
+    memset(r->files.stage, 1,
+           PL_STAGE_BYTES); /* touches the pages, so that they count as resident */
     return PL_OK;
 }
 
-/* The largest slot of the model that must be whole in `r->files.whole`. */
+/* Bytes of the largest slot of the model that must pass through r->files.whole. */
 static size_t whole_bytes(const pl_run *r, bool in_host)
 {
     size_t most = 0;
@@ -155,7 +156,7 @@ pl_status pl__stage_slots(pl_run *r)
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
-/* Where the bytes of a slot that ranks share go. */
+/* Receives the bytes of a sharded slot. */
 typedef struct fetched {
     pl_st_writer *w;
     int k;
@@ -217,11 +218,11 @@ static pl_type type_in(const pl_slot *s, bool model)
     return model ? pl__slot_file_type(s) : *pl_slot_type(s);
 }
 
-/* What a file has. */
+/* Which slots a file holds, and how. */
 typedef struct contents {
     pl_slot_test test;
-    bool model; /* as other programs know it: their names and layouts */
-    bool leave; /* without the frozen ones that are left out */
+    bool model; /* in PyTorch's names and layouts */
+    bool leave; /* without the frozen weights that checkpoints leave out */
     bool averages;
 } contents;
 
@@ -291,7 +292,7 @@ pl_status pl_run_save_averages(pl_run *r, const char *path)
 }
 
 /* ---- loading ---------------------------------------------------------------------------- */
-/* Numbers of another floating type, rounded to ours. */
+/* Converts numbers of another floating type, rounded to the slot's. */
 static void convert(pl_dtype from, const void *src, pl_dtype to, void *dst, int64_t n)
 {
     const uint16_t *half = src;
@@ -304,14 +305,15 @@ static void convert(pl_dtype from, const void *src, pl_dtype to, void *dst, int6
         for (int64_t i = 0; i < n; i++) pl_elem_set(to, dst, i, pl_elem_get(from, src, i));
 }
 
-/* Elements that pass through the stage at once: as the file has them behind as they are wanted. */
+/* Number of elements that fit the stage at once: in the slot's type, and behind them in the file's.
+ */
 static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
 {
     size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
     return (int64_t)(PL_STAGE_BYTES / (t->type.dtype == s->type.dtype ? ours : ours + theirs));
 }
 
-/* Elements [at, at + n) of t, in the file's order and the slot's type, into the stage. */
+/* Reads elements [at, at + n) of t, in the file's order and the slot's type, into the stage. */
 static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t,
                            const pl_slot *s, int64_t at, int64_t n)
 {

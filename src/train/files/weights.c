@@ -1,9 +1,9 @@
-/* weights.c - weights of frozen parts from files with names of their own (pl_recipe.weights).
+/* weights.c - weights of frozen parts from files of other projects (pl_recipe.weights).
  *
- * Names are translated from ours to theirs by the rules of a naming. The naming is chosen by how
- * many slots it finds; then every slot must be found, every tensor must be wanted or among those
- * that the naming lets pass, and every shape must be the slot's but for dimensions of 1 (a 1 x 1
- * convolution is a linear layer in other programs).
+ * A naming is a list of rules that translate our names to theirs. The naming that finds the most
+ * slots is chosen. Then the check is strict: every slot must be found, every tensor must be wanted or
+ * allowed by the naming, and every shape must be the slot's except for dimensions of 1 (other
+ * programs store a linear layer as a 1 x 1 convolution).
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -21,7 +21,7 @@ typedef struct span {
     size_t n;
 } span;
 
-/* Whether name fits the pattern; what its stars stand for goes to cap. */
+/* Whether name matches the pattern; the texts that its stars match go to cap. */
 static bool fits(const char *pattern, const char *name, span cap[MAX_CAPTURES], int *n)
 {
     *n = 0;
@@ -60,7 +60,7 @@ static bool replace(const char *prefix, const char *pattern, const span *cap, in
     return !*pattern && k == n;
 }
 
-/* Their name of a slot of ours; false when no rule has one. */
+/* Their name of our slot; false when no rule matches. */
 static bool theirs(const pl_naming *naming, const char *ours, char out[MAX_NAME])
 {
     if (!naming->rules) return snprintf(out, MAX_NAME, "%s", ours) < MAX_NAME;
@@ -80,7 +80,8 @@ typedef struct source {
     const pl_naming *naming;
     const char *path;
     pl_arena mem;
-    const char **name; /* theirs, by slot, once the naming is chosen; NULL: the slot is another's */
+    const char *
+        *name; /* their names, by slot, once the naming is chosen; NULL: not a slot of this file */
 } source;
 
 static bool wants(const source *s, int slot)
@@ -106,7 +107,7 @@ static int slots_found(const source *s, const pl_naming *naming)
     return n;
 }
 
-/* Names of theirs in the naming that was chosen; a slot without a rule keeps its own. */
+/* Fills in their names by the naming that was chosen; a slot without a rule keeps its own name. */
 static pl_status make_names(source *s)
 {
     int n = pl_store_count(s->r->store);
@@ -137,7 +138,7 @@ static void choose_naming(source *s)
 }
 
 /* ---- strictness --------------------------------------------------------------------------- */
-/* Adds a name to a list of a few; counts them all. */
+/* Counts a name, and adds it to the text if it is one of the first few. */
 static void list(pl_str *text, int *n, const char *name)
 {
     if (*n < LISTED) pl_str_addf(text, "%s%s", *n ? ", " : "", name);
@@ -235,7 +236,7 @@ pl_status pl__weights_load(pl_run *r)
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
         if (pl_config_is_null(r->config, w->key)) continue;
         source s = {.r = r, .w = w, .path = pl_config_text(r->config, w->key)};
-        if (!slots_wanted(&s)) continue; /* that part is not in these programs */
+        if (!slots_wanted(&s)) continue; /* the run's programs do not have that part */
         pl_status rc = load_open(&s);
         pl_st_set_close(s.set);
         pl_arena_release(&s.mem);

@@ -1,16 +1,16 @@
-/* rank_files.c - state that ranks share, in files and back.
+/* rank_files.c - sharded state in files and back.
  *
- * Rank 0 writes a checkpoint as one process would. What it does not have it asks for: the others
- * serve it until it says that it is done.
+ * Rank 0 writes a checkpoint as a single process would, and asks the other ranks for what it does not
+ * hold; they answer orders until it is done:
  *
- *   FETCH slot   every rank sends its part of the slot; the whole passes through rank 0's stage
- *   PART  dir    every rank writes its parts of shared state into dir/part-RRRRR-of-NNNNN.safetensors
+ *   FETCH slot   every rank sends its shard of the slot; the whole passes through rank 0's stage
+ *   PART  dir    every rank writes its shards of state into dir/part-RRRRR-of-NNNNN.safetensors
  *   DONE         and whether it went well
  *
- * Weights lie whole in model.safetensors, whatever the sharding; moments that are shared lie in the
- * part files, flat, in the order of ranks: part p of a tensor is what comes after the elements of
- * parts 0 to p-1. So any number of ranks can read what any other has written. The manifest, written
- * by rank 0 when all parts are, names every file: a checkpoint with a part missing is none.
+ * Weights are whole in model.safetensors, whatever the sharding. Sharded moments are in the part
+ * files, flat, in the order of ranks: part p of a tensor follows the elements of parts 0 to p-1. So
+ * any number of ranks can read what any other number wrote. Rank 0 writes the manifest, which lists
+ * every file, after all parts: a checkpoint with a missing part is rejected.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -28,7 +28,7 @@ typedef struct order {
     char dir[PL_PATH_BYTES];
 } order;
 
-/* What a rank answers to PART. */
+/* A rank's answer to PART. */
 typedef struct answer {
     int32_t status;
     uint64_t bytes, hash;
@@ -49,7 +49,7 @@ pl_status pl_world_tell(pl_world *w, void *data, size_t bytes)
     return pl_comm_exchange(c, PL_TRAFFIC_CONTROL);
 }
 
-/* Bytes of slot's whole that rank i has, and where they begin. */
+/* Bytes of the slot's whole value that rank i holds, and where they begin. */
 static size_t part_bytes(const pl_slot *s, int i, size_t *at)
 {
     size_t part = pl_type_bytes(&s->type), all = pl_type_bytes(&s->whole);
@@ -57,7 +57,7 @@ static size_t part_bytes(const pl_slot *s, int i, size_t *at)
     return *at >= all ? 0 : all - *at < part ? all - *at : part;
 }
 
-/* The bytes of [from, from + n) of a slot's whole that rank i has: *at is where they begin. */
+/* Bytes of [from, from + n) of the slot's whole value that rank i holds; *at: where they begin. */
 static size_t window_of(const pl_slot *s, int i, size_t from, size_t n, size_t *at)
 {
     size_t begin, bytes = part_bytes(s, i, &begin), end = begin + bytes;
@@ -66,7 +66,8 @@ static size_t window_of(const pl_slot *s, int i, size_t from, size_t n, size_t *
     return lo < hi ? hi - lo : 0;
 }
 
-/* Both sides of FETCH: the whole passes through rank 0's stage, window by window, to its sink. */
+/* FETCH, on rank 0 and on the others: the whole value passes through rank 0's stage, block by block,
+ * to its sink. */
 static pl_status gather_slot(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
     pl_comm *c = pl_world_comm(r->ranks.world);
@@ -165,7 +166,7 @@ static pl_status save_part(pl_run *r, const char *dir, answer *out)
     return rc;
 }
 
-/* Both sides of PART; the answers of all ranks come to all. */
+/* PART, on rank 0 and on the others. Every rank gets the answers of all. */
 static pl_status save_all_parts(pl_run *r, const char *dir, answer *all)
 {
     answer own;
@@ -230,8 +231,8 @@ pl_status pl_run_served(pl_run *r, bool well)
 }
 
 /* ---- reading ---------------------------------------------------------------------------- */
-/* Elements [first, first + n) of the slot's whole, to the beginning of the slot, as far as a tensor
- * that holds elements [begin, end) has them. */
+/* Reads elements [first, first + n) of the slot's whole value to the beginning of the slot, as far as
+ * the tensor, which holds elements [begin, end), has them. */
 static pl_status read_overlap(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot,
                               int64_t begin, int64_t end, int64_t first, int64_t n)
 {

@@ -1,9 +1,9 @@
-/* ranks.c - a run as one of several: its samples, its draws, and what all ranks agree on.
+/* run_ranks.c - a run as one of several ranks: its samples, its draws, and what all ranks agree on.
  *
- * Micro-batch b of a run is ranks times r->build->micro samples of the endless stream; rank r has the r-th
- * run of them. Draws over samples are the same rows of what one rank would draw for all. So the
- * number of ranks changes neither the samples of a step nor its random numbers, and with
- * synchronised BatchNorm, or none, only the rounding of sums.
+ * Micro-batch b of a run is the next `ranks * micro` samples of the endless stream; rank k has the
+ * k-th `micro` of them. A draw over samples takes the same rows of what one rank would draw for all.
+ * So the number of ranks changes neither the samples of a step nor its random numbers. With
+ * synchronised BatchNorm, or none, it changes only the rounding of sums.
  */
 #include "base/sys.h"
 #include "base/threads.h"
@@ -43,7 +43,7 @@ static pl_shard shard_of(const char *name)
     return PL_SHARD_NONE;
 }
 
-/* Ranks of one machine share its cores, unless the launcher gave each its own. */
+/* Divides the cores of a machine among its ranks, unless the launcher has pinned them. */
 static void share_cores(const pl_run *r)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -89,7 +89,6 @@ pl_status pl__ranks_configure(pl_run *r)
     return PL_OK;
 }
 
-/* shard: auto: the next kind of sharing, when the plan does not fit and there is one. */
 bool pl__ranks_share_more(pl_run *r)
 {
     bool automatic = strcmp(pl_config_text(r->config, "shard"), "auto") == 0;
@@ -115,7 +114,7 @@ const char *pl__ranks_device(pl_run *r)
 }
 
 /* ---- draws over samples ----------------------------------------------------------------- */
-/* The axis on which two shapes of a draw differ, plus one; 0: none. */
+/* 1 + the axis in which two shapes of a draw differ; 0: they are equal. */
 static int8_t differing_axis(const pl_type *a, const pl_type *b)
 {
     for (int i = 0; i < a->rank && a->rank == b->rank; i++)
@@ -123,7 +122,7 @@ static int8_t differing_axis(const pl_type *a, const pl_type *b)
     return 0;
 }
 
-/* The output type of each stream of a graph; rank -1 where there is no draw of it. */
+/* The output type of each random stream of a graph; rank -1: no node draws from it. */
 static pl_status list_draws(pl_arena *a, const pl_graph *g, pl_type **out)
 {
     pl_type *t = pl_arena_new(a, pl_type, (size_t)g->n_streams + 1);
@@ -186,7 +185,7 @@ static pl_status check_coupling(pl_run *r, int64_t accumulate)
 
 pl_status pl__ranks_prepare(pl_run *r, int64_t accumulate, pl_builder *b)
 {
-    /* Sums of one rank are those of many where BatchNorm is synchronised. */
+    /* One rank computes synchronised BatchNorm by the same sums as many. */
     if (r->ranks.nn.sync_norm || r->ranks.nn.always) b->ranks = &r->ranks.nn;
     if (pl__ranks(r) == 1) return PL_OK;
     if (!r->ranks.spread_known) {
@@ -211,7 +210,7 @@ static uint64_t hash_program(void)
     return h;
 }
 
-/* But for where a compiled recipe lies, which may differ from host to host. */
+/* Without the path of a compiled recipe, which may differ between hosts. */
 static uint64_t hash_config(const pl_run *r)
 {
     char *text;
@@ -223,7 +222,7 @@ static uint64_t hash_config(const pl_run *r)
     return h;
 }
 
-/* Order and memory; what a plan has of one rank only (where its part begins) is not in it. */
+/* Of order and sizes. Offsets of shards differ between ranks and are not included. */
 static uint64_t hash_plan(const pl_run *r)
 {
     int n;
@@ -267,12 +266,12 @@ pl_status pl__ranks_check(pl_run *r)
 }
 
 /* ---- agreements ------------------------------------------------------------------------- */
-/* Shares n numbers of every rank and hands each rank's, in order, to `take`. */
+/* Exchanges n numbers of every rank and passes each rank's, in order, to `take`. */
 static pl_status gather(pl_run *r, const double *own, int n,
                         void (*take)(double *sum, const double *v, int n), double *out)
 {
     size_t bytes = (size_t)n * sizeof *own, all = bytes * (size_t)pl_world_size(r->ranks.world);
-    /* a thousand ranks, or more */
+    /* only a thousand ranks or more exceed the stage */
     char *room = all <= PL_STAGE_BYTES ? r->files.stage : pl_sys_alloc(all);
     if (!room) return PL_ERR_MEMORY;
     pl_status rc = pl_world_share(r->ranks.world, own, bytes, room);

@@ -1,12 +1,10 @@
-/* events.c - the writer of plimsoll_events.h.
+/* events.c - writes TensorBoard event files; see plimsoll_events.h.
  *
  * A file is a sequence of records: length (8 bytes), masked CRC-32C of the length, an Event in the
- * protocol-buffer encoding, masked CRC-32C of it. The five messages that are needed have a dozen
- * fields between them, so they are put together here by hand: a library for protocol buffers would
- * be larger than all of it. Images are PNG files whose data stand in stored (uncompressed) blocks:
- * a few samples a run are not worth a compressor.
- *
- * Checksums go bit by bit: a record has some hundred bytes a step.
+ * protocol-buffer encoding, masked CRC-32C of the Event. The five messages that are needed have a
+ * dozen fields together, so they are encoded by hand: a protocol-buffer library would be larger than
+ * this file. Images are PNG files with stored (uncompressed) blocks: a few samples a run are not
+ * worth a compressor.
  */
 #include "plimsoll_events.h"
 
@@ -31,8 +29,8 @@ struct pl_events {
 };
 
 /* ---- checksums -------------------------------------------------------------------------- */
-/* A checksum of data that hold checksums would be a weak one, so they are stored turned and
- * shifted. */
+/* TensorFlow's mask: a CRC of data that contain CRCs is weak, so stored CRCs are rotated and offset.
+ */
 static uint32_t masked(const void *bytes, size_t n)
 {
     uint32_t c = pl_crc(PL_CRC32C, bytes, n);
@@ -111,7 +109,7 @@ static pl_status write_whole(pl_events *e, const char *bytes, size_t n)
     return PL_OK;
 }
 
-/* The Event that a file, a session or a step is; body is one field of it. */
+/* Appends the record of one Event; body is its only field beside time and step. */
 static pl_status write_event(pl_events *e, int64_t step, unsigned field, const char *body, size_t n)
 {
     struct timespec ts;

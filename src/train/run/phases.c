@@ -1,12 +1,12 @@
-/* phases.c - key `phases`: what they are, which one a run is, what one hands on to the next.
+/* phases.c - the phases of a run; see phases.h and docs/PHASES.md.
  *
- * The list is a tree of the configuration. Each item is read with a small schema of its own, so
- * that its mistakes are told as all others are; its `set` is checked against the run's schema when
- * the run is opened and applied when the phase is entered. A phase with folds stands in the list
- * once and in r->phases.list once for each repetition.
+ * Key `phases` is a subtree of the configuration. Each item is read with a small schema of its own,
+ * so that mistakes in it are reported with line and column like all others. The item's `set` is
+ * checked against the run's schema when the run is opened, and applied when the phase is entered. A
+ * phase with folds is one item, and one entry of r->phases.list for each repetition.
  *
- * What one phase leaves to the next is files: the memory of one is given back before the next takes
- * its own, and a run that is killed between two finds them again.
+ * A phase hands its state to the next through files: its memory is free before the next takes its
+ * own, and a run that is killed between two phases finds the files again.
  */
 #include "base/sys.h"
 #include "io/config_tree.h"
@@ -61,7 +61,7 @@ static pl_status check_name(const pl_run *r, const pl_yaml *at, const char *name
     return PL_OK;
 }
 
-/* "mae_km < 0.3" */
+/* Parses until.reach, e.g. "mae_km < 0.3". */
 static pl_status read_reach(pl_run *r, const pl_yaml *at, const char *text, pl_phase *p)
 {
     size_t n = strcspn(text, "<> \t");
@@ -78,7 +78,7 @@ static pl_status read_reach(pl_run *r, const pl_yaml *at, const char *text, pl_p
     return p->metric ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* before: number of the phase that `previous` means. */
+/* Parses `start`: the number of a phase, -1 for fresh. before: the phase that `previous` means. */
 static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text, int before,
                             int *out)
 {
@@ -96,7 +96,7 @@ static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text
         text);
 }
 
-/* What `set` may not hold: these are of the whole process. */
+/* Rejects keys in `set` that hold for the whole process. */
 static pl_status check_set(pl_run *r, const pl_yaml *set)
 {
     static const char *const whole[] = {"recipe", "phases", "threads", "extends"};
@@ -143,7 +143,7 @@ static pl_status add_repetitions(pl_run *r, const pl_yaml *at, const char *name,
     return PL_OK;
 }
 
-/* item: of a list, or a value of a mapping from names. */
+/* Reads one phase: an item of a list, or a value of a mapping whose keys are names. */
 static pl_status read_item(pl_run *r, const pl_yaml *item)
 {
     const pl_config_entry *table = phase_schema;
@@ -195,7 +195,7 @@ void pl__phases_free(pl_run *r)
 }
 
 /* ---- overrides -------------------------------------------------------------------------- */
-/* Key of the run that a member of a phase stands for; NULL if for none. */
+/* The key of the run that a member of a phase sets; NULL: none. */
 static const char *key_of_member(const char *path)
 {
     if (strcmp(path, "until.steps") == 0) return "train.steps";
@@ -203,7 +203,7 @@ static const char *key_of_member(const char *path)
     return strncmp(path, "set.", 4) == 0 ? path + 4 : NULL;
 }
 
-/* Takes out the members below `mapping`, whose path is `prefix`, that the last override set. */
+/* Removes the members below `mapping`, whose path is `prefix`, whose key the last override set. */
 static void drop_newest(const pl_config *c, pl_yaml *mapping, const char *prefix)
 {
     for (pl_yaml **at = &mapping->first; *at;) {
@@ -260,7 +260,7 @@ int64_t pl_run_steps_before(const pl_run *r)
     return r->phases.steps_before;
 }
 
-/* Number of the list's item that phase i is of. */
+/* Number of the item of the list that phase i belongs to. */
 static int item_of(const pl_run *r, int i)
 {
     int item = 0;
@@ -273,7 +273,7 @@ int pl__phase_item(const pl_run *r)
     return r->phases.now < 0 ? 0 : item_of(r, r->phases.now);
 }
 
-/* Keys that its other members stand for. */
+/* Sets the keys that members other than `set` stand for. */
 static pl_status apply_members(pl_run *r, const pl_phase *p, const pl_config *c)
 {
     char text[256], name[96];
@@ -355,7 +355,7 @@ bool pl__phase_reached(const pl_run *r, const pl_eval_info *info)
 }
 
 /* ---- handing on ------------------------------------------------------------------------- */
-/* Evaluations are counted anew in every phase. */
+/* Without the slot of stop.*: every phase counts its own evaluations. */
 static bool in_handed_state(const pl_slot *s)
 {
     return pl__slot_in_state(s) && strcmp(s->name, "stop") != 0;
@@ -369,7 +369,7 @@ static bool state_wanted(const pl_run *r)
     return wanted;
 }
 
-/* The model comes last: where it is, all is. */
+/* Writes the model last: if it exists, the hand-over is complete. */
 pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
 {
     char path[PL_PATH_BYTES], *text;
@@ -387,7 +387,7 @@ pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
     if (state_wanted(r))
         PL_TRY(pl__slots_write(r, path, false, in_handed_state, false, &bytes, &hash));
     PL_TRY(pl__path(path, dir, "model_ema.safetensors"));
-    /* of the model's own step, or none */
+    /* best is of another step than the averages are */
     if (pl_run_has_averages(r) && !best) PL_TRY(pl_run_save_averages(r, path));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     return best ? pl_file_copy(best, path, r->files.stage, PL_STAGE_BYTES)

@@ -1,19 +1,19 @@
-/* replay.c - trains from a PyTorch program's weights on its inputs and draws, and compares.
+/* replay.c - trains from a PyTorch program's weights on its inputs and draws, and compares results.
  *
  * A dump folder holds init, inputs.1 .. inputs.N, grads and final (safetensors) and meta.json. The
- * recipe's peer table says which of our keys each field of the peer's configuration is. Draws are
- * inputs in a replay, so both programs see the same numbers.
+ * recipe's peer table maps each field of the peer's configuration to one of our keys. Draws are
+ * inputs in a replay, so both programs compute with the same numbers.
  *
- * Compared: every loss term of every step (relative); every gradient of step 1 and every parameter
- * and buffer at the end, norm-wise.
+ * Compared: every loss term of every step, relatively; every gradient of step 1 and every parameter
+ * and buffer at the end, by norms.
  *
- * Some gradients are zero but for rounding: a bias in front of a BatchNorm, or of scores in front
- * of a softmax. Both programs then hold noise there, and Adam turns noise of any size into steps of
- * about lr, so what is left at the end says nothing. A gradient below NOISE times the largest one
- * counts as such: it must be that small in ours too, and at the end its parameter, and a running
- * mean that follows it, may differ by what that many steps can do. The report says how many tensors
- * needed this. Part of a tensor may be such, as the keys' third of an attention's bias: an element
- * below NOISE_ELEMENT times its own tensor's norm, in both programs, counts likewise.
+ * Some gradients are zero except for rounding: of a bias in front of a BatchNorm, or of scores in
+ * front of a softmax. Both programs then hold noise, and Adam turns noise of any size into steps of
+ * about lr, so the final values say nothing. A gradient whose norm is below NOISE times the largest
+ * counts as noise: ours must be as small, and at the end its parameter, and a running mean that
+ * follows it, may differ by what that many steps can do. The report counts these tensors. Part of a
+ * tensor can be noise, e.g. the keys' third of an attention's bias: an element below NOISE_ELEMENT
+ * times the norm of its tensor, in both programs, counts the same way.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -40,16 +40,17 @@ typedef struct gradients {
 
 typedef struct replay {
     const char *dir;
-    bool *noise; /* by slot: its gradient is rounding */
+    bool *noise; /* by slot: its gradient is rounding noise */
     int n_noise;
-    uint8_t **part; /* by slot: which elements of its gradient are; NULL: none */
+    uint8_t **part; /* by slot: which elements of its gradient are noise; NULL: none */
     json_t *meta;
     pl_run *run;
     const pl_peer *peer;
     pl_replay_report *report;
     double loss_tol, grad_tol, final_tol;
-    double loss[PL_MAX_METRICS]; /* of the step, in the order of its terms: means of the parts */
-    bool known[PL_MAX_METRICS];  /* some program has it */
+    double
+        loss[PL_MAX_METRICS]; /* of the step, in the order of its terms: means over micro-batches */
+    bool known[PL_MAX_METRICS]; /* some program computes the term */
     gradients gradients;
 } replay;
 
@@ -113,9 +114,9 @@ static pl_status count_micros(const replay *p, int *out)
     return PL_OK;
 }
 
-/* A peer's batch is that of a micro-batch. It has decided to split: samples that couple, couple
- * within a part in both programs. */
-static pl_status override_parts(const replay *p, pl_arena *a, const char **list, int *n)
+/* A peer's batch is a micro-batch of ours. The peer has decided to split: coupled samples couple
+ * within a micro-batch in both programs. */
+static pl_status override_accumulate(const replay *p, pl_arena *a, const char **list, int *n)
 {
     int parts;
     long long batch =
@@ -161,7 +162,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
         rc = override_text(a, k->key, value, &text);
         if (rc == PL_OK) list[n++] = text;
     }
-    if (rc == PL_OK) rc = override_parts(p, a, list, &n);
+    if (rc == PL_OK) rc = override_accumulate(p, a, list, &n);
     for (int i = 0; rc == PL_OK && i < o->n_overrides; i++) list[n++] = o->overrides[i];
     if (rc == PL_OK && !p->peer)
         rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "recipe %s has no PyTorch peer",
@@ -239,8 +240,8 @@ static pl_status load_init(replay *p)
     return rc;
 }
 
-/* [N, C, s..] of the peer to our [N, s.., C]; false when the types are not such a pair. As many
- * channels as positions look the same either way: `named` says that it is one. */
+/* Converts [N, C, s..] of the peer to our [N, s.., C]; false when the types are not such a pair.
+ * With as many channels as positions both types are equal: `named` says that it is a pair. */
 static bool channels_last(const pl_type *from, const void *src, const pl_type *to, void *dst,
                           bool named)
 {
@@ -263,8 +264,8 @@ static bool channels_last(const pl_type *from, const void *src, const pl_type *t
     return true;
 }
 
-/* Inputs that stay f32 in a program of f64: a dump in f64 is of f32's numbers, which this checks.
- * In place. */
+/* Converts an input that is f32 even in a program of f64, in place. Fails when a number of the dump
+ * is not an f32 number. */
 static pl_status narrow(const char *name, pl_type *t, void *data)
 {
     double *from = data;
@@ -337,8 +338,8 @@ static json_t *terms_of(const replay *p, int step)
     return json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1);
 }
 
-/* Adds what a program that ran has of a micro-batch's share to the step's means. A further
- * program's own loss is not a term of the step. */
+/* Adds a micro-batch's share of the terms that a program computed to the step's means. The loss of a
+ * program other than the training program is not a term of the step. */
 static void add_losses(replay *p, const pl_step_program *from, int step)
 {
     const char *name;
@@ -398,7 +399,7 @@ static double distance(const pl_type *t, const void *x, const void *y)
     return sqrt(s);
 }
 
-/* A slot as the two programs have it. */
+/* The value of a slot in both programs. */
 typedef struct tensor_pair {
     const pl_slot *slot;
     int index;
@@ -436,7 +437,7 @@ static pl_status survey_gradient(replay *p, const tensor_pair *t, void *ctx)
     return PL_OK;
 }
 
-/* Marks the elements that are rounding in a gradient that is not as a whole. */
+/* Marks the elements that are noise in a gradient that is not noise as a whole. */
 static pl_status mark_noise(replay *p, const tensor_pair *t, const pl_type *type, const void *got,
                             double norm)
 {
@@ -480,7 +481,7 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
     return noise ? PL_OK : mark_noise(p, t, &type, got, norm);
 }
 
-/* Distance over the elements that are not rounding; those that are may be off by `step` each. */
+/* Distance over the elements that are not noise; those that are may differ by `step` each. */
 static double sound_distance(const pl_type *t, const void *x, const void *y, const uint8_t *noise,
                              double step)
 {
@@ -519,7 +520,7 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
     return PL_OK;
 }
 
-/* An output is there until the next program runs: gradients are compared at once. */
+/* Gradients are compared at once: the next program reuses the memory of outputs. */
 static pl_status replay_program(replay *p, const pl_step_program *t, int step)
 {
     pl_session *session = p->run->session;

@@ -1,9 +1,9 @@
-/* run.c - a run from configuration to steps; see plimsoll_train.h.
+/* run.c - starting a built run, and what it reports of its build; see plimsoll_train.h.
  *
- * run_open.c makes a run of a name, this file builds and starts it, run_fit.c plans it within its
- * budget, run_steps.c takes its steps. Everything that takes memory happens in build and start; a
- * step reads a batch straight into the program's inputs and runs the program. The order of samples
- * is a pure function of seed and position, so the run's position is one number: the steps done.
+ * run_open.c opens a run, build/build.c builds it, this file starts it, run_steps.c runs its steps.
+ * Everything that takes memory happens in build and start: a step reads a batch straight into the
+ * program's inputs and runs the program. The order of samples is a pure function of seed and
+ * position, so the position of a run is one number, the steps done.
  */
 #include "base/asked.h"
 #include "base/sys.h"
@@ -28,11 +28,11 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
     r->compile = *o;
 }
 
-pl_status pl_run_eval_only(pl_run *r, int64_t parts)
+pl_status pl_run_eval_only(pl_run *r, int64_t accumulate)
 {
     PL_FAIL_IF(pl__train(r), PL_ERR_ARG, "the run is built already");
     r->purpose.goal = PL_GOAL_EVALUATE;
-    r->purpose.accumulate = parts;
+    r->purpose.accumulate = accumulate;
     return PL_OK;
 }
 
@@ -102,8 +102,8 @@ static pl_status check_fits(const pl_run *r)
     return PL_OK;
 }
 
-/* On a card making a session loads kernels, and may load more than the margin has room for. What is
- * loaded stays, so a second plan knows it. */
+/* On a device of its own memory a session loads kernels, which may take more than the margin. Loaded
+ * kernels stay, so the second plan, made after one failure, counts them. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *card = pl__run_own_memory(r);
@@ -119,13 +119,13 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
         pl_session_free(r->session);
         r->session = NULL;
         PL_FAIL_IF(attempt, PL_ERR_FIT,
-                   "the card's driver says that this process holds %llu bytes, the budget is %llu",
+                   "the GPU's driver says that this process holds %llu bytes, the budget is %llu",
                    (unsigned long long)used, (unsigned long long)m.budget);
         PL_TRY(pl__run_fit(r));
     }
 }
 
-/* Whether the checkpoint leaves weights out, which are then made as they were at the beginning. */
+/* Whether the checkpoint leaves frozen weights out. They are then loaded as at the first start. */
 static pl_status resume_lacks(pl_run *r, bool *lacks)
 {
     char path[PL_PATH_BYTES];
@@ -137,7 +137,7 @@ static pl_status resume_lacks(pl_run *r, bool *lacks)
     return PL_OK;
 }
 
-/* A run that only evaluates has all its weights from one file. */
+/* A run that only evaluates takes all its weights from one file. */
 static pl_status load_evaluated(pl_run *r, const char *from)
 {
     pl_st_reader *f;

@@ -1,5 +1,5 @@
-/* run_open.c - a run from a configuration's name: the recipe that has it, its preset or file, and
- * the keys given.
+/* run_open.c - opens a run: finds the recipe that a name stands for, loads its preset or file, and
+ * applies the overrides. All keys are checked here, so that later stages only read them.
  */
 #include "base/sys.h"
 #include "base/threads.h"
@@ -196,8 +196,8 @@ static pl_status override(pl_run *r, const char *assignment)
     return pl__phases_yield(r->config);
 }
 
-/* A compiled recipe is told by where it lies, so that the configuration that a run keeps can be
- * used from anywhere. */
+/* Replaces the name of a compiled recipe by its full path, so that the configuration that a run
+ * folder keeps works from any folder. */
 static pl_status place_library(pl_run *r)
 {
     char *text = r->library.path ? pl_arena_printf(&r->arena, "recipe=%s", r->library.path) : NULL;

@@ -1,9 +1,9 @@
 /* run_steps.c - the steps and evaluations of a run.
  *
- * A step is its programs, each run once for every micro-batch, all of it as often as the
- * batch is trained on (train.updates_per_batch); the next batch is read while the device works.
- * What a run tells is read before the next takes the memory it lies in, or, on a card, from its
- * mirror while the next is going on.
+ * A step runs each of its programs once for every micro-batch, and all of that once for every update
+ * on the batch (train.updates_per_batch). On the CPU the outputs of a program are read before the
+ * next program reuses their memory. A GPU works on its own: the next batch is read meanwhile, the
+ * GPU may start run n+1 before the outputs of run n are read, and those are read from a copy.
  */
 #include "base/asked.h"
 #include "base/dtype.h"
@@ -31,8 +31,8 @@ static pl_program *updater(const pl_run *r)
     return r->build->now->apply ? r->build->now->apply : pl__train(r);
 }
 
-/* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
- * shows them. */
+/* Fails when a number of the step is not finite. A model can hide a NaN from the loss (nan_to_num);
+ * the norm of the gradient, where it is computed, shows it. */
 static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
 {
     pl_type t;
@@ -69,9 +69,9 @@ static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
     return pl_prefetch_read(r, p, step * r->build->accumulate + part);
 }
 
-/* While a card works, the next batch is read; one that the workers have not finished is waited for
- * when its turn comes. One that cannot be read is no error of this step: it is read again, and
- * told, when its turn comes. */
+/* Reads the next micro-batch into its program's inputs while a GPU works. Does not wait for workers
+ * that have not finished it: its own step does. A failure is not this step's: the batch's own step
+ * reads it again and reports it. */
 static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
 {
     int64_t step = r->steps.done, next = part + 1;
@@ -87,25 +87,25 @@ static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
                      pl_session_send(r->session, p) == PL_OK;
 }
 
-/* A run that has begun, and what it tells is not read yet. On a card the next run begins before
- * that, so that the card never waits for the host inside a step; where the device is the host there
- * is no such time. */
+/* A program that was started and whose outputs are not read yet. On a GPU the next one starts before
+ * that, so that the GPU never waits for the host inside a step. On the CPU outputs are read at once.
+ */
 typedef struct begun {
     const pl_step_program *of;
     pl_program *program; /* NULL: none */
-    /* when a card could begin it: it is sent, and the run before it has ended */
+    /* when a GPU could start it: it is submitted, and the one before has ended */
     uint64_t start;
-    uint64_t read[2], ahead[2]; /* from when to when its own and the next batch were read */
+    uint64_t read[2], ahead[2]; /* begin and end of reading its own and the next batch */
 } begun;
 
-/* How much of the time from t[0] to t[1] is after `end`. */
+/* Milliseconds of the interval [t[0], t[1]) that lie after `end`. */
 static double after_ms(const uint64_t t[2], double end)
 {
     double from = (double)t[0] > end ? (double)t[0] : end;
     return (double)t[1] > from ? 1e-6 * ((double)t[1] - from) : 0;
 }
 
-/* What the training program's update tells. */
+/* Reads the scalars of the training program's update. */
 static void read_update(pl_run *r, int ago, pl_step_info *info)
 {
     info->lr = scalar_output(r, updater(r), "lr", ago);
@@ -114,8 +114,8 @@ static void read_update(pl_run *r, int ago, pl_step_info *info)
     info->skipped = scalar_output(r, updater(r), "skipped", ago) > 0;
 }
 
-/* Waits for a run and reads what it tells. next: the run begun since, or none. A card stands still
- * for want of data where reading went on when the run had ended. */
+/* Waits for a started program and reads its outputs. next: the one started since, or none. Reading
+ * that goes on after a GPU has finished is time that the GPU waited for data. */
 static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info)
 {
     if (!b->program) return PL_OK;
@@ -132,8 +132,8 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
     return PL_OK;
 }
 
-/* Begins a run behind `last`, which it takes the place of. part: of the batch; -1: the run reads
- * none. */
+/* Starts a program, then reads the outputs of `last`, which it replaces. part: the micro-batch to
+ * read; -1: the program (an update) reads none. */
 static pl_status begin(pl_run *r, const pl_step_program *t, int64_t part, begun *last,
                        pl_step_info *info)
 {
@@ -167,7 +167,8 @@ void pl_run_trace_nan(pl_run *r, bool on)
     if (r->session) pl_session_watch(r->session, on);
 }
 
-/* trace_nan: adds to a numeric failure where it began; weights that are not finite are one. */
+/* trace_nan: adds to the message of a numeric failure the first value that was not finite. Weights
+ * that are not finite after the update are a failure too. */
 static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc)
 {
     char text[512];
@@ -182,8 +183,8 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
             found ? found : "none of this step's own, look at its inputs");
 }
 
-/* Of all micro-batches; NaN if the training program has no such output. Its terms were read before
- * the update took the arena. */
+/* Number of outputs that are not finite, over all micro-batches; NaN if the training program does
+ * not count them. */
 static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
 {
     for (int i = 0; i < info->n_terms; i++)
@@ -192,7 +193,7 @@ static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
     return (double)NAN;
 }
 
-/* All programs of the step once. Losses and terms are of this update alone. */
+/* Runs all programs of the step once. Losses and terms are those of this update. */
 static pl_status take_update(pl_run *r, pl_step_info *info)
 {
     begun last = {0}, none = {0};
@@ -206,7 +207,7 @@ static pl_status take_update(pl_run *r, pl_step_info *info)
     return hear(r, &last, &none, info);
 }
 
-/* Were its numbers finite, on all ranks? */
+/* Fails when a number of the update is not finite on any rank. */
 static pl_status check_update(pl_run *r, pl_step_info *info)
 {
     double bad = nonfinite_outputs(r, info);
@@ -236,8 +237,9 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     return check_update(r, info);
 }
 
-/* How many of the `left` last samples a program of `micro` rows takes so that its means are theirs:
- * each stands in it equally often. The largest divisor of micro that is not above left. */
+/* Samples, at most `left`, that a program of `micro` rows evaluates at once. Its outputs are means
+ * over rows, so each sample must fill equally many: the largest divisor of micro that is not above
+ * left. */
 static int64_t rows_at_once(int64_t micro, int64_t left)
 {
     int64_t k = micro < left ? micro : left;
@@ -251,14 +253,14 @@ void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx)
     r->progress.ctx = ctx;
 }
 
-/* The samples of one bucket, of `total` in all: adds their share to the means, and their number to
- * *done. */
+/* Evaluates the samples of one bucket, of `total` in all. Adds their share to the means and their
+ * number to *done. */
 static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done,
                              pl_eval_info *info)
 {
     pl_program *p = r->build->variants[bucket].eval;
     int64_t rows = pl_prefetch_eval_rows(r, bucket, total);
-    /* ranks take turns; all run the program equally often */
+    /* batches go to ranks in turn; all ranks run the program equally often */
     int64_t number = 0, ranks = pl__ranks(r);
     for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
         PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "the evaluation was stopped");
@@ -267,7 +269,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         if (number % ranks != r->ranks.nn.rank) continue;
         if (at == 0 || ranks > 1) PL_TRY(pl_prefetch_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
-        /* A card works on this batch while the next is read. */
+        /* the GPU works on this batch meanwhile */
         int64_t left = ranks > 1 ? 0 : rows - at - k;
         if (pl__run_own_memory(r) && left)
             PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->build->micro, left)));

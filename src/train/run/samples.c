@@ -1,17 +1,16 @@
-/* samples.c - pictures and arrays of how training goes: a program without gradients, part of the
- * plan like the others.
+/* samples.c - pictures and arrays that show how training goes (keys sample.*).
  *
- * It reads what evaluations read, a micro-batch at a time, and draws from a key of its own, {seed,
- * run}: the same noise every time, so that pictures of different steps can be compared, and nothing
- * that it does touches the state of training. Pictures become bytes in grids whose memory is taken
- * at the start and counted by the plan:
+ * The sampling program has no gradients and is planned like the others. It reads the samples that
+ * evaluations read, one micro-batch at a time, and draws from a key of its own, {seed, first sample}:
+ * the noise is the same every time, so that pictures of different steps can be compared. It writes
+ * no state, so it does not change training. Pictures become bytes in grids:
  *
  *     sample.count 5, three columns     0 1 2
  *                                       3 4 .
  *
- * Arrays are kept as they are, a row a sample, behind the grids in the same memory. They are the
- * outputs of the program whose names begin with PL_SAMPLE_ARRAY, so that one may be called as a
- * picture is.
+ * Arrays are kept as they are, one row a sample, behind the grids. That memory is taken at the start
+ * and counted by the plan. Arrays are outputs whose names begin with PL_SAMPLE_ARRAY, so that an
+ * array and a picture may have the same name.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -24,7 +23,7 @@
 #include <math.h>
 #include <string.h>
 
-/* WRITER_BYTES: what a safetensors writer takes, its buffer of 64 KiB and a header. */
+/* WRITER_BYTES: a safetensors writer's buffer of 64 KiB and its header. */
 enum { ARRAY_ALIGN = 64, WRITER_BYTES = 1 << 17 };
 
 /* ---- building --------------------------------------------------------------------------- */
@@ -49,7 +48,7 @@ pl_nn *pl_builder_sample(pl_builder *b)
     return b->sample.m;
 }
 
-/* Channels where they may be: behind the positions, or in front of them. */
+/* Finds the channels: the last dimension, else the second. False: the type is not a picture. */
 static bool shape_of(const pl_type *t, pl_picture_out *p)
 {
     if (t->rank != 4) return false;
@@ -100,7 +99,7 @@ void pl_builder_array(pl_builder *b, const char *name, pl_val v)
     pl_output(m->g, pl_nn_name(m, PL_SAMPLE_ARRAY "%s", name), v);
 }
 
-/* Nothing that it does may be seen by training. */
+/* Fails when the program writes state, which training would see. */
 static pl_status check_state(const pl_graph *g)
 {
     for (uint32_t i = 1; i < g->n_nodes; i++)
@@ -125,7 +124,7 @@ pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe)
     return check_state(b->sample.g);
 }
 
-/* The names go with the builder's context. */
+/* Names are copied: the builder's are freed with its context. */
 pl_status pl__sample_keep(pl_run *r, pl_step_build *b, const pl_builder *graphs)
 {
     b->n_pictures = graphs->n_pictures;
@@ -165,7 +164,7 @@ static size_t grid_bytes(const pl_run *r, const pl_picture_out *p)
     return (size_t)g.width * (size_t)g.height * (size_t)g.channels;
 }
 
-/* Output i of the program as an array of all samples; false: it is none. */
+/* Name and type, with all samples, of output i; false: the output is not an array. */
 static bool array_at(const pl_run *r, int i, const char **name, pl_type *t)
 {
     const size_t skip = sizeof PL_SAMPLE_ARRAY - 1;
@@ -177,7 +176,7 @@ static bool array_at(const pl_run *r, int i, const char **name, pl_type *t)
     return true;
 }
 
-/* Room of an array, in which the next one is aligned. */
+/* Bytes of an array, rounded up so that the next one is aligned. */
 static size_t array_bytes(const pl_type *t)
 {
     return (pl_type_bytes(t) + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN;
@@ -201,9 +200,9 @@ static size_t grids_bytes(const pl_run *r)
     return (sum + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN;
 }
 
-/* The grids, and what their writers need: for one at a time rows and file, each with room to grow,
- * once for the PNG file and once for the event; and the event's record, which gathers all. The
- * arrays, and the buffers of theirs. */
+/* Counted: the grids; their writers, one at a time: rows and file, each with room to grow, for the
+ * PNG file and for the event; the event's record, which holds all pictures; the arrays and their
+ * writer. */
 uint64_t pl__sample_bytes(const pl_run *r)
 {
     uint64_t sum = 0, most = 0;
@@ -244,7 +243,7 @@ static uint8_t byte_of(double x, const pl_picture_out *p)
     return isnan(y) || y <= 0 ? 0 : y >= 255 ? 255 : (uint8_t)(y + 0.5);
 }
 
-/* Picture `row` of the program's output to place `at` of the grid. */
+/* Copies picture `row` of the program's output to position `at` of the grid. */
 static void put_picture(const pl_picture_out *p, pl_dtype dtype, const void *x, int64_t row,
                         int64_t at, const pl_sheet *g, uint8_t *to)
 {
@@ -280,7 +279,7 @@ static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
     return pl_session_wait(r->session);
 }
 
-/* The first `rows` rows of every array of the run to places `at` and following. */
+/* Copies the first `rows` rows of every array to rows `at` and following. */
 static void put_rows(pl_run *r, int64_t at, int64_t rows)
 {
     char *to = (char *)r->grids + grids_bytes(r);
@@ -296,7 +295,7 @@ static void put_rows(pl_run *r, int64_t at, int64_t rows)
     }
 }
 
-/* All samples into the grids and arrays. */
+/* Fills grids and arrays with all samples. */
 static pl_status make_samples(pl_run *r)
 {
     int64_t count = pl_config_int(r->config, "sample.count");
@@ -346,7 +345,7 @@ static pl_status write_arrays(pl_run *r, pl_st_writer *w)
     for (int i = 0; i < outputs; i++)
         if (array_at(r, i, &name, &t) && ++n) PL_TRY(pl_st_writer_add(w, name, &t));
     PL_TRY(pl_st_writer_begin(w));
-    for (int k = 0; k < n; k++) { /* the file has an order of its own */
+    for (int k = 0; k < n; k++) { /* the writer has its own order of tensors */
         int place = 0, wanted = pl_st_writer_order(w, k);
         const char *from = (char *)r->grids + grids_bytes(r);
         for (int i = 0; i < outputs && place <= wanted; i++) {

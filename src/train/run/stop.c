@@ -1,7 +1,8 @@
-/* stop.c - has training stopped getting better?
+/* stop.c - early stopping (keys stop.*).
  *
- * One evaluation is better than another when it wins by more than a share of the other's size. What
- * was seen is state of the store, where stop.patience asks for it.
+ * An evaluation is better than the best so far when it wins by more than stop.threshold times the
+ * size of the best. What was seen is a slot of the store, so that a resumed run decides as one that
+ * was never stopped.
  */
 #include "train/run/run.h"
 
