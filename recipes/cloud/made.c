@@ -139,16 +139,16 @@ pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir,
     if (!list) return pl_fail(PL_ERR_FILE, "cannot write %s", path);
     pl_status rc = PL_OK;
     for (int k = 0; k < FLIGHTS && rc == PL_OK; k++) {
-        journey j = {sky,
-                     flown[k].subset,
-                     first[k],
-                     n[k],
-                     pl_config_int(c, "frames"),
-                     pl_config_int(c, "height"),
-                     pl_config_int(c, "width"),
-                     pl_config_int(c, "data.first_row"),
-                     done,
-                     ctx};
+        journey j = {.sky = sky,
+                     .subset = flown[k].subset,
+                     .first = first[k],
+                     .n = n[k],
+                     .frames = pl_config_int(c, "frames"),
+                     .height = pl_config_int(c, "height"),
+                     .width = pl_config_int(c, "width"),
+                     .first_row = pl_config_int(c, "data.first_row"),
+                     .done = done,
+                     .ctx = ctx};
         if (n[k] > 0) rc = write_flight(&j, dir, k, list);
     }
     if (fclose(list) != 0 && rc == PL_OK) rc = pl_fail(PL_ERR_FILE, "cannot write %s", path);

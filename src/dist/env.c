@@ -41,11 +41,14 @@ pl_status pl_rank_env_read(pl_rank_env *out)
         int rank = number(r->rank), size = number(r->size), local = number(r->local_size);
         PL_FAIL_IF(rank < 0 || size < 1 || rank >= size, PL_ERR_ARG, "%s=%s and %s=%s name no rank",
                    r->rank, getenv(r->rank), r->size, getenv(r->size));
-        *out = (pl_rank_env){r->launcher,           rank, size, number(r->local_rank),
-                             local < 0 ? 0 : local, NULL, 0};
+        *out = (pl_rank_env){.launcher = r->launcher,
+                             .rank = rank,
+                             .size = size,
+                             .local_rank = number(r->local_rank),
+                             .local_size = local < 0 ? 0 : local,
+                             .master = getenv("MASTER_ADDR"),
+                             .port = number("MASTER_PORT")};
         if (out->local_rank < 0) out->local_rank = 0;
-        out->master = getenv("MASTER_ADDR");
-        out->port = number("MASTER_PORT");
         return PL_OK;
     }
     return PL_OK;

@@ -221,8 +221,14 @@ static pl_status append(pl_graph *g, const pl_op *op, const void *attr, int n_in
         return rc;
     }
     pl_node_rec *n = &g->nodes[g->n_nodes];
-    *n = (pl_node_rec){
-        op, own, g->n_edges, g->n_vals, (uint16_t)n_in, (uint16_t)op->n_out, g->scope, g->backward};
+    *n = (pl_node_rec){.op = op,
+                       .attr = own,
+                       .in = g->n_edges,
+                       .out = g->n_vals,
+                       .n_in = (uint16_t)n_in,
+                       .n_out = (uint16_t)op->n_out,
+                       .scope = g->scope,
+                       .backward = g->backward};
     for (int i = 0; i < n_in; i++) g->edges[g->n_edges++] = in[i].id;
     for (uint32_t k = 0; k < n->n_out; k++)
         g->vals[g->n_vals++] = (pl_value_rec){out[k], g->n_nodes, k};

@@ -86,7 +86,15 @@ static void pull_back(walk *w, uint32_t node, pl_val *in, pl_val *gin, bool *nee
     bool was = g->backward;
     g->scope = r.scope; /* backward nodes belong to the layer they come from */
     g->backward = true;
-    r.op->vjp(&(pl_vjp){g, r.attr, in, out, gout, gin, need, r.n_in, r.n_out});
+    r.op->vjp(&(pl_vjp){.g = g,
+                        .attr = r.attr,
+                        .in = in,
+                        .out = out,
+                        .gout = gout,
+                        .gin = gin,
+                        .need = need,
+                        .n_in = r.n_in,
+                        .n_out = r.n_out});
     for (uint32_t i = 0; i < r.n_in; i++)
         if (need[i]) flow_into(w, in[i].id, gin[i]);
     g->scope = outer;

@@ -38,7 +38,10 @@ static row step_row(const pl_bound_program *b, uint32_t i)
 {
     const pl_program *p = b->p;
     double runs = b->profile.runs ? (double)b->profile.runs : 1;
-    row r = {p->step_label[i], "copy", (double)b->profile.ns[i] / 1e6 / runs, 0, 0, 0, 1};
+    row r = {.what = p->step_label[i],
+             .kernel = "copy",
+             .ms = (double)b->profile.ns[i] / 1e6 / runs,
+             .count = 1};
     if (i >= p->plan->n_order) {
         r.bytes = 2 * (double)b->units[i].bytes;
         r.predicted = pl_copy_ns(p, b->units[i].bytes) / 1e6;
@@ -88,7 +91,7 @@ static uint32_t sum_kinds(const pl_bound_program *b, const row *steps, row *kind
         while (k < n &&
                (strcmp(kinds[k].what, kind) != 0 || strcmp(kinds[k].kernel, steps[i].kernel) != 0))
             k++;
-        if (k == n) kinds[n++] = (row){kind, steps[i].kernel, 0, 0, 0, 0, 0};
+        if (k == n) kinds[n++] = (row){.what = kind, .kernel = steps[i].kernel};
         kinds[k].ms += steps[i].ms;
         kinds[k].predicted += steps[i].predicted;
         kinds[k].flops += steps[i].flops;

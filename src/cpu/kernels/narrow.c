@@ -55,14 +55,20 @@ static void sum_part(void *ctx, int64_t part, int worker)
 
 void pl_narrow_dot(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c)
 {
-    job j = {s, loops(), pl_narrow_parts(s), a, b, bias, c};
+    job j = {.s = s,
+             .loops = loops(),
+             .parts = pl_narrow_parts(s),
+             .a = a,
+             .b = b,
+             .bias = bias,
+             .c = c};
     pl_threads_for(j.parts, dot_part, &j);
 }
 
 void pl_narrow_sum(const pl_narrow *s, const float *a, const float *b, const float *bias, float *c,
                    float *work)
 {
-    job j = {s, loops(), pl_narrow_parts(s), a, b, NULL, work};
+    job j = {.s = s, .loops = loops(), .parts = pl_narrow_parts(s), .a = a, .b = b, .c = work};
     pl_threads_for(j.parts, sum_part, &j);
     const int64_t size = s->n * s->cols;
     for (int64_t i = 0; i < size; i++) c[i] = bias ? bias[i % s->cols * s->bias_row] : 0.0f;

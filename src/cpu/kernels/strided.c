@@ -274,7 +274,13 @@ void pl_strided_copy(const pl_box *box, size_t elem, void *dst, const void *src)
 {
     for (int i = 0; i < box->rank; i++)
         if (box->dim[i] == 0) return;
-    job j = {simplified(box), elem, dst, src, 1, 1, 1, 0};
+    job j = {.box = simplified(box),
+             .elem = elem,
+             .dst = dst,
+             .src = src,
+             .outer = 1,
+             .per_piece = 1,
+             .parts = 1};
     pl_box *b = &j.box;
     if (b->rank == 0) {
         memcpy(dst, src, elem);

@@ -238,15 +238,15 @@ static head head_of(const pl_call *c)
 {
     const pl_attention_attr *a = c->attr;
     const pl_type *q = &c->in_type[0];
-    return (head){c,
-                  q->dtype,
-                  c->n_out == 2 ? c->out_type[1].dtype : c->in_type[4].dtype,
-                  q->dim[1],
-                  c->in_type[1].dim[1],
-                  q->dim[2],
-                  q->dim[3],
-                  a->scale,
-                  a->causal};
+    return (head){.c = c,
+                  .dt = q->dtype,
+                  .lt = c->n_out == 2 ? c->out_type[1].dtype : c->in_type[4].dtype,
+                  .n = q->dim[1],
+                  .m = c->in_type[1].dim[1],
+                  .heads = q->dim[2],
+                  .d = q->dim[3],
+                  .scale = a->scale,
+                  .causal = a->causal};
 }
 
 static int64_t row_of(const head *r, int64_t b, int64_t h, int64_t i, int64_t tokens)

@@ -76,7 +76,8 @@ static pl_buffer *add_buffer(pl_plan *p, uint32_t value, uint32_t unit, uint64_t
                              int32_t first, int32_t last, enum pl_component c)
 {
     pl_buffer *b = &p->buffers[p->n_buffers++];
-    *b = (pl_buffer){value, unit, bytes, 0, first, last, c};
+    *b = (pl_buffer){
+        .value = value, .unit = unit, .bytes = bytes, .first = first, .last = last, .component = c};
     return b;
 }
 

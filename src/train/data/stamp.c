@@ -19,7 +19,7 @@ static int64_t time_of(const struct stat *st)
 
 static pl_status hash_bytes(const char *path, uint64_t *hash)
 {
-    enum { PIECE = 1 << 16 };
+    enum { PIECE = 1 << 12 };
     char piece[PIECE];
     pl_file f = PL_FILE_NONE;
     XXH64_state_t h;
