@@ -1,383 +1,16 @@
 /* test_dnn.c - the oneDNN wrapper against plain loops in double: convolutions in three directions,
  * matrix products, pools; that runs repeat bit by bit, stay inside their work block, and allocate
  * nothing. */
-#include "tests/lib/test.h"
-
 #include "base/dtype.h"
 #include "base/fpmode.h"
-#include "base/sys.h"
 #include "base/threads.h"
-#include "cpu/dnn/dnn.h"
+#include "tests/cpu/dnn_lab.h"
 #include "tests/lib/alloc_count.h"
+#include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-/* ---- running ---------------------------------------------------------------------------- */
-
-enum { GUARD = 256 };
-
-/* Memory with a 64-byte aligned middle and guard bytes on both sides. */
-typedef struct block {
-    unsigned char *base, *data;
-    size_t bytes;
-} block;
-
-static block block_new(size_t bytes)
-{
-    block b = {.bytes = bytes};
-    b.base = malloc(bytes + 2 * GUARD + 64);
-    if (!b.base) abort();
-    b.data = (unsigned char *)(((uintptr_t)b.base + GUARD + 63) & ~(uintptr_t)63);
-    memset(b.data - GUARD, 0xA5, bytes + 2 * GUARD);
-    return b;
-}
-
-static bool block_intact(const block *b)
-{
-    for (int i = 0; i < GUARD; i++)
-        if (b->data[-1 - i] != 0xA5 || b->data[b->bytes + (size_t)i] != 0xA5) return false;
-    return true;
-}
-
-static float *noise(int64_t n, uint64_t seed)
-{
-    float *p = malloc((size_t)n * sizeof *p);
-    if (!p) abort();
-    for (int64_t i = 0; i < n; i++) p[i] = (float)pl_test_noise(&seed);
-    return p;
-}
-
-/* Largest |a-b| over the largest |b|, or over what a sum of so many random terms is if that is
- * larger: sums that happen to cancel are no measure. */
-static double worst(const float *a, const double *b, int64_t n, int64_t terms)
-{
-    double diff = 0, top = 0.3 * sqrt((double)terms);
-    for (int64_t i = 0; i < n; i++) {
-        double e = fabs((double)a[i] - b[i]);
-        if (!(e <= diff)) diff = e; /* keeps NaN */
-        if (fabs(b[i]) > top) top = fabs(b[i]);
-    }
-    return diff / top;
-}
-
-/* Runs d on fresh blocks; outputs stay in out[]. False if a guard byte was touched. */
-static bool run_guarded(pl_dnn *d, size_t work_bytes, const void *const *in, block *out, int n_out)
-{
-    block work = block_new(work_bytes);
-    void *to[2] = {out[0].data, n_out > 1 ? out[1].data : NULL};
-    bool ok = pl_dnn_run(d, in, to, work.data) == PL_OK && block_intact(&work);
-    for (int i = 0; i < n_out; i++) ok = ok && block_intact(&out[i]);
-    free(work.base);
-    return ok;
-}
-
-/* ---- convolution ------------------------------------------------------------------------ */
-
-typedef pl_dnn_conv_desc conv;
-
-/* Sizes of missing leading dims are 1, so that the loops below have three of everything. */
-static void widen(int n_spatial, const int64_t *v, int64_t fill, int64_t *out)
-{
-    for (int i = 0; i < 3; i++) out[i] = i < 3 - n_spatial ? fill : v[i - (3 - n_spatial)];
-}
-
-typedef struct geometry {
-    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-    int64_t in_elems, out_elems, taps;
-} geometry;
-
-static geometry geometry_of(int ns, const int64_t *in, const int64_t *out, const int64_t *kernel,
-                            const int64_t *stride, const int64_t *dilation, const int64_t *pad)
-{
-    geometry g;
-    widen(ns, in, 1, g.in), widen(ns, out, 1, g.out), widen(ns, kernel, 1, g.kernel);
-    widen(ns, stride, 1, g.stride), widen(ns, dilation, 1, g.dilation), widen(ns, pad, 0, g.pad);
-    g.in_elems = g.in[0] * g.in[1] * g.in[2];
-    g.out_elems = g.out[0] * g.out[1] * g.out[2];
-    g.taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
-    return g;
-}
-
-/* Input place under tap k of output place p, both flattened; -1 in the padding. */
-static int64_t under(const geometry *g, int64_t p, int64_t k)
-{
-    int64_t pc[3] = {p / g->out[2] / g->out[1], p / g->out[2] % g->out[1], p % g->out[2]};
-    int64_t kc[3] = {k / g->kernel[2] / g->kernel[1], k / g->kernel[2] % g->kernel[1],
-                     k % g->kernel[2]};
-    int64_t q = 0;
-    for (int i = 0; i < 3; i++) {
-        int64_t at = pc[i] * g->stride[i] + kc[i] * g->dilation[i] - g->pad[i];
-        if (at < 0 || at >= g->in[i]) return -1;
-        q = q * g->in[i] + at;
-    }
-    return q;
-}
-
-static void naive_conv(pl_dnn_conv_kind kind, const conv *c, const float *x, const float *w,
-                       const float *b, const float *dy, double *out)
-{
-    geometry g =
-        geometry_of(c->n_spatial, c->in, c->out, c->kernel, c->stride, c->dilation, c->pad_lo);
-    int64_t ig = c->ic / c->groups, og = c->oc / c->groups;
-    for (int64_t n = 0; n < c->n; n++)
-        for (int64_t p = 0; p < g.out_elems; p++)
-            for (int64_t o = 0; o < c->oc; o++) {
-                int64_t y = (n * g.out_elems + p) * c->oc + o;
-                if (kind == PL_DNN_CONV_FWD) out[y] = b ? (double)b[o] : 0;
-                for (int64_t k = 0; k < g.taps; k++) {
-                    int64_t q = under(&g, p, k);
-                    if (q < 0) continue;
-                    int64_t xi = (n * g.in_elems + q) * c->ic + o / og * ig;
-                    int64_t wi = (o * g.taps + k) * ig;
-                    for (int64_t i = 0; i < ig; i++) {
-                        if (kind == PL_DNN_CONV_FWD)
-                            out[y] += (double)x[xi + i] * (double)w[wi + i];
-                        else if (kind == PL_DNN_CONV_BWD_DATA)
-                            out[xi + i] += (double)dy[y] * (double)w[wi + i];
-                        else
-                            out[wi + i] += (double)dy[y] * (double)x[xi + i];
-                    }
-                }
-            }
-}
-
-static int64_t out_size(int64_t in, int64_t k, int64_t s, int64_t d, int64_t lo, int64_t hi)
-{
-    return (in + lo + hi - (k - 1) * d - 1) / s + 1;
-}
-
-static conv conv2(int64_t n, int64_t h, int64_t w, int64_t ic, int64_t oc, int64_t groups,
-                  int64_t k, int64_t s, int64_t d, int64_t lo, int64_t hi)
-{
-    return (conv){.n_spatial = 2,
-                  .n = n,
-                  .ic = ic,
-                  .oc = oc,
-                  .groups = groups,
-                  .in = {h, w},
-                  .out = {out_size(h, k, s, d, lo, hi), out_size(w, k, s, d, lo, hi)},
-                  .kernel = {k, k},
-                  .stride = {s, s},
-                  .dilation = {d, d},
-                  .pad_lo = {lo, lo},
-                  .pad_hi = {hi, hi}};
-}
-
-/* Every kind of one convolution; returns the worst relative error, or a number > 1 and a message.
- */
-static double try_conv(const conv *c, pl_dnn_conv_kind kind)
-{
-    geometry g =
-        geometry_of(c->n_spatial, c->in, c->out, c->kernel, c->stride, c->dilation, c->pad_lo);
-    int64_t nx = c->n * g.in_elems * c->ic, ny = c->n * g.out_elems * c->oc;
-    int64_t nw = c->oc * g.taps * (c->ic / c->groups);
-    int64_t n_res = kind == PL_DNN_CONV_FWD ? ny : kind == PL_DNN_CONV_BWD_DATA ? nx : nw;
-    int64_t terms = kind == PL_DNN_CONV_FWD        ? nw / c->oc
-                    : kind == PL_DNN_CONV_BWD_DATA ? nw / c->ic
-                                                   : ny / c->oc;
-    float *x = noise(nx, 1), *w = noise(nw, 2), *dy = noise(ny, 3), *b = noise(c->oc, 4);
-    double *want = calloc((size_t)n_res, sizeof *want), err = 10;
-    pl_dnn *d = NULL;
-    size_t work = 0;
-    block out = block_new((size_t)n_res * 4);
-    const void *in[3][3] = {{x, w, b}, {dy, w, NULL}, {x, dy, NULL}};
-    if (!want) abort();
-    pl_status s = pl_dnn_conv_prepare(kind, c, &d, &work);
-    /* Grouped 3-D gradients may be refused (they would allocate in a run); nothing else may. */
-    if (s == PL_ERR_UNSUPPORTED && kind != PL_DNN_CONV_FWD && c->n_spatial == 3 && c->groups > 1)
-        err = 0;
-    if (s == PL_OK && run_guarded(d, work, in[kind], &out, 1)) {
-        naive_conv(kind, c, x, w, c->bias ? b : NULL, dy, want);
-        err = worst((const float *)out.data, want, n_res, terms);
-    }
-    if (!(err < 1e-5))
-        printf("  kind %d, n %d, %d->%d/%d, kernel %d: %s: error %g\n", (int)kind, (int)c->n,
-               (int)c->ic, (int)c->oc, (int)c->groups, (int)c->kernel[0],
-               d ? pl_dnn_impl(d) : pl_error_text(), err);
-    if (getenv("PL_TEST_IMPL"))
-        printf("  kind %d, n %d, %d->%d/%d, kernel %d: %s work %zu error %g\n", (int)kind,
-               (int)c->n, (int)c->ic, (int)c->oc, (int)c->groups, (int)c->kernel[0],
-               d ? pl_dnn_impl(d) : "none", work, err);
-    pl_dnn_free(d);
-    free(out.base);
-    free(x), free(w), free(dy), free(b), free(want);
-    return err;
-}
-
-static bool try_kinds(const conv *c)
-{
-    conv with_bias = *c;
-    with_bias.bias = true;
-    return try_conv(c, PL_DNN_CONV_FWD) < 1e-5 && try_conv(&with_bias, PL_DNN_CONV_FWD) < 1e-5 &&
-           try_conv(c, PL_DNN_CONV_BWD_DATA) < 1e-5 && try_conv(c, PL_DNN_CONV_BWD_WEIGHTS) < 1e-5;
-}
-
-TEST(dnn_conv_2d_matches_loops)
-{
-    /*   n   h   w  ic  oc  g  k  s  d lo hi */
-    const conv list[] = {
-        conv2(1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0),      conv2(2, 7, 9, 5, 7, 1, 3, 1, 1, 1, 1),
-        conv2(1, 8, 8, 16, 32, 1, 3, 2, 1, 1, 1),    conv2(3, 9, 5, 17, 33, 1, 3, 1, 2, 2, 2),
-        conv2(1, 10, 11, 8, 24, 1, 4, 2, 1, 1, 1),   conv2(2, 12, 12, 32, 16, 1, 1, 1, 1, 0, 0),
-        conv2(2, 12, 12, 32, 16, 1, 1, 2, 1, 0, 0),  conv2(1, 13, 13, 16, 16, 1, 5, 1, 2, 4, 4),
-        conv2(1, 6, 6, 16, 48, 1, 2, 1, 1, 0, 1),    conv2(1, 7, 7, 24, 8, 1, 3, 2, 1, 0, 1),
-        conv2(1, 16, 16, 19, 37, 1, 8, 2, 1, 3, 3),  conv2(2, 11, 11, 64, 64, 1, 3, 3, 1, 1, 1),
-        conv2(2, 9, 9, 16, 16, 16, 3, 1, 1, 1, 1),   conv2(1, 9, 9, 21, 21, 21, 5, 2, 1, 2, 2),
-        conv2(1, 9, 9, 16, 32, 16, 3, 1, 1, 1, 1),   conv2(2, 9, 9, 32, 64, 4, 3, 1, 1, 1, 1),
-        conv2(1, 9, 9, 12, 18, 3, 3, 2, 1, 1, 0),    conv2(1, 9, 9, 8, 8, 8, 7, 1, 1, 3, 3),
-        conv2(1, 9, 9, 8, 8, 8, 3, 1, 2, 2, 2),      conv2(2, 5, 5, 32, 16, 1, 16, 2, 1, 7, 7),
-        conv2(2, 32, 31, 32, 16, 1, 16, 2, 1, 7, 7), conv2(1, 24, 33, 16, 32, 1, 15, 2, 1, 6, 7),
-        conv2(1, 1, 40, 16, 16, 1, 1, 1, 1, 0, 0),   conv2(1, 4, 4, 16, 16, 1, 3, 1, 1, 3, 2),
-    };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
-}
-
-TEST(dnn_conv_with_few_channels_matches_loops)
-{
-    const conv list[] = {
-        conv2(2, 12, 15, 1, 64, 1, 3, 1, 1, 1, 1), conv2(1, 12, 15, 64, 1, 1, 3, 1, 1, 1, 1),
-        conv2(2, 12, 15, 3, 32, 1, 4, 2, 1, 1, 1), conv2(2, 12, 15, 32, 3, 1, 4, 2, 1, 1, 1),
-        conv2(2, 9, 9, 24, 4, 1, 5, 1, 2, 3, 4),   conv2(1, 9, 8, 4, 24, 1, 5, 1, 2, 3, 4),
-        conv2(3, 9, 7, 3, 17, 1, 7, 3, 1, 3, 2),   conv2(1, 5, 5, 16, 8, 1, 2, 1, 1, 1, 0),
-        conv2(2, 50, 90, 67, 3, 1, 1, 1, 1, 0, 0), conv2(2, 50, 90, 4, 33, 1, 1, 1, 1, 0, 0),
-        conv2(1, 20, 20, 1, 1, 1, 3, 1, 1, 1, 1),  conv2(2, 6, 6, 8, 16, 1, 3, 2, 2, 2, 2),
-        conv2(1, 3, 3, 2, 16, 1, 3, 4, 1, 0, 0),   conv2(2, 9, 9, 40, 2, 1, 3, 1, 3, 0, 0),
-    };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
-}
-
-/* Kernels of 1 with a stride, channels that are no whole vectors: what lies behind the workspace
- * stays as it is. */
-TEST(dnn_conv_stays_in_its_workspace)
-{
-    enum { BEHIND = 8192 };
-    static const int64_t channels[][2] = {{13, 3}, {24, 40}, {16, 17}, {33, 16}};
-    for (int i = 0; i < 12; i++) {
-        pl_dnn_conv_desc c = {.dtype = PL_F32,
-                              .n_spatial = 1,
-                              .n = 3,
-                              .ic = channels[i / 3][0],
-                              .oc = channels[i / 3][1],
-                              .groups = 1,
-                              .in = {148},
-                              .out = {74},
-                              .kernel = {1},
-                              .stride = {2},
-                              .dilation = {1}};
-        size_t bytes[3] = {(size_t)(3 * 148 * c.ic) * 4, (size_t)(c.ic * c.oc) * 4,
-                           (size_t)(3 * 74 * c.oc) * 4},
-               work_bytes;
-        int which[3][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}}; /* x w > y, dy w > dx, x dy > dw */
-        const int *m = which[i % 3];
-        char *t[3];
-        for (int k = 0; k < 3; k++) t[k] = calloc(1, (bytes[k] + 63) / 64 * 64);
-        pl_dnn *d;
-        CHECK_OK(pl_dnn_conv_prepare((pl_dnn_conv_kind)(i % 3), &c, &d, &work_bytes));
-        unsigned char *work = aligned_alloc(64, (work_bytes + 63) / 64 * 64 + BEHIND);
-        memset(work, 0x5a, work_bytes + BEHIND);
-        CHECK_OK(
-            pl_dnn_run(d, (const void *const[]){t[m[0]], t[m[1]]}, (void *const[]){t[m[2]]}, work));
-        size_t past = 0;
-        for (size_t at = 0; at < BEHIND; at++)
-            if (work[work_bytes + at] != 0x5a) past = at + 1;
-        CHECK_MSG(!past, "kind %d, %lld to %lld channels (%s): %zu bytes past its %zu", i % 3,
-                  (long long)c.ic, (long long)c.oc, pl_dnn_impl(d), past, work_bytes);
-        pl_dnn_free(d);
-        free(work);
-        for (int k = 0; k < 3; k++) free(t[k]);
-    }
-}
-
-TEST(dnn_conv_1d_and_3d_match_loops)
-{
-    const conv list[] = {
-        {.n_spatial = 1,
-         .n = 2,
-         .ic = 16,
-         .oc = 24,
-         .groups = 1,
-         .in = {20},
-         .out = {20},
-         .kernel = {3},
-         .stride = {1},
-         .dilation = {1},
-         .pad_lo = {2},
-         .pad_hi = {0}},
-        {.n_spatial = 1,
-         .n = 1,
-         .ic = 3,
-         .oc = 20,
-         .groups = 1,
-         .in = {21},
-         .out = {10},
-         .kernel = {4},
-         .stride = {2},
-         .dilation = {1},
-         .pad_lo = {1},
-         .pad_hi = {0}},
-        {.n_spatial = 3,
-         .n = 2,
-         .ic = 16,
-         .oc = 48,
-         .groups = 1,
-         .in = {3, 8, 8},
-         .out = {3, 4, 4},
-         .kernel = {1, 2, 2},
-         .stride = {1, 2, 2},
-         .dilation = {1, 1, 1}},
-        {.n_spatial = 3,
-         .n = 1,
-         .ic = 4,
-         .oc = 16,
-         .groups = 1,
-         .in = {2, 5, 6},
-         .out = {2, 5, 6},
-         .kernel = {1, 1, 1},
-         .stride = {1, 1, 1},
-         .dilation = {1, 1, 1}},
-        {.n_spatial = 3,
-         .n = 1,
-         .ic = 8,
-         .oc = 8,
-         .groups = 2,
-         .in = {4, 5, 6},
-         .out = {4, 5, 3},
-         .kernel = {3, 3, 2},
-         .stride = {1, 1, 2},
-         .dilation = {1, 1, 1},
-         .pad_lo = {1, 2, 0},
-         .pad_hi = {1, 0, 0}},
-        {.n_spatial = 3,
-         .n = 2,
-         .ic = 16,
-         .oc = 2,
-         .groups = 1,
-         .in = {4, 5, 6},
-         .out = {4, 5, 6},
-         .kernel = {3, 3, 3},
-         .stride = {1, 1, 1},
-         .dilation = {1, 1, 1},
-         .pad_lo = {1, 1, 1},
-         .pad_hi = {1, 1, 1}},
-        {.n_spatial = 3,
-         .n = 2,
-         .ic = 2,
-         .oc = 16,
-         .groups = 1,
-         .in = {4, 5, 6},
-         .out = {2, 3, 3},
-         .kernel = {3, 3, 3},
-         .stride = {2, 2, 2},
-         .dilation = {1, 1, 1},
-         .pad_lo = {1, 1, 1},
-         .pad_hi = {1, 1, 1}},
-    };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
-}
 
 /* ---- matrix product --------------------------------------------------------------------- */
 
@@ -388,7 +21,7 @@ static double try_matmul(const pl_dnn_matmul_desc *m)
     int64_t na = (m->batch - 1) * m->a_batch_stride + lda * (m->trans_a ? m->k : m->m);
     int64_t nb = (m->batch - 1) * m->b_batch_stride + ldb * (m->trans_b ? m->n : m->k);
     int64_t nc = m->batch * m->m * m->n;
-    float *a = noise(na, 1), *b = noise(nb, 2), *bias = noise(m->n, 3);
+    float *a = dnn_noise(na, 1), *b = dnn_noise(nb, 2), *bias = dnn_noise(m->n, 3);
     double *want = malloc((size_t)nc * sizeof *want), err = 10;
     if (!want) abort();
     for (int64_t t = 0; t < m->batch; t++)
@@ -403,10 +36,10 @@ static double try_matmul(const pl_dnn_matmul_desc *m)
             }
     pl_dnn *d = NULL;
     size_t work = 0;
-    block out = block_new((size_t)nc * 4);
+    block out = dnn_block((size_t)nc * 4);
     const void *in[] = {a, b, bias};
-    if (pl_dnn_matmul_prepare(m, &d, &work) == PL_OK && run_guarded(d, work, in, &out, 1))
-        err = worst((const float *)out.data, want, nc, m->k);
+    if (pl_dnn_matmul_prepare(m, &d, &work) == PL_OK && dnn_run(d, work, in, &out, 1))
+        err = dnn_worst((const float *)out.data, want, nc, m->k);
     if (!(err < 1e-5) || getenv("PL_TEST_IMPL"))
         printf("  %d x %d x %d x %d %d%d: %s error %g\n", (int)m->batch, (int)m->m, (int)m->n,
                (int)m->k, m->trans_a, m->trans_b, d ? pl_dnn_impl(d) : pl_error_text(), err);
@@ -447,13 +80,13 @@ static void naive_pool(const pool *p, bool max, const float *x, const float *dy,
                        unsigned char *index, double *dx)
 {
     geometry g =
-        geometry_of(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation, p->pad_lo);
+        dnn_geometry(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation, p->pad_lo);
     for (int64_t i = 0; i < p->n * g.out_elems * p->c; i++) {
         int64_t n = i / p->c / g.out_elems, at = i / p->c % g.out_elems, c = i % p->c;
         int64_t first = n * g.in_elems * p->c + c, best = -1, count = 0;
         double sum = 0, top = 0;
         for (int64_t k = 0; k < g.taps; k++) {
-            int64_t q = under(&g, at, k);
+            int64_t q = dnn_under(&g, at, k);
             if (q < 0) continue;
             double v = (double)x[first + q * p->c];
             if (best < 0 || v > top) best = k, top = v;
@@ -463,9 +96,9 @@ static void naive_pool(const pool *p, bool max, const float *x, const float *dy,
         if (p->count_pad) count = g.taps;
         y[i] = max ? top : sum / (double)count;
         index[i] = (unsigned char)best;
-        if (max) dx[first + under(&g, at, best) * p->c] += (double)dy[i];
+        if (max) dx[first + dnn_under(&g, at, best) * p->c] += (double)dy[i];
         for (int64_t k = 0; k < g.taps && !max; k++) {
-            int64_t q = under(&g, at, k);
+            int64_t q = dnn_under(&g, at, k);
             if (q >= 0) dx[first + q * p->c] += (double)dy[i] / (double)count;
         }
     }
@@ -474,29 +107,29 @@ static void naive_pool(const pool *p, bool max, const float *x, const float *dy,
 static bool try_pool(const pool *p, bool max)
 {
     geometry g =
-        geometry_of(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation, p->pad_lo);
+        dnn_geometry(p->n_spatial, p->in, p->out, p->kernel, p->stride, p->dilation, p->pad_lo);
     int64_t nx = p->n * g.in_elems * p->c, ny = p->n * g.out_elems * p->c;
-    float *x = noise(nx, 1), *dy = noise(ny, 2);
+    float *x = dnn_noise(nx, 1), *dy = dnn_noise(ny, 2);
     for (int64_t i = 0; i < nx; i++) x[i] = roundf(x[i] * 8); /* ties, so that the first must win */
     double *y = calloc((size_t)ny, sizeof *y), *dx = calloc((size_t)nx, sizeof *dx);
     unsigned char *index = calloc((size_t)ny, 1);
     if (!y || !dx || !index) abort();
     naive_pool(p, max, x, dy, y, index, dx);
-    block out[2] = {block_new((size_t)ny * 4), block_new((size_t)ny)};
-    block back = block_new((size_t)nx * 4);
+    block out[2] = {dnn_block((size_t)ny * 4), dnn_block((size_t)ny)};
+    block back = dnn_block((size_t)nx * 4);
     pl_dnn *fwd = NULL, *bwd = NULL;
     size_t work = 0;
     double err = 10, err_b = 10;
     bool same = true;
     if (pl_dnn_pool_prepare(max ? PL_DNN_POOL_MAX_FWD : PL_DNN_POOL_AVG_FWD, p, &fwd, &work) ==
             PL_OK &&
-        run_guarded(fwd, work, (const void *[]){x}, out, 2))
-        err = worst((const float *)out[0].data, y, ny, 1);
+        dnn_run(fwd, work, (const void *[]){x}, out, 2))
+        err = dnn_worst((const float *)out[0].data, y, ny, 1);
     if (max && p->index) same = memcmp(out[1].data, index, (size_t)ny) == 0;
     if (pl_dnn_pool_prepare(max ? PL_DNN_POOL_MAX_BWD : PL_DNN_POOL_AVG_BWD, p, &bwd, &work) ==
             PL_OK &&
-        run_guarded(bwd, work, (const void *[]){dy, index}, &back, 1))
-        err_b = worst((const float *)back.data, dx, nx, 1);
+        dnn_run(bwd, work, (const void *[]){dy, index}, &back, 1))
+        err_b = dnn_worst((const float *)back.data, dx, nx, 1);
     if (!(err < 1e-6 && err_b < 1e-6 && same) || getenv("PL_TEST_IMPL"))
         printf("  pool max %d c %d kernel %d: %s, %s: errors %g %g indices %s\n", max, (int)p->c,
                (int)p->kernel[0], fwd ? pl_dnn_impl(fwd) : pl_error_text(),
@@ -607,13 +240,13 @@ TEST(dnn_says_what_is_wrong)
 {
     pl_dnn *d = NULL;
     size_t work;
-    conv c = conv2(1, 8, 8, 4, 4, 1, 3, 1, 1, 1, 1);
+    conv c = dnn_conv2(1, 8, 8, 4, 4, 1, 3, 1, 1, 1, 1);
     c.out[1] = 9;
     CHECK(pl_dnn_conv_prepare(PL_DNN_CONV_FWD, &c, &d, &work) == PL_ERR_SHAPE);
     CHECK(strstr(pl_error_text(), "gives 8 outputs, not 9") != NULL);
-    c = conv2(1, 8, 8, 4, 6, 4, 3, 1, 1, 1, 1);
+    c = dnn_conv2(1, 8, 8, 4, 6, 4, 3, 1, 1, 1, 1);
     CHECK(pl_dnn_conv_prepare(PL_DNN_CONV_FWD, &c, &d, &work) == PL_ERR_SHAPE);
-    c = conv2(1, 8, 8, 4, 4, 1, 3, 1, 1, 1, 1);
+    c = dnn_conv2(1, 8, 8, 4, 4, 1, 3, 1, 1, 1, 1);
     c.dtype = PL_F64;
     CHECK(pl_dnn_conv_prepare(PL_DNN_CONV_FWD, &c, &d, &work) == PL_ERR_UNSUPPORTED);
     CHECK(d == NULL);
@@ -684,9 +317,9 @@ static bool kit_fill(kit *k)
               .stride = {2, 2},
               .dilation = {1, 1},
               .index = true};
-    return kit_conv(k, conv2(2, 16, 16, 32, 48, 1, 3, 1, 1, 1, 1)) &&
-           kit_conv(k, conv2(2, 16, 16, 3, 32, 1, 3, 1, 1, 1, 1)) &&
-           kit_conv(k, conv2(2, 16, 16, 32, 32, 32, 3, 1, 1, 1, 1)) &&
+    return kit_conv(k, dnn_conv2(2, 16, 16, 32, 48, 1, 3, 1, 1, 1, 1)) &&
+           kit_conv(k, dnn_conv2(2, 16, 16, 3, 32, 1, 3, 1, 1, 1, 1)) &&
+           kit_conv(k, dnn_conv2(2, 16, 16, 32, 32, 32, 3, 1, 1, 1, 1)) &&
            kit_matmul(k, (pl_dnn_matmul_desc){.batch = 4,
                                               .m = 33,
                                               .n = 65,
@@ -710,8 +343,8 @@ static bool kit_rounds(int rounds, uint64_t *allocs, bool *same)
     kit k = {0};
     bool ok = kit_fill(&k);
     float *in[3], *out[17] = {0}, *first[17] = {0};
-    block work = block_new(k.work_bytes);
-    for (int i = 0; i < 3; i++) in[i] = noise(KIT_ELEMS, (uint64_t)i);
+    block work = dnn_block(k.work_bytes);
+    for (int i = 0; i < 3; i++) in[i] = dnn_noise(KIT_ELEMS, (uint64_t)i);
     memset(in[1], 0, KIT_ELEMS / 4); /* the pool's backward reads it as indices */
     for (int i = 0; i <= k.n; i++) out[i] = calloc(KIT_ELEMS, 4), first[i] = calloc(KIT_ELEMS, 4);
     const float *const from[3] = {in[0], in[1], in[2]};
@@ -723,7 +356,7 @@ static bool kit_rounds(int rounds, uint64_t *allocs, bool *same)
         for (int i = 0; i < k.n; i++) *same = *same && memcmp(first[i], out[i], KIT_ELEMS * 4) == 0;
     }
     *allocs = pl_test_allocs() - before;
-    ok = ok && block_intact(&work);
+    ok = ok && dnn_intact(&work);
     for (int i = 0; i <= k.n; i++) free(out[i]), free(first[i]);
     for (int i = 0; i < 3; i++) free(in[i]);
     free(work.base);
@@ -804,7 +437,7 @@ TEST(dnn_takes_denormals_as_zero)
 {
     if (!PL_FP_FLUSHES) SKIP("this processor's mode is not set");
     enum { N = 6, SIDE = 24, C = 16, ELEMS = N * SIDE * SIDE * C, WEIGHTS = C * C * 9 };
-    conv c = conv2(N, SIDE, SIDE, C, C, 1, 3, 1, 1, 1, 1);
+    conv c = dnn_conv2(N, SIDE, SIDE, C, C, 1, 3, 1, 1, 1, 1);
     int before = pl_threads_count(), wrong = 0;
     tiny t = {.small = 1e-40f, .large = 1e10f};
     float *x = malloc(ELEMS * sizeof *x), *w = malloc(WEIGHTS * sizeof *w);
@@ -816,9 +449,9 @@ TEST(dnn_takes_denormals_as_zero)
         pl_threads_for(threads, multiply_tiny, &t);
         pl_dnn *d = NULL;
         size_t work = 0;
-        block y = block_new(ELEMS * sizeof(float));
+        block y = dnn_block(ELEMS * sizeof(float));
         bool ok = pl_dnn_conv_prepare(PL_DNN_CONV_FWD, &c, &d, &work) == PL_OK &&
-                  run_guarded(d, work, (const void *[]){x, w, NULL}, &y, 1);
+                  dnn_run(d, work, (const void *[]){x, w, NULL}, &y, 1);
         for (int i = 0; i < ELEMS; i++) wrong += !ok || ((float *)y.data)[i] != 0;
         pl_dnn_free(d);
         free(y.base);
@@ -833,12 +466,12 @@ TEST(dnn_takes_denormals_as_zero)
 /* bf16 in and out, sums in f32: against the loops on the rounded inputs. */
 TEST(dnn_bf16_matches_loops_or_says_so)
 {
-    conv c = conv2(2, 9, 11, 32, 48, 1, 3, 1, 1, 1, 1);
+    conv c = dnn_conv2(2, 9, 11, 32, 48, 1, 3, 1, 1, 1, 1);
     c.dtype = PL_BF16;
     for (int kind = 0; kind < 3; kind++) {
         const int64_t nx = 2 * 99 * 32, ny = 2 * 99 * 48, nw = 48 * 9 * 32;
         const int64_t n_out = kind == 0 ? ny : kind == 1 ? nx : nw;
-        float *f[3] = {noise(nx, 1), noise(nw, 2), noise(ny, 3)};
+        float *f[3] = {dnn_noise(nx, 1), dnn_noise(nw, 2), dnn_noise(ny, 3)};
         uint16_t *h[3];
         const int64_t size[3] = {nx, nw, ny};
         for (int i = 0; i < 3; i++) {
@@ -851,13 +484,13 @@ TEST(dnn_bf16_matches_loops_or_says_so)
         }
         double *want = calloc((size_t)n_out, sizeof *want), diff = 0, top = 0;
         if (!want) abort();
-        naive_conv((pl_dnn_conv_kind)kind, &c, f[0], f[1], NULL, f[2], want);
+        dnn_naive_conv((pl_dnn_conv_kind)kind, &c, f[0], f[1], NULL, f[2], want);
         pl_dnn *d = NULL;
         size_t work = 0;
-        block out = block_new((size_t)n_out * 2);
+        block out = dnn_block((size_t)n_out * 2);
         const void *in[3][2] = {{h[0], h[1]}, {h[2], h[1]}, {h[0], h[2]}};
         pl_status s = pl_dnn_conv_prepare((pl_dnn_conv_kind)kind, &c, &d, &work);
-        bool ran = s == PL_OK && run_guarded(d, work, in[kind], &out, 1);
+        bool ran = s == PL_OK && dnn_run(d, work, in[kind], &out, 1);
         for (int64_t j = 0; j < n_out; j++) {
             double got = (double)pl_bf16_to_f32(((uint16_t *)(void *)out.data)[j]);
             if (!(fabs(got - want[j]) <= diff)) diff = fabs(got - want[j]);
