@@ -29,8 +29,8 @@ $(BUILD)/cudasim/%.o: % | build/deps.ok
 $(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a | $$(FAKES) $(BUILD)/odd.so
 	$(call say,link $@)
 	@$(LINK)
-# A user's own recipe with random networks (tests/lib/odd_net.c).
-$(BUILD)/odd.so: $(BUILD)/tests/lib/odd_net.o
+# A user's own recipe with random networks (tests/lib/odd_recipe.c).
+$(BUILD)/odd.so: $(BUILD)/tests/lib/odd_net.o $(BUILD)/tests/lib/odd_recipe.o
 	@$(LINK_SO)
 # Library kernels on a GPU, without the rest of the plug-in: tests/cuda/probe.
 $(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/choice.o codegen/codegen_cache.o matmul/% \

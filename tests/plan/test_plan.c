@@ -153,6 +153,90 @@ static void move_root(planned *x, uint32_t val, uint64_t offset)
     x->plan->place[val].offset = offset;
 }
 
+/* Moves a unit behind one of its readers. */
+static bool swap_with_reader(planned *x)
+{
+    pl_plan *p = x->plan;
+    for (uint32_t k = 0; k + 1 < p->n_order; k++) {
+        const pl_unit *u = &x->units->unit[p->order[k + 1]];
+        for (uint32_t j = 0; j < u->n_in; j++)
+            if (x->units->unit_of[u->in[j]] == p->order[k] + 1) {
+                uint32_t t = p->order[k];
+                p->order[k] = p->order[k + 1];
+                p->order[k + 1] = t;
+                return true;
+            }
+    }
+    return false;
+}
+
+/* Moves a view that a kernel reads. */
+static bool move_view(planned *x)
+{
+    pl_plan *p = x->plan;
+    for (uint32_t u = 0; u < x->units->n; u++) {
+        uint32_t v = x->units->unit[u].out[0];
+        if (x->units->unit[u].kind != PL_UNIT_VIEW || p->place[v].offset < 4) continue;
+        for (uint32_t k = 0; k < x->units->n; k++) /* only if somebody reads it */
+            for (uint32_t j = 0; j < x->units->unit[k].n_in; j++)
+                if (x->units->unit[k].in[j] == v && x->units->unit[k].kind != PL_UNIT_VIEW) {
+                    p->place[v].offset -= 4;
+                    return true;
+                }
+    }
+    return false;
+}
+
+/* Moves a unit that writes its slot in place before a unit that reads the slot. */
+static bool write_slot_early(planned *x)
+{
+    pl_plan *p = x->plan;
+    for (int d = find_direct_step(x); d >= 1;) {
+        int slot = p->place[x->units->unit[p->order[d]].out[0]].slot;
+        for (int k = d - 1; k >= 0; k--) {
+            const pl_unit *u = &x->units->unit[p->order[k]];
+            for (uint32_t j = 0; j < u->n_in; j++)
+                if (p->place[u->in[j]].space == PL_SPACE_STATE && p->place[u->in[j]].slot == slot) {
+                    uint32_t t = p->order[d];
+                    memmove(p->order + k + 1, p->order + k, (size_t)(d - k) * sizeof *p->order);
+                    p->order[k] = t;
+                    return true;
+                }
+        }
+        return false;
+    }
+    return false;
+}
+
+/* Sends a copy to another slot of the same size. */
+static bool copy_to_wrong_slot(planned *x)
+{
+    pl_plan *p = x->plan;
+    for (uint32_t k = 0; k < p->n_copies; k++)
+        for (int s = 0; s < pl_store_count(x->store); s++)
+            if (p->copies[k].to.space == PL_SPACE_STATE && s != p->copies[k].to.slot &&
+                pl_type_bytes(&pl_store_slot(x->store, s)->type) == p->copies[k].bytes) {
+                p->copies[k].to.slot = s;
+                return true;
+            }
+    return false;
+}
+
+/* A buffer that is born a position late, or dies one early. */
+static bool shorten_life(pl_plan *p, bool late)
+{
+    for (uint32_t k = 0; k < p->n_buffers; k++) {
+        pl_buffer *f = &p->buffers[k];
+        if (!stands(p, f) || f->last < f->first + 2 || !f->bytes) continue;
+        if (late)
+            f->first++;
+        else
+            f->last--;
+        return true;
+    }
+    return false;
+}
+
 /* False when this plan offers no place for the damage. */
 static bool damage(planned *x, enum damage kind)
 {
@@ -169,20 +253,7 @@ static bool damage(planned *x, enum damage kind)
         for (uint32_t v = 1; v < p->n_vals; v++) /* all that lives in b goes on top of a */
             if (p->place[v].space == PL_SPACE_ARENA && v == b->value) move_root(x, v, a->offset);
         return true;
-    case ORDER_SWAPPED: {
-        /* a unit after one of its readers */
-        for (uint32_t k = 0; k + 1 < p->n_order; k++) {
-            const pl_unit *u = &x->units->unit[p->order[k + 1]];
-            for (uint32_t j = 0; j < u->n_in; j++)
-                if (x->units->unit_of[u->in[j]] == p->order[k] + 1) {
-                    uint32_t t = p->order[k];
-                    p->order[k] = p->order[k + 1];
-                    p->order[k + 1] = t;
-                    return true;
-                }
-        }
-        return false;
-    }
+    case ORDER_SWAPPED: return swap_with_reader(x);
     case UNIT_MISSING: p->n_order--; return true;
     case UNIT_TWICE: p->order[p->n_order - 1] = p->order[0]; return p->n_order > 1;
     case OUTSIDE_ARENA: move_root(x, out, (p->arena_bytes + 64) / 64 * 64); return true;
@@ -194,46 +265,10 @@ static bool damage(planned *x, enum damage kind)
         p->work_offset[unit] = p->place[out].offset;
         return p->work_offset[unit] + p->work_bytes[unit] <= p->arena_bytes;
     case SCRATCH_SHORT: p->work_bytes[unit] = 64; return x->work[unit] > 64;
-    case VIEW_MOVED:
-        for (uint32_t u = 0; u < x->units->n; u++) {
-            uint32_t v = x->units->unit[u].out[0];
-            if (x->units->unit[u].kind != PL_UNIT_VIEW || p->place[v].offset < 4) continue;
-            for (uint32_t k = 0; k < x->units->n; k++) /* only if somebody reads it */
-                for (uint32_t j = 0; j < x->units->unit[k].n_in; j++)
-                    if (x->units->unit[k].in[j] == v && x->units->unit[k].kind != PL_UNIT_VIEW) {
-                        p->place[v].offset -= 4;
-                        return true;
-                    }
-        }
-        return false;
-    case SLOT_WRITTEN_EARLY:
-        /* the unit moves before its predecessor in the order, which reads what it overwrites */
-        for (int d = find_direct_step(x); d >= 1;) {
-            int slot = p->place[x->units->unit[p->order[d]].out[0]].slot;
-            for (int k = d - 1; k >= 0; k--) {
-                const pl_unit *u = &x->units->unit[p->order[k]];
-                for (uint32_t j = 0; j < u->n_in; j++)
-                    if (p->place[u->in[j]].space == PL_SPACE_STATE &&
-                        p->place[u->in[j]].slot == slot) {
-                        uint32_t t = p->order[d];
-                        memmove(p->order + k + 1, p->order + k, (size_t)(d - k) * sizeof *p->order);
-                        p->order[k] = t;
-                        return true;
-                    }
-            }
-            return false;
-        }
-        return false;
+    case VIEW_MOVED: return move_view(x);
+    case SLOT_WRITTEN_EARLY: return write_slot_early(x);
     case COPY_MISSING: return p->n_copies-- > 0;
-    case COPY_TO_WRONG_SLOT:
-        for (uint32_t k = 0; k < p->n_copies; k++)
-            for (int s = 0; s < pl_store_count(x->store); s++)
-                if (p->copies[k].to.space == PL_SPACE_STATE && s != p->copies[k].to.slot &&
-                    pl_type_bytes(&pl_store_slot(x->store, s)->type) == p->copies[k].bytes) {
-                    p->copies[k].to.slot = s;
-                    return true;
-                }
-        return false;
+    case COPY_TO_WRONG_SLOT: return copy_to_wrong_slot(x);
     case COPIES_SWAPPED:
         for (uint32_t k = 0; k + 1 < p->n_copies; k++)
             if (p->copies[k].from.space == PL_SPACE_STATE &&
@@ -270,17 +305,7 @@ static bool damage(planned *x, enum damage kind)
             }
         return false;
     case BUFFER_SHORT_LIVED:
-    case BUFFER_BORN_LATE:
-        for (uint32_t k = 0; k < p->n_buffers; k++) {
-            pl_buffer *f = &p->buffers[k];
-            if (!stands(p, f) || f->last < f->first + 2 || !f->bytes) continue;
-            if (kind == BUFFER_BORN_LATE)
-                f->first++;
-            else
-                f->last--;
-            return true;
-        }
-        return false;
+    case BUFFER_BORN_LATE: return shorten_life(p, kind == BUFFER_BORN_LATE);
     case N_DAMAGES: break;
     }
     return false;
