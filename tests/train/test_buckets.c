@@ -330,7 +330,7 @@ TEST(buckets_plan)
                   !strstr(r.out, "16 x"),
               "%s", r.out);
     static const char *const refused[][2] = {
-        {"'data.buckets=[32x32, big]'", "\"big\" is no size"},
+        {"'data.buckets=[32x32, big]'", "\"big\" is not a size"},
         {"'data.buckets=[32x32, 24x40]' positions=true", "24x40: state \"positions\""},
         {"'data.buckets=[32x32, 24x40]' positions=true named=true",
          "24x40: it has state of its own (positions24)"},

@@ -13,19 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts)
+pl_status pl__accumulate_asked(const pl_config *c, int64_t *accumulate)
 {
     const char *text = pl_config_text(c, "accumulate");
     long long batch = (long long)pl_config_int(c, "batch"),
               ranks = (long long)pl_config_int(c, "ranks");
     char *end;
-    *parts = 0;
+    *accumulate = 0;
     if (strcmp(text, "auto") == 0) return PL_OK;
-    *parts = strtoll(text, &end, 10);
-    PL_FAIL_IF(end == text || *end || *parts < 1, PL_ERR_CONFIG,
+    *accumulate = strtoll(text, &end, 10);
+    PL_FAIL_IF(end == text || *end || *accumulate < 1, PL_ERR_CONFIG,
                "accumulate is \"%s\"; wants auto or a number of micro-batches, e.g. 4", text);
     PL_FAIL_IF(
-        batch % (*parts * ranks), PL_ERR_CONFIG,
+        batch % (*accumulate * ranks), PL_ERR_CONFIG,
         ranks > 1
             ? "accumulate: %s does not divide batch: %lld into equal micro-batches of %lld ranks"
             : "accumulate: %s does not divide batch: %lld into equal micro-batches",
@@ -52,32 +52,33 @@ void pl__probe_release(pl_builder *b)
     pl_store_free(b->store);
 }
 
-static pl_status compare(pl_program_draft *whole, pl_program_draft *part, int64_t batch,
-                         int64_t parts, bool at_once, pl_batch_report *out)
+static pl_status compare(pl_program_draft *whole, pl_program_draft *micro, int64_t batch,
+                         int64_t accumulate, bool at_once, pl_batch_report *out)
 {
     int n = whole->grads.n;
     pl_val *goals = pl_arena_new(&whole->run.g->arena, pl_val, (size_t)n + 1);
     if (!goals) return PL_ERR_MEMORY;
     if (n) memcpy(goals, whole->grads.grad, (size_t)n * sizeof *goals);
     goals[n] = whole->loss;
-    return pl_batch_analyse(whole->run.g, part->run.g, batch, parts, at_once, goals, n + 1, out);
+    return pl_batch_analyse(whole->run.g, micro->run.g, batch, accumulate, at_once, goals, n + 1,
+                            out);
 }
 
 /* Compares the programs of the step one by one. text: why the first coupled program couples, "" if
  * none does. */
-static pl_status compare_programs(pl_builder *whole, pl_builder *part, int64_t parts, char *text,
-                                  size_t cap)
+static pl_status compare_programs(pl_builder *whole, pl_builder *micro, int64_t accumulate,
+                                  char *text, size_t cap)
 {
     char why[1024];
     text[0] = '\0';
-    PL_FAIL_IF(whole->n_step_programs != part->n_step_programs, PL_ERR_GRAPH,
+    PL_FAIL_IF(whole->n_step_programs != micro->n_step_programs, PL_ERR_GRAPH,
                "the step has other programs at a "
                "smaller batch");
     for (int i = 0; i < whole->n_step_programs && !text[0]; i++) {
         pl_program_draft *t = &whole->step_programs[i];
         pl_batch_report report;
         if (!t->minimised) continue;
-        PL_TRY(compare(t, &part->step_programs[i], whole->batch, parts, whole->ranks != NULL,
+        PL_TRY(compare(t, &micro->step_programs[i], whole->batch, accumulate, whole->ranks != NULL,
                        &report));
         if (!report.proven)
             snprintf(text, cap, "%s%s%s", t->name ? t->name : "", t->name ? ": " : "",
@@ -87,31 +88,31 @@ static pl_status compare_programs(pl_builder *whole, pl_builder *part, int64_t p
 }
 
 /* *why as in pl__run_couples. PL_ERR_GRAPH when the two builds cannot be compared. */
-static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const pl_nn_ranks *ranks,
+static pl_status couples_at(pl_run *r, int64_t batch, int64_t accumulate, const pl_nn_ranks *ranks,
                             const char **why)
 {
-    pl_builder whole, part;
-    memset(&part, 0, sizeof part);
+    pl_builder whole, micro;
+    memset(&micro, 0, sizeof micro);
     char text[1200];
     *why = NULL;
     pl_status rc = pl__probe(r, batch, ranks, &whole);
-    if (rc == PL_OK) rc = pl__probe(r, batch / parts, ranks, &part);
-    if (rc == PL_OK) rc = compare_programs(&whole, &part, parts, text, sizeof text);
+    if (rc == PL_OK) rc = pl__probe(r, batch / accumulate, ranks, &micro);
+    if (rc == PL_OK) rc = compare_programs(&whole, &micro, accumulate, text, sizeof text);
     if (rc == PL_OK && text[0]) {
         *why = pl_arena_strdup(&r->arena, text);
         if (!*why) rc = PL_ERR_MEMORY;
     }
-    pl__probe_release(&part);
+    pl__probe_release(&micro);
     pl__probe_release(&whole);
     return rc;
 }
 
-pl_status pl__run_couples(pl_run *r, int64_t parts, const pl_nn_ranks *ranks, const char **why)
+pl_status pl__run_couples(pl_run *r, int64_t accumulate, const pl_nn_ranks *ranks, const char **why)
 {
     enum { LARGER = 8 };
-    int64_t batch = pl_config_int(r->config, "batch"), scale = batch / parts == 1 ? 2 : 1;
-    pl_status rc = couples_at(r, batch * scale, parts, ranks, why);
-    if (rc == PL_ERR_GRAPH) rc = couples_at(r, batch * LARGER, parts, ranks, why);
+    int64_t batch = pl_config_int(r->config, "batch"), scale = batch / accumulate == 1 ? 2 : 1;
+    pl_status rc = couples_at(r, batch * scale, accumulate, ranks, why);
+    if (rc == PL_ERR_GRAPH) rc = couples_at(r, batch * LARGER, accumulate, ranks, why);
     if (rc != PL_ERR_GRAPH) return rc;
     *why = pl_arena_strdup(&r->arena, pl_error_text());
     return *why ? PL_OK : PL_ERR_MEMORY;

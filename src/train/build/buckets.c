@@ -32,7 +32,7 @@ static pl_status parse_bucket(pl_bucket_list *l, const char *text)
     int height, width, used = 0;
     bool ok = sscanf(text, "%dx%d%n", &height, &width, &used) == 2 && text[used] == 0;
     PL_FAIL_IF(!ok || height < 1 || width < 1 || height > 65535 || width > 65535, PL_ERR_CONFIG,
-               "data.buckets: \"%s\" is no size; wants height x width, e.g. 512x768, or auto",
+               "data.buckets: \"%s\" is not a size; wants height x width, e.g. 512x768, or auto",
                text);
     return add_bucket(l, height, width);
 }

@@ -103,13 +103,13 @@ const char *pl__ranks_device(pl_run *r)
     const char *device = pl_config_text(r->config, "device");
     enum { MOST = 64 };
     pl_device_info info[MOST];
-    int cards = 0;
+    int devices = 0;
     if (pl_world_local_size(r->ranks.world) < 2 || strcmp(device, "cuda") != 0) return device;
     int n = pl_device_list(info, MOST);
-    for (int i = 0; i < n && i < MOST; i++) cards += pl_device_is_plugged(info[i].name);
-    if (cards < 2) return device;
+    for (int i = 0; i < n && i < MOST; i++) devices += pl_device_is_plugged(info[i].name);
+    if (devices < 2) return device;
     snprintf(r->ranks.device, sizeof r->ranks.device, "cuda:%d",
-             pl_world_local_rank(r->ranks.world) % cards);
+             pl_world_local_rank(r->ranks.world) % devices);
     return r->ranks.device;
 }
 
@@ -144,7 +144,7 @@ static pl_status compare_draws(pl_run *r, const pl_graph *a, const pl_graph *b, 
     pl_type *x, *y;
     PL_FAIL_IF(
         a->n_streams != b->n_streams, PL_ERR_GRAPH,
-        "the network draws other random numbers at another batch, so ranks cannot share them out");
+        "the network draws other random numbers at another batch, so ranks cannot divide them");
     int8_t *axis = pl_arena_new(&r->arena, int8_t, (size_t)a->n_streams + 1);
     if (!axis) return PL_ERR_MEMORY;
     PL_TRY(list_draws(&r->arena, a, &x));

@@ -52,7 +52,7 @@ static pl_status check_name(const pl_run *r, const pl_yaml *at, const char *name
         strcmp(name, "fresh") == 0)
         return pl_config_fail_at(
             file_of(r), at,
-            "\"%.60s\" is no name of a phase: letters, digits, - and _, at most 48, "
+            "\"%.60s\" is not a name of a phase: letters, digits, - and _, at most 48, "
             "not previous or fresh",
             name);
     for (int i = 0; i < r->phases.n; i++)
@@ -293,13 +293,12 @@ static pl_status apply_members(pl_run *r, const pl_phase *p, const pl_config *c)
 static pl_status check_rules(const pl_run *r, const pl_phase *p)
 {
     bool looks = p->metric || pl_config_int(r->config, "stop.patience") > 0;
-    PL_FAIL_IF(
-        looks && pl_config_int(r->config, "eval.every") == 0, PL_ERR_CONFIG,
-        "phase %s: what ends it is looked at in evaluations, and eval.every is 0: set it, e.g. "
-        "phases.%s.set.eval.every=100",
-        p->name, p->name);
+    PL_FAIL_IF(looks && pl_config_int(r->config, "eval.every") == 0, PL_ERR_CONFIG,
+               "phase %s: evaluations decide when it ends, and eval.every is 0: set it, e.g. "
+               "phases.%s.set.eval.every=100",
+               p->name, p->name);
     PL_FAIL_IF(p->best && pl_config_is_null(r->config, "checkpoint.best"), PL_ERR_CONFIG,
-               "phase %s: result: best wants checkpoint.best, the evaluation output to go by",
+               "phase %s: result: best wants checkpoint.best, the evaluation output that decides",
                p->name);
     return PL_OK;
 }
@@ -374,8 +373,7 @@ pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
 {
     char path[PL_PATH_BYTES], *text;
     uint64_t bytes, hash;
-    PL_FAIL_IF(r->phases.now < 0 || !r->session, PL_ERR_ARG,
-               "the run is no phase that was started");
+    PL_FAIL_IF(r->phases.now < 0 || !r->session, PL_ERR_ARG, "the run is not a started phase");
     PL_FAIL_IF(mkdir(dir, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
                dir, strerror(errno));
     PL_TRY(pl__path(path, dir, "config.yaml"));
@@ -414,11 +412,10 @@ pl_status pl__phase_take(pl_run *r)
     const pl_phase *p = &r->phases.list[r->phases.now];
     PL_TRY(pl__path(path, r->phases.take_from, "model.safetensors"));
     PL_TRY(pl__slots_take(r, path, true, pl__slot_in_model, &r->phases.taken, &r->phases.taken_of));
-    PL_FAIL_IF(
-        r->phases.taken == 0 && r->phases.taken_of > 0, PL_ERR_CONFIG,
-        "phase %s: none of its %d tensors is among those of %s, whose weights it is to begin with; "
-        "set start: fresh, or another phase",
-        p->name, r->phases.taken_of, path);
+    PL_FAIL_IF(r->phases.taken == 0 && r->phases.taken_of > 0, PL_ERR_CONFIG,
+               "phase %s: none of its %d tensors is in %s, the model that it starts with; "
+               "set start: fresh, or another phase",
+               p->name, r->phases.taken_of, path);
     if (!p->all_state) return PL_OK;
     PL_TRY(pl__path(path, r->phases.take_from, "state.safetensors"));
     return pl__slots_take(r, path, false, in_handed_state, &taken, &of);

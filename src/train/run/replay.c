@@ -42,7 +42,7 @@ typedef struct replay {
     const char *dir;
     bool *noise; /* by slot: its gradient is rounding noise */
     int n_noise;
-    uint8_t **part; /* by slot: which elements of its gradient are noise; NULL: none */
+    uint8_t **noisy; /* by slot: which elements of its gradient are noise; NULL: none */
     json_t *meta;
     pl_run *run;
     const pl_peer *peer;
@@ -93,7 +93,7 @@ static pl_status override_text(pl_arena *a, const char *key, const json_t *value
     return *out ? PL_OK : PL_ERR_MEMORY;
 }
 
-static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
+static pl_status open_file(const replay *p, const char *name, pl_st_reader **out)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
@@ -104,7 +104,7 @@ static pl_status open_part(const replay *p, const char *name, pl_st_reader **out
 static pl_status count_micros(const replay *p, int *out)
 {
     pl_st_reader *f;
-    PL_TRY(open_part(p, "inputs.1", &f));
+    PL_TRY(open_file(p, "inputs.1", &f));
     *out = 1;
     for (int i = 0; i < pl_st_count(f); i++) {
         int k = 0;
@@ -118,13 +118,14 @@ static pl_status count_micros(const replay *p, int *out)
  * within a micro-batch in both programs. */
 static pl_status override_accumulate(const replay *p, pl_arena *a, const char **list, int *n)
 {
-    int parts;
+    int accumulate;
     long long batch =
         json_integer_value(json_object_get(json_object_get(p->meta, "config"), "batch"));
-    PL_TRY(count_micros(p, &parts));
-    if (parts == 1 || batch < 1) return PL_OK;
-    const char *text[] = {pl_arena_printf(a, "batch=%lld", batch * parts),
-                          pl_arena_printf(a, "accumulate=%d", parts), "accumulate_coupled=true"};
+    PL_TRY(count_micros(p, &accumulate));
+    if (accumulate == 1 || batch < 1) return PL_OK;
+    const char *text[] = {pl_arena_printf(a, "batch=%lld", batch * accumulate),
+                          pl_arena_printf(a, "accumulate=%d", accumulate),
+                          "accumulate_coupled=true"};
     for (int i = 0; i < 3; i++) {
         if (!text[i]) return PL_ERR_MEMORY;
         list[(*n)++] = text[i];
@@ -209,7 +210,7 @@ static pl_status read_slot_tensor(const pl_st_reader *f, const pl_st_tensor *t, 
 static pl_status find_precision(replay *p)
 {
     pl_st_reader *f;
-    PL_TRY(open_part(p, "init", &f));
+    PL_TRY(open_file(p, "init", &f));
     for (int i = 0; i < pl_st_count(f); i++) {
         const pl_st_tensor *t = pl_st_at(f, i);
         p->run->purpose.f64 |= t->loadable && t->type.dtype == PL_F64;
@@ -221,7 +222,7 @@ static pl_status find_precision(replay *p)
 static pl_status load_init(replay *p)
 {
     pl_st_reader *f;
-    PL_TRY(open_part(p, "init", &f));
+    PL_TRY(open_file(p, "init", &f));
     pl_status rc = PL_OK;
     pl_store *store = p->run->store;
     for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++) {
@@ -280,11 +281,11 @@ static pl_status narrow(const char *name, pl_type *t, void *data)
     return PL_OK;
 }
 
-static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader *f, int part,
+static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader *f, int micro_batch,
                             const char *name)
 {
     char file_name[256], a[96], b[96];
-    snprintf(file_name, sizeof file_name, "micro%d.%s", part, name);
+    snprintf(file_name, sizeof file_name, "micro%d.%s", micro_batch, name);
     const pl_st_tensor *t = pl_st_find(f, file_name);
     PL_FAIL_IF(!t || !t->loadable, PL_ERR_FILE, "the dump has no usable input \"%s\"", file_name);
     pl_type type;
@@ -311,15 +312,15 @@ static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader 
 }
 
 /* Of one micro-batch, the first is 1. */
-static pl_status load_inputs(replay *p, const pl_program *to, int step, int part)
+static pl_status load_inputs(replay *p, const pl_program *to, int step, int micro_batch)
 {
     char file[32];
     snprintf(file, sizeof file, "inputs.%d", step);
     pl_st_reader *f;
-    PL_TRY(open_part(p, file, &f));
+    PL_TRY(open_file(p, file, &f));
     pl_status rc = PL_OK;
     for (int i = 0; i < pl_program_input_count(to) && rc == PL_OK; i++)
-        rc = load_input(p, to, f, part, pl_program_input_name(to, i));
+        rc = load_input(p, to, f, micro_batch, pl_program_input_name(to, i));
     pl_st_close(f);
     return rc;
 }
@@ -408,11 +409,11 @@ typedef struct tensor_pair {
 
 typedef pl_status (*visit_fn)(replay *p, const tensor_pair *t, void *ctx);
 
-/* Calls visit for every parameter and buffer that the dump's file `part` has. */
-static pl_status each_tensor(replay *p, const char *part, visit_fn visit, void *ctx)
+/* Calls visit for every parameter and buffer that file `name` of the dump has. */
+static pl_status each_tensor(replay *p, const char *name, visit_fn visit, void *ctx)
 {
     pl_st_reader *f;
-    PL_TRY(open_part(p, part, &f));
+    PL_TRY(open_file(p, name, &f));
     pl_status rc = PL_OK;
     pl_store *store = p->run->store;
     for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++) {
@@ -451,8 +452,8 @@ static pl_status mark_noise(replay *p, const tensor_pair *t, const pl_type *type
         mark[i] = fabs(ours) < most && fabs(theirs) < most;
         marked += mark[i];
     }
-    pl_sys_free(p->part[t->index]);
-    p->part[t->index] = marked ? mark : NULL;
+    pl_sys_free(p->noisy[t->index]);
+    p->noisy[t->index] = marked ? mark : NULL;
     if (!marked) pl_sys_free(mark);
     return PL_OK;
 }
@@ -504,8 +505,8 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
         got ? pl_session_read_slot(p->run->session, t->index, 0, got, bytes) : PL_ERR_MEMORY;
     double step = NOISE_STEP * pl_config_float(p->run->config, "optim.lr") * r->steps;
     double d = rc == PL_OK ? distance(type, got, t->want) : 0, sound = d;
-    if (rc == PL_OK && p->part[t->index])
-        sound = sound_distance(type, got, t->want, p->part[t->index], step);
+    if (rc == PL_OK && p->noisy[t->index])
+        sound = sound_distance(type, got, t->want, p->noisy[t->index], step);
     pl_sys_free(got);
     PL_TRY(rc);
     double norm = norm_of(type, t->want), least = norm > 1e-12 ? norm : 1e-12, err = d / least;
@@ -524,8 +525,8 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
 static pl_status replay_program(replay *p, const pl_step_program *t, int step)
 {
     pl_session *session = p->run->session;
-    for (int part = 1; part <= (int)p->run->build->accumulate; part++) {
-        PL_TRY(load_inputs(p, t->run, step, part));
+    for (int micro_batch = 1; micro_batch <= (int)p->run->build->accumulate; micro_batch++) {
+        PL_TRY(load_inputs(p, t->run, step, micro_batch));
         PL_TRY(pl_session_run(session, t->run));
         add_losses(p, t, step);
     }
@@ -553,8 +554,8 @@ static pl_status follow(replay *p)
     PL_TRY(pl_run_start(p->run));
     PL_TRY(load_init(p));
     p->noise = pl_sys_alloc((size_t)pl_store_count(p->run->store) + 1);
-    p->part = pl_sys_alloc(((size_t)pl_store_count(p->run->store) + 1) * sizeof *p->part);
-    if (!p->noise || !p->part) return PL_ERR_MEMORY;
+    p->noisy = pl_sys_alloc(((size_t)pl_store_count(p->run->store) + 1) * sizeof *p->noisy);
+    if (!p->noise || !p->noisy) return PL_ERR_MEMORY;
     int steps = (int)json_array_size(json_object_get(p->meta, "steps"));
     PL_TRY(each_tensor(p, "grads", survey_gradient, &p->gradients));
     for (int k = 1; k <= steps; k++) {
@@ -588,8 +589,8 @@ pl_status pl_replay(const char *dir, const pl_replay_opts *o, pl_replay_report *
         if (o->compile) pl_run_set_compile(p.run, o->compile);
         rc = follow(&p);
     }
-    for (int i = 0; p.part && i < pl_store_count(p.run->store); i++) pl_sys_free(p.part[i]);
-    pl_sys_free(p.part);
+    for (int i = 0; p.noisy && i < pl_store_count(p.run->store); i++) pl_sys_free(p.noisy[i]);
+    pl_sys_free(p.noisy);
     pl_run_free(p.run);
     pl_sys_free(p.noise);
     json_decref(p.meta);

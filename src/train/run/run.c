@@ -5,22 +5,14 @@
  * program's inputs and runs the program. The order of samples is a pure function of seed and
  * position, so the position of a run is one number, the steps done.
  */
-#include "base/asked.h"
-#include "base/sys.h"
-#include "base/threads.h"
 #include "io/safetensors.h"
-#include "plan/cost/cost_card.h"
-#include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
 #include "train/data/prefetch.h"
 #include "train/data/source.h"
 #include "train/files/checkpoint.h"
 
-#include <math.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 /* ---- planning --------------------------------------------------------------------------- */
 void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
@@ -106,15 +98,15 @@ static pl_status check_fits(const pl_run *r)
  * kernels stay, so the second plan, made after one failure, counts them. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
-    const pl_device *card = pl__run_own_memory(r);
+    const pl_device *device = pl__run_own_memory(r);
     r->usage.built = 0;
     for (int attempt = 0;; attempt++) {
         PL_TRY(check_fits(r));
         pl_run_memory m = pl_run_memory_get(r);
         for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
-        if (card) PL_TRY(card->room(m.arena + m.state + pl__run_stage_bytes(r)));
+        if (device) PL_TRY(device->room(m.arena + m.state + pl__run_stage_bytes(r)));
         PL_TRY(pl_session_new(r->store, n, programs, &r->session));
-        uint64_t used = card ? card->used_bytes() : 0;
+        uint64_t used = device ? device->used_bytes() : 0;
         if (!m.budget || used <= m.budget) return PL_OK;
         pl_session_free(r->session);
         r->session = NULL;

@@ -63,18 +63,18 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
     return PL_OK;
 }
 
-/* The samples of micro-batch `part` of a step (the first is 0) into a program's inputs. */
-static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
+/* The samples of micro-batch `micro_batch` of a step (the first is 0) into a program's inputs. */
+static pl_status read_micro_batch(pl_run *r, pl_program *p, int64_t step, int64_t micro_batch)
 {
-    return pl_prefetch_read(r, p, step * r->build->accumulate + part);
+    return pl_prefetch_read(r, p, step * r->build->accumulate + micro_batch);
 }
 
 /* Reads the next micro-batch into its program's inputs while a GPU works. Does not wait for workers
  * that have not finished it: its own step does. A failure is not this step's: the batch's own step
  * reads it again and reports it. */
-static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
+static void read_ahead(pl_run *r, const pl_step_program *t, int64_t micro_batch)
 {
-    int64_t step = r->steps.done, next = part + 1;
+    int64_t step = r->steps.done, next = micro_batch + 1;
     if (!pl__run_own_memory(r)) return;
     if (next == r->build->accumulate) {
         next = 0;
@@ -83,7 +83,7 @@ static void read_ahead(pl_run *r, const pl_step_program *t, int64_t part)
     const pl_variant *v = &r->build->variants[pl_source_bucket(r, step)];
     pl_program *p = v->step_programs[t - r->build->now->step_programs].run;
     r->steps.ahead = pl_prefetch_ready(r, step * r->build->accumulate + next) &&
-                     read_part(r, p, step, next) == PL_OK &&
+                     read_micro_batch(r, p, step, next) == PL_OK &&
                      pl_session_send(r->session, p) == PL_OK;
 }
 
@@ -132,20 +132,22 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
     return PL_OK;
 }
 
-/* Starts a program, then reads the outputs of `last`, which it replaces. part: the micro-batch to
+/* Starts a program, then reads the outputs of `last`, which it replaces. micro_batch: the one to
  * read; -1: the program (an update) reads none. */
-static pl_status begin(pl_run *r, const pl_step_program *t, int64_t part, begun *last,
+static pl_status begin(pl_run *r, const pl_step_program *t, int64_t micro_batch, begun *last,
                        pl_step_info *info)
 {
-    begun next = {.of = t, .program = part < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
-    if (part >= 0 && !r->steps.ahead) PL_TRY(read_part(r, t->run, r->steps.done, part));
+    begun next = {
+        .of = t, .program = micro_batch < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
+    if (micro_batch >= 0 && !r->steps.ahead)
+        PL_TRY(read_micro_batch(r, t->run, r->steps.done, micro_batch));
     next.read[1] = next.start = pl_sys_now_ns();
-    if (part >= 0) r->steps.ahead = false;
+    if (micro_batch >= 0) r->steps.ahead = false;
     if (!last->program) info->data_ms += after_ms(next.read, 0);
     PL_TRY(pl_session_run(r->session, next.program));
     PL_TRY(hear(r, last, &next, info));
     next.ahead[0] = pl_sys_now_ns();
-    if (part >= 0) read_ahead(r, t, part);
+    if (micro_batch >= 0) read_ahead(r, t, micro_batch);
     next.ahead[1] = pl_sys_now_ns();
     *last = next;
     if (pl__run_own_memory(r)) return PL_OK;
@@ -156,8 +158,8 @@ static pl_status begin(pl_run *r, const pl_step_program *t, int64_t part, begun 
 /* All micro-batches of one program, and its update. */
 static pl_status take_program(pl_run *r, const pl_step_program *t, begun *last, pl_step_info *info)
 {
-    for (int64_t part = 0; part < r->build->accumulate; part++)
-        PL_TRY(begin(r, t, part, last, info));
+    for (int64_t micro_batch = 0; micro_batch < r->build->accumulate; micro_batch++)
+        PL_TRY(begin(r, t, micro_batch, last, info));
     return t->apply ? begin(r, t, -1, last, info) : PL_OK;
 }
 
