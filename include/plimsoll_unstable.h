@@ -68,7 +68,7 @@ typedef struct pl_pack_report {
 PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity,
                               pl_pack_report *report) PL_MUST_USE;
 
-/* Runs the recompute planner alone on a trace of operations (format: src/plan/recompute/trace.h). The budget
+/* Runs the recompute planner alone on a trace of operations (format: src/plan/files/trace.h). The budget
  * is a share of the peak of the trace. seconds: search time after the first plan, 0 for a short search.
  * In a sweep the overhead never rises with the budget; a share that does not fit has an overhead of 0. A
  * checker that shares no code with the planner replays every plan. pl_plan_trace returns PL_ERR_FIT when

@@ -132,19 +132,19 @@ out:
 /* ---- the plan in words ------------------------------------------------------------------ */
 static int by_bytes(const void *a, const void *b)
 {
-    const pl_buffer *const *x = a, *const *y = b;
+    const pl_placed_buffer *const *x = a, *const *y = b;
     if ((*x)->bytes != (*y)->bytes) return (*x)->bytes < (*y)->bytes ? 1 : -1;
     return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
 }
 
-static void print_alive(const pl_program *p, pl_str *out, const pl_buffer **alive, uint32_t n,
+static void print_alive(const pl_program *p, pl_str *out, const pl_placed_buffer **alive, uint32_t n,
                         uint32_t most)
 {
     static const char *const kind[PL_N_COMPONENTS] = {"weights",    "gradient",  "optimizer",
                                                       "activation", "workspace", "input"};
     for (uint32_t i = 0; i < n && i < most; i++) {
         char bytes[32], type[96] = "";
-        const pl_buffer *b = alive[i];
+        const pl_placed_buffer *b = alive[i];
         pl_plan_buffer view = pl_program_buffer(p, (int)(b - p->plan->buffers));
         if (b->value) pl_type_text(&view.type, type, sizeof type);
         pl_str_addf(out, "%12s  %-10s  steps %d-%d  %s  %s\n",
@@ -158,11 +158,11 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
 {
     pl_arena scratch = PL_ARENA_INIT;
     const pl_plan *plan = p->plan;
-    const pl_buffer **alive = pl_arena_new(&scratch, const pl_buffer *, plan->n_buffers + 1);
+    const pl_placed_buffer **alive = pl_arena_new(&scratch, const pl_placed_buffer *, plan->n_buffers + 1);
     if (!alive) return PL_ERR_MEMORY;
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_buffers; i++)
-        if (plan->buffers[i].first <= plan->peak_step && plan->peak_step < plan->buffers[i].last)
+        if (plan->buffers[i].first <= plan->peak_position && plan->peak_position < plan->buffers[i].last)
             alive[n++] = &plan->buffers[i];
     qsort(alive, n, sizeof *alive, by_bytes);
     pl_str out = PL_STR_INIT;
@@ -170,8 +170,8 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
     pl_str_addf(
         &out, "arena %s (bound %s, program order %s), order \"%s\", %u steps\n",
         pl_str_bytes(plan->arena_bytes, a, sizeof a), pl_str_bytes(plan->live_bound, b, sizeof b),
-        pl_str_bytes(plan->program_order_bound, c, sizeof c), plan->order_name, plan->n_steps);
-    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_step, p->info.peak_node);
+        pl_str_bytes(plan->program_order_bound, c, sizeof c), plan->order_name, plan->n_positions);
+    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_position, p->info.peak_node);
     print_alive(p, &out, alive, n, rows > 0 ? (uint32_t)rows : UINT32_MAX);
     pl_status rc = pl_str_take(&out, text);
     pl_str_release(&out);

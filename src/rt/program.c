@@ -81,11 +81,11 @@ static pl_status list_inputs(pl_program *p)
 
 static pl_status label_steps(pl_program *p)
 {
-    p->step_label = pl_arena_new(&p->mem, const char *, p->plan->n_steps + 1);
+    p->step_label = pl_arena_new(&p->mem, const char *, p->plan->n_positions + 1);
     if (!p->step_label) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < p->plan->n_steps; i++) {
+    for (uint32_t i = 0; i < p->plan->n_positions; i++) {
         char buf[256];
-        pl_plan_step_label(p->g, p->units, p->plan, (int32_t)i, buf, sizeof buf);
+        pl_plan_position_label(p->g, p->units, p->plan, (int32_t)i, buf, sizeof buf);
         p->step_label[i] = pl_arena_strdup(&p->mem, buf);
         if (!p->step_label[i]) return PL_ERR_MEMORY;
     }
@@ -200,9 +200,9 @@ static pl_status fill_info(pl_program *p)
     info->nodes = pl_graph_nodes(p->base_graph);
     info->units = (int32_t)p->units->n;
     info->buffers = (int32_t)plan->n_buffers;
-    info->positions = (int32_t)plan->n_steps;
-    info->peak_position = plan->peak_step;
-    info->peak_node = p->step_label[plan->peak_step];
+    info->positions = (int32_t)plan->n_positions;
+    info->peak_position = plan->peak_position;
+    info->peak_node = p->step_label[plan->peak_position];
     double sum = predict(p, &again);
     share_sources(p, info, sum);
     info->predicted_step_ms = sum;
@@ -510,14 +510,14 @@ pl_program_times pl_program_times_get(const pl_program *p)
 
 const char *pl_program_position_label(const pl_program *p, int position)
 {
-    return position >= 0 && (uint32_t)position < p->plan->n_steps ? p->step_label[position] : "";
+    return position >= 0 && (uint32_t)position < p->plan->n_positions ? p->step_label[position] : "";
 }
 
 pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
 {
     if (i < 0 || i >= p->info.buffers)
         return (pl_plan_buffer){.label = "", .first = -1, .last = -1};
-    const pl_buffer *b = &p->plan->buffers[i];
+    const pl_placed_buffer *b = &p->plan->buffers[i];
     pl_plan_buffer out = {.bytes = b->bytes,
                           .offset = b->offset,
                           .first = b->first,
@@ -533,7 +533,7 @@ pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
 int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *out, int cap)
 {
     const pl_plan *plan = keep_all ? p->keep_all : p->plan;
-    int n = (int)plan->n_steps < cap ? (int)plan->n_steps : cap;
+    int n = (int)plan->n_positions < cap ? (int)plan->n_positions : cap;
     for (int i = 0; i < n; i++) {
         out[i] = (pl_plan_position){.bytes = 0};
         if ((uint32_t)i >= plan->n_order) continue;
@@ -543,12 +543,12 @@ int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *o
     }
     /* Births and deaths first; sums of them next. Differences wrap around and back. */
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
-        const pl_buffer *b = &plan->buffers[i];
+        const pl_placed_buffer *b = &plan->buffers[i];
         if (b->first < n) out[b->first].bytes += b->bytes;
         if (b->last < n) out[b->last].bytes -= b->bytes;
     }
     for (int i = 1; i < n; i++) out[i].bytes += out[i - 1].bytes;
-    return (int)plan->n_steps;
+    return (int)plan->n_positions;
 }
 
 int pl_program_input_count(const pl_program *p)

@@ -45,16 +45,16 @@ static pl_status list_deaths(pl_session *s, pl_bound_program *b)
 {
     const pl_plan *plan = b->p->plan;
     b->dies = pl_arena_new(&s->mem, uint32_t, plan->n_buffers + 1);
-    b->dies_from = pl_arena_new(&s->mem, uint32_t, plan->n_steps + 2);
+    b->dies_from = pl_arena_new(&s->mem, uint32_t, plan->n_positions + 2);
     if (!b->dies || !b->dies_from) return PL_ERR_MEMORY;
     uint32_t *from = b->dies_from;
     for (uint32_t i = 0; i < plan->n_buffers; i++) from[plan->buffers[i].last]++;
-    for (uint32_t t = 1; t <= plan->n_steps; t++) from[t] += from[t - 1];
+    for (uint32_t t = 1; t <= plan->n_positions; t++) from[t] += from[t - 1];
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         int32_t step = plan->buffers[i].last - 1; /* the last position at which it is alive */
         b->dies[from[step]++] = i;
     }
-    for (uint32_t t = plan->n_steps; t > 0; t--) from[t] = from[t - 1];
+    for (uint32_t t = plan->n_positions; t > 0; t--) from[t] = from[t - 1];
     from[0] = 0;
     return PL_OK;
 }
@@ -372,7 +372,7 @@ static pl_status poison_start(pl_session *s, const pl_bound_program *b)
     while (at < plan->arena_bytes) {
         uint64_t lo = plan->arena_bytes, hi = lo;
         for (uint32_t i = 0; i < plan->n_buffers; i++) {
-            const pl_buffer *f = &plan->buffers[i];
+            const pl_placed_buffer *f = &plan->buffers[i];
             if (f->component != PL_COMP_INPUTS || f->offset + f->bytes <= at) continue;
             if (f->offset < lo) lo = f->offset, hi = f->offset + f->bytes;
         }
@@ -385,9 +385,9 @@ static pl_status poison_start(pl_session *s, const pl_bound_program *b)
 static pl_status poison_after(pl_session *s, const pl_bound_program *b, uint32_t step)
 {
     const pl_plan *plan = b->p->plan;
-    if (step + 1 >= plan->n_steps) return PL_OK; /* outputs stay valid after the last unit */
+    if (step + 1 >= plan->n_positions) return PL_OK; /* outputs stay valid after the last unit */
     for (uint32_t i = b->dies_from[step]; i < b->dies_from[step + 1]; i++) {
-        const pl_buffer *f = &plan->buffers[b->dies[i]];
+        const pl_placed_buffer *f = &plan->buffers[b->dies[i]];
         PL_TRY(s->dev->fill(s->arena + f->offset, 0xff, f->bytes));
     }
     return PL_OK;

@@ -225,7 +225,7 @@ TEST(small_masks_are_bits)
     if (!p) return;
     int masks = 0, bytes = 0;
     for (uint32_t i = 0; i < p->plan->n_buffers; i++) {
-        const pl_buffer *b = &p->plan->buffers[i];
+        const pl_placed_buffer *b = &p->plan->buffers[i];
         if (!b->value || pl_type_of(p->g, b->value)->dtype != PL_BOOL) continue;
         masks += b->bytes == (137 * 253 / 8 + 63) / 64 * 64;
         bytes += b->bytes == (137 * 253 + 63) / 64 * 64;

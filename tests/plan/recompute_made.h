@@ -10,24 +10,24 @@ typedef struct made {
     pl_recompute_problem p;
     double cost[MAX_OPS];
     uint64_t work[MAX_OPS], bytes[MAX_BUFS];
-    uint8_t op_flags[MAX_OPS], buf_flags[MAX_BUFS];
+    uint8_t unit_flags[MAX_OPS], buffer_flags[MAX_BUFS];
     uint32_t in_at[MAX_OPS + 1], in[MAX_EDGES], out_at[MAX_OPS + 1], out[MAX_BUFS], base[MAX_BUFS];
 } made;
 
 /* l steps from x0; adjoints b(l-1)..b(0), where b(i) reads x(i) and b(i+1). All of size 1; only
  * the steps cost. Freed with free(), like the others. */
 made *make_chain(uint32_t l);
-/* A training step of 2*nf ops: forward with skips, backward that reads some of it. Whole costs,
+/* A training step of 2*nf units: forward with skips, backward that reads some of it. Whole costs,
  * as the oracle wants. */
 made *make_training(uint64_t seed, uint32_t nf);
-/* Anything goes: several outputs, views of views, workspace, pinned and given storages, ops that
+/* Anything goes: several outputs, views of views, workspace, pinned and given buffers, units that
  * must not repeat. */
-made *make_any(uint64_t seed, uint32_t n_ops);
+made *make_any(uint64_t seed, uint32_t n_units);
 
-/* For problems made by hand: storages first, then each op, then what it reads and writes. */
+/* For problems made by hand: buffers first, then each unit, then what it reads and writes. */
 made *made_new(void);
-uint32_t add_buf(made *m, uint64_t bytes);
-void add_op(made *m, double cost);
+uint32_t add_buffer(made *m, uint64_t bytes);
+void add_unit(made *m, double cost);
 void reads(made *m, uint32_t buf);
 void writes(made *m, uint32_t buf);
 

@@ -1,7 +1,7 @@
 /* recompute_oracle.c - uniform-cost search, as plain as it can be.
  *
- * A state is (ops done, storages there). Two moves: compute an op whose inputs are there and whose
- * outputs and workspace fit, at its cost; forget one storage, at no cost. The queue is a list of
+ * A state is (units done, buffers there). Two moves: compute a unit whose inputs are there and whose
+ * outputs and workspace fit, at its cost; forget one buffer, at no cost. The queue is a list of
  * buckets by whole cost, so costs must be whole numbers: the tests make them so. It shares no
  * code, and no idea beyond the definition of the problem, with the planner.
  */
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 typedef struct seen {
-    uint64_t key; /* ops done << 32 | storages there, plus one in the top bit: never 0 */
+    uint64_t key; /* units done << 32 | buffers there, plus one in the top bit: never 0 */
     uint32_t cost;
     bool closed;
 } seen;
@@ -67,7 +67,7 @@ static uint32_t mask_of(const uint32_t *item, uint32_t lo, uint32_t hi)
 static uint64_t size_of(const pl_recompute_problem *p, uint32_t there)
 {
     uint64_t sum = 0;
-    for (uint32_t b = 0; b < p->n_bufs; b++)
+    for (uint32_t b = 0; b < p->n_buffers; b++)
         if (there >> b & 1) sum += p->bytes[b];
     return sum;
 }
@@ -76,18 +76,18 @@ static void visit(oracle *o, uint32_t pos, uint32_t there, uint32_t cost)
 {
     const pl_recompute_problem *p = o->p;
     bool blocked = false;
-    for (uint32_t op = 0; op < p->n_ops && op <= pos; op++) {
-        uint32_t in = mask_of(p->in, p->in_at[op], p->in_at[op + 1]);
-        uint32_t out = mask_of(p->out, p->out_at[op], p->out_at[op + 1]);
-        if (in & ~there || (op < pos && !(out & ~there))) continue;
-        uint64_t need = size_of(p, there | out) + (p->work_bytes ? p->work_bytes[op] : 0);
+    for (uint32_t unit = 0; unit < p->n_units && unit <= pos; unit++) {
+        uint32_t in = mask_of(p->in, p->in_at[unit], p->in_at[unit + 1]);
+        uint32_t out = mask_of(p->out, p->out_at[unit], p->out_at[unit + 1]);
+        if (in & ~there || (unit < pos && !(out & ~there))) continue;
+        uint64_t need = size_of(p, there | out) + (p->work_bytes ? p->work_bytes[unit] : 0);
         if (need > o->budget)
             blocked = true;
         else
-            relax(o, op == pos ? pos + 1 : pos, there | out, cost + (uint32_t)p->cost[op]);
+            relax(o, unit == pos ? pos + 1 : pos, there | out, cost + (uint32_t)p->cost[unit]);
     }
     /* Forgetting can wait until something does not fit. */
-    for (uint32_t b = 0; blocked && b < p->n_bufs; b++)
+    for (uint32_t b = 0; blocked && b < p->n_buffers; b++)
         if (there >> b & 1) relax(o, pos, there & ~(1u << b), cost);
 }
 
@@ -102,7 +102,7 @@ static double run(oracle *o, uint32_t end)
             if (s->closed) continue;
             s->closed = true;
             uint32_t pos = (uint32_t)(s->key >> 32) & 0x7fffffff, there = (uint32_t)s->key;
-            if (pos == o->p->n_ops && !(end & ~there)) return c;
+            if (pos == o->p->n_units && !(end & ~there)) return c;
             visit(o, pos, there, c);
         }
     }
@@ -119,9 +119,9 @@ bool recompute_oracle(const pl_recompute_problem *p, uint64_t budget, uint32_t m
                 .max_entries = max_states * 3};
     double base = 0;
     uint32_t end = 0;
-    for (uint32_t i = 0; i < p->n_ops; i++) base += p->cost[i];
-    for (uint32_t b = 0; b < p->n_bufs && p->buf_flags; b++)
-        if (p->buf_flags[b] & PL_RECOMPUTE_END) end |= 1u << b;
+    for (uint32_t i = 0; i < p->n_units; i++) base += p->cost[i];
+    for (uint32_t b = 0; b < p->n_buffers && p->buffer_flags; b++)
+        if (p->buffer_flags[b] & PL_RECOMPUTE_END) end |= 1u << b;
     o.n_buckets = (uint32_t)base * 8 + 1; /* a plan of eight times the cost is "none" */
     o.table = calloc(o.n_table, sizeof *o.table);
     o.bucket = calloc(o.n_buckets, sizeof *o.bucket);

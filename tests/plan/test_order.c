@@ -7,23 +7,23 @@
 
 enum { MAX = 16, LIMIT = 50000 };
 
-/* Random tasks that each write one storage and read up to two earlier ones; sizes differ
+/* Random units that each write one buffer and read up to two earlier ones; sizes differ
  * widely, equal ones may be taken over. What nobody reads is a small result. */
 static pl_status random_problem(pl_problem *q, pl_arena *mem, uint64_t seed, uint32_t n)
 {
     uint64_t r = seed;
     uint32_t reads[2 * MAX][2], readers[2 * MAX][2], writes[MAX][2], n_reads = 0;
-    q->n_tasks = q->n_st = n;
-    q->st = pl_arena_new(mem, pl_storage, n);
+    q->n_units = q->n_buffers = n;
+    q->buffer = pl_arena_new(mem, pl_buffer, n);
     q->work = pl_arena_new(mem, uint64_t, n);
-    q->takes = pl_arena_new(mem, pl_takeover, 2 * n);
-    q->take_start = pl_arena_new(mem, uint32_t, n + 1);
-    if (!q->st || !q->work || !q->takes || !q->take_start) return PL_ERR_MEMORY;
+    q->in_place = pl_arena_new(mem, pl_in_place, 2 * n);
+    q->in_place_start = pl_arena_new(mem, uint32_t, n + 1);
+    if (!q->buffer || !q->work || !q->in_place || !q->in_place_start) return PL_ERR_MEMORY;
     uint32_t n_takes = 0;
     for (uint32_t t = 0; t < n; t++) {
         r = r * 6364136223846793005u + 1442695040888963407u;
         uint64_t size = (r >> 60 & 3) == 0 ? 64 * 20 : 64 + 64 * (r >> 40 & 63);
-        q->st[t] = (pl_storage){.bytes = size, .producer = t, .old_slot = -1, .direct = -1};
+        q->buffer[t] = (pl_buffer){.bytes = size, .producer = t, .old_slot = -1, .direct = -1};
         q->work[t] = (r >> 20 & 7) == 0 ? 64 * (r >> 24 & 31) : 0;
         writes[t][0] = writes[t][1] = t;
         uint32_t a = t ? (uint32_t)(r >> 33) % t : 0, b = t ? (uint32_t)(r >> 13) % t : 0;
@@ -33,17 +33,17 @@ static pl_status random_problem(pl_problem *q, pl_arena *mem, uint64_t seed, uin
             reads[n_reads][0] = readers[n_reads][1] = t;
             reads[n_reads][1] = readers[n_reads][0] = s;
             n_reads++;
-            if (q->st[s].bytes == size) q->takes[n_takes++] = (pl_takeover){s, t};
+            if (q->buffer[s].bytes == size) q->in_place[n_takes++] = (pl_in_place){s, t};
         }
-        q->take_start[t + 1] = n_takes;
+        q->in_place_start[t + 1] = n_takes;
     }
     PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])reads, n_reads, &q->reads));
     PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])readers, n_reads, &q->readers));
     PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])writes, n, &q->writes));
     for (uint32_t s = 0; s < n; s++) {
         if (q->readers.start[s] != q->readers.start[s + 1]) continue;
-        q->st[s].pinned = true;
-        q->st[s].bytes = 64;
+        q->buffer[s].pinned = true;
+        q->buffer[s].bytes = 64;
     }
     return pl_problem_edges(q, mem);
 }
@@ -61,13 +61,13 @@ static void try_all(all_orders *a, uint32_t depth)
 {
     pl_problem *q = a->q;
     if (a->tried > LIMIT) return;
-    if (depth == q->n_tasks) {
+    if (depth == q->n_units) {
         a->tried++;
         pl_life_replay(q, a->order, a->best, &a->life);
         if (a->life.peak < a->best) a->best = a->life.peak;
         return;
     }
-    for (uint32_t t = 0; t < q->n_tasks; t++) {
+    for (uint32_t t = 0; t < q->n_units; t++) {
         if (a->placed[t] || a->waits[t]) continue;
         a->placed[t] = true;
         a->order[depth] = t;
@@ -97,7 +97,7 @@ static double gap(uint64_t seed, double *program)
         goto out;
     pl_life_replay(&q, order, UINT64_MAX, &a.life);
     double found = (double)a.life.peak;
-    for (uint32_t t = 0; t < q.n_tasks; t++) a.waits[t] = q.preds.start[t + 1] - q.preds.start[t];
+    for (uint32_t t = 0; t < q.n_units; t++) a.waits[t] = q.preds.start[t + 1] - q.preds.start[t];
     try_all(&a, 0);
     if (a.tried <= LIMIT) {
         result = found / (double)a.best;

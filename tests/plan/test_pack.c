@@ -4,8 +4,8 @@
 #include "tests/lib/test.h"
 
 #include "base/sys.h"
+#include "plan/files/csv.h"
 #include "plan/pack/check_pack.h"
-#include "plan/pack/csv.h"
 #include "plan/pack/pack.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static uint64_t below(uint64_t *state, uint64_t n)
 }
 
 /* n buffers in times [0,span], lives mostly short, sizes of mixed magnitude. */
-static void random_problem(pl_pack_buf *b, size_t n, uint64_t span, uint64_t seed)
+static void random_problem(pl_pack_buffer *b, size_t n, uint64_t span, uint64_t seed)
 {
     uint64_t s = seed;
     for (size_t i = 0; i < n; i++) {
@@ -33,13 +33,14 @@ static void random_problem(pl_pack_buf *b, size_t n, uint64_t span, uint64_t see
 
 /* The published ways to make a problem hard: cut a box of span x height at random, guillotine
  * fashion, so that a placement without any gap exists. Returns the number of buffers. */
-static size_t cut_box(pl_pack_buf *out, size_t want, int64_t span, uint64_t height, uint64_t seed)
+static size_t cut_box(pl_pack_buffer *out, size_t want, int64_t span, uint64_t height,
+                      uint64_t seed)
 {
     uint64_t s = seed;
     size_t n = 1;
-    out[0] = (pl_pack_buf){0, span, height, 0};
+    out[0] = (pl_pack_buffer){0, span, height, 0};
     for (size_t tries = 0; n < want && tries < 100 * want; tries++) {
-        pl_pack_buf *b = &out[below(&s, n)], c = *b;
+        pl_pack_buffer *b = &out[below(&s, n)], c = *b;
         if (below(&s, 2) && b->hi - b->lo > 1) {
             b->hi = c.lo = b->lo + 1 + (int64_t)below(&s, (uint64_t)(b->hi - b->lo - 1));
         } else if (b->size > 1) {
@@ -55,7 +56,7 @@ static size_t cut_box(pl_pack_buf *out, size_t want, int64_t span, uint64_t heig
 
 /* The optimum of a tiny problem: every order, each buffer on top of the placed ones it meets.
  */
-static uint64_t brute_force(pl_pack_buf *b, size_t n, size_t placed, uint64_t best)
+static uint64_t brute_force(pl_pack_buffer *b, size_t n, size_t placed, uint64_t best)
 {
     uint64_t height = 0;
     for (size_t i = 0; i < placed; i++)
@@ -63,7 +64,7 @@ static uint64_t brute_force(pl_pack_buf *b, size_t n, size_t placed, uint64_t be
     if (height >= best) return best;
     if (placed == n) return height;
     for (size_t i = placed; i < n; i++) {
-        pl_pack_buf t = b[i];
+        pl_pack_buffer t = b[i];
         b[i] = b[placed];
         t.offset = 0;
         for (size_t j = 0; j < placed; j++)
@@ -118,9 +119,9 @@ TEST(pack_reaches_published_optima)
         o.target = cases[i].target;
         o.time_limit_s = 0;
         uint64_t height = 0, bound = 0;
-        pl_status rc = pl_pack(c.bufs, c.n, &o, &height);
-        if (rc == PL_OK) rc = pl_pack_check(c.bufs, c.n, o.align, height);
-        if (rc == PL_OK) rc = pl_pack_bound(c.bufs, c.n, o.align, &bound);
+        pl_status rc = pl_pack(c.buffers, c.n, &o, &height);
+        if (rc == PL_OK) rc = pl_pack_check(c.buffers, c.n, o.align, height);
+        if (rc == PL_OK) rc = pl_pack_bound(c.buffers, c.n, o.align, &bound);
         pl_pack_csv_release(&c);
         CHECK_MSG(rc == PL_OK, "%s: %s", path, pl_error_text());
         CHECK_MSG(height <= (o.target ? o.target : bound) && height >= bound,
@@ -147,13 +148,13 @@ TEST(pack_fits_many_small_buffers_between_few_large_ones)
         CHECK_OK(pl_pack_csv_read(path, &c));
         pl_pack_opts o = PL_PACK_OPTS_INIT;
         uint64_t height = 0, bound = 0;
-        CHECK_OK(pl_pack_bound(c.bufs, c.n, o.align, &bound));
+        CHECK_OK(pl_pack_bound(c.buffers, c.n, o.align, &bound));
         o.seed = cases[i].seed;
         o.work = 1500000000;
         o.target = bound + bound / 1000;
         o.time_limit_s = 0;
-        CHECK_OK(pl_pack(c.bufs, c.n, &o, &height));
-        CHECK_OK(pl_pack_check(c.bufs, c.n, o.align, height));
+        CHECK_OK(pl_pack(c.buffers, c.n, &o, &height));
+        CHECK_OK(pl_pack_check(c.buffers, c.n, o.align, height));
         CHECK_MSG(height <= o.target, "%s: height %llu, bound %llu", path,
                   (unsigned long long)height, (unsigned long long)bound);
         pl_pack_csv_release(&c);
@@ -169,12 +170,12 @@ TEST(pack_moves_what_is_in_the_way)
     CHECK_OK(pl_pack_csv_read(DATA "plan_lgt_tiny_64.csv", &c));
     pl_pack_opts o = PL_PACK_OPTS_INIT;
     uint64_t height = 0, bound = 0;
-    CHECK_OK(pl_pack_bound(c.bufs, c.n, o.align, &bound));
+    CHECK_OK(pl_pack_bound(c.buffers, c.n, o.align, &bound));
     o.off = PL_PACK_NO_EXACT;
     o.work = 400000000;
     o.time_limit_s = 0;
-    CHECK_OK(pl_pack(c.bufs, c.n, &o, &height));
-    CHECK_OK(pl_pack_check(c.bufs, c.n, o.align, height));
+    CHECK_OK(pl_pack(c.buffers, c.n, &o, &height));
+    CHECK_OK(pl_pack_check(c.buffers, c.n, o.align, height));
     CHECK_MSG(height <= bound + bound / 33, "height %llu, bound %llu", (unsigned long long)height,
               (unsigned long long)bound);
     pl_pack_csv_release(&c);
@@ -185,7 +186,7 @@ TEST(pack_is_optimal_on_tiny_problems)
     static const uint32_t offs[] = {0, PL_PACK_NO_SPLIT | PL_PACK_NO_SKYLINE | PL_PACK_NO_FIT |
                                            PL_PACK_NO_PERTURB};
     for (uint64_t seed = 1; seed <= 400; seed++) {
-        pl_pack_buf b[9], t[9];
+        pl_pack_buffer b[9], t[9];
         size_t n = 4 + seed % 6;
         if (seed % 2)
             random_problem(b, n, 6 + seed % 5, seed);
@@ -211,7 +212,7 @@ TEST(pack_is_optimal_on_tiny_problems)
 TEST(pack_finds_placements_without_a_gap)
 {
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        pl_pack_buf b[60];
+        pl_pack_buffer b[60];
         size_t n = cut_box(b, 20 + seed, 100, 1000, seed);
         pl_pack_opts o = PL_PACK_OPTS_INIT;
         o.align = 1;
@@ -225,7 +226,7 @@ TEST(pack_finds_placements_without_a_gap)
 TEST(pack_random_problems_pass_the_checker_with_any_technique_off)
 {
     enum { N = 300 };
-    static pl_pack_buf b[N];
+    static pl_pack_buffer b[N];
     for (uint64_t seed = 1; seed <= 64; seed++) {
         pl_pack_opts o = PL_PACK_OPTS_INIT;
         uint64_t height = 0, bound = 0, aligns[] = {0, 1, 64, 256, 48};
@@ -245,7 +246,7 @@ TEST(pack_random_problems_pass_the_checker_with_any_technique_off)
 
 TEST(pack_takes_degenerate_problems)
 {
-    pl_pack_buf b[] = {{0, 0, 100, 9}, {5, 3, 100, 9}, {0, 9, 0, 9}, {2, 4, 10, 9}};
+    pl_pack_buffer b[] = {{0, 0, 100, 9}, {5, 3, 100, 9}, {0, 9, 0, 9}, {2, 4, 10, 9}};
     uint64_t height = 9, bound = 9;
     CHECK_OK(pl_pack(b, 0, NULL, &height));
     CHECK_INT(height, 0);
@@ -258,14 +259,15 @@ TEST(pack_takes_degenerate_problems)
     CHECK_INT(bound, 64);
     CHECK_OK(pl_pack_bound(b, 4, 1, &bound));
     CHECK_INT(bound, 10);
-    pl_pack_buf ends[] = {{INT64_MIN, INT64_MAX, 8, 9}, {INT64_MIN, 0, 8, 9}, {0, INT64_MAX, 8, 9}};
+    pl_pack_buffer ends[] = {
+        {INT64_MIN, INT64_MAX, 8, 9}, {INT64_MIN, 0, 8, 9}, {0, INT64_MAX, 8, 9}};
     CHECK_OK(pl_pack(ends, 3, NULL, &height));
     CHECK_INT(height, 128);
 }
 
 TEST(pack_refuses_sizes_that_overflow)
 {
-    pl_pack_buf b[] = {{0, 1, (uint64_t)1 << 61, 7}, {0, 1, (uint64_t)1 << 61, 7}, {0, 1, 1, 7}};
+    pl_pack_buffer b[] = {{0, 1, (uint64_t)1 << 61, 7}, {0, 1, (uint64_t)1 << 61, 7}, {0, 1, 1, 7}};
     uint64_t height = 5;
     CHECK(pl_pack(b, 3, NULL, &height) == PL_ERR_ARG);
     CHECK(height == 5 && b[0].offset == 7 && strstr(pl_error_text(), "2^62"));
@@ -275,7 +277,7 @@ TEST(pack_refuses_sizes_that_overflow)
 
 TEST(pack_stacks_whole_step_buffers_at_the_bottom)
 {
-    pl_pack_buf b[] = {{3, 5, 640, 0}, {0, 10, 64, 0}, {5, 9, 640, 0}, {0, 10, 128, 0}};
+    pl_pack_buffer b[] = {{3, 5, 640, 0}, {0, 10, 64, 0}, {5, 9, 640, 0}, {0, 10, 128, 0}};
     uint64_t height = 0;
     CHECK_OK(pl_pack(b, 4, NULL, &height));
     CHECK_INT(height, 640 + 64 + 128);
@@ -293,8 +295,8 @@ static pl_status run_d(uint64_t work, uint64_t target, uint64_t seed, pl_pack_cs
     o.seed = seed;
     o.time_limit_s = 0;
     pl_status rc = pl_pack_csv_read(DATA "D.1048576.csv", c);
-    if (rc == PL_OK) rc = pl_pack(c->bufs, c->n, &o, height);
-    return rc == PL_OK ? pl_pack_check(c->bufs, c->n, 1, *height) : rc;
+    if (rc == PL_OK) rc = pl_pack(c->buffers, c->n, &o, height);
+    return rc == PL_OK ? pl_pack_check(c->buffers, c->n, 1, *height) : rc;
 }
 
 TEST(pack_is_a_function_of_problem_and_seed)
@@ -303,7 +305,7 @@ TEST(pack_is_a_function_of_problem_and_seed)
     uint64_t ha = 0, hb = 0;
     pl_status rc = run_d(60000000, 0, 5, &a, &ha);
     if (rc == PL_OK) rc = run_d(60000000, 0, 5, &b, &hb);
-    bool same = rc == PL_OK && ha == hb && !memcmp(a.bufs, b.bufs, sizeof *a.bufs * a.n);
+    bool same = rc == PL_OK && ha == hb && !memcmp(a.buffers, b.buffers, sizeof *a.buffers * a.n);
     pl_pack_csv_release(&a);
     pl_pack_csv_release(&b);
     CHECK_OK(rc);
@@ -330,15 +332,15 @@ TEST(pack_gets_lower_with_effort_and_stops_at_the_target)
 TEST(pack_places_large_steps_quickly)
 {
     enum { LAYERS = 7000, N = 4 * LAYERS };
-    pl_pack_buf *b = calloc(N, sizeof *b);
+    pl_pack_buffer *b = calloc(N, sizeof *b);
     CHECK(b != NULL);
     uint64_t s = 1;
     for (int64_t l = 0; l < LAYERS; l++) {
         int64_t t = 2 * LAYERS - l;
-        b[4 * l] = (pl_pack_buf){l, t + (int64_t)below(&s, 200), 0, 0};
-        b[4 * l + 1] = (pl_pack_buf){l, l + 1 + (int64_t)below(&s, 4), 0, 0};
-        b[4 * l + 2] = (pl_pack_buf){t - 1, t + 1 + (int64_t)below(&s, 4), 0, 0};
-        b[4 * l + 3] = (pl_pack_buf){t, t + 1 + (int64_t)below(&s, 3), 0, 0};
+        b[4 * l] = (pl_pack_buffer){l, t + (int64_t)below(&s, 200), 0, 0};
+        b[4 * l + 1] = (pl_pack_buffer){l, l + 1 + (int64_t)below(&s, 4), 0, 0};
+        b[4 * l + 2] = (pl_pack_buffer){t - 1, t + 1 + (int64_t)below(&s, 4), 0, 0};
+        b[4 * l + 3] = (pl_pack_buffer){t, t + 1 + (int64_t)below(&s, 3), 0, 0};
         for (int i = 0; i < 4; i++) b[4 * l + i].size = (1 + below(&s, 2000)) * 512;
     }
     pl_pack_opts o = PL_PACK_OPTS_INIT;
@@ -359,7 +361,7 @@ TEST(pack_survives_every_failing_allocation)
 {
     pl_pack_csv c = PL_PACK_CSV_INIT;
     pl_pack_opts o = PL_PACK_OPTS_INIT;
-    static pl_pack_buf b[213];
+    static pl_pack_buffer b[213];
     o.align = 1;
     o.work = 3000000; /* enough to enter every solver */
     CHECK_OK(pl_pack_csv_read(DATA "D.1048576.csv", &c));
@@ -367,13 +369,13 @@ TEST(pack_survives_every_failing_allocation)
     uint64_t nth = 1;
     for (bool hit = true; hit && rc == PL_OK; nth++) {
         uint64_t height = 77;
-        memcpy(b, c.bufs, sizeof b);
+        memcpy(b, c.buffers, sizeof b);
         pl_sys_fail_nth(nth);
         pl_status got = pl_pack(b, c.n, &o, &height);
         hit = pl_sys_fail_hit();
         pl_sys_fail_nth(0);
         if (got != (hit ? PL_ERR_MEMORY : PL_OK)) rc = PL_ERR_PLAN;
-        if (hit && (height != 77 || memcmp(b, c.bufs, sizeof b) != 0)) rc = PL_ERR_PLAN;
+        if (hit && (height != 77 || memcmp(b, c.buffers, sizeof b) != 0)) rc = PL_ERR_PLAN;
         if (!hit && rc == PL_OK) rc = pl_pack_check(b, c.n, 1, height);
     }
     pl_pack_csv_release(&c);
@@ -387,7 +389,7 @@ TEST(pack_survives_every_failing_allocation)
 
 TEST(pack_check_rejects_what_is_wrong)
 {
-    pl_pack_buf b[] = {{0, 4, 100, 0}, {2, 6, 100, 100}, {4, 8, 50, 0}, {0, 0, 500, 0}};
+    pl_pack_buffer b[] = {{0, 4, 100, 0}, {2, 6, 100, 100}, {4, 8, 50, 0}, {0, 0, 500, 0}};
     CHECK_OK(pl_pack_check(b, 4, 1, 200));
     CHECK_OK(pl_pack_check(b, 4, 50, 200));
     CHECK(pl_pack_check(b, 4, 1, 199) == PL_ERR_PLAN && strstr(pl_error_text(), "buffer 1"));
@@ -403,7 +405,7 @@ TEST(pack_check_rejects_what_is_wrong)
 /* Every placement with two buffers that share a time set to the same offset is refused. */
 TEST(pack_check_sees_every_collision)
 {
-    pl_pack_buf b[40];
+    pl_pack_buffer b[40];
     uint64_t height = 0;
     random_problem(b, 40, 30, 9);
     CHECK_OK(pl_pack(b, 40, NULL, &height));
@@ -428,9 +430,9 @@ TEST(pack_csv_keeps_ids_and_finds_columns_by_name)
     CHECK_OK(pl_pack_csv_parse(text, strlen(text), &c));
     CHECK_INT(c.n, 2);
     CHECK_INT(c.align, 48);
-    CHECK(c.bufs[0].lo == -1 && c.bufs[0].hi == 5 && c.bufs[0].size == 10);
-    CHECK(c.bufs[1].size == UINT64_MAX && c.bufs[1].lo == 2 && c.bufs[1].hi == 9);
-    c.bufs[0].offset = 96;
+    CHECK(c.buffers[0].lo == -1 && c.buffers[0].hi == 5 && c.buffers[0].size == 10);
+    CHECK(c.buffers[1].size == UINT64_MAX && c.buffers[1].lo == 2 && c.buffers[1].hi == 9);
+    c.buffers[0].offset = 96;
     char *out = NULL;
     size_t len = 0;
     CHECK_OK(pl_pack_csv_print(&c, &out, &len));
@@ -465,7 +467,7 @@ TEST(pack_csv_errors_name_the_line)
         pl_status rc = pl_pack_csv_parse(cases[i].text, strlen(cases[i].text), &c);
         CHECK_MSG(rc == PL_ERR_DATA && strstr(pl_error_text(), cases[i].want), "case %zu: %s", i,
                   pl_error_text());
-        CHECK(c.n == 0 && !c.bufs);
+        CHECK(c.n == 0 && !c.buffers);
     }
     pl_pack_csv c = PL_PACK_CSV_INIT;
     CHECK(pl_pack_csv_parse("id,lower,upper,size\na\0b,0,1,2\n", 31, &c) == PL_ERR_DATA);
@@ -489,7 +491,7 @@ TEST(pack_csv_survives_failing_allocations_and_round_trips)
     pl_pack_csv a = PL_PACK_CSV_INIT, b = PL_PACK_CSV_INIT;
     CHECK_OK(pl_pack_csv_read(DATA "A.1048576.csv", &a));
     CHECK_OK(pl_pack_csv_read(path, &b));
-    bool same = a.n == 154 && a.n == b.n && !memcmp(a.bufs, b.bufs, sizeof *a.bufs * a.n);
+    bool same = a.n == 154 && a.n == b.n && !memcmp(a.buffers, b.buffers, sizeof *a.buffers * a.n);
     for (size_t i = 0; i < a.n && same; i++) same = !strcmp(a.ids[i], b.ids[i]);
     pl_pack_csv_release(&a);
     pl_pack_csv_release(&b);

@@ -73,13 +73,13 @@ TEST(plan_is_deterministic)
 }
 
 /* ---- the checker ------------------------------------------------------------------------ */
-static bool stands(const pl_plan *p, const pl_buffer *b)
+static bool stands(const pl_plan *p, const pl_placed_buffer *b)
 {
     return b->value && p->place[b->value].space == PL_SPACE_ARENA; /* no scratch, no saved state */
 }
 
 /* Two values alive at the same step, in the arena, in different buffers. */
-static bool two_alive(const pl_plan *p, const pl_buffer **a, const pl_buffer **b)
+static bool two_alive(const pl_plan *p, const pl_placed_buffer **a, const pl_placed_buffer **b)
 {
     for (uint32_t i = 0; i < p->n_buffers; i++)
         for (uint32_t j = 0; j < p->n_buffers; j++) {
@@ -226,7 +226,7 @@ static bool copy_to_wrong_slot(planned *x)
 static bool shorten_life(pl_plan *p, bool late)
 {
     for (uint32_t k = 0; k < p->n_buffers; k++) {
-        pl_buffer *f = &p->buffers[k];
+        pl_placed_buffer *f = &p->buffers[k];
         if (!stands(p, f) || f->last < f->first + 2 || !f->bytes) continue;
         if (late)
             f->first++;
@@ -241,7 +241,7 @@ static bool shorten_life(pl_plan *p, bool late)
 static bool damage(planned *x, enum damage kind)
 {
     pl_plan *p = x->plan;
-    const pl_buffer *a, *b;
+    const pl_placed_buffer *a, *b;
     int i = find_step(
         x, kind == SCRATCH_ON_OPERAND || kind == SCRATCH_ON_OUTPUT || kind == SCRATCH_SHORT,
         kind == SCRATCH_ON_OPERAND);

@@ -222,14 +222,14 @@ TEST(fit_stops_when_it_is_asked)
 TEST(pack_stops_when_it_is_asked)
 {
     enum { N = 400 };
-    pl_pack_buf b[N];
+    pl_pack_buffer b[N];
     later l;
     uint64_t height, begin = used_ns(), rng = 5;
     for (int i = 0; i < N; i++) {
         int64_t lo = (int64_t)((pl_test_noise(&rng) + 1) * 100);
-        b[i] = (pl_pack_buf){.lo = lo,
-                             .hi = lo + 1 + (int64_t)((pl_test_noise(&rng) + 1) * 30),
-                             .size = 1 + (uint64_t)((pl_test_noise(&rng) + 1) * 100000)};
+        b[i] = (pl_pack_buffer){.lo = lo,
+                                .hi = lo + 1 + (int64_t)((pl_test_noise(&rng) + 1) * 30),
+                                .size = 1 + (uint64_t)((pl_test_noise(&rng) + 1) * 100000)};
     }
     pl_pack_opts o = PL_PACK_OPTS_INIT;
     o.work = UINT64_MAX / 64;

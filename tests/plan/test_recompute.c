@@ -24,7 +24,7 @@ TEST(recompute_keeps_all_when_it_fits)
     o.budget_bytes = keep;
     CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
     CHECK_OK(pl_recompute_check(&m->p, plan, keep));
-    CHECK_INT(plan->n, m->p.n_ops);
+    CHECK_INT(plan->n, m->p.n_units);
     CHECK(plan->cost_ns == plan->base_cost_ns);
     pl_recompute_plan_free(plan);
     free(m);
@@ -35,18 +35,18 @@ TEST(recompute_names_op_and_bytes_below_the_bound)
     made *m = make_chain(8);
     m->work[3] = 100;
     uint64_t bound, least;
-    uint32_t op;
-    CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
-    CHECK_INT(op, 3);
+    uint32_t unit;
+    CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
+    CHECK_INT(unit, 3);
     CHECK_INT(bound, 102);
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     pl_recompute_plan *plan = NULL;
     o.budget_bytes = bound - 1;
     CHECK_INT(pl_recompute_solve(&m->p, &o, &plan), PL_ERR_FIT);
-    CHECK(strstr(pl_error_text(), "op 3") && strstr(pl_error_text(), "102"));
+    CHECK(strstr(pl_error_text(), "unit 3") && strstr(pl_error_text(), "102"));
     m->work[3] = 0;
     /* Between bound and minimum: the message has the minimum, and a plan exists at it. */
-    CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+    CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
     CHECK_OK(pl_recompute_minimum(&m->p, NULL, &least));
     CHECK_INT(bound, 3);
     CHECK_INT(least, 4);
@@ -64,7 +64,7 @@ TEST(recompute_rejects_bad_problems)
 {
     made *m = make_chain(4);
     pl_recompute_plan *plan = NULL;
-    m->in[0] = 3; /* op 0 reads what op 2 writes */
+    m->in[0] = 3; /* unit 0 reads what unit 2 writes */
     CHECK_INT(pl_recompute_solve(&m->p, NULL, &plan), PL_ERR_ARG);
     m->in[0] = 0;
     m->cost[1] = -1;
@@ -82,24 +82,24 @@ TEST(recompute_rejects_bad_problems)
 TEST(recompute_takes_views_again)
 {
     made *m = made_new();
-    uint32_t x = add_buf(m, 1);
-    m->buf_flags[x] = PL_RECOMPUTE_PINNED;
-    add_op(m, 5), reads(m, x);
-    uint32_t a = add_buf(m, 10);
+    uint32_t x = add_buffer(m, 1);
+    m->buffer_flags[x] = PL_RECOMPUTE_PINNED;
+    add_unit(m, 5), reads(m, x);
+    uint32_t a = add_buffer(m, 10);
     writes(m, a);
-    add_op(m, 1), reads(m, a);
-    uint32_t v = add_buf(m, 0);
+    add_unit(m, 1), reads(m, a);
+    uint32_t v = add_buffer(m, 0);
     m->base[v] = a;
     writes(m, v);
-    add_op(m, 7), reads(m, x);
-    uint32_t big = add_buf(m, 20);
+    add_unit(m, 7), reads(m, x);
+    uint32_t big = add_buffer(m, 20);
     writes(m, big);
-    add_op(m, 7), reads(m, big);
-    uint32_t little = add_buf(m, 1);
+    add_unit(m, 7), reads(m, big);
+    uint32_t little = add_buffer(m, 1);
     writes(m, little);
-    add_op(m, 3), reads(m, little), reads(m, v);
-    uint32_t end = add_buf(m, 1);
-    m->buf_flags[end] = PL_RECOMPUTE_END;
+    add_unit(m, 3), reads(m, little), reads(m, v);
+    uint32_t end = add_buffer(m, 1);
+    m->buffer_flags[end] = PL_RECOMPUTE_END;
     writes(m, end);
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     pl_recompute_plan *plan;
@@ -125,7 +125,7 @@ TEST(recompute_checker_rejects_broken_plans)
     o.budget_bytes = 5;
     CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
     CHECK_OK(pl_recompute_check(&m->p, plan, 5));
-    CHECK(plan->n > m->p.n_ops);
+    CHECK(plan->n > m->p.n_units);
     CHECK(rejects(m, plan, 4, "over the budget"));
     pl_recompute_plan bad = *plan;
     bad.peak_bytes--;
@@ -137,17 +137,17 @@ TEST(recompute_checker_rejects_broken_plans)
     bad.n--;
     CHECK(rejects(m, &bad, 5, "never computed"));
 
-    uint32_t op[64], drop[64], drop_at[64];
-    memcpy(op, plan->op, plan->n * sizeof *op);
+    uint32_t unit[64], drop[64], drop_at[64];
+    memcpy(unit, plan->unit, plan->n * sizeof *unit);
     memcpy(drop_at, plan->drop_at, (plan->n + 1) * sizeof *drop_at);
     memcpy(drop, plan->drop, plan->drop_at[plan->n] * sizeof *drop);
     bad = *plan;
-    bad.op = op;
-    op[0] = 1;
+    bad.unit = unit;
+    unit[0] = 1;
     CHECK(rejects(m, &bad, 5, "first computed before"));
-    op[0] = plan->op[0];
-    op[1] = 99;
-    CHECK(rejects(m, &bad, 5, "no op 99"));
+    unit[0] = plan->unit[0];
+    unit[1] = 99;
+    CHECK(rejects(m, &bad, 5, "no unit 99"));
     bad = *plan;
     bad.drop = drop;
     drop[1] = drop[0];
@@ -156,12 +156,12 @@ TEST(recompute_checker_rejects_broken_plans)
     bad.drop_at = drop_at;
     for (uint32_t k = 0; k <= plan->n; k++) drop_at[k] = 0; /* nothing is ever dropped */
     CHECK(rejects(m, &bad, 5, "peak"));
-    for (uint32_t i = 0; i < m->p.n_ops; i++) m->op_flags[i] = PL_RECOMPUTE_ONCE;
+    for (uint32_t i = 0; i < m->p.n_units; i++) m->unit_flags[i] = PL_RECOMPUTE_ONCE;
     CHECK(rejects(m, plan, 5, "again"));
-    memset(m->op_flags, 0, sizeof m->op_flags);
-    m->buf_flags[1] = PL_RECOMPUTE_PINNED;
+    memset(m->unit_flags, 0, sizeof m->unit_flags);
+    m->buffer_flags[1] = PL_RECOMPUTE_PINNED;
     CHECK(rejects(m, plan, 5, "pinned"));
-    m->buf_flags[1] = PL_RECOMPUTE_END;
+    m->buffer_flags[1] = PL_RECOMPUTE_END;
     CHECK(rejects(m, plan, 5, "at the end"));
     pl_recompute_plan_free(plan);
     free(m);
@@ -171,23 +171,23 @@ TEST(recompute_checker_rejects_broken_plans)
 TEST(recompute_checker_rejects_stale_views)
 {
     made *m = made_new();
-    add_op(m, 1);
-    uint32_t a = add_buf(m, 4);
+    add_unit(m, 1);
+    uint32_t a = add_buffer(m, 4);
     writes(m, a);
-    add_op(m, 1), reads(m, a);
-    uint32_t v = add_buf(m, 0);
+    add_unit(m, 1), reads(m, a);
+    uint32_t v = add_buffer(m, 0);
     m->base[v] = a;
     writes(m, v);
-    add_op(m, 1), reads(m, v);
-    uint32_t b = add_buf(m, 1);
+    add_unit(m, 1), reads(m, v);
+    uint32_t b = add_buffer(m, 1);
     writes(m, b);
-    const uint32_t op[] = {0, 1, 0, 2}, drop_at[] = {0, 0, 0, 0, 2}, drop[] = {a, b};
-    const uint32_t good_op[] = {0, 1, 0, 1, 2}, good_at[] = {0, 0, 0, 0, 0, 2};
+    const uint32_t unit[] = {0, 1, 0, 2}, drop_at[] = {0, 0, 0, 0, 2}, drop[] = {a, b};
+    const uint32_t good_unit[] = {0, 1, 0, 1, 2}, good_at[] = {0, 0, 0, 0, 0, 2};
     pl_recompute_plan plan = {
-        .n = 4, .op = op, .drop_at = drop_at, .drop = drop, .peak_bytes = 5, .cost_ns = 4};
+        .n = 4, .unit = unit, .drop_at = drop_at, .drop = drop, .peak_bytes = 5, .cost_ns = 4};
     CHECK(rejects(m, &plan, 9, "not there"));
     plan = (pl_recompute_plan){
-        .n = 5, .op = good_op, .drop_at = good_at, .drop = drop, .peak_bytes = 5, .cost_ns = 5};
+        .n = 5, .unit = good_unit, .drop_at = good_at, .drop = drop, .peak_bytes = 5, .cost_ns = 5};
     CHECK_OK(pl_recompute_check(&m->p, &plan, 9));
     free(m);
 }
@@ -196,7 +196,7 @@ TEST(recompute_checker_rejects_stale_views)
 static bool same_plan(const pl_recompute_plan *a, const pl_recompute_plan *b)
 {
     return a->n == b->n && a->peak_bytes == b->peak_bytes && a->cost_ns == b->cost_ns &&
-           !memcmp(a->op, b->op, a->n * sizeof *a->op) &&
+           !memcmp(a->unit, b->unit, a->n * sizeof *a->unit) &&
            !memcmp(a->drop_at, b->drop_at, (a->n + 1) * sizeof *a->drop_at);
 }
 
@@ -214,8 +214,8 @@ TEST(recompute_random_problems_stay_within_budget)
         CHECK(least <= keep);
         for (uint32_t i = 0; i < 6; i++) budgets[i] = keep - (keep - least) * i / 5;
         pl_recompute_plan *plans[6], *again[6];
-        CHECK_OK(pl_recompute_sweep(&m->p, &o, budgets, 6, plans));
-        CHECK_OK(pl_recompute_sweep(&m->p, &o, budgets, 6, again));
+        CHECK_OK(pl_trace_sweep(&m->p, &o, budgets, 6, plans));
+        CHECK_OK(pl_trace_sweep(&m->p, &o, budgets, 6, again));
         for (uint32_t i = 0; i < 6; i++) {
             CHECK_MSG(plans[i] && again[i], "problem %u: no plan for %llu, least %llu", k,
                       (unsigned long long)budgets[i], (unsigned long long)least);
@@ -223,7 +223,7 @@ TEST(recompute_random_problems_stay_within_budget)
                       "problem %u, %s: %s", k, plans[i]->strategy, pl_error_text());
             CHECK(same_plan(plans[i], again[i]));
             CHECK(!i || plans[i]->cost_ns >= plans[i - 1]->cost_ns);
-            repeats += plans[i]->n > m->p.n_ops;
+            repeats += plans[i]->n > m->p.n_units;
         }
         CHECK(plans[0]->cost_ns == plans[0]->base_cost_ns);
         for (uint32_t i = 0; i < 6; i++)
@@ -241,9 +241,9 @@ TEST(recompute_against_the_optimum)
     for (uint32_t k = 0; k < count; k++) {
         made *m = make_training(k, (pl_test_long() ? 6 : 5) + k % wide);
         uint64_t bound, keep;
-        uint32_t op;
+        uint32_t unit;
         double best = 0;
-        CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+        CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
         CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
         uint64_t budget = bound + (keep - bound) * (k * 13 % 70) / 100;
         if (recompute_oracle(&m->p, budget, pl_test_long() ? 3000000 : 400000, &best)) {
@@ -259,7 +259,7 @@ TEST(recompute_against_the_optimum)
                 CHECK_MSG(gap > -1e-9, "problem %u: below the optimum by %g", k, -gap);
                 sum += gap;
                 if (getenv("PL_TEST_PRINT") && gap > 1e-9)
-                    printf("problem %u, %u ops: %.4f %% (%s)\n", k, m->p.n_ops, 100 * gap,
+                    printf("problem %u, %u ops: %.4f %% (%s)\n", k, m->p.n_units, 100 * gap,
                            plan->strategy);
                 if (gap > most) most = gap;
                 n++;
@@ -282,9 +282,9 @@ TEST(recompute_heuristics_near_the_optimum)
     for (uint32_t k = 0; k < 60; k++) {
         made *m = make_training(k + 1000, 5 + k % 4);
         uint64_t bound, keep;
-        uint32_t op;
+        uint32_t unit;
         double best = 0;
-        CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+        CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
         CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
         uint64_t budget = bound + (keep - bound) * (20 + k % 60) / 100;
         if (recompute_oracle(&m->p, budget, 400000, &best) && best >= 0) {
@@ -351,10 +351,10 @@ TEST(recompute_plans_do_not_depend_on_threads)
     int was = pl_threads_count();
     made *m = make_training(77, 500);
     uint64_t bound, keep;
-    uint32_t op;
+    uint32_t unit;
     pl_recompute_plan *plan[3] = {NULL};
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
-    CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+    CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
     CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
     o.budget_bytes = bound + (keep - bound) / 2;
     o.effort = 20000000;
@@ -362,8 +362,8 @@ TEST(recompute_plans_do_not_depend_on_threads)
         pl_threads_set(threads[i]);
         CHECK_OK(pl_recompute_solve(&m->p, &o, &plan[i]));
         CHECK_OK(pl_recompute_check(&m->p, plan[i], o.budget_bytes));
-        CHECK(plan[i]->n > m->p.n_ops && plan[i]->n == plan[0]->n);
-        CHECK(memcmp(plan[i]->op, plan[0]->op, plan[0]->n * sizeof *plan[0]->op) == 0);
+        CHECK(plan[i]->n > m->p.n_units && plan[i]->n == plan[0]->n);
+        CHECK(memcmp(plan[i]->unit, plan[0]->unit, plan[0]->n * sizeof *plan[0]->unit) == 0);
     }
     pl_threads_set(was);
     for (int i = 0; i < 3; i++) pl_recompute_plan_free(plan[i]);

@@ -1,11 +1,11 @@
 /* test_remat_cbc.c - the oracle of the recomputation tests against an integer program solved by
  * CBC (coinor-cbc), so that two independent definitions of "cheapest" must agree.
  *
- * The program is indexed by time. x(t,i): step t computes op i, one op a step at most, idle
- * steps last; op i comes for the first time after op i-1. r(t,b): storage b is there during step
+ * The program is indexed by time. x(t,i): step t computes unit i, one unit a step at most, idle
+ * steps last; unit i comes for the first time after unit i-1. r(t,b): buffer b is there during step
  * t; it was there during t-1 or step t writes it. Inputs are there during the step before and
  * the step itself, outputs during the step. What is there, and the workspace, stay within the
- * budget. r need not be whole: with whole x nothing is gained by a part of a storage.
+ * budget. r need not be whole: with whole x nothing is gained by a part of a buffer.
  */
 #include "tests/lib/test.h"
 #include "tests/plan/recompute_made.h"
@@ -20,7 +20,7 @@ static void write_objective(FILE *f, const pl_recompute_problem *p, uint32_t ste
 {
     fprintf(f, "minimize\n cost:");
     for (uint32_t t = 0; t < steps; t++)
-        for (uint32_t i = 0; i < p->n_ops && i <= t; i++)
+        for (uint32_t i = 0; i < p->n_units && i <= t; i++)
             fprintf(f, " + %g x%u_%u\n", p->cost[i], t, i);
     fprintf(f, "subject to\n");
 }
@@ -28,20 +28,20 @@ static void write_objective(FILE *f, const pl_recompute_problem *p, uint32_t ste
 static void write_order(FILE *f, const pl_recompute_problem *p, uint32_t steps)
 {
     for (uint32_t t = 0; t < steps; t++) {
-        for (uint32_t i = 0; i < p->n_ops && i <= t; i++) fprintf(f, " + x%u_%u", t, i);
+        for (uint32_t i = 0; i < p->n_units && i <= t; i++) fprintf(f, " + x%u_%u", t, i);
         fprintf(f, " <= 1\n");
-        for (uint32_t i = 0; t + 1 < steps && i < p->n_ops && i <= t + 1; i++)
+        for (uint32_t i = 0; t + 1 < steps && i < p->n_units && i <= t + 1; i++)
             fprintf(f, "%s + x%u_%u", i ? "" : " ", t + 1, i);
-        for (uint32_t i = 0; t + 1 < steps && i < p->n_ops && i <= t; i++)
+        for (uint32_t i = 0; t + 1 < steps && i < p->n_units && i <= t; i++)
             fprintf(f, " - x%u_%u", t, i);
         if (t + 1 < steps) fprintf(f, " <= 0\n");
-        for (uint32_t i = 1; i < p->n_ops && i <= t; i++) {
+        for (uint32_t i = 1; i < p->n_units && i <= t; i++) {
             fprintf(f, " x%u_%u", t, i);
             for (uint32_t s = i - 1; s < t; s++) fprintf(f, " - x%u_%u", s, i - 1);
             fprintf(f, " <= 0\n");
         }
     }
-    for (uint32_t t = p->n_ops - 1; t < steps; t++) fprintf(f, " + x%u_%u", t, p->n_ops - 1);
+    for (uint32_t t = p->n_units - 1; t < steps; t++) fprintf(f, " + x%u_%u", t, p->n_units - 1);
     fprintf(f, " >= 1\n");
 }
 
@@ -50,7 +50,7 @@ static void write_carry(FILE *f, const pl_recompute_problem *p, uint32_t t, uint
 {
     fprintf(f, " r%u_%u", t, b);
     if (t) fprintf(f, " - r%u_%u", t - 1, b);
-    for (uint32_t i = 0; i < p->n_ops && i <= t; i++)
+    for (uint32_t i = 0; i < p->n_units && i <= t; i++)
         for (uint32_t k = p->out_at[i]; k < p->out_at[i + 1]; k++)
             if (p->out[k] == b) fprintf(f, " - x%u_%u", t, i);
     fprintf(f, " <= 0\n");
@@ -58,8 +58,8 @@ static void write_carry(FILE *f, const pl_recompute_problem *p, uint32_t t, uint
 
 static void write_step(FILE *f, const pl_recompute_problem *p, uint32_t t, uint64_t budget)
 {
-    for (uint32_t b = 0; b < p->n_bufs; b++) write_carry(f, p, t, b);
-    for (uint32_t i = 0; i < p->n_ops && i <= t; i++) {
+    for (uint32_t b = 0; b < p->n_buffers; b++) write_carry(f, p, t, b);
+    for (uint32_t i = 0; i < p->n_units && i <= t; i++) {
         for (uint32_t k = p->in_at[i]; k < p->in_at[i + 1]; k++) {
             fprintf(f, " x%u_%u - r%u_%u <= 0\n", t, i, t, p->in[k]);
             if (t) fprintf(f, " x%u_%u - r%u_%u <= 0\n", t, i, t - 1, p->in[k]);
@@ -67,7 +67,7 @@ static void write_step(FILE *f, const pl_recompute_problem *p, uint32_t t, uint6
         for (uint32_t k = p->out_at[i]; k < p->out_at[i + 1]; k++)
             fprintf(f, " x%u_%u - r%u_%u <= 0\n", t, i, t, p->out[k]);
     }
-    for (uint32_t b = 0; b < p->n_bufs; b++)
+    for (uint32_t b = 0; b < p->n_buffers; b++)
         fprintf(f, " + %llu r%u_%u", (unsigned long long)p->bytes[b], t, b);
     fprintf(f, " <= %llu\n", (unsigned long long)budget);
 }
@@ -80,14 +80,14 @@ static void write_program(const char *path, const pl_recompute_problem *p, uint3
     write_objective(f, p, steps);
     write_order(f, p, steps);
     for (uint32_t t = 0; t < steps; t++) write_step(f, p, t, budget);
-    for (uint32_t b = 0; b < p->n_bufs; b++)
-        if (p->buf_flags[b] & PL_RECOMPUTE_END) fprintf(f, " r%u_%u >= 1\n", steps - 1, b);
+    for (uint32_t b = 0; b < p->n_buffers; b++)
+        if (p->buffer_flags[b] & PL_RECOMPUTE_END) fprintf(f, " r%u_%u >= 1\n", steps - 1, b);
     fprintf(f, "bounds\n");
     for (uint32_t t = 0; t < steps; t++)
-        for (uint32_t b = 0; b < p->n_bufs; b++) fprintf(f, " r%u_%u <= 1\n", t, b);
+        for (uint32_t b = 0; b < p->n_buffers; b++) fprintf(f, " r%u_%u <= 1\n", t, b);
     fprintf(f, "binaries\n");
     for (uint32_t t = 0; t < steps; t++)
-        for (uint32_t i = 0; i < p->n_ops && i <= t; i++) fprintf(f, " x%u_%u\n", t, i);
+        for (uint32_t i = 0; i < p->n_units && i <= t; i++) fprintf(f, " x%u_%u\n", t, i);
     fprintf(f, "end\n");
     fclose(f);
 }
@@ -118,9 +118,9 @@ TEST(recompute_oracle_agrees_with_an_integer_program)
     for (uint32_t k = 0; k < 24; k++) {
         made *m = make_training(k + 500, 4 + k % 3);
         uint64_t bound, keep;
-        uint32_t op;
+        uint32_t unit;
         double best = 0;
-        CHECK_OK(pl_recompute_bound(&m->p, &bound, &op));
+        CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
         CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
         pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
         pl_recompute_plan *plan = NULL;
@@ -134,7 +134,7 @@ TEST(recompute_oracle_agrees_with_an_integer_program)
             CHECK_MSG(cost < 0 || (cost < best + 1e-6 && cost > best - 1e-6),
                       "problem %u: the oracle says %g, CBC %g", k, best, cost);
             compared += cost >= 0;
-            repeated += plan->n > m->p.n_ops;
+            repeated += plan->n > m->p.n_units;
         }
         pl_recompute_plan_free(plan);
         free(m);

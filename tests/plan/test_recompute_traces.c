@@ -1,7 +1,7 @@
 /* test_recompute_traces.c - the recomputation planner on published traces: it reaches their figures,
  * keeps every budget, and more memory never makes a plan slower. */
 #include "plan/recompute/recompute_check.h"
-#include "plan/recompute/trace.h"
+#include "plan/files/trace.h"
 #include "plimsoll_unstable.h"
 #include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
@@ -17,12 +17,12 @@ TEST(recompute_trace_reader)
                                "2 0 1 1 1 2 1 1\nC 0\nC 1\nG 1\nC 2\nR 1\nR 1\nP 2\nP 0\nR 0\n";
     pl_trace t;
     CHECK_OK(pl_trace_parse(text, sizeof text - 1, &t));
-    CHECK_INT(t.problem.n_ops, 3);
-    CHECK_INT(t.problem.n_bufs, 3);
+    CHECK_INT(t.problem.n_units, 3);
+    CHECK_INT(t.problem.n_buffers, 3);
     CHECK(t.problem.cost[1] == 5.5);
     CHECK_INT(t.problem.base[2], 1);
     CHECK_INT(t.problem.bytes[1], 8);
-    CHECK_INT(t.problem.buf_flags[0], PL_RECOMPUTE_PINNED | PL_RECOMPUTE_END);
+    CHECK_INT(t.problem.buffer_flags[0], PL_RECOMPUTE_PINNED | PL_RECOMPUTE_END);
     CHECK_INT(t.peak_bytes, 48);
     pl_trace_release(&t);
     for (size_t len = 0; len + 2 < sizeof text - 1; len++) /* cut short anywhere: an error */
@@ -86,7 +86,7 @@ static void check_budgets(const char *path, uint32_t n)
     for (uint32_t i = 0; i < n; i++) budgets[i] = t.peak_bytes * (i + 1) / n;
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     o.effort = 0;
-    CHECK_OK(pl_recompute_sweep(&t.problem, &o, budgets, n, plans));
+    CHECK_OK(pl_trace_sweep(&t.problem, &o, budgets, n, plans));
     for (uint32_t i = 0; i < n; i++) {
         CHECK(!plans[i] || budgets[i] >= bound);
         CHECK(plans[i] || !fit); /* fits at one budget, fits at all larger ones */
@@ -130,7 +130,7 @@ static void check_climb(const char *folder, const char *file, uint32_t n)
         double share = 0.253 + 0.74 * i / n;
         o.budget_bytes = (uint64_t)((double)t.peak_bytes * share);
         if (!pl_test_long()) o.effort = 0;
-        CHECK_OK(pl_recompute_climb(&t.problem, &o, t.peak_bytes, &plan));
+        CHECK_OK(pl_trace_climb(&t.problem, &o, t.peak_bytes, &plan));
         CHECK_OK(pl_recompute_check(&t.problem, plan, o.budget_bytes));
         CHECK_MSG(plan->cost_ns <= before, "%s at %.3f: %.4f after %.4f", file, share,
                   plan->cost_ns / plan->base_cost_ns, before / plan->base_cost_ns);

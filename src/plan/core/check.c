@@ -56,7 +56,7 @@ typedef struct replay {
     part *parts; /* by root */
     uint32_t n_parts;
     int32_t *made, *used; /* per value that is a root: steps of its writing and last reading */
-    const pl_buffer **by_offset; /* buffers by offset, then time */
+    const pl_placed_buffer **by_offset; /* buffers by offset, then time */
 } replay;
 
 static pl_status wrong(const replay *r, uint32_t unit, const char *what, uint32_t val)
@@ -202,9 +202,9 @@ static pl_status check_places(const replay *r)
             return wrong(r, PL_NO_UNIT, "an output out of bounds:", val);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        const pl_buffer *b = &p->buffers[i];
+        const pl_placed_buffer *b = &p->buffers[i];
         if (b->offset > p->arena_bytes || b->bytes > p->arena_bytes - b->offset || b->first < 0 ||
-            b->first >= b->last || (uint32_t)b->last > p->n_steps)
+            b->first >= b->last || (uint32_t)b->last > p->n_positions)
             return wrong(r, b->unit, "a buffer out of bounds", b->value);
     }
     return PL_OK;
@@ -440,7 +440,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
         if (outputs >= p->n_outputs || p->outputs[outputs].node != n ||
             !holds_value(r, &p->outputs[outputs].place, val))
             return wrong(r, PL_NO_UNIT, "lost output", val);
-        use(r, val, (int32_t)p->n_steps - 1);
+        use(r, val, (int32_t)p->n_positions - 1);
         outputs++;
     }
     for (uint32_t s = 0; s < r->n_slots; s++) {
@@ -456,7 +456,8 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
 /* ---- the table of buffers --------------------------------------------------------------- */
 static int by_offset_and_time(const void *a, const void *b)
 {
-    const pl_buffer *x = *(const pl_buffer *const *)a, *y = *(const pl_buffer *const *)b;
+    const pl_placed_buffer *x = *(const pl_placed_buffer *const *)a,
+                           *y = *(const pl_placed_buffer *const *)b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->first > y->first) - (x->first < y->first);
 }
@@ -468,7 +469,7 @@ static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t fi
     uint32_t lo = 0, hi = r->p->n_buffers;
     while (lo < hi) { /* first buffer past (offset, first) */
         uint32_t mid = (lo + hi) / 2;
-        const pl_buffer *b = r->by_offset[mid];
+        const pl_placed_buffer *b = r->by_offset[mid];
         if (b->offset < offset || (b->offset == offset && b->first <= first))
             lo = mid + 1;
         else
@@ -477,7 +478,7 @@ static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t fi
     /* an empty buffer may share its offset with a real one */
     while (lo && r->by_offset[lo - 1]->offset == offset && r->by_offset[lo - 1]->bytes < bytes)
         lo--;
-    const pl_buffer *b = lo ? r->by_offset[lo - 1] : NULL;
+    const pl_placed_buffer *b = lo ? r->by_offset[lo - 1] : NULL;
     if (b && b->offset == offset && b->bytes >= bytes && b->first <= first && b->last > last)
         return true;
     for (uint32_t i = 0; i < r->p->n_buffers; i++) { /* inside one that starts before it */
@@ -523,7 +524,7 @@ static pl_status prepare(replay *r, pl_arena *mem)
     r->tags = pl_arena_new(mem, tag_info, ranges + r->n_slots + 1);
     r->made = pl_arena_new(mem, int32_t, g->n_vals);
     r->used = pl_arena_new(mem, int32_t, g->n_vals);
-    r->by_offset = pl_arena_new(mem, const pl_buffer *, p->n_buffers + 1);
+    r->by_offset = pl_arena_new(mem, const pl_placed_buffer *, p->n_buffers + 1);
     if (!r->slot_at || !r->root || !r->off || !r->border || !r->tree || !r->tags || !r->made ||
         !r->used || !r->by_offset)
         return PL_ERR_MEMORY;

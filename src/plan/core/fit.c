@@ -1,9 +1,9 @@
 /* fit.c - see fit.h.
  *
- * The recomputation planner sees the tasks and storages of the keep-all plan, in its order, and
- * knows nothing of outputs that take over the bytes of inputs. Takeovers of the keep-all plan are
+ * The recomputation planner sees the units and buffers of the keep-all plan, in its order, and
+ * knows nothing of outputs that take over the bytes of inputs. In-place reuse of the keep-all plan are
  * told to it as scratch that is smaller by the bytes taken over; since scratch cannot be negative,
- * all scratch and all budgets of the core are larger by one constant, `shift`. Other takeovers come
+ * all scratch and all budgets of the core are larger by one constant, `shift`. Other in-place reuse come
  * and go with the plan, so the core's budget is only a knob: it is turned up while the true peak of
  * the expansion still is within the arena's budget. Its settings are the rungs of recompute.h and
  * fine steps between them, the same for every budget, so that a larger budget has what a smaller
@@ -129,7 +129,7 @@ static pl_status list_of(pl_fit *f, const pl_recompute_plan *plan, pl_arena *mem
 {
     *out = pl_arena_new(mem, uint32_t, plan->n + 1);
     if (!*out) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < plan->n; i++) (*out)[i] = f->q.unit[f->task_at[plan->op[i]]];
+    for (uint32_t i = 0; i < plan->n; i++) (*out)[i] = f->q.unit_id[f->unit_at[plan->unit[i]]];
     return PL_OK;
 }
 
@@ -155,7 +155,7 @@ static pl_status look_at_stop(const pl_fit *f)
 /* Bytes of a plan's list, see pl_recompute_plan. */
 static uint64_t list_bytes(const pl_recompute_plan *plan)
 {
-    return sizeof *plan + (2 * (uint64_t)plan->n + 2 + plan->drop_at[plan->n]) * sizeof *plan->op;
+    return sizeof *plan + (2 * (uint64_t)plan->n + 2 + plan->drop_at[plan->n]) * sizeof *plan->unit;
 }
 
 /* Lists that are filled up are many: they end where memory does. */
@@ -255,7 +255,7 @@ static void look_if_lean(pl_fit *f)
 {
     const pl_fit_base *b = f->base;
     uint64_t held = pl_graph_bytes(b->g) + b->units->arena.total + b->keep_all->mem.total;
-    uint64_t bytes = f->way.plan->peak_bytes + held / (f->core.n_ops + 1) * f->way.plan->n;
+    uint64_t bytes = f->way.plan->peak_bytes + held / (f->core.n_units + 1) * f->way.plan->n;
     if (f->lean.plan && bytes >= f->lean_bytes) return;
     pl_recompute_plan_free(f->lean.plan);
     f->lean = f->way;
@@ -330,7 +330,7 @@ static pl_status shrink(pl_fit *f, candidate **c)
     if ((*c)->peak + f->shift <= least + least / 8 || f->core_keep_all <= least) return PL_OK;
     for (uint64_t i = 1; i <= LOOKS; i++) PL_TRY(look_at(f, least + step * i, c, &better));
     uint64_t hi = (*c)->asked, lo = hi > least + step ? hi - step : least;
-    for (int i = 0; i < HALVES && hi > lo + 1 && f->core.n_ops <= SMALL; i++) {
+    for (int i = 0; i < HALVES && hi > lo + 1 && f->core.n_units <= SMALL; i++) {
         uint64_t mid = lo + (hi - lo) / 2;
         PL_TRY(look_at(f, mid, c, &better));
         *(better ? &hi : &lo) = mid;
@@ -394,7 +394,7 @@ pl_status pl_fit_lean(pl_fit *f, uint64_t *arena_bytes, uint64_t *held)
     pl_fitted *t;
     *arena_bytes = f->minimum;
     *held = f->minimum_held;
-    if (!f->knows_minimum || !f->lean.plan || f->lean.plan->n == f->core.n_ops) return PL_OK;
+    if (!f->knows_minimum || !f->lean.plan || f->lean.plan->n == f->core.n_units) return PL_OK;
     PL_TRY(pack_candidate(f, &f->lean, &no_limits, &t));
     uint64_t arena = t->plan->arena_bytes, bytes = pl_fitted_bytes(t);
     pl_fitted_free(t);
@@ -465,7 +465,7 @@ static pl_status fill_up(pl_fit *f, uint64_t budget, uint64_t sure, candidate *c
     uint64_t step = f->core_keep_all / CLOSE + 1;
     int over = 0;
     for (uint64_t at = (c->asked / step + 1) * step; at < f->core_keep_all; at += step) {
-        if (over >= PATIENCE || c->plan->n == f->core.n_ops) break;
+        if (over >= PATIENCE || c->plan->n == f->core.n_units) break;
         candidate *next;
         PL_TRY(ask_core(f, &(candidate){.asked = at, .from = (uint32_t)(c - f->cand) + 1}, &next));
         if (!next) break;
@@ -477,7 +477,7 @@ static pl_status fill_up(pl_fit *f, uint64_t budget, uint64_t sure, candidate *c
     return PL_OK;
 }
 
-/* The highest rung whose plan fits in truth. The first guess is right but for what other takeovers
+/* The highest rung whose plan fits in truth. The first guess is right but for what other in-place reuse
  * save, which the next ones use. *c is NULL when the rung has no plan. */
 static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t bound,
                            uint64_t *rung, candidate **c)
@@ -501,15 +501,15 @@ static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t
 }
 
 /* Candidates for a budget: from the rung below it, with search, from two close ones below and from
- * two far ones. Steps of cost are sharp where a few storages have most of the bytes, so rungs are
+ * two far ones. Steps of cost are sharp where a few buffers have most of the bytes, so rungs are
  * close; chance is levelled by the far ones, which a whole range of budgets has in common. */
 static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
 {
     enum { STARTS = 5, NEAR = 2, FAR = 40 };
     uint64_t bound, rung, all = f->core_keep_all;
-    uint32_t op;
+    uint32_t unit;
     candidate *c;
-    PL_TRY(pl_recompute_bound(&f->core, &bound, &op));
+    PL_TRY(pl_recompute_bound(&f->core, &bound, &unit));
     PL_TRY(find_rung(f, budget, effort, bound, &rung, &c));
     uint64_t sure = rung;
     for (int i = 0; i < STARTS && c; i++) {
@@ -524,7 +524,7 @@ static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
 }
 
 /* The cheapest candidate that stays within the budget with offsets and all; NULL: none does.
- * Offsets of some thousand storages take a second, and where they leave gaps they do so for all
+ * Offsets of some thousand buffers take a second, and where they leave gaps they do so for all
  * candidates alike: after some that were too large only those are looked at that would fit with the
  * least gaps seen, then the smallest ones. What is known of a candidate counts as if it was found
  * out now, so the answer does not depend on what was asked before. */
@@ -561,7 +561,7 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
 static double base_cost(const pl_fit *f)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < f->core.n_ops; i++) sum += f->core.cost[i];
+    for (uint32_t i = 0; i < f->core.n_units; i++) sum += f->core.cost[i];
     return sum;
 }
 
@@ -572,7 +572,7 @@ static pl_status climb_from_least(pl_fit *f, uint64_t budget, uint64_t effort)
 {
     /* on large problems climbing takes a while: only from the minimum itself */
     enum { SMALL = 1000, ANCHORS = 64 };
-    uint64_t step = f->core.n_ops <= SMALL ? f->minimum / ANCHORS + 1 : budget;
+    uint64_t step = f->core.n_units <= SMALL ? f->minimum / ANCHORS + 1 : budget;
     candidate *c;
     for (uint64_t at = f->minimum; at < budget; at += step) PL_TRY(climb(f, at, effort));
     /* a cheap one, if it is as small */
@@ -601,10 +601,10 @@ pl_status pl_fit_takes(pl_fit *f, uint64_t arena_budget, uint64_t *bytes)
 {
     pl_arena mem = PL_ARENA_INIT;
     uint64_t bound;
-    uint32_t op, *list;
+    uint32_t unit, *list;
     candidate *c = NULL;
     *bytes = 0;
-    PL_TRY(pl_recompute_bound(&f->core, &bound, &op));
+    PL_TRY(pl_recompute_bound(&f->core, &bound, &unit));
     uint64_t rung = pl_recompute_rung(arena_budget + f->shift, bound, f->core_keep_all, CLOSE);
     if (rung) PL_TRY(ask_core(f, &(candidate){.asked = rung}, &c));
     if (!c) return PL_OK;

@@ -29,7 +29,7 @@ struct pl_fit {
     pl_arena mem;
     const pl_fit_base *base;
     pl_problem q;
-    uint32_t *task_at; /* op of the core -> task */
+    uint32_t *unit_at; /* op of the core -> unit */
     pl_recompute_problem core;
     pl_recompute_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
     candidate cand[MAX_CANDIDATES];

@@ -1,6 +1,6 @@
 /* join.c - inputs of a concat that are made right in their part of its result.
  *
- * The part must be one run of bytes and the input a storage of its own. The result's bytes are then
+ * The part must be one run of bytes and the input a buffer of its own. The result's bytes are then
  * taken from the first writing of a part on, the parts need none of their own, and nothing is
  * copied. That pays when parts live on beside the result, or die only at the concat; it costs where
  * one part is made much earlier than the others. So it is tried concat by concat, the largest
@@ -10,32 +10,32 @@
 
 #include <stdlib.h>
 
-/* The input covers its storage, which some task makes in the arena. */
+/* The input covers its buffer, which some unit makes in the arena. */
 static bool whole(const pl_problem *p, uint32_t val)
 {
-    const pl_storage *s = &p->st[p->storage[val]];
+    const pl_buffer *s = &p->buffer[p->buffer_of[val]];
     return s->producer != PL_NONE && s->direct < 0 && p->offset[val] == 0 &&
            pl_stored_bytes(p->g, p->units->bits, val) ==
                pl_stored_bytes(p->g, p->units->bits, s->val);
 }
 
-static pl_status list_unit(pl_problem *p, uint32_t task, pl_type *types)
+static pl_status list_unit(pl_problem *p, uint32_t unit, pl_type *types)
 {
-    const pl_unit *u = &p->units->unit[p->unit[task]];
+    const pl_unit *u = &p->units->unit[p->unit_id[unit]];
     const pl_node_rec *r = &p->g->nodes[u->nodes[0]];
     pl_type out[PL_MAX_OUT];
     pl_call c;
     if (u->kind != PL_UNIT_KERNEL || !r->op->join) return PL_OK;
     pl_node_call(p->g, u->nodes[0], types, out, &c);
-    uint32_t to = p->storage[r->out], from = p->n_joins;
-    if (p->st[to].direct >= 0) return PL_OK;
+    uint32_t to = p->buffer_of[r->out], from = p->n_joins;
+    if (p->buffer[to].direct >= 0) return PL_OK;
     for (int i = 0; i < r->n_in; i++) {
         uint32_t val = p->g->edges[r->in + i];
         int64_t at;
         if (!r->op->join(&c, i, &at) || at % PL_PLAN_ALIGN || !whole(p, val)) continue;
         bool again = pl_type_bytes(&types[i]) == 0;
-        for (uint32_t k = from; k < p->n_joins; k++) again |= p->joins[k].in == p->storage[val];
-        if (!again) p->joins[p->n_joins++] = (pl_join){task, p->storage[val], to, (uint64_t)at};
+        for (uint32_t k = from; k < p->n_joins; k++) again |= p->joins[k].in == p->buffer_of[val];
+        if (!again) p->joins[p->n_joins++] = (pl_join){unit, p->buffer_of[val], to, (uint64_t)at};
     }
     return PL_OK;
 }
@@ -43,8 +43,8 @@ static pl_status list_unit(pl_problem *p, uint32_t task, pl_type *types)
 pl_status pl_join_list(pl_problem *p, pl_arena *mem)
 {
     uint32_t most = 0, widest = 1;
-    for (uint32_t t = 0; t < p->n_tasks; t++) {
-        const pl_unit *u = &p->units->unit[p->unit[t]];
+    for (uint32_t t = 0; t < p->n_units; t++) {
+        const pl_unit *u = &p->units->unit[p->unit_id[t]];
         const pl_node_rec *r = &p->g->nodes[u->nodes[0]];
         if (u->kind != PL_UNIT_KERNEL || !r->op->join) continue;
         most += r->n_in;
@@ -53,14 +53,14 @@ pl_status pl_join_list(pl_problem *p, pl_arena *mem)
     pl_type *types = pl_arena_new(mem, pl_type, widest);
     p->joins = pl_arena_new(mem, pl_join, most + 1);
     if (!p->joins || !types) return PL_ERR_MEMORY;
-    for (uint32_t t = 0; t < p->n_tasks && !p->opts->no_reuse && !p->opts->no_join; t++)
+    for (uint32_t t = 0; t < p->n_units && !p->opts->no_reuse && !p->opts->no_join; t++)
         PL_TRY(list_unit(p, t, types));
     return PL_OK;
 }
 
 /* ---- choosing --------------------------------------------------------------------------- */
 typedef struct choice {
-    uint32_t first, last; /* joins of one task */
+    uint32_t first, last; /* joins of one unit */
     uint64_t bytes;
 } choice;
 
@@ -71,7 +71,7 @@ static int by_bytes(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Puts the parts of one concat into its result, or takes them out again. A storage lies in one
+/* Puts the parts of one concat into its result, or takes them out again. A buffer lies in one
  * other at most, and nothing lies in what lies in another. */
 static bool put_in(pl_problem *p, const choice *c, bool in)
 {
@@ -94,9 +94,9 @@ static uint32_t list_choices(const pl_problem *p, choice *c)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < p->n_joins; k++) {
-        if (!n || p->joins[c[n - 1].first].task != p->joins[k].task) c[n++] = (choice){.first = k};
+        if (!n || p->joins[c[n - 1].first].unit != p->joins[k].unit) c[n++] = (choice){.first = k};
         c[n - 1].last = k + 1;
-        c[n - 1].bytes += p->st[p->joins[k].in].bytes;
+        c[n - 1].bytes += p->buffer[p->joins[k].in].bytes;
     }
     qsort(c, n, sizeof *c, by_bytes);
     return n;
@@ -108,11 +108,11 @@ pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem, pl
     pl_life_replay(p, order, UINT64_MAX, l);
     if (!p->n_joins) return PL_OK;
     choice *c = pl_arena_new(mem, choice, p->n_joins);
-    p->home = pl_arena_new(mem, uint32_t, p->n_st + 1);
-    p->home_at = pl_arena_new(mem, uint64_t, p->n_st + 1);
-    p->shared = pl_arena_new(mem, bool, p->n_st + 1);
+    p->home = pl_arena_new(mem, uint32_t, p->n_buffers + 1);
+    p->home_at = pl_arena_new(mem, uint64_t, p->n_buffers + 1);
+    p->shared = pl_arena_new(mem, bool, p->n_buffers + 1);
     if (!c || !p->home || !p->home_at || !p->shared) return PL_ERR_MEMORY;
-    for (uint32_t s = 0; s < p->n_st; s++) p->home[s] = s;
+    for (uint32_t s = 0; s < p->n_buffers; s++) p->home[s] = s;
     uint32_t n = list_choices(p, c);
     uint64_t peak = l->peak;
     for (uint32_t i = 0; i < n && i < MOST; i++) {

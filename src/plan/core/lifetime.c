@@ -1,23 +1,23 @@
 /* lifetime.c - what an order means for memory: who is alive when, who takes over whose bytes.
  *
- * A storage is born at its producer (an input at step 0) and dies after its last reader; pinned
- * ones live on past the last task. Where the op allows it and an input dies at its task, an
+ * A buffer is born at its producer (an input at position 0) and dies after its last reader; pinned
+ * ones live on past the last unit. Where the op allows it and an input dies at its unit, an
  * output of the same size takes over its bytes: the two are one buffer then, named by its first
- * storage (the root). One replay is O(tasks + reads), so that many orders can be tried.
+ * buffer (the root). One replay is O(units + reads), so that many orders can be tried.
  *
- * A storage that lies in another (its home: a concat's result) has no bytes of its own; the home is
+ * A buffer that lies in another (its home: a concat's result) has no bytes of its own; the home is
  * alive from the first writing of any of them to the last reading of any of them.
  */
 #include "plan/core/plan_int.h"
 
 pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out)
 {
-    out->root = pl_arena_new(mem, uint32_t, p->n_st + 1);
-    out->left = pl_arena_new(mem, uint32_t, p->n_st + 1);
-    out->first = pl_arena_new(mem, int32_t, p->n_st + 1);
-    out->last = pl_arena_new(mem, int32_t, p->n_st + 1);
-    out->users = pl_arena_new(mem, uint32_t, p->n_st + 1);
-    return out->root && out->left && out->first && out->last && out->users ? PL_OK : PL_ERR_MEMORY;
+    out->owner = pl_arena_new(mem, uint32_t, p->n_buffers + 1);
+    out->left = pl_arena_new(mem, uint32_t, p->n_buffers + 1);
+    out->first = pl_arena_new(mem, int32_t, p->n_buffers + 1);
+    out->last = pl_arena_new(mem, int32_t, p->n_buffers + 1);
+    out->users = pl_arena_new(mem, uint32_t, p->n_buffers + 1);
+    return out->owner && out->left && out->first && out->last && out->users ? PL_OK : PL_ERR_MEMORY;
 }
 
 static bool shared(const pl_problem *p, uint32_t s)
@@ -28,55 +28,55 @@ static bool shared(const pl_problem *p, uint32_t s)
 /* Homes are not there yet; a pinned one has a user that never comes. */
 static void begin_homes(const pl_problem *p, pl_life *l)
 {
-    for (uint32_t s = 0; s < p->n_st && p->home; s++) l->users[s] = 0;
-    for (uint32_t s = 0; s < p->n_st && p->home; s++) {
+    for (uint32_t s = 0; s < p->n_buffers && p->home; s++) l->users[s] = 0;
+    for (uint32_t s = 0; s < p->n_buffers && p->home; s++) {
         if (!p->shared[s]) continue;
-        l->root[s] = p->home[s];
+        l->owner[s] = p->home[s];
         l->first[s] = -1;
-        l->users[p->home[s]] += l->left[s] + 1 + p->st[s].pinned;
+        l->users[p->home[s]] += l->left[s] + 1 + p->buffer[s].pinned;
     }
 }
 
-/* Everything as it is before the first task; returns the bytes alive. */
+/* Everything as it is before the first unit; returns the bytes alive. */
 static uint64_t begin(const pl_problem *p, pl_life *l)
 {
     uint64_t alive = 0;
-    for (uint32_t s = 0; s < p->n_st; s++) {
-        l->root[s] = s;
+    for (uint32_t s = 0; s < p->n_buffers; s++) {
+        l->owner[s] = s;
         l->left[s] = p->readers.start[s + 1] - p->readers.start[s];
         l->first[s] = 0;
         l->last[s] = 0;
-        if (p->st[s].producer == PL_NONE) alive += pl_storage_arena(&p->st[s]);
+        if (p->buffer[s].producer == PL_NONE) alive += pl_buffer_arena_bytes(&p->buffer[s]);
     }
     begin_homes(p, l);
     return alive;
 }
 
-/* Input `in` dies at this task and is memory of the arena. */
+/* Input `in` dies at this unit and is memory of the arena. */
 static bool can_give(const pl_problem *p, const pl_life *l, uint32_t in)
 {
     if (shared(p, in) && (p->home[in] != in || l->users[in] != 1)) return false;
-    return l->left[in] == 1 && !p->st[in].pinned && pl_storage_arena(&p->st[in]) > 0;
+    return l->left[in] == 1 && !p->buffer[in].pinned && pl_buffer_arena_bytes(&p->buffer[in]) > 0;
 }
 
 /* Outputs take over inputs where they may; a given input is neither given twice nor freed. */
-static void take_over(const pl_problem *p, pl_life *l, uint32_t t)
+static void reuse_in_place(const pl_problem *p, pl_life *l, uint32_t t)
 {
-    for (uint32_t k = p->take_start[t]; k < p->take_start[t + 1]; k++) {
-        uint32_t in = p->takes[k].in, out = p->takes[k].out;
-        if (!can_give(p, l, in) || p->st[out].direct >= 0 || l->root[out] != out) continue;
+    for (uint32_t k = p->in_place_start[t]; k < p->in_place_start[t + 1]; k++) {
+        uint32_t in = p->in_place[k].in, out = p->in_place[k].out;
+        if (!can_give(p, l, in) || p->buffer[out].direct >= 0 || l->owner[out] != out) continue;
         if (shared(p, out)) continue;
-        l->root[out] = l->root[in];
+        l->owner[out] = l->owner[in];
         l->left[in] = 0;
     }
 }
 
-/* A writing or reading of a storage that shares bytes. */
+/* A writing or reading of a buffer that shares bytes. */
 static void use_home(const pl_problem *p, pl_life *l, uint32_t s, int32_t now, uint64_t *born,
                      uint64_t *dead)
 {
     uint32_t home = p->home[s];
-    uint64_t bytes = pl_storage_arena(&p->st[home]);
+    uint64_t bytes = pl_buffer_arena_bytes(&p->buffer[home]);
     if (l->first[home] < 0) {
         l->first[home] = now;
         *born += bytes;
@@ -85,47 +85,47 @@ static void use_home(const pl_problem *p, pl_life *l, uint32_t s, int32_t now, u
     if (--l->users[home] == 0) *dead += bytes;
 }
 
-/* Runs task t at step `now`: bytes that appear, and bytes free once it is done. */
-static void run_task(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, uint64_t *born,
+/* Runs unit t at position `now`: bytes that appear, and bytes free once it is done. */
+static void run_unit(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, uint64_t *born,
                      uint64_t *dead)
 {
-    take_over(p, l, t);
+    reuse_in_place(p, l, t);
     for (uint32_t w = p->writes.start[t]; w < p->writes.start[t + 1]; w++) {
         uint32_t s = p->writes.list[w];
-        uint64_t bytes = pl_storage_arena(&p->st[s]);
+        uint64_t bytes = pl_buffer_arena_bytes(&p->buffer[s]);
         if (shared(p, s)) {
             use_home(p, l, s, now, born, dead);
             continue;
         }
-        if (l->root[s] == s) {
+        if (l->owner[s] == s) {
             l->first[s] = now;
             *born += bytes;
         }
-        l->last[l->root[s]] = now + 1;
-        if (!l->left[s] && !p->st[s].pinned) *dead += bytes;
+        l->last[l->owner[s]] = now + 1;
+        if (!l->left[s] && !p->buffer[s].pinned) *dead += bytes;
     }
     for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
         uint32_t s = p->reads.list[e];
         if (shared(p, s)) {
             if (l->left[s]) use_home(p, l, s, now, born, dead); /* else it was taken over */
             if (l->left[s]) l->left[s]--;
-            l->last[l->root[s]] = now + 1;
+            l->last[l->owner[s]] = now + 1;
             continue;
         }
-        l->last[l->root[s]] = now + 1;
-        if (l->left[s] && --l->left[s] == 0 && !p->st[s].pinned)
-            *dead += pl_storage_arena(&p->st[s]);
+        l->last[l->owner[s]] = now + 1;
+        if (l->left[s] && --l->left[s] == 0 && !p->buffer[s].pinned)
+            *dead += pl_buffer_arena_bytes(&p->buffer[s]);
     }
 }
 
-/* Inputs that nobody reads: the caller writes them, so they stand until the first step is over.
+/* Inputs that nobody reads: the caller writes them, so they stand until the first position is over.
  */
 static uint64_t unread_inputs(const pl_problem *p, pl_life *l)
 {
     uint64_t bytes = 0;
-    for (uint32_t s = 0; s < p->n_st; s++) {
-        if (p->st[s].producer != PL_NONE || l->left[s] || p->st[s].pinned) continue;
-        bytes += pl_storage_arena(&p->st[s]);
+    for (uint32_t s = 0; s < p->n_buffers; s++) {
+        if (p->buffer[s].producer != PL_NONE || l->left[s] || p->buffer[s].pinned) continue;
+        bytes += pl_buffer_arena_bytes(&p->buffer[s]);
         l->last[s] = 1;
     }
     return bytes;
@@ -135,10 +135,10 @@ void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, 
 {
     uint64_t alive = begin(p, l), unread = unread_inputs(p, l);
     l->peak = alive;
-    l->peak_step = 0;
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
+    l->peak_position = 0;
+    for (uint32_t i = 0; i < p->n_units; i++) {
         uint64_t born = 0, dead = i ? 0 : unread;
-        run_task(p, l, order[i], (int32_t)i, &born, &dead);
+        run_unit(p, l, order[i], (int32_t)i, &born, &dead);
         alive += born;
         uint64_t now = alive + p->work[order[i]];
         if (now > limit) {
@@ -147,7 +147,7 @@ void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, 
         }
         if (now > l->peak) {
             l->peak = now;
-            l->peak_step = (int32_t)i;
+            l->peak_position = (int32_t)i;
         }
         alive -= dead;
     }

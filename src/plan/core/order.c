@@ -1,19 +1,19 @@
-/* order.c - in which order tasks run: the best of several orders by exact replay.
+/* order.c - in which order units run: the best of several orders by exact replay.
  *
  * Bases: the order of the program; list scheduling by least growth (take what frees most and
  * allocates least); depth first from the results, the subtree that needs most first, results in
  * program order and reversed. Each base is then refined in two ways: "eager" keeps the base but
- * runs any ready task that frees more than it allocates at once (an optimiser update right
+ * runs any ready unit that frees more than it allocates at once (an optimiser update right
  * after its gradient exists); "late" is its mirror image, walking backwards, and moves what
  * allocates more than it frees to just before its first use (constants, recomputation,
- * branches). Last, single tasks move within their slack: around the peak while it falls, then
+ * branches). Last, single units move within their slack: around the peak while it falls, then
  * at random while it does not rise. The replay of lifetime.c judges; an earlier order stays
  * unless a later one saves 1/512, so the program's own, which keeps neighbours close in time,
  * is not given up for nothing.
  *
  * List, depth-first and post orders judged by simulated peak are what XLA and PyTorch's
  * Inductor do too; larger-need-first is Sethi and Ullman's rule, exact on trees. Cost: about
- * twenty list schedules of O(edges log tasks), the same number of replays.
+ * twenty list schedules of O(edges log units), the same number of replays.
  */
 #include "plan/core/plan_int.h"
 
@@ -22,7 +22,7 @@
 /* ---- a binary heap, smallest first ------------------------------------------------------ */
 typedef struct item {
     int64_t key;
-    uint32_t pos, task;
+    uint32_t pos, unit;
 } item;
 
 typedef struct heap {
@@ -35,9 +35,9 @@ static bool before(const item *a, const item *b)
     return a->key != b->key ? a->key < b->key : a->pos < b->pos;
 }
 
-static void heap_push(heap *h, int64_t key, uint32_t pos, uint32_t task)
+static void heap_push(heap *h, int64_t key, uint32_t pos, uint32_t unit)
 {
-    item x = {key, pos, task};
+    item x = {key, pos, unit};
     uint32_t i = h->n++;
     for (; i && before(&x, &h->at[(i - 1) / 2]); i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];
     h->at[i] = x;
@@ -60,29 +60,29 @@ static item heap_pop(heap *h)
 }
 
 /* ---- list scheduling, forwards and backwards -------------------------------------------- */
-/* In mirror image a task runs after its successors, frees what it writes and allocates what it
+/* In mirror image a unit runs after its successors, frees what it writes and allocates what it
  * is the last to read (the first one met, walking backwards). */
 typedef struct sched {
     const pl_problem *p;
     bool back;
-    const uint32_t *pos; /* base position of each task, mirrored when back */
-    uint32_t *waits;     /* per task: predecessors (successors) not yet placed */
-    int64_t *net;        /* per task: bytes allocated less bytes freed */
-    uint32_t *left;      /* per storage: forwards, readers to come; backwards, 1 once alive */
-    uint32_t *rest;      /* per storage: xor of the readers to come */
+    const uint32_t *pos; /* base position of each unit, mirrored when back */
+    uint32_t *waits;     /* per unit: predecessors (successors) not yet placed */
+    int64_t *net;        /* per unit: bytes allocated less bytes freed */
+    uint32_t *left;      /* per buffer: forwards, readers to come; backwards, 1 once alive */
+    uint32_t *rest;      /* per buffer: xor of the readers to come */
     bool *placed;
     heap ready, gain; /* by position; those that free more than they take, by net */
 } sched;
 
 static pl_status sched_new(const pl_problem *p, pl_arena *mem, sched *s)
 {
-    uint32_t n = p->n_tasks + 1;
-    size_t reads = p->reads.start[p->n_tasks];
+    uint32_t n = p->n_units + 1;
+    size_t reads = p->reads.start[p->n_units];
     *s = (sched){.p = p,
                  .waits = pl_arena_new(mem, uint32_t, n),
                  .net = pl_arena_new(mem, int64_t, n),
-                 .left = pl_arena_new(mem, uint32_t, p->n_st + 1),
-                 .rest = pl_arena_new(mem, uint32_t, p->n_st + 1),
+                 .left = pl_arena_new(mem, uint32_t, p->n_buffers + 1),
+                 .rest = pl_arena_new(mem, uint32_t, p->n_buffers + 1),
                  .placed = pl_arena_new(mem, bool, n),
                  .ready = {pl_arena_new(mem, item, n), 0},
                  .gain = {pl_arena_new(mem, item, n + reads), 0}};
@@ -90,11 +90,11 @@ static pl_status sched_new(const pl_problem *p, pl_arena *mem, sched *s)
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* Bytes that appear when the task writes s: none if nobody wants it or it lives in a slot. */
+/* Bytes that appear when the unit writes s: none if nobody wants it or it lives in a slot. */
 static int64_t written(const pl_problem *p, uint32_t s)
 {
-    bool wanted = p->st[s].pinned || p->readers.start[s + 1] > p->readers.start[s];
-    return wanted ? (int64_t)pl_storage_arena(&p->st[s]) : 0;
+    bool wanted = p->buffer[s].pinned || p->readers.start[s + 1] > p->readers.start[s];
+    return wanted ? (int64_t)pl_buffer_arena_bytes(&p->buffer[s]) : 0;
 }
 
 static void sched_begin(sched *s, bool back, const uint32_t *pos)
@@ -103,24 +103,24 @@ static void sched_begin(sched *s, bool back, const uint32_t *pos)
     s->back = back;
     s->pos = pos;
     s->ready.n = s->gain.n = 0;
-    memset(s->placed, 0, p->n_tasks * sizeof *s->placed);
-    for (uint32_t st = 0; st < p->n_st; st++) {
-        s->left[st] = back ? p->st[st].pinned : p->readers.start[st + 1] - p->readers.start[st];
+    memset(s->placed, 0, p->n_units * sizeof *s->placed);
+    for (uint32_t st = 0; st < p->n_buffers; st++) {
+        s->left[st] = back ? p->buffer[st].pinned : p->readers.start[st + 1] - p->readers.start[st];
         s->rest[st] = 0;
         for (uint32_t e = p->readers.start[st]; e < p->readers.start[st + 1]; e++)
             s->rest[st] ^= p->readers.list[e];
     }
     const pl_rows *wait = back ? &p->succs : &p->preds;
-    for (uint32_t t = 0; t < p->n_tasks; t++) {
+    for (uint32_t t = 0; t < p->n_units; t++) {
         s->waits[t] = wait->start[t + 1] - wait->start[t];
         s->net[t] = 0;
         for (uint32_t w = p->writes.start[t]; w < p->writes.start[t + 1]; w++)
             s->net[t] += back ? -written(p, p->writes.list[w]) : written(p, p->writes.list[w]);
         for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
             uint32_t st = p->reads.list[e];
-            int64_t bytes = (int64_t)pl_storage_arena(&p->st[st]);
-            if (back && !p->st[st].pinned) s->net[t] += bytes;
-            if (!back && s->left[st] == 1 && !p->st[st].pinned) s->net[t] -= bytes;
+            int64_t bytes = (int64_t)pl_buffer_arena_bytes(&p->buffer[st]);
+            if (back && !p->buffer[st].pinned) s->net[t] += bytes;
+            if (!back && s->left[st] == 1 && !p->buffer[st].pinned) s->net[t] -= bytes;
         }
     }
 }
@@ -143,8 +143,8 @@ static void account(sched *s, uint32_t t, bool greedy)
     const pl_problem *p = s->p;
     for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
         uint32_t st = p->reads.list[e];
-        int64_t bytes = (int64_t)pl_storage_arena(&p->st[st]);
-        if (p->st[st].pinned) continue;
+        int64_t bytes = (int64_t)pl_buffer_arena_bytes(&p->buffer[st]);
+        if (p->buffer[st].pinned) continue;
         if (s->back) {
             if (s->left[st]) continue;
             s->left[st] = 1; /* alive from here on: free for the other readers */
@@ -157,29 +157,29 @@ static void account(sched *s, uint32_t t, bool greedy)
     }
 }
 
-/* Places all tasks. greedy: always the least net, position breaks ties; else by position but
- * for tasks that free more than they take. */
+/* Places all units. greedy: always the least net, position breaks ties; else by position but
+ * for units that free more than they take. */
 static void sched_run(sched *s, bool greedy, uint32_t *order)
 {
     const pl_problem *p = s->p;
     const pl_rows *next = s->back ? &p->preds : &p->succs;
-    for (uint32_t t = 0; t < p->n_tasks; t++) {
+    for (uint32_t t = 0; t < p->n_units; t++) {
         if (s->waits[t]) continue;
         heap_push(&s->ready, 0, s->pos[t], t);
         offer(s, t, greedy);
     }
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
+    for (uint32_t i = 0; i < p->n_units; i++) {
         uint32_t t = PL_NONE;
         while (s->gain.n && t == PL_NONE) {
             item x = heap_pop(&s->gain);
-            if (!s->placed[x.task] && x.key == s->net[x.task]) t = x.task;
+            if (!s->placed[x.unit] && x.key == s->net[x.unit]) t = x.unit;
         }
         while (t == PL_NONE) {
             item x = heap_pop(&s->ready);
-            if (!s->placed[x.task]) t = x.task;
+            if (!s->placed[x.unit]) t = x.unit;
         }
         s->placed[t] = true;
-        order[s->back ? p->n_tasks - 1 - i : i] = t;
+        order[s->back ? p->n_units - 1 - i : i] = t;
         account(s, t, greedy);
         for (uint32_t e = next->start[t]; e < next->start[t + 1]; e++) {
             uint32_t to = next->list[e];
@@ -191,16 +191,16 @@ static void sched_run(sched *s, bool greedy, uint32_t *order)
 }
 
 /* ---- depth first ------------------------------------------------------------------------ */
-/* Sethi-Ullman on a DAG seen as a tree: bytes needed to make each task's results, its operands
+/* Sethi-Ullman on a DAG seen as a tree: bytes needed to make each unit's results, its operands
  * made in the order of falling (need - what stays). */
 static void tree_needs(const pl_problem *p, const uint32_t *topo, uint64_t *need, uint64_t *kept)
 {
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
+    for (uint32_t i = 0; i < p->n_units; i++) {
         uint32_t t = topo[i];
         uint64_t held = 0, most = 0;
         kept[t] = 0;
         for (uint32_t w = p->writes.start[t]; w < p->writes.start[t + 1]; w++)
-            kept[t] += pl_storage_arena(&p->st[p->writes.list[w]]);
+            kept[t] += pl_buffer_arena_bytes(&p->buffer[p->writes.list[w]]);
         uint32_t a = p->preds.start[t], n = p->preds.start[t + 1] - a;
         uint32_t *pred = p->preds.list + a;
         for (uint32_t k = 1; k < n && n <= 64; k++) { /* few operands: insertion sort */
@@ -224,9 +224,9 @@ static void depth_first(const pl_problem *p, bool reversed, uint32_t *edge, uint
                         uint32_t *order)
 {
     uint32_t n = 0;
-    for (uint32_t t = 0; t < p->n_tasks; t++) edge[t] = PL_NONE;
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
-        uint32_t root = reversed ? p->n_tasks - 1 - i : i, depth = 0;
+    for (uint32_t t = 0; t < p->n_units; t++) edge[t] = PL_NONE;
+    for (uint32_t i = 0; i < p->n_units; i++) {
+        uint32_t root = reversed ? p->n_units - 1 - i : i, depth = 0;
         if (p->succs.start[root] != p->succs.start[root + 1] || edge[root] != PL_NONE) continue;
         stack[depth++] = root;
         edge[root] = p->preds.start[root];
@@ -262,13 +262,13 @@ static bool judge(search *x, const uint32_t *order, const char *name, uint64_t g
     if (x->life.peak >= x->peak - gain) return false;
     x->peak = x->life.peak;
     x->name = name;
-    memcpy(x->best, order, x->p->n_tasks * sizeof *order);
+    memcpy(x->best, order, x->p->n_units * sizeof *order);
     return true;
 }
 
 static void refine(search *x, const uint32_t *base, bool back, uint32_t *out)
 {
-    uint32_t n = x->p->n_tasks;
+    uint32_t n = x->p->n_units;
     for (uint32_t i = 0; i < n; i++) x->pos[base[i]] = back ? n - 1 - i : i;
     sched_begin(&x->s, back, x->pos);
     sched_run(&x->s, false, out);
@@ -289,8 +289,8 @@ static void try_base(search *x, uint32_t *base, const char *const names[5])
     judge(x, x->tmp2, names[4], gain);
 }
 
-/* Moves the task at `from` so that it stands at `to`. */
-static void move_task(uint32_t *order, uint32_t from, uint32_t to)
+/* Moves the unit at `from` so that it stands at `to`. */
+static void move_unit(uint32_t *order, uint32_t from, uint32_t to)
 {
     uint32_t t = order[from];
     if (from < to) memmove(order + from, order + from + 1, (to - from) * sizeof *order);
@@ -298,14 +298,14 @@ static void move_task(uint32_t *order, uint32_t from, uint32_t to)
     order[to] = t;
 }
 
-/* Tries to get one task across the peak: producers of what lies idle there go behind it,
+/* Tries to get one unit across the peak: producers of what lies idle there go behind it,
  * readers whose operands are ready go before it. True when the peak fell. */
 static bool improve_once(search *x, uint32_t *budget)
 {
     const pl_problem *p = x->p;
-    uint32_t n = p->n_tasks;
+    uint32_t n = p->n_units;
     pl_life_replay(p, x->best, UINT64_MAX, &x->life);
-    uint32_t at = (uint32_t)x->life.peak_step;
+    uint32_t at = (uint32_t)x->life.peak_position;
     for (uint32_t i = 0; i < n; i++) x->pos[x->best[i]] = i;
     enum { WINDOW = 512 };
     uint32_t lo = at > WINDOW ? at - WINDOW : 0, hi = at + WINDOW < n ? at + WINDOW : n - 1;
@@ -326,7 +326,7 @@ static bool improve_once(search *x, uint32_t *budget)
         }
         (*budget)--;
         memcpy(x->tmp, x->best, n * sizeof *x->tmp);
-        move_task(x->tmp, i, to);
+        move_unit(x->tmp, i, to);
         if (judge(x, x->tmp, "moves", 0)) return true;
     }
     return false;
@@ -338,13 +338,13 @@ static uint32_t draw(uint64_t *state, uint32_t n)
     return (uint32_t)((*state >> 32) % n);
 }
 
-/* Moves single tasks anywhere in their slack, keeps what does not raise the peak: plateaus are
+/* Moves single units anywhere in their slack, keeps what does not raise the peak: plateaus are
  * crossed, so it finds what several moves together bring. The result is a less tidy order,
  * which packs and caches worse, so it must be worth a hundredth of the peak. */
 static void wander(search *x, uint32_t budget, uint64_t seed)
 {
     const pl_problem *p = x->p;
-    uint32_t n = p->n_tasks;
+    uint32_t n = p->n_units;
     uint64_t rng = seed * 2 + 1, worth = x->peak - x->peak / 100, peak = x->peak;
     memcpy(x->tmp2, x->best, n * sizeof *x->tmp2); /* where it stands */
     for (uint32_t i = 0; i < n; i++) x->pos[x->tmp2[i]] = i;
@@ -356,10 +356,10 @@ static void wander(search *x, uint32_t budget, uint64_t seed)
             if (x->pos[p->succs.list[e]] - 1 < hi) hi = x->pos[p->succs.list[e]] - 1;
         uint32_t to = lo + draw(&rng, hi - lo + 1);
         if (to == at) continue;
-        move_task(x->tmp2, at, to);
+        move_unit(x->tmp2, at, to);
         pl_life_replay(p, x->tmp2, peak, &x->life);
         if (x->life.peak == UINT64_MAX) {
-            move_task(x->tmp2, to, at);
+            move_unit(x->tmp2, to, at);
             continue;
         }
         uint32_t first = at < to ? at : to, last = at < to ? to : at;
@@ -375,7 +375,7 @@ static void wander(search *x, uint32_t budget, uint64_t seed)
 
 static pl_status search_new(const pl_problem *p, pl_arena *mem, uint32_t *order, search *x)
 {
-    uint32_t n = p->n_tasks + 1;
+    uint32_t n = p->n_units + 1;
     *x = (search){.p = p,
                   .pos = pl_arena_new(mem, uint32_t, n),
                   .tmp = pl_arena_new(mem, uint32_t, n),
@@ -393,10 +393,10 @@ static pl_status search_new(const pl_problem *p, pl_arena *mem, uint32_t *order,
 static void program_order(search *x, uint32_t *out)
 {
     const pl_problem *p = x->p;
-    for (uint32_t t = 0; t < p->n_tasks; t++) x->pos[t] = t;
+    for (uint32_t t = 0; t < p->n_units; t++) x->pos[t] = t;
     sched_begin(&x->s, false, x->pos);
-    memset(x->s.net, 0, p->n_tasks * sizeof *x->s.net);
-    for (uint32_t s = 0; s < p->n_st; s++) x->s.left[s] = UINT32_MAX; /* nothing ever frees */
+    memset(x->s.net, 0, p->n_units * sizeof *x->s.net);
+    for (uint32_t s = 0; s < p->n_buffers; s++) x->s.left[s] = UINT32_MAX; /* nothing ever frees */
     sched_run(&x->s, false, out);
 }
 
@@ -408,7 +408,7 @@ static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, ui
         {"depth", "depth+eager", "depth+late", "depth+eager+late", "depth+late+eager"},
         {"rdepth", "rdepth+eager", "rdepth+late", "rdepth+eager+late", "rdepth+late+eager"}};
     const pl_problem *p = x->p;
-    uint32_t n = p->n_tasks;
+    uint32_t n = p->n_units;
     (void)mem;
     try_base(x, topo, names[0]);
     for (uint32_t i = 0; i < n; i++) x->pos[topo[i]] = i;
@@ -426,47 +426,47 @@ static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, ui
     wander(x, walk, p->opts->seed);
 }
 
-static bool is_exchange(const pl_problem *p, uint32_t task)
+static bool is_exchange(const pl_problem *p, uint32_t unit)
 {
-    const pl_unit *u = &p->units->unit[p->unit[task]];
+    const pl_unit *u = &p->units->unit[p->unit_id[unit]];
     return u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
 }
 
 /* Whether what an exchange gives is larger than what it takes. */
-static bool grows(const pl_problem *p, uint32_t task)
+static bool grows(const pl_problem *p, uint32_t unit)
 {
-    const pl_node_rec *r = pl_node_get(p->g, p->units->unit[p->unit[task]].nodes[0]);
+    const pl_node_rec *r = pl_node_get(p->g, p->units->unit[p->unit_id[unit]].nodes[0]);
     return pl_type_bytes(pl_type_of(p->g, r->out)) >
            pl_type_bytes(pl_type_of(p->g, p->g->edges[r->in]));
 }
 
-/* Moves the task to where all that it needs is done, but not before place `floor`, in x->tmp; pos
- * holds the places of tasks there. */
-static void hoist(search *x, uint32_t task, uint32_t floor)
+/* Moves the unit to where all that it needs is done, but not before place `floor`, in x->tmp; pos
+ * holds the places of units there. */
+static void hoist(search *x, uint32_t unit, uint32_t floor)
 {
     const pl_problem *p = x->p;
     uint32_t to = floor;
-    for (uint32_t e = p->preds.start[task]; e < p->preds.start[task + 1]; e++)
+    for (uint32_t e = p->preds.start[unit]; e < p->preds.start[unit + 1]; e++)
         if (x->pos[p->preds.list[e]] + 1 > to) to = x->pos[p->preds.list[e]] + 1;
-    if (to >= x->pos[task]) return;
-    move_task(x->tmp, x->pos[task], to);
-    for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->tmp[k]] = k;
+    if (to >= x->pos[unit]) return;
+    move_unit(x->tmp, x->pos[unit], to);
+    for (uint32_t k = 0; k < p->n_units; k++) x->pos[x->tmp[k]] = k;
 }
 
 /* Moves an exchange, and with `feeds` first what it reads, up; the order is kept if its peak is no
  * higher. */
-static bool try_hoist(search *x, uint32_t task, bool feeds, uint32_t floor)
+static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
 {
     const pl_problem *p = x->p;
-    memcpy(x->tmp, x->best, p->n_tasks * sizeof *x->tmp);
-    for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->tmp[k]] = k;
-    for (uint32_t e = p->preds.start[task]; feeds && e < p->preds.start[task + 1]; e++)
+    memcpy(x->tmp, x->best, p->n_units * sizeof *x->tmp);
+    for (uint32_t k = 0; k < p->n_units; k++) x->pos[x->tmp[k]] = k;
+    for (uint32_t e = p->preds.start[unit]; feeds && e < p->preds.start[unit + 1]; e++)
         if (!is_exchange(p, p->preds.list[e])) hoist(x, p->preds.list[e], 0);
-    hoist(x, task, floor);
-    if (memcmp(x->tmp, x->best, p->n_tasks * sizeof *x->tmp) == 0) return true;
+    hoist(x, unit, floor);
+    if (memcmp(x->tmp, x->best, p->n_units * sizeof *x->tmp) == 0) return true;
     pl_life_replay(p, x->tmp, x->peak, &x->life);
     if (x->life.peak > x->peak) return false;
-    memcpy(x->best, x->tmp, p->n_tasks * sizeof *x->tmp);
+    memcpy(x->best, x->tmp, p->n_units * sizeof *x->tmp);
     return true;
 }
 
@@ -482,29 +482,29 @@ static void hoist_exchanges(search *x)
     static const uint32_t ahead[] = {UINT32_MAX, 64, 16, 4};
     const pl_problem *p = x->p;
     uint32_t last = UINT32_MAX;
-    if (!p->units) return; /* a problem of bare tasks has none */
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
-        uint32_t task = x->best[i], behind = 0;
-        if (!is_exchange(p, task)) continue;
-        bool waits = p->preds.start[task] < p->preds.start[task + 1];
+    if (!p->units) return; /* a problem of bare units has none */
+    for (uint32_t i = 0; i < p->n_units; i++) {
+        uint32_t unit = x->best[i], behind = 0;
+        if (!is_exchange(p, unit)) continue;
+        bool waits = p->preds.start[unit] < p->preds.start[unit + 1];
         for (uint32_t k = 0; !waits && last != UINT32_MAX && k < i; k++)
             if (x->best[k] == last) behind = k + 1;
-        bool done = !grows(p, task) && try_hoist(x, task, true, behind);
+        bool done = !grows(p, unit) && try_hoist(x, unit, true, behind);
         for (size_t k = 0; k < sizeof ahead / sizeof *ahead && !done; k++)
-            done = try_hoist(x, task, false,
+            done = try_hoist(x, unit, false,
                              i > ahead[k] && i - ahead[k] > behind ? i - ahead[k] : behind);
-        if (!waits) last = task;
+        if (!waits) last = unit;
     }
 }
 
 /* The peak of an order in which every output has bytes of its own. */
-static pl_status peak_without_takes(const pl_problem *p, const uint32_t *order, pl_arena *mem,
-                                    uint64_t *peak)
+static pl_status peak_without_in_place(const pl_problem *p, const uint32_t *order, pl_arena *mem,
+                                       uint64_t *peak)
 {
     pl_problem q = *p;
     pl_life life;
-    q.take_start = pl_arena_new(mem, uint32_t, p->n_tasks + 1);
-    if (!q.take_start) return PL_ERR_MEMORY;
+    q.in_place_start = pl_arena_new(mem, uint32_t, p->n_units + 1);
+    if (!q.in_place_start) return PL_ERR_MEMORY;
     PL_TRY(pl_life_new(&q, mem, &life));
     pl_life_replay(&q, order, UINT64_MAX, &life);
     *peak = life.peak;
@@ -517,18 +517,18 @@ pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **nam
     pl_arena scratch = PL_ARENA_INIT;
     search x;
     pl_status rc = search_new(p, &scratch, order, &x);
-    uint32_t *base = pl_arena_new(&scratch, uint32_t, p->n_tasks + 1);
-    uint32_t *topo = pl_arena_new(&scratch, uint32_t, p->n_tasks + 1);
-    uint64_t *needs = pl_arena_new(&scratch, uint64_t, 2 * (size_t)p->n_tasks + 1);
+    uint32_t *base = pl_arena_new(&scratch, uint32_t, p->n_units + 1);
+    uint32_t *topo = pl_arena_new(&scratch, uint32_t, p->n_units + 1);
+    uint64_t *needs = pl_arena_new(&scratch, uint64_t, 2 * (size_t)p->n_units + 1);
     if (rc == PL_OK && (!base || !topo || !needs)) rc = PL_ERR_MEMORY;
     if (rc == PL_OK) {
         program_order(&x, topo);
         judge(&x, topo, "program", 0);
         *program_peak = x.peak;
-        rc = peak_without_takes(p, topo, &scratch, own_peak);
+        rc = peak_without_in_place(p, topo, &scratch, own_peak);
     }
     if (rc == PL_OK) {
-        if (!p->opts->program_order && p->n_tasks) try_all(&x, base, topo, &scratch, needs);
+        if (!p->opts->program_order && p->n_units) try_all(&x, base, topo, &scratch, needs);
         if (!p->opts->program_order) hoist_exchanges(&x);
         *name = x.name;
     }

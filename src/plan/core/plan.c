@@ -26,25 +26,25 @@ typedef struct maker {
     pl_plan *plan;
     pl_arena scratch;
     pl_life life;
-    uint32_t *buffer_of; /* per storage: its buffer, PL_NONE */
+    uint32_t *placed_of; /* per buffer: its placed buffer, PL_NONE */
     uint32_t n_saved;    /* buffers at the end of the list that hold saved old values */
 } maker;
 
 /* Where a value of the arena starts in its buffer. */
 static uint64_t offset_of(const maker *m, uint32_t val)
 {
-    return m->q.offset[val] + (m->q.home ? m->q.home_at[m->q.storage[val]] : 0);
+    return m->q.offset[val] + (m->q.home ? m->q.home_at[m->q.buffer_of[val]] : 0);
 }
 
-/* A storage's place; arena offsets are filled in after packing. */
+/* A buffer's place; arena offsets are filled in after packing. */
 static pl_place place_of(const maker *m, uint32_t val)
 {
-    uint32_t s = m->q.storage[val];
+    uint32_t s = m->q.buffer_of[val];
     if (s == PL_NONE) return (pl_place){PL_SPACE_NONE, -1, 0};
-    const pl_storage *st = &m->q.st[s];
-    int32_t slot = st->old_slot >= 0 ? st->old_slot : st->direct;
+    const pl_buffer *b = &m->q.buffer[s];
+    int32_t slot = b->old_slot >= 0 ? b->old_slot : b->direct;
     if (slot >= 0) return (pl_place){PL_SPACE_STATE, slot, m->q.offset[val]};
-    uint64_t base = m->plan->buffers[m->buffer_of[s]].offset;
+    uint64_t base = m->plan->buffers[m->placed_of[s]].offset;
     return (pl_place){PL_SPACE_ARENA, -1, base + offset_of(m, val)};
 }
 
@@ -54,16 +54,16 @@ static pl_place place_of(const maker *m, uint32_t val)
 static pl_status mark_gradients(const maker *m, pl_arena *scratch, bool **out)
 {
     const pl_problem *q = &m->q;
-    bool *grad = pl_arena_new(scratch, bool, q->n_st + 1);
+    bool *grad = pl_arena_new(scratch, bool, q->n_buffers + 1);
     if (!grad) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < q->n_assigns; i++) {
         const pl_slot *slot = pl_store_slot(q->g->store, q->assigns[i].slot);
-        uint32_t task = q->st[q->storage[q->assigns[i].val]].producer;
-        if (!slot->trainable || task == PL_NONE) continue;
-        const pl_unit *u = &q->units->unit[q->unit[task]];
+        uint32_t unit = q->buffer[q->buffer_of[q->assigns[i].val]].producer;
+        if (!slot->trainable || unit == PL_NONE) continue;
+        const pl_unit *u = &q->units->unit[q->unit_id[unit]];
         for (uint32_t k = 0; k < u->n_in; k++) {
-            uint32_t s = q->storage[u->in[k]];
-            if (q->st[s].producer != PL_NONE && q->st[s].direct < 0 &&
+            uint32_t s = q->buffer_of[u->in[k]];
+            if (q->buffer[s].producer != PL_NONE && q->buffer[s].direct < 0 &&
                 pl_type_equal(pl_type_of(q->g, u->in[k]), &slot->type))
                 grad[s] = true;
         }
@@ -72,16 +72,16 @@ static pl_status mark_gradients(const maker *m, pl_arena *scratch, bool **out)
     return PL_OK;
 }
 
-static pl_buffer *add_buffer(pl_plan *p, uint32_t value, uint32_t unit, uint64_t bytes,
-                             int32_t first, int32_t last, enum pl_component c)
+static pl_placed_buffer *add_buffer(pl_plan *p, uint32_t value, uint32_t unit, uint64_t bytes,
+                                    int32_t first, int32_t last, enum pl_component c)
 {
-    pl_buffer *b = &p->buffers[p->n_buffers++];
-    *b = (pl_buffer){
+    pl_placed_buffer *b = &p->buffers[p->n_buffers++];
+    *b = (pl_placed_buffer){
         .value = value, .unit = unit, .bytes = bytes, .first = first, .last = last, .component = c};
     return b;
 }
 
-/* One buffer a root storage of the arena, one a scratch. Copies at the end may lengthen
+/* One buffer a root buffer of the arena, one a scratch. Copies at the end may lengthen
  * the lives of pinned ones.
  */
 static pl_status add_buffers(maker *m)
@@ -90,32 +90,32 @@ static pl_status add_buffers(maker *m)
     pl_plan *p = m->plan;
     bool *grad;
     PL_TRY(mark_gradients(m, &m->scratch, &grad));
-    m->buffer_of = pl_arena_new(&m->scratch, uint32_t, q->n_st + 1);
+    m->placed_of = pl_arena_new(&m->scratch, uint32_t, q->n_buffers + 1);
     /* saved values: at most one an assign and one an output */
-    p->buffers = pl_arena_new(&p->mem, pl_buffer,
-                              (size_t)q->n_st + q->n_tasks + q->n_assigns + p->n_outputs + 1);
-    if (!m->buffer_of || !p->buffers) return PL_ERR_MEMORY;
-    for (uint32_t s = 0; s < q->n_st; s++) {
-        const pl_storage *st = &q->st[s];
-        m->buffer_of[s] = PL_NONE;
-        if (m->life.root[s] != s || st->old_slot >= 0 || st->direct >= 0) continue;
-        enum pl_component c = st->is_input ? PL_COMP_INPUTS
-                              : grad[s]    ? PL_COMP_GRADIENTS
-                                           : PL_COMP_ACTIVATIONS;
-        m->buffer_of[s] = p->n_buffers;
-        add_buffer(p, st->val, st->producer == PL_NONE ? PL_NO_UNIT : q->unit[st->producer],
-                   st->bytes, m->life.first[s], m->life.last[s], c);
+    p->buffers = pl_arena_new(&p->mem, pl_placed_buffer,
+                              (size_t)q->n_buffers + q->n_units + q->n_assigns + p->n_outputs + 1);
+    if (!m->placed_of || !p->buffers) return PL_ERR_MEMORY;
+    for (uint32_t s = 0; s < q->n_buffers; s++) {
+        const pl_buffer *b = &q->buffer[s];
+        m->placed_of[s] = PL_NONE;
+        if (m->life.owner[s] != s || b->old_slot >= 0 || b->direct >= 0) continue;
+        enum pl_component c = b->is_input ? PL_COMP_INPUTS
+                              : grad[s]   ? PL_COMP_GRADIENTS
+                                          : PL_COMP_ACTIVATIONS;
+        m->placed_of[s] = p->n_buffers;
+        add_buffer(p, b->val, b->producer == PL_NONE ? PL_NO_UNIT : q->unit_id[b->producer],
+                   b->bytes, m->life.first[s], m->life.last[s], c);
     }
-    for (uint32_t s = 0; s < q->n_st; s++) {
-        if (q->st[s].old_slot >= 0 || q->st[s].direct >= 0) continue;
-        m->buffer_of[s] = m->buffer_of[m->life.root[s]];
-        p->no_reuse_bytes += q->st[s].bytes;
+    for (uint32_t s = 0; s < q->n_buffers; s++) {
+        if (q->buffer[s].old_slot >= 0 || q->buffer[s].direct >= 0) continue;
+        m->placed_of[s] = m->placed_of[m->life.owner[s]];
+        p->no_reuse_bytes += q->buffer[s].bytes;
     }
-    for (uint32_t i = 0; i < q->n_tasks; i++) {
-        uint32_t task = p->order[i], unit = q->unit[task];
-        if (!q->work[task]) continue;
-        p->no_reuse_bytes += q->work[task];
-        add_buffer(p, 0, unit, q->work[task], (int32_t)i, (int32_t)i + 1, PL_COMP_WORKSPACE);
+    for (uint32_t i = 0; i < q->n_units; i++) {
+        uint32_t unit = p->order[i], id = q->unit_id[unit];
+        if (!q->work[unit]) continue;
+        p->no_reuse_bytes += q->work[unit];
+        add_buffer(p, 0, id, q->work[unit], (int32_t)i, (int32_t)i + 1, PL_COMP_WORKSPACE);
     }
     return PL_OK;
 }
@@ -125,18 +125,18 @@ static pl_status add_buffers(maker *m)
  */
 static pl_place buffer_place(const maker *m, uint32_t val)
 {
-    uint32_t s = m->q.storage[val];
-    const pl_storage *st = &m->q.st[s];
-    int32_t slot = st->old_slot >= 0 ? st->old_slot : st->direct;
+    uint32_t s = m->q.buffer_of[val];
+    const pl_buffer *b = &m->q.buffer[s];
+    int32_t slot = b->old_slot >= 0 ? b->old_slot : b->direct;
     if (slot >= 0) return (pl_place){PL_SPACE_STATE, slot, m->q.offset[val]};
-    return (pl_place){PL_SPACE_ARENA, (int32_t)m->buffer_of[s], offset_of(m, val)};
+    return (pl_place){PL_SPACE_ARENA, (int32_t)m->placed_of[s], offset_of(m, val)};
 }
 
-static void read_at_end(maker *m, const pl_place *from, int32_t step)
+static void read_at_end(maker *m, const pl_place *from, int32_t position)
 {
     if (from->space != PL_SPACE_ARENA) return;
-    pl_buffer *b = &m->plan->buffers[from->slot];
-    if (b->last <= step) b->last = step + 1;
+    pl_placed_buffer *b = &m->plan->buffers[from->slot];
+    if (b->last <= position) b->last = position + 1;
 }
 
 static void add_copy(maker *m, uint32_t val, pl_place from, pl_place to)
@@ -150,10 +150,10 @@ static void add_copy(maker *m, uint32_t val, pl_place from, pl_place to)
 static pl_place save_old(maker *m, uint32_t val)
 {
     pl_plan *p = m->plan;
-    int32_t step = (int32_t)(p->n_order + p->n_copies);
+    int32_t position = (int32_t)(p->n_order + p->n_copies);
     pl_place to = {PL_SPACE_ARENA, (int32_t)p->n_buffers, 0};
     uint64_t bytes = pl_round_up(pl_type_bytes(pl_type_of(m->q.g, val)));
-    add_buffer(p, val, PL_NO_UNIT, bytes, step, step + 1, PL_COMP_ACTIVATIONS);
+    add_buffer(p, val, PL_NO_UNIT, bytes, position, position + 1, PL_COMP_ACTIVATIONS);
     p->no_reuse_bytes += bytes;
     add_copy(m, val, buffer_place(m, val), to);
     return to;
@@ -166,8 +166,8 @@ static void place_outputs(maker *m, const bool *changes)
     for (uint32_t i = 0; i < p->n_outputs; i++) {
         uint32_t val = pl_node_in(m->q.g, p->outputs[i].node)[0];
         pl_place at = buffer_place(m, val);
-        const pl_storage *st = &m->q.st[m->q.storage[val]];
-        if (st->old_slot >= 0 && changes[st->old_slot]) at = save_old(m, val);
+        const pl_buffer *b = &m->q.buffer[m->q.buffer_of[val]];
+        if (b->old_slot >= 0 && changes[b->old_slot]) at = save_old(m, val);
         p->outputs[i].place = at;
     }
 }
@@ -206,7 +206,7 @@ static pl_status order_copies(maker *m, const bool *changes)
     for (uint32_t i = 0; i < q->n_assigns; i++) {
         pl_assign_rec *a = &q->assigns[i];
         if (!a->copy) continue;
-        int32_t old = q->st[q->storage[a->val]].old_slot;
+        int32_t old = q->buffer[q->buffer_of[a->val]].old_slot;
         if (old >= 0 && !changes[old]) old = -1;
         c[n++] = (pending){a, buffer_place(m, a->val), old};
         if (old >= 0) waiting[old]++;
@@ -225,13 +225,13 @@ static pl_status order_copies(maker *m, const bool *changes)
     return PL_OK;
 }
 
-/* A pinned storage lives to the end if an output lies in it, else to its last copy. */
+/* A pinned buffer lives to the end if an output lies in it, else to its last copy. */
 static void pin_buffers(maker *m)
 {
     pl_plan *p = m->plan;
     for (uint32_t i = 0; i < p->n_outputs; i++)
         if (p->outputs[i].place.space == PL_SPACE_ARENA)
-            p->buffers[p->outputs[i].place.slot].last = (int32_t)p->n_steps;
+            p->buffers[p->outputs[i].place.slot].last = (int32_t)p->n_positions;
 }
 
 static pl_status add_copies(maker *m)
@@ -244,8 +244,8 @@ static pl_status add_copies(maker *m)
     for (uint32_t i = 0; i < q->n_assigns; i++) changes[q->assigns[i].slot] = true;
     place_outputs(m, changes);
     PL_TRY(order_copies(m, changes));
-    p->n_steps = p->n_order + p->n_copies;
-    if (p->n_steps == 0) p->n_steps = 1; /* inputs need a moment to be alive */
+    p->n_positions = p->n_order + p->n_copies;
+    if (p->n_positions == 0) p->n_positions = 1; /* inputs need a moment to be alive */
     pin_buffers(m);
     return PL_OK;
 }
@@ -255,7 +255,7 @@ static pl_status add_copies(maker *m)
  * one only when the short one does not fit. The best of them counts. Depth first search, whose
  * tables have a row for every two buffers that meet, is left out: the local searches come as close.
  */
-static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, pl_plan *p)
+static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
 {
     static const struct {
         uint64_t work, per_mille;
@@ -284,12 +284,12 @@ static pl_status assign_offsets(maker *m)
 {
     pl_plan *p = m->plan;
     const pl_plan_opts *o = m->q.opts;
-    pl_pack_buf *b = pl_arena_new(&m->scratch, pl_pack_buf, p->n_buffers + 1);
+    pl_pack_buffer *b = pl_arena_new(&m->scratch, pl_pack_buffer, p->n_buffers + 1);
     if (!b) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        pl_buffer *f = &p->buffers[i];
-        if (o->no_reuse) f->first = 0, f->last = (int32_t)p->n_steps;
-        b[i] = (pl_pack_buf){f->first, f->last, f->bytes, 0};
+        pl_placed_buffer *f = &p->buffers[i];
+        if (o->no_reuse) f->first = 0, f->last = (int32_t)p->n_positions;
+        b[i] = (pl_pack_buffer){f->first, f->last, f->bytes, 0};
     }
     PL_TRY(pl_pack_bound(b, p->n_buffers, PL_PLAN_ALIGN, &p->live_bound));
     return pack(o, b, p);
@@ -318,7 +318,7 @@ static pl_status write_places(maker *m)
     }
     for (uint32_t i = 0; i < p->n_outputs; i++) resolve(p, &p->outputs[i].place);
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        const pl_buffer *b = &p->buffers[i];
+        const pl_placed_buffer *b = &p->buffers[i];
         if (b->component != PL_COMP_WORKSPACE) continue;
         p->work_offset[b->unit] = b->offset;
         p->work_bytes[b->unit] = b->bytes;
@@ -326,19 +326,19 @@ static pl_status write_places(maker *m)
     return PL_OK;
 }
 
-/* First step at which live_bound bytes are alive. */
+/* First position at which live_bound bytes are alive. */
 static pl_status find_peak(maker *m)
 {
     pl_plan *p = m->plan;
-    int64_t *delta = pl_arena_new(&m->scratch, int64_t, p->n_steps + 1), now = 0, most = -1;
+    int64_t *delta = pl_arena_new(&m->scratch, int64_t, p->n_positions + 1), now = 0, most = -1;
     if (!delta) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         delta[p->buffers[i].first] += (int64_t)p->buffers[i].bytes;
         delta[p->buffers[i].last] -= (int64_t)p->buffers[i].bytes;
     }
-    for (uint32_t t = 0; t < p->n_steps; t++) {
+    for (uint32_t t = 0; t < p->n_positions; t++) {
         now += delta[t];
-        if (now > most) most = now, p->peak_step = (int32_t)t;
+        if (now > most) most = now, p->peak_position = (int32_t)t;
     }
     return PL_OK;
 }
@@ -360,14 +360,14 @@ static pl_status list_outputs(maker *m)
     return PL_OK;
 }
 
-/* The given order as tasks; it must be one of the graph's. */
+/* The given order as units; it must be one of the graph's. */
 static pl_status take_order(const pl_problem *q, uint32_t *order, const char **name)
 {
-    for (uint32_t i = 0; i < q->n_tasks; i++) {
-        uint32_t unit = q->opts->fixed_order[i];
-        PL_FAIL_IF(unit >= q->units->n || q->task_of[unit] == PL_NONE, PL_ERR_PLAN,
+    for (uint32_t i = 0; i < q->n_units; i++) {
+        uint32_t id = q->opts->fixed_order[i];
+        PL_FAIL_IF(id >= q->units->n || q->unit_number[id] == PL_NONE, PL_ERR_PLAN,
                    "entry %u of the given order runs nothing", i);
-        order[i] = q->task_of[unit];
+        order[i] = q->unit_number[id];
     }
     *name = "given";
     return PL_OK;
@@ -387,8 +387,8 @@ static pl_status make(maker *m)
     pl_problem *q = &m->q;
     PL_TRY(pl_problem_build(q, &m->scratch));
     PL_TRY(pl_problem_slots(q, &m->scratch));
-    p->n_order = q->n_tasks;
-    p->order = pl_arena_new(&p->mem, uint32_t, q->n_tasks + 1);
+    p->n_order = q->n_units;
+    p->order = pl_arena_new(&p->mem, uint32_t, q->n_units + 1);
     if (!p->order) return PL_ERR_MEMORY;
     PL_TRY(find_order(q, p));
     PL_TRY(pl_life_new(q, &m->scratch, &m->life));
@@ -399,7 +399,7 @@ static pl_status make(maker *m)
     PL_TRY(add_copies(m));
     PL_TRY(assign_offsets(m));
     PL_TRY(write_places(m));
-    for (uint32_t i = 0; i < p->n_order; i++) p->order[i] = q->unit[p->order[i]];
+    for (uint32_t i = 0; i < p->n_order; i++) p->order[i] = q->unit_id[p->order[i]];
     return find_peak(m);
 }
 
@@ -428,7 +428,7 @@ pl_status pl_plan_peak(const pl_graph *g, const pl_units *units, const pl_plan_o
     const char *name;
     pl_status rc = pl_problem_build(&q, &mem);
     if (rc == PL_OK) rc = pl_problem_slots(&q, &mem);
-    uint32_t *order = pl_arena_new(&mem, uint32_t, q.n_tasks + 1);
+    uint32_t *order = pl_arena_new(&mem, uint32_t, q.n_units + 1);
     if (rc == PL_OK) rc = order ? take_order(&q, order, &name) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = pl_life_new(&q, &mem, &life);
     if (rc == PL_OK) rc = pl_join_list(&q, &mem);

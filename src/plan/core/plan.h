@@ -1,6 +1,6 @@
 /* plan.h - the plan: in which order units run and where every byte lies, as plain data.
  *
- * Time is counted in steps. Steps 0 .. n_order-1 run one unit each; steps n_order .. n_steps-1
+ * Time is counted in steps. Steps 0 .. n_order-1 run one unit each; steps n_order .. n_positions-1
  * run one copy each (values that could not be made in their slot's memory, old values to be
  * kept). Views run nothing and take no step. A buffer is alive in the half-open range
  * [first,last).
@@ -39,13 +39,13 @@ typedef struct pl_place {
 } pl_place;
 
 /* One range of the arena with one lifetime. */
-typedef struct pl_buffer {
+typedef struct pl_placed_buffer {
     uint32_t value; /* the first value that lives in it, or the old value saved; 0 for scratch */
     uint32_t unit;  /* scratch: whose; else the producer, PL_NO_UNIT if none */
     uint64_t bytes, offset;
     int32_t first, last;
     enum pl_component component;
-} pl_buffer;
+} pl_placed_buffer;
 
 /* bytes of value val, moved at the end of the run. */
 typedef struct pl_copy {
@@ -63,7 +63,7 @@ typedef struct pl_plan_output {
 typedef struct pl_plan {
     pl_arena mem; /* all arrays below */
     uint32_t *order;
-    uint32_t n_order, n_steps;
+    uint32_t n_order, n_positions;
     pl_place *place; /* per value id */
     uint32_t n_vals;
     uint64_t *work_bytes, *work_offset; /* per unit id */
@@ -71,12 +71,12 @@ typedef struct pl_plan {
     uint32_t n_copies;
     pl_plan_output *outputs; /* in node order */
     uint32_t n_outputs;
-    pl_buffer *buffers;
+    pl_placed_buffer *buffers;
     uint32_t n_buffers;
     uint64_t arena_bytes;         /* height of the packing */
     uint64_t live_bound;          /* largest sum of buffers alive at one step */
     uint64_t no_reuse_bytes;      /* sum of all buffers, each value with bytes of its own */
-    int32_t peak_step;            /* first step with live_bound bytes alive */
+    int32_t peak_position;        /* first step with live_bound bytes alive */
     const char *order_name;       /* the strategy that won */
     uint64_t program_order_bound; /* live_bound of the order in which the graph was written */
     uint64_t own_bytes_bound;     /* the same, were no output to take over an input's bytes */
@@ -120,8 +120,8 @@ pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_
 /* "model.layer1: conv", or "model.layer1: add +3" for a group; in buf. */
 const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap);
 /* Label of what runs at a step, copies included. */
-const char *pl_plan_step_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
-                               int32_t step, char *buf, size_t cap);
+const char *pl_plan_position_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
+                                   int32_t step, char *buf, size_t cap);
 /* Bytes alive at the peak by kind; slots of the store are counted whole. */
 void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N_COMPONENTS]);
 /* Bytes of the results of all views, were they copied. */

@@ -1,8 +1,8 @@
 /* plan_int.h - what the files of the planner share: the problem, with views and groups gone.
  *
- * A storage is a piece of memory with one writer: a produced value with all views of it, an
- * input, or the old value of a slot. A task is a unit that runs (no view). Order, lifetimes and
- * in-place are decided on tasks and storages alone. All lists are compressed rows: the entries
+ * A buffer is a piece of memory with one writer: a produced value with all views of it, an
+ * input, or the old value of a slot. A unit is a unit that runs (no view). Order, lifetimes and
+ * in-place are decided on units and buffers alone. All lists are compressed rows: the entries
  * of row i are list[start[i]] .. list[start[i+1]-1].
  */
 #ifndef PL_PLAN_PLAN_INT_H
@@ -17,25 +17,25 @@ typedef struct pl_rows {
     uint32_t *list;
 } pl_rows;
 
-typedef struct pl_storage {
+typedef struct pl_buffer {
     uint64_t bytes;    /* rounded up to the alignment */
     uint32_t val;      /* the value that names it */
-    uint32_t producer; /* task; PL_NONE for inputs and old values of slots */
+    uint32_t producer; /* unit; PL_NONE for inputs and old values of slots */
     int32_t old_slot;  /* it is the old value of this slot; -1 */
     int32_t direct;    /* it is produced in this slot's memory; -1 */
     bool is_input;
-    bool pinned; /* needed after the last task: an output, the source of a copy */
-} pl_storage;
+    bool pinned; /* needed after the last unit: an output, the source of a copy */
+} pl_buffer;
 
-/* Output storage `out` may take over the bytes of input storage `in` at its task. */
-typedef struct pl_takeover {
+/* Output buffer `out` may take over the bytes of input buffer `in` at its unit. */
+typedef struct pl_in_place {
     uint32_t in, out;
-} pl_takeover;
+} pl_in_place;
 
-/* Input storage `in` of a task may lie in its output storage `out` from byte `at` on, from its
- * making on: the task (a concat) then copies nothing. */
+/* Input buffer `in` of a unit may lie in its output buffer `out` from byte `at` on, from its
+ * making on: the unit (a concat) then copies nothing. */
 typedef struct pl_join {
-    uint32_t task, in, out;
+    uint32_t unit, in, out;
     uint64_t at;
 } pl_join;
 
@@ -50,29 +50,29 @@ typedef struct pl_problem {
     const pl_graph *g;
     const pl_units *units;
     const pl_plan_opts *opts;
-    uint32_t n_tasks;
-    uint32_t *unit;    /* per task: unit id */
-    uint32_t *task_of; /* per unit: task, PL_NONE for views */
-    pl_storage *st;
-    uint32_t n_st;
-    uint32_t *storage;    /* per value: its storage, PL_NONE if it has none */
-    uint64_t *offset;     /* per value: bytes from the storage's start */
-    pl_rows reads;        /* per task: distinct storages */
-    pl_rows writes;       /* per task: storages */
-    pl_rows readers;      /* per storage: distinct tasks */
-    pl_rows preds, succs; /* per task: tasks, data and slot order together, distinct */
-    pl_takeover *takes;   /* grouped by task */
-    uint32_t *take_start; /* n_tasks + 1 */
-    uint64_t *work;       /* per task: scratch, rounded */
+    uint32_t n_units;
+    uint32_t *unit_id;     /* per unit: unit id */
+    uint32_t *unit_number; /* per unit: unit, PL_NONE for views */
+    pl_buffer *buffer;
+    uint32_t n_buffers;
+    uint32_t *buffer_of;      /* per value: its buffer, PL_NONE if it has none */
+    uint64_t *offset;         /* per value: bytes from the buffer's start */
+    pl_rows reads;            /* per unit: distinct buffers */
+    pl_rows writes;           /* per unit: buffers */
+    pl_rows readers;          /* per buffer: distinct units */
+    pl_rows preds, succs;     /* per unit: units, data and slot order together, distinct */
+    pl_in_place *in_place;    /* grouped by unit */
+    uint32_t *in_place_start; /* n_units + 1 */
+    uint64_t *work;           /* per unit: scratch, rounded */
     pl_assign_rec *assigns;
     uint32_t n_assigns;
-    pl_join *joins; /* what may be; grouped by task */
+    pl_join *joins; /* what may be; grouped by unit */
     uint32_t n_joins;
-    /* What is: per storage the one it lies in (itself, mostly), and where; NULL: nothing does. */
+    /* What is: per buffer the one it lies in (itself, mostly), and where; NULL: nothing does. */
     uint32_t *home;
     uint64_t *home_at;
-    bool *shared;          /* per storage: it lies in another, or another lies in it */
-    uint32_t *old_of_slot; /* per slot: storage of the old value, PL_NONE if unread */
+    bool *shared;          /* per buffer: it lies in another, or another lies in it */
+    uint32_t *old_of_slot; /* per slot: buffer of the old value, PL_NONE if unread */
     uint32_t n_slots;
 } pl_problem;
 
@@ -81,20 +81,20 @@ static inline uint64_t pl_round_up(uint64_t bytes)
     return (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
 }
 
-/* Bytes of the arena that a storage takes; what lives in a slot takes none. */
-static inline uint64_t pl_storage_arena(const pl_storage *s)
+/* Bytes of the arena that a buffer takes; what lives in a slot takes none. */
+static inline uint64_t pl_buffer_arena_bytes(const pl_buffer *s)
 {
     return s->old_slot >= 0 || s->direct >= 0 ? 0 : s->bytes;
 }
 
-/* problem.c: storages, tasks, takes; then slots.c: which assigned values are made in their slot
+/* problem.c: buffers, units, takes; then slots.c: which assigned values are made in their slot
  */
 pl_status pl_problem_build(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_problem_slots(pl_problem *p, pl_arena *mem) PL_MUST_USE;
-/* Whether output storage `out` of its task may be written over input storage `in` of the same
+/* Whether output buffer `out` of its unit may be written over input buffer `in` of the same
  * size, by what the op or group allows. */
-bool pl_problem_may_take(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t in);
-/* preds and succs from data and, for direct storages, from the order of a slot's old and new.
+bool pl_problem_may_overwrite(const pl_problem *p, uint32_t id, uint32_t k, uint32_t in);
+/* preds and succs from data and, for direct buffers, from the order of a slot's old and new.
  */
 pl_status pl_problem_edges(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 /* n rows from pairs (row, entry), each row's entries in the order of the pairs. */
@@ -103,15 +103,15 @@ pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], siz
 
 /* lifetime.c: what an order means for memory */
 typedef struct pl_life {
-    uint32_t *root;        /* per storage: the one whose bytes it has (itself, or taken over) */
-    int32_t *first, *last; /* per storage that is its own root */
+    uint32_t *owner;       /* per buffer: the one whose bytes it has (itself, or taken over) */
+    int32_t *first, *last; /* per buffer that is its own root */
     uint32_t *left;        /* scratch: readers still to come */
     uint32_t *users; /* scratch, of a home: writings and readings still to come, its guests' too */
     uint64_t peak;   /* largest sum of bytes alive */
-    int32_t peak_step;
+    int32_t peak_position;
 } pl_life;
 pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out) PL_MUST_USE;
-/* Replays the order: takeovers, lifetimes up to the last task, the peak. `limit`: gives up
+/* Replays the order: in-place reuse, lifetimes up to the last unit, the peak. `limit`: gives up
  * (peak = UINT64_MAX) as soon as the peak is above it. */
 void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, pl_life *l);
 
@@ -121,8 +121,8 @@ pl_status pl_join_list(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem,
                          pl_life *l) PL_MUST_USE;
 
-/* order.c: the best order found, into order[n_tasks]; *name is the strategy. *program_peak is the
- * peak of the order in which the graph was written, *own_peak that without takeovers. */
+/* order.c: the best order found, into order[n_units]; *name is the strategy. *program_peak is the
+ * peak of the order in which the graph was written, *own_peak that without in-place reuse. */
 pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **name,
                           uint64_t *program_peak, uint64_t *own_peak) PL_MUST_USE;
 

@@ -12,8 +12,8 @@ const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t
     return buf;
 }
 
-const char *pl_plan_step_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
-                               int32_t step, char *buf, size_t cap)
+const char *pl_plan_position_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
+                                   int32_t step, char *buf, size_t cap)
 {
     if (step >= 0 && (uint32_t)step < p->n_order)
         return pl_unit_label(g, &units->unit[p->order[step]], buf, cap);
@@ -61,6 +61,6 @@ void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N
         bytes[model ? PL_COMP_WEIGHTS : PL_COMP_OPTIMIZER] += slot_bytes(s);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++)
-        if (p->buffers[i].first <= p->peak_step && p->peak_step < p->buffers[i].last)
+        if (p->buffers[i].first <= p->peak_position && p->peak_position < p->buffers[i].last)
             bytes[p->buffers[i].component] += p->buffers[i].bytes;
 }

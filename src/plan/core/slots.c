@@ -12,10 +12,10 @@
 
 /* ---- strongly connected components ------------------------------------------------------ */
 typedef struct scc {
-    uint32_t *comp; /* per task: component number, 0 while unknown */
+    uint32_t *comp; /* per unit: component number, 0 while unknown */
     uint32_t *low, *num, *stack, *path, *edge;
     uint32_t n_comps;
-    bool cyclic; /* some component has two tasks or more */
+    bool cyclic; /* some component has two units or more */
 } scc;
 
 static void scc_visit(const pl_problem *p, scc *s, uint32_t root, uint32_t *counter)
@@ -55,7 +55,7 @@ static void scc_visit(const pl_problem *p, scc *s, uint32_t root, uint32_t *coun
 
 static pl_status scc_find(const pl_problem *p, pl_arena *scratch, scc *s)
 {
-    uint32_t n = p->n_tasks + 1, counter = 0;
+    uint32_t n = p->n_units + 1, counter = 0;
     *s = (scc){.comp = pl_arena_new(scratch, uint32_t, n),
                .low = pl_arena_new(scratch, uint32_t, n),
                .num = pl_arena_new(scratch, uint32_t, n),
@@ -63,7 +63,7 @@ static pl_status scc_find(const pl_problem *p, pl_arena *scratch, scc *s)
                .path = pl_arena_new(scratch, uint32_t, n),
                .edge = pl_arena_new(scratch, uint32_t, n)};
     if (!s->comp || !s->low || !s->num || !s->stack || !s->path || !s->edge) return PL_ERR_MEMORY;
-    for (uint32_t t = 0; t < p->n_tasks; t++)
+    for (uint32_t t = 0; t < p->n_units; t++)
         if (!s->num[t]) scc_visit(p, s, t, &counter);
     return PL_OK;
 }
@@ -81,7 +81,7 @@ static pl_status list_assigns(pl_problem *p, pl_arena *mem)
         int slot = pl_node_slot(p->g, i);
         if (slot < 0) continue;
         uint32_t val = pl_node_in(p->g, i)[0];
-        const pl_storage *s = &p->st[p->storage[val]];
+        const pl_buffer *s = &p->buffer[p->buffer_of[val]];
         if (s->old_slot == slot) continue; /* the slot keeps its value */
         p->assigns[p->n_assigns++] = (pl_assign_rec){slot, val, true};
     }
@@ -90,21 +90,21 @@ static pl_status list_assigns(pl_problem *p, pl_arena *mem)
 
 static void wish(pl_problem *p, pl_assign_rec *a)
 {
-    pl_storage *s = &p->st[p->storage[a->val]];
+    pl_buffer *s = &p->buffer[p->buffer_of[a->val]];
     uint64_t bytes = pl_type_bytes(pl_type_of(p->g, a->val));
     if (s->producer == PL_NONE || s->direct >= 0 || p->offset[a->val] != 0 ||
         pl_type_bytes(pl_type_of(p->g, s->val)) != bytes)
         return;
-    uint32_t old = p->old_of_slot[a->slot], unit = p->unit[s->producer];
+    uint32_t old = p->old_of_slot[a->slot], id = p->unit_id[s->producer];
     if (old != PL_NONE) {
-        if (p->st[old].pinned) return;
-        const pl_unit *u = &p->units->unit[unit];
+        if (p->buffer[old].pinned) return;
+        const pl_unit *u = &p->units->unit[id];
         uint32_t k = 0;
         while (u->out[k] != s->val) k++;
         bool reads_old = false;
         for (uint32_t e = p->reads.start[s->producer]; e < p->reads.start[s->producer + 1]; e++)
             reads_old |= p->reads.list[e] == old;
-        if (reads_old && !pl_problem_may_take(p, unit, k, old)) return;
+        if (reads_old && !pl_problem_may_overwrite(p, id, k, old)) return;
     }
     s->direct = a->slot;
     a->copy = false;
@@ -112,7 +112,7 @@ static void wish(pl_problem *p, pl_assign_rec *a)
 
 static void refuse(pl_problem *p, pl_assign_rec *a)
 {
-    pl_storage *s = &p->st[p->storage[a->val]];
+    pl_buffer *s = &p->buffer[p->buffer_of[a->val]];
     s->direct = -1;
     a->copy = true;
 }
@@ -121,15 +121,15 @@ static void refuse(pl_problem *p, pl_assign_rec *a)
  * it. */
 static pl_status refuse_by_order(pl_problem *p, pl_arena *mem)
 {
-    uint32_t *pos = pl_arena_new(mem, uint32_t, p->n_tasks + 1);
+    uint32_t *pos = pl_arena_new(mem, uint32_t, p->n_units + 1);
     if (!pos) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
-        uint32_t unit = p->opts->fixed_order[i];
-        if (unit < p->units->n && p->task_of[unit] != PL_NONE) pos[p->task_of[unit]] = i;
+    for (uint32_t i = 0; i < p->n_units; i++) {
+        uint32_t id = p->opts->fixed_order[i];
+        if (id < p->units->n && p->unit_number[id] != PL_NONE) pos[p->unit_number[id]] = i;
     }
     for (uint32_t i = 0; i < p->n_assigns; i++) {
         pl_assign_rec *a = &p->assigns[i];
-        uint32_t old = p->old_of_slot[a->slot], writer = p->st[p->storage[a->val]].producer;
+        uint32_t old = p->old_of_slot[a->slot], writer = p->buffer[p->buffer_of[a->val]].producer;
         if (a->copy || old == PL_NONE) continue;
         bool late = false;
         for (uint32_t e = p->readers.start[old]; e < p->readers.start[old + 1]; e++)
@@ -142,7 +142,7 @@ static pl_status refuse_by_order(pl_problem *p, pl_arena *mem)
 /* Whether a wish puts an edge inside a component. */
 static bool in_cycle(const pl_problem *p, const scc *s, const pl_assign_rec *a)
 {
-    uint32_t writer = p->st[p->storage[a->val]].producer, old = p->old_of_slot[a->slot];
+    uint32_t writer = p->buffer[p->buffer_of[a->val]].producer, old = p->old_of_slot[a->slot];
     if (a->copy || old == PL_NONE) return false;
     for (uint32_t e = p->readers.start[old]; e < p->readers.start[old + 1]; e++) {
         uint32_t t = p->readers.list[e];
@@ -164,9 +164,9 @@ static pl_status break_cycles(pl_problem *p, const scc *s, bool all, pl_arena *s
             refuse(p, a);
             continue;
         }
-        const pl_storage *st = &p->st[p->storage[a->val]];
+        const pl_buffer *st = &p->buffer[p->buffer_of[a->val]];
         uint32_t c = s->comp[st->producer];
-        if (!least[c] || st->bytes < p->st[p->storage[p->assigns[least[c] - 1].val]].bytes)
+        if (!least[c] || st->bytes < p->buffer[p->buffer_of[p->assigns[least[c] - 1].val]].bytes)
             least[c] = i + 1;
     }
     for (uint32_t c = 1; c <= s->n_comps; c++)
@@ -180,7 +180,7 @@ pl_status pl_problem_slots(pl_problem *p, pl_arena *mem)
     PL_TRY(list_assigns(p, mem));
     /* An old value that another slot gets must stand to the end. */
     for (uint32_t i = 0; i < p->n_assigns; i++) {
-        pl_storage *s = &p->st[p->storage[p->assigns[i].val]];
+        pl_buffer *s = &p->buffer[p->buffer_of[p->assigns[i].val]];
         if (s->old_slot >= 0) s->pinned = true;
     }
     for (uint32_t i = 0; i < p->n_assigns && !p->opts->no_reuse; i++) wish(p, &p->assigns[i]);
@@ -197,6 +197,6 @@ pl_status pl_problem_slots(pl_problem *p, pl_arena *mem)
         PL_FAIL_IF(round > ROUNDS + 1, PL_ERR_PLAN, "the units of the graph form a cycle");
     }
     for (uint32_t i = 0; i < p->n_assigns; i++)
-        if (p->assigns[i].copy) p->st[p->storage[p->assigns[i].val]].pinned = true;
+        if (p->assigns[i].copy) p->buffer[p->buffer_of[p->assigns[i].val]].pinned = true;
     return PL_OK;
 }

@@ -14,11 +14,12 @@ typedef unsigned long long ull;
 
 static int by_start(const void *pa, const void *pb)
 {
-    const pl_pack_buf *a = *(const pl_pack_buf *const *)pa, *b = *(const pl_pack_buf *const *)pb;
+    const pl_pack_buffer *a = *(const pl_pack_buffer *const *)pa,
+                         *b = *(const pl_pack_buffer *const *)pb;
     return (a->lo > b->lo) - (a->lo < b->lo);
 }
 
-static pl_status check_alone(const pl_pack_buf *b, size_t index, uint64_t align, uint64_t height)
+static pl_status check_alone(const pl_pack_buffer *b, size_t index, uint64_t align, uint64_t height)
 {
     PL_FAIL_IF(align > 1 && b->offset % align != 0, PL_ERR_PLAN,
                "buffer %zu lies at offset %llu, which is no multiple of %llu", index,
@@ -31,31 +32,31 @@ static pl_status check_alone(const pl_pack_buf *b, size_t index, uint64_t align,
 }
 
 /* alive: n pointers into bufs, sorted by start. */
-static pl_status check_pairs(const pl_pack_buf *bufs, const pl_pack_buf **alive, size_t n)
+static pl_status check_pairs(const pl_pack_buffer *buffers, const pl_pack_buffer **alive, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t j = i + 1; j < n && alive[j]->lo < alive[i]->hi; j++) {
-            const pl_pack_buf *a = alive[i], *b = alive[j];
+            const pl_pack_buffer *a = alive[i], *b = alive[j];
             bool apart = a->offset + a->size <= b->offset || b->offset + b->size <= a->offset;
             PL_FAIL_IF(!apart, PL_ERR_PLAN,
                        "buffers %td (offset %llu, %llu bytes) and %td (offset %llu, %llu bytes) "
                        "overlap and are both alive at time %lld",
-                       a - bufs, (ull)a->offset, (ull)a->size, b - bufs, (ull)b->offset,
+                       a - buffers, (ull)a->offset, (ull)a->size, b - buffers, (ull)b->offset,
                        (ull)b->size, (long long)b->lo);
         }
     return PL_OK;
 }
 
-pl_status pl_pack_check(const pl_pack_buf *bufs, size_t n, uint64_t align, uint64_t height)
+pl_status pl_pack_check(const pl_pack_buffer *buffers, size_t n, uint64_t align, uint64_t height)
 {
-    for (size_t i = 0; i < n; i++) PL_TRY(check_alone(&bufs[i], i, align, height));
-    const pl_pack_buf **alive = pl_sys_alloc(sizeof *alive * n);
+    for (size_t i = 0; i < n; i++) PL_TRY(check_alone(&buffers[i], i, align, height));
+    const pl_pack_buffer **alive = pl_sys_alloc(sizeof *alive * n);
     if (!alive) return PL_ERR_MEMORY;
     size_t n_alive = 0;
     for (size_t i = 0; i < n; i++)
-        if (bufs[i].size > 0 && bufs[i].lo < bufs[i].hi) alive[n_alive++] = &bufs[i];
+        if (buffers[i].size > 0 && buffers[i].lo < buffers[i].hi) alive[n_alive++] = &buffers[i];
     qsort(alive, n_alive, sizeof *alive, by_start);
-    pl_status rc = check_pairs(bufs, alive, n_alive);
+    pl_status rc = check_pairs(buffers, alive, n_alive);
     pl_sys_free(alive);
     return rc;
 }

@@ -7,7 +7,7 @@
 /* PL_OK when every offset is a multiple of align (0 and 1: any), every buffer that is alive at
  * some time and has bytes ends at or below height, and no two of them share a time and a byte.
  * Otherwise PL_ERR_PLAN; the message names the buffers by index. */
-pl_status pl_pack_check(const pl_pack_buf *bufs, size_t n, uint64_t align,
+pl_status pl_pack_check(const pl_pack_buffer *buffers, size_t n, uint64_t align,
                         uint64_t height) PL_MUST_USE;
 
 #endif

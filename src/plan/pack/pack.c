@@ -25,7 +25,7 @@ typedef struct item {
     int64_t lo, hi;
     int64_t size; /* rounded up to the alignment */
     int64_t off;
-    size_t buf; /* whose it is */
+    size_t buffer; /* whose it is */
 } item;
 
 /* A run of items, sorted by lo, that lies above base. */
@@ -65,11 +65,11 @@ static int item_by_lo(const void *pa, const void *pb)
 {
     const item *a = pa, *b = pb;
     if (a->lo != b->lo) return a->lo < b->lo ? -1 : 1;
-    return a->buf < b->buf ? -1 : 1;
+    return a->buffer < b->buffer ? -1 : 1;
 }
 
 /* The buffers that need room, sizes rounded up, sorted by lo. */
-static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, pl_arena *a,
+static pl_status read_items(const pl_pack_buffer *buffers, size_t n, uint64_t align, pl_arena *a,
                             item **items, size_t *n_items)
 {
     if (align == 0) align = 1;
@@ -81,14 +81,14 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     uint64_t sum = 0;
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {
-        if (bufs[i].size == 0 || bufs[i].lo >= bufs[i].hi) continue;
-        PL_FAIL_IF(bufs[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large", i,
-                   (unsigned long long)bufs[i].size);
-        uint64_t size = (bufs[i].size + align - 1) / align * align;
+        if (buffers[i].size == 0 || buffers[i].lo >= buffers[i].hi) continue;
+        PL_FAIL_IF(buffers[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large",
+                   i, (unsigned long long)buffers[i].size);
+        uint64_t size = (buffers[i].size + align - 1) / align * align;
         sum += size;
         PL_FAIL_IF(sum > SUM_MAX, PL_ERR_ARG,
                    "the sizes of the first %zu buffers add up to more than 2^62 bytes", i + 1);
-        out[m++] = (item){bufs[i].lo, bufs[i].hi, (int64_t)size, 0, i};
+        out[m++] = (item){buffers[i].lo, buffers[i].hi, (int64_t)size, 0, i};
     }
     qsort(out, m, sizeof(item), item_by_lo);
     *items = out;
@@ -142,13 +142,13 @@ static pl_status find_sections(const item *items, pl__pack_leaf *leaf, pl_arena 
     return PL_OK;
 }
 
-pl_status pl_pack_bound(const pl_pack_buf *bufs, size_t n, uint64_t align, uint64_t *bound)
+pl_status pl_pack_bound(const pl_pack_buffer *buffers, size_t n, uint64_t align, uint64_t *bound)
 {
     pl_arena a = PL_ARENA_INIT;
     item *items = NULL;
     size_t m = 0;
     pl__pack_leaf all = {0};
-    pl_status rc = read_items(bufs, n, align, &a, &items, &m);
+    pl_status rc = read_items(buffers, n, align, &a, &items, &m);
     all.n = (uint32_t)m;
     if (rc == PL_OK) rc = find_sections(items, &all, &a);
     if (rc == PL_OK) *bound = (uint64_t)all.bound;
@@ -353,7 +353,7 @@ static pl_status solve_leaves(packing *k)
     return PL_OK;
 }
 
-static pl_status pack_items(packing *k, uint64_t bound, pl_pack_buf *bufs, size_t n)
+static pl_status pack_items(packing *k, uint64_t bound, pl_pack_buffer *buffers, size_t n)
 {
     PL_TRY(reduce(k));
     k->goal = (int64_t)bound;
@@ -365,12 +365,13 @@ static pl_status pack_items(packing *k, uint64_t bound, pl_pack_buf *bufs, size_
         for (size_t j = 0; j < p->n; j++) k->items[p->first + j].off += p->base;
         if (p->height > k->height) k->height = p->height;
     }
-    for (size_t i = 0; i < n; i++) bufs[i].offset = 0;
-    for (size_t i = 0; i < k->n; i++) bufs[k->items[i].buf].offset = (uint64_t)k->items[i].off;
+    for (size_t i = 0; i < n; i++) buffers[i].offset = 0;
+    for (size_t i = 0; i < k->n; i++)
+        buffers[k->items[i].buffer].offset = (uint64_t)k->items[i].off;
     return PL_OK;
 }
 
-pl_status pl_pack(pl_pack_buf *bufs, size_t n, const pl_pack_opts *opts, uint64_t *height)
+pl_status pl_pack(pl_pack_buffer *buffers, size_t n, const pl_pack_opts *opts, uint64_t *height)
 {
     const pl_pack_opts defaults = PL_PACK_OPTS_INIT;
     packing k = {.opts = opts ? opts : &defaults};
@@ -379,9 +380,9 @@ pl_status pl_pack(pl_pack_buf *bufs, size_t n, const pl_pack_opts *opts, uint64_
     k.effort.stop = k.opts->stop;
     if (k.opts->time_limit_s > 0)
         k.effort.deadline_ns = pl_sys_now_ns() + (uint64_t)(k.opts->time_limit_s * 1e9);
-    pl_status rc = pl_pack_bound(bufs, n, k.opts->align, &bound);
-    if (rc == PL_OK) rc = read_items(bufs, n, k.opts->align, &k.arena, &k.items, &k.n);
-    if (rc == PL_OK) rc = pack_items(&k, bound, bufs, n);
+    pl_status rc = pl_pack_bound(buffers, n, k.opts->align, &bound);
+    if (rc == PL_OK) rc = read_items(buffers, n, k.opts->align, &k.arena, &k.items, &k.n);
+    if (rc == PL_OK) rc = pack_items(&k, bound, buffers, n);
     if (rc == PL_OK) *height = (uint64_t)k.height;
     pl_arena_release(&k.arena);
     return rc;

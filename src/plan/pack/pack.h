@@ -15,11 +15,11 @@
 
 #include "base/err.h"
 
-typedef struct pl_pack_buf {
+typedef struct pl_pack_buffer {
     int64_t lo, hi;  /* alive in [lo,hi) */
     uint64_t size;   /* bytes */
     uint64_t offset; /* written by pl_pack, a multiple of the alignment */
-} pl_pack_buf;
+} pl_pack_buffer;
 
 /* Techniques, each of which can be switched off to see what it is worth. */
 enum pl_pack_off {
@@ -48,11 +48,11 @@ typedef struct pl_pack_opts {
 
 /* Writes every offset and the height of the arena. opts may be NULL. On failure (memory, sizes
  * that do not fit 62 bits) nothing is written. */
-pl_status pl_pack(pl_pack_buf *bufs, size_t n, const pl_pack_opts *opts,
+pl_status pl_pack(pl_pack_buffer *buffers, size_t n, const pl_pack_opts *opts,
                   uint64_t *height) PL_MUST_USE;
 
 /* The max-load bound with sizes rounded up to align, into *bound. */
-pl_status pl_pack_bound(const pl_pack_buf *bufs, size_t n, uint64_t align,
+pl_status pl_pack_bound(const pl_pack_buffer *buffers, size_t n, uint64_t align,
                         uint64_t *bound) PL_MUST_USE;
 
 #endif

@@ -35,7 +35,7 @@ enum {
 
 /* Placed buffers by rising key, then by number. */
 typedef struct ranks {
-    uint32_t *buf, *lo, *hi;
+    uint32_t *buffer, *lo, *hi;
     int64_t *key;
     /* scratch: of those that are alive together with one buffer, their places in these arrays */
     uint32_t *met;
@@ -56,12 +56,12 @@ typedef struct eject {
 /* ---- what is placed --------------------------------------------------------------------- */
 static pl_status ranks_init(ranks *r, uint32_t n, pl_arena *a)
 {
-    r->buf = pl_arena_new(a, uint32_t, n + 1);
+    r->buffer = pl_arena_new(a, uint32_t, n + 1);
     r->lo = pl_arena_new(a, uint32_t, n + 1);
     r->hi = pl_arena_new(a, uint32_t, n + 1);
     r->met = pl_arena_new(a, uint32_t, n + 1);
     r->key = pl_arena_new(a, int64_t, n + 1);
-    return r->buf && r->lo && r->hi && r->met && r->key ? PL_OK : PL_ERR_MEMORY;
+    return r->buffer && r->lo && r->hi && r->met && r->key ? PL_OK : PL_ERR_MEMORY;
 }
 
 static uint32_t rank_of(const ranks *r, uint32_t n, int64_t key, uint32_t b)
@@ -69,7 +69,7 @@ static uint32_t rank_of(const ranks *r, uint32_t n, int64_t key, uint32_t b)
     uint32_t l = 0, h = n;
     while (l < h) {
         uint32_t mid = l + (h - l) / 2;
-        bool before = r->key[mid] != key ? r->key[mid] < key : r->buf[mid] < b;
+        bool before = r->key[mid] != key ? r->key[mid] < key : r->buffer[mid] < b;
         if (before)
             l = mid + 1;
         else
@@ -82,7 +82,7 @@ static uint32_t rank_of(const ranks *r, uint32_t n, int64_t key, uint32_t b)
 
 static void ranks_shift(ranks *r, uint32_t to, uint32_t from, uint32_t n)
 {
-    SHIFT(r->buf, to, from, n);
+    SHIFT(r->buffer, to, from, n);
     SHIFT(r->lo, to, from, n);
     SHIFT(r->hi, to, from, n);
     SHIFT(r->key, to, from, n);
@@ -92,7 +92,7 @@ static void ranks_add(ranks *r, uint32_t n, int64_t key, uint32_t b, const pl__p
 {
     uint32_t at = rank_of(r, n, key, b);
     ranks_shift(r, at + 1, at, n - at);
-    r->buf[at] = b;
+    r->buffer[at] = b;
     r->lo[at] = leaf->lo[b];
     r->hi[at] = leaf->hi[b];
     r->key[at] = key;
@@ -165,9 +165,9 @@ static uint64_t weigh(const eject *e, look *l)
 {
     const ranks *o = &e->by_off, *t = &e->by_top;
     for (; l->below < l->k && o->key[o->met[l->below]] < l->at + l->size; l->below++)
-        l->begun += e->weight[o->buf[o->met[l->below]]];
+        l->begun += e->weight[o->buffer[o->met[l->below]]];
     for (; l->ended < l->k && t->key[t->met[l->ended]] <= l->at; l->ended++)
-        l->gone += e->weight[t->buf[t->met[l->ended]]];
+        l->gone += e->weight[t->buffer[t->met[l->ended]]];
     return l->begun - l->gone;
 }
 
@@ -213,7 +213,7 @@ static void move(eject *e)
     uint32_t b = take_heaviest(e), n_met, n = 0, *in_way = e->by_top.met;
     int64_t at = find_place(e, b, &weight, &n_met);
     for (uint32_t i = 0; i < n_met && weight; i++) {
-        uint32_t c = e->by_off.buf[e->by_off.met[i]];
+        uint32_t c = e->by_off.buffer[e->by_off.met[i]];
         if (e->off[c] < at + size[b] && e->off[c] + size[c] > at) in_way[n++] = c;
     }
     for (uint32_t i = 0; i < n; i++) put_out(e, in_way[i]);

@@ -24,7 +24,7 @@ int pl__pack_by_keys(const void *pa, const void *pb)
     const pl__pack_keyed *a = pa, *b = pb;
     for (int i = 0; i < 3; i++)
         if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
-    return a->buf < b->buf ? -1 : 1;
+    return a->buffer < b->buffer ? -1 : 1;
 }
 
 /* T: largest load among the sections; W and C: length of life, in time and in sections; A and
@@ -68,12 +68,12 @@ void pl__pack_sort_by(pl__pack_sorter *s, pl__pack_sky *k, const char *keys)
 {
     const pl__pack_leaf *leaf = k->leaf;
     for (uint32_t b = 0; b < leaf->n; b++) {
-        s->rows[b].buf = b;
+        s->rows[b].buffer = b;
         for (int i = 0; i < 3; i++) s->rows[b].key[i] = key_of(leaf, s->load_sum, b, keys[i]);
     }
     qsort(s->rows, leaf->n, sizeof(pl__pack_keyed), pl__pack_by_keys);
     for (uint32_t r = 0; r < leaf->n; r++) {
-        k->order[r] = s->rows[r].buf;
+        k->order[r] = s->rows[r].buffer;
         k->rank[k->order[r]] = r;
     }
 }
@@ -84,7 +84,7 @@ void pl__pack_sort_by(pl__pack_sorter *s, pl__pack_sky *k, const char *keys)
 typedef struct shelf {
     uint32_t n;
     int64_t *off, *top;
-    uint32_t *lo, *hi, *buf;
+    uint32_t *lo, *hi, *buffer;
     uint8_t *meets; /* scratch: of each, in the way of the one that is to be placed; and 8 more */
 } shelf;
 
@@ -94,9 +94,9 @@ static pl_status shelf_init(shelf *s, uint32_t n, pl_arena *a)
     s->top = pl_arena_new(a, int64_t, n + 1);
     s->lo = pl_arena_new(a, uint32_t, n + 1);
     s->hi = pl_arena_new(a, uint32_t, n + 1);
-    s->buf = pl_arena_new(a, uint32_t, n + 1);
+    s->buffer = pl_arena_new(a, uint32_t, n + 1);
     s->meets = pl_arena_new(a, uint8_t, n + 8);
-    bool ok = s->off && s->top && s->lo && s->hi && s->buf && s->meets;
+    bool ok = s->off && s->top && s->lo && s->hi && s->buffer && s->meets;
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
@@ -147,12 +147,12 @@ static void shelf_add(shelf *s, uint32_t b, const pl__pack_leaf *leaf, int64_t o
     SHIFT(s->top, at, n);
     SHIFT(s->lo, at, n);
     SHIFT(s->hi, at, n);
-    SHIFT(s->buf, at, n);
+    SHIFT(s->buffer, at, n);
     s->off[at] = off;
     s->top[at] = off + leaf->size[b];
     s->lo[at] = leaf->lo[b];
     s->hi[at] = leaf->hi[b];
-    s->buf[at] = b;
+    s->buffer[at] = b;
 }
 
 /* The height, or more than cap as soon as it is. */

@@ -17,7 +17,7 @@ typedef struct pl__pack_floors {
 /* A placed buffer whose top the level has yet to reach. */
 typedef struct pl__pack_event {
     int64_t top;
-    uint32_t buf;
+    uint32_t buffer;
 } pl__pack_event;
 
 /* Of the unplaced buffers below a node. */

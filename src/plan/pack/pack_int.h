@@ -40,7 +40,7 @@ typedef struct pl__pack_leaf {
  */
 typedef struct pl__pack_keyed {
     double key[3];
-    uint32_t buf;
+    uint32_t buffer;
 } pl__pack_keyed;
 int pl__pack_by_keys(const void *a, const void *b); /* for qsort */
 

@@ -49,7 +49,7 @@ typedef struct change {
 
 typedef struct cand {
     int64_t off;
-    uint32_t buf, rank;
+    uint32_t buffer, rank;
 } cand;
 
 typedef struct dfs {
@@ -241,13 +241,13 @@ static void set_ranks(dfs *d, part p)
     for (uint32_t b = p.buf_lo; b < p.buf_hi; b++) {
         if (d->reach[b] == PLACED) continue;
         pl__pack_keyed *row = &d->rows[n++];
-        row->buf = b;
+        row->buffer = b;
         for (int i = 0; i < 3; i++) row->key[i] = rank_key(d, b, d->keys[i]);
         d->work += leaf->hi[b] - leaf->lo[b];
     }
     qsort(d->rows, n, sizeof(pl__pack_keyed), pl__pack_by_keys);
     for (uint32_t r = 0; r < n; r++) {
-        uint32_t b = d->rows[r].buf;
+        uint32_t b = d->rows[r].buffer;
         note(d, RANK, b, d->rank[b]);
         d->rank[b] = r;
     }
@@ -306,8 +306,8 @@ static uint32_t list_candidates(dfs *d, part p, cand last)
 
 static bool is_twin(const pl__pack_leaf *leaf, const cand *a, const cand *b)
 {
-    return a->off == b->off && leaf->size[a->buf] == leaf->size[b->buf] &&
-           leaf->lo[a->buf] == leaf->lo[b->buf] && leaf->hi[a->buf] == leaf->hi[b->buf];
+    return a->off == b->off && leaf->size[a->buffer] == leaf->size[b->buffer] &&
+           leaf->lo[a->buffer] == leaf->lo[b->buffer] && leaf->hi[a->buffer] == leaf->hi[b->buffer];
 }
 
 static outcome search(dfs *d, part p, cand last);
@@ -315,7 +315,7 @@ static outcome search(dfs *d, part p, cand last);
 /* After b was placed: the parts into which p falls, searched one by one. */
 static outcome search_parts(dfs *d, part p, cand last)
 {
-    uint32_t b = last.buf, start = p.sec_lo;
+    uint32_t b = last.buffer, start = p.sec_lo;
     for (uint32_t s = d->leaf->lo[b] + 1; s <= d->leaf->hi[b]; s++) {
         bool end = s == d->leaf->hi[b];
         if (!end && d->cross[s]) continue;
@@ -324,7 +324,7 @@ static outcome search_parts(dfs *d, part p, cand last)
         if (start != p.sec_lo || stop != p.sec_hi) {
             if (!trail_reserve(d, q.buf_hi - q.buf_lo)) return STOPPED;
             set_ranks(d, q);
-            last = (cand){.buf = last.buf};
+            last = (cand){.buffer = last.buffer};
         }
         outcome r = search(d, q, last);
         if (r != FOUND) return r;
@@ -364,7 +364,7 @@ static outcome search(dfs *d, part p, cand last)
         size_t mark = d->n_trail;
         if (!trail_reserve(d, most_changes)) return STOPPED;
         outcome r = FAILED;
-        if (has_room(d, c.buf, &hat) && place(d, p, c.buf)) r = search_parts(d, p, c);
+        if (has_room(d, c.buffer, &hat) && place(d, p, c.buffer)) r = search_parts(d, p, c);
         if (r != FAILED) return r;
         undo(d, mark);
         if (!hat) break;

@@ -205,8 +205,8 @@ int64_t pl__pack_sky_run(pl__pack_sky *k, int64_t cap)
     fill_run(k, 0, leaf->n_sections, 0);
     while (k->n_placed < leaf->n && k->height <= cap) {
         pl__pack_event e = heap_pop(k);
-        uint32_t s = leaf->lo[e.buf];
-        if (floors_max(&k->floors, s, leaf->hi[e.buf]) > e.top)
+        uint32_t s = leaf->lo[e.buffer];
+        if (floors_max(&k->floors, s, leaf->hi[e.buffer]) > e.top)
             continue; /* filled by a twin event */
         uint32_t hi = run_end(&k->floors, s, e.top);
         fill_run(k, run_start(&k->floors, s, e.top), hi < leaf->n_sections ? hi : leaf->n_sections,

@@ -1,21 +1,21 @@
 /* recompute.h - what to keep and what to compute again, so that a step fits a number of bytes.
  *
- * The problem is plain data and knows nothing of graphs: ops in the order in which each is first
- * computed, with a cost, and the storages they read and write. A plan is a list of instructions,
- * each the computation of one op. Every op appears first in the given order; between, ops appear
- * again where a storage that was dropped is wanted once more. A storage lives from the
- * instruction that computes it to the last one that reads that copy, never longer, so the peak
+ * The problem is plain data and knows nothing of graphs: units in the order in which each is first
+ * computed, with a cost, and the buffers they read and write. A plan is a list of positions,
+ * each the computation of one unit. Every unit appears first in the given order; between, units appear
+ * again where a buffer that was dropped is wanted once more. A buffer lives from the
+ * position that computes it to the last one that reads that copy, never longer, so the peak
  * is a function of the list alone: simulated, never estimated.
  *
- *   - All outputs of an op come back together; those that nobody reads die within the
- *     instruction. Computing an op again while an output still lives makes a new copy of it: the
+ *   - All outputs of a unit come back together; those that nobody reads die within the
+ *     position. Computing a unit again while an output still lives makes a new copy of it: the
  *     old one ends at its last use before.
  *   - A view has no bytes and lives in its base. It goes with the copy of the base that it was
  *     taken from: when the base is dropped, it is computed again as well, if anyone reads it.
- *   - A storage that no op writes is there from the start, and is dropped after its last use;
- *     pinned storages are never dropped, and computing their op again for its other outputs
+ *   - A buffer that no unit writes is there from the start, and is dropped after its last use;
+ *     pinned buffers are never dropped, and computing their unit again for its other outputs
  *     writes what is there already: their views stay.
- *   - A random op that may be repeated must draw the same numbers again; else mark it ONCE.
+ *   - A random unit that may be repeated must draw the same numbers again; else mark it ONCE.
  *
  * A result is a function of the problem, the options and the seed: effort is counted in steps of
  * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on
@@ -28,37 +28,37 @@
 
 #define PL_RECOMPUTE_NONE UINT32_MAX
 
-enum pl_recompute_op_flags {
+enum pl_recompute_unit_flags {
     PL_RECOMPUTE_ONCE = 1 << 0, /* must not be computed a second time */
 };
-enum pl_recompute_buf_flags {
-    PL_RECOMPUTE_PINNED = 1 << 0, /* never dropped; there from the start unless an op writes it */
-    PL_RECOMPUTE_END = 1 << 1,    /* must be there after the last instruction */
+enum pl_recompute_buffer_flags {
+    PL_RECOMPUTE_PINNED = 1 << 0, /* never dropped; there from the start unless a unit writes it */
+    PL_RECOMPUTE_END = 1 << 1,    /* must be there after the last position */
 };
 
-/* Everything is borrowed. Ranges are offsets: the inputs of op i are in[in_at[i] .. in_at[i+1]).
- * An op reads only what an earlier op writes or nobody writes; a storage has one writer. */
+/* Everything is borrowed. Ranges are offsets: the inputs of unit i are in[in_at[i] .. in_at[i+1]).
+ * A unit reads only what an earlier unit writes or nobody writes; a buffer has one writer. */
 typedef struct pl_recompute_problem {
-    uint32_t n_ops, n_bufs;
-    const double *cost;         /* of each op, finite and >= 0: nanoseconds */
-    const uint64_t *work_bytes; /* of each op: alive during it only; NULL: none */
-    const uint8_t *op_flags;    /* NULL: none */
-    const uint32_t *in_at, *in; /* n_ops + 1 offsets; storages */
+    uint32_t n_units, n_buffers;
+    const double *cost;         /* of each unit, finite and >= 0: nanoseconds */
+    const uint64_t *work_bytes; /* of each unit: alive during it only; NULL: none */
+    const uint8_t *unit_flags;  /* NULL: none */
+    const uint32_t *in_at, *in; /* n_units + 1 offsets; buffers */
     const uint32_t *out_at, *out;
-    const uint64_t *bytes;    /* of each storage; a view's are ignored */
-    const uint8_t *buf_flags; /* NULL: none */
-    const uint32_t *base;     /* of each storage: what it is a view of, itself an input of its
+    const uint64_t *bytes;       /* of each buffer; a view's are ignored */
+    const uint8_t *buffer_flags; /* NULL: none */
+    const uint32_t *base;        /* of each buffer: what it is a view of, itself an input of its
                                * writer; PL_RECOMPUTE_NONE for all others. NULL: no views */
 } pl_recompute_problem;
 
 /* The plan as plain data, one block, freed with pl_recompute_plan_free. */
 typedef struct pl_recompute_plan {
-    uint32_t n;                     /* instructions */
-    const uint32_t *op;             /* of each instruction */
-    const uint32_t *drop_at, *drop; /* n + 1 offsets; storages (no views) that end with it */
-    uint64_t peak_bytes;            /* most bytes alive in one instruction */
-    double cost_ns;                 /* sum over the instructions */
-    double base_cost_ns;            /* sum over the ops: cost without computing twice */
+    uint32_t n;                     /* positions */
+    const uint32_t *unit;           /* of each position */
+    const uint32_t *drop_at, *drop; /* n + 1 offsets; buffers (no views) that end with it */
+    uint64_t peak_bytes;            /* most bytes alive in one position */
+    double cost_ns;                 /* sum over the positions */
+    double base_cost_ns;            /* sum over the units: cost without computing twice */
     const char *strategy;           /* which seed the plan grew from; static text */
 } pl_recompute_plan;
 void pl_recompute_plan_free(pl_recompute_plan *p);
@@ -90,7 +90,7 @@ typedef struct pl_recompute_opts {
     const volatile int *stop;
 } pl_recompute_opts;
 
-/* A search that keeps the whole within 0.2 s at 500 ops and 2 s at 3,000 on one core. */
+/* A search that keeps the whole within 0.2 s at 500 units and 2 s at 3,000 on one core. */
 #define PL_RECOMPUTE_EFFORT_AUTO UINT64_MAX
 
 #define PL_RECOMPUTE_OPTS_INIT                                                                     \
@@ -100,31 +100,22 @@ typedef struct pl_recompute_opts {
  }
 
 /* A plan within the budget, as cheap as it could be found. PL_ERR_FIT when there is none: the
- * message names the op and the bytes when the budget is below the lower bound (then it is
+ * message names the unit and the bytes when the budget is below the lower bound (then it is
  * proven), and the smallest budget that a plan was found for otherwise. opts may be NULL. */
 pl_status pl_recompute_solve(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                              pl_recompute_plan **out) PL_MUST_USE;
-/* A plan whose cost falls as the budget rises, from one call to the next: plans are made at rungs
- * of a ladder that depends on the problem and `unit` (the bytes that budgets are thought of as
- * shares of) only, and filled up to the budget, which is the only step that a budget adds. The
- * searches of pl_recompute_solve are not so: chance may favour the smaller of two budgets.
- * opts->pool is not used. */
-/* The highest rung that is not above the budget, 0 below the bound. There are `rungs` of them, and
- * more near the bound. */
-uint64_t pl_recompute_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs);
-pl_status pl_recompute_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
-                             uint64_t unit, pl_recompute_plan **out) PL_MUST_USE;
-/* One plan for each of n budgets, in any order. The cost never rises with the budget. A budget
- * that nothing fits gets NULL. opts->budget_bytes is ignored, its effort is for each budget. */
-pl_status pl_recompute_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
-                             const uint64_t *budgets, uint32_t n,
-                             pl_recompute_plan **out) PL_MUST_USE;
+/* Searches at two budgets that differ a little may end in plans that differ by chance. A caller who
+ * wants plans for many budgets searches at the rungs of a ladder only, which are the same for all
+ * budgets. Returns the highest rung that is not above the budget, 0 below the bound. `scale` is the
+ * peak of the keep-all plan; there are `rungs` rungs up to it, and up to four times as dense near
+ * the bound, where cost falls steeply. */
+uint64_t pl_recompute_rung(uint64_t budget, uint64_t bound, uint64_t scale, uint32_t rungs);
 
-/* No plan has a lower peak: the largest need of one op, pinned + inputs + outputs + workspace,
- * or what must be there at the end (then *op is PL_RECOMPUTE_NONE). */
+/* No plan has a lower peak: the largest need of one unit, pinned + inputs + outputs + workspace,
+ * or what must be there at the end (then *unit is PL_RECOMPUTE_NONE). */
 pl_status pl_recompute_bound(const pl_recompute_problem *p, uint64_t *bytes,
-                             uint32_t *op) PL_MUST_USE;
-/* The peak of computing every op once. */
+                             uint32_t *unit) PL_MUST_USE;
+/* The peak of computing every unit once. */
 pl_status pl_recompute_keep_all(const pl_recompute_problem *p, uint64_t *bytes) PL_MUST_USE;
 /* The smallest budget a plan was found for; pl_recompute_solve finds one at it, given the same
  * options. */

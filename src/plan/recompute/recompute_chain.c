@@ -1,9 +1,9 @@
 /* recompute_chain.c - a dynamic program over the cut points of a training step.
  *
- * The order is read as a forward part up to the op where keeping everything takes most bytes,
- * and a backward part. A cut is an op of the forward part after which no later forward op reads
+ * The order is read as a forward part up to the unit where keeping everything takes most bytes,
+ * and a backward part. A cut is a unit of the forward part after which no later forward unit reads
  * anything older: what it writes is the "state". Cuts split the forward part into segments; a
- * backward op belongs to the lowest segment that it or an op before it reads from.
+ * backward unit belongs to the lowest segment that it or a unit before it reads from.
  *
  *     state 0  [segment 0]  state 1  [segment 1]  state 2 ... [segment n: the turn]
  *
@@ -38,9 +38,9 @@ enum {
 #define NO_WAY (UINT16_MAX - 1)
 
 typedef struct segment {
-    uint32_t lo, hi;           /* forward ops [lo,hi); the last of them makes the next state */
-    uint32_t back_lo, back_hi; /* backward ops */
-    double cost;               /* of its forward ops */
+    uint32_t lo, hi;           /* forward units [lo,hi); the last of them makes the next state */
+    uint32_t back_lo, back_hi; /* backward units */
+    double cost;               /* of its forward units */
     double tape_cost;          /* of those that its backward part reads from */
     uint64_t state, tape;      /* bytes: the state it starts from; what backward reads within it */
     uint64_t forward;          /* bytes alive inside it at most, the state it starts from apart */
@@ -51,24 +51,24 @@ typedef struct segment {
 typedef struct chain {
     pl__recompute_best *b;
     const pl__recompute *m;
-    uint32_t turn; /* first op of the backward part */
+    uint32_t turn; /* first unit of the backward part */
     segment *seg;
     uint32_t n;    /* segments, the turn included */
     bool alike;    /* all but the turn are the same */
     uint64_t slot; /* bytes */
     uint32_t slots;
-    double *sum; /* n + 1: cost of the forward ops of the segments before */
+    double *sum; /* n + 1: cost of the forward units of the segments before */
     float *best; /* of each pair of segments and number of slots */
     uint16_t *choice;
     uint32_t *last; /* scratch, of each value */
-    uint8_t *mark;  /* scratch, of each op */
+    uint8_t *mark;  /* scratch, of each unit */
     pl__recompute_seq seq;
     pl_arena arena;
 } chain;
 
 /* ---- cutting ---------------------------------------------------------------------------- */
 
-/* Last op below `below` that reads root r, or its writer. */
+/* Last unit below `below` that reads owner r, or its writer. */
 static uint32_t last_use_below(const pl__recompute *m, uint32_t r, uint32_t below)
 {
     uint32_t last = m->writer[r] == PL_RECOMPUTE_NONE ? 0 : m->writer[r];
@@ -82,51 +82,51 @@ static uint32_t last_use(const pl__recompute *m, uint32_t r)
     return last_use_below(m, r, UINT32_MAX);
 }
 
-/* The op at which keeping everything takes most. */
+/* The unit at which keeping everything takes most. */
 static pl_status find_program(chain *c)
 {
     const pl__recompute *m = c->m;
-    int64_t *change = pl_arena_new(&c->arena, int64_t, m->n_ops + 2), now = 0, most = -1;
+    int64_t *change = pl_arena_new(&c->arena, int64_t, m->n_units + 2), now = 0, most = -1;
     if (!change) return PL_ERR_MEMORY;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        if (m->root[v] != v || m->pinned[v] || m->writer[v] == PL_RECOMPUTE_NONE) continue;
+        if (m->owner[v] != v || m->pinned[v] || m->writer[v] == PL_RECOMPUTE_NONE) continue;
         uint32_t last = last_use(m, v);
         change[m->writer[v]] += (int64_t)m->bytes[v];
-        if (last < m->n_ops) change[last + 1] -= (int64_t)m->bytes[v];
+        if (last < m->n_units) change[last + 1] -= (int64_t)m->bytes[v];
     }
-    for (uint32_t op = 0; op < m->n_ops; op++) {
-        now += change[op];
+    for (uint32_t unit = 0; unit < m->n_units; unit++) {
+        now += change[unit];
         if (now > most) {
             most = now;
-            c->turn = op;
+            c->turn = unit;
         }
     }
     return PL_OK;
 }
 
-/* Cuts: ops before the turn such that nothing older is read between them and the turn. */
+/* Cuts: units before the turn such that nothing older is read between them and the turn. */
 static pl_status find_cuts(chain *c, uint32_t *cut, uint32_t *n_cuts)
 {
     const pl__recompute *m = c->m;
-    uint32_t reach = 0; /* last forward use of anything made before op */
+    uint32_t reach = 0; /* last forward use of anything made before unit */
     *n_cuts = 0;
-    for (uint32_t op = 0; op < c->turn; op++) {
-        uint32_t makes = m->makes.at[op + 1] - m->makes.at[op], own = 0;
-        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+    for (uint32_t unit = 0; unit < c->turn; unit++) {
+        uint32_t makes = m->makes.at[unit + 1] - m->makes.at[unit], own = 0;
+        for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++) {
             if (m->pinned[m->makes.item[i]]) continue;
             uint32_t last = last_use_below(m, m->makes.item[i], c->turn);
             if (last > own) own = last;
         }
-        if (makes && own > op && reach <= op) cut[(*n_cuts)++] = op;
+        if (makes && own > unit && reach <= unit) cut[(*n_cuts)++] = unit;
         if (own > reach) reach = own;
     }
     return PL_OK;
 }
 
-static uint64_t made_bytes(const pl__recompute *m, uint32_t op)
+static uint64_t made_bytes(const pl__recompute *m, uint32_t unit)
 {
     uint64_t sum = 0;
-    for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
+    for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++)
         if (!m->pinned[m->makes.item[i]]) sum += m->bytes[m->makes.item[i]];
     return sum;
 }
@@ -158,78 +158,78 @@ static pl_status make_segments(chain *c, const uint32_t *cut, uint32_t n_cuts, u
 
 /* ---- measuring segments ----------------------------------------------------------------- */
 
-/* The segment that a read of root r pins a backward op to: a state belongs to the one it starts. */
-static uint32_t segment_of(const chain *c, const uint32_t *of_op, uint32_t r)
+/* The segment that a read of owner r pins a backward unit to: a state belongs to the one it starts. */
+static uint32_t segment_of(const chain *c, const uint32_t *of_unit, uint32_t r)
 {
     uint32_t w = c->m->writer[r];
     if (w == PL_RECOMPUTE_NONE || w >= c->turn) return PL_RECOMPUTE_NONE;
-    uint32_t s = of_op[w];
+    uint32_t s = of_unit[w];
     return w + 1 == c->seg[s].hi && s + 1 < c->n ? s + 1 : s;
 }
 
-static void split_backward(chain *c, const uint32_t *of_op)
+static void split_backward(chain *c, const uint32_t *of_unit)
 {
     const pl__recompute *m = c->m;
     uint32_t now = c->n - 1;
-    for (uint32_t i = 0; i < c->n; i++) c->seg[i].back_lo = c->seg[i].back_hi = m->n_ops;
+    for (uint32_t i = 0; i < c->n; i++) c->seg[i].back_lo = c->seg[i].back_hi = m->n_units;
     c->seg[now].back_lo = c->turn;
-    for (uint32_t op = c->turn; op < m->n_ops; op++) {
+    for (uint32_t unit = c->turn; unit < m->n_units; unit++) {
         uint32_t low = now;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
-            uint32_t s = segment_of(c, of_op, m->needs.item[i]);
+        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
+            uint32_t s = segment_of(c, of_unit, m->needs.item[i]);
             if (s < low) low = s;
         }
-        for (; now > low; now--) c->seg[now].back_hi = c->seg[now - 1].back_lo = op;
+        for (; now > low; now--) c->seg[now].back_hi = c->seg[now - 1].back_lo = unit;
     }
-    for (; now > 0; now--) c->seg[now].back_hi = c->seg[now - 1].back_lo = m->n_ops;
-    c->seg[0].back_hi = m->n_ops;
+    for (; now > 0; now--) c->seg[now].back_hi = c->seg[now - 1].back_lo = m->n_units;
+    c->seg[0].back_hi = m->n_units;
 }
 
 /* What the backward part of a segment reads within it: bytes, and the cost of computing them. */
 static void measure_tape(chain *c, segment *s)
 {
     const pl__recompute *m = c->m;
-    for (uint32_t op = s->lo; op < s->hi; op++) {
-        c->mark[op] = 0;
-        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+    for (uint32_t unit = s->lo; unit < s->hi; unit++) {
+        c->mark[unit] = 0;
+        for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++) {
             uint32_t r = m->makes.item[i];
             for (uint32_t u = m->uses.at[r]; u < m->uses.at[r + 1]; u++) {
                 uint32_t at = m->uses.item[u];
                 if (at < s->back_lo || at >= s->back_hi || m->pinned[r]) continue;
                 s->tape += m->bytes[r];
-                c->mark[op] = 1;
+                c->mark[unit] = 1;
                 break;
             }
         }
     }
-    for (uint32_t op = s->hi; op-- > s->lo;) {
-        if (!c->mark[op]) continue;
-        s->tape_cost += m->cost[op];
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
+    for (uint32_t unit = s->hi; unit-- > s->lo;) {
+        if (!c->mark[unit]) continue;
+        s->tape_cost += m->cost[unit];
+        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
             uint32_t w = m->writer[m->needs.item[i]];
             if (w != PL_RECOMPUTE_NONE && w >= s->lo && w < s->hi) c->mark[w] = 1;
         }
     }
 }
 
-/* Most bytes alive at one op of [lo,hi): of values made in [from,hi), each alive to its last
+/* Most bytes alive at one unit of [lo,hi): of values made in [from,hi), each alive to its last
  * use below `below`. */
 static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t hi, uint32_t below,
                            int64_t *change)
 {
     const pl__recompute *m = c->m;
     memset(change, 0, (hi - lo + 1) * sizeof *change);
-    for (uint32_t op = from; op < hi; op++) {
-        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+    for (uint32_t unit = from; unit < hi; unit++) {
+        for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++) {
             uint32_t r = m->makes.item[i];
             uint32_t last = m->pinned[r] ? 0 : last_use_below(m, r, below);
             if (m->pinned[r] || last < lo) continue;
-            change[op < lo ? 0 : op - lo] += (int64_t)m->bytes[r];
+            change[unit < lo ? 0 : unit - lo] += (int64_t)m->bytes[r];
             if (last + 1 < hi) change[last + 1 - lo] -= (int64_t)m->bytes[r];
         }
-        if (op >= lo) {
-            change[op - lo] += (int64_t)pl__recompute_work(m, op);
-            if (op + 1 < hi) change[op + 1 - lo] -= (int64_t)pl__recompute_work(m, op);
+        if (unit >= lo) {
+            change[unit - lo] += (int64_t)pl__recompute_work(m, unit);
+            if (unit + 1 < hi) change[unit + 1 - lo] -= (int64_t)pl__recompute_work(m, unit);
         }
     }
     int64_t now = 0, most = 0;
@@ -244,11 +244,11 @@ static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t 
 static void measure_carry(chain *c)
 {
     const pl__recompute *m = c->m;
-    for (uint32_t op = c->turn; op < m->n_ops; op++)
-        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+    for (uint32_t unit = c->turn; unit < m->n_units; unit++)
+        for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++) {
             uint32_t r = m->makes.item[i], last = last_use(m, r);
             for (uint32_t k = c->n; k-- > 0 && !m->pinned[r];)
-                if (op < c->seg[k].back_lo && last >= c->seg[k].back_lo)
+                if (unit < c->seg[k].back_lo && last >= c->seg[k].back_lo)
                     c->seg[k].carry += m->bytes[r];
         }
 }
@@ -256,13 +256,13 @@ static void measure_carry(chain *c)
 static pl_status measure_segments(chain *c)
 {
     const pl__recompute *m = c->m;
-    uint32_t *of_op = pl_arena_new(&c->arena, uint32_t, m->n_ops + 1);
-    int64_t *change = pl_arena_new(&c->arena, int64_t, m->n_ops + 2);
-    c->mark = pl_arena_new(&c->arena, uint8_t, m->n_ops + 1);
-    if (!of_op || !change || !c->mark) return PL_ERR_MEMORY;
+    uint32_t *of_unit = pl_arena_new(&c->arena, uint32_t, m->n_units + 1);
+    int64_t *change = pl_arena_new(&c->arena, int64_t, m->n_units + 2);
+    c->mark = pl_arena_new(&c->arena, uint8_t, m->n_units + 1);
+    if (!of_unit || !change || !c->mark) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < c->n; i++)
-        for (uint32_t op = c->seg[i].lo; op < c->seg[i].hi; op++) of_op[op] = i;
-    split_backward(c, of_op);
+        for (uint32_t unit = c->seg[i].lo; unit < c->seg[i].hi; unit++) of_unit[unit] = i;
+    split_backward(c, of_unit);
     for (uint32_t i = 0; i < c->n; i++) {
         segment *s = &c->seg[i];
         measure_tape(c, s);
@@ -402,19 +402,19 @@ typedef struct task {
     uint32_t i, j, m; /* solve segments i..j-1 with m slots; j = NONE: backward part of i */
 } task;
 
-static pl_status push_ops(chain *c, uint32_t lo, uint32_t hi)
+static pl_status push_units(chain *c, uint32_t lo, uint32_t hi)
 {
-    for (uint32_t op = lo; op < hi; op++) PL_TRY(pl__recompute_seq_push(&c->seq, op));
+    for (uint32_t unit = lo; unit < hi; unit++) PL_TRY(pl__recompute_seq_push(&c->seq, unit));
     return PL_OK;
 }
 
-/* Forward ops again: those that must not run twice are left out. */
+/* Forward units again: those that must not run twice are left out. */
 static pl_status push_forward(chain *c, uint32_t lo, uint32_t hi, uint32_t *frontier)
 {
-    for (uint32_t op = lo; op < hi; op++) {
-        if (op < *frontier && c->m->once[op]) continue;
-        PL_TRY(pl__recompute_seq_push(&c->seq, op));
-        if (op >= *frontier) *frontier = op + 1;
+    for (uint32_t unit = lo; unit < hi; unit++) {
+        if (unit < *frontier && c->m->once[unit]) continue;
+        PL_TRY(pl__recompute_seq_push(&c->seq, unit));
+        if (unit >= *frontier) *frontier = unit + 1;
     }
     return PL_OK;
 }
@@ -430,7 +430,7 @@ static pl_status unroll(chain *c, uint32_t slots, task *stack, bool *ok)
         task t = stack[--n];
         const segment *s = &c->seg[t.i];
         if (t.j == PL_RECOMPUTE_NONE) {
-            PL_TRY(push_ops(c, s->back_lo, s->back_hi));
+            PL_TRY(push_units(c, s->back_lo, s->back_hi));
             continue;
         }
         uint16_t way = c->choice[row(c, t.i, t.j) + t.m];
@@ -463,7 +463,7 @@ static pl_status offer_all(chain *c, uint32_t fits)
         bool ok, better = false;
         PL_TRY(unroll(c, m, stack, &ok));
         if (!ok) break;
-        PL_TRY(pl__recompute_offer(c->b, c->seq.op, c->seq.n, "chain", &better));
+        PL_TRY(pl__recompute_offer(c->b, c->seq.unit, c->seq.n, "chain", &better));
         tried++;
         if (c->alike && m < fits && c->b->seq.n && !better) break;
     }
@@ -474,7 +474,7 @@ static pl_status plan_chain(chain *c)
 {
     const pl__recompute *m = c->m;
     uint32_t n_cuts;
-    uint32_t *cut = pl_arena_new(&c->arena, uint32_t, m->n_ops + 1);
+    uint32_t *cut = pl_arena_new(&c->arena, uint32_t, m->n_units + 1);
     if (!cut) return PL_ERR_MEMORY;
     PL_TRY(find_program(c));
     PL_TRY(find_cuts(c, cut, &n_cuts));
@@ -508,7 +508,7 @@ static pl_status plan_chain(chain *c)
 pl_status pl__recompute_chain(pl__recompute_best *b)
 {
     chain c = {.b = b, .m = b->m};
-    pl_status s = b->m->n_ops < 8 ? PL_OK : plan_chain(&c);
+    pl_status s = b->m->n_units < 8 ? PL_OK : plan_chain(&c);
     pl__recompute_seq_release(&c.seq);
     pl_arena_release(&c.arena);
     return s;

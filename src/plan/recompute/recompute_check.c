@@ -1,8 +1,8 @@
 /* recompute_check.c - a plan is accepted only if this replay can follow it.
  *
- * The replay keeps, for each storage, the serial number of the copy that is there (0: none) and,
+ * The replay keeps, for each buffer, the serial number of the copy that is there (0: none) and,
  * for each view, the serial number of the base's copy that it was taken from. Bytes are added
- * when a copy is made and taken off when it is dropped. Nothing is inferred: a storage that the
+ * when a copy is made and taken off when it is dropped. Nothing is inferred: a buffer that the
  * plan does not drop stays and counts, so lifetimes that are too short or too long both show.
  */
 #include "plan/recompute/recompute_check.h"
@@ -12,10 +12,10 @@
 typedef struct replay {
     const pl_recompute_problem *p;
     const pl_recompute_plan *plan;
-    uint32_t *copy;  /* of each storage: serial of the copy that is there, 0 for none */
+    uint32_t *copy;  /* of each buffer: serial of the copy that is there, 0 for none */
     uint32_t *taken; /* of each view: serial of its base's copy when it was computed */
-    uint8_t *done;   /* of each op: computed at least once */
-    uint32_t serial, next_op;
+    uint8_t *done;   /* of each unit: computed at least once */
+    uint32_t serial, next_unit;
     uint64_t alive, peak;
     double cost;
 } replay;
@@ -27,7 +27,7 @@ static bool is_view(const pl_recompute_problem *p, uint32_t b)
 
 static unsigned flags_of(const pl_recompute_problem *p, uint32_t b)
 {
-    return p->buf_flags ? p->buf_flags[b] : 0;
+    return p->buffer_flags ? p->buffer_flags[b] : 0;
 }
 
 /* A view of a view is there when each link is. */
@@ -41,43 +41,43 @@ static bool is_there(const replay *r, uint32_t b)
     return r->copy[b] != 0;
 }
 
-/* Storages that no op writes are there before the first instruction. */
+/* Storages that no unit writes are there before the first position. */
 static void set_start(replay *r, uint8_t *written)
 {
     const pl_recompute_problem *p = r->p;
-    for (uint32_t i = 0; i < p->out_at[p->n_ops]; i++) written[p->out[i]] = 1;
-    for (uint32_t b = 0; b < p->n_bufs; b++) {
+    for (uint32_t i = 0; i < p->out_at[p->n_units]; i++) written[p->out[i]] = 1;
+    for (uint32_t b = 0; b < p->n_buffers; b++) {
         if (written[b] || is_view(p, b)) continue;
         r->copy[b] = ++r->serial;
         r->alive += p->bytes[b];
     }
 }
 
-static pl_status check_op(replay *r, uint32_t k, uint32_t op)
+static pl_status check_unit(replay *r, uint32_t k, uint32_t unit)
 {
     const pl_recompute_problem *p = r->p;
-    PL_FAIL_IF(op >= p->n_ops, PL_ERR_PLAN, "instruction %u: no op %u", k, op);
-    if (!r->done[op]) {
-        PL_FAIL_IF(op != r->next_op, PL_ERR_PLAN,
-                   "instruction %u: op %u is first computed before op %u", k, op, r->next_op);
-        r->next_op++;
+    PL_FAIL_IF(unit >= p->n_units, PL_ERR_PLAN, "position %u: no unit %u", k, unit);
+    if (!r->done[unit]) {
+        PL_FAIL_IF(unit != r->next_unit, PL_ERR_PLAN,
+                   "position %u: unit %u is first computed before unit %u", k, unit, r->next_unit);
+        r->next_unit++;
     } else {
-        PL_FAIL_IF(p->op_flags && p->op_flags[op] & PL_RECOMPUTE_ONCE, PL_ERR_PLAN,
-                   "instruction %u: op %u must not be computed again", k, op);
+        PL_FAIL_IF(p->unit_flags && p->unit_flags[unit] & PL_RECOMPUTE_ONCE, PL_ERR_PLAN,
+                   "position %u: unit %u must not be computed again", k, unit);
     }
-    r->done[op] = 1;
-    for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++)
+    r->done[unit] = 1;
+    for (uint32_t i = p->in_at[unit]; i < p->in_at[unit + 1]; i++)
         PL_FAIL_IF(!is_there(r, p->in[i]), PL_ERR_PLAN,
-                   "instruction %u: op %u reads storage %u, which is not there", k, op, p->in[i]);
+                   "position %u: unit %u reads buffer %u, which is not there", k, unit, p->in[i]);
     return PL_OK;
 }
 
-/* The outputs of an instruction: copies that are there are replaced in their own bytes, but for
+/* The outputs of a position: copies that are there are replaced in their own bytes, but for
  * pinned ones, which stay the copy they are. */
-static void write_outputs(replay *r, uint32_t op)
+static void write_outputs(replay *r, uint32_t unit)
 {
     const pl_recompute_problem *p = r->p;
-    for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+    for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
         uint32_t b = p->out[i];
         if (r->copy[b] && !is_view(p, b) && flags_of(p, b) & PL_RECOMPUTE_PINNED) continue;
         if (is_view(p, b)) {
@@ -87,9 +87,9 @@ static void write_outputs(replay *r, uint32_t op)
         }
         r->copy[b] = ++r->serial;
     }
-    uint64_t now = r->alive + (p->work_bytes ? p->work_bytes[op] : 0);
+    uint64_t now = r->alive + (p->work_bytes ? p->work_bytes[unit] : 0);
     if (now > r->peak) r->peak = now;
-    r->cost += p->cost[op];
+    r->cost += p->cost[unit];
 }
 
 static pl_status drop_dead(replay *r, uint32_t k)
@@ -97,11 +97,11 @@ static pl_status drop_dead(replay *r, uint32_t k)
     const pl_recompute_problem *p = r->p;
     for (uint32_t i = r->plan->drop_at[k]; i < r->plan->drop_at[k + 1]; i++) {
         uint32_t b = r->plan->drop[i];
-        PL_FAIL_IF(b >= p->n_bufs || is_view(p, b), PL_ERR_PLAN,
-                   "instruction %u drops %u, which is not a storage", k, b);
-        PL_FAIL_IF(!r->copy[b], PL_ERR_PLAN, "instruction %u drops storage %u twice", k, b);
+        PL_FAIL_IF(b >= p->n_buffers || is_view(p, b), PL_ERR_PLAN,
+                   "position %u drops %u, which is not a buffer", k, b);
+        PL_FAIL_IF(!r->copy[b], PL_ERR_PLAN, "position %u drops buffer %u twice", k, b);
         PL_FAIL_IF(flags_of(p, b) & PL_RECOMPUTE_PINNED, PL_ERR_PLAN,
-                   "instruction %u drops storage %u, which is pinned", k, b);
+                   "position %u drops buffer %u, which is pinned", k, b);
         r->copy[b] = 0;
         r->alive -= p->bytes[b];
     }
@@ -112,10 +112,10 @@ static pl_status check_totals(const replay *r, uint64_t budget)
 {
     const pl_recompute_problem *p = r->p;
     const pl_recompute_plan *plan = r->plan;
-    PL_FAIL_IF(r->next_op != p->n_ops, PL_ERR_PLAN, "op %u is never computed", r->next_op);
-    for (uint32_t b = 0; b < p->n_bufs; b++)
+    PL_FAIL_IF(r->next_unit != p->n_units, PL_ERR_PLAN, "unit %u is never computed", r->next_unit);
+    for (uint32_t b = 0; b < p->n_buffers; b++)
         PL_FAIL_IF(flags_of(p, b) & PL_RECOMPUTE_END && !is_there(r, b), PL_ERR_PLAN,
-                   "storage %u is not there at the end", b);
+                   "buffer %u is not there at the end", b);
     PL_FAIL_IF(r->peak != plan->peak_bytes, PL_ERR_PLAN,
                "the plan says a peak of %llu bytes, its replay %llu",
                (unsigned long long)plan->peak_bytes, (unsigned long long)r->peak);
@@ -131,9 +131,9 @@ static pl_status run(replay *r, uint64_t budget)
 {
     r->peak = r->alive;
     for (uint32_t k = 0; k < r->plan->n; k++) {
-        uint32_t op = r->plan->op[k];
-        PL_TRY(check_op(r, k, op));
-        write_outputs(r, op);
+        uint32_t unit = r->plan->unit[k];
+        PL_TRY(check_unit(r, k, unit));
+        write_outputs(r, unit);
         PL_TRY(drop_dead(r, k));
     }
     return check_totals(r, budget);
@@ -144,10 +144,10 @@ pl_status pl_recompute_check(const pl_recompute_problem *p, const pl_recompute_p
 {
     pl_arena a = PL_ARENA_INIT;
     replay r = {.p = p, .plan = plan};
-    r.copy = pl_arena_new(&a, uint32_t, p->n_bufs + 1);
-    r.taken = pl_arena_new(&a, uint32_t, p->n_bufs + 1);
-    r.done = pl_arena_new(&a, uint8_t, p->n_ops + 1);
-    uint8_t *written = pl_arena_new(&a, uint8_t, p->n_bufs + 1);
+    r.copy = pl_arena_new(&a, uint32_t, p->n_buffers + 1);
+    r.taken = pl_arena_new(&a, uint32_t, p->n_buffers + 1);
+    r.done = pl_arena_new(&a, uint8_t, p->n_units + 1);
+    uint8_t *written = pl_arena_new(&a, uint8_t, p->n_buffers + 1);
     pl_status s = PL_ERR_MEMORY;
     if (r.copy && r.taken && r.done && written) {
         set_start(&r, written);

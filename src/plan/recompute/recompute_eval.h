@@ -11,10 +11,10 @@ struct pl__recompute_eval {
     const pl__recompute *m;
     pl_arena arena;
     uint8_t *wanted;       /* of each value: somebody later reads it */
-    uint8_t *seen;         /* of each op */
-    uint32_t *born, *last; /* of each value: its copy's instruction and last read */
-    int64_t *level;        /* of each instruction: change of the bytes alive */
-    uint8_t *first;        /* of each instruction: the op's first computation */
+    uint8_t *seen;         /* of each unit */
+    uint32_t *born, *last; /* of each value: its copy's position and last read */
+    int64_t *level;        /* of each position: change of the bytes alive */
+    uint8_t *first;        /* of each position: the unit's first computation */
     uint32_t cap;          /* of level and first */
     pl__recompute_fill_mem *fill;
 };

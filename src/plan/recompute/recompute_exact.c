@@ -1,15 +1,15 @@
 /* recompute_exact.c - the optimum of small problems by best-first search.
  *
  * A state is how far the order has come and which values are there, as bits. From a state, the
- * next op of the order or any repetition that brings something missing may run, if its inputs
- * are there. What must go to make room is branched over: every minimal set of storages whose
+ * next unit of the order or any repetition that brings something missing may run, if its inputs
+ * are there. What must go to make room is branched over: every minimal set of buffers whose
  * bytes suffice. Dropping less, or earlier, never helps, so this loses no plan. Values that can
  * never be wanted again are cleared from a state at once, which makes equal states meet.
  *
  * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure
- * is every op whose missing result a later first run or the end wants, and every op whose missing
+ * is every unit whose missing result a later first run or the end wants, and every unit whose missing
  * result one of those wants: each runs at least once more. The bound never falls by more than an
- * op's cost when that op runs, so the first plan found is the cheapest. A state whose sum is not
+ * unit's cost when that unit runs, so the first plan found is the cheapest. A state whose sum is not
  * below the best plan known is not kept. If the states run out before the limit, the best plan is
  * proven optimal.
  */
@@ -30,11 +30,11 @@ enum {
 
 typedef struct node {
     uint64_t mask;
-    double cost;     /* of the repetitions so far */
-    double total;    /* and of those still due */
-    uint32_t parent; /* node before, NONE for the first */
-    uint8_t pos, op; /* ops of the order done; op that led here */
-    bool done;       /* taken from the heap */
+    double cost;       /* of the repetitions so far */
+    double total;      /* and of those still due */
+    uint32_t parent;   /* node before, NONE for the first */
+    uint8_t pos, unit; /* units of the order done; unit that led here */
+    bool done;         /* taken from the heap */
 } node;
 
 typedef struct exact {
@@ -43,13 +43,13 @@ typedef struct exact {
     uint32_t n_bits;
     uint32_t bit[MAX_BITS]; /* bit to value */
     uint64_t bytes[MAX_BITS];
-    uint64_t in[MAX_OPS], out[MAX_OPS]; /* bits read and written by each op */
-    uint64_t fixed[MAX_OPS + 1];        /* pinned bytes there while op i first runs */
-    uint64_t useful[MAX_OPS + 1];       /* bits that may still be wanted when i ops are done */
+    uint64_t in[MAX_OPS], out[MAX_OPS]; /* bits read and written by each unit */
+    uint64_t fixed[MAX_OPS + 1];        /* pinned bytes there while unit i first runs */
+    uint64_t useful[MAX_OPS + 1];       /* bits that may still be wanted when i units are done */
     uint64_t wanted[MAX_OPS + 1];       /* bits made by then that first runs or the end want */
     uint64_t end_bits;
-    uint64_t views[MAX_BITS];    /* bits of the views of a root */
-    uint64_t roots;              /* bits that are no views */
+    uint64_t views[MAX_BITS];    /* bits of the views of a owner */
+    uint64_t owners;             /* bits that are no views */
     uint64_t stays[MAX_OPS + 1]; /* bits that cannot come back and will be read */
     node *nodes;
     uint32_t n_nodes, max_nodes;
@@ -69,34 +69,34 @@ static bool number_bits(exact *x, uint32_t *bit_of)
     const pl__recompute *m = x->m;
     for (uint32_t v = 0; v < m->n_vals; v++) {
         bit_of[v] = PL_RECOMPUTE_NONE;
-        if (m->pinned[m->root[v]] && m->root[v] == v) continue;
+        if (m->pinned[m->owner[v]] && m->owner[v] == v) continue;
         if (x->n_bits == MAX_BITS) return false;
         x->bytes[x->n_bits] = m->bytes[v];
         x->bit[x->n_bits] = v;
-        if (m->root[v] == v) x->roots |= (uint64_t)1 << x->n_bits;
+        if (m->owner[v] == v) x->owners |= (uint64_t)1 << x->n_bits;
         if (m->end[v]) x->end_bits |= (uint64_t)1 << x->n_bits;
         bit_of[v] = x->n_bits++;
     }
     for (uint32_t i = 0; i < x->n_bits; i++) {
-        uint32_t r = bit_of[m->root[x->bit[i]]];
+        uint32_t r = bit_of[m->owner[x->bit[i]]];
         if (r != i && r != PL_RECOMPUTE_NONE) x->views[r] |= (uint64_t)1 << i;
     }
     return true;
 }
 
-/* Wanted when i ops are done: what later ops read, what must be there at the end, and whatever
+/* Wanted when i units are done: what later units read, what must be there at the end, and whatever
  * those could be computed again from. */
 static void set_useful(exact *x)
 {
     const pl__recompute *m = x->m;
-    for (uint32_t i = 0; i <= m->n_ops; i++) {
+    for (uint32_t i = 0; i <= m->n_units; i++) {
         uint64_t read = x->end_bits, useful;
-        for (uint32_t op = i; op < m->n_ops; op++) read |= x->in[op];
+        for (uint32_t unit = i; unit < m->n_units; unit++) read |= x->in[unit];
         useful = read;
-        for (uint32_t op = m->n_ops; op-- > 0;)
-            if (op < i && !m->once[op] && useful & x->out[op]) useful |= x->in[op];
+        for (uint32_t unit = m->n_units; unit-- > 0;)
+            if (unit < i && !m->once[unit] && useful & x->out[unit]) useful |= x->in[unit];
         x->useful[i] = useful;
-        for (uint32_t op = 0; op < i; op++) x->wanted[i] |= read & x->out[op];
+        for (uint32_t unit = 0; unit < i; unit++) x->wanted[i] |= read & x->out[unit];
         for (uint32_t k = 0; k < x->n_bits; k++) {
             uint32_t w = m->writer[x->bit[k]];
             if (w == PL_RECOMPUTE_NONE || m->once[w]) x->stays[i] |= read & (uint64_t)1 << k;
@@ -108,22 +108,22 @@ static bool set_up(exact *x, uint32_t *bit_of)
 {
     const pl__recompute *m = x->m;
     const pl_recompute_problem *p = m->p;
-    if (m->n_ops > MAX_OPS || !number_bits(x, bit_of)) return false;
+    if (m->n_units > MAX_OPS || !number_bits(x, bit_of)) return false;
     for (uint32_t v = 0; v < m->n_vals; v++)
-        if (m->pinned[v] && m->root[v] == v && m->writer[v] == PL_RECOMPUTE_NONE)
+        if (m->pinned[v] && m->owner[v] == v && m->writer[v] == PL_RECOMPUTE_NONE)
             x->fixed[0] += m->bytes[v];
-    for (uint32_t op = 0; op < m->n_ops; op++) {
-        x->fixed[op + 1] = x->fixed[op];
-        for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) {
+    for (uint32_t unit = 0; unit < m->n_units; unit++) {
+        x->fixed[unit + 1] = x->fixed[unit];
+        for (uint32_t i = m->in.at[unit]; i < m->in.at[unit + 1]; i++) {
             uint32_t v = m->in.item[i];
-            if (bit_of[v] != PL_RECOMPUTE_NONE) x->in[op] |= (uint64_t)1 << bit_of[v];
+            if (bit_of[v] != PL_RECOMPUTE_NONE) x->in[unit] |= (uint64_t)1 << bit_of[v];
         }
-        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+        for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
             uint32_t v = p->out[i];
             if (bit_of[v] != PL_RECOMPUTE_NONE)
-                x->out[op] |= (uint64_t)1 << bit_of[v];
+                x->out[unit] |= (uint64_t)1 << bit_of[v];
             else
-                x->fixed[op + 1] += m->bytes[v];
+                x->fixed[unit + 1] += m->bytes[v];
         }
     }
     set_useful(x);
@@ -190,17 +190,17 @@ static double due(const exact *x, uint32_t pos, uint64_t mask)
 {
     uint64_t missing = x->wanted[pos] & ~mask;
     double sum = 0;
-    for (uint32_t op = pos; missing && op-- > 0;) {
-        if (!(x->out[op] & missing)) continue;
-        sum += x->m->cost[op];
-        missing = (missing & ~x->out[op]) | (x->in[op] & ~mask);
+    for (uint32_t unit = pos; missing && unit-- > 0;) {
+        if (!(x->out[unit] & missing)) continue;
+        sum += x->m->cost[unit];
+        missing = (missing & ~x->out[unit]) | (x->in[unit] & ~mask);
     }
     return sum;
 }
 
 /* Reaches a state; keeps it if it is new or cheaper than before. A cheaper way to a state makes a
  * second node, so that nodes in the heap never change. */
-static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint64_t mask,
+static pl_status reach(exact *x, uint32_t from, uint32_t unit, uint32_t pos, uint64_t mask,
                        double cost)
 {
     x->work += 4;
@@ -223,14 +223,14 @@ static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint6
                          .total = total,
                          .parent = from,
                          .pos = (uint8_t)pos,
-                         .op = (uint8_t)op};
+                         .unit = (uint8_t)unit};
     x->cells[c] = n + 1;
     return heap_push(x, n);
 }
 
 /* ---- moves ------------------------------------------------------------------------------ */
 typedef struct move {
-    uint32_t from, op, pos;
+    uint32_t from, unit, pos;
     uint64_t mask; /* before dropping */
     double cost;
     uint64_t gone; /* bytes that must go */
@@ -240,11 +240,11 @@ typedef struct move {
 
 static pl_status finish_move(exact *x, const move *v, uint64_t dropped)
 {
-    uint64_t out = x->out[v->op], stale = 0;
-    for (uint64_t o = out & x->roots; o; o &= o - 1) stale |= x->views[__builtin_ctzll(o)];
+    uint64_t out = x->out[v->unit], stale = 0;
+    for (uint64_t o = out & x->owners; o; o &= o - 1) stale |= x->views[__builtin_ctzll(o)];
     for (uint64_t d = dropped; d; d &= d - 1) stale |= x->views[__builtin_ctzll(d)];
     uint64_t mask = (v->mask & ~dropped & ~stale) | out;
-    return reach(x, v->from, v->op, v->pos, mask, v->cost);
+    return reach(x, v->from, v->unit, v->pos, mask, v->cost);
 }
 
 /* Every minimal set of the items from i on that frees what is missing. Depth is at most the
@@ -268,24 +268,24 @@ static pl_status try_sets(exact *x, const move *v, uint32_t i, uint64_t dropped,
     return try_sets(x, v, i + 1, dropped, freed, left - bytes);
 }
 
-static pl_status try_op(exact *x, uint32_t from, uint32_t op)
+static pl_status try_unit(exact *x, uint32_t from, uint32_t unit)
 {
     const node n = x->nodes[from];
-    bool next = op == n.pos;
-    if (x->in[op] & ~n.mask) return PL_OK;
-    if (!next && (x->m->once[op] || !(x->out[op] & ~n.mask & x->useful[n.pos]))) return PL_OK;
+    bool next = unit == n.pos;
+    if (x->in[unit] & ~n.mask) return PL_OK;
+    if (!next && (x->m->once[unit] || !(x->out[unit] & ~n.mask & x->useful[n.pos]))) return PL_OK;
     move v = {.from = from,
-              .op = op,
+              .unit = unit,
               .pos = n.pos + next,
               .mask = n.mask,
-              .cost = n.cost + (next ? 0 : x->m->cost[op])};
+              .cost = n.cost + (next ? 0 : x->m->cost[unit])};
     if (v.cost >= x->limit) return PL_OK;
     uint64_t need =
-        x->fixed[v.pos] + bytes_of(x, n.mask | x->out[op]) + pl__recompute_work(x->m, op);
+        x->fixed[v.pos] + bytes_of(x, n.mask | x->out[unit]) + pl__recompute_work(x->m, unit);
     if (need <= x->b->budget) return finish_move(x, &v, 0);
     v.gone = need - x->b->budget;
-    uint64_t may = n.mask & x->roots & ~x->in[op] & ~x->out[op] & ~x->stays[n.pos], left = 0;
-    for (uint64_t i = x->in[op]; i; i &= i - 1) { /* views hold their roots */
+    uint64_t may = n.mask & x->owners & ~x->in[unit] & ~x->out[unit] & ~x->stays[n.pos], left = 0;
+    for (uint64_t i = x->in[unit]; i; i &= i - 1) { /* views hold their owners */
         for (uint32_t r = 0; r < x->n_bits; r++)
             if (x->views[r] & i & -i) may &= ~((uint64_t)1 << r);
     }
@@ -301,7 +301,7 @@ static pl_status try_op(exact *x, uint32_t from, uint32_t op)
 
 static bool is_goal(const exact *x, const node *n)
 {
-    return n->pos == x->m->n_ops && !(x->end_bits & ~n->mask);
+    return n->pos == x->m->n_units && !(x->end_bits & ~n->mask);
 }
 
 static pl_status expand(exact *x)
@@ -320,8 +320,8 @@ static pl_status expand(exact *x)
         }
         if (x->work > x->max_work || ((n & 1023) == 0 && pl__recompute_late(x->b))) x->full = true;
         if (x->full) return PL_OK;
-        uint32_t last = x->nodes[n].pos + (x->nodes[n].pos < x->m->n_ops ? 1u : 0u);
-        for (uint32_t op = last; op-- > 0;) PL_TRY(try_op(x, n, op));
+        uint32_t last = x->nodes[n].pos + (x->nodes[n].pos < x->m->n_units ? 1u : 0u);
+        for (uint32_t unit = last; unit-- > 0;) PL_TRY(try_unit(x, n, unit));
     }
     return PL_OK;
 }
@@ -332,20 +332,20 @@ static pl_status offer_goal(exact *x)
     pl_status status = PL_OK;
     for (uint32_t n = x->goal; x->nodes[n].parent != PL_RECOMPUTE_NONE && status == PL_OK;
          n = x->nodes[n].parent)
-        status = pl__recompute_seq_push(&s, x->nodes[n].op);
+        status = pl__recompute_seq_push(&s, x->nodes[n].unit);
     for (uint32_t i = 0; i < s.n / 2; i++) {
-        uint32_t t = s.op[i];
-        s.op[i] = s.op[s.n - 1 - i];
-        s.op[s.n - 1 - i] = t;
+        uint32_t t = s.unit[i];
+        s.unit[i] = s.unit[s.n - 1 - i];
+        s.unit[s.n - 1 - i] = t;
     }
-    if (status == PL_OK) status = pl__recompute_offer(x->b, s.op, s.n, "exact", NULL);
+    if (status == PL_OK) status = pl__recompute_offer(x->b, s.unit, s.n, "exact", NULL);
     pl__recompute_seq_release(&s);
     return status;
 }
 
 pl_status pl__recompute_exact(pl__recompute_best *b)
 {
-    if (b->m->n_ops > MAX_OPS || b->m->n_vals > 4 * MAX_BITS) return PL_OK;
+    if (b->m->n_units > MAX_OPS || b->m->n_vals > 4 * MAX_BITS) return PL_OK;
     exact *x = pl_sys_alloc(sizeof *x);
     uint32_t *bit_of = pl_sys_alloc((b->m->n_vals + 1) * sizeof *bit_of);
     pl_status s = x && bit_of ? PL_OK : PL_ERR_MEMORY;

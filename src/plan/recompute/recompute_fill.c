@@ -1,15 +1,15 @@
 /* recompute_fill.c - undo recomputation where room is left.
  *
- * A repeated op may go if, for every output that somebody reads, the copy before it can be held
+ * A repeated unit may go if, for every output that somebody reads, the copy before it can be held
  * from its last read to the readers of the new copy: the bytes alive in between, plus the
- * copy's, must stay within the budget. What the repeated op reads may then end earlier, which
+ * copy's, must stay within the budget. What the repeated unit reads may then end earlier, which
  * makes room, and what was recomputed only for it goes as well.
  *
- * The bytes alive are kept as one number an instruction; positions of deleted instructions stay
+ * The bytes alive are kept as one number a position; positions of deleted positions stay
  * and are harmless, since what is alive there is alive at the next one too. Candidates are taken
- * by cost saved for bytes times instructions held, in two rounds, as the first makes room.
+ * by cost saved for bytes times positions held, in two rounds, as the first makes room.
  *
- * Each copy has a doubly linked list of its reads in rising order; deleting an op unlinks its
+ * Each copy has a doubly linked list of its reads in rising order; deleting a unit unlinks its
  * reads, merging a copy into the one before it appends its list.
  */
 #include <stdlib.h>
@@ -19,10 +19,10 @@
 #include "plan/recompute/recompute_eval.h"
 
 typedef struct copy {
-    uint32_t root, start; /* its instruction */
-    uint32_t before;      /* the copy of the same root before it, or NONE */
-    uint32_t into;        /* the copy it was merged into, itself if none */
-    uint32_t head, tail;  /* reads, or NONE */
+    uint32_t owner, start; /* its position */
+    uint32_t before;       /* the copy of the same owner before it, or NONE */
+    uint32_t into;         /* the copy it was merged into, itself if none */
+    uint32_t head, tail;   /* reads, or NONE */
 } copy;
 
 typedef struct use {
@@ -38,8 +38,8 @@ struct pl__recompute_fill_mem {
     uint32_t cap_instr, cap_copy, cap_use;
     copy *copies;
     use *uses;
-    uint32_t *copy_at, *use_at; /* of each instruction, and one past */
-    int64_t *alive;             /* of each instruction and of the end */
+    uint32_t *copy_at, *use_at; /* of each position, and one past */
+    int64_t *alive;             /* of each position and of the end */
     uint8_t *gone;
     candidate *cand;
     uint32_t *stack;
@@ -85,8 +85,8 @@ static pl_status reserve(pl__recompute_eval *e, const pl__recompute_seq *s)
     pl__recompute_fill_mem *f = e->fill;
     uint32_t copies = m->n_vals, uses = m->n_vals; /* those there at the start; reads at the end */
     for (uint32_t k = 0; k < s->n; k++) {
-        copies += m->makes.at[s->op[k] + 1] - m->makes.at[s->op[k]];
-        uses += m->needs.at[s->op[k] + 1] - m->needs.at[s->op[k]];
+        copies += m->makes.at[s->unit[k] + 1] - m->makes.at[s->unit[k]];
+        uses += m->needs.at[s->unit[k] + 1] - m->needs.at[s->unit[k]];
     }
     if (s->n < f->cap_instr && copies <= f->cap_copy && uses <= f->cap_use) return PL_OK;
     free_arrays(f);
@@ -114,22 +114,22 @@ static pl_status reserve(pl__recompute_eval *e, const pl__recompute_seq *s)
 }
 
 /* ---- building --------------------------------------------------------------------------- */
-static uint32_t add_copy(fill *f, uint32_t root, uint32_t start)
+static uint32_t add_copy(fill *f, uint32_t owner, uint32_t start)
 {
     uint32_t c = f->n_copies++;
-    f->mem->copies[c] = (copy){.root = root,
+    f->mem->copies[c] = (copy){.owner = owner,
                                .start = start,
-                               .before = f->mem->current[root],
+                               .before = f->mem->current[owner],
                                .into = c,
                                .head = PL_RECOMPUTE_NONE,
                                .tail = PL_RECOMPUTE_NONE};
-    f->mem->current[root] = c;
+    f->mem->current[owner] = c;
     return c;
 }
 
-static void add_use(fill *f, uint32_t root, uint32_t at)
+static void add_use(fill *f, uint32_t owner, uint32_t at)
 {
-    uint32_t u = f->n_uses++, c = f->mem->current[root];
+    uint32_t u = f->n_uses++, c = f->mem->current[owner];
     copy *cp = &f->mem->copies[c];
     f->mem->uses[u] = (use){.at = at, .copy = c, .next = PL_RECOMPUTE_NONE, .prev = cp->tail};
     if (cp->tail == PL_RECOMPUTE_NONE)
@@ -159,19 +159,19 @@ static void build(fill *f)
     memset(mem->gone, 0, n + 1);
     for (uint32_t v = 0; v < m->n_vals; v++) mem->current[v] = PL_RECOMPUTE_NONE;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        if (m->root[v] != v || m->writer[v] != PL_RECOMPUTE_NONE) continue;
+        if (m->owner[v] != v || m->writer[v] != PL_RECOMPUTE_NONE) continue;
         if (m->pinned[v])
             pinned += (int64_t)m->bytes[v];
         else
             add_copy(f, v, 0);
     }
     for (uint32_t k = 0; k < n; k++) {
-        uint32_t op = f->s->op[k];
+        uint32_t unit = f->s->unit[k];
         mem->use_at[k] = f->n_uses;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++)
             add_use(f, m->needs.item[i], k);
         mem->copy_at[k] = f->n_copies;
-        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+        for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++) {
             uint32_t r = m->makes.item[i];
             if (!m->pinned[r])
                 add_copy(f, r, k);
@@ -182,17 +182,17 @@ static void build(fill *f)
     mem->use_at[n] = f->n_uses;
     mem->copy_at[n] = f->n_copies;
     for (uint32_t v = 0; v < m->n_vals; v++)
-        if (m->end[v] && m->root[v] == v && !m->pinned[v]) add_use(f, v, n);
+        if (m->end[v] && m->owner[v] == v && !m->pinned[v]) add_use(f, v, n);
     mem->alive[0] += pinned;
     for (uint32_t c = 0; c < f->n_copies; c++) {
         const copy *cp = &mem->copies[c];
         uint32_t last = last_read(f, cp);
-        mem->alive[cp->start] += (int64_t)m->bytes[cp->root];
-        if (last < n) mem->alive[last + 1] -= (int64_t)m->bytes[cp->root];
+        mem->alive[cp->start] += (int64_t)m->bytes[cp->owner];
+        if (last < n) mem->alive[last + 1] -= (int64_t)m->bytes[cp->owner];
     }
     /* differences so far */
     for (uint32_t k = 0; k < n; k++) mem->alive[k + 1] += mem->alive[k];
-    for (uint32_t k = 0; k < n; k++) mem->alive[k] += (int64_t)pl__recompute_work(m, f->s->op[k]);
+    for (uint32_t k = 0; k < n; k++) mem->alive[k] += (int64_t)pl__recompute_work(m, f->s->unit[k]);
 }
 
 /* ---- deleting --------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static bool has_room(const fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
     return true;
 }
 
-/* What the inputs of instruction k would end earlier without it: sign -1 takes those bytes off,
+/* What the inputs of position k would end earlier without it: sign -1 takes those bytes off,
  * +1 puts them back. */
 static void shift_inputs(fill *f, uint32_t k, int64_t sign)
 {
@@ -225,7 +225,7 @@ static void shift_inputs(fill *f, uint32_t k, int64_t sign)
         if (cp->tail != u) continue;
         uint32_t prev = f->mem->uses[u].prev;
         uint32_t last = prev == PL_RECOMPUTE_NONE ? cp->start : f->mem->uses[prev].at;
-        add_bytes(f, last + 1, k + 1, sign * (int64_t)f->m->bytes[cp->root]);
+        add_bytes(f, last + 1, k + 1, sign * (int64_t)f->m->bytes[cp->owner]);
     }
 }
 
@@ -243,7 +243,7 @@ static void unlink_use(fill *f, uint32_t u)
         us[us[u].next].prev = us[u].prev;
 }
 
-/* Takes instruction k out, whose outputs are unread or merged away and whose inputs' bytes are
+/* Takes position k out, whose outputs are unread or merged away and whose inputs' bytes are
  * already shifted, then whatever was recomputed only for it. */
 static void take_out(fill *f, uint32_t k)
 {
@@ -255,10 +255,10 @@ static void take_out(fill *f, uint32_t k)
         if (j != k) shift_inputs(f, j, -1);
         mem->gone[j] = 1;
         f->n_gone++;
-        mem->alive[j] -= (int64_t)pl__recompute_work(f->m, f->s->op[j]);
+        mem->alive[j] -= (int64_t)pl__recompute_work(f->m, f->s->unit[j]);
         for (uint32_t c = mem->copy_at[j]; c < mem->copy_at[j + 1]; c++)
             if (mem->copies[c].into == c)
-                mem->alive[j] -= (int64_t)f->m->bytes[mem->copies[c].root];
+                mem->alive[j] -= (int64_t)f->m->bytes[mem->copies[c].owner];
         for (uint32_t u = mem->use_at[j]; u < mem->use_at[j + 1]; u++) {
             unlink_use(f, u);
             uint32_t from = mem->copies[find(f, mem->uses[u].copy)].start;
@@ -281,7 +281,7 @@ static bool hold_before(fill *f, uint32_t c)
     if (cp->before == PL_RECOMPUTE_NONE) return false;
     const copy *old = &f->mem->copies[find(f, cp->before)];
     uint32_t last = last_read(f, old);
-    int64_t bytes = (int64_t)f->m->bytes[cp->root];
+    int64_t bytes = (int64_t)f->m->bytes[cp->owner];
     if (last >= cp->start || !has_room(f, last + 1, cp->start, bytes)) return false;
     add_bytes(f, last + 1, cp->start, bytes);
     return true;
@@ -290,7 +290,7 @@ static bool hold_before(fill *f, uint32_t c)
 static void unhold(fill *f, uint32_t c)
 {
     const copy *cp = &f->mem->copies[c], *old = &f->mem->copies[find(f, cp->before)];
-    add_bytes(f, last_read(f, old) + 1, cp->start, -(int64_t)f->m->bytes[cp->root]);
+    add_bytes(f, last_read(f, old) + 1, cp->start, -(int64_t)f->m->bytes[cp->owner]);
 }
 
 static void merge_before(fill *f, uint32_t c)
@@ -349,16 +349,16 @@ static uint32_t list_candidates(fill *f)
                 break;
             }
             uint32_t last = last_read(f, &mem->copies[find(f, cp->before)]);
-            held += (double)f->m->bytes[cp->root] * (double)(k - last);
+            held += (double)f->m->bytes[cp->owner] * (double)(k - last);
         }
-        if (fits) mem->cand[n++] = (candidate){f->m->cost[f->s->op[k]] / held, k};
+        if (fits) mem->cand[n++] = (candidate){f->m->cost[f->s->unit[k]] / held, k};
     }
     qsort(mem->cand, n, sizeof *mem->cand, by_gain);
     return n;
 }
 
 /* A view computed again from the copy it was taken from before. current of a view holds the
- * instruction of that copy, plus one. */
+ * position of that copy, plus one. */
 static void drop_spare_views(fill *f, pl__recompute_seq *s)
 {
     const pl__recompute *m = f->m;
@@ -367,15 +367,15 @@ static void drop_spare_views(fill *f, pl__recompute_seq *s)
     memset(born, 0, m->n_vals * sizeof *born);
     for (uint32_t k = 0; k < s->n; k++) {
         if (f->mem->gone[k]) continue;
-        uint32_t op = s->op[k];
-        bool spare = p->out_at[op] < p->out_at[op + 1];
-        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
-            uint32_t v = p->out[i], r = m->root[v];
+        uint32_t unit = s->unit[k];
+        bool spare = p->out_at[unit] < p->out_at[unit + 1];
+        for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
+            uint32_t v = p->out[i], r = m->owner[v];
             uint32_t from = v == r ? k + 1 : born[r] ? born[r] : 1;
             if (v == r || born[v] != from) spare = false;
             if (v != r || !m->pinned[r] || !born[r]) born[v] = from;
         }
-        if (!spare) s->op[n++] = op;
+        if (!spare) s->unit[n++] = unit;
     }
     s->n = n;
 }
@@ -384,10 +384,10 @@ pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s, uint64
 {
     PL_TRY(reserve(e, s));
     PL_TRY(pl__recompute_seq_copy(&e->fill->backup, s));
-    memset(e->seen, 0, e->m->n_ops);
+    memset(e->seen, 0, e->m->n_units);
     for (uint32_t k = 0; k < s->n; k++) {
-        e->first[k] = !e->seen[s->op[k]];
-        e->seen[s->op[k]] = 1;
+        e->first[k] = !e->seen[s->unit[k]];
+        e->seen[s->unit[k]] = 1;
     }
     fill f = {.m = e->m,
               .mem = e->fill,

@@ -1,6 +1,6 @@
-/* recompute_heap.h - storages by a number each, the least first; ties go to the lower storage.
+/* recompute_heap.h - buffers by a number each, the least first; ties go to the lower buffer.
  *
- * A binary heap that knows where each storage is, so that one can be moved or taken out. What is on
+ * A binary heap that knows where each buffer is, so that one can be moved or taken out. What is on
  * top does not depend on the order in which things were put in.
  */
 #ifndef PL_PLAN_RECOMPUTE_HEAP_H
@@ -9,9 +9,9 @@
 #include "base/arena.h"
 
 typedef struct pl__recompute_heap {
-    uint32_t *item, n; /* storages */
-    uint32_t *at;      /* of each storage: its place, or PL_RECOMPUTE_NONE */
-    float *key;        /* of each storage */
+    uint32_t *item, n; /* buffers */
+    uint32_t *at;      /* of each buffer: its place, or PL_RECOMPUTE_NONE */
+    float *key;        /* of each buffer */
 } pl__recompute_heap;
 
 pl_status pl__recompute_heap_init(pl__recompute_heap *h, pl_arena *a, uint32_t n_items) PL_MUST_USE;

@@ -1,5 +1,5 @@
 /* recompute_int.h - what the files of the recomputation planner share: the problem with its edges
- * turned both ways (the model), a candidate plan (a sequence of ops), and the solvers.
+ * turned both ways (the model), a candidate plan (a sequence of units), and the solvers.
  *
  *   recompute.c         model, bounds, the driver, the plan handed out
  *   recompute_seq.c     sequences: exact peak, unread work deleted
@@ -10,8 +10,7 @@
  *   recompute_search.c  its grid of settings and the search over its weights
  *   recompute_chain.c   the dynamic program over cut points
  *   recompute_exact.c   best-first search for small problems
- *   recompute_climb.c   the ladder of budgets
- *   recompute_least.c   the smallest budget
+ *   recompute_minimum.c   the smallest budget
  */
 #ifndef PL_PLAN_RECOMPUTE_INT_H
 #define PL_PLAN_RECOMPUTE_INT_H
@@ -25,26 +24,28 @@ typedef struct pl__recompute_list {
     uint32_t *at, *item;
 } pl__recompute_list;
 
-/* The problem, checked. A "value" is a storage or a view; the "root" of a view is the storage
- * that has its bytes, the root of a storage itself. */
+/* The problem, checked. A "value" is a buffer or a view; the "owner" of a view is the buffer
+ * that has its bytes, the owner of a buffer itself. */
 typedef struct pl__recompute {
     const pl_recompute_problem *p;
-    uint32_t n_ops, n_vals;
+    uint32_t n_units, n_vals;
     const double *cost;
-    uint32_t *root; /* of each value */
-    /* of each value: its op, PL_RECOMPUTE_NONE for those there at the start */
+    uint32_t *owner; /* of each value */
+    /* of each value: its unit, PL_RECOMPUTE_NONE for those there at the start */
     uint32_t *writer;
-    uint64_t *bytes;          /* of each value; 0 for views */
-    uint8_t *pinned, *end;    /* of each value; end is set for the roots of such views too */
-    uint8_t *once;            /* of each op */
-    pl__recompute_list in;    /* of each op: the values it reads, each once */
-    pl__recompute_list needs; /* of each op: the roots it reads, each once, pinned ones left out */
-    pl__recompute_list makes; /* of each op: the roots it writes */
-    pl__recompute_list uses;  /* of each root: the ops that read it or a view of it, rising; n_ops
-                           * at the end stands for "after the last instruction" */
-    pl__recompute_list feeds; /* of each root: the roots written by the ops that read it */
-    pl__recompute_list views; /* of each root: the views of it */
-    double *time;             /* n_ops + 2: cost of all ops before op i */
+    uint64_t *bytes;       /* of each value; 0 for views */
+    uint8_t *pinned, *end; /* of each value; end is set for the owners of such views too */
+    uint8_t *once;         /* of each unit */
+    pl__recompute_list in; /* of each unit: the values it reads, each once */
+    pl__recompute_list
+        needs; /* of each unit: the owners it reads, each once, pinned ones left out */
+    pl__recompute_list makes; /* of each unit: the owners it writes */
+    pl__recompute_list
+        uses; /* of each owner: the units that read it or a view of it, rising; n_units
+                           * at the end stands for "after the last position" */
+    pl__recompute_list feeds; /* of each owner: the owners written by the units that read it */
+    pl__recompute_list views; /* of each owner: the views of it */
+    double *time;             /* n_units + 2: cost of all units before unit i */
     double base_cost;
     pl_arena arena;
 } pl__recompute;
@@ -52,16 +53,16 @@ typedef struct pl__recompute {
 /* Checks the problem. The caller releases m->arena, whatever comes back. */
 pl_status pl__recompute_build(const pl_recompute_problem *p, pl__recompute *m) PL_MUST_USE;
 /* See pl_recompute_bound. */
-void pl__recompute_lower_bound(const pl__recompute *m, uint64_t *bytes, uint32_t *op);
+void pl__recompute_lower_bound(const pl__recompute *m, uint64_t *bytes, uint32_t *unit);
 
-static inline uint64_t pl__recompute_work(const pl__recompute *m, uint32_t op)
+static inline uint64_t pl__recompute_work(const pl__recompute *m, uint32_t unit)
 {
-    return m->p->work_bytes ? m->p->work_bytes[op] : 0;
+    return m->p->work_bytes ? m->p->work_bytes[unit] : 0;
 }
 
-/* A candidate: ops in the order in which they run. */
+/* A candidate: units in the order in which they run. */
 typedef struct pl__recompute_seq {
-    uint32_t *op;
+    uint32_t *unit;
     uint32_t n, cap;
     double cost;
     uint64_t peak;
@@ -69,16 +70,16 @@ typedef struct pl__recompute_seq {
 } pl__recompute_seq;
 void pl__recompute_seq_release(pl__recompute_seq *s);
 pl_status pl__recompute_seq_copy(pl__recompute_seq *to, const pl__recompute_seq *from) PL_MUST_USE;
-pl_status pl__recompute_seq_push(pl__recompute_seq *s, uint32_t op) PL_MUST_USE;
+pl_status pl__recompute_seq_push(pl__recompute_seq *s, uint32_t unit) PL_MUST_USE;
 
 /* Working memory of the functions on sequences, grown as needed. */
 typedef struct pl__recompute_eval pl__recompute_eval;
 pl_status pl__recompute_eval_new(const pl__recompute *m, pl__recompute_eval **out) PL_MUST_USE;
 void pl__recompute_eval_free(pl__recompute_eval *e);
-/* Deletes repeated ops that nobody reads (and their inputs' in turn), then sets cost and peak.
+/* Deletes repeated units that nobody reads (and their inputs' in turn), then sets cost and peak.
  * *ok is false when the sequence is no plan: something read is not there. */
 pl_status pl__recompute_tighten(pl__recompute_eval *e, pl__recompute_seq *s, bool *ok) PL_MUST_USE;
-/* Undoes recomputation within the budget: a repeated op goes where the copy before it can be
+/* Undoes recomputation within the budget: a repeated unit goes where the copy before it can be
  * held until its readers, the most cost for bytes times waiting first. s must be tightened. */
 pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s,
                              uint64_t budget) PL_MUST_USE;
@@ -89,7 +90,7 @@ typedef struct pl__recompute_setting {
     float gap_power;  /* G: 0, 0.25, 0.5 or 1 */
     float kin;        /* L: share of the cost of dropped descendants */
     float tight;      /* the simulator's budget as a share of the real one */
-    bool by_index;    /* waiting is counted in ops, not in time */
+    bool by_index;    /* waiting is counted in units, not in time */
 } pl__recompute_setting;
 
 typedef struct pl__recompute_sim pl__recompute_sim;
@@ -137,7 +138,7 @@ pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq
                                  pl_recompute_plan **out) PL_MUST_USE;
 /* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.
  * *better (may be NULL) says so. */
-pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *op, uint32_t n,
+pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *unit, uint32_t n,
                               const char *strategy, bool *better) PL_MUST_USE;
 bool pl__recompute_late(const pl__recompute_best *b);
 /* The caller wants no answer any more. */

@@ -24,21 +24,21 @@ float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r)
     const pl__recompute *m = s->m;
     uint32_t n = 0, walk = ++s->walk;
     double cost = 0;
-    uint32_t op = m->writer[r];
-    if (op == PL_RECOMPUTE_NONE || m->once[op]) return INFINITY;
-    s->walk_op[op] = walk;
-    s->stack[n++] = op;
+    uint32_t unit = m->writer[r];
+    if (unit == PL_RECOMPUTE_NONE || m->once[unit]) return INFINITY;
+    s->walk_unit[unit] = walk;
+    s->stack[n++] = unit;
     while (n) {
-        op = s->stack[--n];
-        cost += m->cost[op];
+        unit = s->stack[--n];
+        cost += m->cost[unit];
         s->work += 6;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
+        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
             uint32_t q = m->needs.item[i];
             if (s->st.have[q]) continue;
             uint32_t w = m->writer[q];
             if (w == PL_RECOMPUTE_NONE || m->once[w]) return INFINITY;
-            if (s->walk_op[w] == walk) continue;
-            s->walk_op[w] = walk;
+            if (s->walk_unit[w] == walk) continue;
+            s->walk_unit[w] = walk;
             s->stack[n++] = w;
         }
     }
@@ -52,7 +52,7 @@ static void walk_down(pl__recompute_sim *s, uint32_t r)
     uint32_t n = 0, walk = ++s->walk, next = pl__sim_next_use(s, r), steps = 0;
     double cost = 0;
     s->stack[n++] = r;
-    s->walk_root[r] = walk;
+    s->walk_owner[r] = walk;
     while (n && steps++ < MAX_DOWN) {
         uint32_t q = s->stack[--n];
         s->work += 6;
@@ -60,8 +60,8 @@ static void walk_down(pl__recompute_sim *s, uint32_t r)
             uint32_t d = m->feeds.item[i];
             if (m->writer[d] > s->st.pos) break; /* nothing from here on has been computed */
             s->work++;
-            if (s->walk_root[d] == walk || !is_dropped(s, d)) continue;
-            s->walk_root[d] = walk;
+            if (s->walk_owner[d] == walk || !is_dropped(s, d)) continue;
+            s->walk_owner[d] = walk;
             s->stack[n++] = d;
             uint32_t at = pl__sim_next_use(s, d);
             if (at == PL__SIM_NEVER) continue;
@@ -79,7 +79,7 @@ static uint64_t mark_below(pl__recompute_sim *s, uint32_t r, bool gone)
 {
     const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
     const uint8_t *have = s->st.have, *settled = s->st.settled;
-    uint32_t *seen = s->walk_root, *stack = s->stack;
+    uint32_t *seen = s->walk_owner, *stack = s->stack;
     uint8_t *dirty = s->st.dirty, up = gone ? PL__SIM_UP_MORE : PL__SIM_UP_LESS;
     uint32_t n = 0, walk = s->walk, pos = s->st.pos;
     uint64_t work = 0;
@@ -107,15 +107,15 @@ static uint64_t mark_above(pl__recompute_sim *s, uint32_t r, bool gone)
 {
     const uint32_t *at = s->m->needs.at, *item = s->m->needs.item, *writer = s->m->writer;
     const uint8_t *have = s->st.have;
-    uint32_t *seen = s->walk_root, *stack = s->stack;
+    uint32_t *seen = s->walk_owner, *stack = s->stack;
     uint8_t *dirty = s->st.dirty, down = gone ? PL__SIM_DOWN_MORE : PL__SIM_DOWN_LESS;
     uint32_t n = 0, walk = s->walk;
     uint64_t work = 0;
     stack[n++] = r;
     while (n) {
-        uint32_t op = writer[stack[--n]];
-        if (op == PL_RECOMPUTE_NONE) continue;
-        for (uint32_t i = at[op], end = at[op + 1]; i < end; i++) {
+        uint32_t unit = writer[stack[--n]];
+        if (unit == PL_RECOMPUTE_NONE) continue;
+        for (uint32_t i = at[unit], end = at[unit + 1]; i < end; i++) {
             uint32_t q = item[i];
             work++;
             if (seen[q] == walk) continue;
@@ -157,8 +157,8 @@ static float gap_factor(const pl__recompute_sim *s, uint32_t next)
     double gap = s->set.by_index ? (double)(next - s->st.pos) + 1
                                  : s->m->time[next] - s->m->time[s->st.pos] + 1;
     if (g == 1) return (float)gap;
-    float root = sqrtf((float)gap);
-    return g == 0.5f ? root : sqrtf(root);
+    float owner = sqrtf((float)gap);
+    return g == 0.5f ? owner : sqrtf(owner);
 }
 
 /* Storages that nobody wants score below zero; of those, the cheap and large ones go first,

@@ -6,7 +6,7 @@
  * at a time, on as many threads; a run is stopped by the cost of those before its few only, so that
  * the plans do not depend on the threads.
  *
- * The search then changes the weights of one to three storages that were dropped, runs again, and
+ * The search then changes the weights of one to three buffers that were dropped, runs again, and
  * keeps what is not worse after tightening and filling. It starts from the best few settings in
  * turn and spends what is left on the best. Every candidate is measured exactly.
  */
@@ -21,10 +21,10 @@
 
 enum {
     MAX_CHANGES = 3,  /* weights changed at once */
-    ANY_IN = 8,       /* one change in so many is of a storage that need not have been dropped */
-    LARGE = 500,      /* a storage is large from this part of the budget on */
+    ANY_IN = 8,       /* one change in so many is of a buffer that need not have been dropped */
+    LARGE = 500,      /* a buffer is large from this part of the budget on */
     N_STARTS = 6,     /* settings that the search starts from */
-    OFFER_UNITS = 40, /* work of tightening and filling, for each instruction */
+    OFFER_UNITS = 40, /* work of tightening and filling, for each position */
 };
 
 /* ---- the grid --------------------------------------------------------------------------- */
@@ -34,8 +34,8 @@ enum {
     N_GRID = 36,
     N_TIGHT = 12,
     N_FIRST = 3,         /* settings that always run; others while this much was not spent for */
-    GRID_UNITS = 400000, /* each op */
-    N_FEW = 16,          /* when these have failed and so much was spent for each op, the */
+    GRID_UNITS = 400000, /* each unit */
+    N_FEW = 16,          /* when these have failed and so much was spent for each unit, the */
     FAIL_UNITS = 200000, /* budget is given up */
     N_PROBE = 3,         /* settings of a quick look, and the cost at which it loses patience, in */
     PROBE_COST = 4,      /* steps without recomputation */
@@ -44,7 +44,7 @@ enum {
 };
 
 /* All of the grid at the budget itself; then the part of it with the first share of
- * descendants' cost again, at a smaller budget and with waiting counted in ops. */
+ * descendants' cost again, at a smaller budget and with waiting counted in units. */
 static pl__recompute_setting grid_setting(uint32_t i)
 {
     uint32_t part = i < N_GRID ? 0 : 1 + (i - N_GRID) / N_TIGHT;
@@ -86,7 +86,7 @@ static pl_status offer_run(pl__recompute_best *b, const pl__recompute_sim *sim,
 {
     const pl__recompute_seq *s = pl__recompute_sim_seq(sim);
     *cost = HUGE_VAL;
-    PL_TRY(pl__recompute_offer(b, s->op, s->n, strategy, NULL));
+    PL_TRY(pl__recompute_offer(b, s->unit, s->n, strategy, NULL));
     if (b->work.peak <= b->budget) *cost = b->work.cost;
     return PL_OK;
 }
@@ -118,7 +118,7 @@ static void lanes_release(lanes *l)
 /* The first lane borrows the simulator that it is given. */
 static pl_status lanes_new(const pl__recompute_best *b, pl__recompute_sim *sim, lanes *l)
 {
-    uint32_t n = b->any || b->few || b->m->n_ops < MANY_OPS ? 1 : N_LANES;
+    uint32_t n = b->any || b->few || b->m->n_units < MANY_OPS ? 1 : N_LANES;
     for (uint32_t i = 0; i < n; i++) {
         lane *a = &l->lane[l->n++];
         a->best = (pl__recompute_best){
@@ -172,11 +172,11 @@ static pl_status run_settings(pl__recompute_best *b, lanes *l, starts *st)
 {
     uint32_t n = b->opts->off & PL_RECOMPUTE_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
     for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__recompute_late(b)); i += few) {
-        uint64_t work = lanes_work(l), ops = b->m->n_ops;
+        uint64_t work = lanes_work(l), units = b->m->n_units;
         few = n - i < l->n ? n - i : l->n;
         if (pl__recompute_stopped(b)) break;
-        if (b->seq.n ? b->any : i >= N_FEW && work > FAIL_UNITS * ops) break;
-        if (i >= N_FIRST && work > GRID_UNITS * ops) break;
+        if (b->seq.n ? b->any : i >= N_FEW && work > FAIL_UNITS * units) break;
+        if (i >= N_FIRST && work > GRID_UNITS * units) break;
         PL_TRY(run_few(b, l, i, few, st));
     }
     return PL_OK;
@@ -235,7 +235,7 @@ static void list_dropped(search *s)
         if (drops[v]) s->dropped[s->n_dropped++] = v;
 }
 
-/* New weights for some storages, mostly dropped ones: e^-1.5 to e^1.5 times the old. */
+/* New weights for some buffers, mostly dropped ones: e^-1.5 to e^1.5 times the old. */
 static void perturb(search *s)
 {
     uint32_t n = 1 + (uint32_t)(draw(s) % MAX_CHANGES);

@@ -1,7 +1,7 @@
-/* recompute_seq.c - a plan as a sequence of ops, and its exact peak.
+/* recompute_seq.c - a plan as a sequence of units, and its exact peak.
  *
  * Lifetimes follow from the sequence: a read refers to the copy computed last before it, a copy
- * lives from its instruction to its last read. Two passes suffice. Backwards, keep what is a
+ * lives from its position to its last read. Two passes suffice. Backwards, keep what is a
  * first computation or what somebody still wants, and so delete unread repetitions with all that
  * only they wanted. Forwards, find each copy's last read, then add the bytes up as differences.
  */
@@ -12,7 +12,7 @@
 
 void pl__recompute_seq_release(pl__recompute_seq *s)
 {
-    pl_sys_free(s->op);
+    pl_sys_free(s->unit);
     *s = (pl__recompute_seq){0};
 }
 
@@ -20,9 +20,9 @@ static pl_status seq_reserve(pl__recompute_seq *s, uint32_t n)
 {
     if (n <= s->cap) return PL_OK;
     uint32_t cap = n + n / 2 + 64;
-    uint32_t *op = pl_sys_realloc(s->op, s->cap * sizeof *op, cap * sizeof *op);
-    if (!op) return PL_ERR_MEMORY;
-    s->op = op;
+    uint32_t *unit = pl_sys_realloc(s->unit, s->cap * sizeof *unit, cap * sizeof *unit);
+    if (!unit) return PL_ERR_MEMORY;
+    s->unit = unit;
     s->cap = cap;
     return PL_OK;
 }
@@ -30,7 +30,7 @@ static pl_status seq_reserve(pl__recompute_seq *s, uint32_t n)
 pl_status pl__recompute_seq_copy(pl__recompute_seq *to, const pl__recompute_seq *from)
 {
     PL_TRY(seq_reserve(to, from->n));
-    if (from->n) memcpy(to->op, from->op, from->n * sizeof *to->op);
+    if (from->n) memcpy(to->unit, from->unit, from->n * sizeof *to->unit);
     to->n = from->n;
     to->cost = from->cost;
     to->peak = from->peak;
@@ -38,10 +38,10 @@ pl_status pl__recompute_seq_copy(pl__recompute_seq *to, const pl__recompute_seq 
     return PL_OK;
 }
 
-pl_status pl__recompute_seq_push(pl__recompute_seq *s, uint32_t op)
+pl_status pl__recompute_seq_push(pl__recompute_seq *s, uint32_t unit)
 {
     PL_TRY(seq_reserve(s, s->n + 1));
-    s->op[s->n++] = op;
+    s->unit[s->n++] = unit;
     return PL_OK;
 }
 
@@ -51,7 +51,7 @@ pl_status pl__recompute_eval_new(const pl__recompute *m, pl__recompute_eval **ou
     if (!e) return PL_ERR_MEMORY;
     e->m = m;
     e->wanted = pl_arena_new(&e->arena, uint8_t, m->n_vals + 1);
-    e->seen = pl_arena_new(&e->arena, uint8_t, m->n_ops + 1);
+    e->seen = pl_arena_new(&e->arena, uint8_t, m->n_units + 1);
     e->born = pl_arena_new(&e->arena, uint32_t, m->n_vals + 1);
     e->last = pl_arena_new(&e->arena, uint32_t, m->n_vals + 1);
     if (!e->wanted || !e->seen || !e->born || !e->last) {
@@ -86,13 +86,13 @@ static pl_status eval_reserve(pl__recompute_eval *e, uint32_t n)
     return PL_OK;
 }
 
-/* Marks which instructions are first computations. */
+/* Marks which positions are first computations. */
 static void mark_first(pl__recompute_eval *e, const pl__recompute_seq *s)
 {
-    memset(e->seen, 0, e->m->n_ops);
+    memset(e->seen, 0, e->m->n_units);
     for (uint32_t k = 0; k < s->n; k++) {
-        e->first[k] = !e->seen[s->op[k]];
-        e->seen[s->op[k]] = 1;
+        e->first[k] = !e->seen[s->unit[k]];
+        e->seen[s->unit[k]] = 1;
     }
 }
 
@@ -103,27 +103,27 @@ static void delete_unread(pl__recompute_eval *e, pl__recompute_seq *s)
     uint32_t keep = s->n; /* the kept ones gather at the top end */
     for (uint32_t v = 0; v < m->n_vals; v++) e->wanted[v] = m->end[v];
     for (uint32_t k = s->n; k-- > 0;) {
-        uint32_t op = s->op[k];
+        uint32_t unit = s->unit[k];
         bool stays = e->first[k];
-        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+        for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
             uint32_t v = p->out[i];
-            if (e->wanted[v] && !m->pinned[m->root[v]]) stays = true;
+            if (e->wanted[v] && !m->pinned[m->owner[v]]) stays = true;
         }
         if (!stays) continue;
-        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+        for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
             /* A pinned value is wanted from its first computation on: a repetition for the
              * sake of another output must not hide that. */
             uint32_t v = p->out[i];
-            if (!m->pinned[m->root[v]]) e->wanted[v] = 0;
+            if (!m->pinned[m->owner[v]]) e->wanted[v] = 0;
         }
-        for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) e->wanted[m->in.item[i]] = 1;
-        s->op[--keep] = op;
+        for (uint32_t i = m->in.at[unit]; i < m->in.at[unit + 1]; i++) e->wanted[m->in.item[i]] = 1;
+        s->unit[--keep] = unit;
     }
-    memmove(s->op, s->op + keep, (s->n - keep) * sizeof *s->op);
+    memmove(s->unit, s->unit + keep, (s->n - keep) * sizeof *s->unit);
     s->n -= keep;
 }
 
-/* Ends the copy of root r that began at born[r]: its bytes count up to its last read. */
+/* Ends the copy of owner r that began at born[r]: its bytes count up to its last read. */
 static void close_copy(pl__recompute_eval *e, uint32_t r, uint32_t n)
 {
     if (e->born[r] == PL_RECOMPUTE_NONE) return;
@@ -132,25 +132,25 @@ static void close_copy(pl__recompute_eval *e, uint32_t r, uint32_t n)
     e->level[last + 1] -= (int64_t)e->m->bytes[r];
 }
 
-/* Reads of instruction k; false when a value is not there. born of a view is the birth of the
- * copy of its root that it was taken from. */
-static bool read_inputs(pl__recompute_eval *e, uint32_t op, uint32_t k)
+/* Reads of position k; false when a value is not there. born of a view is the birth of the
+ * copy of its owner that it was taken from. */
+static bool read_inputs(pl__recompute_eval *e, uint32_t unit, uint32_t k)
 {
     const pl__recompute *m = e->m;
-    for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) {
-        uint32_t v = m->in.item[i], r = m->root[v];
+    for (uint32_t i = m->in.at[unit]; i < m->in.at[unit + 1]; i++) {
+        uint32_t v = m->in.item[i], r = m->owner[v];
         if (e->born[v] == PL_RECOMPUTE_NONE || e->born[v] != e->born[r]) return false;
         e->last[r] = k;
     }
     return true;
 }
 
-static void write_outputs(pl__recompute_eval *e, uint32_t op, uint32_t k, uint32_t n)
+static void write_outputs(pl__recompute_eval *e, uint32_t unit, uint32_t k, uint32_t n)
 {
     const pl__recompute *m = e->m;
     const pl_recompute_problem *p = m->p;
-    for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
-        uint32_t v = p->out[i], r = m->root[v];
+    for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
+        uint32_t v = p->out[i], r = m->owner[v];
         if (v != r) {
             e->born[v] = e->born[r];
         } else if (!m->pinned[r] || e->born[r] == PL_RECOMPUTE_NONE) {
@@ -171,14 +171,14 @@ static bool measure(pl__recompute_eval *e, pl__recompute_seq *s)
     }
     s->cost = 0;
     for (uint32_t k = 0; k < s->n; k++) {
-        uint32_t op = s->op[k];
-        if (!read_inputs(e, op, k)) return false;
-        write_outputs(e, op, k, s->n);
-        s->cost += m->cost[op];
+        uint32_t unit = s->unit[k];
+        if (!read_inputs(e, unit, k)) return false;
+        write_outputs(e, unit, k, s->n);
+        s->cost += m->cost[unit];
     }
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        if (m->root[v] != v) {
-            if (m->end[v] && e->born[v] != e->born[m->root[v]]) return false;
+        if (m->owner[v] != v) {
+            if (m->end[v] && e->born[v] != e->born[m->owner[v]]) return false;
             continue;
         }
         if (m->end[v] && s->n) e->last[v] = s->n - 1;
@@ -187,7 +187,7 @@ static bool measure(pl__recompute_eval *e, pl__recompute_seq *s)
     int64_t now = 0, peak = 0;
     for (uint32_t k = 0; k < s->n; k++) {
         now += e->level[k];
-        int64_t here = now + (int64_t)pl__recompute_work(m, s->op[k]);
+        int64_t here = now + (int64_t)pl__recompute_work(m, s->unit[k]);
         if (here > peak) peak = here;
     }
     s->peak = (uint64_t)peak;

@@ -1,22 +1,22 @@
 /* recompute_sim.c - the eviction simulator: one pass over the order under a budget.
  *
- * Ops run in order. What an op misses is computed first, and what that misses before it. When a
- * computation does not fit, the storage with the least score is dropped:
+ * Units run in order. What a unit misses is computed first, and what that misses before it. When a
+ * computation does not fit, the buffer with the least score is dropped:
  *
  *     weight * (cost of it and its dropped ancestors + L * cost of dropped descendants)
  *     ---------------------------------------------------------------------------------
  *                              bytes^B * gap^G
  *
- * gap is the time to its next use, where a use by a dropped storage that is itself wanted counts
- * as one: dropping the source of such a storage would hurt as early. Descendants that are not
+ * gap is the time to its next use, where a use by a dropped buffer that is itself wanted counts
+ * as one: dropping the source of such a buffer would hurt as early. Descendants that are not
  * computed yet are no "dropped" ones. Storages that nothing wants go before all others, but stay
  * while there is room: they may save work when something made from them is dropped.
  *
  * What makes it fast:
  *   - Scores are cached, see recompute_score.c.
- *   - A storage is "settled" when neither an op to come nor any recomputation can want it again.
- *     Settled storages are dropped at once and never walked over.
- *   - Small storages (below budget / 10^4) are candidates only when nothing else is left.
+ *   - A buffer is "settled" when neither a unit to come nor any recomputation can want it again.
+ *     Settled buffers are dropped at once and never walked over.
+ *   - Small buffers (below budget / 10^4) are candidates only when nothing else is left.
  *   - The state is one block of memory. Checkpoints of it are taken along the way, so a run
  *     with other weights starts at the last one which those weights cannot have changed.
  *
@@ -31,8 +31,8 @@
 #include "plan/recompute/recompute_sim.h"
 
 enum {
-    MAX_BREAKS = 64, /* locks given up for one op of the order */
-    LONG_RUN = 8,    /* a run of more than this many instructions an op has failed */
+    MAX_BREAKS = 64, /* locks given up for one unit of the order */
+    LONG_RUN = 8,    /* a run of more than this many positions a unit has failed */
 };
 
 /* ---- state ------------------------------------------------------------------------------ */
@@ -70,9 +70,9 @@ static void set_evictable(pl__recompute_sim *s)
 {
     const pl__recompute *m = s->m;
     for (uint32_t v = 0; v < m->n_vals; v++) {
-        uint32_t op = m->writer[v];
-        s->evictable[v] = m->root[v] == v && !m->pinned[v] && !m->end[v] && m->bytes[v] > 0;
-        s->own[v] = op == PL_RECOMPUTE_NONE || m->once[op] ? INFINITY : (float)m->cost[op];
+        uint32_t unit = m->writer[v];
+        s->evictable[v] = m->owner[v] == v && !m->pinned[v] && !m->end[v] && m->bytes[v] > 0;
+        s->own[v] = unit == PL_RECOMPUTE_NONE || m->once[unit] ? INFINITY : (float)m->cost[unit];
     }
 }
 
@@ -90,19 +90,19 @@ pl_status pl__recompute_sim_new(const pl__recompute *m, pl__recompute_sim **out)
     s->own = pl_arena_new(a, float, n);
     s->lock = pl_arena_new(a, uint32_t, n);
     s->evictable = pl_arena_new(a, uint8_t, n);
-    s->walk_root = pl_arena_new(a, uint32_t, n);
-    s->walk_op = pl_arena_new(a, uint32_t, m->n_ops + 1);
+    s->walk_owner = pl_arena_new(a, uint32_t, n);
+    s->walk_unit = pl_arena_new(a, uint32_t, m->n_units + 1);
     s->stack = pl_arena_new(a, uint32_t, n);
-    s->frames = pl_arena_new(a, uint32_t, m->n_ops + 1);
+    s->frames = pl_arena_new(a, uint32_t, m->n_units + 1);
     s->first_drop = pl_arena_new(a, uint32_t, n);
     s->touched = pl_arena_new(a, uint32_t, n);
     s->held = pl_arena_new(a, uint32_t, n);
     s->is_touched = pl_arena_new(a, uint8_t, n);
     for (int i = 0; i < 2 && ok; i++) ok = pl__recompute_heap_init(&s->heap[i], a, n) == PL_OK;
     s->kept_drops = pl_arena_new(a, uint16_t, n);
-    if (!ok || !s->weight || !s->by_size || !s->own || !s->lock || !s->evictable || !s->walk_root ||
-        !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops || !s->touched ||
-        !s->held || !s->is_touched) {
+    if (!ok || !s->weight || !s->by_size || !s->own || !s->lock || !s->evictable ||
+        !s->walk_owner || !s->walk_unit || !s->stack || !s->frames || !s->first_drop ||
+        !s->kept_drops || !s->touched || !s->held || !s->is_touched) {
         pl__recompute_sim_free(s);
         return PL_ERR_MEMORY;
     }
@@ -194,9 +194,9 @@ static void settle(pl__recompute_sim *s, uint32_t r)
         if (s->st.settled[q] || !is_settled(s, q)) continue;
         s->st.settled[q] = 1;
         if (s->st.have[q]) drop(s, q);
-        uint32_t op = m->writer[q];
-        if (op == PL_RECOMPUTE_NONE) continue;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
+        uint32_t unit = m->writer[q];
+        if (unit == PL_RECOMPUTE_NONE) continue;
+        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
             uint32_t up = m->needs.item[i];
             if (!s->st.settled[up] && n < m->n_vals) s->stack[n++] = up;
         }
@@ -211,8 +211,8 @@ static void lock_frames(pl__recompute_sim *s)
     const pl__recompute *m = s->m;
     uint32_t locking = ++s->locking;
     for (uint32_t f = 0; f < s->n_frames; f++) {
-        uint32_t op = s->frames[f];
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+        uint32_t unit = s->frames[f];
+        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++)
             s->lock[m->needs.item[i]] = locking;
     }
     uint32_t top = s->frames[s->n_frames - 1];
@@ -236,12 +236,12 @@ static bool break_lock(pl__recompute_sim *s)
     const pl__recompute *m = s->m;
     uint32_t top = s->frames[s->n_frames - 1], walk = ++s->walk, best = PL_RECOMPUTE_NONE;
     for (uint32_t i = m->needs.at[top]; i < m->needs.at[top + 1]; i++)
-        s->walk_root[m->needs.item[i]] = walk;
+        s->walk_owner[m->needs.item[i]] = walk;
     for (uint32_t i = m->makes.at[top]; i < m->makes.at[top + 1]; i++)
-        s->walk_root[m->makes.item[i]] = walk;
+        s->walk_owner[m->makes.item[i]] = walk;
     for (uint32_t i = 0; i < s->st.n_cand; i++) {
         uint32_t r = s->st.cand[i];
-        if (s->walk_root[r] == walk) continue;
+        if (s->walk_owner[r] == walk) continue;
         if (best == PL_RECOMPUTE_NONE || m->bytes[r] > m->bytes[best] ||
             (m->bytes[r] == m->bytes[best] && r < best))
             best = r;
@@ -270,36 +270,36 @@ static bool make_room(pl__recompute_sim *s, uint64_t need)
 }
 
 /* ---- computing -------------------------------------------------------------------------- */
-static bool push_frame(pl__recompute_sim *s, uint32_t op)
+static bool push_frame(pl__recompute_sim *s, uint32_t unit)
 {
-    if (s->n_frames >= s->m->n_ops || (op != s->st.pos && s->m->once[op])) return false;
-    s->frames[s->n_frames++] = op;
+    if (s->n_frames >= s->m->n_units || (unit != s->st.pos && s->m->once[unit])) return false;
+    s->frames[s->n_frames++] = unit;
     return true;
 }
 
-/* The first input of op that is not there, or NONE. */
-static uint32_t missing_input(const pl__recompute_sim *s, uint32_t op)
+/* The first input of unit that is not there, or NONE. */
+static uint32_t missing_input(const pl__recompute_sim *s, uint32_t unit)
 {
     const pl__recompute *m = s->m;
-    for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++)
+    for (uint32_t i = m->in.at[unit]; i < m->in.at[unit + 1]; i++)
         if (!s->st.have[m->in.item[i]]) return m->in.item[i];
     return PL_RECOMPUTE_NONE;
 }
 
 /* All inputs are there: makes room and computes. */
-static pl_status execute(pl__recompute_sim *s, uint32_t op, bool *ok)
+static pl_status execute(pl__recompute_sim *s, uint32_t unit, bool *ok)
 {
     const pl__recompute *m = s->m;
     const pl_recompute_problem *p = m->p;
-    uint64_t need = pl__recompute_work(m, op);
-    for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
+    uint64_t need = pl__recompute_work(m, unit);
+    for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++)
         if (!s->st.have[m->makes.item[i]]) need += m->bytes[m->makes.item[i]];
     *ok = make_room(s, need);
     if (!*ok) return PL_OK;
-    bool again = op < s->st.pos;
-    for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+    bool again = unit < s->st.pos;
+    for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
         uint32_t v = p->out[i];
-        if (m->root[v] == v && !(m->pinned[v] && again)) {
+        if (m->owner[v] == v && !(m->pinned[v] && again)) {
             forget_views(s, v);
             if (!s->st.have[v]) s->st.alive += m->bytes[v];
             s->st.have[v] = 1;
@@ -312,26 +312,26 @@ static pl_status execute(pl__recompute_sim *s, uint32_t op, bool *ok)
         }
         s->st.have[v] = 1;
     }
-    PL_TRY(pl__recompute_seq_push(&s->seq, op));
-    s->st.cost += m->cost[op];
+    PL_TRY(pl__recompute_seq_push(&s->seq, unit));
+    s->st.cost += m->cost[unit];
     s->work += 20;
-    *ok = s->st.cost <= s->cost_limit && s->seq.n < LONG_RUN * m->n_ops + 64;
+    *ok = s->st.cost <= s->cost_limit && s->seq.n < LONG_RUN * m->n_units + 64;
     return PL_OK;
 }
 
-/* Computes the next op of the order with all that it misses. */
+/* Computes the next unit of the order with all that it misses. */
 static pl_status compute_next(pl__recompute_sim *s, bool *ok)
 {
     s->n_frames = 0;
     s->breaks = 0;
     *ok = push_frame(s, s->st.pos);
     while (*ok && s->n_frames) {
-        uint32_t op = s->frames[s->n_frames - 1], v = missing_input(s, op);
+        uint32_t unit = s->frames[s->n_frames - 1], v = missing_input(s, unit);
         if (v != PL_RECOMPUTE_NONE) {
             *ok = s->m->writer[v] != PL_RECOMPUTE_NONE && push_frame(s, s->m->writer[v]);
             continue;
         }
-        PL_TRY(execute(s, op, ok));
+        PL_TRY(execute(s, unit, ok));
         if (*ok) s->n_frames--;
     }
     return PL_OK;
@@ -361,7 +361,7 @@ static void start(pl__recompute_sim *s)
         if (m->writer[v] != PL_RECOMPUTE_NONE) continue;
         s->st.have[v] = 1;
         s->st.alive += m->bytes[v];
-        if (m->root[v] == v) add_candidate(s, v);
+        if (m->owner[v] == v) add_candidate(s, v);
     }
     s->n_marks = 0;
     s->seq.n = 0;
@@ -369,7 +369,7 @@ static void start(pl__recompute_sim *s)
 
 static pl_status checkpoint(pl__recompute_sim *s)
 {
-    uint32_t every = s->m->n_ops / PL__SIM_MARKS + 1;
+    uint32_t every = s->m->n_units / PL__SIM_MARKS + 1;
     if (s->st.pos % every || s->st.pos / every != s->n_marks || s->n_marks == PL__SIM_MARKS)
         return PL_OK;
     uint8_t **block = &s->mark_block[s->n_marks];
@@ -385,16 +385,16 @@ static pl_status advance(pl__recompute_sim *s, bool *ok)
 {
     const pl__recompute *m = s->m;
     *ok = true;
-    while (*ok && s->st.pos < m->n_ops) {
+    while (*ok && s->st.pos < m->n_units) {
         if (s->marks) PL_TRY(checkpoint(s));
         PL_TRY(compute_next(s, ok));
         if (!*ok) break;
-        uint32_t op = s->st.pos++;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
+        uint32_t unit = s->st.pos++;
+        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
             settle(s, m->needs.item[i]);
             pl__sim_touch(s, m->needs.item[i]); /* its next use is another one now */
         }
-        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
+        for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++)
             settle(s, m->makes.item[i]);
     }
     if (*ok) memcpy(s->kept_drops, s->st.drops, m->n_vals * sizeof *s->kept_drops);
@@ -429,10 +429,10 @@ pl_status pl__recompute_sim_rerun(pl__recompute_sim *s, const float *weight,
                                   bool *ok)
 {
     const pl__recompute *m = s->m;
-    uint32_t from = m->n_ops;
+    uint32_t from = m->n_units;
     for (uint32_t i = 0; i < n_changed; i++) {
         uint32_t v = changed[i];
-        /* A heavier weight matters only where the storage went; a lighter one anywhere after
+        /* A heavier weight matters only where the buffer went; a lighter one anywhere after
          * its first computation. */
         uint32_t at = weight[v] > s->weight[v]            ? s->first_drop[v]
                       : m->writer[v] == PL_RECOMPUTE_NONE ? 0

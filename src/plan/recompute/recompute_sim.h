@@ -27,21 +27,21 @@ typedef struct pl__sim_state {
     double cost;
     uint32_t n_seq, n_cand, pos;
     uint8_t *have;     /* of each value: there */
-    uint8_t *settled;  /* of each root: never wanted again */
-    uint8_t *dirty;    /* of each root */
-    uint32_t *use;     /* of each root: index of its next use in the model's list */
-    uint32_t *next;    /* of each root: op of the next use, dropped descendants included */
-    uint32_t *cand;    /* roots that may be dropped, in no order */
-    uint32_t *cand_at; /* of each root: its place in cand, or NONE */
-    uint16_t *drops;   /* of each root: dropped while wanted */
-    float *up, *down;  /* of each root: cost of dropped ancestors and itself; descendants */
+    uint8_t *settled;  /* of each owner: never wanted again */
+    uint8_t *dirty;    /* of each owner */
+    uint32_t *use;     /* of each owner: index of its next use in the model's list */
+    uint32_t *next;    /* of each owner: unit of the next use, dropped descendants included */
+    uint32_t *cand;    /* owners that may be dropped, in no order */
+    uint32_t *cand_at; /* of each owner: its place in cand, or NONE */
+    uint16_t *drops;   /* of each owner: dropped while wanted */
+    float *up, *down;  /* of each owner: cost of dropped ancestors and itself; descendants */
 } pl__sim_state;
 
 struct pl__recompute_sim {
     const pl__recompute *m;
     pl__recompute_setting set;
     uint64_t budget; /* of this run */
-    uint64_t least;  /* smaller storages are no candidates at first */
+    uint64_t least;  /* smaller buffers are no candidates at first */
     double cost_limit;
     uint64_t work;
     pl__sim_state st;
@@ -51,31 +51,31 @@ struct pl__recompute_sim {
     uint32_t n_marks;
     pl__sim_state mark[PL__SIM_MARKS];
     uint8_t *mark_block[PL__SIM_MARKS];
-    float *weight;    /* of each root */
-    float *by_size;   /* of each root: bytes^-B */
+    float *weight;    /* of each owner */
+    float *by_size;   /* of each owner: bytes^-B */
     float size_power; /* that by_size was made for */
-    float *own;       /* of each root: cost of its op, infinite if it cannot run again */
-    uint32_t *lock;   /* of each root: serial of the last locking that had it */
+    float *own;       /* of each owner: cost of its unit, infinite if it cannot run again */
+    uint32_t *lock;   /* of each owner: serial of the last locking that had it */
     uint32_t locking;
-    uint8_t *evictable;            /* of each root */
-    uint32_t *walk_root, *walk_op; /* serial of the last walk that saw it */
+    uint8_t *evictable;               /* of each owner */
+    uint32_t *walk_owner, *walk_unit; /* serial of the last walk that saw it */
     uint32_t walk;
-    uint32_t *stack;  /* of roots, for walks */
-    uint32_t *frames; /* ops under way, each waiting for the one above it */
+    uint32_t *stack;  /* of owners, for walks */
+    uint32_t *frames; /* units under way, each waiting for the one above it */
     uint32_t n_frames;
-    uint32_t *first_drop; /* of each root: order position of its first drop in the last run */
+    uint32_t *first_drop; /* of each owner: order position of its first drop in the last run */
     /* Candidates by what their score is at least: large ones, small ones. Those whose score may
      * have fallen wait in `touched` for a new number. */
     pl__recompute_heap heap[2];
     uint32_t *touched, n_touched, *held;
-    uint8_t *is_touched; /* of each root */
+    uint8_t *is_touched; /* of each owner */
     pl__recompute_seq seq;
     uint32_t breaks;
     uint16_t *kept_drops; /* of the last successful run */
     pl_arena arena;
 };
 
-/* Op of the next use of root r at or after the current op. */
+/* Unit of the next use of owner r at or after the current unit. */
 static inline uint32_t pl__sim_next_use(const pl__recompute_sim *s, uint32_t r)
 {
     const pl__recompute_list *uses = &s->m->uses;
@@ -92,7 +92,7 @@ static inline void pl__sim_touch(pl__recompute_sim *s, uint32_t r)
     s->touched[s->n_touched++] = r;
 }
 
-/* Cost of computing r again now: its op and those of its dropped ancestors. */
+/* Cost of computing r again now: its unit and those of its dropped ancestors. */
 float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r);
 /* r has gone or come back: marks dirty those whose cached walks pass through it. */
 void pl__sim_mark_dirty(pl__recompute_sim *s, uint32_t r, bool gone);

@@ -4,15 +4,15 @@
  * order; other columns are ignored. Out: id,lower,upper,size,offset. Times are half-open
  * intervals [lower,upper). Ids are text, kept as written (a quoted id keeps its quotes).
  */
-#ifndef PL_PLAN_CSV_H
-#define PL_PLAN_CSV_H
+#ifndef PL_PLAN_FILES_CSV_H
+#define PL_PLAN_FILES_CSV_H
 
 #include "base/arena.h"
 #include "plan/pack/pack.h"
 
 typedef struct pl_pack_csv {
     char **ids; /* owned by arena, like the rest */
-    pl_pack_buf *bufs;
+    pl_pack_buffer *buffers;
     size_t n;
     uint64_t align; /* the least common multiple of the align column; 1 without one */
     pl_arena arena;

@@ -5,10 +5,11 @@
  * `C op` compute it for the first time, `G t` take a reference to tensor t, `P t` t must be there
  * at the end, `R t` drop a reference. A tensor is born with one reference.
  *
- * Tensors become the problem's storages: aliases are views, results of constants are pinned.
+ * Tensors become the buffers of the problem, ops its units; aliases are views, results of constants
+ * are pinned.
  */
-#ifndef PL_PLAN_TRACE_H
-#define PL_PLAN_TRACE_H
+#ifndef PL_PLAN_FILES_TRACE_H
+#define PL_PLAN_FILES_TRACE_H
 
 #include "base/arena.h"
 #include "plan/recompute/recompute.h"
@@ -27,5 +28,15 @@ void pl_trace_release(pl_trace *t);
 /* PL_ERR_DATA with the line number when the text is wrong; *out is then empty. */
 pl_status pl_trace_parse(const char *text, size_t len, pl_trace *out) PL_MUST_USE;
 pl_status pl_trace_read(const char *path, pl_trace *out) PL_MUST_USE;
+
+/* trace_budgets.c: a plan within opts->budget_bytes whose cost falls as the budget rises, from one
+ * call to the next. `scale` is the peak that budgets are shares of. opts->pool is not used.
+ * PL_ERR_FIT when no plan is found. */
+pl_status pl_trace_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                         uint64_t scale, pl_recompute_plan **out) PL_MUST_USE;
+/* One plan for each of n budgets, in any order; NULL for a budget without a plan. The cost never
+ * rises with the budget. opts->budget_bytes is ignored; opts->effort is for each budget. */
+pl_status pl_trace_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                         const uint64_t *budgets, uint32_t n, pl_recompute_plan **out) PL_MUST_USE;
 
 #endif

@@ -3,7 +3,7 @@
  * Ops are renumbered by their C commands, so that op i of the problem is the i-th to be computed
  * first. An op that is never computed, or twice, is an error: the problem has each once.
  */
-#include "plan/recompute/trace.h"
+#include "plan/files/trace.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct op_line {
 typedef struct parse {
     reader r;
     pl_trace *t;
-    uint32_t n_storages, n_tensors, n_ops, n_commands;
+    uint32_t n_storages, n_tensors, n_units, n_commands;
     uint64_t *storage_bytes;
     op_line *ops;
     uint32_t *order;      /* ops by first computation */
@@ -90,11 +90,11 @@ static pl_status read_head(parse *p)
     pl_arena *a = &p->t->arena;
     PL_TRY(read_index(&p->r, "storages", most, &p->n_storages));
     PL_TRY(read_index(&p->r, "tensors", most, &p->n_tensors));
-    PL_TRY(read_index(&p->r, "ops", most, &p->n_ops));
+    PL_TRY(read_index(&p->r, "ops", most, &p->n_units));
     PL_TRY(read_index(&p->r, "commands", most, &p->n_commands));
     p->storage_bytes = pl_arena_new(a, uint64_t, p->n_storages + 1);
-    p->ops = pl_arena_new(a, op_line, p->n_ops + 1);
-    p->order = pl_arena_new(a, uint32_t, p->n_ops + 1);
+    p->ops = pl_arena_new(a, op_line, p->n_units + 1);
+    p->order = pl_arena_new(a, uint32_t, p->n_units + 1);
     p->storage_of = pl_arena_new(a, uint32_t, p->n_tensors + 1);
     p->owner = pl_arena_new(a, uint32_t, p->n_storages + 1);
     p->refs = pl_arena_new(a, uint32_t, p->n_storages + 1);
@@ -153,8 +153,8 @@ static pl_status read_commands(parse *p)
                    p->r.line, c + 1, p->n_commands);
         char what = *p->r.at++;
         if (what == 'C') {
-            PL_TRY(read_index(&p->r, "op", p->n_ops, &op));
-            PL_FAIL_IF(n_done == p->n_ops, PL_ERR_DATA, "line %u: op %u is computed twice",
+            PL_TRY(read_index(&p->r, "op", p->n_units, &op));
+            PL_FAIL_IF(n_done == p->n_units, PL_ERR_DATA, "line %u: op %u is computed twice",
                        p->r.line, op);
             p->order[n_done++] = op;
             for (uint32_t i = 0; i < p->ops[op].n_results; i++) {
@@ -179,7 +179,7 @@ static pl_status read_commands(parse *p)
             if (!--p->refs[s]) alive -= p->storage_bytes[s];
         }
     }
-    PL_FAIL_IF(n_done != p->n_ops, PL_ERR_DATA, "%u of %u ops are computed", n_done, p->n_ops);
+    PL_FAIL_IF(n_done != p->n_units, PL_ERR_DATA, "%u of %u ops are computed", n_done, p->n_units);
     return PL_OK;
 }
 
@@ -195,24 +195,24 @@ static pl_status build_problem(parse *p)
 {
     pl_arena *a = &p->t->arena;
     uint32_t n_in = 0, n_out = 0;
-    for (uint32_t i = 0; i < p->n_ops; i++) {
+    for (uint32_t i = 0; i < p->n_units; i++) {
         n_in += p->ops[i].n_args;
         n_out += p->ops[i].n_results;
     }
-    double *cost = pl_arena_new(a, double, p->n_ops + 1);
-    uint8_t *op_flags = pl_arena_new(a, uint8_t, p->n_ops + 1);
-    uint32_t *in_at = pl_arena_new(a, uint32_t, p->n_ops + 1);
-    uint32_t *out_at = pl_arena_new(a, uint32_t, p->n_ops + 1);
+    double *cost = pl_arena_new(a, double, p->n_units + 1);
+    uint8_t *unit_flags = pl_arena_new(a, uint8_t, p->n_units + 1);
+    uint32_t *in_at = pl_arena_new(a, uint32_t, p->n_units + 1);
+    uint32_t *out_at = pl_arena_new(a, uint32_t, p->n_units + 1);
     uint32_t *in = pl_arena_new(a, uint32_t, n_in + 1), *out = pl_arena_new(a, uint32_t, n_out + 1);
     uint64_t *bytes = pl_arena_new(a, uint64_t, p->n_tensors + 1);
     uint32_t *base = pl_arena_new(a, uint32_t, p->n_tensors + 1);
-    if (!cost || !op_flags || !in_at || !out_at || !in || !out || !bytes || !base)
+    if (!cost || !unit_flags || !in_at || !out_at || !in || !out || !bytes || !base)
         return PL_ERR_MEMORY;
     memset(base, 0xff, p->n_tensors * sizeof *base);
-    for (uint32_t i = 0; i < p->n_ops; i++) {
+    for (uint32_t i = 0; i < p->n_units; i++) {
         const op_line *o = &p->ops[p->order[i]];
         cost[i] = o->cost;
-        op_flags[i] = o->constant ? PL_RECOMPUTE_ONCE : 0;
+        unit_flags[i] = o->constant ? PL_RECOMPUTE_ONCE : 0;
         in_at[i + 1] = in_at[i] + o->n_args;
         out_at[i + 1] = out_at[i] + o->n_results;
         if (o->n_args) memcpy(in + in_at[i], o->args, o->n_args * sizeof *in);
@@ -226,16 +226,16 @@ static pl_status build_problem(parse *p)
             if (o->constant) p->flags[t] |= PL_RECOMPUTE_PINNED;
         }
     }
-    p->t->problem = (pl_recompute_problem){.n_ops = p->n_ops,
-                                           .n_bufs = p->n_tensors,
+    p->t->problem = (pl_recompute_problem){.n_units = p->n_units,
+                                           .n_buffers = p->n_tensors,
                                            .cost = cost,
-                                           .op_flags = op_flags,
+                                           .unit_flags = unit_flags,
                                            .in_at = in_at,
                                            .in = in,
                                            .out_at = out_at,
                                            .out = out,
                                            .bytes = bytes,
-                                           .buf_flags = p->flags,
+                                           .buffer_flags = p->flags,
                                            .base = base};
     return PL_OK;
 }
@@ -243,7 +243,7 @@ static pl_status build_problem(parse *p)
 static pl_status parse_all(parse *p)
 {
     PL_TRY(read_head(p));
-    for (uint32_t i = 0; i < p->n_ops; i++) PL_TRY(read_op(p, &p->ops[i]));
+    for (uint32_t i = 0; i < p->n_units; i++) PL_TRY(read_op(p, &p->ops[i]));
     PL_TRY(read_commands(p));
     return build_problem(p);
 }

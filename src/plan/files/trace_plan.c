@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "base/sys.h"
+#include "plan/files/trace.h"
 #include "plan/recompute/recompute_check.h"
-#include "plan/recompute/trace.h"
 #include "plimsoll_unstable.h"
 
 static pl_recompute_opts options(double seconds)
@@ -46,7 +46,7 @@ pl_status pl_plan_trace(const char *path, double share, double seconds, pl_trace
     PL_TRY(pl_trace_read(path, &t));
     uint64_t from = pl_sys_now_ns();
     pl_status s = budget_of(&t, share, &o.budget_bytes);
-    if (s == PL_OK) s = pl_recompute_climb(&t.problem, &o, t.peak_bytes, &plan);
+    if (s == PL_OK) s = pl_trace_climb(&t.problem, &o, t.peak_bytes, &plan);
     if (s == PL_OK) s = report_of(&t, plan, o.budget_bytes, from, report);
     pl_recompute_plan_free(plan);
     pl_trace_release(&t);
@@ -65,7 +65,7 @@ pl_status pl_plan_trace_sweep(const char *path, const double *shares, uint32_t n
     pl_status s = budgets && plans ? PL_OK : PL_ERR_MEMORY;
     o.time_limit_s = 0; /* it would be for each budget */
     for (uint32_t i = 0; i < n && s == PL_OK; i++) s = budget_of(&t, shares[i], &budgets[i]);
-    if (s == PL_OK) s = pl_recompute_sweep(&t.problem, &o, budgets, n, plans);
+    if (s == PL_OK) s = pl_trace_sweep(&t.problem, &o, budgets, n, plans);
     for (uint32_t i = 0; i < n && s == PL_OK; i++)
         s = report_of(&t, plans[i], budgets[i], from, &reports[i]);
     for (uint32_t i = 0; i < n && plans; i++) pl_recompute_plan_free(plans[i]);

@@ -4,7 +4,7 @@
  * is a quote inside), so an id may hold commas; it is never unquoted, since it is only written
  * back.
  */
-#include "plan/pack/csv.h"
+#include "plan/files/csv.h"
 
 #include "base/str.h"
 #include "base/sys.h"
@@ -165,7 +165,7 @@ static pl_status read_row(const reader *r, const row *w, pl_pack_csv *out)
                    "line %zu has %zu columns and none for %s", w->line, w->n, COLUMN_NAMES[c]);
         f[c] = w->fields[r->column[c]];
     }
-    pl_pack_buf *b = &out->bufs[out->n];
+    pl_pack_buffer *b = &out->buffers[out->n];
     PL_TRY(parse_time(w, f[LOWER], LOWER, &b->lo));
     PL_TRY(parse_time(w, f[UPPER], UPPER, &b->hi));
     PL_FAIL_IF(b->hi < b->lo, PL_ERR_DATA,
@@ -194,8 +194,8 @@ static pl_status read_all(const char *text, size_t len, pl_pack_csv *out)
     }
     out->align = 1;
     out->ids = pl_arena_new(&out->arena, char *, lines);
-    out->bufs = pl_arena_new(&out->arena, pl_pack_buf, lines);
-    if (!out->ids || !out->bufs) return PL_ERR_MEMORY;
+    out->buffers = pl_arena_new(&out->arena, pl_pack_buffer, lines);
+    if (!out->ids || !out->buffers) return PL_ERR_MEMORY;
     PL_TRY(read_header(&r));
     for (;;) {
         PL_TRY(next_row(&r, &w));
@@ -235,7 +235,7 @@ pl_status pl_pack_csv_print(const pl_pack_csv *c, char **text, size_t *len)
     pl_str s = PL_STR_INIT;
     pl_str_add(&s, "id,lower,upper,size,offset\n");
     for (size_t i = 0; i < c->n; i++) {
-        const pl_pack_buf *b = &c->bufs[i];
+        const pl_pack_buffer *b = &c->buffers[i];
         pl_str_add(&s, c->ids[i]);
         pl_str_addf(&s, ",%lld,%lld,%llu,%llu\n", (long long)b->lo, (long long)b->hi,
                     (unsigned long long)b->size, (unsigned long long)b->offset);

@@ -1,4 +1,4 @@
-/* recompute_least.c - the smallest budget: the way down to it, one plan after the other.
+/* recompute_minimum.c - the smallest budget: the way down to it, one plan after the other.
  *
  * To find a plan is quick and to give up is slow, so quick looks come first: what they find, a
  * whole search finds too. They halve the range between the lower bound and the least budget with a
@@ -13,7 +13,7 @@
 enum {
     QUICK = 24, /* looks of a kind */
     WHOLE = 4,
-    SMALL = 1000, /* ops */
+    SMALL = 1000, /* units */
     LARGE = 3000,
 };
 
@@ -50,12 +50,15 @@ static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *p
 static void way_init(way *w, const pl__recompute *m, const pl_recompute_opts *opts,
                      uint64_t refused)
 {
-    uint32_t op;
-    *w = (way){
-        .m = m, .opts = opts, .quick = true, .left = QUICK, .parts = m->n_ops > LARGE ? 100 : 400};
+    uint32_t unit;
+    *w = (way){.m = m,
+               .opts = opts,
+               .quick = true,
+               .left = QUICK,
+               .parts = m->n_units > LARGE ? 100 : 400};
     if (opts->time_limit_s > 0)
         w->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
-    pl__recompute_lower_bound(m, &w->lo, &op);
+    pl__recompute_lower_bound(m, &w->lo, &unit);
     if (w->lo) w->lo--; /* the bound itself may do */
     if (refused > w->lo) w->lo = refused;
     w->floor = w->lo;
@@ -71,7 +74,7 @@ static bool is_wide(const way *w)
 static void look_whole(way *w)
 {
     w->quick = false;
-    w->left = w->m->n_ops <= SMALL ? WHOLE : 0;
+    w->left = w->m->n_units <= SMALL ? WHOLE : 0;
     w->parts = 1000;
     uint64_t below = w->found - w->found / 32;
     w->lo = below > w->floor ? below : w->floor;
