@@ -81,7 +81,7 @@ static sort_of sort_of_step(const pl_program *p, const char *program, uint32_t i
     s.cost.flops = p->cost[base].flops, s.cost.bytes = p->cost[base].bytes,
     s.cost.work = p->cost[base].work;
     s.cost.m = p->cost[base].m, s.cost.n = p->cost[base].n, s.cost.k = p->cost[base].k;
-    s.predicted = p->base.cost_ns[base];
+    s.predicted = p->cost_ns[base];
     return s;
 }
 

@@ -13,7 +13,7 @@
 #include "inputs.h"
 #include "plan/core/plan.h"
 #include "rt/calibrate.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "step.h"
 #include "tests/workloads/workloads.h"
 
@@ -188,7 +188,7 @@ static uint64_t tight_arena(const network *w)
     pl_store *store = pl_store_new();
     pl_program *p = compile_network(w, store, 0);
     uint64_t least, most = pl_program_plan(p)->keep_all_bytes;
-    check(pl_program_find_minimum(p, 0, &least));
+    check(pl_program_minimum(p, 0, &least));
     pl_program_free(p);
     pl_store_free(store);
     return least + (most - least) / 10 * 3;

@@ -168,7 +168,7 @@ double pl_program_swapped_ns(const pl_program *p, uint32_t unit)
     pl_dtype dtype = dtype_of(&p->call[unit]);
     bool estimate =
         card && p->time_source[unit] == PL_TIME_ESTIMATED && p->cost[unit].work != PL_WORK_LINK;
-    if (!estimate || (dtype != PL_F16 && dtype != PL_BF16)) return p->base.cost_ns[unit];
+    if (!estimate || (dtype != PL_F16 && dtype != PL_BF16)) return p->cost_ns[unit];
     return pl_card_ns(card, &p->cost[unit], dtype == PL_F16 ? PL_BF16 : PL_F16, f32_of(p));
 }
 

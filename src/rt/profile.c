@@ -50,7 +50,7 @@ static row step_row(const pl_bound_program *b, uint32_t i)
     uint32_t unit = p->plan->order[i];
     unit = pl_base_unit(p, unit);
     r.kernel = p->exec[unit].kernel->name;
-    r.predicted = p->base.cost_ns[unit] / 1e6;
+    r.predicted = p->cost_ns[unit] / 1e6;
     r.flops = p->cost[unit].flops;
     r.bytes = p->cost[unit].bytes;
     return r;
@@ -137,8 +137,8 @@ static int by_bytes(const void *a, const void *b)
     return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
 }
 
-static void print_alive(const pl_program *p, pl_str *out, const pl_placed_buffer **alive, uint32_t n,
-                        uint32_t most)
+static void print_alive(const pl_program *p, pl_str *out, const pl_placed_buffer **alive,
+                        uint32_t n, uint32_t most)
 {
     static const char *const kind[PL_N_COMPONENTS] = {"weights",    "gradient",  "optimizer",
                                                       "activation", "workspace", "input"};
@@ -158,11 +158,13 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
 {
     pl_arena scratch = PL_ARENA_INIT;
     const pl_plan *plan = p->plan;
-    const pl_placed_buffer **alive = pl_arena_new(&scratch, const pl_placed_buffer *, plan->n_buffers + 1);
+    const pl_placed_buffer **alive =
+        pl_arena_new(&scratch, const pl_placed_buffer *, plan->n_buffers + 1);
     if (!alive) return PL_ERR_MEMORY;
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_buffers; i++)
-        if (plan->buffers[i].first <= plan->peak_position && plan->peak_position < plan->buffers[i].last)
+        if (plan->buffers[i].first <= plan->peak_position &&
+            plan->peak_position < plan->buffers[i].last)
             alive[n++] = &plan->buffers[i];
     qsort(alive, n, sizeof *alive, by_bytes);
     pl_str out = PL_STR_INIT;
@@ -171,7 +173,8 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
         &out, "arena %s (bound %s, program order %s), order \"%s\", %u steps\n",
         pl_str_bytes(plan->arena_bytes, a, sizeof a), pl_str_bytes(plan->live_bound, b, sizeof b),
         pl_str_bytes(plan->program_order_bound, c, sizeof c), plan->order_name, plan->n_positions);
-    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_position, p->info.peak_node);
+    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_position,
+                p->info.peak_node);
     print_alive(p, &out, alive, n, rows > 0 ? (uint32_t)rows : UINT32_MAX);
     pl_status rc = pl_str_take(&out, text);
     pl_str_release(&out);

@@ -3,16 +3,15 @@
  * Kernels are prepared before planning because their scratch is planned like any value. The
  * plan is checked every time; a plan that fails is a defect of the planner and never runs.
  *
- * A budget below the arena of the plan that keeps everything makes the fitter look for one that
- * recomputes; the program then runs an expansion of its graph (refit.h does the same afterwards).
+ * A budget below the arena of the keep-all plan makes plan/budget.h look for a plan that recomputes;
+ * the program then runs an expansion of its graph (process_budget.h does the same afterwards).
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
-#include "plan/core/segment.h"
 #include "plan/cost/cost.h"
 #include "rt/calibrate.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "rt/rt_int.h"
 
 #include <stdio.h>
@@ -99,9 +98,9 @@ static double predict(const pl_program *p, double *again)
     *again = 0;
     for (uint32_t i = 0; i < p->plan->n_order; i++) {
         uint32_t unit = p->plan->order[i];
-        double ms = p->base.cost_ns[pl_base_unit(p, unit)] / 1e6;
+        double ms = p->cost_ns[pl_base_unit(p, unit)] / 1e6;
         sum += ms;
-        if (p->fitted && p->fitted->x->again[unit]) *again += ms;
+        if (p->x && p->x->recomputed[unit]) *again += ms;
     }
     for (uint32_t i = 0; i < p->plan->n_copies; i++)
         sum += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
@@ -126,7 +125,7 @@ static pl_status predict_links(const pl_program *p, pl_plan_info *info, double *
     for (uint32_t i = 0; ready && i < p->plan->n_order; i++) {
         uint32_t unit = p->plan->order[i], base = pl_base_unit(p, unit);
         bool link = p->cost[base].work == PL_WORK_LINK;
-        double cost = p->base.cost_ns[base] / 1e6, begin = computed;
+        double cost = p->cost_ns[base] / 1e6, begin = computed;
         pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[unit]);
         for (uint32_t k = 0; k < a.n_in; k++) {
             double at = ready[seen_through(p, a.in[k])];
@@ -160,7 +159,7 @@ static void fill_keep_all(const pl_program *p, pl_plan_info *info)
     pl_plan_components(p->base_graph, all, info->keep_all_components);
     info->keep_all_ms = 0;
     for (uint32_t i = 0; i < all->n_order; i++)
-        info->keep_all_ms += p->base.cost_ns[all->order[i]] / 1e6;
+        info->keep_all_ms += p->cost_ns[all->order[i]] / 1e6;
     for (uint32_t i = 0; i < all->n_copies; i++)
         info->keep_all_ms += pl_copy_ns(p, all->copies[i].bytes) / 1e6;
 }
@@ -173,8 +172,8 @@ static void share_sources(const pl_program *p, pl_plan_info *info, double ms)
     info->swapped_ratio = 1;
     for (uint32_t i = 0; i < p->plan->n_order; i++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[i]);
-        share[p->time_source[unit]] += p->base.cost_ns[unit] / total;
-        info->swapped_ratio += (pl_program_swapped_ns(p, unit) - p->base.cost_ns[unit]) / total;
+        share[p->time_source[unit]] += p->cost_ns[unit] / total;
+        info->swapped_ratio += (pl_program_swapped_ns(p, unit) - p->cost_ns[unit]) / total;
     }
     for (uint32_t i = 0; i < p->plan->n_copies; i++)
         share[PL_TIME_ESTIMATED] += pl_copy_ns(p, p->plan->copies[i].bytes) / total;
@@ -226,17 +225,17 @@ static pl_status make_plan(pl_program *p)
 {
     uint32_t n = p->base_units->n;
     uint64_t *work = pl_arena_new(&p->mem, uint64_t, n + 1);
-    double *cost_ns = pl_arena_new(&p->mem, double, n + 1);
+    p->cost_ns = pl_arena_new(&p->mem, double, n + 1);
     const bool **inplace = pl_arena_new(&p->mem, const bool *, n + 1);
     p->exec = pl_arena_new(&p->mem, pl_exec, n + 1);
     p->call = pl_arena_new(&p->mem, pl_call, n + 1);
     p->cost = pl_arena_new(&p->mem, pl_cost, n + 1);
-    if (!work || !cost_ns || !inplace || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
+    if (!work || !p->cost_ns || !inplace || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
     uint64_t at = pl_sys_now_ns();
     for (uint32_t i = 0; i < n; i++) PL_TRY(prepare_unit(p, i, &work[i]));
     for (uint32_t i = 0; i < n; i++) inplace[i] = p->exec[i].inplace;
     p->times.kernels = pl_lap(&at);
-    PL_TRY(pl_program_time(p, cost_ns));
+    PL_TRY(pl_program_time(p, p->cost_ns));
     p->times.costs = pl_lap(&at);
     p->plan_opts = (pl_plan_opts){.work_bytes = work,
                                   .inplace = inplace,
@@ -248,175 +247,60 @@ static pl_status make_plan(pl_program *p)
     PL_TRY(pl_plan_make(p->base_graph, p->base_units, &p->plan_opts, &p->keep_all));
     PL_TRY(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all));
     p->times.plan = pl_lap(&at);
-    p->base = (pl_fit_base){p->base_graph, p->base_units, &p->plan_opts, p->keep_all, cost_ns};
-    return PL_OK;
+    pl_budget_base base = {.g = p->base_graph,
+                           .units = p->base_units,
+                           .opts = &p->plan_opts,
+                           .keep_all = p->keep_all,
+                           .cost_ns = p->cost_ns};
+    return pl_budget_new(&base, p->opts.checkpointing, &p->budget);
 }
 
-/* What runs from now on; NULL: the plan that keeps everything. */
-static pl_status adopt(pl_program *p, pl_fitted *fitted)
+/* ---- budgets ---------------------------------------------------------------------------- */
+/* Makes the plan that the budget has set the one that runs. */
+static pl_status adopt(pl_program *p)
 {
-    pl_fitted_free(p->fitted);
-    p->fitted = fitted;
-    p->g = fitted ? fitted->x->g : p->base_graph;
-    p->units = fitted ? fitted->x->units : p->base_units;
-    p->plan = fitted ? fitted->plan : p->keep_all;
+    const pl_expanded_plan *set = pl_budget_plan(p->budget);
+    p->x = set ? set->x : NULL;
+    p->g = set ? set->x->g : p->base_graph;
+    p->units = set ? set->x->units : p->base_units;
+    p->plan = set ? set->plan : p->keep_all;
     PL_TRY(list_inputs(p));
     PL_TRY(label_steps(p));
     return fill_info(p);
 }
 
-/* ---- budgets ---------------------------------------------------------------------------- */
-/* The segments that the caller marked are run as marked, whatever the budget. */
-static pl_status run_segments(pl_program *p, pl_fitted **out)
+/* Adds the time since `begin` to that of planning, and tells what is known of the minimum. */
+static void note_search(pl_program *p, uint64_t begin)
 {
-    uint32_t *list, n;
-    pl_arena mem = PL_ARENA_INIT;
-    *out = NULL;
-    pl_status rc = pl_segment_list(p->base_graph, p->base_units, p->keep_all->order,
-                                   p->keep_all->n_order, &mem, &list, &n);
-    if (rc == PL_OK) rc = pl_fit_list(&p->base, list, n, out);
-    pl_arena_release(&mem);
-    if (rc == PL_OK)
-        rc = pl_plan_check((*out)->x->g, (*out)->x->units, &(*out)->opts, (*out)->plan);
-    if (rc != PL_OK) {
-        pl_fitted_free(*out);
-        *out = NULL;
-    }
-    return rc;
+    double ms = pl_lap(&begin);
+    p->info.minimum_bytes = pl_budget_figures_get(p->budget).minimum_bytes;
+    p->info.plan_ms += ms;
+    p->times.fit += ms;
 }
 
-static pl_status need_fit(pl_program *p)
-{
-    return p->fit ? PL_OK : pl_fit_new(&p->base, &p->fit);
-}
-
-static void note_held(pl_program *p)
-{
-    uint64_t held = pl_fit_minimum_held(p->fit);
-    if (held) p->minimum_held = held;
-}
-
-/* Looks for a plan, and keeps what the search has found out: another one need not. */
-static pl_status search_plan(pl_program *p, uint64_t arena_budget, pl_fitted **out)
-{
-    enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
-    PL_FAIL_IF(arena_budget <= p->refused, PL_ERR_FIT,
-               "no plan found for an arena of %llu bytes; the smallest found is %llu",
-               (unsigned long long)arena_budget, (unsigned long long)p->info.minimum_bytes);
-    PL_TRY(need_fit(p));
-    uint64_t effort = (uint64_t)p->base_units->n * EFFORT;
-    pl_status rc = pl_fit_solve(p->fit, arena_budget, effort < MOST ? effort : MOST, out);
-    p->knows_minimum |= pl_fit_knows_minimum(p->fit, &p->info.minimum_bytes);
-    note_held(p);
-    if (rc == PL_ERR_FIT && p->knows_minimum) p->refused = arena_budget;
-    return rc;
-}
-
-pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
+pl_status pl_program_set_budget(pl_program *p, uint64_t arena_budget)
 {
     uint64_t begin = pl_sys_now_ns();
-    pl_fitted *fitted = NULL;
-    enum pl_checkpointing how = p->opts.checkpointing;
-    if (how == PL_CHECKPOINT_BLOCKS) {
-        PL_TRY(run_segments(p, &fitted));
-    } else if (arena_budget && p->keep_all->arena_bytes > arena_budget &&
-               how == PL_CHECKPOINT_AUTO) {
-        PL_TRY(search_plan(p, arena_budget, &fitted));
-    }
-    const pl_plan *plan = fitted ? fitted->plan : p->keep_all;
-    if (arena_budget && plan->arena_bytes > arena_budget) {
-        uint64_t needs = plan->arena_bytes;
-        pl_fitted_free(fitted);
-        PL_FAIL(PL_ERR_FIT, "the arena needs %llu bytes, %llu are given; set checkpointing=auto",
-                (unsigned long long)needs, (unsigned long long)arena_budget);
-    }
-    PL_TRY(adopt(p, fitted));
-    double ms = pl_lap(&begin);
-    p->info.plan_ms += ms;
-    p->times.fit += ms;
-    return PL_OK;
+    pl_status rc = pl_budget_set(p->budget, arena_budget);
+    if (rc == PL_OK) rc = adopt(p);
+    note_search(p, begin);
+    return rc;
 }
 
-pl_status pl_program_refit_takes(pl_program *p, uint64_t arena_budget, uint64_t *bytes)
+pl_status pl_program_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes)
 {
-    uint64_t has = pl_fitted_bytes(p->fitted);
-    *bytes = 0;
-    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO || p->keep_all->arena_bytes <= arena_budget)
-        return PL_OK;
-    PL_TRY(need_fit(p));
-    PL_TRY(pl_fit_takes(p->fit, arena_budget, bytes));
-    *bytes = *bytes > has ? *bytes - has : 0;
-    return PL_OK;
+    uint64_t begin = pl_sys_now_ns();
+    pl_status rc = pl_budget_minimum(p->budget, enough, arena_bytes);
+    note_search(p, begin);
+    return rc;
 }
 
-pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes)
+pl_budget *pl_program_budget(const pl_program *p)
 {
-    *arena_bytes = p->plan->arena_bytes;
-    if (p->knows_minimum) *arena_bytes = p->info.minimum_bytes;
-    if (p->knows_minimum || p->opts.checkpointing != PL_CHECKPOINT_AUTO) return PL_OK;
-    PL_TRY(need_fit(p));
-    *arena_bytes = pl_fit_bound(p->fit, NULL);
-    return PL_OK;
+    return p->budget;
 }
 
-pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes)
-{
-    uint64_t begin = pl_sys_now_ns(), *least = &p->info.minimum_bytes;
-    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO) {
-        *least = p->plan->arena_bytes;
-    } else if (!p->knows_minimum && (!*least || *least > enough)) {
-        PL_TRY(need_fit(p));
-        PL_TRY(pl_fit_minimum(p->fit, enough, least));
-        p->knows_minimum = pl_fit_knows_minimum(p->fit, least);
-        note_held(p);
-    }
-    *arena_bytes = *least;
-    double ms = pl_lap(&begin);
-    p->info.plan_ms += ms;
-    p->times.fit += ms;
-    return PL_OK;
-}
-
-pl_status pl_program_find_lean(pl_program *p, uint64_t *arena_bytes, uint64_t *takes)
-{
-    uint64_t has = pl_fitted_bytes(p->fitted), held = 0;
-    *arena_bytes = p->info.minimum_bytes;
-    *takes = pl_program_minimum_takes(p);
-    if (!p->fit) return PL_OK;
-    PL_TRY(pl_fit_lean(p->fit, arena_bytes, &held));
-    *takes = held > has ? held - has : 0;
-    return PL_OK;
-}
-
-void pl_program_set_stop(pl_program *p, const volatile int *stop)
-{
-    p->plan_opts.stop = stop;
-}
-
-void pl_program_set_search(pl_program *p, uint64_t host_bytes)
-{
-    p->plan_opts.host_bytes = host_bytes;
-}
-
-uint64_t pl_program_held(const pl_program *p)
-{
-    const pl_fitted *t = p->fitted;
-    return t ? pl_fitted_bytes(t)
-             : pl_graph_bytes(p->base_graph) + p->base_units->arena.total + p->keep_all->mem.total;
-}
-
-uint64_t pl_program_minimum_takes(const pl_program *p)
-{
-    uint64_t has = pl_fitted_bytes(p->fitted);
-    return p->minimum_held > has ? p->minimum_held - has : 0;
-}
-
-void pl_program_settle(pl_program *p)
-{
-    pl_fit_free(p->fit);
-    p->fit = NULL;
-}
-
+/* ---- compiling -------------------------------------------------------------------------- */
 static pl_dtype low_dtype(enum pl_precision precision)
 {
     return precision == PL_PRECISION_FP16   ? PL_F16
@@ -454,7 +338,7 @@ static pl_status compile(pl_program *p)
     p->times.groups = pl_lap(&at);
     PL_TRY(make_plan(p));
     p->info.plan_ms = pl_lap(&begin);
-    return pl_program_refit(p, p->opts.arena_budget);
+    return pl_program_set_budget(p, p->opts.arena_budget);
 }
 
 pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out)
@@ -483,8 +367,7 @@ void pl_program_free(pl_program *p)
 {
     if (!p) return;
     for (uint32_t i = 0; p->exec && i < p->base_units->n; i++) p->dev->discard(&p->exec[i]);
-    pl_fitted_free(p->fitted);
-    pl_fit_free(p->fit);
+    pl_budget_free(p->budget);
     pl_plan_free(p->keep_all);
     pl_units_free(p->base_units);
     pl_graph_free(p->base_graph);
@@ -538,8 +421,8 @@ int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *o
         out[i] = (pl_plan_position){.bytes = 0};
         if ((uint32_t)i >= plan->n_order) continue;
         uint32_t unit = plan->order[i];
-        out[i].ms = p->base.cost_ns[keep_all ? unit : pl_base_unit(p, unit)] / 1e6;
-        out[i].recomputed = !keep_all && p->fitted && p->fitted->x->again[unit];
+        out[i].ms = p->cost_ns[keep_all ? unit : pl_base_unit(p, unit)] / 1e6;
+        out[i].recomputed = !keep_all && p->x && p->x->recomputed[unit];
     }
     /* Births and deaths first; sums of them next. Differences wrap around and back. */
     for (uint32_t i = 0; i < plan->n_buffers; i++) {

@@ -3,7 +3,7 @@
 #define PL_RT_RT_INT_H
 
 #include "base/sys.h"
-#include "plan/core/fit.h"
+#include "plan/budget.h"
 #include "plan/cost/cost_link.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
@@ -12,7 +12,7 @@
  *
  * `base` is the graph as compiled, each unit run once; kernels are prepared for its units. A plan
  * that recomputes runs an expansion of it, whose units share those kernels. g, units and plan are
- * what runs: the base's own, or those of `fitted`. */
+ * what runs: the base's own, or those of the plan that `budget` has set. */
 struct pl_program {
     pl_arena mem; /* the arrays below */
     const pl_device *dev;
@@ -23,17 +23,14 @@ struct pl_program {
     pl_graph *base_graph;
     pl_units *base_units;
     pl_plan *keep_all;
-    pl_fit_base base;
-    pl_plan_opts plan_opts;
-    pl_fit *fit;           /* while budgets are tried */
-    pl_fitted *fitted;     /* NULL: everything is kept */
-    bool knows_minimum;    /* info.minimum_bytes is the smallest arena, not just small enough */
-    uint64_t minimum_held; /* host memory that its plan takes; 0: none is known */
-    uint64_t refused;      /* the largest arena that a search found no plan for */
-    pl_exec *exec;         /* per base unit */
-    pl_call *call;         /* per base unit: types and attributes */
-    pl_cost *cost;         /* per base unit */
-    uint8_t *time_source;  /* per base unit: enum pl_time_source of base.cost_ns */
+    pl_plan_opts plan_opts;       /* of the keep-all plan */
+    pl_budget *budget;            /* has the plan that recomputes, if one is set */
+    const pl_expansion *x;        /* of that plan; NULL: the keep-all plan */
+    double *cost_ns;              /* per base unit */
+    pl_exec *exec;                /* per base unit */
+    pl_call *call;                /* per base unit: types and attributes */
+    pl_cost *cost;                /* per base unit */
+    uint8_t *time_source;         /* per base unit: enum pl_time_source of cost_ns */
     double copy_ns, copy_ns_byte; /* of a copy */
     pl_link link;                 /* what joins ranks */
     uint32_t *inputs;             /* input nodes */
@@ -54,7 +51,7 @@ static inline double pl_lap(uint64_t *from)
 /* The base unit whose kernel a unit runs. */
 static inline uint32_t pl_base_unit(const pl_program *p, uint32_t unit)
 {
-    return p->fitted ? p->fitted->x->base[unit] : unit;
+    return p->x ? p->x->base[unit] : unit;
 }
 
 /* The values that a unit's call takes and gives, in order: a node's operands, or a group's

@@ -2,7 +2,7 @@
  * same bits as what is stored as it is. */
 #include "base/dtype.h"
 #include "plimsoll_ops.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "rt/rt_int.h"
 #include "tests/lib/test.h"
 
@@ -80,7 +80,7 @@ static void compare(graph_fn *make, pl_dtype d, pl_store *store, pl_program **sm
                   "%s: %llu bytes, %llu plain", pl_dtype_name(d),
                   (unsigned long long)pl_program_plan(p)->arena_bytes,
                   (unsigned long long)plain_bytes);
-        if (way == 0 && d == PL_F32) CHECK_OK(pl_program_find_minimum(p, 0, &least));
+        if (way == 0 && d == PL_F32) CHECK_OK(pl_program_minimum(p, 0, &least));
         CHECK_OK(run(store, p, &got));
         CHECK_MSG(want.n == got.n && !memcmp(want.bytes, got.bytes, want.n), "way %d, %s", way,
                   pl_dtype_name(d));

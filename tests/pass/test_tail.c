@@ -4,7 +4,7 @@
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
 #include "plimsoll_train.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "tests/lib/graphs.h"
 #include "tests/lib/ref_eval.h"
 #include "tests/lib/test.h"
@@ -395,7 +395,7 @@ static void train(const char *device, enum pl_precision precision, uint64_t aren
     if (!device) CHECK_OK(lower(&g, PL_F32, true, true, 0));
     CHECK_OK(pl_compile(g, &o, &p));
     out->products = calls(p);
-    if (!arena) CHECK_OK(pl_program_find_minimum(p, 0, &out->least));
+    if (!arena) CHECK_OK(pl_program_minimum(p, 0, &out->least));
     CHECK_OK(pl_session_new(store, 1, &p, &s));
     for (int i = 0; i < pl_store_count(store); i++) {
         const pl_type *t = &pl_store_slot(store, i)->type;

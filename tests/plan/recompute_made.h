@@ -4,14 +4,14 @@
 
 #include "plan/recompute/recompute.h"
 
-enum { MAX_OPS = 2048, MAX_BUFS = 4096, MAX_EDGES = 16384 };
+enum { MAX_UNITS = 2048, MAX_BUFS = 4096, MAX_EDGES = 16384 };
 
 typedef struct made {
     pl_recompute_problem p;
-    double cost[MAX_OPS];
-    uint64_t work[MAX_OPS], bytes[MAX_BUFS];
-    uint8_t unit_flags[MAX_OPS], buffer_flags[MAX_BUFS];
-    uint32_t in_at[MAX_OPS + 1], in[MAX_EDGES], out_at[MAX_OPS + 1], out[MAX_BUFS], base[MAX_BUFS];
+    double cost[MAX_UNITS];
+    uint64_t work[MAX_UNITS], bytes[MAX_BUFS];
+    uint8_t unit_flags[MAX_UNITS], buffer_flags[MAX_BUFS];
+    uint32_t in_at[MAX_UNITS + 1], in[MAX_EDGES], out_at[MAX_UNITS + 1], out[MAX_BUFS], base[MAX_BUFS];
 } made;
 
 /* l steps from x0; adjoints b(l-1)..b(0), where b(i) reads x(i) and b(i+1). All of size 1; only

@@ -83,7 +83,7 @@ TEST(expand_assigned_values_are_settled)
         pl_output(b.g, "z", z);
         CHECK_OK(expand(&b, (pl_val[]){t, free, t, free, y, z}, 6));
         CHECK_OK(pl_graph_verify(b.x->g));
-        CHECK(!b.x->again[b.x->order[0]] && b.x->again[b.x->order[2]]);
+        CHECK(!b.x->recomputed[b.x->order[0]] && b.x->recomputed[b.x->order[2]]);
         CHECK(base_of(&b, assigned(&b)) == run(&b, 0)->out[0]);
         CHECK(run(&b, 4)->in[0] == run(&b, 0)->out[0]);
         CHECK(run(&b, 5)->in[0] == run(&b, 3)->out[0]);

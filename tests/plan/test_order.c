@@ -37,9 +37,9 @@ static pl_status random_problem(pl_problem *q, pl_arena *mem, uint64_t seed, uin
         }
         q->in_place_start[t + 1] = n_takes;
     }
-    PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])reads, n_reads, &q->reads));
-    PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])readers, n_reads, &q->readers));
-    PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])writes, n, &q->writes));
+    PL_TRY(pl_plan_rows_make(mem, n, (const uint32_t(*)[2])reads, n_reads, &q->reads));
+    PL_TRY(pl_plan_rows_make(mem, n, (const uint32_t(*)[2])readers, n_reads, &q->readers));
+    PL_TRY(pl_plan_rows_make(mem, n, (const uint32_t(*)[2])writes, n, &q->writes));
     for (uint32_t s = 0; s < n; s++) {
         if (q->readers.start[s] != q->readers.start[s + 1]) continue;
         q->buffer[s].pinned = true;

@@ -2,6 +2,7 @@
  * its checker; the checker against broken plans. */
 #include "base/sys.h"
 #include "base/threads.h"
+#include "plan/files/trace.h"
 #include "plan/recompute/recompute_check.h"
 #include "plan/recompute/recompute_heap.h"
 #include "tests/lib/test.h"

@@ -79,10 +79,10 @@ static void check_budgets(const char *path, uint32_t n)
     pl_trace t;
     uint64_t *budgets = calloc(n, sizeof *budgets), bound;
     pl_recompute_plan **plans = calloc(n, sizeof *plans);
-    uint32_t op, fit = 0;
+    uint32_t unit, fit = 0;
     CHECK(budgets && plans);
     CHECK_OK(pl_trace_read(path, &t));
-    CHECK_OK(pl_recompute_bound(&t.problem, &bound, &op));
+    CHECK_OK(pl_recompute_bound(&t.problem, &bound, &unit));
     for (uint32_t i = 0; i < n; i++) budgets[i] = t.peak_bytes * (i + 1) / n;
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     o.effort = 0;

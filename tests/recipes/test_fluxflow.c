@@ -3,7 +3,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "plimsoll_train.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -160,8 +160,8 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
         uint64_t bytes =
             pl_program_plan(run->build->now->step_programs[i].run)->arena_bytes * 3 / 4;
         if (room == LEAST)
-            rc = pl_program_find_minimum(run->build->now->step_programs[i].run, 0, &bytes);
-        if (rc == PL_OK) rc = pl_program_refit(run->build->now->step_programs[i].run, bytes);
+            rc = pl_program_minimum(run->build->now->step_programs[i].run, 0, &bytes);
+        if (rc == PL_OK) rc = pl_program_set_budget(run->build->now->step_programs[i].run, bytes);
         again |= rc == PL_OK &&
                  pl_program_plan(run->build->now->step_programs[i].run)->recompute_ratio > 0.01;
     }

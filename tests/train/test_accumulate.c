@@ -3,7 +3,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "plimsoll_checkpoint.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
@@ -199,8 +199,8 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     if (rc == PL_OK) run->compile = *how;
     if (rc == PL_OK) rc = pl_run_build(run);
     uint64_t budget = 0;
-    if (rc == PL_OK && least) rc = pl_program_find_minimum(pl__train(run), 0, &budget);
-    if (rc == PL_OK && least) rc = pl_program_refit(pl__train(run), budget);
+    if (rc == PL_OK && least) rc = pl_program_minimum(pl__train(run), 0, &budget);
+    if (rc == PL_OK && least) rc = pl_program_set_budget(pl__train(run), budget);
     if (rc == PL_OK && least && pl_program_plan(pl__train(run))->recompute_ratio == 0)
         rc = PL_ERR_PLAN;
     if (rc == PL_OK) rc = pl_run_start(run);

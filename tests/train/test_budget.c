@@ -1,6 +1,6 @@
 /* test_budget.c - training within a budget: it fits, to the byte, and the numbers are the same. */
 #include "base/sys.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graphs.h"
@@ -146,7 +146,7 @@ static void try_budgets(graph_fn make, uint64_t seed, int n, bool poison)
     record want, got;
     CHECK_OK(pl_compile(make(store, seed), &o, &all));
     uint64_t least, most = pl_program_plan(all)->arena_bytes;
-    CHECK_OK(pl_program_find_minimum(all, 0, &least));
+    CHECK_OK(pl_program_minimum(all, 0, &least));
     CHECK(least <= most);
     CHECK_OK(run_steps(store, all, 3, &want));
     for (int i = 0; i < n; i++) {
@@ -213,7 +213,7 @@ TEST(budget_a_little_room_never_costs)
         uint64_t least;
         double at_least = 0;
         CHECK_OK(pl_compile(make(store, (uint64_t)i), &o, &p));
-        CHECK_OK(pl_program_find_minimum(p, 0, &least));
+        CHECK_OK(pl_program_minimum(p, 0, &least));
         pl_program_free(p);
         for (int k = 0; k <= 4; k++) {
             o.arena_budget = least + least * (uint64_t)k / 200;

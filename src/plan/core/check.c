@@ -2,13 +2,14 @@
  *
  * Nothing here is shared with the planner: the graph, the units and the plan's data are all it
  * reads. Memory is one line of bytes, the arena followed by the slots, and every byte carries a
- * tag: what was written there last. A tag stands for a piece of some root content (a produced
+ * tag: what was written there last. A tag stands for a piece of some content (a produced
  * value, an input, the old value of a slot) at a known address. A read is right when all its
  * bytes carry one tag that stands for the wanted content at the wanted position; then they were
  * written by the right producer and by nobody since. A write puts its tag on its bytes,
  * whatever was there: if that was still needed, the later read finds out. What a unit reads,
  * writes and uses as scratch is looked at again after its writes, so overlaps within a unit
- * show as well, but for takeovers that the op allows.
+ * show as well, apart from outputs that the op allows in place. So P1 to P5 of plan.h hold, and with
+ * them M1 to M7.
  *
  * The tags live in a segment tree over all range borders that occur: both operations are O(log
  * n). Last, the table of buffers, which reports and the poisoning of dead bytes go by, must
@@ -22,16 +23,16 @@
 #define MIXED      UINT32_MAX
 #define NO_CONTENT UINT32_MAX
 
-/* Bytes from `at` on hold root's bytes from `off` on. */
+/* Bytes from `at` on hold bytes of the content from `off` on. */
 typedef struct tag_info {
-    uint32_t root; /* value id, or n_vals + slot for a slot's old value */
+    uint32_t content; /* value id, or n_vals + slot for a slot's old value */
     uint64_t at, off;
 } tag_info;
 
-/* A concat: bytes [off, off + bytes) of root are those of root `of` from `at` on, whoever made
+/* A concat: bytes [off, off + bytes) of content are those of content `of` from `at` on, whoever made
  * them. */
 typedef struct part {
-    uint32_t root, of;
+    uint32_t content, of;
     uint64_t off, bytes, at;
 } part;
 
@@ -46,16 +47,17 @@ typedef struct replay {
     const pl_plan *p;
     uint32_t n_slots;
     uint64_t *slot_at; /* per slot: address of its first byte */
-    uint32_t *root;    /* per value: its root content; NO_CONTENT if it has no storage */
-    uint64_t *off;     /* per value: position in the root */
+    uint32_t *content; /* per value: its content; NO_CONTENT if it has no bytes */
+    uint64_t *off;     /* per value: position in the content */
     uint64_t *border;  /* sorted addresses; leaf i is [border[i], border[i+1]) */
     uint32_t n_borders, n_leaves;
     uint32_t *tree; /* tag of a whole subtree, or MIXED */
     tag_info *tags; /* [0] is garbage */
     uint32_t n_tags;
-    part *parts; /* by root */
+    part *parts; /* by content */
     uint32_t n_parts;
-    int32_t *made, *used; /* per value that is a root: steps of its writing and last reading */
+    int32_t *made,
+        *used; /* per value that is a content: positions of its writing and last reading */
     const pl_placed_buffer **by_offset; /* buffers by offset, then time */
 } replay;
 
@@ -104,28 +106,28 @@ static pl_status check_bits(const replay *r)
 static pl_status find_contents(replay *r)
 {
     const pl_graph *g = r->g;
-    for (uint32_t v = 0; v < g->n_vals; v++) r->root[v] = NO_CONTENT;
+    for (uint32_t v = 0; v < g->n_vals; v++) r->content[v] = NO_CONTENT;
     for (uint32_t n = 1; n < g->n_nodes; n++) {
         if (!(g->nodes[n].op->flags & PL_OP_SOURCE)) continue;
         int slot = pl_node_slot(g, n);
-        r->root[g->nodes[n].out] = slot >= 0 ? g->n_vals + (uint32_t)slot : g->nodes[n].out;
+        r->content[g->nodes[n].out] = slot >= 0 ? g->n_vals + (uint32_t)slot : g->nodes[n].out;
     }
     for (uint32_t i = 0; i < r->units->n; i++) {
         const pl_unit *u = &r->units->unit[i];
-        for (uint32_t k = 0; k < u->n_out; k++) r->root[u->out[k]] = u->out[k];
+        for (uint32_t k = 0; k < u->n_out; k++) r->content[u->out[k]] = u->out[k];
         if (u->kind != PL_UNIT_VIEW) continue;
-        if (r->root[u->in[0]] == NO_CONTENT || u->view_offset < 0)
-            return wrong(r, i, "a view of a value without storage", u->in[0]);
-        r->root[u->out[0]] = r->root[u->in[0]];
+        if (r->content[u->in[0]] == NO_CONTENT || u->view_offset < 0)
+            return wrong(r, i, "a view of a value without a buffer", u->in[0]);
+        r->content[u->out[0]] = r->content[u->in[0]];
         r->off[u->out[0]] = r->off[u->in[0]] + (uint64_t)u->view_offset;
     }
     return PL_OK;
 }
 
-static int by_root(const void *a, const void *b)
+static int by_content(const void *a, const void *b)
 {
     const part *x = a, *y = b;
-    return x->root < y->root ? -1 : x->root > y->root;
+    return x->content < y->content ? -1 : x->content > y->content;
 }
 
 /* What the ops say: inputs that are a run of bytes of an output. */
@@ -150,12 +152,12 @@ static pl_status find_parts(replay *r, pl_arena *mem)
         for (int k = 0; k < d->n_in; k++) {
             uint32_t val = pl_node_in(r->g, node)[k];
             int64_t at;
-            if (r->root[val] != NO_CONTENT && d->op->join(&c, k, &at))
-                r->parts[r->n_parts++] = (part){r->root[val], d->out, r->off[val],
+            if (r->content[val] != NO_CONTENT && d->op->join(&c, k, &at))
+                r->parts[r->n_parts++] = (part){r->content[val], d->out, r->off[val],
                                                 pl_type_bytes(&types[k]), (uint64_t)at};
         }
     }
-    qsort(r->parts, r->n_parts, sizeof *r->parts, by_root);
+    qsort(r->parts, r->n_parts, sizeof *r->parts, by_content);
     return PL_OK;
 }
 
@@ -177,10 +179,10 @@ static pl_status check_places(const replay *r)
 {
     const pl_plan *p = r->p;
     for (uint32_t v = 1; v < r->g->n_vals; v++) {
-        if (r->root[v] == NO_CONTENT) continue;
+        if (r->content[v] == NO_CONTENT) continue;
         if (!inside(r, &p->place[v], bytes_of(r, v)))
             return wrong(r, PL_NO_UNIT, "out of bounds:", v);
-        if (r->root[v] == v && p->place[v].offset % PL_PLAN_ALIGN)
+        if (r->content[v] == v && p->place[v].offset % PL_PLAN_ALIGN)
             return wrong(r, PL_NO_UNIT, "not aligned:", v);
     }
     for (uint32_t i = 0; i < r->units->n; i++) {
@@ -192,13 +194,13 @@ static pl_status check_places(const replay *r)
     }
     for (uint32_t i = 0; i < p->n_copies; i++) {
         const pl_copy *c = &p->copies[i];
-        if (r->root[c->val] == NO_CONTENT || c->bytes != bytes_of(r, c->val) ||
+        if (r->content[c->val] == NO_CONTENT || c->bytes != bytes_of(r, c->val) ||
             !inside(r, &c->from, c->bytes) || !inside(r, &c->to, c->bytes))
             return wrong(r, PL_NO_UNIT, "a copy out of bounds:", c->val);
     }
     for (uint32_t i = 0; i < p->n_outputs; i++) {
         uint32_t val = pl_node_in(r->g, p->outputs[i].node)[0];
-        if (r->root[val] == NO_CONTENT || !inside(r, &p->outputs[i].place, bytes_of(r, val)))
+        if (r->content[val] == NO_CONTENT || !inside(r, &p->outputs[i].place, bytes_of(r, val)))
             return wrong(r, PL_NO_UNIT, "an output out of bounds:", val);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
@@ -227,7 +229,7 @@ static void collect_borders(replay *r)
 {
     const pl_plan *p = r->p;
     for (uint32_t v = 1; v < r->g->n_vals; v++)
-        if (r->root[v] != NO_CONTENT) add_borders(r, range_of(r, &p->place[v], bytes_of(r, v)));
+        if (r->content[v] != NO_CONTENT) add_borders(r, range_of(r, &p->place[v], bytes_of(r, v)));
     for (uint32_t i = 0; i < r->units->n; i++)
         add_borders(r, (range){p->work_offset[i], p->work_offset[i] + p->work_bytes[i]});
     for (uint32_t i = 0; i < p->n_copies; i++) {
@@ -285,10 +287,10 @@ static uint32_t get(const uint32_t *tree, uint32_t node, uint32_t lo, uint32_t h
     return x != MIXED && x == get(tree, 2 * node + 1, mid, hi, a, b) ? x : MIXED;
 }
 
-static uint32_t write_range(replay *r, range x, uint32_t root, uint64_t off)
+static uint32_t write_range(replay *r, range x, uint32_t content, uint64_t off)
 {
     uint32_t tag = r->n_tags++;
-    r->tags[tag] = (tag_info){root, x.lo, off};
+    r->tags[tag] = (tag_info){content, x.lo, off};
     if (x.lo < x.hi)
         put(r->tree, 1, 0, r->n_leaves, border_index(r, x.lo), border_index(r, x.hi), tag);
     return tag;
@@ -299,30 +301,30 @@ static uint32_t read_range(const replay *r, range x)
     return get(r->tree, 1, 0, r->n_leaves, border_index(r, x.lo), border_index(r, x.hi));
 }
 
-static bool holds(const replay *r, range x, uint32_t root, uint64_t off)
+static bool holds(const replay *r, range x, uint32_t content, uint64_t off)
 {
     if (x.lo == x.hi) return true;
     uint32_t tag = read_range(r, x);
     if (tag == MIXED || tag == 0) return false;
     const tag_info *t = &r->tags[tag];
-    return t->root == root && x.lo - t->at + t->off == off;
+    return t->content == content && x.lo - t->at + t->off == off;
 }
 
 /* The bytes are the value's own, or the same ones as part of a concat. */
 static bool holds_value(const replay *r, const pl_place *at, uint32_t val)
 {
     range x = range_of(r, at, bytes_of(r, val));
-    uint32_t root = r->root[val], lo = 0, hi = r->n_parts;
+    uint32_t content = r->content[val], lo = 0, hi = r->n_parts;
     uint64_t off = r->off[val], bytes = x.hi - x.lo;
-    if (holds(r, x, root, off)) return true;
+    if (holds(r, x, content, off)) return true;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
-        if (r->parts[mid].root < root)
+        if (r->parts[mid].content < content)
             lo = mid + 1;
         else
             hi = mid;
     }
-    for (; lo < r->n_parts && r->parts[lo].root == root; lo++) {
+    for (; lo < r->n_parts && r->parts[lo].content == content; lo++) {
         const part *p = &r->parts[lo];
         if (off >= p->off && off + bytes <= p->off + p->bytes &&
             holds(r, x, p->of, p->at + off - p->off))
@@ -353,8 +355,8 @@ static bool taken_over(const replay *r, uint32_t unit, uint32_t i)
 
 static void use(replay *r, uint32_t val, int32_t step)
 {
-    uint32_t root = r->root[val];
-    if (root < r->g->n_vals && r->used[root] < step) r->used[root] = step;
+    uint32_t content = r->content[val];
+    if (content < r->g->n_vals && r->used[content] < step) r->used[content] = step;
 }
 
 static pl_status replay_unit(replay *r, uint32_t unit, int32_t step)
@@ -362,9 +364,9 @@ static pl_status replay_unit(replay *r, uint32_t unit, int32_t step)
     const pl_unit *u = &r->units->unit[unit];
     const pl_plan *p = r->p;
     if (u->kind == PL_UNIT_KERNEL && u->n_out != pl_node_get(r->g, u->nodes[0])->n_out)
-        return wrong(r, unit, "an output without storage", 0);
+        return wrong(r, unit, "an output without a buffer", 0);
     for (uint32_t i = 0; i < u->n_in; i++)
-        if (r->root[u->in[i]] == NO_CONTENT || !holds_value(r, &p->place[u->in[i]], u->in[i]))
+        if (r->content[u->in[i]] == NO_CONTENT || !holds_value(r, &p->place[u->in[i]], u->in[i]))
             return wrong(r, unit, "its operand's bytes hold something else:", u->in[i]);
     for (uint32_t i = 0; i < u->n_in; i++) use(r, u->in[i], step);
     for (uint32_t k = 0; k < u->n_out; k++) r->made[u->out[k]] = r->used[u->out[k]] = step;
@@ -426,7 +428,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
         if (!holds_value(r, &c->from, c->val))
             return wrong(r, PL_NO_UNIT, "a copy reads bytes that hold something else than", c->val);
         use(r, c->val, (int32_t)(p->n_order + i));
-        write_range(r, range_of(r, &c->to, c->bytes), r->root[c->val], r->off[c->val]);
+        write_range(r, range_of(r, &c->to, c->bytes), r->content[c->val], r->off[c->val]);
     }
     uint32_t outputs = 0;
     for (uint32_t n = 1; n < g->n_nodes; n++) {
@@ -444,8 +446,8 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
         outputs++;
     }
     for (uint32_t s = 0; s < r->n_slots; s++) {
-        uint32_t v = new_value[s], root = v ? r->root[v] : g->n_vals + s;
-        if (!holds(r, (range){r->slot_at[s], r->slot_at[s + 1]}, root, v ? r->off[v] : 0))
+        uint32_t v = new_value[s], content = v ? r->content[v] : g->n_vals + s;
+        if (!holds(r, (range){r->slot_at[s], r->slot_at[s + 1]}, content, v ? r->off[v] : 0))
             PL_FAIL(PL_ERR_PLAN,
                     "the plan is wrong: after the run \"%s\" does not hold its %s value",
                     pl_store_slot(g->store, (int)s)->name, v ? "new" : "old");
@@ -496,7 +498,7 @@ static pl_status check_buffers(replay *r)
     for (uint32_t i = 0; i < p->n_buffers; i++) r->by_offset[i] = &p->buffers[i];
     qsort(r->by_offset, p->n_buffers, sizeof *r->by_offset, by_offset_and_time);
     for (uint32_t v = 1; v < r->g->n_vals; v++) {
-        if (r->root[v] != v || p->place[v].space != PL_SPACE_ARENA || !bytes_of(r, v)) continue;
+        if (r->content[v] != v || p->place[v].space != PL_SPACE_ARENA || !bytes_of(r, v)) continue;
         if (!covered(r, p->place[v].offset, bytes_of(r, v), r->made[v], r->used[v]))
             return wrong(r, PL_NO_UNIT, "no buffer covers the life of", v);
     }
@@ -517,7 +519,7 @@ static pl_status prepare(replay *r, pl_arena *mem)
     size_t ranges =
         (size_t)g->n_vals + r->units->n + 2 * (size_t)p->n_copies + p->n_outputs + r->n_slots + 1;
     r->slot_at = pl_arena_new(mem, uint64_t, r->n_slots + 1);
-    r->root = pl_arena_new(mem, uint32_t, g->n_vals);
+    r->content = pl_arena_new(mem, uint32_t, g->n_vals);
     r->off = pl_arena_new(mem, uint64_t, g->n_vals);
     r->border = pl_arena_new(mem, uint64_t, 2 * ranges);
     r->tree = pl_arena_new(mem, uint32_t, 16 * ranges);
@@ -525,7 +527,7 @@ static pl_status prepare(replay *r, pl_arena *mem)
     r->made = pl_arena_new(mem, int32_t, g->n_vals);
     r->used = pl_arena_new(mem, int32_t, g->n_vals);
     r->by_offset = pl_arena_new(mem, const pl_placed_buffer *, p->n_buffers + 1);
-    if (!r->slot_at || !r->root || !r->off || !r->border || !r->tree || !r->tags || !r->made ||
+    if (!r->slot_at || !r->content || !r->off || !r->border || !r->tree || !r->tags || !r->made ||
         !r->used || !r->by_offset)
         return PL_ERR_MEMORY;
     r->n_tags = 1;

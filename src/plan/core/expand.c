@@ -1,12 +1,19 @@
-/* expand.c - see expand.h.
+/* expand.c - see expand.h (M12).
  *
- * Sources come first, then the runs in the order of the list, then the effects. `now` maps each
- * value of the old graph to its latest copy. Views are made when somebody reads them, from the
- * copy of their base that stands then, and are shared until the base is computed again. Inside a
- * group every run has copies of all members; those never leave it.
+ * Sources come first, then the runs in the order of the list, then the effects. `now` maps each value
+ * of the old graph to its latest copy. Views are made when a unit reads them, from the copy of their
+ * base that is there then, and are shared until the base is recomputed. Inside a group every run has
+ * copies of all members; these never leave it.
  *
- * A run draws the same random numbers as the one it repeats: the number of a node's random stream
- * is an attribute, and attributes are copied.
+ * A run draws the same random numbers as the one it repeats (M11): the number of a node's random
+ * stream is an attribute, and attributes are copied.
+ *
+ * Invariant: every unit of the new graph runs once, and its readers come after it in the list.
+ * Cost: linear in the nodes of all runs.
+ *
+ * Example: the list A B A C, where B reads A, and C reads A and B, becomes four units
+ *     A  ->  a        B  ->  b = f(a)        A' ->  a' (recomputed)        C  ->  g(a', b)
+ * so a dies after B, and between B and A' its bytes are free.
  */
 #include "plan/core/expand.h"
 
@@ -53,11 +60,11 @@ static pl_status reserve_unit(expander *e)
     uint32_t cap = 2 * e->cap;
     pl_unit *unit = grown(&us->arena, us->unit, us->n, cap, sizeof *unit);
     uint32_t *base = grown(&e->x->mem, e->x->base, us->n, cap, sizeof *base);
-    bool *again = grown(&e->x->mem, e->x->again, us->n, cap, sizeof *again);
+    bool *again = grown(&e->x->mem, e->x->recomputed, us->n, cap, sizeof *again);
     if (!unit || !base || !again) return PL_ERR_MEMORY;
     us->unit = unit;
     e->x->base = base;
-    e->x->again = again;
+    e->x->recomputed = again;
     e->cap = cap;
     return PL_OK;
 }
@@ -75,7 +82,7 @@ static pl_status add_unit(expander *e, uint32_t old, pl_unit **out)
     v->out = pl_arena_new(&us->arena, uint32_t, u->n_out + 1);
     if (!v->nodes || !v->in || !v->out) return PL_ERR_MEMORY;
     e->x->base[us->n] = old;
-    e->x->again[us->n] = e->ran[old];
+    e->x->recomputed[us->n] = e->ran[old];
     e->ran[old] = true;
     us->n++;
     *out = v;
@@ -229,9 +236,9 @@ static pl_status prepare(expander *e, uint32_t n)
         return PL_ERR_MEMORY;
     x->units->unit = pl_arena_new(&x->units->arena, pl_unit, e->cap);
     x->base = pl_arena_new(&x->mem, uint32_t, e->cap);
-    x->again = pl_arena_new(&x->mem, bool, e->cap);
+    x->recomputed = pl_arena_new(&x->mem, bool, e->cap);
     x->g->n_streams = e->in->n_streams;
-    if (!x->units->unit || !x->base || !x->again) return PL_ERR_MEMORY;
+    if (!x->units->unit || !x->base || !x->recomputed) return PL_ERR_MEMORY;
     return pl_graph_copy_scopes(e->in, x->g) ? PL_OK : x->g->status;
 }
 

@@ -1,10 +1,13 @@
 /* join.c - inputs of a concat that are made right in their part of its result.
  *
- * The part must be one run of bytes and the input a buffer of its own. The result's bytes are then
- * taken from the first writing of a part on, the parts need none of their own, and nothing is
- * copied. That pays when parts live on beside the result, or die only at the concat; it costs where
- * one part is made much earlier than the others. So it is tried concat by concat, the largest
- * first, on the order at hand, and kept where the peak does not rise.
+ * The part must be contiguous and the input a buffer of its own. The bytes of the result are then
+ * alive from the first writing of a part on, the parts need no bytes of their own, and nothing is
+ * copied. That pays when parts live on beside the result, or die at the concat; it costs where one
+ * part is made much earlier than the others. So it is tried concat by concat, the largest first, on
+ * the order that was found, and kept where the peak does not rise.
+ *
+ * Invariant: a buffer lies in at most one other, which lies in none.
+ * Cost: one replay (lifetime.c) for each concat.
  */
 #include "plan/core/plan_int.h"
 

@@ -1,12 +1,21 @@
-/* lifetime.c - what an order means for memory: who is alive when, who takes over whose bytes.
+/* lifetime.c - what an order means for memory: which buffers are alive when, which are in place.
  *
- * A buffer is born at its producer (an input at position 0) and dies after its last reader; pinned
- * ones live on past the last unit. Where the op allows it and an input dies at its unit, an
- * output of the same size takes over its bytes: the two are one buffer then, named by its first
- * buffer (the root). One replay is O(units + reads), so that many orders can be tried.
+ * A buffer is born at its producer (an input at position 0, M7) and dies after its last reader (M2);
+ * pinned buffers live on past the last unit. Where the op allows it and an input dies at its unit, an
+ * output of the same size is written over it, in place (M3): the two have the same bytes then, which
+ * belong to the input's owner. Scratch is alive at its unit's position only (M6).
  *
  * A buffer that lies in another (its home: a concat's result) has no bytes of its own; the home is
  * alive from the first writing of any of them to the last reading of any of them.
+ *
+ * Invariant: at each position, `alive` is the sum of the bytes of all buffers alive there.
+ * Cost: one replay is O(units + reads), so that thousands of orders can be tried.
+ *
+ * Example: A makes a (4 bytes) from the input x (4), B makes b (4) from a in place, C reads b and x.
+ *     position   unit   born     dies    alive
+ *     0          A      x, a     -       8       x is there before the first unit
+ *     1          B      -        -       8       b is written over a: owner[b] = a
+ *     2          C      -        a, x    8       the peak is 8, first reached at position 0
  */
 #include "plan/core/plan_int.h"
 
@@ -59,7 +68,7 @@ static bool can_give(const pl_problem *p, const pl_life *l, uint32_t in)
     return l->left[in] == 1 && !p->buffer[in].pinned && pl_buffer_arena_bytes(&p->buffer[in]) > 0;
 }
 
-/* Outputs take over inputs where they may; a given input is neither given twice nor freed. */
+/* Writes outputs over inputs where that is allowed (M3). An input is given once, and not freed. */
 static void reuse_in_place(const pl_problem *p, pl_life *l, uint32_t t)
 {
     for (uint32_t k = p->in_place_start[t]; k < p->in_place_start[t + 1]; k++) {
@@ -107,7 +116,8 @@ static void run_unit(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, u
     for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
         uint32_t s = p->reads.list[e];
         if (shared(p, s)) {
-            if (l->left[s]) use_home(p, l, s, now, born, dead); /* else it was taken over */
+            if (l->left[s])
+                use_home(p, l, s, now, born, dead); /* else an output is written over it */
             if (l->left[s]) l->left[s]--;
             l->last[l->owner[s]] = now + 1;
             continue;

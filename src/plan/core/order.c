@@ -15,11 +15,12 @@
  * Inductor do too; larger-need-first is Sethi and Ullman's rule, exact on trees. Cost: about
  * twenty list schedules of O(edges log units), the same number of replays.
  */
+#include "base/heap.h"
 #include "plan/core/plan_int.h"
 
 #include <string.h>
 
-/* ---- a binary heap, smallest first ------------------------------------------------------ */
+/* ---- units by a number, smallest first -------------------------------------------------- */
 typedef struct item {
     int64_t key;
     uint32_t pos, unit;
@@ -30,33 +31,21 @@ typedef struct heap {
     uint32_t n;
 } heap;
 
-static bool before(const item *a, const item *b)
+static bool before(const void *unused, const item *a, const item *b)
 {
+    (void)unused;
     return a->key != b->key ? a->key < b->key : a->pos < b->pos;
 }
+PL_HEAP_DEFINE(items, item, const void *, before)
 
 static void heap_push(heap *h, int64_t key, uint32_t pos, uint32_t unit)
 {
-    item x = {key, pos, unit};
-    uint32_t i = h->n++;
-    for (; i && before(&x, &h->at[(i - 1) / 2]); i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];
-    h->at[i] = x;
+    items_push(NULL, h->at, &h->n, (item){key, pos, unit});
 }
 
 static item heap_pop(heap *h)
 {
-    item top = h->at[0], x = h->at[--h->n];
-    uint32_t i = 0;
-    for (;;) {
-        uint32_t c = 2 * i + 1;
-        if (c >= h->n) break;
-        if (c + 1 < h->n && before(&h->at[c + 1], &h->at[c])) c++;
-        if (!before(&h->at[c], &x)) break;
-        h->at[i] = h->at[c];
-        i = c;
-    }
-    h->at[i] = x;
-    return top;
+    return items_pop(NULL, h->at, &h->n);
 }
 
 /* ---- list scheduling, forwards and backwards -------------------------------------------- */
@@ -110,7 +99,7 @@ static void sched_begin(sched *s, bool back, const uint32_t *pos)
         for (uint32_t e = p->readers.start[st]; e < p->readers.start[st + 1]; e++)
             s->rest[st] ^= p->readers.list[e];
     }
-    const pl_rows *wait = back ? &p->succs : &p->preds;
+    const pl_plan_rows *wait = back ? &p->succs : &p->preds;
     for (uint32_t t = 0; t < p->n_units; t++) {
         s->waits[t] = wait->start[t + 1] - wait->start[t];
         s->net[t] = 0;
@@ -162,7 +151,7 @@ static void account(sched *s, uint32_t t, bool greedy)
 static void sched_run(sched *s, bool greedy, uint32_t *order)
 {
     const pl_problem *p = s->p;
-    const pl_rows *next = s->back ? &p->preds : &p->succs;
+    const pl_plan_rows *next = s->back ? &p->preds : &p->succs;
     for (uint32_t t = 0; t < p->n_units; t++) {
         if (s->waits[t]) continue;
         heap_push(&s->ready, 0, s->pos[t], t);

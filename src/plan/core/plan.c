@@ -1,10 +1,19 @@
 /* plan.c - from graph and units to the plan: problem, order, lifetimes, end copies, offsets.
  *
- * Copies at the end. A slot whose new value could not be made in place gets it by a copy, after
- * all computation. Its source may be the old value of another slot that is overwritten too (a
- * swap), so copies run in an order in which none destroys what a later one reads; a cycle is
- * broken by saving one old value in the arena. An output that is the old value of an
- * overwritten slot is saved in the arena first as well.
+ *     pl_problem_build   units and buffers, views gone           problem.c
+ *     pl_problem_slots   values made in their slot's memory      slots.c
+ *     pl_order_search    the order with the lowest peak          order.c, judged by lifetime.c
+ *     pl_join_choose     inputs made inside a concat's result    join.c
+ *     add_buffers, add_copies, assign_offsets                    here; pack/pack.h finds offsets
+ *
+ * Copies at the end (M5). A slot whose new value could not be made in place gets it by a copy, after
+ * all computation. Its source may be the old value of another slot that is overwritten too (a swap),
+ * so copies run in an order in which none destroys what a later one reads; a cycle is broken by
+ * saving one old value in the arena. An output that is the old value of an overwritten slot is saved
+ * in the arena first as well.
+ *
+ * Cost: the order search and the packing; everything else is linear. Some thousand units take tens
+ * of milliseconds.
  */
 #include "plan/core/plan.h"
 

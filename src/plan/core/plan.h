@@ -1,21 +1,21 @@
 /* plan.h - the plan: in which order units run and where every byte lies, as plain data.
  *
- * Time is counted in steps. Steps 0 .. n_order-1 run one unit each; steps n_order .. n_positions-1
- * run one copy each (values that could not be made in their slot's memory, old values to be
- * kept). Views run nothing and take no step. A buffer is alive in the half-open range
- * [first,last).
+ * A position is a place in the execution order. Positions 0 .. n_order-1 run one unit each;
+ * positions n_order .. n_positions-1 run one copy each (values that could not be made in their
+ * slot's memory, old values to be kept). Views run nothing and have no position. A buffer is alive in
+ * the half-open range of positions [first,last).
  *
- * Memory is two spaces. The arena holds what lives within a step: values, inputs, kernel
- * scratch; offsets count from its base. The state holds the slots of the store; a place there
- * is a slot and an offset in it. A `state` value is its slot's memory; a value assigned to a
- * slot is made right there when that is safe.
+ * Memory is two spaces. The arena holds what lives within a run: values, inputs, kernel scratch;
+ * offsets count from its base. The state holds the slots of the store; a place there is a slot and an
+ * offset in it. A `state` value is its slot's memory; a value assigned to a slot is made right there
+ * when that is safe.
  *
  * Invariants, all of them checked by pl_plan_check on every plan
  *   P1  every unit that is no view runs exactly once, after the producers of what it reads
  *   P2  bytes that a value needs are written by nobody else until its last use
- *   P3  an output takes an input's bytes only when the op allows it and nobody reads the input
+ *   P3  an output is written over an input only when the op allows it and nobody reads the input
  *       later
- *   P4  a slot's old value stands until its last reader has run; at the end the new one stands
+ *   P4  a slot's old value stays until its last reader has run; at the end the slot has the new one
  *   P5  scratch touches nothing alive; everything lies inside the arena, 64-byte aligned
  */
 #ifndef PL_PLAN_PLAN_H
@@ -27,7 +27,7 @@
 #define PL_NO_UNIT    UINT32_MAX
 
 typedef enum pl_space {
-    PL_SPACE_NONE, /* the value has no storage: it lives inside a group */
+    PL_SPACE_NONE, /* the value has no bytes: it lives inside a group */
     PL_SPACE_ARENA,
     PL_SPACE_STATE
 } pl_space;
@@ -74,16 +74,16 @@ typedef struct pl_plan {
     pl_placed_buffer *buffers;
     uint32_t n_buffers;
     uint64_t arena_bytes;         /* height of the packing */
-    uint64_t live_bound;          /* largest sum of buffers alive at one step */
+    uint64_t live_bound;          /* largest sum of buffers alive at one position */
     uint64_t no_reuse_bytes;      /* sum of all buffers, each value with bytes of its own */
-    int32_t peak_position;        /* first step with live_bound bytes alive */
+    int32_t peak_position;        /* the first with live_bound bytes alive */
     const char *order_name;       /* the strategy that won */
     uint64_t program_order_bound; /* live_bound of the order in which the graph was written */
-    uint64_t own_bytes_bound;     /* the same, were no output to take over an input's bytes */
+    uint64_t own_bytes_bound;     /* the same without in-place outputs */
 } pl_plan;
 
 /* What the planner is asked. work_bytes and inplace are per unit id. inplace has the in-place table
- * of each group (ir/inplace.h); NULL, or NULL for a group: no output of a group takes over an input.
+ * of each group (ir/inplace.h); NULL, or NULL for a group: no output of a group is in place.
  */
 typedef struct pl_plan_opts {
     const uint64_t *work_bytes;
@@ -100,7 +100,7 @@ typedef struct pl_plan_opts {
     uint64_t enough;          /* an arena of at most this many bytes ends it */
     uint64_t fits;            /* one of at most this many bytes is searched for less long */
     const volatile int *stop; /* ends it soon after it is no longer 0; NULL: nothing does */
-    /* a fit keeps lists of no more than this to choose from, but for a few; 0: no limit */
+    /* plan/budget.h keeps lists of about so many bytes to choose from; 0: no limit */
     uint64_t host_bytes;
 } pl_plan_opts;
 
@@ -108,7 +108,7 @@ pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_o
                        pl_plan **out) PL_MUST_USE;
 void pl_plan_free(pl_plan *p);
 /* Most bytes alive at once under o->fixed_order: the live bound of the plan that pl_plan_make would
- * make, but for what the end copies save, and quickly. */
+ * make, apart from values saved by copies at the end. Quick: nothing is packed. */
 pl_status pl_plan_peak(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                        uint64_t *bytes) PL_MUST_USE;
 
@@ -119,12 +119,12 @@ pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_
 /* ---- report ----------------------------------------------------------------------------- */
 /* "model.layer1: conv", or "model.layer1: add +3" for a group; in buf. */
 const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap);
-/* Label of what runs at a step, copies included. */
+/* Label of what runs at a position, copies included. */
 const char *pl_plan_position_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
-                                   int32_t step, char *buf, size_t cap);
+                                   int32_t position, char *buf, size_t cap);
 /* Bytes alive at the peak by kind; slots of the store are counted whole. */
 void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N_COMPONENTS]);
-/* Bytes of the results of all views, were they copied. */
+/* Bytes of the results of all views, if they were copied. */
 uint64_t pl_view_bytes(const pl_graph *g, const pl_units *units);
 /* Bytes of the whole store, each slot rounded up to the alignment. */
 uint64_t pl_state_bytes(const pl_store *s);

@@ -1,9 +1,10 @@
-/* plan_int.h - what the files of the planner share: the problem, with views and groups gone.
+/* plan_int.h - what the files of the planner share: the problem, in which views and groups are gone.
  *
- * A buffer is a piece of memory with one writer: a produced value with all views of it, an
- * input, or the old value of a slot. A unit is a unit that runs (no view). Order, lifetimes and
- * in-place are decided on units and buffers alone. All lists are compressed rows: the entries
- * of row i are list[start[i]] .. list[start[i+1]-1].
+ * A buffer is a piece of memory with one writer: a produced value with all views of it (M4), an
+ * input, or the old value of a slot. Units here are the units that run, numbered from 0 on without
+ * the views; "unit id" is the index in pl_units. Order, lifetimes and in-place reuse are decided on
+ * units and buffers alone. All lists are compressed rows: the entries of row i are list[start[i]] ..
+ * list[start[i+1]-1].
  */
 #ifndef PL_PLAN_PLAN_INT_H
 #define PL_PLAN_PLAN_INT_H
@@ -12,10 +13,10 @@
 
 #define PL_NONE UINT32_MAX
 
-typedef struct pl_rows {
+typedef struct pl_plan_rows {
     uint32_t *start; /* n + 1 entries */
     uint32_t *list;
-} pl_rows;
+} pl_plan_rows;
 
 typedef struct pl_buffer {
     uint64_t bytes;    /* rounded up to the alignment */
@@ -27,7 +28,7 @@ typedef struct pl_buffer {
     bool pinned; /* needed after the last unit: an output, the source of a copy */
 } pl_buffer;
 
-/* Output buffer `out` may take over the bytes of input buffer `in` at its unit. */
+/* Output buffer `out` may be written over input buffer `in` of its unit. */
 typedef struct pl_in_place {
     uint32_t in, out;
 } pl_in_place;
@@ -51,19 +52,19 @@ typedef struct pl_problem {
     const pl_units *units;
     const pl_plan_opts *opts;
     uint32_t n_units;
-    uint32_t *unit_id;     /* per unit: unit id */
-    uint32_t *unit_number; /* per unit: unit, PL_NONE for views */
+    uint32_t *unit_id;     /* per unit: its id */
+    uint32_t *unit_number; /* per unit id: the unit, PL_NONE for views */
     pl_buffer *buffer;
     uint32_t n_buffers;
-    uint32_t *buffer_of;      /* per value: its buffer, PL_NONE if it has none */
-    uint64_t *offset;         /* per value: bytes from the buffer's start */
-    pl_rows reads;            /* per unit: distinct buffers */
-    pl_rows writes;           /* per unit: buffers */
-    pl_rows readers;          /* per buffer: distinct units */
-    pl_rows preds, succs;     /* per unit: units, data and slot order together, distinct */
-    pl_in_place *in_place;    /* grouped by unit */
-    uint32_t *in_place_start; /* n_units + 1 */
-    uint64_t *work;           /* per unit: scratch, rounded */
+    uint32_t *buffer_of;       /* per value: its buffer, PL_NONE if it has none */
+    uint64_t *offset;          /* per value: bytes from the buffer's start */
+    pl_plan_rows reads;        /* per unit: distinct buffers */
+    pl_plan_rows writes;       /* per unit: buffers */
+    pl_plan_rows readers;      /* per buffer: distinct units */
+    pl_plan_rows preds, succs; /* per unit: units, data and slot order together, distinct */
+    pl_in_place *in_place;     /* grouped by unit */
+    uint32_t *in_place_start;  /* n_units + 1 */
+    uint64_t *work;            /* per unit: scratch, rounded */
     pl_assign_rec *assigns;
     uint32_t n_assigns;
     pl_join *joins; /* what may be; grouped by unit */
@@ -87,24 +88,23 @@ static inline uint64_t pl_buffer_arena_bytes(const pl_buffer *s)
     return s->old_slot >= 0 || s->direct >= 0 ? 0 : s->bytes;
 }
 
-/* problem.c: buffers, units, takes; then slots.c: which assigned values are made in their slot
- */
+/* problem.c: units, buffers, in_place; then slots.c: which assigned values are made in their slot */
 pl_status pl_problem_build(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_problem_slots(pl_problem *p, pl_arena *mem) PL_MUST_USE;
-/* Whether output buffer `out` of its unit may be written over input buffer `in` of the same
- * size, by what the op or group allows. */
+/* Whether output k of the unit with this id may be written over input buffer `in`: same size, and
+ * the op or group allows it (M3). */
 bool pl_problem_may_overwrite(const pl_problem *p, uint32_t id, uint32_t k, uint32_t in);
 /* preds and succs from data and, for direct buffers, from the order of a slot's old and new.
  */
 pl_status pl_problem_edges(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 /* n rows from pairs (row, entry), each row's entries in the order of the pairs. */
-pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], size_t n_pairs,
-                       pl_rows *out) PL_MUST_USE;
+pl_status pl_plan_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], size_t n_pairs,
+                            pl_plan_rows *out) PL_MUST_USE;
 
 /* lifetime.c: what an order means for memory */
 typedef struct pl_life {
-    uint32_t *owner;       /* per buffer: the one whose bytes it has (itself, or taken over) */
-    int32_t *first, *last; /* per buffer that is its own root */
+    uint32_t *owner; /* per buffer: whose bytes it has: its own, or those of the input in place */
+    int32_t *first, *last; /* per buffer that is its own owner */
     uint32_t *left;        /* scratch: readers still to come */
     uint32_t *users; /* scratch, of a home: writings and readings still to come, its guests' too */
     uint64_t peak;   /* largest sum of bytes alive */

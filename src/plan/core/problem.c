@@ -1,13 +1,16 @@
-/* problem.c - from graph and units to units and buffers; see plan_int.h.
+/* problem.c - from a graph and its units to the problem of plan_int.h.
  *
- * Views vanish here: a view's value is a place inside its input's buffer. Values that live
- * inside a group have no buffer. Everything is one pass over the units, which stand in
- * topological order.
+ * Views vanish here: the value of a view is a window of its input's buffer (M4). Values that live
+ * inside a group have no buffer. Which output may be written over which input (M3) is listed, not
+ * decided: lifetime.c decides for an order.
+ *
+ * Invariant: every value that a unit reads or writes has exactly one buffer, and an offset in it.
+ * Cost: one pass over the units, which are in topological order.
  */
 #include "plan/core/plan_int.h"
 
-pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], size_t n_pairs,
-                       pl_rows *out)
+pl_status pl_plan_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], size_t n_pairs,
+                            pl_plan_rows *out)
 {
     uint32_t *start = pl_arena_new(mem, uint32_t, n + 2), *list;
     list = pl_arena_new(mem, uint32_t, n_pairs + 1);
@@ -15,7 +18,7 @@ pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], siz
     for (size_t i = 0; i < n_pairs; i++) start[pair[i][0] + 2]++;
     for (uint32_t i = 2; i < n + 2; i++) start[i] += start[i - 1];
     for (size_t i = 0; i < n_pairs; i++) list[start[pair[i][0] + 1]++] = pair[i][1];
-    *out = (pl_rows){start, list};
+    *out = (pl_plan_rows){start, list};
     return PL_OK;
 }
 
@@ -81,7 +84,7 @@ static pl_status link_reads(pl_problem *p, pl_arena *mem, pl_arena *scratch)
         for (uint32_t i = 0; i < u->n_in; i++) {
             uint32_t s = p->buffer_of[u->in[i]];
             if (s == PL_NONE)
-                PL_FAIL(PL_ERR_PLAN, "unit %u reads a value without storage", p->unit_id[t]);
+                PL_FAIL(PL_ERR_PLAN, "unit %u reads a value without a buffer", p->unit_id[t]);
             if (seen[s] == t + 1) continue;
             seen[s] = t + 1;
             by_unit[n][0] = by_buffer[n][1] = t;
@@ -89,8 +92,8 @@ static pl_status link_reads(pl_problem *p, pl_arena *mem, pl_arena *scratch)
             n++;
         }
     }
-    PL_TRY(pl_rows_make(mem, p->n_units, (const uint32_t(*)[2])by_unit, n, &p->reads));
-    return pl_rows_make(mem, p->n_buffers, (const uint32_t(*)[2])by_buffer, n, &p->readers);
+    PL_TRY(pl_plan_rows_make(mem, p->n_units, (const uint32_t(*)[2])by_unit, n, &p->reads));
+    return pl_plan_rows_make(mem, p->n_buffers, (const uint32_t(*)[2])by_buffer, n, &p->readers);
 }
 
 static pl_status link_writes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
@@ -103,7 +106,7 @@ static pl_status link_writes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
         pairs[n][0] = p->buffer[s].producer;
         pairs[n++][1] = s;
     }
-    return pl_rows_make(mem, p->n_units, (const uint32_t(*)[2])pairs, n, &p->writes);
+    return pl_plan_rows_make(mem, p->n_units, (const uint32_t(*)[2])pairs, n, &p->writes);
 }
 
 /* ---- in place --------------------------------------------------------------------------- */
@@ -225,8 +228,9 @@ pl_status pl_problem_edges(pl_problem *p, pl_arena *mem)
     uint32_t(*succ)[2] = pl_arena_alloc(&scratch, (n + 1) * sizeof *succ);
     if (!pred || !succ) goto out;
     collect_edges(p, seen, pred, succ);
-    rc = pl_rows_make(mem, p->n_units, (const uint32_t(*)[2])pred, n, &p->preds);
-    if (rc == PL_OK) rc = pl_rows_make(mem, p->n_units, (const uint32_t(*)[2])succ, n, &p->succs);
+    rc = pl_plan_rows_make(mem, p->n_units, (const uint32_t(*)[2])pred, n, &p->preds);
+    if (rc == PL_OK)
+        rc = pl_plan_rows_make(mem, p->n_units, (const uint32_t(*)[2])succ, n, &p->succs);
 out:
     pl_arena_release(&scratch);
     return rc;

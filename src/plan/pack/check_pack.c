@@ -3,6 +3,8 @@
  * Buffers are visited by start time; each is compared with every later one that starts before
  * it ends, so every pair that shares a time is met exactly once. Nothing here is clever: it is
  * the part that must be right.
+ *
+ * Cost: the pairs that share a time.
  */
 #include "plan/pack/check_pack.h"
 

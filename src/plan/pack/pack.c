@@ -9,6 +9,9 @@
  * The arena is as high as its highest leaf, so a leaf below the goal needs no more work. All
  * leaves get the portfolio; then the highest is searched, again and again, while effort is
  * left.
+ *
+ * Invariant: every leaf has a placement once the portfolio ran; more effort only lowers it.
+ * Cost: the portfolio takes O(n log n) a key; after it, opts->work.
  */
 #include "plan/pack/pack_int.h"
 

@@ -2,6 +2,8 @@
  *
  * Skylines (pack_sky.c) are made under several keys. A fit is largest first, into the first or the
  * tightest gap among the placed neighbours: it costs n^2, where a skyline costs n log n.
+ *
+ * Invariant: pl__pack_keep takes a placement only if it is lower.
  */
 #include "plan/pack/pack_greedy.h"
 

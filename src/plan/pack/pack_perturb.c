@@ -3,6 +3,8 @@
  * The ranks are the state. A move gives a few buffers of the critical stack (a chain of touching
  * buffers from the bottom to the top of the arena) new ranks, runs the skyline again and is kept
  * when the arena does not grow.
+ *
+ * Invariant: the ranks kept are those of the lowest placement so far. Cost: one skyline a move.
  */
 #include "plan/pack/pack_greedy.h"
 

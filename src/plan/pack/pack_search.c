@@ -23,6 +23,9 @@
  * several take turns under node limits that double. All changes go on one trail; failing means
  * undoing back to a mark. Buffers are sorted by first section, so a part is a range of buffers
  * and a range of sections.
+ *
+ * Invariant: undoing to a mark restores floors, counts and placements exactly. Cost: exponential in
+ * the worst case; node limits and the effort end it.
  */
 #include "plan/pack/pack_int.h"
 

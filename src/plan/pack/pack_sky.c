@@ -8,7 +8,10 @@
  * exactly at the level. One tree finds the run, another the best rank inside it, so a run over
  * all buffers takes O(n) memory and about n log n time, where lists of overlapping pairs would
  * need tens of millions of entries at 30k buffers.
+ *
+ * Invariant: no section's floor is below a placed top in it, so no two buffers overlap.
  */
+#include "base/heap.h"
 #include "plan/pack/pack_greedy.h"
 
 #include <string.h>
@@ -101,26 +104,12 @@ pl_status pl__pack_sky_init(pl__pack_sky *k, const pl__pack_leaf *leaf, pl_arena
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
-static void heap_push(pl__pack_sky *k, pl__pack_event e)
+static bool is_lower(const void *unused, const pl__pack_event *a, const pl__pack_event *b)
 {
-    uint32_t i = k->n_heap++;
-    for (; i && k->heap[(i - 1) / 2].top > e.top; i = (i - 1) / 2)
-        k->heap[i] = k->heap[(i - 1) / 2];
-    k->heap[i] = e;
+    (void)unused;
+    return a->top < b->top;
 }
-
-static pl__pack_event heap_pop(pl__pack_sky *k)
-{
-    pl__pack_event top = k->heap[0], e = k->heap[--k->n_heap];
-    uint32_t n = k->n_heap, i = 0;
-    for (uint32_t c; (c = 2 * i + 1) < n; i = c) {
-        if (c + 1 < n && k->heap[c + 1].top < k->heap[c].top) c++;
-        if (k->heap[c].top >= e.top) break;
-        k->heap[i] = k->heap[c];
-    }
-    k->heap[i] = e;
-    return top;
-}
+PL_HEAP_DEFINE(events, pl__pack_event, const void *, is_lower)
 
 static void join(pl__pack_sky *k, uint32_t node)
 {
@@ -183,7 +172,7 @@ static void fill_run(pl__pack_sky *k, uint32_t lo, uint32_t hi, int64_t level)
         k->placed[k->n_placed++] = b;
         floors_raise(&k->floors, leaf->lo[b], leaf->hi[b], top);
         least_remove(k, b);
-        heap_push(k, (pl__pack_event){top, b});
+        events_push(NULL, k->heap, &k->n_heap, (pl__pack_event){top, b});
         bool before = leaf->lo[b] - lo < hi - leaf->hi[b]; /* recurse into the shorter side */
         fill_run(k, before ? lo : leaf->hi[b], before ? leaf->lo[b] : hi, level);
         lo = before ? leaf->hi[b] : lo;
@@ -204,7 +193,7 @@ int64_t pl__pack_sky_run(pl__pack_sky *k, int64_t cap)
     k->work += 10 * (uint64_t)(leaf->n + leaf->n_sections);
     fill_run(k, 0, leaf->n_sections, 0);
     while (k->n_placed < leaf->n && k->height <= cap) {
-        pl__pack_event e = heap_pop(k);
+        pl__pack_event e = events_pop(NULL, k->heap, &k->n_heap);
         uint32_t s = leaf->lo[e.buffer];
         if (floors_max(&k->floors, s, leaf->hi[e.buffer]) > e.top)
             continue; /* filled by a twin event */

@@ -1,25 +1,31 @@
-/* recompute.h - what to keep and what to compute again, so that a step fits a number of bytes.
+/* recompute.h - which units to run a second time, so that a program fits a number of bytes.
  *
- * The problem is plain data and knows nothing of graphs: units in the order in which each is first
- * computed, with a cost, and the buffers they read and write. A plan is a list of positions,
- * each the computation of one unit. Every unit appears first in the given order; between, units appear
- * again where a buffer that was dropped is wanted once more. A buffer lives from the
- * position that computes it to the last one that reads that copy, never longer, so the peak
- * is a function of the list alone: simulated, never estimated.
+ * The problem is plain data and knows nothing of graphs: units in the order in which each first runs,
+ * with a cost, and the buffers that they read and write. A plan is a list of units; a place in the
+ * list is a position. Units first appear in the given order; in between, units appear a second time
+ * where a buffer that was dropped is read once more. Each run of a unit makes a new copy of its
+ * buffers; a copy lives from its position to the last position that reads it, never longer, so the
+ * peak is a function of the list alone: simulated, never estimated.
  *
- *   - All outputs of a unit come back together; those that nobody reads die within the
- *     position. Computing a unit again while an output still lives makes a new copy of it: the
- *     old one ends at its last use before.
- *   - A view has no bytes and lives in its base. It goes with the copy of the base that it was
- *     taken from: when the base is dropped, it is computed again as well, if anyone reads it.
- *   - A buffer that no unit writes is there from the start, and is dropped after its last use;
- *     pinned buffers are never dropped, and computing their unit again for its other outputs
- *     writes what is there already: their views stay.
- *   - A random unit that may be repeated must draw the same numbers again; else mark it ONCE.
+ *   - All outputs of a unit are recomputed together; those that nobody reads die at once. A unit that
+ *     runs while an output still lives makes a new copy: the old one ends at its last read before.
+ *   - A view has no bytes and lives in its base. It belongs to the copy of the base that it was taken
+ *     from: when the base is dropped, the view is recomputed as well, if anyone reads it.
+ *   - A buffer that no unit writes is there from the start, and is dropped after its last read.
+ *     Pinned buffers are never dropped; when their unit runs again for its other outputs, it writes
+ *     what is there already, so their views stay.
+ *   - A random unit that runs a second time must draw the same numbers; else mark it ONCE.
  *
  * A result is a function of the problem, the options and the seed: effort is counted in steps of
- * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on
- * the machine. recompute_check.h replays a plan and shares no code with the planner.
+ * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on the
+ * machine. recompute_check.h replays a plan and shares no code with the planner.
+ *
+ * Example, used in all files of this room. Units A B C D E; A makes a, B makes b from a, C reads b, D
+ * makes d from b, E reads a and d. Buffers have 4 bytes, units cost 1.
+ *
+ *     list           bytes alive at each position     peak   cost
+ *     A B C D E      4 8 8 12 8                       12     5     keep-all
+ *     A B C D A E    4 8 4 8 8 8                       8     6     a is dropped after B
  */
 #ifndef PL_PLAN_RECOMPUTE_H
 #define PL_PLAN_RECOMPUTE_H
@@ -29,7 +35,7 @@
 #define PL_RECOMPUTE_NONE UINT32_MAX
 
 enum pl_recompute_unit_flags {
-    PL_RECOMPUTE_ONCE = 1 << 0, /* must not be computed a second time */
+    PL_RECOMPUTE_ONCE = 1 << 0, /* must not run a second time */
 };
 enum pl_recompute_buffer_flags {
     PL_RECOMPUTE_PINNED = 1 << 0, /* never dropped; there from the start unless a unit writes it */
@@ -58,7 +64,7 @@ typedef struct pl_recompute_plan {
     const uint32_t *drop_at, *drop; /* n + 1 offsets; buffers (no views) that end with it */
     uint64_t peak_bytes;            /* most bytes alive in one position */
     double cost_ns;                 /* sum over the positions */
-    double base_cost_ns;            /* sum over the units: cost without computing twice */
+    double base_cost_ns;            /* cost of running every unit once */
     const char *strategy;           /* which seed the plan grew from; static text */
 } pl_recompute_plan;
 void pl_recompute_plan_free(pl_recompute_plan *p);
@@ -115,7 +121,7 @@ uint64_t pl_recompute_rung(uint64_t budget, uint64_t bound, uint64_t scale, uint
  * or what must be there at the end (then *unit is PL_RECOMPUTE_NONE). */
 pl_status pl_recompute_bound(const pl_recompute_problem *p, uint64_t *bytes,
                              uint32_t *unit) PL_MUST_USE;
-/* The peak of computing every unit once. */
+/* The peak of running every unit once. */
 pl_status pl_recompute_keep_all(const pl_recompute_problem *p, uint64_t *bytes) PL_MUST_USE;
 /* The smallest budget a plan was found for; pl_recompute_solve finds one at it, given the same
  * options. */

@@ -5,9 +5,9 @@
  * anything older: what it writes is the "state". Cuts split the forward part into segments; a
  * backward unit belongs to the lowest segment that it or a unit before it reads from.
  *
- *     state 0  [segment 0]  state 1  [segment 1]  state 2 ... [segment n: the turn]
+ *     state 0  [segment 0]  state 1  [segment 1]  state 2 ... [segment n: the turning point]
  *
- * C(i,j,m) is the least cost of running segments i..j-1 forward and backward with state i held
+ * C(i,j,m) is the smallest cost of running segments i..j-1 forward and backward with state i held
  * and m bytes besides (Beaumont et al., rotor; on a uniform chain it is Griewank and Walther's
  * Revolve, so that the number of steps is optimal there):
  *
@@ -15,10 +15,18 @@
  *     keep the tape   run i, keep what its backward reads:  f(i) + C(i+1, j, m - tape - state)
  *     keep a state    run to k, keep state k only:   f(i..k-1) + C(k, j, m - state) + C(i, k, m)
  *
- * Bytes are counted in slots, rounded up, and the live ranges inside segments are those of the
- * plain order, so m is a guide: several are tried, and every sequence is measured exactly like
- * any other candidate. When all segments are alike the table depends on j-i only, which makes
- * room for chains of thousands of steps.
+ * Bytes are counted in slots, rounded up, and the live ranges inside segments are those of the plain
+ * order, so m is a guide: several are tried, and every list is measured exactly like any other
+ * candidate. When all segments are alike the table depends on j-i only, which makes room for chains of
+ * thousands of units.
+ *
+ * Invariant: C never rises with m. Cost: O(segments^3 * slots), O(segments^2 * slots) when all
+ * segments are alike.
+ *
+ * Example: three segments of cost 1, each state one slot, each tape two, m = 4. To keep the tape of
+ * segment 0 leaves 4 - 2 - 1 = 1 slot for segments 1 and 2, too few for a tape. Keep state 1 only: 1 for
+ * the run, then C(1,3,3), which in the same way keeps state 2 only, then C(0,1,4), the tape of segment
+ * 0. Forward runs: 0 1 2, then 1, then 0.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -398,9 +406,9 @@ static pl_status fill_table(chain *c)
 }
 
 /* ---- the sequence ----------------------------------------------------------------------- */
-typedef struct task {
+typedef struct piece {
     uint32_t i, j, m; /* solve segments i..j-1 with m slots; j = NONE: backward part of i */
-} task;
+} piece;
 
 static pl_status push_units(chain *c, uint32_t lo, uint32_t hi)
 {
@@ -420,14 +428,14 @@ static pl_status push_forward(chain *c, uint32_t lo, uint32_t hi, uint32_t *fron
 }
 
 /* Tasks wait on a stack, so that long chains need no deep recursion. */
-static pl_status unroll(chain *c, uint32_t slots, task *stack, bool *ok)
+static pl_status unroll(chain *c, uint32_t slots, piece *stack, bool *ok)
 {
     uint32_t n = 0, frontier = 0;
     c->seq.n = 0;
     *ok = true;
-    stack[n++] = (task){0, c->n, slots};
+    stack[n++] = (piece){0, c->n, slots};
     while (n) {
-        task t = stack[--n];
+        piece t = stack[--n];
         const segment *s = &c->seg[t.i];
         if (t.j == PL_RECOMPUTE_NONE) {
             PL_TRY(push_units(c, s->back_lo, s->back_hi));
@@ -440,15 +448,15 @@ static pl_status unroll(chain *c, uint32_t slots, task *stack, bool *ok)
         }
         if (way == TAPE) {
             PL_TRY(push_forward(c, s->lo, s->hi, &frontier));
-            stack[n++] = (task){t.i, PL_RECOMPUTE_NONE, 0};
+            stack[n++] = (piece){t.i, PL_RECOMPUTE_NONE, 0};
             uint32_t held = t.j > t.i + 1 ? to_slots(c, s->tape + c->seg[t.i + 1].state) : 0;
-            if (t.j > t.i + 1) stack[n++] = (task){t.i + 1, t.j, t.m - held};
+            if (t.j > t.i + 1) stack[n++] = (piece){t.i + 1, t.j, t.m - held};
             continue;
         }
         uint32_t k = t.i + way;
         PL_TRY(push_forward(c, s->lo, c->seg[k - 1].hi, &frontier));
-        stack[n++] = (task){t.i, k, t.m};
-        stack[n++] = (task){k, t.j, t.m - to_slots(c, c->seg[k].state)};
+        stack[n++] = (piece){t.i, k, t.m};
+        stack[n++] = (piece){k, t.j, t.m - to_slots(c, c->seg[k].state)};
     }
     return PL_OK;
 }
@@ -456,7 +464,7 @@ static pl_status unroll(chain *c, uint32_t slots, task *stack, bool *ok)
 /* The table is a guide: the most slots that fit in truth may be a few more or fewer. */
 static pl_status offer_all(chain *c, uint32_t fits)
 {
-    task *stack = pl_arena_new(&c->arena, task, 2 * (size_t)c->n + 4);
+    piece *stack = pl_arena_new(&c->arena, piece, 2 * (size_t)c->n + 4);
     if (!stack) return PL_ERR_MEMORY;
     uint32_t step = c->alike ? 1 : c->slots / 16 + 1;
     for (uint32_t m = c->slots, tried = 0; m > 0 && tried<12; m = m> step ? m - step : 0) {

@@ -1,27 +1,35 @@
 /* recompute_exact.c - the optimum of small problems by best-first search.
  *
- * A state is how far the order has come and which values are there, as bits. From a state, the
- * next unit of the order or any repetition that brings something missing may run, if its inputs
- * are there. What must go to make room is branched over: every minimal set of buffers whose
- * bytes suffice. Dropping less, or earlier, never helps, so this loses no plan. Values that can
- * never be wanted again are cleared from a state at once, which makes equal states meet.
+ * A state is how far the order has come and which values are there, as bits. From a state, the next
+ * unit of the order or any repetition that brings something missing may run, if its inputs are there.
+ * What must go to make room is branched over: every minimal set of buffers whose bytes suffice.
+ * Dropping less, or earlier, never helps, so this loses no plan. Values that can never be wanted
+ * again are cleared from a state at once, which makes equal states meet.
  *
- * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure
- * is every unit whose missing result a later first run or the end wants, and every unit whose missing
- * result one of those wants: each runs at least once more. The bound never falls by more than an
- * unit's cost when that unit runs, so the first plan found is the cheapest. A state whose sum is not
- * below the best plan known is not kept. If the states run out before the limit, the best plan is
- * proven optimal.
+ * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure is
+ * every unit whose missing result a later first run or the end wants, and every unit whose missing
+ * result one of those wants: each runs at least once more.
+ *
+ * Invariant: the bound never falls by more than a unit's cost when that unit runs, so the first plan
+ * found is the cheapest. A state whose sum is not below the best plan known is not kept; if the states
+ * run out before the limit, the best plan is proven optimal.
+ * Cost: exponential in the worst case; limited by the number of states, for problems of at most 64
+ * values.
+ *
+ * Example (recompute.h), budget 8: {A done: a}, {B: a b}, {C: a b}; D needs 4 bytes more, so a goes:
+ * {D: b d}, due A: 1; b is cleared, since nobody wants it: {D: d}. E misses a: A runs, {D: a d}, cost
+ * 1; E runs. The first plan taken is A B C D A E.
  */
 #include <math.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/sys.h"
 #include "plan/recompute/recompute_int.h"
 
 enum {
-    MAX_BITS = 64, /* values that are not pinned */
-    MAX_OPS = 48,  /* more, and the states are too many anyway */
+    MAX_BITS = 64,  /* values that are not pinned */
+    MAX_UNITS = 48, /* more, and the states are too many anyway */
     MAX_STATES = 1 << 18,
     DESPERATE = 8,      /* times the limits while no plan at all is known */
     MAX_SETS = 4096,    /* minimal sets tried for one computation */
@@ -43,14 +51,14 @@ typedef struct exact {
     uint32_t n_bits;
     uint32_t bit[MAX_BITS]; /* bit to value */
     uint64_t bytes[MAX_BITS];
-    uint64_t in[MAX_OPS], out[MAX_OPS]; /* bits read and written by each unit */
-    uint64_t fixed[MAX_OPS + 1];        /* pinned bytes there while unit i first runs */
-    uint64_t useful[MAX_OPS + 1];       /* bits that may still be wanted when i units are done */
-    uint64_t wanted[MAX_OPS + 1];       /* bits made by then that first runs or the end want */
+    uint64_t in[MAX_UNITS], out[MAX_UNITS]; /* bits read and written by each unit */
+    uint64_t fixed[MAX_UNITS + 1];          /* pinned bytes there while unit i first runs */
+    uint64_t useful[MAX_UNITS + 1]; /* bits that may still be wanted when i units are done */
+    uint64_t wanted[MAX_UNITS + 1]; /* bits made by then that first runs or the end want */
     uint64_t end_bits;
-    uint64_t views[MAX_BITS];    /* bits of the views of a owner */
-    uint64_t owners;             /* bits that are no views */
-    uint64_t stays[MAX_OPS + 1]; /* bits that cannot come back and will be read */
+    uint64_t views[MAX_BITS];      /* bits of the views of an owner */
+    uint64_t owners;               /* bits that are no views */
+    uint64_t stays[MAX_UNITS + 1]; /* bits that cannot come back and will be read */
     node *nodes;
     uint32_t n_nodes, max_nodes;
     uint32_t *cells; /* hash table, twice max_nodes: node + 1, 0 for empty */
@@ -108,7 +116,7 @@ static bool set_up(exact *x, uint32_t *bit_of)
 {
     const pl__recompute *m = x->m;
     const pl_recompute_problem *p = m->p;
-    if (m->n_units > MAX_OPS || !number_bits(x, bit_of)) return false;
+    if (m->n_units > MAX_UNITS || !number_bits(x, bit_of)) return false;
     for (uint32_t v = 0; v < m->n_vals; v++)
         if (m->pinned[v] && m->owner[v] == v && m->writer[v] == PL_RECOMPUTE_NONE)
             x->fixed[0] += m->bytes[v];
@@ -138,13 +146,14 @@ static uint64_t bytes_of(const exact *x, uint64_t mask)
 }
 
 /* ---- states ----------------------------------------------------------------------------- */
-static bool goes_before(const exact *x, uint32_t a, uint32_t b)
+static bool goes_before(const exact *x, const uint32_t *a, const uint32_t *b)
 {
-    const node *p = &x->nodes[a], *q = &x->nodes[b];
+    const node *p = &x->nodes[*a], *q = &x->nodes[*b];
     if (p->total != q->total) return p->total < q->total;
     if (p->pos != q->pos) return p->pos > q->pos;
-    return a < b;
+    return *a < *b;
 }
+PL_HEAP_DEFINE(nodes, uint32_t, const exact *, goes_before)
 
 static pl_status heap_push(exact *x, uint32_t n)
 {
@@ -155,23 +164,8 @@ static pl_status heap_push(exact *x, uint32_t n)
         x->heap = h;
         x->cap_heap = cap;
     }
-    uint32_t i = x->n_heap++;
-    for (; i > 0 && goes_before(x, n, x->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        x->heap[i] = x->heap[(i - 1) / 2];
-    x->heap[i] = n;
+    nodes_push(x, x->heap, &x->n_heap, n);
     return PL_OK;
-}
-
-static uint32_t heap_pop(exact *x)
-{
-    uint32_t top = x->heap[0], last = x->heap[--x->n_heap], i = 0;
-    for (uint32_t c; (c = 2 * i + 1) < x->n_heap; i = c) {
-        if (c + 1 < x->n_heap && goes_before(x, x->heap[c + 1], x->heap[c])) c++;
-        if (!goes_before(x, x->heap[c], last)) break;
-        x->heap[i] = x->heap[c];
-    }
-    x->heap[i] = last;
-    return top;
 }
 
 static uint32_t find_cell(const exact *x, uint32_t pos, uint64_t mask)
@@ -311,7 +305,7 @@ static pl_status expand(exact *x)
         if (x->m->writer[x->bit[i]] == PL_RECOMPUTE_NONE) start |= (uint64_t)1 << i;
     PL_TRY(reach(x, PL_RECOMPUTE_NONE, 0, 0, start, 0));
     while (x->n_heap) {
-        uint32_t n = heap_pop(x);
+        uint32_t n = nodes_pop(x, x->heap, &x->n_heap);
         if (x->nodes[n].done) continue;
         x->nodes[n].done = true;
         if (is_goal(x, &x->nodes[n])) {
@@ -345,7 +339,7 @@ static pl_status offer_goal(exact *x)
 
 pl_status pl__recompute_exact(pl__recompute_best *b)
 {
-    if (b->m->n_units > MAX_OPS || b->m->n_vals > 4 * MAX_BITS) return PL_OK;
+    if (b->m->n_units > MAX_UNITS || b->m->n_vals > 4 * MAX_BITS) return PL_OK;
     exact *x = pl_sys_alloc(sizeof *x);
     uint32_t *bit_of = pl_sys_alloc((b->m->n_vals + 1) * sizeof *bit_of);
     pl_status s = x && bit_of ? PL_OK : PL_ERR_MEMORY;

@@ -1,16 +1,22 @@
 /* recompute_fill.c - undo recomputation where room is left.
  *
  * A repeated unit may go if, for every output that somebody reads, the copy before it can be held
- * from its last read to the readers of the new copy: the bytes alive in between, plus the
- * copy's, must stay within the budget. What the repeated unit reads may then end earlier, which
- * makes room, and what was recomputed only for it goes as well.
+ * from its last read to the readers of the new copy: the bytes alive in between, plus the copy's,
+ * must stay within the budget. What the repeated unit reads may then end earlier, which makes room,
+ * and what was recomputed only for it goes as well.
  *
- * The bytes alive are kept as one number a position; positions of deleted positions stay
- * and are harmless, since what is alive there is alive at the next one too. Candidates are taken
- * by cost saved for bytes times positions held, in two rounds, as the first makes room.
+ * The bytes alive are one number a position. Positions of deleted units stay and are harmless, since
+ * what is alive there is alive at the next one too. Candidates are taken by cost saved for bytes
+ * times positions held, in two rounds, as the first makes room. Each copy has a doubly linked list of
+ * its reads in rising order; deleting a unit unlinks its reads, merging a copy into the one before it
+ * appends its list.
  *
- * Each copy has a doubly linked list of its reads in rising order; deleting a unit unlinks its
- * reads, merging a copy into the one before it appends its list.
+ * Invariant: after each deletion the bytes alive at every position are within the budget.
+ * Cost: sorting the repeated units, and for each the positions over which its copy is held.
+ *
+ * Example (recompute.h): A B C D A E with bytes 4 8 4 8 8 8. Undoing the second A means to hold a over
+ * positions 2 and 3: 8 and 12 bytes. With a budget of 8 that is too much at D; with 12 it is done,
+ * and A B C D E is left.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* recompute_heap.h - buffers by a number each, the least first; ties go to the lower buffer.
+/* recompute_heap.h - buffers by a number each, the smallest first; ties go to the lower buffer.
  *
- * A binary heap that knows where each buffer is, so that one can be moved or taken out. What is on
- * top does not depend on the order in which things were put in.
+ * A binary heap that knows where each buffer is, so that a buffer can be moved or taken out
+ * (base/heap.h cannot). What is on top does not depend on the order in which buffers were put in.
  */
 #ifndef PL_PLAN_RECOMPUTE_HEAP_H
 #define PL_PLAN_RECOMPUTE_HEAP_H

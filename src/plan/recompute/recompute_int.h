@@ -1,16 +1,16 @@
-/* recompute_int.h - what the files of the recomputation planner share: the problem with its edges
- * turned both ways (the model), a candidate plan (a sequence of units), and the solvers.
+/* recompute_int.h - what the files of the recompute planner share: the problem with its edges turned
+ * both ways (the model), a candidate plan (a list of units), and the solvers.
  *
- *   recompute.c         model, bounds, the driver, the plan handed out
- *   recompute_seq.c     sequences: exact peak, unread work deleted
- *   recompute_fill.c    sequences: recomputation undone where room is left
- *   recompute_sim.c     the eviction simulator
- *   recompute_score.c   what it drops next
- *   recompute_heap.c    its candidates, the least first
- *   recompute_search.c  its grid of settings and the search over its weights
- *   recompute_chain.c   the dynamic program over cut points
- *   recompute_exact.c   best-first search for small problems
- *   recompute_minimum.c   the smallest budget
+ *   recompute.c          model, bounds, the driver, the plan handed out
+ *   recompute_seq.c      lists: exact peak, unread runs deleted
+ *   recompute_fill.c     lists: recomputation undone where room is left
+ *   recompute_sim.c      the eviction simulator
+ *   recompute_score.c    what it drops next
+ *   recompute_heap.c     its candidates, the smallest score first
+ *   recompute_search.c   its grid of settings and the search over its weights
+ *   recompute_chain.c    the dynamic program over cut points
+ *   recompute_exact.c    best-first search for small problems
+ *   recompute_minimum.c  the smallest budget
  */
 #ifndef PL_PLAN_RECOMPUTE_INT_H
 #define PL_PLAN_RECOMPUTE_INT_H

@@ -1,11 +1,17 @@
-/* recompute_minimum.c - the smallest budget: the way down to it, one plan after the other.
+/* recompute_minimum.c - the smallest budget: a descent to it, one plan after the other.
  *
- * To find a plan is quick and to give up is slow, so quick looks come first: what they find, a
- * whole search finds too. They halve the range between the lower bound and the least budget with a
- * plan, to some thousandths; on very large problems, where a look near the end takes a second, to
- * one hundredth. On problems where it takes no time, whole searches then try what the quick looks
- * missed, a little below their answer. A search with the same options succeeds at every budget of
- * the way.
+ * To find a plan is quick and to give up is slow, so quick searches come first: what they find, a
+ * whole search finds too. They halve the range between the lower bound and the smallest budget with
+ * a plan, to some thousandths; on very large problems, where a search near the end takes a second,
+ * to one hundredth. On small problems whole searches then try what the quick ones missed, a little
+ * below their answer.
+ *
+ * Invariant: a search with the same options succeeds at every budget that the descent reports.
+ * Cost: at most 24 quick searches and 4 whole ones.
+ *
+ * Example (recompute.h): the first plan is A B C D E, found = 12; lo = 7, just below the bound.
+ *     budget 9: A B C D A E, peak 8; found = 9        budget 8: the same list; found = 8
+ * found - lo is 1: quick searches end. Whole searches have no budget left to try. The minimum is 8.
  */
 #include "base/sys.h"
 #include "plan/recompute/recompute_int.h"

@@ -3,6 +3,13 @@
  * The two walks behind a score (up over dropped ancestors, down over dropped descendants) are
  * cached; a drop or a recomputation marks dirty just those it can have changed. Candidates lie in a
  * heap by what their score is at least, so that few are looked at for a drop.
+ *
+ * Invariant: a cached walk is that of the state, or marked dirty; a candidate's key is at most its
+ * score. Cost: a drop looks at the candidates whose key is below the best score, mostly one to three.
+ *
+ * Example: a -> b -> c, where a and b are dropped. The walk of c goes up over b and a: to drop c means
+ * to recompute all three. When b is recomputed, the walks of c (up) and of a (down) are marked dirty;
+ * their keys stay, since scores are only looked at when they reach the top of the heap.
  */
 #include <math.h>
 

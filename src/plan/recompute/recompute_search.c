@@ -9,6 +9,14 @@
  * The search then changes the weights of one to three buffers that were dropped, runs again, and
  * keeps what is not worse after tightening and filling. It starts from the best few settings in
  * turn and spends what is left on the best. Every candidate is measured exactly.
+ *
+ * Invariant: the result is a function of problem, options and seed, whatever the number of threads.
+ * Cost: one simulation for each setting of the grid, then as many as opts->effort pays for.
+ *
+ * Example: a grid run at budget 8 drops x (4 bytes, cost 3) rather than y (4 bytes, cost 2), since x is
+ * wanted later. The search doubles the weight of x: the rerun, from the checkpoint before that drop,
+ * drops y and recomputes it for 2. Cheaper by 1, so the new weights are kept; the next change starts
+ * from them.
  */
 #include <math.h>
 #include <stdlib.h>

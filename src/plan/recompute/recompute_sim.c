@@ -1,7 +1,7 @@
 /* recompute_sim.c - the eviction simulator: one pass over the order under a budget.
  *
  * Units run in order. What a unit misses is computed first, and what that misses before it. When a
- * computation does not fit, the buffer with the least score is dropped:
+ * computation does not fit, the buffer with the smallest score is dropped:
  *
  *     weight * (cost of it and its dropped ancestors + L * cost of dropped descendants)
  *     ---------------------------------------------------------------------------------
@@ -9,7 +9,7 @@
  *
  * gap is the time to its next use, where a use by a dropped buffer that is itself wanted counts
  * as one: dropping the source of such a buffer would hurt as early. Descendants that are not
- * computed yet are no "dropped" ones. Storages that nothing wants go before all others, but stay
+ * computed yet are no "dropped" ones. Buffers that nothing wants go before all others, but stay
  * while there is room: they may save work when something made from them is dropped.
  *
  * What makes it fast:
@@ -23,6 +23,13 @@
  * Locks: the inputs of every computation under way are locked. When all that is left is locked,
  * an input of an outer computation is given up and fetched again later, a bounded number of
  * times; when that fails too the run has failed. No function here recurses.
+ *
+ * Invariant: bytes alive never pass the budget; what a unit reads is there when it runs.
+ * Cost: about (positions + drops) times the logarithm of the candidates.
+ *
+ * Example (recompute.h), budget 8. A, B, C run: a and b are there, 8 bytes. D needs 4 more. b is
+ * locked, since D reads it, so a is dropped: cost 1 / (4 bytes * 1 unit to its next use, E). After D, b
+ * is settled and goes at once. E misses a: A runs first. The list is A B C D A E.
  */
 #include <math.h>
 #include <string.h>

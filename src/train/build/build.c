@@ -10,7 +10,7 @@
  *     units                                     kernels are chosen,
  *     plan                                      plan/core orders and places, and checks the plan,
  *     program                                   calls with their pointers resolved
- *       | budget             run_fit.c          plans again where keep-all does not fit
+ *       | budget             run_memory.c       plans again where keep-all does not fit
  *       | choice             choose.c           micro-batches, trade-offs, sharding
  *       v
  *     session                run/run.c          memory is mapped, weights and data are loaded

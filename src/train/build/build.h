@@ -1,7 +1,7 @@
 /* build.h - a build: the programs of a step, compiled for one choice of micro-batch, trade-offs and
  * sharding, and what is known of their memory.
  *
- * build.c makes builds, choose.c compares them, run_fit.c plans them within the budget. Builds of a
+ * build.c makes builds, choose.c compares them, run_memory.c plans them within the budget. Builds of a
  * run share its store, so that they can be swapped by pointer: r->build is the one that trains.
  */
 #ifndef PL_TRAIN_BUILD_H
@@ -123,12 +123,12 @@ void pl__variant_select(pl_run *r, int k);
 /* The bucket whose shape is nearest to that of an image. */
 int pl__bucket_nearest(const pl_run *r, int width, int height);
 
-/* ---- run_fit.c ---- */
+/* ---- run_memory.c ---- */
 /* Plans r->build within the budget. Where no plan is found the build stays as it is, and
  * pl_run_memory_get says so. */
 pl_status pl__run_fit(pl_run *r) PL_MUST_USE;
 /* The largest of the programs' smallest arenas, with what the host takes more for their plans. */
-pl_status pl__run_least(pl_run *r, uint64_t *bytes) PL_MUST_USE;
+pl_status pl__run_minimum(pl_run *r, uint64_t *bytes) PL_MUST_USE;
 /* Bytes on the device that inputs pass through. */
 uint64_t pl__run_stage_bytes(const pl_run *r);
 /* Measures the bytes of the process; until the run is started, reports of its memory use them. */

@@ -1,6 +1,6 @@
 /* choose.c - which build trains: how many micro-batches, how many trade-offs, what is sharded.
  *
- * Idea: make builds one after the other, fit each to the budget (run_fit.c), and keep the one whose
+ * Idea: make builds one after the other, fit each to the budget (run_memory.c), and keep the one whose
  * step is predicted to be fastest. The order of preference limits the search:
  *
  *     sharding       one more kind of state each time, only while nothing fits (shard: auto)
@@ -191,7 +191,7 @@ static pl_status find_other_minimum(pl_run *r, int level)
     pl_step_build *own = r->build;
     r->build = NULL;
     pl_status rc = pl__build_level(r, own->accumulate, level);
-    if (rc == PL_OK) rc = pl__run_least(r, &arena);
+    if (rc == PL_OK) rc = pl__run_minimum(r, &arena);
     pl__build_free(r->build);
     r->build = own;
     if (rc == PL_OK && (!own->other_minimum || arena < own->other_minimum))
@@ -203,7 +203,7 @@ pl_status pl_run_find_minimum(pl_run *r)
 {
     uint64_t arena;
     PL_FAIL_IF(!r->build, PL_ERR_ARG, "the run is not built");
-    PL_TRY(pl__run_least(r, &arena));
+    PL_TRY(pl__run_minimum(r, &arena));
     r->build->minimum = arena;
     for (int level = 0; !r->build->other_minimum && level <= pl__tradeoffs(r); level++)
         if (level != r->build->level) PL_TRY(find_other_minimum(r, level));

@@ -7,7 +7,7 @@
  */
 #include "io/safetensors.h"
 #include "rt/device.h"
-#include "rt/refit.h"
+#include "rt/process_budget.h"
 #include "train/data/prefetch.h"
 #include "train/data/source.h"
 #include "train/files/checkpoint.h"
@@ -103,7 +103,7 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
     for (int attempt = 0;; attempt++) {
         PL_TRY(check_fits(r));
         pl_run_memory m = pl_run_memory_get(r);
-        for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
+        for (int i = 0; i < n; i++) pl_budget_trim(pl_program_budget(programs[i]));
         if (device) PL_TRY(device->room(m.arena + m.state + pl__run_stage_bytes(r)));
         PL_TRY(pl_session_new(r->store, n, programs, &r->session));
         uint64_t used = device ? device->used_bytes() : 0;

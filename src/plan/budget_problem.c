@@ -1,12 +1,22 @@
-/* fit_core.c - the problem as the recomputation planner sees it; see fit.c.
+/* budget_problem.c - a program as the recompute planner sees it, and the lower bound of its arena.
  *
- * Units and buffers of the keep-all plan, in its order, less what it knows nothing of: outputs
- * that take over the bytes of inputs are told to it as less scratch.
+ * Units and buffers of the keep-all plan, in its order. Two things differ from the truth:
+ *
+ * In place. The recompute planner gives each output bytes of its own. Outputs that are in place in
+ * the keep-all plan are told to it as scratch that is smaller by the bytes reused. Scratch cannot be
+ * negative, so all scratch and all its budgets are larger by one constant, f->shift. In-place reuse
+ * that comes and goes with the list is seen by the true peak only (budget_search.c).
+ *
+ * Slots. A unit that writes a slot's new value over the old one runs once; a value assigned to a slot
+ * is never dropped. Recomputed readers of an old value that come after the update push the new value
+ * into the arena: the true peak counts that.
+ *
+ * The bound: inputs are there before the first unit, and each unit needs what it reads and writes.
+ * Cost: linear in units, reads and writes, apart from one replay of the keep-all order.
  */
-#include "plan/core/fit_int.h"
+#include "plan/budget_int.h"
 #include "plan/core/segment.h"
 
-/* ---- the problem as the core sees it ---------------------------------------------------- */
 /* A unit that makes a slot's new value over the old one which it reads. */
 static bool updates_in_place(const pl_problem *q, uint32_t unit)
 {
@@ -19,31 +29,31 @@ static bool updates_in_place(const pl_problem *q, uint32_t unit)
     return false;
 }
 
-static pl_status describe_buffers(pl_fit *f)
+static pl_status describe_buffers(pl__search *f)
 {
-    const pl_problem *q = &f->q;
+    const pl_problem *q = &f->units;
     uint64_t *bytes = pl_arena_new(&f->mem, uint64_t, q->n_buffers + 1);
     uint8_t *flags = pl_arena_new(&f->mem, uint8_t, q->n_buffers + 1);
     if (!bytes || !flags) return PL_ERR_MEMORY;
     for (uint32_t s = 0; s < q->n_buffers; s++) {
-        const pl_buffer *st = &q->buffer[s];
-        bytes[s] = pl_buffer_arena_bytes(st);
-        if (st->pinned) flags[s] = PL_RECOMPUTE_END;
+        const pl_buffer *b = &q->buffer[s];
+        bytes[s] = pl_buffer_arena_bytes(b);
+        if (b->pinned) flags[s] = PL_RECOMPUTE_END;
         if (bytes[s] == 0) flags[s] = PL_RECOMPUTE_PINNED; /* a slot's memory, or nothing */
     }
     for (uint32_t i = 0; i < q->n_assigns; i++)
         flags[q->buffer_of[q->assigns[i].val]] = PL_RECOMPUTE_PINNED;
-    f->core.n_buffers = q->n_buffers;
-    f->core.bytes = bytes;
-    f->core.buffer_flags = flags;
+    f->problem.n_buffers = q->n_buffers;
+    f->problem.bytes = bytes;
+    f->problem.buffer_flags = flags;
     return PL_OK;
 }
 
-/* The rows of some units as one list, in the order of the keep-all plan. */
-static pl_status list_rows(pl_fit *f, const pl_rows *rows, const uint32_t **at,
+/* The rows of all units as one list, in the order of the keep-all plan. */
+static pl_status list_rows(pl__search *f, const pl_plan_rows *rows, const uint32_t **at,
                            const uint32_t **list)
 {
-    uint32_t n = f->q.n_units, k = 0;
+    uint32_t n = f->units.n_units, k = 0;
     uint32_t *start = pl_arena_new(&f->mem, uint32_t, n + 2);
     uint32_t *all = pl_arena_new(&f->mem, uint32_t, rows->start[n] + 1);
     if (!start || !all) return PL_ERR_MEMORY;
@@ -57,52 +67,53 @@ static pl_status list_rows(pl_fit *f, const pl_rows *rows, const uint32_t **at,
     return PL_OK;
 }
 
-/* Bytes that each unit's outputs take over from its inputs when everything is kept. */
-static pl_status find_credit(pl_fit *f, uint64_t *credit)
+/* Bytes that each unit's outputs reuse of its inputs, in place, in the keep-all plan. */
+static pl_status find_reused(pl__search *f, uint64_t *reused)
 {
-    const pl_problem *q = &f->q;
+    const pl_problem *q = &f->units;
     pl_life life;
     PL_TRY(pl_life_new(q, &f->mem, &life));
     pl_life_replay(q, f->unit_at, UINT64_MAX, &life);
     for (uint32_t s = 0; s < q->n_buffers; s++) {
         if (life.owner[s] == s || q->buffer[s].producer == PL_NONE) continue;
-        uint64_t *c = &credit[q->buffer[s].producer];
+        uint64_t *c = &reused[q->buffer[s].producer];
         *c += pl_buffer_arena_bytes(&q->buffer[s]);
         if (*c > f->shift) f->shift = *c;
     }
     return PL_OK;
 }
 
-static pl_status describe_units(pl_fit *f)
+static pl_status describe_units(pl__search *f)
 {
-    const pl_problem *q = &f->q;
+    const pl_problem *q = &f->units;
     uint32_t n = q->n_units;
     double *cost = pl_arena_new(&f->mem, double, n + 1);
     uint64_t *work = pl_arena_new(&f->mem, uint64_t, n + 1);
-    uint64_t *credit = pl_arena_new(&f->mem, uint64_t, n + 1);
+    uint64_t *reused = pl_arena_new(&f->mem, uint64_t, n + 1);
     uint8_t *flags = pl_arena_new(&f->mem, uint8_t, n + 1);
     f->unit_at = pl_arena_new(&f->mem, uint32_t, n + 1);
-    if (!cost || !work || !credit || !flags || !f->unit_at) return PL_ERR_MEMORY;
+    if (!cost || !work || !reused || !flags || !f->unit_at) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < n; i++) f->unit_at[i] = q->unit_number[f->base->keep_all->order[i]];
-    PL_TRY(find_credit(f, credit));
+    PL_TRY(find_reused(f, reused));
     for (uint32_t i = 0; i < n; i++) {
         uint32_t t = f->unit_at[i];
         cost[i] = f->base->cost_ns[q->unit_id[t]];
-        work[i] = q->work[t] + f->shift - credit[t];
+        work[i] = q->work[t] + f->shift - reused[t];
         if (updates_in_place(q, t)) flags[i] = PL_RECOMPUTE_ONCE;
     }
-    f->core.n_units = n;
-    f->core.cost = cost;
-    f->core.work_bytes = work;
-    f->core.unit_flags = flags;
-    PL_TRY(list_rows(f, &q->reads, &f->core.in_at, &f->core.in));
-    return list_rows(f, &q->writes, &f->core.out_at, &f->core.out);
+    f->problem.n_units = n;
+    f->problem.cost = cost;
+    f->problem.work_bytes = work;
+    f->problem.unit_flags = flags;
+    PL_TRY(list_rows(f, &q->reads, &f->problem.in_at, &f->problem.in));
+    return list_rows(f, &q->writes, &f->problem.out_at, &f->problem.out);
 }
 
-/* The model's own segments compete with what the core finds, so nothing found is worse. */
-static pl_status seed_segments(pl_fit *f)
+/* The segments that the model marks compete with what the recompute planner finds, so no plan found
+ * is worse than running them. */
+static pl_status seed_segments(pl__search *f)
 {
-    const pl_fit_base *b = f->base;
+    const pl_budget_base *b = f->base;
     const pl_plan *all = b->keep_all;
     uint32_t *list, n;
     uint32_t *unit_of = pl_arena_new(&f->mem, uint32_t, b->units->n + 1);
@@ -112,8 +123,8 @@ static pl_status seed_segments(pl_fit *f)
     for (uint32_t i = 0; i < all->n_order; i++) unit_of[all->order[i]] = i;
     for (uint32_t i = 0; i < n; i++) {
         list[i] = unit_of[list[i]];
-        /* the core refuses to repeat what must run once: then this is no seed */
-        if (i && (f->core.unit_flags[list[i]] & PL_RECOMPUTE_ONCE))
+        /* the recompute planner refuses to repeat a unit that must run once: no seed then */
+        if (i && (f->problem.unit_flags[list[i]] & PL_RECOMPUTE_ONCE))
             for (uint32_t k = 0; k < i; k++)
                 if (list[k] == list[i]) return PL_OK;
     }
@@ -121,29 +132,28 @@ static pl_status seed_segments(pl_fit *f)
     return PL_OK;
 }
 
-/* ---- the lower bound -------------------------------------------------------------------- */
-/* Bytes of the arena without which a unit cannot run: all it reads and writes, less what an output
- * may take over from an input, and its scratch. */
+/* Bytes of the arena without which a unit cannot run: all it reads and writes and its scratch, less
+ * outputs that may be in place and inputs that may be a part of the output. */
 static uint64_t unit_need(const pl_problem *q, uint32_t t)
 {
     uint64_t need = q->work[t];
     for (uint32_t e = q->reads.start[t]; e < q->reads.start[t + 1]; e++)
         need += pl_buffer_arena_bytes(&q->buffer[q->reads.list[e]]);
-    for (uint32_t k = 0; k < q->n_joins; k++) /* what may be a part of the result */
+    for (uint32_t k = 0; k < q->n_joins; k++) /* parts of a concat's result */
         if (q->joins[k].unit == t) need -= pl_buffer_arena_bytes(&q->buffer[q->joins[k].in]);
     for (uint32_t w = q->writes.start[t]; w < q->writes.start[t + 1]; w++) {
         uint32_t s = q->writes.list[w];
-        bool takes = false;
+        bool in_place = false;
         for (uint32_t k = q->in_place_start[t]; k < q->in_place_start[t + 1]; k++)
-            takes |= q->in_place[k].out == s;
-        if (!takes) need += pl_buffer_arena_bytes(&q->buffer[s]);
+            in_place |= q->in_place[k].out == s;
+        if (!in_place) need += pl_buffer_arena_bytes(&q->buffer[s]);
     }
     return need;
 }
 
-static void find_bound(pl_fit *f)
+static void find_bound(pl__search *f)
 {
-    const pl_problem *q = &f->q;
+    const pl_problem *q = &f->units;
     f->bound = 0;
     f->bound_unit = PL_NO_UNIT;
     for (uint32_t s = 0; s < q->n_buffers; s++)
@@ -156,14 +166,14 @@ static void find_bound(pl_fit *f)
     }
 }
 
-pl_status pl__fit_describe(pl_fit *f)
+pl_status pl__search_describe(pl__search *f)
 {
-    PL_TRY(pl_problem_build(&f->q, &f->mem));
-    PL_TRY(pl_problem_slots(&f->q, &f->mem));
-    PL_TRY(pl_join_list(&f->q, &f->mem));
+    PL_TRY(pl_problem_build(&f->units, &f->mem));
+    PL_TRY(pl_problem_slots(&f->units, &f->mem));
+    PL_TRY(pl_join_list(&f->units, &f->mem));
     PL_TRY(describe_buffers(f));
     PL_TRY(describe_units(f));
     PL_TRY(seed_segments(f));
     find_bound(f);
-    return pl_recompute_keep_all(&f->core, &f->core_keep_all);
+    return pl_recompute_keep_all(&f->problem, &f->keep_all_bytes);
 }

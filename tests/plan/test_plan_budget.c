@@ -1,11 +1,11 @@
-/* test_plan_fit.c - plans for budgets, seen from the planner: what its searches find, and how much
- * they look. */
+/* test_plan_budget.c - plan/budget.h on small graphs: what searches find, and how much they ask and
+ * pack. */
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graphs.h"
 
 #include "ir/units.h"
-#include "plan/core/fit.h"
+#include "plan/budget.h"
 #include "plan/pack/check_pack.h"
 #include "plan/pack/pack.h"
 #include "tests/lib/test.h"
@@ -23,8 +23,8 @@ typedef struct lab {
     pl_plan_opts o;
     pl_plan *keep_all;
     double *cost_ns;
-    pl_fit_base base;
-    pl_fit *fit;
+    pl_budget_base base;
+    pl_budget *budget;
 } lab;
 
 static pl_status open_lab(lab *x, pl_graph *g)
@@ -35,13 +35,18 @@ static pl_status open_lab(lab *x, pl_graph *g)
     x->cost_ns = calloc(x->units->n + 1, sizeof *x->cost_ns);
     for (uint32_t i = 0; i < x->units->n; i++) x->cost_ns[i] = 1000;
     PL_TRY(pl_plan_make(g, x->units, &x->o, &x->keep_all));
-    x->base = (pl_fit_base){g, x->units, &x->o, x->keep_all, x->cost_ns};
-    return pl_fit_new(&x->base, &x->fit);
+    x->base = (pl_budget_base){.g = g,
+                               .units = x->units,
+                               .opts = &x->o,
+                               .keep_all = x->keep_all,
+                               .cost_ns = x->cost_ns,
+                               .effort = 1000000};
+    return pl_budget_new(&x->base, PL_CHECKPOINT_AUTO, &x->budget);
 }
 
 static void close_lab(lab *x)
 {
-    pl_fit_free(x->fit);
+    pl_budget_free(x->budget);
     pl_plan_free(x->keep_all);
     pl_units_free(x->units);
     free(x->cost_ns);
@@ -53,13 +58,13 @@ static void close_lab(lab *x)
 /* Where weights are most of what lies in memory, the recomputation planner's smallest plan is
  * larger in truth than keeping everything: it reads weights after their update. Larger ones of its
  * plans are not. */
-TEST(fit_smallest_where_weights_are_most)
+TEST(plan_minimum_where_weights_are_most_of_memory)
 {
     for (int layers = 14; layers <= 22; layers += 8) {
         lab x = {.store = pl_store_new()};
         uint64_t least;
         CHECK_OK(open_lab(&x, training_graph(x.store, layers, 4, 32)));
-        CHECK_OK(pl_fit_minimum(x.fit, 0, &least));
+        CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
         CHECK_MSG(least * 6 <= x.keep_all->arena_bytes * 5, "%d layers: %llu of %llu bytes", layers,
                   (unsigned long long)least, (unsigned long long)x.keep_all->arena_bytes);
         close_lab(&x);
@@ -67,7 +72,7 @@ TEST(fit_smallest_where_weights_are_most)
     lab x = {.store = pl_store_new()}; /* and some between those */
     uint64_t least;
     CHECK_OK(open_lab(&x, training_graph(x.store, 30, 16, 32)));
-    CHECK_OK(pl_fit_minimum(x.fit, 0, &least));
+    CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
     CHECK_MSG(least * 3 <= x.keep_all->arena_bytes, "%llu of %llu bytes", (unsigned long long)least,
               (unsigned long long)x.keep_all->arena_bytes);
     close_lab(&x);
@@ -75,14 +80,13 @@ TEST(fit_smallest_where_weights_are_most)
 
 /* Offsets of one plan that leave large gaps tell of the others': few are looked for in vain. Here
  * nothing shares bytes, and no plan has an arena as small as its bytes alive. */
-TEST(fit_gaps_of_some_plans_spare_others)
+TEST(plan_gaps_of_packed_lists_spare_packing_others)
 {
     lab x = {.store = pl_store_new(), .o = {.no_reuse = true}};
-    pl_fitted *t = NULL;
     CHECK_OK(open_lab(&x, training_graph(x.store, 6, 64, 32)));
-    CHECK(pl_fit_solve(x.fit, x.keep_all->arena_bytes / 2, 1000000, &t) == PL_ERR_FIT);
-    CHECK(!t);
-    pl_fit_work work = pl_fit_work_get(x.fit);
+    CHECK(pl_budget_set(x.budget, x.keep_all->arena_bytes / 2) == PL_ERR_FIT);
+    CHECK(!pl_budget_plan(x.budget));
+    pl_budget_figures work = pl_budget_figures_get(x.budget);
     CHECK_MSG(work.packed <= 13 && work.asked > 3 * work.packed, "%u of %u plans packed",
               work.packed, work.asked);
     close_lab(&x);
@@ -90,80 +94,78 @@ TEST(fit_gaps_of_some_plans_spare_others)
 
 /* A plan that is small enough ends the search for the smallest; going on from there finds the same
  * as at once, and what was told is found again. */
-TEST(fit_enough_ends_the_search)
+TEST(plan_minimum_search_ends_when_small_enough)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
     uint64_t least, some, again, most;
-    pl_fitted *t;
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
-    CHECK_OK(pl_fit_minimum(x.fit, 0, &least));
-    CHECK(pl_fit_knows_minimum(x.fit, &again) && again == least);
+    CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
+    pl_budget_figures all = pl_budget_figures_get(x.budget);
+    CHECK(all.minimum_final && all.minimum_bytes == least);
     most = x.keep_all->arena_bytes;
     CHECK(least < most * 3 / 5);
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
     uint64_t enough = least + (most - least) / 2;
-    CHECK_OK(pl_fit_minimum(y.fit, enough, &some));
-    CHECK(some > least && some <= enough && !pl_fit_knows_minimum(y.fit, &again));
-    pl_fit_work all = pl_fit_work_get(x.fit), part = pl_fit_work_get(y.fit);
+    CHECK_OK(pl_budget_minimum(y.budget, enough, &some));
+    pl_budget_figures part = pl_budget_figures_get(y.budget);
+    CHECK(some > least && some <= enough && !part.minimum_final);
     CHECK_MSG(part.asked * 2 <= all.asked, "%u looks of %u", part.asked, all.asked);
-    CHECK_OK(pl_fit_minimum(y.fit, enough, &again)); /* known */
+    CHECK_OK(pl_budget_minimum(y.budget, enough, &again)); /* known */
     CHECK_INT(again, some);
-    CHECK_INT(pl_fit_work_get(y.fit).asked, part.asked);
-    CHECK_OK(pl_fit_minimum(y.fit, least, &again));
+    CHECK_INT(pl_budget_figures_get(y.budget).asked, part.asked);
+    CHECK_OK(pl_budget_minimum(y.budget, least, &again));
     CHECK_INT(again, least);
     close_lab(&y);
     y.store = pl_store_new();
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
-    CHECK_OK(pl_fit_solve(y.fit, some, 1000000, &t));
-    CHECK(t->plan->arena_bytes <= some);
-    pl_fitted_free(t);
+    CHECK_OK(pl_budget_set(y.budget, some));
+    CHECK(pl_budget_plan(y.budget)->plan->arena_bytes <= some);
     close_lab(&x);
     close_lab(&y);
 }
 
 /* The plan of the smallest arena is packed to know that arena, and not once more for who is given
  * it. */
-TEST(fit_packs_the_smallest_once)
+TEST(plan_minimum_is_packed_once)
 {
     lab x = {.store = pl_store_new()};
     uint64_t least;
-    pl_fitted *t;
     CHECK_OK(open_lab(&x, training_graph(x.store, 18, 8, 32)));
-    CHECK_OK(pl_fit_minimum(x.fit, 0, &least));
-    CHECK_INT(pl_fit_work_get(x.fit).packed, 1);
-    pl_fit_free(x.fit);
-    CHECK_OK(pl_fit_new(&x.base, &x.fit));
-    CHECK_OK(pl_fit_solve(x.fit, least, 1000000, &t));
+    CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
+    CHECK_INT(pl_budget_figures_get(x.budget).packed, 1);
+    pl_budget_free(x.budget);
+    CHECK_OK(pl_budget_new(&x.base, PL_CHECKPOINT_AUTO, &x.budget));
+    CHECK_OK(pl_budget_set(x.budget, least));
+    const pl_expanded_plan *t = pl_budget_plan(x.budget);
     CHECK_INT(t->plan->arena_bytes, least);
     CHECK_OK(pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan));
-    CHECK_INT(pl_fit_work_get(x.fit).packed, 1);
-    pl_fitted_free(t);
+    CHECK_INT(pl_budget_figures_get(x.budget).packed, 1);
     close_lab(&x);
 }
 
 /* A limit on what a search has in hand leaves fewer plans to choose from, never none. */
-TEST(fit_stays_within_the_memory_it_is_given)
+TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
-    pl_fitted *a, *b;
     uint64_t takes;
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
     uint64_t budget = x.keep_all->arena_bytes * 3 / 4;
-    y.o.host_bytes = 1;
-    CHECK_OK(pl_fit_solve(x.fit, budget, 1000000, &a));
-    CHECK_OK(pl_fit_solve(y.fit, budget, 1000000, &b));
+    pl_budget_limit(y.budget, NULL, 1);
+    CHECK_OK(pl_budget_foresee(x.budget, budget, &takes));
+    pl_budget_trim(x.budget);
+    CHECK_OK(pl_budget_set(x.budget, budget));
+    CHECK_OK(pl_budget_set(y.budget, budget));
+    const pl_expanded_plan *a = pl_budget_plan(x.budget), *b = pl_budget_plan(y.budget);
     CHECK(a->plan->arena_bytes <= budget && b->plan->arena_bytes <= budget);
-    uint32_t many = pl_fit_work_get(x.fit).asked, few = pl_fit_work_get(y.fit).asked;
+    uint32_t many = pl_budget_figures_get(x.budget).asked,
+             few = pl_budget_figures_get(y.budget).asked;
     CHECK_MSG(few * 2 < many, "%u asked, without a limit %u", few, many);
-    CHECK(a->extra_ns <= b->extra_ns);
+    CHECK(a->recompute_ns <= b->recompute_ns);
     /* what a plan takes is foreseen: all but its offsets, within a fourth */
-    CHECK_OK(pl_fit_takes(x.fit, budget, &takes));
-    uint64_t held = pl_fitted_bytes(a);
+    uint64_t held = pl_expanded_plan_bytes(a);
     CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total,
               "%llu foreseen, %llu held", (unsigned long long)takes, (unsigned long long)held);
-    pl_fitted_free(a);
-    pl_fitted_free(b);
     close_lab(&x);
     close_lab(&y);
 }
@@ -193,29 +195,31 @@ static bool start_later(later *l, int ms)
 
 enum { SOON = 10 }; /* seconds of a core; the searches are given minutes */
 
-TEST(fit_stops_when_it_is_asked)
+TEST(plan_search_stops_when_asked)
 {
     lab x = {.store = pl_store_new()};
     later l = {.flag = 1};
     uint64_t least, most;
-    pl_fitted *t = NULL;
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     most = x.keep_all->arena_bytes;
-    x.o.stop = &l.flag; /* from the beginning: after the first look */
-    CHECK(pl_fit_solve(x.fit, most / 2, 1000000, &t) == PL_ERR_STOPPED);
-    CHECK_INT(pl_fit_work_get(x.fit).asked, 1);
-    CHECK(pl_fit_minimum(x.fit, 0, &least) == PL_ERR_STOPPED);
-    CHECK(pl_fit_work_get(x.fit).asked <= 2);
-    uint64_t begin = used_ns(); /* while one look is under way */
+    pl_budget_limit(x.budget, &l.flag, 0); /* from the beginning: after the first look */
+    CHECK(pl_budget_set(x.budget, most / 2) == PL_ERR_STOPPED);
+    CHECK_INT(pl_budget_figures_get(x.budget).asked, 1);
+    CHECK(pl_budget_minimum(x.budget, 0, &least) == PL_ERR_STOPPED);
+    CHECK(pl_budget_figures_get(x.budget).asked <= 2);
+    pl_budget_free(x.budget);
+    x.base.effort = (uint64_t)600000 * 1000000; /* while one look is under way */
+    CHECK_OK(pl_budget_new(&x.base, PL_CHECKPOINT_AUTO, &x.budget));
+    pl_budget_limit(x.budget, &l.flag, 0);
+    uint64_t begin = used_ns();
     CHECK(start_later(&l, 100));
-    CHECK(pl_fit_solve(x.fit, most * 3 / 5, (uint64_t)600000 * 1000000, &t) == PL_ERR_STOPPED);
+    CHECK(pl_budget_set(x.budget, most * 3 / 5) == PL_ERR_STOPPED);
     pthread_join(l.thread, NULL);
-    CHECK(!t && used_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
+    CHECK(!pl_budget_plan(x.budget) && used_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
     CHECK_MSG(strstr(pl_error_text(), "stopped"), "%s", pl_error_text());
     l.flag = 0; /* what was cut short is no answer later */
-    CHECK_OK(pl_fit_solve(x.fit, most * 3 / 5, 1000000, &t));
-    CHECK(t->plan->arena_bytes <= most * 3 / 5);
-    pl_fitted_free(t);
+    CHECK_OK(pl_budget_minimum(x.budget, most * 3 / 5, &least));
+    CHECK(least <= most * 3 / 5);
     close_lab(&x);
 }
 

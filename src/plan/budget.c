@@ -1,0 +1,228 @@
+/* budget.c - one program's plan under budgets; see budget.h.
+ *
+ * Idea: what a search learns is worth more than the search. A pl_budget holds the plan that is set
+ * and some figures for as long as the program lives; the search itself (budget_int.h), with hundreds
+ * of lists, is made when it is first needed and freed by pl_budget_trim. Figures that it found
+ * answer later questions without a search: a budget at or below one that was refused is refused.
+ *
+ *     pl_budget_set ──► keep-all plan fits? ── yes ─► it is set
+ *                            │ no
+ *                            ├─ PL_CHECKPOINT_BLOCKS ─► the segments that the model marks
+ *                            ├─ PL_CHECKPOINT_OFF    ─► PL_ERR_FIT
+ *                            └─ PL_CHECKPOINT_AUTO   ─► pl__search_solve (budget_search.c)
+ *
+ * Invariant: the plan that is set passed pl_plan_check (plan.h, P1 to P5). On failure it stays.
+ */
+#include "plan/budget.h"
+
+#include "base/sys.h"
+#include "plan/budget_int.h"
+#include "plan/core/segment.h"
+
+struct pl_budget {
+    pl_plan_opts opts; /* the caller's, with the limits of pl_budget_limit */
+    pl_budget_base base;
+    enum pl_checkpointing how;
+    pl_expanded_plan *set; /* NULL: the keep-all plan */
+    pl__search *search;    /* NULL: none is under way */
+    uint64_t minimum;      /* smallest arena found so far; 0: none */
+    bool minimum_final;    /* and searches find none below */
+    uint64_t minimum_held; /* host memory of its plan; 0: not known, or the keep-all plan */
+    uint64_t refused;      /* the largest arena for which a search found no plan */
+};
+
+/* ---- the search ------------------------------------------------------------------------- */
+static void free_search(pl__search *f)
+{
+    if (!f) return;
+    for (uint32_t i = 0; i < f->n_candidates; i++) pl_recompute_plan_free(f->candidates[i].plan);
+    if (f->lean.plan != f->descended.plan) pl_recompute_plan_free(f->lean.plan);
+    pl_recompute_plan_free(f->descended.plan);
+    pl_recompute_descent_free(f->descent);
+    pl__expanded_plan_free(f->packed);
+    pl_arena_release(&f->mem);
+    pl_sys_free(f);
+}
+
+static pl_status need_search(pl_budget *b)
+{
+    if (b->search) return PL_OK;
+    pl__search *f = pl_sys_alloc(sizeof *f);
+    if (!f) return PL_ERR_MEMORY;
+    f->base = &b->base;
+    f->units = (pl_problem){.g = b->base.g, .units = b->base.units, .opts = &b->opts};
+    pl_status rc = pl__search_describe(f);
+    if (rc != PL_OK) {
+        free_search(f);
+        return rc;
+    }
+    b->search = f;
+    return PL_OK;
+}
+
+/* Keeps what the search has found out of the minimum. */
+static void note_minimum(pl_budget *b)
+{
+    const pl__search *f = b->search;
+    if (f->knows_minimum) b->minimum = f->minimum;
+    b->minimum_final |= f->knows_minimum;
+    if (f->minimum_held) b->minimum_held = f->minimum_held;
+}
+
+static pl_status search_plan(pl_budget *b, uint64_t arena_budget, pl_expanded_plan **out)
+{
+    enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
+    PL_FAIL_IF(arena_budget <= b->refused, PL_ERR_FIT,
+               "no plan found for an arena of %llu bytes; the smallest found is %llu",
+               (unsigned long long)arena_budget, (unsigned long long)b->minimum);
+    PL_TRY(need_search(b));
+    uint64_t effort = (uint64_t)b->base.units->n * EFFORT;
+    if (effort > MOST) effort = MOST;
+    if (b->base.effort) effort = b->base.effort;
+    pl_status rc = pl__search_solve(b->search, arena_budget, effort, out);
+    note_minimum(b);
+    if (rc == PL_ERR_FIT && b->minimum_final) b->refused = arena_budget;
+    return rc;
+}
+
+/* Runs the marked segments as marked, whatever the budget. */
+static pl_status run_segments(pl_budget *b, pl_expanded_plan **out)
+{
+    const pl_plan *all = b->base.keep_all;
+    uint32_t *list, n;
+    pl_arena mem = PL_ARENA_INIT;
+    *out = NULL;
+    pl_status rc =
+        pl_segment_list(b->base.g, b->base.units, all->order, all->n_order, &mem, &list, &n);
+    if (rc == PL_OK) rc = pl__plan_of_list(&b->base, list, n, out);
+    pl_arena_release(&mem);
+    if (rc == PL_OK)
+        rc = pl_plan_check((*out)->x->g, (*out)->x->units, &(*out)->opts, (*out)->plan);
+    if (rc != PL_OK) {
+        pl__expanded_plan_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+/* ---- budget.h --------------------------------------------------------------------------- */
+pl_status pl_budget_new(const pl_budget_base *base, enum pl_checkpointing how, pl_budget **out)
+{
+    pl_budget *b = pl_sys_alloc(sizeof *b);
+    if (!b) return PL_ERR_MEMORY;
+    b->opts = *base->opts;
+    b->base = *base;
+    b->base.opts = &b->opts;
+    b->how = how;
+    *out = b;
+    return PL_OK;
+}
+
+void pl_budget_free(pl_budget *b)
+{
+    if (!b) return;
+    free_search(b->search);
+    pl__expanded_plan_free(b->set);
+    pl_sys_free(b);
+}
+
+void pl_budget_trim(pl_budget *b)
+{
+    free_search(b->search);
+    b->search = NULL;
+}
+
+void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes)
+{
+    b->opts.stop = stop;
+    b->opts.host_bytes = search_bytes;
+}
+
+static uint64_t arena_of(const pl_budget *b, const pl_expanded_plan *t)
+{
+    return t ? t->plan->arena_bytes : b->base.keep_all->arena_bytes;
+}
+
+pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget)
+{
+    pl_expanded_plan *plan = NULL;
+    bool fits = !arena_budget || arena_of(b, NULL) <= arena_budget;
+    if (b->how == PL_CHECKPOINT_BLOCKS)
+        PL_TRY(run_segments(b, &plan));
+    else if (b->how == PL_CHECKPOINT_AUTO && !fits)
+        PL_TRY(search_plan(b, arena_budget, &plan));
+    uint64_t needs = arena_of(b, plan);
+    if (arena_budget && needs > arena_budget) {
+        pl__expanded_plan_free(plan);
+        PL_FAIL(PL_ERR_FIT, "the arena needs %llu bytes, %llu are given; set checkpointing=auto",
+                (unsigned long long)needs, (unsigned long long)arena_budget);
+    }
+    pl__expanded_plan_free(b->set);
+    b->set = plan;
+    return PL_OK;
+}
+
+const pl_expanded_plan *pl_budget_plan(const pl_budget *b)
+{
+    return b->set;
+}
+
+pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes)
+{
+    if (b->how != PL_CHECKPOINT_AUTO) {
+        b->minimum = arena_of(b, b->set);
+    } else if (!b->minimum_final && (!b->minimum || b->minimum > enough)) {
+        PL_TRY(need_search(b));
+        PL_TRY(pl__search_minimum(b->search, enough, &b->minimum));
+        note_minimum(b);
+    }
+    *arena_bytes = b->minimum;
+    return PL_OK;
+}
+
+pl_status pl_budget_bound(pl_budget *b, uint64_t *arena_bytes)
+{
+    *arena_bytes = b->minimum_final ? b->minimum : arena_of(b, b->set);
+    if (b->minimum_final || b->how != PL_CHECKPOINT_AUTO) return PL_OK;
+    PL_TRY(need_search(b));
+    *arena_bytes = b->search->bound;
+    return PL_OK;
+}
+
+/* Bytes more than what the plan that is set takes. */
+static uint64_t more_than_set(const pl_budget *b, uint64_t host_bytes)
+{
+    uint64_t has = pl_expanded_plan_bytes(b->set);
+    return host_bytes > has ? host_bytes - has : 0;
+}
+
+pl_status pl_budget_foresee(pl_budget *b, uint64_t arena_budget, uint64_t *host_bytes)
+{
+    *host_bytes = 0;
+    if (b->how != PL_CHECKPOINT_AUTO || arena_of(b, NULL) <= arena_budget) return PL_OK;
+    PL_TRY(need_search(b));
+    PL_TRY(pl__search_foresee(b->search, arena_budget, host_bytes));
+    *host_bytes = more_than_set(b, *host_bytes);
+    return PL_OK;
+}
+
+pl_status pl_budget_lean(pl_budget *b, uint64_t *arena_bytes, uint64_t *host_bytes)
+{
+    uint64_t held = b->minimum_held;
+    *arena_bytes = b->minimum;
+    if (b->search) PL_TRY(pl__search_lean(b->search, arena_bytes, &held));
+    *host_bytes = more_than_set(b, held);
+    return PL_OK;
+}
+
+pl_budget_figures pl_budget_figures_get(const pl_budget *b)
+{
+    const pl_budget_base *base = &b->base;
+    uint64_t kept = pl_graph_bytes(base->g) + base->units->arena.total + base->keep_all->mem.total;
+    return (pl_budget_figures){.minimum_bytes = b->minimum,
+                               .minimum_final = b->minimum_final,
+                               .host_bytes = b->set ? pl_expanded_plan_bytes(b->set) : kept,
+                               .minimum_host_bytes = more_than_set(b, b->minimum_held),
+                               .asked = b->search ? b->search->n_asked : 0,
+                               .packed = b->search ? b->search->n_packed : 0};
+}

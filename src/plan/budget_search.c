@@ -1,0 +1,245 @@
+/* budget_search.c - the cheapest plan within a budget.
+ *
+ * The recompute planner knows nothing of in-place reuse and of packing, so its budget is only a
+ * knob: it is turned up while the true peak of its list still is within the arena's budget. Settings
+ * of the knob are the rungs of recompute.h and fine steps between them, the same for every budget,
+ * so that a larger budget has all lists that a smaller one has. All lists compete; the cheapest one
+ * that packs within the budget wins.
+ *
+ * Invariant: the plan handed out was packed within the budget and passed pl_plan_check (plan.h, P1 to P5).
+ * Cost: some tens of questions to the recompute planner, some replays, one to a few packings.
+ *
+ * Example. A makes a, B makes b from a, C reads b, D makes d from b, E reads a and d; a, b and d have
+ * 4 MB, nothing is in place, A takes 1 ms.
+ *
+ *   list            A    B      C    D      E           peak    recomputed
+ *   keep-all        a    a b    a b  a b d  a d         12 MB   nothing
+ *                   A    B      C    D      A     E
+ *   one recompute   a    a b    b    b d    a d   a d    8 MB   A, 1 ms
+ *
+ *   budget 12 MB: the keep-all plan fits, no search.
+ *   budget 11 MB: the rung below 11 MB has the list A B C D A E. Its peak, 8 MB, is measured; filling
+ *                 cannot undo A, since a and b and d together are too large. It packs in 8 MB: done.
+ *   budget  7 MB: below the bound: D alone needs b and d, 8 MB. Refused with that proof.
+ */
+#include "plan/budget_int.h"
+
+/* Whether the candidate is known not to fit. */
+static bool is_over(const pl__candidate *c, uint64_t budget)
+{
+    return c->arena > budget && !c->quick;
+}
+
+/* Sets *best to the cheapest candidate not yet seen whose peak is within the limit; NULL: none. */
+static pl_status cheapest(pl__search *f, uint64_t limit, const bool *seen, pl__candidate **best)
+{
+    do {
+        *best = NULL;
+        for (uint32_t i = 0; i < f->n_candidates; i++) {
+            pl__candidate *c = &f->candidates[i];
+            if (seen[i] || c->peak > limit) continue;
+            if (!*best || c->plan->cost_ns < (*best)->plan->cost_ns) *best = c;
+        }
+        if (*best) PL_TRY(pl__candidate_measure(f, *best));
+    } while (*best && (*best)->peak > limit);
+    return PL_OK;
+}
+
+/* Returns the candidate not yet seen that most likely packs within the budget; NULL: none. */
+static pl__candidate *smallest(pl__search *f, uint64_t budget, const bool *seen)
+{
+    pl__candidate *best = NULL;
+    for (uint32_t i = 0; i < f->n_candidates; i++) {
+        pl__candidate *c = &f->candidates[i];
+        if (seen[i] || !c->peak || c->peak > budget || is_over(c, budget)) continue;
+        if (!best || (c->arena && !best->arena) ||
+            (!c->arena == !best->arena && c->peak < best->peak))
+            best = c;
+    }
+    return best;
+}
+
+/* Undoes recomputation step by step: raises the recompute planner's budget from that of c on, until
+ * PATIENCE lists in a row are too large. Lists of budgets below `sure` are known to fit. */
+static pl_status fill_up(pl__search *f, uint64_t budget, uint64_t sure, pl__candidate *c)
+{
+    enum { PATIENCE = 4 };
+    uint64_t step = f->keep_all_bytes / PL__CLOSE_RUNGS + 1;
+    int over = 0;
+    for (uint64_t at = (c->asked / step + 1) * step; at < f->keep_all_bytes; at += step) {
+        if (over >= PATIENCE || c->plan->n == f->problem.n_units) break;
+        pl__candidate *next;
+        PL_TRY(pl__candidate_ask(
+            f, &(pl__candidate){.asked = at, .filled_from = (uint32_t)(c - f->candidates) + 1},
+            &next));
+        if (!next) break;
+        c = next;
+        if (at < sure) continue;
+        PL_TRY(pl__candidate_measure(f, c));
+        over = c->peak > budget ? over + 1 : 0;
+    }
+    return PL_OK;
+}
+
+/* Finds the highest rung whose list has a true peak within the budget. The first guess is the
+ * budget itself; in-place reuse that the recompute planner does not know leaves bytes over, which
+ * the next guesses use. *c is NULL when the rung has no list. */
+static pl_status find_rung(pl__search *f, uint64_t budget, uint64_t effort, uint64_t bound,
+                           uint64_t *rung, pl__candidate **c)
+{
+    enum { GUESSES = 3 };
+    *rung = pl_recompute_rung(budget + f->shift, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
+    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = *rung, .effort = effort}, c));
+    if (*c) PL_TRY(pl__candidate_measure(f, *c));
+    for (int i = 0; i < GUESSES && *c && (*c)->peak < budget; i++) {
+        uint64_t up = pl_recompute_rung(*rung + (budget - (*c)->peak), bound, f->keep_all_bytes,
+                                        PL__CLOSE_RUNGS);
+        pl__candidate *next;
+        if (up <= *rung) break;
+        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = up, .effort = effort}, &next));
+        if (next) PL_TRY(pl__candidate_measure(f, next));
+        if (!next || next->peak > budget) break;
+        *rung = up;
+        *c = next;
+    }
+    return PL_OK;
+}
+
+/* Makes candidates for a budget: from the highest rung that fits, with search, then from two close
+ * rungs below it and from two distant ones, without. Cost changes sharply where a few buffers have
+ * most of the bytes, so rungs are close. Distant rungs, shared by many budgets, reduce variance. */
+static pl_status climb(pl__search *f, uint64_t budget, uint64_t effort)
+{
+    enum { STARTS = 5, NEAR = 2, FAR = 40 };
+    uint64_t bound, rung, all = f->keep_all_bytes;
+    uint32_t unit;
+    pl__candidate *c;
+    PL_TRY(pl_recompute_bound(&f->problem, &bound, &unit));
+    PL_TRY(find_rung(f, budget, effort, bound, &rung, &c));
+    uint64_t sure = rung;
+    for (int i = 0; i < STARTS && c; i++) {
+        PL_TRY(fill_up(f, budget, sure, c));
+        uint32_t rungs = i < NEAR ? PL__CLOSE_RUNGS : FAR;
+        uint64_t below = all / (8 * rungs); /* less than the distance of two rungs */
+        if (i + 1 == STARTS || rung <= bound + below) break;
+        rung = pl_recompute_rung(rung - below, bound, all, rungs);
+        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = rung}, &c));
+    }
+    return PL_OK;
+}
+
+/* Packs candidates, the cheapest first, until one is within the budget; NULL: none is. Packing some
+ * thousand buffers takes a second, and where packing leaves gaps it does so for all candidates
+ * alike: after FREE candidates that were too large, only those are packed that would fit with the
+ * smallest gaps seen, then the LAST smallest ones. What is known of a candidate from earlier budgets
+ * counts as if it was found out now, so the answer does not depend on them. */
+static pl_status pack_cheapest(pl__search *f, uint64_t budget, pl_expanded_plan **out)
+{
+    enum { FREE = 2, LAST = 4 };
+    bool seen[PL__MAX_CANDIDATES] = {false};
+    double gaps = 1e9; /* the smallest arena / peak seen */
+    uint64_t limit = budget;
+    *out = NULL;
+    for (int tries = 0, last = 0; last < LAST; tries++) {
+        pl__candidate *c;
+        PL_TRY(cheapest(f, limit, seen, &c));
+        if (!c) {
+            c = smallest(f, budget, seen);
+            last++;
+        }
+        if (!c) return PL_OK;
+        seen[c - f->candidates] = true;
+        if (!is_over(c, budget)) PL_TRY(pl__candidate_keep(f, c, budget));
+        if (c->arena <= budget) {
+            *out = f->packed;
+            f->packed = NULL;
+            return PL_OK;
+        }
+        double over = (double)c->arena / (double)c->peak;
+        if (over < gaps) gaps = over;
+        if (tries >= FREE) limit = (uint64_t)((double)budget / gaps);
+    }
+    return PL_OK;
+}
+
+/* Time of running every unit once. */
+static double base_cost(const pl__search *f)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < f->problem.n_units; i++) sum += f->problem.cost[i];
+    return sum;
+}
+
+/* Makes more candidates for a budget near the minimum: the minimum's own list, filled up to the
+ * budget, and the lists of budgets in between, any of which may be cheaper by chance. */
+static pl_status climb_from_minimum(pl__search *f, uint64_t budget, uint64_t effort)
+{
+    /* on large problems, where climbing takes seconds: from the minimum itself only */
+    enum { SMALL = 1000, ANCHORS = 64 };
+    uint64_t step = f->problem.n_units <= SMALL ? f->minimum / ANCHORS + 1 : budget;
+    pl__candidate *c;
+    for (uint64_t at = f->minimum; at < budget; at += step) PL_TRY(climb(f, at, effort));
+    /* a cheap list as small as the minimum's, if there is one */
+    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = f->minimum_asked}, &c));
+    if (c) PL_TRY(fill_up(f, budget, 0, c));
+    PL_TRY(pl__search_shrink(f, &c));
+    return c && c->peak <= budget ? fill_up(f, budget, 0, c) : PL_OK;
+}
+
+/* Near the minimum a rung is a coarse step, and the minimum's own plan is often cheaper than those
+ * of the rungs. To find the minimum takes seconds, so it is not searched for when the budget is
+ * clearly far from it: more than twice the bound, and a plan that recomputes little. */
+static pl_status is_near_minimum(pl__search *f, uint64_t budget, const pl_expanded_plan *found,
+                                 bool *look)
+{
+    enum { MUCH = 2, NEAR = 16 };
+    /* the largest minimum that the budget is far from */
+    uint64_t minimum, far = (budget - 1) / (NEAR + 1) * NEAR;
+    *look = !found || budget / 2 <= f->bound || found->recompute_ns * MUCH > base_cost(f);
+    if (!*look) return PL_OK;
+    PL_TRY(pl__search_find_minimum(f, found ? far : 0, &minimum));
+    *look = budget <= minimum + minimum / NEAR;
+    return PL_OK;
+}
+
+pl_status pl__search_foresee(pl__search *f, uint64_t arena_budget, uint64_t *host_bytes)
+{
+    uint64_t bound;
+    uint32_t unit;
+    pl__candidate *c = NULL;
+    *host_bytes = 0;
+    PL_TRY(pl_recompute_bound(&f->problem, &bound, &unit));
+    uint64_t rung =
+        pl_recompute_rung(arena_budget + f->shift, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
+    if (rung) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = rung}, &c));
+    return c ? pl__candidate_host_bytes(f, c, host_bytes) : PL_OK;
+}
+
+static pl_status refuse(const pl__search *f, uint64_t budget)
+{
+    char label[160] = "the inputs";
+    if (f->bound_unit != PL_NO_UNIT)
+        pl_unit_label(f->base->g, &f->base->units->unit[f->bound_unit], label, sizeof label);
+    PL_FAIL_IF(budget < f->bound, PL_ERR_FIT,
+               "no plan fits an arena of %llu bytes: \"%s\" alone needs %llu",
+               (unsigned long long)budget, label, (unsigned long long)f->bound);
+    PL_FAIL(PL_ERR_FIT, "no plan found for an arena of %llu bytes; the smallest found is %llu",
+            (unsigned long long)budget, (unsigned long long)f->minimum);
+}
+
+pl_status pl__search_solve(pl__search *f, uint64_t arena_budget, uint64_t effort,
+                           pl_expanded_plan **out)
+{
+    bool look;
+    if (arena_budget < f->bound) return refuse(f, arena_budget);
+    PL_TRY(climb(f, arena_budget, effort));
+    PL_TRY(pack_cheapest(f, arena_budget, out));
+    pl_status rc = is_near_minimum(f, arena_budget, *out, &look);
+    if (rc == PL_OK && !look && *out) return PL_OK;
+    pl__expanded_plan_free(*out);
+    *out = NULL;
+    PL_TRY(rc);
+    PL_TRY(climb_from_minimum(f, arena_budget, effort));
+    PL_TRY(pack_cheapest(f, arena_budget, out));
+    return *out ? PL_OK : refuse(f, arena_budget);
+}
