@@ -393,7 +393,8 @@ pl_program_times pl_program_times_get(const pl_program *p)
 
 const char *pl_program_position_label(const pl_program *p, int position)
 {
-    return position >= 0 && (uint32_t)position < p->plan->n_positions ? p->step_label[position] : "";
+    return position >= 0 && (uint32_t)position < p->plan->n_positions ? p->step_label[position]
+                                                                      : "";
 }
 
 pl_plan_buffer pl_program_buffer(const pl_program *p, int i)

@@ -11,7 +11,8 @@ typedef struct made {
     double cost[MAX_UNITS];
     uint64_t work[MAX_UNITS], bytes[MAX_BUFS];
     uint8_t unit_flags[MAX_UNITS], buffer_flags[MAX_BUFS];
-    uint32_t in_at[MAX_UNITS + 1], in[MAX_EDGES], out_at[MAX_UNITS + 1], out[MAX_BUFS], base[MAX_BUFS];
+    uint32_t in_at[MAX_UNITS + 1], in[MAX_EDGES], out_at[MAX_UNITS + 1], out[MAX_BUFS],
+        base[MAX_BUFS];
 } made;
 
 /* l steps from x0; adjoints b(l-1)..b(0), where b(i) reads x(i) and b(i+1). All of size 1; only
