@@ -345,5 +345,5 @@ TEST(buckets_plan)
     r = cli_run("$P plan " CLI_SMALL "'data.buckets=[32x32]'");
     CHECK_MSG(r.code == 2 && strstr(r.err, "does not say which of its keys"), "%s", r.err);
     r = cli_run("cd %s && $P train ./photo.so 'data.buckets=[32x32]'", pl_test_dir());
-    CHECK_MSG(r.code == 2 && strstr(r.err, "data.buckets wants images"), "%s", r.err);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "data.buckets needs images"), "%s", r.err);
 }

@@ -88,11 +88,11 @@ TEST(cache_stale)
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cp set/class0/0000.jpg set/class1/9999.jpg && " RUN CACHED, pl_test_dir(),
                 pl_test_dir());
-    CHECK_MSG(r.code == 5 && strstr(r.err, "files of set are others"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 5 && strstr(r.err, "files of set have changed"), "%d %s", r.code, r.err);
     r = cli_run(
         "cd %s && cp c/train/latent/00000.safetensors c/train/latent/00001.safetensors && " CACHE,
         pl_test_dir(), pl_test_dir());
-    CHECK_MSG(r.code == 0 && strstr(r.err, "files of set are others"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 0 && strstr(r.err, "files of set have changed"), "%d %s", r.code, r.err);
     r = cli_run(RUN CACHED, pl_test_dir()); /* what an older cache left is gone */
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
     r = cli_run("cd %s && touch -d 2020-01-01 set/class0/0000.jpg && " RUN CACHED, pl_test_dir(),
@@ -106,7 +106,7 @@ TEST(cache_stale)
     CHECK_INT(cli_run(CACHE, pl_test_dir()).code, 0);
     r = cli_run("cd %s && truncate -s -4 c/train/latent/00000.safetensors && " RUN CACHED,
                 pl_test_dir(), pl_test_dir());
-    CHECK_MSG(r.code == 5 && strstr(r.err, "00000.safetensors is missing or was changed"), "%d %s",
+    CHECK_MSG(r.code == 5 && strstr(r.err, "00000.safetensors is missing or has changed"), "%d %s",
               r.code, r.err);
 }
 
@@ -127,8 +127,8 @@ TEST(cache_model_file)
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cp b/model.safetensors m.safetensors && " RUN CACHED MODEL, pl_test_dir(),
                 pl_test_dir());
-    CHECK_MSG(r.code == 5 && strstr(r.err, "data.cache_model m.safetensors is another file"),
-              "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 5 && strstr(r.err, "data.cache_model m.safetensors has changed"), "%d %s",
+              r.code, r.err);
     r = cli_run(RUN CACHED, pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "data.cache_model was m.safetensors"), "%d %s", r.code,
               r.err);
@@ -151,7 +151,7 @@ TEST(cache_refusals)
                   r.err);
     }
     cli_result r = cli_run("cd %s && $P cache " WITH, pl_test_dir());
-    CHECK_MSG(r.code == 2 && strstr(r.err, "data.cache names the folder"), "%s", r.err);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "set data.cache to the folder"), "%s", r.err);
     r = cli_run("cd %s && $P cache " WITH "data.cache=set", pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "holds other files"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && ls set/class0 | wc -l", pl_test_dir());

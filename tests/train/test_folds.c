@@ -85,7 +85,7 @@ TEST(phases_folds_part_the_data)
     for (int i = 0; i < FOLDED; i++) CHECK_INT(left_out[i], 1);
     static const struct {
         const char *keys[2], *want;
-    } bad[] = {{{"data.folds=1", "seed=0"}, "at least 2 parts"},
+    } bad[] = {{{"data.folds=1", "seed=0"}, "at least 2 folds"},
                {{"data.folds=4", "data.fold=4"}, "which are 0 to 3"},
                {{"data.folds=12", "seed=0"}, "some would be empty"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -1,4 +1,5 @@
-/* cache.c - the stamp of a cache: written, read, held against what is there; see cache.h. */
+/* cache.c - writes the stamp of a cache and compares it with the present configuration and files; see
+ * cache.h. */
 #include "train/data/cache.h"
 
 #include "base/sys.h"
@@ -35,7 +36,8 @@ pl_status pl__cache_check_config(const pl_run *r)
     const char *random = NULL;
     if (pl_config_is_null(c, "data.cache")) return PL_OK;
     PL_FAIL_IF(!r->recipe->encoder, PL_ERR_CONFIG,
-               "data.cache: recipe %s has no encoder whose outputs could be kept", r->recipe->name);
+               "data.cache: recipe %s has no encoder whose outputs could be cached",
+               r->recipe->name);
     if (strcmp(pl_config_text(c, "data.crop"), "random") == 0) random = "data.crop=random";
     if (pl_config_float(c, "data.flip") > 0) random = "data.flip";
     if (pl_config_float(c, "data.erase") > 0) random = "data.erase";
@@ -45,8 +47,8 @@ pl_status pl__cache_check_config(const pl_run *r)
         if (jitter[i] > 0) random = "data.jitter";
     if (!pl_config_is_null(c, "data.buckets")) random = "data.buckets";
     PL_FAIL_IF(random, PL_ERR_CONFIG,
-               "%s does not go with data.cache: a cache holds one view of each sample, "
-               "in one size, each as often as every other",
+               "%s cannot be used with data.cache: a cache holds one view of each sample, "
+               "in one size, each equally often",
                random);
     return PL_OK;
 }
@@ -185,7 +187,7 @@ static pl_stamp stamp_of(const json_t *o)
                       hash ? strtoull(hash, NULL, 16) : 0};
 }
 
-/* A comparison under way; why[0] is 0 until something differs. */
+/* A comparison; why[0] is 0 until something differs. */
 typedef struct check {
     pl_run *r;
     const json_t *stamp;
@@ -209,7 +211,7 @@ static pl_status check_file(void *ctx, const char *key, const char *path)
     bool same = false;
     if (c->why[0]) return PL_OK;
     if (was) PL_TRY(pl__stamp_same(path, &stamp, &same));
-    if (!same) snprintf(c->why, c->cap, "%s %s is another file than it was", key, path);
+    if (!same) snprintf(c->why, c->cap, "%s %s has changed", key, path);
     return PL_OK;
 }
 
@@ -235,7 +237,7 @@ static pl_status check_source(check *c)
     if (c->why[0] || (!named && !was)) return PL_OK;
     const char *path = named ? pl_config_text(c->r->config, "data.path") : "";
     if (named && was) PL_TRY(pl__stamp_same(path, &stamp, &same));
-    if (!same) snprintf(c->why, c->cap, "files of %s are others than they were", path);
+    if (!same) snprintf(c->why, c->cap, "files of %s have changed", path);
     return PL_OK;
 }
 
@@ -250,7 +252,7 @@ static void check_made(check *c)
         snprintf(path, sizeof path, "%s/%s", pl_config_text(c->r->config, "data.cache"),
                  name ? name : "?");
         if (stat(path, &st) != 0 || st.st_size != json_integer_value(json_object_get(f, "bytes")))
-            snprintf(c->why, c->cap, "%s is missing or was changed", path);
+            snprintf(c->why, c->cap, "%s is missing or has changed", path);
     }
 }
 
@@ -258,11 +260,11 @@ static pl_status check_all(check *c)
 {
     const char *recipe = json_string_value(json_object_get(c->stamp, "recipe"));
     if (json_integer_value(json_object_get(c->stamp, "plimsoll_cache")) != FORMAT || !recipe)
-        snprintf(c->why, c->cap, "cache.json is of another form");
+        snprintf(c->why, c->cap, "cache.json has an unknown format");
     else if (!json_is_true(json_object_get(c->stamp, "finished")))
         snprintf(c->why, c->cap, "it was not finished");
     else if (strcmp(recipe, c->r->recipe->name) != 0)
-        snprintf(c->why, c->cap, "it is of recipe %s", recipe);
+        snprintf(c->why, c->cap, "it belongs to recipe %s", recipe);
     if (c->why[0]) return PL_OK;
     PL_TRY(check_config(c));
     PL_TRY(each_file(c->r, &(key_walk){check_file, c, false}));
@@ -291,7 +293,7 @@ pl_status pl__cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap)
     if (json_is_object(o))
         rc = check_all(&c);
     else
-        snprintf(why, cap, "%s is no JSON", path);
+        snprintf(why, cap, "%s is not JSON", path);
     json_decref(o);
     *fresh = rc == PL_OK && !why[0];
     return rc;

@@ -1,8 +1,8 @@
-/* cache_write.c - runs a recipe's encoder over a data set and writes what it gives; see cache.h.
+/* cache_write.c - runs a recipe's encoder over a data set and writes its outputs; see cache.h.
  *
- * The encoder is the run's only program, so it is planned and started as training is. Every output
- * has files of its own, one tensor in each, into which rows are appended as they come: nothing is
- * gathered in memory.
+ * The encoder is the run's only program, so it is planned and started like a training program. Every
+ * output has its own files, one tensor in each; rows are appended batch by batch, so memory does not
+ * grow with the data set.
  */
 #include "base/asked.h"
 #include "base/dtype.h"
@@ -31,7 +31,7 @@ pl_status pl_run_encode_only(pl_run *r)
 {
     PL_FAIL_IF(pl__train(r), PL_ERR_ARG, "the run is built already");
     PL_FAIL_IF(pl_config_is_null(r->config, "data.cache"), PL_ERR_CONFIG,
-               "data.cache names the folder: it is missing");
+               "set data.cache to the folder of the cache");
     r->purpose.goal = PL_GOAL_ENCODE;
     return pl__cache_check_config(r);
 }
@@ -46,7 +46,7 @@ static const pl_type *output_type(const pl_program *p, const char *name, pl_type
     return NULL;
 }
 
-/* Every input of a program that will read the cache is an output of the encoder. */
+/* Checks that every input of a program that will read the cache is an output of the encoder. */
 static pl_status check_inputs(const pl_run *r, const pl_graph *g)
 {
     pl_type have;
@@ -57,10 +57,10 @@ static pl_status check_inputs(const pl_run *r, const pl_graph *g)
         pl_type want = *pl_type_of(g, pl_node_get(g, i)->out);
         const pl_type *t = output_type(pl__train(r), name, &have);
         PL_FAIL_IF(!t, PL_ERR_CONFIG,
-                   "recipe %s: training reads \"%s\", which its encoder does not give",
+                   "recipe %s: training reads \"%s\", which is not an output of its encoder",
                    r->recipe->name, name);
         PL_FAIL_IF(!pl_type_equal(t, &want), PL_ERR_CONFIG,
-                   "recipe %s: its encoder gives \"%s\" as %s, training reads %s", r->recipe->name,
+                   "recipe %s: its encoder writes \"%s\" as %s, training reads %s", r->recipe->name,
                    name, pl_type_text(t, a, sizeof a), pl_type_text(&want, b, sizeof b));
     }
     return PL_OK;
@@ -84,7 +84,7 @@ pl_status pl__cache_check_reader(pl_run *r)
 
 /* ---- writing ----------------------------------------------------------------------------------
  */
-/* One output: the file that is being written. */
+/* One output and the file that is being written. */
 typedef struct sink {
     const char *name;
     pl_type type, row; /* of the batch; of a row in the file */
@@ -179,7 +179,7 @@ static void narrow(const sink *s, const void *from, int64_t n)
         to[i] = s->row.dtype == PL_F16 ? pl_f32_to_f16(x[i]) : pl_f32_to_bf16(x[i]);
 }
 
-/* rows_left: of the subset, those of this batch counted in. */
+/* rows_left: rows of the subset that are not written yet, those of this batch included. */
 static pl_status write_rows(writer *w, sink *s, pl_subset subset, int64_t rows, int64_t rows_left)
 {
     size_t row = pl_type_bytes(&s->row);
@@ -236,7 +236,7 @@ static bool is_empty(const char *dir)
     return empty;
 }
 
-/* Files of an earlier cache that this one does not write anew. */
+/* Removes files of an earlier cache that this one does not overwrite. */
 static void remove_old(const char *dir)
 {
     char path[PATH];
@@ -290,12 +290,12 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
     for (int s = 0; s < 1 + r->data.encode_eval; s++) {
         w->stamp.samples[s] = pl_source_size(r, (pl_subset)s);
         PL_FAIL_IF(w->stamp.samples[s] == 0 && s == PL_SUBSET_EVAL, PL_ERR_CONFIG,
-                   "there are no eval samples: a cache "
-                   "wants some; a folder eval/, or a data.eval_share (%g now) that reaches some",
+                   "there are no evaluation samples, which a cache needs: add a folder eval/, "
+                   "or raise data.eval_share (%g)",
                    pl_config_float(r->config, "data.eval_share"));
         PL_FAIL_IF(w->stamp.samples[s] == 0, PL_ERR_CONFIG,
                    "the %s samples are endless, or there are none: a cache "
-                   "wants a data set",
+                   "needs a finite data set",
                    pl_subset_name((pl_subset)s));
     }
     PL_TRY(hash_weights(r, &w->stamp.weights));

@@ -44,7 +44,7 @@ static bool is_piece(const char *name)
     return (n >= 4 && strcmp(name + n - 4, ".npy") == 0) || pl_array_is_bundle(name);
 }
 
-/* Files of a folder for which `wanted` is true, sorted; *n is 0 when there are none. */
+/* Lists the files of a folder for which `wanted` is true, sorted; *n is 0 without any. */
 static pl_status list(pl_dataset *d, const char *dir, bool (*wanted)(const char *),
                       const char ***paths, int *n)
 {
@@ -69,7 +69,7 @@ static pl_status list(pl_dataset *d, const char *dir, bool (*wanted)(const char 
     return PL_OK;
 }
 
-/* DIR/train.safetensors, DIR/train.h5; the data set itself when it is such a file, for training. */
+/* One file with all arrays: DIR/train.safetensors, DIR/train.h5, or, for training, the path itself. */
 static const char *bundle(pl_dataset *d, pl_subset subset)
 {
     static const char *const tails[] = {"safetensors", "h5", "hdf5"};
@@ -99,7 +99,7 @@ static pl_status find_files(pl_dataset *d, pl_subset subset, const char *input, 
     PL_TRY(list(d, folder, pl_array_is_bundle, paths, n));
     if (*n) return PL_OK;
     const char *all = bundle(d, subset);
-    *one = all ? all : plain; /* opening says that it is not there */
+    *one = all ? all : plain; /* opening reports a missing file */
     *paths = one;
     *n = 1;
     return PL_OK;
@@ -133,13 +133,13 @@ static pl_status open_column(pl_dataset *d, part *p, column *c, pl_subset subset
     PL_TRY(pl_array_open(paths, n, c->input, c->field, &sample, &c->array));
     int64_t rows = pl_array_rows(c->array);
     PL_FAIL_IF(p->rows && rows != p->rows, PL_ERR_DATA,
-               "%s has %lld rows, %s has %lld: one row a sample in each", paths[0], (long long)rows,
-               pl_array_path(p->columns[0].array, 0), (long long)p->rows);
+               "%s has %lld rows, %s has %lld: each needs one row per sample", paths[0],
+               (long long)rows, pl_array_path(p->columns[0].array, 0), (long long)p->rows);
     p->rows = rows;
     return PL_OK;
 }
 
-/* from: the subset whose files it reads. */
+/* from: the subset whose files are read. */
 static pl_status open_part(pl_dataset *d, pl_subset subset, pl_subset from, const pl_program *prog)
 {
     part *p = &d->parts[subset];

@@ -1,4 +1,4 @@
-/* dataset.h - arrays on disk as the source of a run: one array an input, one row a sample.
+/* dataset.h - arrays on disk as the source of a run: one array per input, one row per sample.
  *
  *     DIR/train/frames.npy          [N, ...]   row i is input "frames" of sample i
  *     DIR/train/frames/0.npy, ...              the same in pieces, in the order of their names; also
@@ -7,9 +7,9 @@
  *     DIR/train/0.safetensors, ...             the same in pieces
  *     DIR/eval/...                             likewise
  *
- * Every input of the program has an array; each row has the dtype and the shape of one sample. Rows
- * are read straight into the program's inputs; nothing is held in memory and nothing is allocated
- * after opening. Problems are PL_ERR_DATA and name the file.
+ * Every input of the program has an array; each row has the dtype and shape of one sample. Rows are
+ * read straight into the program's inputs: nothing is kept in memory or allocated after opening.
+ * Errors are PL_ERR_DATA and name the file.
  */
 #ifndef PL_TRAIN_DATASET_H
 #define PL_TRAIN_DATASET_H
@@ -18,18 +18,17 @@
 
 typedef struct pl_dataset pl_dataset;
 
-/* train and eval may be NULL; then there need be no such folder. folded: both read the training
- * set. fields: "input=name,..." where the names in the files are others; "" when they are the same.
- */
+/* train or eval NULL: its files need not exist. folded: evaluations read the training set too.
+ * fields: "input=name,..." for inputs whose arrays have other names; "": none. */
 pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
                           const pl_program *eval, bool folded, pl_dataset **out) PL_MUST_USE;
 void pl_dataset_close(pl_dataset *d);
 int64_t pl_dataset_rows(const pl_dataset *d, pl_subset subset);
-/* Path of the array of an input that holds a row, for messages; "" if there is none. */
+/* Path of the file with a row of an input, for messages; "" if there is none. */
 const char *pl_dataset_path(const pl_dataset *d, pl_subset subset, const char *input, int64_t row);
 pl_status pl_dataset_read(const pl_dataset *d, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch) PL_MUST_USE;
-/* Name of an input in the files, as fields (above) have it; NULL: no memory. */
+/* Name of an input's array in the files, by `fields` (above); NULL: out of memory. */
 const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *input);
 /* "train" or "eval". */
 const char *pl_subset_name(pl_subset subset);

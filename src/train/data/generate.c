@@ -1,9 +1,9 @@
-/* generate.c - a recipe's own samples: opening them, numbers to make them of, and writing them as a
- * data set on disk (dataset.h).
+/* generate.c - a recipe's own samples: opening them, random numbers for generated ones, and writing
+ * them as a data set on disk (dataset.h).
  *
- * For the last, samples are read batch by batch into a block of the programs' inputs, and their
- * rows appended to one array an input. The last batch may reach past the end: it repeats the last
- * sample, and the surplus rows are not written.
+ * To write, samples are read batch by batch into memory of the program's inputs, and their rows are
+ * appended to one array per input. The last batch repeats the last sample to fill up; these rows are
+ * not written.
  */
 #include "base/hash.h"
 #include "base/sys.h"
@@ -48,7 +48,7 @@ double pl_sample_normal(uint64_t seed, uint64_t k)
 }
 
 /* ---- on disk ------------------------------------------------------------------------------ */
-/* One input of the program: where a batch of it lies, and the file it goes to. */
+/* One input of the program: memory of a batch, and the file that it is appended to. */
 typedef struct sink {
     const char *name;
     pl_type type;
@@ -136,15 +136,15 @@ static pl_status write_subset(pl_run *r, const char *dir, pl_subset subset, cons
     return rc;
 }
 
-/* How many to write: what was asked for, else what the recipe has. */
+/* Number of samples to write: the number asked for, else all that the recipe has. */
 pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out)
 {
     int64_t size = pl__recipe_samples(r, subset);
     *out = asked > 0 ? asked : size;
-    PL_FAIL_IF(*out <= 0, PL_ERR_ARG, "the %s samples of recipe %s are endless: say how many",
+    PL_FAIL_IF(*out <= 0, PL_ERR_ARG, "the %s samples of recipe %s are endless: give a number",
                pl_subset_name(subset), r->recipe->name);
     PL_FAIL_IF(size > 0 && *out > size, PL_ERR_ARG,
-               "%lld %s samples are wanted, the configuration gives %lld", (long long)*out,
+               "%lld %s samples were asked for, the configuration has %lld", (long long)*out,
                pl_subset_name(subset), (long long)size);
     return PL_OK;
 }

@@ -1,14 +1,14 @@
-/* generate_raw.c - a recipe's own samples as people keep such data: pictures in folders, prompts in
- * a file.
+/* generate_raw.c - a recipe's own samples in the form in which people keep such data: images in
+ * folders, prompts in a file.
  *
- *     DIR/train/000000.png, 000000.txt, ...     a picture a sample, with its caption if it has one
+ *     DIR/train/000000.png, 000000.txt, ...     one image per sample, with its caption if it has one
  *     DIR/eval/...
  *
- *     DIR/prompts.txt, DIR/embeddings.npy       recipes that take text alone: a line and a row a sample
+ *     DIR/prompts.txt, DIR/embeddings.npy       recipes that take text only: one line and one row per sample
  *
- *     DIR/...                                   what else a recipe writes by itself (pl_recipe.data_write)
+ *     DIR/...                                   files that the recipe writes itself (pl_recipe.data_write)
  *
- * What a sample looks like is the recipe's to say (pl_image_feed.draw).
+ * The recipe draws the image (pl_image_feed.draw).
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -31,7 +31,7 @@ typedef struct raw {
     void *ctx;
 } raw;
 
-/* A quarter larger than the input, so that there is something to cut. */
+/* A quarter larger than the input, so that crops differ. */
 static pl_status write_picture(raw *w, pl_subset subset, int64_t i, uint8_t *rgb, int width,
                                int height)
 {
@@ -49,7 +49,7 @@ static pl_status write_pictures(raw *w)
 {
     const pl_image_feed *f = w->feed;
     PL_FAIL_IF(!f->height || !f->width, PL_ERR_UNSUPPORTED,
-               "recipe %s does not say how large its pictures are", w->r->recipe->name);
+               "recipe %s does not define the size of its images", w->r->recipe->name);
     int height = (int)(pl_config_int(w->r->config, f->height) * 5 / 4);
     int width = (int)(pl_config_int(w->r->config, f->width) * 5 / 4);
     if (!width) width = height;
@@ -126,7 +126,7 @@ static pl_status write_prompts(raw *w)
     return rc;
 }
 
-/* ---- files of the recipe's own ------------------------------------------------------------ */
+/* ---- files that the recipe writes itself ------------------------------------------------------------ */
 static void one_done(void *ctx, pl_subset subset, int64_t sample)
 {
     const raw *w = ctx;
@@ -154,7 +154,7 @@ pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64
     const pl_image_feed *f = r->recipe->images;
     bool own = r->recipe->data_write || r->recipe->data_write_set;
     PL_FAIL_IF(!own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
-               "recipe %s has no pictures or prompts of its own; without --raw it writes arrays",
+               "recipe %s has no images or prompts of its own; without --raw it writes arrays",
                r->recipe->name);
     PL_FAIL_IF(!pl__train(r), PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));

@@ -1,7 +1,8 @@
 /* image_order.c - which images come when: shuffled, drawn by weight, bucket by bucket.
  *
- * With buckets every header is read once, when the set is opened: sizes decide the bucket. One that
- * cannot be read goes where a square would; the policy for bad files decides when its turn comes.
+ * With buckets every image header is read once, when the set is opened, because the size decides the
+ * bucket. An unreadable image goes into the bucket of a square; data.on_bad decides what happens when
+ * it is drawn.
  */
 #include "base/rng.h"
 #include "base/sys.h"
@@ -12,7 +13,7 @@
 enum { DRAW_STREAM = 0xD4A3 };
 typedef enum draw { SAMPLES, BATCHES } draw;
 
-/* In [0,1), from the draw of an element. */
+/* Random number in [0,1) of an element. */
 static double drawn(uint64_t seed, draw what, int64_t element)
 {
     uint32_t word[4];
@@ -29,7 +30,7 @@ typedef struct sorting {
     uint8_t *bucket; /* by sample */
 } sorting;
 
-/* task is the thread whose scratch memory is used. */
+/* task: the thread whose scratch memory is used. */
 static void look(void *ctx, int64_t task, int worker)
 {
     const sorting *s = ctx;
@@ -78,7 +79,7 @@ pl_status pl__images_sort(pl_run *r)
     return PL_OK;
 }
 
-/* Place in order[0] among [lo, hi) by weight; u in [0,1). */
+/* Draws an index of order[0] in [lo, hi) by weight; u in [0,1). */
 static int64_t draw_between(const struct pl_images *m, int64_t lo, int64_t hi, double u)
 {
     double before = lo ? m->cumulated[lo - 1] : 0;
@@ -93,7 +94,7 @@ static int64_t draw_between(const struct pl_images *m, int64_t lo, int64_t hi, d
     return lo;
 }
 
-/* The step's bucket and the number of the step among the bucket's. */
+/* The bucket of a step, and how many earlier steps had the same bucket. */
 static pl_stratum stratum_of(const pl_run *r, int64_t step)
 {
     const struct pl_images *m = r->data.images;

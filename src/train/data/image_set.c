@@ -1,4 +1,10 @@
-/* images.c - see images.h. */
+/* image_set.c - see image_set.h.
+ *
+ * A set of images is opened once, with scratch memory for every reading thread. A batch is read by
+ * one worker of the ring, or by the caller's team, each thread taking every n-th sample; of several
+ * failures the one of the first sample is reported, so that the message does not depend on the
+ * number of threads.
+ */
 #include "train/data/image_set.h"
 
 #include "base/dtype.h"
@@ -26,7 +32,7 @@ static bool has_arrays(const char *path)
     return false;
 }
 
-/* A folder made by `generate` has one array an input. */
+/* A folder written by `generate` has one array per input. */
 static bool has_input_files(const pl_run *r, const char *path)
 {
     char sub[4096];
@@ -45,7 +51,7 @@ bool pl__images_wanted(const pl_run *r)
     return strcmp(source, "auto") == 0 && fed && !has_arrays(path) && !has_input_files(r, path);
 }
 
-/* [C,H,W] or [H,W,C] of an input; an image that the program does not read has no size. */
+/* Size and layout of an image input, [C,H,W] or [H,W,C]; 0 for one that the program does not read. */
 static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixels *out)
 {
     pl_type t = {0};
@@ -72,7 +78,7 @@ static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixe
     return PL_OK;
 }
 
-/* Whether the recipe itself writes the input, from the picture. */
+/* Whether the recipe computes this input from the image (pl_image_feed.made). */
 static bool is_made(const pl_image_feed *f, const char *name)
 {
     for (const char *const *m = f->made; m && *m; m++)
@@ -88,7 +94,7 @@ static bool is_fed(const pl_image_feed *f, const char *name)
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
 }
 
-/* The first image that is read. */
+/* The first image input that the program reads. */
 static const pl_pixels *first_of(const pl_pixels *shape, int n)
 {
     int k = 0;
@@ -103,7 +109,7 @@ static bool reads(const pl_program *p, const char *name)
     return false;
 }
 
-/* The program of a step that reads an image: the training program, or a further one. */
+/* The program of a step that reads an image: the training program, or another one. */
 static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train,
                                    const char *name)
 {
@@ -138,7 +144,7 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
     return PL_OK;
 }
 
-/* Sides of the largest image of all buckets. */
+/* Largest width and height over all buckets. */
 static pl_status largest(const pl_run *r, int *w, int *h)
 {
     *w = *h = 1;
@@ -155,7 +161,7 @@ static pl_status largest(const pl_run *r, int *w, int *h)
     return PL_OK;
 }
 
-/* data.resize: the key, or what the recipe's authors use. */
+/* data.resize; auto: what the recipe's authors use. */
 static pl_filter filter_of(const pl_run *r)
 {
     const char *name = pl_config_text(r->config, "data.resize");
@@ -164,19 +170,19 @@ static pl_filter filter_of(const pl_run *r)
     return lanczos ? PL_FILTER_LANCZOS : PL_FILTER_TRIANGLE;
 }
 
-/* How much larger than the wanted size JPEGs are decoded, in each direction, at most. */
+/* JPEGs are decoded at most this many times larger than needed, in each direction. */
 static size_t most_larger(pl_filter f)
 {
     return f == PL_FILTER_LANCZOS ? 4 : 2;
 }
 
-/* What a reading thread keeps: a decoded JPEG, 4 bytes a pixel; a file. */
+/* Scratch of a reading thread: a decoded JPEG, 4 bytes per pixel, and the file. */
 static size_t keep_bytes(pl_filter f, int w, int h)
 {
     return (size_t)w * (size_t)h * 4 * most_larger(f) * most_larger(f) + (1 << 20);
 }
 
-/* The resized image, the strip between the passes, tables. */
+/* Scratch of resizing: the result, the strip between the two passes, tables. */
 static size_t resize_bytes(pl_filter f, int w, int h)
 {
     return (size_t)w * (size_t)h * 3 * (2 + most_larger(f)) + (1 << 20);
@@ -192,7 +198,7 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
            (keep_bytes(filter_of(r), w, h) + resize_bytes(filter_of(r), w, h) + made);
 }
 
-/* ---- inputs made of the picture ------------------------------------------------------------- */
+/* ---- inputs that the recipe computes from the image ------------------------------------------------------------- */
 static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -223,7 +229,7 @@ static void close_makers(pl_run *r)
     pl_sys_free(m->makers);
 }
 
-/* What is erased becomes 0, which may lie between two bytes. */
+/* Not with data.erase: erased pixels are 0, which may lie between the values of two bytes. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high)
 {
@@ -421,7 +427,6 @@ static void read_share(void *ctx, int64_t task, int worker)
         snprintf(s->message[task], sizeof s->message[task], "%s", pl_error_text());
 }
 
-/* Of several failures the first sample's is told, whatever the number of threads. */
 pl_status pl__images_read(pl_run *r, const pl_read_job *j)
 {
     for (int64_t i = 0; j->n_threads == 1 && i < r->build->micro; i++)

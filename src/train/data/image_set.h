@@ -1,5 +1,5 @@
-/* images.h - a set of images (data/sets/images.h) as the source of a run, through the recipe's
- * pl_image_feed. */
+/* image_set.h - images on disk (data/sets/images.h) as the source of a run: which inputs they feed is
+ * said by the recipe's pl_image_feed. */
 #ifndef PL_TRAIN_IMAGES_H
 #define PL_TRAIN_IMAGES_H
 
@@ -13,12 +13,11 @@ struct pl_images {
     pl_image_set *set;
     pl_image_shapes *shape; /* by bucket */
     int n;
-    /* With buckets: the samples of a subset, bucket by bucket; those of bucket k begin at first[k].
-     */
+    /* With buckets: the samples of a subset sorted by bucket; bucket k begins at first[k]. */
     int32_t *order[2];
-    int64_t first[2][PL_MAX_BUCKETS + 1], size[PL_MAX_BUCKETS]; /* size: of training */
-    double *cumulated; /* weights of order[0] up to each; NULL: all equal */
-    /* A recipe that makes inputs of the picture: by reading thread. */
+    int64_t first[2][PL_MAX_BUCKETS + 1], size[PL_MAX_BUCKETS]; /* size: training samples */
+    double *cumulated; /* cumulative weights of order[0]; NULL: all equal */
+    /* State of pl_image_feed.make, one per reading thread. */
     struct {
         void *state;
         uint8_t *rgb;
@@ -28,25 +27,26 @@ struct pl_images {
 
 /* Whether data.source and data.path ask for images. */
 bool pl__images_wanted(const pl_run *r);
-/* Host memory for so many reading threads; 0 when no images are wanted. */
+/* Host memory for this many reading threads; 0 without images. */
 uint64_t pl__images_bytes(const pl_run *r, int threads);
 pl_status pl__images_open(pl_run *r, int threads) PL_MUST_USE;
 void pl__images_close(pl_run *r);
 int64_t pl__images_size(const pl_run *r, pl_subset subset);
-/* image_order.c: looks at the size of every image and puts it into its bucket. */
+/* image_order.c: reads the size of every image and sorts the samples by bucket. */
 pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
-/* The bucket of a step's batch. */
+/* Bucket of a step's batch. */
 int pl__images_bucket(const pl_run *r, int64_t step);
-/* The samples of training batch `number`, which a pool of that size gives (0: none), and their
- * passes: how often each has come before (drawn with replacement: their position). */
+/* Writes the samples of training batch `number`, drawn through a shuffle buffer of `pool` samples (0:
+ * none), and their passes: how often each was trained on before or, when samples are drawn with
+ * replacement, their position. */
 void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
                        int64_t *samples, int64_t *passes);
-/* How many of the first `total` evaluation samples are of a bucket, and the i-th of these. */
+/* How many of the first `total` evaluation samples belong to a bucket; the i-th of them. */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
 
-/* Whether an f32 input is fed with images whose every value is one of 256: its bytes then say it
- * all, in a quarter of the memory, and pl_bytes_widen with low and high makes the input of them. */
+/* Whether an f32 input takes only 256 values, so that its bytes, a quarter of the memory, say it all;
+ * pl_bytes_widen(low, high) turns them into the input. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high);
 /* Reads samples of a bucket into a batch; with more than one thread the caller's team helps. */

@@ -52,35 +52,59 @@ struct pl_prefetch {
     void *buffer; /* that buffer */
 };
 
-/* ---- how many threads and bytes ---------------------------------------------------------------------------- */
+/* ---- how many threads and bytes -------------------------------------------------------------- */
 static const pl_device *card_of(const pl_run *r)
 {
     const pl_device *dev = pl__train(r) ? pl_program_device(pl__train(r)) : NULL;
     return dev && dev->own_memory ? dev : NULL;
 }
 
-/* Writes the inputs of all training programs of a bucket, each name once, to list[0..cap). Returns
- * their number, or -1 when two programs give one name different types. */
-static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
+/* Walks over the inputs of all training programs of a bucket, each name once. clash: two programs
+ * give one name different types, which ends the walk. */
+typedef struct input_walk {
+    const pl_run *r;
+    int bucket, program, input; /* the next one to look at */
+    bool clash;
+} input_walk;
+
+static const pl_program *program_of(const input_walk *w, int i)
 {
-    int n = 0;
-    const pl_step_program *of = r->build->variants[bucket].step_programs;
-    for (int t = 0; t < r->build->now->n_step_programs; t++) {
-        const pl_program *p = of[t].run;
-        for (int i = 0; i < pl_program_input_count(p); i++) {
-            place new = {.name = pl_program_input_name(p, i), .type = pl_program_input_type(p, i)};
-            int k = 0;
-            while (k < n && strcmp(list[k].name, new.name) != 0) k++;
-            if (k < n && !pl_type_equal(&list[k].type, &new.type)) return -1;
-            if (k < n || n == cap) continue;
-            new.bytes = pl__images_as_bytes(r, new.name, &new.type, &new.low, &new.high);
-            list[n++] = new;
-        }
-    }
-    return n;
+    return w->r->build->variants[w->bucket].step_programs[i].run;
 }
 
-enum { MAX_INPUTS = 256 };
+/* Whether a program before this one has an input of the same name. */
+static bool seen_before(input_walk *w, const place *p)
+{
+    for (int t = 0; t < w->program; t++) {
+        const pl_program *other = program_of(w, t);
+        for (int i = 0; i < pl_program_input_count(other); i++) {
+            if (strcmp(pl_program_input_name(other, i), p->name) != 0) continue;
+            pl_type type = pl_program_input_type(other, i);
+            w->clash |= !pl_type_equal(&type, &p->type);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool next_input(input_walk *w, place *out)
+{
+    for (; w->program < w->r->build->now->n_step_programs; w->program++, w->input = 0) {
+        const pl_program *p = program_of(w, w->program);
+        while (w->input < pl_program_input_count(p)) {
+            int i = w->input++;
+            *out =
+                (place){.name = pl_program_input_name(p, i), .type = pl_program_input_type(p, i)};
+            if (!seen_before(w, out)) {
+                out->bytes =
+                    pl__images_as_bytes(w->r, out->name, &out->type, &out->low, &out->high);
+                return true;
+            }
+            if (w->clash) return false;
+        }
+    }
+    return false;
+}
 
 /* Whether a batch is read more than once: by several programs, or for several updates. */
 static bool reads_again(const pl_run *r)
@@ -92,9 +116,10 @@ static bool reads_again(const pl_run *r)
  * prevent this: each program and update reads all micro-batches before the next one starts. */
 static bool can_read_ahead(const pl_run *r)
 {
-    place list[MAX_INPUTS];
-    int n = list_inputs(r, 0, list, MAX_INPUTS);
-    return n >= 0 && n < MAX_INPUTS && (!reads_again(r) || r->build->accumulate == 1);
+    input_walk w = {.r = r};
+    place p;
+    while (next_input(&w, &p)) continue;
+    return !w.clash && (!reads_again(r) || r->build->accumulate == 1);
 }
 
 /* On the CPU a worker takes a core from the kernels, so only image decoding is worth one; with a GPU
@@ -127,12 +152,12 @@ static size_t aligned(size_t bytes)
 /* Bytes of a buffer of the ring: that of the largest bucket. */
 static size_t batch_bytes(const pl_run *r)
 {
-    place list[MAX_INPUTS];
     size_t most = 0;
     for (int k = 0; k < r->build->n_variants; k++) {
         size_t sum = aligned(2 * (size_t)r->build->micro * sizeof(int64_t));
-        int n = list_inputs(r, k, list, MAX_INPUTS);
-        for (int i = 0; i < n; i++) sum += aligned(place_bytes(&list[i]));
+        input_walk w = {.r = r, .bucket = k};
+        place p;
+        while (next_input(&w, &p)) sum += aligned(place_bytes(&p));
         if (sum > most) most = sum;
     }
     return most;
@@ -380,13 +405,17 @@ bool pl_prefetch_ready(pl_run *r, int64_t number)
 static pl_status lay_out_bucket(pl_run *r, pl_prefetch *in, int bucket)
 {
     layout *l = &in->layouts[bucket];
-    l->places = pl_arena_new(&in->mem, place, MAX_INPUTS);
+    int most = 0;
+    for (int t = 0; t < r->build->now->n_step_programs; t++)
+        most += pl_program_input_count(r->build->variants[bucket].step_programs[t].run);
+    l->places = pl_arena_new(&in->mem, place, (size_t)most + 1);
     if (!l->places) return PL_ERR_MEMORY;
-    l->n = list_inputs(r, bucket, l->places, MAX_INPUTS);
-    for (int i = 0; i < l->n; i++) {
-        in->bytes_form |= l->places[i].bytes;
-        l->places[i].at = l->samples_at;
-        l->samples_at += aligned(place_bytes(&l->places[i]));
+    input_walk w = {.r = r, .bucket = bucket};
+    for (place p; next_input(&w, &p);) {
+        in->bytes_form |= p.bytes;
+        p.at = l->samples_at;
+        l->samples_at += aligned(place_bytes(&p));
+        l->places[l->n++] = p;
     }
     return PL_OK;
 }

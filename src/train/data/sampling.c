@@ -1,19 +1,19 @@
-/* sampling.c - which sample comes when.
+/* sampling.c - the order of samples.
  *
  * An epoch visits every sample once, in an order that is a pure function of (seed, epoch). The
- * permutation is a four-round Feistel network over the next even power of two, walked until it
- * lands inside the range: no table, O(1) memory for any size, any position reached at once (so
- * resuming needs no replay of the order).
+ * permutation is a four-round Feistel network over the next power of 4, applied again until the
+ * result is in range (fewer than 4 times on average). It needs no table, O(1) memory for any size, and
+ * reaches any position at once, so resuming does not replay the order.
  *
- * With buckets a batch is of one bucket, and each bucket is an endless stream of such epochs, cut
- * into batches. The batches of epoch e are those whose first sample lies in pass e of their bucket:
+ * With buckets all samples of a batch are of one bucket, and each bucket is an endless stream of such
+ * epochs, cut into batches. The batches of epoch e are those whose first sample lies in pass e of
+ * their bucket:
  *
  *     bucket 0, 10 samples   |0123|4567|89 0|1234|5678|9 ...     epoch 0: 3 batches, epoch 1: 2
  *     bucket 1,  3 samples   |012 0|12 01|2 012| ...              epoch 0: 1, epoch 1: 1, epoch 2: 1, epoch 3: 0
  *
- * How many begin before an epoch has a closed form, so a batch's epoch is found by bisection and
- * its place in that epoch by the same permutation: no table, any position at once, nothing dropped
- * or filled up.
+ * The number of batches that begin before an epoch has a closed form, so bisection finds a batch's
+ * epoch and the same permutation its place in that epoch. No sample is dropped or padded.
  */
 #include "base/err.h"
 #include "base/hash.h"
@@ -53,8 +53,8 @@ static int64_t begun_before(const pl_strata *s, int64_t epoch)
     return sum;
 }
 
-/* The epoch that batch `number` begins in: the last one before which no more than that have begun.
- */
+/* The epoch that batch `number` begins in: the last epoch before which at most `number` batches have
+ * begun. */
 static int64_t epoch_of(const pl_strata *s, int64_t number)
 {
     int64_t lo = 0, hi = 1;
@@ -73,7 +73,7 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
 {
     int64_t epoch = epoch_of(s, number), first = begun_before(s, epoch);
     int64_t count = begun_before(s, epoch + 1) - first;
-    /* A permutation of the epoch's batches, whatever their number in other epochs. */
+    /* Permutes the batches of this epoch only. */
     int64_t at = pl__sample_at(seed ^ pl_mix64((uint64_t)epoch + 0xB0C5), count, number - first);
     for (int k = 0; k < s->n; k++) {
         int64_t from = begun(epoch * s->size[k], s->batch);
@@ -84,7 +84,7 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
     PL_BUG("batch %lld is in no bucket", (long long)number);
 }
 
-/* ---- one part left out ----------------------------------------------------------------------- */
+/* ---- folds: one part left out of training ----------------------------------------------------------------------- */
 bool pl__folded(const pl_run *r)
 {
     return r->purpose.goal != PL_GOAL_ENCODE && pl_config_int(r->config, "data.folds") > 0;
@@ -95,7 +95,7 @@ bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f)
     int64_t folds = pl_config_int(c, "data.folds"), fold = pl_config_int(c, "data.fold");
     *f = (pl_fold){.size = size};
     if (folds == 0) return false;
-    /* As even as they can be: the first size % folds parts have one sample more. */
+    /* The first size % folds folds have one sample more. */
     int64_t each = size / folds, more = size % folds;
     f->begin = fold * each + (fold < more ? fold : more);
     f->end = f->begin + each + (fold < more);
@@ -107,8 +107,8 @@ pl_status pl__fold_check(const pl_config *c, int64_t size)
     long long folds = (long long)pl_config_int(c, "data.folds"),
               fold = (long long)pl_config_int(c, "data.fold");
     if (folds == 0) return PL_OK;
-    PL_FAIL_IF(folds < 2, PL_ERR_CONFIG,
-               "data.folds: %lld: there are at least 2 parts, or 0 for none", folds);
+    PL_FAIL_IF(folds < 2, PL_ERR_CONFIG, "data.folds: %lld: give at least 2 folds, or 0 for none",
+               folds);
     PL_FAIL_IF(fold >= folds, PL_ERR_CONFIG,
                "data.fold: %lld is none of the %lld parts, which are 0 to %lld", fold, folds,
                folds - 1);

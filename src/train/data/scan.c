@@ -1,5 +1,5 @@
-/* scan.c - looks at every image of a set once, for `inspect data`. Files are decoded in chunks by
- * the whole team and told in order. */
+/* scan.c - decodes every image of a set once and reports on each, for `inspect data`. The team of
+ * threads decodes a chunk at a time; reports come in the order of the samples. */
 #include "base/sys.h"
 #include "base/threads.h"
 #include "data/sets/array.h"

@@ -75,7 +75,7 @@ int64_t pl_batch_pass(const pl_batch *batch, int i)
     return batch->passes ? batch->passes[i] : 0;
 }
 
-/* First element that is not finite, or -1. The sum of x*0 is 0 exactly when all are finite. */
+/* Index of the first element that is not finite, or -1. The sum of x*0 is 0 if all are finite. */
 static int64_t first_nonfinite(const float *x, int64_t n)
 {
     float probe = 0;
@@ -97,7 +97,7 @@ static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples
     const char *path =
         r->data.dataset ? pl_dataset_path(r->data.dataset, subset, name, sample) : "";
     PL_FAIL(PL_ERR_DATA,
-            "%s%s%s sample %lld: element %lld of \"%s\" is %g; mend the data or set "
+            "%s%s%s sample %lld: element %lld of \"%s\" is %g; correct the data or set "
             "data.allow_nonfinite=true",
             path, path[0] ? ": " : "", pl_subset_name(subset), (long long)sample,
             (long long)(bad % row), name, (double)((const float *)x)[bad]);
@@ -175,7 +175,7 @@ pl_status pl_source_read(pl_run *r, const pl_read_job *j)
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
-/* The files of data.cache, if they are what they should be. */
+/* Opens the files of data.cache, unless they are stale. */
 static pl_status open_cache(pl_run *r)
 {
     bool fresh;
@@ -184,13 +184,13 @@ static pl_status open_cache(pl_run *r)
     PL_TRY(pl__cache_fresh(r, &fresh, why, sizeof why));
     PL_FAIL_IF(
         !fresh, PL_ERR_DATA,
-        "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew",
+        "data.cache %s cannot be used: %s; run plimsoll cache with the same configuration to rebuild it",
         dir, why);
     return pl_dataset_open(dir, "", pl__train(r), pl__eval(r), pl__folded(r), &r->data.dataset);
 }
 
-/* Arrays of data.path. What evaluates alone wants no samples for training, unless there are none
- * for evaluation. */
+/* Opens the arrays of data.path. An evaluation alone needs training samples only if there are none for
+ * evaluation. */
 static pl_status open_arrays(pl_run *r)
 {
     const char *path = pl_config_text(r->config, "data.path");
@@ -206,18 +206,18 @@ static pl_status open_arrays(pl_run *r)
     return pl_dataset_open(path, fields, pl__train(r), eval, pl__folded(r), &r->data.dataset);
 }
 
-/* data.source, or what data.path and the recipe make of `auto`. */
+/* Opens what data.source names; auto: by what is at data.path. */
 static pl_status open_source(pl_run *r, int readers)
 {
     const char *source = pl_config_text(r->config, "data.source");
     bool path = !pl_config_is_null(r->config, "data.path");
     PL_FAIL_IF(!path && strcmp(source, "auto") != 0 && strcmp(source, "synthetic") != 0,
-               PL_ERR_CONFIG, "data.source=%s wants data.path", source);
+               PL_ERR_CONFIG, "data.source=%s needs data.path", source);
     if (pl__cache_wanted(r)) return open_cache(r);
     PL_TRY(pl__texts_open(r));
     if (pl__images_wanted(r)) return pl__images_open(r, readers);
     PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG,
-               "data.buckets wants images: data.path names none");
+               "data.buckets needs images: data.path has none");
     return path && strcmp(source, "synthetic") != 0 ? open_arrays(r) : pl__recipe_data_open(r);
 }
 
@@ -225,11 +225,10 @@ static pl_status check_pool(const pl_run *r)
 {
     int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
     if (!pool) return PL_OK;
-    PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG,
-               "data.pool and data.buckets do not go together");
+    PL_FAIL_IF(pl_run_bucket_count(r), PL_ERR_CONFIG, "data.pool cannot be used with data.buckets");
     PL_FAIL_IF(
         batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
-        "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
+        "data.pool=%lld with a batch of %lld: the pool holds at least one batch, of at most %d samples",
         (long long)pool, (long long)batch, PL_POOL_BATCH);
     return PL_OK;
 }

@@ -1,4 +1,9 @@
-/* stamp.c - what files looked like when something was made from them. */
+/* stamp.c - size, time and hash of files, to tell later whether they changed.
+ *
+ * A file is hashed by its bytes, a folder by the names, sizes and times of everything below it. A
+ * file with the same size and time counts as unchanged; with another time its bytes decide.
+ */
+#include "base/sys.h"
 #include "data/sets/items_int.h"
 #include "io/file.h"
 #include "train/data/cache.h"
@@ -19,31 +24,31 @@ static int64_t time_of(const struct stat *st)
 
 static pl_status hash_bytes(const char *path, uint64_t *hash)
 {
-    enum { PIECE = 1 << 12 };
-    char piece[PIECE];
+    enum { PIECE = 1 << 16 };
     pl_file f = PL_FILE_NONE;
     XXH64_state_t h;
-    PL_TRY(pl_file_open(path, PL_ERR_DATA, &f));
+    char *piece = pl_sys_alloc(PIECE);
+    pl_status rc = piece ? pl_file_open(path, PL_ERR_DATA, &f) : PL_ERR_MEMORY;
     XXH64_reset(&h, 0);
-    pl_status rc = PL_OK;
     for (uint64_t at = 0; rc == PL_OK && at < f.size; at += PIECE) {
         size_t n = f.size - at < PIECE ? (size_t)(f.size - at) : PIECE;
         rc = pl_file_read(&f, at, n, piece);
         XXH64_update(&h, piece, n);
     }
     pl_file_close(&f);
+    pl_sys_free(piece);
     *hash = XXH64_digest(&h);
     return rc;
 }
 
-/* A sidecar that this program makes itself is no part of the data. */
+/* Index files that Plimsoll writes beside tars do not belong to the data. */
 static bool is_ours(const char *name)
 {
     size_t n = strlen(name);
     return n > 8 && strcmp(name + n - 8, ".tar.idx") == 0;
 }
 
-/* Folders in the order of names; deep is bounded, so links in circles end. */
+/* Hashes a tree in the order of names. The depth is bounded, so circular links end. */
 static pl_status walk(pl_arena *mem, const char *path, const char *below, int deep,
                       XXH64_state_t *h)
 {
@@ -57,7 +62,7 @@ static pl_status walk(pl_arena *mem, const char *path, const char *below, int de
     }
     const char **names;
     int n;
-    PL_FAIL_IF(deep == DEEPEST, PL_ERR_DATA, "%s: folders lie too deep in each other", path);
+    PL_FAIL_IF(deep == DEEPEST, PL_ERR_DATA, "%s: more than 16 nested folders", path);
     PL_TRY(pl__list_names(mem, path, &names, &n));
     for (int i = 0; i < n; i++) {
         if (is_ours(names[i])) continue;

@@ -1,4 +1,4 @@
-/* texts.c - see texts.h. */
+/* text_set.c - see text_set.h. */
 #include "train/data/text_set.h"
 
 #include "base/sys.h"
@@ -13,7 +13,7 @@
 struct pl_texts {
     pl_prompts *prompts;
     pl_array *rows;    /* data.embeddings; NULL */
-    int32_t *lines[2]; /* prompts as samples: lines of a subset */
+    int32_t *lines[2]; /* prompts as samples: the line numbers of each subset */
     int64_t n[2];
 };
 
@@ -27,7 +27,7 @@ bool pl__prompts_wanted(const pl_run *r)
 static pl_status row_type(const pl_run *r, pl_type *row)
 {
     const pl_image_feed *f = r->recipe->images;
-    PL_FAIL_IF(!f || !f->text, PL_ERR_CONFIG, "recipe %s takes no text: data.prompts is not for it",
+    PL_FAIL_IF(!f || !f->text, PL_ERR_CONFIG, "recipe %s takes no text: remove data.prompts",
                r->recipe->name);
     for (int i = 0; i < pl_program_input_count(pl__train(r)); i++) {
         pl_type t = pl_program_input_type(pl__train(r), i);

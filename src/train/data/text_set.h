@@ -1,4 +1,4 @@
-/* texts.h - text as an input: prompts as the samples of a run, captions of images, and their
+/* text_set.h - text as an input: prompts as the samples of a run, captions of images, and their
  * embeddings.
  *
  * The recipe's pl_image_feed names the input (text) and how a caption becomes a row of it (encode).
@@ -12,15 +12,15 @@
 
 /* Whether the lines of data.prompts are the samples. */
 bool pl__prompts_wanted(const pl_run *r);
-/* What data.prompts and data.embeddings name, if they name something; into r->data.texts. */
+/* Opens data.prompts and data.embeddings, where set, into r->data.texts. */
 pl_status pl__texts_open(pl_run *r) PL_MUST_USE;
 void pl__texts_close(pl_run *r);
 
 int64_t pl__prompts_size(const pl_run *r, pl_subset subset);
-/* The rows of the text input for n samples that are prompts. */
+/* Writes the rows of the text input for n samples that are prompts. */
 pl_status pl__prompts_read(pl_run *r, pl_subset subset, const int64_t *sample, int n,
                            pl_batch *batch) PL_MUST_USE;
-/* Row i of the text input, where the program has it, from a caption. */
+/* Writes row i of the text input, if the program has one, from a caption. */
 pl_status pl__text_write(pl_run *r, const char *caption, int64_t i, pl_batch *batch) PL_MUST_USE;
 
 #endif
