@@ -1,17 +1,17 @@
-/* augment.c - stacks changed in training: mirrored, brighter or duller, with a part erased.
+/* augment.c - augmentation of stacks in training: mirroring, brightness and contrast, erasing.
  *
- * It happens in the graph, from the run's own draws: the same on every device, in every plan, after
- * every restart, and without a copy on the host. A stack is changed as a whole, all its frames
- * alike. Mirroring left to right turns the sun's azimuth too (360 degrees minus it).
+ * Augmentation is part of the graph and uses the run's random draws, so it is the same on every
+ * device, in every plan and after every restart, and needs no copy on the host. All frames of a stack
+ * are changed alike. Mirroring left to right also mirrors the sun's azimuth (360 degrees minus it).
  *
  * The authors' program varies brightness and contrast of 8-bit images, frame by frame. Standardised
- * frames do not fit into these: 255 times a number becomes a byte by dropping its fraction and
- * whatever is beyond a byte, and what comes back lies between 0 and 1, unlike the frames of an
- * evaluation. Here frames keep their values; seed_compat does it their way.
+ * frames do not fit into 8 bits: 255 times a value is truncated and wraps around, and the result lies
+ * in [0,1], unlike the frames of an evaluation. Here frames keep their values; seed_compat does it
+ * the authors' way.
  */
 #include "cloud.h"
 
-/* One number a stack, shaped to go over (B,T,H,W). */
+/* One number per stack, shaped to broadcast over (B,T,H,W). */
 static pl_val over_stack(cloud *k, pl_val one)
 {
     return pl_reshape(k->m->g, one, PL_DIMS(k->batch, 1, 1, 1));
@@ -55,7 +55,7 @@ static pl_val whole(pl_graph *g, pl_val x) /* towards 0 */
     return pl_select(g, pl_lt(g, x, pl_full_like(g, x, 0)), pl_neg(g, down), down);
 }
 
-/* One number a frame. */
+/* One number per frame. */
 static pl_val draw_frames(cloud *k, const char *name, double by)
 {
     pl_val u = pl_draw_uniform(k->b, k->m, name, PL_TYPE(PL_F32, k->batch, k->frames, 1, 1));

@@ -1,13 +1,13 @@
 /* cloud.c - cloud-base height from a stack of infrared frames and two solar angles.
  *
- * The network is in model.c, what it is trained on in sky.c (made up) and flights.c (the authors'
- * files). Loss: Huber a sample (or one of the authors' mixtures), the hardest fraction weighted
- * more, mean. `seed_compat` brings back what the original does wrong: its rate moves once an epoch
- * while the warm-up is counted in steps, BatchNorm's statistics move twice (model.c), brightness
- * varies in 8 bits (augment.c), and its flat field does nothing (flights.c).
+ * The network is in model.c, its data in sky.c (generated) and flights.c (the authors' files). The
+ * loss is the mean over the batch of Huber (or one of the authors' mixtures), with more weight on the
+ * hardest fraction. `seed_compat` restores the original's mistakes: the schedule advances once per
+ * epoch while the warm-up is counted in steps, BatchNorm's statistics are updated twice (model.c),
+ * brightness varies in 8 bits (augment.c), and the flat field has no effect (flights.c).
  *
  * Parameter names are those of the PyTorch program (module lists `conv`, `norm`, `dense`, ...), so
- * weights travel both ways.
+ * weights can be exchanged in both directions.
  */
 #include "cloud.h"
 
@@ -127,7 +127,7 @@ pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target
             g, cost, pl_shift(g, pl_scale(g, low, pl_config_float(c, "loss.under_weight") - 1), 1));
     }
     if (!strstr(type, "_mae")) return cost;
-    /* The power's slope at 0 is infinite below 1, and 0 * log 0 in its gradient must not arise. */
+    /* For exponents below 1 the slope at 0 is infinite, and the gradient would have 0 * log 0. */
     pl_val safe = pl_max(g, size, pl_full_like(g, size, 1e-12));
     pl_val power = pl_pow(g, safe, pl_full_like(g, size, pl_config_float(c, "loss.gamma")));
     return pl_add(g, pl_scale(g, cost, alpha), pl_scale(g, power, 1 - alpha));
@@ -240,7 +240,7 @@ static int derive(const char *const *name, const double *mean, int n, const char
 }
 
 /* ---- data -------------------------------------------------------------------------------- */
-/* Made-up skies, or the authors' flights. */
+/* Generated skies, or the authors' flights. */
 typedef struct source {
     pl_status (*open)(const pl_config *c, void **data);
     void (*close)(void *data);

@@ -6,7 +6,7 @@
 
 enum { CLOUD_MAX_FRAMES = 64 };
 
-/* Sizes of one build. */
+/* What the files of the recipe share while a program is built. */
 typedef struct cloud {
     pl_builder *b;
     pl_nn *m;
@@ -17,34 +17,34 @@ typedef struct cloud {
     bool look;                               /* spatial attention */
     bool compat;                             /* seed_compat */
     const char *kind;                        /* architecture.name */
-    pl_val before_norm[CLOUD_MAX_FRAMES][3]; /* what the levels' BatchNorms see of each frame */
+    pl_val before_norm[CLOUD_MAX_FRAMES][3]; /* inputs of the levels' BatchNorms, by frame */
 } cloud;
 
-/* model.c: sizes from the configuration; the standardised height (B) of the inputs frames (B,T,H,W)
- * and angles (B,2), not finite when training has blown up. */
+/* model.c: reads sizes from the configuration. Predicts the standardised height (B) from the inputs
+ * frames (B,T,H,W) and angles (B,2). */
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
 pl_val cloud_predict(cloud *k);
 pl_nn_lin cloud_xavier(void);
 
-/* What each answer costs, (B), by loss.type. */
+/* Loss of each prediction, (B), by loss.type. */
 pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target);
 
-/* graph.c: frame t's map (B,h,w,C) to (B,C), neighbours attending to each other. */
+/* graph.c: frame t's map (B,h,w,C) to (B,C) by graph attention between neighbours. */
 pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map);
 /* recurrent.c: the frames' vectors (B,T,C) to (B,C). */
 pl_val cloud_state_space(cloud *k, pl_val features);
 pl_val cloud_lstm(cloud *k, pl_val features);
-/* augment.c: changes stacks and angles (PL_NO_VAL: none) in training, as the keys augment.* say. */
+/* augment.c: augments stacks and angles (PL_NO_VAL: none) in training, by the keys augment.*. */
 void cloud_augment(cloud *k, pl_val *frames, pl_val *angles);
 
-/* The data: sky.c makes it up, flights.c reads the authors' files where data.flights names them. */
+/* The data: sky.c generates it; flights.c reads the authors' files if data.flights is set. */
 pl_status cloud_sky_open(const pl_config *c, void **data);
 void cloud_sky_close(void *data);
 int64_t cloud_sky_size(void *data, pl_subset subset);
 pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch);
 
-/* What there is to know of a made-up sample, in km and degrees, and its frame t: (kelvin -
+/* Labels of a generated sample, in km and degrees, and its frame t, with pixels (kelvin -
  * CLOUD_KELVIN) / CLOUD_KELVINS. */
 typedef struct cloud_truth {
     double km, zenith, azimuth;
@@ -53,7 +53,7 @@ cloud_truth cloud_sky_truth(pl_subset subset, int64_t sample);
 void cloud_sky_frame(void *data, pl_subset subset, int64_t sample, int64_t t, float *out);
 #define CLOUD_KELVIN  286
 #define CLOUD_KELVINS 5
-/* made.c: made-up skies as flights in the authors' files. sky: of cloud_sky_open. */
+/* made.c: writes generated skies as flights in the authors' file format. sky: from cloud_sky_open. */
 pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir,
                               const int64_t count[2],
                               void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
@@ -63,17 +63,17 @@ void cloud_flights_close(void *data);
 int64_t cloud_flights_size(void *data, pl_subset subset);
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,
                              pl_batch *batch);
-/* contrast.c: a frame of numbers to one of even contrast, in place; limit 0 leaves the contrast
- * alone. */
+/* contrast.c: scales a frame to [0,1] and equalises its contrast, in place; limit 0: no
+ * equalisation. */
 void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise);
 
-/* Heights are learned standardised: (km - mean) / std of the uniform distribution on the range. */
+/* Targets are standardised: (km - mean) / std of the uniform distribution over the range. */
 #define CLOUD_MIN_KM  0.1
 #define CLOUD_MAX_KM  2.0
 #define CLOUD_MEAN_KM ((CLOUD_MIN_KM + CLOUD_MAX_KM) / 2)
 #define CLOUD_STD_KM  ((CLOUD_MAX_KM - CLOUD_MIN_KM) / 3.4641016151377544)
 
-/* Angles are given as (degrees - mean) / std of the uniform distributions that sky.c draws from. */
+/* Angles are standardised by the uniform distributions that sky.c draws from. */
 #define CLOUD_ZENITH_MEAN  40.0
 #define CLOUD_ZENITH_STD   17.3
 #define CLOUD_AZIMUTH_MEAN 180.0

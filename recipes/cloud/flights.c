@@ -10,14 +10,14 @@
  *   nav      nav/solarZenith [N], nav/sunAzGrd [N] (degrees)
  *
  * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km
- * (data.min_km, data.max_km) over the sea within half a second. All labels are made when the set is
- * opened; frames are read when they are wanted. A frame is divided by the flight's mean picture,
- * scaled to [0,1], its contrast evened out (contrast.c), and standardised. At a flight's ends the
- * nearest frame stands in for missing ones.
+ * (data.min_km, data.max_km) over the sea within half a second. All labels are computed when the set
+ * is opened; frames are read on demand. A frame is divided by the flight's mean frame, scaled to
+ * [0,1], its contrast equalised (contrast.c), and standardised. At a flight's ends the nearest frame
+ * replaces missing ones.
  *
- * Which flights train and which evaluate is told by patterns; without flights of their own for
- * evaluation the last fifth of each flight's samples is kept for it. Flights that count more are
- * repeated: a factor of 3.5 makes seven samples of one where others make two.
+ * Patterns select the flights for training and for evaluation; without flights for evaluation, the
+ * last fifth of each flight's samples is used. Heavier flights are repeated: a factor of 3.5 makes
+ * seven samples of one where others make two.
  */
 #include "cloud.h"
 #include "plimsoll_hdf5.h"
@@ -36,7 +36,7 @@ typedef struct flight {
     int64_t n, rows, columns; /* of the camera */
     double *zenith, *azimuth;
     float *km;   /* per frame; NaN: no label */
-    float *flat; /* what a frame is multiplied by, rows of the swath only; NULL: nothing */
+    float *flat; /* factor of each pixel, used rows only; NULL: none */
 } flight;
 
 typedef struct place {
@@ -51,7 +51,7 @@ typedef struct flights {
     bool standardise;
     place *samples[2]; /* by pl_subset */
     int64_t count[2];
-    float *whole; /* a camera's frame, for one reader at a time: HDF5 lets no more in */
+    float *whole; /* one camera frame; guarded by lock, because HDF5 serves one reader at a time */
     pthread_mutex_t lock;
 } flights;
 

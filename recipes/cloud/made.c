@@ -1,9 +1,7 @@
-/* made.c - made-up skies written as flights, in the authors' files (flights.c says what is in
- * them).
+/* made.c - writes generated skies as flights, in the authors' file format (flights.c).
  *
- * Two flights to train on and one to evaluate on. A sample takes as many seconds of a flight as it
- * has frames, one a second, and the lidar looks once in its middle: so the frames around a label
- * are the sample's own.
+ * Two flights are for training, one for evaluation. A sample takes one second of a flight per frame,
+ * and the lidar measures once, in the middle, so that the frames around a label are the sample's own.
  *
  *     DIR/30Oct24_camera.h5, 30Oct24_lidar_30oct24.hdf5, 30Oct24_nav.h5, ...
  *     DIR/flights.txt     a flight a line, for data.flights

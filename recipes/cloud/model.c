@@ -15,9 +15,9 @@
  * (graph.c), `ssm` and `lstm` run over time (recurrent.c). `cnn` is a plain network over the mean
  * frame, for comparison.
  *
- * BatchNorm sees one frame's batch at a time, T times a step; the running statistics are composed
- * in the graph and assigned once, however often a frame is recomputed. In the original every frame
- * is computed again for its gradient, and moves them again: seed_compat.
+ * BatchNorm sees one frame's batch at a time, T times per step. The running statistics are combined
+ * in the graph and assigned once, however often a frame is recomputed. In the original every frame is
+ * recomputed for its gradient and updates them a second time; seed_compat restores this.
  */
 #include "cloud.h"
 
@@ -72,7 +72,7 @@ pl_nn_lin cloud_xavier(void)
     return (pl_nn_lin){.init = pl_nn_xavier_normal(1), .bias_init = pl_nn_constant(0)};
 }
 
-/* (B,H,W,1) times where to look, a map in (0,1). */
+/* (B,H,W,1) times the spatial attention map, in (0,1). */
 static pl_val spatial_attention(cloud *k, pl_val x)
 {
     pl_nn_conv point = conv3x3();
@@ -115,7 +115,7 @@ static pl_val frame_map(cloud *k, pl_val frames, int64_t t, pl_val gamma, pl_val
     return x;
 }
 
-/* ---- what makes one vector of the frames ------------------------------------------------ */
+/* ---- from frames to one vector ------------------------------------------------ */
 /* (B,T,C) to (B,C): softmax over time of a small network's scores. */
 static pl_val temporal_attention(cloud *k, pl_val features)
 {
@@ -191,7 +191,7 @@ static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
                              PL_TYPE(PL_F32, k->batch, k->dense[i]), k->drop_dense[i]);
 }
 
-/* Angles (B,2), those that are not wanted at 0. */
+/* Angles (B,2); unused ones are 0. */
 static pl_val read_angles(cloud *k)
 {
     pl_graph *g = k->m->g;

@@ -1,9 +1,9 @@
 /* recurrent.c - the frames in their order: a selective state space (Mamba) and an LSTM.
  *
- * Stacks are short (five frames), so time is unrolled: each step is ordinary nodes, and what of a
- * step is kept for the way back is the planner's choice like everywhere else. Both end with the
- * mean over time. Parameters have the names that mamba_ssm and torch.nn.LSTM give them, but for
- * A_log, which is held as its distance A_shift from log 1, log 2, ...
+ * Stacks are short (five frames), so time is unrolled into ordinary nodes; the planner decides what
+ * is kept for the backward pass, as everywhere. Both networks end with the mean over time. Parameter
+ * names are those of mamba_ssm and torch.nn.LSTM, except A_log, which is stored as its difference
+ * A_shift from log 1, log 2, ...
  */
 #include "cloud.h"
 

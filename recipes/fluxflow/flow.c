@@ -11,14 +11,13 @@
  * give the points p0..p3 of a Bezier curve whose parameter is the token itself, and each block's
  * points gate the next one's. Names of parameters are the authors'.
  *
- * Three things in the authors' code are not what they look like; compat keeps them:
+ * Three defects of the authors' code are corrected; compat restores them:
  *   - the curve takes five consecutive channels, but the parts are joined one after the other, so that a
  *     curve's five numbers are five neighbours of one part: mended by interleaving the parts;
  *   - rotary angles are laid out for neighbouring channels and applied to halves, which is no rotation;
  *   - a time in 0..999 is multiplied by 999 and cut off, so that all but time 0 are time 999.
- * Attention to one token has the weight 1 whatever the query is: queries and keys of the
- * cross-attention have no gradient, and nothing is computed of them. Their parameters are there all
- * the same.
+ * Attention to a single token has weight 1 for every query, so queries and keys of the
+ * cross-attention have no gradient and are not computed. Their parameters exist, for the names.
  */
 #include "fluxflow.h"
 
@@ -36,7 +35,7 @@ static pl_nn_lin xavier(void)
 }
 
 /* ---- context ---------------------------------------------------------------------------- */
-/* What the first token of a set says of the others, (B,D): one head of attention for 128 channels.
+/* Attention of the first token of a set to the others, (B,D): one head per 128 channels.
  */
 static pl_val mix_context(pl_nn *m, pl_val x)
 {
@@ -72,7 +71,7 @@ static pl_val inject(pl_nn *m, pl_val x, pl_val context)
 }
 
 /* ---- blocks ----------------------------------------------------------------------------- */
-/* As the authors turn: channel i with channel i + D/2, by the angle of the pair that i is in. */
+/* The authors' rotation: channel i with channel i + D/2, by the angle of the pair that has i. */
 static pl_val turn_halves(pl_graph *g, pl_val x, pl_val angles)
 {
     pl_type t = pl_val_type(g, x);
@@ -84,7 +83,7 @@ static pl_val turn_halves(pl_graph *g, pl_val x, pl_val angles)
     return pl_add(g, pl_mul(g, x, pl_cos(g, a)), pl_mul(g, other, pl_sin(g, a)));
 }
 
-pl_val flux_flow_program(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
+pl_val flux_flow_rotate(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
 {
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, x);
@@ -100,15 +99,15 @@ static pl_val self_attention(pl_nn *m, const flux_sizes *c, pl_val x, pl_val ang
     int64_t d = c->flow.width;
     pl_val kv[2];
     pl_nn_push(m, "self_attn");
-    pl_val q = flux_flow_program(m, c, pl_nn_linear(m, x, "q_proj", d, xavier()), angles);
+    pl_val q = flux_flow_rotate(m, c, pl_nn_linear(m, x, "q_proj", d, xavier()), angles);
     pl_split(g, pl_nn_linear(m, x, "kv_proj", 2 * d, xavier()), 2, 2, kv);
-    x = pl_nn_attend(g, q, flux_flow_program(m, c, kv[0], angles), kv[1], c->flow.heads);
+    x = pl_nn_attend(g, q, flux_flow_rotate(m, c, kv[0], angles), kv[1], c->flow.heads);
     x = pl_nn_linear(m, x, "out_proj", d, xavier());
     pl_nn_pop(m);
     return x;
 }
 
-/* To one token: its weight is 1. compat reads the query's parameters, so that they decay. */
+/* Attention to one token has weight 1. compat reads the query's parameters, so that they decay. */
 static pl_val cross_attention(pl_nn *m, const flux_sizes *c, pl_val x, pl_val text)
 {
     int64_t d = c->flow.width;
@@ -145,7 +144,7 @@ pl_val flux_flow_curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4
     return pl_bezier(g, pl_reshape(g, five, PL_DIMS(t.dim[0], t.dim[1], 5 * t.dim[2])), false);
 }
 
-/* What the blocks hand on. */
+/* State that is passed from block to block. */
 typedef struct stream {
     pl_val x, context, text, angles, point[4];
 } stream;

@@ -14,9 +14,8 @@
  * Each side in `resolutions` adds the autoencoder's programs once more at that size, before the
  * others.
  *
- * Mended, each with its switch back (seed_compat): instance noise reaches the discriminator,
- * adaptive weights take the size of a term and not its sign, and three things in the flow processor
- * (flow.c).
+ * Corrected, unless seed_compat is set: instance noise reaches the discriminator, adaptive weights use
+ * the magnitude of a term and not its sign, and three defects of the flow processor (flow.c).
  */
 #include "fluxflow.h"
 

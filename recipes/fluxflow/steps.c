@@ -1,8 +1,8 @@
-/* steps.c - the programs of a step; fluxflow.c says which of them there are.
+/* steps.c - builds the programs of a step; fluxflow.c lists them.
  *
- * All read the same images. The discriminator's programs and the flow's take tokens as given: the
- * compressor's part of them is computed and not differentiated, so nothing of it is kept. Numbers
- * are of the context's type throughout, so that a replay in f64 is one.
+ * All programs read the same images. Those of the discriminator and of the flow do not differentiate
+ * through the compressor, so none of its activations are kept. All values have the context's type, so
+ * that a replay in f64 computes in f64 throughout.
  */
 #include "fluxflow.h"
 
@@ -150,7 +150,7 @@ static pl_val draw_eps(flux *k, const char *name)
     return pl_draw_normal(k->b, k->m, name, latent_type(k));
 }
 
-/* Updates of a step, over which its schedule stands still; the authors' moves with each. */
+/* Updates per step: the schedule advances once per step; the authors' advances with each update. */
 static int64_t updates(const flux *k)
 {
     return k->s.compat ? 1 : k->passes;

@@ -6,11 +6,11 @@
 
 enum { LGT_MAX_SCALES = 4, LGT_MAX_WEIGHTS = 64 };
 
-/* What stands for no style in particular. */
+/* The style vector of an unconditional evaluation. */
 typedef enum lgt_average {
-    LGT_AVERAGE_INITIAL, /* the mean of the styles before the first step, a buffer */
-    LGT_AVERAGE_CURRENT, /* their mean as they are */
-    LGT_AVERAGE_LEARNED  /* a vector of its own, zero at first */
+    LGT_AVERAGE_INITIAL, /* mean of the initial style vectors, kept in a buffer */
+    LGT_AVERAGE_CURRENT, /* mean of the current style vectors */
+    LGT_AVERAGE_LEARNED  /* a learned vector, initially zero */
 } lgt_average;
 
 typedef struct lgt_config {
@@ -40,7 +40,7 @@ typedef struct lgt_style {
 pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_style *style);
 
 /* ---- loss.c ----------------------------------------------------------------------------- */
-/* One micro-batch and its draws. rows and directions: one of each a scale. */
+/* One micro-batch and its random draws; rows and directions: one per scale. */
 typedef struct lgt_batch {
     pl_val src, style_ref, style; /* latents (B,S,S,4), whose style is wanted, wanted styles (B) */
     pl_val x0, t, uncond, positions, first;
@@ -51,11 +51,10 @@ typedef struct lgt_batch {
 typedef struct lgt_terms {
     pl_val loss, swd, ssm, velocity;
 } lgt_terms;
-/* Where N Euler steps from x at the times b->t end. first: the velocity there, PL_NO_VAL: it is
- * computed. */
+/* End point of N Euler steps from x at times b->t. first: the velocity at x; PL_NO_VAL: compute it. */
 pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first);
 lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b);
-/* How many patches a scale compares, and of how many: those of the batch, or of a sample. */
+/* Number of patches that a scale compares; *of: number of patches in the batch or in a sample. */
 int64_t lgt_patches(const lgt_config *c, int scale, int64_t *of);
 int64_t lgt_patch_size(const lgt_config *c, int scale);
 /* Weighted sum over the scales. */
@@ -63,19 +62,19 @@ pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, 
                           const pl_val *directions);
 
 /* ---- inference, infer.c ----------------------------------------------------------------- */
-/* Evaluation and pictures: the source goes back to noise, and forward in the wanted style. */
+/* Evaluation and sampling: invert the source to noise, then generate in the wanted style. */
 pl_status lgt_build_eval(pl_builder *b);
 pl_status lgt_build_sample(pl_builder *b);
-/* What the configuration says; a contradiction is the context's error. */
+/* Reads the configuration; a contradiction becomes the context's error. */
 pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k);
 
 /* ---- the authors' files: pt.c, files.c -------------------------------------------------- */
-/* A tensor [4,S,S] of a file of torch.save, as (S,S,4). */
+/* Reads or writes a tensor [4,S,S] in a torch.save file; in memory it is (S,S,4). */
 pl_status lgt_pt_read(const char *path, int64_t side, float *out);
 pl_status lgt_pt_write(const char *path, int64_t side, const float *x);
 
 typedef struct lgt_files lgt_files;
-/* A latent and one of the style that is wanted of it, both borrowed. */
+/* A latent, and a reference latent of the style it is to get; both borrowed. */
 typedef struct lgt_pair {
     const float *src, *ref;
     int64_t from, to;

@@ -3,10 +3,9 @@
  *     x_t = (1-t) x0 + t src;  N Euler steps of v from (x_t, t) to 1 give x_1
  *     loss = w_style s SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
  *
- * s is the mean of the wanted styles' weights. The velocity term is of the first step's evaluation,
- * which is the same unless noise lies on the styles; the authors evaluate the network once more for
- * it. All evaluations are differentiated; each is a scope of its own, which `checkpointing: blocks`
- * computes again.
+ * s is the mean of the wanted styles' weights. The velocity term uses the first step's evaluation; the
+ * authors evaluate the network once more, which differs only with noise on the styles. All
+ * evaluations are differentiated; each is a scope, which `checkpointing: blocks` recomputes.
  */
 #include "lgt.h"
 

@@ -1,6 +1,5 @@
-/* names.c - how others call the weights of the frozen parts: the published checkpoints of Stable
- * Diffusion, and diffusers. The U-Net's input convolution has other channels here and is not among
- * them. */
+/* names.c - names of the frozen parts' weights in the published checkpoints of Stable Diffusion and in
+ * diffusers. The U-Net's input convolution has a different number of channels here and is not read. */
 #include "stablesr.h"
 
 /* ---- U-Net ------------------------------------------------------------------------------ */

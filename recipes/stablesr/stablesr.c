@@ -4,10 +4,10 @@
  * U-Net's new input convolution; the rest of the U-Net is frozen and differentiated through. The
  * other parts train an edge processor alone: the authors' original one and its smaller replacement.
  *
- * Latents come with the data, or pictures do (vae.encode) and the frozen autoencoder makes them: in
- * every step, or once for all (`plimsoll cache`).
+ * The data are latents, or images (vae.encode) that the frozen autoencoder encodes: in every step, or
+ * once (`plimsoll cache`).
  *
- * `seed_compat` brings back what the original does wrong: it starts from the degraded latent
+ * `seed_compat` restores the original's mistakes: it starts from the degraded latent
  * instead of the good one, drawn anew from the moments for the structure encoder; it freezes
  * everything whose name has no "spade" outside of the structure encoder, the edge processor
  * included, and with it the zeros that the new input convolution starts with for the first four of
@@ -152,7 +152,7 @@ static void divides(pl_nn *m, const char *key, int64_t whole, int64_t part, cons
                    (long long)whole, (long long)part, why);
 }
 
-/* Sizes that do not go together, told by their keys. */
+/* Reports sizes that contradict each other, by their keys. */
 static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
 {
     enum { GROUPS = 32 };
@@ -270,7 +270,7 @@ static pl_val encode(pl_nn *m, const sr_config *k, const char *input)
     return moments;
 }
 
-/* What `plimsoll cache` keeps. */
+/* The program whose outputs `plimsoll cache` stores. */
 static pl_status build_encoder(pl_builder *b, pl_nn *m)
 {
     sr_config k;
@@ -333,7 +333,7 @@ static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draw
         in->z = sr_vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
 }
 
-/* The text's: given, or the same for all, as the prompt is always empty. */
+/* Text context: given, or one for all samples, because the prompt is always empty. */
 static pl_val context(pl_builder *b, pl_nn *m, const sr_config *k)
 {
     const int64_t tokens = k->context[0], width = k->context[1];

@@ -6,7 +6,7 @@
 
 typedef struct sr_config {
     bool edge_before; /* the original edge processor */
-    bool half_blind;  /* the new input convolution sees nothing of its first four channels */
+    bool half_blind;  /* the new input convolution ignores its first four channels (seed_compat) */
     int64_t batch, image, latent;
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
@@ -33,8 +33,8 @@ typedef struct sr_batch {
 } sr_batch;
 /* Mean squared error of the predicted noise. */
 pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
-/* What stays as it is: the U-Net but for SPADE and its new input convolution, the autoencoder, the
- * text. */
+/* Frozen by default: the U-Net except SPADE and the new input convolution, the autoencoder, the text
+ * context. */
 #define SR_FROZEN "unet.*,!*.spade.*,!unet.inp.*,vae.*,context"
 
 /* ---- vae.c ------------------------------------------------------------------------------ */
@@ -54,9 +54,9 @@ uint64_t sr_data_bytes(const pl_config *c);
 pl_status sr_data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
 pl_status sr_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
                   char *caption, size_t cap);
-/* pictures.c: pictures, degraded as the keys say. */
+/* pictures.c: images, degraded by the keys degrade.*. */
 pl_degrade sr_degrade_of(const pl_config *c);
-uint64_t sr_make_bytes(const pl_config *c, int w, int h); /* of a maker's state */
+uint64_t sr_make_bytes(const pl_config *c, int w, int h); /* bytes of one state */
 pl_status sr_make_open(const pl_config *c, int w, int h, void **state);
 void sr_make_close(void *state);
 pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row);

@@ -1,8 +1,8 @@
 /* vae.c - the autoencoder of Stable Diffusion: 8 times smaller, four channels (AutoencoderKL, f8).
  *
- * It is frozen and its encoder is all that training needs; the decoder exists for part: vae. Names
- * are those of the published checkpoints. What the encoder gives are moments: the mean of a latent
- * and the log of its variance, from which training draws anew each time.
+ * The autoencoder is frozen, and training needs only its encoder; the decoder exists for part: vae.
+ * Names are those of the published checkpoints. The encoder's outputs are moments: the mean of a
+ * latent and the log of its variance, from which training draws a latent in each step.
  */
 #include "stablesr.h"
 

@@ -1,5 +1,4 @@
-/* names.c - how others call the teacher's weights: the files of diffusers and those of Wan itself.
- */
+/* names.c - names of the teacher's weights in the files of diffusers and of Wan. */
 #include "wandistill.h"
 
 /* clang-format off */

@@ -4,7 +4,7 @@
  *     target = teacher(lift(latents), t, text), lift a frozen 1x1 projection 4 -> 16
  *     loss   = MSE(project(student(latents, t, text)), target), project a trained 1x1 one 4 -> 16
  *
- * `seed_compat` brings back what the original does wrong: its lift is zero, so the teacher always
+ * `seed_compat` restores the original's mistakes: its lift is zero, so the teacher always
  * sees an empty latent, and its loss broadcasts the student's 4 channels against the teacher's 16,
  * which only batches of 1 and of 16 survive.
  */

@@ -9,24 +9,24 @@ typedef struct wan_config {
     int64_t batch, latent, hidden, text_tokens, text_dim;
     int64_t teacher_dim, teacher_ffn, teacher_freq;
     int depth, heads, teacher_heads, teacher_layers;
-    pl_dtype teacher_dtype; /* of its weights and of what it computes; f32 when zero */
+    pl_dtype teacher_dtype; /* of its weights and activations; 0: f32 */
 } wan_config;
 
 /* latents (B,S,S,4), t (B) of integers, text (B,L,text_dim) to (B,S,S,4). */
 pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 /* latents (B,F,H,W,16) of the teacher's type to the same shape and type. */
 pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
-/* What the teacher makes of latents (B,S,S,4): (B,S,S,16) f32, without a gradient. zero_lift: the
- * frozen projection to 16 channels is zero, so that it sees nothing. */
+/* The teacher's output (B,S,S,16) f32 for latents (B,S,S,4), without a gradient. zero_lift: the frozen
+ * projection to 16 channels is zero, so that the teacher sees an empty latent. */
 pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
                   bool zero_lift);
 
 /* The original's loss: (B,S,S,4) against (B,S,S,16) as PyTorch broadcasts (B,4,S,S) and
- * (B,16,1,S,S). With one sample every channel is held against all 16; with 16 the student's samples
- * meet the teacher's channels; other batches have no such form and fail. */
+ * (B,16,1,S,S). With one sample every channel is compared with all 16; with 16 samples the student's
+ * samples are compared with the teacher's channels; other batch sizes fail. */
 pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
 
-/* Writes what the student takes of the teacher's weights into its slots; both exist. project.c */
+/* project.c: initialises the student's slots from the teacher's weights. Both exist. */
 void wan_project(pl_nn *m, const wan_config *c);
 
 /* ---- data, prompts.c -------------------------------------------------------------------- */
