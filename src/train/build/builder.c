@@ -265,6 +265,7 @@ pl_status pl__optim_from_config(const pl_config *c, const char *name, pl_optim *
     out->clip_norm = number(&s, "clip.norm");
     out->ema = number(&s, "ema.decay");
     plateau->patience = count(&s, "schedule.plateau.patience");
+    plateau->threshold = number(&s, "schedule.plateau.threshold");
     return PL_OK;
 }
 
