@@ -418,8 +418,7 @@ TEST(fluxflow_flow_turns)
         pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, PLACES, WIDTH));
         pl_val angles = pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){PLACES},
                                           (const int64_t[]){WIDTH}, 10000);
-        pl_val y =
-            flux_flow_rotate(m, &(flux_sizes){.compat = compat, .flow.heads = 1}, x, angles);
+        pl_val y = flux_flow_rotate(m, &(flux_sizes){.compat = compat, .flow.heads = 1}, x, angles);
         pl_output(g, "y", y);
         CHECK_OK(pl_nn_finish(m));
         graph_eval *e = graph_eval_new(g, true);
