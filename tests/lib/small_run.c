@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/sys.h"
 #include "tests/lib/test.h"
+#include "train/run/run.h"
 
 pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch)

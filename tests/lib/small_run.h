@@ -3,7 +3,6 @@
 #define PL_TESTS_SMALL_RUN_H
 
 #include "plimsoll_train.h"
-#include "train/run/run.h"
 
 /* Noise in the inputs x and y, a pure function of the sample. */
 pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, int n,

@@ -5,6 +5,7 @@
 #include "rt/device.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
+#include "train/run/run.h"
 
 #include <string.h>
 

@@ -7,6 +7,7 @@
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
+#include "train/run/run.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -12,7 +12,6 @@
 #include "plimsoll_unstable.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

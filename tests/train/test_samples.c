@@ -6,6 +6,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
+#include "train/run/run.h"
 
 #include <stdio.h>
 #include <string.h>
