@@ -40,7 +40,7 @@ TEST(failing_allocation_is_reported)
 }
 
 /* A failure may tell the one before it. */
-TEST(failure_of_a_failure)
+TEST(an_error_may_quote_the_error_before_it)
 {
     CHECK(pl__fail(PL_ERR_IO, __FILE__, __LINE__, "cannot open %s", "a") == PL_ERR_IO);
     CHECK(pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s", pl_error_text()) == PL_ERR_DATA);
@@ -49,7 +49,7 @@ TEST(failure_of_a_failure)
     CHECK(strcmp(pl_error_text(), "data: cannot open a") == 0);
 }
 
-TEST(byte_sizes_parse)
+TEST(byte_sizes_parse_with_every_unit)
 {
     uint64_t n;
     CHECK_OK(pl_str_parse_bytes("7.5GiB", &n));
@@ -74,7 +74,7 @@ TEST(half_types_round_trip_every_value)
 }
 
 /* Known answers of Philox4x32-10 for counter and key all zeros and all ones. */
-TEST(philox_known_answers)
+TEST(philox_gives_the_published_numbers)
 {
     uint32_t w[4];
     pl_rng_block(0, 0, 0, 0, w);

@@ -41,7 +41,7 @@ TEST(check_all_slow_is_not_hung)
 }
 
 /* A group's use counts those that it waited for, and nobody else. */
-TEST(check_all_use_of_a_group)
+TEST(check_all_core_seconds_of_a_group_are_counted)
 {
     int ready[2];
     CHECK_INT(pipe(ready), 0);
@@ -68,7 +68,7 @@ TEST(check_all_use_of_a_group)
 }
 
 /* Called by itself or by make: the stage asks make, so both find what there is. */
-TEST(check_all_cards_asks_make)
+TEST(check_all_gpu_stage_asks_make_for_the_plugin)
 {
     if (access("tools/check-all", X_OK) != 0 || access("Makefile", R_OK) != 0)
         SKIP("no sources here");
@@ -97,7 +97,7 @@ static const char *self(void)
 }
 
 /* The name as a whole, and not those that begin so. */
-TEST(check_all_one_test_by_name)
+TEST(check_all_runs_one_test_by_its_name)
 {
     cli_result r = cli_run("%s -l -k =device_ops", self());
     CHECK_MSG(r.code == 0 && strcmp(r.out, "device_ops\n") == 0, "code %d: %s%s", r.code, r.out,
@@ -141,7 +141,7 @@ static const char CHECKER[] =
     "esac\n"
     "exit 7\n";
 
-TEST(check_all_sanitizer_words)
+TEST(check_all_sanitizer_reports_are_counted)
 {
     if (access("tools/gpu/sanitize", X_OK) != 0) SKIP("no sources here");
     char path[512];

@@ -28,7 +28,7 @@ TEST(cli_help_shows_examples)
     CHECK(r.code == 0 && strncmp(r.out, "plimsoll ", 9) == 0);
 }
 
-TEST(cli_bad_usage)
+TEST(cli_bad_usage_exits_with_2_and_a_hint)
 {
     WANT_BIN();
     CHECK_RUN(cli_run("$P trian cloud/tiny"), 2, "did you mean train?");
@@ -56,7 +56,7 @@ TEST(cli_generate_tells_how_far_it_is)
 }
 
 /* ---- configurations --------------------------------------------------------------------- */
-TEST(cli_bad_configurations)
+TEST(cli_bad_configurations_are_refused_with_their_place)
 {
     WANT_BIN();
     static const struct {
@@ -89,7 +89,7 @@ TEST(cli_bad_configurations)
     CHECK_RUN(cli_run("$P plan %s", pl_test_path("absent.yaml")), 2, "absent.yaml");
 }
 
-TEST(cli_print_config_round_trip)
+TEST(cli_printed_config_reads_back_the_same)
 {
     WANT_BIN();
     CHECK_INT(cli_run("$P plan cloud/tiny optim.lr=0.5 'model.dense=[7, 8]' --memory 3GiB "
@@ -110,7 +110,7 @@ TEST(cli_print_config_round_trip)
     CHECK(strstr(cli_read(pl_test_path("a.yaml")), "dense: [7, 8]"));
 }
 
-TEST(cli_extends_and_overrides)
+TEST(cli_overrides_win_over_extended_files)
 {
     WANT_BIN();
     CHECK(cli_write(pl_test_path("base.yaml"),
@@ -123,7 +123,7 @@ TEST(cli_extends_and_overrides)
 }
 
 /* ---- what goes wrong while running ------------------------------------------------------ */
-TEST(cli_unwritable_output)
+TEST(cli_unwritable_output_is_named)
 {
     WANT_BIN();
     CHECK(cli_write(pl_test_path("file"), "x"));
@@ -141,7 +141,7 @@ TEST(cli_unwritable_output)
     CHECK_RUN(cli_run("$P new %s/net", pl_test_path("file")), 1, "file");
 }
 
-TEST(cli_bad_model_files)
+TEST(cli_bad_model_files_are_refused)
 {
     WANT_BIN();
     CHECK_INT(
@@ -174,7 +174,7 @@ TEST(cli_bad_model_files)
               "teacher.weights: cannot open gone");
 }
 
-TEST(cli_loss_blows_up)
+TEST(cli_loss_that_blows_up_ends_the_run)
 {
     WANT_BIN();
     /* This network turns NaN into 0 before its loss; the norm of the gradient tells. */
@@ -185,7 +185,7 @@ TEST(cli_loss_blows_up)
     CHECK(strstr(r.err, "optim.lr"));
 }
 
-TEST(cli_budget)
+TEST(cli_budget_below_the_minimum_is_refused_and_the_minimum_is_kept)
 {
 #define NET CLI_SMALL "batch=8 height=32 width=32 "
     WANT_BIN();
@@ -208,7 +208,7 @@ TEST(cli_budget)
 #undef NET
 }
 
-TEST(cli_interrupt)
+TEST(cli_sigterm_ends_a_run_with_143_and_a_summary)
 {
     WANT_BIN();
     cli_result r = cli_run_signal(
@@ -218,7 +218,7 @@ TEST(cli_interrupt)
 }
 
 /* ---- terminals and colour --------------------------------------------------------------- */
-TEST(cli_progress_line)
+TEST(cli_escapes_and_colour_are_for_terminals_only)
 {
     WANT_BIN();
     cli_result r = cli_run("$P train " CLI_SMALL "train.steps=6 train.log_every=2");
@@ -246,7 +246,7 @@ TEST(cli_progress_line)
 }
 
 /* ---- data sets on disk ------------------------------------------------------------------ */
-TEST(cli_data_sets)
+TEST(cli_data_sets_are_generated_and_trained_on)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -291,7 +291,7 @@ TEST(cli_data_sets)
 }
 
 /* ---- a network of one's own ------------------------------------------------------------- */
-TEST(cli_new_network)
+TEST(cli_new_network_compiles_and_trains)
 {
     WANT_BIN();
     const char *d = pl_test_dir();

@@ -20,7 +20,7 @@ static const char *const plan_names[] = {
     "micro_batch",    "accumulate",    "effective_batch",  "parameters",      "trainable",
     "nodes",          "plan_ms",       "components",       "peak_node",       NULL};
 
-TEST(cli_plan_json)
+TEST(cli_plan_json_has_every_member)
 {
     WANT_BIN();
     static const char *const parts[] = {"weights",   "gradients", "optimizer", "activations",
@@ -45,7 +45,7 @@ TEST(cli_plan_json)
     json_decref(j);
 }
 
-TEST(cli_train_json_and_arena)
+TEST(cli_train_json_reports_the_planned_arena)
 {
     WANT_BIN();
     static const char *const steps[] = {"event",      "step",    "epoch",        "loss",
@@ -87,7 +87,7 @@ TEST(cli_train_json_and_arena)
               0, "");
 }
 
-TEST(cli_other_json)
+TEST(cli_every_command_prints_valid_json)
 {
     WANT_BIN();
     json_t *j = json_loads(cli_run("$P devices --json").out, 0, NULL);
@@ -127,7 +127,7 @@ TEST(cli_other_json)
               "the programs are: disc, disc_r1, train, evaluation");
 }
 
-TEST(cli_plan_csv_and_timeline)
+TEST(cli_plan_writes_csv_and_timeline)
 {
     WANT_BIN();
     cli_result r =

@@ -90,7 +90,7 @@ TEST(cli_plan_parts_add_up)
 }
 
 /* A step of two programs, of which one computes again: the share is of both. */
-TEST(cli_plan_again_is_of_the_whole_step)
+TEST(cli_plan_recomputed_share_is_of_the_whole_step)
 {
     if (!cli_bin()) return;
     if (!pl_test_long()) SKIP("long");
@@ -173,7 +173,7 @@ TEST(cli_plan_shows_the_program_that_takes_most)
 }
 
 /* Every row's figure is what planning with and without that means gives. */
-TEST(cli_plan_means_are_plans)
+TEST(cli_plan_each_saving_is_that_of_a_plan_without_it)
 {
     if (!cli_bin()) return;
     WANT_PLAIN();
@@ -270,7 +270,7 @@ TEST(cli_plan_compares_with_segments)
 }
 
 /* The page holds every buffer and every step of the plan, and asks nothing of the network. */
-TEST(cli_plan_page)
+TEST(cli_plan_page_holds_every_buffer_and_no_links)
 {
     if (!cli_bin()) return;
     char path[512];

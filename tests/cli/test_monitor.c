@@ -18,7 +18,7 @@ static int count(const char *text, const char *part)
 
 /* The first record of every event file that was ever written begins with these bytes: length 24 and
  * the masked checksum of it. */
-TEST(monitor_events_frame)
+TEST(monitor_events_begin_with_the_known_frame)
 {
     static const unsigned char want[] = {0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22};
     unsigned char got[64] = {0};
@@ -59,7 +59,7 @@ static bool write_steps(int64_t from, int64_t to, double add, bool torn)
 
 /* A killed run of 10 steps that goes on after step 6: TensorBoard sees each step once, with the new
  * values. */
-TEST(monitor_events_tensorboard)
+TEST(monitor_events_are_read_by_tensorboard)
 {
     static const char script[] =
         "import io, sys\n"
@@ -86,7 +86,7 @@ TEST(monitor_events_tensorboard)
 }
 
 /* Tables of a run that was given more steps hold every step once. */
-TEST(monitor_tables)
+TEST(monitor_tables_of_a_resumed_run_have_every_step_once)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     char path[512];
@@ -117,7 +117,7 @@ TEST(monitor_tables)
 }
 
 /* Past the limit anyone's memory counts: with a limit of nearly nothing the host is past it. */
-TEST(monitor_warning)
+TEST(monitor_warns_once_past_the_memory_limit)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r =
@@ -127,7 +127,7 @@ TEST(monitor_warning)
     CHECK(r.code == 0 && !strstr(r.err, "warning: host"));
 }
 
-TEST(monitor_report)
+TEST(monitor_report_has_every_part)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r =
@@ -158,7 +158,7 @@ TEST(monitor_report)
     CHECK_INT(r.code, 2);
 }
 
-TEST(monitor_device_test)
+TEST(monitor_devices_test_passes_on_the_cpu)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory hides the budget");

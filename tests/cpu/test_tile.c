@@ -153,7 +153,7 @@ TEST(tile_bits)
 }
 
 /* Draws made in the tile are those of the stream, whatever the reading and however it is cut. */
-TEST(tile_draws)
+TEST(tile_draws_are_those_of_the_definition)
 {
     static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64};
     static const int64_t key[2] = {77, 12};
@@ -332,7 +332,7 @@ static bool fused_case(uint64_t seed)
     return ok;
 }
 
-TEST(tile_fused_is_unfused)
+TEST(tile_fused_gives_the_bits_of_unfused)
 {
     int n = pl_test_long() ? 600 : 150;
     for (int i = 1; i <= n; i++) CHECK(fused_case((uint64_t)i));
@@ -342,7 +342,7 @@ TEST(tile_fused_is_unfused)
 
 /* One Adam-like step: three outputs over three of four inputs, read after others are written.
  */
-TEST(tile_in_place)
+TEST(tile_in_place_gives_the_same_bits)
 {
     enum { N = 50000 };
     float *m[2], *v[2], *p[2], *gr = tile_buf(N);

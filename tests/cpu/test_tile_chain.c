@@ -89,7 +89,7 @@ static bool chain_is_right(const link *l, int n, const float *x, const float *c)
     return right;
 }
 
-TEST(tile_chains_of_every_link)
+TEST(tile_chains_of_every_link_match_plain_c)
 {
     static float x[ROWS * COLS], c[COLS];
     uint64_t noise = 5;

@@ -221,7 +221,7 @@ TEST(tile_functions_of_halves_round_f32)
     pl_sys_free(hx), pl_sys_free(hy), pl_sys_free(z), pl_sys_free(want);
 }
 
-TEST(tile_functions_of_integers)
+TEST(tile_functions_of_integers_match_plain_c)
 {
     enum { N = 4000 };
     static const pl_dtype types[] = {PL_I32, PL_I64, PL_U8, PL_BOOL};

@@ -201,7 +201,7 @@ TEST(tile_reductions_ignore_how_dims_are_split)
     for (int o = 0; o < 5; o++) pl_sys_free(r[o]), pl_sys_free(q[o]);
 }
 
-TEST(tile_reductions_of_ten_million)
+TEST(tile_reductions_of_ten_million_terms_are_accurate)
 {
     if (!pl_test_long()) SKIP("long");
     space s = {2, {625000, 16}, 1};

@@ -86,7 +86,7 @@ static void check_images(int64_t images, const char *sets)
     pl_store_free(store);
 }
 
-TEST(cuda_fold_sets)
+TEST(cuda_fold_of_several_thread_sets_is_exact)
 {
     check_images(20, "SETS = 2");
     check_images(3, "SETS = 1");

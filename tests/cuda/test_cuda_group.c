@@ -194,17 +194,17 @@ TEST(cuda_group_sums_over_dims_of_size_1)
     group_jobs_check(jobs, 2);
 }
 
-TEST(cuda_group_pieces_f32)
+TEST(cuda_group_pieces_match_the_cpu_in_f32)
 {
     check_pieces(PL_F32);
 }
 
-TEST(cuda_group_pieces_f16)
+TEST(cuda_group_pieces_match_the_cpu_in_f16)
 {
     check_pieces(PL_F16);
 }
 
-TEST(cuda_group_pieces_bf16)
+TEST(cuda_group_pieces_match_the_cpu_in_bf16)
 {
     check_pieces(PL_BF16);
 }
@@ -340,7 +340,7 @@ static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
     pl_output(g, "zy", pl_cast(g, z, d));
 }
 
-TEST(cuda_group_corners)
+TEST(cuda_group_unusual_sizes_and_types_match_the_cpu)
 {
     group_job jobs[40];
     int n = 0;
@@ -402,14 +402,14 @@ static void two_sums(pl_graph *g, int64_t n, int64_t rows)
     pl_output(g, "all", pl_sum(g, pl_exp(g, x), PL_AXIS(0) | PL_AXIS(1), false));
 }
 
-TEST(cuda_group_one_walk)
+TEST(cuda_group_of_two_sums_reads_its_input_once)
 {
     CHECK_INT(group_kernels(two_sums, 3, 4097), 2);
     CHECK_INT(group_kernels(two_sums, 3, 4095), 4);
 }
 
 /* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */
-TEST(cuda_group_pairs)
+TEST(cuda_group_pool_gradient_is_computed_once_a_pair)
 {
     for (int i = 0; i < 2; i++) {
         pl_store *store = pl_store_new();
@@ -477,7 +477,7 @@ TEST(cuda_group_waits)
 }
 
 /* A sum over nothing is 0, a mean of nothing NaN; nothing to write is no kernel. */
-TEST(cuda_group_of_nothing)
+TEST(cuda_group_of_empty_tensors_sums_to_0)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);

@@ -83,7 +83,7 @@ static void run_far(const group_job *j, int p, text_shop *shop, void *x)
     for (int i = 0; i < 64; i++) free(at[i]);
 }
 
-TEST(cuda_group_beyond_32_bits)
+TEST(cuda_group_indices_beyond_32_bits_are_right)
 {
     size_t bytes = (size_t)FAR_ROWS * (size_t)FAR_ROW * sizeof(float);
     float *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -128,7 +128,7 @@ TEST(cuda_group_rows_without_end)
 }
 
 /* ---- compiled kernels on disk ------------------------------------------------------------ */
-TEST(cuda_group_cache)
+TEST(cuda_group_cache_returns_compiled_kernels)
 {
     const char *dir = pl_test_dir(), *text = "some text";
     char path[600], data[1000];
@@ -175,7 +175,7 @@ static int left_behind(const char *dir)
 }
 
 /* Processes that write the same kernel while others read it: nobody sees half of one. */
-TEST(cuda_group_cache_of_processes_at_once)
+TEST(cuda_group_cache_serves_processes_at_once)
 {
     enum { WRITERS = 4, TIMES = 60, BYTES = 40000 };
     static char data[BYTES];
@@ -206,7 +206,7 @@ TEST(cuda_group_cache_of_processes_at_once)
     CHECK_INT(left_behind(dir), 0);
 }
 
-TEST(cuda_group_random_graphs)
+TEST(cuda_group_random_graphs_match_the_cpu)
 {
     enum { MOST = 200 };
     static group_job jobs[MOST];
@@ -269,7 +269,7 @@ static bool check_network(const network *w, pl_dtype low, int step)
     return ok;
 }
 
-TEST(cuda_group_networks)
+TEST(cuda_group_networks_match_the_cpu)
 {
     static const network nets[] = {
         {"lgt", lgt_micro, &lgt_tiny},

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TEST(cuda_ops_every_case)
+TEST(cuda_ops_every_case_matches_the_cpu)
 {
     int checked = 0;
     for (int i = 0; i < pl_op_count(); i++) {
@@ -22,7 +22,7 @@ TEST(cuda_ops_every_case)
     CHECK(checked > 0);
 }
 
-TEST(cuda_ops_every_op_has_a_path)
+TEST(cuda_ops_every_op_has_a_kernel_or_a_group)
 {
     static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64,
                                       PL_I32, PL_I64,  PL_U8,  PL_BOOL};
@@ -40,7 +40,7 @@ TEST(cuda_ops_every_op_has_a_path)
 
 /* ---- larger shapes ---------------------------------------------------------------------- */
 /* Few channels on one side, one filter a channel. */
-TEST(cuda_ops_large_convolutions)
+TEST(cuda_ops_large_convolutions_match_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"conv",
@@ -85,7 +85,7 @@ TEST(cuda_ops_large_convolutions)
     cuda_op_check_list(list);
 }
 
-TEST(cuda_ops_vectors)
+TEST(cuda_ops_vectors_match_the_cpu)
 {
     int n = VECTOR_CASES - (pl_test_long() ? 0 : VECTOR_CASES_LONG);
     for (int i = 0; i < n; i++) {
@@ -97,7 +97,7 @@ TEST(cuda_ops_vectors)
 }
 
 /* Tensor cores, which are slow to simulate. */
-TEST(cuda_ops_large_thin)
+TEST(cuda_ops_large_thin_convolutions_match_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"conv",
@@ -120,7 +120,7 @@ TEST(cuda_ops_large_thin)
     if (pl_test_long()) cuda_op_check_list(list);
 }
 
-TEST(cuda_ops_large_attention)
+TEST(cuda_ops_large_attention_matches_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"attention",
@@ -155,7 +155,7 @@ TEST(cuda_ops_large_attention)
     if (pl_test_long()) cuda_op_check_list(list);
 }
 
-TEST(cuda_ops_large_moves)
+TEST(cuda_ops_large_moves_match_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"permute", {{"f32[64,128]"}, "perm=[1,0]", {{0}}}},
@@ -195,7 +195,7 @@ static void check_limited(const cuda_op_case *list, int side, int64_t items)
     pl_sim_limits(PL_SIM_SIDE, PL_SIM_ITEMS);
 }
 
-TEST(cuda_ops_beyond_a_launch)
+TEST(cuda_ops_larger_than_a_launch_match_the_cpu)
 {
     static const char *const names[] = {"permute",
                                         "slice",
@@ -248,7 +248,7 @@ TEST(cuda_ops_beyond_a_launch)
 
 void pl_sim_split(bool on);
 
-TEST(cuda_ops_attention_in_slices)
+TEST(cuda_ops_attention_in_slices_matches_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"attention", {{"f32[3,3,2,8]", "f32[3,5,2,8]", "f32[3,5,2,8]"}, "causal=false", {{0}}}},
@@ -270,7 +270,7 @@ TEST(cuda_ops_attention_in_slices)
 }
 
 /* Heads of more dims than a block's threads hold. */
-TEST(cuda_ops_attention_wide_heads)
+TEST(cuda_ops_attention_of_wide_heads_matches_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"attention",
@@ -285,7 +285,7 @@ TEST(cuda_ops_attention_wide_heads)
 }
 
 /* More inputs than one launch joins. */
-TEST(cuda_ops_concat_of_many)
+TEST(cuda_ops_concat_of_many_inputs_matches_the_cpu)
 {
     enum { N = 37, ROWS = 3 };
     int32_t x[N][ROWS * 4], got[ROWS * (N * 4)], want[ROWS * (N * 4)];
@@ -314,7 +314,7 @@ TEST(cuda_ops_concat_of_many)
     for (int64_t i = 0; i < ROWS * y.dim[1]; i++) CHECK_INT(got[i], want[i]);
 }
 
-TEST(cuda_ops_large_windows)
+TEST(cuda_ops_large_windows_match_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"max_pool",
@@ -375,7 +375,7 @@ TEST(cuda_ops_large_windows)
     cuda_op_check_list(list);
 }
 
-TEST(cuda_ops_large_lines)
+TEST(cuda_ops_large_lines_match_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"cumsum", {{"f32[3,1111]"}, "axis=1, reverse=false", {{0}}}},
@@ -400,7 +400,7 @@ TEST(cuda_ops_large_lines)
     cuda_op_check_list(list);
 }
 
-TEST(cuda_ops_large_indices)
+TEST(cuda_ops_large_indices_match_the_cpu)
 {
     static const cuda_op_case list[] = {
         {"take", {{"f32[50,64]", "i32[70]"}, "", {{0, 0, false}, {-2, 51, false}}}},

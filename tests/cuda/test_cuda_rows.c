@@ -32,7 +32,7 @@ static void centred(pl_graph *g, int64_t n, int64_t c)
 }
 
 /* A row of several warps: the CPU's results, and the same bits as by single ops. */
-TEST(cuda_rows_of_several_warps)
+TEST(cuda_rows_of_several_warps_match_the_cpu)
 {
     static const struct {
         void (*make)(pl_graph *g, int64_t n, int64_t c);
@@ -53,7 +53,7 @@ TEST(cuda_rows_of_several_warps)
 
 /* What a group reads it reads once: columns of rows that are used are added up beside, long ones
  * where there are many. */
-TEST(cuda_rows_one_walk)
+TEST(cuda_rows_sum_columns_while_rows_are_read)
 {
     CHECK_INT(group_kernels(rows_and_columns, 300, 28), 3);
     CHECK_INT(group_kernels(rows_and_columns, 300, 32), 2);
@@ -93,7 +93,7 @@ TEST(cuda_rows_ahead)
 
 /* Rows with sums of columns beside, of every length: one walk, whole warps, and shared memory that
  * every card has, beside what the text has of its own. */
-TEST(cuda_rows_of_every_length)
+TEST(cuda_rows_of_every_length_match_the_cpu)
 {
     static const int64_t lengths[] = {32,   36,   48,   64,   88,   96,   124,  128,  132,  192,
                                       320,  384,  500,  576,  768,  1000, 1024, 1028, 1152, 1280,

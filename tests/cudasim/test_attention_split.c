@@ -275,7 +275,7 @@ TEST(cuda_attention_split_is_as_exact_as_f32)
 }
 
 /* Long sums; several slices of queries; causal tiles of both sides. */
-TEST(cuda_attention_split_long)
+TEST(cuda_attention_split_of_long_sequences_is_exact)
 {
     static const shape list[] = {{1, 64, 1024, 1, 64, false, 0, 2, 0, 0},
                                  {1, 600, 77, 1, 64, false, 0, 2, 0, 0},

@@ -92,7 +92,7 @@ static void choose(int who, int n)
     _exit(atoi(value));
 }
 
-TEST(cuda_choices_of_processes_at_once)
+TEST(cuda_choices_of_processes_at_once_are_made_once)
 {
     enum { N = 6, KEYS = 40 };
     pid_t child[N];
@@ -120,7 +120,7 @@ TEST(cuda_choices_of_processes_at_once)
 }
 
 /* The file was cut off within a line: that choice is made again, the others stay. */
-TEST(cuda_choices_of_a_file_that_was_cut_off)
+TEST(cuda_choices_of_a_file_that_was_cut_off_are_made_again)
 {
     char path[4096], value[16] = "9 0.5", *text = NULL;
     size_t len = 0;

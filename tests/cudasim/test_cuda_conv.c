@@ -264,7 +264,7 @@ static void check_kind(const shapes *s, pl_conv_kind kind)
     pl_conv_product_release(prep);
 }
 
-TEST(cuda_conv_products)
+TEST(cuda_conv_products_match_the_definition)
 {
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (int kind = 0; kind < 3; kind++) check_kind(&list[i], (pl_conv_kind)kind);
@@ -310,7 +310,7 @@ static void check_short(const shapes *s, pl_conv_kind kind)
     pl_conv_product_release(prep);
 }
 
-TEST(cuda_conv_products_short)
+TEST(cuda_conv_products_of_short_parts_match_the_definition)
 {
     static const shapes odd = {"odd channels", 3,         66,        34,
                                {1, 36, 41},    {1, 4, 4}, {1, 2, 2}, {1, 1, 1},
@@ -322,7 +322,7 @@ TEST(cuda_conv_products_short)
     CHECK(!pl_conv_product_takes(&c));
 }
 
-TEST(cuda_conv_products_refuse)
+TEST(cuda_conv_products_refuse_what_they_cannot_do)
 {
     pl_conv_shape c = shape_of(&list[0], PL_CONV_Y);
     CHECK(pl_conv_product_takes(&c));
@@ -431,7 +431,7 @@ static void check_split(const shapes *s, pl_conv_kind kind, bool tail)
     pl_sys_free(prep);
 }
 
-TEST(cuda_conv_split)
+TEST(cuda_conv_split_matches_the_definition)
 {
     for (size_t i = 0; i < sizeof split_list / sizeof *split_list; i++)
         for (int kind = 0; kind < 3; kind++)
@@ -439,7 +439,7 @@ TEST(cuda_conv_split)
                 check_split(&split_list[i], (pl_conv_kind)kind, kind != PL_CONV_DW && i < 2);
 }
 
-TEST(cuda_conv_split_refuses)
+TEST(cuda_conv_split_refuses_what_it_cannot_do)
 {
     pl_conv_shape c = shape_of(&list[0], PL_CONV_Y);
     c.oc = 64;

@@ -118,7 +118,7 @@ static __global__ void warps(int *out)
         o[5] = __any_sync(0x55555555u, t == 4);
 }
 
-TEST(cudasim_warp_collectives)
+TEST(cudasim_warp_collectives_match_their_definition)
 {
     int out[40 * 6];
     PL_LAUNCH(warps, dim3(1), dim3(40), 0, out);
@@ -192,7 +192,7 @@ TEST(cudasim_half_conversions_are_the_engines)
     }
 }
 
-TEST(cudasim_fast_division)
+TEST(cudasim_fast_division_equals_division)
 {
     uint64_t s = 7;
     for (int i = 0; i < 200000; i++) {

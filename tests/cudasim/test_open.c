@@ -113,7 +113,7 @@ static bool opens(int index, char *why, size_t cap)
     return ok != NULL;
 }
 
-TEST(cuda_card_says_why_not)
+TEST(cuda_card_that_cannot_be_used_says_why)
 {
     static const struct {
         cudaError_t count;

@@ -70,7 +70,7 @@ static double error_of(const given *g, pl_split_product s, bool positive)
     return worst;
 }
 
-TEST(split_products)
+TEST(split_products_match_the_definition)
 {
     static const struct {
         given g;

@@ -30,7 +30,7 @@ static pl_vector_product random_product(uint64_t *seed, int i)
     return v;
 }
 
-TEST(vector_plans_fit)
+TEST(vector_plans_fit_kernels_and_grids)
 {
     uint64_t seed = 8;
     int in_parts = 0;

@@ -40,7 +40,7 @@ static pl_loader_opts options(source *s, int workers, int depth)
         .workers = workers, .depth = depth, .buffer_bytes = 512, .fill = fill, .ctx = s};
 }
 
-TEST(data_loader_order)
+TEST(data_loader_delivers_samples_in_order)
 {
     static const int workers[] = {1, 2, 4};
     for (int w = 0; w < 3; w++) {
@@ -123,7 +123,7 @@ static double worst(const uint8_t *a, const uint8_t *b, size_t n)
     return most;
 }
 
-TEST(data_decoders)
+TEST(data_decoders_give_the_pixels_back)
 {
     uint8_t *rgb = image_made(W, H, 3), *out = NULL, got[W * H * 4];
     size_t n = 0;
@@ -164,7 +164,7 @@ TEST(data_decoders)
 }
 
 /* What a bad file leaves in the decoder does not spoil the next one. */
-TEST(data_decoder_after_a_bad_file)
+TEST(data_decoder_works_after_a_bad_file)
 {
     uint8_t *rgb = image_made(W, H, 3), *out = NULL, got[W * H * 4];
     size_t n = 0;
@@ -185,7 +185,7 @@ TEST(data_decoder_after_a_bad_file)
 }
 
 /* Full ink is 0 in Adobe's CMYK: no ink at all is white, full black is black. */
-TEST(data_cmyk)
+TEST(data_cmyk_of_adobe_has_inverted_ink)
 {
     enum { N = 16 };
     uint8_t px[N * N * 4], got[N * N * 4], *out;
@@ -199,7 +199,7 @@ TEST(data_cmyk)
     CHECK(got[0] > 245 && got[1] < 10 && got[2] > 245);
 }
 
-TEST(data_hostile_images)
+TEST(data_hostile_images_are_refused)
 {
     uint8_t px[12] = {9}, *out, got[64];
     size_t n;
@@ -258,7 +258,7 @@ static void defuse(void *ctx)
 
 /* A file of half a megabyte that inflates to 128: neither memory nor time is spent on what the
  * picture does not need. */
-TEST(data_zip_bombs)
+TEST(data_zip_bombs_take_little_memory_and_time)
 {
     for (int in_profile = 0; in_profile < 2; in_profile++) {
         bomb b;
@@ -303,7 +303,7 @@ TEST(data_resize_is_a_triangle)
 }
 
 /* ---- views ---------------------------------------------------------------------------------- */
-TEST(data_views)
+TEST(data_views_are_a_function_of_seed_epoch_and_sample)
 {
     pl_augment a = {.crop = PL_CROP_RANDOM,
                     .scale = {0.5, 1},
@@ -331,7 +331,7 @@ TEST(data_views)
     CHECK(memcmp(&next, &other, sizeof next) != 0);
 }
 
-TEST(data_view_writes)
+TEST(data_views_write_mirrored_planes_and_bytes)
 {
     uint8_t rgb[2 * 2 * 3] = {255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255}, copy[12];
     float f[12];
@@ -378,7 +378,7 @@ static pl_status read_one(pl_image_set *s, int64_t sample, int thread, float *to
 
 /* Every byte at every place of a row gives the table's value, past the cache or not; a mirrored row
  * too. */
-TEST(data_bytes_widen)
+TEST(data_bytes_widen_to_the_values_of_the_table)
 {
     static uint8_t bytes[768 + 16];
     static _Alignas(16) float wide[768 + 16], row[768];
@@ -503,7 +503,7 @@ TEST(data_bad_files)
 }
 
 /* ---- tar ------------------------------------------------------------------------------------- */
-TEST(data_tar_shards)
+TEST(data_tar_shards_are_read_as_one_set)
 {
     char dir[512], path[600], index[608];
     uint8_t *tar = NULL, *jpeg;
@@ -561,7 +561,7 @@ TEST(data_tar_shards)
     free(rgb);
 }
 
-TEST(data_tar_hostile)
+TEST(data_hostile_tar_files_are_refused)
 {
     pl_tar t;
     pl_tar_member m;

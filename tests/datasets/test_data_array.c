@@ -42,7 +42,7 @@ static bool rows_are_right(const pl_array *a)
     return true;
 }
 
-TEST(data_arrays_in_pieces)
+TEST(data_arrays_in_pieces_read_as_one)
 {
     char a[512], b[512], c[512];
     float x[ROWS * COLS];
@@ -74,7 +74,7 @@ TEST(data_arrays_in_pieces)
 }
 
 /* ---- HDF5: a file of 16-bit numbers, as cameras write them ----------------------------------- */
-TEST(data_hdf5)
+TEST(data_hdf5_arrays_are_read)
 {
     char path[512];
     const char *paths[1] = {path};

@@ -47,7 +47,7 @@ TEST(data_views_are_random)
 }
 
 /* Numbers of generated samples: in their range, with their moments, another set for evaluation. */
-TEST(data_generated_numbers)
+TEST(data_generated_numbers_have_their_range_and_moments)
 {
     enum { N = 20000 };
     double sum = 0, square = 0, most = 0, mean = 0;
@@ -72,7 +72,7 @@ TEST(data_generated_numbers)
  */
 /* An epoch has every sample once; epochs and seeds have orders of their own, and the order is no
  * shift. */
-TEST(data_order_of_samples)
+TEST(data_an_epoch_has_every_sample_once)
 {
     static const int64_t sizes[] = {1, 2, 3, 16, 17, 1000, 4097};
     static uint8_t seen[4097];
@@ -101,7 +101,7 @@ TEST(data_order_of_samples)
 }
 
 /* Weights of metadata.jsonl, and balanced classes, by the frequency of draws. */
-TEST(data_weights)
+TEST(data_weights_set_the_frequency_of_draws)
 {
     char dir[512], path[600];
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
@@ -140,7 +140,7 @@ TEST(data_weights)
 }
 
 /* The sidecar of a shard is what is read, until the tar is another. */
-TEST(data_tar_index)
+TEST(data_tar_index_is_read_until_the_tar_changes)
 {
     char path[600], index[608], *text;
     uint8_t *tar = NULL;
@@ -185,7 +185,7 @@ TEST(data_tar_index)
 
 /* A picture that needs nothing else is decoded where it goes: the same bytes as by every other way.
  */
-TEST(data_direct_decoding)
+TEST(data_decoding_in_place_gives_the_same_bytes)
 {
     char dir[512];
     uint8_t bytes[SIDE * SIDE * 3 + 1];
@@ -219,7 +219,7 @@ TEST(data_direct_decoding)
 
 /* A PNG that feeds one input is decoded row by row, one that feeds two as a whole: the same
  * numbers, and the same refusal of what ends early. */
-TEST(data_by_rows)
+TEST(data_png_by_rows_gives_the_pixels_of_the_whole)
 {
     enum { W = 90, H = 70, N = SIDE * SIDE * 3 };
     char dir[512], path[600];

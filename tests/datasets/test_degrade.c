@@ -40,7 +40,7 @@ static double plain_weight(const pl_blur *b, bool iso, double x, double y)
     }
 }
 
-TEST(degrade_blur_weights)
+TEST(degrade_blur_weights_sum_to_one)
 {
     float w[PL_BLUR_MAX * PL_BLUR_MAX];
     for (int shape = 0; shape < PL_BLUR_SHAPES; shape++) {
@@ -63,7 +63,7 @@ TEST(degrade_blur_weights)
 }
 
 /* A circular low pass: sum 1, round, and with a cutoff of pi nearly the picture itself. */
-TEST(degrade_sinc_weights)
+TEST(degrade_sinc_weights_are_a_round_low_pass)
 {
     float w[PL_BLUR_MAX * PL_BLUR_MAX];
     pl_blur b = {.shape = PL_BLUR_SINC, .size = 21, .cutoff = M_PI / 3};
@@ -196,7 +196,7 @@ TEST(degrade_resize_is_interpolate)
 
 /* ---- noise -------------------------------------------------------------------------------- */
 /* A draw is the inverse of the distribution function, wherever the search begins. */
-TEST(degrade_poisson_draws)
+TEST(degrade_poisson_draws_invert_the_distribution)
 {
     static const double means[] = {0, 0.004, 0.7, 5.5, 64, 256};
     for (size_t m = 0; m < sizeof means / sizeof *means; m++) {
@@ -563,7 +563,7 @@ TEST(degrade_canny_is_the_plain_one)
 }
 
 /* A white square on black: one closed line around it, one pixel wide; half as bright, nothing. */
-TEST(degrade_canny_of_a_square)
+TEST(degrade_canny_finds_the_edges_of_a_square)
 {
     enum { W = 48, SIDE = 20, FROM = 14 };
     uint8_t rgb[W * W * 3] = {0}, edge[W * W];

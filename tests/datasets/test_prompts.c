@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TEST(prompts_lines)
+TEST(prompts_are_the_lines_of_a_text)
 {
     pl_prompts *p;
     static const char text[] = "a cat\nb dog\r\n\na cat\nlast";
@@ -51,7 +51,7 @@ static pl_status write_tensor(const char *path, const char *name, pl_type type, 
 
 /* 16-bit rows become f32, whatever the file; the widening works in place for any length of a row.
  */
-TEST(data_narrow_arrays)
+TEST(data_16_bit_arrays_become_f32)
 {
     char path[512];
     for (int n = 1; n < 9; n++) {
@@ -174,7 +174,7 @@ TEST(prompts_are_samples)
     pl_run_free(r);
 }
 
-TEST(prompts_train)
+TEST(prompts_train_a_network)
 {
     char path[512];
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -210,7 +210,7 @@ TEST(prompts_train)
 }
 
 /* data.fields names the array of embeddings too. */
-TEST(prompts_fields)
+TEST(prompts_fields_name_the_embeddings_too)
 {
     char path[512];
     float x[LINES][DIM] = {{0}};

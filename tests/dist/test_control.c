@@ -42,7 +42,7 @@ static void leave(pl_hub *h, int fd, const char *bye)
 }
 
 /* ---- what ends a world, and what is said of it ------------------------------------------ */
-TEST(control_all_leave)
+TEST(control_ranks_that_leave_in_order_end_nothing)
 {
     pl_hub *h;
     int fd[3], code;
@@ -389,7 +389,7 @@ TEST(control_limits_must_be_sane)
     close_world(h, fd, 1);
 }
 
-TEST(control_addresses_as_text)
+TEST(control_addresses_read_back_from_text)
 {
     static const char *const bad[] = {
         "", ":", "1.2.3.4", "1.2.3.4:5", "1.2.3:5:6", "1.2.3.4:99999:5", "host:5:6", "1.2.3.4::"};

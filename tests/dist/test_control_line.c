@@ -65,7 +65,7 @@ static int play_hub(part *p, ctl_child *c)
 /* ---- both ends -------------------------------------------------------------------------- */
 /* All ranks come at the same time while the one with the hub greets itself, and leave at the same
  * time: often, since what goes wrong does so now and then. */
-TEST(control_line_many_worlds)
+TEST(control_line_holds_in_many_short_worlds)
 {
     enum { RANKS = 6 };
     int worlds = pl_test_long() ? 300 : 25;
@@ -94,7 +94,7 @@ TEST(control_line_many_worlds)
 }
 
 /* Alive is who beats, however long it stays past the limit. */
-TEST(control_line_beats)
+TEST(control_line_that_beats_is_alive_past_the_limit)
 {
     pl_hub *h;
     part p = {.ranks = 1, .stay_ms = 1700, .limit = 1.0};
@@ -179,7 +179,7 @@ static const struct {
     {"welcome 1234\nhello 0 1 2 3\nend 3\n", 3},
 };
 
-TEST(control_line_understands)
+TEST(control_line_understands_every_message)
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         part p = {.stay_ms = 5000};
@@ -211,7 +211,7 @@ TEST(control_line_survives_noise)
     close(fd);
 }
 
-TEST(control_line_hub_is_gone)
+TEST(control_line_reports_a_hub_that_is_gone)
 {
     part p = {.stay_ms = 20000};
     ctl_child c;
@@ -225,7 +225,7 @@ TEST(control_line_hub_is_gone)
 }
 
 /* The hub says nothing; the rank is stopped for a while itself, which does not count. */
-TEST(control_line_hub_is_silent)
+TEST(control_line_reports_a_hub_that_is_silent)
 {
     if (!pl_test_long()) SKIP("long");
     part p = {.stay_ms = 20000, .limit = 1.2};
@@ -296,7 +296,7 @@ TEST(control_line_ends_when_all_have_left)
 
 /* Rank and hub are both stopped between its hello and the welcome, for longer than it would wait
  * for that. */
-TEST(control_line_a_pause_in_the_greeting)
+TEST(control_line_survives_a_pause_in_the_greeting)
 {
     part p = {.ranks = 1, .at = {.address = {htonl(INADDR_LOOPBACK)}, .token = TOKEN}};
     ctl_child c;

@@ -129,7 +129,7 @@ static bool check_collective(collect *k, int ranks, char *why, size_t cap)
     return sent == theory(k, ranks);
 }
 
-TEST(ranks_collectives_and_their_volume)
+TEST(ranks_collectives_move_the_expected_bytes)
 {
     static const int64_t sizes[] = {1, 7, 16, 1000, 4099, MOST};
     static const pl_dtype dtypes[] = {PL_F32, PL_F64, PL_BF16};
@@ -528,7 +528,7 @@ TEST(ranks_volume_is_the_theory)
 /* What is shared shrinks as 1/N, but for parts that are rounded up to 16 elements: moments from
  * `optimizer` on, sums over micro-batches from `gradients` on, weights of 1,024 elements and more
  * with `weights`. */
-TEST(ranks_state_shrinks)
+TEST(ranks_state_shrinks_with_the_number_of_ranks)
 {
     static job k[4];
     enum { RANKS = 4 };

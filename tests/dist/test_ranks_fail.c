@@ -279,7 +279,7 @@ TEST(ranks_fail_not_when_told_to_end_at_the_start)
 /* ---- checkpoints ------------------------------------------------------------------------ */
 /* A rank that cannot write its part: there is no such checkpoint, the one before stays, and it is
  * told. */
-TEST(ranks_fail_to_write_a_part)
+TEST(ranks_fail_when_a_part_cannot_be_written)
 {
     WANT_LIB();
     if (cli_run("command -v prlimit").code != 0) SKIP("no prlimit here");

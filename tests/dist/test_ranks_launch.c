@@ -127,7 +127,7 @@ TEST(ranks_launch_by_mpirun)
  "TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 exec $P train " RUN                            \
  "--out torch $keys; }; "
 
-TEST(ranks_launch_by_torchruns_variables)
+TEST(ranks_launched_by_torchruns_variables_have_the_same_bits)
 {
     WANT_RANKS();
     CHECK_INT(run_own().code, 0);
@@ -228,7 +228,7 @@ TEST(ranks_launch_without_mpis_help)
 }
 
 /* One rank of a launcher's is a run like any other. */
-TEST(ranks_launch_of_one)
+TEST(ranks_launch_of_one_is_a_run_like_any_other)
 {
     WANT_RANKS();
     cli_result r = cli_run(
@@ -254,7 +254,7 @@ TEST(ranks_launch_mpirun_ends_badly)
               r.code, r.out, r.err);
 }
 
-TEST(ranks_launch_without_mpirun)
+TEST(ranks_launch_without_mpirun_says_what_to_install)
 {
     WANT_RANKS();
     cli_result r = cli_run("cd $D && PATH=/nonexistent $P train " RUN "--ranks 2");

@@ -70,7 +70,7 @@ static pl_status load(pl_config *c, const char *text)
   pl_config_free(c_);                                                                              \
  } while (0)
 
-TEST(config_defaults_and_getters)
+TEST(config_getters_return_defaults)
 {
     pl_config *c = fresh();
     int n;
@@ -90,7 +90,7 @@ TEST(config_defaults_and_getters)
     pl_config_free(c);
 }
 
-TEST(config_values_of_every_type)
+TEST(config_values_of_every_type_are_read)
 {
     pl_config *c = fresh();
     int n;
@@ -156,7 +156,7 @@ TEST(config_type_errors_show_given_expected_example)
     LOAD_SAYS("hello\n", "this is a value");
 }
 
-TEST(config_ranges_and_choices)
+TEST(config_values_outside_ranges_and_choices_are_refused)
 {
     LOAD_SAYS("train: {steps: 0}\n",
               "train.steps: 0 is out of range, it must be from 1 to 1000000000");
@@ -168,14 +168,14 @@ TEST(config_ranges_and_choices)
     LOAD_SAYS("train: {optimizer: {name: ad}}\n", "is not one of");
 }
 
-TEST(config_set_twice)
+TEST(config_key_set_twice_is_refused)
 {
     LOAD_SAYS("train: {steps: 1}\ntrain.steps: 2\n",
               "my.yaml:2:14: train.steps is set twice, before at 1:16");
     LOAD_SAYS("seed: 1\nseed: 1\n", "my.yaml:2:1: this key is there twice");
 }
 
-TEST(config_presets_and_extends)
+TEST(config_presets_can_be_extended)
 {
     pl_config *c = fresh();
     CHECK_OK(pl_config_load(c, "cloud/tiny"));
@@ -230,7 +230,7 @@ TEST(config_long_chains_are_refused)
     pl_config_free(c);
 }
 
-TEST(config_peek_without_a_schema)
+TEST(config_peek_reads_a_key_without_a_schema)
 {
     char *t;
     CHECK_OK(pl_config_peek("recipe", "recipe", find_preset, NULL, &t));
@@ -242,7 +242,7 @@ TEST(config_peek_without_a_schema)
     SAYS(pl_config_peek("none", "recipe", find_preset, NULL, &t), "no preset");
 }
 
-TEST(config_overrides)
+TEST(config_overrides_replace_values)
 {
     pl_config *c = fresh();
     int n;
@@ -292,7 +292,7 @@ static bool round_trips(const pl_config *c)
     return ok;
 }
 
-TEST(config_print_round_trip)
+TEST(config_printed_form_reads_back_the_same)
 {
     pl_config *c = fresh();
     CHECK(round_trips(c)); /* a required key is not set */
@@ -349,7 +349,7 @@ static void note_diff(void *ctx, const char *key, const char *old_value, const c
     pl_str_addf(ctx, "%s %s %s;", key, old_value ? old_value : "-", new_value ? new_value : "-");
 }
 
-TEST(config_diff)
+TEST(config_diff_names_each_changed_key)
 {
     static const pl_config_entry *const engine_only[] = {engine};
     pl_config *a = fresh(), *b = fresh(), *e = NULL;
@@ -380,7 +380,7 @@ static pl_status try_schema(pl_config_entry e1, pl_config_entry e2)
     return s;
 }
 
-TEST(config_bad_schemas)
+TEST(config_bad_schemas_are_refused)
 {
     pl_config_entry a = {"a", PL_CONFIG_INT, "1", 0, 0, NULL, "A."}, b = a;
     CHECK_INT(try_schema(a, b), PL_ERR_ARG); /* twice */
@@ -428,7 +428,7 @@ static pl_status whole_use(void)
     return rc;
 }
 
-TEST(config_failing_allocations)
+TEST(config_survives_failing_allocations)
 {
     bool done = false;
     for (uint64_t k = 1; !done && k < 2000; k++) {

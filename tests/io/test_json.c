@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TEST(json_nested_document)
+TEST(json_nested_documents_are_written_whole)
 {
     pl_json *j = pl_json_new(NULL);
     pl_json_object(j, NULL);
@@ -27,7 +27,7 @@ TEST(json_nested_document)
     pl_json_free(j);
 }
 
-TEST(json_escapes)
+TEST(json_strings_are_escaped)
 {
     pl_json *j = pl_json_new(NULL);
     pl_json_string(j, NULL, "a\"b\\c\n\t\x01\x7f\xc3\xa9\xe2\x80\xa8/");
@@ -66,7 +66,7 @@ TEST(json_nan_and_infinity_are_null)
     pl_json_free(j);
 }
 
-TEST(json_utf8_check)
+TEST(json_bad_utf8_is_refused)
 {
     CHECK(pl_utf8_valid("a\xc3\xa9\xf0\x9f\x98\x80", 7));
     const char *bad[] = {"\xc0\xaf", "\xed\xa0\x80",     "\xf4\x90\x80\x80", "\x80",

@@ -40,7 +40,7 @@ static pl_status try_npy(int version, const char *dict, size_t bytes, pl_npy **o
             "message was: %s", pl_error_text());                                                   \
  } while (0)
 
-TEST(npy_versions_and_key_order)
+TEST(npy_every_version_and_key_order_is_read)
 {
     for (int v = 1; v <= 3; v++) {
         pl_npy *a;
@@ -58,7 +58,7 @@ TEST(npy_versions_and_key_order)
     }
 }
 
-TEST(npy_shapes)
+TEST(npy_shapes_of_every_rank_are_read)
 {
     pl_npy *a;
     CHECK_OK(try_npy(1, DICT("'<f8'", "False", "()"), 8, &a));
@@ -90,7 +90,7 @@ TEST(npy_refused_types_say_what_to_do)
     REFUSED(try_npy(1, DICT("'<f4'", "True", "(2, 2)"), 16, NULL), "ascontiguousarray");
 }
 
-TEST(npy_malformed_headers)
+TEST(npy_malformed_headers_are_refused)
 {
     pl_npy *a;
     for (size_t n = 0; n < 10; n++)
@@ -126,7 +126,7 @@ TEST(npy_bool_bytes_are_checked)
     pl_npy_close(a);
 }
 
-TEST(npy_round_trip)
+TEST(npy_files_read_back_the_same)
 {
     static const struct {
         pl_dtype d;

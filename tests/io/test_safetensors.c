@@ -59,7 +59,7 @@ static pl_status try_text(const char *header, size_t bytes)
 
 /* ---- what is legal ---------------------------------------------------------------------- */
 
-TEST(safetensors_plain_file)
+TEST(safetensors_plain_file_is_read)
 {
     const char *h = "{\"__metadata__\":{\"format\":\"pt\"},"
                     "\"b\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[24,28]},"
@@ -131,7 +131,7 @@ TEST(safetensors_rank_nine_is_listed_not_loadable)
 
 /* ---- attacks ---------------------------------------------------------------------------- */
 
-TEST(safetensors_s1_sizes)
+TEST(safetensors_s1_bad_sizes_are_refused)
 {
     pl_st_reader *r;
     for (size_t n = 0; n < 8; n++)
@@ -159,7 +159,7 @@ TEST(safetensors_s1_huge_header_takes_no_memory)
     CHECK(pl_sys_rss_bytes() < before + (16 << 20));
 }
 
-TEST(safetensors_s2_json)
+TEST(safetensors_s2_bad_json_is_refused)
 {
     REFUSED(try_text("[1]", 0), "'{' expected");
     REFUSED(try_text("{", 0), "name in quotes");
@@ -188,7 +188,7 @@ TEST(safetensors_s2_json)
     REFUSED(try_text("{\"a\":[[[[1]]]]}", 0), "nested deeper");
 }
 
-TEST(safetensors_s3_counts)
+TEST(safetensors_s3_bad_counts_are_refused)
 {
     REFUSED(try_text("{\"__metadata__\":{},\"__metadata__\":{}}", 0), "twice");
     REFUSED(try_text("{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
@@ -232,7 +232,7 @@ TEST(safetensors_s3_a_million_and_one_tensors)
     free(h);
 }
 
-TEST(safetensors_s4_members)
+TEST(safetensors_s4_bad_members_are_refused)
 {
     REFUSED(try_text("{\"t\":1}", 0), "\"t\" is not an object");
     REFUSED(try_text("{\"t\":{}}", 0), "exactly");
@@ -250,7 +250,7 @@ TEST(safetensors_s4_members)
     REFUSED(try_text("{\"__metadata__\":{\"a\":{}}}", 0), "\"a\" is not text");
 }
 
-TEST(safetensors_s5_numbers)
+TEST(safetensors_s5_bad_numbers_are_refused)
 {
     REFUSED(try_text(ONE("U8", "[-1]", "[0,1]"), 1), "[0, 2^48)");
     REFUSED(try_text(ONE("U8", "[1.0]", "[0,1]"), 1), "whole number");
@@ -263,7 +263,7 @@ TEST(safetensors_s5_numbers)
     REFUSED(try_text(ONE("U8", "[9]", "[0,9]"), 1), "do not lie in");
 }
 
-TEST(safetensors_s6_products)
+TEST(safetensors_s6_overflowing_products_are_refused)
 {
     /* 2^16 * 2^16 * 2^16 * 2^16 wraps to 0, which would match empty offsets. */
     REFUSED(try_text(ONE("U8", "[65536,65536,65536,65536]", "[0,0]"), 0), "overflows");
@@ -273,7 +273,7 @@ TEST(safetensors_s6_products)
     REFUSED(try_text(ONE("F32", "[0]", "[0,4]"), 4), "takes 0 bytes");
 }
 
-TEST(safetensors_s7_cover)
+TEST(safetensors_s7_gaps_and_overlaps_are_refused)
 {
     const struct {
         const char *a, *b, *says;
@@ -310,7 +310,7 @@ TEST(safetensors_bool_bytes_are_checked)
     free(b.data);
 }
 
-TEST(safetensors_cut_while_open)
+TEST(safetensors_file_cut_while_open_is_an_error)
 {
     char path[200];
     snprintf(path, sizeof path, "%s/bad.safetensors", pl_test_dir());
@@ -326,7 +326,7 @@ TEST(safetensors_cut_while_open)
     free(b.data);
 }
 
-TEST(safetensors_not_a_file)
+TEST(safetensors_what_is_no_file_is_refused)
 {
     pl_st_reader *r;
     char path[200];
@@ -479,7 +479,7 @@ TEST(safetensors_abandoned_writer_keeps_the_old_file)
     pl_st_close(r);
 }
 
-TEST(safetensors_writer_misuse)
+TEST(safetensors_writer_misuse_is_reported)
 {
     char path[200];
     snprintf(path, sizeof path, "%s/m.safetensors", pl_test_dir());
@@ -508,7 +508,7 @@ TEST(safetensors_writer_misuse)
     CHECK_INT(count_entries(pl_test_dir()), 0);
 }
 
-TEST(safetensors_unwritable_places)
+TEST(safetensors_unwritable_paths_are_reported)
 {
     pl_st_writer *w;
     CHECK_OK(pl_st_writer_new("/nonexistent/m.safetensors", &w));
@@ -525,7 +525,7 @@ TEST(safetensors_unwritable_places)
     CHECK_INT(count_entries(pl_test_dir()), 1);
 }
 
-TEST(safetensors_failing_allocations)
+TEST(safetensors_survives_failing_allocations)
 {
     int n;
     const item *items = sample_items(&n);

@@ -49,7 +49,7 @@ TEST(yaml_json_is_yaml)
     pl_arena_release(&arena);
 }
 
-TEST(yaml_empty_documents)
+TEST(yaml_empty_documents_are_null)
 {
     const pl_yaml *r;
     CHECK_OK(parse("", &r));
@@ -58,7 +58,7 @@ TEST(yaml_empty_documents)
     pl_arena_release(&arena);
 }
 
-TEST(yaml_anchors_and_aliases)
+TEST(yaml_aliases_repeat_their_anchor)
 {
     const pl_yaml *r;
     CHECK_OK(parse("a: &x {p: 1, q: [2, 3]}\nb: *x\n", &r));
@@ -70,7 +70,7 @@ TEST(yaml_anchors_and_aliases)
     REFUSED("a: &x [*x]\n", "no complete anchor");
 }
 
-TEST(yaml_limits)
+TEST(yaml_documents_that_explode_are_refused)
 {
     /* Each line doubles what the line before it stands for. */
     pl_str s = PL_STR_INIT;
@@ -100,7 +100,7 @@ TEST(yaml_limits)
     pl_str_release(&s);
 }
 
-TEST(yaml_refusals)
+TEST(yaml_refusals_name_the_place)
 {
     REFUSED("a: 1\nb: 2\na: 3\n", "c.yaml:3:1: this key is there twice: a");
     REFUSED("a: 1\n---\nb: 2\n", "second document");
