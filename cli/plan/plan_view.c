@@ -188,7 +188,7 @@ static void print_components(const pl_run *run, const pl_plan_info *all, const p
     if (m->asked > m->budget)
         fprintf(out, ", all the memory of the GPU (asked for: %s)", cli_bytes(m->asked));
     double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);
-    fprintf(out, "\n  %-12s %11s %11s  predicted", "step", cli_ms(kept_ms), cli_ms(ms));
+    fprintf(out, "\n  %-12s %11s %11s  predicted", "step time", cli_ms(kept_ms), cli_ms(ms));
     if (plan_recompute_share(run) > 0)
         fprintf(out, "; %.1f %% of it is recompute", 100 * plan_recompute_share(run));
     fprintf(out, "\n  %-12s %11s %11s  smallest budget that fits\n", "minimum", "",
