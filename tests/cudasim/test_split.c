@@ -97,8 +97,8 @@ TEST(split_products_match_the_definition)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         pl_split_product s = product_of(&list[i].g);
         CHECK(pl_split_plan(&s));
-        s.tile = list[i].tile;
-        s.parts = list[i].parts;
+        s.choice.tile = list[i].tile;
+        s.choice.parts = list[i].parts;
         double e = error_of(&list[i].g, s, false);
         CHECK_MSG(e < 6e-7, "product %zu: %g", i, e);
     }
@@ -110,10 +110,10 @@ TEST(split_sums_are_as_exact_as_f32)
     given g = {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 8, 12, 1030, .bias = true, .add = true};
     pl_split_product s = product_of(&g);
     CHECK(pl_split_plan(&s));
-    CHECK_MSG(s.tile == PL_SPLIT_LITTLE && s.parts > 1, "tile %d, %lld parts", (int)s.tile,
-              (long long)s.parts);
+    CHECK_MSG(s.choice.tile == PL_SPLIT_LITTLE && s.choice.parts > 1, "tile %d, %lld parts",
+              (int)s.choice.tile, (long long)s.choice.parts);
     double parts = error_of(&g, s, true);
-    s.parts = 1;
+    s.choice.parts = 1;
     double whole = error_of(&g, s, true);
     CHECK_MSG(parts < 5e-7 && whole < 5e-7, "%g in parts, %g whole", parts, whole);
 }
@@ -172,7 +172,7 @@ TEST(split_scratch_is_what_a_profile_expects)
         CHECK_MSG(pl_card_workspace(&card, &c, PL_F32, PL_CARD_SPLIT) == (work + 255) / 256 * 256,
                   "%lld of %lld x %lld x %lld: %zu bytes in %lld parts, not %llu",
                   (long long)g.batch, (long long)g.m, (long long)g.n, (long long)g.k, work,
-                  (long long)s.parts,
+                  (long long)s.choice.parts,
                   (unsigned long long)pl_card_workspace(&card, &c, PL_F32, PL_CARD_SPLIT));
     }
     CHECK_MSG(with_parts > 20, "%d with parts", with_parts);

@@ -53,7 +53,8 @@ static __global__ void __launch_bounds__(256)
 }
 
 template <int D>
-static pl_status run_cut(const pl_attend *a, const course &c, int tensors, int head0, int heads)
+static pl_status run_cut(const pl_attend *a, const pl_attend_course &c, int tensors, int head0,
+                         int heads)
 {
     const void *x[4] = {a->q, a->k, a->v, a->d_o};
     whole w[4];
@@ -70,9 +71,10 @@ static pl_status run_cut(const pl_attend *a, const course &c, int tensors, int h
     return PL_OK;
 }
 
-pl_status pl_attend_cut(const pl_attend *a, const course &c, int tensors, int head0, int heads)
+pl_status pl_attend_cut(const pl_attend *a, const pl_attend_course &c, int tensors, int head0,
+                        int heads)
 {
-    switch (wide_of(a)) {
+    switch (pl_attend_wide(a->d)) {
     case 32: return run_cut<32>(a, c, tensors, head0, heads);
     case 64: return run_cut<64>(a, c, tensors, head0, heads);
     default: return run_cut<128>(a, c, tensors, head0, heads);
@@ -189,18 +191,14 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     }
 }
 
-static course forward_course(const pl_attend *a)
+static pl_attend_course forward_course(const pl_attend *a)
 {
-    const int64_t room = (int64_t)96 << 20;
-    int64_t all = a->batch * a->heads, fit = room / ((a->n + 2 * a->m) * 4 * wide_of(a));
-    course c = {1, a->n, 1, 0, 0, 0, {0}, 0};
-    if (fit) c.heads = div_up(all, div_up(all, fit)); /* as many each time */
-    lay_cuts(&c, a, 3);
-    return c;
+    pl_attend_sizes s = sizes_to_plan(a);
+    return pl_attend_forward_course(&s);
 }
 
 template <int D, int MT, int COLS>
-static pl_status run_rows(const pl_attend *a, const course &c, int head0, int heads)
+static pl_status run_rows(const pl_attend *a, const pl_attend_course &c, int head0, int heads)
 {
     constexpr int ROWS = WARPS * 16 * MT;
     size_t bytes = shared_bytes(D, ROWS, COLS, 1, 2);
@@ -225,7 +223,7 @@ template <int D> struct shape_of {
 template <int D> static pl_status run_forward(const pl_attend *a)
 {
     constexpr int MT = shape_of<D>::MT, COLS = shape_of<D>::COLS;
-    course c = forward_course(a);
+    pl_attend_course c = forward_course(a);
     int64_t all = a->batch * a->heads;
     for (int64_t h = 0; h < all; h += c.heads) {
         int some = (int)(all - h < c.heads ? all - h : c.heads);

@@ -29,6 +29,7 @@
 #include "cuda/attention/attention.h"
 #include "cuda/device/launch.h"
 #include "cuda/matmul/mma.h"
+#include "plan/cost/kernel_sizes.h"
 
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
@@ -282,12 +283,6 @@ static inline pl_status allow(const void *kernel, size_t bytes)
     return PL_OK;
 }
 
-/* D of the kernels: the head's size rounded up. */
-static inline int64_t wide_of(const pl_attend *a)
-{
-    return a->d <= 32 ? 32 : a->d <= 64 ? 64 : 128;
-}
-
 /* Multiprocessors of a large card. What is made of the sizes by it is the same on all cards. */
 static constexpr int64_t LARGE = 132;
 
@@ -306,38 +301,23 @@ static inline bool halves_win(int64_t heads, int64_t tokens)
            time_of(heads * tiles_of(tokens, rows), all, 2);
 }
 
-/* How a pass goes about its scratch: `heads` heads and `queries` queries at a time, in slices of
- * `per`. */
-typedef struct course {
-    int64_t heads, queries, slices, per;
-    size_t kept_at, part_at, cut_at[4], bytes; /* of scratch; cut: q, k, v, d_o */
-} course;
-
-static inline size_t round_up(int64_t bytes)
+static inline pl_attend_sizes sizes_to_plan(const pl_attend *a)
 {
-    return (size_t)div_up(bytes, 256) * 256;
+    pl_attend_sizes s = {a->batch * a->heads, a->n, a->m, a->d, a->room};
+    return s;
 }
 
-/* Room behind c->bytes for what cut makes. */
-static inline void lay_cuts(course *c, const pl_attend *a, int tensors)
+static inline parts cut_of(const pl_attend *a, const pl_attend_course &c, int i)
 {
-    for (int i = 0; i < tensors; i++) {
-        c->cut_at[i] = c->bytes;
-        c->bytes += round_up(c->heads * (i % 3 ? a->m : a->n) * 4 * (wide_of(a) + 1));
-    }
-}
-
-static inline parts cut_of(const pl_attend *a, const course &c, int i)
-{
-    const char *at = (const char *)a->work + c.cut_at[i];
+    const char *at = (const char *)a->work + c.split_at[i];
     int64_t rows = c.heads * (i % 3 ? a->m : a->n);
-    parts p = {(const pl_f16 *)at, (const float *)(at + rows * 4 * wide_of(a))};
+    parts p = {(const pl_f16 *)at, (const float *)(at + rows * 4 * pl_attend_wide(a->d))};
     return p;
 }
 
 /* Takes apart `heads` heads from head0 on of the first `tensors` of q, k, v, d_o.
  * attention_split.cu */
-pl_status pl_attend_cut(const pl_attend *a, const course &c, int tensors, int head0,
+pl_status pl_attend_cut(const pl_attend *a, const pl_attend_course &c, int tensors, int head0,
                         int heads) PL_MUST_USE;
 
 #endif

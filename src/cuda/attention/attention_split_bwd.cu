@@ -242,36 +242,13 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
 /* Keys of a block of to_key. */
 static constexpr int KEYS = WARPS * 16;
 
-/* Slices of queries for to_key: those with which its blocks have done first, each with a little
- * work of its own. */
-static int64_t slices_for(int64_t blocks, int64_t queries)
-{
-    const int64_t least = 64, own = 96, slots = 2 * LARGE;
-    int64_t best = 1, cost = INT64_MAX;
-    for (int64_t s = 1; s <= div_up(queries, least) && blocks * s <= 4 * slots + blocks; s++) {
-        int64_t c = div_up(blocks * s, slots) * (div_up(queries, s) + own);
-        if (c < cost) best = s, cost = c;
-    }
-    return best;
-}
+static_assert(KEYS == PL_ATTEND_KEYS && WIDE == PL_ATTEND_QUERIES,
+              "kernel_sizes.h describes other blocks");
 
-static course backward_course(const pl_attend *a)
+static pl_attend_course backward_course(const pl_attend *a)
 {
-    const int64_t room = (a->room ? a->room : (int64_t)272 << 20) / 4 / a->m;
-    int64_t all = a->batch * a->heads, fit = room / a->n;
-    course c = {1, a->n, 1, 0, 0, 0, {0}, 0};
-    if (fit)
-        c.heads = div_up(all, div_up(all, fit));
-    else
-        c.queries = room / WIDE * WIDE > WIDE ? room / WIDE * WIDE : WIDE;
-    c.slices = slices_for(c.heads * tiles_of(a->m, KEYS), c.queries);
-    c.per = div_up(div_up(c.queries, c.slices), 32) * 32;
-    c.slices = div_up(c.queries, c.per);
-    c.kept_at = round_up((int64_t)pl_attend_work(a));
-    c.part_at = c.kept_at + round_up(c.heads * c.queries * a->m * 4);
-    c.bytes = c.part_at + (c.slices > 1 ? round_up(c.slices * c.heads * 2 * a->m * a->d * 4) : 0);
-    lay_cuts(&c, a, 4);
-    return c;
+    pl_attend_sizes s = sizes_to_plan(a);
+    return pl_attend_backward_course(&s, pl_attend_work(a));
 }
 
 extern "C" size_t pl_attend_split_bwd_work(const pl_attend *a)
@@ -281,8 +258,8 @@ extern "C" size_t pl_attend_split_bwd_work(const pl_attend *a)
 }
 
 template <int D, int COLS>
-static pl_status run_keys(const pl_attend *a, const course &c, const share &w, unsigned heads,
-                          unsigned slices)
+static pl_status run_keys(const pl_attend *a, const pl_attend_course &c, const share &w,
+                          unsigned heads, unsigned slices)
 {
     size_t bytes = shared_bytes(D, KEYS, COLS, 2, 4);
     auto kernel = to_key<D, 1, COLS>;
@@ -298,7 +275,8 @@ static pl_status run_keys(const pl_attend *a, const course &c, const share &w, u
 }
 
 template <int D, int MT>
-static pl_status run_scores(const pl_attend *a, const course &c, const share &w, unsigned heads)
+static pl_status run_scores(const pl_attend *a, const pl_attend_course &c, const share &w,
+                            unsigned heads)
 {
     constexpr int COLS = 32, ROWS = WARPS * 16 * MT;
     size_t bytes = 2 * COLS * (4 * D + 4 * (ROWS + 4) + 4);
@@ -311,7 +289,7 @@ static pl_status run_scores(const pl_attend *a, const course &c, const share &w,
 
 template <int D> static pl_status run_backward(const pl_attend *a)
 {
-    course c = backward_course(a);
+    pl_attend_course c = backward_course(a);
     int64_t all = a->batch * a->heads;
     char *work = (char *)a->work;
     for (int64_t h = 0; h < all; h += c.heads) {
@@ -324,8 +302,8 @@ template <int D> static pl_status run_backward(const pl_attend *a)
                        (int)(rest < c.queries ? rest : c.queries),
                        (int)c.per,
                        i > 0,
-                       (float *)(work + c.kept_at),
-                       c.slices > 1 ? (float *)(work + c.part_at) : NULL};
+                       (float *)(work + c.scores_at),
+                       c.slices > 1 ? (float *)(work + c.parts_at) : NULL};
             unsigned slices = tiles_of(w.queries, w.per);
             PL_TRY((run_keys<D, (D <= 64 ? 32 : 16)>(a, c, w, some, slices)));
             PL_TRY((halves_win(some, w.queries) ? run_scores<D, 1>(a, c, w, some)

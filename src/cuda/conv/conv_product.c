@@ -14,10 +14,11 @@
 #include "base/sys.h"
 #include "cuda/conv/conv.h"
 #include "ops/core/attr.h"
+#include "plan/cost/kernel_sizes.h"
 
 #include <string.h>
 
-enum { LEAST_PART = 16 << 20, MOST_PART = 256 << 20, TILE = 128 };
+enum { TILE = 128 };
 
 /* A product of `rows` rows of columns. */
 typedef struct product {
@@ -64,9 +65,8 @@ static bool plan(const pl_conv_shape *c, prepared *h)
     h->cols = c->kind == PL_CONV_DX ? c->ic : c->oc;
     if (!pl_conv_phases_of(c, of, &h->n_phases)) return false;
     int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)c->dtype);
-    int64_t bytes =
-        elem * c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc) / 2;
-    bytes = bytes < LEAST_PART ? LEAST_PART : least(bytes, MOST_PART);
+    int64_t elems = c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc);
+    int64_t bytes = pl_columns_at_once(elem * elems);
     for (int i = 0; i < h->n_phases; i++) {
         phase *f = &h->phase[i];
         f->of = of[i];

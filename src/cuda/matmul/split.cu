@@ -32,6 +32,20 @@ typedef tiling<4, 2, 4, 1> large;
 typedef tiling<4, 2, 2, 2> narrow;
 typedef tiling<2, 2, 2, 3> little;
 
+/* pl_split_choose knows the tiles by these numbers. */
+static constexpr int TILES[][3] = {
+#define T(name, m, n, blocks, rate) {m, n, blocks},
+    PL_SPLIT_TILES(T)
+#undef T
+};
+template <class S> static constexpr bool is_tile(pl_split_tile t)
+{
+    return S::BM == TILES[t][0] && S::BN == TILES[t][1] && S::BLOCKS == TILES[t][2];
+}
+static_assert(is_tile<large>(PL_SPLIT_LARGE) && is_tile<narrow>(PL_SPLIT_NARROW) &&
+                  is_tile<little>(PL_SPLIT_LITTLE) && BK == PL_SPLIT_TERMS,
+              "kernel_sizes.h describes other tiles");
+
 struct side {
     const float *p;
     int64_t step;
@@ -434,8 +448,6 @@ static __global__ void add_parts(target t, const float *from, int64_t each, int3
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
-static constexpr int64_t MOST_PARTS_BYTES = 64 << 20, LEAST_PART = 256, MOST_PARTS = 32;
-
 static int64_t tiles_of(const pl_split_product *s, int64_t tm, int64_t tn)
 {
     return pl_ceil_div(s->m, tm) * pl_ceil_div(s->n, tn) * s->batch;
@@ -457,59 +469,31 @@ static bool can(const pl_split_product *s)
            tiles_of(s, 64, 64) < most;
 }
 
-/* What the busiest multiprocessor takes, in seconds on an H200: its blocks' terms at the rate that
- * as many blocks as it holds at once reach, and the second pass over parts. */
-template <class S> static double seconds(const pl_split_product *s, int64_t parts)
+static pl_split_sizes sizes_of(const pl_split_product *s)
 {
-    constexpr double RATE = 3e11, BYTES = 2.5e12, BEGIN = 1.5e-6, PASS = 3e-6;
-    int64_t terms = pl_ceil_div(pl_ceil_div(s->k, parts), BK) * BK;
-    int64_t each = pl_ceil_div(tiles_of(s, S::BM, S::BN) * parts, pl_cuda_props_get()->sms);
-    /* of the warps that hide latency */
-    double busy = (double)(each < S::BLOCKS ? each : S::BLOCKS) / S::BLOCKS;
-    double rate = RATE * (S::MT == 4 ? 1 : 0.9) * (0.2 + 0.8 * busy);
-    double t = BEGIN + (double)each * S::BM * S::BN * (double)terms / rate;
-    return parts == 1 ? t : t + PASS + 8.0 * (double)(parts * s->batch * s->m * s->n) / BYTES;
-}
-
-template <class S> static void try_tiling(pl_split_product *s, pl_split_tile tile, double *least)
-{
-    for (int64_t parts = 1; parts <= MOST_PARTS; parts++) {
-        bool fits = parts == 1 || (!s->spread && s->k >= parts * LEAST_PART &&
-                                   4 * parts * s->batch * s->m * s->n <= MOST_PARTS_BYTES);
-        int64_t part = pl_ceil_div(pl_ceil_div(s->k, parts), BK) * BK;
-        double t = fits && pl_ceil_div(s->k, part) == parts ? seconds<S>(s, parts) : INFINITY;
-        if (!(t < *least)) continue;
-        *least = t;
-        s->tile = tile;
-        s->parts = parts;
-    }
+    pl_split_sizes z = {s->batch, s->m, s->n, s->k};
+    return z;
 }
 
 bool pl_split_plan(pl_split_product *s)
 {
-    double least = INFINITY;
+    pl_split_sizes z = sizes_of(s);
     if (!can(s)) return false;
-    try_tiling<large>(s, PL_SPLIT_LARGE, &least);
-    try_tiling<narrow>(s, PL_SPLIT_NARROW, &least);
-    try_tiling<little>(s, PL_SPLIT_LITTLE, &least);
-    s->seconds = least;
+    s->choice = pl_split_choose(&z, pl_cuda_props_get()->sms, s->spread);
     return true;
 }
 
-/* RATE: what f32 units of a multiprocessor reach in large products. Their sums of fewer terms than
- * LEAST_SUM are clearly more exact. */
 bool pl_split_pays(pl_split_product *s)
 {
-    const double RATE = 3.6e11 * pl_cuda_props_get()->sms, BEGIN = 4e-6;
-    constexpr int64_t LEAST_SUM = 512;
-    if (s->k < LEAST_SUM || !pl_split_plan(s)) return false;
-    return s->seconds <
-           BEGIN + 2.0 * (double)s->batch * (double)s->m * (double)s->n * (double)s->k / RATE;
+    pl_split_sizes z = sizes_of(s);
+    if (s->k < PL_SPLIT_LEAST_SUM || !pl_split_plan(s)) return false;
+    return pl_split_is_faster(&z, &s->choice, pl_cuda_props_get()->sms);
 }
 
 size_t pl_split_work(const pl_split_product *s)
 {
-    return s->parts > 1 ? (size_t)(4 * s->parts * s->batch * s->m * s->n) : 0;
+    pl_split_sizes z = sizes_of(s);
+    return pl_split_bytes(&z, s->choice.parts);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -560,7 +544,7 @@ static pl_status launch(const pl_split_product *s, problem p)
     size_t shared = (size_t)STAGES * S::STAGE * 4 + (size_t)table * sizeof(int4);
     p.m_tiles = (int32_t)pl_ceil_div(s->m, S::BM);
     p.n_tiles = (int32_t)pl_ceil_div(s->n, S::BN);
-    dim3 grid((unsigned)(p.m_tiles * p.n_tiles), (unsigned)s->parts, (unsigned)s->batch);
+    dim3 grid((unsigned)(p.m_tiles * p.n_tiles), (unsigned)s->choice.parts, (unsigned)s->batch);
 #ifdef __CUDACC__
     PL_CUDA(cudaFuncSetAttribute(multiply<S, LA, LB>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  (int)shared));
@@ -587,7 +571,7 @@ extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, cons
                                   const pl_split_tail *t, void *y, void *work)
 {
     static const pl_split_tail none = {NULL, NULL, false};
-    bool whole = s->parts == 1;
+    bool whole = s->choice.parts == 1;
     problem p = {};
     int64_t channels = s->at.bytes / 4;
     p.a = side{(const float *)a, s->a_step, (int32_t)(s->a == PL_SPLIT_PIXELS ? channels : s->a_ld),
@@ -598,11 +582,11 @@ extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, cons
     p.to = target_of(s, whole ? t : &none, whole ? y : work);
     p.y_step = s->m * s->n;
     p.k = (int32_t)s->k;
-    p.parts = (int32_t)s->parts;
-    p.part = (int32_t)(pl_ceil_div(pl_ceil_div(s->k, s->parts), BK) * BK);
-    PL_TRY(s->tile == PL_SPLIT_LITTLE   ? launch_as<little>(s, p)
-           : s->tile == PL_SPLIT_NARROW ? launch_as<narrow>(s, p)
-                                        : launch_as<large>(s, p));
+    p.parts = (int32_t)s->choice.parts;
+    p.part = (int32_t)pl_split_terms(s->k, s->choice.parts);
+    PL_TRY(s->choice.tile == PL_SPLIT_LITTLE   ? launch_as<little>(s, p)
+           : s->choice.tile == PL_SPLIT_NARROW ? launch_as<narrow>(s, p)
+                                               : launch_as<large>(s, p));
     if (whole) return PL_OK;
     target to = target_of(s, t, y);
     dim3 grid(pl_blocks(p.y_step, 512), (unsigned)s->batch);

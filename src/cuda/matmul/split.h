@@ -25,15 +25,13 @@
 #define PL_CUDA_SPLIT_H
 
 #include "cuda/conv/conv.h"
+#include "plan/cost/kernel_sizes.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef enum pl_split_lay { PL_SPLIT_ROWS, PL_SPLIT_COLS, PL_SPLIT_PIXELS } pl_split_lay;
-
-/* 128 x 128, 128 x 64, 64 x 64 of y. */
-typedef enum pl_split_tile { PL_SPLIT_LARGE, PL_SPLIT_NARROW, PL_SPLIT_LITTLE } pl_split_tile;
 
 /* y [batch, m, n] of the sums over k. */
 typedef struct pl_split_product {
@@ -46,10 +44,7 @@ typedef struct pl_split_product {
      * image of that size. */
     bool spread;
     int64_t rows[3], first[3], stride[3], size[3];
-    /* Set by pl_split_plan. */
-    pl_split_tile tile;
-    int64_t parts;  /* that the sums are computed in, and added in order */
-    double seconds; /* that it may take */
+    pl_split_choice choice; /* set by pl_split_plan */
 } pl_split_product;
 
 /* Behind the sums: + bias[n] + add[m, n], then ReLU. */
@@ -58,9 +53,9 @@ typedef struct pl_split_tail {
     bool relu;
 } pl_split_tail;
 
-/* Chooses tiles and parts, by shape and card. False: not a product for these kernels. */
+/* Chooses tiles and parts, by shape and GPU. False: not a product for these kernels. */
 bool pl_split_plan(pl_split_product *s);
-/* The same; false too where f32 units are likely to be faster, or more exact. */
+/* Likewise; false too where f32 units are likely to be faster, or more exact. */
 bool pl_split_pays(pl_split_product *s);
 size_t pl_split_work(const pl_split_product *s);
 /* Operands at multiples of 16 bytes. */

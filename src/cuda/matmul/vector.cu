@@ -12,6 +12,7 @@
 
 #include "cuda/device/launch.h"
 #include "cuda/device/work.h"
+#include "plan/cost/kernel_sizes.h"
 
 static constexpr int WARP = 32, BLOCK = 256, MOST_BLOCK = 1024, MOST_GRID = 65535;
 /* Packs that are asked for together: of a row and of its vector; of columns. More where one is a
@@ -29,25 +30,6 @@ static int64_t least(int64_t a, int64_t b)
 static constexpr int64_t ENOUGH = 1 << 17;
 /* Multiprocessors of such a card. The order of sums is the same on others. */
 static constexpr int64_t PROCESSORS = 132;
-/* Parts that a sum falls into: none where there are blocks enough, or the second launch would take
- * longer than what it saves. src/plan/cost/scratch_card.c repeats it. */
-static int64_t parts_of(const pl_vector_product *v, int64_t bytes)
-{
-    constexpr int64_t LONG = 4096, PART = 1024, FEW = 128, MOST = 128, LONG_ROW = 65536,
-                      FEW_ROWS = 32, STRIP = 64;
-    int64_t strips = v->batch * pl_ceil_div(v->n * bytes, STRIP);
-    if (v->k <= LONG || strips >= FEW) return 1;
-    if (!v->columns && (v->k <= LONG_ROW || v->batch * v->n > FEW_ROWS)) return 1;
-    return least(least(pl_ceil_div(v->k, PART), pl_ceil_div(2 * FEW, strips)), MOST);
-}
-
-static void plan_parts(pl_vector_product *v, int64_t bytes)
-{
-    constexpr int64_t ROUND = 8; /* parts of rows begin at whole packs */
-    v->each = pl_ceil_div(pl_ceil_div(v->k, parts_of(v, bytes)), ROUND) * ROUND;
-    v->parts = pl_ceil_div(v->k, v->each);
-}
-
 /* Threads have FEW packs or terms each: fewer do not come sooner, as that many are asked for
  * together. */
 static void plan_rows(pl_vector_product *v)
@@ -98,7 +80,7 @@ bool pl_vector_plan(pl_vector_product *v)
     if (v->batch < 1 || v->n < 1 || v->k < 1) return false;
     int64_t bytes = (int64_t)pl_dtype_bytes(v->dtype);
     if (v->n == 1) v->columns = false; /* a column of one is a row */
-    plan_parts(v, bytes);
+    v->parts = pl_vector_parts(v->batch, v->n, v->k, bytes, v->columns, &v->each);
     v->pack = (v->columns ? v->n : v->k) * bytes % 16 == 0 ? (int32_t)(16 / bytes) : 1;
     if (v->columns)
         plan_columns(v, bytes);
@@ -109,7 +91,7 @@ bool pl_vector_plan(pl_vector_product *v)
 
 size_t pl_vector_work(const pl_vector_product *v)
 {
-    return v->parts > 1 ? (size_t)(v->parts * v->batch * v->n) * sizeof(float) : 0;
+    return pl_vector_bytes(v->batch, v->n, v->parts);
 }
 
 /* ---- kernels -------------------------------------------------------------------------------- */

@@ -1,0 +1,97 @@
+/* kernel_sizes.h - what the GPU kernels of this engine decide by sizes alone, and their scratch.
+ *
+ * Two callers must decide alike, so the decisions live here, without CUDA: the kernels of the CUDA
+ * plug-in (cuda/matmul, cuda/attention, cuda/conv), and the device that only plans for a GPU that
+ * is not here (plan/cost/scratch_card.c), whose plan reserves the scratch that the kernels will ask
+ * for. A change here changes kernels and plans together.
+ *
+ * Valid C++ too.
+ */
+#ifndef PL_PLAN_COST_KERNEL_SIZES_H
+#define PL_PLAN_COST_KERNEL_SIZES_H
+
+#include "base/shared.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- f32 products on tensor cores (cuda/matmul/split.h) --------------------------------------
+ * T(name, rows and columns of y in a tile, blocks that a multiprocessor holds, their rate beside
+ * the best tile's). The kernels check at compile time that their tiles are these. */
+#define PL_SPLIT_TILES(T)                                                                          \
+ T(LARGE, 128, 128, 1, 1.0) T(NARROW, 128, 64, 2, 1.0) T(LITTLE, 64, 64, 3, 0.9)
+
+typedef enum pl_split_tile {
+#define T(name, m, n, blocks, rate) PL_SPLIT_##name,
+    PL_SPLIT_TILES(T)
+#undef T
+        PL_N_SPLIT_TILES
+} pl_split_tile;
+
+enum {
+    PL_SPLIT_TERMS = 32,     /* a part of a sum has a multiple of so many terms */
+    PL_SPLIT_LEAST_SUM = 512 /* f32 units are clearly more exact in sums of fewer terms */
+};
+
+/* y [batch, m, n] of sums over k. */
+typedef struct pl_split_sizes {
+    int64_t batch, m, n, k;
+} pl_split_sizes;
+
+typedef struct pl_split_choice {
+    pl_split_tile tile;
+    int64_t parts;  /* that a sum is computed in; a second kernel adds them in order */
+    double seconds; /* expected */
+} pl_split_choice;
+
+PL_SHARED_BEGIN
+/* The tile and the number of parts with the least expected time. whole: sums have one part. */
+pl_split_choice pl_split_choose(const pl_split_sizes *s, int64_t sms, bool whole);
+/* Terms of one part of a sum over k; the last part may have fewer. */
+int64_t pl_split_terms(int64_t k, int64_t parts);
+/* Scratch of a product: its parts, in f32; 0 where there is one. */
+size_t pl_split_bytes(const pl_split_sizes *s, int64_t parts);
+/* Whether tensor cores are likely to be faster than f32 units, and as exact. */
+bool pl_split_is_faster(const pl_split_sizes *s, const pl_split_choice *c, int64_t sms);
+
+/* ---- a matrix times a vector (cuda/matmul/vector.h) ---------------------------------------- */
+/* Parts that each of the batch x n sums over k is computed in. elem: bytes of an element; columns:
+ * the matrix has a term's outputs side by side. */
+int64_t pl_vector_parts(int64_t batch, int64_t n, int64_t k, int64_t elem, bool columns,
+                        int64_t *terms);
+size_t pl_vector_bytes(int64_t batch, int64_t n, int64_t parts);
+
+/* ---- convolutions as products over columns (cuda/conv/conv_product.c) ------------------------ */
+/* Bytes of columns that are made at a time, for operands (image and result) of so many bytes. */
+int64_t pl_columns_at_once(int64_t operand_bytes);
+
+/* ---- f32 attention on tensor cores (cuda/attention/attention_split.h) ------------------------ */
+enum {
+    PL_ATTEND_KEYS = 64,     /* keys of a block of the backward kernel over keys */
+    PL_ATTEND_QUERIES = 128, /* queries at a time are a multiple of this */
+    PL_ATTEND_SLICE = 32     /* queries of a slice are a multiple of this */
+};
+
+typedef struct pl_attend_sizes {
+    int64_t heads; /* of all batches */
+    int64_t n, m;  /* queries, keys */
+    int64_t d;     /* of a head */
+    int64_t room;  /* bytes for gradients of scores, about; 0: as many as are of use */
+} pl_attend_sizes;
+
+/* A pass in parts: `heads` heads and `queries` queries at a time, the queries in `slices` slices of
+ * `per`. Offsets into scratch follow; split_at: q, k, v and the gradient of the result, split. */
+typedef struct pl_attend_course {
+    int64_t heads, queries, slices, per;
+    size_t scores_at, parts_at, split_at[4], bytes;
+} pl_attend_course;
+
+/* The size of a head that the kernels compute with: d rounded up. */
+int64_t pl_attend_wide(int64_t d);
+pl_attend_course pl_attend_forward_course(const pl_attend_sizes *s);
+/* delta_bytes: scratch that precedes the rest (two numbers a query). */
+pl_attend_course pl_attend_backward_course(const pl_attend_sizes *s, size_t delta_bytes);
+PL_SHARED_END
+
+#endif
