@@ -1,22 +1,19 @@
 /* calibrate.c - see calibrate.h.
  *
- * Units are timed where they stand, in runs of whole programs: a kernel alone in a loop finds its
- * operands in the caches, which in a step it does not. Of each launch the median of the takes
- * counts. A unit that is launched several times in a step (layers that repeat, what is computed
- * again) has the mean of those.
+ * Units are timed in runs of whole programs, because a kernel alone in a loop finds its operands in
+ * the caches, and in a step it does not. The median of a unit's takes counts. A unit that runs
+ * several times in a step (layers that repeat, recomputed units) has the mean of those medians.
  *
- * On a device that runs a program as a whole, launches one by one take longer: an event lies
- * between any two of them, and the host may be slower than the device. What the whole took before
- * is known, so the same is taken from every launch as makes their sum that again.
+ * On a device that replays a captured program, units timed one by one take longer: an event lies
+ * between any two of them, and the host may be slower than the device. The time of a whole run is
+ * known from before, so a constant is subtracted from each unit such that the sum equals the whole
+ * run.
  */
 #include "rt/calibrate.h"
 
 #include "base/cache_dir.h"
 #include "base/sys.h"
-#include "base/threads.h"
 #include "ir/fused.h"
-#include "plan/cost/cost.h"
-#include "plan/cost/cost_card.h"
 #include "plan/cost/cost_table.h"
 #include "plimsoll_unstable.h"
 
@@ -133,22 +130,6 @@ static pl_status describe(const pl_program *p, uint32_t unit, pl_time_sample *s)
 }
 
 /* ---- expected times --------------------------------------------------------------------- */
-static const pl_card *card_of(const pl_device *dev)
-{
-    char model[384];
-    if (!dev->gpu) return NULL;
-    snprintf(model, sizeof model, "%s", dev->name);
-    if (dev->model) dev->model(model, sizeof model);
-    const pl_card *card = pl_card_find(model);
-    return card ? card : pl_card_find("rtx3090"); /* one that is unlike none of the others */
-}
-
-static pl_card_f32 f32_of(const pl_program *p)
-{
-    if (p->opts.precision == PL_PRECISION_TF32) return PL_CARD_TF32;
-    return p->opts.fp32 == PL_FP32_PLAIN ? PL_CARD_PLAIN : PL_CARD_SPLIT;
-}
-
 static pl_dtype dtype_of(const pl_call *call)
 {
     return call->n_in ? call->in_type[0].dtype : PL_F32;
@@ -156,27 +137,28 @@ static pl_dtype dtype_of(const pl_call *call)
 
 static double estimate_ns(const pl_program *p, uint32_t unit)
 {
-    if (p->cost[unit].work == PL_WORK_LINK) return pl_link_ns(&p->link, &p->cost[unit]);
-    const pl_card *card = card_of(p->dev);
-    return card ? pl_card_ns(card, &p->cost[unit], dtype_of(&p->call[unit]), f32_of(p))
-                : 1e6 * pl_cost_ms(&p->cost[unit], pl_threads_count());
+    const pl_cost *cost = &p->cost[unit];
+    pl_device_mode mode = pl_program_mode(p);
+    if (cost->work == PL_WORK_LINK) return pl_link_ns(&p->link, cost);
+    return p->dev->unit_ns(p->dev, cost, dtype_of(&p->call[unit]), &mode);
 }
 
 double pl_program_swapped_ns(const pl_program *p, uint32_t unit)
 {
-    const pl_card *card = card_of(p->dev);
+    const pl_cost *cost = &p->cost[unit];
+    pl_device_mode mode = pl_program_mode(p);
     pl_dtype dtype = dtype_of(&p->call[unit]);
-    bool estimate =
-        card && p->time_source[unit] == PL_TIME_ESTIMATED && p->cost[unit].work != PL_WORK_LINK;
+    bool estimate = p->time_source[unit] == PL_TIME_ESTIMATED && cost->work != PL_WORK_LINK;
     if (!estimate || (dtype != PL_F16 && dtype != PL_BF16)) return p->cost_ns[unit];
-    return pl_card_ns(card, &p->cost[unit], dtype == PL_F16 ? PL_BF16 : PL_F16, f32_of(p));
+    return p->dev->unit_ns(p->dev, cost, dtype == PL_F16 ? PL_BF16 : PL_F16, &mode);
 }
 
 uint64_t pl_program_scratch(const pl_program *p, uint32_t unit)
 {
-    bool expected = p->dev->plans_only && p->base_units->unit[unit].kind == PL_UNIT_KERNEL;
+    pl_device_mode mode = pl_program_mode(p);
+    bool expected = p->dev->scratch_bytes && p->base_units->unit[unit].kind == PL_UNIT_KERNEL;
     if (!expected) return p->exec[unit].work_bytes;
-    return pl_card_workspace(card_of(p->dev), &p->cost[unit], dtype_of(&p->call[unit]), f32_of(p));
+    return p->dev->scratch_bytes(p->dev, &p->cost[unit], dtype_of(&p->call[unit]), &mode);
 }
 
 static pl_status time_unit(pl_program *p, pl_time_table *t, uint32_t unit, double *ns)
@@ -197,13 +179,6 @@ static pl_status time_unit(pl_program *p, pl_time_table *t, uint32_t unit, doubl
     return PL_OK;
 }
 
-static void time_copies(pl_program *p)
-{
-    const pl_card *card = card_of(p->dev);
-    p->copy_ns = card ? card->launch_ns : 100;
-    p->copy_ns_byte = card ? 2e9 / (PL_CARD_MOVES * card->bandwidth) : 0.1;
-}
-
 double pl_copy_ns(const pl_program *p, uint64_t bytes)
 {
     return p->copy_ns + p->copy_ns_byte * (double)bytes;
@@ -221,12 +196,12 @@ pl_status pl_program_time(pl_program *p, double *cost_ns)
     for (uint32_t i = 0; i < p->base_units->n && rc == PL_OK; i++)
         rc = time_unit(p, t, i, &cost_ns[i]);
     pl_time_table_free(t);
-    time_copies(p);
+    p->dev->copy_ns(p->dev, &p->copy_ns, &p->copy_ns_byte);
     return rc;
 }
 
 /* ---- measuring -------------------------------------------------------------------------- */
-/* Of one bound program: the profile's sums at the last take, and takes[launch][take]. */
+/* Of one bound program: the profile's sums at the last take, and takes[unit][take]. */
 typedef struct program_takes {
     uint64_t *last;
     uint64_t last_runs;
@@ -302,15 +277,15 @@ static double median(float *takes, int n)
     return (double)takes[n / 2];
 }
 
-/* What a launch of ns takes when `less` of that is of its being timed; some of it is its own. */
+/* The time of a unit that took ns, `less` of which is the cost of timing; at least a fourth of ns
+ * is the unit's own. */
 static double without(double ns, double less)
 {
     enum { OWN = 4 };
     return fmax(ns - less, ns / OWN);
 }
 
-/* How much less each of n launches takes in a run as a whole; 0 where that is not known, or not
- * less. */
+/* By bisection: the sum of the corrected times falls as the constant grows. */
 double pl_measure_excess(const double *ns, uint32_t n, double whole)
 {
     double lo = 0, hi = 0;
@@ -341,12 +316,12 @@ static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *un
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
         double ns = without(took[j], excess), sum = s[unit].ns;
-        if (p->cost[unit].work == PL_WORK_LINK) continue; /* of others' doing, mostly */
+        if (p->cost[unit].work == PL_WORK_LINK) continue; /* depends on other ranks */
         if (count[unit] == 0) PL_TRY(describe(p, unit, &s[unit]));
         s[unit].ns = sum + ns;
         count[unit]++;
     }
-    for (uint32_t i = 0; i < n; i++) { /* units alike are one entry: their mean */
+    for (uint32_t i = 0; i < n; i++) { /* equal units are one entry: their mean */
         for (uint32_t j = i + 1; count[i] > 0 && j < n; j++) {
             if (count[j] == 0 || s[j].unit != s[i].unit) continue;
             s[i].ns += s[j].ns;

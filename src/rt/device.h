@@ -32,6 +32,24 @@ typedef struct pl_exec {
     const bool *inplace; /* a group: its table of ir/inplace.h, which lives as long as prep */
 } pl_exec;
 
+/* The first kernel of a list that accepts the call, or, for a reference run, the last one, which is
+ * the plainest. NULL: none accepts it. */
+static inline const pl_kernel *pl_kernel_choose(const pl_kernel *list, const pl_call *call,
+                                                bool reference)
+{
+    const pl_kernel *found = NULL;
+    for (const pl_kernel *k = list; k && k->run && (reference || !found); k++)
+        if (!k->accepts || k->accepts(call)) found = k;
+    return found;
+}
+
+/* Releases what the kernel keeps; zeroed ones are fine. */
+static inline void pl_exec_discard(pl_exec *e)
+{
+    if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
+    *e = (pl_exec){0};
+}
+
 /* A bound unit: one kernel call with pointers resolved, or a copy when exec is NULL. */
 typedef struct pl_bound_unit {
     const pl_exec *exec;
@@ -64,6 +82,7 @@ typedef struct pl_capture_plan {
 } pl_capture_plan;
 
 struct pl_bound_program;
+typedef struct pl_device pl_device;
 
 /* How a session reaches the device's memory and runs its programs. `at` is a device address, `ago`
  * counts runs of one program back from the last: 0 is the last run, 1 the run before it. */
@@ -114,7 +133,7 @@ typedef struct pl_slot_draws {
     pl_init init;
 } pl_slot_draws;
 
-typedef struct pl_device {
+struct pl_device {
     const char *name;
     const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
     const pl_access *access;
@@ -175,16 +194,30 @@ typedef struct pl_device {
     /* Fails, and names the processes that hold memory, unless that many more bytes are free. */
     pl_status (*room)(uint64_t bytes);
 
-    /* ---- predicted times ---- */
-    bool gpu;        /* estimates are those of a card (plan/cost/cost_card.h) */
-    bool plans_only; /* nothing can run on it: only prepare and discard are there */
-    /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it.
-     */
+    /* ---- predictions ---- */
+    bool plans_only;  /* nothing can run on it: it prepares units and predicts */
+    const char *link; /* what is assumed to join ranks (plan/cost/links.def) */
+    /* Expected nanoseconds of a unit of this cost. dtype: of the operands. */
+    double (*unit_ns)(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
+                      const pl_device_mode *mode);
+    /* Expected nanoseconds of a copy on the device: a fixed part, and a part for each byte. */
+    void (*copy_ns)(const pl_device *dev, double *fixed, double *per_byte);
+    /* plans_only: scratch that a kernel is expected to ask for. NULL: prepare tells the size. */
+    uint64_t (*scratch_bytes)(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
+                              const pl_device_mode *mode);
+    /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: the device's
+     * name says it. */
     void (*model)(char *out, size_t cap);
-} pl_device;
+};
 
 PL_SHARED_BEGIN
-extern const pl_access pl_access_staged; /* plug-ins use it, too */
+/* For plug-ins, too: access (staging.c), expected times and scratch of GPUs (gpu_cost.c). */
+extern const pl_access pl_access_staged;
+double pl_gpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
+                      const pl_device_mode *mode);
+void pl_gpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
+uint64_t pl_gpu_scratch_bytes(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
+                              const pl_device_mode *mode);
 /* By name: "cpu", "cuda" ("cuda:1" is the second GPU), "apart" (for tests), or a profile of a GPU
  * to plan for ("t4"). A device that cannot be used is an error that says why. */
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
@@ -196,6 +229,9 @@ extern const pl_access pl_access_direct;
 extern const pl_device pl_device_cpu, pl_device_guarded;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;
 void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
+double pl_cpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
+                      const pl_device_mode *mode);
+void pl_cpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
 /* The profile of a GPU that programs can be planned for without having it; NULL: no such name. */
 const pl_device *pl_device_profile(const char *name);
 /* The device that the program is compiled for. */

@@ -3,10 +3,12 @@
 #include "rt/device.h"
 
 #include "base/sys.h"
+#include "base/threads.h"
 #include "cpu/dnn/dnn.h"
 #include "cpu/tile/cpu_group.h"
 #include "ir/comm.h"
 #include "pass/fuse/fuse.h"
+#include "plan/cost/cost.h"
 
 #include <string.h>
 
@@ -27,18 +29,6 @@ static pl_status cpu_fill(void *to, int byte, size_t bytes)
     return PL_OK;
 }
 
-/* The first kernel that accepts the call; for a reference run the last one, which takes all. */
-static const pl_kernel *choose(const pl_op *op, const pl_call *call, bool reference)
-{
-    const pl_kernel *k = op->cpu, *found = NULL;
-    for (; k && k->run; k++) {
-        if (k->accepts && !k->accepts(call)) continue;
-        found = k;
-        if (!reference) break;
-    }
-    return found;
-}
-
 static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
                              bool reference, pl_exec *out)
 {
@@ -47,15 +37,9 @@ static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call 
         return pl_cpu_group_prepare(g, u, &out->prep, &out->inplace, &out->work_bytes);
     }
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
-    *out = (pl_exec){.kernel = choose(op, call, reference)};
+    *out = (pl_exec){.kernel = pl_kernel_choose(op->cpu, call, reference)};
     PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types", op->name);
     return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
-}
-
-static void cpu_discard(pl_exec *e)
-{
-    if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
-    *e = (pl_exec){0};
 }
 
 static pl_status run_one(const pl_bound_unit *l)
@@ -111,6 +95,21 @@ static pl_status cpu_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint3
     return PL_OK;
 }
 
+double pl_cpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
+                      const pl_device_mode *mode)
+{
+    (void)dev, (void)dtype, (void)mode;
+    return 1e6 * pl_cost_ms(cost, pl_threads_count());
+}
+
+/* About 10 GB/s read and written. */
+void pl_cpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte)
+{
+    (void)dev;
+    *fixed = 100;
+    *per_byte = 0.1;
+}
+
 const pl_fuse_opts pl_fuse_opts_cpu = PL_FUSE_OPTS_CPU(pl_cpu_group_takes);
 
 const pl_device pl_device_cpu = {
@@ -121,9 +120,12 @@ const pl_device pl_device_cpu = {
     .free = cpu_free,
     .fill = cpu_fill,
     .prepare = cpu_prepare,
-    .discard = cpu_discard,
+    .discard = pl_exec_discard,
     .forget = pl_dnn_forget,
     .run = cpu_run,
     .used_bytes = pl_sys_rss_bytes,
+    .link = "shm",
+    .unit_ns = pl_cpu_unit_ns,
+    .copy_ns = pl_cpu_copy_ns,
     .model = pl_cpu_model,
 };

@@ -224,11 +224,6 @@ static pl_status guarded_prepare(const pl_graph *g, const pl_unit *u, const pl_c
     return pl_device_cpu.prepare(g, u, call, reference, out);
 }
 
-static void guarded_discard(pl_exec *e)
-{
-    pl_device_cpu.discard(e);
-}
-
 static uint64_t guarded_used(void)
 {
     uint64_t sum = 0;
@@ -254,7 +249,7 @@ const pl_device pl_device_guarded = {
     .grow = guarded_grow,
     .fill = guarded_fill,
     .prepare = guarded_prepare,
-    .discard = guarded_discard,
+    .discard = pl_exec_discard,
     .run = guarded_run,
     .host_alloc = guarded_host_alloc,
     .host_free = pl_sys_unmap,
@@ -269,4 +264,7 @@ const pl_device pl_device_guarded = {
     .capture_ms = guarded_capture_ms,
     .used_bytes = guarded_used,
     .room = guarded_room,
+    .link = "shm",
+    .unit_ns = pl_cpu_unit_ns,
+    .copy_ns = pl_cpu_copy_ns,
 };

@@ -1,8 +1,9 @@
-/* device_profile.c - cards that are not here: devices that plan and cannot run.
+/* device_profile.c - GPUs that are not here: devices that plan and cannot run.
  *
- * Units are those of the CUDA device (pass/fuse/fuse.h), memory and times come from the card's
- * figures (plan/cost/cost_card.h), and so does the scratch of kernels (pl_program_scratch), so a
- * plan for a card needs neither the card nor its driver.
+ * Units are those of the CUDA device (pass/fuse/fuse.h); memory, times and the scratch of kernels
+ * come from the model's published figures (gpu_cost.c), the scratch by the same functions that the
+ * kernels call (plan/cost/kernel_sizes.h). So a plan for a GPU needs neither the GPU nor its
+ * driver.
  */
 #include "base/sys.h"
 #include "ir/inplace.h"
@@ -71,12 +72,6 @@ static pl_status profile_prepare(const pl_graph *g, const pl_unit *u, const pl_c
     return u->kind == PL_UNIT_GROUP ? prepare_group(g, u, out) : PL_OK;
 }
 
-static void profile_discard(pl_exec *e)
-{
-    pl_sys_free(e->prep);
-    *e = (pl_exec){0};
-}
-
 static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
 
 #define PL_CARD(title, ...)                                                                        \
@@ -84,9 +79,12 @@ static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
   .fuse = &profile_fuse,                                                                           \
   .access = &pl_access_staged,                                                                     \
   .prepare = profile_prepare,                                                                      \
-  .discard = profile_discard,                                                                      \
-  .gpu = true,                                                                                     \
-  .plans_only = true},
+  .discard = pl_exec_discard,                                                                      \
+  .plans_only = true,                                                                              \
+  .link = "nvlink",                                                                                \
+  .unit_ns = pl_gpu_unit_ns,                                                                       \
+  .copy_ns = pl_gpu_copy_ns,                                                                       \
+  .scratch_bytes = pl_gpu_scratch_bytes},
 static const pl_device profiles[] = {
 #include "plan/cost/cards.def"
 };

@@ -326,11 +326,9 @@ static pl_status compile(pl_program *p)
     PL_TRY(pl_graph_verify(p->base_graph));
     PL_TRY(pl_device_find(p->opts.device, &p->dev));
     p->times.device = pl_lap(&at);
-    pl_device_mode mode = {.tf32 = p->opts.precision == PL_PRECISION_TF32,
-                           .autotune = p->opts.mode == PL_MODE_MAX_AUTOTUNE,
-                           .plain = p->opts.fp32 == PL_FP32_PLAIN};
+    pl_device_mode mode = pl_program_mode(p);
     if (p->dev->set_mode) p->dev->set_mode(&mode);
-    PL_TRY(pl_link_parse(p->opts.link ? p->opts.link : p->dev->gpu ? "nvlink" : "shm", &p->link));
+    PL_TRY(pl_link_parse(p->opts.link ? p->opts.link : p->dev->link, &p->link));
     pl_pass_opts passes = pass_opts(p);
     PL_TRY(pl_passes_run(&p->base_graph, &passes));
     p->times.passes = pl_lap(&at);

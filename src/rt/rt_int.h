@@ -31,7 +31,7 @@ struct pl_program {
     pl_call *call;                /* per base unit: types and attributes */
     pl_cost *cost;                /* per base unit */
     uint8_t *time_source;         /* per base unit: enum pl_time_source of cost_ns */
-    double copy_ns, copy_ns_byte; /* of a copy */
+    double copy_ns, copy_ns_byte; /* of a copy: fixed, and for each byte */
     pl_link link;                 /* what joins ranks */
     uint32_t *inputs;             /* input nodes */
     int n_inputs;
@@ -46,6 +46,14 @@ static inline double pl_lap(uint64_t *from)
     uint64_t begin = *from;
     *from = pl_sys_now_ns();
     return (double)(*from - begin) / 1e6;
+}
+
+/* How the program's units compute. */
+static inline pl_device_mode pl_program_mode(const pl_program *p)
+{
+    return (pl_device_mode){.tf32 = p->opts.precision == PL_PRECISION_TF32,
+                            .autotune = p->opts.mode == PL_MODE_MAX_AUTOTUNE,
+                            .plain = p->opts.fp32 == PL_FP32_PLAIN};
 }
 
 /* The base unit whose kernel a unit runs. */

@@ -55,17 +55,6 @@ static pl_status prepare_alone(const pl_graph *g, const pl_unit *u, pl_exec *out
     return rc;
 }
 
-static const pl_kernel *choose(const pl_op *op, const pl_call *call, bool reference)
-{
-    const pl_kernel *found = NULL;
-    for (const pl_kernel *k = pl_cuda_kernels_of(op->name); k && k->run; k++) {
-        if (k->accepts && !k->accepts(call)) continue;
-        found = k;
-        if (!reference) break;
-    }
-    return found;
-}
-
 static pl_status no_kernel(const pl_op *op, const pl_call *call)
 {
     char types[512] = "", one[96];
@@ -82,19 +71,13 @@ static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call
     PL_TRY(pl_cuda_device_wait());
     if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
-    const pl_kernel *k = choose(op, call, reference);
+    const pl_kernel *k = pl_kernel_choose(pl_cuda_kernels_of(op->name), call, reference);
     pl_role role = pl_role_of(g, u->nodes[0]);
     if (!k && role == PL_ROLE_SAME) k = &copy_kernel;
     if (!k && (pl_role_core(role) || pl_role_inline(role))) return prepare_alone(g, u, out);
     if (!k) return no_kernel(op, call);
     *out = (pl_exec){.kernel = k};
     return k->prepare ? k->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
-}
-
-static void cuda_discard(pl_exec *e)
-{
-    if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
-    *e = (pl_exec){0};
 }
 
 static void cuda_model(char *out, size_t cap)
@@ -146,7 +129,7 @@ static const pl_device device = {
     .draw = draw,
     .set_mode = pl_cuda_set_mode,
     .prepare = cuda_prepare,
-    .discard = cuda_discard,
+    .discard = pl_exec_discard,
     .ready = ready,
     .run = pl_cuda_run,
     .host_alloc = pl_cuda_host_alloc,
@@ -162,7 +145,9 @@ static const pl_device device = {
     .capture_ms = pl_cuda_capture_ms,
     .used_bytes = used_bytes,
     .room = room,
-    .gpu = true,
+    .link = "nvlink",
+    .unit_ns = pl_gpu_unit_ns,
+    .copy_ns = pl_gpu_copy_ns,
     .model = cuda_model,
 };
 
