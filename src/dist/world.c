@@ -1,6 +1,7 @@
 /* world.c - joining the world that a launcher made; see plimsoll_ranks.h. */
 #include "dist/world.h"
 
+#include "base/plugin.h"
 #include "base/sys.h"
 #include "base/threads.h"
 
@@ -13,46 +14,23 @@
 #define PLUGIN "libplimsoll_mpi.so"
 
 /* ---- the plug-in ------------------------------------------------------------------------ */
-/* The n-th place to look at; false when there is no such place. */
-static bool place(int n, char *path, size_t cap)
-{
-    const char *given = getenv("PLIMSOLL_MPI");
-    char self[4096];
-    if (given && given[0]) {
-        snprintf(path, cap, "%s", given);
-        return n == 0;
-    }
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (len <= 0) return false;
-    self[len] = 0;
-    char *slash = strrchr(self, '/');
-    if (!slash) return false;
-    *slash = 0;
-    snprintf(path, cap, n == 0 ? "%s/" PLUGIN : "%s/../lib/plimsoll/" PLUGIN, self);
-    return n < 2;
-}
-
 /* MPI opens plug-ins of its own, which look for its symbols: hence global. */
 pl_status pl_mpi_load(const pl_mpi_plugin_info **out)
 {
     char path[4200];
-    for (int n = 0; place(n, path, sizeof path); n++) {
-        if (access(path, R_OK) != 0) continue;
-        void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-        PL_FAIL_IF(!library, PL_ERR_PEER, "the MPI plug-in cannot be loaded: %s", dlerror());
-        const pl_mpi_plugin_info *info = dlsym(library, "pl_mpi_plugin");
-        PL_FAIL_IF(!info || info->abi != PL_MPI_ABI ||
-                       strcmp(info->version, PL_VERSION_STRING) != 0,
-                   PL_ERR_PEER,
-                   "%s belongs to another version of this program: build both from the same "
-                   "sources",
-                   path);
-        *out = info;
-        return PL_OK;
-    }
-    PL_FAIL(PL_ERR_PEER,
-            "several ranks need MPI, and " PLUGIN " is missing beside the program: install "
-            "libopenmpi-dev and openmpi-bin, and build again");
+    void *library =
+        pl_plugin_open(PLUGIN, "PLIMSOLL_MPI", RTLD_NOW | RTLD_GLOBAL, path, sizeof path);
+    PL_FAIL_IF(!library && path[0], PL_ERR_PEER, "the MPI plug-in cannot be loaded: %s", dlerror());
+    PL_FAIL_IF(!library, PL_ERR_PEER,
+               "several ranks need MPI, and " PLUGIN " is missing beside the program: install "
+               "libopenmpi-dev and openmpi-bin, and build again");
+    const pl_mpi_plugin_info *info = dlsym(library, "pl_mpi_plugin");
+    PL_FAIL_IF(!info || info->abi != PL_MPI_ABI || strcmp(info->version, PL_VERSION_STRING) != 0,
+               PL_ERR_PEER,
+               "%s belongs to another version of this program: build both from the same sources",
+               path);
+    *out = info;
+    return PL_OK;
 }
 
 /* ---- joining ---------------------------------------------------------------------------- */

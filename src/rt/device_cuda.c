@@ -1,45 +1,25 @@
-/* device_cuda.c - finding and opening the CUDA plug-in, and saying why not.
+/* device_cuda.c - devices by name; finding and opening the CUDA plug-in, and saying why not.
  *
- * The program has no CUDA dependency: everything that needs a card is in libplimsoll_cuda.so,
- * which lies beside the program, in ../lib/plimsoll, or where $PLIMSOLL_PLUGIN says. It stays
- * open for the life of the process, which owns at most one card: the loaded plug-in is kept
- * here because the driver's context, too, exists once in a process.
+ * The program has no CUDA dependency: everything that needs a GPU is in libplimsoll_cuda.so
+ * (base/plugin.h says where; $PLIMSOLL_PLUGIN names another place). The plug-in stays open for the
+ * life of the process, which owns at most one GPU: this file keeps the loaded plug-in because the
+ * driver's context, too, exists once in a process.
  */
+#include "base/plugin.h"
 #include "rt/device.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define PLUGIN "libplimsoll_cuda.so"
-
-/* The n-th place to look at; false when there is no such place. */
-static bool place(int n, char *path, size_t cap)
-{
-    const char *given = getenv("PLIMSOLL_PLUGIN");
-    char self[4096];
-    if (given && given[0]) {
-        snprintf(path, cap, "%s", given);
-        return n == 0;
-    }
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (len <= 0) return false;
-    self[len] = 0;
-    char *slash = strrchr(self, '/');
-    if (!slash) return false;
-    *slash = 0;
-    if (n == 0) snprintf(path, cap, "%s/" PLUGIN, self);
-    if (n == 1) snprintf(path, cap, "%s/../lib/plimsoll/" PLUGIN, self);
-    return n < 2;
-}
+#define PLUGIN   "libplimsoll_cuda.so"
+#define VARIABLE "PLIMSOLL_PLUGIN"
 
 static pl_status check(void *library, const char *path, const pl_cuda_plugin_info **out)
 {
     const pl_cuda_plugin_info *info = dlsym(library, "pl_cuda_plugin");
-    PL_FAIL_IF(!info, PL_ERR_DEVICE, "%s is no plug-in of this program", path);
+    PL_FAIL_IF(!info, PL_ERR_DEVICE, "%s is not a Plimsoll plug-in", path);
     PL_FAIL_IF(info->abi != PL_CUDA_ABI || strcmp(info->version, PL_VERSION_STRING) != 0,
                PL_ERR_DEVICE,
                "%s was built for version %s (interface %d), this program is %s (interface %d): "
@@ -52,26 +32,23 @@ static pl_status check(void *library, const char *path, const pl_cuda_plugin_inf
 
 static pl_status load(const pl_cuda_plugin_info **out)
 {
-    char path[4200], tried[2][4200] = {"", ""};
+    char text[4200];
     /* The driver first: without it the plug-in's libraries are not the news. */
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     PL_FAIL_IF(!driver, PL_ERR_DEVICE,
                "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
     dlclose(driver);
-    for (int n = 0; place(n, path, sizeof path); n++) {
-        snprintf(tried[n], sizeof tried[n], "%s", path);
-        if (access(path, R_OK) != 0) continue;
-        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        PL_FAIL_IF(!library, PL_ERR_DEVICE,
-                   "the CUDA plug-in cannot be loaded: %s; install the CUDA libraries it needs "
-                   "(cuBLAS 13, cuDNN 9, NVRTC 13) or set LD_LIBRARY_PATH",
-                   dlerror());
-        return check(library, path, out);
-    }
+    void *library = pl_plugin_open(PLUGIN, VARIABLE, RTLD_NOW | RTLD_LOCAL, text, sizeof text);
+    if (library) return check(library, text, out);
+    PL_FAIL_IF(text[0], PL_ERR_DEVICE,
+               "the CUDA plug-in cannot be loaded: %s; install the CUDA libraries it needs "
+               "(cuBLAS 13, cuDNN 9, NVRTC 13) or set LD_LIBRARY_PATH",
+               dlerror());
+    pl_plugin_places(PLUGIN, VARIABLE, text, sizeof text);
     PL_FAIL(PL_ERR_DEVICE,
-            "an NVIDIA driver is here, but no CUDA plug-in: %s%s%s is missing (make builds it "
+            "an NVIDIA driver is here, but no CUDA plug-in: %s is missing (make builds it "
             "where nvcc is installed)",
-            tried[0], tried[1][0] ? " or " : "", tried[1]);
+            text);
 }
 
 static struct {
@@ -94,7 +71,7 @@ static pl_status find_cuda(const char *name, const pl_device **out)
     int index = 0;
     char rest;
     PL_FAIL_IF(name[4] && sscanf(name + 4, ":%d%c", &index, &rest) != 1, PL_ERR_DEVICE,
-               "no device \"%s\"; cards are called cuda, cuda:1, cuda:2, ...", name);
+               "no device \"%s\"; GPUs are called cuda, cuda:1, cuda:2, ...", name);
     PL_TRY(pl_cuda_load(&info));
     return info->open(index, out);
 }

@@ -21,7 +21,7 @@
 #define pl_cuda_split         card_split
 #define pl_cuda_autotune      card_autotune
 #define pl_cuda_cache_dir     card_cache_dir
-#define pl_cuda_watch_begin   card_watch_begin
+#define pl_cuda_used_begin   card_watch_begin
 #define pl_cuda_free_bytes    card_free_bytes
 #define pl_cuda_lib_begin     card_lib_begin
 #define pl_cuda_lib_wait      card_lib_wait
@@ -74,9 +74,9 @@ static cudaError_t properties(struct cudaDeviceProp *p)
  (*(out) = NULL, (void)(v), (void)(f), *(found) = cudaDriverEntryPointSymbolNotFound,              \
   (void)(name), cudaSuccess)
 
-#include "cuda/device/open.c"
+#include "cuda/device/open_device.c"
 
-void pl_cuda_watch_begin(const char *pci_id)
+void pl_cuda_used_begin(const char *pci_id)
 {
     (void)pci_id;
 }

@@ -7,7 +7,7 @@
 
 typedef struct asked {
     int64_t m, n, k;
-    pl_tile tile[4];
+    pl_lt_tile tile[4];
     int want;
 } asked;
 

@@ -27,7 +27,7 @@ static pl_cost exchange(double tensors, double bytes, double ranks)
  * neighbour. */
 TEST(ranks_plan_times_exchanges_by_their_links)
 {
-    pl_link nvlink, ib, both;
+    pl_rank_link nvlink, ib, both;
     CHECK_OK(pl_link_parse("nvlink", &nvlink));
     CHECK_OK(pl_link_parse("ib", &ib));
     CHECK_OK(pl_link_parse("nvlink/8+ib", &both));

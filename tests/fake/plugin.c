@@ -1,4 +1,4 @@
-/* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/device/watch.c over
+/* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/device/used_memory.c over
  * a card whose memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take
  * FAKE_LOADED bytes when the first program is captured and keep them; it lacks the kernels that FAKE_LACKS
  * names (lacked()). What the program does about a card that others fill, or that holds more than
@@ -136,7 +136,7 @@ static pl_status open_once(void)
     if (guarded) return PL_OK;
     opened = true;
     PL_TRY(pl_device_find("apart", &guarded));
-    pl_cuda_watch_begin("0000:0B:00.0");
+    pl_cuda_used_begin("0000:0B:00.0");
     device = *guarded;
     device.node_bytes = 0; /* what a test names is all that a first run adds */
     device.name = "cuda";

@@ -92,7 +92,7 @@ TEST(room_says_what_is_wrong_with_a_plugin)
               "%d %s", r.code, r.err);
     snprintf(path, sizeof path, "%s/all/libcuda.so.1", fakes());
     r = devices_with(path);
-    CHECK_MSG(strstr(r.out, "is no plug-in of this program"), "%s", r.out);
+    CHECK_MSG(strstr(r.out, "is not a Plimsoll plug-in"), "%s", r.out);
     static const char *const other[] = {"{7, \"0.0.0\"}", "{-1, \"0.0.0\"}"};
     for (int i = 0; i < 2; i++) {
         r = cli_run(

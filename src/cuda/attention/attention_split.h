@@ -33,11 +33,11 @@
 
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
-typedef struct sizes {
+typedef struct attend_shape {
     int n, m, heads, d;
     float scale;
     bool causal, wide; /* wide: rows of operands and results are multiples of 16 bytes */
-} sizes;
+} attend_shape;
 
 /* A tensor taken apart: rows [head - head0][token] of D hi and D lo, and their factors. */
 typedef struct parts {
@@ -227,7 +227,7 @@ static __device__ __forceinline__ void take_scores(left<MT, COLS / 16> &a, float
 /* One row of a thread: half `up` of v. add: to what is there. */
 template <int D>
 static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int up, float factor,
-                                                 bool add, const sizes &z)
+                                                 bool add, const attend_shape &z)
 {
 #pragma unroll
     for (int j = 0; j < D / 8; j++) {
@@ -245,17 +245,17 @@ static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int 
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-static inline sizes sizes_of(const pl_attend *a, bool back)
+static inline attend_shape sizes_of(const pl_attend *a, bool back)
 {
     const void *p[7] = {
         a->q, a->k, a->v, a->d_o, a->out[0], back ? a->out[1] : NULL, back ? a->out[2] : NULL};
-    sizes z = {(int)a->n,
-               (int)a->m,
-               (int)a->heads,
-               (int)a->d,
-               (float)a->scale,
-               a->causal,
-               a->d % 4 == 0 && pl_cuda_aligned(p, 7)};
+    attend_shape z = {(int)a->n,
+                      (int)a->m,
+                      (int)a->heads,
+                      (int)a->d,
+                      (float)a->scale,
+                      a->causal,
+                      a->d % 4 == 0 && pl_cuda_aligned(p, 7)};
     return z;
 }
 

@@ -49,7 +49,7 @@ static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4
 /* grid: (tiles of keys, heads, slices of queries) */
 template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, 2)
-    to_key(sizes z, share w, parts q, parts k, parts v, parts d_o, const float *lse,
+    to_key(attend_shape z, share w, parts q, parts k, parts v, parts d_o, const float *lse,
            const float *delta, float *dk, float *dv)
 {
     if (!PL_HAS_MMA) return;
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
 /* The slices of dk and dv in their order. grid: (numbers of a head, heads, dk and dv) */
 static __global__ void __launch_bounds__(256)
-    add_parts(sizes z, share w, int slices, pl_long_divisor by_d, float *dk, float *dv)
+    add_parts(attend_shape z, share w, int slices, pl_long_divisor by_d, float *dk, float *dv)
 {
     if (!PL_HAS_MMA) return;
     int head = w.head0 + blockIdx.y, h = head % z.heads, b = head / z.heads;
@@ -166,7 +166,7 @@ static __global__ void __launch_bounds__(256)
 /* dq of a block's queries, 2 MT side by side to a thread. grid: (tiles of queries, heads) */
 template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
-    from_scores(sizes z, share w, parts k, float *dq)
+    from_scores(attend_shape z, share w, parts k, float *dq)
 {
     if (!PL_HAS_MMA) return;
     PL_SHARED(pl_f16, shared);

@@ -221,24 +221,20 @@ static int smallest(const engine *list, int n)
     return best;
 }
 
-/* *ms: what the choice took when it was timed; negative: not known. */
+/* *ms: the time of the choice where it was timed; negative: not known. */
 static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *list, int n, float *ms)
 {
-    char key[384], text[352], value[48];
-    int at = -1;
-    *ms = -1;
+    char key[384], text[352];
+    pl_cuda_timed t = {-1, -1};
     pl_conv_text(c, text, sizeof text);
     snprintf(key, sizeof key, "%s:%d%d", text, level, pl_cuda_tf32());
-    if (pl_cuda_choice_get(key, value, sizeof value) && sscanf(value, "%d %f", &at, ms) >= 1 &&
-        at >= 0 && at < n)
-        return first_that_works(c, list, at, n);
-    at = fastest(c, level, list, n, ms);
-    if (at < 0) return at;
-    int own = at;
-    snprintf(value, sizeof value, "%d %.6f", at, (double)*ms);
-    pl_cuda_choice_put(key, value, sizeof value);
-    if (sscanf(value, "%d %f", &at, ms) < 1 || at < 0 || at >= n || at == own) return own;
-    return first_that_works(c, list, at, n);
+    int own = -1;
+    if (!pl_cuda_timed_get(key, n, &t)) {
+        t.at = own = fastest(c, level, list, n, &t.ms);
+        if (own >= 0) pl_cuda_timed_put(key, n, &t);
+    }
+    *ms = t.ms;
+    return t.at == own ? own : first_that_works(c, list, t.at, n);
 }
 
 /* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and

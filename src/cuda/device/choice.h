@@ -1,23 +1,51 @@
 /* choice.h - algorithms chosen by timing, remembered in the process and on disk.
  *
- * A problem is a text key; a choice is a small text. The file, one for each card and pair of
+ * A problem is a text key; a choice is a short text. The file, one for each GPU model and pair of
  * library versions, lies in pl_cuda_cache_dir(); without a folder choices live as long as the
- * process. One problem has one choice for all processes that share the folder, so that results do
- * not depend on which node asks, or which run.
+ * process. One problem has one choice for all processes that share the folder, so results depend
+ * neither on which node asks nor on which run.
  */
 #ifndef PL_CUDA_CHOICE_H
 #define PL_CUDA_CHOICE_H
 
 #include "cuda/device/cuda.h"
 
-/* false: never timed. value is cut to cap. */
+#include <stdio.h>
+
+/* Copies the choice for a key to value, cut to cap. false: none is known. */
 bool pl_cuda_choice_get(const char *key, char *value, size_t cap);
-/* The first value put under a key stays, by whichever process: value is then that one. Processes
- * that start at the same time thus choose alike, and so do those that come later. Trouble with the
- * disk is ignored. */
+/* Proposes a choice. The first choice under a key stays, whichever process put it: value is then
+ * that one. So processes that start together choose alike. Trouble with the disk is ignored. */
 void pl_cuda_choice_put(const char *key, char *value, size_t cap);
 
-/* Milliseconds of one run(ctx) on the stream, as part of a step: the least of several, after a
+/* A timed choice among the entries of a list that the library always gives in the same order. */
+typedef struct pl_cuda_timed {
+    int at;   /* position in the list; -1: none */
+    float ms; /* its time; 0 or less: not known */
+} pl_cuda_timed;
+static inline bool pl_cuda_timed_parse(const char *value, int n, pl_cuda_timed *out)
+{
+    pl_cuda_timed t = {-1, 0};
+    if (sscanf(value, "%d %f", &t.at, &t.ms) < 1 || t.at < 0 || t.at >= n) return false;
+    *out = t;
+    return true;
+}
+/* Reads the choice among n entries that is kept under a key. false: none, or not one of the n. */
+static inline bool pl_cuda_timed_get(const char *key, int n, pl_cuda_timed *out)
+{
+    char value[48];
+    return pl_cuda_choice_get(key, value, sizeof value) && pl_cuda_timed_parse(value, n, out);
+}
+/* As pl_cuda_choice_put: *choice becomes the choice that stays, if it is one of the n. */
+static inline void pl_cuda_timed_put(const char *key, int n, pl_cuda_timed *choice)
+{
+    char value[48];
+    snprintf(value, sizeof value, "%d %.6f", choice->at, (double)choice->ms);
+    pl_cuda_choice_put(key, value, sizeof value);
+    (void)pl_cuda_timed_parse(value, n, choice);
+}
+
+/* Milliseconds of one run(ctx) on the stream as part of a step: the least of several runs, after a
  * warm-up. */
 pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms) PL_MUST_USE;
 

@@ -1,4 +1,4 @@
-/* device_int.h - what the files of the CUDA device share: open.c, memory.c, capture.c, device.c. */
+/* device_int.h - what the files of the CUDA device share. */
 #ifndef PL_CUDA_DEVICE_INT_H
 #define PL_CUDA_DEVICE_INT_H
 
@@ -18,24 +18,25 @@ pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file,
    return pl_cuda_driver_failed(pl_cu_rc_, #call, __FILE__, __LINE__);                             \
  } while (0)
 
-/* open.c */
-/* Begins to open it; what follows waits. */
+/* ---- open_device.c ---- */
+/* Begins to open the device; later functions wait for it. */
 pl_status pl_cuda_device_open(int index) PL_MUST_USE;
-/* Before a thread's first call of CUDA: the card is open and the thread's own, or why not. */
+/* Before a thread's first CUDA call: waits until the device is open and makes it the thread's. */
 pl_status pl_cuda_device_wait(void) PL_MUST_USE;
 pl_status pl_cuda_device_list(pl_device_info *out, int cap, int *n) PL_MUST_USE;
 void pl_cuda_set_mode(const pl_device_mode *m);
 /* A second stream, for uploads. */
 cudaStream_t pl_cuda_upload_stream(void);
 
-/* watch.c: what the driver and other processes hold. before: call it before the card is opened. */
-void pl_cuda_watch_begin(const char *pci_id);
-/* Free bytes of any card, without opening it; 0 when nobody tells. */
+/* ---- used_memory.c ---- */
+/* Notes what other processes hold; call it before the device is opened. */
+void pl_cuda_used_begin(const char *pci_id);
+/* Free bytes of any GPU, without opening it; 0: not known. */
 uint64_t pl_cuda_free_bytes(const char *pci_id);
 uint64_t pl_cuda_used_bytes(void);
 pl_status pl_cuda_room(uint64_t bytes) PL_MUST_USE;
 
-/* memory.c */
+/* ---- memory.c ---- */
 pl_status pl_cuda_alloc(size_t bytes, void **out) PL_MUST_USE;
 void pl_cuda_free(void *p, size_t bytes);
 pl_status pl_cuda_grow(void *p, size_t from, size_t to) PL_MUST_USE;
@@ -45,7 +46,7 @@ void pl_cuda_host_free(void *p, size_t bytes);
 pl_status pl_cuda_write(void *to, const void *from, size_t bytes) PL_MUST_USE;
 pl_status pl_cuda_read(void *to, const void *from, size_t bytes) PL_MUST_USE;
 
-/* capture.c */
+/* ---- capture.c ---- */
 pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed) PL_MUST_USE;
 pl_status pl_cuda_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns,
                       uint32_t *failed) PL_MUST_USE;

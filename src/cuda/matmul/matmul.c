@@ -333,22 +333,20 @@ static void key_of(const prepared *h, char *key, size_t cap)
                  h->level);
 }
 
-/* The choice is kept as the place in the heuristics' list, which depends on what the file's name
- * holds: the card and the library's version; and its time in milliseconds. */
+/* The position in the heuristics' list, which depends on what the file's name holds: the GPU model
+ * and the library's version. */
 static int chosen(prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
 {
-    char key[160], value[48];
+    char key[160];
+    pl_cuda_timed t = {0, 0};
     if (n < 2 && !has_tail(&h->p)) return 0;
     key_of(h, key, sizeof key);
-    if (!pl_cuda_choice_get(key, value, sizeof value)) {
-        float ms;
-        int best = fastest(h, r, n, &ms);
-        snprintf(value, sizeof value, "%d %.6f", best, (double)ms);
-        pl_cuda_choice_put(key, value, sizeof value);
+    if (!pl_cuda_timed_get(key, n, &t)) {
+        t.at = fastest(h, r, n, &t.ms);
+        pl_cuda_timed_put(key, n, &t);
     }
-    int at = -1;
-    h->ms = 0;
-    return sscanf(value, "%d %f", &at, &h->ms) >= 1 && at >= 0 && at < n ? at : 0;
+    h->ms = t.ms;
+    return t.at;
 }
 
 static pl_status choose_anew(prepared *h)

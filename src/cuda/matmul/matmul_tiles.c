@@ -18,37 +18,37 @@ static int64_t padded(int64_t n, int64_t tile)
     return (n + tile - 1) / tile * tile;
 }
 
-static bool divides(const pl_product *p, const pl_tile *t)
+static bool divides(const pl_product *p, const pl_lt_tile *t)
 {
     return t->n && p->n % t->n == 0 && p->m % t->m == 0;
 }
 
-static bool is_small(const pl_product *p, const pl_tile *t, const pl_tile *first)
+static bool is_small(const pl_product *p, const pl_lt_tile *t, const pl_lt_tile *first)
 {
     enum { FOURTH = 4 };
     return t->n && FOURTH * padded(p->n, t->n) * padded(p->m, t->m) <=
                        padded(p->n, first->n) * padded(p->m, first->m);
 }
 
-static bool is_odd(const pl_product *p, const pl_tile *t)
+static bool is_odd(const pl_product *p, const pl_lt_tile *t)
 {
     enum { WHOLE = 32 };
     return t->n > WHOLE && t->n % WHOLE != 0 && p->n % t->n != 0;
 }
 
-static bool is_square(const pl_tile *t)
+static bool is_square(const pl_lt_tile *t)
 {
     enum { SIDE = 128 };
     return t->n == SIDE && t->m == SIDE;
 }
 
-static bool is_short(const pl_product *p, const pl_tile *t)
+static bool is_short(const pl_product *p, const pl_lt_tile *t)
 {
     enum { TERMS = 1024, WAVES = 3 };
     return p->k <= TERMS && t->waves >= WAVES && !is_square(t);
 }
 
-int pl_tiles_choose(const pl_product *p, const pl_tile *list, int count)
+int pl_tiles_choose(const pl_product *p, const pl_lt_tile *list, int count)
 {
     if (count < 2 || !list[0].n) return 0;
     for (int i = 1; i < count; i++)
@@ -60,11 +60,11 @@ int pl_tiles_choose(const pl_product *p, const pl_tile *list, int count)
     return 0;
 }
 
-static pl_tile tile_of(const cublasLtMatmulHeuristicResult_t *r)
+static pl_lt_tile tile_of(const cublasLtMatmulHeuristicResult_t *r)
 {
     uint32_t id = 0;
     size_t got;
-    pl_tile t = {.waves = r->wavesCount};
+    pl_lt_tile t = {.waves = r->wavesCount};
     if (cublasLtMatmulAlgoConfigGetAttribute(&r->algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &id, sizeof id,
                                              &got) != CUBLAS_STATUS_SUCCESS)
         return t;
@@ -83,7 +83,7 @@ static pl_tile tile_of(const cublasLtMatmulHeuristicResult_t *r)
 int pl_tiles_first(const pl_product *p, const cublasLtMatmulHeuristicResult_t *list, int count)
 {
     enum { SEEN = 90 };
-    pl_tile tile[PL_TILES_LOOK];
+    pl_lt_tile tile[PL_TILES_LOOK];
     if ((p->dtype != PL_BF16 && p->dtype != PL_F16) || pl_cuda_props_get()->arch != SEEN) return 0;
     if (count > PL_TILES_LOOK) count = PL_TILES_LOOK;
     for (int i = 0; i < count; i++) tile[i] = tile_of(&list[i]);

@@ -39,10 +39,10 @@ static pl_status find(const char *name, size_t n, pl_link_level *out)
             name, list);
 }
 
-pl_status pl_link_parse(const char *text, pl_link *out)
+pl_status pl_link_parse(const char *text, pl_rank_link *out)
 {
     const char *slash = strchr(text, '/'), *plus = strchr(text, '+');
-    *out = (pl_link){.per_node = 0};
+    *out = (pl_rank_link){.per_node = 0};
     PL_TRY(find(text, slash ? (size_t)(slash - text) : strlen(text), &out->inner));
     if (!slash) return PL_OK;
     out->per_node = atoi(slash + 1);
@@ -53,7 +53,7 @@ pl_status pl_link_parse(const char *text, pl_link *out)
     return find(plus + 1, strlen(plus + 1), &out->outer);
 }
 
-double pl_link_ns(const pl_link *l, const pl_cost *c)
+double pl_link_ns(const pl_rank_link *l, const pl_cost *c)
 {
     bool two = l->per_node && c->k > l->per_node;
     double nodes = two ? ceil(c->k / l->per_node) : 1, inside = two ? l->per_node : c->k;

@@ -13,14 +13,14 @@ typedef struct pl_link_level {
     double latency_ns; /* of a message to a neighbour */
 } pl_link_level;
 
-typedef struct pl_link {
+typedef struct pl_rank_link {
     pl_link_level inner, outer;
     int per_node; /* ranks that the inner level joins; 0: all */
-} pl_link;
+} pl_rank_link;
 
 /* PL_ERR_CONFIG lists the names. */
-pl_status pl_link_parse(const char *text, pl_link *out) PL_MUST_USE;
+pl_status pl_link_parse(const char *text, pl_rank_link *out) PL_MUST_USE;
 /* Nanoseconds of a unit whose work is PL_WORK_LINK. */
-double pl_link_ns(const pl_link *l, const pl_cost *c);
+double pl_link_ns(const pl_rank_link *l, const pl_cost *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* watch.c - what of the card's memory this process holds, and what others do.
+/* used_memory.c - what of the card's memory this process holds, and what others do.
  *
  * NVML, the driver's management library, knows each process's share. In a container it knows
  * other process numbers than ours; then what the whole card holds now less what it held before
@@ -65,7 +65,7 @@ uint64_t pl_cuda_free_bytes(const char *pci_id)
     return card && nvml.memory(card, &m) == 0 ? m.free : 0;
 }
 
-void pl_cuda_watch_begin(const char *pci_id)
+void pl_cuda_used_begin(const char *pci_id)
 {
     void *card = find_card(pci_id);
     nvml_memory m;

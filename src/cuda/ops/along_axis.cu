@@ -1,4 +1,4 @@
-/* scan.cu - along one axis: running sums, and the position of the largest element.
+/* along_axis.cu - along one axis: running sums, and the position of the largest element.
  *
  * A tensor is [outer, size, inner]. Where inner is wide, a thread owns a column and goes down it:
  * neighbours read neighbours. Where it is narrow, a block owns a line and its threads take pieces.
@@ -183,5 +183,5 @@ static pl_status argmax(const pl_call *c)
 PL_CUDA_KERNEL(cumsum_kernels, NULL, cumsum);
 PL_CUDA_KERNEL(argmax_kernels, NULL, argmax);
 
-PL_CUDA_ENTRIES(pl_cuda_scan) = {
+PL_CUDA_ENTRIES(pl_cuda_along_axis) = {
     {"cumsum", cumsum_kernels}, {"argmax", argmax_kernels}, {NULL, NULL}};

@@ -1,4 +1,4 @@
-/* open.c - the card of this process: opening it, its numbers, its streams, the checks.
+/* open_device.c - the card of this process: opening it, its numbers, its streams, the checks.
  *
  * A process drives one card for its whole life, as the driver's context does; what is kept here
  * exists once for that reason and never changes after the first opening.
@@ -149,7 +149,7 @@ static pl_status open_card(int index)
     PL_FAIL_IF(index < 0 || index >= n, PL_ERR_DEVICE,
                "there is no card %d: the machine has %d, counted from 0", index, n);
     PL_CUDA(cudaDeviceGetPCIBusId(pci, sizeof pci, index));
-    pl_cuda_watch_begin(pci);
+    pl_cuda_used_begin(pci);
     PL_TRY(read_card(index, &self.card));
     PL_CUDA(cudaSetDevice(index));
     PL_CUDA(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));

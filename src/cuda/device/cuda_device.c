@@ -1,4 +1,4 @@
-/* device.c - the CUDA device: which kernel a unit gets, and the vtable.
+/* cuda_device.c - the CUDA device: which kernel a unit gets, and the vtable.
  *
  * A group goes to the run-time compiler. A node alone gets the first kernel of its op that
  * accepts it; a map, a reduction, a reading through strides or a constant that has none is a
