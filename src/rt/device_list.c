@@ -1,4 +1,4 @@
-/* device_list.c - what this machine offers, in words. */
+/* device_list.c - the devices of this machine: names, descriptions, total and free memory. */
 #include "base/sys.h"
 #include "base/threads.h"
 #include "rt/device.h"
@@ -43,7 +43,7 @@ static void proc_field(const char *path, const char *field, char *out, size_t ca
     fclose(f);
 }
 
-/* Opened once: a run looks at it between steps, which open and allocate nothing. */
+/* Opened once: a run reads it between steps, which open and allocate nothing. */
 static pthread_once_t meminfo_once = PTHREAD_ONCE_INIT;
 static int meminfo = -1;
 
@@ -86,15 +86,17 @@ static void describe_cpu(pl_device_info *d)
     d->usable = true;
 }
 
-/* Cards, or one entry that says why there are none. */
+/* GPUs, or one entry that says why there are none; writes at most cap, returns how many there
+ * are. */
 static int describe_cuda(pl_device_info *d, int cap)
 {
     const pl_cuda_plugin_info *plugin;
     int n = 0;
-    memset(d, 0, (size_t)cap * sizeof *d);
+    if (cap > 0) memset(d, 0, (size_t)cap * sizeof *d);
     pl_status rc = pl_cuda_load(&plugin);
     if (rc == PL_OK) rc = plugin->list(d, cap, &n);
     if (rc == PL_OK) return n;
+    if (cap < 1) return 1;
     snprintf(d->name, sizeof d->name, "cuda");
     snprintf(d->about, sizeof d->about, "NVIDIA graphics cards");
     snprintf(d->why_not, sizeof d->why_not, "%s", pl_error_text());
@@ -103,32 +105,44 @@ static int describe_cuda(pl_device_info *d, int cap)
 
 int pl_device_list(pl_device_info *out, int cap)
 {
-    enum { MOST = 17 };
-    pl_device_info all[MOST];
-    memset(all, 0, sizeof all);
-    describe_cpu(&all[0]);
-    int n = 1 + describe_cuda(&all[1], MOST - 1);
-    for (int i = 0; i < n && i < cap; i++) out[i] = all[i];
-    return n;
+    if (cap > 0) {
+        memset(out, 0, sizeof *out);
+        describe_cpu(out);
+    }
+    return 1 + describe_cuda(out + (cap > 0), cap > 0 ? cap - 1 : 0);
 }
+
+/* The entry of a GPU: "cuda" and "cuda:0" are the first one. */
+static const pl_device_info *find_entry(const pl_device_info *d, int n, const char *name)
+{
+    const char *number = strchr(name, ':');
+    int at = 0;
+    while (number && strcmp(number, ":0") != 0 && at < n && strcmp(d[at].name, name) != 0) at++;
+    return at < n && d[at].usable && d[at].total_bytes ? &d[at] : NULL;
+}
+
+/* A run asks between steps, which allocate nothing: the list exists once. */
+enum { MOST_GPUS = 16 };
+static struct {
+    pthread_mutex_t lock;
+    pl_device_info list[MOST_GPUS];
+} gpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available)
 {
-    enum { MOST = 16 };
-    pl_device_info d[MOST];
-    int at = 0;
     if (strcmp(name, "cpu") == 0) {
         *total = meminfo_bytes("MemTotal:");
         *available = meminfo_bytes("MemAvailable:");
         return *total != 0;
     }
     if (!pl_device_is_plugged(name)) return false;
-    int n = describe_cuda(d, MOST);
-    const char *card = strchr(name, ':');
-    while (card && strcmp(card, ":0") != 0 && at < n && at < MOST && strcmp(d[at].name, name) != 0)
-        at++;
-    if (at >= n || at >= MOST || !d[at].usable || !d[at].total_bytes) return false;
-    *total = d[at].total_bytes;
-    *available = d[at].free_bytes;
-    return true;
+    pthread_mutex_lock(&gpus.lock);
+    int n = describe_cuda(gpus.list, MOST_GPUS);
+    const pl_device_info *d = find_entry(gpus.list, n < MOST_GPUS ? n : MOST_GPUS, name);
+    if (d) {
+        *total = d->total_bytes;
+        *available = d->free_bytes;
+    }
+    pthread_mutex_unlock(&gpus.lock);
+    return d != NULL;
 }

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* elements a task, and of a task that are drawn together */
-enum { CHUNK = 1 << 16, AT_ONCE = 1024 };
+/* Elements of a task for the threads, and of one batch of draws. */
+enum { CHUNK = 1 << 16, AT_ONCE = 512 };
 
 typedef struct job {
     void *base;

@@ -1,4 +1,4 @@
-/* profile.c - where time goes: steps and kinds of op, sorted by what they cost. */
+/* profile.c - two reports: where a run's time goes, and what is alive at the peak of a plan. */
 #include "base/str.h"
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
@@ -129,7 +129,7 @@ out:
     return rc;
 }
 
-/* ---- the plan in words ------------------------------------------------------------------ */
+/* ---- the plan as text ------------------------------------------------------------------ */
 static int by_bytes(const void *a, const void *b)
 {
     const pl_placed_buffer *const *x = a, *const *y = b;

@@ -32,7 +32,7 @@ struct pl_program {
     pl_cost *cost;                /* per base unit */
     uint8_t *time_source;         /* per base unit: enum pl_time_source of cost_ns */
     double copy_ns, copy_ns_byte; /* of a copy: fixed, and for each byte */
-    pl_rank_link link;                 /* what joins ranks */
+    pl_rank_link link;            /* what joins ranks */
     uint32_t *inputs;             /* input nodes */
     int n_inputs;
     const char **step_label; /* per step */

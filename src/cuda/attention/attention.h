@@ -26,6 +26,26 @@ typedef struct pl_attend {
     int64_t room;
 } pl_attend;
 
+/* Sizes as the tiled kernels take them. */
+typedef struct pl_attend_shape {
+    int n, m, heads, d;
+    float scale;
+    bool causal, wide; /* wide: rows of operands and results are multiples of 16 bytes */
+} pl_attend_shape;
+/* p: the n pointers that must be multiples of 16 bytes for wide rows. */
+static inline pl_attend_shape pl_attend_shape_of(const pl_attend *a, const void *const *p, int n)
+{
+    pl_attend_shape z;
+    z.n = (int)a->n;
+    z.m = (int)a->m;
+    z.heads = (int)a->heads;
+    z.d = (int)a->d;
+    z.scale = (float)a->scale;
+    z.causal = a->causal;
+    z.wide = a->d * (int64_t)pl_dtype_bytes(a->dtype) % 16 == 0 && pl_cuda_aligned(p, n);
+    return z;
+}
+
 /* Scratch of backward: two numbers a query. */
 size_t pl_attend_work(const pl_attend *a);
 /* delta[b,h,i] = sum_d o d_o - d_lse, in the type of sums (f32; f64 for f64), into work; lse of

@@ -19,12 +19,6 @@
 
 static constexpr int SIDE = 16, THREADS = SIDE * SIDE;
 
-typedef struct sizes {
-    int n, m, heads, d;
-    float scale;
-    bool causal, wide; /* wide: rows are multiples of 16 bytes */
-} sizes;
-
 /* Tiles are [token][D + 4]: a row's start moves by four banks. */
 template <int D> struct tile_of {
     enum { STRIDE = D + 4 };
@@ -32,7 +26,7 @@ template <int D> struct tile_of {
 
 template <int D, int ROWS, int BLOCK = THREADS>
 static __device__ void fill(float *tile, const float *from, int64_t stride, int first, int limit,
-                            const sizes &z)
+                            const pl_attend_shape &z)
 {
     constexpr int S = tile_of<D>::STRIDE, quads = D / 4;
     for (int i = threadIdx.x; i < ROWS * quads; i += BLOCK) {
@@ -190,7 +184,7 @@ static __device__ __forceinline__ float row_sum(float v)
 /* grid: (tiles of queries, heads, batch) */
 template <int D, int R, int C>
 static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
-    forward(sizes z, const float *q, const float *k, const float *v, float *o, float *lse)
+    forward(pl_attend_shape z, const float *q, const float *k, const float *v, float *o, float *lse)
 {
     PL_SHARED(float, shared);
     constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, COLS = SIDE * C, N = D / SIDE;
@@ -258,7 +252,7 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
 /* grid: (tiles of queries, heads, batch) */
 template <int D, int R, int C>
 static __global__ void __launch_bounds__(THREADS)
-    to_query(sizes z, const float *q, const float *k, const float *v, const float *d_o,
+    to_query(pl_attend_shape z, const float *q, const float *k, const float *v, const float *d_o,
              const float *lse, const float *delta, float *dq)
 {
     PL_SHARED(float, shared);
@@ -318,7 +312,7 @@ static __global__ void __launch_bounds__(THREADS)
 /* A tile of the scores' gradients to kept[key][query]. */
 template <int R, int C>
 static __device__ __forceinline__ void keep(float *kept, const float *p, int key, int query,
-                                            const sizes &z)
+                                            const pl_attend_shape &z)
 {
     constexpr int ROWS = SIDE * R, COLS = SIDE * C, P = scores_of<C>::STRIDE;
     if (z.n % 4 == 0) {
@@ -340,7 +334,7 @@ static __device__ __forceinline__ void keep(float *kept, const float *p, int key
 /* grid: (tiles of keys, heads from head0 on); kept: where not NULL, [head - head0][key][query] */
 template <int D, int R, int C>
 static __global__ void __launch_bounds__(THREADS)
-    to_key(sizes z, const float *q, const float *k, const float *v, const float *d_o,
+    to_key(pl_attend_shape z, const float *q, const float *k, const float *v, const float *d_o,
            const float *lse, const float *delta, float *dk, float *dv, float *kept, int head0)
 {
     PL_SHARED(float, shared);
@@ -411,7 +405,7 @@ static __global__ void __launch_bounds__(THREADS)
 static constexpr int WIDE = 128, KEYS = 32;
 template <int D>
 static __global__ void __launch_bounds__(128)
-    from_scores(sizes z, const float *k, const float *kept, float *dq, int head0)
+    from_scores(pl_attend_shape z, const float *k, const float *kept, float *dq, int head0)
 {
     constexpr int S = D + 4, N = D / 8, P = WIDE + 4;
     __shared__ __align__(16) float keys[KEYS * S], ds[KEYS * P];
@@ -474,17 +468,10 @@ static __global__ void __launch_bounds__(128)
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-static sizes sizes_of(const pl_attend *a)
+static pl_attend_shape sizes_of(const pl_attend *a)
 {
     const void *p[4] = {a->q, a->k, a->v, a->d_o};
-    sizes z = {(int)a->n,
-               (int)a->m,
-               (int)a->heads,
-               (int)a->d,
-               (float)a->scale,
-               a->causal,
-               a->d % 4 == 0 && pl_cuda_aligned(p, 4)};
-    return z;
+    return pl_attend_shape_of(a, p, 4);
 }
 
 /* Of a block: `own` tiles of rows, as many of columns less one where keys and values take turns,

@@ -22,12 +22,6 @@
 
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
-typedef struct sizes {
-    int n, m, heads, d;
-    float scale;
-    bool causal, wide; /* wide: rows of operands are multiples of 16 bytes */
-} sizes;
-
 /* ---- tiles ---------------------------------------------------------------------------------- */
 /* Where 16-byte chunk c of token r lies, in elements. */
 template <int D> static __device__ __forceinline__ int place(int r, int c)
@@ -199,7 +193,7 @@ static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*o
 /* grid: (tiles of queries, heads, batch) */
 template <typename T, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    forward(sizes z, const T *q, const T *k, const T *v, T *o, float *lse)
+    forward(pl_attend_shape z, const T *q, const T *k, const T *v, T *o, float *lse)
 {
     if (!PL_HAS_MMA) return;
     PL_SHARED(unsigned char, bytes);
@@ -267,7 +261,7 @@ static __global__ void __launch_bounds__(THREADS)
 /* grid: (tiles of queries, heads, batch) */
 template <typename T, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    to_query(sizes z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
+    to_query(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
              const float *delta, T *dq)
 {
     if (!PL_HAS_MMA) return;
@@ -336,7 +330,7 @@ static __global__ void __launch_bounds__(THREADS)
 /* grid: (tiles of keys, heads, batch * slices of W dims of the results) */
 template <typename T, int D, int W, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    to_key(sizes z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
+    to_key(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
            const float *delta, T *dk, T *dv)
 {
     if (!PL_HAS_MMA) return;
@@ -415,17 +409,10 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-static sizes sizes_of(const pl_attend *a)
+static pl_attend_shape sizes_of(const pl_attend *a)
 {
     const void *p[4] = {a->q, a->k, a->v, a->d_o};
-    sizes z = {(int)a->n,
-               (int)a->m,
-               (int)a->heads,
-               (int)a->d,
-               (float)a->scale,
-               a->causal,
-               a->d % 8 == 0 && pl_cuda_aligned(p, 4)};
-    return z;
+    return pl_attend_shape_of(a, p, 4);
 }
 
 static int div_up(int64_t a, int64_t b)

@@ -17,7 +17,7 @@ typedef struct whole {
 /* Four numbers a thread. grid: (tiles of tokens, heads from head0 on, tensors) */
 template <int D>
 static __global__ void __launch_bounds__(256)
-    cut(attend_shape z, whole q, whole k, whole v, whole d_o, int head0)
+    cut(pl_attend_shape z, whole q, whole k, whole v, whole d_o, int head0)
 {
     if (!PL_HAS_MMA) return;
     constexpr int LANES = D / 4;
@@ -116,7 +116,7 @@ static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*o
 /* grid: (tiles of queries, heads from head0 on) */
 template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
-    forward(attend_shape z, int head0, parts q, parts k, parts v, float *o, float *lse)
+    forward(pl_attend_shape z, int head0, parts q, parts k, parts v, float *o, float *lse)
 {
     if (!PL_HAS_MMA) return;
     PL_SHARED(pl_f16, shared);
@@ -193,7 +193,7 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
 
 static pl_attend_course forward_course(const pl_attend *a)
 {
-    pl_attend_sizes s = sizes_to_plan(a);
+    pl_attend_sizes s = plan_sizes(a);
     return pl_attend_forward_course(&s);
 }
 

@@ -33,12 +33,6 @@
 
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
-typedef struct attend_shape {
-    int n, m, heads, d;
-    float scale;
-    bool causal, wide; /* wide: rows of operands and results are multiples of 16 bytes */
-} attend_shape;
-
 /* A tensor taken apart: rows [head - head0][token] of D hi and D lo, and their factors. */
 typedef struct parts {
     const pl_f16 *x;
@@ -227,7 +221,7 @@ static __device__ __forceinline__ void take_scores(left<MT, COLS / 16> &a, float
 /* One row of a thread: half `up` of v. add: to what is there. */
 template <int D>
 static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int up, float factor,
-                                                 bool add, const attend_shape &z)
+                                                 bool add, const pl_attend_shape &z)
 {
 #pragma unroll
     for (int j = 0; j < D / 8; j++) {
@@ -245,18 +239,11 @@ static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int 
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-static inline attend_shape sizes_of(const pl_attend *a, bool back)
+static inline pl_attend_shape sizes_of(const pl_attend *a, bool back)
 {
-    const void *p[7] = {
-        a->q, a->k, a->v, a->d_o, a->out[0], back ? a->out[1] : NULL, back ? a->out[2] : NULL};
-    attend_shape z = {(int)a->n,
-                      (int)a->m,
-                      (int)a->heads,
-                      (int)a->d,
-                      (float)a->scale,
-                      a->causal,
-                      a->d % 4 == 0 && pl_cuda_aligned(p, 7)};
-    return z;
+    const void *p[7] = {a->q, a->k, a->v, a->d_o, a->out[0]};
+    for (int i = 1; back && i < 3; i++) p[4 + i] = a->out[i];
+    return pl_attend_shape_of(a, p, 7);
 }
 
 static inline int64_t div_up(int64_t a, int64_t b)
@@ -301,7 +288,7 @@ static inline bool halves_win(int64_t heads, int64_t tokens)
            time_of(heads * tiles_of(tokens, rows), all, 2);
 }
 
-static inline pl_attend_sizes sizes_to_plan(const pl_attend *a)
+static inline pl_attend_sizes plan_sizes(const pl_attend *a)
 {
     pl_attend_sizes s = {a->batch * a->heads, a->n, a->m, a->d, a->room};
     return s;

@@ -49,7 +49,7 @@ static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4
 /* grid: (tiles of keys, heads, slices of queries) */
 template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, 2)
-    to_key(attend_shape z, share w, parts q, parts k, parts v, parts d_o, const float *lse,
+    to_key(pl_attend_shape z, share w, parts q, parts k, parts v, parts d_o, const float *lse,
            const float *delta, float *dk, float *dv)
 {
     if (!PL_HAS_MMA) return;
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
 /* The slices of dk and dv in their order. grid: (numbers of a head, heads, dk and dv) */
 static __global__ void __launch_bounds__(256)
-    add_parts(attend_shape z, share w, int slices, pl_long_divisor by_d, float *dk, float *dv)
+    add_parts(pl_attend_shape z, share w, int slices, pl_long_divisor by_d, float *dk, float *dv)
 {
     if (!PL_HAS_MMA) return;
     int head = w.head0 + blockIdx.y, h = head % z.heads, b = head / z.heads;
@@ -166,7 +166,7 @@ static __global__ void __launch_bounds__(256)
 /* dq of a block's queries, 2 MT side by side to a thread. grid: (tiles of queries, heads) */
 template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
-    from_scores(attend_shape z, share w, parts k, float *dq)
+    from_scores(pl_attend_shape z, share w, parts k, float *dq)
 {
     if (!PL_HAS_MMA) return;
     PL_SHARED(pl_f16, shared);
@@ -247,7 +247,7 @@ static_assert(KEYS == PL_ATTEND_KEYS && WIDE == PL_ATTEND_QUERIES,
 
 static pl_attend_course backward_course(const pl_attend *a)
 {
-    pl_attend_sizes s = sizes_to_plan(a);
+    pl_attend_sizes s = plan_sizes(a);
     return pl_attend_backward_course(&s, pl_attend_work(a));
 }
 
@@ -297,13 +297,14 @@ template <int D> static pl_status run_backward(const pl_attend *a)
         PL_TRY(pl_attend_cut(a, c, 4, (int)h, (int)some));
         for (int64_t i = 0; i < a->n; i += c.queries) {
             int64_t rest = a->n - i;
-            share w = {(int)h,
-                       (int)i,
-                       (int)(rest < c.queries ? rest : c.queries),
-                       (int)c.per,
-                       i > 0,
-                       (float *)(work + c.scores_at),
-                       c.slices > 1 ? (float *)(work + c.parts_at) : NULL};
+            share w = {};
+            w.head0 = (int)h;
+            w.query0 = (int)i;
+            w.queries = (int)(rest < c.queries ? rest : c.queries);
+            w.per = (int)c.per;
+            w.add = i > 0;
+            w.kept = (float *)(work + c.scores_at);
+            w.part = c.slices > 1 ? (float *)(work + c.parts_at) : NULL;
             unsigned slices = tiles_of(w.queries, w.per);
             PL_TRY((run_keys<D, (D <= 64 ? 32 : 16)>(a, c, w, some, slices)));
             PL_TRY((halves_win(some, w.queries) ? run_scores<D, 1>(a, c, w, some)

@@ -322,7 +322,14 @@ static void run_of(const pl_vector_product *v, const T *a, const T *x, const T *
                    float *parts)
 {
     constexpr int V = 16 / (int)sizeof(T);
-    shape s = {v->n, v->k, v->each, v->step, v->batch * v->n, v->across, v->bias_each};
+    shape s = {};
+    s.n = v->n;
+    s.k = v->k;
+    s.each = v->each;
+    s.step = v->step;
+    s.outputs = v->batch * v->n;
+    s.across = v->across;
+    s.bias_each = v->bias_each;
     const void *wide[2] = {a, v->columns ? nullptr : x};
     if (v->pack == 1)
         launch<T, 1, true>(v, s, a, x, bias, y, parts);

@@ -104,7 +104,12 @@ static __device__ void find_coeffs(const batch &u, const piece &p, coeffs<C> *ou
 {
     double lr = get<double>(u.lr_type, p.lr, 0), scale = get<double>(u.scale_type, u.scale, 0);
     double step = u.step ? (double)*u.step : 1;
-    coeffs<double> k = {scale, p.weight_decay, 1, lr, 0, 0, 0, 0, u.eps, 1, false};
+    coeffs<double> k = {};
+    k.scale = scale;
+    k.decay = p.weight_decay;
+    k.keep = k.root = 1;
+    k.rate = lr;
+    k.eps = u.eps;
     if (RULE == ADAM || RULE == ADAM_MAX) {
         double c1 = -expm1(step * u.log_beta1), c2 = -expm1(step * u.log_beta2);
         k.decay = u.decoupled ? 0 : p.weight_decay;

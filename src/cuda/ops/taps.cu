@@ -438,7 +438,10 @@ static rules bare_rules(const pl_type *x, const pl_type *y, int kind, bool adjoi
     rules all;
     int n = x->rank - 2;
     for (int d = 0; d < 3; d++) {
-        rule r = {ONE, 1, 1, 1, 1, 0, false, false, adjoint};
+        rule r = {};
+        r.kind = ONE;
+        r.in = r.out = r.kernel = r.stride = 1;
+        r.adjoint = adjoint;
         int i = d - (3 - n);
         if (i >= 0) {
             r.kind = kind;
