@@ -123,13 +123,13 @@ TEST(cuda_card_that_cannot_be_used_says_why)
         {cudaErrorInsufficientDriver, 12040, 1, 9, 0, 0, NULL,
          "too old: it knows CUDA 12.4, this plug-in is built with CUDA 13.0; install a newer driver"},
         {cudaErrorNoDevice, 13000, 0, 9, 0, 0, NULL,
-         "a driver is here, but it shows no NVIDIA card (CUDA_VISIBLE_DEVICES="},
-        {cudaSuccess, 13000, 0, 9, 0, 0, NULL, "shows no NVIDIA card"},
+         "a driver is here, but it shows no NVIDIA GPU (CUDA_VISIBLE_DEVICES="},
+        {cudaSuccess, 13000, 0, 9, 0, 0, NULL, "shows no NVIDIA GPU"},
         {cudaErrorSystemNotReady, 13000, 0, 9, 0, 0, NULL,
          "the NVIDIA driver does not answer: words (cudaErrorName)"},
         {cudaSuccess, 13000, 2, 9, 0, 2, NULL,
-         "there is no card 2: the machine has 2, counted from 0"},
-        {cudaSuccess, 13000, 2, 9, 0, -1, NULL, "there is no card -1"},
+         "there is no GPU 2: the machine has 2, counted from 0"},
+        {cudaSuccess, 13000, 2, 9, 0, -1, NULL, "there is no GPU -1"},
         {cudaSuccess, 13000, 1, 7, 0, 0, NULL,
          "Card is too old: compute capability 7.0, 7.5 is the least"},
         {cudaSuccess, 13000, 1, 9, 0, 0, "cudaStreamCreateWithFlags",
@@ -148,7 +148,7 @@ TEST(cuda_card_that_cannot_be_used_says_why)
     CHECK_MSG(opens(0, why, sizeof why), "%s", why);
     CHECK_INT(pl_cuda_props_get()->arch, 75);
     CHECK_INT(pl_cuda_device_open(1), PL_ERR_DEVICE);
-    CHECK_MSG(strstr(pl_error_text(), "one process drives one card"), "%s", pl_error_text());
+    CHECK_MSG(strstr(pl_error_text(), "one process drives one GPU"), "%s", pl_error_text());
 }
 
 TEST(cuda_card_lists_what_is_there)

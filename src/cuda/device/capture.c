@@ -1,16 +1,16 @@
-/* capture.c - launches in order, and a whole run as one graph.
+/* capture.c - runs bound units in order, and captures a whole run as one CUDA graph.
  *
- * A program's launches are captured, once, and every run replays the graph. Nothing runs for that:
- * kernels that load on first use load while they are captured or when the graph is made. Where
- * capturing so fails (a library that must run once to set itself up), and with exchanges between
- * ranks, which connect at their first one, a run goes launch by launch before it. Uploads go over a
- * stream of their own:
+ * A program's units are captured once, and every run replays the graph. Capturing runs nothing:
+ * kernels that load on first use load during capture or when the graph is made. Where capture fails
+ * (a library must run once to set itself up), and for programs with exchanges between ranks, which
+ * connect at the first exchange, the units first run once, one by one, on zero inputs. Uploads have
+ * a stream of their own:
  *
  *   upload stream:  wait for `taken`   host[side] -> stage          record `came[side]`
  *   stream:         wait for `came`    stage -> arena, record `taken`, graph, outputs -> mirror[side], record `done[side]`
  *
- * so that a batch goes up while the run before it still works, and one run can begin before the
- * outputs of the run before it were read: the card need not wait for the host.
+ * so a batch is uploaded while the run before it still works, and the GPU may start run n + 1
+ * before the host has read the outputs of run n.
  */
 #include "base/sys.h"
 #include "cuda/device/device_int.h"
@@ -22,8 +22,8 @@ typedef struct captured {
     cudaEvent_t came[2], begun[2], done[2];
 } captured;
 
-/* Programs share the stage, so these exist once: when it may be written again, and whose inputs it
- * holds that were sent ahead (NULL: nobody's). */
+/* Programs share the stage, so these exist once: the event after which the stage may be written
+ * again, and the program whose inputs it holds ahead of a run (NULL: none). */
 static cudaEvent_t taken;
 static const captured *stage_owner;
 
@@ -36,7 +36,7 @@ static pl_status enqueue_one(const pl_bound_unit *l)
     return PL_OK;
 }
 
-/* Small kernels of a kind that follow each other go together where they can. */
+/* Consecutive small kernels of one kind become one launch where they can (cuda/ops/many.h). */
 pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 {
     for (uint32_t i = 0, step; i < n; i += step) {
@@ -54,8 +54,8 @@ pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 }
 
 /* ---- unit by unit ----------------------------------------------------------------------- */
-/* An event before each launch and one behind the last: the card never waits for the host between
- * them, so the times are those of a run at full speed. */
+/* Records an event before each unit and one after the last. The GPU never waits for the host in
+ * between, so the times are those of a run at full speed. */
 static pl_status run_between(const pl_bound_unit *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
                              uint32_t *failed)
 {
@@ -103,7 +103,7 @@ static pl_status fetch_outputs(const pl_capture_plan *plan, int side)
     return PL_OK;
 }
 
-/* Relaxed: what a library does of its own on its first call is no part of the graph. */
+/* Relaxed mode: what a library does by itself on its first call is not part of the graph. */
 static pl_status capture_graph(captured *t)
 {
     cudaGraph_t graph = NULL;
@@ -169,7 +169,7 @@ static pl_status take_staged(const pl_capture_plan *plan)
     return PL_OK;
 }
 
-/* Inputs that another program's have overwritten since they were sent go up again. */
+/* Uploads again if another program has overwritten the stage since the inputs were sent. */
 static pl_status take_inputs(captured *t, int side, bool sent)
 {
     if (!t->plan->in_bytes) return PL_OK;
@@ -215,7 +215,7 @@ static pl_status record(captured *t, uint32_t *failed)
         if (!graph) return PL_OK;
         pl_status again = capture_graph(t);
         if (again != PL_OK)
-            return pl__fail_prefix(again, "a run cannot be replayed (compile.mode=eager does not)");
+            return pl__fail_prefix(again, "CUDA graph capture failed; try compile.mode=eager");
     }
     PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
     return PL_OK;

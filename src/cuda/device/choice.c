@@ -1,5 +1,5 @@
-/* choice.c - see choice.h. The file is lines of "key value"; keys hold no blanks. Processes add to
- * its end, one at a time, each after it has read what the others added. */
+/* choice.c - see choice.h. The file has lines of "key value"; keys hold no blanks. Processes append
+ * under a lock, each after reading what the others appended. */
 #include "cuda/device/choice.h"
 
 #include "base/str.h"
@@ -15,7 +15,7 @@
 
 enum { MAX_FILE = 8 << 20, REPEATS = 5, REPLAYED = 10 };
 
-/* One table for the process: choices must agree between all that is compiled in it. */
+/* One table for the process: everything compiled in it must choose alike. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pl_str table;
 static bool loaded;
@@ -34,8 +34,8 @@ static bool path_of(char *path, size_t cap)
     return n > 0 && (size_t)n < cap;
 }
 
-/* What the file has beyond what is known, in whole lines: a disk that was full or a process that
- * was killed leaves a part of one, which is nobody's choice. */
+/* Reads what is new in the file, in whole lines only: a full disk or a killed process leaves part
+ * of a line, which is not a choice. */
 static void read_more(int fd)
 {
     char part[4096];
@@ -60,7 +60,7 @@ static void load(void)
     close(fd);
 }
 
-/* The value's place in the table, or NULL. */
+/* The value in the table, or NULL. */
 static const char *find(const char *key)
 {
     size_t n = strlen(key);
@@ -93,12 +93,12 @@ static void share(const char *key, const char *value)
     if (fd >= 0) {
         flock(fd, LOCK_EX);
         read_more(fd);
-        /* the part of a line goes */
+        /* cuts off part of a line */
         bool room = !find(key) && known < MAX_FILE && ftruncate(fd, known) == 0;
         if (room && write(fd, line, (size_t)n) == n) read_more(fd);
         close(fd);
     }
-    if (!find(key)) pl_str_addf(&table, "%s %s\n", key, value); /* it stays in memory */
+    if (!find(key)) pl_str_addf(&table, "%s %s\n", key, value); /* at least in memory */
 }
 
 void pl_cuda_choice_put(const char *key, char *value, size_t cap)
@@ -134,7 +134,7 @@ static pl_status least_of(run_fn *run, void *ctx, int repeats, const clock_event
     return PL_OK;
 }
 
-/* REPLAYED runs as one graph, as a step's are. */
+/* Captures REPLAYED runs as one graph, because a step is a graph, too. */
 static pl_status record(run_fn *run, void *ctx, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
@@ -168,8 +168,8 @@ static pl_status time_replayed(cudaGraphExec_t graph, const clock_events *e, flo
     return PL_OK;
 }
 
-/* The host takes longer to enqueue a short run than the card to do it: those are timed as parts of
- * a graph, where that can be had. */
+/* The host takes longer to enqueue a short run than the GPU takes to do it, so short runs are timed
+ * within a graph where capture works. */
 static pl_status timed(run_fn *run, void *ctx, const clock_events *e, float *ms)
 {
     const float SHORT = 0.1f;

@@ -1,8 +1,8 @@
 /* cuda_device.c - the CUDA device: which kernel a unit gets, and the vtable.
  *
- * A group goes to the run-time compiler. A node alone gets the first kernel of its op that
- * accepts it; a map, a reduction, a reading through strides or a constant that has none is a
- * group of one. Nothing runs on the host: an op without a kernel is an error that names it.
+ * A group goes to the run-time compiler (cuda/codegen). A single node gets the first kernel of its
+ * op that accepts it; a map, a reduction, a strided read or a constant without a kernel is compiled
+ * as a group of one. Nothing runs on the host: an op without a kernel is an error that names it.
  */
 #include "cuda/codegen/cuda_group.h"
 #include "cuda/device/device_int.h"
@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* ---- nodes whose output is their input's bytes, where they could not be views ---------------- */
+/* ---- nodes whose output has its input's bytes and cannot be a view --------------------------- */
 static pl_status copy_run(const pl_call *c)
 {
     size_t bytes = pl_type_bytes(&c->out_type[0]);
@@ -31,7 +31,7 @@ static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out
     return pl_cuda_group_prepare(g, u, &out->prep, &out->inplace, &out->work_bytes);
 }
 
-/* The node as a group: operands as the node's call has them. */
+/* Prepares the node as a group of one, with the operands of the node's call. */
 static pl_status prepare_alone(const pl_graph *g, const pl_unit *u, pl_exec *out)
 {
     const pl_node_rec *r = pl_node_get(g, u->nodes[0]);

@@ -1,5 +1,5 @@
-/* lib.c - see lib.h. The handles are the process's own: there is one card, one stream, and a
- * handle of either library costs device memory. */
+/* lib.c - see lib.h. One handle of each library for the process: it has one GPU and one stream, and
+ * a handle costs device memory. */
 #include "cuda/device/lib.h"
 
 #include <pthread.h>
@@ -43,7 +43,7 @@ static pl_status dnn_make(void)
     return PL_OK;
 }
 
-/* A product's heuristics read the library's tables, which is most of what its start takes. */
+/* Asks for one product: reading the library's tables takes most of the library's start. */
 static pl_status ask_once(cublasLtHandle_t h)
 {
     cublasLtMatmulDesc_t op = NULL;
@@ -63,7 +63,7 @@ static pl_status ask_once(cublasLtHandle_t h)
     return rc == CUBLAS_STATUS_SUCCESS ? PL_OK : PL_ERR_DEVICE;
 }
 
-/* What fails here fails again, and is told, where it is needed. */
+/* What fails here fails again, and is reported, where it is needed. */
 static void *start_both(void *index)
 {
     cublasLtHandle_t a;

@@ -1,9 +1,9 @@
-/* memory.c - the card's memory and the host blocks it copies from and to.
+/* memory.c - device memory, and the host blocks that the device copies from and to.
  *
- * A block is a range of addresses with memory behind it, made with the driver's virtual-memory
- * calls: as much as was asked for, to the card's granularity (2 MiB), with no allocator between
- * that would hold more. The range has room for the whole card, so that a block can grow in
- * place.
+ * A block is a range of addresses with memory mapped behind its beginning, by the driver's
+ * virtual-memory calls: as much memory as was asked for, rounded up to the GPU's granularity
+ * (2 MiB); no allocator in between holds more. The range has room for all memory of the GPU, so a
+ * block grows in place.
  */
 #include "base/sys.h"
 #include "base/threads.h"
@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* The driver's calls, looked up once in a process, by the names that errors tell. */
+/* The driver's calls, looked up once in a process; errors show these names. */
 static struct {
     CUresult (*cuMemGetAllocationGranularity)(size_t *, const CUmemAllocationProp *,
                                               CUmemAllocationGranularity_flags);
@@ -29,7 +29,7 @@ static struct {
 } vm;
 static pthread_mutex_t vm_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUmemAllocationProp on_card(void)
+static CUmemAllocationProp on_device(void)
 {
     CUmemAllocationProp p;
     memset(&p, 0, sizeof p);
@@ -63,7 +63,7 @@ static pl_status look_up(void)
         PL_TRY(pl_cuda_driver(want[i].name, 10020, &entry));
         memcpy(want[i].to, &entry, sizeof entry);
     }
-    CUmemAllocationProp p = on_card();
+    CUmemAllocationProp p = on_device();
     size_t grain = 0;
     PL_CU(vm.cuMemGetAllocationGranularity(&grain, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     vm.grain = grain;
@@ -71,15 +71,15 @@ static pl_status look_up(void)
     return PL_OK;
 }
 
-/* Memory behind [at, at + bytes); nothing is left behind when it fails. */
+/* Maps memory at [at, at + bytes). Takes nothing when it fails. */
 static pl_status back(CUdeviceptr at, size_t bytes)
 {
-    CUmemAllocationProp p = on_card();
+    CUmemAllocationProp p = on_device();
     CUmemAccessDesc access = {p.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle h;
     PL_CU(vm.cuMemCreate(&h, bytes, &p, 0));
     CUresult rc = vm.cuMemMap(at, bytes, 0, h, 0);
-    vm.cuMemRelease(h); /* the mapping keeps it */
+    vm.cuMemRelease(h); /* the mapping keeps the memory */
     if (rc != CUDA_SUCCESS) return pl_cuda_driver_failed(rc, "cuMemMap", __FILE__, __LINE__);
     rc = vm.cuMemSetAccess(at, bytes, &access, 1);
     if (rc == CUDA_SUCCESS) return PL_OK;
@@ -139,13 +139,13 @@ pl_status pl_cuda_grow(void *p, size_t from, size_t to)
     return PL_OK;
 }
 
-/* A range that has grown is unmapped as a whole, too. */
+/* Unmaps the whole range, also where it has grown. */
 void pl_cuda_free(void *p, size_t bytes)
 {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
     size_t span = rounded(bytes) > vm.span ? rounded(bytes) : vm.span;
     if (!p) return;
-    cudaDeviceSynchronize(); /* nothing that runs may lose its memory */
+    cudaDeviceSynchronize(); /* kernels that still run must not lose their memory */
     vm.cuMemUnmap(at, rounded(bytes));
     vm.cuMemAddressFree(at, span);
 }
@@ -156,8 +156,8 @@ pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes)
     return PL_OK;
 }
 
-/* Host memory is made resident by all threads, in large pages where there are such, and then
- * locked: the driver alone takes a second for a gigabyte. */
+/* All threads touch the pages of host memory, large pages where the system has them, before the
+ * driver locks them: the driver alone takes a second for a gigabyte. */
 enum { PAGES = 2 << 20, PAGE = 4 << 10 };
 typedef struct host_block {
     char *at;

@@ -1,10 +1,11 @@
-/* open_device.c - the card of this process: opening it, its numbers, its streams, the checks.
+/* open_device.c - opens the GPU of this process; its properties, streams and mode; error checks.
  *
- * A process drives one card for its whole life, as the driver's context does; what is kept here
- * exists once for that reason and never changes after the first opening.
+ * A process drives one GPU for its whole life, because the driver's context does. So the state of
+ * this file exists once, and does not change after the first opening.
  *
- * The driver takes a quarter of a second to make a context. A thread waits for it while the graph
- * is rewritten and cut into units; who needs the card waits for the thread.
+ * The driver takes a quarter of a second to make a context. A thread opens the GPU while the graph
+ * is rewritten and cut into units; whoever needs the GPU waits for that thread
+ * (pl_cuda_device_wait).
  */
 #include "base/sys.h"
 #include "cuda/device/device_int.h"
@@ -19,14 +20,14 @@ enum { OLDEST_ARCH = 75 };
 
 static struct {
     pthread_mutex_t lock;
-    bool begun, running; /* running: the thread is not joined yet */
+    bool begun, running; /* running: the thread has not been joined */
     pthread_t thread;
     int index;
     pl_status rc; /* of opening, once it is joined */
     char error[512];
     pl_cuda_props card;
     cudaStream_t stream, upload;
-    /* the mode; programs of one run set the same, each in its thread */
+    /* the mode; the programs of a run set the same one, each from its thread */
     _Atomic bool tf32, autotune, plain;
     char cache[512];
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -34,7 +35,7 @@ static struct {
 /* ---- checks ----------------------------------------------------------------------------- */
 pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line)
 {
-    cudaGetLastError(); /* an error that is told once does not come back with the next call */
+    cudaGetLastError(); /* clears the error, or the next call would report it again */
     return pl__fail(PL_ERR_DEVICE, file, line, "%s: %s (%s)", call, cudaGetErrorString(rc),
                     cudaGetErrorName(rc));
 }
@@ -61,8 +62,8 @@ pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file,
     return pl__fail(PL_ERR_DEVICE, file, line, "%s: %s (%d)", call, name ? name : "error", (int)rc);
 }
 
-/* ---- what is there ---------------------------------------------------------------------- */
-/* Cards that the driver shows; in plain words why there are none. */
+/* ---- listing GPUs ---------------------------------------------------------------------- */
+/* Counts the GPUs that the driver shows; the error says why there are none. */
 static pl_status count_cards(int *n)
 {
     int driver = 0;
@@ -75,7 +76,7 @@ static pl_status count_cards(int *n)
                driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
                CUDART_VERSION % 1000 / 10);
     PL_FAIL_IF(rc == cudaErrorNoDevice || (rc == cudaSuccess && *n == 0), PL_ERR_DEVICE,
-               "a driver is here, but it shows no NVIDIA card (CUDA_VISIBLE_DEVICES=%s)",
+               "a driver is here, but it shows no NVIDIA GPU (CUDA_VISIBLE_DEVICES=%s)",
                getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "unset");
     PL_FAIL_IF(rc != cudaSuccess, PL_ERR_DEVICE, "the NVIDIA driver does not answer: %s (%s)",
                cudaGetErrorString(rc), cudaGetErrorName(rc));
@@ -100,7 +101,7 @@ pl_status pl_cuda_device_list(pl_device_info *out, int cap, int *n)
         d->usable = 10 * p.major + p.minor >= OLDEST_ARCH;
         if (!d->usable)
             snprintf(d->why_not, sizeof d->why_not,
-                     "the card is too old: compute capability %d.%d, 7.5 is the least", p.major,
+                     "the GPU is too old: compute capability %d.%d, 7.5 is the least", p.major,
                      p.minor);
         char pci[32];
         PL_CUDA(cudaDeviceGetPCIBusId(pci, sizeof pci, i));
@@ -147,7 +148,7 @@ static pl_status open_card(int index)
     char pci[32];
     PL_TRY(count_cards(&n));
     PL_FAIL_IF(index < 0 || index >= n, PL_ERR_DEVICE,
-               "there is no card %d: the machine has %d, counted from 0", index, n);
+               "there is no GPU %d: the machine has %d, counted from 0", index, n);
     PL_CUDA(cudaDeviceGetPCIBusId(pci, sizeof pci, index));
     pl_cuda_used_begin(pci);
     PL_TRY(read_card(index, &self.card));
@@ -169,7 +170,7 @@ static void *open_beside(void *unused)
     return NULL;
 }
 
-/* The lock is held. Without a thread it is done here. */
+/* Requires the lock. Opens the GPU here if no thread can be made. */
 static void begin(int index)
 {
     self.begun = true;
@@ -186,7 +187,7 @@ pl_status pl_cuda_device_open(int index)
         begin(index);
     else if (self.index != index)
         rc = pl__fail(PL_ERR_DEVICE, __FILE__, __LINE__,
-                      "this process uses card %d already; one process drives one card", self.index);
+                      "this process uses GPU %d already; one process drives one GPU", self.index);
     pthread_mutex_unlock(&self.lock);
     return rc;
 }
@@ -204,7 +205,7 @@ static pl_status join(void)
 
 pl_status pl_cuda_device_wait(void)
 {
-    static _Thread_local bool here; /* the runtime keeps the card of each thread */
+    static _Thread_local bool here; /* the CUDA runtime keeps the current GPU of each thread */
     if (here) return PL_OK;
     pl_status rc = join();
     PL_FAIL_IF(rc != PL_OK, rc, "device cuda cannot be used: %s", self.error);
@@ -213,7 +214,7 @@ pl_status pl_cuda_device_wait(void)
     return PL_OK;
 }
 
-/* A process that ends early must not take the libraries away under the threads. */
+/* A process that ends early must not unload the libraries while threads still use them. */
 __attribute__((destructor)) static void wait_for_all(void)
 {
     (void)join();
@@ -247,8 +248,8 @@ bool pl_cuda_tf32(void)
     return self.tf32;
 }
 
-/* Compute capabilities of data centre cards: TF32 units have seven times the rate of f32 ones or
- * more. On the others both are alike. */
+/* Compute capabilities of data-centre GPUs, whose TF32 units have at least seven times the rate of
+ * their f32 units. On other GPUs both rates are alike. */
 bool pl_cuda_split(void)
 {
     int major = self.card.arch / 10;

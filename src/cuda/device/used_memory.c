@@ -1,12 +1,12 @@
-/* used_memory.c - what of the card's memory this process holds, and what others do.
+/* used_memory.c - how much of the GPU's memory this process and other processes hold.
  *
- * NVML, the driver's management library, knows each process's share. In a container it knows
- * other process numbers than ours; then what the whole card holds now less what it held before
- * this process opened it stands for our share. Without NVML everything in use counts as ours,
- * which is never too little.
+ * NVML, the driver's management library, knows each process's share. In a container NVML sees other
+ * process numbers than ours; then our share is what the whole GPU holds now, less what it held
+ * before this process opened it. Without NVML all memory in use counts as ours, which is never too
+ * little.
  *
- * NVML is opened by name at run time and its few structures are declared here, because its
- * header is no part of the libraries that a user needs.
+ * NVML is opened by name at run time, and its few structures are declared here, because a user does
+ * not need its header.
  */
 #include "base/str.h"
 #include "cuda/device/device_int.h"
@@ -28,13 +28,13 @@ typedef struct nvml_process {
     unsigned gpu_instance, compute_instance;
 } nvml_process;
 
-/* Filled once, before the card is opened. */
+/* Filled once, before the GPU is opened. */
 static struct {
     void *card; /* NULL: no NVML */
     int (*memory)(void *, nvml_memory *);
     int (*processes)(void *, unsigned *, nvml_process *);
     int (*process_name)(unsigned, char *, unsigned);
-    uint64_t before; /* bytes in use on the whole card */
+    uint64_t before; /* bytes in use on the whole GPU */
 } nvml;
 
 static bool take(void *library, const char *name, void *function)
@@ -44,7 +44,7 @@ static bool take(void *library, const char *name, void *function)
     return entry != NULL;
 }
 
-/* The card of that address, NULL without NVML. */
+/* NVML's handle of the GPU at that address; NULL without NVML. */
 static void *find_card(const char *pci_id)
 {
     int (*init)(void), (*find)(const char *, void **);
@@ -74,7 +74,7 @@ void pl_cuda_used_begin(const char *pci_id)
     nvml.before = m.used;
 }
 
-/* The card's processes; -1 when nobody tells. */
+/* Lists the GPU's processes; -1: not known. */
 static int list_processes(nvml_process *list)
 {
     unsigned n = MAX_PROCESSES;
@@ -112,10 +112,10 @@ pl_status pl_cuda_room(uint64_t bytes)
         bool told = list[i].bytes != ~0ull;
         snprintf(who + used, sizeof who - used, "%s%s (%u) holds %s", used ? ", " : "; ", name,
                  list[i].pid,
-                 told ? pl_str_bytes(list[i].bytes, held, sizeof held) : "what it does not tell");
+                 told ? pl_str_bytes(list[i].bytes, held, sizeof held) : "an unknown amount");
     }
     PL_FAIL(PL_ERR_FIT, "%s has %s free of %s, %s more are needed%s", pl_cuda_props_get()->name,
             pl_str_bytes(free_bytes, a, sizeof a), pl_str_bytes(total, b, sizeof b),
             pl_str_bytes(bytes, c, sizeof c),
-            who[0] ? who : "; other programs may be using the card (nvidia-smi lists them)");
+            who[0] ? who : "; other programs may be using the GPU (nvidia-smi lists them)");
 }

@@ -1,8 +1,8 @@
-/* cost.c - what a unit is believed to cost: arithmetic and bytes moved.
+/* cost.c - the expected cost of a unit: arithmetic and bytes moved.
  *
- * A kernel's cost is what its op says (default: one operation an output element, every operand
- * moved once). A group does the arithmetic of all its members but moves only what it reads and
- * writes from outside. Time is a roofline: the larger of the two, and a fixed price a unit.
+ * A kernel's cost comes from its op (default: one operation for each output element, every operand
+ * moved once). A group does the arithmetic of all its nodes but moves only its inputs and outputs.
+ * Time on a CPU is a roofline: the longer of arithmetic and traffic, plus a fixed time for a unit.
  */
 #include "plan/cost/cost.h"
 

@@ -1,10 +1,10 @@
 /* cost_card.c - see cost_card.h.
  *
- * A unit takes the gap between two kernels of a graph, the time in which its first loads arrive and
- * its last results drain, and then the longer of its bytes at the card's bandwidth and its
- * arithmetic at the rate of what does it:
+ * A unit takes a fixed time (the gap between two kernels of a graph, the latency of its first loads
+ * and last stores), and then the longer of two times: its bytes at the GPU's bandwidth, and its
+ * arithmetic at the rate of the units that do it:
  *
- *   products, convolutions   the units of their type; f32 taken apart for TF32 units where that is faster. Cut into
+ *   products, convolutions   the units of their type; f32 split for TF32 units where that is faster. Cut into
  *                            tiles that the multiprocessors take in waves: tiles over the edge and a last, partly filled
  *                            wave are wasted, which decides how small layers do on large cards
  *   a matrix, a vector       nothing is used twice: as long as its bytes take
@@ -13,10 +13,10 @@
  *   attention                products whose results wait for exponentials
  *   a chain of steps         the latency of one step each
  *
- * The shares below are what kinds of kernels took on an H200 in four networks and two precisions
- * (bench/pl_costs.c), less what timing each by itself costs. No step's sum is fitted;
- * docs/DEVICES.md has how predictions of whole steps compare, with some among them that no share
- * was taken from. Other cards have the same shares of their own figures.
+ * The shares below are what kinds of kernels reached on an H200 in four networks and two precisions
+ * (bench/pl_costs.c), corrected for the cost of timing kernels one by one. No sum of a step is
+ * fitted. docs/DEVICES.md compares predictions of whole steps with measured ones, also for networks
+ * that no share was taken from. Other GPUs have the same shares of their own figures.
  */
 #include "plan/cost/cost_card.h"
 
@@ -74,7 +74,7 @@ static const struct {
     double attend, attend_back, attend_f32, attend_f32_back;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
-           .product_f32 = 0.71, /* what is taken apart, of that rate */
+           .product_f32 = 0.71, /* split products, of that rate */
            .conv = 0.72,
            .conv_f32 = 0.62,
            .split = 0.65,     /* of a third of TF32's: three products, and sums in f32 */

@@ -1,8 +1,8 @@
 /* cost_link.c - see cost_link.h.
  *
- * A ring moves the fewest bytes and pays a latency for every rank; a tree pays for the logarithm
- * and moves twice the bytes for a sum. Libraries take whichever is faster, and so is the estimate.
- * The slowest level that a ring passes bounds its bandwidth; latencies add level by level.
+ * A ring moves the fewest bytes but pays one latency for every rank; a tree pays latencies for the
+ * logarithm of the ranks but moves twice the bytes for a sum. Libraries use the faster one, and so
+ * does the estimate. The slowest level that a ring passes bounds its bandwidth; latencies add up.
  */
 #include "plan/cost/cost_link.h"
 

@@ -1,7 +1,7 @@
-/* cost_link.h - what joins ranks, as numbers, and what an exchange is believed to take on it.
+/* cost_link.h - links between ranks as numbers, and the expected time of an exchange.
  *
- * A world may have two levels: "nvlink" alone, or "nvlink/8+ib", eight ranks of a machine joined by
- * the first and machines by the second, every rank with a connection of its own.
+ * Links may have two levels: "nvlink" alone, or "nvlink/8+ib": NVLink joins the eight ranks of a
+ * machine, and InfiniBand joins machines, with a connection for each rank.
  */
 #ifndef PL_PLAN_COST_LINK_H
 #define PL_PLAN_COST_LINK_H
@@ -18,7 +18,7 @@ typedef struct pl_rank_link {
     int per_node; /* ranks that the inner level joins; 0: all */
 } pl_rank_link;
 
-/* PL_ERR_CONFIG lists the names. */
+/* An unknown name is PL_ERR_CONFIG and lists the valid ones. */
 pl_status pl_link_parse(const char *text, pl_rank_link *out) PL_MUST_USE;
 /* Nanoseconds of a unit whose work is PL_WORK_LINK. */
 double pl_link_ns(const pl_rank_link *l, const pl_cost *c);

@@ -1,14 +1,16 @@
 /* cost_table.c - see cost_table.h.
  *
- * From samples of a kind to a unit of that kind:
+ * How the time of a unit follows from samples of its kind:
  *
- * - Work that moves bytes is put on a line: x = flops + ratio * bytes, with the ratio under which
- *   the kind's samples lie closest to a line. Samples within a quarter of an octave become one
- *   point, points are made not to fall, and between two of them the time is straight on
- *   logarithmic scales. Beyond the largest it grows with x; below the smallest it shrinks towards
- *   half of it, the price of starting.
- * - Products have a rate that depends on their shape: the mean of the rates of the samples nearest
- *   in (m, n, k, how many), weighted by distance, all on logarithmic scales.
+ * - Work that moves bytes has one measure of size: x = flops + ratio * bytes, with the ratio for
+ *   which the kind's samples lie closest to a curve. Samples within a quarter of an octave become
+ *   one point; points are raised so that times never fall as x grows. Between two points the time
+ *   is linear on logarithmic scales. Beyond the largest point it grows with x; below the smallest
+ *   it shrinks towards half of that point's time, the cost of a launch.
+ * - A product has a rate that depends on its shape: the mean of the rates of the nearest samples in
+ *   (m, n, k, count), weighted by distance, on logarithmic scales.
+ *
+ * A lookup by fingerprint is one hash probe; curves are made once for a table.
  */
 #include "plan/cost/cost_table.h"
 
@@ -24,7 +26,7 @@
 #define HEAD "plimsoll times 1"
 enum { MOST_SAMPLES = 20000, MOST_BYTES = 16 << 20, MOST_CURVES = 256, MOST_POINTS = 160 };
 
-/* The line of one kind of moving work. */
+/* The curve of one kind of work that moves bytes. */
 typedef struct curve {
     char kind[PL_TIME_KIND];
     double ratio;
@@ -46,7 +48,7 @@ uint32_t pl_time_table_count(const pl_time_table *t)
     return t->n;
 }
 
-/* Where the unit's sample is told, or would be. cap is a power of two, and 2 * cap > n. */
+/* Where the unit's sample is noted, or would be. cap is a power of two, and 2 * cap > n. */
 static uint32_t *place_of(const pl_time_table *t, uint64_t unit, const char *kind)
 {
     uint32_t mask = 2 * t->cap - 1, at = (uint32_t)(unit ^ unit >> 32) & mask;

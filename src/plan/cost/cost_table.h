@@ -1,12 +1,11 @@
-/* cost_table.h - times that were measured, and what they tell of units that were not.
+/* cost_table.h - measured times of units, and estimates for units that were not measured.
  *
- * A table holds samples: a unit's fingerprint (op, attributes, types, kernel), its kind (what it is
- * alike with: "conv.dnn.f32"), its cost and its nanoseconds. A unit with the same fingerprint takes
- * what was measured; one of a known kind takes what its size and shape make of the kind's samples.
+ * A table holds samples: a unit's fingerprint (op, attributes, types, kernel), its kind
+ * ("conv.dnn.f32"), its cost and its nanoseconds. A unit with a known fingerprint has the measured
+ * time; a unit of a known kind has a time interpolated from the kind's samples.
  *
- * A table is a text file that belongs to one owner (a device's model, its threads, the engine's
- * version). It changes when something is measured on request and at no other time, so two plans
- * from one table are the same.
+ * A table is a text file that belongs to one owner (model of the device, threads, version of the
+ * engine). It changes only when the user asks to measure, so two plans from one table are the same.
  */
 #ifndef PL_PLAN_COST_TABLE_H
 #define PL_PLAN_COST_TABLE_H
@@ -24,11 +23,11 @@ typedef struct pl_time_sample {
 
 typedef struct pl_time_table pl_time_table;
 
-/* What the file says; an empty table when there is none, when it is damaged or somebody else's.
- * path NULL: empty. */
+/* Reads the file. The table is empty if there is no file, if it is damaged or belongs to another
+ * owner, and for path NULL. */
 pl_status pl_time_table_load(const char *path, const char *owner, pl_time_table **out) PL_MUST_USE;
 void pl_time_table_free(pl_time_table *t); /* NULL is fine */
-/* Written whole or not at all; the oldest samples give way beyond a fixed number. */
+/* Writes the file as a whole or not at all; drops the oldest samples beyond a fixed number. */
 pl_status pl_time_table_save(const pl_time_table *t, const char *path,
                              const char *owner) PL_MUST_USE;
 
@@ -36,8 +35,8 @@ pl_status pl_time_table_save(const pl_time_table *t, const char *path,
 pl_status pl_time_table_put(pl_time_table *t, const pl_time_sample *s) PL_MUST_USE;
 uint32_t pl_time_table_count(const pl_time_table *t);
 
-/* False when the table does not know. The second never falls as flops and bytes rise, for kinds
- * whose work is PL_WORK_MOVE. */
+/* The measured time, and the time interpolated from a kind; false: not known. The second never
+ * falls as flops and bytes rise, for kinds whose work is PL_WORK_MOVE. */
 bool pl_time_table_find(const pl_time_table *t, uint64_t unit, const char *kind, double *ns);
 bool pl_time_table_like(pl_time_table *t, const char *kind, const pl_cost *cost, double *ns);
 
