@@ -288,7 +288,7 @@ void cuda_op_check_case(const pl_op *op, const pl_case *cs, int index)
     }
 }
 
-/* As the device chooses (cuda/device/device.c): a kernel, or a group of one. Exchanges between
+/* As the device chooses (cuda/device/cuda_device.c): a kernel, or a group of one. Exchanges between
  * ranks are not simulated. */
 static bool has_path(const inst *t)
 {

@@ -43,7 +43,7 @@ pl_status pl_dnn_set_desc(pl_dnn_desc d, cudnnBackendAttributeName_t name, pl_dn
     return pl_dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v);
 }
 
-pl_status pl_dnn_finish(pl_dnn_desc d, const char *what)
+pl_status pl_dnn_finalize(pl_dnn_desc d, const char *what)
 {
     cudnnStatus_t rc = cudnnBackendFinalize(d);
     if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
@@ -81,7 +81,7 @@ static pl_status tensor(int64_t uid, cudnnDataType_t type, int spatial, int64_t 
         bool yes = true;
         PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes));
     }
-    return pl_dnn_finish(*out, "a tensor descriptor");
+    return pl_dnn_finalize(*out, "a tensor descriptor");
 }
 
 /* ---- the graph of one problem ---------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static pl_status conv_desc(const pl_conv_shape *c, pl_dnn_desc *out)
                       c->dilation + from));
     PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n,
                       c->stride + from));
-    return pl_dnn_finish(*out, "a convolution descriptor");
+    return pl_dnn_finalize(*out, "a convolution descriptor");
 }
 
 /* Attribute names of the three operations. */
@@ -167,7 +167,7 @@ static pl_status conv_op(const pl_conv_shape *c, pl_conv_graph *g)
     PL_TRY(pl_dnn_set_desc(g->op, m->y, !dx && g->mid[0] ? g->mid[0] : g->y));
     PL_TRY(pl_dnn_set(g->op, m->alpha, t, 1, wide ? (const void *)&one64 : &one));
     PL_TRY(pl_dnn_set(g->op, m->beta, t, 1, wide ? (const void *)&zero64 : &zero));
-    return pl_dnn_finish(g->op, "a convolution");
+    return pl_dnn_finalize(g->op, "a convolution");
 }
 
 /* A tensor with the result's dims. */
@@ -201,7 +201,7 @@ static pl_status pointwise(const pl_conv_shape *c, cudnnPointwiseMode_t mode, pl
     if (mode == CUDNN_POINTWISE_RELU_FWD && c->slope != 0)
         PL_TRY(pl_dnn_set(*out, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
                           &c->slope));
-    return pl_dnn_finish(*out, "a function of elements");
+    return pl_dnn_finalize(*out, "a function of elements");
 }
 
 /* One step of what follows: from mid[i] to mid[i + 1], or to the result. b: the second operand or
@@ -219,7 +219,7 @@ static pl_status step(const pl_conv_shape *c, pl_conv_graph *g, cudnnPointwiseMo
     PL_TRY(pl_dnn_set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_XDESC, g->mid[i]));
     if (b) PL_TRY(pl_dnn_set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
     PL_TRY(pl_dnn_set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
-    return pl_dnn_finish(g->step[i], "a step behind a convolution");
+    return pl_dnn_finalize(g->step[i], "a step behind a convolution");
 }
 
 static pl_status steps(const pl_conv_shape *c, pl_conv_level level, pl_conv_graph *g)
@@ -262,5 +262,5 @@ pl_status pl_conv_graph_make(const pl_conv_shape *c, pl_conv_level level, pl_con
     PL_TRY(pl_dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                       1 + g->n_steps, ops));
     PL_TRY(pl_dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
-    return pl_dnn_finish(g->graph, "a graph of operations");
+    return pl_dnn_finalize(g->graph, "a graph of operations");
 }

@@ -15,7 +15,7 @@ pl_status pl_dnn_set(pl_dnn_desc d, cudnnBackendAttributeName_t name,
 pl_status pl_dnn_set_desc(pl_dnn_desc d, cudnnBackendAttributeName_t name,
                           pl_dnn_desc v) PL_MUST_USE;
 /* what: of which the descriptor is, for people. */
-pl_status pl_dnn_finish(pl_dnn_desc d, const char *what) PL_MUST_USE;
+pl_status pl_dnn_finalize(pl_dnn_desc d, const char *what) PL_MUST_USE;
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 /* How tensors are called when pointers are bound to them. */

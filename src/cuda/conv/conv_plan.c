@@ -485,7 +485,7 @@ static pl_status bind_into(pl_dnn_desc d, const pl_conv_plan *p, const pl_conv_o
     PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
     PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
     PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &x->work));
-    return pl_dnn_finish(d, "a pack of pointers");
+    return pl_dnn_finalize(d, "a pack of pointers");
 }
 
 pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound)
