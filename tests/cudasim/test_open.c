@@ -21,7 +21,7 @@
 #define pl_cuda_split         card_split
 #define pl_cuda_autotune      card_autotune
 #define pl_cuda_cache_dir     card_cache_dir
-#define pl_cuda_used_begin   card_watch_begin
+#define pl_cuda_used_begin    card_watch_begin
 #define pl_cuda_free_bytes    card_free_bytes
 #define pl_cuda_lib_begin     card_lib_begin
 #define pl_cuda_lib_wait      card_lib_wait
