@@ -1,5 +1,5 @@
 /* fuse_bits.c - decides which bool values between groups are stored as bits, in an eighth of the
- * bytes.
+ * bytes (M13 of docs/MEMORY.md).
  *
  * A group packs bits as it stores and unpacks them as it loads, which costs less time than the
  * bytes it saves. Invariant: only groups read and write such a value, and it has one element for

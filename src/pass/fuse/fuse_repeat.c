@@ -1,5 +1,5 @@
-/* fuse_repeat.c - computes a cheap value again where it is read instead of storing it; see
- * fuse.c.
+/* fuse_repeat.c - recomputes a cheap value where it is read instead of storing it (M13 of
+ * docs/MEMORY.md); see fuse.c.
  *
  * Group A makes v, group B reads it later. B can make v itself from what A made it from: the
  * nodes between (the cone) become extra members of B. It pays when v need not live until B any
