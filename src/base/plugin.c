@@ -1,5 +1,5 @@
-/* plugin.c - see plugin.h. */
-#include "base/plugin.h"
+/* plugin.c - finds and opens the plug-ins of the program; see sys.h. */
+#include "base/sys.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

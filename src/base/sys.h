@@ -56,4 +56,13 @@ size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
 
 PL_SHARED_END
 
+/* ---- plug-ins of the program (plugin.c) ------------------------------------------------------
+ * A plug-in (CUDA, MPI) lies beside the program, in ../lib/plimsoll, or where an environment
+ * variable says; the variable, if it is set, names the only place. */
+/* Opens the first file that is there, with dlopen's flags, and writes its path. NULL with path "":
+ * no place has it. NULL with a path: dlopen refuses it, and dlerror() says why. */
+void *pl_plugin_open(const char *file, const char *variable, int flags, char *path, size_t cap);
+/* The places that are searched, as text: "a or b". */
+void pl_plugin_places(const char *file, const char *variable, char *out, size_t cap);
+
 #endif

@@ -1,7 +1,6 @@
 /* world.c - joining the world that a launcher made; see plimsoll_ranks.h. */
 #include "dist/world.h"
 
-#include "base/plugin.h"
 #include "base/sys.h"
 #include "base/threads.h"
 

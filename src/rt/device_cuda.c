@@ -1,11 +1,11 @@
 /* device_cuda.c - devices by name; finding and opening the CUDA plug-in, and saying why not.
  *
  * The program has no CUDA dependency: everything that needs a GPU is in libplimsoll_cuda.so
- * (base/plugin.h says where; $PLIMSOLL_PLUGIN names another place). The plug-in stays open for the
+ * (base/sys.h says where; $PLIMSOLL_PLUGIN names another place). The plug-in stays open for the
  * life of the process, which owns at most one GPU: this file keeps the loaded plug-in because the
  * driver's context, too, exists once in a process.
  */
-#include "base/plugin.h"
+#include "base/sys.h"
 #include "rt/device.h"
 
 #include <dlfcn.h>
