@@ -113,7 +113,8 @@ pl_status pl__bucket_check(const pl_run *r, const pl_step_build *b, int k, int s
 /* ---- which one ------------------------------------------------------------------------------ */
 void pl__variant_select(pl_run *r, int k)
 {
-    r->build->now = &r->build->variants[k];
+    pl_variant *v = &r->build->variants[k];
+    if (r->build->now != v) r->build->now = v; /* without buckets it is never written */
 }
 
 static double apart(const pl_variant *v, int width, int height)
