@@ -24,7 +24,7 @@
 #include "rt/rt_int.h"
 
 #include "cuda/codegen/codegen.h"
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 
 #include <stdio.h>
 #include <stdlib.h>

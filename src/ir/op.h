@@ -212,11 +212,12 @@ struct pl_op {
     const char *name;
     int8_t min_in, max_in; /* max_in < 0: any number */
     int8_t n_out;
-    uint8_t scalar;              /* pl_scalar_fn when PL_OP_MAP */
-    uint32_t flags;              /* enum pl_op_flags */
-    uint8_t width;               /* enum pl_op_width */
-    uint8_t full_in;             /* bit i: operand i stays in f32 in mixed precision */
-    uint8_t inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take input i's bytes (inplace.h) */
+    uint8_t scalar;  /* pl_scalar_fn when PL_OP_MAP */
+    uint32_t flags;  /* enum pl_op_flags */
+    uint8_t width;   /* enum pl_op_width */
+    uint8_t full_in; /* bit i: operand i stays in f32 in mixed precision */
+    uint8_t
+        inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take input i's bytes (group/inplace.h) */
     size_t attr_bytes;
     const pl_attr *attrs; /* ends with PL_ATTR_END; NULL if none */
 

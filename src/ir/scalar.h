@@ -1,7 +1,7 @@
 /* scalar.h - the scalar functions: what an elementwise op computes for one element.
  *
  * scalar.def lists the functions once. This header makes an enum of the list, for op descriptors
- * (op.h) and fused groups (fused.h); scalar.c makes a table of names, arities and results.
+ * (op.h) and fused groups (group/fused.h); scalar.c makes a table of names, arities and results.
  */
 #ifndef PL_IR_SCALAR_H
 #define PL_IR_SCALAR_H

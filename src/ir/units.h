@@ -1,6 +1,6 @@
 /* units.h - the partition of a graph's nodes into schedule units.
  *
- * A unit is one kernel call: a single node through its op's kernel, or a fused group (fused.h).
+ * A unit is one kernel call: a single node through its op's kernel, or a fused group (group/fused.h).
  * A value that is used only inside its unit has no buffer. Sources and effects (input, state,
  * assign, output) and nodes that no effect needs are in no unit. A view node (its output is its
  * input's bytes) is a unit of its own that runs nothing.
@@ -20,7 +20,7 @@ PL_SHARED_BEGIN
 
 typedef enum pl_unit_kind {
     PL_UNIT_KERNEL, /* one node, its op's kernel */
-    PL_UNIT_GROUP,  /* fusable nodes: a fused group (fused.h) */
+    PL_UNIT_GROUP,  /* fusable nodes: a fused group (group/fused.h) */
     PL_UNIT_VIEW    /* one node, no work: output aliases input 0 at view_offset bytes */
 } pl_unit_kind;
 

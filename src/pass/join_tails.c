@@ -29,7 +29,7 @@
  */
 #include "pass/pass.h"
 
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 #include "pass/fuse/fuse.h"
 #include "pass/rewrite.h"
 #include "plimsoll_ops.h"

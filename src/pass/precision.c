@@ -33,7 +33,7 @@
 #include "pass/pass.h"
 
 #include "base/err.h"
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 #include "pass/fuse/fuse.h"
 #include "plimsoll_ops.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/cache_dir.h"
 #include "base/sys.h"
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 #include "plan/cost/cost_table.h"
 #include "plimsoll_unstable.h"
 

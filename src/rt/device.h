@@ -29,7 +29,7 @@ typedef struct pl_exec {
     const pl_kernel *kernel;
     void *prep;
     size_t work_bytes;
-    const bool *inplace; /* a group: its table of ir/inplace.h, which lives as long as prep */
+    const bool *inplace; /* a group: its table of ir/group/inplace.h, which lives as long as prep */
 } pl_exec;
 
 /* The first kernel of a list that accepts the call, or, for a reference run, the last one, which is

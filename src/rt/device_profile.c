@@ -6,7 +6,7 @@
  * driver.
  */
 #include "base/sys.h"
-#include "ir/inplace.h"
+#include "ir/group/inplace.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost.h"
 #include "plan/cost/cost_card.h"

@@ -4,7 +4,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "cpu/kernels/draw.h"
-#include "ir/inplace.h"
+#include "ir/group/inplace.h"
 #include "tests/cpu/tile_prog.h"
 
 #include <float.h>
@@ -363,7 +363,7 @@ TEST(tile_in_place_gives_the_same_bits)
                          tile_map2(g, PL_SCALAR_DIV, m2, v2)));
     CHECK(pl_inplace_operand(&g->p, 0, 0));
     pl_arena a = PL_ARENA_INIT;
-    pl_tile *t;
+    pl_tile_code *t;
     CHECK_OK(pl_tile_compile(&g->p, &a, &t));
     void *work = NULL;
     CHECK(posix_memalign(&work, 64, pl_tile_work_bytes(t)) == 0);
@@ -389,7 +389,7 @@ TEST(tile_swaps_in_place)
     int a = tile_ld(g, PL_F32, 0), b = tile_ld(g, PL_F32, 0);
     tile_st(g, b), tile_st(g, a);
     pl_arena ar = PL_ARENA_INIT;
-    pl_tile *t;
+    pl_tile_code *t;
     CHECK_OK(pl_tile_compile(&g->p, &ar, &t));
     void *work = NULL;
     CHECK(posix_memalign(&work, 64, pl_tile_work_bytes(t)) == 0);
@@ -402,7 +402,7 @@ TEST(tile_swaps_in_place)
 TEST(tile_rejects_bad_programs)
 {
     pl_arena a = PL_ARENA_INIT;
-    pl_tile *t;
+    pl_tile_code *t;
     tile_prog *g = tile_new(2, (int64_t[]){4, 20000}, 1);
     int x = tile_ld(g, PL_F32, 0);
     tile_st(g, x);
@@ -426,7 +426,7 @@ TEST(tile_compile_survives_failing_allocations)
     tile_prog *g = softmax_prog(10, 300);
     for (uint64_t n = 1; n < 100; n++) {
         pl_arena a = PL_ARENA_INIT;
-        pl_tile *t = NULL;
+        pl_tile_code *t = NULL;
         pl_sys_fail_nth(n);
         pl_status s = pl_tile_compile(&g->p, &a, &t);
         bool hit = pl_sys_fail_hit();

@@ -71,7 +71,7 @@ static bool chain_is_right(const link *l, int n, const float *x, const float *c)
                   .instr = code,
                   .out = &out};
     pl_arena mem = PL_ARENA_INIT;
-    pl_tile *t;
+    pl_tile_code *t;
     bool right = pl_tile_compile(&p, &mem, &t) == PL_OK;
     if (right) {
         void *work = aligned_alloc(64, (pl_tile_work_bytes(t) + 127) / 64 * 64);

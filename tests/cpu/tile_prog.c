@@ -122,7 +122,7 @@ bool tile_run_guarded(const pl_fused *p, const void *const *in, void *const *out
                       const size_t *bytes, int n_out)
 {
     pl_arena a = PL_ARENA_INIT;
-    pl_tile *t = NULL;
+    pl_tile_code *t = NULL;
     if (pl_tile_compile(p, &a, &t) != PL_OK) {
         pl_test_fail(__FILE__, __LINE__, "compile: %s", pl_error_text());
         pl_arena_release(&a);

@@ -1,7 +1,7 @@
 /* cuda_op_lab.c - see cuda_op_lab.h. */
 #include "tests/cuda/cuda_op_lab.h"
 #include "base/dtype.h"
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 #include "ir/text.h"
 #include "tests/cudasim/sim.h"
 #include "tests/lib/test.h"

@@ -4,7 +4,7 @@
 
 #include "base/sys.h"
 #include "cpu/tile/cpu_group.h"
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 #include "pass/pass.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/graphs.h"

@@ -91,7 +91,7 @@ void pl_dnn_free(pl_dnn *d)
     pl_sys_free(d);
 }
 
-pl_status pl_dnn_finish(pl_status s, pl_dnn *d, pl_dnn **out, size_t *work_bytes)
+pl_status pl_dnn_hand_over(pl_status s, pl_dnn *d, pl_dnn **out, size_t *work_bytes)
 {
     if (s != PL_OK) {
         pl_dnn_free(d);

@@ -433,5 +433,5 @@ pl_status pl_dnn_conv_prepare(pl_dnn_conv_kind kind, const pl_dnn_conv_desc *des
     pl_dnn *d = NULL;
     PL_TRY(check_conv(kind, desc));
     PL_TRY(pl_dnn_new(&d));
-    return pl_dnn_finish(conv_build(d, kind, desc), d, out, work_bytes);
+    return pl_dnn_hand_over(conv_build(d, kind, desc), d, out, work_bytes);
 }

@@ -66,7 +66,7 @@ struct pl_dnn {
 
 pl_status pl_dnn_new(pl_dnn **out);
 /* Ends a prepare: hands d over, or frees it. */
-pl_status pl_dnn_finish(pl_status s, pl_dnn *d, pl_dnn **out, size_t *work_bytes);
+pl_status pl_dnn_hand_over(pl_status s, pl_dnn *d, pl_dnn **out, size_t *work_bytes);
 /* A oneDNN status as ours; what completes "oneDNN cannot ...". */
 pl_status pl_dnn_check(dnnl_status_t s, const char *what);
 

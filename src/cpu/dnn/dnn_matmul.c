@@ -124,5 +124,5 @@ pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out, si
         PL_TRY(pl_dnn_new(&d));
         s = pl_dnn_add_product(d, desc);
     }
-    return pl_dnn_finish(s, d, out, work_bytes);
+    return pl_dnn_hand_over(s, d, out, work_bytes);
 }

@@ -96,5 +96,5 @@ pl_status pl_dnn_pool_prepare(pl_dnn_pool_kind kind, const pl_dnn_pool_desc *des
     pl_dnn *d = NULL;
     PL_TRY(check_pool(desc, kind == PL_DNN_POOL_MAX_FWD || kind == PL_DNN_POOL_MAX_BWD));
     PL_TRY(pl_dnn_new(&d));
-    return pl_dnn_finish(pool_build(d, kind, desc), d, out, work_bytes);
+    return pl_dnn_hand_over(pool_build(d, kind, desc), d, out, work_bytes);
 }

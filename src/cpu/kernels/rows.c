@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const pl_rows pl_rows_base, pl_rows_avx2, pl_rows_avx512;
+extern const pl_row_loops pl_rows_base, pl_rows_avx2, pl_rows_avx512;
 
 int pl_cpu_level(void)
 {
@@ -19,8 +19,8 @@ int pl_cpu_level(void)
     return avx2 && avx512 ? 2 : avx2 ? 1 : 0;
 }
 
-const pl_rows *pl_rows_best(void)
+const pl_row_loops *pl_rows_best(void)
 {
-    static const pl_rows *const sets[] = {&pl_rows_base, &pl_rows_avx2, &pl_rows_avx512};
+    static const pl_row_loops *const sets[] = {&pl_rows_base, &pl_rows_avx2, &pl_rows_avx512};
     return sets[pl_cpu_level()];
 }

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct pl_rows {
+typedef struct pl_row_loops {
     /* y[i] = (add ? y[i] : 0) + sum_k w[k] * x[k][i], i in [0, n) */
     void (*weighted)(float *y, const float *const *x, const float *w, int taps, int64_t n,
                      bool add);
@@ -20,10 +20,10 @@ typedef struct pl_rows {
     /* Cubic Bezier: five consecutive floats (t, p0..p3) of x to one of y; f groups. */
     void (*bezier)(float *y, const float *x, int64_t f, bool silu_points);
     void (*bezier_bwd)(float *dx, const float *x, const float *dy, int64_t f, bool silu_points);
-} pl_rows;
+} pl_row_loops;
 
 /* The best set this machine has. */
-const pl_rows *pl_rows_best(void);
+const pl_row_loops *pl_rows_best(void);
 
 /* Which compiled set a machine can run: 0 base, 1 AVX2, 2 AVX-512. */
 int pl_cpu_level(void);

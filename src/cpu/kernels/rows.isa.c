@@ -163,5 +163,5 @@ static void bezier_bwd(float *dx, const float *x, const float *dy, int64_t f, bo
 
 #define JOIN2(a, b) a##b
 #define JOIN(a, b)  JOIN2(a, b)
-extern const pl_rows JOIN(pl_rows_, PL_ISA);
-const pl_rows JOIN(pl_rows_, PL_ISA) = {weighted, product, bezier, bezier_bwd};
+extern const pl_row_loops JOIN(pl_rows_, PL_ISA);
+const pl_row_loops JOIN(pl_rows_, PL_ISA) = {weighted, product, bezier, bezier_bwd};

@@ -19,7 +19,7 @@
 enum { PIECE_BYTES = 64 << 10, TILE = 32 };
 
 /* ---- simplest form ---------------------------------------------------------------------- */
-static void swap_dims(pl_box *b, int i, int j)
+static void swap_dims(pl_strided_box *b, int i, int j)
 {
     int64_t d = b->dim[i], t = b->to[i], f = b->from[i];
     b->dim[i] = b->dim[j], b->to[i] = b->to[j], b->from[i] = b->from[j];
@@ -27,9 +27,9 @@ static void swap_dims(pl_box *b, int i, int j)
 }
 
 /* Orders dims by falling destination stride and merges what is contiguous in both layouts. */
-static pl_box simplified(const pl_box *in)
+static pl_strided_box simplified(const pl_strided_box *in)
 {
-    pl_box b = {.rank = 0};
+    pl_strided_box b = {.rank = 0};
     for (int i = 0; i < in->rank; i++) {
         if (in->dim[i] == 1) continue;
         b.dim[b.rank] = in->dim[i];
@@ -61,7 +61,7 @@ typedef struct walk {
     int64_t to, from; /* element offsets of the current position */
 } walk;
 
-static walk walk_start(const pl_box *b, int rank, int64_t index)
+static walk walk_start(const pl_strided_box *b, int rank, int64_t index)
 {
     walk w = {{0}, 0, 0};
     for (int k = rank - 1; k >= 0; k--) {
@@ -73,7 +73,7 @@ static walk walk_start(const pl_box *b, int rank, int64_t index)
     return w;
 }
 
-static void walk_next(const pl_box *b, int rank, walk *w)
+static void walk_next(const pl_strided_box *b, int rank, walk *w)
 {
     for (int k = rank - 1; k >= 0; k--) {
         w->to += b->to[k];
@@ -213,7 +213,7 @@ static void transpose_tile(size_t elem, char *d, int64_t ds, const char *s, int6
 
 /* ---- pieces ----------------------------------------------------------------------------- */
 typedef struct job {
-    pl_box box;
+    pl_strided_box box;
     size_t elem;
     char *dst;
     const char *src;
@@ -227,7 +227,7 @@ static void row_piece(void *ctx, int64_t task, int worker)
 {
     (void)worker;
     const job *j = ctx;
-    const pl_box *b = &j->box;
+    const pl_strided_box *b = &j->box;
     int last = b->rank - 1;
     int64_t elem = (int64_t)j->elem, n = b->dim[last], part = task % j->parts;
     int64_t first = n * part / j->parts, end = n * (part + 1) / j->parts;
@@ -246,7 +246,7 @@ static void tile_piece(void *ctx, int64_t task, int worker)
 {
     (void)worker;
     const job *j = ctx;
-    const pl_box *b = &j->box;
+    const pl_strided_box *b = &j->box;
     int r = b->rank;
     int64_t n = b->dim[r - 2], m = b->dim[r - 1], strips = (n + TILE - 1) / TILE;
     int64_t elem = (int64_t)j->elem, i = task % strips * TILE;
@@ -261,7 +261,7 @@ static void tile_piece(void *ctx, int64_t task, int worker)
 }
 
 /* Dim that the source runs along, when a tiled transposition of it with the last dim pays. */
-static int tile_dim(const pl_box *b)
+static int tile_dim(const pl_strided_box *b)
 {
     int last = b->rank - 1;
     if (b->rank < 2 || b->to[last] != 1 || b->from[last] == 1 || b->dim[last] < 4) return -1;
@@ -270,7 +270,7 @@ static int tile_dim(const pl_box *b)
     return -1;
 }
 
-void pl_strided_copy(const pl_box *box, size_t elem, void *dst, const void *src)
+void pl_strided_copy(const pl_strided_box *box, size_t elem, void *dst, const void *src)
 {
     for (int i = 0; i < box->rank; i++)
         if (box->dim[i] == 0) return;
@@ -281,7 +281,7 @@ void pl_strided_copy(const pl_box *box, size_t elem, void *dst, const void *src)
              .outer = 1,
              .per_piece = 1,
              .parts = 1};
-    pl_box *b = &j.box;
+    pl_strided_box *b = &j.box;
     if (b->rank == 0) {
         memcpy(dst, src, elem);
         return;

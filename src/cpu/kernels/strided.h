@@ -10,15 +10,15 @@
 
 #include "plimsoll.h"
 
-typedef struct pl_box {
+typedef struct pl_strided_box {
     int rank;
     int64_t dim[PL_MAX_RANK];
     int64_t to[PL_MAX_RANK], from[PL_MAX_RANK]; /* strides in elements; from may be 0 or negative */
-} pl_box;
+} pl_strided_box;
 
 /* dst and src point at the element with all coordinates 0; the two do not overlap. elem: bytes of
  * an element, a power of two up to 8. */
-void pl_strided_copy(const pl_box *box, size_t elem, void *dst, const void *src);
+void pl_strided_copy(const pl_strided_box *box, size_t elem, void *dst, const void *src);
 
 /* n elements set to the one at value. */
 void pl_strided_fill(void *dst, size_t elem, int64_t n, const void *value);

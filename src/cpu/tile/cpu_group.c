@@ -3,11 +3,11 @@
 
 #include "base/sys.h"
 #include "cpu/tile/tile.h"
-#include "ir/inplace.h"
+#include "ir/group/inplace.h"
 
 typedef struct prepared {
     pl_arena arena;
-    pl_tile *tile;
+    pl_tile_code *tile;
     bool *inplace; /* [unit output][unit input] */
 } prepared;
 

@@ -54,7 +54,7 @@ static void merge_dims(pl_tile_build *b)
 {
     int *from = b->from;
     const pl_fused *p = b->p;
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     int last = -1, row_at = p->rank - p->row_rank;
     b->row_dim = -1;
     bool front = true; /* no dim outside the row so far */
@@ -80,7 +80,7 @@ static void merge_dims(pl_tile_build *b)
 
 static void set_space(pl_tile_build *b)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     merge_dims(b);
     memcpy(t->dim, b->dim, sizeof t->dim);
     t->total = 1;
@@ -117,7 +117,7 @@ static int64_t choose_brief(int64_t inner)
  * inner dims allow, in pieces of about the same size. */
 static void choose_tile(pl_tile_build *b, int64_t target)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     int d = b->p->row_rank ? b->row_dim - 1 : t->rank - 1;
     t->inner = t->row ? t->row : 1;
     while (d > 0 && t->dim[d] * t->inner <= target) t->inner *= t->dim[d--];
@@ -132,9 +132,9 @@ static void choose_tile(pl_tile_build *b, int64_t target)
 /* ---- compile ---------------------------------------------------------------------------- */
 
 /* Puts places in the order of their steps. */
-static void sort_places(pl_tile_build *b, pl_place *spare)
+static void sort_places(pl_tile_build *b, pl_tile_place *spare)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     memcpy(spare, t->place, sizeof *spare * (size_t)t->n_place);
     for (int o = 0; o < t->n_place; o++) t->step[b->place_step[o]].n_out++;
     int32_t at = 0;
@@ -146,9 +146,9 @@ static void sort_places(pl_tile_build *b, pl_place *spare)
     }
 }
 
-static pl_status lay_out(pl_tile_build *b, int64_t target, pl_place *spare, pl_tile_pools *pl)
+static pl_status lay_out(pl_tile_build *b, int64_t target, pl_tile_place *spare, pl_tile_pools *pl)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     t->n_step = 0;
     choose_tile(b, target);
     for (int i = 0; i < b->p->n_instr; i++) pl_tile_add_instr(b, i);
@@ -160,7 +160,7 @@ static pl_status lay_out(pl_tile_build *b, int64_t target, pl_place *spare, pl_t
 }
 
 /* Steps that compute or copy whole tiles; with none, memory is only read, by reductions. */
-static int count_work(const pl_tile *t)
+static int count_work(const pl_tile_code *t)
 {
     int work = 0;
     for (int i = 0; i < t->n_step; i++) {
@@ -171,7 +171,7 @@ static int count_work(const pl_tile *t)
     return work;
 }
 
-static size_t register_bytes(const pl_tile *t)
+static size_t register_bytes(const pl_tile_code *t)
 {
     bool columns = false;
     for (int o = 0; o < t->n_place; o++) columns |= t->place[o].red.vertical;
@@ -182,7 +182,7 @@ static pl_status build_all(pl_tile_build *b, pl_arena *a)
 {
     static const int64_t targets[] = {READ_ONLY_TILE, 4096, 2048, 1024};
     pl_tile_pools *pl = pl_arena_new(a, pl_tile_pools, 1);
-    pl_place *spare = pl_arena_new(a, pl_place, b->p->n_out + 1);
+    pl_tile_place *spare = pl_arena_new(a, pl_tile_place, b->p->n_out + 1);
     if (!pl || !spare) return PL_ERR_MEMORY;
     set_space(b);
     for (int k = b->p->row_rank ? 1 : 0; k < 4; k++) {
@@ -193,7 +193,7 @@ static pl_status build_all(pl_tile_build *b, pl_arena *a)
     pl_tile_lay_out_worker(b->t, pl);
     b->t->busy = count_work(b->t) >= BUSY_FROM;
     for (int o = 0; o < b->t->n_place; o++) {
-        pl_place *q = &b->t->place[o];
+        pl_tile_place *q = &b->t->place[o];
         q->acc_at = b->t->acc_bytes;
         if (q->kind == PL_FUSED_REDUCE) b->t->acc_bytes += pl_align64(pl_red_bytes(&q->red));
     }
@@ -210,7 +210,7 @@ static void *keep(pl_arena *a, const void *from, size_t n, size_t size)
 }
 
 /* The layout is made in arrays with room to spare; what stays has the exact size. */
-static pl_status keep_all(pl_tile *t, pl_arena *a)
+static pl_status keep_all(pl_tile_code *t, pl_arena *a)
 {
     t->in = keep(a, t->in, (size_t)t->n_in, sizeof *t->in);
     t->step = keep(a, t->step, (size_t)t->n_step, sizeof *t->step);
@@ -227,7 +227,7 @@ static pl_status keep_all(pl_tile *t, pl_arena *a)
     return PL_OK;
 }
 
-static pl_status compile(const pl_fused *p, pl_arena *scratch, pl_tile *t)
+static pl_status compile(const pl_fused *p, pl_arena *scratch, pl_tile_code *t)
 {
     pl_tile_build b = {.p = p, .t = t};
     size_t cap = 4 * (size_t)p->n_instr + 3 * (size_t)p->n_out + 1;
@@ -238,9 +238,9 @@ static pl_status compile(const pl_fused *p, pl_arena *scratch, pl_tile *t)
     for (int o = 0; o < p->n_out; o++) t->bits |= p->out[o].bits;
     t->in = pl_arena_new(scratch, pl_reader, p->n_in + 1);
     t->step = pl_arena_new(scratch, pl_step, cap);
-    t->place = pl_arena_new(scratch, pl_place, p->n_out + 1);
+    t->place = pl_arena_new(scratch, pl_tile_place, p->n_out + 1);
     t->task = pl_arena_new(scratch, pl_span, PL_TILE_TASKS);
-    t->link = pl_arena_new(scratch, pl_link, cap);
+    t->link = pl_arena_new(scratch, pl_chain_link, cap);
     b.walks = pl_arena_new(scratch, pl_walk, cap);
     b.step_of = pl_arena_new(scratch, int32_t, p->n_instr + 1);
     b.raised = pl_arena_alloc(scratch, sizeof *b.raised * cap);
@@ -251,10 +251,10 @@ static pl_status compile(const pl_fused *p, pl_arena *scratch, pl_tile *t)
     return build_all(&b, scratch);
 }
 
-pl_status pl_tile_compile(const pl_fused *p, pl_arena *a, pl_tile **out)
+pl_status pl_tile_compile(const pl_fused *p, pl_arena *a, pl_tile_code **out)
 {
     PL_TRY(pl_tile_check(p));
-    pl_tile *t = pl_arena_new(a, pl_tile, 1);
+    pl_tile_code *t = pl_arena_new(a, pl_tile_code, 1);
     if (!t) return PL_ERR_MEMORY;
     pl_arena scratch = PL_ARENA_INIT;
     pl_status rc = compile(p, &scratch, t);
@@ -264,7 +264,7 @@ pl_status pl_tile_compile(const pl_fused *p, pl_arena *a, pl_tile **out)
     return rc;
 }
 
-size_t pl_tile_work_bytes(const pl_tile *t)
+size_t pl_tile_work_bytes(const pl_tile_code *t)
 {
     return pl_align64(t->acc_bytes) + pl_align64(t->worker_bytes) * (size_t)pl_threads_count();
 }

@@ -1,4 +1,4 @@
-/* tile.h - the CPU tile interpreter: runs a fused group (ir/fused.h) in one pass over memory.
+/* tile.h - the CPU tile interpreter: runs a fused group (ir/group/fused.h) in one pass over memory.
  *
  * Idea: instructions run one after the other over a tile of the space that is small enough for the
  * results to stay in the first caches, and tile follows tile. Memory is read once and written once
@@ -42,25 +42,25 @@
 #ifndef PL_CPU_TILE_H
 #define PL_CPU_TILE_H
 
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 
 enum { PL_TILE_INPUTS = 64, PL_TILE_OUTPUTS = 128, PL_TILE_INSTRS = 512, PL_TILE_ROW = 16384 };
 
-typedef struct pl_tile pl_tile;
+typedef struct pl_tile_code pl_tile_code;
 
 /* Checks the description and lays out tiles, registers and reductions. *out lives in the arena and
  * does not refer to the description. ERR_ARG: malformed; ERR_UNSUPPORTED: beyond the limits, or a
  * function that its dtype does not have. */
-pl_status pl_tile_compile(const pl_fused *f, pl_arena *a, pl_tile **out) PL_MUST_USE;
+pl_status pl_tile_compile(const pl_fused *f, pl_arena *a, pl_tile_code **out) PL_MUST_USE;
 
 /* Returns the scratch bytes that run needs, 64-byte aligned: registers of every thread and
  * accumulators, for the number of threads at the time of the call. */
-size_t pl_tile_work_bytes(const pl_tile *t);
+size_t pl_tile_work_bytes(const pl_tile_code *t);
 
 /* Runs on all threads. in[] and out[] are the unit's buffers, aligned to their element. Allocates
  * nothing. `work` needs no initial content. out[j] may be the same address as in[i] where
- * pl_inplace_operand (ir/inplace.h) says so; all other overlaps are undefined. */
-void pl_tile_run(const pl_tile *t, const void *const *in, void *const *out, void *work);
+ * pl_inplace_operand (ir/group/inplace.h) says so; all other overlaps are undefined. */
+void pl_tile_run(const pl_tile_code *t, const void *const *in, void *const *out, void *work);
 
 /* Returns whether fn exists for operands of this dtype. */
 bool pl_tile_has(pl_scalar_fn fn, pl_dtype dtype);

@@ -7,7 +7,7 @@
 /* A group while it is compiled. */
 typedef struct pl_tile_build {
     const pl_fused *p;
-    pl_tile *t;
+    pl_tile_code *t;
     int32_t *step_of;     /* per instruction */
     int32_t (*raised)[3]; /* per step and level: the step that raises it, or -1 */
     int32_t *place_step;  /* per place */
@@ -36,7 +36,7 @@ pl_status pl_tile_add_place(pl_tile_build *b, int o) PL_MUST_USE;
 
 /* tile_registers.c: gives registers to steps; returns the register bytes for each element of a
  * tile. Then lays out a worker's block. */
-size_t pl_tile_registers(pl_tile *t, pl_tile_pools *pl);
-void pl_tile_lay_out_worker(pl_tile *t, const pl_tile_pools *pl);
+size_t pl_tile_registers(pl_tile_code *t, pl_tile_pools *pl);
+void pl_tile_lay_out_worker(pl_tile_code *t, const pl_tile_pools *pl);
 
 #endif

@@ -16,7 +16,7 @@ static bool is_full(const pl_step *s)
 }
 
 /* What the step is as a link whose value comes from arg[k], or NONE. */
-static int code_of(const pl_tile *t, const pl_step *s, int k)
+static int code_of(const pl_tile_code *t, const pl_step *s, int k)
 {
     bool vector = s->n_arg < 2 || is_full(&t->step[s->arg[1 - k]]);
     int wide = vector ? 0 : PL_LINK_ADD_S - PL_LINK_ADD;
@@ -32,7 +32,7 @@ static int code_of(const pl_tile *t, const pl_step *s, int k)
     }
 }
 
-static bool linkable(const pl_tile *t, const pl_step *s)
+static bool linkable(const pl_tile_code *t, const pl_step *s)
 {
     return s->code == PL_STEP_MAP && is_full(s) && !s->stable && !s->per_row && !s->round &&
            s->cls == PL_VEC_F32 && t->step[s->arg[0]].cls == PL_VEC_F32 && code_of(t, s, 0) != NONE;
@@ -40,7 +40,7 @@ static bool linkable(const pl_tile *t, const pl_step *s)
 
 /* The argument that the value flows through: the one with the longest chain behind it that
  * nobody else uses, or any whole-tile one. */
-static int flow_arg(const pl_tile *t, const pl_step *s, const uint8_t *single)
+static int flow_arg(const pl_tile_code *t, const pl_step *s, const uint8_t *single)
 {
     int best = NONE;
     for (int k = 0; k < s->n_arg; k++) {
@@ -55,14 +55,14 @@ static int flow_arg(const pl_tile *t, const pl_step *s, const uint8_t *single)
     return best;
 }
 
-static pl_link link_of(const pl_tile *t, const pl_step *s, int k)
+static pl_chain_link link_of(const pl_tile_code *t, const pl_step *s, int k)
 {
-    return (pl_link){(pl_link_code)code_of(t, s, k), (float)s->imm,
-                     s->n_arg == 2 ? s->arg[1 - k] : s->arg[k]};
+    return (pl_chain_link){(pl_link_code)code_of(t, s, k), (float)s->imm,
+                           s->n_arg == 2 ? s->arg[1 - k] : s->arg[k]};
 }
 
 /* Writes the head's links, first to last, and the step the chain starts from. */
-static void write_links(pl_tile *t, pl_step *s, int32_t at)
+static void write_links(pl_tile_code *t, pl_step *s, int32_t at)
 {
     s->first_link = at;
     at += s->n_link;
@@ -76,7 +76,7 @@ static void write_links(pl_tile *t, pl_step *s, int32_t at)
     }
 }
 
-static bool reads_stable(const pl_tile *t, const pl_step *s)
+static bool reads_stable(const pl_tile_code *t, const pl_step *s)
 {
     for (int k = 0; k < s->n_arg; k++) {
         const pl_step *a = &t->step[s->arg[k]];
@@ -86,7 +86,7 @@ static bool reads_stable(const pl_tile *t, const pl_step *s)
 }
 
 /* Stable values that only chains read, or brief ones. */
-static void find_brief(pl_tile *t)
+static void find_brief(pl_tile_code *t)
 {
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
@@ -99,7 +99,7 @@ static void find_brief(pl_tile *t)
     }
 }
 
-void pl_tile_chains(pl_tile *t)
+void pl_tile_chains(pl_tile_code *t)
 {
     uint8_t single[PL_TILE_INSTRS * 4 + PL_TILE_OUTPUTS * 3 + 1] = {0};
     int32_t at = 0;

@@ -8,7 +8,7 @@
 
 enum { MIN_TASK = 8192 }; /* elements */
 
-static int64_t next_cut(const pl_tile *t, int64_t x)
+static int64_t next_cut(const pl_tile_code *t, int64_t x)
 {
     for (int tries = 0; tries < 64 && x < t->total; tries++) {
         int64_t y = (x + t->inner - 1) / t->inner * t->inner;
@@ -21,7 +21,7 @@ static int64_t next_cut(const pl_tile *t, int64_t x)
     return t->total;
 }
 
-static void cut_flat(pl_tile *t)
+static void cut_flat(pl_tile_code *t)
 {
     int64_t step = t->total / PL_TILE_TASKS;
     if (step < MIN_TASK) step = MIN_TASK;
@@ -35,7 +35,7 @@ static void cut_flat(pl_tile *t)
 
 /* Whether all reductions allow the space to be split along dim t at c, for every outer index:
  * different ranges along t must meet different accumulators. */
-static bool column_cut(const pl_tile *t, int64_t c)
+static bool column_cut(const pl_tile_code *t, int64_t c)
 {
     int64_t block = t->dim[t->t] * t->inner, at = c * t->inner;
     if (t->bits && (block % 8 || at % 8)) return false;
@@ -53,7 +53,7 @@ static bool column_cut(const pl_tile *t, int64_t c)
 
 /* A reduction over outer dims with many results (a gradient summed over the batch) leaves no
  * flat cuts; ranges along dim t do. */
-static void cut_columns(pl_tile *t)
+static void cut_columns(pl_tile_code *t)
 {
     int64_t n = t->dim[t->t], step = n / 64, count = 0, c = 0;
     if (step < t->tile_t) step = t->tile_t;
@@ -75,7 +75,7 @@ static void cut_columns(pl_tile *t)
         t->row_order |= t->place[o].kind == PL_FUSED_REDUCE && !t->place[o].red.vertical;
 }
 
-void pl_tile_cut(pl_tile *t)
+void pl_tile_cut(pl_tile_code *t)
 {
     if (t->empty) return;
     cut_flat(t);

@@ -52,11 +52,11 @@ typedef struct pl_walk {
 enum { PL_TILE_LINKS = 16 };
 
 /* A function of a chain, and the step that is its other operand. */
-typedef struct pl_link {
+typedef struct pl_chain_link {
     pl_link_code code;
     float imm;
     int32_t arg;
-} pl_link;
+} pl_chain_link;
 
 typedef struct pl_step {
     pl_step_code code;
@@ -93,7 +93,7 @@ typedef struct pl_step {
     } value; /* IMM */
 } pl_step;
 
-typedef struct pl_place {
+typedef struct pl_tile_place {
     pl_fused_out_kind kind;
     int32_t out, out2;
     size_t width;
@@ -103,13 +103,13 @@ typedef struct pl_place {
     pl_vec_fn store; /* memory conversion; NULL: a plain copy */
     pl_red red;
     size_t acc_at;
-} pl_place;
+} pl_tile_place;
 
 typedef struct pl_span {
     int64_t lo, hi;
 } pl_span;
 
-struct pl_tile {
+struct pl_tile_code {
     const pl_vec *vec;
     bool empty;
     bool bits; /* an output is stored as bits: tasks begin with a byte */
@@ -121,8 +121,8 @@ struct pl_tile {
     int32_t n_in, n_step, n_place;
     pl_reader *in; /* strides of the merged dims */
     pl_step *step;
-    pl_place *place; /* by step */
-    pl_link *link;
+    pl_tile_place *place; /* by step */
+    pl_chain_link *link;
     int32_t n_link;
     /* Tasks: flat ranges, or (columns) ranges along dim t taken for all outer indices. */
     bool columns, row_order; /* row_order: outer indices first (some reduction is horizontal) */
@@ -138,8 +138,8 @@ enum { PL_TILE_TASKS = 128 };
 /* tile_check.c */
 pl_status pl_tile_check(const pl_fused *p) PL_MUST_USE;
 /* tile_chain.c: marks chains and fills link[], which has room for one a step. */
-void pl_tile_chains(pl_tile *t);
+void pl_tile_chains(pl_tile_code *t);
 /* tile_cut.c: fills task[], which has room for PL_TILE_TASKS. */
-void pl_tile_cut(pl_tile *t);
+void pl_tile_cut(pl_tile_code *t);
 
 #endif

@@ -5,7 +5,7 @@
  * same from tile to tile (stable) keep a register of their own.
  *
  * Invariant: no two values that are alive at once share a register, and a step that may store into
- * the memory of an operand (ir/inplace.h) has a register to wait in while the operand is still
+ * the memory of an operand (ir/group/inplace.h) has a register to wait in while the operand is still
  * read.
  *
  * Example: %2 = sub %0 %1; %3 = exp %2; store %3, with %0 and %1 in memory. %2 takes register 0;
@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-static void find_uses(pl_tile *t)
+static void find_uses(pl_tile_code *t)
 {
     for (int i = 0; i < t->n_step; i++) {
         t->step[i].last_use = i;
@@ -34,12 +34,12 @@ static void find_uses(pl_tile *t)
 /* An output may be the memory of a densely read operand. A store that comes before the
  * operand's last use would destroy it, so it must be able to wait to the tile's end in a
  * register. */
-static void find_hazards(pl_tile *t)
+static void find_hazards(pl_tile_code *t)
 {
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
         for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
-            pl_place *q = &t->place[o];
+            pl_tile_place *q = &t->place[o];
             if (q->kind != PL_FUSED_STORE) continue;
             for (int k = 0; k < t->n_step && !q->bits; k++) {
                 const pl_step *l = &t->step[k];
@@ -54,7 +54,7 @@ static void find_hazards(pl_tile *t)
     }
 }
 
-static bool needs_register(const pl_tile *t, const pl_step *s)
+static bool needs_register(const pl_tile_code *t, const pl_step *s)
 {
     if (s->alias) return false;
     for (int o = s->first_out; o < s->first_out + s->n_out; o++)
@@ -68,13 +68,13 @@ static int pool_of(const pl_step *s)
     return w == 1 ? 0 : w == 4 ? 1 : 2;
 }
 
-static bool pooled(const pl_tile *t, const pl_step *s)
+static bool pooled(const pl_tile_code *t, const pl_step *s)
 {
     return s->level == PL_LEVEL_FULL && !s->stable && !s->absorbed && needs_register(t, s);
 }
 
 /* Gives back the registers that s reads and step i is the last to need. */
-static void free_args(const pl_tile *t, pl_tile_pools *pl, const pl_step *s, int i)
+static void free_args(const pl_tile_code *t, pl_tile_pools *pl, const pl_step *s, int i)
 {
     for (int k = 0; k < s->n_arg; k++) {
         const pl_step *a = &t->step[s->arg[k]];
@@ -83,7 +83,7 @@ static void free_args(const pl_tile *t, pl_tile_pools *pl, const pl_step *s, int
 }
 
 /* Whole-tile registers by liveness: a result may take its dying argument's place. */
-static void give_slots(pl_tile *t, pl_tile_pools *pl)
+static void give_slots(pl_tile_code *t, pl_tile_pools *pl)
 {
     memset(pl, 0, sizeof *pl);
     for (int i = 0; i < t->n_step; i++) {
@@ -105,7 +105,7 @@ static size_t skewed(size_t bytes)
     return pl_align64(bytes) + 192;
 }
 
-static size_t full_bytes_of(const pl_tile *t, const pl_tile_pools *pl)
+static size_t full_bytes_of(const pl_tile_code *t, const pl_tile_pools *pl)
 {
     size_t each = (size_t)pl->count[0] + 4 * (size_t)pl->count[1] + 8 * (size_t)pl->count[2];
     /* Stable values and operands in memory are read again in every tile. */
@@ -120,7 +120,7 @@ static size_t full_bytes_of(const pl_tile *t, const pl_tile_pools *pl)
     return each;
 }
 
-size_t pl_tile_registers(pl_tile *t, pl_tile_pools *pl)
+size_t pl_tile_registers(pl_tile_code *t, pl_tile_pools *pl)
 {
     find_uses(t);
     find_hazards(t);
@@ -129,7 +129,7 @@ size_t pl_tile_registers(pl_tile *t, pl_tile_pools *pl)
 }
 
 /* A worker's block: pointers, operand bases, change marks, lanes, then registers. */
-void pl_tile_lay_out_worker(pl_tile *t, const pl_tile_pools *pl)
+void pl_tile_lay_out_worker(pl_tile_code *t, const pl_tile_pools *pl)
 {
     size_t at = 0, n = (size_t)(t->tile_t * t->inner), steps = (size_t)t->n_step;
     size_t rows = t->row ? n / (size_t)t->row : 0, raw = 0, full_at[3];

@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef struct run {
-    const pl_tile *t;
+    const pl_tile_code *t;
     const void *const *in;
     void *const *out;
     char *work, *workers;
@@ -100,12 +100,12 @@ static void spread(const pl_walk *w, int64_t tl, char *d, const char *src, size_
 }
 
 /* Values of a step in a tile of n elements. */
-static int64_t count_of(const pl_tile *t, const pl_step *s, int64_t n)
+static int64_t count_of(const pl_tile_code *t, const pl_step *s, int64_t n)
 {
     return s->level == PL_LEVEL_FULL ? n : s->level == PL_LEVEL_ROW ? n / t->row : 1;
 }
 
-static int64_t stable_t(const pl_tile *t, const pl_step *s)
+static int64_t stable_t(const pl_tile_code *t, const pl_step *s)
 {
     return s->brief ? t->brief_t : t->tile_t;
 }
@@ -209,7 +209,7 @@ static void draw(const worker *w, const pl_step *s, int64_t tl, char *d)
 
 static void map_rows(worker *w, const pl_step *s, char *d, int64_t rows)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     const char *p[3] = {NULL, NULL, NULL};
     size_t step[3] = {0, 0, 0}, row = (size_t)t->row, width = pl_vec_width(s->cls);
     for (int k = 0; k < s->n_arg; k++) {
@@ -240,12 +240,12 @@ static void map(worker *w, const pl_step *s, char *d, int64_t n, int64_t rows)
 /* A chain over the tile; in pieces as long as its brief operands, which serve for each. */
 static void chain(worker *w, const pl_step *s, float *d, int64_t n)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     pl_vec_link link[PL_TILE_LINKS];
     int64_t piece = n, step[PL_TILE_LINKS], step_a = t->step[s->from].brief ? 0 : 1;
     bool brief = !step_a;
     for (int k = 0; k < s->n_link; k++) {
-        const pl_link *l = &t->link[s->first_link + k];
+        const pl_chain_link *l = &t->link[s->first_link + k];
         link[k] = (pl_vec_link){l->code, l->imm, w->ptr[l->arg]};
         step[k] = l->code < PL_LINK_ADD_S && !t->step[l->arg].brief;
         brief |= t->step[l->arg].brief;
@@ -260,7 +260,7 @@ static void chain(worker *w, const pl_step *s, float *d, int64_t n)
 
 static void reduce_rows(worker *w, const pl_step *s, char *d, int64_t rows)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     const pl_step *a = &t->step[s->arg[0]];
     const char *x = w->ptr[s->arg[0]];
     size_t all = (size_t)(t->tile_t * t->inner / t->row) * pl_vec_width(s->cls);
@@ -272,7 +272,7 @@ static void reduce_rows(worker *w, const pl_step *s, char *d, int64_t rows)
 /* The second half of the moments' register, unrounded. */
 static const void *variance(const worker *w, const pl_step *s)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     size_t bytes = (size_t)(t->tile_t * t->inner / t->row) * pl_vec_width(s->cls);
     return (const char *)w->ptr[s->arg[0]] + (bytes + 63) / 64 * 64;
 }
@@ -286,7 +286,7 @@ static bool args_changed(const worker *w, const pl_step *s)
 
 static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     int64_t rows = t->row ? n / t->row : 0;
     int64_t count = count_of(t, s, n);
     char *d = w->ptr[s - t->step];
@@ -312,7 +312,7 @@ static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
 
 static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_t *base)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     size_t width = pl_dtype_bytes(s->dtype);
     const char *src = (const char *)memory_of(w->r, s->operand) + base[s->operand] * (int64_t)width;
     w->changed[i] = fresh || base[s->operand] != w->base[s->operand];
@@ -332,7 +332,7 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
 
 /* ---- outputs ---------------------------------------------------------------------------- */
 
-static void store(const worker *w, const pl_place *q, const void *src)
+static void store(const worker *w, const pl_tile_place *q, const void *src)
 {
     if (q->bits) { /* tiles of a task follow each other, so a byte is begun before it is ended */
         pl_bits_pack(w->r->out[q->out], w->at, src, w->n);
@@ -344,9 +344,9 @@ static void store(const worker *w, const pl_place *q, const void *src)
 
 static void feed(worker *w, const pl_step *s, int i)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
-        const pl_place *q = &t->place[o];
+        const pl_tile_place *q = &t->place[o];
         void *out = q->out >= 0 ? w->r->out[q->out] : NULL;
         if (q->kind == PL_FUSED_STORE) {
             if (!w->r->late[o]) store(w, q, w->ptr[i]);
@@ -363,7 +363,7 @@ static void feed(worker *w, const pl_step *s, int i)
 
 static void store_late(const worker *w)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     for (int i = 0; i < t->n_step; i++)
         for (int o = t->step[i].first_out; o < t->step[i].first_out + t->step[i].n_out; o++)
             if (w->r->late[o]) store(w, &t->place[o], w->ptr[i]);
@@ -373,10 +373,10 @@ static void store_late(const worker *w)
  */
 static void aim(worker *w, const pl_step *s, int i)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     w->ptr[i] = w->mem + s->at;
     for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
-        const pl_place *q = &t->place[o];
+        const pl_tile_place *q = &t->place[o];
         if (q->direct && !w->r->late[o]) {
             w->ptr[i] = (char *)w->r->out[q->out] + (size_t)w->at * q->width;
             size_t bytes = (size_t)w->n * q->width;
@@ -389,7 +389,7 @@ static void aim(worker *w, const pl_step *s, int i)
 
 static void run_tile(worker *w, bool any_late)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     bool fresh = !w->changed[t->n_step];
     int64_t base[PL_TILE_INPUTS];
     for (int i = 0; i < t->n_in; i++) {
@@ -427,7 +427,7 @@ static void run_tile(worker *w, bool any_late)
 /* One tile at flat position `at`, tl indices along t. */
 static void place_tile(worker *w, int64_t at, int64_t tl)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     int64_t rest = at / t->inner;
     for (int d = t->t; d >= 0; d--) {
         w->index[d] = rest % t->dim[d];
@@ -443,7 +443,7 @@ static void place_tile(worker *w, int64_t at, int64_t tl)
 
 static void run_flat(worker *w, pl_span span, bool any_late)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     int64_t n_t = t->dim[t->t];
     for (int64_t x = span.lo; x < span.hi; x += w->n) {
         int64_t along = x / t->inner % n_t;
@@ -456,7 +456,7 @@ static void run_flat(worker *w, pl_span span, bool any_late)
 
 static void run_columns(worker *w, pl_span span, bool any_late)
 {
-    const pl_tile *t = w->r->t;
+    const pl_tile_code *t = w->r->t;
     int64_t block = t->dim[t->t] * t->inner, outer = t->total / block;
     int64_t chunk = t->row_order ? span.hi - span.lo : t->tile_t;
     for (int64_t lo = span.lo; lo < span.hi; lo += chunk)
@@ -475,7 +475,7 @@ static size_t align64(size_t x)
 static void run_task(void *ctx, int64_t task, int id)
 {
     const run *r = ctx;
-    const pl_tile *t = r->t;
+    const pl_tile_code *t = r->t;
     char *mem = r->workers + align64(t->worker_bytes) * (size_t)id;
     worker w = {.r = r,
                 .mem = mem,
@@ -496,7 +496,7 @@ static void run_task(void *ctx, int64_t task, int id)
 
 typedef struct fold {
     const run *r;
-    const pl_place *q;
+    const pl_tile_place *q;
     int64_t step;
 } fold;
 
@@ -504,7 +504,7 @@ static void run_fold(void *ctx, int64_t task, int id)
 {
     (void)id;
     const fold *f = ctx;
-    const pl_place *q = f->q;
+    const pl_tile_place *q = f->q;
     int64_t lo = task * f->step;
     pl_red_fold(&q->red, (const pl_acc *)(const void *)(f->r->work + q->acc_at), lo,
                 min64(lo + f->step, q->red.n_out), q->out >= 0 ? f->r->out[q->out] : NULL,
@@ -513,9 +513,9 @@ static void run_fold(void *ctx, int64_t task, int id)
 
 static void finish(const run *r)
 {
-    const pl_tile *t = r->t;
+    const pl_tile_code *t = r->t;
     for (int o = 0; o < t->n_place; o++) {
-        const pl_place *q = &t->place[o];
+        const pl_tile_place *q = &t->place[o];
         if (q->kind != PL_FUSED_REDUCE) continue;
         fold f = {r, q, pl_red_fold_step(&q->red)};
         if (t->empty)
@@ -534,9 +534,9 @@ static bool overlap(const void *a, const void *b, size_t bytes)
 
 static void find_late(run *r)
 {
-    const pl_tile *t = r->t;
+    const pl_tile_code *t = r->t;
     for (int o = 0; o < t->n_place; o++) {
-        const pl_place *q = &t->place[o];
+        const pl_tile_place *q = &t->place[o];
         for (int k = 0; k < t->n_in; k++)
             if (((q->hazard >> k) & 1u) &&
                 overlap(memory_of(r, k), r->out[q->out], (size_t)t->total * q->width))
@@ -544,7 +544,7 @@ static void find_late(run *r)
     }
 }
 
-void pl_tile_run(const pl_tile *t, const void *const *in, void *const *out, void *work)
+void pl_tile_run(const pl_tile_code *t, const void *const *in, void *const *out, void *work)
 {
     run r = {.t = t, .in = in, .out = out, .work = work};
     r.workers = r.work + align64(t->acc_bytes);

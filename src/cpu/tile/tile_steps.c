@@ -21,7 +21,7 @@ enum { ROW_CALLS_FROM = 64 }; /* rows of at least this many elements are worth a
 
 static pl_step *new_step(pl_tile_build *b, pl_step_code code, pl_level level, pl_dtype dtype)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     if (t->n_step == b->cap) PL_BUG("tile: more than %d steps", b->cap);
     for (int l = 0; l < 3; l++) b->raised[t->n_step][l] = -1;
     pl_step *s = &t->step[t->n_step++];
@@ -36,7 +36,7 @@ static pl_step *new_step(pl_tile_build *b, pl_step_code code, pl_level level, pl
     return s;
 }
 
-static pl_vec_fn rounding(const pl_tile *t, pl_dtype d)
+static pl_vec_fn rounding(const pl_tile_code *t, pl_dtype d)
 {
     return d == PL_BF16 ? t->vec->move->round_bf16 : d == PL_F16 ? t->vec->move->round_f16 : NULL;
 }
@@ -44,7 +44,7 @@ static pl_vec_fn rounding(const pl_tile *t, pl_dtype d)
 /* The walk of dims [t, end) with neighbours merged; dim t, whose extent varies, stays first. */
 static pl_walk *new_walk(pl_tile_build *b, const int64_t *stride, const double *step, int end)
 {
-    const pl_tile *t = b->t;
+    const pl_tile_code *t = b->t;
     pl_walk *w = &b->walks[t->n_step];
     memset(w, 0, sizeof *w);
     w->rank = 1;
@@ -73,7 +73,7 @@ static pl_walk *new_walk(pl_tile_build *b, const int64_t *stride, const double *
 
 static pl_level level_of(const pl_tile_build *b, const int64_t *stride, const double *step)
 {
-    const pl_tile *t = b->t;
+    const pl_tile_code *t = b->t;
     bool in_row = false, in_tile = false;
     for (int d = t->t; d < t->rank; d++) {
         bool moves = stride ? stride[d] != 0 : step[d] != 0.0;
@@ -86,7 +86,7 @@ static pl_level level_of(const pl_tile_build *b, const int64_t *stride, const do
 
 static void add_load(pl_tile_build *b, const pl_fused_instr *x)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     const pl_reader *r = &t->in[x->operand];
     pl_level level = level_of(b, r->stride, NULL);
     pl_walk *w = new_walk(b, r->stride, NULL, level == PL_LEVEL_ROW ? b->row_dim : t->rank);
@@ -118,7 +118,7 @@ static void add_ramp(pl_tile_build *b, const pl_fused_instr *x)
         add_constant(b, x);
         return;
     }
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     double step[PL_SPACE_RANK];
     for (int d = 0; d < t->rank; d++) step[d] = b->from[d] < 0 ? 0.0 : x->step[b->from[d]];
     pl_level level = level_of(b, NULL, step);
@@ -134,7 +134,7 @@ static void add_ramp(pl_tile_build *b, const pl_fused_instr *x)
 /* A draw walks the numbers of its elements as a load walks memory. */
 static void add_draw(pl_tile_build *b, const pl_fused_instr *x)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     int64_t stride[PL_SPACE_RANK];
     for (int d = 0; d < t->rank; d++) stride[d] = b->from[d] < 0 ? 0 : (int64_t)x->step[b->from[d]];
     pl_level level = level_of(b, stride, NULL);
@@ -153,7 +153,7 @@ static void add_draw(pl_tile_build *b, const pl_fused_instr *x)
 /* The step that holds src's value at `level` or above. */
 static int32_t raise_to(pl_tile_build *b, int32_t src, pl_level level)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     if (t->step[src].level >= level) return src;
     if (b->raised[src][level] >= 0) return b->raised[src][level];
     pl_step *s = new_step(b, PL_STEP_RAISE, level, t->step[src].dtype);
@@ -170,7 +170,7 @@ static int32_t raise_to(pl_tile_build *b, int32_t src, pl_level level)
 /* A step that takes the steps in arg; the first n_vec of them must be at its own level. */
 static int32_t add_map(pl_tile_build *b, pl_dtype dtype, const int32_t *arg, int n, int n_vec)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     pl_level level = PL_LEVEL_ONE;
     int32_t use[3] = {0};
     bool stable = true, per_row = false;
@@ -193,7 +193,7 @@ static int32_t add_map(pl_tile_build *b, pl_dtype dtype, const int32_t *arg, int
 
 static void add_scalar(pl_tile_build *b, const pl_fused_instr *x)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     int n = x->n_arg;
     bool select = x->fn == PL_SCALAR_SELECT;
     int32_t arg[3] = {0};
@@ -231,7 +231,7 @@ static int32_t cast_step(pl_tile_build *b, int32_t src, pl_dtype from, pl_dtype 
 
 static void add_row_reduce(pl_tile_build *b, const pl_fused_instr *x)
 {
-    pl_tile *t = b->t;
+    pl_tile_code *t = b->t;
     int32_t src = raise_to(b, b->step_of[x->arg[0]], PL_LEVEL_FULL);
     pl_step *s = new_step(b, PL_STEP_REDUCE, PL_LEVEL_ROW, x->dtype);
     s->n_arg = 1;
@@ -294,8 +294,8 @@ void pl_tile_add_instr(pl_tile_build *b, int i)
 pl_status pl_tile_add_place(pl_tile_build *b, int o)
 {
     const pl_fused_output *x = &b->p->out[o];
-    pl_tile *t = b->t;
-    pl_place *q = &t->place[o];
+    pl_tile_code *t = b->t;
+    pl_tile_place *q = &t->place[o];
     memset(q, 0, sizeof *q);
     q->kind = x->kind;
     q->out = x->out;

@@ -13,7 +13,7 @@
  */
 #include "cuda/codegen/codegen_int.h"
 
-#include "ir/inplace.h"
+#include "ir/group/inplace.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* codegen.h - a group (ir/fused.h) as CUDA C text, with all that a launch of it needs.
+/* codegen.h - a group (ir/group/fused.h) as CUDA C text, with all that a launch of it needs.
  *
  * Nothing here needs CUDA: the text is plain data, so that it is made, compared and run (on the
  * simulator of tests/cudasim) on machines without a card. cuda_group.c compiles and launches it.
@@ -49,7 +49,7 @@ typedef struct pl_code {
     uint32_t n_kernels;
     size_t work_bytes;
     uint32_t n_in, n_out;
-    const bool *inplace; /* the in-place table (ir/inplace.h) */
+    const bool *inplace; /* the in-place table (ir/group/inplace.h) */
 } pl_code;
 
 /* Everything lives in the arena. A unit of one node whose outputs have no elements gives no

@@ -16,7 +16,7 @@
 
 #include "base/str.h"
 #include "cuda/codegen/codegen.h"
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 
 enum { PL_CG_RANK = PL_FUSED_RANK + 1, PL_CG_THREADS = 256 };
 

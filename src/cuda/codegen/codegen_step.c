@@ -4,7 +4,7 @@
  * are under way at once, then values, stores and accumulation.
  *
  * Invariant: a thread reads its elements before it writes them, and no other thread reads them, so
- * an output may be an input's memory (ir/inplace.h).
+ * an output may be an input's memory (ir/group/inplace.h).
  */
 #include "cuda/codegen/codegen_int.h"
 

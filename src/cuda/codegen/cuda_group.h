@@ -1,4 +1,4 @@
-/* cuda_group.h - fused groups (ir/fused.h) as kernels compiled at run time. */
+/* cuda_group.h - fused groups (ir/group/fused.h) as kernels compiled at run time. */
 #ifndef PL_CUDA_GROUP_H
 #define PL_CUDA_GROUP_H
 
@@ -7,7 +7,7 @@
 
 /* Makes the source of the group's kernels and starts their compilation in the background (or
  * takes them from memory or the disk cache). A unit of one map, reduction, fill or affine node
- * is a group of one. *inplace is the table of ir/inplace.h and lives as long as *prep. */
+ * is a group of one. *inplace is the table of ir/group/inplace.h and lives as long as *prep. */
 pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
                                 const bool **inplace, size_t *work_bytes) PL_MUST_USE;
 /* run and release for what prepare made. */

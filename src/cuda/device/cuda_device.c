@@ -7,7 +7,7 @@
 #include "cuda/codegen/cuda_group.h"
 #include "cuda/device/device_int.h"
 #include "cuda/device/lib.h"
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 #include "pass/fuse/fuse.h"
 
 #include <math.h>

@@ -24,7 +24,7 @@ pl_status pl__affine_copy(const pl_call *c, const pl_affine *m)
     const pl_type *y = &c->out_type[0];
     int64_t elem = (int64_t)pl_dtype_bytes(y->dtype);
     if (pl_type_elems(y) == 0) return PL_OK;
-    pl_box b = {.rank = y->rank};
+    pl_strided_box b = {.rank = y->rank};
     memcpy(b.dim, y->dim, sizeof b.dim);
     memcpy(b.from, m->stride, sizeof b.from);
     pl_shape_strides(y, b.to);

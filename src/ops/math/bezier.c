@@ -94,7 +94,7 @@ enum { CHUNK = 4096 };
 
 typedef struct job {
     const pl_call *c;
-    const pl_rows *rows;
+    const pl_row_loops *rows;
     int64_t n; /* groups of five */
     bool silu_points;
 } job;

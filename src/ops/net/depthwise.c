@@ -133,7 +133,7 @@ enum { BATCH = 32 };
 
 typedef struct job {
     const pl_call *c;
-    const pl_rows *rows;
+    const pl_row_loops *rows;
     pl_window w;
     int64_t channels, taps, px, py; /* pixels of an x and of a y image */
     pl_dtype dt;

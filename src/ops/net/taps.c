@@ -101,7 +101,7 @@ enum { BATCH = 32, STRIP = 64 };
 
 typedef struct job {
     const pl_taps *t;
-    const pl_rows *rows;
+    const pl_row_loops *rows;
     const float *x;
     float *y;
     int64_t c;      /* channels */

@@ -100,7 +100,7 @@ typedef struct job {
     size_t elem;
     const void *from;
     void *to;
-    const pl_rows *rows;
+    const pl_row_loops *rows;
 } job;
 
 static job job_of(const pl_call *c, const pl_type *x)

@@ -78,7 +78,7 @@ static pl_status strided(const pl_call *c)
     int64_t axis = ((const pl_concat_attr *)c->attr)->axis, at = 0;
     const pl_type *y = &c->out_type[0];
     size_t elem = pl_dtype_bytes(y->dtype);
-    pl_box b = {.rank = y->rank};
+    pl_strided_box b = {.rank = y->rank};
     pl_shape_strides(y, b.to);
     for (int k = 0; k < c->n_in; k++) {
         memcpy(b.dim, c->in_type[k].dim, sizeof b.dim);

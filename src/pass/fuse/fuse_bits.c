@@ -10,7 +10,7 @@
 
 enum { FROM = 128 }; /* elements: below, the alignment of buffers eats the gain */
 
-/* Positions of a group's space: those of its largest core member (ir/fused.c). */
+/* Positions of a group's space: those of its largest core member (ir/group/fused.c). */
 static int64_t space_of(const pl_fuser *f, const pl_unit *u)
 {
     int64_t most = 0;

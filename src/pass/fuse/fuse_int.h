@@ -7,7 +7,7 @@
 #ifndef PL_PASS_FUSE_INT_H
 #define PL_PASS_FUSE_INT_H
 
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 #include "pass/fuse/fuse.h"
 
 #define PL_NONE UINT32_MAX
@@ -29,7 +29,7 @@ typedef struct pl_fgroup {
     int64_t elems, row;
     pl_grid grid;
     uint32_t into; /* the group it was merged into, PL_NONE */
-    bool split;    /* left over from a group that could not be described (ir/fused.h) */
+    bool split;    /* left over from a group that could not be described (ir/group/fused.h) */
 } pl_fgroup;
 
 typedef struct pl_fextra {
@@ -110,7 +110,7 @@ bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_a
  * says (NULL: all that can be) of nodes that are the group's own. */
 pl_status pl_fuse_unit(pl_fuser *f, uint32_t id, const uint32_t *nodes, uint32_t n,
                        const bool *wanted, pl_arena *a, pl_unit *u);
-/* Whether the group, with every result stored that can be, can be described (ir/fused.h) within the limits. */
+/* Whether the group, with every result stored that can be, can be described (ir/group/fused.h) within the limits. */
 pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok);
 
 #endif

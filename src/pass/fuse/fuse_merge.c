@@ -227,7 +227,7 @@ static void do_merge(merger *m)
     a->first = PL_NONE;
 }
 
-/* A group that cannot be described (ir/fused.h) falls apart into groups of one node, of the same number: units of one
+/* A group that cannot be described (ir/group/fused.h) falls apart into groups of one node, of the same number: units of one
  * number run in node order. */
 static void split(pl_fuser *f, uint32_t id)
 {

@@ -21,7 +21,7 @@
 #ifndef PL_PLAN_PLAN_H
 #define PL_PLAN_PLAN_H
 
-#include "ir/inplace.h"
+#include "ir/group/inplace.h"
 
 #define PL_PLAN_ALIGN 64u
 #define PL_NO_UNIT    UINT32_MAX
@@ -83,7 +83,7 @@ typedef struct pl_plan {
 } pl_plan;
 
 /* What the planner is asked. work_bytes and inplace are per unit id. inplace has the in-place table
- * of each group (ir/inplace.h); NULL, or NULL for a group: no output of a group is in place.
+ * of each group (ir/group/inplace.h); NULL, or NULL for a group: no output of a group is in place.
  */
 typedef struct pl_plan_opts {
     const uint64_t *work_bytes;

@@ -12,7 +12,7 @@
 #ifndef PL_IR_INPLACE_H
 #define PL_IR_INPLACE_H
 
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 
 PL_SHARED_BEGIN
 

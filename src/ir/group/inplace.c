@@ -3,7 +3,7 @@
  * Invariant: where the rule says yes, a run whose output is its input's memory gives the bits of a
  * run with separate memory. Cost: operands times outputs of a group.
  */
-#include "ir/inplace.h"
+#include "ir/group/inplace.h"
 
 /* Position p of the space reads element p. */
 static bool reads_densely(const pl_fused *f, const pl_fused_operand *x)

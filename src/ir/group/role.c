@@ -3,7 +3,7 @@
  * The role follows from the op's flags, types and attributes alone, so a node has the same role
  * wherever it is read. Cost: one call of the op's rule for each node.
  */
-#include "ir/role.h"
+#include "ir/group/role.h"
 
 #include "base/err.h"
 

@@ -1,5 +1,5 @@
 /* amap.c - see amap.h. */
-#include "ir/amap.h"
+#include "ir/group/amap.h"
 
 #include <string.h>
 

@@ -23,8 +23,8 @@
 #ifndef PL_IR_FUSED_H
 #define PL_IR_FUSED_H
 
-#include "ir/amap.h"
-#include "ir/role.h"
+#include "ir/group/amap.h"
+#include "ir/group/role.h"
 #include "ir/units.h"
 
 PL_SHARED_BEGIN

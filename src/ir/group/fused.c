@@ -11,7 +11,7 @@
  * Cost: linear in nodes and edges; loads and draws that repeat are found by a scan of the
  * instructions, of which there are at most some hundred.
  */
-#include "ir/fused.h"
+#include "ir/group/fused.h"
 
 #include "base/err.h"
 
