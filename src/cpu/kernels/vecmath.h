@@ -2,7 +2,7 @@
  *
  * Plain IEEE operations in a fixed order and no contraction, so every instruction set gives the
  * same bits. Polynomials are weighted minimax fits (iteratively reweighted least squares in
- * double); bounds below are the fit's relative error, and tests/cpu/test_tile.c checks the whole
+ * double); bounds below are the fit's relative error, and tests/cpu/test_tile_fn.c checks the whole
  * function against double precision over all exponents. Functions whose argument needs more
  * than f32 (sin, cos, pow) reduce it in double; far arguments are left to libm by the caller.
  */

@@ -1,5 +1,5 @@
-/* tile_check.c - what the interpreter requires of a group: limits, operands that come before their use, dtypes
- * that agree, functions that their dtype has.
+/* tile_check.c - what the interpreter requires of a group: limits, arguments that come before their
+ * use, dtypes that agree, functions that exist for their dtype.
  */
 #include "cpu/tile/tile_plan.h"
 

@@ -7,8 +7,9 @@
  *
  * A value lives at one of three levels: one element for the whole tile, one a row, or the whole
  * tile. A value that does not change along dim t is stable: it is computed when the dims
- * outside t move on, not for every tile; a chain goes over a brief one again and again.
- * Whole-tile values that are dense in memory are not copied.
+ * outside t change, not for every tile. A stable value that only chains read is brief: it holds
+ * few rows, which the chain reads repeatedly. Whole-tile values that are dense in memory are not
+ * copied.
  */
 #ifndef PL_CPU_TILE_PLAN_H
 #define PL_CPU_TILE_PLAN_H

@@ -1,23 +1,23 @@
-/* tile_reduce.h - reductions in a fixed order, fed by pieces of the space in any cutting.
+/* tile_reduce.h - reductions in a fixed order, whatever pieces of the space they are fed with.
  *
- * A reduction is planned from sizes and mask alone. Dims of size 1 are dropped and neighbours
- * with the same mask bit merged, which leaves runs that alternate between kept and reduced; one
- * reduced run is accumulated element by element and gives partial results, few in number, which
- * are folded at the end over the parts and over the other reduced runs.
+ * Idea: a reduction is planned from sizes and mask alone. Dims of size 1 are dropped and neighbours
+ * with the same mask bit merged, which leaves runs that alternate between kept and reduced. One
+ * reduced run is accumulated element by element and gives few partial results, which are folded at
+ * the end over the parts and over the other reduced runs.
  *
- *   horizontal  [outer, len]         the innermost run is reduced: blocks of PL_RED_BLOCK
- * elements, in each 16 lanes (position modulo 16), combined as a tree vertical    [outer, len,
- * inner]  rows of `inner` elements are added into accumulators; short rows are taken `groups`
- * at a time to fill vectors. len is cut into parts of part_rows rows, each with its
- * accumulators
+ *   horizontal  [outer, len]         the innermost run is reduced: blocks of PL_RED_BLOCK elements,
+ *                                    in each 16 lanes (position modulo 16), combined as a tree
+ *   vertical    [outer, len, inner]  rows of `inner` elements are added into accumulators; short
+ *                                    rows are taken `groups` at a time to fill vectors. len is cut
+ *                                    into parts of part_rows rows, each with its accumulators
  *
  * Example: [N,HW,G,C/G] over {1,3} has runs N | HW | G | C/G: vertical along HW with inner = C,
  * then folded over the parts and over C/G.
  *
- * All positions are flat positions in the row-major space. Accumulators of different parts are
- * independent, so the space may be given to threads in pieces that end where pl_red_next_cut
- * says; inside a piece elements come in increasing position (of each accumulator: vertical) and
- * may be cut anywhere.
+ * Invariant: accumulators of different parts are independent. The space may be given to threads in
+ * pieces that end where pl_red_next_cut says; inside a piece elements come in increasing position
+ * (vertical: of each accumulator) and may be cut anywhere. Positions are flat positions in the
+ * row-major space.
  */
 #ifndef PL_CPU_TILE_REDUCE_H
 #define PL_CPU_TILE_REDUCE_H

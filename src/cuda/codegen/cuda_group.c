@@ -18,6 +18,7 @@ typedef struct prepared {
     pl_arena arena;
     pl_code code;
     pl_cuda_module **module; /* per kernel */
+    uint64_t *args;          /* the arguments of a launch while they are written */
 } prepared;
 
 static void group_release(void *prep)
@@ -50,9 +51,13 @@ static pl_status keep(prepared *k, const pl_code *made)
     k->code = *made;
     k->code.kernel = pl_arena_new(&k->arena, pl_code_kernel, made->n_kernels + 1);
     k->module = pl_arena_new(&k->arena, pl_cuda_module *, made->n_kernels + 1);
+    uint32_t arg_bytes = 0;
+    for (uint32_t i = 0; i < made->n_kernels; i++)
+        if (made->kernel[i].arg_bytes > arg_bytes) arg_bytes = made->kernel[i].arg_bytes;
+    k->args = pl_arena_new(&k->arena, uint64_t, arg_bytes / 8 + 1);
     k->code.inplace =
         copy_of(&k->arena, made->inplace, (size_t)made->n_in * made->n_out * sizeof(bool));
-    if (!k->code.kernel || !k->module || !k->code.inplace) return PL_ERR_MEMORY;
+    if (!k->code.kernel || !k->module || !k->code.inplace || !k->args) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < made->n_kernels; i++) {
         PL_TRY(keep_kernel(k, &made->kernel[i], &k->code.kernel[i]));
         PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len,
@@ -96,10 +101,9 @@ static pl_status launch(const prepared *k, uint32_t i, const pl_call *c)
 {
     const pl_code_kernel *x = &k->code.kernel[i];
     cudaKernel_t fn = pl_cuda_module_kernel(k->module[i]);
-    uint64_t args[PL_CODE_ARGS / 8];
-    void *list[] = {args};
+    void *list[] = {k->args};
     PL_FAIL_IF(!fn, PL_ERR_DEVICE, "a group runs before its kernels are compiled");
-    PL_FAIL_IF(!pl_code_bind(x, c->in, c->out, c->work, args), PL_ERR_DEVICE,
+    PL_FAIL_IF(!pl_code_bind(x, c->in, c->out, c->work, k->args), PL_ERR_DEVICE,
                "an operand of a group is aligned less than its type and view say");
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
                                  .val.programmaticStreamSerializationAllowed = 1};

@@ -277,7 +277,7 @@ static void place_core(pl_fuser *f, uint32_t node)
     join(f, id, node, &t);
 }
 
-void pl_fuse_form(pl_fuser *f)
+void pl_fuse_join(pl_fuser *f)
 {
     for (uint32_t n = 1; n < f->g->n_nodes; n++) {
         if (!f->needed[n]) continue;
@@ -343,7 +343,7 @@ static pl_status run_stages(pl_fuser *f, pl_units *us)
 {
     PL_TRY(new_fuser(f));
     find_roles(f);
-    pl_fuse_form(f);
+    pl_fuse_join(f);
     PL_TRY(pl_fuse_merge(f));
     PL_TRY(pl_fuse_repeat(f));
     PL_TRY(pl_fuse_finish(f, us));

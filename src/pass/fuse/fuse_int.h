@@ -1,8 +1,8 @@
-/* fuse_int.h - what the files of the fuser share: the partition while it is being made.
+/* fuse_int.h - what the files of the fuser share: the partition while it is made.
  *
- * Every unit has a number, and an edge between units goes from a lower to a higher number,
- * always: that is what keeps groups convex. A node joins a group only if all it reads comes
- * from that group or from lower numbers.
+ * Invariant: every unit has a number, and every edge between units goes from a lower to a higher
+ * number. That keeps units a DAG (groups are convex). A node joins a group only if everything it
+ * reads comes from that group or from lower numbers.
  */
 #ifndef PL_PASS_FUSE_INT_H
 #define PL_PASS_FUSE_INT_H
@@ -12,20 +12,20 @@
 
 #define PL_NONE UINT32_MAX
 
-/* How a core member stands in its group. */
+/* The size of a core member's values in its group. */
 typedef enum pl_stand {
     PL_STAND_FULL, /* one value a position */
     PL_STAND_ROW,  /* one value a row, usable inside */
     PL_STAND_EDGE, /* a reduction whose result leaves the group */
-    PL_STAND_SMALL /* read through `small` */
+    PL_STAND_SMALL /* fewer values than positions: read through the map `small` */
 } pl_stand;
 
 typedef struct pl_fgroup {
     uint32_t number;      /* of the unit */
-    uint32_t n_nodes;     /* members, extras included */
-    uint32_t n_loads;     /* readings from outside, at most */
+    uint32_t n_nodes;     /* members, recomputed ones included */
+    uint32_t n_loads;     /* upper bound of readings from outside */
     uint32_t first, last; /* core members through next[] */
-    uint32_t extra;       /* head of the list of extras, PL_NONE if none */
+    uint32_t extra;       /* head of the list of recomputed members, PL_NONE if none */
     int64_t elems, row;
     pl_grid grid;
     uint32_t into; /* the group it was merged into, PL_NONE */
@@ -36,13 +36,13 @@ typedef struct pl_fextra {
     uint32_t node, next;
 } pl_fextra;
 
-/* Group `group` reads a value. Gone: not any more. */
+/* Group `group` reads a value; gone: the reading was removed. */
 typedef struct pl_fread {
     uint32_t group, next;
     bool gone;
 } pl_fread;
 
-/* A unit other than a group: a kernel, a view, or an inline node that must have memory. */
+/* A unit other than a group: a kernel, a view, or an inline node that needs a buffer. */
 typedef struct pl_fsingle {
     uint32_t number, node;
 } pl_fsingle;
@@ -53,8 +53,8 @@ typedef struct pl_fuser {
     pl_arena *a; /* scratch */
     pl_role *role;
     bool *needed;         /* per node: an effect depends on it */
-    uint32_t *number;     /* per value: of the unit that computes it; 0: a source */
-    uint32_t *group;      /* per node: of core members; PL_NONE */
+    uint32_t *number;     /* per value: number of the unit that computes it; 0: a source */
+    uint32_t *group;      /* per node: the group of a core member; else PL_NONE */
     uint32_t *next;       /* per node: the next member of its group */
     uint8_t *stand;       /* per node: pl_stand */
     pl_amap *small;       /* per node: PL_STAND_SMALL's reading */
@@ -79,9 +79,9 @@ typedef struct pl_fuser {
 void pl_fuse_root(const pl_fuser *f, uint32_t *val, pl_amap *map);
 /* The map through which member `node` of a group is computed. */
 pl_amap pl_fuse_map(const pl_fuser *f, const pl_fgroup *g, uint32_t node);
-/* Gives an inline value memory: a unit of its own, and its inputs' before it. */
+/* Gives an inline value a buffer: a unit of its own, after units for its inputs. */
 void pl_fuse_single(pl_fuser *f, uint32_t val);
-/* Bytes of a value; bools are taken to be stored as bits where that can be. */
+/* Bytes of a value; assumes that bools are stored as bits where the device can do that. */
 static inline int64_t pl_fuse_bytes(const pl_fuser *f, uint32_t val)
 {
     const pl_type *t = pl_type_of(f->g, val);
@@ -90,27 +90,28 @@ static inline int64_t pl_fuse_bytes(const pl_fuser *f, uint32_t val)
 }
 
 /* The stages, in order. */
-void pl_fuse_form(pl_fuser *f);        /* fuse.c: nodes into groups */
+void pl_fuse_join(pl_fuser *f);        /* fuse.c: nodes into groups */
 pl_status pl_fuse_merge(pl_fuser *f);  /* fuse_merge.c: groups into their only reader */
-pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: cheap producers again */
+pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: recompute cheap producers */
 pl_status pl_fuse_finish(pl_fuser *f, pl_units *out);    /* fuse_units.c */
 pl_status pl_fuse_bits(const pl_fuser *f, pl_units *us); /* fuse_bits.c: which are bits */
 
-/* Highest number that reads the value, but for group `not`'s (PL_NONE: all). Effects read last.
+/* Highest number that reads the value, other than group `except` (PL_NONE: all count). Effects read last.
  */
-uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t not );
-/* The group that id has become part of. */
+uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t except);
+/* The group that group id was merged into, or id itself. */
 uint32_t pl_fuse_now(const pl_fuser *f, uint32_t id);
 /* Notes that a group reads a value. */
 bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group);
-/* The boundaries of what is made where it is read (a constant, a ramp, a draw). */
+/* Adds the boundaries of a value that is made where it is read (a constant, a ramp, a draw). */
 bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
 
-/* The unit made of these core nodes of a group, in `a`; its outputs are the values `wanted`
- * says (NULL: all that can be) of nodes that are the group's own. */
+/* Makes the unit of these core nodes of a group, in `a`. Its outputs are the values of the group's
+ * own nodes that `wanted` marks (NULL: all that can be stored). */
 pl_status pl_fuse_unit(pl_fuser *f, uint32_t id, const uint32_t *nodes, uint32_t n,
                        const bool *wanted, pl_arena *a, pl_unit *u);
-/* Whether the group, with every result stored that can be, can be described (ir/group/fused.h) within the limits. */
+/* Sets *ok: whether the group, with every result stored that can be, can be described
+ * (ir/group/fused.h) within the limits of the device. */
 pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok);
 
 #endif

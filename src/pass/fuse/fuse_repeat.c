@@ -1,10 +1,12 @@
 /* fuse_repeat.c - recomputes a cheap value where it is read instead of storing it (M13 of
  * docs/MEMORY.md); see fuse.c.
  *
- * Group A makes v, group B reads it later. B can make v itself from what A made it from: the
- * nodes between (the cone) become extra members of B. It pays when v need not live until B any
- * more and what B then reads instead either lives that long anyway or takes no more bytes. The
- * reductions of A are not repeated; their small results are read.
+ * Idea: group A makes v, group B reads v later. B can compute v itself from A's operands: the nodes
+ * between (the cone) become extra members of B. That pays when v need not live until B any more and
+ * the operands that B reads instead either live that long anyway or take no more bytes.
+ *
+ * Invariant: reductions of A are not repeated; B reads their small results. Cost: a search of at
+ * most max_repeat nodes (fuse.h) for each value that one group stores for another.
  */
 #include "pass/fuse/fuse_int.h"
 

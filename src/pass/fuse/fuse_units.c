@@ -1,5 +1,5 @@
-/* fuse_units.c - writes the partition down as units: drops members nobody needs, lists what
- * each unit reads and writes, and orders units by number.
+/* fuse_units.c - writes the partition down as units: drops members that no effect needs, lists the
+ * values that each unit reads and writes, and orders units by number.
  */
 #include "pass/fuse/fuse_int.h"
 
