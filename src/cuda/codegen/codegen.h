@@ -1,11 +1,24 @@
-/* codegen.h - a group (ir/group/fused.h) as CUDA C text, with all that a launch of it needs.
+/* codegen.h - a fused group (ir/group/fused.h) as CUDA C text, with everything that a launch needs.
  *
- * Nothing here needs CUDA: the text is plain data, so that it is made, compared and run (on the
- * simulator of tests/cudasim) on machines without a card. cuda_group.c compiles and launches it.
+ * The text is plain data and making it needs no CUDA: tests make it, compare it and run it on the
+ * simulator of tests/cudasim. cuda_group.c compiles and launches it.
  *
- * A group becomes one kernel or a few, run in order. The text depends on the expression, the
- * dtypes and the kinds of access; sizes, strides and constants are arguments, so equal
- * expressions over other shapes have equal text. Orders of summation depend on sizes alone.
+ * Idea: a group becomes one kernel or a few, run in order. The text depends on the expression, the
+ * dtypes and the kinds of access; sizes, strides and constants are arguments, so equal expressions
+ * over other shapes share their text. Invariant: the order of a sum depends on sizes alone.
+ *
+ * Worked example: the group of fused.h, y = leaky_relu(x - mean) over [281600,64] and its column
+ * sums, is one sheet pass (codegen_sheet.c): 978 blocks of 16 x 16 threads, a thread has V = 4
+ * columns and walks down the rows of its part. Shortened, the text is
+ *
+ *   h1[j] = P1[b1 + j]                                 mean: read once, stays in registers
+ *   while (row_ + 2 * Y_ + 1 < end_) {                 U = 4 rows at a time
+ *     q0[u] = *(p_vec<float, V> *)(P0 + at0)           all loads of x first
+ *     v2 = p_sub(v0, h1[j]); v3 = p_leaky_max(v2, a.f[0]);
+ *     ac0[j] = p_fold_sum::op(ac0[j], v3);             the sum of a column, in a register
+ *     *(p_vec<float, V> *)(W1 + z_) = w1;              y: one 16-byte store
+ *   }
+ *   partial sums of each block go to scratch; a second kernel (codegen_fold.c) adds them up
  */
 #ifndef PL_CUDA_CODEGEN_H
 #define PL_CUDA_CODEGEN_H
