@@ -74,7 +74,7 @@ static sort_of sort_of_step(const pl_program *p, const char *program, uint32_t i
              : u->kind == PL_UNIT_VIEW ? "view"
                                        : pl_node_get(p->g, u->nodes[0])->op->name;
     s.kernel = p->exec[base].kernel ? p->exec[base].kernel->name : "none";
-    s.label = p->step_label[i];
+    s.label = p->position_label[i];
     s.program = program;
     s.dtype = call->n_in ? call->in_type[0].dtype : call->out_type[0].dtype;
     s.out = call->out_type[0].dtype;

@@ -38,7 +38,7 @@ static row step_row(const pl_bound_program *b, uint32_t i)
 {
     const pl_program *p = b->p;
     double runs = b->profile.runs ? (double)b->profile.runs : 1;
-    row r = {.what = p->step_label[i],
+    row r = {.what = p->position_label[i],
              .kernel = "copy",
              .ms = (double)b->profile.ns[i] / 1e6 / runs,
              .count = 1};

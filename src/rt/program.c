@@ -1,10 +1,13 @@
 /* program.c - pl_compile: passes, units, kernels, plan, check.
  *
- * Kernels are prepared before planning because their scratch is planned like any value. The
- * plan is checked every time; a plan that fails is a defect of the planner and never runs.
+ * Kernels are prepared before planning because their scratch is planned like any value. The plan is
+ * checked every time; a plan that fails is a defect of the planner and never runs.
  *
  * A budget below the arena of the keep-all plan makes plan/budget.h look for a plan that recomputes;
  * the program then runs an expansion of its graph (process_budget.h does the same afterwards).
+ *
+ * Invariant: g, units, plan and x belong together: either the base graph with the keep-all plan, or
+ * the expansion and plan that `budget` has set. Kernels are of the base units in both cases.
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"
@@ -78,37 +81,37 @@ static pl_status list_inputs(pl_program *p)
     return PL_OK;
 }
 
-static pl_status label_steps(pl_program *p)
+static pl_status label_positions(pl_program *p)
 {
-    p->step_label = pl_arena_new(&p->mem, const char *, p->plan->n_positions + 1);
-    if (!p->step_label) return PL_ERR_MEMORY;
+    p->position_label = pl_arena_new(&p->mem, const char *, p->plan->n_positions + 1);
+    if (!p->position_label) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < p->plan->n_positions; i++) {
         char buf[256];
         pl_plan_position_label(p->g, p->units, p->plan, (int32_t)i, buf, sizeof buf);
-        p->step_label[i] = pl_arena_strdup(&p->mem, buf);
-        if (!p->step_label[i]) return PL_ERR_MEMORY;
+        p->position_label[i] = pl_arena_strdup(&p->mem, buf);
+        if (!p->position_label[i]) return PL_ERR_MEMORY;
     }
     return PL_OK;
 }
 
-/* Time of all kernels of the plan, and of those that run again, in ms. */
-static double predict(const pl_program *p, double *again)
+/* Returns the time of all kernels of the plan in ms; *recomputed: of those that recompute. */
+static double predict(const pl_program *p, double *recomputed)
 {
     double sum = 0;
-    *again = 0;
+    *recomputed = 0;
     for (uint32_t i = 0; i < p->plan->n_order; i++) {
         uint32_t unit = p->plan->order[i];
         double ms = p->cost_ns[pl_base_unit(p, unit)] / 1e6;
         sum += ms;
-        if (p->x && p->x->recomputed[unit]) *again += ms;
+        if (p->x && p->x->recomputed[unit]) *recomputed += ms;
     }
     for (uint32_t i = 0; i < p->plan->n_copies; i++)
         sum += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
     return sum;
 }
 
-/* The value whose bytes a view shows. */
-static uint32_t seen_through(const pl_program *p, uint32_t val)
+/* The value that a view, or a view of a view, looks into. */
+static uint32_t viewed_value(const pl_program *p, uint32_t val)
 {
     for (uint32_t u; (u = p->units->unit_of[val]) && p->units->unit[u - 1].kind == PL_UNIT_VIEW;)
         val = p->units->unit[u - 1].in[0];
@@ -128,7 +131,7 @@ static pl_status predict_links(const pl_program *p, pl_plan_info *info, double *
         double cost = p->cost_ns[base] / 1e6, begin = computed;
         pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[unit]);
         for (uint32_t k = 0; k < a.n_in; k++) {
-            double at = ready[seen_through(p, a.in[k])];
+            double at = ready[viewed_value(p, a.in[k])];
             begin = at > begin ? at : begin;
         }
         if (link && linked > begin) begin = linked;
@@ -190,7 +193,7 @@ static pl_status fill_info(pl_program *p)
 {
     const pl_plan *plan = p->plan;
     pl_plan_info *info = &p->info;
-    double again;
+    double recomputed;
     info->arena_bytes = plan->arena_bytes;
     fill_keep_all(p, info);
     info->state_bytes = pl_state_bytes(p->g->store);
@@ -201,11 +204,11 @@ static pl_status fill_info(pl_program *p)
     info->buffers = (int32_t)plan->n_buffers;
     info->positions = (int32_t)plan->n_positions;
     info->peak_position = plan->peak_position;
-    info->peak_node = p->step_label[plan->peak_position];
-    double sum = predict(p, &again);
+    info->peak_node = p->position_label[plan->peak_position];
+    double sum = predict(p, &recomputed);
     share_sources(p, info, sum);
     info->predicted_step_ms = sum;
-    info->recompute_ratio = again > 0 ? again / sum : 0;
+    info->recompute_ratio = recomputed > 0 ? recomputed / sum : 0;
     if (!has_links(p)) return PL_OK;
     PL_TRY(predict_links(p, info, &info->predicted_step_ms));
     info->wait_ms = info->predicted_step_ms - (sum - info->link_ms);
@@ -265,7 +268,7 @@ static pl_status adopt(pl_program *p)
     p->units = set ? set->x->units : p->base_units;
     p->plan = set ? set->plan : p->keep_all;
     PL_TRY(list_inputs(p));
-    PL_TRY(label_steps(p));
+    PL_TRY(label_positions(p));
     return fill_info(p);
 }
 
@@ -391,7 +394,7 @@ pl_program_times pl_program_times_get(const pl_program *p)
 
 const char *pl_program_position_label(const pl_program *p, int position)
 {
-    return position >= 0 && (uint32_t)position < p->plan->n_positions ? p->step_label[position]
+    return position >= 0 && (uint32_t)position < p->plan->n_positions ? p->position_label[position]
                                                                       : "";
 }
 

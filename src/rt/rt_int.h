@@ -35,7 +35,7 @@ struct pl_program {
     pl_rank_link link;            /* what joins ranks */
     uint32_t *inputs;             /* input nodes */
     int n_inputs;
-    const char **step_label; /* per step */
+    const char **position_label; /* per step */
     pl_plan_info info;
     pl_program_times times;
 };

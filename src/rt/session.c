@@ -428,7 +428,7 @@ pl_status pl_session_run(pl_session *s, pl_program *p)
     uint32_t failed = 0;
     pl_status rc = s->dev->access->run(s, b, &failed);
     if (rc == PL_OK || failed >= b->n_units) return rc;
-    return pl__fail_prefix(rc, "%s", p->step_label[failed]);
+    return pl__fail_prefix(rc, "%s", p->position_label[failed]);
 }
 
 pl_status pl_session_wait(pl_session *s)

@@ -160,7 +160,7 @@ static pl_status capture_program(pl_session *s, pl_bound_program *b)
     if (b->dies) return PL_OK; /* poisoned: runs unit by unit */
     pl_status rc = s->dev->capture_new(&b->staging.plan, &b->staging.captured, &failed);
     if (rc == PL_OK || failed >= b->n_units) return rc;
-    return pl__fail_prefix(rc, "%s", b->p->step_label[failed]);
+    return pl__fail_prefix(rc, "%s", b->p->position_label[failed]);
 }
 
 static pl_status staged_open(pl_session *s)

@@ -1,9 +1,9 @@
 /* expand.h - a graph in which some units run more than once.
  *
- * Recomputation is a change of the graph, not of the runtime: from a list of units with repeats it
- * makes a new graph in which each run is a unit of its own, with nodes of its own, wired so that
- * every reader takes what was computed last before it. All that follows (lifetimes, offsets, the
- * checker, kernels) then sees an ordinary graph, each of whose units runs once.
+ * Recomputation changes the graph, not the runtime (M12): a list of units with repeats becomes a
+ * graph in which each run is a unit of its own, with nodes of its own, and every reader reads the
+ * latest run before it. All that follows (lifetimes, offsets, the checker, kernels) sees an ordinary
+ * graph, each of whose units runs once.
  */
 #ifndef PL_PLAN_EXPAND_H
 #define PL_PLAN_EXPAND_H

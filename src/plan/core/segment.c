@@ -19,7 +19,7 @@ typedef struct segments {
     uint32_t *of_unit;  /* the segment of a forward unit, 0 = none */
     bool *forward;      /* per unit */
     bool *leaves;       /* per value: read forwards outside its segment, or by an effect */
-    bool *repeat;       /* per unit: part of what its segment computes again */
+    bool *repeat;       /* per unit: part of what its segment recomputes */
     bool *done;         /* per scope */
 } segments;
 

@@ -437,12 +437,12 @@ static pl_status solve(const pl__recompute *m, const pl_recompute_opts *opts, pl
 
 static pl_status fail_unfound(const pl__recompute *m, const pl_recompute_opts *opts)
 {
-    uint64_t least;
+    uint64_t minimum;
     PL_FAIL_IF(opts->off & PL_RECOMPUTE_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
                (unsigned long long)opts->budget_bytes);
-    PL_TRY(pl__recompute_minimum(m, opts, opts->budget_bytes, &least));
+    PL_TRY(pl__recompute_minimum(m, opts, opts->budget_bytes, &minimum));
     PL_FAIL(PL_ERR_FIT, "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
-            (unsigned long long)opts->budget_bytes, (unsigned long long)least);
+            (unsigned long long)opts->budget_bytes, (unsigned long long)minimum);
 }
 
 static const pl_recompute_opts defaults = PL_RECOMPUTE_OPTS_INIT;

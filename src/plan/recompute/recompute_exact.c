@@ -93,7 +93,7 @@ static bool number_bits(exact *x, uint32_t *bit_of)
 }
 
 /* Wanted when i units are done: what later units read, what must be there at the end, and whatever
- * those could be computed again from. */
+ * those could be recomputed from. */
 static void set_useful(exact *x)
 {
     const pl__recompute *m = x->m;

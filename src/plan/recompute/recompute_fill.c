@@ -363,7 +363,7 @@ static uint32_t list_candidates(fill *f)
     return n;
 }
 
-/* A view computed again from the copy it was taken from before. current of a view holds the
+/* A view recomputed from the copy it was taken from before. current of a view holds the
  * position of that copy, plus one. */
 static void drop_spare_views(fill *f, pl__recompute_seq *s)
 {

@@ -26,7 +26,7 @@ enum {
 typedef struct way {
     const pl__recompute *m;
     const pl_recompute_opts *opts;
-    uint64_t lo, found, floor; /* a budget without a plan, the least one with; where lo began */
+    uint64_t lo, found, floor; /* a budget without a plan, the smallest one with; where lo began */
     uint64_t parts;            /* the range is narrow when it is this part of what was found */
     uint64_t deadline_ns;
     int left; /* looks */

@@ -98,7 +98,7 @@ float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r);
 void pl__sim_mark_dirty(pl__recompute_sim *s, uint32_t r, bool gone);
 /* Walks again as far as r is dirty. */
 void pl__sim_refresh(pl__recompute_sim *s, uint32_t r);
-/* The candidate of this heap with the least score that is not locked, or NONE. */
+/* The candidate of this heap with the smallest score that is not locked, or NONE. */
 uint32_t pl__sim_pick(pl__recompute_sim *s, pl__recompute_heap *h);
 
 #endif
