@@ -75,7 +75,7 @@ TEST(nn_initial_weights_follow_their_rule)
 }
 
 /* ---- names, sharing, errors ------------------------------------------------------------- */
-TEST(nn_patterns)
+TEST(nn_patterns_match_names_as_documented)
 {
     CHECK(pl_nn_match(NULL, "anything"));
     CHECK(pl_nn_match("a.*,b.*", "b.c.weight"));
@@ -112,7 +112,7 @@ TEST(nn_same_name_shares_and_errors_are_kept)
 /* ---- state that a forward pass changes -------------------------------------------------- */
 /* Means 1 and 3 of two calls, momentum 0.5, from 0: one after another 0.5 then 1.75; averaged
  * once, half of 2. */
-TEST(nn_batch_norm_called_twice)
+TEST(nn_batch_norm_called_twice_moves_its_mean_twice_or_averages)
 {
     for (int average = 0; average < 2; average++) {
         pl_store *s = pl_store_new();

@@ -53,7 +53,7 @@ static const struct {
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
-TEST(optim_schedules_on_the_host)
+TEST(optim_schedules_on_the_host_match_pytorch)
 {
     for (int i = 0; i < N_SCHEDULES; i++)
         for (int n = 0; n < STEPS; n++)
@@ -61,7 +61,7 @@ TEST(optim_schedules_on_the_host)
                       "%s at %d: %g", schedules[i].name, n, pl_lr_at(&schedules[i].lr, n, 0));
 }
 
-TEST(optim_schedules_in_the_graph)
+TEST(optim_schedules_in_the_graph_match_pytorch)
 {
     pl_store *s = pl_store_new();
     pl_graph *g = pl_graph_new(s);
@@ -93,7 +93,7 @@ TEST(optim_schedules_in_the_graph)
     pl_store_free(s);
 }
 
-TEST(optim_plateau)
+TEST(optim_plateau_lowers_the_rate_as_pytorch_does)
 {
     static const double metric[20] = {3,   2, 2.1, 1.999, 2.2, 2.3, 1.5, 1.6, 1.7, 1.8,
                                       1.9, 2, 2,   2,     2,   2,   2,   2,   2,   2};
@@ -289,7 +289,7 @@ TEST(optim_ema_follows_the_weights)
 }
 
 /* Without a gradient of its own, only decay moves a weight. */
-TEST(optim_decay_groups)
+TEST(optim_decay_moves_only_weights_of_its_group)
 {
     pl_store *s = pl_store_new();
     pl_graph *g = pl_graph_new(s);
@@ -354,7 +354,7 @@ TEST(optim_accumulation_is_one_step)
 }
 
 /* A scaled loss gives the same step; a non-finite gradient changes nothing but the scale. */
-TEST(optim_loss_scale)
+TEST(optim_loss_scale_leaves_the_step_the_same)
 {
     pl_optim o = base(PL_OPTIM_ADAMW);
     pl_loss_scale scaling = {.initial = 8, .growth = 2, .backoff = 0.5, .floor = 2, .interval = 2};

@@ -437,7 +437,7 @@ static void warm_up(void *ctx, int64_t task, int worker)
     (void)ctx, (void)task, (void)worker;
 }
 
-TEST(ops_kernels)
+TEST(ops_kernels_of_every_op_agree_with_the_reference)
 {
     pl_threads_for(64, warm_up, NULL); /* the team of threads allocates when it first meets */
     for (int i = 0; i < pl_op_count(); i++) {

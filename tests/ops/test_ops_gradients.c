@@ -167,7 +167,7 @@ static void check_gradients(const pl_op *op, int index)
     inst_free(&s.t);
 }
 
-TEST(ops_gradients)
+TEST(ops_gradients_of_every_op_agree_with_differences)
 {
     for (int i = 0; i < pl_op_count(); i++) {
         const pl_op *op = pl_op_at(i);

@@ -91,7 +91,7 @@ static bool has_dims(const pl_graph *g, pl_val v, int rank, const int64_t *dim)
 }
 
 /* ---- shapes ----------------------------------------------------------------------------- */
-TEST(shape_sugar)
+TEST(shape_shorthands_give_the_expected_dims)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -150,7 +150,7 @@ TEST(slice_views)
 }
 
 /* ---- reductions ------------------------------------------------------------------------- */
-TEST(reduce_values)
+TEST(reductions_have_the_values_known_by_hand)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -199,7 +199,7 @@ TEST(reduce_max_ties_and_nan)
     rig_free(&r);
 }
 
-TEST(softmax_large_numbers)
+TEST(softmax_of_large_numbers_is_finite)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -214,7 +214,7 @@ TEST(softmax_large_numbers)
 }
 
 /* d softmax_i/dx_j = y_i (i == j) - y_i y_j, at (log 1, log 3): y = (1/4, 3/4). */
-TEST(softmax_gradient)
+TEST(softmax_gradient_has_the_value_known_by_hand)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -290,7 +290,7 @@ TEST(topk_gradient_goes_back_where_it_came_from)
 
 /* PyTorch's answers where the formulas have 0 times infinity, on the bounds of a clamp, and of a
  * remainder. */
-TEST(gradients_at_corners)
+TEST(gradients_at_corners_are_those_of_pytorch)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -323,7 +323,7 @@ TEST(gradients_at_corners)
     rig_free(&r);
 }
 
-TEST(indices_outside)
+TEST(indices_outside_give_nan_or_zero_and_write_nothing)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -402,7 +402,7 @@ TEST(random_draws)
     rig_free(&r);
 }
 
-TEST(dropout_mask)
+TEST(dropout_keeps_its_share_and_scales_it)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -439,7 +439,7 @@ static void expect(rig *r, pl_status code, const char *text)
     *r = rig_new();
 }
 
-TEST(shape_mistakes)
+TEST(shape_mistakes_name_the_numbers)
 {
     rig r = rig_new();
 #define X pl_input(r.g, "x", PL_TYPE(PL_F32, 2, 3))

@@ -173,7 +173,7 @@ TEST(precision_nothing_large_in_f32)
 }
 
 /* A product in a full scope, and its gradient, stay in f32; without the mark they do not. */
-TEST(precision_full_scopes)
+TEST(precision_full_scopes_stay_in_f32)
 {
     for (int full = 0; full < 2; full++) {
         pl_store *store = pl_store_new();
@@ -234,7 +234,7 @@ TEST(precision_sums_of_gradients_are_f32)
 }
 
 /* f64 graphs, and what has no product, are left alone. */
-TEST(precision_leaves_the_rest)
+TEST(precision_leaves_f64_and_graphs_without_products_alone)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -402,7 +402,7 @@ TEST(precision_recipes_reach_the_loss_of_f32)
 }
 
 /* SGD without momentum at rate 1 moves weights by their gradients. */
-TEST(precision_gradients_of_f32)
+TEST(precision_gradients_are_near_those_of_f32)
 {
     static const char *const one_step[] = {"optim.name=sgd", "optim.lr=1"};
     trace at, full, half;
@@ -445,7 +445,7 @@ TEST(precision_plans_do_not_change_bits)
     }
 }
 
-TEST(precision_accumulates)
+TEST(precision_fp16_accumulates_micro_batches)
 {
     trace whole, parts;
     CHECK_OK(trace_of(KEYS("precision=fp16", "loss_scale.initial=1024"), NULL, 10, &whole));

@@ -41,7 +41,7 @@ static void build_mlp(pl_nn *m, const pl_loss_scale *scale)
     pl_output(g, "scale", o.loss_scale);
 }
 
-TEST(precision_as_pytorch)
+TEST(precision_losses_and_scales_are_those_of_pytorch)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);

@@ -235,7 +235,7 @@ static pl_graph *make(pl_store *store, const expected *e)
     return n.g;
 }
 
-TEST(tail_which_graphs)
+TEST(tail_is_made_for_the_listed_graphs_only)
 {
     for (int i = 0; i < N_GRAPHS; i++) {
         const expected *e = &graphs[i];
@@ -255,7 +255,7 @@ TEST(tail_which_graphs)
 }
 
 /* Behind convolutions only where there is much to save. */
-TEST(tail_large_convolutions)
+TEST(tail_behind_convolutions_is_made_where_it_saves_much)
 {
     const int64_t bytes = 2 * 6 * 10 * 40 * 2;
     for (int more = 0; more < 2; more++) {
@@ -325,7 +325,7 @@ static void compare(const expected *e, pl_dtype low, double allowed)
 }
 
 /* In 16 bits a tail rounds less often, so the numbers are near, not the same. */
-TEST(tail_same_numbers)
+TEST(tail_gives_the_numbers_of_separate_ops)
 {
     for (int i = 0; i < N_GRAPHS; i++) {
         if (!graphs[i].op) continue;

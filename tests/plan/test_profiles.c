@@ -246,7 +246,7 @@ TEST(profiles_cut_sums_where_results_are_few)
     }
 }
 
-TEST(profiles_cannot_run)
+TEST(profiles_plan_and_refuse_to_run)
 {
     pl_run *run = NULL;
     CHECK_OK(build("cloud/tiny", "t4", "null", &run));

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* ---- traces ----------------------------------------------------------------------------- */
-TEST(recompute_trace_reader)
+TEST(recompute_traces_are_parsed)
 {
     static const char text[] = "2 3 3 9\n40 8\n0 1 0 1 0 0 0\n5.5 0 1 0 1 1 1 0\n"
                                "2 0 1 1 1 2 1 1\nC 0\nC 1\nG 1\nC 2\nR 1\nR 1\nP 2\nP 0\nR 0\n";

@@ -27,7 +27,7 @@ static pl_time_table *empty_table(void)
     return pl_time_table_load(NULL, "", &t) == PL_OK ? t : NULL;
 }
 
-TEST(times_table_round_trip)
+TEST(times_tables_read_back_the_same)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/times.txt", pl_test_dir());
@@ -311,7 +311,7 @@ TEST(times_of_groups_are_those_of_the_group)
     }
 }
 
-TEST(times_cache_folder)
+TEST(times_cache_folder_is_that_of_the_environment)
 {
     char out[256], *before = getenv("PLIMSOLL_CACHE") ? strdup(getenv("PLIMSOLL_CACHE")) : NULL;
     setenv("PLIMSOLL_CACHE", "/a/b", 1);
@@ -323,7 +323,7 @@ TEST(times_cache_folder)
     CHECK(named && fits && none);
 }
 
-TEST(times_on_the_command_line)
+TEST(times_measured_on_the_command_line_are_used_by_plan)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r =

@@ -270,7 +270,7 @@ TEST(cloud_graph_attends_to_neighbours)
 
 /* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5
  * times. */
-TEST(cloud_losses)
+TEST(cloud_losses_match_their_formulas)
 {
     enum { ANSWERS = 6 };
     static const char *const types[] = {

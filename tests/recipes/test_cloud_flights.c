@@ -126,7 +126,7 @@ static void *find_input(void *ctx, const char *name, pl_type *type)
 
 /* Labels in km, angles in degrees (a missing zenith is the flight's mean), frames between 0 and 1.
  */
-TEST(cloud_flights_numbers)
+TEST(cloud_flights_are_read_in_km_and_degrees)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
     static const char *const more[] = {"data.eval_flights=b", "data.flat_field=false"};
@@ -237,7 +237,7 @@ TEST(cloud_flights_are_generated)
 }
 
 /* The authors' phases over generated flights, at toy sizes, from the command line. */
-TEST(cloud_flights_in_phases)
+TEST(cloud_flights_train_through_the_authors_phases)
 {
     if (!cli_bin()) return;
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");

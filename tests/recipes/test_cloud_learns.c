@@ -43,7 +43,7 @@ TEST(cloud_architectures_learn)
 
 /* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their
  * middle. */
-TEST(cloud_evaluates)
+TEST(cloud_evaluates_shares_of_answers_within_a_distance)
 {
     pl_run *run;
     pl_eval_info e;

@@ -36,7 +36,7 @@ static pl_status probe(const char *preset, const char *const *more, int n, pl_ru
     return pl__builder_run(b, pl_run_recipe(*run));
 }
 
-TEST(fluxflow_parameters)
+TEST(fluxflow_has_the_parameters_of_its_peer)
 {
     static const struct {
         const char *slots;
@@ -61,7 +61,7 @@ TEST(fluxflow_parameters)
 }
 
 /* The flow stage alone, and beside the autoencoder in one step. */
-TEST(fluxflow_flow_parameters)
+TEST(fluxflow_flow_has_the_parameters_of_its_peer)
 {
     static const char *const both[] = {"vae.on=true", "gan.on=true"};
     for (int variant = 0; variant < 2; variant++) {
@@ -78,7 +78,7 @@ TEST(fluxflow_flow_parameters)
 }
 
 /* The arena is the largest program's; the penalty has its turn; terms have their names. */
-TEST(fluxflow_step)
+TEST(fluxflow_step_runs_every_program_in_the_largest_arena)
 {
     pl_run *run;
     pl_step_info info;
@@ -104,7 +104,7 @@ TEST(fluxflow_step)
     pl_run_free(run);
 }
 
-TEST(fluxflow_refuses)
+TEST(fluxflow_refuses_bad_settings_by_name)
 {
     static const struct {
         const char *key, *why;
@@ -176,7 +176,7 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
     return rc;
 }
 
-TEST(fluxflow_in_least_memory)
+TEST(fluxflow_in_least_memory_has_the_same_bits)
 {
     if (!pl_test_long()) SKIP("long");
     static const char *const large[] = {"image=64", "batch=1"}; /* the weights are not the peak */

@@ -57,7 +57,7 @@ static bool write_texts(int n, float factor)
 /* The same pictures and captions as files, as lines of a captions file, and in a tar give the same
  * steps; rows of a file in place of the recipe's own vectors do when they are the same rows, and
  * only then. */
-TEST(fluxflow_data_on_disk)
+TEST(fluxflow_files_lines_and_tars_give_the_same_steps)
 {
     char path[8][640];
     double want[3], got[3];
@@ -115,7 +115,7 @@ TEST(fluxflow_data_on_disk)
 }
 
 /* So few pictures that a share of them has none, or that there is no evaluation. */
-TEST(fluxflow_few_pictures)
+TEST(fluxflow_few_pictures_train_with_or_without_evaluation)
 {
     static const struct {
         int n, eval;
@@ -159,7 +159,7 @@ static pl_status mean_of(pl_run *run, pl_program *p, const char *name, double *m
 }
 
 /* Pictures from files at two sizes: the programs see the same ones. */
-TEST(fluxflow_resolutions_of_pictures)
+TEST(fluxflow_resolutions_show_the_same_pictures)
 {
     char path[640];
     pl_run *run;
@@ -186,7 +186,7 @@ TEST(fluxflow_resolutions_of_pictures)
 }
 
 /* Words give a vector its direction, whatever their order; the prefix is part of the text. */
-TEST(fluxflow_encode)
+TEST(fluxflow_captions_encode_by_their_words)
 {
     static const char *const captions[] = {"a red disc", "Disc, a red!", "a blue disc",
                                            "old a red disc"};
@@ -211,7 +211,7 @@ TEST(fluxflow_encode)
 
 /* Pictures of two aspects, each bucket at two resolutions: the programs of a step are those of its
  * bucket. */
-TEST(fluxflow_buckets)
+TEST(fluxflow_buckets_run_the_programs_of_their_size)
 {
     static const char *const wide[] = {"image=16", "image_width=32"};
     char path[640], command[2048];

@@ -41,7 +41,7 @@ static pl_status compare_models(const char *a, const char *b, const char *prefix
 
 /* The autoencoder alone until its loss is low enough; SPADE and the discriminator join; then the
  * flow on frozen tokens. */
-TEST(fluxflow_pipeline)
+TEST(fluxflow_pipeline_trains_stage_by_stage)
 {
     WANT_BIN();
     int common, differ;
@@ -70,7 +70,7 @@ TEST(fluxflow_pipeline)
 }
 
 /* The authors' SPADE is off before its stage: its weights are there and stay as they begin. */
-TEST(fluxflow_without_spade)
+TEST(fluxflow_without_spade_leaves_its_weights)
 {
     static const char *const off[] = {"gan.on=false", "lpips.on=false", "spade.on=false"};
     pl_run *run;
@@ -116,7 +116,7 @@ static pl_status compressor_moves(const char *const *keys, int n, bool *moves, b
 
 /* Without reconstruction and KL the discriminator alone moves the compressor: its decode is not of
  * tokens as given, as the second decode beside a reconstruction is. */
-TEST(fluxflow_adversary_alone)
+TEST(fluxflow_adversary_alone_moves_the_compressor)
 {
     static const char *const alone[] = {"recon.on=false", "loss.kl_beta=0", "optim.weight_decay=0",
                                         "loss.adaptive=false"};
@@ -137,7 +137,7 @@ TEST(fluxflow_adversary_alone)
 }
 
 /* Every resolution trains; what counts steps counts steps, not updates. */
-TEST(fluxflow_resolutions)
+TEST(fluxflow_every_resolution_trains_in_one_step)
 {
     static const char *const two[] = {
         "image=32",       "resolutions=[16]", "gan.on=false",  "lpips.on=false",      "batch=1",
@@ -202,7 +202,7 @@ static pl_status moved_times(const char *compat, int *n, int *last)
 }
 
 /* The authors multiply a time by 999 and cut it off: all eight samples share row 999. */
-TEST(fluxflow_times)
+TEST(fluxflow_times_are_not_cut_off)
 {
     int n, last;
     CHECK_OK(moved_times("seed_compat=true", &n, &last));
@@ -212,7 +212,7 @@ TEST(fluxflow_times)
 }
 
 /* The time of a number in [0,1) is the inverse of the sums of cos^2. */
-TEST(fluxflow_time_distribution)
+TEST(fluxflow_times_invert_the_sums_of_cos_squared)
 {
     enum { N = 64 };
     pl_store *store = pl_store_new();
@@ -258,7 +258,7 @@ static pl_status first_d(const char *const *keys, int n, double *d)
 }
 
 /* The authors' instance noise never reaches the discriminator, however strong it is. */
-TEST(fluxflow_instance_noise)
+TEST(fluxflow_instance_noise_reaches_the_discriminator)
 {
     for (int compat = 0; compat < 2; compat++) {
         const char *keys[] = {compat ? "seed_compat=true" : "seed_compat=false", "gan.noise_std=0",
@@ -294,7 +294,7 @@ static pl_status rolled(bool signed_means, float weight[3])
 
 /* The mean of the positive means over each mean: the authors' generator term is turned round by it.
  */
-TEST(fluxflow_adaptive_weights)
+TEST(fluxflow_adaptive_weights_match_their_formula)
 {
     static const float want[2][3] = {{11 / 6.f, 11 / 24.f, 11 / 3.f}, {2.5f, 0.625f, -5}};
     for (int compat = 0; compat < 2; compat++) {
@@ -308,7 +308,7 @@ TEST(fluxflow_adaptive_weights)
 
 /* KL of two samples of 2 x 2 x 3 and its gradient by mu, with a floor of 0.5: elements at 0 count
  * the floor and have no gradient, those at mu 3 count 4.5 and have 3. */
-TEST(fluxflow_free_bits)
+TEST(fluxflow_free_bits_floor_kl_and_its_gradient)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -334,7 +334,7 @@ TEST(fluxflow_free_bits)
 
 /* The authors' schedules move with every update, so that with two resolutions half the steps end
  * them. */
-TEST(fluxflow_schedules_of_resolutions)
+TEST(fluxflow_schedules_count_steps_not_updates)
 {
     const char *keys[] = {"image=32", "resolutions=[16]", "gan.on=false",         "lpips.on=false",
                           "batch=1",  "train.steps=4",    "schedule.name=cosine", NULL};
@@ -355,7 +355,7 @@ TEST(fluxflow_schedules_of_resolutions)
 }
 
 /* All that is the authors' with the switch, and not without, changes what is computed. */
-TEST(fluxflow_seed_compat)
+TEST(fluxflow_seed_compat_changes_the_losses)
 {
     static const char *const presets[] = {"fluxflow/tiny", "fluxflow/flow-tiny"};
     static const char *const keys[][2] = {{"seed_compat=false", "loss.r1_interval=1"},
@@ -376,7 +376,7 @@ static double bezier_at(double t, double a, double b, double c, double d)
 }
 
 /* A curve has one channel of each part; the original's has five neighbours of the joined parts. */
-TEST(fluxflow_flow_curve)
+TEST(fluxflow_flow_curve_has_one_channel_of_each_part)
 {
     static const float value[5][2] = {{0.3f, -1}, {1, 2}, {-3, 4}, {5, 6}, {7, -8}};
     for (int compat = 0; compat < 2; compat++) {
@@ -409,7 +409,7 @@ TEST(fluxflow_flow_curve)
 
 /* Products of tokens that are turned by their places depend on how far these are apart, not on
  * where they are, and turning changes no length. With the original's neither holds. */
-TEST(fluxflow_flow_turns)
+TEST(fluxflow_rotations_depend_on_distance_only)
 {
     enum { PLACES = 4, WIDTH = 8 };
     for (int compat = 0; compat < 2; compat++) {
@@ -447,7 +447,7 @@ TEST(fluxflow_flow_turns)
 }
 
 /* A stage may freeze more than what it does not train. */
-TEST(fluxflow_frozen_in_a_stage)
+TEST(fluxflow_stage_may_freeze_more)
 {
     WANT_BIN();
     int common, differ;
