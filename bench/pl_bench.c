@@ -7,7 +7,8 @@
  *     pl_bench adamw ELEMENTS
  *     pl_bench chain ELEMENTS                       y = silu(x * x), limited by memory bandwidth
  *
- * PL_BENCH_DEVICE=cuda runs it on a GPU, measured by the clock of the GPU; PL_BENCH_DTYPE=bf16 or f16.
+ * PL_BENCH_DEVICE=cuda runs it on a GPU, measured by the clock of the GPU; PL_BENCH_DTYPE=bf16 or
+ * f16.
  *
  * Prints one JSON line: milliseconds of forward and forward+backward (median of the runs in half a
  * second), or of the update for adamw. Operands are state, so filling inputs takes no time.

@@ -11,8 +11,8 @@
  *                                 device=h200 plans without a GPU
  *
  * Bytes are what the kernel must read and write: each operand once, and all results. The largest
- * tensor is printed too, because a kernel on many small tensors has less parallelism than one on a few
- * large ones. Copy and kernels are measured in the same way, as parts of a CUDA graph.
+ * tensor is printed too, because a kernel on many small tensors has less parallelism than one on a
+ * few large ones. Copy and kernels are measured in the same way, as parts of a CUDA graph.
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"

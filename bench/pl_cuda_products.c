@@ -2,19 +2,19 @@
  *
  *   pl_cuda_products [-l] [-k OP] [-b SHARE] [-t SECONDS] CONFIG [key=value ...]
  *
- * Prints one line for every distinct product of the training program: how often the program has it, its
- * time with the heuristic choice (compile.mode default), the shortest time of all choices, including the
- * library kernels that max-autotune measures, and the speed of the default relative to that. With
- * following operations (ops/net/tail.h) also the time of the library kernel with these operations in a
- * separate kernel. The last line is the sum over the program.
+ * Prints one line for every distinct product of the training program: how often the program has it,
+ * its time with the heuristic choice (compile.mode default), the shortest time of all choices,
+ * including the library kernels that max-autotune measures, and the speed of the default relative
+ * to that. With following operations (ops/net/tail.h) also the time of the library kernel with
+ * these operations in a separate kernel. The last line is the sum over the program.
  *
- * -l only lists, which a profile (device=h200) can do without a GPU; -k takes only ops whose name starts
- * with OP; -b prints only lines below this share; -t starts no line after that many seconds, and the sum
- * says how many lines it contains.
+ * -l only lists, which a profile (device=h200) can do without a GPU; -k takes only ops whose name
+ * starts with OP; -b prints only lines below this share; -t starts no line after that many seconds,
+ * and the sum says how many lines it contains.
  *
- * Operands are random numbers. A time is that of one call among many equal ones that are replayed as one
- * CUDA graph, as in a step, so it excludes the host time to enqueue the call, which is longer than many
- * products. The shortest of several replays counts.
+ * Operands are random numbers. A time is that of one call among many equal ones that are replayed
+ * as one CUDA graph, as in a step, so it excludes the host time to enqueue the call, which is
+ * longer than many products. The shortest of several replays counts.
  */
 #include "base/dtype.h"
 #include "base/sys.h"

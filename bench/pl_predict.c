@@ -3,12 +3,12 @@
  *     pl_predict [--calibrated] NAME [key=value ...]
  *
  * NAME is a configuration as for `plimsoll plan`, or one of the networks of tests/workloads: lgt,
- * wandistill, stablesr, fluxflow. It makes two plans: the keep-all plan, and a plan with recompute, whose
- * arena is 30 % of the way from the minimum to the keep-all arena. It measures the kernels of each (with
- * --calibrated it uses the existing table), plans again with the measurements and runs. One line per plan:
- * predicted time, median and lower quartile of the steps, processor time per step, predicted / median.
- * Inputs are made up. Run it on a quiet machine; with PL_THREADS=1 the processor time of a step does not
- * depend on other programs.
+ * wandistill, stablesr, fluxflow. It makes two plans: the keep-all plan, and a plan with recompute,
+ * whose arena is 30 % of the way from the minimum to the keep-all arena. It measures the kernels of
+ * each (with --calibrated it uses the existing table), plans again with the measurements and runs.
+ * One line per plan: predicted time, median and lower quartile of the steps, processor time per
+ * step, predicted / median. Inputs are made up. Run it on a quiet machine; with PL_THREADS=1 the
+ * processor time of a step does not depend on other programs.
  */
 #include "inputs.h"
 #include "plan/core/plan.h"

@@ -2,9 +2,9 @@
  *
  *     pl_profile CONFIG [STEPS] [key=value ...]
  *
- * Trains STEPS steps (default 5) after two warm-up steps. For every program of a step it prints the peak
- * of the plan with the buffers alive there, the most expensive kernels, and sums by kind of op and kernel;
- * a program that did not run in these steps has no times.
+ * Trains STEPS steps (default 5) after two warm-up steps. For every program of a step it prints the
+ * peak of the plan with the buffers alive there, the most expensive kernels, and sums by kind of op
+ * and kernel; a program that did not run in these steps has no times.
  */
 #include "plimsoll_train.h"
 #include "plimsoll_unstable.h"

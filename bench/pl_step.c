@@ -3,8 +3,8 @@
  *
  *     pl_step CONFIG [STEPS] [key=value ...]
  *
- * A step runs all its programs, in the steps in which they are due (discriminator, penalty). Prints one
- * JSON line:
+ * A step runs all its programs, in the steps in which they are due (discriminator, penalty). Prints
+ * one JSON line:
  *   first_s            from the start of the program to the end of the first step
  *   plan_s, start_s    planning; memory, kernels and initial values
  *   ready_s            from the start of the program to the start of the first step

@@ -1,4 +1,5 @@
-/* bad_files.c - lists, at the end of a run, the images that data.on_bad=skip or quarantine left out. */
+/* bad_files.c - lists, at the end of a run, the images that data.on_bad=skip or quarantine left
+ * out. */
 #include "cli/ui.h"
 
 void bad_files_print(const pl_run *run)

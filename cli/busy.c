@@ -1,8 +1,8 @@
 /* busy.c - shows on a terminal what the program is doing: "planning batch=46, 12 s".
  *
- * A thread draws the line on stderr four times a second, from the second second on. cli_idle removes
- * the line; call it before printing anything else (cli_error does). Without a terminal there is no
- * line and no thread; a forked child has neither.
+ * A thread draws the line on stderr four times a second, from the second second on. cli_idle
+ * removes the line; call it before printing anything else (cli_error does). Without a terminal
+ * there is no line and no thread; a forked child has neither.
  */
 #include "ui.h"
 

@@ -1,4 +1,5 @@
-/* open_run.c - opens the run that a command line names: configuration, overrides, --memory, --phase.
+/* open_run.c - opens the run that a command line names: configuration, overrides, --memory,
+ * --phase.
  */
 #include "ui.h"
 

@@ -65,13 +65,13 @@ double cli_seconds(void); /* monotonic clock */
 /* A bar of at most `cells` characters for a share in [0,1]. */
 const char *cli_bar(double share, int cells);
 
-/* busy.c: shows a text and the elapsed seconds on a terminal, from the second second until cli_idle.
- * A second call replaces the text. Call cli_idle before printing anything else. */
+/* busy.c: shows a text and the elapsed seconds on a terminal, from the second second until
+ * cli_idle. A second call replaces the text. Call cli_idle before printing anything else. */
 void cli_busy(const char *fmt, ...) PL_PRINTF(1, 2);
 void cli_idle(void);
 
-/* Progress through samples: a bar on a terminal, otherwise a line at each 25 %. Starts with percent =
- * -1. */
+/* Progress through samples: a bar on a terminal, otherwise a line at each 25 %. Starts with percent
+ * = -1. */
 typedef struct cli_progress {
     bool bar, quiet;
     int percent; /* last one that was printed */
@@ -103,7 +103,8 @@ int standalone_pack(const char *in, const char *out, const char *capacity_text, 
 int standalone_recompute(const char *path, const char *budget, const char *seconds, bool json);
 /* snapshot.c: writes a plan for PyTorch's memory viewer; false when it cannot be written. */
 bool plan_snapshot(const pl_run *run, const char *path);
-/* sweep.c: plan --sweep, one row for each budget of a comma-separated list; returns the exit code. */
+/* sweep.c: plan --sweep, one row for each budget of a comma-separated list; returns the exit code.
+ */
 int plan_sweep(const cli_args *a, const char *list, bool json);
 /* largest.c: plan --largest-batch; returns the exit code. */
 int plan_largest(const cli_args *a, const char *memory, bool json);

@@ -1,5 +1,5 @@
-/* cmd_inspect.c - `plimsoll inspect`: shows what is in a configuration, a model file, a run folder or a
- * data set. */
+/* cmd_inspect.c - `plimsoll inspect`: shows what is in a configuration, a model file, a run folder
+ * or a data set. */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
@@ -90,8 +90,8 @@ static void count_tensor(void *ctx, const pl_tensor_info *t)
     sum->n++;
 }
 
-/* Lists the checkpoints of a run. Returns exit code 6 when the newest is damaged: a run would resume
- * from an older one. */
+/* Lists the checkpoints of a run. Returns exit code 6 when the newest is damaged: a run would
+ * resume from an older one. */
 static int inspect_run(const char *path)
 {
     enum { SHOWN = 256 };
@@ -264,7 +264,8 @@ static void print_kinds(const data_view *v, const pl_data_summary *s)
     printf("; %s bad\n", cli_count(s->bad));
 }
 
-/* Decodes every image. Returns exit code 5 if one is bad, as training with data.on_bad=fail does. */
+/* Decodes every image. Returns exit code 5 if one is bad, as training with data.on_bad=fail does.
+ */
 static int inspect_data(const char *path, bool json)
 {
     data_view v = {.percent = -1, .bar = !json && cli_terminal(stderr)};

@@ -2,8 +2,8 @@
  *
  * The folder holds one C file (model, loss, data), a configuration and a Makefile, made from the
  * templates in cli/commands/new/. `make` there builds NAME.so, which every command accepts in place
- * of a built-in recipe. The network is a small classifier of points on two spirals: it learns within
- * seconds and is short enough to replace.
+ * of a built-in recipe. The network is a small classifier of points on two spirals: it learns
+ * within seconds and is short enough to replace.
  */
 #include "cli/ui.h"
 #include "plimsoll_embed.h"

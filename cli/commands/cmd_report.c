@@ -1,8 +1,8 @@
 /* cmd_report.c - `plimsoll report RUN`: reads a run folder and writes a page or a document.
  *
- * plan.json is the plan of the run; log.jsonl has the measurements. A log of a million steps becomes
- * at most 4096 rows: when the table is full, neighbours are merged into their mean (memory into its
- * maximum). So time and page size are bounded, and no peak of memory is lost.
+ * plan.json is the plan of the run; log.jsonl has the measurements. A log of a million steps
+ * becomes at most 4096 rows: when the table is full, neighbours are merged into their mean (memory
+ * into its maximum). So time and page size are bounded, and no peak of memory is lost.
  */
 #include "cli/report/report.h"
 

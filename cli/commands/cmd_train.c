@@ -1,8 +1,9 @@
 /* cmd_train.c - `plimsoll train`: options, ranks, opening the run. trainer.h does the rest.
  *
  * On a terminal one line is rewritten in place and log lines scroll above it; elsewhere a plain
- * key=value line appears every train.log_every steps; with --json every event is one object per line
- * on stdout. --out RUN is the run folder (run_folder.h); an existing run in the folder is resumed.
+ * key=value line appears every train.log_every steps; with --json every event is one object per
+ * line on stdout. --out RUN is the run folder (run_folder.h); an existing run in the folder is
+ * resumed.
  */
 #include "cli/plan/plan_view.h"
 #include "cli/train/cli_ranks.h"
@@ -44,8 +45,8 @@ static pl_status override_ranks(cli_args *a, const char *asked, char *text, size
     return PL_OK;
 }
 
-/* Starts the ranks and waits for them, if this process should; returns the exit code. Otherwise returns
- * -1. */
+/* Starts the ranks and waits for them, if this process should; returns the exit code. Otherwise
+ * returns -1. */
 static int start_ranks(const char *text, char **argv)
 {
     int code, ranks = text ? atoi(text) : 1;
@@ -58,8 +59,8 @@ static int start_ranks(const char *text, char **argv)
     return rc == PL_OK ? code : cli_fail(rc);
 }
 
-/* Opens the run on this rank. Starts the ranks instead if the configuration asks for several and none
- * have been launched; *code is then the exit code. *code -1: the run is open. */
+/* Opens the run on this rank. Starts the ranks instead if the configuration asks for several and
+ * none have been launched; *code is then the exit code. *code -1: the run is open. */
 static pl_status open_run(trainer *t, const train_options *o, cli_args *a, char **argv,
                           int launched, int *code)
 {

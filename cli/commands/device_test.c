@@ -1,13 +1,13 @@
 /* device_test.c - trains a small network on a device and checks every promise there.
  *
- * Four short runs of one network with one seed: without a budget; with the minimum as budget, so that
- * much is recomputed; a repetition of the first; and on the CPU. The network has convolutions, matrix
- * products, normalisations and an optimiser, so equal losses after several steps mean that kernels and
- * gradients of the device are right.
+ * Four short runs of one network with one seed: without a budget; with the minimum as budget, so
+ * that much is recomputed; a repetition of the first; and on the CPU. The network has convolutions,
+ * matrix products, normalisations and an optimiser, so equal losses after several steps mean that
+ * kernels and gradients of the device are right.
  *
- * The saving of the smaller plan must be larger than the noise of the overhead: on a GPU the overhead
- * is hundreds of megabytes and varies from process to process. So the batch grows until the saving is
- * at least an eighth of the overhead.
+ * The saving of the smaller plan must be larger than the noise of the overhead: on a GPU the
+ * overhead is hundreds of megabytes and varies from process to process. So the batch grows until
+ * the saving is at least an eighth of the overhead.
  */
 #include "device_test.h"
 
@@ -142,8 +142,9 @@ static pl_status find_batch(const char *device, int *batch, trial *least)
     }
 }
 
-/* Trains within the minimum plus 1 MiB, because the overhead is measured in every run and varies. If
- * the process has grown since the minimum was found, tries once more with the minimum of this run. */
+/* Trains within the minimum plus 1 MiB, because the overhead is measured in every run and varies.
+ * If the process has grown since the minimum was found, tries once more with the minimum of this
+ * run. */
 static pl_status run_minimum(const char *device, int batch, const trial *least, uint64_t *budget,
                              trial *out)
 {

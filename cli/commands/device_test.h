@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Prints one line per promise, ok or FAIL. Returns exit code 0 when all hold, 1 when one does not, 4
- * when the device cannot be used. */
+/* Prints one line per promise, ok or FAIL. Returns exit code 0 when all hold, 1 when one does not,
+ * 4 when the device cannot be used. */
 int device_test(const char *device, bool json);
 
 #endif

@@ -1,9 +1,9 @@
 /* compare.c - `plan --compare`: hand-marked recompute blocks against the planner.
  *
- * A model can mark blocks (pl_scope_checkpoint): keep what enters the block, recompute the rest. That
- * is gradient checkpointing by hand. The planner gets as budget the bytes that the marked blocks need,
- * so the two rows differ in time only. The keep-all plan and the minimum are shown around them. Every
- * row is a separate plan.
+ * A model can mark blocks (pl_scope_checkpoint): keep what enters the block, recompute the rest.
+ * That is gradient checkpointing by hand. The planner gets as budget the bytes that the marked
+ * blocks need, so the two rows differ in time only. The keep-all plan and the minimum are shown
+ * around them. Every row is a separate plan.
  */
 #include "plan_view.h"
 

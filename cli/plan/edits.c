@@ -1,8 +1,8 @@
 /* edits.c - what to change when a plan does not fit.
  *
- * A candidate is a few words for the command line. Each candidate is planned under the same budget and
- * is offered only if it fits. Candidates that do not change training come first; the others follow by
- * predicted time per sample, with a note on what they change.
+ * A candidate is a few words for the command line. Each candidate is planned under the same budget
+ * and is offered only if it fits. Candidates that do not change training come first; the others
+ * follow by predicted time per sample, with a note on what they change.
  */
 #include "plan_view.h"
 
@@ -116,8 +116,8 @@ static void offer_micro_batches(finder *f)
     }
 }
 
-/* Offers 1 % more than the minimum, at least 4 MiB more. At the minimum itself a step recomputes far
- * more, and the overhead of another process may be a few pages larger. */
+/* Offers 1 % more than the minimum, at least 4 MiB more. At the minimum itself a step recomputes
+ * far more, and the overhead of another process may be a few pages larger. */
 static void offer_memory(finder *f)
 {
     enum { MORE = 4 << 20, PART = 100 };
@@ -137,8 +137,8 @@ static bool try_batch(const finder *f, int64_t batch, plan_edit *e)
     return batch > 0 && try_words(f, words, f->memory, e, NULL);
 }
 
-/* Offers the largest batch that fits. The minimum grows almost linearly with the batch, from state and
- * overhead, which are constant. The search starts where that line meets the budget. */
+/* Offers the largest batch that fits. The minimum grows almost linearly with the batch, from state
+ * and overhead, which are constant. The search starts where that line meets the budget. */
 static void offer_batch(finder *f)
 {
     const pl_config *c = f->config;

@@ -1,9 +1,9 @@
 /* largest.c - `plan --largest-batch`: the largest batch for a budget, by planning alone.
  *
- * The minimum of a batch grows almost linearly with the batch. Two plans predict the answer and a few
- * more confirm it. Invariant of the search: `lo` fits, `hi` does not, and each plan moves one of them
- * to where the line through both meets the budget. After four plans the search bisects instead, so
- * the cost is at most a logarithm of the batch.
+ * The minimum of a batch grows almost linearly with the batch. Two plans predict the answer and a
+ * few more confirm it. Invariant of the search: `lo` fits, `hi` does not, and each plan moves one
+ * of them to where the line through both meets the budget. After four plans the search bisects
+ * instead, so the cost is at most a logarithm of the batch.
  */
 #include "plan_view.h"
 
@@ -64,7 +64,8 @@ static void narrow(const search *s, point p, point *fits, point *over)
     *(p.bytes <= s->budget ? fits : over) = p;
 }
 
-/* Grows the batch until one does not fit. Leaves *lo at one that fits and *hi at one that does not. */
+/* Grows the batch until one does not fit. Leaves *lo at one that fits and *hi at one that does not.
+ */
 static pl_status bracket(search *s, point *lo, point *hi)
 {
     int64_t next = 2 * lo->units;
@@ -129,8 +130,8 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
         cli_ms(pl_run_predicted_ms(run)), 100 * plan_recompute_share(run));
 }
 
-/* Plans the batch for the budget itself. The planner may miss a budget that is just above the minimum;
- * then the next smaller batch is tried. */
+/* Plans the batch for the budget itself. The planner may miss a budget that is just above the
+ * minimum; then the next smaller batch is tried. */
 static pl_status settle(search *s, int64_t units, bool json, bool *fits)
 {
     char memory[64];

@@ -38,7 +38,8 @@ plan_program plan_program_at(const pl_run *run, int i);
 /* Returns the program with the largest arena, which sets the size of the run's arena. keep_all: by
  * the arenas of the keep-all plans. */
 plan_program plan_largest_program(const pl_run *run, bool keep_all);
-/* Writes ", the NAME program" where the largest is not the training program, else "". Returns buf. */
+/* Writes ", the NAME program" where the largest is not the training program, else "". Returns buf.
+ */
 const char *plan_program_note(const pl_run *run, char *buf, size_t cap);
 
 const char *plan_component_name(enum pl_component c);

@@ -3,8 +3,8 @@
  * The viewer at pytorch.org/memory_viz (and torch/cuda/_memory_viz.py) reads a pickled dictionary:
  * `segments` with their blocks, and `device_traces`, a list of allocations and frees for each
  * device. A plan has both before the first step: one segment for the arena and one for the state,
- * and an alloc and a free for every buffer at its first and last position. The time of an event is its
- * position; the frame of an event names the layer.
+ * and an alloc and a free for every buffer at its first and last position. The time of an event is
+ * its position; the frame of an event names the layer.
  *
  * Pickle protocol 2, of which a writer needs a dozen opcodes: marks, text, integers, lists, dicts.
  */

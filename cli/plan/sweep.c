@@ -1,7 +1,8 @@
 /* sweep.c - `plan --sweep 6GB,8GB,12GB`: one table row for each budget.
  *
- * A row says whether the budget fits, how the batch is split, the peak of the process, the predicted
- * step time and the share of recompute. Each row is a separate plan, made by the same code as `plan`.
+ * A row says whether the budget fits, how the batch is split, the peak of the process, the
+ * predicted step time and the share of recompute. Each row is a separate plan, made by the same
+ * code as `plan`.
  */
 #include "plan_view.h"
 

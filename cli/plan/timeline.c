@@ -1,8 +1,8 @@
 /* timeline.c - `plan --timeline FILE.svg`: bytes alive at each position of a program.
  *
- * The picture stacks one area per component. State is at the bottom because it is constant. A column
- * of pixels stands for several positions and shows the fullest of them, so the peak is never averaged
- * away. Text and lines use the reader's colours (light or dark).
+ * The picture stacks one area per component. State is at the bottom because it is constant. A
+ * column of pixels stands for several positions and shows the fullest of them, so the peak is never
+ * averaged away. Text and lines use the reader's colours (light or dark).
  */
 #include "plan_view.h"
 

@@ -1,9 +1,9 @@
 /* page.c - `plan --timeline FILE.html`: the plan as a page that needs only a browser.
  *
- * The page is page.html, embedded in the program, after the plan as JSON in a script element. Buffers
- * are drawn at their addresses on a canvas, so that ten thousand of them stay fast. Axes, the outline
- * of the keep-all plan, the budget and the peak are SVG on top. Numbers are written as arrays and
- * labels once, in a list: a plan of ten thousand buffers takes less than a megabyte.
+ * The page is page.html, embedded in the program, after the plan as JSON in a script element.
+ * Buffers are drawn at their addresses on a canvas, so that ten thousand of them stay fast. Axes,
+ * the outline of the keep-all plan, the budget and the peak are SVG on top. Numbers are written as
+ * arrays and labels once, in a list: a plan of ten thousand buffers takes less than a megabyte.
  */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_embed.h"

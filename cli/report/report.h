@@ -27,8 +27,8 @@ typedef struct report {
 /* Reads a run folder. False: an error was printed. */
 bool report_read(report *r, const char *dir);
 void report_release(report *r);
-/* Returns whether the report shows picture i: the first, the last and two between of each name. Writes
- * its path inside the run folder into file (cap bytes). */
+/* Returns whether the report shows picture i: the first, the last and two between of each name.
+ * Writes its path inside the run folder into file (cap bytes). */
 bool report_shows(const report *r, size_t i, char *file, size_t cap);
 void report_html(const report *r, FILE *f);
 void report_markdown(const report *r, FILE *f);

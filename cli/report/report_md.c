@@ -1,6 +1,6 @@
-/* report_md.c - `plimsoll report RUN --out FILE.md`: memory by component, what each optimisation saves,
- * the largest tensors at the peak, how training went. Every number is planned or measured, and the
- * text says which.
+/* report_md.c - `plimsoll report RUN --out FILE.md`: memory by component, what each optimisation
+ * saves, the largest tensors at the peak, how training went. Every number is planned or measured,
+ * and the text says which.
  */
 #include "cli/plan/plan_view.h"
 #include "report.h"

@@ -1,8 +1,8 @@
 /* cli_phases.c - see cli_phases.h.
  *
- * Each phase is planned in a separate program, as each phase is trained in one. Otherwise the memory
- * that planning leaves behind would count as overhead of the next phase, and pages that a forked
- * process has not touched yet would be missing.
+ * Each phase is planned in a separate program, as each phase is trained in one. Otherwise the
+ * memory that planning leaves behind would count as overhead of the next phase, and pages that a
+ * forked process has not touched yet would be missing.
  */
 #include "cli_phases.h"
 

@@ -14,11 +14,11 @@ typedef struct phase_row {
     char tradeoffs[128]; /* text of plan_tradeoffs */
 } phase_row;
 
-/* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. Prints an error
- * on failure. */
+/* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. Prints an
+ * error on failure. */
 pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row **rows, int *n);
-/* In a program that phases_plan executed: plans the one phase, writes the answer and exits. Otherwise
- * returns. Call it after the command line is parsed. */
+/* In a program that phases_plan executed: plans the one phase, writes the answer and exits.
+ * Otherwise returns. Call it after the command line is parsed. */
 void phases_answer(const cli_args *a, const char *memory);
 /* Returns the row with the largest plan. */
 const phase_row *phases_largest(const phase_row *rows, int n);
@@ -26,8 +26,8 @@ const phase_row *phases_largest(const phase_row *rows, int n);
 const phase_row *phases_neediest(const phase_row *rows, int n);
 bool phases_fit(const phase_row *rows, int n);
 void phases_print(const phase_row *rows, int n, FILE *out);
-/* Returns the phase whose model becomes the model of the run when `last` is the last phase: the last
- * one up to it that is not a repetition, else `last`. */
+/* Returns the phase whose model becomes the model of the run when `last` is the last phase: the
+ * last one up to it that is not a repetition, else `last`. */
 int phases_model(const pl_run *run, int last);
 /* Writes the JSON member "phases". */
 void phases_json(const phase_row *rows, int n, pl_json *j);

@@ -12,7 +12,8 @@ pl_status ranks_take_phase(trainer *t);
 /* Exchanges the peak bytes of all ranks; prints the highest on stderr. */
 pl_status ranks_share_peaks(trainer *t);
 void ranks_tell_peaks(const trainer *t);
-/* Agrees between steps. *stop: the signal that asked any rank to stop, or 0. *save: rank 0 saves. */
+/* Agrees between steps. *stop: the signal that asked any rank to stop, or 0. *save: rank 0 saves.
+ */
 pl_status ranks_agree(trainer *t, volatile int *stop, bool *save);
 /* Returns whether this rank is not rank 0. */
 bool ranks_follows(const trainer *t);

@@ -22,7 +22,8 @@
 enum { READ_MEMORY_S = 5 };
 
 /* ---- tables ----------------------------------------------------------------------------- */
-/* Opens a table for appending. Removes the rows of steps after `from` and an incomplete last row. */
+/* Opens a table for appending. Removes the rows of steps after `from` and an incomplete last row.
+ */
 static FILE *open_table(const char *path, int64_t from)
 {
     FILE *f = fopen(path, from ? "r+e" : "we");

@@ -1,5 +1,5 @@
-/* monitor.h - output of `plimsoll train` during a run: the line on a terminal, memory, and the files
- * metrics.csv, eval.csv and the TensorBoard events in the run folder.
+/* monitor.h - output of `plimsoll train` during a run: the line on a terminal, memory, and the
+ * files metrics.csv, eval.csv and the TensorBoard events in the run folder.
  */
 #ifndef CLI_MONITOR_H
 #define CLI_MONITOR_H
@@ -28,8 +28,8 @@ typedef struct monitor {
     bool error_printed; /* the error that was returned has been printed */
 } monitor;
 
-/* Opens the files. dir NULL: no files. Evaluations go into phase_dir (NULL: into dir). After a resume,
- * drops the rows of later steps. last: last step of the run. */
+/* Opens the files. dir NULL: no files. Evaluations go into phase_dir (NULL: into dir). After a
+ * resume, drops the rows of later steps. last: last step of the run. */
 pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir,
                        int64_t last, bool evaluated, bool verbose);
 void monitor_close(monitor *m);

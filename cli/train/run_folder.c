@@ -188,8 +188,8 @@ pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t 
 }
 
 /* ---- the log ---------------------------------------------------------------------------- */
-/* Returns the bytes of the log that belong to the checkpoint: those at the time of the save, and the
- * checkpoint events after them. -1: the log is shorter. */
+/* Returns the bytes of the log that belong to the checkpoint: those at the time of the save, and
+ * the checkpoint events after them. -1: the log is shorter. */
 static long kept_bytes(FILE *log, uint64_t log_bytes)
 {
     char line[8192];
@@ -254,9 +254,9 @@ void folder_close(run_folder *f)
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
-/* Removes the models of an earlier, shorter run; its checkpoint has the same weights. They stay until
- * the first newer checkpoint, so that an attempt that fails loses nothing. After that they could be
- * taken for the model of the new checkpoint. */
+/* Removes the models of an earlier, shorter run; its checkpoint has the same weights. They stay
+ * until the first newer checkpoint, so that an attempt that fails loses nothing. After that they
+ * could be taken for the model of the new checkpoint. */
 static void remove_models(run_folder *f)
 {
     char path[4096];

@@ -1,7 +1,8 @@
 /* signals.h - the signals that `plimsoll train` reacts to.
  *
- * Handlers only set flags. The flags are read between steps, between the batches of an evaluation and
- * during planning. A second stop signal exits at once; a checkpoint on disk is complete at any time.
+ * Handlers only set flags. The flags are read between steps, between the batches of an evaluation
+ * and during planning. A second stop signal exits at once; a checkpoint on disk is complete at any
+ * time.
  */
 #ifndef CLI_SIGNALS_H
 #define CLI_SIGNALS_H

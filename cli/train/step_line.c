@@ -3,8 +3,8 @@
  *   [00:15:23] Epoch 5/100 | Batch 127/500 | 2.80 s/batch | loss 0.0931 | lr 2.3e-03 |
  *       GPU 14.2/16.0 GiB | host 1.2 GiB | wait 1% | ETA 01:58:45
  *
- * On a narrow terminal these fields are dropped, in this order: learning rate, host memory, waiting,
- * memory, rate. The loss and the time left always stay.
+ * On a narrow terminal these fields are dropped, in this order: learning rate, host memory,
+ * waiting, memory, rate. The loss and the time left always stay.
  */
 #include "cli/ui.h"
 #include "monitor.h"

@@ -1,4 +1,5 @@
-/* train_events.c - the output of `plimsoll train`: one JSON object per event, and lines for people. */
+/* train_events.c - the output of `plimsoll train`: one JSON object per event, and lines for people.
+ */
 #include "cli/plan/plan_view.h"
 #include "trainer.h"
 

@@ -1,7 +1,8 @@
 /* train_loop.c - the training loop: steps, and what is due after a step.
  *
- * After each step, in this order: the line or the bar, the events, the evaluation, the pictures, the
- * checkpoint. With several ranks all ranks agree after each step whether to stop and whether to save.
+ * After each step, in this order: the line or the bar, the events, the evaluation, the pictures,
+ * the checkpoint. With several ranks all ranks agree after each step whether to stop and whether to
+ * save.
  */
 #include "cli/plan/plan_view.h"
 #include "cli_ranks.h"
@@ -70,8 +71,8 @@ static void end_early(trainer *t, int64_t step, const pl_verdict *v)
     t->steps = step;
 }
 
-/* Checks that the evaluation has the metric that until.reach names. The metrics are known only after
- * the first evaluation. */
+/* Checks that the evaluation has the metric that until.reach names. The metrics are known only
+ * after the first evaluation. */
 static pl_status check_reach(trainer *t, const pl_eval_info *e)
 {
     const pl_phase *p = trainer_phase(t);
@@ -85,8 +86,8 @@ static pl_status check_reach(trainer *t, const pl_eval_info *e)
     return PL_ERR_CONFIG;
 }
 
-/* Evaluates at a step. An evaluation that a signal stops is repeated on resume. Sets *best when a save
- * should follow. */
+/* Evaluates at a step. An evaluation that a signal stops is repeated on resume. Sets *best when a
+ * save should follow. */
 static pl_status evaluate(trainer *t, int64_t step, bool *best)
 {
     pl_eval_info e;
@@ -189,9 +190,9 @@ static pl_status one_step(trainer *t)
     return rc == PL_OK && due ? save(t, false) : rc;
 }
 
-/* Trains to the last step. The final evaluation comes after the last checkpoint, unless it was due at
- * that step anyway: so a run that is given more steps later is the same as one that had them from the
- * start. */
+/* Trains to the last step. The final evaluation comes after the last checkpoint, unless it was due
+ * at that step anyway: so a run that is given more steps later is the same as one that had them
+ * from the start. */
 pl_status trainer_loop(trainer *t)
 {
     pl_status rc = PL_OK;

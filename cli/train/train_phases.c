@@ -1,5 +1,5 @@
-/* train_phases.c - `plimsoll train` of a run with phases: the order of phases, the weights with which a
- * phase starts, the weights that it leaves. */
+/* train_phases.c - `plimsoll train` of a run with phases: the order of phases, the weights with
+ * which a phase starts, the weights that it leaves. */
 #include "cli_ranks.h"
 
 #include <errno.h>
@@ -88,7 +88,8 @@ static pl_status leave_phase(trainer *t)
 /* A process that has trained a phase holds memory that the plan of the next phase does not count:
  * tables of libraries, holes in the heap. So the next phase starts with execv of this program; what
  * is not in the run folder is passed in the environment. A rank cannot do that, because MPI can be
- * initialised once per process: its next phase is planned around the memory that the process holds. */
+ * initialised once per process: its next phase is planned around the memory that the process holds.
+ */
 #define CONTINUES "PLIMSOLL_CONTINUES"
 
 void phases_continue(trainer *t)

@@ -31,8 +31,8 @@ static void tell_end(const trainer *t, int64_t done)
                 t->metric_first, t->metric_last, cli_plain(stderr));
 }
 
-/* Writes a file of weights into the run folder: those of the last step, or the averaged ones, if the
- * run has them. */
+/* Writes a file of weights into the run folder: those of the last step, or the averaged ones, if
+ * the run has them. */
 static pl_status save_weights(trainer *t, const char *name, bool averaged)
 {
     char path[4096], from[4200];
@@ -83,8 +83,8 @@ int trainer_done(trainer *t)
 }
 
 /* ---- one run, or one phase -------------------------------------------------------------- */
-/* plan.json is written under this name before the memory of the run is allocated, and renamed once the
- * run has started. */
+/* plan.json is written under this name before the memory of the run is allocated, and renamed once
+ * the run has started. */
 #define NEXT_PLAN "plan.json.tmp-next"
 
 static pl_status keep_plan(trainer *t)
@@ -102,8 +102,9 @@ static void settle_plan(trainer *t, bool begun)
     if (!begun || rename(from, to) != 0) unlink(from);
 }
 
-/* Opens the files of the run folder. Only after the programs have started, so that a run that cannot
- * start leaves the folder unchanged. Emits the plan to the log; and to the events if it was replaced. */
+/* Opens the files of the run folder. Only after the programs have started, so that a run that
+ * cannot start leaves the folder unchanged. Emits the plan to the log; and to the events if it was
+ * replaced. */
 static pl_status open_files(trainer *t, bool replanned)
 {
     pl_status rc = PL_OK;

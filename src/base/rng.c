@@ -1,5 +1,5 @@
-/* rng.c - Philox4x32-10; the constants are those of the paper. Numbers are functions of seed, stream,
- * step and block only (M11 of docs/MEMORY.md). */
+/* rng.c - Philox4x32-10; the constants are those of the paper. Numbers are functions of seed,
+ * stream, step and block only (M11 of docs/MEMORY.md). */
 #include "base/rng.h"
 
 void pl_rng_block(uint64_t seed, uint32_t stream, uint64_t step, uint64_t block, uint32_t out[4])

@@ -3,8 +3,8 @@
  * A session maps two blocks of device memory: the arena, as large as the largest of its programs
  * needs, and the state, all slots of the store in index order (M8 of docs/MEMORY.md). Binding a
  * program turns the plan's places into pointers once; a run then walks over the bound units and
- * allocates nothing (M9). The programs of one session share the arena, so the inputs and outputs of one program are valid only
- * until another one runs.
+ * allocates nothing (M9). The programs of one session share the arena, so the inputs and outputs of
+ * one program are valid only until another one runs.
  *
  * The session does not know where that memory is: it reads, writes and runs through the device's
  * pl_access (device.h).
@@ -364,7 +364,8 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
 
 /* ---- running ---------------------------------------------------------------------------- */
 /* Fills dead bytes with NaN, to show that no result depends on them (M10): here everything but the
- * inputs, because nothing else is alive before the first unit. Inputs are buffers of the plan in no special order, so each gap ends at the nearest one. */
+ * inputs, because nothing else is alive before the first unit. Inputs are buffers of the plan in no
+ * special order, so each gap ends at the nearest one. */
 static pl_status poison_start(pl_session *s, const pl_bound_program *b)
 {
     const pl_plan *plan = b->p->plan;

@@ -1,5 +1,5 @@
-/* pack.c - the offset planner: takes a problem apart and drives the solvers on what is left. Buffers
- * that are alive at the same position get different bytes (M1 of docs/MEMORY.md).
+/* pack.c - the offset planner: takes a problem apart and drives the solvers on what is left.
+ * Buffers that are alive at the same position get different bytes (M1 of docs/MEMORY.md).
  *
  * Two exact reductions, repeated until neither applies. Time falls apart where nothing is alive
  * on both sides: the pieces share the arena and are solved alone. Within a piece, a buffer that
