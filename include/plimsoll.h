@@ -1,6 +1,6 @@
 /* plimsoll.h - the stable C API of Plimsoll: train deep networks inside a memory budget.
  *
- * Read in order: status, dtypes and shapes, the store (state), the graph, compile, session. Constructors of ops are in plimsoll_ops.h, layers in plimsoll_nn.h.
+ * Read in order: status, types, store, graph, compile, session. Ops: plimsoll_ops.h, _nn.h.
  *
  * Conventions
  *   - Every fallible function returns pl_status; outputs are written only on success. The text of
@@ -141,9 +141,9 @@ typedef struct pl_init {
     double a, b;
 } pl_init;
 
-/* Layout of a slot in a model file. Dimension i of the file's tensor is dimension perm[i] of the slot,
- * after the slot is reshaped to `view` (view_rank 0: not reshaped). rank 0: the same layout. flat: the
- * file has these elements, in this order, as a vector. */
+/* Layout of a slot in a model file. Dimension i of the file's tensor is dimension perm[i] of the
+ * slot, after the slot is reshaped to `view` (view_rank 0: not reshaped). rank 0: the same layout.
+ * flat: the file has these elements, in this order, as a vector. */
 typedef struct pl_file_layout {
     int32_t rank, view_rank;
     int32_t perm[PL_MAX_RANK];
@@ -159,9 +159,9 @@ typedef struct pl_slot {
     pl_file_layout layout;
     bool trainable;
     bool decay; /* weight decay applies (false for slots put in a no-decay group) */
-    /* A slot that is sharded across ranks: this rank has elements [shard*n, shard*n + n) of `whole`,
-     * row-major, padded with zeros, where n is the number of elements of `type` (one dimension).
-     * shards is 0 for other slots. */
+    /* A slot that is sharded across ranks: this rank has elements [shard*n, shard*n + n) of
+     * `whole`, row-major, padded with zeros, where n is the number of elements of `type` (one
+     * dimension). shards is 0 for other slots. */
     int32_t shards, shard;
     pl_type whole;
 } pl_slot;
@@ -174,8 +174,8 @@ static inline const pl_type *pl_slot_type(const pl_slot *s)
 PL_API pl_store *pl_store_new(void);
 PL_API void pl_store_free(pl_store *s);
 PL_API pl_status pl_store_status(const pl_store *s);
-/* Adds a slot and returns its index. A name that exists returns its index if the type is the same, else
- * it is an error. -1 on error (sticky, see pl_store_status). */
+/* Adds a slot and returns its index. A name that exists returns its index if the type is the same,
+ * else it is an error. -1 on error (sticky, see pl_store_status). */
 PL_API int pl_store_add(pl_store *s, const pl_slot *slot);
 PL_API int pl_store_find(const pl_store *s, const char *name); /* -1 if none */
 PL_API int pl_store_count(const pl_store *s);
@@ -208,12 +208,12 @@ static inline bool pl_val_ok(pl_val v)
     return v.id != 0;
 }
 
-/* Scopes name the nodes created inside them ("model.layer1"), for errors and reports. Every push needs
- * a pop. */
+/* Scopes name the nodes created inside them ("model.layer1"), for errors and reports. Every push
+ * needs a pop. */
 PL_API void pl_scope_push(pl_graph *g, const char *name);
 PL_API void pl_scope_pop(pl_graph *g);
-/* Marks the current scope as a block: with checkpointing "blocks" only the inputs of the block are kept
- * for the backward pass, and its forward pass is recomputed when its backward pass starts. */
+/* Marks the current scope as a block: with checkpointing "blocks" only the inputs of the block are
+ * kept for the backward pass, and its forward pass is recomputed when its backward pass starts. */
 PL_API void pl_scope_checkpoint(pl_graph *g);
 /* Computes the current scope, and scopes pushed inside it from now on, in f32 with their gradients,
  * whatever the precision of the program: for losses and other parts that need accuracy. */
@@ -229,8 +229,8 @@ PL_API void pl_assign(pl_graph *g, int slot, pl_val v);
 PL_API void pl_output(pl_graph *g, const char *name, pl_val v);
 
 /* Reverse mode, graph to graph. Appends nodes that compute d(sum of y)/d(x[i]) into grads[i]; y is
- * usually a scalar loss. If y does not depend on x[i], grads[i] is zero. The result is ordinary nodes, so
- * gradients of gradients work. */
+ * usually a scalar loss. If y does not depend on x[i], grads[i] is zero. The result is ordinary
+ * nodes, so gradients of gradients work. */
 PL_API void pl_grad(pl_graph *g, pl_val y, const pl_val *x, int n, pl_val *grads);
 
 /* Text form. pl_graph_print writes a NUL-terminated text the caller frees with pl_text_free;
@@ -370,10 +370,10 @@ PL_API pl_status pl_session_new(pl_store *store, int n, pl_program *const *progr
 PL_API void pl_session_free(pl_session *s); /* the caller frees the programs, after the session */
 PL_API uint64_t pl_session_arena_bytes(const pl_session *s); /* allocated */
 PL_API uint64_t pl_session_state_bytes(const pl_session *s); /* allocated */
-/* Returns the device memory of the process: reported by the driver, or the resident set on a CPU. */
+/* Returns the device memory of the process: from the driver, or the resident set on a CPU. */
 PL_API uint64_t pl_session_used_bytes(const pl_session *s);
-/* Fills every slot from its pl_init. The numbers depend on the seed and the slot's name only. Cannot
- * fail on a CPU. */
+/* Fills every slot from its pl_init. The numbers depend on the seed and the slot's name only.
+ * Cannot fail on a CPU. */
 PL_API pl_status pl_session_init(pl_session *s, uint64_t seed);
 /* Reads or writes bytes [at, at + bytes) of a slot, after all runs started before. */
 PL_API pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to,
@@ -382,9 +382,9 @@ PL_API pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, con
                                        size_t bytes) PL_MUST_USE;
 /* Returns the memory of the slot on a CPU; NULL on other devices. */
 PL_API void *pl_session_slot(pl_session *s, int slot);
-/* Return the memory of an input before a run, or of an output after it; NULL if there is none. Ask for
- * and write every input before every run, because its bytes are reused during the run and its address may
- * change. pl_session_output waits for the run; it returns NULL too if the run failed. */
+/* Return the memory of an input before a run, or of an output after it; NULL if there is none. Ask
+ * for and write inputs before every run: their bytes are reused in the run and may move.
+ * pl_session_output waits for the run; it returns NULL too if the run failed. */
 PL_API void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type);
 PL_API const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
                                      pl_type *type);
@@ -394,10 +394,10 @@ PL_API pl_type pl_program_input_type(const pl_program *p, int i); /* i in [0, co
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
 PL_API pl_type pl_program_output_type(const pl_program *p, int i); /* i in [0, count) */
-/* Optional hint: all inputs of the next run are written, so a GPU may copy them while the last run is
- * still going. */
+/* Optional hint: all inputs of the next run are written, so a GPU may copy them while the last run
+ * is still going. */
 PL_API pl_status pl_session_send(pl_session *s, const pl_program *p) PL_MUST_USE;
-/* Starts a run. On a GPU it returns before the run ends; the inputs of the next run may be written. */
+/* Starts a run. On a GPU it returns before the run ends; the next inputs may be written. */
 PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;
 /* Waits for all runs; returns the error of a run that failed. */
 PL_API pl_status pl_session_wait(pl_session *s) PL_MUST_USE;

@@ -2,7 +2,7 @@
  *
  *     RUN/config.yaml                        resolved configuration
  *     RUN/log.jsonl                          one event per line
- *     RUN/lock                               locked by the process that trains; contains its process number
+ *     RUN/lock                               locked by the process that trains; has its number
  *     RUN/checkpoints/step-00000120/         one checkpoint:
  *         model.safetensors                    weights, PyTorch's names and layouts
  *         state.safetensors                    everything else that a step changes, in our layout
@@ -13,9 +13,9 @@
  *     RUN/phases/NAME/                       results of a phase
  *     RUN/model.safetensors                  at the end
  *
- * A checkpoint is written into a folder with a temporary name, its files are fsynced, and the folder is
- * renamed. So a folder with the final name is complete, unless it was damaged later, which the
- * checksums show.
+ * A checkpoint is written into a folder with a temporary name, its files are fsynced, and the
+ * folder is renamed. So a folder with the final name is complete, unless it was damaged later,
+ * which the checksums show.
  */
 #ifndef PLIMSOLL_CHECKPOINT_H
 #define PLIMSOLL_CHECKPOINT_H
@@ -30,7 +30,7 @@ extern "C" {
 #define PL_MAX_NOTES 64
 #define PL_MAX_PARTS 1024 /* most files with sharded state, one per rank */
 
-/* The contents of manifest.json. Before a save the caller sets log_bytes, evaluated and the notes. */
+/* The contents of manifest.json. The caller of a save sets log_bytes, evaluated and the notes. */
 typedef struct pl_checkpoint {
     int64_t step; /* steps done, over all phases */
     int64_t
@@ -71,15 +71,15 @@ PL_API pl_status pl_checkpoint_parse(const char *text, size_t len, const char *n
 /* Reads the manifest and every byte of every file. PL_ERR_FILE names what is damaged. */
 PL_API pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out) PL_MUST_USE;
 
-/* Writes the state of a started run as the checkpoint `dir` and fills c. On failure it removes what it
- * wrote; when the disk is full the message says how many bytes are missing. */
+/* Writes the state of a started run as the checkpoint `dir` and fills c. On failure it removes what
+ * it wrote; when the disk is full the message says how many bytes are missing. */
 PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c) PL_MUST_USE;
 /* Makes pl_run_start resume from this checkpoint, whose files were verified. Call it before
  * pl_run_build, which then uses the micro-batches of the checkpoint (accumulate: auto). */
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
 /* Returns the steps done over all phases; before pl_run_start, those of earlier phases only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);
-/* Makes evaluation and planning return PL_ERR_STOPPED when *stop is not 0 (set by a signal handler). */
+/* Makes evaluation and planning return PL_ERR_STOPPED when *stop is not 0 (set by a signal). */
 PL_API void pl_run_set_stop(pl_run *r, const volatile int *stop);
 
 /* ---- comparing configurations with a checkpoint ---------------------------------------- */
@@ -89,7 +89,7 @@ typedef enum pl_change {
     PL_CHANGE_ROUND,  /* changes results by rounding only */
     PL_CHANGE_REFUSED /* the state does not fit the configuration */
 } pl_change;
-/* Calls each for every key that differs; *refused counts keys that cannot change in a resumed run. */
+/* Calls each for every key that differs; *refused counts keys that must not change on resume. */
 PL_API pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
                                        void (*each)(void *ctx, const char *key,
                                                     const char *old_value, const char *new_value,
@@ -99,15 +99,15 @@ PL_API pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
 /* ---- run folders ------------------------------------------------------------------------ */
 typedef struct pl_folder pl_folder;
 
-/* Creates the folder if necessary, locks it and removes temporary files of a killed process. PL_ERR_IO
- * names the process that has the lock. */
+/* Creates the folder if necessary, locks it and removes temporary files of a killed process.
+ * PL_ERR_IO names the process that has the lock. */
 PL_API pl_status pl_folder_open(const char *path, pl_folder **out) PL_MUST_USE;
 PL_API void pl_folder_close(pl_folder *f);
 /* Removes checkpoints, log, configuration and model: only files that Plimsoll wrote. */
 PL_API pl_status pl_folder_clear(pl_folder *f) PL_MUST_USE;
-/* Finds the newest checkpoint that passes its checksum; sets its path, dir (cap bytes). Calls damaged for
- * each newer one, with the reason. c->step is 0 and dir "" when the folder has no checkpoint;
- * PL_ERR_FILE when all are damaged. */
+/* Finds the newest checkpoint that passes its checksum; sets its path, dir (cap bytes). Calls
+ * damaged for each newer one, with the reason. c->step is 0 and dir "" when the folder has no
+ * checkpoint; PL_ERR_FILE when all are damaged. */
 PL_API pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap,
                                   void (*damaged)(void *ctx, const char *dir, const char *why),
                                   void *ctx) PL_MUST_USE;
@@ -121,8 +121,8 @@ PL_API pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name
 /* Writes a small file into the folder, completely or not at all. */
 PL_API pl_status pl_folder_write(pl_folder *f, const char *name, const char *text) PL_MUST_USE;
 
-/* Lists the steps of the checkpoints in a run folder, newest first, without a lock. Fills at most cap and
- * returns how many there are; 0 when it is not a run folder. */
+/* Lists the steps of the checkpoints in a run folder, newest first, without a lock. Fills at most
+ * cap and returns how many there are; 0 when it is not a run folder. */
 PL_API int pl_folder_steps(const char *path, int64_t *steps, int cap);
 /* Writes the path RUN/checkpoints/step-N. */
 PL_API void pl_folder_checkpoint(const char *path, int64_t step, char *dir, size_t cap);

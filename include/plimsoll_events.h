@@ -3,11 +3,11 @@
  *     pl_events *e;
  *     PL_TRY(pl_events_open("runs/first", 0, &e));
  *     pl_events_scalar(e, "train/loss", 0.25);            collects
- *     PL_TRY(pl_events_write(e, step));                   writes one record with all collected values
+ *     PL_TRY(pl_events_write(e, step));                   writes one record with all values
  *     pl_events_close(e);
  *
- * A record is one write, so a process that is killed leaves at most one incomplete record at the end,
- * which readers skip. Every function does nothing when e is NULL.
+ * A record is one write, so a process that is killed leaves at most one incomplete record at the
+ * end, which readers skip. Every function does nothing when e is NULL.
  */
 #ifndef PLIMSOLL_EVENTS_H
 #define PLIMSOLL_EVENTS_H
@@ -20,8 +20,8 @@ extern "C" {
 
 typedef struct pl_events pl_events;
 
-/* Starts a new file in dir whose name sorts after the existing ones. For a run that resumes after step
- * `from` (0: a new run) it tells readers to drop later steps of earlier files. */
+/* Starts a new file in dir whose name sorts after the existing ones. For a run that resumes after
+ * step `from` (0: a new run) it tells readers to drop later steps of earlier files. */
 PL_API pl_status pl_events_open(const char *dir, int64_t from, pl_events **out) PL_MUST_USE;
 PL_API void pl_events_close(pl_events *e);
 

@@ -1,5 +1,5 @@
-/* plimsoll_hdf5.h - reads and writes arrays in HDF5 files, row by row, for recipes whose authors use
- * HDF5.
+/* plimsoll_hdf5.h - reads and writes arrays in HDF5 files, row by row, for recipes whose authors
+ * use HDF5.
  *
  * libhdf5 is opened with the first file. Reads may come from any thread. Problems are
  * PL_ERR_DATA (the library is missing: PL_ERR_UNSUPPORTED) and name the file.
@@ -24,8 +24,8 @@ PL_API pl_type pl_hdf5_type(const pl_hdf5 *h);
 /* Reads row `row` (index `row` of the first dimension), converted to dtype. */
 PL_API pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to) PL_MUST_USE;
 
-/* An array to write, of dtype f32, f64, i32, i64 or u8: its data, or a function that makes one row after
- * the other. */
+/* An array to write, of dtype f32, f64, i32, i64 or u8: its data, or a function that makes one row
+ * after the other. */
 typedef struct pl_hdf5_array {
     const char *field;
     pl_type type;

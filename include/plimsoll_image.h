@@ -1,8 +1,8 @@
 /* plimsoll_image.h - image processing in data workers: degraded pairs for super-resolution, edges.
  *
- * For recipes whose inputs are computed from a picture (pl_image_feed.make). All random numbers are pure
- * functions of a key (seed, epoch, sample), so a pair is the same on any thread and in any order. Memory
- * is allocated when a handle is created, and not later.
+ * For recipes whose inputs are computed from a picture (pl_image_feed.make). All random numbers are
+ * pure functions of a key (seed, epoch, sample), so a pair is the same on any thread and in any
+ * order. Memory is allocated when a handle is created, and not later.
  */
 #ifndef PLIMSOLL_IMAGE_H
 #define PLIMSOLL_IMAGE_H
@@ -19,8 +19,8 @@ typedef struct pl_image_key {
 } pl_image_key;
 
 /* ---- degradation --------------------------------------------------------------------------- */
-/* The second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low-pass filter, with
- * every strength drawn from a range. The picture is optionally sharpened first. */
+/* The second-order model of Real-ESRGAN: twice blur, resize, noise and JPEG, then a low-pass
+ * filter, with every strength drawn from a range. The picture is optionally sharpened first. */
 typedef enum pl_blur_shape {
     PL_BLUR_ISO,
     PL_BLUR_ANISO,
@@ -89,8 +89,8 @@ PL_API pl_status pl_degrader_new(const pl_degrade *o, int w, int h, pl_degrader 
 PL_API void pl_degrader_free(pl_degrader *d);
 /* Returns the memory of a degrader. */
 PL_API uint64_t pl_degrader_bytes(const pl_degrade *o, int w, int h);
-/* rgb: 3 bytes per pixel. good: the picture, sharpened if o->sharpen; bad: the degraded picture, resized to
- * the same size; (h,w,3), black 0, white 1; each may be NULL. */
+/* rgb: 3 bytes per pixel. good: the picture, sharpened if o->sharpen; bad: the degraded picture,
+ * resized to the same size; (h,w,3), black 0, white 1; each may be NULL. */
 PL_API pl_status pl_degrader_run(pl_degrader *d, pl_image_key key, const uint8_t *rgb, float *good,
                                  float *bad) PL_MUST_USE;
 
@@ -103,10 +103,10 @@ PL_API void pl_canny(const uint8_t *rgb, int w, int h, int low, int high, uint8_
                      void *work);
 
 /* ---- a pool of pairs ---------------------------------------------------------------------- */
-/* A pool of `size` samples shuffles the stream: once the pool is full, every batch takes `batch` random
- * places and fills them with the next samples. Returns which sample of the stream comes out at
- * `position`; a pure function, so the pool needs no memory. The size is rounded down to whole batches;
- * 0, or a batch above PL_POOL_BATCH: no pool. */
+/* A pool of `size` samples shuffles the stream: once the pool is full, every batch takes `batch`
+ * random places and fills them with the next samples. Returns which sample of the stream comes out
+ * at `position`; a pure function, so the pool needs no memory. The size is rounded down to whole
+ * batches; 0, or a batch above PL_POOL_BATCH: no pool. */
 enum { PL_POOL_BATCH = 64 };
 PL_API int64_t pl_pool_source(uint64_t seed, int64_t size, int64_t batch, int64_t position);
 

@@ -1,8 +1,8 @@
 /* plimsoll_json.h - a small JSON writer, for output that other programs read.
  *
- * The writer adds commas, quotes and escapes. It writes to a stream or into a text in memory. In an object every value has a key; in an array, and at the
- * top, key is NULL. Errors (memory, a failed write, text that is not UTF-8, ends that do not
- * match) are sticky and reported once by pl_json_finish.
+ * The writer adds commas, quotes and escapes. It writes to a stream or into memory. In an object
+ * every value has a key; in an array, and at the top, key is NULL. Errors (memory, a failed write,
+ * text that is not UTF-8, ends that do not match) are sticky; pl_json_finish reports them.
  *
  *     pl_json *j = pl_json_new(stdout);
  *     pl_json_object(j, NULL);
@@ -25,8 +25,8 @@ extern "C" {
 
 typedef struct pl_json pl_json;
 
-/* out NULL: the text is kept in memory, see pl_json_text. Returns NULL when memory runs out; every function
- * accepts NULL. */
+/* out NULL: the text is kept in memory, see pl_json_text. Returns NULL when memory runs out; every
+ * function accepts NULL. */
 PL_API pl_json *pl_json_new(FILE *out);
 PL_API void pl_json_free(pl_json *j);
 
@@ -42,8 +42,8 @@ PL_API void pl_json_bool(pl_json *j, const char *key, bool v);
 PL_API void pl_json_string(pl_json *j, const char *key, const char *v); /* NULL: null */
 PL_API void pl_json_null(pl_json *j, const char *key);
 
-/* Ends the document with a newline and flushes the stream. Further values start the next document: one
- * object per line. */
+/* Ends the document with a newline and flushes the stream. Further values start the next document:
+ * one object per line. */
 PL_API pl_status pl_json_finish(pl_json *j) PL_MUST_USE;
 /* Returns the text so far when there is no stream, else ""; borrowed until the next call. */
 PL_API const char *pl_json_text(const pl_json *j);

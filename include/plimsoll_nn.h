@@ -11,14 +11,14 @@
  *     pl_nn_free(m);
  *
  * A layer function creates the slots of its parameters in the graph's store (a name that exists is
- * shared), with PyTorch's names, file layout and default initial values, and applies the layer. Input
- * sizes come from the values. Every options struct means PyTorch's defaults when zero.
+ * shared), with PyTorch's names, file layout and default initial values, and applies the layer.
+ * Input sizes come from the values. Every options struct means PyTorch's defaults when zero.
  *
  * Shapes: x is [N, s.., C], channels last, where PyTorch has [N, C, s..]. Matrices are [.., C].
  *
- * State that a forward pass changes (running statistics, power iterations, the random key) is chained
- * through the context: a second use in the same graph reads the value that the first one left, and
- * pl_nn_finish assigns each slot once. So T calls of one BatchNorm have the same effect as in PyTorch.
+ * State that a forward pass changes (running statistics, power iterations, the random key) is
+ * chained through the context: a second use in the same graph reads what the first one left, and
+ * pl_nn_finish assigns each slot once. T calls of one BatchNorm have the effect of PyTorch.
  */
 #ifndef PLIMSOLL_NN_H
 #define PLIMSOLL_NN_H
@@ -43,8 +43,8 @@ typedef struct pl_nn {
 /* Returns NULL when memory runs out. One context per graph: it caches the value of every slot. */
 PL_API pl_nn *pl_nn_new(pl_graph *g, bool training);
 PL_API void pl_nn_free(pl_nn *m);
-/* Assigns all changed slots (pl_nn_update), advances the random key if a training context read it, and
- * returns the first error of context or graph. Call it once, after the model and the optimizer. */
+/* Assigns all changed slots (pl_nn_update), advances the random key if training read it, returns
+ * the first error of context or graph. Call it once, after the model and the optimizer. */
 PL_API pl_status pl_nn_finish(pl_nn *m) PL_MUST_USE;
 /* Records an error of model code; the first one is kept. Returns PL_NO_VAL. */
 PL_API pl_val pl_nn_fail(pl_nn *m, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
@@ -86,8 +86,8 @@ PL_API double pl_nn_gain(const char *nonlinearity, double a);
 PL_API pl_init pl_nn_init_of(pl_nn_init i, double fan_in, double fan_out);
 
 /* ---- slots by hand -------------------------------------------------------------------------
- * Shapes are channels-last; where init needs fans, they are those of a matrix [dim 0, product of the
- * others]. */
+ * Shapes are channels-last; where init needs fans, they are those of a matrix [dim 0, product of
+ * the others]. */
 /* Creates and reads a trainable parameter "<path>.<name>". */
 PL_API pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim,
                           pl_nn_init init);

@@ -91,7 +91,7 @@ PL_API pl_val pl_unsqueeze(pl_graph *g, pl_val x, int axis);
 PL_API pl_val pl_squeeze(pl_graph *g, pl_val x, int axis);
 /* start, start+step, ... below stop; negative start and stop count from the end. step > 0. */
 PL_API pl_val pl_slice(pl_graph *g, pl_val x, int axis, int64_t start, int64_t stop, int64_t step);
-/* Adds lo elements before, hi after and inner between neighbours, all equal to value; none negative. */
+/* Adds lo elements before, hi after, inner between neighbours, all equal to value; none < 0. */
 PL_API pl_val pl_pad(pl_graph *g, pl_val x, int axis, int64_t lo, int64_t hi, int64_t inner,
                      double value);
 PL_API pl_val pl_concat(pl_graph *g, int n, const pl_val *x, int axis);
@@ -149,7 +149,7 @@ PL_API pl_val pl_conv(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_con
 PL_API pl_val pl_conv_transpose(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o,
                                 const int *out_pad);
 
-/* Depthwise convolution with one filter per sample: x [N, s.., C], w [N, k.., C]; ignores o->groups. */
+/* Depthwise, with one filter per sample: x [N, s.., C], w [N, k.., C]; ignores o->groups. */
 PL_API pl_val pl_conv_per_sample(pl_graph *g, pl_val x, pl_val w, const pl_conv_opts *o);
 
 /* ---- pools, resizing, patches ----------------------------------------------------------- */
@@ -185,9 +185,9 @@ PL_API pl_val pl_dropout(pl_graph *g, pl_val x, pl_val key, double p);
 PL_API pl_val pl_dropout_channels(pl_graph *g, pl_val x, pl_val key, double p);
 
 /* ---- across ranks --------------------------------------------------------------------------
- * Ranks are processes that run the same graph on different samples. Each call is one exchange between
- * all ranks, identified by its name (two calls with the same value and name are one exchange). With one
- * rank the result is x. Gradients are those of the sum over ranks. */
+ * Ranks are processes that run the same graph on different samples. Each call is one exchange
+ * between all ranks, identified by its name (two calls with the same value and name are one
+ * exchange). With one rank the result is x. Gradients are those of the sum over ranks. */
 /* Sum over ranks. */
 PL_API pl_val pl_all_reduce(pl_graph *g, pl_val x, int ranks, const char *name);
 /* Rows [rank*k, rank*k + k) of the sum of x [ranks*k, ..]. */

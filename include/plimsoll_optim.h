@@ -1,5 +1,5 @@
-/* plimsoll_optim.h - from a loss to new weights: gradients, clipping, optimizers, learning-rate schedules,
- * averages, loss scaling. All of them are nodes of the graph, so the plan contains them.
+/* plimsoll_optim.h - from a loss to new weights: gradients, clipping, optimizers, learning-rate
+ * schedules, averages, loss scaling. All of them are nodes of the graph, so the plan contains them.
  *
  *     pl_optim o = PL_OPTIM_INIT;                 AdamW, lr 1e-3, weight decay 0.01
  *     o.lr = (pl_lr){.lr = 1e-4, .kind = PL_LR_COSINE, .total = 10000, .warmup = 500};
@@ -7,14 +7,14 @@
  *     pl_optim_report r;
  *     pl_optim_apply(m, loss, &o, &r);            r.lr, r.grad_norm are values to report
  *
- * One program does everything: an update runs as soon as its gradient exists. Gradient accumulation uses
- * two programs: `micro` = pl_optim_gradients + pl_optim_accumulate, run A times with loss/A; `apply` =
- * pl_optim_accumulated + pl_optim_update.
+ * One program does everything: an update runs as soon as its gradient exists. Gradient accumulation
+ * uses two programs: `micro` = pl_optim_gradients + pl_optim_accumulate, run A times with loss/A;
+ * `apply` = pl_optim_accumulated + pl_optim_update.
  *
  * Slots of a parameter P under an optimiser named "optim": optim.m.P, optim.v.P, optim.vmax.P
  * (Adam), optim.buf.P (SGD, RMSprop), optim.m.P (Lion), optim.sq.P, optim.mean.P (RMSprop);
- * optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps
- * its value and has no such slots, like a PyTorch parameter without gradient. Later reads in the same
+ * optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps its
+ * value and has no such slots, like a PyTorch parameter without gradient. Later reads in the same
  * graph see the new value of a parameter: a discriminator and a generator step may share a graph or
  * have one each.
  */
@@ -73,7 +73,7 @@ typedef struct pl_plateau {
   .patience = 10, .threshold = 1e-4                                                                \
  }
 PL_API int pl_plateau_slot(pl_store *s); /* made if absent */
-/* Processes a metric; returns true when the learning rate is reduced. state is the memory of the slot. */
+/* Takes a metric; returns true when the learning rate is reduced. state: memory of the slot. */
 PL_API bool pl_plateau_step(const pl_plateau *p, double state[4], double metric);
 
 /* ---- optimisers ------------------------------------------------------------------------- */

@@ -1,11 +1,11 @@
 /* plimsoll_ranks.h - several processes, called ranks, that train one network.
  *
  * A world is a set of ranks that run the same program on different samples. MPI starts them and
- * transfers their bytes (docs/RANKS.md). This header is for programs that embed runs; recipes do not
- * need it.
+ * transfers their bytes (docs/RANKS.md). This header is for programs that embed runs; recipes do
+ * not need it.
  *
  *     pl_world *world;
- *     pl_world_open(&world);              the world that mpirun, srun or torchrun started; NULL: one process
+ *     pl_world_open(&world);              the world of mpirun, srun or torchrun; NULL: none
  *     pl_run_open(...);                   with ranks=N
  *     pl_run_join(run, world);            before pl_run_build
  */
@@ -28,24 +28,24 @@ typedef enum pl_shard {
 
 typedef struct pl_world pl_world;
 
-/* Call it first. Starts `ranks` copies of this program on this machine with mpirun, when ranks > 1 and no
- * launcher has started this process, or under torchrun, which does not start MPI; *code is then the exit
- * code of this process. *code -1: this process is a rank, or the only process, and continues. argv: of
- * main. */
+/* Call it first. Starts `ranks` copies of this program on this machine with mpirun, when ranks > 1
+ * and no launcher has started this process, or under torchrun, which does not start MPI; *code is
+ * then the exit code of this process. *code -1: this process is a rank, or the only process, and
+ * continues. argv: of main. */
 PL_API pl_status pl_ranks_start(int ranks, char **argv, int *code) PL_MUST_USE;
 /* The same, whatever launcher started this process. */
 PL_API pl_status pl_ranks_launch(int ranks, char **argv, int *code) PL_MUST_USE;
 
-/* Joins the world of the launcher that started this process; *out is NULL without a launcher or with one
- * rank. Call it once per process. */
+/* Joins the world of the launcher that started this process; *out is NULL without a launcher or
+ * with one rank. Call it once per process. */
 PL_API pl_status pl_world_open(pl_world **out) PL_MUST_USE;
 /* Every rank calls it with its exit code, after it has freed its runs; w may be NULL. */
 PL_API void pl_world_close(pl_world *w, int code);
-/* Ends all ranks because this rank failed: prints the text last and exits with the code, on all ranks.
- * Returns only without a control channel. */
+/* Ends all ranks because this rank failed: prints the text last and exits with the code, on all
+ * ranks. Returns only without a control channel. */
 PL_API void pl_world_fail(pl_world *w, int code, const char *text);
-/* Sets the time without a sign of life after which a rank counts as dead (default 10 s). Every rank sets
- * it. */
+/* Sets the time without a sign of life after which a rank counts as dead (default 10 s). Every rank
+ * sets it. */
 PL_API void pl_world_set_limit(pl_world *w, double seconds);
 /* Reports what this rank is doing, for messages of other ranks; phase is static text. */
 PL_API void pl_world_doing(pl_world *w, const char *phase, int64_t step);
@@ -66,8 +66,8 @@ PL_API pl_status pl_world_launched(int *size) PL_MUST_USE;
 PL_API pl_status pl_world_share(pl_world *w, const void *own, size_t bytes, void *all) PL_MUST_USE;
 PL_API struct pl_comm *pl_world_comm(pl_world *w);
 
-/* Makes the run one rank of a run of the whole world. Call it before pl_run_build; the world must outlive
- * the run. */
+/* Makes the run one rank of a run of the whole world. Call it before pl_run_build; the world must
+ * outlive the run. */
 PL_API pl_status pl_run_join(pl_run *r, pl_world *w) PL_MUST_USE;
 PL_API pl_world *pl_run_world(const pl_run *r);
 /* Bytes that this rank has sent to others since pl_run_join. */
@@ -81,8 +81,8 @@ PL_API pl_status pl_run_serve(pl_run *r, bool *well) PL_MUST_USE;
 PL_API pl_status pl_run_served(pl_run *r, bool well) PL_MUST_USE;
 /* Copies the data of rank 0 to all ranks. */
 PL_API pl_status pl_world_tell(pl_world *w, void *data, size_t bytes) PL_MUST_USE;
-/* Predicted exchanges of a step: bytes that a rank sends, their time, and the part of that time that no
- * kernel overlaps. After pl_run_build. */
+/* Predicted exchanges of a step: bytes that a rank sends, their time, and the part of that time
+ * that no kernel overlaps. After pl_run_build. */
 typedef struct pl_run_links {
     double bytes, ms, wait_ms;
     pl_shard shard; /* the choice of the plan with shard: auto */

@@ -32,8 +32,8 @@ PL_API pl_store *pl_builder_store(pl_builder *b);
 /* The training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as their
  * first dimension. The builder owns, finishes and frees the context. */
 PL_API pl_nn *pl_builder_train(pl_builder *b);
-/* The evaluation program, over the same weights; without this call there is none. Its scalar outputs
- * are averaged over the evaluation batches and reported under their names. */
+/* The evaluation program, over the same weights; without this call there is none. Its scalar
+ * outputs are averaged over the evaluation batches and reported under their names. */
 PL_API pl_nn *pl_builder_eval(pl_builder *b);
 PL_API int64_t
 pl_builder_batch(const pl_builder *b); /* samples per run of a program: the micro-batch */
@@ -43,16 +43,16 @@ pl_builder_batch(const pl_builder *b); /* samples per run of a program: the micr
  * (pl_draw_*) are the same every time; it must not change state. */
 PL_API pl_nn *pl_builder_sample(pl_builder *b);
 /* A picture of the sampling program for each sample: [batch,H,W,C] or [batch,C,H,W] (if both are
- * possible, the first), C 3 or 1; low is black, high is white. sample.count pictures are put side by
- * side. */
+ * possible, the first), C 3 or 1; low is black, high is white. sample.count pictures are put side
+ * by side. */
 PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, float high);
-/* An array of the sampling program, of any type, samples first: sample.count rows go into a safetensors
- * file beside the pictures, under this name. */
+/* An array of the sampling program, of any type, samples first: sample.count rows go into a
+ * safetensors file beside the pictures, under this name. */
 PL_API void pl_builder_array(pl_builder *b, const char *name, pl_val v);
 
 /* Finishes the training program: gradients of loss for every trainable slot, clipping, optimizer,
- * schedule, EMA and counters, according to the keys `optim.*`, `schedule.*`, `clip.*`, `ema.*`; adds
- * the outputs loss, lr and grad_norm.
+ * schedule, EMA and counters, according to the keys `optim.*`, `schedule.*`, `clip.*`, `ema.*`;
+ * adds the outputs loss, lr and grad_norm.
  *
  * A loss that is not finite stops the run. So does an output named "nonfinite" that is above 0: for
  * models whose loss hides a divergence (nan_to_num). */
@@ -62,24 +62,24 @@ PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
 /* A step may run further programs: a discriminator beside a generator, a penalty every 16 steps,
  * the same model at several resolutions. Each has its own graph over the same store and its own
  * update, so it sees the state that the programs before it left; all are planned, and the arena is
- * that of the largest program. They read the same samples: an input is filled for every program that
- * has it, in its shape there. Values pass from one program to the next through slots of the store. The
- * host decides which programs run, from the number of steps done. */
+ * that of the largest program. They read the same samples: an input is filled for every program
+ * that has it, in its shape there. Values pass from one program to the next through slots of the
+ * store. The host decides which programs run, from the number of steps done. */
 typedef struct pl_when {
     int64_t every;       /* k > 0: steps 0, k, 2k, ... of the run; 0: all */
     int64_t but_every;   /* k > 0: all other steps */
     int64_t from, until; /* steps [from, until); until 0: no end */
     bool after;          /* runs after the training program; otherwise before it */
 } pl_when;
-/* Adds a program to the step; programs run in the order of these calls. The builder owns the context.
- * Outputs are reported as "name.output". */
+/* Adds a program to the step; programs run in the order of these calls. The builder owns the
+ * context. Outputs are reported as "name.output". */
 PL_API pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when);
 
 /* What a program trains: slots by pattern (pl_nn_match; NULL: all), with the optimizer, schedule,
- * clipping and averages of one section of the configuration: "optim" (NULL) is the engine's, others are
- * named in pl_recipe.optims. Two sections never train the same slot. updates: number of updates of the
- * section per batch, when several programs use it, so that its schedule advances once per step; 0 means
- * 1. With train.updates_per_batch schedules advance once per batch, unless each_update is set. */
+ * clipping and averages of one section of the configuration: "optim" (NULL), or one that
+ * pl_recipe.optims names. Two sections never train the same slot. updates: updates of the section
+ * per batch, when several programs use it: its schedule advances once per step; 0 means 1. With
+ * train.updates_per_batch schedules advance once per batch, unless each_update is set. */
 typedef struct pl_group {
     const char *slots, *optim;
     int64_t updates;
@@ -87,8 +87,8 @@ typedef struct pl_group {
 } pl_group;
 /* As pl_builder_minimise, for the training program or one of pl_builder_program. */
 PL_API void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group);
-/* Number of updates that a section has done, an i64 scalar, 0 in the first step: the count of schedules
- * in the graph. All micro-batches of a step read the same number. */
+/* Number of updates that a section has done, an i64 scalar, 0 in the first step: the count of
+ * schedules in the graph. All micro-batches of a step read the same number. */
 PL_API pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim);
 /* How often a step trains on its batch: key train.updates_per_batch. */
 PL_API int64_t pl_builder_updates(const pl_builder *b);
@@ -114,15 +114,15 @@ typedef enum pl_subset { PL_SUBSET_TRAIN, PL_SUBSET_EVAL } pl_subset;
 
 /* A batch being filled: memory of a program's inputs. */
 typedef struct pl_batch pl_batch;
-/* Returns the memory of input `name` for the whole batch, row-major. NULL if the program has no such
- * input; then it need not be written. */
+/* Returns the memory of input `name` for the whole batch, row-major. NULL if the program has no
+ * such input; then it need not be written. */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
-/* Returns how often sample i of the batch has been used before: random data that changes with each use
- * of a sample depends on its number and this. 0 in an evaluation. */
+/* Returns how often sample i of the batch has been used before: random data that changes with each
+ * use of a sample depends on its number and this. 0 in an evaluation. */
 PL_API int64_t pl_batch_pass(const pl_batch *batch, int i);
 
-/* Numbers for generated samples, each a pure function of its arguments. pl_sample_seed: `world`
- * is any constant of the recipe; training and evaluation samples have different seeds. Number k of a
+/* Numbers for generated samples, each a pure function of its arguments. pl_sample_seed: `world` is
+ * any constant of the recipe; training and evaluation samples have different seeds. Number k of a
  * seed: uniform in [0,1), or nearly normal (from four uniform ones) with mean 0 and variance 1. */
 PL_API uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample);
 PL_API double pl_sample_uniform(uint64_t seed, uint64_t k);
@@ -135,7 +135,7 @@ typedef struct pl_image_input {
     const char *name;
     float low, high; /* f32: values of black and of white, e.g. -1 and 1 */
 } pl_image_input;
-/* A crop in the size of the first image input, 3 bytes per pixel, and the key of its random numbers. */
+/* A crop in the size of the first image input, 3 bytes per pixel; key: for random numbers. */
 typedef struct pl_picture {
     const uint8_t *rgb;
     int w, h;
@@ -150,9 +150,9 @@ typedef struct pl_image_feed {
     const char *text;
     pl_status (*encode)(const pl_config *c, const char *caption, void *row,
                         const pl_type *row_type);
-    /* Configuration keys of height and width, for data.buckets: build is called once for every bucket,
-     * with its size in these keys. One key for both: square buckets only. NULL: none. A width of 0
-     * means the height. */
+    /* Configuration keys of height and width, for data.buckets: build is called once for every
+     * bucket, with its size in these keys. One key for both: square buckets only. NULL: none. A
+     * width of 0 means the height. */
     const char *height, *width;
     /* Inputs that make computes from the picture (or from the sample number), ends with NULL; NULL:
      * none. They may include inputs of `images`, which are written first. Each worker thread has a
@@ -162,12 +162,12 @@ typedef struct pl_image_feed {
     pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
     void (*make_close)(void *state);
     pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
-    /* Inputs of `made` that bypass data.pool while the boolean key unpooled_if is true, ends with NULL:
-     * they belong to the newest sample, not to the sample from the pool. NULL: none. */
+    /* Inputs of `made` that bypass data.pool while the boolean key unpooled_if is true, ends with
+     * NULL: they belong to the newest sample, not to the sample from the pool. NULL: none. */
     const char *const *unpooled;
     const char *unpooled_if;
-    /* Optional, for `generate --raw`: draws one sample of the recipe as a picture (3 bytes per pixel;
-     * NULL when there are no `images`) and a line of text, which may stay empty. */
+    /* Optional, for `generate --raw`: draws one sample of the recipe as a picture (3 bytes per
+     * pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
     pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h,
                       uint8_t *rgb, char *caption, size_t cap);
     bool lanczos; /* data.resize: auto means Lanczos instead of triangle */
@@ -175,9 +175,9 @@ typedef struct pl_image_feed {
     const char *upscaled;
 } pl_image_feed;
 
-/* A frozen part before the model, whose outputs are computed once (`plimsoll cache`) and stored on disk.
- * build creates it as a separate program: its inputs are read like those of the training program, its
- * outputs have the names of inputs of the training program that reads the cache. */
+/* A frozen part before the model, whose outputs are computed once (`plimsoll cache`) and stored on
+ * disk. build creates it as a separate program: its inputs are read like those of the training
+ * program, its outputs have the names of inputs of the training program that reads the cache. */
 typedef struct pl_encoder {
     pl_status (*build)(pl_builder *b, pl_nn *m);
     /* Further keys that change its outputs, as a pattern: "side,vae.*". NULL: those whose row says
@@ -188,14 +188,14 @@ typedef struct pl_encoder {
 PL_API bool pl_builder_cached(const pl_builder *b);
 
 /* ---- published weights -------------------------------------------------------------------------
- * Frozen parts come with published weights, under other names, in one file or many. A recipe names the
- * configuration key with their path, and the translation of names. The engine reads them after
- * `init_from`, converts their floating-point type, and stops with a list when tensors are missing or
- * unknown. */
+ * Frozen parts come with published weights, under other names, in one file or many. A recipe names
+ * the configuration key with their path, and the translation of names. The engine reads them after
+ * `init_from`, converts their floating-point type, and stops with a list when tensors are missing
+ * or unknown. */
 
 /* One rule. In both patterns * stands for one part of a name between dots and ** at the end for the
- * remaining parts; the k-th * of one is the k-th * of the other. The first rule whose `ours` matches
- * the name of a slot is used. */
+ * remaining parts; the k-th * of one is the k-th * of the other. The first rule whose `ours`
+ * matches the name of a slot is used. */
 typedef struct pl_rename {
     const char *theirs, *ours;
 } pl_rename;
@@ -219,8 +219,8 @@ typedef struct pl_preset {
     const char *yaml;
 } pl_preset;
 
-/* How replay reads meta.json of a PyTorch peer: the names of its workloads, and the configuration keys of
- * its fields. */
+/* How replay reads meta.json of a PyTorch peer: the names of its workloads, and the configuration
+ * keys of its fields. */
 typedef struct pl_peer_key {
     const char *peer, *key;
 } pl_peer_key;
@@ -230,16 +230,16 @@ typedef struct pl_peer {
     const pl_peer_key *keys;      /* ends with {NULL, NULL} */
     /* Prefix of the module in the peer's files that has the recipe's state: "model." */
     const char *prefix;
-    /* Copies one tensor of the dump whose layout differs, or returns false. NULL when no layout differs
-     * except channels first, [N,C,s..] instead of [N,s..,C]: those inputs are named in channels_first,
-     * or recognised by their sizes where these are unambiguous. */
+    /* Copies one tensor of the dump whose layout differs, or returns false. NULL when no layout
+     * differs except channels first, [N,C,s..] instead of [N,s..,C]: those inputs are named in
+     * channels_first, or recognised by their sizes where these are unambiguous. */
     bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
                     void *dst);
     const char *channels_first; /* pattern (pl_nn_match) of input names; NULL: none */
 } pl_peer;
 
-/* A trade-off: a setting that needs less memory and more time and changes no bit. done and instead are
- * words for messages: "decodes twice", "decoding once". */
+/* A trade-off: a setting that needs less memory and more time and changes no bit. done and instead
+ * are words for messages: "decodes twice", "decoding once". */
 typedef struct pl_tradeoff {
     const char *setting; /* "gan.decode=twice" */
     const char *done, *instead;
@@ -282,8 +282,8 @@ typedef struct pl_recipe {
     const pl_weights *weights;
     /* Optional: bytes that data_open allocates, for the plan. */
     uint64_t (*data_bytes)(const pl_config *c);
-    /* Optional, for `generate --raw`: writes one sample of the recipe into the folder dir in the file
-     * format of the authors, where that is not a picture (pl_image_feed.draw). */
+    /* Optional, for `generate --raw`: writes one sample of the recipe into the folder dir in the
+     * file format of the authors, where that is not a picture (pl_image_feed.draw). */
     pl_status (*data_write)(const pl_config *c, pl_subset subset, int64_t sample, const char *dir);
     /* The same where samples share files: writes count[subset] samples. data: from data_open. Calls
      * done after each. */
@@ -291,10 +291,10 @@ typedef struct pl_recipe {
                                 const int64_t count[2],
                                 void (*done)(void *ctx, pl_subset subset, int64_t sample),
                                 void *ctx);
-    /* Optional, ends with {NULL}: trade-offs, settings that train the same, bit for bit, in less memory
-     * and more time. Where their keys are auto and the budget needs it, the planner uses them, each
-     * together with those before it; build treats auto as the fastest setting. Where a key has another
-     * value, a plan that does not fit suggests the setting. */
+    /* Optional, ends with {NULL}: trade-offs, settings that train the same, bit for bit, in less
+     * memory and more time. Where their keys are auto and the budget needs it, the planner uses
+     * them, each together with those before it; build treats auto as the fastest setting. Where a
+     * key has another value, a plan that does not fit suggests the setting. */
     const pl_tradeoff *smaller;
 } pl_recipe;
 

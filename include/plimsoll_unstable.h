@@ -8,25 +8,25 @@
 extern "C" {
 #endif
 
-/* The GPU may start run n+1 before the outputs of run n are read. ago: 0 is the last run of the program, 1
- * the one before. Waits for that run only; returns its error. */
+/* The GPU may start run n+1 before the outputs of run n are read. ago: 0 is the last run of the
+ * program, 1 the one before. Waits for that run only; returns its error. */
 PL_API pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago) PL_MUST_USE;
 /* Like pl_session_output. NULL for ago = 1 on a CPU, and for outputs of more than 64 KiB. */
 PL_API const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name,
                                         int ago, pl_type *type);
-/* Returns the milliseconds that a GPU worked on that run, by the clock of the GPU; 0 on other devices.
- * Waits for the run. */
+/* Returns the milliseconds that a GPU worked on that run, by the clock of the GPU; 0 on other
+ * devices. Waits for the run. */
 PL_API double pl_session_device_ms(pl_session *s, const pl_program *p, int ago);
 
-/* Adds a program to a running session, for example a larger bucket. The arena grows to what the program
- * needs, on a GPU without a copy; slots keep their values, outputs of earlier runs are lost. The program
- * must use the store of the session, without new slots, and its device. */
+/* Adds a program to a running session, for example a larger bucket. The arena grows to what the
+ * program needs, on a GPU without a copy; slots keep their values, outputs of earlier runs are
+ * lost. The program must use the store of the session, without new slots, and its device. */
 PL_API pl_status pl_session_add(pl_session *s, pl_program *p) PL_MUST_USE;
 
-/* Milliseconds of the parts of compiling and starting. Program: opening the device (first program only),
- * passes, fusion, choosing and preparing kernels, their costs, the keep-all plan, fitting the budget.
- * Session: allocating memory, waiting for libraries and compiled kernels, resolving pointers, host
- * blocks, capturing CUDA graphs, initial values. */
+/* Milliseconds of the parts of compiling and starting. Program: opening the device (first program
+ * only), passes, fusion, choosing and preparing kernels, their costs, the keep-all plan, fitting
+ * the budget. Session: allocating memory, waiting for libraries and compiled kernels, resolving
+ * pointers, host blocks, capturing CUDA graphs, initial values. */
 typedef struct pl_program_times {
     double device, passes, groups, kernels, costs, plan, fit;
 } pl_program_times;
@@ -39,14 +39,14 @@ PL_API pl_session_times pl_session_times_get(const pl_session *s);
 /* Profiling. When on, every later run of every program of the session is measured kernel by kernel;
  * switching on again starts from zero. Only switching on allocates. */
 PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;
-/* Lists the most expensive kernels of a program, then sums by kind of op: mean ms per run, share, kernel,
- * bytes, GFLOP/s, GB/s. At most `rows` kernels (0: all). The caller frees the text with pl_text_free. */
+/* Lists the most expensive kernels of a program, then sums by op: ms per run, share, kernel,
+ * bytes, GFLOP/s, GB/s. At most `rows` kernels (0: all). Free the text with pl_text_free. */
 PL_API pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows,
                                          char **text) PL_MUST_USE;
 
-/* Finds numbers that are not finite. When on, later runs go kernel by kernel and every value is checked
- * after it is written. pl_session_found names the first value that was not finite since then (NULL: none
- * yet; borrowed). pl_session_bad_slot sets the first slot that contains such a number, or -1. */
+/* Finds numbers that are not finite. When on, later runs go kernel by kernel and every value is
+ * checked after it is written. pl_session_found names the first value that was not finite (NULL:
+ * none; borrowed). pl_session_bad_slot sets the first slot with such a number, or -1. */
 PL_API void pl_session_watch(pl_session *s, bool on);
 PL_API const char *pl_session_found(const pl_session *s);
 PL_API pl_status pl_session_bad_slot(pl_session *s, int *slot) PL_MUST_USE;
@@ -55,10 +55,10 @@ PL_API pl_status pl_session_bad_slot(pl_session *s, int *slot) PL_MUST_USE;
  * `rows`; 0: all). The caller frees the text with pl_text_free. */
 PL_API pl_status pl_program_report(const pl_program *p, int rows, char **text) PL_MUST_USE;
 
-/* Runs the offset planner alone. in: CSV with the columns id,lower,upper,size and optionally align; a
- * buffer is alive in [lower,upper). out (NULL: none): id,lower,upper,size,offset. The search stops at
- * capacity (0: at the bound, or when its work is used up). A checker that shares no code with the
- * planner checks the result. */
+/* Runs the offset planner alone. in: CSV with the columns id,lower,upper,size and optionally align;
+ * a buffer is alive in [lower,upper). out (NULL: none): id,lower,upper,size,offset. The search
+ * stops at capacity (0: at the bound, or when its work is used up). A checker that shares no code
+ * with the planner checks the result. */
 typedef struct pl_pack_report {
     uint64_t buffers;
     uint64_t height_bytes; /* of the arena */
@@ -68,11 +68,11 @@ typedef struct pl_pack_report {
 PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity,
                               pl_pack_report *report) PL_MUST_USE;
 
-/* Runs the recompute planner alone on a trace of operations (format: src/plan/files/trace.h). The budget
- * is a share of the peak of the trace. seconds: search time after the first plan, 0 for a short search.
- * In a sweep the overhead never rises with the budget; a share that does not fit has an overhead of 0. A
- * checker that shares no code with the planner replays every plan. pl_plan_trace returns PL_ERR_FIT when
- * nothing fits. */
+/* Runs the recompute planner alone on a trace of operations (format: src/plan/files/trace.h). The
+ * budget is a share of the peak of the trace. seconds: search time after the first plan, 0 for a
+ * short search. In a sweep the overhead never rises with the budget; a share that does not fit has
+ * an overhead of 0. A checker that shares no code with the planner replays every plan.
+ * pl_plan_trace returns PL_ERR_FIT when nothing fits. */
 typedef struct pl_trace_report {
     double overhead; /* compute time / compute time without recompute */
     uint64_t peak_bytes, budget_bytes;
