@@ -118,7 +118,7 @@ struct pl_session {
      * pass through. */
     char *stage, *bounce;
     size_t stage_bytes, bounce_bytes;
-    bool watching; /* checks every value for finite numbers as it is written (watch.c) */
+    bool watching; /* checks every value for finite numbers as it is written (find_nonfinite.c) */
     pl_session_times times;
     char found[384]; /* the first value that was not finite; "": none */
 };

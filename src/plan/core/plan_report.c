@@ -1,4 +1,4 @@
-/* report.c - a plan in words and numbers: labels, what the peak is made of. */
+/* plan_report.c - a plan in words and numbers: labels, what the peak is made of. */
 #include "plan/core/plan.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* scan.c - decodes every image of a set once and reports on each, for `inspect data`. The team of
+/* inspect_images.c - decodes every image of a set once and reports on each, for `inspect data`. The team of
  * threads decodes a chunk at a time; reports come in the order of the samples. */
 #include "base/sys.h"
 #include "base/threads.h"

@@ -1,4 +1,4 @@
-/* watch.c - finds the first value that is not finite.
+/* find_nonfinite.c - finds the first value that is not finite.
  *
  * A watched session runs its programs unit by unit and checks every float value as soon as it is
  * written, so it names the value where the numbers went wrong, not a later one that they spread to.
