@@ -240,7 +240,7 @@ static int status_file(void)
 /* A field of it in KiB; 0 if absent. Uses no stdio, so it allocates nothing. */
 static size_t proc_status_kib(const char *field)
 {
-    char buf[8192];
+    char buf[4096]; /* the sizes stand in the first lines */
     int fd = status_file();
     if (fd < 0) return 0;
     ssize_t n = pread(fd, buf, sizeof buf - 1, 0);

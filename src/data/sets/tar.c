@@ -135,10 +135,13 @@ static pl_status read_pax(const pl_tar *t, const char *text, size_t n, extra *x)
     return PL_OK;
 }
 
-static pl_status read_extra(const pl_tar *t, char type, uint64_t offset, uint64_t bytes, extra *x)
+enum { TEXT = 2 * PL_TAR_NAME }; /* bytes of an extended header that are read */
+
+/* text has room for TEXT bytes. */
+static pl_status parse_extra(const pl_tar *t, char type, uint64_t offset, uint64_t bytes,
+                             char *text, extra *x)
 {
-    char text[2 * PL_TAR_NAME];
-    size_t n = bytes < sizeof text ? (size_t)bytes : sizeof text - 1;
+    size_t n = bytes < TEXT ? (size_t)bytes : TEXT - 1;
     PL_TRY(pl_tar_read(t, offset, text, n));
     if (type == 'L') {
         if (n >= sizeof x->name) n = sizeof x->name - 1;
@@ -147,9 +150,18 @@ static pl_status read_extra(const pl_tar *t, char type, uint64_t offset, uint64_
         x->has_name = true;
         return PL_OK;
     }
-    PL_FAIL_IF(bytes >= sizeof text, PL_ERR_DATA, "%s: a pax header of %llu bytes", t->path,
+    PL_FAIL_IF(bytes >= TEXT, PL_ERR_DATA, "%s: a pax header of %llu bytes", t->path,
                (unsigned long long)bytes);
     return read_pax(t, text, n, x);
+}
+
+static pl_status read_extra(const pl_tar *t, char type, uint64_t offset, uint64_t bytes, extra *x)
+{
+    char *text = pl_sys_alloc(TEXT);
+    if (!text) return PL_ERR_MEMORY;
+    pl_status rc = parse_extra(t, type, offset, bytes, text, x);
+    pl_sys_free(text);
+    return rc;
 }
 
 pl_status pl_tar_next(pl_tar *t, pl_tar_member *m, bool *more)
