@@ -187,7 +187,8 @@ void pl_dnn_add_call(pl_dnn *d, const pl_dnn_call *call)
     d->n_steps++;
 }
 
-pl_status pl_dnn_add_floats(pl_dnn *d, int64_t n, int *out)
+/* Reserves n floats in the work block. */
+static pl_status add_floats(pl_dnn *d, int64_t n, int *out)
 {
     pl_mdesc md;
     const dnnl_dims_t dim = {n};
@@ -210,7 +211,7 @@ pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int 
 {
     pl_dnn_call call = {
         .fn = dot ? narrow_dot : narrow_sum, .size.narrow = *s, .operand = {a, b, bias, c, -1}};
-    if (!dot) PL_TRY(pl_dnn_add_floats(d, pl_narrow_parts(s) * s->n * s->cols, &call.operand[4]));
+    if (!dot) PL_TRY(add_floats(d, pl_narrow_parts(s) * s->n * s->cols, &call.operand[4]));
     pl_dnn_note_impl(d, dot ? "narrow:dot" : "narrow:sum");
     pl_dnn_add_call(d, &call);
     return PL_OK;

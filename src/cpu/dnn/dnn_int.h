@@ -83,8 +83,6 @@ pl_status pl_dnn_add_step(pl_dnn *d, dnnl_primitive_desc_t pd, int n, const int 
 pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from, const pl_mdesc *to_md,
                              int to);
 void pl_dnn_add_call(pl_dnn *d, const pl_dnn_call *call);
-/* So many floats of the work block. */
-pl_status pl_dnn_add_floats(pl_dnn *d, int64_t n, int *out);
 /* Products with few vectors (narrow.h); operands of A, B, bias (-1: none), C. */
 pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias, int c);
 

@@ -13,7 +13,8 @@
 
 #include <stdio.h>
 
-bool pl_cg_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int64_t *out)
+/* Whether one stride serves the whole set: *out. */
+static bool is_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int64_t *out)
 {
     int lo = p->first[set], hi = p->first[set + 1];
     *out = hi > lo ? stride[hi - 1] : 0;
@@ -35,7 +36,7 @@ static bool aligned(const pl_cg_pass *p, const pl_cg_operand *o, int vec, bool l
 pl_cg_access pl_cg_access_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec)
 {
     int64_t s;
-    bool linear = pl_cg_linear(p, o->stride, PL_CG_INNER, &s);
+    bool linear = is_linear(p, o->stride, PL_CG_INNER, &s);
     if (!linear && p->dim[p->rank - 1] % vec) return vec == 1 ? PL_CG_STRIDED : PL_CG_RAGGED;
     if (s == 0) return PL_CG_UNIFORM;
     return s == 1 && aligned(p, o, vec, linear) ? PL_CG_VECTOR : PL_CG_STRIDED;
@@ -56,8 +57,8 @@ static int deps_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec)
     int64_t s;
     for (int d = 0; d < p->rank; d++)
         if (o->stride[d] != 0) dep |= dim_dep(p, d);
-    if (p->first[PL_CG_ALONG] < p->first[PL_CG_INNER] &&
-        pl_cg_linear(p, o->stride, PL_CG_ALONG, &s) && s != 0)
+    if (p->first[PL_CG_ALONG] < p->first[PL_CG_INNER] && is_linear(p, o->stride, PL_CG_ALONG, &s) &&
+        s != 0)
         dep |= PL_CG_DEP_L;
     if (pl_cg_access_of(p, o, vec) != PL_CG_UNIFORM) dep |= PL_CG_DEP_J | PL_CG_DEP_I;
     return dep;
@@ -161,7 +162,7 @@ void pl_cg_offset(pl_cg *w, int k, pl_cg_set set)
     static const char *const linear[] = {"o_", "r_", "e_"}, *const coords[] = {"o", "s", "i"};
     const pl_cg_operand *o = &w->p->op[k];
     int64_t s;
-    if (pl_cg_linear(w->p, o->stride, set, &s))
+    if (is_linear(w->p, o->stride, set, &s))
         term(w, linear[set], s);
     else
         by_coords(w, o, set, coords[set]);

@@ -74,8 +74,6 @@ bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
  * and not as [runs before][parts][runs after]. */
 enum { PL_CG_STRIP = 8 };
 bool pl_cg_strips(const pl_cg_runs *r);
-/* The dims after the run that threads walk. */
-int64_t pl_cg_inner_of(const pl_cg_runs *r);
 /* Whether a row kernel adds up such columns beside its rows (codegen_beside.c). */
 bool pl_cg_takes_columns(const pl_cg_runs *r);
 /* codegen_lay.c: threads that share a row of n. */
@@ -242,8 +240,6 @@ static inline int pl_cg_rank(const pl_cg_pass *p, pl_cg_set set)
 {
     return p->first[set + 1] - p->first[set];
 }
-/* Whether one stride serves the whole set: *out. */
-bool pl_cg_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int64_t *out);
 pl_cg_access pl_cg_access_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec);
 /* Whether a LOAD's chunk comes as p_bytes. */
 static inline bool pl_cg_bytes(const pl_cg_pass *p, const pl_cg_operand *o)

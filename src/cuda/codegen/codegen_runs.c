@@ -78,7 +78,8 @@ static int64_t outer_of(const pl_cg_runs *r)
     return n;
 }
 
-int64_t pl_cg_inner_of(const pl_cg_runs *r)
+/* The dims after the run that threads walk. */
+static int64_t inner_of(const pl_cg_runs *r)
 {
     int64_t n = 1;
     for (int i = r->along + 1; i < r->n; i++) n *= r->size[i];
@@ -89,7 +90,7 @@ int64_t pl_cg_inner_of(const pl_cg_runs *r)
 bool pl_cg_takes_columns(const pl_cg_runs *r)
 {
     enum { ROWS = 64 * PL_CG_BLOCKS / 8 };
-    int64_t inner = pl_cg_inner_of(r);
+    int64_t inner = inner_of(r);
     if (r->moments || inner % 4 || inner < 32 || inner > 8192) return false;
     return pl_cg_row_threads(inner) <= 32 || outer_of(r) * r->size[r->along] >= ROWS;
 }
@@ -98,13 +99,13 @@ bool pl_cg_takes_columns(const pl_cg_runs *r)
  * ones do well with a sheet's. */
 static bool cut_for_rows(const pl_cg_runs *r)
 {
-    return pl_cg_takes_columns(r) && pl_cg_inner_of(r) >= 128;
+    return pl_cg_takes_columns(r) && inner_of(r) >= 128;
 }
 
 /* Whether rows with such columns are more than a warp's. */
 static bool broad(const pl_cg_runs *r)
 {
-    return pl_cg_takes_columns(r) && pl_cg_row_threads(pl_cg_inner_of(r)) > 32;
+    return pl_cg_takes_columns(r) && pl_cg_row_threads(inner_of(r)) > 32;
 }
 
 /* Lanes of such columns: rows that a block of a row kernel has room for. */
@@ -146,8 +147,7 @@ static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pa
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
         double full = fullness(blocks, 8);
         if (!r->moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
-        if (cut_for_rows(r))
-            full = fmin(full, fullness(parts * outer, beside_held(pl_cg_inner_of(r))));
+        if (cut_for_rows(r)) full = fmin(full, fullness(parts * outer, beside_held(inner_of(r))));
         full -= m % 2 ? 0.02 : 0;
         if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
         if (full > most + 0.01) {
@@ -161,7 +161,7 @@ static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pa
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
 {
     pl_cg_columns c;
-    int64_t outer = outer_of(r), inner = pl_cg_inner_of(r), len = r->size[r->along];
+    int64_t outer = outer_of(r), inner = inner_of(r), len = r->size[r->along];
     int lane_rows = r->moments || broad(r) ? LONG_LANE_ROWS : LANE_ROWS;
     int vec = inner % 4 == 0 ? 4 : 1;
     c.tx = (int32_t)pl_cg_clamp(inner / vec, 1, vec == 4 ? 32 : 64);

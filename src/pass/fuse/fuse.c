@@ -210,7 +210,8 @@ static void add_single(pl_fuser *f, uint32_t node)
     for (uint32_t k = 0; k < r->n_out; k++) f->number[r->out + k] = f->count;
 }
 
-void pl_fuse_single(pl_fuser *f, uint32_t val)
+/* Gives an inline value a buffer: a unit of its own, after units for its inputs. */
+static void give_buffer(pl_fuser *f, uint32_t val)
 {
     /* The chain of inline nodes without memory, outermost last; then from the root on. */
     uint32_t depth = 0, v = val;
@@ -229,7 +230,7 @@ void pl_fuse_single(pl_fuser *f, uint32_t val)
 static void place_kernel(pl_fuser *f, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(f->g, node);
-    for (uint32_t i = 0; i < r->n_in; i++) pl_fuse_single(f, pl_node_in(f->g, node)[i]);
+    for (uint32_t i = 0; i < r->n_in; i++) give_buffer(f, pl_node_in(f->g, node)[i]);
     if (f->role[node] == PL_ROLE_NONE) return; /* an effect */
     add_single(f, node);
     f->last_kernel = f->count;
@@ -249,7 +250,7 @@ static void place_core(pl_fuser *f, uint32_t node)
         pl_amap map = pl_amap_identity(span_of(f, node));
         pl_fuse_root(f, &val, &map);
         uint32_t p = pl_producer(f->g, val), id = f->group[p];
-        if (pl_role_inline(f->role[p]) && !pl_role_made(f->role[p])) pl_fuse_single(f, val);
+        if (pl_role_inline(f->role[p]) && !pl_role_made(f->role[p])) give_buffer(f, val);
         if (f->number[val] > newest && !pl_role_made(f->role[p])) {
             newest = f->number[val];
             home = id;

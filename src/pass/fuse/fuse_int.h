@@ -79,8 +79,6 @@ typedef struct pl_fuser {
 void pl_fuse_root(const pl_fuser *f, uint32_t *val, pl_amap *map);
 /* The map through which member `node` of a group is computed. */
 pl_amap pl_fuse_map(const pl_fuser *f, const pl_fgroup *g, uint32_t node);
-/* Gives an inline value a buffer: a unit of its own, after units for its inputs. */
-void pl_fuse_single(pl_fuser *f, uint32_t val);
 /* Bytes of a value; assumes that bools are stored as bits where the device can do that. */
 static inline int64_t pl_fuse_bytes(const pl_fuser *f, uint32_t val)
 {
@@ -106,10 +104,6 @@ bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group);
 /* Adds the boundaries of a value that is made where it is read (a constant, a ramp, a draw). */
 bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
 
-/* Makes the unit of these core nodes of a group, in `a`. Its outputs are the values of the group's
- * own nodes that `wanted` marks (NULL: all that can be stored). */
-pl_status pl_fuse_unit(pl_fuser *f, uint32_t id, const uint32_t *nodes, uint32_t n,
-                       const bool *wanted, pl_arena *a, pl_unit *u);
 /* Sets *ok: whether the group, with every result stored that can be, can be described
  * (ir/group/fused.h) within the limits of the device. */
 pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok);

@@ -77,8 +77,10 @@ static pl_status add_reading(pl_fuser *f, lists *l, pl_arena *a, uint32_t val, p
     return add_input(l, a, root);
 }
 
-pl_status pl_fuse_unit(pl_fuser *f, uint32_t id, const uint32_t *nodes, uint32_t n,
-                       const bool *wanted, pl_arena *a, pl_unit *u)
+/* Makes the unit of these core nodes of a group, in `a`. Its outputs are the values of the group's
+ * own nodes that `wanted` marks (NULL: all that can be stored). */
+static pl_status make_unit(pl_fuser *f, uint32_t id, const uint32_t *nodes, uint32_t n,
+                           const bool *wanted, pl_arena *a, pl_unit *u)
 {
     const pl_fgroup *g = &f->groups[id];
     lists l = {0};
@@ -112,7 +114,7 @@ pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok)
     pl_unit u;
     pl_fused fused;
     pl_status rc = nodes ? PL_OK : PL_ERR_MEMORY;
-    if (rc == PL_OK) rc = pl_fuse_unit(f, id, nodes, list_members(f, g, nodes), NULL, &a, &u);
+    if (rc == PL_OK) rc = make_unit(f, id, nodes, list_members(f, g, nodes), NULL, &a, &u);
     if (rc == PL_OK) rc = pl_fused_make(f->g, &u, &a, &fused);
     *ok = rc == PL_OK && (uint32_t)fused.n_in <= f->o->max_operands &&
           (uint32_t)fused.n_instr <= f->o->max_instrs &&
@@ -221,7 +223,7 @@ static pl_status write_units(pl_fuser *f, entry *e, uint32_t n, const bool *want
         else if (e[i].n == 0)
             continue;
         else
-            PL_TRY(pl_fuse_unit(f, e[i].id, e[i].nodes, e[i].n, wanted, &us->arena, u));
+            PL_TRY(make_unit(f, e[i].id, e[i].nodes, e[i].n, wanted, &us->arena, u));
         us->n++;
         for (uint32_t k = 0; k < u->n_out; k++) us->unit_of[u->out[k]] = us->n;
     }
