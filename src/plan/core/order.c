@@ -49,8 +49,8 @@ static item heap_pop(heap *h)
 }
 
 /* ---- list scheduling, forwards and backwards -------------------------------------------- */
-/* In mirror image a unit runs after its successors, frees what it writes and allocates what it
- * is the last to read (the first one met, walking backwards). */
+/* Backwards, a unit is placed after its successors, frees what it writes, and allocates the buffers
+ * of which it is the last reader (the first one met on the way back). */
 typedef struct sched {
     const pl_problem *p;
     bool back;
@@ -146,8 +146,8 @@ static void account(sched *s, uint32_t t, bool greedy)
     }
 }
 
-/* Places all units. greedy: always the least net, position breaks ties; else by position but
- * for units that free more than they take. */
+/* Places all units. greedy: always the ready unit with the smallest net, ties by position. Else by
+ * position, but units that free more than they allocate come first. */
 static void sched_run(sched *s, bool greedy, uint32_t *order)
 {
     const pl_problem *p = s->p;
@@ -287,8 +287,8 @@ static void move_unit(uint32_t *order, uint32_t from, uint32_t to)
     order[to] = t;
 }
 
-/* Tries to get one unit across the peak: producers of what lies idle there go behind it,
- * readers whose operands are ready go before it. True when the peak fell. */
+/* Tries to move one unit across the peak: producers of buffers that nobody reads there go behind the
+ * peak, readers whose operands are ready go before it. Returns whether the peak fell. */
 static bool improve_once(search *x, uint32_t *budget)
 {
     const pl_problem *p = x->p;
@@ -327,9 +327,9 @@ static uint32_t draw(uint64_t *state, uint32_t n)
     return (uint32_t)((*state >> 32) % n);
 }
 
-/* Moves single units anywhere in their slack, keeps what does not raise the peak: plateaus are
- * crossed, so it finds what several moves together bring. The result is a less tidy order,
- * which packs and caches worse, so it must be worth a hundredth of the peak. */
+/* Moves single units at random between their last producer and their first reader, and keeps each
+ * move that does not raise the peak: so several moves together may lower it. The result is a less
+ * tidy order, which packs and caches worse, so it must save 1 % of the peak. */
 static void wander(search *x, uint32_t budget, uint64_t seed)
 {
     const pl_problem *p = x->p;
@@ -459,13 +459,13 @@ static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
     return true;
 }
 
-/* Exchanges between ranks begin as soon as what they send exists, and the bucket that they send is
- * gathered as soon as its tensors do, where that does not raise the peak: so they run beside what
- * is computed meanwhile. One that would begins some units before its result is read. What grows
- * stays behind what it reads: new weights that come before the old ones are done with would lie in
- * a budget's way. Those that wait for nothing, gathers of weights, stay in their order, since one
- * is made after the other: a weight that is needed late must not come before one that is needed
- * now. All ranks have the same order, whatever it is. */
+/* Moves exchanges between ranks up, so that they run beside computation. An exchange begins as soon
+ * as the values that it sends exist, and the bucket that it sends is filled as soon as its tensors
+ * exist, where that does not raise the peak; where it does, the exchange begins some units before its
+ * result is read. An exchange whose result is larger than what it sends stays where it is: weights
+ * that arrive before the old ones are used up would fill the arena. Gathers of weights, which wait
+ * for nothing, keep their order: one runs after the other, and a weight that is needed late must not
+ * delay one that is needed now. All ranks compute the same order. */
 static void hoist_exchanges(search *x)
 {
     static const uint32_t ahead[] = {UINT32_MAX, 64, 16, 4};

@@ -222,8 +222,8 @@ static bool has_room(const fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
     return true;
 }
 
-/* What the inputs of position k would end earlier without it: sign -1 takes those bytes off,
- * +1 puts them back. */
+/* Without position k its inputs would end earlier. sign -1 subtracts the bytes of that time from the
+ * bytes alive, +1 adds them back. */
 static void shift_inputs(fill *f, uint32_t k, int64_t sign)
 {
     for (uint32_t u = f->mem->use_at[k]; u < f->mem->use_at[k + 1]; u++) {
@@ -249,8 +249,8 @@ static void unlink_use(fill *f, uint32_t u)
         us[us[u].next].prev = us[u].prev;
 }
 
-/* Takes position k out, whose outputs are unread or merged away and whose inputs' bytes are
- * already shifted, then whatever was recomputed only for it. */
+/* Deletes position k, then all that was recomputed only for it. Requires that nobody reads its
+ * outputs and that shift_inputs was called for it. */
 static void take_out(fill *f, uint32_t k)
 {
     pl__recompute_fill_mem *mem = f->mem;
@@ -363,8 +363,8 @@ static uint32_t list_candidates(fill *f)
     return n;
 }
 
-/* A view recomputed from the copy it was taken from before. current of a view holds the
- * position of that copy, plus one. */
+/* Deletes views that are recomputed from the same copy of their base as before. current of a view
+ * holds the position of that copy, plus one. */
 static void drop_spare_views(fill *f, pl__recompute_seq *s)
 {
     const pl__recompute *m = f->m;

@@ -168,16 +168,16 @@ static float gap_factor(const pl__recompute_sim *s, uint32_t next)
     return g == 0.5f ? owner : sqrtf(owner);
 }
 
-/* Storages that nobody wants score below zero; of those, the cheap and large ones go first,
- * without regard to ancestors, as most of them are never wanted again. */
+/* Buffers that nobody wants have scores below zero; of those, the cheap and large ones go first.
+ * Their ancestors do not count, since most of these buffers are never wanted again. */
 static float score_of(const pl__recompute_sim *s, uint32_t r, float up, float down, uint32_t next)
 {
     if (next == PL__SIM_NEVER) return -1 / (1 + s->own[r] * s->by_size[r]);
     return s->weight[r] * (up + s->set.kin * down) * s->by_size[r] / gap_factor(s, next);
 }
 
-/* At most the score that a refresh would give. */
-static float least_score(const pl__recompute_sim *s, uint32_t r)
+/* A lower bound of the score that a refresh would give. */
+static float score_bound(const pl__recompute_sim *s, uint32_t r)
 {
     uint8_t d = s->st.dirty[r];
     uint32_t next = s->st.next[r];
@@ -189,7 +189,7 @@ static float least_score(const pl__recompute_sim *s, uint32_t r)
     return score_of(s, r, up, down, next);
 }
 
-/* The walk up matters only to those that are wanted. */
+/* Whether a walk that the score depends on is dirty; the walk up counts for wanted buffers only. */
 static bool is_stale(const pl__recompute_sim *s, uint32_t r)
 {
     uint8_t matters = s->st.next[r] == PL__SIM_NEVER ? PL__SIM_DOWN_MORE | PL__SIM_DOWN_LESS : 0xff;
@@ -202,18 +202,19 @@ static void place_touched(pl__recompute_sim *s)
         uint32_t r = s->touched[--s->n_touched];
         s->is_touched[r] = 0;
         if (s->st.cand_at[r] == PL_RECOMPUTE_NONE) continue;
-        pl__recompute_heap_set(&s->heap[s->m->bytes[r] < s->least], r, least_score(s, r));
+        pl__recompute_heap_set(&s->heap[s->m->bytes[r] < s->least], r, score_bound(s, r));
         s->work += 30;
     }
 }
 
-/* The number of the top one as it is now; false when that is more than it was. */
+/* Computes the key of the top candidate anew; false when the key has changed, and the top perhaps
+ * too. */
 static bool renew_top(pl__recompute_sim *s, pl__recompute_heap *h)
 {
     uint32_t r = h->item[0];
     float was = h->key[r], now;
     if (is_stale(s, r)) {
-        if ((now = least_score(s, r)) > was) {
+        if ((now = score_bound(s, r)) > was) {
             pl__recompute_heap_set(h, r, now);
             return false;
         }
@@ -225,9 +226,9 @@ static bool renew_top(pl__recompute_sim *s, pl__recompute_heap *h)
     return false;
 }
 
-/* The least score among the candidates that are not locked, or NONE; ties go to the lower number. A
- * number in the heap is at most the score: as time goes on, scores rise, and what lowers one
- * touches it. So the first one that comes to the top twice is the least. */
+/* Returns the candidate with the smallest score that is not locked, or NONE; ties go to the lower
+ * buffer. A key in the heap is at most the score: scores rise as positions pass, and whatever lowers
+ * a score updates its key. So the first candidate whose key is its score is the smallest. */
 uint32_t pl__sim_pick(pl__recompute_sim *s, pl__recompute_heap *h)
 {
     uint32_t best = PL_RECOMPUTE_NONE, n_held = 0;

@@ -236,7 +236,8 @@ static void evict(pl__recompute_sim *s, uint32_t r)
     pl__sim_mark_dirty(s, r, true);
 }
 
-/* Gives up the largest input of a computation that waits for the one at the top. */
+/* Unlocks and drops the largest input of an outer computation, one that waits for the computation on
+ * top of the stack; the input is recomputed later. */
 static bool break_lock(pl__recompute_sim *s)
 {
     if (s->n_frames < 2 || s->breaks >= MAX_BREAKS) return false;
