@@ -429,8 +429,8 @@ static bool grows(const pl_problem *p, uint32_t unit)
            pl_type_bytes(pl_type_of(p->g, p->g->edges[r->in]));
 }
 
-/* Moves the unit to where all that it needs is done, but not before place `floor`, in x->tmp; pos
- * holds the places of units there. */
+/* Moves the unit in x->tmp to right behind its last producer, but not before position `floor`;
+ * x->pos holds the positions of units there. */
 static void hoist(search *x, uint32_t unit, uint32_t floor)
 {
     const pl_problem *p = x->p;
@@ -442,8 +442,8 @@ static void hoist(search *x, uint32_t unit, uint32_t floor)
     for (uint32_t k = 0; k < p->n_units; k++) x->pos[x->tmp[k]] = k;
 }
 
-/* Moves an exchange, and with `feeds` first what it reads, up; the order is kept if its peak is no
- * higher. */
+/* Moves an exchange up, and with `feeds` the units that it reads before. Keeps the order if its peak
+ * is not higher, and returns whether it did. */
 static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
 {
     const pl_problem *p = x->p;
@@ -462,8 +462,8 @@ static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
 /* Moves exchanges between ranks up, so that they run beside computation. An exchange begins as soon
  * as the values that it sends exist, and the bucket that it sends is filled as soon as its tensors
  * exist, where that does not raise the peak; where it does, the exchange begins some units before its
- * result is read. An exchange whose result is larger than what it sends stays where it is: weights
- * that arrive before the old ones are used up would fill the arena. Gathers of weights, which wait
+ * result is read. Where its result is larger than what it sends, the units that it reads stay where
+ * they are: new weights that come before the old ones are used up would fill the arena. Gathers of weights, which wait
  * for nothing, keep their order: one runs after the other, and a weight that is needed late must not
  * delay one that is needed now. All ranks compute the same order. */
 static void hoist_exchanges(search *x)
