@@ -11,7 +11,7 @@ TEST(cli_help_shows_examples)
 {
     WANT_BIN();
     static const char *const commands[] = {"plan",    "train",   "replay",  "generate", "cache",
-                                           "inspect", "devices", "recipes", "new"};
+                                           "inspect", "devices", "recipes", "new",      "version"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         cli_result r = cli_run("$P %s --help", commands[i]);
         CHECK_INT(r.code, 0);

@@ -1,5 +1,6 @@
 /* test_cli_json.c - what the program prints for other programs: JSON of every command, CSV, and the
  * timeline. */
+#include "plimsoll.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -85,6 +86,29 @@ TEST(cli_train_json_reports_the_planned_arena)
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --fresh --quiet --out %s",
                       pl_test_path("run/deep")),
               0, "");
+}
+
+TEST(cli_version_names_the_parts_that_are_found)
+{
+    WANT_BIN();
+    cli_result r = cli_run("touch %s/mpi && PLIMSOLL_PLUGIN=%s/absent PLIMSOLL_MPI=%s/mpi "
+                           "$P version --json",
+                           pl_test_dir(), pl_test_dir(), pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK(json_is_string(json_object_get(j, "compiler")));
+    CHECK(json_is_string(json_object_get(j, "onednn")));
+    CHECK(strcmp(json_string_value(json_object_get(j, "version")), PL_VERSION_STRING) == 0);
+    CHECK(strlen(json_string_value(json_object_get(j, "instruction_set"))) >= 4);
+    CHECK(json_is_null(json_object_get(j, "cuda_plugin")));
+    CHECK(strcmp(json_string_value(json_object_get(j, "mpi_plugin")), pl_test_path("mpi")) == 0);
+    CHECK(json_array_size(json_object_get(j, "formats")) >= 4);
+    json_decref(j);
+    CHECK_RUN(cli_run("$P version extra"), 2, "no arguments");
+    r = cli_run("PLIMSOLL_PLUGIN=/absent $P version");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "plimsoll " PL_VERSION_STRING "\n") &&
+                  strstr(r.out, "CUDA plug-in     not found"),
+              "%s", r.out);
 }
 
 TEST(cli_every_command_prints_valid_json)

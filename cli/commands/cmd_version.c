@@ -1,0 +1,122 @@
+/* cmd_version.c - `plimsoll version`: prints what this program was built from and what it finds
+ * on this machine. For bug reports, and to see why a plug-in or a data format is missing. */
+#include "cli/ui.h"
+#include "plimsoll_json.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_FORMATS = 8, PATH_CAP = 4200 };
+
+typedef struct version_info {
+    char compiler[64], onednn[32];
+    char cuda_plugin[PATH_CAP], mpi_plugin[PATH_CAP]; /* "": not found */
+    pl_device_info cpu;
+    const char *instructions; /* end of cpu.about */
+    pl_data_format formats[MOST_FORMATS];
+    int n_formats;
+} version_info;
+
+/* Writes the path of a plug-in's file, or "". The places are those of src/base/plugin.c: the one in
+ * the environment variable, or the program's folder and ../lib/plimsoll. */
+static void find_plugin(const char *file, const char *variable, char path[PATH_CAP])
+{
+    static const char *const folders[] = {"", "/../lib/plimsoll"};
+    const char *given = getenv(variable);
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(self, '/');
+    if (slash) *slash = 0;
+    bool only_given = given && given[0];
+    for (int i = 0; i < (only_given ? 1 : 2); i++) {
+        if (only_given)
+            snprintf(path, PATH_CAP, "%s", given);
+        else
+            snprintf(path, PATH_CAP, "%s%s/%s", self, folders[i], file);
+        if (access(path, R_OK) == 0) return;
+    }
+    path[0] = 0;
+}
+
+static void collect(version_info *v)
+{
+    memset(v, 0, sizeof *v);
+#ifdef __clang__
+    snprintf(v->compiler, sizeof v->compiler, "clang %d.%d.%d", __clang_major__, __clang_minor__,
+             __clang_patchlevel__);
+#else
+    snprintf(v->compiler, sizeof v->compiler, "gcc %d.%d.%d", __GNUC__, __GNUC_MINOR__,
+             __GNUC_PATCHLEVEL__);
+#endif
+    const dnnl_version_t *dnn = dnnl_version();
+    snprintf(v->onednn, sizeof v->onednn, "%d.%d.%d", dnn->major, dnn->minor, dnn->patch);
+    find_plugin("libplimsoll_cuda.so", "PLIMSOLL_PLUGIN", v->cuda_plugin);
+    find_plugin("libplimsoll_mpi.so", "PLIMSOLL_MPI", v->mpi_plugin);
+    pl_device_list(&v->cpu, 1);
+    const char *comma = strrchr(v->cpu.about, ',');
+    v->instructions = comma ? comma + strspn(comma, ", ") : v->cpu.about;
+    v->n_formats = pl_data_formats(v->formats, MOST_FORMATS);
+    if (v->n_formats > MOST_FORMATS) v->n_formats = MOST_FORMATS;
+}
+
+static pl_status version_json(const version_info *v)
+{
+    pl_json *j = pl_json_new(stdout);
+    pl_json_object(j, NULL);
+    pl_json_string(j, "version", pl_version());
+    pl_json_string(j, "compiler", v->compiler);
+    pl_json_string(j, "instruction_set", v->instructions);
+    pl_json_string(j, "onednn", v->onednn);
+    pl_json_string(j, "cuda_plugin", v->cuda_plugin[0] ? v->cuda_plugin : NULL);
+    pl_json_string(j, "mpi_plugin", v->mpi_plugin[0] ? v->mpi_plugin : NULL);
+    pl_json_array(j, "formats");
+    for (int i = 0; i < v->n_formats; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", v->formats[i].name);
+        pl_json_bool(j, "readable", !v->formats[i].why_not);
+        pl_json_string(j, "why_not", v->formats[i].why_not ? v->formats[i].why_not : "");
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+static void version_print(const version_info *v)
+{
+    printf("%splimsoll %s%s\n", cli_bold(stdout), pl_version(), cli_plain(stdout));
+    printf("compiler         %s\n", v->compiler);
+    printf("instruction set  %s\n", v->instructions);
+    printf("oneDNN           %s\n", v->onednn);
+    printf("CUDA plug-in     %s\n", v->cuda_plugin[0] ? v->cuda_plugin : "not found");
+    printf("MPI plug-in      %s\n", v->mpi_plugin[0] ? v->mpi_plugin : "not found");
+    for (int i = 0; i < v->n_formats; i++)
+        printf("%-16s %s\n", v->formats[i].name,
+               v->formats[i].why_not ? v->formats[i].why_not : "can be read");
+}
+
+int cmd_version(int argc, char **argv)
+{
+    bool json = false;
+    cli_args a;
+    version_info v;
+    const cli_option options[] = {{"--json", NULL, &json, "print one JSON object"},
+                                  {NULL, NULL, NULL, NULL}};
+    cli_parse(argc, argv, options,
+              "plimsoll version\n\nPrints version, compiler, instruction set, and which optional "
+              "parts this program finds.\n`plimsoll devices` says whether a GPU can be used.",
+              "  plimsoll version\n  plimsoll version --json\n", &a);
+    cli_want(&a, 0, 0, "version", "no arguments");
+    collect(&v);
+    if (json) {
+        pl_status rc = version_json(&v);
+        return rc == PL_OK ? 0 : cli_fail(rc);
+    }
+    version_print(&v);
+    return 0;
+}
