@@ -232,6 +232,27 @@ void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
 double pl_cpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                       const pl_device_mode *mode);
 void pl_cpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
+
+/* ---- the table of devices (devices.def) ---- */
+/* A kind of device: one device, or all GPUs that one plug-in opens. */
+typedef struct pl_device_kind {
+    const char *name;
+    /* The only device of this kind, found by its name. NULL: has() tells its names, open() opens
+     * the device of such a name or says why it cannot be used. */
+    const pl_device *device;
+    bool (*has)(const char *name);
+    pl_status (*open)(const char *name, const pl_device **out);
+    bool plugged; /* a plug-in has it (pl_device_is_plugged) */
+    /* Describes those of this machine: writes at most cap entries and returns how many there are.
+     * A kind that cannot be used here is one entry that says why. NULL: not listed. */
+    int (*list)(pl_device_info *out, int cap);
+    /* Sets memory and its free part, without allocating; false: not known. NULL: never known. */
+    bool (*memory)(const char *name, uint64_t *total, uint64_t *available);
+} pl_device_kind;
+#define PL_DEVICE(kind) extern const pl_device_kind pl_device_kind_##kind;
+#include "rt/devices.def"
+#undef PL_DEVICE
+
 /* The profile of a GPU that programs can be planned for without having it; NULL: no such name. */
 const pl_device *pl_device_profile(const char *name);
 /* The device that the program is compiled for. */

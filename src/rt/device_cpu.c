@@ -10,7 +10,12 @@
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static pl_status cpu_alloc(size_t bytes, void **out)
 {
@@ -110,6 +115,78 @@ void pl_cpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte)
     *per_byte = 0.1;
 }
 
+/* ---- model and memory of this machine ---------------------------------------------------- */
+/* The text after "field<blanks>: " in a /proc file, cut at the end of the line. */
+static void proc_field(const char *path, const char *field, char *out, size_t cap)
+{
+    char line[512];
+    out[0] = 0;
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    while (!out[0] && fgets(line, sizeof line, f)) {
+        if (strncmp(line, field, strlen(field)) != 0) continue;
+        char *value = strchr(line, ':');
+        if (!value) continue;
+        value += strspn(value, ": \t");
+        value[strcspn(value, "\n")] = 0;
+        snprintf(out, cap, "%s", value);
+    }
+    fclose(f);
+}
+
+/* Opened once: a run reads it between steps, which open and allocate nothing. */
+static pthread_once_t meminfo_once = PTHREAD_ONCE_INIT;
+static int meminfo = -1;
+
+static void open_meminfo(void)
+{
+    meminfo = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+}
+
+static uint64_t meminfo_bytes(const char *field)
+{
+    char text[4096];
+    pthread_once(&meminfo_once, open_meminfo);
+    ssize_t n = meminfo < 0 ? -1 : pread(meminfo, text, sizeof text - 1, 0);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    const char *at = strstr(text, field);
+    return at ? strtoull(at + strlen(field), NULL, 10) * 1024 : 0;
+}
+
+static const char *vector_unit(void)
+{
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return "AVX-512";
+    return __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
+}
+
+void pl_cpu_model(char *out, size_t cap)
+{
+    char model[128];
+    proc_field("/proc/cpuinfo", "model name", model, sizeof model);
+    snprintf(out, cap, "%s, %d threads, %s", model[0] ? model : "processor", pl_threads_count(),
+             vector_unit());
+}
+
+static bool cpu_memory(const char *name, uint64_t *total, uint64_t *available)
+{
+    (void)name;
+    *total = meminfo_bytes("MemTotal:");
+    *available = meminfo_bytes("MemAvailable:");
+    return *total != 0;
+}
+
+static int cpu_list(pl_device_info *d, int cap)
+{
+    if (cap < 1) return 1;
+    memset(d, 0, sizeof *d);
+    snprintf(d->name, sizeof d->name, "cpu");
+    pl_cpu_model(d->about, sizeof d->about);
+    cpu_memory(d->name, &d->total_bytes, &d->free_bytes);
+    d->usable = true;
+    return 1;
+}
+
 const pl_fuse_opts pl_fuse_opts_cpu = PL_FUSE_OPTS_CPU(pl_cpu_group_takes);
 
 const pl_device pl_device_cpu = {
@@ -128,4 +205,11 @@ const pl_device pl_device_cpu = {
     .unit_ns = pl_cpu_unit_ns,
     .copy_ns = pl_cpu_copy_ns,
     .model = pl_cpu_model,
+};
+
+const pl_device_kind pl_device_kind_cpu = {
+    .name = "cpu",
+    .device = &pl_device_cpu,
+    .list = cpu_list,
+    .memory = cpu_memory,
 };

@@ -1,4 +1,4 @@
-/* device_cuda.c - devices by name; finding and opening the CUDA plug-in, and saying why not.
+/* device_cuda.c - GPUs: finding and opening the CUDA plug-in, and saying why not.
  *
  * The program has no CUDA dependency: everything that needs a GPU is in libplimsoll_cuda.so
  * (base/sys.h says where; $PLIMSOLL_PLUGIN names another place). The plug-in stays open for the
@@ -65,7 +65,12 @@ pl_status pl_cuda_load(const pl_cuda_plugin_info **out)
     return rc;
 }
 
-static pl_status find_cuda(const char *name, const pl_device **out)
+static bool cuda_has(const char *name)
+{
+    return strncmp(name, "cuda", 4) == 0;
+}
+
+static pl_status cuda_open(const char *name, const pl_device **out)
 {
     const pl_cuda_plugin_info *info;
     int index = 0;
@@ -76,31 +81,58 @@ static pl_status find_cuda(const char *name, const pl_device **out)
     return info->open(index, out);
 }
 
-static const char cards[] = ""
-#define PL_CARD(name, ...) " " name
-#include "plan/cost/cards.def"
-#undef PL_CARD
-    ;
-
-bool pl_device_is_plugged(const char *name)
+/* ---- the GPUs of this machine ------------------------------------------------------------ */
+/* GPUs, or one entry that says why there are none; writes at most cap, returns how many there
+ * are. */
+static int cuda_list(pl_device_info *d, int cap)
 {
-    return name && strncmp(name, "cuda", 4) == 0;
+    const pl_cuda_plugin_info *info;
+    int n = 0;
+    if (cap > 0) memset(d, 0, (size_t)cap * sizeof *d);
+    pl_status rc = pl_cuda_load(&info);
+    if (rc == PL_OK) rc = info->list(d, cap, &n);
+    if (rc == PL_OK) return n;
+    if (cap < 1) return 1;
+    snprintf(d->name, sizeof d->name, "cuda");
+    snprintf(d->about, sizeof d->about, "NVIDIA graphics cards");
+    snprintf(d->why_not, sizeof d->why_not, "%s", pl_error_text());
+    return 1;
 }
 
-pl_status pl_device_find(const char *name, const pl_device **out)
+/* The entry of a GPU: "cuda" and "cuda:0" are the first one. */
+static const pl_device_info *find_entry(const pl_device_info *d, int n, const char *name)
 {
-    if (pl_device_is_plugged(name)) {
-        pl_status rc = find_cuda(name, out);
-        return rc == PL_OK ? rc : pl__fail_prefix(rc, "device %s cannot be used", name);
-    }
-    *out = name ? pl_device_profile(name) : NULL;
-    if (*out) return PL_OK;
-    const pl_device *all[] = {&pl_device_cpu, &pl_device_guarded};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!name || strcmp(name, all[i]->name) != 0) continue;
-        *out = all[i];
-        return PL_OK;
-    }
-    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are \"cpu\" and \"cuda\", and to plan for%s",
-            name ? name : "", cards);
+    const char *number = strchr(name, ':');
+    int at = 0;
+    while (number && strcmp(number, ":0") != 0 && at < n && strcmp(d[at].name, name) != 0) at++;
+    return at < n && d[at].usable && d[at].total_bytes ? &d[at] : NULL;
 }
+
+/* A run asks between steps, which allocate nothing: the list exists once. */
+enum { MOST_GPUS = 16 };
+static struct {
+    pthread_mutex_t lock;
+    pl_device_info list[MOST_GPUS];
+} gpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool cuda_memory(const char *name, uint64_t *total, uint64_t *available)
+{
+    pthread_mutex_lock(&gpus.lock);
+    int n = cuda_list(gpus.list, MOST_GPUS);
+    const pl_device_info *d = find_entry(gpus.list, n < MOST_GPUS ? n : MOST_GPUS, name);
+    if (d) {
+        *total = d->total_bytes;
+        *available = d->free_bytes;
+    }
+    pthread_mutex_unlock(&gpus.lock);
+    return d != NULL;
+}
+
+const pl_device_kind pl_device_kind_cuda = {
+    .name = "cuda",
+    .plugged = true,
+    .has = cuda_has,
+    .open = cuda_open,
+    .list = cuda_list,
+    .memory = cuda_memory,
+};

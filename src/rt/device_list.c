@@ -1,14 +1,10 @@
-/* device_list.c - the devices of this machine: names, descriptions, total and free memory. */
+/* device_list.c - devices by name, and the devices of this machine: walks the table devices.def. */
 #include "base/sys.h"
 #include "base/threads.h"
 #include "rt/device.h"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 uint64_t pl_process_bytes(void)
 {
@@ -25,124 +21,80 @@ int pl_threads(void)
     return pl_threads_count();
 }
 
-/* The text after "field<blanks>: " in a /proc file, cut at the end of the line. */
-static void proc_field(const char *path, const char *field, char *out, size_t cap)
+static const pl_device_kind *const kinds[] = {
+#define PL_DEVICE(kind) &pl_device_kind_##kind,
+#include "rt/devices.def"
+#undef PL_DEVICE
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+/* The kind of device that the name belongs to; NULL: none, or no name. */
+static const pl_device_kind *kind_of(const char *name)
 {
-    char line[512];
-    out[0] = 0;
-    FILE *f = fopen(path, "re");
-    if (!f) return;
-    while (!out[0] && fgets(line, sizeof line, f)) {
-        if (strncmp(line, field, strlen(field)) != 0) continue;
-        char *value = strchr(line, ':');
-        if (!value) continue;
-        value += strspn(value, ": \t");
-        value[strcspn(value, "\n")] = 0;
-        snprintf(out, cap, "%s", value);
+    for (int i = 0; name && i < N_KINDS; i++) {
+        const pl_device_kind *k = kinds[i];
+        if (k->device ? strcmp(name, k->device->name) == 0 : k->has(name)) return k;
     }
-    fclose(f);
+    return NULL;
 }
 
-/* Opened once: a run reads it between steps, which open and allocate nothing. */
-static pthread_once_t meminfo_once = PTHREAD_ONCE_INIT;
-static int meminfo = -1;
-
-static void open_meminfo(void)
+bool pl_device_is_plugged(const char *name)
 {
-    meminfo = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    const pl_device_kind *k = kind_of(name);
+    return k && k->plugged;
 }
 
-static uint64_t meminfo_bytes(const char *field)
+static const char cards[] = ""
+#define PL_CARD(name, ...) " " name
+#include "plan/cost/cards.def"
+#undef PL_CARD
+    ;
+
+/* Writes the kinds that can be listed: "cpu" and "cuda". */
+static void names_text(char *out, size_t cap)
 {
-    char text[4096];
-    pthread_once(&meminfo_once, open_meminfo);
-    ssize_t n = meminfo < 0 ? -1 : pread(meminfo, text, sizeof text - 1, 0);
-    if (n <= 0) return 0;
-    text[n] = 0;
-    const char *at = strstr(text, field);
-    return at ? strtoull(at + strlen(field), NULL, 10) * 1024 : 0;
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < N_KINDS; i++)
+        if (kinds[i]->list && used < cap)
+            used += (size_t)snprintf(out + used, cap - used, "%s\"%s\"", used ? " and " : "",
+                                     kinds[i]->name);
 }
 
-static const char *vector_unit(void)
+pl_status pl_device_find(const char *name, const pl_device **out)
 {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return "AVX-512";
-    return __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
-}
-
-void pl_cpu_model(char *out, size_t cap)
-{
-    char model[128];
-    proc_field("/proc/cpuinfo", "model name", model, sizeof model);
-    snprintf(out, cap, "%s, %d threads, %s", model[0] ? model : "processor", pl_threads_count(),
-             vector_unit());
-}
-
-static void describe_cpu(pl_device_info *d)
-{
-    snprintf(d->name, sizeof d->name, "cpu");
-    pl_cpu_model(d->about, sizeof d->about);
-    d->total_bytes = meminfo_bytes("MemTotal:");
-    d->free_bytes = meminfo_bytes("MemAvailable:");
-    d->usable = true;
-}
-
-/* GPUs, or one entry that says why there are none; writes at most cap, returns how many there
- * are. */
-static int describe_cuda(pl_device_info *d, int cap)
-{
-    const pl_cuda_plugin_info *plugin;
-    int n = 0;
-    if (cap > 0) memset(d, 0, (size_t)cap * sizeof *d);
-    pl_status rc = pl_cuda_load(&plugin);
-    if (rc == PL_OK) rc = plugin->list(d, cap, &n);
-    if (rc == PL_OK) return n;
-    if (cap < 1) return 1;
-    snprintf(d->name, sizeof d->name, "cuda");
-    snprintf(d->about, sizeof d->about, "NVIDIA graphics cards");
-    snprintf(d->why_not, sizeof d->why_not, "%s", pl_error_text());
-    return 1;
+    const pl_device_kind *k = kind_of(name);
+    if (k && k->device) {
+        *out = k->device;
+        return PL_OK;
+    }
+    if (k) {
+        pl_status rc = k->open(name, out);
+        return rc == PL_OK ? rc : pl__fail_prefix(rc, "device %s cannot be used", name);
+    }
+    *out = NULL;
+    if (name && strcmp(name, pl_device_guarded.name) == 0) {
+        *out = &pl_device_guarded;
+        return PL_OK;
+    }
+    char names[128];
+    names_text(names, sizeof names);
+    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are %s, and to plan for%s", name ? name : "",
+            names, cards);
 }
 
 int pl_device_list(pl_device_info *out, int cap)
 {
-    if (cap > 0) {
-        memset(out, 0, sizeof *out);
-        describe_cpu(out);
+    int n = 0;
+    for (int i = 0; i < N_KINDS; i++) {
+        int used = n < cap ? n : cap;
+        if (kinds[i]->list) n += kinds[i]->list(out + used, cap - used);
     }
-    return 1 + describe_cuda(out + (cap > 0), cap > 0 ? cap - 1 : 0);
+    return n;
 }
-
-/* The entry of a GPU: "cuda" and "cuda:0" are the first one. */
-static const pl_device_info *find_entry(const pl_device_info *d, int n, const char *name)
-{
-    const char *number = strchr(name, ':');
-    int at = 0;
-    while (number && strcmp(number, ":0") != 0 && at < n && strcmp(d[at].name, name) != 0) at++;
-    return at < n && d[at].usable && d[at].total_bytes ? &d[at] : NULL;
-}
-
-/* A run asks between steps, which allocate nothing: the list exists once. */
-enum { MOST_GPUS = 16 };
-static struct {
-    pthread_mutex_t lock;
-    pl_device_info list[MOST_GPUS];
-} gpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available)
 {
-    if (strcmp(name, "cpu") == 0) {
-        *total = meminfo_bytes("MemTotal:");
-        *available = meminfo_bytes("MemAvailable:");
-        return *total != 0;
-    }
-    if (!pl_device_is_plugged(name)) return false;
-    pthread_mutex_lock(&gpus.lock);
-    int n = describe_cuda(gpus.list, MOST_GPUS);
-    const pl_device_info *d = find_entry(gpus.list, n < MOST_GPUS ? n : MOST_GPUS, name);
-    if (d) {
-        *total = d->total_bytes;
-        *available = d->free_bytes;
-    }
-    pthread_mutex_unlock(&gpus.lock);
-    return d != NULL;
+    const pl_device_kind *k = kind_of(name);
+    return k && k->memory && k->memory(name, total, available);
 }

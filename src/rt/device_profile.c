@@ -97,6 +97,23 @@ const pl_device *pl_device_profile(const char *name)
     return NULL;
 }
 
+static bool profile_has(const char *name)
+{
+    return pl_device_profile(name) != NULL;
+}
+
+static pl_status profile_open(const char *name, const pl_device **out)
+{
+    *out = pl_device_profile(name);
+    return PL_OK;
+}
+
+const pl_device_kind pl_device_kind_profile = {
+    .name = "profile",
+    .has = profile_has,
+    .open = profile_open,
+};
+
 int pl_device_profiles(pl_device_info *out, int cap)
 {
     int n = pl_card_count();
