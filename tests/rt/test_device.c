@@ -1,6 +1,6 @@
 /* test_device.c - training where the host cannot reach into the device's memory.
  *
- * The device is "apart" (rt/device_guarded.c), which every machine has, or what PL_TEST_DEVICE
+ * The device is "apart" (rt/guarded), which every machine has, or what PL_TEST_DEVICE
  * names: `make test-cuda` runs these on a card. What holds to the bit on the CPU holds to the bit
  * there; between the two devices results are close, and equal for "apart", whose arithmetic is
  * the CPU's.

@@ -268,3 +268,5 @@ const pl_device pl_device_guarded = {
     .unit_ns = pl_cpu_unit_ns,
     .copy_ns = pl_cpu_copy_ns,
 };
+
+const pl_device_kind pl_device_kind_guarded = {.name = "apart", .device = &pl_device_guarded};
