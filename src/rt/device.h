@@ -226,7 +226,7 @@ pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
 bool pl_device_is_plugged(const char *name);
 PL_SHARED_END
 extern const pl_access pl_access_direct;
-extern const pl_device pl_device_cpu, pl_device_guarded;
+extern const pl_device pl_device_cpu;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;
 void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
 double pl_cpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,

@@ -73,10 +73,6 @@ pl_status pl_device_find(const char *name, const pl_device **out)
         return rc == PL_OK ? rc : pl__fail_prefix(rc, "device %s cannot be used", name);
     }
     *out = NULL;
-    if (name && strcmp(name, pl_device_guarded.name) == 0) {
-        *out = &pl_device_guarded;
-        return PL_OK;
-    }
     char names[128];
     names_text(names, sizeof names);
     PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are %s, and to plan for%s", name ? name : "",

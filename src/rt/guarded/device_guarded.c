@@ -238,7 +238,7 @@ static pl_status guarded_room(uint64_t bytes)
     return PL_OK;
 }
 
-const pl_device pl_device_guarded = {
+static const pl_device guarded = {
     .name = "apart",
     .fuse = &pl_fuse_opts_cpu,
     .access = &pl_access_staged,
@@ -269,4 +269,4 @@ const pl_device pl_device_guarded = {
     .copy_ns = pl_cpu_copy_ns,
 };
 
-const pl_device_kind pl_device_kind_guarded = {.name = "apart", .device = &pl_device_guarded};
+const pl_device_kind pl_device_kind_guarded = {.name = "apart", .device = &guarded};
