@@ -1,4 +1,5 @@
 /* main.c - runs the registered tests; see test.h. */
+#include "base/threads.h"
 #include "tests/lib/deal.h"
 
 #include "plimsoll.h"
@@ -146,7 +147,10 @@ pl_test_result pl_test_run(const pl_test_case *t)
 {
     failed = skipped = false;
     double start = now(), cpu = cpu_seconds();
+    int threads = pl_threads_count();
     t->fn();
+    pl_threads_set(
+        threads); /* plans depend on it, and tests that run before in one process differ */
     remove_folder();
     return (pl_test_result){failed    ? PL_TEST_FAILED
                             : skipped ? PL_TEST_SKIPPED

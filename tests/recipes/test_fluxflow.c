@@ -163,10 +163,10 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
             rc = pl_program_minimum(run->build->now->step_programs[i].run, 0, &bytes);
         if (rc == PL_OK) rc = pl_program_set_budget(run->build->now->step_programs[i].run, bytes);
         again |= rc == PL_OK &&
-                 pl_program_plan(run->build->now->step_programs[i].run)->recompute_ratio > 0.01;
+                 pl_program_plan(run->build->now->step_programs[i].run)->recompute_ratio > 0;
     }
     if (rc == PL_OK && room != KEEP_ALL && !again)
-        rc = pl__fail(PL_ERR_PLAN, __FILE__, __LINE__, "nothing is computed again");
+        rc = pl__fail(PL_ERR_PLAN, __FILE__, __LINE__, "nothing is recomputed");
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int i = 0; rc == PL_OK && i < steps; i++) {
         rc = pl_run_step(run, &info);
