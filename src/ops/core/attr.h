@@ -1,8 +1,9 @@
 /* attr.h - the attribute structs of the ops: what a call's attr points to.
  *
- * Each belongs to the op family named above it, whose file in ops/ defines its table, its
- * rule and its meaning; device kernels read them here. The structs of ops with a sliding
- * window are in window.h.
+ * The struct of an op that shares it with no other, pl_<op>_attr, is made from its row in
+ * ir/ops.def. The others are below, each under the file in ops/ that defines its table, its rule
+ * and its meaning. Device kernels read both kinds here. The structs of ops with a sliding window
+ * are in window.h.
  *
  * Valid C++ too: device code includes it.
  */
@@ -10,6 +11,12 @@
 #define PL_OPS_ATTR_H
 
 #include "ir/op.h"
+
+#define PL_OP_ATTR(name, ...)                                                                      \
+ typedef struct pl_##name##_attr {                                                                 \
+  __VA_ARGS__                                                                                      \
+ } pl_##name##_attr;
+#include "ir/ops.def"
 
 /* ---- endpoints.c --------------------------------------------------------------------------- */
 typedef struct pl_source_attr {
@@ -47,11 +54,6 @@ typedef struct pl_fill_attr {
     pl_dims steps; /* iota: what each coordinate counts; empty: 1 along the axis, else 0 */
 } pl_fill_attr;
 
-/* ---- broadcast.c --------------------------------------------------------------------------- */
-typedef struct pl_broadcast_attr {
-    pl_dims shape;
-} pl_broadcast_attr;
-
 /* ---- matmul.c ------------------------------------------------------------------------------ */
 typedef struct pl_matmul_attr {
     bool ta, tb;
@@ -64,39 +66,10 @@ typedef struct pl_reduce_attr {
 } pl_reduce_attr;
 
 /* ---- reshape.c ----------------------------------------------------------------------------- */
-typedef struct pl_reshape_attr {
-    pl_dims shape; /* one -1 allowed: infer fills it in */
-} pl_reshape_attr;
 typedef struct pl_stop_attr {
     /* passes drop it, so that what follows may be merged with what follows its input */
     bool shared;
 } pl_stop_attr;
-
-/* ---- slice.c ------------------------------------------------------------------------------- */
-typedef struct pl_slice_attr {
-    pl_dims start, stop, step;
-} pl_slice_attr;
-
-/* ---- pad.c --------------------------------------------------------------------------------- */
-typedef struct pl_pad_attr {
-    pl_dims lo, hi, inner;
-    double value;
-} pl_pad_attr;
-
-/* ---- permute.c ----------------------------------------------------------------------------- */
-typedef struct pl_permute_attr {
-    pl_dims perm;
-} pl_permute_attr;
-
-/* ---- flip.c -------------------------------------------------------------------------------- */
-typedef struct pl_flip_attr {
-    pl_dims axes; /* sorted, non-negative */
-} pl_flip_attr;
-
-/* ---- concat.c ------------------------------------------------------------------------------ */
-typedef struct pl_concat_attr {
-    int64_t axis;
-} pl_concat_attr;
 
 /* ---- resize.c ------------------------------------------------------------------------------ */
 typedef struct pl_resize_attr {
@@ -109,23 +82,6 @@ typedef struct pl_resize_attr {
 typedef struct pl_adaptive_attr {
     pl_dims size; /* spatial size of the result: of y, or of dx in the adjoint */
 } pl_adaptive_attr;
-
-/* ---- argmax.c ------------------------------------------------------------------------------ */
-typedef struct pl_argmax_attr {
-    int64_t axis;
-} pl_argmax_attr;
-
-/* ---- cumsum.c ------------------------------------------------------------------------------ */
-typedef struct pl_cumsum_attr {
-    int64_t axis;
-    bool reverse;
-} pl_cumsum_attr;
-
-/* ---- sort.c -------------------------------------------------------------------------------- */
-typedef struct pl_sort_attr {
-    int64_t axis, count; /* count -1: all of the axis */
-    bool descending;
-} pl_sort_attr;
 
 /* ---- take.c -------------------------------------------------------------------------------- */
 typedef struct pl_scatter_attr {

@@ -9,7 +9,6 @@ static const pl_op *const table[] = {
 #undef PL_SCALAR
 #define PL_OP(name) &pl_op_##name,
 #include "ir/ops.def"
-#undef PL_OP
 };
 
 int pl_op_count(void)

@@ -10,6 +10,5 @@
 #undef PL_SCALAR
 #define PL_OP(name) extern const pl_op pl_op_##name;
 #include "ir/ops.def"
-#undef PL_OP
 
 #endif
