@@ -12,7 +12,6 @@ static const struct {
     [PL_SCALAR_NONE] = {"none", 0, RESULT_SAME},
 #define PL_SCALAR(NAME, name, arity, result) [PL_SCALAR_##NAME] = {#name, arity, RESULT_##result},
 #include "ir/scalar.def"
-#undef PL_SCALAR
     [PL_SCALAR_CAST] = {"cast", 1, RESULT_SAME},
 };
 

@@ -16,7 +16,6 @@ typedef enum pl_scalar_fn {
     PL_SCALAR_NONE,
 #define PL_SCALAR(NAME, name, arity, result) PL_SCALAR_##NAME,
 #include "ir/scalar.def"
-#undef PL_SCALAR
     PL_SCALAR_CAST, /* to the output's dtype; not in scalar.def, because it has an attribute */
     PL_N_SCALARS
 } pl_scalar_fn;

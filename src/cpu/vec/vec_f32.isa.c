@@ -15,10 +15,8 @@ MAP1(reciprocal, 1.0f / x)
 MAP1(square, x *x)
 MAP1(sqrt_, sqrtf(x))
 MAP1(rsqrt, 1.0f / sqrtf(x))
-MAP1(exp_, vm_exp(x))
-MAP1(log_, vm_log(x))
-MAP1(tanh_, vm_tanh(x))
-MAP1(erf_, vm_erf(x))
+#define PL_SCALAR_LIBM(NAME, name) MAP1(name##_, vm_##name(x))
+#include "ir/scalar.def"
 MAP1(sigmoid, vm_sigmoid(x))
 MAP1(softplus, vm_softplus(x))
 MAP1(relu, x <= 0.0f ? 0.0f : x)
@@ -131,4 +129,6 @@ MAP_HEAD(pow_sv)
 extern const pl_vec_map PL_VEC_NAME(pl_vec_f32);
 const pl_vec_map PL_VEC_NAME(pl_vec_f32) = {{
     MAP_ROWS,
+#define PL_SCALAR_LIBM ROW_LIBM
+#include "ir/scalar.def"
 }};

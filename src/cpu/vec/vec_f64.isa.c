@@ -39,12 +39,10 @@ MAP1(reciprocal, 1.0 / x)
 MAP1(square, x *x)
 MAP1(sqrt_, sqrt(x))
 MAP1(rsqrt, 1.0 / sqrt(x))
-MAP1(exp_, exp(x))
-MAP1(log_, log(x))
+#define PL_SCALAR_LIBM(NAME, name) MAP1(name##_, name(x))
+#include "ir/scalar.def"
 MAP1(sin_, sin(x))
 MAP1(cos_, cos(x))
-MAP1(tanh_, tanh(x))
-MAP1(erf_, erf(x))
 MAP1(sigmoid, sigmoid_one(x))
 MAP1(softplus, (x <= 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))))
 MAP1(relu, x <= 0.0 ? 0.0 : x)
@@ -79,4 +77,6 @@ MAP_HEAD(leaky_relu)
 extern const pl_vec_map PL_VEC_NAME(pl_vec_f64);
 const pl_vec_map PL_VEC_NAME(pl_vec_f64) = {{
     MAP_ROWS,
+#define PL_SCALAR_LIBM ROW_LIBM
+#include "ir/scalar.def"
 }};

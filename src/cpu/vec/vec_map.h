@@ -88,9 +88,10 @@
  SELECT_LOOP(select_ss, const T b = *(const T *)pb, b, const T c = *(const T *)pc, c)
 
 /* Table rows. */
-#define ROW1(NAME, name) [PL_SCALAR_##NAME] = {name}
-#define ROW2(NAME, name) [PL_SCALAR_##NAME] = {name##_vv, name##_vs, name##_sv}
-#define ROW3(NAME, name) [PL_SCALAR_##NAME] = {name##_vv, name##_vs, name##_sv, name##_ss}
+#define ROW1(NAME, name)     [PL_SCALAR_##NAME] = {name}
+#define ROW_LIBM(NAME, name) ROW1(NAME, name##_),
+#define ROW2(NAME, name)     [PL_SCALAR_##NAME] = {name##_vv, name##_vs, name##_sv}
+#define ROW3(NAME, name)     [PL_SCALAR_##NAME] = {name##_vv, name##_vs, name##_sv, name##_ss}
 
 #define COMPARE_LOOPS                                                                              \
  CMP2(eq, x == y)                                                                                  \
@@ -102,15 +103,14 @@
 #define COMPARE_ROWS                                                                               \
  ROW2(EQ, eq), ROW2(NE, ne), ROW2(LT, lt), ROW2(LE, le), ROW2(GT, gt), ROW2(GE, ge)
 
-/* The table of both types: a row for each function above. */
+/* The table of both types: a row for each function above; the rows of PL_SCALAR_LIBM follow it. */
 #define MAP_ROWS                                                                                   \
  ROW1(NEG, neg), ROW1(ABS, abs_), ROW1(SIGN, sign), ROW1(FLOOR, floor_), ROW1(ROUND, round_),      \
      ROW1(RECIPROCAL, reciprocal), ROW1(SQUARE, square), ROW1(SQRT, sqrt_), ROW1(RSQRT, rsqrt),    \
-     ROW1(EXP, exp_), ROW1(LOG, log_), ROW1(SIN, sin_), ROW1(COS, cos_), ROW1(TANH, tanh_),        \
-     ROW1(ERF, erf_), ROW1(SIGMOID, sigmoid), ROW1(SOFTPLUS, softplus), ROW1(RELU, relu),          \
-     ROW1(LEAKY_RELU, leaky_relu), ROW1(SILU, silu), ROW1(GELU, gelu), ROW1(GELU_TANH, gelu_tanh), \
-     ROW1(IS_FINITE, is_finite), ROW1(IS_NAN, is_nan), ROW2(ADD, add), ROW2(SUB, sub),             \
-     ROW2(MUL, mul), ROW2(DIV, div_), ROW2(POW, pow), ROW2(MAX, max_), ROW2(MIN, min_),            \
-     ROW2(MOD, mod), COMPARE_ROWS, ROW3(SELECT, select)
+     ROW1(SIN, sin_), ROW1(COS, cos_), ROW1(SIGMOID, sigmoid), ROW1(SOFTPLUS, softplus),           \
+     ROW1(RELU, relu), ROW1(LEAKY_RELU, leaky_relu), ROW1(SILU, silu), ROW1(GELU, gelu),           \
+     ROW1(GELU_TANH, gelu_tanh), ROW1(IS_FINITE, is_finite), ROW1(IS_NAN, is_nan), ROW2(ADD, add), \
+     ROW2(SUB, sub), ROW2(MUL, mul), ROW2(DIV, div_), ROW2(POW, pow), ROW2(MAX, max_),             \
+     ROW2(MIN, min_), ROW2(MOD, mod), COMPARE_ROWS, ROW3(SELECT, select)
 
 #endif

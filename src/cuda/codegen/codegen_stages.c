@@ -77,12 +77,10 @@ static bool find_needs(pl_cg_stages *t)
 static int cost_of(pl_scalar_fn f)
 {
     switch (f) {
-    case PL_SCALAR_EXP:
-    case PL_SCALAR_LOG:
+#define PL_SCALAR_LIBM(NAME, name) case PL_SCALAR_##NAME:
+#include "ir/scalar.def"
     case PL_SCALAR_SIN:
     case PL_SCALAR_COS:
-    case PL_SCALAR_TANH:
-    case PL_SCALAR_ERF:
     case PL_SCALAR_SIGMOID:
     case PL_SCALAR_SOFTPLUS:
     case PL_SCALAR_SILU:

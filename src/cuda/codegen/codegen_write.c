@@ -134,12 +134,19 @@ static void put_member(pl_str *s, const char *type, const char *name, int n)
     if (n) pl_str_addf(s, "    %s %s[%d];\n", type, name, n);
 }
 
-/* Adds prelude.cuh without blank lines and comment lines. */
+/* Adds prelude.cuh without blank lines and comment lines; its line MATH_LIBM stands for a line of
+ * each PL_SCALAR_LIBM row of scalar.def. */
 static void put_prelude(pl_str *s)
 {
+    static const char libm[] =
+#define PL_SCALAR_LIBM(NAME, name) "MATH(" #name ", " #name "f(x), " #name "(x))\n"
+#include "ir/scalar.def"
+        ;
     for (const char *line = prelude; *line;) {
         const char *first = line + strspn(line, " "), *end = strchr(line, '\n') + 1;
-        if (*first != '\n' && strncmp(first, "//", 2) != 0)
+        if (strncmp(first, "MATH_LIBM", 9) == 0)
+            pl_str_add(s, libm);
+        else if (*first != '\n' && strncmp(first, "//", 2) != 0)
             pl_str_addn(s, line, (size_t)(end - line));
         line = end;
     }

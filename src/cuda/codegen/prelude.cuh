@@ -220,12 +220,10 @@ DEV float p_over(float x, float n, float inv)
     const float q = x * inv, r = __fmaf_rn(__fmaf_rn(-q, n, x), inv, q);
     return r != r ? q : r;
 }
-MATH(exp, expf(x), exp(x))
-MATH(log, logf(x), log(x))
+// MATH for each row PL_SCALAR_LIBM of scalar.def (codegen_write.c):
+MATH_LIBM
 MATH(sin, sinf(x), sin(x))
 MATH(cos, cosf(x), cos(x))
-MATH(tanh, tanhf(x), tanh(x))
-MATH(erf, erff(x), erf(x))
 // 1/d for d >= 1, error within 1 ulp: the division's slow path for tiny operands is not needed.
 DEV double p_inv(double d) { return 1.0 / d; }
 DEV float p_inv(float d)

@@ -6,7 +6,6 @@
 static const pl_op *const table[] = {
 #define PL_SCALAR(NAME, name, arity, result) &pl_op_##name,
 #include "ir/scalar.def"
-#undef PL_SCALAR
 #define PL_OP(name) &pl_op_##name,
 #include "ir/ops.def"
 };

@@ -7,7 +7,6 @@
 
 #define PL_SCALAR(NAME, name, arity, result) extern const pl_op pl_op_##name;
 #include "ir/scalar.def"
-#undef PL_SCALAR
 #define PL_OP(name) extern const pl_op pl_op_##name;
 #include "ir/ops.def"
 
