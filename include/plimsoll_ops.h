@@ -98,6 +98,8 @@ PL_API pl_val pl_concat(pl_graph *g, int n, const pl_val *x, int axis);
 PL_API pl_val pl_stack(pl_graph *g, int n, const pl_val *x, int axis);
 PL_API void pl_split(pl_graph *g, pl_val x, int axis, int n, pl_val *out); /* equal parts */
 PL_API pl_val pl_flip(pl_graph *g, pl_val x, uint32_t axes);
+/* Rotates along axis: element i goes to (i + shift) mod size; any shift. */
+PL_API pl_val pl_roll(pl_graph *g, pl_val x, int axis, int64_t shift);
 #define PL_DIMS(...)                                                                               \
  (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                \
  {                                                                                                 \

@@ -1,8 +1,9 @@
-/* move.cu - ops that only move elements: permute, slice, flip, broadcast, concat, pad, reshape.
+/* move.cu - ops that only move elements: permute, slice, flip, broadcast, roll, concat, pad,
+ * reshape.
  *
- * The first four are one copy between two strided boxes. Dimensions that lie one behind the other
- * on both sides are merged, and elements that stay neighbours move together, up to 16 bytes at
- * once.
+ * The first four are one copy between two strided boxes, roll is two copies. Dimensions that lie
+ * one behind the other on both sides are merged, and elements that stay neighbours move together,
+ * up to 16 bytes at once.
  *
  *   box     every thread moves one unit; both sides are contiguous along the last dimension, or the
  *           other side jumps in any case
@@ -333,6 +334,24 @@ static pl_status broadcast(const pl_call *c)
     return copy_out(c, b, 0);
 }
 
+/* Two boxes: the last `shift` rows of the axis to its front, the others behind them. */
+static pl_status roll(const pl_call *c)
+{
+    const pl_roll_attr *a = static_cast<const pl_roll_attr *>(c->attr);
+    int64_t elem = (int64_t)pl_dtype_bytes(c->out_type[0].dtype);
+    const char *x = static_cast<const char *>(c->in[0]);
+    char *y = static_cast<char *>(c->out[0]);
+    box b = box_of(&c->out_type[0]);
+    int64_t rest = b.dim[a->axis] - a->shift, row = b.to[a->axis] * elem;
+    dense(&c->in_type[0], b.from);
+    b.dim[a->axis] = a->shift;
+    copy(b, elem, x + rest * row, y);
+    b.dim[a->axis] = rest;
+    copy(b, elem, x, y + a->shift * row);
+    PL_CUDA_LAUNCHED("roll");
+    return PL_OK;
+}
+
 /* reshape and stop_gradient, where they are no view. */
 static pl_status same(const pl_call *c)
 {
@@ -557,11 +576,13 @@ PL_CUDA_KERNEL(permute_kernels, NULL, permute);
 PL_CUDA_KERNEL(slice_kernels, NULL, slice);
 PL_CUDA_KERNEL(flip_kernels, NULL, flip);
 PL_CUDA_KERNEL(broadcast_kernels, NULL, broadcast);
+PL_CUDA_KERNEL(roll_kernels, NULL, roll);
 PL_CUDA_KERNEL(concat_kernels, NULL, concat);
 PL_CUDA_KERNEL(pad_kernels, NULL, pad);
 PL_CUDA_KERNEL(same_kernels, NULL, same);
 
-PL_CUDA_ENTRIES(pl_cuda_move) = {
-    {"permute", permute_kernels},     {"slice", slice_kernels},        {"flip", flip_kernels},
-    {"broadcast", broadcast_kernels}, {"concat", concat_kernels},      {"pad", pad_kernels},
-    {"reshape", same_kernels},        {"stop_gradient", same_kernels}, {NULL, NULL}};
+PL_CUDA_ENTRIES(pl_cuda_move) = {{"permute", permute_kernels}, {"slice", slice_kernels},
+                                 {"flip", flip_kernels},       {"broadcast", broadcast_kernels},
+                                 {"concat", concat_kernels},   {"pad", pad_kernels},
+                                 {"reshape", same_kernels},    {"stop_gradient", same_kernels},
+                                 {"roll", roll_kernels},       {NULL, NULL}};
