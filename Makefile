@@ -41,10 +41,13 @@ NVCC       ?= $(CUDA_HOME)/bin/nvcc
 CUDA_ARCHS ?= 90
 PLUGIN     := $(if $(CUDA_HOME),$(BUILD)/libplimsoll_cuda.so)
 CUDA_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,src/cuda)) $(patsubst %,$(BUILD)/%.o,$(wildcard src/cuda/*/*.cu))
-NVCC_FLAGS := -std=c++17 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc \
- -MMD -MP $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_75$(comma)code=compute_75 \
- $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a))) \
- $(if $(PLUGIN),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
+NVCC_SMALL := $(if $(PLUGIN),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
+NVCC_FLAGS  = -std=c++17 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc \
+ -MMD -MP $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
+ $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a))) $(NVCC_SMALL)
+# PTX is for GPUs that CUDA_ARCHS does not name. Kernels on tensor cores need that of 8.0, where they are launched first.
+PTX        := 75
+$(patsubst %,$(BUILD)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_split).h"' src/cuda/*/*.cu)): PTX := 80
 CUDA_LIBS  := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lnvrtc \
  -lpthread -ldl -lrt -lm -lstdc++
 # MPI, where mpicc is found: several ranks need it, one does not.

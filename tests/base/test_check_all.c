@@ -187,3 +187,18 @@ TEST(check_all_every_tool_has_help)
     CHECK_MSG(r.code == 0 && sscanf(r.out, "%d tools", &n) == 1 && n > 15, "code %d: %s%s", r.code,
               r.out, r.err);
 }
+
+/* A GPU of 8.0 or later that the build does not name runs PTX. That of 7.5 has no tensor-core
+ * instructions: kernels that are launched from 8.0 on would compute nothing. */
+TEST(check_all_kernels_on_tensor_cores_have_ptx_of_8_0)
+{
+    if (access("Makefile", R_OK) != 0) SKIP("no sources here");
+    cli_result r = cli_run("for f in attention/attention_mma attention/attention_split "
+                           "conv/conv_thin_mma matmul/split ops/sort; do "
+                           "env -u MAKEFLAGS -u MAKELEVEL make -n -B CUDA_HOME=/none NVCC=true "
+                           "BUILD=build/none build/none/src/cuda/$f.cu.o; done"
+                           " | grep -o 'code=compute_[0-9]*' | tr '\\n' ' '");
+    CHECK_MSG(strcmp(r.out, "code=compute_80 code=compute_80 code=compute_80 code=compute_80 "
+                            "code=compute_75 ") == 0,
+              "%s", r.out);
+}
