@@ -35,6 +35,7 @@ PL_API pl_val pl_sqrt(pl_graph *g, pl_val x);
 PL_API pl_val pl_rsqrt(pl_graph *g, pl_val x);
 PL_API pl_val pl_exp(pl_graph *g, pl_val x);
 PL_API pl_val pl_log(pl_graph *g, pl_val x);
+PL_API pl_val pl_log1p(pl_graph *g, pl_val x); /* log(1 + x), accurate near 0 */
 PL_API pl_val pl_sin(pl_graph *g, pl_val x);
 PL_API pl_val pl_cos(pl_graph *g, pl_val x);
 PL_API pl_val pl_tanh(pl_graph *g, pl_val x);

@@ -28,6 +28,7 @@ static double fn_ref(pl_scalar_fn f, double x, double y)
     case PL_SCALAR_RSQRT: return 1.0 / sqrt(x);
     case PL_SCALAR_EXP: return exp(x);
     case PL_SCALAR_LOG: return log(x);
+    case PL_SCALAR_LOG1P: return log1p(x);
     case PL_SCALAR_SIN: return sin(x);
     case PL_SCALAR_COS: return cos(x);
     case PL_SCALAR_TANH: return tanh(x);
@@ -78,6 +79,7 @@ static double ulps_of(pl_scalar_fn f)
     switch (f) {
     case PL_SCALAR_EXP:
     case PL_SCALAR_LOG:
+    case PL_SCALAR_LOG1P:
     case PL_SCALAR_SIN:
     case PL_SCALAR_COS:
     case PL_SCALAR_POW:
@@ -157,6 +159,34 @@ TEST(tile_functions_of_f32_are_accurate)
         pl_sys_free(g);
     }
     pl_sys_free(x), pl_sys_free(y), pl_sys_free(z);
+}
+
+/* All of f32's exponents above -1, and the values where a sum 1 + x would lose what matters. */
+TEST(tile_log1p_is_accurate_near_zero)
+{
+    enum { N = 1 << 17 };
+    float *x = tile_buf(N), *z = tile_buf(N);
+    for (int i = 0; i < N; i++) {
+        uint32_t u = (uint32_t)i * 32749u;
+        memcpy(&x[i], &u, sizeof u);
+    }
+    x[0] = -0.0f, x[1] = -1.0f, x[2] = -1.5f, x[3] = 1e-9f, x[4] = -0.99999994f;
+    for (int k = 0; k < 3; k++) {
+        setenv("PL_CPU_ISA", tile_isas[k], 1);
+        tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
+        tile_st(g, tile_map2(g, PL_SCALAR_LOG1P, tile_ld(g, PL_F32, 0), 0));
+        CHECK(tile_run(g, (const void *[]){x}, (void *[]){z}));
+        for (int i = 0; i < N; i++)
+            CHECK_MSG(close32(PL_SCALAR_LOG1P, (double)x[i], (double)z[i], log1p((double)x[i])),
+                      "log1p of %.9g: %.9g", (double)x[i], (double)z[i]);
+        CHECK(z[0] == 0.0f && signbit(z[0]));
+        CHECK(z[1] == -INFINITY);
+        CHECK(z[2] != z[2]);
+        CHECK(z[3] == x[3]);
+        pl_sys_free(g);
+    }
+    unsetenv("PL_CPU_ISA");
+    pl_sys_free(x), pl_sys_free(z);
 }
 
 TEST(tile_functions_of_f64_follow_libm)

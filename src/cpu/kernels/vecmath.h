@@ -119,6 +119,22 @@ static inline float vm_log1p_unit(float e)
     return vm_log_parts(f, half) + lost / u;
 }
 
+/* log(1+x): log of the rounded sum, corrected by what the sum lost. Where the sum is 1 the result is
+ * x, sign of zero included. */
+static inline float vm_log1p(float x)
+{
+    float u = 1.0f + x;
+    float lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
+    uint32_t b = vm_bits(u) - 0x3f3504f3u; /* as in vm_log; u is 0 or at least 2^-24 */
+    int32_t k = (int32_t)b >> 23;
+    float f = vm_float((b & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float y = vm_log_parts(f, (float)k) + lost / u;
+    y = fabsf(x) < 2.98023224e-8f ? x : y;
+    y = x > 3.40282347e38f ? x : y;
+    y = x == -1.0f ? -INFINITY : y;
+    return x >= -1.0f ? y : NAN;
+}
+
 /* Odd polynomial near zero (fit 1.4e-7 of x^3's factor), 1 - 2/(e^2x + 1) beyond. */
 static inline float vm_tanh(float x)
 {

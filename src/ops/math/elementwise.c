@@ -97,6 +97,7 @@ VJP1(sqrt, pl_div(g, pl_scale(g, D, 0.5), Y))
 VJP1(rsqrt, pl_scale(g, pl_mul(g, D, pl_mul(g, Y, pl_square(g, Y))), -0.5))
 VJP1(exp, pl_mul(g, D, Y))
 VJP1(log, pl_div(g, D, A))
+VJP1(log1p, pl_div(g, D, pl_shift(g, A, 1)))
 VJP1(sin, pl_mul(g, D, pl_cos(g, A)))
 VJP1(cos, pl_neg(g, pl_mul(g, D, pl_sin(g, A))))
 VJP1(tanh, pl_mul(g, D, pl_shift(g, pl_neg(g, pl_square(g, Y)), 1)))
@@ -218,6 +219,7 @@ static const pl_case cases_kink[] = {{{"f32[7]"}, "", {{-2, 2, true}}},
                                      {{"f32[]"}, "", {{-2, 2, true}}},
                                      PL_CASE_END};
 static const pl_case cases_positive[] = {SHAPES1(0.3, 3)};
+static const pl_case cases_log1p[] = {SHAPES1(-0.7, 3)};
 static const pl_case cases_leaky[] = {{{"f32[7]"}, "slope=0.01", {{-2, 2, true}}},
                                       {{"f32[3,1,5]"}, "slope=0.2", {{-2, 2, true}}},
                                       PL_CASE_END};
@@ -348,6 +350,7 @@ UNARY(SQRT, sqrt, vjp_sqrt, false, cases_positive)
 UNARY(RSQRT, rsqrt, vjp_rsqrt, false, cases_positive)
 UNARY(EXP, exp, vjp_exp, false, cases_any)
 UNARY(LOG, log, vjp_log, false, cases_positive)
+UNARY(LOG1P, log1p, vjp_log1p, false, cases_log1p)
 UNARY(SIN, sin, vjp_sin, false, cases_any)
 UNARY(COS, cos, vjp_cos, false, cases_any)
 UNARY(TANH, tanh, vjp_tanh, false, cases_any)
