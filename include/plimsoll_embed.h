@@ -2,9 +2,9 @@
  *
  *     PL_EMBED(page, "cli/report/page.html");     static text: const char page[], ends with 0
  *
- * The path is relative to the folder that the compiler runs in. The compiler does not report the file
- * as a dependency (-MMD), so make needs a rule for it: in Plimsoll's own Makefile an object that
- * embeds files depends on every file beside its source and below that folder.
+ * The path is relative to the folder that the compiler runs in. The compiler does not report the
+ * file as a dependency (-MMD), so make needs a rule for it: in Plimsoll's own Makefile an object
+ * that embeds files depends on every file beside its source and below that folder.
  *
  * Presets of a recipe, one line each, from FOLDER/name.yaml:
  *
@@ -32,7 +32,8 @@
          ".popsection\n");                                                                         \
  PL_EMBED_EXTERN const char symbol[] __attribute__((visibility("hidden")))
 
-/* One preset: an identifier, its name (which is also the file's, without .yaml), one line about it. */
+/* One preset: an identifier, its name (which is also the file's, without .yaml), one line about it.
+ */
 #define PL_PRESET_EMBED(id, name, about) PL_EMBED(preset_##id, PL_PRESETS_IN name ".yaml");
 #define PL_PRESET_ROW(id, name, about)   {name, about, preset_##id},
 

@@ -27,8 +27,8 @@ PL_API const pl_recipe *pl_recipe_find(const char *name); /* NULL if none */
 typedef struct pl_run pl_run;
 
 /* Reads and checks the configuration. config: a preset ("cloud/tiny"), a recipe ("cloud": its first
- * preset), a compiled recipe ("./my-net.so", "./my-net.so/preset") or a YAML file whose key `recipe`
- * names one of these. overrides: n texts "key=value". Free the run with pl_run_free. */
+ * preset), a compiled recipe ("./my-net.so", "./my-net.so/preset") or a YAML file whose key
+ * `recipe` names one of these. overrides: n texts "key=value". Free the run with pl_run_free. */
 PL_API pl_status pl_run_open(const char *config, const char *const *overrides, int n,
                              pl_run **out) PL_MUST_USE;
 PL_API void pl_run_free(pl_run *r);
@@ -62,8 +62,8 @@ PL_API int pl_run_phase_find(const pl_run *r, const char *name);
 PL_API pl_status pl_run_enter(pl_run *r, int i, int64_t before) PL_MUST_USE;
 PL_API int pl_run_phase(const pl_run *r);            /* -1: none was entered */
 PL_API int64_t pl_run_steps_before(const pl_run *r); /* of the phases before */
-/* Writes the phase's weights, and its other state if a later phase asks for it, into the folder dir,
- * which is made. best: a model file to copy instead of the current weights; NULL: none. */
+/* Writes the phase's weights, and its other state if a later phase asks for it, into the folder
+ * dir, which is made. best: a model file to copy instead of the current weights; NULL: none. */
 PL_API pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best) PL_MUST_USE;
 /* Lets pl_run_start read what pl_run_hand_on wrote to dir. Call it before pl_run_start. */
 PL_API pl_status pl_run_take_over(pl_run *r, const char *dir) PL_MUST_USE;
@@ -75,11 +75,12 @@ PL_API int64_t pl_run_last_step(const pl_run *r);
 /* ---- planning --------------------------------------------------------------------------- */
 /* Sets the options that pl_run_build compiles with. Call it before pl_run_build. */
 PL_API void pl_run_set_compile(pl_run *r, const pl_compile_opts *o);
-/* Builds, compiles and plans the programs. With key `memory` the plan recomputes, splits the batch or
- * takes trade-offs to fit. If no plan fits, this succeeds, and pl_run_memory_get(r).fits is false. */
+/* Builds, compiles and plans the programs. With key `memory` the plan recomputes, splits the batch
+ * or takes trade-offs to fit. If no plan fits, this succeeds, and pl_run_memory_get(r).fits is
+ * false. */
 PL_API pl_status pl_run_build(pl_run *r) PL_MUST_USE;
-/* Searches the smallest budget; pl_run_memory_get then returns it as `minimum`. pl_run_build does so
- * itself when the given budget is too small. */
+/* Searches the smallest budget; pl_run_memory_get then returns it as `minimum`. pl_run_build does
+ * so itself when the given budget is too small. */
 PL_API pl_status pl_run_find_minimum(pl_run *r) PL_MUST_USE;
 PL_API const pl_program *pl_run_train_program(const pl_run *r);
 PL_API const pl_program *pl_run_apply_program(const pl_run *r); /* NULL unless accumulating */
@@ -94,8 +95,8 @@ typedef struct pl_run_step_program {
 } pl_run_step_program;
 PL_API int pl_run_step_program_count(const pl_run *r);
 PL_API pl_run_step_program pl_run_step_program_at(const pl_run *r, int i);
-/* Indices of the programs that a step runs (steps are counted from 0), in order; a program that runs
- * several times is listed as often. Writes at most cap of them and returns their number. */
+/* Indices of the programs that a step runs (steps are counted from 0), in order; a program that
+ * runs several times is listed as often. Writes at most cap of them and returns their number. */
 PL_API int pl_run_step_programs_of(const pl_run *r, int64_t step, int *out, int cap);
 
 /* The image sizes of data.buckets; each has its own programs. The functions above and below report
@@ -130,9 +131,9 @@ typedef struct pl_run_split {
     int64_t ranks;       /* effective = micro * accumulate * ranks */
 } pl_run_split;
 PL_API pl_run_split pl_run_split_get(const pl_run *r);
-/* The i-th trade-off (pl_recipe.smaller) that the plan takes, of those that the configuration leaves
- * open (auto); NULL: no more. *without_ms: predicted step time without trade-offs; 0: it would not
- * fit. */
+/* The i-th trade-off (pl_recipe.smaller) that the plan takes, of those that the configuration
+ * leaves open (auto); NULL: no more. *without_ms: predicted step time without trade-offs; 0: it
+ * would not fit. */
 PL_API const pl_tradeoff *pl_run_tradeoff_at(const pl_run *r, int i, double *without_ms);
 /* Predicted time of a whole step: all micro-batches and the update. */
 PL_API double pl_run_predicted_ms(const pl_run *r);
@@ -154,19 +155,20 @@ typedef struct pl_step_info {
     double step_ms, data_ms;
     double device_ms; /* time that a GPU worked, by its own clock; 0 on the CPU */
     /* Every scalar output of the programs that ran: means over micro-batches. Outputs of programs
-     * other than the training program are named "program.output". The run owns the names. Of several
-     * updates (train.updates_per_batch), the last. */
+     * other than the training program are named "program.output". The run owns the names. Of
+     * several updates (train.updates_per_batch), the last. */
     int n_terms;
     const char *term_name[PL_MAX_METRICS];
     double term[PL_MAX_METRICS];
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. PL_ERR_DATA: the batch has a number
- * that is not finite (unless data.allow_nonfinite). PL_ERR_NUMERIC: the loss or the gradient norm is
- * not finite; in fp16 such a step is skipped, and fails only when the loss scale is at its floor. */
+ * that is not finite (unless data.allow_nonfinite). PL_ERR_NUMERIC: the loss or the gradient norm
+ * is not finite; in fp16 such a step is skipped, and fails only when the loss scale is at its
+ * floor. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
-/* Lets the message of PL_ERR_NUMERIC name the first value that was not finite, and fails a step that
- * leaves such a number in the weights. Slow. Call it before or after pl_run_start. */
+/* Lets the message of PL_ERR_NUMERIC name the first value that was not finite, and fails a step
+ * that leaves such a number in the weights. Slow. Call it before or after pl_run_start. */
 PL_API void pl_run_trace_nan(pl_run *r, bool on);
 
 /* Trains for about so many seconds and adds the time of each kernel to this device's table, which
@@ -202,8 +204,8 @@ PL_API pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx,
                               pl_cache_info *info) PL_MUST_USE;
 
 /* Like pl_run_generate, but writes pictures in folders (DIR/train/000000.png, with .txt) or prompts
- * and their embeddings (DIR/prompts.txt, DIR/embeddings.npy) for recipes with pl_image_feed.draw, or
- * the recipe's own files (pl_recipe.data_write). */
+ * and their embeddings (DIR/prompts.txt, DIR/embeddings.npy) for recipes with pl_image_feed.draw,
+ * or the recipe's own files (pl_recipe.data_write). */
 PL_API pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples,
                                      int64_t eval_samples, pl_progress_fn progress,
                                      void *ctx) PL_MUST_USE;
@@ -221,13 +223,13 @@ PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
 /* Sets a function that evaluations call with the samples done; NULL: none. */
 PL_API void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx);
 /* Limits the run to its evaluation and sampling programs and the weights that these read, from the
- * model file `init_from`, which may hold others. The run takes no steps. accumulate: micro-batches of
- * a batch in training, so that scores are the same; 0: key `accumulate`, else 1. Call it between
+ * model file `init_from`, which may hold others. The run takes no steps. accumulate: micro-batches
+ * of a batch in training, so that scores are the same; 0: key `accumulate`, else 1. Call it between
  * opening and building. */
 PL_API pl_status pl_run_eval_only(pl_run *r, int64_t accumulate) PL_MUST_USE;
 /* Early stopping (keys stop.*): whether the run has stopped improving. Call it after every
- * evaluation. Its memory is a slot of the store, so that a resumed run decides as one that was never
- * stopped. */
+ * evaluation. Its memory is a slot of the store, so that a resumed run decides as one that was
+ * never stopped. */
 typedef struct pl_verdict {
     bool better;  /* than every evaluation before: keep this model */
     bool stop;    /* the last stop.patience evaluations were not better */
@@ -235,8 +237,8 @@ typedef struct pl_verdict {
     double best;
 } pl_verdict;
 PL_API pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info);
-/* Keys sample.*: runs the recipe's sampling program, if it has one, and calls `each` for each of its
- * pictures: a grid of sample.count samples, as bytes. The run owns the pixels (rows of width *
+/* Keys sample.*: runs the recipe's sampling program, if it has one, and calls `each` for each of
+ * its pictures: a grid of sample.count samples, as bytes. The run owns the pixels (rows of width *
  * channels, the top row first) until the next call. */
 typedef struct pl_sheet {
     const char *name;
@@ -291,12 +293,12 @@ PL_API int pl_data_formats(pl_data_format *out, int cap);
 
 /* ---- model files (safetensors, PyTorch's names and layouts) ----------------------------- */
 PL_API pl_status pl_run_save_model(pl_run *r, const char *path) PL_MUST_USE;
-/* Like pl_run_save_model, with the average in place of every weight that has one (ema.decay, also of
- * the recipe's other optimiser sections). */
+/* Like pl_run_save_model, with the average in place of every weight that has one (ema.decay, also
+ * of the recipe's other optimiser sections). */
 PL_API bool pl_run_has_averages(const pl_run *r); /* after pl_run_build */
 PL_API pl_status pl_run_save_averages(pl_run *r, const char *path) PL_MUST_USE;
-/* Every parameter and buffer must be in the file, with its shape. partial: other tensors in the file
- * are ignored; else they are an error. */
+/* Every parameter and buffer must be in the file, with its shape. partial: other tensors in the
+ * file are ignored; else they are an error. */
 PL_API pl_status pl_run_load_model(pl_run *r, const char *path, bool partial) PL_MUST_USE;
 
 /* ---- replay: does this engine agree with a PyTorch program? --------------------------------

@@ -1,4 +1,5 @@
-/* mix.h - reproducible numbers for generated data: a hash of 64 bits, and a number in [0,1) of it. */
+/* mix.h - reproducible numbers for generated data: a hash of 64 bits, and a number in [0,1) of it.
+ */
 #ifndef RECIPES_MIX_H
 #define RECIPES_MIX_H
 

@@ -1,13 +1,14 @@
 /* augment.c - augmentation of stacks in training: mirroring, brightness and contrast, erasing.
  *
  * Augmentation is part of the graph and uses the run's random draws, so it is the same on every
- * device, in every plan and after every restart, and needs no copy on the host. All frames of a stack
- * are changed alike. Mirroring left to right also mirrors the sun's azimuth (360 degrees minus it).
+ * device, in every plan and after every restart, and needs no copy on the host. All frames of a
+ * stack are changed alike. Mirroring left to right also mirrors the sun's azimuth (360 degrees
+ * minus it).
  *
  * The authors' program varies brightness and contrast of 8-bit images, frame by frame. Standardised
- * frames do not fit into 8 bits: 255 times a value is truncated and wraps around, and the result lies
- * in [0,1], unlike the frames of an evaluation. Here frames keep their values; seed_compat does it
- * the authors' way.
+ * frames do not fit into 8 bits: 255 times a value is truncated and wraps around, and the result
+ * lies in [0,1], unlike the frames of an evaluation. Here frames keep their values; seed_compat
+ * does it the authors' way.
  */
 #include "cloud.h"
 

@@ -1,10 +1,10 @@
 /* cloud.c - cloud-base height from a stack of infrared frames and two solar angles.
  *
  * The network is in model.c, its data in sky.c (generated) and flights.c (the authors' files). The
- * loss is the mean over the batch of Huber (or one of the authors' mixtures), with more weight on the
- * hardest fraction. `seed_compat` restores the original's mistakes: the schedule advances once per
- * epoch while the warm-up is counted in steps, BatchNorm's statistics are updated twice (model.c),
- * brightness varies in 8 bits (augment.c), and the flat field has no effect (flights.c).
+ * loss is the mean over the batch of Huber (or one of the authors' mixtures), with more weight on
+ * the hardest fraction. `seed_compat` restores the original's mistakes: the schedule advances once
+ * per epoch while the warm-up is counted in steps, BatchNorm's statistics are updated twice
+ * (model.c), brightness varies in 8 bits (augment.c), and the flat field has no effect (flights.c).
  *
  * Parameter names are those of the PyTorch program (module lists `conv`, `norm`, `dense`, ...), so
  * weights can be exchanged in both directions.

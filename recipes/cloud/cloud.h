@@ -53,7 +53,8 @@ cloud_truth cloud_sky_truth(pl_subset subset, int64_t sample);
 void cloud_sky_frame(void *data, pl_subset subset, int64_t sample, int64_t t, float *out);
 #define CLOUD_KELVIN  286
 #define CLOUD_KELVINS 5
-/* made.c: writes generated skies as flights in the authors' file format. sky: from cloud_sky_open. */
+/* made.c: writes generated skies as flights in the authors' file format. sky: from cloud_sky_open.
+ */
 pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir,
                               const int64_t count[2],
                               void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);

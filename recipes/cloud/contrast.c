@@ -1,9 +1,9 @@
 /* contrast.c - normalises a frame: scaled to [0,1], contrast equalised locally, standardised.
  *
- * The middle step is contrast-limited adaptive histogram equalisation (CLAHE): the frame is cut into
- * 8 x 8 fields, each with a histogram of 256 bins; bins are clipped at the limit and the excess is
- * spread over all bins. A pixel is mapped by the cumulative histograms of the four fields around it,
- * interpolated by its distance to their centres.
+ * The middle step is contrast-limited adaptive histogram equalisation (CLAHE): the frame is cut
+ * into 8 x 8 fields, each with a histogram of 256 bins; bins are clipped at the limit and the
+ * excess is spread over all bins. A pixel is mapped by the cumulative histograms of the four fields
+ * around it, interpolated by its distance to their centres.
  */
 #include "cloud.h"
 

@@ -10,10 +10,10 @@
  *   nav      nav/solarZenith [N], nav/sunAzGrd [N] (degrees)
  *
  * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km
- * (data.min_km, data.max_km) over the sea within half a second. All labels are computed when the set
- * is opened; frames are read on demand. A frame is divided by the flight's mean frame, scaled to
- * [0,1], its contrast equalised (contrast.c), and standardised. At a flight's ends the nearest frame
- * replaces missing ones.
+ * (data.min_km, data.max_km) over the sea within half a second. All labels are computed when the
+ * set is opened; frames are read on demand. A frame is divided by the flight's mean frame, scaled
+ * to [0,1], its contrast equalised (contrast.c), and standardised. At a flight's ends the nearest
+ * frame replaces missing ones.
  *
  * Patterns select the flights for training and for evaluation; without flights for evaluation, the
  * last fifth of each flight's samples is used. Heavier flights are repeated: a factor of 3.5 makes

@@ -1,7 +1,8 @@
 /* made.c - writes generated skies as flights, in the authors' file format (flights.c).
  *
- * Two flights are for training, one for evaluation. A sample takes one second of a flight per frame,
- * and the lidar measures once, in the middle, so that the frames around a label are the sample's own.
+ * Two flights are for training, one for evaluation. A sample takes one second of a flight per
+ * frame, and the lidar measures once, in the middle, so that the frames around a label are the
+ * sample's own.
  *
  *     DIR/30Oct24_camera.h5, 30Oct24_lidar_30oct24.hdf5, 30Oct24_nav.h5, ...
  *     DIR/flights.txt     a flight a line, for data.flights

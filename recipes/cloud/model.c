@@ -16,8 +16,8 @@
  * frame, for comparison.
  *
  * BatchNorm sees one frame's batch at a time, T times per step. The running statistics are combined
- * in the graph and assigned once, however often a frame is recomputed. In the original every frame is
- * recomputed for its gradient and updates them a second time; seed_compat restores this.
+ * in the graph and assigned once, however often a frame is recomputed. In the original every frame
+ * is recomputed for its gradient and updates them a second time; seed_compat restores this.
  */
 #include "cloud.h"
 

@@ -1,9 +1,9 @@
 /* recurrent.c - the frames in their order: a selective state space (Mamba) and an LSTM.
  *
  * Stacks are short (five frames), so time is unrolled into ordinary nodes; the planner decides what
- * is kept for the backward pass, as everywhere. Both networks end with the mean over time. Parameter
- * names are those of mamba_ssm and torch.nn.LSTM, except A_log, which is stored as its difference
- * A_shift from log 1, log 2, ...
+ * is kept for the backward pass, as everywhere. Both networks end with the mean over time.
+ * Parameter names are those of mamba_ssm and torch.nn.LSTM, except A_log, which is stored as its
+ * difference A_shift from log 1, log 2, ...
  */
 #include "cloud.h"
 

@@ -14,8 +14,8 @@
  * Each side in `resolutions` adds the autoencoder's programs once more at that size, before the
  * others.
  *
- * Corrected, unless seed_compat is set: instance noise reaches the discriminator, adaptive weights use
- * the magnitude of a term and not its sign, and three defects of the flow processor (flow.c).
+ * Corrected, unless seed_compat is set: instance noise reaches the discriminator, adaptive weights
+ * use the magnitude of a term and not its sign, and three defects of the flow processor (flow.c).
  */
 #include "fluxflow.h"
 

@@ -56,8 +56,8 @@ pl_val flux_kl(pl_graph *g, pl_val mu, pl_val logvar, double free_bits);
 /* top*(1 - cos(pi*min(step/warmup, 1)))/2, f64 */
 pl_val flux_kl_weight(pl_graph *g, pl_val step, double top, double warmup);
 /* Weights (n) that scale n loss terms to equal size: the mean of all terms divided by the mean of
- * each, over the last 100 steps. signed_means: as in the original, a term with a negative mean gets a
- * negative weight. */
+ * each, over the last 100 steps. signed_means: as in the original, a term with a negative mean gets
+ * a negative weight. */
 pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means);
 
 /* ---- programs, steps.c ------------------------------------------------------------------ */

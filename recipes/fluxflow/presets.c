@@ -1,4 +1,5 @@
-/* presets.c - the configurations that come with the fluxflow recipe: presets/NAME.yaml is fluxflow/NAME.
+/* presets.c - the configurations that come with the fluxflow recipe: presets/NAME.yaml is
+ * fluxflow/NAME.
  *
  * The first preset is the default. To add one, write its file and add its line here.
  */

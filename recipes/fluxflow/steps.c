@@ -1,8 +1,8 @@
 /* steps.c - builds the programs of a step; fluxflow.c lists them.
  *
- * All programs read the same images. Those of the discriminator and of the flow do not differentiate
- * through the compressor, so none of its activations are kept. All values have the context's type, so
- * that a replay in f64 computes in f64 throughout.
+ * All programs read the same images. Those of the discriminator and of the flow do not
+ * differentiate through the compressor, so none of its activations are kept. All values have the
+ * context's type, so that a replay in f64 computes in f64 throughout.
  */
 #include "fluxflow.h"
 

@@ -5,9 +5,9 @@
  *     data.latents/eval/style0/...    optional; without it data.eval_share of all, chosen by name
  *
  * All latents are read when the set is opened and stay in memory, as in the original (0.12 GB for
- * 7,359 latents of 32 x 32). A sample is a latent in its own style. Its wanted style, and the latent
- * that shows that style, are drawn each time from the whole set, so a style is wanted as often as it
- * occurs.
+ * 7,359 latents of 32 x 32). A sample is a latent in its own style. Its wanted style, and the
+ * latent that shows that style, are drawn each time from the whole set, so a style is wanted as
+ * often as it occurs.
  */
 #include "lgt.h"
 #include "recipes/mix.h"

@@ -4,9 +4,9 @@
  * The evaluation program is inference (infer.c), and the result is compared as in training, with
  * fixed directions.
  *
- * `seed_compat` restores the original's mistakes: each time step is computed from the remaining time,
- * so that the integration never reaches the end; and training uses the average of the initial styles,
- * while inference uses that of the trained ones.
+ * `seed_compat` restores the original's mistakes: each time step is computed from the remaining
+ * time, so that the integration never reaches the end; and training uses the average of the initial
+ * styles, while inference uses that of the trained ones.
  */
 #include "lgt.h"
 

@@ -51,7 +51,8 @@ typedef struct lgt_batch {
 typedef struct lgt_terms {
     pl_val loss, swd, ssm, velocity;
 } lgt_terms;
-/* End point of N Euler steps from x at times b->t. first: the velocity at x; PL_NO_VAL: compute it. */
+/* End point of N Euler steps from x at times b->t. first: the velocity at x; PL_NO_VAL: compute it.
+ */
 pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first);
 lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b);
 /* Number of patches that a scale compares; *of: number of patches in the batch or in a sample. */

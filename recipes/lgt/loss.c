@@ -3,8 +3,8 @@
  *     x_t = (1-t) x0 + t src;  N Euler steps of v from (x_t, t) to 1 give x_1
  *     loss = w_style s SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
  *
- * s is the mean of the wanted styles' weights. The velocity term uses the first step's evaluation; the
- * authors evaluate the network once more, which differs only with noise on the styles. All
+ * s is the mean of the wanted styles' weights. The velocity term uses the first step's evaluation;
+ * the authors evaluate the network once more, which differs only with noise on the styles. All
  * evaluations are differentiated; each is a scope, which `checkpointing: blocks` recomputes.
  */
 #include "lgt.h"

@@ -1,8 +1,9 @@
 /* data.c - the sizes of a user's arrays, and generated samples.
  *
- * Shapes are static, so the network needs the widths of the arrays before the engine opens them. They
- * are in the first bytes of an .npy file, as text: {'descr': '<f4', ..., 'shape': (1000, 8), }. Only
- * these two entries are read here; the engine checks the whole file when it opens the data set.
+ * Shapes are static, so the network needs the widths of the arrays before the engine opens them.
+ * They are in the first bytes of an .npy file, as text: {'descr': '<f4', ..., 'shape': (1000, 8),
+ * }. Only these two entries are read here; the engine checks the whole file when it opens the data
+ * set.
  */
 #include "regress.h"
 

@@ -1,5 +1,5 @@
-/* presets.c - the presets of the regress recipe: presets/NAME.yaml is regress/NAME. The first is the
- * default. To add one, write its file and add its line here. */
+/* presets.c - the presets of the regress recipe: presets/NAME.yaml is regress/NAME. The first is
+ * the default. To add one, write its file and add its line here. */
 #include "regress.h"
 
 #include <plimsoll_embed.h>

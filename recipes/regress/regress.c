@@ -4,8 +4,8 @@
  *     prediction    :  linear(x)
  *     loss          :  MSE, L1 or smooth L1 between prediction and target, mean over all numbers
  *
- * Data are arrays of the user (data.path) or generated (data.c). The sizes of the first and the last
- * layer are those of the arrays, so no configuration needs to repeat them.
+ * Data are arrays of the user (data.path) or generated (data.c). The sizes of the first and the
+ * last layer are those of the arrays, so no configuration needs to repeat them.
  */
 #include "regress.h"
 

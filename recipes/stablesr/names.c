@@ -1,5 +1,6 @@
-/* names.c - names of the frozen parts' weights in the published checkpoints of Stable Diffusion and in
- * diffusers. The U-Net's input convolution has a different number of channels here and is not read. */
+/* names.c - names of the frozen parts' weights in the published checkpoints of Stable Diffusion and
+ * in diffusers. The U-Net's input convolution has a different number of channels here and is not
+ * read. */
 #include "stablesr.h"
 
 /* ---- U-Net ------------------------------------------------------------------------------ */

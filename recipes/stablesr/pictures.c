@@ -1,8 +1,8 @@
 /* pictures.c - from an image to the inputs of a step: the sharpened image, its degraded form, its
  * edges.
  *
- * Runs on the reading threads, for images in a folder (the authors' PNGs) and for generated ones. The
- * degradation is set by the keys degrade.*. Edges are computed from the image as it was read.
+ * Runs on the reading threads, for images in a folder (the authors' PNGs) and for generated ones.
+ * The degradation is set by the keys degrade.*. Edges are computed from the image as it was read.
  */
 #include "stablesr.h"
 

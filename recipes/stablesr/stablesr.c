@@ -4,14 +4,14 @@
  * U-Net's new input convolution; the rest of the U-Net is frozen and differentiated through. The
  * other parts train an edge processor alone: the authors' original one and its smaller replacement.
  *
- * The data are latents, or images (vae.encode) that the frozen autoencoder encodes: in every step, or
- * once (`plimsoll cache`).
+ * The data are latents, or images (vae.encode) that the frozen autoencoder encodes: in every step,
+ * or once (`plimsoll cache`).
  *
- * `seed_compat` restores the original's mistakes: it starts from the degraded latent
- * instead of the good one, drawn anew from the moments for the structure encoder; it freezes
- * everything whose name has no "spade" outside of the structure encoder, the edge processor
- * included, and with it the zeros that the new input convolution starts with for the first four of
- * its channels; and edges do not go through the pool of pairs with their picture (pictures.c).
+ * `seed_compat` restores the original's mistakes: it starts from the degraded latent instead of the
+ * good one, drawn anew from the moments for the structure encoder; it freezes everything whose name
+ * has no "spade" outside of the structure encoder, the edge processor included, and with it the
+ * zeros that the new input convolution starts with for the first four of its channels; and edges do
+ * not go through the pool of pairs with their picture (pictures.c).
  */
 #include "stablesr.h"
 

@@ -33,8 +33,8 @@ typedef struct sr_batch {
 } sr_batch;
 /* Mean squared error of the predicted noise. */
 pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
-/* Frozen by default: the U-Net except SPADE and the new input convolution, the autoencoder, the text
- * context. */
+/* Frozen by default: the U-Net except SPADE and the new input convolution, the autoencoder, the
+ * text context. */
 #define SR_FROZEN "unet.*,!*.spade.*,!unet.inp.*,vae.*,context"
 
 /* ---- vae.c ------------------------------------------------------------------------------ */

@@ -6,8 +6,8 @@
  *
  * The teacher is a video transformer after Wan: patches of 1x2x2, self-attention with rotary
  * positions along three axes, cross-attention to the text, both modulated by time. It is frozen,
- * nothing is differentiated through it, and its weights may be bf16. It needs memory for its weights
- * and one block's activations; the plan reuses the latter for the student.
+ * nothing is differentiated through it, and its weights may be bf16. It needs memory for its
+ * weights and one block's activations; the plan reuses the latter for the student.
  */
 #include "wandistill.h"
 

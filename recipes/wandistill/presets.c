@@ -1,4 +1,5 @@
-/* presets.c - the configurations that come with the wandistill recipe: presets/NAME.yaml is wandistill/NAME.
+/* presets.c - the configurations that come with the wandistill recipe: presets/NAME.yaml is
+ * wandistill/NAME.
  *
  * The first preset is the default. To add one, write its file and add its line here.
  */

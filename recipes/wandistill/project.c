@@ -1,9 +1,10 @@
 /* project.c - initialises the student from the teacher's weights (student.from_teacher).
  *
- * Block i of the student takes block i*layers/depth of the teacher: the first rows and columns of its
- * self-attention and feed-forward weights, scaled by sqrt(teacher columns / student columns), so that
- * a row's output keeps its variance. Weights for which the teacher is smaller keep their random
- * values. It is a program of the first step that reads the teacher's slots and writes the student's.
+ * Block i of the student takes block i*layers/depth of the teacher: the first rows and columns of
+ * its self-attention and feed-forward weights, scaled by sqrt(teacher columns / student columns),
+ * so that a row's output keeps its variance. Weights for which the teacher is smaller keep their
+ * random values. It is a program of the first step that reads the teacher's slots and writes the
+ * student's.
  */
 #include "wandistill.h"
 

@@ -16,14 +16,14 @@ typedef struct wan_config {
 pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 /* latents (B,F,H,W,16) of the teacher's type to the same shape and type. */
 pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
-/* The teacher's output (B,S,S,16) f32 for latents (B,S,S,4), without a gradient. zero_lift: the frozen
- * projection to 16 channels is zero, so that the teacher sees an empty latent. */
+/* The teacher's output (B,S,S,16) f32 for latents (B,S,S,4), without a gradient. zero_lift: the
+ * frozen projection to 16 channels is zero, so that the teacher sees an empty latent. */
 pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
                   bool zero_lift);
 
 /* The original's loss: (B,S,S,4) against (B,S,S,16) as PyTorch broadcasts (B,4,S,S) and
- * (B,16,1,S,S). With one sample every channel is compared with all 16; with 16 samples the student's
- * samples are compared with the teacher's channels; other batch sizes fail. */
+ * (B,16,1,S,S). With one sample every channel is compared with all 16; with 16 samples the
+ * student's samples are compared with the teacher's channels; other batch sizes fail. */
 pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
 
 /* project.c: initialises the student's slots from the teacher's weights. Both exist. */

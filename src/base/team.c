@@ -1,10 +1,10 @@
 /* team.c - see team.h.
  *
- * A gate is a counter that threads wait on. To open it, a thread adds one and wakes the threads that
- * announced that they sleep. To wait, a thread announces itself, looks at the counter again, and only
- * then sleeps, so that no opening is missed. Every worker has its own gate, which is opened only for
- * loops that the worker takes part in: it cannot lag behind. The last worker out of a loop opens the
- * gate at which the thread that began the loop waits.
+ * A gate is a counter that threads wait on. To open it, a thread adds one and wakes the threads
+ * that announced that they sleep. To wait, a thread announces itself, looks at the counter again,
+ * and only then sleeps, so that no opening is missed. Every worker has its own gate, which is
+ * opened only for loops that the worker takes part in: it cannot lag behind. The last worker out of
+ * a loop opens the gate at which the thread that began the loop waits.
  */
 #include "base/team.h"
 

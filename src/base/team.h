@@ -1,15 +1,15 @@
 /* team.h - the threads that parallel loops run on, ours and those of a library compiled for OpenMP.
  *
- * Each thread that begins loops has its own team: made at its first loop, kept until the thread ends.
- * Between loops a worker spins for a few microseconds and then sleeps; a loop for fewer workers leaves
- * the others asleep.
+ * Each thread that begins loops has its own team: made at its first loop, kept until the thread
+ * ends. Between loops a worker spins for a few microseconds and then sleeps; a loop for fewer
+ * workers leaves the others asleep.
  *
- * libgomp ends threads when a loop is smaller than the one before and starts them again for the next:
- * hundreds of times in a step, because oneDNN chooses a size for every kernel, and each costs time and
- * memory. So the program (src/program/openmp.c) defines the few entry points of libgomp that oneDNN
- * calls: loops that begin in the served library run on the team, all others are passed on to libgomp.
- * A program that links libplimsoll.a alone keeps libgomp's entry points, and oneDNN's loops run on
- * libgomp's threads.
+ * libgomp ends threads when a loop is smaller than the one before and starts them again for the
+ * next: hundreds of times in a step, because oneDNN chooses a size for every kernel, and each costs
+ * time and memory. So the program (src/program/openmp.c) defines the few entry points of libgomp
+ * that oneDNN calls: loops that begin in the served library run on the team, all others are passed
+ * on to libgomp. A program that links libplimsoll.a alone keeps libgomp's entry points, and
+ * oneDNN's loops run on libgomp's threads.
  *
  * Loops do not nest: one that begins inside another runs on its caller alone.
  */

@@ -1,8 +1,8 @@
 /* async.c - a thread that makes a communicator's exchanges in order, while other threads compute.
  *
- * Exchanges are queued by the thread that runs the program and made one after the other by the thread
- * of this file, so every rank makes the same exchanges in the same order. Whoever needs a result waits
- * for its number in that order.
+ * Exchanges are queued by the thread that runs the program and made one after the other by the
+ * thread of this file, so every rank makes the same exchanges in the same order. Whoever needs a
+ * result waits for its number in that order.
  */
 #include "dist/world.h"
 

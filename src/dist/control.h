@@ -1,18 +1,19 @@
 /* control.h - the control channel: who is alive, who failed, and how all ranks end together.
  *
- * One process is the hub (the one that started mpirun, or else rank 0). Every rank, rank 0 too, has a
- * connection to it and a thread that serves the connection, so a rank that computes, saves or waits in
- * an exchange is heard all the same. Messages are lines of text.
+ * One process is the hub (the one that started mpirun, or else rank 0). Every rank, rank 0 too, has
+ * a connection to it and a thread that serves the connection, so a rank that computes, saves or
+ * waits in an exchange is heard all the same. Messages are lines of text.
  *
  *   rank -> hub   hello RANK TOKEN PID HOST      here             once it has been welcomed
  *                 beat WHAT                      limit SECONDS    beats: every quarter of a second
  *                 fail CODE TEXT                 bye CODE
  *   hub -> rank   welcome TOKEN                  beat             stop SIGNAL      end CODE
  *
- * The world ends at the first of these: a rank's `fail`; a connection that closes without `bye`; a rank
- * that is silent for longer than the limit. The hub then tells all ranks to end, waits until they are
- * gone, and reports last what happened first. A rank that does not hear the hub within the limit ends
- * by itself. On both sides, time during which the listener itself was suspended does not count.
+ * The world ends at the first of these: a rank's `fail`; a connection that closes without `bye`; a
+ * rank that is silent for longer than the limit. The hub then tells all ranks to end, waits until
+ * they are gone, and reports last what happened first. A rank that does not hear the hub within the
+ * limit ends by itself. On both sides, time during which the listener itself was suspended does not
+ * count.
  */
 #ifndef PL_DIST_CONTROL_H
 #define PL_DIST_CONTROL_H

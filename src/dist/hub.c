@@ -1,9 +1,9 @@
 /* hub.c - the hub's side of control.h: one loop over the ranks' connections, never blocking.
  *
- * Silence is measured on a clock that advances only while the hub itself runs: a machine that was too
- * busy to run the hub, or a run that was stopped as a whole, has silenced nobody. A connection is a
- * stranger until it has sent the hub's token and answered the welcome. The hub ignores what strangers
- * say, and drops a silent one when it needs the place.
+ * Silence is measured on a clock that advances only while the hub itself runs: a machine that was
+ * too busy to run the hub, or a run that was stopped as a whole, has silenced nobody. A connection
+ * is a stranger until it has sent the hub's token and answered the welcome. The hub ignores what
+ * strangers say, and drops a silent one when it needs the place.
  *
  * Cost: a poll of all connections at least every 250 ms, O(ranks).
  */

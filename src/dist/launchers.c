@@ -1,9 +1,9 @@
-/* launchers.c - starts ranks on this machine: mpirun starts them, this process is the hub and reports
- * last.
+/* launchers.c - starts ranks on this machine: mpirun starts them, this process is the hub and
+ * reports last.
  *
- * mpirun gets its own process group, so that Ctrl-C reaches this process alone: signals go to the ranks
- * through the control channel, and all ranks stop at the end of the same step. A signal that arrives
- * from several sides within a moment (torchrun signals all its processes) counts as one.
+ * mpirun gets its own process group, so that Ctrl-C reaches this process alone: signals go to the
+ * ranks through the control channel, and all ranks stop at the end of the same step. A signal that
+ * arrives from several sides within a moment (torchrun signals all its processes) counts as one.
  */
 #include "base/sys.h"
 #include "dist/control.h"

@@ -1,7 +1,7 @@
 /* line.c - a rank's side of control.h: a connection and the thread that serves it.
  *
- * A rank leaves in three steps: it sends `bye`, shuts its sending side down, and reads until the hub
- * closes too. Closing a connection with unread data would destroy the `bye` on its way.
+ * A rank leaves in three steps: it sends `bye`, shuts its sending side down, and reads until the
+ * hub closes too. Closing a connection with unread data would destroy the `bye` on its way.
  */
 #include "dist/control.h"
 

@@ -53,9 +53,9 @@ typedef struct pl_attr {
  }
 
 /* ---- gradient --------------------------------------------------------------------------- */
-/* The argument of a gradient rule. The rule builds nodes (pl_add, pl_conv...) on g and leaves in gin[i] the
- * gradient with the type of in[i], for each i with need[i]; PL_NO_VAL means zero. gout[k] is
- * PL_NO_VAL when no gradient reaches output k. Rules never read numbers. */
+/* The argument of a gradient rule. The rule builds nodes (pl_add, pl_conv...) on g and leaves in
+ * gin[i] the gradient with the type of in[i], for each i with need[i]; PL_NO_VAL means zero.
+ * gout[k] is PL_NO_VAL when no gradient reaches output k. Rules never read numbers. */
 typedef struct pl_vjp {
     pl_graph *g;
     const void *attr;
@@ -88,10 +88,10 @@ typedef struct pl_cost {
 } pl_cost;
 
 /* ---- test cases ------------------------------------------------------------------------- */
-/* One instance that the op tests run: input types as text ("f32[2,5,7,3]"; the tests put in place of f32
- * the dtype under test), attributes as text ("stride=[2,2], groups=1"), and per input the range of
- * values drawn (lo = hi = 0: floats in [-1,1], integers and bool in 0..1). distinct: the values of
- * an input are kept apart by at least 0.05, for ops with kinks at ties (max, sort). */
+/* One instance that the op tests run: input types as text ("f32[2,5,7,3]"; the tests put in place
+ * of f32 the dtype under test), attributes as text ("stride=[2,2], groups=1"), and per input the
+ * range of values drawn (lo = hi = 0: floats in [-1,1], integers and bool in 0..1). distinct: the
+ * values of an input are kept apart by at least 0.05, for ops with kinks at ties (max, sort). */
 #define PL_CASE_IN 8
 typedef struct pl_case {
     const char *in[PL_CASE_IN];
@@ -182,11 +182,11 @@ typedef struct pl_labels {
     uint32_t times, plus; /* bit i: input i */
 } pl_labels;
 
-/* A map whose operands are multiplied by positive factors: what becomes of its result. Factors f0, f1,
- * ... of the operands multiply the result by f0^(halves[0]/2) * f1^(halves[1]/2) * ...; the operands
- * of `terms` must all have one factor, which counts once. `times` and `plus` as in pl_labels.
- * Examples: sqrt {halves 1}; mul {halves 2,2, times 3}; add {halves 2,2, terms 3, plus 3}; exp: not
- * known, so its operand must be the same number. */
+/* A map whose operands are multiplied by positive factors: what becomes of its result. Factors f0,
+ * f1, ... of the operands multiply the result by f0^(halves[0]/2) * f1^(halves[1]/2) * ...; the
+ * operands of `terms` must all have one factor, which counts once. `times` and `plus` as in
+ * pl_labels. Examples: sqrt {halves 1}; mul {halves 2,2, times 3}; add {halves 2,2, terms 3, plus
+ * 3}; exp: not known, so its operand must be the same number. */
 typedef struct pl_scaling {
     bool known;      /* false: nothing can be said unless all factors are 1 */
     bool float_only; /* holds for results of a floating-point type */
@@ -201,7 +201,8 @@ typedef struct pl_tail {
     bool add, gradient, keep;
     bool tf32; /* f32 products may use TF32 units */
     int64_t
-        least_bytes; /* results below this size are left alone: a kernel search costs more than it saves */
+        /* results below this size are left alone: a kernel search costs more than it saves */
+        least_bytes;
     pl_scalar_fn fn; /* NONE: none */
     double imm;
 } pl_tail;

@@ -21,9 +21,9 @@
 /* Parses a type, "f32[8,512]"; the whole text must be one. */
 pl_status pl_type_parse(const char *text, size_t len, pl_type *out) PL_MUST_USE;
 
-/* Parses attributes, "stride=[2,2], groups=1", into op->attr_bytes at attr, zeroed first. Unknown names, wrong kinds
- * and values out of range are errors; absent ones stay zero. Texts are copied into g's arena, slots
- * are looked up in g's store. */
+/* Parses attributes, "stride=[2,2], groups=1", into op->attr_bytes at attr, zeroed first. Unknown
+ * names, wrong kinds and values out of range are errors; absent ones stay zero. Texts are copied
+ * into g's arena, slots are looked up in g's store. */
 pl_status pl_attr_parse(const pl_op *op, const char *text, size_t len, pl_graph *g,
                         void *attr) PL_MUST_USE;
 /* Prints every attribute in the same form. */

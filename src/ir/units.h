@@ -1,9 +1,9 @@
 /* units.h - the partition of a graph's nodes into schedule units.
  *
- * A unit is one kernel call: a single node through its op's kernel, or a fused group (group/fused.h).
- * A value that is used only inside its unit has no buffer. Sources and effects (input, state,
- * assign, output) and nodes that no effect needs are in no unit. A view node (its output is its
- * input's bytes) is a unit of its own that runs nothing.
+ * A unit is one kernel call: a single node through its op's kernel, or a fused group
+ * (group/fused.h). A value that is used only inside its unit has no buffer. Sources and effects
+ * (input, state, assign, output) and nodes that no effect needs are in no unit. A view node (its
+ * output is its input's bytes) is a unit of its own that runs nothing.
  *
  * A group may hold a node of another unit: it then recomputes that node (a cheap producer) for
  * itself, so that the value needs no buffer.

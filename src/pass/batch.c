@@ -1,7 +1,7 @@
 /* batch.c - see batch.h; the tags of values and the rules of ops are in batch_rules.h.
  *
- * One walk over both builds in the graph's order gives every value that a goal depends on its tag. A
- * rule that fails names its node as a cause, and the walk continues with the tag that the shape
+ * One walk over both builds in the graph's order gives every value that a goal depends on its tag.
+ * A rule that fails names its node as a cause, and the walk continues with the tag that the shape
  * says, so that one report names all kinds of coupling. At the end every goal must be a mean over
  * the batch, or independent of it. Cost: O(nodes + edges).
  */

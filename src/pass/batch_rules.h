@@ -16,9 +16,9 @@
  * several times the batch (a bias over the rows of B*T tokens): any layout is true of it.
  *
  * Example: B = 4, N = 2, loss = sum(x*w)/4 with x[4,8] an input and w[8] a weight. x is EACH with
- * inner 8 and ratio 1; w is NONE; x*w is EACH; its sum over both dimensions is SUM with ratio 1; the
- * constant is 1/4 in the whole and 1/2 in the part, so its ratio is 1/2; the loss is SUM with ratio
- * 1/2 = 1/N: a mean over the batch, as a goal must be.
+ * inner 8 and ratio 1; w is NONE; x*w is EACH; its sum over both dimensions is SUM with ratio 1;
+ * the constant is 1/4 in the whole and 1/2 in the part, so its ratio is 1/2; the loss is SUM with
+ * ratio 1/2 = 1/N: a mean over the batch, as a goal must be.
  */
 #ifndef PL_PASS_BATCH_RULES_H
 #define PL_PASS_BATCH_RULES_H
@@ -62,7 +62,8 @@ typedef struct pl_batch_walk {
 
 #define PL_BATCH_FOLLOWS "a constant follows the size of the batch"
 
-/* The rule of w->s.op: NULL when w->s.out is filled, or a static text: why the op couples samples. */
+/* The rule of w->s.op: NULL when w->s.out is filled, or a static text: why the op couples samples.
+ */
 const char *pl_batch_rule(pl_batch_walk *w, uint32_t node);
 /* The tag of output k as its shape alone says, for an op that has no rule. */
 pl_batch_tag pl_batch_by_shape(const pl_batch_walk *w, int k);

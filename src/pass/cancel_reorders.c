@@ -4,16 +4,18 @@
  *
  * Networks that are ported from other layouts have such pairs between layers, and so do their
  * gradients. Each op of a chain reads one input element for each output element, at an affine index
- * (op->affine; a view reads its elements in order). The pass composes these readings (ir/group/amap.h)
- * from the end of the chain upwards. When element i of the output is element i of an earlier value,
- * for all i, the output becomes that value, with a reshape where the shapes differ.
+ * (op->affine; a view reads its elements in order). The pass composes these readings
+ * (ir/group/amap.h) from the end of the chain upwards. When element i of the output is element i of
+ * an earlier value, for all i, the output becomes that value, with a reshape where the shapes
+ * differ.
  *
- * Invariant: a value is replaced only by a value with the same elements in the same order, so no bit
- * of a result changes. Chains with fewer than two ops that copy are left alone: views are free. All
- * ops of a chain are in one phase (forward or backward), so no forward value has to live longer.
+ * Invariant: a value is replaced only by a value with the same elements in the same order, so no
+ * bit of a result changes. Chains with fewer than two ops that copy are left alone: views are free.
+ * All ops of a chain are in one phase (forward or backward), so no forward value has to live
+ * longer.
  *
- * Cost: O(nodes), with at most MOST compositions for each node. Ops that nobody reads afterwards are
- * removed by `simplify`.
+ * Cost: O(nodes), with at most MOST compositions for each node. Ops that nobody reads afterwards
+ * are removed by `simplify`.
  */
 #include "pass/pass.h"
 
@@ -23,8 +25,8 @@
 
 enum { MOST = 16 }; /* ops of a chain */
 
-/* Makes *map, which reads the output of a node, read its input; adds to *copies when the node is not
- * a view. False: the node does something else, or the composed index is not affine. */
+/* Makes *map, which reads the output of a node, read its input; adds to *copies when the node is
+ * not a view. False: the node does something else, or the composed index is not affine. */
 static bool read_through(const pl_graph *g, uint32_t node, pl_amap *map, int *copies)
 {
     const pl_node_rec *r = &g->nodes[node];

@@ -1,9 +1,10 @@
 /* budget.c - one program's plan under budgets; see budget.h.
  *
  * Idea: what a search learns is worth more than the search. A pl_budget holds the plan that is set
- * and some figures for as long as the program lives; the search itself (budget_int.h), with hundreds
- * of lists, is made when it is first needed and freed by pl_budget_trim. Figures that it found
- * answer later questions without a search: a budget at or below one that was refused is refused.
+ * and some figures for as long as the program lives; the search itself (budget_int.h), with
+ * hundreds of lists, is made when it is first needed and freed by pl_budget_trim. Figures that it
+ * found answer later questions without a search: a budget at or below one that was refused is
+ * refused.
  *
  *     pl_budget_set ──► keep-all plan fits? ── yes ─► it is set
  *                            │ no

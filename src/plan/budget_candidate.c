@@ -1,7 +1,7 @@
 /* budget_candidate.c - candidates: lists of units with repeats, and what is known of each.
  *
- * The recompute planner answers a question (its budget, effort, start) with a list. The list becomes
- * a candidate. Three figures of a candidate cost more and more to know:
+ * The recompute planner answers a question (its budget, effort, start) with a list. The list
+ * becomes a candidate. Three figures of a candidate cost more and more to know:
  *
  *   cost    of running the list: known at once
  *   peak    bytes alive at once, in place and all: the list is expanded and replayed (milliseconds)

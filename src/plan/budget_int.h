@@ -22,8 +22,8 @@ typedef struct pl__candidate {
     uint64_t peak;  /* true bytes alive at once; 0: not measured */
     uint64_t arena; /* after packing; 0: not packed */
     bool quick;     /* packed no longer than it took to fit: a longer search may pack it smaller */
-    /* The question: a budget, an effort of search, and the candidate to fill up (index + 1; 0: none,
-     * search). of_descent: the plan that pl_recompute_descend finds at that budget. */
+    /* The question: a budget, an effort of search, and the candidate to fill up (index + 1; 0:
+     * none, search). of_descent: the plan that pl_recompute_descend finds at that budget. */
     uint64_t asked, effort;
     uint32_t filled_from;
     bool of_descent;

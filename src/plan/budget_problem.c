@@ -3,13 +3,13 @@
  * Units and buffers of the keep-all plan, in its order. Two things differ from the truth:
  *
  * In place. The recompute planner gives each output bytes of its own. Outputs that are in place in
- * the keep-all plan are told to it as scratch that is smaller by the bytes reused. Scratch cannot be
- * negative, so all scratch and all its budgets are larger by one constant, f->shift. In-place reuse
- * that comes and goes with the list is seen by the true peak only (budget_search.c).
+ * the keep-all plan are told to it as scratch that is smaller by the bytes reused. Scratch cannot
+ * be negative, so all scratch and all its budgets are larger by one constant, f->shift. In-place
+ * reuse that comes and goes with the list is seen by the true peak only (budget_search.c).
  *
- * Slots. A unit that writes a slot's new value over the old one runs once; a value assigned to a slot
- * is never dropped. Recomputed readers of an old value that come after the update push the new value
- * into the arena: the true peak counts that.
+ * Slots. A unit that writes a slot's new value over the old one runs once; a value assigned to a
+ * slot is never dropped. Recomputed readers of an old value that come after the update push the new
+ * value into the arena: the true peak counts that.
  *
  * The bound: inputs are there before the first unit, and each unit needs what it reads and writes.
  * Cost: linear in units, reads and writes, apart from one replay of the keep-all order.

@@ -1,16 +1,17 @@
 /* budget_search.c - the cheapest plan within a budget.
  *
  * The recompute planner knows nothing of in-place reuse and of packing, so its budget is only a
- * knob: it is turned up while the true peak of its list still is within the arena's budget. Settings
- * of the knob are the rungs of recompute.h and fine steps between them, the same for every budget,
- * so that a larger budget has all lists that a smaller one has. All lists compete; the cheapest one
- * that packs within the budget wins.
+ * knob: it is turned up while the true peak of its list still is within the arena's budget.
+ * Settings of the knob are the rungs of recompute.h and fine steps between them, the same for every
+ * budget, so that a larger budget has all lists that a smaller one has. All lists compete; the
+ * cheapest one that packs within the budget wins.
  *
- * Invariant: the plan handed out was packed within the budget and passed pl_plan_check (plan.h, P1 to P5).
- * Cost: some tens of questions to the recompute planner, some replays, one to a few packings.
+ * Invariant: the plan handed out was packed within the budget and passed pl_plan_check (plan.h, P1
+ * to P5). Cost: some tens of questions to the recompute planner, some replays, one to a few
+ * packings.
  *
- * Example. A makes a, B makes b from a, C reads b, D makes d from b, E reads a and d; a, b and d have
- * 4 MB, nothing is in place, A takes 1 ms.
+ * Example. A makes a, B makes b from a, C reads b, D makes d from b, E reads a and d; a, b and d
+ * have 4 MB, nothing is in place, A takes 1 ms.
  *
  *   list            A    B      C    D      E           peak    recomputed
  *   keep-all        a    a b    a b  a b d  a d         12 MB   nothing
@@ -131,8 +132,8 @@ static pl_status climb(pl__search *f, uint64_t budget, uint64_t effort)
 /* Packs candidates, the cheapest first, until one is within the budget; NULL: none is. Packing some
  * thousand buffers takes a second, and where packing leaves gaps it does so for all candidates
  * alike: after FREE candidates that were too large, only those are packed that would fit with the
- * smallest gaps seen, then the LAST smallest ones. What is known of a candidate from earlier budgets
- * counts as if it was found out now, so the answer does not depend on them. */
+ * smallest gaps seen, then the LAST smallest ones. What is known of a candidate from earlier
+ * budgets counts as if it was found out now, so the answer does not depend on them. */
 static pl_status pack_cheapest(pl__search *f, uint64_t budget, pl_expanded_plan **out)
 {
     enum { FREE = 2, LAST = 4 };

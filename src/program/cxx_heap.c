@@ -1,20 +1,20 @@
 /* cxx_heap.c - operator new and delete for the C++ inside oneDNN, served from a pool.
  *
- * A training step may not allocate. dnnl_primitive_execute builds a few small containers at
- * every call (an argument map, a context, references counted), so it calls operator new about
- * six times for some 40 bytes each. C++ lets a program replace these functions, and the dynamic
- * linker binds every library to the definitions in the executable; here they are, in C, under
- * their mangled names, in programs only (README.md). Blocks up to SMALL_MAX come from free lists that only ever grow: once a
- * step has run, the next one finds every block it needs on a list and malloc is not called.
- * Larger blocks, which only preparing asks for, go to malloc.
+ * A training step may not allocate. dnnl_primitive_execute builds a few small containers at every
+ * call (an argument map, a context, references counted), so it calls operator new about six times
+ * for some 40 bytes each. C++ lets a program replace these functions, and the dynamic linker binds
+ * every library to the definitions in the executable; here they are, in C, under their mangled
+ * names, in programs only (README.md). Blocks up to SMALL_MAX come from free lists that only ever
+ * grow: once a step has run, the next one finds every block it needs on a list and malloc is not
+ * called. Larger blocks, which only preparing asks for, go to malloc.
  *
- * A block is preceded by one word that holds its list, so delete needs no size and new keeps
- * the 16-byte alignment it promises. Chunks are never given back: their number is bounded by
- * the most small blocks alive at once. Threads share the lists under one lock each; a call
- * holds it for a few instructions.
+ * A block is preceded by one word that holds its list, so delete needs no size and new keeps the
+ * 16-byte alignment it promises. Chunks are never given back: their number is bounded by the most
+ * small blocks alive at once. Threads share the lists under one lock each; a call holds it for a
+ * few instructions.
  *
- * Chunks come from malloc and not from base/sys.h: failures injected there must reach code that
- * can report them, and C++ containers cannot. Under a sanitizer the functions stay its own. The
+ * Chunks come from malloc and not from base/sys.h: failures injected there must reach code that can
+ * report them, and C++ containers cannot. Under a sanitizer the functions stay its own. The
  * over-aligned forms of C++17 are not replaced; their defaults do not meet these.
  */
 #include <stddef.h>

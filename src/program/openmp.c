@@ -1,11 +1,12 @@
-/* openmp.c - libgomp's entry points, replaced in the program so that oneDNN's loops run on our teams.
+/* openmp.c - libgomp's entry points, replaced in the program so that oneDNN's loops run on our
+ * teams.
  *
  * Idea: the dynamic linker binds a library's calls to a definition in the executable before one in
  * another library. oneDNN is compiled for OpenMP and calls the five functions below. A loop that
  * begins in the served library (pl_team_serve) runs on the calling thread's team (base/team.h); all
- * other loops go on to libgomp. Why: libgomp ends threads when a loop is smaller than the one before
- * and starts them again for the next. oneDNN chooses a size for every kernel, so that happens
- * hundreds of times in a step.
+ * other loops go on to libgomp. Why: libgomp ends threads when a loop is smaller than the one
+ * before and starts them again for the next. oneDNN chooses a size for every kernel, so that
+ * happens hundreds of times in a step.
  *
  * Invariant: inside a loop of a team, "which worker, of how many" is the team's answer; everywhere
  * else it is libgomp's.

@@ -3,17 +3,17 @@
  * Idea: measure, plan, measure again. On the host everything that the process holds counts, the
  * planner too. While it searches, neither arena nor state is mapped, so the search may take what
  * they will take later; how much it takes is measured (plan_peak), and no budget below that is
- * reported as the minimum or said to fit. What stays after planning, the longer graph of a plan that
- * recomputes, is measured with that plan and comes out of the arena's room.
+ * reported as the minimum or said to fit. What stays after planning, the longer graph of a plan
+ * that recomputes, is measured with that plan and comes out of the arena's room.
  *
- * Invariant: where `fits` is reported, arena + state + overhead <= budget.
- * Cost: at most four rounds; one in the common case, since host memory of plans is foreseen.
+ * Invariant: where `fits` is reported, arena + state + overhead <= budget. Cost: at most four
+ * rounds; one in the common case, since host memory of plans is foreseen.
  *
  * Example: 2 GiB are given on the CPU. The process holds 60 MB, state has 400 MB, data readers will
  * take 20 MB, the margin is 15 MB: 2147 - 60 - 400 - 20 - 15 = 1652 MB are left to the arena. The
- * keep-all plans of train and eval have 1900 MB and 700 MB, so only train is planned again. Its longer
- * graph is foreseen to take 6 MB, so 1646 MB are asked for; a plan of 1630 MB is found. Measured
- * again the process holds 66 MB: room is 1646 MB, 1630 MB fit.
+ * keep-all plans of train and eval have 1900 MB and 700 MB, so only train is planned again. Its
+ * longer graph is foreseen to take 6 MB, so 1646 MB are asked for; a plan of 1630 MB is found.
+ * Measured again the process holds 66 MB: room is 1646 MB, 1630 MB fit.
  */
 #include "rt/process_budget.h"
 
@@ -225,9 +225,9 @@ static bool is_near(const pl_process_budget *b, const look *l)
     return l->fits && lacks <= b->margin / 6 && lacks <= plans_above(b, l->room);
 }
 
-/* A plan is taken with the whole margin: the part of it that a report may shrink is for what changes
- * between this look and the next one. Where no plan leaves the whole margin, a plan that leaves the
- * small one does. */
+/* A plan is taken with the whole margin: the part of it that a report may shrink is for what
+ * changes between this look and the next one. Where no plan leaves the whole margin, a plan that
+ * leaves the small one does. */
 pl_status pl_process_plan(pl_process_budget *b)
 {
     enum { ROUNDS = 4 };

@@ -3,8 +3,9 @@
  * Kernels are prepared before planning because their scratch is planned like any value. The plan is
  * checked every time; a plan that fails is a defect of the planner and never runs.
  *
- * A budget below the arena of the keep-all plan makes plan/budget.h look for a plan that recomputes;
- * the program then runs an expansion of its graph (process_budget.h does the same afterwards).
+ * A budget below the arena of the keep-all plan makes plan/budget.h look for a plan that
+ * recomputes; the program then runs an expansion of its graph (process_budget.h does the same
+ * afterwards).
  *
  * Invariant: g, units, plan and x belong together: either the base graph with the keep-all plan, or
  * the expansion and plan that `budget` has set. Kernels are of the base units in both cases.

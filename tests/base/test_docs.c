@@ -122,7 +122,8 @@ static void put_table(pl_str *s)
     }
 }
 
-/* PL_UPDATE_DOCS=1 writes the table instead: after a change of a key, no document is edited by hand. */
+/* PL_UPDATE_DOCS=1 writes the table instead: after a change of a key, no document is edited by
+ * hand. */
 TEST(docs_config_table_is_the_schema)
 {
     pl_str table = PL_STR_INIT, page = PL_STR_INIT;

@@ -1,4 +1,5 @@
-/* dnn_lab.h - runs oneDNN objects on memory with guard bytes, and measures results against double. */
+/* dnn_lab.h - runs oneDNN objects on memory with guard bytes, and measures results against double.
+ */
 #ifndef PL_TESTS_DNN_LAB_H
 #define PL_TESTS_DNN_LAB_H
 

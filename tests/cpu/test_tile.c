@@ -1,5 +1,5 @@
-/* test_tile.c - whole groups in the tile interpreter: rows in one pass, bits, draws, fused against unfused, in
- * place, and groups that are refused. */
+/* test_tile.c - whole groups in the tile interpreter: rows in one pass, bits, draws, fused against
+ * unfused, in place, and groups that are refused. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"

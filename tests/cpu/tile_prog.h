@@ -1,5 +1,5 @@
-/* tile_prog.h - small groups (ir/group/fused.h) written by hand, for tests of the tile interpreter. They
- * run on guarded buffers: bytes around each output and around the workspace must survive. */
+/* tile_prog.h - small groups (ir/group/fused.h) written by hand, for tests of the tile interpreter.
+ * They run on guarded buffers: bytes around each output and around the workspace must survive. */
 #ifndef PL_TESTS_TILE_PROG_H
 #define PL_TESTS_TILE_PROG_H
 

@@ -25,7 +25,8 @@ void group_job_free(group_job *j);
 /* The CPU's results within rounding, in place too, and the same bits in both partitions and in any
  * order of threads. */
 bool group_job_check(const group_job *j, text_shop *shop);
-/* Makes, builds and checks n jobs at once, and frees them. PL_TEST_COUNT prints how many kernels. */
+/* Makes, builds and checks n jobs at once, and frees them. PL_TEST_COUNT prints how many kernels.
+ */
 bool group_jobs_check(group_job *jobs, int n);
 
 /* The code of a graph's one group, as a card has it; false, and the test fails, where there is none

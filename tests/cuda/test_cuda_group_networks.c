@@ -1,5 +1,5 @@
-/* test_cuda_group_networks.c - generated kernels of whole networks and random graphs, tensors beyond
- * 32-bit indices, and the cache of compiled kernels on disk. */
+/* test_cuda_group_networks.c - generated kernels of whole networks and random graphs, tensors
+ * beyond 32-bit indices, and the cache of compiled kernels on disk. */
 #include "base/sys.h"
 #include "cpu/tile/cpu_group.h"
 #include "cuda/codegen/codegen_cache.h"

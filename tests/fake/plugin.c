@@ -1,9 +1,10 @@
-/* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/device/used_memory.c over
- * a card whose memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take
- * FAKE_LOADED bytes when the first program is captured and keep them; it lacks the kernels that FAKE_LACKS
- * names (lacked()). What the program does about a card that others fill, or that holds more than
- * was planned, is thereby tested on any machine. Into the file FAKE_HEARD goes, when a run begins,
- * how many have not been waited for: where it is 0 a card would stand still.
+/* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real
+ * cuda/device/used_memory.c over a card whose memory the test names in FAKE_FREE_MIB (of 16 GiB),
+ * and whose libraries take FAKE_LOADED bytes when the first program is captured and keep them; it
+ * lacks the kernels that FAKE_LACKS names (lacked()). What the program does about a card that
+ * others fill, or that holds more than was planned, is thereby tested on any machine. Into the file
+ * FAKE_HEARD goes, when a run begins, how many have not been waited for: where it is 0 a card would
+ * stand still.
  */
 #include "cuda/device/device_int.h"
 #include "ir/graph.h"

@@ -1,5 +1,5 @@
-/* test_inplace.c - the in-place rule (ir/group/inplace.h): when output k of a unit may take over the
- * bytes of input i. */
+/* test_inplace.c - the in-place rule (ir/group/inplace.h): when output k of a unit may take over
+ * the bytes of input i. */
 #include "tests/lib/test.h"
 
 #include "base/arena.h"

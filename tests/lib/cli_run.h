@@ -46,8 +46,8 @@ cli_result cli_run_signal(const char *command, const char *wait_for, int signal_
 const char *cli_read(const char *path);
 bool cli_write(const char *path, const char *text);
 
-/* The n-th line of the text (from 0) that is a JSON object with this "event"; NULL: none. The caller
- * releases it. */
+/* The n-th line of the text (from 0) that is a JSON object with this "event"; NULL: none. The
+ * caller releases it. */
 json_t *cli_event(const char *text, const char *event, int n);
 /* A whole-number member of a JSON object; 0 if it has none. */
 int64_t cli_member(const json_t *j, const char *name);

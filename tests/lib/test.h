@@ -10,8 +10,8 @@
  *
  * The test registers itself; no list names it. A CHECK that does not hold prints file, line and
  * values, marks the test failed and returns from the function that holds it. SKIP(why) ends a test
- * that cannot run here. Files go to pl_test_dir(). Random data comes from pl_test_noise(), so that a
- * failure repeats. What takes seconds asks pl_test_long() for its exhaustive part.
+ * that cannot run here. Files go to pl_test_dir(). Random data comes from pl_test_noise(), so that
+ * a failure repeats. What takes seconds asks pl_test_long() for its exhaustive part.
  *
  *   pl_test            every test         pl_test -k text    tests whose name contains text
  *   pl_test -l         list               pl_test -v         print each name and its time

@@ -1,9 +1,8 @@
-/* test_nn.c - layers and losses against PyTorch's numbers, initial values, names, sizes of
- * models.
+/* test_nn.c - layers and losses against PyTorch's numbers, initial values, names, sizes of models.
  *
- * tests/data/layers.json is written by tools/oracle/layer_numbers.py: for each case the summaries of
- * output, gradients and state. The state of a case is a PyTorch state_dict: every name must be
- * a slot with that file shape, and there must be no other.
+ * tests/data/layers.json is written by tools/oracle/layer_numbers.py: for each case the summaries
+ * of output, gradients and state. The state of a case is a PyTorch state_dict: every name must be a
+ * slot with that file shape, and there must be no other.
  */
 #include "base/sys.h"
 #include "tests/lib/lab.h"

@@ -1,6 +1,6 @@
 /* test_ops_gradients.c - gradients of every op of the table: the first and the second derivative
- * against central differences in f64, along random directions, to 1e-6. PL_TEST_OP=name keeps to one
- * op. */
+ * against central differences in f64, along random directions, to 1e-6. PL_TEST_OP=name keeps to
+ * one op. */
 #include "tests/lib/ref_eval.h"
 #include "tests/lib/test.h"
 #include "tests/ops/op_case.h"

@@ -1,5 +1,5 @@
-/* test_tail.c - what follows products and convolutions as part of them (pass/join_tails.c): which graphs
- * get such ops and which do not, the same numbers, the same bits under every plan. */
+/* test_tail.c - what follows products and convolutions as part of them (pass/join_tails.c): which
+ * graphs get such ops and which do not, the same numbers, the same bits under every plan. */
 #include "base/dtype.h"
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"

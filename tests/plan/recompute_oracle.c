@@ -1,8 +1,8 @@
 /* recompute_oracle.c - uniform-cost search, as plain as it can be.
  *
- * A state is (units done, buffers there). Two moves: compute a unit whose inputs are there and whose
- * outputs and workspace fit, at its cost; forget one buffer, at no cost. The queue is a list of
- * buckets by whole cost, so costs must be whole numbers: the tests make them so. It shares no
+ * A state is (units done, buffers there). Two moves: compute a unit whose inputs are there and
+ * whose outputs and workspace fit, at its cost; forget one buffer, at no cost. The queue is a list
+ * of buckets by whole cost, so costs must be whole numbers: the tests make them so. It shares no
  * code, and no idea beyond the definition of the problem, with the planner.
  */
 #include "tests/plan/recompute_oracle.h"

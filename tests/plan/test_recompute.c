@@ -1,5 +1,5 @@
-/* test_recompute.c - the recomputation planner against known optima, published traces, random DAGs and
- * its checker; the checker against broken plans. */
+/* test_recompute.c - the recomputation planner against known optima, published traces, random DAGs
+ * and its checker; the checker against broken plans. */
 #include "base/sys.h"
 #include "base/threads.h"
 #include "plan/files/trace.h"

@@ -1,5 +1,5 @@
-/* test_recompute_traces.c - the recomputation planner on published traces: it reaches their figures,
- * keeps every budget, and more memory never makes a plan slower. */
+/* test_recompute_traces.c - the recomputation planner on published traces: it reaches their
+ * figures, keeps every budget, and more memory never makes a plan slower. */
 #include "plan/files/trace.h"
 #include "plan/recompute/recompute_check.h"
 #include "plimsoll_unstable.h"

@@ -1,8 +1,8 @@
 /* peer.h - numbers shared with PyTorch without storing tensors.
  *
  * Both sides make parameters and inputs from a hash of a name and an index; what comes out is
- * compared by its norm and four sign projections (tools/oracle/peer_numbers.py writes them). Elements
- * are counted in the order of PyTorch's files.
+ * compared by its norm and four sign projections (tools/oracle/peer_numbers.py writes them).
+ * Elements are counted in the order of PyTorch's files.
  */
 #ifndef PL_TESTS_PEER_H
 #define PL_TESTS_PEER_H

@@ -1,5 +1,5 @@
-/* test_cloud_flights.c - the authors' flight files of the cloud recipe: read, normalised, generated,
- * and trained on in phases. */
+/* test_cloud_flights.c - the authors' flight files of the cloud recipe: read, normalised,
+ * generated, and trained on in phases. */
 #include "plimsoll_hdf5.h"
 #include "recipes/cloud/cloud.h"
 #include "tests/datasets/hdf5_file.h"

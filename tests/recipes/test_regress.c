@@ -1,5 +1,5 @@
-/* test_regress.c - the regress recipe: its size, that it learns, the same losses under a budget, and
- * training from a user's .npy files through the command line. */
+/* test_regress.c - the regress recipe: its size, that it learns, the same losses under a budget,
+ * and training from a user's .npy files through the command line. */
 #include "io/npy.h"
 #include "plimsoll_train.h"
 #include "tests/lib/cli_run.h"

@@ -1,5 +1,5 @@
-/* test_stablesr_weights.c - the autoencoder of stablesr against PyTorch's numbers, and weights of the
- * autoencoder and the U-Net read under every set of names that people publish. */
+/* test_stablesr_weights.c - the autoencoder of stablesr against PyTorch's numbers, and weights of
+ * the autoencoder and the U-Net read under every set of names that people publish. */
 #include "base/sys.h"
 #include "recipes/stablesr/stablesr.h"
 #include "tests/lib/lab.h"

@@ -1,5 +1,6 @@
-/* dnn_matmul.c - matrix products on oneDNN, by three algorithms chosen from shapes alone: few vectors
- * (kernels/narrow.h), a 1x1 convolution over the rows (pl_dnn_add_product), or oneDNN's matmul.
+/* dnn_matmul.c - matrix products on oneDNN, by three algorithms chosen from shapes alone: few
+ * vectors (kernels/narrow.h), a 1x1 convolution over the rows (pl_dnn_add_product), or oneDNN's
+ * matmul.
  */
 #include "cpu/dnn/dnn_int.h"
 

@@ -119,8 +119,8 @@ static inline float vm_log1p_unit(float e)
     return vm_log_parts(f, half) + lost / u;
 }
 
-/* log(1+x): log of the rounded sum, corrected by what the sum lost. Where the sum is 1 the result is
- * x, sign of zero included. */
+/* log(1+x): log of the rounded sum, corrected by what the sum lost. Where the sum is 1 the result
+ * is x, sign of zero included. */
 static inline float vm_log1p(float x)
 {
     float u = 1.0f + x;

@@ -1,6 +1,7 @@
 /* tile.c - compiles a group: merges dims, chooses the tile, and calls the files that make steps
  * (tile_steps.c), chains of steps (tile_chain.c), registers (tile_registers.c) and tasks
- * (tile_cut.c). See tile.h for an example, tile_plan.h for the result, tile_run.c for its execution.
+ * (tile_cut.c). See tile.h for an example, tile_plan.h for the result, tile_run.c for its
+ * execution.
  *
  * Idea: the largest tile is tried first, then smaller ones, until the registers of a worker fit
  * into REGISTER_BYTES, so that values stay in the first caches between steps.

@@ -1,4 +1,5 @@
-/* tile_build.h - what the files that compile a group share: tile.c, tile_steps.c, tile_registers.c. */
+/* tile_build.h - what the files that compile a group share: tile.c, tile_steps.c, tile_registers.c.
+ */
 #ifndef PL_CPU_TILE_BUILD_H
 #define PL_CPU_TILE_BUILD_H
 

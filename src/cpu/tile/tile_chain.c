@@ -1,7 +1,7 @@
-/* tile_chain.c - finds chains: f32 steps of which each has one reader, the next one; a chain runs as
- * one loop over the tile (cpu/vec/vec_chain.isa.c), so its inner values stay in vector registers.
- * The last step of a chain is its head; the others are absorbed: they have no register and are not
- * executed.
+/* tile_chain.c - finds chains: f32 steps of which each has one reader, the next one; a chain runs
+ * as one loop over the tile (cpu/vec/vec_chain.isa.c), so its inner values stay in vector
+ * registers. The last step of a chain is its head; the others are absorbed: they have no register
+ * and are not executed.
  *
  *   %4 = sub %0 %1       head %6: from %0, links sub %1, mul %2, add %3;
  *   %5 = mul %4 %2       %4 and %5 never reach memory

@@ -1,15 +1,15 @@
 /* tile_registers.c - gives registers (parts of a worker's scratch) to steps.
  *
  * Idea: linear scan. Steps are in execution order, so a register is free after its last reader; a
- * result may take the register of an argument that dies in the same step. Values that stay the
- * same from tile to tile (stable) keep a register of their own.
+ * result may take the register of an argument that dies in the same step. Values that stay the same
+ * from tile to tile (stable) keep a register of their own.
  *
  * Invariant: no two values that are alive at once share a register, and a step that may store into
- * the memory of an operand (ir/group/inplace.h) has a register to wait in while the operand is still
- * read.
+ * the memory of an operand (ir/group/inplace.h) has a register to wait in while the operand is
+ * still read.
  *
- * Example: %2 = sub %0 %1; %3 = exp %2; store %3, with %0 and %1 in memory. %2 takes register 0;
- * %3 would take it over, because %2 dies there, but goes straight into the output. One register.
+ * Example: %2 = sub %0 %1; %3 = exp %2; store %3, with %0 and %1 in memory. %2 takes register 0; %3
+ * would take it over, because %2 dies there, but goes straight into the output. One register.
  *
  * Cost: steps times registers, some hundred of each at most.
  */

@@ -1,8 +1,8 @@
 /* tile_run.c - executes a compiled group (tile_plan.h); see tile.h for an example.
  *
- * A run deals tasks to the threads. A worker walks its task tile by tile; for each tile it finds the
- * operands' first elements and executes the steps. ptr[s] is where the value of step s starts: a
- * register, an operand's memory or an output's. At the end accumulators are folded.
+ * A run deals tasks to the threads. A worker walks its task tile by tile; for each tile it finds
+ * the operands' first elements and executes the steps. ptr[s] is where the value of step s starts:
+ * a register, an operand's memory or an output's. At the end accumulators are folded.
  *
  * Invariant: a run allocates nothing, and a worker writes only its own registers, accumulators and
  * parts of outputs. Cost: see tile.h.

@@ -1,4 +1,5 @@
-/* vec.h - the vectorised loops of the tile interpreter (cpu/tile), one set for each instruction set.
+/* vec.h - the vectorised loops of the tile interpreter (cpu/tile), one set for each instruction
+ * set.
  *
  * Every loop is compiled three times (files X.isa.c); pl_vec_best picks a set at run time.
  * Invariant: all sets give the same bits. Values of a dtype live in registers of a class: bf16 and

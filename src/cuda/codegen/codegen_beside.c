@@ -4,8 +4,8 @@
  * pass would read everything again; here a block takes a part of the rows, as a block of a sheet
  * kernel does, and each lane adds up its columns while the rows pass.
  *
- * Invariant: a column is summed in the order of the sheet kernel: every lane in the same order, then
- * the lanes. The bits are those of a pass of its own.
+ * Invariant: a column is summed in the order of the sheet kernel: every lane in the same order,
+ * then the lanes. The bits are those of a pass of its own.
  *
  * Lanes that share a warp run together up to the last row of all of them; where lanes do not fill a
  * warp, other threads without rows do. Lanes of several warps have a barrier each and meet there as

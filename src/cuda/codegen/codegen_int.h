@@ -1,15 +1,15 @@
 /* codegen_int.h - what the files of the code generator share.
  *
- * A group is cut into passes (codegen.c); each pass goes over the space once and is one kernel,
- * or two when partial results are folded afterwards. A pass has one of three shapes, by how its
- * dims fall into sets:
+ * A group is cut into passes (codegen.c); each pass goes over the space once and is one kernel, or
+ * two when partial results are folded afterwards. A pass has one of three shapes, by how its dims
+ * fall into sets:
  *
  *   flat    [outer][inner]          a thread takes chunks of V elements of inner
  *   sheet   [outer][along][inner]   a thread takes a chunk of inner and walks down along
  *   row     [outer][inner]          a few threads share a row, all of inner, and may use its sums
  *
- * An instruction is computed as rarely as possible: once a thread, once for each change of the outer
- * dims of `along`, or at every step; and once a chunk or for each of its V elements.
+ * An instruction is computed as rarely as possible: once a thread, once for each change of the
+ * outer dims of `along`, or at every step; and once a chunk or for each of its V elements.
  */
 #ifndef PL_CUDA_CODEGEN_INT_H
 #define PL_CUDA_CODEGEN_INT_H

@@ -36,8 +36,8 @@ static __device__ __forceinline__ unsigned pl_pack2(float a, float b, pl_bf16)
     return u;
 }
 
-/* Whether the instructions exist. A kernel that needs them begins with "if (!PL_HAS_MMA) return;", so
- * that the code for older cards, which is never launched, compiles to nothing. */
+/* Whether the instructions exist. A kernel that needs them begins with "if (!PL_HAS_MMA) return;",
+ * so that the code for older cards, which is never launched, compiles to nothing. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 # define PL_HAS_MMA false
 #else

@@ -1,4 +1,5 @@
-/* jpeg_round.c - the damage that JPEG does to a picture: compresses and decompresses it in memory. */
+/* jpeg_round.c - the damage that JPEG does to a picture: compresses and decompresses it in memory.
+ */
 #include "data/image/degrade.h"
 #include "data/image/image.h"
 

@@ -7,8 +7,8 @@
 
 /* Whether a picture has a size that a PNG can have: 1 to 4 channels, 1 GiB of pixels. */
 bool pl_png_fits(int width, int height, int channels);
-/* Appends the file to out; pixels are rows of width * channels bytes. pl_png_save (plimsoll_events.h)
- * writes it to a path. */
+/* Appends the file to out; pixels are rows of width * channels bytes. pl_png_save
+ * (plimsoll_events.h) writes it to a path. */
 void pl_png_put(pl_str *out, int width, int height, int channels, const uint8_t *pixels);
 
 #endif

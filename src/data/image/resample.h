@@ -1,7 +1,7 @@
 /* resample.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding.
  *
- * Weights have 22 bits, results 8. The filter is a triangle as wide as the scale (BILINEAR, torchvision's
- * antialias=True) or Lanczos' window of three lobes (LANCZOS).
+ * Weights have 22 bits, results 8. The filter is a triangle as wide as the scale (BILINEAR,
+ * torchvision's antialias=True) or Lanczos' window of three lobes (LANCZOS).
  */
 #ifndef PL_DATA_RESAMPLE_H
 #define PL_DATA_RESAMPLE_H

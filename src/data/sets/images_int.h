@@ -1,4 +1,5 @@
-/* images_int.h - what an open set of images has; images.c opens and closes it, images_read.c reads. */
+/* images_int.h - what an open set of images has; images.c opens and closes it, images_read.c reads.
+ */
 #ifndef PL_DATA_IMAGES_INT_H
 #define PL_DATA_IMAGES_INT_H
 

@@ -1,5 +1,5 @@
-/* images_read.c - see images.h: one sample of a set, from its bytes to the outputs, and what becomes of
- * a file that cannot be read. */
+/* images_read.c - see images.h: one sample of a set, from its bytes to the outputs, and what
+ * becomes of a file that cannot be read. */
 #include "base/hash.h"
 #include "base/sys.h"
 #include "data/sets/images_int.h"

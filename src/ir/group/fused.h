@@ -4,14 +4,15 @@
  * (cpu/tile/tile.h), the CUDA code generator (cuda/codegen/codegen.h), and the planner's profiles
  * of GPUs, which only read sizes and the in-place rule (inplace.h) from it.
  *
- * The space has as many positions as the largest value of the group, in row-major order. A value
- * of that size is computed at its own position. A smaller value is computed at each position where
- * it is read: a row value (one element a row, after a reduction inside the row) or a vector that
- * is broadcast. Inline nodes (role.h) are no instructions: they are strides of operands and steps
- * of ramps. A reduction reads the whole space; its result leaves the group, or, when the reduced
- * dims are the innermost ones (a row), later instructions may read it.
+ * The space has as many positions as the largest value of the group, in row-major order. A value of
+ * that size is computed at its own position. A smaller value is computed at each position where it
+ * is read: a row value (one element a row, after a reduction inside the row) or a vector that is
+ * broadcast. Inline nodes (role.h) are no instructions: they are strides of operands and steps of
+ * ramps. A reduction reads the whole space; its result leaves the group, or, when the reduced dims
+ * are the innermost ones (a row), later instructions may read it.
  *
- * Example: y = leaky_relu(x - mean), s = sum of y over the batch; x is f32[281600,64], mean f32[64]:
+ * Example: y = leaky_relu(x - mean), s = sum of y over the batch; x is f32[281600,64], mean
+ * f32[64]:
  *
  *   space [281600,64]   %0 = load in[0]   stride 64,1   x
  *                       %1 = load in[1]   stride 0,1    mean: a broadcast is a stride of 0

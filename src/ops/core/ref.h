@@ -1,5 +1,5 @@
-/* ref.h - what kernels and cost rules share: fast access to one element as a double, a loop that uses
- * the threads only when the work is large enough, and the bytes of a call's operands. */
+/* ref.h - what kernels and cost rules share: fast access to one element as a double, a loop that
+ * uses the threads only when the work is large enough, and the bytes of a call's operands. */
 #ifndef PL_OPS_REF_H
 #define PL_OPS_REF_H
 

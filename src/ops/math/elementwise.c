@@ -6,8 +6,8 @@
  * edge. Kinks: relu'(0) = 0, leaky_relu'(0) = slope, abs'(0) = sign(0) = 0, max and min give a
  * tie's gradient to both halves equally.
  *
- * The kernel is the reference (scalar_fn.c), one element at a time in double; the fast path is the tile
- * interpreter, which runs these nodes in groups.
+ * The kernel is the reference (scalar_fn.c), one element at a time in double; the fast path is the
+ * tile interpreter, which runs these nodes in groups.
  */
 #include "base/dtype.h"
 #include "base/err.h"

@@ -12,7 +12,8 @@
 extern const pl_scaling pl_map_scaling[PL_N_SCALARS];
 
 double pl_scalar_apply(pl_scalar_fn f, double a, double b, double c, double imm);
-/* out[i] = f(in[0][i], in[1][i], ...). 64-bit integers are added, multiplied and divided as such. */
+/* out[i] = f(in[0][i], in[1][i], ...). 64-bit integers are added, multiplied and divided as such.
+ */
 void pl_map_ref(pl_scalar_fn f, const pl_call *c, double imm);
 
 #endif

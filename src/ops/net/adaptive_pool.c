@@ -1,5 +1,5 @@
-/* adaptive_pool.c - averages over windows that PyTorch's adaptive pools choose: the size of the result
- * is the attribute, and window i of n over s elements is [floor(i*s/n), ceil((i+1)*s/n)).
+/* adaptive_pool.c - averages over windows that PyTorch's adaptive pools choose: the size of the
+ * result is the attribute, and window i of n over s elements is [floor(i*s/n), ceil((i+1)*s/n)).
  *
  *   adaptive_avg_pool, adaptive_avg_pool_bwd   an adjoint pair of linear maps (taps.h)
  */

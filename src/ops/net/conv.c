@@ -4,9 +4,10 @@
  *   conv_dx   (dy, w) -> dx        its adjoint in x: the data gradient, and transposed convolution
  *   conv_dw   (x, dy) -> dw        its adjoint in w
  *
- * x [N, in.., I*groups], w [O, kernel.., I], y [N, out.., O]. The map is bilinear in (x, w), so each
- * op's gradient is the other two, and derivatives of any order stay inside the three. conv_dx and
- * conv_dw carry the size that their inputs do not tell (`in`, `kernel`). Backward keeps x and w.
+ * x [N, in.., I*groups], w [O, kernel.., I], y [N, out.., O]. The map is bilinear in (x, w), so
+ * each op's gradient is the other two, and derivatives of any order stay inside the three. conv_dx
+ * and conv_dw carry the size that their inputs do not tell (`in`, `kernel`). Backward keeps x and
+ * w.
  */
 #include "base/err.h"
 #include "base/threads.h"

@@ -2,10 +2,10 @@
  *
  *   a [batch.., M, K] (ta: [.., K, M])   b [batch.., K, N] (tb: [.., N, K])   bias [N], optional
  *
- * In the IR an operand's batch dims are the result's or absent (rank 2: every product reads the same
- * matrix). The constructor brings other shapes to that: leading ones are dropped, one matrix on the
- * right of many rows becomes a single tall product, and whatever else broadcasts is written out. The
- * gradient is two more products; backward keeps a and b.
+ * In the IR an operand's batch dims are the result's or absent (rank 2: every product reads the
+ * same matrix). The constructor brings other shapes to that: leading ones are dropped, one matrix
+ * on the right of many rows becomes a single tall product, and whatever else broadcasts is written
+ * out. The gradient is two more products; backward keeps a and b.
  */
 #include "base/err.h"
 #include "base/threads.h"

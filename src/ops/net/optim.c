@@ -5,14 +5,15 @@
  *   inputs    lr, scale, step (adam and sgd only), grad, w, state..
  *   outputs   w', state'..   each may take over its predecessor's bytes
  *
- * scale multiplies the gradient before anything else; when it is not finite nothing changes (a skipped
- * step). The number of outputs is fixed by the op, so rules with and without an optional state are ops
- * of their own: adam_max (amsgrad), sgd_momentum, rmsprop_centered, rmsprop_momentum, rmsprop_full.
+ * scale multiplies the gradient before anything else; when it is not finite nothing changes (a
+ * skipped step). The number of outputs is fixed by the op, so rules with and without an optional
+ * state are ops of their own: adam_max (amsgrad), sgd_momentum, rmsprop_centered, rmsprop_momentum,
+ * rmsprop_full.
  *
- * Formulas are those of torch.optim (2.x), with its order of operations; Lion is Algorithm 2 of Chen et
- * al. 2023, "Symbolic Discovery of Optimization Algorithms". Coefficients that depend on the step (bias
- * corrections, SGD's first step) are computed in double at every run. No gradient flows through an
- * update.
+ * Formulas are those of torch.optim (2.x), with its order of operations; Lion is Algorithm 2 of
+ * Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms". Coefficients that depend on
+ * the step (bias corrections, SGD's first step) are computed in double at every run. No gradient
+ * flows through an update.
  */
 #include "base/err.h"
 #include "base/threads.h"

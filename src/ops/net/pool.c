@@ -5,8 +5,8 @@
  *   max_pool_gather (x, index) -> y   the adjoint of max_pool_bwd: x at the winners
  *   avg_pool, avg_pool_bwd            an adjoint pair of linear maps (taps.h)
  *
- * Backward keeps one byte per output element of max_pool, and nothing of the averages. Padding never
- * wins a maximum; averages count it only when count_pad is set.
+ * Backward keeps one byte per output element of max_pool, and nothing of the averages. Padding
+ * never wins a maximum; averages count it only when count_pad is set.
  */
 #include "base/err.h"
 #include "base/threads.h"

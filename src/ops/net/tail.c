@@ -7,10 +7,10 @@
  *   conv_tail         (x, w, bias?, c?)  -> y         as matmul_tail
  *   conv_dx_tail      (dy, w, c)         -> dx        dx + c
  *
- * Networks do not name these ops: pass/join_tails.c puts them in place of a product and its readers,
- * after differentiation, for devices whose libraries have them as one kernel. That is why they have
- * no gradient. Sums and functions are computed wide and y is rounded once, z apart from it: a tail
- * never rounds more often than the nodes it stands for.
+ * Networks do not name these ops: pass/join_tails.c puts them in place of a product and its
+ * readers, after differentiation, for devices whose libraries have them as one kernel. That is why
+ * they have no gradient. Sums and functions are computed wide and y is rounded once, z apart from
+ * it: a tail never rounds more often than the nodes it stands for.
  *
  * pl_op.tail says which tails are offered, by the graph alone. It names what cuBLASLt and cuDNN
  * have and no more:

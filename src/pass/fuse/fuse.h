@@ -27,8 +27,8 @@ typedef struct pl_fuse_opts {
   .max_repeat = 24, .open = true, .bits = true, .draws = true                                      \
  }
 
-/* CUDA devices. One place for the device, which compiles groups, and for the profiles of GPUs, which
- * only plan with them: their units must be the same. */
+/* CUDA devices. One place for the device, which compiles groups, and for the profiles of GPUs,
+ * which only plan with them: their units must be the same. */
 #define PL_FUSE_OPTS_CUDA(takes_fn)                                                                \
  {                                                                                                 \
   .takes = takes_fn, .max_row = 16384, .max_nodes = 64, .max_operands = 64, .max_instrs = 512,     \

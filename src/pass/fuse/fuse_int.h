@@ -94,7 +94,8 @@ pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: recompute cheap produce
 pl_status pl_fuse_finish(pl_fuser *f, pl_units *out);    /* fuse_units.c */
 pl_status pl_fuse_bits(const pl_fuser *f, pl_units *us); /* fuse_bits.c: which are bits */
 
-/* Highest number that reads the value, other than group `except` (PL_NONE: all count). Effects read last.
+/* Highest number that reads the value, other than group `except` (PL_NONE: all count). Effects read
+ * last.
  */
 uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t except);
 /* The group that group id was merged into, or id itself. */

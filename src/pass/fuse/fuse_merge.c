@@ -7,8 +7,8 @@
  * numbers and no other unit reads its results.
  *
  * A group over a smaller space may move into a larger one that reads it through one broadcast: its
- * values are then computed where they are read (once a tile in the CPU's tile interpreter). Example:
- * 1/sqrt(var + eps), 64 values, moves into the group that scales 281600 rows by it.
+ * values are then computed where they are read (once a tile in the CPU's tile interpreter).
+ * Example: 1/sqrt(var + eps), 64 values, moves into the group that scales 281600 rows by it.
  */
 #include "pass/fuse/fuse_int.h"
 
@@ -230,8 +230,8 @@ static void do_merge(merger *m)
     a->first = PL_NONE;
 }
 
-/* A group that cannot be described (ir/group/fused.h) falls apart into groups of one node, of the same number: units of one
- * number run in node order. */
+/* A group that cannot be described (ir/group/fused.h) falls apart into groups of one node, of the
+ * same number: units of one number run in node order. */
 static void split(pl_fuser *f, uint32_t id)
 {
     uint32_t number = f->groups[id].number, first = f->n_groups;

@@ -86,7 +86,8 @@ static void drop_read(pl_fuser *f, uint32_t val, uint32_t group)
         if (pl_fuse_now(f, f->reads[r].group) == group) f->reads[r].gone = true;
 }
 
-/* Adds the cone to b; *ok says whether b can still be described (ir/group/fused.h), else nothing has changed. */
+/* Adds the cone to b; *ok says whether b can still be described (ir/group/fused.h), else nothing
+ * has changed. */
 static pl_status adopt(pl_fuser *f, uint32_t b, uint32_t val, const cone *c, bool *ok)
 {
     pl_fgroup *g = &f->groups[b];

@@ -2,18 +2,17 @@
  *
  * Nothing here is shared with the planner: the graph, the units and the plan's data are all it
  * reads. Memory is one line of bytes, the arena followed by the slots, and every byte carries a
- * tag: what was written there last. A tag stands for a piece of some content (a produced
- * value, an input, the old value of a slot) at a known address. A read is right when all its
- * bytes carry one tag that stands for the wanted content at the wanted position; then they were
- * written by the right producer and by nobody since. A write puts its tag on its bytes,
- * whatever was there: if that was still needed, the later read finds out. What a unit reads,
- * writes and uses as scratch is looked at again after its writes, so overlaps within a unit
- * show as well, apart from outputs that the op allows in place. So P1 to P5 of plan.h hold, and with
- * them M1 to M7.
+ * tag: what was written there last. A tag stands for a piece of some content (a produced value, an
+ * input, the old value of a slot) at a known address. A read is right when all its bytes carry one
+ * tag that stands for the wanted content at the wanted position; then they were written by the
+ * right producer and by nobody since. A write puts its tag on its bytes, whatever was there: if
+ * that was still needed, the later read finds out. What a unit reads, writes and uses as scratch is
+ * looked at again after its writes, so overlaps within a unit show as well, apart from outputs that
+ * the op allows in place. So P1 to P5 of plan.h hold, and with them M1 to M7.
  *
- * The tags live in a segment tree over all range borders that occur: both operations are O(log
- * n). Last, the table of buffers, which reports and the poisoning of dead bytes go by, must
- * cover every content from its making to its last use.
+ * The tags live in a segment tree over all range borders that occur: both operations are O(log n).
+ * Last, the table of buffers, which reports and the poisoning of dead bytes go by, must cover every
+ * content from its making to its last use.
  */
 #include "plan/core/plan.h"
 
@@ -29,8 +28,8 @@ typedef struct tag_info {
     uint64_t at, off;
 } tag_info;
 
-/* A concat: bytes [off, off + bytes) of content are those of content `of` from `at` on, whoever made
- * them. */
+/* A concat: bytes [off, off + bytes) of content are those of content `of` from `at` on, whoever
+ * made them. */
 typedef struct part {
     uint32_t content, of;
     uint64_t off, bytes, at;

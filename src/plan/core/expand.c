@@ -1,9 +1,9 @@
 /* expand.c - see expand.h (M12).
  *
- * Sources come first, then the runs in the order of the list, then the effects. `now` maps each value
- * of the old graph to its latest copy. Views are made when a unit reads them, from the copy of their
- * base that is there then, and are shared until the base is recomputed. Inside a group every run has
- * copies of all members; these never leave it.
+ * Sources come first, then the runs in the order of the list, then the effects. `now` maps each
+ * value of the old graph to its latest copy. Views are made when a unit reads them, from the copy
+ * of their base that is there then, and are shared until the base is recomputed. Inside a group
+ * every run has copies of all members; these never leave it.
  *
  * A run draws the same random numbers as the one it repeats (M11): the number of a node's random
  * stream is an attribute, and attributes are copied.

@@ -2,8 +2,8 @@
  *
  * Recomputation changes the graph, not the runtime (M12): a list of units with repeats becomes a
  * graph in which each run is a unit of its own, with nodes of its own, and every reader reads the
- * latest run before it. All that follows (lifetimes, offsets, the checker, kernels) sees an ordinary
- * graph, each of whose units runs once.
+ * latest run before it. All that follows (lifetimes, offsets, the checker, kernels) sees an
+ * ordinary graph, each of whose units runs once.
  */
 #ifndef PL_PLAN_EXPAND_H
 #define PL_PLAN_EXPAND_H

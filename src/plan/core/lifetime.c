@@ -1,17 +1,18 @@
 /* lifetime.c - what an order means for memory: which buffers are alive when, which are in place.
  *
- * A buffer is born at its producer (an input at position 0, M7) and dies after its last reader (M2);
- * pinned buffers live on past the last unit. Where the op allows it and an input dies at its unit, an
- * output of the same size is written over it, in place (M3): the two have the same bytes then, which
- * belong to the input's owner. Scratch is alive at its unit's position only (M6).
+ * A buffer is born at its producer (an input at position 0, M7) and dies after its last reader
+ * (M2); pinned buffers live on past the last unit. Where the op allows it and an input dies at its
+ * unit, an output of the same size is written over it, in place (M3): the two have the same bytes
+ * then, which belong to the input's owner. Scratch is alive at its unit's position only (M6).
  *
  * A buffer that lies in another (its home: a concat's result) has no bytes of its own; the home is
  * alive from the first writing of any of them to the last reading of any of them.
  *
- * Invariant: at each position, `alive` is the sum of the bytes of all buffers alive there.
- * Cost: one replay is O(units + reads), so that thousands of orders can be tried.
+ * Invariant: at each position, `alive` is the sum of the bytes of all buffers alive there. Cost:
+ * one replay is O(units + reads), so that thousands of orders can be tried.
  *
- * Example: A makes a (4 bytes) from the input x (4), B makes b (4) from a in place, C reads b and x.
+ * Example: A makes a (4 bytes) from the input x (4), B makes b (4) from a in place, C reads b and
+ * x.
  *     position   unit   born     dies    alive
  *     0          A      x, a     -       8       x is there before the first unit
  *     1          B      -        -       8       b is written over a: owner[b] = a

@@ -287,8 +287,8 @@ static void move_unit(uint32_t *order, uint32_t from, uint32_t to)
     order[to] = t;
 }
 
-/* Tries to move one unit across the peak: producers of buffers that nobody reads there go behind the
- * peak, readers whose operands are ready go before it. Returns whether the peak fell. */
+/* Tries to move one unit across the peak: producers of buffers that nobody reads there go behind
+ * the peak, readers whose operands are ready go before it. Returns whether the peak fell. */
 static bool improve_once(search *x, uint32_t *budget)
 {
     const pl_problem *p = x->p;
@@ -442,8 +442,8 @@ static void hoist(search *x, uint32_t unit, uint32_t floor)
     for (uint32_t k = 0; k < p->n_units; k++) x->pos[x->tmp[k]] = k;
 }
 
-/* Moves an exchange up, and with `feeds` the units that it reads before. Keeps the order if its peak
- * is not higher, and returns whether it did. */
+/* Moves an exchange up, and with `feeds` the units that it reads before. Keeps the order if its
+ * peak is not higher, and returns whether it did. */
 static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
 {
     const pl_problem *p = x->p;
@@ -461,11 +461,12 @@ static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
 
 /* Moves exchanges between ranks up, so that they run beside computation. An exchange begins as soon
  * as the values that it sends exist, and the bucket that it sends is filled as soon as its tensors
- * exist, where that does not raise the peak; where it does, the exchange begins some units before its
- * result is read. Where its result is larger than what it sends, the units that it reads stay where
- * they are: new weights that come before the old ones are used up would fill the arena. Gathers of weights, which wait
- * for nothing, keep their order: one runs after the other, and a weight that is needed late must not
- * delay one that is needed now. All ranks compute the same order. */
+ * exist, where that does not raise the peak; where it does, the exchange begins some units before
+ * its result is read. Where its result is larger than what it sends, the units that it reads stay
+ * where they are: new weights that come before the old ones are used up would fill the arena.
+ * Gathers of weights, which wait for nothing, keep their order: one runs after the other, and a
+ * weight that is needed late must not delay one that is needed now. All ranks compute the same
+ * order. */
 static void hoist_exchanges(search *x)
 {
     static const uint32_t ahead[] = {UINT32_MAX, 64, 16, 4};

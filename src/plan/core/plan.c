@@ -6,11 +6,11 @@
  *     pl_join_choose     inputs made inside a concat's result    join.c
  *     add_buffers, add_copies, assign_offsets                    here; pack/pack.h finds offsets
  *
- * Copies at the end (M5). A slot whose new value could not be made in place gets it by a copy, after
- * all computation. Its source may be the old value of another slot that is overwritten too (a swap),
- * so copies run in an order in which none destroys what a later one reads; a cycle is broken by
- * saving one old value in the arena. An output that is the old value of an overwritten slot is saved
- * in the arena first as well.
+ * Copies at the end (M5). A slot whose new value could not be made in place gets it by a copy,
+ * after all computation. Its source may be the old value of another slot that is overwritten too (a
+ * swap), so copies run in an order in which none destroys what a later one reads; a cycle is broken
+ * by saving one old value in the arena. An output that is the old value of an overwritten slot is
+ * saved in the arena first as well.
  *
  * Cost: the order search and the packing; everything else is linear. Some thousand units take tens
  * of milliseconds.

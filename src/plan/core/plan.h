@@ -2,13 +2,13 @@
  *
  * A position is a place in the execution order. Positions 0 .. n_order-1 run one unit each;
  * positions n_order .. n_positions-1 run one copy each (values that could not be made in their
- * slot's memory, old values to be kept). Views run nothing and have no position. A buffer is alive in
- * the half-open range of positions [first,last).
+ * slot's memory, old values to be kept). Views run nothing and have no position. A buffer is alive
+ * in the half-open range of positions [first,last).
  *
  * Memory is two spaces. The arena holds what lives within a run: values, inputs, kernel scratch;
- * offsets count from its base. The state holds the slots of the store; a place there is a slot and an
- * offset in it. A `state` value is its slot's memory; a value assigned to a slot is made right there
- * when that is safe.
+ * offsets count from its base. The state holds the slots of the store; a place there is a slot and
+ * an offset in it. A `state` value is its slot's memory; a value assigned to a slot is made right
+ * there when that is safe.
  *
  * Invariants, all of them checked by pl_plan_check on every plan
  *   P1  every unit that is no view runs exactly once, after the producers of what it reads

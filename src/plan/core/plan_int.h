@@ -1,10 +1,11 @@
-/* plan_int.h - what the files of the planner share: the problem, in which views and groups are gone.
+/* plan_int.h - what the files of the planner share: the problem, in which views and groups are
+ * gone.
  *
  * A buffer is a piece of memory with one writer: a produced value with all views of it (M4), an
  * input, or the old value of a slot. Units here are the units that run, numbered from 0 on without
  * the views; "unit id" is the index in pl_units. Order, lifetimes and in-place reuse are decided on
- * units and buffers alone. All lists are compressed rows: the entries of row i are list[start[i]] ..
- * list[start[i+1]-1].
+ * units and buffers alone. All lists are compressed rows: the entries of row i are list[start[i]]
+ * .. list[start[i+1]-1].
  */
 #ifndef PL_PLAN_PLAN_INT_H
 #define PL_PLAN_PLAN_INT_H
@@ -88,7 +89,8 @@ static inline uint64_t pl_buffer_arena_bytes(const pl_buffer *s)
     return s->old_slot >= 0 || s->direct >= 0 ? 0 : s->bytes;
 }
 
-/* problem.c: units, buffers, in_place; then slots.c: which assigned values are made in their slot */
+/* problem.c: units, buffers, in_place; then slots.c: which assigned values are made in their slot
+ */
 pl_status pl_problem_build(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_problem_slots(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 /* Whether output k of the unit with this id may be written over input buffer `in`: same size, and

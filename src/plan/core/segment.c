@@ -2,11 +2,11 @@
  *
  * Four passes: which forward units belong to a segment; which values leave their segment forwards;
  * which units of a segment must run a second time, because backward reads a value that does not
- * leave, and what that value is made from; then the list, in which these units stand before the first
- * backward unit that needs them.
+ * leave, and what that value is made from; then the list, in which these units stand before the
+ * first backward unit that needs them.
  *
- * Invariant: the first runs in the list are the given order.
- * Cost: linear in units and reads, and one pass over the order for each segment.
+ * Invariant: the first runs in the list are the given order. Cost: linear in units and reads, and
+ * one pass over the order for each segment.
  */
 #include "plan/core/segment.h"
 

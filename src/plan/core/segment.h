@@ -1,9 +1,9 @@
 /* segment.h - scopes that the model marks, as checkpoint segments.
  *
  * A segment is all forward units inside a scope marked by pl_scope_checkpoint (the outermost mark
- * counts). Of its values only those are kept that forward units outside read. The first backward unit
- * that reads another value makes the segment's forward units run a second time, as far as backward
- * needs them. This is what torch.utils.checkpoint does around the same code.
+ * counts). Of its values only those are kept that forward units outside read. The first backward
+ * unit that reads another value makes the segment's forward units run a second time, as far as
+ * backward needs them. This is what torch.utils.checkpoint does around the same code.
  */
 #ifndef PL_PLAN_SEGMENT_H
 #define PL_PLAN_SEGMENT_H

@@ -15,8 +15,8 @@
  * When too much is out, or the moves were many, the weights have gone wrong: everything starts
  * again from the best placement, with first weights and a smaller step down.
  *
- * Invariant: what is in has no overlap and stays within the height; the best placement is kept apart.
- * Cost: microseconds a move, as many moves as the effort pays for.
+ * Invariant: what is in has no overlap and stays within the height; the best placement is kept
+ * apart. Cost: microseconds a move, as many moves as the effort pays for.
  */
 #include "plan/pack/pack_int.h"
 

@@ -5,12 +5,12 @@
  * problems a best-first search that ends with the optimum; then, as far as the effort goes, the
  * search over the simulator's weights. Each candidate is a list of units, measured exactly.
  *
- * Invariant: the best list so far fits the budget, by exact replay (recompute_seq.c).
- * Cost: milliseconds for 500 units, up to seconds for 5,000; the search adds its effort.
+ * Invariant: the best list so far fits the budget, by exact replay (recompute_seq.c). Cost:
+ * milliseconds for 500 units, up to seconds for 5,000; the search adds its effort.
  *
  * Example (recompute.h): budget 9. The bound is 8: D needs b and d. A B C D E has a peak of 12, too
- * much. The simulator runs A, B, C; at D it must drop a, and recomputes it for E: A B C D A E, peak 8,
- * cost 6. That is one more than running everything once, and a is the only buffer that can be
+ * much. The simulator runs A, B, C; at D it must drop a, and recomputes it for E: A B C D A E, peak
+ * 8, cost 6. That is one more than running everything once, and a is the only buffer that can be
  * dropped, so no later solver beats it.
  */
 #include "plan/recompute/recompute.h"

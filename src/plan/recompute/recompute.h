@@ -1,11 +1,11 @@
 /* recompute.h - which units to run a second time, so that a program fits a number of bytes.
  *
- * The problem is plain data and knows nothing of graphs: units in the order in which each first runs,
- * with a cost, and the buffers that they read and write. A plan is a list of units; a place in the
- * list is a position. Units first appear in the given order; in between, units appear a second time
- * where a buffer that was dropped is read once more. Each run of a unit makes a new copy of its
- * buffers; a copy lives from its position to the last position that reads it, never longer, so the
- * peak is a function of the list alone: simulated, never estimated.
+ * The problem is plain data and knows nothing of graphs: units in the order in which each first
+ * runs, with a cost, and the buffers that they read and write. A plan is a list of units; a place
+ * in the list is a position. Units first appear in the given order; in between, units appear a
+ * second time where a buffer that was dropped is read once more. Each run of a unit makes a new
+ * copy of its buffers; a copy lives from its position to the last position that reads it, never
+ * longer, so the peak is a function of the list alone: simulated, never estimated.
  *
  *   - All outputs of a unit are recomputed together; those that nobody reads die at once. A unit that
  *     runs while an output still lives makes a new copy: the old one ends at its last read before.
@@ -20,8 +20,8 @@
  * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on the
  * machine. recompute_check.h replays a plan and shares no code with the planner.
  *
- * Example, used in all files of this room. Units A B C D E; A makes a, B makes b from a, C reads b, D
- * makes d from b, E reads a and d. Buffers have 4 bytes, units cost 1.
+ * Example, used in all files of this room. Units A B C D E; A makes a, B makes b from a, C reads b,
+ * D makes d from b, E reads a and d. Buffers have 4 bytes, units cost 1.
  *
  *     list           bytes alive at each position     peak   cost
  *     A B C D E      4 8 8 12 8                       12     5     keep-all

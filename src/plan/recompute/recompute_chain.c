@@ -1,7 +1,7 @@
 /* recompute_chain.c - a dynamic program over the cut points of a training step.
  *
- * The order is read as a forward part up to the unit where keeping everything takes most bytes,
- * and a backward part. A cut is a unit of the forward part after which no later forward unit reads
+ * The order is read as a forward part up to the unit where keeping everything takes most bytes, and
+ * a backward part. A cut is a unit of the forward part after which no later forward unit reads
  * anything older: what it writes is the "state". Cuts split the forward part into segments; a
  * backward unit belongs to the lowest segment that it or a unit before it reads from.
  *
@@ -15,17 +15,18 @@
  *     keep the tape   run i, keep what its backward reads:  f(i) + C(i+1, j, m - tape - state)
  *     keep a state    run to k, keep state k only:   f(i..k-1) + C(k, j, m - state) + C(i, k, m)
  *
- * Bytes are counted in slots, rounded up, and the live ranges inside segments are those of the plain
- * order, so m is a guide: several are tried, and every list is measured exactly like any other
- * candidate. When all segments are alike the table depends on j-i only, which makes room for chains of
- * thousands of units.
+ * Bytes are counted in slots, rounded up, and the live ranges inside segments are those of the
+ * plain order, so m is a guide: several are tried, and every list is measured exactly like any
+ * other candidate. When all segments are alike the table depends on j-i only, which makes room for
+ * chains of thousands of units.
  *
  * Invariant: C never rises with m. Cost: O(segments^3 * slots), O(segments^2 * slots) when all
  * segments are alike.
  *
  * Example: three segments of cost 1, each state one slot, each tape two, m = 4. To keep the tape of
- * segment 0 leaves 4 - 2 - 1 = 1 slot for segments 1 and 2, too few for a tape. Keep state 1 only: 1 for
- * the run, then C(1,3,3), which in the same way keeps state 2 only, then C(0,1,4), the tape of segment
+ * segment 0 leaves 4 - 2 - 1 = 1 slot for segments 1 and 2, too few for a tape. Keep state 1 only:
+ * 1 for the run, then C(1,3,3), which in the same way keeps state 2 only, then C(0,1,4), the tape
+ * of segment
  * 0. Forward runs: 0 1 2, then 1, then 0.
  */
 #include <math.h>
@@ -166,7 +167,8 @@ static pl_status make_segments(chain *c, const uint32_t *cut, uint32_t n_cuts, u
 
 /* ---- measuring segments ----------------------------------------------------------------- */
 
-/* The segment that a read of owner r pins a backward unit to: a state belongs to the one it starts. */
+/* The segment that a read of owner r pins a backward unit to: a state belongs to the one it starts.
+ */
 static uint32_t segment_of(const chain *c, const uint32_t *of_unit, uint32_t r)
 {
     uint32_t w = c->m->writer[r];

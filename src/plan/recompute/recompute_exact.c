@@ -1,24 +1,23 @@
 /* recompute_exact.c - the optimum of small problems by best-first search.
  *
  * A state is how far the order has come and which values are there, as bits. From a state, the next
- * unit of the order or any repetition that brings something missing may run, if its inputs are there.
- * What must go to make room is branched over: every minimal set of buffers whose bytes suffice.
- * Dropping less, or earlier, never helps, so this loses no plan. Values that can never be wanted
- * again are cleared from a state at once, which makes equal states meet.
+ * unit of the order or any repetition that brings something missing may run, if its inputs are
+ * there. What must go to make room is branched over: every minimal set of buffers whose bytes
+ * suffice. Dropping less, or earlier, never helps, so this loses no plan. Values that can never be
+ * wanted again are cleared from a state at once, which makes equal states meet.
  *
- * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure is
- * every unit whose missing result a later first run or the end wants, and every unit whose missing
- * result one of those wants: each runs at least once more.
+ * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure
+ * is every unit whose missing result a later first run or the end wants, and every unit whose
+ * missing result one of those wants: each runs at least once more.
  *
- * Invariant: the bound never falls by more than a unit's cost when that unit runs, so the first plan
- * found is the cheapest. A state whose sum is not below the best plan known is not kept; if the states
- * run out before the limit, the best plan is proven optimal.
- * Cost: exponential in the worst case; limited by the number of states, for problems of at most 64
- * values.
+ * Invariant: the bound never falls by more than a unit's cost when that unit runs, so the first
+ * plan found is the cheapest. A state whose sum is not below the best plan known is not kept; if
+ * the states run out before the limit, the best plan is proven optimal. Cost: exponential in the
+ * worst case; limited by the number of states, for problems of at most 64 values.
  *
- * Example (recompute.h), budget 8: {A done: a}, {B: a b}, {C: a b}; D needs 4 bytes more, so a goes:
- * {D: b d}, due A: 1; b is cleared, since nobody wants it: {D: d}. E misses a: A runs, {D: a d}, cost
- * 1; E runs. The first plan taken is A B C D A E.
+ * Example (recompute.h), budget 8: {A done: a}, {B: a b}, {C: a b}; D needs 4 bytes more, so a
+ * goes: {D: b d}, due A: 1; b is cleared, since nobody wants it: {D: d}. E misses a: A runs, {D: a
+ * d}, cost 1; E runs. The first plan taken is A B C D A E.
  */
 #include <math.h>
 #include <string.h>

@@ -5,18 +5,18 @@
  * must stay within the budget. What the repeated unit reads may then end earlier, which makes room,
  * and what was recomputed only for it goes as well.
  *
- * The bytes alive are one number a position. Positions of deleted units stay and are harmless, since
- * what is alive there is alive at the next one too. Candidates are taken by cost saved for bytes
- * times positions held, in two rounds, as the first makes room. Each copy has a doubly linked list of
- * its reads in rising order; deleting a unit unlinks its reads, merging a copy into the one before it
- * appends its list.
+ * The bytes alive are one number a position. Positions of deleted units stay and are harmless,
+ * since what is alive there is alive at the next one too. Candidates are taken by cost saved for
+ * bytes times positions held, in two rounds, as the first makes room. Each copy has a doubly linked
+ * list of its reads in rising order; deleting a unit unlinks its reads, merging a copy into the one
+ * before it appends its list.
  *
- * Invariant: after each deletion the bytes alive at every position are within the budget.
- * Cost: sorting the repeated units, and for each the positions over which its copy is held.
+ * Invariant: after each deletion the bytes alive at every position are within the budget. Cost:
+ * sorting the repeated units, and for each the positions over which its copy is held.
  *
- * Example (recompute.h): A B C D A E with bytes 4 8 4 8 8 8. Undoing the second A means to hold a over
- * positions 2 and 3: 8 and 12 bytes. With a budget of 8 that is too much at D; with 12 it is done,
- * and A B C D E is left.
+ * Example (recompute.h): A B C D A E with bytes 4 8 4 8 8 8. Undoing the second A means to hold a
+ * over positions 2 and 3: 8 and 12 bytes. With a budget of 8 that is too much at D; with 12 it is
+ * done, and A B C D E is left.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -222,8 +222,8 @@ static bool has_room(const fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
     return true;
 }
 
-/* Without position k its inputs would end earlier. sign -1 subtracts the bytes of that time from the
- * bytes alive, +1 adds them back. */
+/* Without position k its inputs would end earlier. sign -1 subtracts the bytes of that time from
+ * the bytes alive, +1 adds them back. */
 static void shift_inputs(fill *f, uint32_t k, int64_t sign)
 {
     for (uint32_t u = f->mem->use_at[k]; u < f->mem->use_at[k + 1]; u++) {

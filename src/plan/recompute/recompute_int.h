@@ -1,5 +1,5 @@
-/* recompute_int.h - what the files of the recompute planner share: the problem with its edges turned
- * both ways (the model), a candidate plan (a list of units), and the solvers.
+/* recompute_int.h - what the files of the recompute planner share: the problem with its edges
+ * turned both ways (the model), a candidate plan (a list of units), and the solvers.
  *
  *   recompute.c          model, bounds, the driver, the plan handed out
  *   recompute_seq.c      lists: exact peak, unread runs deleted

@@ -5,11 +5,13 @@
  * heap by what their score is at least, so that few are looked at for a drop.
  *
  * Invariant: a cached walk is that of the state, or marked dirty; a candidate's key is at most its
- * score. Cost: a drop looks at the candidates whose key is below the best score, mostly one to three.
+ * score. Cost: a drop looks at the candidates whose key is below the best score, mostly one to
+ * three.
  *
- * Example: a -> b -> c, where a and b are dropped. The walk of c goes up over b and a: to drop c means
- * to recompute all three. When b is recomputed, the walks of c (up) and of a (down) are marked dirty;
- * their keys stay, since scores are only looked at when they reach the top of the heap.
+ * Example: a -> b -> c, where a and b are dropped. The walk of c goes up over b and a: to drop c
+ * means to recompute all three. When b is recomputed, the walks of c (up) and of a (down) are
+ * marked dirty; their keys stay, since scores are only looked at when they reach the top of the
+ * heap.
  */
 #include <math.h>
 
@@ -227,8 +229,8 @@ static bool renew_top(pl__recompute_sim *s, pl__recompute_heap *h)
 }
 
 /* Returns the candidate with the smallest score that is not locked, or NONE; ties go to the lower
- * buffer. A key in the heap is at most the score: scores rise as positions pass, and whatever lowers
- * a score updates its key. So the first candidate whose key is its score is the smallest. */
+ * buffer. A key in the heap is at most the score: scores rise as positions pass, and whatever
+ * lowers a score updates its key. So the first candidate whose key is its score is the smallest. */
 uint32_t pl__sim_pick(pl__recompute_sim *s, pl__recompute_heap *h)
 {
     uint32_t best = PL_RECOMPUTE_NONE, n_held = 0;

@@ -13,10 +13,10 @@
  * Invariant: the result is a function of problem, options and seed, whatever the number of threads.
  * Cost: one simulation for each setting of the grid, then as many as opts->effort pays for.
  *
- * Example: a grid run at budget 8 drops x (4 bytes, cost 3) rather than y (4 bytes, cost 2), since x is
- * wanted later. The search doubles the weight of x: the rerun, from the checkpoint before that drop,
- * drops y and recomputes it for 2. Cheaper by 1, so the new weights are kept; the next change starts
- * from them.
+ * Example: a grid run at budget 8 drops x (4 bytes, cost 3) rather than y (4 bytes, cost 2), since
+ * x is wanted later. The search doubles the weight of x: the rerun, from the checkpoint before that
+ * drop, drops y and recomputes it for 2. Cheaper by 1, so the new weights are kept; the next change
+ * starts from them.
  */
 #include <math.h>
 #include <stdlib.h>

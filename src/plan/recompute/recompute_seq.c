@@ -1,16 +1,16 @@
 /* recompute_seq.c - a plan as a list of units, and its exact peak.
  *
- * Lifetimes follow from the list: a read refers to the copy computed last before it, and a copy lives
- * from its position to its last read. Two passes suffice. Backwards: keep first runs and runs that
- * somebody still reads; unread repetitions go, with all that only they read. Forwards: find the last
- * read of each copy, then add up the bytes as differences.
+ * Lifetimes follow from the list: a read refers to the copy computed last before it, and a copy
+ * lives from its position to its last read. Two passes suffice. Backwards: keep first runs and runs
+ * that somebody still reads; unread repetitions go, with all that only they read. Forwards: find
+ * the last read of each copy, then add up the bytes as differences.
  *
- * Invariant: after pl__recompute_tighten, cost and peak are those of the list.
- * Cost: linear in the positions and their reads.
+ * Invariant: after pl__recompute_tighten, cost and peak are those of the list. Cost: linear in the
+ * positions and their reads.
  *
- * Example (recompute.h): A B C A D A E. Backwards, E reads the last a; the a made before D is read by
- * nobody, so that run goes: A B C D A E. Copies: a [0,1], b [1,3], d [3,5], a' [4,5]. Differences give
- * 4 8 4 8 8 8: the peak is 8.
+ * Example (recompute.h): A B C A D A E. Backwards, E reads the last a; the a made before D is read
+ * by nobody, so that run goes: A B C D A E. Copies: a [0,1], b [1,3], d [3,5], a' [4,5].
+ * Differences give 4 8 4 8 8 8: the peak is 8.
  */
 #include <string.h>
 

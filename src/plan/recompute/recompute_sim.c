@@ -7,10 +7,10 @@
  *     ---------------------------------------------------------------------------------
  *                              bytes^B * gap^G
  *
- * gap is the time to its next use, where a use by a dropped buffer that is itself wanted counts
- * as one: dropping the source of such a buffer would hurt as early. Descendants that are not
- * computed yet are no "dropped" ones. Buffers that nothing wants go before all others, but stay
- * while there is room: they may save work when something made from them is dropped.
+ * gap is the time to its next use, where a use by a dropped buffer that is itself wanted counts as
+ * one: dropping the source of such a buffer would hurt as early. Descendants that are not computed
+ * yet are no "dropped" ones. Buffers that nothing wants go before all others, but stay while there
+ * is room: they may save work when something made from them is dropped.
  *
  * What makes it fast:
  *   - Scores are cached, see recompute_score.c.
@@ -20,16 +20,16 @@
  *   - The state is one block of memory. Checkpoints of it are taken along the way, so a run
  *     with other weights starts at the last one which those weights cannot have changed.
  *
- * Locks: the inputs of every computation under way are locked. When all that is left is locked,
- * an input of an outer computation is given up and fetched again later, a bounded number of
- * times; when that fails too the run has failed. No function here recurses.
+ * Locks: the inputs of every computation under way are locked. When all that is left is locked, an
+ * input of an outer computation is given up and fetched again later, a bounded number of times;
+ * when that fails too the run has failed. No function here recurses.
  *
- * Invariant: bytes alive never pass the budget; what a unit reads is there when it runs.
- * Cost: about (positions + drops) times the logarithm of the candidates.
+ * Invariant: bytes alive never pass the budget; what a unit reads is there when it runs. Cost:
+ * about (positions + drops) times the logarithm of the candidates.
  *
  * Example (recompute.h), budget 8. A, B, C run: a and b are there, 8 bytes. D needs 4 more. b is
- * locked, since D reads it, so a is dropped: cost 1 / (4 bytes * 1 unit to its next use, E). After D, b
- * is settled and goes at once. E misses a: A runs first. The list is A B C D A E.
+ * locked, since D reads it, so a is dropped: cost 1 / (4 bytes * 1 unit to its next use, E). After
+ * D, b is settled and goes at once. E misses a: A runs first. The list is A B C D A E.
  */
 #include <math.h>
 #include <string.h>
@@ -236,8 +236,8 @@ static void evict(pl__recompute_sim *s, uint32_t r)
     pl__sim_mark_dirty(s, r, true);
 }
 
-/* Unlocks and drops the largest input of an outer computation, one that waits for the computation on
- * top of the stack; the input is recomputed later. */
+/* Unlocks and drops the largest input of an outer computation, one that waits for the computation
+ * on top of the stack; the input is recomputed later. */
 static bool break_lock(pl__recompute_sim *s)
 {
     if (s->n_frames < 2 || s->breaks >= MAX_BREAKS) return false;

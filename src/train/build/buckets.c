@@ -1,9 +1,9 @@
 /* buckets.c - the image sizes of a run (data.buckets, docs/DATA.md): which there are, and which one
  * an image belongs to.
  *
- * Each size is a variant of the build: every program of the step, built by the recipe with that size
- * under the configuration keys that its pl_image_feed names. All variants share one store, so they
- * must agree on every slot.
+ * Each size is a variant of the build: every program of the step, built by the recipe with that
+ * size under the configuration keys that its pl_image_feed names. All variants share one store, so
+ * they must agree on every slot.
  */
 #include "base/sys.h"
 #include "train/data/cache.h"

@@ -17,7 +17,8 @@
  *     run, run, run          run/run_steps.c    a step allocates nothing
  *
  * pl_run_build, at the end, is the whole of it up to the session. Everything that a build makes is
- * in its pl_step_build (build.h); the slots of its state are in the run's store, which builds share.
+ * in its pl_step_build (build.h); the slots of its state are in the run's store, which builds
+ * share.
  */
 #include "train/build/build.h"
 

@@ -1,8 +1,9 @@
 /* build.h - a build: the programs of a step, compiled for one choice of micro-batch, trade-offs and
  * sharding, and what is known of their memory.
  *
- * build.c makes builds, choose.c compares them, run_memory.c plans them within the budget. Builds of a
- * run share its store, so that they can be swapped by pointer: r->build is the one that trains.
+ * build.c makes builds, choose.c compares them, run_memory.c plans them within the budget. Builds
+ * of a run share its store, so that they can be swapped by pointer: r->build is the one that
+ * trains.
  */
 #ifndef PL_TRAIN_BUILD_H
 #define PL_TRAIN_BUILD_H

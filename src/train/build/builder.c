@@ -2,9 +2,10 @@
  *
  * The recipe writes its model into layer contexts. pl_builder_minimise closes a program of the step
  * with gradients, optimiser and schedule from the configuration. With several micro-batches the
- * program adds its gradients up, and a second program, apply, updates from the sums. In fp16 the loss
- * carries a scale, which is a slot: all programs of a step use the same value, and the one that
- * updates changes it. Draws go through the builder, so that a replay can feed them from a dump.
+ * program adds its gradients up, and a second program, apply, updates from the sums. In fp16 the
+ * loss carries a scale, which is a slot: all programs of a step use the same value, and the one
+ * that updates changes it. Draws go through the builder, so that a replay can feed them from a
+ * dump.
  *
  * PL_GOAL_EVALUATE keeps the evaluation and sampling programs. A recipe builds all its programs at
  * once, so the programs of the step are built too, over a store of their own that is freed with

@@ -1,8 +1,8 @@
 /* calibration_set.c - a fixed set of small networks whose kernels fill the table of kernel times.
  *
  * Each case is a whole training step of a common block, so that kernels find their operands as warm
- * or cold in the caches as in training, and fused groups are those of real networks. Sizes range from
- * kernels that only cost their launch to those bound by memory or arithmetic.
+ * or cold in the caches as in training, and fused groups are those of real networks. Sizes range
+ * from kernels that only cost their launch to those bound by memory or arithmetic.
  */
 #include "base/sys.h"
 #include "plimsoll_nn.h"

@@ -1,16 +1,16 @@
 /* choose.c - which build trains: how many micro-batches, how many trade-offs, what is sharded.
  *
- * Idea: make builds one after the other, fit each to the budget (run_memory.c), and keep the one whose
- * step is predicted to be fastest. The order of preference limits the search:
+ * Idea: make builds one after the other, fit each to the budget (run_memory.c), and keep the one
+ * whose step is predicted to be fastest. The order of preference limits the search:
  *
  *     sharding       one more kind of state each time, only while nothing fits (shard: auto)
  *     micro-batches  each divisor of the batch, until one fits without recomputing (accumulate: auto)
  *     trade-offs     each level, until one keeps everything
  *
- * Invariant: at most two builds exist at once, the best so far and the one being tried; a build that
- * does not fit is freed before the next is made, because its memory counts against the host budget.
- * Cost: one compile and one fit a build; a level whose keep-all plan is already slower than the best
- * is not fitted.
+ * Invariant: at most two builds exist at once, the best so far and the one being tried; a build
+ * that does not fit is freed before the next is made, because its memory counts against the host
+ * budget. Cost: one compile and one fit a build; a level whose keep-all plan is already slower than
+ * the best is not fitted.
  *
  * Ranks take every decision from numbers that they have agreed on, so that all choose the same.
  */

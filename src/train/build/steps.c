@@ -167,7 +167,8 @@ double pl__variant_ms(const pl_run *r, const pl_variant *v)
 }
 
 /* ---- compiling -------------------------------------------------------------------------- */
-/* Key `checkpointing`: sets the compile option, and marks the scopes that checkpoint_scopes names. */
+/* Key `checkpointing`: sets the compile option, and marks the scopes that checkpoint_scopes names.
+ */
 static pl_status mark_segments(pl_run *r, pl_builder *b)
 {
     const char *how = pl_config_text(r->config, "checkpointing");
@@ -259,9 +260,9 @@ static void *compile_beside(void *ctx)
 
 /* For a GPU all programs are compiled at once, each on a thread: its libraries are thread-safe, and
  * the host is idle otherwise. Not with several ranks, whose kernels communicate while they are
- * prepared and must do so in one order; nor where algorithms are timed, because other threads disturb
- * the times. A program depends only on its graph and options, so the result is the same. Of several
- * failures the first in the list is reported. */
+ * prepared and must do so in one order; nor where algorithms are timed, because other threads
+ * disturb the times. A program depends only on its graph and options, so the result is the same. Of
+ * several failures the first in the list is reported. */
 static pl_status compile_jobs(const pl_run *r, compile_list *l)
 {
     bool beside = pl_device_is_plugged(r->compile.device) && pl__ranks(r) == 1 &&

@@ -1,5 +1,5 @@
-/* cache.c - writes the stamp of a cache and compares it with the present configuration and files; see
- * cache.h. */
+/* cache.c - writes the stamp of a cache and compares it with the present configuration and files;
+ * see cache.h. */
 #include "train/data/cache.h"
 
 #include "base/sys.h"

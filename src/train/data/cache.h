@@ -1,4 +1,5 @@
-/* cache.h - outputs of a recipe's frozen encoder on disk (docs/DATA.md), and whether they are stale.
+/* cache.h - outputs of a recipe's frozen encoder on disk (docs/DATA.md), and whether they are
+ * stale.
  *
  *     DIR/cache.json                           the stamp; without it, or not "finished", there is no cache
  *     DIR/config.yaml                          the configuration that the cache was made with
@@ -6,9 +7,9 @@
  *
  * The stamp has a hash of the encoder's weights; size, time and hash of every file that a key with
  * PL_CACHE_FILE or PL_CACHE_WEIGHTS names (pl_config_entry.cache); a hash of the names, sizes and
- * times of the data's files; and size and hash of every file of the cache. A run that reads the cache
- * compares everything except the weights' hash, which it cannot compute, and the values of all keys
- * that the encoder depends on.
+ * times of the data's files; and size and hash of every file of the cache. A run that reads the
+ * cache compares everything except the weights' hash, which it cannot compute, and the values of
+ * all keys that the encoder depends on.
  */
 #ifndef PL_TRAIN_CACHE_H
 #define PL_TRAIN_CACHE_H
@@ -23,8 +24,8 @@ typedef struct pl_stamp {
 } pl_stamp;
 /* hash: whether the bytes of a file are read too. PL_ERR_DATA when there is none. */
 pl_status pl__stamp_path(const char *path, bool hash, pl_stamp *out) PL_MUST_USE;
-/* Whether a file or folder is unchanged. A file of the same size but another time is compared by its
- * bytes. */
+/* Whether a file or folder is unchanged. A file of the same size but another time is compared by
+ * its bytes. */
 pl_status pl__stamp_same(const char *path, const pl_stamp *was, bool *same) PL_MUST_USE;
 
 /* Whether samples come from a cache. */

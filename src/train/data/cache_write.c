@@ -1,8 +1,8 @@
 /* cache_write.c - runs a recipe's encoder over a data set and writes its outputs; see cache.h.
  *
- * The encoder is the run's only program, so it is planned and started like a training program. Every
- * output has its own files, one tensor in each; rows are appended batch by batch, so memory does not
- * grow with the data set.
+ * The encoder is the run's only program, so it is planned and started like a training program.
+ * Every output has its own files, one tensor in each; rows are appended batch by batch, so memory
+ * does not grow with the data set.
  */
 #include "base/asked.h"
 #include "base/dtype.h"

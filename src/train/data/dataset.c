@@ -69,7 +69,8 @@ static pl_status list(pl_dataset *d, const char *dir, bool (*wanted)(const char 
     return PL_OK;
 }
 
-/* One file with all arrays: DIR/train.safetensors, DIR/train.h5, or, for training, the path itself. */
+/* One file with all arrays: DIR/train.safetensors, DIR/train.h5, or, for training, the path itself.
+ */
 static const char *bundle(pl_dataset *d, pl_subset subset)
 {
     static const char *const tails[] = {"safetensors", "h5", "hdf5"};

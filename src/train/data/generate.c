@@ -2,8 +2,8 @@
  * them as a data set on disk (dataset.h).
  *
  * To write, samples are read batch by batch into memory of the program's inputs, and their rows are
- * appended to one array per input. The last batch repeats the last sample to fill up; these rows are
- * not written.
+ * appended to one array per input. The last batch repeats the last sample to fill up; these rows
+ * are not written.
  */
 #include "base/hash.h"
 #include "base/sys.h"

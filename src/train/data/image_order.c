@@ -1,8 +1,8 @@
 /* image_order.c - which images come when: shuffled, drawn by weight, bucket by bucket.
  *
- * With buckets every image header is read once, when the set is opened, because the size decides the
- * bucket. An unreadable image goes into the bucket of a square; data.on_bad decides what happens when
- * it is drawn.
+ * With buckets every image header is read once, when the set is opened, because the size decides
+ * the bucket. An unreadable image goes into the bucket of a square; data.on_bad decides what
+ * happens when it is drawn.
  */
 #include "base/rng.h"
 #include "base/sys.h"

@@ -51,7 +51,8 @@ bool pl__images_wanted(const pl_run *r)
     return strcmp(source, "auto") == 0 && fed && !has_arrays(path) && !has_input_files(r, path);
 }
 
-/* Size and layout of an image input, [C,H,W] or [H,W,C]; 0 for one that the program does not read. */
+/* Size and layout of an image input, [C,H,W] or [H,W,C]; 0 for one that the program does not read.
+ */
 static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixels *out)
 {
     pl_type t = {0};

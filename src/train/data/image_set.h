@@ -1,5 +1,5 @@
-/* image_set.h - images on disk (data/sets/images.h) as the source of a run: which inputs they feed is
- * said by the recipe's pl_image_feed. */
+/* image_set.h - images on disk (data/sets/images.h) as the source of a run: which inputs they feed
+ * is said by the recipe's pl_image_feed. */
 #ifndef PL_TRAIN_IMAGES_H
 #define PL_TRAIN_IMAGES_H
 
@@ -36,8 +36,8 @@ int64_t pl__images_size(const pl_run *r, pl_subset subset);
 pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
 /* Bucket of a step's batch. */
 int pl__images_bucket(const pl_run *r, int64_t step);
-/* Writes the samples of training batch `number`, drawn through a shuffle buffer of `pool` samples (0:
- * none), and their passes: how often each was trained on before or, when samples are drawn with
+/* Writes the samples of training batch `number`, drawn through a shuffle buffer of `pool` samples
+ * (0: none), and their passes: how often each was trained on before or, when samples are drawn with
  * replacement, their position. */
 void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
                        int64_t *samples, int64_t *passes);
@@ -45,8 +45,8 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t p
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
 
-/* Whether an f32 input takes only 256 values, so that its bytes, a quarter of the memory, say it all;
- * pl_bytes_widen(low, high) turns them into the input. */
+/* Whether an f32 input takes only 256 values, so that its bytes, a quarter of the memory, say it
+ * all; pl_bytes_widen(low, high) turns them into the input. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high);
 /* Reads samples of a bucket into a batch; with more than one thread the caller's team helps. */

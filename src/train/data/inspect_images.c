@@ -1,5 +1,5 @@
-/* inspect_images.c - decodes every image of a set once and reports on each, for `inspect data`. The team of
- * threads decodes a chunk at a time; reports come in the order of the samples. */
+/* inspect_images.c - decodes every image of a set once and reports on each, for `inspect data`. The
+ * team of threads decodes a chunk at a time; reports come in the order of the samples. */
 #include "base/sys.h"
 #include "base/threads.h"
 #include "data/sets/array.h"

@@ -1,9 +1,9 @@
 /* prefetch.c - see prefetch.h.
  *
- * A buffer of the ring holds one micro-batch: every input of the training programs, each aligned, then
- * the numbers of the samples and their passes. Images lie there as bytes where every value is one of
- * 256, a quarter of f32, and become f32 on their way into the program's input. A buffer whose batch
- * several programs or updates read is kept until a read of another batch.
+ * A buffer of the ring holds one micro-batch: every input of the training programs, each aligned,
+ * then the numbers of the samples and their passes. Images lie there as bytes where every value is
+ * one of 256, a quarter of f32, and become f32 on their way into the program's input. A buffer
+ * whose batch several programs or updates read is kept until a read of another batch.
  */
 #include "train/data/prefetch.h"
 
@@ -122,8 +122,8 @@ static bool can_read_ahead(const pl_run *r)
     return !w.clash && (!reads_again(r) || r->build->accumulate == 1);
 }
 
-/* On the CPU a worker takes a core from the kernels, so only image decoding is worth one; with a GPU
- * the host's cores are free. */
+/* On the CPU a worker takes a core from the kernels, so only image decoding is worth one; with a
+ * GPU the host's cores are free. */
 static int workers_of(const pl_run *r)
 {
     enum { MOST = 8 };

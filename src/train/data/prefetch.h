@@ -1,5 +1,5 @@
-/* prefetch.h - batches from the source (source.h) into the inputs of programs, read ahead where that
- * helps.
+/* prefetch.h - batches from the source (source.h) into the inputs of programs, read ahead where
+ * that helps.
  *
  * Worker threads (data/sets/loader.h) read training batches ahead into a ring of buffers;
  * pl_prefetch_bytes tells its size to the plan. With data.workers=0, and in evaluations, the caller
@@ -15,8 +15,8 @@ typedef struct pl_prefetch pl_prefetch;
 /* Opens the source, starts the workers and sets r->data.prefetch. Requires the session. */
 pl_status pl_prefetch_open(pl_run *r) PL_MUST_USE;
 void pl_prefetch_close(pl_run *r);
-/* Copies training batch number `batch`, of r->build->micro samples, into the inputs of a program. The
- * programs of a step read the same batch, one after the other. */
+/* Copies training batch number `batch`, of r->build->micro samples, into the inputs of a program.
+ * The programs of a step read the same batch, one after the other. */
 pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t batch) PL_MUST_USE;
 /* Returns how many of the first `total` evaluation samples belong to a bucket. */
 int64_t pl_prefetch_eval_rows(const pl_run *r, int bucket, int64_t total);

@@ -1,7 +1,7 @@
 /* run_data.h - the data of a run, and one batch of it. source.h opens and reads them.
  *
- * At most one of dataset and images is open; texts may be open beside images or alone. Without any of
- * them the recipe makes its own samples.
+ * At most one of dataset and images is open; texts may be open beside images or alone. Without any
+ * of them the recipe makes its own samples.
  */
 #ifndef PL_TRAIN_RUN_DATA_H
 #define PL_TRAIN_RUN_DATA_H

@@ -2,12 +2,12 @@
  *
  * An epoch visits every sample once, in an order that is a pure function of (seed, epoch). The
  * permutation is a four-round Feistel network over the next power of 4, applied again until the
- * result is in range (fewer than 4 times on average). It needs no table, O(1) memory for any size, and
- * reaches any position at once, so resuming does not replay the order.
+ * result is in range (fewer than 4 times on average). It needs no table, O(1) memory for any size,
+ * and reaches any position at once, so resuming does not replay the order.
  *
- * With buckets all samples of a batch are of one bucket, and each bucket is an endless stream of such
- * epochs, cut into batches. The batches of epoch e are those whose first sample lies in pass e of
- * their bucket:
+ * With buckets all samples of a batch are of one bucket, and each bucket is an endless stream of
+ * such epochs, cut into batches. The batches of epoch e are those whose first sample lies in pass e
+ * of their bucket:
  *
  *     bucket 0, 10 samples   |0123|4567|89 0|1234|5678|9 ...     epoch 0: 3 batches, epoch 1: 2
  *     bucket 1,  3 samples   |012 0|12 01|2 012| ...              epoch 0: 1, epoch 1: 1, epoch 2: 1, epoch 3: 0
@@ -53,8 +53,8 @@ static int64_t begun_before(const pl_strata *s, int64_t epoch)
     return sum;
 }
 
-/* The epoch that batch `number` begins in: the last epoch before which at most `number` batches have
- * begun. */
+/* The epoch that batch `number` begins in: the last epoch before which at most `number` batches
+ * have begun. */
 static int64_t epoch_of(const pl_strata *s, int64_t number)
 {
     int64_t lo = 0, hi = 1;

@@ -156,8 +156,8 @@ static const char *part_input_at(void *ctx, int i)
     return p->all->input_at(p->all->find_ctx, i);
 }
 
-/* With such inputs a batch is read twice: the others from the samples that the shuffle buffer gives,
- * then these from the samples that have just come in. */
+/* With such inputs a batch is read twice: the others from the samples that the shuffle buffer
+ * gives, then these from the samples that have just come in. */
 pl_status pl_source_read(pl_run *r, const pl_read_job *j)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -189,8 +189,8 @@ static pl_status open_cache(pl_run *r)
     return pl_dataset_open(dir, "", pl__train(r), pl__eval(r), pl__folded(r), &r->data.dataset);
 }
 
-/* Opens the arrays of data.path. An evaluation alone needs training samples only if there are none for
- * evaluation. */
+/* Opens the arrays of data.path. An evaluation alone needs training samples only if there are none
+ * for evaluation. */
 static pl_status open_arrays(pl_run *r)
 {
     const char *path = pl_config_text(r->config, "data.path");

@@ -1,11 +1,11 @@
 /* source.h - the samples of a run, wherever they come from.
  *
  * By data.source, data.path, data.prompts and data.cache the source is a cache of encoder outputs
- * (cache.h), images (image_set.h), arrays in files (dataset.h), prompts (text_set.h) or the recipe's
- * own data (generate.c). This file hides which: it says how many samples there are, chooses those of
- * a training batch, and reads samples into a batch. Everything is a pure function of the
- * configuration and the batch number, so any thread may read any batch and a resumed run reads the
- * same ones.
+ * (cache.h), images (image_set.h), arrays in files (dataset.h), prompts (text_set.h) or the
+ * recipe's own data (generate.c). This file hides which: it says how many samples there are,
+ * chooses those of a training batch, and reads samples into a batch. Everything is a pure function
+ * of the configuration and the batch number, so any thread may read any batch and a resumed run
+ * reads the same ones.
  */
 #ifndef PL_TRAIN_SOURCE_H
 #define PL_TRAIN_SOURCE_H

@@ -1,11 +1,12 @@
 /* averages.c - averaged copies of weights (ema.decay): which exist, and evaluations with them.
  *
- * The average of a weight is a slot of the optimiser whose name is a prefix and the weight's name. An
- * average that no update has written is all zeros; the weight itself then stands for it, as it does
- * for the average of a weight that was always zero.
+ * The average of a weight is a slot of the optimiser whose name is a prefix and the weight's name.
+ * An average that no update has written is all zeros; the weight itself then stands for it, as it
+ * does for the average of a weight that was always zero.
  *
- * eval.ema: for an evaluation or a sample, weights and averages swap their bytes, and swap back after
- * it, also when it failed. No program is compiled for that; on a GPU the bytes pass through the host.
+ * eval.ema: for an evaluation or a sample, weights and averages swap their bytes, and swap back
+ * after it, also when it failed. No program is compiled for that; on a GPU the bytes pass through
+ * the host.
  */
 #include "train/run/run.h"
 

@@ -1,10 +1,10 @@
 /* checkpoint.c - a run's state to disk and back; see plimsoll_checkpoint.h.
  *
  * Everything that outlives a step is a slot of the store or the number of steps done: moments, EMA,
- * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the order
- * of samples is a function of seed and position. Not written: sums of gradients, which are zero
- * between steps, so that a run may resume with another number of micro-batches; and weights that
- * nothing changes (frozen.c).
+ * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the
+ * order of samples is a function of seed and position. Not written: sums of gradients, which are
+ * zero between steps, so that a run may resume with another number of micro-batches; and weights
+ * that nothing changes (frozen.c).
  */
 #include "train/files/checkpoint.h"
 

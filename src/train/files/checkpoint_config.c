@@ -1,10 +1,10 @@
 /* checkpoint_config.c - may a run resume with another configuration than its checkpoint's?
  *
- * The row of a key says so (pl_config_entry.resume). Three things can overrule the row: a trade-off of
- * the recipe changes no bit, so its key may differ; a batch split despite coupled samples must stay
- * split the same way; and a list of phases may differ in phases that have not started. A change that
- * adds or removes state (momentum, EMA) is found later, when the state is read: a tensor is missing
- * or left over.
+ * The row of a key says so (pl_config_entry.resume). Three things can overrule the row: a trade-off
+ * of the recipe changes no bit, so its key may differ; a batch split despite coupled samples must
+ * stay split the same way; and a list of phases may differ in phases that have not started. A
+ * change that adds or removes state (momentum, EMA) is found later, when the state is read: a
+ * tensor is missing or left over.
  */
 #include "train/files/checkpoint.h"
 

@@ -1,9 +1,9 @@
 /* checkpoint_folder.c - a run folder: its lock, its checkpoints, and which of them are kept.
  *
- * Invariant: a folder named step-N is complete. A checkpoint is written as .tmp-step-N-PID and renamed
- * into place; one to be removed is renamed to .trash-step-N-PID first. The next process that holds
- * the lock removes both kinds, so a process killed at any instant leaves complete checkpoints and
- * nothing else for long.
+ * Invariant: a folder named step-N is complete. A checkpoint is written as .tmp-step-N-PID and
+ * renamed into place; one to be removed is renamed to .trash-step-N-PID first. The next process
+ * that holds the lock removes both kinds, so a process killed at any instant leaves complete
+ * checkpoints and nothing else for long.
  */
 #include "train/files/checkpoint.h"
 
@@ -266,8 +266,8 @@ pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap
     return PL_OK;
 }
 
-/* Removes checkpoints older than the newest `keep`, and those newer than this save: they belong to a
- * run that did not continue, or are damaged. */
+/* Removes checkpoints older than the newest `keep`, and those newer than this save: they belong to
+ * a run that did not continue, or are damaged. */
 static void prune(const pl_folder *f, int64_t now, int64_t keep)
 {
     enum { SEEN = 1024 };

@@ -2,8 +2,8 @@
  *
  * One JSON object on one line. Its last member, "check", is the XXH64 of all bytes before it, so a
  * manifest that is cut short or has a changed bit is rejected. It lists every file with length and
- * XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their room, and
- * file names may not leave the folder.
+ * XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their room,
+ * and file names may not leave the folder.
  */
 #include "base/sys.h"
 #include "io/file.h"

@@ -1,12 +1,13 @@
 /* frozen.c - weights that no program changes, which checkpoints leave out: a teacher, LPIPS, an
  * autoencoder.
  *
- * They come from `seed`, `init_from` and the recipe's weight files; a resumed run rebuilds them from
- * there. The metadata of a checkpoint's model file hold their number and a sum of their bytes. A
- * reader (a resumed run, or `init_from`) compares its own sum with that one. The sum is over blocks
- * of 16 elements, each hashed with its name and position, and does not depend on their order, so
- * ranks that hold shards add theirs up. A run of phases leaves nothing out, because a phase starts
- * with the weights of another; weights that are sharded across ranks are never left out.
+ * They come from `seed`, `init_from` and the recipe's weight files; a resumed run rebuilds them
+ * from there. The metadata of a checkpoint's model file hold their number and a sum of their bytes.
+ * A reader (a resumed run, or `init_from`) compares its own sum with that one. The sum is over
+ * blocks of 16 elements, each hashed with its name and position, and does not depend on their
+ * order, so ranks that hold shards add theirs up. A run of phases leaves nothing out, because a
+ * phase starts with the weights of another; weights that are sharded across ranks are never left
+ * out.
  */
 #include "base/dtype.h"
 #include "base/str.h"

@@ -54,8 +54,8 @@ static bool same_order(const pl_slot *slot)
     return same;
 }
 
-/* Copies elements [first, first + n) in the file's order, between `part`, which holds only them, and
- * our whole value. */
+/* Copies elements [first, first + n) in the file's order, between `part`, which holds only them,
+ * and our whole value. */
 static void copy_walk(const pl_slot *slot, int64_t first, int64_t n, char *part, char *ours,
                       bool to_file)
 {

@@ -1,8 +1,8 @@
 /* run_files.h - a run's state in files: model and state files, weights that checkpoints leave out,
  * averages, and where a run resumes.
  *
- * All file traffic passes through one block of PL_STAGE_BYTES, taken when the run is opened, so that
- * saving allocates nothing that the plan does not count.
+ * All file traffic passes through one block of PL_STAGE_BYTES, taken when the run is opened, so
+ * that saving allocates nothing that the plan does not count.
  */
 #ifndef PL_TRAIN_RUN_FILES_H
 #define PL_TRAIN_RUN_FILES_H
@@ -13,8 +13,8 @@ enum { PL_STAGE_BYTES = 1 << 18 };
 
 typedef struct pl_run_files {
     char *stage; /* PL_STAGE_BYTES */
-    /* room for one slot that has another layout in files, where slots lie on a device or are sharded
-     * across ranks; else NULL */
+    /* room for one slot that has another layout in files, where slots lie on a device or are
+     * sharded across ranks; else NULL */
     char *whole;
     const bool *frozen, *leaving; /* by slot: no program writes it; a checkpoint leaves it out */
     bool *remade;                 /* by slot: it was absent in a model file */

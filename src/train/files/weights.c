@@ -1,8 +1,8 @@
 /* weights.c - weights of frozen parts from files of other projects (pl_recipe.weights).
  *
  * A naming is a list of rules that translate our names to theirs. The naming that finds the most
- * slots is chosen. Then the check is strict: every slot must be found, every tensor must be wanted or
- * allowed by the naming, and every shape must be the slot's except for dimensions of 1 (other
+ * slots is chosen. Then the check is strict: every slot must be found, every tensor must be wanted
+ * or allowed by the naming, and every shape must be the slot's except for dimensions of 1 (other
  * programs store a linear layer as a 1 x 1 convolution).
  */
 #include "base/str.h"

@@ -1,7 +1,7 @@
 /* rank_files.c - sharded state in files and back.
  *
- * Rank 0 writes a checkpoint as a single process would, and asks the other ranks for what it does not
- * hold; they answer orders until it is done:
+ * Rank 0 writes a checkpoint as a single process would, and asks the other ranks for what it does
+ * not hold; they answer orders until it is done:
  *
  *   FETCH slot   every rank sends its shard of the slot; the whole passes through rank 0's stage
  *   PART  dir    every rank writes its shards of state into dir/part-RRRRR-of-NNNNN.safetensors
@@ -66,8 +66,8 @@ static size_t window_of(const pl_slot *s, int i, size_t from, size_t n, size_t *
     return lo < hi ? hi - lo : 0;
 }
 
-/* FETCH, on rank 0 and on the others: the whole value passes through rank 0's stage, block by block,
- * to its sink. */
+/* FETCH, on rank 0 and on the others: the whole value passes through rank 0's stage, block by
+ * block, to its sink. */
 static pl_status gather_slot(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
     pl_comm *c = pl_world_comm(r->ranks.world);
@@ -231,8 +231,8 @@ pl_status pl_run_served(pl_run *r, bool well)
 }
 
 /* ---- reading ---------------------------------------------------------------------------- */
-/* Reads elements [first, first + n) of the slot's whole value to the beginning of the slot, as far as
- * the tensor, which holds elements [begin, end), has them. */
+/* Reads elements [first, first + n) of the slot's whole value to the beginning of the slot, as far
+ * as the tensor, which holds elements [begin, end), has them. */
 static pl_status read_overlap(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot,
                               int64_t begin, int64_t end, int64_t first, int64_t n)
 {

@@ -1,8 +1,8 @@
 /* run_ranks.c - a run as one of several ranks: its samples, its draws, and what all ranks agree on.
  *
  * Micro-batch b of a run is the next `ranks * micro` samples of the endless stream; rank k has the
- * k-th `micro` of them. A draw over samples takes the same rows of what one rank would draw for all.
- * So the number of ranks changes neither the samples of a step nor its random numbers. With
+ * k-th `micro` of them. A draw over samples takes the same rows of what one rank would draw for
+ * all. So the number of ranks changes neither the samples of a step nor its random numbers. With
  * synchronised BatchNorm, or none, it changes only the rounding of sums.
  */
 #include "base/sys.h"

@@ -2,9 +2,9 @@
  *
  * A file is a sequence of records: length (8 bytes), masked CRC-32C of the length, an Event in the
  * protocol-buffer encoding, masked CRC-32C of the Event. The five messages that are needed have a
- * dozen fields together, so they are encoded by hand: a protocol-buffer library would be larger than
- * this file. Images are PNG files with stored (uncompressed) blocks: a few samples a run are not
- * worth a compressor.
+ * dozen fields together, so they are encoded by hand: a protocol-buffer library would be larger
+ * than this file. Images are PNG files with stored (uncompressed) blocks: a few samples a run are
+ * not worth a compressor.
  */
 #include "plimsoll_events.h"
 
@@ -29,7 +29,8 @@ struct pl_events {
 };
 
 /* ---- checksums -------------------------------------------------------------------------- */
-/* TensorFlow's mask: a CRC of data that contain CRCs is weak, so stored CRCs are rotated and offset.
+/* TensorFlow's mask: a CRC of data that contain CRCs is weak, so stored CRCs are rotated and
+ * offset.
  */
 static uint32_t masked(const void *bytes, size_t n)
 {

@@ -339,8 +339,8 @@ static json_t *terms_of(const replay *p, int step)
     return json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1);
 }
 
-/* Adds a micro-batch's share of the terms that a program computed to the step's means. The loss of a
- * program other than the training program is not a term of the step. */
+/* Adds a micro-batch's share of the terms that a program computed to the step's means. The loss of
+ * a program other than the training program is not a term of the step. */
 static void add_losses(replay *p, const pl_step_program *from, int step)
 {
     const char *name;

@@ -94,8 +94,8 @@ static pl_status check_fits(const pl_run *r)
     return PL_OK;
 }
 
-/* On a device of its own memory a session loads kernels, which may take more than the margin. Loaded
- * kernels stay, so the second plan, made after one failure, counts them. */
+/* On a device of its own memory a session loads kernels, which may take more than the margin.
+ * Loaded kernels stay, so the second plan, made after one failure, counts them. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *device = pl__run_own_memory(r);

@@ -1,4 +1,5 @@
-/* run.h - the run: what holds configuration, build, session, data, files, phases and ranks together.
+/* run.h - the run: what holds configuration, build, session, data, files, phases and ranks
+ * together.
  *
  * A run goes through four states, and each pointer says whether its state is reached:
  *
@@ -84,8 +85,8 @@ static inline pl_program *pl__eval(const pl_run *r)
 }
 
 /* ---- run_open.c ---- */
-/* A configuration with the run's keys; _copy: with the values of `from` too. The caller frees it, on
- * failure too. */
+/* A configuration with the run's keys; _copy: with the values of `from` too. The caller frees it,
+ * on failure too. */
 pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
 pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out) PL_MUST_USE;
 /* Copies the configuration's device and compile mode into r->compile. */

@@ -1,9 +1,10 @@
 /* run_steps.c - the steps and evaluations of a run.
  *
- * A step runs each of its programs once for every micro-batch, and all of that once for every update
- * on the batch (train.updates_per_batch). On the CPU the outputs of a program are read before the
- * next program reuses their memory. A GPU works on its own: the next batch is read meanwhile, the
- * GPU may start run n+1 before the outputs of run n are read, and those are read from a copy.
+ * A step runs each of its programs once for every micro-batch, and all of that once for every
+ * update on the batch (train.updates_per_batch). On the CPU the outputs of a program are read
+ * before the next program reuses their memory. A GPU works on its own: the next batch is read
+ * meanwhile, the GPU may start run n+1 before the outputs of run n are read, and those are read
+ * from a copy.
  */
 #include "base/asked.h"
 #include "base/dtype.h"
@@ -87,8 +88,9 @@ static void read_ahead(pl_run *r, const pl_step_program *t, int64_t micro_batch)
                      pl_session_send(r->session, p) == PL_OK;
 }
 
-/* A program that was started and whose outputs are not read yet. On a GPU the next one starts before
- * that, so that the GPU never waits for the host inside a step. On the CPU outputs are read at once.
+/* A program that was started and whose outputs are not read yet. On a GPU the next one starts
+ * before that, so that the GPU never waits for the host inside a step. On the CPU outputs are read
+ * at once.
  */
 typedef struct begun {
     const pl_step_program *of;

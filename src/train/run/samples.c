@@ -1,16 +1,16 @@
 /* samples.c - pictures and arrays that show how training goes (keys sample.*).
  *
  * The sampling program has no gradients and is planned like the others. It reads the samples that
- * evaluations read, one micro-batch at a time, and draws from a key of its own, {seed, first sample}:
- * the noise is the same every time, so that pictures of different steps can be compared. It writes
- * no state, so it does not change training. Pictures become bytes in grids:
+ * evaluations read, one micro-batch at a time, and draws from a key of its own, {seed, first
+ * sample}: the noise is the same every time, so that pictures of different steps can be compared.
+ * It writes no state, so it does not change training. Pictures become bytes in grids:
  *
  *     sample.count 5, three columns     0 1 2
  *                                       3 4 .
  *
- * Arrays are kept as they are, one row a sample, behind the grids. That memory is taken at the start
- * and counted by the plan. Arrays are outputs whose names begin with PL_SAMPLE_ARRAY, so that an
- * array and a picture may have the same name.
+ * Arrays are kept as they are, one row a sample, behind the grids. That memory is taken at the
+ * start and counted by the plan. Arrays are outputs whose names begin with PL_SAMPLE_ARRAY, so that
+ * an array and a picture may have the same name.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
