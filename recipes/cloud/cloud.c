@@ -183,7 +183,7 @@ static pl_status build_train(pl_builder *b)
     return PL_OK;
 }
 
-/* Evaluation in kilometres. Quantiles of the error are told the other way round, as the share of
+/* Evaluation in kilometres. The error's distribution is reported as the share of
  * answers within a distance: shares of batches have a mean, quantiles have none. */
 static pl_status build_eval(pl_builder *b)
 {

@@ -51,14 +51,14 @@ pl_val cloud_state_space(cloud *k, pl_val features)
     pl_nn_conv conv = {.kernel = TAPS, .pad = TAPS - 1, .groups = (int)inner};
     pl_val x = pl_slice(g, pl_nn_conv1d(m, part[0], "conv1d", inner, conv), 1, 0, k->frames, 1);
     x = pl_silu(g, x);
-    pl_val told = pl_nn_linear(m, x, "x_proj", rank + 2 * states, plain);
+    pl_val projected = pl_nn_linear(m, x, "x_proj", rank + 2 * states, plain);
     /* A step of 0.02 at first, in the middle of the usual 0.001 to 0.1. */
     pl_nn_lin step = {.init = pl_nn_uniform(-1 / sqrt((double)rank), 1 / sqrt((double)rank)),
                       .bias_init = pl_nn_constant(log(expm1(0.02)))};
-    pl_val dt =
-        pl_softplus(g, pl_nn_linear(m, pl_slice(g, told, 2, 0, rank, 1), "dt_proj", inner, step));
-    pl_val b = pl_slice(g, told, 2, rank, rank + states, 1),
-           c = pl_slice(g, told, 2, rank + states, rank + 2 * states, 1);
+    pl_val dt = pl_softplus(
+        g, pl_nn_linear(m, pl_slice(g, projected, 2, 0, rank, 1), "dt_proj", inner, step));
+    pl_val b = pl_slice(g, projected, 2, rank, rank + states, 1),
+           c = pl_slice(g, projected, 2, rank + states, rank + 2 * states, 1);
     /* log A starts as log 1, log 2, ..., the same for every channel: a fixed ramp plus what is
      * learned. */
     pl_val ramp = pl_log(g, pl_shift(g, pl_iota(g, PL_TYPE(PL_F32, inner, states), 1), 1));

@@ -52,8 +52,8 @@ typedef struct pl_process_budget {
 /* Plans the programs within the budget. PL_ERR_FIT when no plan is found: the plans stay as they
  * are, and the message says why. */
 pl_status pl_process_plan(pl_process_budget *b) PL_MUST_USE;
-/* The smallest arena that all programs have plans for, and host memory that these plans take more
- * than those that are set. */
+/* The smallest arena that fits all programs, plus the host memory by which the plans for that arena
+ * exceed the current plans. */
 pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes) PL_MUST_USE;
 /* Device memory that inputs of the programs pass through. */
 uint64_t pl_process_stage_bytes(const pl_process_budget *b);

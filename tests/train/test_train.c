@@ -341,8 +341,8 @@ TEST(train_budget_too_small)
     pl_run_free(run);
 }
 
-/* What the search for plans took of the host's memory counts like what training takes: no smaller
- * budget fits or is told. */
+/* Host memory that the planner used counts against the budget: no budget below it fits, and the
+ * minimum that is printed is not below it. */
 TEST(train_budget_below_what_planning_takes)
 {
     const uint64_t MIB = 1 << 20;

@@ -1,8 +1,8 @@
 /* vec_block.isa.c - sums and moments down the columns of f32 rows, in blocks.
  *
- * A column is added up in f32 over PL_VEC_BLOCK_ROWS rows, and the block's sum goes into an f64
- * total: the error is that of a few additions in f32 however long the column, and the loop moves
- * twice the elements of one that converts each. Blocks are counted from the first row of the
+ * The loop adds PL_VEC_BLOCK_ROWS rows of a column in f32, then adds the block's sum to an f64 total.
+ * The rounding error is that of one block, whatever the length of the column. A loop that converts
+ * each element to f64 would move half as many elements per instruction. Blocks are counted from the first row of the
  * caller's part. A call may stop inside a block; its sum then waits in memory, with the same
  * bits. Every column is on its own, so the width of vectors has no influence.
  */

@@ -146,8 +146,9 @@ static bool any_early(const pl_cg_stages *t)
     return any;
 }
 
-/* Sends for those operands of `row`, if there is one, that have two places in shared memory, or for
- * those that have one; to the place `ring` bytes after the first. */
+/* Writes the code that starts loading operands of `row` into shared memory, if the row exists.
+ * twice: the operands with two places there, else those with one. The target is `ring` bytes after
+ * the operand's first place. */
 static void put_send(pl_cg *w, const pl_cg_stages *t, bool twice, const char *row, const char *ring)
 {
     const pl_cg_pass *p = w->p;

@@ -272,8 +272,7 @@ static void put_sum_take(pl_cg *w, int i, bool var)
               i, pl_cg_fold(fn), i, pl_cg_acc(d, fn), v);
 }
 
-/* What sum i of a stage (or its variance) adds up in, and the number that its parts are told apart
- * by. */
+/* C type of the accumulator of sum i of a stage, or of its variance. */
 static const char *sum_type(const pl_cg_pass *p, int i)
 {
     const pl_fused_instr *x = &p->instr[i];

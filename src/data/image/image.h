@@ -59,8 +59,8 @@ void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, in
 pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
 /* Decodes an image that is by_rows in its own size, a row at a time through `row` (3 bytes a
- * pixel), each told to fn in order: the whole need never be in memory. The last row is told before
- * the end is known to be right. */
+ * pixel), and passes each row to fn in order, so that the whole image is never in memory. fn gets
+ * the last row before the end of the file is verified. */
 typedef void (*pl_image_row_fn)(void *ctx, int y, const uint8_t *row);
 pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
                         pl_image_row_fn fn, void *ctx) PL_MUST_USE;

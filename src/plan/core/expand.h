@@ -16,7 +16,7 @@ typedef struct pl_expansion {
     pl_units *units;
     uint32_t *base;   /* per new unit: the unit it is a run of */
     bool *recomputed; /* per new unit: not its first run */
-    uint32_t *order;  /* new units that are no views, as listed */
+    uint32_t *order;  /* new units without views, in the order of the list */
     uint32_t n_order;
 } pl_expansion;
 

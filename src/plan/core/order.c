@@ -79,7 +79,7 @@ static pl_status sched_new(const pl_problem *p, pl_arena *mem, sched *s)
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* Bytes that appear when the unit writes s: none if nobody wants it or it lives in a slot. */
+/* Bytes that writing buffer s adds to the arena: 0 if no unit reads s or s lives in a slot. */
 static int64_t written(const pl_problem *p, uint32_t s)
 {
     bool wanted = p->buffer[s].pinned || p->readers.start[s + 1] > p->readers.start[s];

@@ -105,7 +105,7 @@ pl_status pl__bucket_check(const pl_run *r, const pl_step_build *b, int k, int s
     for (int i = 0; same && i < v->n_step_programs; i++)
         same = strcmp(v->step_programs[i].name ? v->step_programs[i].name : "",
                       first->step_programs[i].name ? first->step_programs[i].name : "") == 0;
-    PL_FAIL_IF(!same, PL_ERR_CONFIG, "its step has other programs than that of %dx%d",
+    PL_FAIL_IF(!same, PL_ERR_CONFIG, "its step runs other programs than the step of bucket %dx%d",
                first->height, first->width);
     return PL_OK;
 }

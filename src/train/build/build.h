@@ -1,9 +1,8 @@
 /* build.h - a build: the programs of a step, compiled for one choice of micro-batch, trade-offs and
  * sharding, and what is known of their memory.
  *
- * build.c makes builds, choose.c compares them, run_memory.c plans them within the budget. Builds
- * of a run share its store, so that they can be swapped by pointer: r->build is the one that
- * trains.
+ * build.c makes builds, choose.c compares them, run_memory.c plans them within the budget. All
+ * builds of a run use the run's store, so swapping builds swaps one pointer. r->build trains.
  */
 #ifndef PL_TRAIN_BUILD_H
 #define PL_TRAIN_BUILD_H

@@ -145,7 +145,7 @@ pl_status pl__text_write(pl_run *r, const char *caption, int64_t i, pl_batch *ba
     bool rows = r->data.texts && r->data.texts->rows;
     int64_t line = rows ? pl_prompts_find(r->data.texts->prompts, caption) : -1;
     PL_FAIL_IF(rows && line < 0, PL_ERR_DATA,
-               "the caption \"%.80s\" is no line of %s, so it has no row of data.embeddings",
+               "the caption \"%.80s\" is not a line of %s, so data.embeddings has no row for it",
                caption, pl_config_text(r->config, "data.prompts"));
     PL_FAIL_IF(!rows && !f->encode, PL_ERR_CONFIG,
                "recipe %s cannot encode captions by itself: set data.prompts and data.embeddings",
