@@ -99,6 +99,26 @@ TEST(regress_budget_changes_no_loss)
 #define IN   "cd %s && "
 #define KEYS "train.steps=20 eval.every=0 --quiet "
 
+/* The evaluation's loss is the metric of the same formula, and the other metric differs. */
+TEST(regress_metrics_are_the_losses_of_their_names)
+{
+    static const char *const losses[] = {"l1", "mse"}, *const metrics[] = {"mae", "mse"};
+    WANT_BIN();
+    for (int i = 0; i < 2; i++) {
+        cli_result r = cli_run(IN "$P train regress/tiny train.steps=5 loss=%s --out %s --quiet && "
+                                  "$P eval %s --json",
+                               pl_test_dir(), losses[i], losses[i], losses[i]);
+        json_t *j = json_loads(r.out, 0, NULL), *m = json_object_get(j, "metrics");
+        double loss = json_number_value(json_object_get(m, "loss"));
+        double same = json_number_value(json_object_get(m, metrics[i]));
+        double other = json_number_value(json_object_get(m, metrics[1 - i]));
+        json_decref(j);
+        CHECK_MSG(r.code == 0 && loss > 0, "%s%s", r.out, r.err);
+        CHECK_NEAR(same, loss, 1e-6);
+        CHECK_MSG(fabs(other - loss) > 1e-3, "mae and mse are both %g", loss);
+    }
+}
+
 /* The generated samples as files give the losses of the generated samples, with the sizes of the
  * files. A run on files is evaluated, and its predictions are written. */
 TEST(regress_trains_on_arrays)

@@ -364,3 +364,13 @@ TEST(train_budget_below_what_planning_takes)
               "%llu bytes", (unsigned long long)run->usage.plan_peak);
     pl_run_free(run);
 }
+
+TEST(train_plateau_threshold_is_read_from_its_key)
+{
+    static const char *const keys[] = {"schedule.plateau.threshold=0.25"};
+    pl_run *run;
+    CHECK_OK(pl_run_open("regress/tiny", keys, 1, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_NEAR(run->steps.plateau.threshold, 0.25, 0);
+    pl_run_free(run);
+}
