@@ -1,6 +1,6 @@
-/* dnn.c - oneDNN (2.6, C API v2) behind plain C: the engine, the lists of dnn_int.h and running
- * them. Matrix products, pools and convolutions are in dnn_matmul.c, dnn_pool.c and dnn_conv*.c; no
- * other folder calls oneDNN.
+/* dnn.c - oneDNN (C API, 2.5 to 3.x) behind plain C: the engine, the lists of dnn_int.h and running
+ * them. Matrix products, pools and convolutions are in dnn_matmul.c, dnn_pool.c and dnn_conv*.c, what
+ * differs between versions of oneDNN in dnn_api.h; no other folder calls oneDNN.
  *
  * Activations stay channels-last, which oneDNN's kernels take as they are. Weights are fastest
  * in a blocked layout that the kernel chooses, so a reorder step brings ours into the work
@@ -62,6 +62,16 @@ void pl_dnn_forget(void)
         (void)dnnl_set_primitive_cache_capacity(CACHE_CAPACITY);
 }
 
+dnnl_engine_t pl_dnn_engine(void)
+{
+    return dnn.engine;
+}
+
+dnnl_primitive_attr_t pl_dnn_attr(void)
+{
+    return dnn.attr;
+}
+
 pl_status pl_dnn_check(dnnl_status_t s, const char *what)
 {
     if (s == dnnl_success) return PL_OK;
@@ -109,25 +119,46 @@ const char *pl_dnn_impl(const pl_dnn *d)
 
 /* ---- filling the lists ------------------------------------------------------------------ */
 
-pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index, int *out)
+static pl_status add_operand(pl_dnn *d, const pl_mdesc *m, pl_dnn_operand like, int *out,
+                             size_t *bytes)
 {
     if (d->n_operands == PL_DNN_MAX_OPERANDS) PL_BUG("more than %d operands", d->n_operands);
     pl_dnn_operand *o = &d->operands[d->n_operands];
-    *o = (pl_dnn_operand){.where = where, .index = index};
-    PL_TRY(pl_dnn_check(dnnl_memory_create(&o->mem, md, dnn.engine, DNNL_MEMORY_NONE),
-                        "describe a tensor"));
+    void *md;
+    *o = like;
+    PL_TRY(pl_dnn_mds_new(&m, 1, &md));
+    dnnl_status_t s = dnnl_memory_create(&o->mem, md, dnn.engine, DNNL_MEMORY_NONE);
+    *bytes = dnnl_memory_desc_get_size(md);
+    pl_dnn_md_free(md);
+    PL_TRY(pl_dnn_check(s, "describe a tensor"));
     *out = d->n_operands++;
     return PL_OK;
 }
 
+pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index, int *out)
+{
+    size_t bytes;
+    return add_operand(d, md, (pl_dnn_operand){.where = where, .index = index}, out, &bytes);
+}
+
 pl_status pl_dnn_add_work(pl_dnn *d, const pl_mdesc *md, int *out)
 {
-    PL_TRY(pl_dnn_add_operand(d, md, PL_DNN_WORK, 0, out));
-    d->operands[*out].offset = d->work_used;
-    const size_t bytes = dnnl_memory_desc_get_size(md);
+    const pl_dnn_operand like = {.where = PL_DNN_WORK, .offset = d->work_used};
+    size_t bytes;
+    PL_TRY(add_operand(d, md, like, out, &bytes));
     d->work_used += (bytes + PL_DNN_WORK_ALIGN - 1) / PL_DNN_WORK_ALIGN * PL_DNN_WORK_ALIGN;
     if (d->work_used > d->work_bytes) d->work_bytes = d->work_used;
     return PL_OK;
+}
+
+pl_status pl_dnn_add_as(pl_dnn *d, const pl_mdesc *has, int from, const pl_mdesc *want, int *out)
+{
+    bool same;
+    PL_TRY(pl_dnn_same_md(has, want, &same));
+    *out = from;
+    if (same) return PL_OK;
+    PL_TRY(pl_dnn_add_work(d, want, out));
+    return pl_dnn_add_reorder(d, has, from, want, *out);
 }
 
 pl_status pl_dnn_add_input(pl_dnn *d, const pl_mdesc *user, const pl_mdesc *want, int index,
@@ -135,10 +166,7 @@ pl_status pl_dnn_add_input(pl_dnn *d, const pl_mdesc *user, const pl_mdesc *want
 {
     int from;
     PL_TRY(pl_dnn_add_operand(d, user, PL_DNN_IN, index, &from));
-    *out = from;
-    if (dnnl_memory_desc_equal(user, want)) return PL_OK;
-    PL_TRY(pl_dnn_add_work(d, want, out));
-    return pl_dnn_add_reorder(d, user, from, want, *out);
+    return pl_dnn_add_as(d, user, from, want, out);
 }
 
 static pl_dnn_step *next_step(pl_dnn *d)
@@ -160,10 +188,10 @@ pl_status pl_dnn_add_step(pl_dnn *d, dnnl_primitive_desc_t pd, int n, const int 
     PL_TRY(pl_dnn_check(dnnl_primitive_create(&s->prim, pd), "compile a kernel"));
     d->n_steps++;
     for (int i = 0; i < n; i++) step_arg(s, d, args[i][0], args[i][1]);
-    const pl_mdesc *pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    if (!pad || dnnl_memory_desc_get_size(pad) == 0) return PL_OK;
+    const pl_mdesc pad = pl_dnn_chosen_md(pd, dnnl_query_scratchpad_md);
+    if (!pad.chosen || dnnl_memory_desc_get_size(pad.chosen) == 0) return PL_OK;
     int scratch;
-    PL_TRY(pl_dnn_add_work(d, pad, &scratch));
+    PL_TRY(pl_dnn_add_work(d, &pad, &scratch));
     step_arg(s, d, DNNL_ARG_SCRATCHPAD, scratch);
     return PL_OK;
 }
@@ -172,9 +200,12 @@ pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from, const
                              int to)
 {
     dnnl_primitive_desc_t pd;
-    PL_TRY(pl_dnn_check(
-        dnnl_reorder_primitive_desc_create(&pd, from_md, dnn.engine, to_md, dnn.engine, dnn.attr),
-        "reorder a tensor"));
+    void *md[2];
+    PL_TRY(pl_dnn_mds_new((const pl_mdesc *[]){from_md, to_md}, 2, md));
+    dnnl_status_t made =
+        dnnl_reorder_primitive_desc_create(&pd, md[0], dnn.engine, md[1], dnn.engine, dnn.attr);
+    pl_dnn_mds_free(md, 2);
+    PL_TRY(pl_dnn_check(made, "reorder a tensor"));
     pl_status s =
         pl_dnn_add_step(d, pd, 2, (const int[][2]){{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
     dnnl_primitive_desc_destroy(pd);
@@ -190,10 +221,7 @@ void pl_dnn_add_call(pl_dnn *d, const pl_dnn_call *call)
 /* Reserves n floats in the work block. */
 static pl_status add_floats(pl_dnn *d, int64_t n, int *out)
 {
-    pl_mdesc md;
-    const dnnl_dims_t dim = {n};
-    PL_TRY(pl_dnn_check(dnnl_memory_desc_init_by_tag(&md, 1, dim, dnnl_f32, dnnl_a),
-                        "describe work memory"));
+    const pl_mdesc md = pl_dnn_vector_md(dnnl_f32, n);
     return pl_dnn_add_work(d, &md, out);
 }
 
@@ -290,38 +318,34 @@ static bool is_reference(const_dnnl_primitive_desc_t pd)
     return !strncmp(pl_dnn_impl_of(pd), "ref", 3);
 }
 
-/* The first offer without `avoid` in its name, short of the reference loops; NULL if none. */
-static dnnl_primitive_desc_t first_without(dnnl_primitive_desc_iterator_t it, const char *avoid)
+/* Moves the offer to its first kernel without `avoid` in its name, short of the reference loops; the
+ * offer stays where it is if there is none. */
+static dnnl_status_t move_past(pl_dnn_offer *o, const char *avoid)
 {
-    do {
-        dnnl_primitive_desc_t pd = dnnl_primitive_desc_iterator_fetch(it);
-        if (!pd) return NULL;
-        bool good = !strstr(pl_dnn_impl_of(pd), avoid);
-        if (good && !is_reference(pd)) return pd;
-        dnnl_primitive_desc_destroy(pd);
-        if (good) return NULL;
-    } while (dnnl_primitive_desc_iterator_next(it) == dnnl_success);
-    return NULL;
+    dnnl_primitive_desc_t first;
+    bool good = !strstr(pl_dnn_impl_of(o->pd), avoid);
+    if (good) return dnnl_success;
+    dnnl_status_t s = dnnl_primitive_desc_clone(&first, o->pd);
+    if (s != dnnl_success) return s;
+    while (!good && pl_dnn_offer_next(o)) good = !strstr(pl_dnn_impl_of(o->pd), avoid);
+    good = good && !is_reference(o->pd);
+    dnnl_primitive_desc_destroy(good ? first : o->pd);
+    if (!good) o->pd = first;
+    return dnnl_success;
 }
 
-pl_status pl_dnn_choose(const void *op, pl_dtype dtype, const_dnnl_primitive_desc_t hint,
-                        const char *avoid, const char *what, dnnl_primitive_desc_t *out)
+pl_status pl_dnn_choose(dnnl_status_t offered, pl_dnn_offer *o, pl_dtype dtype, const char *avoid,
+                        const char *what, dnnl_primitive_desc_t *out)
 {
-    dnnl_primitive_desc_iterator_t it;
-    PL_TRY(pl_dnn_check(dnnl_primitive_desc_iterator_create(&it, op, dnn.attr, dnn.engine, hint),
-                        what));
-    dnnl_primitive_desc_t first = dnnl_primitive_desc_iterator_fetch(it);
-    dnnl_primitive_desc_t best = avoid ? first_without(it, avoid) : NULL;
-    dnnl_primitive_desc_iterator_destroy(it);
-    if (best && first) dnnl_primitive_desc_destroy(first);
-    if (!best) best = first;
-    PL_FAIL_IF(!best, PL_ERR_MEMORY, "oneDNN has no memory to %s", what);
-    if (dtype != PL_F32 && is_reference(best)) {
-        dnnl_primitive_desc_destroy(best);
-        PL_FAIL(PL_ERR_UNSUPPORTED, "oneDNN has no fast kernel in %s on this processor to %s",
-                pl_dtype_name(dtype), what);
-    }
-    *out = best;
+    PL_TRY(pl_dnn_check(offered, what));
+    dnnl_status_t moved = avoid ? move_past(o, avoid) : dnnl_success;
+    const bool slow = dtype != PL_F32 && is_reference(o->pd);
+    pl_dnn_offer_end(o);
+    if (moved != dnnl_success || slow) dnnl_primitive_desc_destroy(o->pd);
+    PL_TRY(pl_dnn_check(moved, what));
+    PL_FAIL_IF(slow, PL_ERR_UNSUPPORTED, "oneDNN has no fast kernel in %s on this processor to %s",
+               pl_dtype_name(dtype), what);
+    *out = o->pd;
     return PL_OK;
 }
 
@@ -343,19 +367,54 @@ pl_status pl_dnn_data_type(pl_dtype t, dnnl_data_type_t *out)
     return PL_OK;
 }
 
-pl_status pl_dnn_activation_md(pl_mdesc *md, dnnl_data_type_t type, int n_spatial, int64_t n,
-                               int64_t c, const int64_t *size)
+pl_mdesc pl_dnn_vector_md(dnnl_data_type_t type, int64_t n)
 {
-    dnnl_dims_t dim = {n, c}, stride = {0, 1};
-    int64_t step_elems = c;
+    return (pl_mdesc){.type = type, .rank = 1, .dim = {n}, .stride = {1}};
+}
+
+pl_mdesc pl_dnn_activation_md(dnnl_data_type_t type, int n_spatial, int64_t n, int64_t c,
+                              const int64_t *size)
+{
+    pl_mdesc m = {.type = type, .rank = n_spatial + 2, .dim = {n, c}, .stride = {0, 1}};
+    int64_t elems = c;
     for (int i = n_spatial - 1; i >= 0; i--) {
-        dim[2 + i] = size[i];
-        stride[2 + i] = step_elems;
-        step_elems *= size[i];
+        m.dim[2 + i] = size[i];
+        m.stride[2 + i] = elems;
+        elems *= size[i];
     }
-    stride[0] = step_elems;
-    return pl_dnn_check(dnnl_memory_desc_init_by_strides(md, n_spatial + 2, dim, type, stride),
-                        "describe an activation");
+    m.stride[0] = elems;
+    return m;
+}
+
+pl_mdesc pl_dnn_chosen_md(const_dnnl_primitive_desc_t pd, dnnl_query_t tensor)
+{
+    return (pl_mdesc){.chosen = dnnl_primitive_desc_query_md(pd, tensor, 0)};
+}
+
+pl_status pl_dnn_mds_new(const pl_mdesc *const *m, int n, void **out)
+{
+    for (int i = 0; i < n; i++) {
+        out[i] = NULL;
+        dnnl_status_t s = m[i] ? pl_dnn_md_new(m[i], &out[i]) : dnnl_success;
+        if (s == dnnl_success) continue;
+        pl_dnn_mds_free(out, i);
+        return pl_dnn_check(s, "describe a tensor");
+    }
+    return PL_OK;
+}
+
+void pl_dnn_mds_free(void **mds, int n)
+{
+    for (int i = 0; i < n; i++) pl_dnn_md_free(mds[i]);
+}
+
+pl_status pl_dnn_same_md(const pl_mdesc *a, const pl_mdesc *b, bool *out)
+{
+    void *md[2];
+    PL_TRY(pl_dnn_mds_new((const pl_mdesc *[]){a, b}, 2, md));
+    *out = dnnl_memory_desc_equal(md[0], md[1]) != 0;
+    pl_dnn_mds_free(md, 2);
+    return PL_OK;
 }
 
 pl_dnn_window pl_dnn_window_make(int n_spatial, const int64_t *kernel, const int64_t *stride,

@@ -31,96 +31,55 @@ static pl_status check_conv(pl_dnn_conv_kind kind, const pl_conv *c)
 
 /* ---- layouts ---------------------------------------------------------------------------- */
 
-/* Strides past oneDNN's constructor, which refuses views whose last row would reach beyond the
- * next image if it were whole. */
-static pl_status view_md(pl_mdesc *md, int rank, const dnnl_dims_t dim, dnnl_data_type_t type,
-                         const dnnl_dims_t stride)
+/* Weights (O, kernel.., I/groups) as oneDNN's [G],O,I,kernel.. */
+static pl_mdesc weight_md(dnnl_data_type_t type, const pl_conv *c)
 {
-    PL_TRY(pl_dnn_check(dnnl_memory_desc_init_by_strides(md, rank, dim, type, NULL),
-                        "describe a tensor"));
-    for (int i = 0; i < rank; i++) md->format_desc.blocking.strides[i] = stride[i];
-    return PL_OK;
-}
-
-/* Weights (O, kernel.., I/groups) as oneDNN's [G],O,I,kernel.. ; `full` is the kernel as it
- * lies in memory, of which c's taps are every `every`-th. */
-static pl_status weight_md(pl_mdesc *md, const pl_conv *c, const int64_t *full,
-                           const int64_t *every)
-{
-    dnnl_data_type_t type = dnnl_f32;
-    dnnl_dims_t dim, stride;
-    const int g = c->groups > 1, rank = g + 2 + c->n_spatial;
-    PL_TRY(pl_dnn_data_type(c->dtype, &type));
-    dim[0] = c->groups;
-    dim[g] = c->oc / c->groups;
-    dim[g + 1] = c->ic / c->groups;
-    stride[g + 1] = 1;
-    int64_t elems = dim[g + 1];
+    const int g = c->groups > 1;
+    pl_mdesc m = {.type = type, .rank = g + 2 + c->n_spatial, .dim = {c->groups}};
+    m.dim[g] = c->oc / c->groups;
+    m.dim[g + 1] = c->ic / c->groups;
+    m.stride[g + 1] = 1;
+    int64_t elems = m.dim[g + 1];
     for (int i = c->n_spatial - 1; i >= 0; i--) {
-        dim[g + 2 + i] = c->kernel[i];
-        stride[g + 2 + i] = elems * every[i];
-        elems *= full[i];
+        m.dim[g + 2 + i] = c->kernel[i];
+        m.stride[g + 2 + i] = elems;
+        elems *= c->kernel[i];
     }
-    stride[g] = elems;
-    if (g) stride[0] = elems * dim[g];
-    return view_md(md, rank, dim, type, stride);
-}
-
-/* Every `every`-th pixel of x along each dim, c->in of them, of a tensor of spatial size
- * `full`. */
-static pl_status pixels_md(pl_mdesc *md, const pl_conv *c, const int64_t *full,
-                           const int64_t *every)
-{
-    dnnl_data_type_t type = dnnl_f32;
-    dnnl_dims_t dim = {c->n, c->ic}, stride = {0, 1};
-    PL_TRY(pl_dnn_data_type(c->dtype, &type));
-    int64_t elems = c->ic;
-    for (int i = c->n_spatial - 1; i >= 0; i--) {
-        dim[2 + i] = c->in[i];
-        stride[2 + i] = elems * every[i];
-        elems *= full[i];
-    }
-    stride[0] = elems;
-    return view_md(md, c->n_spatial + 2, dim, type, stride);
+    m.stride[g] = elems;
+    if (g) m.stride[0] = elems * m.dim[g];
+    return m;
 }
 
 pl_status pl_conv_tensors_init(pl_conv_tensors *t, const pl_conv *c)
 {
-    const int64_t one[3] = {1, 1, 1};
     dnnl_data_type_t type = dnnl_f32;
-    dnnl_dims_t oc = {c->oc};
     PL_TRY(pl_dnn_data_type(c->dtype, &type));
-    PL_TRY(pl_dnn_activation_md(&t->x, type, c->n_spatial, c->n, c->ic, c->in));
-    PL_TRY(pl_dnn_activation_md(&t->y, type, c->n_spatial, c->n, c->oc, c->out));
-    PL_TRY(weight_md(&t->w, c, c->kernel, one));
-    return pl_dnn_check(dnnl_memory_desc_init_by_tag(&t->bias, 1, oc, type, dnnl_a),
-                        "describe a bias");
+    t->x = pl_dnn_activation_md(type, c->n_spatial, c->n, c->ic, c->in);
+    t->y = pl_dnn_activation_md(type, c->n_spatial, c->n, c->oc, c->out);
+    t->w = weight_md(type, c);
+    t->bias = pl_dnn_vector_md(type, c->oc);
+    return PL_OK;
 }
 
 /* ---- direct ----------------------------------------------------------------------------- */
 
-static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, const pl_conv *c,
-                         const pl_conv_tensors *t)
+/* The first kernels that oneDNN offers; weights in any layout. */
+static pl_status direct_offer(pl_dnn_conv_kind kind, const pl_conv *c, const pl_conv_tensors *t,
+                              const_dnnl_primitive_desc_t hint, const char *avoid,
+                              dnnl_primitive_desc_t *out)
 {
-    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
-    const pl_mdesc *bias = c->bias ? &t->bias : NULL;
     const pl_dnn_window w =
         pl_dnn_window_make(c->n_spatial, c->kernel, c->stride, c->dilation, c->pad_lo, c->pad_hi);
-    pl_mdesc any;
-    dnnl_status_t s = dnnl_memory_desc_init_by_tag(&any, t->w.ndims, t->w.dims, t->w.data_type,
-                                                   dnnl_format_tag_any);
-    PL_TRY(pl_dnn_check(s, "describe weights"));
-    if (kind == PL_DNN_CONV_FWD)
-        s = dnnl_dilated_convolution_forward_desc_init(op, dnnl_forward_training, alg, &t->x, &any,
-                                                       bias, &t->y, w.stride, w.dilation, w.pad_lo,
-                                                       w.pad_hi);
-    else if (kind == PL_DNN_CONV_BWD_DATA)
-        s = dnnl_dilated_convolution_backward_data_desc_init(op, alg, &t->x, &any, &t->y, w.stride,
-                                                             w.dilation, w.pad_lo, w.pad_hi);
-    else
-        s = dnnl_dilated_convolution_backward_weights_desc_init(
-            op, alg, &t->x, &any, NULL, &t->y, w.stride, w.dilation, w.pad_lo, w.pad_hi);
-    return pl_dnn_check(s, "describe a convolution");
+    pl_mdesc any = t->w;
+    any.any = true;
+    const pl_mdesc *tensors[PL_DNN_MAX_TENSORS] = {&t->x, &any, &t->y, c->bias ? &t->bias : NULL};
+    void *mds[PL_DNN_MAX_TENSORS];
+    pl_dnn_offer o;
+    PL_TRY(pl_dnn_mds_new(tensors, PL_DNN_MAX_TENSORS, mds));
+    pl_status s = pl_dnn_choose(pl_dnn_offer_conv(kind, mds, &w, hint, &o), &o, c->dtype, avoid,
+                                "convolve", out);
+    pl_dnn_mds_free(mds, PL_DNN_MAX_TENSORS);
+    return s;
 }
 
 /* Kernels of 1 with a stride gather the pixels that they read first, and where channels are no
@@ -137,7 +96,7 @@ static bool gathers_too_far(pl_dnn_conv_kind kind, const pl_conv *c)
 /* Kernels that oneDNN ranks too high:
  *   few channels on both sides (or in a group, for weights): 8 lanes waste fewer than 16;
  *   brdgmm, depthwise forward: 15 to 45 % behind the jit kernel;
- *   brgconv streams a whole filter for a few output pixels: with filters beyond the caches (a
+ *   brgconv (brg_conv in 3.x) streams a whole filter for a few output pixels: with filters beyond the caches (a
  * wide 16x16 kernel) plain jit is nearly twice as fast, on small images 10 %. */
 static const char *avoid(pl_dnn_conv_kind kind, const pl_conv *c)
 {
@@ -151,20 +110,15 @@ static const char *avoid(pl_dnn_conv_kind kind, const pl_conv *c)
     const bool deep_w = to_w && c->n_spatial == 3;
     if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
     if (fwd && c->groups > 1) return "brdgmm";
-    return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brgconv" : NULL;
+    return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brg" : NULL;
 }
 
 static pl_status direct_choose(pl_dnn_conv_kind kind, const pl_conv *c, const pl_conv_tensors *t,
                                dnnl_primitive_desc_t *out)
 {
-    dnnl_convolution_desc_t op;
     dnnl_primitive_desc_t hint = NULL;
-    if (kind != PL_DNN_CONV_FWD) {
-        PL_TRY(conv_op(&op, PL_DNN_CONV_FWD, c, t));
-        PL_TRY(pl_dnn_choose(&op, c->dtype, NULL, NULL, "convolve", &hint));
-    }
-    pl_status s = conv_op(&op, kind, c, t);
-    if (s == PL_OK) s = pl_dnn_choose(&op, c->dtype, hint, avoid(kind, c), "convolve", out);
+    if (kind != PL_DNN_CONV_FWD) PL_TRY(direct_offer(PL_DNN_CONV_FWD, c, t, NULL, NULL, &hint));
+    pl_status s = direct_offer(kind, c, t, hint, avoid(kind, c), out);
     if (hint) dnnl_primitive_desc_destroy(hint);
     return s;
 }
@@ -172,18 +126,16 @@ static pl_status direct_choose(pl_dnn_conv_kind kind, const pl_conv *c, const pl
 static pl_status direct_weights(pl_dnn *d, const pl_conv_tensors *t, dnnl_primitive_desc_t pd,
                                 const pl_conv_io *io)
 {
-    const pl_mdesc *want = dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0);
-    int dw, w;
-    PL_TRY(pl_dnn_add_operand(d, &t->w, PL_DNN_OUT, io->w_index, &dw));
-    d->operands[dw].offset = io->w_offset;
-    const bool same = dnnl_memory_desc_equal(&t->w, want);
-    w = dw;
-    if (!same) PL_TRY(pl_dnn_add_work(d, want, &w));
+    const pl_mdesc want = pl_dnn_chosen_md(pd, dnnl_query_diff_weights_md);
+    bool same;
+    int w = io->w;
+    PL_TRY(pl_dnn_same_md(&t->w, &want, &same));
+    if (!same) PL_TRY(pl_dnn_add_work(d, &want, &w));
     PL_TRY(pl_dnn_add_step(d, pd, 3,
                            (const int[][2]){{DNNL_ARG_SRC, io->x},
                                             {DNNL_ARG_DIFF_DST, io->y},
                                             {DNNL_ARG_DIFF_WEIGHTS, w}}));
-    return same ? PL_OK : pl_dnn_add_reorder(d, want, w, &t->w, dw);
+    return same ? PL_OK : pl_dnn_add_reorder(d, &want, w, &t->w, io->w);
 }
 
 static pl_status direct_steps(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
@@ -191,11 +143,9 @@ static pl_status direct_steps(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c
                               const pl_conv_io *io)
 {
     if (kind == PL_DNN_CONV_BWD_WEIGHTS) return direct_weights(d, t, pd, io);
-    const pl_mdesc *want = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    const int first = d->n_operands;
+    const pl_mdesc want = pl_dnn_chosen_md(pd, dnnl_query_weights_md);
     int w;
-    PL_TRY(pl_dnn_add_input(d, &t->w, want, io->w_index, &w));
-    d->operands[first].offset = io->w_offset;
+    PL_TRY(pl_dnn_add_as(d, &t->w, io->w, &want, &w));
     if (kind == PL_DNN_CONV_BWD_DATA)
         return pl_dnn_add_step(d, pd, 3,
                                (const int[][2]){{DNNL_ARG_DIFF_DST, io->y},
@@ -224,12 +174,13 @@ static pl_status direct_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c
                               const pl_conv_tensors *t)
 {
     const bool to_x = kind == PL_DNN_CONV_BWD_DATA, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
-    pl_conv_io io = {.w_index = to_w ? 0 : 1};
+    pl_conv_io io;
     PL_TRY(pl_dnn_add_operand(d, &t->x, to_x ? PL_DNN_OUT : PL_DNN_IN, 0, &io.x));
     if (kind == PL_DNN_CONV_FWD)
         PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_OUT, 0, &io.y));
     else
         PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, to_w ? 1 : 0, &io.y));
+    PL_TRY(pl_dnn_add_operand(d, &t->w, to_w ? PL_DNN_OUT : PL_DNN_IN, to_w ? 0 : 1, &io.w));
     if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &io.bias));
     return pl_conv_direct_add(d, kind, c, t, &io);
 }
@@ -297,24 +248,66 @@ static bool phases_pay(pl_dnn_conv_kind kind, const pl_conv *c)
     return large && good && n <= MAX_PHASES;
 }
 
-static pl_status phase_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c, const phase *ph,
-                           int y)
+static void copy_box(const pl_dnn_call *c, void *const *p)
+{
+    pl_strided_copy(&c->size.copy.box, c->size.copy.elem, p[0], p[1]);
+}
+
+/* Adds the copy between a view and a dense operand, `into` the view or out of it. Both have the dims
+ * (outer, size.., inner); the view takes every `every`-th of `full` along the spatial dims. oneDNN
+ * has no such views: the last row of one may reach beyond the image. */
+static void add_view_copy(pl_dnn *d, const pl_conv *c, int64_t outer, const int64_t *size,
+                          const int64_t *full, int64_t inner, bool into, int view, int dense)
+{
+    pl_dnn_call call = {.fn = copy_box,
+                        .size.copy.elem = pl_dtype_bytes(c->dtype),
+                        .operand = {into ? view : dense, into ? dense : view, -1, -1, -1}};
+    pl_strided_box *b = &call.size.copy.box;
+    int64_t *of_view = into ? b->to : b->from, *of_dense = into ? b->from : b->to;
+    const int last = c->n_spatial + 1;
+    b->rank = last + 1;
+    b->dim[last] = inner;
+    of_view[last] = of_dense[last] = 1;
+    int64_t view_elems = inner, dense_elems = inner;
+    for (int i = c->n_spatial - 1; i >= 0; i--) {
+        b->dim[1 + i] = size[i];
+        of_view[1 + i] = view_elems * c->stride[i];
+        of_dense[1 + i] = dense_elems;
+        view_elems *= full[i];
+        dense_elems *= size[i];
+    }
+    b->dim[0] = outer;
+    of_view[0] = view_elems;
+    of_dense[0] = dense_elems;
+    pl_dnn_add_call(d, &call);
+}
+
+/* t has the tensors of the whole convolution, y is an operand. */
+static pl_status phase_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
+                           const pl_conv_tensors *t, const phase *ph, int y)
 {
     const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
+    const pl_conv *v = &ph->c;
     const size_t elem = pl_dtype_bytes(c->dtype), used = d->work_used;
-    pl_conv_io io = {.y = y, .w_index = to_x ? 1 : 0, .w_offset = (size_t)ph->w_offset * elem};
-    pl_conv_tensors t;
-    pl_mdesc view;
-    int at;
-    PL_TRY(pl_conv_tensors_init(&t, &ph->c));
-    PL_TRY(weight_md(&t.w, &ph->c, c->kernel, c->stride));
-    PL_TRY(pixels_md(&view, &ph->c, c->in, c->stride));
-    PL_TRY(pl_dnn_add_operand(d, &view, to_x ? PL_DNN_OUT : PL_DNN_IN, 0, &at));
-    d->operands[at].offset = (size_t)ph->x_offset * elem;
-    PL_TRY(pl_dnn_add_work(d, &t.x, &io.x));
-    if (!to_x) PL_TRY(pl_dnn_add_reorder(d, &view, at, &t.x, io.x));
-    PL_TRY(pl_conv_direct_add(d, kind, &ph->c, &t, &io));
-    if (to_x) PL_TRY(pl_dnn_add_reorder(d, &t.x, io.x, &view, at));
+    pl_conv_io io = {.y = y};
+    pl_conv_tensors pt;
+    int x, w;
+    PL_TRY(pl_conv_tensors_init(&pt, v));
+    PL_TRY(pl_dnn_add_operand(d, &t->x, to_x ? PL_DNN_OUT : PL_DNN_IN, 0, &x));
+    PL_TRY(pl_dnn_add_operand(d, &t->w, to_x ? PL_DNN_IN : PL_DNN_OUT, to_x ? 1 : 0, &w));
+    d->operands[x].offset = (size_t)ph->x_offset * elem;
+    d->operands[w].offset = (size_t)ph->w_offset * elem;
+    PL_TRY(pl_dnn_add_work(d, &pt.x, &io.x));
+    PL_TRY(pl_dnn_add_work(d, &pt.w, &io.w));
+    if (to_x)
+        add_view_copy(d, c, c->oc, v->kernel, c->kernel, c->ic, false, w, io.w);
+    else
+        add_view_copy(d, c, c->n, v->in, c->in, c->ic, false, x, io.x);
+    PL_TRY(pl_conv_direct_add(d, kind, v, &pt, &io));
+    if (to_x)
+        add_view_copy(d, c, c->n, v->in, c->in, c->ic, true, x, io.x);
+    else
+        add_view_copy(d, c, c->oc, v->kernel, c->kernel, c->ic, true, w, io.w);
     d->work_used = used; /* the next phase takes the same parts */
     return PL_OK;
 }
@@ -326,7 +319,7 @@ static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c
     bool good;
     int y;
     PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, kind == PL_DNN_CONV_BWD_DATA ? 0 : 1, &y));
-    for (int64_t n = 0; phase_nth(c, n, &ph, &good); n++) PL_TRY(phase_add(d, kind, c, &ph, y));
+    for (int64_t n = 0; phase_nth(c, n, &ph, &good); n++) PL_TRY(phase_add(d, kind, c, t, &ph, y));
     return PL_OK;
 }
 
@@ -337,11 +330,12 @@ static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const pl_c
                               int *out)
 {
     const int64_t ld = m->lda ? m->lda : m->trans_a ? m->m : m->k;
-    const dnnl_dims_t dim = {1, m->k, m->m};
-    const dnnl_dims_t stride = {m->m * m->k, m->trans_a ? ld : 1, m->trans_a ? 1 : ld};
     const int first = d->n_operands;
-    pl_mdesc user;
-    PL_TRY(view_md(&user, 3, dim, dnnl_f32, stride));
+    const pl_mdesc user = {
+        .type = dnnl_f32,
+        .rank = 3,
+        .dim = {1, m->k, m->m},
+        .stride = {ld * (m->trans_a ? m->k : m->m), m->trans_a ? ld : 1, m->trans_a ? 1 : ld}};
     PL_TRY(pl_dnn_add_input(d, &user, &t->x, 0, out));
     d->operands[first].image_bytes = (size_t)m->a_batch_stride * sizeof(float);
     return PL_OK;
@@ -363,17 +357,16 @@ pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m)
                        .dilation = {1},
                        .bias = m->bias};
     pl_conv_tensors t;
-    pl_conv_io io = {.w_index = 1};
+    pl_conv_io io;
     PL_TRY(pl_conv_tensors_init(&t, &c));
-    t.w.format_desc.blocking.strides[0] = m->trans_b ? ld : 1;
-    t.w.format_desc.blocking.strides[1] = m->trans_b ? 1 : ld;
+    pl_conv_weight_strides(&t.w, m->trans_b ? ld : 1, m->trans_b ? 1 : ld);
     PL_TRY(product_rows(d, m, &t, &io.x));
     PL_TRY(pl_dnn_add_operand(d, &t.y, PL_DNN_OUT, 0, &io.y));
     d->operands[io.y].image_bytes = (size_t)(m->m * m->n) * sizeof(float);
     if (m->bias) PL_TRY(pl_dnn_add_operand(d, &t.bias, PL_DNN_IN, 2, &io.bias));
-    const int w = d->n_operands;
+    PL_TRY(pl_dnn_add_operand(d, &t.w, PL_DNN_IN, 1, &io.w));
+    d->operands[io.w].image_bytes = (size_t)m->b_batch_stride * sizeof(float);
     PL_TRY(pl_conv_direct_add(d, PL_DNN_CONV_FWD, &c, &t, &io));
-    d->operands[w].image_bytes = (size_t)m->b_batch_stride * sizeof(float);
     d->n_images = m->batch;
     return PL_OK;
 }

@@ -12,12 +12,9 @@ typedef struct pl_conv_tensors {
     pl_mdesc x, y, w, bias;
 } pl_conv_tensors;
 
-/* Weights into the kernel's layout, the kernel, a weight gradient out of it. x, y, bias are
- * operands that exist already; the weights lie w_offset bytes into the caller's tensor. */
+/* The operands of a convolution, in the layouts of pl_conv_tensors. */
 typedef struct pl_conv_io {
-    int x, y, bias;
-    int w_index;
-    size_t w_offset;
+    int x, y, w, bias;
 } pl_conv_io;
 
 /* The number of taps of the kernel. */
@@ -28,8 +25,18 @@ static inline int64_t pl_conv_taps(const pl_conv *c)
     return n;
 }
 
+/* Weights of one tap whose output and input channels lie o and i elements apart. */
+static inline void pl_conv_weight_strides(pl_mdesc *w, int64_t o, int64_t i)
+{
+    const int64_t by_o = o * w->dim[0], by_i = i * w->dim[1];
+    w->stride[0] = o;
+    w->stride[1] = i;
+    for (int k = 2; k < w->rank; k++) w->stride[k] = by_o > by_i ? by_o : by_i;
+}
+
 pl_status pl_conv_tensors_init(pl_conv_tensors *t, const pl_conv *c);
-/* Adds the steps of oneDNN's own convolution. */
+/* Adds the steps of oneDNN's own convolution: weights into the kernel's layout, the kernel, a weight
+ * gradient out of it. */
 pl_status pl_conv_direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
                              const pl_conv_tensors *t, const pl_conv_io *io);
 

@@ -105,7 +105,7 @@ static pl_status thin_weights(pl_dnn *d, const pl_conv *c, const pl_conv_tensors
 {
     const pl_conv inner = thin_inner(PL_DNN_CONV_BWD_WEIGHTS, c);
     pl_conv_tensors it;
-    pl_conv_io io = {.w_index = 0};
+    pl_conv_io io;
     pl_dnn_call call = thin_call(PL_DNN_CONV_BWD_WEIGHTS, c);
     call.size.thin.in[0] *= c->n;
     call.size.thin.out[0] *= c->n;
@@ -115,6 +115,7 @@ static pl_status thin_weights(pl_dnn *d, const pl_conv *c, const pl_conv_tensors
     PL_TRY(pl_dnn_add_work(d, &it.y, &io.y));
     call.operand[2] = io.y;
     pl_dnn_add_call(d, &call);
+    PL_TRY(pl_dnn_add_operand(d, &it.w, PL_DNN_OUT, 0, &io.w));
     return pl_conv_direct_add(d, PL_DNN_CONV_BWD_WEIGHTS, &inner, &it, &io);
 }
 
@@ -125,15 +126,14 @@ pl_status pl_conv_thin_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
     const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
     const pl_conv inner = thin_inner(kind, c);
     pl_conv_tensors it;
-    pl_conv_io io = {.w_index = 1};
+    pl_conv_io io;
     pl_dnn_call call = thin_call(kind, c);
     const pl_thin *s = &call.size.thin;
     PL_TRY(pl_conv_tensors_init(&it, &inner));
-    if (to_x) { /* w is (oc, pairs): the wide channels are its rows */
-        it.w.format_desc.blocking.strides[0] = 1;
-        it.w.format_desc.blocking.strides[1] = inner.oc;
-    }
+    /* w is (oc, pairs): the wide channels are its rows */
+    if (to_x) pl_conv_weight_strides(&it.w, 1, inner.oc);
     PL_TRY(pl_dnn_add_operand(d, &it.x, PL_DNN_IN, 0, &io.x));
+    PL_TRY(pl_dnn_add_operand(d, &it.w, PL_DNN_IN, 1, &io.w));
     PL_TRY(pl_dnn_add_work(d, &it.y, &io.y));
     PL_TRY(pl_conv_direct_add(d, PL_DNN_CONV_FWD, &inner, &it, &io));
     call.operand[0] = io.y;
@@ -175,10 +175,7 @@ pl_status pl_conv_narrow_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *
         return pl_dnn_add_narrow(d, false, &s, a, b, -1, to);
     }
     pl_mdesc want = t->w;
-    if (to_x) {
-        want.format_desc.blocking.strides[0] = 1;
-        want.format_desc.blocking.strides[1] = c->oc;
-    }
+    if (to_x) pl_conv_weight_strides(&want, 1, c->oc);
     PL_TRY(pl_dnn_add_input(d, &t->w, &want, 1, &b));
     if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &bias));
     PL_TRY(pl_dnn_add_operand(d, to_x ? &t->x : &t->y, PL_DNN_OUT, 0, &to));

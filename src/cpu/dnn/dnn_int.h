@@ -11,21 +11,19 @@
 #ifndef PL_CPU_DNN_INT_H
 #define PL_CPU_DNN_INT_H
 
-#include "cpu/dnn/dnn.h"
+#include "cpu/dnn/dnn_api.h"
 #include "cpu/kernels/narrow.h"
+#include "cpu/kernels/strided.h"
 #include "cpu/kernels/thin.h"
-
-#include <oneapi/dnnl/dnnl.h>
 
 enum {
     PL_DNN_MAX_OPERANDS = 40,
-    PL_DNN_MAX_STEPS = 12,
+    PL_DNN_MAX_STEPS = 16,
     PL_DNN_MAX_ARGS = 5,
     PL_DNN_WORK_ALIGN = 64,
     PL_DNN_IMPL_CHARS = 64
 };
 
-typedef dnnl_memory_desc_t pl_mdesc;
 typedef enum pl_dnn_place { PL_DNN_IN, PL_DNN_OUT, PL_DNN_WORK } pl_dnn_place;
 
 typedef struct pl_dnn_operand {
@@ -43,6 +41,10 @@ typedef struct pl_dnn_call {
     union {
         pl_thin thin;
         pl_narrow narrow;
+        struct {
+            pl_strided_box box;
+            size_t elem;
+        } copy;
     } size;
     int operand[PL_DNN_MAX_ARGS]; /* -1: none, NULL in p */
 } pl_dnn_call;
@@ -64,6 +66,11 @@ struct pl_dnn {
     char impl[PL_DNN_IMPL_CHARS];
 };
 
+/* The process's engine, and the attributes of every kernel: scratchpads belong to the caller. After
+ * pl_dnn_new. */
+dnnl_engine_t pl_dnn_engine(void);
+dnnl_primitive_attr_t pl_dnn_attr(void);
+
 pl_status pl_dnn_new(pl_dnn **out);
 /* Ends a prepare: hands d over, or frees it. */
 pl_status pl_dnn_hand_over(pl_status s, pl_dnn *d, pl_dnn **out, size_t *work_bytes);
@@ -74,7 +81,10 @@ pl_status pl_dnn_check(dnnl_status_t s, const char *what);
 pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index,
                              int *out);
 pl_status pl_dnn_add_work(pl_dnn *d, const pl_mdesc *md, int *out);
-/* An input in the layout `want`: itself if it has it, else a copy in the work block. */
+/* Operand `from`, of layout `has`, in the layout `want`: itself if it has it, else a copy in the work
+ * block. */
+pl_status pl_dnn_add_as(pl_dnn *d, const pl_mdesc *has, int from, const pl_mdesc *want, int *out);
+/* An input in the layout `want`. */
 pl_status pl_dnn_add_input(pl_dnn *d, const pl_mdesc *user, const pl_mdesc *want, int index,
                            int *out);
 
@@ -89,27 +99,31 @@ pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int 
 /* A matrix product as a 1x1 convolution over m pixels, one batch after the other (f32). */
 pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m);
 
-/* Kernels: the first that oneDNN offers for op whose name does not hold `avoid` (NULL: the
- * first of all). Reference loops are taken for f32 only when there is nothing else. */
-pl_status pl_dnn_choose(const void *op, pl_dtype dtype, const_dnnl_primitive_desc_t hint,
-                        const char *avoid, const char *what, dnnl_primitive_desc_t *out);
+/* Kernels. *out is the first kernel of the offer whose name does not hold `avoid` (NULL: the first of
+ * all), where `offered` is the status that the offer came with. Reference loops are taken for f32 only
+ * when there is nothing else. Ends the offer. */
+pl_status pl_dnn_choose(dnnl_status_t offered, pl_dnn_offer *o, pl_dtype dtype, const char *avoid,
+                        const char *what, dnnl_primitive_desc_t *out);
 const char *pl_dnn_impl_of(const_dnnl_primitive_desc_t pd);
 void pl_dnn_note_impl(pl_dnn *d, const char *name);
 
 /* Layouts. */
 pl_status pl_dnn_data_type(pl_dtype t, dnnl_data_type_t *out);
+pl_mdesc pl_dnn_vector_md(dnnl_data_type_t type, int64_t n);
 /* (N, spatial.., C), dense, as oneDNN's N,C,spatial.. */
-pl_status pl_dnn_activation_md(pl_mdesc *md, dnnl_data_type_t type, int n_spatial, int64_t n,
-                               int64_t c, const int64_t *size);
+pl_mdesc pl_dnn_activation_md(dnnl_data_type_t type, int n_spatial, int64_t n, int64_t c,
+                              const int64_t *size);
+/* The layout that kernel pd chose for one of its tensors; valid as long as pd. */
+pl_mdesc pl_dnn_chosen_md(const_dnnl_primitive_desc_t pd, dnnl_query_t tensor);
+pl_status pl_dnn_same_md(const pl_mdesc *a, const pl_mdesc *b, bool *out);
+/* oneDNN's descriptors of n layouts, NULL for those that are NULL; all of them or none. */
+pl_status pl_dnn_mds_new(const pl_mdesc *const *m, int n, void **out);
+void pl_dnn_mds_free(void **mds, int n);
 pl_status pl_dnn_check_window(const char *what, int n_spatial, const int64_t *in,
                               const int64_t *out, const int64_t *kernel, const int64_t *stride,
                               const int64_t *dilation, const int64_t *pad_lo,
                               const int64_t *pad_hi);
 
-/* A window as oneDNN takes it: arrays of its own length, dilation counted from 0. */
-typedef struct pl_dnn_window {
-    dnnl_dims_t kernel, stride, dilation, pad_lo, pad_hi;
-} pl_dnn_window;
 pl_dnn_window pl_dnn_window_make(int n_spatial, const int64_t *kernel, const int64_t *stride,
                                  const int64_t *dilation, const int64_t *pad_lo,
                                  const int64_t *pad_hi);

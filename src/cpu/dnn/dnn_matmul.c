@@ -19,21 +19,19 @@ static pl_status check_matmul(const pl_dnn_matmul_desc *m)
 }
 
 /* One matrix, (rows, cols) after its transposition; a batch of one has no batch dim. */
-static pl_status matrix_md(pl_mdesc *md, dnnl_data_type_t type, int64_t batch, int64_t batch_stride,
-                           int64_t rows, int64_t cols, int64_t ld, bool trans)
+static pl_mdesc matrix_md(dnnl_data_type_t type, int64_t batch, int64_t batch_stride, int64_t rows,
+                          int64_t cols, int64_t ld, bool trans)
 {
-    dnnl_dims_t dim, stride;
-    int n = 0;
+    pl_mdesc m = {.type = type};
     if (batch > 1) {
-        dim[n] = batch_stride ? batch : 1;
-        stride[n++] = batch_stride ? batch_stride : rows * cols;
+        m.dim[m.rank] = batch_stride ? batch : 1;
+        m.stride[m.rank++] = batch_stride ? batch_stride : rows * cols;
     }
-    dim[n] = rows;
-    stride[n++] = trans ? 1 : ld;
-    dim[n] = cols;
-    stride[n++] = trans ? ld : 1;
-    return pl_dnn_check(dnnl_memory_desc_init_by_strides(md, n, dim, type, stride),
-                        "describe a matrix");
+    m.dim[m.rank] = rows;
+    m.stride[m.rank++] = trans ? 1 : ld;
+    m.dim[m.rank] = cols;
+    m.stride[m.rank++] = trans ? ld : 1;
+    return m;
 }
 
 /* oneDNN's batched-reduce kernel takes dense matrices only, and the kernel that takes the
@@ -46,11 +44,9 @@ static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int inde
     const int64_t ld = a ? m->lda : m->ldb;
     const int64_t batch_stride = a ? m->a_batch_stride : m->b_batch_stride;
     dnnl_data_type_t type = dnnl_f32;
-    pl_mdesc user;
     PL_TRY(pl_dnn_data_type(m->dtype, &type));
-    PL_TRY(matrix_md(&user, type, m->batch, batch_stride, rows, cols, ld ? ld : row, trans));
-    PL_TRY(
-        matrix_md(dense, type, m->batch, batch_stride ? rows * cols : 0, rows, cols, row, trans));
+    const pl_mdesc user = matrix_md(type, m->batch, batch_stride, rows, cols, ld ? ld : row, trans);
+    *dense = matrix_md(type, m->batch, batch_stride ? rows * cols : 0, rows, cols, row, trans);
     return pl_dnn_add_input(d, &user, dense, index, out);
 }
 
@@ -63,12 +59,10 @@ static pl_status matvec_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
     pl_narrow s = {.rows = dot ? out : m->k, .cols = dot ? m->k : out, .n = 1};
     s.ld = ld ? ld : s.cols;
     s.bias_row = by_b ? 0 : 1;
-    pl_mdesc md[4];
+    const pl_mdesc md[4] = {matrix_md(dnnl_f32, 1, 1, s.rows, s.cols, s.ld, false),
+                            pl_dnn_vector_md(dnnl_f32, m->k), pl_dnn_vector_md(dnnl_f32, m->n),
+                            pl_dnn_vector_md(dnnl_f32, out)};
     int at[4] = {0, 0, -1, 0};
-    PL_TRY(matrix_md(&md[0], dnnl_f32, 1, 1, s.rows, s.cols, s.ld, false));
-    PL_TRY(matrix_md(&md[1], dnnl_f32, 1, 1, m->k, 1, 1, false));
-    PL_TRY(matrix_md(&md[2], dnnl_f32, 1, 1, m->n, 1, 1, false));
-    PL_TRY(matrix_md(&md[3], dnnl_f32, 1, 1, out, 1, 1, false));
     PL_TRY(pl_dnn_add_operand(d, &md[0], PL_DNN_IN, by_b ? 0 : 1, &at[0]));
     PL_TRY(pl_dnn_add_operand(d, &md[1], PL_DNN_IN, by_b ? 1 : 0, &at[1]));
     if (m->bias) PL_TRY(pl_dnn_add_operand(d, &md[2], PL_DNN_IN, 2, &at[2]));
@@ -84,24 +78,33 @@ static bool is_matvec(const pl_dnn_matmul_desc *m)
     return m->m == 1 && (!m->trans_a || m->lda <= 1);
 }
 
+static pl_status matmul_choose(const pl_dnn_matmul_desc *m, const pl_mdesc *const *tensors,
+                               dnnl_primitive_desc_t *out)
+{
+    void *mds[PL_DNN_MAX_TENSORS];
+    pl_dnn_offer o;
+    PL_TRY(pl_dnn_mds_new(tensors, PL_DNN_MAX_TENSORS, mds));
+    pl_status s =
+        pl_dnn_choose(pl_dnn_offer_matmul(mds, &o), &o, m->dtype, NULL, "multiply matrices", out);
+    pl_dnn_mds_free(mds, PL_DNN_MAX_TENSORS);
+    return s;
+}
+
 static pl_status matmul_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
 {
     if (is_matvec(m)) return matvec_build(d, m);
     dnnl_data_type_t type = dnnl_f32;
-    pl_mdesc a, b, c, bias;
+    pl_mdesc a, b;
     int pa, pb, pc, pbias = 0;
     PL_TRY(pl_dnn_data_type(m->dtype, &type));
-    PL_TRY(matrix_md(&c, type, m->batch, m->m * m->n, m->m, m->n, m->n, false));
-    PL_TRY(matrix_md(&bias, type, m->batch, 0, 1, m->n, m->n, false));
+    const pl_mdesc c = matrix_md(type, m->batch, m->m * m->n, m->m, m->n, m->n, false);
+    const pl_mdesc bias = matrix_md(type, m->batch, 0, 1, m->n, m->n, false);
     PL_TRY(matmul_operand(d, m, 0, &a, &pa));
     PL_TRY(matmul_operand(d, m, 1, &b, &pb));
     PL_TRY(pl_dnn_add_operand(d, &c, PL_DNN_OUT, 0, &pc));
     if (m->bias) PL_TRY(pl_dnn_add_operand(d, &bias, PL_DNN_IN, 2, &pbias));
-    dnnl_matmul_desc_t op;
-    PL_TRY(pl_dnn_check(dnnl_matmul_desc_init(&op, &a, &b, m->bias ? &bias : NULL, &c),
-                        "describe a matrix product"));
     dnnl_primitive_desc_t pd;
-    PL_TRY(pl_dnn_choose(&op, m->dtype, NULL, NULL, "multiply matrices", &pd));
+    PL_TRY(matmul_choose(m, (const pl_mdesc *[]){&a, &b, &c, m->bias ? &bias : NULL}, &pd));
     pl_dnn_note_impl(d, pl_dnn_impl_of(pd));
     pl_status s = pl_dnn_add_step(d, pd, m->bias ? 4 : 3,
                                   (const int[][2]){{DNNL_ARG_SRC, pa},

@@ -33,42 +33,48 @@ static pl_status pool_plan_init(pool_plan *q, pl_dnn_pool_kind kind, const pl_dn
                             : dnnl_pooling_avg_exclude_padding;
     dnnl_data_type_t type = dnnl_f32;
     PL_TRY(pl_dnn_data_type(p->dtype, &type));
-    PL_TRY(pl_dnn_activation_md(&q->x, type, p->n_spatial, p->n, p->c, p->in));
-    PL_TRY(pl_dnn_activation_md(&q->y, type, p->n_spatial, p->n, p->c, p->out));
-    return pl_dnn_activation_md(&q->ix, dnnl_u8, p->n_spatial, p->n, p->c, p->out);
+    q->x = pl_dnn_activation_md(type, p->n_spatial, p->n, p->c, p->in);
+    q->y = pl_dnn_activation_md(type, p->n_spatial, p->n, p->c, p->out);
+    q->ix = pl_dnn_activation_md(dnnl_u8, p->n_spatial, p->n, p->c, p->out);
+    return PL_OK;
+}
+
+static pl_status pool_offer(const pool_plan *q, const pl_dnn_pool_desc *p, dnnl_prop_kind_t prop,
+                            const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out)
+{
+    const pl_dnn_window w =
+        pl_dnn_window_make(p->n_spatial, p->kernel, p->stride, p->dilation, p->pad_lo, p->pad_hi);
+    void *mds[2];
+    pl_dnn_offer o;
+    PL_TRY(pl_dnn_mds_new((const pl_mdesc *[]){&q->x, &q->y}, 2, mds));
+    pl_status s = pl_dnn_choose(pl_dnn_offer_pool(prop, q->alg, mds, &w, hint, &o), &o, p->dtype,
+                                NULL, "pool", out);
+    pl_dnn_mds_free(mds, 2);
+    return s;
 }
 
 /* A backward pool is chosen to fit the forward one, which is then only a hint. */
 static pl_status pool_choose(const pool_plan *q, const pl_dnn_pool_desc *p,
                              dnnl_primitive_desc_t *out)
 {
-    const pl_dnn_window w =
-        pl_dnn_window_make(p->n_spatial, p->kernel, p->stride, p->dilation, p->pad_lo, p->pad_hi);
-    const dnnl_prop_kind_t prop =
-        q->fwd && !q->index ? dnnl_forward_inference : dnnl_forward_training;
-    dnnl_pooling_v2_desc_t op;
-    PL_TRY(pl_dnn_check(dnnl_pooling_v2_forward_desc_init(&op, prop, q->alg, &q->x, &q->y, w.stride,
-                                                          w.kernel, w.dilation, w.pad_lo, w.pad_hi),
-                        "describe a pool"));
-    PL_TRY(pl_dnn_choose(&op, p->dtype, NULL, NULL, "pool", out));
-    if (q->fwd) return PL_OK;
-    dnnl_primitive_desc_t hint = *out;
-    pl_status s =
-        pl_dnn_check(dnnl_pooling_v2_backward_desc_init(&op, q->alg, &q->x, &q->y, w.stride,
-                                                        w.kernel, w.dilation, w.pad_lo, w.pad_hi),
-                     "describe a pool");
-    if (s == PL_OK) s = pl_dnn_choose(&op, p->dtype, hint, NULL, "pool", out);
+    dnnl_primitive_desc_t hint;
+    if (q->fwd)
+        return pool_offer(q, p, q->index ? dnnl_forward_training : dnnl_forward_inference, NULL,
+                          out);
+    PL_TRY(pool_offer(q, p, dnnl_forward_training, NULL, &hint));
+    pl_status s = pool_offer(q, p, dnnl_backward, hint, out);
     dnnl_primitive_desc_destroy(hint);
     return s;
 }
 
 static pl_status pool_steps(pl_dnn *d, const pool_plan *q, dnnl_primitive_desc_t pd)
 {
-    const pl_mdesc *ws = dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0);
+    const pl_mdesc index_md = pl_dnn_chosen_md(pd, dnnl_query_workspace_md);
+    bool same = true;
     const pl_dnn_place y_place = q->fwd ? PL_DNN_OUT : PL_DNN_IN;
     int x, y, index = 0;
-    PL_FAIL_IF(q->index && !dnnl_memory_desc_equal(ws, &q->ix), PL_ERR_UNSUPPORTED,
-               "oneDNN keeps the indices of this pool in another form");
+    if (q->index) PL_TRY(pl_dnn_same_md(&index_md, &q->ix, &same));
+    PL_FAIL_IF(!same, PL_ERR_UNSUPPORTED, "oneDNN keeps the indices of this pool in another form");
     PL_TRY(pl_dnn_add_operand(d, &q->x, q->fwd ? PL_DNN_IN : PL_DNN_OUT, 0, &x));
     PL_TRY(pl_dnn_add_operand(d, &q->y, y_place, 0, &y));
     if (q->index) PL_TRY(pl_dnn_add_operand(d, &q->ix, y_place, 1, &index));
