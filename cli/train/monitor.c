@@ -151,6 +151,12 @@ pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *pat
     if (rc != PL_OK) return rc;
     snprintf(path, cap, "%s/samples/%08lld-%s.png", m->dir, (long long)step, g->name);
     rc = pl_png_save(path, g->width, g->height, g->channels, g->pixels);
+    if (rc == PL_ERR_UNSUPPORTED) {
+        if (!m->warned_png) cli_error("warning: pictures are not written: %s", pl_error_text());
+        m->warned_png = true;
+        path[0] = 0;
+        return PL_OK;
+    }
     if (rc != PL_OK) return rc;
     snprintf(tag, sizeof tag, "samples/%s", g->name);
     pl_events_image(m->events, tag, g->width, g->height, g->channels, g->pixels);

@@ -24,7 +24,7 @@ typedef struct monitor {
     uint64_t total, held; /* of the device, by all processes */
     uint64_t host_total, host_held;
     double asked; /* clock, seconds: when the four values above were read */
-    bool warned_device, warned_host;
+    bool warned_device, warned_host, warned_png;
     bool error_printed; /* the error that was returned has been printed */
 } monitor;
 
@@ -34,7 +34,8 @@ pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *pha
                        int64_t last, bool evaluated, bool verbose);
 void monitor_close(monitor *m);
 pl_status monitor_step(monitor *m, const pl_step_info *s);
-/* Writes a picture of the sampling program as a file and to TensorBoard. Sets path (cap bytes). */
+/* Writes a picture of the sampling program as a file and to TensorBoard. Sets path (cap bytes);
+ * "": no picture can be written on this machine, which is told once. */
 pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *path, size_t cap);
 /* Writes the arrays of the sampling program as a file. Sets path (cap bytes). */
 pl_status monitor_arrays(monitor *m, int64_t step, char *path, size_t cap);

@@ -126,7 +126,7 @@ static pl_status show_picture(void *ctx, const pl_sheet *g)
     char path[4400];
     int64_t step = pl_run_steps_done(t->run);
     pl_status rc = monitor_picture(&t->monitor, step, g, path, sizeof path);
-    return rc == PL_OK ? emit_picture(t, step, g->name, path) : rc;
+    return rc == PL_OK && path[0] ? emit_picture(t, step, g->name, path) : rc;
 }
 
 static pl_status keep_arrays(trainer *t, int64_t step)

@@ -1,6 +1,8 @@
 /* images.c - see images.h. */
 #include "tests/datasets/made_images.h"
 
+#include "base/hash.h"
+#include "base/str.h"
 #include "base/sys.h"
 
 #include <dlfcn.h>
@@ -88,14 +90,14 @@ bool image_webp(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n)
 }
 
 /* ---- PNG ---------------------------------------------------------------------------------- */
-static uint32_t crc_of(const uint8_t *p, size_t n)
+#if __has_include(<spng.h>)
+# include "data/image/spng_table.h"
+
+static int append(spng_ctx *c, void *out, void *bytes, size_t n)
 {
-    uint32_t c = 0xffffffffu;
-    for (size_t i = 0; i < n; i++) {
-        c ^= p[i];
-        for (int k = 0; k < 8; k++) c = c & 1 ? 0xedb88320u ^ (c >> 1) : c >> 1;
-    }
-    return ~c;
+    (void)c;
+    pl_str_addn(out, bytes, n);
+    return 0;
 }
 
 static void put32(uint8_t *p, uint32_t v)
@@ -103,120 +105,85 @@ static void put32(uint8_t *p, uint32_t v)
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-static void put_chunk(uint8_t **at, const char *type, const uint8_t *data, size_t n)
+/* Encodes with libspng, then overwrites the size in the header, which begins at byte 12, and its
+ * checksum. profile: bytes of zeros in a colour profile. */
+static bool encode_png(const uint8_t *px, size_t bytes, struct spng_ihdr head, size_t profile,
+                       int say_w, int say_h, uint8_t **out, size_t *n)
 {
-    put32(*at, (uint32_t)n);
-    memcpy(*at + 4, type, 4);
-    if (n) memcpy(*at + 8, data, n);
-    put32(*at + 8 + n, crc_of(*at + 4, n + 4));
-    *at += n + 12;
+    const pl_spng *lib = pl_spng_get();
+    spng_ctx *c = lib ? lib->spng_ctx_new(SPNG_CTX_ENCODER) : NULL;
+    pl_str file = PL_STR_INIT;
+    struct spng_iccp zeros = {.profile_name = "zeros", .profile_len = profile};
+    if (profile) zeros.profile = calloc(profile, 1);
+    *out = NULL;
+    bool ok = c && lib->spng_set_png_stream(c, append, &file) == 0 &&
+              lib->spng_set_option(c, SPNG_FILTER_CHOICE, SPNG_DISABLE_FILTERING) == 0 &&
+              lib->spng_set_ihdr(c, &head) == 0 &&
+              (!profile || lib->spng_set_iccp(c, &zeros) == 0) &&
+              lib->spng_encode_image(c, px, bytes, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE) == 0 &&
+              !file.failed && (*out = malloc(file.len)) != NULL;
+    if (ok) {
+        memcpy(*out, file.text, *n = file.len);
+        put32(*out + 16, (uint32_t)say_w);
+        put32(*out + 20, (uint32_t)say_h);
+        put32(*out + 29, pl_crc(PL_CRC32, *out + 12, 17));
+    }
+    if (c) lib->spng_ctx_free(c);
+    free(zeros.profile);
+    pl_str_release(&file);
+    return ok;
 }
 
-/* zlib's format with stored blocks. */
-static uint8_t *stored(const uint8_t *raw, size_t n, size_t *len)
-{
-    uint8_t *z = malloc(n + n / 65535 * 5 + 16), *p = z;
-    uint32_t a = 1, b = 0;
-    *p++ = 0x78;
-    *p++ = 1;
-    for (size_t at = 0; at < n || at == 0;) {
-        size_t m = n - at < 65535 ? n - at : 65535;
-        *p++ = at + m == n;
-        *p++ = (uint8_t)m;
-        *p++ = (uint8_t)(m >> 8);
-        *p++ = (uint8_t)~m;
-        *p++ = (uint8_t)(~m >> 8);
-        memcpy(p, raw + at, m);
-        p += m;
-        at += m;
-        if (m == 0) break;
-    }
-    for (size_t i = 0; i < n; i++) {
-        a = (a + raw[i]) % 65521;
-        b = (b + a) % 65521;
-    }
-    put32(p, b << 16 | a);
-    *len = (size_t)(p + 4 - z);
-    return z;
-}
-
-void image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
+bool image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
                uint8_t **out, size_t *n)
 {
-    size_t ch = colour == 0 ? 1 : colour == 2 ? 3 : 4, wide = bits / 8, row = (size_t)w * ch;
-    size_t raw_n = (size_t)h * (row * wide + 1), z_n;
-    uint8_t *raw = malloc(raw_n), *p = raw;
-    for (int y = 0; y < h; y++) {
-        *p++ = 0;
-        for (size_t i = 0; i < row; i++)
-            for (size_t k = 0; k < wide; k++) *p++ = px[(size_t)y * row + i];
-    }
-    uint8_t *z = stored(raw, raw_n, &z_n), head[13] = {0};
-    *out = p = malloc(z_n + 128);
-    memcpy(p, "\x89PNG\r\n\x1a\n", 8);
-    p += 8;
-    put32(head, (uint32_t)say_w);
-    put32(head + 4, (uint32_t)say_h);
-    head[8] = (uint8_t)bits;
-    head[9] = (uint8_t)colour;
-    put_chunk(&p, "IHDR", head, 13);
-    put_chunk(&p, "IDAT", z, z_n);
-    put_chunk(&p, "IEND", NULL, 0);
-    *n = (size_t)(p - *out);
+    size_t wide = (size_t)bits / 8, count = (size_t)w * (size_t)h *
+                                            (colour == 0   ? 1
+                                             : colour == 2 ? 3
+                                                           : 4);
+    uint8_t *raw = malloc(count * wide);
+    for (size_t i = 0; i < count * wide; i++) raw[i] = px[i / wide];
+    struct spng_ihdr head = {.width = (uint32_t)w,
+                             .height = (uint32_t)h,
+                             .bit_depth = (uint8_t)bits,
+                             .color_type = (uint8_t)colour};
+    bool ok = encode_png(raw, count * wide, head, 0, say_w, say_h, out, n);
     free(raw);
-    free(z);
+    return ok;
 }
 
-/* `n` zeros as a zlib stream of n / 158 bytes: one literal, then copies of 258 bytes from one back,
- * each the 13 bits 11000101 00000 of the fixed code. */
-static uint8_t *zeros_packed(size_t n, size_t *len)
+bool image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n)
 {
-    size_t copies = (n - 1) / 258;
-    uint8_t *z = calloc(copies * 13 / 8 + 32, 1), *p = z + 2;
-    uint64_t at = 0;
-    z[0] = 0x78;
-    z[1] = 0x9c;
-#define BIT(b) (p[at / 8] |= (uint8_t)((b) << at % 8), at++)
-    BIT(1), BIT(1), BIT(0);                          /* the last block, fixed codes */
-    for (int i = 7; i >= 0; i--) BIT(0x30 >> i & 1); /* literal 0 */
-    for (size_t k = 0; k < copies; k++)
-        for (int i = 12; i >= 0; i--) BIT(0xC5 << 5 >> i & 1);
-    for (int i = 0; i < 7; i++) BIT(0); /* end */
-#undef BIT
-    n = copies * 258 + 1;
-    p += (at + 7) / 8;
-    put32(p, (uint32_t)(n % 65521) << 16 | 1);
-    *len = (size_t)(p + 4 - z);
-    return z;
+    enum { WIDE = 4096, ROW = WIDE * 3 + 1 };
+    struct spng_ihdr head = {.width = WIDE,
+                             .height = (uint32_t)((zeros + ROW - 1) / ROW),
+                             .bit_depth = 8,
+                             .color_type = SPNG_COLOR_TYPE_TRUECOLOR};
+    if (in_profile) head.width = head.height = 8;
+    size_t bytes = (size_t)head.width * head.height * 3;
+    uint8_t *px = calloc(bytes, 1);
+    bool ok = encode_png(px, bytes, head, in_profile ? zeros : 0, w, h, out, n);
+    free(px);
+    return ok;
 }
 
-void image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n)
+#else
+
+bool image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
+               uint8_t **out, size_t *n)
 {
-    uint8_t *p, head[13] = {0}, small[200] = {0}, *fine;
-    size_t z_n, fine_n;
-    uint8_t *z = zeros_packed(zeros, &z_n);
-    fine = stored(small, sizeof small, &fine_n);
-    *out = p = malloc(z_n + fine_n + 256);
-    memcpy(p, "\x89PNG\r\n\x1a\n", 8);
-    p += 8;
-    put32(head, (uint32_t)w);
-    put32(head + 4, (uint32_t)h);
-    head[8] = 8;
-    head[9] = 2;
-    put_chunk(&p, "IHDR", head, 13);
-    if (in_profile) {
-        uint8_t *profile = malloc(z_n + 8);
-        memcpy(profile, "name\0\0", 6);
-        memcpy(profile + 6, z, z_n);
-        put_chunk(&p, "iCCP", profile, z_n + 6);
-        free(profile);
-    }
-    put_chunk(&p, "IDAT", in_profile ? fine : z, in_profile ? fine_n : z_n);
-    put_chunk(&p, "IEND", NULL, 0);
-    *n = (size_t)(p - *out);
-    free(z);
-    free(fine);
+    (void)px, (void)w, (void)h, (void)colour, (void)bits, (void)say_w, (void)say_h, (void)n;
+    *out = NULL;
+    return false;
 }
+
+bool image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n)
+{
+    (void)w, (void)h, (void)zeros, (void)in_profile, (void)n;
+    *out = NULL;
+    return false;
+}
+#endif
 
 size_t image_growth(void (*fn)(void *ctx), void *ctx)
 {

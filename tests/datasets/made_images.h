@@ -15,12 +15,12 @@ bool image_jpeg(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n);
 bool image_jpeg_cmyk(const uint8_t *cmyk, int w, int h, uint8_t **out, size_t *n);
 bool image_webp(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n);
 /* colour: 0 grey, 2 RGB, 6 RGBA; bits 8 or 16. px has the channels of that colour, 8 bits each.
- * say_w, say_h: what the header claims. Stored, not compressed. */
-void image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
+ * say_w, say_h: what the header claims. */
+bool image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
                uint8_t **out, size_t *n);
-/* A black PNG whose data inflate to so many zeros; or, of 8 x 8 pixels, whose colour profile does.
- */
-void image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n);
+/* A black PNG whose data inflate to so many zeros or a few more; or, of 8 x 8 pixels, whose
+ * colour profile does. */
+bool image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n);
 /* By how much fn raises the most memory that a process has held: in a child, whose count begins
  * anew. */
 size_t image_growth(void (*fn)(void *ctx), void *ctx);

@@ -1,6 +1,7 @@
 /* test_samples.c - pictures and arrays during training: made of the right numbers, planned, and
  * seen by no step. */
 #include "base/err.h"
+#include "data/image/image.h"
 #include "io/safetensors.h"
 #include "plimsoll_events.h"
 #include "tests/lib/cli_run.h"
@@ -368,18 +369,43 @@ TEST(samples_bad_programs_are_told)
 
 TEST(samples_png_has_the_pixels)
 {
-    char path[512];
-    uint8_t px[5 * 7 * 3];
+    static const char *const mode[] = {"", "L", "LA", "RGB", "RGBA"};
+    uint8_t px[5 * 7 * 4];
     for (size_t i = 0; i < sizeof px; i++) px[i] = (uint8_t)(i * 37);
-    snprintf(path, sizeof path, "%s/a.png", pl_test_dir());
-    CHECK_OK(pl_png_save(path, 5, 7, 3, px));
+    const char *path = pl_test_path("a.png");
     CHECK_INT(pl_png_save(path, 5, 7, 9, px), PL_ERR_ARG);
+    CHECK_INT(pl_png_save(path, 0, 7, 3, px), PL_ERR_ARG);
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
     WANT_PYTHON(python, "PIL");
-    cli_result r =
-        cli_run("%s -c \"from PIL import Image as I; i = I.open('%s'); i.load(); "
-                "print(i.size, i.mode, list(i.tobytes()) == [k * 37 %% 256 for k in range(105)])\"",
-                python, path);
-    CHECK_MSG(strcmp(r.out, "(5, 7) RGB True\n") == 0, "%s%s", r.out, r.err);
+    for (int channels = 1; channels <= 4; channels++) {
+        char want[64];
+        CHECK_OK(pl_png_save(path, 5, 7, channels, px));
+        snprintf(want, sizeof want, "(5, 7) %s True\n", mode[channels]);
+        cli_result r = cli_run(
+            "%s -c \"from PIL import Image as I; i = I.open('%s'); i.load(); "
+            "print(i.size, i.mode, list(i.tobytes()) == [k * 37 %% 256 for k in range(%d)])\"",
+            python, path, 35 * channels);
+        CHECK_MSG(strcmp(r.out, want) == 0, "%d channels: %s%s", channels, r.out, r.err);
+    }
+}
+
+/* A library of that name without its functions counts as none: the loader finds it first. */
+TEST(samples_without_libspng_say_so)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    if (cli_run("cd %s && echo 'int none;' > n.c && cc -shared -fPIC -o libspng.so.0 n.c", d).code)
+        SKIP("no C compiler");
+    cli_result r = cli_run("export LD_LIBRARY_PATH=%s; $P train fluxflow/tiny batch=1 "
+                           "sample.every=1 train.steps=2 --quiet --out %s/a",
+                           d, d);
+    CHECK_RUN(r, 0, "warning: pictures are not written: ");
+    CHECK(strstr(strstr(r.err, "libspng") + 1, "libspng-dev") &&
+          !strstr(strstr(r.err, "warning") + 1, "warning"));
+    CHECK_RUN(cli_run("ls %s/a/samples | grep png", d), 1, "");
+    CHECK_RUN(
+        cli_run("LD_LIBRARY_PATH=%s $P generate fluxflow/tiny --raw --samples 2 --out %s/g", d, d),
+        1, "000000.png: libspng is not here");
 }
 
 /* The command writes files, events and the report, and trains to the same bits. */

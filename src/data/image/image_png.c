@@ -4,27 +4,15 @@
 
 #if __has_include(<spng.h>)
 # include "data/image/library.h"
+# include "data/image/spng_table.h"
 
 # include <pthread.h>
-# include <spng.h>
 
-/* clang-format off */
-# define FUNCTIONS(X) \
-    X(spng_ctx_new) X(spng_ctx_free) X(spng_set_png_buffer) X(spng_set_image_limits) \
-    X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_decode_image) X(spng_strerror) \
-    X(spng_decoded_image_size) X(spng_set_crc_action) X(spng_decode_row)
-/* clang-format on */
-
-typedef union spng_table {
-    struct {
-# define MEMBER(f) __typeof__(&f) f;
-        FUNCTIONS(MEMBER)
-# undef MEMBER
-    };
-    void *table[11];
-} spng_table;
-
-static spng_table lib;
+/* The functions of the library by name, and as pl_library_load fills them. */
+static union {
+    pl_spng f;
+    void *table[sizeof(pl_spng) / sizeof(void *)];
+} lib;
 static bool here;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -33,26 +21,31 @@ static void load(void)
     static const char *const names[] = {"libspng.so.0", "libspng.so", NULL};
     static const char *const symbols[] = {
 # define NAME(f) # f,
-        FUNCTIONS(NAME)
+        PL_SPNG_FUNCTIONS(NAME)
 # undef NAME
     };
-    here = pl_library_load(names, symbols, 11, lib.table);
+    here = pl_library_load(names, symbols, sizeof symbols / sizeof *symbols, lib.table);
+}
+
+const pl_spng *pl_spng_get(void)
+{
+    pthread_once(&once, load);
+    return here ? &lib.f : NULL;
 }
 
 bool pl__png_here(void)
 {
-    pthread_once(&once, load);
-    return here;
+    return pl_spng_get() != NULL;
 }
 
 static pl_status open_png(const void *bytes, size_t n, spng_ctx **out)
 {
     enum { CHUNK = 1 << 20, SIDE = 0x7fffffff };
-    *out = lib.spng_ctx_new(0);
+    *out = lib.f.spng_ctx_new(0);
     PL_FAIL_IF(!*out, PL_ERR_MEMORY, "no memory for a PNG decoder");
-    lib.spng_set_image_limits(*out, SIDE, SIDE);
-    lib.spng_set_chunk_limits(*out, CHUNK, 4 * CHUNK);
-    lib.spng_set_png_buffer(*out, bytes, n);
+    lib.f.spng_set_image_limits(*out, SIDE, SIDE);
+    lib.f.spng_set_chunk_limits(*out, CHUNK, 4 * CHUNK);
+    lib.f.spng_set_png_buffer(*out, bytes, n);
     return PL_OK;
 }
 
@@ -63,9 +56,9 @@ pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
     spng_ctx *c;
     struct spng_ihdr h = {0};
     PL_TRY(open_png(bytes, n, &c));
-    int rc = lib.spng_get_ihdr(c, &h);
-    lib.spng_ctx_free(c);
-    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG header: %s", lib.spng_strerror(rc));
+    int rc = lib.f.spng_get_ihdr(c, &h);
+    lib.f.spng_ctx_free(c);
+    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG header: %s", lib.f.spng_strerror(rc));
     PL_FAIL_IF(h.width > 0x7fffffff || h.height > 0x7fffffff, PL_ERR_DATA,
                "a PNG of %u x %u pixels", h.width, h.height);
     info->width = (int)h.width;
@@ -79,7 +72,7 @@ pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
 static pl_status ended(int rc)
 {
     PL_FAIL_IF(rc == SPNG_IO_EOF, PL_ERR_DATA, "the PNG data end early");
-    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG: %s", lib.spng_strerror(rc));
+    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG: %s", lib.f.spng_strerror(rc));
     return PL_OK;
 }
 
@@ -88,10 +81,10 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
     spng_ctx *c;
     size_t room = (size_t)info->width * (size_t)info->height * 3, want = 0;
     PL_TRY(open_png(bytes, n, &c));
-    int rc = lib.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
+    int rc = lib.f.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
     if (rc == 0)
-        rc = want == room ? lib.spng_decode_image(c, rgb, room, SPNG_FMT_RGB8, 0) : SPNG_EBUFSIZ;
-    lib.spng_ctx_free(c);
+        rc = want == room ? lib.f.spng_decode_image(c, rgb, room, SPNG_FMT_RGB8, 0) : SPNG_EBUFSIZ;
+    lib.f.spng_ctx_free(c);
     return ended(rc);
 }
 
@@ -101,14 +94,14 @@ pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, u
     spng_ctx *c;
     size_t room = (size_t)info->width * 3, want = 0;
     PL_TRY(open_png(bytes, n, &c));
-    int rc = lib.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
+    int rc = lib.f.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
     if (rc == 0 && want != room * (size_t)info->height) rc = SPNG_EBUFSIZ;
-    if (rc == 0) rc = lib.spng_decode_image(c, NULL, 0, SPNG_FMT_RGB8, SPNG_DECODE_PROGRESSIVE);
+    if (rc == 0) rc = lib.f.spng_decode_image(c, NULL, 0, SPNG_FMT_RGB8, SPNG_DECODE_PROGRESSIVE);
     for (int y = 0; rc == 0 && y < info->height; y++) {
-        rc = lib.spng_decode_row(c, row, room);
+        rc = lib.f.spng_decode_row(c, row, room);
         if (rc == 0 || rc == SPNG_EOI) fn(ctx, y, row);
     }
-    lib.spng_ctx_free(c);
+    lib.f.spng_ctx_free(c);
     return ended(rc == SPNG_EOI ? 0 : rc);
 }
 

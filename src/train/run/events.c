@@ -3,8 +3,7 @@
  * A file is a sequence of records: length (8 bytes), masked CRC-32C of the length, an Event in the
  * protocol-buffer encoding, masked CRC-32C of the Event. The five messages that are needed have a
  * dozen fields together, so they are encoded by hand: a protocol-buffer library would be larger
- * than this file. Images are PNG files with stored (uncompressed) blocks: a few samples a run are
- * not worth a compressor.
+ * than this file.
  */
 #include "plimsoll_events.h"
 
@@ -12,6 +11,7 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "base/sys.h"
+#include "data/image/image.h"
 #include "data/image/png_write.h"
 
 #include <errno.h>
@@ -25,6 +25,7 @@ struct pl_events {
     int fd;
     pl_str values, record, part; /* gathered Summary, the record, scratch of a value */
     pl_str png;
+    pl_status image; /* the first failure to encode one since the last record */
     char path[4096];
 };
 
@@ -196,7 +197,13 @@ pl_status pl_events_write(pl_events *e, int64_t step)
     size_t n = e->values.len;
     e->values.len = 0;
     PL_FAIL_IF(lost, PL_ERR_MEMORY, "out of memory for the values of step %lld", (long long)step);
-    return n ? write_event(e, step, EVENT_SUMMARY, e->values.text, n) : PL_OK;
+    if (n) PL_TRY(write_event(e, step, EVENT_SUMMARY, e->values.text, n));
+    pl_status image = e->image;
+    e->image = PL_OK;
+    PL_FAIL_IF(image == PL_ERR_UNSUPPORTED, image, "images of step %lld: %s", (long long)step,
+               pl_image_missing(PL_IMAGE_PNG));
+    PL_FAIL_IF(image != PL_OK, image, "an image of step %lld cannot be encoded", (long long)step);
+    return PL_OK;
 }
 
 /* ---- images ----------------------------------------------------------------------------- */
@@ -206,7 +213,9 @@ void pl_events_image(pl_events *e, const char *tag, int width, int height, int c
     if (!e || !pl_png_fits(width, height, channels)) return;
     pl_str *image = &e->record; /* free between records */
     e->part.len = image->len = e->png.len = 0;
-    pl_png_put(&e->png, width, height, channels, pixels);
+    pl_status rc = pl_png_put(&e->png, width, height, channels, pixels);
+    if (rc != PL_OK && e->image == PL_OK) e->image = rc;
+    if (rc != PL_OK) return;
     put_int(image, IMAGE_HEIGHT, height);
     put_int(image, IMAGE_WIDTH, width);
     put_int(image, IMAGE_COLOURS, channels);
