@@ -135,7 +135,7 @@ static pl_status with(const char *a, const char *b, trace *t)
 }
 
 /* ---- tests ------------------------------------------------------------------------------ */
-TEST(accumulate_same_losses)
+TEST(accumulate_micro_batches_give_the_losses_of_the_whole_batch)
 {
     static const char *const how[] = {"accumulate=2", "accumulate=4", "accumulate=8"};
     trace whole, parts;
@@ -157,7 +157,7 @@ TEST(accumulate_same_losses)
 }
 
 /* Clipping and averages see the whole batch's gradient. */
-TEST(accumulate_clips_the_sum)
+TEST(accumulate_clips_the_gradient_of_the_whole_batch)
 {
     trace whole, parts;
     CHECK_OK(with("accumulate=1", "clip.norm=0.05", &whole));
@@ -167,7 +167,7 @@ TEST(accumulate_clips_the_sum)
 }
 
 /* Every micro-batch draws numbers of its own: the counter moves with each. */
-TEST(accumulate_draws_differ)
+TEST(accumulate_draws_new_numbers_for_every_micro_batch)
 {
     pl_run *run = NULL;
     pl_step_info info;
@@ -222,7 +222,7 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
 
 /* Several micro-batches a step with draws and clipping: to the bit the same again, in poisoned
  * memory, with values stored plainly, unfused, in the least memory. */
-TEST(accumulate_repeats_bit_by_bit)
+TEST(accumulate_gives_the_same_bits_under_every_plan)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
     record want, got;
@@ -260,7 +260,7 @@ TEST(accumulate_steps_allocate_nothing)
     pl_run_free(run);
 }
 
-TEST(accumulate_refuses_coupling)
+TEST(accumulate_refuses_a_network_that_couples_samples)
 {
     trace t;
     CHECK_INT(with("accumulate=4", "norm=batch", &t), PL_ERR_CONFIG);
@@ -313,7 +313,7 @@ static pl_status plan_auto(const char *norm, uint64_t budget, outcome *o)
     return plan_with("accumulate=auto", "checkpointing=off", norm, budget, o);
 }
 
-TEST(accumulate_auto_fits)
+TEST(accumulate_auto_takes_few_micro_batches_that_fit_the_budget)
 {
     WANT_PLAIN();
     outcome all, o;
@@ -335,7 +335,7 @@ TEST(accumulate_auto_fits)
 }
 
 /* Splitting the batch against computing again: the faster of the two, both within the budget. */
-TEST(accumulate_auto_weighs_recomputation)
+TEST(accumulate_auto_is_not_slower_than_recomputing)
 {
     WANT_PLAIN();
     outcome all, again, o;
@@ -350,7 +350,7 @@ TEST(accumulate_auto_weighs_recomputation)
     if (o.split.accumulate == 1) CHECK(o.m.state == all.m.state);
 }
 
-TEST(accumulate_on_the_command_line)
+TEST(accumulate_works_on_the_command_line)
 {
     if (!cli_bin()) SKIP("no program to run");
     cli_result r = cli_run("$P plan cloud/tiny batch=4 accumulate=2");
@@ -366,7 +366,7 @@ TEST(accumulate_on_the_command_line)
 }
 
 /* The batch that is named fits, and the next one does not. */
-TEST(accumulate_largest_batch)
+TEST(accumulate_largest_batch_fits_and_a_larger_one_does_not)
 {
     WANT_PLAIN();
     if (!cli_bin()) SKIP("no program to run");
@@ -411,7 +411,7 @@ static pl_status go_on(const char *accumulate, const char *dir, int steps, const
 }
 
 /* A run that goes on splits its batch as before, though auto would choose otherwise now. */
-TEST(accumulate_auto_stays)
+TEST(accumulate_auto_keeps_the_split_of_a_resumed_run)
 {
     char dir[512];
     float whole[4], parts[4];

@@ -42,7 +42,7 @@ static void check_epochs(uint64_t seed, const pl_strata *s, int epochs)
     }
 }
 
-TEST(buckets_order)
+TEST(buckets_take_every_sample_once_an_epoch_in_a_new_order)
 {
     static const int64_t sizes[] = {10, 3, 0, 17, 1};
     pl_strata s = {sizes, 5, 4};
@@ -64,7 +64,7 @@ TEST(buckets_order)
     CHECK(pl__stratum_at(1, &s, (int64_t)1 << 40).index > 1000); /* far away, at once */
 }
 
-TEST(buckets_nearest)
+TEST(buckets_take_a_picture_by_its_nearest_shape)
 {
     pl_variant v[5] = {{.height = 64, .width = 64},
                        {.height = 48, .width = 80},
@@ -199,7 +199,7 @@ static void check_passes(const char *set, const char *more, int64_t parts, bool 
     pl_run_free(r);
 }
 
-TEST(buckets_batches)
+TEST(buckets_fill_every_batch_from_one_bucket)
 {
     char set[512];
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
@@ -213,7 +213,7 @@ TEST(buckets_batches)
 }
 
 /* Of the first so many evaluation samples every one is in one bucket. */
-TEST(buckets_evaluation)
+TEST(buckets_evaluate_every_sample_in_one_bucket)
 {
     char set[512], recipe[512], path[512];
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
@@ -259,7 +259,7 @@ TEST(buckets_evaluation)
  "cd %s && $P train ./photo.so data.path=set classes=2 'data.buckets=[32x32, 24x40, 40x24]' "      \
  "data.eval_share=0.3 data.flip=0.5 data.crop=random train.steps=14 --quiet "
 
-TEST(buckets_train)
+TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
 {
     char set[512];
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -304,7 +304,7 @@ TEST(buckets_train)
 }
 
 /* The plan names every bucket, and the arena that trains is the largest one's. */
-TEST(buckets_plan)
+TEST(buckets_plan_is_that_of_the_largest_bucket)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     CHECK(photo_made());

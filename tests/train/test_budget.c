@@ -180,7 +180,7 @@ static void try_budgets(graph_fn make, uint64_t seed, int n, bool poison)
     pl_store_free(store);
 }
 
-TEST(budget_chains)
+TEST(budget_is_kept_by_plans_of_chains)
 {
     int seeds = pl_test_long() ? 40 : 3;
     n_recomputing = 0;
@@ -188,7 +188,7 @@ TEST(budget_chains)
     CHECK(n_recomputing >= 2 * seeds);
 }
 
-TEST(budget_random_graphs)
+TEST(budget_is_kept_by_plans_of_random_graphs)
 {
     int seeds = pl_test_long() ? 400 : 5;
     n_recomputing = 0;
@@ -198,7 +198,7 @@ TEST(budget_random_graphs)
 
 /* A little room above the smallest arena never makes the step longer, each budget asked for by
  * itself. */
-TEST(budget_a_little_room_never_costs)
+TEST(budget_above_the_minimum_is_never_slower)
 {
     /* The first few have a plan of the minimum that is cheaper than what rungs just above it find.
      */
@@ -229,7 +229,7 @@ TEST(budget_a_little_room_never_costs)
     }
 }
 
-TEST(budget_refuses_with_a_proof)
+TEST(budget_refusal_names_the_kernel_that_cannot_fit)
 {
     pl_store *store = pl_store_new();
     pl_compile_opts o = PL_COMPILE_INIT;
@@ -240,7 +240,7 @@ TEST(budget_refuses_with_a_proof)
     pl_store_free(store);
 }
 
-TEST(budget_off_keeps_everything)
+TEST(budget_that_needs_recomputation_is_refused_when_checkpointing_is_off)
 {
     pl_store *store = pl_store_new();
     pl_compile_opts o = PL_COMPILE_INIT;
@@ -293,7 +293,7 @@ static bool follow(const char *out, char *losses, size_t cap, long long *peak, l
 
 /* What a card's driver takes for recorded launches is told before the first: a longer network has
  * more of it. */
-TEST(budget_room_for_recorded_launches)
+TEST(budget_overhead_grows_with_recorded_launches)
 {
     long long overhead[2], nodes[2];
     for (int i = 0; i < 2; i++) {
@@ -342,7 +342,7 @@ static void sweep(const char *config, int budgets, int steps)
 /* Larger than cloud/tiny, so that the arena is more than the slack of the process. */
 #define SMALL_CLOUD "cloud/tiny batch=8 height=96 width=128"
 
-TEST(budget_sweep)
+TEST(budget_is_kept_by_the_process_that_trains)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory differs from process to process");
@@ -356,7 +356,7 @@ TEST(budget_sweep)
 
 /* Planned alone, the size that trains for real: every budget from the least on is kept, and the
  * arena is the bytes alive at once. */
-TEST(budget_plans_of_full_size)
+TEST(budget_is_kept_by_plans_of_full_size)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory differs from process to process");
@@ -376,7 +376,7 @@ TEST(budget_plans_of_full_size)
 }
 
 /* Segments by hand: the same numbers again, less memory than keeping everything. */
-TEST(budget_segments)
+TEST(budget_segments_save_memory_and_change_no_loss)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
     static char want[1 << 12], got[1 << 12];
@@ -417,7 +417,7 @@ static void told_is_enough(const char *config, int *again)
     *again += !strstr(r.out, "\"recompute_ratio\":0,");
 }
 
-TEST(budget_told_as_the_smallest_is_enough)
+TEST(budget_printed_as_the_minimum_is_enough)
 {
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");

@@ -24,7 +24,7 @@ static bool made(void)
 #define CACHE  "cd %s && $P cache " WITH CACHED
 
 /* From the files the training is the same to the bit, and the plan has no encoder. */
-TEST(cache_trains_the_same)
+TEST(cache_trains_to_the_same_bits_without_the_encoder)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!made()) SKIP("libturbojpeg is not here");
@@ -62,7 +62,7 @@ TEST(cache_trains_the_same)
 
 /* Everything that a cache depends on, changed one after the other: named, and refused with exit 5.
  */
-TEST(cache_stale)
+TEST(cache_that_is_stale_is_refused_with_the_changed_key)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!made()) SKIP("libturbojpeg is not here");
@@ -111,7 +111,7 @@ TEST(cache_stale)
 }
 
 /* Weights from a file: its bytes decide, not its time; the seed no longer matters. */
-TEST(cache_model_file)
+TEST(cache_depends_on_the_bytes_of_its_model_file)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!made()) SKIP("libturbojpeg is not here");
@@ -136,7 +136,7 @@ TEST(cache_model_file)
     CHECK_MSG(r.code == 6, "%d %s", r.code, r.err);
 }
 
-TEST(cache_refusals)
+TEST(cache_refuses_what_cannot_be_cached)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!made()) SKIP("libturbojpeg is not here");

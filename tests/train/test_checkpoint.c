@@ -20,7 +20,7 @@ static const char *const kinds[] = {
     "batch=4 accumulate=2 accumulate_coupled=true optim.amsgrad=true",
 };
 
-TEST(checkpoint_goes_on_bit_by_bit)
+TEST(checkpoint_resumes_to_the_same_bits)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -47,7 +47,7 @@ TEST(checkpoint_goes_on_bit_by_bit)
 }
 
 /* Micro-batches are chosen by the budget: a run goes on with another number of them. */
-TEST(checkpoint_other_split)
+TEST(checkpoint_resumes_under_another_budget)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -86,7 +86,7 @@ static bool survive(double *seconds, uint64_t *noise, int *kills, int *whole, co
     }
 }
 
-TEST(checkpoint_survives_kill)
+TEST(checkpoint_survives_a_kill_at_any_time)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -156,7 +156,7 @@ static size_t unnoticed(const char *dir, const char *name, size_t stride)
     return bad;
 }
 
-TEST(checkpoint_damage_is_named)
+TEST(checkpoint_damage_of_any_byte_is_noticed)
 {
     WANT_BIN();
     static const char *const files[] = {"manifest.json", "config.yaml", "model.safetensors",
@@ -175,7 +175,7 @@ TEST(checkpoint_damage_is_named)
     CHECK_OK(pl_checkpoint_verify(dir, &c));
 }
 
-TEST(checkpoint_damaged_newest)
+TEST(checkpoint_before_a_damaged_one_is_resumed)
 {
     WANT_BIN();
     const char *d = pl_test_dir(), *run = CLI_SMALL "checkpoint.every=2 checkpoint.keep=3 ";
@@ -202,7 +202,7 @@ TEST(checkpoint_damaged_newest)
 }
 
 /* ---- another configuration -------------------------------------------------------------- */
-TEST(checkpoint_other_configuration)
+TEST(checkpoint_of_another_configuration_is_refused)
 {
     WANT_BIN();
     static const char *const refused[] = {"seed=1",          "batch=4",
@@ -240,7 +240,7 @@ TEST(checkpoint_other_configuration)
 /* ---- signals ---------------------------------------------------------------------------- */
 #define LONG_RUN "train.steps=1000000 train.log_every=2 "
 
-TEST(checkpoint_signals)
+TEST(checkpoint_is_written_on_a_signal)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -271,7 +271,7 @@ TEST(checkpoint_signals)
 }
 
 /* In the middle of an evaluation that takes a second; it is made when the run goes on. */
-TEST(checkpoint_stops_evaluation)
+TEST(checkpoint_signal_stops_an_evaluation_that_is_made_after_the_resume)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -290,7 +290,7 @@ TEST(checkpoint_stops_evaluation)
     CHECK(!cli_bad_log("run", 8));
 }
 
-TEST(checkpoint_on_request)
+TEST(checkpoint_is_written_on_sigusr1_and_training_continues)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -306,7 +306,7 @@ TEST(checkpoint_on_request)
 }
 
 /* ---- the folder ------------------------------------------------------------------------- */
-TEST(checkpoint_lock)
+TEST(checkpoint_folder_is_locked_by_the_run_that_trains_in_it)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -334,7 +334,7 @@ static const char full_source[] =
     "        errno = ENOSPC; return -1; }\n"
     "    return next(fd, p, n); }\n";
 
-TEST(checkpoint_full_disk)
+TEST(checkpoint_on_a_full_disk_leaves_the_previous_one_whole)
 {
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer wants to be the first library");
@@ -404,7 +404,7 @@ TEST(checkpoint_keeps_newest_and_best)
 }
 
 /* A run that ended by itself has ended. */
-TEST(checkpoint_ended_early)
+TEST(checkpoint_of_a_run_that_stopped_early_is_finished)
 {
     WANT_BIN();
     const char *d = pl_test_dir(),
@@ -432,7 +432,7 @@ static json_int_t peak_of(const char *more)
 
 /* Saving 6 MB of state takes no room of its own: it passes through a block that was there before.
  */
-TEST(checkpoint_takes_no_memory)
+TEST(checkpoint_saving_takes_no_further_memory)
 {
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory grows");
@@ -468,7 +468,7 @@ static const char forward_py[] =
     "print(json.dumps([ours, metrics()]))\n";
 
 /* Weights go to the PyTorch model and back, and both give the same outputs on the same data. */
-TEST(checkpoint_pytorch_agrees)
+TEST(checkpoint_weights_give_the_same_outputs_in_pytorch)
 {
     WANT_BIN();
     WANT_PYTHON(python, "torch");
@@ -504,7 +504,7 @@ TEST(checkpoint_pytorch_agrees)
 }
 
 /* With room for fewer than there are, the newest are told, whatever the order of the listing. */
-TEST(checkpoint_newest_of_many)
+TEST(checkpoint_list_begins_with_the_newest)
 {
     static const int64_t made[] = {30, 7, 90, 41, 12, 88, 3, 64};
     char path[600];

@@ -20,7 +20,7 @@ static bool photo_made(void)
 
 #define PHOTO "cd %s && $P train ./photo.so data.path=set classes=2 "
 
-TEST(data_workers_change_nothing)
+TEST(data_workers_do_not_change_the_losses)
 {
     char set[512], one[8192], other[8192];
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -53,7 +53,7 @@ TEST(data_workers_change_nothing)
 }
 
 /* The cloud recipe's own samples, made by several threads. */
-TEST(data_workers_of_a_recipe)
+TEST(data_workers_read_the_samples_of_a_recipe_in_order)
 {
     char one[8192], other[8192];
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -68,7 +68,7 @@ TEST(data_workers_of_a_recipe)
     CHECK(one[0] && strcmp(one, other) == 0);
 }
 
-TEST(data_bad_files_in_training)
+TEST(data_bad_files_stop_training_or_are_skipped)
 {
     char set[512];
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -98,7 +98,7 @@ TEST(data_bad_files_in_training)
               r.out);
 }
 
-TEST(data_hostile_folders)
+TEST(data_folders_without_usable_files_are_refused)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     CHECK(photo_made());
@@ -153,7 +153,7 @@ static pl_status slow_build(pl_builder *b)
 /* On a device apart from the host a batch is read while the device works; here that work is
  * nothing, so every reading is waited for, whether before the run or during it. Evaluation reads in
  * the same way. */
-TEST(data_wait_counts_reading_ahead)
+TEST(data_wait_counts_the_time_of_prefetched_reads)
 {
     static const pl_config_entry schema[] = {
         {"data.samples", PL_CONFIG_INT, "64", 1, 1e9, NULL, "Samples."},

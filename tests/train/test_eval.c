@@ -75,7 +75,7 @@ TEST(eval_scores_what_training_scored)
 
 /* The same pictures and arrays as those of the last step, averaged weights others; a budget is
  * kept, or told. */
-TEST(eval_samples_as_training_does)
+TEST(eval_writes_the_samples_that_training_wrote)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
@@ -148,7 +148,7 @@ static void check_averaged(const char *keys)
     json_decref(j), json_decref(was);
 }
 
-TEST(eval_of_averaged_weights)
+TEST(eval_scores_averaged_weights)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     check_averaged("");
@@ -161,7 +161,7 @@ TEST(eval_of_averaged_weights)
 
 /* Batches come in the parts that the plan of training chose: a budget that was enough for that is
  * for this. */
-TEST(eval_takes_batches_in_parts)
+TEST(eval_splits_batches_as_the_plan_of_training_does)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     SKIP("budgets are for builds without sanitizers");
@@ -184,7 +184,7 @@ TEST(eval_takes_batches_in_parts)
 }
 
 /* Pictures are of the first size, whichever is the widest. */
-TEST(eval_samples_of_buckets)
+TEST(eval_samples_have_the_size_of_the_first_bucket)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     static const char *const sizes[] = {"[32x32, 48x48]", "[48x48, 32x32]"};
@@ -207,7 +207,7 @@ TEST(eval_samples_of_buckets)
 }
 
 /* Other data than the run's: arrays without a part for training, all images of a folder. */
-TEST(eval_on_other_data)
+TEST(eval_runs_on_other_data_than_training)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
@@ -241,7 +241,7 @@ TEST(eval_on_other_data)
         5, "left for training");
 }
 
-TEST(eval_answers_mistakes)
+TEST(eval_refuses_mistakes_with_a_reason)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();

@@ -18,7 +18,7 @@ static cli_result in_dir(const char *command)
 #define SUMS                                                                                       \
  "md5sum a/config.yaml a/log.jsonl a/plan.json a/eval.csv a/model.safetensors a/model_ema.safetensors "
 
-TEST(folder_is_as_it_was_after_a_refusal)
+TEST(folder_is_unchanged_after_a_refusal)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     static const struct {
@@ -51,7 +51,7 @@ TEST(folder_is_as_it_was_after_a_refusal)
 }
 
 /* The evaluation at the end counts; that of another metric, or for the other mode, does not. */
-TEST(folder_best_is_the_best)
+TEST(folder_best_link_follows_the_metric_and_its_mode)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
@@ -92,7 +92,7 @@ TEST(folder_has_every_evaluation_once)
 }
 
 /* A run that ends after the save of the best, before its pictures, makes them when it goes on. */
-TEST(folder_has_pictures_of_the_best)
+TEST(folder_has_the_pictures_of_the_best_step_after_a_resume)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     static const char train[] =
@@ -127,7 +127,7 @@ TEST(folder_is_cleared_of_leftovers)
 }
 
 /* The key is as good as the option. */
-TEST(folder_ranks_are_started_by_their_key)
+TEST(folder_run_starts_the_ranks_of_its_key)
 {
     WANT_RANKS();
     const char *d = pl_test_dir();

@@ -44,7 +44,7 @@ static pl_status folded_build(pl_builder *b)
 }
 
 /* Every sample is left out of training in one fold, and evaluated in that one alone. */
-TEST(phases_folds_part_the_data)
+TEST(phases_folds_leave_every_sample_out_once)
 {
     static const pl_config_entry schema[] = {{0}};
     static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
@@ -121,7 +121,7 @@ static pl_status pictures_build(pl_builder *b)
 }
 
 /* Twelve pictures in three classes: three parts are the three classes. */
-TEST(phases_folds_part_pictures)
+TEST(phases_folds_split_pictures_by_class)
 {
     static const pl_config_entry schema[] = {{0}};
     static const pl_image_input inputs[] = {{"x", 0, 1}, {NULL, 0, 0}};
@@ -158,7 +158,7 @@ TEST(phases_folds_part_pictures)
 }
 
 /* Arrays on disk are parted as the recipe's own samples are. */
-TEST(phases_folds_part_arrays)
+TEST(phases_folds_split_arrays_like_generated_samples)
 {
     WANT_BIN();
     const char *d = pl_test_dir();

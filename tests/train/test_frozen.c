@@ -41,7 +41,7 @@ static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .build = build,
                                  .data_read = small_run_noise};
 
-TEST(frozen_is_what_nothing_writes)
+TEST(frozen_weights_are_those_that_no_program_writes)
 {
     static const char *const keys[] = {"batch=4", "optim.frozen=student.bias"};
     static const char *const names[] = {"teacher.weight", "teacher.bias",   "follower.weight",
@@ -81,7 +81,7 @@ static int tensors(const char *file, const char *prefix)
 #define FLUX "fluxflow/tiny gan.on=false data.samples=64 eval.batches=1 --quiet "
 #define LAST "checkpoints/step-00000004/model.safetensors"
 
-TEST(frozen_is_left_out_and_made_again)
+TEST(frozen_weights_are_left_out_and_rebuilt_on_resume)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -107,7 +107,7 @@ TEST(frozen_is_left_out_and_made_again)
 }
 
 /* Weights that came from a file must be those of that file again. */
-TEST(frozen_of_other_weights_is_refused)
+TEST(frozen_weights_of_another_file_are_refused)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -130,7 +130,7 @@ TEST(frozen_of_other_weights_is_refused)
 #undef BEGIN
 }
 
-TEST(frozen_teacher)
+TEST(frozen_teacher_is_left_out_of_checkpoints)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -145,7 +145,7 @@ TEST(frozen_teacher)
 }
 
 /* Ranks that have parts of them agree with one rank that left them out, and write them. */
-TEST(frozen_of_ranks)
+TEST(frozen_weights_sharded_across_ranks_are_written)
 {
     WANT_BIN();
     WANT_RANKS();
@@ -170,7 +170,7 @@ TEST(frozen_of_ranks)
 }
 
 /* A phase begins with what others left, frozen or not: everything is written. */
-TEST(frozen_in_phases_is_written)
+TEST(frozen_weights_are_written_by_runs_with_phases)
 {
     WANT_BIN();
     const char *d = pl_test_dir();

@@ -63,7 +63,7 @@ static int64_t endless(void *data, pl_subset subset)
     return 0;
 }
 
-TEST(mistakes_are_told_before_training)
+TEST(mistakes_of_a_recipe_are_reported_before_training)
 {
     static const pl_config_entry none[] = {{NULL}};
     static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,

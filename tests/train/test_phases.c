@@ -32,7 +32,7 @@ static bool write_config(const char *phases)
 /* ---- each phase is a run of its own ------------------------------------------------------ */
 /* A phase has the bits of a plain run with its settings that begins with the weights it was handed.
  */
-TEST(phases_are_runs_of_their_own)
+TEST(phases_have_the_bits_of_separate_runs)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -75,7 +75,7 @@ TEST(phases_are_runs_of_their_own)
 }
 
 /* start: NAME and fresh, a map instead of a list, all of the state. */
-TEST(phases_begin_where_they_are_told)
+TEST(phases_start_from_the_phase_they_name)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -133,7 +133,7 @@ static float first_weight(pl_run *r, const char *name)
 
 /* A phase may have other parts: what both have is handed on, the rest begins anew; shapes must
  * agree. */
-TEST(phases_hand_on_by_name)
+TEST(phases_pass_tensors_on_by_name)
 {
     static const pl_config_entry schema[] = {
         {"two", PL_CONFIG_BOOL, "true", 0, 0, NULL, "The second layer."},
@@ -192,7 +192,7 @@ TEST(phases_hand_on_by_name)
 }
 
 /* ---- what ends a phase ------------------------------------------------------------------ */
-TEST(phases_end_by_rule)
+TEST(phases_end_by_steps_reach_patience_or_epochs)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -228,7 +228,7 @@ TEST(phases_end_by_rule)
 }
 
 /* Rules that data or recipe cannot have are told before the first step. */
-TEST(phases_impossible_rules)
+TEST(phases_refuse_rules_that_data_or_recipe_cannot_have)
 {
     static const pl_config_entry schema[] = {{0}};
     static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
@@ -278,7 +278,7 @@ static int best_of(const char *phase, bool max, int n)
 }
 
 /* result: best leaves the weights of the checkpoint that was the best of its phase. */
-TEST(phases_leave_their_best)
+TEST(phases_with_result_best_leave_their_best_weights)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -302,7 +302,7 @@ TEST(phases_leave_their_best)
 
 /* The averages are of the phase whose model is the run's; --fresh removes those of the run before.
  */
-TEST(phases_leave_their_averages)
+TEST(phases_leave_the_averages_of_the_phase_that_ends_the_run)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -326,7 +326,7 @@ TEST(phases_leave_their_averages)
 }
 
 /* A checkpoint of a phase knows nothing of the best one of the phase before. */
-TEST(phases_best_is_their_own)
+TEST(phases_do_not_share_their_best_checkpoint)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -346,7 +346,7 @@ TEST(phases_best_is_their_own)
 }
 
 /* ---- the command line ------------------------------------------------------------------- */
-TEST(phases_overrides)
+TEST(phases_are_changed_by_overrides)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -384,7 +384,7 @@ TEST(phases_overrides)
     json_decref(j);
 }
 
-TEST(phases_bad_ones_are_told)
+TEST(phases_with_mistakes_are_refused_with_their_place)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -427,7 +427,7 @@ TEST(phases_bad_ones_are_told)
 }
 
 /* ---- planned before the first step ------------------------------------------------------- */
-TEST(phases_are_planned_first)
+TEST(phases_are_all_planned_before_the_first_step)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -485,7 +485,7 @@ TEST(phases_are_planned_first)
  "  - {name: last, until: {steps: 4}, set: {ema.decay: 0.9}}\n"
 
 /* Kills the run at any instant, borders of phases among them, until it is done. */
-TEST(phases_survive_kill)
+TEST(phases_survive_a_kill_at_any_time)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -534,7 +534,7 @@ TEST(phases_survive_kill)
 }
 
 /* A signal in each phase: saved, exit code 75, gone on with to the same bits. */
-TEST(phases_stop_and_go_on)
+TEST(phases_stop_on_a_signal_and_resume_to_the_same_bits)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -560,7 +560,7 @@ TEST(phases_stop_and_go_on)
 }
 
 /* What is over stays; what is going on and what comes may change. */
-TEST(phases_change_on_the_way)
+TEST(phases_that_ended_cannot_change_and_others_can)
 {
     WANT_BIN();
     const char *d = pl_test_dir();

@@ -148,7 +148,7 @@ static pl_run *started(const char *const *keys, int n)
 }
 
 /* Five samples in micro-batches of two: places 0 1 2 over 3 4, the sixth empty. */
-TEST(samples_are_the_numbers)
+TEST(samples_sheet_has_the_pixels_of_every_sample)
 {
     const char *keys[] = {"sample.every=1", "sample.count=5", "batch=2"};
     pl_run *r = started(keys, 3);
@@ -267,7 +267,7 @@ TEST(samples_arrays_are_the_outputs)
 }
 
 /* Arrays alone do, and their memory is planned. */
-TEST(samples_arrays_are_planned)
+TEST(samples_arrays_need_no_picture_and_are_planned)
 {
     const char *keys[] = {"sample.every=1", "batch=2", "break=arrays", "wide=100",
                           "sample.count=1"};
@@ -294,7 +294,7 @@ TEST(samples_arrays_are_planned)
 }
 
 /* An evaluation may draw: training goes on as if there had been none. */
-TEST(samples_evaluations_draw_apart)
+TEST(samples_draws_of_an_evaluation_do_not_change_training)
 {
     const char *keys[] = {"batch=4", "break=draws"};
     pl_run *a = started(keys, 2), *b = started(keys, 2);
@@ -312,7 +312,7 @@ TEST(samples_evaluations_draw_apart)
 }
 
 /* Training has the same bits with and without pictures, and the plan knows of them. */
-TEST(samples_change_nothing)
+TEST(samples_do_not_change_training)
 {
     const char *with[] = {"sample.every=1", "batch=4", "wide=5000"}, *without[] = {"batch=4"};
     pl_run *a = started(with, 3), *b = started(without, 1);
@@ -340,7 +340,7 @@ TEST(samples_change_nothing)
     pl_run_free(b);
 }
 
-TEST(samples_bad_programs_are_told)
+TEST(samples_bad_programs_are_refused_with_a_reason)
 {
     static const struct {
         const char *what, *want;
@@ -409,7 +409,7 @@ TEST(samples_without_libspng_say_so)
 }
 
 /* The command writes files, events and the report, and trains to the same bits. */
-TEST(samples_of_a_run)
+TEST(samples_of_a_run_are_written_and_reported)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -453,7 +453,7 @@ TEST(samples_of_a_run)
 }
 
 /* A set on disk that has nothing for evaluation: the first training samples, each once. */
-TEST(samples_of_training)
+TEST(samples_come_from_training_where_there_is_no_evaluation_set)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -473,7 +473,7 @@ TEST(samples_of_training)
 }
 
 /* The run ends where arrays cannot be written, and leaves no part of them. */
-TEST(samples_arrays_fail_to_be_written)
+TEST(samples_that_cannot_be_written_end_the_run)
 {
     WANT_BIN();
     const char *d = pl_test_dir();

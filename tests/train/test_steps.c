@@ -144,7 +144,7 @@ static pl_status trace_of(const char *a, const char *b, trace *t)
 }
 
 /* ---- tests ------------------------------------------------------------------------------ */
-TEST(steps_programs_in_micro_batches)
+TEST(steps_of_two_programs_match_in_micro_batches)
 {
     static const char *const how[] = {"accumulate=2", "accumulate=4", "accumulate=8"};
     trace whole, parts;
@@ -163,7 +163,7 @@ TEST(steps_programs_in_micro_batches)
 }
 
 /* A program changes the slots of its own group only. */
-TEST(steps_groups_are_apart)
+TEST(steps_programs_change_only_their_own_group)
 {
     static const char *const of[] = {"optim_d.lr=0", "optim.lr=0"};
     static const char *const still[] = {"disc.0.weight", "gen.0.weight"};
@@ -187,7 +187,7 @@ TEST(steps_groups_are_apart)
 
 /* `from` and `until` bound the steps of a program, and a program that runs rarely costs its share.
  */
-TEST(steps_run_when_they_are_due)
+TEST(steps_run_programs_when_they_are_due)
 {
     static const struct {
         pl_when when;
@@ -222,7 +222,7 @@ TEST(steps_run_when_they_are_due)
 
 /* The turns that a step is told to have are those that it runs; a turn that is repeated stands
  * there as often. */
-TEST(steps_tell_their_turns)
+TEST(steps_list_the_programs_that_they_run)
 {
     static const char *const twice[] = {"train.updates_per_batch=2"};
     for (int updates = 1; updates <= 2; updates++) {
@@ -246,7 +246,7 @@ TEST(steps_tell_their_turns)
     }
 }
 
-TEST(steps_refuse)
+TEST(steps_refuse_shared_weights_and_state_moved_by_micro_batches)
 {
     trace t;
     CHECK_INT(trace_of("overlap=true", NULL, &t), PL_ERR_CONFIG);
@@ -281,7 +281,7 @@ TEST(steps_eval_counts_every_sample)
 }
 
 /* Stops after so many evaluations without a better one; what it knows is in the store. */
-TEST(steps_stop_when_nothing_improves)
+TEST(steps_stop_training_when_nothing_improves)
 {
     static const double metric[] = {3, 2, 2.5, 1, 1, 0.999, 1.5, 1.2};
     static const bool better[] = {true, true, false, true, false, false, false, false};

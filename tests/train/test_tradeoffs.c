@@ -38,7 +38,7 @@ static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, con
     return rc;
 }
 
-TEST(tradeoffs_are_the_plans_choice)
+TEST(tradeoffs_are_chosen_by_the_plan_from_the_budget)
 {
     pl_run_memory once, twice, m;
     const char *taken;
@@ -80,7 +80,7 @@ static pl_status count_builds(pl_builder *b)
 
 /* The other way is built only where the first one computes again or does not fit, and for a
  * smallest budget. */
-TEST(tradeoffs_are_not_built_in_vain)
+TEST(tradeoffs_are_built_only_where_the_first_plan_recomputes_or_does_not_fit)
 {
     static const pl_config_entry schema[] = {
         {"way", PL_CONFIG_CHOICE, "auto", 0, 0, "auto|fast|slow", "Which way."}, {0}};
@@ -105,7 +105,7 @@ TEST(tradeoffs_are_not_built_in_vain)
 }
 
 /* Where both fit, but not without computing again, the faster plan is taken. */
-TEST(tradeoffs_by_time)
+TEST(tradeoffs_are_chosen_by_predicted_time)
 {
     pl_run_memory once, m;
     const char *taken;
@@ -131,7 +131,7 @@ TEST(tradeoffs_by_time)
 #define PLAN                                                                                                    \
  "$P plan fluxflow/tiny image=128 batch=8 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
  "model.scales=1 --device t4 "
-TEST(tradeoffs_are_told)
+TEST(tradeoffs_are_printed_by_plan)
 {
     WANT_BIN();
     cli_result r = cli_run(PLAN "--memory 600MB");
@@ -146,7 +146,7 @@ TEST(tradeoffs_are_told)
     CHECK_MSG(row && next && strstr(row, "decodes twice") && !strstr(next, "decodes"), "%s", r.out);
 }
 
-TEST(tradeoffs_by_every_command)
+TEST(tradeoffs_are_taken_by_every_command)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
@@ -163,7 +163,7 @@ TEST(tradeoffs_by_every_command)
 
 /* A run goes on with the other way: nothing is refused, and the bits are those of a run that had
  * one. */
-TEST(tradeoffs_may_change_in_a_run)
+TEST(tradeoffs_may_change_when_a_run_resumes)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -178,7 +178,7 @@ TEST(tradeoffs_may_change_in_a_run)
 
 /* The smallest budget that is told, of the setting that the plan would take, does for the process
  * that is given it. */
-TEST(tradeoffs_smallest_budget_is_enough)
+TEST(tradeoffs_printed_minimum_is_enough)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
@@ -197,7 +197,7 @@ TEST(tradeoffs_smallest_budget_is_enough)
 }
 
 /* The same in the smallest budget, which makes the plan decode twice. */
-TEST(tradeoffs_train_the_same)
+TEST(tradeoffs_do_not_change_the_weights)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");

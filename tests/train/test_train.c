@@ -71,7 +71,7 @@ static bool same_bits(const trace *a, const trace *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-TEST(train_same_seed_same_bits)
+TEST(train_with_the_same_seed_gives_the_same_bits)
 {
     trace a, b, c;
     CHECK_OK(trace_of("seed=5", NULL, &a));
@@ -106,7 +106,7 @@ TEST(train_plans_do_not_change_bits)
 }
 
 /* Libraries may sum in an order that follows the number of threads: close, not equal. */
-TEST(train_threads_agree)
+TEST(train_losses_agree_for_any_number_of_threads)
 {
     trace one, two;
     CHECK_OK(trace_of("threads=1", NULL, &one));
@@ -116,7 +116,7 @@ TEST(train_threads_agree)
     CHECK(same_bits(&one, &two));
 }
 
-TEST(train_parameters)
+TEST(train_presets_of_cloud_have_the_published_parameters)
 {
     static const struct {
         const char *preset;
@@ -132,7 +132,7 @@ TEST(train_parameters)
     }
 }
 
-TEST(train_replay_of_cloud)
+TEST(train_replay_of_cloud_agrees_with_pytorch)
 {
     pl_replay_opts o = {.config = NULL};
     pl_replay_report r;
@@ -146,7 +146,7 @@ TEST(train_replay_of_cloud)
 }
 
 /* A wrong weight decay shows in the weights. */
-TEST(train_replay_tells_a_difference)
+TEST(train_replay_notices_another_weight_decay)
 {
     const char *wrong[] = {"optim.weight_decay=0.4"};
     pl_replay_opts o = {.overrides = wrong, .n_overrides = 1};
@@ -155,7 +155,7 @@ TEST(train_replay_tells_a_difference)
     CHECK(!r.agree && r.worst_final > 1e-4);
 }
 
-TEST(train_model_file_round_trip)
+TEST(train_model_file_reads_back_the_same)
 {
     char path[512], override[600];
     snprintf(path, sizeof path, "%s/model.safetensors", pl_test_dir());
@@ -202,7 +202,7 @@ static pl_status numbers_of(pl_run *run, bool averaged, float **all, int64_t *n)
 
 /* The average of every weight: the first weights, then so much of each that an update left. Running
  * statistics, which nothing averages, are as in the model; before any update all is. */
-TEST(train_averages_are_written)
+TEST(train_averages_follow_their_formula)
 {
     const float decay = 0.75f;
     int64_t n, m, weights = 0, others = 0;
@@ -243,7 +243,7 @@ TEST(train_averages_are_written)
 }
 
 /* Training on the written set is training on the generator. */
-TEST(train_data_set_equals_generator)
+TEST(train_on_a_written_data_set_equals_the_generator)
 {
     char override[600];
     pl_run *run;
@@ -259,7 +259,7 @@ TEST(train_data_set_equals_generator)
 }
 
 /* Every epoch visits every sample once, in another order. */
-TEST(train_sampling_is_a_permutation)
+TEST(train_sampling_visits_every_sample_once_an_epoch)
 {
     enum { N = 37 };
     int order[2][N];
@@ -323,14 +323,14 @@ static void fail_each_allocation(pl_status (*all)(void))
     }
 }
 
-TEST(train_every_allocation_fails)
+TEST(train_reports_every_failing_allocation)
 {
     fail_each_allocation(open_to_step);
     fail_each_allocation(open_to_eval);
 }
 
 /* A budget that is too small names the smallest. */
-TEST(train_budget_too_small)
+TEST(train_refuses_a_budget_below_the_minimum)
 {
     pl_run *run;
     CHECK_OK(open_small("memory=8MiB", &run));
@@ -343,7 +343,7 @@ TEST(train_budget_too_small)
 
 /* Host memory that the planner used counts against the budget: no budget below it fits, and the
  * minimum that is printed is not below it. */
-TEST(train_budget_below_what_planning_takes)
+TEST(train_minimum_includes_the_memory_of_planning)
 {
     const uint64_t MIB = 1 << 20;
     pl_run *run;

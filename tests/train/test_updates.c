@@ -106,7 +106,7 @@ static pl_status train(const char *const *keys, int n, int steps, char *to, size
     return rc;
 }
 
-TEST(updates_are_the_batch_again)
+TEST(updates_repeat_the_same_batch)
 {
     static const char *const ways[][2] = {{"accumulate=1", "data.workers=0"},
                                           {"accumulate=1", "data.workers=2"},
@@ -146,7 +146,7 @@ TEST(updates_read_a_batch_once)
 
 /* A schedule of 8 steps is at its end after 8 steps: it stands still in a step, or moves with every
  * update. */
-TEST(updates_and_schedules)
+TEST(updates_of_one_batch_advance_schedules_as_the_recipe_asks)
 {
     const char *keys[] = {"batch=8",
                           "train.steps=8",
@@ -170,7 +170,7 @@ TEST(updates_and_schedules)
 }
 
 /* Killed at any instant, also between two updates of a batch, a run goes on to the same bits. */
-TEST(updates_go_on_bit_by_bit)
+TEST(updates_resume_to_the_same_bits_after_a_kill)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
@@ -193,7 +193,7 @@ TEST(updates_go_on_bit_by_bit)
 }
 
 /* The step of a plan is all of its updates. */
-TEST(updates_are_predicted)
+TEST(updates_multiply_the_predicted_step_time)
 {
     static const char *const keys[][2] = {{"train.updates_per_batch=1", "batch=2"},
                                           {"train.updates_per_batch=3", "batch=2"}};
