@@ -137,7 +137,7 @@ static void lstm_reference(const lab *l, const float *x, double *want)
     }
 }
 
-TEST(cloud_lstm_is_an_lstm)
+TEST(cloud_lstm_matches_its_definition)
 {
     float x[B * T * C];
     double want[C];
@@ -187,7 +187,7 @@ static void mamba_reference(const lab *l, const float *x, double *want)
     }
 }
 
-TEST(cloud_state_space_is_selective)
+TEST(cloud_state_space_matches_its_definition)
 {
     float x[B * T * C];
     double want[C];
@@ -241,7 +241,7 @@ static void gat_reference(const lab *l, const char *name, const double *x, int i
         }
 }
 
-TEST(cloud_graph_attends_to_neighbours)
+TEST(cloud_graph_matches_its_definition)
 {
     float x[B * NODES * C];
     lab l;
@@ -333,7 +333,7 @@ static pl_val changed_angles(cloud *k, pl_val x)
     return x;
 }
 
-TEST(cloud_augmentation)
+TEST(cloud_augmentation_changes_frames_and_angles_as_documented)
 {
     static float x[B * STACK];
     float angles[2 * B] = {0.5f, 0.25f, -1, -0.75f};
@@ -381,7 +381,7 @@ static pl_val changed_bytes(cloud *k, pl_val x)
 
 /* Brightness in 8 bits: what does not fit into a byte is lost, and what comes back is one of 256
  * values of [0,1], frame by frame. */
-TEST(cloud_seed_compat_has_8_bits)
+TEST(cloud_seed_compat_jitters_brightness_in_8_bits)
 {
     static float x[B * STACK];
     lab l;
@@ -473,7 +473,7 @@ TEST(cloud_seed_compat_moves_norms_twice)
 }
 
 /* ---- contrast --------------------------------------------------------------------------- */
-TEST(cloud_contrast_is_even)
+TEST(cloud_contrast_evens_out_dark_and_bright_parts)
 {
     enum { SIDE = 64 };
     static float x[SIDE * SIDE];

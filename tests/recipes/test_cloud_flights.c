@@ -75,7 +75,7 @@ static pl_status open_flights(const char *dir, const char *const *more, int n, p
     return cloud_flights_open((*run)->config, data);
 }
 
-TEST(cloud_flights)
+TEST(cloud_flights_split_samples_and_weights_by_flight)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
     char dir[400];
@@ -156,7 +156,7 @@ TEST(cloud_flights_are_read_in_km_and_degrees)
 }
 
 /* seed_compat reads frames as without a flat field, which the original's is. */
-TEST(cloud_seed_compat_flattens_nothing)
+TEST(cloud_seed_compat_reads_frames_without_a_flat_field)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
     static const char *const keys[] = {"data.flat_field=true", "data.flat_field=false",
@@ -182,7 +182,7 @@ TEST(cloud_seed_compat_flattens_nothing)
 
 /* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1
  * then) are those of the samples; half of them are a flight's, the evaluation's are another's. */
-TEST(cloud_flights_are_generated)
+TEST(cloud_flights_that_are_generated_read_back_the_same)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
     static const char *const make[] = {"frames=3",         "height=10",      "width=8",
@@ -258,7 +258,7 @@ TEST(cloud_flights_train_through_the_authors_phases)
 }
 
 /* On the command line: it trains, and what does not fit together is told. */
-TEST(cloud_flights_samples)
+TEST(cloud_flights_train_and_refuse_mistakes_on_the_command_line)
 {
     if (!cli_bin()) return;
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");

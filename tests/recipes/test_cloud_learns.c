@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Every architecture trains: the loss of its last steps is below that of its first. */
-TEST(cloud_architectures_learn)
+TEST(cloud_loss_falls_for_every_architecture)
 {
     static const char *const names[] = {"architecture.name=gnn", "architecture.name=ssm",
                                         "architecture.name=lstm", "architecture.name=cnn"};
@@ -70,7 +70,7 @@ TEST(cloud_evaluates_shares_of_answers_within_a_distance)
 
 /* Outputs that are not finite, which the loss hides: counted over all micro-batches, before the
  * update takes their memory. Here the update's rate would lie where the count was. */
-TEST(cloud_blow_up_is_told)
+TEST(cloud_outputs_that_are_not_finite_end_the_run)
 {
     static const char *const keys[] = {"architecture.name=gnn",
                                        "height=17",

@@ -188,7 +188,7 @@ TEST(fluxflow_in_least_memory_has_the_same_bits)
 
 /* The discriminator judges the reconstruction itself: the numbers of a second decode, and less of
  * everything. */
-TEST(fluxflow_decodes_once)
+TEST(fluxflow_decoding_once_gives_the_losses_of_twice_in_less_memory)
 {
     static const char *const ways[] = {"gan.decode=once", "gan.decode=twice"};
     double loss[2][4];
@@ -207,7 +207,7 @@ TEST(fluxflow_decodes_once)
               (unsigned long long)alive[1]);
 }
 
-TEST(fluxflow_flow_in_less_memory)
+TEST(fluxflow_flow_has_the_same_bits_in_less_memory)
 {
     static const char *const large[] = {"image=64", "batch=2", "flow.layers=4"};
     double all[3], least[3];
@@ -226,7 +226,7 @@ static long long peak_of(const char *config, int steps)
 }
 
 /* A thousand steps need the bytes of twenty. */
-TEST(fluxflow_stays_flat)
+TEST(fluxflow_memory_does_not_grow_over_1000_steps)
 {
     if (!pl_test_long()) SKIP("long");
     WANT_BIN();
@@ -269,7 +269,7 @@ static pl_status learn(const char *preset, const char *const *more, int n, int s
 
 /* What the README states, however many threads: between a network and its adversary rounding is
  * enough to end elsewhere. */
-TEST(fluxflow_learns)
+TEST(fluxflow_loss_falls)
 {
     if (!pl_test_long()) SKIP("long");
     double before, after;
@@ -279,7 +279,7 @@ TEST(fluxflow_learns)
     }
 }
 
-TEST(fluxflow_flow_learns)
+TEST(fluxflow_flow_loss_falls)
 {
     double before, after;
     CHECK_OK(learn("fluxflow/flow-tiny", NULL, 0, 200, 1, &before, &after));
@@ -313,7 +313,7 @@ TEST(fluxflow_flow_keeps_nothing_of_the_compressor)
 }
 
 /* One step leaves every weight of the compressor as it is and moves those of the flow. */
-TEST(fluxflow_flow_leaves_the_compressor)
+TEST(fluxflow_flow_does_not_train_the_compressor)
 {
     pl_run *run;
     pl_step_info info;

@@ -332,7 +332,7 @@ static pl_status start_with(const char *file, pl_run **run)
     return rc == PL_OK ? pl_run_start(*run) : rc;
 }
 
-TEST(fluxflow_lpips_weights)
+TEST(fluxflow_lpips_weights_load_from_a_file_or_a_folder)
 {
     pl_run *run = NULL;
     CHECK_OK(write_vgg("package.safetensors", true, 0, -1));

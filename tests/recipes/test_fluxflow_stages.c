@@ -202,7 +202,7 @@ static pl_status moved_times(const char *compat, int *n, int *last)
 }
 
 /* The authors multiply a time by 999 and cut it off: all eight samples share row 999. */
-TEST(fluxflow_times_are_not_cut_off)
+TEST(fluxflow_times_are_not_rounded_down)
 {
     int n, last;
     CHECK_OK(moved_times("seed_compat=true", &n, &last));

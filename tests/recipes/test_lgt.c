@@ -30,7 +30,7 @@ static bool as_held(const float *got)
     return true;
 }
 
-TEST(lgt_reads_torch_files)
+TEST(lgt_reads_pytorch_tensors_of_every_layout)
 {
     static const char *const good[] = {"plain", "half", "turned", "bf16", "double"},
                              *const bad[] = {"dict", "bool"};
@@ -63,7 +63,7 @@ static bool put(const char *name, const void *x, size_t n)
 
 /* Every beginning of a file, and a file with any one byte turned over, is an error or numbers:
  * nothing worse. */
-TEST(lgt_refuses_broken_files)
+TEST(lgt_refuses_files_that_are_cut_or_damaged)
 {
     uint8_t all[8192];
     float got[NUMBERS];
@@ -86,7 +86,7 @@ TEST(lgt_refuses_broken_files)
     CHECK(refused > 20);
 }
 
-TEST(lgt_writes_what_it_reads)
+TEST(lgt_files_read_back_the_same)
 {
     float x[NUMBERS], y[NUMBERS];
     for (int i = 0; i < NUMBERS; i++) x[i] = (float)sin(i * 0.37);
@@ -156,7 +156,7 @@ static int folder_of(const float *x, int files)
 
 /* Sixteen latents, a batch: what is wanted of each changes from pass to pass, and its example is of
  * that style. */
-TEST(lgt_draws_styles_anew)
+TEST(lgt_draws_new_styles_every_epoch)
 {
     char path[640];
     pl_run *run;
@@ -192,7 +192,7 @@ TEST(lgt_draws_styles_anew)
 }
 
 /* Without a folder for evaluation a share is taken, and of none the training latents do. */
-TEST(lgt_evaluation_latents)
+TEST(lgt_evaluates_a_share_of_the_latents)
 {
     static const char *const share[] = {"data.eval_share=0.5", "data.eval_share=0"};
     char path[640];
@@ -214,7 +214,7 @@ TEST(lgt_evaluation_latents)
     }
 }
 
-TEST(lgt_folders_that_do_not_fit)
+TEST(lgt_refuses_folders_that_do_not_fit_the_model)
 {
     static const struct {
         const char *keys[3];
@@ -276,7 +276,7 @@ static pl_status way(bool shrinking, int steps, double t0, double *out)
 }
 
 /* The authors' shares of the way: 68.4 % for 4 steps, 67.2 % for 5, 65.1 % for 10. */
-TEST(lgt_integration_arrives)
+TEST(lgt_integration_reaches_the_end_of_the_path)
 {
     static const int steps[] = {4, 5, 10};
     static const double share[] = {0.684, 0.672, 0.651};
@@ -309,7 +309,7 @@ static pl_status styles_move(const char *key, bool *moved)
 
 /* The authors' average style is that of the start: whatever it does in training, no style learns of
  * it. */
-TEST(lgt_average_style)
+TEST(lgt_average_style_trains_every_style)
 {
     bool moved;
     CHECK_OK(styles_move("seed_compat=false", &moved));
@@ -328,7 +328,7 @@ static double term(const pl_step_info *info, const char *name)
 }
 
 /* The patch distance counts by the mean weight of the wanted styles. */
-TEST(lgt_style_weights)
+TEST(lgt_style_weights_scale_the_patch_distance)
 {
     static const char *const keys[] = {"loss.style_weights=[3, 3]", "loss.w_style=2",
                                        "loss.w_content=5", "loss.w_velocity=0", "ode.steps=1"};
@@ -368,7 +368,7 @@ static pl_status evaluate(const char *const *more, int n, double *swd, double *s
 
 /* Back to noise and forward again is the way there and back: content stays, but for the noise that
  * warmth adds in the second half. */
-TEST(lgt_inference_returns)
+TEST(lgt_inference_returns_to_the_content)
 {
     static const char *const cold[] = {"infer.temperature=0"}, *const late[] = {
                                                                    "infer.threshold=1"};
@@ -412,7 +412,7 @@ static pl_status trained_swd(const char *key, double *swd)
 
 /* A weight of 1 is the wanted style alone, whether or not it falls; others, and the way from the
  * own style, are not. */
-TEST(lgt_guidance)
+TEST(lgt_guidance_of_1_changes_nothing)
 {
     double plain, fixed, twice, steady, away;
     CHECK_OK(trained_swd("infer.cfg_scale=1", &plain));
@@ -425,7 +425,7 @@ TEST(lgt_guidance)
               steady, away);
 }
 
-TEST(lgt_draws_pictures)
+TEST(lgt_writes_pictures_of_samples)
 {
     WANT_BIN();
     CHECK_RUN(
@@ -517,7 +517,7 @@ static pl_status way_of(const char *const *more, int n, double *way)
 
 /* The file has what the evaluation has, channels first; there and back is where it began, but for
  * warmth. */
-TEST(lgt_writes_latents)
+TEST(lgt_writes_the_latents_of_the_evaluation)
 {
     static const char *const cold[] = {"infer.temperature=0"}, *const warm[] = {
                                                                    "infer.temperature=0.1"};

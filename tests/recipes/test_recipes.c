@@ -32,7 +32,7 @@ static int64_t count_of(const char *preset, const char *override, const char *pa
     return n;
 }
 
-TEST(recipes_parameters)
+TEST(recipes_have_the_published_parameters)
 {
     static const struct {
         const char *preset, *override, *pattern;
@@ -77,7 +77,7 @@ TEST(recipes_parameters)
 }
 
 /* Sizes that do not go together are told by their keys. */
-TEST(recipes_sizes_are_told)
+TEST(recipes_refuse_sizes_that_do_not_fit_by_their_keys)
 {
     static const struct {
         const char *preset, *key, *want;
@@ -152,23 +152,23 @@ static double stated_fall(const char *preset)
   CHECK_MSG(fall < most, preset ": the loss falls to %.3f of its start, stated %g", fall, most);   \
  } while (0)
 
-TEST(recipes_cloud_learns)
+TEST(recipes_cloud_loss_falls)
 {
     CHECK_LEARNS("cloud/tiny");
 }
 
-TEST(recipes_lgt_learns)
+TEST(recipes_lgt_loss_falls)
 {
     if (!pl_test_long()) SKIP("long");
     CHECK_LEARNS("lgt/tiny");
 }
 
-TEST(recipes_wandistill_learns)
+TEST(recipes_wandistill_loss_falls)
 {
     CHECK_LEARNS("wandistill/tiny");
 }
 
-TEST(recipes_stablesr_learns)
+TEST(recipes_stablesr_loss_falls)
 {
     if (!pl_test_long()) SKIP("long");
     CHECK_LEARNS("stablesr/tiny");
@@ -208,7 +208,7 @@ static pl_status trace_of(const char *preset, const char *override, const pl_com
 
 /* Three quarters of the arena that keeps everything must do, and change no bit. Latents that are
  * large enough for activations to matter beside gradients. */
-TEST(recipes_compute_again_the_same)
+TEST(recipes_recompute_without_changing_a_bit)
 {
     static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny",
                                           "cloud/tiny"};
@@ -229,7 +229,7 @@ TEST(recipes_compute_again_the_same)
 }
 
 /* The switch changes what is trained. */
-TEST(recipes_seed_compat_differs)
+TEST(recipes_seed_compat_changes_the_losses)
 {
     static const char *const presets[] = {"lgt/tiny", "stablesr/tiny"};
     for (int i = 0; i < 2; i++) {
@@ -255,7 +255,7 @@ static void check_replay(const char *dir)
 }
 
 /* Channels in front of positions, and a frozen part. */
-TEST(recipes_replay_of_wandistill)
+TEST(recipes_replay_of_wandistill_agrees_with_pytorch)
 {
     check_replay("tests/data/peers/wandistill");
 }
@@ -263,7 +263,7 @@ TEST(recipes_replay_of_wandistill)
 /* The teacher in bf16 has no agreed number: PyTorch rounds at other places. What both are near to
  * is the same weights' result in f64, which is what this dump tells (bench/peers/accuracy.py made
  * it); PyTorch's own bf16 is 1.0e-3 of a loss and 2.6e-3 of a gradient away from it. */
-TEST(recipes_replay_of_a_bf16_teacher)
+TEST(recipes_replay_of_a_bf16_teacher_is_near_f64)
 {
     const double loss = 1.0e-3, gradient = 2.6e-3;
     pl_replay_opts o = {.loss_tol = 1.5 * loss, .grad_tol = 1.5 * gradient};
@@ -277,7 +277,7 @@ TEST(recipes_replay_of_a_bf16_teacher)
 }
 
 /* All toy peers, written by PyTorch here and now; they are too large to keep. */
-TEST(recipes_replay_of_all_peers)
+TEST(recipes_replay_of_every_peer_agrees_with_pytorch)
 {
     static const char *const names[] = {
         "lgt",          "lgt-shrinking",        "lgt-plus",
@@ -299,7 +299,7 @@ TEST(recipes_replay_of_all_peers)
 
 /* Other sizes and seeds than those that are kept: one sample, odd sizes, as many channels as
  * positions (either layout has the same shape then), three levels, no dropout. */
-TEST(recipes_replay_of_other_sizes)
+TEST(recipes_replay_of_other_sizes_agrees_with_pytorch)
 {
     static const struct {
         const char *workload, *set;
@@ -360,7 +360,7 @@ TEST(recipes_replay_of_other_sizes)
 
 /* Both programs in f64, from the same weights, on the same draws: what f32 leaves open is rounding.
  * The rate is one that f32 has exactly. */
-TEST(recipes_replay_in_f64)
+TEST(recipes_replay_in_f64_agrees_with_pytorch)
 {
     static const char *const names[] = {"cloud", "wandistill", "stablesr-edge-after",
                                         "stablesr-full", "lgt-plus"};
@@ -388,7 +388,7 @@ TEST(recipes_replay_in_f64)
 }
 
 /* Where rounding decides, agreeing is chance: then this program is as near to f64 as PyTorch is. */
-TEST(recipes_as_near_to_f64_as_pytorch)
+TEST(recipes_are_as_near_to_f64_as_pytorch)
 {
     static const char cases[] =
         "lgt-plus 23 latent=4;wandistill 5 teacher_dtype=bf16;stablesr-full 8 image=32 latent=4";
@@ -403,7 +403,7 @@ TEST(recipes_as_near_to_f64_as_pytorch)
     CHECK_INT(system(text), 0);
 }
 
-TEST(recipes_1000_steps_are_flat)
+TEST(recipes_memory_does_not_grow_over_1000_steps)
 {
     static const char *const names[] = {"cloud/tiny", "lgt/tiny", "wandistill/tiny",
                                         "stablesr/tiny"};
@@ -429,7 +429,7 @@ TEST(recipes_1000_steps_are_flat)
 
 /* Settings that a recipe names as taking less memory are settings that it has, other than its own.
  */
-TEST(recipes_smaller_settings_open)
+TEST(recipes_tradeoffs_are_settings_of_the_recipe)
 {
     int n = 0;
     for (int i = 0; i < pl_recipe_count(); i++) {

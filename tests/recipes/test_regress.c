@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-TEST(regress_parameters)
+TEST(regress_has_the_expected_parameters)
 {
     static const struct {
         const char *preset, *keys[3];
@@ -44,13 +44,13 @@ static double fall_of(const char *const *keys, int n)
     return last / first;
 }
 
-TEST(regress_learns)
+TEST(regress_loss_falls)
 {
     double fall = fall_of(NULL, 0);
     CHECK_MSG(fall > 0 && fall < 0.2, "the loss falls by a factor of %g", fall);
 }
 
-TEST(regress_losses_and_activations_learn)
+TEST(regress_loss_falls_for_every_loss_and_activation)
 {
     static const char *const keys[][3] = {
         {"loss=l1", "model.activation=relu", "model.layer_norm=true"},
@@ -121,7 +121,7 @@ TEST(regress_metrics_are_the_losses_of_their_names)
 
 /* The generated samples as files give the losses of the generated samples, with the sizes of the
  * files. A run on files is evaluated, and its predictions are written. */
-TEST(regress_trains_on_arrays)
+TEST(regress_trains_on_arrays_as_on_generated_samples)
 {
     char made[8192], read[8192];
     const char *d = pl_test_dir();

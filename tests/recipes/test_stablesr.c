@@ -54,7 +54,7 @@ static bool png_folder(const char *dir, int n)
 }
 
 /* The same bits whatever the number of threads that read; a pool brings other batches. */
-TEST(stablesr_trains_on_pictures)
+TEST(stablesr_losses_on_pictures_do_not_depend_on_workers)
 {
     const char *dir = pl_test_path("pictures");
     char path[640];
@@ -95,7 +95,7 @@ static void reads_draw(const char *key, const char *name, bool *reads)
 
 /* seed_compat draws the degraded latent twice, once to add noise to and once for the structure
  * encoder. */
-TEST(stablesr_seed_compat_draws_twice)
+TEST(stablesr_seed_compat_draws_the_degraded_latent_twice)
 {
     bool once[2] = {false}, twice[2] = {false};
     reads_draw("x_start=lq", "noise_lq", &once[0]);
@@ -129,7 +129,7 @@ static void loss_with_channel(const char *compat, int channel, double *loss)
 
 /* The original's new input convolution is zero for its first four channels, and stays so as it is
  * frozen. */
-TEST(stablesr_seed_compat_is_half_blind)
+TEST(stablesr_seed_compat_ignores_the_first_four_channels)
 {
     static const int channel[] = {-1, 3, 4};
     double loss[2][3];
@@ -141,7 +141,7 @@ TEST(stablesr_seed_compat_is_half_blind)
 }
 
 /* The authors' filter by file size: what is shorter is passed over, or stops the run. */
-TEST(stablesr_passes_over_small_files)
+TEST(stablesr_skips_or_refuses_small_files)
 {
     const char *dir = pl_test_path("sizes");
     char path[640], least[64];
@@ -171,7 +171,7 @@ TEST(stablesr_passes_over_small_files)
 
 /* Ranges that are none, and patterns that freeze nothing, are refused; an empty one freezes nothing
  * by intent. */
-TEST(stablesr_refuses)
+TEST(stablesr_refuses_bad_ranges_and_patterns)
 {
     static const struct {
         const char *key, *why;
@@ -224,7 +224,7 @@ static pl_status see(const char *path, const char *pool, const char *compat, con
 /* A pair in the pool keeps its edges. The original's loses them: edges are of the batch that has
  * just come. With seed_compat the good picture is not read by the step, so pictures are known by
  * their edges alone. */
-TEST(stablesr_pool_and_edges)
+TEST(stablesr_pool_keeps_a_sample_with_its_edges)
 {
     const char *dir = pl_test_path("pictures");
     char path[640];
@@ -253,7 +253,7 @@ TEST(stablesr_pool_and_edges)
     free(of);
 }
 
-TEST(stablesr_pool_wants_a_batch)
+TEST(stablesr_pool_smaller_than_a_batch_is_refused)
 {
     const char *dir = pl_test_path("pictures");
     char path[640];
@@ -268,7 +268,7 @@ TEST(stablesr_pool_wants_a_batch)
 
 /* What generated pictures take on the host is in the plan, and so is what each reading thread
  * takes. */
-TEST(stablesr_pictures_are_in_the_plan)
+TEST(stablesr_plan_includes_the_host_memory_of_pictures)
 {
     if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
     const char *dir = pl_test_path("pictures");
@@ -302,7 +302,7 @@ TEST(stablesr_pictures_are_in_the_plan)
 }
 
 /* Encoding in the step, with less memory: the same bits. */
-TEST(stablesr_pictures_with_less_memory)
+TEST(stablesr_encoding_has_the_same_bits_in_less_memory)
 {
     if (!pl_test_long()) SKIP("long");
     double keep[STEPS], less[STEPS];
@@ -316,7 +316,7 @@ TEST(stablesr_pictures_with_less_memory)
 }
 
 /* The authors' step: six micro-batches of two, one update; BatchNorm sees two samples at a time. */
-TEST(stablesr_accumulates_six)
+TEST(stablesr_full_accumulates_six_micro_batches)
 {
     pl_run *run;
     double loss[STEPS], two[STEPS];
@@ -338,7 +338,7 @@ TEST(stablesr_accumulates_six)
 /* ---- memory ------------------------------------------------------------------------------- */
 /* What is frozen is differentiated through, but keeps nothing for gradients that nobody wants:
  * neither inputs of its convolutions nor their gradients. */
-TEST(stablesr_frozen_parts_keep_less)
+TEST(stablesr_frozen_parts_take_less_memory)
 {
     uint64_t arena[2], state[2];
     for (int k = 0; k < 2; k++) {
@@ -360,7 +360,7 @@ TEST(stablesr_frozen_parts_keep_less)
 
 /* The request that failed on the authors' card: one map of the original edge processor, 6.00 GiB.
  */
-TEST(stablesr_the_failing_tensor)
+TEST(stablesr_edge_before_has_the_6_gib_tensor_of_the_original)
 {
     if (!pl_test_long()) SKIP("long");
     pl_run *run;
@@ -379,7 +379,7 @@ TEST(stablesr_the_failing_tensor)
 
 /* ---- the authors' format ------------------------------------------------------------------ */
 /* Pictures that the recipe writes are the PNGs that it trains on. */
-TEST(stablesr_writes_pictures)
+TEST(stablesr_generated_pictures_are_trained_on)
 {
     const char *dir = pl_test_path("raw");
     char path[640], file[640];
@@ -415,7 +415,7 @@ TEST(stablesr_writes_pictures)
 
 /* data.crop=pixels: what comes is a part of the picture, pixel for pixel; in evaluation the one in
  * the middle. */
-TEST(stablesr_crops_by_the_pixel)
+TEST(stablesr_crops_without_scaling)
 {
     enum { W = 96, H = 80, SIDE = 40 };
     const char *dir = pl_test_path("pictures");
@@ -463,7 +463,7 @@ TEST(stablesr_crops_by_the_pixel)
 /* ---- computed once ------------------------------------------------------------------------ */
 /* Training on what `plimsoll cache` keeps is training with the encoder inside, to the bit, and the
  * encoder is not in its plan. */
-TEST(stablesr_cache_is_the_encoder)
+TEST(stablesr_cache_trains_to_the_bits_of_the_encoder)
 {
     const char *dir = pl_test_path("cache");
     char key[640];

@@ -33,7 +33,7 @@ static int64_t count_of(const char *const *overrides, int n, const char *pattern
     return count;
 }
 
-TEST(stablesr_vae_parameters)
+TEST(stablesr_vae_has_the_published_parameters)
 {
     CHECK_INT(count_of((const char *const[]){"part=vae"}, 1, NULL, false), 83653863);
     /* Training has the encoder alone, frozen, and the text of the empty prompt. */
@@ -71,7 +71,7 @@ static void fill_weights(lab *l, const pl_store *store)
     }
 }
 
-TEST(stablesr_vae_is_pytorchs)
+TEST(stablesr_vae_matches_pytorch)
 {
     sr_config c = {.batch = 1, .image = 32, .latent = 4, .vae_width = 32, .vae_mult = {1, 1, 2, 2}};
     pl_store *store = pl_store_new();
@@ -100,7 +100,7 @@ TEST(stablesr_vae_is_pytorchs)
 }
 
 /* A latent is drawn: the deviation is that of the second half of the moments. */
-TEST(stablesr_vae_draws_its_latent)
+TEST(stablesr_vae_latent_has_the_mean_and_deviation_of_its_moments)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -182,7 +182,7 @@ static void older_name(const char *ours, char *out, size_t cap)
         swap(out, cap, changes[i][0], changes[i][1]);
 }
 
-TEST(stablesr_vae_by_four_names)
+TEST(stablesr_vae_loads_from_four_naming_schemes)
 {
     const char *whole = pl_test_path("whole.safetensors");
     const char *file = pl_test_path("file.safetensors");
@@ -314,7 +314,7 @@ static void our_name(const char *ours, char *out, size_t cap)
 }
 
 /* What is trained keeps its own values: SPADE and the input convolution are not in such files. */
-TEST(stablesr_unet_by_two_names)
+TEST(stablesr_unet_loads_from_two_naming_schemes)
 {
     const char *model = pl_test_path("model.safetensors");
     const char *bare = pl_test_path("bare.safetensors");

@@ -91,7 +91,7 @@ static pl_status save_with(const char *weights, const char *path)
  char var[512];                                                                                    \
  snprintf(var, sizeof var, "%s/" name, pl_test_dir())
 
-TEST(wandistill_teacher_by_both_names)
+TEST(wandistill_teacher_loads_from_both_naming_schemes)
 {
     PATH(model, "model.safetensors");
     PATH(file, "teacher.safetensors");
@@ -118,7 +118,7 @@ TEST(wandistill_teacher_by_both_names)
 }
 
 /* The real teacher is bf16 here and mostly f32 in files. */
-TEST(wandistill_teacher_in_bf16)
+TEST(wandistill_teacher_is_rounded_to_bf16)
 {
     PATH(model, "model.safetensors");
     PATH(file, "teacher.safetensors");
@@ -180,7 +180,7 @@ static bool write_index(const char *model, const char *path, renamed_fn name, in
     return fclose(out) == 0;
 }
 
-TEST(wandistill_teacher_in_shards)
+TEST(wandistill_teacher_loads_from_shards)
 {
     PATH(model, "model.safetensors");
     PATH(folder, "wan");
@@ -219,7 +219,7 @@ TEST(wandistill_teacher_in_shards)
     CHECK(save_with(folder, back) == PL_ERR_FILE && strstr(pl_error_text(), "shard-9"));
 }
 
-TEST(wandistill_teacher_strictly)
+TEST(wandistill_teacher_file_must_match_exactly)
 {
     PATH(model, "model.safetensors");
     PATH(file, "teacher.safetensors");
@@ -261,7 +261,7 @@ static const float *slot_data(pl_run *run, const char *name, pl_type *type)
 }
 
 /* With a learning rate of 0 the first step leaves what was cut out. */
-TEST(wandistill_student_from_teacher)
+TEST(wandistill_student_starts_from_the_teacher)
 {
     pl_run *run;
     pl_step_info info;
@@ -325,7 +325,7 @@ static pl_status plan_of(const char *const *overrides, int n, const pl_compile_o
 
 /* Twelve blocks of the teacher take the arena of two: what a block makes is gone after it, and the
  * student has its bytes. Its weights are in the state, in bf16, and nothing else of it is. */
-TEST(wandistill_teacher_gives_its_memory_back)
+TEST(wandistill_teacher_depth_does_not_grow_the_arena)
 {
     figures two, twelve, full;
     const char *const few[] = {"latent=16", "teacher.dtype=bf16"};
@@ -364,7 +364,7 @@ TEST(wandistill_attention_keeps_no_probabilities)
 
 /* Each block is a scope that may be computed again: the planner's choice, or all of them when asked
  * for. */
-TEST(wandistill_blocks_again_by_choice)
+TEST(wandistill_blocks_are_recomputed_by_the_plan_or_on_request)
 {
     figures keep, less, blocks;
     const char *const o[] = {"latent=16", "student.depth=4"};
@@ -424,7 +424,7 @@ static pl_status broadcast_loss(int b, double *ours, double *torch)
     return rc;
 }
 
-TEST(wandistill_seed_compat_broadcasts)
+TEST(wandistill_seed_compat_broadcasts_as_pytorch_does)
 {
     double ours, torch;
     CHECK_OK(broadcast_loss(1, &ours, &torch));
@@ -436,7 +436,7 @@ TEST(wandistill_seed_compat_broadcasts)
 
 /* The projection in front of the teacher is zero, so that it sees an empty latent whatever the
  * noise; there is no other behind the student. */
-TEST(wandistill_seed_compat_trains)
+TEST(wandistill_seed_compat_trains_with_a_zero_projection)
 {
     double loss[2][2];
     for (int k = 0; k < 2; k++) {
@@ -464,7 +464,7 @@ TEST(wandistill_seed_compat_trains)
 /* ---- prompts ------------------------------------------------------------------------------ */
 /* The prompts and embeddings that the recipe writes train as its own samples do, up to their order:
  * the mean loss over the evaluation's lines is that of some lines, and each line's row is read. */
-TEST(wandistill_prompts_and_embeddings)
+TEST(wandistill_prompts_and_embeddings_train_as_generated_samples_do)
 {
     PATH(dir, "raw");
     char prompts[640], rows[640];

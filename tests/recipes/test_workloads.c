@@ -396,39 +396,39 @@ static int disc_then_generator(int step, turn *out)
     return 2;
 }
 
-TEST(workload_lgt)
+TEST(workload_lgt_matches_pytorch)
 {
     run_work(&(work){"lgt", &lgt_tiny, {lgt_micro, lgt_apply}, two_micros_then_apply});
 }
 
-TEST(workload_wandistill)
+TEST(workload_wandistill_matches_pytorch)
 {
     run_work(&(work){"wandistill", &wan_tiny, {wan_step}, once});
 }
 
-TEST(workload_stablesr_edge_after)
+TEST(workload_stablesr_edge_after_matches_pytorch)
 {
     run_work(&(work){"stablesr-edge-after", &sr_edge_after_tiny, {sr_edge_step}, once});
 }
 
-TEST(workload_stablesr_edge_before)
+TEST(workload_stablesr_edge_before_matches_pytorch)
 {
     run_work(&(work){"stablesr-edge-before", &sr_edge_before_tiny, {sr_edge_step}, once});
 }
 
-TEST(workload_stablesr_full)
+TEST(workload_stablesr_full_matches_pytorch)
 {
     run_work(&(work){"stablesr-full", &sr_tiny, {sr_step}, all_micros});
 }
 
 /* Most of it is in the next one too. */
-TEST(workload_fluxflow_vae)
+TEST(workload_fluxflow_vae_matches_pytorch)
 {
     if (!pl_test_long()) SKIP("long");
     run_work(&(work){"fluxflow-vae", &flux_tiny_vae, {flux_generator}, once});
 }
 
-TEST(workload_fluxflow_gan)
+TEST(workload_fluxflow_gan_matches_pytorch)
 {
     run_work(&(work){"fluxflow-vae-gan-lpips",
                      &flux_tiny_gan,
