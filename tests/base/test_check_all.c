@@ -22,7 +22,7 @@ static int told_at(double share, int seconds)
     return -1;
 }
 
-TEST(check_all_slow_is_not_hung)
+TEST(check_all_reports_hung_programs_and_not_slow_ones)
 {
     CHECK_INT(told_at(0.05, 3000), -1); /* twenty programs on each core */
     CHECK_INT(told_at(0.05, 11000), 3001);
@@ -100,22 +100,23 @@ static const char *self(void)
 /* The name as a whole, and not those that begin so. */
 TEST(check_all_runs_one_test_by_its_name)
 {
-    cli_result r = cli_run("%s -l -k =device_ops", self());
-    CHECK_MSG(r.code == 0 && strcmp(r.out, "device_ops\n") == 0, "code %d: %s%s", r.code, r.out,
-              r.err);
-    r = cli_run("%s -l -k device_ops", self());
-    CHECK_MSG(r.code == 0 && strstr(r.out, "device_ops\n") &&
-                  strstr(r.out, "device_ops_beyond_32_bits\n"),
+    cli_result r = cli_run("%s -l -k =device_ops_match_the_cpu", self());
+    CHECK_MSG(r.code == 0 && strcmp(r.out, "device_ops_match_the_cpu\n") == 0, "code %d: %s%s",
+              r.code, r.out, r.err);
+    r = cli_run("%s -l -k device_ops_match_the_cpu", self());
+    CHECK_MSG(r.code == 0 && strstr(r.out, "device_ops_match_the_cpu\n") &&
+                  strstr(r.out, "device_ops_match_the_cpu_beyond_32_bits\n"),
               "code %d: %s%s", r.code, r.out, r.err);
 }
 
 /* The shares of cases that a checker's parts are given are all of them, each once. */
-TEST(check_all_cases_are_dealt)
+TEST(check_all_parts_share_every_case_once)
 {
     int sum = 0, all = 0, checked = 0;
     for (int i = 0; i < 3; i++) {
         cli_result r =
-            cli_run("PL_TEST_DEVICE=apart PL_DEVICE_CASES='%d 3' %s -k =device_ops", i, self());
+            cli_run("PL_TEST_DEVICE=apart PL_DEVICE_CASES='%d 3' %s -k =device_ops_match_the_cpu",
+                    i, self());
         const char *told = strstr(r.out, "checked ");
         CHECK_MSG(r.code == 0 && told &&
                       sscanf(told, "checked %d of %d cases", &checked, &all) == 2,

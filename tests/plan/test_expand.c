@@ -69,7 +69,7 @@ static uint32_t assigned(const bench *b)
 
 /* A slot gets the value of the first run, straight or through a view, and readers after the second
  * run read the first all the same; what is not assigned is read from the run before. */
-TEST(expand_assigned_values_are_settled)
+TEST(expand_assigns_the_value_of_the_first_run)
 {
     for (int view = 0; view < 2; view++) {
         bench b = begin();
@@ -93,7 +93,7 @@ TEST(expand_assigned_values_are_settled)
 
 /* A view looks into the run that came last before its reader, through views of views; readers in
  * between share one. */
-TEST(expand_views_follow_their_base)
+TEST(expand_views_read_the_last_run_of_their_base)
 {
     bench b = begin();
     pl_val x = pl_input(b.g, "x", PL_TYPE(PL_F32, 4, 6)), t = pl_tanh(b.g, x);

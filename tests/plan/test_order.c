@@ -108,7 +108,7 @@ out:
     return result;
 }
 
-TEST(order_close_to_the_best_there_is)
+TEST(order_is_close_to_the_optimum)
 {
     double sum = 0, worst = 0, base = 0;
     int n = 0, optimal = 0;

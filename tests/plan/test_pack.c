@@ -164,7 +164,7 @@ TEST(pack_fits_many_small_buffers_between_few_large_ones)
 /* A step of a network under a tight budget, its scratch and all: where placements from the bottom
  * up and the search over their ranks leave a twentieth, the gap is closed by moving what is in the
  * way. The effort is that of a plan. */
-TEST(pack_moves_what_is_in_the_way)
+TEST(pack_closes_gaps_by_moving_buffers)
 {
     pl_pack_csv c = PL_PACK_CSV_INIT;
     CHECK_OK(pl_pack_csv_read(DATA "plan_lgt_tiny_64.csv", &c));
@@ -209,7 +209,7 @@ TEST(pack_is_optimal_on_tiny_problems)
     }
 }
 
-TEST(pack_finds_placements_without_a_gap)
+TEST(pack_finds_placements_without_gaps)
 {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         pl_pack_buffer b[60];

@@ -43,7 +43,7 @@ static void plan_down(planned *x)
     pl_store_free(x->store);
 }
 
-TEST(plan_random_graphs_near_bound)
+TEST(plan_of_random_graphs_is_within_1_percent_of_the_bound)
 {
     for (uint64_t seed = 1; seed <= 200; seed++) {
         pl_store *store = pl_store_new();
@@ -376,7 +376,7 @@ static pl_graph *updates_last(pl_store *store)
     return training_graph(store, 12, 2, 64);
 }
 
-TEST(plan_order_pays)
+TEST(plan_order_saves_two_thirds_of_the_arena)
 {
     uint64_t before = arena_of(breadth_first, true), after = arena_of(breadth_first, false);
     CHECK_MSG(after > 0 && after * 3 < before, "breadth first: %llu, searched: %llu",
@@ -399,7 +399,7 @@ TEST(plan_makes_updates_in_their_slots)
     plan_down(&x);
 }
 
-TEST(plan_large_graphs_fast)
+TEST(plan_of_large_graphs_takes_little_time)
 {
     static const int layers[] = {152, 400};
     for (int i = 0; i < 2; i++) {

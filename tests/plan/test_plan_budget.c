@@ -58,7 +58,7 @@ static void close_lab(lab *x)
 /* Where weights are most of what lies in memory, the recomputation planner's smallest plan is
  * larger in truth than keeping everything: it reads weights after their update. Larger ones of its
  * plans are not. */
-TEST(plan_minimum_where_weights_are_most_of_memory)
+TEST(plan_minimum_is_small_where_weights_are_most_of_memory)
 {
     for (int layers = 14; layers <= 22; layers += 8) {
         lab x = {.store = pl_store_new()};
@@ -80,7 +80,7 @@ TEST(plan_minimum_where_weights_are_most_of_memory)
 
 /* Offsets of one plan that leave large gaps tell of the others': few are looked for in vain. Here
  * nothing shares bytes, and no plan has an arena as small as its bytes alive. */
-TEST(plan_gaps_of_packed_lists_spare_packing_others)
+TEST(plan_search_skips_packing_after_large_gaps)
 {
     lab x = {.store = pl_store_new(), .o = {.no_reuse = true}};
     CHECK_OK(open_lab(&x, training_graph(x.store, 6, 64, 32)));
@@ -223,7 +223,7 @@ TEST(plan_search_stops_when_asked)
     close_lab(&x);
 }
 
-TEST(pack_stops_when_it_is_asked)
+TEST(pack_stops_when_asked)
 {
     enum { N = 400 };
     pl_pack_buffer b[N];
@@ -249,7 +249,7 @@ TEST(pack_stops_when_it_is_asked)
 /* A signal while a plan is looked for: nothing was trained, so nothing is waited for. When it comes
  * too early the program does not listen yet, too late and it has a plan: one of some moments is
  * right, told by what it used of a core so that other work does not move them away. */
-TEST(cli_signal_ends_planning)
+TEST(cli_signal_aborts_planning)
 {
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's moments are others");

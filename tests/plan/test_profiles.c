@@ -20,7 +20,7 @@ static pl_status build(const char *config, const char *device, const char *memor
     return rc == PL_OK ? pl_run_build(*out) : rc;
 }
 
-TEST(profiles_every_card_plans)
+TEST(profiles_of_every_card_give_a_plan_that_fits)
 {
     CHECK_INT(pl_card_count(), 8);
     double slowest = 0, fastest = 1e9;
@@ -64,7 +64,7 @@ TEST(profiles_less_memory_takes_longer)
 }
 
 /* Products of the smaller types are faster where the card's figures say so. */
-TEST(profiles_know_precision)
+TEST(profiles_predict_less_time_for_smaller_types)
 {
     static const char *const precision[] = {"compile.fp32=plain", "precision=fp32",
                                             "precision=tf32", "precision=bf16"};
@@ -99,7 +99,7 @@ TEST(profiles_are_the_same_on_every_machine)
     CHECK(ms[0] == ms[1] && total[0] == total[1]);
 }
 
-TEST(profiles_by_the_names_that_drivers_give)
+TEST(profiles_are_found_by_the_names_of_drivers)
 {
     static const char *const pairs[][2] = {
         {"Tesla T4", "t4"},
@@ -223,7 +223,7 @@ TEST(profiles_predict_what_steps_took)
 
 /* Bytes of an arena beside its input and result: sums of two million rows take no scratch, those of
  * 64 columns a little of it for each block. */
-TEST(profiles_cut_sums_where_results_are_few)
+TEST(profiles_split_sums_where_results_are_few)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
     o.device = "h200";
@@ -264,7 +264,7 @@ TEST(profiles_plan_and_refuse_to_run)
 
 /* A T4 multiplies bf16 at f32's rate, and says so; the time it tells is about the one that a plan
  * in fp16 has. */
-TEST(profiles_tell_of_a_faster_precision)
+TEST(profiles_report_a_faster_precision)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16 --json");
@@ -289,7 +289,7 @@ TEST(profiles_tell_of_a_faster_precision)
     CHECK_MSG(r.code == 0 && !strstr(r.out, "is slow"), "%s", r.out);
 }
 
-TEST(profiles_on_the_command_line)
+TEST(profiles_are_accepted_on_the_command_line)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r = cli_run("$P plan cloud/full --device t4 --json");

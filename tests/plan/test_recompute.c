@@ -80,7 +80,7 @@ TEST(recompute_rejects_bad_problems)
 
 /* x -> a, then v = view of a, then big, then both are read: with little room a goes, so v must be
  * taken anew. */
-TEST(recompute_takes_views_again)
+TEST(recompute_takes_views_of_recomputed_buffers_again)
 {
     made *m = made_new();
     uint32_t x = add_buffer(m, 1);
@@ -276,7 +276,7 @@ TEST(recompute_is_within_a_thousandth_of_the_optimum_on_average)
 }
 
 /* The same without the exact search: what larger problems get. */
-TEST(recompute_heuristics_near_the_optimum)
+TEST(recompute_heuristics_are_near_the_optimum)
 {
     double sum = 0;
     uint32_t n = 0;

@@ -102,7 +102,7 @@ static void check_budgets(const char *path, uint32_t n)
     pl_trace_release(&t);
 }
 
-TEST(recompute_traces_at_many_budgets)
+TEST(recompute_traces_stay_within_many_budgets)
 {
     uint32_t n = pl_test_long() ? 100 : 25;
     check_budgets("tests/data/plan/trace_ResNet_32_56.txt", n);
@@ -151,7 +151,7 @@ TEST(recompute_more_memory_is_not_slower)
     check_climb(folder, "Transformer_10", 20);
 }
 
-TEST(recompute_trace_file_to_figures)
+TEST(recompute_trace_files_give_figures_or_errors)
 {
     static const char path[] = "tests/data/plan/trace_U_Net_6.txt";
     static const double shares[] = {0.6, 0.2, 1, 0.4};

@@ -61,7 +61,7 @@ TEST(times_tables_read_back_the_same)
 }
 
 /* Every byte that is changed, every cut, and another owner's table count as no table. */
-TEST(times_damaged_tables_are_ignored)
+TEST(times_of_damaged_tables_are_ignored)
 {
     char path[256], *text;
     size_t len;
@@ -101,7 +101,7 @@ TEST(times_damaged_tables_are_ignored)
     pl_time_table_free(t);
 }
 
-TEST(times_of_like_units_never_fall)
+TEST(times_of_similar_units_grow_with_size)
 {
     pl_time_table *t = empty_table();
     uint64_t seed = 3;
@@ -293,7 +293,7 @@ TEST(times_are_measured_then_calibrated_then_estimated)
     restore_cache(before);
 }
 
-TEST(times_of_groups_are_those_of_the_group)
+TEST(times_of_groups_count_outside_bytes_only)
 {
     /* A chain of maps is one entry: its cost moves the outside's bytes only, however long it is. */
     for (int length = 2; length <= 20; length += 18) {

@@ -150,7 +150,7 @@ TEST(device_plans_do_not_change_bits)
     drop(&plain);
 }
 
-TEST(device_replays_the_peer)
+TEST(device_replay_agrees_with_pytorch)
 {
     char text[64];
     snprintf(text, sizeof text, "device=%s", other());
@@ -164,7 +164,7 @@ TEST(device_replays_the_peer)
 }
 
 /* Loading and saving go through the bounce block. */
-TEST(device_model_file_round_trip)
+TEST(device_model_file_reads_back_the_same)
 {
     char path[512], override[600];
     snprintf(path, sizeof path, "%s/model.safetensors", pl_test_dir());
@@ -235,7 +235,7 @@ static void rig_down(rig *r)
     pl_store_free(r->store);
 }
 
-TEST(device_session_moves_everything)
+TEST(device_session_moves_inputs_outputs_and_slots)
 {
     rig r;
     float *mine = calloc(WIDE, sizeof *mine), got;
@@ -441,13 +441,13 @@ static void check_growth(const char *device)
     rig_down(&r);
 }
 
-TEST(device_arena_grows)
+TEST(device_arena_grows_and_keeps_slots)
 {
     check_growth(other());
     check_growth("cpu");
 }
 
-TEST(device_profile_adds_up)
+TEST(device_profile_counts_its_runs)
 {
     rig r;
     char *text = NULL;
@@ -498,7 +498,7 @@ TEST(device_memory_stays_within_budgets)
 }
 
 /* ---- why not ---------------------------------------------------------------------------- */
-TEST(device_says_why_not)
+TEST(device_that_cannot_be_used_says_why)
 {
     pl_device_info d[4];
     int n = pl_device_list(d, 4);

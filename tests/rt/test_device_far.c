@@ -185,7 +185,7 @@ static void check_far(const pl_device *dev, const far_case *f, int64_t length)
     side_free(&end);
 }
 
-TEST(device_ops_beyond_32_bits)
+TEST(device_ops_match_the_cpu_beyond_32_bits)
 {
     const char *name = getenv("PL_TEST_DEVICE");
     const pl_device *dev = NULL;

@@ -442,7 +442,7 @@ static bool start(worker *w, int first, int step)
         close(fd[0]);
         close(fd[1]);
         setenv("PL_DEVICE_OPS", text, 1);
-        execl(self, self, "-k", "=device_ops", (char *)NULL);
+        execl(self, self, "-k", "=device_ops_match_the_cpu", (char *)NULL);
         _exit(127);
     }
     close(fd[1]);
@@ -504,7 +504,7 @@ static int print_table(const verdict *v)
 
 /* PL_DEVICE_OPS="FIRST STEP": a worker's share. PL_DEVICE_CASES: the same of cases, which are more
  * alike in time, but for those of very many blocks, which are left out (tools/gpu/sanitize). */
-TEST(device_ops)
+TEST(device_ops_match_the_cpu)
 {
     const char *some_ops = getenv("PL_DEVICE_OPS"), *some_cases = getenv("PL_DEVICE_CASES");
     share ops, cases;

@@ -86,13 +86,13 @@ static void check_device(const char *device)
     pl_store_free(store);
 }
 
-TEST(init_is_its_definition)
+TEST(init_values_match_their_definition)
 {
     check_device("cpu");
     check_device("apart");
 }
 
-TEST(device_makes_initial_values)
+TEST(device_initial_values_match_their_definition)
 {
     const char *device = getenv("PL_TEST_DEVICE");
     check_device(device ? device : "apart");

@@ -35,7 +35,7 @@ static cli_result train(const char *libraries, int free_mib)
                    free_mib, dir, libraries, dir);
 }
 
-TEST(room_names_who_holds_what)
+TEST(room_refusal_names_the_processes_that_hold_memory)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
     cli_result r = train("/all", 8000);
@@ -49,7 +49,7 @@ TEST(room_names_who_holds_what)
     CHECK_MSG(!strstr(r.err, "1.00 GiB"), "%s", r.err);
 }
 
-TEST(room_without_a_management_library)
+TEST(room_refusal_without_nvml_names_nvidia_smi)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
     cli_result r = train("/driver", 8000);
@@ -75,7 +75,7 @@ static cli_result devices_with(const char *plugin)
     return cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P devices", fakes(), plugin);
 }
 
-TEST(room_says_what_is_wrong_with_a_plugin)
+TEST(room_of_a_bad_plugin_is_reported_with_the_reason)
 {
     char path[4400];
     if (!fakes()) SKIP("build/.../fake is not built");
@@ -107,7 +107,7 @@ TEST(room_says_what_is_wrong_with_a_plugin)
 }
 
 /* The page of a plan says what the run trains on, however its first card is called. */
-TEST(room_card_is_named_on_the_page)
+TEST(room_page_of_a_plan_names_the_card)
 {
     static const char *const names[] = {"cuda", "cuda:0"};
     const char *dir = fakes();
@@ -143,7 +143,7 @@ static unsigned long long number(const char *at, const char *name)
     return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-TEST(room_tells_a_plan_made_anew_before_the_first_step)
+TEST(room_reports_a_new_plan_before_the_first_step)
 {
     /* what libraries take, and how much of it the budget has over */
     enum { LOADED = 40000, SPARE = 13000 };
@@ -199,7 +199,7 @@ static cli_result train_gan(const char *device, const char *settings, const char
 }
 
 /* For a card all programs are compiled at once: they are the same as one after the other. */
-TEST(room_programs_compiled_at_once_are_the_same)
+TEST(room_programs_compiled_in_parallel_are_the_same)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
     char losses[2][4096];
@@ -229,7 +229,7 @@ TEST(room_programs_compiled_at_once_are_the_same)
 /* Several programs cannot be compiled: the first of the step is told, whichever fails first. The
  * discriminator's two have adam_max, the second of them alone a third avg_pool_bwd; the
  * generator's, behind both, attention_bwd. */
-TEST(room_of_several_failures_the_first_program_is_told)
+TEST(room_reports_the_first_program_of_several_failures)
 {
     static const char *const pair[][2] = {{"adam_max", "attention_bwd"},
                                           {"avg_pool_bwd:3", "attention_bwd"}};
@@ -251,7 +251,7 @@ TEST(room_of_several_failures_the_first_program_is_told)
 
 /* What is wrong with a configuration is told at once, but not before the card's libraries have
  * opened. */
-TEST(room_refusals_wait_for_the_card)
+TEST(room_refuses_a_configuration_after_the_card_is_open)
 {
     const char *dir = fakes();
     if (!dir) SKIP("build/.../fake is not built");

@@ -187,7 +187,7 @@ static void compare_all(uint64_t seed, int n_ops)
     pl_store_free(store);
 }
 
-TEST(run_random_graphs)
+TEST(run_of_random_graphs_matches_the_reference)
 {
     int seeds = pl_test_long() ? 2000 : 80;
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
@@ -219,7 +219,7 @@ static void compare_device(const char *device, uint64_t seed, int n_ops)
     pl_store_free(store);
 }
 
-TEST(device_random_graphs)
+TEST(device_random_graphs_match_the_cpu)
 {
     const char *given = getenv("PL_TEST_DEVICE");
     for (int seed = 1; seed <= 30; seed++)

@@ -45,7 +45,7 @@ static float first(rig *r, int slot)
     return *(const float *)pl_session_slot(r->s, slot);
 }
 
-TEST(run_swaps_slots)
+TEST(run_rotates_slots)
 {
     for (int poison = 0; poison < 2; poison++) {
         rig r = {.store = pl_store_new()};
@@ -68,7 +68,7 @@ TEST(run_swaps_slots)
     }
 }
 
-TEST(run_crossed_updates)
+TEST(run_updates_two_slots_that_read_each_other)
 {
     /* each new value needs the other's old one: one of the two cannot be made in place */
     rig r = {.store = pl_store_new()};
@@ -83,7 +83,7 @@ TEST(run_crossed_updates)
     rig_down(&r);
 }
 
-TEST(run_assigns_of_every_kind)
+TEST(run_assigns_values_of_every_kind_to_slots)
 {
     /* one value to two slots and an output, an input, a window of another slot, a constant */
     rig r = {.store = pl_store_new()};
@@ -126,7 +126,7 @@ TEST(run_updates_in_place)
     rig_down(&r);
 }
 
-TEST(run_counter)
+TEST(run_counts_in_a_slot)
 {
     rig r = {.store = pl_store_new()};
     int n = pl_store_add(r.store, &(pl_slot){.name = "step", .type = PL_RANK0(PL_I64)});
@@ -175,7 +175,7 @@ TEST(run_poison_reaches_dead_bytes)
 }
 
 /* ---- sessions --------------------------------------------------------------------------- */
-TEST(run_several_programs)
+TEST(run_shares_one_arena_between_programs)
 {
     pl_store *store = pl_store_new();
     pl_program *p[2] = {NULL, NULL};
@@ -205,7 +205,7 @@ TEST(run_several_programs)
     pl_store_free(store);
 }
 
-TEST(run_refuses_strangers)
+TEST(run_refuses_programs_of_another_store)
 {
     pl_store *store = pl_store_new(), *other = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -228,7 +228,7 @@ TEST(run_refuses_strangers)
     pl_store_free(other);
 }
 
-TEST(run_odd_programs)
+TEST(run_accepts_empty_programs_and_empty_values)
 {
     /* nothing at all */
     rig r = {.store = pl_store_new()};
@@ -278,7 +278,7 @@ TEST(run_allocates_nothing)
     rig_down(&r);
 }
 
-TEST(run_init_draws)
+TEST(run_initial_draws_have_their_moments)
 {
     pl_store *store = pl_store_new();
     enum { N = 100000 };
@@ -322,7 +322,7 @@ TEST(run_init_draws)
     pl_store_free(small);
 }
 
-TEST(run_profile_and_report)
+TEST(run_profile_and_report_name_kernels)
 {
     rig r = {.store = pl_store_new()};
     CHECK_OK(rig_up(&r, training_graph(r.store, 3, 16, 24), false));
