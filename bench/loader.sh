@@ -9,7 +9,7 @@ build=${1:-build/release}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 make -s "$build/pl_loader" "$build/plimsoll" "$build/pl_test"
-PL_IMAGES_OUT="$dir/set" "$build/pl_test" -k data_make_images >/dev/null
+PL_IMAGES_OUT="$dir/set" "$build/pl_test" -k data_images_are_made_for_the_loader_bench >/dev/null
 "$build/pl_loader" "$dir/set" 512 2 "${SECONDS_EACH:-1}"
 ${CC:-cc} -shared -fPIC -O1 -I include -o "$dir/photo.so" tests/data/photo/photo.c
 for workers in 0 1 2; do

@@ -89,7 +89,7 @@ TEST(philox_gives_the_published_numbers)
     CHECK_INT(w[3], 0x6d5451fdu);
 }
 
-TEST(cores_are_those_this_process_may_run_on)
+TEST(cores_are_counted_by_affinity)
 {
     cpu_set_t all, one;
     CHECK_INT(sched_getaffinity(0, sizeof all, &all), 0);

@@ -133,7 +133,7 @@ static cli_result run_samples(const char *options)
     return cli_run("PL_TEST_SAMPLES=%s %s %s", pl_test_dir(), self, options);
 }
 
-TEST(deal_goes_on_after_deaths)
+TEST(deal_continues_after_tests_that_die)
 {
     cli_result r = run_samples("-j 2 -k dealt_");
     CHECK_MSG(r.code == 1 && strstr(r.out, "\n4 passed, 3 failed, 1 skipped\n"), "%d: %s", r.code,
@@ -147,7 +147,7 @@ TEST(deal_goes_on_after_deaths)
 }
 
 /* Two at once, what each prints in one piece; one that is alone among them. */
-TEST(deal_runs_beside_each_other)
+TEST(deal_runs_tests_in_parallel_except_those_alone)
 {
     cli_result r = run_samples("-j 2 -k dealt_meet");
     CHECK_MSG(r.code == 0 && strstr(r.out, "2 passed, 0 failed\n"), "%d: %s", r.code, r.out);
@@ -157,7 +157,7 @@ TEST(deal_runs_beside_each_other)
     CHECK_MSG(r.code == 0 && strstr(r.out, "2 passed, 0 failed\n"), "%d: %s", r.code, r.out);
 }
 
-TEST(deal_hears_what_is_told_at_the_end)
+TEST(deal_reports_failures_at_the_end_of_a_process)
 {
     cli_result r = run_samples("-j 2 -k late_dealt");
     CHECK_MSG(r.code == 1 && strstr(r.out, "told at the end\nFAIL the end of a test process") &&
@@ -167,7 +167,7 @@ TEST(deal_hears_what_is_told_at_the_end)
 
 /* How far a run is, and at its end what took longest, the longest first: the second of the two to
  * end. */
-TEST(deal_tells_the_slowest)
+TEST(deal_lists_the_slowest_tests)
 {
     cli_result r = run_samples("-j 2 -v --times -k dealt_alone");
     CHECK_MSG(r.code == 0 && strstr(r.out, "; 1 of 2)\n") && strstr(r.out, "; 2 of 2)\n"), "%d: %s",

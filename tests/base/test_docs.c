@@ -28,7 +28,7 @@ static bool extract(const char *page, const char *language, const char *to)
     return f && fclose(f) == 0 && blocks > 0;
 }
 
-TEST(docs_recipe_trains)
+TEST(docs_recipe_of_the_guide_compiles_and_trains)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     char path[512];
@@ -145,7 +145,7 @@ TEST(docs_config_table_is_the_schema)
 }
 
 /* COMMANDS.md names every option that --help prints. */
-TEST(docs_commands_are_complete)
+TEST(docs_commands_name_every_option)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     static const char *const commands[] = {"plan",  "train",   "report",  "replay",  "generate",

@@ -251,7 +251,7 @@ static int loop_without_threads(void)
     return each_task_once() ? 0 : 5;
 }
 
-TEST(team_makes_do_with_fewer_threads)
+TEST(team_computes_with_fewer_threads_than_asked)
 {
     if (!pl_test_allocs_counted()) SKIP("a sanitizer needs address space without limit");
     CHECK_INT(in_a_child(loop_without_threads), 0);

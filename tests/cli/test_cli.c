@@ -46,7 +46,7 @@ TEST(cli_bad_usage_exits_with_2_and_a_hint)
 }
 
 /* Behind a pipe progress is a line a quarter, of those that are met, and the last. */
-TEST(cli_generate_tells_how_far_it_is)
+TEST(cli_generate_prints_its_progress)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
     cli_result r = cli_run("$P generate cloud/tiny --out %s/set --samples 200 --eval-samples 1",
@@ -401,7 +401,7 @@ static json_int_t peak_of(int steps)
 
 /* What does not reach its place is no success, and nothing is put in the place of a pipe or a link.
  */
-TEST(cli_output_that_is_lost_is_told)
+TEST(cli_output_that_is_lost_is_an_error)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
@@ -430,7 +430,7 @@ TEST(cli_output_that_is_lost_is_told)
 
 /* Steps as training takes them: as many, in the memory that was planned, in the order of what they
  * take. */
-TEST(cli_bench_times_steps)
+TEST(cli_bench_measures_steps_in_the_planned_memory)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r = cli_run("$P bench " CLI_SMALL "--steps 5 --warmup 2 --json");
@@ -457,7 +457,7 @@ TEST(cli_bench_times_steps)
     CHECK_RUN(cli_run("$P bench " CLI_SMALL "--device t4"), 4, "profile");
 }
 
-TEST(cli_memory_stays_flat)
+TEST(cli_memory_does_not_grow_over_1000_steps)
 {
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory grows");
@@ -468,7 +468,7 @@ TEST(cli_memory_stays_flat)
 }
 
 /* ---- PyTorch ---------------------------------------------------------------------------- */
-TEST(cli_weights_travel_to_pytorch)
+TEST(cli_weights_give_the_same_outputs_in_pytorch)
 {
     WANT_BIN();
     WANT_PYTHON(python, "torch");

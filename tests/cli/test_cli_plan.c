@@ -325,7 +325,7 @@ static const char fast_source[] =
     "  long long ns = (t->tv_sec % 1000000 * 1000000000LL + t->tv_nsec) * 1000;\n"
     "  t->tv_sec = ns / 1000000000; t->tv_nsec = ns % 1000000000; return 0; }\n";
 
-TEST(cli_plan_does_not_look_at_the_clock)
+TEST(cli_plan_does_not_depend_on_the_clock)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     WANT_PLAIN();
@@ -361,7 +361,7 @@ static double told_bytes(const char *args)
 }
 
 /* Further plans for the explanation change nothing of what is told of this one. */
-TEST(cli_plan_explains_the_same_plan)
+TEST(cli_plan_with_explain_is_the_same_plan)
 {
     WANT_PLAIN();
     if (!cli_bin()) SKIP("PL_BIN is not built");

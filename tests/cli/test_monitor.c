@@ -168,7 +168,7 @@ TEST(monitor_devices_test_passes_on_the_cpu)
 
 /* Logs, evaluations and checkpoints included: what the process holds at step 10,000 is what it held
  * at step 10, within a mebibyte. */
-TEST(monitor_ten_thousand_steps_are_flat)
+TEST(monitor_memory_does_not_grow_over_10000_steps)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!pl_test_long()) SKIP("long");

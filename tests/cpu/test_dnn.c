@@ -237,7 +237,7 @@ TEST(dnn_pools_match_loops)
 
 /* ---- what holds for all ----------------------------------------------------------------- */
 
-TEST(dnn_says_what_is_wrong)
+TEST(dnn_refuses_bad_convolutions_with_a_reason)
 {
     pl_dnn *d = NULL;
     size_t work;
@@ -384,7 +384,7 @@ static void *run_in_thread(void *ctx)
 }
 
 /* Whichever thread computes, the team that oneDNN asks for is as large as was set. */
-TEST(dnn_teams_are_the_pools_in_every_thread)
+TEST(dnn_uses_the_thread_count_in_every_thread)
 {
     int before = pl_threads_count(), seen = 0;
     pl_threads_set(3);
@@ -434,7 +434,7 @@ static void multiply_tiny(void *ctx, int64_t task, int worker)
  * A kernel of one channel computes on seven more lanes that hold what was there, which may be
  * denormal and then slow. Loops of our own, before and after, in the same threads, compute with
  * them. */
-TEST(dnn_takes_denormals_as_zero)
+TEST(dnn_treats_denormals_as_zero)
 {
     if (!PL_FP_FLUSHES) SKIP("this processor's mode is not set");
     enum { N = 6, SIDE = 24, C = 16, ELEMS = N * SIDE * SIDE * C, WEIGHTS = C * C * 9 };
@@ -465,7 +465,7 @@ TEST(dnn_takes_denormals_as_zero)
 }
 
 /* bf16 in and out, sums in f32: against the loops on the rounded inputs. */
-TEST(dnn_bf16_matches_loops_or_says_so)
+TEST(dnn_bf16_matches_loops_or_is_refused)
 {
     conv c = dnn_conv2(2, 9, 11, 32, 48, 1, 3, 1, 1, 1, 1);
     c.dtype = PL_BF16;

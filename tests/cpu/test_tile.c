@@ -23,7 +23,7 @@ static tile_prog *softmax_prog(int64_t rows, int64_t n)
     return g;
 }
 
-TEST(tile_softmax_in_one_pass)
+TEST(tile_softmax_in_one_pass_matches_f64)
 {
     static const int64_t sizes[] = {1, 2, 7, 63, 64, 100, 1000, 1025, 5000, 16384};
     for (int k = 0; k < 10; k++) {
@@ -46,7 +46,7 @@ TEST(tile_softmax_in_one_pass)
     }
 }
 
-TEST(tile_layer_norm_in_one_pass)
+TEST(tile_layer_norm_in_one_pass_matches_f64)
 {
     static const int64_t sizes[] = {3, 48, 768, 2000};
     for (int k = 0; k < 4; k++) {
@@ -109,7 +109,7 @@ static void to_bits(const uint8_t *x, int64_t n, uint8_t *bits)
     for (int64_t i = 0; i < n; i++) bits[i / 8] |= (uint8_t)((x[i] != 0) << i % 8);
 }
 
-TEST(tile_bits)
+TEST(tile_bits_give_the_results_of_bytes)
 {
     static const struct {
         int rank;

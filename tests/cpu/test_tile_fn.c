@@ -296,7 +296,7 @@ TEST(tile_functions_of_integers_match_plain_c)
     pl_sys_free(g), pl_sys_free(x), pl_sys_free(y), pl_sys_free(z);
 }
 
-TEST(tile_casts)
+TEST(tile_casts_saturate_and_round)
 {
     double v[] = {0,  -0.5, 1.5,   2.5,  -3.9,  255.7,       300,
                   -1, 1e10, -1e10, 1e20, -1e20, (double)NAN, (double)INFINITY};

@@ -210,7 +210,7 @@ TEST(tile_reductions_of_ten_million_terms_are_accurate)
     CHECK(check_space(&s, PL_F32, 100.0));
 }
 
-TEST(tile_nan_and_infinity_in_reductions)
+TEST(tile_reductions_pass_on_nan_and_infinity)
 {
     float x[40], out[4];
     for (int i = 0; i < 40; i++) x[i] = (float)i - 20.0f;

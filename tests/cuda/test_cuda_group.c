@@ -427,7 +427,7 @@ TEST(cuda_group_pool_gradient_is_computed_once_a_pair)
 }
 
 /* Two sums of one value are added up once, though they leave different dims. */
-TEST(cuda_group_twins)
+TEST(cuda_group_adds_up_two_sums_of_one_value_once)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -446,7 +446,7 @@ TEST(cuda_group_twins)
 
 /* Kernels of a group may be on the card before the one before them has ended: each waits before it
  * reads. */
-TEST(cuda_group_waits)
+TEST(cuda_group_kernels_wait_before_they_read)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -511,7 +511,7 @@ TEST(cuda_group_of_empty_tensors_sums_to_0)
 }
 
 /* ---- NVRTC ------------------------------------------------------------------------------ */
-TEST(cuda_group_nvrtc_accepts)
+TEST(cuda_group_texts_are_compiled_by_nvrtc)
 {
     if (!nvrtc_here()) SKIP("no libnvrtc");
     static const pl_dtype types[] = {PL_F32, PL_F16, PL_BF16};

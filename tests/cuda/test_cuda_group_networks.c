@@ -104,7 +104,7 @@ TEST(cuda_group_indices_beyond_32_bits_are_right)
 }
 
 /* A row of more elements than a division takes is refused, not computed wrong. */
-TEST(cuda_group_rows_without_end)
+TEST(cuda_group_rows_longer_than_32_bits_are_refused)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);

@@ -130,7 +130,7 @@ TEST(cuda_many_updates_have_the_bits_of_single_ones)
     check_rule("rmsprop_full", 2, 3);
 }
 
-TEST(cuda_many_launches_stay_apart_where_they_touch)
+TEST(cuda_many_does_not_join_launches_that_share_memory)
 {
     const pl_exec adam = {.kernel = pl_cuda_kernels_of("adam")},
                   cumsum = {.kernel = pl_cuda_kernels_of("cumsum")};

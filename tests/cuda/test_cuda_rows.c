@@ -65,7 +65,7 @@ TEST(cuda_rows_sum_columns_while_rows_are_read)
 
 /* Rows with sums of columns beside: the next rows are on their way, with every operand that stays;
  * what is the same for all rows has been read. */
-TEST(cuda_rows_ahead)
+TEST(cuda_rows_prefetch_the_next_rows)
 {
     static const struct {
         int64_t n;
@@ -195,7 +195,7 @@ static void much_to_keep_16(pl_graph *g, int64_t n, int64_t c)
 
 /* What threads keep in memory for want of registers is the card's memory, for every thread that it
  * can hold, and in no plan. */
-TEST(cuda_rows_need_registers_only)
+TEST(cuda_rows_spill_no_registers)
 {
     static const struct {
         void (*make)(pl_graph *g, int64_t n, int64_t c);
@@ -225,7 +225,7 @@ TEST(cuda_rows_need_registers_only)
 
 /* Warps of a row meet after each of its sums, and before the next row's first would come where this
  * row's only one is read. */
-TEST(cuda_rows_meet)
+TEST(cuda_rows_synchronise_their_warps)
 {
     void (*const make[])(pl_graph * g, int64_t n, int64_t c) = {centred, rows_and_columns};
     for (int i = 0; i < 2; i++) {

@@ -122,7 +122,7 @@ static const struct {
 };
 enum { N_WANT = sizeof want / sizeof *want };
 
-TEST(cuda_words_in_rows)
+TEST(cuda_words_are_used_in_rows)
 {
     group_job job[N_WANT];
     text_shop *shop = text_shop_new();

@@ -218,7 +218,7 @@ static int compare_ops(int net, const char *precision)
     return both;
 }
 
-TEST(odd_networks_op_by_op_in_the_simulator)
+TEST(odd_networks_match_op_by_op_in_the_simulator)
 {
     static const char *const precisions[] = {"fp32", "bf16", "fp16"};
     int nets = pl_test_long() ? 300 : 6, both = 0;
@@ -236,7 +236,7 @@ static cli_result compare_case(const char *tool, int seed, int number, double fa
 /* Its device is the CPU from weights that are a unit in the last place off. A row whose losses hang
  * on rounding (cloud, Lion) is let be; a learning rate that is off by a twentieth is not, in that
  * row or in a steady one. */
-TEST(odd_tool_lets_rounding_be_and_finds_a_fault)
+TEST(odd_tool_accepts_rounding_and_finds_a_fault)
 {
     static const struct {
         int seed, number;

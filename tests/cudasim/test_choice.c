@@ -92,7 +92,7 @@ static void choose(int who, int n)
     _exit(atoi(value));
 }
 
-TEST(cuda_choices_of_processes_at_once_are_made_once)
+TEST(cuda_choices_of_parallel_processes_are_made_once)
 {
     enum { N = 6, KEYS = 40 };
     pid_t child[N];

@@ -65,7 +65,7 @@ static void check_follow(pl_dtype d, int act, bool slope, int64_t n, int off)
     }
 }
 
-TEST(tail_behind_a_product)
+TEST(tail_behind_a_product_matches_separate_ops)
 {
     static const pl_dtype types[] = {PL_F32, PL_BF16, PL_F16, PL_F64};
     for (int d = 0; d < 4; d++)
@@ -119,7 +119,7 @@ static void check_product(int64_t m, int off)
 
 /* A problem has one answer for the life of the process, so every question here has a size of its
  * own. */
-TEST(tail_asks_for_what_there_is)
+TEST(tail_falls_back_to_a_supported_epilogue)
 {
     pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;
     check_product(17, 0);
@@ -139,7 +139,7 @@ TEST(tail_asks_for_what_there_is)
     *lt = was;
 }
 
-TEST(tail_is_timed_inside_and_behind)
+TEST(tail_is_placed_where_it_is_faster)
 {
     pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;
     pl_sim_autotune(true);

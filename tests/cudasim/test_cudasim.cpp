@@ -38,7 +38,7 @@ template <class T> static __global__ void block_sum(const T *x, T *out)
     }
 }
 
-TEST(cudasim_barriers_and_shuffles)
+TEST(cudasim_barriers_order_shared_memory)
 {
     int x[3 * 256], out[3];
     for (int i = 0; i < 3 * 256; i++) x[i] = i * i % 97;
@@ -83,7 +83,7 @@ static __global__ void stray(int *out)
     out[threadIdx.x] = 1;
 }
 
-TEST(cudasim_sets_of_threads_meet)
+TEST(cudasim_named_barriers_synchronise_sets_of_threads)
 {
     int out[128];
     for (int reverse = 0; reverse < 2; reverse++) {
@@ -157,7 +157,7 @@ static __global__ void lost_lane(int *out)
     __syncthreads();
 }
 
-TEST(cudasim_finds_divergence)
+TEST(cudasim_reports_divergent_barriers_and_bad_launches)
 {
     int out[16];
     PL_LAUNCH(split_barrier, dim3(1), dim3(16), 0, out);

@@ -151,7 +151,7 @@ TEST(cuda_card_that_cannot_be_used_says_why)
     CHECK_MSG(strstr(pl_error_text(), "one process drives one GPU"), "%s", pl_error_text());
 }
 
-TEST(cuda_card_lists_what_is_there)
+TEST(cuda_cards_are_listed_with_their_memory_and_use)
 {
     pl_device_info d[2];
     int n = 0;

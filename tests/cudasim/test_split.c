@@ -129,7 +129,7 @@ TEST(split_refuses_what_it_cannot_read)
 }
 
 /* What is not a number stays none, in its row alone, whatever its bits. */
-TEST(split_keeps_nan)
+TEST(split_products_keep_nan_in_their_row)
 {
     enum { SIDE = 16, TERMS = 32 };
     static _Alignas(16) float a[SIDE * TERMS], b[SIDE * TERMS], y[SIDE * SIDE];

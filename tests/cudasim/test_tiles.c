@@ -12,7 +12,7 @@ typedef struct asked {
 } asked;
 
 /* As the library of an H200 answers; the wanted ones are faster there. */
-TEST(tiles_that_do_not_suit_are_passed_over)
+TEST(tiles_that_do_not_fit_the_product_are_skipped)
 {
     static const asked list[] = {
         /* padded */
@@ -102,7 +102,7 @@ static void check_algo(pl_dtype dtype, int want)
     CHECK_INT(pl_sim_lt_now.last_algo, want);
 }
 
-TEST(tiles_are_looked_at_in_16_bits)
+TEST(tiles_are_chosen_by_shape_in_16_bits_only)
 {
     pl_sim_lt was = pl_sim_lt_now;
     pl_sim_lt_now.tile[0] = CUBLASLT_MATMUL_TILE_8x64;

@@ -99,7 +99,7 @@ TEST(vector_products_are_expected_to_take_their_bytes)
 }
 
 /* Loads beyond the end read the last terms again: nothing of them may come into a sum. */
-TEST(vector_keeps_what_is_no_number_in_its_output)
+TEST(vector_products_keep_nan_in_their_output)
 {
     enum { N = 40, MOST = 300 };
     static float a[N * MOST], x[MOST], y[N];

@@ -61,7 +61,7 @@ TEST(data_loader_delivers_samples_in_order)
     }
 }
 
-TEST(data_loader_errors_come_in_turn)
+TEST(data_loader_errors_come_at_their_batch)
 {
     source s = {.bad = 5};
     pl_loader_opts o = options(&s, 2, 4);
@@ -123,7 +123,7 @@ static double worst(const uint8_t *a, const uint8_t *b, size_t n)
     return most;
 }
 
-TEST(data_decoders_give_the_pixels_back)
+TEST(data_decoders_return_the_pixels)
 {
     uint8_t *rgb = image_made(W, H, 3), *out = NULL, got[W * H * 4];
     size_t n = 0;
@@ -277,7 +277,7 @@ TEST(data_zip_bombs_take_little_memory_and_time)
     }
 }
 
-TEST(data_resize_is_a_triangle)
+TEST(data_resize_matches_a_triangle_filter)
 {
     enum { SW = 57, DW = 13, DH = 9 };
     uint8_t src[SW * SW * 3], dst[DW * DH * 3];
@@ -405,7 +405,7 @@ TEST(data_bytes_widen_to_the_values_of_the_table)
     for (int x = 0; x < 256; x++) CHECK(memcmp(mirrored + 3 * x, bytes + 3 * (255 - x), 3) == 0);
 }
 
-TEST(data_folder_classes)
+TEST(data_folder_names_are_classes)
 {
     char dir[512], path[600];
     float px[SIDE * SIDE * 3];
@@ -442,7 +442,7 @@ TEST(data_folder_classes)
     CHECK(strstr(pl_error_text(), "metadata.jsonl:1"));
 }
 
-TEST(data_split_by_hash)
+TEST(data_split_by_hash_is_stable)
 {
     char dir[512];
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
@@ -472,7 +472,7 @@ TEST(data_split_by_hash)
     pl_items_close(b);
 }
 
-TEST(data_bad_files)
+TEST(data_bad_files_fail_or_are_replaced_and_listed)
 {
     char dir[512], list[600], name[600];
     float px[SIDE * SIDE * 3], again[SIDE * SIDE * 3];
@@ -582,7 +582,7 @@ TEST(data_hostile_tar_files_are_refused)
 }
 
 /* bench/loader.sh asks for its pictures here. */
-TEST(data_make_images)
+TEST(data_images_are_made_for_the_loader_bench)
 {
     const char *dir = getenv("PL_IMAGES_OUT");
     if (!dir) SKIP("PL_IMAGES_OUT is not set");

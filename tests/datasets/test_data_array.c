@@ -97,7 +97,7 @@ TEST(data_hdf5_arrays_are_read)
 }
 
 /* A file on which libhdf5 1.10 ends the process: a child finds out, and the file is refused. */
-TEST(data_hdf5_that_ends_the_library)
+TEST(data_hdf5_that_crashes_the_library_is_refused)
 {
     const char *paths[1] = {"tests/fuzz/corpus/hdf5/ends-the-library.h5"};
     pl_type sample = PL_TYPE(PL_F32, 3);

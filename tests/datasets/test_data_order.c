@@ -271,7 +271,7 @@ static void read_first(void *ctx)
 }
 
 /* 24 million pixels for a small input: a strip of them is held, not all. */
-TEST(data_large_png_in_little_memory)
+TEST(data_large_png_takes_little_memory)
 {
     enum { W = 6000, H = 4000, N = SIDE * SIDE * 3 };
     char dir[512], path[600];

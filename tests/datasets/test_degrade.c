@@ -78,7 +78,7 @@ TEST(degrade_sinc_weights_are_a_round_low_pass)
     CHECK_NEAR((double)w[10 * 21 + 15] / (double)w[10 * 21 + 10], plain / centre, 1e-6);
 }
 
-TEST(degrade_blur_is_a_filter)
+TEST(degrade_blur_matches_a_convolution)
 {
     enum { W = 17, H = 13, N = W * H * 3 };
     float *src = noise_picture(W, H, 3), weights[81], dst[N],
@@ -175,7 +175,7 @@ static const struct {
                               0.253968f, 0.547619f, 0.841270f, 0.412698f, 0.706349f, 1.000000f}},
 };
 
-TEST(degrade_resize_is_interpolate)
+TEST(degrade_resize_matches_interpolate)
 {
     enum { W = 4, H = 5 };
     float src[W * H * 3], dst[7 * 6 * 3], strip[5 * 6 * 3];
@@ -240,7 +240,7 @@ static moments noise_of(const pl_degradation_pass *p, pl_image_key key, float le
     return (moments){sum / (3 * N), sqrt(square / (3 * N)), across / N};
 }
 
-TEST(degrade_noise_has_its_strength)
+TEST(degrade_noise_has_the_given_strength)
 {
     pl_image_key key = {7, 2, 11}, later = {7, 3, 11}, other = {7, 2, 12};
     for (int grey = 0; grey < 2; grey++) {
@@ -263,7 +263,7 @@ TEST(degrade_noise_has_its_strength)
 }
 
 /* Many shades give many photons: 4 shades, 4 photons. */
-TEST(degrade_poisson_counts_shades)
+TEST(degrade_poisson_noise_depends_on_the_number_of_shades)
 {
     enum { N = 64 * 64 };
     float *px = malloc(N * 3 * sizeof *px);
@@ -289,7 +289,7 @@ static double jpeg_error(pl_jpeg_round *j, const uint8_t *rgb, int w, int h, int
     return sum / n;
 }
 
-TEST(degrade_jpeg_loses_what_it_should)
+TEST(degrade_jpeg_loses_more_at_lower_quality)
 {
     pl_jpeg_round *j;
     if (pl_image_missing(PL_IMAGE_JPEG)) SKIP("no libturbojpeg");
@@ -328,7 +328,7 @@ static bool pass_fits(const pl_degradation_pass *p, const pl_degrade_pass *o)
            in(p->noise, p->poisson ? o->poisson : noise) && in(p->jpeg, o->jpeg);
 }
 
-TEST(degrade_draws_are_as_said)
+TEST(degrade_draws_have_the_given_frequencies)
 {
     enum { N = 40000 };
     pl_degrade o = pl_degrade_stablesr();
@@ -531,7 +531,7 @@ static void plain_canny(const uint8_t *rgb, int w, int h, double low, double hig
     free(raw);
 }
 
-TEST(degrade_canny_is_the_plain_one)
+TEST(degrade_canny_matches_a_plain_implementation)
 {
     enum { W = 61, H = 47 };
     uint8_t edge[W * H], want[W * H];

@@ -134,7 +134,7 @@ static pl_status embeddings_made(const char *path, int64_t rows)
 
 /* Every prompt of the training set comes once a pass, with the row and the recipe's goal beside it;
  * those that a hash puts aside never do. */
-TEST(prompts_are_samples)
+TEST(prompts_of_training_come_once_an_epoch_with_their_rows)
 {
     char so[512], path[512];
     if (!words_made()) SKIP("no compiler");

@@ -32,7 +32,7 @@ static double reference(const uint8_t *src, int n, int step, double from, double
 }
 
 /* Columns alike, then rows alike: each pass by itself; down, up, and a part. */
-TEST(resize_is_lanczos)
+TEST(resize_matches_lanczos)
 {
     enum { SW = 57, MOST = 160 };
     static const struct {
@@ -154,7 +154,7 @@ static int differ(const char *d, int k, bool is_lanczos, int *many)
 
 /* To the byte. Pillow is asked for the width first: versions of it that begin with the height where
  * that is less work round, and cut what is past black and white, in another order. */
-TEST(resize_is_pillows)
+TEST(resize_matches_pillow_to_the_byte)
 {
     const char *d = pl_test_dir();
     WANT_PYTHON(python, "PIL");
@@ -214,7 +214,7 @@ static pl_status two_sizes(pl_image_set *s, int64_t sample, uint8_t *small, uint
     return PL_OK;
 }
 
-TEST(resize_from_larger_versions)
+TEST(resize_reads_upscaled_versions_of_a_picture)
 {
     const char *d = pl_test_dir();
     pl_image_set *s;
@@ -254,7 +254,7 @@ TEST(resize_from_larger_versions)
 
 /* Through the recipe: its two resolutions see the two files; data.upscaled=false and a set of tars
  * do not. */
-TEST(resize_in_a_recipe)
+TEST(resize_in_a_recipe_reads_the_file_of_each_resolution)
 {
     WANT_BIN();
     const char *d = pl_test_dir();

@@ -78,7 +78,7 @@ TEST(control_a_closed_connection_is_a_death)
 }
 
 /* One has not come: what ends the others may be its end, and it is named. */
-TEST(control_who_has_not_come_is_named)
+TEST(control_names_a_rank_that_did_not_connect)
 {
     pl_hub *h;
     int code;
@@ -96,7 +96,7 @@ TEST(control_who_has_not_come_is_named)
 }
 
 /* Only the silent one, by name, after the limit and not much later; who speaks may live. */
-TEST_ALONE(control_silence_is_named)
+TEST_ALONE(control_names_a_silent_rank_after_the_limit)
 {
     pl_hub *h;
     int fd[2], code, ms = 0;
@@ -179,7 +179,7 @@ TEST(control_a_death_explains_a_failed_exchange)
 }
 
 /* Ranks that hang on after they have been told are not waited for. */
-TEST(control_does_not_wait_for_ever)
+TEST(control_does_not_wait_forever)
 {
     if (!pl_test_long()) SKIP("long");
     pl_hub *h;
@@ -192,7 +192,7 @@ TEST(control_does_not_wait_for_ever)
     close_world(h, fd, 2);
 }
 
-TEST(control_stop_reaches_those_who_come_later)
+TEST(control_stop_reaches_ranks_that_connect_later)
 {
     pl_hub *h;
     int fd[2];
@@ -251,7 +251,7 @@ static void make_noise(const pl_control_at *at, const char *noise)
     close(fd);
 }
 
-TEST(control_strangers_are_not_listened_to)
+TEST(control_ignores_strangers)
 {
     pl_hub *h;
     int fd[2], code;
@@ -271,7 +271,7 @@ TEST(control_strangers_are_not_listened_to)
 }
 
 /* The seat is free, and the stranger knows everything but the token. */
-TEST(control_a_seat_wants_the_token)
+TEST(control_refuses_a_rank_without_the_token)
 {
     pl_hub *h;
     pl_control_at at, wrong;
@@ -290,7 +290,7 @@ TEST(control_a_seat_wants_the_token)
 }
 
 /* More of them than there are seats, all silent: ranks come in all the same. */
-TEST(control_silent_strangers_make_room)
+TEST(control_silent_strangers_do_not_block_ranks)
 {
     pl_hub *h;
     int fd[2], crowd[12], code;
@@ -333,7 +333,7 @@ static void throw_bytes(int fd, uint64_t *state, bool lines)
     if (send(fd, text, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
 }
 
-TEST(control_survives_noise)
+TEST(control_survives_random_bytes)
 {
     pl_hub *h;
     int fd[2], code;
@@ -357,7 +357,7 @@ TEST(control_survives_noise)
 }
 
 /* A line longer than any message, from a rank: it is passed over, what comes after counts. */
-TEST(control_long_lines_are_passed_over)
+TEST(control_skips_lines_that_are_too_long)
 {
     pl_hub *h;
     int fd[1], code;
@@ -373,7 +373,7 @@ TEST(control_long_lines_are_passed_over)
     pl_hub_free(h);
 }
 
-TEST(control_limits_must_be_sane)
+TEST(control_ignores_bad_limits)
 {
     static const char *const bad[] = {"limit nan\n", "limit -1\n",    "limit 0\n",  "limit\n",
                                       "limit x\n",   "limit 1e300\n", "limit inf\n"};

@@ -123,7 +123,7 @@ static int be_rank_with_hub(void *ctx)
 }
 
 /* The hub is in the rank that fails: its text, once, with rank and host, and its code. */
-TEST(control_line_own_failure_is_told)
+TEST(control_line_reports_its_own_failure_once)
 {
     part p = {.code = 6, .fails = "no such file"};
     ctl_child c;
@@ -194,7 +194,7 @@ TEST(control_line_understands_every_message)
 }
 
 /* Bytes of any kind, and a line longer than its room: it lives, and hears what comes after. */
-TEST(control_line_survives_noise)
+TEST(control_line_survives_random_bytes)
 {
     part p = {.stay_ms = 20000};
     ctl_child c;
@@ -248,7 +248,7 @@ TEST(control_line_reports_a_hub_that_is_silent)
 
 /* What it does is said four times a second, and the bye arrives though nothing of the hub's was
  * read. */
-TEST(control_line_last_words_arrive)
+TEST(control_line_delivers_beats_and_the_last_message)
 {
     part p = {.stay_ms = 1200, .code = 75};
     ctl_child c;
@@ -317,7 +317,7 @@ TEST(control_line_survives_a_pause_in_the_greeting)
 }
 
 /* Something else listens at the first address, answers nonsense; the hub is at the second. */
-TEST(control_line_passes_strangers)
+TEST(control_line_skips_strangers_and_finds_the_hub)
 {
     static const char *const answers[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "welcome 1235\n",
                                           "\n", ""};

@@ -173,7 +173,7 @@ static pl_status run_sums(lab_rank *r)
     return rc;
 }
 
-TEST(ranks_sums_have_one_order)
+TEST(ranks_sums_have_the_order_of_the_ranks)
 {
     static sums k;
     lab_rank world[LAB_RANKS];
@@ -191,7 +191,7 @@ TEST(ranks_sums_have_one_order)
 }
 
 /* A program of several ranks cannot run alone. */
-TEST(ranks_a_collective_wants_its_world)
+TEST(ranks_refuse_a_collective_without_its_world)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -475,7 +475,7 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
 
 /* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits.
  */
-TEST(ranks_one_alone_may_exchange)
+TEST(ranks_of_one_exchange_without_changing_a_bit)
 {
     static job plain, always;
     plain = (job){.config = "wandistill/tiny", .keys = {"batch=4", "data.workers=0"}, .steps = 5};
@@ -517,7 +517,7 @@ static void check_volume(int ranks, int shard, int parts)
               shards[shard], ranks, planned, sent);
 }
 
-TEST(ranks_volume_is_the_theory)
+TEST(ranks_send_the_bytes_of_the_theory)
 {
     for (int shard = 0; shard < 4; shard++) {
         check_volume(4, shard, 1);

@@ -22,7 +22,7 @@ static void losses_of(const char *text, char *out, size_t cap)
     }
 }
 
-TEST(ranks_cli_trains_in_processes)
+TEST(ranks_cli_trains_in_processes_with_the_losses_of_one)
 {
     WANT_RANKS();
     char one[4096], two[4096], again[4096];
@@ -45,7 +45,7 @@ TEST(ranks_cli_trains_in_processes)
 
 /* A checkpoint of two ranks goes on with one and with three, to the same numbers but for rounding.
  */
-TEST(ranks_cli_checkpoints_are_of_any_number)
+TEST(ranks_cli_checkpoints_resume_with_any_number_of_ranks)
 {
     WANT_RANKS();
     char a[4096], b[4096];
@@ -72,7 +72,7 @@ TEST(ranks_cli_checkpoints_are_of_any_number)
 }
 
 /* The first error is the last line, with rank and host; the exit code is its own. */
-TEST(ranks_cli_tells_the_first_error_last)
+TEST(ranks_cli_prints_the_first_error_last)
 {
     WANT_RANKS();
     cli_result r = cli_run(IN "$P train " RUN "batch=3 train.steps=6 --ranks 2");

@@ -70,7 +70,7 @@ static bool names_exchange(const char *line)
 
 /* ---- nothing fails ---------------------------------------------------------------------- */
 /* Start and end of a world are where processes can miss each other: many, one after the other. */
-TEST(ranks_fail_not_in_many_quick_runs)
+TEST(ranks_do_not_fail_in_many_quick_runs)
 {
     WANT_LIB();
     int turns = pl_test_long() ? 25 : 1;
@@ -83,7 +83,7 @@ TEST(ranks_fail_not_in_many_quick_runs)
 }
 
 /* Six ranks and four busy loops on what cores there are, with a short limit: slow is not dead. */
-TEST(ranks_fail_not_when_they_are_slow)
+TEST(ranks_do_not_fail_when_they_are_slow)
 {
     WANT_LIB();
     if (!pl_test_long()) SKIP("long");
@@ -94,7 +94,7 @@ TEST(ranks_fail_not_when_they_are_slow)
 }
 
 /* All of it is stopped for longer than the limit, and goes on. */
-TEST(ranks_fail_not_when_all_were_stopped)
+TEST(ranks_do_not_fail_when_all_were_stopped)
 {
     WANT_LIB();
     if (!pl_test_long()) SKIP("long");
@@ -160,7 +160,7 @@ TEST(ranks_fail_when_one_has_an_error)
 }
 
 /* The one that started them, or mpirun: nothing is left of the run either. */
-TEST(ranks_fail_when_what_started_them_is_killed)
+TEST(ranks_fail_when_their_launcher_is_killed)
 {
     WANT_LIB();
     cli_result r =
@@ -180,7 +180,7 @@ TEST(ranks_fail_when_what_started_them_is_killed)
 
 /* A few of what tools/ranks/kill does a hundred times: going on has the bits of a run that nobody
  * disturbed. */
-TEST(ranks_fail_and_go_on_with_the_same_bits)
+TEST(ranks_fail_and_resume_to_the_same_bits)
 {
     WANT_LIB();
     int kills = pl_test_long() ? 20 : 2;
@@ -230,7 +230,7 @@ TEST(ranks_fail_when_the_hub_is_stopped)
 
 /* ---- told to end ------------------------------------------------------------------------ */
 /* Whichever rank is told: the same step of all, saved, 75; gone on from with the same bits. */
-TEST(ranks_fail_not_when_told_to_end)
+TEST(ranks_do_not_fail_when_one_gets_a_signal)
 {
     static const struct {
         const char *kind, *whom;
@@ -254,7 +254,7 @@ TEST(ranks_fail_not_when_told_to_end)
 
 /* The same signal comes to a rank twice, from outside and from the process that started it, while
  * it waits for one that is slow: it is one signal. */
-TEST(ranks_fail_not_when_all_are_told_to_end)
+TEST(ranks_do_not_fail_when_all_get_a_signal)
 {
     WANT_LIB();
     cli_result r = SH(
@@ -264,7 +264,7 @@ TEST(ranks_fail_not_when_all_are_told_to_end)
 }
 
 /* However early it comes: it is no failure. */
-TEST(ranks_fail_not_when_told_to_end_at_the_start)
+TEST(ranks_do_not_fail_when_a_signal_comes_at_the_start)
 {
     WANT_LIB();
     for (int i = pl_test_long() ? 0 : 2; i < 4; i++) {
@@ -300,7 +300,7 @@ TEST(ranks_fail_when_a_part_cannot_be_written)
 
 /* The newest has a part that is cut, changed, of another step or missing: it is none, and the one
  * before is taken. */
-TEST(ranks_fail_no_checkpoint_without_its_parts)
+TEST(ranks_fail_over_to_the_checkpoint_whose_parts_are_whole)
 {
     static const char *const harm[] = {
         "truncate -s -8 $N/part-00001-of-00002.safetensors",

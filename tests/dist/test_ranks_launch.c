@@ -108,7 +108,7 @@ static cli_result run_own(void)
     return cli_run(IN "$P train " RUN "train.steps=8 --ranks 3 --out own");
 }
 
-TEST(ranks_launch_by_mpirun)
+TEST(ranks_launch_by_mpirun_has_the_same_bits)
 {
     WANT_RANKS();
     CHECK_INT(run_own().code, 0);
@@ -146,7 +146,7 @@ TEST(ranks_launched_by_torchruns_variables_have_the_same_bits)
 }
 
 /* SIGTERM to any of torchrun's processes, or to all at once as torchrun does: 75 of all. */
-TEST(ranks_launch_torchruns_signals)
+TEST(ranks_launch_by_torchrun_stops_on_a_signal_with_75)
 {
     static const char *const whom[] = {"$a", "$c", "$a $b $c"};
     WANT_RANKS();
@@ -163,7 +163,7 @@ TEST(ranks_launch_torchruns_signals)
 }
 
 /* Rank 0 of torchrun dies: the others do not wait for ever. */
-TEST(ranks_launch_torchruns_rank_0_is_killed)
+TEST(ranks_launch_by_torchrun_ends_when_rank_0_is_killed)
 {
     WANT_RANKS();
     cli_result r = cli_run(
@@ -174,7 +174,7 @@ TEST(ranks_launch_torchruns_rank_0_is_killed)
     CHECK_MSG(strcmp(r.out, "8\n8\n1\n") == 0 && r.seconds < 40, "%s: %s", r.out, r.err);
 }
 
-TEST(ranks_launch_by_torchrun)
+TEST(ranks_launch_by_torchrun_has_the_same_bits)
 {
     WANT_RANKS();
     if (!pl_test_long()) SKIP("long");
@@ -199,7 +199,7 @@ TEST(ranks_launch_by_torchrun)
 }
 
 /* Over machines torchrun's processes cannot meet: said at once. */
-TEST(ranks_launch_torchrun_on_several_machines)
+TEST(ranks_launch_by_torchrun_on_several_machines_is_refused)
 {
     WANT_RANKS();
     cli_result r = cli_run(
@@ -211,7 +211,7 @@ TEST(ranks_launch_torchrun_on_several_machines)
 }
 
 /* ---- srun, PMI: a launcher that has told MPI nothing ------------------------------------ */
-TEST(ranks_launch_without_mpis_help)
+TEST(ranks_launch_without_pmix_is_refused_with_the_way_out)
 {
     WANT_RANKS();
     cli_result r = cli_run(
@@ -242,7 +242,7 @@ TEST(ranks_launch_of_one_is_a_run_like_any_other)
 }
 
 /* What mpirun says after all ranks have left in order is a warning: their work is done. */
-TEST(ranks_launch_mpirun_ends_badly)
+TEST(ranks_launch_warns_when_mpirun_fails_after_the_ranks)
 {
     WANT_RANKS();
     cli_result r = cli_run(

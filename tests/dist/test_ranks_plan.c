@@ -174,7 +174,7 @@ static pl_status start_other(lab_rank *r)
     return rc;
 }
 
-TEST(ranks_plan_that_is_other_is_named)
+TEST(ranks_plan_that_differs_names_the_rank)
 {
     lab_rank world[LAB_RANKS];
     int failed;

@@ -67,7 +67,7 @@ TEST(ranks_runs_have_the_losses_of_one_rank)
 }
 
 /* Exchanges beside the computing have the bits of exchanges in place. */
-TEST(ranks_runs_overlap_without_another_bit)
+TEST(ranks_runs_overlap_without_changing_a_bit)
 {
     double beside[STEPS], in_place[STEPS];
     WANT_RANKS();
@@ -172,7 +172,7 @@ TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
 }
 
 /* Averages that ranks share pass through rank 0 as well: those of one rank, but for rounding. */
-TEST(ranks_runs_write_averages)
+TEST(ranks_runs_write_the_averages_of_one_rank)
 {
     static const char config[] =
         "wandistill/tiny batch=4 ema.decay=0.5 train.steps=3 optim.name=sgd optim.lr=0.01 " ALL;
@@ -259,7 +259,7 @@ static void check_named(const char *second, const char *what)
               what, r.code, r.err);
 }
 
-TEST(ranks_runs_name_a_rank_that_is_other)
+TEST(ranks_runs_name_a_rank_that_differs)
 {
     WANT_RANKS();
     check_named("$P " RUN "optim.lr=1e-4", "has another configuration than rank 0");

@@ -168,7 +168,7 @@ TEST(npy_writer_misuse_leaves_nothing)
     CHECK_INT(rmdir(pl_test_dir()), 0); /* empty: no temporary file either */
 }
 
-TEST(npy_numpy_agrees)
+TEST(npy_files_agree_with_numpy)
 {
     WANT_PYTHON(python, "numpy");
     char cmd[900], path[200];

@@ -84,13 +84,13 @@ TEST(safetensors_plain_file_is_read)
     free(b.data);
 }
 
-TEST(safetensors_white_space_on_both_sides)
+TEST(safetensors_white_space_around_the_header_is_accepted)
 {
     CHECK_OK(try_text(" \n\t" ONE("U8", "[2]", "[0,2]") "  \r\n ", 2));
     CHECK_OK(try_text("{ }", 0));
 }
 
-TEST(safetensors_scalars_and_empty_tensors)
+TEST(safetensors_scalars_and_empty_tensors_are_accepted)
 {
     CHECK_OK(try_text(ONE("F32", "[]", "[0,4]"), 4));
     CHECK_OK(try_text(ONE("F32", "[3,0,5]", "[0,0]"), 0));
@@ -118,7 +118,7 @@ TEST(safetensors_every_dtype_is_listed)
     }
 }
 
-TEST(safetensors_rank_nine_is_listed_not_loadable)
+TEST(safetensors_rank_nine_is_listed_but_not_loadable)
 {
     const char *h = ONE("U8", "[1,1,1,1,1,1,1,1,2]", "[0,2]");
     blob b = make_n(h, strlen(h), 2);
@@ -217,7 +217,7 @@ TEST(safetensors_s3_long_lists_are_refused_before_parsing)
     free(h);
 }
 
-TEST(safetensors_s3_a_million_and_one_tensors)
+TEST(safetensors_s3_a_million_and_one_tensors_are_refused)
 {
     if (!pl_test_long()) SKIP("long: set PL_TEST_LONG");
     size_t n = 64u * 1000001u;
@@ -326,7 +326,7 @@ TEST(safetensors_file_cut_while_open_is_an_error)
     free(b.data);
 }
 
-TEST(safetensors_what_is_no_file_is_refused)
+TEST(safetensors_paths_without_a_regular_file_are_refused)
 {
     pl_st_reader *r;
     char path[200];
@@ -393,7 +393,7 @@ static int count_entries(const char *folder)
     return n;
 }
 
-TEST(safetensors_round_trip_any_chunk_size)
+TEST(safetensors_read_back_the_same_for_any_chunk_size)
 {
     int n;
     const item *items = sample_items(&n);
@@ -546,7 +546,7 @@ TEST(safetensors_survives_failing_allocations)
     CHECK_INT(count_entries(pl_test_dir()), 1);
 }
 
-TEST(safetensors_reference_package_reads_ours)
+TEST(safetensors_files_agree_with_the_reference_package)
 {
     WANT_PYTHON(python, "safetensors.numpy");
     char cmd[1200], path[200];

@@ -22,7 +22,7 @@ static pl_status parse(const char *text, const pl_yaml **out)
   pl_arena_release(&arena);                                                                        \
  } while (0)
 
-TEST(yaml_tree_and_places)
+TEST(yaml_nodes_know_their_line_and_column)
 {
     const pl_yaml *r;
     CHECK_OK(parse(
@@ -41,7 +41,7 @@ TEST(yaml_tree_and_places)
     pl_arena_release(&arena);
 }
 
-TEST(yaml_json_is_yaml)
+TEST(yaml_reader_accepts_json)
 {
     const pl_yaml *r;
     CHECK_OK(parse("{\"a\": {\"b\": [1, 2.5, null, true]}, \"url\": \"http://x\"}", &r));

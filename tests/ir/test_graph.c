@@ -233,7 +233,7 @@ TEST(simplify_removes_dead_equal_and_idle_nodes)
     CHECK_INT(nodes, 4); /* input, exp, add, output */
 }
 
-TEST(gradient_of_what_is_not_reached_is_zero)
+TEST(gradient_of_an_unreached_value_is_zero)
 {
     fixture f = setup();
     pl_val x = pl_input(f.g, "x", PL_TYPE(PL_F32, 3)), z = pl_input(f.g, "z", PL_TYPE(PL_F32, 2));

@@ -11,7 +11,7 @@ static const pl_nn_lin lin;
 static const pl_nn_norm norm;
 
 /* ---- initial values --------------------------------------------------------------------- */
-TEST(nn_inits_are_torch_s)
+TEST(nn_inits_match_pytorch)
 {
     pl_init i =
         pl_nn_init_of(pl_nn_kaiming_normal(PL_FAN_OUT, pl_nn_gain("leaky_relu", 0.01)), 27, 576);
@@ -200,7 +200,7 @@ static pl_status shop_close(shop *s)
     return rc;
 }
 
-TEST(nn_counts_lgt_and_wan)
+TEST(nn_parameter_counts_of_lgt_and_wan_are_published_ones)
 {
     shop s = shop_open();
     lgt_micro(s.m, &lgt_full);
@@ -218,7 +218,7 @@ TEST(nn_counts_lgt_and_wan)
     CHECK_OK(shop_close(&s));
 }
 
-TEST(nn_counts_stablesr)
+TEST(nn_parameter_counts_of_stablesr_are_published_ones)
 {
     shop s = shop_open();
     sr_edge_step(s.m, &sr_edge_before_full);
@@ -235,7 +235,7 @@ TEST(nn_counts_stablesr)
     CHECK_OK(shop_close(&s));
 }
 
-TEST(nn_counts_fluxflow)
+TEST(nn_parameter_counts_of_fluxflow_are_published_ones)
 {
     shop s = shop_open();
     flux_generator(s.m, &flux_full);

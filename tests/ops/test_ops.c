@@ -480,7 +480,7 @@ static const struct {
     {"random_normal", {{"i64[2]"}, "dtype=f32, shape=[30001], stream=1", {{0, 99, false}}}},
 };
 
-TEST(ops_kernels_large)
+TEST(ops_kernels_of_large_cases_agree_with_the_reference)
 {
     pl_threads_for(64, warm_up, NULL);
     for (int i = 0; i < (int)(sizeof large / sizeof large[0]); i++) {

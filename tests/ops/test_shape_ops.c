@@ -131,7 +131,7 @@ TEST(shape_no_ops_make_no_nodes)
     rig_free(&r);
 }
 
-TEST(slice_views)
+TEST(slice_of_rows_is_a_view_and_of_columns_is_not)
 {
     rig r = rig_new();
     pl_val x = pl_input(r.g, "x", PL_TYPE(PL_F32, 4, 3));
@@ -169,7 +169,7 @@ TEST(reductions_have_the_values_known_by_hand)
     rig_free(&r);
 }
 
-TEST(reduce_half_types_add_up_wide)
+TEST(reduce_half_types_add_up_in_f32)
 {
     rig r = rig_new();
     pl_val x = pl_fill(r.g, PL_TYPE(PL_BF16, 1000), 1), mean, var;
@@ -183,7 +183,7 @@ TEST(reduce_half_types_add_up_wide)
     rig_free(&r);
 }
 
-TEST(reduce_max_ties_and_nan)
+TEST(reduce_max_shares_gradients_of_ties_and_passes_on_nan)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -259,7 +259,7 @@ static bool kernels_agree(rig *r, pl_val v)
     return ok;
 }
 
-TEST(sort_order)
+TEST(sort_is_stable_and_puts_nan_last)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -344,7 +344,7 @@ TEST(indices_outside_give_nan_or_zero_and_write_nothing)
     rig_free(&r);
 }
 
-TEST(take_gradient_adds_up)
+TEST(take_gradient_adds_up_repeated_rows)
 {
     rig r = rig_new();
     pl_graph *g = r.g;
@@ -373,7 +373,7 @@ static bool moments_near(const rig *r, pl_val v, double mean, double std, double
            fabs(sqrt(q / (double)n - s * s) - std) < 0.02;
 }
 
-TEST(random_draws)
+TEST(random_draws_have_their_moments_and_follow_the_key)
 {
     rig r = rig_new();
     pl_graph *g = r.g;

@@ -250,7 +250,7 @@ static pl_graph *given_mask_graph(pl_store *store, pl_dtype d)
     return g;
 }
 
-TEST(small_masks_that_leave_are_bytes)
+TEST(small_masks_that_are_outputs_are_bytes)
 {
     pl_store *store = pl_store_new();
     pl_program *p;
@@ -261,7 +261,7 @@ TEST(small_masks_that_leave_are_bytes)
 
 /* The checker refuses bits that a kernel reads or makes, that leave the program, or that a unit
  * does not know of; and bytes where the plan has room for bits. */
-TEST(small_masks_are_checked)
+TEST(small_masks_of_bits_are_rejected_where_bytes_are_needed)
 {
     pl_store *store = pl_store_new();
     pl_compile_opts o = PL_COMPILE_INIT;

@@ -437,7 +437,7 @@ TEST(batch_labels_are_true)
 }
 
 /* ---- tests ------------------------------------------------------------------------------ */
-TEST(batch_proves_layers)
+TEST(batch_analysis_accepts_layers_without_coupling)
 {
     CHECK_PROVEN(mlp);
     CHECK_PROVEN(convolutions);
@@ -446,13 +446,13 @@ TEST(batch_proves_layers)
     CHECK_PROVEN(joined);
 }
 
-TEST(batch_proves_workloads)
+TEST(batch_analysis_accepts_workloads_without_coupling)
 {
     CHECK_PROVEN(lgt_model);
     CHECK_PROVEN(wan_model);
 }
 
-TEST(batch_names_what_couples)
+TEST(batch_analysis_names_what_couples_samples)
 {
     CHECK_COUPLED(normalised, "norm: moments", "mean and variance");
     CHECK_COUPLED(normalised, "norm: broadcast", "flows back");
@@ -468,7 +468,7 @@ TEST(batch_names_what_couples)
     CHECK_COUPLED(summed, "", "not a mean");
 }
 
-TEST(batch_wants_one_program)
+TEST(batch_analysis_refuses_two_different_graphs)
 {
     built a, b;
     pl_batch_report r;

@@ -55,7 +55,7 @@ static bool stays(pl_graph *g, pl_val y, const char *op)
     return found;
 }
 
-TEST(cancel_keeps_what_does_not_come_back)
+TEST(cancel_keeps_permutations_that_do_not_cancel)
 {
     static const int turn[] = {1, 2, 0}, swap[] = {0, 2, 1};
     pl_store *store = pl_store_new();

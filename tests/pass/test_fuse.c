@@ -263,7 +263,7 @@ TEST(fuse_group_norm_is_two_groups)
 }
 
 /* A gradient that is stored and summed in two ways: read once. */
-TEST(fuse_reductions_beside_a_store)
+TEST(fuse_joins_reductions_with_a_store)
 {
     bench b = begin();
     pl_graph *g = b.g;
@@ -316,7 +316,7 @@ TEST(fuse_groups_are_convex)
 }
 
 /* More operands and nodes than one group takes: several groups, no failure. */
-TEST(fuse_keeps_to_the_limits)
+TEST(fuse_splits_groups_at_the_limits)
 {
     bench b = begin();
     pl_val sum = PL_NO_VAL;
@@ -332,7 +332,7 @@ TEST(fuse_keeps_to_the_limits)
     end(&b);
 }
 
-TEST_ALONE(fuse_is_fast)
+TEST_ALONE(fuse_of_large_graphs_takes_little_time)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = training_graph(store, 260, 4, 8);

@@ -144,7 +144,7 @@ static int64_t computed(int slices, int64_t each, bool whole, bool after)
     return n;
 }
 
-TEST(open_nothing_is_computed_twice)
+TEST(open_groups_compute_nothing_twice)
 {
     CHECK_INT(computed(2, 16, false, false), 32);     /* only what is read */
     CHECK_INT(computed(3, 32, false, false), 64);     /* slices that overlap: 96 would be more */

@@ -166,7 +166,7 @@ static void check_widths(const char *norm_key)
     pl_store_free(store);
 }
 
-TEST(precision_nothing_large_in_f32)
+TEST(precision_stores_nothing_large_in_f32)
 {
     check_widths("norm=group");
     check_widths("norm=batch");
@@ -279,7 +279,7 @@ TEST(precision_rounds_what_is_large_and_from_products)
 }
 
 /* The sums of attention's exponentials are read in f32 by its gradient. */
-TEST(precision_attention_keeps_its_sums)
+TEST(precision_attention_keeps_its_sums_in_f32)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
@@ -542,7 +542,7 @@ static void check_overflow(const char *const *keys)
     pl_run_free(run);
 }
 
-TEST(precision_overflow_skips_exactly)
+TEST(precision_overflow_skips_the_update_and_lowers_the_scale)
 {
     check_overflow(KEYS("precision=fp16", "loss_scale.initial=512", "loss_scale.interval=3",
                         "loss_scale.growth=3", "ema.decay=0.9"));
@@ -551,7 +551,7 @@ TEST(precision_overflow_skips_exactly)
 }
 
 /* Only overflow at the floor ends a run, and it says so. */
-TEST(precision_floor_stops)
+TEST(precision_overflow_at_the_floor_ends_the_run)
 {
     pl_run *run = NULL;
     CHECK_OK(start_run(KEYS("precision=fp16", "loss_scale.initial=4e20", "loss_scale.floor=1e20"),
@@ -568,7 +568,7 @@ TEST(precision_floor_stops)
 
 /* The message names where the numbers went wrong, not where it showed: here the second block's
  * product, whose weight is made huge, and in another step the update itself. */
-TEST(precision_trace_names_the_first)
+TEST(precision_trace_names_the_first_kernel_that_is_not_finite)
 {
     pl_run *run = NULL;
     pl_step_info info;

@@ -467,7 +467,7 @@ static void check_recipe(const char *config, const char *precision, const char *
     pl_run_free(run);
 }
 
-TEST(tail_recipes_have_them)
+TEST(tail_kernels_are_in_the_recipes)
 {
     check_recipe("wandistill/full", "precision=bf16", "matmul_tail", "act=gelu_tanh", 31);
     check_recipe("fluxflow/full", "precision=bf16", "conv_tail", "act=leaky_relu", 10);
