@@ -7,25 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 256 };
-
-block dnn_block(size_t bytes)
-{
-    block b = {.bytes = bytes};
-    b.base = malloc(bytes + 2 * GUARD + 64);
-    if (!b.base) abort();
-    b.data = (unsigned char *)(((uintptr_t)b.base + GUARD + 63) & ~(uintptr_t)63);
-    memset(b.data - GUARD, 0xA5, bytes + 2 * GUARD);
-    return b;
-}
-
-bool dnn_intact(const block *b)
-{
-    for (int i = 0; i < GUARD; i++)
-        if (b->data[-1 - i] != 0xA5 || b->data[b->bytes + (size_t)i] != 0xA5) return false;
-    return true;
-}
-
 float *dnn_noise(int64_t n, uint64_t seed)
 {
     float *p = malloc((size_t)n * sizeof *p);
@@ -45,13 +26,13 @@ double dnn_worst(const float *a, const double *b, int64_t n, int64_t terms)
     return diff / top;
 }
 
-bool dnn_run(pl_dnn *d, size_t work_bytes, const void *const *in, block *out, int n_out)
+bool dnn_run(pl_dnn *d, size_t work_bytes, const void *const *in, guarded_block *out, int n_out)
 {
-    block work = dnn_block(work_bytes);
+    guarded_block work = guarded_new(work_bytes);
     void *to[2] = {out[0].data, n_out > 1 ? out[1].data : NULL};
-    bool ok = pl_dnn_run(d, in, to, work.data) == PL_OK && dnn_intact(&work);
-    for (int i = 0; i < n_out; i++) ok = ok && dnn_intact(&out[i]);
-    free(work.base);
+    bool ok = pl_dnn_run(d, in, to, work.data) == PL_OK && guarded_intact(&work);
+    for (int i = 0; i < n_out; i++) ok = ok && guarded_intact(&out[i]);
+    guarded_free(&work);
     return ok;
 }
 

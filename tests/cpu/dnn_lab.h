@@ -4,27 +4,19 @@
 #define PL_TESTS_DNN_LAB_H
 
 #include "cpu/dnn/dnn.h"
+#include "tests/lib/guarded.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Memory with a 64-byte aligned middle and guard bytes on both sides. The caller frees base. */
-typedef struct block {
-    unsigned char *base, *data;
-    size_t bytes;
-} block;
-
-block dnn_block(size_t bytes);
-/* Whether every guard byte is as dnn_block left it. */
-bool dnn_intact(const block *b);
 /* n floats of noise; the caller frees them. */
 float *dnn_noise(int64_t n, uint64_t seed);
 /* The largest |a-b|, divided by the largest |b| or by the usual size of a sum of so many random
  * terms, whichever is larger: a sum that happens to cancel is no measure. */
 double dnn_worst(const float *a, const double *b, int64_t n, int64_t terms);
 /* Runs d with a fresh workspace into out[]. False if d fails or touches a guard byte. */
-bool dnn_run(pl_dnn *d, size_t work_bytes, const void *const *in, block *out, int n_out);
+bool dnn_run(pl_dnn *d, size_t work_bytes, const void *const *in, guarded_block *out, int n_out);
 
 typedef pl_dnn_conv_desc conv;
 

@@ -36,7 +36,7 @@ static double try_matmul(const pl_dnn_matmul_desc *m)
             }
     pl_dnn *d = NULL;
     size_t work = 0;
-    block out = dnn_block((size_t)nc * 4);
+    guarded_block out = guarded_new((size_t)nc * 4);
     const void *in[] = {a, b, bias};
     if (pl_dnn_matmul_prepare(m, &d, &work) == PL_OK && dnn_run(d, work, in, &out, 1))
         err = dnn_worst((const float *)out.data, want, nc, m->k);
@@ -44,7 +44,7 @@ static double try_matmul(const pl_dnn_matmul_desc *m)
         printf("  %d x %d x %d x %d %d%d: %s error %g\n", (int)m->batch, (int)m->m, (int)m->n,
                (int)m->k, m->trans_a, m->trans_b, d ? pl_dnn_impl(d) : pl_error_text(), err);
     pl_dnn_free(d);
-    free(out.base), free(a), free(b), free(bias), free(want);
+    guarded_free(&out), free(a), free(b), free(bias), free(want);
     return err;
 }
 
@@ -115,8 +115,8 @@ static bool try_pool(const pool *p, bool max)
     unsigned char *index = calloc((size_t)ny, 1);
     if (!y || !dx || !index) abort();
     naive_pool(p, max, x, dy, y, index, dx);
-    block out[2] = {dnn_block((size_t)ny * 4), dnn_block((size_t)ny)};
-    block back = dnn_block((size_t)nx * 4);
+    guarded_block out[2] = {guarded_new((size_t)ny * 4), guarded_new((size_t)ny)};
+    guarded_block back = guarded_new((size_t)nx * 4);
     pl_dnn *fwd = NULL, *bwd = NULL;
     size_t work = 0;
     double err = 10, err_b = 10;
@@ -136,7 +136,7 @@ static bool try_pool(const pool *p, bool max)
                bwd ? pl_dnn_impl(bwd) : pl_error_text(), err, err_b, same ? "same" : "differ");
     pl_dnn_free(fwd), pl_dnn_free(bwd);
     free(x), free(dy), free(y), free(dx), free(index);
-    free(out[0].base), free(out[1].base), free(back.base);
+    guarded_free(&out[0]), guarded_free(&out[1]), guarded_free(&back);
     return err < 1e-6 && err_b < 1e-6 && same;
 }
 
@@ -344,7 +344,7 @@ static bool kit_rounds(int rounds, uint64_t *allocs, bool *same)
     kit k = {0};
     bool ok = kit_fill(&k);
     float *in[3], *out[17] = {0}, *first[17] = {0};
-    block work = dnn_block(k.work_bytes);
+    guarded_block work = guarded_new(k.work_bytes);
     for (int i = 0; i < 3; i++) in[i] = dnn_noise(KIT_ELEMS, (uint64_t)i);
     memset(in[1], 0, KIT_ELEMS / 4); /* the pool's backward reads it as indices */
     for (int i = 0; i <= k.n; i++) out[i] = calloc(KIT_ELEMS, 4), first[i] = calloc(KIT_ELEMS, 4);
@@ -357,10 +357,10 @@ static bool kit_rounds(int rounds, uint64_t *allocs, bool *same)
         for (int i = 0; i < k.n; i++) *same = *same && memcmp(first[i], out[i], KIT_ELEMS * 4) == 0;
     }
     *allocs = pl_test_allocs() - before;
-    ok = ok && dnn_intact(&work);
+    ok = ok && guarded_intact(&work);
     for (int i = 0; i <= k.n; i++) free(out[i]), free(first[i]);
     for (int i = 0; i < 3; i++) free(in[i]);
-    free(work.base);
+    guarded_free(&work);
     kit_release(&k);
     return ok;
 }
@@ -450,12 +450,12 @@ TEST(dnn_treats_denormals_as_zero)
         pl_threads_for(threads, multiply_tiny, &t);
         pl_dnn *d = NULL;
         size_t work = 0;
-        block y = dnn_block(ELEMS * sizeof(float));
+        guarded_block y = guarded_new(ELEMS * sizeof(float));
         bool ok = pl_dnn_conv_prepare(PL_DNN_CONV_FWD, &c, &d, &work) == PL_OK &&
                   dnn_run(d, work, (const void *[]){x, w, NULL}, &y, 1);
         for (int i = 0; i < ELEMS; i++) wrong += !ok || ((float *)y.data)[i] != 0;
         pl_dnn_free(d);
-        free(y.base);
+        guarded_free(&y);
         pl_threads_for(threads, multiply_tiny, &t);
     }
     pl_threads_set(before);
@@ -488,7 +488,7 @@ TEST(dnn_bf16_matches_loops_or_is_refused)
         dnn_naive_conv((pl_dnn_conv_kind)kind, &c, f[0], f[1], NULL, f[2], want);
         pl_dnn *d = NULL;
         size_t work = 0;
-        block out = dnn_block((size_t)n_out * 2);
+        guarded_block out = guarded_new((size_t)n_out * 2);
         const void *in[3][2] = {{h[0], h[1]}, {h[2], h[1]}, {h[0], h[2]}};
         pl_status s = pl_dnn_conv_prepare((pl_dnn_conv_kind)kind, &c, &d, &work);
         bool ran = s == PL_OK && dnn_run(d, work, in[kind], &out, 1);
@@ -499,7 +499,7 @@ TEST(dnn_bf16_matches_loops_or_is_refused)
         }
         pl_dnn_free(d);
         for (int i = 0; i < 3; i++) free(f[i]), free(h[i]);
-        free(want), free(out.base);
+        free(want), guarded_free(&out);
         CHECK(s == PL_OK || s == PL_ERR_UNSUPPORTED);
         if (s == PL_OK) CHECK_MSG(ran && diff / top < 0x1p-8, "kind %d: %g", kind, diff / top);
     }

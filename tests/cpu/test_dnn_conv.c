@@ -26,7 +26,7 @@ static double try_conv(const conv *c, pl_dnn_conv_kind kind)
     double *want = calloc((size_t)n_res, sizeof *want), err = 10;
     pl_dnn *d = NULL;
     size_t work = 0;
-    block out = dnn_block((size_t)n_res * 4);
+    guarded_block out = guarded_new((size_t)n_res * 4);
     const void *in[3][3] = {{x, w, b}, {dy, w, NULL}, {x, dy, NULL}};
     if (!want) abort();
     pl_status s = pl_dnn_conv_prepare(kind, c, &d, &work);
@@ -46,7 +46,7 @@ static double try_conv(const conv *c, pl_dnn_conv_kind kind)
                (int)c->n, (int)c->ic, (int)c->oc, (int)c->groups, (int)c->kernel[0],
                d ? pl_dnn_impl(d) : "none", work, err);
     pl_dnn_free(d);
-    free(out.base);
+    guarded_free(&out);
     free(x), free(w), free(dy), free(b), free(want);
     return err;
 }

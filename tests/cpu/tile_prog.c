@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
+#include "tests/lib/guarded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,9 +116,6 @@ int tile_st_reduce(tile_prog *g, pl_reduce_fn f, int a, uint32_t mask)
     return o;
 }
 
-/* Runs with guard bytes around outputs and workspace; false (and a failure) when one is
- * touched. */
-enum { GUARD = 64 };
 bool tile_run_guarded(const pl_fused *p, const void *const *in, void *const *out,
                       const size_t *bytes, int n_out)
 {
@@ -128,30 +126,25 @@ bool tile_run_guarded(const pl_fused *p, const void *const *in, void *const *out
         pl_arena_release(&a);
         return false;
     }
-    size_t need = pl_tile_work_bytes(t);
-    char *work = pl_sys_alloc(need + 2 * GUARD + 64);
-    char *w = (char *)(((uintptr_t)work + GUARD + 63) & ~(uintptr_t)63);
-    memset(work, 0xA5, need + 2 * GUARD + 64);
-    void *own[PL_TILE_OUTPUTS + 1];
+    guarded_block work = guarded_new(pl_tile_work_bytes(t)), own[PL_TILE_OUTPUTS + 1];
+    void *to[PL_TILE_OUTPUTS + 1];
     for (int o = 0; o < n_out; o++) {
-        own[o] = pl_sys_alloc(bytes[o] + 2 * GUARD);
-        memset(own[o], 0x5A, bytes[o] + 2 * GUARD);
-        memcpy((char *)own[o] + GUARD, out[o], bytes[o]);
-        own[o] = (char *)own[o] + GUARD;
+        own[o] = guarded_new(bytes[o]);
+        memcpy(own[o].data, out[o], bytes[o]);
+        to[o] = own[o].data;
     }
+
     uint64_t before = pl_sys_counts_get().allocs;
-    pl_tile_run(t, in, own, w);
-    bool ok = pl_sys_counts_get().allocs == before;
+    pl_tile_run(t, in, to, work.data);
+    bool ok = pl_sys_counts_get().allocs == before && guarded_intact(&work);
+
     for (int o = 0; o < n_out; o++) {
-        char *b = (char *)own[o] - GUARD;
-        for (size_t i = 0; i < GUARD; i++) ok &= b[i] == 0x5A && b[GUARD + bytes[o] + i] == 0x5A;
-        memcpy(out[o], own[o], bytes[o]);
-        pl_sys_free(b);
+        ok = ok && guarded_intact(&own[o]);
+        memcpy(out[o], own[o].data, bytes[o]);
+        guarded_free(&own[o]);
     }
-    for (char *c = work; c < w; c++) ok &= *c == (char)0xA5;
-    for (size_t i = 0; i < GUARD; i++) ok &= w[need + i] == (char)0xA5;
     if (!ok) pl_test_fail(__FILE__, __LINE__, "a guard byte was written, or the run allocated");
-    pl_sys_free(work);
+    guarded_free(&work);
     pl_arena_release(&a);
     return ok;
 }

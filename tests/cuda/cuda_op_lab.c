@@ -4,16 +4,11 @@
 #include "ir/group/fused.h"
 #include "ir/text.h"
 #include "tests/cudasim/sim.h"
+#include "tests/lib/guarded.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#if defined(__SANITIZE_ADDRESS__)
-enum { GUARD = 0 }; /* the sanitizer sees reads past the end as well, if nothing lies there */
-#else
-enum { GUARD = 64 };
-#endif
 
 /* ---- one instance ----------------------------------------------------------------------- */
 typedef struct inst {
@@ -133,34 +128,6 @@ static bool is_exact(const pl_op *op)
     return false;
 }
 
-/* ---- memory ----------------------------------------------------------------------------- */
-/* `off` bytes past an address that is aligned to 64. */
-typedef struct block {
-    unsigned char *base, *p;
-    size_t bytes;
-} block;
-
-static block block_new(size_t bytes, size_t off)
-{
-    void *p = NULL;
-    size_t all = bytes + off + GUARD;
-    if (posix_memalign(&p, 64, all + (all == 0)) != 0) abort();
-    memset((char *)p + off + bytes, 0x3c, GUARD);
-    return (block){p, (unsigned char *)p + off, bytes};
-}
-
-static bool block_intact(const block *b)
-{
-    for (int i = 0; i < GUARD; i++)
-        if (b->p[b->bytes + (size_t)i] != 0x3c) return false;
-    return true;
-}
-
-static void blocks_free(block *b, int n)
-{
-    for (int i = 0; i < n; i++) free(b[i].base);
-}
-
 static const pl_kernel *reference(const pl_op *op)
 {
     const pl_kernel *k = op->cpu;
@@ -176,11 +143,12 @@ typedef struct run_opts {
     bool inplace; /* outputs take over inputs where the op allows it */
 } run_opts;
 
-static bool run(const inst *t, const pl_kernel *k, const block *in, block *out, run_opts o)
+static bool run(const inst *t, const pl_kernel *k, const guarded_block *in, guarded_block *out,
+                run_opts o)
 {
     const void *ip[PL_CASE_IN];
     void *op[PL_MAX_OUT];
-    block copy[PL_CASE_IN];
+    guarded_block copy[PL_CASE_IN];
     pl_call c = t->call;
     size_t work_bytes = 0;
     if (k->prepare && k->prepare(&c, &c.prep, &work_bytes) != PL_OK) {
@@ -188,45 +156,45 @@ static bool run(const inst *t, const pl_kernel *k, const block *in, block *out, 
         return false;
     }
     for (int i = 0; i < t->n_in; i++) {
-        copy[i] = block_new(in[i].bytes, o.off * pl_dtype_bytes(t->in_type[i].dtype));
-        if (in[i].bytes) memcpy(copy[i].p, in[i].p, in[i].bytes);
-        ip[i] = copy[i].p;
+        copy[i] = guarded_new_at(in[i].bytes, o.off * pl_dtype_bytes(t->in_type[i].dtype));
+        if (in[i].bytes) memcpy(copy[i].data, in[i].data, in[i].bytes);
+        ip[i] = copy[i].data;
     }
     unsigned taken = 0;
     for (int i = 0; i < c.n_out; i++) {
         size_t bytes = pl_type_bytes(&t->out_type[i]);
-        out[i] = block_new(bytes, o.off * pl_dtype_bytes(t->out_type[i].dtype));
-        memset(out[i].p, o.poison, bytes);
-        op[i] = out[i].p;
+        out[i] = guarded_new_at(bytes, o.off * pl_dtype_bytes(t->out_type[i].dtype));
+        memset(out[i].data, o.poison, bytes);
+        op[i] = out[i].data;
         for (int j = 0; o.inplace && j < t->n_in; j++)
             if ((t->op->inplace[i] >> j & 1) && copy[j].bytes == bytes && !(taken >> j & 1)) {
-                op[i] = copy[j].p;
+                op[i] = copy[j].data;
                 taken |= 1u << j;
                 break;
             }
     }
-    block work = block_new(work_bytes, 0);
-    memset(work.p, o.poison, work_bytes);
+    guarded_block work = guarded_new(work_bytes);
+    memset(work.data, o.poison, work_bytes);
     c.in = ip;
     c.out = op;
-    c.work = work.p;
+    c.work = work.data;
     pl_sim_reverse(o.reverse);
     pl_status rc = k->run(&c);
     pl_sim_reverse(false);
     if (rc != PL_OK)
         pl_test_fail(__FILE__, __LINE__, "%s, kernel %s: %s", t->label, k->name, pl_error_text());
     for (int i = 0; i < c.n_out; i++) {
-        if (op[i] != out[i].p && out[i].bytes) memcpy(out[i].p, op[i], out[i].bytes);
-        if (!block_intact(&out[i]))
+        if (op[i] != out[i].data && out[i].bytes) memcpy(out[i].data, op[i], out[i].bytes);
+        if (!guarded_intact(&out[i]))
             pl_test_fail(__FILE__, __LINE__, "%s: writes past output %d", t->label, i);
     }
     for (int i = 0; i < t->n_in; i++)
-        if (!(taken >> i & 1) && in[i].bytes && memcmp(copy[i].p, in[i].p, in[i].bytes) != 0)
+        if (!(taken >> i & 1) && in[i].bytes && memcmp(copy[i].data, in[i].data, in[i].bytes) != 0)
             pl_test_fail(__FILE__, __LINE__, "%s: writes input %d", t->label, i);
-    if (!block_intact(&work))
+    if (!guarded_intact(&work))
         pl_test_fail(__FILE__, __LINE__, "%s: writes past its scratch", t->label);
-    free(work.base);
-    blocks_free(copy, t->n_in);
+    guarded_free(&work);
+    guarded_free_all(copy, t->n_in);
     if (k->release) k->release(c.prep);
     return rc == PL_OK;
 }
@@ -238,23 +206,23 @@ static void check_inst(const inst *t, const pl_case *cs)
                                     {1, 0x11, false, false},
                                     {0, 0x22, false, true}};
     const pl_kernel *k = pl_cuda_kernels_of(t->op->name), *ref = reference(t->op);
-    block in[PL_CASE_IN], want[PL_MAX_OUT], got[PL_MAX_OUT], other[PL_MAX_OUT];
+    guarded_block in[PL_CASE_IN], want[PL_MAX_OUT], got[PL_MAX_OUT], other[PL_MAX_OUT];
     while (k->name && k->accepts && !k->accepts(&t->call)) k++;
     if (!k->name) {
         pl_test_fail(__FILE__, __LINE__, "%s: not accepted", t->label);
         return;
     }
     for (int i = 0; i < t->n_in; i++) {
-        in[i] = block_new(pl_type_bytes(&t->in_type[i]), 0);
-        draw(t, cs, i, in[i].p);
+        in[i] = guarded_new(pl_type_bytes(&t->in_type[i]));
+        draw(t, cs, i, in[i].data);
     }
     bool ok = run(t, ref, in, want, ways[0]) && run(t, k, in, got, ways[0]);
     for (int i = 0; ok && i < t->call.n_out; i++) {
         char why[160];
         double part = strncmp(t->op->name, "attention", 9) == 0 ? 1 : 0.1;
-        if (!agree(&t->out_type[i], got[i].p, want[i].p, part, why, sizeof why))
+        if (!agree(&t->out_type[i], got[i].data, want[i].data, part, why, sizeof why))
             pl_test_fail(__FILE__, __LINE__, "%s: output %d: %s", t->label, i, why);
-        if (is_exact(t->op) && got[i].bytes && memcmp(got[i].p, want[i].p, got[i].bytes) != 0)
+        if (is_exact(t->op) && got[i].bytes && memcmp(got[i].data, want[i].data, got[i].bytes) != 0)
             pl_test_fail(__FILE__, __LINE__, "%s: output %d: other bits than the CPU's", t->label,
                          i);
     }
@@ -263,14 +231,14 @@ static void check_inst(const inst *t, const pl_case *cs)
     for (size_t w = slow ? 2 : 1; ok && w < (slow ? 3 : sizeof ways / sizeof *ways); w++) {
         ok = run(t, k, in, other, ways[w]);
         for (int i = 0; ok && i < t->call.n_out; i++)
-            if (got[i].bytes && memcmp(got[i].p, other[i].p, got[i].bytes) != 0)
+            if (got[i].bytes && memcmp(got[i].data, other[i].data, got[i].bytes) != 0)
                 pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d, way %zu", t->label,
                              i, w);
-        blocks_free(other, t->call.n_out);
+        guarded_free_all(other, t->call.n_out);
     }
-    blocks_free(in, t->n_in);
-    blocks_free(want, t->call.n_out);
-    blocks_free(got, t->call.n_out);
+    guarded_free_all(in, t->n_in);
+    guarded_free_all(want, t->call.n_out);
+    guarded_free_all(got, t->call.n_out);
 }
 
 void cuda_op_check_case(const pl_op *op, const pl_case *cs, int index)

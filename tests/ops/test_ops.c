@@ -17,17 +17,12 @@
 #include "base/threads.h"
 #include "ir/text.h"
 #include "tests/lib/alloc_count.h"
+#include "tests/lib/guarded.h"
 #include "tests/lib/test.h"
 #include "tests/ops/op_case.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#if defined(__SANITIZE_ADDRESS__)
-enum { GUARD = 0 }; /* the sanitizer sees reads past the end as well, if nothing lies there */
-#else
-enum { GUARD = 1024 };
-#endif
 
 static bool agree(const pl_type *ta, const void *a, const pl_type *tb, const void *b, char *why,
                   size_t cap)
@@ -35,84 +30,51 @@ static bool agree(const pl_type *ta, const void *a, const pl_type *tb, const voi
     return disagreement(ta, a, tb, b, why, cap) <= 1;
 }
 
-/* ---- memory with guards ----------------------------------------------------------------- */
-typedef struct block {
-    unsigned char *p;
-    size_t bytes;
-} block;
-
-static block block_new(size_t bytes)
+static bool same_bits(const guarded_block *a, const guarded_block *b)
 {
-    void *p = NULL;
-    if (posix_memalign(&p, 64, bytes + GUARD + (bytes + GUARD == 0)) != 0) abort();
-    return (block){p, bytes};
-}
-
-static void block_fill(block *b, int byte)
-{
-    memset(b->p, byte, b->bytes);
-    memset(b->p + b->bytes, 0x3c, GUARD);
-}
-
-static bool block_intact(const block *b)
-{
-    for (int i = 0; i < GUARD; i++)
-        if (b->p[b->bytes + (size_t)i] != 0x3c) return false;
-    return true;
-}
-
-static block block_copy(const block *b)
-{
-    block c = block_new(b->bytes);
-    memcpy(c.p, b->p, b->bytes + GUARD);
-    return c;
-}
-
-static bool same_bits(const block *a, const block *b)
-{
-    return memcmp(a->p, b->p, a->bytes) == 0;
+    return memcmp(a->data, b->data, a->bytes) == 0;
 }
 
 /* ---- running a kernel ------------------------------------------------------------------- */
 typedef struct bench {
     inst *t;
     const pl_kernel *k;
-    block in[PL_CASE_IN], work;
+    guarded_block in[PL_CASE_IN], work;
     pl_call call;
     char what[192]; /* "conv case 2 bf16, kernel dnn" */
 } bench;
 
 /* Runs once into out[], which is filled with `poison` first; aliased inputs are the caller's. */
-static bool run_into(bench *b, const block *in, block *out, int poison)
+static bool run_into(bench *b, const guarded_block *in, guarded_block *out, int poison)
 {
     const void *ip[PL_CASE_IN];
     void *op[PL_MAX_OUT];
-    for (int i = 0; i < b->call.n_in; i++) ip[i] = in[i].p;
+    for (int i = 0; i < b->call.n_in; i++) ip[i] = in[i].data;
     for (int k = 0; k < b->call.n_out; k++) {
         bool aliased = false;
-        for (int i = 0; i < b->call.n_in; i++) aliased |= out[k].p == in[i].p;
-        if (!aliased) block_fill(&out[k], poison);
-        op[k] = out[k].p;
+        for (int i = 0; i < b->call.n_in; i++) aliased |= out[k].data == in[i].data;
+        if (!aliased) guarded_fill(&out[k], poison);
+        op[k] = out[k].data;
     }
-    block_fill(&b->work, poison);
+    guarded_fill(&b->work, poison);
     pl_call c = b->call;
     c.in = ip;
     c.out = op;
-    c.work = b->work.p;
+    c.work = b->work.data;
     pl_status rc = b->k->run(&c);
     if (rc != PL_OK)
         pl_test_fail(__FILE__, __LINE__, "%s: %s: %s", b->what, pl_status_name(rc),
                      pl_error_text());
     for (int k = 0; k < c.n_out; k++)
-        if (!block_intact(&out[k]))
+        if (!guarded_intact(&out[k]))
             pl_test_fail(__FILE__, __LINE__, "%s: writes past output %d", b->what, k);
-    if (!block_intact(&b->work))
+    if (!guarded_intact(&b->work))
         pl_test_fail(__FILE__, __LINE__, "%s: writes past its %zu bytes of scratch", b->what,
                      b->work.bytes);
     return rc == PL_OK;
 }
 
-static bool bench_open(bench *b, inst *t, const pl_kernel *k, const block *in)
+static bool bench_open(bench *b, inst *t, const pl_kernel *k, const guarded_block *in)
 {
     memset(b, 0, sizeof *b);
     b->t = t;
@@ -125,27 +87,23 @@ static bool bench_open(bench *b, inst *t, const pl_kernel *k, const block *in)
         pl_test_fail(__FILE__, __LINE__, "%s: prepare: %s", b->what, pl_error_text());
         return false;
     }
-    b->work = block_new(work);
+    b->work = guarded_new(work);
     return true;
 }
 
 static void bench_close(bench *b)
 {
     if (b->k->release) b->k->release(b->call.prep);
-    free(b->work.p);
+    guarded_free(&b->work);
 }
 
-static void outputs_new(const inst *t, block *out)
+static void outputs_new(const inst *t, guarded_block *out)
 {
-    for (int k = 0; k < t->call.n_out; k++) out[k] = block_new(pl_type_bytes(&t->out_type[k]));
+    for (int k = 0; k < t->call.n_out; k++) out[k] = guarded_new(pl_type_bytes(&t->out_type[k]));
 }
 
-static void blocks_free(block *b, int n)
-{
-    for (int i = 0; i < n; i++) free(b[i].p);
-}
-
-static void check_same(const bench *b, const block *want, const block *got, const char *what)
+static void check_same(const bench *b, const guarded_block *want, const guarded_block *got,
+                       const char *what)
 {
     for (int k = 0; k < b->call.n_out; k++)
         if (!same_bits(&want[k], &got[k]))
@@ -153,20 +111,20 @@ static void check_same(const bench *b, const block *want, const block *got, cons
 }
 
 /* Output k in the bytes of input pick[k] (-1: bytes of its own). */
-static void check_aliased(bench *b, const int *pick, const block *want)
+static void check_aliased(bench *b, const int *pick, const guarded_block *want)
 {
-    block in[PL_CASE_IN], out[PL_MAX_OUT];
-    for (int i = 0; i < b->call.n_in; i++) in[i] = block_copy(&b->in[i]);
+    guarded_block in[PL_CASE_IN], out[PL_MAX_OUT];
+    for (int i = 0; i < b->call.n_in; i++) in[i] = guarded_copy(&b->in[i]);
     for (int k = 0; k < b->call.n_out; k++)
-        out[k] = pick[k] >= 0 ? in[pick[k]] : block_new(pl_type_bytes(&b->t->out_type[k]));
+        out[k] = pick[k] >= 0 ? in[pick[k]] : guarded_new(pl_type_bytes(&b->t->out_type[k]));
     if (run_into(b, in, out, 0x77)) check_same(b, want, out, "in place");
     for (int k = 0; k < b->call.n_out; k++)
-        if (pick[k] < 0) free(out[k].p);
-    blocks_free(in, b->call.n_in);
+        if (pick[k] < 0) guarded_free(&out[k]);
+    guarded_free_all(in, b->call.n_in);
 }
 
 /* Each in-place bit alone, then as many at once as there are. */
-static void check_inplace(bench *b, const block *want)
+static void check_inplace(bench *b, const guarded_block *want)
 {
     const inst *t = b->t;
     int all[PL_MAX_OUT];
@@ -188,17 +146,17 @@ static void check_inplace(bench *b, const block *want)
 }
 
 /* Not for oneDNN, which cuts some sums by the number of threads (cpu/dnn/dnn.h says so). */
-static void check_single_thread(const bench *b, const block *want)
+static void check_single_thread(const bench *b, const guarded_block *want)
 {
     if (strcmp(b->k->name, "dnn") == 0) return;
     bench one;
-    block out[PL_MAX_OUT];
+    guarded_block out[PL_MAX_OUT];
     int threads = pl_threads_count();
     pl_threads_set(1);
     if (bench_open(&one, b->t, b->k, b->in)) {
         outputs_new(b->t, out);
         if (run_into(&one, b->in, out, 0x11)) check_same(b, want, out, "with one thread");
-        blocks_free(out, b->call.n_out);
+        guarded_free_all(out, b->call.n_out);
         bench_close(&one);
     }
     pl_threads_set(threads);
@@ -206,14 +164,14 @@ static void check_single_thread(const bench *b, const block *want)
 
 /* All that holds for one kernel; want: what the reference gave, NULL for the reference itself.
  * The outputs are left in got. */
-static void check_kernel(inst *t, const pl_kernel *k, const block *in, const block *want,
-                         block *got)
+static void check_kernel(inst *t, const pl_kernel *k, const guarded_block *in,
+                         const guarded_block *want, guarded_block *got)
 {
     bench b;
-    block again[PL_MAX_OUT], before[PL_CASE_IN];
+    guarded_block again[PL_MAX_OUT], before[PL_CASE_IN];
     if (!bench_open(&b, t, k, in)) return;
     outputs_new(t, again);
-    for (int i = 0; i < t->n_in; i++) before[i] = block_copy(&in[i]);
+    for (int i = 0; i < t->n_in; i++) before[i] = guarded_copy(&in[i]);
     bool ok = run_into(&b, in, got, 0xa5);
     pl_sys_counts c0 = pl_sys_counts_get();
     uint64_t a0 = pl_test_allocs();
@@ -231,11 +189,12 @@ static void check_kernel(inst *t, const pl_kernel *k, const block *in, const blo
         check_single_thread(&b, got);
         char why[160];
         for (int o = 0; want && o < t->call.n_out; o++)
-            if (!agree(&t->out_type[o], got[o].p, &t->out_type[o], want[o].p, why, sizeof why))
+            if (!agree(&t->out_type[o], got[o].data, &t->out_type[o], want[o].data, why,
+                       sizeof why))
                 pl_test_fail(__FILE__, __LINE__, "%s: output %d: %s", b.what, o, why);
     }
-    blocks_free(again, t->call.n_out);
-    blocks_free(before, t->n_in);
+    guarded_free_all(again, t->call.n_out);
+    guarded_free_all(before, t->n_in);
     bench_close(&b);
 }
 
@@ -295,7 +254,7 @@ static void unravel(const pl_type *t, int64_t i, int64_t at[PL_MAX_RANK])
     }
 }
 
-static void check_moves(const inst *t, const block *in, const block *want)
+static void check_moves(const inst *t, const guarded_block *in, const guarded_block *want)
 {
     const pl_type *y = &t->out_type[0];
     size_t elem = pl_dtype_bytes(y->dtype);
@@ -304,7 +263,7 @@ static void check_moves(const inst *t, const block *in, const block *want)
     if (t->op->view && t->op->view(&t->call, &offset)) {
         if (offset < 0 || (size_t)offset + want[0].bytes > in[0].bytes)
             inst_fail(t, "view at byte %lld is outside the input", (long long)offset);
-        else if (memcmp(in[0].p + offset, want[0].p, want[0].bytes) != 0)
+        else if (memcmp(in[0].data + offset, want[0].data, want[0].bytes) != 0)
             inst_fail(t, "view at byte %lld is not the output", (long long)offset);
     }
     if (!t->op->affine || !t->op->affine(&t->call, &m)) return;
@@ -314,7 +273,7 @@ static void check_moves(const inst *t, const block *in, const block *want)
         unravel(y, i, at);
         for (int k = 0; k < y->rank; k++) from += at[k] * m.stride[k];
         if (from >= 0 && from < n_in &&
-            memcmp(in[0].p + (size_t)from * elem, want[0].p + (size_t)i * elem, elem) == 0)
+            memcmp(in[0].data + (size_t)from * elem, want[0].data + (size_t)i * elem, elem) == 0)
             continue;
         inst_fail(t, "affine says element %lld is input element %lld", (long long)i,
                   (long long)from);
@@ -322,7 +281,7 @@ static void check_moves(const inst *t, const block *in, const block *want)
     }
 }
 
-static void check_ramp(const inst *t, const block *want)
+static void check_ramp(const inst *t, const guarded_block *want)
 {
     const pl_type *y = &t->out_type[0];
     pl_ramp r;
@@ -333,7 +292,7 @@ static void check_ramp(const inst *t, const block *want)
         double v = r.base;
         unravel(y, i, at);
         for (int k = 0; k < y->rank; k++) v += (double)at[k] * r.step[k];
-        if (v == pl_elem_get(y->dtype, want[0].p, i)) continue;
+        if (v == pl_elem_get(y->dtype, want[0].data, i)) continue;
         inst_fail(t, "ramp says element %lld is %g", (long long)i, v);
         return;
     }
@@ -353,7 +312,7 @@ static void check_reduction(const inst *t)
 
 /* ---- kernels ---------------------------------------------------------------------------- */
 /* Everything but gradients, for one instance; the reference's outputs are left in want. */
-static void check_instance(inst *t, block *in, block *want)
+static void check_instance(inst *t, guarded_block *in, guarded_block *want)
 {
     const pl_kernel *ref = reference(t->op);
     if (!ref || strcmp(ref->name, "ref") != 0 || ref->accepts) {
@@ -366,30 +325,30 @@ static void check_instance(inst *t, block *in, block *want)
     check_moves(t, in, want);
     check_ramp(t, want);
     check_reduction(t);
-    block got[PL_MAX_OUT];
+    guarded_block got[PL_MAX_OUT];
     for (const pl_kernel *k = t->op->cpu; k != ref; k++) {
         if (k->accepts && !k->accepts(&t->call)) continue;
         outputs_new(t, got);
         check_kernel(t, k, in, want, got);
-        blocks_free(got, t->call.n_out);
+        guarded_free_all(got, t->call.n_out);
     }
 }
 
-static void inputs_new(const inst *t, block *in)
+static void inputs_new(const inst *t, guarded_block *in)
 {
     memset(in, 0, PL_CASE_IN * sizeof *in);
     for (int i = 0; i < t->n_in; i++) {
-        in[i] = block_new(pl_type_bytes(&t->in_type[i]));
-        block_fill(&in[i], 0);
-        draw(t, i, in[i].p);
+        in[i] = guarded_new(pl_type_bytes(&t->in_type[i]));
+        guarded_fill(&in[i], 0);
+        draw(t, i, in[i].data);
     }
 }
 
 /* The reference in f64 on the same numbers. */
-static void check_precision(const inst *t, const block *want)
+static void check_precision(const inst *t, const guarded_block *want)
 {
     inst d;
-    block in[PL_CASE_IN], out[PL_MAX_OUT];
+    guarded_block in[PL_CASE_IN], out[PL_MAX_OUT];
     bench b;
     char why[160];
     if (inst_new(&d, t->op, t->cs, t->index, PL_F64)) {
@@ -398,14 +357,14 @@ static void check_precision(const inst *t, const block *want)
         if (bench_open(&b, &d, reference(t->op), in)) {
             if (run_into(&b, in, out, 0))
                 for (int k = 0; k < d.call.n_out; k++)
-                    if (!agree(&t->out_type[k], want[k].p, &d.out_type[k], out[k].p, why,
+                    if (!agree(&t->out_type[k], want[k].data, &d.out_type[k], out[k].data, why,
                                sizeof why))
                         inst_fail(t, "output %d of the reference is not what it is in f64: %s", k,
                                   why);
             bench_close(&b);
         }
-        blocks_free(in, d.n_in);
-        blocks_free(out, d.call.n_out);
+        guarded_free_all(in, d.n_in);
+        guarded_free_all(out, d.call.n_out);
     }
     inst_free(&d);
 }
@@ -415,7 +374,7 @@ static void check_case(const pl_op *op, const pl_case *cs, int index)
     static const pl_dtype dtypes[] = {PL_F32, PL_F64, PL_BF16, PL_F16};
     for (int i = 0; i < 4; i++) {
         inst t;
-        block in[PL_CASE_IN], want[PL_MAX_OUT];
+        guarded_block in[PL_CASE_IN], want[PL_MAX_OUT];
         bool built = inst_new(&t, op, cs, index, dtypes[i]);
         if (!built && (dtypes[i] == PL_F32 || (dtypes[i] == PL_F64 && op->vjp)))
             inst_fail(&t, "refused: %s", pl_error_text());
@@ -425,8 +384,8 @@ static void check_case(const pl_op *op, const pl_case *cs, int index)
             outputs_new(&t, want);
             check_instance(&t, in, want);
             if (dtypes[i] == PL_F32 && t.swapped) check_precision(&t, want);
-            blocks_free(in, t.n_in);
-            blocks_free(want, t.call.n_out);
+            guarded_free_all(in, t.n_in);
+            guarded_free_all(want, t.call.n_out);
         }
         inst_free(&t);
     }
