@@ -4,7 +4,7 @@
 #include "plimsoll_recipe.h"
 #include "tests/datasets/made_images.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/data/sampling.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -8,7 +8,6 @@
 #include "tests/dist/ranks_lab.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -165,8 +164,10 @@ static pl_status start_other(lab_rank *r)
 {
     static const char *const keys[] = {"ranks=2", "batch=4", "data.workers=0"};
     pl_run *run = NULL;
+    pl_compile_opts o = PL_COMPILE_INIT;
     pl_status rc = pl_run_open("wandistill/tiny", keys, 3, &run);
-    if (rc == PL_OK && r->ctx) run->compile.no_fuse = r->world.comm.rank == 1;
+    o.no_fuse = r->ctx && r->world.comm.rank == 1;
+    if (rc == PL_OK) pl_run_set_compile(run, &o);
     if (rc == PL_OK) rc = pl_run_join(run, &r->world);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);

@@ -5,7 +5,7 @@
 #include "rt/device.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/build/builder.h"
 
 #include <string.h>
 
@@ -118,7 +118,7 @@ static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *s
     pl_run *run = NULL;
     pl_status rc = open_run(keys, &run);
     pl_builder b = {
-        .config = run ? run->config : NULL, .store = store, .batch = BATCH, .accumulate = 1};
+        .config = run ? pl_run_config(run) : NULL, .store = store, .batch = BATCH, .accumulate = 1};
     if (rc == PL_OK) rc = pl__builder_run(&b, &recipe);
     if (rc == PL_OK) {
         *out = b.step_programs[0].run.g;

@@ -1,7 +1,8 @@
 /* test_precision_torch.c - a small network in mixed precision has the losses and loss scales that
  * PyTorch's GradScaler gives it. */
+#include "nn/nn.h"
+#include "plimsoll_optim.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
 
 /* ---- PyTorch ---------------------------------------------------------------------------- */
 /* Linear 16-32, ReLU, Linear 32-1, mean square error in f32, SGD 0.02 with momentum 0.9, under

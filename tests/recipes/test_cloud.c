@@ -2,7 +2,7 @@
  * of a frame, the authors' files. */
 #include "recipes/cloud/cloud.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/build/builder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,8 @@ static void run_piece_with(lab *l, piece p, pl_type t, const float *x, const cha
     l->store = pl_store_new();
     pl_graph *g = pl_graph_new(l->store);
     pl_nn *m = pl_nn_new(g, key != NULL);
-    pl_builder b = {.config = l->run->config, .store = l->store, .batch = B, .accumulate = 1};
+    pl_builder b = {
+        .config = pl_run_config(l->run), .store = l->store, .batch = B, .accumulate = 1};
     cloud k;
     CHECK_OK(cloud_sizes(&b, m, &k));
     pl_output(g, "y", p(&k, pl_input(g, "x", t)));
@@ -288,9 +289,9 @@ TEST(cloud_losses_match_their_formulas)
         CHECK_OK(pl_run_open("cloud/tiny", keys, 5, &l.run));
         l.store = pl_store_new();
         pl_graph *g = pl_graph_new(l.store);
-        pl_output(
-            g, "y",
-            cloud_error_cost(g, l.run->config, pl_input(g, "answer", t), pl_input(g, "target", t)));
+        pl_output(g, "y",
+                  cloud_error_cost(g, pl_run_config(l.run), pl_input(g, "answer", t),
+                                   pl_input(g, "target", t)));
         pl_compile_opts o = PL_COMPILE_INIT;
         CHECK_OK(pl_compile(g, &o, &l.program));
         CHECK_OK(pl_session_new(l.store, 1, &l.program, &l.session));
@@ -425,12 +426,13 @@ static pl_status track(const char *const *keys, int n, tracked *t)
         t->lr[i] = info.lr;
         if (i > 0) continue; /* statistics of one step */
         memcpy(t->mean,
-               pl_session_slot(run->session, pl_store_find(run->store, "norm.0.running_mean")),
+               pl_session_slot(pl_run_session(run),
+                               pl_store_find(pl_run_store(run), "norm.0.running_mean")),
                sizeof t->mean);
-        memcpy(
-            &t->count,
-            pl_session_slot(run->session, pl_store_find(run->store, "norm.0.num_batches_tracked")),
-            sizeof t->count);
+        memcpy(&t->count,
+               pl_session_slot(pl_run_session(run),
+                               pl_store_find(pl_run_store(run), "norm.0.num_batches_tracked")),
+               sizeof t->count);
     }
     pl_run_free(run);
     return rc;

@@ -1,11 +1,12 @@
 /* test_cloud_flights.c - the authors' flight files of the cloud recipe: read, normalised,
  * generated, and trained on in phases. */
+#include "base/err.h"
 #include "plimsoll_hdf5.h"
 #include "recipes/cloud/cloud.h"
 #include "tests/datasets/hdf5_file.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/data/run_data.h"
 
 #include <string.h>
 
@@ -72,7 +73,7 @@ static pl_status open_flights(const char *dir, const char *const *more, int n, p
              "a", dir);
     for (int i = 0; i < n; i++) keys[7 + i] = more[i];
     PL_TRY(pl_run_open("cloud/tiny", keys, 7 + n, run));
-    return cloud_flights_open((*run)->config, data);
+    return cloud_flights_open(pl_run_config(*run), data);
 }
 
 TEST(cloud_flights_split_samples_and_weights_by_flight)
@@ -195,7 +196,7 @@ TEST(cloud_flights_that_are_generated_read_back_the_same)
     CHECK_OK(pl_run_open("cloud/tiny", make, 6, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
-    CHECK_OK(cloud_sky_open(run->config, &made));
+    CHECK_OK(cloud_sky_open(pl_run_config(run), &made));
     snprintf(key, sizeof key, "data.flights=%s", dir);
     const char *const read[] = {key,
                                 "frames=3",
@@ -208,7 +209,7 @@ TEST(cloud_flights_that_are_generated_read_back_the_same)
                                 "data.eval_flights=12Feb25"};
     pl_run *reader = NULL;
     CHECK_OK(pl_run_open("cloud/tiny", read, 9, &reader));
-    CHECK_OK(cloud_flights_open(reader->config, &data));
+    CHECK_OK(cloud_flights_open(pl_run_config(reader), &data));
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 5);
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2);
     for (int64_t i = 0; i < 7; i++) {

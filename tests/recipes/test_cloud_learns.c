@@ -1,7 +1,7 @@
 /* test_cloud_learns.c - training the cloud recipe: every architecture learns, losses are what their
  * names say, evaluation reports kilometres, and a loss that blows up ends the run. */
+#include "plimsoll_train.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
 
 #include <string.h>
 
@@ -95,8 +95,9 @@ TEST(cloud_outputs_that_are_not_finite_end_the_run)
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
         if (k)
-            CHECK_OK(pl_session_write_slot(run->session, pl_store_find(run->store, "out.bias"), 0,
-                                           &beyond, sizeof beyond));
+            CHECK_OK(pl_session_write_slot(pl_run_session(run),
+                                           pl_store_find(pl_run_store(run), "out.bias"), 0, &beyond,
+                                           sizeof beyond));
         CHECK_INT(pl_run_step(run, &info), k ? PL_ERR_NUMERIC : PL_OK);
         if (k)
             CHECK_MSG(strstr(pl_error_text(), "step 1: 9 of the network's outputs are not finite"),

@@ -17,9 +17,8 @@
 static int programs_named(const pl_run *run, const char *name)
 {
     int n = 0;
-    for (int i = 0; i < run->build->now->n_step_programs; i++)
-        n += run->build->now->step_programs[i].name &&
-             strcmp(run->build->now->step_programs[i].name, name) == 0;
+    for (int i = 0; i < pl_run_step_program_count(run); i++)
+        n += strcmp(pl_run_step_program_at(run, i).name, name) == 0;
     return n;
 }
 
@@ -86,8 +85,8 @@ TEST(fluxflow_step_runs_every_program_in_the_largest_arena)
     CHECK_OK(pl_run_build(run));
     CHECK_INT(programs_named(run, "disc") + programs_named(run, "disc_r1"), 2);
     uint64_t most = 0;
-    for (int i = 0; i < run->build->now->n_step_programs; i++) {
-        uint64_t bytes = pl_program_plan(run->build->now->step_programs[i].run)->arena_bytes;
+    for (int i = 0; i < pl_run_step_program_count(run); i++) {
+        uint64_t bytes = pl_program_plan(pl_run_step_program_at(run, i).run)->arena_bytes;
         if (bytes > most) most = bytes;
     }
     CHECK_OK(pl_run_start(run));
@@ -199,7 +198,7 @@ TEST(fluxflow_decoding_once_gives_the_losses_of_twice_in_less_memory)
         CHECK_OK(pl_run_open("fluxflow/tiny", &ways[i], 1, &run));
         CHECK_OK(pl_run_build(run));
         /* a small arena is some bytes more by chance */
-        alive[i] = pl_program_plan(pl__train(run))->live_bound_bytes;
+        alive[i] = pl_program_plan(pl_run_train_program(run))->live_bound_bytes;
         pl_run_free(run);
     }
     CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) == 0);
@@ -292,7 +291,7 @@ static pl_status flow_arena(const char *const *more, int n, uint64_t *bytes)
     pl_run *run;
     PL_TRY(pl_run_open("fluxflow/flow-tiny", more, n, &run));
     pl_status rc = pl_run_build(run);
-    if (rc == PL_OK) *bytes = pl_program_plan(pl__train(run))->arena_bytes;
+    if (rc == PL_OK) *bytes = pl_program_plan(pl_run_train_program(run))->arena_bytes;
     pl_run_free(run);
     return rc;
 }
@@ -329,11 +328,11 @@ TEST(fluxflow_flow_does_not_train_the_compressor)
     int slot = pl_store_find(store, "compressor.stages.0.0.weight");
     int moved = pl_store_find(store, "flow_processor.transformer_blocks.1.p3.2.0.weight");
     float before[2][8], after[2][8];
-    CHECK_OK(pl_session_read_slot(run->session, slot, 0, before[0], sizeof before[0]));
-    CHECK_OK(pl_session_read_slot(run->session, moved, 0, before[1], sizeof before[1]));
+    CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, before[0], sizeof before[0]));
+    CHECK_OK(pl_session_read_slot(pl_run_session(run), moved, 0, before[1], sizeof before[1]));
     CHECK_OK(pl_run_step(run, &info));
-    CHECK_OK(pl_session_read_slot(run->session, slot, 0, after[0], sizeof after[0]));
-    CHECK_OK(pl_session_read_slot(run->session, moved, 0, after[1], sizeof after[1]));
+    CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, after[0], sizeof after[0]));
+    CHECK_OK(pl_session_read_slot(pl_run_session(run), moved, 0, after[1], sizeof after[1]));
     CHECK(memcmp(before[0], after[0], sizeof before[0]) == 0);
     CHECK(memcmp(before[1], after[1], sizeof before[1]) != 0);
     pl_run_free(run);

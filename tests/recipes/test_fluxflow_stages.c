@@ -2,12 +2,12 @@
  * elsewhere. */
 #include "base/sys.h"
 #include "io/safetensors.h"
+#include "plimsoll_train.h"
 #include "recipes/fluxflow/fluxflow.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graph_eval.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -81,9 +81,9 @@ TEST(fluxflow_without_spade_leaves_its_weights)
     CHECK_OK(pl_run_start(run));
     int slot = pl_store_find(pl_run_store(run), "expander.blocks.0.spade.gamma.weight");
     CHECK(slot >= 0);
-    CHECK_OK(pl_session_read_slot(run->session, slot, 0, before, sizeof before));
+    CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, before, sizeof before));
     CHECK_OK(pl_run_step(run, &info));
-    CHECK_OK(pl_session_read_slot(run->session, slot, 0, after, sizeof after));
+    CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, after, sizeof after));
     CHECK(memcmp(before, after, sizeof before) == 0);
     pl_run_free(run);
 }
@@ -105,9 +105,9 @@ static pl_status compressor_moves(const char *const *keys, int n, bool *moves, b
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "compressor.stages.0.0.weight") : -1;
-    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, before, sizeof before);
+    if (rc == PL_OK) rc = pl_session_read_slot(pl_run_session(run), slot, 0, before, sizeof before);
     if (rc == PL_OK) rc = pl_run_step(run, &info);
-    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, after, sizeof after);
+    if (rc == PL_OK) rc = pl_session_read_slot(pl_run_session(run), slot, 0, after, sizeof after);
     *moves = memcmp(before, after, sizeof before) != 0;
     *rec = rc == PL_OK && !isnan(term(&info, "rec"));
     pl_run_free(run);
@@ -146,9 +146,9 @@ TEST(fluxflow_every_resolution_trains_in_one_step)
     pl_step_info info;
     CHECK_OK(pl_run_open("fluxflow/tiny", two, 9, &run));
     CHECK_OK(pl_run_build(run));
-    CHECK_INT(run->build->now->n_step_programs, 2);
-    CHECK(strcmp(run->build->now->step_programs[0].name, "train_1") == 0);
-    CHECK_INT(pl_program_input_type(run->build->now->step_programs[0].run, 0).dim[1], 16);
+    CHECK_INT(pl_run_step_program_count(run), 2);
+    CHECK(strcmp(pl_run_step_program_at(run, 0).name, "train_1") == 0);
+    CHECK_INT(pl_program_input_type(pl_run_step_program_at(run, 0).run, 0).dim[1], 16);
     CHECK_OK(pl_run_start(run));
     for (int step = 0; step < 3; step++) {
         CHECK_OK(pl_run_step(run, &info));
@@ -161,8 +161,9 @@ TEST(fluxflow_every_resolution_trains_in_one_step)
         CHECK_MSG(fabs(info.lr - 1e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
     }
     int64_t updates;
-    CHECK_OK(pl_session_read_slot(run->session, pl_store_find(pl_run_store(run), "optim.step"), 0,
-                                  &updates, sizeof updates));
+    CHECK_OK(pl_session_read_slot(pl_run_session(run),
+                                  pl_store_find(pl_run_store(run), "optim.step"), 0, &updates,
+                                  sizeof updates));
     CHECK_INT(updates, 6);
     pl_run_free(run);
 }
@@ -184,9 +185,9 @@ static pl_status moved_times(const char *compat, int *n, int *last)
     if (rc == PL_OK) rc = pl_run_start(run);
     int slot =
         rc == PL_OK ? pl_store_find(pl_run_store(run), "flow_processor.time_embed.0.weight") : -1;
-    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, x, bytes);
+    if (rc == PL_OK) rc = pl_session_read_slot(pl_run_session(run), slot, 0, x, bytes);
     if (rc == PL_OK) rc = pl_run_step(run, &info);
-    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, y, bytes);
+    if (rc == PL_OK) rc = pl_session_read_slot(pl_run_session(run), slot, 0, y, bytes);
     *n = *last = 0;
     for (int i = 0; rc == PL_OK && i < TIMES; i++) {
         int moved = 0;

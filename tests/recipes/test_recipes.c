@@ -4,7 +4,7 @@
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/build/builder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -198,7 +198,7 @@ static pl_status trace_of(const char *preset, const char *override, const pl_com
         t->loss[i] = info.loss;
     }
     if (rc == PL_OK) {
-        const pl_plan_info *plan = pl_program_plan(run->build->now->step_programs[0].run);
+        const pl_plan_info *plan = pl_program_plan(pl_run_step_program_at(run, 0).run);
         t->arena = plan->arena_bytes;
         t->again = plan->recompute_ratio;
     }

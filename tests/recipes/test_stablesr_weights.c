@@ -7,7 +7,7 @@
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "tests/recipes/peer.h"
-#include "train/run/run.h"
+#include "train/build/builder.h"
 
 #include <string.h>
 

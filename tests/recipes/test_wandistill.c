@@ -8,7 +8,7 @@
 #include "tests/lib/renamed.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/data/run_data.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -448,7 +448,7 @@ TEST(wandistill_seed_compat_trains_with_a_zero_projection)
         CHECK_OK(pl_run_start(run));
         float lift[64];
         int slot = pl_store_find(pl_run_store(run), "lift.weight"), zeros = 0;
-        CHECK_OK(pl_session_read_slot(run->session, slot, 0, lift, sizeof lift));
+        CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, lift, sizeof lift));
         for (int i = 0; i < 64; i++) zeros += lift[i] == 0;
         CHECK_INT(zeros, k ? 64 : 0);
         for (int i = 0; i < 2; i++) {

@@ -103,7 +103,7 @@ static pl_status follow(pl_run *run, trace *t)
     }
     PL_TRY(pl_run_eval(run, &e));
     pl_run_split split = pl_run_split_get(run);
-    PL_FAIL_IF(split.effective != pl_config_int(run->config, "batch"), PL_ERR_PLAN,
+    PL_FAIL_IF(split.effective != pl_config_int(pl_run_config(run), "batch"), PL_ERR_PLAN,
                "the effective batch is not the batch");
     t->eval = e.value[0];
     t->lr = info.lr;
@@ -175,7 +175,7 @@ TEST(accumulate_draws_new_numbers_for_every_micro_batch)
     CHECK_OK(open_run(overrides, 2, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_start(run));
-    int64_t *key = pl_session_slot(run->session, pl_store_find(run->store, "rng"));
+    int64_t *key = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), "rng"));
     int64_t before[2] = {key[0], key[1]};
     CHECK_OK(pl_run_step(run, &info));
     int64_t moved = key[1] - before[1];
@@ -196,12 +196,12 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     pl_run *run = NULL;
     pl_step_info info;
     pl_status rc = open_run(overrides, 4, &run);
-    if (rc == PL_OK) run->compile = *how;
+    if (rc == PL_OK) pl_run_set_compile(run, how);
     if (rc == PL_OK) rc = pl_run_build(run);
     uint64_t budget = 0;
     if (rc == PL_OK && least) rc = pl_program_minimum(pl__train(run), 0, &budget);
     if (rc == PL_OK && least) rc = pl_program_set_budget(pl__train(run), budget);
-    if (rc == PL_OK && least && pl_program_plan(pl__train(run))->recompute_ratio == 0)
+    if (rc == PL_OK && least && pl_program_plan(pl_run_train_program(run))->recompute_ratio == 0)
         rc = PL_ERR_PLAN;
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int i = 0; i < 6 && rc == PL_OK; i++) {
@@ -210,10 +210,10 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     }
     r->n = 0;
     r->state = NULL;
-    for (int i = 0; rc == PL_OK && i < pl_store_count(run->store); i++) {
-        size_t bytes = pl_type_bytes(&pl_store_slot(run->store, i)->type);
+    for (int i = 0; rc == PL_OK && i < pl_store_count(pl_run_store(run)); i++) {
+        size_t bytes = pl_type_bytes(&pl_store_slot(pl_run_store(run), i)->type);
         r->state = realloc(r->state, r->n + bytes + 1);
-        memcpy(r->state + r->n, pl_session_slot(run->session, i), bytes);
+        memcpy(r->state + r->n, pl_session_slot(pl_run_session(run), i), bytes);
         r->n += bytes;
     }
     pl_run_free(run);
@@ -302,7 +302,7 @@ static pl_status plan_with(const char *accumulate, const char *checkpointing, co
         o->split = pl_run_split_get(run);
         o->split.coupled = o->split.coupled ? "coupled" : NULL; /* the text goes with the run */
         o->ms = pl_run_predicted_ms(run);
-        o->recompute = pl_program_plan(pl__train(run))->recompute_ratio;
+        o->recompute = pl_program_plan(pl_run_train_program(run))->recompute_ratio;
     }
     pl_run_free(run);
     return rc;
@@ -402,8 +402,8 @@ static pl_status go_on(const char *accumulate, const char *dir, int steps, const
     if (rc == PL_OK && save) rc = pl_checkpoint_save(run, save, &c);
     if (rc == PL_OK) {
         int slot = 0;
-        while (pl_store_slot(run->store, slot)->kind != PL_SLOT_PARAM) slot++;
-        memcpy(weight, pl_session_slot(run->session, slot), 4 * sizeof *weight);
+        while (pl_store_slot(pl_run_store(run), slot)->kind != PL_SLOT_PARAM) slot++;
+        memcpy(weight, pl_session_slot(pl_run_session(run), slot), 4 * sizeof *weight);
         *split = pl_run_split_get(run).accumulate;
     }
     pl_run_free(run);

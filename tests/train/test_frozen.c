@@ -57,7 +57,7 @@ TEST(frozen_weights_are_those_that_no_program_writes)
     CHECK(any);
     CHECK_INT(run->files.n_leaving, 4);
     for (int i = 0; i < 6; i++) {
-        int slot = pl_store_find(run->store, names[i]);
+        int slot = pl_store_find(pl_run_store(run), names[i]);
         CHECK_MSG(slot >= 0 && run->files.leaving[slot] == want[i], "%s", names[i]);
     }
     pl_run_free(run);

@@ -4,7 +4,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/files/run_files.h"
 
 #include <signal.h>
 #include <string.h>
@@ -127,8 +127,8 @@ static pl_status parts_build(pl_builder *b)
 
 static float first_weight(pl_run *r, const char *name)
 {
-    int slot = pl_store_find(r->store, name);
-    return slot < 0 ? -1 : *(const float *)pl_session_slot(r->session, slot);
+    int slot = pl_store_find(pl_run_store(r), name);
+    return slot < 0 ? -1 : *(const float *)pl_session_slot(pl_run_session(r), slot);
 }
 
 /* A phase may have other parts: what both have is handed on, the rest begins anew; shapes must

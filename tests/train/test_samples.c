@@ -204,22 +204,24 @@ static const char *tensor_of(const char *name, int64_t count, pl_type *type)
 static const char *compare_rows(pl_run *r, int64_t first, int64_t rows, int64_t count)
 {
     static const char *const names[] = {"number", "last", "noise", "half", "odd"};
-    int64_t *key = pl_session_input(r->session, r->build->sample, PL_SAMPLE_KEY, NULL);
-    float *which = pl_session_input(r->session, r->build->sample, "which", NULL);
-    key[0] = pl_config_int(r->config, "seed");
+    int64_t *key =
+        pl_session_input(pl_run_session(r), pl_run_sample_program(r), PL_SAMPLE_KEY, NULL);
+    float *which = pl_session_input(pl_run_session(r), pl_run_sample_program(r), "which", NULL);
+    key[0] = pl_config_int(pl_run_config(r), "seed");
     key[1] = first;
-    for (int64_t i = 0; i < r->build->micro; i++)
+    for (int64_t i = 0; i < pl_run_split_get(r).micro; i++)
         which[i] = (float)(10 * ((first + i % rows) % 8) + 1);
-    if (pl_session_run(r->session, r->build->sample) != PL_OK ||
-        pl_session_wait(r->session) != PL_OK)
+    if (pl_session_run(pl_run_session(r), r->build->sample) != PL_OK ||
+        pl_session_wait(pl_run_session(r)) != PL_OK)
         return "run";
     for (int i = 0; i < 5; i++) {
         char output[64];
         pl_type want, t;
         snprintf(output, sizeof output, PL_SAMPLE_ARRAY "%s", names[i]);
-        const char *x = pl_session_output(r->session, r->build->sample, output, &want);
+        const char *x =
+            pl_session_output(pl_run_session(r), pl_run_sample_program(r), output, &want);
         const char *got = tensor_of(names[i], count, &t);
-        size_t row = pl_type_bytes(&want) / (size_t)r->build->micro;
+        size_t row = pl_type_bytes(&want) / (size_t)pl_run_split_get(r).micro;
         want.dim[0] = count;
         if (!x || !got || !pl_type_equal(&want, &t)) return names[i];
         if (memcmp(got + (size_t)first * row, x, (size_t)rows * row) != 0) return names[i];

@@ -6,7 +6,7 @@
 #include "plimsoll_train.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
+#include "train/build/build.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -125,7 +125,8 @@ static pl_status follow(pl_run *run, trace *t)
     static const char *const counters[] = {"optim.step", "optim_d.step"};
     for (int i = 0; i < 2; i++)
         memcpy(&t->updates[i],
-               pl_session_slot(run->session, pl_store_find(run->store, counters[i])), 8);
+               pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), counters[i])),
+               8);
     return PL_OK;
 }
 
@@ -175,10 +176,10 @@ TEST(steps_programs_change_only_their_own_group)
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
         for (int other = 0; other < 2; other++) {
-            int slot = pl_store_find(run->store, still[other ? 1 - k : k]);
-            memcpy(before, pl_session_slot(run->session, slot), sizeof before);
+            int slot = pl_store_find(pl_run_store(run), still[other ? 1 - k : k]);
+            memcpy(before, pl_session_slot(pl_run_session(run), slot), sizeof before);
             for (int i = 0; i < 5; i++) CHECK_OK(pl_run_step(run, &info));
-            memcpy(after, pl_session_slot(run->session, slot), sizeof after);
+            memcpy(after, pl_session_slot(pl_run_session(run), slot), sizeof after);
             CHECK((memcmp(before, after, sizeof before) != 0) == (other == 1));
         }
         pl_run_free(run);
@@ -295,7 +296,7 @@ TEST(steps_stop_training_when_nothing_improves)
         pl_verdict v = pl_run_judge(run, &e);
         CHECK(v.better == better[i] && v.stop == (i == 7));
     }
-    double *state = pl_session_slot(run->session, pl_store_find(run->store, "stop"));
+    double *state = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), "stop"));
     CHECK(state[1] == 1 && state[2] == 4);
     pl_run_free(run);
     /* More is better; a metric that is no number never is, not as the first either. */
@@ -312,6 +313,6 @@ TEST(steps_stop_training_when_nothing_improves)
     pl_run_free(run);
     CHECK_OK(open_run(NULL, 0, &run));
     CHECK_OK(pl_run_build(run));
-    CHECK(pl_store_find(run->store, "stop") < 0);
+    CHECK(pl_store_find(pl_run_store(run), "stop") < 0);
     pl_run_free(run);
 }

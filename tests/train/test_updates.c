@@ -6,7 +6,6 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
-#include "train/run/run.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -90,12 +89,12 @@ static pl_status train(const char *const *keys, int n, int steps, char *to, size
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = pl_run_step(run, &info);
     *used = 0;
-    for (int i = 0; rc == PL_OK && i < pl_store_count(run->store); i++) {
-        size_t bytes = pl_type_bytes(&pl_store_slot(run->store, i)->type);
+    for (int i = 0; rc == PL_OK && i < pl_store_count(pl_run_store(run)); i++) {
+        size_t bytes = pl_type_bytes(&pl_store_slot(pl_run_store(run), i)->type);
         if (*used + bytes > cap)
             rc = PL_ERR_MEMORY;
         else
-            memcpy(to + *used, pl_session_slot(run->session, i), bytes);
+            memcpy(to + *used, pl_session_slot(pl_run_session(run), i), bytes);
         *used += bytes;
     }
     if (rc == PL_OK) {
