@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* ---- status --------------------------------------------------------------------------------
- * name, number (never reused), exit code of the command line, text */
+ * Columns: name, number (never reused), exit code of the command line, text. */
 #define PL_STATUS_LIST(X)                                                                          \
  X(OK, 0, 0, "success")                                                                            \
  X(ERR_ARG, 1, 2, "bad argument")                                                                  \
@@ -73,8 +73,8 @@ PL_API pl_status pl_fail(pl_status code, const char *fmt, ...) PL_PRINTF(2, 3);
 PL_API const char *pl_version(void);
 
 /* ---- dtypes and shapes ---------------------------------------------------------------------
- * name, safetensors name, bytes. bool is one byte, 0 or 1. bf16 and f16 are storage types: every
- * operation on them is computed in f32 and rounded once. */
+ * Columns: name, safetensors name, bytes. A bool is one byte, 0 or 1. bf16 and f16 are storage
+ * types: every operation on them is computed in f32 and rounded once. */
 #define PL_DTYPE_LIST(X)                                                                           \
  X(F32, f32, "F32", 4)                                                                             \
  X(F64, f64, "F64", 8)                                                                             \
@@ -250,7 +250,7 @@ typedef struct pl_program pl_program;
 typedef struct pl_compile_opts {
     size_t struct_size;
     const char *device;    /* "cpu", "cuda" (the first GPU), "cuda:1", ... */
-    bool no_fuse;          /* every node is a kernel of its own */
+    bool no_fuse;          /* every node is a separate kernel */
     bool no_reuse;         /* every value has its own bytes: no reuse, no in-place results */
     bool reference;        /* reference kernels only, nothing fused */
     bool no_small;         /* no smaller representations (docs/MEMORY.md), for comparison */
@@ -308,7 +308,7 @@ enum pl_component {
  * measured; or it is estimated from arithmetic, bytes and the figures of the device. */
 enum pl_time_source { PL_TIME_MEASURED, PL_TIME_CALIBRATED, PL_TIME_ESTIMATED, PL_N_TIME_SOURCES };
 
-/* A plan in numbers. Bytes are those of the arena alone, except state_bytes. */
+/* A plan in numbers. Byte counts cover the arena alone, except state_bytes. */
 typedef struct pl_plan_info {
     uint64_t arena_bytes;      /* a session allocates exactly this for the program */
     uint64_t state_bytes;      /* all slots of the store */
@@ -347,8 +347,8 @@ typedef struct pl_plan_position {
     double ms;       /* predicted time of the kernel */
     bool recomputed; /* the kernel ran before in the same run of the program */
 } pl_plan_position;
-/* Fills at most cap positions and returns how many there are. keep_all: those of the keep-all plan,
- * whichever plan runs. */
+/* Fills at most cap positions and returns how many there are. keep_all: positions of the keep-all
+ * plan, whichever plan runs. */
 PL_API int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *out, int cap);
 
 /* One buffer of the plan, for reports and pictures; i in [0, info->buffers). */
@@ -401,7 +401,7 @@ PL_API pl_status pl_session_send(pl_session *s, const pl_program *p) PL_MUST_USE
 PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;
 /* Waits for all runs; returns the error of a run that failed. */
 PL_API pl_status pl_session_wait(pl_session *s) PL_MUST_USE;
-/* The program's graph after the passes, as text; the caller frees it with pl_text_free. */
+/* Sets *text to the program's graph after the passes; the caller frees it with pl_text_free. */
 PL_API pl_status pl_program_print(const pl_program *p, char **text) PL_MUST_USE;
 
 /* ---- devices and this process ----------------------------------------------------------- */

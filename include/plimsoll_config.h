@@ -1,11 +1,11 @@
 /* plimsoll_config.h - configurations: a schema, and values that were checked against it.
  *
- * A schema is one or more const tables of entries: the engine has one, each recipe adds its
- * own. A configuration holds a value for every entry, taken, later over earlier, from the
- * entry's default,  presets and files (`extends: name-or-path` first),  key=value overrides.
- * Files are YAML 1.2 (JSON is a subset). Every problem in them is PL_ERR_CONFIG with a message
- * that says where ("my.yaml:3:10"), what was given, what is expected, and the nearest known
- * key.
+ * A schema is one or more const tables of entries: the engine has one, each recipe adds one. A
+ * configuration holds a value for every entry. Values come from the entry's default, then from
+ * presets and files (what a file `extends` is read before the file), then from key=value overrides;
+ * a later source replaces an earlier one. Files are YAML 1.2 (JSON is a subset). Every problem in a
+ * file is PL_ERR_CONFIG. The message says where ("my.yaml:3:10"), what was given, what is expected,
+ * and the nearest known key.
  *
  *     static const pl_config_entry entries[] = {
  *         {"train.steps", PL_CONFIG_INT, "1000", .min = 1, .max = 1e9, .doc = "Optimiser steps."},
@@ -39,7 +39,8 @@ typedef enum pl_config_type {
     PL_CONFIG_TREE
 } pl_config_type;
 
-/* A max (or, with a minus, a min) that is none: {1, PL_CONFIG_NO_LIMIT} is "at least 1". */
+/* No limit: min 1, max PL_CONFIG_NO_LIMIT is "at least 1"; a min of -PL_CONFIG_NO_LIMIT is no lower
+ * limit. */
 #define PL_CONFIG_NO_LIMIT HUGE_VAL
 
 /* May a key differ from the checkpoint's value when a run resumes? */
@@ -61,8 +62,8 @@ typedef enum pl_config_cache {
     PL_CACHE_SEED     /* as PL_CACHE_VALUE, unless a PL_CACHE_WEIGHTS key names a file */
 } pl_config_cache;
 
-/* One row of a schema: all there is to say about one key. A row with key NULL ends the table. The
- * config borrows its tables. Members that a row leaves out have no limits, choices or special
+/* One row of a schema: everything about one key. A row with key NULL ends the table. The config
+ * borrows its tables. Members that a row leaves out mean: no limits, no choices, no special
  * rules. */
 typedef struct pl_config_entry {
     const char *key; /* dotted path: "train.steps" */
@@ -77,34 +78,35 @@ typedef struct pl_config_entry {
 
 typedef struct pl_config pl_config;
 
-/* Text of a built-in preset, or NULL if there is none of that name. */
+/* Returns the text of a built-in preset, or NULL if no preset has that name. */
 typedef const char *(*pl_config_find_fn)(void *ctx, const char *name);
 
-/* All defaults. A schema that contradicts itself is PL_ERR_ARG. */
+/* Creates a configuration in which every key has its default. PL_ERR_ARG: the schema contradicts
+ * itself. */
 PL_API pl_status pl_config_new(const pl_config_entry *const *tables, int n_tables,
                                pl_config **out) PL_MUST_USE;
 PL_API void pl_config_free(pl_config *c);
 PL_API void pl_config_set_presets(pl_config *c, pl_config_find_fn find, void *ctx);
 
-/* A preset's name or a file's path. A failed load changes nothing. */
+/* Loads a preset, by name, or a file, by path. A failed load changes nothing. */
 PL_API pl_status pl_config_load(pl_config *c, const char *name_or_path) PL_MUST_USE;
-/* Text in memory; `name` stands for its path, in messages and for what it extends. */
+/* Loads text from memory. Messages and `extends` use `name` as its path. */
 PL_API pl_status pl_config_load_text(pl_config *c, const char *name, const char *text,
                                      size_t len) PL_MUST_USE;
-/* "train.steps=500", "model.channels=[32, 64]", "train={steps: 5, lr: 1e-3}". */
+/* Sets keys: "train.steps=500", "model.channels=[32, 64]", "train={steps: 5, lr: 1e-3}". */
 PL_API pl_status pl_config_override(pl_config *c, const char *assignment) PL_MUST_USE;
-/* Fails and names the key when a required one has no value. Call after the last load. */
+/* Fails and names the key when a required key has no value. Call it after the last load. */
 PL_API pl_status pl_config_check(const pl_config *c) PL_MUST_USE;
 
-/* Text of a top-level key of a preset or file, or of what it extends, without any schema: how
- * `recipe:` is found before the recipe's table is known. *text is NULL if there is none; the
- * caller frees it with pl_text_free. */
+/* Sets *text to the value of a top-level key of a preset or file, or of a file that it extends.
+ * Needs no schema: it finds `recipe:` before the recipe's table is known. *text is NULL if the key
+ * is absent; the caller frees it with pl_text_free. */
 PL_API pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_find_fn find,
                                 void *ctx, char **text) PL_MUST_USE;
 
-/* Values. A key that is not in the schema, or is of another type, is a bug of the caller and
- * aborts. A value that is null reads as 0, "" or an empty list. Pointers are borrowed until the
- * config is changed or freed. */
+/* Values. A key that is not in the schema, or has another type, is a bug of the caller and aborts.
+ * A null value reads as 0, "" or an empty list. Pointers are borrowed until the config is changed
+ * or freed. */
 PL_API bool pl_config_has(const pl_config *c, const char *key); /* is it in the schema */
 PL_API const pl_config_entry *pl_config_row(const pl_config *c, const char *key); /* NULL: none */
 PL_API bool pl_config_is_null(const pl_config *c, const char *key); /* null, or not set */
@@ -117,17 +119,17 @@ PL_API double pl_config_duration(const pl_config *c, const char *key);  /* secon
 PL_API const int64_t *pl_config_ints(const pl_config *c, const char *key, int *n);
 PL_API const double *pl_config_floats(const pl_config *c, const char *key, int *n);
 PL_API const char *const *pl_config_texts(const pl_config *c, const char *key, int *n);
-/* Where the value came from: "default", "my.yaml:3:10" or "command line". */
+/* Returns the source of the value: "default", "my.yaml:3:10" or "command line". */
 PL_API const char *pl_config_where(const pl_config *c, const char *key);
 
-/* The resolved configuration as commented YAML, which loads back to the same values. The caller
- * frees it with pl_text_free. */
+/* Sets *text to the resolved configuration as commented YAML, which loads back to the same values.
+ * The caller frees it with pl_text_free. */
 PL_API pl_status pl_config_print(const pl_config *c, char **text) PL_MUST_USE;
-/* Of keys and values only: the order of tables, comments and where values came from do not
- * count. */
+/* Returns a hash of keys and values only: the order of tables, comments and the sources of values
+ * do not change it. */
 PL_API uint64_t pl_config_hash(const pl_config *c);
-/* Calls each(ctx, key, old, new) for every key whose value differs, in the order of keys; old
- * or new is NULL where the schema lacks the key. */
+/* Calls each(ctx, key, old, new) for every key whose value differs, in the order of keys; old or
+ * new is NULL where the schema lacks the key. */
 PL_API pl_status pl_config_diff(const pl_config *a, const pl_config *b,
                                 void (*each)(void *ctx, const char *key, const char *old_value,
                                              const char *new_value),

@@ -32,8 +32,7 @@
          ".popsection\n");                                                                         \
  PL_EMBED_EXTERN const char symbol[] __attribute__((visibility("hidden")))
 
-/* One preset: an identifier, its name (which is also the file's, without .yaml), one line about it.
- */
+/* One preset: an identifier, its name (also the file's, without .yaml), and one line about it. */
 #define PL_PRESET_EMBED(id, name, about) PL_EMBED(preset_##id, PL_PRESETS_IN name ".yaml");
 #define PL_PRESET_ROW(id, name, about)   {name, about, preset_##id},
 

@@ -26,8 +26,8 @@ PL_API pl_status pl_events_open(const char *dir, int64_t from, pl_events **out) 
 PL_API void pl_events_close(pl_events *e);
 
 PL_API void pl_events_scalar(pl_events *e, const char *tag, double value);
-/* Rows of width * channels bytes, top row first; channels: 1 grey, 3 RGB, 4 RGBA. The image
- * is encoded here, with libspng; pl_events_write returns the error when that failed. */
+/* Collects an image: rows of width * channels bytes, top row first; channels: 1 grey, 3 RGB, 4
+ * RGBA. Encodes the image with libspng; pl_events_write returns the error when that fails. */
 PL_API void pl_events_image(pl_events *e, const char *tag, int width, int height, int channels,
                             const uint8_t *pixels);
 /* Writes a PNG file, completely or not at all. PL_ERR_UNSUPPORTED: libspng is not installed. */

@@ -16,7 +16,7 @@ extern "C" {
 typedef struct pl_hdf5 pl_hdf5;
 /* Returns why HDF5 cannot be read; NULL when it can. */
 PL_API const char *pl_hdf5_missing(void);
-/* field: path of the array inside the file: "Product/Signal". */
+/* Opens an array for reading. field: path of the array inside the file, e.g. "Product/Signal". */
 PL_API pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out) PL_MUST_USE;
 PL_API void pl_hdf5_close(pl_hdf5 *h);
 /* Returns the shape of the array; the dtype is the nearest one that Plimsoll has. */

@@ -55,7 +55,7 @@ typedef struct pl_degrade {
     int factor;       /* the second pass works at size / factor */
     bool sharpen;     /* unsharp mask first: radius 51, weight 0.5, threshold 10 */
 } pl_degrade;
-/* The ranges of StableSR's training. */
+/* Returns the ranges of StableSR's training. */
 PL_API pl_degrade pl_degrade_stablesr(void);
 
 typedef struct pl_blur {
@@ -73,7 +73,7 @@ typedef struct pl_degradation_pass {
     int jpeg;
 } pl_degradation_pass;
 
-/* The degradation of one picture. */
+/* The drawn degradation of one picture. */
 typedef struct pl_degradation {
     /* jpeg_first: the second JPEG comes before the last resize and low pass */
     bool untouched, jpeg_first;
@@ -89,15 +89,16 @@ PL_API pl_status pl_degrader_new(const pl_degrade *o, int w, int h, pl_degrader 
 PL_API void pl_degrader_free(pl_degrader *d);
 /* Returns the memory of a degrader. */
 PL_API uint64_t pl_degrader_bytes(const pl_degrade *o, int w, int h);
-/* rgb: 3 bytes per pixel. good: the picture, sharpened if o->sharpen; bad: the degraded picture,
- * resized to the same size; (h,w,3), black 0, white 1; each may be NULL. */
+/* Degrades one picture. rgb: 3 bytes per pixel. good: the picture, sharpened if o->sharpen. bad:
+ * the degraded picture, resized to the same size. Both are (h,w,3), black 0, white 1; each may be
+ * NULL. */
 PL_API pl_status pl_degrader_run(pl_degrader *d, pl_image_key key, const uint8_t *rgb, float *good,
                                  float *bad) PL_MUST_USE;
 
 /* ---- edges --------------------------------------------------------------------------------
- * Canny: grey, Gaussian 5 x 5 (sigma 1.4), Sobel 3 x 3, |dx|+|dy|, thinned along the gradient;
- * pixels above high and those above low that touch them, directly or through others. edge: 0 or
- * 255, w x h. */
+ * Canny: grey, Gaussian 5 x 5 (sigma 1.4), Sobel 3 x 3, |dx|+|dy|, thinned along the gradient. A
+ * pixel is an edge if it is above `high`, or above `low` and connected to a pixel above `high`.
+ * edge: 0 or 255, w x h. */
 PL_API uint64_t pl_canny_bytes(int w, int h);
 PL_API void pl_canny(const uint8_t *rgb, int w, int h, int low, int high, uint8_t *edge,
                      void *work);

@@ -52,7 +52,7 @@ PL_API pl_val pl_nn_fail(pl_nn *m, pl_status code, const char *fmt, ...) PL_PRIN
 /* Appends to the path of slot names and opens a graph scope of that name. */
 PL_API void pl_nn_push(pl_nn *m, const char *fmt, ...) PL_PRINTF(2, 3);
 PL_API void pl_nn_pop(pl_nn *m);
-/* A formatted name that lives as long as the context: pl_nn_name(m, "conv.%d", i). */
+/* Returns a formatted name that lives as long as the context: pl_nn_name(m, "conv.%d", i). */
 PL_API const char *pl_nn_name(pl_nn *m, const char *fmt, ...) PL_PRINTF(2, 3);
 
 /* ---- initial values --------------------------------------------------------------------- */
@@ -80,24 +80,26 @@ PL_API pl_nn_init pl_nn_xavier_normal(double gain);
 PL_API pl_nn_init pl_nn_xavier_uniform(double gain);
 PL_API pl_nn_init pl_nn_kaiming_normal(pl_nn_fan fan, double gain);
 PL_API pl_nn_init pl_nn_kaiming_uniform(pl_nn_fan fan, double gain);
-/* "linear", "relu", "leaky_relu" (slope a), "tanh", "sigmoid", "selu", as torch.nn.init. */
+/* Returns the gain of "linear", "relu", "leaky_relu" (slope a), "tanh", "sigmoid" or "selu", as
+ * torch.nn.init. */
 PL_API double pl_nn_gain(const char *nonlinearity, double a);
 /* Returns the distribution of an init for a weight with these fans. */
 PL_API pl_init pl_nn_init_of(pl_nn_init i, double fan_in, double fan_out);
 
 /* ---- slots by hand -------------------------------------------------------------------------
- * Shapes are channels-last; where init needs fans, they are those of a matrix [dim 0, product of
+ * Shapes are channels-last. Where init needs fans, the slot counts as a matrix [dim 0, product of
  * the others]. */
 /* Creates and reads a trainable parameter "<path>.<name>". */
 PL_API pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim,
                           pl_nn_init init);
-/* The same with another shape in files, e.g. [C] stored as [C,1,1]. */
+/* The same with another shape in files, e.g. a slot [C] stored as [C,1,1]. */
 PL_API pl_val pl_nn_param_as(pl_nn *m, const char *name, int rank, const int64_t *dim,
                              int file_rank, const int64_t *file_dim, pl_nn_init init);
 /* Creates a parameter that the forward pass does not use; it is counted and saved. */
 PL_API void pl_nn_declare(pl_nn *m, const char *name, int rank, const int64_t *dim,
                           pl_nn_init init);
-/* A buffer slot; read and change it with pl_nn_read and pl_nn_update. -1 on error. */
+/* Creates a buffer slot and returns its index, -1 on error; pl_nn_read and pl_nn_update read and
+ * change it. */
 PL_API int pl_nn_buffer(pl_nn *m, const char *name, pl_type type, pl_init init);
 PL_API int pl_nn_buffer_as(pl_nn *m, const char *name, pl_type type, int file_rank,
                            const int64_t *file_dim, pl_init init);
@@ -105,11 +107,11 @@ PL_API int pl_nn_buffer_as(pl_nn *m, const char *name, pl_type type, int file_ra
 PL_API pl_val pl_nn_read(pl_nn *m, int slot);
 /* Sets the current value of a slot to v; pl_nn_finish assigns the last one. */
 PL_API void pl_nn_update(pl_nn *m, int slot, pl_val v);
-/* The random key of this graph; pl_nn_finish then advances its step. */
+/* Returns the random key of this graph; pl_nn_finish then advances its step. */
 PL_API pl_val pl_nn_key(pl_nn *m);
 
-/* Slots by name. A pattern is a list "compressor.*,expander.*,!*.bias": * stands for any text,
- * ? for one character, the last item that matches decides, ! excludes. NULL is "*". */
+/* Matches slot names. A pattern is a list "compressor.*,expander.*,!*.bias": * stands for any text,
+ * ? for one character; ! excludes; the last item that matches decides. NULL is "*". */
 PL_API bool pl_nn_match(const char *pattern, const char *name);
 /* Returns the number of elements of the parameters that match. */
 PL_API int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only);
@@ -149,11 +151,13 @@ typedef struct pl_nn_lin {
 /* x [.., in] to [.., out]. */
 PL_API pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_lin o);
 
-/* Rows of a table [rows, width], N(0,1), picked by integer ids: ids.shape + [width]. */
+/* Picks rows of a table [rows, width], initialised N(0,1), by integer ids; result ids.shape +
+ * [width]. */
 PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width);
 
-/* The weight w [O, ..] divided by u^T W v; u and v are buffers, constants of the differentiated
- * graph, advanced by one power iteration per training call. Layers and model code may call it. */
+/* Returns the weight w [O, ..] divided by u^T W v. u and v are buffers; each training call advances
+ * them by one power iteration, and no gradient flows through them. Layers and model code may call
+ * it. */
 PL_API pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names);
 
 /* ---- norms ------------------------------------------------------------------------------ */
@@ -162,7 +166,7 @@ typedef struct pl_nn_norm {
     double momentum; /* BatchNorm; 0: 0.1 */
     bool no_affine;
 } pl_nn_norm;
-/* Over each group of channels and all positions. */
+/* Normalises over each group of channels and all positions. */
 PL_API pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl_nn_norm o);
 PL_API pl_val pl_nn_layer_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 PL_API pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
@@ -185,30 +189,30 @@ typedef struct pl_nn_sinusoid {
                           differ in rounding only */
     double period;     /* 0: 10000 */
 } pl_nn_sinusoid;
-/* t [B] (any dtype) to f32 (f64 when t is) [B, dim]: cos and sin of t * period^(-k/half), k < half
- * = dim/2. */
+/* Maps t [B] (any dtype) to [B, dim], f32 (f64 when t is): cos and sin of t * period^(-k/half), k <
+ * half = dim/2. */
 PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o);
-/* [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)).
- */
+/* Returns [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies
+ * 10000^(-k/(dim/4)). */
 PL_API pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim);
-/* Rotation angles [n_0*n_1*.., sum of width/2], f32 or f64, of a grid: axis i turns width[i]
- * channels, frequencies base^(-2k/width[i]). */
+/* Returns the rotation angles [n_0*n_1*.., sum of width/2], f32 or f64, of a grid: axis i rotates
+ * width[i] channels, frequencies base^(-2k/width[i]). */
 PL_API pl_val pl_nn_rope_angles(pl_graph *g, pl_dtype dtype, int axes, const int64_t *size,
                                 const int64_t *width, double base);
 /* Rotates channel pairs of x [B,N,H,D] by angles [N,D/2]: neighbours (2i, 2i+1), or with
  * half_split (i, i+D/2). */
 PL_API pl_val pl_nn_rope(pl_graph *g, pl_val x, pl_val angles, bool half_split);
-/* 0, 1/(n-1) steps from lo to hi, [n] (torch.linspace). */
+/* Returns n evenly spaced numbers from lo to hi, both included, [n] (torch.linspace). */
 PL_API pl_val pl_nn_linspace(pl_graph *g, pl_dtype dtype, double lo, double hi, int64_t n);
 
 /* ---- activations, gates, modulation ----------------------------------------------------- */
-/* "relu", "leaky_relu" (.01), "silu", "gelu", "gelu_tanh", "tanh", "sigmoid", "softplus",
+/* Applies "relu", "leaky_relu" (.01), "silu", "gelu", "gelu_tanh", "tanh", "sigmoid", "softplus" or
  * "identity"; another name is an error. */
 PL_API pl_val pl_nn_activation(pl_nn *m, pl_val x, const char *name);
-/* Identity unless training. */
+/* Does nothing unless the context is training. */
 PL_API pl_val pl_nn_dropout(pl_nn *m, pl_val x, double p);
 PL_API pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p);
-/* Linear to 2*out; first half times GELU of the second. */
+/* A linear layer to 2*out; the first half times GELU of the second half. */
 PL_API pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out);
 /* Cubic Bezier curve with s = sigmoid(x) and four learned values per channel, slots p.0 to p.3,
  * stored as [C,1,1] in files. */
@@ -227,7 +231,7 @@ PL_API pl_val pl_nn_global_average(pl_graph *g, pl_val x); /* [N,s..,C] to [N,C]
 /* ---- losses: f32 (or f64) scalars unless said otherwise --------------------------------- */
 PL_API pl_val pl_loss_mse(pl_graph *g, pl_val x, pl_val y);
 PL_API pl_val pl_loss_l1(pl_graph *g, pl_val x, pl_val y);
-/* Elementwise, same shape; take the mean or mine (pl_loss_hard_mining). */
+/* Elementwise, same shape as x; take the mean or use pl_loss_hard_mining. */
 PL_API pl_val pl_loss_huber(pl_graph *g, pl_val x, pl_val y, double delta);
 PL_API pl_val pl_loss_smooth_l1(pl_graph *g, pl_val x, pl_val y, double beta);
 /* Mean over rows of -log softmax(logits)[label]; logits [.., K], labels i32 or i64 [..]. */
@@ -235,7 +239,7 @@ PL_API pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels);
 PL_API pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target);
 PL_API pl_val pl_loss_hinge_d(pl_graph *g, pl_val on_real, pl_val on_fake);
 PL_API pl_val pl_loss_hinge_g(pl_graph *g, pl_val on_fake);
-/* KL(N(mu, e^logvar) | N(0,1)): summed over all but the first axis, mean over that. */
+/* KL(N(mu, e^logvar) | N(0,1)): summed over all axes but the first, mean over the first. */
 PL_API pl_val pl_loss_kl(pl_graph *g, pl_val mu, pl_val logvar);
 /* Cosine along axis, which is removed; each norm is at least 1e-8. */
 PL_API pl_val pl_loss_cosine_similarity(pl_graph *g, pl_val x, pl_val y, int axis);
@@ -243,16 +247,16 @@ PL_API pl_val pl_loss_cosine_similarity(pl_graph *g, pl_val x, pl_val y, int axi
 PL_API pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction, double factor);
 /* Mean over samples of |d(sum of logits)/dx|^2. logits must come from x in this graph. */
 PL_API pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x);
-/* Sliced Wasserstein distance of k x k patches (zero padding k/2) of two [N,H,W,C] maps. rows:
- * which of the N*H*W patches, of both (PL_NO_VAL: all). directions [C*k*k, P]: raw draws, rows
- * in PyTorch's order (channel slow), normalised here. */
+/* Sliced Wasserstein distance between k x k patches (zero padding k/2) of two [N,H,W,C] maps. rows:
+ * which of the N*H*W patches to use, in both maps (PL_NO_VAL: all). directions [C*k*k, P]: raw
+ * draws, normalised here; rows in PyTorch's order (channel slow). */
 PL_API pl_val pl_loss_patch_swd(pl_graph *g, pl_val x, pl_val y, int k, pl_val rows,
                                 pl_val directions);
-/* Mean squared difference of the matrices of cosines between positions (which: [S], PL_NO_VAL:
- * all) of two [N,H,W,C] maps. */
+/* Mean squared difference between the self-similarity matrices of two [N,H,W,C] maps: cosines
+ * between all pairs of positions (positions: [S], PL_NO_VAL: all). */
 PL_API pl_val pl_loss_cosine_ssm(pl_graph *g, pl_val x, pl_val y, pl_val positions);
-/* LPIPS: x over (its norm along channels + 1e-10), and one level of the distance: weights [C]
- * times squared difference of normalised maps, summed over channels, mean over the rest. */
+/* One level of LPIPS. Each map is divided by (its norm along channels + 1e-10); the squared
+ * difference is multiplied by weights [C], summed over channels, and averaged over the rest. */
 PL_API pl_val pl_loss_lpips_level(pl_graph *g, pl_val x, pl_val y, pl_val weights);
 
 #ifdef __cplusplus

@@ -90,7 +90,8 @@ PL_API pl_val pl_transpose(pl_graph *g, pl_val x, int a, int b);
 PL_API pl_val pl_flatten(pl_graph *g, pl_val x, int first, int last); /* inclusive */
 PL_API pl_val pl_unsqueeze(pl_graph *g, pl_val x, int axis);
 PL_API pl_val pl_squeeze(pl_graph *g, pl_val x, int axis);
-/* start, start+step, ... below stop; negative start and stop count from the end. step > 0. */
+/* Elements start, start+step, ... below stop; negative start and stop count from the end. step >
+ * 0. */
 PL_API pl_val pl_slice(pl_graph *g, pl_val x, int axis, int64_t start, int64_t stop, int64_t step);
 /* Adds lo elements before, hi after, inner between neighbours, all equal to value; none < 0. */
 PL_API pl_val pl_pad(pl_graph *g, pl_val x, int axis, int64_t lo, int64_t hi, int64_t inner,
@@ -113,7 +114,7 @@ PL_API pl_val pl_sum(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 PL_API pl_val pl_mean(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 PL_API pl_val pl_max_over(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 PL_API pl_val pl_min_over(pl_graph *g, pl_val x, uint32_t axes, bool keep);
-/* Mean and biased variance in one pass, in f32 for bf16 and f16 inputs. */
+/* Computes mean and biased variance in one pass, in f32 for bf16 and f16 inputs. */
 PL_API void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean, pl_val *var);
 PL_API pl_val pl_argmax(pl_graph *g, pl_val x, int axis); /* i32, first of equals */
 PL_API pl_val pl_cumsum(pl_graph *g, pl_val x, int axis, bool reverse);
@@ -126,9 +127,9 @@ PL_API void pl_sort(pl_graph *g, pl_val x, int axis, bool descending, pl_val *va
                     pl_val *indices); /* indices i32, may be NULL */
 PL_API void pl_topk(pl_graph *g, pl_val x, int64_t k, int axis, pl_val *values,
                     pl_val *indices); /* the k largest, in descending order */
-/* Rows of table [R, ...] picked by indices of any shape: indices.shape + table.shape[1:]. */
+/* Picks rows of table [R, ...] by indices of any shape; result indices.shape + table.shape[1:]. */
 PL_API pl_val pl_take(pl_graph *g, pl_val table, pl_val indices);
-/* Adds row i of updates into row indices[i] of zeros [rows, ...]. Adjoint of pl_take. */
+/* Adds row i of updates into row indices[i] of zeros [rows, ...]. The adjoint of pl_take. */
 PL_API pl_val pl_scatter_add(pl_graph *g, pl_val updates, pl_val indices, int64_t rows);
 /* out[.., i, ..] = x[.., indices[.., i, ..], ..] along axis; other dims of both agree. */
 PL_API pl_val pl_take_along(pl_graph *g, pl_val x, pl_val indices, int axis);
@@ -203,15 +204,15 @@ PL_API pl_val pl_broadcast_from(pl_graph *g, pl_val x, int ranks, int root, cons
 /* softmax(q k^T * scale) v over tokens, without storing the probabilities. q [B, N, H, D],
  * k, v [B, M, H, D]; scale 0 reads as 1/sqrt(D). */
 PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal);
-/* Cubic Bezier of 5 consecutive channels (t, p0..p3) to one: [.., 5F] to [.., F], s = sigmoid(t);
- * silu_points applies SiLU to p0..p3 first. */
+/* Cubic Bezier curve: maps 5 consecutive channels (t, p0..p3) to one, [.., 5F] to [.., F], with s =
+ * sigmoid(t); silu_points applies SiLU to p0..p3 first. */
 PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);
 
 /* ---- optimizer updates --------------------------------------------------------------------- */
-/* All tensors f32 with the weight's shape (w itself may be f32 or f64 in tests). lr: f32 scalar.
- * step: i64 scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient
- * (clipping, unscaling); when it is not finite the values do not change, to the bit, whatever
- * the gradient is. Returns the new values; the caller assigns them. */
+/* All tensors are f32 with the weight's shape (in tests w may be f64). lr: f32 scalar. step: i64
+ * scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient (clipping,
+ * unscaling); when scale is not finite, no value changes by a bit, whatever the gradient is. Each
+ * function returns the new values; the caller assigns them. */
 typedef struct pl_adam_opts {
     double beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW: decay multiplies the weight instead of adding to the gradient */

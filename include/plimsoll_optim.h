@@ -28,9 +28,9 @@ extern "C" {
 #endif
 
 /* ---- learning-rate schedules ---------------------------------------------------------------
- * Pure functions of the number of updates done, n (0 at the first). With `every` the schedule
- * advances once per that many updates (an epoch): it uses n/every. Warm-up comes first and the
- * schedule starts after it, as torch's SequentialLR([LinearLR, S], [warmup]). */
+ * A schedule is a pure function of the number of updates done, n (0 at the first update). With
+ * `every` it advances once per that many updates (an epoch): it uses n/every. Warm-up comes first
+ * and the schedule starts after it, as torch's SequentialLR([LinearLR, S], [warmup]). */
 typedef enum pl_lr_kind {
     PL_LR_CONSTANT,
     PL_LR_LINEAR,      /* lr*start_factor to lr*end_factor over total; then constant */
@@ -126,8 +126,8 @@ typedef struct pl_optim_report {
     pl_val finite;    /* bool scalar; PL_NO_VAL unless skip_nonfinite */
 } pl_optim_report;
 
-/* Gradients of loss (times loss_scale if o has one) in the trainable parameters read so far
- * that match o->params. */
+/* Computes the gradients of loss (times loss_scale if o has one) with respect to the trainable
+ * parameters read so far that match o->params. */
 PL_API void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out);
 /* Updates the parameters, moments, averages and the step counter (through pl_nn_update, so that
  * pl_nn_finish assigns them). report may be NULL. */
@@ -138,14 +138,14 @@ PL_API void pl_optim_apply(pl_nn *m, pl_val loss, const pl_optim *o, pl_optim_re
 
 /* Adds gradients into the accumulator slots. */
 PL_API void pl_optim_accumulate(pl_nn *m, const pl_grads *grads);
-/* In another graph over the same store: the accumulated gradients of all parameters that have
- * an accumulator and match; the accumulators are set to zero. */
+/* In another graph over the same store: reads the accumulated gradients of all parameters that have
+ * an accumulator and match, and sets the accumulators to zero. */
 PL_API void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out);
 
 /* ---- dynamic loss scale (fp16) -------------------------------------------------------------
- * Slots "scale.value" (f32) and "scale.good" (i32): doubled after `interval` finite steps,
- * halved after a step that is not finite, never below `floor`. Read before the loss, updated with
- * report.finite. */
+ * Slots "scale.value" (f32) and "scale.good" (i32). The scale doubles after `interval` finite
+ * steps, halves after a step that is not finite, and is never below `floor`. Read it before the
+ * loss; update it with report.finite. */
 typedef struct pl_loss_scale {
     double initial, growth, backoff, floor;
     int interval;

@@ -51,7 +51,7 @@ PL_API void pl_world_set_limit(pl_world *w, double seconds);
 PL_API void pl_world_doing(pl_world *w, const char *phase, int64_t step);
 PL_API int pl_world_rank(const pl_world *w); /* 0 for NULL */
 PL_API int pl_world_size(const pl_world *w); /* 1 for NULL */
-/* Number of ranks on this machine, and the number of this rank among them. */
+/* Returns the number of ranks on this machine, and the number of this rank among them. */
 PL_API int pl_world_local_size(const pl_world *w);
 PL_API int pl_world_local_rank(const pl_world *w);
 typedef struct pl_rank_info {
@@ -82,7 +82,7 @@ PL_API pl_status pl_run_served(pl_run *r, bool well) PL_MUST_USE;
 /* Copies the data of rank 0 to all ranks. */
 PL_API pl_status pl_world_tell(pl_world *w, void *data, size_t bytes) PL_MUST_USE;
 /* Predicted exchanges of a step: bytes that a rank sends, their time, and the part of that time
- * that no kernel overlaps. After pl_run_build. */
+ * that no kernel overlaps. Valid after pl_run_build. */
 typedef struct pl_run_links {
     double bytes, ms, wait_ms;
     pl_shard shard; /* the choice of the plan with shard: auto */

@@ -29,30 +29,30 @@ typedef struct pl_builder pl_builder;
 
 PL_API const pl_config *pl_builder_config(const pl_builder *b);
 PL_API pl_store *pl_builder_store(pl_builder *b);
-/* The training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as their
- * first dimension. The builder owns, finishes and frees the context. */
+/* Returns the training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as
+ * their first dimension. The builder owns, finishes and frees the context. */
 PL_API pl_nn *pl_builder_train(pl_builder *b);
-/* The evaluation program, over the same weights; without this call there is none. Its scalar
- * outputs are averaged over the evaluation batches and reported under their names. */
+/* Returns the evaluation program, over the same weights; without this call the recipe has none. The
+ * scalar outputs are averaged over the evaluation batches and reported under their names. */
 PL_API pl_nn *pl_builder_eval(pl_builder *b);
 PL_API int64_t
 pl_builder_batch(const pl_builder *b); /* samples per run of a program: the micro-batch */
-/* The sampling program, without gradients over the same weights, whose pictures `plimsoll train`
- * writes every sample.every steps; NULL unless that key asks for it. Its inputs are inputs of the
- * evaluation program, with the first samples of that set, or there are none. Its random numbers
- * (pl_draw_*) are the same every time; it must not change state. */
+/* Returns the sampling program: no gradients, the same weights. `plimsoll train` writes its
+ * pictures every sample.every steps. Returns NULL unless that key is set. Its inputs, if any, are
+ * inputs of the evaluation program and get the first samples of the evaluation set. Its random
+ * numbers (pl_draw_*) are the same every time; it must not change state. */
 PL_API pl_nn *pl_builder_sample(pl_builder *b);
-/* A picture of the sampling program for each sample: [batch,H,W,C] or [batch,C,H,W] (if both are
- * possible, the first), C 3 or 1; low is black, high is white. sample.count pictures are put side
- * by side. */
+/* Adds a picture of the sampling program for each sample: [batch,H,W,C] or [batch,C,H,W] (if both
+ * are possible, the first), C 3 or 1; low is black, high is white. sample.count pictures are put
+ * side by side. */
 PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, float high);
-/* An array of the sampling program, of any type, samples first: sample.count rows go into a
+/* Adds an array of the sampling program, of any type, samples first: sample.count rows go into a
  * safetensors file beside the pictures, under this name. */
 PL_API void pl_builder_array(pl_builder *b, const char *name, pl_val v);
 
-/* Finishes the training program: gradients of loss for every trainable slot, clipping, optimizer,
- * schedule, EMA and counters, according to the keys `optim.*`, `schedule.*`, `clip.*`, `ema.*`;
- * adds the outputs loss, lr and grad_norm.
+/* Finishes the training program: adds gradients of loss for every trainable slot, clipping,
+ * optimizer, schedule, EMA and counters, according to the keys `optim.*`, `schedule.*`, `clip.*`,
+ * `ema.*`, and the outputs loss, lr and grad_norm.
  *
  * A loss that is not finite stops the run. So does an output named "nonfinite" that is above 0: for
  * models whose loss hides a divergence (nan_to_num). */
@@ -60,11 +60,12 @@ PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
 
 /* ---- steps of several programs ------------------------------------------------------------- */
 /* A step may run further programs: a discriminator beside a generator, a penalty every 16 steps,
- * the same model at several resolutions. Each has its own graph over the same store and its own
- * update, so it sees the state that the programs before it left; all are planned, and the arena is
- * that of the largest program. They read the same samples: an input is filled for every program
- * that has it, in its shape there. Values pass from one program to the next through slots of the
- * store. The host decides which programs run, from the number of steps done. */
+ * the same model at several resolutions. Each program has its own graph over the same store and its
+ * own update, so it sees the state that the programs before it left. All programs are planned, and
+ * the arena is as large as the largest program needs. All programs read the same samples: an input
+ * is filled for every program that has it, in the shape it has there. Values pass from one program
+ * to the next through slots of the store. The host decides which programs run, from the number of
+ * steps done. */
 typedef struct pl_when {
     int64_t every;       /* k > 0: steps 0, k, 2k, ... of the run; 0: all */
     int64_t but_every;   /* k > 0: all other steps */
@@ -87,10 +88,10 @@ typedef struct pl_group {
 } pl_group;
 /* As pl_builder_minimise, for the training program or one of pl_builder_program. */
 PL_API void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group);
-/* Number of updates that a section has done, an i64 scalar, 0 in the first step: the count of
- * schedules in the graph. All micro-batches of a step read the same number. */
+/* Returns the number of updates that a section has done, an i64 scalar, 0 in the first step: the
+ * count for schedules in the graph. All micro-batches of a step read the same number. */
 PL_API pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim);
-/* How often a step trains on its batch: key train.updates_per_batch. */
+/* Returns how often a step trains on its batch: key train.updates_per_batch. */
 PL_API int64_t pl_builder_updates(const pl_builder *b);
 
 /* Random numbers of the training program, by name. In training they come from the engine's
@@ -101,12 +102,12 @@ PL_API pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type
 PL_API pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type);
 PL_API pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
 PL_API pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n);
-/* `count` different numbers below n, in random order: integers [count]. */
+/* Draws `count` different numbers below n, in random order: integers [count]. */
 PL_API pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count);
-/* Whole numbers in [0, high), of an integer type. */
+/* Draws whole numbers in [0, high), of an integer type. */
 PL_API pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type,
                                int64_t high);
-/* true with probability p, of type bool. */
+/* Draws true with probability p, of type bool. */
 PL_API pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
 
 /* ---- data ------------------------------------------------------------------------------- */
@@ -128,9 +129,9 @@ PL_API uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample)
 PL_API double pl_sample_uniform(uint64_t seed, uint64_t k);
 PL_API double pl_sample_normal(uint64_t seed, uint64_t k);
 
-/* Inputs that come from images (data.source folder or tar). The size of an image is that of the
- * input: [batch, C, H, W] or [batch, H, W, C], C 3 (RGB) or 1 (grey), f32 or u8. Several
- * image inputs get the same crop in their own sizes, which have one aspect ratio. */
+/* Inputs that come from images (data.source folder or tar). The image gets the size of the input:
+ * [batch, C, H, W] or [batch, H, W, C], C 3 (RGB) or 1 (grey), f32 or u8. Several image inputs get
+ * the same crop, each in its own size; their aspect ratios must agree. */
 typedef struct pl_image_input {
     const char *name;
     float low, high; /* f32: values of black and of white, e.g. -1 and 1 */
@@ -180,8 +181,8 @@ typedef struct pl_image_feed {
  * program, its outputs have the names of inputs of the training program that reads the cache. */
 typedef struct pl_encoder {
     pl_status (*build)(pl_builder *b, pl_nn *m);
-    /* Further keys that change its outputs, as a pattern: "side,vae.*". NULL: those whose row says
-     * so (pl_config_entry.cache). */
+    /* Further keys that change its outputs, as a pattern: "side,vae.*". NULL: only the keys whose
+     * row says so (pl_config_entry.cache). */
     const char *keys;
 } pl_encoder;
 /* Returns whether the data come from a cache: then the outputs of the encoder are inputs. */
@@ -208,7 +209,7 @@ typedef struct pl_naming {
 typedef struct pl_weights {
     const char *key;   /* a text key: a file, a folder, or an index.json; null: none are read */
     const char *slots; /* pattern of the slots to fill; all of them must be filled */
-    /* ends with {NULL}; the one that matches most tensors is used; slot names come last */
+    /* ends with {NULL}; the convention that matches most tensors is used; slot names come last */
     const pl_naming *naming;
 } pl_weights;
 

@@ -38,8 +38,8 @@ PL_API pl_store *pl_run_store(const pl_run *r);
 
 /* ---- phases (docs/PHASES.md) ------------------------------------------------------------ */
 /* Key `phases`: training in several phases, one after the other, each with its own settings. A
- * pl_run is one phase: open the configuration, enter the phase, build, start. Without the key there
- * is no phase to enter. */
+ * pl_run is one phase: open the configuration, enter the phase, build, start. Without the key, do
+ * not enter a phase. */
 typedef struct pl_phase {
     const char *name;   /* "loo-2": the third repetition of loo */
     int64_t steps;      /* at most; 0: key train.steps */
@@ -55,7 +55,7 @@ typedef struct pl_phase {
 } pl_phase;
 PL_API int pl_run_phase_count(const pl_run *r); /* 0: the configuration has none */
 PL_API const pl_phase *pl_run_phase_at(const pl_run *r, int i);
-/* The phase with that name or number; -1: there is none. */
+/* Returns the phase with that name or number; -1: none. */
 PL_API int pl_run_phase_find(const pl_run *r, const char *name);
 /* Makes the run phase i and applies its settings. Call it before pl_run_build. before: steps of all
  * earlier phases. */
@@ -67,9 +67,11 @@ PL_API int64_t pl_run_steps_before(const pl_run *r); /* of the phases before */
 PL_API pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best) PL_MUST_USE;
 /* Lets pl_run_start read what pl_run_hand_on wrote to dir. Call it before pl_run_start. */
 PL_API pl_status pl_run_take_over(pl_run *r, const char *dir) PL_MUST_USE;
-/* After pl_run_start: number of tensors that were taken over, and of all tensors of the model. */
+/* Sets, after pl_run_start, the number of tensors that were taken over and the number of tensors of
+ * the model. */
 PL_API void pl_run_taken(const pl_run *r, int *taken, int *of);
-/* The last step of a started run, counted like pl_run_steps_done, if nothing ends it earlier. */
+/* Returns the last step of a started run, counted like pl_run_steps_done, if nothing ends it
+ * earlier. */
 PL_API int64_t pl_run_last_step(const pl_run *r);
 
 /* ---- planning --------------------------------------------------------------------------- */
@@ -95,12 +97,13 @@ typedef struct pl_run_step_program {
 } pl_run_step_program;
 PL_API int pl_run_step_program_count(const pl_run *r);
 PL_API pl_run_step_program pl_run_step_program_at(const pl_run *r, int i);
-/* Indices of the programs that a step runs (steps are counted from 0), in order; a program that
- * runs several times is listed as often. Writes at most cap of them and returns their number. */
+/* Lists the indices of the programs that a step runs (steps are counted from 0), in order; a
+ * program that runs several times is listed as often. Writes at most cap of them and returns their
+ * number. */
 PL_API int pl_run_step_programs_of(const pl_run *r, int64_t step, int *out, int cap);
 
 /* The image sizes of data.buckets; each has its own programs. The functions above and below report
- * those of the largest. The count is 0 without buckets. */
+ * the programs of the largest bucket. The count is 0 without buckets. */
 typedef struct pl_run_bucket {
     int height, width;
     uint64_t arena_bytes; /* of its largest program of the step */
@@ -120,8 +123,8 @@ typedef struct pl_run_memory {
     bool fits;        /* total <= budget, or no budget */
 } pl_run_memory;
 PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
-/* Bytes that the process holds now, and the most seen: the resident set, or on a GPU the device
- * memory that the driver reports. */
+/* Return the bytes that the process holds at this moment, and the most seen: the resident set, or
+ * on a GPU the device memory that the driver reports. */
 PL_API uint64_t pl_run_used_bytes(pl_run *r);
 PL_API uint64_t pl_run_peak_used_bytes(pl_run *r);
 /* How a step's batch is split. effective is key `batch`, whatever the plan. */
@@ -131,17 +134,17 @@ typedef struct pl_run_split {
     int64_t ranks;       /* effective = micro * accumulate * ranks */
 } pl_run_split;
 PL_API pl_run_split pl_run_split_get(const pl_run *r);
-/* The i-th trade-off (pl_recipe.smaller) that the plan takes, of those that the configuration
- * leaves open (auto); NULL: no more. *without_ms: predicted step time without trade-offs; 0: it
- * would not fit. */
+/* Returns the i-th trade-off (pl_recipe.smaller) that the plan takes, among the trade-offs that the
+ * configuration leaves open (auto); NULL: no more. *without_ms: predicted step time without
+ * trade-offs; 0: the plan would not fit without them. */
 PL_API const pl_tradeoff *pl_run_tradeoff_at(const pl_run *r, int i, double *without_ms);
-/* Predicted time of a whole step: all micro-batches and the update. */
+/* Returns the predicted time of a whole step: all micro-batches and the update. */
 PL_API double pl_run_predicted_ms(const pl_run *r);
 PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);
 
 /* ---- running ---------------------------------------------------------------------------- */
 /* Maps the memory, sets initial values (`seed`, then `init_from` if given) and opens the data. The
- * run is built. PL_ERR_FIT when the budget is too small. */
+ * run must be built. PL_ERR_FIT when the budget is too small. */
 PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
 PL_API pl_session *pl_run_session(pl_run *r);
 
@@ -171,8 +174,9 @@ PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
  * that leaves such a number in the weights. Slow. Call it before or after pl_run_start. */
 PL_API void pl_run_trace_nan(pl_run *r, bool on);
 
-/* Trains for about so many seconds and adds the time of each kernel to this device's table, which
- * later plans predict with. The run is started. Free it afterwards: its weights have changed. */
+/* Trains for about so many seconds and adds the time of each kernel to this device's table, from
+ * which later plans predict. The run must be started. Free it afterwards: its weights have
+ * changed. */
 PL_API pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units) PL_MUST_USE;
 /* Times common kernels in common sizes on the CPU and adds them to its table; takes some seconds.
  * progress is called with the cases done, of total; it may be NULL. */
@@ -180,21 +184,21 @@ typedef void (*pl_calibrate_fn)(void *ctx, int done, int total);
 PL_API pl_status pl_calibrate(pl_calibrate_fn progress, void *ctx, int *units) PL_MUST_USE;
 
 /* Writes the recipe's own samples as a data set, DIR/train/INPUT.npy and DIR/eval/INPUT.npy, which
- * key data.path reads. The run is built, and does not train afterwards. samples 0: as many as the
- * recipe has. progress may be NULL. */
+ * key data.path reads. The run must be built; do not train with it afterwards. samples 0: as many
+ * as the recipe has. progress may be NULL. */
 typedef void (*pl_progress_fn)(void *ctx, pl_subset subset, int64_t done, int64_t total);
 PL_API pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
                                  pl_progress_fn progress, void *ctx) PL_MUST_USE;
 
 /* ---- a cache of the outputs of the recipe's frozen encoder (docs/DATA.md) --------------------
- * Makes the encoder the run's only program; key data.cache names the folder to write. Call it between
- * opening and building. */
+ * Makes the encoder the run's only program; key data.cache names the folder to write. Call it
+ * between opening and building. */
 PL_API pl_status pl_run_encode_only(pl_run *r) PL_MUST_USE;
-/* Whether the existing cache is what this configuration would write; if not, why. Call it before
- * building. */
+/* Sets *fresh: whether the existing cache is what this configuration would write; if not, why says
+ * the reason. Call it before building. */
 PL_API pl_status pl_run_cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap) PL_MUST_USE;
-/* Runs the encoder over all samples and writes its outputs. The run is started. progress may be
- * NULL. */
+/* Runs the encoder over all samples and writes its outputs. The run must be started. progress may
+ * be NULL. */
 typedef struct pl_cache_info {
     int64_t samples, eval_samples;
     uint64_t bytes;
@@ -227,9 +231,9 @@ PL_API void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx);
  * of a batch in training, so that scores are the same; 0: key `accumulate`, else 1. Call it between
  * opening and building. */
 PL_API pl_status pl_run_eval_only(pl_run *r, int64_t accumulate) PL_MUST_USE;
-/* Early stopping (keys stop.*): whether the run has stopped improving. Call it after every
- * evaluation. Its memory is a slot of the store, so that a resumed run decides as one that was
- * never stopped. */
+/* Early stopping (keys stop.*): tells whether the run has stopped improving. Call it after every
+ * evaluation. Its memory is a slot of the store, so a resumed run decides like a run that was never
+ * interrupted. */
 typedef struct pl_verdict {
     bool better;  /* than every evaluation before: keep this model */
     bool stop;    /* the last stop.patience evaluations were not better */
@@ -247,8 +251,8 @@ typedef struct pl_sheet {
 } pl_sheet;
 PL_API pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g),
                                void *ctx) PL_MUST_USE;
-/* Writes the arrays of the last pl_run_sample (pl_builder_array) to one safetensors file: a row a
- * sample, sample.count rows. The file appears complete or not at all. */
+/* Writes the arrays of the last pl_run_sample (pl_builder_array) to one safetensors file: one row
+ * per sample, sample.count rows. The file appears complete or not at all. */
 PL_API bool pl_run_sample_arrays(const pl_run *r); /* whether there are any */
 PL_API pl_status pl_run_sample_save(pl_run *r, const char *path) PL_MUST_USE;
 PL_API const pl_program *pl_run_sample_program(const pl_run *r); /* NULL if there is none */
@@ -297,8 +301,8 @@ PL_API pl_status pl_run_save_model(pl_run *r, const char *path) PL_MUST_USE;
  * of the recipe's other optimiser sections). */
 PL_API bool pl_run_has_averages(const pl_run *r); /* after pl_run_build */
 PL_API pl_status pl_run_save_averages(pl_run *r, const char *path) PL_MUST_USE;
-/* Every parameter and buffer must be in the file, with its shape. partial: other tensors in the
- * file are ignored; else they are an error. */
+/* Loads a model file. Every parameter and buffer must be in the file, with its shape. partial:
+ * other tensors in the file are ignored; otherwise they are an error. */
 PL_API pl_status pl_run_load_model(pl_run *r, const char *path, bool partial) PL_MUST_USE;
 
 /* ---- replay: does this engine agree with a PyTorch program? --------------------------------

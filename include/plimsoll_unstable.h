@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* The GPU may start run n+1 before the outputs of run n are read. ago: 0 is the last run of the
- * program, 1 the one before. Waits for that run only; returns its error. */
+ * program, 1 the run before it. Waits for that run only; returns its error. */
 PL_API pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago) PL_MUST_USE;
 /* Like pl_session_output. NULL for ago = 1 on a CPU, and for outputs of more than 64 KiB. */
 PL_API const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name,
@@ -23,7 +23,7 @@ PL_API double pl_session_device_ms(pl_session *s, const pl_program *p, int ago);
  * lost. The program must use the store of the session, without new slots, and its device. */
 PL_API pl_status pl_session_add(pl_session *s, pl_program *p) PL_MUST_USE;
 
-/* Milliseconds of the parts of compiling and starting. Program: opening the device (first program
+/* Milliseconds of the stages of compiling and starting. Program: opening the device (first program
  * only), passes, fusion, choosing and preparing kernels, their costs, the keep-all plan, fitting
  * the budget. Session: allocating memory, waiting for libraries and compiled kernels, resolving
  * pointers, host blocks, capturing CUDA graphs, initial values. */
