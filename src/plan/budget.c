@@ -1,18 +1,18 @@
 /* budget.c - one program's plan under budgets; see budget.h.
  *
- * Idea: what a search learns is worth more than the search. A pl_budget holds the plan that is set
- * and some figures for as long as the program lives; the search itself (budget_int.h), with
- * hundreds of lists, is made when it is first needed and freed by pl_budget_trim. Figures that it
- * found answer later questions without a search: a budget at or below one that was refused is
- * refused.
+ * Idea: keep what a search learns, not the search. A pl_budget holds the plan that is set and some
+ * figures for as long as the program lives. The search itself (budget_int.h), with hundreds of
+ * lists, is created when it is first needed and freed by pl_budget_trim. Its figures answer later
+ * questions without a search: a budget at or below a refused budget is refused.
  *
- *     pl_budget_set ──► keep-all plan fits? ── yes ─► it is set
+ *     pl_budget_set ──► keep-all plan fits? ── yes ─► set it
  *                            │ no
  *                            ├─ PL_CHECKPOINT_BLOCKS ─► the segments that the model marks
  *                            ├─ PL_CHECKPOINT_OFF    ─► PL_ERR_FIT
  *                            └─ PL_CHECKPOINT_AUTO   ─► pl__search_solve (budget_search.c)
  *
- * Invariant: the plan that is set passed pl_plan_check (plan.h, P1 to P5). On failure it stays.
+ * Invariant: the plan that is set passed pl_plan_check (plan.h, P1 to P5). A failure does not
+ * change it.
  */
 #include "plan/budget.h"
 
@@ -27,8 +27,8 @@ struct pl_budget {
     pl_expanded_plan *set; /* NULL: the keep-all plan */
     pl__search *search;    /* NULL: none is under way */
     uint64_t minimum;      /* smallest arena found so far; 0: none */
-    bool minimum_final;    /* and searches find none below */
-    uint64_t minimum_held; /* host memory of its plan; 0: not known, or the keep-all plan */
+    bool minimum_final;    /* final: searches find no smaller arena */
+    uint64_t minimum_held; /* host memory of that plan; 0: not known, or the keep-all plan */
     uint64_t refused;      /* the largest arena for which a search found no plan */
 };
 
@@ -61,7 +61,7 @@ static pl_status need_search(pl_budget *b)
     return PL_OK;
 }
 
-/* Keeps what the search has found out of the minimum. */
+/* Stores what the search knows about the minimum. */
 static void note_minimum(pl_budget *b)
 {
     const pl__search *f = b->search;
@@ -72,7 +72,11 @@ static void note_minimum(pl_budget *b)
 
 static pl_status search_plan(pl_budget *b, uint64_t arena_budget, pl_expanded_plan **out)
 {
-    enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
+    enum {
+        EFFORT = 240000,
+        MOST = 500000000
+    }; /* effort of a search, in nanoseconds: per unit, and
+                                                 * limit */
     PL_FAIL_IF(arena_budget <= b->refused, PL_ERR_FIT,
                "no plan found for an arena of %llu bytes; the smallest found is %llu",
                (unsigned long long)arena_budget, (unsigned long long)b->minimum);
@@ -86,7 +90,7 @@ static pl_status search_plan(pl_budget *b, uint64_t arena_budget, pl_expanded_pl
     return rc;
 }
 
-/* Runs the marked segments as marked, whatever the budget. */
+/* Plans the marked segments as marked, whatever the budget. */
 static pl_status run_segments(pl_budget *b, pl_expanded_plan **out)
 {
     const pl_plan *all = b->base.keep_all;
@@ -190,7 +194,7 @@ pl_status pl_budget_bound(pl_budget *b, uint64_t *arena_bytes)
     return PL_OK;
 }
 
-/* Bytes more than what the plan that is set takes. */
+/* Returns how many bytes more than the plan that is set. */
 static uint64_t more_than_set(const pl_budget *b, uint64_t host_bytes)
 {
     uint64_t has = pl_expanded_plan_bytes(b->set);

@@ -19,14 +19,15 @@
 
 typedef struct pl_budget pl_budget;
 
-/* A program as it is planned. Everything is borrowed and must outlive the budget. */
+/* A program to plan. Everything is borrowed and must outlive the budget. */
 typedef struct pl_budget_base {
     const pl_graph *g;
     const pl_units *units;
     const pl_plan_opts *opts; /* of the keep-all plan */
     const pl_plan *keep_all;
     const double *cost_ns; /* per unit id */
-    uint64_t effort;       /* of one search, about nanoseconds; 0: by the number of units */
+    uint64_t effort;       /* of one search, about nanoseconds; 0: derived from the number of
+                            * units */
 } pl_budget_base;
 
 /* A plan that recomputes, with the graph that it plans. */
@@ -39,49 +40,52 @@ typedef struct pl_expanded_plan {
     double recompute_ns; /* time of the units that run a second time */
 } pl_expanded_plan;
 
-/* Begins with the keep-all plan. `how`: PL_CHECKPOINT_AUTO searches, PL_CHECKPOINT_BLOCKS runs the
- * segments that the model marks whatever the budget, PL_CHECKPOINT_OFF keeps everything. */
+/* Starts with the keep-all plan. `how`: PL_CHECKPOINT_AUTO searches; PL_CHECKPOINT_BLOCKS runs the
+ * segments that the model marks, whatever the budget; PL_CHECKPOINT_OFF never recomputes. */
 pl_status pl_budget_new(const pl_budget_base *base, enum pl_checkpointing how,
                         pl_budget **out) PL_MUST_USE;
 void pl_budget_free(pl_budget *b); /* NULL is fine */
-/* Bounds what follows: searches return PL_ERR_STOPPED soon after *stop is no longer 0 (borrowed;
- * NULL: nothing stops them) and keep lists of about search_bytes to choose from (0: no limit). */
+/* Limits later searches: they return PL_ERR_STOPPED soon after *stop becomes nonzero (borrowed;
+ * NULL: never), and keep candidate lists of about search_bytes (0: no limit). */
 void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes);
 
-/* Replaces the plan by the cheapest one found whose arena is at most arena_budget (0: no limit).
- * PL_ERR_FIT leaves the plan as it is; the message is a proof that names a unit when the budget is
- * below the bound, and tells the minimum otherwise. The answer does not depend on earlier calls. */
+/* Replaces the plan with the cheapest plan found whose arena is at most arena_budget (0: no limit).
+ * PL_ERR_FIT changes nothing; the message proves by a unit that the budget is below the bound, or
+ * else names the minimum. The result does not depend on earlier calls. */
 pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget) PL_MUST_USE;
-/* The plan that is set; NULL: the keep-all plan. Borrowed until the next pl_budget_set. */
+/* Returns the plan that is set; NULL: the keep-all plan. Borrowed until the next pl_budget_set. */
 const pl_expanded_plan *pl_budget_plan(const pl_budget *b);
 
-/* The smallest arena for which a plan is found; pl_budget_set finds a plan at it, in any process. A
- * plan of at most `enough` bytes ends the search; 0: the smallest, however long that takes. */
+/* Finds the smallest arena for which a plan is found; pl_budget_set finds a plan for it, in any
+ * process. The search ends at a plan of at most `enough` bytes; 0: it goes to the smallest, however
+ * long that takes. */
 pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
-/* Quick: no plan at all has a smaller arena. */
+/* Sets a lower bound, quickly: no plan has a smaller arena. */
 pl_status pl_budget_bound(pl_budget *b, uint64_t *arena_bytes) PL_MUST_USE;
 
-/* ---- host memory of plans: it counts where the budget is the host's ---- */
-/* What a plan for this budget will take more than the plan that is set, about and quickly. */
+/* ---- host memory of plans: it counts where the budget includes host memory ---- */
+/* Estimates quickly how much more host memory a plan for this budget takes than the plan that is
+ * set. */
 pl_status pl_budget_foresee(pl_budget *b, uint64_t arena_budget, uint64_t *host_bytes) PL_MUST_USE;
-/* After pl_budget_minimum: the arena of the plan whose arena and host memory are smallest together,
- * and its host memory more than that of the plan that is set. */
+/* After pl_budget_minimum: sets the arena of the plan with the smallest sum of arena and host
+ * memory, and how much more host memory it takes than the plan that is set. */
 pl_status pl_budget_lean(pl_budget *b, uint64_t *arena_bytes, uint64_t *host_bytes) PL_MUST_USE;
 
 typedef struct pl_budget_figures {
     uint64_t minimum_bytes;      /* smallest arena found so far; 0: none was searched for */
-    bool minimum_final;          /* and searches find none below */
+    bool minimum_final;          /* final: searches find no smaller arena */
     uint64_t host_bytes;         /* of the plan that is set, with its graph */
-    uint64_t minimum_host_bytes; /* of the minimum's plan, more than of the plan that is set */
-    uint32_t asked;              /* lists that the recompute planner was asked for */
-    uint32_t packed;             /* lists whose offsets were looked for */
+    uint64_t minimum_host_bytes; /* host memory of the minimum's plan beyond that of the plan that
+                                  * is set */
+    uint32_t asked;              /* lists requested from the recompute planner */
+    uint32_t packed;             /* lists that were packed */
 } pl_budget_figures;
 pl_budget_figures pl_budget_figures_get(const pl_budget *b);
 
-/* Frees what only searches need; the plan and the figures stay, but for asked and packed. */
+/* Frees what only searches need; the plan and the figures stay, except asked and packed. */
 void pl_budget_trim(pl_budget *b);
 
-/* Host memory of a plan and its graph. NULL: 0. */
+/* Returns the host memory of a plan and its graph; 0 for NULL. */
 uint64_t pl_expanded_plan_bytes(const pl_expanded_plan *t);
 
 #endif

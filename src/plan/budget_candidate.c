@@ -1,11 +1,11 @@
-/* budget_candidate.c - candidates: lists of units with repeats, and what is known of each.
+/* budget_candidate.c - candidates: lists of units with repeats, and what is known about each.
  *
- * The recompute planner answers a question (its budget, effort, start) with a list. The list
- * becomes a candidate. Three figures of a candidate cost more and more to know:
+ * The recompute planner answers a question (its budget, effort, start) with a list, which becomes
+ * a candidate. A candidate has three figures, each more expensive to compute than the one before:
  *
  *   cost    of running the list: known at once
- *   peak    bytes alive at once, in place and all: the list is expanded and replayed (milliseconds)
- *   arena   height after packing: the plan is made and checked (up to a second)
+ *   peak    bytes alive at once, in-place reuse included: expand and replay (milliseconds)
+ *   arena   height after packing: make and check the plan (up to a second)
  *
  * Invariant: an answer depends on the question only, never on earlier questions, so every process
  * that asks the same finds the same plan. Cost: a question is asked once, its answer is kept.
@@ -116,7 +116,7 @@ static uint64_t list_bytes(const pl_recompute_plan *plan)
     return sizeof *plan + (2 * (uint64_t)plan->n + 2 + plan->drop_at[plan->n]) * sizeof *plan->unit;
 }
 
-/* Filling makes many lists: no more are made once they take the memory that the caller allows. */
+/* Filling creates many lists; it ends when they take the memory that the caller allows. */
 static bool is_full(const pl__search *f)
 {
     return f->base->opts->host_bytes && f->candidate_bytes > f->base->opts->host_bytes;
@@ -200,7 +200,7 @@ pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, uint64_t fits)
     return PL_OK;
 }
 
-/* All but the offsets: these need a search, and are a small part of the memory. */
+/* Counts everything except the offsets: these need a search and are a small part of the memory. */
 pl_status pl__candidate_host_bytes(pl__search *f, const pl__candidate *c, uint64_t *bytes)
 {
     pl_arena mem = PL_ARENA_INIT;

@@ -1,6 +1,6 @@
-/* budget_int.h - what the files of plan/budget.h share: a search, and the candidates it has found.
+/* budget_int.h - shared by the files of plan/budget.h: a search and its candidates.
  *
- *   budget.c            one program's plan: what is set, what is known of the minimum
+ *   budget.c            one program's plan: the plan that is set, figures of the minimum
  *   budget_search.c     the cheapest plan within a budget
  *   budget_minimum.c    the smallest arena for which a plan is found
  *   budget_candidate.c  lists of units: asked for, measured, packed
@@ -13,15 +13,16 @@
 #include "plan/core/plan_int.h"
 #include "plan/recompute/recompute.h"
 
-/* PL__CLOSE_RUNGS: of the ladder, and fine steps at which recomputation is undone. */
+/* PL__CLOSE_RUNGS: rungs of the ladder, and also the fine steps at which recompute is undone. */
 enum { PL__MAX_CANDIDATES = 600, PL__CLOSE_RUNGS = 400 };
 
-/* A list of units, what the recompute planner was asked to get it, and what is known of it. */
+/* A list of units, the question that the recompute planner answered with it, and its figures. */
 typedef struct pl__candidate {
     pl_recompute_plan *plan;
     uint64_t peak;  /* true bytes alive at once; 0: not measured */
     uint64_t arena; /* after packing; 0: not packed */
-    bool quick;     /* packed no longer than it took to fit: a longer search may pack it smaller */
+    bool quick;     /* packing stopped at the first arena that fits; a longer search may pack
+                     * smaller */
     /* The question: a budget, an effort of search, and the candidate to fill up (index + 1; 0:
      * none, search). of_descent: the plan that pl_recompute_descend finds at that budget. */
     uint64_t asked, effort;
@@ -35,18 +36,19 @@ typedef struct pl__search {
     pl_problem units;  /* of the program */
     uint32_t *unit_at; /* unit of `problem` -> unit of `units` */
     pl_recompute_problem problem;
-    uint64_t shift;           /* bytes that all budgets of `problem` are larger by */
+    uint64_t shift;           /* constant added to all budgets of `problem` */
     uint64_t keep_all_bytes;  /* peak of running every unit once, in `problem` */
     pl_recompute_plan marked; /* the segments that the model marks; n = 0: none */
     uint64_t bound;           /* no plan has a smaller arena */
-    uint32_t bound_unit;      /* id of the unit that needs it; PL_NO_UNIT: the inputs */
+    uint32_t bound_unit;      /* id of the unit that needs `bound`; PL_NO_UNIT: the inputs */
     pl__candidate candidates[PL__MAX_CANDIDATES];
     uint32_t n_candidates;
     uint64_t candidate_bytes; /* host memory of their lists */
     pl_recompute_descent *descent;
     pl__candidate descended;  /* the last plan of the descent; a candidate once the descent ends */
-    pl__candidate lean;       /* of the descent: arena and host memory smallest together */
-    uint64_t lean_bytes;      /* these, about */
+    pl__candidate lean;       /* plan of the descent with the smallest sum of arena and host
+                               * memory */
+    uint64_t lean_bytes;      /* that sum, approximate */
     uint64_t minimum_asked;   /* budget of `problem` at the end of the descent */
     uint64_t minimum;         /* smallest arena so far; 0: none yet */
     uint64_t minimum_held;    /* host memory of its plan; 0: it is the keep-all plan */
@@ -56,7 +58,8 @@ typedef struct pl__search {
     uint32_t n_asked, n_packed; /* see pl_budget_figures */
 } pl__search;
 
-/* PL_ERR_STOPPED once opts->stop says so: what a search finds after that is not to be used. */
+/* Returns PL_ERR_STOPPED once opts->stop is set; what a search finds after that must not be
+ * used. */
 pl_status pl__search_stopped(const pl__search *f) PL_MUST_USE;
 
 /* ---- budget_problem.c ---- */
@@ -64,45 +67,45 @@ pl_status pl__search_stopped(const pl__search *f) PL_MUST_USE;
 pl_status pl__search_describe(pl__search *f) PL_MUST_USE;
 
 /* ---- budget_candidate.c ---- */
-/* How long offsets are searched for, see pl_plan_opts. */
+/* Limits of the offset search, see pl_plan_opts. */
 typedef struct pl__pack_limits {
     uint64_t enough, fits;
 } pl__pack_limits;
 extern const pl__pack_limits pl__no_limits;
 
-/* Asks the recompute planner what `want` says. *found is NULL when there is no plan. */
+/* Asks the recompute planner the question in `want`. *found is NULL when no plan exists. */
 pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want,
                             pl__candidate **found) PL_MUST_USE;
 /* Sets c->peak. */
 pl_status pl__candidate_measure(pl__search *f, pl__candidate *c) PL_MUST_USE;
-/* Makes and checks the plan of a candidate. */
+/* Creates and checks the plan of a candidate. */
 pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pack_limits *limit,
                              pl_expanded_plan **out) PL_MUST_USE;
-/* The same into f->packed, and sets c->arena: the candidate packed last is often the next one that
- * is wanted. An arena of at most `fits` bytes need not be small; 0: as small as can be. */
+/* The same into f->packed, and sets c->arena: the candidate packed last is often requested next. An
+ * arena of at most `fits` bytes need not be small; 0: as small as possible. */
 pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, uint64_t fits) PL_MUST_USE;
-/* Host memory of its plan, about, without packing it. */
+/* Estimates the host memory of the candidate's plan without packing it. */
 pl_status pl__candidate_host_bytes(pl__search *f, const pl__candidate *c,
                                    uint64_t *bytes) PL_MUST_USE;
-/* The plan that runs the given list of unit ids, whatever its arena; see pl_expand. */
+/* Plans the given list of unit ids, whatever its arena; see pl_expand. */
 pl_status pl__plan_of_list(const pl_budget_base *base, const uint32_t *list, uint32_t n,
                            pl_expanded_plan **out) PL_MUST_USE;
 void pl__expanded_plan_free(pl_expanded_plan *t); /* NULL is fine */
 
 /* ---- budget_minimum.c ---- */
-/* See pl_budget_minimum. find_minimum leaves the plan in f->packed for a search that goes on. */
+/* See pl_budget_minimum. find_minimum leaves the plan in f->packed for a search that continues. */
 pl_status pl__search_minimum(pl__search *f, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
 pl_status pl__search_find_minimum(pl__search *f, uint64_t enough,
                                   uint64_t *arena_bytes) PL_MUST_USE;
-/* The candidate with the smallest true peak, once the descent has ended; NULL: none. */
+/* Sets *c to the candidate with the smallest true peak, after the descent; NULL: none. */
 pl_status pl__search_shrink(pl__search *f, pl__candidate **c) PL_MUST_USE;
 pl_status pl__search_lean(pl__search *f, uint64_t *arena_bytes, uint64_t *held) PL_MUST_USE;
 
 /* ---- budget_search.c ---- */
-/* The cheapest plan found within the budget. `effort` is of the search at the highest rung. */
+/* Finds the cheapest plan within the budget. `effort` limits the search at the highest rung. */
 pl_status pl__search_solve(pl__search *f, uint64_t arena_budget, uint64_t effort,
                            pl_expanded_plan **out) PL_MUST_USE;
-/* Host memory of a plan for the budget, about and quickly; 0: none is found quickly. */
+/* Estimates quickly the host memory of a plan for the budget; 0: no plan is found quickly. */
 pl_status pl__search_foresee(pl__search *f, uint64_t arena_budget,
                              uint64_t *host_bytes) PL_MUST_USE;
 

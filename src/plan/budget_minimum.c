@@ -1,21 +1,21 @@
 /* budget_minimum.c - the smallest arena for which a plan is found.
  *
- * The recompute planner goes down by bisection, plan by plan (pl_recompute_descend). Each plan is
- * smaller than the one before; a caller who needs at most `enough` bytes ends the descent early.
+ * The recompute planner descends by bisection, plan by plan (pl_recompute_descend). Each plan is
+ * smaller than the one before; a caller that needs at most `enough` bytes ends the descent early.
  * The last plan is packed, and its arena is the minimum.
  *
  * Invariant: f->minimum is the arena of a plan that was packed and checked, or of the keep-all
  * plan. Cost: about 24 plans and one packing; seconds for some thousand units.
  *
  * Example, with the program of budget_search.c (keep-all 12 MB, bound 8 MB): the descent asks for
- * any plan and gets the keep-all plan, then for 10 MB, 9 MB, 8.5 MB and so on, halving the way to
- * the bound until 1/400 of it is left. Each time it gets A B C D A E. That list packs in 8 MB: the
- * minimum. pl_budget_minimum(b, 10 MB, ..) would have ended with the second plan.
+ * any plan and gets the keep-all plan, then for 10 MB, 9 MB, 8.5 MB and so on, halving the distance
+ * to the bound until 1/400 of it is left. Each time it gets A B C D A E. That list packs in 8 MB:
+ * the minimum. pl_budget_minimum(b, 10 MB, ..) would have ended with the second plan.
  */
 #include "plan/budget_int.h"
 
-/* Keeps the plan whose arena and graph are smallest together: a smaller arena may need a list so
- * long that its graph takes more host memory than the arena saves. */
+/* Stores the plan with the smallest sum of arena and graph: a smaller arena may need a list so long
+ * that its graph takes more host memory than the arena saves. */
 static void note_lean(pl__search *f)
 {
     const pl_budget_base *b = f->base;
@@ -29,7 +29,7 @@ static void note_lean(pl__search *f)
 }
 
 /* Takes the next plan of the descent; *any is false at its end. The descent is the same in every
- * process, so another process that is given the minimum finds its plan. */
+ * process, so another process finds a plan for a minimum that this one reports. */
 static pl_status descend(pl__search *f, bool *any)
 {
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
@@ -83,8 +83,8 @@ static pl_status try_budget(pl__search *f, uint64_t asked, pl__candidate **c, bo
 
 /* A recomputed unit may read a weight after its update, which keeps the old weight in the arena.
  * Where weights are most of the memory, the true peak is then much larger than the recompute
- * planner knows. So plans for LOOKS larger budgets compete too and, on small problems, some more by
- * bisection below the best of these. */
+ * planner assumes. So plans for LOOKS larger budgets compete too and, on small problems, some more
+ * found by bisection below the best of these. */
 pl_status pl__search_shrink(pl__search *f, pl__candidate **c)
 {
     enum { LOOKS = 4, HALVES = 4, SMALL = 1000 };
@@ -106,7 +106,7 @@ pl_status pl__search_shrink(pl__search *f, pl__candidate **c)
     return PL_OK;
 }
 
-/* The descent is over: packs its last plan, which has the smallest arena. */
+/* Ends the descent: packs its last plan, which has the smallest arena. */
 static pl_status end_descent(pl__search *f)
 {
     pl__candidate *c;
@@ -148,7 +148,7 @@ pl_status pl__search_find_minimum(pl__search *f, uint64_t enough, uint64_t *aren
     return PL_OK;
 }
 
-/* Frees the plan: only its size is asked for. */
+/* Frees the plan: the caller needs only its size. */
 pl_status pl__search_minimum(pl__search *f, uint64_t enough, uint64_t *arena_bytes)
 {
     pl_status rc = pl__search_find_minimum(f, enough, arena_bytes);

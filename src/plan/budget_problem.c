@@ -1,23 +1,23 @@
 /* budget_problem.c - a program as the recompute planner sees it, and the lower bound of its arena.
  *
- * Units and buffers of the keep-all plan, in its order. Two things differ from the truth:
+ * Units and buffers of the keep-all plan, in its order. Two things differ from the real plan:
  *
- * In place. The recompute planner gives each output bytes of its own. Outputs that are in place in
- * the keep-all plan are told to it as scratch that is smaller by the bytes reused. Scratch cannot
- * be negative, so all scratch and all its budgets are larger by one constant, f->shift. In-place
- * reuse that comes and goes with the list is seen by the true peak only (budget_search.c).
+ * In place. The recompute planner gives each output its own bytes. An output that is in place in
+ * the keep-all plan is modelled as scratch that is smaller by the reused bytes. Scratch cannot be
+ * negative, so all scratch and all budgets are larger by one constant, f->shift. In-place reuse
+ * that depends on the list is visible only in the true peak (budget_search.c).
  *
  * Slots. A unit that writes a slot's new value over the old one runs once; a value assigned to a
- * slot is never dropped. Recomputed readers of an old value that come after the update push the new
- * value into the arena: the true peak counts that.
+ * slot is never dropped. If a recomputed unit reads an old value after the update, the new value
+ * must live in the arena: the true peak counts that.
  *
- * The bound: inputs are there before the first unit, and each unit needs what it reads and writes.
- * Cost: linear in units, reads and writes, apart from one replay of the keep-all order.
+ * The bound: inputs exist before the first unit, and each unit needs what it reads and writes.
+ * Cost: linear in units, reads and writes, plus one replay of the keep-all order.
  */
 #include "plan/budget_int.h"
 #include "plan/core/segment.h"
 
-/* A unit that makes a slot's new value over the old one which it reads. */
+/* Whether the unit writes a slot's new value over the old value that it reads. */
 static bool updates_in_place(const pl_problem *q, uint32_t unit)
 {
     for (uint32_t w = q->writes.start[unit]; w < q->writes.start[unit + 1]; w++) {
@@ -49,7 +49,7 @@ static pl_status describe_buffers(pl__search *f)
     return PL_OK;
 }
 
-/* The rows of all units as one list, in the order of the keep-all plan. */
+/* Concatenates the rows of all units, in the order of the keep-all plan. */
 static pl_status list_rows(pl__search *f, const pl_plan_rows *rows, const uint32_t **at,
                            const uint32_t **list)
 {
@@ -67,7 +67,7 @@ static pl_status list_rows(pl__search *f, const pl_plan_rows *rows, const uint32
     return PL_OK;
 }
 
-/* Bytes that each unit's outputs reuse of its inputs, in place, in the keep-all plan. */
+/* Counts the bytes of inputs that each unit's outputs reuse in place, in the keep-all plan. */
 static pl_status find_reused(pl__search *f, uint64_t *reused)
 {
     const pl_problem *q = &f->units;
@@ -109,8 +109,8 @@ static pl_status describe_units(pl__search *f)
     return list_rows(f, &q->writes, &f->problem.out_at, &f->problem.out);
 }
 
-/* The segments that the model marks compete with what the recompute planner finds, so no plan found
- * is worse than running them. */
+/* The segments that the model marks compete with the lists of the recompute planner, so no plan is
+ * worse than running the segments. */
 static pl_status seed_segments(pl__search *f)
 {
     const pl_budget_base *b = f->base;
@@ -132,8 +132,8 @@ static pl_status seed_segments(pl__search *f)
     return PL_OK;
 }
 
-/* Bytes of the arena without which a unit cannot run: all it reads and writes and its scratch, less
- * outputs that may be in place and inputs that may be a part of the output. */
+/* Returns the arena bytes without which a unit cannot run: everything it reads and writes plus its
+ * scratch, minus outputs that may be in place and inputs that may be a part of the output. */
 static uint64_t unit_need(const pl_problem *q, uint32_t t)
 {
     uint64_t need = q->work[t];

@@ -1,14 +1,13 @@
 /* budget_search.c - the cheapest plan within a budget.
  *
- * The recompute planner knows nothing of in-place reuse and of packing, so its budget is only a
- * knob: it is turned up while the true peak of its list still is within the arena's budget.
- * Settings of the knob are the rungs of recompute.h and fine steps between them, the same for every
- * budget, so that a larger budget has all lists that a smaller one has. All lists compete; the
- * cheapest one that packs within the budget wins.
+ * The recompute planner does not model in-place reuse and packing, so its budget is only a knob:
+ * the search turns it up while the true peak of the resulting list is within the arena's budget.
+ * The settings of the knob are the rungs of recompute.h and fine steps between them. They are the
+ * same for every budget, so a larger budget considers all lists that a smaller one does. All lists
+ * compete; the cheapest list that packs within the budget wins.
  *
- * Invariant: the plan handed out was packed within the budget and passed pl_plan_check (plan.h, P1
- * to P5). Cost: some tens of questions to the recompute planner, some replays, one to a few
- * packings.
+ * Invariant: the returned plan was packed within the budget and passed pl_plan_check (plan.h, P1 to
+ * P5). Cost: some tens of questions to the recompute planner, some replays, one to a few packings.
  *
  * Example. A makes a, B makes b from a, C reads b, D makes d from b, E reads a and d; a, b and d
  * have 4 MB, nothing is in place, A takes 1 ms.
@@ -19,8 +18,8 @@
  *   one recompute   a    a b    b    b d    a d   a d    8 MB   A, 1 ms
  *
  *   budget 12 MB: the keep-all plan fits, no search.
- *   budget 11 MB: the rung below 11 MB has the list A B C D A E. Its peak, 8 MB, is measured; filling
- *                 cannot undo A, since a and b and d together are too large. It packs in 8 MB: done.
+ *   budget 11 MB: the rung below 11 MB has the list A B C D A E. Its peak, 8 MB, is measured;
+ *                 filling cannot undo A, since a, b and d together are too large. It packs in 8 MB.
  *   budget  7 MB: below the bound: D alone needs b and d, 8 MB. Refused with that proof.
  */
 #include "plan/budget_int.h"
@@ -46,7 +45,7 @@ static pl_status cheapest(pl__search *f, uint64_t limit, const bool *seen, pl__c
     return PL_OK;
 }
 
-/* Returns the candidate not yet seen that most likely packs within the budget; NULL: none. */
+/* Returns the candidate not yet seen that is most likely to pack within the budget; NULL: none. */
 static pl__candidate *smallest(pl__search *f, uint64_t budget, const bool *seen)
 {
     pl__candidate *best = NULL;
@@ -60,8 +59,9 @@ static pl__candidate *smallest(pl__search *f, uint64_t budget, const bool *seen)
     return best;
 }
 
-/* Undoes recomputation step by step: raises the recompute planner's budget from that of c on, until
- * PATIENCE lists in a row are too large. Lists of budgets below `sure` are known to fit. */
+/* Undoes recompute step by step: raises the recompute planner's budget, starting at the budget of
+ * c, until PATIENCE lists in a row are too large. Lists of budgets below `sure` are known to
+ * fit. */
 static pl_status fill_up(pl__search *f, uint64_t budget, uint64_t sure, pl__candidate *c)
 {
     enum { PATIENCE = 4 };
@@ -83,8 +83,8 @@ static pl_status fill_up(pl__search *f, uint64_t budget, uint64_t sure, pl__cand
 }
 
 /* Finds the highest rung whose list has a true peak within the budget. The first guess is the
- * budget itself; in-place reuse that the recompute planner does not know leaves bytes over, which
- * the next guesses use. *c is NULL when the rung has no list. */
+ * budget itself. In-place reuse, which the recompute planner does not model, leaves bytes free; the
+ * next guesses use them. *c is NULL when the rung has no list. */
 static pl_status find_rung(pl__search *f, uint64_t budget, uint64_t effort, uint64_t bound,
                            uint64_t *rung, pl__candidate **c)
 {
@@ -106,9 +106,10 @@ static pl_status find_rung(pl__search *f, uint64_t budget, uint64_t effort, uint
     return PL_OK;
 }
 
-/* Makes candidates for a budget: from the highest rung that fits, with search, then from two close
- * rungs below it and from two distant ones, without. Cost changes sharply where a few buffers have
- * most of the bytes, so rungs are close. Distant rungs, shared by many budgets, reduce variance. */
+/* Creates candidates for a budget: from the highest rung that fits, with search; then, without
+ * search, from two close rungs below it and from two distant ones. Cost changes sharply where a few
+ * buffers have most of the bytes, so rungs are close. Distant rungs, shared by many budgets, reduce
+ * variance. */
 static pl_status climb(pl__search *f, uint64_t budget, uint64_t effort)
 {
     enum { STARTS = 5, NEAR = 2, FAR = 40 };
@@ -131,9 +132,9 @@ static pl_status climb(pl__search *f, uint64_t budget, uint64_t effort)
 
 /* Packs candidates, the cheapest first, until one is within the budget; NULL: none is. Packing some
  * thousand buffers takes a second, and where packing leaves gaps it does so for all candidates
- * alike: after FREE candidates that were too large, only those are packed that would fit with the
- * smallest gaps seen, then the LAST smallest ones. What is known of a candidate from earlier
- * budgets counts as if it was found out now, so the answer does not depend on them. */
+ * alike. So after FREE candidates that were too large, it packs only candidates that would fit with
+ * the smallest gaps seen, then the LAST smallest ones. Figures that earlier budgets computed count
+ * as if they were computed here, so the answer does not depend on earlier budgets. */
 static pl_status pack_cheapest(pl__search *f, uint64_t budget, pl_expanded_plan **out)
 {
     enum { FREE = 2, LAST = 4 };
@@ -171,11 +172,11 @@ static double base_cost(const pl__search *f)
     return sum;
 }
 
-/* Makes more candidates for a budget near the minimum: the minimum's own list, filled up to the
+/* Creates more candidates for a budget near the minimum: the minimum's own list, filled up to the
  * budget, and the lists of budgets in between, any of which may be cheaper by chance. */
 static pl_status climb_from_minimum(pl__search *f, uint64_t budget, uint64_t effort)
 {
-    /* on large problems, where climbing takes seconds: from the minimum itself only */
+    /* on large problems, where climbing takes seconds, climb from the minimum itself only */
     enum { SMALL = 1000, ANCHORS = 64 };
     uint64_t step = f->problem.n_units <= SMALL ? f->minimum / ANCHORS + 1 : budget;
     pl__candidate *c;
@@ -187,8 +188,8 @@ static pl_status climb_from_minimum(pl__search *f, uint64_t budget, uint64_t eff
     return c && c->peak <= budget ? fill_up(f, budget, 0, c) : PL_OK;
 }
 
-/* Near the minimum a rung is a coarse step, and the minimum's own plan is often cheaper than those
- * of the rungs. To find the minimum takes seconds, so it is not searched for when the budget is
+/* Near the minimum a rung is a coarse step, and the minimum's own plan is often cheaper than the
+ * plans of the rungs. Finding the minimum takes seconds, so it is skipped when the budget is
  * clearly far from it: more than twice the bound, and a plan that recomputes little. */
 static pl_status is_near_minimum(pl__search *f, uint64_t budget, const pl_expanded_plan *found,
                                  bool *look)

@@ -1,18 +1,19 @@
 /* check.c - accepts or rejects a plan by replaying it over a model of memory.
  *
- * Nothing here is shared with the planner: the graph, the units and the plan's data are all it
- * reads. Memory is one line of bytes, the arena followed by the slots, and every byte carries a
- * tag: what was written there last. A tag stands for a piece of some content (a produced value, an
+ * The checker shares no code with the planner: it reads only the graph, the units and the plan's
+ * data. Memory is one line of bytes, the arena followed by the slots. Every byte carries a tag that
+ * says what was written there last. A tag stands for a piece of some content (a produced value, an
  * input, the old value of a slot) at a known address. A read is right when all its bytes carry one
- * tag that stands for the wanted content at the wanted position; then they were written by the
- * right producer and by nobody since. A write puts its tag on its bytes, whatever was there: if
- * that was still needed, the later read finds out. What a unit reads, writes and uses as scratch is
- * looked at again after its writes, so overlaps within a unit show as well, apart from outputs that
- * the op allows in place. So P1 to P5 of plan.h hold, and with them M1 to M7.
+ * tag that stands for the wanted content at the wanted position: then the right producer wrote the
+ * bytes, and no unit overwrote them. A write puts its tag on its bytes, whatever was there; if the
+ * old bytes were still needed, the later read fails. After the writes of a unit, everything that
+ * the unit reads, writes and uses as scratch is checked again, so overlaps within a unit are found
+ * too, except outputs that the op allows in place. So P1 to P5 of plan.h hold, and with them M1 to
+ * M7.
  *
  * The tags live in a segment tree over all range borders that occur: both operations are O(log n).
- * Last, the table of buffers, which reports and the poisoning of dead bytes go by, must cover every
- * content from its making to its last use.
+ * Last, the table of buffers, which reports and the poisoning of dead bytes use, must cover every
+ * content from its production to its last use.
  */
 #include "plan/core/plan.h"
 
@@ -28,8 +29,8 @@ typedef struct tag_info {
     uint64_t at, off;
 } tag_info;
 
-/* A concat: bytes [off, off + bytes) of content are those of content `of` from `at` on, whoever
- * made them. */
+/* A concat: bytes [off, off + bytes) of content equal the bytes of content `of` from `at` on,
+ * whichever unit wrote them. */
 typedef struct part {
     uint32_t content, of;
     uint64_t off, bytes, at;
@@ -81,7 +82,7 @@ static uint64_t bytes_of(const replay *r, uint32_t val)
 }
 
 /* ---- contents --------------------------------------------------------------------------- */
-/* Bits are known to groups alone. */
+/* Checks that only groups read and write bit-packed values. */
 static pl_status check_bits(const replay *r)
 {
     const bool *bits = r->units->bits;
@@ -129,7 +130,7 @@ static int by_content(const void *a, const void *b)
     return x->content < y->content ? -1 : x->content > y->content;
 }
 
-/* What the ops say: inputs that are a run of bytes of an output. */
+/* Lists the inputs that are a run of bytes of an output, according to the ops. */
 static pl_status find_parts(replay *r, pl_arena *mem)
 {
     uint32_t most = 0, widest = 1;
@@ -274,7 +275,7 @@ static void put(uint32_t *tree, uint32_t node, uint32_t lo, uint32_t hi, uint32_
     tree[node] = tree[2 * node] == tree[2 * node + 1] ? tree[2 * node] : MIXED;
 }
 
-/* The one tag of leaves [a,b), or MIXED. */
+/* Returns the single tag of leaves [a,b), or MIXED. */
 static uint32_t get(const uint32_t *tree, uint32_t node, uint32_t lo, uint32_t hi, uint32_t a,
                     uint32_t b)
 {
@@ -309,7 +310,7 @@ static bool holds(const replay *r, range x, uint32_t content, uint64_t off)
     return t->content == content && x.lo - t->at + t->off == off;
 }
 
-/* The bytes are the value's own, or the same ones as part of a concat. */
+/* Whether the place holds the value: its own bytes, or the same bytes as part of a concat. */
 static bool holds_value(const replay *r, const pl_place *at, uint32_t val)
 {
     range x = range_of(r, at, bytes_of(r, val));
@@ -339,8 +340,7 @@ static bool may_overwrite(const replay *r, uint32_t unit, uint32_t k, uint32_t i
     return pl_inplace_unit(r->g, &r->units->unit[unit], table, k, i);
 }
 
-/* Input i no longer stands after the unit's writes: some output took exactly its bytes, and
- * may. */
+/* Whether input i is gone after the unit's writes: an output took exactly its bytes, and may. */
 static bool taken_over(const replay *r, uint32_t unit, uint32_t i)
 {
     const pl_unit *u = &r->units->unit[unit];
@@ -463,7 +463,7 @@ static int by_offset_and_time(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* Whether some buffer holds [offset, offset+bytes) throughout steps first .. last. Buffers that
+/* Whether some buffer holds [offset, offset+bytes) throughout positions first .. last. Buffers that
  * start at one offset follow each other in time, so only the latest that has begun can. */
 static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t first, int32_t last)
 {

@@ -1,9 +1,9 @@
 /* expand.c - see expand.h (M12).
  *
  * Sources come first, then the runs in the order of the list, then the effects. `now` maps each
- * value of the old graph to its latest copy. Views are made when a unit reads them, from the copy
- * of their base that is there then, and are shared until the base is recomputed. Inside a group
- * every run has copies of all members; these never leave it.
+ * value of the old graph to its latest copy. A view is created when a unit reads it, from the
+ * current copy of its base, and is shared until the base is recomputed. Inside a group every run
+ * has copies of all members; these are not visible outside the group.
  *
  * A run draws the same random numbers as the one it repeats (M11): the number of a node's random
  * stream is an attribute, and attributes are copied.
@@ -69,7 +69,7 @@ static pl_status reserve_unit(expander *e)
     return PL_OK;
 }
 
-/* A new unit with room for what the old one has. */
+/* Adds a new unit with room for everything the old one has. */
 static pl_status add_unit(expander *e, uint32_t old, pl_unit **out)
 {
     const pl_unit *u = &e->units->unit[old];
@@ -120,7 +120,7 @@ static pl_status make_view(expander *e, uint32_t unit, uint32_t val, uint32_t ba
     return PL_OK;
 }
 
-/* The latest copy of an old value; views of it are brought up to date. */
+/* Returns the latest copy of an old value; updates views of it. */
 static pl_status resolve(expander *e, uint32_t val, uint32_t *out)
 {
     uint32_t unit = e->units->unit_of[val];
@@ -134,7 +134,7 @@ static pl_status resolve(expander *e, uint32_t val, uint32_t *out)
     return PL_OK;
 }
 
-/* Copies the members of a unit; e->now stays as it was before. */
+/* Copies the members of a unit; e->now does not change. */
 static pl_status copy_members(expander *e, const pl_unit *u, pl_unit *v)
 {
     for (uint32_t i = 0; i < u->n_nodes; i++) {
@@ -201,7 +201,7 @@ static pl_status copy_effects(expander *e)
     return PL_OK;
 }
 
-/* Values that become a slot's, and what they are views of. */
+/* Marks values that are assigned to a slot, and what they are views of. */
 static void settle_assigned(expander *e)
 {
     for (uint32_t n = 1; n < e->in->n_nodes; n++) {
@@ -242,7 +242,7 @@ static pl_status prepare(expander *e, uint32_t n)
     return pl_graph_copy_scopes(e->in, x->g) ? PL_OK : x->g->status;
 }
 
-/* Which unit makes a value, and which values are bits, as in the old graph. */
+/* Records which unit produces a value, and which values are bits, as in the old graph. */
 static pl_status index_outputs(const pl_units *old, pl_expansion *x)
 {
     pl_units *us = x->units;

@@ -1,9 +1,9 @@
 /* expand.h - a graph in which some units run more than once.
  *
- * Recomputation changes the graph, not the runtime (M12): a list of units with repeats becomes a
- * graph in which each run is a unit of its own, with nodes of its own, and every reader reads the
- * latest run before it. All that follows (lifetimes, offsets, the checker, kernels) sees an
- * ordinary graph, each of whose units runs once.
+ * Recompute changes the graph, not the runtime (M12): a list of units with repeats becomes a graph
+ * in which each run is a separate unit with its own nodes, and every reader reads the latest run
+ * before it. All later stages (lifetimes, offsets, the checker, kernels) see an ordinary graph in
+ * which each unit runs once.
  */
 #ifndef PL_PLAN_EXPAND_H
 #define PL_PLAN_EXPAND_H
@@ -20,9 +20,9 @@ typedef struct pl_expansion {
     uint32_t n_order;
 } pl_expansion;
 
-/* list: n unit ids of `units`, views left out, each unit at least once and after the producers of
- * what it reads. A value assigned to a slot is that of its unit's first run, for all readers; an
- * output is that of the last. */
+/* list: n unit ids of `units`, without views, each unit at least once and after the producers of
+ * what it reads. All readers of a value that is assigned to a slot read the result of its unit's
+ * first run; an output is the result of the last run. */
 pl_status pl_expand(const pl_graph *g, const pl_units *units, const uint32_t *list, uint32_t n,
                     pl_expansion **out) PL_MUST_USE;
 void pl_expansion_free(pl_expansion *x); /* NULL is fine */

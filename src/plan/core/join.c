@@ -1,10 +1,10 @@
-/* join.c - inputs of a concat that are made right in their part of its result.
+/* join.c - inputs of a concat that are written directly into their part of its result.
  *
- * The part must be contiguous and the input a buffer of its own. The bytes of the result are then
- * alive from the first writing of a part on, the parts need no bytes of their own, and nothing is
- * copied. That pays when parts live on beside the result, or die at the concat; it costs where one
- * part is made much earlier than the others. So it is tried concat by concat, the largest first, on
- * the order that was found, and kept where the peak does not rise.
+ * The part must be contiguous and the input a separate buffer. The bytes of the result are then
+ * alive from the first write of a part on, the parts need no bytes of their own, and nothing is
+ * copied. That saves memory when parts live on beside the result, or die at the concat; it costs
+ * memory where one part is written much earlier than the others. So each concat is tried, the
+ * largest first, in the order that was found, and kept where the peak does not rise.
  *
  * Invariant: a buffer lies in at most one other, which lies in none.
  * Cost: one replay (lifetime.c) for each concat.
@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-/* The input covers its buffer, which some unit makes in the arena. */
+/* Whether the input covers its buffer, and some unit produces that buffer in the arena. */
 static bool whole(const pl_problem *p, uint32_t val)
 {
     const pl_buffer *s = &p->buffer[p->buffer_of[val]];
@@ -74,8 +74,8 @@ static int by_bytes(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Puts the parts of one concat into its result, or takes them out again. A buffer lies in one
- * other at most, and nothing lies in what lies in another. */
+/* Puts the parts of one concat into its result, or takes them out. A buffer lies in at most one
+ * other buffer, which lies in none. */
 static bool put_in(pl_problem *p, const choice *c, bool in)
 {
     bool any = false;

@@ -1,12 +1,12 @@
 /* lifetime.c - what an order means for memory: which buffers are alive when, which are in place.
  *
  * A buffer is born at its producer (an input at position 0, M7) and dies after its last reader
- * (M2); pinned buffers live on past the last unit. Where the op allows it and an input dies at its
- * unit, an output of the same size is written over it, in place (M3): the two have the same bytes
- * then, which belong to the input's owner. Scratch is alive at its unit's position only (M6).
+ * (M2); pinned buffers live past the last unit. Where the op allows it and an input dies at its
+ * unit, an output of the same size is written over the input, in place (M3): both then share the
+ * bytes, which belong to the input's owner. Scratch is alive at its unit's position only (M6).
  *
  * A buffer that lies in another (its home: a concat's result) has no bytes of its own; the home is
- * alive from the first writing of any of them to the last reading of any of them.
+ * alive from the first write to the last read of any of them.
  *
  * Invariant: at each position, `alive` is the sum of the bytes of all buffers alive there. Cost:
  * one replay is O(units + reads), so that thousands of orders can be tried.
@@ -35,7 +35,7 @@ static bool shared(const pl_problem *p, uint32_t s)
     return p->shared && p->shared[s];
 }
 
-/* Homes are not there yet; a pinned one has a user that never comes. */
+/* Homes are not alive yet; a pinned home has a user that never comes. */
 static void begin_homes(const pl_problem *p, pl_life *l)
 {
     for (uint32_t s = 0; s < p->n_buffers && p->home; s++) l->users[s] = 0;
@@ -47,7 +47,7 @@ static void begin_homes(const pl_problem *p, pl_life *l)
     }
 }
 
-/* Everything as it is before the first unit; returns the bytes alive. */
+/* Sets the state before the first unit; returns the bytes alive. */
 static uint64_t begin(const pl_problem *p, pl_life *l)
 {
     uint64_t alive = 0;
@@ -62,7 +62,7 @@ static uint64_t begin(const pl_problem *p, pl_life *l)
     return alive;
 }
 
-/* Input `in` dies at this unit and is memory of the arena. */
+/* Whether input `in` dies at this unit and lies in the arena. */
 static bool can_give(const pl_problem *p, const pl_life *l, uint32_t in)
 {
     if (shared(p, in) && (p->home[in] != in || l->users[in] != 1)) return false;
@@ -81,7 +81,7 @@ static void reuse_in_place(const pl_problem *p, pl_life *l, uint32_t t)
     }
 }
 
-/* A writing or reading of a buffer that shares bytes. */
+/* Records a write or read of a buffer that shares bytes. */
 static void use_home(const pl_problem *p, pl_life *l, uint32_t s, int32_t now, uint64_t *born,
                      uint64_t *dead)
 {
@@ -95,7 +95,7 @@ static void use_home(const pl_problem *p, pl_life *l, uint32_t s, int32_t now, u
     if (--l->users[home] == 0) *dead += bytes;
 }
 
-/* Runs unit t at position `now`: bytes that appear, and bytes free once it is done. */
+/* Runs unit t at position `now`: sets the bytes that it allocates and the bytes free after it. */
 static void run_unit(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, uint64_t *born,
                      uint64_t *dead)
 {
@@ -129,8 +129,8 @@ static void run_unit(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, u
     }
 }
 
-/* Inputs that nobody reads: the caller writes them, so they stand until the first position is over.
- */
+/* Inputs without a reader: the caller writes them, so they stay until the first position is
+ * over. */
 static uint64_t unread_inputs(const pl_problem *p, pl_life *l)
 {
     uint64_t bytes = 0;

@@ -1,15 +1,15 @@
 /* order.c - in which order units run: the best of several orders by exact replay.
  *
- * Bases: the order of the program; list scheduling by least growth (take what frees most and
- * allocates least); depth first from the results, the subtree that needs most first, results in
+ * Bases: the order of the program; list scheduling by least growth (take the unit that frees most
+ * and allocates least); depth first from the results, the subtree that needs most first, results in
  * program order and reversed. Each base is then refined in two ways: "eager" keeps the base but
- * runs any ready unit that frees more than it allocates at once (an optimiser update right
- * after its gradient exists); "late" is its mirror image, walking backwards, and moves what
- * allocates more than it frees to just before its first use (constants, recomputation,
- * branches). Last, single units move within their slack: around the peak while it falls, then
- * at random while it does not rise. The replay of lifetime.c judges; an earlier order stays
- * unless a later one saves 1/512, so the program's own, which keeps neighbours close in time,
- * is not given up for nothing.
+ * immediately runs any ready unit that frees more than it allocates (an optimiser update right
+ * after its gradient exists); "late" is its mirror image: it walks backwards and moves a unit that
+ * allocates more than it frees to just before its first use (constants, recomputed units,
+ * branches). Last, single units move within their slack: around the peak while it falls, then at
+ * random while it does not rise. The replay of lifetime.c judges. An earlier order stays unless a
+ * later one saves 1/512: the program's own order, which keeps neighbours close in time, is replaced
+ * only for a real gain.
  *
  * List, depth-first and post orders judged by simulated peak are what XLA and PyTorch's
  * Inductor do too; larger-need-first is Sethi and Ullman's rule, exact on trees. Cost: about
@@ -60,7 +60,7 @@ typedef struct sched {
     uint32_t *left;      /* per buffer: forwards, readers to come; backwards, 1 once alive */
     uint32_t *rest;      /* per buffer: xor of the readers to come */
     bool *placed;
-    heap ready, gain; /* by position; those that free more than they take, by net */
+    heap ready, gain; /* by position; units that free more than they allocate, by net */
 } sched;
 
 static pl_status sched_new(const pl_problem *p, pl_arena *mem, sched *s)
@@ -126,7 +126,7 @@ static void lower_net(sched *s, uint32_t t, int64_t bytes, bool greedy)
     if (s->waits[t] == 0) offer(s, t, greedy);
 }
 
-/* What placing t changes for the other readers of what it reads. */
+/* Updates the other readers of what t reads after t was placed. */
 static void account(sched *s, uint32_t t, bool greedy)
 {
     const pl_problem *p = s->p;
@@ -421,7 +421,7 @@ static bool is_exchange(const pl_problem *p, uint32_t unit)
     return u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
 }
 
-/* Whether what an exchange gives is larger than what it takes. */
+/* Whether an exchange returns more bytes than it sends. */
 static bool grows(const pl_problem *p, uint32_t unit)
 {
     const pl_node_rec *r = pl_node_get(p->g, p->units->unit[p->unit_id[unit]].nodes[0]);
@@ -429,7 +429,7 @@ static bool grows(const pl_problem *p, uint32_t unit)
            pl_type_bytes(pl_type_of(p->g, p->g->edges[r->in]));
 }
 
-/* Moves the unit in x->tmp to right behind its last producer, but not before position `floor`;
+/* Moves the unit in x->tmp to right after its last producer, but not before position `floor`;
  * x->pos holds the positions of units there. */
 static void hoist(search *x, uint32_t unit, uint32_t floor)
 {
@@ -442,8 +442,8 @@ static void hoist(search *x, uint32_t unit, uint32_t floor)
     for (uint32_t k = 0; k < p->n_units; k++) x->pos[x->tmp[k]] = k;
 }
 
-/* Moves an exchange up, and with `feeds` the units that it reads before. Keeps the order if its
- * peak is not higher, and returns whether it did. */
+/* Moves an exchange up, and with `feeds` first the units that it reads. Keeps the order if its peak
+ * is not higher, and returns whether it did. */
 static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
 {
     const pl_problem *p = x->p;
@@ -459,20 +459,20 @@ static bool try_hoist(search *x, uint32_t unit, bool feeds, uint32_t floor)
     return true;
 }
 
-/* Moves exchanges between ranks up, so that they run beside computation. An exchange begins as soon
- * as the values that it sends exist, and the bucket that it sends is filled as soon as its tensors
- * exist, where that does not raise the peak; where it does, the exchange begins some units before
- * its result is read. Where its result is larger than what it sends, the units that it reads stay
- * where they are: new weights that come before the old ones are used up would fill the arena.
+/* Moves exchanges between ranks up, so that they overlap with computation. An exchange starts as
+ * soon as the values that it sends exist, and its bucket is filled as soon as the tensors exist,
+ * where that does not raise the peak; where it does, the exchange starts some units before its
+ * result is read. Where the result is larger than what is sent, the units that the exchange reads
+ * stay in place: new weights that arrive before the old ones are used up would fill the arena.
  * Gathers of weights, which wait for nothing, keep their order: one runs after the other, and a
- * weight that is needed late must not delay one that is needed now. All ranks compute the same
- * order. */
+ * weight that is needed late must not delay a weight that is needed early. All ranks compute the
+ * same order. */
 static void hoist_exchanges(search *x)
 {
     static const uint32_t ahead[] = {UINT32_MAX, 64, 16, 4};
     const pl_problem *p = x->p;
     uint32_t last = UINT32_MAX;
-    if (!p->units) return; /* a problem of bare units has none */
+    if (!p->units) return; /* a problem of bare units has no exchanges */
     for (uint32_t i = 0; i < p->n_units; i++) {
         uint32_t unit = x->best[i], behind = 0;
         if (!is_exchange(p, unit)) continue;
@@ -487,7 +487,7 @@ static void hoist_exchanges(search *x)
     }
 }
 
-/* The peak of an order in which every output has bytes of its own. */
+/* Computes the peak of an order in which every output has its own bytes. */
 static pl_status peak_without_in_place(const pl_problem *p, const uint32_t *order, pl_arena *mem,
                                        uint64_t *peak)
 {

@@ -1,16 +1,16 @@
 /* plan.c - from graph and units to the plan: problem, order, lifetimes, end copies, offsets.
  *
- *     pl_problem_build   units and buffers, views gone           problem.c
- *     pl_problem_slots   values made in their slot's memory      slots.c
+ *     pl_problem_build   units and buffers, views removed        problem.c
+ *     pl_problem_slots   values produced in their slot's memory  slots.c
  *     pl_order_search    the order with the lowest peak          order.c, judged by lifetime.c
- *     pl_join_choose     inputs made inside a concat's result    join.c
+ *     pl_join_choose     inputs written into a concat's result   join.c
  *     add_buffers, add_copies, assign_offsets                    here; pack/pack.h finds offsets
  *
- * Copies at the end (M5). A slot whose new value could not be made in place gets it by a copy,
- * after all computation. Its source may be the old value of another slot that is overwritten too (a
- * swap), so copies run in an order in which none destroys what a later one reads; a cycle is broken
- * by saving one old value in the arena. An output that is the old value of an overwritten slot is
- * saved in the arena first as well.
+ * Copies at the end (M5). A slot whose new value could not be produced in place gets it by a copy,
+ * after all computation. The source of a copy may be the old value of another slot that is
+ * overwritten too (a swap), so copies run in an order in which no copy destroys what a later copy
+ * reads; a cycle is broken by saving one old value in the arena. An output that is the old value of
+ * an overwritten slot is saved in the arena first, too.
  *
  * Cost: the order search and the packing; everything else is linear. Some thousand units take tens
  * of milliseconds.
@@ -39,13 +39,13 @@ typedef struct maker {
     uint32_t n_saved;    /* buffers at the end of the list that hold saved old values */
 } maker;
 
-/* Where a value of the arena starts in its buffer. */
+/* Returns where a value of the arena starts in its buffer. */
 static uint64_t offset_of(const maker *m, uint32_t val)
 {
     return m->q.offset[val] + (m->q.home ? m->q.home_at[m->q.buffer_of[val]] : 0);
 }
 
-/* A buffer's place; arena offsets are filled in after packing. */
+/* Returns a buffer's place; arena offsets are filled in after packing. */
 static pl_place place_of(const maker *m, uint32_t val)
 {
     uint32_t s = m->q.buffer_of[val];
@@ -58,8 +58,8 @@ static pl_place place_of(const maker *m, uint32_t val)
 }
 
 /* ---- buffers ---------------------------------------------------------------------------- */
-/* A gradient: an operand of a unit that makes a trainable slot's new value, of the slot's type.
- */
+/* Marks gradients: a gradient is an operand of a unit that produces a trainable slot's new value,
+ * and has the slot's type. */
 static pl_status mark_gradients(const maker *m, pl_arena *scratch, bool **out)
 {
     const pl_problem *q = &m->q;
@@ -90,9 +90,8 @@ static pl_placed_buffer *add_buffer(pl_plan *p, uint32_t value, uint32_t unit, u
     return b;
 }
 
-/* One buffer a root buffer of the arena, one a scratch. Copies at the end may lengthen
- * the lives of pinned ones.
- */
+/* Adds one placed buffer for each owning buffer of the arena and one for each scratch. Copies at
+ * the end may lengthen the lifetimes of pinned ones. */
 static pl_status add_buffers(maker *m)
 {
     const pl_problem *q = &m->q;
@@ -100,7 +99,7 @@ static pl_status add_buffers(maker *m)
     bool *grad;
     PL_TRY(mark_gradients(m, &m->scratch, &grad));
     m->placed_of = pl_arena_new(&m->scratch, uint32_t, q->n_buffers + 1);
-    /* saved values: at most one an assign and one an output */
+    /* saved values: at most one per assign and one per output */
     p->buffers = pl_arena_new(&p->mem, pl_placed_buffer,
                               (size_t)q->n_buffers + q->n_units + q->n_assigns + p->n_outputs + 1);
     if (!m->placed_of || !p->buffers) return PL_ERR_MEMORY;
@@ -130,8 +129,7 @@ static pl_status add_buffers(maker *m)
 }
 
 /* ---- copies ----------------------------------------------------------------------------- */
-/* During copies a place in the arena is noted as buffer index in `slot` and offset inside it.
- */
+/* During copies a place in the arena is stored as buffer index in `slot` and offset inside it. */
 static pl_place buffer_place(const maker *m, uint32_t val)
 {
     uint32_t s = m->q.buffer_of[val];
@@ -168,7 +166,7 @@ static pl_place save_old(maker *m, uint32_t val)
     return to;
 }
 
-/* Outputs: those that are an old value about to be lost are saved before any slot changes. */
+/* An output that is an old value about to be overwritten is saved before any slot changes. */
 static void place_outputs(maker *m, const bool *changes)
 {
     pl_plan *p = m->plan;
@@ -187,7 +185,7 @@ typedef struct pending {
     int32_t reads; /* the slot whose old value it still reads, -1 */
 } pending;
 
-/* Runs every copy whose slot nobody waits to read; returns how many are left. */
+/* Runs every copy whose slot no other copy still reads; returns how many are left. */
 static uint32_t run_ready(maker *m, pending *c, uint32_t n, uint32_t *waiting)
 {
     for (bool any = true; any;) {
@@ -221,7 +219,7 @@ static pl_status order_copies(maker *m, const bool *changes)
         if (old >= 0) waiting[old]++;
     }
     while ((n = run_ready(m, c, n, waiting)) > 0) {
-        /* All that is left waits in cycles: free one slot by saving each view of it that is
+        /* All remaining copies wait in cycles: free one slot by saving each view of it that is
          * read. */
         int32_t slot = c[0].a->slot;
         for (uint32_t i = 0; i < n; i++) {
@@ -254,16 +252,17 @@ static pl_status add_copies(maker *m)
     place_outputs(m, changes);
     PL_TRY(order_copies(m, changes));
     p->n_positions = p->n_order + p->n_copies;
-    if (p->n_positions == 0) p->n_positions = 1; /* inputs need a moment to be alive */
+    /* inputs need a position at which they are alive */
+    if (p->n_positions == 0) p->n_positions = 1;
     pin_buffers(m);
     return PL_OK;
 }
 
 /* ---- offsets ---------------------------------------------------------------------------- */
-/* A portfolio first; search only when it leaves more than a thousandth above the bound, and a long
- * one only when the short one does not fit. The best of them counts. Depth first search, whose
- * tables have a row for every two buffers that meet, is left out: the local searches come as close.
- */
+/* Runs the portfolio first; searches only when the portfolio leaves more than a thousandth above
+ * the bound, and searches long only when the short search does not fit. The best result counts.
+ * Depth-first search, whose tables have a row for every two buffers that overlap, is not used: the
+ * local searches come as close. */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
 {
     static const struct {
@@ -369,7 +368,7 @@ static pl_status list_outputs(maker *m)
     return PL_OK;
 }
 
-/* The given order as units; it must be one of the graph's. */
+/* Converts the given order to units; it must be a valid order of the graph. */
 static pl_status take_order(const pl_problem *q, uint32_t *order, const char **name)
 {
     for (uint32_t i = 0; i < q->n_units; i++) {

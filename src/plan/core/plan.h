@@ -1,17 +1,17 @@
 /* plan.h - the plan: in which order units run and where every byte lies, as plain data.
  *
- * A position is a place in the execution order. Positions 0 .. n_order-1 run one unit each;
- * positions n_order .. n_positions-1 run one copy each (values that could not be made in their
+ * A position is an index in the execution order. Positions 0 .. n_order-1 run one unit each;
+ * positions n_order .. n_positions-1 run one copy each (values that could not be produced in their
  * slot's memory, old values to be kept). Views run nothing and have no position. A buffer is alive
  * in the half-open range of positions [first,last).
  *
  * Memory is two spaces. The arena holds what lives within a run: values, inputs, kernel scratch;
  * offsets count from its base. The state holds the slots of the store; a place there is a slot and
- * an offset in it. A `state` value is its slot's memory; a value assigned to a slot is made right
- * there when that is safe.
+ * an offset in it. A `state` value is its slot's memory; a value assigned to a slot is produced
+ * directly there when that is safe.
  *
  * Invariants, all of them checked by pl_plan_check on every plan
- *   P1  every unit that is no view runs exactly once, after the producers of what it reads
+ *   P1  every unit that is not a view runs exactly once, after the producers of what it reads
  *   P2  bytes that a value needs are written by nobody else until its last use
  *   P3  an output is written over an input only when the op allows it and nobody reads the input
  *       later
@@ -41,20 +41,20 @@ typedef struct pl_place {
 /* One range of the arena with one lifetime. */
 typedef struct pl_placed_buffer {
     uint32_t value; /* the first value that lives in it, or the old value saved; 0 for scratch */
-    uint32_t unit;  /* scratch: whose; else the producer, PL_NO_UNIT if none */
+    uint32_t unit;  /* scratch: its unit; otherwise the producer, PL_NO_UNIT if none */
     uint64_t bytes, offset;
     int32_t first, last;
     enum pl_component component;
 } pl_placed_buffer;
 
-/* bytes of value val, moved at the end of the run. */
+/* A copy of `bytes` bytes of value val at the end of the run. */
 typedef struct pl_copy {
     uint32_t val;
     pl_place from, to;
     uint64_t bytes;
 } pl_copy;
 
-/* Where an output stands when the run is over. */
+/* Where an output is when the run is over. */
 typedef struct pl_plan_output {
     uint32_t node;
     pl_place place;
@@ -82,51 +82,51 @@ typedef struct pl_plan {
     uint64_t own_bytes_bound;     /* the same without in-place outputs */
 } pl_plan;
 
-/* What the planner is asked. work_bytes and inplace are per unit id. inplace has the in-place table
- * of each group (ir/group/inplace.h); NULL, or NULL for a group: no output of a group is in place.
- */
+/* Input of the planner. work_bytes and inplace are per unit id. inplace has the in-place table of
+ * each group (ir/group/inplace.h); NULL, or NULL for a group: no output of a group is in place. */
 typedef struct pl_plan_opts {
     const uint64_t *work_bytes;
     const bool *const *inplace;
     bool no_reuse;
     bool no_join;       /* concats copy all their inputs */
     bool program_order; /* no search for a better order */
-    /* The order, given: ids of all units that are no views. NULL: it is searched for. */
+    /* A given order: ids of all units that are not views. NULL: the planner searches one. */
     const uint32_t *fixed_order;
     uint64_t seed;
-    /* the clock ends the offset search, too: not the same plan everywhere; 0: its work alone
-     * does */
+    /* time limit of the offset search, in addition to its work limit: the plan then depends on the
+     * machine's speed; 0: work limit only */
     double seconds;
-    uint64_t enough;          /* an arena of at most this many bytes ends it */
-    uint64_t fits;            /* one of at most this many bytes is searched for less long */
-    const volatile int *stop; /* ends it soon after it is no longer 0; NULL: nothing does */
-    /* plan/budget.h keeps lists of about so many bytes to choose from; 0: no limit */
+    uint64_t enough;          /* an arena of at most this many bytes ends the offset search */
+    uint64_t fits;            /* an arena of at most this many bytes shortens the offset search */
+    const volatile int *stop; /* the search ends soon after *stop becomes nonzero; NULL: never */
+    /* plan/budget.h keeps candidate lists of about this many bytes; 0: no limit */
     uint64_t host_bytes;
 } pl_plan_opts;
 
 pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                        pl_plan **out) PL_MUST_USE;
 void pl_plan_free(pl_plan *p);
-/* Most bytes alive at once under o->fixed_order: the live bound of the plan that pl_plan_make would
- * make, apart from values saved by copies at the end. Quick: nothing is packed. */
+/* Computes the most bytes alive at once under o->fixed_order: the live bound of the plan that
+ * pl_plan_make would return, apart from values saved by copies at the end. Quick: nothing is
+ * packed. */
 pl_status pl_plan_peak(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                        uint64_t *bytes) PL_MUST_USE;
 
-/* Accepts or rejects (PL_ERR_PLAN and what is wrong). Shares no code with the planner. */
+/* Accepts or rejects a plan (PL_ERR_PLAN, with the reason). Shares no code with the planner. */
 pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                         const pl_plan *p) PL_MUST_USE;
 
 /* ---- report ----------------------------------------------------------------------------- */
-/* "model.layer1: conv", or "model.layer1: add +3" for a group; in buf. */
+/* Writes "model.layer1: conv", or "model.layer1: add +3" for a group, to buf and returns buf. */
 const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap);
-/* Label of what runs at a position, copies included. */
+/* Returns the label of the unit or copy at a position. */
 const char *pl_plan_position_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
                                    int32_t position, char *buf, size_t cap);
-/* Bytes alive at the peak by kind; slots of the store are counted whole. */
+/* Sums the bytes alive at the peak by kind; slots of the store count whole. */
 void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N_COMPONENTS]);
-/* Bytes of the results of all views, if they were copied. */
+/* Returns the bytes of the results of all views, if they were copied. */
 uint64_t pl_view_bytes(const pl_graph *g, const pl_units *units);
-/* Bytes of the whole store, each slot rounded up to the alignment. */
+/* Returns the bytes of the whole store, each slot rounded up to the alignment. */
 uint64_t pl_state_bytes(const pl_store *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* plan_int.h - what the files of the planner share: the problem, in which views and groups are
- * gone.
+/* plan_int.h - shared by the files of the planner: the problem, in which views and groups are
+ * resolved.
  *
  * A buffer is a piece of memory with one writer: a produced value with all views of it (M4), an
  * input, or the old value of a slot. Units here are the units that run, numbered from 0 on without
@@ -35,13 +35,14 @@ typedef struct pl_in_place {
 } pl_in_place;
 
 /* Input buffer `in` of a unit may lie in its output buffer `out` from byte `at` on, from its
- * making on: the unit (a concat) then copies nothing. */
+ * production on: the unit (a concat) then copies nothing. */
 typedef struct pl_join {
     uint32_t unit, in, out;
     uint64_t at;
 } pl_join;
 
-/* One assign node that is neither direct nor void: its value is copied at the end. */
+/* An assign node whose value must be copied at the end: not produced in the slot's memory, and not
+ * the slot's own value. */
 typedef struct pl_assign_rec {
     int32_t slot;
     uint32_t val;
@@ -68,9 +69,10 @@ typedef struct pl_problem {
     uint64_t *work;            /* per unit: scratch, rounded */
     pl_assign_rec *assigns;
     uint32_t n_assigns;
-    pl_join *joins; /* what may be; grouped by unit */
+    pl_join *joins; /* possible joins; grouped by unit */
     uint32_t n_joins;
-    /* What is: per buffer the one it lies in (itself, mostly), and where; NULL: nothing does. */
+    /* Chosen joins: per buffer, the buffer it lies in (mostly itself), and the offset; NULL:
+     * none. */
     uint32_t *home;
     uint64_t *home_at;
     bool *shared;          /* per buffer: it lies in another, or another lies in it */
@@ -83,7 +85,7 @@ static inline uint64_t pl_round_up(uint64_t bytes)
     return (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
 }
 
-/* Bytes of the arena that a buffer takes; what lives in a slot takes none. */
+/* Returns the arena bytes that a buffer takes; a buffer in a slot takes none. */
 static inline uint64_t pl_buffer_arena_bytes(const pl_buffer *s)
 {
     return s->old_slot >= 0 || s->direct >= 0 ? 0 : s->bytes;
@@ -96,35 +98,37 @@ pl_status pl_problem_slots(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 /* Whether output k of the unit with this id may be written over input buffer `in`: same size, and
  * the op or group allows it (M3). */
 bool pl_problem_may_overwrite(const pl_problem *p, uint32_t id, uint32_t k, uint32_t in);
-/* preds and succs from data and, for direct buffers, from the order of a slot's old and new.
- */
+/* Sets preds and succs from data and, for direct buffers, from the order of a slot's old and new
+ * value. */
 pl_status pl_problem_edges(pl_problem *p, pl_arena *mem) PL_MUST_USE;
-/* n rows from pairs (row, entry), each row's entries in the order of the pairs. */
+/* Makes n rows from pairs (row, entry); each row's entries are in the order of the pairs. */
 pl_status pl_plan_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], size_t n_pairs,
                             pl_plan_rows *out) PL_MUST_USE;
 
 /* lifetime.c: what an order means for memory */
 typedef struct pl_life {
-    uint32_t *owner; /* per buffer: whose bytes it has: its own, or those of the input in place */
+    uint32_t *owner; /* per buffer: the buffer whose bytes it has: itself, or the input that it
+                      * overwrites in place */
     int32_t *first, *last; /* per buffer that is its own owner */
-    uint32_t *left;        /* scratch: readers still to come */
-    uint32_t *users; /* scratch, of a home: writings and readings still to come, its guests' too */
+    uint32_t *left;        /* scratch: remaining readers */
+    uint32_t *users; /* scratch, of a home: remaining writes and reads, including its guests' */
     uint64_t peak;   /* largest sum of bytes alive */
     int32_t peak_position;
 } pl_life;
 pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out) PL_MUST_USE;
-/* Replays the order: in-place reuse, lifetimes up to the last unit, the peak. `limit`: gives up
- * (peak = UINT64_MAX) as soon as the peak is above it. */
+/* Replays the order: in-place reuse, lifetimes up to the last unit, the peak. `limit`: stops (peak
+ * = UINT64_MAX) as soon as the peak exceeds it. */
 void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, pl_life *l);
 
-/* join.c: which inputs of concats may be made in their part of the result; then, for an order,
- * those that do not raise its peak. `l` is left as of the last replay that counts. */
+/* join.c: lists which inputs of concats may be produced in their part of the result; then chooses,
+ * for an order, the joins that do not raise its peak. `l` holds the last replay that counts. */
 pl_status pl_join_list(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem,
                          pl_life *l) PL_MUST_USE;
 
-/* order.c: the best order found, into order[n_units]; *name is the strategy. *program_peak is the
- * peak of the order in which the graph was written, *own_peak that without in-place reuse. */
+/* order.c: writes the best order found to order[n_units]; *name is the strategy. *program_peak is
+ * the peak of the order in which the graph was written, *own_peak the peak without in-place
+ * reuse. */
 pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **name,
                           uint64_t *program_peak, uint64_t *own_peak) PL_MUST_USE;
 

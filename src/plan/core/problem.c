@@ -33,7 +33,7 @@ static uint32_t add_buffer(pl_problem *p, uint32_t val, uint64_t bytes, uint32_t
     return p->n_buffers++;
 }
 
-/* Inputs have a buffer each; all reads of a slot share one, the slot's old value. */
+/* Adds one buffer per input; all reads of a slot share one buffer, the slot's old value. */
 static void add_sources(pl_problem *p)
 {
     const pl_graph *g = p->g;
@@ -117,7 +117,7 @@ bool pl_problem_may_overwrite(const pl_problem *p, uint32_t id, uint32_t k, uint
     if (bytes == 0 || pl_round_up(bytes) != p->buffer[in].bytes) return false;
     for (uint32_t i = 0; i < u->n_in; i++) {
         if (p->buffer_of[u->in[i]] != in) continue;
-        /* the whole of it, from its first byte: another window of the buffer would be torn */
+        /* the input must be the whole buffer: overwriting a part would destroy other views */
         if (p->offset[u->in[i]] != 0 || pl_stored_bytes(p->g, p->units->bits, u->in[i]) != bytes ||
             !pl_inplace_unit(p->g, u, p->opts->inplace ? p->opts->inplace[id] : NULL, k, i))
             return false;

@@ -1,9 +1,9 @@
 /* segment.c - see segment.h.
  *
- * Four passes: which forward units belong to a segment; which values leave their segment forwards;
- * which units of a segment must run a second time, because backward reads a value that does not
- * leave, and what that value is made from; then the list, in which these units stand before the
- * first backward unit that needs them.
+ * Four passes: which forward units belong to a segment; which values leave their segment in the
+ * forward pass; which units of a segment must run a second time, because the backward pass reads a
+ * value that does not leave, and the units which that value depends on; then the list, in which
+ * these units stand before the first backward unit that needs them.
  *
  * Invariant: the first runs in the list are the given order. Cost: linear in units and reads, and
  * one pass over the order for each segment.
@@ -18,12 +18,12 @@ typedef struct segments {
     uint32_t *of_scope; /* the segment (scope number) a scope lies in, 0 = none */
     uint32_t *of_unit;  /* the segment of a forward unit, 0 = none */
     bool *forward;      /* per unit */
-    bool *leaves;       /* per value: read forwards outside its segment, or by an effect */
+    bool *leaves;       /* per value: read outside its segment by a forward unit, or by an effect */
     bool *repeat;       /* per unit: part of what its segment recomputes */
     bool *done;         /* per scope */
 } segments;
 
-/* The value whose bytes val is. */
+/* Returns the value whose bytes val shares. */
 static uint32_t base_value(const segments *s, uint32_t val)
 {
     uint32_t unit;
@@ -32,7 +32,8 @@ static uint32_t base_value(const segments *s, uint32_t val)
     return val;
 }
 
-/* The segment that makes input i of a unit, with the unit and the value; 0 if none does. */
+/* Returns the segment that produces input i of a unit, with the unit and the value; 0 if none
+ * does. */
 static uint32_t source(const segments *s, const pl_unit *u, uint32_t i, uint32_t *unit,
                        uint32_t *val)
 {
@@ -48,7 +49,7 @@ static void find_segments(segments *s)
         const pl_scope_rec *r = &s->g->scopes[i];
         s->of_scope[i] = s->of_scope[r->parent] ? s->of_scope[r->parent] : r->checkpoint ? i : 0;
     }
-    /* A group may hold forward and backward nodes; it is forward when anything it gives is. */
+    /* A group may hold forward and backward nodes; it is forward when any of its outputs is. */
     for (uint32_t i = 0; i < s->n; i++) {
         const pl_unit *u = &s->units->unit[s->order[i]];
         for (uint32_t k = 0; k < u->n_out && !s->forward[s->order[i]]; k++) {
@@ -76,7 +77,8 @@ static void find_leaving(segments *s)
             s->leaves[base_value(s, pl_node_in(s->g, n)[0])] = true;
 }
 
-/* What backward reads inside, then, against the order, all that it is made from inside. */
+/* Marks what the backward pass reads inside a segment, then, in reverse order, what that depends on
+ * inside the segment. */
 static void find_repeats(segments *s)
 {
     uint32_t from, val;

@@ -1,11 +1,11 @@
-/* slots.c - which assigned values are made right in their slot's memory (M5).
+/* slots.c - which assigned values are produced directly in their slot's memory (M5).
  *
- * To make the new value over the old one saves the bytes and the copy. It is legal when the
+ * Producing the new value over the old one saves the bytes and the copy. It is legal when the
  * producer runs after every other reader of the old value, may itself overwrite what it reads, and
- * nobody wants the old value after the run. "After every reader" is an edge from each reader to the
- * producer. Such edges may close a cycle (a and b each computed from the other's old value): all
- * wishes are granted first, then cycles are found (Tarjan's strongly connected components), and in
- * each cycle the cheapest wish is refused, until there is no cycle. A refused value lives in the
+ * the old value is not needed after the run. "After every reader" is an edge from each reader to
+ * the producer. Such edges may close a cycle (a and b each computed from the other's old value). So
+ * all wishes are granted first, then cycles are found (Tarjan's strongly connected components), and
+ * in each cycle the cheapest wish is refused, until no cycle is left. A refused value lives in the
  * arena and is copied at the end.
  *
  * Invariant: the graph with the edges of all granted wishes has no cycle. Cost: O(units + edges)
@@ -120,8 +120,8 @@ static void refuse(pl_problem *p, pl_assign_rec *a)
     a->copy = true;
 }
 
-/* A given order decides by itself: a reader of the old value that comes after the writer forbids
- * it. */
+/* A given order decides alone: a wish is refused if a reader of the old value comes after the
+ * writer. */
 static pl_status refuse_by_order(pl_problem *p, pl_arena *mem)
 {
     uint32_t *pos = pl_arena_new(mem, uint32_t, p->n_units + 1);
@@ -154,8 +154,8 @@ static bool in_cycle(const pl_problem *p, const scc *s, const pl_assign_rec *a)
     return false;
 }
 
-/* One refusal a component: the smallest slot. After a few rounds all of a component's wishes.
- */
+/* Refuses one wish per component, the smallest slot; after a few rounds, all wishes of a
+ * component. */
 static pl_status break_cycles(pl_problem *p, const scc *s, bool all, pl_arena *scratch)
 {
     uint32_t *least = pl_arena_new(scratch, uint32_t, s->n_comps + 1); /* assign + 1 */
@@ -181,7 +181,7 @@ pl_status pl_problem_slots(pl_problem *p, pl_arena *mem)
 {
     enum { ROUNDS = 12 };
     PL_TRY(list_assigns(p, mem));
-    /* An old value that another slot gets must stand to the end. */
+    /* An old value that is assigned to another slot must stay to the end. */
     for (uint32_t i = 0; i < p->n_assigns; i++) {
         pl_buffer *s = &p->buffer[p->buffer_of[p->assigns[i].val]];
         if (s->old_slot >= 0) s->pinned = true;

@@ -4,19 +4,21 @@
  * and last stores), and then the longer of two times: its bytes at the GPU's bandwidth, and its
  * arithmetic at the rate of the units that do it:
  *
- *   products, convolutions   the units of their type; f32 split for TF32 units where that is faster. Cut into
- *                            tiles that the multiprocessors take in waves: tiles over the edge and a last, partly filled
- *                            wave are wasted, which decides how small layers do on large cards
- *   a matrix, a vector       nothing is used twice: as long as its bytes take
- *   few channels             a convolution with a handful of channels on one side leaves nothing for such units: f32's
- *   windows of one channel   nothing is used twice from registers, so most of the time goes into fetching operands
+ *   products, convolutions   the units of their type; f32 operands split for TF32 units where that
+ *                            is faster. Multiprocessors take tiles in waves: tiles over the edge
+ *                            and a partly filled last wave are wasted, which decides how small
+ *                            layers do on large GPUs
+ *   a matrix, a vector       no operand is reused: as long as its bytes take
+ *   few channels             a convolution with few channels on one side cannot use tensor cores:
+ *                            rate of the f32 units
+ *   windows of one channel   no reuse in registers, so most of the time goes into loading operands
  *   attention                products whose results wait for exponentials
  *   a chain of steps         the latency of one step each
  *
  * The shares below are what kinds of kernels reached on an H200 in four networks and two precisions
  * (bench/pl_costs.c), corrected for the cost of timing kernels one by one. No sum of a step is
  * fitted. docs/DEVICES.md compares predictions of whole steps with measured ones, also for networks
- * that no share was taken from. Other GPUs have the same shares of their own figures.
+ * that no share was taken from. Other GPUs use the same shares of their own figures.
  */
 #include "plan/cost/cost_card.h"
 
@@ -43,8 +45,8 @@ const pl_card *pl_card_at(int i)
     return i >= 0 && i < pl_card_count() ? &cards[i] : NULL;
 }
 
-/* Whether `text` begins with the letters and digits of `name`, up to the end of a word, blanks and
- * dashes aside: "RTX 4070 Laptop GPU" does with "rtx4070-laptop". */
+/* Whether `text` begins with the letters and digits of `name`, up to the end of a word, ignoring
+ * blanks and dashes: "RTX 4070 Laptop GPU" begins with "rtx4070-laptop". */
 static bool starts_alike(const char *text, const char *name)
 {
     for (;; text++) {
@@ -67,21 +69,22 @@ const pl_card *pl_card_find(const char *name)
     return NULL;
 }
 
-/* What kernels reach of the published rates. */
+/* Share of the published rates that kernels reach. */
 static const struct {
     double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back,
         wide_back, taps, taps_back;
     double attend, attend_back, attend_f32, attend_f32_back;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
-           .product_f32 = 0.71, /* split products, of that rate */
+           .product_f32 = 0.71, /* split products, share of that rate */
            .conv = 0.72,
            .conv_f32 = 0.62,
            .split = 0.65,     /* of a third of TF32's: three products, and sums in f32 */
            .few = 0.4,        /* of f32's: few channels on one side */
-           .few_back = 0.23,  /* the filter's gradient: nothing stays in registers but its sums */
+           .few_back = 0.23,  /* the filter's gradient: only its sums stay in registers */
            .few_f32 = 0.6,    /* of both, in f32 */
-           .odd = 0.065,      /* of 16-bit types' where channels do not come in eights */
+           .odd = 0.065,      /* share of the 16-bit rate where the number of channels is not a
+                               * multiple of eight */
            .odd_back = 0.022, /* the image's gradient */
            .wide_back = 0.2,  /* the filter's gradient where windows overlap much */
            .taps = 0.047,     /* of f32's */
@@ -115,16 +118,16 @@ static double rate_of(const pl_card *card, pl_dtype dtype, pl_card_f32 f32)
     }
 }
 
-/* ---- what is not used ------------------------------------------------------------------- */
-/* The part of the places in waves of `slots` that so many blocks take. */
+/* ---- wasted parts of tiles and waves ---------------------------------------------------- */
+/* Returns the share of the places in waves of `slots` that so many blocks fill. */
 static double filled(double blocks, double slots)
 {
     return blocks / slots / ceil(blocks / slots);
 }
 
-/* The part of the rate that a product gets in tiles of this size: whole tiles, whole waves of them,
- * and sums long enough to fill the pipeline. Sums of many terms are split over idle
- * multiprocessors, `terms` to each at least; 0: not split. */
+/* Returns the share of the rate that a product reaches in tiles of this size: whole tiles, whole
+ * waves of tiles, and sums long enough to fill the pipeline. Sums of many terms are split over idle
+ * multiprocessors, at least `terms` per multiprocessor; 0: not split. */
 static double tile_share(const pl_card *card, const pl_cost *c, double tile_m, double tile_n,
                          double terms)
 {
@@ -138,7 +141,7 @@ static double tile_share(const pl_card *card, const pl_cost *c, double tile_m, d
     return used * filled(tiles * splits, card->sms) * narrow * c->k / (c->k + 32);
 }
 
-/* Libraries choose among tiles. */
+/* Libraries choose the best of several tiles. */
 static double product_share(const pl_card *card, const pl_cost *c, bool choice, double terms)
 {
     if (!(c->m > 0 && c->n > 0 && c->k > 0)) return 1;
@@ -149,8 +152,8 @@ static double product_share(const pl_card *card, const pl_cost *c, bool choice, 
     return fmax(best, tile_share(card, c, 256, 128, terms));
 }
 
-/* How often a convolution takes an element of its image: the other two operands are known by their
- * sizes. */
+/* Returns how often a convolution reads an element of its image: the sizes of the other two
+ * operands are known. */
 static double overlap(const pl_cost *c, double size)
 {
     double image, taken;
@@ -164,8 +167,8 @@ static double overlap(const pl_cost *c, double size)
     return taken / fmax(image, c->bytes / size / 100);
 }
 
-/* Blocks of `rows` of one side that walk over the other, sixty-four at a time; two fit a
- * multiprocessor. alone: how much faster one is that has a multiprocessor for itself. */
+/* Blocks of `rows` rows of one side walk over the other side, 64 at a time; two blocks fit a
+ * multiprocessor. alone: speed-up of a block that has a multiprocessor for itself. */
 static double attend_share(const pl_card *card, double heads, double rows, double across,
                            double block, double alone)
 {
@@ -195,8 +198,8 @@ static bool is_short(pl_dtype dtype)
     return dtype == PL_F16 || dtype == PL_BF16;
 }
 
-/* 16-bit types: a library's kernels, which want channels in eights and are made for windows that
- * are not wide. */
+/* 16-bit types: kernels of a library, which need channels in multiples of eight and are made for
+ * small windows. */
 static double short_conv_rate(const pl_card *card, const pl_cost *c, double rate)
 {
     enum { EIGHT = 8, WIDE = 49, TERMS = 512 };
@@ -215,7 +218,7 @@ static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, d
         return card->f32 * (c->work == PL_WORK_CONV_DW ? REACH.few_back : REACH.few) *
                (is_short(dtype) ? 1 : REACH.few_f32);
     if (is_short(dtype)) return short_conv_rate(card, c, rate);
-    /* The image's gradient sums over taps as well: its sums are long whatever its channels. */
+    /* The image's gradient sums over taps too: its sums are long whatever its channels. */
     double longer = c->work == PL_WORK_CONV_DX ? (c->k + 32) / c->k : 1;
     return rate * product_share(card, c, false, TERMS) * longer * REACH.conv_f32;
 }
@@ -234,8 +237,8 @@ static double product_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype
            (lower ? REACH.product : REACH.product_f32);
 }
 
-/* Backward, keys' and values' gradients walk over queries (three of five products), the queries'
- * over keys. */
+/* In the backward pass, the kernel for the gradients of keys and values walks over queries (three
+ * of five products); the kernel for the gradient of the queries walks over keys. */
 static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     enum { ROWS = 128 };
@@ -251,7 +254,7 @@ static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype,
     return rate * share * (back ? REACH.attend_f32_back : REACH.attend_f32);
 }
 
-/* Operations a second of a unit's arithmetic. */
+/* Returns the operations per second of a unit's arithmetic. */
 static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype,
                               pl_card_f32 f32)
 {

@@ -20,24 +20,25 @@ typedef struct pl_card {
 
 int pl_card_count(void);
 const pl_card *pl_card_at(int i);
-/* By profile name ("h200") or by the driver's name ("NVIDIA H200"); NULL: no such model. */
+/* Finds a GPU by profile name ("h200") or by the driver's name ("NVIDIA H200"); NULL: no such
+ * model. */
 const pl_card *pl_card_find(const char *name);
 
 /* Share of the published bandwidth that kernels reach. */
 #define PL_CARD_MOVES 0.76
-/* Time of a unit that does not depend on its size. */
+/* Returns the time of a unit that does not depend on its size. */
 double pl_card_fixed_ns(const pl_card *card, const pl_cost *cost);
 /* How f32 is multiplied: by f32 units, by TF32 units, or by split operands on tensor cores, with
  * f32's accuracy, where that is faster. */
 typedef enum pl_card_f32 { PL_CARD_PLAIN, PL_CARD_TF32, PL_CARD_SPLIT } pl_card_f32;
-/* Expected nanoseconds of a unit of this cost. dtype: of the operands. */
+/* Returns the expected nanoseconds of a unit of this cost. dtype: of the operands. */
 double pl_card_ns(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);
 /* Whether split f32 products are faster than f32 units on this model. */
 bool pl_card_splits(const pl_card *card);
 /* Whether a product is a matrix times a vector, which takes as long as reading the matrix
  * (cuda/matmul/vector.h). */
 bool pl_card_vector(const pl_cost *cost, pl_dtype dtype);
-/* Expected scratch of a unit of this cost; scratch_card.c. */
+/* Returns the expected scratch of a unit of this cost; scratch_card.c. */
 uint64_t pl_card_workspace(const pl_card *card, const pl_cost *cost, pl_dtype dtype,
                            pl_card_f32 f32);
 

@@ -20,7 +20,7 @@ typedef struct pl_rank_link {
 
 /* An unknown name is PL_ERR_CONFIG and lists the valid ones. */
 pl_status pl_link_parse(const char *text, pl_rank_link *out) PL_MUST_USE;
-/* Nanoseconds of a unit whose work is PL_WORK_LINK. */
+/* Returns the nanoseconds of a unit whose work is PL_WORK_LINK. */
 double pl_link_ns(const pl_rank_link *l, const pl_cost *c);
 
 #endif

@@ -10,7 +10,7 @@
  * - A product has a rate that depends on its shape: the mean of the rates of the nearest samples in
  *   (m, n, k, count), weighted by distance, on logarithmic scales.
  *
- * A lookup by fingerprint is one hash probe; curves are made once for a table.
+ * A lookup by fingerprint is one hash probe; a table computes its curves once.
  */
 #include "plan/cost/cost_table.h"
 
@@ -48,7 +48,8 @@ uint32_t pl_time_table_count(const pl_time_table *t)
     return t->n;
 }
 
-/* Where the unit's sample is noted, or would be. cap is a power of two, and 2 * cap > n. */
+/* Returns the cell of the unit's sample, or the empty cell where it would go. cap is a power of
+ * two, and 2 * cap > n. */
 static uint32_t *place_of(const pl_time_table *t, uint64_t unit, const char *kind)
 {
     uint32_t mask = 2 * t->cap - 1, at = (uint32_t)(unit ^ unit >> 32) & mask;
@@ -106,7 +107,8 @@ static double on_line(const pl_cost *c, double ratio)
     return log(c->flops + ratio * c->bytes + 1);
 }
 
-/* How far the samples' logarithms are from a straight line over x; *n of them. */
+/* Returns how far the samples' logarithms are from a straight line over x; sets *n to their
+ * number. */
 static double spread(const pl_time_table *t, const char *kind, double ratio, int *n)
 {
     double s = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, syy = 0;
@@ -140,7 +142,7 @@ static int by_x(const void *a, const void *b)
     return p->x != q->x ? (p->x > q->x) - (p->x < q->x) : (p->ns > q->ns) - (p->ns < q->ns);
 }
 
-/* Neighbours that fall are replaced by their mean until none does. */
+/* Replaces falling neighbours by their mean until the curve rises everywhere. */
 static void make_rising(curve *c)
 {
     double weight[MOST_POINTS];
@@ -307,7 +309,7 @@ static bool parse_sample(const char *line, pl_time_sample *s)
            (work == PL_WORK_MOVE || (s->cost.m * s->cost.n * s->cost.k > 0 && s->cost.flops > 0));
 }
 
-/* The line after one that reads exactly so; NULL when it does not. */
+/* Returns the line after `first` and `second`; NULL when the text differs. */
 static const char *after_line(const char *at, const char *first, const char *second)
 {
     size_t a = strlen(first), b = strlen(second);

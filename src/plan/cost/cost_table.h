@@ -23,11 +23,11 @@ typedef struct pl_time_sample {
 
 typedef struct pl_time_table pl_time_table;
 
-/* Reads the file. The table is empty if there is no file, if it is damaged or belongs to another
- * owner, and for path NULL. */
+/* Reads the file. The table is empty for path NULL, if the file does not exist, is damaged, or
+ * belongs to another owner. */
 pl_status pl_time_table_load(const char *path, const char *owner, pl_time_table **out) PL_MUST_USE;
 void pl_time_table_free(pl_time_table *t); /* NULL is fine */
-/* Writes the file as a whole or not at all; drops the oldest samples beyond a fixed number. */
+/* Writes the whole file or nothing; drops the oldest samples beyond a fixed number. */
 pl_status pl_time_table_save(const pl_time_table *t, const char *path,
                              const char *owner) PL_MUST_USE;
 
@@ -35,8 +35,8 @@ pl_status pl_time_table_save(const pl_time_table *t, const char *path,
 pl_status pl_time_table_put(pl_time_table *t, const pl_time_sample *s) PL_MUST_USE;
 uint32_t pl_time_table_count(const pl_time_table *t);
 
-/* The measured time, and the time interpolated from a kind; false: not known. The second never
- * falls as flops and bytes rise, for kinds whose work is PL_WORK_MOVE. */
+/* Set the measured time, or the time interpolated from a kind; false: not known. The interpolated
+ * time never falls as flops and bytes rise, for kinds whose work is PL_WORK_MOVE. */
 bool pl_time_table_find(const pl_time_table *t, uint64_t unit, const char *kind, double *ns);
 bool pl_time_table_like(pl_time_table *t, const char *kind, const pl_cost *cost, double *ns);
 

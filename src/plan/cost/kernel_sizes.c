@@ -44,14 +44,14 @@ int64_t pl_split_terms(int64_t k, int64_t parts)
     return div_up(div_up(k, parts), PL_SPLIT_TERMS) * PL_SPLIT_TERMS;
 }
 
-/* What the busiest multiprocessor takes, in seconds on an H200: its blocks' terms at the rate that
- * as many blocks as it holds at once reach, and the second pass over parts. */
+/* Returns the expected seconds on an H200: the busiest multiprocessor's terms, at the rate of as
+ * many blocks as it holds at once, plus the second pass over parts. */
 static double seconds(const pl_split_sizes *s, int tile, int64_t parts, int64_t sms)
 {
     const double RATE = 3e11, BYTES = 2.5e12, BEGIN = 1.5e-6, PASS = 3e-6;
     int64_t all = div_up(s->m, tiles[tile].m) * div_up(s->n, tiles[tile].n) * s->batch;
     int64_t each = div_up(all * parts, sms);
-    /* of the warps that hide latency */
+    /* share of the warps that hide latency */
     double busy = (double)least(each, tiles[tile].blocks) / (double)tiles[tile].blocks;
     double rate = RATE * tiles[tile].rate * (0.2 + 0.8 * busy);
     double area = (double)each * (double)tiles[tile].m * (double)tiles[tile].n;
@@ -94,7 +94,7 @@ bool pl_split_is_faster(const pl_split_sizes *s, const pl_split_choice *c, int64
 }
 
 /* ---- a matrix times a vector ---------------------------------------------------------------- */
-/* One part where there are blocks enough, or where the second kernel would take longer than what it
+/* One part where there are enough blocks, or where the second kernel would take longer than it
  * saves. */
 static int64_t wanted_parts(int64_t batch, int64_t n, int64_t k, int64_t elem, bool columns)
 {
@@ -109,7 +109,7 @@ static int64_t wanted_parts(int64_t batch, int64_t n, int64_t k, int64_t elem, b
 int64_t pl_vector_parts(int64_t batch, int64_t n, int64_t k, int64_t elem, bool columns,
                         int64_t *terms)
 {
-    enum { ROUND = 8 }; /* parts of rows begin at whole packs of elements */
+    enum { ROUND = 8 }; /* parts of rows begin at multiples of the vector-load width */
     *terms = div_up(div_up(k, wanted_parts(batch, n, k, elem, columns)), ROUND) * ROUND;
     return div_up(k, *terms);
 }
@@ -132,14 +132,14 @@ int64_t pl_attend_wide(int64_t d)
     return d <= 32 ? 32 : d <= 64 ? 64 : 128;
 }
 
-/* As many heads each time, where `fit` of them fit. */
+/* Splits the heads into equal portions of at most `fit` heads. */
 static int64_t heads_at_once(int64_t all, int64_t fit)
 {
     return fit ? div_up(all, div_up(all, fit)) : 1;
 }
 
-/* Room behind c->bytes for the first `tensors` of q, k, v and the gradient of the result: of each
- * number two halves, and a factor a row. */
+/* Reserves room after c->bytes for the first `tensors` of q, k, v and the gradient of the result:
+ * two halves per number, and one factor per row. */
 static void place_split(pl_attend_course *c, const pl_attend_sizes *s, int tensors)
 {
     for (int i = 0; i < tensors; i++) {
@@ -156,8 +156,8 @@ pl_attend_course pl_attend_forward_course(const pl_attend_sizes *s)
     return c;
 }
 
-/* Slices of queries for the kernel over keys: the number with which its blocks have done first,
- * where each slice has OWN queries' worth of work of its own. */
+/* Returns the number of slices of queries for the kernel over keys with which its blocks finish
+ * first, if each slice has work for at least OWN queries. */
 static int64_t slices_for(int64_t blocks, int64_t queries)
 {
     enum { LEAST = 64, OWN = 96, SLOTS = 2 * LARGE };

@@ -1,8 +1,8 @@
-/* kernel_sizes.h - what the GPU kernels of this engine decide by sizes alone, and their scratch.
+/* kernel_sizes.h - what the engine's GPU kernels decide by sizes alone, and their scratch.
  *
  * Two callers must decide alike, so the decisions live here, without CUDA: the kernels of the CUDA
- * plug-in (cuda/matmul, cuda/attention, cuda/conv), and the device that only plans for a GPU that
- * is not here (plan/cost/scratch_card.c), whose plan reserves the scratch that the kernels will ask
+ * plug-in (cuda/matmul, cuda/attention, cuda/conv), and the device that plans for a GPU that is not
+ * installed (plan/cost/scratch_card.c), whose plan reserves the scratch that the kernels will ask
  * for. A change here changes kernels and plans together.
  *
  * Valid C++ too.
@@ -30,8 +30,8 @@ typedef enum pl_split_tile {
 } pl_split_tile;
 
 enum {
-    PL_SPLIT_TERMS = 32,     /* a part of a sum has a multiple of so many terms */
-    PL_SPLIT_LEAST_SUM = 512 /* f32 units are clearly more exact in sums of fewer terms */
+    PL_SPLIT_TERMS = 32,     /* the number of terms of a part is a multiple of this */
+    PL_SPLIT_LEAST_SUM = 512 /* with fewer terms, f32 units are clearly more accurate */
 };
 
 /* y [batch, m, n] of sums over k. */
@@ -41,29 +41,30 @@ typedef struct pl_split_sizes {
 
 typedef struct pl_split_choice {
     pl_split_tile tile;
-    int64_t parts;  /* that a sum is computed in; a second kernel adds them in order */
+    int64_t parts;  /* parts of a sum; a second kernel adds them in order */
     double seconds; /* expected */
 } pl_split_choice;
 
 PL_SHARED_BEGIN
-/* The tile and the number of parts with the least expected time. whole: sums have one part. */
+/* Returns the tile and the number of parts with the least expected time. whole: one part. */
 pl_split_choice pl_split_choose(const pl_split_sizes *s, int64_t sms, bool whole);
-/* Terms of one part of a sum over k; the last part may have fewer. */
+/* Returns the terms of one part of a sum over k; the last part may have fewer. */
 int64_t pl_split_terms(int64_t k, int64_t parts);
-/* Scratch of a product: its parts, in f32; 0 where there is one. */
+/* Returns the scratch of a product: its parts, in f32; 0 with one part. */
 size_t pl_split_bytes(const pl_split_sizes *s, int64_t parts);
-/* Whether tensor cores are likely to be faster than f32 units, and as exact. */
+/* Whether tensor cores are probably faster than f32 units, and as accurate. */
 bool pl_split_is_faster(const pl_split_sizes *s, const pl_split_choice *c, int64_t sms);
 
 /* ---- a matrix times a vector (cuda/matmul/vector.h) ---------------------------------------- */
-/* Parts that each of the batch x n sums over k is computed in. elem: bytes of an element; columns:
- * the matrix has a term's outputs side by side. */
+/* Returns the number of parts of each of the batch x n sums over k. elem: bytes of an element;
+ * columns: the outputs of one term are adjacent in the matrix. */
 int64_t pl_vector_parts(int64_t batch, int64_t n, int64_t k, int64_t elem, bool columns,
                         int64_t *terms);
 size_t pl_vector_bytes(int64_t batch, int64_t n, int64_t parts);
 
 /* ---- convolutions as products over columns (cuda/conv/conv_product.c) ------------------------ */
-/* Bytes of columns that are made at a time, for operands (image and result) of so many bytes. */
+/* Returns the bytes of columns to make at a time, for operands (image and result) of so many
+ * bytes. */
 int64_t pl_columns_at_once(int64_t operand_bytes);
 
 /* ---- f32 attention on tensor cores (cuda/attention/attention_split.h) ------------------------ */
@@ -77,17 +78,18 @@ typedef struct pl_attend_sizes {
     int64_t heads; /* of all batches */
     int64_t n, m;  /* queries, keys */
     int64_t d;     /* of a head */
-    int64_t room;  /* bytes for gradients of scores, about; 0: as many as are of use */
+    int64_t room;  /* bytes for gradients of scores, approximate; 0: as many as are useful */
 } pl_attend_sizes;
 
-/* A pass in parts: `heads` heads and `queries` queries at a time, the queries in `slices` slices of
- * `per`. Offsets into scratch follow; split_at: q, k, v and the gradient of the result, split. */
+/* A pass in portions: `heads` heads and `queries` queries at a time, the queries in `slices` slices
+ * of `per`. Offsets into scratch follow; split_at: q, k, v and the gradient of the result,
+ * split. */
 typedef struct pl_attend_course {
     int64_t heads, queries, slices, per;
     size_t scores_at, parts_at, split_at[4], bytes;
 } pl_attend_course;
 
-/* The size of a head that the kernels compute with: d rounded up. */
+/* Returns the size of a head that the kernels compute with: d rounded up. */
 int64_t pl_attend_wide(int64_t d);
 pl_attend_course pl_attend_forward_course(const pl_attend_sizes *s);
 /* delta_bytes: scratch that precedes the rest (two numbers a query). */

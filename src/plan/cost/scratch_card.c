@@ -1,8 +1,8 @@
-/* scratch_card.c - scratch that kernels are expected to ask for on a GPU that is not here.
+/* scratch_card.c - scratch that kernels are expected to need on a GPU that is not installed.
  *
- * Kernels of this engine decide by sizes alone: plan/cost/kernel_sizes.h has their decisions, and
- * the kernels call the same functions. What libraries (cuBLASLt, cuDNN) ask for is known only where
- * they run; for those this file assumes what partial sums of a split product take.
+ * The engine's kernels decide by sizes alone: plan/cost/kernel_sizes.h has their decisions, and the
+ * kernels call the same functions. What libraries (cuBLASLt, cuDNN) need is known only where they
+ * run; for libraries this file assumes the size of the partial sums of a split product.
  */
 #include "plan/cost/cost_card.h"
 #include "plan/cost/kernel_sizes.h"
@@ -30,8 +30,8 @@ static double split_bytes(const pl_card *card, const pl_cost *c, double count)
     return (double)pl_split_bytes(&s, choice.parts);
 }
 
-/* As if the outputs were columns. Where they are rows there are fewer parts or none, which a cost
- * does not tell; the difference is some KiB. */
+/* Assumes that the outputs are columns. Where they are rows there are fewer parts or none, which a
+ * cost does not say; the difference is some KiB. */
 static double vector_bytes(const pl_cost *c, double count, pl_dtype dtype)
 {
     int64_t terms, batch = llround(count), n = llround(fmax(c->m, c->n));
@@ -42,9 +42,9 @@ static double vector_bytes(const pl_cost *c, double count, pl_dtype dtype)
 
 static double conv_bytes(const pl_card *card, const pl_cost *c)
 {
-    enum { FEW = 36 }; /* channels: the kernels for few need no scratch */
+    enum { FEW = 36 }; /* channels: the kernels for few channels need no scratch */
     if (fmin(fmin(c->m, c->n), c->k) <= FEW) return 0;
-    if (c->work == PL_WORK_CONV_DX) return 4 * c->n * c->k; /* the filter, turned */
+    if (c->work == PL_WORK_CONV_DX) return 4 * c->n * c->k; /* the transposed filter */
     if (c->k >= PL_SPLIT_LEAST_SUM) return split_bytes(card, c, 1);
     return fmin(4 * c->m * c->k, (double)pl_columns_at_once((int64_t)c->bytes)); /* f32 units */
 }

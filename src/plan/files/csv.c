@@ -1,7 +1,7 @@
 /* csv.c - reads offset problems, writes solutions.
  *
- * A field is a slice of the text. A field that opens with a quote runs to the closing one (""
- * is a quote inside), so an id may hold commas; it is never unquoted, since it is only written
+ * A field is a slice of the text. A field that opens with a quote ends at the closing quote ("" is
+ * a quote inside), so an id may contain commas; it is never unquoted, since it is only written
  * back.
  */
 #include "plan/files/csv.h"

@@ -14,7 +14,7 @@ typedef struct pl_pack_csv {
     char **ids; /* owned by arena, like the rest */
     pl_pack_buffer *buffers;
     size_t n;
-    uint64_t align; /* the least common multiple of the align column; 1 without one */
+    uint64_t align; /* least common multiple of the align column; 1 without that column */
     pl_arena arena;
 } pl_pack_csv;
 
@@ -27,7 +27,7 @@ void pl_pack_csv_release(pl_pack_csv *c);
 /* PL_ERR_DATA with the line number when the text is wrong; *out is then empty. */
 pl_status pl_pack_csv_parse(const char *text, size_t len, pl_pack_csv *out) PL_MUST_USE;
 pl_status pl_pack_csv_read(const char *path, pl_pack_csv *out) PL_MUST_USE;
-/* The text of the solution; the caller frees it with pl_sys_free. */
+/* Sets *text to the solution; the caller frees it with pl_sys_free. */
 pl_status pl_pack_csv_print(const pl_pack_csv *c, char **text, size_t *len) PL_MUST_USE;
 pl_status pl_pack_csv_write(const pl_pack_csv *c, const char *path) PL_MUST_USE;
 

@@ -1,7 +1,7 @@
 /* trace.c - reads a trace in one pass over its numbers.
  *
  * Ops are renumbered by their C commands, so that op i of the problem is the i-th to be computed
- * first. An op that is never computed, or twice, is an error: the problem has each once.
+ * first. An op that is computed never, or more than once, is an error.
  */
 #include "plan/files/trace.h"
 
@@ -31,7 +31,7 @@ typedef struct parse {
     op_line *ops;
     uint32_t *order;      /* ops by first computation */
     uint32_t *storage_of; /* of each tensor, NONE before its op */
-    uint32_t *owner;      /* of each storage: the tensor that is no alias */
+    uint32_t *owner;      /* of each storage: the tensor that is not an alias */
     uint32_t *refs;       /* of each storage */
     uint8_t *flags;       /* of each tensor */
 } parse;
@@ -142,7 +142,7 @@ static pl_status read_op(parse *p, op_line *o)
     return PL_OK;
 }
 
-/* Commands: the order, the ends, and the peak of the program as traced. */
+/* Reads the commands: the order, the ends, and the peak of the program as traced. */
 static pl_status read_commands(parse *p)
 {
     uint32_t n_done = 0, op = 0, t = 0;
@@ -183,7 +183,7 @@ static pl_status read_commands(parse *p)
     return PL_OK;
 }
 
-/* The argument that an alias shares its storage with. */
+/* Returns the argument that an alias shares its storage with. */
 static uint32_t base_tensor(const parse *p, const op_line *o, uint32_t storage)
 {
     for (uint32_t i = 0; i < o->n_args; i++)

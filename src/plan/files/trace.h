@@ -1,9 +1,9 @@
 /* trace.h - op-level traces of training steps as recomputation problems.
  *
- * The text: line 1 `storages tensors ops commands`; line 2 the bytes of each storage; a line an
- * op: `cost_ns constant n_args arg... n_results (tensor storage is_alias)...`; then commands:
- * `C op` compute it for the first time, `G t` take a reference to tensor t, `P t` t must be there
- * at the end, `R t` drop a reference. A tensor is born with one reference.
+ * The text: line 1 `storages tensors ops commands`; line 2 the bytes of each storage; then one line
+ * per op: `cost_ns constant n_args arg... n_results (tensor storage is_alias)...`; then commands:
+ * `C op` computes the op for the first time, `G t` adds a reference to tensor t, `P t` requires t
+ * at the end, `R t` drops a reference. A new tensor has one reference.
  *
  * Tensors become the buffers of the problem, ops its units; aliases are views, results of constants
  * are pinned.
@@ -29,13 +29,13 @@ void pl_trace_release(pl_trace *t);
 pl_status pl_trace_parse(const char *text, size_t len, pl_trace *out) PL_MUST_USE;
 pl_status pl_trace_read(const char *path, pl_trace *out) PL_MUST_USE;
 
-/* trace_budgets.c: a plan within opts->budget_bytes whose cost falls as the budget rises, from one
- * call to the next. `scale` is the peak that budgets are shares of. opts->pool is not used.
- * PL_ERR_FIT when no plan is found. */
+/* trace_budgets.c: finds a plan within opts->budget_bytes; over calls with rising budgets the cost
+ * falls. `scale` is the peak that budgets are shares of. opts->pool is not used. PL_ERR_FIT when no
+ * plan is found. */
 pl_status pl_trace_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                          uint64_t scale, pl_recompute_plan **out) PL_MUST_USE;
-/* One plan for each of n budgets, in any order; NULL for a budget without a plan. The cost never
- * rises with the budget. opts->budget_bytes is ignored; opts->effort is for each budget. */
+/* Finds one plan for each of n budgets, in any order; NULL for a budget without a plan. The cost
+ * never rises with the budget. opts->budget_bytes is ignored; opts->effort is for each budget. */
 pl_status pl_trace_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                          const uint64_t *budgets, uint32_t n, pl_recompute_plan **out) PL_MUST_USE;
 

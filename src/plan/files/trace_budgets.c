@@ -7,12 +7,11 @@
  *
  *     bound  |||||| | | | |  |  |  |  |    |    |    |    |    |    |   scale
  *            rungs are close near the bound, where cost falls steeply
- *
- *   From a rung, recomputation is undone at fine steps on the way up to the budget. A budget gets
- *   the cheaper of the plans that come up from the rung below it and from the next lower one.
+ * From a rung, recompute is undone at fine steps on the way up to the budget. A budget gets the
+ * cheaper of two plans: from the rung below it and from the next lower rung.
  * sweep: budgets in rising order; the plan of each competes for the next one.
  *
- * Cost: one search a rung (climb: two) and one filling a fine step, of which there are 200.
+ * Cost: one search per rung (climb: two) and one filling per fine step, of which there are 200.
  */
 #include "plan/files/trace.h"
 
@@ -21,12 +20,13 @@
 #include "base/sys.h"
 
 enum {
-    FINE = 200,   /* steps of the scale at which recomputation is undone */
+    FINE = 200,   /* steps of the scale at which recompute is undone */
     RUNGS = 20,   /* of the scale, far from the bound */
-    N_STARTS = 2, /* rungs that are climbed from */
+    N_STARTS = 2, /* rungs to climb from */
 };
 
-/* Fills the plan at every fine step up to the budget. Takes *plan and gives the last one back. */
+/* Fills the plan at every fine step up to the budget. Takes *plan and replaces it by the last
+ * one. */
 static pl_status climb(const pl_recompute_problem *p, const pl_recompute_opts *opts, uint64_t scale,
                        pl_recompute_plan **plan)
 {
@@ -45,7 +45,7 @@ static pl_status climb(const pl_recompute_problem *p, const pl_recompute_opts *o
     return PL_OK;
 }
 
-/* The plan of a rung, filled up to the budget; NULL when there is none. */
+/* Finds the plan of a rung, filled up to the budget; NULL when there is none. */
 static pl_status start(const pl_recompute_problem *p, const pl_recompute_opts *opts, uint64_t rung,
                        bool search, uint64_t scale, pl_recompute_plan **out)
 {

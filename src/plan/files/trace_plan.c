@@ -11,7 +11,8 @@ static pl_recompute_opts options(double seconds)
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     if (seconds > 0) {
         o.effort = (uint64_t)(seconds * 1e9);
-        /* Effort is about a nanosecond a unit; the clock only ends a run that is far off. */
+        /* One unit of effort takes about a nanosecond; the time limit only ends a run that is far
+         * off. */
         o.time_limit_s = 10 + 4 * seconds;
     }
     return o;
@@ -63,7 +64,7 @@ pl_status pl_plan_trace_sweep(const char *path, const double *shares, uint32_t n
     uint64_t *budgets = pl_sys_alloc((n + 1) * sizeof *budgets);
     pl_recompute_plan **plans = pl_sys_alloc((n + 1) * sizeof *plans);
     pl_status s = budgets && plans ? PL_OK : PL_ERR_MEMORY;
-    o.time_limit_s = 0; /* it would be for each budget */
+    o.time_limit_s = 0; /* the limit would apply to each budget */
     for (uint32_t i = 0; i < n && s == PL_OK; i++) s = budget_of(&t, shares[i], &budgets[i]);
     if (s == PL_OK) s = pl_trace_sweep(&t.problem, &o, budgets, n, plans);
     for (uint32_t i = 0; i < n && s == PL_OK; i++)

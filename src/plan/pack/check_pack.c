@@ -1,10 +1,10 @@
 /* check_pack.c - a placement is right when no two buffers share a time and a byte.
  *
- * Buffers are visited by start time; each is compared with every later one that starts before
- * it ends, so every pair that shares a time is met exactly once. Nothing here is clever: it is
- * the part that must be right.
+ * Buffers are visited by start time. Each is compared with every later buffer that starts before it
+ * ends, so every pair that overlaps in time is compared exactly once. The code is deliberately
+ * simple: this is the part that must be right.
  *
- * Cost: the pairs that share a time.
+ * Cost: the number of pairs that overlap in time.
  */
 #include "plan/pack/check_pack.h"
 

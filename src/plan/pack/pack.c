@@ -1,15 +1,14 @@
-/* pack.c - the offset planner: takes a problem apart and drives the solvers on what is left.
- * Buffers that are alive at the same position get different bytes (M1 of docs/MEMORY.md).
+/* pack.c - the offset planner: reduces a problem to independent leaves and runs the solvers on
+ * them. Buffers that are alive at the same position get different bytes (M1 of docs/MEMORY.md).
  *
- * Two exact reductions, repeated until neither applies. Time falls apart where nothing is alive
- * on both sides: the pieces share the arena and are solved alone. Within a piece, a buffer that
- * overlaps every other may as well lie at the bottom (take it out of any solution, lower what
- * was above, and put it below), which stacks weights and other whole-step buffers and often
- * cuts the rest again. A piece that neither reduction touches is a leaf.
+ * Two exact reductions, repeated until neither applies. First, a problem splits at a time that no
+ * buffer crosses: the pieces share the arena and are solved independently. Second, within a piece,
+ * a buffer that overlaps every other may lie at the bottom (remove it from any solution, lower what
+ * was above, and put it below). This stacks weights and other buffers that live the whole step, and
+ * often allows another split. A piece that neither reduction changes is a leaf.
  *
- * The arena is as high as its highest leaf, so a leaf below the goal needs no more work. All
- * leaves get the portfolio; then the highest is searched, again and again, while effort is
- * left.
+ * The arena is as high as its highest leaf, so a leaf below the goal needs no more work. All leaves
+ * get the portfolio; then the highest leaf is searched, repeatedly, while effort is left.
  *
  * Invariant: every leaf has a placement once the portfolio ran; more effort only lowers it.
  * Cost: the portfolio takes O(n log n) a key; after it, opts->work.
@@ -37,7 +36,7 @@ typedef struct piece {
     size_t first, n;
     int64_t base;
     int64_t height; /* of a leaf: base + the height of its placement */
-    bool done;      /* of a leaf: searched as far as it will be */
+    bool done;      /* of a leaf: no further search */
 } piece;
 
 typedef struct packing {
@@ -72,7 +71,7 @@ static int item_by_lo(const void *pa, const void *pb)
     return a->buffer < b->buffer ? -1 : 1;
 }
 
-/* The buffers that need room, sizes rounded up, sorted by lo. */
+/* Reads the buffers that need room: sizes rounded up, sorted by lo. */
 static pl_status read_items(const pl_pack_buffer *buffers, size_t n, uint64_t align, pl_arena *a,
                             item **items, size_t *n_items)
 {
@@ -114,8 +113,8 @@ static int ending_cmp(const void *pa, const void *pb)
     return a->index < b->index ? -1 : 1;
 }
 
-/* A new section begins with the first start after an end: just before that end the live set was
- * the largest, and every pair alive together is together at one such moment. */
+/* A section begins with the first start after an end: just before that end the live set was the
+ * largest, and every pair that overlaps does so at one such moment. */
 static pl_status find_sections(const item *items, pl__pack_leaf *leaf, pl_arena *a)
 {
     uint32_t n = leaf->n, s = 0, e = 0;
@@ -162,8 +161,8 @@ pl_status pl_pack_bound(const pl_pack_buffer *buffers, size_t n, uint64_t align,
 
 /* ---- reductions ------------------------------------------------------------------------- */
 
-/* Stacks the buffers of a piece that overlap all others; true if there were any. The others
- * stay in order. */
+/* Stacks the buffers of a piece that overlap all others; true if there were any. The other buffers
+ * keep their order. */
 static bool stack_universal(packing *k, piece *p)
 {
     item *it = k->items + p->first;
@@ -183,14 +182,14 @@ static bool stack_universal(packing *k, piece *p)
         }
     }
     memcpy(it + kept, k->stacked, sizeof(item) * n_stacked);
-    bool any = n_stacked > 0; /* they lie behind the piece and are never looked at again */
+    bool any = n_stacked > 0; /* they lie behind the piece and are not visited any more */
     p->n = kept;
     p->base = base;
     if (base > k->height) k->height = base;
     return any;
 }
 
-/* Splits the top piece at the first moment nothing crosses; the halves replace it. */
+/* Splits the top piece at the first time that no buffer crosses; the halves replace it. */
 static bool split_piece(packing *k, piece p)
 {
     const item *it = k->items + p.first;
@@ -240,7 +239,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Builds the leaf in units of *unit bytes. The placement it has, if any, comes along. */
+/* Builds the leaf in units of *unit bytes, with its current placement, if any. */
 static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int64_t *unit)
 {
     const item *it = k->items + p->first;
@@ -280,7 +279,7 @@ static void leaf_take(packing *k, piece *p, const pl__pack_leaf *leaf, int64_t u
     p->height = p->base + leaf->height * unit;
 }
 
-/* Takes part of the effort for one solver; give_back returns what that one left. */
+/* Takes part of the effort for one solver; give_back returns the unused part. */
 static pl__pack_effort take(pl__pack_effort *e, uint64_t units)
 {
     pl__pack_effort part = {units, e->deadline_ns, e->stop};
@@ -293,10 +292,10 @@ static void give_back(pl__pack_effort *e, pl__pack_effort part)
     e->left += part.left;
 }
 
-/* Which solver works next on a leaf, and on how many sixteenths of the effort that is left. An
- * answer at the goal ends the work, so it is asked for first, briefly; then a good height is
- * made sure of, in case the deadline comes early; then the goal gets its long search. The two local
- * searches get stuck in different places and take turns. */
+/* Which solver works next on a leaf, and on how many sixteenths of the remaining effort. A result
+ * at the goal ends the work, so a short search for it comes first; then a good height is secured,
+ * in case the deadline comes early; then the goal gets its long search. The two local searches
+ * alternate, because they get stuck in different places. */
 enum { N_STEPS = 10 };
 static const struct {
     enum { AT_GOAL, PERTURB, EJECT, BISECT } what;
@@ -319,7 +318,7 @@ static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e
     return PL_OK;
 }
 
-/* The portfolio when a leaf is new, search when it has a placement. */
+/* Runs the portfolio on a new leaf, and a search on a leaf that has a placement. */
 static pl_status leaf_solve(packing *k, piece *p, pl__pack_effort *e)
 {
     pl_arena_mark mark = pl_arena_mark_get(&k->arena);

@@ -21,7 +21,7 @@ typedef struct pl_pack_buffer {
     uint64_t offset; /* written by pl_pack, a multiple of the alignment */
 } pl_pack_buffer;
 
-/* Techniques, each of which can be switched off to see what it is worth. */
+/* Techniques, each of which can be switched off to measure its effect. */
 enum pl_pack_off {
     PL_PACK_NO_SPLIT = 1 << 0,   /* independent time ranges, whole-range buffers at the bottom */
     PL_PACK_NO_SKYLINE = 1 << 1, /* lowest-offset-first placement under several keys */
@@ -32,12 +32,13 @@ enum pl_pack_off {
 
 typedef struct pl_pack_opts {
     uint64_t align;      /* offsets and sizes are multiples of it; 0 or 1: none */
-    uint64_t target;     /* good enough: stop at this height; 0: only the bound is */
-    uint64_t work;       /* effort after the first portfolio, about a nanosecond a unit; 0: none */
+    uint64_t target;     /* stop at this height; 0: stop only at the bound */
+    uint64_t work;       /* effort after the first portfolio, one unit is about a nanosecond; 0:
+                          * none */
     double time_limit_s; /* safety net; 0: none */
     uint64_t seed;
     uint32_t off;             /* enum pl_pack_off */
-    const volatile int *stop; /* ends the search soon after it is no longer 0; NULL: nothing does */
+    const volatile int *stop; /* the search ends soon after *stop becomes nonzero; NULL: never */
 } pl_pack_opts;
 
 #define PL_PACK_OPTS_INIT                                                                          \
@@ -51,7 +52,7 @@ typedef struct pl_pack_opts {
 pl_status pl_pack(pl_pack_buffer *buffers, size_t n, const pl_pack_opts *opts,
                   uint64_t *height) PL_MUST_USE;
 
-/* The max-load bound with sizes rounded up to align, into *bound. */
+/* Sets *bound to the max-load bound with sizes rounded up to align. */
 pl_status pl_pack_bound(const pl_pack_buffer *buffers, size_t n, uint64_t align,
                         uint64_t *bound) PL_MUST_USE;
 

@@ -1,22 +1,22 @@
-/* pack_eject.c - local search within a given height: a buffer that finds no gap takes one by force.
+/* pack_eject.c - local search within a given height: a buffer without a gap ejects other buffers.
  *
- * The height to stay within is a little below the best one known, and what stands above it is out.
- * As long as anything is out, the heaviest of it goes where the buffers in its way weigh least, and
- * those are out instead. A buffer that is put out gets heavier by a fifth: those that are in each
- * other's way settle first, one below the other, and the light ones, which fit into many gaps, come
- * in last. The first weight is the root of the buffer's area, since that is how hard it is to
+ * The height limit is a little below the best known height, and buffers above it are out. As long
+ * as any buffer is out, the heaviest of them goes where the buffers in its way weigh least, and
+ * those buffers are out instead. An ejected buffer gets heavier by a fifth: buffers that eject each
+ * other settle first, one below the other, and the light ones, which fit into many gaps, come in
+ * last. The first weight is the square root of the buffer's area, a measure of how hard it is to
  * place.
  *
- * A move looks at the buffers that overlap in time, by rising offset and by rising top, and so at
- * the weight in the way of each place that touches one of them: below that weight no other place
- * is. It takes microseconds where a placement from scratch takes a thousandth of a second, and only
- * what is in the way moves.
+ * A move visits the buffers that overlap in time, by rising offset and by rising top, and so finds
+ * the weight in the way of each place that touches one of them; no other place has less weight in
+ * its way. A move takes microseconds, where a placement from scratch takes a millisecond, and only
+ * buffers in the way move.
  *
- * When too much is out, or the moves were many, the weights have gone wrong: everything starts
- * again from the best placement, with first weights and a smaller step down.
+ * When too many buffers are out, or after too many moves, the weights are misleading: the search
+ * restarts from the best placement, with first weights and a smaller step down.
  *
- * Invariant: what is in has no overlap and stays within the height; the best placement is kept
- * apart. Cost: microseconds a move, as many moves as the effort pays for.
+ * Invariant: placed buffers do not overlap and stay within the height; the best placement is stored
+ * separately. Cost: microseconds per move, as many moves as the effort allows.
  */
 #include "plan/pack/pack_int.h"
 
@@ -26,21 +26,21 @@
 #include <string.h>
 
 enum {
-    EJECT_MAX = 16384, /* a move looks at all buffers */
+    EJECT_MAX = 16384, /* a move visits all buffers */
     HEAVIER = 5,       /* by a fifth */
-    PATIENCE = 16,     /* moves a buffer before it starts again */
-    FIRST_CUT = 2,     /* steps down: a fourth of what is left above the goal, then less */
+    PATIENCE = 16,     /* moves per buffer before a restart */
+    FIRST_CUT = 2,     /* steps down: a fourth of the distance to the goal, then less */
     LAST_CUT = 5,
 };
 #define OUT        INT64_MAX /* as an offset: not placed */
-#define FIRST_MOST 1e6       /* weight of a buffer that is all of the problem */
+#define FIRST_MOST 1e6       /* weight of a buffer that fills the whole problem */
 #define MOST       ((uint64_t)1 << 45)
 
 /* Placed buffers by rising key, then by number. */
 typedef struct ranks {
     uint32_t *buffer, *lo, *hi;
     int64_t *key;
-    /* scratch: of those that are alive together with one buffer, their places in these arrays */
+    /* scratch: indices, in these arrays, of the buffers that overlap one buffer in time */
     uint32_t *met;
 } ranks;
 
@@ -107,7 +107,7 @@ static void ranks_remove(ranks *r, uint32_t n, int64_t key, uint32_t b)
     ranks_shift(r, at, at + 1, n - at - 1);
 }
 
-/* How many are alive together with b; they are in r->met. */
+/* Returns how many buffers overlap b in time; they are in r->met. */
 static uint32_t find_met(const ranks *r, uint32_t n, uint32_t lo, uint32_t hi)
 {
     const uint32_t *restrict los = r->lo, *restrict his = r->hi;
@@ -155,13 +155,13 @@ static uint32_t take_heaviest(eject *e)
     return b;
 }
 
-/* A buffer that looks for its place among the k that it meets. The place rises; `below` of them, by
- * offset, begin below its end there, and `ended`, by top, end by its beginning: in the way are
- * those that are only the former. */
+/* A buffer searches its place among the k buffers that it overlaps in time. The place rises:
+ * `below` of them, by offset, begin below its end, and `ended`, by top, end by its beginning. A
+ * buffer is in the way if it has begun and not ended. */
 typedef struct look {
     int64_t size, at;
     uint32_t k, below, ended, next_off;
-    uint64_t begun, gone; /* weights of these */
+    uint64_t begun, gone; /* sums of their weights */
 } look;
 
 static uint64_t weigh(const eject *e, look *l)
@@ -174,7 +174,7 @@ static uint64_t weigh(const eject *e, look *l)
     return l->begun - l->gone;
 }
 
-/* The next place on top of one of them or right below one. */
+/* Returns the next place on top of one of them or right below one. */
 static int64_t next_place(const eject *e, look *l)
 {
     const ranks *o = &e->by_off, *t = &e->by_top;
@@ -184,7 +184,7 @@ static int64_t next_place(const eject *e, look *l)
     return top < under ? top : under;
 }
 
-/* The place with the least weight in the way; of equals any. */
+/* Returns the place with the least weight in the way; ties are broken at random. */
 static int64_t find_place(eject *e, uint32_t b, uint64_t *least, uint32_t *n_met)
 {
     const pl__pack_leaf *leaf = e->leaf;
@@ -235,7 +235,7 @@ static void set_weights(eject *e)
     }
 }
 
-/* From the best placement, what stands above the new height is out. */
+/* Starts from the best placement; buffers above the new height are out. */
 static void begin(eject *e, int cut)
 {
     const pl__pack_leaf *leaf = e->leaf;
@@ -270,7 +270,7 @@ static bool is_lost(const eject *e)
 
 static void search(eject *e, pl__pack_effort *effort)
 {
-    enum { OFTEN = 20000 }; /* work between two looks at what is left */
+    enum { OFTEN = 20000 }; /* work between two checks of the remaining effort */
     int cut = FIRST_CUT;
     set_weights(e);
     while (e->leaf->height > e->leaf->goal) {

@@ -1,4 +1,4 @@
-/* pack_greedy.c - the keys that placements go by, largest-first fits, and the portfolio of both.
+/* pack_greedy.c - keys that order placements, largest-first fits, and the portfolio of both.
  *
  * Skylines (pack_sky.c) are made under several keys. A fit is largest first, into the first or the
  * tightest gap among the placed neighbours: it costs n^2, where a skyline costs n log n.
@@ -50,7 +50,7 @@ static double key_of(const pl__pack_leaf *leaf, const double *load_sum, uint32_t
     }
 }
 
-/* None of these wins on all problems, and a run costs milliseconds. */
+/* No key wins on all problems, and a run costs milliseconds. */
 const char *const pl__pack_sky_keys[PL__PACK_SKY_KEYS] = {"TWS", "TAS", "WAS", "AWS", "SWT",
                                                           "RWS", "TCS", "TDS", "CDS", "DCS",
                                                           "RAS", "TSW", "LUS", "ULS"};
@@ -65,7 +65,7 @@ pl_status pl__pack_sorter_init(pl__pack_sorter *s, const pl__pack_leaf *leaf, pl
     return PL_OK;
 }
 
-/* Gives the ranks of k by up to three keys. */
+/* Sets the ranks of k by up to three keys. */
 void pl__pack_sort_by(pl__pack_sorter *s, pl__pack_sky *k, const char *keys)
 {
     const pl__pack_leaf *leaf = k->leaf;
@@ -82,12 +82,13 @@ void pl__pack_sort_by(pl__pack_sorter *s, pl__pack_sky *k, const char *keys)
 
 /* ---- largest-first fits ----------------------------------------------------------------- */
 
-/* What is placed, by rising offset. */
+/* Placed buffers, by rising offset. */
 typedef struct shelf {
     uint32_t n;
     int64_t *off, *top;
     uint32_t *lo, *hi, *buffer;
-    uint8_t *meets; /* scratch: of each, in the way of the one that is to be placed; and 8 more */
+    uint8_t *meets; /* scratch, 8 bytes longer: per placed buffer, whether it overlaps the new one
+                     * in time */
 } shelf;
 
 static pl_status shelf_init(shelf *s, uint32_t n, pl_arena *a)
@@ -102,7 +103,8 @@ static pl_status shelf_init(shelf *s, uint32_t n, pl_arena *a)
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* Most of what is placed is not in the way: found for all at once, then passed over by eights. */
+/* Most placed buffers do not overlap in time: all are tested at once, then skipped eight at a
+ * time. */
 static void find_meets(shelf *s, uint32_t lo, uint32_t hi)
 {
     const uint32_t n = s->n, *restrict los = s->lo, *restrict his = s->hi;
@@ -111,7 +113,7 @@ static void find_meets(shelf *s, uint32_t lo, uint32_t hi)
     memset(meets + n, 0, 8);
 }
 
-/* Where a buffer goes: the first gap that holds it, or the tightest one. */
+/* Returns the offset for a buffer: the first gap that holds it, or the tightest one. */
 static int64_t find_gap(shelf *s, uint32_t lo, uint32_t hi, int64_t size, bool tightest)
 {
     int64_t cur = 0, best = -1, best_gap = INT64_MAX;
@@ -157,7 +159,7 @@ static void shelf_add(shelf *s, uint32_t b, const pl__pack_leaf *leaf, int64_t o
     s->buffer[at] = b;
 }
 
-/* The height, or more than cap as soon as it is. */
+/* Returns the height, or a value above cap as soon as the height exceeds it. */
 static int64_t fit_run(const pl__pack_leaf *leaf, const uint32_t *order, bool tightest, int64_t cap,
                        shelf *s, int64_t *off)
 {
@@ -194,7 +196,7 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
         pl__pack_keep(leaf, k.off,
                       fit_run(leaf, k.order, tightest, leaf->height - 1, &placed, k.off));
     }
-    if (leaf->height == INT64_MAX) { /* everything is switched off: some placement there must be */
+    if (leaf->height == INT64_MAX) { /* everything is switched off, but a placement is required */
         pl__pack_sort_by(&s, &k, "SWT");
         pl__pack_keep(leaf, k.off, pl__pack_sky_run(&k, INT64_MAX - 1));
     }

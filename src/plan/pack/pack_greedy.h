@@ -1,5 +1,4 @@
-/* pack_greedy.h - the skyline and the orders that it goes by: shared by the portfolio and the local
- * search.
+/* pack_greedy.h - the skyline and its orders: shared by the portfolio and the local search.
  */
 #ifndef PL_PLAN_PACK_GREEDY_H
 #define PL_PLAN_PACK_GREEDY_H
@@ -14,13 +13,13 @@ typedef struct pl__pack_floors {
     int64_t *raise;  /* raises of the whole range of the node */
 } pl__pack_floors;
 
-/* A placed buffer whose top the level has yet to reach. */
+/* A placed buffer whose top the level has not reached. */
 typedef struct pl__pack_event {
     int64_t top;
     uint32_t buffer;
 } pl__pack_event;
 
-/* Of the unplaced buffers below a node. */
+/* Minima over the unplaced buffers below a node. */
 typedef struct pl__pack_least {
     uint32_t hi, rank;
 } pl__pack_least;
@@ -41,10 +40,10 @@ typedef struct pl__pack_sky {
 } pl__pack_sky;
 
 pl_status pl__pack_sky_init(pl__pack_sky *k, const pl__pack_leaf *leaf, pl_arena *a) PL_MUST_USE;
-/* Places all buffers by k->order; the height, or INT64_MAX as soon as it exceeds cap. */
+/* Places all buffers by k->order; returns the height, or INT64_MAX as soon as it exceeds cap. */
 int64_t pl__pack_sky_run(pl__pack_sky *k, int64_t cap);
 
-/* pack_greedy.c. Orders: up to three keys a name. */
+/* pack_greedy.c. Orders: up to three keys each. */
 enum { PL__PACK_SKY_KEYS = 14 };
 extern const char *const pl__pack_sky_keys[PL__PACK_SKY_KEYS];
 typedef struct pl__pack_sorter {
@@ -54,9 +53,9 @@ typedef struct pl__pack_sorter {
 
 pl_status pl__pack_sorter_init(pl__pack_sorter *s, const pl__pack_leaf *leaf,
                                pl_arena *a) PL_MUST_USE;
-/* Gives the ranks of k by keys. */
+/* Sets the ranks of k by keys. */
 void pl__pack_sort_by(pl__pack_sorter *s, pl__pack_sky *k, const char *keys);
-/* Makes a placement the leaf's if it is lower. */
+/* Stores a placement in the leaf if it is lower. */
 void pl__pack_keep(pl__pack_leaf *leaf, const int64_t *off, int64_t height);
 
 #endif

@@ -1,5 +1,5 @@
-/* pack_int.h - what the files of the offset planner share: one irreducible sub-problem (a
- * leaf), the effort left, and the solvers that improve a leaf.
+/* pack_int.h - shared by the files of the offset planner: one irreducible sub-problem (a leaf), the
+ * remaining effort, and the solvers that improve a leaf.
  */
 #ifndef PL_PLAN_PACK_INT_H
 #define PL_PLAN_PACK_INT_H
@@ -7,14 +7,14 @@
 #include "base/rng.h"
 #include "plan/pack/pack.h"
 
-/* Effort left. One unit is about one nanosecond of work, counted, never measured. */
+/* Remaining effort. One unit is about one nanosecond of work, counted, never measured. */
 typedef struct pl__pack_effort {
     uint64_t left;
     uint64_t deadline_ns; /* 0: none */
     const volatile int *stop;
 } pl__pack_effort;
 
-/* False when the effort is used up or the deadline has passed. */
+/* Spends effort; false when it is used up or the deadline has passed. */
 bool pl__pack_spend(pl__pack_effort *e, uint64_t units);
 
 /* A sub-problem in compressed time. Section s stands for a moment at which the set of live
@@ -33,11 +33,10 @@ typedef struct pl__pack_leaf {
     int64_t goal;    /* stop at or below this height; never below bound */
     int64_t *off;    /* the best placement found */
     int64_t height;  /* its height; INT64_MAX before the first */
-    int64_t proven;  /* no placement is lower than this */
+    int64_t proven;  /* no placement is lower */
 } pl__pack_leaf;
 
-/* A buffer and what to sort it by: keys compared in turn, larger first, then the lower buffer.
- */
+/* A buffer and its sort keys: compared one after the other, larger first, then the lower buffer. */
 typedef struct pl__pack_keyed {
     double key[3];
     uint32_t buffer;
@@ -56,18 +55,18 @@ static inline uint32_t pl__pack_draw(pl__pack_draws *d, uint32_t below)
     return (uint32_t)((uint64_t)d->w[d->n++ % 4] * below >> 32);
 }
 
-/* Each of these keeps leaf->off and leaf->height the best so far and stops at leaf->goal.
+/* Each of these updates leaf->off and leaf->height to the best so far and stops at leaf->goal.
  * Running out of effort is not a failure; running out of memory is. */
 
 /* Skylines under all keys and largest-first fits; takes no effort. */
 pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off) PL_MUST_USE;
 /* Local search over the key of the best skyline. */
 pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
-/* Local search within a height below the best, by moving what is in the way. Leaves that are too
- * large for it stay as they are. */
+/* Local search within a height below the best, by ejecting buffers. Does nothing on leaves that are
+ * too large for it. */
 pl_status pl__pack_eject(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
-/* Depth-first search: at the goal, or by bisection between the goal and the best height. Leaves
- * that are too large for its tables stay as they are. */
+/* Depth-first search: at the goal, or by bisection between the goal and the best height. Does
+ * nothing on leaves that are too large for its tables. */
 pl_status pl__pack_exact(pl__pack_leaf *leaf, bool at_goal, pl__pack_effort *e) PL_MUST_USE;
 
 #endif

@@ -1,10 +1,10 @@
 /* pack_perturb.c - local search over the ranks of a skyline.
  *
  * The ranks are the state. A move gives a few buffers of the critical stack (a chain of touching
- * buffers from the bottom to the top of the arena) new ranks, runs the skyline again and is kept
+ * buffers from the bottom to the top of the arena) new ranks and runs the skyline again; it is kept
  * when the arena does not grow.
  *
- * Invariant: the ranks kept are those of the lowest placement so far. Cost: one skyline a move.
+ * Invariant: the kept ranks give the lowest placement so far. Cost: one skyline per move.
  */
 #include "plan/pack/pack_greedy.h"
 
@@ -24,7 +24,7 @@ static uint32_t critical_stack(const pl__pack_sky *k, int64_t height, uint32_t *
     return n;
 }
 
-/* Moves the buffer at rank from to rank to; those between shift by one. */
+/* Moves the buffer at rank `from` to rank `to`; the buffers between shift by one. */
 static void move_rank(pl__pack_sky *k, uint32_t from, uint32_t to)
 {
     uint32_t *order = k->order, *rank = k->rank;
@@ -37,7 +37,7 @@ static void move_rank(pl__pack_sky *k, uint32_t from, uint32_t to)
 
 #define MAX_MOVES 3
 
-/* One step: move a few buffers of the stack, run, keep or take back. */
+/* One move: changes the ranks of a few buffers of the stack, runs, keeps or reverts. */
 static bool perturb_step(pl__pack_sky *k, uint32_t *stack, uint32_t *n_stack, int64_t *height,
                          pl__pack_draws *d)
 {

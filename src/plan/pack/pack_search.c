@@ -2,27 +2,26 @@
  *
  * After MiniMalloc (Moffitt, ASPLOS 2023). Only canonical placements are searched: buffers are
  * placed in order of (offset, static rank), each at its lowest reachable offset, so every
- * bottom-justified solution is met once. What cuts the tree:
+ * bottom-justified solution is met once. These prune the tree:
  *
  * Sections. The floor of a section plus the sizes still to be placed in it must fit. A floor is
  * the highest placed top, raised to the least reachable offset of the unplaced buffers there
  * and to the offset placed last, since later ones are not lower.
  *
- * Dominance. Nothing goes at or above the lowest top an unplaced buffer could have now, because
- * that buffer would then have fitted below.
+ * Dominance. No buffer goes at or above the lowest top that an unplaced buffer could have at this
+ * node, because that unplaced buffer would have fitted below.
  *
- * Hats. A buffer that nothing unplaced overlaps takes nothing from anyone: when the search
- * below it fails, its siblings fail too. So do twins of a buffer that failed at the same
- * offset.
+ * Hats. A buffer that no unplaced buffer overlaps takes no room from any other: when the search
+ * below it fails, its siblings fail too. So do twins of a buffer that failed at the same offset.
  *
- * Parts. Where no unplaced buffer crosses a boundary between sections the problem falls in two,
- * searched apart and ranked afresh; one that fails is not retried for the solutions of the
- * other.
+ * Parts. Where no unplaced buffer crosses a boundary between sections the problem splits in two
+ * parts, which are searched independently with their own ranks; a part that fails is not retried
+ * for each solution of the other.
  *
- * Ranks decide how soon a solution is met, and no one ranking is good for all problems, so
- * several take turns under node limits that double. All changes go on one trail; failing means
- * undoing back to a mark. Buffers are sorted by first section, so a part is a range of buffers
- * and a range of sections.
+ * Ranks decide how soon a solution is found, and no single ranking is good for all problems, so
+ * several rankings alternate under node limits that double. All changes go on one trail; a failure
+ * undoes changes back to a mark. Buffers are sorted by first section, so a part is a range of
+ * buffers and a range of sections.
  *
  * Invariant: undoing to a mark restores floors, counts and placements exactly. Cost: exponential in
  * the worst case; node limits and the effort end it.
@@ -35,12 +34,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond these the tables are too large and the tree is hopeless anyway. The search recurses
- * once a placed buffer, some 230 bytes of stack each. */
+/* Beyond these sizes the tables are too large, and the tree is too deep to search. The search
+ * recurses once per placed buffer, about 230 bytes of stack each. */
 #define MAX_BUFS  6000u
 #define MAX_PAIRS 12000000u
 
-#define PLACED INT64_MAX /* as a reachable offset: not waiting any more */
+#define PLACED INT64_MAX /* as a reachable offset: already placed */
 
 typedef enum outcome { FAILED, FOUND, STOPPED } outcome;
 
@@ -94,7 +93,7 @@ static bool grow(void **p, size_t *cap, size_t elem)
     return true;
 }
 
-/* Makes room for n more changes, so that placing a buffer cannot stop half-way. */
+/* Reserves room for n more changes, so that placing a buffer cannot stop half-way. */
 static bool trail_reserve(dfs *d, size_t n)
 {
     while (d->cap_trail - d->n_trail < n) {
@@ -138,8 +137,8 @@ static void undo(dfs *d, size_t mark)
 
 /* ---- placing ---------------------------------------------------------------------------- */
 
-/* Raises the floor of s to the least reachable offset of its unplaced buffers. Nearly always
- * the witness of last time still lies at or below the floor and there is nothing to do. */
+/* Raises the floor of s to the least reachable offset of its unplaced buffers. Nearly always the
+ * previous witness still lies at or below the floor, and nothing changes. */
 static void raise_floor(dfs *d, uint32_t s)
 {
     int64_t floor = d->floor[s], least = PLACED;
@@ -156,7 +155,7 @@ static void raise_floor(dfs *d, uint32_t s)
     d->floor[s] = least;
 }
 
-/* The cheap look at all floors as they are comes first: most failures show there. */
+/* The cheap check of all floors comes first: it finds most failures. */
 static bool sections_fit(dfs *d, part p, int64_t off)
 {
     d->work += p.sec_hi - p.sec_lo;
@@ -184,7 +183,7 @@ static bool has_room(const dfs *d, uint32_t b, bool *hat)
     return most <= room;
 }
 
-/* Places b at its reachable offset. False when the rest cannot fit any more; the changes are on
+/* Places b at its reachable offset. False when the remaining buffers cannot fit; the changes are on
  * the trail either way. */
 static bool place(dfs *d, part p, uint32_t b)
 {
@@ -236,7 +235,7 @@ static double rank_key(const dfs *d, uint32_t b, char key)
     }
 }
 
-/* Ranks the unplaced buffers of a part by the loads it has now. */
+/* Ranks the unplaced buffers of a part by its current loads. */
 static void set_ranks(dfs *d, part p)
 {
     const pl__pack_leaf *leaf = d->leaf;
@@ -269,9 +268,9 @@ static int by_order(const void *a, const void *b)
     return cand_less(a, b) ? -1 : cand_less(b, a);
 }
 
-/* Candidate i of those in [base, end) comes to its place in the order; those before it have come. A
- * node seldom gets to more than its first ones, so these are looked for one by one, and the rest is
- * sorted when they were not enough. */
+/* Moves candidate i of [base, end) to its place in the order; the candidates before it are in
+ * place. A node seldom needs more than its first candidates, so these are selected one by one, and
+ * the rest is sorted only when they fail. */
 static void bring(cand *c, size_t base, size_t i, size_t end)
 {
     enum { ONE_BY_ONE = 4 };
@@ -285,9 +284,8 @@ static void bring(cand *c, size_t base, size_t i, size_t end)
     c[i] = first;
 }
 
-/* The candidates of a node, in no order: not before last, and below the lowest top an unplaced
- * buffer could have. They go to the end of d->cands; the number of unplaced buffers is
- * returned. */
+/* Lists the candidates of a node, unordered: not before last, and below the lowest top that an
+ * unplaced buffer could have. Appends them to d->cands; returns the number of unplaced buffers. */
 static uint32_t list_candidates(dfs *d, part p, cand last)
 {
     const int64_t *size = d->leaf->size;
@@ -315,7 +313,7 @@ static bool is_twin(const pl__pack_leaf *leaf, const cand *a, const cand *b)
 
 static outcome search(dfs *d, part p, cand last);
 
-/* After b was placed: the parts into which p falls, searched one by one. */
+/* After b was placed: searches the parts into which p splits, one by one. */
 static outcome search_parts(dfs *d, part p, cand last)
 {
     uint32_t b = last.buffer, start = p.sec_lo;
@@ -458,8 +456,8 @@ static void keep_found(const dfs *d, pl__pack_leaf *leaf)
     memcpy(leaf->off, d->at, sizeof(int64_t) * leaf->n);
 }
 
-/* All orders in turn at one height, with node limits that double, until an answer or no effort.
- */
+/* Tries all orders in turn at one height, with node limits that double, until a result or no
+ * effort. */
 static outcome try_height(dfs *d, pl__pack_leaf *leaf, int64_t cap, pl__pack_effort *e)
 {
     part all = {0, leaf->n, 0, leaf->n_sections};
@@ -479,9 +477,9 @@ static outcome try_height(dfs *d, pl__pack_leaf *leaf, int64_t cap, pl__pack_eff
         }
 }
 
-/* Heights between the goal and the best known, halving the gap. A height that gives no answer
- * in its share of the effort counts as out of reach; when the gap has closed, what effort is
- * left goes once more to the goal and upwards, with larger shares. */
+/* Bisects the heights between the goal and the best known. A height without a result within its
+ * share of the effort counts as out of reach; when the gap has closed, the remaining effort goes
+ * once more to the goal and upwards, with larger shares. */
 static void bisect(dfs *d, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
     for (uint64_t parts = 16; parts && leaf->height > leaf->goal && d->status == PL_OK;

@@ -1,13 +1,13 @@
 /* pack_sky.c - the skyline: placement from the bottom up, without backtracking.
  *
- * Of all unplaced buffers, place the one whose lowest reachable offset is least, ties
- * by a static rank, at that offset. "Reachable" looks only at tops: a buffer never goes under
- * one that is already placed, so offsets come out in non-decreasing order. It runs as a level
- * that rises from top to top. Sections whose floor the level has reached are open; when one
- * opens, only buffers inside the run of open sections around it can be placed, all of them
- * exactly at the level. One tree finds the run, another the best rank inside it, so a run over
- * all buffers takes O(n) memory and about n log n time, where lists of overlapping pairs would
- * need tens of millions of entries at 30k buffers.
+ * Of all unplaced buffers, place the buffer whose lowest reachable offset is least, ties by a
+ * static rank, at that offset. "Reachable" considers tops only: a buffer never goes under a placed
+ * buffer, so offsets come out in non-decreasing order. The algorithm raises a level from top to
+ * top. Sections whose floor the level has reached are open; when a section opens, only buffers
+ * inside the run of open sections around it can be placed, all of them exactly at the level. One
+ * tree finds the run, another the best rank inside it, so a run over all buffers takes O(n) memory
+ * and about n log n time, where lists of overlapping pairs would need tens of millions of entries
+ * at 30k buffers.
  *
  * Invariant: no section's floor is below a placed top in it, so no two buffers overlap.
  */
@@ -41,7 +41,8 @@ static int64_t floors_max(const pl__pack_floors *f, uint32_t lo, uint32_t hi)
     return m;
 }
 
-/* v is at least every floor in [lo,hi), so that a node inside the range takes it unseen. */
+/* v is at least every floor in [lo,hi), so a node inside the range can take v without a
+ * comparison. */
 static void floors_raise(pl__pack_floors *f, uint32_t lo, uint32_t hi, int64_t v)
 {
     uint32_t l = lo + f->leaves, r = hi + f->leaves;
@@ -55,8 +56,8 @@ static void floors_raise(pl__pack_floors *f, uint32_t lo, uint32_t hi, int64_t v
     }
 }
 
-/* The run of sections around s, itself no higher than level, whose floors are no higher either.
- */
+/* Returns the end of the run of sections around s whose floors are not above level; s is one of
+ * them. */
 static uint32_t run_end(const pl__pack_floors *f, uint32_t s, int64_t level)
 {
     uint32_t i = s + f->leaves;
@@ -135,7 +136,7 @@ static void least_remove(pl__pack_sky *k, uint32_t b)
     while (i >>= 1) join(k, i);
 }
 
-/* What is asked of the tree: the least rank among buffers [b_lo,b_hi) that end by hi. */
+/* A query of the tree: the least rank among buffers [b_lo,b_hi) that end by hi. */
 typedef struct query {
     uint32_t b_lo, b_hi, hi, best;
 } query;
@@ -155,8 +156,8 @@ static void ask(pl__pack_sky *k, query *q, uint32_t node, uint32_t at, uint32_t 
     ask(k, q, 2 * node + !right, at + !right * half, half);
 }
 
-/* Places at level what fits in the sections [lo,hi), none of which is higher: the least rank
- * first, then what fits before and after it. */
+/* Places at level what fits in the sections [lo,hi), none of which is higher: the least rank first,
+ * then what fits before and after it. */
 static void fill_run(pl__pack_sky *k, uint32_t lo, uint32_t hi, int64_t level)
 {
     const pl__pack_leaf *leaf = k->leaf;
@@ -180,9 +181,8 @@ static void fill_run(pl__pack_sky *k, uint32_t lo, uint32_t hi, int64_t level)
     }
 }
 
-/* Places all buffers by k->order; the height, or INT64_MAX as soon as it exceeds cap. The level
- * rises from top to top; sections open when it reaches their floor, and whatever then fits in
- * the open run around them could not be placed before. */
+/* The level rises from top to top; sections open when it reaches their floor, and a buffer that
+ * then fits in the open run around them could not be placed before. */
 int64_t pl__pack_sky_run(pl__pack_sky *k, int64_t cap)
 {
     const pl__pack_leaf *leaf = k->leaf;

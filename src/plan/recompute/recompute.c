@@ -2,8 +2,8 @@
  *
  * The driver runs solvers from cheap to expensive and keeps the cheapest list that fits: every unit
  * once; the dynamic program over cut points; the simulator over its grid of settings; on small
- * problems a best-first search that ends with the optimum; then, as far as the effort goes, the
- * search over the simulator's weights. Each candidate is a list of units, measured exactly.
+ * problems a best-first search that ends with the optimum; then, within the effort, the search over
+ * the simulator's weights. Each candidate is a list of units, measured exactly.
  *
  * Invariant: the best list so far fits the budget, by exact replay (recompute_seq.c). Cost:
  * milliseconds for 500 units, up to seconds for 5,000; the search adds its effort.
@@ -22,7 +22,7 @@
 #include "base/sys.h"
 #include "plan/recompute/recompute_int.h"
 
-enum { AUTO_START = 30000000, AUTO_UNITS = 90000 }; /* effort, and a unit, when none is named */
+enum { AUTO_START = 30000000, AUTO_UNITS = 90000 }; /* default effort: constant, and per unit */
 
 /* ---- the model -------------------------------------------------------------------------- */
 static unsigned buffer_flags(const pl_recompute_problem *p, uint32_t v)
@@ -65,7 +65,8 @@ static pl_status set_writers(pl__recompute *m)
     return PL_OK;
 }
 
-/* Roots of views: a view's base is read by its writer, so bases come earlier in the order. */
+/* Sets the owners of views: a view's base is read by its writer, so bases come earlier in the
+ * order. */
 static pl_status set_owners(pl__recompute *m)
 {
     const pl_recompute_problem *p = m->p;
@@ -96,7 +97,7 @@ static pl_status set_owners(pl__recompute *m)
     return PL_OK;
 }
 
-/* Lists are built in two rounds of the same walk: count, then fill. */
+/* Lists are built in two passes of the same walk: count, then fill. */
 typedef void (*pair_fn)(void *ctx, uint32_t from, uint32_t to);
 typedef struct builder {
     pl__recompute_list *list;
@@ -336,13 +337,13 @@ void pl__recompute_best_release(pl__recompute_best *b)
     pl__recompute_eval_free(b->eval);
 }
 
-/* ---- the plan handed out ---------------------------------------------------------------- */
+/* ---- the returned plan ------------------------------------------------------------------ */
 void pl_recompute_plan_free(pl_recompute_plan *p)
 {
     pl_sys_free(p);
 }
 
-/* last[k'] pairs: for each position, the owners whose copy ends there. */
+/* Lists, for each position, the owners whose copy ends there. */
 static uint32_t list_ends(const pl__recompute *m, const pl__recompute_seq *s, uint32_t *copy_owner,
                           uint32_t *copy_end, uint32_t *now)
 {
@@ -392,7 +393,8 @@ pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq
     uint32_t *unit = (uint32_t *)(plan + 1), *drop_at = unit + s->n, *drop = drop_at + s->n + 2;
     uint32_t n = list_ends(m, s, owner, end, now);
     if (s->n) memcpy(unit, s->unit, s->n * sizeof *unit);
-    /* Counting sort by the position; two cells up, so that the fill leaves offsets behind. */
+    /* Counting sort by position; offsets are stored two cells up, so that the fill leaves the final
+     * offsets. */
     for (uint32_t c = 0; c < n; c++)
         if (end[c] < s->n) drop_at[end[c] + 2]++;
     for (uint32_t k = 0; k < s->n; k++) drop_at[k + 2] += drop_at[k + 1];

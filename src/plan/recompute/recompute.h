@@ -1,24 +1,25 @@
 /* recompute.h - which units to run a second time, so that a program fits a number of bytes.
  *
  * The problem is plain data and knows nothing of graphs: units in the order in which each first
- * runs, with a cost, and the buffers that they read and write. A plan is a list of units; a place
+ * runs, with a cost, and the buffers that they read and write. A plan is a list of units; an index
  * in the list is a position. Units first appear in the given order; in between, units appear a
- * second time where a buffer that was dropped is read once more. Each run of a unit makes a new
- * copy of its buffers; a copy lives from its position to the last position that reads it, never
- * longer, so the peak is a function of the list alone: simulated, never estimated.
+ * second time where a dropped buffer is read once more. Each run of a unit makes a new copy of its
+ * buffers; a copy lives from its position to the last position that reads it, never longer. So the
+ * peak is a function of the list alone: simulated, never estimated.
  *
- *   - All outputs of a unit are recomputed together; those that nobody reads die at once. A unit that
- *     runs while an output still lives makes a new copy: the old one ends at its last read before.
- *   - A view has no bytes and lives in its base. It belongs to the copy of the base that it was taken
- *     from: when the base is dropped, the view is recomputed as well, if anyone reads it.
- *   - A buffer that no unit writes is there from the start, and is dropped after its last read.
+ *   - All outputs of a unit are recomputed together; outputs without a reader die at once. A unit
+ *     that runs while an output still lives makes a new copy: the old one ends at its last read
+ *     before.
+ *   - A view has no bytes and lives in its base. It belongs to the copy of the base that it was
+ *     taken from: when the base is dropped, the view is recomputed as well, if it has a reader.
+ *   - A buffer that no unit writes exists from the start, and is dropped after its last read.
  *     Pinned buffers are never dropped; when their unit runs again for its other outputs, it writes
- *     what is there already, so their views stay.
- *   - A random unit that runs a second time must draw the same numbers; else mark it ONCE.
+ *     the same bytes again, so their views stay valid.
+ *   - A random unit that runs a second time must draw the same numbers; otherwise mark it ONCE.
  *
  * A result is a function of the problem, the options and the seed: effort is counted in steps of
- * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on the
- * machine. recompute_check.h replays a plan and shares no code with the planner.
+ * work, not in seconds; the time limit is a safety net, and only a run that reaches it depends on
+ * the machine. recompute_check.h replays a plan and shares no code with the planner.
  *
  * Example, used in all files of this room. Units A B C D E; A makes a, B makes b from a, C reads b,
  * D makes d from b, E reads a and d. Buffers have 4 bytes, units cost 1.
@@ -43,7 +44,8 @@ enum pl_recompute_buffer_flags {
 };
 
 /* Everything is borrowed. Ranges are offsets: the inputs of unit i are in[in_at[i] .. in_at[i+1]).
- * A unit reads only what an earlier unit writes or nobody writes; a buffer has one writer. */
+ * A unit reads only buffers that an earlier unit writes or that no unit writes; a buffer has one
+ * writer. */
 typedef struct pl_recompute_problem {
     uint32_t n_units, n_buffers;
     const double *cost;         /* of each unit, finite and >= 0: nanoseconds */
@@ -61,7 +63,8 @@ typedef struct pl_recompute_problem {
 typedef struct pl_recompute_plan {
     uint32_t n;                     /* positions */
     const uint32_t *unit;           /* of each position */
-    const uint32_t *drop_at, *drop; /* n + 1 offsets; buffers (no views) that end with it */
+    const uint32_t *drop_at, *drop; /* n + 1 offsets; buffers (not views) that end with the
+                                     * position */
     uint64_t peak_bytes;            /* most bytes alive in one position */
     double cost_ns;                 /* sum over the positions */
     double base_cost_ns;            /* cost of running every unit once */
@@ -69,30 +72,30 @@ typedef struct pl_recompute_plan {
 } pl_recompute_plan;
 void pl_recompute_plan_free(pl_recompute_plan *p);
 
-/* Techniques, each of which can be switched off to see what it is worth. */
+/* Techniques, each of which can be switched off to measure its effect. */
 enum pl_recompute_off {
     PL_RECOMPUTE_NO_CHAIN = 1 << 0,   /* dynamic program over cut points */
     PL_RECOMPUTE_NO_GRID = 1 << 1,    /* more than one setting of the eviction score */
     PL_RECOMPUTE_NO_FILL = 1 << 2,    /* undoing recomputation where room is left */
     PL_RECOMPUTE_NO_SEARCH = 1 << 3,  /* perturbed weights */
     PL_RECOMPUTE_NO_EXACT = 1 << 4,   /* best-first search on small problems */
-    PL_RECOMPUTE_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
+    PL_RECOMPUTE_NO_MINIMUM = 1 << 5, /* reporting the smallest budget when nothing fits */
     PL_RECOMPUTE_NO_SIM = 1 << 6,     /* the simulator, and with it all searches */
-    PL_RECOMPUTE_NO_CHOICE = 1 << 7,  /* more plans than the first that fits */
+    PL_RECOMPUTE_NO_CHOICE = 1 << 7,  /* continuing after the first plan that fits */
 };
 
 typedef struct pl_recompute_opts {
-    uint64_t budget_bytes; /* the peak must not pass it */
+    uint64_t budget_bytes; /* the peak must not exceed it */
     uint64_t effort;       /* work of the search after the first plans, about a nanosecond a
                             * unit; 0: none. The first plans are not limited by it */
     double time_limit_s;   /* safety net over everything; 0: none */
     uint64_t seed;
     uint32_t off; /* enum pl_recompute_off */
-    /* Plans of the same problem that the caller has, borrowed: those that fit compete, so that
-     * a plan made for a smaller budget is never lost. */
+    /* Plans of the same problem that the caller has, borrowed: plans that fit compete, so that a
+     * plan made for a smaller budget is never lost. */
     const pl_recompute_plan *const *pool;
     uint32_t n_pool;
-    /* ends the search soon after it is no longer 0; what comes back then is not to be used */
+    /* the search ends soon after *stop becomes nonzero; its result must then not be used */
     const volatile int *stop;
 } pl_recompute_opts;
 
@@ -105,31 +108,31 @@ typedef struct pl_recompute_opts {
   .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL                                                \
  }
 
-/* A plan within the budget, as cheap as it could be found. PL_ERR_FIT when there is none: the
- * message names the unit and the bytes when the budget is below the lower bound (then it is
- * proven), and the smallest budget that a plan was found for otherwise. opts may be NULL. */
+/* Finds a plan within the budget, as cheap as possible. PL_ERR_FIT when there is none: the message
+ * names the unit and the bytes when the budget is below the lower bound (a proof), and otherwise
+ * the smallest budget with a plan. opts may be NULL. */
 pl_status pl_recompute_solve(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                              pl_recompute_plan **out) PL_MUST_USE;
-/* Searches at two budgets that differ a little may end in plans that differ by chance. A caller who
- * wants plans for many budgets searches at the rungs of a ladder only, which are the same for all
- * budgets. Returns the highest rung that is not above the budget, 0 below the bound. `scale` is the
- * peak of the keep-all plan; there are `rungs` rungs up to it, and up to four times as dense near
- * the bound, where cost falls steeply. */
+/* Searches at two budgets that differ a little may end in plans that differ by chance. A caller
+ * that wants plans for many budgets searches only at the rungs of a ladder, which are the same for
+ * all budgets. Returns the highest rung that is not above the budget, 0 below the bound. `scale` is
+ * the peak of the keep-all plan; there are `rungs` rungs up to it, and up to four times as many
+ * near the bound, where cost falls steeply. */
 uint64_t pl_recompute_rung(uint64_t budget, uint64_t bound, uint64_t scale, uint32_t rungs);
 
-/* No plan has a lower peak: the largest need of one unit, pinned + inputs + outputs + workspace,
- * or what must be there at the end (then *unit is PL_RECOMPUTE_NONE). */
+/* Sets a lower bound of the peak of all plans: the largest need of one unit, pinned + inputs +
+ * outputs + workspace, or what must exist at the end (then *unit is PL_RECOMPUTE_NONE). */
 pl_status pl_recompute_bound(const pl_recompute_problem *p, uint64_t *bytes,
                              uint32_t *unit) PL_MUST_USE;
-/* The peak of running every unit once. */
+/* Sets the peak of running every unit once. */
 pl_status pl_recompute_keep_all(const pl_recompute_problem *p, uint64_t *bytes) PL_MUST_USE;
-/* The smallest budget a plan was found for; pl_recompute_solve finds one at it, given the same
+/* Finds the smallest budget with a plan; pl_recompute_solve finds a plan for it, given the same
  * options. */
 pl_status pl_recompute_minimum(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                                uint64_t *bytes) PL_MUST_USE;
-/* The way down to it, plan by plan: each call gives a smaller budget that has one, and the plan,
- * which is the caller's; *plan is NULL at the end, when *bytes of the call before is the smallest.
- * The first plan keeps everything. */
+/* The descent to the minimum, plan by plan: each call sets a smaller budget that has a plan, and
+ * the plan, which the caller owns; *plan is NULL at the end, and *bytes of the call before is the
+ * minimum. The first plan is the keep-all plan. */
 typedef struct pl_recompute_descent pl_recompute_descent;
 pl_status pl_recompute_descent_new(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                                    pl_recompute_descent **out) PL_MUST_USE;

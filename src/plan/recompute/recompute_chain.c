@@ -24,10 +24,9 @@
  * segments are alike.
  *
  * Example: three segments of cost 1, each state one slot, each tape two, m = 4. To keep the tape of
- * segment 0 leaves 4 - 2 - 1 = 1 slot for segments 1 and 2, too few for a tape. Keep state 1 only:
- * 1 for the run, then C(1,3,3), which in the same way keeps state 2 only, then C(0,1,4), the tape
- * of segment
- * 0. Forward runs: 0 1 2, then 1, then 0.
+ * segment 0 leaves 4 - 2 - 1 = 1 slot for segments 1 and 2, too few for a tape. So keep state 1
+ * only: 1 for the run, then C(1,3,3), which in the same way keeps state 2 only, then C(0,1,4), the
+ * tape of segment 0. Forward runs: 0 1 2, then 1, then 0.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -40,7 +39,7 @@ enum {
     MAX_SEGMENTS = 96,     /* of a chain whose segments differ */
     MAX_ALIKE = 4000,      /* of a uniform chain */
     N_SLOTS = 64,          /* of memory, when segments differ */
-    MAX_SLOTS = 160,       /* when they are alike: one is a state */
+    MAX_SLOTS = 160,       /* when they are alike: a slot is one state */
     MAX_TABLE = 120000000, /* steps of work on the table */
 };
 #define TAPE   UINT16_MAX /* choice: keep the tape of the first segment */
@@ -50,20 +49,20 @@ typedef struct segment {
     uint32_t lo, hi;           /* forward units [lo,hi); the last of them makes the next state */
     uint32_t back_lo, back_hi; /* backward units */
     double cost;               /* of its forward units */
-    double tape_cost;          /* of those that its backward part reads from */
+    double tape_cost;          /* cost of the units that its backward part reads from */
     uint64_t state, tape;      /* bytes: the state it starts from; what backward reads within it */
-    uint64_t forward;          /* bytes alive inside it at most, the state it starts from apart */
-    uint64_t backward;         /* bytes of backward values alive in its backward part at most */
+    uint64_t forward;          /* most bytes alive inside it, without the state it starts from */
+    uint64_t backward;         /* most bytes of backward values alive in its backward part */
     uint64_t carry;            /* bytes of backward values alive when its backward part begins */
 } segment;
 
 typedef struct chain {
     pl__recompute_best *b;
     const pl__recompute *m;
-    uint32_t turn; /* first unit of the backward part */
+    uint32_t turn; /* the turning point: first unit of the backward part */
     segment *seg;
-    uint32_t n;    /* segments, the turn included */
-    bool alike;    /* all but the turn are the same */
+    uint32_t n;    /* segments, including the turning point */
+    bool alike;    /* all but the turning point are the same */
     uint64_t slot; /* bytes */
     uint32_t slots;
     double *sum; /* n + 1: cost of the forward units of the segments before */
@@ -91,7 +90,7 @@ static uint32_t last_use(const pl__recompute *m, uint32_t r)
     return last_use_below(m, r, UINT32_MAX);
 }
 
-/* The unit at which keeping everything takes most. */
+/* Finds the unit at which keeping everything takes most bytes. */
 static pl_status find_program(chain *c)
 {
     const pl__recompute *m = c->m;
@@ -113,7 +112,8 @@ static pl_status find_program(chain *c)
     return PL_OK;
 }
 
-/* Cuts: units before the turn such that nothing older is read between them and the turn. */
+/* Finds the cuts: units before the turning point such that nothing older is read between them and
+ * the turning point. */
 static pl_status find_cuts(chain *c, uint32_t *cut, uint32_t *n_cuts)
 {
     const pl__recompute *m = c->m;
@@ -140,7 +140,7 @@ static uint64_t made_bytes(const pl__recompute *m, uint32_t unit)
     return sum;
 }
 
-/* Segments from cuts; with too many of them, cuts at about equal steps of cost remain. */
+/* Makes segments from cuts; with too many cuts, some at about equal distances of cost remain. */
 static pl_status make_segments(chain *c, const uint32_t *cut, uint32_t n_cuts, uint32_t most)
 {
     const pl__recompute *m = c->m;
@@ -167,8 +167,8 @@ static pl_status make_segments(chain *c, const uint32_t *cut, uint32_t n_cuts, u
 
 /* ---- measuring segments ----------------------------------------------------------------- */
 
-/* The segment that a read of owner r pins a backward unit to: a state belongs to the one it starts.
- */
+/* Returns the segment that a read of owner r assigns a backward unit to: a state belongs to the
+ * segment that it starts. */
 static uint32_t segment_of(const chain *c, const uint32_t *of_unit, uint32_t r)
 {
     uint32_t w = c->m->writer[r];
@@ -195,7 +195,8 @@ static void split_backward(chain *c, const uint32_t *of_unit)
     c->seg[0].back_hi = m->n_units;
 }
 
-/* What the backward part of a segment reads within it: bytes, and the cost of computing them. */
+/* Computes what the backward part of a segment reads within it: bytes, and the cost of computing
+ * them. */
 static void measure_tape(chain *c, segment *s)
 {
     const pl__recompute *m = c->m;
@@ -222,8 +223,8 @@ static void measure_tape(chain *c, segment *s)
     }
 }
 
-/* Most bytes alive at one unit of [lo,hi): of values made in [from,hi), each alive to its last
- * use below `below`. */
+/* Returns the most bytes alive at one unit of [lo,hi), counting values made in [from,hi), each
+ * alive to its last use below `below`. */
 static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t hi, uint32_t below,
                            int64_t *change)
 {
@@ -250,7 +251,7 @@ static uint64_t most_alive(const chain *c, uint32_t from, uint32_t lo, uint32_t 
     return (uint64_t)most;
 }
 
-/* Backward values that are made before a segment's backward part and read in it or later. */
+/* Counts backward values that are made before a segment's backward part and read in it or later. */
 static void measure_carry(chain *c)
 {
     const pl__recompute *m = c->m;
@@ -288,7 +289,8 @@ static bool near(double a, double b)
     return fabs(a - b) <= 0.01 * fabs(a);
 }
 
-/* The first segment starts from nothing and the turn ends the chain: they may differ. */
+/* The first segment starts from nothing and the turning point ends the chain, so these two may
+ * differ. */
 static bool are_alike(const chain *c)
 {
     if (c->n < 4) return false;
@@ -309,14 +311,15 @@ static uint32_t to_slots(const chain *c, uint64_t bytes)
     return s > MAX_SLOTS * 8 ? MAX_SLOTS * 8 : (uint32_t)s;
 }
 
-/* The row of segments i..j-1. Alike: by length, apart from whether the turn is in it. */
+/* Returns the row of segments i..j-1. Alike: by length and by whether the turning point is in
+ * it. */
 static size_t row(const chain *c, uint32_t i, uint32_t j)
 {
     size_t at = c->alike ? (size_t)(j - i) * 2 + (j == c->n) : (size_t)i * (c->n + 1) + j;
     return at * (c->slots + 1);
 }
 
-/* Slots that running segments i..k-1 forward takes at most, state i apart. */
+/* Returns the most slots that running segments i..k-1 forward takes, without state i. */
 static uint32_t advance_slots(const chain *c, uint32_t i, uint32_t k)
 {
     uint64_t most = 0;
@@ -399,7 +402,7 @@ static pl_status fill_table(chain *c)
             for (uint32_t i = 0; i + len <= c->n; i++) fill_pair(c, i, i + len);
             continue;
         }
-        /* Alike: one that ends before the turn, one that ends with it. */
+        /* Alike: one row that ends before the turning point, one that ends with it. */
         if (len + 2 <= c->n) fill_pair(c, 1, 1 + len);
         fill_pair(c, c->n - len, c->n);
         if (len + 1 == c->n) fill_pair(c, 0, len); /* the same row as 1..n, but segment 0 differs */
@@ -418,7 +421,7 @@ static pl_status push_units(chain *c, uint32_t lo, uint32_t hi)
     return PL_OK;
 }
 
-/* Forward units again: those that must not run twice are left out. */
+/* Repeats forward units, except units that must not run twice. */
 static pl_status push_forward(chain *c, uint32_t lo, uint32_t hi, uint32_t *frontier)
 {
     for (uint32_t unit = lo; unit < hi; unit++) {
@@ -429,7 +432,7 @@ static pl_status push_forward(chain *c, uint32_t lo, uint32_t hi, uint32_t *fron
     return PL_OK;
 }
 
-/* Tasks wait on a stack, so that long chains need no deep recursion. */
+/* Pending pieces wait on a stack, so that long chains need no deep recursion. */
 static pl_status unroll(chain *c, uint32_t slots, piece *stack, bool *ok)
 {
     uint32_t n = 0, frontier = 0;
@@ -463,7 +466,7 @@ static pl_status unroll(chain *c, uint32_t slots, piece *stack, bool *ok)
     return PL_OK;
 }
 
-/* The table is a guide: the most slots that fit in truth may be a few more or fewer. */
+/* The table is approximate: the most slots that really fit may be a few more or fewer. */
 static pl_status offer_all(chain *c, uint32_t fits)
 {
     piece *stack = pl_arena_new(&c->arena, piece, 2 * (size_t)c->n + 4);

@@ -1,9 +1,9 @@
 /* recompute_check.c - a plan is accepted only if this replay can follow it.
  *
- * The replay keeps, for each buffer, the serial number of the copy that is there (0: none) and,
- * for each view, the serial number of the base's copy that it was taken from. Bytes are added
- * when a copy is made and taken off when it is dropped. Nothing is inferred: a buffer that the
- * plan does not drop stays and counts, so lifetimes that are too short or too long both show.
+ * The replay stores, for each buffer, the serial number of its current copy (0: none) and, for each
+ * view, the serial number of the base's copy that it was taken from. Bytes are added when a copy is
+ * made and subtracted when it is dropped. Nothing is inferred: a buffer that the plan does not drop
+ * stays and counts, so lifetimes that are too short or too long are both found.
  */
 #include "plan/recompute/recompute_check.h"
 
@@ -12,7 +12,7 @@
 typedef struct replay {
     const pl_recompute_problem *p;
     const pl_recompute_plan *plan;
-    uint32_t *copy;  /* of each buffer: serial of the copy that is there, 0 for none */
+    uint32_t *copy;  /* of each buffer: serial of the current copy, 0 for none */
     uint32_t *taken; /* of each view: serial of its base's copy when it was computed */
     uint8_t *done;   /* of each unit: computed at least once */
     uint32_t serial, next_unit;
@@ -30,7 +30,7 @@ static unsigned flags_of(const pl_recompute_problem *p, uint32_t b)
     return p->buffer_flags ? p->buffer_flags[b] : 0;
 }
 
-/* A view of a view is there when each link is. */
+/* A view of a view exists when each link of the chain does. */
 static bool is_there(const replay *r, uint32_t b)
 {
     while (is_view(r->p, b)) {
@@ -41,7 +41,7 @@ static bool is_there(const replay *r, uint32_t b)
     return r->copy[b] != 0;
 }
 
-/* Storages that no unit writes are there before the first position. */
+/* Buffers that no unit writes exist before the first position. */
 static void set_start(replay *r, uint8_t *written)
 {
     const pl_recompute_problem *p = r->p;
@@ -72,8 +72,8 @@ static pl_status check_unit(replay *r, uint32_t k, uint32_t unit)
     return PL_OK;
 }
 
-/* The outputs of a position: copies that are there are replaced in their own bytes, but for
- * pinned ones, which stay the copy they are. */
+/* Writes the outputs of a position: existing copies are replaced in their own bytes, except pinned
+ * ones, which remain the same copy. */
 static void write_outputs(replay *r, uint32_t unit)
 {
     const pl_recompute_problem *p = r->p;

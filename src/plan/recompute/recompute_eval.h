@@ -10,7 +10,7 @@ typedef struct pl__recompute_fill_mem pl__recompute_fill_mem;
 struct pl__recompute_eval {
     const pl__recompute *m;
     pl_arena arena;
-    uint8_t *wanted;       /* of each value: somebody later reads it */
+    uint8_t *wanted;       /* of each value: a later unit reads it */
     uint8_t *seen;         /* of each unit */
     uint32_t *born, *last; /* of each value: its copy's position and last read */
     int64_t *level;        /* of each position: change of the bytes alive */

@@ -1,23 +1,23 @@
 /* recompute_exact.c - the optimum of small problems by best-first search.
  *
- * A state is how far the order has come and which values are there, as bits. From a state, the next
- * unit of the order or any repetition that brings something missing may run, if its inputs are
- * there. What must go to make room is branched over: every minimal set of buffers whose bytes
+ * A state is the number of units of the order that are done, and which values exist, as bits. From
+ * a state, the next unit of the order, or any repetition that produces a missing value, may run if
+ * its inputs exist. To make room, the search branches over every minimal set of buffers whose bytes
  * suffice. Dropping less, or earlier, never helps, so this loses no plan. Values that can never be
- * wanted again are cleared from a state at once, which makes equal states meet.
+ * needed again are cleared from a state at once, so that equal states are recognised.
  *
- * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure
- * is every unit whose missing result a later first run or the end wants, and every unit whose
- * missing result one of those wants: each runs at least once more.
+ * States are ordered by the cost of repetition so far plus the cost still due, ties by progress.
+ * Certainly due is every unit whose missing result a later first run or the end needs, and every
+ * unit whose missing result one of those units needs: each runs at least once more.
  *
  * Invariant: the bound never falls by more than a unit's cost when that unit runs, so the first
  * plan found is the cheapest. A state whose sum is not below the best plan known is not kept; if
  * the states run out before the limit, the best plan is proven optimal. Cost: exponential in the
  * worst case; limited by the number of states, for problems of at most 64 values.
  *
- * Example (recompute.h), budget 8: {A done: a}, {B: a b}, {C: a b}; D needs 4 bytes more, so a
- * goes: {D: b d}, due A: 1; b is cleared, since nobody wants it: {D: d}. E misses a: A runs, {D: a
- * d}, cost 1; E runs. The first plan taken is A B C D A E.
+ * Example (recompute.h), budget 8: {A done: a}, {B: a b}, {C: a b}; D needs 4 bytes more, so a is
+ * dropped: {D: b d}, due A: 1; b is cleared, since no later unit needs it: {D: d}. E misses a: A
+ * runs, {D: a d}, cost 1; E runs. The first plan found is A B C D A E.
  */
 #include <math.h>
 #include <string.h>
@@ -28,9 +28,9 @@
 
 enum {
     MAX_BITS = 64,  /* values that are not pinned */
-    MAX_UNITS = 48, /* more, and the states are too many anyway */
+    MAX_UNITS = 48, /* beyond this, there are too many states */
     MAX_STATES = 1 << 18,
-    DESPERATE = 8,      /* times the limits while no plan at all is known */
+    DESPERATE = 8,      /* factor on the limits while no plan is known */
     MAX_SETS = 4096,    /* minimal sets tried for one computation */
     MAX_WORK = 6000000, /* sets begun and states reached in all: about 0.2 s */
 };
@@ -38,7 +38,7 @@ enum {
 typedef struct node {
     uint64_t mask;
     double cost;       /* of the repetitions so far */
-    double total;      /* and of those still due */
+    double total;      /* plus the cost still due */
     uint32_t parent;   /* node before, NONE for the first */
     uint8_t pos, unit; /* units of the order done; unit that led here */
     bool done;         /* taken from the heap */
@@ -51,13 +51,13 @@ typedef struct exact {
     uint32_t bit[MAX_BITS]; /* bit to value */
     uint64_t bytes[MAX_BITS];
     uint64_t in[MAX_UNITS], out[MAX_UNITS]; /* bits read and written by each unit */
-    uint64_t fixed[MAX_UNITS + 1];          /* pinned bytes there while unit i first runs */
-    uint64_t useful[MAX_UNITS + 1]; /* bits that may still be wanted when i units are done */
-    uint64_t wanted[MAX_UNITS + 1]; /* bits made by then that first runs or the end want */
+    uint64_t fixed[MAX_UNITS + 1];          /* pinned bytes while unit i first runs */
+    uint64_t useful[MAX_UNITS + 1]; /* bits that may still be needed when i units are done */
+    uint64_t wanted[MAX_UNITS + 1]; /* bits made by then that first runs or the end need */
     uint64_t end_bits;
     uint64_t views[MAX_BITS];      /* bits of the views of an owner */
-    uint64_t owners;               /* bits that are no views */
-    uint64_t stays[MAX_UNITS + 1]; /* bits that cannot come back and will be read */
+    uint64_t owners;               /* bits that are not views */
+    uint64_t stays[MAX_UNITS + 1]; /* bits that cannot be recomputed and will be read */
     node *nodes;
     uint32_t n_nodes, max_nodes;
     uint32_t *cells; /* hash table, twice max_nodes: node + 1, 0 for empty */
@@ -91,8 +91,8 @@ static bool number_bits(exact *x, uint32_t *bit_of)
     return true;
 }
 
-/* Wanted when i units are done: what later units read, what must be there at the end, and whatever
- * those could be recomputed from. */
+/* Needed when i units are done: what later units read, what must exist at the end, and whatever
+ * those values could be recomputed from. */
 static void set_useful(exact *x)
 {
     const pl__recompute *m = x->m;
@@ -178,7 +178,7 @@ static uint32_t find_cell(const exact *x, uint32_t pos, uint64_t mask)
     return c;
 }
 
-/* The cost of repetitions that are due for sure. */
+/* Returns the cost of repetitions that are certainly due. */
 static double due(const exact *x, uint32_t pos, uint64_t mask)
 {
     uint64_t missing = x->wanted[pos] & ~mask;
@@ -240,7 +240,7 @@ static pl_status finish_move(exact *x, const move *v, uint64_t dropped)
     return reach(x, v->from, v->unit, v->pos, mask, v->cost);
 }
 
-/* Every minimal set of the items from i on that frees what is missing. Depth is at most the
+/* Tries every minimal set of the items from i on that frees the missing bytes. Depth is at most the
  * number of bits. */
 static pl_status try_sets(exact *x, const move *v, uint32_t i, uint64_t dropped, uint64_t freed,
                           uint64_t left)
@@ -278,7 +278,7 @@ static pl_status try_unit(exact *x, uint32_t from, uint32_t unit)
     if (need <= x->b->budget) return finish_move(x, &v, 0);
     v.gone = need - x->b->budget;
     uint64_t may = n.mask & x->owners & ~x->in[unit] & ~x->out[unit] & ~x->stays[n.pos], left = 0;
-    for (uint64_t i = x->in[unit]; i; i &= i - 1) { /* views hold their owners */
+    for (uint64_t i = x->in[unit]; i; i &= i - 1) { /* views keep their owners alive */
         for (uint32_t r = 0; r < x->n_bits; r++)
             if (x->views[r] & i & -i) may &= ~((uint64_t)1 << r);
     }
@@ -349,7 +349,7 @@ pl_status pl__recompute_exact(pl__recompute_best *b)
         uint32_t times = b->seq.n || b->any ? 1 : DESPERATE;
         x->max_work = MAX_WORK * times;
         x->max_nodes = MAX_STATES * times;
-        /* The margin keeps sums in another order from looking like a gain. */
+        /* The margin prevents sums in another order from looking like a gain. */
         x->limit = b->seq.n ? (b->seq.cost - b->m->base_cost) * (1 - 1e-9) : HUGE_VAL;
         if (!set_up(x, bit_of)) goto out;
         x->nodes = pl_sys_alloc(x->max_nodes * sizeof *x->nodes);

@@ -1,22 +1,22 @@
-/* recompute_fill.c - undo recomputation where room is left.
+/* recompute_fill.c - undoes recompute where room is left.
  *
- * A repeated unit may go if, for every output that somebody reads, the copy before it can be held
+ * A repeated unit may be deleted if, for every output with a reader, the copy before it can be held
  * from its last read to the readers of the new copy: the bytes alive in between, plus the copy's,
  * must stay within the budget. What the repeated unit reads may then end earlier, which makes room,
- * and what was recomputed only for it goes as well.
+ * and what was recomputed only for it is deleted as well.
  *
- * The bytes alive are one number a position. Positions of deleted units stay and are harmless,
- * since what is alive there is alive at the next one too. Candidates are taken by cost saved for
- * bytes times positions held, in two rounds, as the first makes room. Each copy has a doubly linked
- * list of its reads in rising order; deleting a unit unlinks its reads, merging a copy into the one
- * before it appends its list.
+ * The bytes alive are one number per position. Positions of deleted units stay and are harmless,
+ * since what is alive there is alive at the next position too. Candidates are ordered by cost saved
+ * per bytes times positions held, in two rounds, as the first makes room. Each copy has a doubly
+ * linked list of its reads in rising order; deleting a unit unlinks its reads, merging a copy into
+ * the copy before it appends its list.
  *
  * Invariant: after each deletion the bytes alive at every position are within the budget. Cost:
  * sorting the repeated units, and for each the positions over which its copy is held.
  *
- * Example (recompute.h): A B C D A E with bytes 4 8 4 8 8 8. Undoing the second A means to hold a
- * over positions 2 and 3: 8 and 12 bytes. With a budget of 8 that is too much at D; with 12 it is
- * done, and A B C D E is left.
+ * Example (recompute.h): A B C D A E with bytes 4 8 4 8 8 8. Undoing the second A means holding a
+ * over positions 2 and 3: 8 and 12 bytes. With a budget of 8 that is too much at D; with 12 it
+ * fits, and the list becomes A B C D E.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +89,8 @@ static pl_status reserve(pl__recompute_eval *e, const pl__recompute_seq *s)
     const pl__recompute *m = e->m;
     if (!e->fill && !(e->fill = pl_sys_alloc(sizeof *e->fill))) return PL_ERR_MEMORY;
     pl__recompute_fill_mem *f = e->fill;
-    uint32_t copies = m->n_vals, uses = m->n_vals; /* those there at the start; reads at the end */
+    /* copies that exist at the start; reads at the end */
+    uint32_t copies = m->n_vals, uses = m->n_vals;
     for (uint32_t k = 0; k < s->n; k++) {
         copies += m->makes.at[s->unit[k] + 1] - m->makes.at[s->unit[k]];
         uses += m->needs.at[s->unit[k] + 1] - m->needs.at[s->unit[k]];
@@ -222,8 +223,8 @@ static bool has_room(const fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
     return true;
 }
 
-/* Without position k its inputs would end earlier. sign -1 subtracts the bytes of that time from
- * the bytes alive, +1 adds them back. */
+/* Without position k its inputs would end earlier. sign -1 subtracts their bytes over that time
+ * from the bytes alive, +1 adds them back. */
 static void shift_inputs(fill *f, uint32_t k, int64_t sign)
 {
     for (uint32_t u = f->mem->use_at[k]; u < f->mem->use_at[k + 1]; u++) {
@@ -249,8 +250,8 @@ static void unlink_use(fill *f, uint32_t u)
         us[us[u].next].prev = us[u].prev;
 }
 
-/* Deletes position k, then all that was recomputed only for it. Requires that nobody reads its
- * outputs and that shift_inputs was called for it. */
+/* Deletes position k, then all that was recomputed only for it. Requires that its outputs have no
+ * reader and that shift_inputs was called for it. */
 static void take_out(fill *f, uint32_t k)
 {
     pl__recompute_fill_mem *mem = f->mem;
@@ -363,8 +364,8 @@ static uint32_t list_candidates(fill *f)
     return n;
 }
 
-/* Deletes views that are recomputed from the same copy of their base as before. current of a view
- * holds the position of that copy, plus one. */
+/* Deletes views that are recomputed from the same copy of their base. current of a view holds the
+ * position of that copy, plus one. */
 static void drop_spare_views(fill *f, pl__recompute_seq *s)
 {
     const pl__recompute *m = f->m;

@@ -1,7 +1,7 @@
-/* recompute_heap.h - buffers by a number each, the smallest first; ties go to the lower buffer.
+/* recompute_heap.h - buffers ordered by a key, the smallest first; ties go to the lower buffer.
  *
- * A binary heap that knows where each buffer is, so that a buffer can be moved or taken out
- * (base/heap.h cannot). What is on top does not depend on the order in which buffers were put in.
+ * A binary heap that knows the index of each buffer, so that a buffer can be moved or removed
+ * (base/heap.h cannot). The top does not depend on the order of insertion.
  */
 #ifndef PL_PLAN_RECOMPUTE_HEAP_H
 #define PL_PLAN_RECOMPUTE_HEAP_H
@@ -16,9 +16,9 @@ typedef struct pl__recompute_heap {
 
 pl_status pl__recompute_heap_init(pl__recompute_heap *h, pl_arena *a, uint32_t n_items) PL_MUST_USE;
 void pl__recompute_heap_clear(pl__recompute_heap *h);
-/* Puts r in, or moves it to where the key says. */
+/* Inserts r, or moves it to the place of its new key. */
 void pl__recompute_heap_set(pl__recompute_heap *h, uint32_t r, float key);
-/* Takes r out, if it is there. */
+/* Removes r, if present. */
 void pl__recompute_heap_remove(pl__recompute_heap *h, uint32_t r);
 
 #endif

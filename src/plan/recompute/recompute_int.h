@@ -1,5 +1,5 @@
-/* recompute_int.h - what the files of the recompute planner share: the problem with its edges
- * turned both ways (the model), a candidate plan (a list of units), and the solvers.
+/* recompute_int.h - shared by the files of the recompute planner: the problem with its edges in
+ * both directions (the model), a candidate plan (a list of units), and the solvers.
  *
  *   recompute.c          model, bounds, the driver, the plan handed out
  *   recompute_seq.c      lists: exact peak, unread runs deleted
@@ -31,14 +31,14 @@ typedef struct pl__recompute {
     uint32_t n_units, n_vals;
     const double *cost;
     uint32_t *owner; /* of each value */
-    /* of each value: its unit, PL_RECOMPUTE_NONE for those there at the start */
+    /* of each value: its unit, PL_RECOMPUTE_NONE if it exists at the start */
     uint32_t *writer;
     uint64_t *bytes;       /* of each value; 0 for views */
     uint8_t *pinned, *end; /* of each value; end is set for the owners of such views too */
     uint8_t *once;         /* of each unit */
     pl__recompute_list in; /* of each unit: the values it reads, each once */
     pl__recompute_list
-        needs; /* of each unit: the owners it reads, each once, pinned ones left out */
+        needs; /* of each unit: the owners it reads, each once, without pinned ones */
     pl__recompute_list makes; /* of each unit: the owners it writes */
     pl__recompute_list
         uses; /* of each owner: the units that read it or a view of it, rising; n_units
@@ -50,7 +50,7 @@ typedef struct pl__recompute {
     pl_arena arena;
 } pl__recompute;
 
-/* Checks the problem. The caller releases m->arena, whatever comes back. */
+/* Checks the problem and builds the model. The caller releases m->arena, also on failure. */
 pl_status pl__recompute_build(const pl_recompute_problem *p, pl__recompute *m) PL_MUST_USE;
 /* See pl_recompute_bound. */
 void pl__recompute_lower_bound(const pl__recompute *m, uint64_t *bytes, uint32_t *unit);
@@ -76,11 +76,12 @@ pl_status pl__recompute_seq_push(pl__recompute_seq *s, uint32_t unit) PL_MUST_US
 typedef struct pl__recompute_eval pl__recompute_eval;
 pl_status pl__recompute_eval_new(const pl__recompute *m, pl__recompute_eval **out) PL_MUST_USE;
 void pl__recompute_eval_free(pl__recompute_eval *e);
-/* Deletes repeated units that nobody reads (and their inputs' in turn), then sets cost and peak.
- * *ok is false when the sequence is no plan: something read is not there. */
+/* Deletes repeated units without a reader (and then the repetitions that only those read), then
+ * sets cost and peak. *ok is false when the sequence is not a plan: a value that is read does not
+ * exist. */
 pl_status pl__recompute_tighten(pl__recompute_eval *e, pl__recompute_seq *s, bool *ok) PL_MUST_USE;
-/* Undoes recomputation within the budget: a repeated unit goes where the copy before it can be
- * held until its readers, the most cost for bytes times waiting first. s must be tightened. */
+/* Undoes recompute within the budget: deletes a repeated unit where the copy before it can be held
+ * until its readers, in order of cost saved per bytes times waiting. s must be tightened. */
 pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s,
                              uint64_t budget) PL_MUST_USE;
 
@@ -96,21 +97,21 @@ typedef struct pl__recompute_setting {
 typedef struct pl__recompute_sim pl__recompute_sim;
 pl_status pl__recompute_sim_new(const pl__recompute *m, pl__recompute_sim **out) PL_MUST_USE;
 void pl__recompute_sim_free(pl__recompute_sim *s);
-/* Runs the whole order with these weights (of each value; NULL: all 1). Stops early when the
- * cost passes cost_limit. The sequence is borrowed until the next run; *ok is false when the
- * run was stopped or found no room. */
+/* Runs the whole order with these weights (of each value; NULL: all 1). Stops early when the cost
+ * exceeds cost_limit. The sequence is borrowed until the next run; *ok is false when the run was
+ * stopped or found no room. */
 pl_status pl__recompute_sim_run(pl__recompute_sim *s, const pl__recompute_setting *set,
                                 uint64_t budget, const float *weight, double cost_limit,
                                 bool *ok) PL_MUST_USE;
 /* Runs again with weights that differ from the last run's, which had weights, only in the values
- * listed, from the last checkpoint that they cannot have changed. */
+ * listed; starts at the last checkpoint that they cannot have changed. */
 pl_status pl__recompute_sim_rerun(pl__recompute_sim *s, const float *weight,
                                   const uint32_t *changed, uint32_t n_changed, double cost_limit,
                                   bool *ok) PL_MUST_USE;
 const pl__recompute_seq *pl__recompute_sim_seq(const pl__recompute_sim *s);
-/* Steps of work since the simulator was made: about a nanosecond each. */
+/* Returns the steps of work since the simulator was created: about a nanosecond each. */
 uint64_t pl__recompute_sim_work(const pl__recompute_sim *s);
-/* Of the last successful run: how often each value was dropped while still wanted. */
+/* Returns, for the last successful run, how often each value was dropped while still needed. */
 const uint16_t *pl__recompute_sim_drops(const pl__recompute_sim *s);
 
 /* The best plan so far and what is left to spend; solvers offer candidates to it. */
@@ -125,15 +126,15 @@ typedef struct pl__recompute_best {
     uint64_t deadline_ns;   /* 0: none */
     bool optimal;           /* nothing cheaper exists */
     bool any;               /* the first plan that fits will do */
-    bool few;               /* and is looked for with a few settings only */
+    bool few;               /* only a few settings are tried */
     uint64_t effort;        /* for the search */
 } pl__recompute_best;
 pl_status pl__recompute_best_init(pl__recompute_best *b, const pl__recompute *m,
                                   const pl_recompute_opts *opts) PL_MUST_USE;
 void pl__recompute_best_release(pl__recompute_best *b);
-/* All solvers that the options allow, from cheap to dear. */
+/* Runs all solvers that the options allow, from cheap to expensive. */
 pl_status pl__recompute_compete(pl__recompute_best *b) PL_MUST_USE;
-/* A sequence that was offered as a plan of its own memory. */
+/* Copies a sequence that was offered into a plan with its own memory. */
 pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq *s,
                                  pl_recompute_plan **out) PL_MUST_USE;
 /* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.
@@ -141,16 +142,16 @@ pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq
 pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *unit, uint32_t n,
                               const char *strategy, bool *better) PL_MUST_USE;
 bool pl__recompute_late(const pl__recompute_best *b);
-/* The caller wants no answer any more. */
+/* Whether the caller has aborted the search. */
 static inline bool pl__recompute_stopped(const pl__recompute_best *b)
 {
     return pl_asked(b->opts->stop);
 }
 
-/* The simulator over its grid of settings, the exact search, then the one over weights. */
+/* Runs the simulator over its grid of settings, the exact search, then the search over weights. */
 pl_status pl__recompute_simulate(pl__recompute_best *b) PL_MUST_USE;
 pl_status pl__recompute_chain(pl__recompute_best *b) PL_MUST_USE;
-/* The smallest budget with a plan; `refused`: a whole search has found nothing there. */
+/* Finds the smallest budget with a plan; `refused`: a full search has found nothing there. */
 pl_status pl__recompute_minimum(const pl__recompute *m, const pl_recompute_opts *opts,
                                 uint64_t refused, uint64_t *bytes) PL_MUST_USE;
 /* Does nothing on problems that are too large for it. */

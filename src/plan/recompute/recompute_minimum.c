@@ -1,10 +1,10 @@
-/* recompute_minimum.c - the smallest budget: a descent to it, one plan after the other.
+/* recompute_minimum.c - the smallest budget: a descent, one plan after the other.
  *
- * To find a plan is quick and to give up is slow, so quick searches come first: what they find, a
- * whole search finds too. They halve the range between the lower bound and the smallest budget with
+ * Finding a plan is quick and giving up is slow, so quick searches come first: what they find, a
+ * full search finds too. They bisect the range between the lower bound and the smallest budget with
  * a plan, to some thousandths; on very large problems, where a search near the end takes a second,
- * to one hundredth. On small problems whole searches then try what the quick ones missed, a little
- * below their answer.
+ * to one hundredth. On small problems full searches then try budgets a little below that result,
+ * which the quick searches may have missed.
  *
  * Invariant: a search with the same options succeeds at every budget that the descent reports.
  * Cost: at most 24 quick searches and 4 whole ones.
@@ -17,7 +17,7 @@
 #include "plan/recompute/recompute_int.h"
 
 enum {
-    QUICK = 24, /* looks of a kind */
+    QUICK = 24, /* searches of each kind */
     WHOLE = 4,
     SMALL = 1000, /* units */
     LARGE = 3000,
@@ -26,22 +26,24 @@ enum {
 typedef struct way {
     const pl__recompute *m;
     const pl_recompute_opts *opts;
-    uint64_t lo, found, floor; /* a budget without a plan, the smallest one with; where lo began */
-    uint64_t parts;            /* the range is narrow when it is this part of what was found */
+    uint64_t lo, found, floor; /* a budget without a plan, the smallest budget with one; the first
+                                * lo */
+    uint64_t parts;            /* the bisection ends when the range is this fraction of what was
+                                * found */
     uint64_t deadline_ns;
-    int left; /* looks */
+    int left; /* remaining searches */
     bool quick, begun;
     pl__recompute_seq plan; /* of `found` */
 } way;
 
-/* Any plan within the budget, into *found, and its peak into *peak; 0 when none was found. */
+/* Finds any plan within the budget: sets *found and *peak; *peak is 0 when none was found. */
 static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *peak,
                             pl__recompute_seq *found)
 {
     pl_recompute_opts o = *w->opts;
     pl__recompute_best b = {0};
     o.budget_bytes = budget;
-    o.off |= PL_RECOMPUTE_NO_CHOICE | PL_RECOMPUTE_NO_FILL; /* filling only uses room up */
+    o.off |= PL_RECOMPUTE_NO_CHOICE | PL_RECOMPUTE_NO_FILL; /* filling only uses up room */
     if (few) o.off |= PL_RECOMPUTE_NO_EXACT;
     pl_status s = pl__recompute_best_init(&b, w->m, &o);
     b.few = few;
@@ -65,7 +67,7 @@ static void way_init(way *w, const pl__recompute *m, const pl_recompute_opts *op
     if (opts->time_limit_s > 0)
         w->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
     pl__recompute_lower_bound(m, &w->lo, &unit);
-    if (w->lo) w->lo--; /* the bound itself may do */
+    if (w->lo) w->lo--; /* the bound itself may work */
     if (refused > w->lo) w->lo = refused;
     w->floor = w->lo;
 }
@@ -86,7 +88,7 @@ static void look_whole(way *w)
     w->lo = below > w->floor ? below : w->floor;
 }
 
-/* The next plan of the way, the first keeps everything; *any is false at the end of it. */
+/* Takes the next plan of the descent, the first is the keep-all plan; *any is false at the end. */
 static pl_status go_down(way *w, bool *any)
 {
     uint64_t peak = 0;

@@ -1,27 +1,26 @@
 /* recompute_score.c - what the eviction simulator drops next; see recompute_sim.c for the score.
  *
  * The two walks behind a score (up over dropped ancestors, down over dropped descendants) are
- * cached; a drop or a recomputation marks dirty just those it can have changed. Candidates lie in a
- * heap by what their score is at least, so that few are looked at for a drop.
+ * cached; a drop or a recompute marks dirty only the walks that it may have changed. Candidates lie
+ * in a heap ordered by a lower bound of their score, so that a drop visits few of them.
  *
- * Invariant: a cached walk is that of the state, or marked dirty; a candidate's key is at most its
- * score. Cost: a drop looks at the candidates whose key is below the best score, mostly one to
+ * Invariant: a cached walk is correct for the state, or marked dirty; a candidate's key is at most
+ * its score. Cost: a drop visits the candidates whose key is below the best score, mostly one to
  * three.
  *
- * Example: a -> b -> c, where a and b are dropped. The walk of c goes up over b and a: to drop c
- * means to recompute all three. When b is recomputed, the walks of c (up) and of a (down) are
- * marked dirty; their keys stay, since scores are only looked at when they reach the top of the
- * heap.
+ * Example: a -> b -> c, where a and b are dropped. The walk of c goes up over b and a: dropping c
+ * means recomputing all three. When b is recomputed, the walks of c (up) and of a (down) are marked
+ * dirty; their keys stay, since scores are computed only when they reach the top of the heap.
  */
 #include <math.h>
 
 #include "plan/recompute/recompute_sim.h"
 
-enum { MAX_DOWN = 400 }; /* dropped descendants looked at: near ones tell enough */
+enum { MAX_DOWN = 400 }; /* limit of dropped descendants visited: near ones say enough */
 
 /* ---- walks ------------------------------------------------------------------------------ */
 
-/* Computed at least once, not there, and perhaps wanted again. */
+/* Whether r was computed at least once, does not exist, and may be needed again. */
 static bool is_dropped(const pl__recompute_sim *s, uint32_t r)
 {
     uint32_t w = s->m->writer[r];
@@ -82,8 +81,8 @@ static void walk_down(pl__recompute_sim *s, uint32_t r)
     s->st.down[r] = (float)cost;
 }
 
-/* The part of mark_dirty that looks at what was made from r. Pointers and counters are local: the
- * compiler must take every byte that is written for one that changes them. */
+/* The part of mark_dirty that visits what was made from r. Pointers and counters are local: the
+ * compiler must assume that every byte written may change them. */
 static uint64_t mark_below(pl__recompute_sim *s, uint32_t r, bool gone)
 {
     const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
@@ -170,8 +169,8 @@ static float gap_factor(const pl__recompute_sim *s, uint32_t next)
     return g == 0.5f ? owner : sqrtf(owner);
 }
 
-/* Buffers that nobody wants have scores below zero; of those, the cheap and large ones go first.
- * Their ancestors do not count, since most of these buffers are never wanted again. */
+/* Buffers that no unit needs have scores below zero; of those, cheap and large ones go first. Their
+ * ancestors do not count, since most of these buffers are never needed again. */
 static float score_of(const pl__recompute_sim *s, uint32_t r, float up, float down, uint32_t next)
 {
     if (next == PL__SIM_NEVER) return -1 / (1 + s->own[r] * s->by_size[r]);
@@ -191,7 +190,7 @@ static float score_bound(const pl__recompute_sim *s, uint32_t r)
     return score_of(s, r, up, down, next);
 }
 
-/* Whether a walk that the score depends on is dirty; the walk up counts for wanted buffers only. */
+/* Whether a walk that the score depends on is dirty; the walk up counts for needed buffers only. */
 static bool is_stale(const pl__recompute_sim *s, uint32_t r)
 {
     uint8_t matters = s->st.next[r] == PL__SIM_NEVER ? PL__SIM_DOWN_MORE | PL__SIM_DOWN_LESS : 0xff;
@@ -209,8 +208,7 @@ static void place_touched(pl__recompute_sim *s)
     }
 }
 
-/* Computes the key of the top candidate anew; false when the key has changed, and the top perhaps
- * too. */
+/* Recomputes the key of the top candidate; false when the key has changed, and perhaps the top. */
 static bool renew_top(pl__recompute_sim *s, pl__recompute_heap *h)
 {
     uint32_t r = h->item[0];

@@ -3,8 +3,8 @@
  * No single setting of the eviction score wins everywhere, so the whole grid runs. A run at a
  * somewhat smaller budget leaves room that undoing recomputation (recompute_fill.c) uses better
  * than the simulator would have, so part of the grid runs at such a budget too. Settings run a few
- * at a time, on as many threads; a run is stopped by the cost of those before its few only, so that
- * the plans do not depend on the threads.
+ * at a time, on as many threads; a run is stopped only by the cost of the batches before its own,
+ * so that the plans do not depend on the threads.
  *
  * The search then changes the weights of one to three buffers that were dropped, runs again, and
  * keeps what is not worse after tightening and filling. It starts from the best few settings in
@@ -41,18 +41,18 @@ static const float size_powers[] = {1, 0.5f, 1.5f}, gap_powers[] = {0.25f, 0, 0.
 enum {
     N_GRID = 36,
     N_TIGHT = 12,
-    N_FIRST = 3,         /* settings that always run; others while this much was not spent for */
-    GRID_UNITS = 400000, /* each unit */
-    N_FEW = 16,          /* when these have failed and so much was spent for each unit, the */
-    FAIL_UNITS = 200000, /* budget is given up */
-    N_PROBE = 3,         /* settings of a quick look, and the cost at which it loses patience, in */
-    PROBE_COST = 4,      /* steps without recomputation */
+    N_FIRST = 3,         /* settings that always run; others run while the work is below */
+    GRID_UNITS = 400000, /* this for each unit */
+    N_FEW = 16,          /* when these settings have failed and the work exceeds */
+    FAIL_UNITS = 200000, /* this for each unit, the budget is given up */
+    N_PROBE = 3,         /* settings of a quick search, which stops at a cost of */
+    PROBE_COST = 4,      /* this many steps without recompute */
     N_LANES = 6,         /* settings that run at a time, */
-    MANY_OPS = 800,      /* on problems that are worth it */
+    MANY_OPS = 800,      /* on problems of at least this many units */
 };
 
-/* All of the grid at the budget itself; then the part of it with the first share of
- * descendants' cost again, at a smaller budget and with waiting counted in units. */
+/* The whole grid at the budget itself; then the part of it with the first share of descendants'
+ * cost once more, at a smaller budget and with waiting counted in units. */
 static pl__recompute_setting grid_setting(uint32_t i)
 {
     uint32_t part = i < N_GRID ? 0 : 1 + (i - N_GRID) / N_TIGHT;
@@ -99,12 +99,12 @@ static pl_status offer_run(pl__recompute_best *b, const pl__recompute_sim *sim,
     return PL_OK;
 }
 
-/* What one setting at a time needs: a simulator, and a best of its own to improve the run in. */
+/* What one running setting needs: a simulator, and its own best plan to improve. */
 typedef struct lane {
     pl__recompute_sim *sim;
     pl__recompute_best best;
     pl__recompute_setting set;
-    double limit, cost; /* cost: HUGE_VAL when the run brought nothing */
+    double limit, cost; /* cost: HUGE_VAL when the run found nothing */
     pl_status status;
 } lane;
 
@@ -123,7 +123,7 @@ static void lanes_release(lanes *l)
     }
 }
 
-/* The first lane borrows the simulator that it is given. */
+/* Creates the lanes. The first lane borrows the given simulator. */
 static pl_status lanes_new(const pl__recompute_best *b, pl__recompute_sim *sim, lanes *l)
 {
     uint32_t n = b->any || b->few || b->m->n_units < MANY_OPS ? 1 : N_LANES;
@@ -156,7 +156,7 @@ static void run_lane(void *ctx, int64_t i, int worker)
     if (a->status == PL_OK && ok) a->status = offer_run(&a->best, a->sim, "grid", &a->cost);
 }
 
-/* Settings `first` and after it, at most one a lane, and what they found. */
+/* Runs settings `first` and following, at most one per lane, and offers their results. */
 static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32_t n, starts *st)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -204,12 +204,13 @@ typedef struct search {
     pl__recompute_best *b;
     pl__recompute_sim *sim;
     uint64_t rng;
-    float *weight;     /* of each value: those of the candidate */
+    float *weight;     /* of each value: weights of the candidate */
     uint32_t *dropped; /* values dropped in the last accepted run */
     uint32_t n_dropped;
     uint32_t *large; /* values that are worth dropping at all */
     uint32_t n_large;
-    uint32_t n_changed, n_old; /* values changed: now, and in the run before if it was refused */
+    uint32_t n_changed, n_old; /* values changed: in this run, and in the run before if it was
+                                * refused */
     uint32_t changed[2 * MAX_CHANGES];
     float was[MAX_CHANGES]; /* weights before the change */
     double cost;            /* of the last accepted run, filled */
@@ -243,7 +244,7 @@ static void list_dropped(search *s)
         if (drops[v]) s->dropped[s->n_dropped++] = v;
 }
 
-/* New weights for some buffers, mostly dropped ones: e^-1.5 to e^1.5 times the old. */
+/* Draws new weights for some buffers, mostly dropped ones: e^-1.5 to e^1.5 times the old weight. */
 static void perturb(search *s)
 {
     uint32_t n = 1 + (uint32_t)(draw(s) % MAX_CHANGES);
@@ -257,7 +258,7 @@ static void perturb(search *s)
     }
 }
 
-/* Puts the weights back, last change first as a value may have been drawn twice. */
+/* Restores the weights, last change first, as a value may have been drawn twice. */
 static void revert(search *s)
 {
     for (uint32_t i = s->n_changed; i-- > 0;) s->weight[s->changed[s->n_old + i]] = s->was[i];

@@ -1,11 +1,11 @@
 /* recompute_seq.c - a plan as a list of units, and its exact peak.
  *
- * Lifetimes follow from the list: a read refers to the copy computed last before it, and a copy
- * lives from its position to its last read. Two passes suffice. Backwards: keep first runs and runs
- * that somebody still reads; unread repetitions go, with all that only they read. Forwards: find
- * the last read of each copy, then add up the bytes as differences.
+ * Lifetimes follow from the list: a read refers to the latest copy before it, and a copy lives from
+ * its position to its last read. Two passes suffice. Backwards: keep first runs and runs with a
+ * reader; delete unread repetitions, with all that only they read. Forwards: find the last read of
+ * each copy, then add up the bytes as differences.
  *
- * Invariant: after pl__recompute_tighten, cost and peak are those of the list. Cost: linear in the
+ * Invariant: after pl__recompute_tighten, cost and peak describe the list. Cost: linear in the
  * positions and their reads.
  *
  * Example (recompute.h): A B C A D A E. Backwards, E reads the last a; the a made before D is read
@@ -107,7 +107,7 @@ static void delete_unread(pl__recompute_eval *e, pl__recompute_seq *s)
 {
     const pl__recompute *m = e->m;
     const pl_recompute_problem *p = m->p;
-    uint32_t keep = s->n; /* the kept ones gather at the top end */
+    uint32_t keep = s->n; /* the kept positions gather at the top end */
     for (uint32_t v = 0; v < m->n_vals; v++) e->wanted[v] = m->end[v];
     for (uint32_t k = s->n; k-- > 0;) {
         uint32_t unit = s->unit[k];
@@ -118,8 +118,8 @@ static void delete_unread(pl__recompute_eval *e, pl__recompute_seq *s)
         }
         if (!stays) continue;
         for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
-            /* A pinned value is wanted from its first computation on: a repetition for the
-             * sake of another output must not hide that. */
+            /* A pinned value is needed from its first computation on: a repetition for another
+             * output must not hide that. */
             uint32_t v = p->out[i];
             if (!m->pinned[m->owner[v]]) e->wanted[v] = 0;
         }
@@ -139,8 +139,8 @@ static void close_copy(pl__recompute_eval *e, uint32_t r, uint32_t n)
     e->level[last + 1] -= (int64_t)e->m->bytes[r];
 }
 
-/* Reads of position k; false when a value is not there. born of a view is the birth of the
- * copy of its owner that it was taken from. */
+/* Reads the inputs of position k; false when a value does not exist. born of a view is the birth of
+ * the copy of its owner that it was taken from. */
 static bool read_inputs(pl__recompute_eval *e, uint32_t unit, uint32_t k)
 {
     const pl__recompute *m = e->m;

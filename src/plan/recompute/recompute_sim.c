@@ -1,30 +1,30 @@
 /* recompute_sim.c - the eviction simulator: one pass over the order under a budget.
  *
- * Units run in order. What a unit misses is computed first, and what that misses before it. When a
- * computation does not fit, the buffer with the smallest score is dropped:
+ * Units run in order. Missing inputs of a unit are computed first, and their missing inputs before
+ * them. When a computation does not fit, the buffer with the smallest score is dropped:
  *
  *     weight * (cost of it and its dropped ancestors + L * cost of dropped descendants)
  *     ---------------------------------------------------------------------------------
  *                              bytes^B * gap^G
  *
- * gap is the time to its next use, where a use by a dropped buffer that is itself wanted counts as
- * one: dropping the source of such a buffer would hurt as early. Descendants that are not computed
- * yet are no "dropped" ones. Buffers that nothing wants go before all others, but stay while there
- * is room: they may save work when something made from them is dropped.
+ * gap is the time to its next use, where a use by a dropped buffer that is itself needed counts as
+ * a use: dropping the source of such a buffer would hurt as early. Descendants that are not
+ * computed yet do not count as dropped. Buffers that no unit needs go before all others, but stay
+ * while there is room: they may save work when a buffer made from them is dropped.
  *
  * What makes it fast:
  *   - Scores are cached, see recompute_score.c.
- *   - A buffer is "settled" when neither a unit to come nor any recomputation can want it again.
+ *   - A buffer is "settled" when neither a later unit nor any recompute can need it again.
  *     Settled buffers are dropped at once and never walked over.
  *   - Small buffers (below budget / 10^4) are candidates only when nothing else is left.
- *   - The state is one block of memory. Checkpoints of it are taken along the way, so a run
- *     with other weights starts at the last one which those weights cannot have changed.
+ *   - The state is one block of memory. The simulator saves checkpoints of it along the order, so a
+ *     run with other weights starts at the last checkpoint that those weights cannot have changed.
  *
- * Locks: the inputs of every computation under way are locked. When all that is left is locked, an
- * input of an outer computation is given up and fetched again later, a bounded number of times;
- * when that fails too the run has failed. No function here recurses.
+ * Locks: the inputs of every computation under way are locked. When all remaining buffers are
+ * locked, an input of an outer computation is unlocked, dropped, and recomputed later, a bounded
+ * number of times; when that fails too the run has failed. No function here recurses.
  *
- * Invariant: bytes alive never pass the budget; what a unit reads is there when it runs. Cost:
+ * Invariant: bytes alive never exceed the budget; what a unit reads exists when it runs. Cost:
  * about (positions + drops) times the logarithm of the candidates.
  *
  * Example (recompute.h), budget 8. A, B, C run: a and b are there, 8 bytes. D needs 4 more. b is
@@ -38,8 +38,8 @@
 #include "plan/recompute/recompute_sim.h"
 
 enum {
-    MAX_BREAKS = 64, /* locks given up for one unit of the order */
-    LONG_RUN = 8,    /* a run of more than this many positions a unit has failed */
+    MAX_BREAKS = 64, /* locks broken for one unit of the order */
+    LONG_RUN = 8,    /* a run of more than this many positions per unit has failed */
 };
 
 /* ---- state ------------------------------------------------------------------------------ */
@@ -143,7 +143,7 @@ const uint16_t *pl__recompute_sim_drops(const pl__recompute_sim *s)
     return s->kept_drops;
 }
 
-/* ---- coming and going ------------------------------------------------------------------- */
+/* ---- allocating and dropping ------------------------------------------------------------ */
 static void add_candidate(pl__recompute_sim *s, uint32_t r)
 {
     if (!s->evictable[r] || s->st.cand_at[r] != PL_RECOMPUTE_NONE) return;
@@ -177,7 +177,7 @@ static void drop(pl__recompute_sim *s, uint32_t r)
     remove_candidate(s, r);
 }
 
-/* Nothing to come reads r, and all that was made from it is settled or stays for good. */
+/* Whether no later unit reads r, and all that was made from r is settled or never dropped. */
 static bool is_settled(const pl__recompute_sim *s, uint32_t r)
 {
     const pl__recompute *m = s->m;
@@ -189,7 +189,7 @@ static bool is_settled(const pl__recompute_sim *s, uint32_t r)
     return true;
 }
 
-/* Settles r if it can be, then those that only it still wanted. */
+/* Settles r if possible, then the buffers that only r still needed. */
 static void settle(pl__recompute_sim *s, uint32_t r)
 {
     const pl__recompute *m = s->m;
@@ -211,8 +211,8 @@ static void settle(pl__recompute_sim *s, uint32_t r)
 }
 
 /* ---- making room ------------------------------------------------------------------------ */
-/* Locks what the computations under way read, and the outputs of the top one, as those that are
- * there are written over. */
+/* Locks what the computations under way read, and the outputs of the innermost computation, because
+ * existing ones are overwritten. */
 static void lock_frames(pl__recompute_sim *s)
 {
     const pl__recompute *m = s->m;
@@ -285,7 +285,7 @@ static bool push_frame(pl__recompute_sim *s, uint32_t unit)
     return true;
 }
 
-/* The first input of unit that is not there, or NONE. */
+/* Returns the first missing input of unit, or NONE. */
 static uint32_t missing_input(const pl__recompute_sim *s, uint32_t unit)
 {
     const pl__recompute *m = s->m;
@@ -294,7 +294,7 @@ static uint32_t missing_input(const pl__recompute_sim *s, uint32_t unit)
     return PL_RECOMPUTE_NONE;
 }
 
-/* All inputs are there: makes room and computes. */
+/* Requires that all inputs exist: makes room and computes. */
 static pl_status execute(pl__recompute_sim *s, uint32_t unit, bool *ok)
 {
     const pl__recompute *m = s->m;
@@ -327,7 +327,7 @@ static pl_status execute(pl__recompute_sim *s, uint32_t unit, bool *ok)
     return PL_OK;
 }
 
-/* Computes the next unit of the order with all that it misses. */
+/* Computes the next unit of the order with all missing inputs. */
 static pl_status compute_next(pl__recompute_sim *s, bool *ok)
 {
     s->n_frames = 0;
@@ -400,7 +400,7 @@ static pl_status advance(pl__recompute_sim *s, bool *ok)
         uint32_t unit = s->st.pos++;
         for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
             settle(s, m->needs.item[i]);
-            pl__sim_touch(s, m->needs.item[i]); /* its next use is another one now */
+            pl__sim_touch(s, m->needs.item[i]); /* its next use has changed */
         }
         for (uint32_t i = m->makes.at[unit]; i < m->makes.at[unit + 1]; i++)
             settle(s, m->makes.item[i]);
@@ -440,8 +440,8 @@ pl_status pl__recompute_sim_rerun(pl__recompute_sim *s, const float *weight,
     uint32_t from = m->n_units;
     for (uint32_t i = 0; i < n_changed; i++) {
         uint32_t v = changed[i];
-        /* A heavier weight matters only where the buffer went; a lighter one anywhere after
-         * its first computation. */
+        /* A heavier weight matters only where the buffer was dropped; a lighter weight anywhere
+         * after its first computation. */
         uint32_t at = weight[v] > s->weight[v]            ? s->first_drop[v]
                       : m->writer[v] == PL_RECOMPUTE_NONE ? 0
                                                           : m->writer[v];

@@ -1,4 +1,4 @@
-/* recompute_sim.h - what the two files of the eviction simulator share; see recompute_sim.c.
+/* recompute_sim.h - shared by the two files of the eviction simulator; see recompute_sim.c.
  *
  *   recompute_sim.c    the run: what is computed, dropped, settled; checkpoints of the state
  *   recompute_score.c  what to drop: the walks behind the scores, and the candidates by score
@@ -11,8 +11,8 @@
 
 enum {
     PL__SIM_MARKS = 24, /* checkpoints along the order */
-    /* What a cached walk may have missed. "More": only drops, so that the true score is at least
-     * the cached one; "less": something came back, and it may be lower. */
+    /* What a cached walk may have missed. "More": only drops, so the true score is at least the
+     * cached one; "less": a buffer was recomputed, and the score may be lower. */
     PL__SIM_UP_MORE = 1,
     PL__SIM_UP_LESS = 2,
     PL__SIM_DOWN_MORE = 4,
@@ -26,14 +26,14 @@ typedef struct pl__sim_state {
     uint64_t alive;
     double cost;
     uint32_t n_seq, n_cand, pos;
-    uint8_t *have;     /* of each value: there */
-    uint8_t *settled;  /* of each owner: never wanted again */
+    uint8_t *have;     /* of each value: exists */
+    uint8_t *settled;  /* of each owner: never needed again */
     uint8_t *dirty;    /* of each owner */
     uint32_t *use;     /* of each owner: index of its next use in the model's list */
     uint32_t *next;    /* of each owner: unit of the next use, dropped descendants included */
-    uint32_t *cand;    /* owners that may be dropped, in no order */
-    uint32_t *cand_at; /* of each owner: its place in cand, or NONE */
-    uint16_t *drops;   /* of each owner: dropped while wanted */
+    uint32_t *cand;    /* owners that may be dropped, unordered */
+    uint32_t *cand_at; /* of each owner: its index in cand, or NONE */
+    uint16_t *drops;   /* of each owner: number of drops while needed */
     float *up, *down;  /* of each owner: cost of dropped ancestors and itself; descendants */
 } pl__sim_state;
 
@@ -41,31 +41,31 @@ struct pl__recompute_sim {
     const pl__recompute *m;
     pl__recompute_setting set;
     uint64_t budget; /* of this run */
-    uint64_t least;  /* smaller buffers are no candidates at first */
+    uint64_t least;  /* smaller buffers are not candidates at first */
     double cost_limit;
     uint64_t work;
     pl__sim_state st;
     uint8_t *block; /* st's arrays */
     size_t block_bytes;
-    bool marks; /* checkpoints are taken: this run is to be run again with other weights */
+    bool marks; /* save checkpoints: this run will be repeated with other weights */
     uint32_t n_marks;
     pl__sim_state mark[PL__SIM_MARKS];
     uint8_t *mark_block[PL__SIM_MARKS];
     float *weight;    /* of each owner */
     float *by_size;   /* of each owner: bytes^-B */
     float size_power; /* that by_size was made for */
-    float *own;       /* of each owner: cost of its unit, infinite if it cannot run again */
-    uint32_t *lock;   /* of each owner: serial of the last locking that had it */
+    float *own;       /* of each owner: cost of its unit, infinite if it must not run again */
+    uint32_t *lock;   /* of each owner: serial of the last locking that included it */
     uint32_t locking;
     uint8_t *evictable;               /* of each owner */
     uint32_t *walk_owner, *walk_unit; /* serial of the last walk that saw it */
     uint32_t walk;
     uint32_t *stack;  /* of owners, for walks */
-    uint32_t *frames; /* units under way, each waiting for the one above it */
+    uint32_t *frames; /* units under way, each waiting for the unit above it */
     uint32_t n_frames;
     uint32_t *first_drop; /* of each owner: order position of its first drop in the last run */
-    /* Candidates by what their score is at least: large ones, small ones. Those whose score may
-     * have fallen wait in `touched` for a new number. */
+    /* Candidates by a lower bound of their score: large ones, small ones. Candidates whose score
+     * may have fallen wait in `touched` for a new key. */
     pl__recompute_heap heap[2];
     uint32_t *touched, n_touched, *held;
     uint8_t *is_touched; /* of each owner */
@@ -75,7 +75,7 @@ struct pl__recompute_sim {
     pl_arena arena;
 };
 
-/* Unit of the next use of owner r at or after the current unit. */
+/* Returns the unit of the next use of owner r at or after the current unit. */
 static inline uint32_t pl__sim_next_use(const pl__recompute_sim *s, uint32_t r)
 {
     const pl__recompute_list *uses = &s->m->uses;
@@ -92,13 +92,14 @@ static inline void pl__sim_touch(pl__recompute_sim *s, uint32_t r)
     s->touched[s->n_touched++] = r;
 }
 
-/* Cost of computing r again now: its unit and those of its dropped ancestors. */
+/* Returns the cost of recomputing r at this point: its unit and the units of its dropped
+ * ancestors. */
 float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r);
-/* r has gone or come back: marks dirty those whose cached walks pass through it. */
+/* r was dropped or recomputed: marks dirty the owners whose cached walks pass through it. */
 void pl__sim_mark_dirty(pl__recompute_sim *s, uint32_t r, bool gone);
-/* Walks again as far as r is dirty. */
+/* Repeats the walks of r that are dirty. */
 void pl__sim_refresh(pl__recompute_sim *s, uint32_t r);
-/* The candidate of this heap with the smallest score that is not locked, or NONE. */
+/* Returns the unlocked candidate of this heap with the smallest score, or NONE. */
 uint32_t pl__sim_pick(pl__recompute_sim *s, pl__recompute_heap *h);
 
 #endif
