@@ -2,15 +2,15 @@
  * them. Matrix products, pools and convolutions are in dnn_matmul.c, dnn_pool.c and dnn_conv*.c, what
  * differs between versions of oneDNN in dnn_api.h; no other folder calls oneDNN.
  *
- * Activations stay channels-last, which oneDNN's kernels take as they are. Weights are fastest
- * in a blocked layout that the kernel chooses, so a reorder step brings ours into the work
- * block first (or out of it last, for a weight gradient). Scratchpads are the work block's too
- * (user mode), so the planner sees every byte.
+ * Activations stay channels-last, which oneDNN's kernels accept without a copy. Weights are fastest
+ * in a blocked layout that the kernel chooses, so a reorder step first copies our weights into the
+ * work block (or, for a weight gradient, copies out of it last). Scratchpads lie in the work block
+ * too (user mode), so the planner sees every byte.
  *
- * Algorithms are chosen by rules on shapes, never by timing, so a plan can be repeated.
+ * Algorithms are chosen by rules on shapes, never by timing, so a plan is reproducible.
  *
- * There is one engine and one stream in a process, made at first use: they hold no state for
- * the processor, and oneDNN's cache of compiled kernels is per engine.
+ * A process has one engine and one stream, created at first use: they hold no state per processor,
+ * and oneDNN's cache of compiled kernels is per engine.
  */
 #include "cpu/dnn/dnn_int.h"
 
@@ -23,8 +23,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Compiled kernels that oneDNN keeps for equal shapes prepared again. A network has at most a
- * few hundred distinct ones; each holds some tens of KiB of code. */
+/* Compiled kernels that oneDNN caches for equal shapes. A network has at most a few hundred
+ * distinct kernels; each holds some tens of KiB of code. */
 enum { CACHE_CAPACITY = 256 };
 
 /* ---- the process's engine --------------------------------------------------------------- */
@@ -40,7 +40,7 @@ static atomic_bool dnn_started;
 
 static void dnn_start(void)
 {
-    /* if not, libgomp's team does the work */
+    /* on failure, libgomp's team does the work */
     (void)pl_team_serve((const void *)(uintptr_t)dnnl_primitive_execute);
     dnn.status = dnnl_engine_create(&dnn.engine, dnnl_cpu, 0);
     if (dnn.status) return;
@@ -54,8 +54,8 @@ static void dnn_start(void)
     atomic_store(&dnn_started, true);
 }
 
-/* Others may be preparing kernels meanwhile: oneDNN's cache has a lock of its own, and what it
- * forgets too early is only prepared again. */
+/* Other threads may be preparing kernels at the same time: oneDNN's cache has its own lock, and a
+ * kernel that is evicted too early is only prepared again. */
 void pl_dnn_forget(void)
 {
     if (atomic_load(&dnn_started) && dnnl_set_primitive_cache_capacity(0) == dnnl_success)
@@ -247,7 +247,7 @@ pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int 
 
 /* ---- running ---------------------------------------------------------------------------- */
 
-/* Points the operands at this run's memory, or, in later turns, moves those that move. */
+/* Points the operands at this run's memory; for later images, moves the operands that move. */
 static pl_status point(pl_dnn *d, const void *const *in, void *const *out, void *work,
                        int64_t image)
 {
@@ -257,7 +257,7 @@ static pl_status point(pl_dnn *d, const void *const *in, void *const *out, void 
         union {
             const void *read;
             void *write;
-        } base = {.write = work}; /* oneDNN's handles are not const, its inputs are */
+        } base = {.write = work}; /* oneDNN's handles are not const, although its inputs are */
         if (o->where == PL_DNN_IN) base.read = in[o->index];
         if (o->where == PL_DNN_OUT) base.write = out[o->index];
         void *at = (char *)base.write + o->offset + (size_t)image * o->image_bytes;
@@ -291,12 +291,12 @@ static pl_status run_all(pl_dnn *d, const void *const *in, void *const *out, voi
     return PL_OK;
 }
 
-/* Kernels for channels that do not fill a vector compute on whatever stands in the other lanes.
- * Denormal rubbish there is harmless and, on some processors, takes a hundred times as long: a
- * millisecond becomes 140. */
+/* Kernels for channels that do not fill a vector compute on uninitialised lanes. Denormal numbers
+ * in those lanes are harmless but, on some processors, a hundred times slower: 1 ms becomes 140
+ * ms. */
 pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *work)
 {
-    (void)pl_threads_count(); /* perhaps another thread than the one that prepared it */
+    (void)pl_threads_count(); /* this thread may differ from the thread that prepared the kernel */
     uint32_t mode = pl_fp_mode();
     pl_fp_set(pl_fp_flushing(mode));
     pl_status rc = run_all(d, in, out, work);

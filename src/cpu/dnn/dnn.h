@@ -1,10 +1,10 @@
 /* dnn.h - convolutions, matrix products and pools on oneDNN, behind plain C.
  *
- * Two phases. prepare chooses the algorithm from shapes alone, builds everything and says how
- * many work bytes a run needs; it may allocate. run gets all memory from its caller and
- * allocates nothing of its own; oneDNN calls operator new, which src/program/cxx_heap.c serves
- * without malloc. The same description gives the same algorithm, so the same bits, in every process
- * with the same number of threads.
+ * Two phases. prepare chooses the algorithm from shapes alone, builds everything and reports how
+ * many work bytes a run needs; it may allocate. run gets all memory from its caller and allocates
+ * nothing; oneDNN calls operator new, which src/program/cxx_heap.c serves without malloc. The same
+ * description gives the same algorithm, so the same bits, in every process with the same number of
+ * threads.
  *
  * Layout: activations are (N, spatial.., C), convolution weights (O, kernel.., I/groups), dense
  * and row-major, one to three spatial dims. A work block must be 64-byte aligned; tensors
@@ -12,12 +12,12 @@
  * of the run.
  *
  * Types: f32; bf16 where oneDNN has more than reference loops for it. Everything else is
- * PL_ERR_UNSUPPORTED: the caller computes through f32 or has a loop of its own.
+ * PL_ERR_UNSUPPORTED: the caller computes in f32 or has its own loop.
  *
- * Limits. Weight gradients of oneDNN's own kernels are summed in parts, one a thread, so their
- * last bits (and work_bytes) depend on the number of threads; everything else does not. Where
- * oneDNN has only matrix products over an unfolded input (gradients of grouped 3-D
- * convolutions, processors without AVX2), it takes memory of its own during a run.
+ * Limits. oneDNN's own kernels sum weight gradients in one part per thread, so their last bits (and
+ * work_bytes) depend on the number of threads; all other results do not. Where oneDNN has only
+ * matrix products over an unfolded input (gradients of grouped 3-D convolutions, processors without
+ * AVX2), it allocates memory during a run.
  */
 #ifndef PL_CPU_DNN_H
 #define PL_CPU_DNN_H
@@ -26,22 +26,24 @@
 
 typedef struct pl_dnn pl_dnn;
 
-/* in: what run reads, out: what it writes, in the order listed at each kind below. Denormal numbers
- * are taken as zero meanwhile, in every thread. */
+/* Runs. in: what run reads, out: what it writes, in the order listed at each kind below. Denormal
+ * numbers are treated as zero during the run, in every thread. */
 pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *work) PL_MUST_USE;
 void pl_dnn_free(pl_dnn *d); /* NULL is fine */
-/* Lets go of what oneDNN keeps of kernels that nobody has any more; from any thread. */
+/* Frees what oneDNN caches for kernels that no pl_dnn uses; callable from any thread. */
 void pl_dnn_forget(void);
-/* Names of the kernels chosen, e.g. "jit:avx512_core"; for reports and tests. */
+/* Returns the names of the chosen kernels, e.g. "jit:avx512_core"; for reports and tests. */
 const char *pl_dnn_impl(const pl_dnn *d);
 
 /* ---- convolution ---------------------------------------------------------------------------
- * y[n,p,o] =
- * bias[o] + sum over k,i of x[n, p*stride + k*dilation - pad_lo, g*I+i] * w[o,k,i] FWD in {x,
- * w, bias?}   out {y} BWD_DATA     in {dy, w}         out {dx}         also the transposed
- * convolution BWD_WEIGHTS  in {x, dy}         out {dw, dbias?} The ? ones exist when desc.bias
- * is set; BWD_DATA has no bias. out must be (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) /
- * stride + 1, rounded down. */
+ *   y[n,p,o] = bias[o] + sum over k,i of x[n, p*stride + k*dilation - pad_lo, g*I+i] * w[o,k,i]
+ *
+ *   FWD          in {x, w, bias?}   out {y}
+ *   BWD_DATA     in {dy, w}         out {dx}           also the transposed convolution
+ *   BWD_WEIGHTS  in {x, dy}         out {dw, dbias?}
+ *
+ * Operands with ? exist when desc.bias is set; BWD_DATA has no bias. out must be
+ * (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) / stride + 1, rounded down. */
 typedef enum pl_dnn_conv_kind {
     PL_DNN_CONV_FWD,
     PL_DNN_CONV_BWD_DATA,
@@ -62,11 +64,11 @@ pl_status pl_dnn_conv_prepare(pl_dnn_conv_kind kind, const pl_dnn_conv_desc *des
                               size_t *work_bytes) PL_MUST_USE;
 
 /* ---- matrix product ------------------------------------------------------------------------
- * C[b] = op(A[b])
- * op(B[b]) + bias.   in {A, B, bias?}   out {C} op(A) is (m,k): A is stored (m,k) with row
- * length lda, or (k,m) when trans_a; op(B) is (k,n), in the same way. C is dense (batch,m,n),
- * bias is (n). Batch strides are in elements; 0 = every batch reads the same matrix. lda, ldb 0
- * = dense. */
+ *   C[b] = op(A[b]) op(B[b]) + bias        in {A, B, bias?}   out {C}
+ *
+ * op(A) is (m,k): A is stored (m,k) with row length lda, or (k,m) when trans_a; op(B) is (k,n), in
+ * the same way. C is dense (batch,m,n), bias is (n). Batch strides are in elements; 0 = every batch
+ * reads the same matrix. lda, ldb 0 = dense. */
 typedef struct pl_dnn_matmul_desc {
     pl_dtype dtype;
     int64_t batch, m, n, k;
@@ -79,12 +81,15 @@ pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out,
                                 size_t *work_bytes) PL_MUST_USE;
 
 /* ---- pools ---------------------------------------------------------------------------------
- * MAX_FWD
- * in {x}           out {y, index?}   index: u8, y's shape, only if desc.index MAX_BWD   in {dy,
- * index}   out {dx} AVG_FWD   in {x}           out {y} AVG_BWD   in {dy}          out {dx}
- * index is the winner's place in its window, (kd*KH + kh)*KW + kw; the first of equals wins. A
- * window of a max pool must hold at most 255 elements, and one that is not padding. The average
- * divides by the window's elements, or with count_pad false by those that are not padding. */
+ *   MAX_FWD   in {x}           out {y, index?}   index: u8, y's shape, only if desc.index
+ *   MAX_BWD   in {dy, index}   out {dx}
+ *   AVG_FWD   in {x}           out {y}
+ *   AVG_BWD   in {dy}          out {dx}
+ *
+ * index is the position of the maximum in its window, (kd*KH + kh)*KW + kw; the first of equals
+ * wins. A window of a max pool must hold at most 255 elements, at least one of them not padding.
+ * The average divides by the window's elements, or with count_pad false by the elements that are
+ * not padding. */
 typedef enum pl_dnn_pool_kind {
     PL_DNN_POOL_MAX_FWD,
     PL_DNN_POOL_MAX_BWD,

@@ -1,16 +1,17 @@
 /* dnn_conv.c - convolutions on oneDNN, in three directions and by four algorithms.
  *
- *   direct   oneDNN's kernel as it is. Nearly everything: within 2 % of the blocked activation
- *            layouts that oneDNN prefers, without the reorders these would cost.
+ *   direct   oneDNN's kernel. Nearly everything: within 2 % of the blocked activation layouts that
+ *            oneDNN prefers, without the reorders that these would cost.
  *   narrow   1x1 with up to four channels on one side: products with few vectors (narrow.h).
- *   thin     1 to 8 channels on the side that kernels vectorise over, where direct uses that
- * many of 16 lanes: a 1x1 convolution to all taps at once and a sum of shifted images (thin.h).
- *   phases   strided kernels too large for the compiled kernels, where oneDNN falls back on
- * matrix products over an unfolded copy of the input, several hundred MiB large: taps k = r
- *            (mod stride) only meet inputs q = r - pad (mod stride), so each r is a convolution
- *            of stride 1 between views of x and w, and the parts do not overlap.
+ *   thin     1 to 8 channels on the side that kernels vectorise over, where direct uses only that
+ *            many of 16 lanes: a 1x1 convolution to all taps at once and a sum of shifted images
+ *            (thin.h).
+ *   phases   strided kernels too large for the compiled kernels, where oneDNN falls back on matrix
+ *            products over an unfolded copy of the input, several hundred MiB large: taps k = r
+ *            (mod stride) only read inputs q = r - pad (mod stride), so each r is a convolution of
+ *            stride 1 between views of x and w, and the parts do not overlap.
  *
- * thin is also the way out where direct would fall back on matrix products: those allocate.
+ * thin is also used where direct would fall back on matrix products, because those allocate.
  */
 #include "cpu/dnn/dnn_conv.h"
 
@@ -82,9 +83,9 @@ static pl_status direct_offer(pl_dnn_conv_kind kind, const pl_conv *c, const pl_
     return s;
 }
 
-/* Kernels of 1 with a stride gather the pixels that they read first, and where channels are no
- * whole vectors oneDNN's own for weights writes past the end of the scratchpad that it asked for.
- */
+/* oneDNN's 1x1 kernels with a stride first gather the pixels that they read. For weight gradients,
+ * where the channels do not fill whole vectors, that gather writes past the end of the requested
+ * scratchpad. */
 static bool gathers_too_far(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     bool strided = false;
@@ -95,9 +96,9 @@ static bool gathers_too_far(pl_dnn_conv_kind kind, const pl_conv *c)
 
 /* Kernels that oneDNN ranks too high:
  *   few channels on both sides (or in a group, for weights): 8 lanes waste fewer than 16;
- *   brdgmm, depthwise forward: 15 to 45 % behind the jit kernel;
- *   brgconv (brg_conv in 3.x) streams a whole filter for a few output pixels: with filters beyond the caches (a
- * wide 16x16 kernel) plain jit is nearly twice as fast, on small images 10 %. */
+ *   brdgmm, depthwise forward: 15 to 45 % slower than the jit kernel;
+ *   brgconv loads a whole filter for a few output pixels: with filters beyond the caches (a wide
+ *   16x16 kernel) plain jit is nearly twice as fast, on small images 10 %. */
 static const char *avoid(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     const int64_t ic = c->ic / c->groups, oc = c->oc / c->groups, filter = ic * pl_conv_taps(c);
@@ -106,7 +107,7 @@ static const char *avoid(pl_dnn_conv_kind kind, const pl_conv *c)
     for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
     if (gathers_too_far(kind, c)) return "1x1";
     if (c->dtype != PL_F32) return NULL;
-    /* the next one there is a product that allocates */
+    /* the next candidate there is a product that allocates */
     const bool deep_w = to_w && c->n_spatial == 3;
     if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
     if (fwd && c->groups > 1) return "brdgmm";
@@ -158,7 +159,7 @@ static pl_status direct_steps(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c
                                             {DNNL_ARG_BIAS, io->bias}});
 }
 
-/* Chooses and adds; used by all but narrow. */
+/* Chooses the kernel and adds the steps; used by all algorithms but narrow. */
 pl_status pl_conv_direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
                              const pl_conv_tensors *t, const pl_conv_io *io)
 {
@@ -193,9 +194,9 @@ typedef struct phase {
     int64_t x_offset, w_offset; /* elements */
 } phase;
 
-/* q = stride*(p + j) + r - pad for tap k = stride*j + r. With r - pad = stride*f + m, 0 <= m <
- * stride, that is pixel p + j + f of the view that begins at m: stride 1, padding -f. False
- * where the view has pixels at its end that no window reaches. */
+/* For tap k = stride*j + r: q = stride*(p + j) + r - pad. With r - pad = stride*f + m, 0 <= m <
+ * stride, that is pixel p + j + f of the view that begins at m: stride 1, padding -f. False where
+ * the view has pixels at its end that no window reaches. */
 static bool phase_make(const pl_conv *c, const int64_t *r, phase *ph)
 {
     *ph = (phase){.c = *c};
@@ -232,8 +233,8 @@ static bool phase_nth(const pl_conv *c, int64_t n, phase *ph, bool *good)
     return true;
 }
 
-/* From 15 taps in a row on, oneDNN has no compiled kernel for the gradients of a strided
- * convolution, or a narrow one. */
+/* From 15 taps in a row on, oneDNN has no compiled kernel, or a slow one, for the gradients of a
+ * strided convolution. */
 static bool phases_pay(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     bool large = false, good = true;
@@ -308,7 +309,7 @@ static pl_status phase_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
         add_view_copy(d, c, c->n, v->in, c->in, c->ic, true, x, io.x);
     else
         add_view_copy(d, c, c->oc, v->kernel, c->kernel, c->ic, true, w, io.w);
-    d->work_used = used; /* the next phase takes the same parts */
+    d->work_used = used; /* the next phase reuses the same scratch */
     return PL_OK;
 }
 
@@ -325,7 +326,7 @@ static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c
 
 /* ---- matrix products -------------------------------------------------------------------- */
 
-/* The caller's A as pixels of k channels: itself, or put in order in the work block. */
+/* Adds the caller's A as pixels of k channels: A itself, or a reordered copy in the work block. */
 static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const pl_conv_tensors *t,
                               int *out)
 {
@@ -373,7 +374,7 @@ pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m)
 
 /* ---- the choice ------------------------------------------------------------------------- */
 
-/* Whether direct would be matrix products over an unfolded copy. */
+/* Whether direct would use matrix products over an unfolded copy. */
 static pl_status direct_unfolds(pl_dnn_conv_kind kind, const pl_conv *c, const pl_conv_tensors *t,
                                 bool *out)
 {
@@ -411,8 +412,8 @@ static pl_status conv_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c)
         PL_TRY(direct_unfolds(kind, c, &t, &unfolds));
         if (unfolds) return pl_conv_thin_build(d, kind, c, &t);
     }
-    /* Gradients of grouped 3-D convolutions have only a product that allocates when it runs: the
-     * caller's own loops are slower, but keep the promise. */
+    /* Gradients of grouped 3-D convolutions have only a product that allocates during a run: the
+     * caller's own loops are slower, but allocate nothing. */
     if (kind != PL_DNN_CONV_FWD && c->n_spatial == 3 && c->groups > 1) {
         PL_TRY(direct_unfolds(kind, c, &t, &unfolds));
         PL_FAIL_IF(unfolds, PL_ERR_UNSUPPORTED, "a grouped 3-D gradient would allocate in a run");

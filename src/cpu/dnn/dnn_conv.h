@@ -1,4 +1,4 @@
-/* dnn_conv.h - what the files of convolutions share: dnn_conv.c (direct, phases, the choice) and
+/* dnn_conv.h - shared by the files of convolutions: dnn_conv.c (direct, phases, the choice) and
  * dnn_conv_few.c (thin, narrow). */
 #ifndef PL_CPU_DNN_CONV_H
 #define PL_CPU_DNN_CONV_H
@@ -40,7 +40,7 @@ pl_status pl_conv_tensors_init(pl_conv_tensors *t, const pl_conv *c);
 pl_status pl_conv_direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
                              const pl_conv_tensors *t, const pl_conv_io *io);
 
-/* dnn_conv_few.c: whether an algorithm can compute the convolution, whether it is the faster one,
+/* dnn_conv_few.c: for each algorithm, whether it can compute the convolution, whether it is faster,
  * and the steps. */
 bool pl_conv_thin_can(pl_dnn_conv_kind kind, const pl_conv *c);
 bool pl_conv_thin_pays(pl_dnn_conv_kind kind, const pl_conv *c);

@@ -9,7 +9,8 @@
 
 /* ---- thin ------------------------------------------------------------------------------- */
 
-/* Channels on the side that direct kernels vectorise over, and on the other. */
+/* Returns the number of channels on the side that direct kernels vectorise over, and on the other
+ * side. */
 static int64_t thin_side(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     return kind == PL_DNN_CONV_BWD_DATA ? c->ic : c->oc;
@@ -36,8 +37,8 @@ static pl_thin thin_make(pl_dnn_conv_kind kind, const pl_conv *c)
     return t;
 }
 
-/* Whether thin can compute it. The gather for weights takes the whole batch at once, as one
- * deep image, so nothing may reach along the depth. */
+/* Whether thin can compute the convolution. The gather for weights takes the whole batch at once,
+ * as one deep image, so no window may extend along the depth. */
 bool pl_conv_thin_can(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     const pl_thin t = thin_make(kind, c);
@@ -46,19 +47,19 @@ bool pl_conv_thin_can(pl_dnn_conv_kind kind, const pl_conv *c)
     return kind != PL_DNN_CONV_BWD_WEIGHTS || flat;
 }
 
-/* Whether it pays: the 1x1 convolution does roughly channels/16 of direct's work, on as many
- * elements more than the wide side has as there are (tap, channel) pairs to a wide channel. */
+/* Whether thin is faster: the 1x1 convolution does roughly channels/16 of direct's work, but reads
+ * more elements than the wide side has, by the factor of (tap, channel) pairs per wide channel. */
 bool pl_conv_thin_pays(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     const int64_t thin = thin_side(kind, c), wide = wide_side(kind, c),
                   pairs = thin * pl_conv_taps(c);
     const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
     for (int i = 0; i < c->n_spatial; i++)
-        if (!to_x && c->stride[i] != 1) return false; /* most of z would go unused */
+        if (!to_x && c->stride[i] != 1) return false; /* most of z would be unused */
     return thin <= 8 && wide >= 16 && pl_conv_taps(c) > 1 && pairs <= wide * 3 / 2;
 }
 
-/* The 1x1 convolution: from the wide channels to every pair. */
+/* Returns the 1x1 convolution from the wide channels to every pair. */
 static pl_conv thin_inner(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     pl_conv in = {.dtype = c->dtype, .n_spatial = c->n_spatial, .groups = 1};
@@ -139,7 +140,7 @@ pl_status pl_conv_thin_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
     call.operand[0] = io.y;
     if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &call.operand[1]));
     PL_TRY(pl_dnn_add_operand(d, to_x ? &t->x : &t->y, PL_DNN_OUT, 0, &call.operand[2]));
-    d->loop_from = d->n_steps - 1; /* the 1x1 convolution; weights are brought once */
+    d->loop_from = d->n_steps - 1; /* the 1x1 convolution; weights are reordered once */
     d->n_images = c->n;
     d->operands[io.x].image_bytes = image_bytes(inner.ic, to_x ? s->out : s->in);
     d->operands[call.operand[2]].image_bytes = image_bytes(s->channels, to_x ? s->in : s->out);
@@ -158,7 +159,7 @@ bool pl_conv_is_narrow(pl_dnn_conv_kind kind, const pl_conv *c)
     return thin_side(kind, c) <= PL_NARROW_MAX && wide_side(kind, c) >= 16;
 }
 
-/* Pixels are the rows of the matrix. To the data, w (oc, ic) must be turned over first. */
+/* Pixels are the rows of the matrix. For the data gradient, w (oc, ic) is transposed first. */
 pl_status pl_conv_narrow_build(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
                                const pl_conv_tensors *t)
 {

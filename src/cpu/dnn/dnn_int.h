@@ -1,12 +1,12 @@
-/* dnn_int.h - what the files of this folder share: a pl_dnn as lists, and the calls that fill them.
+/* dnn_int.h - shared by the files of this folder: a pl_dnn as lists, and the calls that fill them.
  *
- * A pl_dnn is a short list of steps over a short list of operands. An operand is a oneDNN
- * memory object whose bytes lie in one of the run's inputs or outputs or in the work block; a
- * step is a oneDNN primitive, or a function of ours, with its operands. prepare fills the
- * lists, run points the operands at the caller's memory and takes the steps in order.
+ * A pl_dnn is a short list of steps over a short list of operands. An operand is a oneDNN memory
+ * object whose bytes lie in one of the run's inputs or outputs or in the work block; a step is a
+ * oneDNN primitive, or one of our functions, with its operands. prepare fills the lists; run points
+ * the operands at the caller's memory and executes the steps in order.
  *
  * Steps from loop_from on are repeated n_images times, and each time operands with image_bytes
- * move on by that much: a temporary then needs room for one image and not for the batch.
+ * advance by that much: a temporary then needs room for one image instead of the batch.
  */
 #ifndef PL_CPU_DNN_INT_H
 #define PL_CPU_DNN_INT_H
@@ -31,11 +31,11 @@ typedef struct pl_dnn_operand {
     pl_dnn_place where;
     int index;          /* into in[] or out[] */
     size_t offset;      /* bytes from that tensor's or the work block's start */
-    size_t image_bytes; /* step per turn of the loop */
-    void *at;           /* where mem points now */
+    size_t image_bytes; /* advance per iteration of the loop */
+    void *at;           /* where mem points */
 } pl_dnn_operand;
 
-/* A function of ours as a step: its sizes, and the operands it is given, in order. */
+/* One of our functions as a step: its sizes, and its operands, in order. */
 typedef struct pl_dnn_call {
     void (*fn)(const struct pl_dnn_call *c, void *const *p);
     union {
@@ -61,8 +61,8 @@ struct pl_dnn {
     pl_dnn_step steps[PL_DNN_MAX_STEPS];
     int n_operands, n_steps, loop_from;
     int64_t n_images;
-    size_t work_used;  /* end of the parts in use while preparing; parts may be given up */
-    size_t work_bytes; /* the most work_used has been */
+    size_t work_used;  /* end of the regions in use while preparing; regions may be released */
+    size_t work_bytes; /* the largest value of work_used */
     char impl[PL_DNN_IMPL_CHARS];
 };
 
@@ -72,12 +72,12 @@ dnnl_engine_t pl_dnn_engine(void);
 dnnl_primitive_attr_t pl_dnn_attr(void);
 
 pl_status pl_dnn_new(pl_dnn **out);
-/* Ends a prepare: hands d over, or frees it. */
+/* Ends a prepare: returns d to the caller, or frees it on failure. */
 pl_status pl_dnn_hand_over(pl_status s, pl_dnn *d, pl_dnn **out, size_t *work_bytes);
-/* A oneDNN status as ours; what completes "oneDNN cannot ...". */
+/* Converts a oneDNN status to ours; `what` completes "oneDNN cannot ...". */
 pl_status pl_dnn_check(dnnl_status_t s, const char *what);
 
-/* Operands; the number goes to *out. */
+/* Add operands; the operand's number goes to *out. */
 pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index,
                              int *out);
 pl_status pl_dnn_add_work(pl_dnn *d, const pl_mdesc *md, int *out);
@@ -88,15 +88,15 @@ pl_status pl_dnn_add_as(pl_dnn *d, const pl_mdesc *has, int from, const pl_mdesc
 pl_status pl_dnn_add_input(pl_dnn *d, const pl_mdesc *user, const pl_mdesc *want, int index,
                            int *out);
 
-/* Steps. args are n pairs (DNNL_ARG_ name, operand). */
+/* Add steps. args are n pairs (DNNL_ARG_ name, operand). */
 pl_status pl_dnn_add_step(pl_dnn *d, dnnl_primitive_desc_t pd, int n, const int (*args)[2]);
 pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from, const pl_mdesc *to_md,
                              int to);
 void pl_dnn_add_call(pl_dnn *d, const pl_dnn_call *call);
-/* Products with few vectors (narrow.h); operands of A, B, bias (-1: none), C. */
+/* Adds products with few vectors (narrow.h); operands of A, B, bias (-1: none), C. */
 pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias, int c);
 
-/* A matrix product as a 1x1 convolution over m pixels, one batch after the other (f32). */
+/* Adds a matrix product as a 1x1 convolution over m pixels, one batch after the other (f32). */
 pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m);
 
 /* Kernels. *out is the first kernel of the offer whose name does not hold `avoid` (NULL: the first of
@@ -110,7 +110,7 @@ void pl_dnn_note_impl(pl_dnn *d, const char *name);
 /* Layouts. */
 pl_status pl_dnn_data_type(pl_dtype t, dnnl_data_type_t *out);
 pl_mdesc pl_dnn_vector_md(dnnl_data_type_t type, int64_t n);
-/* (N, spatial.., C), dense, as oneDNN's N,C,spatial.. */
+/* Describes (N, spatial.., C), dense, as oneDNN's N,C,spatial.. */
 pl_mdesc pl_dnn_activation_md(dnnl_data_type_t type, int n_spatial, int64_t n, int64_t c,
                               const int64_t *size);
 /* The layout that kernel pd chose for one of its tensors; valid as long as pd. */

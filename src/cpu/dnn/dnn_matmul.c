@@ -18,7 +18,7 @@ static pl_status check_matmul(const pl_dnn_matmul_desc *m)
     return PL_OK;
 }
 
-/* One matrix, (rows, cols) after its transposition; a batch of one has no batch dim. */
+/* Describes one matrix, (rows, cols) after transposition; a batch of one has no batch dim. */
 static pl_mdesc matrix_md(dnnl_data_type_t type, int64_t batch, int64_t batch_stride, int64_t rows,
                           int64_t cols, int64_t ld, bool trans)
 {
@@ -34,8 +34,8 @@ static pl_mdesc matrix_md(dnnl_data_type_t type, int64_t batch, int64_t batch_st
     return m;
 }
 
-/* oneDNN's batched-reduce kernel takes dense matrices only, and the kernel that takes the
- * others allocates: a matrix with gaps between its rows or batches is copied together first. */
+/* oneDNN's batched-reduce kernel requires dense matrices, and the kernel for other matrices
+ * allocates: a matrix with gaps between its rows or batches is first copied without gaps. */
 static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int index, pl_mdesc *dense,
                                 int *out)
 {
@@ -50,8 +50,8 @@ static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int inde
     return pl_dnn_add_input(d, &user, dense, index, out);
 }
 
-/* A product with one vector. The matrix is A with its transposition, or B with its; as rows of
- * dot products if its stored rows run along k, else as a sum of its rows. */
+/* A product with one vector. The matrix is A or B, with its transposition; rows of dot products if
+ * its stored rows run along k, else a sum of its rows. */
 static pl_status matvec_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
 {
     const bool by_b = m->n == 1, dot = by_b ? !m->trans_a : m->trans_b;
@@ -115,8 +115,8 @@ static pl_status matmul_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
     return s;
 }
 
-/* Without AVX-512 oneDNN's product is its older kernel, which allocates as it runs; the 1x1
- * convolution is as fast there and does not. */
+/* Without AVX-512 oneDNN's product is its older kernel, which allocates during a run; the 1x1
+ * convolution is as fast there and does not allocate. */
 pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out, size_t *work_bytes)
 {
     pl_dnn *d = NULL;

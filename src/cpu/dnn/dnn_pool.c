@@ -53,7 +53,8 @@ static pl_status pool_offer(const pool_plan *q, const pl_dnn_pool_desc *p, dnnl_
     return s;
 }
 
-/* A backward pool is chosen to fit the forward one, which is then only a hint. */
+/* Chooses the kernel of a pool. A backward pool needs the descriptor of the forward pool as a
+ * hint. */
 static pl_status pool_choose(const pool_plan *q, const pl_dnn_pool_desc *p,
                              dnnl_primitive_desc_t *out)
 {

@@ -1,8 +1,8 @@
-/* bits.c - eight at a time, in one 64-bit word.
+/* bits.c - converts eight bools at a time, in one 64-bit word.
  *
- * Spreading: a product puts a copy of the byte into each byte of a word, a mask leaves bit i in
- * byte i, an addition carries it to the top of its byte. Gathering: a product moves the lowest bit
- * of byte i to bit 56 + i; no two of its terms meet, so nothing carries.
+ * Unpack: a product copies the byte into each byte of a word, a mask leaves bit i in byte i, an
+ * addition carries it to the top of its byte. Pack: a product moves the lowest bit of byte i to bit
+ * 56 + i; no two of its terms overlap, so nothing carries.
  */
 #include "cpu/kernels/bits.h"
 

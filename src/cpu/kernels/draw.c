@@ -24,7 +24,7 @@ enum {
     SHORT = 16 /* blocks that are cheaper one by one than as a batch */
 };
 
-/* Four numbers of a block. */
+/* Draws the four numbers of a block. */
 static void one_block(const pl_draws *from, uint64_t block, float out[4])
 {
     uint32_t w[4];
@@ -67,7 +67,7 @@ void pl_draw_run(const pl_draws *from, int64_t first, int64_t n, float *out)
     }
 }
 
-/* A run of numbers `stride` apart. */
+/* Draws numbers `stride` apart. */
 static void draw_line(const pl_draws *from, int64_t first, int64_t n, int64_t stride, float *out)
 {
     if (stride == 1) {

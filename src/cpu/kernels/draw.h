@@ -1,25 +1,25 @@
-/* draw.h - random numbers by the block, compiled for each instruction set.
+/* draw.h - random numbers in blocks, compiled for each instruction set.
  *
  * The same functions as base/rng.h, many at a time: integer arithmetic and plain double operations
- * in one fixed order, so every set gives the bits of the scalar ones.
+ * in one fixed order, so every set gives the same bits as the scalar functions.
  */
 #ifndef PL_CPU_DRAW_H
 #define PL_CPU_DRAW_H
 
 #include "plimsoll.h"
 
-enum { PL_DRAW_BLOCKS = 64 }; /* blocks of four words that words() makes at a time */
+enum { PL_DRAW_BLOCKS = 64 }; /* blocks of four words per call of words() */
 
 typedef struct pl_draw {
-    /* Words of blocks first, first + 1, ...: 4 * PL_DRAW_BLOCKS of them. */
+    /* Writes the words of blocks first, first + 1, ...: 4 * PL_DRAW_BLOCKS of them. */
     void (*words)(uint64_t seed, uint32_t stream, uint64_t step, uint64_t first, uint32_t *out);
-    /* One uniform number a word, of the bits that `keep` leaves. */
+    /* Makes one uniform number per word, from the bits that `keep` leaves. */
     void (*uniform)(const uint32_t *words, uint32_t keep, float *out);
-    /* One normal number a word, made in pairs. */
+    /* Makes one normal number per word, in pairs. */
     void (*normal)(const uint32_t *words, float *out);
 } pl_draw;
 
-/* The best set this machine has. */
+/* Returns the best set that this machine supports. */
 const pl_draw *pl_draw_best(void);
 
 /* A stream of numbers of one kind and dtype. Uniform numbers have 24 random bits in f32 and f64,
@@ -31,12 +31,13 @@ typedef struct pl_draws {
     pl_dtype dtype;
 } pl_draws;
 
-/* Bits of a word that a uniform number of this dtype holds exactly, so that none rounds to 1. */
+/* Returns the mask of the bits of a word that a uniform number of this dtype holds exactly, so that
+ * none rounds to 1. */
 uint32_t pl_draw_bits(pl_dtype d);
-/* Numbers first .. first + n - 1, in f32 (not yet rounded to a shorter dtype). */
+/* Draws numbers first .. first + n - 1, in f32 (not yet rounded to a shorter dtype). */
 void pl_draw_run(const pl_draws *from, int64_t first, int64_t n, float *out);
-/* Numbers first + sum of index * stride over a box, row-major, one after the other in `out`: f64
- * for that dtype, else f32. Dim 0 is the outermost. */
+/* Draws the numbers first + sum of index * stride over a box, row-major, contiguous in `out`: f64
+ * for dtype f64, else f32. Dim 0 is the outermost. */
 void pl_draw_box(const pl_draws *from, int64_t first, int rank, const int64_t *size,
                  const int64_t *stride, void *out);
 

@@ -1,6 +1,6 @@
 /* draw.isa.c - see draw.h. Sixty-four Philox blocks go through the rounds side by side, one array
- * for each of the four words of a block, in loops that the compiler vectorises (shorter ones it
- * would unroll instead).
+ * for each of the four words of a block, in loops that the compiler vectorises (it would unroll
+ * shorter loops instead).
  */
 #include "cpu/kernels/draw.h"
 

@@ -1,9 +1,9 @@
-/* flash.c - how attention is cut into tasks, and what scratch it takes. See flash.h.
+/* flash.c - how attention is split into tasks, and its scratch. See flash.h.
  *
- * Forward: a task is a tile of queries of one head. Backward: a task is a span of keys of one
- * head; it walks its key tiles in order and adds to dq after each. When there are few heads, a
- * head's keys are cut into several spans, each with a dq of its own, added up at the end in the
- * order of spans.
+ * Forward: a task is a tile of queries of one head. Backward: a task is a span of keys of one head;
+ * it walks its key tiles in order and adds to dq after each. When there are few heads, a head's
+ * keys are split into several spans, each with its own dq; the dq are added at the end in the order
+ * of spans.
  */
 #include "cpu/kernels/flash.h"
 
@@ -25,7 +25,7 @@ static int64_t tiles(int64_t n, int64_t tile)
     return (n + tile - 1) / tile;
 }
 
-/* Spans of keys a head is cut into: enough for 8 tasks, from the shape alone. */
+/* Returns the number of spans of keys per head: enough for 8 tasks, from the shape alone. */
 static int64_t spans(const pl_flash *f)
 {
     int64_t heads = f->batch * f->heads, want = heads >= 8 ? 1 : tiles(8, heads ? heads : 1);
@@ -33,7 +33,7 @@ static int64_t spans(const pl_flash *f)
     return want < most ? want : most;
 }
 
-/* Floats of one thread's tiles. */
+/* Returns the floats of one thread's tiles. */
 static int64_t tile_floats(const pl_flash *f, bool backward)
 {
     int64_t d = pl_flash_padded(f->d), q = PL_FLASH_Q, k = PL_FLASH_K;
@@ -67,7 +67,7 @@ static void forward_task(void *ctx, int64_t task, int worker)
     const job *j = ctx;
     const pl_flash *f = j->f;
     int64_t n = tiles(f->n, PL_FLASH_Q), tile = task % n, head = task / n;
-    if (f->causal) tile = n - 1 - tile; /* the long ones first */
+    if (f->causal) tile = n - 1 - tile; /* the long tiles first */
     j->set->forward(f, head / f->heads, head % f->heads, tile * PL_FLASH_Q,
                     j->tiles + worker * j->tile_floats);
 }
@@ -79,7 +79,7 @@ void pl_flash_forward(const pl_flash *f, void *work)
 }
 
 /* ---- backward --------------------------------------------------------------------------- */
-/* task: one head; lse2 and delta of its queries */
+/* one task: lse2 and delta of the queries of one head */
 static void query_task(void *ctx, int64_t head, int worker)
 {
     (void)worker;
@@ -95,7 +95,7 @@ static void query_task(void *ctx, int64_t head, int worker)
     }
 }
 
-/* task: one span of keys of one head */
+/* one task: one span of keys of one head */
 static void span_task(void *ctx, int64_t task, int worker)
 {
     const job *j = ctx;

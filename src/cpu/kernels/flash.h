@@ -1,12 +1,12 @@
-/* flash.h - attention in tiles: softmax(q k^T scale) v and its gradient, without the
+/* flash.h - attention in tiles: softmax(q k^T scale) v and its gradient, without storing the
  * probabilities.
  *
  * Layout: q, o [B, N, H, D], k, v [B, M, H, D], lse [B, H, N], all f32. lse is the natural
- * logarithm of the sum of exponentials of a query's scores; with it the backward pass makes any
- * tile of probabilities again. Memory beside the operands is a few tiles a thread, and for the
- * backward pass two numbers a query. causal: query i sees keys 0..i.
+ * logarithm of the sum of exponentials of a query's scores; with it the backward pass recomputes
+ * any tile of probabilities. Memory besides the operands is a few tiles per thread, and for the
+ * backward pass two numbers per query. causal: query i sees keys 0..i.
  *
- * Work is cut by shape alone and every element is summed in one order, so results do not depend
+ * Work is split by shape alone and every element is summed in one order, so results do not depend
  * on the number of threads.
  */
 #ifndef PL_CPU_FLASH_H
@@ -27,7 +27,7 @@ typedef struct pl_flash {
     float *dq, *dk, *dv;
 } pl_flash;
 
-/* Scratch bytes of a run, from the sizes alone. */
+/* Returns the scratch bytes of a run, from the sizes alone. */
 size_t pl_flash_work(const pl_flash *f, bool backward);
 void pl_flash_forward(const pl_flash *f, void *work);
 void pl_flash_backward(const pl_flash *f, void *work);
@@ -42,10 +42,10 @@ static inline int64_t pl_flash_padded(int64_t n)
 
 /* One set of compiled loops. work: this thread's tiles. */
 typedef struct pl_flash_set {
-    /* A tile of queries of one head: rows [q0, q0 + PL_FLASH_Q). */
+    /* Computes a tile of queries of one head: rows [q0, q0 + PL_FLASH_Q). */
     void (*forward)(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *work);
-    /* Keys [k0, k1) of one head: their dk and dv, and what they add to dq. lse2 and delta hold
-     * one number a query: lse in powers of two, and the sum of o times d_o less d_lse. */
+    /* Computes dk and dv of keys [k0, k1) of one head, and adds their part of dq. lse2 and delta
+     * hold one number per query: lse in powers of two, and the sum of o times d_o minus d_lse. */
     void (*backward)(const pl_flash *f, int64_t b, int64_t h, int64_t k0, int64_t k1, float *dq,
                      const float *lse2, const float *delta, float *work);
 } pl_flash_set;

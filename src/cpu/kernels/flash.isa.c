@@ -1,12 +1,12 @@
 /* flash.isa.c - the tiles of flash.h, compiled for each instruction set.
  *
- * All products are C[m,n] (+)= A[m,k] B[k,n] with B and C in rows of whole vectors and A read
- * one element at a time, by any strides: a transposed A costs nothing, so of the many products
- * of the backward pass only two operands are ever transposed in memory, once a key tile. The
- * product keeps a block of C in registers, rows x vectors, while k runs.
+ * All products are C[m,n] (+)= A[m,k] B[k,n] with B and C in rows of whole vectors and A read one
+ * element at a time, with any strides: a transposed A costs nothing, so the many products of the
+ * backward pass need only two operands transposed in memory, once per key tile. The product keeps a
+ * block of C in registers, rows x vectors, while k runs.
  *
- * Forward holds scores transposed, a column a query: maxima and sums are then vertical.
- * Exponentials are powers of two (log2 e is folded into the scale). Online softmax: Milakov &
+ * The forward pass holds scores transposed, one column per query: maxima and sums are then
+ * vertical. Exponentials are powers of two (log2 e is part of the scale). Online softmax: Milakov &
  * Gimelshein 2018; tiling and the backward pass: Dao et al. 2022, "FlashAttention", Algorithms
  * 1 and 4.
  */
@@ -116,7 +116,7 @@ static void copy_rows(float *dst, const float *src, int64_t rows, int64_t stride
     }
 }
 
-/* dst [d, width] = transposed rows of src times f; columns past rows are zero. */
+/* Writes transposed rows of src times f to dst [d, width]; columns past rows are zero. */
 static void copy_turned(float *dst, const float *src, int64_t rows, int64_t stride, int64_t d,
                         int64_t width, float f)
 {
@@ -134,8 +134,8 @@ static inline int64_t least(int64_t a, int64_t b)
 /* ---- forward ---------------------------------------------------------------------------- */
 enum { TQ = PL_FLASH_Q, TK = PL_FLASH_K };
 
-/* One column group of the transposed scores: new maxima, powers, sums. Returns what the old
- * sums and outputs shrink by. */
+/* Updates one column group of the transposed scores: new maxima, powers, sums. Returns the factor
+ * by which the old sums and outputs shrink. */
 static inline vec soften(float *s, int64_t keys, float *top, float *sum)
 {
     vec old = load(top), m0 = old, m1 = old;
@@ -157,7 +157,7 @@ static inline vec soften(float *s, int64_t keys, float *top, float *sum)
     return shrink;
 }
 
-/* Query i sees keys up to i: the others become -infinity. */
+/* Query i sees keys up to i: the scores of later keys become -infinity. */
 static void hide_later(float *s, int64_t keys, int64_t width, int64_t k0, int64_t q0)
 {
     for (int64_t k = 0; k < keys; k++)
@@ -209,8 +209,8 @@ static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *
 }
 
 /* ---- backward --------------------------------------------------------------------------- */
-/* p = 2^(s - lse2), ds = p (dp - delta), row by row; s becomes p and dp becomes ds. Keys that a
- * query does not see get zero. */
+/* Computes p = 2^(s - lse2), ds = p (dp - delta), row by row; s becomes p and dp becomes ds. Keys
+ * that a query does not see get zero. */
 static void unsoften(float *s, float *dp, int64_t rows, int64_t keys, const float *lse2,
                      const float *delta, int64_t first_seen)
 {
@@ -238,9 +238,9 @@ static void put_rows(float *to, const float *from, int64_t rows, int64_t stride,
         }
 }
 
-/* Tiles of a thread in the backward pass, [rows, pad] unless said. */
+/* Tiles of a thread in the backward pass, [rows, pad] unless stated. */
 typedef struct tiles {
-    float *kt, *vt;     /* [d, TK]: keys (times scale and log2 e) and values, turned */
+    float *kt, *vt;     /* [d, TK]: keys (times scale and log2 e) and values, transposed */
     float *k, *dk, *dv; /* [TK, pad] */
     float *q, *go, *dq; /* [TQ, pad] */
     float *s, *dp;      /* [TQ, TK] */
@@ -262,7 +262,7 @@ static tiles tiles_of(float *work, int64_t pad)
     return t;
 }
 
-/* One query tile against the key tile in t: adds to t.dk and t.dv, and makes t.dq. */
+/* Processes one query tile against the key tile in t: adds to t.dk and t.dv, and sets t.dq. */
 static void backward_tile(const tiles *t, int64_t nq, int64_t nk, int64_t d, int64_t pad,
                           const float *lse2, const float *delta, int64_t first_seen)
 {
@@ -283,7 +283,7 @@ static void backward(const pl_flash *f, int64_t b, int64_t h, int64_t k0, int64_
     float scale = (float)f->scale;
     int64_t queries = (b * f->n * f->heads + h) * d, keys = (b * f->m * f->heads + h) * d;
     size_t tile_bytes = (size_t)(TK * pad) * sizeof(float);
-    bool first = true; /* dq rows are set by the first key tile of the span, then added to */
+    bool first = true; /* the first key tile of the span sets the dq rows, later ones add to them */
     for (int64_t j = k0; j < k1; j += TK, first = false) {
         int64_t nk = least(TK, k1 - j), at = keys + j * row;
         copy_turned(t.kt, f->k + at, nk, row, d, TK, (float)(f->scale * 1.4426950408889634));

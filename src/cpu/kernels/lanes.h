@@ -1,8 +1,8 @@
 /* lanes.h - one vector register of floats, for files that are compiled for each instruction
  * set.
  *
- * LANES floats a vector. FMA rounds once where the processor does; files that promise the same
- * bits on every machine write a*b + c instead, which is never contracted.
+ * LANES floats per vector. FMA rounds once where the processor supports it; files that promise the
+ * same bits on every machine write a*b + c instead, which is never contracted.
  */
 #ifndef PL_CPU_LANES_H
 #define PL_CPU_LANES_H

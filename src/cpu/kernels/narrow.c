@@ -1,12 +1,12 @@
-/* narrow.c - see narrow.h: which loops, and which part of the rows each thread takes. */
+/* narrow.c - see narrow.h: chooses the loops and splits the rows among threads. */
 #include "cpu/kernels/narrow.h"
 
 #include "base/threads.h"
 
 extern const pl_narrow_loops pl_narrow_loops_base, pl_narrow_loops_avx2, pl_narrow_loops_avx512;
 
-/* A part of the work is worth handing to a thread from so many elements of A on, and, as each
- * leaves a row to be added up, so many rows. */
+/* A part of the work needs at least this many elements of A to be worth a thread and, as each part
+ * leaves a row to be added up, this many rows. */
 enum { PART_ELEMS = 32 * 1024, PART_ROWS = 64, MAX_PARTS = 32 };
 
 static const pl_narrow_loops *loops(void)

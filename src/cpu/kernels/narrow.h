@@ -1,11 +1,12 @@
 /* narrow.h - products of a large matrix with one to four vectors.
  *
- * Such a product is bound by reading the matrix once; kernels made for square blocks first pack
- * it and lose a factor of two to six. Two forms, after how the matrix A (rows, cols), row
- * length ld, lies: dot   C[r,i] = bias + sum_j A[r,j] B[i,j]     B is (n, cols), C is (rows, n)
+ * Such a product is bound by reading the matrix once; kernels made for square blocks first pack the
+ * matrix and are two to six times slower. Two forms, depending on the layout of the matrix A (rows,
+ * cols) with row length ld:
+ *   dot   C[r,i] = bias + sum_j A[r,j] B[i,j]     B is (n, cols), C is (rows, n)
  *   sum   C[i,j] = bias + sum_r B[r,i] A[r,j]     B is (rows, n), C is (n, cols)
- * All dense but A. Sums are taken in an order that depends on the sizes alone: 16 lanes and a
- * tree in dot, pl_narrow_parts() ranges of rows in sum.
+ * B and C are dense. The order of sums depends on the sizes alone: 16 lanes and a tree in dot,
+ * pl_narrow_parts() ranges of rows in sum.
  */
 #ifndef PL_CPU_NARROW_H
 #define PL_CPU_NARROW_H

@@ -1,5 +1,5 @@
-/* narrow.isa.c - the loops of narrow.h over rows [lo, hi), compiled per instruction set. Lanes
- * are written out as arrays of 16 so that every set adds in the same order. */
+/* narrow.isa.c - the loops of narrow.h over rows [lo, hi), compiled per instruction set. Lanes are
+ * written as arrays of 16 so that every set adds in the same order. */
 #include "cpu/kernels/narrow.h"
 
 #include <string.h>
@@ -12,9 +12,9 @@ typedef float v16 __attribute__((vector_size(64), aligned(4)));
 
 #define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 
-/* Sums of lanes, pairs first: after FOLD1 the even places hold pairs of a, the odd ones of b.
- * After all four over 16 rows, lane r holds the sum of row r. Macros, because a function that
- * takes vectors wider than the machine's has no settled calling convention. */
+/* Sums of lanes, pairs first: after FOLD1 the even places hold pairs of a, the odd places pairs of
+ * b. After all four over 16 rows, lane r holds the sum of row r. Macros, because a function that
+ * takes vectors wider than the machine's has no stable calling convention. */
 #define FOLD1(a, b)                                                                                \
  (MIX(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +                           \
   MIX(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
@@ -28,7 +28,7 @@ typedef float v16 __attribute__((vector_size(64), aligned(4)));
  (MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +                              \
   MIX(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
 
-/* Products of one row with one vector, in 16 lanes. */
+/* Multiplies one row with one vector, in 16 lanes. */
 static inline void row_lanes(const float *a, const float *b, int64_t n, v16 *out)
 {
     v16 even = {0}, odd = {0}, x, y;
@@ -82,7 +82,7 @@ static void dot(const pl_narrow *s, int64_t lo, int64_t hi, const float *a, cons
         }
 }
 
-/* Four rows a turn: c is read and written once for them. */
+/* Four rows per iteration: c is read and written once for them. */
 static void sum(const pl_narrow *s, int64_t lo, int64_t hi, const float *a, const float *b,
                 float *c)
 {

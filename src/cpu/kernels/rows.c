@@ -1,4 +1,4 @@
-/* rows.c - which compiled set of row loops this machine runs. */
+/* rows.c - chooses the compiled set of row loops that this machine runs. */
 #include "cpu/kernels/rows.h"
 
 #include <stdlib.h>
@@ -10,8 +10,7 @@ int pl_cpu_level(void)
 {
     const char *want = getenv("PL_CPU_ISA");
     if (want && strcmp(want, "base") == 0) return 0;
-    /* Every processor with AVX2 has F16C; clang 14 cannot ask for it. */
-    /* Every processor with AVX2 has f16c, which clang 14 cannot ask for. */
+    /* Every processor with AVX2 has F16C; clang 14 cannot test for it. */
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");

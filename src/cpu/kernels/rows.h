@@ -17,15 +17,15 @@ typedef struct pl_row_loops {
     /* y[i] = (add ? y[i] : 0) + sum_k w[k][i] * x[k][i] */
     void (*product)(float *y, const float *const *x, const float *const *w, int taps, int64_t n,
                     bool add);
-    /* Cubic Bezier: five consecutive floats (t, p0..p3) of x to one of y; f groups. */
+    /* Cubic Bezier curve: maps five consecutive floats (t, p0..p3) of x to one of y; f groups. */
     void (*bezier)(float *y, const float *x, int64_t f, bool silu_points);
     void (*bezier_bwd)(float *dx, const float *x, const float *dy, int64_t f, bool silu_points);
 } pl_row_loops;
 
-/* The best set this machine has. */
+/* Returns the best set that this machine supports. */
 const pl_row_loops *pl_rows_best(void);
 
-/* Which compiled set a machine can run: 0 base, 1 AVX2, 2 AVX-512. */
+/* Returns the compiled set that this machine runs: 0 base, 1 AVX2, 2 AVX-512. */
 int pl_cpu_level(void);
 
 #endif

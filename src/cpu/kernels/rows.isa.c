@@ -1,5 +1,4 @@
-/* rows.isa.c - see rows.h. Rows are walked in blocks whose sums stay in registers while the
- * taps pass by. */
+/* rows.isa.c - see rows.h. Rows are walked in blocks whose sums stay in registers over all taps. */
 #include "cpu/kernels/rows.h"
 
 #include "cpu/kernels/lanes.h"
@@ -63,7 +62,7 @@ static void product(float *y, const float *const *x, const float *const *w, int 
 }
 
 /* ---- bezier ----------------------------------------------------------------------------- */
-/* Groups are taken apart into planes first, so that the arithmetic runs on whole vectors. */
+/* Groups are transposed into planes first, so that the arithmetic runs on whole vectors. */
 enum { GROUPS = 64 };
 typedef struct planes {
     float v[5][GROUPS];

@@ -1,13 +1,13 @@
 /* strided.c - see strided.h.
  *
- * A box is first brought to its simplest form: size-1 dims go, neighbours that are one run of
- * memory in both layouts merge, and the dim with the smallest destination stride stands last, so
- * that writes run forward. Three inner loops remain:
+ * A box is first simplified: dims of size 1 are dropped, neighbours that are contiguous in both
+ * layouts are merged, and the dim with the smallest destination stride is last, so that writes run
+ * forward. Three inner loops remain:
  *   rows       both innermost strides are 1: memcpy
  *   tiles      the destination runs along the last dim, the source along another: square tiles, so
  *              that both sides use every byte of the cache lines they touch
  *   elements   anything else
- * Work is cut along the outer dims into pieces of a fixed least size; a piece is walked with an
+ * Work is split along the outer dims into pieces of a fixed minimum size; a piece is walked with an
  * odometer, so that short rows cost no divisions.
  */
 #include "cpu/kernels/strided.h"
@@ -18,7 +18,7 @@
 
 enum { PIECE_BYTES = 64 << 10, TILE = 32 };
 
-/* ---- simplest form ---------------------------------------------------------------------- */
+/* ---- simplification --------------------------------------------------------------------- */
 static void swap_dims(pl_strided_box *b, int i, int j)
 {
     int64_t d = b->dim[i], t = b->to[i], f = b->from[i];
@@ -129,8 +129,8 @@ static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_
 TRANSPOSE(transpose1, uint8_t)
 TRANSPOSE(transpose8, uint64_t)
 
-/* 2-byte elements go eight by eight through registers, 4-byte ones four by four; the rim one by
- * one. */
+/* 2-byte elements go eight by eight through registers, 4-byte elements four by four; elements at
+ * the edges one by one. */
 typedef uint16_t oct __attribute__((vector_size(16)));
 #define ZIP_LO(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define ZIP_HI(a, b)  __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
@@ -218,8 +218,8 @@ typedef struct job {
     char *dst;
     const char *src;
     int64_t outer;     /* rows: positions of the outer dims */
-    int64_t per_piece; /* rows in one task, when rows are short */
-    int64_t parts;     /* tasks in one row, when rows are long */
+    int64_t per_piece; /* rows in one piece, when rows are short */
+    int64_t parts;     /* pieces of one row, when rows are long */
     int outer_rank;
 } job;
 
@@ -241,7 +241,7 @@ static void row_piece(void *ctx, int64_t task, int worker)
     }
 }
 
-/* The last two dims are the tile's: the source runs along the last but one. */
+/* The last two dims belong to the tile: the source runs along the second-to-last. */
 static void tile_piece(void *ctx, int64_t task, int worker)
 {
     (void)worker;
@@ -260,7 +260,8 @@ static void tile_piece(void *ctx, int64_t task, int worker)
     }
 }
 
-/* Dim that the source runs along, when a tiled transposition of it with the last dim pays. */
+/* Returns the dim that the source runs along, when transposing it with the last dim in tiles is
+ * faster. */
 static int tile_dim(const pl_strided_box *b)
 {
     int last = b->rank - 1;

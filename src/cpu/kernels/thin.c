@@ -1,6 +1,6 @@
-/* thin.c - see thin.h. Work is dealt by rows (all columns at one depth and height) of what is
- * written; within a row, taps are the outer loop and columns the inner one, so that the test
- * for the border is done once a tap and not once an element. */
+/* thin.c - see thin.h. Threads share the work by rows (all columns at one depth and height) of the
+ * output; within a row, taps are the outer loop and columns the inner one, so that the border is
+ * tested once per tap instead of once per element. */
 #include "cpu/kernels/thin.h"
 
 #include "base/threads.h"
@@ -34,14 +34,14 @@ static int64_t taps(const pl_thin *t)
     return t->kernel[0] * t->kernel[1] * t->kernel[2];
 }
 
-/* Input place of output place p under tap k along one dim, -1 if outside. */
+/* Returns the input position of output position p under tap k along one dim, -1 if outside. */
 static int64_t place_in(const pl_thin *t, int dim, int64_t p, int64_t k)
 {
     int64_t q = p * t->stride[dim] + k * t->dilation[dim] - t->pad[dim];
     return q >= 0 && q < t->in[dim] ? q : -1;
 }
 
-/* Output place whose tap k reads input place q along one dim, -1 if none. */
+/* Returns the output position whose tap k reads input position q along one dim, -1 if none. */
 static int64_t place_out(const pl_thin *t, int dim, int64_t q, int64_t k)
 {
     int64_t p = q + t->pad[dim] - k * t->dilation[dim];

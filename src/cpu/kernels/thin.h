@@ -1,19 +1,20 @@
 /* thin.h - the window half of a convolution with few channels on one side.
  *
  * A kernel that vectorises over channels wastes most of its lanes when a convolution has 1 to 8
- * channels on the vectorised side (a picture at the network's end, the gradient to a picture at
- * its start). Such a convolution is split in two: a 1x1 convolution between the wide channels
- * and all (tap, thin channel) pairs at once, which fills the lanes, and the functions here,
- * which move the result by the taps' offsets. K = taps of the kernel; images are channels-last.
+ * channels on the vectorised side (an image at the network's end, the gradient of an image at its
+ * start). Such a convolution is split in two: a 1x1 convolution between the wide channels and all
+ * (tap, thin channel) pairs at once, which fills the lanes, and the functions here, which shift the
+ * result by the taps' offsets. K = taps of the kernel; images are channels-last.
  *
- *   forward        z[q, o*K+k] = x[q,:] . w[o,k,:]           y[p,o]  = bias[o] + sum_k
- * z[q(p,k), o*K+k] to the data    z[p, k*I+i] = dy[p,:] . w[:,k,i]          dx[q,i] = sum over
- * (p,k) at q of z[p, k*I+i] to the weights dw[o*K+k,:] = sum_q g[q, o*K+k] x[q,:]    g[q,
- * o*K+k] = sum over p at (q,k) of dy[p,o]
+ *   forward           z[q, o*K+k] = x[q,:] . w[o,k,:]
+ *                     y[p,o]      = bias[o] + sum_k z[q(p,k), o*K+k]
+ *   data gradient     z[p, k*I+i] = dy[p,:] . w[:,k,i]
+ *                     dx[q,i]     = sum over (p,k) at q of z[p, k*I+i]
+ *   weight gradient   g[q, o*K+k] = sum over p at (q,k) of dy[p,o]
+ *                     dw[o*K+k,:] = sum_q g[q, o*K+k] x[q,:]
  *
- * where q(p,k) = p*stride + k*dilation - pad, nothing where that is outside. Each function
- * works on one image, and each output element is summed in one order whatever the number of
- * threads.
+ * where q(p,k) = p*stride + k*dilation - pad; positions outside contribute nothing. Each function
+ * works on one image, and sums each output element in one order whatever the number of threads.
  */
 #ifndef PL_CPU_THIN_H
 #define PL_CPU_THIN_H

@@ -1,4 +1,4 @@
-/* update.c - which compiled set of optimiser loops this machine runs. */
+/* update.c - chooses the compiled set of optimiser loops that this machine runs. */
 #include "cpu/kernels/update.h"
 
 #include "cpu/kernels/rows.h"

@@ -1,8 +1,8 @@
-/* update.h - one pass over a weight, its gradient and its moments: the optimisers' loops.
+/* update.h - optimiser loops: one pass over a weight, its gradient and its moments.
  *
- * Each rule reads every tensor once and writes every new value once; bound by memory. Outputs
- * may be their inputs' bytes. Formulas are PyTorch's; coefficients come ready from the caller,
- * who computes them in double.
+ * Each rule reads every tensor once and writes every new value once; it is bound by memory. Outputs
+ * may be the bytes of their inputs. Formulas are PyTorch's; the caller computes the coefficients in
+ * double.
  */
 #ifndef PL_CPU_UPDATE_H
 #define PL_CPU_UPDATE_H
@@ -13,8 +13,8 @@ typedef struct pl_update {
     const float *grad, *w, *s[3]; /* s: the rule's state, in the order of its outputs */
     float *w_out, *s_out[3];
     float scale;                    /* of the gradient */
-    float decay;                    /* weight decay joined to the gradient */
-    float keep;                     /* what decoupled decay leaves of the weight; 1 = none */
+    float decay;                    /* weight decay added to the gradient */
+    float keep;                     /* factor of decoupled decay on the weight; 1 = none */
     float rate;                     /* learning rate, or Adam's step size */
     float beta1, beta2, mix1, mix2; /* mix = 1 - beta */
     float eps, root;                /* root: sqrt of Adam's second bias correction */
@@ -36,7 +36,7 @@ typedef enum pl_update_rule {
     PL_N_UPDATES
 } pl_update_rule;
 
-/* The loop of a rule in the best compiled set this machine has. */
+/* Returns the loop of a rule in the best compiled set that this machine supports. */
 pl_update_fn pl_update_best(pl_update_rule rule);
 
 #endif

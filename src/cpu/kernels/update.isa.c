@@ -1,5 +1,5 @@
-/* update.isa.c - see update.h. Element i reads and writes index i only, so a loop may run as
- * vectors even where an output is its input; the pragma says so to the compiler. */
+/* update.isa.c - see update.h. Element i reads and writes index i only, so a loop may be vectorised
+ * even where an output is its input; the pragma says so to the compiler. */
 #include "cpu/kernels/update.h"
 
 #include <math.h>

@@ -2,9 +2,9 @@
  *
  * Plain IEEE operations in a fixed order and no contraction, so every instruction set gives the
  * same bits. Polynomials are weighted minimax fits (iteratively reweighted least squares in
- * double); bounds below are the fit's relative error, and tests/cpu/test_tile_fn.c checks the whole
- * function against double precision over all exponents. Functions whose argument needs more
- * than f32 (sin, cos, pow) reduce it in double; far arguments are left to libm by the caller.
+ * double); the bounds below are the fit's relative error, and tests/cpu/test_tile_fn.c checks the
+ * whole function against double precision over all exponents. Functions whose argument needs more
+ * than f32 (sin, cos, pow) reduce it in double; for large arguments the caller uses libm.
  */
 #ifndef PL_CPU_VECMATH_H
 #define PL_CPU_VECMATH_H
@@ -167,9 +167,9 @@ static inline float vm_softplus(float x)
     return m + vm_log1p_unit(vm_exp(-fabsf(x)));
 }
 
-/* erfc(t) for t in [0, 11]: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. The square is
- * what the caller makes of t's origin a: t^2 = scale*a^2, formed exactly as hi + lo with a
- * 12-bit head, because e^x magnifies the rounding of a large argument. */
+/* erfc(t) for t in [0, 11]: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. t comes from a with
+ * t^2 = scale*a^2; the square is formed exactly as hi + lo with a 12-bit head, because e^x
+ * magnifies the rounding of a large argument. */
 static inline float vm_erfc_pos(float t, float a, float scale)
 {
     float h = vm_float(vm_bits(a) & 0xfffff000u);
@@ -207,8 +207,7 @@ static inline float vm_erf(float x)
     return a < 1.0f ? near : far;
 }
 
-/* x times the normal distribution's integral, whose left tail comes from erfc: no cancellation.
- */
+/* x times the cumulative normal distribution, whose left tail comes from erfc: no cancellation. */
 static inline float vm_gelu(float x)
 {
     float a = fabsf(x);
@@ -225,8 +224,8 @@ static inline float vm_gelu_tanh(float x)
     return x * vm_sigmoid(u);
 }
 
-/* Arguments up to 2^24 quarter turns: pi/2 = head of 33 bits + tail, in double. Beyond, and for
- * non-finite arguments, the caller asks libm. */
+/* Arguments up to 2^24 quarter turns: pi/2 = head of 33 bits + tail, in double. For larger and
+ * non-finite arguments the caller uses libm. */
 #define VM_TRIG_MAX 1.0e7f
 
 static inline float vm_trig(float x, uint64_t shift)
@@ -260,8 +259,8 @@ static inline float vm_cos(float x)
     return vm_trig(x, 1);
 }
 
-/* x^y = e^(y log x) in double for finite x > 0; fits 8e-14 and 5e-11. The caller sends the rest
- * to libm. */
+/* x^y = e^(y log x) in double for finite x > 0; fits 8e-14 and 5e-11. For other arguments the
+ * caller uses libm. */
 static inline float vm_pow(float x, float y)
 {
     uint64_t u = vm_bits64((double)x) - 0x3fe6a09e667f3bcdu;
@@ -294,7 +293,7 @@ static inline float vm_pow(float x, float y)
 }
 
 /* ---- 16-bit floats ---------------------------------------------------------------------- */
-/* The f32 nearest to x that bf16 can hold; ties to even, NaN stays NaN. */
+/* Returns the f32 nearest to x that bf16 can hold; ties to even, NaN stays NaN. */
 static inline float vm_round_bf16(float x)
 {
     uint32_t u = vm_bits(x);
@@ -306,8 +305,7 @@ static inline float vm_round_bf16(float x)
 static inline float vm_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, em = h & 0x7fffu;
-    /* Normal numbers move the exponent's bias by a product, which also normalises subnormals.
-     */
+    /* A product moves the exponent's bias of normal numbers, and also normalises subnormals. */
     float f = vm_float(em << 13) * 5.19229686e33f; /* 2^112 */
     uint32_t special = 0x7f800000u | (em << 13);
     special |= em > 0x7c00u ? 0x00400000u : 0u;

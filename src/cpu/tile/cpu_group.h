@@ -10,9 +10,10 @@
  * its dtype. It is `takes` of the CPU's fusion options. */
 bool pl_cpu_group_takes(const pl_graph *g, uint32_t node);
 
-/* Compiles a group. *prep goes to calls of pl_cpu_group_kernel, which get the unit's in[] and out[]
- * in order; the kernel's release frees it. *inplace is the group's table of ir/group/inplace.h and
- * lives as long as *prep. *work_bytes is what the present number of threads takes. */
+/* Compiles a group. *prep is passed to pl_cpu_group_kernel, whose calls get the unit's in[] and
+ * out[] in order; the kernel's release frees it. *inplace is the group's table of
+ * ir/group/inplace.h and lives as long as *prep. *work_bytes is the scratch for the current number
+ * of threads. */
 pl_status pl_cpu_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
                                const bool **inplace, size_t *work_bytes) PL_MUST_USE;
 extern const pl_kernel pl_cpu_group_kernel;

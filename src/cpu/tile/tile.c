@@ -1,4 +1,4 @@
-/* tile.c - compiles a group: merges dims, chooses the tile, and calls the files that make steps
+/* tile.c - compiles a group: merges dims, chooses the tile, and calls the files that create steps
  * (tile_steps.c), chains of steps (tile_chain.c), registers (tile_registers.c) and tasks
  * (tile_cut.c). See tile.h for an example, tile_plan.h for the result, tile_run.c for its
  * execution.
@@ -16,10 +16,11 @@
 #include <string.h>
 
 enum {
-    REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
-    COLUMN_BYTES = 64 * 1024,   /* with column reductions, for which more rows at a time pay */
-    BUSY_FROM = 3,              /* whole-tile steps that make a tile busy */
-    READ_ONLY_TILE = 32768      /* elements: nothing to keep near, long columns */
+    REGISTER_BYTES = 32 * 1024, /* limit per worker, so that they stay in the first caches */
+    COLUMN_BYTES = 64 * 1024,   /* limit with column reductions, which profit from more rows at a
+                                 * time */
+    BUSY_FROM = 3,              /* a tile with this many whole-tile steps is busy */
+    READ_ONLY_TILE = 32768      /* elements: nothing to keep in cache, long columns */
 };
 
 /* ---- the space -------------------------------------------------------------------------- */
@@ -34,7 +35,7 @@ static bool is_dense(const int64_t *dim, const int64_t *stride, int lo, int hi)
     return true;
 }
 
-/* Whether all operands, ramps and draws see dims outer and inner, which are neighbours, as one. */
+/* Whether all operands, ramps and draws see the neighbouring dims outer and inner as one. */
 static bool mergeable(const pl_fused *p, int outer, int inner)
 {
     int64_t n = p->dim[inner];
@@ -48,9 +49,9 @@ static bool mergeable(const pl_fused *p, int outer, int inner)
     return true;
 }
 
-/* Fills b->from[k], the program's innermost dim of merged dim k, and the merged sizes. With rows
- * that are the whole space a dim of size 1 goes in front (-1 in from), for tiles to be cut
- * along. */
+/* Fills b->from[k], the group's innermost dim of merged dim k, and the merged sizes. If rows are
+ * the whole space, a dim of size 1 is added in front (-1 in from), so that tiles can be cut along
+ * it. */
 static void merge_dims(pl_tile_build *b)
 {
     int *from = b->from;
@@ -86,7 +87,7 @@ static void set_space(pl_tile_build *b)
     memcpy(t->dim, b->dim, sizeof t->dim);
     t->total = 1;
     for (int d = 0; d < t->rank; d++) t->total *= t->dim[d];
-    t->empty = t->total == 0; /* the layout is made as if of one element, and never used */
+    t->empty = t->total == 0; /* the layout is computed as for one element, and never used */
     for (int d = 0; t->empty && d < t->rank; d++) t->dim[d] = 1;
     t->row = 0;
     if (b->p->row_rank) {
@@ -105,7 +106,7 @@ static void set_space(pl_tile_build *b)
     }
 }
 
-/* Rows that make a piece of a chain: long enough for a call, and whole vectors if possible. */
+/* Returns the rows of a piece of a chain: long enough for a call, and whole vectors if possible. */
 static int64_t choose_brief(int64_t inner)
 {
     int64_t rows = (384 + inner - 1) / inner;
@@ -114,8 +115,8 @@ static int64_t choose_brief(int64_t inner)
     return rows;
 }
 
-/* The dim to cut along, and how much of it a tile takes: as near to `target` elements as whole
- * inner dims allow, in pieces of about the same size. */
+/* Chooses the dim to cut along, and how much of it a tile takes: as near to `target` elements as
+ * whole inner dims allow, in pieces of about the same size. */
 static void choose_tile(pl_tile_build *b, int64_t target)
 {
     pl_tile_code *t = b->t;
@@ -132,7 +133,7 @@ static void choose_tile(pl_tile_build *b, int64_t target)
 
 /* ---- compile ---------------------------------------------------------------------------- */
 
-/* Puts places in the order of their steps. */
+/* Sorts places by their steps. */
 static void sort_places(pl_tile_build *b, pl_tile_place *spare)
 {
     pl_tile_code *t = b->t;
@@ -160,7 +161,7 @@ static pl_status lay_out(pl_tile_build *b, int64_t target, pl_tile_place *spare,
     return PL_OK;
 }
 
-/* Steps that compute or copy whole tiles; with none, memory is only read, by reductions. */
+/* Counts steps that compute or copy whole tiles; with none, only reductions read memory. */
 static int count_work(const pl_tile_code *t)
 {
     int work = 0;
@@ -202,7 +203,7 @@ static pl_status build_all(pl_tile_build *b, pl_arena *a)
     return PL_OK;
 }
 
-/* A copy of n items in the arena; NULL when out of memory. */
+/* Copies n items into the arena; NULL when out of memory. */
 static void *keep(pl_arena *a, const void *from, size_t n, size_t size)
 {
     void *to = pl_arena_alloc(a, (n + 1) * size);
@@ -210,7 +211,7 @@ static void *keep(pl_arena *a, const void *from, size_t n, size_t size)
     return to;
 }
 
-/* The layout is made in arrays with room to spare; what stays has the exact size. */
+/* The layout is built in arrays with spare room; the kept arrays have the exact size. */
 static pl_status keep_all(pl_tile_code *t, pl_arena *a)
 {
     t->in = keep(a, t->in, (size_t)t->n_in, sizeof *t->in);

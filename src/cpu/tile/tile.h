@@ -7,11 +7,11 @@
  *
  * Worked example: the group of fused.h, y = leaky_relu(x - mean) over [281600,64] and its column
  * sums, on one thread:
- *   tile.c      chooses 64 rows a tile: 4096 elements, 16 KiB of x
+ *   tile.c      chooses 64 rows per tile: 4096 elements, 16 KiB of x
  *   tile_chain  joins sub and leaky_relu to one loop: load x, subtract mean[i % 64], choose, store
- *   tile_cut    deals the 281600 rows to tasks that end where a block of column sums ends
+ *   tile_cut    splits the 281600 rows into tasks that end where a block of column sums ends
  *   tile_run    for each tile: %0 is the memory of x itself (no copy); %1 is six rows of mean,
- *               copied once; the chain writes %3 straight into out[0]; the sum reads
+ *               copied once; the chain writes %3 directly into out[0]; the sum reads
  *               these 16 KiB, still in cache, into 64 accumulators
  *   at the end  tile_reduce.c folds the accumulators of all tasks into out[1]
  *
@@ -27,17 +27,17 @@
  * nanoseconds) for each instruction and tile.
  *
  * Numbers. Float sums accumulate in f64, moments as shifted sums in f64 whose parts are merged by
- * Chan's formula. Down columns f32 adds up in f32 over blocks of 32 rows, and blocks in f64: the
- * error is a few ulps of the terms' size, however long the column. Results are rounded once to f32
- * (f64 for f64 values), then to the result's dtype. Integer sums wrap. Integer DIV rounds towards
- * zero; DIV and MOD by zero give 0. max and min give NaN when an element is NaN. The sum of nothing
- * is 0, the largest of nothing -inf (or the smallest integer), the moments of nothing NaN.
+ * Chan's formula. Column sums of f32 accumulate in f32 over blocks of 32 rows, and blocks in f64:
+ * the error is a few ulps of the terms' size, whatever the length of the column. Results are
+ * rounded once to f32 (f64 for f64 values), then to the result's dtype. Integer sums wrap. Integer
+ * DIV rounds towards zero; DIV and MOD by zero give 0. max and min give NaN when an element is NaN.
+ * An empty sum is 0, an empty maximum -inf (or the smallest integer), empty moments are NaN.
  *
  * Rows are never split, so row reductions can feed later instructions: softmax, layer norm and
  * cross-entropy take one pass.
  *
  * Limits: PL_TILE_INPUTS operands, PL_TILE_OUTPUTS outputs, PL_TILE_INSTRS instructions, rows of
- * PL_TILE_ROW elements. Beyond them pl_tile_compile says ERR_UNSUPPORTED.
+ * PL_TILE_ROW elements. Beyond them pl_tile_compile returns ERR_UNSUPPORTED.
  */
 #ifndef PL_CPU_TILE_H
 #define PL_CPU_TILE_H

@@ -1,9 +1,9 @@
 /* tile_block.c - vertical sums and moments of f32 in blocks of rows (vec_block.isa.c): their
- * accumulators, and the fold, which goes column by column in vectors because neighbouring
- * columns have the same counts.
+ * accumulators, and the fold, which processes columns in vectors because neighbouring columns have
+ * the same counts.
  *
- * Accumulators: planes of n_acc f64 totals (sums, and of moments squares), then of f32: sums
- * and squares of the block that is not full yet, and the shift.
+ * Accumulators: planes of n_acc f64 totals (sums; for moments also squares), then f32 planes: sums
+ * and squares of the incomplete block, and the shift.
  */
 #include "cpu/tile/tile_reduce.h"
 
@@ -42,7 +42,7 @@ void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const flo
     }
 }
 
-/* A total and the block that is not full. */
+/* Adds a total and its incomplete block. */
 static double sum_of(double total, float part, int64_t n)
 {
     if (n % PL_VEC_BLOCK_ROWS == 0) return total;
@@ -64,7 +64,7 @@ pl_partial pl_red_block_at(const pl_red *r, const pl_acc *acc, int64_t i, int64_
 
 enum { SOME = 64 };
 
-/* The sums of m neighbouring accumulators, n rows each. */
+/* Reads the sums of m neighbouring accumulators, n rows each. */
 static void read_sums(const double *total, const float *part, int64_t m, int64_t n, double *to)
 {
     if (n % PL_VEC_BLOCK_ROWS == 0)
@@ -119,7 +119,7 @@ static void put_some(const pl_red *r, void *out, int64_t k, const double *x, int
     for (int64_t i = 0; i < m; i++) pl_red_put(r->cls, r->dtype, out, k + i, (pl_acc){.f = x[i]});
 }
 
-/* Results of m neighbouring columns whose first accumulators start at `at`. */
+/* Computes the results of m neighbouring columns whose first accumulators start at `at`. */
 static void fold_some(const pl_red *r, const pl_acc *acc, int64_t at, int64_t m, int64_t k,
                       void *out, void *out2)
 {

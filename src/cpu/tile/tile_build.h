@@ -1,5 +1,5 @@
-/* tile_build.h - what the files that compile a group share: tile.c, tile_steps.c, tile_registers.c.
- */
+/* tile_build.h - shared by the files that compile a group: tile.c, tile_steps.c,
+ * tile_registers.c. */
 #ifndef PL_CPU_TILE_BUILD_H
 #define PL_CPU_TILE_BUILD_H
 
@@ -20,7 +20,7 @@ typedef struct pl_tile_build {
     size_t full_bytes;          /* register bytes for each element of a tile */
 } pl_tile_build;
 
-/* Whole-tile registers in use, by width: 1, 4 and 8 bytes an element. */
+/* Whole-tile registers in use, by width: 1, 4 and 8 bytes per element. */
 typedef struct pl_tile_pools {
     uint8_t busy[3][PL_TILE_INSTRS * 4];
     int32_t count[3];
@@ -31,11 +31,11 @@ static inline size_t pl_align64(size_t x)
     return (x + 63) & ~(size_t)63;
 }
 
-/* tile_steps.c: appends the steps of instruction i, or of output o, for the tile that is chosen. */
+/* tile_steps.c: appends the steps of instruction i, or of output o, for the chosen tile. */
 void pl_tile_add_instr(pl_tile_build *b, int i);
 pl_status pl_tile_add_place(pl_tile_build *b, int o) PL_MUST_USE;
 
-/* tile_registers.c: gives registers to steps; returns the register bytes for each element of a
+/* tile_registers.c: assigns registers to steps; returns the register bytes for each element of a
  * tile. Then lays out a worker's block. */
 size_t pl_tile_registers(pl_tile_code *t, pl_tile_pools *pl);
 void pl_tile_lay_out_worker(pl_tile_code *t, const pl_tile_pools *pl);

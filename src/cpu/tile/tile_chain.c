@@ -1,7 +1,7 @@
-/* tile_chain.c - finds chains: f32 steps of which each has one reader, the next one; a chain runs
+/* tile_chain.c - finds chains: f32 steps each of which has one reader, the next step. A chain runs
  * as one loop over the tile (cpu/vec/vec_chain.isa.c), so its inner values stay in vector
- * registers. The last step of a chain is its head; the others are absorbed: they have no register
- * and are not executed.
+ * registers. The last step of a chain is its head; the other steps are absorbed: they have no
+ * register and are not executed.
  *
  *   %4 = sub %0 %1       head %6: from %0, links sub %1, mul %2, add %3;
  *   %5 = mul %4 %2       %4 and %5 never reach memory
@@ -18,7 +18,7 @@ static bool is_full(const pl_step *s)
     return s->level == PL_LEVEL_FULL;
 }
 
-/* What the step is as a link whose value comes from arg[k], or NONE. */
+/* Returns the link code of the step when its value comes from arg[k], or NONE. */
 static int code_of(const pl_tile_code *t, const pl_step *s, int k)
 {
     bool vector = s->n_arg < 2 || is_full(&t->step[s->arg[1 - k]]);
@@ -41,8 +41,8 @@ static bool linkable(const pl_tile_code *t, const pl_step *s)
            s->cls == PL_VEC_F32 && t->step[s->arg[0]].cls == PL_VEC_F32 && code_of(t, s, 0) != NONE;
 }
 
-/* The argument that the value flows through: the one with the longest chain behind it that
- * nobody else uses, or any whole-tile one. */
+/* Returns the argument that the value flows through: the argument with the longest chain behind it
+ * that no other step uses, or any whole-tile argument. */
 static int flow_arg(const pl_tile_code *t, const pl_step *s, const uint8_t *single)
 {
     int best = NONE;
@@ -88,7 +88,7 @@ static bool reads_stable(const pl_tile_code *t, const pl_step *s)
     return false;
 }
 
-/* Stable values that only chains read, or brief ones. */
+/* Marks stable values that only chains, or brief values, read. */
 static void find_brief(pl_tile_code *t)
 {
     for (int i = 0; i < t->n_step; i++) {

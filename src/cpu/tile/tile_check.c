@@ -35,7 +35,7 @@ static pl_status check_map(const pl_fused *p, int i)
     return PL_OK;
 }
 
-/* The number of arguments that the instruction must have. */
+/* Returns the number of arguments that the instruction must have. */
 static int arity(const pl_fused_instr *x)
 {
     switch (x->code) {

@@ -1,14 +1,14 @@
-/* tile_cut.c - deals the space to tasks.
+/* tile_cut.c - splits the space into tasks.
  *
  * Invariant: no two tasks write the same accumulator of a reduction, or the same byte of an output
- * that is stored as bits. Any cut gives the same bits; more tasks only spread the work better.
+ * that is stored as bits. Any split gives the same bits; more tasks only balance the work better.
  *
  * Example: sums down the columns of [281600,64] are taken in parts of some thousand rows
  * (tile_reduce.c), so tasks are flat ranges that end where a part ends. Sums of [16,30011] over dim
- * 0 have 30011 accumulators and each task may meet all of them: there the tasks are ranges of
+ * 0 have 30011 accumulators, and each flat range may need all of them: there the tasks are ranges of
  * columns, each taken for all 16 rows.
  *
- * Cost: at most PL_TILE_TASKS tasks, found once at compile time.
+ * Cost: at most PL_TILE_TASKS tasks, computed once at compile time.
  */
 #include "cpu/tile/tile_plan.h"
 
@@ -42,7 +42,7 @@ static void cut_flat(pl_tile_code *t)
 }
 
 /* Whether all reductions allow the space to be split along dim t at c, for every outer index:
- * different ranges along t must meet different accumulators. */
+ * different ranges along t must use different accumulators. */
 static bool column_cut(const pl_tile_code *t, int64_t c)
 {
     int64_t block = t->dim[t->t] * t->inner, at = c * t->inner;
@@ -59,8 +59,8 @@ static bool column_cut(const pl_tile_code *t, int64_t c)
     return true;
 }
 
-/* A reduction over outer dims with many results (a gradient summed over the batch) leaves no
- * flat cuts; ranges along dim t do. */
+/* A reduction over outer dims with many results (a gradient summed over the batch) allows no flat
+ * split; ranges along dim t work. */
 static void cut_columns(pl_tile_code *t)
 {
     int64_t n = t->dim[t->t], step = n / 64, count = 0, c = 0;

@@ -1,5 +1,5 @@
-/* tile_reduce.c - see tile_reduce.h. Everything that decides an order is in pl_red_plan,
- * close_block and the fold; the loops in vec_acc.isa.c follow.
+/* tile_reduce.c - see tile_reduce.h. pl_red_plan, close_block and the fold decide all orders; the
+ * loops in vec_acc.isa.c follow.
  */
 #include "cpu/tile/tile_reduce.h"
 
@@ -30,8 +30,8 @@ static void find_runs(pl_red *r, int rank, const int64_t *dim, uint32_t mask)
     }
 }
 
-/* The run to accumulate along. The innermost is best when it is the only one or long; else the
- * longest, because it leaves the fewest accumulators. */
+/* Returns the run to accumulate along: the innermost if it is the only one or long; otherwise the
+ * longest, because it needs the fewest accumulators. */
 static int choose_run(const pl_red *r)
 {
     int last = r->n_runs - 1, best = -1;
@@ -56,7 +56,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Rows taken together: the width becomes a multiple of the lanes, at least 64. */
+/* Returns the rows taken together: the width becomes a multiple of the lanes, at least 64. */
 static int64_t choose_groups(int64_t len, int64_t inner)
 {
     int64_t step = PL_VEC_LANES / gcd(inner, PL_VEC_LANES), g = step;
@@ -64,7 +64,7 @@ static int64_t choose_groups(int64_t len, int64_t inner)
     return g * inner <= 4096 && len >= 2 * g ? g : 1;
 }
 
-/* Parts let threads share a long run. Each has enough work to be worth its accumulators. */
+/* Parts let threads share a long run. Each part has enough work to be worth its accumulators. */
 static void choose_parts(pl_red *r)
 {
     int64_t width = r->groups * r->inner, want = 1;
@@ -91,7 +91,7 @@ void pl_red_plan(pl_red *r, pl_reduce_fn fn, pl_dtype src, pl_dtype result, int 
     find_runs(r, rank, dim, mask);
     bool any = false;
     for (int i = 0; i < r->n_runs; i++) any |= r->reduced[i];
-    if (!any) { /* nothing but size-1 dims: blocks of one element */
+    if (!any) { /* only size-1 dims: blocks of one element */
         r->run[r->n_runs] = 1;
         r->reduced[r->n_runs++] = true;
     }
@@ -155,7 +155,7 @@ static pl_acc merge_value(pl_reduce_fn fn, pl_vec_class cls, pl_acc a, pl_acc b)
     return a;
 }
 
-/* The first partial result (a->n == 0) is taken as it is. */
+/* The first partial result (a->n == 0) is taken unchanged. */
 static void merge(pl_reduce_fn fn, pl_vec_class cls, partial *a, const partial *b)
 {
     if (a->n == 0) {
@@ -217,7 +217,7 @@ void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value
         pl_elem_set(d, out, i, (double)x);
 }
 
-/* A smallest or largest of nothing in a narrow integer type is that type's end. */
+/* An empty minimum or maximum in a narrow integer type is that type's limit. */
 static pl_acc fit_identity(pl_dtype d, pl_acc a)
 {
     if (d == PL_I32) a.i = a.i == INT64_MIN ? INT32_MIN : a.i == INT64_MAX ? INT32_MAX : a.i;
@@ -283,7 +283,7 @@ static double first_of(pl_vec_class cls, const char *x)
                              : *(const double *)(const void *)x;
 }
 
-/* Rows of one block each, some at a time. */
+/* Reduces rows of one block each, some at a time. */
 static void short_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const char *x,
                        int64_t rows, int64_t n, pl_row_sink *sink)
 {
@@ -425,8 +425,7 @@ static void run_strides(const pl_red *r, int64_t *stride)
     }
 }
 
-/* Steps the coordinates of the reduced runs in [lo, hi), and *at with them; false at the end.
- */
+/* Advances the coordinates of the reduced runs in [lo, hi), and *at with them; false at the end. */
 static bool next_reduced(const pl_red *r, const int64_t *stride, int lo, int hi, int64_t *coord,
                          int64_t *at)
 {
@@ -461,7 +460,7 @@ static partial fold_one(const pl_red *r, const pl_acc *acc, const int64_t *strid
 
 int64_t pl_red_fold_step(const pl_red *r)
 {
-    enum { WORK = 1 << 14 }; /* accumulators, at least as much as waking a thread costs */
+    enum { WORK = 1 << 14 }; /* accumulators per task, at least the cost of waking a thread */
     int64_t step = r->n_acc ? WORK * r->n_out / r->n_acc : WORK;
     return step < 64 ? 64 : step;
 }
@@ -475,7 +474,7 @@ void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, voi
         pl_red_fold_blocks(r, acc, lo, hi, out, out2);
         return;
     }
-    if (r->n_acc == r->n_out) { /* one accumulator a result, in the same order */
+    if (r->n_acc == r->n_out) { /* one accumulator per result, in the same order */
         int64_t n = pl_red_rows_behind(r, 0, 0);
         for (int64_t k = lo; k < hi; k++) {
             partial b = partial_at(r, acc, k, n);

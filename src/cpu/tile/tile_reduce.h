@@ -1,9 +1,9 @@
-/* tile_reduce.h - reductions in a fixed order, whatever pieces of the space they are fed with.
+/* tile_reduce.h - reductions in a fixed order, whatever the pieces of the space.
  *
  * Idea: a reduction is planned from sizes and mask alone. Dims of size 1 are dropped and neighbours
  * with the same mask bit merged, which leaves runs that alternate between kept and reduced. One
- * reduced run is accumulated element by element and gives few partial results, which are folded at
- * the end over the parts and over the other reduced runs.
+ * reduced run is accumulated element by element into few partial results, which are folded at the
+ * end over the parts and over the other reduced runs.
  *
  *   horizontal  [outer, len]         the innermost run is reduced: blocks of PL_RED_BLOCK elements,
  *                                    in each 16 lanes (position modulo 16), combined as a tree
@@ -38,7 +38,7 @@ typedef struct pl_red {
     pl_dtype dtype;   /* of the result */
     bool vertical;
     bool blocks;           /* vertical sums and moments of f32: see tile_block.c */
-    bool direct;           /* a block is a whole result: written at once, no accumulators */
+    bool direct;           /* a block is a whole result: written directly, no accumulators */
     int32_t n_runs, along; /* along: the run that is accumulated */
     int64_t run[PL_FUSED_RANK + 1];
     bool reduced[PL_FUSED_RANK + 1];
@@ -57,18 +57,18 @@ static inline size_t pl_red_bytes(const pl_red *r)
         return (size_t)r->n_acc * (r->fn == PL_REDUCE_MOMENTS ? 28 : 12);
     return r->direct ? 0 : (size_t)(r->n_acc * r->planes) * sizeof(pl_acc);
 }
-/* The smallest position >= x where a piece may end. */
+/* Returns the smallest position >= x where a piece may end. */
 int64_t pl_red_next_cut(const pl_red *r, int64_t x);
 
-/* Takes x[0, n), the elements at positions [at, at + n). lanes: PL_RED_LANES of the calling
+/* Accumulates x[0, n), the elements at positions [at, at + n). lanes: PL_RED_LANES of the calling
  * thread, kept between calls. out, out2: results, used when direct; NULL if not wanted. */
 void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, const void *x,
                  int64_t at, int64_t n, void *out, void *out2);
 /* Folds the accumulators of results [lo, hi); nothing to do when direct. */
 void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out, void *out2);
-/* Results that a task of the fold should take. */
+/* Returns the number of results per task of the fold. */
 int64_t pl_red_fold_step(const pl_red *r);
-/* Results of an empty space. */
+/* Writes the results of an empty space. */
 void pl_red_empty(const pl_red *r, void *out, void *out2);
 
 /* Where results of rows go: element r of out, and of out2 for the variance; NULL: not wanted.
@@ -77,7 +77,7 @@ typedef struct pl_row_sink {
     pl_dtype dtype;
     void *out, *out2;
 } pl_row_sink;
-/* Rows of n elements each: the bits of the edge reduction over them. */
+/* Reduces rows of n elements each, with the bits of the edge reduction over them. */
 void pl_red_rows(const pl_vec *v, pl_reduce_fn fn, pl_vec_class cls, const void *x, int64_t rows,
                  int64_t n, pl_acc *lanes, pl_row_sink *sink);
 /* Writes a result, rounded to f32 unless the class is f64, as element i of dtype d. */
@@ -92,20 +92,20 @@ typedef struct pl_partial {
     double n;
 } pl_partial;
 
-/* Shifted sums to moments. Rounding can leave a sum of squares below zero by an ulp. */
+/* Converts shifted sums to moments. Rounding can leave a sum of squares below zero by an ulp. */
 static inline pl_partial pl_red_moments_of(double shift, double sum, double squares, double n)
 {
     pl_partial p = {{.f = shift + sum / n}, squares - sum * (sum / n), n};
     if (p.m2 < 0.0) p.m2 = 0.0;
     return p;
 }
-/* Elements behind the accumulators of part p, group j. */
+/* Returns the number of elements in the accumulators of part p, group j. */
 int64_t pl_red_rows_behind(const pl_red *r, int64_t p, int64_t j);
 
-/* x[0, n), at positions [at, at + n) of one part. */
+/* Accumulates x[0, n), at positions [at, at + n) of one part. */
 void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const float *x, int64_t at,
                         int64_t n);
-/* What accumulator i has of its n elements. */
+/* Returns the partial result of accumulator i over its n elements. */
 pl_partial pl_red_block_at(const pl_red *r, const pl_acc *acc, int64_t i, int64_t n);
 /* Folds results [lo, hi) when no other run is reduced. */
 void pl_red_fold_blocks(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out,

@@ -1,15 +1,15 @@
-/* tile_registers.c - gives registers (parts of a worker's scratch) to steps.
+/* tile_registers.c - assigns registers (parts of a worker's scratch) to steps.
  *
  * Idea: linear scan. Steps are in execution order, so a register is free after its last reader; a
  * result may take the register of an argument that dies in the same step. Values that stay the same
- * from tile to tile (stable) keep a register of their own.
+ * from tile to tile (stable) keep their own register.
  *
  * Invariant: no two values that are alive at once share a register, and a step that may store into
  * the memory of an operand (ir/group/inplace.h) has a register to wait in while the operand is
  * still read.
  *
  * Example: %2 = sub %0 %1; %3 = exp %2; store %3, with %0 and %1 in memory. %2 takes register 0; %3
- * would take it over, because %2 dies there, but goes straight into the output. One register.
+ * could reuse it, because %2 dies there, but %3 is computed directly into the output. One register.
  *
  * Cost: steps times registers, some hundred of each at most.
  */
@@ -31,9 +31,9 @@ static void find_uses(pl_tile_code *t)
             }
 }
 
-/* An output may be the memory of a densely read operand. A store that comes before the
- * operand's last use would destroy it, so it must be able to wait to the tile's end in a
- * register. */
+/* An output may share the memory of a densely read operand. A store before the operand's last use
+ * would destroy the operand, so the value must be able to wait in a register until the tile's
+ * end. */
 static void find_hazards(pl_tile_code *t)
 {
     for (int i = 0; i < t->n_step; i++) {
@@ -73,7 +73,7 @@ static bool pooled(const pl_tile_code *t, const pl_step *s)
     return s->level == PL_LEVEL_FULL && !s->stable && !s->absorbed && needs_register(t, s);
 }
 
-/* Gives back the registers that s reads and step i is the last to need. */
+/* Frees the registers that s reads and that step i needs last. */
 static void free_args(const pl_tile_code *t, pl_tile_pools *pl, const pl_step *s, int i)
 {
     for (int k = 0; k < s->n_arg; k++) {
@@ -82,7 +82,7 @@ static void free_args(const pl_tile_code *t, pl_tile_pools *pl, const pl_step *s
     }
 }
 
-/* Whole-tile registers by liveness: a result may take its dying argument's place. */
+/* Assigns whole-tile registers by liveness: a result may take its dying argument's register. */
 static void give_slots(pl_tile_code *t, pl_tile_pools *pl)
 {
     memset(pl, 0, sizeof *pl);
@@ -92,14 +92,14 @@ static void give_slots(pl_tile_code *t, pl_tile_pools *pl)
         if (!pooled(t, s)) continue;
         int w = pool_of(s), slot = 0;
         while (pl->busy[w][slot]) slot++;
-        pl->busy[w][slot] = s->last_use > i; /* else only its outputs read it, at once */
+        pl->busy[w][slot] = s->last_use > i; /* otherwise only its outputs read it, at once */
         if (slot >= pl->count[w]) pl->count[w] = slot + 1;
         s->slot = slot;
     }
 }
 
-/* Registers a multiple of 4 KiB apart would fight: a load is taken to depend on a store to the
- * same place in another page. */
+/* Registers a multiple of 4 KiB apart would conflict: the processor assumes that a load depends on
+ * a store to the same offset in another page. */
 static size_t skewed(size_t bytes)
 {
     return pl_align64(bytes) + 192;
@@ -108,7 +108,7 @@ static size_t skewed(size_t bytes)
 static size_t full_bytes_of(const pl_tile_code *t, const pl_tile_pools *pl)
 {
     size_t each = (size_t)pl->count[0] + 4 * (size_t)pl->count[1] + 8 * (size_t)pl->count[2];
-    /* Stable values and operands in memory are read again in every tile. */
+    /* Stable values and operands in memory are read in every tile. */
     uint8_t hot[PL_TILE_INSTRS * 4 + PL_TILE_OUTPUTS * 3 + 1] = {0};
     for (int i = 0; i < t->n_step; i++)
         for (int k = 0; k < t->step[i].n_arg && !t->step[i].stable; k++) hot[t->step[i].arg[k]] = 1;
@@ -128,7 +128,7 @@ size_t pl_tile_registers(pl_tile_code *t, pl_tile_pools *pl)
     return full_bytes_of(t, pl);
 }
 
-/* A worker's block: pointers, operand bases, change marks, lanes, then registers. */
+/* Lays out a worker's block: pointers, operand bases, change marks, lanes, then registers. */
 void pl_tile_lay_out_worker(pl_tile_code *t, const pl_tile_pools *pl)
 {
     size_t at = 0, n = (size_t)(t->tile_t * t->inner), steps = (size_t)t->n_step;
@@ -150,7 +150,8 @@ void pl_tile_lay_out_worker(pl_tile_code *t, const pl_tile_pools *pl)
             s->at = full_at[pool_of(s)] + skewed(n * width) * (size_t)s->slot;
             continue;
         }
-        if (s->level == PL_LEVEL_FULL && !s->stable) continue; /* straight into an output */
+        /* computed directly into an output */
+        if (s->level == PL_LEVEL_FULL && !s->stable) continue;
         size_t count = s->brief                    ? (size_t)(t->brief_t * t->inner)
                        : s->level == PL_LEVEL_FULL ? n
                        : s->level == PL_LEVEL_ROW  ? rows

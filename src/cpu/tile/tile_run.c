@@ -1,8 +1,8 @@
 /* tile_run.c - executes a compiled group (tile_plan.h); see tile.h for an example.
  *
- * A run deals tasks to the threads. A worker walks its task tile by tile; for each tile it finds
- * the operands' first elements and executes the steps. ptr[s] is where the value of step s starts:
- * a register, an operand's memory or an output's. At the end accumulators are folded.
+ * A run distributes tasks to the threads. A worker walks its task tile by tile; for each tile it
+ * finds the operands' first elements and executes the steps. ptr[s] is where the value of step s
+ * starts: in a register, an operand or an output. At the end accumulators are folded.
  *
  * Invariant: a run allocates nothing, and a worker writes only its own registers, accumulators and
  * parts of outputs. Cost: see tile.h.
@@ -19,25 +19,25 @@ typedef struct run {
     const void *const *in;
     void *const *out;
     char *work, *workers;
-    bool late[PL_TILE_OUTPUTS]; /* per place: the store waits for the tile's end */
+    bool late[PL_TILE_OUTPUTS]; /* per place: the store waits for the end of the tile */
 } run;
 
-/* A worker's view of its block, and the tile it is at. */
+/* A worker's view of its block, and the current tile. */
 typedef struct worker {
     const run *r;
     char *mem;
     void **ptr;
     int64_t *base;    /* per operand: its element at the tile's start */
-    uint8_t *changed; /* per step: not what it was in the tile before; [n_step]: set up */
+    uint8_t *changed; /* per step: differs from the tile before; [n_step]: set up */
     pl_acc *lanes;
     int64_t at, n, tl;            /* tile: position, elements, extent along t */
     int64_t index[PL_SPACE_RANK]; /* outer indices, and the first along t */
     int64_t outer;                /* the outer indices as one number */
-    bool moved;                   /* it is another than in the tile before */
+    bool moved;                   /* outer differs from the tile before */
     bool ahead;                   /* a tile of the same size follows in memory */
 } worker;
 
-/* First byte of the memory that an operand reads. */
+/* Returns the first byte of the memory that an operand reads. */
 static const void *memory_of(const run *r, int32_t operand)
 {
     return r->in[r->t->in[operand].in];
@@ -48,7 +48,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Memory of the tile after this one: steps in between give it time to arrive, and the
+/* Prefetches memory of the next tile: the steps in between give it time to arrive, and the
  * hardware's own prefetch stops at every page. */
 static void fetch_ahead(const char *p, size_t bytes, bool write)
 {
@@ -81,7 +81,7 @@ static void gather(char *d, const char *s, int64_t n, int64_t stride, size_t wid
 #undef GATHER
 }
 
-/* Copies the walk's elements, dim 0 having tl indices, to consecutive ones. */
+/* Copies the walk's elements, dim 0 having tl indices, to consecutive elements. */
 static void spread(const pl_walk *w, int64_t tl, char *d, const char *src, size_t width)
 {
     int last = w->rank - 1;
@@ -102,7 +102,7 @@ static void spread(const pl_walk *w, int64_t tl, char *d, const char *src, size_
     }
 }
 
-/* Values of a step in a tile of n elements. */
+/* Returns the number of values of a step in a tile of n elements. */
 static int64_t count_of(const pl_tile_code *t, const pl_step *s, int64_t n)
 {
     return s->level == PL_LEVEL_FULL ? n : s->level == PL_LEVEL_ROW ? n / t->row : 1;
@@ -126,7 +126,7 @@ static void load(worker *w, const pl_step *s, int64_t tl, int64_t n, const char 
     s->fn(w->ptr[s - w->r->t->step], plain ? src : raw, NULL, NULL, count_of(w->r->t, s, n), 0.0);
 }
 
-/* Elements base + walk of a value stored as bits, as bytes 0 and 1. */
+/* Loads elements base + walk of a value stored as bits, as bytes 0 and 1. */
 static void load_bits(worker *w, const pl_step *s, int64_t tl, int64_t n, int64_t base)
 {
     const uint8_t *src = memory_of(w->r, s->operand);
@@ -194,7 +194,7 @@ static void iota(worker *w, const pl_step *s, int64_t tl, char *d)
     }
 }
 
-/* Numbers of a stream, by runs; what a dim of stride 0 repeats is copied. */
+/* Draws numbers of a stream, by runs; repeats along dims of stride 0 are copied. */
 static void draw(const worker *w, const pl_step *s, int64_t tl, char *d)
 {
     const pl_walk *k = s->walk;
@@ -240,7 +240,7 @@ static void map(worker *w, const pl_step *s, char *d, int64_t n, int64_t rows)
     s->fn(d, p[0], p[1], p[2], s->per_row ? rows : n, s->imm);
 }
 
-/* A chain over the tile; in pieces as long as its brief operands, which serve for each. */
+/* Runs a chain over the tile; in pieces as long as its brief operands, which each piece reads. */
 static void chain(worker *w, const pl_step *s, float *d, int64_t n)
 {
     const pl_tile_code *t = w->r->t;
@@ -272,7 +272,7 @@ static void reduce_rows(worker *w, const pl_step *s, char *d, int64_t rows)
     pl_red_rows(t->vec, s->reduce, a->cls, x, rows, t->row, w->lanes, &sink);
 }
 
-/* The second half of the moments' register, unrounded. */
+/* Returns the second half of the moments' register, unrounded. */
 static const void *variance(const worker *w, const pl_step *s)
 {
     const pl_tile_code *t = w->r->t;
@@ -337,7 +337,8 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
 
 static void store(const worker *w, const pl_tile_place *q, const void *src)
 {
-    if (q->bits) { /* tiles of a task follow each other, so a byte is begun before it is ended */
+    if (q->bits) { /* tiles of a task follow each other, so each byte is started before it is
+                    * finished */
         pl_bits_pack(w->r->out[q->out], w->at, src, w->n);
         return;
     }
@@ -372,8 +373,8 @@ static void store_late(const worker *w)
             if (w->r->late[o]) store(w, &t->place[o], w->ptr[i]);
 }
 
-/* The step's register for this tile: an output's memory where it may compute straight into it.
- */
+/* Sets the step's register for this tile: the memory of an output where the step may compute
+ * directly into it. */
 static void aim(worker *w, const pl_step *s, int i)
 {
     const pl_tile_code *t = w->r->t;
@@ -427,7 +428,7 @@ static void run_tile(worker *w, bool any_late)
     w->changed[t->n_step] = 1;
 }
 
-/* One tile at flat position `at`, tl indices along t. */
+/* Moves to the tile at flat position `at`, tl indices along t. */
 static void place_tile(worker *w, int64_t at, int64_t tl)
 {
     const pl_tile_code *t = w->r->t;

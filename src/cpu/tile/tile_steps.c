@@ -1,21 +1,21 @@
 /* tile_steps.c - turns the instructions and outputs of a group into steps.
  *
- * Idea: a step is one call of a vectorised loop. Its value lives at the lowest of three levels
- * that holds it: one element for the whole tile, one a row, or the whole tile. An argument at a
- * lower level is passed as a scalar where the loop has a mode for it, else a RAISE step spreads it.
+ * Idea: a step is one call of a vectorised loop. Its value lives at the lowest of three levels that
+ * holds it: one element for the whole tile, one per row, or the whole tile. An argument at a lower
+ * level is passed as a scalar where the loop has a mode for it; otherwise a RAISE step spreads it.
  *
- * Example: %2 = mul %0 %1 with %0 of the whole tile and %1 one element a row. Rows of 64 elements
- * and more: one call a row, %1 as a scalar. Shorter rows: %1 is raised to the whole tile, once for
- * all its readers, and one call does the tile.
+ * Example: %2 = mul %0 %1 with %0 of the whole tile and %1 one element per row. Rows of 64 elements
+ * and more: one call per row, %1 as a scalar. Shorter rows: %1 is raised to the whole tile, once
+ * for all its readers, and one call computes the tile.
  *
  * Invariant: no choice here changes bits. A product with the constant 1 and a cast that changes
- * nothing are no steps: their readers read the argument.
+ * nothing need no step: their readers read the argument.
  */
 #include "cpu/tile/tile_build.h"
 
 #include <string.h>
 
-enum { ROW_CALLS_FROM = 64 }; /* rows of at least this many elements are worth a call each */
+enum { ROW_CALLS_FROM = 64 }; /* rows of at least this many elements get a call each */
 
 /* ---- steps ------------------------------------------------------------------------------ */
 
@@ -41,7 +41,8 @@ static pl_vec_fn rounding(const pl_tile_code *t, pl_dtype d)
     return d == PL_BF16 ? t->vec->move->round_bf16 : d == PL_F16 ? t->vec->move->round_f16 : NULL;
 }
 
-/* The walk of dims [t, end) with neighbours merged; dim t, whose extent varies, stays first. */
+/* Returns the walk of dims [t, end) with neighbours merged; dim t, whose extent varies, stays
+ * first. */
 static pl_walk *new_walk(pl_tile_build *b, const int64_t *stride, const double *step, int end)
 {
     const pl_tile_code *t = b->t;
@@ -145,12 +146,13 @@ static void add_draw(pl_tile_build *b, const pl_fused_instr *x)
     s->stream = x->draw.stream;
     s->normal = x->draw.normal;
     s->imm = x->imm;
-    s->round = x->draw.normal ? rounding(t, x->dtype) : NULL; /* uniform ones fit their dtype */
+    /* uniform numbers are exact in their dtype */
+    s->round = x->draw.normal ? rounding(t, x->dtype) : NULL;
     s->stable = stride[t->t] == 0;
     for (int d = 0; d <= t->t; d++) w->outer[d] = (double)stride[d];
 }
 
-/* The step that holds src's value at `level` or above. */
+/* Returns the step that holds src's value at `level` or above. */
 static int32_t raise_to(pl_tile_build *b, int32_t src, pl_level level)
 {
     pl_tile_code *t = b->t;
@@ -167,7 +169,7 @@ static int32_t raise_to(pl_tile_build *b, int32_t src, pl_level level)
     return b->raised[src][level] = t->n_step - 1;
 }
 
-/* A step that takes the steps in arg; the first n_vec of them must be at its own level. */
+/* Adds a step with the arguments in arg; the first n_vec of them must be at its own level. */
 static int32_t add_map(pl_tile_build *b, pl_dtype dtype, const int32_t *arg, int n, int n_vec)
 {
     pl_tile_code *t = b->t;
@@ -213,7 +215,7 @@ static void add_scalar(pl_tile_build *b, const pl_fused_instr *x)
     s->round = pl_scalar_gives_bool(x->fn) ? NULL : rounding(t, x->dtype);
 }
 
-/* A cast, or the argument itself where its registers hold the result already. */
+/* Returns a cast, or the argument itself where its registers already hold the result. */
 static int32_t cast_step(pl_tile_build *b, int32_t src, pl_dtype from, pl_dtype to, bool copy)
 {
     const pl_vec_move *m = b->t->vec->move;
@@ -251,7 +253,7 @@ static void add_row_var(pl_tile_build *b, const pl_fused_instr *x)
     s->stable = b->t->step[src].stable;
 }
 
-/* Whether x multiplies a float by the constant 1; *same is then the step it equals. Gradients
+/* Whether x multiplies a float by the constant 1; *same is then the step that it equals. Gradients
  * begin with such products. */
 static bool times_one(const pl_tile_build *b, const pl_fused_instr *x, int32_t *same)
 {

@@ -33,12 +33,12 @@ static inline size_t pl_vec_width(pl_vec_class c)
     return c == PL_VEC_U8 ? 1 : c == PL_VEC_F64 || c == PL_VEC_I64 ? 8 : 4;
 }
 
-/* dst[i] = f(a[i], b[i], c[i]) for i in [0, n). dst may be any of the operands. A scalar
- * operand is one element that serves for all i, by the mode the function is taken from. */
+/* dst[i] = f(a[i], b[i], c[i]) for i in [0, n). dst may be any of the operands. A scalar operand is
+ * one element used for all i; the mode of the function says which operands are scalar. */
 typedef void (*pl_vec_fn)(void *dst, const void *a, const void *b, const void *c, int64_t n,
                           double imm);
-/* Modes of two operands: both vectors, b scalar, a scalar. Of SELECT: bit 0 says that c is
- * scalar, bit 1 that b is; the condition is a vector. One operand: mode 0. */
+/* Modes of two operands: both vectors, b scalar, a scalar. Modes of SELECT: bit 0: c is scalar, bit
+ * 1: b is scalar; the condition is a vector. One operand: mode 0. */
 enum { PL_VEC_VV = 0, PL_VEC_VS = 1, PL_VEC_SV = 2, PL_VEC_MODES = 4 };
 
 typedef struct pl_vec_map {
@@ -59,16 +59,16 @@ typedef struct pl_vec_move {
 
 /* Accumulating. Accumulators are f64 for float classes and i64 for integers. */
 enum { PL_VEC_LANES = 16 };
-/* Vertical: acc[i] takes x[r*width + i] for r in [0, rows). Moments keep three planes of
- * `pitch` elements: shift, sum of x - shift, sum of its square. `start` sets from the only row.
- */
+/* Vertical: acc[i] accumulates x[r*width + i] for r in [0, rows). Moments keep three planes of
+ * `pitch` elements: shift, sum of x - shift, sum of its square. `start` initialises from a single
+ * row. */
 typedef void (*pl_vec_vert)(void *acc, int64_t pitch, const void *x, int64_t rows, int64_t width);
-/* Horizontal: lane (pos + i) % LANES takes x[i]. Moments keep lanes of sums at [0], of squares
- * at [LANES], and the shift at [2*LANES]. */
+/* Horizontal: lane (pos + i) % LANES accumulates x[i]. Moments keep lanes of sums at [0], of
+ * squares at [LANES], and the shift at [2*LANES]. */
 typedef void (*pl_vec_horz)(void *lanes, const void *x, int64_t pos, int64_t n);
-/* Whole rows of len <= one block: out[r] is what horizontal lanes and their tree give row r.
- * Moments: out[r] is the sum of x - shift, out[pitch + r] of its square, the shift being the
- * row's first. */
+/* Whole rows of len <= one block: out[r] equals the result of horizontal lanes and their tree for
+ * row r. Moments: out[r] is the sum of x - shift, out[pitch + r] of its square; the shift is the
+ * row's first element. */
 typedef void (*pl_vec_rows)(void *out, int64_t pitch, const void *x, int64_t rows, int64_t len);
 typedef struct pl_vec_acc {
     pl_vec_vert start[4][PL_N_VECS], vert[4][PL_N_VECS]; /* [pl_reduce_fn] */
@@ -76,9 +76,9 @@ typedef struct pl_vec_acc {
     pl_vec_rows rows[4][PL_N_VECS];
 } pl_vec_acc;
 
-/* Vertical sums and moments of f32, in blocks of rows: f32 inside a block, f64 totals. Rows
- * [first, first + rows) of a part, `width` columns each. A block that is not full waits in part
- * and part_sq; moments are about shift, the part's first row, and use all five. */
+/* Vertical sums and moments of f32, in blocks of rows: f32 inside a block, f64 totals. Rows [first,
+ * first + rows) of a part, `width` columns each. An incomplete block waits in part and part_sq;
+ * moments are about shift, the part's first row, and use all five. */
 enum { PL_VEC_BLOCK_ROWS = 32 };
 typedef struct pl_vec_cols {
     double *sum, *sq;
@@ -90,8 +90,8 @@ typedef struct pl_vec_blocks {
     pl_vec_block sum, moments;
 } pl_vec_blocks;
 
-/* Links of a chain: v becomes v + x[i], v - x[i], x[i] - v, v * x[i]; the same with one element
- * for all i; functions of v alone. */
+/* Links of a chain: v becomes v + x[i], v - x[i], x[i] - v, v * x[i]; the same with a scalar x;
+ * functions of v alone. */
 typedef enum pl_link_code {
     PL_LINK_ADD,
     PL_LINK_SUB,
@@ -133,10 +133,9 @@ const pl_vec *pl_vec_best(void);
 #define PL_VEC_PASTE(a, b)  PL_VEC_PASTE2(a, b)
 #define PL_VEC_NAME(stem)   PL_VEC_PASTE(stem, PL_ISA)
 
-/* The loop below may be vectorised although dst may equal an operand: elements are independent.
- */
+/* The loop below may be vectorised although dst may equal an operand: elements are independent. */
 #if defined(__clang__)
-/* Loops around libm calls stay scalar; that is no defect. */
+/* Loops around libm calls stay scalar; that is intended. */
 # pragma clang diagnostic ignored "-Wpass-failed"
 # define PL_VEC_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -1,9 +1,9 @@
 /* vec_acc.isa.c - accumulating loops of reductions, in f64 (floats) and i64 (integers).
  *
- * Which element meets which accumulator is fixed by the caller's geometry and by the lane of an
- * element (its position modulo PL_VEC_LANES); vector registers hold neighbouring accumulators, so
- * their width has no influence on the result. Vectors are written with the compiler's vector types:
- * eight accumulators make one 512-bit register, or two or four smaller ones.
+ * The caller's geometry and the lane of an element (its position modulo PL_VEC_LANES) fix which
+ * accumulator gets which element; vector registers hold neighbouring accumulators, so their width
+ * does not change the result. The code uses the compiler's vector types: eight accumulators make
+ * one 512-bit register, or two or four smaller ones.
  */
 #include "cpu/vec/vec.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { G = 8 }; /* accumulators in a vector */
-/* Vectors of a column block, as many as leave registers for the rest. */
+/* Vectors of a column block: as many as leave registers for the rest. */
 #if defined(__AVX512F__)
 enum { W = 8 };
 #elif defined(__AVX2__)
@@ -55,7 +55,7 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
 #define LOAD(dst, ptr) memcpy(&(dst), (ptr), sizeof(dst))
 #define SAVE(ptr, src) memcpy((ptr), &(src), sizeof(src))
 
-/* Columns go in blocks whose accumulators stay in registers down the rows. */
+/* Columns are processed in blocks whose accumulators stay in registers down the rows. */
 #define COLUMNS(name, T, RAW, A, V, VSTEP, N)                                                      \
  static inline void columns_##name(A *acc, const T *x, int64_t rows, int64_t width)                \
  {                                                                                                 \
@@ -120,8 +120,8 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
   }                                                                                                \
  }
 
-/* Rows at once: lanes in registers. The end of a row is filled up with the identity, which leaves a
- * lane's bits alone (a sum's lanes start at +0 and never become -0). */
+/* Several rows at once: lanes in registers. The end of a row is padded with the identity, which
+ * does not change a lane's bits (a sum's lanes start at +0 and never become -0). */
 #define ROWS(name, T, RAW, A, V, VSTEP, SSTEP, IDENTITY)                                           \
  static inline A tree_##name(const A *t)                                                           \
  {                                                                                                 \

@@ -1,10 +1,11 @@
 /* vec_block.isa.c - sums and moments down the columns of f32 rows, in blocks.
  *
- * The loop adds PL_VEC_BLOCK_ROWS rows of a column in f32, then adds the block's sum to an f64 total.
- * The rounding error is that of one block, whatever the length of the column. A loop that converts
- * each element to f64 would move half as many elements per instruction. Blocks are counted from the first row of the
- * caller's part. A call may stop inside a block; its sum then waits in memory, with the same
- * bits. Every column is on its own, so the width of vectors has no influence.
+ * The loop adds PL_VEC_BLOCK_ROWS rows of a column in f32, then adds the block's sum to an f64
+ * total. The rounding error is the error of one block, whatever the length of the column. A loop
+ * that converts each element to f64 would process half as many elements per instruction. Blocks are
+ * counted from the first row of the caller's part. A call may stop inside a block; its sum then
+ * waits in memory, with the same bits. Columns are independent, so the width of vectors does not
+ * change the result.
  */
 #include "cpu/kernels/lanes.h"
 #include "cpu/vec/vec.h"
@@ -17,7 +18,7 @@ enum { B = PL_VEC_BLOCK_ROWS };
 # define UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* The block that ends with row k - 1 into the totals: the first sets them. */
+/* Adds the block that ends with row k - 1 to the totals; the first block sets them. */
 static inline void flush(double *total, const float *part, int n, int64_t k)
 {
     if (k == B)
@@ -32,7 +33,7 @@ static inline int64_t block_end(int64_t k, int64_t end)
     return stop < end ? stop : end;
 }
 
-/* N vectors of columns from column c on. -0 is the sum of nothing: it leaves every x as it is. */
+/* Sums N vectors of columns from column c on. -0 is the empty sum: adding x to it gives x. */
 #define SUM_COLUMNS(N)                                                                             \
  static inline void sum_##N(const pl_vec_cols *a, int64_t c, const float *x, int64_t k,            \
                             int64_t rows, int64_t width)                                           \

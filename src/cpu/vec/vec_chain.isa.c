@@ -1,14 +1,14 @@
 /* vec_chain.isa.c - several f32 functions in a row on one value that stays in registers.
  *
  * A chain takes eight vectors of its first operand through all links and stores them once, where
- * a loop a function would load and store at every one. The switch costs little: a link is work
- * for eight vectors, and its branches repeat in the same order. Each link rounds like the loop it
- * stands for (vec_f32.isa.c), so the bits are the same.
+ * one loop per function would load and store for each function. The switch costs little: a link is
+ * work for eight vectors, and its branches repeat in the same order. Each link rounds like the loop
+ * that it replaces (vec_f32.isa.c), so the bits are the same.
  */
 #include "cpu/kernels/lanes.h"
 #include "cpu/vec/vec.h"
 
-/* Also one element at a time, for the end of a tile. */
+/* The same one element at a time, for the end of a tile. */
 typedef float one __attribute__((vector_size(4)));
 typedef uint32_t uone __attribute__((vector_size(4)));
 typedef float loose_one __attribute__((vector_size(4), aligned(4), may_alias));
@@ -37,7 +37,7 @@ typedef float loose_one __attribute__((vector_size(4), aligned(4), may_alias));
   v##k = (V)(((U)v##k & m) | ((U)(v##k * s) & ~m));                                                \
  }
 
-/* From element i on, as many whole steps as fit; returns where it stopped. */
+/* Processes as many whole steps as fit, from element i on; returns where it stopped. */
 #define CHAIN(name, EACH, COUNT)                                                                   \
  static int64_t name(float *d, const float *a, const pl_vec_link *link, int n_link, int64_t i,     \
                      int64_t n)                                                                    \

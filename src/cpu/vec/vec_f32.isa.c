@@ -53,8 +53,8 @@ static inline float mod_one(float x, float y)
 }
 MAP2(mod, mod_one(x, y))
 
-/* Functions with a fast path for most arguments and libm for the rest: a block is computed aside,
- * since dst may be the operand, and mended where needed. */
+/* Functions with a fast path for most arguments and libm for the rest: a block is computed in a
+ * temporary, since dst may be the operand, and corrected where needed. */
 enum { BLOCK = 256 };
 
 static void trig(float *d, const float *a, int64_t n, bool cosine)

@@ -1,5 +1,5 @@
-/* vec_f64.isa.c - scalar functions over f64 registers. f64 serves tests, so functions of a
- * continuous kind call libm; the expressions are those of f32 otherwise. */
+/* vec_f64.isa.c - scalar functions over f64 registers. f64 serves tests, so transcendental
+ * functions call libm; other expressions are the same as for f32. */
 #include "cpu/vec/vec_map.h"
 
 #include <float.h>
@@ -19,7 +19,7 @@ static inline double mod_one(double x, double y)
     return r != 0.0 && (r < 0.0) != (y < 0.0) ? r + y : r;
 }
 
-/* x times the normal distribution's integral; erfc keeps the left tail. */
+/* x times the cumulative normal distribution; erfc keeps the left tail accurate. */
 static inline double gelu_one(double x)
 {
     return x * (0.5 * erfc(-x * 0.70710678118654752));

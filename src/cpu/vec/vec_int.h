@@ -14,7 +14,7 @@ static inline bool minus_one(int64_t y)
     return y == -1;
 }
 
-/* Towards zero; the smallest integer has no negative, hence the wrap. */
+/* Rounds towards zero; the smallest integer has no negative, so the result wraps. */
 static inline T div_one(T x, T y)
 {
     if (y == 0) return 0;

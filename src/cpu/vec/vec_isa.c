@@ -1,4 +1,4 @@
-/* vec_isa.c - which compiled set of loops this machine runs. */
+/* vec_isa.c - chooses the compiled set of loops that this machine runs. */
 #include "cpu/vec/vec.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ SET(base)
 SET(avx2)
 SET(avx512)
 
-/* The set uses F16C too, which every processor with AVX2 and FMA has and clang cannot ask for. */
+/* The set also uses F16C, which every processor with AVX2 and FMA has and clang cannot test for. */
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

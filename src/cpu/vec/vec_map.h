@@ -1,7 +1,7 @@
-/* vec_map.h - macros that make the loops of a table from one-element expressions.
+/* vec_map.h - macros that generate the loops of a table from one-element expressions.
  *
- * A file defines T (the class's element type) and says MAP1(name, expression of x), MAP2(name,
- * expression of x and y), CMP1/CMP2 for truth values. Each MAP2 gives three loops, one a mode.
+ * A file defines T (the class's element type) and writes MAP1(name, expression of x), MAP2(name,
+ * expression of x and y), CMP1/CMP2 for truth values. Each MAP2 gives three loops, one per mode.
  */
 #ifndef PL_CPU_VEC_MAP_H
 #define PL_CPU_VEC_MAP_H
