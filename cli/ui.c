@@ -51,16 +51,26 @@ const char *cli_plain(FILE *f)
     return cli_color(f) ? "\033[0m" : "";
 }
 
+static char last_error[1024]; /* of this process: the message of its end */
+
 void cli_error(const char *fmt, ...)
 {
     cli_idle();
     fflush(stdout);
-    fprintf(stderr, "%splimsoll:%s ", cli_red(stderr), cli_plain(stderr));
     va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(last_error, sizeof last_error, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "%splimsoll:%s ", cli_red(stderr), cli_plain(stderr));
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
+}
+
+const char *cli_last_error(void)
+{
+    return last_error;
 }
 
 int cli_fail(pl_status rc)

@@ -50,6 +50,7 @@ void cli_want(const cli_args *a, int min, int max, const char *command, const ch
 /* "plimsoll: <message>" on stderr; returns the exit code of the status. */
 int cli_fail(pl_status rc);
 void cli_error(const char *fmt, ...) PL_PRINTF(1, 2);
+const char *cli_last_error(void); /* the message of the last cli_error, at most 1 KiB */
 
 bool cli_color(FILE *f);
 bool cli_terminal(FILE *f);

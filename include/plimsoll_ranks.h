@@ -44,6 +44,10 @@ PL_API void pl_world_close(pl_world *w, int code);
 /* Ends all ranks because this rank failed: prints the text last and exits with the code, on all
  * ranks. Returns only without a control channel. */
 PL_API void pl_world_fail(pl_world *w, int code, const char *text);
+/* Has fn called, on another thread, when any rank ends the run, before this process exits with the
+ * code. w may be NULL. */
+PL_API void pl_world_on_failure(pl_world *w, void (*fn)(void *ctx, int code, const char *text),
+                                void *ctx);
 /* Sets the time without a sign of life after which a rank counts as dead (default 10 s). Every rank
  * sets it. */
 PL_API void pl_world_set_limit(pl_world *w, double seconds);

@@ -91,7 +91,15 @@ static int train(trainer *t, int launched)
     if (t->json) t->events = pl_json_new(stdout);
     if (launched == 1) signals_listen(false);
     if (t->world && !t->quiet && !t->json) ranks_table(t);
-    int code = trainer_run(t);
+    t->hooks.path = t->folder.path;
+    pl_status rc = hooks_open(&t->hooks, t->list, t->world);
+    int code = rc == PL_OK ? trainer_run(t) : pl_status_exit_code(rc);
+    if (t->run && rc == PL_OK) t->hooks.step = pl_run_steps_done(t->run);
+    char message[1024] = "stopped by a signal";
+    if (code == 0)
+        snprintf(message, sizeof message, "%lld steps done", (long long)t->hooks.step);
+    else if (!signals.stop)
+        snprintf(message, sizeof message, "%s", cli_last_error());
     pl_json_free(t->events);
     free(t->peaks);
     monitor_close(&t->monitor);
@@ -99,6 +107,8 @@ static int train(trainer *t, int launched)
     if (t->run != t->list) pl_run_free(t->run);
     pl_run_free(t->list);
     pl_world_close(t->world, code);
+    if (!t->idle && rc == PL_OK) hooks_run(&t->hooks, code, message);
+    hooks_close(&t->hooks);
     return code;
 }
 

@@ -139,6 +139,7 @@ pl_status emit_phase(trainer *t)
 
 pl_status emit_step(trainer *t, const pl_step_info *s)
 {
+    t->hooks.step = s->step;
     return emit(t, "step", step_members, s);
 }
 

@@ -73,6 +73,7 @@ pl_status trainer_finish(trainer *t)
 /* The run in the folder is complete. */
 int trainer_done(trainer *t)
 {
+    t->idle = true;
     if (!t->quiet && !t->json)
         fprintf(
             stderr,

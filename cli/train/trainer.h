@@ -3,6 +3,7 @@
 #define CLI_TRAINER_H
 
 #include "cli_phases.h"
+#include "hooks.h"
 #include "monitor.h"
 #include "plimsoll_ranks.h"
 #include "run_folder.h"
@@ -16,8 +17,10 @@ typedef struct trainer {
     const char *memory; /* --memory */
     run_folder folder;
     monitor monitor;
+    hooks hooks;
     const char *name;
     bool json, quiet, bar, fresh, trace_nan;
+    bool idle;    /* the run in the folder was complete: nothing was trained */
     bool over;    /* this phase ends the run */
     bool begun;   /* the files of the run folder are open */
     bool resumes; /* the first phase resumes from a checkpoint */

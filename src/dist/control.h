@@ -64,6 +64,9 @@ void pl_line_close(pl_line *l, int ranks, int code);
 /* Tells of this rank's failure, and does not return: the process ends with the others. */
 void pl_line_fail(pl_line *l, int code, const char *text);
 
+/* fn is called, on the line's thread, before the process ends because of a failure of any rank. */
+void pl_line_on_failure(pl_line *l, void (*fn)(void *ctx, int code, const char *text), void *ctx);
+
 /* "address:port:token" and back, for the environment of processes that are started. */
 void pl_control_print(const pl_control_at *at, char *out, size_t cap);
 bool pl_control_parse(const char *text, pl_control_at *out);

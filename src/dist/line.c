@@ -42,6 +42,8 @@ struct pl_line {
     uint64_t seen, silent;  /* ns: the last look at the connection; since the hub was heard */
     void (*doing)(void *ctx, char *out, size_t cap);
     void *ctx;
+    void (*_Atomic failed)(void *ctx, int code, const char *text); /* NULL: nothing */
+    void *failed_ctx;
     char in[256];
     size_t n_in;
 };
@@ -71,10 +73,12 @@ static void say(pl_line *l, const char *text)
 
 /* ---- ending ----------------------------------------------------------------------------- */
 /* The main thread may be inside MPI and never come back: the process ends from here. */
-static void leave(const char *why, int code)
+static void leave(pl_line *l, const char *why, bool tell, int code)
 {
-    if (why) fprintf(stderr, "plimsoll: %s\n", why);
+    void (*failed)(void *, int, const char *) = atomic_load(&l->failed);
+    if (tell) fprintf(stderr, "plimsoll: %s\n", why);
     fflush(stderr);
+    if (failed) failed(l->failed_ctx, code, why);
     _exit(code);
 }
 
@@ -91,7 +95,7 @@ static void lose_hub(pl_line *l, const char *what)
     snprintf(line, sizeof line, "fail 8 %s\n", text);
     say(l, line); /* one that was stopped may hear it yet */
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
-    leave(l->rank <= 2 ? line : NULL, 8);
+    leave(l, line, l->rank <= 2, 8);
 }
 
 /* What is no message of a hub is passed over. */
@@ -103,7 +107,7 @@ static void take_line(pl_line *l, const char *line)
         (number == SIGTERM || number == SIGINT || number == SIGHUP))
         kill(getpid(), number);
     if (sscanf(line, "end %d", &number) == 1 && !l->own)
-        leave(NULL, number > 0 && number < 256 ? number : 8);
+        leave(l, "another rank ended the run", false, number > 0 && number < 256 ? number : 8);
 }
 
 static void read_hub(pl_line *l)
@@ -123,6 +127,12 @@ static void read_hub(pl_line *l)
     if (l->n_in == sizeof l->in - 1) l->n_in = 0; /* no line is as long */
 }
 
+void pl_line_on_failure(pl_line *l, void (*fn)(void *ctx, int code, const char *text), void *ctx)
+{
+    l->failed_ctx = ctx;
+    atomic_store(&l->failed, fn);
+}
+
 /* ---- the thread ------------------------------------------------------------------------- */
 static void beat(pl_line *l)
 {
@@ -137,7 +147,8 @@ static void tend_own(pl_line *l)
 {
     int code;
     if (!l->own || !pl_hub_tend(l->own, 0)) return;
-    if (pl_hub_verdict(l->own, &code)[0]) leave(NULL, code);
+    const char *why = pl_hub_verdict(l->own, &code);
+    if (why[0]) leave(l, why, false, code);
 }
 
 /* Time that this process itself did not run is no silence of the hub's: of that between two looks,
@@ -317,5 +328,5 @@ void pl_line_fail(pl_line *l, int code, const char *text)
     /* The thread ends the process as soon as the hub says so; signals do not make it sooner. */
     for (watch w = {0, 0}; within(&w, FAIL_MS);) usleep(50000);
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
-    leave(line, code);
+    leave(l, line, true, code);
 }

@@ -172,6 +172,11 @@ void pl_world_fail(pl_world *w, int code, const char *text)
     if (w && w->line) pl_line_fail(w->line, code, text);
 }
 
+void pl_world_on_failure(pl_world *w, void (*fn)(void *ctx, int code, const char *text), void *ctx)
+{
+    if (w && w->line) pl_line_on_failure(w->line, fn, ctx);
+}
+
 void pl_world_close(pl_world *w, int code)
 {
     if (!w) return;

@@ -104,6 +104,26 @@ TEST(ranks_do_not_fail_when_all_were_stopped)
     CHECK_MSG(r.code == 75, "exit %d: %s", r.code, r.err);
 }
 
+/* on_end and on_error run once, on rank 0: at the end, and when another rank is killed, whoever
+ * launched the ranks. */
+TEST(ranks_fail_with_a_hook_on_rank_0)
+{
+    WANT_LIB();
+    CHECK(cli_write(pl_test_path("hook"),
+                    "echo told $PL_STATUS $PL_STEP ${PL_MESSAGE:+why} >> told\n"));
+    cli_result r = SH("launch own 3 x train.steps=2 on_end='sh hook'; wait $job; cat told");
+    CHECK_MSG(r.code == 0 && strcmp(r.out, "told 0 2 why\n") == 0, "%d %s%s", r.code, r.out, r.err);
+    static const char *const kind[] = {"own", "mpi"};
+    for (int i = 0; i < 2; i++) {
+        r = SH("rm -f told; launch %s 3 y%d train.steps=1000000 on_error='sh hook' on_end=false; "
+               "begun y%d; kill -9 $(rank y%d 2); gone y%d; for i in 1 2 3 4 5 6 7 8 9; do "
+               "[ -s told ] || sleep 0.3; done; cat told",
+               kind[i], i, i, i, i);
+        CHECK_MSG(strstr(r.out, "told 8 ") && !strstr(strstr(r.out, "told 8 ") + 1, "told"),
+                  "%s: %s%s", kind[i], r.out, r.err);
+    }
+}
+
 /* ---- killed ----------------------------------------------------------------------------- */
 TEST(ranks_fail_when_one_is_killed)
 {

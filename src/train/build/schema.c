@@ -87,6 +87,13 @@ const pl_config_entry pl_engine_schema[] = {
             "any process; 0: never."},
     {"log.tensorboard", PL_CONFIG_BOOL, "true", .resume = PL_RESUME_FREE,
      .doc = "Write TensorBoard event files into the run's folder."},
+    {"on_end", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
+     .doc = "Command that train runs when the run is complete or was stopped, without a shell "
+            "(docs/MONITORING.md); null: none."},
+    {"on_error", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
+     .doc = "Command that train runs when the run fails; null: none."},
+    {"hook_timeout", PL_CONFIG_DURATION, "60s", .min = 0.1, .max = 1e6, .resume = PL_RESUME_FREE,
+     .doc = "Longest time that on_end or on_error may take; the command is ended then."},
 
     {"checkpoint.every", PL_CONFIG_INT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_FREE,
      .doc = "Steps between checkpoints in RUN (--out); 0: by time only."},
