@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 6
+#define PL_RECIPE_ABI 7
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -94,6 +94,31 @@ PL_API pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim);
 /* Returns how often a step trains on its batch: key train.updates_per_batch. */
 PL_API int64_t pl_builder_updates(const pl_builder *b);
 
+/* ---- what belongs to the weights ---------------------------------------------------------------
+ * A model file and every checkpoint keep, in their metadata, what the weights mean: the names of
+ * the classes, the values of black and white of each image input, and what else the recipe says. */
+
+/* Names of the classes that labels count (pl_image_feed.label): class i is label i. */
+typedef struct pl_classes pl_classes;
+PL_API int pl_classes_count(const pl_classes *c); /* NULL: 0 */
+PL_API const char *pl_classes_name(const pl_classes *c, int i);
+PL_API int pl_classes_find(const pl_classes *c, const char *name); /* -1: there is none */
+PL_API void pl_classes_free(pl_classes *c);
+/* Class names of the images at path (docs/DATA.md): class folders, sorted by name, or the labels of
+ * metadata.jsonl; where labels are numbers, "0", "1", ... PL_ERR_DATA: there are no labels. */
+PL_API pl_status pl_data_classes(const char *path, pl_classes **out) PL_MUST_USE;
+/* Class names in the metadata of a model file; *out is NULL when the file names none. */
+PL_API pl_status pl_model_classes(const char *file, pl_classes **out) PL_MUST_USE;
+/* Class names of the run that is being built, for the size of its last layer: those of the model
+ * that it starts from (a checkpoint, or init_from unless data.classes=data), else those of
+ * data.path. *out is NULL when neither is known; it belongs to the run. */
+PL_API pl_status pl_builder_classes(pl_builder *b, const pl_classes **out) PL_MUST_USE;
+/* A fact about the weights that their file keeps as "plimsoll.KEY", e.g. key "normalise", text
+ * "mean 0.485 0.456 0.406 std 0.229 0.224 0.225". Evaluating or resuming with a file that says
+ * otherwise stops. At most PL_MAX_FACTS keys; texts are copied. */
+#define PL_MAX_FACTS 16
+PL_API void pl_builder_fact(pl_builder *b, const char *key, const char *text);
+
 /* Random numbers of the training program, by name. In training they come from the engine's
  * counter-based generator; in a replay (`plimsoll replay`) each is an input of that name, read from
  * the dump, so that two engines use the same random numbers. keep: a dropout multiplier, 0 with
@@ -146,6 +171,9 @@ typedef struct pl_picture {
 typedef struct pl_image_feed {
     const pl_image_input *images; /* ends with {NULL} */
     const char *label;            /* input [batch], i32, i64 or f32: number of the class; NULL */
+    /* Integer key with the number of classes that the network tells apart; data with more stop.
+     * NULL: the network has as many as pl_builder_classes. */
+    const char *classes;
     /* Input whose row encode computes from the caption; a pure function, called on any thread. Both
      * NULL: none. row has row_type, the type of the input without the batch. */
     const char *text;

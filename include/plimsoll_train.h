@@ -147,6 +147,8 @@ PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);
  * run must be built. PL_ERR_FIT when the budget is too small. */
 PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
 PL_API pl_session *pl_run_session(pl_run *r);
+/* Class names of a started run's labels; NULL: its data have none. */
+PL_API const pl_classes *pl_run_classes(const pl_run *r);
 
 #define PL_MAX_METRICS 32
 typedef struct pl_step_info {

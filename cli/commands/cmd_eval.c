@@ -19,6 +19,8 @@ enum { PATH = 4096 };
 typedef struct evaluator {
     const char *model, *memory, *device, *out, *phase; /* options; NULL: not given */
     bool ema, json, error_printed;
+    bool other_data; /* see names_other_data */
+    char share[32];
     cli_progress progress;
     pl_run *run;
     int64_t micro_batches; /* of a batch; see pl_run_eval_only */
@@ -88,9 +90,41 @@ static int64_t micro_batches_of(const char *named)
     return pl_checkpoint_read(dir, &c) == PL_OK ? c.accumulate : 0;
 }
 
+/* The last value that the command line gives a key; NULL: none. */
+static const char *given_value(const cli_args *a, const char *key)
+{
+    size_t n = strlen(key);
+    for (int i = a->n_overrides; i-- > 0;)
+        if (strncmp(a->overrides[i], key, n) == 0 && a->overrides[i][n] == '=')
+            return a->overrides[i] + n + 1;
+    return NULL;
+}
+
+static bool same_place(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Whether the command line names other data than the configuration. They have no part that training
+ * left out, so all of them are evaluated. */
+static bool names_other_data(const evaluator *e, const cli_args *a)
+{
+    const char *path = given_value(a, "data.path");
+    pl_run *as_written = NULL;
+    if (!path || given_value(a, "data.eval_share")) return false;
+    if (pl_run_open(e->config_path, NULL, 0, &as_written) != PL_OK) return true;
+    const pl_config *c = pl_run_config(as_written);
+    bool same =
+        !pl_config_is_null(c, "data.path") && same_place(path, pl_config_text(c, "data.path"));
+    pl_run_free(as_written);
+    return !same;
+}
+
 static pl_status open_with(evaluator *e, cli_args *a)
 {
     static char model[PATH + 16], device[96];
+    if (e->other_data) cli_override(a, "data.eval_share", "1", e->share, sizeof e->share);
     a->positional[0] = e->config_path;
     a->phase = e->phase;
     cli_override(a, "init_from", e->model_path, model, sizeof model);
@@ -108,6 +142,7 @@ static pl_status open_run(evaluator *e, cli_args *a)
     cli_args given = *a;
     pl_run *as_trained = NULL;
     a->positional[0] = e->config_path;
+    e->other_data = names_other_data(e, a);
     pl_status rc = pl_run_open(e->config_path, a->overrides, a->n_overrides, &as_trained);
     if (rc != PL_OK) return rc;
     e->micro_batches =

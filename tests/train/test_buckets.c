@@ -98,12 +98,14 @@ static void add_notes(uint8_t **jpeg, size_t *n)
     *n += NOTES + 2;
 }
 
-/* Pictures of three shapes; the brightness of one is its number. */
+/* Pictures of three shapes, of one class; the brightness of one is its number. */
 static bool pictures_made(const char *dir, bool weighted)
 {
     static const int size[3][2] = {{40, 40}, {64, 36}, {36, 64}}; /* width, height */
     char path[512];
     mkdir(dir, 0777);
+    snprintf(path, sizeof path, "%s/shapes", dir);
+    mkdir(path, 0777);
     snprintf(path, sizeof path, "%s/metadata.jsonl", dir);
     FILE *f = weighted ? fopen(path, "w") : NULL;
     for (int i = 0; i < PICTURES; i++) {
@@ -113,9 +115,11 @@ static bool pictures_made(const char *dir, bool weighted)
         memset(rgb, 8 * i + 4, (size_t)w * (size_t)h * 3);
         bool ok = image_jpeg(rgb, w, h, &jpeg, &n);
         if (ok && i == 1) add_notes(&jpeg, &n);
-        snprintf(path, sizeof path, "%s/%02d.jpg", dir, i);
+        snprintf(path, sizeof path, "%s/shapes/%02d.jpg", dir, i);
         ok = ok && image_write(path, jpeg, n);
-        if (f) fprintf(f, "{\"file_name\": \"%02d.jpg\", \"weight\": %d}\n", i, i == 3 ? 20 : 1);
+        if (f)
+            fprintf(f, "{\"file_name\": \"shapes/%02d.jpg\", \"weight\": %d}\n", i,
+                    i == 3 ? 20 : 1);
         free(rgb);
         free(jpeg);
         if (!ok) return false;

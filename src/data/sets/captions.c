@@ -51,31 +51,49 @@ pl_status pl__sample_json(pl_arena *mem, const char *json, size_t n, const char 
     return rc;
 }
 
+/* "label": the name of a class, or its number. */
+static pl_status read_label(pl_items *s, pl_item *i, const json_t *label)
+{
+    const char *name = json_string_value(label);
+    json_int_t number = json_integer_value(label);
+    if (name) {
+        PL_FAIL_IF(!name[0], PL_ERR_DATA, "the label is an empty text");
+        i->labelled = PL_LABEL_NAME;
+        s->named = true;
+        return pl__items_class(s, name, &i->label);
+    }
+    PL_FAIL_IF(!json_is_integer(label), PL_ERR_DATA,
+               "the label is neither the name of a class nor a whole number");
+    PL_FAIL_IF(number < 0 || number > INT32_MAX, PL_ERR_DATA, "label %lld", (long long)number);
+    i->labelled = PL_LABEL_NUMBER;
+    i->label = (int32_t)number;
+    return PL_OK;
+}
+
+static pl_status read_object(pl_items *s, pl_item **sorted, const json_t *o, int64_t *found)
+{
+    const char *name = json_string_value(json_object_get(o, "file_name"));
+    PL_FAIL_IF(!name, PL_ERR_DATA, "no \"file_name\"");
+    pl_item *i = find(sorted, s->n, name);
+    if (!i) return PL_OK;
+    ++*found;
+    const char *text = text_of(o);
+    const json_t *label = json_object_get(o, "label"), *weight = json_object_get(o, "weight");
+    if (text && !(i->caption = pl_arena_strdup(&s->mem, text))) return PL_ERR_MEMORY;
+    if (label && !json_is_null(label)) PL_TRY(read_label(s, i, label));
+    if (json_is_number(weight)) i->weight = (float)json_number_value(weight);
+    PL_FAIL_IF(!(i->weight >= 0 && i->weight <= 1e30f), PL_ERR_DATA, "weight %g",
+               (double)i->weight);
+    return PL_OK;
+}
+
 static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size_t n,
                            int64_t *found)
 {
     json_error_t e;
     json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &e);
-    const char *name = json_string_value(json_object_get(o, "file_name"));
-    pl_item *i = name ? find(sorted, s->n, name) : NULL;
-    pl_status rc = PL_OK;
-    *found += i != NULL;
-    if (!o)
-        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s", e.text);
-    else if (!name)
-        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "no \"file_name\"");
-    const char *text = i ? text_of(o) : NULL;
-    if (text && !(i->caption = pl_arena_strdup(&s->mem, text))) rc = PL_ERR_MEMORY;
-    const json_t *label = i ? json_object_get(o, "label") : NULL;
-    const json_t *weight = i ? json_object_get(o, "weight") : NULL;
-    json_int_t number = json_is_integer(label) ? json_integer_value(label) : 0;
-    if (number < 0 || number > INT32_MAX)
-        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "label %lld", (long long)number);
-    else if (label)
-        i->label = (int32_t)number;
-    if (json_is_number(weight)) i->weight = (float)json_number_value(weight);
-    if (i && !(i->weight >= 0 && i->weight <= 1e30f))
-        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "weight %g", (double)i->weight);
+    PL_FAIL_IF(!o, PL_ERR_DATA, "%s", e.text);
+    pl_status rc = read_object(s, sorted, o, found);
     json_decref(o);
     return rc;
 }

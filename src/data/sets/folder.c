@@ -13,6 +13,7 @@ typedef struct walk {
     const pl_items_opts *o;
     bool eval;
     int32_t label;
+    pl_labelled labelled;
 } walk;
 
 static bool is_folder(const char *path)
@@ -100,6 +101,7 @@ static pl_status add_file(walk *w, const listing *l, const char *name, const cha
     i->name = rel;
     i->bytes = st.st_size;
     i->label = w->label;
+    i->labelled = (uint8_t)w->labelled;
     i->eval = w->eval;
     PL_TRY(find_larger(w, l, name, i));
     if (w->o->progress && w->s->n % 256 == 0) w->o->progress(w->o->ctx, w->s->n, 0, 0);
@@ -126,29 +128,6 @@ static pl_status walk_folder(walk *w, const char *rel, int depth)
     return PL_OK;
 }
 
-/* The number of a class by name; classes of both subsets are one list, in the order of training's.
- */
-static pl_status class_of(pl_items *s, const char *name, int32_t *label)
-{
-    enum { MOST = 1 << 20 };
-    for (int i = 0; i < s->n_classes; i++)
-        if (strcmp(s->classes[i], name) == 0) {
-            *label = i;
-            return PL_OK;
-        }
-    PL_FAIL_IF(s->n_classes == MOST, PL_ERR_DATA, "%s: more than %d classes", s->root, MOST);
-    if ((s->n_classes & (s->n_classes - 1)) == 0) {
-        const char **more =
-            pl_arena_new(&s->mem, const char *, s->n_classes ? 2 * s->n_classes : 1);
-        if (!more) return PL_ERR_MEMORY;
-        if (s->n_classes) memcpy(more, s->classes, (size_t)s->n_classes * sizeof *more);
-        s->classes = more;
-    }
-    *label = s->n_classes;
-    s->classes[s->n_classes++] = name;
-    return PL_OK;
-}
-
 /* Folders below root/rel are classes. */
 static pl_status walk_classes(walk *w, const char *rel)
 {
@@ -162,29 +141,53 @@ static pl_status walk_classes(walk *w, const char *rel)
         char *below = join(&s->mem, rel, names[i]), *full = join(&s->mem, dir, names[i]);
         if (!below || !full) return PL_ERR_MEMORY;
         w->label = 0;
+        w->labelled = PL_LABEL_NONE;
         if (!is_folder(full)) {
             PL_TRY(add_file(w, &(listing){names, n}, names[i], below, full));
             continue;
         }
-        PL_TRY(class_of(s, names[i], &w->label));
-        PL_TRY(walk_folder(w, below, 1));
+        PL_TRY(pl__items_class(s, names[i], &w->label));
+        w->labelled = PL_LABEL_NAME;
+        if (!w->o->only_classes) PL_TRY(walk_folder(w, below, 1));
     }
+    return PL_OK;
+}
+
+static const char *const eval_names[] = {"eval", "val", "valid", "validation", "test"};
+enum { EVAL_NAMES = sizeof eval_names / sizeof *eval_names };
+
+/* Whether the root has folders and all of them are named like evaluation sets. */
+static pl_status only_evaluates(pl_items *s, bool *is)
+{
+    const char **names;
+    int n, folders = 0, known = 0;
+    PL_TRY(pl__list_names(&s->mem, s->root, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char *full = join(&s->mem, s->root, names[i]);
+        if (!full) return PL_ERR_MEMORY;
+        if (!is_folder(full)) continue;
+        folders++;
+        for (int k = 0; k < EVAL_NAMES; k++) known += strcmp(names[i], eval_names[k]) == 0;
+    }
+    *is = folders && known == folders;
     return PL_OK;
 }
 
 pl_status pl__items_folder(pl_items *s, const pl_items_opts *o)
 {
-    static const char *const eval_names[] = {"eval", "val", "valid", "validation", "test"};
     walk w = {.s = s, .o = o};
     char *train = join(&s->mem, s->root, "train");
+    bool eval = false;
     if (!train) return PL_ERR_MEMORY;
-    if (!is_folder(train)) {
+    bool trains = is_folder(train);
+    if (!trains) PL_TRY(only_evaluates(s, &eval));
+    if (!trains && !eval) {
         PL_TRY(walk_classes(&w, ""));
         return pl__items_captions(s, o->captions);
     }
-    PL_TRY(walk_classes(&w, "train"));
+    if (trains) PL_TRY(walk_classes(&w, "train"));
     w.eval = true;
-    for (size_t i = 0; i < sizeof eval_names / sizeof *eval_names; i++) {
+    for (int i = 0; i < EVAL_NAMES; i++) {
         char *dir = join(&s->mem, s->root, eval_names[i]);
         if (!dir) return PL_ERR_MEMORY;
         if (!is_folder(dir)) continue;

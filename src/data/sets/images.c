@@ -190,6 +190,12 @@ const pl_items *pl_image_set_items(const pl_image_set *s)
     return s->items;
 }
 
+void pl_image_set_relabel(pl_image_set *s, const int32_t *label)
+{
+    for (int64_t i = 0; i < s->items->n; i++)
+        s->items->item[i].label = label[s->items->item[i].label];
+}
+
 int64_t pl_image_set_size(const pl_image_set *s, bool eval)
 {
     return s->n[eval];

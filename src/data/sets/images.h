@@ -41,6 +41,8 @@ typedef struct pl_image_set pl_image_set;
 pl_status pl_image_set_open(const pl_image_set_opts *o, pl_image_set **out) PL_MUST_USE;
 void pl_image_set_close(pl_image_set *s);
 const pl_items *pl_image_set_items(const pl_image_set *s);
+/* Replaces every label k by label[k]. Call it before samples are read. */
+void pl_image_set_relabel(pl_image_set *s, const int32_t *label);
 int64_t pl_image_set_size(const pl_image_set *s, bool eval);
 /* Whether samples are drawn with replacement, by weight. */
 bool pl_image_set_weighted(const pl_image_set *s);

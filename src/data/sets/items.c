@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 bool pl__is_image_name(const char *name, bool *other)
 {
@@ -116,13 +117,24 @@ static void split(pl_items *s, double share)
     if (n == s->n && share < 1) s->item[last].eval = false;
 }
 
+/* Whether a file beside the images may give labels. */
+static bool has_metadata(pl_items *s, const pl_items_opts *o)
+{
+    const char *meta = pl_arena_printf(&s->mem, "%s/metadata.jsonl", o->path);
+    return !meta || access(meta, F_OK) == 0 || (o->captions && ends_with(o->captions, ".jsonl"));
+}
+
 static pl_status list_all(pl_items *s, const pl_items_opts *o)
 {
     struct stat st;
     PL_FAIL_IF(stat(o->path, &st) != 0, PL_ERR_DATA, "data.path %s: %s", o->path, strerror(errno));
     s->root = pl_arena_strdup(&s->mem, o->path);
     if (!s->root) return PL_ERR_MEMORY;
-    PL_TRY(pl_items_is_tar(o->path) ? pl__items_tar(s, o) : pl__items_folder(s, o));
+    pl_items_opts all = *o;
+    all.only_classes &= !has_metadata(s, o);
+    PL_TRY(pl_items_is_tar(o->path) ? pl__items_tar(s, &all) : pl__items_folder(s, &all));
+    PL_TRY(pl__items_settle_classes(s));
+    if (all.only_classes && s->n_classes) return PL_OK;
     PL_FAIL_IF(s->n == 0, PL_ERR_DATA, "%s holds no JPEG, PNG or WebP image%s", o->path,
                s->ignored ? " (other formats are not read: convert them)" : "");
     PL_FAIL_IF(s->n > INT32_MAX, PL_ERR_DATA, "%s holds more than 2^31 images", o->path);

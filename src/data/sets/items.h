@@ -4,9 +4,11 @@
  *
  *   folder   DIR/train/CLASS/x.jpg, DIR/val/...    subsets and classes by folder (torchvision's rules:
  *            DIR/CLASS/x.jpg                       classes sorted by name, files by path)
- *            DIR/x.jpg                             no classes: every label is 0
+ *            DIR/val/CLASS/x.jpg                   evaluation alone: no folder has another name
+ *            DIR/x.jpg                             no classes: no image has a label
  *            x.txt beside x.jpg, metadata.jsonl {"file_name": , "text": } or a file of
- *            NAME<tab>CAPTION lines give captions; metadata may also give "label" and "weight".
+ *            NAME<tab>CAPTION lines give captions; metadata may also give "label" (the name of a
+ *            class, or its number) and "weight".
  *   tar      a .tar, or a folder of them: WebDataset shards. Members with one name up to the first dot are
  *            one sample: the image, .txt (caption), .cls (class), .json ("caption", "text" or "prompt",
  *            "label"). Nothing is unpacked, so names like ../x are only names. The places of the
@@ -20,6 +22,9 @@
 
 #include "base/arena.h"
 
+/* How an image got its label. */
+typedef enum pl_labelled { PL_LABEL_NONE, PL_LABEL_NAME, PL_LABEL_NUMBER } pl_labelled;
+
 typedef struct pl_item {
     const char *name;    /* path below the root, or of the member */
     const char *larger;  /* the same picture larger, below the root too; NULL: none */
@@ -29,8 +34,9 @@ typedef struct pl_item {
     uint64_t text_at; /* tar: of the caption's bytes */
     int32_t text_bytes;
     int32_t shard; /* number of the tar; -1: a file of its own */
-    int32_t label;
+    int32_t label; /* index of classes; 0 without a label */
     float weight;
+    uint8_t labelled; /* pl_labelled */
     bool eval;
 } pl_item;
 
@@ -39,8 +45,11 @@ typedef struct pl_items {
     const char *root;
     pl_item *item;
     int64_t n, cap;
+    /* Names, by label. Where images have numbers for labels, the names are the numbers: "0", "1". */
     const char **classes;
     int n_classes;
+    bool named;             /* metadata.jsonl names classes */
+    const char *unlabelled; /* why labels cannot be read, with the way out; NULL: they can */
     const char **shards;
     int n_shards;
     int64_t ignored;   /* files in the folder that are no image of a kind that is read */
@@ -55,6 +64,7 @@ typedef struct pl_items_opts {
     /* folders: PREFIXx.webp beside x.jpg is no image of its own but x, larger; NULL: not so */
     const char *larger;
     double eval_share;
+    bool only_classes; /* list the classes; images only where the classes depend on them */
     pl_items_progress_fn progress;
     void *ctx;
 } pl_items_opts;

@@ -14,9 +14,14 @@ pl_status pl__items_folder(pl_items *s, const pl_items_opts *o) PL_MUST_USE;
 pl_status pl__items_tar(pl_items *s, const pl_items_opts *o) PL_MUST_USE;
 /* captions.c: captions, labels and weights of root/metadata.jsonl and of a file of lines. */
 pl_status pl__items_captions(pl_items *s, const char *captions) PL_MUST_USE;
-/* A text of the sample's JSON (caption, text or prompt) and its label; either may be absent. */
+/* A text of the sample's JSON (caption, text or prompt) and its label, a whole number; either may
+ * be absent. */
 pl_status pl__sample_json(pl_arena *mem, const char *json, size_t n, const char **text,
                           int64_t *label);
+/* class_names.c: the label of a class, which is added when it is new. */
+pl_status pl__items_class(pl_items *s, const char *name, int32_t *label) PL_MUST_USE;
+/* The last step of a list: orders the classes and says whether every image has one. */
+pl_status pl__items_settle_classes(pl_items *s) PL_MUST_USE;
 /* Names in a folder, sorted by bytes; hidden ones are left out. */
 pl_status pl__list_names(pl_arena *mem, const char *dir, const char ***names, int *n) PL_MUST_USE;
 

@@ -3,6 +3,7 @@
  * The index beside a shard is text: a line that tells the tar's size and time, then one line a
  * sample,
  *     OFFSET BYTES LABEL TEXT_OFFSET TEXT_BYTES NAME
+ * with label -1 for a sample that has none.
  * It is made again when the tar is another, and only kept in memory where it cannot be written.
  */
 #include "base/str.h"
@@ -10,6 +11,7 @@
 #include "data/sets/items_int.h"
 #include "data/sets/tar.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -70,20 +72,25 @@ static bool has_tail(const char *name, const char *tail)
 static pl_status read_side(shards *b, const pl_tar *t, const pl_tar_member *m, sample *c)
 {
     char text[4096];
-    int64_t label = c->item.label;
+    int64_t label = -1;
     if (has_tail(m->name, ".txt") && m->bytes < MAX_SIDE) {
         c->item.text_at = m->offset;
         c->item.text_bytes = (int32_t)m->bytes;
     } else if (has_tail(m->name, ".cls") && m->bytes < 32) {
         PL_TRY(pl_tar_read(t, m->offset, text, (size_t)m->bytes));
         text[m->bytes] = 0;
-        label = strtoll(text, NULL, 10);
+        char *end;
+        label = strtoll(text, &end, 10);
+        while (isspace((unsigned char)*end)) end++;
+        if (end == text || *end) label = -1;
     } else if (has_tail(m->name, ".json") && m->bytes < sizeof text) {
         PL_TRY(pl_tar_read(t, m->offset, text, (size_t)m->bytes));
         if (pl__sample_json(&b->s->mem, text, (size_t)m->bytes, &c->text, &label) == PL_ERR_MEMORY)
             return PL_ERR_MEMORY;
     }
-    if (label >= 0 && label <= INT32_MAX) c->item.label = (int32_t)label;
+    if (label < 0 || label > INT32_MAX) return PL_OK;
+    c->item.label = (int32_t)label;
+    c->item.labelled = PL_LABEL_NUMBER;
     return PL_OK;
 }
 
@@ -133,7 +140,7 @@ static pl_status walk_tar(shards *b, const char *path)
 /* ---- the index ---------------------------------------------------------------------------- */
 static void index_head(const struct stat *st, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "plimsoll tar index 1 %lld %lld.%09ld\n", (long long)st->st_size,
+    snprintf(buf, cap, "plimsoll tar index 2 %lld %lld.%09ld\n", (long long)st->st_size,
              (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
 }
 
@@ -144,9 +151,11 @@ static pl_status read_line(shards *b, char *line, uint64_t size)
     int n = sscanf(line, "%" SCNu64 " %" SCNd64 " %" SCNd32 " %" SCNu64 " %" SCNd32 " %n",
                    &i.offset, &i.bytes, &i.label, &i.text_at, &i.text_bytes, &at);
     bool inside = n == 5 && at && i.offset <= size && i.bytes >= 0 &&
-                  (uint64_t)i.bytes <= size - i.offset && i.label >= 0 && i.text_at <= size &&
+                  (uint64_t)i.bytes <= size - i.offset && i.label >= -1 && i.text_at <= size &&
                   i.text_bytes >= 0 && (uint64_t)i.text_bytes <= size - i.text_at;
     if (!inside) return PL_ERR_DATA;
+    i.labelled = i.label < 0 ? PL_LABEL_NONE : PL_LABEL_NUMBER;
+    if (i.label < 0) i.label = 0;
     char *text = strchr(line + at, '\t');
     if (text) *text++ = 0;
     i.name = pl_arena_strdup(&b->s->mem, line + at);
@@ -199,8 +208,8 @@ static void write_index(const pl_items *s, int64_t first, const char *path, cons
         const pl_item *i = &s->item[k];
         fits &= fits_a_line(i->name) && fits_a_line(i->caption);
         pl_str_addf(&out, "%" PRIu64 " %" PRId64 " %" PRId32 " %" PRIu64 " %" PRId32 " %s%s%s\n",
-                    i->offset, i->bytes, i->label, i->text_at, i->text_bytes, i->name,
-                    i->caption ? "\t" : "", i->caption ? i->caption : "");
+                    i->offset, i->bytes, i->labelled ? i->label : -1, i->text_at, i->text_bytes,
+                    i->name, i->caption ? "\t" : "", i->caption ? i->caption : "");
     }
     char folder[4096];
     snprintf(folder, sizeof folder, "%s", path);

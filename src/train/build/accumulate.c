@@ -35,7 +35,8 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *accumulate)
 
 pl_status pl__probe(pl_run *r, int64_t batch, const pl_nn_ranks *ranks, pl_builder *b)
 {
-    *b = (pl_builder){.config = r->config,
+    *b = (pl_builder){.run = r,
+                      .config = r->config,
                       .batch = batch,
                       .accumulate = 1,
                       .goal = PL_GOAL_PROBE,

@@ -34,7 +34,8 @@
 static pl_status build_variant(pl_run *r, pl_step_build *b, pl_variant *v)
 {
     const pl_config *config = v->config ? v->config : b->traded ? b->traded : r->config;
-    pl_builder graphs = {.config = config,
+    pl_builder graphs = {.run = r,
+                         .config = config,
                          .store = r->store,
                          .goal = r->purpose.goal,
                          .draws_are_inputs = r->purpose.goal == PL_GOAL_REPLAY,

@@ -59,6 +59,7 @@ typedef struct pl_picture_out {
 #define PL_SAMPLE_ARRAY "sample.array." /* prefix of the names of its arrays */
 
 struct pl_builder {
+    pl_run *run; /* whose classes and facts the recipe reads and writes */
     const pl_config *config;
     pl_store *store;
     pl_goal goal;

@@ -246,6 +246,9 @@ const pl_config_entry pl_engine_schema[] = {
     {"data.eval_share", PL_CONFIG_FLOAT, "0.05", .min = 0, .max = 1, .cache = PL_CACHE_VALUE,
      .doc = "Images without an eval folder: fraction held out for evaluation, by a hash of the "
             "name."},
+    {"data.classes", PL_CONFIG_CHOICE, "auto", .choices = "auto|data",
+     .doc = "Images: names of the classes: those of the model file that init_from names, if it has "
+            "them, else those of the data (auto); those of the data, for a new last layer (data)."},
     {"data.balance", PL_CONFIG_BOOL, "false", .doc = "Images: draw every class equally often."},
     {"data.crop", PL_CONFIG_CHOICE, "center", .choices = "center|random|stretch|pixels",
      .cache = PL_CACHE_VALUE,

@@ -325,6 +325,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_TRY(pl_image_set_open(&o, &m->set));
     PL_FAIL_IF(r->purpose.goal != PL_GOAL_EVALUATE && pl_image_set_size(m->set, false) == 0,
                PL_ERR_DATA, "%s: no image is left for training", path);
+    PL_TRY(pl__classes_match(r));
     PL_TRY(open_makers(r, m, threads));
     return pl_run_bucket_count(r) ? pl__images_sort(r) : PL_OK;
 }

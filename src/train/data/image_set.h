@@ -27,6 +27,13 @@ struct pl_images {
 
 /* Whether data.source and data.path ask for images. */
 bool pl__images_wanted(const pl_run *r);
+/* classes.c: finds the names of the run's classes, once: r->data.classes. */
+pl_status pl__classes_find(pl_run *r) PL_MUST_USE;
+/* Numbers the labels of an opened set by the run's class names. PL_ERR_DATA: an image has a class
+ * that the model does not know, or none. */
+pl_status pl__classes_match(pl_run *r) PL_MUST_USE;
+/* PL_ERR_DATA unless the labels in a cache are numbered by the run's class names. */
+pl_status pl__classes_match_cache(pl_run *r) PL_MUST_USE;
 /* Host memory for this many reading threads; 0 without images. */
 uint64_t pl__images_bytes(const pl_run *r, int threads);
 pl_status pl__images_open(pl_run *r, int threads) PL_MUST_USE;

@@ -14,6 +14,8 @@ typedef struct pl_run_data {
     struct pl_texts *texts;     /* of data.prompts; NULL */
     void *recipe;               /* context of the recipe's data_read, once recipe_open */
     bool recipe_open;
+    struct pl_classes *classes; /* names of labels, once classes_known; NULL: there are none */
+    bool classes_known;
     bool encode_eval;             /* PL_GOAL_ENCODE: the samples of evaluations are encoded too */
     struct pl_prefetch *prefetch; /* reads ahead on worker threads; NULL: not started */
 } pl_run_data;

@@ -186,6 +186,7 @@ static pl_status open_cache(pl_run *r)
         !fresh, PL_ERR_DATA,
         "data.cache %s cannot be used: %s; run plimsoll cache with the same configuration to rebuild it",
         dir, why);
+    PL_TRY(pl__classes_match_cache(r));
     return pl_dataset_open(dir, "", pl__train(r), pl__eval(r), pl__folded(r), &r->data.dataset);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 #include "base/sys.h"
+#include "train/data/classes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -100,7 +101,7 @@ static pl_status save_files(pl_run *r, const char *dir, bool leave, pl_checkpoin
 /* Upper bound of the bytes that a checkpoint takes. */
 static uint64_t bytes_needed(const pl_run *r, bool leave)
 {
-    uint64_t sum = 1 << 16;
+    uint64_t sum = (1 << 16) + (r->data.classes ? strlen(pl__classes_json(r->data.classes)) : 0);
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         sum += 512 + strlen(s->name);

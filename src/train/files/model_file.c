@@ -239,6 +239,7 @@ static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, in
         slots[(*n)++] = from;
     }
     if (c->model) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
+    if (c->model) PL_TRY(pl__meta_write(r, w));
     if (c->averages) PL_TRY(pl_st_writer_meta(w, "plimsoll.weights", "averaged"));
     if (c->leave) PL_TRY(pl__frozen_tell(r, w));
     PL_TRY(pl_st_writer_meta(w, "plimsoll.recipe", r->recipe->name));

@@ -22,6 +22,10 @@ typedef struct pl_run_files {
     uint64_t leaving_sum;      /* of the names and values of the slots left out */
     const char *resume;        /* checkpoint that pl_run_start continues; NULL: none */
     int64_t resume_accumulate; /* micro-batches of a step of the run that wrote it */
+    struct {                   /* pl_builder_fact */
+        const char *key, *text;
+    } fact[PL_MAX_FACTS];
+    int n_facts;
     /* eval.ema, by slot: 1 + the slot that has changed places with it; 0: none; NULL: not used */
     int *swapped;
 } pl_run_files;
@@ -43,6 +47,14 @@ struct pl_st_reader;
 struct pl_st_tensor;
 pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t,
                         int slot, bool model) PL_MUST_USE;
+
+/* ---- model_meta.c: what belongs to the weights ---- */
+struct pl_st_writer;
+/* Writes the class names, the values of black and white, and the facts that the recipe tells. */
+pl_status pl__meta_write(pl_run *r, struct pl_st_writer *w) PL_MUST_USE;
+/* PL_ERR_FILE when the file says otherwise than the run about something that both know, class names
+ * aside. path: for messages. */
+pl_status pl__meta_check(pl_run *r, const struct pl_st_reader *f, const char *path) PL_MUST_USE;
 
 /* ---- model_file.c: all slots that pass a test ---- */
 typedef bool (*pl_slot_test)(const pl_slot *s);

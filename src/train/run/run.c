@@ -125,8 +125,9 @@ static pl_status resume_lacks(pl_run *r, bool *lacks)
     PL_TRY(pl__path(path, r->files.resume, "model.safetensors"));
     PL_TRY(pl_st_open(path, &f));
     *lacks = pl__frozen_left_out(f);
+    pl_status rc = pl__meta_check(r, f, path);
     pl_st_close(f);
-    return PL_OK;
+    return rc;
 }
 
 /* A run that only evaluates takes all its weights from one file. */
@@ -135,7 +136,9 @@ static pl_status load_evaluated(pl_run *r, const char *from)
     pl_st_reader *f;
     PL_TRY(pl_st_open(from, &f));
     bool lacks = pl__frozen_left_out(f);
+    pl_status rc = pl__meta_check(r, f, from);
     pl_st_close(f);
+    PL_TRY(rc);
     PL_FAIL_IF(
         lacks, PL_ERR_FILE,
         "%s leaves frozen weights out, as checkpoints do: take the model.safetensors that a run writes at its end, or "

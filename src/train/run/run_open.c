@@ -239,6 +239,7 @@ void pl_run_free(pl_run *r)
     /* its memory would count against the next plan of this process */
     if (device && device->forget) device->forget();
     pl_store_free(r->store);
+    pl_classes_free(r->data.classes);
     pl__phases_free(r);
     pl_config_free(r->config);
     pl_sys_free(r->files.stage);

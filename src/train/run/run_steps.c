@@ -305,12 +305,24 @@ static pl_status evaluate(pl_run *r, pl_eval_info *info)
     return PL_OK;
 }
 
+/* A score that is not a number says nothing, and nobody may take it for a result. */
+static pl_status check_scores(const pl_eval_info *info)
+{
+    for (int i = 0; i < info->n; i++)
+        PL_FAIL_IF(isnan(info->value[i]), PL_ERR_NUMERIC,
+                   "evaluation: %s of %lld samples is not a number; the weights may have diverged, "
+                   "or a label or index is out of range",
+                   info->name[i], (long long)info->samples);
+    return PL_OK;
+}
+
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
     if (!pl__eval(r) || pl_source_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
     pl_status rc = pl__averages_begin(r);
-    return pl__averages_end(r, rc == PL_OK ? evaluate(r, info) : rc);
+    rc = pl__averages_end(r, rc == PL_OK ? evaluate(r, info) : rc);
+    return rc == PL_OK ? check_scores(info) : rc;
 }
 
 bool pl_run_plateau(pl_run *r, double metric)

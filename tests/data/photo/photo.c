@@ -83,13 +83,17 @@ static pl_status build(pl_builder *b)
 {
     pl_builder_minimise(b, loss(b, pl_builder_train(b)));
     pl_nn *eval = pl_builder_eval(b);
-    pl_output(eval->g, "loss", loss(b, eval));
+    pl_graph *g = eval->g;
+    pl_val logits = forward(b, eval, source(b, eval)), label = label_input(b, eval);
+    pl_val right = pl_cast(g, pl_eq(g, pl_argmax(g, logits, 1), label), PL_F32);
+    pl_output(g, "loss", pl_loss_cross_entropy(g, logits, label));
+    pl_output(g, "accuracy", pl_mean(g, right, PL_AXES_ALL, false));
     return PL_OK;
 }
 
 static const pl_image_input images[] = {{"image", -1, 1}, {NULL, 0, 0}};
 static const pl_image_feed feed = {
-    .images = images, .label = "class", .height = "height", .width = "width"};
+    .images = images, .label = "class", .classes = "classes", .height = "height", .width = "width"};
 static const pl_encoder frozen = {.build = encode, .keys = "height,width,scale"};
 static const pl_preset presets[] = {
     {"small", "for tests", "batch: 4\ntrain: {steps: 10, log_every: 1}\neval: {batches: 1}\n"},

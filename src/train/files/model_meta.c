@@ -1,0 +1,92 @@
+/* model_meta.c - what weights mean, in the metadata of their file.
+ *
+ *     plimsoll.classes      ["cat","dog"]                names of labels, in their order
+ *     plimsoll.image.NAME   black -1, white 1            values of an image input
+ *     plimsoll.KEY          the text of pl_builder_fact  what the recipe tells
+ *
+ * Class names are matched where data are opened (train/data/classes.c). Everything else must be
+ * equal: the same pixels in other numbers give other results without any message.
+ */
+#include "io/safetensors.h"
+#include "train/data/classes.h"
+#include "train/run/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_KEY = 160, MAX_TEXT = 96 };
+
+/* Key and text of an image input; false when the name is too long for a key. */
+static bool image_fact(const pl_image_input *in, char key[MAX_KEY], char text[MAX_TEXT])
+{
+    snprintf(text, MAX_TEXT, "black %.9g, white %.9g", (double)in->low, (double)in->high);
+    return snprintf(key, MAX_KEY, "plimsoll.image.%s", in->name) < MAX_KEY;
+}
+
+static const pl_image_input *image_inputs(const pl_run *r)
+{
+    static const pl_image_input none[] = {{NULL, 0, 0}};
+    return r->recipe->images && r->recipe->images->images ? r->recipe->images->images : none;
+}
+
+pl_status pl__meta_write(pl_run *r, pl_st_writer *w)
+{
+    char key[MAX_KEY], text[MAX_TEXT];
+    if (r->data.classes)
+        PL_TRY(pl_st_writer_meta(w, PL_CLASSES_KEY, pl__classes_json(r->data.classes)));
+    for (const pl_image_input *in = image_inputs(r); in->name; in++)
+        if (image_fact(in, key, text)) PL_TRY(pl_st_writer_meta(w, key, text));
+    for (int i = 0; i < r->files.n_facts; i++) {
+        snprintf(key, sizeof key, "plimsoll.%s", r->files.fact[i].key);
+        PL_TRY(pl_st_writer_meta(w, key, r->files.fact[i].text));
+    }
+    return PL_OK;
+}
+
+static pl_status check_one(const pl_st_reader *f, const char *path, const char *key,
+                           const char *ours)
+{
+    const char *theirs = pl_st_meta_get(f, key);
+    PL_FAIL_IF(theirs && strcmp(theirs, ours) != 0, PL_ERR_FILE,
+               "%s was trained with %s: \"%s\", this configuration has \"%s\": set the keys that "
+               "it was trained with",
+               path, key + strlen("plimsoll."), theirs, ours);
+    return PL_OK;
+}
+
+pl_status pl__meta_check(pl_run *r, const pl_st_reader *f, const char *path)
+{
+    char key[MAX_KEY], text[MAX_TEXT];
+    for (const pl_image_input *in = image_inputs(r); in->name; in++)
+        if (image_fact(in, key, text)) PL_TRY(check_one(f, path, key, text));
+    for (int i = 0; i < r->files.n_facts; i++) {
+        snprintf(key, sizeof key, "plimsoll.%s", r->files.fact[i].key);
+        PL_TRY(check_one(f, path, key, r->files.fact[i].text));
+    }
+    return PL_OK;
+}
+
+void pl_builder_fact(pl_builder *b, const char *key, const char *text)
+{
+    pl_run_files *files = b->run ? &b->run->files : NULL;
+    pl_nn *train = pl_builder_train(b);
+    int i = 0;
+    while (files && i < files->n_facts && strcmp(files->fact[i].key, key) != 0) i++;
+    if (!files || (i < files->n_facts && strcmp(files->fact[i].text, text) == 0)) return;
+    if (i == PL_MAX_FACTS || strlen(key) > MAX_KEY - sizeof "plimsoll.") {
+        pl_nn_fail(train, PL_ERR_UNSUPPORTED,
+                   "fact \"%.40s\": at most %d facts, with keys of at most %d bytes", key,
+                   PL_MAX_FACTS, MAX_KEY - (int)sizeof "plimsoll.");
+        return;
+    }
+    const char *own =
+                   i < files->n_facts ? files->fact[i].key : pl_arena_strdup(&b->run->arena, key),
+               *copy = pl_arena_strdup(&b->run->arena, text);
+    if (!own || !copy) {
+        pl_nn_fail(train, PL_ERR_MEMORY, "no memory for the fact %.40s", key);
+        return;
+    }
+    files->fact[i].key = own;
+    files->fact[i].text = copy;
+    if (i == files->n_facts) files->n_facts++;
+}
