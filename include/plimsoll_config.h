@@ -78,6 +78,10 @@ typedef struct pl_config_entry {
 
 typedef struct pl_config pl_config;
 
+/* Returns the index of the word nearest to `word` by edits, for "did you mean"; -1: none is near.
+ */
+PL_API int pl_text_nearest(const char *word, const char *const *words, int n);
+
 /* Returns the text of a built-in preset, or NULL if no preset has that name. */
 typedef const char *(*pl_config_find_fn)(void *ctx, const char *name);
 
@@ -109,6 +113,9 @@ PL_API pl_status pl_config_peek(const char *name_or_path, const char *key, pl_co
  * or freed. */
 PL_API bool pl_config_has(const pl_config *c, const char *key); /* is it in the schema */
 PL_API const pl_config_entry *pl_config_row(const pl_config *c, const char *key); /* NULL: none */
+/* Writes the known key or section nearest to `key`: few edits away, else one with the same last
+ * part. False: none is near. */
+PL_API bool pl_config_nearest(const pl_config *c, const char *key, char *buf, size_t cap);
 PL_API bool pl_config_is_null(const pl_config *c, const char *key); /* null, or not set */
 PL_API bool pl_config_bool(const pl_config *c, const char *key);
 PL_API int64_t pl_config_int(const pl_config *c, const char *key);

@@ -133,9 +133,20 @@ void pl_config_set_presets(pl_config *c, pl_config_find_fn find, void *ctx)
 
 /* ---- walking a document ----------------------------------------------------------------- */
 
-/* The known key or section nearest to path: few edits away, else one with the same last part.
- */
-static void suggest(const pl_config *c, const char *path, char *buf, size_t cap)
+int pl_text_nearest(const char *word, const char *const *words, int n)
+{
+    size_t len = strlen(word);
+    int best = -1, least = len <= 3 ? 2 : len <= 6 ? 3 : 4; /* fewer edits than this are near */
+    for (int i = 0; i < n; i++) {
+        int d = pl_str_distance(word, words[i]);
+        if (d >= least) continue;
+        least = d;
+        best = i;
+    }
+    return best;
+}
+
+bool pl_config_nearest(const pl_config *c, const char *path, char *buf, size_t cap)
 {
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path, *best = NULL;
     int best_d = (int)strlen(path) / 3 + 1, best_n = 0;
@@ -161,15 +172,17 @@ static void suggest(const pl_config *c, const char *path, char *buf, size_t cap)
         best = key;
         best_n = (int)strlen(key);
     }
-    snprintf(buf, cap, best ? "; did you mean %.*s?" : "%.*s", best_n, best ? best : "");
+    if (best) snprintf(buf, cap, "%.*s", best_n, best);
+    return best != NULL;
 }
 
 static pl_status unknown(const pl_config *c, const config_source *s, const pl_yaml *at,
                          const char *path)
 {
     char near[120];
-    suggest(c, path, near, sizeof near);
-    return pl__config_fail(s, at, "unknown key %.80s%s", path, near);
+    if (!pl_config_nearest(c, path, near, sizeof near))
+        return pl__config_fail(s, at, "unknown key %.80s", path);
+    return pl__config_fail(s, at, "unknown key %.80s; did you mean %s?", path, near);
 }
 
 static pl_status set_value(pl_config *c, const config_source *s, int i, const pl_yaml *node)

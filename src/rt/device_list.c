@@ -1,4 +1,5 @@
 /* device_list.c - devices by name, and the devices of this machine: walks the table devices.def. */
+#include "base/str.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "rt/device.h"
@@ -61,6 +62,26 @@ static void names_text(char *out, size_t cap)
                                      kinds[i]->name);
 }
 
+/* Writes "; did you mean X?" for the nearest device or GPU profile, or "". */
+static void suggest_device(const char *name, char *out, size_t cap)
+{
+    static const char *const names[] = {
+        "cpu",
+        "cuda",
+#define PL_CARD(card, ...) card,
+#include "plan/cost/cards.def"
+#undef PL_CARD
+    };
+    int least = 3; /* fewer edits than this are near */
+    out[0] = 0;
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
+        int d = pl_str_distance(name, names[i]);
+        if (d >= least) continue;
+        least = d;
+        snprintf(out, cap, "; did you mean %s?", names[i]);
+    }
+}
+
 pl_status pl_device_find(const char *name, const pl_device **out)
 {
     const pl_device_kind *k = kind_of(name);
@@ -73,10 +94,11 @@ pl_status pl_device_find(const char *name, const pl_device **out)
         return rc == PL_OK ? rc : pl__fail_prefix(rc, "device %s cannot be used", name);
     }
     *out = NULL;
-    char names[128];
+    char names[128], near[64];
     names_text(names, sizeof names);
-    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are %s, and to plan for%s", name ? name : "",
-            names, cards);
+    suggest_device(name, near, sizeof near);
+    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"%s (there are %s, and to plan for%s)", name ? name : "",
+            near, names, cards);
 }
 
 int pl_device_list(pl_device_info *out, int cap)

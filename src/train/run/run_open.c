@@ -61,27 +61,45 @@ static bool ends_with(const char *text, size_t n, const char *tail)
     return n >= m && memcmp(text + n - m, tail, m) == 0;
 }
 
-static pl_status unknown_recipe(const char *name)
+/* Writes "; did you mean X?" for the recipe (NULL: all) whose name or preset is nearest, or "". */
+static void suggest_recipe(const pl_recipe *only, const char *name, char *buf, size_t cap)
 {
-    const char *nearest = NULL;
-    int best = 4;
-    char list[256] = "";
-    for (int i = 0; i < pl_recipe_count(); i++) {
-        const pl_recipe *r = pl_recipe_at(i);
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", r->name);
-        int d = strncmp(r->name, name, strlen(r->name)) == 0 ? 0 : 3;
-        if (d < best) best = d, nearest = r->name;
+    enum { MOST = 256, LONGEST = 96 };
+    static _Thread_local char text[MOST][LONGEST];
+    const char *names[MOST];
+    int n = 0;
+    for (int i = only ? -1 : 0; i < (only ? 0 : pl_recipe_count()); i++) {
+        const pl_recipe *r = only ? only : pl_recipe_at(i);
+        if (n < MOST) snprintf(text[n++], LONGEST, "%s", r->name);
+        for (const pl_preset *p = r->presets; p && p->name && n < MOST; p++)
+            snprintf(text[n++], LONGEST, "%s/%s", r->name, p->name);
     }
-    if (nearest && best == 0)
-        PL_FAIL(PL_ERR_CONFIG,
-                "recipe %s has no preset of that name in \"%s\" (plimsoll recipes "
-                "lists them)",
-                nearest, name);
-    PL_FAIL(PL_ERR_CONFIG,
-            "no recipe, preset or file \"%s\"; built-in recipes: %s (plimsoll recipes lists their "
-            "presets)",
-            name, list);
+    for (int i = 0; i < n; i++) names[i] = text[i];
+    int best = pl_text_nearest(name, names, n);
+    buf[0] = 0;
+    if (best >= 0) snprintf(buf, cap, "; did you mean %s?", names[best]);
+}
+
+/* Fails for a name that is no recipe, or for a preset that the recipe r lacks. */
+static pl_status unknown_recipe(const pl_recipe *r, const char *name)
+{
+    char list[512] = "", near[128];
+    suggest_recipe(r, name, near, sizeof near);
+    for (const pl_preset *p = r ? r->presets : NULL; p && p->name; p++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", p->name);
+    }
+    for (int i = 0; !r && i < pl_recipe_count(); i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", pl_recipe_at(i)->name);
+    }
+    PL_FAIL_IF(r, PL_ERR_CONFIG, "recipe %s has no preset \"%s\"%s (its presets: %s)", r->name,
+               name, near, list[0] ? list : "none");
+    PL_FAIL(
+        PL_ERR_CONFIG,
+        "no recipe, preset or file \"%s\"%s (built-in recipes: %s; plimsoll recipes lists their "
+        "presets)",
+        name, near, list);
 }
 
 /* Finds the recipe a name stands for and the preset to load; *preset points into static text. */
@@ -104,9 +122,10 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
                 r->recipe = pl_recipe_at(i);
         if (slash) *preset = slash + 1;
     }
-    if (!r->recipe) return unknown_recipe(name);
+    if (!r->recipe) return unknown_recipe(NULL, name);
     if (!*preset && r->recipe->presets) *preset = r->recipe->presets[0].name;
-    if (*preset && !preset_text(pl__unconst(r->recipe), *preset)) return unknown_recipe(name);
+    if (*preset && !preset_text(pl__unconst(r->recipe), *preset))
+        return unknown_recipe(r->recipe, name);
     return PL_OK;
 }
 
