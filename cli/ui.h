@@ -11,18 +11,32 @@
 
 #include <stdio.h>
 
-/* One option of a command. dest is bool * for flags (arg NULL), const char ** otherwise. */
+/* One option of a command. Its value is a member of the struct that cli_parse fills: a bool for a
+ * flag (arg NULL), a const char * otherwise. */
 typedef struct cli_option {
     const char *name; /* "--json" */
-    const char *arg;  /* "FILE", NULL for a flag */
-    void *dest;
-    const char *help;
+    const char *arg;  /* "FILE", NULL for a flag; help/complete.c knows FILE, DIR, RUN, DEVICE */
+    size_t at;        /* offset of the member */
+    const char *help; /* one line: what the option sets, its unit */
+    const char *fallback; /* default as text; NULL: none, or said by help */
 } cli_option;
 
+/* All the help of a command. --help, the man page, the completions and the test of
+ * docs/COMMANDS.md are made from it. */
+typedef struct cli_help {
+    const char *usage;         /* lines: "plimsoll plan CONFIG [key=value ...]" */
+    const char *about;         /* sentences, in lines of at most 100 columns */
+    const char *examples;      /* lines, indented by two columns */
+    const cli_option *options; /* ends with a NULL name; NULL: none */
+} cli_help;
+
+/* A row of commands.def. */
 typedef struct cli_command {
-    const char *name, *about; /* one line */
+    const char *name, *about; /* about: one line */
     int (*run)(int argc, char **argv);
+    const cli_help *help;
 } cli_command;
+extern const cli_command cli_commands[]; /* main.c; ends with a NULL name */
 
 #define CLI_MAX_ARGS 64
 /* A parsed command line. Arguments with '=' that begin like a key are overrides. */
@@ -33,10 +47,11 @@ typedef struct cli_args {
     const char *phase; /* name or number of the phase that cli_open_run enters; NULL: none */
 } cli_args;
 
-/* Parses argv[1..]; --help prints usage and examples and exits 0; a bad option says so and exits 2.
- * options ends with a NULL name. */
-void cli_parse(int argc, char **argv, const cli_option *options, const char *usage,
-               const char *examples, cli_args *out);
+/* options.c: parses argv[1..] into the members of `values` that the options name; `values` may be
+ * NULL without options. --help prints the help and exits 0; a bad option says so and exits 2. */
+void cli_parse(int argc, char **argv, const cli_help *help, void *values, cli_args *out);
+/* Finds a command by its name; NULL: an error with the nearest name was printed. */
+const cli_command *cli_find_command(const char *name);
 /* Adds the override key=value, whose text is kept in buf. Does nothing when value is NULL. Exits 2
  * when there are too many. */
 void cli_override(cli_args *a, const char *key, const char *value, char *buf, size_t cap);
@@ -96,6 +111,10 @@ bool times_is_profile(const char *device, pl_device_info *info);
 int times_measure(const cli_args *a, const char *memory);
 int times_calibrate(void);
 
+/* find_plugin.c: writes the path of a plug-in's file; false, and "": not found. The places are those
+ * of src/base/plugin.c: the environment variable, or the program's folder and ../lib/plimsoll. */
+bool cli_find_plugin(const char *file, const char *variable, char *path, size_t cap);
+
 /* bad_files.c: lists on stderr the images of a run that could not be read, if any. */
 void bad_files_print(const pl_run *run);
 
@@ -112,8 +131,10 @@ int plan_largest(const cli_args *a, const char *memory, bool json);
 /* timeline.c: plan --timeline; returns the exit code. */
 int timeline_write(const pl_run *run, const char *name, const char *path);
 
-/* Every command: int cmd_plan(int argc, char **argv) and so on. */
-#define COMMAND(name, about) int cmd_##name(int argc, char **argv);
+/* Every command: int cmd_plan(int argc, char **argv), its help cli_help_plan, and so on. */
+#define COMMAND(name, about)                                                                       \
+ int cmd_##name(int argc, char **argv);                                                            \
+ extern const cli_help cli_help_##name;
 #include "cli/commands/commands.def"
 #undef COMMAND
 

@@ -114,40 +114,49 @@ static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
     return rc;
 }
 
+typedef struct bench_options {
+    const char *steps, *warmup, *memory, *device;
+    bool json, quiet;
+} bench_options;
+
+const cli_help cli_help_bench = {
+    .usage = "plimsoll bench CONFIG [key=value ...]",
+    .about = "Trains a few steps, saves nothing, and prints step time with its range, predicted "
+             "step time,\ntime to the first step, and memory.",
+    .examples = "  plimsoll bench cloud/demo\n  plimsoll bench my.yaml --memory 6GB --steps 100\n"
+                "  plimsoll bench lgt/full --device cuda precision=bf16\n",
+    .options =
+        (const cli_option[]){
+            {"--steps", "N", offsetof(bench_options, steps), "measured steps", "20"},
+            {"--warmup", "N", offsetof(bench_options, warmup), "warm-up steps before them", "3"},
+            {"--memory", "SIZE", offsetof(bench_options, memory),
+             "memory budget of the whole process (same as memory=SIZE)"},
+            {"--device", "DEVICE", offsetof(bench_options, device),
+             "device to train on (same as device=DEVICE)"},
+            {"--json", NULL, offsetof(bench_options, json), "print one JSON object"},
+            {"--quiet", NULL, offsetof(bench_options, quiet), "no progress bar"},
+            {NULL},
+        },
+};
+
 int cmd_bench(int argc, char **argv)
 {
     enum { STEPS = 20, WARM_UP = 3, MOST = 1000000 };
     static char device_key[96];
-    const char *steps = NULL, *warmup = NULL, *memory = NULL, *device = NULL;
-    bool json = false;
+    bench_options o = {.json = false};
     cli_progress shown = {.percent = -1};
     cli_args a;
-    const cli_option options[] = {
-        {"--steps", "N", &steps, "measured steps (default 20)"},
-        {"--warmup", "N", &warmup, "warm-up steps before them (default 3)"},
-        {"--memory", "SIZE", &memory, "memory budget of the whole process (same as memory=SIZE)"},
-        {"--device", "NAME", &device, "device to train on (same as device=NAME)"},
-        {"--json", NULL, &json, "print one JSON object"},
-        {"--quiet", NULL, &shown.quiet, "no progress bar"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(
-        argc, argv, options,
-        "plimsoll bench CONFIG [key=value ...]\n\nTrains a few steps, saves nothing, and prints step time with its range, "
-        "predicted step time,\ntime to the first step, and memory.",
-        "  plimsoll bench cloud/demo\n  plimsoll bench my.yaml --memory 6GB --steps 100\n"
-        "  plimsoll bench lgt/full --device cuda precision=bf16\n",
-        &a);
+    cli_parse(argc, argv, &cli_help_bench, &o, &a);
     cli_want(&a, 1, 1, "bench", "one configuration");
     double began = cli_seconds();
-    benchmark b = {.steps = (int)cli_number("--steps", "steps", steps, STEPS, MOST),
-                   .warmup = (int)cli_number("--warmup", "steps", warmup, WARM_UP, MOST)};
+    benchmark b = {.steps = (int)cli_number("--steps", "steps", o.steps, STEPS, MOST),
+                   .warmup = (int)cli_number("--warmup", "steps", o.warmup, WARM_UP, MOST)};
     if (b.steps < 0 || b.warmup < 0) return 2;
-    cli_override(&a, "device", device, device_key, sizeof device_key);
+    cli_override(&a, "device", o.device, device_key, sizeof device_key);
     shown.bar = cli_terminal(stderr);
-    shown.quiet |= json;
+    shown.quiet = o.quiet || o.json;
     pl_run *run = NULL;
-    pl_status rc = cli_open_run(&a, memory, &run);
+    pl_status rc = cli_open_run(&a, o.memory, &run);
     if (rc == PL_OK && pl_config_int(pl_run_config(run), "ranks") > 1) {
         cli_error(
             "bench measures one process: set ranks=1; plimsoll train --ranks N prints the times of N ranks");
@@ -160,7 +169,7 @@ int cmd_bench(int argc, char **argv)
     if (rc == PL_OK) rc = pl_run_start(run);
     cli_idle();
     if (rc == PL_OK) rc = measure(run, began, &b, &shown);
-    if (rc == PL_OK && json)
+    if (rc == PL_OK && o.json)
         rc = print_json(run, a.positional[0], &b);
     else if (rc == PL_OK)
         print(run, a.positional[0], &b);

@@ -8,25 +8,33 @@ static pl_status make(pl_run *run, cli_progress *s, pl_cache_info *info)
     return rc == PL_OK ? pl_run_cache(run, cli_show_progress, s, info) : rc;
 }
 
-int cmd_cache(int argc, char **argv)
-{
-    bool force = false;
-    cli_progress s = {.percent = -1};
-    cli_args a;
-    const cli_option options[] = {
-        {"--force", NULL, &force, "rebuild a cache that is up to date"},
-        {"--quiet", NULL, &s.quiet, "print errors only"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(
-        argc, argv, options,
-        "plimsoll cache CONFIG data.cache=DIR [key=value ...]\n\nRuns the recipe's frozen encoder (a VAE, a "
-        "text encoder) once over the data set and writes\nits outputs into DIR. `train` with the same "
-        "configuration reads them, and its plan has no\nencoder. A cache that is up to date is kept; "
-        "otherwise the reason is printed.",
+typedef struct cache_options {
+    bool force, quiet;
+} cache_options;
+
+const cli_help cli_help_cache = {
+    .usage = "plimsoll cache CONFIG data.cache=DIR [key=value ...]",
+    .about = "Runs the recipe's frozen encoder (a VAE, a text encoder) once over the data set and "
+             "writes\nits outputs into DIR. `train` with the same configuration reads them, and "
+             "its plan has no\nencoder. A cache that is up to date is kept; otherwise the reason "
+             "is printed.",
+    .examples =
         "  plimsoll cache my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n"
         "  plimsoll train my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n",
-        &a);
+    .options =
+        (const cli_option[]){
+            {"--force", NULL, offsetof(cache_options, force), "rebuild a cache that is up to date"},
+            {"--quiet", NULL, offsetof(cache_options, quiet), "print errors only"},
+            {NULL},
+        },
+};
+
+int cmd_cache(int argc, char **argv)
+{
+    cache_options o = {.force = false};
+    cli_args a;
+    cli_parse(argc, argv, &cli_help_cache, &o, &a);
+    cli_progress s = {.percent = -1, .quiet = o.quiet};
     cli_want(&a, 1, 1, "cache", "one configuration");
     s.bar = cli_terminal(stderr);
     pl_run *run = NULL;
@@ -36,7 +44,7 @@ int cmd_cache(int argc, char **argv)
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_encode_only(run);
     if (rc == PL_OK) rc = pl_run_cache_fresh(run, &fresh, why, sizeof why);
-    bool make_it = rc == PL_OK && (!fresh || force);
+    bool make_it = rc == PL_OK && (!fresh || o.force);
     if (make_it && !s.quiet && !fresh) fprintf(stderr, "building the cache: %s\n", why);
     if (make_it) rc = make(run, &s, &info);
     if (make_it && rc == PL_OK) bad_files_print(run);

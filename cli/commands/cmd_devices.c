@@ -40,32 +40,43 @@ static void print_formats(void)
         if (f[i].why_not) printf("       %s cannot: %s\n", f[i].name, f[i].why_not);
 }
 
+typedef struct devices_options {
+    bool json, profiles, calibrate;
+    const char *test;
+} devices_options;
+
+const cli_help cli_help_devices = {
+    .usage = "plimsoll devices",
+    .about = "Lists what this machine can train on; for a device that is not usable, the reason.",
+    .examples = "  plimsoll devices\n  plimsoll devices --profiles\n"
+                "  plimsoll devices --calibrate\n  plimsoll devices --test cpu\n",
+    .options =
+        (const cli_option[]){
+            {"--json", NULL, offsetof(devices_options, json), "print a JSON array"},
+            {"--profiles", NULL, offsetof(devices_options, profiles),
+             "list the GPUs that plan --device knows"},
+            {"--calibrate", NULL, offsetof(devices_options, calibrate),
+             "measure kernels on this machine, for predicted times (a few seconds)"},
+            {"--test", "DEVICE", offsetof(devices_options, test),
+             "train a small network on DEVICE and check every promise"},
+            {NULL},
+        },
+};
+
 int cmd_devices(int argc, char **argv)
 {
     enum { MOST = 64 };
-    bool json = false, profiles = false, calibrate = false;
-    const char *test = NULL;
+    devices_options o = {.json = false};
     cli_args a;
-    const cli_option options[] = {
-        {"--json", NULL, &json, "print a JSON array"},
-        {"--profiles", NULL, &profiles, "list the GPUs that plan --device knows"},
-        {"--calibrate", NULL, &calibrate,
-         "measure kernels on this machine, for predicted times (a few seconds)"},
-        {"--test", "NAME", &test, "train a small network on NAME and check every promise"},
-        {NULL, NULL, NULL, NULL}};
-    cli_parse(
-        argc, argv, options,
-        "plimsoll devices\n\nLists what this machine can train on; for a device that is not usable, the reason.",
-        "  plimsoll devices\n  plimsoll devices --profiles\n  plimsoll devices --calibrate\n"
-        "  plimsoll devices --test cpu\n",
-        &a);
+    cli_parse(argc, argv, &cli_help_devices, &o, &a);
     cli_want(&a, 0, 0, "devices", "no arguments");
-    if (calibrate) return times_calibrate();
-    if (test) return device_test(test, json);
+    if (o.calibrate) return times_calibrate();
+    if (o.test) return device_test(o.test, o.json);
+    const bool profiles = o.profiles;
     pl_device_info d[MOST];
     int n = profiles ? pl_device_profiles(d, MOST) : pl_device_list(d, MOST);
     if (n > MOST) n = MOST;
-    if (json) {
+    if (o.json) {
         pl_status rc = devices_json(d, n);
         return rc == PL_OK ? 0 : cli_fail(rc);
     }

@@ -255,31 +255,40 @@ static int evaluate(evaluator *e, cli_args *a)
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
+const cli_help cli_help_eval = {
+    .usage = "plimsoll eval RUN [key=value ...]\n"
+             "plimsoll eval CONFIG --model FILE [key=value ...]",
+    .about = "Scores a trained model on the evaluation samples; with --out also samples from it. "
+             "RUN is a run\nfolder. Nothing is trained: the plan has weights and one forward pass.",
+    .examples = "  plimsoll eval runs/first\n"
+                "  plimsoll eval runs/first --ema --out pictures sample.count=64\n"
+                "  plimsoll eval cloud/demo --model runs/first/model.safetensors data.path=skies "
+                "eval.batches=1000\n",
+    .options =
+        (const cli_option[]){
+            {"--model", "FILE", offsetof(evaluator, model), "weights to evaluate",
+             "the model of the run"},
+            {"--ema", NULL, offsetof(evaluator, ema),
+             "evaluate the averaged weights (model_ema.safetensors)"},
+            {"--out", "DIR", offsetof(evaluator, out),
+             "also sample: write sample.count=N pictures and arrays into DIR"},
+            {"--phase", "NAME", offsetof(evaluator, phase), "use the settings of this phase",
+             "the phase of the model"},
+            {"--memory", "SIZE", offsetof(evaluator, memory),
+             "memory budget of the whole process (same as memory=SIZE)"},
+            {"--device", "DEVICE", offsetof(evaluator, device),
+             "device to evaluate on (same as device=DEVICE)"},
+            {"--json", NULL, offsetof(evaluator, json), "print one JSON object"},
+            {"--quiet", NULL, offsetof(evaluator, progress.quiet), "no progress bar"},
+            {NULL},
+        },
+};
+
 int cmd_eval(int argc, char **argv)
 {
     evaluator e = {.progress.percent = -1};
     cli_args a;
-    const cli_option options[] = {
-        {"--model", "FILE", &e.model, "weights to evaluate (default: the model of the run)"},
-        {"--ema", NULL, &e.ema, "evaluate the averaged weights (model_ema.safetensors)"},
-        {"--out", "DIR", &e.out, "also sample: write sample.count=N pictures and arrays into DIR"},
-        {"--phase", "NAME", &e.phase,
-         "use the settings of this phase (default: the phase of the model)"},
-        {"--memory", "SIZE", &e.memory, "memory budget of the whole process (same as memory=SIZE)"},
-        {"--device", "NAME", &e.device, "device to evaluate on (same as device=NAME)"},
-        {"--json", NULL, &e.json, "print one JSON object"},
-        {"--quiet", NULL, &e.progress.quiet, "no progress bar"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(
-        argc, argv, options,
-        "plimsoll eval RUN [key=value ...]\nplimsoll eval CONFIG --model FILE [key=value ...]\n\nScores a trained model "
-        "on the evaluation samples; with --out also samples from it. RUN is a run\nfolder. Nothing is trained: "
-        "the plan has weights and one forward pass.",
-        "  plimsoll eval runs/first\n"
-        "  plimsoll eval runs/first --ema --out pictures sample.count=64\n"
-        "  plimsoll eval cloud/demo --model runs/first/model.safetensors data.path=skies eval.batches=1000\n",
-        &a);
+    cli_parse(argc, argv, &cli_help_eval, &e, &a);
     cli_want(&a, 1, 1, "eval", "one run folder or configuration");
     if (!find_model(&e, a.positional[0])) return 2;
     if (!can_write(&e)) return pl_status_exit_code(PL_ERR_IO);

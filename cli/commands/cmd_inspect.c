@@ -138,6 +138,16 @@ static void print_buffers(const pl_program *p)
     }
 }
 
+static void print_inputs(const pl_program *p)
+{
+    for (int i = 0; i < pl_program_input_count(p); i++) {
+        pl_type t = pl_program_input_type(p, i);
+        char type[96];
+        printf("  %-10s %-48s %-22s %12s\n", "input", pl_program_input_name(p, i),
+               pl_type_text(&t, type, sizeof type), cli_bytes(pl_type_bytes(&t)));
+    }
+}
+
 static void print_slots(const pl_run *run)
 {
     pl_store *s = pl_run_store(run);
@@ -307,32 +317,42 @@ static const pl_program *program_named(const pl_run *run, const char *name)
     return NULL;
 }
 
+typedef struct inspect_options {
+    bool graph, buffers, json;
+    const char *program;
+} inspect_options;
+
+const cli_help cli_help_inspect = {
+    .usage = "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
+             "plimsoll inspect data DIR",
+    .about = "Lists the tensors of a model file; the checkpoints of a run folder, with their "
+             "checksums verified;\nor the inputs and the state, the graph or the buffers of a "
+             "configuration. `inspect data` decodes\nevery image of a data set and lists those "
+             "that cannot be read (exit code 5).",
+    .examples = "  plimsoll inspect runs/first\n"
+                "  plimsoll inspect runs/first/model.safetensors\n"
+                "  plimsoll inspect cloud/tiny\n"
+                "  plimsoll inspect cloud/tiny --graph\n"
+                "  plimsoll inspect fluxflow/tiny --buffers --program disc_r1\n"
+                "  plimsoll inspect data photos/\n",
+    .options =
+        (const cli_option[]){
+            {"--graph", NULL, offsetof(inspect_options, graph),
+             "print the graph of the training program, after all passes"},
+            {"--buffers", NULL, offsetof(inspect_options, buffers),
+             "print every buffer of its plan as CSV"},
+            {"--program", "NAME", offsetof(inspect_options, program),
+             "another program: evaluation, sampling, or one of the step"},
+            {"--json", NULL, offsetof(inspect_options, json), "inspect data: print a JSON object"},
+            {NULL},
+        },
+};
+
 int cmd_inspect(int argc, char **argv)
 {
-    bool graph = false, buffers = false, json = false;
-    const char *program = NULL;
+    inspect_options o = {.graph = false};
     cli_args a;
-    const cli_option options[] = {
-        {"--graph", NULL, &graph, "print the graph of the training program, after all passes"},
-        {"--buffers", NULL, &buffers, "print every buffer of its plan as CSV"},
-        {"--program", "NAME", &program,
-         "another program: evaluation, sampling, or one of the step"},
-        {"--json", NULL, &json, "inspect data: print a JSON object"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(
-        argc, argv, options,
-        "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
-        "plimsoll inspect data DIR\n\nLists the tensors of a model file; the checkpoints of a run "
-        "folder, with their checksums verified;\nor the state, graph or buffers of a configuration. "
-        "`inspect data` decodes every image of a data\nset and lists those that cannot be read (exit code 5).",
-        "  plimsoll inspect runs/first\n"
-        "  plimsoll inspect runs/first/model.safetensors\n"
-        "  plimsoll inspect cloud/tiny\n"
-        "  plimsoll inspect cloud/tiny --graph\n"
-        "  plimsoll inspect fluxflow/tiny --buffers --program disc_r1\n"
-        "  plimsoll inspect data photos/\n",
-        &a);
+    cli_parse(argc, argv, &cli_help_inspect, &o, &a);
     bool data = a.n_positional > 0 && strcmp(a.positional[0], "data") == 0;
     cli_want(&a, 1 + data, 1 + data, "inspect",
              data ? "the folder or .tar of a data set" : "one configuration or file");
@@ -340,24 +360,27 @@ int cmd_inspect(int argc, char **argv)
         cli_error("inspect data takes no configuration keys: %s", a.overrides[0]);
         return 2;
     }
-    if (data) return inspect_data(a.positional[1], json);
+    if (data) return inspect_data(a.positional[1], o.json);
     if (ends_with(a.positional[0], ".safetensors")) return inspect_file(a.positional[0]);
     int code = inspect_folder(a.positional[0]);
     if (code >= 0) return code;
     pl_run *run = NULL;
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
-    const pl_program *p = rc == PL_OK ? program_named(run, program ? program : "train") : NULL;
+    const pl_program *p = rc == PL_OK ? program_named(run, o.program ? o.program : "train") : NULL;
     if (rc == PL_OK && !p) {
         pl_run_free(run);
         return 2;
     }
     char *text = NULL;
-    if (p && graph) rc = pl_program_print(p, &text);
+    if (p && o.graph) rc = pl_program_print(p, &text);
     if (text) fputs(text, stdout);
     pl_text_free(text);
-    if (p && buffers) print_buffers(p);
-    if (rc == PL_OK && !graph && !buffers) print_slots(run);
+    if (p && o.buffers) print_buffers(p);
+    if (p && !o.graph && !o.buffers) {
+        print_inputs(p);
+        print_slots(run);
+    }
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }

@@ -55,14 +55,17 @@ static bool good_name(const char *name)
     return n > 0 && n <= 64 && isalpha((unsigned char)name[0]);
 }
 
+const cli_help cli_help_new = {
+    .usage = "plimsoll new NAME",
+    .about = "Writes a folder NAME with a network to start from: one C file (model, loss, data),\n"
+             "a configuration and a Makefile.",
+    .examples = "  plimsoll new my-net && cd my-net && make && plimsoll train config.yaml\n",
+};
+
 int cmd_new(int argc, char **argv)
 {
     cli_args a;
-    const cli_option options[] = {{NULL, NULL, NULL, NULL}};
-    cli_parse(argc, argv, options,
-              "plimsoll new NAME\n\nWrites a folder NAME with a network to start from: one C file "
-              "(model, loss, data),\na configuration and a Makefile.",
-              "  plimsoll new my-net && cd my-net && make && plimsoll train config.yaml\n", &a);
+    cli_parse(argc, argv, &cli_help_new, NULL, &a);
     cli_want(&a, 1, 1, "new", "one name");
     const char *path = a.positional[0], *slash = strrchr(path, '/'),
                *name = slash ? slash + 1 : path;

@@ -13,65 +13,64 @@ typedef struct plan_options {
     bool json, explain, compare, largest, measure, print_config;
 } plan_options;
 
-static const char usage[] =
-    "plimsoll plan CONFIG [key=value ...]\n"
-    "plimsoll plan --csv IN.csv [--out OUT.csv]\n"
-    "\n"
-    "Plans the memory of a training run without starting it: exact bytes, where the peak is, the\n"
-    "predicted time of a step. With --memory the plan recomputes tensors until it fits the budget.\n"
-    "CONFIG is a preset (plimsoll recipes lists them), a YAML file or a compiled recipe (my-net.so).\n"
-    "SIZE: 1GB is 10^9 bytes, 1GiB is 2^30 bytes. Exit code 3: it does not fit.";
-
-static const char examples[] =
-    "  plimsoll plan cloud/full\n"
-    "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
-    "  plimsoll plan my.yaml --json\n"
-    "  plimsoll plan cloud/full --timeline memory.html\n"
-    "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
-    "  plimsoll plan cloud/full --compare\n"
-    "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
-    "  plimsoll plan cloud/full --device t4\n"
-    "  plimsoll plan wandistill/full batch=64 --ranks 64 --device h100 --link nvlink/8+ib "
-    "shard=weights\n"
-    "  plimsoll plan cloud/demo --measure\n"
-    "  plimsoll plan --csv buffers.csv --out offsets.csv\n";
-
-static void parse(int argc, char **argv, plan_options *o, cli_args *a)
-{
-    const cli_option options[] = {
-        {"--memory", "SIZE", &o->memory,
-         "memory budget of the whole process (same as memory=SIZE)"},
-        {"--device", "NAME", &o->device,
-         "plan for a GPU, present or not: t4, rtx4090, h100, ... (same as device=NAME)"},
-        {"--ranks", "N", &o->ranks, "plan one of N ranks that share the batch (same as ranks=N)"},
-        {"--link", "NAME", &o->link,
-         "link between ranks: nvlink, pcie4, ib, eth, nvlink/8+ib (same as link=NAME)"},
-        {"--measure", NULL, &o->measure,
-         "first measure this network's kernels here, in a few steps"},
-        {"--json", NULL, &o->json, "print one JSON object"},
-        {"--explain", NULL, &o->explain,
-         "also show what kernel fusion and gradient accumulation save (slower)"},
-        {"--phase", "NAME", &o->phase,
-         "plan this phase (default: the phase that needs most memory)"},
-        {"--timeline", "FILE.svg|.html", &o->timeline, "draw memory over one training step"},
-        {"--sweep", "SIZES", &o->sweep, "plan each of these budgets: 6GB,8GB,12GB,16GB,24GB"},
-        {"--compare", NULL, &o->compare,
-         "compare with recomputing the blocks that the model marks"},
-        {"--largest-batch", NULL, &o->largest, "find the largest batch that fits --memory"},
-        {"--snapshot", "FILE.pickle", &o->snapshot, "write the plan for PyTorch's memory viewer"},
-        {"--print-config", NULL, &o->print_config, "print the resolved configuration and stop"},
-        {"--csv", "IN.csv", &o->csv, "place the buffers of a file: columns id,lower,upper,size"},
-        {"--out", "FILE.csv", &o->out, "with --csv: write the offsets here"},
-        {"--capacity", "BYTES", &o->capacity,
-         "with --csv: stop at an arena this small; exit code 3 above it"},
-        {"--trace", "IN.txt", &o->trace, "plan recompute for a trace of operations"},
-        {"--budget", "SHARE", &o->budget,
-         "with --trace: share of the keep-all peak, above 0, at most 1"},
-        {"--search", "SECONDS", &o->seconds, "with --trace: search longer for a cheaper plan"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(argc, argv, options, usage, examples, a);
-}
+const cli_help cli_help_plan = {
+    .usage = "plimsoll plan CONFIG [key=value ...]\n"
+             "plimsoll plan --csv IN.csv [--out OUT.csv]",
+    .about =
+        "Plans the memory of a training run without starting it: exact bytes, where the peak is, the\n"
+        "predicted time of a step. With --memory the plan recomputes tensors until it fits the budget.\n"
+        "CONFIG is a preset (plimsoll recipes lists them), a YAML file or a compiled recipe (my-net.so).\n"
+        "SIZE: 1GB is 10^9 bytes, 1GiB is 2^30 bytes. Exit code 3: it does not fit.",
+    .examples = "  plimsoll plan cloud/full\n"
+                "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
+                "  plimsoll plan my.yaml --json\n"
+                "  plimsoll plan cloud/full --timeline memory.html\n"
+                "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
+                "  plimsoll plan cloud/full --compare\n"
+                "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
+                "  plimsoll plan cloud/full --device t4\n"
+                "  plimsoll plan wandistill/full batch=64 --ranks 64 --device h100 --link "
+                "nvlink/8+ib shard=weights\n"
+                "  plimsoll plan cloud/demo --measure\n"
+                "  plimsoll plan --csv buffers.csv --out offsets.csv\n",
+#define AT(member) offsetof(plan_options, member)
+    .options =
+        (const cli_option[]){
+            {"--memory", "SIZE", AT(memory),
+             "memory budget of the whole process (same as memory=SIZE)"},
+            {"--device", "DEVICE", AT(device),
+             "plan for a GPU, present or not: t4, rtx4090, h100, ... (same as device=DEVICE)"},
+            {"--ranks", "N", AT(ranks),
+             "plan one of N ranks that share the batch (same as ranks=N)"},
+            {"--link", "NAME", AT(link),
+             "link between ranks: nvlink, pcie4, ib, eth, nvlink/8+ib (same as link=NAME)"},
+            {"--measure", NULL, AT(measure),
+             "first measure this network's kernels here, in a few steps"},
+            {"--json", NULL, AT(json), "print one JSON object"},
+            {"--explain", NULL, AT(explain),
+             "also show what kernel fusion and gradient accumulation save (slower)"},
+            {"--phase", "NAME", AT(phase), "plan this phase", "the phase that needs most memory"},
+            {"--timeline", "FILE.svg|.html", AT(timeline), "draw memory over one training step"},
+            {"--sweep", "SIZES", AT(sweep), "plan each of these budgets: 6GB,8GB,12GB,16GB,24GB"},
+            {"--compare", NULL, AT(compare),
+             "compare with recomputing the blocks that the model marks"},
+            {"--largest-batch", NULL, AT(largest), "find the largest batch that fits --memory"},
+            {"--snapshot", "FILE.pickle", AT(snapshot),
+             "write the plan for PyTorch's memory viewer"},
+            {"--print-config", NULL, AT(print_config), "print the resolved configuration and stop"},
+            {"--csv", "FILE.csv", AT(csv),
+             "place the buffers of a file: columns id,lower,upper,size"},
+            {"--out", "FILE.csv", AT(out), "with --csv: write the offsets here"},
+            {"--capacity", "BYTES", AT(capacity),
+             "with --csv: stop at an arena this small; exit code 3 above it"},
+            {"--trace", "FILE.txt", AT(trace), "plan recompute for a trace of operations"},
+            {"--budget", "SHARE", AT(budget),
+             "with --trace: share of the keep-all peak, above 0, at most 1"},
+            {"--search", "SECONDS", AT(seconds), "with --trace: search longer for a cheaper plan"},
+            {NULL},
+        },
+#undef AT
+};
 
 /* ---- --explain --------------------------------------------------------------------------- */
 /* Plans the run without kernel fusion and memory reuse, with the trade-offs of `planned`. Sets the
@@ -233,7 +232,7 @@ int cmd_plan(int argc, char **argv)
     plan_options o = {.json = false};
     char device[96], ranks[32], link[96];
     cli_args a;
-    parse(argc, argv, &o, &a);
+    cli_parse(argc, argv, &cli_help_plan, &o, &a);
     if (o.csv || o.trace) cli_want(&a, 0, 0, o.csv ? "plan --csv" : "plan --trace", "no CONFIG");
     if (o.csv) return standalone_pack(o.csv, o.out, o.capacity, o.json);
     if (o.trace) return standalone_recompute(o.trace, o.budget, o.seconds, o.json);

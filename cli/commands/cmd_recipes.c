@@ -26,19 +26,29 @@ static pl_status recipes_json(void)
     return rc;
 }
 
+typedef struct recipes_options {
+    bool json;
+} recipes_options;
+
+const cli_help cli_help_recipes = {
+    .usage = "plimsoll recipes",
+    .about = "Lists the built-in networks and their presets. A preset's name can be used wherever "
+             "a\nconfiguration file can.",
+    .examples = "  plimsoll recipes\n  plimsoll plan cloud/full\n",
+    .options =
+        (const cli_option[]){
+            {"--json", NULL, offsetof(recipes_options, json), "print a JSON array"},
+            {NULL},
+        },
+};
+
 int cmd_recipes(int argc, char **argv)
 {
-    bool json = false;
+    recipes_options o = {.json = false};
     cli_args a;
-    const cli_option options[] = {{"--json", NULL, &json, "print a JSON array"},
-                                  {NULL, NULL, NULL, NULL}};
-    cli_parse(
-        argc, argv, options,
-        "plimsoll recipes\n\nLists the built-in networks and their presets. A preset's name can be used "
-        "wherever a\nconfiguration file can.",
-        "  plimsoll recipes\n  plimsoll plan cloud/full\n", &a);
+    cli_parse(argc, argv, &cli_help_recipes, &o, &a);
     cli_want(&a, 0, 0, "recipes", "no arguments");
-    if (json) {
+    if (o.json) {
         pl_status rc = recipes_json();
         return rc == PL_OK ? 0 : cli_fail(rc);
     }

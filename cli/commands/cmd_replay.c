@@ -41,18 +41,28 @@ static pl_status print_json(const pl_replay_report *r)
     return rc;
 }
 
+typedef struct replay_options {
+    bool json;
+} replay_options;
+
+const cli_help cli_help_replay = {
+    .usage = "plimsoll replay [CONFIG] DIR [key=value ...]",
+    .about = "Trains from the weights, inputs and random draws that a PyTorch program wrote\n"
+             "(bench/peers/bench.py --dump) and compares losses (1e-5), gradients (1e-4) and "
+             "final weights.\nExit code 0 only if all agree.",
+    .examples = "  plimsoll replay dumps/cloud\n",
+    .options =
+        (const cli_option[]){
+            {"--json", NULL, offsetof(replay_options, json), "print one JSON object"},
+            {NULL},
+        },
+};
+
 int cmd_replay(int argc, char **argv)
 {
-    bool json = false;
+    replay_options given = {.json = false};
     cli_args a;
-    const cli_option options[] = {{"--json", NULL, &json, "print one JSON object"},
-                                  {NULL, NULL, NULL, NULL}};
-    cli_parse(
-        argc, argv, options,
-        "plimsoll replay [CONFIG] DIR [key=value ...]\n\nTrains from the weights, inputs and "
-        "random draws that a PyTorch program wrote\n(bench/peers/bench.py --dump) and compares "
-        "losses (1e-5), gradients (1e-4) and final weights.\nExit code 0 only if all agree.",
-        "  plimsoll replay dumps/cloud\n", &a);
+    cli_parse(argc, argv, &cli_help_replay, &given, &a);
     cli_want(&a, 1, 2, "replay", "a dump folder");
     pl_replay_opts o = {.config = a.n_positional == 2 ? a.positional[0] : NULL,
                         .overrides = a.overrides,
@@ -60,7 +70,7 @@ int cmd_replay(int argc, char **argv)
     pl_replay_report r;
     pl_status rc = pl_replay(a.positional[a.n_positional - 1], &o, &r);
     if (rc != PL_OK) return cli_fail(rc);
-    if (!json)
+    if (!given.json)
         print_report(&r);
     else if ((rc = print_json(&r)) != PL_OK)
         return cli_fail(rc);

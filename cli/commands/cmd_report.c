@@ -197,24 +197,32 @@ static int write_report(const report *r, const char *path)
     return 1;
 }
 
+typedef struct report_options {
+    const char *out;
+} report_options;
+
+const cli_help cli_help_report = {
+    .usage = "plimsoll report RUN",
+    .about = "Writes a report of a run: planned and measured memory, every buffer of a step, loss "
+             "curves,\nspeed, configuration. RUN is the folder of train --out; the run may still "
+             "be training.",
+    .examples = "  plimsoll report runs/first\n"
+                "  plimsoll report runs/first --out MEMORY.md\n",
+    .options =
+        (const cli_option[]){
+            {"--out", "FILE", offsetof(report_options, out),
+             "FILE.html, FILE.md, or - for Markdown on stdout", "RUN/report.html"},
+            {NULL},
+        },
+};
+
 int cmd_report(int argc, char **argv)
 {
-    const char *out = NULL;
+    report_options o = {.out = NULL};
     char path[4200];
     cli_args a;
-    const cli_option options[] = {
-        {"--out", "FILE", &out,
-         "FILE.html (default RUN/report.html), FILE.md, or - for Markdown on stdout"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(
-        argc, argv, options,
-        "plimsoll report RUN\n\nWrites a report of a run: planned and measured memory, every buffer "
-        "of a step, loss curves,\nspeed, configuration. RUN is the folder of train --out; the run may "
-        "still be training.",
-        "  plimsoll report runs/first\n"
-        "  plimsoll report runs/first --out MEMORY.md\n",
-        &a);
+    cli_parse(argc, argv, &cli_help_report, &o, &a);
+    const char *out = o.out;
     cli_want(&a, 1, 1, "report", "one run folder");
     snprintf(path, sizeof path, "%s/report.html", a.positional[0]);
     if (out && strcmp(out, "-") != 0 && !ends_with(out, ".md") && !ends_with(out, ".html")) {

@@ -12,11 +12,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options that are not members of the trainer; NULL or false: not given. */
+/* The options as given; NULL or false: not given. */
 typedef struct train_options {
-    const char *device, *ranks;
-    bool print_config;
+    const char *out, *memory, *device, *ranks;
+    bool fresh, json, quiet, trace_nan, print_config;
 } train_options;
+
+const cli_help cli_help_train = {
+    .usage = "plimsoll train CONFIG [key=value ...]",
+    .about = "Plans, then trains inside the planned memory. CONFIG is a preset, a YAML file or a\n"
+             "compiled recipe (my-net.so). Ctrl-C finishes the step and saves a checkpoint; the "
+             "same\ncommand then resumes.",
+    .examples = "  plimsoll train cloud/demo --out runs/first\n"
+                "  plimsoll train cloud/demo train.steps=100 optim.lr=1e-3\n"
+                "  plimsoll train my.yaml --memory 6GB\n",
+#define AT(member) offsetof(train_options, member)
+    .options =
+        (const cli_option[]){
+            {"--out", "RUN", AT(out), "run folder; an existing run in the folder is resumed"},
+            {"--memory", "SIZE", AT(memory),
+             "memory budget of the whole process, e.g. 2GiB (same as memory=SIZE)"},
+            {"--device", "DEVICE", AT(device), "device to train on (same as device=DEVICE)"},
+            {"--ranks", "N", AT(ranks),
+             "start N ranks on this machine with mpirun (same as ranks=N)"},
+            {"--fresh", NULL, AT(fresh), "start over: delete the run in the folder"},
+            {"--json", NULL, AT(json), "print one JSON object per line on stdout"},
+            {"--quiet", NULL, AT(quiet), "print errors only"},
+            {"--trace-nan", NULL, AT(trace_nan), "find the first tensor that is not finite (slow)"},
+            {"--print-config", NULL, AT(print_config), "print the resolved configuration and stop"},
+            {NULL},
+        },
+#undef AT
+};
 
 /* Refuses a device that is only a profile, before planning takes time. */
 static bool is_profile(const pl_run *run)
@@ -112,41 +139,21 @@ static int train(trainer *t, int launched)
     return code;
 }
 
-static void parse(int argc, char **argv, trainer *t, train_options *o, cli_args *a)
-{
-    const cli_option options[] = {
-        {"--out", "RUN", &t->folder.path, "run folder; an existing run in the folder is resumed"},
-        {"--memory", "SIZE", &t->memory,
-         "memory budget of the whole process, e.g. 2GiB (same as memory=SIZE)"},
-        {"--device", "NAME", &o->device, "device to train on (same as device=NAME)"},
-        {"--ranks", "N", &o->ranks, "start N ranks on this machine with mpirun (same as ranks=N)"},
-        {"--fresh", NULL, &t->fresh, "start over: delete the run in the folder"},
-        {"--json", NULL, &t->json, "print one JSON object per line on stdout"},
-        {"--quiet", NULL, &t->quiet, "print errors only"},
-        {"--trace-nan", NULL, &t->trace_nan, "find the first tensor that is not finite (slow)"},
-        {"--print-config", NULL, &o->print_config, "print the resolved configuration and stop"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(
-        argc, argv, options,
-        "plimsoll train CONFIG [key=value ...]\n\n"
-        "Plans, then trains inside the planned memory. CONFIG is a preset, a YAML file or a\n"
-        "compiled recipe (my-net.so). Ctrl-C finishes the step and saves a checkpoint; the same\n"
-        "command then resumes.",
-        "  plimsoll train cloud/demo --out runs/first\n"
-        "  plimsoll train cloud/demo train.steps=100 optim.lr=1e-3\n"
-        "  plimsoll train my.yaml --memory 6GB\n",
-        a);
-    cli_want(a, 1, 1, "train", "one configuration");
-}
-
 int cmd_train(int argc, char **argv)
 {
-    trainer t = {.largest = -1, .first = -1};
     train_options o = {.ranks = NULL};
     char device[96], ranks[32];
     cli_args a;
-    parse(argc, argv, &t, &o, &a);
+    cli_parse(argc, argv, &cli_help_train, &o, &a);
+    cli_want(&a, 1, 1, "train", "one configuration");
+    trainer t = {.largest = -1,
+                 .first = -1,
+                 .folder.path = o.out,
+                 .memory = o.memory,
+                 .fresh = o.fresh,
+                 .json = o.json,
+                 .quiet = o.quiet,
+                 .trace_nan = o.trace_nan};
     cli_override(&a, "device", o.device, device, sizeof device);
     a.argv = argv - 1; /* of main: the program's name comes before the command's */
     int launched = 1, code;

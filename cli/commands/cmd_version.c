@@ -6,7 +6,6 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MOST_FORMATS = 8, PATH_CAP = 4200 };
 
@@ -18,28 +17,6 @@ typedef struct version_info {
     pl_data_format formats[MOST_FORMATS];
     int n_formats;
 } version_info;
-
-/* Writes the path of a plug-in's file, or "". The places are those of src/base/plugin.c: the one in
- * the environment variable, or the program's folder and ../lib/plimsoll. */
-static void find_plugin(const char *file, const char *variable, char path[PATH_CAP])
-{
-    static const char *const folders[] = {"", "/../lib/plimsoll"};
-    const char *given = getenv(variable);
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(self, '/');
-    if (slash) *slash = 0;
-    bool only_given = given && given[0];
-    for (int i = 0; i < (only_given ? 1 : 2); i++) {
-        if (only_given)
-            snprintf(path, PATH_CAP, "%s", given);
-        else
-            snprintf(path, PATH_CAP, "%s%s/%s", self, folders[i], file);
-        if (access(path, R_OK) == 0) return;
-    }
-    path[0] = 0;
-}
 
 static void collect(version_info *v)
 {
@@ -53,8 +30,8 @@ static void collect(version_info *v)
 #endif
     const dnnl_version_t *dnn = dnnl_version();
     snprintf(v->onednn, sizeof v->onednn, "%d.%d.%d", dnn->major, dnn->minor, dnn->patch);
-    find_plugin("libplimsoll_cuda.so", "PLIMSOLL_PLUGIN", v->cuda_plugin);
-    find_plugin("libplimsoll_mpi.so", "PLIMSOLL_MPI", v->mpi_plugin);
+    cli_find_plugin("libplimsoll_cuda.so", "PLIMSOLL_PLUGIN", v->cuda_plugin, PATH_CAP);
+    cli_find_plugin("libplimsoll_mpi.so", "PLIMSOLL_MPI", v->mpi_plugin, PATH_CAP);
     pl_device_list(&v->cpu, 1);
     const char *comma = strrchr(v->cpu.about, ',');
     v->instructions = comma ? comma + strspn(comma, ", ") : v->cpu.about;
@@ -100,20 +77,31 @@ static void version_print(const version_info *v)
                v->formats[i].why_not ? v->formats[i].why_not : "can be read");
 }
 
+typedef struct version_options {
+    bool json;
+} version_options;
+
+const cli_help cli_help_version = {
+    .usage = "plimsoll version",
+    .about = "Prints version, compiler, instruction set, and which optional parts this program "
+             "finds.\n`plimsoll doctor` says what to install for the others.",
+    .examples = "  plimsoll version\n  plimsoll version --json\n",
+    .options =
+        (const cli_option[]){
+            {"--json", NULL, offsetof(version_options, json), "print one JSON object"},
+            {NULL},
+        },
+};
+
 int cmd_version(int argc, char **argv)
 {
-    bool json = false;
+    version_options o = {.json = false};
     cli_args a;
     version_info v;
-    const cli_option options[] = {{"--json", NULL, &json, "print one JSON object"},
-                                  {NULL, NULL, NULL, NULL}};
-    cli_parse(argc, argv, options,
-              "plimsoll version\n\nPrints version, compiler, instruction set, and which optional "
-              "parts this program finds.\n`plimsoll devices` says whether a GPU can be used.",
-              "  plimsoll version\n  plimsoll version --json\n", &a);
+    cli_parse(argc, argv, &cli_help_version, &o, &a);
     cli_want(&a, 0, 0, "version", "no arguments");
     collect(&v);
-    if (json) {
+    if (o.json) {
         pl_status rc = version_json(&v);
         return rc == PL_OK ? 0 : cli_fail(rc);
     }

@@ -1,0 +1,295 @@
+/* cmd_doctor.c - `plimsoll doctor`: what this machine has, what is missing, what to install.
+ *
+ * Each check is one row: "ok", "missing" (a feature is off; nothing else is) or "FAIL" (training
+ * does not work). The packages to install are collected from the reasons that the engine gives,
+ * which end in "(apt-get install NAME, ...)", so that a new data format needs no change here.
+ */
+#include "cli/ui.h"
+#include "plimsoll_json.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <math.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 5, TEXT = 768 };
+static const char network[] = "cloud/tiny";
+
+typedef struct doctor {
+    pl_json *json;
+    int failed;
+    char packages[TEXT]; /* each with a space before it */
+} doctor;
+
+typedef struct doctor_options {
+    bool json;
+} doctor_options;
+
+const cli_help cli_help_doctor = {
+    .usage = "plimsoll doctor",
+    .about =
+        "Checks this machine: processor, memory, libraries, data formats, several ranks, GPU "
+        "and driver,\nand trains a small network for a few steps. Says what is missing and how "
+        "to install it.\nExit code 1: training does not work here.",
+    .examples = "  plimsoll doctor\n  plimsoll doctor --json\n",
+    .options =
+        (const cli_option[]){
+            {"--json", NULL, offsetof(doctor_options, json),
+             "print one JSON object: ok, install, checks[{name, state, detail}]"},
+            {NULL},
+        },
+};
+
+/* ---- rows -------------------------------------------------------------------------------- */
+typedef enum row_state { OK, MISSING, FAILED } row_state;
+
+static void tell(doctor *d, const char *name, row_state state, const char *detail)
+{
+    static const char *const words[] = {"ok", "missing", "FAIL"};
+    if (state == FAILED) d->failed++;
+    if (!d->json) {
+        printf("  %s%-8s%s %-14s %s\n", state == FAILED ? cli_red(stdout) : "", words[state],
+               state == FAILED ? cli_plain(stdout) : "", name, detail);
+        fflush(stdout);
+        return;
+    }
+    pl_json_object(d->json, NULL);
+    pl_json_string(d->json, "name", name);
+    pl_json_string(d->json, "state", state == FAILED ? "failed" : words[state]);
+    pl_json_string(d->json, "detail", detail);
+    pl_json_end(d->json);
+}
+
+/* Adds packages, separated by spaces, that are not in the list yet. */
+static void want_packages(doctor *d, const char *names, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        char name[96];
+        size_t len = strcspn(names + i, " ");
+        if (len > n - i) len = n - i;
+        snprintf(name, sizeof name, " %.*s", (int)len, names + i);
+        const char *at = strstr(d->packages, name);
+        size_t used = strlen(d->packages);
+        if (len && !(at && strchr(" ", at[strlen(name)])))
+            snprintf(d->packages + used, sizeof d->packages - used, "%s", name);
+        i += len + 1;
+    }
+}
+
+/* Tells of a missing part, and adds the packages that its reason names. */
+static void tell_missing(doctor *d, const char *name, const char *why)
+{
+    static const char mark[] = "apt-get install ";
+    const char *at = strstr(why, mark);
+    if (at) {
+        at += sizeof mark - 1;
+        want_packages(d, at, strcspn(at, ",);"));
+    }
+    tell(d, name, MISSING, why);
+}
+
+/* ---- checks ------------------------------------------------------------------------------ */
+static void check_processor(doctor *d)
+{
+    char text[TEXT];
+    pl_device_info cpu;
+    pl_device_list(&cpu, 1);
+    snprintf(text, sizeof text, "%s; kernels use %d threads", cpu.about, pl_threads());
+    tell(d, "processor", OK, text);
+    snprintf(text, sizeof text, "%s free of %s", cli_bytes(cpu.free_bytes),
+             cli_bytes(cpu.total_bytes));
+    tell(d, "memory", OK, text);
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, sizeof text, "version %d.%d.%d", v->major, v->minor, v->patch);
+    tell(d, "oneDNN", OK, text);
+}
+
+static void check_formats(doctor *d)
+{
+    enum { CAP = 16 };
+    pl_data_format f[CAP];
+    int n = pl_data_formats(f, CAP);
+    for (int i = 0; i < n && i < CAP; i++)
+        if (f[i].why_not)
+            tell_missing(d, f[i].name, f[i].why_not);
+        else
+            tell(d, f[i].name, OK, "can be read");
+}
+
+/* Returns whether a program is in PATH. */
+static bool in_path(const char *program)
+{
+    char path[4096];
+    for (const char *p = getenv("PATH"); p && *p;) {
+        size_t n = strcspn(p, ":");
+        snprintf(path, sizeof path, "%.*s/%s", (int)n, p, program);
+        if (n && access(path, X_OK) == 0) return true;
+        p += n + (p[n] == ':');
+    }
+    return false;
+}
+
+static void check_programs(doctor *d)
+{
+    char path[4200], text[TEXT];
+    bool plugin = cli_find_plugin("libplimsoll_mpi.so", "PLIMSOLL_MPI", path, sizeof path);
+    if (!plugin)
+        tell_missing(d, "several ranks",
+                     "no MPI plug-in (apt-get install libopenmpi-dev openmpi-bin, then build "
+                     "again)");
+    else if (!in_path("mpirun"))
+        tell_missing(d, "several ranks", "no mpirun (apt-get install openmpi-bin)");
+    else
+        snprintf(text, sizeof text, "mpirun and %.600s", path), tell(d, "several ranks", OK, text);
+    if (!in_path("cc") || !in_path("make"))
+        tell_missing(d, "own networks",
+                     "plimsoll new writes C, which needs a compiler and make (apt-get install gcc "
+                     "libc6-dev make)");
+    else
+        tell(d, "own networks", OK, "cc and make are there, for plimsoll new");
+}
+
+/* ---- GPU --------------------------------------------------------------------------------- */
+/* Writes the versions of the driver and of its CUDA interface, from the management library. False:
+ * no driver, or the library is too old to say. */
+static bool driver_version(char *text, size_t cap)
+{
+    typedef int (*init_fn)(void);
+    typedef int (*version_fn)(char *out, unsigned cap);
+    typedef int (*cuda_fn)(int *out);
+    char driver[96] = "";
+    int cuda = 0;
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!lib) return false;
+    init_fn init, shutdown;
+    version_fn version;
+    cuda_fn cuda_version;
+    *(void **)&init = dlsym(lib, "nvmlInit_v2");
+    *(void **)&shutdown = dlsym(lib, "nvmlShutdown");
+    *(void **)&version = dlsym(lib, "nvmlSystemGetDriverVersion");
+    *(void **)&cuda_version = dlsym(lib, "nvmlSystemGetCudaDriverVersion_v2");
+    bool ok = init && version && init() == 0;
+    if (ok && version(driver, sizeof driver) != 0) driver[0] = 0;
+    if (ok && cuda_version && cuda_version(&cuda) != 0) cuda = 0;
+    if (ok && shutdown) shutdown();
+    dlclose(lib);
+    if (!driver[0]) return false;
+    snprintf(text, cap, "driver %s, CUDA up to %d.%d", driver, cuda / 1000, cuda % 1000 / 10);
+    return true;
+}
+
+/* Returns whether the PCI bus has a display controller of NVIDIA, with or without a driver. */
+static bool has_nvidia_card(void)
+{
+    glob_t found = {0};
+    bool has = false;
+    if (glob("/sys/bus/pci/devices/*/vendor", 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc && !has; i++) {
+            char path[512], vendor[16] = "", class[16] = "";
+            snprintf(path, sizeof path, "%.*sclass", (int)strlen(found.gl_pathv[i]) - 6,
+                     found.gl_pathv[i]);
+            FILE *v = fopen(found.gl_pathv[i], "re"), *c = fopen(path, "re");
+            has = v && c && fgets(vendor, sizeof vendor, v) && fgets(class, sizeof class, c) &&
+                  strncmp(vendor, "0x10de", 6) == 0 && strncmp(class, "0x03", 4) == 0;
+            if (v) fclose(v);
+            if (c) fclose(c);
+        }
+    globfree(&found);
+    return has;
+}
+
+static void check_gpus(doctor *d)
+{
+    enum { MOST = 64 };
+    char text[TEXT], path[4200];
+    pl_device_info list[MOST];
+    if (driver_version(text, sizeof text))
+        tell(d, "NVIDIA driver", OK, text);
+    else if (has_nvidia_card())
+        tell_missing(d, "NVIDIA driver",
+                     "an NVIDIA GPU is here, but no driver answers (apt-get install nvidia-driver, "
+                     "from Debian's non-free)");
+    if (cli_find_plugin("libplimsoll_cuda.so", "PLIMSOLL_PLUGIN", path, sizeof path))
+        tell(d, "CUDA plug-in", OK, path);
+    int n = pl_device_list(list, MOST);
+    for (int i = 1; i < n && i < MOST; i++)
+        if (list[i].usable) {
+            snprintf(text, sizeof text, "%s; %s free of %s", list[i].about,
+                     cli_bytes(list[i].free_bytes), cli_bytes(list[i].total_bytes));
+            tell(d, list[i].name, OK, text);
+        } else {
+            tell_missing(d, list[i].name, list[i].why_not);
+        }
+}
+
+/* ---- self-test --------------------------------------------------------------------------- */
+/* Trains a few steps: the arena must have the planned size and the loss must be finite. */
+static void self_test(doctor *d, const char *device)
+{
+    char where[64], name[64], text[TEXT];
+    const char *keys[] = {where, "seed=1", "eval.every=0", "batch=16", "data.samples=64"};
+    pl_run *run = NULL;
+    pl_step_info first = {0}, last = {0};
+    uint64_t planned = 0, mapped = 0;
+    double began = cli_seconds();
+    snprintf(where, sizeof where, "device=%s", device);
+    snprintf(name, sizeof name, "self-test %s", device);
+    pl_status rc = pl_run_open(network, keys, 5, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) planned = pl_run_memory_get(run).arena;
+    if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK) mapped = pl_session_arena_bytes(pl_run_session(run));
+    for (int i = 0; rc == PL_OK && i < STEPS; i++) rc = pl_run_step(run, i ? &last : &first);
+    pl_run_free(run);
+    if (rc != PL_OK) {
+        tell(d, name, FAILED, pl_error_text()[0] ? pl_error_text() : pl_status_text(rc));
+        return;
+    }
+    bool ok = planned == mapped && isfinite(last.loss);
+    snprintf(text, sizeof text,
+             "%d steps of %s in %.1f s; arena planned %s bytes, allocated %s; loss %.4g, then %.4g",
+             STEPS, network, cli_seconds() - began, cli_count((int64_t)planned),
+             cli_count((int64_t)mapped), first.loss, last.loss);
+    tell(d, name, ok ? OK : FAILED, text);
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+    enum { MOST = 64 };
+    doctor_options o = {.json = false};
+    doctor d = {0};
+    pl_device_info list[MOST];
+    cli_args a;
+    cli_parse(argc, argv, &cli_help_doctor, &o, &a);
+    cli_want(&a, 0, 0, "doctor", "no arguments");
+    if (o.json) {
+        d.json = pl_json_new(stdout);
+        pl_json_object(d.json, NULL);
+        pl_json_string(d.json, "version", pl_version());
+        pl_json_array(d.json, "checks");
+    } else {
+        printf("%splimsoll %s%s\n", cli_bold(stdout), pl_version(), cli_plain(stdout));
+    }
+    check_processor(&d);
+    check_formats(&d);
+    check_programs(&d);
+    check_gpus(&d);
+    int n = pl_device_list(list, MOST);
+    for (int i = 0; i < n && i < MOST; i++)
+        if (list[i].usable) self_test(&d, list[i].name);
+    if (o.json) {
+        pl_json_end(d.json);
+        pl_json_string(d.json, "install", d.packages + strspn(d.packages, " "));
+        pl_json_bool(d.json, "ok", d.failed == 0);
+        pl_json_end(d.json);
+        pl_status rc = pl_json_finish(d.json);
+        pl_json_free(d.json);
+        if (rc != PL_OK) return cli_fail(rc);
+    } else if (d.packages[0]) {
+        printf("To install what is missing:\n  sudo apt-get install%s\n", d.packages);
+    }
+    return d.failed ? 1 : 0;
+}
