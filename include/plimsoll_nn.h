@@ -212,6 +212,9 @@ PL_API pl_val pl_nn_activation(pl_nn *m, pl_val x, const char *name);
 /* Does nothing unless the context is training. */
 PL_API pl_val pl_nn_dropout(pl_nn *m, pl_val x, double p);
 PL_API pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p);
+/* Stochastic depth: sets whole samples of x [N, ..] to zero with probability p and divides the
+ * others by 1 - p; does nothing unless training. For the branch of a residual block. */
+PL_API pl_val pl_nn_drop_path(pl_nn *m, pl_val x, double p);
 /* A linear layer to 2*out; the first half times GELU of the second half. */
 PL_API pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out);
 /* Cubic Bezier curve with s = sigmoid(x) and four learned values per channel, slots p.0 to p.3,
@@ -236,6 +239,15 @@ PL_API pl_val pl_loss_huber(pl_graph *g, pl_val x, pl_val y, double delta);
 PL_API pl_val pl_loss_smooth_l1(pl_graph *g, pl_val x, pl_val y, double beta);
 /* Mean over rows of -log softmax(logits)[label]; logits [.., K], labels i32 or i64 [..]. */
 PL_API pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels);
+/* The same with torch's options. smoothing: share of the target that is spread evenly over all
+ * classes. ignore: rows with this label do not count, where it is below 0 or at least K; 0: all
+ * rows count. The mean is over the rows that count; it is 0 when none does. */
+typedef struct pl_cross_entropy {
+    double smoothing;
+    int64_t ignore;
+} pl_cross_entropy;
+PL_API pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels,
+                                         pl_cross_entropy o);
 PL_API pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target);
 PL_API pl_val pl_loss_hinge_d(pl_graph *g, pl_val on_real, pl_val on_fake);
 PL_API pl_val pl_loss_hinge_g(pl_graph *g, pl_val on_fake);

@@ -68,6 +68,27 @@ pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels)
     return end(g, pl_neg(g, mean_all(g, picked)));
 }
 
+pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels, pl_cross_entropy o)
+{
+    if (!pl_val_ok(logits) || !pl_val_ok(labels)) return PL_NO_VAL;
+    begin(g);
+    pl_val logp = pl_log_softmax(g, logits, -1), counts = PL_NO_VAL;
+    if (o.ignore != 0) { /* rows that do not count read class 0 and get the weight 0 */
+        pl_val valid = pl_ne(g, labels, pl_full_like(g, labels, (double)o.ignore));
+        labels = pl_select(g, valid, labels, pl_full_like(g, labels, 0));
+        counts = pl_cast(g, valid, pl_val_type(g, logp).dtype);
+    }
+    pl_val each = pl_squeeze(g, pl_take_along(g, logp, pl_unsqueeze(g, labels, -1), -1), -1);
+    if (o.smoothing > 0) {
+        pl_val spread = pl_mean(g, logp, PL_AXIS(-1), false);
+        each = pl_add(g, pl_scale(g, each, 1 - o.smoothing), pl_scale(g, spread, o.smoothing));
+    }
+    if (!pl_val_ok(counts)) return end(g, pl_neg(g, mean_all(g, each)));
+    pl_val n = pl_sum(g, counts, PL_AXES_ALL, false);
+    pl_val sum = pl_sum(g, pl_mul(g, each, counts), PL_AXES_ALL, false);
+    return end(g, pl_neg(g, pl_div(g, sum, pl_max(g, n, pl_full_like(g, n, 1)))));
+}
+
 pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target)
 {
     begin(g);

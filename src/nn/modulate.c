@@ -39,6 +39,15 @@ pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p)
     return m->training && p > 0 ? pl_dropout_channels(m->g, x, pl_nn_key(m), p) : x;
 }
 
+pl_val pl_nn_drop_path(pl_nn *m, pl_val x, double p)
+{
+    if (!m->training || p <= 0 || !pl_val_ok(x)) return x;
+    pl_type t = pl_val_type(m->g, x);
+    for (int i = 1; i < t.rank; i++) t.dim[i] = 1;
+    /* A column of ones after dropout is the factor of each sample: 0 or 1/(1-p). */
+    return pl_mul(m->g, x, pl_dropout(m->g, pl_fill(m->g, t, 1), pl_nn_key(m), p));
+}
+
 pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out)
 {
     pl_val half[2] = {PL_NO_VAL, PL_NO_VAL};

@@ -103,6 +103,9 @@ LAYER(l1, pl_loss_l1(g, x, y))
 LAYER(huber, pl_loss_huber(g, x, y, 0.7))
 LAYER(smooth_l1, pl_loss_smooth_l1(g, x, y, 0.5))
 LAYER(cross_entropy, pl_loss_cross_entropy(g, x, ints(g, 5, 1, 4)))
+/* row 4 has the label that does not count */
+LAYER(cross_entropy_with,
+      pl_loss_cross_entropy_with(g, x, ints(g, 5, 1, 5), (pl_cross_entropy){0.1, 4}))
 LAYER(bce, pl_loss_bce_with_logits(g, x, pl_sigmoid(g, y)))
 LAYER(hinge_d, pl_loss_hinge_d(g, x, y))
 LAYER(hinge_g, pl_loss_hinge_g(g, x))
@@ -156,6 +159,7 @@ static const struct {
     ROW(huber),
     ROW(smooth_l1),
     ROW(cross_entropy),
+    ROW(cross_entropy_with),
     ROW(bce),
     ROW(hinge_d),
     ROW(hinge_g),

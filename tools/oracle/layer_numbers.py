@@ -184,6 +184,8 @@ def main():
     case("huber", [3, 4], lambda x, y: F.huber_loss(x, y, reduction="none", delta=0.7), y=[3, 4])
     case("smooth_l1", [3, 4], lambda x, y: F.smooth_l1_loss(x, y, reduction="none", beta=0.5), y=[3, 4])
     case("cross_entropy", [5, 4], lambda x: F.cross_entropy(x, torch.arange(5) % 4))
+    case("cross_entropy_with", [5, 4],
+         lambda x: F.cross_entropy(x, torch.arange(5), ignore_index=4, label_smoothing=0.1))
     case("bce", [3, 4], lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), y=[3, 4])
     case("hinge_d", [5], lambda x, y: F.relu(1 - x).mean() + F.relu(1 + y).mean(), y=[5])
     case("hinge_g", [5], lambda x: -x.mean())
