@@ -81,6 +81,7 @@ $(BUILD)/%.cu.o: %.cu
 # Files that a source embeds (plimsoll_embed.h), which -MMD does not see: all that are not C below its folder.
 $(foreach s,$(shell grep -rlE --include='*.c' 'PL_(PRESET_)?EMBED' src cli recipes),$(eval \
  $(BUILD)/$(s:.c=.o): $(shell find $(dir $(s)) -type f ! -name '*.[ch]' ! -name '*.md')))
+$(foreach s,$(shell grep -rl --include='*.c' PL_SOURCE_EMBED recipes),$(eval $(BUILD)/$(s:.c=.o): $(wildcard $(dir $(s))*.[ch])))
 
 include tests/build.mk
 

@@ -147,7 +147,7 @@ const char *cli_bar(double share, int cells)
 void cli_show_progress(void *ctx, pl_subset subset, int64_t done, int64_t total)
 {
     cli_progress *s = ctx;
-    const char *name = subset == PL_SUBSET_TRAIN ? "train" : "eval";
+    const char *name = s->what ? s->what : subset == PL_SUBSET_TRAIN ? "train" : "eval";
     int percent = (int)(100 * done / total);
     if (s->quiet || (percent == s->percent && done < total)) return;
     s->percent = percent;

@@ -36,4 +36,9 @@
 #define PL_PRESET_EMBED(id, name, about) PL_EMBED(preset_##id, PL_PRESETS_IN name ".yaml");
 #define PL_PRESET_ROW(id, name, about)   {name, about, preset_##id},
 
+/* One source file of a recipe (pl_recipe.sources): an identifier and the path below PL_SOURCES_IN.
+ */
+#define PL_SOURCE_EMBED(id, name) PL_EMBED(source_##id, PL_SOURCES_IN name);
+#define PL_SOURCE_ROW(id, name)   {name, source_##id},
+
 #endif

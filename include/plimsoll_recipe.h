@@ -216,6 +216,65 @@ typedef struct pl_encoder {
 /* Returns whether the data come from a cache: then the outputs of the encoder are inputs. */
 PL_API bool pl_builder_cached(const pl_builder *b);
 
+/* ---- predictions: `plimsoll predict` ---------------------------------------------------------
+ * A recipe that offers predictions has a pl_predict: build makes the programs (without gradients,
+ * over the weights of a model file), run reads the user's input, runs the programs and writes the
+ * results. Everything that run needs goes through a pl_prediction. */
+typedef struct pl_prediction pl_prediction;
+typedef struct pl_predict {
+    /* What --input and --out are, for messages: "a picture or a folder of pictures", "a CSV file".
+     * input NULL: there is no --input. */
+    const char *input, *out;
+    pl_status (*build)(pl_builder *b); /* calls pl_builder_predict */
+    pl_status (*run)(pl_prediction *p);
+    uint64_t (*bytes)(const pl_config *c); /* host memory that run allocates; NULL: little */
+    bool takes_prompt;                     /* --prompt TEXT */
+} pl_predict;
+
+/* In pl_predict.build: the main program (name NULL) or a further one. pl_builder_batch is the
+ * largest number of samples that the budget allows in one run; a program may have another. */
+PL_API pl_nn *pl_builder_predict(pl_builder *b, const char *name);
+
+/* In pl_predict.run. Paths and texts are borrowed. */
+PL_API const pl_config *pl_predict_config(const pl_prediction *p);
+PL_API const char *pl_predict_input(const pl_prediction *p);  /* --input */
+PL_API const char *pl_predict_out(const pl_prediction *p);    /* --out */
+PL_API const char *pl_predict_prompt(const pl_prediction *p); /* --prompt; NULL: not given */
+/* The memory of an input before a run, and of an output after it; NULL: there is none of that name.
+ * program NULL: the main one. */
+PL_API void *pl_predict_set(pl_prediction *p, const char *program, const char *name, pl_type *type);
+PL_API pl_status pl_predict_run(pl_prediction *p, const char *program) PL_MUST_USE;
+PL_API const void *pl_predict_get(pl_prediction *p, const char *program, const char *name,
+                                  pl_type *type);
+/* Type of an output, before or after a run; false: there is none of that name. */
+PL_API bool pl_predict_type(const pl_prediction *p, const char *program, const char *output,
+                            pl_type *type);
+/* Reports progress. PL_ERR_STOPPED when the user wants to stop: return it. total 0: unknown. */
+PL_API pl_status pl_predict_progress(pl_prediction *p, int64_t done, int64_t total) PL_MUST_USE;
+/* Appends to a result file: --out itself (name NULL), or a file in the folder --out, which is made.
+ * The file gets its name when run has succeeded; when run fails, nothing is left of it. At most 8
+ * files. */
+PL_API pl_status pl_predict_write(pl_prediction *p, const char *name, const void *data,
+                                  size_t bytes) PL_MUST_USE;
+PL_API pl_status pl_predict_print(pl_prediction *p, const char *name, const char *fmt,
+                                  ...) PL_MUST_USE PL_PRINTF(3, 4);
+/* Makes the result file an .npy array of this type; pl_predict_write then takes its bytes, all of
+ * them. */
+PL_API pl_status pl_predict_npy(pl_prediction *p, const char *name, pl_type type) PL_MUST_USE;
+/* Makes the folder --out for files that run writes by other means (pl_png_save). */
+PL_API pl_status pl_predict_folder(pl_prediction *p) PL_MUST_USE;
+
+/* Pictures at --input: one file, or all below a folder, sorted by path. */
+PL_API pl_status pl_predict_pictures(pl_prediction *p, int64_t *n) PL_MUST_USE;
+/* Path of picture i below --input (of one file: its name), and its size in pixels; width and height
+ * may be NULL, else the file's header is read. */
+PL_API pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **name, int *width,
+                                    int *height) PL_MUST_USE;
+/* Reads pictures [first, first + n) into rows [0, n) of the main program's inputs that
+ * pl_image_feed.images names, as evaluations read them. ok[k]: whether picture first + k could be
+ * read; with data.on_bad=fail one that could not fails the call, otherwise it is counted. */
+PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok) PL_MUST_USE;
+
 /* ---- published weights -------------------------------------------------------------------------
  * Frozen parts come with published weights, under other names, in one file or many. A recipe names
  * the configuration key with their path, and the translation of names. The engine reads them after
@@ -240,6 +299,14 @@ typedef struct pl_weights {
     /* ends with {NULL}; the convention that matches most tensors is used; slot names come last */
     const pl_naming *naming;
 } pl_weights;
+
+/* How a run starts from a model file (init_from) that is not of the same configuration: other
+ * names, another last layer. Without this every slot must be in the file, with its shape. */
+typedef struct pl_start {
+    const char *fresh;   /* slots that keep initial values where their shape differs; NULL: none */
+    const char *missing; /* slots that may be missing in the file; NULL: none */
+    const pl_naming *naming; /* as pl_weights.naming; NULL: slot names only */
+} pl_start;
 
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
@@ -273,6 +340,11 @@ typedef struct pl_tradeoff {
     const char *setting; /* "gan.decode=twice" */
     const char *done, *instead;
 } pl_tradeoff;
+
+/* A file that `plimsoll new --from RECIPE` writes, "presets/tiny.yaml". */
+typedef struct pl_source_file {
+    const char *name, *text;
+} pl_source_file;
 
 typedef struct pl_recipe {
     int abi; /* PL_RECIPE_ABI */
@@ -325,6 +397,12 @@ typedef struct pl_recipe {
      * them, each together with those before it; build treats auto as the fastest setting. Where a
      * key has another value, a plan that does not fit suggests the setting. */
     const pl_tradeoff *smaller;
+    /* Optional: predictions with a trained model. */
+    const pl_predict *predict;
+    /* Optional: what init_from may lack. */
+    const pl_start *start;
+    /* Optional, ends with {NULL}: the recipe's source files, for `plimsoll new --from`. */
+    const pl_source_file *sources;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

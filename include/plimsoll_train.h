@@ -149,6 +149,8 @@ PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
 PL_API pl_session *pl_run_session(pl_run *r);
 /* Class names of a started run's labels; NULL: its data have none. */
 PL_API const pl_classes *pl_run_classes(const pl_run *r);
+/* After pl_run_start: which parameters init_from did not set, as a sentence; NULL: none. */
+PL_API const char *pl_run_start_note(const pl_run *r);
 
 #define PL_MAX_METRICS 32
 typedef struct pl_step_info {
@@ -233,6 +235,27 @@ PL_API void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx);
  * of a batch in training, so that scores are the same; 0: key `accumulate`, else 1. Call it between
  * opening and building. */
 PL_API pl_status pl_run_eval_only(pl_run *r, int64_t accumulate) PL_MUST_USE;
+
+/* ---- predictions ------------------------------------------------------------------------ */
+/* Limits the run to the programs of the recipe's predictions (pl_recipe.predict) and the weights
+ * that these read, from the model file `init_from`. PL_ERR_CONFIG when the recipe has none. Call it
+ * between opening and building. Where the budget is too small for key `batch`, fewer samples are
+ * taken at a time. */
+PL_API pl_status pl_run_predict_only(pl_run *r) PL_MUST_USE;
+typedef struct pl_predict_opts {
+    const char *input, *out, *prompt; /* NULL: not given */
+    /* Told of the samples done, of total (0: unknown); may be NULL. */
+    void (*progress)(void *ctx, int64_t done, int64_t total);
+    void *ctx;
+} pl_predict_opts;
+typedef struct pl_predict_info {
+    int64_t samples; /* done, as the recipe counts them */
+    int64_t bad;     /* pictures that could not be read */
+} pl_predict_info;
+/* Reads the input and writes the results. The run is started. */
+PL_API pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o,
+                                pl_predict_info *info) PL_MUST_USE;
+
 /* Early stopping (keys stop.*): tells whether the run has stopped improving. Call it after every
  * evaluation. Its memory is a slot of the store, so a resumed run decides like a run that was never
  * interrupted. */

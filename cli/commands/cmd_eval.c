@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { PATH = 4096 };
 
@@ -37,38 +36,7 @@ static bool is_folder(const char *path)
 /* Finds configuration and weights. False: an error was printed. */
 static bool find_model(evaluator *e, const char *named)
 {
-    bool run = is_folder(named);
-    if (e->model && !e->model[0]) {
-        cli_error("--model needs a file name");
-        return false;
-    }
-    if (e->model && e->ema) {
-        cli_error(
-            "--ema and --model exclude each other: --ema takes the averaged weights of a run folder");
-        return false;
-    }
-    if (!run && e->ema) {
-        cli_error("--ema needs a run folder, and %s is not one", named);
-        return false;
-    }
-    if (!run && !e->model) {
-        cli_error("no weights given: add --model FILE, or name a run folder instead of %s", named);
-        return false;
-    }
-    snprintf(e->config_path, PATH, "%s%s", named, run ? "/config.yaml" : "");
-    if (e->model)
-        snprintf(e->model_path, PATH, "%s", e->model);
-    else
-        snprintf(e->model_path, PATH, "%s/%s", named,
-                 e->ema ? "model_ema.safetensors" : "model.safetensors");
-    if (!run || e->model || access(e->model_path, R_OK) == 0) return true;
-    if (e->ema)
-        cli_error("there is no %s: only a finished run with ema.decay has it", e->model_path);
-    else
-        cli_error(
-            "there is no %s: the run is not finished; --model takes the model of a checkpoint",
-            e->model_path);
-    return false;
+    return cli_find_model(named, e->model, e->ema, e->config_path, e->model_path, PATH);
 }
 
 /* Makes the folder of --out before the evaluation, so that an error comes early. */

@@ -136,6 +136,8 @@ static pl_status start_programs(trainer *t, bool *replanned)
     cli_idle();
     if (rc != PL_OK) settle_plan(t, false);
     if (rc != PL_OK) return rc;
+    const char *note = pl_run_start_note(t->run);
+    if (note && !t->json && !t->quiet) fprintf(stderr, "%s\n", note);
     pl_run_memory m = pl_run_memory_get(t->run);
     *replanned = m.arena != before;
     if (!*replanned) return PL_OK;

@@ -173,8 +173,27 @@ static pl_status only_evaluates(pl_items *s, bool *is)
     return PL_OK;
 }
 
+/* The path is one image: its folder is the root. */
+static pl_status add_alone(walk *w)
+{
+    const char *path = w->s->root, *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    bool other;
+    PL_FAIL_IF(!pl__is_image_name(name, &other), PL_ERR_DATA, "%s is not a picture that is read",
+               path);
+    w->s->root = !slash          ? "."
+                 : slash == path ? "/"
+                                 : pl_arena_strndup(&w->s->mem, path, (size_t)(slash - path));
+    if (!w->s->root) return PL_ERR_MEMORY;
+    return add_file(w, &(listing){&name, 1}, name, name, path);
+}
+
 pl_status pl__items_folder(pl_items *s, const pl_items_opts *o)
 {
+    if (o->plain) {
+        walk all = {.s = s, .o = o, .eval = true};
+        return is_folder(s->root) ? walk_folder(&all, "", 0) : add_alone(&all);
+    }
     walk w = {.s = s, .o = o};
     char *train = join(&s->mem, s->root, "train");
     bool eval = false;

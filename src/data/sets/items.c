@@ -127,7 +127,8 @@ static bool has_metadata(pl_items *s, const pl_items_opts *o)
 static pl_status list_all(pl_items *s, const pl_items_opts *o)
 {
     struct stat st;
-    PL_FAIL_IF(stat(o->path, &st) != 0, PL_ERR_DATA, "data.path %s: %s", o->path, strerror(errno));
+    PL_FAIL_IF(stat(o->path, &st) != 0, PL_ERR_DATA, "%s%s: %s", o->plain ? "" : "data.path ",
+               o->path, strerror(errno));
     s->root = pl_arena_strdup(&s->mem, o->path);
     if (!s->root) return PL_ERR_MEMORY;
     pl_items_opts all = *o;

@@ -65,6 +65,9 @@ typedef struct pl_items_opts {
     const char *larger;
     double eval_share;
     bool only_classes; /* list the classes; images only where the classes depend on them */
+    /* every image below the path, or the one that it names, without classes and subsets: all are
+     * for evaluation */
+    bool plain;
     pl_items_progress_fn progress;
     void *ctx;
 } pl_items_opts;

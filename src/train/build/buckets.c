@@ -66,7 +66,8 @@ pl_status pl__buckets_list(const pl_run *r, pl_bucket_list *l)
     const char *const *text = pl_config_texts(r->config, "data.buckets", &n);
     const pl_image_feed *f = r->recipe->images;
     l->n = 0;
-    if (n == 0 || r->purpose.goal == PL_GOAL_REPLAY) return PL_OK;
+    if (n == 0 || r->purpose.goal == PL_GOAL_REPLAY || r->purpose.goal == PL_GOAL_PREDICT)
+        return PL_OK;
     PL_FAIL_IF(
         !f || !f->height || !f->width, PL_ERR_CONFIG,
         "data.buckets: recipe %s does not say which of its keys are height and width (pl_image_feed)",

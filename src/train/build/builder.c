@@ -471,6 +471,37 @@ static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
     return pl_nn_finish(b->step_programs[0].run.m);
 }
 
+/* The recipe's programs of predictions take the places of the programs of the step. */
+static pl_status build_prediction(pl_builder *b, const pl_recipe *recipe)
+{
+    b->n_step_programs = 1;
+    PL_FAIL_IF(!draft_new(b, false, NULL, &b->step_programs[0].run), PL_ERR_MEMORY,
+               "no memory for the program of predictions");
+    PL_TRY(recipe->predict->build(b));
+    for (int i = 0; i < b->n_step_programs; i++) PL_TRY(pl_nn_finish(b->step_programs[i].run.m));
+    return PL_OK;
+}
+
+pl_nn *pl_builder_predict(pl_builder *b, const char *name)
+{
+    pl_nn *main = b->step_programs[0].run.m;
+    if (!name) return main;
+    if (b->n_step_programs == PL_MAX_STEP_PROGRAMS) {
+        pl_nn_fail(main, PL_ERR_UNSUPPORTED, "predictions have at most %d programs",
+                   PL_MAX_STEP_PROGRAMS);
+        return main;
+    }
+    pl_program_draft *t = &b->step_programs[b->n_step_programs];
+    if (!draft_new(b, false, NULL, &t->run)) {
+        draft_free(&t->run);
+        pl_nn_fail(main, PL_ERR_MEMORY, "no memory for the program %s", name);
+        return main;
+    }
+    t->name = pl_nn_name(t->run.m, "%s", name);
+    b->n_step_programs++;
+    return t->run.m;
+}
+
 /* The evaluation program replaces the programs of the step. */
 static pl_status build_evaluation(pl_builder *b, const pl_recipe *recipe)
 {
@@ -493,6 +524,7 @@ pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
 {
     pl_status rc = b->goal == PL_GOAL_ENCODE     ? build_encoder(b, recipe)
                    : b->goal == PL_GOAL_EVALUATE ? build_evaluation(b, recipe)
+                   : b->goal == PL_GOAL_PREDICT  ? build_prediction(b, recipe)
                                                  : build(b, recipe);
     if (rc != PL_OK) pl__builder_release(b);
     return rc;

@@ -18,6 +18,7 @@ enum { PL_MAX_STEP_PROGRAMS = 16, PL_MAX_PICTURES = 8 };
 typedef enum pl_goal {
     PL_GOAL_TRAIN,
     PL_GOAL_EVALUATE, /* the evaluation and sampling programs alone: no gradients, no updates */
+    PL_GOAL_PREDICT,  /* the recipe's programs of predictions alone (run/predict.c) */
     PL_GOAL_ENCODE,   /* the recipe's frozen encoder alone, which fills a cache (data/cache.h) */
     PL_GOAL_REPLAY,   /* training on a dump: draws are inputs, gradients are outputs */
     PL_GOAL_PROBE     /* graphs that are only compared: gradients without updates, not compiled */

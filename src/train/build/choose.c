@@ -160,6 +160,19 @@ static pl_status build_evaluation(pl_run *r, int64_t asked)
     return build_split(r, pl_config_int(r->config, "batch") % n ? 1 : n);
 }
 
+/* Predictions of samples do not depend on each other: a budget that is too small for the batch gets
+ * a part of it at a time. */
+static pl_status build_prediction(pl_run *r)
+{
+    int64_t batch = pl_config_int(r->config, "batch");
+    for (int64_t n = 1; n <= batch; n++) {
+        if (batch % n) continue;
+        PL_TRY(build_split(r, n));
+        if (pl_run_memory_get(r).fits) break;
+    }
+    return PL_OK;
+}
+
 /* ---- all of it ---------------------------------------------------------------------------- */
 static pl_status build_training(pl_run *r, int64_t asked)
 {
@@ -177,8 +190,9 @@ pl_status pl__choose_build(pl_run *r)
     int64_t asked;
     PL_TRY(pl__accumulate_asked(r->config, &asked));
     if (r->purpose.goal == PL_GOAL_ENCODE) asked = 1;
-    PL_TRY(r->purpose.goal == PL_GOAL_EVALUATE ? build_evaluation(r, asked)
-                                               : build_training(r, asked));
+    PL_TRY(r->purpose.goal == PL_GOAL_EVALUATE  ? build_evaluation(r, asked)
+           : r->purpose.goal == PL_GOAL_PREDICT ? build_prediction(r)
+                                                : build_training(r, asked));
     r->build->fitted = pl_run_memory_get(r).fits;
     return r->build->fitted ? PL_OK : pl_run_find_minimum(r);
 }

@@ -51,9 +51,7 @@ bool pl__images_wanted(const pl_run *r)
     return strcmp(source, "auto") == 0 && fed && !has_arrays(path) && !has_input_files(r, path);
 }
 
-/* Size and layout of an image input, [C,H,W] or [H,W,C]; 0 for one that the program does not read.
- */
-static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixels *out)
+pl_status pl__image_shape(const pl_image_input *in, const pl_program *p, pl_pixels *out)
 {
     pl_type t = {0};
     char text[96];
@@ -131,9 +129,10 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
     if (r->purpose.goal == PL_GOAL_ENCODE) programs[1] = programs[0];
     for (int s = 0; s < 2 && programs[s]; s++) {
         for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
-            PL_TRY(shape_of(&f->images[*n],
-                            s ? programs[s] : reader_of(r, bucket, programs[s], f->images[*n].name),
-                            &shape[s][*n]));
+            PL_TRY(pl__image_shape(&f->images[*n],
+                                   s ? programs[s]
+                                     : reader_of(r, bucket, programs[s], f->images[*n].name),
+                                   &shape[s][*n]));
         for (int i = 0; i < pl_program_input_count(programs[s]); i++) {
             const char *name = pl_program_input_name(programs[s], i);
             PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG,
@@ -189,14 +188,18 @@ static size_t resize_bytes(pl_filter f, int w, int h)
     return (size_t)w * (size_t)h * 3 * (2 + most_larger(f)) + (1 << 20);
 }
 
+uint64_t pl__image_thread_bytes(const pl_run *r, int w, int h)
+{
+    return keep_bytes(filter_of(r), w, h) + resize_bytes(filter_of(r), w, h);
+}
+
 uint64_t pl__images_bytes(const pl_run *r, int threads)
 {
     int w, h;
     if (!pl__images_wanted(r) || largest(r, &w, &h) != PL_OK) return 0;
     const pl_image_feed *f = r->recipe->images;
     uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
-    return (uint64_t)threads *
-           (keep_bytes(filter_of(r), w, h) + resize_bytes(filter_of(r), w, h) + made);
+    return (uint64_t)threads * (pl__image_thread_bytes(r, w, h) + made);
 }
 
 /* ---- inputs that the recipe computes from the image ------------------------------------------------------------- */
@@ -284,6 +287,25 @@ static pl_status leave_out(const void *ctx, int64_t n, int64_t *begin, int64_t *
     return PL_OK;
 }
 
+pl_image_set_opts pl__image_opts(const pl_run *r, int w, int h)
+{
+    const pl_config *c = r->config;
+    pl_image_set_opts o = {.limits = PL_IMAGE_LIMITS_INIT,
+                           .filter = filter_of(r),
+                           .augment = augment_of(c),
+                           .on_bad = policy_of(c),
+                           .quarantine = pl_config_is_null(c, "data.quarantine")
+                                             ? "quarantine.txt"
+                                             : pl_config_text(c, "data.quarantine"),
+                           .most_w = w,
+                           .most_h = h};
+    o.limits.max_pixels = pl_config_int(c, "data.max_pixels");
+    o.limits.min_side = (int)pl_config_int(c, "data.min_side");
+    o.limits.min_bytes = pl_config_int(c, "data.min_bytes");
+    o.keep_bytes = keep_bytes(o.filter, w, h);
+    return o;
+}
+
 static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_config *c = r->config;
@@ -297,31 +319,21 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
         !pl_config_is_null(c, "data.captions") && pl_items_is_tar(path), PL_ERR_CONFIG,
         "data.captions is for images in folders: those of %s have theirs beside them in the tars",
         path);
-    pl_image_set_opts o = {
-        .items = {.path = path,
-                  .captions = pl_config_is_null(c, "data.captions")
-                                  ? NULL
-                                  : pl_config_text(c, "data.captions"),
-                  .larger = pl_config_bool(c, "data.upscaled") ? r->recipe->images->upscaled : NULL,
-                  .eval_share = (pl__eval(r) || r->data.encode_eval) && !pl__folded(r)
-                                    ? pl_config_float(c, "data.eval_share")
-                                    : 0},
-        .limits = PL_IMAGE_LIMITS_INIT,
-        .filter = filter_of(r),
-        .augment = augment_of(c),
-        .on_bad = policy_of(c),
-        .quarantine = pl_config_is_null(c, "data.quarantine")
-                          ? "quarantine.txt"
-                          : pl_config_text(c, "data.quarantine"),
-        .leave_out = pl__folded(r) ? leave_out : NULL,
-        .leave_out_ctx = c,
-        .balance = pl_config_bool(c, "data.balance"),
-        .threads = threads};
-    o.limits.max_pixels = pl_config_int(c, "data.max_pixels");
-    o.limits.min_side = (int)pl_config_int(c, "data.min_side");
-    o.limits.min_bytes = pl_config_int(c, "data.min_bytes");
-    PL_TRY(largest(r, &o.most_w, &o.most_h));
-    o.keep_bytes = keep_bytes(o.filter, o.most_w, o.most_h);
+    int w, h;
+    PL_TRY(largest(r, &w, &h));
+    pl_image_set_opts o = pl__image_opts(r, w, h);
+    o.items = (pl_items_opts){
+        .path = path,
+        .captions =
+            pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
+        .larger = pl_config_bool(c, "data.upscaled") ? r->recipe->images->upscaled : NULL,
+        .eval_share = (pl__eval(r) || r->data.encode_eval) && !pl__folded(r)
+                          ? pl_config_float(c, "data.eval_share")
+                          : 0};
+    o.leave_out = pl__folded(r) ? leave_out : NULL;
+    o.leave_out_ctx = c;
+    o.balance = pl_config_bool(c, "data.balance");
+    o.threads = threads;
     PL_TRY(pl_image_set_open(&o, &m->set));
     PL_FAIL_IF(r->purpose.goal != PL_GOAL_EVALUATE && pl_image_set_size(m->set, false) == 0,
                PL_ERR_DATA, "%s: no image is left for training", path);

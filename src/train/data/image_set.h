@@ -56,6 +56,32 @@ int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
  * all; pl_bytes_widen(low, high) turns them into the input. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high);
+/* Size and layout of an image input of a program, [C,H,W] or [H,W,C]; w is 0 when the program does
+ * not read it. */
+pl_status pl__image_shape(const pl_image_input *in, const pl_program *p,
+                          pl_pixels *out) PL_MUST_USE;
+/* How the configuration wants images to be read, for inputs of at most w x h: limits, filter,
+ * augmentation, what becomes of bad files. */
+pl_image_set_opts pl__image_opts(const pl_run *r, int w, int h);
+/* Scratch memory of a reading thread. */
+uint64_t pl__image_thread_bytes(const pl_run *r, int w, int h);
+
+/* ---- pictures.c: the pictures that predictions read ---- */
+typedef struct pl_pictures {
+    pl_image_set *set; /* NULL: not open */
+    pl_pixels shape[PL_MAX_IMAGES];
+    int n;
+    bool fail; /* a picture that cannot be read ends the prediction (data.on_bad) */
+} pl_pictures;
+/* Host memory for reading them; 0 for a recipe without image inputs. The run is built. */
+uint64_t pl__pictures_bytes(const pl_run *r);
+/* Lists the picture at path, or all pictures of a folder. */
+pl_status pl__pictures_open(pl_run *r, const char *path, pl_pictures *out) PL_MUST_USE;
+void pl__pictures_close(pl_pictures *p);
+/* Reads a picture into a row of the main program's image inputs, as evaluations read them. */
+pl_status pl__pictures_read(pl_run *r, const pl_pictures *p, int64_t picture,
+                            int64_t row) PL_MUST_USE;
+
 /* Reads samples of a bucket into a batch; with more than one thread the caller's team helps. */
 pl_status pl__images_read(pl_run *r, const pl_read_job *j) PL_MUST_USE;
 

@@ -174,6 +174,7 @@ static int callers_of(void)
 uint64_t pl_prefetch_bytes(const pl_run *r)
 {
     if (r->purpose.goal == PL_GOAL_REPLAY || !pl__train(r) || card_of(r)) return 0;
+    if (r->purpose.goal == PL_GOAL_PREDICT) return pl__prediction_bytes(r);
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
     bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;

@@ -26,6 +26,7 @@ typedef struct pl_run_files {
         const char *key, *text;
     } fact[PL_MAX_FACTS];
     int n_facts;
+    const char *start_note;    /* see pl_run_start_note; NULL */
     /* eval.ema, by slot: 1 + the slot that has changed places with it; 0: none; NULL: not used */
     int *swapped;
 } pl_run_files;
@@ -72,6 +73,9 @@ pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test t
                          int *of) PL_MUST_USE;
 /* weights.c: reads the files that the recipe's `weights` keys name. */
 pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
+/* Reads a model file as pl_recipe.start allows. whole: nothing may start fresh, and tensors that the
+ * run does not have are ignored. */
+pl_status pl__weights_start(pl_run *r, const char *path, bool whole) PL_MUST_USE;
 
 /* ---- frozen.c: weights that checkpoints leave out ---- */
 struct pl_st_writer;

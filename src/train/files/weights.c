@@ -82,6 +82,8 @@ typedef struct source {
     pl_arena mem;
     const char *
         *name; /* their names, by slot, once the naming is chosen; NULL: not a slot of this file */
+    const pl_start *start; /* pl__weights_start: what may be missing or differ; else NULL */
+    bool others;           /* the file may have other tensors */
 } source;
 
 static bool wants(const source *s, int slot)
@@ -145,11 +147,19 @@ static void list(pl_str *text, int *n, const char *name)
     if ((*n)++ == LISTED) pl_str_addf(text, ", ...");
 }
 
+/* Whether a slot may keep its initial value. */
+static bool may_lack(const source *s, const char *pattern, int slot)
+{
+    return s->start && pattern && pl_nn_match(pattern, pl_store_slot(s->r->store, slot)->name);
+}
+
 static void list_missing(const source *s, pl_str *text, int *n)
 {
     int file;
     for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (s->name[i] && !pl_st_set_find(s->set, s->name[i], &file)) list(text, n, s->name[i]);
+        if (s->name[i] && !pl_st_set_find(s->set, s->name[i], &file) &&
+            !(s->start && (may_lack(s, s->start->missing, i) || may_lack(s, s->start->fresh, i))))
+            list(text, n, s->name[i]);
 }
 
 static bool is_taken(const source *s, const char *tensor)
@@ -174,7 +184,7 @@ static pl_status check_names(const source *s)
     pl_str missing = PL_STR_INIT, unknown = PL_STR_INIT;
     int n_missing = 0, n_unknown = 0;
     list_missing(s, &missing, &n_missing);
-    list_unknown(s, &unknown, &n_unknown);
+    if (!s->others) list_unknown(s, &unknown, &n_unknown);
     pl_status rc = PL_OK;
     if (n_missing || n_unknown)
         rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
@@ -212,9 +222,11 @@ static pl_status load_slot(const source *s, int slot)
     int file = 0;
     const pl_st_tensor *t = pl_st_set_find(s->set, s->name[slot], &file);
     pl_type want = pl__slot_file_type(x);
-    PL_FAIL_IF(!t || !t->loadable || !same_shape(&t->type, &want) || !is_real(t->type.dtype),
-               PL_ERR_FILE, "%s: tensor \"%s\" is %s, the model's %s wants %s",
-               pl_st_set_path(s->set, file), s->name[slot],
+    bool known = t && t->loadable &&
+                 (t->type.dtype == want.dtype || (is_real(t->type.dtype) && is_real(want.dtype)));
+    PL_FAIL_IF(!known || !same_shape(&t->type, &want), PL_ERR_FILE,
+               "%s: tensor \"%s\" is %s, the model's %s wants %s", pl_st_set_path(s->set, file),
+               s->name[slot],
                t && t->loadable ? pl_type_text(&t->type, b, sizeof b) : "of another kind", x->name,
                pl_type_text(&want, a, sizeof a));
     return pl__slot_read(s->r, pl_st_set_file(s->set, file), t, slot, true);
@@ -229,6 +241,60 @@ static pl_status load_open(source *s)
     for (int i = 0; i < pl_store_count(s->r->store); i++)
         if (s->name[i]) PL_TRY(load_slot(s, i));
     return PL_OK;
+}
+
+/* Whether the file has the slot in another shape, and the recipe allows a fresh start of it. */
+static bool starts_fresh(const source *s, int slot)
+{
+    int file;
+    const pl_st_tensor *t = pl_st_set_find(s->set, s->name[slot], &file);
+    pl_type want = pl__slot_file_type(pl_store_slot(s->r->store, slot));
+    if (!t) return true; /* check_names allowed it */
+    return may_lack(s, s->start->fresh, slot) && t->loadable && !same_shape(&t->type, &want);
+}
+
+/* Loads what the file has and lists what it has not. */
+static pl_status start_open(source *s)
+{
+    pl_str fresh = PL_STR_INIT;
+    int n = 0;
+    PL_TRY(pl_st_set_open(s->path, &s->set));
+    choose_naming(s);
+    PL_TRY(make_names(s));
+    PL_TRY(check_names(s));
+    pl_status rc = PL_OK;
+    for (int i = 0; i < pl_store_count(s->r->store) && rc == PL_OK; i++) {
+        if (!s->name[i]) continue;
+        if (!starts_fresh(s, i))
+            rc = load_slot(s, i);
+        else if (!may_lack(s, s->start->missing, i))
+            list(&fresh, &n, pl_store_slot(s->r->store, i)->name);
+    }
+    if (rc == PL_OK && n) {
+        s->r->files.start_note = pl_arena_printf(
+            &s->r->arena, "init_from %s: %d tensor%s not taken from it, initial values: %s",
+            s->path, n, n == 1 ? " is" : "s are", fresh.text ? fresh.text : "");
+        if (!s->r->files.start_note) rc = PL_ERR_MEMORY;
+    }
+    pl_str_release(&fresh);
+    return rc;
+}
+
+pl_status pl__weights_start(pl_run *r, const char *path, bool whole)
+{
+    pl_start start = *r->recipe->start;
+    pl_weights w = {.key = "init_from", .slots = "*", .naming = start.naming};
+    source s = {.r = r, .w = &w, .path = path, .start = &start, .others = whole};
+    if (whole) start.fresh = NULL;
+    pl_status rc = start_open(&s);
+    pl_st_set_close(s.set);
+    pl_arena_release(&s.mem);
+    return rc;
+}
+
+const char *pl_run_start_note(const pl_run *r)
+{
+    return r->files.start_note;
 }
 
 pl_status pl__weights_load(pl_run *r)

@@ -82,8 +82,10 @@ static pl_status check_fits(const pl_run *r)
         PL_FAIL(PL_ERR_FIT,
                 "%s needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
                 "batch (now %lld)%s%s%s%s%s",
-                r->purpose.goal == PL_GOAL_EVALUATE ? "evaluation" : "training", a, b,
-                (unsigned long long)m.minimum, (long long)pl_config_int(r->config, "batch"),
+                r->purpose.goal == PL_GOAL_EVALUATE  ? "evaluation"
+                : r->purpose.goal == PL_GOAL_PREDICT ? "prediction"
+                                                     : "training",
+                a, b, (unsigned long long)m.minimum, (long long)pl_config_int(r->config, "batch"),
                 r->build->unfit ? " (" : "", r->build->unfit ? r->build->unfit : "",
                 r->build->unfit ? ")" : "",
                 r->build->coupled
@@ -144,7 +146,7 @@ static pl_status load_evaluated(pl_run *r, const char *from)
         "%s leaves frozen weights out, as checkpoints do: take the model.safetensors that a run writes at its end, or "
         "train with checkpoint.frozen=true",
         from);
-    return pl_run_load_model(r, from, true);
+    return r->recipe->start ? pl__weights_start(r, from, true) : pl_run_load_model(r, from, true);
 }
 
 static pl_status load_weights(pl_run *r)
@@ -152,10 +154,12 @@ static pl_status load_weights(pl_run *r)
     bool encodes = r->purpose.goal == PL_GOAL_ENCODE;
     const char *key = encodes ? "data.cache_model" : "init_from";
     const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
-    bool whole = from && r->purpose.goal == PL_GOAL_EVALUATE;
-    pl_status rc = whole  ? load_evaluated(r, from)
-                   : from ? pl_run_load_model(r, from, encodes)
-                          : PL_OK;
+    bool whole =
+        from && (r->purpose.goal == PL_GOAL_EVALUATE || r->purpose.goal == PL_GOAL_PREDICT);
+    pl_status rc = whole                                  ? load_evaluated(r, from)
+                   : from && r->recipe->start && !encodes ? pl__weights_start(r, from, false)
+                   : from                                 ? pl_run_load_model(r, from, encodes)
+                                                          : PL_OK;
     if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", key, pl_error_text());
     PL_TRY(rc);
     if (whole) return PL_OK;
@@ -178,7 +182,7 @@ static pl_status start(pl_run *r)
     if (begins) PL_TRY(load_weights(r));
     if (r->purpose.goal == PL_GOAL_ENCODE) PL_TRY(pl__cache_check_reader(r));
     if (!r->files.resume && r->phases.take_from) PL_TRY(pl__phase_take(r));
-    if (r->purpose.goal == PL_GOAL_REPLAY) return PL_OK;
+    if (r->purpose.goal == PL_GOAL_REPLAY || r->purpose.goal == PL_GOAL_PREDICT) return PL_OK;
     return pl_prefetch_open(r);
 }
 

@@ -105,6 +105,10 @@ uint64_t pl__sample_bytes(const pl_run *r);
 /* Takes the memory of pictures and arrays. The run is built. */
 pl_status pl__sample_start(pl_run *r) PL_MUST_USE;
 
+/* ---- predict.c ---- */
+/* Host bytes that a prediction takes, for planning. The run is built for predictions. */
+uint64_t pl__prediction_bytes(const pl_run *r);
+
 /* A const recipe as the untyped context of a callback that only reads it. */
 static inline void *pl__unconst(const pl_recipe *r)
 {

@@ -1,0 +1,60 @@
+/* pictures.c - pictures for predictions: one file or a folder, read as evaluations read theirs. */
+#include "train/data/image_set.h"
+
+#include <string.h>
+
+/* Shapes of the image inputs of the main program, and the largest sides. */
+static pl_status find_shapes(const pl_run *r, pl_pictures *p, int *w, int *h)
+{
+    const pl_image_feed *f = r->recipe->images;
+    *w = *h = 0;
+    for (p->n = 0; f && f->images && f->images[p->n].name && p->n < PL_MAX_IMAGES; p->n++) {
+        pl_pixels *to = &p->shape[p->n];
+        PL_TRY(pl__image_shape(&f->images[p->n], pl__train(r), to));
+        if (to->w > *w) *w = to->w;
+        if (to->h > *h) *h = to->h;
+    }
+    PL_FAIL_IF(!*w, PL_ERR_CONFIG, "recipe %s: its predictions read no picture", r->recipe->name);
+    return PL_OK;
+}
+
+uint64_t pl__pictures_bytes(const pl_run *r)
+{
+    pl_pictures p = {0};
+    int w, h;
+    return find_shapes(r, &p, &w, &h) == PL_OK ? pl__image_thread_bytes(r, w, h) : 0;
+}
+
+pl_status pl__pictures_open(pl_run *r, const char *path, pl_pictures *out)
+{
+    int w, h;
+    PL_TRY(find_shapes(r, out, &w, &h));
+    pl_image_set_opts o = pl__image_opts(r, w, h);
+    out->fail = o.on_bad == PL_BAD_FAIL;
+    o.on_bad = PL_BAD_FAIL; /* another picture in the place of a bad one would be a wrong answer */
+    o.items = (pl_items_opts){.path = path, .plain = true};
+    o.threads = 1;
+    return pl_image_set_open(&o, &out->set);
+}
+
+void pl__pictures_close(pl_pictures *p)
+{
+    pl_image_set_close(p->set);
+    p->set = NULL;
+}
+
+pl_status pl__pictures_read(pl_run *r, const pl_pictures *p, int64_t picture, int64_t row)
+{
+    const pl_image_feed *f = r->recipe->images;
+    pl_pixels to[PL_MAX_IMAGES];
+    pl_image_read read = {.eval = true, .sample = picture, .to = to};
+    for (int k = 0; k < p->n; k++) {
+        char *all = pl_session_input(r->session, pl__train(r), f->images[k].name, NULL);
+        if (!all) continue;
+        pl_pixels *t = &to[read.n_to++];
+        *t = p->shape[k];
+        t->data = all + (size_t)row * (size_t)t->w * (size_t)t->h * (size_t)t->channels *
+                            (t->bytes ? 1 : sizeof(float));
+    }
+    return pl_image_set_read(p->set, &read);
+}

@@ -1,0 +1,262 @@
+/* predict.c - predictions with a trained model: what a recipe's pl_predict.run works with.
+ *
+ * A run that is limited to predictions (PL_GOAL_PREDICT) has the recipe's programs of predictions
+ * in the places of the programs of a step, the weights that these read, and no data set. Inputs
+ * come from the path that the user names: pictures through the reader that evaluations use, so that
+ * a picture is cropped and scaled in the same way; other files through the recipe itself.
+ *
+ * Invariant: a result file has its name only when the whole prediction has succeeded.
+ */
+#include "base/sys.h"
+#include "data/sets/images.h"
+#include "io/file.h"
+#include "io/npy.h"
+#include "train/data/image_set.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_FILES = 8, MAX_LINE = 4096 };
+
+/* A result file that is being written: bytes, or an array. */
+typedef struct result_file {
+    char *name; /* NULL: --out itself */
+    pl_file_writer *w;
+    pl_npy_writer *array;
+} result_file;
+
+struct pl_prediction {
+    pl_run *r;
+    const pl_predict_opts *o;
+    pl_predict_info info;
+    pl_arena mem;
+    result_file file[MAX_FILES];
+    int n_files;
+    pl_pictures pictures; /* pictures.set is NULL until they are listed */
+};
+
+pl_status pl_run_predict_only(pl_run *r)
+{
+    PL_FAIL_IF(pl__train(r), PL_ERR_ARG, "the run is built already");
+    PL_FAIL_IF(!r->recipe->predict, PL_ERR_CONFIG,
+               "recipe %s makes no predictions; plimsoll eval RUN --out DIR writes its samples",
+               r->recipe->name);
+    r->purpose.goal = PL_GOAL_PREDICT;
+    return PL_OK;
+}
+
+uint64_t pl__prediction_bytes(const pl_run *r)
+{
+    uint64_t (*own)(const pl_config *) = r->recipe->predict->bytes;
+    return (own ? own(r->config) : 0) + pl__pictures_bytes(r);
+}
+
+/* ---- what the user gave ------------------------------------------------------------------- */
+const pl_config *pl_predict_config(const pl_prediction *p)
+{
+    return p->r->config;
+}
+
+const char *pl_predict_input(const pl_prediction *p)
+{
+    return p->o->input;
+}
+
+const char *pl_predict_out(const pl_prediction *p)
+{
+    return p->o->out;
+}
+
+const char *pl_predict_prompt(const pl_prediction *p)
+{
+    return p->o->prompt;
+}
+
+/* ---- programs ----------------------------------------------------------------------------- */
+/* The program of that name, NULL: the main one; NULL when there is none. */
+static pl_program *program_of(const pl_prediction *p, const char *name)
+{
+    const pl_variant *v = p->r->build->now;
+    for (int i = 0; name && i < v->n_step_programs; i++)
+        if (v->step_programs[i].name && strcmp(v->step_programs[i].name, name) == 0)
+            return v->step_programs[i].run;
+    return name ? NULL : v->train;
+}
+
+void *pl_predict_set(pl_prediction *p, const char *program, const char *name, pl_type *type)
+{
+    const pl_program *of = program_of(p, program);
+    return of ? pl_session_input(p->r->session, of, name, type) : NULL;
+}
+
+pl_status pl_predict_run(pl_prediction *p, const char *program)
+{
+    pl_program *of = program_of(p, program);
+    PL_FAIL_IF(!of, PL_ERR_ARG, "recipe %s: its predictions have no program \"%s\"",
+               p->r->recipe->name, program);
+    PL_TRY(pl_session_run(p->r->session, of));
+    return pl_session_wait(p->r->session);
+}
+
+const void *pl_predict_get(pl_prediction *p, const char *program, const char *name, pl_type *type)
+{
+    const pl_program *of = program_of(p, program);
+    return of ? pl_session_output(p->r->session, of, name, type) : NULL;
+}
+
+bool pl_predict_type(const pl_prediction *p, const char *program, const char *output, pl_type *type)
+{
+    const pl_program *of = program_of(p, program);
+    for (int i = 0; of && i < pl_program_output_count(of); i++)
+        if (strcmp(pl_program_output_name(of, i), output) == 0) {
+            *type = pl_program_output_type(of, i);
+            return true;
+        }
+    return false;
+}
+
+pl_status pl_predict_progress(pl_prediction *p, int64_t done, int64_t total)
+{
+    p->info.samples = done;
+    if (p->o->progress) p->o->progress(p->o->ctx, done, total);
+    PL_FAIL_IF(p->r->stop && *p->r->stop, PL_ERR_STOPPED, "stopped: no result is written");
+    return PL_OK;
+}
+
+/* ---- result files ------------------------------------------------------------------------- */
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+pl_status pl_predict_folder(pl_prediction *p)
+{
+    return pl_sys_make_dirs(p->o->out);
+}
+
+/* array: the type of an .npy file; NULL: the file has no form. */
+static pl_status open_result(pl_prediction *p, const char *name, const pl_type *array,
+                             result_file **out)
+{
+    char path[4096];
+    const char *to = p->o->out, *slash = strrchr(to, '/');
+    PL_FAIL_IF(p->n_files == MAX_FILES, PL_ERR_UNSUPPORTED, "more than %d result files", MAX_FILES);
+    result_file *f = &p->file[p->n_files];
+    snprintf(path, sizeof path, "%s%s%s", to, name ? "/" : "", name ? name : "");
+    PL_FAIL_IF(!name && is_folder(to), PL_ERR_IO, "--out %s is a folder; recipe %s writes %s", to,
+               p->r->recipe->name, p->r->recipe->predict->out);
+    if (name) {
+        PL_TRY(pl_sys_make_dirs(to));
+    } else if (slash && slash != to) {
+        char *folder = pl_arena_strndup(&p->mem, to, (size_t)(slash - to));
+        if (!folder) return PL_ERR_MEMORY;
+        PL_TRY(pl_sys_make_dirs(folder));
+    }
+    f->name = name ? pl_arena_strdup(&p->mem, name) : NULL;
+    if (name && !f->name) return PL_ERR_MEMORY;
+    PL_TRY(array ? pl_npy_writer_new(path, array, &f->array) : pl_file_writer_new(path, &f->w));
+    p->n_files++;
+    *out = f;
+    return PL_OK;
+}
+
+pl_status pl_predict_write(pl_prediction *p, const char *name, const void *data, size_t bytes)
+{
+    result_file *f = NULL;
+    for (int i = 0; i < p->n_files && !f; i++) {
+        const char *own = p->file[i].name;
+        if (name && own ? strcmp(name, own) == 0 : name == own) f = &p->file[i];
+    }
+    if (!f) PL_TRY(open_result(p, name, NULL, &f));
+    return f->array ? pl_npy_writer_write(f->array, data, bytes)
+                    : pl_file_writer_write(f->w, data, bytes);
+}
+
+pl_status pl_predict_npy(pl_prediction *p, const char *name, pl_type type)
+{
+    result_file *f;
+    return open_result(p, name, &type, &f);
+}
+
+static pl_status close_result(result_file *f, pl_status rc)
+{
+    if (rc == PL_OK) rc = f->array ? pl_npy_writer_finish(f->array) : pl_file_writer_commit(f->w);
+    pl_npy_writer_free(f->array);
+    pl_file_writer_free(f->w);
+    return rc;
+}
+
+pl_status pl_predict_print(pl_prediction *p, const char *name, const char *fmt, ...)
+{
+    char line[MAX_LINE];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    PL_FAIL_IF(n < 0 || n >= MAX_LINE, PL_ERR_UNSUPPORTED, "a line of a result has over %d bytes",
+               MAX_LINE - 1);
+    return pl_predict_write(p, name, line, (size_t)n);
+}
+
+/* ---- pictures ----------------------------------------------------------------------------- */
+pl_status pl_predict_pictures(pl_prediction *p, int64_t *n)
+{
+    if (!p->pictures.set) PL_TRY(pl__pictures_open(p->r, p->o->input, &p->pictures));
+    *n = pl_image_set_size(p->pictures.set, true);
+    return PL_OK;
+}
+
+pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **name, int *width,
+                             int *height)
+{
+    pl_image_info info;
+    *name = pl_image_set_items(p->pictures.set)->item[i].name;
+    if (!width) return PL_OK;
+    pl_status rc = pl_image_set_look(p->pictures.set, true, i, 0, &info);
+    if (rc != PL_OK) return pl__fail_prefix(rc, "%s", *name);
+    *width = info.width;
+    *height = info.height;
+    return PL_OK;
+}
+
+pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok)
+{
+    for (int k = 0; k < n; k++) {
+        pl_status rc = pl__pictures_read(p->r, &p->pictures, first + k, k);
+        ok[k] = rc == PL_OK;
+        if (ok[k]) continue;
+        if (rc != PL_ERR_DATA || p->pictures.fail) return rc;
+        p->info.bad++;
+    }
+    return PL_OK;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------- */
+static pl_status check_given(const pl_run *r, const pl_predict_opts *o)
+{
+    const pl_predict *of = r->recipe->predict;
+    PL_FAIL_IF(!r->session || r->purpose.goal != PL_GOAL_PREDICT, PL_ERR_ARG,
+               "the run is not started for predictions");
+    PL_FAIL_IF(of->input && !o->input, PL_ERR_CONFIG, "--input is missing: %s", of->input);
+    PL_FAIL_IF(!of->input && o->input, PL_ERR_CONFIG, "--input: recipe %s takes none",
+               r->recipe->name);
+    PL_FAIL_IF(!o->out, PL_ERR_CONFIG, "--out is missing: %s", of->out);
+    PL_FAIL_IF(o->prompt && !of->takes_prompt, PL_ERR_CONFIG, "--prompt: recipe %s takes none",
+               r->recipe->name);
+    return PL_OK;
+}
+
+pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *info)
+{
+    PL_TRY(check_given(r, o));
+    pl_prediction p = {.r = r, .o = o};
+    pl_status rc = r->recipe->predict->run(&p);
+    for (int i = 0; i < p.n_files; i++) rc = close_result(&p.file[i], rc);
+    pl__pictures_close(&p.pictures);
+    pl_arena_release(&p.mem);
+    if (rc == PL_OK) *info = p.info;
+    return rc;
+}

@@ -1,0 +1,129 @@
+/* test_text.c - the text recipe: its size, that it learns, texts and vocabularies of the user, and
+ * generated text through the command line. */
+#include "plimsoll_train.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/small_run.h"
+#include "tests/lib/test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SMALL "text/tiny batch=8 context=32 model.width=32 model.layers=1 data.samples=2048 "
+
+TEST(text_has_the_parameters_of_gpt2)
+{
+    static const char *const keys[] = {"device=cpu", "memory=null", "precision=fp32", "batch=1",
+                                       "data.vocabulary=tests/data/tokens"};
+    enum { W = 768, L = 12, T = 1024, V = 330 };
+    pl_run *run;
+    CHECK_OK(pl_run_open("text/card24", keys, 5, &run));
+    CHECK_OK(pl_run_build(run));
+    int64_t layer = 4 * W + (W + 1) * 3 * W + (W + 1) * W + (W + 1) * 4 * W + (4 * W + 1) * W;
+    CHECK_INT(pl_run_parameters(run, true), V * W + T * W + L * layer + 2 * W);
+    pl_run_free(run);
+}
+
+TEST(text_learns_the_generated_sums)
+{
+    enum { STEPS = 80 };
+    static const char *const keys[] = {"batch=8",          "context=32",
+                                       "model.width=32",   "model.layers=1",
+                                       "data.samples=512", "schedule.name=constant"};
+    double loss[STEPS];
+    CHECK_OK(small_run_losses("text/tiny", keys, 6, loss, STEPS));
+    CHECK_MSG(loss[0] > 5 && loss[STEPS - 1] < 0.45 * loss[0], "loss %g to %g", loss[0],
+              loss[STEPS - 1]);
+}
+
+/* Writes a text of one sentence, repeated. */
+static void write_book(const char *name, const char *sentence, int times)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", pl_test_dir(), name);
+    FILE *f = fopen(path, "w");
+    for (int i = 0; f && i < times; i++) fputs(sentence, f);
+    if (f) fclose(f);
+}
+
+/* A text that repeats itself is learnt by heart: the likeliest continuation is the text. */
+TEST(text_continues_a_text_that_it_was_trained_on)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    write_book("book.txt", "the quick brown fox jumps over the lazy dog. ", 60);
+    CHECK_RUN(cli_run("cd %s && $P train " SMALL "data.text=book.txt train.steps=120 eval.every=0 "
+                      "optim.lr=1e-2 --out run --quiet && $P predict run --prompt 'the quick' "
+                      "--out said.txt predict.tokens=30 predict.temperature=0 --quiet",
+                      d),
+              0, "");
+    char path[600];
+    snprintf(path, sizeof path, "%s/said.txt", d);
+    CHECK_MSG(strcmp(cli_read(path), "the quick brown fox jumps over the lazy\n") == 0, "%s",
+              cli_read(path));
+}
+
+/* The same seed gives the same text, another seed another one, also within a budget. */
+TEST(text_predictions_depend_on_the_seed_alone)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    CHECK_RUN(cli_run("cd %s && $P train " SMALL "train.steps=2 eval.every=0 --out run --quiet", d),
+              0, "");
+    CHECK_RUN(cli_run("cd %s && P2=\"$P predict run --prompt one --quiet predict.tokens=20\" && "
+                      "$P2 --seed 5 --out a && $P2 --seed 5 --out b --memory 60MB && "
+                      "$P2 --seed 6 --out deep/folder/c",
+                      d),
+              0, "");
+    CHECK(cli_same("a", "b"));
+    CHECK(!cli_same("a", "deep/folder/c"));
+}
+
+TEST(text_takes_a_vocabulary_file)
+{
+    char here[4096];
+    WANT_BIN();
+    CHECK(realpath("tests/data/tokens", here));
+    write_book("book.txt", "the cat sat on the mat and the dog sat on the log. ", 40);
+    cli_result r =
+        cli_run("cd %s && $P train " SMALL
+                "data.text=book.txt data.vocabulary=%s train.steps=60 eval.every=0 "
+                "optim.lr=1e-2 --out run --quiet && $P predict run --prompt 'the cat sat' "
+                "--out said.txt predict.tokens=4 predict.top_k=1 --quiet && cat said.txt",
+                pl_test_dir(), here);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "the cat sat on the"), "%s%s", r.out, r.err);
+}
+
+TEST(text_bad_texts_and_options_are_refused)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    write_book("short.txt", "too short", 1);
+    CHECK_RUN(cli_run("cd %s && $P train text/tiny data.text=short.txt", d), 5,
+              "the text has 9 tokens; training and evaluation need 130");
+    CHECK_RUN(cli_run("cd %s && $P train text/tiny data.text=none.txt", d), 5, "none.txt");
+    CHECK_RUN(cli_run("cd %s && $P train text/tiny data.text=.", d), 5, "is not a file");
+    CHECK_RUN(cli_run("cd %s && $P plan text/tiny data.vocabulary=none", d), 5,
+              "data.vocabulary: none");
+    CHECK_RUN(cli_run("cd %s && $P plan text/tiny model.heads=3", d), 2,
+              "model.width (64) is not a multiple of model.heads (3)");
+    CHECK_RUN(cli_run("cd %s && $P train " SMALL "train.steps=1 --out run --quiet", d), 0, "");
+    CHECK_RUN(cli_run("cd %s && $P predict run --input short.txt --out x", d), 2,
+              "--input: recipe text takes none");
+    CHECK_RUN(cli_run("cd %s && $P predict run", d), 2, "--out is missing: a text file");
+    CHECK_RUN(cli_run("cd %s && $P predict run --out run", d), 1, "--out run is a folder");
+    CHECK_RUN(cli_run("cd %s && $P predict text/tiny --out x", d), 2, "no weights given");
+    CHECK_RUN(cli_run("cd %s && $P predict text/tiny --model run/model.safetensors --out x", d), 6,
+              "12 tensors are missing: h.1.ln_1.weight");
+    CHECK_RUN(cli_run("cd %s && test ! -e x", d), 0, "");
+}
+
+TEST(predict_of_a_recipe_without_predictions_says_so)
+{
+    WANT_BIN();
+    CHECK_RUN(
+        cli_run("cd %s && $P train " CLI_SMALL "train.steps=1 --out run --quiet", pl_test_dir()), 0,
+        "");
+    CHECK_RUN(cli_run("cd %s && $P predict run --input x --out y", pl_test_dir()), 2,
+              "recipe cloud makes no predictions");
+}
