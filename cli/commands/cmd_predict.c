@@ -7,6 +7,7 @@
 #include "cli/train/cli_phases.h"
 #include "cli/ui.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 enum { PATH = 4096 };
@@ -92,34 +93,43 @@ static int predict(predictor *e, cli_args *a)
     return 0;
 }
 
+const cli_help cli_help_predict = {
+    .usage = "plimsoll predict RUN --input FILE --out FILE [key=value ...]\n"
+             "plimsoll predict CONFIG --model FILE --input FILE --out FILE [key=value ...]",
+    .about = "Applies a trained model to new data and writes the results. RUN is a run folder. "
+             "Nothing is\ntrained: the plan has weights and one forward pass.",
+    .examples = "  plimsoll predict runs/pets --input new-pictures --out pets.csv\n"
+                "  plimsoll predict runs/cells --input new-pictures --out masks --memory 1GB\n"
+                "  plimsoll predict runs/book --prompt 'Once upon a time' --out story.txt\n",
+    .options =
+        (const cli_option[]){
+            {"--input", "FILE", offsetof(predictor, input),
+             "data to predict: a file or a folder, as the recipe reads"},
+            {"--out", "FILE", offsetof(predictor, out), "file or folder for the results"},
+            {"--model", "FILE", offsetof(predictor, model), "weights to use",
+             "the model of the run"},
+            {"--ema", NULL, offsetof(predictor, ema),
+             "use the averaged weights (model_ema.safetensors)"},
+            {"--prompt", "TEXT", offsetof(predictor, prompt),
+             "text that a recipe of texts continues"},
+            {"--seed", "N", offsetof(predictor, seed), "seed of random draws (same as seed=N)"},
+            {"--phase", "NAME", offsetof(predictor, phase), "use the settings of this phase",
+             "the phase of the model"},
+            {"--memory", "SIZE", offsetof(predictor, memory),
+             "memory budget of the whole process (same as memory=SIZE)"},
+            {"--device", "DEVICE", offsetof(predictor, device),
+             "device to compute on (same as device=DEVICE)"},
+            {"--json", NULL, offsetof(predictor, json), "print one JSON object"},
+            {"--quiet", NULL, offsetof(predictor, progress.quiet), "no progress bar"},
+            {NULL},
+        },
+};
+
 int cmd_predict(int argc, char **argv)
 {
     predictor e = {.progress = {.percent = -1, .what = "predict"}};
     cli_args a;
-    const cli_option options[] = {
-        {"--input", "PATH", &e.input, "data to predict: a file or a folder, as the recipe reads"},
-        {"--out", "PATH", &e.out, "file or folder for the results"},
-        {"--model", "FILE", &e.model, "weights to use (default: the model of the run)"},
-        {"--ema", NULL, &e.ema, "use the averaged weights (model_ema.safetensors)"},
-        {"--prompt", "TEXT", &e.prompt, "text that a recipe of texts continues"},
-        {"--seed", "N", &e.seed, "seed of random draws (same as seed=N)"},
-        {"--phase", "NAME", &e.phase,
-         "use the settings of this phase (default: the phase of the model)"},
-        {"--memory", "SIZE", &e.memory, "memory budget of the whole process (same as memory=SIZE)"},
-        {"--device", "NAME", &e.device, "device to compute on (same as device=NAME)"},
-        {"--json", NULL, &e.json, "print one JSON object"},
-        {"--quiet", NULL, &e.progress.quiet, "no progress bar"},
-        {NULL, NULL, NULL, NULL},
-    };
-    cli_parse(argc, argv, options,
-              "plimsoll predict RUN --input PATH --out PATH [key=value ...]\n"
-              "plimsoll predict CONFIG --model FILE --input PATH --out PATH [key=value ...]\n\n"
-              "Applies a trained model to new data and writes the results. RUN is a run folder.\n"
-              "Nothing is trained: the plan has weights and one forward pass.",
-              "  plimsoll predict runs/pets --input new-pictures --out pets.csv\n"
-              "  plimsoll predict runs/cells --input new-pictures --out masks --memory 1GB\n"
-              "  plimsoll predict runs/book --prompt 'Once upon a time' --out story.txt\n",
-              &a);
+    cli_parse(argc, argv, &cli_help_predict, &e, &a);
     cli_want(&a, 1, 1, "predict", "one run folder or configuration");
     if (!cli_find_model(a.positional[0], e.model, e.ema, e.config_path, e.model_path, PATH))
         return 2;

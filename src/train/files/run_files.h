@@ -26,7 +26,7 @@ typedef struct pl_run_files {
         const char *key, *text;
     } fact[PL_MAX_FACTS];
     int n_facts;
-    const char *start_note;    /* see pl_run_start_note; NULL */
+    const char *start_note; /* see pl_run_start_note; NULL */
     /* eval.ema, by slot: 1 + the slot that has changed places with it; 0: none; NULL: not used */
     int *swapped;
 } pl_run_files;
