@@ -83,7 +83,7 @@ $(foreach s,$(shell grep -rlE --include='*.c' 'PL_(PRESET_)?EMBED' src cli recip
  $(BUILD)/$(s:.c=.o): $(shell find $(dir $(s)) -type f ! -name '*.[ch]' ! -name '*.md')))
 $(foreach s,$(shell grep -rl --include='*.c' PL_SOURCE_EMBED recipes),$(eval $(BUILD)/$(s:.c=.o): $(wildcard $(dir $(s))*.[ch])))
 
-include tests/build.mk
+include tests/build.mk packaging/build.mk
 
 # ---- linking ------------------------------------------------------------------------------------
 LINK = $(CC) $(if $(SAN),-fsanitize=$(SAN)) -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive \
@@ -130,17 +130,10 @@ carry: all benches $(BUILD)/pl_test $(BUILD)/odd.so ## build/carry: what another
 	@tools/gpu/carry $(BUILD)
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
 	@bench/bench.sh $(BUILD)
-install: all ## copy program, headers, library and documents under PREFIX (/usr/local)
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib share/doc/plimsoll)
-	install -m 755 $(BUILD)/plimsoll $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 include/plimsoll*.h $(DESTDIR)$(PREFIX)/include/
-	install -m 644 $(BUILD)/libplimsoll.a $(DESTDIR)$(PREFIX)/lib/
-	$(if $(PLUGIN)$(MPI_PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/plimsoll && install -m 755 $(PLUGIN) $(MPI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/plimsoll/)
-	install -m 644 LICENSE README.md docs/*.* $(DESTDIR)$(PREFIX)/share/doc/plimsoll/
 clean: ## remove everything that was built
 	rm -rf build
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile packaging/build.mk | expand -t 14
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all deps demo test check-all test-cuda bench-cuda benches carry bench install clean help
+.PHONY: all deps demo test check-all test-cuda bench-cuda benches carry bench clean help

@@ -32,7 +32,10 @@ static int print_include_dir(void)
         printf("%s\n", realpath(path, real) ? real : path);
         return 0;
     }
-    cli_error("cannot find plimsoll.h near this program (%s)", folder);
+    cli_error(
+        "cannot find plimsoll.h near this program (%s); the Debian package libplimsoll-dev has the "
+        "headers, and so has the source tree",
+        folder);
     return 1;
 }
 

@@ -8,23 +8,44 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Writes the folder of the program, or of the shared library that has this code; false: unknown, or
+ * the program has this code. */
+static bool folder_of(bool library, char *folder, size_t cap)
+{
+    if (library) {
+        Dl_info info;
+        void *here;
+        bool (*self)(bool, char *, size_t) = folder_of;
+        memcpy(&here, &self, sizeof here);
+        if (!dladdr(here, &info) || !strstr(info.dli_fname, ".so")) return false;
+        snprintf(folder, cap, "%s", info.dli_fname);
+    } else {
+        ssize_t len = readlink("/proc/self/exe", folder, cap - 1);
+        if (len <= 0) return false;
+        folder[len] = 0;
+    }
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    return slash != NULL;
+}
+
 /* The n-th place to look; false: there are no more. */
 static bool place(const char *file, const char *variable, int n, char *path, size_t cap)
 {
-    static const char *const folders[] = {"", "/../lib/plimsoll"};
+    static const struct {
+        bool library; /* beside the shared library, else beside the program */
+        const char *folder;
+    } places[] = {
+        {false, ""}, {false, "/../lib/plimsoll"}, {true, "/plimsoll"}, {true, "/../plimsoll"}};
     const char *given = getenv(variable);
-    char self[4096];
+    char folder[4096];
     if (given && given[0]) {
         snprintf(path, cap, "%s", given);
         return n == 0;
     }
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (len <= 0 || n >= 2) return false;
-    self[len] = 0;
-    char *slash = strrchr(self, '/');
-    if (!slash) return false;
-    *slash = 0;
-    snprintf(path, cap, "%s%s/%s", self, folders[n], file);
+    if (n >= (int)(sizeof places / sizeof *places)) return false;
+    if (!folder_of(places[n].library, folder, sizeof folder)) return false;
+    snprintf(path, cap, "%s%s/%s", folder, places[n].folder, file);
     return true;
 }
 
