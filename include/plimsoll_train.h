@@ -120,7 +120,9 @@ typedef struct pl_run_memory {
     uint64_t budget;  /* key `memory`, at most the memory of a planned-for GPU; 0: none given */
     uint64_t asked;   /* key `memory` as it is given; 0: none given */
     uint64_t minimum; /* smallest budget known to work; see pl_run_find_minimum */
-    bool fits;        /* total <= budget, or no budget */
+    /* The smallest budget was searched, so that minimum is the figure of `plimsoll plan`. */
+    bool minimum_found;
+    bool fits; /* total <= budget, or no budget */
 } pl_run_memory;
 PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
 /* Return the bytes that the process holds at this moment, and the most seen: the resident set, or

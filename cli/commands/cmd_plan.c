@@ -214,9 +214,7 @@ static int plan_once(const cli_args *a, const plan_options *o, const phases *all
         free(all->row);
         return rc == PL_OK ? 0 : pl_status_exit_code(rc);
     }
-    if (!m.fits)
-        cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m.budget),
-                  (unsigned long long)m.minimum, cli_bytes(m.minimum));
+    if (!m.fits) plan_unfit_print(&m);
     return m.fits ? 0 : 3;
 }
 

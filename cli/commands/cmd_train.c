@@ -50,10 +50,17 @@ static bool is_profile(const pl_run *run)
 {
     pl_device_info info;
     const char *device = pl_config_text(pl_run_config(run), "device");
+    const pl_config *c = pl_run_config(run);
     if (!times_is_profile(device, &info)) return false;
-    cli_error(
-        "%s is %s: plimsoll plan can use it, plimsoll devices lists what this machine can train on",
-        device, info.why_not);
+    if (!pl_config_is_null(c, "card") && strcmp(pl_config_text(c, "card"), device) == 0)
+        cli_error("this configuration is for a GPU, and this machine has none that can be used "
+                  "(plimsoll devices says why): plimsoll plan plans for a %s, device=cpu trains on "
+                  "the CPU",
+                  device);
+    else
+        cli_error(
+            "%s is %s: plimsoll plan can use it, plimsoll devices lists what this machine can train on",
+            device, info.why_not);
     return true;
 }
 

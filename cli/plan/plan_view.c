@@ -191,8 +191,10 @@ static void print_components(const pl_run *run, const pl_plan_info *all, const p
     fprintf(out, "\n  %-12s %11s %11s  predicted", "step time", cli_ms(kept_ms), cli_ms(ms));
     if (plan_recompute_share(run) > 0)
         fprintf(out, "; %.1f %% of it is recompute", 100 * plan_recompute_share(run));
-    fprintf(out, "\n  %-12s %11s %11s  smallest budget that fits\n", "minimum", "",
-            cli_bytes(m->minimum));
+    fputc('\n', out);
+    if (m->minimum_found)
+        fprintf(out, "  %-12s %11s %11s  smallest budget that fits\n", "minimum", "",
+                cli_bytes(m->minimum));
     fprintf(out, "  arena %llu bytes, state %llu bytes", (unsigned long long)m->arena,
             (unsigned long long)m->state);
     uint64_t frozen = frozen_bytes(run);
@@ -525,7 +527,10 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_uint(j, "overhead_bytes", m.overhead);
     pl_json_uint(j, "total_bytes", m.total);
     pl_json_uint(j, "keep_all_bytes", all->keep_all_bytes);
-    pl_json_uint(j, "minimum_bytes", m.minimum);
+    if (m.minimum_found)
+        pl_json_uint(j, "minimum_bytes", m.minimum);
+    else
+        pl_json_null(j, "minimum_bytes");
     pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
     pl_json_uint(j, "no_reuse_bytes", rows[ROW_VIEWS].bytes);
     pl_json_float(j, "recompute_ratio", plan_recompute_share(run));

@@ -72,6 +72,8 @@ enum { PLAN_EDITS = 3 };
 /* For arguments whose plan does not fit; memory is --memory or NULL. Returns how many it found. */
 int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out);
 void plan_edits_print(const plan_edit *edit, int n, FILE *out);
+/* Says that a plan does not fit, with the smallest budget. */
+void plan_unfit_print(const pl_run_memory *m);
 void plan_edits_json(const plan_edit *edit, int n, pl_json *j);
 
 #endif

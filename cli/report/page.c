@@ -81,7 +81,7 @@ static void put_memory(FILE *f, const pl_run *run)
             "\"memory\":{\"total\":%llu,\"budget\":%llu,\"minimum\":%llu,\"overhead\":%llu,"
             "\"weights\":%llu,\"optimizer\":%llu},\n",
             (unsigned long long)m.total, (unsigned long long)m.budget,
-            (unsigned long long)m.minimum, (unsigned long long)m.overhead,
+            (unsigned long long)(m.minimum_found ? m.minimum : 0), (unsigned long long)m.overhead,
             (unsigned long long)weights,
             (unsigned long long)(m.state > weights ? m.state - weights : 0));
 }

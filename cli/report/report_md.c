@@ -50,9 +50,8 @@ static void put_budget(const report *r, FILE *f)
     fprintf(f, "| overhead (program, libraries, stacks) | %s | %s |\n", bytes(over), bytes(over));
     fprintf(f, "| **whole process** | **%s** | **%s** |\n", bytes(kept + over),
             bytes(num(m, "total")));
-    if (num(m, "budget") > 0)
-        fprintf(f, "\nBudget: %s. Minimum: %s.\n", bytes(num(m, "budget")),
-                bytes(num(m, "minimum")));
+    if (num(m, "budget") > 0) fprintf(f, "\nBudget: %s.\n", bytes(num(m, "budget")));
+    if (num(m, "minimum") > 0) fprintf(f, "\nMinimum: %s.\n", bytes(num(m, "minimum")));
 }
 
 static void put_optimisations(const report *r, FILE *f)
@@ -207,10 +206,9 @@ void report_markdown(const report *r, FILE *f)
     fprintf(
         f,
         "\n## How to use less memory\n\nIn this order; the first two do not change training:\n\n"
-        "1. `memory=SIZE`: recomputes more; the minimum is %s.\n"
+        "1. `memory=SIZE`: recomputes more; `plimsoll plan` prints the minimum.\n"
         "2. `accumulate=auto`: gradient accumulation over micro-batches (not with BatchNorm, which couples samples).\n"
         "3. `precision=bf16`: halves the stored activations.\n"
-        "4. A smaller batch or network: `plimsoll plan CONFIG --memory SIZE` lists changes that fit.\n",
-        bytes(num(json_object_get(r->plan, "memory"), "minimum")));
+        "4. A smaller batch or network: `plimsoll plan CONFIG --memory SIZE` lists changes that fit.\n");
     fprintf(f, "\n## Configuration\n\n```yaml\n%s```\n", r->config);
 }

@@ -174,6 +174,24 @@ static void tell_resumed(const trainer *t)
             then, now, then);
 }
 
+/* Ends a run whose plan does not fit as `plimsoll plan` does: with the smallest budget and changes
+ * that fit. Frees the run first, because its memory would count against them. */
+static pl_status refuse(trainer *t, const pl_run_memory *m)
+{
+    plan_edit edit[PLAN_EDITS];
+    int n = 0;
+    if (!t->quiet) {
+        pl_run_free(t->run);
+        t->run = t->list = NULL;
+        n = plan_edits(t->args, t->memory, m, edit);
+        plan_edits_print(edit, n, stderr);
+        if (n) fputc('\n', stderr);
+    }
+    plan_unfit_print(m);
+    t->folder.error_printed = true;
+    return PL_ERR_FIT;
+}
+
 pl_status trainer_train(trainer *t)
 {
     bool verbose = !t->json && !t->quiet;
@@ -189,8 +207,11 @@ pl_status trainer_train(trainer *t)
     }
     if (verbose && resuming) tell_resumed(t);
     bool replanned = false;
-    rc = keep_plan(t);
+    pl_run_memory m = pl_run_memory_get(t->run);
+    bool refused = !m.fits && !t->world && t->run == t->list && !trainer_phase(t);
+    if (!refused) rc = keep_plan(t);
     if (rc == PL_OK) rc = emit_plan(t);
+    if (rc == PL_OK && refused) return refuse(t, &m);
     if (rc == PL_OK) rc = start_programs(t, &replanned);
     if (rc == PL_OK) rc = open_files(t, replanned);
     t->from = pl_run_steps_done(t->run);

@@ -18,6 +18,7 @@
 #include "rt/process_budget.h"
 
 #include "base/arena.h"
+#include "base/str.h"
 #include "base/sys.h"
 #include "rt/device.h"
 
@@ -148,11 +149,16 @@ static uint64_t search_bytes(const pl_process_budget *b)
 /* Plans within an arena. Where no plan is found the last plans stay. */
 static pl_status plan_within(pl_process_budget *b, uint64_t arena)
 {
+    char state[32];
+    PL_FAIL_IF(
+        arena == 0 && arena_of(b, false), PL_ERR_FIT,
+        "weights, optimizer state (%s together) and overhead leave nothing of it to the arena",
+        pl_str_bytes(b->state_bytes, state, sizeof state));
     for (int i = 0; i < b->n; i++) {
         pl_program *p = b->programs[i];
         if (pl_program_plan(p)->arena_bytes <= arena) continue;
         pl_budget_limit(pl_program_budget(p), b->stop, search_bytes(b));
-        pl_status rc = pl_program_set_budget(p, arena ? arena : 1);
+        pl_status rc = pl_program_set_budget(p, arena);
         note_peak(b);
         PL_TRY(rc);
     }

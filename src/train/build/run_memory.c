@@ -153,6 +153,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
                            .budget = b.bytes,
                            .asked = asked_budget(r),
                            .minimum = m.minimum,
+                           .minimum_found = r->build && r->build->minimum,
                            .fits = m.fits};
 }
 

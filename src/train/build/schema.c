@@ -16,6 +16,9 @@ const pl_config_entry pl_engine_schema[] = {
     {"device", PL_CONFIG_TEXT, "cpu", .resume = PL_RESUME_ROUND,
      .doc = "Where to train: cpu, cuda (the first NVIDIA GPU), cuda:1, ...; or a GPU to plan for "
             "(docs/DEVICES.md)."},
+    {"card", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
+     .doc = "GPU that the configuration is meant for, e.g. t4 (plimsoll devices --profiles): where "
+            "device is a GPU and this machine has none, plans are made for this one."},
     {"compile.mode", PL_CONFIG_CHOICE, "default",
      .choices = "default|reduce-overhead|max-autotune|eager", .resume = PL_RESUME_ROUND,
      .doc =

@@ -4,8 +4,8 @@
  * recipe's peer table maps each field of the peer's configuration to one of our keys. Draws are
  * inputs in a replay, so both programs compute with the same numbers.
  *
- * Compared: every loss term of every step, relatively; every gradient of step 1 and every parameter
- * and buffer at the end, by norms.
+ * Compared: every loss term of every step; every gradient of step 1 and every parameter and buffer
+ * at the end, by norms; all relative to their size, beyond rounding (replay_error.h).
  *
  * Some gradients are zero except for rounding: of a bias in front of a BatchNorm, or of scores in
  * front of a softmax. Both programs then hold noise, and Adam turns noise of any size into steps of
@@ -18,6 +18,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "io/safetensors.h"
+#include "train/run/replay_error.h"
 #include "train/run/run.h"
 
 #include <jansson.h>
@@ -48,9 +49,8 @@ typedef struct replay {
     const pl_peer *peer;
     pl_replay_report *report;
     double loss_tol, grad_tol, final_tol;
-    double
-        loss[PL_MAX_METRICS]; /* of the step, in the order of its terms: means over micro-batches */
-    bool known[PL_MAX_METRICS]; /* some program computes the term */
+    double loss[PL_MAX_METRICS]; /* of the step, in the order of its terms, over micro-batches */
+    bool known[PL_MAX_METRICS];  /* some program computes the term */
     gradients gradients;
 } replay;
 
@@ -373,9 +373,9 @@ static void compare_losses(replay *p, int step)
         i++;
         char label[128];
         snprintf(label, sizeof label, "step %d %s: %.9g, peer %.9g", step, name, got, want);
-        double scale = fabs(want) > 1e-12 ? fabs(want) : 1e-12;
-        note(fabs(got - want) / scale, label, &r->worst_loss, r->worst_loss_name,
-             sizeof r->worst_loss_name);
+        double scale = fmax(1, fabs(want)); /* losses are made of numbers around 1 */
+        note(pl__replay_error(fabs(got - want), fabs(want), scale, p->run->purpose.f64), label,
+             &r->worst_loss, r->worst_loss_name, sizeof r->worst_loss_name);
         r->losses++;
     }
 }
@@ -474,7 +474,7 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
     if (noise)
         err = norm_of(&type, got) <= NOISE * largest ? 0 : (double)INFINITY;
     else
-        err = distance(&type, got, t->want) / norm;
+        err = pl__replay_error(distance(&type, got, t->want), norm, largest, p->run->purpose.f64);
     note(err, t->slot->name, &r->worst_grad, r->worst_grad_name, sizeof r->worst_grad_name);
     r->gradients++;
     p->noise[t->index] = noise;
@@ -509,8 +509,9 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
         sound = sound_distance(type, got, t->want, p->noisy[t->index], step);
     pl_sys_free(got);
     PL_TRY(rc);
-    double norm = norm_of(type, t->want), least = norm > 1e-12 ? norm : 1e-12, err = d / least;
-    double reach = step * sqrt((double)pl_type_elems(type));
+    double scale = sqrt((double)pl_type_elems(type)), norm = norm_of(type, t->want);
+    double least = fmax(norm, 1e-12), reach = step * scale; /* weights are numbers around 1 */
+    double err = pl__replay_error(d, norm, scale, p->run->purpose.f64);
     bool follows = p->noise[t->index] || (t->slot->kind == PL_SLOT_BUFFER && p->n_noise > 0);
     r->tensors++;
     if (err > p->final_tol && ((follows && d <= reach) || sound / least <= p->final_tol)) {

@@ -186,9 +186,20 @@ static pl_status start(pl_run *r)
     return pl_prefetch_open(r);
 }
 
+/* The device of the configuration is not here, and only a plan for its card was made. */
+static pl_status fail_absent(const pl_run *r)
+{
+    const pl_device *device;
+    pl_status rc = pl_device_find(r->absent, &device);
+    PL_FAIL(PL_ERR_DEVICE, "%s; the plan is for a %s; device=cpu trains on the CPU",
+            rc == PL_OK ? "the GPU appeared after planning" : pl_error_text(),
+            pl_config_text(r->config, "card"));
+}
+
 pl_status pl_run_start(pl_run *r)
 {
     PL_FAIL_IF(!r->build, PL_ERR_ARG, "the run is not built");
+    if (r->absent) return fail_absent(r);
     PL_TRY(start(r));
     PL_TRY(pl__phase_check_data(r));
     PL_TRY(pl__ranks_check(r));

@@ -224,6 +224,29 @@ static pl_status place_library(pl_run *r)
     return text ? pl_config_override(r->config, text) : PL_ERR_MEMORY;
 }
 
+/* Key `card`: where the GPU of the configuration cannot be used, a profile of the card that the
+ * configuration is meant for takes its place, which can be planned for. A device that the caller
+ * names is not replaced. */
+static pl_status stand_in(pl_run *r, const char *const *overrides, int n)
+{
+    char text[96];
+    uint64_t total, available;
+    const char *device = pl_config_text(r->config, "device");
+    if (pl_config_is_null(r->config, "card")) return PL_OK;
+    const char *card = pl_config_text(r->config, "card");
+    PL_FAIL_IF(!pl_device_profile(card), PL_ERR_CONFIG,
+               "card: \"%s\" is no GPU that can be planned for (plimsoll devices --profiles lists "
+               "them)",
+               card);
+    for (int i = 0; i < n; i++)
+        if (strncmp(overrides[i], "device=", 7) == 0) return PL_OK;
+    if (!pl_device_is_plugged(device) || pl_device_memory(device, &total, &available)) return PL_OK;
+    r->absent = pl_arena_strdup(&r->arena, device);
+    if (!r->absent) return PL_ERR_MEMORY;
+    snprintf(text, sizeof text, "device=%s", card);
+    return pl_config_override(r->config, text);
+}
+
 pl_status pl_run_open(const char *config, const char *const *overrides, int n, pl_run **out)
 {
     pl_run *r = pl_sys_alloc(sizeof *r);
@@ -234,6 +257,7 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
     for (int i = 0; i < n && rc == PL_OK; i++) rc = override(r, overrides[i]);
     if (rc == PL_OK) rc = place_library(r);
     if (rc == PL_OK) rc = pl_config_check(r->config);
+    if (rc == PL_OK) rc = stand_in(r, overrides, n);
     if (rc == PL_OK) rc = pl__phases_read(r);
     if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;
     if (rc == PL_OK) rc = pl__stage_open(r);

@@ -1,0 +1,107 @@
+/* test_cli_answers.c - what commands say of the same thing agrees: the minimum, the changes that
+ * fit, the card that a preset is for. */
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+#include "train/run/replay_error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TEST(answers_train_and_report_name_no_minimum_but_that_of_plan)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P plan " CLI_SMALL);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "smallest budget that fits"), "%s", r.out);
+    r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=2 --out run", pl_test_dir());
+    CHECK_MSG(r.code == 0 && !strstr(r.err, "minimum"), "%s", r.err);
+    r = cli_run("cd %s && grep -c '\"minimum_bytes\":null' run/log.jsonl && "
+                "$P report run --out - && $P report run && grep -c 'minimum\":0' run/report.html",
+                pl_test_dir());
+    CHECK_MSG(r.code == 0 && !strstr(r.out, "Minimum:"), "%s%s", r.out, r.err);
+}
+
+/* The bytes after "the smallest budget is". */
+static long long told_minimum(const char *text)
+{
+    const char *at = strstr(text, "the smallest budget is ");
+    return at ? atoll(at + strlen("the smallest budget is ")) : 0;
+}
+
+TEST(answers_train_refuses_as_plan_does)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P plan " CLI_SMALL "--json");
+    long long least = atoll(strstr(r.out, "\"minimum_bytes\":") + 16);
+    for (int small = 0; small < 2; small++) {
+        /* so small that nothing is left to the arena, and large enough for some of it */
+        char memory[32];
+        static char plan[1 << 16];
+        snprintf(memory, sizeof memory, "%lld", small ? 2000000 : least * 4 / 5);
+        r = cli_run("$P plan " CLI_SMALL "--memory %s", memory);
+        CHECK_INT(r.code, 3);
+        long long minimum = told_minimum(r.err);
+        const char *edits = strstr(r.out, "These changes fit");
+        CHECK_MSG(edits && minimum > 0, "%s: %s%s", memory, r.out, r.err);
+        snprintf(plan, sizeof plan, "%s", edits ? edits : "");
+        r = cli_run("cd %s && $P train " CLI_SMALL "--memory %s --out run", pl_test_dir(), memory);
+        CHECK_INT(r.code, 3);
+        CHECK_MSG(llabs(told_minimum(r.err) - minimum) < minimum / 10, "%lld, plan %lld: %s",
+                  told_minimum(r.err), minimum, r.err);
+        CHECK_MSG(strstr(r.err, "These changes fit") && strstr(r.err, "--memory ") &&
+                      !strstr(r.err, "arena of 1 bytes"),
+                  "%s", r.err);
+        /* as many changes, under the same names */
+        for (char *line = strtok(plan, "\n"); line; line = strtok(NULL, "\n")) {
+            char change[32];
+            if (sscanf(line, "  %31[a-z_.]=", change) == 1)
+                CHECK_MSG(strstr(r.err, change), "train lacks %s: %s", change, r.err);
+        }
+        r = cli_run("test -e %s/run/config.yaml", pl_test_dir());
+        CHECK(r.code != 0);
+        r = cli_run("$P train " CLI_SMALL "--memory %s --quiet", memory);
+        CHECK_MSG(r.code == 3 && !strstr(r.err, "arena of 1 bytes"), "%s", r.err);
+    }
+}
+
+TEST(answers_presets_for_a_card_plan_for_that_card)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+        /* a plug-in that is not there: no GPU, whatever the machine has */
+#define NO_GPU "PLIMSOLL_PLUGIN=/nowhere "
+    cli_result r = cli_run(NO_GPU "$P plan cloud/t4 --json");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"device\":\"t4\""), "%s%s", r.out, r.err);
+    r = cli_run(NO_GPU "$P plan fluxflow/flow8 --print-config");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "device: rtx4070-laptop"), "%s", r.out);
+    /* A device that the user names is planned for. */
+    r = cli_run(NO_GPU "$P plan cloud/t4 --device a100 --print-config");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "device: a100"), "%s", r.out);
+    r = cli_run(NO_GPU "$P plan cloud/t4 device=cuda");
+    CHECK_MSG(r.code == 4, "%d %s", r.code, r.err);
+    /* Nothing trains on a card that is not there. */
+    r = cli_run(NO_GPU "$P train cloud/tiny device=cuda card=t4");
+    CHECK_INT(r.code, 4);
+    r = cli_run(
+        "cd %s && printf 'recipe: cloud\\nextends: cloud/tiny\\ndevice: cuda\\ncard: t4\\n' > my.yaml && " NO_GPU
+        "$P train my.yaml",
+        pl_test_dir());
+    CHECK_MSG(r.code == 4 && strstr(r.err, "plans for a t4") && strstr(r.err, "device=cpu"),
+              "%d %s", r.code, r.err);
+    r = cli_run("$P plan cloud/tiny card=gtx card=t5");
+    CHECK_MSG(r.code == 2 && strstr(r.err, "\"t5\""), "%d %s", r.code, r.err);
+}
+
+TEST(answers_replay_counts_what_exceeds_rounding)
+{
+    const double tolerance = 1e-5;
+    /* a loss term of 2.6e-4 that differs by 9e-8 */
+    CHECK(pl__replay_error(9e-8, 2.6e-4, 1, false) <= tolerance);
+    /* the same share of a loss of 1, or more than rounding, is a difference */
+    CHECK(pl__replay_error(3.5e-4, 1, 1, false) > tolerance);
+    CHECK(pl__replay_error(5e-6, 2.6e-4, 1, false) > tolerance);
+    CHECK(pl__replay_error(9e-8, 2.6e-4, 1, true) > tolerance);
+    /* a small value is compared with itself, not with 1 */
+    CHECK(pl__replay_error(4e-9, 2e-7, 1, false) > tolerance);
+    CHECK(isnan(pl__replay_error((double)NAN, 1, 1, false)));
+    CHECK(pl__replay_error((double)INFINITY, 1, 1, false) > tolerance);
+}
