@@ -1,9 +1,10 @@
 # Plimsoll. The two commands of the README are `make demo` and `make test`; `make help` lists all.
 #
 # Sources are found by folder: adding a file touches no build file. A source named X.isa.c is compiled
-# once per instruction set (baseline, AVX2, AVX-512) with PL_ISA set to its suffix; callers choose at
-# run time. BUILD=dir builds elsewhere; SAN=address,undefined or SAN=thread builds with sanitizers.
+# once per instruction set (baseline; on x86 also AVX2, AVX-512) with PL_ISA set to its suffix; callers
+# choose at run time. BUILD=dir builds elsewhere; SAN=address,undefined or SAN=thread builds with sanitizers.
 .SECONDEXPANSION:
+.DEFAULT_GOAL := all
 CC      ?= cc
 BUILD   ?= build/$(if $(SAN),$(subst $(comma),-,$(SAN)),release)$(if $(filter clang%,$(notdir $(CC))),-clang)
 PREFIX  ?= /usr/local
@@ -24,22 +25,22 @@ CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(if $(SAN),-O1,-O2) -g $(SAN_FLAGS) $(WARN
 KERNEL := $(if $(SAN),,-O3 -fno-trapping-math)
 LIBS   := -ldnnl -lfyaml -ljansson -lxxhash -l:libgomp.so.1 -lpthread -ldl -lm
 
+include tools/deps.mk
+
 # ---- sources ------------------------------------------------------------------------------------
 find_c     = $(sort $(shell find $(1) -name '*.c'))
 LIB_SRC   := $(filter-out src/cuda/% src/mpi/% src/program/%,$(call find_c,src recipes))
 LIB_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.isa.c,$(LIB_SRC))) \
- $(foreach i,base avx2 avx512,$(patsubst %.isa.c,$(BUILD)/%.$(i).o,$(filter %.isa.c,$(LIB_SRC))))
+ $(foreach i,$(ISAS),$(patsubst %.isa.c,$(BUILD)/%.$(i).o,$(filter %.isa.c,$(LIB_SRC))))
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,cli))
 # Replacements of system functions: in programs, never in the library (src/program/README.md).
 PROGRAM   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/program/*.c))
 
 # ---- plug-ins -----------------------------------------------------------------------------------
-# CUDA, where nvcc is found. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default compiles fast and
-# runs on every GPU since the T4 (PTX for those that are not named).
-CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
-NVCC       ?= $(CUDA_HOME)/bin/nvcc
+# CUDA. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default compiles fast and runs on every GPU
+# since the T4 (PTX for those that are not named).
 CUDA_ARCHS ?= 90
-PLUGIN     := $(if $(CUDA_HOME),$(BUILD)/libplimsoll_cuda.so)
+PLUGIN     := $(if $(filter CUDA,$(FOUND)),$(BUILD)/libplimsoll_cuda.so)
 CUDA_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,src/cuda)) $(patsubst %,$(BUILD)/%.o,$(wildcard src/cuda/*/*.cu))
 NVCC_SMALL := $(if $(PLUGIN),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
 NVCC_FLAGS  = -std=c++17 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc \
@@ -58,7 +59,8 @@ MPI_LIBS   := $(if $(MPICC),$(filter -L% -l% -Wl%,$(shell $(MPICC) --showme:link
 $(BUILD)/src/cuda/% $(BUILD)/tests/cuda/probe/%: CFLAGS_ALL += $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
 $(BUILD)/src/mpi/%: CFLAGS_ALL += $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_FLAGS)))
 
-all: $(BUILD)/plimsoll $(MPI_PLUGIN) $(if $(SAN),,$(PLUGIN))
+all: $(BUILD)/plimsoll $(MPI_PLUGIN) $(if $(SAN),,$(PLUGIN)) ## build the program and its plug-ins
+	@$(DEPS) --summary $(BUILD)
 
 # ---- compiling ----------------------------------------------------------------------------------
 isa_base   := -DPL_ISA=base
@@ -70,7 +72,7 @@ $(BUILD)/%.$(1).o: %.isa.c | build/deps.ok
 	$$(call say,cc $$< ($(1)))
 	@$(CC) $$(CFLAGS_ALL) $(KERNEL) $(isa_$(1)) -c -o $$@ $$<
 endef
-$(foreach i,base avx2 avx512,$(eval $(call isa_rule,$(i))))
+$(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
 $(BUILD)/%.o: %.c | build/deps.ok
 	$(call say,cc $<)
@@ -106,17 +108,15 @@ $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	@$(LINK_SO) $(CUDA_LIBS)
 $(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
 	@$(LINK_SO) -lrt
-build/deps.ok: tools/deps
-	@mkdir -p build && CC="$(CC)" tools/deps && touch $@
 
 # ---- what people type ---------------------------------------------------------------------------
 deps: ## install what the build needs (Debian, Ubuntu); other targets do it when something lacks
-	@tools/deps
+	@$(DEPS)
 demo: all ## plan and train a small network for about a minute
 	@$(BUILD)/plimsoll train cloud/demo
 # Tests at once: one more than cores, because some wait; few, because many use all cores themselves.
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
-test: all $(BUILD)/pl_test ## build and run every test (minutes)
+test: all $(BUILD)/pl_test build/deps.test.ok ## build and run every test (minutes)
 	@tools/check/source
 	@PL_BIN=$(BUILD)/plimsoll CC="$(CC)" $(if $(PL_TEST_LONG),PL_TEST_LONG=1) $(BUILD)/pl_test -j $(TEST_JOBS)
 check-all: ## both compilers, sanitizers, long tests, fuzzers, headers, ranks killed (hours; tools/check-all --list)

@@ -21,7 +21,7 @@ SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -f
 $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	$(call say,cc $< (simulator))
 	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
-$(BUILD)/cudasim/%.o: % | build/deps.ok
+$(BUILD)/cudasim/%.o: % | build/deps.test.ok
 	$(call say,c++ $< (simulator))
 	@$(SIM_CXX) $(SIM_FLAGS) -c -o $@ $<
 

@@ -227,7 +227,7 @@ static pl_status run_ref(const pl_call *c, int scalars, coeffs k, rule_fn rule)
     int64_t n = pl_type_elems(&c->out_type[0]);
     int states = c->n_out - 1;
     for (int64_t i = 0; i < n; i++) {
-        double s[3], x[2];
+        double s[3] = {0}, x[2];
         for (int j = 0; j < 2; j++)
             x[j] = ref_get(c->in_type[scalars + j].dtype, c->in[scalars + j], i);
         for (int j = 0; j < states; j++)
