@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "cpu/dnn/dnn.h"
+#include "cpu/isa/isa.h"
 #include "cpu/tile/cpu_group.h"
 #include "ir/comm.h"
 #include "pass/fuse/fuse.h"
@@ -154,18 +155,12 @@ static uint64_t meminfo_bytes(const char *field)
     return at ? strtoull(at + strlen(field), NULL, 10) * 1024 : 0;
 }
 
-static const char *vector_unit(void)
-{
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return "AVX-512";
-    return __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
-}
-
 void pl_cpu_model(char *out, size_t cap)
 {
     char model[128];
     proc_field("/proc/cpuinfo", "model name", model, sizeof model);
     snprintf(out, cap, "%s, %d threads, %s", model[0] ? model : "processor", pl_threads_count(),
-             vector_unit());
+             pl_cpu_vectors());
 }
 
 static bool cpu_memory(const char *name, uint64_t *total, uint64_t *available)

@@ -2,15 +2,15 @@
 #include "cpu/kernels/draw.h"
 
 #include "base/rng.h"
-#include "cpu/kernels/rows.h"
+#include "cpu/isa/isa.h"
 
 #include <string.h>
 
-extern const pl_draw pl_draw_base, pl_draw_avx2, pl_draw_avx512;
+PL_ISA_EXTERN(pl_draw, pl_draw);
 
 const pl_draw *pl_draw_best(void)
 {
-    static const pl_draw *const sets[] = {&pl_draw_base, &pl_draw_avx2, &pl_draw_avx512};
+    static const pl_draw *const sets[] = PL_ISA_SETS(pl_draw);
     return sets[pl_cpu_level()];
 }
 

@@ -8,15 +8,15 @@
 #include "cpu/kernels/flash.h"
 
 #include "base/threads.h"
-#include "cpu/kernels/rows.h"
+#include "cpu/isa/isa.h"
 
 #include <math.h>
 
-extern const pl_flash_set pl_flash_base, pl_flash_avx2, pl_flash_avx512;
+PL_ISA_EXTERN(pl_flash_set, pl_flash);
 
 static const pl_flash_set *best(void)
 {
-    static const pl_flash_set *const sets[] = {&pl_flash_base, &pl_flash_avx2, &pl_flash_avx512};
+    static const pl_flash_set *const sets[] = PL_ISA_SETS(pl_flash);
     return sets[pl_cpu_level()];
 }
 

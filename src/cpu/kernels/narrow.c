@@ -2,8 +2,9 @@
 #include "cpu/kernels/narrow.h"
 
 #include "base/threads.h"
+#include "cpu/isa/isa.h"
 
-extern const pl_narrow_loops pl_narrow_loops_base, pl_narrow_loops_avx2, pl_narrow_loops_avx512;
+PL_ISA_EXTERN(pl_narrow_loops, pl_narrow_loops);
 
 /* A part of the work needs at least this many elements of A to be worth a thread and, as each part
  * leaves a row to be added up, this many rows. */
@@ -11,12 +12,8 @@ enum { PART_ELEMS = 32 * 1024, PART_ROWS = 64, MAX_PARTS = 32 };
 
 static const pl_narrow_loops *loops(void)
 {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return &pl_narrow_loops_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return &pl_narrow_loops_avx2;
-    return &pl_narrow_loops_base;
+    static const pl_narrow_loops *const sets[] = PL_ISA_SETS(pl_narrow_loops);
+    return sets[pl_cpu_level()];
 }
 
 int64_t pl_narrow_parts(const pl_narrow *s)

@@ -1,7 +1,7 @@
 /* narrow.isa.c - the loops of narrow.h over rows [lo, hi), compiled per instruction set. Lanes are
  * written as arrays of 16 so that every set adds in the same order. */
 #include "cpu/kernels/narrow.h"
-#include "cpu/kernels/shuffle.h"
+#include "cpu/isa/shuffle.h"
 
 #include <string.h>
 
@@ -10,22 +10,23 @@
 
 enum { LANES = 16 };
 typedef float v16 __attribute__((vector_size(64), aligned(4)));
+typedef int32_t i16 __attribute__((vector_size(64)));
 
 /* Sums of lanes, pairs first: after FOLD1 the even places hold pairs of a, the odd places pairs of
  * b. After all four over 16 rows, lane r holds the sum of row r. Macros, because a function that
  * takes vectors wider than the machine's has no stable calling convention. */
 #define FOLD1(a, b)                                                                                \
- (PL_SHUFFLE(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +                    \
-  PL_SHUFFLE(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+ (PL_SHUFFLE(i16, a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +               \
+  PL_SHUFFLE(i16, a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
 #define FOLD2(a, b)                                                                                \
- (PL_SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +                     \
-  PL_SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+ (PL_SHUFFLE(i16, a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +                \
+  PL_SHUFFLE(i16, a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
 #define FOLD4(a, b)                                                                                \
- (PL_SHUFFLE(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +                     \
-  PL_SHUFFLE(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+ (PL_SHUFFLE(i16, a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +                \
+  PL_SHUFFLE(i16, a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
 #define FOLD8(a, b)                                                                                \
- (PL_SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +                       \
-  PL_SHUFFLE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+ (PL_SHUFFLE(i16, a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +                  \
+  PL_SHUFFLE(i16, a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
 
 /* Multiplies one row with one vector, in 16 lanes. */
 static inline void row_lanes(const float *a, const float *b, int64_t n, v16 *out)

@@ -25,7 +25,4 @@ typedef struct pl_row_loops {
 /* Returns the best set that this machine supports. */
 const pl_row_loops *pl_rows_best(void);
 
-/* Returns the compiled set that this machine runs: 0 base, 1 AVX2, 2 AVX-512. */
-int pl_cpu_level(void);
-
 #endif

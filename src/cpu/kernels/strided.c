@@ -13,7 +13,7 @@
 #include "cpu/kernels/strided.h"
 
 #include "base/threads.h"
-#include "cpu/kernels/shuffle.h"
+#include "cpu/isa/shuffle.h"
 
 #include <string.h>
 
@@ -133,12 +133,12 @@ TRANSPOSE(transpose8, uint64_t)
 /* 2-byte elements go eight by eight through registers, 4-byte elements four by four; elements at
  * the edges one by one. */
 typedef uint16_t oct __attribute__((vector_size(16)));
-#define ZIP_LO(a, b)  PL_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define ZIP_HI(a, b)  PL_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#define PAIR_LO(a, b) PL_SHUFFLE(a, b, 0, 1, 8, 9, 2, 3, 10, 11)
-#define PAIR_HI(a, b) PL_SHUFFLE(a, b, 4, 5, 12, 13, 6, 7, 14, 15)
-#define HALF_LO(a, b) PL_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
-#define HALF_HI(a, b) PL_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#define ZIP_LO(a, b)  PL_SHUFFLE(oct, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ZIP_HI(a, b)  PL_SHUFFLE(oct, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define PAIR_LO(a, b) PL_SHUFFLE(oct, a, b, 0, 1, 8, 9, 2, 3, 10, 11)
+#define PAIR_HI(a, b) PL_SHUFFLE(oct, a, b, 4, 5, 12, 13, 6, 7, 14, 15)
+#define HALF_LO(a, b) PL_SHUFFLE(oct, a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define HALF_HI(a, b) PL_SHUFFLE(oct, a, b, 4, 5, 6, 7, 12, 13, 14, 15)
 
 static void transpose8x8(uint16_t *d, int64_t ds, const uint16_t *s, int64_t ss)
 {
@@ -177,12 +177,12 @@ static quad load4(const uint32_t *p)
 static void transpose4x4(uint32_t *d, int64_t ds, const uint32_t *s, int64_t ss)
 {
     quad a = load4(s), b = load4(s + ss), c = load4(s + 2 * ss), e = load4(s + 3 * ss);
-    quad ab0 = PL_SHUFFLE(a, b, 0, 4, 1, 5);
-    quad ab1 = PL_SHUFFLE(a, b, 2, 6, 3, 7);
-    quad ce0 = PL_SHUFFLE(c, e, 0, 4, 1, 5);
-    quad ce1 = PL_SHUFFLE(c, e, 2, 6, 3, 7);
-    quad r[4] = {PL_SHUFFLE(ab0, ce0, 0, 1, 4, 5), PL_SHUFFLE(ab0, ce0, 2, 3, 6, 7),
-                 PL_SHUFFLE(ab1, ce1, 0, 1, 4, 5), PL_SHUFFLE(ab1, ce1, 2, 3, 6, 7)};
+    quad ab0 = PL_SHUFFLE(quad, a, b, 0, 4, 1, 5);
+    quad ab1 = PL_SHUFFLE(quad, a, b, 2, 6, 3, 7);
+    quad ce0 = PL_SHUFFLE(quad, c, e, 0, 4, 1, 5);
+    quad ce1 = PL_SHUFFLE(quad, c, e, 2, 6, 3, 7);
+    quad r[4] = {PL_SHUFFLE(quad, ab0, ce0, 0, 1, 4, 5), PL_SHUFFLE(quad, ab0, ce0, 2, 3, 6, 7),
+                 PL_SHUFFLE(quad, ab1, ce1, 0, 1, 4, 5), PL_SHUFFLE(quad, ab1, ce1, 2, 3, 6, 7)};
     for (int i = 0; i < 4; i++) memcpy(d + i * ds, &r[i], sizeof r[i]);
 }
 

@@ -124,8 +124,7 @@ typedef struct pl_vec {
     const pl_vec_chain *chain;
 } pl_vec;
 
-/* Returns the best set of this machine: avx512, avx2 or base. PL_CPU_ISA in the environment may
- * name another one that the machine has. */
+/* Returns the best set of this machine (cpu/isa/isa.h). */
 const pl_vec *pl_vec_best(void);
 
 /* Names of one file's tables: pl_vec_f32_avx2 ... */

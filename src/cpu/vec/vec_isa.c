@@ -1,8 +1,7 @@
 /* vec_isa.c - chooses the compiled set of loops that this machine runs. */
 #include "cpu/vec/vec.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "cpu/isa/isa.h"
 
 #define SET(isa)                                                                                   \
  extern const pl_vec_map pl_vec_f32_##isa, pl_vec_f64_##isa, pl_vec_i32_##isa, pl_vec_i64_##isa,   \
@@ -18,27 +17,10 @@
                                   &pl_vec_acc_##isa,                                               \
                                   &pl_vec_blocks_##isa,                                            \
                                   &pl_vec_chain_##isa};
-SET(base)
-SET(avx2)
-SET(avx512)
-
-/* The set also uses F16C, which every processor with AVX2 and FMA has and clang cannot test for. */
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
+PL_EACH_ISA(SET)
 
 const pl_vec *pl_vec_best(void)
 {
-    const char *want = getenv("PL_CPU_ISA");
-    if (want && strcmp(want, "base") == 0) return &set_base;
-    bool below = want && strcmp(want, "avx2") == 0;
-    if (!below && has_avx512()) return &set_avx512;
-    return has_avx2() ? &set_avx2 : &set_base;
+    static const pl_vec *const sets[] = PL_ISA_SETS(set);
+    return sets[pl_cpu_level()];
 }

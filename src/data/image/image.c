@@ -21,7 +21,7 @@ const char *pl_image_missing(pl_image_format f)
     case PL_IMAGE_PNG:
         return pl__png_here()
                    ? NULL
-                   : "libspng is not here (apt-get install libspng-dev, then build again)";
+                   : "libspng is not here (apt-get install libspng-dev or libpng-dev, then build again)";
     case PL_IMAGE_WEBP:
         return pl__webp_here()
                    ? NULL

@@ -105,7 +105,7 @@ pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, u
     return ended(rc == SPNG_EOI ? 0 : rc);
 }
 
-#else
+#elif !__has_include(<png.h>) /* image_libpng.c otherwise */
 
 bool pl__png_here(void)
 {

@@ -1,6 +1,7 @@
-/* png_write.c - see png_write.h. libspng encodes; the file arrives in pieces, so beside the growing
- * text only the library's window of some hundred kibibytes is held. Level 1 of zlib: a picture is
- * written between two steps, and training waits for it. */
+/* png_write.c - see png_write.h. libspng encodes (libpng where its header is missing:
+ * image_libpng.c); the file arrives in pieces, so beside the growing text only the library's window
+ * of some hundred kibibytes is held. Level 1 of zlib: a picture is written between two steps, and
+ * training waits for it. */
 #include "data/image/png_write.h"
 
 #include "base/sys.h"
@@ -48,7 +49,7 @@ pl_status pl_png_put(pl_str *out, int width, int height, int channels, const uin
     return PL_OK;
 }
 
-#else
+#elif !__has_include(<png.h>) /* image_libpng.c otherwise */
 
 pl_status pl_png_put(pl_str *out, int width, int height, int channels, const uint8_t *pixels)
 {
