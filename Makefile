@@ -43,9 +43,10 @@ CUDA_ARCHS ?= 90
 PLUGIN     := $(if $(filter CUDA,$(FOUND)),$(BUILD)/libplimsoll_cuda.so)
 CUDA_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,src/cuda)) $(patsubst %,$(BUILD)/%.o,$(wildcard src/cuda/*/*.cu))
 NVCC_SMALL := $(if $(PLUGIN),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
-NVCC_FLAGS  = -std=c++17 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc \
- -MMD -MP $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
- $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a))) $(NVCC_SMALL)
+# From PTX of 8.0 on, one front-end pass serves PTX and sm_ code: both have the same instructions, and it is half the work.
+NVCC_FLAGS  = -std=c++17 -O3 -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc -MMD -MP \
+ $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
+ $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX)),$(a),$(PTX))$(comma)code=sm_$(a))) $(NVCC_SMALL) $(CUDA_FLAGS)
 # PTX is for GPUs that CUDA_ARCHS does not name. Kernels on tensor cores need that of 8.0, where they are launched first.
 PTX        := 75
 $(patsubst %,$(BUILD)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_split).h"' src/cuda/*/*.cu)): PTX := 80
