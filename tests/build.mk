@@ -10,7 +10,7 @@ TEST_OBJ  := $(CODEGEN) $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/cuda/prob
 # the simulator of tests/cudasim, and so is the C code around them that needs no cuDNN graph.
 SIM_OBJ   := $(patsubst %,$(BUILD)/cudasim/%.o,$(wildcard tests/cudasim/*.cpp tests/cudasim/*.c) src/cuda/ops/many.c \
  $(shell grep -l '"cuda/\(device/launch\|ops/merge\).h"' src/cuda/*/*.cu) \
- $(shell grep -L '"cuda/conv/conv_graph.h"' src/cuda/conv/*.c src/cuda/matmul/*.c src/cuda/attention/*.c))
+ $(shell grep -LE '"cuda/(conv/conv|device/dnn)_graph.h"' src/cuda/conv/*.c src/cuda/matmul/*.c src/cuda/attention/*.c))
 SIM_CXX   ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno \
  -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow -Wno-unknown-pragmas -Wno-pass-failed \
@@ -33,7 +33,7 @@ $(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a | $$(
 $(BUILD)/odd.so: $(BUILD)/tests/lib/odd_net.o $(BUILD)/tests/lib/odd_recipe.o
 	@$(LINK_SO)
 # Library kernels on a GPU, without the rest of the plug-in: tests/cuda/probe.
-$(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/choice.o codegen/codegen_cache.o matmul/% \
+$(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/choice.o device/dnn_graph.o device/dnn_plan.o codegen/codegen_cache.o matmul/% \
  conv/% attention/%),$(CUDA_OBJ)) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/cuda/probe/*.c)) $(BUILD)/libplimsoll.a
 	$(call say,link $@)
 	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)

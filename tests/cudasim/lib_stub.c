@@ -1,6 +1,7 @@
 /* lib_stub.c - the simulator has no libraries: cuDNN has nothing for any problem, so that
- * convolutions come to our own kernels. */
+ * convolutions and attention come to our own kernels. */
 #include "base/sys.h"
+#include "cuda/attention/attention.h"
 #include "cuda/conv/conv.h"
 
 pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out)
@@ -31,5 +32,28 @@ void pl_conv_bound_free(void *bound)
 pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)
 {
     (void)p, (void)bound;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
+}
+
+bool pl_attend_dnn_takes(const pl_attend *a, bool back)
+{
+    (void)a, (void)back;
+    return false;
+}
+
+pl_status pl_attend_dnn_prepare(const pl_attend *a, bool back, void **prep, size_t *work_bytes)
+{
+    (void)a, (void)back, (void)prep, (void)work_bytes;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
+}
+
+void pl_attend_dnn_release(void *prep)
+{
+    (void)prep;
+}
+
+pl_status pl_attend_dnn_run(void *prep, const pl_attend *a)
+{
+    (void)prep, (void)a;
     PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
 }

@@ -39,6 +39,21 @@ typedef struct share {
     int first, step;
 } share;
 
+/* Attention of sizes that a library computes (cuda/attention/attention_dnn.c): whole tiles and parts
+ * of tiles, causal and not, more queries than keys and fewer. */
+/* clang-format off */
+#define LONG_ATTENTION(X)                                                                    \
+    X("[2,256,2,64]", "[2,256,2,64]", "[2,2,256]", "causal=false")                           \
+    X("[1,200,3,16]", "[1,200,3,16]", "[1,3,200]", "causal=true")                            \
+    X("[1,130,2,128]", "[1,333,2,128]", "[1,2,130]", "scale=0.05, causal=false")             \
+    X("[1,300,1,40]", "[1,170,1,40]", "[1,1,300]", "causal=true")
+#define FORWARD(q, k, lse, a)  {{"f32" q, "f32" k, "f32" k}, a, {{0}}},
+#define BACKWARD(q, k, lse, a) \
+    {{"f32" q, "f32" k, "f32" k, "f32" q, "f32" lse, "f32" q}, a, {{0}, {0}, {0}, {0}, {6, 7, false}}},
+static const pl_case long_attention[] = {LONG_ATTENTION(FORWARD) PL_CASE_END};
+static const pl_case long_attention_bwd[] = {LONG_ATTENTION(BACKWARD) PL_CASE_END};
+/* clang-format on */
+
 /* ---- a place to run --------------------------------------------------------------------- */
 typedef struct place {
     const pl_device *dev;
@@ -344,6 +359,13 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
         any |= check_one(w, op, c, index, dtype);
     for (int i = 0; card && strcmp(op->name, "matmul") == 0 && i < VECTOR_CASES; i++)
         if (!w->why[0]) check_one(w, op, &vector_cases[i], index++, dtype);
+    const pl_case *attend = !card                                    ? NULL
+                            : strcmp(op->name, "attention") == 0     ? long_attention
+                            : strcmp(op->name, "attention_bwd") == 0 ? long_attention_bwd
+                                                                     : NULL;
+    for (; attend && !last_case(attend) && !w->why[0]; attend++)
+        if (!check_one(w, op, attend, index++, dtype))
+            wrong(w, "%s, long, case %d: %s", op->name, index, pl_error_text());
     for (int i = 0; i < EVEN_CONVS && !w->why[0]; i++)
         if (strcmp(even_convs[i].op, op->name) == 0 &&
             !check_one(w, op, &even_convs[i].cs, index++, dtype))

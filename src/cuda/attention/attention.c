@@ -110,6 +110,13 @@ static bool nothing(const pl_attend *a)
     return a->batch * a->heads * a->n == 0 || a->d == 0;
 }
 
+/* cuDNN counts beyond a grid's side by itself. */
+static bool dnn_takes(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    return c->n_in < 7 && pl_attend_mma_takes(&a) && pl_attend_dnn_takes(&a, c->n_in > 3);
+}
+
 static bool mma_takes(const pl_call *c)
 {
     pl_attend a = slice_call(c);
@@ -141,6 +148,27 @@ static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_by
     (void)prep;
     *work_bytes = most_work(c, pl_attend_work);
     return PL_OK;
+}
+
+/* Scratch for attention_mma.cu too, which computes operands at odd addresses. */
+static pl_status dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    pl_attend a = attend_of(c);
+    bool back = c->n_in > 3;
+    PL_TRY(pl_attend_dnn_prepare(&a, back, prep, work_bytes));
+    size_t mma = back ? most_work(c, pl_attend_work) : 0;
+    if (mma > *work_bytes) *work_bytes = mma;
+    return PL_OK;
+}
+
+static pl_status dnn_run(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    bool back = c->n_in > 3;
+    bind(&a, c);
+    const void *at[8] = {a.q, a.k, a.v, a.out[0], a.o, a.d_o, back ? a.out[1] : NULL, a.out[2]};
+    if (!pl_cuda_aligned(at, 8)) return run_slices(&a, back ? pl_attend_mma_bwd : pl_attend_mma);
+    return pl_attend_dnn_run(c->prep, &a);
 }
 
 static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
@@ -186,12 +214,14 @@ KERNEL(f32)
 KERNEL(plain)
 
 static const pl_kernel forward_kernels[] = {
+    {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, NULL, NULL, mma_forward},
     {"split", split_takes, split_prepare, NULL, split_forward},
     {"f32", f32_takes, NULL, NULL, f32_forward},
     {"plain", NULL, NULL, NULL, plain_forward},
     PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
+    {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
     {"split", split_takes, split_prepare, NULL, split_backward},
     {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},

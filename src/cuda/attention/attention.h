@@ -66,6 +66,13 @@ pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;
 bool pl_attend_mma_takes(const pl_attend *a);
 pl_status pl_attend_mma(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
+/* The same types by cuDNN, where it has an engine that is worth it; heads of up to 256 that come in
+ * eights, operands at multiples of 16 bytes. back: the gradient, without d_lse. attention_dnn.c */
+bool pl_attend_dnn_takes(const pl_attend *a, bool back);
+pl_status pl_attend_dnn_prepare(const pl_attend *a, bool back, void **prep,
+                                size_t *work_bytes) PL_MUST_USE;
+void pl_attend_dnn_release(void *prep); /* NULL is fine */
+pl_status pl_attend_dnn_run(void *prep, const pl_attend *a) PL_MUST_USE;
 /* f32 by tensor cores, where pl_cuda_split() says so; heads of up to 128. attention_split.h */
 bool pl_attend_split_takes(const pl_attend *a);
 pl_status pl_attend_split(const pl_attend *a) PL_MUST_USE;

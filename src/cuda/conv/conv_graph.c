@@ -13,53 +13,6 @@
  */
 #include "cuda/conv/conv_graph.h"
 
-#include <stdio.h>
-
-/* ---- descriptors --------------------------------------------------------------------------- */
-void pl_dnn_drop(pl_dnn_desc *d)
-{
-    if (*d) cudnnBackendDestroyDescriptor(*d);
-    *d = NULL;
-}
-
-pl_status pl_dnn_make(cudnnBackendDescriptorType_t type, pl_dnn_desc *out)
-{
-    PL_DNN(cudnnBackendCreateDescriptor(type, out));
-    return PL_OK;
-}
-
-pl_status pl_dnn_set(pl_dnn_desc d, cudnnBackendAttributeName_t name,
-                     cudnnBackendAttributeType_t type, int64_t n, const void *v)
-{
-    cudnnStatus_t rc = cudnnBackendSetAttribute(d, name, type, n, v);
-    if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
-    char what[64];
-    snprintf(what, sizeof what, "cudnnBackendSetAttribute(%d)", (int)name);
-    return pl_cuda_dnn_failed(rc, what, __FILE__, __LINE__);
-}
-
-pl_status pl_dnn_set_desc(pl_dnn_desc d, cudnnBackendAttributeName_t name, pl_dnn_desc v)
-{
-    return pl_dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v);
-}
-
-pl_status pl_dnn_finalize(pl_dnn_desc d, const char *what)
-{
-    cudnnStatus_t rc = cudnnBackendFinalize(d);
-    if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
-    char text[96];
-    snprintf(text, sizeof text, "cudnnBackendFinalize of %s", what);
-    return pl_cuda_dnn_failed(rc, text, __FILE__, __LINE__);
-}
-
-static cudnnDataType_t type_of(int32_t dtype)
-{
-    return dtype == PL_F64    ? CUDNN_DATA_DOUBLE
-           : dtype == PL_F16  ? CUDNN_DATA_HALF
-           : dtype == PL_BF16 ? CUDNN_DATA_BFLOAT16
-                              : CUDNN_DATA_FLOAT;
-}
-
 /* [n, c, size..] whose bytes are [n, size.., c]. */
 static pl_status tensor(int64_t uid, cudnnDataType_t type, int spatial, int64_t n, int64_t c,
                         const int64_t *size, bool is_virtual, pl_dnn_desc *out)
@@ -174,8 +127,8 @@ static pl_status conv_op(const pl_conv_shape *c, pl_conv_graph *g)
 static pl_status like_result(const pl_conv_shape *c, int64_t uid, bool is_virtual, pl_dnn_desc *out)
 {
     bool dx = c->kind == PL_CONV_DX;
-    return tensor(uid, is_virtual ? CUDNN_DATA_FLOAT : type_of(c->dtype), c->spatial, c->n,
-                  dx ? c->ic : c->oc, dx ? c->in : c->out, is_virtual, out);
+    return tensor(uid, is_virtual ? CUDNN_DATA_FLOAT : pl_dnn_type((pl_dtype)c->dtype), c->spatial,
+                  c->n, dx ? c->ic : c->oc, dx ? c->in : c->out, is_virtual, out);
 }
 
 static cudnnPointwiseMode_t mode_of(int32_t act)
@@ -226,8 +179,8 @@ static pl_status steps(const pl_conv_shape *c, pl_conv_level level, pl_conv_grap
 {
     static const int64_t ones[3] = {1, 1, 1};
     if (c->bias && level >= PL_CONV_WITH_BIAS) {
-        PL_TRY(tensor(PL_CONV_UID_BIAS, type_of(c->dtype), c->spatial, 1, c->oc, ones, false,
-                      &g->bias));
+        PL_TRY(tensor(PL_CONV_UID_BIAS, pl_dnn_type((pl_dtype)c->dtype), c->spatial, 1, c->oc, ones,
+                      false, &g->bias));
         PL_TRY(step(c, g, CUDNN_POINTWISE_ADD, g->bias));
     }
     if (c->add && level == PL_CONV_WHOLE) {
@@ -246,7 +199,7 @@ static int count_steps(const pl_conv_shape *c, pl_conv_level level)
 
 pl_status pl_conv_graph_make(const pl_conv_shape *c, pl_conv_level level, pl_conv_graph *g)
 {
-    cudnnDataType_t t = type_of(c->dtype);
+    cudnnDataType_t t = pl_dnn_type((pl_dtype)c->dtype);
     cudnnHandle_t h;
     PL_TRY(pl_cuda_dnn(&h));
     PL_TRY(tensor(PL_CONV_UID_X, t, c->spatial, c->n, c->ic, c->in, false, &g->x));

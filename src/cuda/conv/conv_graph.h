@@ -4,18 +4,7 @@
 #define PL_CUDA_CONV_GRAPH_H
 
 #include "cuda/conv/conv.h"
-#include "cuda/device/lib.h"
-
-/* ---- descriptors ---------------------------------------------------------------------------- */
-typedef cudnnBackendDescriptor_t pl_dnn_desc;
-void pl_dnn_drop(pl_dnn_desc *d); /* NULL afterwards */
-pl_status pl_dnn_make(cudnnBackendDescriptorType_t type, pl_dnn_desc *out) PL_MUST_USE;
-pl_status pl_dnn_set(pl_dnn_desc d, cudnnBackendAttributeName_t name,
-                     cudnnBackendAttributeType_t type, int64_t n, const void *v) PL_MUST_USE;
-pl_status pl_dnn_set_desc(pl_dnn_desc d, cudnnBackendAttributeName_t name,
-                          pl_dnn_desc v) PL_MUST_USE;
-/* what: of which the descriptor is, for people. */
-pl_status pl_dnn_finalize(pl_dnn_desc d, const char *what) PL_MUST_USE;
+#include "cuda/device/dnn_graph.h"
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 /* How tensors are called when pointers are bound to them. */

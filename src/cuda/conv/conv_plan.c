@@ -18,7 +18,6 @@
 #include "cuda/conv/conv_graph.h"
 
 #include "base/sys.h"
-#include "cuda/codegen/codegen_cache.h"
 #include "cuda/device/choice.h"
 
 #include <inttypes.h>
@@ -318,82 +317,26 @@ static bool has_level(const pl_conv_shape *c, int level)
 
 /* ---- plans on disk ----------------------------------------------------------------------------
  */
-/* What stands before the plan's own text. */
-typedef struct saved {
-    uint64_t work_bytes;
-    int32_t level;
-    char engine[64];
-} saved;
-
-static pl_code_key key_of(const pl_conv_shape *c)
-{
-    char with[512];
-    snprintf(with, sizeof with, "cudnn %zu %s sm%d tf32=%d", cudnnGetVersion(),
-             pl_cuda_props_get()->name, pl_cuda_props_get()->arch, pl_cuda_tf32());
-    return pl_code_key_of((const char *)c, sizeof *c, with);
-}
-
-static bool restore(pl_conv_plan *p, const char *file, size_t len)
-{
-    saved s;
-    cudnnHandle_t h;
-    pl_dnn_desc d = NULL;
-    int64_t got = 0, bytes = -1;
-    if (len <= sizeof s) return false;
-    memcpy(&s, file, sizeof s);
-    bool ok = pl_cuda_dnn(&h) == PL_OK &&
-              pl_dnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
-              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                                       &h) == CUDNN_STATUS_SUCCESS &&
-              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                       CUDNN_TYPE_CHAR, (int64_t)(len - sizeof s),
-                                       file + sizeof s) == CUDNN_STATUS_SUCCESS &&
-              cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS &&
-              cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                       CUDNN_TYPE_INT64, 1, &got, &bytes) == CUDNN_STATUS_SUCCESS &&
-              (uint64_t)bytes == s.work_bytes;
-    if (!ok) {
-        pl_dnn_drop(&d);
-        return false;
-    }
-    p->plan = d;
-    p->work_bytes = (size_t)s.work_bytes;
-    p->level = (pl_conv_level)s.level;
-    memcpy(p->engine, s.engine, sizeof p->engine);
-    p->engine[sizeof p->engine - 1] = 0;
-    return true;
-}
-
 /* Timed choices have a file of their own, which other processes add to. */
 static bool load_plan(pl_conv_plan *p)
 {
-    size_t len = 0;
-    char *file = pl_cuda_autotune()
-                     ? NULL
-                     : pl_code_cache_read(pl_cuda_cache_dir(), key_of(&p->problem), &len);
-    bool ok = file && restore(p, file, len);
-    pl_sys_free(file);
-    return ok;
+    pl_dnn_plan d;
+    if (pl_cuda_autotune() ||
+        !pl_dnn_plan_load(pl_dnn_plan_key(&p->problem, sizeof p->problem), &d))
+        return false;
+    p->plan = d.plan;
+    p->work_bytes = d.work_bytes;
+    p->level = (pl_conv_level)d.tag;
+    memcpy(p->engine, d.engine, sizeof p->engine);
+    return true;
 }
 
 static void save_plan(const pl_conv_plan *p)
 {
-    saved s = {.work_bytes = p->work_bytes, .level = (int32_t)p->level};
-    int64_t n = 0;
-    if (!p->plan || pl_cuda_autotune() || !pl_cuda_cache_dir()[0]) return;
-    if (cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                 CUDNN_TYPE_CHAR, 0, &n, NULL) != CUDNN_STATUS_SUCCESS ||
-        n <= 0)
-        return;
-    char *file = pl_sys_alloc(sizeof s + (size_t)n + 1);
-    memcpy(s.engine, p->engine, sizeof s.engine);
-    if (file &&
-        cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                 CUDNN_TYPE_CHAR, n, &n, file + sizeof s) == CUDNN_STATUS_SUCCESS) {
-        memcpy(file, &s, sizeof s);
-        pl_code_cache_write(pl_cuda_cache_dir(), key_of(&p->problem), file, sizeof s + (size_t)n);
-    }
-    pl_sys_free(file);
+    pl_dnn_plan d = {.plan = p->plan, .work_bytes = p->work_bytes, .tag = (int32_t)p->level};
+    if (pl_cuda_autotune()) return;
+    memcpy(d.engine, p->engine, sizeof d.engine);
+    pl_dnn_plan_save(pl_dnn_plan_key(&p->problem, sizeof p->problem), &d);
 }
 
 /* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
@@ -470,7 +413,7 @@ void pl_conv_plan_put(pl_conv_plan *p)
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
-static pl_status bind_into(pl_dnn_desc d, const pl_conv_plan *p, const pl_conv_operands *x)
+pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound)
 {
     const void *at[5] = {x->x, x->w, x->y};
     int64_t uid[5] = {PL_CONV_UID_X, PL_CONV_UID_W, PL_CONV_UID_Y}, n = 3;
@@ -482,20 +425,7 @@ static pl_status bind_into(pl_dnn_desc d, const pl_conv_plan *p, const pl_conv_o
         uid[n] = PL_CONV_UID_ADD;
         at[n++] = x->add;
     }
-    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
-    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
-    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &x->work));
-    return pl_dnn_finalize(d, "a pack of pointers");
-}
-
-pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound)
-{
-    pl_dnn_desc d = NULL;
-    PL_TRY(pl_dnn_make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d));
-    pl_status rc = bind_into(d, p, x);
-    if (rc != PL_OK) pl_dnn_drop(&d);
-    *bound = d;
-    return rc;
+    return pl_dnn_bind(n, uid, at, x->work, bound);
 }
 
 void pl_conv_bound_free(void *bound)

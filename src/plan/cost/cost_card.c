@@ -21,15 +21,16 @@
  * that no share was taken from. Other GPUs use the same shares of their own figures.
  */
 #include "plan/cost/cost_card.h"
+#include "plan/cost/kernel_sizes.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
 #define MIB 1048576ull
-#define PL_CARD(name, about, memory, overhead, gbs, sms, f32, tf32, f16, bf16, launch)             \
- {name,       about,       (memory)*MIB, (overhead)*MIB, (gbs)*1e9,   sms,                         \
-  (f32)*1e12, (tf32)*1e12, (f16)*1e12,   (bf16)*1e12,    (launch)*1e3},
+#define PL_CARD(name, about, memory, overhead, gbs, sms, f32, tf32, f16, bf16, launch, dnn)        \
+ {name,       about,       (memory)*MIB, (overhead)*MIB, (gbs)*1e9,    sms,                        \
+  (f32)*1e12, (tf32)*1e12, (f16)*1e12,   (bf16)*1e12,    (launch)*1e3, (dnn) != 0},
 static const pl_card cards[] = {
 #include "plan/cost/cards.def"
 };
@@ -74,6 +75,7 @@ static const struct {
     double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back,
         wide_back, taps, taps_back;
     double attend, attend_back, attend_f32, attend_f32_back;
+    double dnn, dnn_half, dnn_back, dnn_back_half;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
            .product_f32 = 0.71, /* split products, share of that rate */
@@ -92,7 +94,11 @@ static const struct {
            .attend = 0.215,
            .attend_back = 0.172,
            .attend_f32 = 0.72,
-           .attend_f32_back = 0.56};
+           .attend_f32_back = 0.56,
+           .dnn = 1.13,    /* of cuDNN's attention with heads of endless size, */
+           .dnn_half = 94, /* and the size at which half of it is reached */
+           .dnn_back = 2.1,
+           .dnn_back_half = 465};
 
 bool pl_card_splits(const pl_card *card)
 {
@@ -237,12 +243,25 @@ static double product_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype
            (lower ? REACH.product : REACH.product_f32);
 }
 
+bool pl_card_dnn_attends(const pl_card *card, const pl_cost *c, pl_dtype dtype)
+{
+    bool back = c->work == PL_WORK_ATTENTION_BACK;
+    if (!card->dnn_attention || !is_short(dtype) || fmod(c->k, 8) != 0 || c->k > 256) return false;
+    if (back && pl_attend_dnn_slice_of(1, 1, llround(c->m), llround(c->n)).batch == 0) return false;
+    return c->m * c->n >= PL_ATTEND_DNN_PAIRS;
+}
+
 /* In the backward pass, the kernel for the gradients of keys and values walks over queries (three
  * of five products); the kernel for the gradient of the queries walks over keys. */
 static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     enum { ROWS = 128 };
     bool back = c->work == PL_WORK_ATTENTION_BACK;
+    if (pl_card_dnn_attends(card, c, dtype)) {
+        /* Exponentials beside products: heads of few numbers have more of them. */
+        double least = back ? REACH.dnn_back_half : REACH.dnn_half;
+        return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least);
+    }
     double heads = fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
     if (is_short(dtype) && back)
         return rate * REACH.attend_back /

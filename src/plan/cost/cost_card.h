@@ -16,6 +16,7 @@ typedef struct pl_card {
     double sms;                  /* multiprocessors */
     double f32, tf32, f16, bf16; /* operations a second of products */
     double launch_ns;            /* from one kernel to the next */
+    bool dnn_attention;          /* 16-bit attention is cuDNN's where it is worth it */
 } pl_card;
 
 int pl_card_count(void);
@@ -38,6 +39,8 @@ bool pl_card_splits(const pl_card *card);
 /* Whether a product is a matrix times a vector, which takes as long as reading the matrix
  * (cuda/matmul/vector.h). */
 bool pl_card_vector(const pl_cost *cost, pl_dtype dtype);
+/* Whether cuDNN computes an attention unit (cuda/attention/attention_dnn.c). */
+bool pl_card_dnn_attends(const pl_card *card, const pl_cost *cost, pl_dtype dtype);
 /* Returns the expected scratch of a unit of this cost; scratch_card.c. */
 uint64_t pl_card_workspace(const pl_card *card, const pl_cost *cost, pl_dtype dtype,
                            pl_card_f32 f32);

@@ -185,3 +185,30 @@ pl_attend_course pl_attend_backward_course(const pl_attend_sizes *s, size_t delt
     place_split(&c, s, 4);
     return c;
 }
+
+/* ---- 16-bit attention by cuDNN -------------------------------------------------------------- */
+/* The largest divisor of count that is at most `most`; 0 if most is below 1. */
+static int64_t divisor(int64_t count, int64_t most)
+{
+    if (most < 1) return 0;
+    if (most >= count) return count;
+    while (count % most) most--;
+    return most;
+}
+
+pl_attend_dnn_slice pl_attend_dnn_slice_of(int64_t batch, int64_t heads, int64_t n, int64_t m)
+{
+    /* The engine has a block for 128 keys, and stores whole tiles of 64 queries and 128 keys. */
+    enum { KEYS = 128, QUERIES = 64, BLOCKS = 128 };
+    int64_t head = 2 * (div_up(n, QUERIES) * QUERIES) * (div_up(m, KEYS) * KEYS);
+    int64_t fit = PL_ATTEND_DNN_SCRATCH / (head > 0 ? head : 1);
+    pl_attend_dnn_slice s = {.batch = 0};
+    for (int64_t b = divisor(batch, fit); b > 0; b = divisor(batch, b - 1)) {
+        int64_t h = divisor(heads, fit / b);
+        if (b * h > s.batch * s.heads) s = (pl_attend_dnn_slice){.batch = b, .heads = h};
+    }
+    bool whole = s.batch == batch && s.heads == heads;
+    if (!whole && s.batch * s.heads * div_up(m, KEYS) < BLOCKS) s.batch = 0;
+    s.bytes = s.batch * s.heads * head;
+    return s;
+}

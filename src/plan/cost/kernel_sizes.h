@@ -94,6 +94,21 @@ int64_t pl_attend_wide(int64_t d);
 pl_attend_course pl_attend_forward_course(const pl_attend_sizes *s);
 /* delta_bytes: scratch that precedes the rest (two numbers a query). */
 pl_attend_course pl_attend_backward_course(const pl_attend_sizes *s, size_t delta_bytes);
+
+/* ---- 16-bit attention by cuDNN (cuda/attention/attention_dnn.c) ------------------------------ */
+/* Pairs of query and key of a head from which cuDNN is faster than our own kernels
+ * (bench/results/attention.csv). */
+enum { PL_ATTEND_DNN_PAIRS = 128 * 128 };
+/* Bytes of a backward pass for gradients of scores. */
+#define PL_ATTEND_DNN_SCRATCH ((int64_t)256 << 20)
+/* Batches and heads of one backward call, divisors of all batches and heads, and its bytes for
+ * gradients of scores. batch 0: a call within PL_ATTEND_DNN_SCRATCH would leave most of a GPU idle,
+ * and our own kernels are faster. */
+typedef struct pl_attend_dnn_slice {
+    int64_t batch, heads;
+    int64_t bytes;
+} pl_attend_dnn_slice;
+pl_attend_dnn_slice pl_attend_dnn_slice_of(int64_t batch, int64_t heads, int64_t n, int64_t m);
 PL_SHARED_END
 
 #endif

@@ -49,13 +49,24 @@ static double conv_bytes(const pl_card *card, const pl_cost *c)
     return fmin(4 * c->m * c->k, (double)pl_columns_at_once((int64_t)c->bytes)); /* f32 units */
 }
 
-static double attention_bytes(const pl_cost *c, bool split)
+/* A cost does not tell batches from heads, so a slice may be smaller; a causal unit has twice the
+ * heads that its operations say. */
+static double dnn_attention_bytes(const pl_cost *c, double heads)
+{
+    enum { CALL = 512 }; /* what the engine asks for beside scores */
+    if (c->work != PL_WORK_ATTENTION_BACK) return CALL;
+    pl_attend_dnn_slice s = pl_attend_dnn_slice_of(1, llround(heads), llround(c->m), llround(c->n));
+    return (double)s.bytes + 4 * (double)s.heads * c->m + CALL;
+}
+
+static double attention_bytes(const pl_card *card, const pl_cost *c, pl_dtype dtype, bool split)
 {
     bool back = c->work == PL_WORK_ATTENTION_BACK;
     double heads = fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
     pl_attend_sizes s = {
         .heads = llround(heads), .n = llround(c->m), .m = llround(c->n), .d = llround(c->k)};
     double delta = back ? 8 * heads * c->m : 0;
+    if (pl_card_dnn_attends(card, c, dtype)) return fmax(delta, dnn_attention_bytes(c, 2 * heads));
     if (!split || c->k > 128) return delta;
     return (double)(back ? pl_attend_backward_course(&s, (size_t)delta).bytes
                          : pl_attend_forward_course(&s).bytes);
@@ -83,7 +94,7 @@ uint64_t pl_card_workspace(const pl_card *card, const pl_cost *c, pl_dtype dtype
     case PL_WORK_CONV_DX:
     case PL_WORK_CONV_DW: return round_up(split ? conv_bytes(card, c) : library_bytes(c, dtype));
     case PL_WORK_ATTENTION:
-    case PL_WORK_ATTENTION_BACK: return round_up(attention_bytes(c, split));
+    case PL_WORK_ATTENTION_BACK: return round_up(attention_bytes(card, c, dtype, split));
     default: return 0;
     }
 }

@@ -1,7 +1,9 @@
 /* probe_lib.c - library kernels of the CUDA plug-in on a list of shapes: right, how fast, by
  * which algorithm, how long to prepare. A program of its own; needs a card.
  *
- *   probe_lib [-t] [-k TEXT]...      -t: also by timed choice;  -k: only lines that hold TEXT
+ *   probe_lib [-t] [-k TEXT]... [-x KERNEL]
+ *
+ * -t: also by timed choice; -k: only lines that hold TEXT; -x: without the kernel of that name.
  *
  * Each line of the table is one call: it runs on operands of random numbers with workspace and
  * outputs full of NaN, twice (the results must be the same bytes), then several times by the
@@ -11,6 +13,7 @@
  *         of attention, whose terms are rounded themselves: largest |got - want| / largest |want|
  */
 #include "tests/cuda/probe/probe_lib.h"
+#include "tests/cuda/probe/probe_shapes.h"
 
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -74,12 +77,15 @@ static pl_status operand_make(operand *o, int k)
 extern const pl_cuda_entry pl_cuda_matmul[], pl_cuda_conv[], pl_cuda_attention[];
 static const pl_cuda_entry *const tables[] = {pl_cuda_matmul, pl_cuda_conv, pl_cuda_attention};
 
+static const char *without; /* a kernel that is not taken */
+
 static const pl_kernel *kernel_of(const char *op, const pl_call *c)
 {
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const pl_cuda_entry *e = tables[t]; e->op; e++)
             for (const pl_kernel *k = e->kernels; strcmp(e->op, op) == 0 && k->name; k++)
-                if (!k->accepts || k->accepts(c)) return k;
+                if (!(without && strcmp(k->name, without) == 0) && (!k->accepts || k->accepts(c)))
+                    return k;
     return NULL;
 }
 
@@ -235,7 +241,8 @@ static const char *engine_of(const probe *p)
 {
     static char text[96];
     snprintf(text, sizeof text, "%s", p->kernel->name);
-    if (strcmp(p->kernel->name, "cudnn") == 0) pl_conv_describe(p->c.prep, text, sizeof text);
+    if (strcmp(p->kernel->name, "cudnn") == 0 && !is_attention(p))
+        pl_conv_describe(p->c.prep, text, sizeof text);
     if (strcmp(p->kernel->name, "cublaslt") == 0)
         pl_cuda_matmul_describe(p->c.prep, text, sizeof text);
     return text;
@@ -345,13 +352,6 @@ static void matmul(pl_dtype dt, int64_t batch, int64_t m, int64_t n, int64_t k, 
     report(&p);
     probe_release(&p);
 }
-
-typedef struct conv_line {
-    const char *text;
-    int n_spatial;
-    int64_t n, in[3], ic, oc, k[3], stride[3], dil[3], lo[3], hi[3], groups;
-    int bias; /* 2: a filter a sample */
-} conv_line;
 
 /* which: 0 conv, 1 dx, 2 dw */
 static void conv_one(pl_dtype dt, const conv_line *l, int which)
@@ -495,53 +495,6 @@ static void matmuls(void)
     }
 }
 
-/* clang-format off */
-static const conv_line big[] = {
-    {"edge 256x256 256->256 k3 bias", 2, 2, {256, 256}, 256, 256, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"edge 256x256 256->128 k4 s2 bias", 2, 2, {256, 256}, 256, 128, {4, 4}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"cloud 440x640 1->1 k3 bias", 2, 20, {440, 640}, 1, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"cloud 440x640 1->1 k1 bias", 2, 20, {440, 640}, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0}, {0}, 1, 1},
-    {"cloud 440x640 1->64 k3 bias", 2, 20, {440, 640}, 1, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"cloud 220x320 64->128 k3 bias", 2, 20, {220, 320}, 64, 128, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"cloud 110x160 128->256 k3 bias", 2, 20, {110, 160}, 128, 256, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"lgt 32x32 4->128 k3 bias", 2, 32, {32, 32}, 4, 128, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"lgt 32x32 128->128 k3 bias", 2, 32, {32, 32}, 128, 128, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"lgt 16x16 256->512 k3 s2 bias", 2, 32, {16, 16}, 256, 512, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"lgt 16x16 256<-512 k4 s2", 2, 32, {16, 16}, 256, 512, {4, 4}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1, 0},
-    {"lgt 32x32 128 filter a sample k3", 2, 32, {32, 32}, 128, 128, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 0, 2},
-    {"unet 64x64 320->320 k3 bias", 2, 2, {64, 64}, 320, 320, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"unet 32x32 640->640 k3 bias", 2, 2, {32, 32}, 640, 640, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"unet 16x16 1280->1280 k3 bias", 2, 2, {16, 16}, 1280, 1280, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"unet 64x64 640->320 k1 bias", 2, 2, {64, 64}, 640, 320, {1, 1}, {1, 1}, {1, 1}, {0}, {0}, 1, 1},
-    {"vae 256x256 128->128 k3 s2 pad 0,1 bias", 2, 2, {256, 256}, 128, 128, {3, 3}, {2, 2}, {1, 1}, {0, 0}, {1, 1}, 1, 1},
-    {"edge 512x512 3->64 k3 bias", 2, 2, {512, 512}, 3, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"flux 256x256 5->180 k3", 2, 2, {256, 256}, 5, 180, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 0},
-    {"flux 128x128 66->330 k8 s2 bias", 2, 2, {128, 128}, 66, 330, {8, 8}, {2, 2}, {1, 1}, {3, 3}, {3, 3}, 1, 1},
-    {"flux 256x256 128<-640 k16 s2", 2, 2, {256, 256}, 640, 128, {16, 16}, {2, 2}, {1, 1}, {7, 7}, {7, 7}, 1, 0},
-    {"flux 128x128 128->640 k5 d2 bias", 2, 2, {128, 128}, 128, 640, {5, 5}, {1, 1}, {2, 2}, {4, 4}, {4, 4}, 1, 1},
-    {"lgt 32x32 128->4 k3 bias", 2, 32, {32, 32}, 128, 4, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"flux 256x256 48->3 k1 bias", 2, 2, {256, 256}, 48, 3, {1, 1}, {1, 1}, {1, 1}, {0}, {0}, 1, 1},
-    {"vit 224 3->768 k16 s16 bias", 2, 32, {224, 224}, 3, 768, {16, 16}, {16, 16}, {1, 1}, {0}, {0}, 1, 1},
-    {"convnext 56x56 96 depthwise k7 bias", 2, 32, {56, 56}, 96, 96, {7, 7}, {1, 1}, {1, 1}, {3, 3}, {3, 3}, 96, 1},
-    {"resnext 56x56 128 groups 32 k3", 2, 32, {56, 56}, 128, 128, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 32, 0},
-    {"video 9x32x32 64->64 k3x3x3 bias", 3, 2, {9, 32, 32}, 64, 64, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 1, 1},
-};
-static const conv_line odd[] = {
-    {"odd 5x7 3->5 k2x3 s2x1 d1x2 pad", 2, 2, {5, 7}, 3, 5, {2, 3}, {2, 1}, {1, 2}, {1, 0}, {0, 2}, 1, 1},
-    {"odd 1-D 31 6->10 k5 s3 groups 2", 1, 3, {31}, 6, 10, {5}, {3}, {1}, {2}, {1}, 2, 1},
-    {"odd 1-D 1000 16->16 k3 depthwise", 1, 3, {1000}, 16, 16, {3}, {1}, {1}, {2}, {0}, 16, 1},
-    {"odd 3-D 4x5x6 7->3 k2", 3, 2, {4, 5, 6}, 7, 3, {2, 2, 2}, {1, 2, 1}, {1, 1, 2}, {0, 1, 0}, {1, 0, 0}, 1, 0},
-    {"odd 1x1 image 9->4 k1", 2, 1, {1, 1}, 9, 4, {1, 1}, {1, 1}, {1, 1}, {0}, {0}, 1, 1},
-    {"odd 17x19 13 depthwise k3 s2", 2, 3, {17, 19}, 13, 13, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 13, 1},
-    {"odd 9x9 12 filter a sample k3 d2", 2, 4, {9, 9}, 12, 12, {3, 3}, {1, 1}, {2, 2}, {1, 1}, {0, 1}, 0, 2},
-    {"odd thin 11x37 3->24 k3 pad 0,2", 2, 2, {11, 37}, 3, 24, {3, 3}, {1, 1}, {1, 1}, {0, 1}, {2, 0}, 1, 1},
-    {"odd thin 13x70 40->2 k3", 2, 3, {13, 70}, 40, 2, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
-    {"odd thin 9x33 4->8 k1", 2, 3, {9, 33}, 4, 8, {1, 1}, {1, 1}, {1, 1}, {0}, {0}, 1, 1},
-    {"odd thin 21x45 1->1 k3 pad 2,0", 2, 3, {21, 45}, 1, 1, {3, 3}, {1, 1}, {1, 1}, {2, 0}, {0, 1}, 1, 1},
-    {"odd 33x33 32->48 k3 groups 4 pad 2,1", 2, 2, {33, 33}, 32, 48, {3, 3}, {2, 2}, {1, 1}, {2, 2}, {1, 1}, 4, 1},
-};
-/* clang-format on */
-
 static void convs(void)
 {
     static const pl_dtype all[] = {PL_F16, PL_F32, PL_BF16, PL_F64};
@@ -572,6 +525,10 @@ static void attentions(void)
         attention(d, 2, 1024, 1024, 12, 128, false);
         attention(d, 4, 2048, 2048, 16, 128, true);
     }
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t *s = shapes[i];
+        attention(PL_BF16, s[0], s[1], s[2], s[3], s[4], s[5] != 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -581,8 +538,10 @@ int main(int argc, char **argv)
             tune = true;
         else if (strcmp(argv[i], "-k") == 0 && i + 1 < argc && n_only < 8)
             only[n_only++] = argv[++i];
+        else if (strcmp(argv[i], "-x") == 0 && i + 1 < argc)
+            without = argv[++i];
         else
-            return fprintf(stderr, "probe_lib [-t] [-k TEXT]...\n"), 2;
+            return fprintf(stderr, "probe_lib [-t] [-k TEXT]... [-x KERNEL]\n"), 2;
     }
     if (pl_probe_open() != PL_OK) return fprintf(stderr, "%s\n", pl_error_text()), 1;
     make_block();
