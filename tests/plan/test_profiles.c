@@ -1,4 +1,5 @@
 /* test_profiles.c - planning for cards that are not here: memory, units, times, refusals. */
+#include "base/threads.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost_card.h"
 #include "plan/cost/kernel_sizes.h"
@@ -91,6 +92,7 @@ TEST(profiles_are_the_same_on_every_machine)
         pl_run *run = NULL;
         void *ballast = i ? calloc(1, 50 << 20) : NULL;
         if (ballast) memset(ballast, 1, 50 << 20);
+        pl_threads_set(i ? 3 : 1);
         CHECK_OK(build("cloud/tiny", "a100", "null", &run));
         ms[i] = pl_run_predicted_ms(run);
         total[i] = pl_run_memory_get(run).total;
@@ -329,7 +331,7 @@ TEST(profiles_are_accepted_on_the_command_line)
     r = cli_run("$P plan cloud/tiny --device t4 --largest-batch");
     CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code,
               r.out, r.err);
-    r = cli_run("$P plan cloud/full --device t4 --memory 1GB");
+    r = cli_run("$P plan cloud/tiny --device t4 --memory 100MB");
     CHECK_MSG(r.code == 3, "exit code %d", r.code);
     r = cli_run("$P train cloud/tiny --device t4 --out %s/run", pl_test_dir());
     CHECK_MSG(r.code == 4 && strstr(r.err, "profile"), "exit code %d: %s", r.code, r.err);

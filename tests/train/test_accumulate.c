@@ -156,7 +156,7 @@ TEST(accumulate_micro_batches_give_the_losses_of_the_whole_batch)
     }
 }
 
-/* Clipping and averages see the whole batch's gradient. */
+/* Clipping and averages see the gradient of the whole batch. */
 TEST(accumulate_clips_the_gradient_of_the_whole_batch)
 {
     trace whole, parts;
@@ -166,7 +166,7 @@ TEST(accumulate_clips_the_gradient_of_the_whole_batch)
         CHECK_NEAR(parts.loss[i], whole.loss[i], 1e-6 * fabs(whole.loss[i]));
 }
 
-/* Every micro-batch draws numbers of its own: the counter moves with each. */
+/* The counter of the random stream moves with every micro-batch. */
 TEST(accumulate_draws_new_numbers_for_every_micro_batch)
 {
     pl_run *run = NULL;
@@ -220,8 +220,8 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     return rc;
 }
 
-/* Several micro-batches a step with draws and clipping: to the bit the same again, in poisoned
- * memory, with values stored plainly, unfused, in the least memory. */
+/* Several micro-batches with dropout and clipping: the same bits again, in poisoned memory, without
+ * small types, without fusion, and in the minimum of memory. */
 TEST(accumulate_gives_the_same_bits_under_every_plan)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
@@ -242,7 +242,7 @@ TEST(accumulate_gives_the_same_bits_under_every_plan)
     free(want.state);
 }
 
-/* Nothing is taken from the system in a step of several micro-batches. */
+/* A step of several micro-batches allocates nothing. */
 TEST(accumulate_steps_allocate_nothing)
 {
     if (!pl_test_allocs_counted()) SKIP("a sanitizer has the allocator");
@@ -334,7 +334,8 @@ TEST(accumulate_auto_takes_few_micro_batches_that_fit_the_budget)
     CHECK_INT(o.split.accumulate, 1);
 }
 
-/* Splitting the batch against computing again: the faster of the two, both within the budget. */
+/* accumulate=auto compares smaller micro-batches with recomputation and takes the faster plan
+ * within the budget. */
 TEST(accumulate_auto_is_not_slower_than_recomputing)
 {
     WANT_PLAIN();
@@ -365,7 +366,7 @@ TEST(accumulate_works_on_the_command_line)
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"step\":2"), "%s%s", r.out, r.err);
 }
 
-/* The batch that is named fits, and the next one does not. */
+/* The batch that --largest-batch prints fits; a batch 5 % larger does not. */
 TEST(accumulate_largest_batch_fits_and_a_larger_one_does_not)
 {
     WANT_PLAIN();
@@ -410,7 +411,7 @@ static pl_status go_on(const char *accumulate, const char *dir, int steps, const
     return rc;
 }
 
-/* A run that goes on splits its batch as before, though auto would choose otherwise now. */
+/* A resumed run keeps its micro-batches, even if accumulate=auto would choose others. */
 TEST(accumulate_auto_keeps_the_split_of_a_resumed_run)
 {
     char dir[512];

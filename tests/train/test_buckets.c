@@ -216,7 +216,7 @@ TEST(buckets_fill_every_batch_from_one_bucket)
     check_passes(set, "seed=4", 1, true);
 }
 
-/* Of the first so many evaluation samples every one is in one bucket. */
+/* For every number of evaluation samples, each sample is in exactly one bucket. */
 TEST(buckets_evaluate_every_sample_in_one_bucket)
 {
     char set[512], recipe[512], path[512];
@@ -307,7 +307,7 @@ TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.buckets"), "%d: %s", r.code, r.err);
 }
 
-/* The plan names every bucket, and the arena that trains is the largest one's. */
+/* The plan lists every bucket, and its arena is that of the largest one. */
 TEST(buckets_plan_is_that_of_the_largest_bucket)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

@@ -196,8 +196,8 @@ TEST(budget_is_kept_by_plans_of_random_graphs)
     CHECK_MSG(n_recomputing > seeds / 4, "only %d of %d plans recompute", n_recomputing, 2 * seeds);
 }
 
-/* A little room above the smallest arena never makes the step longer, each budget asked for by
- * itself. */
+/* A budget slightly above the minimum never predicts a longer step than the minimum does. Each
+ * budget is planned by itself. */
 TEST(budget_above_the_minimum_is_never_slower)
 {
     /* The first few have a plan of the minimum that is cheaper than what rungs just above it find.
@@ -291,8 +291,8 @@ static bool follow(const char *out, char *losses, size_t cap, long long *peak, l
     return n > 0 && *peak > 0;
 }
 
-/* What a card's driver takes for recorded launches is told before the first: a longer network has
- * more of it. */
+/* The overhead includes what the driver takes for recorded launches: a longer network has more of
+ * them. */
 TEST(budget_overhead_grows_with_recorded_launches)
 {
     long long overhead[2], nodes[2];
@@ -354,8 +354,8 @@ TEST(budget_is_kept_by_the_process_that_trains)
           10, 20);
 }
 
-/* Planned alone, the size that trains for real: every budget from the least on is kept, and the
- * arena is the bytes alive at once. */
+/* Plans of the full-size preset: every budget from the minimum on is kept, and the arena equals the
+ * bytes alive at once within 0.1 %. */
 TEST(budget_is_kept_by_plans_of_full_size)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
@@ -375,7 +375,8 @@ TEST(budget_is_kept_by_plans_of_full_size)
     }
 }
 
-/* Segments by hand: the same numbers again, less memory than keeping everything. */
+/* Checkpointing by hand-marked segments gives the same losses with a smaller arena than keeping
+ * everything. */
 TEST(budget_segments_save_memory_and_change_no_loss)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");

@@ -23,7 +23,7 @@ static bool made(void)
 #define CACHED "data.cache=c "
 #define CACHE  "cd %s && $P cache " WITH CACHED
 
-/* From the files the training is the same to the bit, and the plan has no encoder. */
+/* Training from cached files gives the same bits, and the plan has no encoder. */
 TEST(cache_trains_to_the_same_bits_without_the_encoder)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -60,8 +60,8 @@ TEST(cache_trains_to_the_same_bits_without_the_encoder)
     CHECK_MSG(a != b && a - b < 0.02 && b - a < 0.02, "%g and %g", a, b);
 }
 
-/* Everything that a cache depends on, changed one after the other: named, and refused with exit 5.
- */
+/* Changes each thing that a cache depends on, one after the other: the change is named and refused
+ * with exit code 5. */
 TEST(cache_that_is_stale_is_refused_with_the_changed_key)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -110,7 +110,7 @@ TEST(cache_that_is_stale_is_refused_with_the_changed_key)
               r.code, r.err);
 }
 
-/* Weights from a file: its bytes decide, not its time; the seed no longer matters. */
+/* Weights from a file: the file's bytes decide, not its time stamp or the seed. */
 TEST(cache_depends_on_the_bytes_of_its_model_file)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

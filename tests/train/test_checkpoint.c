@@ -46,7 +46,7 @@ TEST(checkpoint_resumes_to_the_same_bits)
     }
 }
 
-/* Micro-batches are chosen by the budget: a run goes on with another number of them. */
+/* A resumed run may have another budget; the change is reported. */
 TEST(checkpoint_resumes_under_another_budget)
 {
     WANT_BIN();
@@ -270,7 +270,8 @@ TEST(checkpoint_is_written_on_a_signal)
     CHECK_MSG(!cli_bad_log("run", all), "%s", cli_bad_log("run", all));
 }
 
-/* In the middle of an evaluation that takes a second; it is made when the run goes on. */
+/* The signal comes during an evaluation that takes a second; the resumed run makes that evaluation.
+ * */
 TEST(checkpoint_signal_stops_an_evaluation_that_is_made_after_the_resume)
 {
     WANT_BIN();
@@ -403,7 +404,7 @@ TEST(checkpoint_keeps_newest_and_best)
     CHECK_RUN(r, 2, "mae_km");
 }
 
-/* A run that ended by itself has ended. */
+/* A run that stop.patience ended is finished: training it again does nothing. */
 TEST(checkpoint_of_a_run_that_stopped_early_is_finished)
 {
     WANT_BIN();
@@ -430,8 +431,7 @@ static json_int_t peak_of(const char *more)
     return r.code == 0 && end ? atoll(end + strlen("\"peak_used_bytes\":")) : -1;
 }
 
-/* Saving 6 MB of state takes no room of its own: it passes through a block that was there before.
- */
+/* Saving 6 MB of state goes through the staging block, so the peak of the process does not grow. */
 TEST(checkpoint_saving_takes_no_further_memory)
 {
     WANT_BIN();
@@ -467,7 +467,8 @@ static const char forward_py[] =
     "save_file(model.state_dict(), back)\n"
     "print(json.dumps([ours, metrics()]))\n";
 
-/* Weights go to the PyTorch model and back, and both give the same outputs on the same data. */
+/* Weights go to the PyTorch model and back, and both models give the same outputs on the same data.
+ * */
 TEST(checkpoint_weights_give_the_same_outputs_in_pytorch)
 {
     WANT_BIN();
@@ -503,7 +504,8 @@ TEST(checkpoint_weights_give_the_same_outputs_in_pytorch)
     json_decref(theirs);
 }
 
-/* With room for fewer than there are, the newest are told, whatever the order of the listing. */
+/* With room for fewer checkpoints than there are, the newest are returned, whatever the order of
+ * the folder. */
 TEST(checkpoint_list_begins_with_the_newest)
 {
     static const int64_t made[] = {30, 7, 90, 41, 12, 88, 3, 64};

@@ -50,7 +50,7 @@ TEST(folder_is_unchanged_after_a_refusal)
           in_dir("ls b/model_ema.safetensors").code != 0);
 }
 
-/* The evaluation at the end counts; that of another metric, or for the other mode, does not. */
+/* The evaluation at the end counts; an evaluation by another metric or mode does not. */
 TEST(folder_best_link_follows_the_metric_and_its_mode)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -76,7 +76,7 @@ TEST(folder_best_link_follows_the_metric_and_its_mode)
               in_dir("readlink b/best").out);
 }
 
-/* A longer run has the rows that it would have had from the beginning. */
+/* A run that was extended has the rows of a run that was as long from the start. */
 TEST(folder_has_every_evaluation_once)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -91,7 +91,8 @@ TEST(folder_has_every_evaluation_once)
               in_dir("cat b/eval.csv").out);
 }
 
-/* A run that ends after the save of the best, before its pictures, makes them when it goes on. */
+/* A run that ends after it saved the best checkpoint and before it wrote the pictures writes them
+ * when it resumes. */
 TEST(folder_has_the_pictures_of_the_best_step_after_a_resume)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -126,7 +127,7 @@ TEST(folder_is_cleared_of_leftovers)
     CHECK_MSG(in_dir("cat left").out[0] == 0, "%s", in_dir("cat left").out);
 }
 
-/* The key is as good as the option. */
+/* The key ranks has the effect of the option --ranks. */
 TEST(folder_run_starts_the_ranks_of_its_key)
 {
     WANT_RANKS();

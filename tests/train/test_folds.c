@@ -43,7 +43,7 @@ static pl_status folded_build(pl_builder *b)
     return PL_OK;
 }
 
-/* Every sample is left out of training in one fold, and evaluated in that one alone. */
+/* Every sample is left out of training in one fold, and evaluated in that fold alone. */
 TEST(phases_folds_leave_every_sample_out_once)
 {
     static const pl_config_entry schema[] = {{0}};
@@ -120,7 +120,7 @@ static pl_status pictures_build(pl_builder *b)
     return PL_OK;
 }
 
-/* Twelve pictures in three classes: three parts are the three classes. */
+/* Twelve pictures in three classes: the three folds are the three classes. */
 TEST(phases_folds_split_pictures_by_class)
 {
     static const pl_config_entry schema[] = {{0}};
@@ -157,7 +157,7 @@ TEST(phases_folds_split_pictures_by_class)
     }
 }
 
-/* Arrays on disk are parted as the recipe's own samples are. */
+/* Arrays on disk are split into folds as the recipe's own samples are. */
 TEST(phases_folds_split_arrays_like_generated_samples)
 {
     WANT_BIN();

@@ -106,7 +106,7 @@ TEST(frozen_weights_are_left_out_and_rebuilt_on_resume)
     CHECK(cli_same("a/model.safetensors", "c/model.safetensors") && cli_same("a/" LAST, "c/" LAST));
 }
 
-/* Weights that came from a file must be those of that file again. */
+/* Frozen weights that came from a file must come from the same file on resume. */
 TEST(frozen_weights_of_another_file_are_refused)
 {
     WANT_BIN();
@@ -144,7 +144,8 @@ TEST(frozen_teacher_is_left_out_of_checkpoints)
 #undef WAN
 }
 
-/* Ranks that have parts of them agree with one rank that left them out, and write them. */
+/* Ranks with shards of the frozen weights resume from a checkpoint that left them out, and write
+ * them. */
 TEST(frozen_weights_sharded_across_ranks_are_written)
 {
     WANT_BIN();
@@ -169,7 +170,7 @@ TEST(frozen_weights_sharded_across_ranks_are_written)
 #undef WAN
 }
 
-/* A phase begins with what others left, frozen or not: everything is written. */
+/* A phase starts with the weights of another phase, so all weights are written. */
 TEST(frozen_weights_are_written_by_runs_with_phases)
 {
     WANT_BIN();

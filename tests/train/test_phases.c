@@ -74,7 +74,7 @@ TEST(phases_have_the_bits_of_separate_runs)
     CHECK_RUN(cli_run("$P report %s/a", d), 0, "");
 }
 
-/* start: NAME and fresh, a map instead of a list, all of the state. */
+/* start: NAME and start: fresh, phases as a map, and state: all. */
 TEST(phases_start_from_the_phase_they_name)
 {
     WANT_BIN();
@@ -131,8 +131,8 @@ static float first_weight(pl_run *r, const char *name)
     return slot < 0 ? -1 : *(const float *)pl_session_slot(pl_run_session(r), slot);
 }
 
-/* A phase may have other parts: what both have is handed on, the rest begins anew; shapes must
- * agree. */
+/* A phase may have other layers: tensors that both phases have are passed on, the others start
+ * fresh, and shapes must agree. */
 TEST(phases_pass_tensors_on_by_name)
 {
     static const pl_config_entry schema[] = {
@@ -227,7 +227,7 @@ TEST(phases_end_by_steps_reach_patience_or_epochs)
               "until.reach: the evaluation has no metric \"mae\"");
 }
 
-/* Rules that data or recipe cannot have are told before the first step. */
+/* Rules that the data or the recipe cannot fulfil are refused before the first step. */
 TEST(phases_refuse_rules_that_data_or_recipe_cannot_have)
 {
     static const pl_config_entry schema[] = {{0}};
@@ -277,7 +277,7 @@ static int best_of(const char *phase, bool max, int n)
     return best;
 }
 
-/* result: best leaves the weights of the checkpoint that was the best of its phase. */
+/* result: best leaves the weights of the best checkpoint of the phase. */
 TEST(phases_with_result_best_leave_their_best_weights)
 {
     WANT_BIN();
@@ -300,8 +300,8 @@ TEST(phases_with_result_best_leave_their_best_weights)
     CHECK(cli_same("a/model.safetensors", b));
 }
 
-/* The averages are of the phase whose model is the run's; --fresh removes those of the run before.
- */
+/* The run's averages are those of the phase whose model is the run's; --fresh removes the averages
+ * of the run before. */
 TEST(phases_leave_the_averages_of_the_phase_that_ends_the_run)
 {
     WANT_BIN();
@@ -325,7 +325,7 @@ TEST(phases_leave_the_averages_of_the_phase_that_ends_the_run)
     CHECK(cli_run("ls %s/a/model_ema.safetensors", d).code != 0);
 }
 
-/* A checkpoint of a phase knows nothing of the best one of the phase before. */
+/* The best checkpoint of one phase does not count for the next phase. */
 TEST(phases_do_not_share_their_best_checkpoint)
 {
     WANT_BIN();
@@ -484,7 +484,7 @@ TEST(phases_are_all_planned_before_the_first_step)
  "eval.every: 2, checkpoint.best: mae_km, stop.metric: mae_km}}\n"                                            \
  "  - {name: last, until: {steps: 4}, set: {ema.decay: 0.9}}\n"
 
-/* Kills the run at any instant, borders of phases among them, until it is done. */
+/* Kills the run at any time, also between phases, until it is done. */
 TEST(phases_survive_a_kill_at_any_time)
 {
     WANT_BIN();
@@ -533,7 +533,7 @@ TEST(phases_survive_a_kill_at_any_time)
     CHECK_MSG(kills >= 3, "%d kills: too few to show anything", kills);
 }
 
-/* A signal in each phase: saved, exit code 75, gone on with to the same bits. */
+/* A signal in each phase: saved, exit code 75, resumed to the same bits. */
 TEST(phases_stop_on_a_signal_and_resume_to_the_same_bits)
 {
     WANT_BIN();
@@ -559,7 +559,7 @@ TEST(phases_stop_on_a_signal_and_resume_to_the_same_bits)
               0, "");
 }
 
-/* What is over stays; what is going on and what comes may change. */
+/* A finished phase may not change; the current phase and later ones may. */
 TEST(phases_that_ended_cannot_change_and_others_can)
 {
     WANT_BIN();

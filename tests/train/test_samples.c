@@ -268,7 +268,7 @@ TEST(samples_arrays_are_the_outputs)
     }
 }
 
-/* Arrays alone do, and their memory is planned. */
+/* Arrays without pictures are enough, and their memory is planned. */
 TEST(samples_arrays_need_no_picture_and_are_planned)
 {
     const char *keys[] = {"sample.every=1", "batch=2", "break=arrays", "wide=100",
@@ -295,7 +295,7 @@ TEST(samples_arrays_need_no_picture_and_are_planned)
     pl_run_free(r);
 }
 
-/* An evaluation may draw: training goes on as if there had been none. */
+/* An evaluation may draw random numbers: training has the same losses without it. */
 TEST(samples_draws_of_an_evaluation_do_not_change_training)
 {
     const char *keys[] = {"batch=4", "break=draws"};
@@ -313,7 +313,7 @@ TEST(samples_draws_of_an_evaluation_do_not_change_training)
     pl_run_free(b);
 }
 
-/* Training has the same bits with and without pictures, and the plan knows of them. */
+/* Training has the same bits with and without pictures, and the plan includes their memory. */
 TEST(samples_do_not_change_training)
 {
     const char *with[] = {"sample.every=1", "batch=4", "wide=5000"}, *without[] = {"batch=4"};
@@ -454,7 +454,7 @@ TEST(samples_of_a_run_are_written_and_reported)
         0, "");
 }
 
-/* A set on disk that has nothing for evaluation: the first training samples, each once. */
+/* A set on disk without an evaluation part: the first training samples, each once. */
 TEST(samples_come_from_training_where_there_is_no_evaluation_set)
 {
     WANT_BIN();
@@ -474,7 +474,7 @@ TEST(samples_come_from_training_where_there_is_no_evaluation_set)
         for (size_t k = 0; k < i; k++) CHECK(memcmp(x + i * row, x + k * row, row) != 0);
 }
 
-/* The run ends where arrays cannot be written, and leaves no part of them. */
+/* The run ends if arrays cannot be written, and leaves no partial file. */
 TEST(samples_that_cannot_be_written_end_the_run)
 {
     WANT_BIN();

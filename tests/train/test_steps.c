@@ -163,7 +163,7 @@ TEST(steps_of_two_programs_match_in_micro_batches)
     }
 }
 
-/* A program changes the slots of its own group only. */
+/* A program changes the slots of its own optimiser group only. */
 TEST(steps_programs_change_only_their_own_group)
 {
     static const char *const of[] = {"optim_d.lr=0", "optim.lr=0"};
@@ -186,8 +186,8 @@ TEST(steps_programs_change_only_their_own_group)
     }
 }
 
-/* `from` and `until` bound the steps of a program, and a program that runs rarely costs its share.
- */
+/* `from` and `until` bound the steps of a program; a program that runs rarely costs its share of
+ * the predicted time. */
 TEST(steps_run_programs_when_they_are_due)
 {
     static const struct {
@@ -221,8 +221,7 @@ TEST(steps_run_programs_when_they_are_due)
     pl_run_free(run);
 }
 
-/* The turns that a step is told to have are those that it runs; a turn that is repeated stands
- * there as often. */
+/* The programs listed for a step are those it runs; a repeated program is listed as often. */
 TEST(steps_list_the_programs_that_they_run)
 {
     static const char *const twice[] = {"train.updates_per_batch=2"};
@@ -257,7 +256,7 @@ TEST(steps_refuse_shared_weights_and_state_moved_by_micro_batches)
     CHECK_MSG(strstr(pl_error_text(), "with every micro-batch"), "%s", pl_error_text());
 }
 
-/* Every sample of the set counts once, whatever the batch: also a set smaller than one. */
+/* Every sample of the set counts once, for any batch, also if the set is smaller than a batch. */
 TEST(steps_eval_counts_every_sample)
 {
     static const char *const batch[] = {"batch=12", "batch=7", "batch=64"};
@@ -281,7 +280,7 @@ TEST(steps_eval_counts_every_sample)
     }
 }
 
-/* Stops after so many evaluations without a better one; what it knows is in the store. */
+/* Stops after stop.patience evaluations without a better one; the state is in the store. */
 TEST(steps_stop_training_when_nothing_improves)
 {
     static const double metric[] = {3, 2, 2.5, 1, 1, 0.999, 1.5, 1.2};

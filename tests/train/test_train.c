@@ -105,7 +105,8 @@ TEST(train_plans_do_not_change_bits)
               plain.loss[STEPS - 1], other.loss[STEPS - 1]);
 }
 
-/* Libraries may sum in an order that follows the number of threads: close, not equal. */
+/* Libraries may sum in an order that depends on the number of threads: losses are close, not equal.
+ * */
 TEST(train_losses_agree_for_any_number_of_threads)
 {
     trace one, two;
@@ -200,8 +201,9 @@ static pl_status numbers_of(pl_run *run, bool averaged, float **all, int64_t *n)
     return rc;
 }
 
-/* The average of every weight: the first weights, then so much of each that an update left. Running
- * statistics, which nothing averages, are as in the model; before any update all is. */
+/* The average of a weight starts at the weight and moves by its share with every update. Running
+ * statistics, which are not averaged, equal those of the model, as all tensors do before the first
+ * update. */
 TEST(train_averages_follow_their_formula)
 {
     const float decay = 0.75f;
@@ -329,7 +331,7 @@ TEST(train_reports_every_failing_allocation)
     fail_each_allocation(open_to_eval);
 }
 
-/* A budget that is too small names the smallest. */
+/* The refusal of a budget names the minimum. */
 TEST(train_refuses_a_budget_below_the_minimum)
 {
     pl_run *run;
@@ -341,8 +343,8 @@ TEST(train_refuses_a_budget_below_the_minimum)
     pl_run_free(run);
 }
 
-/* Host memory that the planner used counts against the budget: no budget below it fits, and the
- * minimum that is printed is not below it. */
+/* The planner's own host memory counts against the budget: no budget below that fits, and the
+ * printed minimum is not below it. */
 TEST(train_minimum_includes_the_memory_of_planning)
 {
     const uint64_t MIB = 1 << 20;

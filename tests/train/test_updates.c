@@ -129,7 +129,7 @@ TEST(updates_repeat_the_same_batch)
         }
 }
 
-/* Workers fill a buffer once for a batch, whatever trains on it and how often. */
+/* Workers fill a buffer once per batch, however many programs train on the batch and how often. */
 TEST(updates_read_a_batch_once)
 {
     static const char *const keys[] = {"batch=8", "data.workers=1", "data.prefetch=1",
@@ -143,8 +143,8 @@ TEST(updates_read_a_batch_once)
     CHECK_MSG(n >= 6 && n <= 6 + 2, "%d batches were read for 6 steps", n);
 }
 
-/* A schedule of 8 steps is at its end after 8 steps: it stands still in a step, or moves with every
- * update. */
+/* A schedule of 8 steps ends after 8 steps. It advances once per step, or with every update if the
+ * recipe asks for that. */
 TEST(updates_of_one_batch_advance_schedules_as_the_recipe_asks)
 {
     const char *keys[] = {"batch=8",
@@ -168,7 +168,7 @@ TEST(updates_of_one_batch_advance_schedules_as_the_recipe_asks)
     }
 }
 
-/* Killed at any instant, also between two updates of a batch, a run goes on to the same bits. */
+/* Killed at any time, also between two updates of a batch, a run resumes to the same bits. */
 TEST(updates_resume_to_the_same_bits_after_a_kill)
 {
     WANT_BIN();
@@ -191,7 +191,7 @@ TEST(updates_resume_to_the_same_bits_after_a_kill)
 #undef RUN
 }
 
-/* The step of a plan is all of its updates. */
+/* The predicted step includes all updates of the batch. */
 TEST(updates_multiply_the_predicted_step_time)
 {
     static const char *const keys[][2] = {{"train.updates_per_batch=1", "batch=2"},
