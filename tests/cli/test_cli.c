@@ -381,7 +381,7 @@ TEST(cli_steps_take_nothing_from_the_system)
     for (int json = 0; json < 2; json++) {
         for (int i = 0; i < 2; i++) {
             r = cli_run("rm -rf %s/run; COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " CLI_SMALL
-                        "schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
+                        "threads=2 schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
                         "train.steps=%d %s --out %s/run",
                         d, d, d, i ? 53 : 13, json ? "--json" : "", d);
             CHECK_MSG(r.code == 0, "%s", r.err);
@@ -394,7 +394,7 @@ TEST(cli_steps_take_nothing_from_the_system)
 
 static json_int_t peak_of(int steps)
 {
-    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=%d --json", steps);
+    cli_result r = cli_run("$P train " CLI_SMALL "threads=2 train.steps=%d --json", steps);
     json_t *end = r.code == 0 ? cli_event(r.out, "end", 0) : NULL;
     json_int_t peak = end ? cli_member(end, "peak_used_bytes") : -1;
     json_decref(end);

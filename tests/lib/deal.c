@@ -46,7 +46,7 @@ static void work(pl_test_case **tests, int line)
     exit(0); /* where sanitizers tell of leaks, and that they told of something */
 }
 
-static void hire(worker *all, int n, worker *w, pl_test_case **tests)
+static void hire(worker *all, int workers, worker *w, pl_test_case **tests)
 {
     int pair[2];
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
@@ -58,12 +58,12 @@ static void hire(worker *all, int n, worker *w, pl_test_case **tests)
     must(pid >= 0, "fork");
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < MAX_WORKERS; i++)
             if (all[i].pid) close(all[i].line), close(all[i].shown);
         close(pair[0]);
         must(dup2(shown, 1) == 1 && dup2(shown, 2) == 2, "dup2");
         close(shown);
-        pl_test_worker((int)(w - all));
+        pl_test_worker((int)(w - all), workers);
         work(tests, pair[1]);
     }
     close(pair[1]);
@@ -142,7 +142,7 @@ static void run_all(pl_test_case **tests, int n, bool alone, worker *all, int wo
         for (int i = 0; i < workers; i++) {
             while (next < n && tests[next]->alone != alone) next++;
             if (next == n || all[i].test >= 0) continue;
-            if (!all[i].pid) hire(all, MAX_WORKERS, &all[i], tests);
+            if (!all[i].pid) hire(all, workers, &all[i], tests);
             hand(&all[i], next++);
         }
         if (!wait_for_any(all, workers, tests)) return;

@@ -20,8 +20,9 @@ typedef struct pl_test_result {
 /* main.c: runs one test in this process; tells how one ended (counts it, prints its line). */
 pl_test_result pl_test_run(const pl_test_case *t);
 void pl_test_tell(const pl_test_case *t, pl_test_result r);
-/* main.c: this process is a worker from now on. */
-void pl_test_worker(int number);
+/* main.c: this process is one of `workers` processes that run tests. Tests have that share of the
+ * cores as threads, at least one: a test about threads sets their number. */
+void pl_test_worker(int number, int workers);
 
 /* Runs all n tests on up to `workers` processes. Those marked alone come last, one at a time. */
 void pl_test_deal(pl_test_case **tests, int n, int workers);

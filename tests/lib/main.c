@@ -1,4 +1,5 @@
 /* main.c - runs the registered tests; see test.h. */
+#include "base/sys.h"
 #include "base/threads.h"
 #include "tests/lib/deal.h"
 
@@ -99,10 +100,27 @@ static void begin_cache(void)
     setenv("PLIMSOLL_CACHE", cache, 1);
 }
 
-void pl_test_worker(int number)
+/* Gives tests and the programs that they start this worker's share of the cores. With more threads
+ * than cores, oneDNN's barriers spin for threads that cannot run, up to ten times the work.
+ * Exhaustive runs and the thread sanitizer keep all threads. */
+static void share_cores(int workers)
+{
+#if !defined(__SANITIZE_THREAD__)
+    char threads[16];
+    int share = pl_sys_cores() / workers;
+    if (pl_test_long() || getenv("OMP_NUM_THREADS")) return;
+    snprintf(threads, sizeof threads, "%d", share > 1 ? share : 1);
+    setenv("PL_THREADS", threads, 0);
+#else
+    (void)workers;
+#endif
+}
+
+void pl_test_worker(int number, int workers)
 {
     char own[96];
     setenv("OMP_WAIT_POLICY", "passive", 0); /* other tests need the cores of idle threads */
+    share_cores(workers);
     if (!cache[0]) return;
     snprintf(own, sizeof own, "%s/%d", cache, number);
     setenv("PLIMSOLL_CACHE", own, 1);

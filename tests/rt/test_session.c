@@ -2,6 +2,7 @@
  * them, a run allocates nothing, and strangers are refused. */
 #include "base/dtype.h"
 #include "base/sys.h"
+#include "base/threads.h"
 #include "plimsoll_unstable.h"
 #include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
@@ -258,6 +259,7 @@ TEST(run_accepts_empty_programs_and_empty_values)
 
 TEST(run_allocates_nothing)
 {
+    pl_threads_set(2);
     rig r = {.store = pl_store_new()};
     CHECK_OK(rig_up(&r, training_graph(r.store, 6, 16, 24), false));
     CHECK_INT(pl_session_arena_bytes(r.s), pl_program_plan(r.p)->arena_bytes);

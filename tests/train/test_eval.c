@@ -21,8 +21,8 @@ static double number(const json_t *j, const char *key)
     return json_number_value(json_object_get(j, key));
 }
 
-/* The last evaluation in a run's log. The caller lets it go. */
-static json_t *last_eval(const char *run)
+/* The last event of a kind in a run's log. The caller releases the event. */
+static json_t *last_event(const char *run, const char *kind)
 {
     char path[512];
     json_t *found = NULL;
@@ -31,7 +31,7 @@ static json_t *last_eval(const char *run)
         const char *end = strchr(p, '\n');
         json_t *j = end ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
         const char *event = json_string_value(json_object_get(j, "event"));
-        if (event && strcmp(event, "eval") == 0) {
+        if (event && strcmp(event, kind) == 0) {
             json_decref(found);
             found = json_incref(j);
         }
@@ -50,15 +50,14 @@ static void check_scores(const char *recipe)
     CHECK_MSG(r.code == 0, "%s: %s", recipe, r.err);
     r = cli_run(IN "$P eval %s --json", pl_test_dir(), recipe);
     CHECK_MSG(r.code == 0, "%s: %s", recipe, r.err);
-    json_t *j = object_of(r.out), *was = last_eval(recipe),
+    json_t *j = object_of(r.out), *was = last_event(recipe, "eval"),
            *metrics = json_object_get(j, "metrics"), *value;
     const char *name;
     CHECK_MSG(j && was && json_object_size(metrics) > 0, "%s: %s", recipe, r.out);
     json_object_foreach(metrics, name, value)
         CHECK_MSG(json_number_value(value) == number(was, name), "%s: %s is %.17g, was %.17g",
                   recipe, name, json_number_value(value), number(was, name));
-    r = cli_run("$P plan %s/tiny --json", recipe);
-    json_t *plan = object_of(r.out);
+    json_t *plan = last_event(recipe, "plan");
     CHECK_MSG(number(j, "state_bytes") < 0.7 * number(plan, "state_bytes"),
               "%s: %.0f bytes of state, training has %.0f", recipe, number(j, "state_bytes"),
               number(plan, "state_bytes"));
@@ -73,8 +72,8 @@ TEST(eval_scores_what_training_scored)
     for (int i = 0; i < pl_recipe_count(); i++) check_scores(pl_recipe_at(i)->name);
 }
 
-/* The same pictures and arrays as those of the last step, averaged weights others; a budget is
- * kept, or told. */
+/* The pictures and arrays are those of the last step; averaged weights give others; a budget is
+ * kept or refused. */
 TEST(eval_writes_the_samples_that_training_wrote)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -142,7 +141,7 @@ static void check_averaged(const char *keys)
     CHECK(cli_same("raw/reconstructed.png", "a/samples/00000003-reconstructed.png"));
     CHECK(!cli_same("raw/reconstructed.png", "again/reconstructed.png"));
     cli_result r = cli_run(IN "$P eval b --json", d);
-    json_t *j = object_of(r.out), *was = last_eval("b");
+    json_t *j = object_of(r.out), *was = last_event("b", "eval");
     double now = number(json_object_get(j, "metrics"), "loss");
     CHECK_MSG(now == number(was, "loss"), "%s%s: %.17g", r.out, r.err, number(was, "loss"));
     json_decref(j), json_decref(was);
@@ -159,8 +158,8 @@ TEST(eval_scores_averaged_weights)
               "there is no b/model_ema.safetensors");
 }
 
-/* Batches come in the parts that the plan of training chose: a budget that was enough for that is
- * for this. */
+/* Evaluation uses the micro-batches that the plan of training chose, so a budget that was enough
+ * for training is enough. */
 TEST(eval_splits_batches_as_the_plan_of_training_does)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -177,13 +176,13 @@ TEST(eval_splits_batches_as_the_plan_of_training_does)
         0, "");
     char path[512];
     snprintf(path, sizeof path, "%s/scores", d);
-    json_t *j = object_of(cli_read(path)), *was = last_eval("a");
+    json_t *j = object_of(cli_read(path)), *was = last_event("a", "eval");
     double now = number(json_object_get(j, "metrics"), "loss");
     CHECK_MSG(now > 0 && now == number(was, "loss"), "%.17g, was %.17g", now, number(was, "loss"));
     json_decref(j), json_decref(was);
 }
 
-/* Pictures are of the first size, whichever is the widest. */
+/* Pictures have the size of the first bucket, whichever bucket is the widest. */
 TEST(eval_samples_have_the_size_of_the_first_bucket)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -206,7 +205,7 @@ TEST(eval_samples_have_the_size_of_the_first_bucket)
     }
 }
 
-/* Other data than the run's: arrays without a part for training, all images of a folder. */
+/* Arrays without a training part, and all images of a folder. */
 TEST(eval_runs_on_other_data_than_training)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

@@ -1,4 +1,4 @@
-/* test_trades.c - less memory for more time by a recipe's own settings, where the configuration
+/* test_tradeoffs.c - less memory for more time by a recipe's own settings, where the configuration
  * leaves them to the plan. */
 #include "plimsoll_train.h"
 #include "tests/lib/alloc_count.h"
@@ -16,10 +16,10 @@
      "model.scales=1", "device=t4"
 enum { N_LARGE = 7 };
 
-/* Plans for a budget (0: none), which finds the smallest one too. The setting taken, or NULL,
- * points into the recipe. */
-static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, const char **taken,
-                      double *ms)
+/* Plans for a budget (0: none). `minimum`: searches for the minimum too, which takes most of the
+ * time. The setting taken, or NULL, points into the recipe. */
+static pl_status plan_only(const char *decode, uint64_t budget, bool minimum, pl_run_memory *m,
+                           const char **taken, double *ms)
 {
     char memory[64] = "memory=null";
     const char *keys[N_LARGE + 4] = {LARGE, "image=128", "batch=8", decode, memory};
@@ -27,7 +27,7 @@ static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, con
     if (budget) snprintf(memory, sizeof memory, "memory=%llu", (unsigned long long)budget);
     pl_status rc = pl_run_open("fluxflow/tiny", keys, N_LARGE + 4, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
-    if (rc == PL_OK) rc = pl_run_find_minimum(run);
+    if (rc == PL_OK && minimum) rc = pl_run_find_minimum(run);
     if (rc == PL_OK) {
         const pl_tradeoff *t = pl_run_tradeoff_at(run, 0, NULL);
         *m = pl_run_memory_get(run);
@@ -36,6 +36,12 @@ static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, con
     }
     pl_run_free(run);
     return rc;
+}
+
+static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, const char **taken,
+                      double *ms)
+{
+    return plan_only(decode, budget, true, m, taken, ms);
 }
 
 TEST(tradeoffs_are_chosen_by_the_plan_from_the_budget)
@@ -78,8 +84,8 @@ static pl_status count_builds(pl_builder *b)
     return PL_OK;
 }
 
-/* The other way is built only where the first one computes again or does not fit, and for a
- * smallest budget. */
+/* The trade-off is built only if the plan without it recomputes or does not fit, and to find the
+ * minimum. */
 TEST(tradeoffs_are_built_only_where_the_first_plan_recomputes_or_does_not_fit)
 {
     static const pl_config_entry schema[] = {
@@ -104,7 +110,7 @@ TEST(tradeoffs_are_built_only_where_the_first_plan_recomputes_or_does_not_fit)
     }
 }
 
-/* Where both fit, but not without computing again, the faster plan is taken. */
+/* If both settings fit, but only with recomputation, the faster plan is taken. */
 TEST(tradeoffs_are_chosen_by_predicted_time)
 {
     pl_run_memory once, m;
@@ -118,7 +124,7 @@ TEST(tradeoffs_are_chosen_by_predicted_time)
     for (int at = 0; at < 3; at++) {
         uint64_t budget = once.minimum + tenths[at] * (once.total - once.minimum) / 10;
         for (int i = 0; i < 3; i++) {
-            CHECK_OK(plan(decode[i], budget, &m, &taken, &ms[i]));
+            CHECK_OK(plan_only(decode[i], budget, false, &m, &taken, &ms[i]));
             CHECK(m.fits);
         }
         CHECK_MSG(ms[2] == (ms[1] < ms[0] ? ms[1] : ms[0]), "%g ms, once %g, twice %g", ms[2],
@@ -161,8 +167,8 @@ TEST(tradeoffs_are_taken_by_every_command)
 }
 #undef PLAN
 
-/* A run goes on with the other way: nothing is refused, and the bits are those of a run that had
- * one. */
+/* A run resumes with the other setting: nothing is refused, and the bits are those of a run with
+ * one setting. */
 TEST(tradeoffs_may_change_when_a_run_resumes)
 {
     WANT_BIN();
@@ -176,8 +182,8 @@ TEST(tradeoffs_may_change_when_a_run_resumes)
 #undef TRAIN
 }
 
-/* The smallest budget that is told, of the setting that the plan would take, does for the process
- * that is given it. */
+/* A process with the printed minimum as its budget trains, with the trade-off that the plan takes.
+ * */
 TEST(tradeoffs_printed_minimum_is_enough)
 {
     WANT_BIN();
@@ -196,7 +202,7 @@ TEST(tradeoffs_printed_minimum_is_enough)
 #undef CONFIG
 }
 
-/* The same in the smallest budget, which makes the plan decode twice. */
+/* The same weights in the minimum, where the plan decodes twice. */
 TEST(tradeoffs_do_not_change_the_weights)
 {
     WANT_BIN();
