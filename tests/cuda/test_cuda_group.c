@@ -426,7 +426,7 @@ TEST(cuda_group_pool_gradient_is_computed_once_a_pair)
     }
 }
 
-/* Two sums of one value are added up once, though they leave different dims. */
+/* Two sums of one value are added up once, even if they keep different dims. */
 TEST(cuda_group_adds_up_two_sums_of_one_value_once)
 {
     pl_store *store = pl_store_new();
@@ -444,8 +444,8 @@ TEST(cuda_group_adds_up_two_sums_of_one_value_once)
     pl_store_free(store);
 }
 
-/* Kernels of a group may be on the card before the one before them has ended: each waits before it
- * reads. */
+/* Kernels of a group may start before the kernel before them has ended: each waits before it reads.
+ */
 TEST(cuda_group_kernels_wait_before_they_read)
 {
     pl_store *store = pl_store_new();

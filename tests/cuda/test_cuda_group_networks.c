@@ -103,7 +103,7 @@ TEST(cuda_group_indices_beyond_32_bits_are_right)
     munmap(x, bytes);
 }
 
-/* A row of more elements than a division takes is refused, not computed wrong. */
+/* A row with more elements than the 32-bit division takes is refused, not computed wrong. */
 TEST(cuda_group_rows_longer_than_32_bits_are_refused)
 {
     pl_store *store = pl_store_new();

@@ -193,8 +193,7 @@ static void much_to_keep_16(pl_graph *g, int64_t n, int64_t c)
     keep_of(g, PL_F16, n, c);
 }
 
-/* What threads keep in memory for want of registers is the card's memory, for every thread that it
- * can hold, and in no plan. */
+/* Registers that spill go to device memory, for every thread on the card, and are in no plan. */
 TEST(cuda_rows_spill_no_registers)
 {
     static const struct {
@@ -223,8 +222,8 @@ TEST(cuda_rows_spill_no_registers)
     }
 }
 
-/* Warps of a row meet after each of its sums, and before the next row's first would come where this
- * row's only one is read. */
+/* Warps of a row synchronise after each sum, and before the next row's first sum could overwrite
+ * what this row still reads. */
 TEST(cuda_rows_synchronise_their_warps)
 {
     void (*const make[])(pl_graph * g, int64_t n, int64_t c) = {centred, rows_and_columns};

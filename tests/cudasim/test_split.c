@@ -128,7 +128,7 @@ TEST(split_refuses_what_it_cannot_read)
     CHECK(!pl_split_plan(&s));
 }
 
-/* What is not a number stays none, in its row alone, whatever its bits. */
+/* A NaN stays a NaN in its own row, whatever its bits. */
 TEST(split_products_keep_nan_in_their_row)
 {
     enum { SIDE = 16, TERMS = 32 };

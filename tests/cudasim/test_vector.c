@@ -98,7 +98,7 @@ TEST(vector_products_are_expected_to_take_their_bytes)
     }
 }
 
-/* Loads beyond the end read the last terms again: nothing of them may come into a sum. */
+/* Loads beyond the end read the last terms again: none of them may enter a sum. */
 TEST(vector_products_keep_nan_in_their_output)
 {
     enum { N = 40, MOST = 300 };

@@ -163,7 +163,7 @@ TEST(data_decoders_return_the_pixels)
     free(rgb);
 }
 
-/* What a bad file leaves in the decoder does not spoil the next one. */
+/* What a bad file leaves in the decoder does not affect the next file. */
 TEST(data_decoder_works_after_a_bad_file)
 {
     uint8_t *rgb = image_made(W, H, 3), *out = NULL, got[W * H * 4];
@@ -581,7 +581,7 @@ TEST(data_hostile_tar_files_are_refused)
     free(tar);
 }
 
-/* bench/loader.sh asks for its pictures here. */
+/* bench/loader.sh makes its pictures here. */
 TEST(data_images_are_made_for_the_loader_bench)
 {
     const char *dir = getenv("PL_IMAGES_OUT");

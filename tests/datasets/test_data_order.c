@@ -139,7 +139,7 @@ TEST(data_weights_set_the_frequency_of_draws)
     }
 }
 
-/* The sidecar of a shard is what is read, until the tar is another. */
+/* The index file of a shard is read until the tar changes. */
 TEST(data_tar_index_is_read_until_the_tar_changes)
 {
     char path[600], index[608], *text;
@@ -270,7 +270,7 @@ static void read_first(void *ctx)
     (void)(pl_image_set_read(ctx, &r) == PL_OK);
 }
 
-/* 24 million pixels for a small input: a strip of them is held, not all. */
+/* 24 million pixels for a small input: only a strip of them is held in memory. */
 TEST(data_large_png_takes_little_memory)
 {
     enum { W = 6000, H = 4000, N = SIDE * SIDE * 3 };

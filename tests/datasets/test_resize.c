@@ -31,7 +31,7 @@ static double reference(const uint8_t *src, int n, int step, double from, double
     return v < 0 ? 0 : v > 255 ? 255 : v;
 }
 
-/* Columns alike, then rows alike: each pass by itself; down, up, and a part. */
+/* Equal columns, then equal rows test each pass by itself: down, up, and a part. */
 TEST(resize_matches_lanczos)
 {
     enum { SW = 57, MOST = 160 };

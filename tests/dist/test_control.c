@@ -77,7 +77,7 @@ TEST(control_a_closed_connection_is_a_death)
     close_world(h, fd, 3);
 }
 
-/* One has not come: what ends the others may be its end, and it is named. */
+/* One rank has not connected: it may be the reason why the others end, so it is named. */
 TEST(control_names_a_rank_that_did_not_connect)
 {
     pl_hub *h;
@@ -95,7 +95,7 @@ TEST(control_names_a_rank_that_did_not_connect)
     close_world(h, (int[]){a, b}, 2);
 }
 
-/* Only the silent one, by name, after the limit and not much later; who speaks may live. */
+/* Only the silent rank is named, after the limit and not much later. */
 TEST_ALONE(control_names_a_silent_rank_after_the_limit)
 {
     pl_hub *h;
@@ -118,7 +118,7 @@ TEST_ALONE(control_names_a_silent_rank_after_the_limit)
     close_world(h, fd, 2);
 }
 
-/* The hub did not run for longer than the limit: that silences nobody. */
+/* The hub itself did not run for longer than the limit: no rank counts as silent. */
 TEST(control_a_pause_of_the_hub_is_no_silence)
 {
     pl_hub *h;
@@ -156,8 +156,8 @@ TEST(control_the_first_failure_counts)
     close(fd[2]);
 }
 
-/* "I cannot exchange" is what a rank says whose neighbour has died: the death is the cause, if
- * there is one. */
+/* A rank whose neighbour died reports that it cannot exchange: the death is the cause, if there is
+ * one. */
 TEST(control_a_death_explains_a_failed_exchange)
 {
     pl_hub *h;
@@ -178,7 +178,7 @@ TEST(control_a_death_explains_a_failed_exchange)
     }
 }
 
-/* Ranks that hang on after they have been told are not waited for. */
+/* The hub does not wait for ranks that hang after they were told to end. */
 TEST(control_does_not_wait_forever)
 {
     if (!pl_test_long()) SKIP("long");
@@ -289,7 +289,7 @@ TEST(control_refuses_a_rank_without_the_token)
     pl_hub_free(h);
 }
 
-/* More of them than there are seats, all silent: ranks come in all the same. */
+/* More silent strangers than seats: ranks still connect. */
 TEST(control_silent_strangers_do_not_block_ranks)
 {
     pl_hub *h;
@@ -356,7 +356,7 @@ TEST(control_survives_random_bytes)
     pl_hub_free(h);
 }
 
-/* A line longer than any message, from a rank: it is passed over, what comes after counts. */
+/* A rank sends a line longer than any message: the line is skipped, and the next message counts. */
 TEST(control_skips_lines_that_are_too_long)
 {
     pl_hub *h;

@@ -93,7 +93,7 @@ TEST(control_line_holds_in_many_short_worlds)
     }
 }
 
-/* Alive is who beats, however long it stays past the limit. */
+/* A rank that sends beats is alive, however long it runs past the limit. */
 TEST(control_line_that_beats_is_alive_past_the_limit)
 {
     pl_hub *h;
@@ -122,7 +122,8 @@ static int be_rank_with_hub(void *ctx)
     return 97;
 }
 
-/* The hub is in the rank that fails: its text, once, with rank and host, and its code. */
+/* The hub is in the rank that fails: its message is printed once, with rank and host, and its exit
+ * code is used. */
 TEST(control_line_reports_its_own_failure_once)
 {
     part p = {.code = 6, .fails = "no such file"};
@@ -224,7 +225,7 @@ TEST(control_line_reports_a_hub_that_is_gone)
               "%s", ctl_err(&c));
 }
 
-/* The hub says nothing; the rank is stopped for a while itself, which does not count. */
+/* The hub is silent; time in which the rank itself is stopped does not count. */
 TEST(control_line_reports_a_hub_that_is_silent)
 {
     if (!pl_test_long()) SKIP("long");
@@ -246,8 +247,8 @@ TEST(control_line_reports_a_hub_that_is_silent)
     close(fd);
 }
 
-/* What it does is said four times a second, and the bye arrives though nothing of the hub's was
- * read. */
+/* The rank sends its state four times a second, and its bye arrives though it read nothing of the
+ * hub's. */
 TEST(control_line_delivers_beats_and_the_last_message)
 {
     part p = {.stay_ms = 1200, .code = 75};
@@ -270,8 +271,8 @@ TEST(control_line_delivers_beats_and_the_last_message)
     CHECK_INT(ctl_wait(&c, NULL, 3000), 75);
 }
 
-/* One that leaves first ends when the other has left too: mpirun takes its exit code for a reason
- * to kill the rest. */
+/* A rank that leaves first ends when the other has left too, because mpirun kills the others on an
+ * exit code. */
 TEST(control_line_ends_when_all_have_left)
 {
     pl_hub *h;
@@ -316,7 +317,7 @@ TEST(control_line_survives_a_pause_in_the_greeting)
     close(listening);
 }
 
-/* Something else listens at the first address, answers nonsense; the hub is at the second. */
+/* Another program listens at the first address and answers nonsense; the hub is at the second. */
 TEST(control_line_skips_strangers_and_finds_the_hub)
 {
     static const char *const answers[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "welcome 1235\n",

@@ -473,8 +473,8 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
     CHECK(memcmp(two.loss[0], two.loss[1], sizeof two.loss[0]) == 0);
 }
 
-/* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits.
- */
+/* One rank that exchanges with itself: the program has buckets and sums of one rank, and the same
+ * bits. */
 TEST(ranks_of_one_exchange_without_changing_a_bit)
 {
     static job plain, always;

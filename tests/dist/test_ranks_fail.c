@@ -82,7 +82,7 @@ TEST(ranks_do_not_fail_in_many_quick_runs)
     }
 }
 
-/* Six ranks and four busy loops on what cores there are, with a short limit: slow is not dead. */
+/* Six ranks and four busy loops on the cores there are, with a short limit: slow is not dead. */
 TEST(ranks_do_not_fail_when_they_are_slow)
 {
     WANT_LIB();
@@ -93,7 +93,7 @@ TEST(ranks_do_not_fail_when_they_are_slow)
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
 }
 
-/* All of it is stopped for longer than the limit, and goes on. */
+/* All processes are stopped for longer than the limit and continue. */
 TEST(ranks_do_not_fail_when_all_were_stopped)
 {
     WANT_LIB();
@@ -159,8 +159,8 @@ TEST(ranks_fail_when_one_is_killed)
     }
 }
 
-/* An error that only one has: all end with its code, and it is told once, last, with rank and host.
- */
+/* One rank has an error: all end with its exit code, and the error is printed once, last, with rank
+ * and host. */
 TEST(ranks_fail_when_one_has_an_error)
 {
     static const char *const kinds[] = {"own", "mpi"};
@@ -179,7 +179,7 @@ TEST(ranks_fail_when_one_has_an_error)
     }
 }
 
-/* The one that started them, or mpirun: nothing is left of the run either. */
+/* The process that started the ranks, or mpirun, is killed: no process of the run is left. */
 TEST(ranks_fail_when_their_launcher_is_killed)
 {
     WANT_LIB();
@@ -283,7 +283,7 @@ TEST(ranks_do_not_fail_when_all_get_a_signal)
     CHECK_MSG(r.code == 75 && strstr(r.out, "step-"), "exit %d: %s: %s", r.code, r.out, r.err);
 }
 
-/* However early it comes: it is no failure. */
+/* However early the signal comes, it is not a failure. */
 TEST(ranks_do_not_fail_when_a_signal_comes_at_the_start)
 {
     WANT_LIB();
@@ -318,8 +318,8 @@ TEST(ranks_fail_when_a_part_cannot_be_written)
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
-/* The newest has a part that is cut, changed, of another step or missing: it is none, and the one
- * before is taken. */
+/* A part of the newest checkpoint is cut, changed, of another step or missing: the checkpoint
+ * before is resumed. */
 TEST(ranks_fail_over_to_the_checkpoint_whose_parts_are_whole)
 {
     static const char *const harm[] = {

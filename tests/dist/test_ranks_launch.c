@@ -145,7 +145,8 @@ TEST(ranks_launched_by_torchruns_variables_have_the_same_bits)
               "%s: %s", r.out, r.err);
 }
 
-/* SIGTERM to any of torchrun's processes, or to all at once as torchrun does: 75 of all. */
+/* SIGTERM to one of torchrun's processes, or to all at once as torchrun sends it: all end with 75.
+ */
 TEST(ranks_launch_by_torchrun_stops_on_a_signal_with_75)
 {
     static const char *const whom[] = {"$a", "$c", "$a $b $c"};
@@ -162,7 +163,7 @@ TEST(ranks_launch_by_torchrun_stops_on_a_signal_with_75)
     }
 }
 
-/* Rank 0 of torchrun dies: the others do not wait for ever. */
+/* Rank 0 of torchrun dies: the others do not wait forever. */
 TEST(ranks_launch_by_torchrun_ends_when_rank_0_is_killed)
 {
     WANT_RANKS();
@@ -198,7 +199,7 @@ TEST(ranks_launch_by_torchrun_has_the_same_bits)
               "%s", r.err);
 }
 
-/* Over machines torchrun's processes cannot meet: said at once. */
+/* torchrun's processes on several machines cannot connect: refused at once. */
 TEST(ranks_launch_by_torchrun_on_several_machines_is_refused)
 {
     WANT_RANKS();
@@ -241,7 +242,7 @@ TEST(ranks_launch_of_one_is_a_run_like_any_other)
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
-/* What mpirun says after all ranks have left in order is a warning: their work is done. */
+/* An exit code of mpirun after all ranks have ended is a warning: their work is done. */
 TEST(ranks_launch_warns_when_mpirun_fails_after_the_ranks)
 {
     WANT_RANKS();

@@ -66,7 +66,7 @@ TEST(ranks_runs_have_the_losses_of_one_rank)
     }
 }
 
-/* Exchanges beside the computing have the bits of exchanges in place. */
+/* Exchanges that overlap with computing give the bits of exchanges in place. */
 TEST(ranks_runs_overlap_without_changing_a_bit)
 {
     double beside[STEPS], in_place[STEPS];

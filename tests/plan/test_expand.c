@@ -67,8 +67,8 @@ static uint32_t assigned(const bench *b)
     return 0;
 }
 
-/* A slot gets the value of the first run, straight or through a view, and readers after the second
- * run read the first all the same; what is not assigned is read from the run before. */
+/* A slot gets the value of the first run, directly or through a view, and units behind the second
+ * run still read the first. A value that is not assigned is read from the run before. */
 TEST(expand_assigns_the_value_of_the_first_run)
 {
     for (int view = 0; view < 2; view++) {
@@ -91,8 +91,8 @@ TEST(expand_assigns_the_value_of_the_first_run)
     }
 }
 
-/* A view looks into the run that came last before its reader, through views of views; readers in
- * between share one. */
+/* A view reads the run that came last before its reader, also through views of views; readers in
+ * between share one view. */
 TEST(expand_views_read_the_last_run_of_their_base)
 {
     bench b = begin();

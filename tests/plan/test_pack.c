@@ -402,7 +402,7 @@ TEST(pack_check_rejects_what_is_wrong)
     CHECK(pl_pack_check(b, 4, 1, 200) == PL_ERR_PLAN);
 }
 
-/* Every placement with two buffers that share a time set to the same offset is refused. */
+/* Every placement in which two buffers of the same time share an offset is rejected. */
 TEST(pack_check_sees_every_collision)
 {
     pl_pack_buffer b[40];

@@ -78,8 +78,8 @@ TEST(plan_minimum_is_small_where_weights_are_most_of_memory)
     close_lab(&x);
 }
 
-/* Offsets of one plan that leave large gaps tell of the others': few are looked for in vain. Here
- * nothing shares bytes, and no plan has an arena as small as its bytes alive. */
+/* Large gaps in the offsets of one plan predict those of others, so few plans are packed in vain.
+ * Here nothing shares bytes, and no plan has an arena as small as its bytes alive. */
 TEST(plan_search_skips_packing_after_large_gaps)
 {
     lab x = {.store = pl_store_new(), .o = {.no_reuse = true}};
@@ -92,8 +92,8 @@ TEST(plan_search_skips_packing_after_large_gaps)
     close_lab(&x);
 }
 
-/* A plan that is small enough ends the search for the smallest; going on from there finds the same
- * as at once, and what was told is found again. */
+/* A plan that is small enough ends the search for the minimum. Continuing the search gives the same
+ * result as one search, and finds the first answer again. */
 TEST(plan_minimum_search_ends_when_small_enough)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
@@ -124,8 +124,7 @@ TEST(plan_minimum_search_ends_when_small_enough)
     close_lab(&y);
 }
 
-/* The plan of the smallest arena is packed to know that arena, and not once more for who is given
- * it. */
+/* The plan of the minimum is packed once to know its arena, and not again when it is used. */
 TEST(plan_minimum_is_packed_once)
 {
     lab x = {.store = pl_store_new()};
@@ -143,7 +142,7 @@ TEST(plan_minimum_is_packed_once)
     close_lab(&x);
 }
 
-/* A limit on what a search has in hand leaves fewer plans to choose from, never none. */
+/* A limit on the host memory of a search leaves fewer plans to choose from, but at least one. */
 TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};

@@ -65,7 +65,7 @@ TEST(profiles_less_memory_takes_longer)
     }
 }
 
-/* Products of the smaller types are faster where the card's figures say so. */
+/* Products of smaller types are faster where the card's figures say so. */
 TEST(profiles_predict_less_time_for_smaller_types)
 {
     static const char *const precision[] = {"compile.fp32=plain", "precision=fp32",
@@ -83,7 +83,7 @@ TEST(profiles_predict_less_time_for_smaller_types)
               "plain %g, fp32 %g, tf32 %g, bf16 %g ms", ms[0], ms[1], ms[2], ms[3]);
 }
 
-/* The figures do not depend on the machine that plans: neither its memory nor its threads. */
+/* The figures do not depend on the memory or the threads of the machine that plans. */
 TEST(profiles_are_the_same_on_every_machine)
 {
     double ms[2];
@@ -159,8 +159,8 @@ TEST(profiles_times_follow_the_figures)
     CHECK_MSG(small_rate < 0.2 * h->f32, "%g FLOP/s", small_rate);
 }
 
-/* What decides beside size: channels in eights, few channels, wide windows, blocks enough for a
- * card, latency. */
+/* Beside size, these decide: channels in multiples of eight, few channels, wide windows, enough
+ * blocks for a card, latency. */
 TEST(profiles_times_follow_the_shape)
 {
     const pl_card *h = pl_card_find("h200");
@@ -267,8 +267,8 @@ TEST(profiles_plan_and_refuse_to_run)
           have->bits == cuda.bits && have->draws == cuda.draws);
 }
 
-/* A T4 multiplies bf16 at f32's rate, and says so; the time it tells is about the one that a plan
- * in fp16 has. */
+/* A T4 multiplies bf16 at the rate of f32, and the plan says so; the time it predicts for fp16 is
+ * about that of a plan in fp16. */
 TEST(profiles_report_a_faster_precision)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

@@ -78,8 +78,8 @@ TEST(recompute_rejects_bad_problems)
     free(m);
 }
 
-/* x -> a, then v = view of a, then big, then both are read: with little room a goes, so v must be
- * taken anew. */
+/* x -> a, then v = view of a, then a large buffer, then both are read. With little memory a is
+ * dropped, so v must be taken again. */
 TEST(recompute_takes_views_of_recomputed_buffers_again)
 {
     made *m = made_new();
@@ -168,7 +168,7 @@ TEST(recompute_checker_rejects_broken_plans)
     free(m);
 }
 
-/* A view that outlives the copy of its base that it was taken from. */
+/* The view outlives the run of its base that it was taken from. */
 TEST(recompute_checker_rejects_stale_views)
 {
     made *m = made_new();
@@ -275,7 +275,7 @@ TEST(recompute_is_within_a_thousandth_of_the_optimum_on_average)
     CHECK_MSG(sum / n <= 0.001 && most <= 0.015, "gap: mean %g, most %g", sum / n, most);
 }
 
-/* The same without the exact search: what larger problems get. */
+/* The same without the exact search, as larger problems are planned. */
 TEST(recompute_heuristics_are_near_the_optimum)
 {
     double sum = 0;
@@ -307,7 +307,7 @@ TEST(recompute_heuristics_are_near_the_optimum)
 
 /* ---- parts ------------------------------------------------------------------------------ */
 
-/* Against a table that is looked through, with numbers that are often equal. */
+/* Compared with a linear search, with many equal keys. */
 TEST(recompute_heap_has_the_least_on_top)
 {
     enum { N = 40 };
@@ -345,7 +345,7 @@ TEST(recompute_heap_has_the_least_on_top)
     pl_arena_release(&a);
 }
 
-/* Large enough for several threads: one, two and five of them find the same plan. */
+/* A problem large enough for several threads: one, two and five threads find the same plan. */
 TEST(recompute_plans_do_not_depend_on_threads)
 {
     static const int threads[] = {1, 2, 5};

@@ -60,7 +60,8 @@ TEST(times_tables_read_back_the_same)
     pl_time_table_free(back);
 }
 
-/* Every byte that is changed, every cut, and another owner's table count as no table. */
+/* A table with one changed byte, a table that is cut off, and another machine's table are ignored.
+ */
 TEST(times_of_damaged_tables_are_ignored)
 {
     char path[256], *text;
@@ -136,7 +137,7 @@ TEST(times_of_similar_units_grow_with_size)
     pl_time_table_free(t);
 }
 
-/* Arithmetic that costs as much as many bytes is found out: samples of both kinds lie on one line.
+/* Arithmetic that costs as much as many bytes is recognised: samples of both kinds lie on one line.
  */
 TEST(times_weigh_arithmetic_against_bytes)
 {
@@ -158,7 +159,7 @@ TEST(times_weigh_arithmetic_against_bytes)
     pl_time_table_free(t);
 }
 
-/* A rate that depends on the shape: between two shapes it is between their rates. */
+/* If the rate depends on the shape, the rate between two shapes is between their rates. */
 TEST(times_of_products_follow_their_shape)
 {
     pl_time_table *t = empty_table();
@@ -356,8 +357,8 @@ TEST(times_calibration_names_common_kinds)
         CHECK_MSG(strstr(r.out, kinds[i]), "no time of kind%s", kinds[i]);
 }
 
-/* Launches timed one by one are brought to what the whole took; what is small keeps a part of its
- * own. */
+/* Times of single launches are reduced until their sum is the time of the whole run; a small launch
+ * keeps a quarter of its time. */
 TEST(times_of_launches_add_up_to_the_whole)
 {
     const double ns[] = {5000, 6000, 5000, 900000, 40000}, total = 956000;

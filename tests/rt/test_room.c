@@ -106,7 +106,7 @@ TEST(room_of_a_bad_plugin_is_reported_with_the_reason)
     }
 }
 
-/* The page of a plan says what the run trains on, however its first card is called. */
+/* The page of a plan names the card that the run trains on, for both names of the first card. */
 TEST(room_page_of_a_plan_names_the_card)
 {
     static const char *const names[] = {"cuda", "cuda:0"};
@@ -198,7 +198,8 @@ static cli_result train_gan(const char *device, const char *settings, const char
         settings, dir, dir, device, pl_test_dir(), run);
 }
 
-/* For a card all programs are compiled at once: they are the same as one after the other. */
+/* For a card all programs are compiled in parallel: the programs equal those that are compiled one
+ * after the other. */
 TEST(room_programs_compiled_in_parallel_are_the_same)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
@@ -249,8 +250,8 @@ TEST(room_reports_the_first_program_of_several_failures)
     }
 }
 
-/* What is wrong with a configuration is told at once, but not before the card's libraries have
- * opened. */
+/* A mistake in the configuration is reported at once, but not before the card's libraries are open.
+ */
 TEST(room_refuses_a_configuration_after_the_card_is_open)
 {
     const char *dir = fakes();

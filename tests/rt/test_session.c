@@ -144,7 +144,7 @@ TEST(run_counts_in_a_slot)
     rig_down(&r);
 }
 
-/* After a poisoned run every byte holds NaN that no buffer alive at the last step covers. */
+/* After a poisoned run, every byte holds NaN that is in no buffer alive at the last position. */
 TEST(run_poison_reaches_dead_bytes)
 {
     rig r = {.store = pl_store_new()};
@@ -362,8 +362,8 @@ TEST_ALONE(run_compiles_large_graphs_fast)
     pl_store_free(store);
 }
 
-/* Every allocation of compiling and binding fails once: no crash, the right status, no leak
- * (the address sanitizer's build looks for those). */
+/* Every allocation of compiling and binding fails once: no crash, the right status, no leak (the
+ * address sanitizer's build looks for leaks). */
 TEST(run_survives_failing_allocations)
 {
     bool hit = true;
