@@ -381,9 +381,9 @@ TEST(cli_steps_take_nothing_from_the_system)
     for (int json = 0; json < 2; json++) {
         for (int i = 0; i < 2; i++) {
             r = cli_run("rm -rf %s/run; COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " CLI_SMALL
-                        "threads=2 schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
+                        "schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
                         "train.steps=%d %s --out %s/run",
-                        d, d, d, i ? 53 : 13, json ? "--json" : "", d);
+                        d, d, d, i ? 53 : 13, json ? "--json" : "threads=2", d);
             CHECK_MSG(r.code == 0, "%s", r.err);
             snprintf(i ? many : few, sizeof few, "%s", cli_read(pl_test_path("counts")));
         }
@@ -394,7 +394,7 @@ TEST(cli_steps_take_nothing_from_the_system)
 
 static json_int_t peak_of(int steps)
 {
-    cli_result r = cli_run("$P train " CLI_SMALL "threads=2 train.steps=%d --json", steps);
+    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=%d --json", steps);
     json_t *end = r.code == 0 ? cli_event(r.out, "end", 0) : NULL;
     json_int_t peak = end ? cli_member(end, "peak_used_bytes") : -1;
     json_decref(end);

@@ -261,7 +261,7 @@ TEST(cli_plan_offers_edits_that_fit)
         check_edits(line, json_object_get(j, "edits"), 3);
         json_decref(j);
     }
-    cli_result r = cli_run("$P plan cloud/tiny --memory 1MiB");
+    cli_result r = cli_run("$P plan " CLI_SMALL "--memory 1MiB");
     CHECK(r.code == 3 && strstr(r.out, "--memory ") && strstr(r.err, "smallest budget"));
 }
 
