@@ -21,6 +21,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Compiled kernels that oneDNN caches for equal shapes. A network has at most a few hundred
@@ -318,16 +319,25 @@ static bool is_reference(const_dnnl_primitive_desc_t pd)
     return !strncmp(pl_dnn_impl_of(pd), "ref", 3);
 }
 
-/* Moves the offer to its first kernel without `avoid` in its name, short of the reference loops; the
- * offer stays where it is if there is none. */
+/* Whether the name of the offer's kernel holds one of the words of `avoid`. */
+static bool is_avoided(const pl_dnn_offer *o, const char *avoid)
+{
+    char word[PL_DNN_IMPL_CHARS];
+    for (int n; sscanf(avoid, "%63s%n", word, &n) == 1; avoid += n)
+        if (strstr(pl_dnn_impl_of(o->pd), word)) return true;
+    return false;
+}
+
+/* Moves the offer to its first kernel that is not avoided, short of the reference loops; the offer
+ * stays where it is if there is none. */
 static dnnl_status_t move_past(pl_dnn_offer *o, const char *avoid)
 {
     dnnl_primitive_desc_t first;
-    bool good = !strstr(pl_dnn_impl_of(o->pd), avoid);
+    bool good = !is_avoided(o, avoid);
     if (good) return dnnl_success;
     dnnl_status_t s = dnnl_primitive_desc_clone(&first, o->pd);
     if (s != dnnl_success) return s;
-    while (!good && pl_dnn_offer_next(o)) good = !strstr(pl_dnn_impl_of(o->pd), avoid);
+    while (!good && pl_dnn_offer_next(o)) good = !is_avoided(o, avoid);
     good = good && !is_reference(o->pd);
     dnnl_primitive_desc_destroy(good ? first : o->pd);
     if (!good) o->pd = first;

@@ -98,18 +98,22 @@ static bool gathers_too_far(pl_dnn_conv_kind kind, const pl_conv *c)
  *   few channels on both sides (or in a group, for weights): 8 lanes waste fewer than 16;
  *   brdgmm, depthwise forward: 15 to 45 % slower than the jit kernel;
  *   brgconv loads a whole filter for a few output pixels: with filters beyond the caches (a wide
- *   16x16 kernel) plain jit is nearly twice as fast, on small images 10 %. */
+ *   16x16 kernel) plain jit is nearly twice as fast, on small images 10 %;
+ *   brg to the data (3.x): runs another kernel inside itself, for which it allocates 56 bytes. */
 static const char *avoid(pl_dnn_conv_kind kind, const pl_conv *c)
 {
     const int64_t ic = c->ic / c->groups, oc = c->oc / c->groups, filter = ic * pl_conv_taps(c);
     const bool fwd = kind == PL_DNN_CONV_FWD, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
+    const bool to_x = kind == PL_DNN_CONV_BWD_DATA;
     int64_t pixels = 1;
     for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
     if (gathers_too_far(kind, c)) return "1x1";
-    if (c->dtype != PL_F32) return NULL;
+    if (c->dtype != PL_F32) return to_x ? "brg" : NULL;
     /* the next candidate there is a product that allocates */
     const bool deep_w = to_w && c->n_spatial == 3;
-    if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
+    if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1)))
+        return to_x ? "avx512 brg" : "avx512";
+    if (to_x) return "brg";
     if (fwd && c->groups > 1) return "brdgmm";
     return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brg" : NULL;
 }

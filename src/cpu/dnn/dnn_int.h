@@ -99,8 +99,8 @@ pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int 
 /* Adds a matrix product as a 1x1 convolution over m pixels, one batch after the other (f32). */
 pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m);
 
-/* Kernels. *out is the first kernel of the offer whose name does not hold `avoid` (NULL: the first of
- * all), where `offered` is the status that the offer came with. Reference loops are taken for f32 only
+/* Kernels. *out is the first kernel of the offer whose name holds no word of `avoid` (NULL: the first
+ * of all), where `offered` is the status that the offer came with. Reference loops are taken for f32 only
  * when there is nothing else. Ends the offer. */
 pl_status pl_dnn_choose(dnnl_status_t offered, pl_dnn_offer *o, pl_dtype dtype, const char *avoid,
                         const char *what, dnnl_primitive_desc_t *out);
