@@ -253,7 +253,11 @@ static size_t proc_status_kib(const char *field)
 int pl_sys_cores(void)
 {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    /* A quota of 1.5 cores is used by 2 threads: the kernel lets them run 3/4 of the time. */
+    double quota = pl_cgroup_own()->cpus;
+    if (quota > 0 && quota < cores) cores = (int)quota + (quota > (int)quota);
+    return cores > 1 ? cores : 1;
 }
 
 size_t pl_sys_rss_bytes(void)

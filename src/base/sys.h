@@ -48,12 +48,37 @@ pl_status pl_sys_write_file(const char *path, const void *data, size_t len) PL_M
 pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
 
 uint64_t pl_sys_now_ns(void);  /* monotonic */
-int pl_sys_cores(void);        /* this process may run on, at least 1 */
+int pl_sys_cores(void);        /* that this process may use: affinity and CPU quota; at least 1 */
 size_t pl_sys_rss_bytes(void); /* resident set now */
 /* Gives memory that is free, but still held by the allocator, back to the system. */
 void pl_sys_trim(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
 
+PL_SHARED_END
+
+/* ---- the container (cgroup.c) ----------------------------------------------------------------
+ * The limits of the container, a control group, that this process runs in. A group has at most
+ * what every group above it has, so the smallest limit up the tree counts. Both versions of control
+ * groups and their mixture are read. Without /sys/fs/cgroup, and for limits that are not set, there
+ * is no limit. In a container the path of /proc/self/cgroup may be that of the host, which the
+ * container does not see: then the root that the container sees counts. */
+PL_SHARED_BEGIN
+
+typedef struct pl_cgroup {
+    double cpus;           /* CPU quota, in cores; 0: none */
+    uint64_t memory_bytes; /* memory limit; 0: none */
+    char memory_path[512]; /* folder of the group with that limit; "": none */
+    int version;           /* of that group: 1 or 2; 0: none */
+} pl_cgroup;
+
+/* self: a file like /proc/self/cgroup; root: a folder like /sys/fs/cgroup. */
+void pl_cgroup_read(const char *self, const char *root, pl_cgroup *out);
+/* The limits of this process, read once. The environment variable PLIMSOLL_CGROUP names a folder
+ * whose entries `self` and `fs` stand for the two, for tests. */
+const pl_cgroup *pl_cgroup_own(void);
+/* Bytes that the processes of the group with the memory limit hold, without file contents that the
+ * kernel may drop; 0: unknown, or no limit. Opens its files once and allocates nothing. */
+uint64_t pl_cgroup_memory_used(void);
 PL_SHARED_END
 
 /* ---- plug-ins of the program (plugin.c) ------------------------------------------------------

@@ -54,6 +54,8 @@ static pl_status meet(pl_world *w)
     own.pid = (int32_t)getpid();
     own.threads = pl_threads_count();
     own.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t limit = pl_cgroup_own()->memory_bytes;
+    if (limit && limit < own.memory_bytes) own.memory_bytes = limit;
     w->member = pl_sys_alloc((size_t)w->comm.size * sizeof *w->member);
     if (!w->member) return PL_ERR_MEMORY;
     return pl_world_share(w, &own, sizeof own, w->member);

@@ -15,7 +15,7 @@ enum { PL_HOST_BYTES = 64 };
 typedef struct pl_member {
     char host[PL_HOST_BYTES];
     int32_t pid, threads;
-    uint64_t memory_bytes; /* of the machine */
+    uint64_t memory_bytes; /* of the machine, or of its container */
 } pl_member;
 
 struct pl_world {

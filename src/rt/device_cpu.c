@@ -2,6 +2,7 @@
  * tables, calls in order. */
 #include "rt/device.h"
 
+#include "base/str.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "cpu/dnn/dnn.h"
@@ -163,12 +164,38 @@ void pl_cpu_model(char *out, size_t cap)
              pl_cpu_vectors());
 }
 
+/* What the machine has and, in a container, what the container may take of it. */
 static bool cpu_memory(const char *name, uint64_t *total, uint64_t *available)
 {
     (void)name;
     *total = meminfo_bytes("MemTotal:");
     *available = meminfo_bytes("MemAvailable:");
+    uint64_t limit = pl_cgroup_own()->memory_bytes, used = pl_cgroup_memory_used();
+    uint64_t left = limit > used ? limit - used : 0;
+    if (limit && (limit < *total || !*total)) *total = limit;
+    if (limit && (left < *available || !*available)) *available = left;
+    if (*available > *total) *available = *total;
     return *total != 0;
+}
+
+/* Appends the limits of the container to the machine's description. */
+static void tell_container(char *about, size_t cap)
+{
+    const pl_cgroup *c = pl_cgroup_own();
+    char limit[32], used[32], machine[32];
+    size_t n = strlen(about);
+    uint64_t total = meminfo_bytes("MemTotal:");
+    bool memory = c->memory_bytes && (!total || c->memory_bytes < total);
+    if (!c->cpus && !memory) return;
+    n += (size_t)snprintf(about + n, cap - n, "; container:");
+    if (c->cpus && n < cap)
+        n += (size_t)snprintf(about + n, cap - n, " %.3g of %ld cores%s", c->cpus,
+                              sysconf(_SC_NPROCESSORS_ONLN), memory ? "," : "");
+    if (memory && n < cap)
+        snprintf(about + n, cap - n, " %s of %s, %s in use",
+                 pl_str_bytes(c->memory_bytes, limit, sizeof limit),
+                 pl_str_bytes(total, machine, sizeof machine),
+                 pl_str_bytes(pl_cgroup_memory_used(), used, sizeof used));
 }
 
 static int cpu_list(pl_device_info *d, int cap)
@@ -177,6 +204,7 @@ static int cpu_list(pl_device_info *d, int cap)
     memset(d, 0, sizeof *d);
     snprintf(d->name, sizeof d->name, "cpu");
     pl_cpu_model(d->about, sizeof d->about);
+    tell_container(d->about, sizeof d->about);
     cpu_memory(d->name, &d->total_bytes, &d->free_bytes);
     d->usable = true;
     return 1;

@@ -46,7 +46,8 @@ static pl_shard shard_of(const char *name)
 /* Divides the cores of a machine among its ranks, unless the launcher has pinned them. */
 static void share_cores(const pl_run *r)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), quota = pl_sys_cores();
+    if (pl_cgroup_own()->cpus > 0 && quota < cores) cores = quota;
     int local = pl_world_local_size(r->ranks.world);
     if (local < 2 || pl_config_int(r->config, "threads") || pl_threads_count() < cores) return;
     pl_threads_set(cores / local > 1 ? (int)(cores / local) : 1);

@@ -5,6 +5,8 @@
  * program's inputs and runs the program. The order of samples is a pure function of seed and
  * position, so the position of a run is one number, the steps done.
  */
+#include "base/str.h"
+#include "base/sys.h"
 #include "io/safetensors.h"
 #include "rt/device.h"
 #include "rt/process_budget.h"
@@ -71,14 +73,36 @@ static pl_status seed_random_key(pl_run *r)
     return slot < 0 ? PL_OK : pl_session_write_slot(r->session, slot, 0, &seed, sizeof seed);
 }
 
+/* PL_ERR_FIT when the container that the process runs in allows less than the budget or the plan:
+ * the kernel would end the process in the middle of a step. */
+static pl_status check_container(const pl_run *r, const pl_run_memory *m)
+{
+    const pl_cgroup *c = pl_cgroup_own();
+    char limit[32], budget[32], total[32], used[32];
+    if (!c->memory_bytes || pl__run_own_memory(r)) return PL_OK;
+    pl_str_bytes(c->memory_bytes, limit, sizeof limit);
+    pl_str_bytes(pl_cgroup_memory_used(), used, sizeof used);
+    PL_FAIL_IF(m->budget > c->memory_bytes, PL_ERR_FIT,
+               "memory=%s is more than this container may use: its limit is %s, of which %s are in "
+               "use (%s); set a smaller memory, or raise the limit",
+               pl_str_bytes(m->budget, budget, sizeof budget), limit, used, c->memory_path);
+    PL_FAIL_IF(m->total > c->memory_bytes, PL_ERR_FIT,
+               "%s needs %s, this container may use %s, of which %s are in use (%s); memory=SIZE "
+               "below the limit plans within it",
+               r->purpose.goal == PL_GOAL_EVALUATE ? "evaluation" : "training",
+               pl_str_bytes(m->total, total, sizeof total), limit, used, c->memory_path);
+    return PL_OK;
+}
+
 /* PL_ERR_FIT when the budget is too small. */
 static pl_status check_fits(const pl_run *r)
 {
     pl_run_memory m = pl_run_memory_get(r);
+    PL_TRY(check_container(r, &m));
     char a[32], b[32];
     if (!m.fits) {
-        snprintf(a, sizeof a, "%.2f MiB", (double)m.total / 0x1p20);
-        snprintf(b, sizeof b, "%.2f MiB", (double)m.budget / 0x1p20);
+        pl_str_bytes(m.total, a, sizeof a);
+        pl_str_bytes(m.budget, b, sizeof b);
         PL_FAIL(PL_ERR_FIT,
                 "%s needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
                 "batch (now %lld)%s%s%s%s%s",
