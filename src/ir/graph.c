@@ -276,6 +276,25 @@ void pl_node_call(const pl_graph *g, uint32_t node, pl_type *in_type, pl_type *o
                    .n_out = n->n_out};
 }
 
+uint32_t pl_graph_widest(const pl_graph *g)
+{
+    uint32_t widest = 1;
+    for (uint32_t n = 1; n < g->n_nodes; n++)
+        if (g->nodes[n].n_in > widest) widest = g->nodes[n].n_in;
+    return widest;
+}
+
+/* Nodes stand in topological order, so one walk backwards finds what the effects need. */
+void pl_graph_mark_needed(const pl_graph *g, bool *needed)
+{
+    for (uint32_t n = g->n_nodes - 1; n >= 1; n--) {
+        const pl_node_rec *r = &g->nodes[n];
+        if (r->op->flags & PL_OP_EFFECT) needed[n] = true;
+        for (uint32_t i = 0; needed[n] && i < r->n_in; i++)
+            needed[pl_producer(g, pl_node_in(g, n)[i])] = true;
+    }
+}
+
 const char *pl_node_label(const pl_graph *g, uint32_t node, char *buf, size_t cap)
 {
     const char *path = g->scopes[g->nodes[node].scope].path;

@@ -96,6 +96,11 @@ static inline uint32_t pl_producer(const pl_graph *g, uint32_t val)
  * caller's arrays, which need room for n_in and n_out entries. */
 void pl_node_call(const pl_graph *g, uint32_t node, pl_type *in_type, pl_type *out_type,
                   pl_call *c);
+/* Returns the largest number of inputs of a node, at least 1. */
+uint32_t pl_graph_widest(const pl_graph *g);
+/* Marks the nodes that an effect (assign, output) depends on, and effects. needed: n_nodes entries,
+ * all false. */
+void pl_graph_mark_needed(const pl_graph *g, bool *needed);
 /* Copies all scopes of one graph into another that has none; scope numbers stay. Returns false and
  * sets the graph's error when memory runs out. */
 bool pl_graph_copy_scopes(const pl_graph *from, pl_graph *to);

@@ -14,18 +14,9 @@ void pl_units_free(pl_units *u)
     pl_sys_free(u);
 }
 
-/* Nodes stand in topological order, so one walk backwards finds what the effects need. */
-static uint32_t mark_needed(const pl_graph *g, bool *needed)
+static bool is_unit(const pl_graph *g, const bool *needed, uint32_t node)
 {
-    uint32_t n = 0;
-    for (uint32_t i = g->n_nodes - 1; i >= 1; i--) {
-        const pl_node_rec *r = &g->nodes[i];
-        if (r->op->flags & PL_OP_EFFECT) needed[i] = true;
-        if (!needed[i]) continue;
-        if (!(r->op->flags & (PL_OP_EFFECT | PL_OP_SOURCE))) n++;
-        for (uint32_t k = 0; k < r->n_in; k++) needed[pl_producer(g, pl_node_in(g, i)[k])] = true;
-    }
-    return n;
+    return needed[node] && !(g->nodes[node].op->flags & (PL_OP_EFFECT | PL_OP_SOURCE));
 }
 
 /* The distinct inputs of a node, in the order of first use. `seen` holds the last node + 1 that
@@ -74,18 +65,16 @@ static pl_status make_unit(const pl_graph *g, uint32_t node, uint32_t *seen, pl_
 static pl_status fill_units(const pl_graph *g, pl_units *us, pl_arena *scratch)
 {
     bool *needed = pl_arena_new(scratch, bool, g->n_nodes);
-    uint32_t *seen = pl_arena_new(scratch, uint32_t, g->n_vals), widest = 1;
-    if (!needed || !seen) return PL_ERR_MEMORY;
-    uint32_t n = mark_needed(g, needed);
-    for (uint32_t i = 1; i < g->n_nodes; i++)
-        if (g->nodes[i].n_in > widest) widest = g->nodes[i].n_in;
-    pl_type *types = pl_arena_new(scratch, pl_type, widest);
+    uint32_t *seen = pl_arena_new(scratch, uint32_t, g->n_vals), n = 0;
+    pl_type *types = pl_arena_new(scratch, pl_type, pl_graph_widest(g));
+    if (!needed || !seen || !types) return PL_ERR_MEMORY;
+    pl_graph_mark_needed(g, needed);
+    for (uint32_t i = 1; i < g->n_nodes; i++) n += is_unit(g, needed, i);
     us->unit = pl_arena_new(&us->arena, pl_unit, n);
     us->unit_of = pl_arena_new(&us->arena, uint32_t, g->n_vals);
-    if (!types || !us->unit || !us->unit_of) return PL_ERR_MEMORY;
+    if (!us->unit || !us->unit_of) return PL_ERR_MEMORY;
     for (uint32_t i = 1; i < g->n_nodes; i++)
-        if (needed[i] && !(g->nodes[i].op->flags & (PL_OP_EFFECT | PL_OP_SOURCE)))
-            PL_TRY(make_unit(g, i, seen, types, us));
+        if (is_unit(g, needed, i)) PL_TRY(make_unit(g, i, seen, types, us));
     return PL_OK;
 }
 

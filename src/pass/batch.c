@@ -80,9 +80,7 @@ static pl_status same_program(const pl_graph *a, const pl_graph *b)
 static pl_status walk_new(pl_batch_walk *w, pl_arena *a)
 {
     const pl_graph *g = w->g;
-    size_t widest = 1;
-    for (uint32_t n = 1; n < g->n_nodes; n++)
-        if (g->nodes[n].n_in > widest) widest = g->nodes[n].n_in;
+    size_t widest = pl_graph_widest(g);
     w->tags = pl_arena_new(a, pl_batch_tag, g->n_vals);
     w->need = pl_arena_new(a, bool, g->n_nodes);
     w->s.in = pl_arena_new(a, pl_batch_tag, widest + 3); /* map_ratio names three */

@@ -103,9 +103,7 @@ static void pull_back(walk *w, uint32_t node, pl_val *in, pl_val *gin, bool *nee
 
 static void walk_back(walk *w, pl_arena *scratch)
 {
-    uint32_t widest = 1;
-    for (uint32_t n = 1; n < w->n_nodes; n++)
-        if (w->g->nodes[n].n_in > widest) widest = w->g->nodes[n].n_in;
+    uint32_t widest = pl_graph_widest(w->g);
     pl_val *in = pl_arena_new(scratch, pl_val, widest),
            *gin = pl_arena_new(scratch, pl_val, widest);
     bool *need = pl_arena_new(scratch, bool, widest);

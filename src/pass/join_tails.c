@@ -58,16 +58,6 @@ typedef struct tailer {
 } tailer;
 
 /* ---- reading the graph ------------------------------------------------------------------ */
-static void mark_live(tailer *t)
-{
-    for (uint32_t n = t->g->n_nodes - 1; n >= 1; n--) {
-        const pl_node_rec *r = &t->g->nodes[n];
-        if (r->op->flags & PL_OP_EFFECT) t->live[n] = true;
-        for (uint32_t i = 0; t->live[n] && i < r->n_in; i++)
-            t->live[pl_producer(t->g, pl_node_in(t->g, n)[i])] = true;
-    }
-}
-
 /* first[v] counts v's readers, then is their end, then, filled from the end, their beginning. */
 static void list_readers(tailer *t)
 {
@@ -412,7 +402,7 @@ static pl_status prepare(tailer *t)
     t->first = pl_arena_new(&t->c.mem, uint32_t, vals + 2);
     t->list = pl_arena_new(&t->c.mem, uint32_t, t->g->n_edges + 1);
     if (!t->live || !t->gone || !t->at || !t->first || !t->list) return PL_ERR_MEMORY;
-    mark_live(t);
+    pl_graph_mark_needed(t->g, t->live);
     list_readers(t);
     return pl_fuse(t->g, t->o->fuse, &t->us);
 }

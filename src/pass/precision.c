@@ -35,6 +35,7 @@
 #include "base/err.h"
 #include "ir/group/fused.h"
 #include "pass/fuse/fuse.h"
+#include "pass/rewrite.h"
 #include "plimsoll_ops.h"
 
 #include <string.h>
@@ -71,6 +72,7 @@ static bool is_cast(const pl_graph *g, uint32_t node)
 
 /* ---- lowering --------------------------------------------------------------------------- */
 typedef struct lowering {
+    pl_rewrite c; /* its map is `own` */
     const pl_graph *in;
     pl_graph *out;
     pl_dtype low;
@@ -78,7 +80,6 @@ typedef struct lowering {
     uint32_t *own, *half; /* new values, 0 = not made */
     bool *native;
     bool *tinted; /* old value: comes from 16 bits through expressions */
-    pl_val *args;
 } lowering;
 
 static pl_val own_of(lowering *w, uint32_t val)
@@ -157,55 +158,41 @@ static void lower_node(lowering *w, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(w->in, node);
     const uint32_t *in = pl_node_in(w->in, node);
-    w->out->scope = r->scope; /* scopes are copied with their numbers */
-    w->out->backward = r->backward;
+    pl_rewrite_at(&w->c, node);
     if (take_form(w, node)) return;
     bool low = goes_low(w, node), tinted = false;
     for (uint32_t i = 0; i < r->n_in; i++) {
         bool full = i < 8 && r->op->full_in >> i & 1;
         tinted |= w->tinted[in[i]];
-        w->args[i] =
+        w->c.args[i] =
             low && !full && dtype_of(w->in, in[i]) == PL_F32 ? half_of(w, in[i]) : own_of(w, in[i]);
     }
-    uint32_t made = pl_build(w->out, r->op, r->attr, r->n_in, w->args, NULL).id;
+    uint32_t made = pl_build(w->out, r->op, r->attr, r->n_in, w->c.args, NULL).id;
     if (!made) return;
     for (uint32_t k = 0; k < r->n_out; k++)
         note_output(w, node, r->out + k, w->out->nodes[made].out + k, tinted);
 }
 
-static pl_status lower(lowering *w, pl_arena *scratch)
+static pl_status lower(lowering *w)
 {
-    const pl_graph *in = w->in;
-    uint32_t widest = 1;
-    for (uint32_t n = 1; n < in->n_nodes; n++)
-        if (in->nodes[n].n_in > widest) widest = in->nodes[n].n_in;
-    w->own = pl_arena_new(scratch, uint32_t, in->n_vals);
-    w->half = pl_arena_new(scratch, uint32_t, in->n_vals);
-    w->native = pl_arena_new(scratch, bool, in->n_vals);
-    w->tinted = pl_arena_new(scratch, bool, in->n_vals);
-    w->args = pl_arena_new(scratch, pl_val, widest);
-    if (!w->own || !w->half || !w->native || !w->tinted || !w->args) return PL_ERR_MEMORY;
-    if (!pl_graph_copy_scopes(in, w->out)) return w->out->status;
+    const pl_graph *in = w->in = w->c.in;
+    w->out = w->c.out;
+    w->own = w->c.map;
+    w->half = pl_arena_new(&w->c.mem, uint32_t, in->n_vals);
+    w->native = pl_arena_new(&w->c.mem, bool, in->n_vals);
+    w->tinted = pl_arena_new(&w->c.mem, bool, in->n_vals);
+    if (!w->half || !w->native || !w->tinted) return PL_ERR_MEMORY;
     for (uint32_t n = 1; n < in->n_nodes && w->out->status == PL_OK; n++) lower_node(w, n);
-    w->out->scope = 0;
-    w->out->backward = false;
-    w->out->n_streams = in->n_streams;
-    return pl_graph_status(w->out);
+    return PL_OK;
 }
 
 /* One round: a new graph over the same store. */
 static pl_status lower_graph(const pl_graph *in, pl_dtype low, const bool *store, pl_graph **out)
 {
-    pl_arena scratch = PL_ARENA_INIT;
-    lowering w = {.in = in, .out = pl_graph_new(in->store), .low = low, .store = store};
-    pl_status rc = w.out ? lower(&w, &scratch) : PL_ERR_MEMORY;
-    pl_arena_release(&scratch);
-    if (rc != PL_OK) {
-        pl_graph_free(w.out);
-        return rc;
-    }
-    *out = w.out;
-    return PL_OK;
+    lowering w = {.low = low, .store = store};
+    pl_status rc = pl_rewrite_begin(&w.c, in);
+    if (rc == PL_OK) rc = lower(&w);
+    return pl_rewrite_end(&w.c, rc, out);
 }
 
 /* ---- what is stored --------------------------------------------------------------------- */

@@ -3,12 +3,9 @@
 
 pl_status pl_rewrite_begin(pl_rewrite *c, const pl_graph *in)
 {
-    uint32_t widest = 1;
-    for (uint32_t n = 1; n < in->n_nodes; n++)
-        if (in->nodes[n].n_in > widest) widest = in->nodes[n].n_in;
     *c = (pl_rewrite){.in = in, .out = pl_graph_new(in->store)};
     c->map = pl_arena_new(&c->mem, uint32_t, in->n_vals);
-    c->args = pl_arena_new(&c->mem, pl_val, widest);
+    c->args = pl_arena_new(&c->mem, pl_val, pl_graph_widest(in));
     if (!c->out || !c->map || !c->args) return PL_ERR_MEMORY;
     return pl_graph_copy_scopes(in, c->out) ? PL_OK : c->out->status;
 }
@@ -21,12 +18,13 @@ void pl_rewrite_at(pl_rewrite *c, uint32_t n)
     c->out->backward = r->backward;
 }
 
-void pl_rewrite_node(pl_rewrite *c, uint32_t n)
+uint32_t pl_rewrite_node(pl_rewrite *c, uint32_t n)
 {
     const pl_node_rec *r = &c->in->nodes[n];
     uint32_t node = pl_build(c->out, r->op, r->attr, r->n_in, c->args, NULL).id;
     for (uint32_t k = 0; node && k < r->n_out; k++)
         c->map[r->out + k] = c->out->nodes[node].out + k;
+    return node;
 }
 
 pl_status pl_rewrite_end(pl_rewrite *c, pl_status rc, pl_graph **out)

@@ -298,15 +298,13 @@ void pl_fuse_join(pl_fuser *f)
 static void find_roles(pl_fuser *f)
 {
     const pl_graph *g = f->g;
-    for (uint32_t n = g->n_nodes - 1; n >= 1; n--) {
-        if (g->nodes[n].op->flags & PL_OP_EFFECT) f->needed[n] = true;
+    pl_graph_mark_needed(g, f->needed);
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
         if (!f->needed[n]) continue;
         f->role[n] = pl_role_of(g, n);
         if (pl_role_core(f->role[n]) && f->o->takes && !f->o->takes(g, n))
             f->role[n] = PL_ROLE_KERNEL;
         if (f->role[n] == PL_ROLE_DRAW && !f->o->draws) f->role[n] = PL_ROLE_KERNEL;
-        for (uint32_t i = 0; i < g->nodes[n].n_in; i++)
-            f->needed[pl_producer(g, pl_node_in(g, n)[i])] = true;
     }
 }
 

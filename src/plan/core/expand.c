@@ -217,16 +217,14 @@ static void settle_assigned(expander *e)
 static pl_status prepare(expander *e, uint32_t n)
 {
     pl_expansion *x = e->x;
-    uint32_t vals = e->in->n_vals, widest = 1;
-    for (uint32_t i = 1; i < e->in->n_nodes; i++)
-        if (e->in->nodes[i].n_in > widest) widest = e->in->nodes[i].n_in;
+    uint32_t vals = e->in->n_vals;
     e->now = pl_arena_new(&e->scratch, uint32_t, vals);
     e->made_of = pl_arena_new(&e->scratch, uint32_t, vals);
     e->local = pl_arena_new(&e->scratch, uint32_t, vals);
     e->run_of = pl_arena_new(&e->scratch, uint32_t, vals);
     e->settled = pl_arena_new(&e->scratch, bool, vals);
     e->ran = pl_arena_new(&e->scratch, bool, e->units->n + 1);
-    e->args = pl_arena_new(&e->scratch, pl_val, widest);
+    e->args = pl_arena_new(&e->scratch, pl_val, pl_graph_widest(e->in));
     x->g = pl_graph_new(e->in->store);
     x->units = pl_sys_alloc(sizeof *x->units);
     x->order = pl_arena_new(&x->mem, uint32_t, n + 1);
