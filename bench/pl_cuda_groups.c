@@ -289,7 +289,8 @@ static double bench_ms(const pl_device *dev, bench *b)
 static void time_unit(const pl_device *dev, const pl_graph *g, const pl_unit *u, const char *name,
                       pl_dtype d, double copy)
 {
-    bench b = {0};
+    static bench b;
+    memset(&b, 0, sizeof b);
     bench_prepare(dev, g, u, &b);
     if (dev->ready() != PL_OK) die(name);
     double ms = bench_ms(dev, &b), bytes = unit_bytes(g, u), rate = bytes / ms * 1e-6;

@@ -223,7 +223,7 @@ int main(int argc, char **argv)
 {
     double begin = now_ms();
     int from = 2, steps = 20;
-    bench b = {0};
+    static bench b;
     if (argc > 2 && !strchr(argv[2], '=')) {
         steps = atoi(argv[2]);
         from = 3;

@@ -3,7 +3,6 @@
 #include "ui.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +19,26 @@ const cli_command cli_commands[] = {
 static int print_include_dir(void)
 {
     static const char *const places[] = {"/../include", "/../../include"};
-    char exe[PATH_MAX], path[PATH_MAX + 64], real[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0) return 1;
-    exe[n] = 0;
-    char *folder = dirname(exe);
+    enum { ROOM = 64 };
+    char path[PATH_MAX + ROOM];
+    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[n > 0 ? n : 0] = 0;
+    char *end = strrchr(path, '/');
+    if (!end) return 1;
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s%s/plimsoll.h", folder, places[i]);
+        snprintf(end, ROOM, "%s/plimsoll.h", places[i]);
         if (access(path, R_OK) != 0) continue;
-        snprintf(path, sizeof path, "%s%s", folder, places[i]);
-        printf("%s\n", realpath(path, real) ? real : path);
+        snprintf(end, ROOM, "%s", places[i]);
+        char *real = realpath(path, NULL);
+        printf("%s\n", real ? real : path);
+        free(real);
         return 0;
     }
+    *end = 0;
     cli_error(
         "cannot find plimsoll.h near this program (%s); the Debian package libplimsoll-dev has the "
         "headers, and so has the source tree",
-        folder);
+        path);
     return 1;
 }
 

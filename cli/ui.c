@@ -73,6 +73,33 @@ const char *cli_last_error(void)
     return last_error;
 }
 
+void *cli_new(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (p) return p;
+    cli_error("no memory for %zu bytes", bytes);
+    exit(pl_status_exit_code(PL_ERR_MEMORY));
+}
+
+char *cli_text(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    int n = vasprintf(&text, fmt, args);
+    va_end(args);
+    return n < 0 ? NULL : text;
+}
+
+pl_device_info *cli_devices(bool profiles, int *n)
+{
+    enum { MOST = 64 };
+    pl_device_info *d = calloc(MOST, sizeof *d);
+    *n = !d ? 0 : profiles ? pl_device_profiles(d, MOST) : pl_device_list(d, MOST);
+    if (*n > MOST) *n = MOST;
+    return d;
+}
+
 int cli_fail(pl_status rc)
 {
     cli_error("%s", pl_error_text()[0] ? pl_error_text() : pl_status_text(rc));

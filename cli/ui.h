@@ -62,6 +62,14 @@ int64_t cli_number(const char *option, const char *things, const char *text, int
 /* Exits 2 with a hint unless there are min to max positional arguments. */
 void cli_want(const cli_args *a, int min, int max, const char *command, const char *what);
 
+/* Returns zeroed memory, which the caller frees; exits with an error when there is none. */
+void *cli_new(size_t bytes);
+/* Returns a formatted text, which the caller frees; NULL when memory has run out. */
+char *cli_text(const char *fmt, ...) PL_PRINTF(1, 2);
+/* Returns a list of the devices of this machine, or of the GPU profiles, and sets *n to their
+ * number. The caller frees the list; NULL with *n = 0 when memory has run out. */
+pl_device_info *cli_devices(bool profiles, int *n);
+
 /* "plimsoll: <message>" on stderr; returns the exit code of the status. */
 int cli_fail(pl_status rc);
 void cli_error(const char *fmt, ...) PL_PRINTF(1, 2);

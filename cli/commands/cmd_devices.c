@@ -40,6 +40,22 @@ static void print_formats(void)
         if (f[i].why_not) printf("       %s cannot: %s\n", f[i].name, f[i].why_not);
 }
 
+static void print_devices(const pl_device_info *d, int n, bool profiles)
+{
+    for (int i = 0; i < n && profiles; i++)
+        printf("%s%-14s%s %10s  %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout),
+               cli_bytes(d[i].total_bytes), d[i].about);
+    for (int i = 0; i < n && !profiles; i++) {
+        printf("%s%-6s%s %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout), d[i].about);
+        if (d[i].usable)
+            printf("       usable; %s free of %s\n", cli_bytes(d[i].free_bytes),
+                   cli_bytes(d[i].total_bytes));
+        else
+            printf("       not usable: %s\n", d[i].why_not);
+    }
+    if (!profiles) print_formats();
+}
+
 typedef struct devices_options {
     bool json, profiles, calibrate;
     const char *test;
@@ -65,32 +81,16 @@ const cli_help cli_help_devices = {
 
 int cmd_devices(int argc, char **argv)
 {
-    enum { MOST = 64 };
     devices_options o = {.json = false};
     cli_args a;
     cli_parse(argc, argv, &cli_help_devices, &o, &a);
     cli_want(&a, 0, 0, "devices", "no arguments");
     if (o.calibrate) return times_calibrate();
     if (o.test) return device_test(o.test, o.json);
-    const bool profiles = o.profiles;
-    pl_device_info d[MOST];
-    int n = profiles ? pl_device_profiles(d, MOST) : pl_device_list(d, MOST);
-    if (n > MOST) n = MOST;
-    if (o.json) {
-        pl_status rc = devices_json(d, n);
-        return rc == PL_OK ? 0 : cli_fail(rc);
-    }
-    for (int i = 0; i < n && profiles; i++)
-        printf("%s%-14s%s %10s  %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout),
-               cli_bytes(d[i].total_bytes), d[i].about);
-    for (int i = 0; i < n && !profiles; i++) {
-        printf("%s%-6s%s %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout), d[i].about);
-        if (d[i].usable)
-            printf("       usable; %s free of %s\n", cli_bytes(d[i].free_bytes),
-                   cli_bytes(d[i].total_bytes));
-        else
-            printf("       not usable: %s\n", d[i].why_not);
-    }
-    if (!profiles) print_formats();
-    return 0;
+    int n;
+    pl_device_info *d = cli_devices(o.profiles, &n);
+    pl_status rc = !d ? PL_ERR_MEMORY : o.json ? devices_json(d, n) : PL_OK;
+    if (rc == PL_OK && !o.json) print_devices(d, n, o.profiles);
+    free(d);
+    return rc == PL_OK ? 0 : cli_fail(rc);
 }

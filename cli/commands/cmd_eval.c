@@ -10,6 +10,7 @@
 #include "plimsoll_json.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -50,12 +51,14 @@ static bool can_write(const evaluator *e)
 /* Returns the micro-batches per rank of the newest checkpoint of a run; 0: unknown. */
 static int64_t micro_batches_of(const char *named)
 {
-    static pl_checkpoint c;
     int64_t step;
     char dir[PATH];
     if (pl_folder_steps(named, &step, 1) == 0) return 0;
     pl_folder_checkpoint(named, step, dir, sizeof dir);
-    return pl_checkpoint_read(dir, &c) == PL_OK ? c.accumulate : 0;
+    pl_checkpoint *c = cli_new(sizeof *c);
+    int64_t n = pl_checkpoint_read(dir, c) == PL_OK ? c->accumulate : 0;
+    free(c);
+    return n;
 }
 
 /* The last value that the command line gives a key; NULL: none. */
@@ -196,6 +199,8 @@ static void scores_json(evaluator *e, const pl_eval_info *info, double seconds)
 static int evaluate(evaluator *e, cli_args *a)
 {
     pl_eval_info info;
+    e->progress.bar = cli_terminal(stderr);
+    e->progress.quiet |= e->json;
     pl_status rc = open_run(e, a);
     if (!e->progress.quiet) cli_busy("planning and starting");
     if (rc == PL_OK) rc = pl_run_build(e->run);
@@ -254,16 +259,16 @@ const cli_help cli_help_eval = {
 
 int cmd_eval(int argc, char **argv)
 {
-    evaluator e = {.progress.percent = -1};
+    evaluator *e = cli_new(sizeof *e);
     cli_args a;
-    cli_parse(argc, argv, &cli_help_eval, &e, &a);
+    cli_parse(argc, argv, &cli_help_eval, e, &a);
     cli_want(&a, 1, 1, "eval", "one run folder or configuration");
-    if (!find_model(&e, a.positional[0])) return 2;
-    if (!can_write(&e)) return pl_status_exit_code(PL_ERR_IO);
-    e.progress.bar = cli_terminal(stderr);
-    e.progress.quiet |= e.json;
-    int code = evaluate(&e, &a);
-    pl_json_free(e.j);
-    pl_run_free(e.run);
+    e->progress.percent = -1;
+    int code = !find_model(e, a.positional[0]) ? 2
+               : !can_write(e)                 ? pl_status_exit_code(PL_ERR_IO)
+                                               : evaluate(e, &a);
+    pl_json_free(e->j);
+    pl_run_free(e->run);
+    free(e);
     return code;
 }

@@ -51,36 +51,42 @@ static int inspect_file(const char *path)
 /* Prints one line about a checkpoint; returns false when the checkpoint is damaged. */
 static bool print_checkpoint(const char *dir, const char *mark)
 {
-    pl_checkpoint c;
-    pl_status rc = pl_checkpoint_verify(dir, &c);
-    if (rc != PL_OK) {
+    pl_checkpoint *c = cli_new(sizeof *c);
+    bool whole = pl_checkpoint_verify(dir, c) == PL_OK;
+    if (whole)
+        printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c->step),
+               c->phase < 0 ? "" : ", phase ", c->phase_name, cli_bytes(c->bytes), c->written,
+               mark);
+    else
         printf("  %s%s  damaged: %s%s\n", cli_red(stdout), dir, pl_error_text(), cli_plain(stdout));
-        return false;
-    }
-    printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c.step),
-           c.phase < 0 ? "" : ", phase ", c.phase_name, cli_bytes(c.bytes), c.written, mark);
-    return true;
+    free(c);
+    return whole;
+}
+
+static void print_contents(const pl_checkpoint *c)
+{
+    printf("checkpoint of recipe %s: %s steps done, all checksums match\n", c->recipe,
+           cli_count(c->step));
+    if (c->phase >= 0)
+        printf("  phase %s (number %d), %s steps of it done\n", c->phase_name, c->phase,
+               cli_count(c->phase_step));
+    printf("  written %s by version %s on %s with %d threads\n", c->written, c->version, c->device,
+           c->threads);
+    printf("  training samples: %s, micro-batches per step: %lld\n",
+           c->samples ? cli_count(c->samples) : "unlimited", (long long)c->accumulate);
+    for (int i = 0; i < c->n_files; i++)
+        printf("  %-24s %12s  xxh64 %016llx\n", c->file[i].name, cli_bytes(c->file[i].bytes),
+               (unsigned long long)c->file[i].hash);
+    for (int i = 0; i < c->n_notes; i++) printf("  %-24s %.9g\n", c->note[i].key, c->note[i].value);
 }
 
 static int inspect_checkpoint(const char *dir)
 {
-    pl_checkpoint c;
-    pl_status rc = pl_checkpoint_verify(dir, &c);
-    if (rc != PL_OK) return cli_fail(rc);
-    printf("checkpoint of recipe %s: %s steps done, all checksums match\n", c.recipe,
-           cli_count(c.step));
-    if (c.phase >= 0)
-        printf("  phase %s (number %d), %s steps of it done\n", c.phase_name, c.phase,
-               cli_count(c.phase_step));
-    printf("  written %s by version %s on %s with %d threads\n", c.written, c.version, c.device,
-           c.threads);
-    printf("  training samples: %s, micro-batches per step: %lld\n",
-           c.samples ? cli_count(c.samples) : "unlimited", (long long)c.accumulate);
-    for (int i = 0; i < c.n_files; i++)
-        printf("  %-24s %12s  xxh64 %016llx\n", c.file[i].name, cli_bytes(c.file[i].bytes),
-               (unsigned long long)c.file[i].hash);
-    for (int i = 0; i < c.n_notes; i++) printf("  %-24s %.9g\n", c.note[i].key, c.note[i].value);
-    return 0;
+    pl_checkpoint *c = cli_new(sizeof *c);
+    pl_status rc = pl_checkpoint_verify(dir, c);
+    if (rc == PL_OK) print_contents(c);
+    free(c);
+    return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
 static void count_tensor(void *ctx, const pl_tensor_info *t)
@@ -96,35 +102,40 @@ static int inspect_run(const char *path)
 {
     enum { SHOWN = 256 };
     int64_t steps[SHOWN], best = pl_folder_best(path);
-    char dir[4096], model[4096];
+    char at[4096]; /* a checkpoint, then the model */
     int n = pl_folder_steps(path, steps, SHOWN);
     bool newest = true;
     printf("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
     for (int i = 0; i < n && i < SHOWN; i++) {
-        pl_folder_checkpoint(path, steps[i], dir, sizeof dir);
-        bool whole = print_checkpoint(dir, steps[i] == best ? " (best)" : "");
+        pl_folder_checkpoint(path, steps[i], at, sizeof at);
+        bool whole = print_checkpoint(at, steps[i] == best ? " (best)" : "");
         if (i == 0) newest = whole;
     }
-    snprintf(model, sizeof model, "%s/model.safetensors", path);
-    if (access(model, R_OK) != 0) {
-        printf("  not finished: no %s\n", model);
+    snprintf(at, sizeof at, "%s/model.safetensors", path);
+    if (access(at, R_OK) != 0) {
+        printf("  not finished: no %s\n", at);
         return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
     }
     totals sum = {0};
-    pl_status rc = pl_model_file_list(model, count_tensor, NULL, &sum);
+    pl_status rc = pl_model_file_list(at, count_tensor, NULL, &sum);
     if (rc != PL_OK) return cli_fail(rc);
-    printf("  %s  finished: %d tensors, %s\n", model, sum.n, cli_bytes(sum.bytes));
+    printf("  %s  finished: %d tensors, %s\n", at, sum.n, cli_bytes(sum.bytes));
     return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
+}
+
+static bool is_inside(const char *folder, const char *name)
+{
+    char *path = cli_text("%s/%s", folder, name);
+    bool is = path && access(path, F_OK) == 0;
+    free(path);
+    return is;
 }
 
 /* Returns -1 when the path is neither a checkpoint nor a run folder. */
 static int inspect_folder(const char *path)
 {
-    char inside[4096];
-    snprintf(inside, sizeof inside, "%s/manifest.json", path);
-    if (access(inside, F_OK) == 0) return inspect_checkpoint(path);
-    snprintf(inside, sizeof inside, "%s/checkpoints", path);
-    return access(inside, F_OK) == 0 ? inspect_run(path) : -1;
+    if (is_inside(path, "manifest.json")) return inspect_checkpoint(path);
+    return is_inside(path, "checkpoints") ? inspect_run(path) : -1;
 }
 
 /* ---- programs --------------------------------------------------------------------------- */

@@ -146,48 +146,58 @@ static int train(trainer *t, int launched)
     return code;
 }
 
+/* Opens the run and trains; returns the exit code. */
+static int open_and_train(trainer *t, const train_options *o, cli_args *a, char **argv)
+{
+    int launched = 1, code;
+    char ranks[32];
+    pl_status rc = override_ranks(a, o->ranks, ranks, sizeof ranks, &launched);
+    if (rc != PL_OK) return cli_fail(rc);
+    phases_answer(a, t->memory);
+    code = o->print_config ? -1 : start_ranks(o->ranks, argv);
+    if (code >= 0) return code;
+    /* early, so that a rank that is asked to stop at any time tells the others */
+    if (launched > 1 && !o->print_config) signals_listen(true);
+    if (!o->print_config) rc = pl_world_open(&t->world);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (pl_world_rank(t->world) > 0) {
+        t->quiet = true;
+        t->json = false;
+        t->folder.path = NULL;
+    }
+    t->args = a;
+    t->name = a->positional[0];
+    rc = open_run(t, o, a, argv, launched, &code);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (code >= 0) return code;
+    if (o->print_config) return cli_print_config(t->list);
+    if (is_profile(t->list)) {
+        pl_run_free(t->list);
+        pl_world_close(t->world, 4);
+        return 4;
+    }
+    return train(t, launched);
+}
+
 int cmd_train(int argc, char **argv)
 {
     train_options o = {.ranks = NULL};
-    char device[96], ranks[32];
+    char device[96];
     cli_args a;
     cli_parse(argc, argv, &cli_help_train, &o, &a);
     cli_want(&a, 1, 1, "train", "one configuration");
-    trainer t = {.largest = -1,
-                 .first = -1,
-                 .folder.path = o.out,
-                 .memory = o.memory,
-                 .fresh = o.fresh,
-                 .json = o.json,
-                 .quiet = o.quiet,
-                 .trace_nan = o.trace_nan};
+    trainer *t = cli_new(sizeof *t);
+    t->largest = -1;
+    t->first = -1;
+    t->folder.path = o.out;
+    t->memory = o.memory;
+    t->fresh = o.fresh;
+    t->json = o.json;
+    t->quiet = o.quiet;
+    t->trace_nan = o.trace_nan;
     cli_override(&a, "device", o.device, device, sizeof device);
     a.argv = argv - 1; /* of main: the program's name comes before the command's */
-    int launched = 1, code;
-    pl_status rc = override_ranks(&a, o.ranks, ranks, sizeof ranks, &launched);
-    if (rc != PL_OK) return cli_fail(rc);
-    phases_answer(&a, t.memory);
-    code = o.print_config ? -1 : start_ranks(o.ranks, argv);
-    if (code >= 0) return code;
-    /* early, so that a rank that is asked to stop at any time tells the others */
-    if (launched > 1 && !o.print_config) signals_listen(true);
-    if (!o.print_config) rc = pl_world_open(&t.world);
-    if (rc != PL_OK) return cli_fail(rc);
-    if (pl_world_rank(t.world) > 0) {
-        t.quiet = true;
-        t.json = false;
-        t.folder.path = NULL;
-    }
-    t.args = &a;
-    t.name = a.positional[0];
-    rc = open_run(&t, &o, &a, argv, launched, &code);
-    if (rc != PL_OK) return cli_fail(rc);
-    if (code >= 0) return code;
-    if (o.print_config) return cli_print_config(t.list);
-    if (is_profile(t.list)) {
-        pl_run_free(t.list);
-        pl_world_close(t.world, 4);
-        return 4;
-    }
-    return train(&t, launched);
+    int code = open_and_train(t, &o, &a, argv);
+    free(t);
+    return code;
 }

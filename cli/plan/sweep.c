@@ -7,7 +7,10 @@
 #include "plan_view.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { MAX = 32 }; /* sizes of one list */
 
 typedef struct row {
     char size[64];
@@ -93,34 +96,48 @@ static void print_rows(const char *name, const row *rows, int n)
     if (beyond) printf("  * the GPU has %s: planned for that\n", cli_bytes(beyond->memory.budget));
 }
 
-int plan_sweep(const cli_args *a, const char *list, bool json)
+static pl_status print_json(const row *rows, int n)
 {
-    enum { MAX = 32 };
-    row rows[MAX];
-    int n = 0;
-    for (const char *p = list; *p; n++) {
-        size_t len = strcspn(p, ",");
-        if (len == 0 || n == MAX || (p[len] == ',' && !p[len + 1])) {
-            cli_error(n == MAX ? "--sweep takes at most %d sizes"
-                               : "--sweep takes sizes separated by commas, e.g. 6GB,8GB,12GB",
-                      MAX);
-            return 2;
-        }
-        memset(&rows[n], 0, sizeof rows[n]);
-        snprintf(rows[n].size, sizeof rows[n].size, "%.*s", (int)len, p);
-        plan_row(a, &rows[n]);
-        if (rows[n].rc != PL_OK && rows[n].rc != PL_ERR_FIT) return cli_fail(rows[n].rc);
-        p += len + (p[len] == ',');
-    }
-    if (!json) {
-        print_rows(a->positional[0], rows, n);
-        return 0;
-    }
     pl_json *j = pl_json_new(stdout);
     pl_json_array(j, NULL);
     for (int i = 0; i < n; i++) row_json(&rows[i], j);
     pl_json_end(j);
     pl_status rc = pl_json_finish(j);
     pl_json_free(j);
-    return rc == PL_OK ? 0 : cli_fail(rc);
+    return rc;
+}
+
+/* Plans each size of the list; *n counts them. Returns an exit code; 0: all are planned. */
+static int plan_rows(const cli_args *a, const char *list, row rows[MAX], int *n)
+{
+    for (const char *p = list; *p; ++*n) {
+        size_t len = strcspn(p, ",");
+        if (len == 0 || *n == MAX || (p[len] == ',' && !p[len + 1])) {
+            cli_error(*n == MAX ? "--sweep takes at most %d sizes"
+                                : "--sweep takes sizes separated by commas, e.g. 6GB,8GB,12GB",
+                      MAX);
+            return 2;
+        }
+        row *r = &rows[*n];
+        snprintf(r->size, sizeof r->size, "%.*s", (int)len, p);
+        plan_row(a, r);
+        if (r->rc != PL_OK && r->rc != PL_ERR_FIT) return cli_fail(r->rc);
+        p += len + (p[len] == ',');
+    }
+    return 0;
+}
+
+int plan_sweep(const cli_args *a, const char *list, bool json)
+{
+    int n = 0;
+    row *rows = cli_new(MAX * sizeof *rows);
+    int code = plan_rows(a, list, rows, &n);
+    if (code == 0 && json) {
+        pl_status rc = print_json(rows, n);
+        code = rc == PL_OK ? 0 : cli_fail(rc);
+    } else if (code == 0) {
+        print_rows(a->positional[0], rows, n);
+    }
+    free(rows);
+    return code;
 }

@@ -2,21 +2,19 @@
 #include "cli/ui.h"
 #include "plimsoll_json.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[PL_N_TIME_SOURCES] = {"measured", "calibrated", "estimated"};
 
 bool times_is_profile(const char *device, pl_device_info *info)
 {
-    enum { MOST = 64 };
-    pl_device_info all[MOST];
-    int n = pl_device_profiles(all, MOST);
-    for (int i = 0; i < n && i < MOST; i++) {
-        if (strcmp(all[i].name, device) != 0) continue;
-        if (info) *info = all[i];
-        return true;
-    }
-    return false;
+    int n, at = 0;
+    pl_device_info *all = cli_devices(true, &n);
+    while (at < n && strcmp(all[at].name, device) != 0) at++;
+    if (at < n && info) *info = all[at];
+    free(all);
+    return at < n;
 }
 
 /* Returns the source of the largest share of the step. */

@@ -152,15 +152,15 @@ static bool is_named(const char *listed, const char *key)
 /* Writes the device that this run uses, and its description. */
 static void put_machine(FILE *f, const pl_run *run)
 {
-    enum { MOST = 17 };
-    pl_device_info d[MOST];
     const char *name = pl_config_text(pl_run_config(run), "device");
-    int n = pl_device_list(d, MOST), at = 0;
-    while (at < n && at < MOST && !is_named(d[at].name, name)) at++;
+    int n, at = 0;
+    pl_device_info *d = cli_devices(false, &n);
+    while (at < n && !is_named(d[at].name, name)) at++;
     fprintf(f, "\"device\":");
     put_text(f, name);
     fprintf(f, ",\"machine\":");
-    put_text(f, at < n && at < MOST ? d[at].about : "");
+    put_text(f, at < n ? d[at].about : "");
+    free(d);
     fprintf(f, ",\"version\":");
     put_text(f, pl_version());
     fprintf(f, ",\n");

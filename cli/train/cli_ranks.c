@@ -11,17 +11,21 @@ bool ranks_follows(const trainer *t)
 
 pl_status ranks_take_folder(trainer *t, bool resume)
 {
-    run_folder found = t->folder, *f = &t->folder;
+    run_folder *f = &t->folder;
+    const char *path = f->path;
+    pl_folder *folder = f->folder;
+    pl_json *log = f->log;
+    FILE *log_file = f->log_file;
     if (!t->world) return PL_OK;
-    pl_status rc = pl_world_tell(t->world, &found, sizeof found);
-    if (rc != PL_OK || !ranks_follows(t)) return rc;
-    t->shown_by_0 = found.path != NULL;
-    found.path = f->path; /* the pointers of rank 0 mean nothing here */
-    found.folder = f->folder;
-    found.log = f->log;
-    found.log_file = f->log_file;
-    found.quiet = true;
-    *f = found;
+    pl_status rc = pl_world_tell(t->world, f, sizeof *f);
+    if (!ranks_follows(t)) return rc;
+    t->shown_by_0 = f->path != NULL;
+    f->path = path; /* the pointers of rank 0 mean nothing here */
+    f->folder = folder;
+    f->log = log;
+    f->log_file = log_file;
+    f->quiet = true;
+    if (rc != PL_OK) return rc;
     return resume && f->dir[0] && !f->finished ? pl_run_resume(t->run, f->dir) : PL_OK;
 }
 

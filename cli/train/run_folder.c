@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -192,13 +193,15 @@ pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t 
  * the checkpoint events after them. -1: the log is shorter. */
 static long kept_bytes(FILE *log, uint64_t log_bytes)
 {
-    char line[8192];
+    char *line = NULL;
+    size_t cap = 0;
     long at = (long)log_bytes;
     if (fseek(log, 0, SEEK_END) != 0 || ftell(log) < at) return -1;
     if (fseek(log, at, SEEK_SET) != 0) return -1;
-    while (fgets(line, sizeof line, log) && strstr(line, "\"event\":\"checkpoint\"") &&
-           strchr(line, '\n'))
-        at += (long)strlen(line);
+    for (ssize_t n; (n = getline(&line, &cap, log)) > 0 && line[n - 1] == '\n' &&
+                    strstr(line, "\"event\":\"checkpoint\"");)
+        at += (long)n;
+    free(line);
     return at;
 }
 

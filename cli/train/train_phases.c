@@ -70,17 +70,20 @@ static pl_status enter_phase(trainer *t, int i, int64_t before, bool resume)
 
 static pl_status leave_phase(trainer *t)
 {
-    char dir[4200], best[4200];
+    char *dir = NULL, *best = NULL;
     const pl_phase *p = trainer_phase(t);
     bool has = p->best && t->folder.best_step > 0, left;
     if (ranks_follows(t)) return ranks_serve(t, &left);
-    snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
     if (has) {
-        pl_folder_checkpoint(t->folder.path, t->folder.best_step, dir, sizeof dir);
-        snprintf(best, sizeof best, "%.4096s/model.safetensors", dir);
-        snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
+        char from[4096];
+        pl_folder_checkpoint(t->folder.path, t->folder.best_step, from, sizeof from);
+        best = cli_text("%s/model.safetensors", from);
     }
-    pl_status rc = pl_run_hand_on(t->run, dir, has ? best : NULL);
+    dir = cli_text("%s/%s", t->handed, p->name);
+    bool made = dir && (best || !has);
+    pl_status rc = made ? pl_run_hand_on(t->run, dir, best) : PL_ERR_MEMORY;
+    free(dir);
+    free(best);
     return rc == PL_OK ? pl_run_served(t->run, true) : rc;
 }
 

@@ -6,6 +6,7 @@
 #include "signals.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,16 +36,20 @@ static void tell_end(const trainer *t, int64_t done)
  * the run has them. */
 static pl_status save_weights(trainer *t, const char *name, bool averaged)
 {
-    char path[4096], from[4200];
+    char path[4096];
     int i = phases_model(t->run, pl_run_phase(t->run));
-    snprintf(path, sizeof path, "%s/%s", t->folder.path, name);
-    snprintf(from, sizeof from, "%s/%s/%s", t->handed,
-             i < 0 ? "" : pl_run_phase_at(t->run, i)->name, name);
-    if (averaged && !(i < 0 ? pl_run_has_averages(t->run) : access(from, F_OK) == 0)) return PL_OK;
-    pl_status rc = i >= 0     ? pl_folder_copy(t->folder.folder, from, name)
-                   : averaged ? pl_run_save_averages(t->run, path)
-                              : pl_run_save_model(t->run, path);
-    if (rc == PL_OK && !t->json && !t->quiet) fprintf(stderr, "wrote %s\n", path);
+    pl_status rc;
+    if (i >= 0) {
+        snprintf(path, sizeof path, "%s/%s/%s", t->handed, pl_run_phase_at(t->run, i)->name, name);
+        if (averaged && access(path, F_OK) != 0) return PL_OK;
+        rc = pl_folder_copy(t->folder.folder, path, name);
+    } else {
+        if (averaged && !pl_run_has_averages(t->run)) return PL_OK;
+        snprintf(path, sizeof path, "%s/%s", t->folder.path, name);
+        rc = averaged ? pl_run_save_averages(t->run, path) : pl_run_save_model(t->run, path);
+    }
+    if (rc == PL_OK && !t->json && !t->quiet)
+        fprintf(stderr, "wrote %s/%s\n", t->folder.path, name);
     return rc;
 }
 
@@ -96,11 +101,13 @@ static pl_status keep_plan(trainer *t)
 
 static void settle_plan(trainer *t, bool begun)
 {
-    char from[4200], to[4200];
     if (!t->keep_plan) return;
-    snprintf(from, sizeof from, "%s/" NEXT_PLAN, t->folder.path);
-    snprintf(to, sizeof to, "%s/plan.json", t->folder.path);
-    if (!begun || rename(from, to) != 0) unlink(from);
+    char *from = cli_text("%s/" NEXT_PLAN, t->folder.path),
+         *to = cli_text("%s/plan.json", t->folder.path);
+    bool kept = begun && from && to && rename(from, to) == 0;
+    if (from && !kept) unlink(from);
+    free(from);
+    free(to);
 }
 
 /* Opens the files of the run folder. Only after the programs have started, so that a run that

@@ -65,8 +65,10 @@ int64_t cloud_flights_size(void *data, pl_subset subset);
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,
                              pl_batch *batch);
 /* contrast.c: scales a frame to [0,1] and equalises its contrast, in place; limit 0: no
- * equalisation. */
-void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise);
+ * equalisation. room: scratch of CLOUD_CONTRAST_ROOM floats. */
+enum { CLOUD_CONTRAST_ROOM = 8 * 8 * 256 };
+void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise,
+                    float *room);
 
 /* Targets are standardised: (km - mean) / std of the uniform distribution over the range. */
 #define CLOUD_MIN_KM  0.1

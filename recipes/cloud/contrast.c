@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { FIELDS = 8, BINS = 256 };
+enum { FIELDS = 8, BINS = CLOUD_CONTRAST_ROOM / (FIELDS * FIELDS) };
 
 /* map[b]: the share of the field's pixels up to bin b, after clipping at limit (a share of the
  * field). */
@@ -38,9 +38,8 @@ static double between(int64_t i, int64_t n, int *first, int *second)
     return at - low;
 }
 
-static void even_out(float *x, int64_t height, int64_t width, double limit)
+static void even_out(float *x, int64_t height, int64_t width, double limit, float (*map)[BINS])
 {
-    float map[FIELDS * FIELDS][BINS]; /* 64 KiB */
     for (int64_t i = 0; i < FIELDS * FIELDS; i++) {
         int64_t r = i / FIELDS, c = i % FIELDS;
         equalise(x, width, height * r / FIELDS, height * (r + 1) / FIELDS, width * c / FIELDS,
@@ -58,7 +57,8 @@ static void even_out(float *x, int64_t height, int64_t width, double limit)
         }
 }
 
-void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise)
+void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise,
+                    float *room)
 {
     int64_t n = height * width;
     float lo = INFINITY, hi = -INFINITY;
@@ -68,7 +68,8 @@ void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool 
         hi = fmaxf(hi, x[i]);
     }
     for (int64_t i = 0; i < n; i++) x[i] = hi > lo ? (x[i] - lo) / (hi - lo) : 0;
-    if (limit > 0 && height >= FIELDS && width >= FIELDS) even_out(x, height, width, limit);
+    if (limit > 0 && height >= FIELDS && width >= FIELDS)
+        even_out(x, height, width, limit, (float(*)[BINS])room);
     if (!standardise) return;
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)x[i];

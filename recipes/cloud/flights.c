@@ -28,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FLIGHTS = 64, FLAT_FRAMES = 100, HALVES = 2 };
+enum { MOST_FLIGHTS = 64, FLAT_FRAMES = 100, HALVES = 2, AT_ONCE = 4 };
 
 typedef struct flight {
     char name[64];
@@ -53,6 +53,11 @@ typedef struct flights {
     int64_t count[2];
     float *whole; /* one camera frame; guarded by lock, because HDF5 serves one reader at a time */
     pthread_mutex_t lock;
+    /* scratch of cloud_contrast, for so many threads at once */
+    struct scratch {
+        pthread_mutex_t lock;
+        float room[CLOUD_CONTRAST_ROOM];
+    } scratch[AT_ONCE];
 } flights;
 
 /* ---- columns of numbers ----------------------------------------------------------------- */
@@ -251,13 +256,11 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
 
 /* ---- the set ---------------------------------------------------------------------------- */
 /* The list itself, or the text of the file that data.flights names ("flights.txt" of a folder);
- * *dir: what the paths in it are relative to, "" for a list. The caller frees it. */
-static pl_status read_list(const char *text, char *dir, size_t cap, char **out)
+ * *dir: what the paths in it are relative to, NULL for a list. The caller frees both. */
+static pl_status read_list(const char *text, char **dir, char **out)
 {
     enum { MOST = 1 << 20 };
     char path[4096];
-    *dir = 0;
-    *out = NULL;
     if (strchr(text, '=')) return (*out = strdup(text)) ? PL_OK : PL_ERR_MEMORY;
     snprintf(path, sizeof path, "%s/flights.txt", text);
     FILE *f = fopen(path, "r");
@@ -276,43 +279,49 @@ static pl_status read_list(const char *text, char *dir, size_t cap, char **out)
                        text);
     }
     const char *slash = strrchr(path, '/');
-    if (slash) snprintf(dir, cap, "%.*s", (int)(slash - path + 1), path);
     *out = list;
-    return PL_OK;
+    if (slash) *dir = strndup(path, (size_t)(slash - path + 1));
+    return slash && !*dir ? PL_ERR_MEMORY : PL_OK;
 }
 
 /* "NAME=CAMERA,LIDAR,NAV", cut up in place. */
 static pl_status open_item(flights *s, const pl_config *c, const char *dir, char *item)
 {
-    char path[3][4096], *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
+    char *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
     char *second = comma ? strchr(comma + 1, ',') : NULL;
     if (!second || s->n == MOST_FLIGHTS || equals - item >= (int)sizeof s->flight[0].name)
         return pl_fail(PL_ERR_CONFIG,
                        "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)",
                        item, MOST_FLIGHTS);
     *equals = *comma = *second = 0;
-    const char *name[3] = {equals + 1, comma + 1, second + 1}, *file[3];
-    for (int i = 0; i < 3; i++) {
-        snprintf(path[i], sizeof path[i], "%s%s", name[i][0] == '/' ? "" : dir, name[i]);
-        file[i] = path[i];
-    }
+    const char *name[3] = {equals + 1, comma + 1, second + 1};
+    char *file[3] = {NULL};
+    pl_status rc = PL_OK;
+    for (int i = 0; i < 3 && rc == PL_OK; i++)
+        if (asprintf(&file[i], "%s%s", name[i][0] == '/' ? "" : dir, name[i]) < 0) {
+            file[i] = NULL;
+            rc = PL_ERR_MEMORY;
+        }
     flight *f = &s->flight[s->n++];
     snprintf(f->name, sizeof f->name, "%s", item);
     /* The original fits its flat picture to itself, which leaves a constant. */
-    return open_flight(s, f, file,
-                       pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat"));
+    bool flatten = pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat");
+    if (rc == PL_OK) rc = open_flight(s, f, (const char *const *)file, flatten);
+    for (int i = 0; i < 3; i++) free(file[i]);
+    return rc;
 }
 
 static pl_status open_list(flights *s, const pl_config *c)
 {
-    char *list = NULL, *save = NULL, dir[4096];
-    pl_status rc = read_list(pl_config_text(c, "data.flights"), dir, sizeof dir, &list);
+    char *list = NULL, *save = NULL, *dir = NULL;
+    pl_status rc = read_list(pl_config_text(c, "data.flights"), &dir, &list);
     for (char *item = list ? strtok_r(list, ";\r\n", &save) : NULL; rc == PL_OK && item;
          item = strtok_r(NULL, ";\r\n", &save)) {
         item += strspn(item, " \t");
-        if (*item) rc = open_item(s, c, dir, item);
+        if (*item) rc = open_item(s, c, dir ? dir : "", item);
     }
     free(list);
+    free(dir);
     return rc;
 }
 
@@ -409,6 +418,7 @@ void cloud_flights_close(void *data)
     if (!s) return;
     free(s->samples[0]), free(s->samples[1]), free(s->whole);
     pthread_mutex_destroy(&s->lock);
+    for (int i = 0; i < AT_ONCE; i++) pthread_mutex_destroy(&s->scratch[i].lock);
     free(s);
 }
 
@@ -434,6 +444,7 @@ pl_status cloud_flights_open(const pl_config *c, void **data)
     s->max_km = pl_config_float(c, "data.max_km");
     s->standardise = pl_config_bool(c, "data.standardise");
     pthread_mutex_init(&s->lock, NULL);
+    for (int i = 0; i < AT_ONCE; i++) pthread_mutex_init(&s->scratch[i].lock, NULL);
     pl_status rc = open_list(s, c);
     if (rc == PL_OK) rc = share_out(s, c);
     if (rc == PL_OK && !(s->whole = malloc(largest_frame(s) * sizeof *s->whole)))
@@ -451,6 +462,15 @@ int64_t cloud_flights_size(void *data, pl_subset subset)
     return ((const flights *)data)->count[subset];
 }
 
+/* Locks a scratch that no thread uses; where all are used, waits for the first. */
+static struct scratch *take_scratch(flights *s)
+{
+    for (int i = 0; i < AT_ONCE; i++)
+        if (pthread_mutex_trylock(&s->scratch[i].lock) == 0) return &s->scratch[i];
+    pthread_mutex_lock(&s->scratch[0].lock);
+    return &s->scratch[0];
+}
+
 static pl_status read_frame(flights *s, const flight *f, int64_t i, float *to)
 {
     i = i < 0 ? 0 : i >= f->n ? f->n - 1 : i;
@@ -461,8 +481,11 @@ static pl_status read_frame(flights *s, const flight *f, int64_t i, float *to)
     for (int64_t p = 0; rc == PL_OK && p < pixels; p++)
         to[p] = f->flat ? from[p] * f->flat[p] : from[p];
     pthread_mutex_unlock(&s->lock);
-    if (rc == PL_OK) cloud_contrast(to, s->height, s->width, s->clip, s->standardise);
-    return rc;
+    if (rc != PL_OK) return rc;
+    struct scratch *w = take_scratch(s);
+    cloud_contrast(to, s->height, s->width, s->clip, s->standardise, w->room);
+    pthread_mutex_unlock(&w->lock);
+    return PL_OK;
 }
 
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,

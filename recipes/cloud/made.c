@@ -34,6 +34,7 @@ typedef struct journey {
     int64_t first, n, frames, height, width, first_row;
     void (*done)(void *ctx, pl_subset subset, int64_t sample);
     void *ctx;
+    char path[TEXT]; /* of the file being written */
 } journey;
 
 /* The camera's frame: rows above the swath are dark. */
@@ -107,18 +108,18 @@ static pl_status write_nav(const journey *j, const char *path)
 
 static pl_status write_flight(journey *j, const char *dir, int k, FILE *list)
 {
-    char path[TEXT];
+    char *path = j->path;
     if (j->n * j->frames >= LONGEST)
         return pl_fail(
             PL_ERR_CONFIG,
             "a flight of %lld samples of %lld frames is longer than a day; --samples and "
             "--eval-samples want fewer",
             (long long)j->n, (long long)j->frames);
-    snprintf(path, sizeof path, "%s/%s_camera.h5", dir, flown[k].name);
+    snprintf(path, TEXT, "%s/%s_camera.h5", dir, flown[k].name);
     pl_status rc = write_camera(j, path, flown[k].begins);
-    snprintf(path, sizeof path, "%s/%s_lidar_%s.hdf5", dir, flown[k].name, flown[k].date);
+    snprintf(path, TEXT, "%s/%s_lidar_%s.hdf5", dir, flown[k].name, flown[k].date);
     if (rc == PL_OK) rc = write_lidar(j, path, flown[k].day);
-    snprintf(path, sizeof path, "%s/%s_nav.h5", dir, flown[k].name);
+    snprintf(path, TEXT, "%s/%s_nav.h5", dir, flown[k].name);
     if (rc == PL_OK) rc = write_nav(j, path);
     fprintf(list, "%1$s=%1$s_camera.h5,%1$s_lidar_%2$s.hdf5,%1$s_nav.h5\n", flown[k].name,
             flown[k].date);
@@ -129,27 +130,27 @@ pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir,
                               const int64_t count[2],
                               void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx)
 {
-    char path[TEXT];
     int64_t half = (count[PL_SUBSET_TRAIN] + 1) / 2;
     const int64_t n[FLIGHTS] = {half, count[PL_SUBSET_TRAIN] - half, count[PL_SUBSET_EVAL]},
                   first[FLIGHTS] = {0, half, 0};
-    snprintf(path, sizeof path, "%s/flights.txt", dir);
-    FILE *list = fopen(path, "w");
-    if (!list) return pl_fail(PL_ERR_FILE, "cannot write %s", path);
+    journey j = {.sky = sky,
+                 .frames = pl_config_int(c, "frames"),
+                 .height = pl_config_int(c, "height"),
+                 .width = pl_config_int(c, "width"),
+                 .first_row = pl_config_int(c, "data.first_row"),
+                 .done = done,
+                 .ctx = ctx};
+    snprintf(j.path, sizeof j.path, "%s/flights.txt", dir);
+    FILE *list = fopen(j.path, "w");
+    if (!list) return pl_fail(PL_ERR_FILE, "cannot write %s", j.path);
     pl_status rc = PL_OK;
     for (int k = 0; k < FLIGHTS && rc == PL_OK; k++) {
-        journey j = {.sky = sky,
-                     .subset = flown[k].subset,
-                     .first = first[k],
-                     .n = n[k],
-                     .frames = pl_config_int(c, "frames"),
-                     .height = pl_config_int(c, "height"),
-                     .width = pl_config_int(c, "width"),
-                     .first_row = pl_config_int(c, "data.first_row"),
-                     .done = done,
-                     .ctx = ctx};
+        j.subset = flown[k].subset;
+        j.first = first[k];
+        j.n = n[k];
         if (n[k] > 0) rc = write_flight(&j, dir, k, list);
     }
-    if (fclose(list) != 0 && rc == PL_OK) rc = pl_fail(PL_ERR_FILE, "cannot write %s", path);
+    if (fclose(list) != 0 && rc == PL_OK)
+        rc = pl_fail(PL_ERR_FILE, "cannot write %s/flights.txt", dir);
     return rc;
 }

@@ -166,12 +166,8 @@ pl_status pl_sys_target(const char **path, char real[PATH_MAX])
     return PL_OK;
 }
 
-pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
+static pl_status write_then_rename(const char *tmp, const char *path, const void *data, size_t len)
 {
-    char tmp[4096], real[PATH_MAX];
-    PL_TRY(pl_sys_target(&path, real));
-    int m = snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid());
-    PL_FAIL_IF(m < 0 || (size_t)m >= sizeof tmp, PL_ERR_IO, "path too long: %.200s", path);
     int fd = pl_sys_open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     size_t n = 0;
@@ -190,6 +186,21 @@ pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
     }
     pl_sys_sync_folder(path);
     return PL_OK;
+}
+
+pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
+{
+    enum { ROOM = 32 };
+    char real[PATH_MAX];
+    PL_TRY(pl_sys_target(&path, real));
+    size_t cap = strlen(path) + ROOM;
+    PL_FAIL_IF(cap > PATH_MAX, PL_ERR_IO, "path too long: %.200s", path);
+    char *tmp = pl_sys_alloc(cap);
+    if (!tmp) return PL_ERR_MEMORY;
+    snprintf(tmp, cap, "%s.tmp-%ld", path, (long)getpid());
+    pl_status rc = write_then_rename(tmp, path, data, len);
+    pl_sys_free(tmp);
+    return rc;
 }
 
 pl_status pl_sys_make_dirs(const char *path)

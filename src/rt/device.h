@@ -224,6 +224,8 @@ pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
 /* Whether a plug-in has the device of that name: opening it takes up to a second, and any thread
  * may do it. */
 bool pl_device_is_plugged(const char *name);
+/* Returns how many such devices pl_device_list names; a kind that cannot be used here is one. */
+int pl_device_plugged_count(void);
 PL_SHARED_END
 extern const pl_access pl_access_direct;
 extern const pl_device pl_device_cpu;

@@ -111,6 +111,14 @@ int pl_device_list(pl_device_info *out, int cap)
     return n;
 }
 
+int pl_device_plugged_count(void)
+{
+    int n = 0;
+    for (int i = 0; i < N_KINDS; i++)
+        if (kinds[i]->plugged && kinds[i]->list) n += kinds[i]->list(NULL, 0);
+    return n;
+}
+
 bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available)
 {
     const pl_device_kind *k = kind_of(name);

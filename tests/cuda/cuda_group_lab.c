@@ -100,7 +100,7 @@ static void memory_free(memory *m)
 static pl_status run_node(const pl_graph *g, const pl_unit *u, const memory *m, void **out)
 {
     const void *in[64];
-    pl_type in_type[64], out_type[128];
+    static pl_type in_type[64], out_type[128];
     pl_call c;
     pl_node_call(g, u->nodes[0], in_type, out_type, &c);
     for (int i = 0; i < c.n_in; i++) in[i] = m->at[pl_node_in(g, u->nodes[0])[i]];

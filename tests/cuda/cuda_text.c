@@ -236,7 +236,7 @@ int cudaGetLastError(void);
 bool text_shop_run(text_shop *s, const pl_code *code, const void *const *in, void *const *out,
                    void *work)
 {
-    uint64_t args[PL_CODE_ARGS / 8];
+    static uint64_t args[PL_CODE_ARGS / 8];
     for (uint32_t i = 0; i < code->n_kernels; i++) {
         const pl_code_kernel *k = &code->kernel[i];
         if (!pl_code_bind(k, in, out, work, args)) {

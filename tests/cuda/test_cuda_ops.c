@@ -288,7 +288,7 @@ TEST(cuda_ops_attention_of_wide_heads_matches_the_cpu)
 TEST(cuda_ops_concat_of_many_inputs_matches_the_cpu)
 {
     enum { N = 37, ROWS = 3 };
-    int32_t x[N][ROWS * 4], got[ROWS * (N * 4)], want[ROWS * (N * 4)];
+    static int32_t x[N][ROWS * 4], got[ROWS * (N * 4)], want[ROWS * (N * 4)];
     const void *in[N];
     pl_type type[N], y = PL_TYPE(PL_I32, ROWS, 0);
     int64_t axis = 1, at = 0;

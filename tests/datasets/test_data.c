@@ -280,7 +280,7 @@ TEST(data_zip_bombs_take_little_memory_and_time)
 TEST(data_resize_matches_a_triangle_filter)
 {
     enum { SW = 57, DW = 13, DH = 9 };
-    uint8_t src[SW * SW * 3], dst[DW * DH * 3];
+    static uint8_t src[SW * SW * 3], dst[DW * DH * 3];
     void *work = malloc(pl_rgb_resize_bytes(PL_FILTER_TRIANGLE, SW, SW, DW, DH));
     /* Columns alike, then rows alike: each pass by itself. */
     for (int rows = 0; rows < 2; rows++) {
@@ -475,7 +475,7 @@ TEST(data_split_by_hash_is_stable)
 TEST(data_bad_files_fail_or_are_replaced_and_listed)
 {
     char dir[512], list[600], name[600];
-    float px[SIDE * SIDE * 3], again[SIDE * SIDE * 3];
+    static float px[SIDE * SIDE * 3], again[SIDE * SIDE * 3];
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     snprintf(list, sizeof list, "%s/list.txt", pl_test_dir());
     if (!image_folder(dir, 40, 1, 32, 32, 20)) SKIP("libturbojpeg is not here");

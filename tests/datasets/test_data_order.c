@@ -188,8 +188,8 @@ TEST(data_tar_index_is_read_until_the_tar_changes)
 TEST(data_decoding_in_place_gives_the_same_bytes)
 {
     char dir[512];
-    uint8_t bytes[SIDE * SIDE * 3 + 1];
-    float px[SIDE * SIDE * 3];
+    static uint8_t bytes[SIDE * SIDE * 3 + 1];
+    static float px[SIDE * SIDE * 3];
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     if (!image_folder(dir, 3, 1, SIDE, SIDE, 0)) SKIP("libturbojpeg is not here");
     for (int flip = 0; flip < 2; flip++) {
@@ -223,7 +223,7 @@ TEST(data_png_by_rows_gives_the_pixels_of_the_whole)
 {
     enum { W = 90, H = 70, N = SIDE * SIDE * 3 };
     char dir[512], path[600];
-    float one[N], two[2][N];
+    static float one[N], two[2][N];
     uint8_t *rgb = image_made(W, H, 5), *png;
     size_t n;
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
@@ -275,7 +275,7 @@ TEST(data_large_png_takes_little_memory)
 {
     enum { W = 6000, H = 4000, N = SIDE * SIDE * 3 };
     char dir[512], path[600];
-    float px[N];
+    static float px[N];
     uint8_t *png;
     size_t n;
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());

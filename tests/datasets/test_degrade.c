@@ -566,7 +566,7 @@ TEST(degrade_canny_matches_a_plain_implementation)
 TEST(degrade_canny_finds_the_edges_of_a_square)
 {
     enum { W = 48, SIDE = 20, FROM = 14 };
-    uint8_t rgb[W * W * 3] = {0}, edge[W * W];
+    static uint8_t rgb[W * W * 3] = {0}, edge[W * W];
     void *work = malloc(pl_canny_bytes(W, W));
     for (int y = 0; y < SIDE; y++) memset(rgb + ((FROM + y) * W + FROM) * 3, 255, SIDE * 3);
     pl_canny(rgb, W, W, 100, 200, edge, work);

@@ -40,7 +40,7 @@ TEST(resize_matches_lanczos)
         int w, h;
     } cases[] = {
         {{0, 0, 57, 57}, 13, 9}, {{0, 0, 57, 57}, 160, 131}, {{3.25, 1.5, 50.75, 56}, 40, 20}};
-    uint8_t src[SW * SW * 3];
+    static uint8_t src[SW * SW * 3];
     uint8_t *dst = malloc((size_t)MOST * MOST * 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int w = cases[i].w, h = cases[i].h;

@@ -25,7 +25,7 @@ static void losses_of(const char *text, char *out, size_t cap)
 TEST(ranks_cli_trains_in_processes_with_the_losses_of_one)
 {
     WANT_RANKS();
-    char one[4096], two[4096], again[4096];
+    static char one[4096], two[4096], again[4096];
     cli_result r = cli_run(IN "$P train " RUN "train.steps=6 --json");
     CHECK_INT(r.code, 0);
     losses_of(r.out, one, sizeof one);
@@ -48,7 +48,7 @@ TEST(ranks_cli_trains_in_processes_with_the_losses_of_one)
 TEST(ranks_cli_checkpoints_resume_with_any_number_of_ranks)
 {
     WANT_RANKS();
-    char a[4096], b[4096];
+    static char a[4096], b[4096];
     CHECK_INT(cli_run(IN "$P train " RUN
                          "batch=6 train.steps=4 shard=weights --ranks 2 --out two --quiet")
                   .code,

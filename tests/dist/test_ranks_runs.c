@@ -213,8 +213,8 @@ static int steps_of(const char *run, double *loss)
  * the second, with another number of ranks and with the same one, which gives the same bits. */
 TEST(ranks_runs_go_through_phases)
 {
-    char path[4096];
-    double one[STEPS], many[STEPS];
+    static char path[4096];
+    static double one[STEPS], many[STEPS];
     enum { ALL_STEPS = 5 + 6 + 2 * 3 };
     WANT_RANKS();
     snprintf(path, sizeof path, "%s/p.yaml", pl_test_dir());

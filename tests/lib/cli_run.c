@@ -186,7 +186,7 @@ static bool hangs(cli_watch *w, double *asked, pid_t group, double began)
 /* Waits for the end; when it hangs the whole group is killed. */
 static cli_result gather(pid_t pid, double began)
 {
-    char out[PATH_MAX], err[PATH_MAX];
+    static char out[PATH_MAX], err[PATH_MAX];
     paths(out, err);
     int status = 0;
     bool late = false;
@@ -206,7 +206,7 @@ static cli_result gather(pid_t pid, double began)
 
 cli_result cli_run(const char *fmt, ...)
 {
-    char command[8192];
+    static char command[8192];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(command, sizeof command, fmt, ap);
@@ -230,7 +230,7 @@ const char *cli_python(const char *module)
 
 cli_result cli_run_signal(const char *command, const char *wait_for, int signal_number)
 {
-    char out[PATH_MAX], err[PATH_MAX];
+    static char out[PATH_MAX], err[PATH_MAX];
     paths(out, err);
     double began = now();
     pid_t pid = start(command);

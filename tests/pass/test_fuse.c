@@ -84,7 +84,7 @@ static pl_status run_unit(const pl_graph *g, const pl_unit *u, memory *m)
 {
     const void *in[64];
     void *out[128];
-    pl_type in_type[64], out_type[128];
+    static pl_type in_type[64], out_type[128];
     if (u->kind == PL_UNIT_VIEW) {
         m->at[u->out[0]] = (char *)m->at[u->in[0]] + u->view_offset;
         return PL_OK;

@@ -358,7 +358,7 @@ static double distance(const trace *a, const trace *b)
 
 TEST(precision_reaches_the_loss_of_f32)
 {
-    trace full, half;
+    static trace full, half;
     CHECK_OK(trace_of(KEYS("precision=fp32"), NULL, 64, &full));
     CHECK(full.last < 0.2 * full.first);
     CHECK_OK(trace_of(KEYS("precision=bf16"), NULL, 64, &half));
@@ -405,7 +405,7 @@ TEST(precision_recipes_reach_the_loss_of_f32)
 TEST(precision_gradients_are_near_those_of_f32)
 {
     static const char *const one_step[] = {"optim.name=sgd", "optim.lr=1"};
-    trace at, full, half;
+    static trace at, full, half;
     const struct {
         const char *precision;
         double tol;
@@ -434,7 +434,7 @@ TEST(precision_plans_do_not_change_bits)
 {
     static const char *const how[] = {"precision=fp16", "precision=bf16"};
     for (int i = 0; i < 2; i++) {
-        trace kept, other;
+        static trace kept, other;
         pl_compile_opts o = PL_COMPILE_INIT;
         CHECK_OK(trace_of(KEYS(how[i], "size=16"), NULL, 3, &kept));
         CHECK_OK(trace_of(KEYS(how[i], "size=16", "checkpointing=blocks"), NULL, 3, &other));
@@ -447,7 +447,7 @@ TEST(precision_plans_do_not_change_bits)
 
 TEST(precision_fp16_accumulates_micro_batches)
 {
-    trace whole, parts;
+    static trace whole, parts;
     CHECK_OK(trace_of(KEYS("precision=fp16", "loss_scale.initial=1024"), NULL, 10, &whole));
     CHECK_OK(trace_of(KEYS("precision=fp16", "loss_scale.initial=1024", "accumulate=4"), NULL, 10,
                       &parts));

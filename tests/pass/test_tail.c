@@ -399,7 +399,7 @@ static void train(const char *device, enum pl_precision precision, uint64_t aren
     CHECK_OK(pl_session_new(store, 1, &p, &s));
     for (int i = 0; i < pl_store_count(store); i++) {
         const pl_type *t = &pl_store_slot(store, i)->type;
-        float w[4 * WIDTH * WIDTH];
+        static float w[4 * WIDTH * WIDTH];
         fill_input(5 + (uint64_t)i, "w", t, w);
         for (int64_t k = 0; k < pl_type_elems(t); k++) w[k] *= 0.1f;
         CHECK_OK(pl_session_write_slot(s, i, 0, w, pl_type_bytes(t)));

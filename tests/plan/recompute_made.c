@@ -75,7 +75,7 @@ made *make_training(uint64_t seed, uint32_t nf)
 {
     made *m = made_new();
     uint64_t s = seed * 7919 + 17;
-    uint32_t a[MAX_UNITS / 2], b[MAX_UNITS / 2];
+    static uint32_t a[MAX_UNITS / 2], b[MAX_UNITS / 2];
     for (uint32_t i = 0; i < nf; i++) {
         a[i] = i ? i - 1 : PL_RECOMPUTE_NONE;
         b[i] = i > 1 && draw(&s, 3) == 0 ? draw(&s, i - 1) : PL_RECOMPUTE_NONE;

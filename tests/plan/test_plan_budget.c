@@ -225,7 +225,7 @@ TEST(plan_search_stops_when_asked)
 TEST(pack_stops_when_asked)
 {
     enum { N = 400 };
-    pl_pack_buffer b[N];
+    static pl_pack_buffer b[N];
     later l;
     uint64_t height, begin = used_ns(), rng = 5;
     for (int i = 0; i < N; i++) {

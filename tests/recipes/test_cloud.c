@@ -478,13 +478,13 @@ TEST(cloud_seed_compat_moves_norms_twice)
 TEST(cloud_contrast_evens_out_dark_and_bright_parts)
 {
     enum { SIDE = 64 };
-    static float x[SIDE * SIDE];
+    static float x[SIDE * SIDE], room[CLOUD_CONTRAST_ROOM];
     /* Two halves of different brightness and contrast: afterwards both use the range alike. */
     uint64_t state = 3;
     for (int i = 0; i < SIDE * SIDE; i++)
         x[i] = (float)(i % SIDE < SIDE / 2 ? 100 + pl_test_noise(&state)
                                            : 500 + 100 * pl_test_noise(&state));
-    cloud_contrast(x, SIDE, SIDE, 1, false);
+    cloud_contrast(x, SIDE, SIDE, 1, false, room);
     double left = 0, right = 0, spread = 0;
     for (int i = 0; i < SIDE * SIDE; i++) {
         CHECK(x[i] >= 0 && x[i] <= 1.0001f);
@@ -496,16 +496,16 @@ TEST(cloud_contrast_evens_out_dark_and_bright_parts)
     CHECK(left > 0);
     /* A limit of nearly nothing leaves only the ramp: values stay in order and in place. */
     for (int i = 0; i < SIDE * SIDE; i++) x[i] = (float)(i % SIDE);
-    cloud_contrast(x, SIDE, SIDE, 1e-9, false);
+    cloud_contrast(x, SIDE, SIDE, 1e-9, false, room);
     for (int i = 1; i < SIDE; i++) CHECK(x[i] >= x[i - 1]);
     CHECK_NEAR((double)x[SIDE / 2], 0.5, 0.1);
-    cloud_contrast(x, SIDE, SIDE, 0, true);
+    cloud_contrast(x, SIDE, SIDE, 0, true, room);
     double sum = 0, squares = 0;
     for (int i = 0; i < SIDE * SIDE; i++)
         sum += (double)x[i], squares += (double)x[i] * (double)x[i];
     CHECK_NEAR(sum / (SIDE * SIDE), 0, 1e-5);
     CHECK_NEAR(squares / (SIDE * SIDE), 1, 1e-3);
     for (int i = 0; i < SIDE * SIDE; i++) x[i] = 7;
-    cloud_contrast(x, SIDE, SIDE, 0.01, true);
+    cloud_contrast(x, SIDE, SIDE, 0.01, true, room);
     CHECK(isfinite(x[0]));
 }

@@ -65,7 +65,7 @@ static bool put(const char *name, const void *x, size_t n)
  * nothing worse. */
 TEST(lgt_refuses_files_that_are_cut_or_damaged)
 {
-    uint8_t all[8192];
+    static uint8_t all[8192];
     float got[NUMBERS];
     FILE *f = fopen("tests/data/lgt/plain.pt", "rb");
     CHECK(f);

@@ -123,7 +123,7 @@ TEST(regress_metrics_are_the_losses_of_their_names)
  * files. A run on files is evaluated, and its predictions are written. */
 TEST(regress_trains_on_arrays_as_on_generated_samples)
 {
-    char made[8192], read[8192];
+    static char made[8192], read[8192];
     const char *d = pl_test_dir();
     WANT_BIN();
     CHECK_RUN(cli_run(IN "$P generate regress/tiny inputs=3 targets=2 --out set --quiet && "
@@ -174,7 +174,7 @@ static void write_set(const char *name, pl_type input, pl_type target)
 /* A target [N] is a target [N, 1]; f64 is rounded to f32. */
 TEST(regress_reads_flat_and_f64_arrays)
 {
-    char plain[8192], other[8192];
+    static char plain[8192], other[8192];
     WANT_BIN();
     write_set("plain", PL_TYPE(PL_F32, 64, 3), PL_TYPE(PL_F32, 64, 1));
     write_set("other", PL_TYPE(PL_F64, 64, 3), PL_TYPE(PL_F64, 64));

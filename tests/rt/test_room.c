@@ -203,7 +203,7 @@ static cli_result train_gan(const char *device, const char *settings, const char
 TEST(room_programs_compiled_in_parallel_are_the_same)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
-    char losses[2][4096];
+    static char losses[2][4096];
     unsigned long long arena[2], units[2];
     for (int i = 0; i < 2; i++) {
         cli_result r = train_gan(i ? "cuda" : "apart", "", i ? "card" : "apart");

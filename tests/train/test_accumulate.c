@@ -393,7 +393,8 @@ static pl_status go_on(const char *accumulate, const char *dir, int steps, const
     const char *overrides[] = {"batch=16", "norm=group", accumulate};
     pl_run *run = NULL;
     pl_step_info info;
-    pl_checkpoint c = {0};
+    static pl_checkpoint c;
+    memset(&c, 0, sizeof c);
     pl_status rc = open_run(overrides, 3, &run);
     if (rc == PL_OK && dir) rc = pl_run_resume(run, dir);
     if (rc == PL_OK) rc = pl_run_build(run);

@@ -66,13 +66,16 @@ TEST(buckets_take_every_sample_once_an_epoch_in_a_new_order)
 
 TEST(buckets_take_a_picture_by_its_nearest_shape)
 {
-    pl_variant v[5] = {{.height = 64, .width = 64},
-                       {.height = 48, .width = 80},
-                       {.height = 80, .width = 48},
-                       {.height = 32, .width = 32},
-                       {.height = 128, .width = 128}};
-    pl_step_build b = {.variants = v, .n_variants = 5};
-    pl_run r = {.build = &b};
+    static pl_variant v[5] = {{.height = 64, .width = 64},
+                              {.height = 48, .width = 80},
+                              {.height = 80, .width = 48},
+                              {.height = 32, .width = 32},
+                              {.height = 128, .width = 128}};
+    static pl_step_build b;
+    b.variants = v;
+    b.n_variants = 5;
+    static pl_run r;
+    r.build = &b;
     static const int wants[][3] = {{640, 640, 4}, {100, 100, 0}, {64, 64, 0},   {63, 64, 3},
                                    {20, 20, 3},   {800, 480, 1}, {480, 800, 2}, {3000, 100, 1},
                                    {50, 4000, 2}, {640, 600, 4}};

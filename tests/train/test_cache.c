@@ -34,7 +34,7 @@ TEST(cache_trains_to_the_same_bits_without_the_encoder)
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run(RUN CACHED "--out cached data.workers=2", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
-    char plain[4096], cached[4096];
+    static char plain[4096], cached[4096];
     cli_losses("plain", plain, sizeof plain);
     cli_losses("cached", cached, sizeof cached);
     CHECK_MSG(strlen(plain) > 100 && strcmp(plain, cached) == 0, "%s\n%s", plain, cached);

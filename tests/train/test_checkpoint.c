@@ -131,7 +131,7 @@ static void spill(const char *path, const char *text, size_t n)
 static size_t unnoticed(const char *dir, const char *name, size_t stride)
 {
     char path[600];
-    pl_checkpoint c;
+    static pl_checkpoint c;
     size_t n, bad = 0;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     char *text = slurp(path, &n);
@@ -163,7 +163,7 @@ TEST(checkpoint_damage_of_any_byte_is_noticed)
                                         "state.safetensors"};
     const char *d = pl_test_dir();
     char dir[600];
-    pl_checkpoint c;
+    static pl_checkpoint c;
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=3 --quiet --out %s/a", d), 0, "");
     pl_folder_checkpoint(pl_test_path("a"), 3, dir, sizeof dir);
     CHECK_OK(pl_checkpoint_verify(dir, &c));

@@ -22,7 +22,8 @@ static bool photo_made(void)
 
 TEST(data_workers_do_not_change_the_losses)
 {
-    char set[512], one[8192], other[8192];
+    char set[512];
+    static char one[8192], other[8192];
     if (!cli_bin()) SKIP("PL_BIN is not built");
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
     if (!image_folder(set, 30, 2, 64, 48, 0)) SKIP("libturbojpeg is not here");
@@ -55,7 +56,7 @@ TEST(data_workers_do_not_change_the_losses)
 /* Several threads make the cloud recipe's own samples. */
 TEST(data_workers_read_the_samples_of_a_recipe_in_order)
 {
-    char one[8192], other[8192];
+    static char one[8192], other[8192];
     if (!cli_bin()) SKIP("PL_BIN is not built");
     for (int w = 0; w < 4; w += 3) {
         cli_result r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=12 data.workers=%d "

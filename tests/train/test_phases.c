@@ -20,7 +20,7 @@ static const char small[] =
 /* Writes c.yaml: the small network and these phases. */
 static bool write_config(const char *phases)
 {
-    char text[8192];
+    static char text[8192];
     snprintf(text, sizeof text, "%sphases:\n%s", small, phases);
     return cli_write(pl_test_path("c.yaml"), text);
 }
@@ -180,7 +180,7 @@ TEST(phases_pass_tensors_on_by_name)
         left = first_weight(r, "one.weight");
         CHECK_OK(pl_run_hand_on(r, dir, NULL));
         /* What a recipe's further optimisers add to the configuration is compared, too. */
-        pl_checkpoint c = {0};
+        static pl_checkpoint c;
         char save[600];
         snprintf(save, sizeof save, "%s-%d", dir, i);
         CHECK_OK(pl_checkpoint_save(r, save, &c));

@@ -152,7 +152,7 @@ TEST(samples_sheet_has_the_pixels_of_every_sample)
 {
     const char *keys[] = {"sample.every=1", "sample.count=5", "batch=2"};
     pl_run *r = started(keys, 3);
-    seen a = {0}, b = {0};
+    static seen a, b;
     CHECK(r);
     CHECK_OK(pl_run_sample(r, look, &a));
     CHECK_INT(a.n, 3);
@@ -237,7 +237,8 @@ static void check_arrays(const char *device, int64_t micro, int64_t count)
     snprintf(keys[2], sizeof keys[2], "sample.count=%d", (int)count);
     const char *all[] = {"sample.every=1", keys[0], keys[1], keys[2]};
     pl_run *r = started(all, 4);
-    seen s = {.n = 0};
+    static seen s;
+    s.n = 0;
     pl_type t;
     CHECK(r && pl_run_sample_arrays(r));
     pl_status rc = pl_run_sample(r, look, &s);
@@ -273,7 +274,7 @@ TEST(samples_arrays_need_no_picture_and_are_planned)
 {
     const char *keys[] = {"sample.every=1", "batch=2", "break=arrays", "wide=100",
                           "sample.count=1"};
-    seen s = {.n = 0};
+    static seen s;
     pl_run *r = started(keys, 5);
     CHECK(r && pl_run_sample_arrays(r));
     CHECK_OK(pl_run_sample(r, look, &s));
@@ -335,7 +336,7 @@ TEST(samples_do_not_change_training)
     CHECK(pl_session_arena_bytes(pl_run_session(b)) < 100000);
     CHECK(pl_program_plan(pl_run_sample_program(a))->arena_bytes ==
           pl_session_arena_bytes(pl_run_session(a)));
-    seen s = {0};
+    static seen s;
     CHECK_OK(pl_run_sample(b, look, &s));
     CHECK_INT(s.n, 0);
     pl_run_free(a);

@@ -134,7 +134,7 @@ TEST(updates_read_a_batch_once)
 {
     static const char *const keys[] = {"batch=8", "data.workers=1", "data.prefetch=1",
                                        "train.updates_per_batch=4"};
-    char state[1 << 16];
+    static char state[1 << 16];
     size_t used;
     double lr;
     atomic_store(&reads, 0);
@@ -154,7 +154,7 @@ TEST(updates_of_one_batch_advance_schedules_as_the_recipe_asks)
                           "optim.lr=1",
                           "train.updates_per_batch=2",
                           "each=false"};
-    char state[1 << 16];
+    static char state[1 << 16];
     size_t used;
     double lr;
     for (int steps = 1; steps <= 8; steps++) {

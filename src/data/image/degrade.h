@@ -29,8 +29,7 @@ void pl_noise_add(float *px, int w, int h, const pl_degradation_pass *p, pl_imag
 /* A Poisson draw of mean `mean` from one uniform number; start holds what depends on the mean
  * alone. */
 typedef struct pl_poisson {
-    double mean, mass, sum; /* probability of the mode, and of all up to it */
-    int mode;
+    double mean, mass, sum; /* probability of the mode (int)mean, and of all up to it */
 } pl_poisson;
 pl_poisson pl_poisson_of(double mean);
 int pl_poisson_draw(const pl_poisson *p, double u);

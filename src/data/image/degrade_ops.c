@@ -241,9 +241,9 @@ static void add_gaussian(float *px, size_t pixels, const pl_degradation_pass *p,
 
 pl_poisson pl_poisson_of(double mean)
 {
-    pl_poisson p = {.mean = mean, .mode = (int)mean};
+    pl_poisson p = {.mean = mean};
     double mass = exp(-mean);
-    for (int k = 0; k <= p.mode; k++) {
+    for (int k = 0; k <= (int)mean; k++) {
         if (k) mass *= mean / k;
         p.sum += mass;
     }
@@ -254,7 +254,7 @@ pl_poisson pl_poisson_of(double mean)
 /* The smallest k whose probability of at most k exceeds u, looked for from the mode on. */
 int pl_poisson_draw(const pl_poisson *p, double u)
 {
-    int k = p->mode;
+    int k = (int)p->mean;
     double sum = p->sum, mass = p->mass;
     if (u < sum) {
         while (k > 0 && u < sum - mass) {

@@ -6,6 +6,7 @@
  * graphs that still differ in structure are compared once more at 8 times the batch. Coupling does
  * not depend on sizes, so the answer holds for the batch. Cost: graphs only, nothing is compiled.
  */
+#include "base/sys.h"
 #include "pass/batch.h"
 #include "train/run/run.h"
 
@@ -92,19 +93,21 @@ static pl_status compare_programs(pl_builder *whole, pl_builder *micro, int64_t 
 static pl_status couples_at(pl_run *r, int64_t batch, int64_t accumulate, const pl_nn_ranks *ranks,
                             const char **why)
 {
-    pl_builder whole, micro;
-    memset(&micro, 0, sizeof micro);
     char text[1200];
     *why = NULL;
-    pl_status rc = pl__probe(r, batch, ranks, &whole);
-    if (rc == PL_OK) rc = pl__probe(r, batch / accumulate, ranks, &micro);
-    if (rc == PL_OK) rc = compare_programs(&whole, &micro, accumulate, text, sizeof text);
+    pl_builder *both = pl_sys_alloc(2 * sizeof *both);
+    if (!both) return PL_ERR_MEMORY;
+    pl_builder *micro = both + 1;
+    pl_status rc = pl__probe(r, batch, ranks, both);
+    if (rc == PL_OK) rc = pl__probe(r, batch / accumulate, ranks, micro);
+    if (rc == PL_OK) rc = compare_programs(both, micro, accumulate, text, sizeof text);
     if (rc == PL_OK && text[0]) {
         *why = pl_arena_strdup(&r->arena, text);
         if (!*why) rc = PL_ERR_MEMORY;
     }
-    pl__probe_release(&micro);
-    pl__probe_release(&whole);
+    pl__probe_release(micro);
+    pl__probe_release(both);
+    pl_sys_free(both);
     return rc;
 }
 

@@ -193,7 +193,14 @@ typedef struct check {
     const json_t *stamp;
     char *why;
     size_t cap;
+    char path[PATH]; /* of path_of */
 } check;
+
+/* Writes the path of a file of the cache to c->path. */
+static void path_of(check *c, const char *name)
+{
+    snprintf(c->path, sizeof c->path, "%s/%s", pl_config_text(c->r->config, "data.cache"), name);
+}
 
 static void check_key(void *ctx, const char *key, const char *old_value, const char *new_value)
 {
@@ -217,12 +224,11 @@ static pl_status check_file(void *ctx, const char *key, const char *path)
 
 static pl_status check_config(check *c)
 {
-    char path[PATH];
     pl_config *old = NULL;
-    snprintf(path, sizeof path, "%s/config.yaml", pl_config_text(c->r->config, "data.cache"));
+    path_of(c, "config.yaml");
     pl_status rc = pl__run_config_new(c->r, &old);
-    if (rc == PL_OK && pl_config_load(old, path) != PL_OK)
-        snprintf(c->why, c->cap, "%s cannot be read", path);
+    if (rc == PL_OK && pl_config_load(old, c->path) != PL_OK)
+        snprintf(c->why, c->cap, "%s cannot be read", c->path);
     else if (rc == PL_OK)
         rc = pl_config_diff(old, c->r->config, check_key, c);
     pl_config_free(old);
@@ -244,15 +250,14 @@ static pl_status check_source(check *c)
 static void check_made(check *c)
 {
     const json_t *made = json_object_get(c->stamp, "made");
-    char path[PATH];
     for (size_t i = 0; i < json_array_size(made) && !c->why[0]; i++) {
         const json_t *f = json_array_get(made, i);
         const char *name = json_string_value(json_object_get(f, "name"));
         struct stat st;
-        snprintf(path, sizeof path, "%s/%s", pl_config_text(c->r->config, "data.cache"),
-                 name ? name : "?");
-        if (stat(path, &st) != 0 || st.st_size != json_integer_value(json_object_get(f, "bytes")))
-            snprintf(c->why, c->cap, "%s is missing or has changed", path);
+        path_of(c, name ? name : "?");
+        if (stat(c->path, &st) != 0 ||
+            st.st_size != json_integer_value(json_object_get(f, "bytes")))
+            snprintf(c->why, c->cap, "%s is missing or has changed", c->path);
     }
 }
 
@@ -275,17 +280,17 @@ static pl_status check_all(check *c)
 
 pl_status pl__cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap)
 {
-    char path[PATH], *text;
+    char *text;
     size_t n;
     check c = {.r = r, .why = why, .cap = cap};
     why[0] = 0;
     *fresh = false;
-    snprintf(path, sizeof path, "%s/cache.json", pl_config_text(r->config, "data.cache"));
-    if (access(path, R_OK) != 0) {
-        snprintf(why, cap, "there is no %s", path);
+    path_of(&c, "cache.json");
+    if (access(c.path, R_OK) != 0) {
+        snprintf(why, cap, "there is no %s", c.path);
         return PL_OK;
     }
-    PL_TRY(pl_sys_read_file(path, MAX_STAMP, &text, &n));
+    PL_TRY(pl_sys_read_file(c.path, MAX_STAMP, &text, &n));
     json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
     pl_sys_free(text);
     c.stamp = o;
@@ -293,7 +298,7 @@ pl_status pl__cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap)
     if (json_is_object(o))
         rc = check_all(&c);
     else
-        snprintf(why, cap, "%s is not JSON", path);
+        snprintf(why, cap, "%s is not JSON", c.path);
     json_decref(o);
     *fresh = rc == PL_OK && !why[0];
     return rc;

@@ -239,12 +239,11 @@ static bool is_empty(const char *dir)
 /* Removes files of an earlier cache that this one does not overwrite. */
 static void remove_old(const char *dir)
 {
-    char path[PATH];
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t n = strlen(e->d_name);
         if (n < 12 || strcmp(e->d_name + n - 12, ".safetensors") != 0) continue;
-        if (snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < PATH) unlink(path);
+        unlinkat(dirfd(d), e->d_name, 0);
     }
     if (d) closedir(d);
 }

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CAPTION = 1 << 14 };
+enum { PATH = 4096, CAPTION = 1 << 14 };
 
 typedef struct raw {
     pl_run *r;
@@ -33,12 +33,11 @@ typedef struct raw {
 
 /* A quarter larger than the input, so that crops differ. */
 static pl_status write_picture(raw *w, pl_subset subset, int64_t i, uint8_t *rgb, int width,
-                               int height)
+                               int height, char path[PATH])
 {
-    char path[4096];
     w->caption[0] = 0;
     PL_TRY(w->feed->draw(w->r->config, subset, i, width, height, rgb, w->caption, CAPTION));
-    snprintf(path, sizeof path, "%s/%s/%06lld.png", w->dir, pl_subset_name(subset), (long long)i);
+    snprintf(path, PATH, "%s/%s/%06lld.png", w->dir, pl_subset_name(subset), (long long)i);
     PL_TRY(pl_png_save(path, width, height, 3, rgb));
     if (!w->caption[0]) return PL_OK;
     memcpy(path + strlen(path) - 4, ".txt", 4);
@@ -56,11 +55,11 @@ static pl_status write_pictures(raw *w)
     uint8_t *rgb = pl_sys_alloc((size_t)width * (size_t)height * 3);
     pl_status rc = rgb ? PL_OK : PL_ERR_MEMORY;
     for (int s = 0; s < 2 && rc == PL_OK; s++) {
-        char folder[4096];
-        snprintf(folder, sizeof folder, "%s/%s", w->dir, pl_subset_name((pl_subset)s));
-        if (w->count[s]) rc = pl_sys_make_dirs(folder);
+        char path[PATH]; /* of the folder, then of each picture */
+        snprintf(path, sizeof path, "%s/%s", w->dir, pl_subset_name((pl_subset)s));
+        if (w->count[s]) rc = pl_sys_make_dirs(path);
         for (int64_t i = 0; i < w->count[s] && rc == PL_OK; i++) {
-            rc = write_picture(w, (pl_subset)s, i, rgb, width, height);
+            rc = write_picture(w, (pl_subset)s, i, rgb, width, height, path);
             if (w->progress) w->progress(w->ctx, (pl_subset)s, i + 1, w->count[s]);
         }
     }

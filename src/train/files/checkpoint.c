@@ -128,50 +128,66 @@ static pl_status fail_save(const char *dir, uint64_t need, uint64_t free_bytes, 
                                      : pl_str_bytes(free_bytes, b, sizeof b));
 }
 
-/* Writes the parent of dir to out and returns where the last name begins in dir. */
-static const char *split(const char *dir, char out[PL_PATH_BYTES])
+/* The paths of a save. */
+typedef struct places {
+    const char *dir, *name; /* the checkpoint's folder, and its last name */
+    char parent[PL_PATH_BYTES];
+    char temp[PL_PATH_BYTES], aside[PL_PATH_BYTES]; /* in the parent */
+} places;
+
+static pl_status find_places(const char *dir, places *p)
 {
     const char *slash = strrchr(dir, '/');
-    snprintf(out, PL_PATH_BYTES, "%.*s", slash ? (int)(slash - dir) : 1, slash ? dir : ".");
-    return slash ? slash + 1 : dir;
+    long pid = (long)getpid();
+    p->dir = dir;
+    p->name = slash ? slash + 1 : dir;
+    snprintf(p->parent, sizeof p->parent, "%.*s", slash ? (int)(slash - dir) : 1,
+             slash ? dir : ".");
+    int n = snprintf(p->aside, sizeof p->aside, "%s/.trash-%s-%ld", p->parent, p->name, pid);
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof p->aside, PL_ERR_IO, "path too long: %.200s", dir);
+    snprintf(p->temp, sizeof p->temp, "%s/.tmp-%s-%ld", p->parent, p->name, pid); /* shorter */
+    return PL_OK;
 }
 
 /* Renames the finished folder into place. A damaged checkpoint of that name is moved away first. */
-static pl_status move_into_place(const char *temp, const char *dir, const char *parent,
-                                 const char *name)
+static pl_status move_into_place(const places *p)
 {
-    char aside[PL_PATH_BYTES];
-    int n = snprintf(aside, sizeof aside, "%s/.trash-%s-%ld", parent, name, (long)getpid());
-    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof aside, PL_ERR_IO, "path too long: %.200s", dir);
-    bool moved = rename(dir, aside) == 0;
-    PL_FAIL_IF(rename(temp, dir) != 0, PL_ERR_IO, "cannot rename %s to %s: %s", temp, dir,
-               strerror(errno));
-    pl_sys_sync_folder(dir);
-    if (moved) pl__checkpoint_remove(aside);
+    bool moved = rename(p->dir, p->aside) == 0;
+    PL_FAIL_IF(rename(p->temp, p->dir) != 0, PL_ERR_IO, "cannot rename %s to %s: %s", p->temp,
+               p->dir, strerror(errno));
+    pl_sys_sync_folder(p->dir);
+    if (moved) pl__checkpoint_remove(p->aside);
     return PL_OK;
+}
+
+static pl_status save(pl_run *r, const places *p, pl_checkpoint *c)
+{
+    bool leave;
+    PL_TRY(pl__frozen_leave(r, &leave));
+    uint64_t need = bytes_needed(r, leave), room = bytes_free(p->parent);
+    if (room < need) return fail_save(p->dir, need, room, strerror(ENOSPC));
+    PL_FAIL_IF(mkdir(p->temp, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
+               p->temp, strerror(errno));
+    fill_head(r, c);
+    pl_status rc = save_files(r, p->temp, leave, c);
+    if (rc == PL_OK) rc = move_into_place(p);
+    if (rc == PL_OK) return rc;
+    char why[512];
+    room = bytes_free(p->parent);
+    pl__checkpoint_remove(p->temp);
+    snprintf(why, sizeof why, "%s", pl_error_text());
+    return rc == PL_ERR_IO ? fail_save(p->dir, need, room, why) : rc;
 }
 
 pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)
 {
-    char parent[PL_PATH_BYTES], temp[PL_PATH_BYTES], why[512];
-    const char *name = split(dir, parent);
     PL_FAIL_IF(!r->session, PL_ERR_ARG, "the run is not started");
-    int n = snprintf(temp, sizeof temp, "%s/.tmp-%s-%ld", parent, name, (long)getpid());
-    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof temp, PL_ERR_IO, "path too long: %.200s", dir);
-    bool leave;
-    PL_TRY(pl__frozen_leave(r, &leave));
-    uint64_t need = bytes_needed(r, leave), room = bytes_free(parent);
-    if (room < need) return fail_save(dir, need, room, strerror(ENOSPC));
-    PL_FAIL_IF(mkdir(temp, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
-               temp, strerror(errno));
-    fill_head(r, c);
-    pl_status rc = save_files(r, temp, leave, c);
-    if (rc == PL_OK) rc = move_into_place(temp, dir, parent, name);
-    if (rc == PL_OK) return rc;
-    room = bytes_free(parent);
-    pl__checkpoint_remove(temp);
-    snprintf(why, sizeof why, "%s", pl_error_text());
-    return rc == PL_ERR_IO ? fail_save(dir, need, room, why) : rc;
+    places *p = pl_sys_alloc(sizeof *p);
+    if (!p) return PL_ERR_MEMORY;
+    pl_status rc = find_places(dir, p);
+    if (rc == PL_OK) rc = save(r, p, c);
+    pl_sys_free(p);
+    return rc;
 }
 
 void pl__checkpoint_remove(const char *dir)
@@ -188,36 +204,57 @@ void pl__checkpoint_remove(const char *dir)
 }
 
 /* ---- loading ---------------------------------------------------------------------------- */
+/* The manifest of a checkpoint, which the caller frees. */
+static pl_status read_manifest(const char *dir, pl_checkpoint **out)
+{
+    pl_checkpoint *c = pl_sys_alloc(sizeof *c);
+    if (!c) return PL_ERR_MEMORY;
+    pl_status rc = pl_checkpoint_read(dir, c);
+    if (rc == PL_OK)
+        *out = c;
+    else
+        pl_sys_free(c);
+    return rc;
+}
+
 pl_status pl_run_resume(pl_run *r, const char *dir)
 {
-    pl_checkpoint c;
+    pl_checkpoint *c;
     PL_FAIL_IF(r->session, PL_ERR_ARG, "the run is started already");
-    PL_TRY(pl_checkpoint_read(dir, &c));
-    r->files.resume_accumulate = c.accumulate;
+    PL_TRY(read_manifest(dir, &c));
+    r->files.resume_accumulate = c->accumulate;
+    pl_sys_free(c);
     r->files.resume = pl_arena_strdup(&r->arena, dir);
     return r->files.resume ? PL_OK : PL_ERR_MEMORY;
 }
 
-pl_status pl__checkpoint_load(pl_run *r, const char *dir)
+static pl_status load(pl_run *r, const char *dir, const pl_checkpoint *c)
 {
-    pl_checkpoint c;
     char path[PL_PATH_BYTES];
-    PL_TRY(pl_checkpoint_read(dir, &c));
-    PL_FAIL_IF(strcmp(c.recipe, r->recipe->name) != 0, PL_ERR_FILE,
-               "%s is of recipe %s, this run is of %s", dir, c.recipe, r->recipe->name);
+    PL_FAIL_IF(strcmp(c->recipe, r->recipe->name) != 0, PL_ERR_FILE,
+               "%s is of recipe %s, this run is of %s", dir, c->recipe, r->recipe->name);
     PL_FAIL_IF(
-        c.samples != pl__run_samples(r), PL_ERR_DATA,
+        c->samples != pl__run_samples(r), PL_ERR_DATA,
         "%s was written with %lld training samples, now there are %lld: their order would be "
         "another; choose a new folder, or --fresh",
-        dir, (long long)c.samples, (long long)pl__run_samples(r));
+        dir, (long long)c->samples, (long long)pl__run_samples(r));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));
     PL_TRY(pl__frozen_check(r, path));
-    PL_TRY(pl__ranks_read_state(r, dir, &c));
-    r->steps.done = c.phase_step;
-    r->phases.steps_before = c.step - c.phase_step;
+    PL_TRY(pl__ranks_read_state(r, dir, c));
+    r->steps.done = c->phase_step;
+    r->phases.steps_before = c->step - c->phase_step;
     r->steps.ahead = false;
     return PL_OK;
+}
+
+pl_status pl__checkpoint_load(pl_run *r, const char *dir)
+{
+    pl_checkpoint *c;
+    PL_TRY(read_manifest(dir, &c));
+    pl_status rc = load(r, dir, c);
+    pl_sys_free(c);
+    return rc;
 }
 
 int64_t pl_run_steps_done(const pl_run *r)

@@ -76,9 +76,11 @@ int pl_folder_steps(const char *path, int64_t *steps, int cap)
 
 int64_t pl_folder_best(const char *path)
 {
-    char link[PL_PATH_BYTES], to[PL_PATH_BYTES];
-    if (pl__path(link, path, "best") != PL_OK) return 0;
-    ssize_t n = readlink(link, to, sizeof to - 1);
+    char to[PL_PATH_BYTES];
+    int fd = pl_sys_open(path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0) return 0;
+    ssize_t n = readlinkat(fd, "best", to, sizeof to - 1);
+    close(fd);
     if (n <= 0) return 0;
     to[n] = 0;
     const char *slash = strrchr(to, '/');
@@ -113,11 +115,13 @@ static bool remove_one(const char *dir, const char *pattern)
 /* Removes what a killed process was writing into RUN/phases/NAME. */
 static void clear_phases(const pl_folder *f)
 {
-    char above[PL_PATH_BYTES], path[PL_PATH_BYTES];
-    DIR *d = pl__path(above, f->path, "phases") == PL_OK ? opendir(above) : NULL;
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && pl__path(path, above, e->d_name) == PL_OK)
+    char path[PL_PATH_BYTES], inside[sizeof "phases/" + NAME_MAX];
+    DIR *d = pl__path(path, f->path, "phases") == PL_OK ? opendir(path) : NULL;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        snprintf(inside, sizeof inside, "phases/%s", e->d_name);
+        if (e->d_name[0] != '.' && pl__path(path, f->path, inside) == PL_OK)
             pl__remove_matching(path, "*.tmp-*");
+    }
     if (d) closedir(d);
 }
 
@@ -136,11 +140,14 @@ static void clear_leftovers(const pl_folder *f)
 
 static void remove_step(const pl_folder *f, int64_t step)
 {
-    char dir[PL_PATH_BYTES], aside[PL_PATH_BYTES + 64];
-    pl_folder_checkpoint(f->path, step, dir, sizeof dir);
-    snprintf(aside, sizeof aside, "%s/.trash-step-%08lld-%ld", f->checkpoints, (long long)step,
-             (long)getpid());
-    if (rename(dir, aside) == 0) pl__checkpoint_remove(aside);
+    char name[64], trash[64], path[PL_PATH_BYTES];
+    snprintf(name, sizeof name, "step-%08lld", (long long)step);
+    snprintf(trash, sizeof trash, ".trash-%s-%ld", name, (long)getpid());
+    int fd = pl_sys_open(f->checkpoints, O_RDONLY | O_DIRECTORY, 0);
+    bool moved = pl__path(path, f->checkpoints, trash) == PL_OK && fd >= 0 &&
+                 renameat(fd, name, fd, trash) == 0;
+    if (fd >= 0) close(fd);
+    if (moved) pl__checkpoint_remove(path);
 }
 
 pl_status pl_folder_clear(pl_folder *f)
@@ -271,8 +278,8 @@ pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap
 static void prune(const pl_folder *f, int64_t now, int64_t keep)
 {
     enum { SEEN = 1024 };
-    int64_t steps[SEEN], kept = 0, best = pl_folder_best(f->path);
-    int n = pl_folder_steps(f->path, steps, SEEN);
+    int64_t *steps = pl_sys_alloc(SEEN * sizeof *steps), kept = 0, best = pl_folder_best(f->path);
+    int n = steps ? pl_folder_steps(f->path, steps, SEEN) : 0; /* the next save prunes, too */
     for (int i = 0; i < n && i < SEEN; i++) {
         if (steps[i] == best) continue;
         if (steps[i] > now || kept >= keep)
@@ -280,6 +287,7 @@ static void prune(const pl_folder *f, int64_t now, int64_t keep)
         else
             kept++;
     }
+    pl_sys_free(steps);
 }
 
 pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep)
@@ -293,17 +301,20 @@ pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep
 
 pl_status pl_folder_set_best(pl_folder *f, int64_t step)
 {
-    char link[PL_PATH_BYTES], temp[PL_PATH_BYTES + 64], to[64];
+    char link[PL_PATH_BYTES], temp[64], to[64];
     PL_TRY(pl__path(link, f->path, "best"));
     if (step == 0) {
         unlink(link);
         return PL_OK;
     }
     snprintf(to, sizeof to, "checkpoints/step-%08lld", (long long)step);
-    snprintf(temp, sizeof temp, "%s.tmp-%ld", link, (long)getpid());
-    unlink(temp);
-    PL_FAIL_IF(symlink(to, temp) != 0 || rename(temp, link) != 0, PL_ERR_IO, "cannot write %s: %s",
-               link, strerror(errno));
+    snprintf(temp, sizeof temp, "best.tmp-%ld", (long)getpid());
+    int fd = pl_sys_open(f->path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd >= 0) unlinkat(fd, temp, 0);
+    bool linked = fd >= 0 && symlinkat(to, fd, temp) == 0 && renameat(fd, temp, fd, "best") == 0;
+    int err = errno;
+    if (fd >= 0) close(fd);
+    PL_FAIL_IF(!linked, PL_ERR_IO, "cannot write %s: %s", link, strerror(err));
     pl_sys_sync_folder(link);
     return PL_OK;
 }

@@ -102,12 +102,8 @@ bool pl__ranks_share_more(pl_run *r)
 const char *pl__ranks_device(pl_run *r)
 {
     const char *device = pl_config_text(r->config, "device");
-    enum { MOST = 64 };
-    pl_device_info info[MOST];
-    int devices = 0;
     if (pl_world_local_size(r->ranks.world) < 2 || strcmp(device, "cuda") != 0) return device;
-    int n = pl_device_list(info, MOST);
-    for (int i = 0; i < n && i < MOST; i++) devices += pl_device_is_plugged(info[i].name);
+    int devices = pl_device_plugged_count();
     if (devices < 2) return device;
     snprintf(r->ranks.device, sizeof r->ranks.device, "cuda:%d",
              pl_world_local_rank(r->ranks.world) % devices);
