@@ -124,10 +124,6 @@ bool times_is_profile(const char *device, pl_device_info *info);
 int times_measure(const cli_args *a, const char *memory);
 int times_calibrate(void);
 
-/* find_plugin.c: writes the path of a plug-in's file; false, and "": not found. The places are those
- * of src/base/plugin.c: the environment variable, or the program's folder and ../lib/plimsoll. */
-bool cli_find_plugin(const char *file, const char *variable, char *path, size_t cap);
-
 /* bad_files.c: lists on stderr the images of a run that could not be read, if any. */
 void bad_files_print(const pl_run *run);
 

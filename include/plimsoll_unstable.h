@@ -36,6 +36,10 @@ typedef struct pl_session_times {
 PL_API pl_program_times pl_program_times_get(const pl_program *p);
 PL_API pl_session_times pl_session_times_get(const pl_session *s);
 
+/* Finds the file of a plug-in ("cuda", "mpi") that this program would load, and writes its path.
+ * False, and path is "": there is no such file. */
+PL_API bool pl_plugin_find(const char *name, char *path, size_t cap);
+
 /* Profiling. When on, every later run of every program of the session is measured kernel by kernel;
  * switching on again starts from zero. Only switching on allocates. */
 PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;

@@ -6,6 +6,7 @@
  */
 #include "cli/ui.h"
 #include "plimsoll_json.h"
+#include "plimsoll_unstable.h"
 
 #include <dlfcn.h>
 #include <glob.h>
@@ -135,7 +136,7 @@ static bool in_path(const char *program)
 static void check_programs(doctor *d)
 {
     char path[4200], text[TEXT];
-    bool plugin = cli_find_plugin("libplimsoll_mpi.so", "PLIMSOLL_MPI", path, sizeof path);
+    bool plugin = pl_plugin_find("mpi", path, sizeof path);
     if (!plugin)
         tell_missing(d, "several ranks",
                      "no MPI plug-in (apt-get install libopenmpi-dev openmpi-bin, then build "
@@ -212,8 +213,7 @@ static void check_gpus(doctor *d)
         tell_missing(d, "NVIDIA driver",
                      "an NVIDIA GPU is here, but no driver answers (apt-get install nvidia-driver, "
                      "from Debian's non-free)");
-    if (cli_find_plugin("libplimsoll_cuda.so", "PLIMSOLL_PLUGIN", path, sizeof path))
-        tell(d, "CUDA plug-in", OK, path);
+    if (pl_plugin_find("cuda", path, sizeof path)) tell(d, "CUDA plug-in", OK, path);
     int n = pl_device_list(list, MOST);
     for (int i = 1; i < n && i < MOST; i++)
         if (list[i].usable) {

@@ -2,6 +2,7 @@
  * on this machine. For bug reports, and to see why a plug-in or a data format is missing. */
 #include "cli/ui.h"
 #include "plimsoll_json.h"
+#include "plimsoll_unstable.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@ typedef struct version_info {
 
 static void collect(version_info *v)
 {
-    memset(v, 0, sizeof *v);
 #ifdef __clang__
     snprintf(v->compiler, sizeof v->compiler, "clang %d.%d.%d", __clang_major__, __clang_minor__,
              __clang_patchlevel__);
@@ -30,8 +30,8 @@ static void collect(version_info *v)
 #endif
     const dnnl_version_t *dnn = dnnl_version();
     snprintf(v->onednn, sizeof v->onednn, "%d.%d.%d", dnn->major, dnn->minor, dnn->patch);
-    cli_find_plugin("libplimsoll_cuda.so", "PLIMSOLL_PLUGIN", v->cuda_plugin, PATH_CAP);
-    cli_find_plugin("libplimsoll_mpi.so", "PLIMSOLL_MPI", v->mpi_plugin, PATH_CAP);
+    pl_plugin_find("cuda", v->cuda_plugin, PATH_CAP);
+    pl_plugin_find("mpi", v->mpi_plugin, PATH_CAP);
     pl_device_list(&v->cpu, 1);
     const char *comma = strrchr(v->cpu.about, ',');
     v->instructions = comma ? comma + strspn(comma, ", ") : v->cpu.about;
@@ -97,14 +97,12 @@ int cmd_version(int argc, char **argv)
 {
     version_options o = {.json = false};
     cli_args a;
-    version_info v;
     cli_parse(argc, argv, &cli_help_version, &o, &a);
     cli_want(&a, 0, 0, "version", "no arguments");
-    collect(&v);
-    if (o.json) {
-        pl_status rc = version_json(&v);
-        return rc == PL_OK ? 0 : cli_fail(rc);
-    }
-    version_print(&v);
-    return 0;
+    version_info *v = cli_new(sizeof *v);
+    collect(v);
+    pl_status rc = o.json ? version_json(v) : PL_OK;
+    if (!o.json) version_print(v);
+    free(v);
+    return rc == PL_OK ? 0 : cli_fail(rc);
 }

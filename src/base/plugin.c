@@ -1,5 +1,7 @@
-/* plugin.c - finds and opens the plug-ins of the program; see sys.h. */
+/* plugin.c - finds and opens the plug-ins of the program; see sys.h. A plug-in
+ * NAME is the file libplimsoll_NAME.so. */
 #include "base/sys.h"
+#include "plimsoll_unstable.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -7,6 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static const struct {
+    const char *name, *variable;
+} plugins[] = {{"cuda", "PLIMSOLL_PLUGIN"}, {"mpi", "PLIMSOLL_MPI"}};
+
+static const char *variable_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++)
+        if (strcmp(plugins[i].name, name) == 0) return plugins[i].variable;
+    return NULL;
+}
 
 /* Writes the folder of the program, or of the shared library that has this code; false: unknown, or
  * the program has this code. */
@@ -30,38 +43,43 @@ static bool folder_of(bool library, char *folder, size_t cap)
 }
 
 /* The n-th place to look; false: there are no more. */
-static bool place(const char *file, const char *variable, int n, char *path, size_t cap)
+static bool place(const char *name, int n, char *path, size_t cap)
 {
     static const struct {
         bool library; /* beside the shared library, else beside the program */
         const char *folder;
     } places[] = {
         {false, ""}, {false, "/../lib/plimsoll"}, {true, "/plimsoll"}, {true, "/../plimsoll"}};
-    const char *given = getenv(variable);
-    char folder[4096];
+    const char *variable = variable_of(name), *given = variable ? getenv(variable) : NULL;
     if (given && given[0]) {
         snprintf(path, cap, "%s", given);
         return n == 0;
     }
-    if (n >= (int)(sizeof places / sizeof *places)) return false;
-    if (!folder_of(places[n].library, folder, sizeof folder)) return false;
-    snprintf(path, cap, "%s%s/%s", folder, places[n].folder, file);
+    if (!variable || n >= (int)(sizeof places / sizeof *places)) return false;
+    if (!folder_of(places[n].library, path, cap)) return false;
+    size_t used = strlen(path);
+    snprintf(path + used, cap - used, "%s/libplimsoll_%s.so", places[n].folder, name);
     return true;
 }
 
-void *pl_plugin_open(const char *file, const char *variable, int flags, char *path, size_t cap)
+bool pl_plugin_find(const char *name, char *path, size_t cap)
 {
-    for (int n = 0; place(file, variable, n, path, cap); n++)
-        if (access(path, R_OK) == 0) return dlopen(path, flags);
+    for (int n = 0; place(name, n, path, cap); n++)
+        if (access(path, R_OK) == 0) return true;
     path[0] = 0;
-    return NULL;
+    return false;
 }
 
-void pl_plugin_places(const char *file, const char *variable, char *out, size_t cap)
+void *pl_plugin_open(const char *name, int flags, char *path, size_t cap)
+{
+    return pl_plugin_find(name, path, cap) ? dlopen(path, flags) : NULL;
+}
+
+void pl_plugin_places(const char *name, char *out, size_t cap)
 {
     char path[2048];
     size_t used = 0;
     out[0] = 0;
-    for (int n = 0; used < cap && place(file, variable, n, path, sizeof path); n++)
+    for (int n = 0; used < cap && place(name, n, path, sizeof path); n++)
         used += (size_t)snprintf(out + used, cap - used, "%s%s", n ? " or " : "", path);
 }

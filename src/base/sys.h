@@ -82,12 +82,12 @@ uint64_t pl_cgroup_memory_used(void);
 PL_SHARED_END
 
 /* ---- plug-ins of the program (plugin.c) ------------------------------------------------------
- * A plug-in (CUDA, MPI) lies beside the program, in ../lib/plimsoll, or where an environment
+ * A plug-in ("cuda", "mpi") lies beside the program, in ../lib/plimsoll, or where an environment
  * variable says; the variable, if it is set, names the only place. */
-/* Opens the first file that is there, with dlopen's flags, and writes its path. NULL with path "":
+/* Opens the file that pl_plugin_find finds, with dlopen's flags. NULL with path "":
  * no place has it. NULL with a path: dlopen refuses it, and dlerror() says why. */
-void *pl_plugin_open(const char *file, const char *variable, int flags, char *path, size_t cap);
+void *pl_plugin_open(const char *name, int flags, char *path, size_t cap);
 /* The places that are searched, as text: "a or b". */
-void pl_plugin_places(const char *file, const char *variable, char *out, size_t cap);
+void pl_plugin_places(const char *name, char *out, size_t cap);
 
 #endif

@@ -10,19 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PLUGIN "libplimsoll_mpi.so"
-
 /* ---- the plug-in ------------------------------------------------------------------------ */
 /* MPI opens plug-ins of its own, which look for its symbols: hence global. */
 pl_status pl_mpi_load(const pl_mpi_plugin_info **out)
 {
     char path[4200];
-    void *library =
-        pl_plugin_open(PLUGIN, "PLIMSOLL_MPI", RTLD_NOW | RTLD_GLOBAL, path, sizeof path);
+    void *library = pl_plugin_open("mpi", RTLD_NOW | RTLD_GLOBAL, path, sizeof path);
     PL_FAIL_IF(!library && path[0], PL_ERR_PEER, "the MPI plug-in cannot be loaded: %s", dlerror());
-    PL_FAIL_IF(!library, PL_ERR_PEER,
-               "several ranks need MPI, and " PLUGIN " is missing beside the program: install "
-               "libopenmpi-dev and openmpi-bin, and build again");
+    PL_FAIL_IF(
+        !library, PL_ERR_PEER,
+        "several ranks need MPI, and libplimsoll_mpi.so is missing beside the program: install "
+        "libopenmpi-dev and openmpi-bin, and build again");
     const pl_mpi_plugin_info *info = dlsym(library, "pl_mpi_plugin");
     PL_FAIL_IF(!info || info->abi != PL_MPI_ABI || strcmp(info->version, PL_VERSION_STRING) != 0,
                PL_ERR_PEER,

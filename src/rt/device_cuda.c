@@ -13,9 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PLUGIN   "libplimsoll_cuda.so"
-#define VARIABLE "PLIMSOLL_PLUGIN"
-
 static pl_status check(void *library, const char *path, const pl_cuda_plugin_info **out)
 {
     const pl_cuda_plugin_info *info = dlsym(library, "pl_cuda_plugin");
@@ -38,13 +35,13 @@ static pl_status load(const pl_cuda_plugin_info **out)
     PL_FAIL_IF(!driver, PL_ERR_DEVICE,
                "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
     dlclose(driver);
-    void *library = pl_plugin_open(PLUGIN, VARIABLE, RTLD_NOW | RTLD_LOCAL, text, sizeof text);
+    void *library = pl_plugin_open("cuda", RTLD_NOW | RTLD_LOCAL, text, sizeof text);
     if (library) return check(library, text, out);
     PL_FAIL_IF(text[0], PL_ERR_DEVICE,
                "the CUDA plug-in cannot be loaded: %s; install the CUDA libraries it needs "
                "(cuBLAS 13, cuDNN 9, NVRTC 13) or set LD_LIBRARY_PATH",
                dlerror());
-    pl_plugin_places(PLUGIN, VARIABLE, text, sizeof text);
+    pl_plugin_places("cuda", text, sizeof text);
     PL_FAIL(PL_ERR_DEVICE,
             "an NVIDIA driver is here, but no CUDA plug-in: %s is missing (make builds it "
             "where nvcc is installed)",
