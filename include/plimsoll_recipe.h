@@ -200,6 +200,10 @@ typedef struct pl_image_feed {
     pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h,
                       uint8_t *rgb, char *caption, size_t cap);
     bool lanczos; /* data.resize: auto means Lanczos instead of triangle */
+    /* Input [batch, H, W], i32, of the size of the first image: the class of each pixel, from the
+     * PNG masks in masks/ beside images/ (docs/DATA.md); pixels that do not count are 255. NULL:
+     * none. mask_classes: integer key with the number of classes. */
+    const char *mask, *mask_classes;
     /* prefix of upscaled copies in a folder: "ups_" for ups_x.webp beside x.jpg; NULL: none */
     const char *upscaled;
 } pl_image_feed;
@@ -249,6 +253,8 @@ PL_API const void *pl_predict_get(pl_prediction *p, const char *program, const c
 /* Type of an output, before or after a run; false: there is none of that name. */
 PL_API bool pl_predict_type(const pl_prediction *p, const char *program, const char *output,
                             pl_type *type);
+/* Name of class i of the model; NULL: its file names none. */
+PL_API const char *pl_predict_class(const pl_prediction *p, int i);
 /* Reports progress. PL_ERR_STOPPED when the user wants to stop: return it. total 0: unknown. */
 PL_API pl_status pl_predict_progress(pl_prediction *p, int64_t done, int64_t total) PL_MUST_USE;
 /* Appends to a result file: --out itself (name NULL), or a file in the folder --out, which is made.
@@ -261,8 +267,10 @@ PL_API pl_status pl_predict_print(pl_prediction *p, const char *name, const char
 /* Makes the result file an .npy array of this type; pl_predict_write then takes its bytes, all of
  * them. */
 PL_API pl_status pl_predict_npy(pl_prediction *p, const char *name, pl_type type) PL_MUST_USE;
-/* Makes the folder --out for files that run writes by other means (pl_png_save). */
-PL_API pl_status pl_predict_folder(pl_prediction *p) PL_MUST_USE;
+/* Writes the path of the file `name` in the folder --out, for files that run writes by other means
+ * (pl_png_save); makes the folders. */
+PL_API pl_status pl_predict_path(pl_prediction *p, const char *name, char *path,
+                                 size_t cap) PL_MUST_USE;
 
 /* Pictures at --input: one file, or all below a folder, sorted by path. */
 PL_API pl_status pl_predict_pictures(pl_prediction *p, int64_t *n) PL_MUST_USE;

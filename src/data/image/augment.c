@@ -8,7 +8,7 @@
 # include <emmintrin.h>
 #endif
 
-enum { STREAM = 0xDA7A, DRAWS = 20 };
+enum { STREAM = 0xDA7A, RESIZED_STREAM = 0xDA7B, DRAWS = 20 };
 
 /* The draws of one sample. */
 typedef struct draws {
@@ -39,6 +39,41 @@ static void draw_crop(pl_view *v, const pl_augment *a, draws *d)
     v->h *= s;
     v->x = x * (1 - v->w);
     v->y = y * (1 - v->h);
+}
+
+/* The whole image, or the largest part in the middle whose ratio is within the bounds. */
+static void fall_back(pl_view *v, const pl_augment *a, int width, int height)
+{
+    double w = width, h = height;
+    if (w / h < a->ratio[0]) h = rint(w / a->ratio[0]);
+    if (w / h > a->ratio[1]) w = rint(h * a->ratio[1]);
+    v->x = floor((width - w) / 2) / width;
+    v->y = floor((height - h) / 2) / height;
+    v->w = w / width;
+    v->h = h / height;
+}
+
+/* RandomResizedCrop of torchvision: ten tries of an area and a ratio, whose part lies on whole
+ * pixels inside the image. Each try has a block of draws of its own. */
+static void draw_resized(pl_view *v, const pl_augment *a, uint64_t seed, int64_t epoch,
+                         int64_t sample, int width, int height)
+{
+    enum { TRIES = 10 };
+    for (int try = 0; try < TRIES; try++) {
+        draws d = {.at = 0};
+        pl_rng_block(seed, RESIZED_STREAM, (uint64_t)epoch,
+                     (uint64_t)sample * TRIES + (uint64_t)try, d.word);
+        double area = uniform(&d, a->area[0], a->area[1]) * width * height;
+        double ratio = exp(uniform(&d, log(a->ratio[0]), log(a->ratio[1])));
+        double w = rint(sqrt(area * ratio)), h = rint(sqrt(area / ratio));
+        if (!(w >= 1 && w <= width && h >= 1 && h <= height)) continue;
+        v->y = floor(uniform(&d, 0, height - h + 1)) / height;
+        v->x = floor(uniform(&d, 0, width - w + 1)) / width;
+        v->w = w / width;
+        v->h = h / height;
+        return;
+    }
+    fall_back(v, a, width, height);
 }
 
 static void draw_colours(pl_view *v, const pl_augment *a, draws *d)
@@ -77,9 +112,25 @@ pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t 
     if (!a) return v;
     draws d = draws_of(seed, epoch, sample);
     draw_crop(&v, a, &d);
+    if (a->crop == PL_CROP_RESIZED) draw_resized(&v, a, seed, epoch, sample, width, height);
     v.flip = uniform(&d, 0, 1) < a->flip;
     draw_colours(&v, a, &d);
     draw_erasing(&v, a, &d);
+    return v;
+}
+
+pl_view pl_view_center(const pl_augment *a, int width, int height, double aspect)
+{
+    pl_view v = pl_view_draw(NULL, 0, 0, 0, width, height, aspect);
+    double share = a->center > 0 ? a->center : 1;
+    if (a->crop == PL_CROP_STRETCH) {
+        v.x = v.y = 0;
+        v.w = v.h = 1;
+    }
+    v.x += v.w * (1 - share) / 2;
+    v.y += v.h * (1 - share) / 2;
+    v.w *= share;
+    v.h *= share;
     return v;
 }
 

@@ -11,14 +11,24 @@
 #include "base/err.h"
 #include "data/image/resample.h"
 
-typedef enum pl_crop { PL_CROP_CENTER, PL_CROP_RANDOM, PL_CROP_STRETCH, PL_CROP_PIXELS } pl_crop;
+typedef enum pl_crop {
+    PL_CROP_CENTER,
+    PL_CROP_RANDOM,
+    PL_CROP_STRETCH,
+    PL_CROP_PIXELS,
+    PL_CROP_RESIZED /* torchvision's RandomResizedCrop */
+} pl_crop;
 
 typedef struct pl_augment {
     pl_crop
         crop; /* the largest part of the input's aspect, in the middle or anywhere; all of it; as
                             * many pixels as the input has, where there are so many */
     double scale[2]; /* random crop: side of that part over the largest, drawn in between */
-    double flip;     /* probability of left for right */
+    /* resized crop: share of the image's area, and width over height of the part; drawn in between,
+     * the ratio on a logarithmic scale */
+    double area[2], ratio[2];
+    double center; /* evaluation: side of the part over the largest; 0 reads as 1 */
+    double flip;   /* probability of left for right */
     /* brightness, contrast, saturation: factors in [1-j, 1+j]; hue in turns */
     double jitter[4];
     double erase; /* probability of one rectangle of zeros, 2 % to 33 % of the area */
@@ -34,6 +44,8 @@ typedef struct pl_view {
 /* a NULL: the plain view (centre crop, nothing else). aspect: width over height of the inputs. */
 pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t sample, int width,
                      int height, double aspect);
+/* The view of evaluations: all of the image for PL_CROP_STRETCH, else the part in the middle. */
+pl_view pl_view_center(const pl_augment *a, int width, int height, double aspect);
 /* The box of a view in an image of that size. */
 pl_crop_box pl_view_box(const pl_view *v, int width, int height);
 

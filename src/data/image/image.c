@@ -113,3 +113,43 @@ pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, 
                pl_image_format_name(info->format));
     return pl__png_rows(bytes, n, info, row, fn, ctx);
 }
+
+/* ---- masks -------------------------------------------------------------------------------- */
+/* Numbers of fewer than 8 bits lie side by side in a byte, the first in the highest bits. */
+static void unpack(const uint8_t *raw, const pl_image_info *info, uint8_t *out)
+{
+    size_t stride = ((size_t)info->width * (size_t)info->bits + 7) / 8;
+    for (int y = 0; y < info->height; y++)
+        for (int x = 0; x < info->width; x++) {
+            int bit = x * info->bits;
+            int byte = raw[(size_t)y * stride + (size_t)(bit / 8)];
+            out[(size_t)y * (size_t)info->width + (size_t)x] =
+                (uint8_t)(byte >> (8 - info->bits - bit % 8) & ((1 << info->bits) - 1));
+        }
+}
+
+pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *info, uint8_t *out)
+{
+    size_t pixels = (size_t)info->width * (size_t)info->height;
+    uint8_t *raw = out + pixels;
+    bool single = strcmp(info->colour, "grey") == 0 || strcmp(info->colour, "palette") == 0;
+    PL_FAIL_IF(info->format != PL_IMAGE_PNG, PL_ERR_DATA,
+               "a %s file: masks are PNG files, because other formats change the numbers",
+               pl_image_format_name(info->format));
+    PL_FAIL_IF(info->bits > 8, PL_ERR_DATA, "%d bits a pixel: masks have at most 8", info->bits);
+    if (single) {
+        PL_TRY(pl__png_raw(bytes, n, info, raw));
+        unpack(raw, info, out);
+        return PL_OK;
+    }
+    PL_TRY(pl__png_decode(bytes, n, info, raw));
+    for (size_t i = 0; i < pixels; i++) {
+        const uint8_t *p = raw + 3 * i;
+        PL_FAIL_IF(p[0] != p[1] || p[1] != p[2], PL_ERR_DATA,
+                   "a colour (%d, %d, %d): masks have one number per pixel, a grey value or a "
+                   "palette number",
+                   p[0], p[1], p[2]);
+        out[i] = p[0];
+    }
+    return PL_OK;
+}

@@ -58,6 +58,10 @@ void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, in
  * room for 4 bytes a pixel (CMYK passes through it). */
 pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
+/* Decodes the numbers of a PNG mask, grey values or palette numbers of at most 8 bits, into out, a
+ * byte a pixel; out has room for 4 bytes a pixel. Colours with equal red, green and blue are grey. */
+pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *info,
+                           uint8_t *out) PL_MUST_USE;
 /* Decodes an image that is by_rows in its own size, a row at a time through `row` (3 bytes a
  * pixel), and passes each row to fn in order, so that the whole image is never in memory. fn gets
  * the last row before the end of the file is verified. */

@@ -23,6 +23,9 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
                          uint8_t *rgb) PL_MUST_USE;
 pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
                        pl_image_row_fn fn, void *ctx) PL_MUST_USE;
+/* Samples as they are stored, rows of whole bytes, into raw, which has room for 3 bytes a pixel. */
+pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info,
+                      uint8_t *raw) PL_MUST_USE;
 pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info,
                           uint8_t *rgb) PL_MUST_USE;
 void pl__jpeg_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);

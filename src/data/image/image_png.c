@@ -88,6 +88,18 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
     return ended(rc);
 }
 
+pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
+{
+    spng_ctx *c;
+    size_t room = (size_t)info->width * (size_t)info->height * 3, want = 0;
+    PL_TRY(open_png(bytes, n, &c));
+    int rc = lib.f.spng_decoded_image_size(c, SPNG_FMT_PNG, &want);
+    if (rc == 0)
+        rc = want <= room ? lib.f.spng_decode_image(c, raw, want, SPNG_FMT_PNG, 0) : SPNG_EBUFSIZ;
+    lib.f.spng_ctx_free(c);
+    return ended(rc);
+}
+
 pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
                        pl_image_row_fn fn, void *ctx)
 {
@@ -121,6 +133,12 @@ pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
 pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     (void)bytes, (void)n, (void)info, (void)rgb;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
+}
+
+pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
+{
+    (void)bytes, (void)n, (void)info, (void)raw;
     PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
 }
 

@@ -1,13 +1,14 @@
 /* captions.c - texts, labels and weights that come beside the images.
  *
  * metadata.jsonl has one object a line, keyed by "file_name" (Hugging Face's rule); a file of lines
- * has NAME<tab>CAPTION. Names are paths below the root. A line that names no image of the set is
+ * has NAME<tab>CAPTION; labels.csv has a column of names and one of classes. Names are paths below the root. A line that names no image of the set is
  * fine: the image may have been removed; a file all of whose lines do is one for other images, and
  * an error. A line that cannot be read is an error that tells its number.
  */
 #include "data/sets/items_int.h"
 
 #include "base/sys.h"
+#include "plimsoll_table.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -137,17 +138,63 @@ static pl_status read_lines(pl_items *s, pl_item **sorted, const char *path)
     return rc;
 }
 
+/* ---- labels.csv --------------------------------------------------------------------------- */
+/* The first of these columns that the table has, else column `other`. */
+static int column_of(const pl_table *t, const char *const *names, int other)
+{
+    for (; *names; names++)
+        if (pl_table_find(t, *names) >= 0) return pl_table_find(t, *names);
+    return other;
+}
+
+/* A table of names of images and of their classes. */
+static pl_status read_labels(pl_items *s, pl_item **sorted, const pl_table *t, const char *path)
+{
+    static const char *const files[] = {"file_name", "filename", "file", "path", "image", NULL};
+    static const char *const labels[] = {"label", "class", "category", NULL};
+    int64_t found = 0;
+    PL_FAIL_IF(pl_table_columns(t) < 2, PL_ERR_DATA,
+               "%s: one column; a column of file names and one of labels are wanted", path);
+    int file = column_of(t, files, 0), label = column_of(t, labels, file == 1 ? 0 : 1);
+    for (int64_t i = 0; i < pl_table_rows(t); i++) {
+        pl_item *item = find(sorted, s->n, pl_table_text(t, i, file));
+        const char *name = pl_table_text(t, i, label);
+        if (!item) continue;
+        PL_FAIL_IF(!name[0], PL_ERR_DATA, "%s:%lld: \"%s\" has no label", path,
+                   (long long)pl_table_line(t, i), item->name);
+        PL_TRY(pl__items_class(s, name, &item->label));
+        item->labelled = PL_LABEL_NAME;
+        s->named = true;
+        found++;
+    }
+    PL_FAIL_IF(!found && s->n, PL_ERR_DATA,
+               "%s: none of its %lld rows names an image below %s; there is for one \"%s\"", path,
+               (long long)pl_table_rows(t), s->root, s->item[0].name);
+    return PL_OK;
+}
+
+static pl_status open_labels(pl_items *s, pl_item **sorted, const char *path)
+{
+    pl_table *t;
+    PL_TRY(pl_table_open(path, &t));
+    pl_status rc = read_labels(s, sorted, t, path);
+    pl_table_close(t);
+    return rc;
+}
+
 pl_status pl__items_captions(pl_items *s, const char *captions)
 {
     char *meta = pl_arena_printf(&s->mem, "%s/metadata.jsonl", s->root);
-    if (!meta) return PL_ERR_MEMORY;
-    bool has_meta = access(meta, R_OK) == 0;
-    if (!has_meta && !captions) return PL_OK;
+    char *labels = pl_arena_printf(&s->mem, "%s/labels.csv", s->root);
+    if (!meta || !labels) return PL_ERR_MEMORY;
+    bool has_meta = access(meta, R_OK) == 0, has_labels = access(labels, R_OK) == 0;
+    if (!has_meta && !has_labels && !captions) return PL_OK;
     pl_item **sorted = pl_sys_alloc((size_t)(s->n + 1) * sizeof *sorted);
     if (!sorted) return PL_ERR_MEMORY;
     for (int64_t i = 0; i < s->n; i++) sorted[i] = &s->item[i];
     qsort(sorted, (size_t)s->n, sizeof *sorted, by_name);
     pl_status rc = has_meta ? read_lines(s, sorted, meta) : PL_OK;
+    if (rc == PL_OK && has_labels) rc = open_labels(s, sorted, labels);
     if (rc == PL_OK && captions) rc = read_lines(s, sorted, captions);
     pl_sys_free(sorted);
     return rc;

@@ -173,6 +173,36 @@ static pl_status only_evaluates(pl_items *s, bool *is)
     return PL_OK;
 }
 
+/* ---- masks -------------------------------------------------------------------------------- */
+/* The mask of an image images/NAME.x is masks/NAME.png. rel: what both folders lie in. */
+static pl_status find_mask(walk *w, const char *rel, pl_item *i)
+{
+    char full[4096];
+    struct stat st;
+    size_t skip = strlen(rel) + (rel[0] ? 1 : 0) + strlen("images/");
+    const char *below = i->name + skip, *dot = strrchr(below, '.');
+    i->mask = pl_arena_printf(&w->s->mem, "%s%smasks/%.*s.png", rel, rel[0] ? "/" : "",
+                              (int)(dot - below), below);
+    if (!i->mask) return PL_ERR_MEMORY;
+    snprintf(full, sizeof full, "%s/%s", w->s->root, i->mask);
+    PL_FAIL_IF(stat(full, &st) != 0, PL_ERR_DATA, "%s/%s has no mask: there is no %s", w->s->root,
+               i->name, full);
+    if (st.st_size > w->s->max_bytes) w->s->max_bytes = st.st_size;
+    return PL_OK;
+}
+
+static pl_status walk_masked(walk *w, const char *rel)
+{
+    char *images = join(&w->s->mem, rel, "images"), *full;
+    int64_t first = w->s->n;
+    if (!images || !(full = join(&w->s->mem, w->s->root, images))) return PL_ERR_MEMORY;
+    PL_FAIL_IF(!is_folder(full), PL_ERR_DATA,
+               "there is no folder %s; pictures are in images/ and their masks in masks/", full);
+    PL_TRY(walk_folder(w, images, 1));
+    for (int64_t i = first; i < w->s->n; i++) PL_TRY(find_mask(w, rel, &w->s->item[i]));
+    return PL_OK;
+}
+
 /* The path is one image: its folder is the root. */
 static pl_status add_alone(walk *w)
 {
@@ -188,6 +218,11 @@ static pl_status add_alone(walk *w)
     return add_file(w, &(listing){&name, 1}, name, name, path);
 }
 
+static pl_status walk_part(walk *w, const char *rel)
+{
+    return w->o->masks ? walk_masked(w, rel) : walk_classes(w, rel);
+}
+
 pl_status pl__items_folder(pl_items *s, const pl_items_opts *o)
 {
     if (o->plain) {
@@ -201,16 +236,16 @@ pl_status pl__items_folder(pl_items *s, const pl_items_opts *o)
     bool trains = is_folder(train);
     if (!trains) PL_TRY(only_evaluates(s, &eval));
     if (!trains && !eval) {
-        PL_TRY(walk_classes(&w, ""));
+        PL_TRY(walk_part(&w, ""));
         return pl__items_captions(s, o->captions);
     }
-    if (trains) PL_TRY(walk_classes(&w, "train"));
+    if (trains) PL_TRY(walk_part(&w, "train"));
     w.eval = true;
     for (int i = 0; i < EVAL_NAMES; i++) {
         char *dir = join(&s->mem, s->root, eval_names[i]);
         if (!dir) return PL_ERR_MEMORY;
         if (!is_folder(dir)) continue;
-        PL_TRY(walk_classes(&w, eval_names[i]));
+        PL_TRY(walk_part(&w, eval_names[i]));
         break;
     }
     return pl__items_captions(s, o->captions);

@@ -55,6 +55,14 @@ int pl_image_set_threads(const pl_image_set *s);
 pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
                             pl_image_info *info) PL_MUST_USE;
 
+/* Where the mask of a sample goes: the class of each pixel. */
+typedef struct pl_mask_read {
+    int32_t *to;
+    int w, h;
+    const int32_t *class_of; /* of each number from 0 to 255; below 0: no class */
+    const char *known;       /* the numbers of classes, for messages */
+} pl_mask_read;
+
 enum { PL_MAX_OUTPUTS = 16 };
 typedef struct pl_image_read {
     bool eval, want_text;
@@ -63,10 +71,14 @@ typedef struct pl_image_read {
     int thread;
     const pl_pixels *to;
     int n_to;
-    int64_t label;       /* out */
-    const char *caption; /* out, "" if none; valid until the thread's next read */
+    const pl_mask_read *mask; /* NULL: none is wanted */
+    int64_t label;            /* out */
+    const char *caption;      /* out, "" if none; valid until the thread's next read */
 } pl_image_read;
 pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r) PL_MUST_USE;
+
+/* Notes in seen which numbers the masks of the first `most` samples have. */
+pl_status pl_image_set_mask_numbers(pl_image_set *s, int64_t most, bool seen[256]) PL_MUST_USE;
 
 /* Files that were found to be bad, in the order of the set. */
 int64_t pl_image_set_bad_count(const pl_image_set *s);

@@ -130,8 +130,9 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
         a.crop = PL_CROP_RANDOM;
         a.scale[0] = a.scale[1] = share;
     }
-    pl_view v = pl_view_draw(r->eval ? NULL : &a, r->seed, r->epoch, r->sample, info->width,
-                             info->height, aspect);
+    pl_view v =
+        r->eval ? pl_view_center(&a, info->width, info->height, aspect)
+                : pl_view_draw(&a, r->seed, r->epoch, r->sample, info->width, info->height, aspect);
     if (!pixels || share == 1) return v;
     if (r->eval) {
         v.x += v.w * (1 - share) / 2;
@@ -242,6 +243,43 @@ static bool is_enlarged(const pl_pixels *to, const pl_view *v, const pl_image_in
     return to->w > v->w * info->width + 0.5 || to->h > v->h * info->height + 0.5;
 }
 
+/* The numbers of a mask, a byte a pixel, into t->pixels. */
+static pl_status decode_mask(pl_image_set *s, const pl_item *i, pl_image_thread *t,
+                             pl_image_info *info)
+{
+    pl_item file = *i;
+    size_t n;
+    file.name = i->mask;
+    PL_TRY(read_whole(s, &file, t, &n));
+    PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info));
+    return pl_image_indices(t->file.at, n, info, t->pixels.at);
+}
+
+/* The same view of the mask, without interpolation. */
+static pl_status read_mask(pl_image_set *s, const pl_item *i, pl_image_thread *t, const pl_view *v,
+                           const pl_image_info *picture, const pl_mask_read *m)
+{
+    pl_image_info info;
+    PL_TRY(decode_mask(s, i, t, &info));
+    PL_FAIL_IF(info.width != picture->width || info.height != picture->height, PL_ERR_DATA,
+               "%d x %d pixels, its picture has %d x %d", info.width, info.height, picture->width,
+               picture->height);
+    pl_crop_box box = pl_view_box(v, info.width, info.height);
+    for (int y = 0; y < m->h; y++)
+        for (int x = 0; x < m->w; x++) {
+            int sx = (int)(box.x0 + (x + 0.5) * (box.x1 - box.x0) / m->w);
+            int sy = (int)(box.y0 + (y + 0.5) * (box.y1 - box.y0) / m->h);
+            uint8_t value = t->pixels.at[(size_t)sy * (size_t)info.width + (size_t)sx];
+            PL_FAIL_IF(m->class_of[value] < 0, PL_ERR_DATA,
+                       "the number %d at row %d, column %d is no class; data.mask_values lists the "
+                       "numbers of the classes (now %s)",
+                       value, sy, sx, m->known);
+            m->to[y * m->w + (v->flip ? m->w - 1 - x : x)] = m->class_of[value];
+        }
+    shrink(&t->pixels, s->o.keep_bytes, (size_t)info.width * (size_t)info.height * 4);
+    return PL_OK;
+}
+
 static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     pl_image_thread *t = &s->threads[r->thread];
@@ -259,6 +297,10 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     }
     if (own.n || !enlarged.n) PL_TRY(write_view(s, t, n, &info, &v, &own));
     if (enlarged.n) PL_TRY(write_larger(s, i, t, &v, &enlarged));
+    if (r->mask && i->mask) {
+        pl_status rc = read_mask(s, i, t, &v, &info, r->mask);
+        if (rc != PL_OK) return pl__fail_prefix(rc, "its mask %s", i->mask);
+    }
     r->label = i->label;
     r->caption = r->want_text ? read_caption(s, i, t) : "";
     return PL_OK;
@@ -343,6 +385,24 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
                                     (uint64_t)try) %
                            (uint64_t)n);
     }
+}
+
+pl_status pl_image_set_mask_numbers(pl_image_set *s, int64_t most, bool seen[256])
+{
+    pl_image_thread *t = &s->threads[0];
+    pl_image_info info;
+    char path[4096];
+    for (int64_t k = 0; k < s->items->n && k < most; k++) {
+        const pl_item *i = &s->items->item[k];
+        pl_status rc = decode_mask(s, i, t, &info);
+        if (rc != PL_OK)
+            return pl__fail_prefix(rc, "%s: its mask %s",
+                                   pl_item_path(s->items, i, path, sizeof path), i->mask);
+        size_t pixels = (size_t)info.width * (size_t)info.height;
+        for (size_t p = 0; p < pixels; p++) seen[t->pixels.at[p]] = true;
+        shrink(&t->pixels, s->o.keep_bytes, pixels * 4);
+    }
+    return PL_OK;
 }
 
 /* ---- bad files --------------------------------------------------------------------------------

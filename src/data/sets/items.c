@@ -121,7 +121,9 @@ static void split(pl_items *s, double share)
 static bool has_metadata(pl_items *s, const pl_items_opts *o)
 {
     const char *meta = pl_arena_printf(&s->mem, "%s/metadata.jsonl", o->path);
-    return !meta || access(meta, F_OK) == 0 || (o->captions && ends_with(o->captions, ".jsonl"));
+    const char *labels = pl_arena_printf(&s->mem, "%s/labels.csv", o->path);
+    return !meta || !labels || access(meta, F_OK) == 0 || access(labels, F_OK) == 0 ||
+           (o->captions && ends_with(o->captions, ".jsonl"));
 }
 
 static pl_status list_all(pl_items *s, const pl_items_opts *o)

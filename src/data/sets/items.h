@@ -9,6 +9,8 @@
  *            x.txt beside x.jpg, metadata.jsonl {"file_name": , "text": } or a file of
  *            NAME<tab>CAPTION lines give captions; metadata may also give "label" (the name of a
  *            class, or its number) and "weight".
+ *            DIR/train/images/x.jpg, DIR/train/masks/x.png, DIR/val/...   pictures and their masks,
+ *            DIR/images/x.jpg, DIR/masks/x.png     for recipes that want masks
  *   tar      a .tar, or a folder of them: WebDataset shards. Members with one name up to the first dot are
  *            one sample: the image, .txt (caption), .cls (class), .json ("caption", "text" or "prompt",
  *            "label"). Nothing is unpacked, so names like ../x are only names. The places of the
@@ -28,6 +30,7 @@ typedef enum pl_labelled { PL_LABEL_NONE, PL_LABEL_NAME, PL_LABEL_NUMBER } pl_la
 typedef struct pl_item {
     const char *name;    /* path below the root, or of the member */
     const char *larger;  /* the same picture larger, below the root too; NULL: none */
+    const char *mask;    /* the mask of the picture, below the root; NULL: none */
     const char *caption; /* NULL: none, or in the file that text_at names */
     uint64_t offset;     /* tar: of the image's bytes */
     int64_t bytes;
@@ -64,6 +67,7 @@ typedef struct pl_items_opts {
     /* folders: PREFIXx.webp beside x.jpg is no image of its own but x, larger; NULL: not so */
     const char *larger;
     double eval_share;
+    bool masks;        /* folders images/ and masks/ instead of classes */
     bool only_classes; /* list the classes; images only where the classes depend on them */
     /* every image below the path, or the one that it names, without classes and subsets: all are
      * for evaluation */

@@ -253,10 +253,21 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Images: names of the classes: those of the model file that init_from names, if it has "
             "them, else those of the data (auto); those of the data, for a new last layer (data)."},
     {"data.balance", PL_CONFIG_BOOL, "false", .doc = "Images: draw every class equally often."},
-    {"data.crop", PL_CONFIG_CHOICE, "center", .choices = "center|random|stretch|pixels",
+    {"data.crop", PL_CONFIG_CHOICE, "center", .choices = "center|random|stretch|pixels|resized",
      .cache = PL_CACHE_VALUE,
      .doc = "Images: part of the image that is used: the centre square, a random part, all of it "
-            "(stretch changes proportions), or an unscaled crop at a random position (pixels)."},
+            "(stretch changes proportions), an unscaled crop at a random position (pixels), or "
+            "torchvision's RandomResizedCrop (resized)."},
+    {"data.crop_area", PL_CONFIG_FLOATS, "[0.08, 1]", .min = 1e-4, .max = 1,
+     .doc = "Images, data.crop=resized: range of the crop's area, as a fraction of the image's."},
+    {"data.crop_ratio", PL_CONFIG_FLOATS, "[0.75, 1.3333333333]", .min = 0.01, .max = 100,
+     .doc = "Images, data.crop=resized: range of the crop's width over its height."},
+    {"data.eval_size", PL_CONFIG_FLOAT, "1", .min = 0.01, .max = 1, .cache = PL_CACHE_VALUE,
+     .doc = "Images: side of the centre crop of evaluations and predictions, as a fraction of the "
+            "largest (0.875: 224 of 256 pixels)."},
+    {"data.mask_values", PL_CONFIG_INTS, "null", .min = 0, .max = 255,
+     .doc = "Images with masks: number of each class in the PNG masks, [0, 255]; null: 0, 1, 2, "
+            "..., where 255 does not count."},
     {"data.crop_scale", PL_CONFIG_FLOATS, "[1, 1]", .min = 0.01, .max = 1,
      .doc = "Images, data.crop=random: range of the crop's side, as a fraction of the largest "
             "possible."},

@@ -90,6 +90,7 @@ static bool is_fed(const pl_image_feed *f, const char *name)
     for (const pl_image_input *i = f->images; i->name; i++)
         if (strcmp(i->name, name) == 0) return true;
     if (is_made(f, name)) return true;
+    if (f->mask && strcmp(f->mask, name) == 0) return true;
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
 }
 
@@ -258,12 +259,20 @@ static pl_augment augment_of(const pl_config *c)
     pl_augment a = {.crop = strcmp(crop, "random") == 0    ? PL_CROP_RANDOM
                             : strcmp(crop, "stretch") == 0 ? PL_CROP_STRETCH
                             : strcmp(crop, "pixels") == 0  ? PL_CROP_PIXELS
+                            : strcmp(crop, "resized") == 0 ? PL_CROP_RESIZED
                                                            : PL_CROP_CENTER,
                     .scale = {1, 1},
+                    .area = {0.08, 1},
+                    .ratio = {0.75, 4.0 / 3},
+                    .center = pl_config_float(c, "data.eval_size"),
                     .flip = pl_config_float(c, "data.flip"),
                     .erase = pl_config_float(c, "data.erase")};
     const double *scale = pl_config_floats(c, "data.crop_scale", &n);
     for (int i = 0; i < 2 && i < n; i++) a.scale[i] = scale[i];
+    const double *area = pl_config_floats(c, "data.crop_area", &n);
+    for (int i = 0; i < 2 && i < n; i++) a.area[i] = area[i];
+    const double *ratio = pl_config_floats(c, "data.crop_ratio", &n);
+    for (int i = 0; i < 2 && i < n; i++) a.ratio[i] = ratio[i];
     const double *jitter = pl_config_floats(c, "data.jitter", &n);
     for (int i = 0; i < 4 && i < n; i++) a.jitter[i] = jitter[i];
     return a;
@@ -330,6 +339,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
         .eval_share = (pl__eval(r) || r->data.encode_eval) && !pl__folded(r)
                           ? pl_config_float(c, "data.eval_share")
                           : 0};
+    o.items.masks = r->recipe->images->mask != NULL;
     o.leave_out = pl__folded(r) ? leave_out : NULL;
     o.leave_out_ctx = c;
     o.balance = pl_config_bool(c, "data.balance");
@@ -338,6 +348,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_FAIL_IF(r->purpose.goal != PL_GOAL_EVALUATE && pl_image_set_size(m->set, false) == 0,
                PL_ERR_DATA, "%s: no image is left for training", path);
     PL_TRY(pl__classes_match(r));
+    PL_TRY(pl__mask_classes(r, m));
     PL_TRY(open_makers(r, m, threads));
     return pl_run_bucket_count(r) ? pl__images_sort(r) : PL_OK;
 }
@@ -397,6 +408,8 @@ static pl_status read_one(pl_run *r, const pl_read_job *j, int64_t i, int thread
                             (p->bytes ? 1 : sizeof(float));
     }
     read.to = to;
+    pl_mask_read mask;
+    if (pl__mask_of(r, j, i, &mask)) read.mask = &mask;
     uint8_t *rgb = f->made ? r->data.images->makers[thread].rgb : NULL;
     if (rgb) {
         pl_pixels *p = &to[read.n_to++];

@@ -23,6 +23,8 @@ struct pl_images {
         uint8_t *rgb;
     } * makers;
     int n_makers;
+    int32_t mask_class[256]; /* class of each number of a mask; -1: none */
+    char mask_known[256];    /* the numbers of classes, for messages */
 };
 
 /* Whether data.source and data.path ask for images. */
@@ -65,6 +67,12 @@ pl_status pl__image_shape(const pl_image_input *in, const pl_program *p,
 pl_image_set_opts pl__image_opts(const pl_run *r, int w, int h);
 /* Scratch memory of a reading thread. */
 uint64_t pl__image_thread_bytes(const pl_run *r, int w, int h);
+
+/* ---- masks.c: classes of pixels ---- */
+/* Reads data.mask_values into the set. Does nothing for a recipe without masks. */
+pl_status pl__mask_classes(const pl_run *r, struct pl_images *m) PL_MUST_USE;
+/* Where the mask of row i of a batch goes; false: the recipe or the batch has none. */
+bool pl__mask_of(const pl_run *r, const pl_read_job *j, int64_t i, pl_mask_read *out);
 
 /* ---- pictures.c: the pictures that predictions read ---- */
 typedef struct pl_pictures {

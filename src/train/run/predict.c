@@ -117,6 +117,12 @@ bool pl_predict_type(const pl_prediction *p, const char *program, const char *ou
     return false;
 }
 
+const char *pl_predict_class(const pl_prediction *p, int i)
+{
+    const pl_classes *c = p->r->data.classes;
+    return i >= 0 && i < pl_classes_count(c) ? pl_classes_name(c, i) : NULL;
+}
+
 pl_status pl_predict_progress(pl_prediction *p, int64_t done, int64_t total)
 {
     p->info.samples = done;
@@ -132,9 +138,15 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-pl_status pl_predict_folder(pl_prediction *p)
+pl_status pl_predict_path(pl_prediction *p, const char *name, char *path, size_t cap)
 {
-    return pl_sys_make_dirs(p->o->out);
+    int n = snprintf(path, cap, "%s/%s", p->o->out, name);
+    PL_FAIL_IF(n < 0 || (size_t)n >= cap, PL_ERR_IO, "%.100s...: the path is too long", name);
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    pl_status rc = pl_sys_make_dirs(path);
+    *slash = '/';
+    return rc;
 }
 
 /* array: the type of an .npy file; NULL: the file has no form. */
