@@ -23,7 +23,8 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
                          uint8_t *rgb) PL_MUST_USE;
 pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
                        pl_image_row_fn fn, void *ctx) PL_MUST_USE;
-/* Samples as they are stored, rows of whole bytes, into raw, which has room for 3 bytes a pixel. */
+/* Samples of a grey or palette image as they are stored, rows of whole bytes. raw has room for 3
+ * bytes a pixel. */
 pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info,
                       uint8_t *raw) PL_MUST_USE;
 pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info,

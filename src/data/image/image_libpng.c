@@ -98,6 +98,7 @@ typedef struct reading {
     uint8_t *pixels, *row;
     pl_image_row_fn fn;
     void *ctx;
+    bool raw; /* samples of one channel as they are stored */
 } reading;
 
 static void read_header(png_structp png, png_infop head, pl_image_info *info)
@@ -117,11 +118,14 @@ static void read_header(png_structp png, png_infop head, pl_image_info *info)
 
 static void read_pixels(png_structp png, png_infop head, const reading *r)
 {
-    const size_t row_bytes = (size_t)r->info->width * 3;
-    lib.png_set_expand(png);
-    lib.png_set_strip_16(png);
-    lib.png_set_gray_to_rgb(png);
-    lib.png_set_strip_alpha(png);
+    const size_t w = (size_t)r->info->width;
+    const size_t row_bytes = r->raw ? (w * (size_t)r->info->bits + 7) / 8 : w * 3;
+    if (!r->raw) {
+        lib.png_set_expand(png);
+        lib.png_set_strip_16(png);
+        lib.png_set_gray_to_rgb(png);
+        lib.png_set_strip_alpha(png);
+    }
     const int passes = lib.png_set_interlace_handling(png);
     lib.png_read_update_info(png, head);
     if (lib.png_get_rowbytes(png, head) != row_bytes) lib.png_error(png, "rows of another size");
@@ -166,6 +170,13 @@ pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
 pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     const reading r = {.info = info, .pixels = rgb};
+    pl_image_info seen = *info;
+    return read_png(bytes, n, &r, &seen);
+}
+
+pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
+{
+    const reading r = {.info = info, .pixels = raw, .raw = true};
     pl_image_info seen = *info;
     return read_png(bytes, n, &r, &seen);
 }
