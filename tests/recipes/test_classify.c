@@ -44,7 +44,7 @@ TEST(classify_networks_have_the_parameters_of_torchvision_and_timm)
 }
 
 /* A folder of class folders: trained, scored, predicted. The CSV's first class is right as often as
- * the evaluation says, also within a budget that takes one picture at a time. */
+ * the evaluation says, also within a budget and with other batches. */
 TEST(classify_learns_a_folder_and_predicts_what_it_scores)
 {
     const char *d = pl_test_dir();
@@ -58,7 +58,7 @@ TEST(classify_learns_a_folder_and_predicts_what_it_scores)
     double accuracy = member(r.out, "accuracy");
     CHECK_MSG(r.code == 0 && accuracy > 0.5, "%s%s", r.out, r.err);
     CHECK_RUN(cli_run(IN "$P predict run --input set/eval --out new/a.csv --quiet && "
-                         "$P predict run --input set/eval --out b.csv --quiet --memory 25MB",
+                         "$P predict run --input set/eval --out b.csv --quiet --memory 60MB batch=5",
                       d),
               0, "");
     CHECK(cli_same("new/a.csv", "b.csv"));
