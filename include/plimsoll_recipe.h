@@ -283,6 +283,11 @@ PL_API pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **na
  * read; with data.on_bad=fail one that could not fails the call, otherwise it is counted. */
 PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok) PL_MUST_USE;
 
+/* The .npy array at --input: its type, and rows of it (slices of the first dimension). */
+PL_API pl_status pl_predict_array(pl_prediction *p, pl_type *type) PL_MUST_USE;
+PL_API pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t n,
+                                       void *to) PL_MUST_USE;
+
 /* ---- published weights -------------------------------------------------------------------------
  * Frozen parts come with published weights, under other names, in one file or many. A recipe names
  * the configuration key with their path, and the translation of names. The engine reads them after

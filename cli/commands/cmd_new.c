@@ -3,7 +3,8 @@
  * The folder holds one C file (model, loss, data), a configuration and a Makefile, made from the
  * templates in cli/commands/new/. `make` there builds NAME.so, which every command accepts in place
  * of a built-in recipe. The network is a small classifier of points on two spirals: it learns
- * within seconds and is short enough to replace.
+ * within seconds and is short enough to replace. With --from the C files are those of a built-in
+ * recipe (pl_recipe.sources).
  */
 #include "cli/ui.h"
 #include "plimsoll_embed.h"
@@ -11,17 +12,26 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+PL_EMBED(from_entry, "cli/commands/new/entry.c.in");
+PL_EMBED(from_config, "cli/commands/new/from.yaml.in");
+PL_EMBED(from_makefile, "cli/commands/new/from.mk.in");
 
 /* In the templates @NAME@ stands for the network's name, @PLIMSOLL@ for this program's path. */
 PL_EMBED(new_source, "cli/commands/new/network.c.in");
 PL_EMBED(new_config, "cli/commands/new/config.yaml.in");
 PL_EMBED(new_makefile, "cli/commands/new/Makefile.in");
 
-static bool put_template(const char *folder, const char *file, const char *text, const char *name,
-                         const char *program)
+typedef struct word {
+    const char *from, *to;
+} word;
+
+/* Writes FOLDER/FILE: the text with every word replaced. words ends with {NULL}. */
+static bool put_text(const char *folder, const char *file, const char *text, const word *words)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", folder, file);
@@ -31,12 +41,11 @@ static bool put_template(const char *folder, const char *file, const char *text,
         return false;
     }
     while (*text) {
-        if (strncmp(text, "@NAME@", 6) == 0) {
-            fputs(name, f);
-            text += 6;
-        } else if (strncmp(text, "@PLIMSOLL@", 10) == 0) {
-            fputs(program, f);
-            text += 10;
+        const word *w = words;
+        while (w->from && strncmp(text, w->from, strlen(w->from)) != 0) w++;
+        if (w->from) {
+            fputs(w->to, f);
+            text += strlen(w->from);
         } else {
             fputc(*text++, f);
         }
@@ -47,6 +56,52 @@ static bool put_template(const char *folder, const char *file, const char *text,
     return ok;
 }
 
+/* The recipe of --from; NULL: an error was printed. */
+static const pl_recipe *find_source(const char *name)
+{
+    const pl_recipe *r = pl_recipe_find(name);
+    char list[256] = "";
+    if (r && r->sources) return r;
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        size_t used = strlen(list);
+        if (pl_recipe_at(i)->sources)
+            snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                     pl_recipe_at(i)->name);
+    }
+    cli_error("--from %s: %s; recipes whose source can be copied: %s", name,
+              r ? "its source is not part of this program" : "there is no such recipe", list);
+    return NULL;
+}
+
+/* Copies the source of a recipe. Its files name their own folder for embedded files; here that is
+ * the current one. */
+static bool put_source(const char *path, const pl_recipe *r, const word *words)
+{
+    char own[96], line[96], presets[PATH_MAX];
+    snprintf(own, sizeof own, "\"recipes/%s/", r->name);
+    snprintf(line, sizeof line, "recipe: %s\n", r->name);
+    const word copied[] = {{own, "\""}, {line, ""}, {NULL, NULL}};
+    snprintf(presets, sizeof presets, "%s/presets", path);
+    if (mkdir(presets, 0777) != 0) {
+        cli_error("cannot make the folder %s: %s", presets, strerror(errno));
+        return false;
+    }
+    for (const pl_source_file *f = r->sources; f->name; f++)
+        if (!put_text(path, f->name, f->text, copied)) return false;
+    return put_text(path, "entry.c", from_entry, words) &&
+           put_text(path, "config.yaml", from_config, words) &&
+           put_text(path, "Makefile", from_makefile, words);
+}
+
+static bool put_template(const char *path, const char *name, const word *words)
+{
+    char file[128];
+    snprintf(file, sizeof file, "%s.c", name);
+    return put_text(path, file, new_source, words) &&
+           put_text(path, "config.yaml", new_config, words) &&
+           put_text(path, "Makefile", new_makefile, words);
+}
+
 static bool good_name(const char *name)
 {
     size_t n = strlen(name);
@@ -55,21 +110,33 @@ static bool good_name(const char *name)
     return n > 0 && n <= 64 && isalpha((unsigned char)name[0]);
 }
 
+typedef struct new_options {
+    const char *from;
+} new_options;
+
 const cli_help cli_help_new = {
-    .usage = "plimsoll new NAME",
-    .about = "Writes a folder NAME with a network to start from: one C file (model, loss, data),\n"
-             "a configuration and a Makefile.",
-    .examples = "  plimsoll new my-net && cd my-net && make && plimsoll train config.yaml\n",
+    .usage = "plimsoll new NAME [--from RECIPE]",
+    .about = "Writes a folder NAME with a network to start from: C source (model, loss, data), a\n"
+             "configuration and a Makefile. With --from the source is that of a built-in recipe.",
+    .examples = "  plimsoll new my-net && cd my-net && make && plimsoll train config.yaml\n"
+                "  plimsoll new my-pets --from classify\n",
+    .options =
+        (const cli_option[]){
+            {"--from", "RECIPE", offsetof(new_options, from),
+             "copy the source of this recipe: classify, segment, text, regress"},
+            {NULL},
+        },
 };
 
 int cmd_new(int argc, char **argv)
 {
     cli_args a;
-    cli_parse(argc, argv, &cli_help_new, NULL, &a);
+    new_options o = {NULL};
+    cli_parse(argc, argv, &cli_help_new, &o, &a);
     cli_want(&a, 1, 1, "new", "one name");
     const char *path = a.positional[0], *slash = strrchr(path, '/'),
                *name = slash ? slash + 1 : path;
-    char program[PATH_MAX], file[128];
+    char program[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = 0;
     if (!good_name(name)) {
@@ -77,17 +144,20 @@ int cmd_new(int argc, char **argv)
                   name);
         return 2;
     }
+    const pl_recipe *from = o.from ? find_source(o.from) : NULL;
+    if (o.from && !from) return 2;
     if (mkdir(path, 0777) != 0) {
         cli_error("cannot make the folder %s: %s", path, strerror(errno));
         return 1;
     }
-    snprintf(file, sizeof file, "%s.c", name);
-    if (!put_template(path, file, new_source, name, program) ||
-        !put_template(path, "config.yaml", new_config, name, program) ||
-        !put_template(path, "Makefile", new_makefile, name, program))
-        return 1;
-    printf("%s/%s        model, loss and data: start here\n%s/config.yaml\n%s/Makefile\n\n"
+    const word words[] = {{"@NAME@", name},
+                          {"@PLIMSOLL@", program},
+                          {"@FROM@", from ? from->name : ""},
+                          {"@PRESET@", from ? from->presets[0].name : ""},
+                          {NULL, NULL}};
+    if (!(from ? put_source(path, from, words) : put_template(path, name, words))) return 1;
+    printf("%s/%s.c        model, loss and data: start here\n%s/config.yaml\n%s/Makefile\n\n"
            "next: cd %s && make && plimsoll train config.yaml\n",
-           path, file, path, path, path);
+           path, from ? from->name : name, path, path, path);
     return 0;
 }

@@ -67,8 +67,7 @@ pl_val classify_image(pl_builder *b, pl_nn *m)
     return pl_div(m->g, x, colours(b, m, "model.std"));
 }
 
-/* Tells the model file how pictures are normalised. */
-static void state_facts(pl_builder *b)
+void classify_state_facts(pl_builder *b)
 {
     int n;
     char text[256];
@@ -124,7 +123,7 @@ static pl_status build(pl_builder *b)
     pl_cross_entropy o = {.smoothing = pl_config_float(c, "loss.smoothing")};
     pl_builder_minimise(
         b, pl_loss_cross_entropy_with(m->g, logits, pl_input(m->g, "label", labels), o));
-    state_facts(b);
+    classify_state_facts(b);
 
     m = pl_builder_eval(b);
     logits = logits_of(b, m, &n);

@@ -23,6 +23,8 @@ extern const pl_naming classify_namings[];
 
 /* classify.c: the image input of a program, normalised as the configuration says. */
 pl_val classify_image(pl_builder *b, pl_nn *m);
+/* Tells the model file how pictures are normalised, and its network. */
+void classify_state_facts(pl_builder *b);
 /* Number of classes: key model.classes, else those of the run. */
 pl_status classify_classes(pl_builder *b, int64_t *n);
 

@@ -14,6 +14,7 @@ static pl_status build(pl_builder *b)
     pl_status rc = classify_net_of(pl_builder_config(b), &n);
     if (rc == PL_OK) rc = classify_classes(b, &n.classes);
     if (rc != PL_OK) return rc;
+    classify_state_facts(b);
     pl_nn *m = pl_builder_predict(b, NULL);
     pl_val logits = classify_network(m, &n, classify_image(b, m));
     pl_output(m->g, "probability", pl_softmax(m->g, pl_cast(m->g, logits, PL_F32), -1));

@@ -4,12 +4,13 @@
  *     prediction    :  linear(x)
  *     loss          :  MSE, L1 or smooth L1 between prediction and target, mean over all numbers
  *
- * Data are arrays of the user (data.path) or generated (data.c). The sizes of the first and the
- * last layer are those of the arrays, so no configuration needs to repeat them.
+ * Data are a table of the user (table.c), arrays (data.path) or generated (data.c). The sizes of the
+ * first and the last layer are those of the data, so no configuration needs to repeat them.
  */
 #include "regress.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const pl_config_entry schema[] = {
@@ -29,6 +30,12 @@ static const pl_config_entry schema[] = {
      .doc = "Loss function; l1 and smooth_l1 give outliers less weight."},
     {"loss_beta", PL_CONFIG_FLOAT, "1", .min = 1e-6, .max = 1e6,
      .doc = "smooth_l1: error at which the loss becomes linear."},
+    {"data.table", PL_CONFIG_TEXT, "null",
+     .doc = "CSV file with a header, one row per sample; null: arrays of data.path, or generated "
+            "data."},
+    {"data.targets", PL_CONFIG_TEXTS, "[]", .doc = "data.table: names of the columns to predict."},
+    {"data.ignore", PL_CONFIG_TEXTS, "[]",
+     .doc = "data.table: names of columns that the network does not see."},
     {"data.noise", PL_CONFIG_FLOAT, "0.05", .min = 0, .max = 1e6,
      .doc = "Generated data: standard deviation of the noise in the targets."},
     {"data.samples", PL_CONFIG_INT, "4096", .min = 1, .max = 1e12,
@@ -48,7 +55,7 @@ static pl_val read_array(pl_builder *b, pl_nn *m, const regress_array *a)
     return pl_cast(m->g, x, m->dtype);
 }
 
-static pl_val predict(pl_builder *b, pl_nn *m, const regress_array *input, int64_t targets)
+pl_val regress_predict(pl_builder *b, pl_nn *m, const regress_array *input, int64_t targets)
 {
     const pl_config *c = pl_builder_config(b);
     int n;
@@ -73,27 +80,56 @@ static pl_val loss_of(const pl_config *c, pl_graph *g, pl_val out, pl_val target
     return pl_mean(g, each, PL_AXES_ALL, false);
 }
 
+/* Tells the model file what the columns of the table are. */
+static pl_status state_table(pl_builder *b, const regress_table *t)
+{
+    char *text = regress_table_text(t);
+    if (!text) return PL_ERR_MEMORY;
+    pl_builder_fact(b, "table", text);
+    free(text);
+    return PL_OK;
+}
+
+/* Targets or predictions of a scaled table in units of the table, up to a constant. */
+static pl_val in_unit(pl_nn *m, const regress_table *t, pl_val x)
+{
+    enum { MOST = 64 };
+    pl_val std[MOST];
+    int n = 0;
+    for (int i = 0; t && i < t->n && n < MOST; i++)
+        if (t->column[i].target) std[n++] = pl_fill(m->g, PL_TYPE(m->dtype, 1), t->column[i].std);
+    if (n == 0 || n == MOST) return x; /* so many targets are scored as the network sees them */
+    return pl_mul(m->g, x, pl_concat(m->g, n, std, 0));
+}
+
 static pl_status build(pl_builder *b)
 {
     const pl_config *c = pl_builder_config(b);
     regress_array input, target;
-    pl_status rc = regress_array_find(c, "input", "inputs", 4, &input);
-    if (rc == PL_OK) rc = regress_array_find(c, "target", "targets", 1, &target);
+    regress_table *table;
+    pl_status rc = regress_arrays(c, &input, &target, &table);
     if (rc != PL_OK) return rc;
+    if (table && (rc = state_table(b, table)) != PL_OK) {
+        regress_table_free(table);
+        return rc;
+    }
 
     pl_nn *m = pl_builder_train(b);
-    pl_val out = predict(b, m, &input, target.width);
+    pl_val out = regress_predict(b, m, &input, target.width);
     pl_builder_minimise(b, loss_of(c, m->g, out, read_array(b, m, &target)));
 
     m = pl_builder_eval(b);
-    out = predict(b, m, &input, target.width);
+    out = regress_predict(b, m, &input, target.width);
     pl_val y = read_array(b, m, &target);
     pl_output(m->g, "loss", loss_of(c, m->g, out, y));
+    out = in_unit(m, table, out);
+    y = in_unit(m, table, y);
+    regress_table_free(table);
     pl_output(m->g, "mae", pl_loss_l1(m->g, out, y));
     pl_output(m->g, "mse", pl_loss_mse(m->g, out, y));
 
     m = pl_builder_sample(b);
-    if (m) pl_builder_array(b, "prediction", predict(b, m, &input, target.width));
+    if (m) pl_builder_array(b, "prediction", regress_predict(b, m, &input, target.width));
     return PL_OK;
 }
 
@@ -113,11 +149,17 @@ const pl_recipe pl_recipe_regress;
 const pl_recipe pl_recipe_regress = {
     .abi = PL_RECIPE_ABI,
     .name = "regress",
-    .about = "numbers from numbers: a multi-layer perceptron on your own arrays (regression)",
+    .about = "numbers from numbers: a multi-layer perceptron on your own table or arrays",
     .schema = schema,
     .presets = regress_presets,
     .build = build,
+    .data_open = regress_open,
+    .data_close = regress_close,
+    .data_size = regress_size,
     .data_read = regress_read,
+    .data_bytes = regress_bytes,
     .derive = derive,
     .metric = "mae",
+    .predict = &regress_predict_rows,
+    .sources = regress_sources,
 };

@@ -15,6 +15,7 @@ static pl_status build(pl_builder *b)
     text_sizes s;
     pl_status rc = text_sizes_of(pl_builder_config(b), &s);
     if (rc != PL_OK) return rc;
+    text_state_facts(b, &s);
     pl_nn *m = pl_builder_predict(b, NULL);
     pl_val tokens = pl_input(m->g, "tokens", PL_TYPE(PL_I32, 1, s.context));
     pl_val last = pl_input(m->g, "last", PL_TYPE(PL_I32, 1));

@@ -45,6 +45,27 @@ pl_status text_tokens_open(const pl_config *c, pl_tokens **out)
     return pl_fail(rc, "data.vocabulary: %s", text);
 }
 
+/* FNV-1a over the tokens and their lengths. */
+static uint64_t hash_of(const pl_tokens *t)
+{
+    uint64_t h = 14695981039346656037u;
+    for (int32_t i = 0; i < pl_tokens_count(t); i++) {
+        size_t n;
+        const char *text = pl_tokens_text(t, i, &n);
+        for (size_t k = 0; k < n; k++) h = (h ^ (uint8_t)text[k]) * 1099511628211u;
+        h = (h ^ n) * 1099511628211u;
+    }
+    return h;
+}
+
+void text_state_facts(pl_builder *b, const text_sizes *s)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%lld, hash %016llx", (long long)s->vocabulary,
+             (unsigned long long)s->tokens);
+    pl_builder_fact(b, "tokens", text);
+}
+
 pl_status text_sizes_of(const pl_config *c, text_sizes *s)
 {
     pl_tokens *t;
@@ -55,7 +76,8 @@ pl_status text_sizes_of(const pl_config *c, text_sizes *s)
                       .heads = pl_config_int(c, "model.heads"),
                       .layers = pl_config_int(c, "model.layers"),
                       .vocabulary = pl_tokens_count(t),
-                      .dropout = pl_config_float(c, "model.dropout")};
+                      .dropout = pl_config_float(c, "model.dropout"),
+                      .tokens = hash_of(t)};
     pl_tokens_close(t);
     if (s->width % s->heads)
         return pl_fail(PL_ERR_CONFIG, "model.width (%lld) is not a multiple of model.heads (%lld)",
@@ -81,6 +103,7 @@ static pl_status build(pl_builder *b)
     pl_nn *m = pl_builder_train(b);
     pl_val logits = predict(b, m, &s, &next);
     pl_builder_minimise(b, pl_loss_cross_entropy(m->g, logits, next));
+    text_state_facts(b, &s);
 
     m = pl_builder_eval(b);
     logits = predict(b, m, &s, &next);

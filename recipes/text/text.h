@@ -9,12 +9,15 @@
 typedef struct text_sizes {
     int64_t context, width, heads, layers, vocabulary;
     double dropout;
+    uint64_t tokens; /* a hash of all tokens, in their order */
 } text_sizes;
 
 /* Reads the sizes from the configuration; the vocabulary's from its file. */
 pl_status text_sizes_of(const pl_config *c, text_sizes *s);
 /* The vocabulary of data.vocabulary, or bytes. The caller closes it. */
 pl_status text_tokens_open(const pl_config *c, pl_tokens **out);
+/* Tells the model file which tokens its numbers mean. */
+void text_state_facts(pl_builder *b, const text_sizes *s);
 /* model.c: tokens [B,T] to logits [B,T,V]; which: numbers [B] of the positions to compute logits
  * for, then [B,V]; PL_NO_VAL: all positions. */
 pl_val text_model(pl_nn *m, const text_sizes *s, pl_val tokens, pl_val which);

@@ -57,8 +57,9 @@ TEST(classify_learns_a_folder_and_predicts_what_it_scores)
     cli_result r = cli_run(IN "$P eval run --json", d);
     double accuracy = member(r.out, "accuracy");
     CHECK_MSG(r.code == 0 && accuracy > 0.5, "%s%s", r.out, r.err);
-    CHECK_RUN(cli_run(IN "$P predict run --input set/eval --out new/a.csv --quiet && "
-                         "$P predict run --input set/eval --out b.csv --quiet --memory 60MB batch=5",
+    CHECK_RUN(cli_run(IN
+                      "$P predict run --input set/eval --out new/a.csv --quiet && "
+                      "$P predict run --input set/eval --out b.csv --quiet --memory 60MB batch=5",
                       d),
               0, "");
     CHECK(cli_same("new/a.csv", "b.csv"));

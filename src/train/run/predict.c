@@ -35,6 +35,7 @@ struct pl_prediction {
     result_file file[MAX_FILES];
     int n_files;
     pl_pictures pictures; /* pictures.set is NULL until they are listed */
+    pl_npy *array;        /* --input as an array; NULL until it is opened */
 };
 
 pl_status pl_run_predict_only(pl_run *r)
@@ -246,6 +247,19 @@ pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok)
     return PL_OK;
 }
 
+/* ---- an array ----------------------------------------------------------------------------- */
+pl_status pl_predict_array(pl_prediction *p, pl_type *type)
+{
+    if (!p->array) PL_TRY(pl_npy_open(p->o->input, &p->array));
+    *type = pl_npy_type(p->array);
+    return PL_OK;
+}
+
+pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t n, void *to)
+{
+    return pl_npy_read(p->array, first, n, to);
+}
+
 /* ---- all of it ---------------------------------------------------------------------------- */
 static pl_status check_given(const pl_run *r, const pl_predict_opts *o)
 {
@@ -268,6 +282,7 @@ pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *i
     pl_status rc = r->recipe->predict->run(&p);
     for (int i = 0; i < p.n_files; i++) rc = close_result(&p.file[i], rc);
     pl__pictures_close(&p.pictures);
+    pl_npy_close(p.array);
     pl_arena_release(&p.mem);
     if (rc == PL_OK) *info = p.info;
     return rc;
