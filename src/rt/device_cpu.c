@@ -186,9 +186,9 @@ static void tell_container(char *about, size_t cap)
     size_t n = strlen(about);
     uint64_t total = meminfo_bytes("MemTotal:");
     bool memory = c->memory_bytes && (!total || c->memory_bytes < total);
-    if (!c->cpus && !memory) return;
+    if (c->cpus == 0 && !memory) return;
     n += (size_t)snprintf(about + n, cap - n, "; container:");
-    if (c->cpus && n < cap)
+    if (c->cpus > 0 && n < cap)
         n += (size_t)snprintf(about + n, cap - n, " %.3g of %ld cores%s", c->cpus,
                               sysconf(_SC_NPROCESSORS_ONLN), memory ? "," : "");
     if (memory && n < cap)

@@ -156,9 +156,10 @@ TEST(cli_plan_shows_the_program_that_takes_most)
           0);
     snprintf(line, sizeof line, "%s memory=%.0f", net, number(less, "budget_bytes"));
     /* A pause makes the planning last longer than a second, after which the busy line is drawn. */
-    cli_result r = cli_run("TERM=xterm script -qec '$P plan %s --timeline %s/t.svg & p=$!; "
+    const bool terminal = cli_has_terminals(); /* a bare chroot has none */
+    cli_result r = cli_run("TERM=xterm %s '$P plan %s --timeline %s/t.svg & p=$!; "
                            "sleep 0.2; kill -STOP $p; sleep 1; kill -CONT $p; wait $p' /dev/null",
-                           line, pl_test_dir());
+                           terminal ? "script -qec" : "sh -c", line, pl_test_dir());
     CHECK_MSG(strstr(r.out, "The disc_r1 program needs the most memory; this is its plan.") &&
                   strstr(r.out, "is that of the train program"),
               "%s", r.out);
@@ -170,7 +171,8 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     /* the busy line is removed before the table is printed */
     const char *busy = strstr(r.out, "planning fluxflow/tiny, "),
                *gone = strstr(r.out, "\r\033[K\033[1mfluxflow/tiny");
-    CHECK_MSG(busy && gone && busy < gone && !strstr(gone, "planning fluxflow"), "%s", r.out);
+    CHECK_MSG(!terminal || (busy && gone && busy < gone && !strstr(gone, "planning fluxflow")),
+              "%s", r.out);
     json_decref(kept);
     json_decref(less);
 }

@@ -189,7 +189,7 @@ TEST(cuda_group_cache_serves_processes_at_once)
             for (int i = 0; i < TIMES; i++) pl_code_cache_write(dir, key, data, BYTES);
             _exit(0);
         }
-    for (int ended = 0, turn = 0; ended < WRITERS; turn++) {
+    for (int ended = 0; ended < WRITERS;) {
         size_t len = 0;
         char *back = pl_code_cache_read(dir, key, &len);
         CHECK(!back || (len == BYTES && memcmp(back, data, BYTES) == 0));

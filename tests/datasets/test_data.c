@@ -116,10 +116,13 @@ static pl_status decode(const uint8_t *bytes, size_t n, pl_image_info *info, uin
 
 enum { W = 40, H = 24 };
 
-static double worst(const uint8_t *a, const uint8_t *b, size_t n)
+static int worst(const uint8_t *a, const uint8_t *b, size_t n)
 {
-    double most = 0;
-    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)a[i] - b[i]));
+    int most = 0;
+    for (size_t i = 0; i < n; i++) {
+        int off = abs(a[i] - b[i]);
+        if (off > most) most = off;
+    }
     return most;
 }
 

@@ -274,14 +274,9 @@ void pl_strided_copy(const pl_strided_box *box, size_t elem, void *dst, const vo
 {
     for (int i = 0; i < box->rank; i++)
         if (box->dim[i] == 0) return;
-    job j = {.box = simplified(box),
-             .elem = elem,
-             .dst = dst,
-             .src = src,
-             .outer = 1,
-             .per_piece = 1,
-             .parts = 1};
+    job j = {.elem = elem, .dst = dst, .src = src, .outer = 1, .per_piece = 1, .parts = 1};
     pl_strided_box *b = &j.box;
+    *b = simplified(box);
     if (b->rank == 0) {
         memcpy(dst, src, elem);
         return;
