@@ -1,6 +1,18 @@
-/* bad_files.c - lists, at the end of a run, the images that data.on_bad=skip or quarantine left
- * out. */
+/* bad_files.c - files of an image set that a run does not use: counted at its start by kind, where
+ * their format is not read; listed at its end, where data.on_bad=skip or quarantine replaced them.
+ */
 #include "cli/ui.h"
+
+void skipped_files_print(const pl_run *run)
+{
+    char kinds[256];
+    int64_t n = pl_run_skipped_files(run, kinds, sizeof kinds);
+    if (n)
+        cli_error(
+            "note: %s file%s of %s %s not read (formats: JPEG, PNG, WebP, BMP, TIFF, GIF): %s",
+            cli_count(n), n == 1 ? "" : "s", pl_config_text(pl_run_config(run), "data.path"),
+            n == 1 ? "is" : "are", kinds);
+}
 
 void bad_files_print(const pl_run *run)
 {

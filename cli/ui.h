@@ -125,6 +125,7 @@ int times_measure(const cli_args *a, const char *memory);
 int times_calibrate(void);
 
 /* bad_files.c: lists on stderr the images of a run that could not be read, if any. */
+void skipped_files_print(const pl_run *run);
 void bad_files_print(const pl_run *run);
 
 /* standalone.c: plan --csv and plan --trace; both return the exit code. */

@@ -108,9 +108,13 @@ PL_API pl_status pl_config_check(const pl_config *c) PL_MUST_USE;
 PL_API pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_find_fn find,
                                 void *ctx, char **text) PL_MUST_USE;
 
-/* Values. A key that is not in the schema, or has another type, is a bug of the caller and aborts.
+/* Values. A key that is not in the schema, or has another type, is a bug of the caller: it ends the
+ * call of pl_config_guard that is under way on the thread, else it aborts.
  * A null value reads as 0, "" or an empty list. Pointers are borrowed until the config is changed
  * or freed. */
+/* Returns call(ctx); PL_ERR_CONFIG when the call reads a key that the schema lacks or has with
+ * another type. The engine guards the functions of a recipe: build, data_open, data_read. */
+PL_API pl_status pl_config_guard(pl_status (*call)(void *ctx), void *ctx) PL_MUST_USE;
 PL_API bool pl_config_has(const pl_config *c, const char *key); /* is it in the schema */
 PL_API const pl_config_entry *pl_config_row(const pl_config *c, const char *key); /* NULL: none */
 /* Writes the known key or section nearest to `key`: few edits away, else one with the same last

@@ -286,6 +286,9 @@ PL_API const pl_program *pl_run_sample_program(const pl_run *r); /* NULL if ther
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 
+/* Number of files of the data set that are not read, because they are no images of a format that is
+ * read; buf gets them by kind, "8 .heic, 2 .mp4". The run is started. */
+PL_API int64_t pl_run_skipped_files(const pl_run *r, char *buf, size_t cap);
 /* Images that data.on_bad=skip or quarantine has replaced, and their names; NULL past the end. Call
  * them between steps only. */
 PL_API int64_t pl_run_bad_files(const pl_run *r);
@@ -302,9 +305,10 @@ typedef struct pl_data_file {
     bool eval;
 } pl_data_file;
 typedef struct pl_data_summary {
-    int64_t files, bad, eval, ignored; /* ignored: images of formats that are not read */
+    int64_t files, bad, eval, ignored; /* ignored: files of other formats, which are not read */
     int classes, shards;
     uint64_t bytes;
+    char skipped[256]; /* the ignored files by kind: "8 .heic, 2 .mp4" */
 } pl_data_summary;
 typedef struct pl_data_scan_opts {
     void (*each)(void *ctx, const pl_data_file *f);           /* in order; may be NULL */

@@ -207,6 +207,7 @@ static int evaluate(evaluator *e, cli_args *a)
     if (rc == PL_OK) rc = pl_run_start(e->run);
     cli_idle();
     if (rc != PL_OK) return e->error_printed ? pl_status_exit_code(rc) : cli_fail(rc);
+    if (!e->progress.quiet) skipped_files_print(e->run);
     pl_run_set_progress(e->run, cli_show_progress, &e->progress);
     double began = cli_seconds();
     rc = pl_run_eval(e->run, &info);

@@ -265,6 +265,7 @@ static void json_kinds(data_view *v, const pl_data_summary *s)
     pl_json_int(j, "files", s->files);
     pl_json_int(j, "bad_files", s->bad);
     pl_json_int(j, "ignored", s->ignored);
+    pl_json_string(j, "ignored_kinds", s->skipped);
     pl_json_int(j, "classes", s->classes);
     pl_json_int(j, "shards", s->shards);
     pl_json_uint(j, "bytes", s->bytes);
@@ -281,7 +282,7 @@ static void print_kinds(const data_view *v, const pl_data_summary *s)
     }
     printf("%s images, %s, %d classes", cli_count(s->files), cli_bytes(s->bytes), s->classes);
     if (s->shards) printf(", %d shards", s->shards);
-    if (s->ignored) printf(", %s files in other formats ignored", cli_count(s->ignored));
+    if (s->ignored) printf(", %s other files are not read (%s)", cli_count(s->ignored), s->skipped);
     printf("; %s bad\n", cli_count(s->bad));
 }
 

@@ -143,6 +143,7 @@ static pl_status start_programs(trainer *t, bool *replanned)
     cli_idle();
     if (rc != PL_OK) settle_plan(t, false);
     if (rc != PL_OK) return rc;
+    if (!t->quiet) skipped_files_print(t->run);
     const char *note = pl_run_start_note(t->run);
     if (note && !t->json && !t->quiet) fprintf(stderr, "%s\n", note);
     pl_run_memory m = pl_run_memory_get(t->run);

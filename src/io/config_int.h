@@ -48,6 +48,8 @@ typedef struct config_source {
 pl_status pl__config_fail(const config_source *s, const pl_yaml *node, const char *fmt, ...)
     PL_PRINTF(3, 4);
 bool pl__yaml_is_null(const pl_yaml *node);
+/* "a whole number": what a type is, for messages. */
+const char *pl__config_expected(pl_config_type type);
 /* Parses node as a value of entry e; memory from the arena. */
 pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_source *s,
                            const pl_yaml *node, config_value *out) PL_MUST_USE;

@@ -32,6 +32,11 @@ static const struct type_row {
     [PL_CONFIG_TREE] = {"a list or a mapping", "[{name: a}]"},
 };
 
+const char *pl__config_expected(pl_config_type type)
+{
+    return type_rows[type].expected;
+}
+
 pl_status pl__config_fail(const config_source *s, const pl_yaml *node, const char *fmt, ...)
 {
     char what[400];

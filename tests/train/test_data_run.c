@@ -107,7 +107,7 @@ TEST(data_folders_without_usable_files_are_refused)
         cli_run("cd %s && mkdir -p set && $P train ./photo.so data.source=folder data.path=set",
                 pl_test_dir());
     CHECK_INT(r.code, 5);
-    CHECK_MSG(strstr(r.err, "set holds no JPEG, PNG or WebP image"), "%s", r.err);
+    CHECK_MSG(strstr(r.err, "set holds no JPEG, PNG, WebP, BMP, TIFF or GIF image"), "%s", r.err);
     r = cli_run("cd %s && $P train ./photo.so data.source=folder data.path=nowhere", pl_test_dir());
     CHECK_INT(r.code, 5);
     r = cli_run("cd %s && $P train ./photo.so data.source=tar data.path=set", pl_test_dir());

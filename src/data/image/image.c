@@ -3,39 +3,63 @@
 
 #include "base/sys.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* What a format has: a decoder, whether its library is here, and how its files begin. */
+typedef struct format {
+    const char *name, *library, *package;
+    bool (*here)(void);
+    pl_status (*probe)(const void *bytes, size_t n, pl_image_info *info);
+    pl_status (*decode)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb);
+} format;
+
+/* JPEG has a decoder state, and is called apart. */
+static const format formats[PL_IMAGE_FORMATS] = {
+    [PL_IMAGE_OTHER] = {.name = "other"},
+    [PL_IMAGE_JPEG] = {"JPEG", "libturbojpeg", "libturbojpeg0-dev", pl__jpeg_here, NULL, NULL},
+    [PL_IMAGE_PNG] = {"PNG", "libspng", "libspng-dev or libpng-dev", pl__png_here, pl__png_probe,
+                      pl__png_decode},
+    [PL_IMAGE_WEBP] = {"WebP", "libwebp", "libwebp-dev", pl__webp_here, pl__webp_probe,
+                       pl__webp_decode},
+    [PL_IMAGE_BMP] = {"BMP", "stb_image", "libstb-dev", pl__bmp_here, pl__bmp_probe,
+                      pl__bmp_decode},
+    [PL_IMAGE_TIFF] = {"TIFF", "libtiff", "libtiff-dev", pl__tiff_here, pl__tiff_probe,
+                       pl__tiff_decode},
+    [PL_IMAGE_GIF] = {"GIF", "giflib", "libgif-dev", pl__gif_here, pl__gif_probe, pl__gif_decode},
+};
 
 const char *pl_image_format_name(pl_image_format f)
 {
-    static const char *const names[PL_IMAGE_FORMATS] = {"other", "JPEG", "PNG", "WebP"};
-    return names[f];
+    return formats[f].name;
 }
 
 const char *pl_image_missing(pl_image_format f)
 {
-    switch (f) {
-    case PL_IMAGE_JPEG:
-        return pl__jpeg_here()
-                   ? NULL
-                   : "libturbojpeg is not here (apt-get install libturbojpeg0-dev, then build again)";
-    case PL_IMAGE_PNG:
-        return pl__png_here()
-                   ? NULL
-                   : "libspng is not here (apt-get install libspng-dev or libpng-dev, then build again)";
-    case PL_IMAGE_WEBP:
-        return pl__webp_here()
-                   ? NULL
-                   : "libwebp is not here (apt-get install libwebp-dev, then build again)";
-    default: return "only JPEG, PNG and WebP are read";
-    }
+    static _Thread_local char text[128];
+    if (f == PL_IMAGE_OTHER) return "only " PL_IMAGE_NAMES " are read";
+    if (formats[f].here()) return NULL;
+    snprintf(text, sizeof text, "%s is not here (apt-get install %s, then build again)",
+             formats[f].library, formats[f].package);
+    return text;
+}
+
+static bool begins(const void *bytes, size_t n, const char *with, size_t m)
+{
+    return n >= m && memcmp(bytes, with, m) == 0;
 }
 
 pl_image_format pl_image_format_of(const void *bytes, size_t n)
 {
-    if (n >= 3 && memcmp(bytes, "\xff\xd8\xff", 3) == 0) return PL_IMAGE_JPEG;
-    if (n >= 8 && memcmp(bytes, "\x89PNG\r\n\x1a\n", 8) == 0) return PL_IMAGE_PNG;
-    if (n >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp((const char *)bytes + 8, "WEBP", 4) == 0)
+    if (begins(bytes, n, "\xff\xd8\xff", 3)) return PL_IMAGE_JPEG;
+    if (begins(bytes, n, "\x89PNG\r\n\x1a\n", 8)) return PL_IMAGE_PNG;
+    if (n >= 12 && begins(bytes, n, "RIFF", 4) && begins((const char *)bytes + 8, 4, "WEBP", 4))
         return PL_IMAGE_WEBP;
+    if (begins(bytes, n, "BM", 2)) return PL_IMAGE_BMP;
+    if (begins(bytes, n, "II*\0", 4) || begins(bytes, n, "MM\0*", 4) ||
+        begins(bytes, n, "II+\0", 4) || begins(bytes, n, "MM\0+", 4))
+        return PL_IMAGE_TIFF;
+    if (begins(bytes, n, "GIF87a", 6) || begins(bytes, n, "GIF89a", 6)) return PL_IMAGE_GIF;
     return PL_IMAGE_OTHER;
 }
 
@@ -69,8 +93,8 @@ static pl_status not_an_image(const void *bytes, size_t n)
     const uint8_t *b = bytes;
     PL_FAIL_IF(n == 0, PL_ERR_DATA, "the file is empty");
     PL_FAIL_IF(n < 12, PL_ERR_DATA, "%zu bytes: too short for an image", n);
-    PL_FAIL(PL_ERR_DATA, "not a JPEG, PNG or WebP image (it begins with %02x %02x %02x %02x)", b[0],
-            b[1], b[2], b[3]);
+    PL_FAIL(PL_ERR_DATA, "not a " PL_IMAGE_NAMES " image (it begins with %02x %02x %02x %02x)",
+            b[0], b[1], b[2], b[3]);
 }
 
 pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_image_limits *limits,
@@ -81,9 +105,8 @@ pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_im
     const char *missing = pl_image_missing(info->format);
     PL_FAIL_IF(missing, PL_ERR_UNSUPPORTED, "a %s image, and %s",
                pl_image_format_name(info->format), missing);
-    PL_TRY(info->format == PL_IMAGE_JPEG  ? pl__jpeg_probe(d, bytes, n, info)
-           : info->format == PL_IMAGE_PNG ? pl__png_probe(bytes, n, info)
-                                          : pl__webp_probe(bytes, n, info));
+    PL_TRY(info->format == PL_IMAGE_JPEG ? pl__jpeg_probe(d, bytes, n, info)
+                                         : formats[info->format].probe(bytes, n, info));
     return check_limits(info, limits);
 }
 
@@ -98,12 +121,9 @@ void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, in
 pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb)
 {
-    switch (info->format) {
-    case PL_IMAGE_JPEG: return pl__jpeg_decode(d, bytes, n, info, w, h, rgb);
-    case PL_IMAGE_PNG: return pl__png_decode(bytes, n, info, rgb);
-    case PL_IMAGE_WEBP: return pl__webp_decode(bytes, n, info, rgb);
-    default: return not_an_image(bytes, n);
-    }
+    if (info->format == PL_IMAGE_OTHER) return not_an_image(bytes, n);
+    return info->format == PL_IMAGE_JPEG ? pl__jpeg_decode(d, bytes, n, info, w, h, rgb)
+                                         : formats[info->format].decode(bytes, n, info, rgb);
 }
 
 pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,

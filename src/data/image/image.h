@@ -1,4 +1,4 @@
-/* image.h - encoded images to RGB bytes: JPEG, PNG, WebP, told apart by their first bytes.
+/* image.h - encoded images to RGB bytes, in six formats that their first bytes tell apart.
  *
  * Nothing is trusted: the size is read from the header and held against the limits before any pixel
  * is decoded, and a decoder writes into a buffer whose size it is told. What is converted: grey and
@@ -17,11 +17,15 @@ typedef enum pl_image_format {
     PL_IMAGE_JPEG,
     PL_IMAGE_PNG,
     PL_IMAGE_WEBP,
+    PL_IMAGE_BMP,
+    PL_IMAGE_TIFF,
+    PL_IMAGE_GIF,
     PL_IMAGE_FORMATS
 } pl_image_format;
+#define PL_IMAGE_NAMES "JPEG, PNG, WebP, BMP, TIFF or GIF"
 
 const char *pl_image_format_name(pl_image_format f); /* "JPEG" */
-/* Why a format cannot be decoded here; NULL when it can. */
+/* Why a format cannot be decoded here; NULL when it can. Valid until the thread asks again. */
 const char *pl_image_missing(pl_image_format f);
 pl_image_format pl_image_format_of(const void *bytes, size_t n);
 

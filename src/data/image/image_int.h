@@ -11,12 +11,18 @@ struct pl_decoder {
 bool pl__jpeg_here(void);
 bool pl__png_here(void);
 bool pl__webp_here(void);
+bool pl__bmp_here(void);
+bool pl__tiff_here(void);
+bool pl__gif_here(void);
 /* Header to info; sizes are held against the limits by the caller, before anything else is asked.
  */
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n,
                          pl_image_info *info) PL_MUST_USE;
 pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
 pl_status pl__webp_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
+pl_status pl__bmp_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
+pl_status pl__tiff_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
+pl_status pl__gif_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
 pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
 pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
@@ -29,6 +35,12 @@ pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info,
                       uint8_t *raw) PL_MUST_USE;
 pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info,
                           uint8_t *rgb) PL_MUST_USE;
+pl_status pl__bmp_decode(const void *bytes, size_t n, const pl_image_info *info,
+                         uint8_t *rgb) PL_MUST_USE;
+pl_status pl__tiff_decode(const void *bytes, size_t n, const pl_image_info *info,
+                          uint8_t *rgb) PL_MUST_USE;
+pl_status pl__gif_decode(const void *bytes, size_t n, const pl_image_info *info,
+                         uint8_t *rgb) PL_MUST_USE;
 void pl__jpeg_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);
 void pl__jpeg_close(pl_decoder *d);
 

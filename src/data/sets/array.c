@@ -9,6 +9,7 @@
 #include "io/safetensors.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,8 +20,9 @@ typedef struct shard {
     pl_st_reader *st;
     const pl_st_tensor *tensor;
     pl_hdf5 *hdf5;
-    pl_dtype narrow; /* 16-bit numbers of the file that are widened to f32; else PL_F32 */
-    int64_t first;   /* row of the column that its first row is */
+    pl_dtype have; /* of the file, where its numbers are converted */
+    bool converts; /* 16-bit numbers to f32, or whole numbers to others */
+    int64_t first; /* row of the column that its first row is */
 } shard;
 
 struct pl_array {
@@ -30,6 +32,10 @@ struct pl_array {
     int64_t rows;
     pl_type sample;
     size_t row_bytes;
+    /* a row in the file's type, where numbers are converted: one thread at a time */
+    pthread_mutex_t lock;
+    char *scratch;
+    size_t scratch_bytes;
 };
 
 static bool ends_with(const char *text, const char *tail)
@@ -76,15 +82,22 @@ static pl_status open_file(shard *s, const char *field, pl_type *type)
     return PL_OK;
 }
 
-/* 16 bits that are read as f32. */
-static bool is_narrow(pl_dtype have, pl_dtype want)
+static bool is_whole(pl_dtype d)
 {
-    return want == PL_F32 && (have == PL_F16 || have == PL_BF16);
+    return d == PL_U8 || d == PL_I32 || d == PL_I64;
+}
+
+/* 16 bits are read as f32, whole numbers as whole numbers of another width. */
+static bool is_converted(pl_dtype have, pl_dtype want)
+{
+    if (have == want) return false;
+    return (want == PL_F32 && (have == PL_F16 || have == PL_BF16)) ||
+           (is_whole(have) && is_whole(want));
 }
 
 static bool rows_match(const pl_type *array, const pl_type *sample, bool any_dtype)
 {
-    any_dtype |= is_narrow(array->dtype, sample->dtype);
+    any_dtype |= is_converted(array->dtype, sample->dtype);
     if ((array->dtype != sample->dtype && !any_dtype) || array->rank != sample->rank + 1)
         return false;
     for (int i = 0; i < sample->rank; i++)
@@ -103,7 +116,14 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
                "%s is %s; input \"%s\" wants samples of %s in its rows", s->path,
                pl_type_text(&have, x, sizeof x), input, pl_type_text(&a->sample, y, sizeof y));
     PL_FAIL_IF(have.dim[0] == 0, PL_ERR_DATA, "%s holds no samples", s->path);
-    s->narrow = !s->hdf5 && is_narrow(have.dtype, a->sample.dtype) ? have.dtype : PL_F32;
+    s->have = have.dtype;
+    s->converts = !s->hdf5 && is_converted(have.dtype, a->sample.dtype);
+    size_t row = (size_t)pl_type_elems(&a->sample) * pl_dtype_bytes(have.dtype);
+    if (s->converts && row > a->scratch_bytes) {
+        a->scratch = pl_sys_realloc(a->scratch, a->scratch_bytes, row);
+        if (!a->scratch) return PL_ERR_MEMORY;
+        a->scratch_bytes = row;
+    }
     s->first = a->rows;
     a->rows += have.dim[0];
     return PL_OK;
@@ -128,6 +148,7 @@ pl_status pl_array_open(const char *const *paths, int n, const char *input, cons
 {
     pl_array *a = pl_sys_alloc(sizeof *a);
     if (!a) return PL_ERR_MEMORY;
+    pthread_mutex_init(&a->lock, NULL);
     a->sample = *sample;
     a->row_bytes = pl_type_bytes(sample);
     pl_status rc = open_all(a, paths, n, input, field);
@@ -148,6 +169,8 @@ void pl_array_close(pl_array *a)
         pl_hdf5_close(a->shards[i].hdf5);
     }
     pl_arena_release(&a->mem);
+    pthread_mutex_destroy(&a->lock);
+    pl_sys_free(a->scratch);
     pl_sys_free(a);
 }
 
@@ -182,16 +205,31 @@ static pl_status read_raw(const shard *s, int64_t row, size_t row_bytes, void *t
     return rc;
 }
 
-/* In place: the 16-bit numbers lie in the second half of the row, and number i is read before
- * anything is written over it. */
-static void widen(pl_dtype narrow, float *to, int64_t n)
+/* Writes n numbers of the scratch row to `to`. PL_ERR_DATA: one does not fit the input's type. */
+static pl_status convert(const pl_array *a, const shard *s, int64_t row, void *to)
 {
-    const char *from = (const char *)to + 2 * n;
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, from + 2 * i, 2);
-        to[i] = narrow == PL_F16 ? pl_f16_to_f32(h) : pl_bf16_to_f32(h);
+    int64_t n = pl_type_elems(&a->sample);
+    for (int64_t i = 0; i < n && !is_whole(s->have); i++)
+        pl_elem_set(a->sample.dtype, to, i, pl_elem_get(s->have, a->scratch, i));
+    for (int64_t i = 0; i < n && is_whole(s->have); i++) {
+        int64_t v = s->have == PL_I64   ? ((const int64_t *)(const void *)a->scratch)[i]
+                    : s->have == PL_I32 ? ((const int32_t *)(const void *)a->scratch)[i]
+                                        : ((const uint8_t *)a->scratch)[i];
+        int64_t low = a->sample.dtype == PL_I32 ? INT32_MIN : 0;
+        int64_t high = a->sample.dtype == PL_I32 ? INT32_MAX : UINT8_MAX;
+        PL_FAIL_IF(a->sample.dtype != PL_I64 && (v < low || v > high), PL_ERR_DATA,
+                   "%s: element %lld of row %lld is %lld; the input has whole numbers from %lld to "
+                   "%lld",
+                   s->path, (long long)i, (long long)row, (long long)v, (long long)low,
+                   (long long)high);
+        if (a->sample.dtype == PL_I64)
+            ((int64_t *)to)[i] = v;
+        else if (a->sample.dtype == PL_I32)
+            ((int32_t *)to)[i] = (int32_t)v;
+        else
+            ((uint8_t *)to)[i] = (uint8_t)v;
     }
+    return PL_OK;
 }
 
 pl_status pl_array_read(const pl_array *a, int64_t row, void *to)
@@ -199,8 +237,12 @@ pl_status pl_array_read(const pl_array *a, int64_t row, void *to)
     const shard *s = shard_of(a, row);
     row -= s->first;
     if (s->hdf5) return pl_hdf5_read(s->hdf5, row, a->sample.dtype, to);
-    if (s->narrow == PL_F32) return read_raw(s, row, a->row_bytes, to);
-    PL_TRY(read_raw(s, row, a->row_bytes / 2, (char *)to + a->row_bytes / 2));
-    widen(s->narrow, to, (int64_t)(a->row_bytes / 4));
-    return PL_OK;
+    if (!s->converts) return read_raw(s, row, a->row_bytes, to);
+    pthread_mutex_t *lock = &((pl_array *)(uintptr_t)a)->lock; /* the scratch row is shared */
+    pthread_mutex_lock(lock);
+    size_t bytes = (size_t)pl_type_elems(&a->sample) * pl_dtype_bytes(s->have);
+    pl_status rc = read_raw(s, row, bytes, a->scratch);
+    if (rc == PL_OK) rc = convert(a, s, row, to);
+    pthread_mutex_unlock(lock);
+    return rc;
 }

@@ -53,14 +53,13 @@ static bool is_larger(const walk *w, const listing *l, const char *name)
 {
     const char *prefix = w->o->larger, *dot = strrchr(name, '.');
     char stem[1024];
-    bool other;
     if (!prefix || strncmp(name, prefix, strlen(prefix)) != 0 || !dot || strcmp(dot, ".webp") != 0)
         return false;
     int n = snprintf(stem, sizeof stem, "%.*s.", (int)(dot - name) - (int)strlen(prefix),
                      name + strlen(prefix));
     if (n < 2 || (size_t)n >= sizeof stem) return false;
     for (int i = lower_bound(l, stem); i < l->n && strncmp(l->name[i], stem, (size_t)n) == 0; i++)
-        if (!strchr(l->name[i] + n, '.') && pl__is_image_name(l->name[i], &other)) return true;
+        if (!strchr(l->name[i] + n, '.') && pl__is_image_name(l->name[i])) return true;
     return false;
 }
 
@@ -88,9 +87,8 @@ static pl_status add_file(walk *w, const listing *l, const char *name, const cha
                           const char *full)
 {
     struct stat st;
-    bool other;
-    if (!pl__is_image_name(rel, &other)) {
-        w->s->ignored += other;
+    if (!pl__is_image_name(rel)) {
+        pl__items_skip(w->s, name);
         return PL_OK;
     }
     if (is_larger(w, l, name)) return PL_OK;
@@ -208,9 +206,7 @@ static pl_status add_alone(walk *w)
 {
     const char *path = w->s->root, *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    bool other;
-    PL_FAIL_IF(!pl__is_image_name(name, &other), PL_ERR_DATA, "%s is not a picture that is read",
-               path);
+    PL_FAIL_IF(!pl__is_image_name(name), PL_ERR_DATA, "%s is not a picture that is read", path);
     w->s->root = !slash          ? "."
                  : slash == path ? "/"
                                  : pl_arena_strndup(&w->s->mem, path, (size_t)(slash - path));

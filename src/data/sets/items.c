@@ -2,7 +2,9 @@
 #include "data/sets/items_int.h"
 
 #include "base/sys.h"
+#include "data/image/image.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,18 +14,50 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool pl__is_image_name(const char *name, bool *other)
+bool pl__is_image_name(const char *name)
 {
-    static const char *const read[] = {".jpg", ".jpeg", ".png", ".webp"};
-    static const char *const known[] = {".gif", ".bmp",  ".tif",  ".tiff", ".ppm",
-                                        ".pgm", ".avif", ".heic", ".jxl",  ".jp2"};
+    static const char *const read[] = {".jpg", ".jpeg", ".png",  ".webp",
+                                       ".bmp", ".tif",  ".tiff", ".gif"};
     const char *dot = strrchr(name, '.');
-    *other = false;
     for (size_t i = 0; dot && i < sizeof read / sizeof *read; i++)
         if (strcasecmp(dot, read[i]) == 0) return true;
-    for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
-        *other |= strcasecmp(dot, known[i]) == 0;
     return false;
+}
+
+/* Files that belong to images: captions, labels, lists, indexes. */
+static bool is_companion(const char *dot)
+{
+    static const char *const tails[] = {".txt", ".json", ".jsonl", ".cls",
+                                        ".tsv", ".csv",  ".idx",   ".md"};
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (strcasecmp(dot, tails[i]) == 0) return true;
+    return false;
+}
+
+void pl__items_skip(pl_items *s, const char *name)
+{
+    const char *base = strrchr(name, '/'), *dot = strrchr(base ? base : name, '.');
+    char kind[sizeof s->skipped[0].kind] = "without an ending";
+    if (dot && is_companion(dot)) return;
+    if (dot && strlen(dot) < sizeof kind) snprintf(kind, sizeof kind, "%s", dot);
+    for (char *c = kind; *c; c++) *c = (char)tolower((unsigned char)*c);
+    s->ignored++;
+    int i = 0;
+    while (i < s->n_skipped && strcmp(s->skipped[i].kind, kind) != 0) i++;
+    if (i == PL_SKIPPED_KINDS) i--; /* the last kind counts all others */
+    if (i == s->n_skipped) snprintf(s->skipped[s->n_skipped++].kind, sizeof kind, "%s", kind);
+    if (++s->skipped[i].n && i == PL_SKIPPED_KINDS - 1)
+        snprintf(s->skipped[i].kind, sizeof kind, "others");
+}
+
+const char *pl_items_skipped(const pl_items *s, char *buf, size_t cap)
+{
+    size_t at = 0;
+    buf[0] = 0;
+    for (int i = 0; i < s->n_skipped && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s%lld %s", i ? ", " : "",
+                               (long long)s->skipped[i].n, s->skipped[i].kind);
+    return buf;
 }
 
 pl_item *pl__items_add(pl_items *s)
@@ -138,8 +172,10 @@ static pl_status list_all(pl_items *s, const pl_items_opts *o)
     PL_TRY(pl_items_is_tar(o->path) ? pl__items_tar(s, &all) : pl__items_folder(s, &all));
     PL_TRY(pl__items_settle_classes(s));
     if (all.only_classes && s->n_classes) return PL_OK;
-    PL_FAIL_IF(s->n == 0, PL_ERR_DATA, "%s holds no JPEG, PNG or WebP image%s", o->path,
-               s->ignored ? " (other formats are not read: convert them)" : "");
+    char skipped[256];
+    pl_items_skipped(s, skipped, sizeof skipped);
+    PL_FAIL_IF(s->n == 0, PL_ERR_DATA, "%s holds no " PL_IMAGE_NAMES " image%s%s", o->path,
+               s->ignored ? "; other files are not read, convert them: " : "", skipped);
     PL_FAIL_IF(s->n > INT32_MAX, PL_ERR_DATA, "%s holds more than 2^31 images", o->path);
     split(s, o->eval_share);
     for (int64_t i = 0; i < s->n; i++)

@@ -43,6 +43,7 @@ typedef struct pl_item {
     bool eval;
 } pl_item;
 
+enum { PL_SKIPPED_KINDS = 8 };
 typedef struct pl_items {
     pl_arena mem;
     const char *root;
@@ -55,7 +56,12 @@ typedef struct pl_items {
     const char *unlabelled; /* why labels cannot be read, with the way out; NULL: they can */
     const char **shards;
     int n_shards;
-    int64_t ignored;   /* files in the folder that are no image of a kind that is read */
+    int64_t ignored; /* files that are neither images that are read nor texts beside them */
+    struct {         /* the same by the ending of their names */
+        char kind[24];
+        int64_t n;
+    } skipped[PL_SKIPPED_KINDS];
+    int n_skipped;
     int64_t max_bytes; /* of the largest file */
 } pl_items;
 
@@ -78,6 +84,8 @@ typedef struct pl_items_opts {
 
 pl_status pl_items_open(const pl_items_opts *o, pl_items **out) PL_MUST_USE;
 void pl_items_close(pl_items *s);
+/* Files that are not read, with counts: "8 .heic, 2 .mp4"; "" for none. Returns buf. */
+const char *pl_items_skipped(const pl_items *s, char *buf, size_t cap);
 /* Whether path is a tar or a folder that holds one. */
 bool pl_items_is_tar(const char *path);
 /* Whether a hash of the name puts it aside for evaluation: a pure function of both. */

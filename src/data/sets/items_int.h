@@ -6,8 +6,10 @@
 
 /* A new, empty entry; NULL with the message set when memory is out. */
 pl_item *pl__items_add(pl_items *s);
-/* Whether a name ends like an image that is read; *other: like one that is not. */
-bool pl__is_image_name(const char *name, bool *other);
+/* Whether a name ends like an image that is read. */
+bool pl__is_image_name(const char *name);
+/* Counts a file that is not read, unless it belongs to images. */
+void pl__items_skip(pl_items *s, const char *name);
 
 /* folder.c, tar.c */
 pl_status pl__items_folder(pl_items *s, const pl_items_opts *o) PL_MUST_USE;

@@ -96,15 +96,14 @@ static pl_status read_side(shards *b, const pl_tar *t, const pl_tar_member *m, s
 
 static pl_status add_member(shards *b, const pl_tar *t, const pl_tar_member *m, sample *c)
 {
-    bool other;
     if (!m->file) return PL_OK;
     if (!c->any || !same_key(c->key, m->name)) {
         PL_TRY(finish_sample(b, c));
         *c = (sample){.any = true, .item = {.weight = 1}};
         memcpy(c->key, m->name, sizeof c->key);
     }
-    if (!pl__is_image_name(m->name, &other)) {
-        b->s->ignored += other;
+    if (!pl__is_image_name(m->name)) {
+        pl__items_skip(b->s, m->name);
         return read_side(b, t, m, c);
     }
     if (c->image) return PL_OK; /* a second view of the sample */

@@ -299,18 +299,17 @@ static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_v
     pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
 }
 
-/* Sets the flags of slots that a section's patterns name. A pattern of `frozen` must match: with a
- * misspelt name the weights would be trained. */
+/* Sets the flags of slots that a section's patterns name. */
 static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 {
     section s = {.c = b->config, .name = name};
-    if (!pl_config_is_null(b->config, key_of(&s, "no_decay")))
-        pl_nn_set_decay(pl_builder_store(b), pl_config_text(b->config, s.key), false);
+    pl_store *store = pl_builder_store(b);
+    if (!pl_config_is_null(b->config, key_of(&s, "no_decay")) &&
+        pl__pattern_check(m, store, s.key, pl_config_text(b->config, s.key)))
+        pl_nn_set_decay(store, pl_config_text(b->config, s.key), false);
     if (!pl_config_is_null(b->config, key_of(&s, "frozen")) &&
-        pl_nn_set_trainable(pl_builder_store(b), pl_config_text(b->config, s.key), false) == 0)
-        pl_nn_fail(m, PL_ERR_CONFIG,
-                   "%s=%s: no parameter has such a name; plimsoll inspect CONFIG lists them", s.key,
-                   pl_config_text(b->config, s.key));
+        pl__pattern_check(m, store, s.key, pl_config_text(b->config, s.key)))
+        pl_nn_set_trainable(store, pl_config_text(b->config, s.key), false);
 }
 
 /* Fails when two optimiser sections train the same slot. */
@@ -443,12 +442,30 @@ static pl_status program_draft_finish(const pl_program_draft *t, const pl_recipe
     return t->apply.m && t->minimised ? pl_nn_finish(t->apply.m) : PL_OK;
 }
 
+/* The recipe's build function, guarded against keys that it misspells. */
+typedef struct recipe_call {
+    pl_builder *b;
+    const pl_recipe *recipe;
+} recipe_call;
+
+static pl_status call_build(void *ctx)
+{
+    const recipe_call *c = ctx;
+    return c->recipe->build(c->b);
+}
+
+static pl_status build_recipe(pl_builder *b, const pl_recipe *recipe)
+{
+    pl_status rc = pl_config_guard(call_build, &(recipe_call){b, recipe});
+    return rc == PL_ERR_CONFIG ? pl__fail_prefix(rc, "recipe %s", recipe->name) : rc;
+}
+
 /* All contexts exist before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
     bool ok = program_draft_new(b, NULL, (pl_when){0}) && draft_new(b, false, NULL, &b->eval);
     PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
-    PL_TRY(recipe->build(b));
+    PL_TRY(build_recipe(b, recipe));
     if (!b->wants_eval) draft_free(&b->eval);
     if (b->goal != PL_GOAL_EVALUATE && pl_config_int(b->config, "stop.patience") > 0 &&
         pl__stop_slot(b->store) < 0)

@@ -85,6 +85,9 @@ void pl__builder_release(pl_builder *b);
 /* samples.c: finishes and checks the sampling program, if there is one. */
 pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 
+/* pattern.c: whether every part of a key's pattern (pl_nn_match) names a parameter; otherwise fails
+ * m with the nearest name. A pattern that silently names nothing would train what it should not. */
+bool pl__pattern_check(pl_nn *m, const pl_store *s, const char *key, const char *pattern);
 /* The optimiser settings of a section of a configuration; "optim" is the engine's own. */
 pl_status pl__optim_from_config(const pl_config *c, const char *section, pl_optim *out,
                                 pl_plateau *plateau) PL_MUST_USE;

@@ -14,13 +14,40 @@
 #include <string.h>
 
 /* ---- the recipe's data -------------------------------------------------------------------- */
+/* A call of the recipe's data functions, guarded against keys that they misspell. */
+typedef struct data_call {
+    pl_run *r;
+    pl_subset subset;
+    const int64_t *sample;
+    int n;
+    pl_batch *batch;
+} data_call;
+
+static pl_status call_open(void *ctx)
+{
+    const data_call *c = ctx;
+    return c->r->recipe->data_open(c->r->config, &c->r->data.recipe);
+}
+
+static pl_status call_read(void *ctx)
+{
+    const data_call *c = ctx;
+    return c->r->recipe->data_read(c->r->data.recipe, c->subset, c->sample, c->n, c->batch);
+}
+
 pl_status pl__recipe_data_open(pl_run *r)
 {
     if (r->data.recipe_open) return PL_OK;
     r->data.recipe = r->config;
-    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data.recipe));
+    if (r->recipe->data_open) PL_TRY(pl_config_guard(call_open, &(data_call){.r = r}));
     r->data.recipe_open = true;
     return PL_OK;
+}
+
+pl_status pl__recipe_data_read(pl_run *r, pl_subset subset, const int64_t *sample, int n,
+                               pl_batch *batch)
+{
+    return pl_config_guard(call_read, &(data_call){r, subset, sample, n, batch});
 }
 
 int64_t pl__recipe_samples(const pl_run *r, pl_subset subset)
@@ -112,7 +139,7 @@ static pl_status write_all(pl_run *r, writer *w, pl_subset subset, int64_t count
     for (int64_t done = 0; done < count;) {
         int64_t rows = count - done < w->batch ? count - done : w->batch;
         for (int k = 0; k < w->batch; k++) w->samples[k] = done + (k < rows ? k : rows - 1);
-        PL_TRY(r->recipe->data_read(r->data.recipe, subset, w->samples, w->batch, &batch));
+        PL_TRY(pl__recipe_data_read(r, subset, w->samples, w->batch, &batch));
         PL_TRY(write_rows(w, rows));
         done += rows;
         if (progress) progress(ctx, subset, done, count);

@@ -91,7 +91,7 @@ static pl_status write_lines(raw *w, text_row *t, pl_str *lines, pl_npy_writer *
             w->caption[0] = 0;
             PL_TRY(w->feed->draw(w->r->config, (pl_subset)s, i, 0, 0, NULL, w->caption, CAPTION));
             pl_str_addf(lines, "%s\n", w->caption);
-            PL_TRY(w->r->recipe->data_read(w->r->data.recipe, (pl_subset)s, &i, 1, &batch));
+            PL_TRY(pl__recipe_data_read(w->r, (pl_subset)s, &i, 1, &batch));
             PL_TRY(pl_npy_writer_write(rows, t->data, pl_type_bytes(&t->type)));
             if (w->progress) w->progress(w->ctx, (pl_subset)s, i + 1, w->count[s]);
         }

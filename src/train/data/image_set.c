@@ -470,6 +470,14 @@ pl_status pl__images_read(pl_run *r, const pl_read_job *j)
     return PL_OK;
 }
 
+int64_t pl_run_skipped_files(const pl_run *r, char *buf, size_t cap)
+{
+    if (!r->data.images) return 0;
+    const pl_items *items = pl_image_set_items(r->data.images->set);
+    pl_items_skipped(items, buf, cap);
+    return items->ignored;
+}
+
 int64_t pl_run_bad_files(const pl_run *r)
 {
     return r->data.images ? pl_image_set_bad_count(r->data.images->set) : 0;

@@ -89,6 +89,7 @@ pl_status pl_data_scan(const char *path, const pl_data_scan_opts *o, pl_data_sum
         sum->classes = pl_image_set_items(s.set)->n_classes;
         sum->shards = pl_image_set_items(s.set)->n_shards;
         sum->ignored = pl_image_set_items(s.set)->ignored;
+        pl_items_skipped(pl_image_set_items(s.set), sum->skipped, sizeof sum->skipped);
         rc = scan_all(&s, sum);
     }
     pl_image_set_close(s.set);
@@ -98,10 +99,15 @@ pl_status pl_data_scan(const char *path, const pl_data_scan_opts *o, pl_data_sum
 
 int pl_data_formats(pl_data_format *out, int cap)
 {
-    pl_data_format all[4] = {{"JPEG", pl_image_missing(PL_IMAGE_JPEG)},
-                             {"PNG", pl_image_missing(PL_IMAGE_PNG)},
-                             {"WebP", pl_image_missing(PL_IMAGE_WEBP)},
-                             {"HDF5", pl_hdf5_missing()}};
-    for (int i = 0; i < 4 && i < cap; i++) out[i] = all[i];
-    return 4;
+    enum { IMAGES = PL_IMAGE_FORMATS - 1 };
+    /* names of libraries are asked for once: a later question changes the text of an earlier one */
+    static char why[IMAGES][128];
+    for (int i = 0; i < IMAGES && i < cap; i++) {
+        const char *missing = pl_image_missing((pl_image_format)(i + 1));
+        snprintf(why[i], sizeof why[i], "%s", missing ? missing : "");
+        out[i] = (pl_data_format){pl_image_format_name((pl_image_format)(i + 1)),
+                                  missing ? why[i] : NULL};
+    }
+    if (IMAGES < cap) out[IMAGES] = (pl_data_format){"HDF5", pl_hdf5_missing()};
+    return IMAGES + 1;
 }

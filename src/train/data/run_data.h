@@ -42,6 +42,9 @@ typedef struct pl_read_job {
 
 /* Opens the recipe's own data, once. */
 pl_status pl__recipe_data_open(pl_run *r) PL_MUST_USE;
+/* Writes samples of the recipe's own data, which is open, into a batch. */
+pl_status pl__recipe_data_read(pl_run *r, pl_subset subset, const int64_t *sample, int n,
+                               pl_batch *batch) PL_MUST_USE;
 /* Samples of the recipe's own data; 0: endless. */
 int64_t pl__recipe_samples(const pl_run *r, pl_subset subset);
 /* Samples that generate writes: the number asked for, else all that the recipe has. */

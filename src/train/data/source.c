@@ -128,7 +128,7 @@ static pl_status read_samples(pl_run *r, const pl_read_job *j)
     } else if (!prompts || r->recipe->data_read) {
         PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
                    "recipe %s has no data of its own: set data.path", r->recipe->name);
-        PL_TRY(r->recipe->data_read(r->data.recipe, subset, j->samples, n, j->batch));
+        PL_TRY(pl__recipe_data_read(r, subset, j->samples, n, j->batch));
     }
     if (prompts) PL_TRY(pl__prompts_read(r, subset, j->samples, n, j->batch));
     return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);

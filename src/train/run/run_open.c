@@ -33,6 +33,28 @@ static const char *preset_text(void *ctx, const char *name)
     return NULL;
 }
 
+/* A compiled recipe has what the engine calls without asking. */
+static pl_status check_recipe(const pl_recipe *r, const char *path)
+{
+    PL_FAIL_IF(!r->name || !r->name[0], PL_ERR_CONFIG, "%s: its pl_recipe has no name: set .name",
+               path);
+    PL_FAIL_IF(!r->build, PL_ERR_CONFIG,
+               "%s: recipe %s has no build function: set .build, which makes its programs", path,
+               r->name);
+    PL_FAIL_IF(r->encoder && !r->encoder->build, PL_ERR_CONFIG,
+               "%s: the encoder of recipe %s has no build function", path, r->name);
+    const pl_image_feed *f = r->images;
+    PL_FAIL_IF(f && f->made && (!f->make || !f->make_open || !f->make_close || !f->make_bytes),
+               PL_ERR_CONFIG,
+               "%s: recipe %s makes inputs of its images (made), which needs make, make_open, "
+               "make_close and make_bytes",
+               path, r->name);
+    for (const pl_preset *p = r->presets; p && p->name; p++)
+        PL_FAIL_IF(!p->yaml, PL_ERR_CONFIG, "%s: preset %s of recipe %s has no text", path, p->name,
+                   r->name);
+    return PL_OK;
+}
+
 static pl_status open_library(pl_run *r, const char *path)
 {
     char full[4096];
@@ -49,6 +71,7 @@ static pl_status open_library(pl_run *r, const char *path)
     PL_FAIL_IF(!recipe || recipe->abi != PL_RECIPE_ABI, PL_ERR_CONFIG,
                "%s was built for recipe interface %d, this program has %d: build it again", path,
                recipe ? recipe->abi : 0, PL_RECIPE_ABI);
+    PL_TRY(check_recipe(recipe, path));
     r->recipe = recipe;
     char real[PATH_MAX];
     r->library.path = realpath(full, real) ? pl_arena_strdup(&r->arena, real) : NULL;
