@@ -1,11 +1,11 @@
-/* codegen.c - cuts a group into passes and has each one laid out and written; see codegen.h for an
+/* codegen.c - splits a group into passes, lays out and writes each pass; see codegen.h for an
  * example and codegen_int.h for the shapes of a pass.
  *
  * Idea: a pass reads the space once and is one kernel. A group with row values has one row pass,
+ * Idea: a pass reads the space once and is one kernel. A group with row values has one row pass,
  * which stores all elementwise outputs. Reductions over other dims take one pass for each distinct
  * set of dims, after the row pass; row values that they need are kept in scratch. Without row
- * values the last pass stores, so that an output may take over an input that earlier passes read.
- *
+ * values the last pass stores, so that an output may overwrite an input that earlier passes read.
  * Invariant: the order of a sum depends on sizes alone (codegen_runs.c), so a value has the same
  * bits in every group. codegen_lay.c decides the launch of a pass.
  *
@@ -36,7 +36,7 @@ typedef struct maker {
 
 /* ---- operands --------------------------------------------------------------------------- */
 
-/* Values begin on 64 bytes, views of them at their offset. */
+/* Values start at multiples of 64 bytes; views of them at their offset. */
 static uint32_t align_of(const pl_graph *g, uint32_t val)
 {
     uint64_t offset = 0;
@@ -57,7 +57,8 @@ static uint32_t align_of(const pl_graph *g, uint32_t val)
     return al;
 }
 
-/* The fusion options of CUDA say that bools are stored as bytes and draws are kernels. */
+/* The fusion options of CUDA promise that bools are stored as bytes and that random draws are
+ * separate kernels. */
 static pl_status check_takes(const pl_fused *f)
 {
     bool bits = false, draws = false;
@@ -90,8 +91,7 @@ static pl_status list_operands(maker *k)
     return PL_OK;
 }
 
-/* What is computed twice is computed once: a sum whose values another adds up too is then seen to
- * be the same. */
+/* Merges equal instructions, so that two sums of equal values are recognised as the same sum. */
 static bool same_instr(const pl_fused_instr *a, const pl_fused_instr *b)
 {
     return a->code == b->code && a->dtype == b->dtype && a->fn == b->fn && a->reduce == b->reduce &&
@@ -116,7 +116,7 @@ static pl_status find_same(maker *k)
     return PL_OK;
 }
 
-/* ---- which pass does what --------------------------------------------------------------- */
+/* ---- assigning work to passes ----------------------------------------------------------- */
 
 static pl_cg_pass *new_pass(maker *k)
 {
@@ -144,7 +144,7 @@ static void add_sink(pl_cg_pass *p, const pl_fused_output *o, uint32_t folded)
                                         .folded = folded};
 }
 
-/* A reduction over the pass's own rows: an instruction, and its result a sink. */
+/* Adds a reduction over the pass's own rows: an instruction, and its result as a sink. */
 static void add_row_sink(pl_cg_pass *p, const pl_fused_output *o, pl_dtype src)
 {
     bool moments = o->reduce == PL_REDUCE_MOMENTS;
@@ -170,15 +170,15 @@ static void add_row_sink(pl_cg_pass *p, const pl_fused_output *o, pl_dtype src)
     }
 }
 
-/* Threads walk the same way: what is done with their partial results may differ. */
+/* Whether threads walk the same way; what follows with their partial results may differ. */
 static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
 {
     return a->n == b->n && a->along == b->along && a->moments == b->moments &&
            memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
-/* The pass for a reduction with these runs; made if there is none. Rows of one element, of a
- * reduction over dims of size 1, may lie in the same runs as one row of all. */
+/* Returns the pass for a reduction with these runs; creates it if necessary. Rows of one element,
+ * of a reduction over dims of size 1, may lie in the same runs as one row of all elements. */
 static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
 {
     int64_t row = pl_cg_row_of(r);
@@ -196,8 +196,8 @@ static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
     return p;
 }
 
-/* Registers that a thread of the row pass needs for what it reads of a row, and for sums of
- * columns. */
+/* Returns the registers that a thread of the row pass needs for what it reads of a row, and for
+ * column sums. */
 static int64_t row_registers(const maker *k, int64_t row, int sums)
 {
     int64_t elems = pl_cg_ceil(row, 4 * pl_cg_row_threads(row)) * 4, bytes = 0;
@@ -212,7 +212,8 @@ static int64_t row_registers(const maker *k, int64_t row, int sums)
     return elems * (bytes + 4 * sums) / 4;
 }
 
-/* The walk of columns beside the rows: the first that is cut, for those that are not may join. */
+/* Chooses the walk of the column sums in the row pass: the first walk that is split into parts,
+ * because walks without parts can join it. */
 static void choose_walk(maker *k)
 {
     const pl_fused *f = &k->f;
@@ -227,7 +228,7 @@ static void choose_walk(maker *k)
     }
 }
 
-/* A sum of columns that the row pass takes along, so that rows are read once. */
+/* Whether the row pass also computes this column sum, so that rows are read once. */
 static bool beside_rows(maker *k, const pl_fused_output *o, const pl_cg_runs *r)
 {
     enum { MOST = 144 };
@@ -283,9 +284,9 @@ static pl_status deal(maker *k)
     return PL_OK;
 }
 
-/* ---- what a pass computes --------------------------------------------------------------- */
+/* ---- the instructions of a pass --------------------------------------------------------- */
 
-/* Marks what sinks need. Row values stop the search unless this pass makes them. */
+/* Marks what the sinks need. The search stops at row values unless this pass computes them. */
 static pl_status find_used(maker *k, int at)
 {
     pl_cg_pass *p = &k->pass[at];
@@ -309,7 +310,7 @@ static size_t work_take(maker *k, size_t bytes)
     return at;
 }
 
-/* Row values that other passes read: sinks of the row pass, operands of the others. */
+/* Saves row values that other passes read: sinks of the row pass, operands of the other passes. */
 static void save_rows(maker *k)
 {
     const pl_fused *f = &k->f;
@@ -352,7 +353,7 @@ static pl_status lay_out(maker *k, pl_cg_pass *p)
     return pl_cg_lay(p, &k->f, k->a);
 }
 
-/* Partial results of a pass that reduces. */
+/* Reserves scratch for the partial results of a pass that reduces. */
 static void give_work(maker *k, pl_cg_pass *p)
 {
     p->direct = p->parts == 1 && !p->columns;
@@ -386,7 +387,7 @@ static pl_status write_pass(maker *k, pl_cg_pass *p)
 
 /* ---- in place --------------------------------------------------------------------------- */
 
-/* Whether a pass after the one that stores outputs reads the operand. */
+/* Whether a pass after the pass that stores outputs reads the operand. */
 static bool read_after(const maker *k, int operand)
 {
     for (int at = k->store_pass + 1; at < k->n_passes; at++) {
@@ -410,7 +411,7 @@ static pl_status find_inplace(maker *k)
 
 /* ---- units without elements ------------------------------------------------------------- */
 
-/* A sum over nothing is 0, a mean of nothing NaN: constants. */
+/* An empty sum is 0, an empty mean NaN: constants. */
 static pl_status make_empty(maker *k, bool *done)
 {
     const pl_unit *u = k->u;

@@ -1,7 +1,7 @@
 /* codegen.h - a fused group (ir/group/fused.h) as CUDA C text, with everything that a launch needs.
  *
- * The text is plain data and making it needs no CUDA: tests make it, compare it and run it on the
- * simulator of tests/cudasim. cuda_group.c compiles and launches it.
+ * The text is plain data and generating it needs no CUDA: tests generate it, compare it and run it
+ * on the simulator of tests/cudasim. cuda_group.c compiles and launches it.
  *
  * Idea: a group becomes one kernel or a few, run in order. The text depends on the expression, the
  * dtypes and the kinds of access; sizes, strides and constants are arguments, so equal expressions
@@ -28,12 +28,12 @@
 enum {
     PL_CODE_ARGS = 16384, /* most bytes of arguments of a kernel */
     PL_CODE_ROW = 65536,  /* longest row that is reduced inside a group */
-    PL_CODE_NODES = 64,   /* limits for the fuser */
+    PL_CODE_NODES = 64,   /* limit for the fuser */
     PL_CODE_OPERANDS = 48,
     PL_CODE_INSTRS = 384
 };
 
-/* The kernel's one function, and its one parameter's type. */
+/* Name of the kernel's function, and the type of its parameter. */
 #define PL_CODE_ENTRY "pl_group"
 
 typedef enum pl_code_space { PL_CODE_IN, PL_CODE_OUT, PL_CODE_WORK } pl_code_space;
@@ -44,14 +44,14 @@ typedef struct pl_code_patch {
     pl_code_space space;
     uint32_t at, index;
     int64_t plus;
-    uint32_t align; /* what the text takes for granted */
+    uint32_t align; /* alignment that the text assumes */
 } pl_code_patch;
 
 typedef struct pl_code_kernel {
     const char *text;
     size_t len;
     uint32_t grid, block_x, block_y;
-    uint32_t shared;     /* bytes of shared memory beside what the text has */
+    uint32_t shared;     /* bytes of dynamic shared memory */
     const uint8_t *args; /* pointers are zero */
     uint32_t arg_bytes, n_patches;
     const pl_code_patch *patch;
@@ -65,11 +65,11 @@ typedef struct pl_code {
     const bool *inplace; /* the in-place table (ir/group/inplace.h) */
 } pl_code;
 
-/* Everything lives in the arena. A unit of one node whose outputs have no elements gives no
- * kernels. */
+/* Generates the kernels of a unit; everything lives in the arena. A unit of one node whose outputs
+ * have no elements gives no kernels. */
 pl_status pl_code_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_code *out) PL_MUST_USE;
-/* Writes the kernel's arguments for these pointers; false if one is aligned less than the text
- * takes for granted. */
+/* Writes the kernel's arguments for these pointers; false if a pointer has less alignment than the
+ * text assumes. */
 bool pl_code_bind(const pl_code_kernel *k, const void *const *in, void *const *out, void *work,
                   void *args);
 

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-/* Whether one stride serves the whole set: *out. */
+/* Whether one stride describes the whole set: *out. */
 static bool is_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int64_t *out)
 {
     int lo = p->first[set], hi = p->first[set + 1];
@@ -27,7 +27,8 @@ static bool aligned(const pl_cg_pass *p, const pl_cg_operand *o, int vec, bool l
 {
     int64_t bytes = (int64_t)pl_dtype_bytes(o->dtype), al = bytes * vec > 16 ? 16 : bytes * vec;
     if (o->align % (uint32_t)al || o->offset * bytes % al) return false;
-    int chunk = linear ? p->first[PL_CG_INNER] : p->rank - 1; /* dims from here go by chunks */
+    /* dims from here are read in chunks */
+    int chunk = linear ? p->first[PL_CG_INNER] : p->rank - 1;
     for (int d = 0; d < chunk; d++)
         if (o->stride[d] * bytes % al) return false;
     return true;
@@ -113,7 +114,7 @@ void pl_cg_dividers(pl_cg *w)
             w->div[d] = pl_cg_divider(w, p->dim[d]);
 }
 
-/* Windows of a pool and the like: known in the text, no multiplication. */
+/* Windows of a pool and similar sizes: literals in the text, no multiplication. */
 static int shift_of(int64_t size)
 {
     return size == 2 ? 1 : size == 4 ? 2 : size == 8 ? 3 : 0;

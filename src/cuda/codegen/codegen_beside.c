@@ -1,30 +1,31 @@
-/* codegen_beside.c - sums of columns in the row kernel that reads the same elements.
+/* codegen_beside.c - column sums in the row kernel that reads the same elements.
  *
- * Idea: a norm's backward needs sums along rows and sums down columns of the same values. A second
- * pass would read everything again; here a block takes a part of the rows, as a block of a sheet
- * kernel does, and each lane adds up its columns while the rows pass.
+ * Idea: the backward pass of a norm needs sums along rows and sums down columns of the same values.
+ * A second pass would read everything again; here a block takes a part of the rows, like a block of
+ * a sheet kernel, and each lane accumulates its columns while it walks the rows.
  *
  * Invariant: a column is summed in the order of the sheet kernel: every lane in the same order,
- * then the lanes. The bits are those of a pass of its own.
+ * then the lanes. The bits equal those of a separate pass.
  *
  * Lanes that share a warp run together up to the last row of all of them; where lanes do not fill a
- * warp, other threads without rows do. Lanes of several warps have a barrier each and meet there as
+ * warp, threads without rows fill it. Lanes of several warps have a barrier each and execute it as
  * often as the first lane, whether they have a row or not: checkers that order accesses by barriers
  * (compute-sanitizer's racecheck) then order the barriers of the whole block correctly.
  *
  * Cost: column sums stay in registers, which leaves room for few warps. To hide latency a lane
- * requests rows before it computes the current one: two rows ahead into shared memory, as far as
- * shared memory goes, else one; single values of a row, and what does not fit, go into registers.
+ * loads rows before it computes the current one: two rows ahead into shared memory, as far as
+ * shared memory suffices, else one; single values of a row, and what does not fit, go into
+ * registers.
  */
 #include "cuda/codegen/codegen_row.h"
 
 #include <stdio.h>
 
 enum { EARLY_REGS = 16 };
-/* a thread with more of a row than this has registers for one block a processor */
+/* a thread with more elements of a row than this has registers for one block per multiprocessor */
 enum { ALONE_ELEMS = 16 };
 enum { SHARED_BYTES = 48 << 10, ALONE_BYTES = 64 << 10 };
-/* of rows, sums and what is the same for all rows, that leave enough for the rest */
+/* limit for rows, sums and values that are equal for all rows; it leaves enough for the rest */
 enum { FIXED_REGS = 124 };
 
 int pl_cg_beside_lanes(const pl_cg_pass *p)
@@ -45,7 +46,7 @@ static int sums_of(const pl_cg_pass *p)
     return n;
 }
 
-/* Registers of what stays for a row and of columns' sums. */
+/* Returns the registers of values kept for a row and of column sums. */
 static int registers(const pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -56,7 +57,7 @@ static int registers(const pl_cg_stages *t)
     return n + elems * sums_of(p);
 }
 
-/* What is the same for all rows stays in registers, where there are enough. */
+/* Keeps operands that are equal for all rows in registers, if there are enough. */
 static void find_fixed(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -76,7 +77,7 @@ static int row_bytes(const pl_cg_pass *p, int i)
     return pl_cg_beside_lanes(p) * p->steps * p->tx * chunk_bytes(p, i);
 }
 
-/* Shared memory for parts of rows' sums (codegen_row.c), at most. */
+/* Returns an upper bound of the shared memory for partial row sums (codegen_row.c). */
 static int row_sums_bytes(const pl_cg_pass *p)
 {
     int n = 0;
@@ -84,15 +85,16 @@ static int row_sums_bytes(const pl_cg_pass *p)
     return p->tx > 32 ? 2 * n * p->ty * (p->tx / 32 * 8 + 8) : 0;
 }
 
-/* Shared memory of a block: what every card gives any kernel; where registers leave room for one
- * block alone, what every card can give a processor. */
+/* Returns the shared memory limit of a block: what every GPU gives any kernel; where registers
+ * leave room for one block only, what every GPU has per multiprocessor. */
 static int most_shared(const pl_cg_pass *p)
 {
     return (p->steps * p->vec > ALONE_ELEMS ? ALONE_BYTES : SHARED_BYTES) - row_sums_bytes(p);
 }
 
-/* Places in shared memory: a second one for each operand, as far as it goes. Those with two lie
- * before the others, the second ones `ring` bytes after the first. */
+/* Assigns places in shared memory: a second place for each operand, as far as memory suffices.
+ * Operands with two places lie before the others; the second places are `ring` bytes after the
+ * first. */
 static void find_places(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -111,8 +113,8 @@ static void find_places(pl_cg_stages *t)
     }
 }
 
-/* What can come ahead: whole words as far as shared memory goes, the rest as far as registers do.
- */
+/* Chooses what is loaded ahead: whole words as far as shared memory suffices, the rest as far as
+ * registers do. */
 void pl_cg_beside_find(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -147,8 +149,8 @@ static bool any_early(const pl_cg_stages *t)
 }
 
 /* Writes the code that starts loading operands of `row` into shared memory, if the row exists.
- * twice: the operands with two places there, else those with one. The target is `ring` bytes after
- * the operand's first place. */
+ * twice: the operands with two places there, else the operands with one. The target is `ring` bytes
+ * after the operand's first place. */
 static void put_send(pl_cg *w, const pl_cg_stages *t, bool twice, const char *row, const char *ring)
 {
     const pl_cg_pass *p = w->p;
@@ -167,7 +169,7 @@ static void put_send(pl_cg *w, const pl_cg_stages *t, bool twice, const char *ro
     pl_cg_put(w, "}\n}\n}\np_sent();\n");
 }
 
-/* What of row r_, if there is one, comes to registers. */
+/* Writes the loads into registers for row r_, if the row exists. */
 static void put_early(pl_cg *w, const pl_cg_stages *t)
 {
     const pl_cg_pass *p = w->p;
@@ -190,7 +192,7 @@ static void put_early(pl_cg *w, const pl_cg_stages *t)
     pl_cg_put(w, "}\n");
 }
 
-/* What is the same for all rows. */
+/* Writes the loads that are equal for all rows. */
 static void put_fixed(pl_cg *w, const pl_cg_stages *t)
 {
     const pl_cg_pass *p = w->p;
@@ -213,7 +215,7 @@ static void put_fixed(pl_cg *w, const pl_cg_stages *t)
     pl_cg_put(w, "}\n}\n}\n");
 }
 
-/* Where what is sent for comes to, if that is registers. */
+/* Declares the registers that loads ahead go to. */
 static void declare_early(pl_cg *w, const pl_cg_stages *t, const char *to)
 {
     const pl_cg_pass *p = w->p;
@@ -226,7 +228,7 @@ static void declare_early(pl_cg *w, const pl_cg_stages *t, const char *to)
     }
 }
 
-/* What came, into registers. */
+/* Writes the copies of loaded data from shared memory into registers. */
 static void put_take(pl_cg *w, const pl_cg_stages *t)
 {
     const pl_cg_pass *p = w->p;
@@ -252,7 +254,8 @@ static void put_take(pl_cg *w, const pl_cg_stages *t)
     pl_cg_put(w, "}\n}\n");
 }
 
-/* Shared memory of a block: for rows to come, and in the end for the lanes' sums. */
+/* Returns the shared memory of a block: for rows loaded ahead, and at the end for the lanes'
+ * sums. */
 static int shared_bytes(const pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -280,7 +283,7 @@ static void declare_sums(pl_cg *w)
     }
 }
 
-/* Rows go to lanes in twos. */
+/* Lanes take rows in pairs. */
 static void put_next_row(pl_cg *w)
 {
     pl_cg_put(w, "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", w->p->ty);
@@ -329,7 +332,7 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
     pl_cg_row_bases(w);
 }
 
-/* The lanes' sums into one, a thread for each column; a tree, as p_lanes has it. */
+/* Writes the tree that combines the lanes' sums, one thread per column, in the order of p_lanes. */
 static void put_lanes(pl_cg *w, int s, int64_t rows)
 {
     const pl_cg_pass *p = w->p;
@@ -348,7 +351,7 @@ static void put_lanes(pl_cg *w, int s, int64_t rows)
     pl_cg_put_partial(w, s, val, "(I)blockIdx.x", "e_", rows);
 }
 
-/* The sums that each thread has of its columns. */
+/* Writes the sums that each thread has of its columns. */
 static void put_own(pl_cg *w, int s, int64_t rows)
 {
     const pl_cg_pass *p = w->p;
@@ -360,7 +363,7 @@ static void put_own(pl_cg *w, int s, int64_t rows)
     pl_cg_put(w, "}\n}\n}\n");
 }
 
-/* A lane that has fewer rows than the first meets for those it has not. */
+/* A lane with fewer rows than the first executes the barriers of its missing rows. */
 static void put_idle(pl_cg *w, int meetings)
 {
     if (w->p->ty == 1 || w->p->tx <= 32 || meetings == 0) return;

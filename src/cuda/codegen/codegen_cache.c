@@ -63,7 +63,7 @@ static bool write_all(int fd, const void *data, size_t len)
     return true;
 }
 
-/* Not fsynced: after a power cut the hash tells. */
+/* Not fsynced: after a power cut the hash shows the damage. */
 void pl_code_cache_write(const char *dir, pl_code_key key, const void *data, size_t len)
 {
     char path[1024], tmp[1100];

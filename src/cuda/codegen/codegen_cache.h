@@ -2,8 +2,8 @@
  *
  * The key is a hash of text, architecture, compiler and options, so a file is never out of date. A
  * file holds its key and a hash of its content: a damaged or truncated file counts as missing.
- * Files appear whole (written under another name, then renamed), so several processes may write
- * the same one.
+ * Files appear complete (written under another name, then renamed), so several processes may write
+ * the same file.
  */
 #ifndef PL_CUDA_CODEGEN_CACHE_H
 #define PL_CUDA_CODEGEN_CACHE_H
@@ -14,11 +14,11 @@ typedef struct pl_code_key {
     uint64_t hi, lo;
 } pl_code_key;
 
-/* `with`: architecture, compiler version and options as text. */
+/* Returns the key. `with`: architecture, compiler version and options as text. */
 pl_code_key pl_code_key_of(const char *text, size_t len, const char *with);
-/* The compiled kernel, freed with pl_sys_free; NULL if there is none. Never fails. */
+/* Returns the compiled kernel, freed with pl_sys_free; NULL if it is not cached. Never fails. */
 void *pl_code_cache_read(const char *dir, pl_code_key key, size_t *len);
-/* Best effort: a disk that is full or read-only only costs time. */
+/* Best effort: if the disk is full or read-only, the kernel is compiled again next time. */
 void pl_code_cache_write(const char *dir, pl_code_key key, const void *data, size_t len);
 
 #endif

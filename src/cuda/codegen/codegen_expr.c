@@ -39,7 +39,7 @@ const char *pl_cg_mem(pl_dtype d)
     }
 }
 
-/* Integer sums wrap, so they are unsigned. */
+/* Integer sums wrap, so their accumulators are unsigned. */
 const char *pl_cg_acc(pl_dtype d, pl_reduce_fn fn)
 {
     if (fn == PL_REDUCE_MOMENTS) return d == PL_F64 ? "p_mom<double>" : "p_mom<float>";
@@ -77,7 +77,7 @@ void pl_cg_from(pl_cg *w, pl_dtype d, const char *raw)
         pl_cg_put(w, "(%s)%s", pl_cg_reg(d), raw);
 }
 
-/* What goes around a value to make it one of `to`; the end is a bracket. */
+/* Returns the text before a value that converts it to `to`; a bracket follows the value. */
 static const char *cast_head(pl_dtype to, pl_dtype from)
 {
     bool same = to == from;
@@ -98,7 +98,7 @@ void pl_cg_cast(pl_cg *w, pl_dtype to, pl_dtype from, const char *value)
     pl_cg_put(w, "%s%s)", cast_head(to, from), value);
 }
 
-/* A value of dtype `from` as an element in memory. */
+/* Writes a value of dtype `from` as an element in memory. */
 void pl_cg_to(pl_cg *w, pl_dtype mem, pl_dtype from, const char *value)
 {
     const char *head = mem == PL_F16 ? "p_f2h(" : mem == PL_BF16 ? "p_f2b(" : NULL;
@@ -110,7 +110,8 @@ void pl_cg_to(pl_cg *w, pl_dtype mem, pl_dtype from, const char *value)
 
 /* ---- functions -------------------------------------------------------------------------- */
 
-/* Brings a computed value into what its dtype holds; 16-bit floats are rounded by the caller. */
+/* Returns the text that brings a computed value into the range of its dtype; the caller rounds
+ * 16-bit floats. */
 static const char *round_head(pl_dtype d, bool truth)
 {
     if (truth) return "(";
@@ -119,7 +120,7 @@ static const char *round_head(pl_dtype d, bool truth)
     return "(";
 }
 
-/* Functions that give back one of their operands, or a multiple of minus one of it. */
+/* Functions that return one of their operands, or its negative. */
 static bool exact(pl_scalar_fn f)
 {
     return f == PL_SCALAR_SELECT || f == PL_SCALAR_MAX || f == PL_SCALAR_MIN ||
@@ -127,7 +128,7 @@ static bool exact(pl_scalar_fn f)
            f == PL_SCALAR_FLOOR || f == PL_SCALAR_ROUND;
 }
 
-/* The value before it is rounded to 16 bits, if it is a 16-bit float. */
+/* Writes the value before it is rounded to 16 bits, if it is a 16-bit float. */
 static void put_function(pl_cg *w, const pl_fused_instr *x)
 {
     if (x->fn == PL_SCALAR_EQ && w->raw[x->arg[0]][0] && !(w->dep[x->arg[1]] & PL_CG_DEP_J)) {
@@ -151,7 +152,8 @@ static void put_function(pl_cg *w, const pl_fused_instr *x)
     pl_cg_put(w, "))");
 }
 
-/* Then its element is g<i> beside the value v<i>: of two at a time, a word of both. */
+/* If so, the element g<i> exists beside the value v<i>: with two elements at a time, a word of
+ * both. */
 bool pl_cg_narrows(const pl_cg_pass *p, int i)
 {
     const pl_fused_instr *x = &p->instr[i];
@@ -175,7 +177,7 @@ void pl_cg_value(pl_cg *w, int i)
     snprintf(w->ref[i], sizeof *w->ref, "v%d%s", i, w->two ? "[h_]" : "");
 }
 
-/* Whether g<i> is a word of the two elements that are being written, of dtype d. */
+/* Whether g<i> is a word of the two current elements, of dtype d. */
 static bool is_word(const pl_cg *w, int i, pl_dtype d)
 {
     char here[24];
@@ -184,7 +186,7 @@ static bool is_word(const pl_cg *w, int i, pl_dtype d)
            strcmp(w->ref[i], here) == 0;
 }
 
-/* The function of words that has the bits of x's floats, rounded; NULL: there is none. */
+/* Returns the function on words with the same bits as x's floats, rounded; NULL: none. */
 static const char *of_words(const pl_cg *w, const pl_fused_instr *x)
 {
     bool half = x->dtype == PL_F16;
@@ -235,7 +237,7 @@ void pl_cg_map(pl_cg *w, int i)
     pl_cg_put(w, ";\n");
 }
 
-/* Instruction i as an element in memory. */
+/* Writes instruction i as an element in memory. */
 void pl_cg_element(pl_cg *w, pl_dtype mem, int i)
 {
     const pl_fused_instr *x = &w->p->instr[i];
@@ -254,8 +256,8 @@ bool pl_cg_constant(const pl_fused_instr *x)
     return true;
 }
 
-/* Numbers that belong to an expression rather than to sizes stand in the text: the compiler then
- * sees that a gradient computes what its function did. */
+/* Numbers that belong to an expression rather than to sizes are literals in the text: the compiler
+ * can then merge what a gradient recomputes of its function. */
 static const char *literal(float v)
 {
     static const struct {
@@ -278,7 +280,7 @@ static void put_float(pl_cg *w, float v)
         pl_cg_put(w, "a.f[%d];\n", pl_cg_float(w, v));
 }
 
-/* An immediate comes rounded from the host. */
+/* The host has rounded the immediate. */
 static void put_constant(pl_cg *w, const pl_fused_instr *x)
 {
     union {
@@ -302,7 +304,7 @@ static void put_constant(pl_cg *w, const pl_fused_instr *x)
     }
 }
 
-/* Base and steps are whole numbers and all values small: integers hold them. */
+/* Whether base and steps are whole numbers and all values small enough for integers. */
 static bool whole(const pl_cg_pass *p, int i)
 {
     const double *step = &p->step[i * PL_CG_RANK];
@@ -346,7 +348,7 @@ void pl_cg_ramp(pl_cg *w, int i)
 
 /* ---- results of reductions -------------------------------------------------------------- */
 
-/* `value` has the accumulator's type; f32 class and f64 are rounded already. */
+/* `value` has the accumulator's type; values of the f32 class and f64 are already rounded. */
 void pl_cg_result(pl_cg *w, pl_dtype mem, pl_dtype src, const char *value)
 {
     if (pl_dtype_is_float(src)) {

@@ -4,9 +4,9 @@
  *   block b = (o_, part): elements [part * L, part * L + L) of row o_
  *   thread t takes the chunks t, t + threads, ... of V elements, U at a time
  *
- * An end that is not a whole chunk is taken element by element; reductions choose V so that there
- * is no such end. Example: y = a + b over 1,000,003 floats: V = 4, blocks of 256 threads; the last
- * three elements run through the loop with V = 1.
+ * A remainder that is not a whole chunk is processed element by element; reductions choose V so
+ * that there is no remainder. Example: y = a + b over 1,000,003 floats: V = 4, blocks of 256
+ * threads; the last three elements run through the loop with V = 1.
  */
 #include "cuda/codegen/codegen_int.h"
 

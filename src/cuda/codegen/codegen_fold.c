@@ -3,13 +3,12 @@
  * Partial results lie as [runs before][parts][runs after], or in strips of a few columns
  * (pl_cg_strips); the partial results of one result are spread over the reduced runs. Y threads
  * share X neighbouring results (or 4 X, where neighbours are results of other columns, so that
- * every 32-byte sector is read as a whole): each thread takes every Y-th partial result in order,
- * then a tree combines the Y threads. X and Y depend on the number of partial results and on their
- * layout alone: that fixes the order of the sum.
+ * every 32-byte sector is read whole): each thread takes every Y-th partial result in order, then a
+ * tree combines the Y threads. X and Y depend on the number of partial results and on their layout
+ * alone: that fixes the order of the sum.
  *
- * Each reduction has blocks of its own in one kernel, all as large as the largest; a block does
- * several sets of X times Y threads where that makes few enough blocks for a large GPU to hold all
- * at once.
+ * Each reduction has its own blocks in one kernel, all as large as the largest; a block does
+ * several sets of X times Y threads where a large GPU can then hold all blocks at once.
  */
 #include "cuda/codegen/codegen_int.h"
 
@@ -24,7 +23,7 @@ typedef struct axes {
     int64_t total;
 } axes;
 
-/* Innermost first; an axis that goes on where the one before ends is part of it. */
+/* Adds an axis, innermost first; an axis that continues the one before is merged with it. */
 static void add_axis(axes *x, int64_t size, int64_t stride)
 {
     int last = x->n - 1;
@@ -37,7 +36,7 @@ static void add_axis(axes *x, int64_t size, int64_t stride)
     x->stride[x->n++] = stride;
 }
 
-/* The dims of the partial results, split into kept and folded ones. */
+/* Splits the dims of the partial results into kept and folded ones. */
 static void split(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, axes *keep, axes *fold)
 {
     int64_t stride = 1, rows = p->parts;
@@ -58,7 +57,7 @@ static void split(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, axe
     }
 }
 
-/* "I name = " the place of index `at` among the axes. */
+/* Writes "I name = " and the offset of index `at` over the axes. */
 static void put_place(pl_cg *w, const axes *x, const char *at, const char *name)
 {
     pl_cg_put(w, "I %s = 0;\n{ I q_ = %s;\n", name, at);
@@ -107,8 +106,8 @@ static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
     return x;
 }
 
-/* A thread's partial results, in order; so many are read at once that their way is paid for
- * together. */
+/* Writes the walk over a thread's partial results, in order; several are loaded at once, so that
+ * their latencies overlap. */
 static void put_walk(pl_cg *w, const section *x)
 {
     pl_cg_put(w,
@@ -124,7 +123,8 @@ static void put_walk(pl_cg *w, const section *x)
         x->op);
 }
 
-/* Set b_ of a section; set_ is which of the block's that is, thread_ the thread's place in it. */
+/* Writes set b_ of a section; set_ is the set's number in the block, thread_ the thread's index in
+ * it. */
 static void put_section(pl_cg *w, const section *x)
 {
     const pl_cg_sink *k = &w->p->sink[x->sink];
@@ -148,14 +148,14 @@ static void put_section(pl_cg *w, const section *x)
     pl_cg_put(w, "}\n");
 }
 
-/* Sets that a block of a section does, if it may do so many. */
+/* Returns the sets per block of a section, at most `most`. */
 static int sets_of(const section *x, int threads, int most)
 {
     return (int)pl_cg_clamp(threads / (x->tx * x->ty), 1, most);
 }
 
-/* The fewest sets a block with which a large card, one block a processor, holds all blocks at once;
- * or as many as fit. */
+/* Returns the fewest sets per block with which a large GPU, one block per multiprocessor, holds all
+ * blocks at once; or as many as fit. */
 static int most_sets(const section *x, int n, int threads)
 {
     int most = 1;
@@ -184,7 +184,7 @@ pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_
     for (int i = 0; i < n; i++)
         if (x[i].bytes * (threads / (x[i].tx * x[i].ty)) > bytes)
             bytes = x[i].bytes * (threads / (x[i].tx * x[i].ty));
-    pl_cg_head(w, threads, 1); /* all registers: what is under way needs them */
+    pl_cg_head(w, threads, 1); /* all registers: loads in flight need them */
     pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n", bytes);
     for (int i = 0; i < n; i++) {
         int sets = sets_of(&x[i], threads, most);

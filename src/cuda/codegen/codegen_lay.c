@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANE_CHUNKS = 64 }; /* of a thread of a flat sum, at most */
-/* registers with which a processor holds so many */
+enum { LANE_CHUNKS = 64 }; /* limit of chunks per thread of a flat sum */
+/* registers with which a multiprocessor holds so many blocks */
 enum { FOUR_BLOCKS = 66, THREE_BLOCKS = 84, TWO_BLOCKS = 126 };
 
 /* ---- the dims of a pass ----------------------------------------------------------------- */
@@ -51,7 +51,7 @@ static void remove_dim(pl_cg_pass *p, int *run, int d)
     p->rank--;
 }
 
-/* A dim of size n before dim d (n is taken out of dim d), with the strides that makes. */
+/* Splits dim d: inserts a dim before it, and sets the strides of both. */
 static void split_dim(pl_cg_pass *p, int *run, int d, int64_t inner)
 {
     for (int i = p->rank; i > d; i--) {
@@ -73,7 +73,7 @@ static void split_dim(pl_cg_pass *p, int *run, int d, int64_t inner)
     p->rank++;
 }
 
-/* run[d] of all dims; one that holds a run's end inside is split there. */
+/* Sets run[d] of all dims; splits a dim where a run ends inside it. */
 static void set_runs(pl_cg_pass *p, int *run)
 {
     int n = 0;
@@ -86,8 +86,8 @@ static void set_runs(pl_cg_pass *p, int *run)
     }
 }
 
-/* The group's dims, those of size 1 dropped, neighbours of one run merged where all reads allow.
- * run[d]: which of the pass's runs dim d belongs to. */
+/* Collects the group's dims without dims of size 1; merges neighbours of one run where all reads
+ * allow. run[d]: the pass's run that dim d belongs to. */
 static pl_status find_dims(pl_cg_pass *p, const pl_fused *f, pl_arena *a, int *run)
 {
     p->step = pl_arena_new(a, double, (size_t)PL_CG_RANK *(size_t)(p->n_instr + 1));
@@ -109,7 +109,7 @@ static pl_status find_dims(pl_cg_pass *p, const pl_fused *f, pl_arena *a, int *r
     return PL_OK;
 }
 
-/* Sets from the dims of the runs before, at and after `along`. A missing inner set is one
+/* Makes sets from the dims of the runs before, at and after `along`. A missing inner set is one
  * element. */
 static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
 {
@@ -130,8 +130,8 @@ static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
 
 /* ---- launches --------------------------------------------------------------------------- */
 
-/* Registers of a thread that walks columns with u chunks in flight, roughly: sums, what stays, what
- * is under way. */
+/* Estimates the registers of a thread that walks columns with u chunks in flight: sums, values that
+ * stay, loads in flight. */
 static int registers(const pl_cg_pass *p, const int *dep, int moving, int u)
 {
     int n = 30;
@@ -147,8 +147,8 @@ static int registers(const pl_cg_pass *p, const int *dep, int moving, int u)
     return n;
 }
 
-/* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough
- * for the text to stay short. */
+/* Sets the chunks in flight: enough for 64 bytes or somewhat more per thread, few enough to keep
+ * the text short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
 {
     int bytes = 0, n = 0, sums = 0;
@@ -166,8 +166,8 @@ static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
     p->unroll = u;
 }
 
-/* Left alone, the compiler takes few registers and puts loads between the arithmetic of the chunks
- * before: with the number of blocks given it loads first. */
+/* By default the compiler uses few registers and interleaves loads with the arithmetic of earlier
+ * chunks; with a given number of blocks it loads first. */
 static void set_resident(pl_cg_pass *p, const int *dep)
 {
     int n = registers(p, dep, PL_CG_DEP_L, p->unroll);
@@ -175,8 +175,9 @@ static void set_resident(pl_cg_pass *p, const int *dep)
         p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
 }
 
-/* Whole warps whose threads have about six chunks each, few of them idle in the last. More than
- * eight have so few registers each that there are as many as can be. */
+/* Returns whole warps whose threads have about six chunks each, few of them idle in the last. With
+ * more than eight warps each thread has so few registers that the maximum number of warps is
+ * used. */
 static int32_t warps_of(int64_t chunks)
 {
     enum { BEST = 6, MOST = 8 };
@@ -194,8 +195,8 @@ static int32_t warps_of(int64_t chunks)
     return best;
 }
 
-/* A thread with several chunks has more to do between shuffles; four threads at least, to read
- * whole sectors, and of four at most as many chunks as are a line. */
+/* A thread with several chunks has more work between shuffles; at least four threads, to read whole
+ * sectors; of four threads at most as many chunks as a cache line has. */
 int32_t pl_cg_row_threads(int64_t n)
 {
     enum { CHUNKS = 6, SECTOR = 4, LINE = 16 };
@@ -208,8 +209,8 @@ int32_t pl_cg_row_threads(int64_t n)
     return t;
 }
 
-/* Rows: which thread adds which element is a function of the row's length. With columns beside, a
- * block has the lanes of a sheet of such columns. */
+/* Lays out rows: which thread adds which element is a function of the row's length. With column
+ * sums, a block has the lanes of a sheet of such columns. */
 static void lay_row(pl_cg_pass *p)
 {
     int64_t n = p->size[PL_CG_INNER];
@@ -239,8 +240,8 @@ static void lay_flat_sum(pl_cg_pass *p)
     p->parts = pl_cg_ceil(n, p->part);
 }
 
-/* Whether nothing is stored, everything that moves down the columns has at most two bytes and
- * little is done with it: then wide chunks pay, else more threads do. */
+/* Whether nothing is stored, everything that is loaded per row has at most two bytes, and there is
+ * little arithmetic: then wide chunks are faster, else more threads. */
 static bool light(const pl_cg_pass *p)
 {
     enum { MOST = 10 };
@@ -261,7 +262,7 @@ static bool light(const pl_cg_pass *p)
     return stays <= 6 && maps <= MOST;
 }
 
-/* Segments as short as they can be with 16 rows or more for a thread. */
+/* Makes segments as short as possible with at least 16 rows per thread. */
 static void set_segments(pl_cg_pass *p)
 {
     int64_t len = 1;
@@ -270,7 +271,7 @@ static void set_segments(pl_cg_pass *p)
     p->seg = d - p->first[PL_CG_ALONG];
 }
 
-/* The width of a chunk is not a matter of sizes alone: it does not change the order in a column. */
+/* The width of a chunk may depend on more than sizes: it does not change the order in a column. */
 static void lay_sheet_sum(pl_cg_pass *p)
 {
     pl_cg_columns c = pl_cg_columns_of(&p->runs);
@@ -288,8 +289,9 @@ static void lay_sheet_sum(pl_cg_pass *p)
     }
 }
 
-/* Elements of a chunk for maps: 16 bytes of the widest type that moves. What stays in registers
- * while a thread walks does not count, unless there is much of it. */
+/* Returns the elements of a chunk for maps: 16 bytes of the widest type that is loaded or stored
+ * per step. Values that stay in registers while a thread walks do not count, unless there are
+ * many. */
 static int map_vec(const pl_cg_pass *p)
 {
     size_t widest = 1;
@@ -325,7 +327,7 @@ static void lay_flat_map(pl_cg_pass *p, int *dep)
     p->parts = pl_cg_ceil(p->size[PL_CG_INNER], p->part);
 }
 
-/* The dim down which threads walk: the one along which most operands stay the same. */
+/* Returns the dim down which threads walk: the dim along which most operands stay the same. */
 static int walk_dim(const pl_cg_pass *p)
 {
     int best = 0;
@@ -395,7 +397,7 @@ static bool too_far(const pl_cg_pass *p)
     return false;
 }
 
-/* Numbers that coordinates are divided by have 32 bits: sizes of all dims but a set's first. */
+/* Coordinates are divided by 32-bit numbers: the sizes of all dims but a set's first. */
 static pl_status check_dims(const pl_cg_pass *p)
 {
     for (int set = 0; set < PL_CG_SETS; set++)

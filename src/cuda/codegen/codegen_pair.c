@@ -1,16 +1,16 @@
 /* codegen_pair.c - sums over the gradient of a max pool: of two neighbours in a window at most one
  * contributes.
  *
- * Taken apart (pass/open.c), that gradient is select(index == place, dy, 0): index and dy belong to
- * the window, the place to each element. Where a sum takes only products of that select, the
- * neighbours for which it is zero add zeros, and adding zeros changes no bit of a sum of finite
+ * As elementwise nodes (pass/open.c), that gradient is select(index == place, dy, 0): index and dy
+ * belong to the window, the place to each element. Where a sum takes only products of that select,
+ * the neighbours for which it is zero add zeros, and adding zeros changes no bit of a sum of finite
  * numbers. A thread takes both elements of a pair anyway, so it computes once: with the second
  * element's operands if the index is the second's place, else with the first's.
  */
 #include "cuda/codegen/codegen_int.h"
 
-/* What a value is, seen from the select. */
-enum { FREE, SHARE, MIXED }; /* not made from it; a multiple of it; neither */
+/* How a value depends on the select. */
+enum { FREE, SHARE, MIXED }; /* does not depend on it; a multiple of it; neither */
 
 static bool moves(const pl_cg_pass *p, const pl_cg_pair *x, int i)
 {
@@ -25,7 +25,8 @@ static bool is_zero(const pl_fused_instr *x)
     return x->code == PL_FUSED_RAMP && pl_cg_constant(x) && x->imm == 0.0;
 }
 
-/* select(index == place, share, 0), where only the place differs inside a pair. */
+/* Whether instruction i is select(index == place, share, 0), where only the place differs inside a
+ * pair. */
 static bool is_select(const pl_cg_pass *p, const int *dep, const bool *varies, pl_cg_pair *x, int i)
 {
     const pl_fused_instr *s = &p->instr[i];

@@ -1,10 +1,10 @@
-/* codegen_row.c - writes row kernels: rows that are reduced and whose sums are used: softmax, norms
- * over the last dims, losses.
+/* codegen_row.c - writes row kernels: rows are reduced and their sums are used (softmax, norms over
+ * the last dims, losses).
  *
  *   tx threads share a row of N elements; thread t takes the chunks t, t + tx, ... of V elements
  *   a block has ty rows (several short ones) or one (tx > 32)
  *
- * Idea: rows are read once. Raw chunks stay in registers (STEPS of them a thread) while sums pass
+ * Idea: rows are read once. Raw chunks stay in registers (STEPS of them per thread) while sums pass
  * from stage to stage (codegen_stages.c); values that are expensive to compute stay too, where
  * registers allow. Long rows, and groups with many operands, are read again in each stage.
  *
@@ -15,20 +15,20 @@
  * stage 1 computes exp(x - max), keeps it in registers and takes the sum; stage 2 divides and
  * stores. Memory is read once and written once.
  *
- * Sums of columns in the same kernel: codegen_beside.c.
+ * Column sums in the same kernel: codegen_beside.c.
  */
 #include "cuda/codegen/codegen_row.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* One element serves the whole chunk, though others serve other chunks. */
+/* Whether the chunk has one element of the operand, which may differ between chunks. */
 static bool one_a_chunk(const pl_cg_pass *p, int i)
 {
     return pl_cg_access_of(p, &p->op[p->instr[i].operand], p->vec) == PL_CG_UNIFORM;
 }
 
-/* <to><i><tail>, which holds a chunk as it is in memory. */
+/* Declares <to><i><tail>, which holds a chunk in its memory format. */
 void pl_cg_row_declare(pl_cg *w, int i, const char *to, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
@@ -57,7 +57,7 @@ void pl_cg_row_load(pl_cg *w, int i, const char *to)
     pl_cg_load(w, k, to, base);
 }
 
-/* Some threads have no chunk in the last step. */
+/* Whether some threads have no chunk in the last step. */
 static bool ragged(const pl_cg_pass *p)
 {
     return p->steps && p->size[PL_CG_INNER] != (int64_t)p->steps * p->tx * p->vec;
@@ -68,8 +68,8 @@ const char *pl_cg_row_inside(const pl_cg_pass *p)
     return ragged(p) && p->columns ? "if (in_) " : "";
 }
 
-/* Much to do for a long row: left alone, the compiler does all steps at once, for which there are
- * not registers enough. */
+/* Whether a long row has much arithmetic: by default the compiler interleaves all steps, for which
+ * there are not enough registers. */
 static bool has_much_to_do(const pl_cg_pass *p)
 {
     enum { MOST = 768 };
@@ -78,16 +78,17 @@ static bool has_much_to_do(const pl_cg_pass *p)
     return p->tx > 32 && !p->columns && n * p->steps * p->vec > MOST;
 }
 
-/* Before a step of a row whose steps are fixed: a branch that keeps it apart from the others, one
- * for the last alone, or none. Threads of large blocks have few registers. */
+/* Returns the guard before a step of a row whose number of steps is fixed: a branch that separates
+ * it from the other steps, a branch for the last step alone, or none. Threads of large blocks have
+ * few registers. */
 static const char *step_guard(const pl_cg_pass *p)
 {
     if (has_much_to_do(p) || (ragged(p) && p->tx > PL_CG_THREADS)) return "if (e_ < N_) ";
     return ragged(p) ? "if (c < STEPS - 1 || e_ < N_) " : "";
 }
 
-/* Few warps, as with columns beside, would wait at a branch; many do better without what is for
- * nothing. */
+/* Few warps, as with column sums, would wait at a branch; with many warps it is faster to skip
+ * useless work. */
 void pl_cg_row_chunks(pl_cg *w, bool fixed)
 {
     if (!fixed)
@@ -114,7 +115,7 @@ bool pl_cg_row_stays(const pl_cg_stages *t, int i)
     return p->used[i] && p->instr[i].code == PL_FUSED_LOAD && t->dep[i] & PL_CG_DEP_J && held(t, i);
 }
 
-/* All chunks of operands that stay and have not come ahead. */
+/* Writes the loads of all chunks that stay in registers and were not loaded ahead. */
 static void put_held(pl_cg *w, const pl_cg_stages *t)
 {
     const pl_cg_pass *p = w->p;
@@ -135,7 +136,7 @@ static void put_held(pl_cg *w, const pl_cg_stages *t)
     pl_cg_put(w, "}\n}\n");
 }
 
-/* One element for the row: no part of its offset is the inner set's. */
+/* Loads one element for the row: the inner set does not contribute to its offset. */
 void pl_cg_row_one(pl_cg *w, int i, const char *to)
 {
     char base[24];
@@ -143,7 +144,7 @@ void pl_cg_row_one(pl_cg *w, int i, const char *to)
     pl_cg_load(w, w->p->instr[i].operand, to, base);
 }
 
-/* Values of a row that can be had in this stage. */
+/* Writes the values of a row that are available in this stage. */
 static void put_uniform(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
@@ -170,9 +171,9 @@ static void put_uniform(pl_cg *w, const pl_cg_stages *t, int stage)
     }
 }
 
-/* Whether a stage computes with values that it has rounded to 16 bits. One by one, each is packed,
- * and unpacked, with whatever is at hand, which makes one element wait for the other; so elements
- * are then written two at a time. */
+/* Whether a stage computes with values that it has rounded to 16 bits. One by one, the compiler
+ * packs each with an unrelated element, which makes one wait for the other; so elements are then
+ * written two at a time. */
 static bool rounds_on_the_way(const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = t->p;
@@ -190,7 +191,7 @@ static bool rounds_on_the_way(const pl_cg_stages *t, int stage)
     return false;
 }
 
-/* The values of one element, or of two, that a stage wants. */
+/* Writes the values of one element, or of two, that a stage needs. */
 static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
@@ -236,7 +237,7 @@ static void put_fresh_loads(pl_cg *w, const pl_cg_stages *t, int stage)
         }
 }
 
-/* Sums that this stage adds up: those of phase stage + 1, and variances of phase stage. */
+/* Whether this stage accumulates sum i: sums of phase stage + 1, and variances of phase stage. */
 static bool sums_in(const pl_cg_stages *t, int i, int stage, bool *var)
 {
     const pl_cg_pass *p = t->p;
@@ -272,7 +273,7 @@ static void put_sum_take(pl_cg *w, int i, bool var)
               i, pl_cg_fold(fn), i, pl_cg_acc(d, fn), v);
 }
 
-/* C type of the accumulator of sum i of a stage, or of its variance. */
+/* Returns the C type of the accumulator of sum i of a stage, or of its variance. */
 static const char *sum_type(const pl_cg_pass *p, int i)
 {
     const pl_fused_instr *x = &p->instr[i];
@@ -286,7 +287,7 @@ static const char *sum_fold(const pl_cg_pass *p, int i)
     return pl_cg_fold(fn == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : fn);
 }
 
-/* p<k>: what the warp has of sum i. Rows of several warps leave it for the others. */
+/* Writes p<k>: the warp's part of sum i. Rows of several warps store it for the other warps. */
 static void put_sum_part(pl_cg *w, int i, bool var)
 {
     const pl_cg_pass *p = w->p;
@@ -301,7 +302,7 @@ static void put_sum_part(pl_cg *w, int i, bool var)
                   type, k, p->ty, k, k);
 }
 
-/* The row's result, rounded to its dtype, as v<i>; a variance is v<i+1>. */
+/* Writes the row's result, rounded to its dtype, as v<i>; a variance is v<i+1>. */
 static void put_sum_end(pl_cg *w, int i, bool var)
 {
     const pl_cg_pass *p = w->p;
@@ -362,7 +363,7 @@ static int stages_with_sums(const pl_cg_stages *t)
     return n;
 }
 
-/* Whether what the last stage stores in sink s is there in words of two elements. */
+/* Whether the value that the last stage stores in sink s exists as words of two elements. */
 static bool in_words(const pl_cg *w, const pl_cg_stages *t, int s)
 {
     const pl_cg_sink *k = &w->p->sink[s];
@@ -370,7 +371,7 @@ static bool in_words(const pl_cg *w, const pl_cg_stages *t, int s)
            t->dep[k->src] & PL_CG_DEP_J && !t->kept[k->src];
 }
 
-/* The type of a chunk of what sink s stores. */
+/* Writes the type of a chunk that sink s stores. */
 static void put_chunk(pl_cg *w, const pl_cg_stages *t, int s)
 {
     bool words = in_words(w, t, s);
@@ -449,7 +450,7 @@ static void put_rows(pl_cg *w)
     pl_cg_put(w, "}\n");
 }
 
-/* Where a row's operands begin. */
+/* Declares where a row's operands begin. */
 void pl_cg_row_bases(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
@@ -489,7 +490,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_stages t;
     if (!w || !dep) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
-    for (int i = 0; i < p->n_instr; i++) /* what varies in a row is an element's */
+    for (int i = 0; i < p->n_instr; i++) /* what varies in a row is per element */
         if (dep[i] & PL_CG_DEP_I) dep[i] |= PL_CG_DEP_J;
     PL_TRY(pl_cg_stages_make(p, dep, a, &t));
     pl_cg_beside_find(&t);
@@ -501,7 +502,8 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     for (int s = 0; s < t.n; s++) put_stage(w, &t, s);
     put_rows(w);
     int meetings = stages_with_sums(&t);
-    if (p->columns && meetings == 1) { /* the next row's parts come where this row's are read */
+    if (p->columns && meetings == 1) { /* the next row's partial sums go where this row's are
+                                        * read */
         pl_cg_row_meet(w);
         meetings++;
     }

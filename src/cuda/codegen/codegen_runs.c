@@ -1,10 +1,10 @@
-/* codegen_runs.c - how reductions are added up: decided by sizes and the kind of reduction alone.
+/* codegen_runs.c - how reductions are summed: decided by sizes and the kind of reduction alone.
  *
  * Idea: runs are neighbouring dims that are all kept or all reduced. Threads walk one of the
- * reduced runs; parts of it are added up separately and folded afterwards (codegen_fold.c).
+ * reduced runs; parts of it are summed separately and folded afterwards (codegen_fold.c).
  *
- * Invariant: neither operands nor dtypes nor the rest of the group have an influence, so a sum has
- * the same bits in every group.
+ * Invariant: operands, dtypes and the rest of the group do not matter, so a sum has the same bits
+ * in every group.
  *
  * Example: [N,H,W,C] over {0,1,2} has the runs NHW (reduced) and C (kept): threads walk NHW.
  */
@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { LANE_ROWS = 64, LONG_LANE_ROWS = 128, CUT_ROWS = 4096 };
-/* blocks a processor that are enough for a row kernel with sums of columns beside */
+/* blocks per multiprocessor that suffice for a row kernel with column sums */
 enum { BESIDE = 2 };
 
 pl_cg_runs pl_cg_runs_of(const pl_fused *f, uint32_t mask, int64_t lead, bool moments)
@@ -63,14 +63,13 @@ int64_t pl_cg_rounds(int64_t parts, int64_t others)
     return pl_cg_clamp(rounds * round / others, parts, 2 * parts);
 }
 
-/* A strip's row is a sector: it is written and read as a whole, and what a fold reads lies
- * together. */
+/* A strip's row is a sector: it is written and read whole, and what a fold reads is contiguous. */
 bool pl_cg_strips(const pl_cg_runs *r)
 {
     return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;
 }
 
-/* The dims before the run that threads walk. */
+/* Returns the product of the dims before the run that threads walk. */
 static int64_t outer_of(const pl_cg_runs *r)
 {
     int64_t n = 1;
@@ -78,7 +77,7 @@ static int64_t outer_of(const pl_cg_runs *r)
     return n;
 }
 
-/* The dims after the run that threads walk. */
+/* Returns the product of the dims after the run that threads walk. */
 static int64_t inner_of(const pl_cg_runs *r)
 {
     int64_t n = 1;
@@ -86,7 +85,7 @@ static int64_t inner_of(const pl_cg_runs *r)
     return n;
 }
 
-/* A part of long rows is a block's, so there must be many rows for few partial results. */
+/* A block computes one part of long rows, so there must be many rows for few partial results. */
 bool pl_cg_takes_columns(const pl_cg_runs *r)
 {
     enum { ROWS = 64 * PL_CG_BLOCKS / 8 };
@@ -95,20 +94,20 @@ bool pl_cg_takes_columns(const pl_cg_runs *r)
     return pl_cg_row_threads(inner) <= 32 || outer_of(r) * r->size[r->along] >= ROWS;
 }
 
-/* Whether blocks that rows and sheets of such columns have in common are cut for the rows: short
- * ones do well with a sheet's. */
+/* Whether blocks that rows and sheets of such columns share are sized for the rows: short rows do
+ * well with a sheet's blocks. */
 static bool cut_for_rows(const pl_cg_runs *r)
 {
     return pl_cg_takes_columns(r) && inner_of(r) >= 128;
 }
 
-/* Whether rows with such columns are more than a warp's. */
+/* Whether rows with such columns take more than one warp. */
 static bool broad(const pl_cg_runs *r)
 {
     return pl_cg_takes_columns(r) && pl_cg_row_threads(inner_of(r)) > 32;
 }
 
-/* Lanes of such columns: rows that a block of a row kernel has room for. */
+/* Returns the lanes of such columns: rows that a block of a row kernel has room for. */
 static int32_t broad_lanes(int64_t inner)
 {
     int32_t threads = pl_cg_row_threads(inner), lanes = 1;
@@ -116,28 +115,28 @@ static int32_t broad_lanes(int64_t inner)
     return lanes;
 }
 
-/* Blocks of a row kernel that adds up columns beside which a processor holds, by the registers of
- * its threads. */
+/* Returns how many blocks of a row kernel with column sums a multiprocessor holds, by the registers
+ * of its threads. */
 static int beside_held(int64_t inner)
 {
-    static const int WARPS[] = {24, 24, 24, 16, 16, 12, 11, 9, 9}; /* by chunks of a thread */
+    static const int WARPS[] = {24, 24, 24, 16, 16, 12, 11, 9, 9}; /* by chunks per thread */
     int64_t threads = pl_cg_row_threads(inner), steps = pl_cg_ceil(inner, 4 * threads);
     int64_t block = threads > 32 ? threads * broad_lanes(inner) : threads * 8;
-    if (threads == 32) return BESIDE; /* or one, twice as long */
+    if (threads == 32) return BESIDE; /* or one block, twice as long */
     return (int)pl_cg_clamp(32 * WARPS[pl_cg_clamp(steps, 0, 8)] / block, 1, 8);
 }
 
-/* How full the rounds are in which a large card takes so many blocks, `held` of them on each
- * processor at once. */
+/* Returns how full the waves are in which a large GPU runs so many blocks, `held` of them on each
+ * multiprocessor at once. */
 static double fullness(int64_t blocks, int held)
 {
     int64_t round = (int64_t)PL_CG_BLOCKS / 8 * held;
     return (double)blocks / (double)(pl_cg_ceil(blocks, round) * round);
 }
 
-/* The length of a part where columns are long, of at most `pairs` pairs of rows a lane: rounds are
- * to be full whether a processor holds three blocks, four or eight, and whole steps of two pairs of
- * rows are better than others. */
+/* Returns the length of a part where columns are long, of at most `pairs` pairs of rows per lane:
+ * waves should be full whether a multiprocessor holds three, four or eight blocks, and whole steps
+ * of two pairs of rows are better than others. */
 static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pairs)
 {
     const int64_t two = 2 * (int64_t)c->ty, len = r->size[r->along], outer = outer_of(r);
@@ -149,7 +148,8 @@ static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pa
         if (!r->moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
         if (cut_for_rows(r)) full = fmin(full, fullness(parts * outer, beside_held(inner_of(r))));
         full -= m % 2 ? 0.02 : 0;
-        if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
+        /* partial results are long compared with few rows */
+        if (c->ty < 8) full -= 4 / (double)(two * m);
         if (full > most + 0.01) {
             most = full;
             best = two * m;
@@ -168,7 +168,7 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
     if (broad(r)) c.tx = PL_CG_THREADS / broad_lanes(inner);
     c.ty = PL_CG_THREADS / c.tx;
     c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
-    int64_t lanes = c.ty < 8 ? 8 : c.ty; /* a part pays with some rows for each of so many */
+    int64_t lanes = c.ty < 8 ? 8 : c.ty; /* a part pays with some rows for each of so many lanes */
     int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * lanes));
     if (cut_for_rows(r)) {
         int64_t once = PL_CG_BLOCKS / 8 * BESIDE / outer;

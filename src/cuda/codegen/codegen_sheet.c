@@ -6,9 +6,9 @@
  *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...; for sums rows
  *   2y, 2y + 1, 2y + 2Y, ...: neighbouring rows often read the same (the windows of a pool)
  *
- * Where operands see several dims in along, the walk goes by segments: the outer of those dims
- * change only between segments, the inner ones (at least one; more where they are short, as the
- * windows of a pool) are computed at every step.
+ * Where operands see several dims in along, the walk is split into segments: the outer of those
+ * dims change only between segments, the inner ones (at least one; more where they are short, as
+ * the windows of a pool) are computed at every step.
  *
  * Invariant: sums over rows go through each thread in order, then the Y threads as a tree, then the
  * parts (codegen_fold.c); X, Y and the parts depend on sizes alone.
@@ -34,7 +34,7 @@ static void put_bases(pl_cg *w)
     }
 }
 
-/* Row u of a step of a map's walk, or of a step of one row. */
+/* Writes row u of a step of a map's walk, or of a step of one row. */
 static void put_index(pl_cg *w)
 {
     pl_cg_put(w, "const I r_ = row_ + u * Y_, l_ = r_ - seg_, z_ = (o_ * A_ + r_) * N_ + e_; "
@@ -48,8 +48,8 @@ static bool pairs_are_a_dim(const pl_cg_pass *p)
     return pl_cg_rank(p, PL_CG_ALONG) - 1 > p->seg && p->dim[p->first[PL_CG_INNER] - 1] == 2;
 }
 
-/* Row u of a step of pairs. Where a pair never crosses the innermost dim, its second row has the
- * coordinates of the first but for that dim: what both read is then seen to be one load. */
+/* Writes row u of a step of pairs. Where a pair never crosses the innermost dim, its second row
+ * differs from the first in that dim only: the compiler can then merge equal loads. */
 static void put_pair_index(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
@@ -73,7 +73,8 @@ static void put_pair_index(pl_cg *w)
         pl_cg_put(w, "const I s%d = t%d%s;\n", d, d, d == last ? " + (u & 1)" : "");
 }
 
-/* Sums: lanes take pairs of rows, in order; where a segment begins or ends inside one, one row. */
+/* Writes sums: lanes take pairs of rows, in order; where a segment begins or ends inside a pair,
+ * one row. */
 static void put_pairs(pl_cg *w, const int *lvl, const int *dep, const pl_cg_pair *pair)
 {
     const pl_cg_pass *p = w->p;

@@ -1,16 +1,16 @@
 /* codegen_stages.c - the schedule of a row kernel: which stage computes what, and which values stay
  * in registers between stages.
  *
- * Each stage goes over the elements once. Stage k computes the reductions whose operands need the
- * results of stages before k; a variance takes a stage of its own, after its mean. The last stage
+ * Each stage walks the elements once. Stage k computes the reductions whose operands need the
+ * results of stages before k; a variance takes its own stage, after its mean. The last stage
  * stores. Example: see codegen_row.c (softmax: maximum, sum, store).
  */
 #include "cuda/codegen/codegen_row.h"
 
 enum { MAX_STAGES = 64, RAW_REGS = 128 };
 
-/* Registers of a thread for what it has read of a row; half as many are for what it keeps. The
- * larger the block the fewer there are, 255, 128 or 64 in all. */
+/* Returns the registers of a thread for what it has read of a row; half as many are for values it
+ * keeps. Larger blocks have fewer: 255, 128 or 64 in all. */
 static int raw_registers(const pl_cg_pass *p)
 {
     return p->tx <= 256 ? RAW_REGS : p->tx <= 512 ? RAW_REGS / 2 : RAW_REGS / 4;
@@ -26,8 +26,8 @@ bool pl_cg_row_var(const pl_cg_pass *p, int i)
     return i + 1 < p->n_instr && p->used[i + 1] && p->instr[i + 1].code == PL_FUSED_ROW_VAR;
 }
 
-/* phase: number of the stage in which the value can first be had. A reduction of values of
- * phase k is had in phase k + 1; a variance one later. */
+/* phase: number of the first stage in which the value is available. A reduction of values of phase
+ * k is available in phase k + 1; a variance one later. */
 static void find_phases(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -49,7 +49,7 @@ static void mark(pl_cg_stages *t, int stage, int i)
 {
     const pl_cg_pass *p = t->p;
     bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
-    if (!(t->dep[i] & PL_CG_DEP_J)) return; /* a row's value: had before the stage */
+    if (!(t->dep[i] & PL_CG_DEP_J)) return; /* a row's value: available before the stage */
     need[i] = true;
     for (int k = i; k >= 0; k--) {
         if (!need[k]) continue;
@@ -107,7 +107,7 @@ int pl_cg_wanted(const pl_cg_stages *t, int i, int *first)
     return n;
 }
 
-/* Forgets what later stages wanted only for the sake of kept values. */
+/* Clears what later stages needed only for kept values. */
 static void refresh(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
@@ -152,8 +152,8 @@ static void find_kept(pl_cg_stages *t)
         room -= regs;
         refresh(t);
     }
-    /* The compiler does not see that a conversion from f16 is one it has made. Beside columns' sums
-     * registers are worth more than conversions. */
+    /* The compiler does not recognise a repeated conversion from f16. With column sums, registers
+     * are worth more than conversions. */
     for (int i = 0; i < p->n_instr && t->raw && !p->columns; i++) {
         int first = 0;
         if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD || p->instr[i].dtype != PL_F16)

@@ -1,7 +1,7 @@
 /* codegen_step.c - writes the inner loop of flat and sheet kernels.
  *
  * Idea: a step takes U chunks of V elements: first all loads of all U chunks, so that many bytes
- * are under way at once, then values, stores and accumulation.
+ * are in flight at once, then values, stores and accumulation.
  *
  * Invariant: a thread reads its elements before it writes them, and no other thread reads them, so
  * an output may be an input's memory (ir/group/inplace.h).
@@ -12,7 +12,7 @@
 
 /* ---- values ----------------------------------------------------------------------------- */
 
-/* Statement block that brings operand k of LOAD i into `to`. */
+/* Writes the statements that load operand k of LOAD i into `to`. */
 static void load(pl_cg *w, int i, const char *to)
 {
     const pl_cg_pass *p = w->p;
@@ -38,7 +38,7 @@ static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
 }
 
-/* The element of the row that has the pair's share: y_ is whether that is the second. */
+/* Writes the element of the contributing row of the pair: y_ is whether that is the second row. */
 static void unpack_pair(pl_cg *w, int i)
 {
     pl_dtype d = w->p->instr[i].dtype;
@@ -52,7 +52,7 @@ static void unpack_pair(pl_cg *w, int i)
     snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
 }
 
-/* v<i> from what was loaded. */
+/* Writes v<i> from the loaded chunk. */
 static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
 {
     pl_dtype d = w->p->instr[i].dtype;
@@ -73,7 +73,7 @@ static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
         snprintf(w->raw[i], sizeof *w->raw, "q%d%s", i, tail);
 }
 
-/* Instruction i where its operands are in scope. */
+/* Writes instruction i where its operands are in scope. */
 static void value(pl_cg *w, int i, bool per_element, const char *tail)
 {
     if (w->pair.on && i == w->pair.eq) {
@@ -95,7 +95,7 @@ static bool any_at(const pl_cg_pass *p, const int *lvl, const int *dep, int leve
     return false;
 }
 
-/* Opens the loop over the elements of a chunk, with their coordinates where ramps want them. */
+/* Opens the loop over the elements of a chunk, with their coordinates where ramps need them. */
 static void open_elements(pl_cg *w)
 {
     pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
@@ -105,7 +105,7 @@ static void open_elements(pl_cg *w)
 
 /* ---- before the loop -------------------------------------------------------------------- */
 
-/* Whether instruction i is wanted at a higher level, or by a sink. */
+/* Whether instruction i is needed at a higher level, or by a sink. */
 static bool leaves(const pl_cg_pass *p, const int *lvl, int i)
 {
     for (int s = 0; s < p->n_sink; s++)
@@ -199,7 +199,7 @@ static void take(pl_cg *w, int s)
     }
 }
 
-/* What LOADs of a step bring, as q<i>[U]. */
+/* Writes the LOADs of a step, as q<i>[U]. */
 static void put_loads(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
 {
     const pl_cg_pass *p = w->p;
@@ -219,7 +219,7 @@ static void put_loads(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl
     pl_cg_put(w, "}\n");
 }
 
-/* Values, stores and accumulation of a step. */
+/* Writes values, stores and accumulation of a step. */
 static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
 {
     const pl_cg_pass *p = w->p;
@@ -269,7 +269,7 @@ void pl_cg_outputs(pl_cg *w)
     }
 }
 
-/* Element `index` of a reduction's result or results, from the accumulator `value`. */
+/* Writes element `index` of a reduction's result or results, from the accumulator `value`. */
 void pl_cg_put_result(pl_cg *w, int s, const char *val, const char *index)
 {
     const pl_cg_sink *k = &w->p->sink[s];
@@ -307,8 +307,8 @@ void pl_cg_put_partial(pl_cg *w, int s, const char *val, const char *row, const 
     pl_cg_put(w, "] = %s;\n", val);
 }
 
-/* Sums of sink s in column `col` of the inner set: a partial result, or the results of all that
- * have the same. */
+/* Writes the sums of sink s in column `col` of the inner set: a partial result, or the results of
+ * all sinks that share the sum. */
 static void leave(pl_cg *w, int s, const char *val, const char *col)
 {
     const pl_cg_pass *p = w->p;
@@ -323,7 +323,7 @@ static void leave(pl_cg *w, int s, const char *val, const char *col)
             pl_cg_put_result(w, i, val, index);
 }
 
-/* "t": what a thread has added up for sink s. */
+/* Writes "t": the thread's accumulator of sink s. */
 static void put_own(pl_cg *w, int s)
 {
     const pl_cg_pass *p = w->p;
@@ -348,7 +348,7 @@ static int own_bytes(const pl_cg_pass *p, int s)
     return (int)pl_cg_acc_bytes(p->instr[k->src].dtype, k->reduce) * p->tx * p->ty * p->vec;
 }
 
-/* ---- one sum after the other: every lane of the block, or many of a column ---- */
+/* ---- one sum after the other: every lane of the block, or many lanes per column ---- */
 
 static void one_total(pl_cg *w, int s)
 {
@@ -388,11 +388,11 @@ static void each_total(pl_cg *w)
         if (adds_up(p, s)) one_total(w, s);
 }
 
-/* ---- columns of few lanes: all sums at once, a thread for each column of each ---- */
+/* ---- columns of few lanes: all sums at once, one thread per column of each sum ---- */
 
 enum { TOTAL_BYTES = 32 << 10 };
 
-/* What the sinks [lo, hi) left in shared memory, sink s from at[s] on. */
+/* Writes the columns that the sinks [lo, hi) left in shared memory, sink s from at[s] on. */
 static void put_columns(pl_cg *w, const int *at, int lo, int hi)
 {
     const pl_cg_pass *p = w->p;

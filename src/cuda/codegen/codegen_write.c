@@ -1,9 +1,9 @@
 /* codegen_write.c - the text and the arguments of a kernel while it is written.
  *
  * Arguments are one struct by value: pointers, then numbers by type. The text names an argument by
- * its place (a.s[3]).
+ * its index (a.s[3]).
  *
- * Invariant: equal numbers share a place only where they mean the same thing, so the text does not
+ * Invariant: equal numbers share an index only where they mean the same thing, so the text does not
  * depend on their values and groups over other shapes share compiled kernels.
  */
 #include "cuda/codegen/codegen_int.h"
@@ -134,8 +134,8 @@ static void put_member(pl_str *s, const char *type, const char *name, int n)
     if (n) pl_str_addf(s, "    %s %s[%d];\n", type, name, n);
 }
 
-/* Adds prelude.cuh without blank lines and comment lines; its line MATH_LIBM stands for a line of
- * each PL_SCALAR_LIBM row of scalar.def. */
+/* Adds prelude.cuh without blank lines and comment lines; replaces its line MATH_LIBM by one line
+ * for each PL_SCALAR_LIBM row of scalar.def. */
 static void put_prelude(pl_str *s)
 {
     static const char libm[] =

@@ -1,9 +1,9 @@
 /* cuda_group.c - the CUDA device's prepare and run of a fused group: generated text (codegen.h),
  * compiled modules (nvrtc.h), launches.
  *
- * Making the text of a group takes a hundred times the memory that a launch needs, and a network
- * has thousands of groups: the text is made in a scratch arena, and what launches need is copied
- * out.
+ * Generating the text of a group takes a hundred times the memory that a launch needs, and a
+ * network has thousands of groups: the text is generated in a scratch arena, and what launches need
+ * is copied out.
  */
 #include "cuda/codegen/cuda_group.h"
 
@@ -18,7 +18,7 @@ typedef struct prepared {
     pl_arena arena;
     pl_code code;
     pl_cuda_module **module; /* per kernel */
-    uint64_t *args;          /* the arguments of a launch while they are written */
+    uint64_t *args;          /* the arguments of a launch being written */
 } prepared;
 
 static void group_release(void *prep)
@@ -36,7 +36,7 @@ static void *copy_of(pl_arena *a, const void *from, size_t bytes)
     return p;
 }
 
-/* What launches need of one kernel: everything but the text. */
+/* Copies what launches need of one kernel: everything but the text. */
 static pl_status keep_kernel(prepared *k, const pl_code_kernel *made, pl_code_kernel *out)
 {
     *out = *made;
@@ -92,9 +92,9 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
     return PL_OK;
 }
 
-/* Cards that can start a kernel while the one before it ends: a fold's blocks are there by the time
- * all partial results are, and wait for those themselves (prelude.cuh). What the first kernel
- * of a group follows is not known here. */
+/* GPUs from this architecture on can start a kernel while the one before it ends: a fold's blocks
+ * are resident by the time all partial results are, and wait for them themselves (prelude.cuh). The
+ * predecessor of the first kernel of a group is not known here. */
 enum { OVERLAP_ARCH = 90 };
 
 static pl_status launch(const prepared *k, uint32_t i, const pl_call *c)
@@ -127,7 +127,7 @@ static pl_status group_run(const pl_call *c)
 const pl_kernel pl_cuda_group_kernel = {
     .name = "nvrtc", .release = group_release, .run = group_run};
 
-/* Every function exists for every dtype that its op takes. */
+/* Every function exists for every dtype that its op supports. */
 bool pl_cuda_group_takes(const pl_graph *g, uint32_t node)
 {
     (void)g, (void)node;

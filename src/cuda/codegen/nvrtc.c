@@ -1,9 +1,9 @@
 /* nvrtc.c - see nvrtc.h.
  *
- * make puts a module into a list and starts a thread unless enough are running. A thread takes
- * module after module, from the disk cache (codegen_cache.h) or from the compiler, and ends when
- * none is left. The caller's thread loads the modules: loading is short, and the driver serialises
- * it anyway.
+ * pl_cuda_module_make adds a module to a list and starts a thread unless enough are running. A
+ * thread takes module after module, from the disk cache (codegen_cache.h) or from the compiler, and
+ * ends when none is left. The caller's thread loads the modules: loading is short, and the driver
+ * serialises it anyway.
  *
  * --fmad=false and no fast mathematics: a value has the same bits in every group. The target is the
  * GPU's own architecture; for a GPU newer than the compiler it is PTX of the newest architecture
@@ -24,7 +24,7 @@
 enum { MAX_THREADS = 16, BUCKETS = 1024, ERROR_BYTES = 1024 };
 
 struct pl_cuda_module {
-    pl_cuda_module *next, *chain; /* in order of making; in its bucket */
+    pl_cuda_module *next, *chain; /* in order of creation; in its hash bucket */
     char *text;                   /* NULL once compiled */
     size_t len;
     uint32_t shared;
@@ -36,7 +36,8 @@ struct pl_cuda_module {
     cudaKernel_t kernel;
 };
 
-/* One card a process, and code cannot be unloaded while graphs hold it: hence one table. */
+/* A process has one GPU, and code cannot be unloaded while graphs hold it: so there is one
+ * table. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t done;
@@ -60,7 +61,7 @@ static pl_status nvrtc_failed(nvrtcResult rc, const char *call)
   if (pl_nvrtc_rc_ != NVRTC_SUCCESS) return nvrtc_failed(pl_nvrtc_rc_, #call);                     \
  } while (0)
 
-/* What to compile for; part of every key. */
+/* Finds the compilation target; part of every key. */
 static pl_status find_target(void)
 {
     int n = 0, archs[64], best = 0, arch = pl_cuda_props_get()->arch, major = 0, minor = 0;
@@ -141,7 +142,7 @@ static void *worker(void *unused)
     return NULL;
 }
 
-/* The lock is held. Without a thread the work is left for the wait. */
+/* Requires the lock. If no thread can be started, the wait does the work. */
 static void start_thread(void)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -205,7 +206,7 @@ pl_status pl_cuda_module_make(const char *text, size_t len, uint32_t shared, pl_
     return rc;
 }
 
-/* Loads now rather than at the first launch, which may be inside a capture. */
+/* Loads the module here and not at the first launch, which may be inside a capture. */
 static pl_status load(pl_cuda_module *m)
 {
     cudaLibrary_t lib;
@@ -224,7 +225,7 @@ static pl_status load(pl_cuda_module *m)
 pl_status pl_cuda_module_wait(void)
 {
     pthread_mutex_lock(&self.lock);
-    if (self.waiting && !self.running) { /* no thread could be had: here, then */
+    if (self.waiting && !self.running) { /* no thread could be started: compile here */
         self.running++;
         pthread_mutex_unlock(&self.lock);
         worker(NULL);

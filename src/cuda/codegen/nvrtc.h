@@ -10,13 +10,14 @@
 
 typedef struct pl_cuda_module pl_cuda_module;
 
-/* Returns at once; the text is copied. Compilation goes on on threads of its own. shared: the most
- * bytes of shared memory that a launch gives it. */
+/* Starts the compilation on background threads and returns at once; copies the text. shared: the
+ * most bytes of dynamic shared memory of a launch. */
 pl_status pl_cuda_module_make(const char *text, size_t len, uint32_t shared,
                               pl_cuda_module **out) PL_MUST_USE;
-/* Waits until all modules made so far are compiled, and loads them; the first failure. */
+/* Waits until all modules created so far are compiled, and loads them; returns the first
+ * failure. */
 pl_status pl_cuda_module_wait(void) PL_MUST_USE;
-/* The function of a module that has been waited for; NULL before. */
+/* Returns the function of a module after pl_cuda_module_wait; NULL before. */
 cudaKernel_t pl_cuda_module_kernel(const pl_cuda_module *m);
 
 #endif

@@ -199,8 +199,8 @@ ONE(reciprocal, (R)1 / x)
 ONE(square, x * x)
 MATH(sqrt, sqrtf(x), sqrt(x))
 // Error within 1 ulp, without the subroutines for square root and division: the hardware's
-// approximation r and one Newton step. Where r is 0 or infinite the correction is NaN; the clamp turns
-// the NaN into 0.5, and r + 0.5 r is still 0 or infinite.
+// approximation r and one Newton step. Where r is 0 or infinite the correction is NaN; the clamp
+// turns the NaN into 0.5, and r + 0.5 r is still 0 or infinite.
 DEV double p_rsqrt(double x) { return 1.0 / sqrt(x); }
 DEV float p_rsqrt(float x)
 {
@@ -418,10 +418,10 @@ template <class F, int L, class T> DEV T p_tree(const T *s, int step)
     p_halve<F, (L > 16 ? 16 : L > 8 ? 8 : L > 4 ? 4 : L > 2 ? 2 : 1)>(v);
     return v[0];
 }
-// Reduces V values of each of Y lanes, for X columns side by side: first within each warp, then across
-// warps. Thread c < X * V of the X * Y threads gets the result of column c. A block may do this for
-// several sets of threads, each with its own shared memory; threads outside all sets must call it
-// too, for the barrier.
+// Reduces V values of each of Y lanes, for X columns side by side: first within each warp, then
+// across warps. Thread c < X * V of the X * Y threads gets the result of column c. A block may do
+// this for several sets of threads, each with its own shared memory; threads outside all sets must
+// call it too, for the barrier.
 template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared, int thread)
 {
     T *s = (T *)shared;

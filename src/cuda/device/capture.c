@@ -1,15 +1,16 @@
 /* capture.c - runs bound units in order, and captures a whole run as one CUDA graph.
  *
  * A program's units are captured once, and every run replays the graph. Capturing runs nothing:
- * kernels that load on first use load during capture or when the graph is made. Where capture fails
- * (a library must run once to set itself up), and for programs with exchanges between ranks, which
- * connect at the first exchange, the units first run once, one by one, on zero inputs. Uploads have
- * a stream of their own:
+ * kernels that load on first use load during capture or when the graph is instantiated. Where
+ * capture fails (a library must run once to set itself up), and for programs with exchanges between
+ * ranks, which connect at the first exchange, the units first run once, one by one, on zero inputs.
+ * Uploads have their own stream:
  *
  *   upload stream:  wait for `taken`   host[side] -> stage          record `came[side]`
- *   stream:         wait for `came`    stage -> arena, record `taken`, graph, outputs -> mirror[side], record `done[side]`
+ *   stream:         wait for `came`    stage -> arena, record `taken`, graph,
+ *                                      outputs -> mirror[side], record `done[side]`
  *
- * so a batch is uploaded while the run before it still works, and the GPU may start run n + 1
+ * so a batch is uploaded while the previous run is still going, and the GPU may start run n + 1
  * before the host has read the outputs of run n.
  */
 #include "base/sys.h"
@@ -22,8 +23,8 @@ typedef struct captured {
     cudaEvent_t came[2], begun[2], done[2];
 } captured;
 
-/* Programs share the stage, so these exist once: the event after which the stage may be written
- * again, and the program whose inputs it holds ahead of a run (NULL: none). */
+/* Programs share the stage, so these exist once: the event after which the stage may be
+ * overwritten, and the program whose inputs it holds ahead of a run (NULL: none). */
 static cudaEvent_t taken;
 static const captured *stage_owner;
 
@@ -36,7 +37,7 @@ static pl_status enqueue_one(const pl_bound_unit *l)
     return PL_OK;
 }
 
-/* Consecutive small kernels of one kind become one launch where they can (cuda/ops/many.h). */
+/* Consecutive small kernels of one kind become one launch where possible (cuda/ops/many.h). */
 pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 {
     for (uint32_t i = 0, step; i < n; i += step) {
@@ -55,7 +56,7 @@ pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 
 /* ---- unit by unit ----------------------------------------------------------------------- */
 /* Records an event before each unit and one after the last. The GPU never waits for the host in
- * between, so the times are those of a run at full speed. */
+ * between, so the times equal those of a run at full speed. */
 static pl_status run_between(const pl_bound_unit *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
                              uint32_t *failed)
 {
@@ -103,7 +104,7 @@ static pl_status fetch_outputs(const pl_capture_plan *plan, int side)
     return PL_OK;
 }
 
-/* Relaxed mode: what a library does by itself on its first call is not part of the graph. */
+/* Relaxed mode: what a library does internally on its first call is not part of the graph. */
 static pl_status capture_graph(captured *t)
 {
     cudaGraph_t graph = NULL;

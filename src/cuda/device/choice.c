@@ -15,7 +15,7 @@
 
 enum { MAX_FILE = 8 << 20, REPEATS = 5, REPLAYED = 10 };
 
-/* One table for the process: everything compiled in it must choose alike. */
+/* One table for the process: everything compiled in the process must choose alike. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pl_str table;
 static bool loaded;
@@ -60,7 +60,7 @@ static void load(void)
     close(fd);
 }
 
-/* The value in the table, or NULL. */
+/* Returns the value in the table, or NULL. */
 static const char *find(const char *key)
 {
     size_t n = strlen(key);
@@ -83,7 +83,7 @@ bool pl_cuda_choice_get(const char *key, char *value, size_t cap)
     return v != NULL;
 }
 
-/* Adds the line to the file unless another process has chosen meanwhile. */
+/* Adds the line to the file unless another process has chosen in the meantime. */
 static void share(const char *key, const char *value)
 {
     char path[4096], line[1024];
@@ -93,7 +93,7 @@ static void share(const char *key, const char *value)
     if (fd >= 0) {
         flock(fd, LOCK_EX);
         read_more(fd);
-        /* cuts off part of a line */
+        /* truncates an incomplete line */
         bool room = !find(key) && known < MAX_FILE && ftruncate(fd, known) == 0;
         if (room && write(fd, line, (size_t)n) == n) read_more(fd);
         close(fd);
@@ -118,7 +118,7 @@ typedef struct clock_events {
     cudaEvent_t a, b;
 } clock_events;
 
-/* The least of several runs. */
+/* Returns the minimum of several runs. */
 static pl_status least_of(run_fn *run, void *ctx, int repeats, const clock_events *e, float *ms)
 {
     cudaStream_t s = pl_cuda_stream();
@@ -134,7 +134,7 @@ static pl_status least_of(run_fn *run, void *ctx, int repeats, const clock_event
     return PL_OK;
 }
 
-/* Captures REPLAYED runs as one graph, because a step is a graph, too. */
+/* Captures REPLAYED runs as one graph, because a step is a graph too. */
 static pl_status record(run_fn *run, void *ctx, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
@@ -168,8 +168,8 @@ static pl_status time_replayed(cudaGraphExec_t graph, const clock_events *e, flo
     return PL_OK;
 }
 
-/* The host takes longer to enqueue a short run than the GPU takes to do it, so short runs are timed
- * within a graph where capture works. */
+/* The host takes longer to enqueue a short run than the GPU takes to run it, so short runs are
+ * timed within a graph where capture works. */
 static pl_status timed(run_fn *run, void *ctx, const clock_events *e, float *ms)
 {
     const float SHORT = 0.1f;

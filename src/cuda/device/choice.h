@@ -1,9 +1,9 @@
-/* choice.h - algorithms chosen by timing, remembered in the process and on disk.
+/* choice.h - algorithms chosen by timing, stored in the process and on disk.
  *
  * A problem is a text key; a choice is a short text. The file, one for each GPU model and pair of
  * library versions, lies in pl_cuda_cache_dir(); without a folder choices live as long as the
  * process. One problem has one choice for all processes that share the folder, so results depend
- * neither on which node asks nor on which run.
+ * neither on the node nor on the run.
  */
 #ifndef PL_CUDA_CHOICE_H
 #define PL_CUDA_CHOICE_H
@@ -12,10 +12,10 @@
 
 #include <stdio.h>
 
-/* Copies the choice for a key to value, cut to cap. false: none is known. */
+/* Copies the choice for a key to value, truncated to cap. false: none is known. */
 bool pl_cuda_choice_get(const char *key, char *value, size_t cap);
-/* Proposes a choice. The first choice under a key stays, whichever process put it: value is then
- * that one. So processes that start together choose alike. Trouble with the disk is ignored. */
+/* Proposes a choice. The first choice under a key stays, whichever process made it, and value
+ * becomes that choice. So processes that start together choose alike. Disk errors are ignored. */
 void pl_cuda_choice_put(const char *key, char *value, size_t cap);
 
 /* A timed choice among the entries of a list that the library always gives in the same order. */
@@ -30,13 +30,13 @@ static inline bool pl_cuda_timed_parse(const char *value, int n, pl_cuda_timed *
     *out = t;
     return true;
 }
-/* Reads the choice among n entries that is kept under a key. false: none, or not one of the n. */
+/* Reads the choice among n entries that is stored under a key. false: none, or not one of the n. */
 static inline bool pl_cuda_timed_get(const char *key, int n, pl_cuda_timed *out)
 {
     char value[48];
     return pl_cuda_choice_get(key, value, sizeof value) && pl_cuda_timed_parse(value, n, out);
 }
-/* As pl_cuda_choice_put: *choice becomes the choice that stays, if it is one of the n. */
+/* Like pl_cuda_choice_put: *choice becomes the choice that stays, if it is one of the n. */
 static inline void pl_cuda_timed_put(const char *key, int n, pl_cuda_timed *choice)
 {
     char value[48];
@@ -45,8 +45,8 @@ static inline void pl_cuda_timed_put(const char *key, int n, pl_cuda_timed *choi
     (void)pl_cuda_timed_parse(value, n, choice);
 }
 
-/* Milliseconds of one run(ctx) on the stream as part of a step: the least of several runs, after a
- * warm-up. */
+/* Measures the milliseconds of one run(ctx) on the stream as part of a step: the minimum of several
+ * runs, after a warm-up. */
 pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms) PL_MUST_USE;
 
 #endif

@@ -1,15 +1,14 @@
-/* collective.c - exchanges between ranks whose values lie on cards.
+/* collective.c - exchanges between ranks whose values lie on GPUs.
  *
- * Where every rank has a card of its own and NCCL is there, NCCL moves and sums on the stream,
- * inside the captured graph like any kernel. Ranks that share a card, which NCCL refuses, or
- * machines without it, go through the host: down to pinned memory, through the op's own kernel for
- * the CPU (the communicator's exchange, sums in the order of ranks), and up again; the host's part
- * is a node of the graph too.
+ * Where every rank has its own GPU and NCCL is installed, NCCL moves and sums on the stream, inside
+ * the captured graph like any kernel. Ranks that share a GPU, which NCCL refuses, and machines
+ * without NCCL exchange through the host: copy to pinned memory, run the op's own CPU kernel (the
+ * communicator's exchange, sums in the order of ranks), and copy back; the host's part is a node of
+ * the graph too.
  *
- * Which of the two is decided once, by all ranks alike, when the first exchange is prepared: ranks
- * then tell each other where their cards are, and rank 0 hands out NCCL's identifier. libnccl.so.2
- * is opened at run time; PLIMSOLL_NCCL=0 keeps it out, PLIMSOLL_NCCL=1 uses it even for a world of
- * one rank.
+ * All ranks make the same choice once, when the first exchange is prepared: the ranks share where
+ * their GPUs are, and rank 0 sends NCCL's identifier. libnccl.so.2 is opened at run time;
+ * PLIMSOLL_NCCL=0 disables it, PLIMSOLL_NCCL=1 uses it even for a world of one rank.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -32,7 +31,7 @@
 
 /* ---- NCCL ------------------------------------------------------------------------------- */
 #ifdef HAS_NCCL
-/* Its functions, from the library that is found at run time; it exists once in a process, as does
+/* Functions of the library that is found at run time; the library exists once in a process, as does
  * the communicator, which all exchanges share. */
 static struct {
     bool decided, use;
@@ -66,7 +65,7 @@ static bool load_nccl(void)
     return lib != NULL;
 }
 
-/* What ranks tell each other: where the card is, whether NCCL is there, and rank 0's identifier. */
+/* What ranks share: where the GPU is, whether NCCL is installed, and rank 0's identifier. */
 typedef struct meeting {
     char host[64], bus[32];
     int has;
@@ -246,8 +245,8 @@ static pl_status prepare(const pl_call *c, const char *op, void **prep)
     return rc;
 }
 
-/* A failure here has no way back into the stream: the process ends, and the control channel tells.
- */
+/* A failure here cannot be reported to the stream: the process ends, and the control channel
+ * reports it. */
 static void CUDART_CB on_host(void *arg)
 {
     const staged *s = arg;

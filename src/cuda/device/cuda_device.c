@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* ---- nodes whose output has its input's bytes and cannot be a view --------------------------- */
+/* ---- nodes whose output has its input's bytes but cannot be a view --------------------------- */
 static pl_status copy_run(const pl_call *c)
 {
     size_t bytes = pl_type_bytes(&c->out_type[0]);
@@ -120,7 +120,7 @@ static const pl_device device = {
     .access = &pl_access_staged,
     .own_memory = true,
     .margin_bytes = (uint64_t)12 << 20,
-    /* a recorded kernel takes about 10 KiB of the driver, and stands for about six nodes */
+    /* a captured kernel takes about 10 KiB of the driver, and covers about six nodes */
     .node_bytes = 2560,
     .alloc = pl_cuda_alloc,
     .free = pl_cuda_free,

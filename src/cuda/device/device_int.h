@@ -1,4 +1,4 @@
-/* device_int.h - what the files of the CUDA device share. */
+/* device_int.h - shared by the files of the CUDA device. */
 #ifndef PL_CUDA_DEVICE_INT_H
 #define PL_CUDA_DEVICE_INT_H
 
@@ -7,8 +7,8 @@
 
 #include <cuda.h>
 
-/* A function of the driver, by name and the least version that has it. The driver's library is
- * no link dependency: a machine without it must be able to say so. */
+/* Returns a function of the driver, by name and the lowest version that has it. The driver's
+ * library is not a link dependency: a machine without it must be able to say so. */
 pl_status pl_cuda_driver(const char *name, int version, void **out) PL_MUST_USE;
 pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file, int line);
 #define PL_CU(call)                                                                                \
@@ -19,9 +19,10 @@ pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file,
  } while (0)
 
 /* ---- open_device.c ---- */
-/* Begins to open the device; later functions wait for it. */
+/* Starts opening the device; later functions wait for it. */
 pl_status pl_cuda_device_open(int index) PL_MUST_USE;
-/* Before a thread's first CUDA call: waits until the device is open and makes it the thread's. */
+/* Call it before a thread's first CUDA call: waits until the device is open and makes it the
+ * thread's current device. */
 pl_status pl_cuda_device_wait(void) PL_MUST_USE;
 pl_status pl_cuda_device_list(pl_device_info *out, int cap, int *n) PL_MUST_USE;
 void pl_cuda_set_mode(const pl_device_mode *m);
@@ -29,9 +30,9 @@ void pl_cuda_set_mode(const pl_device_mode *m);
 cudaStream_t pl_cuda_upload_stream(void);
 
 /* ---- used_memory.c ---- */
-/* Notes what other processes hold; call it before the device is opened. */
+/* Records what other processes hold; call it before the device is opened. */
 void pl_cuda_used_begin(const char *pci_id);
-/* Free bytes of any GPU, without opening it; 0: not known. */
+/* Returns the free bytes of any GPU, without opening it; 0: not known. */
 uint64_t pl_cuda_free_bytes(const char *pci_id);
 uint64_t pl_cuda_used_bytes(void);
 pl_status pl_cuda_room(uint64_t bytes) PL_MUST_USE;

@@ -1,8 +1,8 @@
-/* launch.h - what kernels in .cu files share: launches, element types, 16-byte accesses, division.
+/* launch.h - shared by kernels in .cu files: launches, element types, 16-byte accesses, division.
  *
- * The files compile in two ways: by nvcc for cards, and by a C++ compiler for the simulator
- * (tests/cudasim), which runs them on the host in the tests. PL_LAUNCH and PL_SHARED are the only
- * places where the two differ.
+ * The files compile in two ways: by nvcc for GPUs, and by a C++ compiler for the simulator
+ * (tests/cudasim), which runs them on the host in the tests. Only PL_LAUNCH and PL_SHARED differ
+ * between the two.
  *
  * Storage types f16 and bf16 are computed in f32 and rounded once. Indices are 32-bit wherever the
  * launcher has checked that the operands have fewer than 2^31 elements, 64-bit otherwise.
@@ -15,7 +15,7 @@
 #ifdef __CUDACC__
 # include <cuda_bf16.h>
 # include <cuda_fp16.h>
-/* A kernel with template arguments stands in parentheses: PL_LAUNCH((k<float, 4>), ...). */
+/* Put a kernel with template arguments in parentheses: PL_LAUNCH((k<float, 4>), ...). */
 # define PL_LAUNCH(kernel, grid, block, shared_bytes, ...)                                         \
   kernel<<<(grid), (block), (shared_bytes), pl_cuda_stream()>>>(__VA_ARGS__)
 /* Dynamic shared memory as `T *name`. */
@@ -33,7 +33,7 @@
 typedef __half pl_f16;
 typedef __nv_bfloat16 pl_bf16;
 
-/* acc: what sums and products of T are computed in. */
+/* acc: the type in which sums and products of T are computed. */
 template <class T> struct pl_elem {
     typedef T acc;
     static __device__ __forceinline__ T get(T v)
@@ -76,7 +76,7 @@ template <class T> static __device__ __forceinline__ T pl_put(typename pl_elem<T
     return pl_elem<T>::put(v);
 }
 
-/* Runs the statement with T as the C++ type of a dtype; unsupported ones fail. */
+/* Runs the statement with T as the C++ type of a dtype; unsupported dtypes fail. */
 #define PL_CASE_OF(dtype_, type_, ...)                                                             \
 case dtype_: {                                                                                     \
  typedef type_ T;                                                                                  \
@@ -107,7 +107,7 @@ default:                                                                        
  }
 
 /* ---- wide accesses ---------------------------------------------------------------------- */
-/* N elements that move in one access. */
+/* N elements that one access moves. */
 template <class T, int N> struct __align__(sizeof(T) * N) pl_pack
 {
     T v[N];
@@ -122,7 +122,7 @@ static __device__ __forceinline__ void pl_write(T *p, const pl_pack<T, N> &v)
     *reinterpret_cast<pl_pack<T, N> *>(p) = v;
 }
 
-/* Copies do not look at elements: runs the statement with U as an unsigned type of that many
+/* Copies do not interpret elements: runs the statement with U as an unsigned type of that many
  * bytes, 1 to 16. */
 #define PL_UNIT_TYPES(bytes, ...)                                                                  \
  switch (bytes) {                                                                                  \
@@ -147,8 +147,8 @@ static __device__ __forceinline__ void pl_write(T *p, const pl_pack<T, N> &v)
   __VA_ARGS__;                                                                                     \
  } break;                                                                                          \
  }
-/* The widest access, in bytes and at most 16, of which `n` (a size, a stride, a pointer) is a
- * multiple; `wide` is what other operands allow. */
+/* Returns the widest access, in bytes and at most 16, of which `n` (a size, a stride, a pointer) is
+ * a multiple; `wide` is what other operands allow. */
 static inline int64_t pl_widest(int64_t wide, int64_t n)
 {
     while (wide > 1 && n % wide) wide /= 2;
@@ -177,7 +177,7 @@ static __device__ __forceinline__ uint32_t pl_quot(uint32_t n, const pl_divisor 
 {
     return (__umulhi(n, d.mul) + n) >> d.shift;
 }
-/* Quotient, and the remainder in *rest. */
+/* Returns the quotient, and the remainder in *rest. */
 static __device__ __forceinline__ uint32_t pl_divmod(uint32_t n, const pl_divisor &d,
                                                      uint32_t *rest)
 {
@@ -186,9 +186,9 @@ static __device__ __forceinline__ uint32_t pl_divmod(uint32_t n, const pl_diviso
     return q;
 }
 
-/* For n and d of any size; quick where both are below 2^31. */
+/* For n and d of any size; fast where both are below 2^31. */
 struct pl_long_divisor {
-    pl_divisor fast; /* fast.d 0: d is too large for it */
+    pl_divisor fast; /* fast.d 0: d is too large */
     int64_t d;
 };
 static inline pl_long_divisor pl_long_div_by(int64_t d)
@@ -210,7 +210,8 @@ static inline int64_t pl_ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
-/* Blocks for n items, `per` to a block, in kernels that loop over what a grid cannot hold. */
+/* Returns the blocks for n items, `per` to a block, for kernels that loop over items beyond the
+ * grid. */
 static inline unsigned pl_blocks(int64_t n, int64_t per)
 {
     int64_t most = (int64_t)pl_cuda_props_get()->sms * 64, want = pl_ceil_div(n, per);
@@ -227,7 +228,7 @@ static inline pl_axis_view pl_along_axis(const pl_type *t, int64_t axis)
     for (int i = (int)axis + 1; i < t->rank; i++) l.inner *= t->dim[i];
     return l;
 }
-/* Item of this thread and the distance to its next one. */
+/* Item of this thread and the distance to its next item. */
 #define PL_ITEM  ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define PL_ITEMS ((int64_t)gridDim.x * blockDim.x)
 

@@ -1,5 +1,5 @@
-/* lib.c - see lib.h. One handle of each library for the process: it has one GPU and one stream, and
- * a handle costs device memory. */
+/* lib.c - see lib.h. One handle of each library for the process: the process has one GPU and one
+ * stream, and a handle costs device memory. */
 #include "cuda/device/lib.h"
 
 #include <pthread.h>
@@ -43,7 +43,7 @@ static pl_status dnn_make(void)
     return PL_OK;
 }
 
-/* Asks for one product: reading the library's tables takes most of the library's start. */
+/* Requests one product: reading the library's tables takes most of the library's start-up. */
 static pl_status ask_once(cublasLtHandle_t h)
 {
     cublasLtMatmulDesc_t op = NULL;
@@ -63,7 +63,7 @@ static pl_status ask_once(cublasLtHandle_t h)
     return rc == CUBLAS_STATUS_SUCCESS ? PL_OK : PL_ERR_DEVICE;
 }
 
-/* What fails here fails again, and is reported, where it is needed. */
+/* A failure here occurs again, and is reported, where the library is needed. */
 static void *start_both(void *index)
 {
     cublasLtHandle_t a;
@@ -74,7 +74,7 @@ static void *start_both(void *index)
     return NULL;
 }
 
-/* Once in a process, as the handles are. */
+/* One per process, like the handles. */
 static struct {
     pthread_mutex_t lock;
     pthread_t thread;

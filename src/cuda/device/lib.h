@@ -1,4 +1,4 @@
-/* lib.h - cuBLASLt and cuDNN: one handle each, and checks that carry the libraries' own words.
+/* lib.h - cuBLASLt and cuDNN: one handle each, and checks that report the libraries' own messages.
  *
  * Valid C++ too.
  */
@@ -15,11 +15,12 @@
 extern "C" {
 #endif
 
-/* The process's handles, made on first use; cuDNN's enqueues on pl_cuda_stream(). */
+/* Return the process's handles, created on first use; cuDNN's handle enqueues on
+ * pl_cuda_stream(). */
 pl_status pl_cuda_lt(cublasLtHandle_t *out) PL_MUST_USE;
 pl_status pl_cuda_dnn(cudnnHandle_t *out) PL_MUST_USE;
-/* Makes both in a thread of its own, and waits for that: loading them takes a while that the host
- * can use. */
+/* Creates both handles in a background thread, and waits for it: loading the libraries takes a
+ * while that the host can use. */
 void pl_cuda_lib_begin(void);
 void pl_cuda_lib_wait(void);
 
@@ -38,7 +39,7 @@ pl_status pl_cuda_dnn_failed(cudnnStatus_t rc, const char *call, const char *fil
    return pl_cuda_dnn_failed(pl_dnn_rc_, #call, __FILE__, __LINE__);                               \
  } while (0)
 
-/* What a prepared product runs, for people. matmul.c */
+/* Describes what a prepared product runs, for reports. matmul.c */
 void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap);
 
 #ifdef __cplusplus

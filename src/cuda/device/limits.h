@@ -1,8 +1,8 @@
-/* limits.h - what one launch can count, and how kernels go on beyond it.
+/* limits.h - what one launch can count, and what kernels do beyond it.
  *
- * Indices are 32-bit where the launcher has checked that it counts no more than pl_most_items(), in
- * as many launches as that takes; where one image or one row has more, 64-bit. Tests in the
- * simulator pretend that a card counts a few.
+ * Indices are 32-bit where the launcher has checked that a launch counts at most pl_most_items(),
+ * in as many launches as necessary; where one image or one row has more items, 64-bit. Tests in the
+ * simulator set a small limit.
  *
  * Valid C++ too.
  */
@@ -17,18 +17,18 @@
 # define PL_MOST_ITEMS pl_most_items()
 #else
 # define PL_MOST_ITEMS 0x7fffffff
-/* Items that 32-bit indices count. */
+/* Returns the number of items that 32-bit indices count. */
 static inline int64_t pl_most_items(void)
 {
     return PL_MOST_ITEMS;
 }
-/* Blocks along y, and along z, of every card. */
+/* Returns the largest number of blocks along y, and along z, of every GPU. */
 static inline int64_t pl_grid_side(void)
 {
     return 65535;
 }
-/* Launchers say what they count with indices of that many bytes: too much for 32 bits is an error
- * in the simulator. */
+/* Launchers declare what they count with indices of that many bytes: too much for 32 bits is an
+ * error in the simulator. */
 static inline void pl_counts(int64_t n, size_t bytes)
 {
     (void)n, (void)bytes;
@@ -36,7 +36,7 @@ static inline void pl_counts(int64_t n, size_t bytes)
 #endif
 
 #ifdef PL_CUDA_LAUNCH_H
-/* As launch.h's, for n of any size. */
+/* Like pl_divmod of launch.h, for n of any size. */
 static __device__ __forceinline__ uint64_t pl_divmod(uint64_t n, const pl_divisor &d,
                                                      uint64_t *rest)
 {

@@ -1,9 +1,9 @@
 /* memory.c - device memory, and the host blocks that the device copies from and to.
  *
- * A block is a range of addresses with memory mapped behind its beginning, by the driver's
- * virtual-memory calls: as much memory as was asked for, rounded up to the GPU's granularity
- * (2 MiB); no allocator in between holds more. The range has room for all memory of the GPU, so a
- * block grows in place.
+ * A block is a range of addresses with memory mapped at its beginning, by the driver's
+ * virtual-memory calls: as much memory as requested, rounded up to the GPU's granularity (2 MiB);
+ * no allocator in between holds more. The range has room for all memory of the GPU, so a block
+ * grows in place.
  */
 #include "base/sys.h"
 #include "base/threads.h"
@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* The driver's calls, looked up once in a process; errors show these names. */
+/* The driver's calls, looked up once per process; errors show these names. */
 static struct {
     CUresult (*cuMemGetAllocationGranularity)(size_t *, const CUmemAllocationProp *,
                                               CUmemAllocationGranularity_flags);
@@ -71,7 +71,7 @@ static pl_status look_up(void)
     return PL_OK;
 }
 
-/* Maps memory at [at, at + bytes). Takes nothing when it fails. */
+/* Maps memory at [at, at + bytes). Maps nothing when it fails. */
 static pl_status back(CUdeviceptr at, size_t bytes)
 {
     CUmemAllocationProp p = on_device();
@@ -139,13 +139,13 @@ pl_status pl_cuda_grow(void *p, size_t from, size_t to)
     return PL_OK;
 }
 
-/* Unmaps the whole range, also where it has grown. */
+/* Unmaps the whole range, also what it has grown by. */
 void pl_cuda_free(void *p, size_t bytes)
 {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
     size_t span = rounded(bytes) > vm.span ? rounded(bytes) : vm.span;
     if (!p) return;
-    cudaDeviceSynchronize(); /* kernels that still run must not lose their memory */
+    cudaDeviceSynchronize(); /* running kernels must not lose their memory */
     vm.cuMemUnmap(at, rounded(bytes));
     vm.cuMemAddressFree(at, span);
 }
@@ -157,7 +157,7 @@ pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes)
 }
 
 /* All threads touch the pages of host memory, large pages where the system has them, before the
- * driver locks them: the driver alone takes a second for a gigabyte. */
+ * driver locks them: the driver alone takes one second per gigabyte. */
 enum { PAGES = 2 << 20, PAGE = 4 << 10 };
 typedef struct host_block {
     char *at;

@@ -1,10 +1,10 @@
 /* open_device.c - opens the GPU of this process; its properties, streams and mode; error checks.
  *
  * A process drives one GPU for its whole life, because the driver's context does. So the state of
- * this file exists once, and does not change after the first opening.
+ * this file exists once, and does not change after the device was first opened.
  *
- * The driver takes a quarter of a second to make a context. A thread opens the GPU while the graph
- * is rewritten and cut into units; whoever needs the GPU waits for that thread
+ * The driver takes a quarter of a second to create a context. A thread opens the GPU while the
+ * graph is rewritten and split into units; code that needs the GPU waits for that thread
  * (pl_cuda_device_wait).
  */
 #include "base/sys.h"
@@ -27,7 +27,7 @@ static struct {
     char error[512];
     pl_cuda_props card;
     cudaStream_t stream, upload;
-    /* the mode; the programs of a run set the same one, each from its thread */
+    /* the mode; all programs of a run set the same mode, each from its thread */
     _Atomic bool tf32, autotune, plain;
     char cache[512];
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -35,7 +35,7 @@ static struct {
 /* ---- checks ----------------------------------------------------------------------------- */
 pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line)
 {
-    cudaGetLastError(); /* clears the error, or the next call would report it again */
+    cudaGetLastError(); /* clears the error, otherwise the next call would report it again */
     return pl__fail(PL_ERR_DEVICE, file, line, "%s: %s (%s)", call, cudaGetErrorString(rc),
                     cudaGetErrorName(rc));
 }
@@ -170,7 +170,7 @@ static void *open_beside(void *unused)
     return NULL;
 }
 
-/* Requires the lock. Opens the GPU here if no thread can be made. */
+/* Requires the lock. Opens the GPU in this thread if no other thread can be created. */
 static void begin(int index)
 {
     self.begun = true;
@@ -249,7 +249,7 @@ bool pl_cuda_tf32(void)
 }
 
 /* Compute capabilities of data-centre GPUs, whose TF32 units have at least seven times the rate of
- * their f32 units. On other GPUs both rates are alike. */
+ * their f32 units. On other GPUs both rates are similar. */
 bool pl_cuda_split(void)
 {
     int major = self.card.arch / 10;

@@ -1,12 +1,11 @@
 /* used_memory.c - how much of the GPU's memory this process and other processes hold.
  *
  * NVML, the driver's management library, knows each process's share. In a container NVML sees other
- * process numbers than ours; then our share is what the whole GPU holds now, less what it held
- * before this process opened it. Without NVML all memory in use counts as ours, which is never too
- * little.
+ * process numbers than ours; then our share is what the whole GPU holds minus what it held before
+ * this process opened it. Without NVML all memory in use counts as ours, which is never too little.
  *
- * NVML is opened by name at run time, and its few structures are declared here, because a user does
- * not need its header.
+ * NVML is opened by name at run time, and its few structures are declared here, because users do
+ * not have its header.
  */
 #include "base/str.h"
 #include "cuda/device/device_int.h"
@@ -44,7 +43,7 @@ static bool take(void *library, const char *name, void *function)
     return entry != NULL;
 }
 
-/* NVML's handle of the GPU at that address; NULL without NVML. */
+/* Returns NVML's handle of the GPU at that address; NULL without NVML. */
 static void *find_card(const char *pci_id)
 {
     int (*init)(void), (*find)(const char *, void **);

@@ -1,4 +1,4 @@
-/* work.h - what kernels that lean on libraries share without knowing the libraries.
+/* work.h - shared by kernels that use libraries; independent of the libraries.
  *
  * Valid C++ too.
  */
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* The libraries want workspaces at multiples of 256 bytes, the plan promises 64: ask for
+/* The libraries need workspaces at multiples of 256 bytes, the plan promises 64: request
  * pl_cuda_work_room(bytes) and use pl_cuda_work_at(call->work). */
 static inline size_t pl_cuda_work_room(size_t bytes)
 {
@@ -22,8 +22,8 @@ static inline void *pl_cuda_work_at(void *work)
 {
     return (void *)(((uintptr_t)work + 255) & ~(uintptr_t)255);
 }
-/* Whether every pointer of a list is a multiple of 16 bytes: what vector accesses want, and
- * what only a slice that is a view can break. */
+/* Whether every pointer of a list is a multiple of 16 bytes: vector accesses require it, and only a
+ * slice that is a view can break it. */
 static inline bool pl_cuda_aligned(const void *const *p, int n)
 {
     for (int i = 0; i < n; i++)
@@ -31,9 +31,9 @@ static inline bool pl_cuda_aligned(const void *const *p, int n)
     return true;
 }
 
-/* What follows a product, in place over rows of n: y + bias + add, which goes to keep, then act;
- * with slope_at instead y times act's slope there. Pointers may be NULL. Rounded once to y's type.
- * tail.cu */
+/* The tail of a product, in place over rows of n: y + bias + add, which is stored in keep, then
+ * act; with slope_at instead y times act's slope there. Pointers may be NULL. Rounded once to y's
+ * type. tail.cu */
 typedef struct pl_cuda_tail {
     const void *bias, *add, *slope_at;
     void *keep;
