@@ -1,8 +1,9 @@
-/* columns.cu - the pixels under each tap of a filter, side by side: convolution as a product.
+/* columns.cu - im2col: the pixels under each tap of a filter, side by side, so that a convolution
+ * is a matrix product.
  *
- * Row m of the columns belongs to a pixel and holds, tap by tap, the channels of the pixel that the
- * tap finds for it in another image, zeros outside of that. Rows can be made in parts. Two copies
- * go with them: of a filter's taps, and of rows back to pixels that lie apart.
+ * Row m of the columns belongs to a pixel and holds, tap by tap, the channels of the input pixel
+ * that the tap reads, zeros outside the image. Rows can be made in parts. Two more copies belong
+ * here: the reordering of a filter's taps, and the copy of rows back to strided pixels.
  */
 #include "cuda/conv/conv.h"
 #include "cuda/device/launch.h"
@@ -10,7 +11,7 @@
 static constexpr int THREADS = 256;
 
 struct grid {
-    /* packs: of channels; k: taps; p: the rows' pixels */
+    /* packs: vectors of channels; k: taps; p: the rows' pixels */
     pl_divisor packs, taps, k1, k2, pixels, p1, p2;
     int32_t size[3], stride[3], step[3], shift[3];
     int64_t first;

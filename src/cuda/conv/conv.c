@@ -1,19 +1,19 @@
-/* conv.c - convolution and its two gradients: who computes what.
+/* conv.c - convolution and its two gradients: which kernel computes which problem.
  *
  *   few channels on one side             our own kernels: cuDNN pads the channels
- *   a filter a channel (depthwise)       our own kernels: cuDNN's are slow channels last
- *   f32 without TF32                     products: on TF32 units as exact as f32's, conv_split.c, or over columns,
- *                                        conv_product.c
- *   anything cuDNN has a fit engine for  a plan of conv_plan.c
- *   padding that differs at the two ends, where cuDNN refuses it:
- *                                        a copy with the padding written out, then the same
- *   the rest (f64, operands at odd addresses)   the direct kernels
+ *   one filter per channel (depthwise)   our own kernels: cuDNN's are slow channels last
+ *   f32 without TF32                     products: split operands on TF32 units with f32's accuracy
+ *                                        (conv_split.c), or over columns (conv_product.c)
+ *   cuDNN has a suitable engine          a plan of conv_plan.c
+ *   padding differs at the two ends, and cuDNN refuses it:
+ *                                        a copy with explicit padding, then the same
+ *   the rest (f64, misaligned operands)  the direct kernels
  *
- * What follows a convolution (ops/net/tail.h) is part of cuDNN's plan as far as an engine takes it,
- * and a pass of its own behind every other kernel.
+ * The tail of a convolution (ops/net/tail.h) is part of cuDNN's plan as far as an engine supports
+ * it, and a separate pass after every other kernel.
  *
  * cuDNN's plan is bound to pointers once and bound again only when they change, so a step that
- * repeats its pointers makes nothing.
+ * repeats its pointers creates nothing.
  */
 #include "cuda/conv/conv.h"
 
@@ -137,7 +137,7 @@ static int64_t out_elems(const pl_call *c)
     return pl_type_elems(&c->out_type[0]);
 }
 
-/* Nothing to sum: no samples in a filter's gradient. */
+/* Whether there is nothing to sum: no samples in a filter's gradient. */
 static bool nothing_in(const pl_call *c)
 {
     return pl_type_elems(&c->in_type[0]) == 0 || pl_type_elems(&c->in_type[1]) == 0;
@@ -153,9 +153,9 @@ static pl_status zeros(const pl_call *c, const pl_conv_shape *p)
 typedef struct prepared {
     pl_conv_shape whole; /* the op's own problem */
     pl_conv_plan *plan;  /* of the whole, or of the padded problem */
-    bool padded;         /* x is copied with its padding written out */
-    size_t pad_bytes;    /* of that copy, at the start of the workspace */
-    pl_conv_operands at; /* what bound holds */
+    bool padded;         /* x is copied with explicit padding */
+    size_t pad_bytes;    /* bytes of that copy, at the start of the workspace */
+    pl_conv_operands at; /* pointers that `bound` holds */
     void *bound;
 } prepared;
 
@@ -188,7 +188,7 @@ static pl_status plan_for(prepared *h, pl_conv_shape inner)
         inner.in[d] += inner.pad_lo[d] + inner.pad_hi[d];
         inner.pad_lo[d] = inner.pad_hi[d] = 0;
     }
-    /* the result is cut out afterwards */
+    /* the result is extracted afterwards */
     if (inner.kind == PL_CONV_DX) inner = without_tail(inner);
     pl_conv_plan_put(h->plan);
     h->plan = NULL;
@@ -200,7 +200,7 @@ static pl_status plan_for(prepared *h, pl_conv_shape inner)
     return pl_conv_plan_get(&inner, &h->plan);
 }
 
-/* plan: the problem as cuDNN is asked for it. */
+/* plan: the problem that cuDNN gets. */
 static pl_status prepare_as(const pl_call *c, pl_conv_shape problem, pl_conv_shape plan,
                             void **prep, size_t *work_bytes)
 {
@@ -244,7 +244,7 @@ void pl_conv_describe(const void *prep, char *buf, size_t cap)
                                                    : " tail after");
 }
 
-/* Operands of the plan; x is the padded copy where there is one. */
+/* Runs the plan; x is the padded copy where there is one. */
 static pl_status execute(prepared *h, pl_conv_operands x)
 {
     if (!h->bound || memcmp(&x, &h->at, sizeof x) != 0) {
@@ -256,7 +256,7 @@ static pl_status execute(prepared *h, pl_conv_operands x)
     return pl_conv_execute(h->plan, h->bound);
 }
 
-/* The kernel without limits, and all that follows. */
+/* Runs the kernel that takes any problem, and the tail. */
 static pl_status direct(const pl_call *c, const pl_conv_shape *p)
 {
     const void *bias = bias_of(p, c);
@@ -446,8 +446,8 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
  }                                                                                                 \
  static const pl_kernel tag##_per_sample[] = {                                                     \
      {"depthwise", NULL, tag##_ps_prepare, NULL, tag##_ps_run}, PL_KERNEL_END};
-/* What "cudnn" falls back to where no engine takes the tail: chosen where the plainest kernel is
- * asked for. */
+/* Fallback of "cudnn" where no engine supports the tail: chosen when the plainest kernel is
+ * requested. */
 #define BEHIND(tag) {"cudnn, tail behind", not_f64, tag##_behind, dnn_release, dnn_run},
 static pl_status y_tail_behind(const pl_call *c, void **prep, size_t *work_bytes)
 {

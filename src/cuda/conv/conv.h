@@ -1,5 +1,5 @@
-/* conv.h - what the files of convolution share: the problem, cuDNN's plans for it, and our own
- * kernels for what cuDNN does badly or not at all.
+/* conv.h - shared by the files of convolution: the problem, cuDNN's plans for it, and our own
+ * kernels for problems that cuDNN computes slowly or not at all.
  *
  * Valid C++ too.
  */
@@ -23,7 +23,7 @@ typedef struct pl_conv_shape {
     int32_t act, add;                   /* ops/net/tail.h; add: 0 or 1 */
     double slope;
 } pl_conv_shape;
-/* How much of what follows a convolution is in cuDNN's plan. */
+/* How much of the tail of a convolution is in cuDNN's plan. */
 typedef enum pl_conv_level { PL_CONV_BARE, PL_CONV_WITH_BIAS, PL_CONV_WHOLE } pl_conv_level;
 /* The operands of one run; bias and add may be NULL. */
 typedef struct pl_conv_operands {
@@ -35,10 +35,10 @@ static inline int64_t pl_conv_pixels(const int64_t *size)
 {
     return size[0] * size[1] * size[2];
 }
-/* "conv f16 n8 224x224x3 -> 112x112x64 k7x7 s2 ...", a key too: no blanks. */
+/* Writes "conv f16 n8 224x224x3 -> 112x112x64 k7x7 s2 ..."; also used as a key. */
 void pl_conv_text(const pl_conv_shape *c, char *buf, size_t cap);
 
-/* What a prepared call of the kernel "cudnn" runs, for people. */
+/* Describes what a prepared call of the kernel "cudnn" runs, for reports. */
 void pl_conv_describe(const void *prep, char *buf, size_t cap);
 
 /* ---- plans of cuDNN: conv_plan.c ------------------------------------------------------------ */
@@ -47,26 +47,26 @@ typedef struct pl_conv_plan {
     void *plan; /* cudnnBackendDescriptor_t; NULL: cuDNN has nothing for the problem */
     size_t work_bytes;
     pl_conv_level level; /* what of the problem's bias and tail is part of the plan */
-    char engine[64];     /* "eng12 k2=1 k3=0 tc rtc", for people */
-    double ms;           /* what making it took */
-    float run_ms;        /* a run's time, where engines were timed; not positive: not known */
+    char engine[64];     /* "eng12 k2=1 k3=0 tc rtc", for reports */
+    double ms;           /* time of creating the plan */
+    float run_ms;        /* time of a run, where engines were timed; not positive: not known */
     int refs;
     struct pl_conv_plan *next;
 } pl_conv_plan;
 
-/* One plan a problem in a process. Without a fitting engine the plan inside is NULL. */
+/* Returns the process's plan for a problem. Without a suitable engine the plan inside is NULL. */
 pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out) PL_MUST_USE;
 void pl_conv_plan_put(pl_conv_plan *p); /* NULL is fine */
-/* The pointers of one run, bound: freed with pl_conv_bound_free. */
+/* Binds the pointers of one run; free with pl_conv_bound_free. */
 pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound) PL_MUST_USE;
 void pl_conv_bound_free(void *bound); /* NULL is fine */
 pl_status pl_conv_execute(const pl_conv_plan *p, void *bound) PL_MUST_USE;
-/* What a plan of that level has left over of the bias and the tail, on the result. conv.c */
+/* Applies the part of bias and tail that a plan of that level does not include. conv.c */
 pl_status pl_conv_follow(const pl_conv_shape *c, pl_conv_level level, const void *bias,
                          const void *add, void *out) PL_MUST_USE;
 
 /* ---- our own kernels: conv_*.cu, depthwise.cu ---------------------------------------------- */
-/* One output element a thread: any problem, slowly. a, b are the op's inputs in order. */
+/* One output element per thread: any problem, slowly. a, b are the op's inputs in order. */
 pl_status pl_conv_direct(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                          void *out) PL_MUST_USE;
 /* out[n, p, ch] = in[n, p + shift, ch], 0 where that is outside; both channels last. */
@@ -80,26 +80,28 @@ size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                        void *out, void *work) PL_MUST_USE;
 
-/* columns.cu, in f32 and 16 bits. Tap k of row pixel p finds pixel p * stride + k * step + shift of
- * an image of that size, a pixel having that many bytes; rows: the pixels' own grid, images one
+/* columns.cu, in f32 and 16 bits. Tap k of row pixel p reads pixel p * stride + k * step + shift of
+ * an image of that size; a pixel has that many bytes. rows: the grid of row pixels, images one
  * after the other. */
 typedef struct pl_columns {
     int64_t bytes, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
 } pl_columns;
 
-/* A convolution as products of rows x terms: conv_phase.c. One phase, but for dx with a stride. */
+/* A convolution as products of rows x terms: conv_phase.c. One phase, except for dx with a
+ * stride. */
 enum { PL_CONV_PHASES = 8 };
 typedef struct pl_conv_phase {
     pl_columns columns;
-    int64_t first[3]; /* dx: its first pixel; its others follow in strides */
-    int64_t tap[3];   /* dx: its first tap; likewise */
+    int64_t first[3]; /* dx: its first pixel; the others follow at multiples of the stride */
+    int64_t tap[3];   /* dx: its first tap; the others likewise */
     int64_t channels, rows, terms;
 } pl_conv_phase;
-/* Phases that have pixels; false where one has no taps or there are too many of them. */
+/* Lists the phases that have pixels; false where a phase has no taps or there are too many
+ * phases. */
 bool pl_conv_phases_of(const pl_conv_shape *c, pl_conv_phase *out, int *n_out);
 
-/* On TF32 units, as exact as f32: conv_split.c. a, b are the op's inputs in order, at multiples of
- * 16 bytes. */
+/* On TF32 units with f32's accuracy: conv_split.c. a, b are the op's inputs in order, at multiples
+ * of 16 bytes. */
 bool pl_conv_split_takes(const pl_conv_shape *c);
 pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep,
                                 size_t *work_bytes) PL_MUST_USE;
@@ -116,16 +118,16 @@ pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const vo
 /* columns.cu: rows [first, first + n). */
 pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n,
                           void *out) PL_MUST_USE;
-/* Taps first, first + by, ... of w [oc, kernel, ic] as [taps, oc, ic]. */
+/* Copies taps first, first + by, ... of w [oc, kernel, ic] as [taps, oc, ic]. */
 pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by,
                             const int64_t *taps, const void *w, void *out) PL_MUST_USE;
-/* Rows [row, row + n) of `count` pixels an image to dx, where they begin at `first` and lie a
- * stride apart. */
+/* Copies rows [row, row + n) of `count` pixels per image to dx, where they begin at `first` and lie
+ * a stride apart. */
 pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count,
                             int64_t row, int64_t n, const void *from, void *dx) PL_MUST_USE;
 
-/* One filter a channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
- * channel*step_c; step_n 0: the samples share it, and dw sums over them. */
+/* One filter per channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
+ * channel*step_c; step_n 0: the samples share the filter, and dw sums over them. */
 typedef struct pl_depthwise {
     pl_conv_shape conv;
     int64_t step_n, step_tap, step_c;

@@ -1,7 +1,7 @@
-/* conv_direct.cu - convolution one output element a thread, and copies between boxes.
+/* conv_direct.cu - convolution with one output element per thread, and copies between boxes.
  *
- * The direct kernels serve what no library takes: f64, operands at odd addresses, shapes without
- * a fit engine. Sums run in a fixed order, taps outermost, in f32 (f64 for f64).
+ * The direct kernels serve what no library supports: f64, misaligned operands, shapes without a
+ * suitable engine. Sums run in a fixed order, taps outermost, in f32 (f64 for f64).
  */
 #include "cuda/conv/conv.h"
 #include "cuda/device/launch.h"
@@ -15,7 +15,7 @@ static __device__ void split(int64_t i, const int64_t *size, int64_t *p)
     p[0] = i / size[2] / size[1];
 }
 
-/* Flat input pixel that tap k of output pixel p reads, or -1 in the padding. */
+/* Returns the flat input pixel that tap k of output pixel p reads, or -1 in the padding. */
 static __device__ int64_t reads(const pl_conv_shape &c, const int64_t *p, const int64_t *k)
 {
     int64_t at = 0;
@@ -27,7 +27,7 @@ static __device__ int64_t reads(const pl_conv_shape &c, const int64_t *p, const 
     return at;
 }
 
-/* Flat output pixel whose tap k reads input pixel q, or -1. */
+/* Returns the flat output pixel whose tap k reads input pixel q, or -1. */
 static __device__ int64_t reader(const pl_conv_shape &c, const int64_t *q, const int64_t *k)
 {
     int64_t at = 0;
@@ -95,7 +95,7 @@ static __global__ void to_data(pl_conv_shape c, const T *dy, const T *w, T *dx)
     }
 }
 
-/* One warp a weight: its lanes stride over the pixels and add up in a tree. */
+/* One warp per weight: its lanes stride over the pixels and add up in a tree. */
 template <typename T>
 static __global__ void to_filter(pl_conv_shape c, const T *x, const T *dy, T *dw)
 {
@@ -155,7 +155,7 @@ extern "C" pl_status pl_conv_direct(const pl_conv_shape *c, const void *a, const
 
 /* ---- boxes ---------------------------------------------------------------------------------- */
 typedef struct box {
-    int64_t in[3], out[3], shift[3], n, packs; /* packs of V channels a pixel */
+    int64_t in[3], out[3], shift[3], n, packs; /* packs of V channels per pixel */
 } box;
 
 template <typename P> static __global__ void copy_box(box b, const P *in, P *out)

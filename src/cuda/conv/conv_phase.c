@@ -1,9 +1,9 @@
 /* conv_phase.c - a convolution as products: which pixels' windows are the rows, and what a term of
- * one is.
+ * a row is.
  *
  *   y, dw    windows of x, one for each pixel of y: taps times ic terms
- *   dx       windows of dy. With a stride the pixels of dx fall into phases that different taps reach, each a
- *            problem of its own:
+ *   dx       windows of dy. With a stride the pixels of dx fall into phases that different taps
+ *            reach; each phase is a separate problem:
  *
  *   stride 2, padding 1:   q = 0 2 4 ..  taps 1 3 ..       q = 1 3 5 ..  taps 0 2 ..
  */
@@ -37,7 +37,7 @@ static void backward_phase(const pl_conv_shape *c, int index, pl_conv_phase *f)
         f->columns.taps[d] = (c->kernel[d] - r + s - 1) / s;
         f->columns.size[d] = c->out[d];
         f->columns.stride[d] = 1;
-        f->columns.step[d] = -c->dilation[d]; /* of 1 where there is a stride */
+        f->columns.step[d] = -c->dilation[d]; /* dilation is 1 where there is a stride */
         f->columns.shift[d] = (q + c->pad_lo[d] - r) / s;
     }
 }

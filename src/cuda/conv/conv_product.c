@@ -1,15 +1,15 @@
-/* conv_product.c - convolutions that cuDNN is slow at as products over columns (columns.cu).
+/* conv_product.c - convolutions that cuDNN computes slowly, as products over columns (columns.cu).
  *
- *   y  = columns(x) w'            dx = columns(dy) w turned           dw = dy' columns(x)
+ *   y  = columns(x) w'            dx = columns(dy) w transposed       dw = dy' columns(x)
  *
- * cuDNN's engines for f32 without TF32 reach a half (y) to a third (gradients) of what products do
- * channels last, and ask for copies of both operands as scratch. In 16 bits its fast engines want
- * channels in multiples of 8, and what is left for others takes ten to a thousand times as long
- * (dw, whose parts are added in f32, stays with it). Columns are made in parts of a bounded size,
- * each followed by its product; the parts of dw are added in order. A filter of one tap needs no
- * columns. dx comes in the phases of conv_phase.c.
+ * cuDNN's engines for f32 without TF32 reach a half (y) to a third (gradients) of the rate of
+ * products channels last, and need copies of both operands as scratch. In 16 bits its fast engines
+ * need channels in multiples of 8, and for other channels it takes ten to a thousand times as long
+ * (dw, whose parts are added in f32, stays with cuDNN). Columns are made in parts of a bounded
+ * size, each followed by its product; the parts of dw are added in order. A filter of one tap needs
+ * no columns. dx is computed in the phases of conv_phase.c.
  *
- * Parts and phases depend on shapes alone, so the order of sums does.
+ * Parts and phases depend on shapes alone, so the order of sums does too.
  */
 #include "base/sys.h"
 #include "cuda/conv/conv.h"
@@ -31,7 +31,7 @@ typedef struct product {
 typedef struct phase {
     pl_conv_phase of;
     int64_t part;        /* rows at a time */
-    product whole, rest; /* of a part, and of the last one if it is shorter */
+    product whole, rest; /* of a part, and of a shorter last part */
 } phase;
 
 typedef struct prepared {
@@ -39,8 +39,8 @@ typedef struct prepared {
     phase phase[PL_CONV_PHASES];
     int n_phases;
     int64_t cols; /* of a product */
-    bool plain;   /* one tap: the operand is its own columns */
-    /* bytes in the workspace, in this order; the products' own behind */
+    bool plain;   /* one tap: the operand equals its columns */
+    /* bytes in the workspace, in this order; followed by the products' own workspace */
     size_t turned, sum, spread, columns;
 } prepared;
 
@@ -56,7 +56,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* false where the convolution is no product. */
+/* false where the convolution cannot be computed as a product. */
 static bool plan(const pl_conv_shape *c, prepared *h)
 {
     pl_conv_phase of[PL_CONV_PHASES];
@@ -191,7 +191,7 @@ pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *w
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
-/* dw's share of these rows; the first one begins the sum. */
+/* Adds dw's share of these rows; the first share starts the sum. */
 static pl_status add_share(const prepared *h, const phase *f, const product *p, bool begins,
                            const void *dy, const void *columns, void *dw, char *work, void *own)
 {

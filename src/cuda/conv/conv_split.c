@@ -1,10 +1,10 @@
-/* conv_split.c - f32 convolutions on TF32 units (split.h): products whose operand finds the pixels
- * of windows itself.
+/* conv_split.c - f32 convolutions on TF32 units (split.h): products whose operand loader finds the
+ * pixels of windows itself.
  *
- *   y  = windows of x  w'           dx = windows of dy  w turned           dw = dy'  windows of x
+ *   y  = windows of x  w'       dx = windows of dy  w transposed       dw = dy'  windows of x
  *
- * Nothing is laid out but the taps of w in dx's order; dw has parts of its sums. Channels come four
- * at a time. Bias, addition and ReLU are part of the kernel, any other tail a pass behind it.
+ * Only the taps of w are copied, into dx's order; dw has parts of its sums. Channels load four
+ * at a time. Bias, addition and ReLU are part of the kernel, any other tail is a separate pass.
  */
 #include "base/sys.h"
 #include "cuda/conv/conv.h"
@@ -15,7 +15,7 @@ typedef struct prepared {
     pl_conv_phase phase[PL_CONV_PHASES];
     pl_split_product product[PL_CONV_PHASES];
     int n;
-    size_t turned; /* bytes of w's taps, before the parts */
+    size_t turned; /* bytes of w's reordered taps, before the parts */
 } prepared;
 
 static pl_split_product product_of(const pl_conv_shape *c, const pl_conv_phase *f)
@@ -44,7 +44,7 @@ static pl_split_product product_of(const pl_conv_shape *c, const pl_conv_phase *
     return s;
 }
 
-/* false where a phase is no product for the kernels, or not one that pays. */
+/* false where a phase does not suit the kernels, or would not be faster. */
 static bool plan(const pl_conv_shape *c, bool pays, prepared *h)
 {
     h->c = *c;

@@ -1,9 +1,9 @@
 /* conv_thin.cu - convolutions with few channels (1 to 4) on one side: the first and last layers of
  * networks on images. Windows of 1x1 or 3x3, stride 1, two spatial dims.
  *
- * They are bound by memory, and a library that multiplies matrices pads the few channels. Call
- * the sides few [N, h, w, F] and many [N, h, w, M], whichever of x and y they are. All of
- * convolution, its data gradient and its filter gradient are then one of
+ * They are bound by memory, and a library that multiplies matrices pads the few channels. Call the
+ * sides few [N, h, w, F] and many [N, h, w, M], whichever of x and y they are. The convolution, its
+ * data gradient and its filter gradient are then each one of
  *
  *   widen   many[r] = sum_t few[r + shift + t] w[t]      a thread: 8 channels of 4 pixels
  *   thin    few[r]  = sum_t many[r + shift + t] w[t]     products of each pixel of a tile with all
@@ -11,8 +11,8 @@
  *   outer   w[t]    = sum_r few[r + shift + t] many[r]   a thread: 8 channels of all taps over runs
  *                                                        of pixels; partial sums in the workspace
  *
- * with taps in reverse for the adjoints. One channel on both sides has kernels of its own: a
- * thread makes 8 pixels of a row. Sums are f32, in an order that depends on sizes only.
+ * with taps in reverse for the adjoints. One channel on both sides has its own kernels: a thread
+ * computes 8 pixels of a row. Sums are f32, in an order that depends on sizes only.
  */
 #include "cuda/conv/conv_thin.h"
 #include "cuda/device/launch.h"
@@ -20,7 +20,7 @@
 static constexpr int THREADS = 256, PIXELS = 4, RUN = 32, MAX_SLICES = 1024, MAX_FILTER = 6144;
 static constexpr int TILE_H = 8, TILE_W = 64;
 
-/* The filter as [tap][few][many] in f32. */
+/* Writes the filter as [tap][few][many] in f32. */
 template <typename T> static __device__ void lay_filter(float *to, const pl_sides &s, const T *w)
 {
     for (int i = threadIdx.x; i < s.taps * s.few * s.many; i += THREADS) {
@@ -29,7 +29,7 @@ template <typename T> static __device__ void lay_filter(float *to, const pl_side
     }
 }
 
-/* 8 channels; wide: at a multiple of 16 bytes. The sums are the same either way. */
+/* Loads 8 channels; wide: at a multiple of 16 bytes. The sums are the same either way. */
 template <typename T> static __device__ __forceinline__ void load8(float *v, const T *p, bool wide)
 {
     constexpr int V = 16 / sizeof(T);
@@ -62,7 +62,7 @@ template <typename T> static __device__ __forceinline__ void store8(T *p, const 
     }
 }
 
-/* Channel f of the few side at row y, column x; 0 outside. */
+/* Returns channel f of the few side at row y, column x; 0 outside. */
 template <typename T>
 static __device__ __forceinline__ float few_at(const pl_sides &s, const T *row, int x, int f)
 {
@@ -117,8 +117,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* grid: (tiles, samples). Four lanes a pixel in the first phase, each with a quarter of the
- * channels of four pixels; one thread a pixel in the second. */
+/* grid: (tiles, samples). First phase: four lanes per pixel, each with a quarter of the channels of
+ * four pixels; second phase: one thread per pixel. */
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
     thin(pl_sides s, const T *many, const T *w, const T *bias, T *few)
@@ -248,7 +248,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* One warp an element of the filter's gradient. */
+/* One warp per element of the filter's gradient. */
 template <typename T> static __global__ void add_slices(pl_sides s, const float *part, T *dw)
 {
     int each = s.taps * s.few * s.many, e = (blockIdx.x * THREADS + threadIdx.x) / 32;
@@ -364,8 +364,8 @@ static pl_sides sides_of(const pl_conv_shape *c)
     s.step_t = c->ic;
     s.step_m = in ? taps * c->ic : 1;
     s.step_f = in ? 1 : taps * c->ic;
-    /* Output reads input at p + t - pad; input is read by output at q + pad - t. The loops above go
-     * over the many side but for `thin`, which goes over the few. */
+    /* Output reads input at p + t - pad; input is read by output at q + pad - t. The loops above
+     * walk the many side, except `thin`, which walks the few side. */
     bool over_out = c->kind == PL_CONV_DW ? in : c->kind == PL_CONV_Y;
     s.flip = !over_out;
     s.wide = false;
@@ -431,7 +431,7 @@ static void launch(const pl_conv_shape *c, const void *a, const void *b, const v
         PL_LAUNCH((add_slices<T>), blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS, 0, s,
                   part, to);
     } else if (one) {
-        /* Both sides are alike; the loop goes over what is written. */
+        /* Both sides have one channel; the loop walks the side that is written. */
         const int64_t *r = c->kind == PL_CONV_Y ? c->out : c->in;
         const int64_t *f = c->kind == PL_CONV_Y ? c->in : c->out;
         s.mh = (int)r[1], s.mw = (int)r[2], s.fh = (int)f[1], s.fw = (int)f[2];

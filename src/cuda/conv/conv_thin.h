@@ -1,4 +1,4 @@
-/* conv_thin.h - what the two files of convolutions with few channels share; see conv_thin.cu. */
+/* conv_thin.h - shared by the two files of convolutions with few channels; see conv_thin.cu. */
 #ifndef PL_CUDA_CONV_THIN_H
 #define PL_CUDA_CONV_THIN_H
 
@@ -20,7 +20,7 @@ static __device__ __forceinline__ int64_t pl_filter_at(const pl_sides &s, int t,
 
 /* On tensor cores: f16 and bf16, many a multiple of 32. conv_thin_mma.cu */
 bool pl_conv_thin_mma_takes(const pl_conv_shape *c, const pl_sides *s);
-/* Everything but the last sum of a filter's gradient, whose slices go to part. */
+/* Computes everything but the last sum of a filter's gradient, whose slices go to part. */
 void pl_conv_thin_mma(const pl_conv_shape *c, const pl_sides *s, const void *a, const void *b,
                       const void *bias, void *out, float *part);
 

@@ -6,10 +6,10 @@
  *   thin    parts [pixels, taps] = many [pixels, M] x w [M, taps], then shifted and added, F times
  *   outer   w [taps, M] = windows of few' [taps, pixels] x many [pixels, M], F times
  *
- * Tensor cores take the multiplications off the hands of the threads, which are left with moving
- * memory. The order of channels inside a product is free as long as both operands agree: it is
- * chosen so that a lane's registers are 16 bytes side by side in memory. See mma.h for fragments;
- * q is a lane's group of four, r its place in it.
+ * Tensor cores do the multiplications, so the threads only move memory. The order of channels
+ * inside a product is free as long as both operands agree: it is chosen so that a lane's registers
+ * are 16 contiguous bytes in memory. See mma.h for fragments; q is a lane's group of four, r its
+ * index in the group.
  */
 #include "cuda/conv/conv_thin.h"
 #include "cuda/device/launch.h"
@@ -39,7 +39,7 @@ static __device__ __forceinline__ T weight(const pl_sides &s, const T *w, int t,
     return t < s.taps ? w[pl_filter_at(s, t, m, f)] : pl_put<T>(0.0f);
 }
 
-/* 8 channels as 4 registers; zero for a pixel outside. */
+/* Loads 8 channels as 4 registers; zero for a pixel outside. */
 template <typename T>
 static __device__ __forceinline__ void load8(unsigned *v, const T *p, bool wide)
 {
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void load8(unsigned *v, const T *p, bool wide)
     }
 }
 
-/* Rows [y0, y0 + rows) and columns [x0, x0 + cols) of one sample's few side, zero outside. */
+/* Loads rows [y0, y0 + rows) and columns [x0, x0 + cols) of one sample's few side, zero outside. */
 template <typename T>
 static __device__ void lay_few(T *to, const pl_sides &s, const T *few, int n, int y0, int x0,
                                int rows, int cols)
@@ -69,7 +69,8 @@ static __device__ void lay_few(T *to, const pl_sides &s, const T *few, int n, in
 
 /* ---- widen ---------------------------------------------------------------------------------- */
 /* grid: (tiles, samples). Shared: w by (step, 32 channels, tile of 8, lane), then the few side. A
- * lane's column n of tile j is channel 8*(n/2) + 2*j + n%2 of the 32: eight in a row to store. */
+ * lane's column n of tile j is channel 8*(n/2) + 2*j + n%2 of the 32: eight contiguous channels to
+ * store. */
 template <typename T, int K, int STEPS>
 static __global__ void __launch_bounds__(THREADS)
     widen(pl_sides s, const T *few, const T *w, const T *bias, T *many)
@@ -94,7 +95,7 @@ static __global__ void __launch_bounds__(THREADS)
         filter[i].v[1] = join(v[2], v[3]);
     }
     lay_few(tile, s, few, n, y0 + s.shift[0], x0 + s.shift[1], TILE_H + K - 1, WIDE);
-    int at[STEPS][4]; /* of a window's elements, from its first */
+    int at[STEPS][4]; /* offsets of a window's elements from its first */
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
 #pragma unroll
@@ -224,14 +225,16 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* ---- outer ---------------------------------------------------------------------------------- */
-/* Where chunk c of pixel p lies in a tile of the many side, in elements; chunks: a power of 2. */
+/* Returns the offset of chunk c of pixel p in a tile of the many side, in elements; chunks: a power
+ * of 2. */
 static __device__ __forceinline__ int place(int p, int c, int chunks)
 {
     int turn = chunks >= 8 ? p & 7 : (p / (8 / chunks)) & (chunks - 1);
     return (p * chunks + (c ^ turn)) * 8;
 }
 
-/* One run of RUN pixels of a row to shared memory: the many side, and channel f of its windows. */
+/* Loads one run of RUN pixels of a row to shared memory: the many side, and channel f of its
+ * windows. */
 template <typename T, int K>
 static __device__ void lay_run(T *to, T *few_to, const pl_sides &s, const T *few, const T *many,
                                int item, int runs, int f)
@@ -256,7 +259,8 @@ static __device__ void lay_run(T *to, T *few_to, const pl_sides &s, const T *few
     }
 }
 
-/* grid: (slices, few). Each warp has 32 channels and every so many-th 16 pixels of a run. */
+/* grid: (slices, few). Each warp has 32 channels and takes groups of 16 pixels of a run at a fixed
+ * distance. */
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
     outer(pl_sides s, const T *few, const T *many, float *part)

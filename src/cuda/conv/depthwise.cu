@@ -1,11 +1,12 @@
-/* depthwise.cu - convolution with one filter a channel, shared by the samples or one a sample.
+/* depthwise.cu - convolution with one filter per channel; samples share the filter, or each has its
+ * own.
  *
  * A block owns a chunk of channels of one sample: threadIdx.x counts packs of V channels (16
  * bytes), threadIdx.y pixels. The chunk's filter lies in shared memory as [tap][channel] in f32,
  * whatever its order outside. Forward and the data gradient gather taps for each pixel.
  *
  * The filter's gradient sums over pixels. The pixels (of all samples where the filter is shared)
- * are cut into `slices`, a number that follows from the shape; a block sums one row of taps over
+ * are split into `slices`, a number that follows from the shape; a block sums one row of taps over
  * one slice, its rows of threads are added in order, and a second kernel adds the slices in order.
  */
 #include "cuda/conv/conv.h"
@@ -23,7 +24,7 @@ typedef struct work_shape {
     bool wide; /* images lie at multiples of 16 bytes */
 } work_shape;
 
-/* V channels; wide: at a multiple of 16 bytes. The sums are the same either way. */
+/* Loads V channels; wide: at a multiple of 16 bytes. The sums are the same either way. */
 template <typename T, int V>
 static __device__ __forceinline__ pl_pack<T, V> pick(const T *p, bool wide)
 {
@@ -41,7 +42,8 @@ static __device__ void split(int i, const int *size, int *p)
     p[0] = i / size[2] / size[1];
 }
 
-/* Where tap k of position p meets the other side along d, or -1. BACK: p is on the input's side. */
+/* Returns the position along d that tap k of position p reads on the other side, or -1. BACK: p is
+ * on the input's side. */
 template <bool BACK>
 static __device__ __forceinline__ int meets(const work_shape &s, int d, int p, int k)
 {
@@ -116,7 +118,7 @@ static __global__ void gather(work_shape s, const T *from, const T *w, const T *
 }
 
 /* grid: (slices, chunks, samples or 1, times rows of taps); a thread sums up to RUN taps of a row
- * at once, more in turns. part: [samples or 1][slice][tap][channel] */
+ * at once, more taps one after the other. part: [samples or 1][slice][tap][channel] */
 template <typename T, int V>
 static __global__ void slice_sums(work_shape s, const T *x, const T *dy, float *part)
 {
@@ -184,14 +186,14 @@ static int div_up(int64_t a, int64_t b)
     return (int)((a + b - 1) / b);
 }
 
-/* Channels that an access takes. */
+/* Returns the channels per access. */
 static int pack_of(const pl_conv_shape *c)
 {
     int v = (int)(16 / pl_dtype_bytes((pl_dtype)c->dtype));
     return c->ic % v == 0 ? v : 1;
 }
 
-/* Packs that lie side by side in a block; each takes `floats` of shared memory. */
+/* Returns the packs side by side in a block; each takes `floats` of shared memory. */
 static int lanes_of(int packs, int floats)
 {
     int wide = 32;

@@ -1,23 +1,24 @@
 /* matmul.c - products by cuBLASLt.
  *
  * Our matrices are row-major, cuBLAS's column-major: a row-major [M,N] is a column-major [N,M], so
- * y = op(a) op(b) is asked for as y' = op(b)' op(a)', with b as cuBLAS's first operand. The bias,
- * one number a column of y, is one a row of y': an epilogue of the library. So are the tails of
+ * y = op(a) op(b) is computed as y' = op(b)' op(a)', with b as cuBLAS's first operand. The bias,
+ * one number per column of y, is one per row of y': an epilogue of the library. So are the tails of
  * ops/net/tail.h: RELU, GELU (the library's is the tanh form), GELU_AUX with the value before it,
- * DGELU; what is added is the library's C. ReLU's slope is not: DRELU reads bits of the library's
- * own making.
+ * DGELU; the added tensor is the library's C. ReLU's slope is not supported: DRELU reads bits in a
+ * format of the library's own.
  *
- * A product asks for as much in the library's kernel as it takes: everything, the bias, nothing
- * (`level`). What is left over is done in a pass of its own (tail.cu).
+ * A product puts as much of the tail into the library's kernel as the library supports: everything,
+ * the bias, nothing (`level`). The rest is a separate pass (tail.cu).
  *
  * The algorithm depends on the problem alone. By default it is the first of the library's
- * heuristics, or one of the next where that one's tiles do not suit the problem (matmul_tiles.h);
- * when algorithms are timed, the fastest of those the heuristics name, and a tail that costs more
- * in the kernel than behind it stays behind. Split sums are taken only where their order is fixed
- * and the parts are kept in the type of the arithmetic. Half-precision products accumulate in f32;
- * f32 products use TF32 units only if pl_cuda_tf32() says so.
+ * heuristics, or one of the next where the first one's tiles do not suit the problem
+ * (matmul_tiles.h); when algorithms are timed, it is the fastest of the heuristics' list, and a
+ * tail that costs more in the kernel than as a separate pass stays separate. Split sums are used
+ * only where their order is fixed and the parts are kept in the type of the arithmetic.
+ * Half-precision products accumulate in f32; f32 products use TF32 units only if pl_cuda_tf32()
+ * says so.
  *
- * Operands that a view has put at odd addresses get a second algorithm, chosen beforehand too.
+ * Operands that are misaligned because of a view have a second algorithm, also chosen in advance.
  */
 #include "base/sys.h"
 #include "cuda/device/choice.h"
@@ -43,8 +44,8 @@ typedef struct prepared {
     bool has[2];
     size_t work[2];
     level level;
-    float ms;               /* the timed choice's; 0: not timed */
-    struct prepared *other; /* for operands at odd addresses, where this one has nothing; NULL */
+    float ms;               /* time of a timed choice; 0: not timed */
+    struct prepared *other; /* for misaligned operands, where this one has no algorithm; NULL */
 } prepared;
 
 pl_product pl_product_of(const pl_call *c, const pl_tail_attr *tail, bool slope)
@@ -92,7 +93,7 @@ static cudaDataType_t scale_of(pl_dtype d)
 }
 
 /* ---- descriptors ---------------------------------------------------------------------------- */
-/* rows and cols of the column-major matrix that the bytes are; packed. */
+/* rows and cols of the column-major matrix with these bytes; packed. */
 static pl_status layout(const pl_product *p, int64_t rows, int64_t cols, int64_t step,
                         cublasLtMatrixLayout_t *out)
 {
@@ -111,12 +112,12 @@ static bool has_tail(const pl_product *p)
     return p->act || p->add;
 }
 
-/* Whether the library has the whole of the tail at all. */
+/* Whether the library supports the whole tail. */
 static bool is_offered(const pl_product *p)
 {
     bool act = p->act == PL_ACT_NONE || p->act == PL_ACT_RELU || p->act == PL_ACT_GELU_TANH;
     bool aux = p->keep || p->slope;
-    bool exact = p->dtype == PL_F32 && !pl_cuda_tf32(); /* the library's tanh is not */
+    bool exact = p->dtype == PL_F32 && !pl_cuda_tf32(); /* the library's tanh is not exact */
     if (exact && p->act == PL_ACT_GELU_TANH) return false;
     return act && p->dtype != PL_F64 && (!aux || (p->act == PL_ACT_GELU_TANH && p->n % 8 == 0));
 }
@@ -132,7 +133,7 @@ static uint32_t epilogue_of(const pl_product *p, level l)
     return e ? e : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* The value before the function: rows as y's. Heuristics look at the pointer's alignment. */
+/* Sets the value before the function: rows like y's. Heuristics check the pointer's alignment. */
 static pl_status set_aux(prepared *h)
 {
     int64_t rows = h->p.n, step = h->p.m * h->p.n;
@@ -181,7 +182,7 @@ static pl_status prefer(const pl_product *p, uint32_t align, uint64_t limit,
     static const cublasLtMatmulPreferenceAttributes_t which[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    /* Parts of a sum lie in the output's type when they are added in place. */
+    /* Parts of a sum would have the output's type if they were added in place. */
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (p->dtype == PL_F32 || p->dtype == PL_F64) scheme |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
     PL_LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -193,7 +194,7 @@ static pl_status prefer(const pl_product *p, uint32_t align, uint64_t limit,
     return PL_OK;
 }
 
-/* *n stays 0 when the library has nothing for the problem. */
+/* Lists candidates; *n stays 0 when the library has none for the problem. */
 static pl_status candidates(const prepared *h, uint32_t align, uint64_t limit, int most,
                             cublasLtMatmulHeuristicResult_t *out, int *n)
 {
@@ -231,7 +232,7 @@ static pl_status set_pointers(const prepared *h, const pl_product_operands *x)
     return PL_OK;
 }
 
-/* What the library's kernel has left over. */
+/* Applies what the library's kernel does not include. */
 static pl_status follow(const prepared *h, const pl_product_operands *x)
 {
     const pl_product *p = &h->p;
@@ -275,7 +276,7 @@ static size_t room(int64_t elems, pl_dtype d)
     return ((size_t)elems * pl_dtype_bytes(d) + 255) & ~(size_t)255;
 }
 
-/* Operands of zeros in a block; NULL when there is no memory for them. */
+/* Creates operands of zeros in a block; NULL when there is not enough memory. */
 static void *trial_operands(const pl_product *p, pl_product_operands *x)
 {
     size_t a = room(p->m * p->k * (p->a_step ? p->batch : 1), p->dtype);
@@ -301,7 +302,7 @@ static void *trial_operands(const pl_product *p, pl_product_operands *x)
     return block;
 }
 
-/* The fastest of n and its time, or 0 when there is no memory to try them in. */
+/* Returns the fastest of n and its time, or 0 when there is not enough memory to try them. */
 static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n, float *least)
 {
     int best = 0;
@@ -333,8 +334,8 @@ static void key_of(const prepared *h, char *key, size_t cap)
                  h->level);
 }
 
-/* The position in the heuristics' list, which depends on what the file's name holds: the GPU model
- * and the library's version. */
+/* Returns the position in the heuristics' list, which depends on the GPU model and the library's
+ * version; the file's name holds both. */
 static int chosen(prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
 {
     char key[160];
@@ -372,7 +373,7 @@ static pl_status choose_anew(prepared *h)
     return PL_OK;
 }
 
-/* The library's heuristics take longer than many a product, and a network repeats its shapes. */
+/* The library's heuristics take longer than many products, and a network repeats its shapes. */
 typedef struct memo {
     struct memo *next;
     pl_product p;
@@ -384,7 +385,7 @@ typedef struct memo {
     size_t work[2];
 } memo;
 
-/* For the life of the process: a problem's choice does not depend on when it is asked for. */
+/* Lives as long as the process: a problem's choice does not depend on the time of the request. */
 static pthread_mutex_t memo_lock = PTHREAD_MUTEX_INITIALIZER;
 static memo *memos;
 
@@ -403,7 +404,7 @@ static const memo *recall(const prepared *h)
     return NULL;
 }
 
-/* Out of memory: the next one chooses anew. */
+/* On lack of memory nothing is stored: the next request chooses again. */
 static void remember(const prepared *h)
 {
     memo *m = pl_sys_alloc(sizeof *m);
@@ -437,8 +438,8 @@ static pl_status choose(prepared *h)
     return rc;
 }
 
-/* The highest level up to `most` that the library has; when algorithms are timed, a lower one that
- * is faster. */
+/* Finds the highest level up to `most` that the library supports; when algorithms are timed, a
+ * lower level that is faster. */
 static pl_status choose_level(prepared *h, level most)
 {
     for (int l = (int)most; l >= PL_PRODUCT_BARE; l--) {
@@ -496,8 +497,7 @@ void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap)
 
 static pl_status prepare_up_to(pl_product p, level most, void **prep, size_t *work_bytes);
 
-/* Operands at odd addresses, for which the library has no whole tail: a product of a lower level.
- */
+/* For misaligned operands, for which the library has no whole tail: a product of a lower level. */
 static pl_status add_other(prepared *h)
 {
     size_t bytes = 0;

@@ -1,11 +1,11 @@
-/* matmul.h - what the files of products share: the problem, its operands, and the ways to compute
+/* matmul.h - shared by the files of products: the problem, its operands, and the ways to compute
  * it. */
 #ifndef PL_CUDA_MATMUL_H
 #define PL_CUDA_MATMUL_H
 
 #include "cuda/device/work.h"
 
-/* Holds no padding bytes that differ: zeroed first, so that problems compare bytewise. */
+/* Zeroed first, so that padding bytes are equal and problems compare bytewise. */
 typedef struct pl_product {
     pl_dtype dtype;
     int64_t batch, m, n, k;
@@ -23,8 +23,8 @@ typedef struct pl_product_operands {
 pl_product pl_product_of(const pl_call *c, const pl_tail_attr *tail, bool slope);
 pl_product_operands pl_product_operands_of(const pl_product *p, const pl_call *c);
 
-/* By cuBLASLt: matmul.c. Its kernel has as much of the tail as it takes, but no more than `most`.
- */
+/* By cuBLASLt: matmul.c. Its kernel includes as much of the tail as it supports, but no more than
+ * `most`. */
 typedef enum pl_product_level {
     PL_PRODUCT_BARE,
     PL_PRODUCT_WITH_BIAS,
@@ -40,7 +40,7 @@ bool pl_product_vector_takes(const pl_product *p);
 size_t pl_product_vector_work(const pl_product *p);
 pl_status pl_product_vector_run(const pl_call *c) PL_MUST_USE;
 
-/* On TF32 units, as exact as f32: matmul_split.c */
+/* On TF32 units with f32's accuracy: matmul_split.c */
 bool pl_product_split_takes(const pl_product *p);
 pl_status pl_product_split_prepare(const pl_product *p, void **prep,
                                    size_t *work_bytes) PL_MUST_USE;

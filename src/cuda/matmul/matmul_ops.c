@@ -1,8 +1,8 @@
-/* matmul_ops.c - products and what follows them: who computes what.
+/* matmul_ops.c - products and their tails: which kernel computes which problem.
  *
- *   a matrix times a vector                               matmul_vector.c
- *   f32 on cards with fast TF32 units, where that pays    matmul_split.c
- *   everything else                                       cuBLASLt, matmul.c
+ *   a matrix times a vector                                    matmul_vector.c
+ *   f32 on GPUs with fast TF32 units, where that is faster     matmul_split.c
+ *   everything else                                            cuBLASLt, matmul.c
  */
 #include "cuda/matmul/matmul.h"
 #include "ops/net/tail.h"
@@ -58,7 +58,7 @@ static pl_status vector_prepare(const pl_call *c, void **prep, size_t *work_byte
     return PL_OK;
 }
 
-/* before: kernels that are looked at first. */
+/* before: kernels that are tried first. */
 #define KERNELS(tag, of, before, ...)                                                              \
  static bool tag##_split(const pl_call *c)                                                         \
  {                                                                                                 \
@@ -80,7 +80,7 @@ static pl_status vector_prepare(const pl_call *c, void **prep, size_t *work_byte
             pl_product_split_run},                                                                 \
      {"cublaslt", accepts, tag##_prepare, pl_product_lt_release, pl_product_lt_run},               \
      __VA_ARGS__ PL_KERNEL_END};
-/* What the library falls back to: chosen where the plainest kernel is asked for. */
+/* Fallback of the library's kernel: chosen when the plainest kernel is requested. */
 #define BEHIND(name, prepare) {name, accepts, prepare, pl_product_lt_release, pl_product_lt_run},
 /* Reads its operands once, whatever their precision. */
 #define VECTOR                                                                                     \

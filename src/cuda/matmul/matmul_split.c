@@ -1,7 +1,7 @@
-/* matmul_split.c - f32 products on TF32 units (split.h): which ones, and what follows them.
+/* matmul_split.c - f32 products on TF32 units (split.h): which products, and their tails.
  *
- * Bias, addition and ReLU are part of the kernel, any other tail is a pass behind it. Operands that
- * a view has put at odd addresses go to cuBLASLt.
+ * Bias, addition and ReLU are part of the kernel, any other tail is a separate pass. Operands that
+ * are misaligned because of a view go to cuBLASLt.
  */
 #include "base/sys.h"
 #include "cuda/matmul/matmul.h"
@@ -10,7 +10,7 @@
 typedef struct prepared {
     pl_product p;
     pl_split_product s;
-    void *plain; /* cuBLASLt's, for odd addresses */
+    void *plain; /* cuBLASLt's product, for misaligned operands */
 } prepared;
 
 static pl_split_product split_of(const pl_product *p)
@@ -22,7 +22,7 @@ static pl_split_product split_of(const pl_product *p)
     s.b_ld = p->tb ? p->k : p->n;
     s.a_step = p->a_step;
     s.b_step = p->b_step;
-    if (!p->ta && !p->b_step && p->a_step) { /* one matrix for all: rows follow each other */
+    if (!p->ta && !p->b_step && p->a_step) { /* one matrix for all batches: rows are contiguous */
         s.m *= s.batch;
         s.batch = 1;
         s.a_step = 0;
@@ -47,7 +47,7 @@ void pl_product_split_release(void *prep)
 
 pl_status pl_product_split_prepare(const pl_product *p, void **prep, size_t *work_bytes)
 {
-    size_t aside = 0; /* at odd addresses cuBLASLt has no workspace */
+    size_t aside = 0; /* cuBLASLt has no workspace for misaligned operands */
     prepared *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
     h->p = *p;

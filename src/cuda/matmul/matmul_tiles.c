@@ -1,13 +1,14 @@
 /* matmul_tiles.c - see matmul_tiles.h.
  *
- * The library's first answer is its best one but for three kinds of products, seen on an H200 in 16
- * bits. Each has a plain reason, and an answer further down the list that does not have it:
+ * The library's first answer is its best one except for three kinds of products, seen on an H200 in
+ * 16 bits. Each kind has a plain cause, and an answer further down the list that avoids it:
  *
- *   padded   tiles that reach far beyond y: 64 rows for two. One that computes a fourth is taken
- *   odd      tiles whose rows are no whole lines and do not divide y's: n 320 by 168. One that divides both sides is
- *            taken, if there is one
- *   short    sums of few terms in several waves of other than 128 x 128 tiles: storing a tile takes as long as much of its
- *            sums, and smaller ones store while others multiply
+ *   padded   tiles that reach far beyond y: 64 rows for two. An answer that computes a fourth is
+ *            taken
+ *   odd      tiles whose rows are not whole cache lines and do not divide y's rows: n 320 by 168.
+ *            An answer that divides both sides is taken, if there is one
+ *   short    sums of few terms in several waves of tiles other than 128 x 128: storing a tile takes
+ *            as long as a large part of its sums, and smaller tiles store while others multiply
  *
  * Where none of these holds the first answer stays.
  */

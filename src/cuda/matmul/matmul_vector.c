@@ -1,5 +1,5 @@
-/* matmul_vector.c - which products are a matrix times a vector (vector.h): with one row or one
- * column, and a matrix of its own for each of a batch. Those that share one are products of
+/* matmul_vector.c - which products are a matrix times a vector (vector.h): products with one row or
+ * one column, and a separate matrix for each batch. Batches that share a matrix are products of
  * matrices. */
 #include "cuda/matmul/matmul.h"
 #include "cuda/matmul/vector.h"

@@ -1,4 +1,4 @@
-/* mma.h - the instructions behind tensor cores of compute capability 8.0 on, one function each.
+/* mma.h - tensor-core instructions from compute capability 8.0 on, one function each.
  *
  * Fragments of mma.m16n8k16, by lane (q = lane/4, r = lane%4), registers of two elements:
  *
@@ -6,15 +6,15 @@
  *   B [16][8]   b0 rows 2r 2r+1, col q;  b1 rows + 8
  *   C [16][8]   c0 c1 row q, cols 2r 2r+1;  c2 c3 row q+8        in f32
  *
- * so the C of two products side by side is the A of the next one. Of mma.m16n8k8 with TF32
+ * so the C of two products side by side is the A of the next one. For mma.m16n8k8 with TF32
  * operands, registers of one element:
  *
  *   A [16][8]   a0 row q, col r;  a1 row q+8;  a2, a3 the same with col + 4
  *   B [8][8]    b0 row r, col q;  b1 row r+4
  *   C as above
  *
- * The cards read the upper 19 bits of a TF32 operand, and what they add up is cut to f32, not
- * rounded: the simulator does so too. It computes by exchanging registers between lanes.
+ * GPUs read the upper 19 bits of a TF32 operand, and truncate sums to f32 instead of rounding: the
+ * simulator does so too. It computes by exchanging registers between lanes.
  */
 #ifndef PL_CUDA_MMA_H
 #define PL_CUDA_MMA_H
@@ -37,7 +37,7 @@ static __device__ __forceinline__ unsigned pl_pack2(float a, float b, pl_bf16)
 }
 
 /* Whether the instructions exist. A kernel that needs them begins with "if (!PL_HAS_MMA) return;",
- * so that the code for older cards, which is never launched, compiles to nothing. */
+ * so that the code for older GPUs, which is never launched, compiles to nothing. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 # define PL_HAS_MMA false
 #else
@@ -118,7 +118,7 @@ template <class T> static inline void pl_multiply(float *c, const unsigned *a, c
             c[e] += x * y;
         }
 }
-/* The nearest f32 towards zero. */
+/* Rounds to f32 towards zero. */
 static inline float pl_sim_cut(double x)
 {
     float f = (float)x;
@@ -181,7 +181,7 @@ static __device__ __forceinline__ unsigned pl_shared_at(const void *p)
 {
     return (unsigned)__cvta_generic_to_shared(p);
 }
-/* 16 bytes to shared memory in the background, or zeros. */
+/* Copies 16 bytes to shared memory asynchronously, or zeros. */
 static __device__ __forceinline__ void pl_copy16(void *to, const void *from, bool valid)
 {
     int bytes = valid ? 16 : 0;
@@ -205,7 +205,7 @@ template <int PENDING> static __device__ __forceinline__ void pl_copies_wait(voi
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
-/* Four 8x8 matrices, lane i giving row i%8 of matrix i/8; t: transposed. */
+/* Loads four 8x8 matrices; lane i gives the address of row i%8 of matrix i/8; t: transposed. */
 static __device__ __forceinline__ void pl_load4(unsigned *r, const void *p)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -1,20 +1,22 @@
-/* split.cu - see split.h: one kernel, whose operands come by loaders.
+/* split.cu - see split.h: one kernel template; loaders read its operands.
  *
- * A block computes a tile of y. Terms come 32 at a time, both operands' by copies in the
- * background, STAGES of them in flight, as plain f32. A warp has 16 MT x 32 of the tile, in
- * products of 16 x 8 x 8 (mma.h). Which row, column and term of the tile is which of a product is
- * free as long as operands and results agree, and is chosen so that every lane reads 16 bytes at a
- * time from either layout and writes 32 bytes of a row (q = lane/4, r = lane%4):
+ * A block computes a tile of y. Both operands are copied asynchronously as plain f32, 32 terms at a
+ * time, STAGES of them in flight. A warp has 16 MT x 32 of the tile, in products of 16 x 8 x 8
+ * (mma.h). The mapping of rows, columns and terms of the tile to those of a product is free as long
+ * as operands and results agree. It is chosen so that every lane reads 16 bytes at a time from
+ * either layout and writes 32 bytes of a row (q = lane/4, r = lane%4):
  *
- *   row q + 8h of product row i      is row 2 MT q + 2i + h of the warp's
+ *   row q + 8h of product row i      is row 2 MT q + 2i + h of the warp's rows
  *   column q of product column j     is column 4q + j
  *   terms r, r+4 of products 0, 1    are terms 4r + 0..3 of 16
  *
- * Tiles lie in shared memory as [row][32 terms] or [32 terms][row] with 16-byte chunks exchanged,
- * so that the 8 lanes that read at once meet 8 different groups of banks:
+ * Tiles lie in shared memory as [row][32 terms] or [32 terms][row] with 16-byte chunks swizzled, so
+ * that the 8 lanes that read at once use 8 different groups of banks:
  *
- *   by rows    lanes of two q and four r:  chunk ^ 4 where the bit of the row that changes with q is set
- *   by terms   likewise:                   chunk ^ a number of 0..7 that differs by r and leaves q's bits apart
+ *   by rows    lanes of two q and four r:  chunk ^ 4 where the bit of the row that changes with q
+ *                                          is set
+ *   by terms   the same lanes:             chunk ^ a number of 0..7 that differs by r and does not
+ *                                          overlap q's bits
  */
 #include "cuda/matmul/split.h"
 
@@ -32,7 +34,7 @@ typedef tiling<4, 2, 4, 1> large;
 typedef tiling<4, 2, 2, 2> narrow;
 typedef tiling<2, 2, 2, 3> little;
 
-/* pl_split_choose knows the tiles by these numbers. */
+/* pl_split_choose assumes tiles with these numbers. */
 static constexpr int TILES[][3] = {
 #define T(name, m, n, blocks, rate) {m, n, blocks},
     PL_SPLIT_TILES(T)
@@ -66,19 +68,19 @@ struct problem {
     side a, b;
     finder f;
     target to;
-    int64_t y_step;         /* of a batch */
-    int32_t k, part, parts; /* part: terms of one */
+    int64_t y_step;         /* elements from one batch to the next */
+    int32_t k, part, parts; /* part: terms of one part */
     int32_t m_tiles, n_tiles;
 };
 
 /* ---- places in shared memory ------------------------------------------------------------------
  */
-/* BIT: the bit of the row that tells two neighbouring q apart. */
+/* BIT: the bit of the row that differs between two neighbouring q. */
 template <int BIT> static __device__ __forceinline__ int place_in_row(int row, int chunk)
 {
     return row * BK + ((chunk ^ ((row >> BIT & 1) << 2)) << 2);
 }
-/* EACH: chunks of 4 rows that a lane reads of a term, 1 or 2. */
+/* EACH: chunks of 4 rows that a lane reads per term, 1 or 2. */
 template <int WIDTH, int EACH>
 static __device__ __forceinline__ int place_in_term(int term, int chunk)
 {
@@ -88,7 +90,7 @@ static __device__ __forceinline__ int place_in_term(int term, int chunk)
 
 /* ---- loaders: one step's 32 terms of an operand ------------------------------------------------
  */
-/* Where the first tap of a pixel's window lies, and the pixel's image. */
+/* Returns where the first tap of a pixel's window lies, and the pixel's image. */
 static __device__ __forceinline__ int4 origin(const finder &f, int row, int rows)
 {
     uint32_t pix, p[3];
@@ -103,7 +105,7 @@ static __device__ __forceinline__ void tap_of(const finder &f, uint32_t tap, int
     t[0] = pl_divmod(pl_divmod(tap, f.t2, &t[2]), f.t1, &t[1]);
     for (int d = 0; d < 3; d++) to[d] = (int)t[d] * f.by[d];
 }
-/* The four channels that a tap finds, or nothing of them. */
+/* Copies the four channels that a tap reads, or zeros. */
 static __device__ __forceinline__ void copy_pixel(const finder &f, const side &s, const float *p,
                                                   float *to, int4 o, const int *tap,
                                                   uint32_t channel, bool in)
@@ -115,8 +117,8 @@ static __device__ __forceinline__ void copy_pixel(const finder &f, const side &s
     pl_copy16(to, p + (in ? (int64_t)pixel * s.ld + channel : 0), in);
 }
 
-/* W: rows of the tile; E: rows that a lane reads of a column of products: 2 MT, or NT. A table of
- * pixels, TABLE of them, is made by begin and, for the step after the next load, by ahead. */
+/* W: rows of the tile; E: rows that a lane reads of a column of products: 2 MT, or NT. begin makes
+ * a table of TABLE pixels; ahead makes the table for the step after the next load. */
 template <class S, int W, int E> struct by_rows {
     static constexpr int BIT = E == 8 ? 3 : 2, SLOTS = W * 8 / S::THREADS, TABLE = 0;
     static __device__ void begin(const side &, const finder &, int, int, int, int4 *)
@@ -129,7 +131,7 @@ template <class S, int W, int E> struct by_rows {
                                                 float *tile, int first, int k, int end, int,
                                                 const int4 *)
     {
-        constexpr int STEP = S::THREADS / 8; /* a multiple of 16: chunks are exchanged alike */
+        constexpr int STEP = S::THREADS / 8; /* a multiple of 16: chunks are swizzled alike */
         int chunk = threadIdx.x % 8, row = threadIdx.x / 8, at = k + chunk * 4;
         const float *from = p + (int64_t)(first + row) * s.ld + at;
         int left = at < end ? s.rows - first - row : 0;
@@ -219,7 +221,7 @@ template <class S, int W, int E> struct pixel_terms {
 };
 
 /* ---- fragments ------------------------------------------------------------------------------ */
-/* v[e][t]: term 4r + t of 16 of the e-th of a lane's E rows, the first of which is `row`. */
+/* v[e][t]: term 4r + t of 16 of the e-th of a lane's E rows; `row` is the first of them. */
 template <class S, int W, int E, template <class, int, int> class L> struct reader;
 
 template <int E, int BIT>
@@ -265,8 +267,8 @@ template <class S, int W, int E> struct reader<S, W, E, by_terms> {
 template <class S, int W, int E> struct reader<S, W, E, pixel_terms> : reader<S, W, E, by_terms> {
 };
 
-/* Four terms of a row: hi as the TF32 units take it, and as pairs of bf16 lo and all of x. Finite
- * values that would round to infinity are beyond f32's products anyway. */
+/* Splits four terms of a row: hi in TF32 format, and pairs of bf16 for lo and for x. Finite values
+ * that would round to infinity exceed f32's products anyway. */
 static __device__ __forceinline__ void cut(const float *x, unsigned *hi, int step, unsigned *lo,
                                            unsigned *all, int pair)
 {
@@ -284,7 +286,7 @@ static __device__ __forceinline__ void cut(const float *x, unsigned *hi, int ste
     }
 }
 
-/* sum[i][j] += 16 terms. The products of lo come first, while the units' sum is small. */
+/* sum[i][j] += 16 terms. The products of lo come first, while the tensor cores' sum is small. */
 template <class S, class RA, class RB>
 static __device__ __forceinline__ void sixteen(float (*sum)[NT][4], const float *ta,
                                                const float *tb, int row, int col, int chunk)
@@ -336,7 +338,7 @@ static __device__ __forceinline__ float finished(const target &t, float v, int64
     return t.relu && v < 0 ? 0 : v;
 }
 
-/* Four columns of a row of y from v. */
+/* Writes four columns of a row of y from v. */
 static __device__ __forceinline__ void put4(const target &t, float *y, int64_t line, int col,
                                             int cols, float4 v)
 {
@@ -355,7 +357,7 @@ static __device__ __forceinline__ void put4(const target &t, float *y, int64_t l
 }
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
-/* Tiles in groups of eight rows of them: what runs at once shares operands. */
+/* Orders tiles in groups of eight rows of tiles: blocks that run at once share operands. */
 static __device__ __forceinline__ void tile_of(const problem &p, int *m, int *n)
 {
     constexpr int GROUP = 8;
@@ -433,7 +435,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         }
 }
 
-/* Parts of the sums, in order. grid: (elements of one y, batch) */
+/* Adds the parts of the sums, in order. grid: (elements of one y, batch) */
 static __global__ void add_parts(target t, const float *from, int64_t each, int32_t parts,
                                  pl_long_divisor n)
 {
@@ -453,7 +455,7 @@ static int64_t tiles_of(const pl_split_product *s, int64_t tm, int64_t tn)
     return pl_ceil_div(s->m, tm) * pl_ceil_div(s->n, tn) * s->batch;
 }
 
-/* The chunks of four that a copy takes: whole, and of one row. */
+/* Whether a copy of four elements never crosses a row and is aligned. */
 static bool in_fours(const pl_split_product *s, pl_split_lay lay, int64_t rows, int64_t ld)
 {
     if (lay == PL_SPLIT_PIXELS) return s->at.bytes % 16 == 0;

@@ -1,5 +1,5 @@
-/* tail.cu - what follows a product, in a pass of its own: for products whose library kernel takes
- * no bias or no tail (ops/net/tail.h). */
+/* tail.cu - the tail of a product in a separate pass: for products whose library kernel supports no
+ * bias or no tail (ops/net/tail.h). */
 #include "cuda/device/launch.h"
 #include "cuda/device/work.h"
 
@@ -22,7 +22,7 @@ template <typename A> static __device__ A activated(int act, A v, A slope)
     }
 }
 
-/* v times the function's slope at z. */
+/* Returns v times the function's slope at z. */
 template <typename A> static __device__ A sloped(int act, A v, A z)
 {
     if (act == PL_ACT_RELU) return z > 0 ? v : (A)0;

@@ -1,12 +1,11 @@
 /* vector.cu - see vector.h.
  *
- * A block of the rows' kernel has `block / across` rows: threads add what they have to their
- * neighbours' in a warp by shuffles, warps theirs in shared memory. Of columns a block has `across`
- * packs, a strip, and `block / across` groups of threads that take terms in turn and add theirs in
- * shared memory. Blocks add theirs in scratch (`add_parts`).
+ * A block of the row kernel has `block / across` rows: threads of a warp add their sums by
+ * shuffles, warps add theirs in shared memory. A block of the column kernel has `across` packs of
+ * columns, a strip, and `block / across` groups of threads that take terms in turn and add their
+ * sums in shared memory. Blocks add theirs in scratch (`add_parts`).
  *
- * Both kernels ask for several packs before they use the first: what is on its way hides the
- * latency of memory.
+ * Both kernels load several packs before they use the first, which hides the latency of memory.
  */
 #include "cuda/matmul/vector.h"
 
@@ -15,7 +14,7 @@
 #include "plan/cost/kernel_sizes.h"
 
 static constexpr int WARP = 32, BLOCK = 256, MOST_BLOCK = 1024, MOST_GRID = 65535;
-/* Packs that are asked for together: of a row and of its vector; of columns. More where one is a
+/* Packs that are loaded together: of a row and of its vector; of columns. More where a pack is a
  * single element. */
 template <int V> static constexpr int ROWS_AHEAD = V > 1 ? 4 : 8;
 template <int V> static constexpr int COLUMNS_AHEAD = V > 1 ? 8 : 16;
@@ -26,11 +25,11 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Threads that keep a large card busy; more of them take less each. */
+/* Threads that keep a large GPU busy; with more threads each has less work. */
 static constexpr int64_t ENOUGH = 1 << 17;
-/* Multiprocessors of such a card. The order of sums is the same on others. */
+/* Multiprocessors of such a GPU. The order of sums is the same on other GPUs. */
 static constexpr int64_t PROCESSORS = 132;
-/* Threads have FEW packs or terms each: fewer do not come sooner, as that many are asked for
+/* Threads have FEW packs or terms each: fewer would not be faster, as that many are loaded
  * together. */
 static void plan_rows(pl_vector_product *v)
 {
@@ -43,9 +42,9 @@ static void plan_rows(pl_vector_product *v)
     v->block = (int32_t)(across > NARROW ? across : NARROW);
 }
 
-/* A multiprocessor reads at a rate of its own, so the one with most to read decides. Strips are
- * whole sectors of the cache, so wide that this is least; short ones cost more for each of their
- * lines. */
+/* A multiprocessor reads at its own rate, so the multiprocessor with most to read decides. Strips
+ * are whole sectors of the cache, and as wide as minimises that time; narrow strips cost more per
+ * cache line. */
 static int64_t sectors_of(int64_t sectors, int64_t copies)
 {
     static constexpr int64_t COST[] = {0, 38, 34, 33, 32, 32, 32, 32, 32};
@@ -79,7 +78,7 @@ bool pl_vector_plan(pl_vector_product *v)
     if (v->dtype != PL_F32 && v->dtype != PL_F16 && v->dtype != PL_BF16) return false;
     if (v->batch < 1 || v->n < 1 || v->k < 1) return false;
     int64_t bytes = (int64_t)pl_dtype_bytes(v->dtype);
-    if (v->n == 1) v->columns = false; /* a column of one is a row */
+    if (v->n == 1) v->columns = false; /* a matrix with one column is a row */
     v->parts = pl_vector_parts(v->batch, v->n, v->k, bytes, v->columns, &v->each);
     v->pack = (v->columns ? v->n : v->k) * bytes % 16 == 0 ? (int32_t)(16 / bytes) : 1;
     if (v->columns)
@@ -101,7 +100,7 @@ struct shape {
     bool bias_each;
 };
 
-/* V elements, by one access where their address allows it; zeros where they are not there. */
+/* Loads V elements, by one access where their address allows it; zeros outside. */
 template <class T, int V, bool WIDE>
 static __device__ __forceinline__ pl_pack<T, V> load(const T *p, bool there)
 {
@@ -128,8 +127,8 @@ static __device__ __forceinline__ void put(const shape &s, float sum, int64_t at
     }
 }
 
-/* Packs c, c + across, ... of a row times the vector's. ALL: all of them are there; else those
- * before `packs`, and loads beyond it read the last one again. */
+/* Multiplies packs c, c + across, ... of a row by those of the vector. ALL: all packs exist;
+ * otherwise only those before `packs`, and loads beyond them repeat the last one. */
 template <class T, int V, bool WIDE, bool ALL>
 static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, int across,
                                                  int packs, float *sum)
@@ -151,7 +150,7 @@ static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, 
     }
 }
 
-/* A thread's share of a row's terms: packs `lane`, lane + across, ... */
+/* Computes a thread's share of a row's terms: packs `lane`, lane + across, ... */
 template <class T, int V, bool WIDE>
 static __device__ __forceinline__ float dot(const T *a, const T *x, int packs, int lane, int across)
 {
@@ -190,7 +189,7 @@ static __global__ void __launch_bounds__(MOST_BLOCK)
     if (lane == 0 && row < s.outputs) put(s, sum, row, bias, y, parts);
 }
 
-/* Terms q, q + groups, ... of V columns; ALL as above, but nothing is read beyond the last. */
+/* Sums terms q, q + groups, ... of V columns; ALL as above, but nothing is read beyond the last. */
 template <class T, int V, bool WIDE, bool ALL>
 static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t n, int q,
                                                  int groups, int terms, float *sum)
@@ -209,7 +208,7 @@ static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t
         for (int i = 0; i < V; i++) sum[i] = fmaf(pl_get<T>(p[u].v[i]), pl_get<T>(w[u]), sum[i]);
 }
 
-/* A thread's share of the terms of V columns: `group`, group + groups, ... */
+/* Computes a thread's share of the terms of V columns: `group`, group + groups, ... */
 template <class T, int V, bool WIDE>
 static __device__ __forceinline__ void gather(const T *a, const T *x, int64_t n, int terms,
                                               int group, int groups, float *sum)
@@ -221,7 +220,7 @@ static __device__ __forceinline__ void gather(const T *a, const T *x, int64_t n,
     if (q < terms) add_terms<T, V, WIDE, false>(a, x, n, q, groups, terms, sum);
 }
 
-/* How many threads share a column's sums over groups before one adds them up. */
+/* Returns how many threads share a column's sums over groups before one adds them up. */
 static __host__ __device__ __forceinline__ int sharers(int groups, int block, int width)
 {
     constexpr int MOST = 16;
@@ -230,8 +229,8 @@ static __host__ __device__ __forceinline__ int sharers(int groups, int block, in
     return n < MOST ? n : MOST;
 }
 
-/* Sums of `width` columns in rows [0, groups) of shared memory, in two steps; the rows behind those
- * hold the first's. */
+/* Adds `width` columns over rows [0, groups) of shared memory, in two steps; the rows after them
+ * hold the first step's sums. */
 static __device__ __forceinline__ const float *add_groups(float *sums, int groups, int width,
                                                           int *left)
 {

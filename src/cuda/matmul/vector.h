@@ -1,14 +1,16 @@
 /* vector.h - matrices times vectors: products whose result is one row or one column.
  *
- * Every element of the matrix is used once, so such a product takes as long as reading it. Two ways
- * to lie in memory:
+ * Every element of the matrix is used once, so such a product takes as long as reading the matrix.
+ * Two layouts in memory:
  *
- *   rows      p[i * k + q]   term q of output i. Neighbouring threads read neighbouring terms and add up what they have
- *   columns   p[q * n + i]   neighbouring threads read neighbouring outputs of a term; groups of them take terms in turn
+ *   rows      p[i * k + q]   term q of output i. Neighbouring threads read neighbouring terms and
+ *                            add their sums
+ *   columns   p[q * n + i]   neighbouring threads read neighbouring outputs of a term; groups of
+ *                            threads take terms in turn
  *
- * Sums are f32. How they are divided among threads, and their order, follow from the shape alone; a
- * sum that is long beside the number of outputs is computed in parts by several blocks, which a
- * second launch adds in order.
+ * Sums are f32. The shape alone determines how sums are divided among threads, and their order. A
+ * sum that is long compared with the number of outputs is computed in parts by several blocks; a
+ * second launch adds the parts in order.
  *
  * Valid C++ too.
  */
@@ -21,24 +23,25 @@
 extern "C" {
 #endif
 
-/* y [batch, n] of the sums over k. */
+/* y [batch, n], sums over k. */
 typedef struct pl_vector_product {
     pl_dtype dtype;
     int64_t batch, n, k;
     int64_t step; /* of the vector: elements from one batch to the next; 0: the same one */
     bool columns;
-    bool bias_each; /* a bias for every output of n; else one number for all */
+    bool bias_each; /* one bias per output of n; otherwise one number for all */
     /* Set by pl_vector_plan. */
     int64_t parts, each; /* parts of a sum, terms of one */
-    int32_t pack;        /* elements that are read at once: along k in rows, along n in columns */
+    int32_t pack;        /* elements per load: along k in rows, along n in columns */
     int32_t across;      /* threads side by side: of a row's terms, a power of two; of columns */
     int32_t block;       /* threads */
 } pl_vector_product;
 
-/* Divides the work, by shape alone. False: not for these kernels. */
+/* Divides the work, by shape alone. False: these kernels do not support the product. */
 bool pl_vector_plan(pl_vector_product *v);
 size_t pl_vector_work(const pl_vector_product *v);
-/* bias: NULL: none. Operands at multiples of their elements; the bits do not depend on it. */
+/* bias: NULL: none. Requires operands aligned to their elements; the bits do not depend on more
+ * alignment. */
 pl_status pl_vector_run(const pl_vector_product *v, const void *matrix, const void *vector,
                         const void *bias, void *y, void *work) PL_MUST_USE;
 
