@@ -1,7 +1,8 @@
-/* attention.c - attention and its gradient without stored probabilities: who computes what.
+/* attention.c - attention and its gradient without stored probabilities: which kernel computes
+ * which problem.
  *
- * Grids count heads and batches; more of them than a grid has blocks along a side are done in
- * slices of the batch, one after the other over the same scratch.
+ * Grids count heads and batches; if a grid has too few blocks along a side, the batch is processed
+ * in slices, one after the other over the same scratch.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/limits.h"
@@ -43,8 +44,8 @@ static void bind(pl_attend *a, const pl_call *c)
     a->d_lse = c->n_in == 7 ? c->in[6] : NULL;
 }
 
-/* Batches of one slice: heads times batch, and twice the batch (attention_mma.cu), are within a
- * side of a grid, and rows of queries or keys within 32 bits. */
+/* Returns the batches of one slice: heads times batch, and twice the batch (attention_mma.cu), are
+ * within a side of a grid, and rows of queries or keys within 32 bits. */
 static int64_t slice_of(const pl_attend *a)
 {
     int64_t side = pl_grid_side(), heads = a->heads > 0 ? a->heads : 1;
@@ -55,7 +56,7 @@ static int64_t slice_of(const pl_attend *a)
     return a->batch < most ? a->batch : most;
 }
 
-/* Batches [at, at + slice) of the whole. */
+/* Returns batches [at, at + slice) of the whole. */
 static pl_attend part_of(const pl_attend *whole, int64_t at, int64_t slice)
 {
     pl_attend a = *whole;
@@ -86,7 +87,7 @@ static pl_status run_slices(const pl_attend *a, pl_status (*run)(const pl_attend
     return PL_OK;
 }
 
-/* As a slice is asked about. */
+/* Returns the call with the sizes of one slice. */
 static pl_attend slice_call(const pl_call *c)
 {
     pl_attend a = attend_of(c);
@@ -94,7 +95,7 @@ static pl_attend slice_call(const pl_call *c)
     return a;
 }
 
-/* Scratch that every slice has enough of: the last one is shorter. */
+/* Returns the scratch that every slice needs; the last slice may be shorter. */
 static size_t most_work(const pl_call *c, size_t (*work)(const pl_attend *))
 {
     pl_attend a = slice_call(c);
@@ -185,7 +186,7 @@ static pl_status f32_backward_prepare(const pl_call *c, void **prep, size_t *wor
     return PL_OK;
 }
 
-/* Without a query nothing comes back to the keys and values. */
+/* Without queries the gradients of keys and values are zero. */
 static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
 {
     pl_attend a = attend_of(c);

@@ -1,4 +1,4 @@
-/* attention.h - what the files of attention share.
+/* attention.h - shared by the files of attention.
  *
  * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; see
  * ops/net/attention.c for the formulas. Valid C++ too.
@@ -22,11 +22,11 @@ typedef struct pl_attend {
     const void *o, *lse, *d_o, *d_lse; /* backward; d_lse may be NULL */
     void *out[3];                      /* o, lse;  dq, dk, dv */
     void *work;
-    /* bytes that gradients of scores may take of it, about; 0: as many as are of use */
+    /* bytes that gradients of scores may take of it, approximate; 0: as many as are useful */
     int64_t room;
 } pl_attend;
 
-/* Sizes as the tiled kernels take them. */
+/* Sizes in the form that the tiled kernels use. */
 typedef struct pl_attend_shape {
     int n, m, heads, d;
     float scale;
@@ -46,19 +46,19 @@ static inline pl_attend_shape pl_attend_shape_of(const pl_attend *a, const void 
     return z;
 }
 
-/* Scratch of backward: two numbers a query. */
+/* Returns the scratch of backward: two numbers per query. */
 size_t pl_attend_work(const pl_attend *a);
-/* delta[b,h,i] = sum_d o d_o - d_lse, in the type of sums (f32; f64 for f64), into work; lse of
- * another type is widened behind it. */
+/* Writes delta[b,h,i] = sum_d o d_o - d_lse to work, in the type of sums (f32; f64 for f64);
+ * converts lse of another type and stores it after delta. */
 pl_status pl_attend_delta(const pl_attend *a) PL_MUST_USE;
-/* lse in the type of sums, once delta is made. */
+/* Returns lse in the type of sums; call pl_attend_delta before. */
 static inline const void *pl_attend_lse(const pl_attend *a)
 {
     size_t each = a->dtype == PL_F64 ? 8 : 4;
     if (a->lse_type == (a->dtype == PL_F64 ? PL_F64 : PL_F32)) return a->lse;
     return (const char *)a->work + each * (size_t)(a->batch * a->heads * a->n);
 }
-/* One block a query or key, any sizes and types: the fallback. */
+/* One block per query or key, any sizes and types: the fallback. */
 pl_status pl_attend_plain(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;
 
@@ -77,15 +77,15 @@ pl_status pl_attend_dnn_run(void *prep, const pl_attend *a) PL_MUST_USE;
 bool pl_attend_split_takes(const pl_attend *a);
 pl_status pl_attend_split(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_split_bwd(const pl_attend *a) PL_MUST_USE;
-/* Scratch: the operands of some heads, taken apart. */
+/* Returns the scratch: the split operands of some heads. */
 size_t pl_attend_split_work(const pl_attend *a);
-/* The same, pl_attend_work, some heads' gradients of scores and parts of sums. */
+/* Returns the same, plus pl_attend_work, gradients of scores of some heads and parts of sums. */
 size_t pl_attend_split_bwd_work(const pl_attend *a);
 /* f32, heads of up to 256. attention_f32.cu */
 bool pl_attend_f32_takes(const pl_attend *a);
 pl_status pl_attend_f32(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_f32_bwd(const pl_attend *a) PL_MUST_USE;
-/* pl_attend_work, and room for some heads' gradients of scores. */
+/* Returns pl_attend_work, plus room for gradients of scores of some heads. */
 size_t pl_attend_f32_work(const pl_attend *a);
 
 #ifdef __cplusplus

@@ -1,16 +1,16 @@
-/* attention_f32.cu - attention of f32 by multiplications and additions in f32.
+/* attention_f32.cu - attention of f32 on f32 units.
  *
  * The three passes of attention_mma.cu, with a block of 16 x 16 threads: thread (y, x) owns the
  * rows y + 16 i (R of them) and the columns x + 16 j (C) of the scores and, of the results, those
  * rows and D/16 dims. Both products read four numbers at once, along the dims of two tokens and
- * along the columns of a row of scores; the larger R and C, the more is done with each. Scores go
- * through shared memory between the products. Sums run in a fixed order and nothing is added by
- * atomics. R and C are as large as the card's shared memory allows.
+ * along the columns of a row of scores; the larger R and C, the more arithmetic per number read.
+ * Scores go through shared memory between the products. Sums run in a fixed order, without atomics.
+ * R and C are as large as the GPU's shared memory allows.
  *
- * Backward: what reaches the keys and values is found tile by tile, and so is what the scores'
- * gradient is; where a few heads' gradients of scores fit a bounded scratch they are kept there and
- * what reaches the queries is one more product (from_scores). Else it is found from the start
- * (to_query): two products more, and no scratch.
+ * Backward: the gradients of keys and values are computed tile by tile, and so are the gradients of
+ * scores. Where the gradients of scores of a few heads fit a bounded scratch, they are stored there
+ * and the gradient of the queries is one more product (from_scores). Otherwise it is computed from
+ * the start (to_query): two more products, and no scratch.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/launch.h"
@@ -19,7 +19,7 @@
 
 static constexpr int SIDE = 16, THREADS = SIDE * SIDE;
 
-/* Tiles are [token][D + 4]: a row's start moves by four banks. */
+/* Tiles are [token][D + 4]: the start of a row moves by four banks. */
 template <int D> struct tile_of {
     enum { STRIDE = D + 4 };
 };
@@ -79,7 +79,7 @@ static __device__ __forceinline__ void scores(float (*s)[C], const float *rows, 
     }
 }
 
-/* Dim e of thread x: vectors of V dims, SIDE of them side by side. */
+/* Returns dim e of thread x: vectors of V dims, SIDE of them side by side. */
 template <int D> struct dims_of {
     enum { N = D / SIDE, V = N < 4 ? N : 4 };
     static __device__ __forceinline__ int at(int x, int e)
@@ -88,12 +88,12 @@ template <int D> struct dims_of {
     }
 };
 
-/* Scores lie as [row][COLS + 16]: the two rows that a warp writes have banks of their own. */
+/* Scores lie as [row][COLS + 16]: the two rows that a warp writes use different banks. */
 template <int C> struct scores_of {
     enum { COLS = SIDE * C, STRIDE = COLS + SIDE };
 };
 
-/* The dims of thread x in row t of the tile. */
+/* Loads the dims of thread x in row t of the tile. */
 template <int D> static __device__ __forceinline__ void pick(float *b, const float *tile, int t)
 {
     constexpr int S = tile_of<D>::STRIDE, N = dims_of<D>::N, V = dims_of<D>::V;
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void weigh(float (*out)[D / SIDE], const float
     }
 }
 
-/* Where score (i, j) of this thread lies. */
+/* Returns the offset of score (i, j) of this thread. */
 template <int C> static __device__ __forceinline__ int score_at(int i, int j)
 {
     int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
@@ -169,7 +169,7 @@ static __device__ void store(float *to, int64_t stride, float (*v)[D / SIDE], co
     }
 }
 
-/* Over the 16 threads of a row of the block: half a warp. */
+/* Reduces over the 16 threads of a row of the block: half a warp. */
 static __device__ __forceinline__ float row_max(float v)
 {
     for (int k = 8; k; k /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, k));
@@ -309,7 +309,7 @@ static __global__ void __launch_bounds__(THREADS)
     store<D, R>(dq, stride, out, factor, first, z.n, z.d);
 }
 
-/* A tile of the scores' gradients to kept[key][query]. */
+/* Stores a tile of the gradients of scores in kept[key][query]. */
 template <int R, int C>
 static __device__ __forceinline__ void keep(float *kept, const float *p, int key, int query,
                                             const pl_attend_shape &z)
@@ -331,7 +331,7 @@ static __device__ __forceinline__ void keep(float *kept, const float *p, int key
     }
 }
 
-/* grid: (tiles of keys, heads from head0 on); kept: where not NULL, [head - head0][key][query] */
+/* grid: (tiles of keys, heads from head0 on); kept: if not NULL, [head - head0][key][query] */
 template <int D, int R, int C>
 static __global__ void __launch_bounds__(THREADS)
     to_key(pl_attend_shape z, const float *q, const float *k, const float *v, const float *d_o,
@@ -474,8 +474,8 @@ static pl_attend_shape sizes_of(const pl_attend *a)
     return pl_attend_shape_of(a, p, 4);
 }
 
-/* Of a block: `own` tiles of rows, as many of columns less one where keys and values take turns,
- * and the scores. */
+/* Returns the shared memory of a block: `own` tiles of rows, as many tiles of columns (one fewer
+ * where keys and values alternate), and the scores. */
 static size_t shared_bytes(int d, int r, int c, bool back)
 {
     int own = back ? 2 : 1, tokens = SIDE * (r + c) * own;
@@ -499,14 +499,14 @@ template <int D, int R, int C> static pl_status run_forward(const pl_attend *a)
     return PL_OK;
 }
 
-/* Whether a block of such tiles fits the card. */
+/* Whether a block of such tiles fits the GPU. */
 static bool fits(int d, int r, int c, bool back)
 {
     return shared_bytes(d, r, c, back) <= (size_t)pl_cuda_props_get()->shared_limit;
 }
 
-/* Heads whose gradients of scores are kept at once; 0 where that would leave processors idle or
- * the tiles are not those of from_scores. */
+/* Returns the heads whose gradients of scores are kept at once; 0 where that would leave
+ * multiprocessors idle or the tiles differ from those of from_scores. */
 static int64_t heads_kept(const pl_attend *a)
 {
     const int64_t room = (int64_t)272 << 20, enough = 120;

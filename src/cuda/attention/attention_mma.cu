@@ -7,14 +7,14 @@
  *   dq        rows q, d_o     tiles k, v      s = q k'  dp = d_o v'   dq += ds k
  *   dk, dv    rows k, v       tiles q, d_o    s' = k q' dp' = v d_o'  dv += p' d_o, dk += ds' q
  *
- * so in all three the scores lie in registers as the product's result with a row a thread quad, and
- * become the left operand of the next product without leaving them. Nothing is added by atomics:
- * results do not depend on the order of blocks. Sums are f32, p and ds are rounded to the operands'
- * type before they are multiplied.
+ * so in all three the scores lie in registers as the product's result with one row per thread quad,
+ * and become the left operand of the next product without leaving the registers. No atomics are
+ * used: results do not depend on the order of blocks. Sums are f32; p and ds are rounded to the
+ * operands' type before they are multiplied.
  *
- * Tiles are [token][D] with 16-byte chunks exchanged by token (chunk ^ token), which keeps the 8
- * rows of a matrix load in different banks. D is the head's size rounded up to 32, 64, 128 or 256;
- * the rest of a row is zero.
+ * Tiles are [token][D] with 16-byte chunks swizzled by token (chunk ^ token), so that the 8 rows of
+ * a matrix load lie in different banks. D is the head's size rounded up to 32, 64, 128 or 256; the
+ * rest of a row is zero.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/launch.h"
@@ -23,7 +23,7 @@
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
-/* Where 16-byte chunk c of token r lies, in elements. */
+/* Returns the offset of 16-byte chunk c of token r, in elements. */
 template <int D> static __device__ __forceinline__ int place(int r, int c)
 {
     constexpr int chunks = D / 8;
@@ -31,8 +31,8 @@ template <int D> static __device__ __forceinline__ int place(int r, int c)
     return r * D + ((c ^ turn) * 8);
 }
 
-/* Tokens [first, first + ROWS) of one head, zero past `limit` and past the head's d. wide: rows are
- * multiples of 16 bytes, copied in the background. */
+/* Loads tokens [first, first + ROWS) of one head, zero past `limit` and past the head's d. wide:
+ * rows are multiples of 16 bytes, copied asynchronously. */
 template <typename T, int D, int ROWS>
 static __device__ __forceinline__ void fill(T *tile, const T *from, int64_t stride, int first,
                                             int limit, int d, bool wide)
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const T *
     }
 }
 
-/* out[MT][W/8][4] += p x tile[:, from..from+W), p being scores rounded to T. */
+/* out[MT][W/8][4] += p x tile[:, from..from+W); p are scores rounded to T. */
 template <typename T, int D, int W, int MT, int COLS>
 static __device__ __forceinline__ void weigh(float (*out)[W / 8][4], float (*p)[COLS / 8][4],
                                              const T *tile, int from)
@@ -103,7 +103,7 @@ static __device__ __forceinline__ void weigh(float (*out)[W / 8][4], float (*p)[
     }
 }
 
-/* Rows of results to memory: token first + r, dims from.. , times factor[row of the thread]. */
+/* Stores rows of results: token first + r, dims from.. , times factor[row of the thread]. */
 template <typename T, int W, int MT>
 static __device__ __forceinline__ void store(T *to, int64_t stride, float (*v)[W / 8][4],
                                              const float (*factor)[2], int first, int limit,
@@ -158,7 +158,8 @@ static __device__ __forceinline__ float over_quad_sum(float v)
 #define LN2   0.6931471805599453f
 
 /* ---- forward --------------------------------------------------------------------------------- */
-/* One tile's scores to weights, with the running maximum and sum of each row; out fades. */
+/* Turns one tile's scores into weights, with the running maximum and sum of each row; scales out
+ * down. */
 template <int MT, int COLS, int ND>
 static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*out)[ND][4],
                                               float (*top)[2], float (*total)[2], float unit)
@@ -200,7 +201,7 @@ static __global__ void __launch_bounds__(THREADS)
     constexpr int ROWS = WARPS * 16 * MT;
     T *rows = (T *)bytes, *keys = rows + ROWS * D, *values = keys + 2 * COLS * D;
     int h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
-    /* The longest rows of a causal block come first: they finish last otherwise. */
+    /* The longest rows of a causal block start first: otherwise they finish last. */
     int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
     int64_t stride = (int64_t)z.heads * z.d;
     q += (int64_t)b * z.n * stride + h * z.d;
@@ -420,14 +421,14 @@ static int div_up(int64_t a, int64_t b)
     return (int)((a + b - 1) / b);
 }
 
-/* Allows a kernel its shared memory; more than 48 KiB must be asked for. */
+/* Allows a kernel its shared memory; more than 48 KiB must be requested. */
 static pl_status allow(const void *kernel, size_t bytes)
 {
     PL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     return PL_OK;
 }
 
-/* Rows a warp and columns a tile for each head size: as many as the registers hold. */
+/* Rows per warp and columns per tile for each head size: as many as the registers hold. */
 template <int D> struct shape_of {
     enum { MT = D <= 128 ? 2 : 1, COLS = D <= 128 ? 64 : 32 };
     enum { Q_MT = D <= 128 ? 2 : 1, Q_COLS = D <= 64 ? 64 : 32 };

@@ -1,8 +1,9 @@
-/* attention_plain.cu - attention with one block a query (forward, dq) or a key (dk, dv).
+/* attention_plain.cu - attention with one block per query (forward, dq) or per key (dk, dv).
  *
- * A block walks the other side in chunks of THREADS tokens: one thread computes one score, then the
- * threads share the head's dims and add the chunk up in order. Any head size, MAX_D dims a block,
- * any type, the order of sums fixed by the sizes. Slow: for f64, for odd sizes and for checking.
+ * A block walks the other side in chunks of THREADS tokens: each thread computes one score, then
+ * the threads share the head's dims and add the chunk up in order. Any head size, MAX_D dims per
+ * block, any type, the order of sums fixed by the sizes. Slow: for f64, for odd sizes and for
+ * checking.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/launch.h"
@@ -37,7 +38,7 @@ static __device__ typename pl_elem<T>::acc dot(const T *a, const T *b, int64_t d
     return sum;
 }
 
-/* The sum or maximum of one number a thread, in a tree: the same for all threads. */
+/* Reduces one number per thread to the sum or maximum, in a tree; all threads get the result. */
 template <typename A, bool MAX> static __device__ A over_block(A v, A *part)
 {
     part[threadIdx.x] = v;
@@ -54,7 +55,7 @@ template <typename A, bool MAX> static __device__ A over_block(A v, A *part)
     return r;
 }
 
-/* Dim e of this thread. */
+/* Returns dim e of this thread. */
 static __device__ __forceinline__ int64_t dim_of(int e)
 {
     return (int64_t)blockIdx.y * MAX_D + threadIdx.x + e * THREADS;
@@ -178,7 +179,7 @@ template <typename A> static __device__ A widened(const void *p, pl_dtype type, 
     }
 }
 
-/* One warp a query. wide_lse: where lse goes in the type of sums, or NULL. */
+/* One warp per query. wide_lse: destination of lse in the type of sums, or NULL. */
 template <typename T, typename L>
 static __global__ void deltas(sizes s, int64_t rows, const T *o, const T *d_o, const void *d_lse,
                               pl_dtype d_lse_type, L *delta, const void *lse, pl_dtype lse_type,

@@ -1,12 +1,12 @@
-/* attention_split.cu - attention of f32 on tensor cores (attention_split.h): taking apart, and
- * forward.
+/* attention_split.cu - attention of f32 on tensor cores (attention_split.h): splitting operands,
+ * and forward.
  *
  *   forward      rows q       tiles k, v      s = q k'      o += p v
  */
 #include "cuda/attention/attention_split.h"
 #include "cuda/device/launch.h"
 
-/* ---- taking apart --------------------------------------------------------------------------- */
+/* ---- splitting ------------------------------------------------------------------------------ */
 typedef struct whole {
     const float *x;
     pl_f16 *to;
@@ -14,7 +14,7 @@ typedef struct whole {
     int tokens;
 } whole;
 
-/* Four numbers a thread. grid: (tiles of tokens, heads from head0 on, tensors) */
+/* Four numbers per thread. grid: (tiles of tokens, heads from head0 on, tensors) */
 template <int D>
 static __global__ void __launch_bounds__(256)
     cut(pl_attend_shape z, whole q, whole k, whole v, whole d_o, int head0)
@@ -82,7 +82,8 @@ pl_status pl_attend_cut(const pl_attend *a, const pl_attend_course &c, int tenso
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
-/* One tile's scores to weights, with the running maximum and sum of each row; out fades. */
+/* Turns one tile's scores into weights, with the running maximum and sum of each row; scales out
+ * down. */
 template <int MT, int COLS, int ND>
 static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*out)[ND][4],
                                               float (*top)[2], float (*total)[2])
@@ -122,9 +123,9 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     PL_SHARED(pl_f16, shared);
     constexpr int ROWS = WARPS * 16 * MT, TILE = COLS * 2 * D;
     pl_f16 *rows = shared, *keys = rows + ROWS * 2 * D, *values = keys + 2 * TILE;
-    float *factors = (float *)(values + 2 * TILE); /* two tiles' of k and v */
+    float *factors = (float *)(values + 2 * TILE); /* factors of k and v, two tiles */
     int head = head0 + blockIdx.y, h = head % z.heads, b = head / z.heads, lane = threadIdx.x % 32;
-    /* The longest rows of a causal block come first: they finish last otherwise. */
+    /* The longest rows of a causal block start first: otherwise they finish last. */
     int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
     int64_t stride = (int64_t)z.heads * z.d;
     const pl_f16 *kx = k.x + (int64_t)blockIdx.y * z.m * 2 * D,
@@ -215,7 +216,7 @@ extern "C" size_t pl_attend_split_work(const pl_attend *a)
     return a->n && a->m && a->d && a->batch && a->heads ? forward_course(a).bytes : 0;
 }
 
-/* Rows a warp: as many as the registers hold. */
+/* Rows per warp: as many as the registers hold. */
 template <int D> struct shape_of {
     enum { MT = D <= 64 ? 2 : 1, COLS = 32 };
 };

@@ -1,27 +1,27 @@
-/* attention_split.h - attention of f32 on tensor cores, as exact as in f32: what its passes share.
+/* attention_split.h - attention of f32 on tensor cores with f32's accuracy: shared by its passes.
  *
- * An f32 is the sum of two numbers of f16, hi and lo, times a power of two that the numbers of a
- * row share: hi has 11 bits of x, lo the next 11. A product is lo hi + hi lo + hi hi; what is left
- * out is 2^-24 of it. The power makes the row's largest number 2^14 and something, so that nothing
- * overflows; what f16 cannot hold of a small number is 2^-40 of the largest. Three products of f16
- * take half of the time of three of TF32, which has the same 11 bits.
+ * An f32 is split into the sum of two f16 numbers, hi and lo, times a power of two that the numbers
+ * of a row share: hi has 11 bits of x, lo the next 11. A product is lo hi + hi lo + hi hi; the
+ * omitted term is 2^-24 of it. The power scales the row's largest number to between 2^14 and 2^15,
+ * so that nothing overflows; the rounding error of a small number is 2^-40 of the largest. Three
+ * f16 products take half of the time of three TF32 products, and TF32 has the same 11 bits.
  *
- * Tensor cores cut what they add up instead of rounding it. So that this does not grow with the
- * length of a sum, they add up 16 products from zero, small ones first, and an ordinary addition
- * brings that to the sum.
+ * Tensor cores truncate sums instead of rounding. So that this error does not grow with the length
+ * of a sum, they add 16 products from zero, small ones first, and an ordinary addition adds that to
+ * the sum.
  *
- * q, k, v and d_o are taken apart once, into scratch (cut): rows of D numbers hi and D lo, and the
- * row's factor. Scores and their gradients are taken apart in registers, row by row of a tile, with
- * the factors of the other side's tokens multiplied in: they are summed over.
+ * q, k, v and d_o are split once, into scratch (cut): rows of D numbers hi and D lo, and the row's
+ * factor. Scores and their gradients are split in registers, row by row of a tile, after
+ * multiplying by the factors of the other side's tokens, because they are summed over.
  *
  * The passes are those of attention_mma.cu: a block keeps ROWS tokens of one side in shared memory
- * and walks the other in tiles of COLS tokens, two in flight; a warp owns 16 MT of the rows; scores
- * stay in registers from one product to the next.
+ * and walks the other side in tiles of COLS tokens, two in flight; a warp owns 16 MT of the rows;
+ * scores stay in registers from one product to the next.
  *
- * The order of every sum depends on the sizes alone, and nothing is added by atomics.
+ * The order of every sum depends on the sizes alone, and no atomics are used.
  *
- * A number that is not finite has no parts: all that its row takes part in is NaN, also where f32
- * would have an infinity.
+ * A number that is not finite cannot be split: every result that its row contributes to is NaN,
+ * also where f32 would give an infinity.
  */
 #ifndef PL_CUDA_ATTENTION_SPLIT_H
 #define PL_CUDA_ATTENTION_SPLIT_H
@@ -33,14 +33,14 @@
 
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
-/* A tensor taken apart: rows [head - head0][token] of D hi and D lo, and their factors. */
+/* A split tensor: rows [head - head0][token] of D hi and D lo, and their factors. */
 typedef struct parts {
     const pl_f16 *x;
     const float *factor;
 } parts;
 
-/* ---- taking apart --------------------------------------------------------------------------- */
-/* For a largest number with exponent field e: 2^14 over its power of two, and the way back. */
+/* ---- splitting ------------------------------------------------------------------------------ */
+/* For a largest number with exponent field e: 2^14 over its power of two, and the inverse. */
 static __device__ __forceinline__ float up_by(unsigned e)
 {
     return __uint_as_float((268 - max(e, 17u)) << 23);
@@ -50,7 +50,7 @@ static __device__ __forceinline__ float back_by(unsigned e)
     return __uint_as_float((max(e, 17u) - 14) << 23);
 }
 
-/* Two numbers below 2^16. */
+/* Splits two numbers below 2^16. */
 static __device__ __forceinline__ void take_apart(float x, float y, unsigned &hi, unsigned &lo)
 {
     __half2 h;
@@ -61,14 +61,15 @@ static __device__ __forceinline__ void take_apart(float x, float y, unsigned &hi
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
-/* Where 16-byte chunk c of token r lies, in elements; the chunks of lo follow those of hi. Chunks
- * are exchanged by token, which keeps the 8 rows of a matrix load in different banks. */
+/* Returns the offset of 16-byte chunk c of token r, in elements; the chunks of lo follow the chunks
+ * of hi. Chunks are swizzled by token, so that the 8 rows of a matrix load lie in different
+ * banks. */
 template <int D> static __device__ __forceinline__ int place(int r, int c)
 {
     return r * 2 * D + ((c ^ (r & 7)) * 8);
 }
 
-/* Tokens [first, first + ROWS), zero past `limit`. */
+/* Loads tokens [first, first + ROWS), zero past `limit`. */
 template <int D, int ROWS>
 static __device__ __forceinline__ void fill(pl_f16 *tile, const pl_f16 *from, int first, int limit)
 {
@@ -80,7 +81,7 @@ static __device__ __forceinline__ void fill(pl_f16 *tile, const pl_f16 *from, in
     }
 }
 
-/* Numbers [first, first + N) of each of several lists, side by side, zero past `limit`. */
+/* Loads numbers [first, first + N) of each of several lists, side by side, zero past `limit`. */
 template <int N, int LISTS>
 static __device__ __forceinline__ void fill_lists(float *to, const float *const (&from)[LISTS],
                                                   int first, int limit)
@@ -161,7 +162,7 @@ static __device__ __forceinline__ float over_quad_sum(float v)
     return v + __shfl_xor_sync(0xffffffffu, v, 2);
 }
 
-/* The left operands of weigh over 16 T tokens, and the factors of its rows. */
+/* Left operands of weigh over 16 T tokens, and the factors of its rows. */
 template <int MT, int T> struct left {
     unsigned hi[T][MT][4], lo[T][MT][4];
     float back[MT][2];
@@ -193,7 +194,8 @@ static __device__ __forceinline__ void weigh(float (*out)[D / 8][4], const left<
         }
 }
 
-/* Scores times the factors of their columns; `factor` is that of the thread's first one. */
+/* Multiplies scores by the factors of their columns; `factor` points at the factor of the thread's
+ * first column. */
 template <int MT, int COLS>
 static __device__ __forceinline__ void take_scores(left<MT, COLS / 16> &a, float (*p)[COLS / 8][4],
                                                    const float *factor)
@@ -218,7 +220,7 @@ static __device__ __forceinline__ void take_scores(left<MT, COLS / 16> &a, float
 }
 
 /* ---- results -------------------------------------------------------------------------------- */
-/* One row of a thread: half `up` of v. add: to what is there. */
+/* Stores one row of a thread: half `up` of v. add: adds to the stored row. */
 template <int D>
 static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int up, float factor,
                                                  bool add, const pl_attend_shape &z)
@@ -256,30 +258,31 @@ static inline unsigned tiles_of(int64_t tokens, int rows)
     return (unsigned)div_up(tokens, rows);
 }
 
-/* Of `sides` tensors' rows and two tiles of each of two, and `lists` numbers a token of two tiles.
- */
+/* Returns the shared memory for the rows of `sides` tensors, two tiles of each of two tensors, and
+ * `lists` numbers per token of two tiles. */
 static inline size_t shared_bytes(int d, int rows, int cols, int sides, int lists)
 {
     return (size_t)((rows * sides + 4 * cols) * 4 * d + 2 * cols * lists * 4);
 }
 
-/* Allows a kernel its shared memory; more than 48 KiB must be asked for. */
+/* Allows a kernel its shared memory; more than 48 KiB must be requested. */
 static inline pl_status allow(const void *kernel, size_t bytes)
 {
     PL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     return PL_OK;
 }
 
-/* Multiprocessors of a large card. What is made of the sizes by it is the same on all cards. */
+/* Multiprocessors of a large GPU. Decisions that use this number are the same on all GPUs. */
 static constexpr int64_t LARGE = 132;
 
-/* Time of that many blocks; alone[j]: of j blocks beside each other, of which `most` fit. */
+/* Returns the time of that many blocks; alone[j]: time of j concurrent blocks, of which `most`
+ * fit. */
 static inline int64_t time_of(int64_t blocks, const int *alone, int most)
 {
     return blocks / (most * LARGE) * alone[most] + alone[div_up(blocks % (most * LARGE), LARGE)];
 }
 
-/* Whether blocks of half the tokens have done sooner: three of them are beside each other then, not
+/* Whether blocks of half the tokens finish sooner: then three of them are concurrent instead of
  * two. */
 static inline bool halves_win(int64_t heads, int64_t tokens)
 {
@@ -302,8 +305,7 @@ static inline parts cut_of(const pl_attend *a, const pl_attend_course &c, int i)
     return p;
 }
 
-/* Takes apart `heads` heads from head0 on of the first `tensors` of q, k, v, d_o.
- * attention_split.cu */
+/* Splits `heads` heads from head0 on of the first `tensors` of q, k, v, d_o. attention_split.cu */
 pl_status pl_attend_cut(const pl_attend *a, const pl_attend_course &c, int tensors, int head0,
                         int heads) PL_MUST_USE;
 

@@ -3,27 +3,27 @@
  *   to_key       rows k, v    tiles q, d_o    s' = k q'  dp' = v d_o'  dv += p' d_o, dk += ds' q
  *   from_scores  rows ds      tiles k                                  dq = ds k
  *
- * ds' lies between the two in a bounded scratch: of all heads, or of some at a time, or of some
- * queries of a head, whose dk and dv then follow one another. Where keys are few, to_key's blocks
- * share the queries, and what each has found is added in their order. All that depends on the sizes
- * alone.
+ * ds' is stored between the two in a bounded scratch: for all heads, for some heads at a time, or
+ * for some queries of a head, whose dk and dv are then accumulated one after the other. Where keys
+ * are few, blocks of to_key share the queries, and their results are added in the order of the
+ * blocks. All of this depends on the sizes alone.
  */
 #include "cuda/attention/attention_split.h"
 #include "cuda/device/launch.h"
 
-/* A causal walk over queries starts at a multiple of it; tiles of from_scores divide it. */
+/* A causal walk over queries starts at a multiple of WIDE; tiles of from_scores divide it. */
 static constexpr int WIDE = WARPS * 32;
 
-/* What a launch of to_key and from_scores is about: heads from head0 on, `queries` queries from
- * query0 on, `per` of them a slice of blocks. */
+/* The work of a launch of to_key and from_scores: heads from head0 on, `queries` queries from
+ * query0 on, `per` of them per slice of blocks. */
 typedef struct share {
     int head0, query0, queries, per;
-    bool add;    /* to the dk and dv that are there */
+    bool add;    /* add to the existing dk and dv */
     float *kept; /* [head - head0][key][query - query0] */
     float *part; /* [slice][head - head0][dk, dv][key][d], or NULL where there is one slice */
 } share;
 
-/* A warp's scores' gradients; kept is that of query0. */
+/* Stores a warp's gradients of scores; kept points at query0. */
 template <int MT, int COLS>
 static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4], int key,
                                             int query, int keys, int queries)
@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     constexpr int ROWS = WARPS * 16 * MT, TILE = COLS * 2 * D;
     pl_f16 *rows = shared, *v_rows = rows + ROWS * 2 * D, *queries = v_rows + ROWS * 2 * D;
     pl_f16 *d_outs = queries + 2 * TILE;
-    float *numbers = (float *)(d_outs + 2 * TILE); /* two tiles' factors of q and d_o, lse, delta */
+    float *numbers = (float *)(d_outs + 2 * TILE); /* two tiles: factors of q and d_o, lse, delta */
     int head = w.head0 + blockIdx.y, h = head % z.heads, b = head / z.heads;
     int lane = threadIdx.x % 32, first = blockIdx.x * ROWS,
         r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         float p[MT][COLS / 8][4], s[MT][COLS / 8][4];
         left<MT, COLS / 16> a;
         scores<D, MT, COLS>(p, rows, queries + at);
-        /* Rows and columns past the end are zeros, which are either not stored or add nothing. */
+        /* Rows and columns past the end are zeros, which are not stored or add nothing. */
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -146,7 +146,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-/* The slices of dk and dv in their order. grid: (numbers of a head, heads, dk and dv) */
+/* Adds the slices of dk and dv in order. grid: (numbers of a head, heads, dk and dv) */
 static __global__ void __launch_bounds__(256)
     add_parts(pl_attend_shape z, share w, int slices, pl_long_divisor by_d, float *dk, float *dv)
 {
@@ -163,7 +163,8 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* dq of a block's queries, 2 MT side by side to a thread. grid: (tiles of queries, heads) */
+/* Computes dq of a block's queries; a thread has 2 MT of them side by side. grid: (tiles of
+ * queries, heads) */
 template <int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     from_scores(pl_attend_shape z, share w, parts k, float *dq)

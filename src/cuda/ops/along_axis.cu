@@ -1,12 +1,12 @@
 /* along_axis.cu - along one axis: running sums, and the position of the largest element.
  *
- * A tensor is [outer, size, inner]. Where inner is wide, a thread owns a column and goes down it:
- * neighbours read neighbours. Where it is narrow, a block owns a line and its threads take pieces.
- * Either way the order of every sum follows from the shape alone.
+ * A tensor is [outer, size, inner]. Where inner is wide, a thread owns a column and walks down it:
+ * neighbouring threads read neighbouring elements. Where inner is narrow, a block owns a line and
+ * its threads take pieces. Either way the order of every sum follows from the shape alone.
  *
- * Running sums are kept in double (integers in integers) and rounded where they are written, so a
- * long line of 16-bit numbers does not drift. cumsum may write over its input: every element is
- * read before it is written, by the thread that writes it.
+ * Running sums are kept in double (integers in integers) and rounded when they are written, so a
+ * long line of 16-bit numbers does not drift. cumsum may overwrite its input: the thread that
+ * writes an element has read it before.
  */
 #include "cuda/device/launch.h"
 
@@ -49,7 +49,7 @@ static __global__ void cumsum_columns(const T *x, T *y, const lines l, bool reve
     }
 }
 
-/* Sum over the threads up to and with this one; *all: over all threads. */
+/* Returns the sum over the threads up to and including this one; *all: over all threads. */
 template <class S> static __device__ S block_scan(S v, S *all)
 {
     __shared__ S warp[WARPS];
@@ -117,10 +117,10 @@ static pl_status cumsum(const pl_call *c)
 }
 
 /* ---- argmax ----------------------------------------------------------------------------- */
-/* The first of the largest; NaN is larger than any number. */
+/* The first maximum wins; NaN is larger than any number. */
 template <class A> struct best {
     A value;
-    int32_t at; /* -1: nothing yet */
+    int32_t at; /* -1: none yet */
     __device__ __forceinline__ void meet(A v, int32_t i)
     {
         bool more = v > value || (v != v && value == value);
@@ -143,7 +143,7 @@ template <class T> static __global__ void argmax_columns(const T *x, int32_t *y,
     }
 }
 
-/* A warp a line. */
+/* One warp per line. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
     argmax_lines(const T *x, int32_t *y, const lines l)

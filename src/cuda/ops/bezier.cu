@@ -1,8 +1,8 @@
 /* bezier.cu - the Bezier activation and its gradient: ops/math/bezier.c has the formula.
  *
  * A thread takes as many groups of five as make 16 bytes of output (one where sizes or pointers do
- * not allow it) and so reads five whole accesses, one behind the other. It reads its x before it
- * writes its dx, which may lie in the same memory.
+ * not allow it), so it reads five contiguous 16-byte accesses. It reads its x before it writes its
+ * dx, which may lie in the same memory.
  */
 #include "cuda/device/launch.h"
 
@@ -19,7 +19,7 @@ static __device__ __forceinline__ double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-/* V groups of five as they lie in memory; element k of the five of group v is at 5v + k. */
+/* V groups of five in memory order; element k of the five of group v is at 5v + k. */
 template <class T, int V> struct groups {
     pl_pack<T, V> p[5];
     __device__ __forceinline__ T &at(int i)
@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* y is the side of one element a group. */
+/* y is the side with one element per group. */
 template <class T> static bool is_wide(int64_t n, const void *x, const void *y, const void *z)
 {
     return pl_widest_at(pl_widest_at(pl_widest_at(pl_widest(16, n * (int64_t)sizeof(T)), x), y),

@@ -1,8 +1,8 @@
-/* fill.cu - values made from nothing: constants, coordinates, random draws, random order.
+/* fill.cu - values without inputs: constants, coordinates, random draws, random order.
  *
- * Draws are those of base/rng.h, word for word and operation by operation in double for normals, so
- * a device gives the CPU's numbers: element i is word i%4 of block i/4. Key and step are read on
- * the device, so a captured step draws new numbers each time it runs.
+ * Draws equal those of base/rng.h, word for word and operation by operation in double for normals,
+ * so a device gives the CPU's numbers: element i is word i%4 of block i/4. Key and step are read on
+ * the device, so a captured step draws new numbers in each run.
  */
 #include "cuda/device/launch.h"
 
@@ -36,7 +36,7 @@ static pl_status fill(const pl_call *c)
     return PL_OK;
 }
 
-/* The sum of coordinates times steps; u8 and bool are held between 0 and `most`. */
+/* The sum of coordinates times steps; u8 and bool are clamped to [0, `most`]. */
 struct ramp {
     int rank;
     int64_t n, most, dim[PL_MAX_RANK], step[PL_MAX_RANK];
@@ -98,7 +98,7 @@ static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t blo
     return philox_at((uint64_t)key[0], (uint32_t)key[1], stream, block);
 }
 
-/* A block of four elements a thread. kept: bits of a word that a uniform number holds. */
+/* One block of four elements per thread. kept: bits of a word that a uniform number holds. */
 template <class T, bool NORMAL>
 static __global__ void draw(T *y, const int64_t *key, uint32_t stream, uint32_t kept, int64_t n)
 {
@@ -148,8 +148,8 @@ static pl_status random_normal(const pl_call *c)
 }
 
 /* ---- initial values --------------------------------------------------------------------- */
-/* How word and pair become an element: rt/init.c, in the same operations. below: uniform draws stay
- * under it, lo stands in for what rounds to it. */
+/* Converts a word or a pair to an element: rt/init.c, with the same operations. Uniform draws stay
+ * below `below`; lo replaces a draw that rounds to `below`. */
 struct start {
     int kind;
     double lo, scale, below;
@@ -174,8 +174,7 @@ template <class T> static __device__ void start_values(const start &s, uint4 w, 
     }
 }
 
-/* Block b of the slot's numbers is elements 4b to 4b + 3, those of them that lie in [first, end).
- */
+/* Block b of the slot's numbers is elements 4b to 4b + 3, limited to [first, end). */
 template <class T>
 static __global__ void start_blocks(T *y, uint64_t seed, uint32_t stream, const start s,
                                     int64_t first, int64_t end)
@@ -214,9 +213,9 @@ pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t
 }
 
 /* ---- random order ----------------------------------------------------------------------- */
-/* Fisher and Yates from the end, as the CPU does it: the exchanges follow one another, so one
- * thread makes them, in shared memory where the list fits, while the block draws whom to exchange
- * ahead. */
+/* Fisher-Yates shuffle from the end, as on the CPU: each exchange depends on the one before, so one
+ * thread makes them, in shared memory where the list fits, while the block draws the partners of
+ * exchanges ahead. */
 template <bool SHARED>
 static __global__ void __launch_bounds__(THREADS)
     shuffle(int32_t *out, const int64_t *key, uint32_t stream, int32_t n)

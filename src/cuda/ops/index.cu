@@ -1,14 +1,15 @@
 /* index.cu - elements and rows picked by index, and added by index.
  *
  *   take, take_along            every unit of the output reads where its index points; NaN (0 for
- *                               integers) where that is outside
- *   scatter_add, put_along_add  sums over equal indices, in the order of the updates, by one owner
+ *                               integers) where the index is out of range
+ *   scatter_add, put_along_add  sums over equal indices, in the order of the updates; one thread
+ *                               owns each result
  *
- * Adding never meets: updates are sorted by where they go, with their number below
- * (cuda/ops/merge.h), a bisection finds where each row's updates begin, and each row sums its own,
- * in f32 for 16-bit elements, rounding once. For put_along_add the rows are single elements of the
- * output. When it has many short columns, a thread goes down each instead, adding in place (16-bit
- * elements in an f32 copy in scratch); that needs no sort.
+ * No two threads add to the same element: updates are sorted by destination, with their number as
+ * the lower part of the key (cuda/ops/merge.h), a bisection finds where each row's updates begin,
+ * and each row sums its own, in f32 for 16-bit elements, rounding once. For put_along_add the rows
+ * are single elements of the output. When it has many short columns, a thread walks down each
+ * column instead, adding in place (16-bit elements in an f32 copy in scratch); that needs no sort.
  */
 #include "cuda/ops/merge.h"
 
@@ -31,7 +32,8 @@ static __global__ void take_rows(const U *table, const I *index, U *y, U nothing
     }
 }
 
-/* Single units along the axis of [outer, size, inner]; `to` counts the axis of the output. */
+/* Picks single units along the axis of [outer, size, inner]; `to` is the size of the axis of the
+ * output. */
 template <class U, class I>
 static __global__ void take_elems(const U *x, const I *index, U *y, U nothing, int64_t n,
                                   int64_t size, const pl_long_divisor to,
@@ -43,7 +45,7 @@ static __global__ void take_elems(const U *x, const I *index, U *y, U nothing, i
     }
 }
 
-/* 16 bytes of what an index outside gives. */
+/* Writes 16 bytes of the value for an index out of range. */
 static void nothing_of(pl_dtype d, unsigned char *v)
 {
     int64_t n = 16 / (int64_t)pl_dtype_bytes(d);
@@ -102,7 +104,7 @@ static pl_status take_along(const pl_call *c)
 }
 
 /* ---- adding: where updates go ----------------------------------------------------------- */
-/* Update k goes to row index[k]; one past the rows if that is outside. */
+/* Update k goes to row index[k]; to the row after the last if the index is out of range. */
 template <class I> struct to_rows {
     const I *index;
     int64_t rows;
@@ -142,7 +144,7 @@ static __global__ void find_rows(const uint64_t *order, uint32_t *first, int64_t
     }
 }
 
-/* Integers wrap. */
+/* Integer sums wrap. */
 template <class T> struct sum_of {
     typedef typename pl_elem<T>::acc type;
 };
@@ -179,7 +181,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* ---- adding: scratch and launches ------------------------------------------------------- */
-/* Sorted updates, the scratch of the sort, where rows begin. */
+/* Returns the scratch: sorted updates, the scratch of the sort, where rows begin. */
 static size_t scatter_bytes(int64_t n, int64_t rows)
 {
     return (size_t)n * sizeof(uint64_t) + pl_sort_bytes(1, n, sizeof(uint64_t)) +
@@ -247,7 +249,7 @@ static pl_status scatter_add(const pl_call *c)
 }
 
 /* ---- put_along_add ---------------------------------------------------------------------- */
-/* A thread a column; y begins as zeros. */
+/* One thread per column; y starts as zeros. */
 template <class T, class I, class A>
 static __global__ void put_columns(const T *u, const I *index, A *y, int64_t outer, int64_t from,
                                    int64_t size, int64_t inner)
@@ -272,7 +274,7 @@ static bool is_half(pl_dtype d)
     return d == PL_BF16 || d == PL_F16;
 }
 
-/* Many columns keep the card busy; a short one is soon done. */
+/* Many columns keep the GPU busy; a short column is quick. */
 static bool by_columns(const pl_axis_view &u)
 {
     return u.size <= 64 || u.outer * u.inner >= 16384;

@@ -1,13 +1,13 @@
 /* merge.h - sorting lines of unique items on the device: tiles in shared memory, then merges.
  *
- * Items are unique in their order (a key with its position below it), so every sort is stable and
- * every result is the only one possible. Lines of up to PL_TILE items are sorted by one block, with
- * Batcher's bitonic network. Longer ones are sorted tile by tile, and then runs are merged in
- * pairs: a block finds by bisection which piece of either run makes its piece of the result (Green,
- * McColl and Bader, "GPU merge path", ICS 2012), brings both into shared memory, and its threads do
- * the same inside.
+ * Items are unique in their order (a key with its position as the lower part), so every sort is
+ * stable and the result is unique. One block sorts a line of up to PL_TILE items with Batcher's
+ * bitonic network. Longer lines are sorted tile by tile, and then runs are merged in pairs: a block
+ * finds by bisection which pieces of the two runs make its piece of the result (Green, McColl and
+ * Bader, "GPU merge path", ICS 2012), loads both into shared memory, and its threads do the same
+ * inside.
  *
- * Where items come from and go to are functors: E load(line, k), void store(line, k, item).
+ * Functors define where items come from and go to: E load(line, k), void store(line, k, item).
  */
 #ifndef PL_CUDA_MERGE_H
 #define PL_CUDA_MERGE_H
@@ -16,7 +16,7 @@
 
 static const int PL_TILE = 2048, PL_MERGE_THREADS = 256, PL_MERGE_EACH = PL_TILE / PL_MERGE_THREADS;
 
-/* A 64-bit key with its position. Narrower keys stand above their position in one uint64_t. */
+/* A 64-bit key with its position. A narrower key and its position share one uint64_t. */
 struct pl_wide_item {
     uint64_t key;
     uint64_t at;
@@ -29,7 +29,7 @@ static __device__ __forceinline__ bool pl_before(const pl_wide_item &a, const pl
 {
     return a.key < b.key || (a.key == b.key && a.at < b.at);
 }
-/* After every item. */
+/* Sets an item that sorts after every other item. */
 static __device__ __forceinline__ void pl_set_last(uint64_t *e)
 {
     *e = ~(uint64_t)0;
@@ -61,7 +61,7 @@ template <class E> struct pl_in_buffer {
     }
 };
 
-/* One block a tile of a line. width: the power of two that holds a tile. */
+/* One block per tile of a line. width: the power of two that holds a tile. */
 template <class E, class L, class S>
 static __global__ void __launch_bounds__(PL_MERGE_THREADS)
     pl_sort_tiles(const L from, const S to, int64_t n_tiles, int32_t tiles, int64_t size, int width)
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(PL_MERGE_THREADS)
     }
 }
 
-/* How many of the first k items of the merged runs a[0..na) and b[0..nb) come from a. */
+/* Returns how many of the first k items of the merged runs a[0..na) and b[0..nb) come from a. */
 template <class E>
 static __device__ int64_t pl_share(const E *a, int64_t na, const E *b, int64_t nb, int64_t k)
 {
@@ -110,7 +110,7 @@ static __device__ int64_t pl_share(const E *a, int64_t na, const E *b, int64_t n
     return lo;
 }
 
-/* One block a tile of the result; runs of `width` items, a multiple of PL_TILE. */
+/* One block per tile of the result; runs of `width` items, a multiple of PL_TILE. */
 template <class E, class S>
 static __global__ void __launch_bounds__(PL_MERGE_THREADS)
     pl_merge_runs(const E *x, const S to, int64_t n_tiles, int32_t tiles, int64_t size,
@@ -154,7 +154,7 @@ static __global__ void __launch_bounds__(PL_MERGE_THREADS)
     }
 }
 
-/* Scratch for pl_sort_lines. */
+/* Returns the scratch of pl_sort_lines. */
 static inline size_t pl_sort_bytes(int64_t lines, int64_t size, size_t item)
 {
     return size <= PL_TILE ? 0 : (size_t)(2 * lines * size) * item;

@@ -1,17 +1,17 @@
 /* move.cu - ops that only move elements: permute, slice, flip, broadcast, roll, concat, pad,
  * reshape.
  *
- * The first four are one copy between two strided boxes, roll is two copies. Dimensions that lie
- * one behind the other on both sides are merged, and elements that stay neighbours move together,
- * up to 16 bytes at once.
+ * The first four are one copy between two strided boxes, roll is two copies. Dimensions that are
+ * contiguous on both sides are merged, and elements that stay neighbours move together, up to 16
+ * bytes at once.
  *
  *   box     every thread moves one unit; both sides are contiguous along the last dimension, or the
  *           other side jumps in any case
  *   tile    the last dimension of one side is another dimension of the other: tiles go through
  *           shared memory, so that reads and writes are both contiguous
  *
- * concat joins up to 16 inputs in one launch. pad asks of every unit of the output where it comes
- * from.
+ * concat joins up to 16 inputs in one launch. pad computes for every unit of the output where it
+ * comes from.
  */
 #include "cuda/device/launch.h"
 #include "cuda/device/limits.h"
@@ -55,8 +55,8 @@ static void simplify(box *b)
     }
 }
 
-/* Bytes that move together: all of a power of two that fits the last dimension, the other strides
- * and both pointers. */
+/* Returns the bytes that move together: the largest power of two that divides the last dimension,
+ * the other strides and both pointers. */
 static int64_t unit_bytes(const box *b, int64_t elem, const void *x, const void *y)
 {
     int last = b->rank - 1;
@@ -98,7 +98,7 @@ struct tile_args {
     int64_t from[PL_MAX_RANK], to[PL_MAX_RANK];
 };
 
-/* V elements an access, TILE x TILE elements a block. */
+/* V elements per access, TILE x TILE elements per block. */
 template <class T, int V, int TILE>
 static __global__ void __launch_bounds__(THREADS)
     copy_tile(const T *__restrict__ x, T *__restrict__ y, const tile_args t)
@@ -163,7 +163,7 @@ static void launch_tile(const box *b, int ia, const void *x, void *y)
               static_cast<T *>(y), t);
 }
 
-/* Whether all rows of both sides begin where a 16-byte access may. */
+/* Whether all rows of both sides are aligned for 16-byte accesses. */
 static bool wide_rows(const box *b, int ia, int64_t elem, const void *x, const void *y)
 {
     int64_t w = pl_widest_at(pl_widest_at(16, x), y);
@@ -175,8 +175,8 @@ static bool wide_rows(const box *b, int ia, int64_t elem, const void *x, const v
     return w == 16;
 }
 
-/* The dimension along which the source is contiguous, if it is not the last and a tile of it and of
- * the last is worth its shared memory; -1 otherwise. */
+/* Returns the dimension along which the source is contiguous, if it is not the last and a tile of
+ * it and the last is worth its shared memory; -1 otherwise. */
 static int tiled_dim(const box *b)
 {
     int last = b->rank - 1;
@@ -227,8 +227,8 @@ static void run_box(const box *b, int64_t elem, const void *x, void *y)
                                   static_cast<const U *>(x), static_cast<U *>(y), a));
 }
 
-/* Copies a box whose elements have `elem` bytes; one with more items than a launch counts goes in
- * pieces along its first dimension. */
+/* Copies a box whose elements have `elem` bytes; a box with more items than a launch counts is
+ * copied in pieces along its first dimension. */
 static void copy(box b, int64_t elem, const char *x, char *y)
 {
     int64_t n = 1;
@@ -261,7 +261,7 @@ static void dense(const pl_type *t, int64_t *stride)
     }
 }
 
-/* A box over the whole output, its destination strides filled in. */
+/* Returns a box over the whole output with its destination strides. */
 static box box_of(const pl_type *y)
 {
     box b;
@@ -334,7 +334,7 @@ static pl_status broadcast(const pl_call *c)
     return copy_out(c, b, 0);
 }
 
-/* Two boxes: the last `shift` rows of the axis to its front, the others behind them. */
+/* Two boxes: the last `shift` rows of the axis to its front, the others after them. */
 static pl_status roll(const pl_call *c)
 {
     const pl_roll_attr *a = static_cast<const pl_roll_attr *>(c->attr);
@@ -352,7 +352,7 @@ static pl_status roll(const pl_call *c)
     return PL_OK;
 }
 
-/* reshape and stop_gradient, where they are no view. */
+/* reshape and stop_gradient, where they are not views. */
 static pl_status same(const pl_call *c)
 {
     size_t bytes = pl_type_bytes(&c->in_type[0]);
@@ -363,12 +363,12 @@ static pl_status same(const pl_call *c)
 }
 
 /* ---- concat ----------------------------------------------------------------------------- */
-/* Inputs of one launch: rows of `length` units that stand side by side in rows of the output. N
- * counts the units of a row. */
+/* Inputs of one launch: rows of `length` units, side by side in rows of the output. N counts the
+ * units of a row. */
 enum { JOINED = 16 };
 template <class N> struct join_args {
     const void *from[JOINED];
-    N begin[JOINED + 1]; /* unit of the output's row where each begins, from `skip` on */
+    N begin[JOINED + 1]; /* unit of the output's row where each input begins, from `skip` on */
     int n;
     int64_t items, row, skip; /* row: units of the output's row */
 };
@@ -386,14 +386,14 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Units of input k in one row of the output. */
+/* Returns the units of input k in one row of the output. */
 static int64_t run_of(const pl_call *c, int k, int64_t axis, int64_t unit)
 {
     pl_axis_view v = pl_along_axis(&c->in_type[k], axis);
     return v.size * v.inner * (int64_t)pl_dtype_bytes(c->in_type[k].dtype) / unit;
 }
 
-/* row: units of `wide` bytes of the output's row. */
+/* row: units of `wide` bytes per row of the output. */
 template <class N> static void join(const pl_call *c, int64_t axis, int64_t wide, int64_t row)
 {
     int64_t outer = pl_along_axis(&c->out_type[0], axis).outer;
@@ -432,7 +432,7 @@ static pl_status concat(const pl_call *c)
 }
 
 /* ---- pad -------------------------------------------------------------------------------- */
-/* What counts units: 32 bits, or 64 where a row or the first dim has more of them. */
+/* The type that counts units: 32 bits, or 64 where a row or the first dim has more. */
 struct few {
     typedef uint32_t index;
     typedef pl_divisor divisor;
@@ -450,7 +450,7 @@ struct many {
     }
 };
 
-/* Every dim of the output: lo units of padding, dim units that are step apart, padding. */
+/* Every dim of the output: lo units of padding, dim units that are `step` apart, padding. */
 template <class N> struct pad_args {
     int rank;
     int64_t n;
@@ -480,8 +480,8 @@ static __global__ void pad_units(const U *x, U *y, U value, const pad_args<N> p,
     }
 }
 
-/* pad's attributes with dims merged: a dim without padding goes into the one before it, unless that
- * one has gaps between its elements. */
+/* pad's attributes with dims merged: a dim without padding is merged into the dim before it, unless
+ * that dim has gaps between its elements. */
 struct padding {
     int rank;
     int64_t lo[PL_MAX_RANK], dim[PL_MAX_RANK], hi[PL_MAX_RANK], step[PL_MAX_RANK];
@@ -514,7 +514,7 @@ static padding padding_of(const pl_call *c)
     return p;
 }
 
-/* Units of the output along dim i. */
+/* Returns the units of the output along dim i. */
 static int64_t padded(const padding *p, int i, int64_t wide)
 {
     int64_t n = p->dim[i] ? (p->dim[i] - 1) * p->step[i] + 1 : 0;
@@ -538,7 +538,7 @@ template <class U, class N> static void launch_pad(const pl_call *c, const paddi
         a.step[i] = N::by(p->step[i]);
         if (i) row *= padded(p, i, wide);
     }
-    /* In pieces along the first dimension where a launch cannot count all of it. */
+    /* In pieces along the first dimension where a launch cannot count all units. */
     int64_t per = row ? pl_most_items() / row : 0, all = padded(p, 0, wide);
     if (per < 1) per = 1;
     for (int64_t at = 0; at < all && row; at += per) {

@@ -1,14 +1,14 @@
-/* optim.cu - optimiser updates: one pass over a weight, its gradient and its moments, for as many
- * weights in a launch as are updated in a row.
+/* optim.cu - optimiser updates: one pass over a weight, its gradient and its moments; one launch
+ * updates many consecutive weights.
  *
  * Formulas and order of operations are those of ops/net/optim.c. Learning rate, gradient scale and
- * step number lie on the device, so the coefficients (bias corrections and the like) are computed
- * there, in double, by one thread of each block, and rounded once. A scale that is not finite
- * leaves weight and states as they are, to the bit. Outputs may be their inputs' bytes: a thread
- * reads an element of every tensor before it writes it.
+ * step number lie on the device, so one thread of each block computes the coefficients (bias
+ * corrections and the like) there, in double, and rounds them once. A scale that is not finite
+ * changes no bit of weights and states. Outputs may be the bytes of their inputs: a thread reads an
+ * element of every tensor before it writes it.
  *
- * f32 tensors, with a gradient in any float type, move 16 bytes at a time. Other mixtures go
- * element by element, converted on the way; f64 among them is computed in double.
+ * f32 tensors, with a gradient in any float type, move 16 bytes at a time. Other mixtures are
+ * processed element by element with conversions; with f64 among them, in double.
  */
 #include "cuda/device/launch.h"
 #include "cuda/ops/many.h"
@@ -29,7 +29,7 @@ enum rule {
 };
 enum { THREADS = 256, STATES = 3, MOST = 36 };
 
-/* One weight of a launch; `end` is the first block behind its blocks. */
+/* One weight of a launch; `end` is the block after its last block. */
 struct piece {
     void *grad, *w, *s[STATES], *w_out, *s_out[STATES];
     const void *lr;
@@ -38,15 +38,15 @@ struct piece {
     int end;
 };
 
-/* What all weights of a launch have in common. It goes to the card as the kernel's parameter, which
- * may be 4 KB. */
+/* What all weights of a launch share. It is the kernel's parameter, which may have 4 KB. */
 struct batch {
     piece at[MOST];
     const void *scale;
     const int64_t *step;
     double beta1, beta2, eps, momentum, dampening, alpha;
-    double log_beta1, log_beta2; /* the host's: a power costs the device many times an exp */
-    int64_t chunk;               /* elements of a block, a multiple of 4 */
+    double log_beta1, log_beta2; /* computed on the host: a power costs the device many times an
+                                  * exp */
+    int64_t chunk;               /* elements per block, a multiple of 4 */
     int grad_type, w_type, s_type[STATES], lr_type, scale_type;
     int n;
     bool decoupled;
@@ -55,7 +55,7 @@ static_assert(sizeof(batch) <= 4096, "parameters of a kernel");
 
 template <class C> struct coeffs {
     C scale, decay, keep, rate, beta1, beta2, mix1, mix2, eps, root;
-    bool skip; /* the scale is not finite: everything stays as it is */
+    bool skip; /* the scale is not finite: nothing changes */
 };
 
 /* ---- elements of any float type --------------------------------------------------------- */
@@ -79,7 +79,7 @@ template <class C> static __device__ __forceinline__ void set(int dtype, void *p
     }
 }
 
-/* The bits of an element, whatever they mean. */
+/* Returns the bits of an element, whatever its type. */
 static __device__ uint64_t get_bits(int dtype, const void *p, int64_t i)
 {
     switch (dtype) {
@@ -207,7 +207,7 @@ static __device__ __forceinline__ void apply(const coeffs<C> &k, C g, C *w, C (&
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */
-/* What a block works on: elements [lo, hi) of a weight. */
+/* The work of a block: elements [lo, hi) of a weight. */
 struct share {
     int piece;
     int64_t lo, hi;
@@ -224,7 +224,7 @@ static __device__ __forceinline__ share share_of(const batch &u)
     return b;
 }
 
-/* A skipped step: new values are the old ones. */
+/* A skipped step: the new values equal the old ones. */
 static __device__ void keep(const batch &u, const piece &p, const share &b, int n_s)
 {
     bool same = p.w_out == p.w;
@@ -351,7 +351,7 @@ static batch batch_of(const pl_call *c, int scalars)
     return u;
 }
 
-/* Weights and states in f32, all pointers on 16 bytes. */
+/* Whether weights and states are f32 and all pointers multiples of 16 bytes. */
 static bool by_fours(const pl_call *c, int scalars)
 {
     for (int i = scalars; i < c->n_in; i++)
@@ -370,7 +370,7 @@ static bool any_f64(const pl_call *c, int scalars)
     return any;
 }
 
-/* Whether b may go into a's launch. */
+/* Whether b may share a's launch. */
 static bool same_kind(const pl_call *a, const pl_call *b, int scalars)
 {
     const pl_optim_attr *x = static_cast<const pl_optim_attr *>(a->attr);
@@ -384,7 +384,7 @@ static bool same_kind(const pl_call *a, const pl_call *b, int scalars)
            x->decoupled == y->decoupled && by_fours(a, scalars) == by_fours(b, scalars);
 }
 
-/* Deals blocks: few, for each computes the coefficients, and of equal work. */
+/* Assigns blocks: few, because each computes the coefficients, and with equal work. */
 static int deal(batch *u, bool fours)
 {
     int64_t most = (int64_t)pl_cuda_props_get()->sms * 8, sum = 0, blocks = 0;
@@ -416,7 +416,7 @@ template <int RULE> static pl_status launch(batch *u, bool fours, bool f64)
     return PL_OK;
 }
 
-/* All calls, those that can share a launch together. */
+/* Runs all calls; calls that can share a launch do. */
 template <int RULE> static pl_status run(const pl_call *const *c, int n, int scalars)
 {
     bool gone[PL_CUDA_MANY] = {false};

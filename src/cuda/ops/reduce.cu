@@ -1,9 +1,8 @@
-/* reduce.cu - sum, max_over, min_over and moments outside groups: where there is nothing to reduce,
- * and wherever a group does not take one.
+/* reduce.cu - sum, max_over, min_over and moments outside groups: empty reductions, and wherever no
+ * group contains the reduction.
  *
- * A warp makes one element of the result: its lanes go through the elements that fold into it 32 at
- * a time and then combine in a fixed tree. The input is two nested shapes, the dims that stay and
- * the dims that go.
+ * A warp computes one element of the result: its lanes walk the reduced elements 32 at a time and
+ * then combine in a fixed tree. The input is two nested shapes, the kept dims and the reduced dims.
  */
 #include "cuda/device/launch.h"
 
@@ -20,7 +19,7 @@ struct dims {
 static void add_dim(dims *d, int64_t size, int64_t stride)
 {
     d->n *= size;
-    /* Dims that continue each other are one. */
+    /* Merges dims that are contiguous. */
     if (d->rank && d->stride[d->rank - 1] == size * stride) {
         d->dim[d->rank - 1] *= size;
         d->stride[d->rank - 1] = stride;
@@ -63,7 +62,7 @@ static __device__ __forceinline__ int64_t place(const dims &d, int64_t i)
     return d.rank ? at + i * d.stride[0] : at;
 }
 
-/* What sums are kept in: integers wrap. */
+/* The type of accumulators: integers wrap. */
 template <class T> struct sum_of {
     typedef typename pl_elem<T>::acc type;
 };
@@ -101,7 +100,8 @@ static __global__ void __launch_bounds__(THREADS, 4) fold_elems(const T *x, T *y
     EACH_WARP(i, f.keep.n)
     {
         const T *from = x + place(f.keep, i);
-        /* An extreme starts from the first element; lanes without one repeat it. */
+        /* A maximum or minimum starts with the first element; lanes without an element repeat
+         * it. */
         S sum = 0;
         E best = KIND == SUM ? E(0) : E(pl_get<T>(*from));
         for (int64_t j = lane; j < f.gone.n; j += 32) {
@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(THREADS, 4) fold_elems(const T *x, T *y
     }
 }
 
-/* Mean, then the squares about it. */
+/* Computes the mean, then the squares about it. */
 template <class T, class R>
 static __global__ void __launch_bounds__(THREADS, 4)
     fold_moments(const T *x, R *mean, R *variance, const folding f)

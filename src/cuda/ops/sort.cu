@@ -1,8 +1,9 @@
 /* sort.cu - the first elements of each line in sorted order, and where they came from.
  *
- * Elements become unsigned keys whose order is the wanted one (ops/math/sort.c): falling order by
- * complement, NaN last, -0 as 0. Key and position together are sorted (cuda/ops/merge.h), so equals
- * keep their order. Elements of up to 32 bits and their position make one 64-bit item, others two.
+ * Elements become unsigned keys with the required order (ops/math/sort.c): descending order by
+ * complement, NaN last, -0 as 0. Key and position together are sorted (cuda/ops/merge.h), so equal
+ * elements keep their order. Elements of up to 32 bits and their position make one 64-bit item,
+ * others two.
  */
 #include "cuda/ops/merge.h"
 
@@ -73,7 +74,7 @@ template <class T> struct read_line {
     }
 };
 
-/* Values are read again by position: a key has lost the bits of NaN and of -0. */
+/* Values are read again by position: a key does not preserve the bits of NaN and of -0. */
 template <class T> struct write_line {
     const T *x;
     T *y;

@@ -2,18 +2,18 @@
  *
  * All are one linear map [N, in.., C] -> [N, out.., C] that is a product over the spatial dims:
  * along each, position i of the result reads a few positions with weights (ops/net/resize.c and
- * ops/net/pool.c say which). A first kernel writes these lists, one a dimension, into scratch; the
- * second sums
+ * ops/net/pool.c define them). A first kernel writes these lists, one per dimension, into scratch;
+ * the second sums
  *
  *     y[n, i0, i1, i2, c] = sum of w0 w1 w2 x[n, j0, j1, j2, c]
  *
  * with threads over channels, 16 bytes each where C allows. An adjoint has the same form with the
- * lists the other way round: position j gathers from every i that reads it, in rising order, so
- * nothing is added by two threads and the order is fixed. A result with many taps is summed by
- * eight threads, whose parts are added in turn.
+ * lists inverted: position j gathers from every i that reads it, in rising order, so no two threads
+ * add to the same element and the order is fixed. Eight threads sum a result with many taps; their
+ * parts are added in order.
  *
- * Positions are computed in f32 for all but f64, as the CPU does, operation by operation: another
- * rounding would be another pixel.
+ * Positions are computed in f32 for all types but f64, as on the CPU, operation by operation: other
+ * rounding would select another pixel.
  */
 #include "cuda/device/launch.h"
 #include "cuda/device/limits.h"
@@ -27,7 +27,7 @@ enum { THREADS = 256, LANES = 32, PARTS = 8, MANY = 64 };
 
 enum kind { NEAREST, LINEAR, CUBIC, WINDOW, ADAPTIVE, ONE };
 
-/* How positions of one dim read: `out` positions of the forward map read `in`. */
+/* Which positions of one dim are read: `out` positions of the forward map read `in`. */
 struct rule {
     int kind;
     int32_t in, out;
@@ -38,7 +38,7 @@ struct rule {
 /* ---- rules ------------------------------------------------------------------------------ */
 #define BOTH static __host__ __device__ inline
 
-/* Products that the compiler must not melt into a sum. */
+/* Products that the compiler must not contract with a sum. */
 BOTH float product(float a, float b)
 {
 #ifdef __CUDA_ARCH__
@@ -82,7 +82,7 @@ BOTH int32_t clamped(int32_t i, int32_t size)
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-/* First and last input position of an averaging window. */
+/* Sets the first and last input position of an averaging window. */
 BOTH void window_of(const rule &r, int32_t i, int32_t *lo, int32_t *hi)
 {
     if (r.kind == ADAPTIVE) {
@@ -95,7 +95,7 @@ BOTH void window_of(const rule &r, int32_t i, int32_t *lo, int32_t *hi)
     *hi = to < r.in ? to : r.in - 1;
 }
 
-/* Tap k of position i: false past the last. */
+/* Sets tap k of position i; false past the last tap. */
 template <class R> BOTH bool tap(const rule &r, int32_t i, int32_t k, int32_t *index, R *weight)
 {
     if (r.kind >= WINDOW) {
@@ -122,7 +122,7 @@ template <class R> BOTH bool tap(const rule &r, int32_t i, int32_t k, int32_t *i
     return k < 4;
 }
 
-/* A range of forward positions that holds all which read input position q. */
+/* Sets a range of forward positions that includes all that read input position q. */
 template <class R> BOTH void readers(const rule &r, int32_t q, int32_t *first, int32_t *last)
 {
     double lo = 0, hi = r.out - 1;
@@ -146,8 +146,8 @@ template <class R> BOTH void readers(const rule &r, int32_t q, int32_t *first, i
     *last = hi > r.out - 1 ? r.out - 1 : (int32_t)hi;
 }
 
-/* The list of one row: what position `row` of the result reads. Writes up to `cap` entries and
- * returns how many there are; taps of weight 0 are left out. */
+/* Makes the list of one row: what position `row` of the result reads. Writes up to `cap` entries
+ * and returns how many there are; taps of weight 0 are left out. */
 template <class R>
 BOTH int32_t list_row(const rule &r, int32_t row, int32_t cap, int32_t *index, R *weight)
 {
@@ -183,7 +183,7 @@ static int32_t rows_of(const rule &r)
     return r.adjoint ? r.in : r.out;
 }
 
-/* The longest list of a dim. */
+/* Returns the length of the longest list of a dim. */
 template <class R> static int32_t longest(const rule &r)
 {
     int32_t most = 1;
@@ -197,7 +197,7 @@ template <class R> static int32_t longest(const rule &r)
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */
-/* Lists of one dim in scratch: cap entries a row. */
+/* Lists of one dim in scratch: cap entries per row. */
 template <class R> struct table {
     int32_t *count, *index;
     R *weight;
@@ -228,11 +228,11 @@ struct shape {
     int64_t n;                 /* items: pixels of the result times packs of channels */
     pl_divisor packs, w, h, d; /* of the result */
     int32_t in_h, in_w;
-    int64_t plane; /* pixels of one image read */
+    int64_t plane; /* pixels of one input image */
 };
 
 struct place {
-    int64_t image; /* its first pixel */
+    int64_t image; /* first pixel of the image */
     int32_t d, h, w;
     uint32_t pack;
 };
@@ -290,7 +290,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The same by PARTS threads an item: each takes every PARTS-th tap. */
+/* The same with PARTS threads per item: each takes every PARTS-th tap. */
 template <class T, int V, class R, class N>
 static __global__ void __launch_bounds__(THREADS)
     sum_many(const T *__restrict__ x, T *__restrict__ y, const tables<R> s, const shape g)
@@ -333,7 +333,7 @@ struct rules {
     rule r[3];
 };
 
-/* Lists lie in scratch one after the other, 8-byte aligned; returns the bytes of all. */
+/* Places the lists in scratch one after the other, 8-byte aligned; returns the bytes of all. */
 template <class R>
 static size_t lay_out(const rules &all, const int32_t *cap, char *work, tables<R> *out)
 {
@@ -354,7 +354,7 @@ static size_t lay_out(const rules &all, const int32_t *cap, char *work, tables<R
     return at;
 }
 
-/* The lengths of the lists are found once; the handle is the three of them. */
+/* The lengths of the lists are computed once; the handle is the three lengths. */
 static pl_status prepare_rules(const pl_call *c, const rules &all, void **prep, size_t *work_bytes)
 {
     bool wide = c->in_type[0].dtype == PL_F64;
@@ -431,8 +431,8 @@ static pl_status run_rules(const pl_call *c, const rules &all)
 }
 
 /* ---- the ops ---------------------------------------------------------------------------- */
-/* Rules of the spatial dims; missing leading ones read themselves. x: the side the forward map
- * reads, y: the one it writes. */
+/* Returns rules of the spatial dims; missing leading dims are the identity. x: the side that the
+ * forward map reads, y: the side that it writes. */
 static rules bare_rules(const pl_type *x, const pl_type *y, int kind, bool adjoint)
 {
     rules all;

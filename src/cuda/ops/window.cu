@@ -1,11 +1,11 @@
 /* window.cu - windows that slide over [N, s.., C]: patches and their adjoint, maximum pools.
  *
- * Threads run over channels, 16 bytes each where C allows, then over pixels. What adds up (fold,
- * max_pool_bwd) gathers: a pixel of x asks every tap which position of the output reads it there,
- * in the order of the taps, so no two threads add to one place.
+ * Threads run over channels, 16 bytes each where C allows, then over pixels. Sums (fold,
+ * max_pool_bwd) gather: a pixel of x finds for every tap the output position that reads it there,
+ * in the order of the taps, so no two threads add to one element.
  *
- * N is what counts the items of a launch: 32 bits, as many images at a time as they count; where
- * one image has more items, 64 bits, element by element.
+ * N is the type that counts the items of a launch: 32 bits, for as many images at a time as it can
+ * count; where one image has more items, 64 bits, element by element.
  */
 #include "cuda/device/launch.h"
 #include "cuda/device/limits.h"
@@ -55,7 +55,7 @@ static geometry geometry_of(const pl_call *c, const pl_type *x)
     return g;
 }
 
-/* A flat position to three coordinates; what is left over is the image. */
+/* Splits a flat position into three coordinates; the remainder is the image. */
 template <class N>
 static __device__ __forceinline__ N split(N i, const pl_divisor *size, int32_t *p)
 {
@@ -68,7 +68,7 @@ static __device__ __forceinline__ N split(N i, const pl_divisor *size, int32_t *
     return i;
 }
 
-/* A pixel's place in its image. */
+/* A pixel's position in its image. */
 template <class N> struct pixel_of {
     typedef int32_t type;
 };
@@ -76,7 +76,7 @@ template <> struct pixel_of<uint64_t> {
     typedef int64_t type;
 };
 
-/* The input pixel that tap k of output position p reads; -1 in the padding. */
+/* Returns the input pixel that tap k of output position p reads; -1 in the padding. */
 template <class N>
 static __device__ __forceinline__ typename pixel_of<N>::type
 reads(const geometry &g, const int32_t *p, const int32_t *k)
@@ -91,7 +91,7 @@ reads(const geometry &g, const int32_t *p, const int32_t *k)
     return at;
 }
 
-/* Along d: the output position whose tap k reads input position q; -1 if there is none. */
+/* Returns, along d, the output position whose tap k reads input position q; -1 if there is none. */
 static __device__ __forceinline__ int32_t reader(const geometry &g, int d, int32_t q, int32_t k)
 {
     int32_t at = q + g.pad[d] - k * g.dilation[d];
@@ -154,7 +154,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
     }
 }
 
-/* Calls the launch for as many images at a time as N can count; `each`: items of an image. */
+/* Runs the launch for as many images at a time as N can count; `each`: items per image. */
 #define BY_IMAGES(images, each, n, ...)                                                            \
  do {                                                                                              \
   int64_t per_ = pl_most_items() / (each);                                                         \
@@ -198,7 +198,7 @@ static pl_status unfold(const pl_call *c)
     return PL_OK;
 }
 
-/* Elements an access takes: 16 bytes of T, or one. */
+/* Whether an access takes 16 bytes of T; otherwise one element. */
 template <class T> static bool is_wide(int64_t channels, const void *p, const void *q)
 {
     return pl_widest_at(pl_widest_at(pl_widest(16, channels * (int64_t)sizeof(T)), p), q) == 16;
@@ -230,7 +230,7 @@ static pl_status fold(const pl_call *c)
 }
 
 /* ---- maximum pools ---------------------------------------------------------------------- */
-/* The first of the largest wins; NaN is larger than any number. */
+/* The first maximum wins; NaN is larger than any number. */
 template <class T, int V, class N>
 static __global__ void __launch_bounds__(THREADS, 4)
     max_pixels(const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index,
@@ -307,7 +307,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
     }
 }
 
-/* Windows side by side that cover x: a thread takes one of dy and writes all of its window. */
+/* Windows that tile x: a thread takes one element of dy and writes its whole window. */
 template <class T, int V, class N>
 static __global__ void __launch_bounds__(THREADS, 4)
     max_bwd_tiles(const T *__restrict__ dy, const uint8_t *__restrict__ index, T *__restrict__ dx,
@@ -407,7 +407,7 @@ template <class T, class N> static void launch_gather(const pl_call *c, geometry
                         static_cast<T *>(c->out[0]) + first * each, g, n));
 }
 
-/* The bytes of an index take accesses a T's size smaller. */
+/* Whether accesses of v index bytes are aligned. */
 static bool wide_index(const void *index, int64_t channels, int64_t v)
 {
     return channels % v == 0 && (int64_t)(uintptr_t)index % v == 0;
