@@ -1,10 +1,9 @@
 /* batch.c - see batch.h; the tags of values and the rules of ops are in batch_rules.h.
  *
  * One walk over both builds in the graph's order gives every value that a goal depends on its tag.
- * A rule that fails names its node as a cause, and the walk continues with the tag that the shape
- * says, so that one report names all kinds of coupling. At the end every goal must be a mean over
- * the batch, or independent of it. Cost: O(nodes + edges).
- */
+ * A rule that fails names its node as a cause, and the walk continues with the tag that follows
+ * from the shape, so that one report names all kinds of coupling. At the end every goal must be a
+ * mean over the batch, or independent of it. Cost: O(nodes + edges). */
 #include "pass/batch.h"
 
 #include "base/err.h"
@@ -124,7 +123,7 @@ pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t 
 
 const char *pl_batch_text(const pl_batch_report *r, char *buf, size_t cap)
 {
-    enum { NAMED = 3 }; /* later ones often follow from the first */
+    enum { NAMED = 3 }; /* later causes often follow from the first */
     size_t used = 0;
     if (cap) buf[0] = 0;
     for (int i = 0; i < r->n_causes && i < NAMED && used < cap; i++) {

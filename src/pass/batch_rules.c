@@ -2,7 +2,7 @@
  *
  * An op is known by its descriptor alone. The first rule that applies decides: constants, sources,
  * random draws, maps (by pl_op.scaling), affine readings, views, reductions, and then the labels of
- * the op's dimensions. An op without any of them may only work on values that have no batch.
+ * the op's dimensions. An op without any of them may only process values that have no batch.
  */
 #include "pass/batch_rules.h"
 
@@ -27,7 +27,7 @@ static int64_t elems_after(const pl_type *t, int axis)
     return n;
 }
 
-/* The dimension in which the two builds differ. */
+/* Returns the dimension in which the two builds differ. */
 static int batch_axis(const pl_batch_walk *w, const pl_type *whole, const pl_type *part)
 {
     int axis = NO_AXIS;
@@ -46,7 +46,7 @@ static int out_axis(const pl_batch_walk *w, int k)
     return batch_axis(w, &w->s.whole.out_type[k], &w->s.part.out_type[k]);
 }
 
-/* A value that does not vary along the batch's dimension. */
+/* Returns the tag of a value that does not vary along the batch's dimension. */
 static pl_batch_tag constant_along(const pl_batch_walk *w, const pl_type *t, int axis,
                                    pl_batch_tag from)
 {
@@ -79,8 +79,8 @@ static const char *locate(const pl_batch_walk *w, int i)
 }
 
 /* ---- ratios ----------------------------------------------------------------------------- */
-/* Both stand in one sum: their ratios must agree, and with a mean over the batch goes a value that
- * has no batch at all. */
+/* Combines two terms of one sum: their ratios must agree, and a mean over the batch may only be
+ * added to a value without a batch. */
 static bool add_ratio(const pl_batch_walk *w, pl_batch_tag *sum, const pl_batch_tag *t)
 {
     if (t->zero) return true;
@@ -107,7 +107,7 @@ static bool all_one(const pl_batch_node *s)
     return true;
 }
 
-/* Ratio of a sum of two terms (or of the larger of them, or of one that is chosen). */
+/* Computes the ratio of a sum of two terms (or of their maximum, or of a selected term). */
 static bool term_ratio(const pl_batch_walk *w, const pl_batch_tag *a, const pl_batch_tag *b,
                        pl_batch_tag *out)
 {
@@ -130,8 +130,8 @@ static bool scales(const pl_batch_node *s)
     return r && r->known && (!r->float_only || pl_dtype_is_float(s->whole.out_type[0].dtype));
 }
 
-/* Ratio of an elementwise function of the inputs, from the op's scaling: a common factor of the
- * terms, and a power of each other operand's factor. */
+/* Computes the ratio of an elementwise function of the inputs, from the op's scaling: a common
+ * factor of the terms, and a power of each other operand's factor. */
 static const char *map_ratio(const pl_batch_walk *w, pl_batch_tag *out)
 {
     const pl_batch_node *s = &w->s;
@@ -166,7 +166,7 @@ static const char *source_rule(pl_batch_walk *w, bool is_state)
     s->out[0] = (pl_batch_tag){PL_BATCH_NONE, false, 0, 1};
     if (is_state) return axis == NO_AXIS ? NULL : "its shape follows the batch";
     if (axis < 0 || (axis > 0 && t->dim[axis] != w->batch)) return "an input without a batch";
-    s->out[0].kind = PL_BATCH_EACH; /* a sample's elements lie together */
+    s->out[0].kind = PL_BATCH_EACH; /* the elements of a sample are contiguous */
     s->out[0].inner = axis ? elems_after(t, axis) : pl_type_elems(t) / w->batch;
     return NULL;
 }
@@ -214,7 +214,7 @@ static const char *fill_rule(pl_batch_walk *w)
     return NULL;
 }
 
-/* The inner that all inputs with a batch share; 0: any. */
+/* Finds the inner that all inputs with a batch share; 0: any. */
 static bool common_inner(const pl_batch_node *s, int64_t *inner)
 {
     *inner = 0;
@@ -233,13 +233,13 @@ static int count(const pl_batch_node *s, pl_batch_kind k)
     return n;
 }
 
-/* The row of input i in labels. */
+/* Returns the row of input i in labels. */
 static int row_of(int i)
 {
     return i < PL_LABEL_IN ? i : PL_LABEL_IN - 1;
 }
 
-/* The result is linear in the sums among the inputs: one factor at most, or terms. */
+/* Whether the result is linear in the sums among the inputs: at most one factor, or terms. */
 static bool linear_in_sums(const pl_batch_node *s, uint32_t times, uint32_t plus)
 {
     int products = 0;
@@ -373,7 +373,7 @@ static const char *reduce_rule(pl_batch_walk *w)
 }
 
 /* ---- ops with labels -------------------------------------------------------------------- */
-/* Ratio of a result that is a product of some inputs plus others. */
+/* Computes the ratio of a result that is a product of some inputs plus others. */
 static const char *label_ratio(const pl_batch_walk *w, const pl_labels *l, pl_batch_tag *out)
 {
     const pl_batch_node *s = &w->s;
@@ -396,7 +396,7 @@ static const char *label_ratio(const pl_batch_walk *w, const pl_labels *l, pl_ba
     return NULL;
 }
 
-/* The label of the batch, one for all inputs that have a batch, and its layout there. */
+/* Finds the label of the batch, the same for all inputs that have a batch, and its layout there. */
 static const char *batch_label(const pl_batch_node *s, const pl_labels *l, int *label, int64_t *w)
 {
     *label = PL_LABEL_MIX;
@@ -460,7 +460,7 @@ static const char *labels_rule(pl_batch_walk *w)
     return NULL;
 }
 
-/* An op about which nothing is known may work on what has no batch. */
+/* An op without a known rule may process values without a batch. */
 static const char *other_rule(pl_batch_walk *w)
 {
     pl_batch_node *s = &w->s;
@@ -474,7 +474,7 @@ static const char *other_rule(pl_batch_walk *w)
     return NULL;
 }
 
-/* Attributes that are no sizes are the same in both builds. */
+/* Whether all attributes that are not sizes are the same in both builds. */
 static bool same_settings(const pl_batch_node *s)
 {
     for (const pl_attr *t = s->op->attrs; t && t->name; t++) {

@@ -2,18 +2,19 @@
  *
  * Every value that a goal depends on gets a tag:
  *
- *   NONE   has no batch: the same in the whole and in every part, but for a factor
+ *   NONE   has no batch: the same in the whole and in every part, except for a factor
  *   EACH   slice i along the batch depends on sample i alone
  *   SUM    a sum over the batch of such slices, and linear in that sum
  *
  * and a ratio: the whole's value (or slice) is ratio times the part's; for SUM, ratio times the sum
- * of the parts'. A mean over B samples divides by B, so its ratio is 1/N. A constant zero has every
- * ratio.
+ * over the parts. A mean over B samples divides by B, so its ratio is 1/N. A constant zero has
+ * every ratio.
  *
- * Where the batch lies in a value is one number, `inner`: the elements from one sample to the next
- * in row-major order; a reshape keeps it. Its dimension may hold more than the batch: an index
- * there is (o*B + b)*w + i. inner 0 stands for a value that does not vary along a dimension of
- * several times the batch (a bias over the rows of B*T tokens): any layout is true of it.
+ * The position of the batch in a value is one number, `inner`: the elements from one sample to the
+ * next in row-major order; a reshape keeps it. The batch's dimension may hold more than the batch:
+ * an index there is (o*B + b)*w + i. inner 0 stands for a value that does not vary along a
+ * dimension of several times the batch (a bias over the rows of B*T tokens): every layout is valid
+ * for it.
  *
  * Example: B = 4, N = 2, loss = sum(x*w)/4 with x[4,8] an input and w[8] a weight. x is EACH with
  * inner 8 and ratio 1; w is NONE; x*w is EACH; its sum over both dimensions is SUM with ratio 1;
@@ -34,13 +35,13 @@ typedef struct pl_batch_tag {
     double ratio;
 } pl_batch_tag;
 
-/* Where the batch of an operand lies: dimension, and w of the layout above (0: any). */
+/* Position of the batch in an operand: dimension, and w of the layout above (0: any). */
 typedef struct pl_batch_spot {
     int axis;
     int64_t w;
 } pl_batch_spot;
 
-/* The node that is looked at, in both builds. */
+/* The current node, in both builds. */
 typedef struct pl_batch_node {
     const pl_op *op;
     pl_call whole, part;
@@ -52,7 +53,7 @@ typedef struct pl_batch_node {
 typedef struct pl_batch_walk {
     const pl_graph *g, *h;
     int64_t batch, parts;
-    bool at_once;       /* by ranks: parts draw the same numbers, state changes once */
+    bool at_once;       /* parts run on ranks: they draw the same numbers, state changes once */
     pl_batch_tag *tags; /* by value */
     bool *need;         /* by node: a goal depends on it */
     pl_type *types[4];
@@ -62,12 +63,12 @@ typedef struct pl_batch_walk {
 
 #define PL_BATCH_FOLLOWS "a constant follows the size of the batch"
 
-/* The rule of w->s.op: NULL when w->s.out is filled, or a static text: why the op couples samples.
- */
+/* Applies the rule of w->s.op: NULL when w->s.out is filled, or a static text: why the op couples
+ * samples. */
 const char *pl_batch_rule(pl_batch_walk *w, uint32_t node);
-/* The tag of output k as its shape alone says, for an op that has no rule. */
+/* Returns the tag of output k that follows from its shape alone, for an op without a rule. */
 pl_batch_tag pl_batch_by_shape(const pl_batch_walk *w, int k);
-/* Equal but for rounding. */
+/* Whether the numbers are equal up to rounding. */
 bool pl_batch_near(double a, double b);
 
 #endif

@@ -1,4 +1,4 @@
-/* cancel_reorders.c - ops that move elements and then move them back vanish.
+/* cancel_reorders.c - removes ops that move elements and then move them back.
  *
  *   x ─► permute(0,3,1,2) ─► permute(0,2,3,1) ─► y      =>      y is x
  *
@@ -14,8 +14,8 @@
  * All ops of a chain are in one phase (forward or backward), so no forward value has to live
  * longer.
  *
- * Cost: O(nodes), with at most MOST compositions for each node. Ops that nobody reads afterwards
- * are removed by `simplify`.
+ * Cost: O(nodes), with at most MOST compositions for each node. `simplify` removes ops without a
+ * reader afterwards.
  */
 #include "pass/pass.h"
 
@@ -25,8 +25,8 @@
 
 enum { MOST = 16 }; /* ops of a chain */
 
-/* Makes *map, which reads the output of a node, read its input; adds to *copies when the node is
- * not a view. False: the node does something else, or the composed index is not affine. */
+/* Changes *map from reading the output of a node to reading its input; adds to *copies when the
+ * node is not a view. False: the node does something else, or the composed index is not affine. */
 static bool read_through(const pl_graph *g, uint32_t node, pl_amap *map, int *copies)
 {
     const pl_node_rec *r = &g->nodes[node];
@@ -48,7 +48,8 @@ static bool read_through(const pl_graph *g, uint32_t node, pl_amap *map, int *co
     return pl_amap_through(&below, to[0].rank, to[0].dim, &a, map);
 }
 
-/* The earlier value that has the elements of node n's output in their order; 0: none is found. */
+/* Returns the earlier value that has the elements of node n's output in their order; 0: none
+ * found. */
 static uint32_t original_of(const pl_graph *g, uint32_t n)
 {
     if (g->nodes[n].n_out != 1) return 0;

@@ -1,14 +1,14 @@
 /* grad.c - reverse mode, graph to graph.
  *
- * Nodes stand in topological order, so one walk from the last y back to the first x meets every
- * node after all its readers. Each value collects the sum of the cotangents that its readers send;
- * when its producer is reached the sum is complete, and the producer's rule (op->vjp) turns it into
- * nodes for the inputs. Only values on a path from some x to some y take part, so no node is made
- * that nobody needs. What backward needs of forward is an ordinary edge.
+ * Nodes are in topological order, so one walk from the last y back to the first x visits every node
+ * after all its readers. Each value collects the sum of the cotangents that its readers send; when
+ * its producer is reached the sum is complete, and the producer's rule (op->vjp) turns it into
+ * nodes for the inputs. Only values on a path from some x to some y take part, so no unneeded node
+ * is created. What the backward pass needs of the forward pass is an ordinary edge.
  *
- * The result is ordinary nodes, hence gradients of gradients: call it again. A rule may itself call
- * pl_grad_seeded (an op without a direct second derivative differentiates its decomposition); the
- * tables here are local to a call, and nodes appended meanwhile lie past the walk.
+ * The result is ordinary nodes, so gradients of gradients work: call it again. A rule may itself
+ * call pl_grad_seeded (an op without a direct second derivative differentiates its decomposition);
+ * the tables here are local to a call, and nodes appended during the walk lie past its end.
  *
  * Cost: O(nodes + edges) time, three arrays of one entry a value.
  */
@@ -30,7 +30,7 @@ static bool carries_gradient(const pl_graph *g, uint32_t val)
     return pl_dtype_is_float(g->vals[val].type.dtype);
 }
 
-/* Marks what depends on x. Ops without gradient stop the marking. */
+/* Marks what depends on x. Ops without a gradient stop the marking. */
 static void mark_from_x(walk *w, const pl_val *x, int n_x)
 {
     pl_graph *g = w->g;

@@ -1,15 +1,15 @@
-/* open_ops.c - kernels that are maps in disguise are opened, so that groups take them in.
+/* open_ops.c - decomposes kernels that are maps in disguise, so that groups can include them.
  *
- * Two passes. `open` replaces an op by maps and affine readings where its rule (op->as_maps)
- * offers them: a maximum over windows that lie side by side is a chain of maxima over strided
- * slices, its gradient a comparison with the winner's place. `sink` moves slices below the
- * maps that they read, slice(f(a, b)) = f(slice(a), slice(b)): what came before a pool is then
- * computed at the pool's own size, in its group, and the full size is never stored.
+ * Two passes. `open` replaces an op by maps and affine readings where its rule (op->as_maps) offers
+ * them: a maximum over adjacent windows is a chain of maxima over strided slices, its gradient a
+ * comparison with the winner's place. `sink` moves maps below the slices that read them,
+ * slice(f(a, b)) = f(slice(a), slice(b)): what came before a pool is then computed at the pool's
+ * own size, in its group, and the full size is never stored.
  *
- * A map sinks only when every reader in its own phase (forward or backward) takes a slice or
- * sinks as well, and the slices have no more elements than it has: nothing is computed twice
- * within a phase. Readers of the other phase keep a copy at full size, which groups compute
- * where they need it. Every value keeps its bits: maps do not see where an element stands.
+ * A map sinks only when every reader in its own phase (forward or backward) takes a slice or sinks
+ * as well, and the slices together have no more elements than the map: nothing is computed twice
+ * within a phase. Readers of the other phase keep a copy at full size, which groups compute where
+ * they need it. Every value keeps its bits: maps do not depend on the position of an element.
  */
 #include "pass/pass.h"
 
@@ -40,7 +40,7 @@ static bool is_map(const pl_graph *g, uint32_t node)
     return (g->nodes[node].op->flags & PL_OP_MAP) != 0;
 }
 
-/* Reads a part of its input, each element at most once. */
+/* Whether the node reads a part of its input, each element at most once. */
 static bool is_slice(const pl_graph *g, uint32_t node)
 {
     const pl_node_rec *r = &g->nodes[node];
@@ -51,13 +51,13 @@ static bool is_slice(const pl_graph *g, uint32_t node)
 
 typedef struct sinker {
     pl_rewrite c;
-    bool *sinks;     /* per old value: a map that goes below its slices */
-    bool *sunk;      /* per new value: stands for one of those */
+    bool *sinks;     /* per old value: a map that moves below its slices */
+    bool *sunk;      /* per new value: stands for such a map */
     uint32_t n_sunk; /* entries of it */
 } sinker;
 
-/* Backward over the nodes. `sliced` counts the elements that slices of a value's own phase read;
- * a reader that neither slices nor sinks keeps the value where it is. */
+/* Walks the nodes backwards. `sliced` counts the elements that slices of a value's own phase read;
+ * a reader that neither slices nor sinks keeps the value in place. */
 static pl_status mark_sinking(sinker *s)
 {
     const pl_graph *g = s->c.in;
@@ -100,8 +100,8 @@ static pl_status note_sunk(sinker *s, pl_val v)
     return PL_OK;
 }
 
-/* The slice `op, attr` of new value v, taken as far up as maps that sink go. Depth is that of a
- * chain of maps, which MOST bounds. */
+/* Returns the slice `op, attr` of new value v, taken as far up as sinking maps go. The recursion
+ * follows a chain of maps, whose length MOST bounds. */
 static pl_val slice_of(sinker *s, const pl_op *op, const void *attr, pl_val v, int depth)
 {
     enum { MOST = 64 };

@@ -6,17 +6,18 @@
  * forward and backward, sums of cotangents stay in f32, no value that a recipe holds changes its
  * type, and a gradient of a gradient needs nothing special.
  *
- * Two things happen, each decided by the graph alone, so that grouping and recomputing change no
- * bit:
+ * Two things happen, each decided by the graph alone, so that grouping and recompute change no bit:
  *
- *   lower   An op declares its width (pl_op.width). LOW ops (convolution, product, attention and their
- *           gradients) get 16-bit operands and give 16-bit results; their kernels add up in f32.
- *           FOLLOW ops (pools, moves) do the same when what they read comes from a LOW op through maps.
- *           Everything else computes in f32. A weight is cast once, from its f32 master.
- *   store   Maps and reductions compute in f32 registers; what matters is what goes to memory. The
- *           program is grouped (fuse.h) as the device groups it, and a large value that one group leaves
- *           for another is rounded: all its readers see the 16-bit value. Casts inside a group are
- *           free. Rounding makes further ops follow, so this repeats until nothing is left.
+ *   lower   An op declares its width (pl_op.width). LOW ops (convolution, product, attention and
+ *           their gradients) get 16-bit operands and give 16-bit results; their kernels accumulate
+ *           in f32. FOLLOW ops (pools, moves) do the same when their input comes from a LOW op
+ *           through maps. Everything else computes in f32. A weight is cast once, from its f32
+ *           master.
+ *   store   Maps and reductions compute in f32 registers; only what goes to memory matters. The
+ *           program is grouped (fuse.h) as the device groups it, and a large value that one group
+ *           stores for another is rounded: all its readers see the 16-bit value. Casts inside a
+ *           group are free. Rounding makes further ops follow, so this repeats until nothing
+ *           changes.
  *
  *       conv ─f16─► [f32: norm, activation] ─f16─► conv         [ ] one group, one pass over memory
  *
@@ -24,11 +25,10 @@
  * reductions, values on the way to an f32 kernel, assignment or output through maps alone
  * (gradients on the way to the optimiser), and what is too small to matter.
  *
- * A value of the old graph has two forms in the new one, made when first asked for: f32 (`own`) and
- * 16 bits (`half`). It is `native` when the 16-bit form is the value and the f32 form merely widens
- * it.
+ * A value of the old graph has two forms in the new one, created on demand: f32 (`own`) and 16 bits
+ * (`half`). It is `native` when the 16-bit form is the value and the f32 form only widens it.
  *
- * Cost: O(nodes + edges) a round, and one grouping; up to ROUNDS rounds.
+ * Cost: O(nodes + edges) per round, and one grouping; up to ROUNDS rounds.
  */
 #include "pass/pass.h"
 
@@ -43,7 +43,7 @@
 enum {
     ROUNDS = 8,
     LARGE = 4096,  /* elements; storing fewer in 16 bits saves nothing */
-    SPREAD = 65536 /* elements; groups take smaller ones in whole */
+    SPREAD = 65536 /* elements; groups include smaller values whole */
 };
 
 /* ---- what the graph says ---------------------------------------------------------------- */
@@ -57,8 +57,8 @@ static pl_dtype dtype_of(const pl_graph *g, uint32_t val)
     return g->vals[val].type.dtype;
 }
 
-/* Maps, and readings that a group follows: their results are expressions, stored only if need be.
- */
+/* Maps, and readings that a group follows: their results are expressions, stored only if
+ * necessary. */
 static bool is_expression(const pl_graph *g, uint32_t node)
 {
     pl_role r = pl_role_of(g, node);
@@ -101,15 +101,15 @@ static void set_native(lowering *w, uint32_t val, uint32_t half)
     w->own[val] = dtype_of(w->in, val) == w->low ? half : 0;
 }
 
-/* What is spread over many positions is widened before, where that takes few operations; a large
- * value is spread as it is stored. */
+/* A value that is broadcast over many positions is widened before, where that takes few operations;
+ * a large value is broadcast in its stored type. */
 static bool spreads_little(const pl_graph *g, uint32_t node)
 {
     int64_t from = pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0]));
     return from < SPREAD && pl_type_elems(pl_type_of(g, g->nodes[node].out)) > from;
 }
 
-/* Whether the node, made in f32, is to work on 16 bits. */
+/* Whether the node, which is f32, should compute with 16 bits. */
 static bool goes_low(const lowering *w, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(w->in, node);
@@ -209,7 +209,7 @@ static void mark_tinted(const pl_graph *g, pl_dtype low, bool *tinted)
     }
 }
 
-/* Values that go through expressions to something that reads f32 from memory. */
+/* Marks values that go through expressions to something that reads f32 from memory. */
 static void mark_bound(const pl_graph *g, bool *bound)
 {
     for (uint32_t n = g->n_nodes - 1; n >= 1; n--) {
@@ -224,14 +224,14 @@ static void mark_bound(const pl_graph *g, bool *bound)
     }
 }
 
-/* Merely the wide form of a 16-bit value: rounding it again changes nothing. */
+/* Whether the value only widens a 16-bit value: rounding it again changes nothing. */
 static bool is_widened(const pl_graph *g, pl_dtype low, uint32_t val)
 {
     uint32_t node = pl_producer(g, val);
     return is_cast(g, node) && dtype_of(g, pl_node_in(g, node)[0]) == low;
 }
 
-/* Large f32 values that one unit leaves for another; *n counts them. */
+/* Finds large f32 values that one unit stores for another; *n counts them. */
 static pl_status find_stored(const pl_graph *g, const pl_pass_opts *o, pl_arena *a, bool **store,
                              uint32_t *n)
 {
@@ -257,7 +257,7 @@ static pl_status find_stored(const pl_graph *g, const pl_pass_opts *o, pl_arena 
     return PL_OK;
 }
 
-/* Grouping depends on what simplify leaves, so rounds look at simplified graphs. */
+/* Grouping depends on what simplify leaves, so rounds use simplified graphs. */
 static pl_status tidy(pl_graph **g)
 {
     int before;
@@ -271,7 +271,7 @@ static pl_status tidy(pl_graph **g)
     return PL_OK;
 }
 
-/* One round on *g, which is replaced; *done when nothing was left to round. */
+/* Runs one round on *g, which is replaced; *done when nothing was left to round. */
 static pl_status round_stored(pl_graph **g, const pl_pass_opts *o, bool *done)
 {
     pl_arena scratch = PL_ARENA_INIT;

@@ -1,13 +1,12 @@
 /* calibrate.c - see calibrate.h.
  *
  * Units are timed in runs of whole programs, because a kernel alone in a loop finds its operands in
- * the caches, and in a step it does not. The median of a unit's takes counts. A unit that runs
- * several times in a step (layers that repeat, recomputed units) has the mean of those medians.
+ * the caches, and in a step it does not. The median of a unit's samples counts. A unit that runs
+ * several times in a step (repeated layers, recomputed units) has the mean of those medians.
  *
  * On a device that replays a captured program, units timed one by one take longer: an event lies
  * between any two of them, and the host may be slower than the device. The time of a whole run is
- * known from before, so a constant is subtracted from each unit such that the sum equals the whole
- * run.
+ * known, so a constant is subtracted from each unit such that the sum equals the whole run.
  */
 #include "rt/calibrate.h"
 
@@ -24,7 +23,7 @@
 #include <xxhash.h>
 
 /* ---- the device's table ----------------------------------------------------------------- */
-/* Whose times these are, and the file that has them; "" when none is kept. */
+/* The owner of the times, and their file; "" when none is kept. */
 typedef struct table_file {
     char owner[512], path[4096];
 } table_file;
@@ -80,7 +79,7 @@ static uint64_t mix_form(uint64_t h, const pl_fused *f)
     return h;
 }
 
-/* A group's kind: does it only map, does it reduce rows, does it reduce across rows. */
+/* Returns a group's kind: map only, row reductions, or reductions across rows. */
 static const char *group_kind(const pl_fused *f)
 {
     const char *kind = "map";
@@ -98,7 +97,7 @@ static void name_kind(pl_time_sample *s, const char *what, const char *kernel, p
         if (*c == ' ') *c = '_';
 }
 
-/* Everything of a base unit's sample but the time. */
+/* Fills everything of a base unit's sample but the time. */
 static pl_status describe(const pl_program *p, uint32_t unit, pl_time_sample *s)
 {
     const pl_unit *u = &p->base_units->unit[unit];
@@ -201,13 +200,13 @@ pl_status pl_program_time(pl_program *p, double *cost_ns)
 }
 
 /* ---- measuring -------------------------------------------------------------------------- */
-/* Of one bound program: the profile's sums at the last take, and takes[unit][take]. */
+/* Of one bound program: the profile's sums at the last sample, and takes[unit][sample]. */
 typedef struct program_takes {
     uint64_t *last;
     uint64_t last_runs;
     float *takes;
     int n;
-    double whole_ns; /* of a run as a whole, by the device's clock; 0: not known */
+    double whole_ns; /* of a whole run, by the device's clock; 0: not known */
 } program_takes;
 
 struct pl_measure {
@@ -277,15 +276,15 @@ static double median(float *takes, int n)
     return (double)takes[n / 2];
 }
 
-/* The time of a unit that took ns, `less` of which is the cost of timing; at least a fourth of ns
- * is the unit's own. */
+/* Returns the time of a unit that took ns, minus `less`, the cost of timing; at least a fourth of
+ * ns is the unit's own. */
 static double without(double ns, double less)
 {
     enum { OWN = 4 };
     return fmax(ns - less, ns / OWN);
 }
 
-/* By bisection: the sum of the corrected times falls as the constant grows. */
+/* Bisects: the sum of the corrected times falls as the constant grows. */
 double pl_measure_excess(const double *ns, uint32_t n, double whole)
 {
     double lo = 0, hi = 0;
@@ -298,7 +297,7 @@ double pl_measure_excess(const double *ns, uint32_t n, double whole)
     return lo;
 }
 
-/* The times of one program, summed by base unit; then every unit with a mean into the table. */
+/* Sums the times of one program by base unit; then adds the mean of every unit to the table. */
 static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *units)
 {
     const pl_bound_program *b = &m->session->bound[which];

@@ -12,31 +12,32 @@
 
 #include "rt/rt_int.h"
 
-/* Nanoseconds of every base unit, and p's time_source and copy times. Units are prepared. */
+/* Sets the nanoseconds of every base unit, and p's time_source and copy times. Requires prepared
+ * units. */
 pl_status pl_program_time(pl_program *p, double *cost_ns) PL_MUST_USE;
-/* Scratch bytes of a prepared base unit: what its kernel asked for, or what the device expects it
- * to ask for where nothing can run. */
+/* Returns the scratch bytes of a prepared base unit: what its kernel requested, or what the device
+ * expects where nothing can run. */
 uint64_t pl_program_scratch(const pl_program *p, uint32_t unit);
-/* Expected time of a base unit if it multiplied the other 16-bit type; its own time where its
- * operands have no 16-bit type or its time is not an estimate. */
+/* Returns the expected time of a base unit if it multiplied the other 16-bit type; its own time
+ * where its operands have no 16-bit type or its time is not an estimate. */
 double pl_program_swapped_ns(const pl_program *p, uint32_t unit);
-/* Expected time of one copy at the end of a run. */
+/* Returns the expected time of one copy at the end of a run. */
 double pl_copy_ns(const pl_program *p, uint64_t bytes);
 
 /* ---- measuring -------------------------------------------------------------------------- */
 typedef struct pl_measure pl_measure;
 
-/* Starts to time every unit of the session's programs, which have run before; at most `most` takes
- * are kept. */
+/* Starts to time every unit of the session's programs, which must have run before; keeps at most
+ * `most` samples. */
 pl_status pl_measure_new(pl_session *s, int most, pl_measure **out) PL_MUST_USE;
-/* One take: all runs since the last take (or the beginning). Call it after a step. */
+/* Records one sample: all runs since the last sample (or the beginning). Call it after a step. */
 void pl_measure_take(pl_measure *m);
-/* Adds the median of each unit's takes to the device's table on disk, and stops timing. *units (may
- * be NULL): how many units were added. */
+/* Adds the median of each unit's samples to the device's table on disk, and stops timing. *units
+ * (may be NULL): how many units were added. */
 pl_status pl_measure_save(pl_measure *m, int *units) PL_MUST_USE;
 void pl_measure_free(pl_measure *m); /* NULL is fine */
-/* The constant to subtract from n units timed one by one, so that they sum to a whole run, which
- * takes `whole` ns. 0 where the whole is not known (0), or not less than the sum. */
+/* Returns the constant to subtract from n units timed one by one, so that they sum to a whole run,
+ * which takes `whole` ns. 0 where the whole is not known (0), or not less than the sum. */
 double pl_measure_excess(const double *ns, uint32_t n, double whole);
 
 #endif

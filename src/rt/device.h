@@ -1,4 +1,4 @@
-/* device.h - what the engine asks of a device: memory, kernels, runs, expected times.
+/* device.h - the interface of a device: memory, kernels, runs, expected times.
  *
  * The plan decides order, lifetimes and offsets; they are the same on every device, and no device
  * knows them. A device maps memory, prepares units (it chooses a kernel and its scratch size), and
@@ -32,8 +32,8 @@ typedef struct pl_exec {
     const bool *inplace; /* a group: its table of ir/group/inplace.h, which lives as long as prep */
 } pl_exec;
 
-/* The first kernel of a list that accepts the call, or, for a reference run, the last one, which is
- * the plainest. NULL: none accepts it. */
+/* Returns the first kernel of a list that accepts the call, or, for a reference run, the last one,
+ * which is the plainest. NULL: none accepts it. */
 static inline const pl_kernel *pl_kernel_choose(const pl_kernel *list, const pl_call *call,
                                                 bool reference)
 {
@@ -43,7 +43,7 @@ static inline const pl_kernel *pl_kernel_choose(const pl_kernel *list, const pl_
     return found;
 }
 
-/* Releases what the kernel keeps; zeroed ones are fine. */
+/* Releases what the kernel keeps; a zeroed exec is allowed. */
 static inline void pl_exec_discard(pl_exec *e)
 {
     if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
@@ -95,7 +95,7 @@ typedef struct pl_access {
      * `drop` releases the program, also after an `add` that failed. */
     pl_status (*add)(pl_session *s, struct pl_bound_program *b);
     void (*drop)(pl_session *s, struct pl_bound_program *b);
-    /* Device memory that a program's inputs take outside the arena. */
+    /* Returns the device memory that a program's inputs take outside the arena. */
     uint64_t (*stage_bytes)(const pl_program *p);
     /* Returns the host's address of device memory, or NULL if the host cannot reach it. */
     void *(*host_address)(void *at);
@@ -106,27 +106,28 @@ typedef struct pl_access {
      * moves the block's bytes to `at`. */
     void *(*block)(pl_session *s, void *at, size_t *bytes);
     pl_status (*put)(pl_session *s, void *at, const void *block, size_t bytes);
-    /* Where the host writes input i of the next run. */
+    /* Returns where the host writes input i of the next run. */
     void *(*input)(pl_session *s, struct pl_bound_program *b, int i);
-    /* Output i of a run; waits for that run. NULL if it failed or its output is gone. */
+    /* Returns output i of a run; waits for that run. NULL if it failed or its output was
+     * overwritten. */
     const void *(*output)(pl_session *s, struct pl_bound_program *b, uint32_t i, int ago);
     /* The inputs of the next run are complete: their upload may begin. */
     pl_status (*send)(pl_session *s, struct pl_bound_program *b);
     /* Begins a run. *failed is the unit that failed, or beyond the last one. */
     pl_status (*run)(pl_session *s, struct pl_bound_program *b, uint32_t *failed);
     pl_status (*wait)(pl_session *s, const struct pl_bound_program *b, int ago);
-    /* Milliseconds that the device worked on a run; waits for it. 0: not timed. */
+    /* Returns the milliseconds that the device worked on a run; waits for it. 0: not timed. */
     double (*device_ms)(pl_session *s, const struct pl_bound_program *b, int ago);
 } pl_access;
 
-/* How units prepared from now on are to compute. */
+/* How units prepared from here on compute. */
 typedef struct pl_device_mode {
     bool tf32;     /* f32 products may use 10-bit mantissas */
     bool autotune; /* algorithms are chosen by timing */
     bool plain;    /* f32 products by f32 units alone, not split for tensor cores */
 } pl_device_mode;
 
-/* What a slot holds before the first step (rt/init.c has the definition). */
+/* Initial values of a slot (rt/init.c has the definition). */
 typedef struct pl_slot_draws {
     uint64_t seed;
     uint32_t stream;
@@ -138,91 +139,93 @@ struct pl_device {
     const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
     const pl_access *access;
     bool own_memory; /* a budget counts the device's memory, not the host's */
-    /* own_memory: what first runs may add to used_bytes, in all and for each node of a graph */
+    /* own_memory: what first runs may add to used_bytes, in total and for each node of a graph */
     uint64_t margin_bytes, node_bytes;
-    /* Zeroed memory, at least 64-byte aligned. */
+    /* Allocates zeroed memory, at least 64-byte aligned. */
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);
     /* Grows a block of `from` bytes to `to` bytes at the same address; the added bytes are zero.
      * NULL: the device cannot, and a larger block replaces the old one. */
     pl_status (*grow)(void *p, size_t from, size_t to);
-    /* Ordered after everything begun before; may return before it has ended. */
+    /* Fills bytes, after everything begun before; may return before it has ended. */
     pl_status (*fill)(void *to, int byte, size_t bytes);
     void (*set_mode)(const pl_device_mode *m); /* NULL: the device has one mode */
-    /* Writes the initial elements [first, first + n) of a slot of floats to `to`, ordered as fill.
-     * NULL: the host makes initial values. */
+    /* Writes the initial elements [first, first + n) of a slot of floats to `to`, ordered like
+     * fill. NULL: the host computes initial values. */
     pl_status (*draw)(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first,
                       int64_t n);
-    /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
-     * attributes: a node's own for a kernel, the unit's in[] and out[] for a group. */
+    /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and attributes:
+     * the node's own for a kernel, the unit's in[] and out[] for a group. */
     pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference,
                          pl_exec *out);
     void (*discard)(pl_exec *e); /* zeroed ones are fine */
-    /* Frees what libraries keep of discarded kernels; NULL: they keep nothing. */
+    /* Frees what libraries cache for discarded kernels; NULL: they cache nothing. */
     void (*forget)(void);
-    /* Waits until everything prepared can run. NULL: it can at once. */
+    /* Waits until everything prepared can run. NULL: it can run at once. */
     pl_status (*ready)(void);
-    /* Runs n units and waits for them; *failed is the index of the one that failed. The time
-     * of unit i is added to ns[i] unless ns is NULL. */
+    /* Runs n units and waits for them; *failed is the index of the unit that failed. The time of
+     * unit i is added to ns[i] unless ns is NULL. */
     pl_status (*run)(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed);
-    /* Bytes of the budgeted memory (device or host) that this process holds. */
+    /* Returns the bytes of the budgeted memory (device or host) that this process holds. */
     uint64_t (*used_bytes)(void);
 
     /* ---- devices with their own memory; NULL elsewhere ---- */
-    /* Zeroed host memory that the device copies from and to fastest; two threads may call this at
-     * once. */
+    /* Allocates zeroed host memory that the device copies from and to fastest; two threads may call
+     * this at once. */
     pl_status (*host_alloc)(size_t bytes, void **out);
     void (*host_free)(void *p, size_t bytes);
-    /* Copies after everything begun before; they return when done. */
+    /* Copy after everything begun before; return when done. */
     pl_status (*write)(void *to, const void *from, size_t bytes);
     pl_status (*read)(void *to, const void *from, size_t bytes);
-    /* Captures a program, and takes all memory that its runs need. May run the units on zero
+    /* Captures a program, and allocates all memory that its runs need. May run the units on zero
      * inputs: state and arena hold no data afterwards. Does not read host[], which another thread
-     * may be making. *failed is the unit that failed, or beyond the last one. */
+     * may be allocating. *failed is the unit that failed, or beyond the last one. */
     pl_status (*capture_new)(const pl_capture_plan *plan, void **out, uint32_t *failed);
     void (*capture_free)(void *captured); /* NULL is fine; no run of it is in progress */
-    /* host[side] is written: uploads the inputs of the next run while the last run works. */
+    /* host[side] is written: uploads the inputs of the next run while the last run is in
+     * progress. */
     pl_status (*capture_send)(void *captured, int side);
     /* Begins a run on the inputs in host[side]; sent: capture_send has uploaded them. */
     pl_status (*capture_run)(void *captured, int side, bool sent);
-    /* Waits until host[side] may be written again. */
+    /* Waits until host[side] may be overwritten. */
     pl_status (*capture_reclaim)(void *captured, int side);
     /* Waits until the outputs of the last run on host[side] are in mirror[side]. */
     pl_status (*capture_wait)(void *captured, int side);
-    /* Milliseconds that the device worked on that run, which has been waited for. */
+    /* Returns the milliseconds that the device worked on that run; call capture_wait before. */
     double (*capture_ms)(void *captured, int side);
     /* Fails, and names the processes that hold memory, unless that many more bytes are free. */
     pl_status (*room)(uint64_t bytes);
 
     /* ---- predictions ---- */
-    bool plans_only;  /* nothing can run on it: it prepares units and predicts */
-    const char *link; /* what is assumed to join ranks (plan/cost/links.def) */
-    /* Expected nanoseconds of a unit of this cost. dtype: of the operands. */
+    bool plans_only;  /* nothing can run on it: it prepares units and predicts times */
+    const char *link; /* the assumed link between ranks (plan/cost/links.def) */
+    /* Returns the expected nanoseconds of a unit of this cost. dtype: of the operands. */
     double (*unit_ns)(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                       const pl_device_mode *mode);
-    /* Expected nanoseconds of a copy on the device: a fixed part, and a part for each byte. */
+    /* Sets the expected nanoseconds of a copy on the device: a fixed part, and a part per byte. */
     void (*copy_ns)(const pl_device *dev, double *fixed, double *per_byte);
-    /* plans_only: scratch that a kernel is expected to ask for. NULL: prepare tells the size. */
+    /* plans_only: returns the scratch that a kernel is expected to need. NULL: prepare reports the
+     * size. */
     uint64_t (*scratch_bytes)(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                               const pl_device_mode *mode);
-    /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: the device's
-     * name says it. */
+    /* Writes the owner of measured times: "NVIDIA H200", "Xeon ..., 8 threads". NULL: the device's
+     * name. */
     void (*model)(char *out, size_t cap);
 };
 
 PL_SHARED_BEGIN
-/* For plug-ins, too: access (staging.c), expected times and scratch of GPUs (gpu_cost.c). */
+/* Also for plug-ins: access (staging.c), expected times and scratch of GPUs (gpu_cost.c). */
 extern const pl_access pl_access_staged;
 double pl_gpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                       const pl_device_mode *mode);
 void pl_gpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
 uint64_t pl_gpu_scratch_bytes(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                               const pl_device_mode *mode);
-/* By name: "cpu", "cuda" ("cuda:1" is the second GPU), "apart" (for tests), or a profile of a GPU
- * to plan for ("t4"). A device that cannot be used is an error that says why. */
+/* Finds a device by name: "cpu", "cuda" ("cuda:1" is the second GPU), "apart" (for tests), or a
+ * profile of a GPU to plan for ("t4"). A device that cannot be used is an error that says why. */
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
 /* Whether a plug-in has the device of that name: opening it takes up to a second, and any thread
- * may do it. */
+ * may open it. */
 bool pl_device_is_plugged(const char *name);
 /* Returns how many such devices pl_device_list names; a kind that cannot be used here is one. */
 int pl_device_plugged_count(void);
@@ -239,14 +242,14 @@ void pl_cpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
 /* A kind of device: one device, or all GPUs that one plug-in opens. */
 typedef struct pl_device_kind {
     const char *name;
-    /* The only device of this kind, found by its name. NULL: has() tells its names, open() opens
-     * the device of such a name or says why it cannot be used. */
+    /* The only device of this kind, found by its name. NULL: has() recognises its names, open()
+     * opens the device of such a name or says why it cannot be used. */
     const pl_device *device;
     bool (*has)(const char *name);
     pl_status (*open)(const char *name, const pl_device **out);
     bool plugged; /* a plug-in has it (pl_device_is_plugged) */
-    /* Describes those of this machine: writes at most cap entries and returns how many there are.
-     * A kind that cannot be used here is one entry that says why. NULL: not listed. */
+    /* Describes the devices of this machine: writes at most cap entries and returns how many there
+     * are. A kind that cannot be used here is one entry that says why. NULL: not listed. */
     int (*list)(pl_device_info *out, int cap);
     /* Sets memory and its free part, without allocating; false: not known. NULL: never known. */
     bool (*memory)(const char *name, uint64_t *total, uint64_t *available);
@@ -255,21 +258,23 @@ typedef struct pl_device_kind {
 #include "rt/devices.def"
 #undef PL_DEVICE
 
-/* The profile of a GPU that programs can be planned for without having it; NULL: no such name. */
+/* Returns the profile of a GPU that programs can be planned for without having it; NULL: no such
+ * name. */
 const pl_device *pl_device_profile(const char *name);
-/* The device that the program is compiled for. */
+/* Returns the device that the program is compiled for. */
 const pl_device *pl_program_device(const pl_program *p);
-/* Device memory that the program's inputs take outside the arena; 0 with direct access. */
+/* Returns the device memory that the program's inputs take outside the arena; 0 with direct
+ * access. */
 uint64_t pl_program_stage_bytes(const pl_program *p);
 
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
- * whatever else of the engine the plug-in reads. */
+ * everything else of the engine that the plug-in reads. */
 enum { PL_CUDA_ABI = 6 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */
-    /* Opens GPU `index` for this process; later calls must name the same one. */
+    /* Opens GPU `index` for this process; later calls must name the same GPU. */
     pl_status (*open)(int index, const pl_device **out);
     /* Lists the machine's GPUs without opening one. *n: how many there are. */
     pl_status (*list)(pl_device_info *out, int cap, int *n);

@@ -62,7 +62,8 @@ static pl_status run_exchange(const void *unit)
     return l->exec->kernel->run(&l->call);
 }
 
-/* Exchanges run on the communicator's thread; a unit that needs the bytes of one waits for it. */
+/* Exchanges run on the communicator's thread; a unit that needs the bytes of an exchange waits for
+ * it. */
 static pl_status run_beside(const pl_bound_unit *l, uint32_t n, pl_async *a, uint32_t *failed)
 {
     uint32_t begun = l[0].exchange ? l[0].exchange - 1 : l[0].after, done = begun;
@@ -118,7 +119,7 @@ void pl_cpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte)
 }
 
 /* ---- model and memory of this machine ---------------------------------------------------- */
-/* The text after "field<blanks>: " in a /proc file, cut at the end of the line. */
+/* Returns the text after "field<blanks>: " in a /proc file, up to the end of the line. */
 static void proc_field(const char *path, const char *field, char *out, size_t cap)
 {
     char line[512];
@@ -136,7 +137,7 @@ static void proc_field(const char *path, const char *field, char *out, size_t ca
     fclose(f);
 }
 
-/* Opened once: a run reads it between steps, which open and allocate nothing. */
+/* Opened once: a run reads it between steps, and steps open and allocate nothing. */
 static pthread_once_t meminfo_once = PTHREAD_ONCE_INIT;
 static int meminfo = -1;
 

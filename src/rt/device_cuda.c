@@ -1,9 +1,9 @@
-/* device_cuda.c - GPUs: finding and opening the CUDA plug-in, and saying why not.
+/* device_cuda.c - GPUs: finds and opens the CUDA plug-in, or says why not.
  *
  * The program has no CUDA dependency: everything that needs a GPU is in libplimsoll_cuda.so
  * (base/sys.h says where; $PLIMSOLL_PLUGIN names another place). The plug-in stays open for the
- * life of the process, which owns at most one GPU: this file keeps the loaded plug-in because the
- * driver's context, too, exists once in a process.
+ * life of the process, which owns at most one GPU: this file keeps the loaded plug-in, because the
+ * driver's context also exists once per process.
  */
 #include "base/sys.h"
 #include "rt/device.h"
@@ -30,7 +30,7 @@ static pl_status check(void *library, const char *path, const pl_cuda_plugin_inf
 static pl_status load(const pl_cuda_plugin_info **out)
 {
     char text[4200];
-    /* The driver first: without it the plug-in's libraries are not the news. */
+    /* The driver first: without a driver, missing libraries of the plug-in are not the cause. */
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     PL_FAIL_IF(!driver, PL_ERR_DEVICE,
                "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
@@ -79,8 +79,8 @@ static pl_status cuda_open(const char *name, const pl_device **out)
 }
 
 /* ---- the GPUs of this machine ------------------------------------------------------------ */
-/* GPUs, or one entry that says why there are none; writes at most cap, returns how many there
- * are. */
+/* Lists the GPUs, or one entry that says why there are none; writes at most cap, returns how many
+ * there are. */
 static int cuda_list(pl_device_info *d, int cap)
 {
     const pl_cuda_plugin_info *info;
@@ -96,7 +96,7 @@ static int cuda_list(pl_device_info *d, int cap)
     return 1;
 }
 
-/* The entry of a GPU: "cuda" and "cuda:0" are the first one. */
+/* Returns the entry of a GPU: "cuda" and "cuda:0" are the first GPU. */
 static const pl_device_info *find_entry(const pl_device_info *d, int n, const char *name)
 {
     const char *number = strchr(name, ':');
@@ -105,7 +105,7 @@ static const pl_device_info *find_entry(const pl_device_info *d, int n, const ch
     return at < n && d[at].usable && d[at].total_bytes ? &d[at] : NULL;
 }
 
-/* A run asks between steps, which allocate nothing: the list exists once. */
+/* A run asks between steps, which allocate nothing: so the list is static. */
 enum { MOST_GPUS = 16 };
 static struct {
     pthread_mutex_t lock;

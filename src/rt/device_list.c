@@ -29,7 +29,7 @@ static const pl_device_kind *const kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* The kind of device that the name belongs to; NULL: none, or no name. */
+/* Returns the kind of device that the name belongs to; NULL: none, or no name. */
 static const pl_device_kind *kind_of(const char *name)
 {
     for (int i = 0; name && i < N_KINDS; i++) {

@@ -1,8 +1,8 @@
-/* device_profile.c - GPUs that are not here: devices that plan and cannot run.
+/* device_profile.c - GPUs that are not installed: devices that plan and cannot run.
  *
- * Units are those of the CUDA device (pass/fuse/fuse.h); memory, times and the scratch of kernels
+ * Units are those of the CUDA device (pass/fuse/fuse.h). Memory, times and the scratch of kernels
  * come from the model's published figures (gpu_cost.c), the scratch by the same functions that the
- * kernels call (plan/cost/kernel_sizes.h). So a plan for a GPU needs neither the GPU nor its
+ * kernels call (plan/cost/kernel_sizes.h). So planning for a GPU needs neither the GPU nor its
  * driver.
  */
 #include "base/sys.h"
@@ -22,8 +22,9 @@ static void profile_release(void *prep)
 
 static const pl_kernel profile_kernel = {"profile", NULL, NULL, profile_release, NULL};
 
-/* Reductions across blocks leave a partial result a block, in f32. Where there are results enough
- * to keep a card busy with a thread each, or a warp each for rows, none is cut. */
+/* Reductions across blocks leave one partial result per block, in f32. Where there are enough
+ * results to keep a GPU busy with one thread each, or one warp each for rows, no reduction is
+ * split. */
 static size_t partial_bytes(const pl_fused *f)
 {
     enum { BLOCK = 4096, MOST = 512, WARP = 32, BUSY = 1 << 17 };
@@ -43,7 +44,7 @@ static size_t partial_bytes(const pl_fused *f)
     return bytes;
 }
 
-/* What is kept of a prepared group: its in-place table. */
+/* Keeps of a prepared group only its in-place table. */
 static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out)
 {
     pl_arena scratch = PL_ARENA_INIT;

@@ -1,8 +1,8 @@
 /* direct.c - direct access: the host reads and writes a device's arena and state themselves.
  *
- * The CPU's way. Nothing is copied: an input is written where the plan placed it, an output is read
- * where it lies, and a run has ended when the call returns. One run's outputs are gone when the
- * next one begins, so only the last run's can be read.
+ * Used by the CPU. Nothing is copied: an input is written where the plan placed it, an output is
+ * read where it lies, and a run has ended when the call returns. The next run overwrites the
+ * outputs of a run, so only the outputs of the last run can be read.
  */
 #include "rt/rt_int.h"
 

@@ -1,8 +1,8 @@
 /* find_nonfinite.c - finds the first value that is not finite.
  *
  * A watched session runs its programs unit by unit and checks every float value as soon as it is
- * written, so it names the value where the numbers went wrong, not a later one that they spread to.
- * This is for finding faults: a step takes several times as long.
+ * written, so it names the value where the numbers went wrong, not a later value that they spread
+ * to. This is for debugging: a step takes several times as long.
  */
 #include "base/dtype.h"
 #include "plimsoll_unstable.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first element whose exponent bits are all set: infinite or NaN. -1: none. */
+/* Returns the first element whose exponent bits are all set: infinite or NaN. -1: none. */
 static int64_t first_bad16(const uint16_t *x, int64_t n, uint16_t exponent)
 {
     for (int64_t i = 0; i < n; i++)
@@ -29,7 +29,7 @@ static int64_t first_bad(pl_dtype d, const void *x, int64_t n)
     return -1;
 }
 
-/* The first element that is not finite and its value; -1 if all are. */
+/* Finds the first element that is not finite and its value; -1 if all are finite. */
 static pl_status look(pl_session *s, const pl_type *t, const char *at, int64_t *where,
                       double *value)
 {

@@ -1,8 +1,8 @@
 /* gpu_cost.c - expected times and scratch on a GPU, from the published figures of its model.
  *
- * Two devices use these functions: the CUDA device, whose model name the driver tells, and the
+ * Two devices use these functions: the CUDA device, whose model name the driver reports, and the
  * profiles of GPUs to plan for (device_profile.c), whose name is the model. A model without figures
- * is estimated with those of a mid-range one.
+ * is estimated with the figures of a mid-range one.
  */
 #include "plan/cost/cost_card.h"
 #include "rt/device.h"

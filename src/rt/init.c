@@ -2,7 +2,7 @@
  *
  * An element depends on (seed, name of its slot, index) alone: not on the device, the number of
  * threads or the other slots of the store. Draws are made in batches (cpu/kernels/draw.h), shifted
- * and scaled in double, and rounded once. A device makes the values of floats itself where it can
+ * and scaled in double, and rounded once. A device computes initial floats itself where it can
  * (pl_device.draw); otherwise the host writes them, block by block.
  */
 #include "base/dtype.h"
@@ -25,7 +25,7 @@ typedef struct job {
     int64_t first, n; /* first: a multiple of AT_ONCE */
 } job;
 
-/* Scaled draws to the slot's type. */
+/* Converts scaled draws to the slot's type. */
 static void store(const job *j, int64_t at, int64_t n, const double *v)
 {
     float *f = (float *)j->base + at;
@@ -38,10 +38,11 @@ static void store(const job *j, int64_t at, int64_t n, const double *v)
         for (int64_t i = 0; i < n; i++) pl_elem_set(j->dtype, j->base, at + i, v[i]);
 }
 
-/* Rounding to the slot's type may reach b, which is outside [a, b): a stands in for it. */
+/* Rounding to the slot's type may reach b, which is outside [a, b): a replaces it. */
 static void keep_below(const job *j, int64_t at, int64_t n, const double *v)
 {
-    /* Rounding moves a number by at most 2^-9 of it (bf16): what is further below b stays there. */
+    /* Rounding moves a number by at most 2^-9 of it (bf16): numbers further below b stay below
+     * b. */
     double near = j->init.b - fmax(fabs(j->init.a), fabs(j->init.b)) * 0x1p-7;
     for (int64_t i = 0; i < n; i++)
         if (v[i] >= near && pl_elem_get(j->dtype, j->base, at + i) >= j->init.b)
@@ -80,7 +81,7 @@ static pl_slot_draws draws_of(const pl_slot *slot, uint64_t seed)
     return (pl_slot_draws){seed ^ (h & 0xffffffff00000000u), (uint32_t)h, slot->init};
 }
 
-/* Elements [first, first + n) of a slot, at base. */
+/* Initialises elements [first, first + n) of a slot, at base. */
 static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t n, void *base)
 {
     pl_slot_draws d = draws_of(slot, seed);
@@ -90,14 +91,14 @@ static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t
              .from = {.seed = d.seed,
                       .stream = d.stream,
                       .normal = slot->init.kind == PL_INIT_NORMAL,
-                      .dtype = PL_F32}, /* all bits: what is drawn is rounded after scaling */
+                      .dtype = PL_F32}, /* all bits: draws are rounded after scaling */
              .first = first,
              .n = n};
     pl_threads_for((n + CHUNK - 1) / CHUNK, fill_chunk, &j);
 }
 
-/* The elements of the whole slot that this rank holds: that many from *first on. What lies beyond
- * the slot's end, in the last rank's shard, stays zero. */
+/* Returns the number of elements of the whole slot that this rank holds, from *first on. Elements
+ * beyond the slot's end, in the last rank's shard, stay zero. */
 static int64_t elems_here(const pl_slot *slot, int64_t *first)
 {
     int64_t n = pl_type_elems(&slot->type), all = pl_type_elems(pl_slot_type(slot));

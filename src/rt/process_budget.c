@@ -1,18 +1,18 @@
 /* process_budget.c - see process_budget.h.
  *
  * Idea: measure, plan, measure again. On the host everything that the process holds counts, the
- * planner too. While it searches, neither arena nor state is mapped, so the search may take what
- * they will take later; how much it takes is measured (plan_peak), and no budget below that is
- * reported as the minimum or said to fit. What stays after planning, the longer graph of a plan
- * that recomputes, is measured with that plan and comes out of the arena's room.
+ * planner too. While the planner searches, neither arena nor state is mapped, so the search may use
+ * the memory that they will take later; how much it uses is measured (plan_peak), and no budget
+ * below that is reported as the minimum or said to fit. What stays after planning, the longer graph
+ * of a plan that recomputes, is measured with that plan and reduces the arena's room.
  *
  * Invariant: where `fits` is reported, arena + state + overhead <= budget. Cost: at most four
- * rounds; one in the common case, since host memory of plans is foreseen.
+ * rounds; one in the common case, since the host memory of plans is predicted.
  *
- * Example: 2 GiB are given on the CPU. The process holds 60 MB, state has 400 MB, data readers will
- * take 20 MB, the margin is 15 MB: 2147 - 60 - 400 - 20 - 15 = 1652 MB are left to the arena. The
- * keep-all plans of train and eval have 1900 MB and 700 MB, so only train is planned again. Its
- * longer graph is foreseen to take 6 MB, so 1646 MB are asked for; a plan of 1630 MB is found.
+ * Example: the budget is 2 GiB on the CPU. The process holds 60 MB, state has 400 MB, data readers
+ * will take 20 MB, the margin is 15 MB: 2147 - 60 - 400 - 20 - 15 = 1652 MB are left to the arena.
+ * The keep-all plans of train and eval have 1900 MB and 700 MB, so only train is planned again. Its
+ * longer graph is predicted to take 6 MB, so the search gets 1646 MB; it finds a plan of 1630 MB.
  * Measured again the process holds 66 MB: room is 1646 MB, 1630 MB fit.
  */
 #include "rt/process_budget.h"
@@ -23,7 +23,7 @@
 #include "rt/device.h"
 
 /* ---- what programs need ----------------------------------------------------------------- */
-/* The largest of the programs' arenas; minimum: of the smallest ones found. */
+/* Returns the largest of the programs' arenas; minimum: of the smallest arenas found. */
 static uint64_t arena_of(const pl_process_budget *b, bool minimum)
 {
     uint64_t most = 0;
@@ -40,8 +40,8 @@ static uint64_t minimum_takes(const pl_program *p)
     return pl_budget_figures_get(pl_program_budget(p)).minimum_host_bytes;
 }
 
-/* Host memory of plans with the smallest arenas, more than of the plans that are set: a budget
- * that is reported as the minimum must do for the process that is given it. */
+/* Returns the host memory of plans with the smallest arenas, beyond that of the plans that are set:
+ * a budget that is reported as the minimum must suffice for the process that gets it. */
 static uint64_t replan_bytes(const pl_process_budget *b)
 {
     uint64_t bytes = 0;
@@ -53,7 +53,7 @@ static uint64_t replan_bytes(const pl_process_budget *b)
     return bytes;
 }
 
-/* Host memory of the plans that are set and whose arena is larger than this. */
+/* Returns the host memory of the plans that are set and whose arena is larger than this. */
 static uint64_t plans_above(const pl_process_budget *b, uint64_t arena)
 {
     uint64_t bytes = 0;
@@ -80,7 +80,8 @@ static void note_peak(pl_process_budget *b)
 }
 
 /* ---- the minimum ------------------------------------------------------------------------ */
-/* The program not yet asked whose smallest arena is likely the largest: by its bound. -1: none. */
+/* Returns the program not yet asked whose smallest arena is probably the largest, by its bound. -1:
+ * none. */
 static int next_to_ask(const pl_process_budget *b, const uint64_t *bound, const bool *asked)
 {
     int at = -1;
@@ -89,8 +90,8 @@ static int next_to_ask(const pl_process_budget *b, const uint64_t *bound, const 
     return at;
 }
 
-/* The program with the largest arena may have a plan with a larger one that takes less with its
- * graph. */
+/* The program with the largest arena may have a plan with a larger arena that takes less together
+ * with its graph. */
 static pl_status try_lean(const pl_process_budget *b, const pl_program *p, uint64_t *bytes)
 {
     uint64_t arena, takes;
@@ -100,8 +101,8 @@ static pl_status try_lean(const pl_process_budget *b, const pl_program *p, uint6
     return PL_OK;
 }
 
-/* Programs share one arena, so none needs a smaller one than another does: what the first programs
- * need is `enough` for the next. */
+/* Programs share one arena, so a program does not need a smaller arena than another one does: the
+ * need of the first programs is `enough` for the next. */
 static pl_status find_minimum(pl_process_budget *b, uint64_t *bound, bool *asked, uint64_t *bytes)
 {
     const pl_program *largest = NULL;
@@ -138,7 +139,7 @@ pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes)
 }
 
 /* ---- plans for a budget ----------------------------------------------------------------- */
-/* Half of what the process may still take is for the lists that a search chooses from. */
+/* Half of what the process may still take is for candidate lists of a search. */
 static uint64_t search_bytes(const pl_process_budget *b)
 {
     if (!b->on_host) return 0;
@@ -146,7 +147,7 @@ static uint64_t search_bytes(const pl_process_budget *b)
     return b->bytes > used + 1 ? (b->bytes - used) / 2 : 1;
 }
 
-/* Plans within an arena. Where no plan is found the last plans stay. */
+/* Plans within an arena. Where no plan is found the current plans stay. */
 static pl_status plan_within(pl_process_budget *b, uint64_t arena)
 {
     char state[32];
@@ -165,8 +166,8 @@ static pl_status plan_within(pl_process_budget *b, uint64_t arena)
     return PL_OK;
 }
 
-/* Takes off the arena what plans for it will take of the host, so that one search does. The part of
- * the margin that is_near lets a plan lack is not taken off. */
+/* Subtracts the predicted host memory of plans from the arena, so that one search suffices. The
+ * part of the margin that is_near allows a plan to lack is not subtracted. */
 static pl_status foresee(const pl_process_budget *b, uint64_t *arena)
 {
     uint64_t taken = 0, bytes, spare = b->margin / 16;
@@ -190,14 +191,14 @@ static pl_status plan_foreseeing(pl_process_budget *b, uint64_t room)
     return rc == PL_ERR_FIT && arena < room ? plan_within(b, room) : rc;
 }
 
-/* Frees what planning alone needs: it is no part of the process that trains. */
+/* Frees what only planning needs: the process that trains does not hold it. */
 static void trim(const pl_process_budget *b)
 {
     for (int i = 0; i < b->n; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
     pl_sys_trim();
 }
 
-/* Bytes that the budget leaves to the arena; 0: none. */
+/* Returns the bytes that the budget leaves to the arena; 0: none. */
 static uint64_t room_for_arena(const pl_process_budget *b, uint64_t margin)
 {
     uint64_t taken =
@@ -205,7 +206,7 @@ static uint64_t room_for_arena(const pl_process_budget *b, uint64_t margin)
     return b->bytes > taken ? b->bytes - taken : 0;
 }
 
-/* What a look at the process says, the smallest of all ranks. */
+/* One measurement of the process, the smallest of all ranks. */
 typedef struct look {
     uint64_t room;  /* for the arena, with the whole margin */
     uint64_t small; /* with the small margin */
@@ -222,18 +223,18 @@ static pl_status look_at_process(const pl_process_budget *b, look *l)
     return b->smallest(b->ctx, &l->fits);
 }
 
-/* Whether the plans leave the small margin and lack less of the whole one than a search for smaller
- * plans would take of the host. A process that is given the minimum that another one reported may
- * lack some pages of it. */
+/* Whether the plans leave the small margin and lack less of the whole margin than a search for
+ * smaller plans would take of the host. A process whose budget is the minimum that another process
+ * reported may lack some pages of it. */
 static bool is_near(const pl_process_budget *b, const look *l)
 {
     uint64_t lacks = arena_of(b, false) - l->room;
     return l->fits && lacks <= b->margin / 6 && lacks <= plans_above(b, l->room);
 }
 
-/* A plan is taken with the whole margin: the part of it that a report may shrink is for what
- * changes between this look and the next one. Where no plan leaves the whole margin, a plan that
- * leaves the small one does. */
+/* A plan is accepted with the whole margin: the part of it that a report may shrink covers what
+ * changes between this measurement and the next one. Where no plan leaves the whole margin, a plan
+ * that leaves the small one is accepted. */
 pl_status pl_process_plan(pl_process_budget *b)
 {
     enum { ROUNDS = 4 };

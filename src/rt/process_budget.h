@@ -5,9 +5,9 @@
  *
  *   state    weights, moments and counters, to the byte
  *   arena    shared by all programs, as large as the largest of their plans
- *   used     what is held now: the resident set of the process, or device memory
+ *   used     what is held at this moment: the resident set of the process, or device memory
  *   stage    device memory that inputs pass through; 0 on the CPU
- *   later    what starting will take beside these: data readers, pictures, files
+ *   later    what starting will take besides these: data readers, pictures, files
  *   margin   for stacks, allocator slack and pages that first steps touch
  *
  * So a budget leaves budget - state - overhead to the arena. plan/budget.h plans one program within
@@ -20,42 +20,44 @@
 #include "plan/budget.h"
 
 /* ---- one program, before a session has it ----------------------------------------------- */
-/* pl_budget_set for the program: buffers and labels of its former plan are gone afterwards. */
+/* Calls pl_budget_set for the program: buffers and labels of its former plan are invalid
+ * afterwards. */
 pl_status pl_program_set_budget(pl_program *p, uint64_t arena_budget) PL_MUST_USE;
-/* pl_budget_minimum for the program; its pl_plan_info tells it from then on. */
+/* Calls pl_budget_minimum for the program; its pl_plan_info then reports the minimum. */
 pl_status pl_program_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
-/* The rest of plan/budget.h. Borrowed; pl_budget_set is for pl_program_set_budget alone. */
+/* Returns the program's budget, for the rest of plan/budget.h. Borrowed; do not call pl_budget_set
+ * on it, use pl_program_set_budget. */
 pl_budget *pl_program_budget(const pl_program *p);
 
 /* ---- all programs of a process ---------------------------------------------------------- */
-/* The caller fills it in and keeps it for as long as it likes: it holds nothing of its own. */
+/* The caller fills it in and keeps it as long as necessary: it owns nothing. */
 typedef struct pl_process_budget {
     pl_program *const *programs; /* share one arena */
     int n;
     uint64_t bytes; /* the budget; 0: no limit */
-    bool on_host;   /* host memory is counted: that of plans and searches too */
+    bool on_host;   /* host memory is counted, including memory of plans and searches */
     uint64_t state_bytes, later_bytes;
-    /* What planning leaves free, and what is enough for a plan that is there. Two processes with
-     * the same configuration differ by some pages, so a budget that one of them reports as the
-     * minimum must do for the next one. */
+    /* What planning leaves free, and what suffices for an existing plan. Two processes with the
+     * same configuration differ by some pages, so a budget that one of them reports as the minimum
+     * must suffice for the next one. */
     uint64_t margin, small_margin;
-    uint64_t (*used)(void *ctx); /* bytes held now */
-    /* The smallest value on all ranks, so that all make the same plan. */
+    uint64_t (*used)(void *ctx); /* returns the bytes held at this moment */
+    /* Sets the smallest value on all ranks, so that all make the same plan. */
     pl_status (*smallest)(void *ctx, uint64_t *value);
     void *ctx;
     const volatile int *stop; /* see pl_budget_limit */
     uint64_t known_minimum;   /* a smaller arena that another build of the run has; 0: none */
-    uint64_t used_then;       /* counts instead of used() in reports; 0: used() does */
+    uint64_t used_then;       /* replaces used() in reports; 0: used() counts */
     uint64_t plan_peak;       /* in, out: most bytes held while planning, on the host */
 } pl_process_budget;
 
-/* Plans the programs within the budget. PL_ERR_FIT when no plan is found: the plans stay as they
- * are, and the message says why. */
+/* Plans the programs within the budget. PL_ERR_FIT when no plan is found: the plans do not change,
+ * and the message says why. */
 pl_status pl_process_plan(pl_process_budget *b) PL_MUST_USE;
-/* The smallest arena that fits all programs, plus the host memory by which the plans for that arena
- * exceed the current plans. */
+/* Sets *bytes to the smallest arena that fits all programs, plus the host memory by which the plans
+ * for that arena exceed the current plans. */
 pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes) PL_MUST_USE;
-/* Device memory that inputs of the programs pass through. */
+/* Returns the device memory that inputs of the programs pass through. */
 uint64_t pl_process_stage_bytes(const pl_process_budget *b);
 
 typedef struct pl_process_memory {
@@ -64,7 +66,7 @@ typedef struct pl_process_memory {
     uint64_t minimum; /* smallest budget known to work */
     bool fits;        /* total <= budget, or no budget */
 } pl_process_memory;
-/* session: NULL before there is one. */
+/* session: NULL before it exists. */
 pl_process_memory pl_process_memory_get(const pl_process_budget *b, const pl_session *session);
 
 #endif

@@ -56,7 +56,7 @@ static row step_row(const pl_bound_program *b, uint32_t i)
     return r;
 }
 
-/* The kind of a step: the op of a kernel, "group", "copy". */
+/* Returns the kind of a unit: the op of a kernel, "group", "copy". */
 static const char *kind_of(const pl_program *p, uint32_t i)
 {
     if (i >= p->plan->n_order) return "copy";

@@ -3,12 +3,12 @@
  * Kernels are prepared before planning because their scratch is planned like any value. The plan is
  * checked every time; a plan that fails is a defect of the planner and never runs.
  *
- * A budget below the arena of the keep-all plan makes plan/budget.h look for a plan that
+ * A budget below the arena of the keep-all plan makes plan/budget.h search for a plan that
  * recomputes; the program then runs an expansion of its graph (process_budget.h does the same
  * afterwards).
  *
  * Invariant: g, units, plan and x belong together: either the base graph with the keep-all plan, or
- * the expansion and plan that `budget` has set. Kernels are of the base units in both cases.
+ * the expansion and plan that `budget` has set. Kernels belong to the base units in both cases.
  */
 #include "base/sys.h"
 #include "pass/fuse/fuse.h"
@@ -95,7 +95,8 @@ static pl_status label_positions(pl_program *p)
     return PL_OK;
 }
 
-/* Returns the time of all kernels of the plan in ms; *recomputed: of those that recompute. */
+/* Returns the time of all kernels of the plan in ms; *recomputed: the time of the recomputed
+ * kernels. */
 static double predict(const pl_program *p, double *recomputed)
 {
     double sum = 0;
@@ -111,7 +112,7 @@ static double predict(const pl_program *p, double *recomputed)
     return sum;
 }
 
-/* The value that a view, or a view of a view, looks into. */
+/* Returns the value that a view, or a view of a view, refers to. */
 static uint32_t viewed_value(const pl_program *p, uint32_t val)
 {
     for (uint32_t u; (u = p->units->unit_of[val]) && p->units->unit[u - 1].kind == PL_UNIT_VIEW;)
@@ -119,8 +120,9 @@ static uint32_t viewed_value(const pl_program *p, uint32_t val)
     return val;
 }
 
-/* Exchanges run beside what does not need them, one after the other; a unit that reads the result
- * of one waits for it. Returns the ms until both are done, with the exchanges' own in info. */
+/* Exchanges overlap with units that do not need them, one exchange after the other; a unit that
+ * reads the result of an exchange waits for it. Sets the ms until both are done, and the exchanges'
+ * own ms in info. */
 static pl_status predict_links(const pl_program *p, pl_plan_info *info, double *ms)
 {
     pl_arena mem = PL_ARENA_INIT;
@@ -150,7 +152,7 @@ static pl_status predict_links(const pl_program *p, pl_plan_info *info, double *
     return ready ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* The plan that computes everything once, whatever runs. */
+/* Fills the figures of the keep-all plan, whichever plan runs. */
 static void fill_keep_all(const pl_program *p, pl_plan_info *info)
 {
     const pl_plan *all = p->keep_all;
@@ -168,7 +170,7 @@ static void fill_keep_all(const pl_program *p, pl_plan_info *info)
         info->keep_all_ms += pl_copy_ns(p, all->copies[i].bytes) / 1e6;
 }
 
-/* Where the step's time is known from. */
+/* Sets the shares of the sources of the step's time. */
 static void share_sources(const pl_program *p, pl_plan_info *info, double ms)
 {
     double *share = info->time_share, total = ms * 1e6;
@@ -260,7 +262,7 @@ static pl_status make_plan(pl_program *p)
 }
 
 /* ---- budgets ---------------------------------------------------------------------------- */
-/* Makes the plan that the budget has set the one that runs. */
+/* Makes the plan that the budget has set the plan that runs. */
 static pl_status adopt(pl_program *p)
 {
     const pl_expanded_plan *set = pl_budget_plan(p->budget);
@@ -273,7 +275,7 @@ static pl_status adopt(pl_program *p)
     return fill_info(p);
 }
 
-/* Adds the time since `begin` to that of planning, and tells what is known of the minimum. */
+/* Adds the time since `begin` to the planning time, and records what is known about the minimum. */
 static void note_search(pl_program *p, uint64_t begin)
 {
     double ms = pl_lap(&begin);
@@ -427,7 +429,7 @@ int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *o
         out[i].ms = p->cost_ns[keep_all ? unit : pl_base_unit(p, unit)] / 1e6;
         out[i].recomputed = !keep_all && p->x && p->x->recomputed[unit];
     }
-    /* Births and deaths first; sums of them next. Differences wrap around and back. */
+    /* Births and deaths first, then their running sums. Differences wrap around and back. */
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const pl_placed_buffer *b = &plan->buffers[i];
         if (b->first < n) out[b->first].bytes += b->bytes;

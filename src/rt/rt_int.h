@@ -1,4 +1,4 @@
-/* rt_int.h - what the files of rt/ share: a compiled program, and a session that runs programs. */
+/* rt_int.h - shared by the files of rt/: a compiled program, and a session that runs programs. */
 #ifndef PL_RT_RT_INT_H
 #define PL_RT_RT_INT_H
 
@@ -12,7 +12,7 @@
  *
  * `base` is the graph as compiled, each unit run once; kernels are prepared for its units. A plan
  * that recomputes runs an expansion of it, whose units share those kernels. g, units and plan are
- * what runs: the base's own, or those of the plan that `budget` has set. */
+ * what runs: the base's own, or the graph, units and plan that `budget` has set. */
 struct pl_program {
     pl_arena mem; /* the arrays below */
     const pl_device *dev;
@@ -32,15 +32,15 @@ struct pl_program {
     pl_cost *cost;                /* per base unit */
     uint8_t *time_source;         /* per base unit: enum pl_time_source of cost_ns */
     double copy_ns, copy_ns_byte; /* of a copy: fixed, and for each byte */
-    pl_rank_link link;            /* what joins ranks */
+    pl_rank_link link;            /* the link between ranks */
     uint32_t *inputs;             /* input nodes */
     int n_inputs;
-    const char **position_label; /* per step */
+    const char **position_label; /* per position */
     pl_plan_info info;
     pl_program_times times;
 };
 
-/* Milliseconds since *from, which becomes now. */
+/* Returns the milliseconds since *from, and sets *from to the current time. */
 static inline double pl_lap(uint64_t *from)
 {
     uint64_t begin = *from;
@@ -48,7 +48,7 @@ static inline double pl_lap(uint64_t *from)
     return (double)(*from - begin) / 1e6;
 }
 
-/* How the program's units compute. */
+/* Returns how the program's units compute. */
 static inline pl_device_mode pl_program_mode(const pl_program *p)
 {
     return (pl_device_mode){.tf32 = p->opts.precision == PL_PRECISION_TF32,
@@ -56,13 +56,13 @@ static inline pl_device_mode pl_program_mode(const pl_program *p)
                             .plain = p->opts.fp32 == PL_FP32_PLAIN};
 }
 
-/* The base unit whose kernel a unit runs. */
+/* Returns the base unit whose kernel a unit runs. */
 static inline uint32_t pl_base_unit(const pl_program *p, uint32_t unit)
 {
     return p->x ? p->x->base[unit] : unit;
 }
 
-/* The values that a unit's call takes and gives, in order: a node's operands, or a group's
+/* The values that a unit's call reads and writes, in order: a node's operands, or a group's
  * in[]. */
 typedef struct pl_unit_args {
     const uint32_t *in;
@@ -76,9 +76,9 @@ static inline uint32_t pl_arg_out(const pl_unit_args *a, uint32_t k)
     return a->out ? a->out[k] : a->out0 + k;
 }
 
-/* Times of one program's steps, summed over runs. */
+/* Times of one program's units, summed over runs. */
 typedef struct pl_profile {
-    uint64_t *ns; /* per step; NULL: not measuring */
+    uint64_t *ns; /* per unit; NULL: not measuring */
     uint64_t runs;
 } pl_profile;
 
@@ -124,7 +124,7 @@ struct pl_session {
 };
 
 void *pl_session_address(const pl_session *s, const pl_place *at);
-/* After unit i of a watched run: notes the first value that is not finite. */
+/* After unit i of a watched run: records the first value that is not finite. */
 pl_status pl_watch_unit(pl_session *s, const pl_bound_program *b, uint32_t i) PL_MUST_USE;
 /* Whether a run must go unit by unit: for poison, timing or watching. */
 bool pl_session_is_watched(const pl_session *s, const pl_bound_program *b);

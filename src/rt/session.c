@@ -51,7 +51,8 @@ static pl_status list_deaths(pl_session *s, pl_bound_program *b)
     for (uint32_t i = 0; i < plan->n_buffers; i++) from[plan->buffers[i].last]++;
     for (uint32_t t = 1; t <= plan->n_positions; t++) from[t] += from[t - 1];
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
-        int32_t step = plan->buffers[i].last - 1; /* the last position at which it is alive */
+        /* the last position at which the buffer is alive */
+        int32_t step = plan->buffers[i].last - 1;
         b->dies[from[step]++] = i;
     }
     for (uint32_t t = plan->n_positions; t > 0; t--) from[t] = from[t - 1];
@@ -95,8 +96,8 @@ static bool is_exchange(const pl_program *p, uint32_t step)
            p->cost[pl_base_unit(p, p->plan->order[step])].work == PL_WORK_LINK;
 }
 
-/* Numbers the exchanges between ranks, and notes for each unit how many of them must have ended
- * before it: all up to the last one whose bytes it touches. Exchanges end in their order. */
+/* Numbers the exchanges between ranks, and records for each unit how many of them must have ended
+ * before it: all up to the last exchange whose bytes it touches. Exchanges end in their order. */
 static void order_exchanges(const pl_program *p, pl_bound_program *b)
 {
     uint32_t n = 0;
@@ -105,7 +106,7 @@ static void order_exchanges(const pl_program *p, pl_bound_program *b)
         b->units[i].exchange = ++n;
         for (uint32_t k = i + 1; k < b->n_units; k++)
             if (!is_exchange(p, k) && conflict(&b->units[i], &b->units[k])) {
-                b->units[k].after = n; /* later units follow this one, so they wait, too */
+                b->units[k].after = n; /* later units follow this one, so they wait too */
                 break;
             }
     }
@@ -146,7 +147,7 @@ static pl_status lay_out_state(pl_session *s)
     return PL_OK;
 }
 
-/* A session takes a program over its own store, for a device that runs. */
+/* Checks that a program uses the session's store, and a device that can run. */
 static pl_status check_program(const pl_session *s, const pl_program *p, int i)
 {
     PL_FAIL_IF(p->g->store != s->store, PL_ERR_ARG,
@@ -204,8 +205,8 @@ pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs, pl
 }
 
 /* ---- one more program --------------------------------------------------------------------- */
-/* In place where the device can; else a larger arena takes the place of the old one, and what was
- * bound to that is bound again. */
+/* Grows the arena in place where the device can; otherwise a larger arena replaces the old one, and
+ * everything bound to the old one is bound again. */
 static pl_status widen_arena(pl_session *s, uint64_t bytes)
 {
     void *arena = s->arena;
@@ -365,7 +366,7 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
 /* ---- running ---------------------------------------------------------------------------- */
 /* Fills dead bytes with NaN, to show that no result depends on them (M10): here everything but the
  * inputs, because nothing else is alive before the first unit. Inputs are buffers of the plan in no
- * special order, so each gap ends at the nearest one. */
+ * special order, so each gap ends at the nearest input. */
 static pl_status poison_start(pl_session *s, const pl_bound_program *b)
 {
     const pl_plan *plan = b->p->plan;

@@ -4,9 +4,9 @@
  * has one block on the device, the stage, that the inputs of all programs pass through (device.h
  * has the drawing). Runs use the two sides alternately.
  *
- * Every run fetches its small outputs, which are what a training loop reads, into the mirror of its
- * side: the small outputs of the last two runs can be read. A large output is fetched when somebody
- * asks for it, into the first mirror, behind the small ones.
+ * Every run fetches its small outputs, which a training loop reads, into the mirror of its side:
+ * the small outputs of the last two runs can be read. A large output is fetched on request, into
+ * the first mirror, after the small ones.
  *
  * Invariant: staging.side is the side of the next run, so the last run has side ^ 1, and the run
  * before it, side.
@@ -44,7 +44,7 @@ static pl_status list_inputs(pl_session *s, pl_bound_program *b)
     for (int i = 0; i < p->n_inputs; i++) {
         uint32_t val = pl_node_get(p->g, p->inputs[i])->out;
         size_t bytes = pl_type_bytes(pl_type_of(p->g, val));
-        /* An input that nobody reads has no place. */
+        /* An input without a reader has no place. */
         void *device = pl_session_address(s, &p->plan->place[val]);
         in[i] = (pl_transfer){at, device, device ? bytes : 0};
         at += aligned(bytes);
@@ -55,7 +55,7 @@ static pl_status list_inputs(pl_session *s, pl_bound_program *b)
     return PL_OK;
 }
 
-/* Places for the outputs that are small, or for those that are not. */
+/* Assigns places to the small outputs, or to the large ones. */
 static uint32_t place_outputs(const pl_session *s, pl_bound_program *b, bool small,
                               pl_transfer *placed)
 {
@@ -88,7 +88,7 @@ static pl_status list_outputs(pl_session *s, pl_bound_program *b)
     return PL_OK;
 }
 
-/* Lists the program's transfers and makes its mirrors. */
+/* Lists the program's transfers and creates its mirrors. */
 static pl_status make_mirror(pl_session *s, pl_bound_program *b)
 {
     PL_TRY(list_inputs(s, b));
@@ -105,8 +105,8 @@ static pl_status make_hosts(const pl_session *s, pl_bound_program *b)
     return PL_OK;
 }
 
-/* A thread that makes the host blocks while the main thread captures programs: locking the blocks'
- * pages takes the driver a third of the time that capturing takes. */
+/* A thread that allocates the host blocks while the main thread captures programs: locking the
+ * blocks' pages takes the driver a third of the time that capturing takes. */
 typedef struct host_job {
     pl_session *s;
     pthread_t thread;
@@ -269,13 +269,13 @@ static bool is_small(const pl_staging *f, uint32_t i)
     return f->out[i].bytes <= SMALL_OUTPUT;
 }
 
-/* Where a run on that side leaves an output. */
+/* Returns where a run on that side stores an output. */
 static char *mirror_of(const pl_staging *f, uint32_t i, int side)
 {
     return (char *)f->plan.mirror[is_small(f, i) ? side : 0] + f->out[i].at;
 }
 
-/* The side of the last run, or of the run before it. */
+/* Returns the side of the last run, or of the run before it. */
 static int side_of(const pl_staging *f, int ago)
 {
     return f->side ^ 1 ^ ago;
@@ -322,7 +322,7 @@ static pl_status staged_run(pl_session *s, pl_bound_program *b, uint32_t *failed
     f->sent = false;
     for (uint32_t i = 0; i < b->p->plan->n_outputs; i++) f->fresh[i] = false;
     f->side ^= 1;
-    /* A watched run fetches every output itself; a captured one would have. */
+    /* A watched run fetches every output itself; a captured run does so automatically. */
     for (uint32_t i = 0; watched && i < b->p->plan->n_outputs; i++) PL_TRY(fetch(s, f, i));
     return f->captured ? s->dev->capture_reclaim(f->captured, f->side) : PL_OK;
 }

@@ -12,14 +12,15 @@
  *           forward and backward, which simplify has made one node, thus cost no memory.
  *
  * Example: conv -> sub mean -> relu -> sum over the batch, and relu -> conv. sub starts a group,
- * relu and sum join it; the group stores relu (a kernel reads it) and the sum. Backward's group
- * reads the sign of relu: it repeats sub and relu from the first convolution's result, if backward
- * keeps that result alive anyway.
+ * relu and sum join it; the group stores relu (a kernel reads it) and the sum. The backward group
+ * reads the sign of relu: it repeats sub and relu from the first convolution's result, if the
+ * backward pass keeps that result alive anyway.
  *
  * Invariant: units form a DAG (fuse_int.h). A node that joins must fit the group's space: the same
- * number of elements (or one a row, after a reduction over rows), readings that nest with those of
- * the others (pl_grid), the same row. Inline nodes (constants, broadcasts, slices, reshapes) belong
- * to every group that reads them and get a buffer only when a kernel or an effect reads them.
+ * number of elements (or one per row, after a reduction over rows), readings that nest with the
+ * readings of the others (pl_grid), the same row. Inline nodes (constants, broadcasts, slices,
+ * reshapes) belong to every group that reads them and get a buffer only when a kernel or an effect
+ * reads them.
  *
  * Cost: each stage is near linear in nodes and edges.
  */
@@ -87,7 +88,7 @@ typedef struct fit {
     pl_stand stand;
 } fit;
 
-/* A member read at `map` by another member: the whole space, or the row's value. */
+/* Whether a member read at `map` by another member fits: the whole space, or the row's value. */
 static bool fits_member(const pl_fuser *f, const pl_fgroup *g, uint32_t node, const pl_amap *map,
                         fit *t)
 {
@@ -110,7 +111,7 @@ static bool fits_operand(const pl_fuser *f, uint32_t id, uint32_t val, pl_amap m
     return f->number[val] < g->number && pl_grid_add_map(&t->grid, &map);
 }
 
-/* Elements that a core node goes over. */
+/* Returns the number of elements that a core node processes. */
 static int64_t span_of(const pl_fuser *f, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(f->g, node);
@@ -118,7 +119,7 @@ static int64_t span_of(const pl_fuser *f, uint32_t node)
     return pl_type_elems(pl_type_of(f->g, red ? pl_node_in(f->g, node)[0] : r->out));
 }
 
-/* The row that the group's reductions give a node of n elements; 0 if none. */
+/* Returns the row that the group's reductions give a node of n elements; 0 if none. */
 static int64_t row_for(const pl_fuser *f, const pl_fgroup *g, uint32_t node, int64_t n)
 {
     if (g->row) return n * g->row == g->elems ? g->row : 0;
@@ -200,7 +201,7 @@ static uint32_t new_group(pl_fuser *f, int64_t elems)
     return f->n_groups++;
 }
 
-/* ---- units that are no groups ----------------------------------------------------------- */
+/* ---- units that are not groups ---------------------------------------------------------- */
 
 static void add_single(pl_fuser *f, uint32_t node)
 {
@@ -210,7 +211,7 @@ static void add_single(pl_fuser *f, uint32_t node)
     for (uint32_t k = 0; k < r->n_out; k++) f->number[r->out + k] = f->count;
 }
 
-/* Gives an inline value a buffer: a unit of its own, after units for its inputs. */
+/* Gives an inline value a buffer: a separate unit, after units for its inputs. */
 static void give_buffer(pl_fuser *f, uint32_t val)
 {
     /* The chain of inline nodes without memory, outermost last; then from the root on. */
@@ -238,8 +239,8 @@ static void place_kernel(pl_fuser *f, uint32_t node)
 
 /* ---- core nodes ------------------------------------------------------------------------- */
 
-/* The newest group among the operands' roots, if nothing newer is read; else the newest group
- * that reads one of them whole and that no kernel has followed. */
+/* Places a core node in the newest group among the operands' roots, if it reads nothing newer;
+ * otherwise in the newest group that reads one of them whole and that no kernel has followed. */
 static void place_core(pl_fuser *f, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(f->g, node);
@@ -269,7 +270,7 @@ static void place_core(pl_fuser *f, uint32_t node)
         return;
     }
     uint32_t id = new_group(f, span_of(f, node));
-    if (!fits(f, id, node, &t)) { /* beyond what a group can hold: a kernel after all */
+    if (!fits(f, id, node, &t)) { /* exceeds the limits of a group: a kernel instead */
         f->n_groups--;
         f->role[node] = PL_ROLE_KERNEL;
         place_kernel(f, node);

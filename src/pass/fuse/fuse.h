@@ -6,18 +6,18 @@
 
 /* What the groups of a device can do. */
 typedef struct pl_fuse_opts {
-    /* Whether a map or reduction may be in a group at all; NULL: always. */
+    /* Whether a map or reduction may be in a group; NULL: always. */
     bool (*takes)(const pl_graph *g, uint32_t node);
     int64_t max_row;       /* elements of a row */
-    uint32_t max_nodes;    /* of a group; a group has at most two outputs a node */
+    uint32_t max_nodes;    /* of a group; a group has at most two outputs per node */
     uint32_t max_operands; /* of a group */
     uint32_t max_instrs;   /* of a group */
     uint32_t max_repeat; /* nodes that a group may compute a second time to save storing a value */
-    bool open;           /* groups gain from ops that can be taken apart (pass/open.c) */
+    bool open;           /* fusion gains from ops that can be decomposed (pass/open_ops.c) */
     bool bits;           /* bool values between groups may be stored as bits */
     bool draws;          /* random numbers may be drawn where they are read, and never stored */
     bool tails; /* libraries fuse products and convolutions with what follows (join_tails.c) */
-    int64_t tail_bytes; /* bytes of a convolution's result from which on such a tail pays */
+    int64_t tail_bytes; /* convolution results of at least this many bytes get such a tail */
 } pl_fuse_opts;
 
 /* The CPU's tile interpreter (cpu/tile/tile.h); takes_fn is cpu/tile/cpu_group.h's. */
@@ -27,8 +27,8 @@ typedef struct pl_fuse_opts {
   .max_repeat = 24, .open = true, .bits = true, .draws = true                                      \
  }
 
-/* CUDA devices. One place for the device, which compiles groups, and for the profiles of GPUs,
- * which only plan with them: their units must be the same. */
+/* CUDA devices. Shared by the device, which compiles groups, and by the profiles of GPUs, which
+ * only plan with them: their units must be the same. */
 #define PL_FUSE_OPTS_CUDA(takes_fn)                                                                \
  {                                                                                                 \
   .takes = takes_fn, .max_row = 16384, .max_nodes = 64, .max_operands = 64, .max_instrs = 512,     \

@@ -8,9 +8,9 @@
  */
 #include "pass/fuse/fuse_int.h"
 
-enum { FROM = 128 }; /* elements: below, the alignment of buffers eats the gain */
+enum { FROM = 128 }; /* elements: below, the alignment of buffers cancels the gain */
 
-/* Positions of a group's space: those of its largest core member (ir/group/fused.c). */
+/* Returns the positions of a group's space: those of its largest core member (ir/group/fused.c). */
 static int64_t space_of(const pl_fuser *f, const pl_unit *u)
 {
     int64_t most = 0;

@@ -1,4 +1,4 @@
-/* fuse_int.h - what the files of the fuser share: the partition while it is made.
+/* fuse_int.h - shared by the files of the fuser: the partition while it is built.
  *
  * Invariant: every unit has a number, and every edge between units goes from a lower to a higher
  * number. That keeps units a DAG (groups are convex). A node joins a group only if everything it
@@ -14,8 +14,8 @@
 
 /* The size of a core member's values in its group. */
 typedef enum pl_stand {
-    PL_STAND_FULL, /* one value a position */
-    PL_STAND_ROW,  /* one value a row, usable inside */
+    PL_STAND_FULL, /* one value per position */
+    PL_STAND_ROW,  /* one value per row, usable inside */
     PL_STAND_EDGE, /* a reduction whose result leaves the group */
     PL_STAND_SMALL /* fewer values than positions: read through the map `small` */
 } pl_stand;
@@ -23,7 +23,7 @@ typedef enum pl_stand {
 typedef struct pl_fgroup {
     uint32_t number;      /* of the unit */
     uint32_t n_nodes;     /* members, recomputed ones included */
-    uint32_t n_loads;     /* upper bound of readings from outside */
+    uint32_t n_loads;     /* upper bound of loads from outside */
     uint32_t first, last; /* core members through next[] */
     uint32_t extra;       /* head of the list of recomputed members, PL_NONE if none */
     int64_t elems, row;
@@ -36,7 +36,7 @@ typedef struct pl_fextra {
     uint32_t node, next;
 } pl_fextra;
 
-/* Group `group` reads a value; gone: the reading was removed. */
+/* Group `group` reads a value; gone: the read was removed. */
 typedef struct pl_fread {
     uint32_t group, next;
     bool gone;
@@ -63,7 +63,7 @@ typedef struct pl_fuser {
     pl_fread *reads;
     uint32_t n_reads, cap_reads;
     uint32_t *reader;        /* per value: the last group that read it whole */
-    bool *single;            /* per node: has a unit of its own */
+    bool *single;            /* per node: has a separate unit */
     uint32_t *stamp, stamps; /* per node */
     pl_fgroup *groups;
     uint32_t n_groups;
@@ -77,9 +77,10 @@ typedef struct pl_fuser {
 
 /* Follows a reading through inline nodes to its root, as far as it stays affine. */
 void pl_fuse_root(const pl_fuser *f, uint32_t *val, pl_amap *map);
-/* The map through which member `node` of a group is computed. */
+/* Returns the map through which member `node` of a group is computed. */
 pl_amap pl_fuse_map(const pl_fuser *f, const pl_fgroup *g, uint32_t node);
-/* Bytes of a value; assumes that bools are stored as bits where the device can do that. */
+/* Returns the bytes of a value; assumes that bools are stored as bits where the device supports
+ * it. */
 static inline int64_t pl_fuse_bytes(const pl_fuser *f, uint32_t val)
 {
     const pl_type *t = pl_type_of(f->g, val);
@@ -94,15 +95,14 @@ pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: recompute cheap produce
 pl_status pl_fuse_finish(pl_fuser *f, pl_units *out);    /* fuse_units.c */
 pl_status pl_fuse_bits(const pl_fuser *f, pl_units *us); /* fuse_bits.c: which are bits */
 
-/* Highest number that reads the value, other than group `except` (PL_NONE: all count). Effects read
- * last.
- */
+/* Returns the highest number that reads the value, other than group `except` (PL_NONE: all count).
+ * Effects read last. */
 uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t except);
-/* The group that group id was merged into, or id itself. */
+/* Returns the group that group id was merged into, or id itself. */
 uint32_t pl_fuse_now(const pl_fuser *f, uint32_t id);
-/* Notes that a group reads a value. */
+/* Records that a group reads a value. */
 bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group);
-/* Adds the boundaries of a value that is made where it is read (a constant, a ramp, a draw). */
+/* Adds the boundaries of a value that is computed where it is read (a constant, a ramp, a draw). */
 bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
 
 /* Sets *ok: whether the group, with every result stored that can be, can be described

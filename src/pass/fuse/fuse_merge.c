@@ -1,4 +1,4 @@
-/* fuse_merge.c - moves a group into the one group that reads its results; see fuse.c.
+/* fuse_merge.c - moves a group into the only group that reads its results; see fuse.c.
  *
  * Idea: the first group then runs where the second one does. Its operands live longer, its results
  * need no buffer; the merge is made when that does not cost bytes.
@@ -6,15 +6,15 @@
  * Invariant: a merge keeps units a DAG, because everything that the first group reads has lower
  * numbers and no other unit reads its results.
  *
- * A group over a smaller space may move into a larger one that reads it through one broadcast: its
- * values are then computed where they are read (once a tile in the CPU's tile interpreter).
+ * A group over a smaller space may move into a larger group that reads it through one broadcast:
+ * its values are then computed where they are read (once per tile in the CPU's tile interpreter).
  * Example: 1/sqrt(var + eps), 64 values, moves into the group that scales 281600 rows by it.
  */
 #include "pass/fuse/fuse_int.h"
 
 enum {
-    BROADCAST = 4, /* a small group must be read at least so many times over, */
-    SMALL = 2048,  /* and be so small that a tile holds it: then it is computed once */
+    BROADCAST = 4, /* a small group must be read at least this many times over, */
+    SMALL = 2048,  /* and be small enough for a tile: then it is computed once */
     SLACK = 16384  /* bytes that do not matter */
 };
 
@@ -82,7 +82,7 @@ static void note_reads(pl_fuser *f)
 
 /* ---- merging ---------------------------------------------------------------------------- */
 
-/* The one group that reads all of A's results; PL_NONE if there is none such. */
+/* Returns the only group that reads all of A's results; PL_NONE if there is none. */
 static uint32_t only_reader(const pl_fuser *f, uint32_t id)
 {
     uint32_t sole = PL_NONE;
@@ -106,12 +106,12 @@ typedef struct merger {
     uint32_t from, to;
     pl_grid grid;
     int64_t row;
-    bool small, asked; /* small: `map` is how the larger space reads; asked: it is known */
+    bool small, asked; /* small: the larger space reads through `map`; asked: `map` is known */
     pl_amap map;
-    int64_t saved; /* bytes of results that need no memory any more */
+    int64_t saved; /* bytes of results that no longer need memory */
 } merger;
 
-/* One reading of a result of the smaller group. */
+/* Checks one reading of a result of the smaller group. */
 static bool meets(merger *m, uint32_t val, const pl_amap *map)
 {
     pl_fuser *f = m->f;
@@ -149,7 +149,7 @@ static bool readings_meet(merger *m)
     return true;
 }
 
-/* What the moved nodes read, through the new maps, must fit; and must not keep more bytes alive
+/* What the moved nodes read, through the new maps, must fit, and must not keep more bytes alive
  * than the merge saves. */
 static bool operands_fit(merger *m)
 {
@@ -230,8 +230,8 @@ static void do_merge(merger *m)
     a->first = PL_NONE;
 }
 
-/* A group that cannot be described (ir/group/fused.h) falls apart into groups of one node, of the
- * same number: units of one number run in node order. */
+/* Splits a group that cannot be described (ir/group/fused.h) into groups of one node with the same
+ * number: units of one number run in node order. */
 static void split(pl_fuser *f, uint32_t id)
 {
     uint32_t number = f->groups[id].number, first = f->n_groups;
@@ -255,7 +255,7 @@ static void split(pl_fuser *f, uint32_t id)
         f->group[n] = f->n_groups++;
     }
     f->groups[id].first = PL_NONE;
-    f->groups[id].into = f->n_groups - 1; /* for its old reads: the number is what counts */
+    f->groups[id].into = f->n_groups - 1; /* for its old reads: only the number matters */
     for (uint32_t k = first; k < f->n_groups; k++) note_group(f, k);
 }
 

@@ -1,9 +1,9 @@
 /* fuse_repeat.c - recomputes a cheap value where it is read instead of storing it (M13 of
  * docs/MEMORY.md); see fuse.c.
  *
- * Idea: group A makes v, group B reads v later. B can compute v itself from A's operands: the nodes
- * between (the cone) become extra members of B. That pays when v need not live until B any more and
- * the operands that B reads instead either live that long anyway or take no more bytes.
+ * Idea: group A computes v, group B reads v later. B can compute v itself from A's operands: the
+ * nodes between (the cone) become extra members of B. That pays when v then need not live until B,
+ * and the operands that B reads instead either live that long anyway or take no more bytes.
  *
  * Invariant: reductions of A are not repeated; B reads their small results. Cost: a search of at
  * most max_repeat nodes (fuse.h) for each value that one group stores for another.
@@ -11,7 +11,7 @@
 #include "pass/fuse/fuse_int.h"
 
 enum {
-    CONE = 32,    /* nodes computed again for one value: room; the device's limit is lower */
+    CONE = 32,    /* nodes recomputed for one value: room; the device's limit is lower */
     SLACK = 16384 /* bytes that do not matter */
 };
 
@@ -55,7 +55,7 @@ static bool add_leaf(const pl_fuser *f, uint32_t b, uint32_t val, cone *c)
     return true;
 }
 
-/* The nodes of group a between v and values that b can read. */
+/* Finds the nodes of group a between v and values that b can read. */
 static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, cone *c)
 {
     uint32_t most = f->o->max_repeat < CONE ? f->o->max_repeat : CONE;
@@ -86,8 +86,8 @@ static void drop_read(pl_fuser *f, uint32_t val, uint32_t group)
         if (pl_fuse_now(f, f->reads[r].group) == group) f->reads[r].gone = true;
 }
 
-/* Adds the cone to b; *ok says whether b can still be described (ir/group/fused.h), else nothing
- * has changed. */
+/* Adds the cone to b; *ok says whether b can still be described (ir/group/fused.h), otherwise
+ * nothing changes. */
 static pl_status adopt(pl_fuser *f, uint32_t b, uint32_t val, const cone *c, bool *ok)
 {
     pl_fgroup *g = &f->groups[b];
@@ -120,15 +120,15 @@ static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val)
     if (is_extra(f, &f->groups[b], node)) return PL_OK;
     uint32_t others = pl_fuse_last_use(f, val, b);
     if (others >= f->groups[b].number || !find_cone(f, a, b, node, &c)) return PL_OK;
-    /* Stored for others all the same: only its life gets shorter. */
+    /* If the value is stored for others anyway, only its lifetime gets shorter. */
     int64_t gain = pl_fuse_bytes(f, val);
     if (others ? c.cost >= gain : c.cost > gain + SLACK) return PL_OK;
     bool ok;
     return adopt(f, b, val, &c, &ok);
 }
 
-/* A value that only widens another is never worth storing: every group that reads it reads the
- * narrow one. */
+/* A value that only widens another is never worth storing: every group that reads it can read the
+ * narrow value. */
 static bool widens(const pl_fuser *f, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(f->g, node);
@@ -181,7 +181,7 @@ static pl_status repeat_cheap(pl_fuser *f)
     return PL_OK;
 }
 
-/* What is repeated reads values that may be worth repeating in turn. */
+/* Repeated nodes read values that may be worth repeating, too. */
 pl_status pl_fuse_repeat(pl_fuser *f)
 {
     enum { SWEEPS = 4 };

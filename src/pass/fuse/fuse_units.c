@@ -1,4 +1,4 @@
-/* fuse_units.c - writes the partition down as units: drops members that no effect needs, lists the
+/* fuse_units.c - writes the partition as units: drops members that no effect needs, lists the
  * values that each unit reads and writes, and orders units by number.
  */
 #include "pass/fuse/fuse_int.h"
@@ -14,7 +14,7 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Core members of a group, extras included, in node order. Room for n_nodes. */
+/* Lists the core members of a group, extras included, in node order. Requires room for n_nodes. */
 static uint32_t list_members(const pl_fuser *f, const pl_fgroup *g, uint32_t *out)
 {
     uint32_t n = 0;
@@ -60,7 +60,7 @@ static pl_status add_input(lists *l, pl_arena *a, uint32_t val)
     return push(a, &l->in, &l->n_in, &l->cap_in, val);
 }
 
-/* The inline nodes of a reading, and its root. */
+/* Adds the inline nodes of a reading, and its root. */
 static pl_status add_reading(pl_fuser *f, lists *l, pl_arena *a, uint32_t val, pl_amap map)
 {
     uint32_t root = val;
@@ -125,7 +125,7 @@ pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok)
 
 /* ---- all units -------------------------------------------------------------------------- */
 
-/* A unit to be: a single node (id PL_NONE) or a group. */
+/* A future unit: a single node (id PL_NONE) or a group. */
 typedef struct entry {
     uint32_t number, node, id;
     uint32_t *nodes, n;
@@ -157,12 +157,12 @@ static pl_status list_entries(pl_fuser *f, entry **out, uint32_t *n)
     return PL_OK;
 }
 
-/* Marks what the entry reads from outside as wanted, and drops members without use: a member is
- * needed when a result is wanted, or a needed member of the same entry reads it. */
+/* Marks what the entry reads from outside as wanted, and drops unused members: a member is needed
+ * when a result is wanted, or a needed member of the same entry reads it. */
 static void prune(pl_fuser *f, entry *e, bool *wanted)
 {
     uint32_t stamp = ++f->stamps, kept = e->n;
-    uint32_t used = ++f->stamps; /* stamp: member; used: member that a needed one reads */
+    uint32_t used = ++f->stamps; /* stamp: member; used: member that a needed member reads */
     for (uint32_t i = 0; i < e->n; i++) f->stamp[e->nodes[i]] = stamp;
     for (uint32_t i = e->n; i-- > 0;) {
         uint32_t node = e->nodes[i];
@@ -171,7 +171,7 @@ static void prune(pl_fuser *f, entry *e, bool *wanted)
         for (uint32_t v = r->out; v < r->out + r->n_out; v++)
             need |= wanted[v] && f->group[node] == e->id;
         if (!need) continue;
-        e->nodes[--kept] = node; /* needed ones gather at the end, in order */
+        e->nodes[--kept] = node; /* needed members gather at the end, in order */
         for (uint32_t j = 0; j < r->n_in; j++) {
             uint32_t val = pl_node_in(f->g, node)[j];
             pl_amap map = pl_fuse_map(f, &f->groups[e->id], node);

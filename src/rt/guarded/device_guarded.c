@@ -2,10 +2,10 @@
  *
  * Its memory is ordinary pages that are mapped without access while no function of this file runs:
  * a session that reads or writes device memory by itself ends with a segmentation fault at once.
- * Outputs reach a mirror only when somebody waits for their run; until then the mirror holds noise.
- * So a GPU's session is tested on machines without a GPU.
+ * Outputs reach a mirror only when the session waits for their run; until then the mirror holds
+ * noise. So the session of a GPU is tested on machines without a GPU.
  *
- * The table of blocks and the stage's owner exist once in a process, like a GPU's memory; tests use
+ * The table of blocks and the stage's owner exist once per process, like a GPU's memory; tests use
  * the device from one thread.
  */
 #include "base/sys.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* ROOM: bytes of address space behind a block, for growing */
+/* ROOM: bytes of address space after a block, for growing */
 enum { MAX_BLOCKS = 64, ROOM = 64 << 20 };
 static struct {
     void *p;
@@ -109,12 +109,12 @@ static pl_status guarded_copy(void *to, const void *from, size_t bytes)
 /* ---- captured programs ------------------------------------------------------------------ */
 typedef struct captured {
     const pl_capture_plan *plan;
-    bool waiting[2]; /* outputs of a run are not in this mirror yet */
+    bool waiting[2]; /* outputs of a run have not reached this mirror */
     double ms[2];
     char *kept[2]; /* what the mirrors will hold */
 } captured;
 
-/* Whose inputs are in the stage, sent ahead; NULL: nobody's. */
+/* The program whose inputs are in the stage, sent ahead; NULL: none. */
 static const captured *stage_owner;
 
 static void send(captured *t, int side)
@@ -123,7 +123,7 @@ static void send(captured *t, int side)
     stage_owner = t;
 }
 
-/* A run on what is in the stage. */
+/* Runs on the inputs in the stage. */
 static pl_status play(captured *t, int side, uint32_t *failed)
 {
     const pl_capture_plan *plan = t->plan;
@@ -217,7 +217,7 @@ static double guarded_capture_ms(void *p, int side)
     return t->ms[side];
 }
 
-/* ---- the rest is the CPU's -------------------------------------------------------------- */
+/* ---- the rest is the CPU's ---------------------------------------------------------------- */
 static pl_status guarded_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
                                  bool reference, pl_exec *out)
 {
