@@ -7,7 +7,7 @@ pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
     pl_type tq = pl_val_type(g, q), tk = pl_val_type(g, k), tv = pl_val_type(g, v);
-    /* says so where it is not [batch, positions, width] */
+    /* reports an error where the shape is not [batch, positions, width] */
     q = pl_reshape(g, q, PL_DIMS(tq.dim[0], tq.dim[1], tq.dim[2]));
     k = pl_reshape(g, k, PL_DIMS(tk.dim[0], tk.dim[1], tk.dim[2]));
     v = pl_reshape(g, v, PL_DIMS(tv.dim[0], tv.dim[1], tv.dim[2]));
@@ -18,7 +18,7 @@ pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
     return pl_reshape(g, pl_attention(g, q, k, v, 0, false), PL_DIMS(b, n, -1));
 }
 
-/* Rows [lo, hi) of the packed projection applied to x. */
+/* Applies rows [lo, hi) of the packed projection to x. */
 static pl_val project(pl_graph *g, pl_val x, pl_val w, pl_val b, int64_t lo, int64_t hi)
 {
     return pl_linear(g, x, pl_slice(g, w, 0, lo, hi, 1), pl_slice(g, b, 0, lo, hi, 1));
@@ -53,7 +53,8 @@ pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char 
 }
 
 /* ---- positions -------------------------------------------------------------------------- */
-/* base^(-k*by/over) for k < n; products and quotients are rounded to the type as PyTorch's are. */
+/* Returns base^(-k*by/over) for k < n; products and quotients are rounded to the type like
+ * PyTorch's. */
 static pl_val frequencies(pl_graph *g, pl_dtype dtype, int64_t n, double by, double over,
                           double base, bool power)
 {
@@ -133,7 +134,8 @@ pl_val pl_nn_rope(pl_graph *g, pl_val x, pl_val angles, bool half_split)
     int64_t n = t.dim[1], half = t.dim[3] / 2;
     int pair = half_split ? 3 : 4; /* the axis of length 2 */
     int64_t dim[5] = {t.dim[0], n, t.dim[2], half_split ? 2 : half, half_split ? half : 2};
-    /* Angles grow with the position: a short type has no bits left for where on the circle. */
+    /* Angles grow with the position: a 16-bit type has no bits left for the position on the
+     * circle. */
     pl_dtype work = t.dtype == PL_F64 ? PL_F64 : PL_F32;
     angles = pl_cast(g, pl_reshape(g, angles, PL_DIMS(n, 1, half)), work);
     pl_val c = pl_cos(g, angles), s = pl_sin(g, angles);

@@ -1,4 +1,4 @@
-/* init_rules.c - initial values as torch.nn.init defines them, turned into a uniform, normal or
+/* init_rules.c - initial values as torch.nn.init defines them, converted to a uniform, normal or
  * constant.
  *
  *   xavier   normal std = gain*sqrt(2/(in+out)), uniform bound = sqrt(3)*std

@@ -1,9 +1,9 @@
 /* linear.c - linear, convolution, embedding, spectral normalisation.
  *
- * A weight stands OHWI here and OIHW in files: file dimension (0, last, 1, 2, ..). A transposed
- * convolution's weight is that of the convolution it is the adjoint of, [in, k.., out/groups];
- * its file form [in, out/groups, k..] is the same permutation. PyTorch takes fan_in from the
- * file's second dimension and the window, so a transposed one counts out/groups.
+ * A weight is OHWI here and OIHW in files: file dimension (0, last, 1, 2, ..). The weight of a
+ * transposed convolution is the weight of the convolution whose adjoint it is, [in, k..,
+ * out/groups]; its file form [in, out/groups, k..] is the same permutation. PyTorch takes fan_in
+ * from the file's second dimension and the window, so a transposed convolution counts out/groups.
  */
 #include "nn/nn.h"
 
@@ -24,8 +24,8 @@ static pl_val unit(pl_graph *g, pl_val x)
     return pl_nn_normalize(g, x, 0, 1e-12);
 }
 
-/* u [O] and v [K] live as buffers; v's elements follow the weight's own order, so in files they
- * are permuted as the weight is. */
+/* u [O] and v [K] are buffers; v's elements follow the weight's own order, so in files they are
+ * permuted like the weight. */
 pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
 {
     if (!pl_val_ok(w)) return w;
@@ -34,7 +34,7 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     int64_t o = t.dim[0], k = pl_type_elems(&t) / o;
     bool torch = names == PL_SPECTRAL_TORCH;
     pl_scope_push(g, "spectral");
-    pl_scope_full(g); /* the power iteration wants the digits */
+    pl_scope_full(g); /* the power iteration needs full precision */
     pl_file_layout l = {0};
     if (t.rank > 2) {
         l.flat = true;
@@ -66,7 +66,7 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     return w;
 }
 
-/* The weight as the layer uses it, spectrally normalised if asked. */
+/* Returns the weight as the layer uses it, spectrally normalised on request. */
 static pl_val weight(pl_nn *m, pl_type t, pl_nn_init init, double fan_in, double fan_out,
                      pl_nn_spectral spectral)
 {
@@ -96,7 +96,7 @@ pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_lin
     return y;
 }
 
-/* Per-axis numbers from the short or the long form of the options. */
+/* Sets per-axis numbers from the short or the long form of the options. */
 static void axes_of(const pl_nn_conv *o, int spatial, int *kernel, pl_conv_opts *c)
 {
     bool each = o->kernels[0] != 0;

@@ -1,7 +1,7 @@
-/* loss.c - losses in primitives; see plimsoll_nn.h. Reductions are means unless said so.
+/* loss.c - losses in primitives; see plimsoll_nn.h. Reductions are means unless stated otherwise.
  *
- * A loss and its gradient are computed in f32 whatever the precision of the program: begin and end
- * stand around each.
+ * A loss and its gradient are computed in f32 whatever the precision of the program: each function
+ * calls begin and end for that.
  */
 #include "nn/nn.h"
 
@@ -125,7 +125,7 @@ pl_val pl_loss_cosine_similarity(pl_graph *g, pl_val x, pl_val y, int axis)
     return end(g, pl_sum(g, pl_mul(g, a, b), PL_AXIS(axis), false));
 }
 
-/* Which samples are hard is a constant of the differentiated graph. */
+/* No gradient flows through the choice of hard samples. */
 pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction, double factor)
 {
     if (!pl_val_ok(per_sample)) return per_sample;
@@ -150,7 +150,7 @@ pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x)
     return end(g, mean_all(g, power));
 }
 
-/* Sorted projections [rows, P] of the patches of one map. */
+/* Returns the sorted projections [rows, P] of the patches of one map. */
 static pl_val swd_side(pl_graph *g, pl_val x, int k, pl_val rows, pl_val directions)
 {
     pl_conv_opts o = {.pad_lo = {k / 2, k / 2}, .pad_hi = {k / 2, k / 2}};
@@ -169,7 +169,7 @@ pl_val pl_loss_patch_swd(pl_graph *g, pl_val x, pl_val y, int k, pl_val rows, pl
     int64_t c = pl_val_type(g, x).dim[3], p = pl_val_type(g, directions).dim[1];
     begin(g);
     pl_val d = pl_nn_normalize(g, directions, 0, 1e-12);
-    /* patches here run window first, channel last */
+    /* patches are window first, channel last */
     d = pl_reshape(g, d, PL_DIMS(c, k * k, p));
     d = pl_reshape(g, pl_transpose(g, d, 0, 1), PL_DIMS(k * k * c, p));
     return end(g, pl_loss_mse(g, swd_side(g, x, k, rows, d), swd_side(g, y, k, rows, d)));
@@ -196,8 +196,8 @@ pl_val pl_loss_cosine_ssm(pl_graph *g, pl_val x, pl_val y, pl_val positions)
     return end(g, pl_loss_mse(g, cosines(g, x, positions), cosines(g, y, positions)));
 }
 
-/* x / (|x| + 1e-10). The floor under the root is far below that and keeps the gradient of a
- * zero vector finite. */
+/* x / (|x| + 1e-10). The floor under the root is far below 1e-10 and keeps the gradient of a zero
+ * vector finite. */
 static pl_val channel_unit(pl_graph *g, pl_val x)
 {
     pl_val power = pl_sum(g, pl_square(g, x), PL_AXIS(-1), true);

@@ -1,7 +1,7 @@
 /* lr.c - learning-rate schedules: closed forms of torch.optim.lr_scheduler's recursions.
  *
- * Each form stands twice, for the host and as f64 scalar nodes; a test holds the two together
- * and both against PyTorch's tables. The graph's form reads the step counter, so a resumed or
+ * Each form exists twice, for the host and as f64 scalar nodes; a test compares the two with each
+ * other and with PyTorch's tables. The graph's form reads the step counter, so a resumed or
  * replayed run needs nothing from outside.
  */
 #include "nn/nn.h"
@@ -12,7 +12,7 @@ static const double pi = 3.14159265358979323846;
 
 typedef struct cycle {
     double start, top, end; /* learning rates */
-    double up, last;        /* step of the top, last step */
+    double up, last;        /* step of the maximum, last step */
 } cycle;
 
 static cycle cycle_of(const pl_lr *s)

@@ -101,7 +101,7 @@ pl_val pl_nn_modulate(pl_graph *g, pl_val x, pl_val scale, pl_val shift)
     return pl_nn_film(g, x, pl_shift(g, scale, 1), shift);
 }
 
-/* The clamp is under the root, where the gradient of a zero vector is zero and not 0/0. */
+/* The clamp is under the root, so that the gradient of a zero vector is zero and not 0/0. */
 pl_val pl_nn_normalize(pl_graph *g, pl_val x, int axis, double eps)
 {
     pl_val power = pl_sum(g, pl_square(g, x), PL_AXIS(axis), true);

@@ -1,10 +1,9 @@
 /* nn.c - the context of model code: names, slots, and state that is chained through a graph.
  *
  * A graph reads a slot's value before the run and may assign it once. Code that calls a layer
- * several times wants "the value as it stands now". The table of entries gives it that: `now`
- * starts as the slot's state node, an update replaces it, and pl_nn_finish assigns the entries
- * that changed. One state node a slot also means that the gradient in a shared parameter is
- * complete.
+ * several times needs the current value instead. The table of entries has it: `now` starts as the
+ * slot's state node, an update replaces it, and pl_nn_finish assigns the entries that changed. One
+ * state node per slot also means that the gradient of a shared parameter is complete.
  */
 #include "nn/nn.h"
 
@@ -189,7 +188,7 @@ pl_val pl__nn_param(pl_nn *m, const char *name, pl_type type, pl_init init,
     return pl_nn_read(m, pl__nn_slot(m, name, type, PL_SLOT_PARAM, init, layout));
 }
 
-/* Fans of a tensor whose first dimension is its outputs. */
+/* Computes the fans of a tensor whose first dimension is its outputs. */
 static pl_init plain_init(pl_nn_init init, const pl_type *t)
 {
     double out = t->rank > 0 ? (double)t->dim[0] : 1, in = 1;
@@ -197,7 +196,7 @@ static pl_init plain_init(pl_nn_init init, const pl_type *t)
     return pl_nn_init_of(init, in, out);
 }
 
-/* pl_type_make has no way to say that there are more. */
+/* pl_type_make cannot report more dimensions. */
 static bool rank_fits(pl_nn *m, const char *name, int rank)
 {
     if (rank >= 0 && rank <= PL_MAX_RANK) return true;
@@ -302,14 +301,14 @@ pl_status pl_nn_finish(pl_nn *m)
         const pl_nn_entry *e = &s->entries[slot];
         if (e->changed) pl_assign(g, slot, pl_val_ok(e->part) ? e->part : e->now);
     }
-    /* What only looks leaves the key to training, whose draws do not depend on how often it is
-     * looked. */
+    /* Only training advances the key: an evaluation or sampling program must not change training's
+     * draws. */
     if (pl_val_ok(s->key) && !s->key_given && m->training) {
         /* {seed, step} plus {0, 1} */
         pl_val one = pl_iota(g, pl_val_type(g, s->key), 0);
         pl_assign(g, pl_store_find(pl_graph_store(g), "rng"), pl_add(g, s->key, one));
     }
-    /* Whichever came first is the cause; the other may be its consequence (a missing input). */
+    /* The first error is the cause; the other may be its consequence (a missing input). */
     PL_FAIL_IF(s->status != PL_OK && s->first, s->status, "%s", s->error);
     PL_TRY(pl_graph_status(g));
     PL_FAIL_IF(s->status != PL_OK, s->status, "%s", s->error);
@@ -317,7 +316,7 @@ pl_status pl_nn_finish(pl_nn *m)
 }
 
 /* ---- slots by pattern ------------------------------------------------------------------- */
-/* Text [p, end) with * and ? against name; backtracks to the last star only. */
+/* Matches text [p, end) with * and ? against name; backtracks to the last star only. */
 static bool glob(const char *p, const char *end, const char *name)
 {
     const char *star = NULL, *from = NULL;
@@ -342,7 +341,7 @@ static bool glob(const char *p, const char *end, const char *name)
 bool pl_nn_match(const char *pattern, const char *name)
 {
     if (!pattern) return true;
-    bool in = pattern[0] == '!'; /* a list that starts by excluding starts from everything */
+    bool in = pattern[0] == '!'; /* a list that starts with an exclusion starts from everything */
     while (*pattern) {
         const char *end = strchr(pattern, ',');
         if (!end) end = pattern + strlen(pattern);

@@ -1,4 +1,4 @@
-/* nn.h - what the files of nn/ share: the private half of the context. */
+/* nn.h - shared by the files of nn/: the private half of the context. */
 #ifndef PL_NN_NN_H
 #define PL_NN_NN_H
 
@@ -10,25 +10,25 @@
 #define PL_NN_PATH  480
 #define PL_NN_DEPTH 32
 
-/* What the graph has made of a slot so far. */
+/* What the graph has computed for a slot so far. */
 typedef struct pl_nn_entry {
-    pl_val now;    /* the value a read sees; none: not read yet */
+    pl_val now;    /* the value that a read returns; none: not read yet */
     bool changed;  /* to be assigned */
-    pl_val part;   /* of a slot that ranks share: what this rank has of it */
+    pl_val part;   /* of a sharded slot: this rank's part */
     bool averaged; /* bn_average: sum collects statistics, the slot changes once at the end */
     pl_val sum;
     int calls;
     double momentum;
 } pl_nn_entry;
 
-/* The ranks that run the graph, and what they share out among themselves. */
+/* The ranks that run the graph, and what is sharded among them. */
 typedef struct pl_nn_ranks {
     int ranks, rank;
     pl_shard shard;
-    bool sync_norm;        /* BatchNorm's statistics are of all ranks' samples */
-    bool always;           /* gradients are exchanged even where one rank is the whole world */
-    bool blind_norm;       /* BatchNorm uses its running statistics: to look for other couplings */
-    uint64_t bucket_bytes; /* gradients are reduced in runs of about so many */
+    bool sync_norm;        /* BatchNorm uses the samples of all ranks */
+    bool always;           /* exchange gradients even in a world of one rank */
+    bool blind_norm;       /* BatchNorm uses its running statistics: to find other couplings */
+    uint64_t bucket_bytes; /* gradients are reduced in buckets of about this size */
 } pl_nn_ranks;
 
 struct pl_nn_state {
@@ -41,52 +41,53 @@ struct pl_nn_state {
     int depth;
     const pl_nn_ranks *ranks; /* borrowed; NULL: one */
     pl_val key;               /* none: not read */
-    bool key_given;           /* by pl__nn_set_key: it is not advanced */
+    bool key_given;           /* set by pl__nn_set_key: it is not advanced */
     bool finished;
     pl_status status;
-    bool first; /* the graph had no error of its own when status was recorded */
+    bool first; /* the graph had no error when status was recorded */
     char error[PL_NN_PATH + 320];
 };
 
-/* Draws take this key, i64[2], instead of the store's, which then does not move on. */
+/* Makes draws use this key, i64[2], instead of the store's key, which is then not advanced. */
 void pl__nn_set_key(pl_nn *m, pl_val key);
 
-/* A slot under the current path. layout may be NULL (as is). -1 on error. */
+/* Adds a slot under the current path. layout may be NULL (unchanged). -1 on error. */
 int pl__nn_slot(pl_nn *m, const char *name, pl_type type, pl_slot_kind kind, pl_init init,
                 const pl_file_layout *layout);
-/* A slot whose name is whole. -1 on error. */
+/* Adds a slot by its full name. -1 on error. */
 int pl__nn_slot_named(pl_nn *m, const pl_slot *slot);
-/* The table entry of a slot; NULL when out of memory. */
+/* Returns the table entry of a slot; NULL when out of memory. */
 pl_nn_entry *pl__nn_entry(pl_nn *m, int slot);
-/* A parameter with all that can be said of it. */
+/* Adds a parameter with all its properties. */
 pl_val pl__nn_param(pl_nn *m, const char *name, pl_type type, pl_init init,
                     const pl_file_layout *layout);
-/* Files have shape file_dim for the same elements in the same order. */
+/* Returns the layout of a slot that files store with another shape: the same elements in the same
+ * order. */
 pl_file_layout pl__nn_file_shape(int rank, const int64_t *dim);
-/* Collects a statistic of a slot: update with momentum now, or averaged at the end. */
+/* Records a statistic of a slot: updates it with momentum, or averages at the end. */
 void pl__nn_statistic(pl_nn *m, int slot, pl_val value, double momentum);
 /* ---- ranks.c ---- */
 void pl__nn_set_ranks(pl_nn *m, const pl_nn_ranks *r);
-/* The context's ranks, or NULL for one. */
+/* Returns the context's ranks, or NULL for one rank. */
 const pl_nn_ranks *pl__nn_ranks(const pl_nn *m);
-/* Sum over ranks of values that differ between them; x itself with one rank. */
+/* Returns the sum over ranks of values that differ between them; x itself with one rank. */
 pl_val pl__nn_over_ranks(pl_nn *m, pl_val x, const char *name);
-/* Makes a slot one that ranks share. */
+/* Makes a slot sharded. */
 void pl__nn_share(const pl_nn_ranks *r, pl_slot *slot);
-/* Whether a parameter of this type lies on all ranks in parts. */
+/* Whether a parameter of this type is sharded across ranks. */
 bool pl__nn_shares(const pl_nn *m, const pl_type *t);
-/* All of a shared slot, from this rank's part; and this rank's part of all of it. */
+/* Return the whole sharded slot, from this rank's part; and this rank's part of a whole value. */
 pl_val pl__nn_gathered(pl_nn *m, const pl_slot *slot, pl_val part);
 pl_val pl__nn_part(pl_nn *m, int slot, pl_val whole);
-/* This rank's part of a slot as it stands. */
+/* Returns this rank's current part of a slot. */
 pl_val pl__nn_read_part(pl_nn *m, int slot);
 void pl__nn_update_part(pl_nn *m, int slot, pl_val part);
-/* New parts of slots that every rank has whole: gathered from all ranks, in buckets. */
+/* Updates slots that every rank has whole: gathers their new parts from all ranks, in buckets. */
 void pl__nn_update_gathered(pl_nn *m, int n, const int *slots, const pl_val *parts);
 /* Replaces each rank's gradients by the sums over ranks, in buckets, in the order in which they are
- * made: whole, or (parts) this rank's part of each. */
+ * computed: whole, or (parts) this rank's part of each. */
 void pl__nn_reduce(pl_nn *m, pl_grads *grads, bool parts);
-/* Running statistics that differ between ranks become their means. */
+/* Replaces running statistics that differ between ranks by their means. */
 void pl__nn_settle_buffers(pl_nn *m);
 
 int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis); /* negative from the end; 0 if there is none */

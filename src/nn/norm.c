@@ -1,15 +1,14 @@
 /* norm.c - group, layer, RMS and batch normalisation, from moments and elementwise ops.
  *
- * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they
- * differ in what is averaged. Where the statistics are vectors along the channels (BatchNorm,
- * GroupNorm) all of it but x * scale + shift happens on the vectors, so that the large tensor
- * sees two operations, and its gradients two sums. BatchNorm in training also moves its running
- * statistics, with the unbiased variance, and counts its calls, through the context's chain.
- * Group, layer and RMS normalisation of bf16 and f16 compute in f32 and round once, at the end.
- */
+ * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they differ
+ * in what is averaged. Where the statistics are vectors along the channels (BatchNorm, GroupNorm),
+ * everything but x * scale + shift is computed on the vectors, so that the large tensor needs two
+ * operations, and its gradients two sums. BatchNorm in training also updates its running
+ * statistics, with the unbiased variance, and counts its calls, through the context's chain. Group,
+ * layer and RMS normalisation of bf16 and f16 compute in f32 and round once, at the end. */
 #include "nn/nn.h"
 
-/* A parameter [C] in the type that is computed in. */
+/* Returns a parameter [C] in the type of the arithmetic. */
 static pl_val vector(pl_nn *m, const char *name, int64_t c, double start, pl_dtype as)
 {
     pl_type t = PL_TYPE(m->dtype, c);
@@ -39,7 +38,7 @@ static double eps_of(pl_nn_norm o, double fallback)
     return o.eps > 0 ? o.eps : fallback;
 }
 
-/* x with statistics that broadcast along everything but the channels. */
+/* Normalises x with statistics that broadcast along everything but the channels. */
 static pl_val channelwise(pl_nn *m, pl_val x, pl_val mean, pl_val var, int64_t c, double eps,
                           bool with_affine)
 {
@@ -52,9 +51,9 @@ static pl_val channelwise(pl_nn *m, pl_val x, pl_val mean, pl_val var, int64_t c
     return pl_add(g, pl_mul(g, x, scale), pl_sub(g, bias, pl_mul(g, mean, scale)));
 }
 
-/* Moments of a group from those of its channels [N, 1, groups, C/groups], which one pass along
- * contiguous channels gives: the mean of means, and the mean of variances plus the variance of
- * means. Both come back spread over the channels again, [N, 1, C]. */
+/* Computes the moments of a group from the moments of its channels [N, 1, groups, C/groups], which
+ * one pass along contiguous channels gives: the mean of means, and the mean of variances plus the
+ * variance of means. Both are broadcast back over the channels, [N, 1, C]. */
 static void group_moments(pl_graph *g, pl_val x, int64_t groups, pl_val *mean, pl_val *var)
 {
     pl_type t = pl_val_type(g, x); /* [N, positions, C] */
@@ -116,10 +115,10 @@ pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     return pl_cast(g, y, own);
 }
 
-/* Moments of all ranks' samples: the mean of means, and the mean of variances plus the variance of
- * means. All of it in f64, rounded once, so that they have the bits that one rank's moments of all
- * those samples have: a kink or a maximum behind them falls to the same side whatever the number of
- * ranks. */
+/* Computes moments over the samples of all ranks: the mean of means, and the mean of variances plus
+ * the variance of means. Everything is in f64, rounded once, so that the bits equal one rank's
+ * moments of all samples: a kink or a maximum after the norm decides the same way whatever the
+ * number of ranks. */
 static void world_moments(pl_nn *m, int ranks, pl_val x, uint32_t axes, pl_val *mean, pl_val *var)
 {
     pl_graph *g = m->g;
@@ -143,7 +142,7 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     int64_t c = pl__nn_dim(m, x, -1);
     const pl_nn_ranks *ranks = pl__nn_ranks(m);
     bool sync = ranks && ranks->sync_norm;
-    /* samples a channel has */
+    /* samples per channel */
     int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0;
     if (t.rank < 2 || (m->training && n < 2))
         return pl_nn_fail(

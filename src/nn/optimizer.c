@@ -1,10 +1,9 @@
 /* optimizer.c - from a loss to new weights: gradients, global-norm clipping, update ops, averages.
  *
  * Everything is nodes. The factor that scales a gradient (clipping, 1/loss scale) is one scalar
- * that the update op multiplies in, so no second copy of a gradient is ever made; one that is not
- * finite makes the op change nothing, so a step is skipped without a second copy of anything.
- * Moments, counters and averages are slots changed through the context, hence assigned once, by
- * pl_nn_finish.
+ * that the update op multiplies in, so no second copy of a gradient is ever made. A factor that is
+ * not finite makes the op change nothing, so a step is skipped without a copy of anything. Moments,
+ * counters and averages are slots changed through the context, so pl_nn_finish assigns each once.
  */
 #include "nn/nn.h"
 
@@ -65,15 +64,15 @@ void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out)
     pl_grad(m->g, loss, out->param, out->n, out->grad);
 }
 
-/* Whether ranks share what goes with parameters from this kind of sharding on. */
+/* Whether this kind of state is sharded, from this level of sharding on. */
 static bool shares(const pl_nn *m, pl_shard from)
 {
     const pl_nn_ranks *r = pl__nn_ranks(m);
     return r && r->ranks > 1 && r->shard >= from;
 }
 
-/* A slot that goes with a parameter: "<prefix>.<param>", of its shape, in parts where ranks share
- * such slots. */
+/* Adds a slot that accompanies a parameter: "<prefix>.<param>", of its shape, sharded where such
+ * slots are. */
 static int companion(pl_nn *m, const char *prefix, int param, pl_shard from)
 {
     const pl_slot *p = pl_store_slot(pl_graph_store(m->g), param);
@@ -84,7 +83,7 @@ static int companion(pl_nn *m, const char *prefix, int param, pl_shard from)
     return pl__nn_slot_named(m, &s);
 }
 
-/* A companion's value as the update sees it: of the whole parameter, or of this rank's part. */
+/* Returns a companion's value for the update: of the whole parameter, or of this rank's part. */
 static pl_val read_companion(pl_nn *m, int slot)
 {
     bool part = slot >= 0 && pl_store_slot(pl_graph_store(m->g), slot)->shards;
@@ -144,7 +143,7 @@ typedef struct update {
     pl_val keep;      /* bool: the step counts; none when it always does */
     pl_val first;     /* bool: this is the first update */
     bool parts;       /* each rank updates its part of every parameter */
-    int n_new, *slot; /* parts: of parameters that every rank has whole, their new parts */
+    int n_new, *slot; /* parts: for parameters that every rank has whole, their new parts */
     pl_val *new_part;
 } update;
 
@@ -153,7 +152,7 @@ static pl_val scalar(pl_graph *g, pl_dtype dtype, double v)
     return pl_fill(g, PL_RANK0(dtype), v);
 }
 
-/* What the factor on gradients is computed in: f32, or f64 where the gradients are. */
+/* Returns the type of the factor on gradients: f32, or f64 where the gradients are. */
 static pl_dtype scale_dtype(pl_graph *g, const pl_grads *grads)
 {
     for (int i = 0; i < grads->n; i++)
@@ -173,13 +172,14 @@ static pl_val global_norm(pl_nn *m, const pl_grads *grads, pl_dtype dtype, bool 
     return pl_sqrt(g, parts ? pl__nn_over_ranks(m, total, "gradient norm") : total);
 }
 
-/* The slot takes what an update op made, which is what it had when the step is skipped. */
+/* Sets the slot to the result of an update op, which equals the old value when the step is
+ * skipped. */
 static void set(const update *u, int slot, pl_val v)
 {
     if (slot >= 0) set_companion(u->m, slot, v);
 }
 
-/* The slot takes v, or keeps what it has when the step is skipped. */
+/* Sets the slot to v, or keeps its value when the step is skipped. */
 static void put(const update *u, int slot, pl_val v)
 {
     if (slot < 0) return;
@@ -260,7 +260,7 @@ static void average(const update *u, int param, pl_val old, pl_val now)
     put(u, slot, ema);
 }
 
-/* The parameter's new value, or this rank's part of it. */
+/* Sets the parameter's new value, or this rank's part of it. */
 static void set_param(update *u, int param, pl_val v)
 {
     if (u->parts && !pl_store_slot(pl_graph_store(u->m->g), param)->shards) {
@@ -301,11 +301,12 @@ static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
     }
     if (!o->skip_nonfinite) return;
     u->keep = r->finite = pl_is_finite(g, norm);
-    /* 0 times a norm that is not finite is no number, and with that update ops change nothing. */
+    /* 0 times a norm that is not finite is NaN, and update ops change nothing when the scale is
+     * NaN. */
     u->scale = pl_mul(g, u->scale, pl_shift(g, pl_scale(g, norm, 0), 1));
 }
 
-/* Sums over ranks in place of this rank's gradients, in a list of its own. */
+/* Makes a new list with the sums over ranks instead of this rank's gradients. */
 static bool reduced(pl_nn *m, const pl_grads *grads, bool parts, pl_grads *out)
 {
     if (!grads_new(m, grads->n, out)) return false;
@@ -384,7 +385,7 @@ void pl_loss_scale_update(pl_nn *m, const pl_loss_scale *o, pl_val finite)
     pl_val value = pl_nn_read(m, value_slot), good = pl_shift(g, pl_nn_read(m, good_slot), 1);
     pl_val zero = pl_full_like(g, good, 0);
     pl_val full = pl_ge(g, good, pl_full_like(g, good, o->interval));
-    pl_val more = pl_scale(g, value, o->growth); /* where nothing ever overflows f32 is the limit */
+    pl_val more = pl_scale(g, value, o->growth); /* f32 is the limit if nothing ever overflows */
     pl_val up = pl_select(g, pl_and(g, full, pl_is_finite(g, more)), more, value);
     pl_val down = pl_max(g, pl_scale(g, value, o->backoff), pl_full_like(g, value, o->floor));
     pl_nn_update(m, value_slot, pl_select(g, finite, up, down));

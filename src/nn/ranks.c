@@ -1,27 +1,26 @@
-/* ranks.c - what several ranks make of gradients, weights and moments; all of it nodes of the
- * graph.
+/* ranks.c - gradients, weights and moments across several ranks; all of it nodes of the graph.
  *
  *   replicate   gradients --all_reduce--> sums, every rank updates everything
  *   optimizer   gradients --reduce_scatter--> own parts; moments and update of the own part only;
  *               new parts --all_gather--> weights
- *   gradients   the same, and sums over micro-batches are of own parts
- *   weights     weights too lie in parts: part --all_gather--> weight where it is read
+ *   gradients   the same, and accumulated gradients are own parts
+ *   weights     weights are sharded too: part --all_gather--> weight where it is read
  *
- * A tensor of n elements is laid out flat and padded with zeros to `ranks` parts of equal size k, a
- * multiple of 16. Buckets of parts stand as [ranks, sum of k], so that one exchange serves many
- * tensors:
+ * A tensor of n elements is flattened and padded with zeros to `ranks` parts of equal size k, a
+ * multiple of 16. Buckets of parts have the shape [ranks, sum of k], so that one exchange serves
+ * many tensors:
  *
  *      tensor a (padded) as [N, ka]   tensor b as [N, kb]
  *      bucket [N, ka+kb]   row r is rank r's part of a, then of b   --reduce_scatter--> [ka+kb]
  *
- * Buckets are cut from the gradients in the order of their nodes, which is the order in which
- * backward makes them, so a bucket's exchange can begin while backward goes on.
+ * Buckets take the gradients in the order of their nodes, which is the order in which the backward
+ * pass computes them, so a bucket's exchange can begin while the backward pass continues.
  */
 #include "nn/nn.h"
 
 #include <stdlib.h>
 
-/* elements; smaller parameters stay whole on every rank */
+/* elements; smaller parameters are not sharded */
 enum { PART_ALIGN = 16, SHARE_FROM = 1024 };
 
 void pl__nn_set_ranks(pl_nn *m, const pl_nn_ranks *r)
@@ -70,7 +69,7 @@ bool pl__nn_shares(const pl_nn *m, const pl_type *t)
     return r && r->ranks > 1 && r->shard == PL_SHARD_WEIGHTS && pl_type_elems(t) >= SHARE_FROM;
 }
 
-/* x flat, with zeros up to ranks times k elements. */
+/* Flattens x and pads it with zeros to ranks times k elements. */
 static pl_val padded(pl_nn *m, pl_val x, int64_t k)
 {
     pl_type t = pl_val_type(m->g, x);
@@ -117,7 +116,7 @@ void pl__nn_update_part(pl_nn *m, int slot, pl_val part)
     pl_nn_entry *e = slot < 0 ? NULL : pl__nn_entry(m, slot);
     if (!e || !pl_val_ok(part)) return;
     e->part = part;
-    e->now = PL_NO_VAL; /* gathered again when somebody reads it */
+    e->now = PL_NO_VAL; /* gathered again when it is read */
     e->changed = true;
 }
 
@@ -152,7 +151,7 @@ static item *items_new(pl_nn *m, int n, const pl_val *vals, const int *slots)
     return list;
 }
 
-/* How many items from `first` on make a bucket: of one dtype, up to the size of one. */
+/* Returns how many items from `first` on make a bucket: of one dtype, up to the bucket size. */
 static int bucket_size(const pl_nn *m, const item *list, int first, int n)
 {
     uint64_t sum = 0;

@@ -1,4 +1,4 @@
-/* batch.h - whether samples of a batch couple: a proof that they do not, or the ops that couple them.
+/* batch.h - whether samples of a batch couple: a proof that they do not, or the ops that do.
  *
  * Training on N micro-batches of B/N samples and adding their gradients equals training on the B
  * samples at once when every gradient is a mean over the samples of something that depends on one

@@ -1,6 +1,6 @@
 /* attr.h - the attribute structs of the ops: what a call's attr points to.
  *
- * The struct of an op that shares it with no other, pl_<op>_attr, is made from its row in
+ * The struct of an op that shares it with no other, pl_<op>_attr, is generated from its row in
  * ir/ops.def. The others are below, each under the file in ops/ that defines its table, its rule
  * and its meaning. Device kernels read both kinds here. The structs of ops with a sliding window
  * are in window.h.
@@ -25,7 +25,7 @@ typedef struct pl_source_attr {
     pl_dims shape;
 } pl_source_attr;
 
-/* The slot's type stands in the attributes, so that infer needs no store. */
+/* The attributes include the slot's type, so that infer needs no store. */
 typedef struct pl_slot_attr {
     int32_t slot;
     pl_dtype dtype;
@@ -51,7 +51,7 @@ typedef struct pl_fill_attr {
     pl_dims shape;
     double value;  /* fill */
     int64_t axis;  /* iota */
-    pl_dims steps; /* iota: what each coordinate counts; empty: 1 along the axis, else 0 */
+    pl_dims steps; /* iota: step of each coordinate; empty: 1 along the axis, else 0 */
 } pl_fill_attr;
 
 /* ---- matmul.c ------------------------------------------------------------------------------ */
@@ -67,7 +67,7 @@ typedef struct pl_reduce_attr {
 
 /* ---- reshape.c ----------------------------------------------------------------------------- */
 typedef struct pl_stop_attr {
-    /* passes drop it, so that what follows may be merged with what follows its input */
+    /* passes remove the node, so that equal operations after it and after its input are merged */
     bool shared;
 } pl_stop_attr;
 
@@ -122,7 +122,8 @@ typedef struct pl_optim_attr {
 /* ---- collective.c -------------------------------------------------------------------------- */
 typedef struct pl_collective_attr {
     int64_t ranks, root; /* root: broadcast_from */
-    const char *name;    /* what is moved, for messages; nodes of other names are other nodes */
+    const char *name;    /* name of the exchange, for messages; nodes with different names are
+                          * different nodes */
 } pl_collective_attr;
 
 /* ---- attention.c --------------------------------------------------------------------------- */

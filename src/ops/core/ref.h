@@ -1,5 +1,5 @@
-/* ref.h - what kernels and cost rules share: fast access to one element as a double, a loop that
- * uses the threads only when the work is large enough, and the bytes of a call's operands. */
+/* ref.h - shared by kernels and cost rules: fast access to one element as a double, a loop that
+ * uses threads only when the work is large enough, and the bytes of a call's operands. */
 #ifndef PL_OPS_REF_H
 #define PL_OPS_REF_H
 
@@ -24,7 +24,7 @@ static inline void ref_set(pl_dtype d, void *p, int64_t i, double v)
         pl_elem_set(d, p, i, v);
 }
 
-/* Every operand moved once: the least any kernel moves. */
+/* Returns the bytes of all operands, each moved once: the least that any kernel moves. */
 static inline double operand_bytes(const pl_call *c)
 {
     double sum = 0;
@@ -38,7 +38,7 @@ static inline bool accepts_f32(const pl_call *c)
     return c->in_type[0].dtype == PL_F32;
 }
 
-/* Every float operand is f32. */
+/* Whether every float operand is f32. */
 static inline bool all_f32(const pl_call *c)
 {
     for (int i = 0; i < c->n_in; i++)
@@ -46,7 +46,7 @@ static inline bool all_f32(const pl_call *c)
     return true;
 }
 
-/* A loop over tasks that the team shares when it is worth waking: `ops` is the loop's
+/* Runs a loop over tasks, in parallel when it is worth waking the threads: `ops` is the loop's
  * arithmetic. */
 static inline void each_task(int64_t n_tasks, double ops,
                              void (*fn)(void *ctx, int64_t task, int worker), void *ctx)

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "ir/op.h"
 
-/* Dense row-major strides, in elements. */
+/* Sets dense row-major strides, in elements. */
 static inline void pl_shape_strides(const pl_type *t, int64_t stride[PL_MAX_RANK])
 {
     int64_t s = 1;
@@ -18,7 +18,7 @@ static inline void pl_shape_strides(const pl_type *t, int64_t stride[PL_MAX_RANK
     }
 }
 
-/* Where element i of a dense shape dim[0..rank) lies in memory laid out with other strides. */
+/* Returns the offset of element i of a dense shape dim[0..rank) in memory with other strides. */
 static inline int64_t pl_shape_at(int64_t i, int rank, const int64_t *dim, const int64_t *stride)
 {
     int64_t at = 0;
@@ -53,15 +53,15 @@ static inline pl_status pl_shape_axis(int64_t *axis, const pl_type *t)
     return PL_OK;
 }
 
-/* A mask of PL_AXIS bits (PL_AXES_ALL: every axis) to a sorted list of axes; false, with the
- * graph's error set, if one is outside the rank. */
+/* Converts a mask of PL_AXIS bits (PL_AXES_ALL: every axis) to a sorted list of axes; false, with
+ * the graph's error set, if one is outside the rank. */
 bool pl__axes_of_mask(pl_graph *g, const char *what, const pl_type *t, uint32_t mask, pl_dims *out);
 
-/* An output whose elements are input elements at an affine index: one by one, and by strided runs.
- * What slice, permute, flip and broadcast share (affine.c). */
+/* Kernels of an op whose output elements are input elements at an affine index: element by element,
+ * and by strided runs. Shared by slice, permute, flip and broadcast (affine.c). */
 pl_status pl__affine_ref(const pl_call *c, const pl_affine *m);
 pl_status pl__affine_copy(const pl_call *c, const pl_affine *m);
-/* The table `kernels` of an op whose reading is told by `affine`. */
+/* The table `kernels` of an op whose index function is `affine`. */
 #define PL_AFFINE_KERNELS(affine)                                                                  \
  static pl_status run_ref(const pl_call *c)                                                        \
  {                                                                                                 \
@@ -79,8 +79,8 @@ pl_status pl__affine_copy(const pl_call *c, const pl_affine *m);
                                      {"ref", NULL, NULL, NULL, run_ref},                           \
                                      PL_KERNEL_END};
 
-/* Slice and pad along all axes at once; arrays of one entry a dimension. The public constructors
- * take one axis; gradient rules need them all. */
+/* Slice and pad along all axes at once; arrays have one entry per dimension. The public
+ * constructors take one axis; gradient rules need all axes. */
 pl_val pl__slice_all(pl_graph *g, pl_val x, const int64_t *start, const int64_t *stop,
                      const int64_t *step);
 pl_val pl__pad_all(pl_graph *g, pl_val x, const int64_t *lo, const int64_t *hi,

@@ -36,7 +36,7 @@ static size_t rounded(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
-/* The type with f32 in place of a 16-bit float; adds its copy's bytes to *at. */
+/* Returns the type with f32 instead of a 16-bit float; adds the bytes of its copy to *at. */
 static pl_type widened(const pl_type *t, size_t *at)
 {
     pl_type w = *t;

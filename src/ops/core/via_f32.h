@@ -1,9 +1,8 @@
 /* via_f32.h - a kernel for 16-bit floats made from an f32 kernel.
  *
- * bf16 and f16 are storage types: operations compute in f32 and round once. A kernel that has
- * no 16-bit form of its own is run on f32 copies in the workspace: inputs are widened, the f32
- * kernel runs, outputs are rounded. Operands that are not 16-bit floats pass through as they
- * are.
+ * bf16 and f16 are storage types: operations compute in f32 and round once. A kernel without its
+ * own 16-bit form runs on f32 copies in the workspace: inputs are widened, the f32 kernel runs,
+ * outputs are rounded. Operands that are not 16-bit floats are passed unchanged.
  *
  *   static const pl_kernel fast[] = {{"dnn", ...}, PL_KERNEL_END};      f32 kernels, best first
  *   PL_VIA_F32(conv, fast)                                              makes conv_via_prepare

@@ -1,7 +1,7 @@
-/* argmax.c - position of the largest element along an axis, as i32; the axis goes.
+/* argmax.c - position of the largest element along an axis, as i32; the axis is removed.
  *
  * The first of equals wins, and NaN is larger than any number, so that a broken value is found
- * rather than hidden. The fast kernel keeps a block of columns in cache while it goes down the
+ * rather than hidden. The fast kernel keeps a block of columns in cache while it walks down the
  * axis; along the last axis it keeps sixteen candidates side by side.
  */
 #include "base/dtype.h"
@@ -63,7 +63,7 @@ static inline bool larger(float a, float b)
     return (a > b) | ((a != a) & (b == b));
 }
 
-/* A contiguous line: each lane keeps the first of its largest, then the lanes are compared. */
+/* A contiguous line: each lane keeps its first maximum, then the lanes are compared. */
 static int32_t line_argmax(const float *x, int64_t n)
 {
     float best[LANES];

@@ -3,8 +3,8 @@
  *   bezier (x [.., 5F]) -> y [.., F]      y = u^3 p0 + 3 u^2 s p1 + 3 u s^2 p2 + s^3 p3
  *   bezier_bwd (x, dy) -> dx              with s = sigmoid(t), u = 1 - s
  *
- * silu_points sends p0..p3 through SiLU first. Backward keeps x alone; everything between is
- * computed again, element by element. The second derivative differentiates the same formula in
+ * silu_points applies SiLU to p0..p3 first. The backward pass keeps x alone; everything else is
+ * recomputed, element by element. The second derivative differentiates the same formula in
  * primitives.
  */
 #include "base/err.h"
@@ -67,7 +67,7 @@ static pl_val decomposed(pl_graph *g, pl_val x, bool silu_points)
 }
 
 /* bezier_bwd is the pull-back of dy through that formula; here it is pulled back once more. The
- * reshaped x is a value of its own, so nothing flows on into what dy was computed from. */
+ * reshaped x is a separate value, so no gradient flows into what dy was computed from. */
 static void bezier_bwd_vjp(const pl_vjp *v)
 {
     pl_graph *g = v->g;

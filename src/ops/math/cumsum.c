@@ -1,8 +1,8 @@
 /* cumsum.c - running sums along an axis: y[k] = x[0] + ... + x[k], or from the end when reversed.
  *
- * Sums run in order, in double (in the integers for integers), and are rounded where they are
- * written, so the result does not depend on threads, which share out lines and never one line. The
- * gradient is the sum that runs the other way.
+ * Sums run in order, in double (integers in integers), and are rounded when they are written. The
+ * result does not depend on threads: threads take whole lines. The gradient is the sum in the other
+ * direction.
  */
 #include "base/dtype.h"
 #include "base/threads.h"

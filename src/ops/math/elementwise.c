@@ -104,14 +104,15 @@ VJP1(tanh, pl_mul(g, D, pl_shift(g, pl_neg(g, pl_square(g, Y)), 1)))
 VJP1(erf, pl_mul(g, D, pl_scale(g, pl_exp(g, pl_neg(g, pl_square(g, A))), 1.1283791670955126)))
 VJP1(sigmoid, pl_mul(g, D, pl_mul(g, Y, pl_shift(g, pl_neg(g, Y), 1))))
 VJP1(softplus, pl_mul(g, D, pl_sigmoid(g, A)))
-/* The sign of the result, which the next layer keeps for its own gradient, is that of the input. */
+/* The sign of the result equals the sign of the input, and the next layer keeps the result for its
+ * own gradient anyway. */
 VJP1(relu, masked(g, pl_gt(g, Y, zeros(g, Y)), D))
 VJP2(add, D, D)
 VJP2(sub, D, pl_neg(g, D))
 VJP2(mul, pl_mul(g, D, B), pl_mul(g, D, A))
 VJP2(div, pl_div(g, D, B), pl_neg(g, pl_div(g, pl_mul(g, D, Y), B)))
 
-/* By the sign of the result, as relu, which a slope that is not negative leaves as it was. */
+/* Uses the sign of the result, like relu: a slope >= 0 preserves the sign of the input. */
 static void vjp_leaky_relu(const pl_vjp *v)
 {
     pl_graph *g = v->g;
@@ -177,7 +178,7 @@ static void vjp_mod(const pl_vjp *v)
     if (v->need[1]) v->gin[1] = pl_neg(g, pl_mul(g, D, pl_round(g, pl_div(g, pl_sub(g, A, Y), B))));
 }
 
-/* The side that wins takes the gradient; a tie is shared. */
+/* The winning side gets the gradient; a tie shares it. */
 static void vjp_extreme(const pl_vjp *v, bool is_max)
 {
     pl_graph *g = v->g;
@@ -285,7 +286,8 @@ static const pl_case cases_select[] = {{{"bool[3,4]", "f32[3,4]", "f32[3,4]"}, "
   return binary(g, &pl_op_##fn, a, b);                                                             \
  }
 
-/* Shape two operands stretch to; false (and the graph's error set) if they do not. */
+/* Computes the shape that two operands broadcast to; false (and the graph's error set) if they do
+ * not. */
 static bool common_shape(pl_graph *g, const char *what, const pl_type *a, const pl_type *b,
                          pl_type *out)
 {
@@ -404,7 +406,7 @@ pl_val pl_select(pl_graph *g, pl_val cond, pl_val a, pl_val b)
     return pl_build1(g, &pl_op_select, NULL, 3, in);
 }
 
-/* ---- leaky_relu: the one with an immediate ---------------------------------------------- */
+/* ---- leaky_relu: the function with an immediate ----------------------------------------- */
 static const pl_attr leaky_attrs[] = {PL_ATTR(pl_leaky_attr, slope, FLOAT), PL_ATTR_END};
 
 static double leaky_slope(const void *attr)
@@ -515,7 +517,7 @@ pl_val pl_shift(pl_graph *g, pl_val x, double by)
     return pl_add(g, x, pl_full_like(g, x, by));
 }
 
-/* Not by max and min: what lies on a bound takes the whole gradient. */
+/* Not max and min: an element on a bound gets the whole gradient. */
 pl_val pl_clamp(pl_graph *g, pl_val x, double lo, double hi)
 {
     pl_val low = pl_full_like(g, x, lo), high = pl_full_like(g, x, hi);

@@ -1,7 +1,7 @@
-/* fill.c - values made from nothing: fill (one constant) and iota (a coordinate, or a sum of
+/* fill.c - values without inputs: fill (one constant) and iota (a coordinate, or a sum of
  * coordinates times whole steps).
  *
- * In a group they are immediates and cost nothing; alone they are written out.
+ * In a group they are immediates and cost nothing; alone they are written to memory.
  */
 #include "base/dtype.h"
 #include "base/err.h"

@@ -1,14 +1,14 @@
 /* random.c - uniform and normal draws, random order, dropout.
  *
- * Input 0 is the key, i64[2] = {seed, step}; the attribute `stream` tells the draws of one step
- * apart. A draw is a pure function of (seed, stream, step, element) (base/rng.h), so a node may be
- * computed again instead of its result being kept, on any device and with any number of threads.
- * Element i is word i%4 of block i/4; normals come in pairs from two words.
+ * Input 0 is the key, i64[2] = {seed, step}; the attribute `stream` distinguishes the draws of one
+ * step. A draw is a pure function of (seed, stream, step, element) (base/rng.h), so a node may be
+ * recomputed instead of stored, on any device and with any number of threads. Element i is word i%4
+ * of block i/4; normals come in pairs from two words.
  *
- * A uniform number is below 1 in every dtype (cpu/kernels/draw.h). Draws that groups read are made
- * there and have no memory; the kernels here serve the others. Dropout compares f32 draws with p:
- * the mask is never a stored thing but an expression of the key, which fuses with its readers and
- * is made again for the backward pass.
+ * A uniform number is below 1 in every dtype (cpu/kernels/draw.h). Groups draw the numbers that
+ * they read, which need no memory; the kernels here serve other readers. Dropout compares f32 draws
+ * with p: the mask is never stored but is an expression of the key, which fuses with its readers
+ * and is recomputed for the backward pass.
  */
 #include "base/dtype.h"
 #include "base/rng.h"
@@ -66,7 +66,7 @@ static pl_cost normal_cost(const pl_call *c)
     return cost_of(c, 60);
 }
 
-/* Element after element changes places with one before it. */
+/* Each element in turn is swapped with one before it. */
 static pl_cost order_cost(const pl_call *c)
 {
     pl_cost k = cost_of(c, 20);
@@ -109,7 +109,7 @@ static void draw_range(const pl_call *c, draw_fn *draw, int64_t lo, int64_t hi)
     }
 }
 
-/* The same by the block, shared among threads. */
+/* The same in blocks, shared among threads. */
 enum { CHUNK = 4096, BATCH = 256 };
 
 typedef struct job {
@@ -229,8 +229,8 @@ static pl_status order_infer(const pl_type *in, int n_in, void *attr, pl_type *o
     return PL_OK;
 }
 
-/* Fisher and Yates, from the end; element i takes word i to choose among i + 1 (the bias of scaling
- * 32 bits instead of rejecting is below n/2^32). */
+/* Fisher-Yates shuffle, from the end; element i takes word i to choose among i + 1 (scaling 32 bits
+ * instead of rejecting has a bias below n/2^32). */
 static pl_status order_ref(const pl_call *c)
 {
     const pl_order_attr *a = c->attr;
@@ -286,8 +286,8 @@ pl_val pl_rng_key(pl_graph *g)
     return pl_state(g, pl_store_add(g->store, &slot));
 }
 
-/* Of several ranks each has its samples' part of the draw that one rank would make for all of them;
- * a group that reads it makes that part only. */
+/* With several ranks each rank has its samples' part of the draw that one rank would make for all
+ * of them; a group that reads it draws that part only. */
 static pl_val draw(pl_graph *g, const pl_op *op, pl_val key, const pl_type *t)
 {
     if (!pl_val_ok(key)) return PL_NO_VAL;
@@ -323,7 +323,7 @@ pl_val pl_random_permutation(pl_graph *g, pl_val key, int64_t n)
     return pl_build1(g, &pl_op_random_permutation, &a, 1, &key);
 }
 
-/* x/(1-p) where a draw of shape t (which stretches over x) is at least p, else 0. */
+/* Returns x/(1-p) where a draw of shape t (which broadcasts over x) is at least p, else 0. */
 static pl_val drop(pl_graph *g, pl_val x, pl_val key, double p, pl_type t)
 {
     if (!pl_val_ok(x) || !pl_val_ok(key)) return PL_NO_VAL;
@@ -335,7 +335,7 @@ static pl_val drop(pl_graph *g, pl_val x, pl_val key, double p, pl_type t)
     if (p == 0) return x;
     pl_val none = pl_full_like(g, x, 0);
     if (p == 1) return none;
-    t.dtype = PL_F32; /* p keeps its digits whatever the dtype of x */
+    t.dtype = PL_F32; /* p keeps its precision whatever the dtype of x */
     pl_val u = pl_random_uniform(g, key, t);
     return pl_select(g, pl_ge(g, u, pl_full_like(g, u, p)), pl_scale(g, x, 1 / (1 - p)), none);
 }

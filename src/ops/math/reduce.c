@@ -1,16 +1,17 @@
 /* reduce.c - sum, max_over, min_over and moments over a set of axes; mean, softmax, log_softmax.
  *
- *   sum       y = sum of x                      over nothing: 0
- *   max_over  y = largest x, NaN if any is NaN  over nothing: an error
+ *   sum       y = sum of x                      empty: 0
+ *   max_over  y = largest x, NaN if any is NaN  empty: an error
  *   moments   mean and biased variance, two outputs
  *
- * The axes stand in the attributes sorted and non-negative; keep leaves them in the shape with size
- * 1. Accumulation is in f32 or better and rounds once: bf16 and f16 never add up in 16 bits.
- * Moments of bf16 and f16 come out in f32, since what is made of them (a norm's scale) needs the
- * digits. An extreme shared by several elements shares its gradient equally among them.
+ * The attributes hold the axes sorted and non-negative; keep leaves them in the shape with size 1.
+ * Accumulation is in f32 or better and rounds once: bf16 and f16 never accumulate in 16 bits.
+ * Moments of bf16 and f16 come out in f32, since what is computed from them (a norm's scale) needs
+ * the precision. A maximum or minimum shared by several elements shares its gradient equally among
+ * them.
  *
  * softmax and log_softmax are compositions: the largest element is subtracted first (as a constant:
- * the result does not depend on it, so no gradient flows there), and the pieces fuse.
+ * the result does not depend on it, so no gradient flows there), and the nodes fuse.
  *
  * The kernels here are the reference; reductions run in tile groups.
  */
@@ -37,7 +38,7 @@ static uint32_t axes_mask(const void *attr)
 }
 
 /* ---- shape rules ------------------------------------------------------------------------ */
-/* Sorts the axes and makes them non-negative; *elems = elements reduced to one. */
+/* Sorts the axes and makes them non-negative; *elems = number of elements reduced to one. */
 static pl_status normalise(const pl_type *x, pl_dims *axes, int64_t *elems)
 {
     uint32_t mask = 0;
@@ -105,7 +106,7 @@ static pl_status moments_infer(const pl_type *in, int n_in, void *attr, pl_type 
 }
 
 /* ---- reference -------------------------------------------------------------------------- */
-/* The input as two nested shapes: the dims that stay and the dims that are folded away. */
+/* The input as two nested shapes: the kept dims and the reduced dims. */
 typedef struct folding {
     int64_t keep_dim[PL_MAX_RANK], keep_stride[PL_MAX_RANK];
     int64_t fold_dim[PL_MAX_RANK], fold_stride[PL_MAX_RANK];
@@ -134,7 +135,7 @@ static folding folding_of(const pl_call *c)
     return f;
 }
 
-/* Element j of those folded into output element i. */
+/* Returns element j of the elements reduced to output element i. */
 static int64_t folded_at(const folding *f, int64_t i, int64_t j)
 {
     return pl_shape_at(i, f->keep_rank, f->keep_dim, f->keep_stride) +
@@ -188,7 +189,7 @@ static pl_status min_ref(const pl_call *c)
     return extreme_ref(c, false);
 }
 
-/* Two passes: the variance of numbers far from zero keeps its digits. */
+/* Two passes: the variance of numbers far from zero stays accurate. */
 static pl_status moments_ref(const pl_call *c)
 {
     folding f = folding_of(c);
@@ -208,7 +209,7 @@ static pl_status moments_ref(const pl_call *c)
 }
 
 /* ---- gradients -------------------------------------------------------------------------- */
-/* A reduced value stretched back over the input's shape; its own dtype. */
+/* Broadcasts a reduced value back over the input's shape; keeps its dtype. */
 static pl_val spread(const pl_vjp *v, pl_val y)
 {
     pl_type x = pl_val_type(v->g, v->in[0]);
@@ -232,7 +233,7 @@ static void extreme_vjp(const pl_vjp *v)
     v->gin[0] = pl_select(g, hit, share, pl_full_like(g, share, 0));
 }
 
-/* d mean/dx = 1/n; d var/dx = 2 (x - mean)/n, what the mean itself moves cancels. */
+/* d mean/dx = 1/n; d var/dx = 2 (x - mean)/n, because the change of the mean cancels. */
 static void moments_vjp(const pl_vjp *v)
 {
     pl_graph *g = v->g;
@@ -371,7 +372,8 @@ void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean, p
     *var = out[1];
 }
 
-/* bf16 and f16 in f32, others as they are: for compositions that would round at every node. */
+/* Returns bf16 and f16 in f32, other types unchanged: for compositions that would round at every
+ * node. */
 static pl_val widened(pl_graph *g, pl_val x)
 {
     pl_dtype d = pl_val_type(g, x).dtype;

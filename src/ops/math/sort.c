@@ -1,14 +1,14 @@
 /* sort.c - the first `count` elements of each line in sorted order, and where they came from.
  *
- * One op serves sort (count = all) and top-k (falling order, count = k). Sorting is stable: equals
- * keep their order, falling order included; NaN comes last in both directions; -0 equals 0. Values
- * go through their indices, so the gradient puts what flows into value i back where it came from.
+ * One op serves sort (count = all) and top-k (descending order, count = k). Sorting is stable in
+ * both directions; NaN comes last in both; -0 equals 0. Values are read through their indices, so
+ * the gradient puts what flows into value i back where it came from.
  *
  *   ref     merge sort of indices, any dtype: O(n log n)
- *   radix   elements of up to 32 bits become unsigned keys whose order is the wanted one; (key, index)
+ *   radix   elements of up to 32 bits become unsigned keys with the required order; (key, index)
  *           pairs packed in 64 bits go through four byte-wise counting passes, each stable: O(n). A
- *           pass whose byte is the same everywhere is skipped. Short lines use insertion. Scratch: two
- *           arrays of pairs for each line sorted at a time.
+ *           pass whose byte is the same everywhere is skipped. Short lines use insertion sort.
+ *           Scratch: two arrays of pairs for each line sorted at a time.
  */
 #include "base/dtype.h"
 #include "base/threads.h"
@@ -61,7 +61,7 @@ static pl_cost cost(const pl_call *c)
 }
 
 /* ---- reference -------------------------------------------------------------------------- */
-/* True when element i of a line must stand before element j though j came first. */
+/* Whether element i of a line must come before element j although j came first. */
 static bool overtakes(const pl_call *c, int64_t base, int64_t stride, int32_t i, int32_t j)
 {
     pl_dtype d = c->in_type[0].dtype;
@@ -167,7 +167,7 @@ static void insertion(uint64_t *a, int64_t n)
 static uint64_t *radix_sort(uint64_t *a, uint64_t *b, int64_t n)
 {
     if (n <= 48) {
-        insertion(a, n); /* the index below the key keeps equals in order */
+        insertion(a, n); /* the index as the lower part of the key keeps equals in order */
         return a;
     }
     for (int shift = 32; shift < 64; shift += 8) {
@@ -190,7 +190,7 @@ static uint64_t *radix_sort(uint64_t *a, uint64_t *b, int64_t n)
 typedef struct job {
     const pl_call *c;
     pl_lines x;
-    int64_t slots; /* lines sorted at a time; each has scratch of its own */
+    int64_t slots; /* lines sorted at a time; each has its own scratch */
 } job;
 
 static void slot_task(void *ctx, int64_t slot, int worker)
@@ -215,7 +215,8 @@ static void slot_task(void *ctx, int64_t slot, int worker)
     }
 }
 
-/* How many lines at a time is fixed when memory is planned; the handle is that number itself. */
+/* The number of lines at a time is fixed when memory is planned; the handle is that number
+ * itself. */
 static pl_status radix_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     pl_lines x = pl_shape_lines(&c->in_type[0], ((const pl_sort_attr *)c->attr)->axis);

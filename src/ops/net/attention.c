@@ -75,8 +75,8 @@ static void attention_vjp(const pl_vjp *v)
     pl_build(v->g, &pl_op_attention_bwd, v->attr, pl_val_ok(v->gout[1]) ? 7 : 6, in, v->gin);
 }
 
-/* [B, N, H, D] as [B, H, 1, N, D], and [B, H, N] as [B, H, 1, N, 1], in the type of the
- * arithmetic. The rank differs from the operand's, so this is a value of its own whatever the
+/* Returns [B, N, H, D] as [B, H, 1, N, D], and [B, H, N] as [B, H, 1, N, 1], in the type of the
+ * arithmetic. The rank differs from the operand's, so this is a separate value whatever the
  * sizes. */
 static pl_val heads_first(pl_graph *g, pl_val x, pl_dtype dt)
 {
@@ -89,7 +89,7 @@ static pl_val heads_first(pl_graph *g, pl_val x, pl_dtype dt)
         g, pl_reshape(g, y, 5, (const int64_t[]){t.dim[0], t.dim[2], 1, t.dim[1], t.dim[3]}), dt);
 }
 
-/* The way back, to the type of `like`. */
+/* The inverse, in the type of `like`. */
 static pl_val tokens_first(pl_graph *g, pl_val x, pl_val like)
 {
     pl_type t = pl_val_type(g, like);
@@ -99,7 +99,8 @@ static pl_val tokens_first(pl_graph *g, pl_val x, pl_val like)
     return pl_cast(g, y, t.dtype);
 }
 
-/* Scores a query must not see, as -infinity's stand-in: their probability is 0 exactly. */
+/* Replaces scores that a query must not see by a large negative number: their probability is
+ * exactly 0. */
 static pl_val only_earlier(pl_graph *g, pl_val p)
 {
     pl_type t = pl_val_type(g, p), index = t;
@@ -125,8 +126,8 @@ static void decomposed(pl_graph *g, const pl_attention_attr *a, const pl_val *x,
     y[2] = pl_matmul(g, p, d_o, true, false);
 }
 
-/* Gradients stop at the rearranged operands: o and lse count as inputs of their own here,
- * though they were computed from q, k and v. */
+/* Gradients stop at the rearranged operands: o and lse count as separate inputs here, though they
+ * were computed from q, k and v. */
 static void attention_bwd_vjp(const pl_vjp *v)
 {
     pl_graph *g = v->g;

@@ -6,10 +6,10 @@
  *   all_gather      x[k, ...] -> y[N*k, ...]: rank r's x stands in rows [r*k, (r+1)*k)
  *   broadcast       y = x of rank `root`
  *
- * Each is linear, and each is another's adjoint when the function differentiated is the sum over
+ * Each is linear, and each is another's adjoint when the differentiated function is the sum over
  * ranks of what each computes. Sums are taken in f64 in the order of ranks and rounded once,
- * element by element: they do not depend on how a tensor is cut into messages, nor on timing, and
- * all_reduce and reduce_scatter followed by all_gather give the same bits.
+ * element by element: they do not depend on how a tensor is split into messages, nor on timing, and
+ * all_reduce gives the same bits as reduce_scatter followed by all_gather.
  *
  * A rank sends (N-1)/N of the tensor for a reduce_scatter or an all_gather of N*k rows, and twice
  * that for an all_reduce: parts go to their owners, are summed there, and come back.
@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { ROUND_BYTES = 1 << 20 }; /* of a tensor that one exchange moves */
+enum { ROUND_BYTES = 1 << 20 }; /* bytes of a tensor per exchange */
 
 static const pl_attr attrs[] = {
     PL_ATTR(pl_collective_attr, ranks, INT),
@@ -102,7 +102,7 @@ static void gather_vjp(const pl_vjp *v)
     v->gin[0] = pl_reduce_scatter(v->g, v->gout[0], (int)a->ranks, a->name);
 }
 
-/* Every rank's gradient flows to the root; the others' own x is read by nobody. */
+/* Every rank's gradient flows to the root; the x of the other ranks has no reader. */
 static void broadcast_vjp(const pl_vjp *v)
 {
     const pl_collective_attr *a = v->attr;
@@ -142,8 +142,8 @@ static pl_cost gather_cost(const pl_call *c)
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */
-/* The world of a call, or NULL when there is only this rank; fails when it is not the planned one.
- */
+/* Sets the world of a call, or NULL when there is only this rank; fails when it differs from the
+ * planned world. */
 static pl_status world_of(const pl_call *c, const char *op, pl_comm **out)
 {
     const pl_collective_attr *a = c->attr;
@@ -160,7 +160,7 @@ static pl_status world_of(const pl_call *c, const char *op, pl_comm **out)
     return PL_OK;
 }
 
-/* Elements that one exchange takes from each row of N. */
+/* Returns the elements that one exchange takes from each row of N. */
 static int64_t row_part(int64_t ranks, size_t elem)
 {
     int64_t n = ROUND_BYTES / (int64_t)elem / ranks;
@@ -172,7 +172,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-enum { BLOCK = 256 }; /* elements that are summed at a time */
+enum { BLOCK = 256 }; /* elements summed at a time */
 
 static void add_block(pl_dtype d, const char *part, int64_t at, int64_t n, bool first, double *acc)
 {
@@ -200,8 +200,8 @@ static void put_block(pl_dtype d, const double *acc, int64_t n, char *to, int64_
     for (int64_t i = 0; i < n; i++) pl_elem_set(d, to, at + i, acc[i]);
 }
 
-/* to[i] = sum over ranks r of part r of what came, and of `own` in its place; n elements. Parts
- * stand `apart` elements apart. */
+/* to[i] = sum over ranks r of received part r, with `own` for this rank; n elements. Parts are
+ * `apart` elements apart. */
 static void sum_parts(pl_dtype d, const pl_comm *w, const char *came, int64_t apart,
                       const char *own, int64_t n, char *to)
 {
@@ -216,7 +216,7 @@ static void sum_parts(pl_dtype d, const pl_comm *w, const char *came, int64_t ap
     }
 }
 
-/* Bytes that parts of the others come into. */
+/* Returns the bytes that receive the parts of the other ranks. */
 static size_t room_wanted(const pl_call *c)
 {
     const pl_collective_attr *a = c->attr;
@@ -225,7 +225,7 @@ static size_t room_wanted(const pl_call *c)
     return a->ranks > 1 ? (size_t)(least(row, row_part(a->ranks, elem)) * a->ranks) * elem : 0;
 }
 
-/* The communicator's own room, where it has one that is large enough; else it is planned. */
+/* Whether the communicator has enough room itself; otherwise the room is planned. */
 static bool room_is_there(const pl_call *c)
 {
     return c->comm && c->comm->room && room_wanted(c) <= c->comm->room_bytes;
@@ -243,7 +243,7 @@ static void *bytes_at(const void *base, int64_t elems, size_t elem)
     return (char *)(uintptr_t)base + elems * (int64_t)elem;
 }
 
-/* Elements [at, at + m) of y, each rank's own sum of them in its place, reach all ranks. */
+/* Sends elements [at, at + m) of y, each rank's own sum, to all ranks. */
 static pl_status reduce_round(pl_comm *w, pl_dtype d, char *y, int64_t m, void *work)
 {
     size_t elem = pl_dtype_bytes(d);

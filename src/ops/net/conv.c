@@ -1,13 +1,14 @@
 /* conv.c - convolution and its two gradients; channels last, one to three spatial dims.
  *
- *   conv      (x, w, bias?) -> y   y[n,p,o] = bias[o] + sum over k,i of x[n, p*s + k*d - pad, g*I+i] w[o,k,i]
+ *   conv      (x, w, bias?) -> y   y[n,p,o] = bias[o] + sum over k,i of
+ *                                             x[n, p*s + k*d - pad, g*I+i] w[o,k,i]
  *   conv_dx   (dy, w) -> dx        its adjoint in x: the data gradient, and transposed convolution
  *   conv_dw   (x, dy) -> dw        its adjoint in w
  *
  * x [N, in.., I*groups], w [O, kernel.., I], y [N, out.., O]. The map is bilinear in (x, w), so
  * each op's gradient is the other two, and derivatives of any order stay inside the three. conv_dx
- * and conv_dw carry the size that their inputs do not tell (`in`, `kernel`). Backward keeps x and
- * w.
+ * and conv_dw have attributes for the sizes that do not follow from their inputs (`in`, `kernel`).
+ * The backward pass keeps x and w.
  */
 #include "base/err.h"
 #include "base/threads.h"
@@ -29,8 +30,7 @@ static const pl_attr dx_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL
 static const pl_attr dw_attrs[] = {SHARED, PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
-/* Checks x, w and what they make; y is filled. The one place where the three ops' shapes meet.
- */
+/* Checks x and w, and fills y. The only place that checks the shapes of all three ops. */
 static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl_type *y)
 {
     char s[96], t[96];
@@ -114,7 +114,7 @@ static pl_status dw_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     return PL_OK;
 }
 
-/* The whole geometry of a call, whichever of the three ops it is. */
+/* The geometry of a call, for any of the three ops. */
 typedef struct geometry {
     pl_window w;
     int64_t n, ic, oc, groups;
@@ -193,8 +193,8 @@ static void dw_vjp(const pl_vjp *v)
 }
 
 /* ---- cost ------------------------------------------------------------------------------- */
-/* The product of (places, channels in x taps) and (channels in x taps, channels out): which of the
- * three is summed over tells the ops apart. */
+/* The product of (positions, channels in x taps) and (channels in x taps, channels out): the three
+ * ops differ in which dimension is summed over. */
 static pl_cost cost_of(const pl_call *c, geometry g, int summed)
 {
     double places = (double)g.n, out = (double)(g.oc / g.groups);
@@ -280,10 +280,10 @@ static void conv_pixel(void *ctx, int64_t task, int worker)
     }
 }
 
-/* Channels that are summed side by side, in the order that each would have alone. */
+/* Channels that are summed side by side, each in the order that it would have alone. */
 enum { SIDE = 64 };
 
-/* Channels first .. first+n of one input pixel, all of one group. */
+/* Computes channels first .. first+n of one input pixel, all of one group. */
 static void dx_channels(const job *j, int64_t task, int64_t first, int64_t n)
 {
     const geometry *g = &j->g;
@@ -375,7 +375,7 @@ static pl_status dw_ref(const pl_call *c)
 }
 
 /* ---- oneDNN ----------------------------------------------------------------------------- */
-/* What oneDNN refuses is left to the reference loops: the handle stays NULL. */
+/* Problems that oneDNN refuses use the reference loops: the handle stays NULL. */
 static pl_status dnn_prepare(const pl_call *c, pl_dnn_conv_kind kind, geometry g, void **prep,
                              size_t *work_bytes)
 {
@@ -454,8 +454,8 @@ static const pl_case dx_cases[] = {CASES(DX_CASE) PL_CASE_END};
 static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
 /* clang-format on */
 
-/* Samples never mix, nor do channels that are each a group of their own: x, w and y stand for the
- * operands, whichever of them is the result. */
+/* Samples never mix, nor do channels that are each a group: x, w and y stand for the operands,
+ * whichever of them is the result. */
 static void label(const pl_call *c, pl_labels *l, int8_t *x, int8_t *w, int8_t *y)
 {
     int last = c->in_type[0].rank - 1;

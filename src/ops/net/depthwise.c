@@ -1,11 +1,11 @@
-/* depthwise.c - depthwise convolution with a kernel of its own for every sample and channel.
+/* depthwise.c - depthwise convolution with a separate kernel for every sample and channel.
  *
  *   depthwise_per_sample     (x [B, in.., C], w [B, kernel.., C]) -> y [B, out.., C]
  *   depthwise_per_sample_dx  (dy, w) -> dx        its adjoint in x
  *   depthwise_per_sample_dw  (x, dy) -> dw        its adjoint in w
  *
  * y[b,p,c] = sum_k x[b, p*s + k*d - pad, c] w[b,k,c]. A grouped convolution over B*C groups
- * says the same, but channels last it needs two transposes of x; here rows of channels multiply
+ * computes the same, but channels last it needs two transposes of x; here rows of channels multiply
  * in place. The map is bilinear: each op's gradient is the other two.
  */
 #include "base/err.h"
@@ -174,8 +174,8 @@ static pl_cost cost_of(const pl_call *c, job j)
 }
 
 /* ---- reference -------------------------------------------------------------------------- */
-/* Pairs of rows to multiply, the sum of which is one output row. A source names pair t of the
- * task in rows of channels, or -1 in *a where t has none. */
+/* Pairs of rows to multiply, whose sum is one output row. A source sets pair t of the task in rows
+ * of channels, or -1 in *a where t has none. */
 typedef struct pairs {
     job j;
     int64_t n; /* pairs at most */
@@ -254,7 +254,7 @@ static inline void push(batch *b, int64_t x, int64_t w)
     b->w[b->n++] = (const float *)b->j->c->in[1] + w * b->j->channels;
 }
 
-/* Where tap k of position i meets the other side along d, or -1. */
+/* Returns the position along d that tap k of position i reads on the other side, or -1. */
 static inline int64_t meet(const pl_window *w, int d, int64_t i, int64_t k, const bool back)
 {
     if (back) return pl_window_from(w, d, i, k);

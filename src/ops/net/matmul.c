@@ -3,9 +3,9 @@
  *   a [batch.., M, K] (ta: [.., K, M])   b [batch.., K, N] (tb: [.., N, K])   bias [N], optional
  *
  * In the IR an operand's batch dims are the result's or absent (rank 2: every product reads the
- * same matrix). The constructor brings other shapes to that: leading ones are dropped, one matrix
- * on the right of many rows becomes a single tall product, and whatever else broadcasts is written
- * out. The gradient is two more products; backward keeps a and b.
+ * same matrix). The constructor converts other shapes: leading dims of 1 are dropped, one matrix on
+ * the right of many rows becomes a single tall product, and every other broadcast is written to
+ * memory. The gradient is two more products; the backward pass keeps a and b.
  */
 #include "base/err.h"
 #include "base/threads.h"
@@ -155,7 +155,7 @@ static pl_status ref(const pl_call *c)
     return pl_matmul_ref(c, c->n_in == 3, pl_put_plain);
 }
 
-/* What oneDNN refuses is left to the reference loops: the handle stays NULL. */
+/* Problems that oneDNN refuses use the reference loops: the handle stays NULL. */
 static pl_status dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     product p = product_of(c);
@@ -251,7 +251,8 @@ static pl_val reshaped(pl_graph *g, pl_val x, int rank, const int64_t *dim)
     return pl_type_equal(&t, &want) ? x : pl_reshape(g, x, rank, dim);
 }
 
-/* Batch dims both stretch to; false with the graph's error set if they do not. */
+/* Computes the batch dims that both broadcast to; false with the graph's error set if they do
+ * not. */
 static bool common_batch(pl_graph *g, const pl_type *a, const pl_type *b, pl_type *out)
 {
     *out = a->rank >= b->rank ? *a : *b;
@@ -269,7 +270,7 @@ static bool common_batch(pl_graph *g, const pl_type *a, const pl_type *b, pl_typ
     return true;
 }
 
-/* x with batch dims exactly those of `to`, or none if all of its own are 1. */
+/* Returns x with exactly the batch dims of `to`, or none if all of its own are 1. */
 static pl_val batched(pl_graph *g, pl_val x, const pl_type *to)
 {
     pl_type t = pl_val_type(g, x);
@@ -293,7 +294,7 @@ static pl_val build(pl_graph *g, pl_val a, pl_val b, pl_val bias, bool ta, bool 
     return pl_build1(g, &pl_op_matmul, &t, pl_val_ok(bias) ? 3 : 2, in);
 }
 
-/* a [.., M, K] with one matrix b: the batch joins the rows. */
+/* a [.., M, K] with one matrix b: the batch is merged into the rows. */
 static pl_val tall(pl_graph *g, pl_val a, pl_val b, pl_val bias, bool tb, const pl_type *out)
 {
     pl_type t = pl_val_type(g, a);
@@ -306,7 +307,7 @@ pl_val pl_matmul(pl_graph *g, pl_val a, pl_val b, bool ta, bool tb)
 {
     if (!pl_val_ok(a) || !pl_val_ok(b)) return PL_NO_VAL;
     pl_type t = pl_val_type(g, a), u = pl_val_type(g, b), out;
-    if (t.rank < 2 || u.rank < 2) return build(g, a, b, PL_NO_VAL, ta, tb); /* says why not */
+    if (t.rank < 2 || u.rank < 2) return build(g, a, b, PL_NO_VAL, ta, tb); /* reports the error */
     if (!common_batch(g, &t, &u, &out)) return PL_NO_VAL;
     out.dim[out.rank - 2] = t.dim[t.rank - (ta ? 1 : 2)];
     out.dim[out.rank - 1] = u.dim[u.rank - (tb ? 2 : 1)];

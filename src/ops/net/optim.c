@@ -1,13 +1,13 @@
 /* optim.c - optimiser updates: adam (also AdamW, amsgrad), sgd, lion, rmsprop.
  *
- * One op makes the new weight and the new state from the old ones and the gradient, in one pass.
+ * One op computes the new weight and the new state from the old ones and the gradient, in one pass.
  *
  *   inputs    lr, scale, step (adam and sgd only), grad, w, state..
- *   outputs   w', state'..   each may take over its predecessor's bytes
+ *   outputs   w', state'..   each may overwrite its predecessor's bytes
  *
  * scale multiplies the gradient before anything else; when it is not finite nothing changes (a
  * skipped step). The number of outputs is fixed by the op, so rules with and without an optional
- * state are ops of their own: adam_max (amsgrad), sgd_momentum, rmsprop_centered, rmsprop_momentum,
+ * state are separate ops: adam_max (amsgrad), sgd_momentum, rmsprop_centered, rmsprop_momentum,
  * rmsprop_full.
  *
  * Formulas are those of torch.optim (2.x), with its order of operations; Lion is Algorithm 2 of
@@ -91,8 +91,8 @@ static coeffs adam_coeffs(const pl_optim_attr *a, values v)
                     .root = sqrt(c2)};
 }
 
-/* The first step puts the gradient itself into the buffer, without dampening. Nesterov's
- * look-ahead uses the momentum, kept in beta2, at every step. */
+/* The first step stores the gradient itself in the buffer, without dampening. Nesterov's look-ahead
+ * uses the momentum, kept in beta2, at every step. */
 static coeffs sgd_coeffs(const pl_optim_attr *a, values v)
 {
     bool first = v.step <= 1;
@@ -211,7 +211,7 @@ static values values_of(const pl_call *c, int scalars)
                     scalars == 3 ? (double)*(const int64_t *)c->in[2] : 1};
 }
 
-/* A scale that is not finite: everything stays as it is. */
+/* A scale that is not finite: nothing changes. */
 static bool skipped(const pl_call *c, int scalars, coeffs k)
 {
     if (isfinite(k.scale)) return false;
@@ -409,7 +409,7 @@ UPDATE_OP(rmsprop_full, 2, 3, rmsprop_attrs, rmsprop_coeffs, PL_UPDATE_RMSPROP_F
 /* clang-format on */
 
 /* ---- constructors ----------------------------------------------------------------------- */
-/* Builds and hands the new values back through the pointers that brought the old ones. */
+/* Builds the node and returns the new values through the pointers that held the old ones. */
 static void build(pl_graph *g, const pl_op *op, const pl_optim_attr *a, int n_scalars,
                   const pl_val *scalars, pl_val grad, pl_val *const *tensors, int n)
 {

@@ -1,12 +1,12 @@
 /* pool.c - maximum and average over sliding windows of [N, s.., C].
  *
- *   max_pool (x) -> y, index          index: u8, the winner's tap in its window (the first of equals)
+ *   max_pool (x) -> y, index          index: u8, the winner's tap in its window (first of equals)
  *   max_pool_bwd (dy, index) -> dx    each dy goes to its winner
  *   max_pool_gather (x, index) -> y   the adjoint of max_pool_bwd: x at the winners
  *   avg_pool, avg_pool_bwd            an adjoint pair of linear maps (taps.h)
  *
- * Backward keeps one byte per output element of max_pool, and nothing of the averages. Padding
- * never wins a maximum; averages count it only when count_pad is set.
+ * The backward pass keeps one byte per output element of max_pool, and nothing of the averages.
+ * Padding never wins a maximum; averages count it only when count_pad is set.
  */
 #include "base/err.h"
 #include "base/threads.h"
@@ -32,7 +32,7 @@ static const pl_attr avg_bwd_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pa
                                         PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
-/* Completes attributes and gives y's type for x. Every window must hold something of x. */
+/* Completes the attributes and sets y's type for x. Every window must contain an element of x. */
 static pl_status pooled(pl_window_attr *a, const pl_type *x, pl_type *y)
 {
     PL_TRY(pl_window_rank("x", x));
@@ -51,7 +51,7 @@ static pl_status pooled(pl_window_attr *a, const pl_type *x, pl_type *y)
     return PL_OK;
 }
 
-/* For the ops that make x from y: x's type, checked to pool to y. */
+/* For the ops that compute x from y: sets x's type and checks that it pools to y. */
 static pl_status unpooled(pl_window_attr *a, const pl_type *y, pl_type *x)
 {
     char s[96], t[96], u[96];
@@ -155,8 +155,8 @@ static void avg_pool_bwd_vjp(const pl_vjp *v)
     v->gin[0] = pl_build1(v->g, &pl_op_avg_pool, v->attr, 1, v->gout);
 }
 
-/* ---- windows side by side, as maps ------------------------------------------------------ */
-/* Windows of an image that neither overlap nor leave anything out. */
+/* ---- adjacent windows, as maps ----------------------------------------------------------- */
+/* Whether the windows of an image neither overlap nor leave anything out. */
 static bool tiles_plane(const pl_window_attr *a, const pl_type *x)
 {
     if (x->rank != 4) return false;
@@ -170,7 +170,7 @@ static bool tiles_plane(const pl_window_attr *a, const pl_type *x)
 /* Tap by tap over strided slices, with the rule of max_pixel. */
 static bool max_pool_as_maps(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out)
 {
-    enum { MOST_TAPS = 9 }; /* more, and the slices of a producer are too many nodes */
+    enum { MOST_TAPS = 9 }; /* with more taps, the slices of a producer are too many nodes */
     (void)n_in;
     const pl_window_attr *a = attr;
     pl_type x = pl_val_type(g, in[0]);
@@ -197,7 +197,7 @@ static bool max_pool_as_maps(pl_graph *g, const void *attr, const pl_val *in, in
     return true;
 }
 
-/* Every element asks its one window whether it won. */
+/* Every element compares its position with the winner of its window. */
 static bool max_pool_bwd_as_maps(pl_graph *g, const void *attr, const pl_val *in, int n_in,
                                  pl_val *out)
 {
@@ -223,7 +223,7 @@ static bool max_pool_bwd_as_maps(pl_graph *g, const void *attr, const pl_val *in
     return true;
 }
 
-/* A flop a tap of each pooled element; the larger operand stands for either direction. */
+/* One flop per tap of each pooled element; the larger operand stands for either direction. */
 static pl_cost cost(const pl_call *c)
 {
     const pl_window_attr *a = c->attr;
@@ -384,7 +384,7 @@ static void dnn_release(void *prep)
     pl_dnn_free(prep);
 }
 
-/* What oneDNN refuses is left to the reference loops: the handle is NULL. */
+/* Problems that oneDNN refuses use the reference loops: the handle is NULL. */
 static pl_status max_pool_run(const pl_call *c)
 {
     return c->prep ? pl_dnn_run(c->prep, c->in, c->out, c->work) : max_pool_ref(c);

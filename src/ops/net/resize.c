@@ -2,8 +2,8 @@
  *
  *   resize (x) -> y        resize_bwd (dy) -> dx
  *
- * PyTorch's formulas, in its precision (f32 positions for f32 and 16-bit data), because a
- * position rounds to another pixel otherwise. With S input and O output positions along a dim:
+ * PyTorch's formulas, in its precision (f32 positions for f32 and 16-bit data), because otherwise a
+ * position may round to another pixel. With S input and O output positions along a dim:
  *   nearest          src = floor(i * S/O)
  *   linear, cubic    src = (i + 1/2) * S/O - 1/2, or i * (S-1)/(O-1) when corners align
  * Linear clamps src at 0 and reads src and its right neighbour; cubic reads four neighbours
@@ -55,7 +55,7 @@ static double rounded(const resizing *r, double x)
     return r->wide ? x : (double)(float)x;
 }
 
-/* Source position of output i, rounded as PyTorch rounds it. */
+/* Returns the source position of output i, rounded like PyTorch's. */
 static double source(const resizing *r, int d, int64_t i)
 {
     double in = (double)r->in[d], out = (double)r->out[d], at = (double)i;
@@ -146,7 +146,7 @@ static void resize_bwd_vjp(const pl_vjp *v)
     v->gin[0] = other(v, &pl_op_resize);
 }
 
-/* Taps an element of y times two, whichever way. */
+/* Two flops per tap and element of y, in either direction. */
 static pl_cost cost(const pl_call *c)
 {
     static const double taps[] = {1, 2, 4};

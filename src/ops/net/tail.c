@@ -1,25 +1,24 @@
-/* tail.c - products and convolutions with what follows them: an addition, then a function of one
- * element.
+/* tail.c - products and convolutions with a tail: an addition, then an elementwise function.
  *
  *   matmul_tail       (a, b, bias?, c?)  -> y         z = op(a) op(b) + bias + c,  y = act(z)
- *   matmul_tail_keep  (a, b, bias?)      -> y, z      for a backward pass that wants z
+ *   matmul_tail_keep  (a, b, bias?)      -> y, z      for a backward pass that needs z
  *   matmul_slope      (a, b, z)          -> y         y = op(a) op(b) * act'(z)
  *   conv_tail         (x, w, bias?, c?)  -> y         as matmul_tail
  *   conv_dx_tail      (dy, w, c)         -> dx        dx + c
  *
  * Networks do not name these ops: pass/join_tails.c puts them in place of a product and its
- * readers, after differentiation, for devices whose libraries have them as one kernel. That is why
- * they have no gradient. Sums and functions are computed wide and y is rounded once, z apart from
- * it: a tail never rounds more often than the nodes it stands for.
+ * readers, after differentiation, for devices whose libraries have them as one kernel. So they
+ * have no gradient. Sums and functions are computed wide; y is rounded once, and z separately: a
+ * tail never rounds more often than the nodes it replaces.
  *
- * pl_op.tail says which tails are offered, by the graph alone. It names what cuBLASLt and cuDNN
+ * pl_op.tail says which tails are offered, from the graph alone. It names what cuBLASLt and cuDNN
  * have and no more:
- *   products      an addition; RELU; GELU in its tanh form, with and without z, and its slope, in 16-bit types
- *                 or TF32: the library's tanh is an approximation that f32 would show
+ *   products      an addition; RELU; GELU in its tanh form, with and without z, and its slope, in
+ *                 16-bit types or TF32: the library's tanh is too inexact for f32
  *   convolutions  an addition and any of the functions, 16-bit types or TF32, channels in multiples
- *                 of 8: what cuDNN's tensor-core engines take; large results, because cuDNN takes its time
- *                 over such a kernel
- * SiLU and GELU with erf behind a product stay with groups: cuBLASLt has no such epilogue.
+ *                 of 8, which cuDNN's tensor-core engines need; large results only, because cuDNN
+ *                 takes long to prepare such a kernel
+ * SiLU and GELU with erf after a product stay in groups: cuBLASLt has no such epilogue.
  */
 #include "ops/net/tail.h"
 #include "ops/math/scalar_fn.h"
@@ -59,7 +58,8 @@ static const pl_attr dx_attrs[] = {WINDOW, HEAD(pl_conv_tail_attr, in, DIMS),
                                    TAIL(pl_conv_tail_attr), PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
-/* What is added, or where the slope is taken, is the last operand and has the result's type. */
+/* The added operand, or the operand at which the slope is taken, is the last one and has the
+ * result's type. */
 static pl_status check_last(const pl_type *in, int n_in, const pl_type *out)
 {
     char a[96], b[96];
@@ -69,7 +69,7 @@ static pl_status check_last(const pl_type *in, int n_in, const pl_type *out)
     return PL_OK;
 }
 
-/* `with` operands before an optional bias, and the one that is added. */
+/* Checks the count: `with` operands, an optional bias, and the added operand. */
 static pl_status check_count(const pl_tail_attr *t, int n_in, int with)
 {
     int own = n_in - t->add;
@@ -194,7 +194,7 @@ REFERENCE(slope)
 REFERENCE(conv)
 REFERENCE(dx)
 
-/* ---- which tails there are -------------------------------------------------------------- */
+/* ---- which tails are offered ------------------------------------------------------------ */
 static pl_act act_of(pl_scalar_fn fn)
 {
     for (int i = 0; i < PL_N_ACTS; i++)
@@ -202,13 +202,13 @@ static pl_act act_of(pl_scalar_fn fn)
     return PL_N_ACTS;
 }
 
-/* 16 bits, or f32 as cards multiply it. */
+/* Whether tensor cores compute the type: 16 bits, or f32 as TF32. */
 static bool has_units(pl_dtype d, bool tf32)
 {
     return d == PL_F16 || d == PL_BF16 || (d == PL_F32 && tf32);
 }
 
-/* The library wants rows of z at multiples of 16 bytes. */
+/* The library needs rows of z at multiples of 16 bytes. */
 static bool whole_rows(const pl_type *y)
 {
     return y->dim[y->rank - 1] % 8 == 0;
@@ -233,8 +233,8 @@ const pl_op *pl_matmul_with_tail(const pl_call *c, const pl_tail *t, void *attr)
                        : &pl_op_matmul_tail;
 }
 
-/* Channels that tensor-core engines take; convolutions of few channels and of one a group have
- * kernels of our own, without tails. */
+/* Whether tensor-core engines accept the channels; convolutions with few channels or one channel
+ * per group use our own kernels, without tails. */
 static bool core_channels(const pl_call *c)
 {
     const pl_window_attr *a = c->attr;
@@ -260,7 +260,7 @@ const pl_op *pl_conv_with_tail(const pl_call *c, const pl_tail *t, void *attr)
     return conv_tail(c, t, attr, &pl_op_conv_tail);
 }
 
-/* A data gradient is followed by the gradient of another path, which is added. */
+/* The tail of a data gradient adds the gradient of another path. */
 const pl_op *pl_conv_dx_with_tail(const pl_call *c, const pl_tail *t, void *attr)
 {
     return t->fn == PL_SCALAR_NONE ? conv_tail(c, t, attr, &pl_op_conv_dx_tail) : NULL;

@@ -1,5 +1,5 @@
-/* tail.h - products and convolutions with what follows them, in one op: attributes, and what their
- * families lend to them.
+/* tail.h - products and convolutions with a tail, in one op: attributes, and functions shared with
+ * the ops without a tail.
  *
  * Valid C++ too: device code includes it.
  */
@@ -30,7 +30,7 @@ typedef struct pl_tail_attr {
     double slope; /* LEAKY_RELU */
 } pl_tail_attr;
 
-/* The op's own attributes come first: what reads those of the op alone reads these. */
+/* The attributes of the op without a tail come first: code for that op can read this struct. */
 typedef struct pl_matmul_tail_attr {
     pl_matmul_attr head;
     pl_tail_attr tail;
@@ -41,12 +41,12 @@ typedef struct pl_conv_tail_attr {
     pl_tail_attr tail;
 } pl_conv_tail_attr;
 
-/* ---- what the families lend ------------------------------------------------------------- */
-/* Takes the finished sum of output element `at`. */
+/* ---- shared with the ops without a tail ----------------------------------------------------- */
+/* Gets the finished sum of output element `at`. */
 typedef void pl_put_fn(const pl_call *c, int64_t at, double sum);
-pl_put_fn pl_put_plain; /* rounds it and no more */
+pl_put_fn pl_put_plain; /* only rounds the sum */
 
-/* matmul.c, conv.c: rules and reference loops of the op alone. */
+/* matmul.c, conv.c: rules and reference loops of the op without a tail. */
 pl_status pl_matmul_infer(const pl_type *in, int n_in, void *attr, pl_type *out) PL_MUST_USE;
 pl_cost pl_matmul_cost(const pl_call *c);
 pl_status pl_matmul_ref(const pl_call *c, bool bias, pl_put_fn *put) PL_MUST_USE;

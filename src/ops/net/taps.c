@@ -33,9 +33,9 @@ static bool one_tap(const void *ctx, int d, int64_t i, int64_t k, int64_t *index
     return k == 0;
 }
 
-/* Counts, sums, fills; rows are the side that the table is read by. Counts stand two places
- * ahead and the filling moves start[r+1] from the beginning of row r to its end: the beginning
- * of r+1. */
+/* Counts, sums, fills; rows are the side that reads the table. Counts are stored two places ahead,
+ * and filling moves start[r+1] from the beginning of row r to its end, which is the beginning of
+ * r+1. */
 static pl_status table_make(table *t, int d, int64_t in, int64_t out, pl_taps_fn fn,
                             const void *ctx, bool adjoint)
 {
@@ -105,13 +105,13 @@ typedef struct job {
     const float *x;
     float *y;
     int64_t c;      /* channels */
-    int64_t strips; /* tasks a row of pixels is cut into along the channels */
+    int64_t strips; /* tasks per row of pixels, along the channels */
     pl_dtype dt;    /* reference only */
     const void *rx;
     void *ry;
 } job;
 
-/* Feeds the taps of one output pixel, in batches, to the row loop. */
+/* Passes the taps of one output pixel, in batches, to the row loop. */
 static void sum_pixel(const job *j, const float *x, float *y, int64_t od, int64_t oh, int64_t ow,
                       int64_t n_c)
 {

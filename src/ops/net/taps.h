@@ -1,10 +1,10 @@
 /* taps.h - separable linear maps over the spatial dims of [N, s.., C]: averages, resizing, and
  * the adjoint of each.
  *
- * Along every spatial dim an output position reads a short list of input positions ("taps"),
- * each with a weight; over several dims lists and weights multiply. The lists are tables made
- * at prepare time. The adjoint is the same kind of map with the tables turned round, so it too
- * gathers: each output element is summed by one thread in one order.
+ * Along every spatial dim an output position reads a short list of input positions ("taps"), each
+ * with a weight; over several dims lists and weights multiply. The lists are tables made at prepare
+ * time. The adjoint is the same kind of map with the tables inverted, so it gathers too: one thread
+ * sums each output element in one order.
  */
 #ifndef PL_OPS_TAPS_H
 #define PL_OPS_TAPS_H
@@ -13,8 +13,8 @@
 
 typedef struct pl_taps pl_taps;
 
-/* The k-th tap of output position i along dim d (of three; missing leading dims do not ask);
- * false when there is none. A weight of 0 is no tap. */
+/* Sets the k-th tap of output position i along dim d (of three; not called for missing leading
+ * dims); false past the last tap. Taps of weight 0 are ignored. */
 typedef bool (*pl_taps_fn)(const void *ctx, int d, int64_t i, int64_t k, int64_t *index,
                            double *weight);
 
@@ -27,7 +27,7 @@ void pl_taps_free(void *t); /* NULL is fine */
 pl_status pl_taps_run(const pl_call *c) PL_MUST_USE; /* f32 */
 pl_status pl_taps_ref(const pl_call *c) PL_MUST_USE; /* any float type, in double */
 
-/* The kernels of an op, from `pl_status op_taps(const pl_call *c, pl_taps **t)`. */
+/* Defines the kernels of an op, from `pl_status op_taps(const pl_call *c, pl_taps **t)`. */
 #define PL_TAPS_KERNELS(op)                                                                        \
  static pl_status op##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                  \
  {                                                                                                 \

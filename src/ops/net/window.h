@@ -1,7 +1,8 @@
-/* window.h - the geometry of windows that slide over the spatial dims of [N, s.., C]:
- * convolution, pools, patches. Position p of the output and tap k of the window meet the input
- * at p*stride + k*dilation - pad_lo          (padding outside [0, in)) and the output size is
- * (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) / stride + 1.
+/* window.h - the geometry of windows that slide over the spatial dims of [N, s.., C]: convolution,
+ * pools, patches. Tap k of the window at output position p reads input position
+ *     p*stride + k*dilation - pad_lo          (padding outside [0, in))
+ * and the output size is
+ *     (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) / stride + 1.
  */
 #ifndef PL_OPS_WINDOW_H
 #define PL_OPS_WINDOW_H
@@ -11,13 +12,14 @@
 
 PL_SHARED_BEGIN
 
-/* The attributes of every windowed op; each op's table names those it has. Lists hold one entry
- * a spatial dim, outermost first; an empty one is filled with its default by
- * pl_window_complete. */
+/* The attributes of every windowed op; each op's table names the attributes that it has. Lists have
+ * one entry per spatial dim, outermost first; pl_window_complete fills an empty list with its
+ * default. */
 typedef struct pl_window_attr {
     pl_dims stride, dilation, pad_lo, pad_hi; /* defaults 1, 1, 0, 0 */
     pl_dims kernel;                           /* where no operand has the window's size */
-    pl_dims in;                               /* spatial size of the input, in ops that make one */
+    pl_dims in;                               /* spatial size of the input, in ops that produce
+                                               * it */
     int64_t groups;
     bool count_pad;
 } pl_window_attr;
@@ -30,17 +32,17 @@ typedef struct pl_window {
 
 /* Fills empty lists and checks all of them against n spatial dims. */
 pl_status pl_window_complete(pl_window_attr *a, int n) PL_MUST_USE;
-/* A list the op cannot do without: n entries of at least 1. */
+/* Checks a required list: n entries of at least 1. */
 pl_status pl_window_need(const char *what, const pl_dims *d, int n) PL_MUST_USE;
-/* Output size along spatial dim d; an error when the window does not fit. */
+/* Sets the output size along spatial dim d; an error when the window does not fit. */
 pl_status pl_window_out(const pl_window_attr *a, int d, int64_t in, int64_t kernel,
                         int64_t *out) PL_MUST_USE;
-/* Checks that [rank-2] spatial dims of a windowed op's [N, s.., C] operand are 1 to 3. */
+/* Checks that a windowed op's [N, s.., C] operand has 1 to 3 spatial dims. */
 pl_status pl_window_rank(const char *what, const pl_type *t) PL_MUST_USE;
 /* in, out, kernel: n entries each. */
 pl_window pl_window_make(const pl_window_attr *a, int n, const int64_t *in, const int64_t *out,
                          const int64_t *kernel);
-/* Attributes from a constructor's options for n spatial dims; zeros read as defaults. */
+/* Makes attributes from a constructor's options for n spatial dims; zeros mean defaults. */
 pl_window_attr pl_window_from_conv(const pl_conv_opts *o, int n);
 
 static inline int64_t pl_window_at(const pl_window *w, int d, int64_t p, int64_t k)
@@ -48,7 +50,8 @@ static inline int64_t pl_window_at(const pl_window *w, int d, int64_t p, int64_t
     return p * w->stride[d] + k * w->dilation[d] - w->pad_lo[d];
 }
 
-/* The output position whose tap k meets input position i along d, or -1 if there is none. */
+/* Returns the output position whose tap k reads input position i along d, or -1 if there is
+ * none. */
 static inline int64_t pl_window_from(const pl_window *w, int d, int64_t i, int64_t k)
 {
     int64_t at = i + w->pad_lo[d] - k * w->dilation[d];
@@ -60,7 +63,7 @@ static inline int64_t pl_window_from(const pl_window *w, int d, int64_t i, int64
     return at < w->out[d] ? at : -1;
 }
 
-/* The place of flat index i in a dense box of size[3]. */
+/* Splits flat index i into coordinates of a dense box of size[3]. */
 static inline void pl_window_split(int64_t i, const int64_t *size, int64_t *p)
 {
     p[2] = i % size[2];
@@ -68,7 +71,7 @@ static inline void pl_window_split(int64_t i, const int64_t *size, int64_t *p)
     p[0] = i / size[2] / size[1];
 }
 
-/* Flat input pixel that tap k[3] of output pixel p[3] reads, or -1 in the padding. */
+/* Returns the flat input pixel that tap k[3] of output pixel p[3] reads, or -1 in the padding. */
 static inline int64_t pl_window_reads(const pl_window *w, const int64_t *p, const int64_t *k)
 {
     int64_t at = 0;
@@ -80,7 +83,7 @@ static inline int64_t pl_window_reads(const pl_window *w, const int64_t *p, cons
     return at;
 }
 
-/* Flat output pixel whose tap k[3] reads input pixel q[3], or -1. */
+/* Returns the flat output pixel whose tap k[3] reads input pixel q[3], or -1. */
 static inline int64_t pl_window_reader(const pl_window *w, const int64_t *q, const int64_t *k)
 {
     int64_t at = 0;

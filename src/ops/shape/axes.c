@@ -1,4 +1,4 @@
-/* axes.c - sets of axes as constructors take them: bit masks that may count from the end. */
+/* axes.c - sets of axes of constructors: bit masks that may count from the end. */
 #include "ir/graph.h"
 #include "ops/core/shape.h"
 #include "plimsoll_ops.h"

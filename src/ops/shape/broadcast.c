@@ -1,6 +1,6 @@
-/* broadcast.c - y = x stretched to a larger shape, NumPy's rule (dims align at the end).
+/* broadcast.c - broadcasts x to a larger shape, NumPy's rule (dims align at the end).
  *
- * Its gradient is the sum over what was stretched. In a group it is a read with stride 0.
+ * Its gradient is the sum over the broadcast dims. In a group it is a read with stride 0.
  */
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
@@ -51,7 +51,7 @@ static void vjp(const pl_vjp *v)
     v->gin[0] = pl_reshape(v->g, s, x.rank, x.dim);
 }
 
-/* To its own shape it is nothing; of a constant it is a larger constant. */
+/* A broadcast to the same shape is x; of a constant it is a larger constant. */
 static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
 {
     (void)n_in;

@@ -1,8 +1,8 @@
-/* concat.c - tensors end to end along one axis; stack puts them along an axis of its own.
+/* concat.c - joins tensors along one axis; stack joins them along a new axis.
  *
  * Each input is one strided copy into its part of the output. The gradient is the slice of each
  * part. Any number of inputs, at least one. Along the outermost axis a part is one run of bytes,
- * and the plan may have put the input there when it was made: nothing is copied then.
+ * and the plan may let the producer write the input there: then nothing is copied.
  */
 #include "cpu/kernels/strided.h"
 #include "ops/core/attr.h"
@@ -45,7 +45,7 @@ static void vjp(const pl_vjp *v)
     }
 }
 
-/* One run of bytes: no axis outside. */
+/* Whether the part is one run of bytes: no axis outside. */
 static bool join(const pl_call *c, int i, int64_t *byte_offset)
 {
     int64_t axis = ((const pl_concat_attr *)c->attr)->axis, at = 0;

@@ -1,6 +1,6 @@
 /* endpoints.c - the ends of a program: input and state bring values in, assign and output take them
  * out. None has a kernel: the plan gives an input its place, a state value is its slot's memory, an
- * assigned value is made in (or copied to) the slot's memory, an output stays alive to the end.
+ * assigned value is computed in (or copied to) the slot's memory, an output stays alive to the end.
  */
 #include "base/err.h"
 #include "ops/core/attr.h"

@@ -1,5 +1,4 @@
-/* flip.c - elements in reverse order along a set of axes. Its own inverse, hence its own gradient.
- */
+/* flip.c - reverses elements along a set of axes. Its own inverse, so its own gradient. */
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"

@@ -1,8 +1,8 @@
-/* pad.c - a border of one value around a tensor, and the same value between its neighbours.
+/* pad.c - one value around a tensor, and between its neighbours.
  *
  * On each axis: lo before, inner between two elements, hi after. It is the adjoint of slice: its
- * gradient is the slice that reads the elements back. The fast kernel writes the output once,
- * front to back, as runs along the last axis that is padded.
+ * gradient is the slice that reads the elements back. The fast kernel writes the output once, front
+ * to back, as runs along the last padded axis.
  */
 #include "base/dtype.h"
 #include "base/threads.h"
@@ -57,7 +57,7 @@ static void vjp(const pl_vjp *v)
     v->gin[0] = pl__slice_all(v->g, v->gout[0], a->lo.v, stop, step);
 }
 
-/* Coordinate in the input of output coordinate `at` on axis i; -1 in the padding. */
+/* Returns the input coordinate of output coordinate `at` on axis i; -1 in the padding. */
 static int64_t source_of(const pl_pad_attr *a, const pl_type *x, int i, int64_t at)
 {
     int64_t t = at - a->lo.v[i], step = a->inner.v[i] + 1;
@@ -92,7 +92,7 @@ static pl_status ref(const pl_call *c)
 /* ---- runs along the last padded axis ---------------------------------------------------- */
 typedef struct job {
     const pl_call *c;
-    int axis;              /* last one that is padded */
+    int axis;              /* the last padded axis */
     int64_t run;           /* elements after it: never padded */
     int64_t in_line, line; /* elements of a line of the input and of the output */
     char value[8];
@@ -185,7 +185,7 @@ static void labels(const pl_call *c, pl_labels *l)
         if (a->lo.v[i] == 0 && a->hi.v[i] == 0 && a->inner.v[i] == 0)
             l->in[0][i] = l->out[0][i] = (int8_t)(i + 1);
         else if (a->inner.v[i] == 0 && a->lo.v[i] % c->in_type[0].dim[i] == 0 &&
-                 a->hi.v[i] % c->in_type[0].dim[i] == 0) /* whole copies of the axis beside it */
+                 a->hi.v[i] % c->in_type[0].dim[i] == 0) /* whole copies of the axis */
             l->in[0][i] = l->out[0][i] = PL_LABEL_JOIN;
     if (a->value == 0) l->times = 1;
 }

@@ -1,7 +1,7 @@
 /* permute.c - dimensions in another order: output dimension i is input dimension perm[i].
  *
- * The gradient is the inverse order. When only dimensions of size 1 move, the bytes stay where they
- * are and the constructor makes a reshape, which is free. Alone it runs as a tiled transposition:
+ * The gradient is the inverse permutation. When only dimensions of size 1 move, the bytes do not
+ * move and the constructor makes a reshape, which is free. Alone it runs as a tiled transposition:
  * reading through strides, as a group would, wastes most of each cache line.
  */
 #include "ops/core/attr.h"
@@ -107,7 +107,7 @@ pl_val pl_permute(pl_graph *g, pl_val x, const int *perm)
         seen |= (uint32_t)1 << at[i];
         dim[i] = t.dim[at[i]];
     }
-    /* A malformed order is left for infer to name. */
+    /* infer reports a malformed permutation. */
     if (seen == ((uint32_t)1 << t.rank) - 1 && keeps_order(&t, at))
         return pl_reshape(g, x, t.rank, dim);
     return pl_build1(g, &pl_op_permute, &a, 1, &x);

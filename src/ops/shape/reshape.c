@@ -1,8 +1,8 @@
 /* reshape.c - the same bytes under another shape, and stop_gradient; both are views.
  *
- * reshape keeps row-major order, so its output is its input's memory, always, at offset 0. A
- * constructor that would change nothing makes no node. stop_gradient is the identity with gradient
- * zero by definition.
+ * reshape keeps row-major order, so its output is always its input's memory, at offset 0. A
+ * constructor that would change nothing creates no node. stop_gradient is the identity with
+ * gradient zero by definition.
  */
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
@@ -91,7 +91,7 @@ static pl_status stop_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     return PL_OK;
 }
 
-/* Passes run when every gradient has been taken: what is left is its input. */
+/* Passes run after all gradients were taken: the node then equals its input. */
 static pl_val stop_simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
 {
     (void)g, (void)n_in;

@@ -1,8 +1,8 @@
 /* roll.c - y[.., i, ..] = x[.., (i - shift) mod n, ..]: a rotation along one axis.
  *
- * Elements only move, so every dtype goes, and the gradient is the rotation back. A rotation is two
- * runs of bytes for each index outside the axis: the last `shift` rows come first, then the rest.
- * The shift is any whole number; infer leaves it between 0 and n - 1.
+ * Elements only move, so every dtype works, and the gradient is the rotation back. A rotation is
+ * two runs of bytes for each index outside the axis: the last `shift` rows come first, then the
+ * rest. The shift is any whole number; infer reduces it to 0 .. n - 1.
  */
 #include "base/dtype.h"
 #include "base/threads.h"

@@ -1,9 +1,9 @@
 /* slice.c - every step-th element from start to below stop, on each axis.
  *
- * Start and stop stand in the attributes as 0 <= start <= stop <= size; negative ones count from
- * the end before that, and a stop of INT64_MAX is the end. What lies outside is an error: shapes
- * are static, so a slice that misses is a mistake in the model. The gradient is a pad with zeros.
- * A slice that is one run of memory (leading axis cut, the rest whole) is a view.
+ * The attributes hold start and stop as 0 <= start <= stop <= size; in constructors negative ones
+ * count from the end, and a stop of INT64_MAX is the end. A slice out of range is an error: shapes
+ * are static, so it is a mistake in the model. The gradient is a pad with zeros. A slice that is
+ * one run of memory (leading axis cut, the rest whole) is a view.
  */
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"

@@ -3,13 +3,13 @@
  *   take         y[i..] = table[indices[i], ..]                    embeddings
  *   scatter_add  y[r..] = sum of updates[i..] with indices[i] = r  their gradient
  *
- * Indices are i32 or i64, of any shape; rows are everything after. An index outside the rows never
+ * Indices are i32 or i64, of any shape; rows are everything after. An index out of range never
  * touches memory: take gives a row of NaN (0 for integers), so that the mistake shows in the loss;
  * scatter_add leaves the update out.
  *
  * scatter_add sums in index order for each row, in f32 (f64 for f64, integers exactly), and rounds
- * once. The fast kernel sorts the indices by row first (counting, stable; scratch of one entry an
- * index and one a row); then every row has one owner and no two threads meet.
+ * once. The fast kernel first sorts the indices by row (counting sort, stable; scratch of one entry
+ * per index and one per row); then one thread owns each row.
  */
 #include "base/dtype.h"
 #include "base/threads.h"
@@ -86,7 +86,7 @@ static pl_status take_ref(const pl_call *c)
 typedef struct take_job {
     const pl_call *c;
     int64_t n, row, per_task;
-    char nothing[8]; /* what an index outside gives */
+    char nothing[8]; /* value for an index out of range */
 } take_job;
 
 static void take_task(void *ctx, int64_t task, int worker)
@@ -266,7 +266,7 @@ static pl_status scatter_prepare(const pl_call *c, void **prep, size_t *work_byt
     return PL_OK;
 }
 
-/* Stable counting sort of the updates by row. first[r] ends up one row late while order is filled,
+/* Stable counting sort of the updates by row. While order is filled first[r] moves one row ahead,
  * so it starts shifted by one. */
 static void sort_by_row(const pl_call *c, int64_t rows, int64_t n, int64_t *first, int64_t *order)
 {

@@ -5,9 +5,9 @@
  *   put_along_add  y[.., r, ..] = sum of updates[.., i, ..] with indices[.., i, ..] = r
  *
  * Indices are i32 or i64 and have the shape of the side they pick for; all other dims agree. An
- * index outside the axis never touches memory: take_along gives NaN (0 for integers), put_along_add
+ * index out of range never touches memory: take_along gives NaN (0 for integers), put_along_add
  * leaves the update out. Sums run in index order, in f32 for bf16 and f16, and round once; threads
- * share out columns, so the order is the same for any number of them.
+ * take whole columns, so the order is the same for any number of threads.
  */
 #include "base/dtype.h"
 #include "base/threads.h"
@@ -58,7 +58,7 @@ static void take_vjp(const pl_vjp *v)
         pl_put_along_add(v->g, v->gout[0], v->in[1], axis, pl_val_type(v->g, v->in[0]).dim[axis]);
 }
 
-/* What an index outside gives. */
+/* Returns the value for an index out of range. */
 static double nothing(pl_dtype d)
 {
     return pl_dtype_is_float(d) ? (double)NAN : 0;
