@@ -34,12 +34,13 @@ typedef struct pl_variant {
 } pl_variant;
 
 typedef struct pl_step_build {
-    int level;                 /* trade-offs taken: the first `level` of those that are open */
+    int level;                 /* number of open trade-offs taken: the first `level` of them */
     pl_config *traded;         /* the run's configuration with them; NULL: level is 0 */
     int64_t micro, accumulate; /* batch = micro * accumulate * ranks */
     pl_variant *variants;      /* of every bucket */
     int n_variants;
-    pl_variant *now; /* the variant of the current step; once built, the one of the largest plan */
+    pl_variant *now;    /* the variant of the current step; once built, the variant with the largest
+                      * plan */
     pl_program *sample; /* of the first bucket; NULL: no samples */
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures;
@@ -57,15 +58,16 @@ typedef struct pl_step_build {
 typedef struct pl_purpose {
     pl_goal goal;
     bool f64;           /* parameters are f64, as in a replay of a dump in f64 */
-    int64_t accumulate; /* PL_GOAL_EVALUATE: that of the run whose model is evaluated; 0: unknown */
+    int64_t accumulate; /* PL_GOAL_EVALUATE: micro-batches of the run whose model is evaluated; 0:
+                         * unknown */
 } pl_purpose;
 
 /* ---- build.c ---- */
 /* Makes a build over the run's store. The caller frees it. */
 pl_status pl__build_new(pl_run *r, int64_t accumulate, int level, pl_step_build **out) PL_MUST_USE;
 void pl__build_free(pl_step_build *b);
-/* Makes a build, not fitted to the budget yet, and makes it the run's. r->build is NULL before, and
- * after a failure. */
+/* Makes a build that is not yet fitted to the budget, and makes it the run's. r->build must be NULL
+ * before, and is NULL after a failure. */
 pl_status pl__build_level(pl_run *r, int64_t accumulate, int level) PL_MUST_USE;
 
 /* ---- choose.c ---- */
@@ -80,8 +82,8 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *accumulate) PL_MUST_
 /* ---- tradeoffs.c: settings of pl_recipe.smaller that save memory and cost time ---- */
 /* Number of trade-offs that the configuration leaves open; level k takes the first k of them. */
 int pl__tradeoffs(const pl_run *r);
-/* The run's configuration with the trade-offs of a level; NULL for level 0. The caller frees it, on
- * failure too. */
+/* Sets *out to the run's configuration with the trade-offs of a level; NULL for level 0. The caller
+ * frees it, also on failure. */
 pl_status pl__tradeoff_config(pl_run *r, int level, pl_config **out) PL_MUST_USE;
 /* Whether a key is one of a recipe's trade-offs, which change no result. */
 bool pl__tradeoff_key(const pl_recipe *recipe, const char *key);
@@ -92,19 +94,21 @@ pl_status pl__step_programs_compile(pl_run *r, pl_step_build *b, pl_variant *v,
                                     pl_builder *graphs) PL_MUST_USE;
 /* Fills b->programs from its variants; they stay its owners. */
 pl_status pl__build_list_programs(pl_step_build *b) PL_MUST_USE;
-/* Programs of the run's build; *n: their number, 0 when the run is not built. */
+/* Returns the programs of the run's build; *n: their number, 0 when the run is not built. */
 pl_program *const *pl__run_programs(const pl_run *r, int *n);
 bool pl__step_program_runs(const pl_step_program *t, int64_t step);
-/* How often a step trains on its batch. */
+/* Returns how often a step trains on its batch. */
 int64_t pl__run_updates(const pl_run *r);
-/* The program that runs after t of the current update of *step, which advances with it. */
+/* Returns the program that runs after t of the current update of *step, which advances with it. */
 const pl_step_program *pl__step_program_next(const pl_run *r, const pl_step_program *t,
                                              int64_t *step);
-/* Adds the scalars of t's last micro-batch, or of the one before (ago = 1), to the step's means. */
+/* Adds the scalars of t's last micro-batch, or of the micro-batch before it (ago = 1), to the
+ * step's means. */
 void pl__step_program_terms(pl_run *r, const pl_step_program *t, int ago, pl_step_info *info);
-/* The program that updates. */
+/* Returns the program that updates. */
 pl_program *pl__step_program_updater(const pl_step_program *t);
-/* Predicted time of a mean step of a variant: every program counts as often as it runs. */
+/* Returns the predicted time of a mean step of a variant: every program counts as often as it
+ * runs. */
 double pl__variant_ms(const pl_run *r, const pl_variant *v);
 
 /* ---- buckets.c: the sizes of data.buckets ---- */
@@ -112,7 +116,7 @@ typedef struct pl_bucket_list {
     int n, height[PL_MAX_BUCKETS], width[PL_MAX_BUCKETS]; /* n is 0: no buckets */
 } pl_bucket_list;
 pl_status pl__buckets_list(const pl_run *r, pl_bucket_list *out) PL_MUST_USE;
-/* A configuration with another size. The caller frees it, on failure too. */
+/* Makes a configuration with another size. The caller frees it, also on failure. */
 pl_status pl__bucket_config(pl_run *r, const pl_config *from, int height, int width,
                             pl_config **out) PL_MUST_USE;
 /* Compares variant k with the first: all must have the same programs and slots. slots: of the store
@@ -120,20 +124,21 @@ pl_status pl__bucket_config(pl_run *r, const pl_config *from, int height, int wi
 pl_status pl__bucket_check(const pl_run *r, const pl_step_build *b, int k, int slots) PL_MUST_USE;
 /* Makes variant k the current one. */
 void pl__variant_select(pl_run *r, int k);
-/* The bucket whose shape is nearest to that of an image. */
+/* Returns the bucket whose shape is nearest to an image's shape. */
 int pl__bucket_nearest(const pl_run *r, int width, int height);
 
 /* ---- run_memory.c ---- */
-/* Plans r->build within the budget. Where no plan is found the build stays as it is, and
+/* Plans r->build within the budget. Where no plan is found the build does not change, and
  * pl_run_memory_get says so. */
 pl_status pl__run_fit(pl_run *r) PL_MUST_USE;
-/* The largest of the programs' smallest arenas, with what the host takes more for their plans. */
+/* Sets *bytes to the largest of the programs' smallest arenas, plus the additional host memory of
+ * their plans. */
 pl_status pl__run_minimum(pl_run *r, uint64_t *bytes) PL_MUST_USE;
-/* Bytes on the device that inputs pass through. */
+/* Returns the bytes on the device that inputs pass through. */
 uint64_t pl__run_stage_bytes(const pl_run *r);
 /* Measures the bytes of the process; until the run is started, reports of its memory use them. */
 void pl__run_note_used(pl_run *r);
-/* The device, when its memory is not the host's; else NULL. */
+/* Returns the device if it has its own memory; otherwise NULL. */
 const struct pl_device *pl__run_own_memory(const pl_run *r);
 
 #endif

@@ -1,15 +1,15 @@
 /* builder.c - from a recipe's build function to finished graphs.
  *
- * The recipe writes its model into layer contexts. pl_builder_minimise closes a program of the step
- * with gradients, optimiser and schedule from the configuration. With several micro-batches the
- * program adds its gradients up, and a second program, apply, updates from the sums. In fp16 the
- * loss carries a scale, which is a slot: all programs of a step use the same value, and the one
- * that updates changes it. Draws go through the builder, so that a replay can feed them from a
- * dump.
+ * The recipe writes its model into layer contexts. pl_builder_minimise completes a program of the
+ * step with gradients, optimiser and schedule from the configuration. With several micro-batches
+ * the program accumulates its gradients, and a second program, apply, updates from the sums. In
+ * fp16 the loss has a scale, which is a slot: all programs of a step use the same value, and the
+ * program that updates changes it. Draws go through the builder, so that a replay can feed them
+ * from a dump.
  *
  * PL_GOAL_EVALUATE keeps the evaluation and sampling programs. A recipe builds all its programs at
- * once, so the programs of the step are built too, over a store of their own that is freed with
- * them: the run's store then has only the slots that evaluation reads.
+ * once, so the programs of the step are built too, over a separate store that is freed with them:
+ * the run's store then has only the slots that evaluation reads.
  */
 #include "train/run/run.h"
 
@@ -173,7 +173,7 @@ static pl_lr_kind schedule_kind(const char *name)
 typedef struct section {
     const pl_config *c;
     const char *name;
-    char key[128]; /* the last key that was asked for */
+    char key[128]; /* the last key that was read */
 } section;
 
 static const char *key_of(section *s, const char *tail)
@@ -350,7 +350,7 @@ static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_los
 }
 
 /* A schedule advances once per batch, or, if its group says so, with every update on the batch; it
- * then has as many more steps. */
+ * then has proportionally more steps. */
 static void set_pace(const pl_builder *b, const pl_group *group, const char *name, pl_lr *lr)
 {
     int64_t n = pl_builder_updates(b);

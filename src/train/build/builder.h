@@ -1,4 +1,4 @@
-/* builder.h - the graphs of a step in the making: what a recipe's build function writes into.
+/* builder.h - the graphs of a step under construction, which a recipe's build function fills.
  *
  * builder.c runs the recipe and closes each program with gradients and updates; the result is a set
  * of finished graphs over one store. accumulate.c builds graphs only to compare them (a probe).
@@ -36,7 +36,7 @@ typedef struct pl_draft {
     pl_nn *m;
 } pl_draft;
 
-/* A program of the step in the making. */
+/* A program of the step under construction. */
 typedef struct pl_program_draft {
     const char *name; /* NULL: the training program */
     pl_when when;
@@ -70,16 +70,16 @@ struct pl_builder {
     int n_step_programs;
     const pl_nn_ranks *ranks; /* NULL: one */
     const pl_spread *spread;  /* of each step program; NULL: one rank */
-    pl_draft eval, sample;    /* sample: once it is asked for */
+    pl_draft eval, sample;    /* sample: once it is requested */
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures, n_arrays;
     bool draws_are_inputs; /* of a replay, and of its probes */
     bool f64;              /* parameters made by the layers are f64 */
     bool wants_eval;
-    pl_store *aside; /* PL_GOAL_EVALUATE: store of the programs that are built and not kept */
+    pl_store *aside; /* PL_GOAL_EVALUATE: store of the programs that are built but not kept */
 };
 
-/* Runs the recipe's build and finishes all graphs. On failure nothing is left. */
+/* Runs the recipe's build and finishes all graphs. On failure everything is freed. */
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 void pl__builder_release(pl_builder *b);
 /* samples.c: finishes and checks the sampling program, if there is one. */
@@ -91,11 +91,12 @@ bool pl__pattern_check(pl_nn *m, const pl_store *s, const char *key, const char 
 /* The optimiser settings of a section of a configuration; "optim" is the engine's own. */
 pl_status pl__optim_from_config(const pl_config *c, const char *section, pl_optim *out,
                                 pl_plateau *plateau) PL_MUST_USE;
-/* Schema of a recipe's further optimiser sections, in the arena; NULL when out of memory. */
+/* Returns the schema of a recipe's further optimiser sections, in the arena; NULL when out of
+ * memory. */
 const pl_config_entry *pl__optim_schema(pl_arena *a, const char *const *sections);
 
-/* Builds the recipe's graphs for a comparison: without updates, over a store of their own. ranks:
- * as the layers see them; NULL: one. */
+/* Builds the recipe's graphs for a comparison: without updates, over a separate store. ranks: as
+ * the layers see them; NULL: one. */
 pl_status pl__probe(pl_run *r, int64_t batch, const pl_nn_ranks *ranks, pl_builder *b) PL_MUST_USE;
 void pl__probe_release(pl_builder *b);
 /* Whether samples couple, so that `accumulate` micro-batches are not the same as their batch. *why:

@@ -1,18 +1,19 @@
 /* choose.c - which build trains: how many micro-batches, how many trade-offs, what is sharded.
  *
- * Idea: make builds one after the other, fit each to the budget (run_memory.c), and keep the one
- * whose step is predicted to be fastest. The order of preference limits the search:
+ * Idea: make builds one after the other, fit each to the budget (run_memory.c), and keep the build
+ * with the fastest predicted step. The order of preference limits the search:
  *
  *     sharding       one more kind of state each time, only while nothing fits (shard: auto)
- *     micro-batches  each divisor of the batch, until one fits without recomputing (accumulate: auto)
+ *     micro-batches  each divisor of the batch, until one fits without recompute
+ *                    (accumulate: auto)
  *     trade-offs     each level, until one keeps everything
  *
- * Invariant: at most two builds exist at once, the best so far and the one being tried; a build
+ * Invariant: at most two builds exist at once, the best so far and the build being tried; a build
  * that does not fit is freed before the next is made, because its memory counts against the host
- * budget. Cost: one compile and one fit a build; a level whose keep-all plan is already slower than
- * the best is not fitted.
+ * budget. Cost: one compile and one fit per build; a level whose keep-all plan is already slower
+ * than the best is not fitted.
  *
- * Ranks take every decision from numbers that they have agreed on, so that all choose the same.
+ * Ranks make every decision from numbers that they have agreed on, so that all choose the same.
  */
 #include "base/sys.h"
 #include "train/run/run.h"
@@ -20,7 +21,7 @@
 #include <math.h>
 
 /* ---- trade-offs --------------------------------------------------------------------------- */
-/* Whether the run's build fits and its predicted step: the smallest over ranks. */
+/* Sets whether the run's build fits, and its predicted step: the smallest over ranks. */
 static pl_status look_at_plan(pl_run *r, bool *fits, double *ms)
 {
     uint64_t fit = pl_run_memory_get(r).fits, ns = (uint64_t)(pl_run_predicted_ms(r) * 1e6);
@@ -38,8 +39,8 @@ static bool keeps_all(const pl_step_build *b)
     return true;
 }
 
-/* Builds a level, and fits it if it may be faster than best_ms: before it is fitted nothing is
- * recomputed, and no plan of it is faster. *better: it fits and is faster. */
+/* Builds a level, and fits it if it may be faster than best_ms: an unfitted build recomputes
+ * nothing, and no plan of that level is faster. *better: it fits and is faster. */
 static pl_status try_level(pl_run *r, int64_t accumulate, int level, double best_ms, bool *better)
 {
     double ms;
@@ -53,8 +54,8 @@ static pl_status try_level(pl_run *r, int64_t accumulate, int level, double best
     return PL_OK;
 }
 
-/* Replaces r->build, of level 0, by that of the level with the fastest plan that fits; by the last
- * level where none fits. */
+/* Replaces r->build, of level 0, by the build of the level with the fastest plan that fits; by the
+ * last level where none fits. */
 static pl_status choose_level(pl_run *r, int64_t accumulate)
 {
     bool fits, better;
@@ -104,8 +105,8 @@ static pl_status build_split(pl_run *r, int64_t accumulate)
     return choose_level(r, accumulate);
 }
 
-/* A given number. A batch is split only where that changes no result, or where the user allows it.
- */
+/* Builds with a given number of micro-batches. A batch is split only where that changes no result,
+ * or where the user allows it. */
 static pl_status build_asked(pl_run *r, int64_t accumulate)
 {
     const char *why = NULL;
@@ -118,7 +119,7 @@ static pl_status build_asked(pl_run *r, int64_t accumulate)
     return build_split(r, accumulate);
 }
 
-/* accumulate: auto: the number of micro-batches that fits and is fastest. */
+/* accumulate: auto: builds with the number of micro-batches that fits and is fastest. */
 static pl_status build_auto(pl_run *r)
 {
     int64_t batch = pl_config_int(r->config, "batch"), best = 0;
@@ -141,9 +142,8 @@ static pl_status build_auto(pl_run *r)
     return best == 0 || best == r->build->accumulate ? PL_OK : build_split(r, best);
 }
 
-/* accumulate: auto of a resumed run: the number of the checkpoint, so that results have the same
- * bits, whatever kernel times are known by now. *fits: false when the budget has become too small.
- */
+/* accumulate: auto of a resumed run: uses the number of the checkpoint, so that results have the
+ * same bits, whatever kernel times are known. *fits: false when the budget has become too small. */
 static pl_status build_as_before(pl_run *r, bool *fits)
 {
     if (pl_config_int(r->config, "batch") % r->files.resume_accumulate) return PL_OK;
@@ -152,7 +152,7 @@ static pl_status build_as_before(pl_run *r, bool *fits)
     return PL_OK;
 }
 
-/* Evaluation programs have as many samples as those of training; where that does not divide the
+/* Evaluation programs have as many samples as training programs; where that does not divide the
  * batch, all of it. */
 static pl_status build_evaluation(pl_run *r, int64_t asked)
 {
@@ -198,7 +198,7 @@ pl_status pl__choose_build(pl_run *r)
 }
 
 /* ---- the minimum -------------------------------------------------------------------------- */
-/* The smallest arena of another level than the build's. */
+/* Finds the smallest arena of another level than the build's. */
 static pl_status find_other_minimum(pl_run *r, int level)
 {
     uint64_t arena = 0;

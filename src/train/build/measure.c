@@ -1,7 +1,7 @@
 /* measure.c - times the kernels of a run, for the predictions of later plans.
  *
- * The kernels are timed inside training steps, where their operands are as warm in the caches as
- * they will be. The run's weights change, so the caller throws the run away.
+ * The kernels are timed inside training steps, where their operands are as warm in the caches as in
+ * training. The run's weights change, so the caller must discard the run.
  */
 #include "base/sys.h"
 #include "rt/calibrate.h"

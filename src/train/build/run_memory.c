@@ -1,8 +1,8 @@
 /* run_memory.c - the budget of a run, what its process or device holds, and reports of memory.
  *
- * This file gathers the figures that rt/process_budget.h asks for: the budget from the
- * configuration or from a planned device, bytes in use from the system or the device, margins. How
- * these figures become plans is said there.
+ * This file collects the figures that rt/process_budget.h needs: the budget from the configuration
+ * or from a planned device, bytes in use from the system or the device, margins.
+ * rt/process_budget.h says how these figures become plans.
  */
 #include "base/asked.h"
 #include "base/sys.h"
@@ -13,7 +13,8 @@
 #include "train/data/prefetch.h"
 
 /* ---- figures ---------------------------------------------------------------------------- */
-/* The device that the run is planned for and that is not here; NULL: the run's device is here. */
+/* Returns the GPU that the run is planned for and that is not installed; NULL: the run's device is
+ * installed. */
 static const pl_card *planned_card(const pl_run *r)
 {
     const char *device = pl_config_text(r->config, "device");
@@ -27,7 +28,7 @@ static uint64_t asked_budget(const pl_run *r)
                                                   : (uint64_t)pl_config_size(r->config, "memory");
 }
 
-/* The budget: no more than the memory of a device that is planned for. 0: no limit. */
+/* Returns the budget: at most the memory of a device that is planned for. 0: no limit. */
 static uint64_t budget_of(const pl_run *r)
 {
     uint64_t asked = asked_budget(r);
@@ -41,7 +42,8 @@ const pl_device *pl__run_own_memory(const pl_run *r)
     return dev && dev->own_memory ? dev : NULL;
 }
 
-/* Device memory that first runs take beside what is mapped: a CUDA graph grows with its nodes. */
+/* Returns the device memory that first runs take besides what is mapped: a CUDA graph grows with
+ * its nodes. */
 static uint64_t device_margin(const pl_device *dev, pl_program *const *programs, int n)
 {
     uint64_t margin = dev->margin_bytes;
@@ -63,8 +65,8 @@ static uint64_t used_bytes(const pl_run *r)
     return card ? card->used_bytes() : pl_sys_rss_bytes();
 }
 
-/* Host memory for data, pictures and files, which pl_run_start will take; the budget of a device
- * does not count it. */
+/* Returns the host memory for data, pictures and files, which pl_run_start will take; the budget of
+ * a device does not count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
     return pl_prefetch_bytes(r) +
@@ -102,10 +104,10 @@ static pl_process_budget describe(pl_run *r)
     if (build && build->other_minimum &&
         (!b.known_minimum || build->other_minimum < b.known_minimum))
         b.known_minimum = build->other_minimum;
-    if (planned) return b; /* the profile's overhead has its margin */
+    if (planned) return b; /* the profile's overhead includes its margin */
     b.margin = card ? device_margin(card, b.programs, b.n) : host_margin();
     /* What the host takes between planning and the start comes out of the margin, so that a plan
-     * that was found to fit is not refused for a page. */
+     * that fits is not refused for a page. */
     b.small_margin = build && build->fitted && !card ? b.margin / 2 : b.margin / 3 * 2;
     return b;
 }
@@ -144,7 +146,7 @@ void pl__run_note_used(pl_run *r)
 
 pl_run_memory pl_run_memory_get(const pl_run *r)
 {
-    pl_process_budget b = describe((pl_run *)(uintptr_t)r); /* which only reads it */
+    pl_process_budget b = describe((pl_run *)(uintptr_t)r); /* describe only reads it */
     pl_process_memory m = pl_process_memory_get(&b, r->session);
     return (pl_run_memory){.arena = m.arena,
                            .state = m.state,

@@ -1,9 +1,10 @@
 /* steps.c - the programs of a step: when each runs, and how their graphs are compiled.
  *
- * A step runs the training program and those that a recipe adds before or after it, in the order in
- * which they were made. With several micro-batches each program runs once a micro-batch and is then
- * followed by its update, so a program sees the weights that all programs before it left, whatever
- * the number of micro-batches. All programs share one arena, as large as the largest needs.
+ * A step runs the training program and the programs that a recipe adds before or after it, in the
+ * order in which they were added. With several micro-batches each program runs once per micro-batch
+ * and is then followed by its update, so a program sees the weights that all programs before it
+ * left, whatever the number of micro-batches. All programs share one arena, as large as the largest
+ * needs.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -175,7 +176,7 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
     r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
                                : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
                                                          : PL_CHECKPOINT_BLOCKS;
-    if (!pl__goal_trains(r->purpose.goal)) { /* no backward pass, so nothing to recompute for one */
+    if (!pl__goal_trains(r->purpose.goal)) { /* no backward pass, so nothing to recompute */
         r->compile.checkpointing = PL_CHECKPOINT_AUTO;
         return PL_OK;
     }
@@ -229,7 +230,7 @@ static pl_status compile_draft(pl_draft *d, const pl_compile_opts *o, pl_program
     return pl_compile(g, o, out);
 }
 
-/* A program to compile, on a thread of its own or not. */
+/* A program to compile, in a separate thread or not. */
 typedef struct compile_job {
     pl_draft *draft;
     const pl_compile_opts *opts;
@@ -258,7 +259,7 @@ static void *compile_beside(void *ctx)
     return NULL;
 }
 
-/* For a GPU all programs are compiled at once, each on a thread: its libraries are thread-safe, and
+/* For a GPU all programs are compiled at once, each in a thread: its libraries are thread-safe, and
  * the host is idle otherwise. Not with several ranks, whose kernels communicate while they are
  * prepared and must do so in one order; nor where algorithms are timed, because other threads
  * disturb the times. A program depends only on its graph and options, so the result is the same. Of
@@ -282,7 +283,7 @@ static pl_status compile_jobs(const pl_run *r, compile_list *l)
     return rc;
 }
 
-/* What the programs of a variant are compiled into, and how. */
+/* Where the programs of a variant are compiled into, and the options. */
 typedef struct target {
     pl_run *r;
     pl_step_build *build;
@@ -302,8 +303,8 @@ static pl_status add_program(target *to, pl_program_draft *d)
     return PL_OK;
 }
 
-/* In the order in which they run: those of the recipe that stand before the training program, the
- * training program, those after it. */
+/* Adds the programs in the order in which they run: the recipe's programs before the training
+ * program, the training program, the programs after it. */
 static pl_status add_programs(target *to, pl_builder *graphs)
 {
     for (int i = 1; i < graphs->n_step_programs; i++)

@@ -1,7 +1,7 @@
 /* tradeoffs.c - a recipe's settings that save memory and cost time (pl_recipe.smaller).
  *
- * Level k takes the first k of the settings whose keys the configuration leaves open (auto), in the
- * recipe's order. The run's own configuration stays as it was given: programs are built with a copy
+ * Level k enables the first k of the settings whose keys the configuration leaves open (auto), in
+ * the recipe's order. The run's own configuration does not change: programs are built with a copy
  * that has the level's settings, so that files, ranks and resumed runs see no difference. choose.c
  * chooses the level.
  */

@@ -1,4 +1,4 @@
-/* cache.c - writes the stamp of a cache and compares it with the present configuration and files;
+/* cache.c - writes the stamp of a cache and compares it with the current configuration and files;
  * see cache.h. */
 #include "train/data/cache.h"
 
@@ -18,8 +18,8 @@ bool pl__cache_wanted(const pl_run *r)
     return r->purpose.goal != PL_GOAL_ENCODE && !pl_config_is_null(r->config, "data.cache");
 }
 
-/* What the stamp has of a key: as its row says or, for a key that only the encoder's pattern names,
- * by its type: a text may be a file, and one outside of data.* has weights. */
+/* Returns what the stamp holds of a key: as its row says or, for a key that only the encoder's
+ * pattern names, by its type: a text may be a file, and a file outside of data.* has weights. */
 static pl_config_cache role_of(const pl_run *r, const pl_config_entry *row)
 {
     const pl_encoder *e = r->recipe->encoder;
@@ -84,7 +84,7 @@ static pl_status count_file(void *ctx, const char *key, const char *path)
     return PL_OK;
 }
 
-/* Whether the encoder's initial values come from the seed: no file gives them. */
+/* Whether the encoder's initial values come from the seed, not from a file. */
 static bool seeded(const pl_run *r)
 {
     int files = 0;

@@ -1,9 +1,10 @@
 /* cache.h - outputs of a recipe's frozen encoder on disk (docs/DATA.md), and whether they are
  * stale.
  *
- *     DIR/cache.json                           the stamp; without it, or not "finished", there is no cache
- *     DIR/config.yaml                          the configuration that the cache was made with
- *     DIR/train/OUTPUT/00000.safetensors ...   rows of one output, in the order of the samples; eval/ alike
+ *     DIR/cache.json                          the stamp; without it, or not "finished": no cache
+ *     DIR/config.yaml                         the configuration that the cache was made with
+ *     DIR/train/OUTPUT/00000.safetensors ...  rows of one output, in the order of the samples;
+ *                                             the same in eval/
  *
  * The stamp has a hash of the encoder's weights; size, time and hash of every file that a key with
  * PL_CACHE_FILE or PL_CACHE_WEIGHTS names (pl_config_entry.cache); a hash of the names, sizes and
@@ -20,9 +21,9 @@
 typedef struct pl_stamp {
     uint64_t bytes;
     int64_t time_ns;
-    uint64_t hash; /* of a file: its bytes; of a folder: names, sizes and times of what is in it */
+    uint64_t hash; /* file: of its bytes; folder: of names, sizes and times of its content */
 } pl_stamp;
-/* hash: whether the bytes of a file are read too. PL_ERR_DATA when there is none. */
+/* hash: also reads the bytes of a file. PL_ERR_DATA when the path does not exist. */
 pl_status pl__stamp_path(const char *path, bool hash, pl_stamp *out) PL_MUST_USE;
 /* Whether a file or folder is unchanged. A file of the same size but another time is compared by
  * its bytes. */
@@ -30,10 +31,10 @@ pl_status pl__stamp_same(const char *path, const pl_stamp *was, bool *same) PL_M
 
 /* Whether samples come from a cache. */
 bool pl__cache_wanted(const pl_run *r);
-/* PL_ERR_CONFIG when the configuration asks for random views, which a cache cannot provide. */
+/* PL_ERR_CONFIG when the configuration requests random views, which a cache cannot provide. */
 pl_status pl__cache_check_config(const pl_run *r) PL_MUST_USE;
-/* Whether the cache of data.cache may be used. When not, why has the reason: "data.crop was center,
- * is stretch". */
+/* Sets *fresh: whether the cache of data.cache may be used. If not, why has the reason: "data.crop
+ * was center, is stretch". */
 pl_status pl__cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap) PL_MUST_USE;
 
 /* A stamp that is being written. */

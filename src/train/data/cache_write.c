@@ -91,7 +91,7 @@ typedef struct sink {
     char *rows;        /* in the file's dtype */
     pl_st_writer *file;
     const char *file_name; /* below the folder */
-    int64_t left;          /* rows that the file still wants */
+    int64_t left;          /* rows that the file still needs */
     int shard;
 } sink;
 
@@ -179,7 +179,7 @@ static void narrow(const sink *s, const void *from, int64_t n)
         to[i] = s->row.dtype == PL_F16 ? pl_f32_to_f16(x[i]) : pl_f32_to_bf16(x[i]);
 }
 
-/* rows_left: rows of the subset that are not written yet, those of this batch included. */
+/* rows_left: rows of the subset that are not written yet, including this batch. */
 static pl_status write_rows(writer *w, sink *s, pl_subset subset, int64_t rows, int64_t rows_left)
 {
     size_t row = pl_type_bytes(&s->row);

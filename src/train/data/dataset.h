@@ -8,7 +8,7 @@
  *     DIR/eval/...                             likewise
  *
  * Every input of the program has an array; each row has the dtype and shape of one sample. Rows are
- * read straight into the program's inputs: nothing is kept in memory or allocated after opening.
+ * read directly into the program's inputs: nothing is kept in memory or allocated after opening.
  * Errors are PL_ERR_DATA and name the file.
  */
 #ifndef PL_TRAIN_DATASET_H
@@ -24,11 +24,11 @@ pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program 
                           const pl_program *eval, bool folded, pl_dataset **out) PL_MUST_USE;
 void pl_dataset_close(pl_dataset *d);
 int64_t pl_dataset_rows(const pl_dataset *d, pl_subset subset);
-/* Path of the file with a row of an input, for messages; "" if there is none. */
+/* Returns the path of the file with a row of an input, for messages; "" if there is none. */
 const char *pl_dataset_path(const pl_dataset *d, pl_subset subset, const char *input, int64_t row);
 pl_status pl_dataset_read(const pl_dataset *d, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch) PL_MUST_USE;
-/* Name of an input's array in the files, by `fields` (above); NULL: out of memory. */
+/* Returns the name of an input's array in the files, by `fields` (above); NULL: out of memory. */
 const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *input);
 /* "train" or "eval". */
 const char *pl_subset_name(pl_subset subset);

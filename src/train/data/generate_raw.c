@@ -1,12 +1,12 @@
-/* generate_raw.c - a recipe's own samples in the form in which people keep such data: images in
- * folders, prompts in a file.
+/* generate_raw.c - writes a recipe's own samples in common file formats: images in folders, prompts
+ * in a file.
  *
- *     DIR/train/000000.png, 000000.txt, ...     one image per sample, with its caption if it has one
+ *     DIR/train/000000.png, 000000.txt, ...  one image per sample, with its caption if it has one
  *     DIR/eval/...
  *
- *     DIR/prompts.txt, DIR/embeddings.npy       recipes that take text only: one line and one row per sample
+ *     DIR/prompts.txt, DIR/embeddings.npy    recipes with text only: one line and row per sample
  *
- *     DIR/...                                   files that the recipe writes itself (pl_recipe.data_write)
+ *     DIR/...                                files that the recipe writes (pl_recipe.data_write)
  *
  * The recipe draws the image (pl_image_feed.draw).
  */
@@ -125,7 +125,7 @@ static pl_status write_prompts(raw *w)
     return rc;
 }
 
-/* ---- files that the recipe writes itself ------------------------------------------------------------ */
+/* ---- files that the recipe writes itself ------------------------------------------------ */
 static void one_done(void *ctx, pl_subset subset, int64_t sample)
 {
     const raw *w = ctx;

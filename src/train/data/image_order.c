@@ -147,14 +147,13 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t p
         bool weighted = pl_image_set_weighted(set);
         samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p))
                               : pl__sample_at(seed, size, p);
-        /* Drawn with replacement, a sample comes more than once an epoch: the position tells them
-         * apart. */
+        /* A sample that is drawn with replacement comes more than once per epoch: its position
+         * distinguishes the draws. */
         passes[i] = weighted ? p : p / size;
     }
 }
 
-/* ---- evaluation: the first so many samples, bucket by bucket ----------------------------------
- */
+/* ---- evaluation: the first so many samples, bucket by bucket ---------------------------- */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total)
 {
     const struct pl_images *m = r->data.images;

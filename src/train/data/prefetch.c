@@ -1,9 +1,9 @@
 /* prefetch.c - see prefetch.h.
  *
  * A buffer of the ring holds one micro-batch: every input of the training programs, each aligned,
- * then the numbers of the samples and their passes. Images lie there as bytes where every value is
- * one of 256, a quarter of f32, and become f32 on their way into the program's input. A buffer
- * whose batch several programs or updates read is kept until a read of another batch.
+ * then the numbers of the samples and their passes. Images are stored as bytes where every value is
+ * one of 256, a quarter of f32, and are converted to f32 when they are copied into the program's
+ * input. A buffer whose batch several programs or updates read is kept until another batch is read.
  */
 #include "train/data/prefetch.h"
 
@@ -37,7 +37,7 @@ static size_t place_bytes(const place *p)
 typedef struct layout {
     place *places; /* inputs of the training programs, by name */
     int n;
-    size_t samples_at; /* the samples' numbers and passes, behind the inputs */
+    size_t samples_at; /* the samples' numbers and passes, after the inputs */
 } layout;
 
 struct pl_prefetch {
@@ -149,7 +149,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Bytes of a buffer of the ring: that of the largest bucket. */
+/* Returns the bytes of a buffer of the ring: the size of the largest bucket. */
 static size_t batch_bytes(const pl_run *r)
 {
     size_t most = 0;
@@ -163,7 +163,7 @@ static size_t batch_bytes(const pl_run *r)
     return most;
 }
 
-/* Threads that decode images when the caller reads a batch: in evaluations, and with
+/* Returns the threads that decode images when the caller reads a batch: in evaluations, and with
  * data.workers=0. */
 static int callers_of(void)
 {

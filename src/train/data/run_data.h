@@ -1,7 +1,7 @@
 /* run_data.h - the data of a run, and one batch of it. source.h opens and reads them.
  *
- * At most one of dataset and images is open; texts may be open beside images or alone. Without any
- * of them the recipe makes its own samples.
+ * At most one of dataset and images is open; texts may be open together with images or alone.
+ * Without any of them the recipe generates its samples.
  */
 #ifndef PL_TRAIN_RUN_DATA_H
 #define PL_TRAIN_RUN_DATA_H
@@ -47,12 +47,12 @@ pl_status pl__recipe_data_read(pl_run *r, pl_subset subset, const int64_t *sampl
                                pl_batch *batch) PL_MUST_USE;
 /* Samples of the recipe's own data; 0: endless. */
 int64_t pl__recipe_samples(const pl_run *r, pl_subset subset);
-/* Samples that generate writes: the number asked for, else all that the recipe has. */
+/* Sets the number of samples that generate writes: the requested number, otherwise all that the
+ * recipe has. */
 pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out) PL_MUST_USE;
-/* Samples of the training set; 0: endless. */
+/* Returns the number of samples of the training set; 0: endless. */
 int64_t pl__run_samples(pl_run *r);
-/* cache_write.c: compares what training reads from a cache with what the encoder, which is built,
- * gives. */
+/* cache_write.c: compares what training reads from a cache with what the built encoder gives. */
 pl_status pl__cache_check_reader(pl_run *r) PL_MUST_USE;
 
 #endif

@@ -3,17 +3,17 @@
  * An epoch visits every sample once, in an order that is a pure function of (seed, epoch). The
  * permutation is a four-round Feistel network over the next power of 4, applied again until the
  * result is in range (fewer than 4 times on average). It needs no table, O(1) memory for any size,
- * and reaches any position at once, so resuming does not replay the order.
+ * and random access to any position, so resuming does not replay the order.
  *
- * With buckets all samples of a batch are of one bucket, and each bucket is an endless stream of
- * such epochs, cut into batches. The batches of epoch e are those whose first sample lies in pass e
- * of their bucket:
+ * With buckets all samples of a batch belong to one bucket, and each bucket is an endless stream of
+ * such epochs, split into batches. A batch belongs to epoch e if its first sample lies in pass e of
+ * its bucket:
  *
- *     bucket 0, 10 samples   |0123|4567|89 0|1234|5678|9 ...     epoch 0: 3 batches, epoch 1: 2
- *     bucket 1,  3 samples   |012 0|12 01|2 012| ...              epoch 0: 1, epoch 1: 1, epoch 2: 1, epoch 3: 0
+ *     bucket 0, 10 samples   |0123|4567|89 0|1234|5678|9 ...   epoch 0: 3 batches, epoch 1: 2
+ *     bucket 1,  3 samples   |012 0|12 01|2 012| ...           epochs 0, 1, 2: 1 each, epoch 3: 0
  *
  * The number of batches that begin before an epoch has a closed form, so bisection finds a batch's
- * epoch and the same permutation its place in that epoch. No sample is dropped or padded.
+ * epoch, and the same permutation its position in that epoch. No sample is dropped or padded.
  */
 #include "base/err.h"
 #include "base/hash.h"
@@ -40,7 +40,7 @@ int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p)
 }
 
 /* ---- batches of several buckets -------------------------------------------------------------- */
-/* Batches of a bucket of n samples that begin before its sample `end`. */
+/* Returns how many batches of a bucket of n samples begin before its sample `end`. */
 static int64_t begun(int64_t end, int64_t batch)
 {
     return (end + batch - 1) / batch;
@@ -53,8 +53,8 @@ static int64_t begun_before(const pl_strata *s, int64_t epoch)
     return sum;
 }
 
-/* The epoch that batch `number` begins in: the last epoch before which at most `number` batches
- * have begun. */
+/* Returns the epoch that batch `number` begins in: the last epoch before which at most `number`
+ * batches have begun. */
 static int64_t epoch_of(const pl_strata *s, int64_t number)
 {
     int64_t lo = 0, hi = 1;
@@ -84,7 +84,7 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
     PL_BUG("batch %lld is in no bucket", (long long)number);
 }
 
-/* ---- folds: one part left out of training ----------------------------------------------------------------------- */
+/* ---- folds: one part left out of training ----------------------------------------------- */
 bool pl__folded(const pl_run *r)
 {
     return r->purpose.goal != PL_GOAL_ENCODE && pl_config_int(r->config, "data.folds") > 0;

@@ -6,8 +6,8 @@
 
 #include "plimsoll_train.h"
 
-/* Sample number at position p: each epoch is a permutation of [0, size) that depends on seed and
- * epoch only. */
+/* Returns the sample number at position p: each epoch is a permutation of [0, size) that depends on
+ * seed and epoch only. */
 int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p);
 
 /* n buckets of size[k] samples, at least one of them not empty, in batches of `batch`. */
@@ -28,9 +28,9 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number);
 typedef struct pl_fold {
     int64_t begin, end, size;
 } pl_fold;
-/* Whether the run has folds; filling a cache has none, it reads all samples. */
+/* Whether the run has folds; a run that fills a cache has none, it reads all samples. */
 bool pl__folded(const pl_run *r);
-/* False when the configuration has no folds. */
+/* Sets the fold; false when the configuration has no folds. */
 bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f);
 /* PL_ERR_CONFIG when that many samples cannot be divided into the folds. */
 pl_status pl__fold_check(const pl_config *c, int64_t size) PL_MUST_USE;

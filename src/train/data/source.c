@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* ---- how many samples ----------------------------------------------------------------------- */
-/* Samples before a fold (data.folds) is left out; a set of images leaves out its fold itself. */
+/* Returns the number of samples before a fold (data.folds) is left out; a set of images leaves out
+ * its fold itself. */
 static int64_t all_samples(pl_run *r, pl_subset subset)
 {
     if (r->data.images) return pl__images_size(r, subset);
@@ -156,8 +157,8 @@ static const char *part_input_at(void *ctx, int i)
     return p->all->input_at(p->all->find_ctx, i);
 }
 
-/* With such inputs a batch is read twice: the others from the samples that the shuffle buffer
- * gives, then these from the samples that have just come in. */
+/* With such inputs a batch is read twice: the other inputs from the samples of the shuffle buffer,
+ * then these from the newest samples. */
 pl_status pl_source_read(pl_run *r, const pl_read_job *j)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -190,8 +191,8 @@ static pl_status open_cache(pl_run *r)
     return pl_dataset_open(dir, "", pl__train(r), pl__eval(r), pl__folded(r), &r->data.dataset);
 }
 
-/* Opens the arrays of data.path. An evaluation alone needs training samples only if there are none
- * for evaluation. */
+/* Opens the arrays of data.path. A run that only evaluates needs training samples only if there are
+ * no evaluation samples. */
 static pl_status open_arrays(pl_run *r)
 {
     const char *path = pl_config_text(r->config, "data.path");
@@ -207,7 +208,7 @@ static pl_status open_arrays(pl_run *r)
     return pl_dataset_open(path, fields, pl__train(r), eval, pl__folded(r), &r->data.dataset);
 }
 
-/* Opens what data.source names; auto: by what is at data.path. */
+/* Opens the source that data.source names; auto: chosen by what is at data.path. */
 static pl_status open_source(pl_run *r, int readers)
 {
     const char *source = pl_config_text(r->config, "data.source");

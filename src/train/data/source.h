@@ -2,10 +2,10 @@
  *
  * By data.source, data.path, data.prompts and data.cache the source is a cache of encoder outputs
  * (cache.h), images (image_set.h), arrays in files (dataset.h), prompts (text_set.h) or the
- * recipe's own data (generate.c). This file hides which: it says how many samples there are,
- * chooses those of a training batch, and reads samples into a batch. Everything is a pure function
- * of the configuration and the batch number, so any thread may read any batch and a resumed run
- * reads the same ones.
+ * recipe's own data (generate.c). This file hides which: it reports how many samples there are,
+ * chooses the samples of a training batch, and reads samples into a batch. Everything is a pure
+ * function of the configuration and the batch number, so any thread may read any batch and a
+ * resumed run reads the same batches.
  */
 #ifndef PL_TRAIN_SOURCE_H
 #define PL_TRAIN_SOURCE_H
@@ -16,13 +16,13 @@
 /* Opens the source into r->data. readers: threads that will call pl_source_read. */
 pl_status pl_source_open(pl_run *r, int readers) PL_MUST_USE;
 void pl_source_close(pl_run *r);
-/* Samples of a subset; 0: endless. */
+/* Returns the number of samples of a subset; 0: endless. */
 int64_t pl_source_size(pl_run *r, pl_subset subset);
 /* Whether a set on disk has no samples for a subset (a size of 0 is otherwise endless). */
 bool pl_source_lacks(pl_run *r, pl_subset subset);
-/* The fold that evaluations read and training leaves out; false: none. */
+/* Sets the fold that evaluations read and training leaves out; false: none. */
 bool pl_source_fold(pl_run *r, pl_fold *f);
-/* Bucket of a step's batch; 0 without buckets. */
+/* Returns the bucket of a step's batch; 0 without buckets. */
 int pl_source_bucket(const pl_run *r, int64_t step);
 /* Writes the samples of training batch `number` and their passes: how often each was trained on
  * before. pooled: through the shuffle buffer (data.pool). */

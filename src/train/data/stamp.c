@@ -1,4 +1,4 @@
-/* stamp.c - size, time and hash of files, to tell later whether they changed.
+/* stamp.c - size, time and hash of files, to find out later whether they changed.
  *
  * A file is hashed by its bytes, a folder by the names, sizes and times of everything below it. A
  * file with the same size and time counts as unchanged; with another time its bytes decide.

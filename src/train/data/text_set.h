@@ -1,9 +1,9 @@
 /* text_set.h - text as an input: prompts as the samples of a run, captions of images, and their
  * embeddings.
  *
- * The recipe's pl_image_feed names the input (text) and how a caption becomes a row of it (encode).
- * With data.embeddings the row is read instead: row k of that array belongs to line k of
- * data.prompts, and a caption's row is that of the line equal to it.
+ * The recipe's pl_image_feed names the input (text) and the function that converts a caption to a
+ * row of it (encode). With data.embeddings the row is read instead: row k of that array belongs to
+ * line k of data.prompts, and a caption's row is the row of the line equal to it.
  */
 #ifndef PL_TRAIN_TEXTS_H
 #define PL_TRAIN_TEXTS_H

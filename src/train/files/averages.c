@@ -1,12 +1,12 @@
 /* averages.c - averaged copies of weights (ema.decay): which exist, and evaluations with them.
  *
  * The average of a weight is a slot of the optimiser whose name is a prefix and the weight's name.
- * An average that no update has written is all zeros; the weight itself then stands for it, as it
+ * An average that no update has written is all zeros; the weight itself then replaces it, as it
  * does for the average of a weight that was always zero.
  *
  * eval.ema: for an evaluation or a sample, weights and averages swap their bytes, and swap back
- * after it, also when it failed. No program is compiled for that; on a GPU the bytes pass through
- * the host.
+ * afterwards, also on failure. No extra program is compiled; on a GPU the bytes pass through the
+ * host.
  */
 #include "train/run/run.h"
 
@@ -27,7 +27,7 @@ bool pl_run_has_averages(const pl_run *r)
     return false;
 }
 
-/* ---- is it made? --------------------------------------------------------------------------- */
+/* ---- has it been written? ------------------------------------------------------------------- */
 static bool all_zero(const char *p, size_t bytes)
 {
     return bytes == 0 || (p[0] == 0 && memcmp(p, p + 1, bytes - 1) == 0);
@@ -103,7 +103,7 @@ static pl_status swap_slots(pl_run *r, int a, int b)
     return PL_OK;
 }
 
-/* Swaps every weight that has an average; on the way back, those that were swapped. */
+/* Swaps every weight that has an average; back: only the weights that were swapped. */
 static pl_status swap_all(pl_run *r, bool back)
 {
     for (int i = 0; i < pl_store_count(r->store); i++) {

@@ -1,10 +1,10 @@
 /* checkpoint.c - a run's state to disk and back; see plimsoll_checkpoint.h.
  *
  * Everything that outlives a step is a slot of the store or the number of steps done: moments, EMA,
- * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the
- * order of samples is a function of seed and position. Not written: sums of gradients, which are
- * zero between steps, so that a run may resume with another number of micro-batches; and weights
- * that nothing changes (frozen.c).
+ * counters, the loss scale, the plateau's state and the key of random draws are slots, and the
+ * order of samples is a function of seed and position. Not written: accumulated gradients, which
+ * are zero between steps, so that a run may resume with another number of micro-batches; and
+ * weights that nothing changes (frozen.c).
  */
 #include "train/files/checkpoint.h"
 
@@ -98,7 +98,7 @@ static pl_status save_files(pl_run *r, const char *dir, bool leave, pl_checkpoin
     return pl__manifest_write(path, c);
 }
 
-/* Upper bound of the bytes that a checkpoint takes. */
+/* Returns an upper bound of the bytes that a checkpoint takes. */
 static uint64_t bytes_needed(const pl_run *r, bool leave)
 {
     uint64_t sum = (1 << 16) + (r->data.classes ? strlen(pl__classes_json(r->data.classes)) : 0);
@@ -111,7 +111,8 @@ static uint64_t bytes_needed(const pl_run *r, bool leave)
     return sum;
 }
 
-/* Bytes that this user may still write in the file system of dir; UINT64_MAX: unknown. */
+/* Returns the bytes that this user may still write in the file system of dir; UINT64_MAX:
+ * unknown. */
 static uint64_t bytes_free(const char *dir)
 {
     struct statvfs v;

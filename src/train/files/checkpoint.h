@@ -8,7 +8,7 @@
 
 enum { PL_PATH_BYTES = 4096 };
 
-/* dir/name; PL_ERR_IO when it is too long. */
+/* Writes dir/name to out; PL_ERR_IO when it is too long. */
 pl_status pl__path(char out[PL_PATH_BYTES], const char *dir, const char *name) PL_MUST_USE;
 pl_status pl__manifest_write(const char *path, const pl_checkpoint *c) PL_MUST_USE;
 /* Reads the members without comparing the checksum, for fuzzers. */

@@ -1,9 +1,9 @@
 /* checkpoint_folder.c - a run folder: its lock, its checkpoints, and which of them are kept.
  *
  * Invariant: a folder named step-N is complete. A checkpoint is written as .tmp-step-N-PID and
- * renamed into place; one to be removed is renamed to .trash-step-N-PID first. The next process
- * that holds the lock removes both kinds, so a process killed at any instant leaves complete
- * checkpoints and nothing else for long.
+ * renamed into place; a checkpoint to be removed is first renamed to .trash-step-N-PID. The next
+ * process that holds the lock removes both kinds, so a process killed at any instant leaves
+ * complete checkpoints and nothing else for long.
  */
 #include "train/files/checkpoint.h"
 
@@ -29,7 +29,7 @@ struct pl_folder {
 };
 
 /* ---- names ------------------------------------------------------------------------------ */
-/* The step of a checkpoint's name; 0: the name is not exactly one. */
+/* Returns the step of a checkpoint's name; 0: the name is not a checkpoint's. */
 static int64_t step_of(const char *name)
 {
     char again[64];
@@ -98,7 +98,7 @@ void pl__remove_matching(const char *dir, const char *pattern)
     if (d) closedir(d);
 }
 
-/* Removes checkpoint folders with such a name, one a listing: removing may upset readdir. */
+/* Removes one checkpoint folder with such a name per listing: removing may upset readdir. */
 static bool remove_one(const char *dir, const char *pattern)
 {
     char path[PL_PATH_BYTES] = "";
@@ -273,8 +273,8 @@ pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap
     return PL_OK;
 }
 
-/* Removes checkpoints older than the newest `keep`, and those newer than this save: they belong to
- * a run that did not continue, or are damaged. */
+/* Removes checkpoints older than the newest `keep`, and checkpoints newer than this save: they
+ * belong to a run that did not continue, or are damaged. */
 static void prune(const pl_folder *f, int64_t now, int64_t keep)
 {
     enum { SEEN = 1024 };

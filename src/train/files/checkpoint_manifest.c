@@ -1,8 +1,8 @@
-/* checkpoint_manifest.c - manifest.json: which files a checkpoint holds, and that it is complete.
+/* checkpoint_manifest.c - manifest.json: the files of a checkpoint, and proof that it is complete.
  *
  * One JSON object on one line. Its last member, "check", is the XXH64 of all bytes before it, so a
- * manifest that is cut short or has a changed bit is rejected. It lists every file with length and
- * XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their room,
+ * truncated manifest, or one with a changed bit, is rejected. It lists every file with length and
+ * XXH64. The reader trusts nothing: members are checked one by one, texts are cut to their buffers,
  * and file names may not leave the folder.
  */
 #include "base/sys.h"

@@ -2,12 +2,12 @@
  * autoencoder.
  *
  * They come from `seed`, `init_from` and the recipe's weight files; a resumed run rebuilds them
- * from there. The metadata of a checkpoint's model file hold their number and a sum of their bytes.
- * A reader (a resumed run, or `init_from`) compares its own sum with that one. The sum is over
- * blocks of 16 elements, each hashed with its name and position, and does not depend on their
- * order, so ranks that hold shards add theirs up. A run of phases leaves nothing out, because a
- * phase starts with the weights of another; weights that are sharded across ranks are never left
- * out.
+ * from there. The metadata of a checkpoint's model file hold their number and a checksum of their
+ * bytes. A reader (a resumed run, or `init_from`) compares its own checksum with that one. The
+ * checksum is a sum over blocks of 16 elements, each hashed with its name and position, and does
+ * not depend on their order, so ranks that hold shards add theirs. A run with phases leaves nothing
+ * out, because a phase starts with the weights of another; weights that are sharded across ranks
+ * are never left out.
  */
 #include "base/dtype.h"
 #include "base/str.h"
@@ -54,7 +54,7 @@ static pl_status list_frozen(pl_run *r)
     return PL_OK;
 }
 
-/* ---- their sum ---------------------------------------------------------------------------- */
+/* ---- their checksum ----------------------------------------------------------------------- */
 /* Adds the sum of this rank's elements of a slot. */
 static pl_status add_slot(pl_run *r, int slot, uint64_t *sum)
 {

@@ -1,9 +1,9 @@
 /* model_file.c - slots to and from safetensors files, in PyTorch's names and layouts.
  *
- * A slot's file layout says: with our value seen as shape `view`, file dimension i is our dimension
- * perm[i]. Both directions walk the file's elements in order and step through ours by strides, one
- * block at a time. Model files hold parameters and buffers; moments and counters belong to
- * checkpoints, which keep them in our own layout.
+ * A slot's file layout says: with our value viewed as shape `view`, file dimension i is our
+ * dimension perm[i]. Both directions walk the file's elements in order and step through ours by
+ * strides, one block at a time. Model files hold parameters and buffers; moments and counters
+ * belong to checkpoints, which keep them in our own layout.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -99,8 +99,8 @@ bool pl__slot_in_model(const pl_slot *s)
 }
 
 /* ---- staging ----------------------------------------------------------------------------
- * All bytes pass through a block that is taken when the run is opened, so that the plan counts it.
- * Slots that the host cannot address and that have another layout in the file pass through host
+ * All bytes pass through a block that is allocated when the run is opened, so that the plan counts
+ * it. Slots that the host cannot address and that have another layout in the file pass through host
  * memory as a whole. */
 pl_status pl__stage_open(pl_run *r)
 {
@@ -111,7 +111,7 @@ pl_status pl__stage_open(pl_run *r)
     return PL_OK;
 }
 
-/* Bytes of the largest slot of the model that must pass through r->files.whole. */
+/* Returns the bytes of the largest slot of the model that must pass through r->files.whole. */
 static size_t whole_bytes(const pl_run *r, bool in_host)
 {
     size_t most = 0;
@@ -306,8 +306,8 @@ static void convert(pl_dtype from, const void *src, pl_dtype to, void *dst, int6
         for (int64_t i = 0; i < n; i++) pl_elem_set(to, dst, i, pl_elem_get(from, src, i));
 }
 
-/* Number of elements that fit the stage at once: in the slot's type, and behind them in the file's.
- */
+/* Returns how many elements fit the stage at once: in the slot's type, and after them in the file's
+ * type. */
 static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
 {
     size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);

@@ -1,9 +1,9 @@
 /* weights.c - weights of frozen parts from files of other projects (pl_recipe.weights).
  *
  * A naming is a list of rules that translate our names to theirs. The naming that finds the most
- * slots is chosen. Then the check is strict: every slot must be found, every tensor must be wanted
- * or allowed by the naming, and every shape must be the slot's except for dimensions of 1 (other
- * programs store a linear layer as a 1 x 1 convolution).
+ * slots is chosen. Then the check is strict: every slot must be found, every tensor must belong to
+ * a slot or be allowed by the naming, and every shape must equal the slot's except for dimensions
+ * of 1 (other programs store a linear layer as a 1 x 1 convolution).
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -39,7 +39,7 @@ static bool fits(const char *pattern, const char *name, span cap[MAX_CAPTURES], 
     return !*name;
 }
 
-/* The pattern with its stars replaced in order. */
+/* Writes the pattern with its stars replaced in order. */
 static bool replace(const char *prefix, const char *pattern, const span *cap, int n,
                     char out[MAX_NAME])
 {
@@ -60,7 +60,7 @@ static bool replace(const char *prefix, const char *pattern, const span *cap, in
     return !*pattern && k == n;
 }
 
-/* Their name of our slot; false when no rule matches. */
+/* Writes their name of our slot; false when no rule matches. */
 static bool theirs(const pl_naming *naming, const char *ours, char out[MAX_NAME])
 {
     if (!naming->rules) return snprintf(out, MAX_NAME, "%s", ours) < MAX_NAME;
@@ -109,7 +109,7 @@ static int slots_found(const source *s, const pl_naming *naming)
     return n;
 }
 
-/* Fills in their names by the naming that was chosen; a slot without a rule keeps its own name. */
+/* Fills in their names by the chosen naming; a slot without a rule keeps its own name. */
 static pl_status make_names(source *s)
 {
     int n = pl_store_count(s->r->store);
@@ -198,7 +198,7 @@ static pl_status check_names(const source *s)
     return rc;
 }
 
-/* Equal but for dimensions of 1. */
+/* Whether the shapes are equal except for dimensions of 1. */
 static bool same_shape(const pl_type *a, const pl_type *b)
 {
     int i = 0, k = 0;

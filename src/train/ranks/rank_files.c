@@ -1,11 +1,11 @@
 /* rank_files.c - sharded state in files and back.
  *
  * Rank 0 writes a checkpoint as a single process would, and asks the other ranks for what it does
- * not hold; they answer orders until it is done:
+ * not hold; they answer these orders until it is done:
  *
  *   FETCH slot   every rank sends its shard of the slot; the whole passes through rank 0's stage
  *   PART  dir    every rank writes its shards of state into dir/part-RRRRR-of-NNNNN.safetensors
- *   DONE         and whether it went well
+ *   DONE         the end, and whether the save succeeded
  *
  * Weights are whole in model.safetensors, whatever the sharding. Sharded moments are in the part
  * files, flat, in the order of ranks: part p of a tensor follows the elements of parts 0 to p-1. So
@@ -49,7 +49,7 @@ pl_status pl_world_tell(pl_world *w, void *data, size_t bytes)
     return pl_comm_exchange(c, PL_TRAFFIC_CONTROL);
 }
 
-/* Bytes of the slot's whole value that rank i holds, and where they begin. */
+/* Returns the bytes of the slot's whole value that rank i holds, and sets where they begin. */
 static size_t part_bytes(const pl_slot *s, int i, size_t *at)
 {
     size_t part = pl_type_bytes(&s->type), all = pl_type_bytes(&s->whole);
@@ -57,7 +57,8 @@ static size_t part_bytes(const pl_slot *s, int i, size_t *at)
     return *at >= all ? 0 : all - *at < part ? all - *at : part;
 }
 
-/* Bytes of [from, from + n) of the slot's whole value that rank i holds; *at: where they begin. */
+/* Returns the bytes of [from, from + n) of the slot's whole value that rank i holds; *at: where
+ * they begin. */
 static size_t window_of(const pl_slot *s, int i, size_t from, size_t n, size_t *at)
 {
     size_t begin, bytes = part_bytes(s, i, &begin), end = begin + bytes;

@@ -1,4 +1,4 @@
-/* run_ranks.c - a run as one of several ranks: its samples, its draws, and what all ranks agree on.
+/* run_ranks.c - a run as one of several ranks: its samples, its draws, and agreements of all ranks.
  *
  * Micro-batch b of a run is the next `ranks * micro` samples of the endless stream; rank k has the
  * k-th `micro` of them. A draw over samples takes the same rows of what one rank would draw for
@@ -111,7 +111,7 @@ const char *pl__ranks_device(pl_run *r)
 }
 
 /* ---- draws over samples ----------------------------------------------------------------- */
-/* 1 + the axis in which two shapes of a draw differ; 0: they are equal. */
+/* Returns 1 + the axis in which two shapes of a draw differ; 0: they are equal. */
 static int8_t differing_axis(const pl_type *a, const pl_type *b)
 {
     for (int i = 0; i < a->rank && a->rank == b->rank; i++)
@@ -119,7 +119,7 @@ static int8_t differing_axis(const pl_type *a, const pl_type *b)
     return 0;
 }
 
-/* The output type of each random stream of a graph; rank -1: no node draws from it. */
+/* Lists the output type of each random stream of a graph; rank -1: no node draws from it. */
 static pl_status list_draws(pl_arena *a, const pl_graph *g, pl_type **out)
 {
     pl_type *t = pl_arena_new(a, pl_type, (size_t)g->n_streams + 1);
@@ -182,7 +182,7 @@ static pl_status check_coupling(pl_run *r, int64_t accumulate)
 
 pl_status pl__ranks_prepare(pl_run *r, int64_t accumulate, pl_builder *b)
 {
-    /* One rank computes synchronised BatchNorm by the same sums as many. */
+    /* One rank computes synchronised BatchNorm by the same sums as many ranks. */
     if (r->ranks.nn.sync_norm || r->ranks.nn.always) b->ranks = &r->ranks.nn;
     if (pl__ranks(r) == 1) return PL_OK;
     if (!r->ranks.spread_known) {
@@ -207,7 +207,8 @@ static uint64_t hash_program(void)
     return h;
 }
 
-/* Without the path of a compiled recipe, which may differ between hosts. */
+/* Hashes the configuration without the path of a compiled recipe, which may differ between
+ * hosts. */
 static uint64_t hash_config(const pl_run *r)
 {
     char *text;
@@ -219,7 +220,7 @@ static uint64_t hash_config(const pl_run *r)
     return h;
 }
 
-/* Of order and sizes. Offsets of shards differ between ranks and are not included. */
+/* Hashes order and sizes. Offsets of shards differ between ranks and are not included. */
 static uint64_t hash_plan(const pl_run *r)
 {
     int n;

@@ -17,15 +17,15 @@ typedef struct pl_run_ranks {
 } pl_run_ranks;
 
 /* ---- run_ranks.c ---- */
-/* Number of ranks the run is planned for. */
+/* Returns the number of ranks that the run is planned for. */
 int64_t pl__ranks(const pl_run *r);
-/* Samples of a step of all ranks. */
+/* Returns the samples of a step of all ranks. */
 int64_t pl__run_batch(const pl_run *r);
-/* Reads the configuration's keys of ranks into r->ranks.nn. The world has joined before, if there
- * is one. */
+/* Reads the configuration's keys of ranks into r->ranks.nn. A world, if there is one, must have
+ * joined before. */
 pl_status pl__ranks_configure(pl_run *r) PL_MUST_USE;
-/* The device of this rank: on a machine with several, the one of the rank's local number, modulo
- * their number. */
+/* Returns the device of this rank: on a machine with several devices, the device of the rank's
+ * local number, modulo their number. */
 const char *pl__ranks_device(pl_run *r);
 /* shard: auto, and the plan does not fit: shards one more kind of state and returns true; the run
  * must then be built again. */
@@ -33,8 +33,8 @@ bool pl__ranks_share_more(pl_run *r);
 /* Sets b's ranks and spread. PL_ERR_CONFIG when an op other than BatchNorm couples samples of
  * different ranks. */
 pl_status pl__ranks_prepare(pl_run *r, int64_t accumulate, pl_builder *b) PL_MUST_USE;
-/* Fails, on all ranks alike, when a rank's program, configuration, plan or data differ from those
- * of rank 0. */
+/* Fails, on all ranks alike, when a rank's program, configuration, plan or data differ from rank
+ * 0's. */
 pl_status pl__ranks_check(pl_run *r) PL_MUST_USE;
 /* Replaces the step's scalars by their means over ranks. *bad becomes the sum of all ranks' counts
  * of values that are not finite. */
@@ -43,8 +43,8 @@ pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad) PL_MUST_US
 pl_status pl__ranks_sum(pl_run *r, double *value, int n) PL_MUST_USE;
 /* Replaces the number by the smallest of all ranks. */
 pl_status pl__ranks_least(pl_run *r, uint64_t *value) PL_MUST_USE;
-/* Position, in the endless stream of samples, of sample i of this rank's share of micro-batch
- * `number`. */
+/* Returns the position, in the endless stream of samples, of sample i of this rank's share of
+ * micro-batch `number`. */
 int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i);
 
 /* ---- rank_files.c: state that ranks share, in files ---- */
@@ -60,7 +60,7 @@ pl_status pl__ranks_save_parts(pl_run *r, const char *dir, struct pl_checkpoint 
 /* Reads the state of a checkpoint that any number of ranks wrote. */
 pl_status pl__ranks_read_state(pl_run *r, const char *dir,
                                const struct pl_checkpoint *c) PL_MUST_USE;
-/* Number of elements of a slot's value that this rank holds; the first of them into *first. */
+/* Returns how many elements of a slot's value this rank holds; sets *first to the first of them. */
 int64_t pl__slot_range(const pl_slot *s, int64_t *first);
 
 #endif

@@ -96,7 +96,7 @@ static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text
         text);
 }
 
-/* Rejects keys in `set` that hold for the whole process. */
+/* Rejects keys in `set` that apply to the whole process. */
 static pl_status check_set(pl_run *r, const pl_yaml *set)
 {
     static const char *const whole[] = {"recipe", "phases", "threads", "extends"};
@@ -195,7 +195,7 @@ void pl__phases_free(pl_run *r)
 }
 
 /* ---- overrides -------------------------------------------------------------------------- */
-/* The key of the run that a member of a phase sets; NULL: none. */
+/* Returns the key of the run that a member of a phase sets; NULL: none. */
 static const char *key_of_member(const char *path)
 {
     if (strcmp(path, "until.steps") == 0) return "train.steps";
@@ -260,7 +260,7 @@ int64_t pl_run_steps_before(const pl_run *r)
     return r->phases.steps_before;
 }
 
-/* Number of the item of the list that phase i belongs to. */
+/* Returns the number of the item of the list that phase i belongs to. */
 static int item_of(const pl_run *r, int i)
 {
     int item = 0;
@@ -385,7 +385,7 @@ pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
     if (state_wanted(r))
         PL_TRY(pl__slots_write(r, path, false, in_handed_state, false, &bytes, &hash));
     PL_TRY(pl__path(path, dir, "model_ema.safetensors"));
-    /* best is of another step than the averages are */
+    /* best belongs to another step than the averages */
     if (pl_run_has_averages(r) && !best) PL_TRY(pl_run_save_averages(r, path));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     return best ? pl_file_copy(best, path, r->files.stage, PL_STAGE_BYTES)

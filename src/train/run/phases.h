@@ -1,4 +1,4 @@
-/* phases.h - the phases of a run (key `phases`): which there are, which one the run is in, and what
+/* phases.h - the phases of a run (key `phases`): the list of phases, the current phase, and what
  * one phase hands to the next.
  *
  * A run enters one phase at most, before it is built. A sequence of phases is a sequence of runs.
@@ -25,15 +25,15 @@ void pl__phases_free(pl_run *r);
 /* After an override of a key: removes that key from the phases that set it, so that the override
  * holds in every phase. */
 pl_status pl__phases_yield(pl_config *c) PL_MUST_USE;
-/* Reads what the phase before left. The session exists. */
+/* Reads what the phase before left. Requires the session. */
 pl_status pl__phase_take(pl_run *r) PL_MUST_USE;
-/* Checks the phase's rules against its data, which are open. */
+/* Checks the phase's rules against its data, which must be open. */
 pl_status pl__phase_check_data(pl_run *r) PL_MUST_USE;
 /* Whether the evaluation is beyond the bound of the phase (until.reach). */
 bool pl__phase_reached(const pl_run *r, const pl_eval_info *info);
 /* Whether the first n items of two configurations' lists of phases are equal. */
 bool pl__phases_same(const pl_config *a, const pl_config *b, int n);
-/* The item of the list that the run's phase belongs to. */
+/* Returns the item of the list that the run's phase belongs to. */
 int pl__phase_item(const pl_run *r);
 
 #endif

@@ -7,11 +7,11 @@
  * Compared: every loss term of every step; every gradient of step 1 and every parameter and buffer
  * at the end, by norms; all relative to their size, beyond rounding (replay_error.h).
  *
- * Some gradients are zero except for rounding: of a bias in front of a BatchNorm, or of scores in
- * front of a softmax. Both programs then hold noise, and Adam turns noise of any size into steps of
- * about lr, so the final values say nothing. A gradient whose norm is below NOISE times the largest
- * counts as noise: ours must be as small, and at the end its parameter, and a running mean that
- * follows it, may differ by what that many steps can do. The report counts these tensors. Part of a
+ * Some gradients are zero except for rounding: of a bias before a BatchNorm, or of scores before a
+ * softmax. Both programs then hold noise, and Adam turns noise of any size into steps of about lr,
+ * so the final values mean nothing. A gradient whose norm is below NOISE times the largest counts
+ * as noise: ours must be as small, and at the end its parameter, and a running mean that follows
+ * it, may differ by what that many steps can change. The report counts these tensors. Part of a
  * tensor can be noise, e.g. the keys' third of an attention's bias: an element below NOISE_ELEMENT
  * times the norm of its tensor, in both programs, counts the same way.
  */
@@ -36,7 +36,7 @@
 typedef struct gradients {
     double largest; /* norm */
     int n;
-    const pl_step_program *program; /* the program whose outputs are there now */
+    const pl_step_program *program; /* the program whose outputs are valid */
 } gradients;
 
 typedef struct replay {
@@ -83,7 +83,7 @@ static const pl_recipe *recipe_for(const char *workload)
     return NULL;
 }
 
-/* "key=value" for a field of the peer's configuration, in the run's arena; JSON is YAML. */
+/* Writes "key=value" for a field of the peer's configuration, in the run's arena; JSON is YAML. */
 static pl_status override_text(pl_arena *a, const char *key, const json_t *value, char **out)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -100,7 +100,7 @@ static pl_status open_file(const replay *p, const char *name, pl_st_reader **out
     return pl_st_open(path, out);
 }
 
-/* Micro-batches of a step of the dump: its inputs are "micro1.x", "micro2.x", ... */
+/* Counts the micro-batches of a step of the dump: its inputs are "micro1.x", "micro2.x", ... */
 static pl_status count_micros(const replay *p, int *out)
 {
     pl_st_reader *f;
@@ -114,8 +114,8 @@ static pl_status count_micros(const replay *p, int *out)
     return PL_OK;
 }
 
-/* A peer's batch is a micro-batch of ours. The peer has decided to split: coupled samples couple
- * within a micro-batch in both programs. */
+/* A peer's batch is a micro-batch of ours. The peer decided to split: coupled samples couple within
+ * a micro-batch in both programs. */
 static pl_status override_accumulate(const replay *p, pl_arena *a, const char **list, int *n)
 {
     int accumulate;
@@ -144,7 +144,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
     char preset[160] = "";
     if (!o->config) snprintf(preset, sizeof preset, "%s/%s", recipe->name, recipe->peer->preset);
     const char *config = o->config ? o->config : preset;
-    pl_run *probe; /* which recipe, hence which keys */
+    pl_run *probe; /* finds the recipe, and with it the keys */
     PL_TRY(pl_run_open(config, NULL, 0, &probe));
     const pl_recipe *chosen = pl_run_recipe(probe);
     p->peer = chosen->peer;
@@ -174,7 +174,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
 }
 
 /* ---- tensors ---------------------------------------------------------------------------- */
-/* The peer's tensor for one of our slots; NULL if it has none. */
+/* Returns the peer's tensor for one of our slots; NULL if it has none. */
 static const pl_st_tensor *peer_tensor(const replay *p, const pl_st_reader *f, const char *slot)
 {
     char name[512];
@@ -205,8 +205,8 @@ static pl_status read_slot_tensor(const pl_st_reader *f, const pl_st_tensor *t, 
     return PL_OK;
 }
 
-/* Whether the peer computed in f64: then this run does, too (a recipe that builds on its context's
- * type). */
+/* Finds out whether the peer computed in f64: then this run does too (if the recipe builds on its
+ * context's type). */
 static pl_status find_precision(replay *p)
 {
     pl_st_reader *f;
@@ -311,7 +311,7 @@ static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader 
     return rc;
 }
 
-/* Of one micro-batch, the first is 1. */
+/* Loads the inputs of one micro-batch; the first is 1. */
 static pl_status load_inputs(replay *p, const pl_program *to, int step, int micro_batch)
 {
     char file[32];
@@ -468,7 +468,7 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
     pl_type type;
     const void *got =
         pl_session_output(p->run->session, pl__step_program_updater(all->program), name, &type);
-    if (!got) return PL_OK; /* another program's */
+    if (!got) return PL_OK; /* the gradient belongs to another program */
     double norm = norm_of(&t->slot->type, t->want), err;
     bool noise = norm < NOISE * largest;
     if (noise)
@@ -482,7 +482,8 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
     return noise ? PL_OK : mark_noise(p, t, &type, got, norm);
 }
 
-/* Distance over the elements that are not noise; those that are may differ by `step` each. */
+/* Returns the distance over the elements that are not noise; noisy elements may differ by `step`
+ * each. */
 static double sound_distance(const pl_type *t, const void *x, const void *y, const uint8_t *noise,
                              double step)
 {

@@ -1,7 +1,7 @@
 /* run.c - starting a built run, and what it reports of its build; see plimsoll_train.h.
  *
  * run_open.c opens a run, build/build.c builds it, this file starts it, run_steps.c runs its steps.
- * Everything that takes memory happens in build and start: a step reads a batch straight into the
+ * Everything that takes memory happens in build and start: a step reads a batch directly into the
  * program's inputs and runs the program. The order of samples is a pure function of seed and
  * position, so the position of a run is one number, the steps done.
  */
@@ -120,7 +120,7 @@ static pl_status check_fits(const pl_run *r)
     return PL_OK;
 }
 
-/* On a device of its own memory a session loads kernels, which may take more than the margin.
+/* On a device with its own memory a session loads kernels, which may take more than the margin.
  * Loaded kernels stay, so the second plan, made after one failure, counts them. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
@@ -143,7 +143,8 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
     }
 }
 
-/* Whether the checkpoint leaves frozen weights out. They are then loaded as at the first start. */
+/* Sets whether the checkpoint leaves frozen weights out. They are then loaded as at the first
+ * start. */
 static pl_status resume_lacks(pl_run *r, bool *lacks)
 {
     char path[PL_PATH_BYTES];

@@ -1,6 +1,5 @@
-/* run_open.c - opens a run: finds the recipe that a name stands for, loads its preset or file, and
- * applies the overrides. All keys are checked here, so that later stages only read them.
- */
+/* run_open.c - opens a run: finds the recipe by name, loads its preset or file, and applies the
+ * overrides. All keys are checked here, so that later stages only read them. */
 #include "base/sys.h"
 #include "base/threads.h"
 #include "rt/device.h"
@@ -13,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
+/* Returns a preset's text of a recipe, by "recipe/preset" or, inside the recipe's own files,
+ * "preset". */
 static const char *preset_text(void *ctx, const char *name)
 {
     const pl_recipe *own = ctx;
@@ -125,7 +125,7 @@ static pl_status unknown_recipe(const pl_recipe *r, const char *name)
         name, near, list);
 }
 
-/* Finds the recipe a name stands for and the preset to load; *preset points into static text. */
+/* Finds the recipe of a name and the preset to load; *preset points into static text. */
 static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset)
 {
     size_t n = strlen(name);
@@ -191,7 +191,7 @@ static pl_status open_file(pl_run *r, const char *path)
     PL_TRY(pl_config_peek(path, "recipe", preset_text, NULL, &recipe));
     PL_FAIL_IF(!recipe, PL_ERR_CONFIG,
                "%s: the key `recipe` is missing: which network is this for? (recipe: cloud)", path);
-    /* A compiled recipe is found beside the file that names it. */
+    /* A compiled recipe is searched in the folder of the file that names it. */
     const char *slash = strrchr(path, '/');
     bool beside = slash && strstr(recipe, ".so") && recipe[0] != '/';
     char *name = beside
@@ -302,7 +302,7 @@ void pl_run_free(pl_run *r)
     pl_prefetch_close(r);
     pl_session_free(r->session);
     pl__build_free(r->build);
-    /* its memory would count against the next plan of this process */
+    /* otherwise its memory would count against the next plan of this process */
     if (device && device->forget) device->forget();
     pl_store_free(r->store);
     pl_classes_free(r->data.classes);

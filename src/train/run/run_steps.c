@@ -2,9 +2,9 @@
  *
  * A step runs each of its programs once for every micro-batch, and all of that once for every
  * update on the batch (train.updates_per_batch). On the CPU the outputs of a program are read
- * before the next program reuses their memory. A GPU works on its own: the next batch is read
- * meanwhile, the GPU may start run n+1 before the outputs of run n are read, and those are read
- * from a copy.
+ * before the next program reuses their memory. A GPU runs asynchronously: the host reads the next
+ * batch at the same time, the GPU may start run n+1 before the outputs of run n are read, and those
+ * are read from a copy.
  */
 #include "base/asked.h"
 #include "base/dtype.h"
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* NaN if there is no such output. */
+/* Returns NaN if the program has no such output. */
 static double scalar_output(pl_run *r, pl_program *p, const char *name, int ago)
 {
     pl_type t;
@@ -64,15 +64,16 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
     return PL_OK;
 }
 
-/* The samples of micro-batch `micro_batch` of a step (the first is 0) into a program's inputs. */
+/* Reads the samples of micro-batch `micro_batch` of a step (the first is 0) into a program's
+ * inputs. */
 static pl_status read_micro_batch(pl_run *r, pl_program *p, int64_t step, int64_t micro_batch)
 {
     return pl_prefetch_read(r, p, step * r->build->accumulate + micro_batch);
 }
 
 /* Reads the next micro-batch into its program's inputs while a GPU works. Does not wait for workers
- * that have not finished it: its own step does. A failure is not this step's: the batch's own step
- * reads it again and reports it. */
+ * that have not finished it: its own step does. A failure does not fail this step: the batch's own
+ * step reads it again and reports it. */
 static void read_ahead(pl_run *r, const pl_step_program *t, int64_t micro_batch)
 {
     int64_t step = r->steps.done, next = micro_batch + 1;
@@ -88,14 +89,12 @@ static void read_ahead(pl_run *r, const pl_step_program *t, int64_t micro_batch)
                      pl_session_send(r->session, p) == PL_OK;
 }
 
-/* A program that was started and whose outputs are not read yet. On a GPU the next one starts
- * before that, so that the GPU never waits for the host inside a step. On the CPU outputs are read
- * at once.
- */
+/* A started program whose outputs are not read yet. On a GPU the next program starts before that,
+ * so that the GPU never waits for the host inside a step. On the CPU outputs are read at once. */
 typedef struct begun {
     const pl_step_program *of;
     pl_program *program; /* NULL: none */
-    /* when a GPU could start it: it is submitted, and the one before has ended */
+    /* when a GPU could start it: it is submitted, and the program before has ended */
     uint64_t start;
     uint64_t read[2], ahead[2]; /* begin and end of reading its own and the next batch */
 } begun;
@@ -116,8 +115,9 @@ static void read_update(pl_run *r, int ago, pl_step_info *info)
     info->skipped = scalar_output(r, updater(r), "skipped", ago) > 0;
 }
 
-/* Waits for a started program and reads its outputs. next: the one started since, or none. Reading
- * that goes on after a GPU has finished is time that the GPU waited for data. */
+/* Waits for a started program and reads its outputs. next: the program started since, or none. If
+ * reading data ends after a GPU has finished, the difference is time that the GPU waited for
+ * data. */
 static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info)
 {
     if (!b->program) return PL_OK;
@@ -134,8 +134,8 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
     return PL_OK;
 }
 
-/* Starts a program, then reads the outputs of `last`, which it replaces. micro_batch: the one to
- * read; -1: the program (an update) reads none. */
+/* Starts a program, then reads the outputs of `last`, which it replaces. micro_batch: the
+ * micro-batch to read; -1: the program (an update) reads none. */
 static pl_status begin(pl_run *r, const pl_step_program *t, int64_t micro_batch, begun *last,
                        pl_step_info *info)
 {
@@ -157,7 +157,7 @@ static pl_status begin(pl_run *r, const pl_step_program *t, int64_t micro_batch,
     return hear(r, &next, last, info);
 }
 
-/* All micro-batches of one program, and its update. */
+/* Runs all micro-batches of one program, and its update. */
 static pl_status take_program(pl_run *r, const pl_step_program *t, begun *last, pl_step_info *info)
 {
     for (int64_t micro_batch = 0; micro_batch < r->build->accumulate; micro_batch++)
@@ -241,9 +241,9 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     return check_update(r, info);
 }
 
-/* Samples, at most `left`, that a program of `micro` rows evaluates at once. Its outputs are means
- * over rows, so each sample must fill equally many: the largest divisor of micro that is not above
- * left. */
+/* Returns how many samples, at most `left`, a program of `micro` rows evaluates at once. Its
+ * outputs are means over rows, so each sample must fill equally many rows: the largest divisor of
+ * micro that is not above left. */
 static int64_t rows_at_once(int64_t micro, int64_t left)
 {
     int64_t k = micro < left ? micro : left;
@@ -273,7 +273,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
         if (number % ranks != r->ranks.nn.rank) continue;
         if (at == 0 || ranks > 1) PL_TRY(pl_prefetch_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
-        /* the GPU works on this batch meanwhile */
+        /* the GPU works on this batch at the same time */
         int64_t left = ranks > 1 ? 0 : rows - at - k;
         if (pl__run_own_memory(r) && left)
             PL_TRY(pl_prefetch_eval(r, bucket, at + k, rows_at_once(r->build->micro, left)));

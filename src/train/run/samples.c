@@ -1,14 +1,14 @@
 /* samples.c - pictures and arrays that show how training goes (keys sample.*).
  *
  * The sampling program has no gradients and is planned like the others. It reads the samples that
- * evaluations read, one micro-batch at a time, and draws from a key of its own, {seed, first
- * sample}: the noise is the same every time, so that pictures of different steps can be compared.
- * It writes no state, so it does not change training. Pictures become bytes in grids:
+ * evaluations read, one micro-batch at a time, and draws from its own key, {seed, first sample}:
+ * the noise is the same every time, so that pictures of different steps can be compared. It writes
+ * no state, so it does not change training. Pictures become bytes in grids:
  *
  *     sample.count 5, three columns     0 1 2
  *                                       3 4 .
  *
- * Arrays are kept as they are, one row a sample, behind the grids. That memory is taken at the
+ * Arrays are stored unchanged, one row per sample, after the grids. That memory is allocated at the
  * start and counted by the plan. Arrays are outputs whose names begin with PL_SAMPLE_ARRAY, so that
  * an array and a picture may have the same name.
  */
@@ -124,7 +124,7 @@ pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe)
     return check_state(b->sample.g);
 }
 
-/* Names are copied: the builder's are freed with its context. */
+/* Names are copied: the builder's names are freed with its context. */
 pl_status pl__sample_keep(pl_run *r, pl_step_build *b, const pl_builder *graphs)
 {
     b->n_pictures = graphs->n_pictures;
@@ -192,7 +192,7 @@ static size_t arrays_bytes(const pl_run *r)
     return sum;
 }
 
-/* Where arrays begin, behind the grids. */
+/* Returns where arrays begin, after the grids. */
 static size_t grids_bytes(const pl_run *r)
 {
     size_t sum = 0;
@@ -200,7 +200,7 @@ static size_t grids_bytes(const pl_run *r)
     return (sum + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN;
 }
 
-/* Counted: the grids; their writers, one at a time: rows and file, each with room to grow, for the
+/* Counts: the grids; their writers, one at a time: rows and file, each with room to grow, for the
  * PNG file and for the event; the event's record, which holds all pictures; the arrays and their
  * writer. */
 uint64_t pl__sample_bytes(const pl_run *r)

@@ -1,8 +1,8 @@
 /* stop.c - early stopping (keys stop.*).
  *
  * An evaluation is better than the best so far when it wins by more than stop.threshold times the
- * size of the best. What was seen is a slot of the store, so that a resumed run decides as one that
- * was never stopped.
+ * size of the best. The history is a slot of the store, so that a resumed run decides like a run
+ * that was never interrupted.
  */
 #include "train/run/run.h"
 
@@ -19,7 +19,7 @@ int pl__stop_slot(pl_store *s)
     return pl_store_add(s, &slot);
 }
 
-/* A metric that is not a number is never better. */
+/* A metric that is NaN is never better. */
 static bool beats(const pl_config *c, double metric, double best)
 {
     double least = fabs(best) * pl_config_float(c, "stop.threshold");
