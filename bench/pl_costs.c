@@ -6,12 +6,13 @@
  * device; sum of the kernels measured one by one; their number), then one line for each kind of
  * kernel, separated by tabs:
  *
- *     program times kind kernel dtype out flops bytes work m n k launches predicted_us measured_us label
+ *     program times kind kernel dtype out flops bytes work m n k launches predicted_us
+ *     measured_us label
  *
  * `times` is the mean number of runs of the program per step. Kernels of one kind are equal in all
- * columns except the label, which is that of the first; the last two times are means per kernel. It
- * measures STEPS steps (default 3) whole, then as many kernel by kernel. With a profile
- * (device=h200) nothing runs and measured times are 0. Inputs are made up.
+ * columns except the label, which is the label of the first; the last two times are means per
+ * kernel. It measures STEPS steps (default 3) whole, then as many kernel by kernel. With a profile
+ * (device=h200) nothing runs and measured times are 0. Inputs are generated.
  */
 #include "inputs.h"
 #include "rt/calibrate.h"

@@ -1,14 +1,15 @@
 /* pl_cuda_groups.c - memory throughput of fused kernels on a GPU, relative to a plain copy.
  *
- *   pl_cuda_groups [MiB [WIDTH]]  measures common fused kernels on tensors of that size (default 256), with
- *                                 rows of WIDTH
+ *   pl_cuda_groups [MiB [WIDTH]]  measures common fused kernels on tensors of that size
+ *                                 (default 256), with rows of WIDTH
  *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no GPU
  *   pl_cuda_groups --time MiB CONFIG [key=value ...]
- *                                 measures the fused kernels of a network's training program that move at least
- *                                 that much, one of each kind; without a GPU it only lists them
+ *                                 measures the fused kernels of a network's training program
+ *                                 that move at least that much, one of each kind; without a GPU
+ *                                 it only lists them
  *   pl_cuda_groups --net LABEL CONFIG [key=value ...]
- *                                 prints the fused kernels of a network whose label starts with LABEL;
- *                                 device=h200 plans without a GPU
+ *                                 prints the fused kernels of a network whose label starts with
+ *                                 LABEL; device=h200 plans without a GPU
  *
  * Bytes are what the kernel must read and write: each operand once, and all results. The largest
  * tensor is printed too, because a kernel on many small tensors has less parallelism than one on a

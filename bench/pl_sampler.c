@@ -2,7 +2,7 @@
  * without one.
  *
  *     SAMPLES=out.txt LD_PRELOAD=build/release/pl_sampler.so pl_step lgt/full 1 device=cuda
- *     bench/samples.py out.txt BUILD      sums by function; BUILD has the programs with their symbols
+ *     bench/samples.py out.txt BUILD    sums by function; BUILD has the programs with their symbols
  *
  * A timer interrupts the main thread every PERIOD_US of wall time, so waiting counts like working.
  * A sample is the return addresses on the stack; the text file has the memory map of the process

@@ -8,15 +8,16 @@
  *   first_s            from the start of the program to the end of the first step
  *   plan_s, start_s    planning; memory, kernels and initial values
  *   ready_s            from the start of the program to the start of the first step
- *   plan, start        their parts in ms; those of plan are of the training program, "rest" is everything
- *                      else: networks, gradients, other programs, waiting for the compiler
+ *   plan, start        their stages in ms; stages of plan belong to the training program, "rest" is
+ *                      everything else: networks, gradients, other programs, waiting for the
+ *                      compiler
  *   device_ms          a step by the clock of the device (CPU: of the host), median and extremes
- *   wall_ms            a step of STEPS that are started one after the other and waited for once; each
- *                      uploads its inputs
+ *   wall_ms            a step of STEPS that are started one after the other and waited for once;
+ *                      each uploads its inputs
  *   sum                hash of all weights and states at the end
  *   built_bytes, ready_bytes, used_early_bytes, used_bytes
- *                      device memory of the process: before the session allocates, before the first step,
- *                      after three steps, at the end
+ *                      device memory of the process: before the session allocates, before the
+ *                      first step, after three steps, at the end
  *   predicted_ms       predicted by the plan
  */
 #include "plimsoll_config.h"

@@ -5,8 +5,8 @@
  *
  *   camera   Product/Signal [N, rows, columns], Time/TimeUTC [N] (seconds since 1970)
  *   lidar    layer_descriptor/Profile_Decimal_Julian_Day [M, ..], Layer_Base_Altitude [M, ..] (km),
- *            Lidar_Surface_Altitude [M], DEM_Surface_Altitude [M] (m); the year is the two digits before
- *            the first dot of the file's name
+ *            Lidar_Surface_Altitude [M], DEM_Surface_Altitude [M] (m); the year is the two digits
+ *            before the first dot of the file's name
  *   nav      nav/solarZenith [N], nav/sunAzGrd [N] (degrees)
  *
  * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km

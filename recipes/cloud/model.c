@@ -4,8 +4,8 @@
  *
  *     frame (B,H,W,1) ── spatial attention ── level 1 ── level 2 ── level 3 ── to a vector (B,C)
  *       spatial attention   x * sigmoid(conv1x1(relu(conv3x3(x))))
- *       level               conv3x3, BatchNorm, LeakyReLU .01, [FiLM on level 1], MaxPool 2, channel
- *                           dropout
+ *       level               conv3x3, BatchNorm, LeakyReLU .01, [FiLM on level 1], MaxPool 2,
+ *                           channel dropout
  *     angles (B,2) ── Linear, ReLU, Linear ── gamma, beta of FiLM: gamma*x + beta
  *     frames' vectors (B,T,C) ── to one (B,C)
  *     head: two times Linear, BatchNorm, LeakyReLU, dropout; Linear to the standardised height

@@ -3,19 +3,20 @@
  *
  *     tokens (B,T,D) ── linear ── 10 blocks ── linear ── velocity (B,T,D)
  *     text (B,E) + time ── linear ── one text token, which every block attends to
- *     first 4 tokens ── attention ── context, which gates the tokens before every block and grows by
- *                                    their mean after it
- *     what leaves the blocks, as a map ── convolutions ── mean ── added to the first 4 tokens
+ *     first 4 tokens ── attention ── context, which gates the tokens before every block; their mean
+ *                                    is added to the context after it
+ *     output of the blocks, as a map ── convolutions ── mean ── added to the first 4 tokens
  *
  * A block: self-attention with rotary positions; cross-attention; four small networks ("pillars")
  * give the points p0..p3 of a Bezier curve whose parameter is the token itself, and each block's
  * points gate the next one's. Names of parameters are the authors'.
  *
  * Three defects of the authors' code are corrected; compat restores them:
- *   - the curve takes five consecutive channels, but the parts are joined one after the other, so that a
- *     curve's five numbers are five neighbours of one part: mended by interleaving the parts;
- *   - rotary angles are laid out for neighbouring channels and applied to halves, which is no rotation;
- *   - a time in 0..999 is multiplied by 999 and cut off, so that all but time 0 are time 999.
+ *   - the curve takes five consecutive channels, but the parts are concatenated, so that a curve's
+ *     five numbers are five neighbours of one part: corrected by interleaving the parts;
+ *   - rotary angles are laid out for neighbouring channels and applied to halves, which is not a
+ *     rotation;
+ *   - a time in 0..999 is multiplied by 999 and clamped, so that all times but 0 are 999.
  * Attention to a single token has weight 1 for every query, so queries and keys of the
  * cross-attention have no gradient and are not computed. Their parameters exist, for the names.
  */

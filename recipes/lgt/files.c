@@ -1,6 +1,6 @@
 /* files.c - the authors' latents: a folder for each style, a .pt file for each picture.
  *
- *     data.latents/style0/a.pt        [4,S,S], what an autoencoder makes of the picture times 0.18215
+ *     data.latents/style0/a.pt        [4,S,S], a picture's latent of an autoencoder, times 0.18215
  *     data.latents/style1/...
  *     data.latents/eval/style0/...    optional; without it data.eval_share of all, chosen by name
  *

@@ -1,13 +1,13 @@
 /* infer.c - inference: inverts a latent to noise under its own style, then generates from the noise
  * under the wanted style.
  *
- *     inversion    x <- x - v(x, t, own) dt                             t from 1 down to 0, no noise
- *     generation   x <- x + v dt + sigma(t) sqrt(dt) noise              t from 0 up to 1
+ *     inversion    x <- x - v(x, t, own) dt                           t from 1 down to 0, no noise
+ *     generation   x <- x + v dt + sigma(t) sqrt(dt) noise            t from 0 up to 1
  *                  v = v_average + w (v_wanted - v_average) - r (v_own - v_average)
  *
  * sigma is 0 before infer.threshold and infer.temperature from there on: structure first, texture
  * later. w falls from infer.cfg_scale towards 1, r is infer.repulsion; with 1 and 0 only v_wanted
- * is computed. The average style is that of the current styles, as in the authors' inference,
+ * is computed. The average style is the mean of the current styles, as in the authors' inference,
  * whatever training uses.
  */
 #include "lgt.h"

@@ -1,15 +1,16 @@
 /* pt.c - one tensor in a file of torch.save: the authors keep a latent in each.
  *
- * Such a file is a zip whose members are stored as they are:
+ * Such a file is a zip whose members are stored uncompressed:
  *
- *     NAME/data.pkl     a pickle: torch._utils._rebuild_tensor_v2(storage, offset, sizes, strides, ...)
+ *     NAME/data.pkl     a pickle: torch._utils._rebuild_tensor_v2(storage, offset, sizes, strides,
+ *                       ...)
  *     NAME/data/0       the storage's numbers, little-endian
  *     NAME/version, NAME/byteorder, ...
  *
- * The pickle is not run. It is read from front to back, and what describes a tensor is taken from
- * where it has to stand; anything else in it (a dictionary, two tensors, a class of somebody's) is
- * refused by name. Sizes and strides are held against the storage's length before a number is read,
- * so that a broken file is an error and nothing worse.
+ * The pickle is not executed. It is read from front to back, and the description of a tensor is
+ * taken from its required position; anything else (a dictionary, two tensors, another class) is
+ * refused by name. Sizes and strides are checked against the storage's length before a number is
+ * read, so that a broken file is an error and nothing worse.
  */
 #include "lgt.h"
 

@@ -45,8 +45,8 @@ typedef struct pl_dnn_offer {
     void *rest;               /* what pl_dnn_offer_next needs besides pd */
 } pl_dnn_offer;
 
-/* Operations. tensors are oneDNN's descriptors (pl_dnn_md_new), in the order of the comments; hint is
- * the forward kernel of a backward one. */
+/* Operations. tensors are oneDNN's descriptors (pl_dnn_md_new), in the order of the comments; hint
+ * is the forward kernel of a backward kernel. */
 enum { PL_DNN_MAX_TENSORS = 4 };
 
 /* x, w, y, bias or NULL */

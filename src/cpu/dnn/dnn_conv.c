@@ -258,9 +258,9 @@ static void copy_box(const pl_dnn_call *c, void *const *p)
     pl_strided_copy(&c->size.copy.box, c->size.copy.elem, p[0], p[1]);
 }
 
-/* Adds the copy between a view and a dense operand, `into` the view or out of it. Both have the dims
- * (outer, size.., inner); the view takes every `every`-th of `full` along the spatial dims. oneDNN
- * has no such views: the last row of one may reach beyond the image. */
+/* Adds the copy between a view and a dense operand, `into` the view or out of it. Both have the
+ * dims (outer, size.., inner); the view takes every `every`-th of `full` along the spatial dims.
+ * oneDNN has no such views: the last row of a view may reach beyond the image. */
 static void add_view_copy(pl_dnn *d, const pl_conv *c, int64_t outer, const int64_t *size,
                           const int64_t *full, int64_t inner, bool into, int view, int dense)
 {

@@ -35,8 +35,8 @@ static inline void pl_conv_weight_strides(pl_mdesc *w, int64_t o, int64_t i)
 }
 
 pl_status pl_conv_tensors_init(pl_conv_tensors *t, const pl_conv *c);
-/* Adds the steps of oneDNN's own convolution: weights into the kernel's layout, the kernel, a weight
- * gradient out of it. */
+/* Adds the steps of oneDNN's own convolution: the reorder of weights into the kernel's layout, the
+ * kernel, the reorder of a weight gradient out of it. */
 pl_status pl_conv_direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const pl_conv *c,
                              const pl_conv_tensors *t, const pl_conv_io *io);
 

@@ -5,8 +5,8 @@
  *
  * Example: sums down the columns of [281600,64] are taken in parts of some thousand rows
  * (tile_reduce.c), so tasks are flat ranges that end where a part ends. Sums of [16,30011] over dim
- * 0 have 30011 accumulators, and each flat range may need all of them: there the tasks are ranges of
- * columns, each taken for all 16 rows.
+ * 0 have 30011 accumulators, and each flat range may need all of them: there the tasks are ranges
+ * of columns, each taken for all 16 rows.
  *
  * Cost: at most PL_TILE_TASKS tasks, computed once at compile time.
  */

@@ -95,7 +95,7 @@ pl_status pl_cuda_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t
     return PL_OK;
 }
 
-/* ---- captured programs ------------------------------------------------------------------------------ */
+/* ---- captured programs ------------------------------------------------------------------ */
 static pl_status fetch_outputs(const pl_capture_plan *plan, int side)
 {
     for (uint32_t i = 0; i < plan->n_out; i++)

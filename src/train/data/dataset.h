@@ -1,8 +1,8 @@
 /* dataset.h - arrays on disk as the source of a run: one array per input, one row per sample.
  *
  *     DIR/train/frames.npy          [N, ...]   row i is input "frames" of sample i
- *     DIR/train/frames/0.npy, ...              the same in pieces, in the order of their names; also
- *                                              0.safetensors, 0.h5, ...
+ *     DIR/train/frames/0.npy, ...              the same in pieces, in the order of their names;
+ *                                              also 0.safetensors, 0.h5, ...
  *     DIR/train.safetensors, DIR/train.h5      arrays "frames", "target", ... in one file
  *     DIR/train/0.safetensors, ...             the same in pieces
  *     DIR/eval/...                             likewise

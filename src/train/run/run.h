@@ -3,10 +3,10 @@
  *
  * A run goes through four states, and each pointer says whether its state is reached:
  *
- *     opened   config, recipe       run_open.c         keys are read and checked
- *     built    build                build/build.c      programs are compiled, planned and fitted
- *     started  session, data        run.c              memory is mapped, weights and data are loaded
- *     running  steps                run_steps.c        a step allocates nothing
+ *     opened   config, recipe     run_open.c       keys are read and checked
+ *     built    build              build/build.c    programs are compiled, planned and fitted
+ *     started  session, data      run.c            memory is mapped, weights and data are loaded
+ *     running  steps              run_steps.c      a step allocates nothing
  *
  * Each part is a struct with its own header, which is its contract; functions that work on one part
  * are declared beside it.
