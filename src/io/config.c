@@ -1,10 +1,9 @@
 /* config.c - the schema, loading, overrides and getters of plimsoll_config.h.
  *
- * A document is walked key by key; the path from the top joined by dots is looked up in the
- * schema, so `train: {steps: 5}` and `train.steps: 5` are the same. What a document extends is
- * loaded first; the chain of documents being loaded is a linked list on the stack, which finds
- * cycles. A load works on the config's values directly and puts the old ones back when it
- * fails.
+ * A document is walked key by key; the path from the top joined by dots is looked up in the schema,
+ * so `train: {steps: 5}` and `train.steps: 5` are the same. What a document extends is loaded
+ * first; the chain of documents being loaded is a linked list on the stack, which finds cycles. A
+ * load changes the config's values directly and restores the old ones when it fails.
  */
 #include "base/sys.h"
 #include "io/config_int.h"
@@ -219,7 +218,7 @@ static pl_status walk_key(pl_config *c, const config_source *s, const pl_yaml *a
     return pl__config_fail(s, node, "%s is a section with keys below it, not a value", path);
 }
 
-/* Paths are as deep as the schema's keys: a longer one is no section, and fails. */
+/* Paths are as deep as the schema's keys: a longer path is not a section, and fails. */
 static pl_status walk(pl_config *c, const config_source *s, const pl_yaml *mapping,
                       const char *prefix)
 {
@@ -244,9 +243,9 @@ typedef struct document {
     size_t len;
     char *owned; /* text read from a file */
     bool file;
-    dev_t device; /* of a file: what it is, whatever its path */
+    dev_t device; /* of a file: its identity, whatever its path */
     ino_t inode;
-    const struct document *parent; /* what is being loaded and led here */
+    const struct document *parent; /* the document that extends this one */
     const pl_yaml *root;
 } document;
 
@@ -256,7 +255,7 @@ typedef struct finder {
     pl_arena *arena; /* names and trees */
 } finder;
 
-/* The path that `name` means in a file: beside it. */
+/* Returns the path of `name` relative to the folder of a file. */
 static const char *path_beside(pl_arena *a, const document *from, const char *name)
 {
     const char *slash = from && from->file ? strrchr(from->name, '/') : NULL;
@@ -279,7 +278,7 @@ static pl_status find_document(const finder *f, const char *name, document *d)
     PL_FAIL_IF(stat(d->name, &st) != 0, PL_ERR_CONFIG,
                "there is no preset \"%.80s\" and no file %.200s", name, d->name);
     pl_status rc = pl_sys_read_file(d->name, PL_YAML_MAX_BYTES, &d->owned, &d->len);
-    if (rc != PL_OK) return rc == PL_ERR_MEMORY ? rc : PL_ERR_CONFIG; /* the message stands */
+    if (rc != PL_OK) return rc == PL_ERR_MEMORY ? rc : PL_ERR_CONFIG; /* the message is kept */
     d->text = d->owned;
     d->file = true;
     d->device = st.st_dev;
@@ -337,7 +336,7 @@ static pl_status open_base(const finder *f, const document *d, document *base, b
     return pl__fail_prefix(PL_ERR_CONFIG, "%.200s:%d:%d: extends", d->name, at->line, at->column);
 }
 
-/* Values of d over those of what it extends. */
+/* Applies what d extends, then the values of d. */
 static pl_status apply(pl_config *c, const finder *f, const document *d)
 {
     document base = {0};
@@ -353,7 +352,7 @@ static pl_status apply(pl_config *c, const finder *f, const document *d)
     return rc;
 }
 
-/* Applies d; on failure the values are what they were. */
+/* Applies d; on failure the values do not change. */
 static pl_status load(pl_config *c, const finder *f, const document *d)
 {
     size_t bytes = (size_t)c->n * sizeof *c->value;
@@ -440,8 +439,8 @@ pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_fi
 
 /* ---- overrides -------------------------------------------------------------------------- */
 
-/* Text keys take the rest of the argument as it is, unless it is quoted: shells have had their
- * turn with quotes already, and a path may hold anything. */
+/* Text keys take the rest of the argument unchanged, unless it is quoted: the shell has already
+ * processed quotes, and a path may contain anything. */
 static pl_status override_node(const pl_config *c, int i, const config_source *s, const char *value,
                                pl_arena *scratch, const pl_yaml **out)
 {

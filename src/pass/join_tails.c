@@ -1,31 +1,30 @@
-/* join_tails.c - an op and the maps behind it become one op where a library has both in one kernel
- * (pl_op.tail).
+/* join_tails.c - replaces an op and the maps after it by one op where a library has both in one
+ * kernel (pl_op.tail).
  *
  *   matmul ─► [cast] ─► add c ─► gelu ─► [cast]          =>   matmul_tail(a, b, bias, c)
  *
- * The pass runs last, on the graph as it will be planned, and looks at the graph and at how the
- * device groups it (fuse.h), never at a budget: a node that is computed again is computed by the
- * same op, so every plan gives the same bits.
+ * The pass runs last, on the final graph, and uses the graph and the device's grouping (fuse.h),
+ * never a budget: a recomputed node is computed by the same op, so every plan gives the same bits.
  *
- * Between the op and the tail's end every value has one reader, so nothing else sees them; readings
- * of the same elements and casts between the op's type and f32 may stand between. The end has the
- * op's own type: a sum that is to stay in f32 stays with its group. Who reads in f32 what the end
- * rounds reads the end; the op's result, which it was made of, is not rounded any more. Three rules
- * keep it worth while:
+ * Between the op and the tail's end every value has one reader, so nothing else sees these values;
+ * readings of the same elements and casts between the op's type and f32 may stand between. The end
+ * has the op's own type: a sum that must stay in f32 stays with its group. A reader that reads the
+ * unrounded end in f32 reads the rounded end instead; the op's intermediate result is not rounded.
+ * Three rules keep the replacement worth while:
  *
- *   - the end is stored by the group that makes it: otherwise the group reads what the op stores just as
- *     it would read the tail's end, and nothing is saved;
- *   - what is added is a whole value in memory, of the op's type, made before the op: nothing is stored,
- *     nor an op delayed, for a tail's sake;
- *   - a value that others read as well (`keep`: backward wants what the function was applied to) becomes
+ *   - the group that computes the end stores it: otherwise the group would read the op's result
+ *     just as it would read the tail's end, and nothing is saved;
+ *   - what is added is a whole value in memory, of the op's type, computed before the op: a tail
+ *     must not make a value stored or delay an op;
+ *   - a value with other readers (`keep`: the backward pass needs the function's argument) becomes
  *     the op's second output, where the op offers that.
  *
  * A slope is the gradient of the function, an expression of several nodes that is multiplied with
- * the op's result. It is known by its shape: the function's own rule (pl_op.vjp) builds it once in
- * a graph of its own, and the node behind an op is compared with that.
+ * the op's result. It is recognised by its shape: the function's own rule (pl_op.vjp) builds it
+ * once in a separate graph, and the node after an op is compared with it.
  *
  * Cost: O(nodes + edges), one grouping, and the size of a gradient's expression at each product
- * behind an op.
+ * after an op.
  */
 #include "pass/pass.h"
 
@@ -36,13 +35,13 @@
 
 #include <string.h>
 
-/* A tail, at the node that it begins with. */
+/* A tail, at its first node. */
 typedef struct found {
     const pl_op *op; /* NULL: none here */
     void *attr;
     uint32_t other;     /* the last operand, 0: none */
     uint32_t end, kept; /* old values that are the new op's outputs; kept 0: none */
-    uint32_t wide;      /* the end before it is rounded, where others read that; 0: nobody does */
+    uint32_t wide;      /* the unrounded end, where others read it; 0: no reader */
 } found;
 
 typedef struct tailer {
@@ -58,7 +57,8 @@ typedef struct tailer {
 } tailer;
 
 /* ---- reading the graph ------------------------------------------------------------------ */
-/* first[v] counts v's readers, then is their end, then, filled from the end, their beginning. */
+/* first[v] first counts v's readers, then is their end, then, filled from the end, their
+ * beginning. */
 static void list_readers(tailer *t)
 {
     const pl_graph *g = t->g;
@@ -97,13 +97,15 @@ static bool is_same(const tailer *t, uint32_t node)
     return pl_role_of(t->g, node) == PL_ROLE_SAME;
 }
 
-/* In memory whatever becomes of the tail: a source, or what a unit leaves for others. */
+/* Whether the value is in memory in any case: a source, or a value that a unit stores for
+ * others. */
 static bool is_stored(const tailer *t, uint32_t val)
 {
     return t->us->unit_of[val] || t->g->nodes[pl_producer(t->g, val)].op->flags & PL_OP_SOURCE;
 }
 
-/* The stored value of the dtype whose elements `val` has, in order; 0 if there is none. */
+/* Returns the stored value of the dtype with the same elements as `val`, in order; 0 if there is
+ * none. */
 static uint32_t stored_root(const tailer *t, uint32_t val, pl_dtype dtype)
 {
     for (;;) {
@@ -115,8 +117,8 @@ static uint32_t stored_root(const tailer *t, uint32_t val, pl_dtype dtype)
 }
 
 /* ---- slopes ----------------------------------------------------------------------------- */
-/* Whether value v of graph g is the expression p of the pattern, whose value x is bound[x] of g
- * once known (0: not yet). A constant is known by its value, however it is spread. */
+/* Whether value v of graph g is the expression p of the pattern. The pattern's value x is bound[x]
+ * of g once known (0: not yet). A constant is recognised by its value, however it is broadcast. */
 static bool alike(const pl_graph *g, uint32_t v, const pl_graph *pattern, uint32_t p,
                   uint32_t *bound)
 {
@@ -139,7 +141,8 @@ static bool alike(const pl_graph *g, uint32_t v, const pl_graph *pattern, uint32
     return true;
 }
 
-/* The gradient of a function at x for a cotangent d, both of one type, as its rule builds it. */
+/* The gradient of a function at x for a cotangent d, both of one type, as the function's rule
+ * builds it. */
 typedef struct pattern {
     pl_store *store;
     pl_graph *g;
@@ -181,7 +184,7 @@ static void pattern_free(pattern *p)
     pl_store_free(p->store);
 }
 
-/* Whether `val` is the slope of op at some x times `d`; *x is that. */
+/* Whether `val` is the slope of op at some x times `d`; sets *x. */
 static pl_status is_slope(tailer *t, const pl_op *op, uint32_t val, uint32_t d, uint32_t *x)
 {
     pattern p;
@@ -196,7 +199,8 @@ static pl_status is_slope(tailer *t, const pl_op *op, uint32_t val, uint32_t d, 
 }
 
 /* ---- finding tails ---------------------------------------------------------------------- */
-/* One tail as it grows from its op. `val` is the last value, whose only reader goes on. */
+/* One tail as it grows from its op. `val` is the last value; the tail continues at its only
+ * reader. */
 typedef struct growth {
     uint32_t head, val, other, kept, wide;
     pl_tail tail;
@@ -212,8 +216,8 @@ static bool pass_node(growth *w, uint32_t node)
     return true;
 }
 
-/* The node that works on the value, past readings of the same elements and widening; 0 if there is
- * none. */
+/* Returns the node that processes the value, past readings of the same elements and widening; 0 if
+ * there is none. */
 static uint32_t next_node(const tailer *t, growth *w, pl_dtype dtype)
 {
     for (;;) {
@@ -224,7 +228,7 @@ static uint32_t next_node(const tailer *t, growth *w, pl_dtype dtype)
     }
 }
 
-/* The cast to the dtype among several readers of an f32 value; 0 if there is none. */
+/* Returns the cast to the dtype among several readers of an f32 value; 0 if there is none. */
 static uint32_t rounding_of(const tailer *t, uint32_t val, pl_dtype dtype)
 {
     for (uint32_t i = t->first[val]; i < t->first[val + 1]; i++)
@@ -232,7 +236,7 @@ static uint32_t rounding_of(const tailer *t, uint32_t val, pl_dtype dtype)
     return 0;
 }
 
-/* After a map: goes on to where the value has the op's type again. False: it never has. */
+/* After a map: continues to where the value has the op's type again. False: it never has. */
 static bool settle(const tailer *t, growth *w, pl_dtype dtype)
 {
     while (dtype_of(t, w->val) != dtype) {
@@ -265,7 +269,7 @@ static bool as_function(growth *w, const pl_node_rec *r)
     return true;
 }
 
-/* A product with the slope of a function that some node applies. */
+/* Matches a product with the slope of a function that some node applies. */
 static pl_status as_slope(tailer *t, growth *w, uint32_t node, pl_dtype dtype, bool *ok)
 {
     *ok = false;
@@ -291,7 +295,7 @@ static pl_status as_slope(tailer *t, growth *w, uint32_t node, pl_dtype dtype, b
     return PL_OK;
 }
 
-/* Writes the tail down if the op offers it. */
+/* Records the tail if the op offers it. */
 static pl_status offer(tailer *t, const growth *w, bool *ok)
 {
     const pl_node_rec *r = &t->g->nodes[w->head];
@@ -368,7 +372,7 @@ static pl_status find(tailer *t, uint32_t head)
 }
 
 /* ---- the pass --------------------------------------------------------------------------- */
-/* A value with the type of another of as many elements. */
+/* Reshapes a value to the type of another with as many elements. */
 static pl_val shaped(pl_graph *g, pl_val v, pl_type like)
 {
     pl_type t = pl_val_type(g, v);

@@ -1,14 +1,14 @@
-/* simplify.c - dead code, common subexpressions and no-ops vanish; no result changes by a bit.
+/* simplify.c - removes dead code, common subexpressions and no-ops; no result changes by a bit.
  *
- * One pass in node order over the live nodes (those an assign or output depends on) writes a new
- * graph. A node is dropped when its op's own rule (op->simplify) names an equal value, or when an
- * equal node (same op, inputs and attributes) was written before; every op is a pure function of
+ * One pass in node order over the live nodes (nodes that an assign or output depends on) writes a
+ * new graph. A node is dropped when its op's own rule (op->simplify) names an equal value, or when
+ * an equal node (same op, inputs and attributes) was written before; every op is a pure function of
  * inputs and attributes, random draws included, so that is always sound. A second backward mark is
- * not needed: what a rewrite leaves unused is removed by running the pass again, which the pipeline
- * does until nothing shrinks (two rounds in practice).
+ * not needed: running the pass again removes what a rewrite leaves unused, which the pipeline does
+ * until nothing shrinks (two rounds in practice).
  *
  * Merging equal nodes of forward and backward can lengthen a lifetime; grouping undoes that where
- * recomputing is cheap (fuse.c).
+ * recompute is cheap (fuse.c).
  *
  * Cost: O(nodes + edges) expected, by a hash table of nodes.
  */
@@ -37,7 +37,7 @@ static bool same_node(const pl_rewrite *c, uint32_t node, const pl_node_rec *r)
     return !r->op->attrs || pl_attr_equal(r->op, m->attr, r->attr);
 }
 
-/* The slot of the table where an equal node stands or a new one may be put. */
+/* Returns the cell of the table where an equal node is or a new one goes. */
 static uint32_t *find_equal(simplifier *s, const pl_node_rec *r)
 {
     uint64_t h = node_hash(r->op, r->attr, s->c.args, r->n_in);

@@ -27,14 +27,14 @@ static char *join(pl_arena *mem, const char *a, const char *b)
     return a[0] ? pl_arena_printf(mem, "%s/%s", a, b) : pl_arena_strdup(mem, b);
 }
 
-/* ---- the same picture larger ------------------------------------------------------------ */
+/* ---- larger versions of pictures -------------------------------------------------------- */
 /* Names of a folder, sorted by bytes. */
 typedef struct listing {
     const char **name;
     int n;
 } listing;
 
-/* The first that is not before the text. */
+/* Returns the first name that is not before the text. */
 static int lower_bound(const listing *l, const char *text)
 {
     int lo = 0, hi = l->n;
@@ -48,7 +48,7 @@ static int lower_bound(const listing *l, const char *text)
     return lo;
 }
 
-/* Whether a name is that of a larger version of a picture that lies beside it. */
+/* Whether a name is a larger version of a picture in the same folder. */
 static bool is_larger(const walk *w, const listing *l, const char *name)
 {
     const char *prefix = w->o->larger, *dot = strrchr(name, '.');
@@ -63,7 +63,7 @@ static bool is_larger(const walk *w, const listing *l, const char *name)
     return false;
 }
 
-/* The larger version of rel, whose last part is `name`, if there is one. */
+/* Finds the larger version of rel, whose last part is `name`. */
 static pl_status find_larger(walk *w, const listing *l, const char *name, pl_item *i)
 {
     char want[1024], full[4096];
@@ -106,7 +106,7 @@ static pl_status add_file(walk *w, const listing *l, const char *name, const cha
     return PL_OK;
 }
 
-/* Every image below root/rel, sorted. */
+/* Adds every image below root/rel, sorted. */
 static pl_status walk_folder(walk *w, const char *rel, int depth)
 {
     pl_arena *mem = &w->s->mem;

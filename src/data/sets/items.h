@@ -1,20 +1,20 @@
-/* items.h - what is in an image set: one entry an image, in an order that only names decide.
+/* items.h - the content of an image set: one entry per image, ordered by name alone.
  *
- * Two forms of a set, told apart by what lies at the path:
+ * Two forms of a set, recognised by what is at the path:
  *
- *   folder   DIR/train/CLASS/x.jpg, DIR/val/...    subsets and classes by folder (torchvision's rules:
- *            DIR/CLASS/x.jpg                       classes sorted by name, files by path)
- *            DIR/val/CLASS/x.jpg                   evaluation alone: no folder has another name
- *            DIR/x.jpg                             no classes: no image has a label
+ *   folder   DIR/train/CLASS/x.jpg, DIR/val/...   subsets and classes by folder (torchvision's
+ *            DIR/CLASS/x.jpg                      rules: classes sorted by name, files by path)
+ *            DIR/val/CLASS/x.jpg                  evaluation alone: no folder has another name
+ *            DIR/x.jpg                            no classes: no image has a label
  *            x.txt beside x.jpg, metadata.jsonl {"file_name": , "text": } or a file of
  *            NAME<tab>CAPTION lines give captions; metadata may also give "label" (the name of a
  *            class, or its number) and "weight".
- *            DIR/train/images/x.jpg, DIR/train/masks/x.png, DIR/val/...   pictures and their masks,
- *            DIR/images/x.jpg, DIR/masks/x.png     for recipes that want masks
- *   tar      a .tar, or a folder of them: WebDataset shards. Members with one name up to the first dot are
- *            one sample: the image, .txt (caption), .cls (class), .json ("caption", "text" or "prompt",
- *            "label"). Nothing is unpacked, so names like ../x are only names. The places of the
- *            members are kept in SHARD.tar.idx, made once.
+ *            DIR/train/images/x.jpg, DIR/train/masks/x.png, DIR/val/...   pictures and masks, for
+ *            DIR/images/x.jpg, DIR/masks/x.png                            recipes that want masks
+ *   tar      a .tar, or a folder of them: WebDataset shards. Members with one name up to the first
+ *            dot are one sample: the image, .txt (caption), .cls (class), .json ("caption", "text"
+ *            or "prompt", "label"). Nothing is unpacked, so names like ../x are only names. The
+ *            offsets of the members are kept in SHARD.tar.idx, written once.
  *
  * Without folders for both subsets a share of the samples, chosen by a hash of the name, is for
  * evaluation: adding files does not move others between the subsets.
@@ -29,14 +29,14 @@ typedef enum pl_labelled { PL_LABEL_NONE, PL_LABEL_NAME, PL_LABEL_NUMBER } pl_la
 
 typedef struct pl_item {
     const char *name;    /* path below the root, or of the member */
-    const char *larger;  /* the same picture larger, below the root too; NULL: none */
+    const char *larger;  /* the same picture larger, also below the root; NULL: none */
     const char *mask;    /* the mask of the picture, below the root; NULL: none */
     const char *caption; /* NULL: none, or in the file that text_at names */
     uint64_t offset;     /* tar: of the image's bytes */
     int64_t bytes;
     uint64_t text_at; /* tar: of the caption's bytes */
     int32_t text_bytes;
-    int32_t shard; /* number of the tar; -1: a file of its own */
+    int32_t shard; /* number of the tar; -1: a separate file */
     int32_t label; /* index of classes; 0 without a label */
     float weight;
     uint8_t labelled; /* pl_labelled */
@@ -49,7 +49,7 @@ typedef struct pl_items {
     const char *root;
     pl_item *item;
     int64_t n, cap;
-    /* Names, by label. Where images have numbers for labels, the names are the numbers: "0", "1". */
+    /* Names, by label. If the labels of images are numbers, the names are these numbers: "0". */
     const char **classes;
     int n_classes;
     bool named;             /* metadata.jsonl names classes */
@@ -65,12 +65,12 @@ typedef struct pl_items {
     int64_t max_bytes; /* of the largest file */
 } pl_items;
 
-/* Told how far the list is: folders and tars are walked once. May be NULL. */
+/* Progress of the listing: folders and tars are walked once. May be NULL. */
 typedef void (*pl_items_progress_fn)(void *ctx, int64_t images, int64_t bytes_done, int64_t bytes);
 
 typedef struct pl_items_opts {
     const char *path, *captions; /* captions: file of lines, NULL */
-    /* folders: PREFIXx.webp beside x.jpg is no image of its own but x, larger; NULL: not so */
+    /* folders: PREFIXx.webp beside x.jpg is not a separate image but a larger x; NULL: not used */
     const char *larger;
     double eval_share;
     bool masks;        /* folders images/ and masks/ instead of classes */
@@ -88,9 +88,9 @@ void pl_items_close(pl_items *s);
 const char *pl_items_skipped(const pl_items *s, char *buf, size_t cap);
 /* Whether path is a tar or a folder that holds one. */
 bool pl_items_is_tar(const char *path);
-/* Whether a hash of the name puts it aside for evaluation: a pure function of both. */
+/* Whether a hash of the name selects it for evaluation: a pure function of both. */
 bool pl_name_in_share(const char *name, double share);
-/* "root/name" or "shard: name", into buf; returns buf. */
+/* Writes "root/name" or "shard: name" to buf and returns buf. */
 const char *pl_item_path(const pl_items *s, const pl_item *i, char *buf, size_t cap);
 
 #endif

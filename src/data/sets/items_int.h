@@ -1,10 +1,10 @@
-/* items_int.h - what the files that make a list of images share. */
+/* items_int.h - shared by the files that list images. */
 #ifndef PL_DATA_ITEMS_INT_H
 #define PL_DATA_ITEMS_INT_H
 
 #include "data/sets/items.h"
 
-/* A new, empty entry; NULL with the message set when memory is out. */
+/* Adds a new, empty entry; NULL with the message set when out of memory. */
 pl_item *pl__items_add(pl_items *s);
 /* Whether a name ends like an image that is read. */
 bool pl__is_image_name(const char *name);
@@ -24,7 +24,7 @@ pl_status pl__sample_json(pl_arena *mem, const char *json, size_t n, const char 
 pl_status pl__items_class(pl_items *s, const char *name, int32_t *label) PL_MUST_USE;
 /* The last step of a list: orders the classes and says whether every image has one. */
 pl_status pl__items_settle_classes(pl_items *s) PL_MUST_USE;
-/* Names in a folder, sorted by bytes; hidden ones are left out. */
+/* Lists the names in a folder, sorted by bytes, without hidden ones. */
 pl_status pl__list_names(pl_arena *mem, const char *dir, const char ***names, int *n) PL_MUST_USE;
 
 #endif

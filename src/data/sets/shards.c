@@ -1,10 +1,8 @@
 /* shards.c - WebDataset tars as a list of images; see items.h.
  *
- * The index beside a shard is text: a line that tells the tar's size and time, then one line a
- * sample,
+ * The index beside a shard is text: a line with the tar's size and time, then one line per sample,
  *     OFFSET BYTES LABEL TEXT_OFFSET TEXT_BYTES NAME
- * with label -1 for a sample that has none.
- * It is made again when the tar is another, and only kept in memory where it cannot be written.
+ * It is rebuilt when the tar has changed, and kept only in memory where it cannot be written.
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -42,7 +40,7 @@ static bool same_key(const char *a, const char *b)
     return n == key_length(b) && memcmp(a, b, n) == 0;
 }
 
-/* A sample being gathered: its image may come before or after what belongs to it. */
+/* A sample being collected: its image may come before or after its other members. */
 typedef struct sample {
     char key[PL_TAR_NAME];
     bool any, image;
@@ -165,7 +163,7 @@ static pl_status read_line(shards *b, char *line, uint64_t size)
     return PL_OK;
 }
 
-/* PL_ERR_DATA, and nothing added, when there is no index or it is of another file. */
+/* PL_ERR_DATA, and nothing added, when there is no index or it belongs to another file. */
 static pl_status read_index(shards *b, const char *path, const struct stat *st)
 {
     char head[128], *text = NULL;
@@ -190,7 +188,8 @@ static pl_status read_index(shards *b, const char *path, const struct stat *st)
     return rc;
 }
 
-/* Captions with a tab or a line end in them would not fit on a line: such a set has no index. */
+/* Whether a caption fits on a line: a set whose captions contain a tab or a line end has no
+ * index. */
 static bool fits_a_line(const char *text)
 {
     return !text || !strpbrk(text, "\t\n");
@@ -214,7 +213,7 @@ static void write_index(const pl_items *s, int64_t first, const char *path, cons
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
     if (slash) *slash = 0;
-    /* A folder that cannot be written to is no error: the next run walks the tar again. */
+    /* A folder that cannot be written is not an error: the next run walks the tar again. */
     if (fits && !out.failed && access(slash ? folder : ".", W_OK) == 0 &&
         pl_sys_write_file(path, out.text, out.len) != PL_OK)
         (void)unlink(path);

@@ -1,8 +1,8 @@
 /* image_set.c - see image_set.h.
  *
- * A set of images is opened once, with scratch memory for every reading thread. A batch is read by
- * one worker of the ring, or by the caller's team, each thread taking every n-th sample; of several
- * failures the one of the first sample is reported, so that the message does not depend on the
+ * A set of images is opened once, with scratch memory for every reading thread. One worker of the
+ * ring reads a batch, or the caller's team does, each thread taking every n-th sample. Of several
+ * failures the failure of the first sample is reported, so that the message does not depend on the
  * number of threads.
  */
 #include "train/data/image_set.h"
@@ -94,7 +94,7 @@ static bool is_fed(const pl_image_feed *f, const char *name)
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
 }
 
-/* The first image input that the program reads. */
+/* Returns the first image input that the program reads. */
 static const pl_pixels *first_of(const pl_pixels *shape, int n)
 {
     int k = 0;
@@ -109,7 +109,7 @@ static bool reads(const pl_program *p, const char *name)
     return false;
 }
 
-/* The program of a step that reads an image: the training program, or another one. */
+/* Returns the program of a step that reads an image: the training program, or another one. */
 static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train,
                                    const char *name)
 {
@@ -162,7 +162,7 @@ static pl_status largest(const pl_run *r, int *w, int *h)
     return PL_OK;
 }
 
-/* data.resize; auto: what the recipe's authors use. */
+/* Returns the filter of data.resize; auto: the filter of the recipe's authors. */
 static pl_filter filter_of(const pl_run *r)
 {
     const char *name = pl_config_text(r->config, "data.resize");
@@ -203,7 +203,7 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
     return (uint64_t)threads * (pl__image_thread_bytes(r, w, h) + made);
 }
 
-/* ---- inputs that the recipe computes from the image ------------------------------------------------------------- */
+/* ---- inputs that the recipe computes from the image ------------------------------------- */
 static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_image_feed *f = r->recipe->images;

@@ -1,5 +1,5 @@
-/* image_set.h - images on disk (data/sets/images.h) as the source of a run: which inputs they feed
- * is said by the recipe's pl_image_feed. */
+/* image_set.h - images on disk (data/sets/images.h) as the source of a run: the recipe's
+ * pl_image_feed names the inputs that they fill. */
 #ifndef PL_TRAIN_IMAGES_H
 #define PL_TRAIN_IMAGES_H
 
@@ -27,7 +27,7 @@ struct pl_images {
     char mask_known[256];    /* the numbers of classes, for messages */
 };
 
-/* Whether data.source and data.path ask for images. */
+/* Whether data.source and data.path select images. */
 bool pl__images_wanted(const pl_run *r);
 /* classes.c: finds the names of the run's classes, once: r->data.classes. */
 pl_status pl__classes_find(pl_run *r) PL_MUST_USE;
@@ -36,26 +36,27 @@ pl_status pl__classes_find(pl_run *r) PL_MUST_USE;
 pl_status pl__classes_match(pl_run *r) PL_MUST_USE;
 /* PL_ERR_DATA unless the labels in a cache are numbered by the run's class names. */
 pl_status pl__classes_match_cache(pl_run *r) PL_MUST_USE;
-/* Host memory for this many reading threads; 0 without images. */
+/* Returns the host memory for this many reading threads; 0 without images. */
 uint64_t pl__images_bytes(const pl_run *r, int threads);
 pl_status pl__images_open(pl_run *r, int threads) PL_MUST_USE;
 void pl__images_close(pl_run *r);
 int64_t pl__images_size(const pl_run *r, pl_subset subset);
 /* image_order.c: reads the size of every image and sorts the samples by bucket. */
 pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
-/* Bucket of a step's batch. */
+/* Returns the bucket of a step's batch. */
 int pl__images_bucket(const pl_run *r, int64_t step);
 /* Writes the samples of training batch `number`, drawn through a shuffle buffer of `pool` samples
  * (0: none), and their passes: how often each was trained on before or, when samples are drawn with
  * replacement, their position. */
 void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
                        int64_t *samples, int64_t *passes);
-/* How many of the first `total` evaluation samples belong to a bucket; the i-th of them. */
+/* Returns how many of the first `total` evaluation samples belong to a bucket; sets the i-th of
+ * them. */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
 
-/* Whether an f32 input takes only 256 values, so that its bytes, a quarter of the memory, say it
- * all; pl_bytes_widen(low, high) turns them into the input. */
+/* Whether an f32 input has only 256 different values, so that bytes, a quarter of the memory,
+ * represent it; pl_bytes_widen(low, high) converts them to the input. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high);
 /* Size and layout of an image input of a program, [C,H,W] or [H,W,C]; w is 0 when the program does

@@ -1,7 +1,7 @@
 /* run_files.h - a run's state in files: model and state files, weights that checkpoints leave out,
  * averages, and where a run resumes.
  *
- * All file traffic passes through one block of PL_STAGE_BYTES, taken when the run is opened, so
+ * All file traffic passes through one block of PL_STAGE_BYTES, allocated when the run is opened, so
  * that saving allocates nothing that the plan does not count.
  */
 #ifndef PL_TRAIN_RUN_FILES_H
@@ -19,7 +19,7 @@ typedef struct pl_run_files {
     const bool *frozen, *leaving; /* by slot: no program writes it; a checkpoint leaves it out */
     bool *remade;                 /* by slot: it was absent in a model file */
     int n_leaving;
-    uint64_t leaving_sum;      /* of the names and values of the slots left out */
+    uint64_t leaving_sum;      /* checksum of the names and values of the slots left out */
     const char *resume;        /* checkpoint that pl_run_start continues; NULL: none */
     int64_t resume_accumulate; /* micro-batches of a step of the run that wrote it */
     struct {                   /* pl_builder_fact */
@@ -27,19 +27,19 @@ typedef struct pl_run_files {
     } fact[PL_MAX_FACTS];
     int n_facts;
     const char *start_note; /* see pl_run_start_note; NULL */
-    /* eval.ema, by slot: 1 + the slot that has changed places with it; 0: none; NULL: not used */
+    /* eval.ema, by slot: 1 + the slot that it was swapped with; 0: none; NULL: not used */
     int *swapped;
 } pl_run_files;
 
-/* Takes the staging block. */
+/* Allocates the staging block. */
 pl_status pl__stage_open(pl_run *r) PL_MUST_USE;
-/* Takes `whole`, where it is needed. The session exists. */
+/* Allocates `whole`, where it is needed. Requires the session. */
 pl_status pl__stage_slots(pl_run *r) PL_MUST_USE;
-/* Bytes of `whole` where slots lie in host memory; for planning. */
+/* Returns the bytes of `whole` where slots lie in host memory; for planning. */
 uint64_t pl__stage_slots_bytes(const pl_run *r);
 
 /* ---- one slot ---- */
-/* A tensor of a file to a slot's memory, through the slot's file layout. Both have the
+/* Copies a tensor of a file to a slot's memory, through the slot's file layout. Both have the
  * slot's dtype. */
 void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst);
 pl_type pl__slot_file_type(const pl_slot *slot);
@@ -73,13 +73,14 @@ pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test t
                          int *of) PL_MUST_USE;
 /* weights.c: reads the files that the recipe's `weights` keys name. */
 pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
-/* Reads a model file as pl_recipe.start allows. whole: nothing may start fresh, and tensors that the
- * run does not have are ignored. */
+/* Reads a model file as pl_recipe.start allows. whole: no weight may start fresh, and tensors that
+ * the run does not have are ignored. */
 pl_status pl__weights_start(pl_run *r, const char *path, bool whole) PL_MUST_USE;
 
 /* ---- frozen.c: weights that checkpoints leave out ---- */
 struct pl_st_writer;
-/* Before a checkpoint's model is written: fills r->files.leaving. *any: something is left out. */
+/* Before a checkpoint's model is written: fills r->files.leaving. *any: some weights are left
+ * out. */
 pl_status pl__frozen_leave(pl_run *r, bool *any) PL_MUST_USE;
 /* Writes into the file's metadata that weights are left out; reads it back. */
 pl_status pl__frozen_tell(const pl_run *r, struct pl_st_writer *w) PL_MUST_USE;
@@ -87,23 +88,23 @@ bool pl__frozen_left_out(const struct pl_st_reader *f);
 /* Whether a slot is absent from a model file because it was left out: it then keeps its value. */
 pl_status pl__frozen_absent(pl_run *r, const struct pl_st_reader *f, int slot,
                             bool *absent) PL_MUST_USE;
-/* Compares the values of the absent slots with the sum that the file at path holds. Every rank
- * calls it. */
+/* Compares the values of the absent slots with the checksum in the file at path. Every rank calls
+ * it. */
 pl_status pl__frozen_check(pl_run *r, const char *path) PL_MUST_USE;
 
 /* ---- averages.c: eval.ema ---- */
 bool pl__is_average(const pl_slot *s);
-/* The slot of a weight's average; -1: it has none, or no update has written it. */
+/* Sets the slot of a weight's average; -1: it has none, or no update has written it. */
 pl_status pl__average_of(pl_run *r, int weight, int *average) PL_MUST_USE;
-/* Whether eval.ema is possible. */
+/* Fails if eval.ema is set but not possible. */
 pl_status pl__averages_check(const pl_run *r) PL_MUST_USE;
-/* Weights and averages change places before an evaluation or a sample, and again after it. _end
- * takes the result of what ran between, and returns it, or how changing back failed. */
+/* Swap weights and averages before an evaluation or a sample, and back after it. _end takes the
+ * result of what ran between, and returns it, or the error of swapping back. */
 pl_status pl__averages_begin(pl_run *r) PL_MUST_USE;
 pl_status pl__averages_end(pl_run *r, pl_status rc) PL_MUST_USE;
 
 /* ---- checkpoint.c ---- */
-/* Reads state and position from a checkpoint. The session exists. */
+/* Reads state and position from a checkpoint. Requires the session. */
 pl_status pl__checkpoint_load(pl_run *r, const char *dir) PL_MUST_USE;
 
 #endif

@@ -1,5 +1,4 @@
-/* run.h - the run: what holds configuration, build, session, data, files, phases and ranks
- * together.
+/* run.h - the run: holds configuration, build, session, data, files, phases and ranks.
  *
  * A run goes through four states, and each pointer says whether its state is reached:
  *
@@ -24,7 +23,7 @@
 /* The engine's own configuration keys. */
 extern const pl_config_entry pl_engine_schema[];
 
-/* Where the steps of a run stand. */
+/* Progress of the steps of a run. */
 typedef struct pl_run_steps {
     int64_t done;   /* steps taken, which is the run's position in its data */
     int64_t update; /* of the step being taken: which of the updates on its batch */
@@ -47,9 +46,9 @@ typedef struct pl_run_library {
     const char *path; /* NULL: the recipe is built in */
 } pl_run_library;
 
-/* Told of the samples that an evaluation has done. */
+/* Callback for the samples that an evaluation has done. */
 typedef struct pl_run_progress {
-    pl_progress_fn call; /* NULL: nobody asks */
+    pl_progress_fn call; /* NULL: no callback */
     void *ctx;
 } pl_run_progress;
 
@@ -75,7 +74,7 @@ struct pl_run {
     const volatile int *stop; /* see pl_run_set_stop; NULL */
 };
 
-/* The current variant's programs; NULL: the run is not built. */
+/* Returns the current variant's programs; NULL: the run is not built. */
 static inline pl_program *pl__train(const pl_run *r)
 {
     return r->build ? r->build->now->train : NULL;
@@ -86,31 +85,32 @@ static inline pl_program *pl__eval(const pl_run *r)
 }
 
 /* ---- run_open.c ---- */
-/* A configuration with the run's keys; _copy: with the values of `from` too. The caller frees it,
- * on failure too. */
+/* Makes a configuration with the run's keys; _copy: also with the values of `from`. The caller
+ * frees it, also on failure. */
 pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
 pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out) PL_MUST_USE;
 /* Copies the configuration's device and compile mode into r->compile. */
 void pl__run_target(pl_run *r);
 
 /* ---- stop.c ---- */
-/* The slot of keys stop.*, f64[3]: {evaluations seen, best, evaluations since the best}; made if
- * absent. */
+/* Returns the slot of keys stop.*, f64[3]: {evaluations seen, best, evaluations since the best};
+ * created if absent. */
 int pl__stop_slot(pl_store *s);
 
 /* ---- samples.c ---- */
 /* Copies the description of the pictures into the build. */
 pl_status pl__sample_keep(pl_run *r, pl_step_build *b, const pl_builder *graphs) PL_MUST_USE;
-/* Host bytes of pictures, arrays and their writers, for planning. The run is built. */
+/* Returns the host bytes of pictures, arrays and their writers, for planning. Requires a built
+ * run. */
 uint64_t pl__sample_bytes(const pl_run *r);
-/* Takes the memory of pictures and arrays. The run is built. */
+/* Allocates the memory of pictures and arrays. Requires a built run. */
 pl_status pl__sample_start(pl_run *r) PL_MUST_USE;
 
 /* ---- predict.c ---- */
 /* Host bytes that a prediction takes, for planning. The run is built for predictions. */
 uint64_t pl__prediction_bytes(const pl_run *r);
 
-/* A const recipe as the untyped context of a callback that only reads it. */
+/* Returns a const recipe as the untyped context of a callback that only reads it. */
 static inline void *pl__unconst(const pl_recipe *r)
 {
     return (void *)(uintptr_t)r;
