@@ -182,7 +182,7 @@ static void compare_plan(const network *w, const char *plan, uint64_t budget, bo
     }
 }
 
-/* Three tenths of the way from the smallest arena to the one that keeps everything. */
+/* Three tenths of the way from the smallest arena to the keep-all arena. */
 static uint64_t tight_arena(const network *w)
 {
     pl_store *store = pl_store_new();

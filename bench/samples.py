@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """samples.py SAMPLES [BUILD] [LEAST_MS] - what pl_sampler.c wrote, as a tree of our functions.
 
-A function's time is that of all samples that have it on their stack below the one that called it; leaves
+A function's time is the time of all samples that have it on their stack below its caller; leaves
 outside our programs are named by their library. Lines under LEAST_MS (default 10) are left out.
 """
 import bisect

@@ -292,8 +292,9 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Images: sizes of batches as height x width, [512x512, 448x576]; [auto]: from "
             "data.bucket_*."},
     {"data.bucket_area", PL_CONFIG_INT, "null", .min = 1, .max = 4e9,
-     .doc = "data.buckets=[auto]: largest number of pixels per image; null: that of the recipe's "
-            "image size."},
+     .doc =
+         "data.buckets=[auto]: largest number of pixels per image; null: as many as the recipe's "
+         "image size."},
     {"data.bucket_step", PL_CONFIG_INT, "64", .min = 1, .max = 4096,
      .doc = "data.buckets=[auto]: sides are multiples of this many pixels."},
     {"data.bucket_aspect", PL_CONFIG_FLOAT, "2", .min = 1, .max = 16,
