@@ -12,8 +12,8 @@
  * starts with OP; -b prints only lines below this share; -t starts no line after that many seconds,
  * and the sum says how many lines it contains.
  *
- * Operands are random numbers. A time is the time of one call among many equal calls that are replayed
- * as one CUDA graph, as in a step, so it excludes the host time to enqueue the call, which is
+ * Operands are random numbers. A time is the time of one call among many equal calls, replayed as
+ * one CUDA graph, as in a step, so it excludes the host time to enqueue the call, which is
  * longer than many products. The shortest of several replays counts.
  */
 #include "base/dtype.h"

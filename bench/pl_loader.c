@@ -4,8 +4,8 @@
  *
  * Both decode the same files from the page cache: libturbojpeg from bytes in memory with one handle
  * per thread; the loader from the folder to batches of 8 images, f32 and then u8. Runs alternate,
- * and the median counts. The ratio is the rate of the loader over the rate of the library; beside it is
- * the ratio of processor time per image, which other programs on the machine disturb less.
+ * and the median counts. The ratio is the rate of the loader over the rate of the library; beside
+ * it is the ratio of processor time per image, which other programs on the machine disturb less.
  */
 #include "base/sys.h"
 #include "data/sets/images.h"

@@ -11,9 +11,8 @@
  * softmax. Both programs then hold noise, and Adam turns noise of any size into steps of about lr,
  * so the final values mean nothing. A gradient whose norm is below NOISE times the largest counts
  * as noise: ours must be as small, and at the end its parameter, and a running mean that follows
- * it, may differ by what that many steps can change. The report counts these tensors. Part of a
- * tensor can be noise, e.g. the keys' third of an attention's bias: an element below NOISE_ELEMENT
- * times the norm of its tensor, in both programs, counts the same way.
+ * it, may differ by what that many steps can change. The report counts these tensors. An element
+ * below NOISE_ELEMENT times the norm of its tensor, in both programs, counts the same way.
  */
 #include "base/dtype.h"
 #include "base/sys.h"

@@ -17,8 +17,8 @@
 #define PL_REPLAY_ULPS 4
 #define PL_REPLAY_PART 1e-3
 
-/* distance: |ours - theirs|; size: |theirs|, both norms for tensors; scale: the size that numbers of
- * this kind have in the computation. Returns the relative error beyond rounding; NaN stays NaN. */
+/* distance: |ours - theirs|; size: |theirs|, both norms for tensors; scale: the size of numbers of
+ * this kind in the computation. Returns the relative error beyond rounding; NaN stays NaN. */
 static inline double pl__replay_error(double distance, double size, double scale, bool f64)
 {
     double ulp = f64 ? DBL_EPSILON : (double)FLT_EPSILON;
