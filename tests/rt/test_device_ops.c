@@ -39,8 +39,8 @@ typedef struct share {
     int first, step;
 } share;
 
-/* Attention of sizes that a library computes (cuda/attention/attention_dnn.c): whole tiles and parts
- * of tiles, causal and not, more queries than keys and fewer. */
+/* Attention of sizes that a library computes (cuda/attention/attention_dnn.c): whole tiles and
+ * parts of tiles, causal and not, more queries than keys and fewer. */
 /* clang-format off */
 #define LONG_ATTENTION(X)                                                                    \
     X("[2,256,2,64]", "[2,256,2,64]", "[2,2,256]", "causal=false")                           \

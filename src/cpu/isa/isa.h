@@ -1,8 +1,8 @@
 /* isa.h - the instruction sets that a file X.isa.c is compiled for, and which of them this machine
  * runs.
  *
- * On x86 the sets are base (SSE2), avx2 and avx512; elsewhere there is only base, which the compiler
- * vectorises for the processor it is told (NEON on arm64). The Makefile compiles the same sets (ISAS).
+ * On x86 the sets are base (SSE2), avx2 and avx512; elsewhere there is only base, which the
+ * compiler vectorises for its target (NEON on arm64). The Makefile compiles the same sets (ISAS).
  * An X.isa.c defines NAME_base, NAME_avx2, ...; the macros name all of them.
  */
 #ifndef PL_CPU_ISA_H

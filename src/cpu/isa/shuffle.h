@@ -1,8 +1,8 @@
 /* shuffle.h - PL_SHUFFLE(ints, a, b, i...): the vector of the elements i of a followed by b; i are
- * constants, as many as a has elements. ints is the type of a vector of as many integers, as wide as
- * the elements.
+ * constants, as many as a has elements. ints is the type of a vector of as many integers, as wide
+ * as the elements.
  *
- * clang and gcc since 12 have a builtin for this. gcc 11 has one that takes the numbers as a vector.
+ * clang and gcc from 12 on have a builtin for this. The builtin of gcc 11 takes i as a vector.
  */
 #ifndef PL_CPU_SHUFFLE_H
 #define PL_CPU_SHUFFLE_H

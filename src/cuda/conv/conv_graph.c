@@ -9,11 +9,11 @@
  *   w ─┘
  *      conv ── (f32, virtual) ── add ── y        with bias
  *                      bias ─────┘
- *      conv ── add ── add ── act ── y            with a tail (ops/net/tail.h), f32 and virtual between
+ *      conv ── add ── add ── act ── y            with a tail (ops/net/tail.h); f32, virtual between
  */
 #include "cuda/conv/conv_graph.h"
 
-/* [n, c, size..] whose bytes are [n, size.., c]. */
+/* Describes [n, c, size..] whose bytes are [n, size.., c]. */
 static pl_status tensor(int64_t uid, cudnnDataType_t type, int spatial, int64_t n, int64_t c,
                         const int64_t *size, bool is_virtual, pl_dnn_desc *out)
 {
@@ -123,7 +123,7 @@ static pl_status conv_op(const pl_conv_shape *c, pl_conv_graph *g)
     return pl_dnn_finalize(g->op, "a convolution");
 }
 
-/* A tensor with the result's dims. */
+/* Describes a tensor with the result's dims. */
 static pl_status like_result(const pl_conv_shape *c, int64_t uid, bool is_virtual, pl_dnn_desc *out)
 {
     bool dx = c->kind == PL_CONV_DX;
@@ -157,7 +157,7 @@ static pl_status pointwise(const pl_conv_shape *c, cudnnPointwiseMode_t mode, pl
     return pl_dnn_finalize(*out, "a function of elements");
 }
 
-/* One step of what follows: from mid[i] to mid[i + 1], or to the result. b: the second operand or
+/* Adds one step of the tail: from mid[i] to mid[i + 1], or to the result. b: the second operand or
  * NULL. */
 static pl_status step(const pl_conv_shape *c, pl_conv_graph *g, cudnnPointwiseMode_t mode,
                       pl_dnn_desc b)

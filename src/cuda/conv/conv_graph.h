@@ -1,5 +1,5 @@
-/* conv_graph.h - a convolution and what follows it as cuDNN's graph API has them: descriptors of
- * tensors and operations. conv_plan.c chooses who computes it. */
+/* conv_graph.h - a convolution and its tail in cuDNN's graph API: descriptors of tensors and
+ * operations. conv_plan.c chooses the engine. */
 #ifndef PL_CUDA_CONV_GRAPH_H
 #define PL_CUDA_CONV_GRAPH_H
 
@@ -7,7 +7,7 @@
 #include "cuda/device/dnn_graph.h"
 
 /* ---- graphs --------------------------------------------------------------------------------- */
-/* How tensors are called when pointers are bound to them. */
+/* Tensor ids, used when pointers are bound. */
 enum {
     PL_CONV_UID_X = 1,
     PL_CONV_UID_W,
@@ -20,13 +20,13 @@ enum {
 enum { PL_CONV_STEPS = 3 }; /* bias, addition, function */
 typedef struct pl_conv_graph {
     pl_dnn_desc x, w, y, bias, other, conv, op, graph;
-    pl_dnn_desc mid[PL_CONV_STEPS]; /* what the convolution and all but the last step give */
+    pl_dnn_desc mid[PL_CONV_STEPS]; /* results of the convolution and of all steps but the last */
     pl_dnn_desc how[PL_CONV_STEPS], step[PL_CONV_STEPS];
     int n_steps;
 } pl_conv_graph;
 
-/* With as much of what follows as the level says. Zeroed before; released whether or not it could
- * be made. */
+/* Builds the graph with as much of the tail as the level says. *g must be zeroed before; release it
+ * also on failure. */
 pl_status pl_conv_graph_make(const pl_conv_shape *c, pl_conv_level level,
                              pl_conv_graph *g) PL_MUST_USE;
 void pl_conv_graph_release(pl_conv_graph *g);

@@ -1,20 +1,19 @@
 /* conv_plan.c - the choice of a cuDNN engine for a convolution, and its plans.
  *
- * A problem with a tail asks for all of it first, then for the bias alone, then for neither
- * (conv_graph.h); what is not in the plan is a pass behind it. Engines that cuDNN compiles as it
- * makes the plan, a tenth of a second each, are for timed choices only, where the fastest of the
- * three is taken.
+ * A problem with a tail first requests the whole tail, then the bias alone, then neither
+ * (conv_graph.h); what is not in the plan is a separate pass after it. Engines that cuDNN compiles
+ * while it creates the plan, a tenth of a second each, are used only for timed choices, where the
+ * fastest of the three levels is taken.
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
- * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The first
- * fit one whose plan can be made within the workspace cap is taken; when algorithms are timed, the
- * fastest of them. If none keeps the cap, the one that asks for least. The choice is a function of
- * the problem, the card and the library, never of the caller.
+ * engine is suitable when its notes allow it: deterministic, f32 sums, no TF32 unless allowed. The
+ * first suitable engine whose plan can be created within the workspace cap is taken; when
+ * algorithms are timed, the fastest. If none keeps the cap, the engine with the smallest workspace.
+ * The choice is a function of the problem, the GPU and the library, never of the caller.
  *
- * Plans are kept in one table for the process, counted, because a network repeats its shapes, and
- * on disk as the text that cuDNN makes of them, compiled code included: heuristics and engines that
- * compile their kernels take seconds in a large network.
- */
+ * Plans are kept in one reference-counted table for the process, because a network repeats its
+ * shapes, and on disk in cuDNN's text form, compiled code included: heuristics and engines that
+ * compile their kernels take seconds in a large network. */
 #include "cuda/conv/conv_graph.h"
 
 #include "base/sys.h"
@@ -43,8 +42,8 @@ static void engine_release(engine *e)
     pl_dnn_drop(&e->config);
 }
 
-/* Reads the notes of a configuration's engine: fit, and a text for people. quick: not if it must be
- * compiled. */
+/* Reads the notes of a configuration's engine: whether it is suitable, and a text for reports.
+ * quick: not if it must be compiled. */
 static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *text, size_t cap)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -82,7 +81,8 @@ static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *te
     return good;
 }
 
-/* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
+/* Appends the suitable configurations of one heuristic mode; a mode without any is not a
+ * failure. */
 static pl_status ask(const pl_conv_shape *c, const pl_conv_graph *g, bool quick,
                      cudnnBackendHeurMode_t mode, int configs, engine *list, int *n, int most)
 {
@@ -115,8 +115,9 @@ static size_t room(int64_t elems, int32_t dtype)
     return ((size_t)elems * pl_dtype_bytes((pl_dtype)dtype) + 255) & ~(size_t)255;
 }
 
-/* Workspace that a plan may ask for: it is memory that the budget pays for. True f32 may ask for
- * both operands: its engines want them transposed, and those that do not are many times slower. */
+/* Returns the cap on a plan's workspace, which the budget pays for. True f32 may use as much as
+ * both operands: its engines need them transposed, and engines that do not are many times
+ * slower. */
 static size_t work_cap(const pl_conv_shape *c)
 {
     size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
@@ -126,7 +127,8 @@ static size_t work_cap(const pl_conv_shape *c)
     return large > least ? large : least;
 }
 
-/* A configuration that the library cannot make into a plan is skipped: its plan stays NULL. */
+/* Creates a plan. A configuration that the library cannot make into a plan is skipped: its plan
+ * stays NULL. */
 static pl_status plan_make(engine *e)
 {
     if (e->plan) return PL_OK;
@@ -160,7 +162,7 @@ static pl_status trial_run(void *ctx)
     return pl_conv_follow(&t->p.problem, t->p.level, x->bias, x->add, (void *)(uintptr_t)out);
 }
 
-/* Milliseconds of one engine and what it leaves over, in memory of its own, or a negative number if
+/* Measures the milliseconds of one engine and the rest of the tail, in separate memory; negative if
  * it cannot be tried. */
 static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engine *e)
 {
@@ -185,7 +187,8 @@ static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engin
     return ms;
 }
 
-/* The fastest engine that keeps the cap; *least is its time, negative when none could be tried. */
+/* Returns the fastest engine that keeps the cap; *least is its time, negative when none could be
+ * tried. */
 static int fastest(const pl_conv_shape *c, pl_conv_level level, engine *list, int n, float *least)
 {
     int best = -1;
@@ -211,7 +214,7 @@ static int first_that_works(const pl_conv_shape *c, engine *list, int from, int 
     return -1;
 }
 
-/* All plans are made; none keeps the cap. */
+/* Requires that all plans are created and none keeps the cap. */
 static int smallest(const engine *list, int n)
 {
     int best = -1;
@@ -236,8 +239,8 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
     return t.at == own ? own : first_that_works(c, list, t.at, n);
 }
 
-/* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and
- * what holds an answer is dear to make, so a few are asked for before all are. */
+/* Asks one mode and appends its suitable engines; *at: the first that works. The best come first,
+ * and answers are expensive, so a few are requested before all are. */
 static pl_status ask_for_first(const pl_conv_shape *c, const pl_conv_graph *g, bool quick,
                                cudnnBackendHeurMode_t mode, engine *list, int *n, int *at)
 {
@@ -251,7 +254,7 @@ static pl_status ask_for_first(const pl_conv_shape *c, const pl_conv_graph *g, b
     return PL_OK;
 }
 
-/* Leaves p->plan NULL when cuDNN has no fit engine. */
+/* Leaves p->plan NULL when cuDNN has no suitable engine. */
 static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_plan *p)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
@@ -286,8 +289,7 @@ static void drop_plan(pl_conv_plan *p)
     p->work_bytes = 0;
 }
 
-/* That cuDNN has no kernel for a tail is worth remembering: asking takes longer than most steps of
- * a plan. */
+/* Stores that cuDNN has no kernel for a tail: asking takes longer than most steps of planning. */
 static void refusal_key(const pl_conv_shape *c, char *key, size_t cap)
 {
     char text[352];
@@ -309,7 +311,7 @@ static void note_refusal(const pl_conv_shape *c, int level)
     if (level == PL_CONV_WHOLE) pl_cuda_choice_put(key, value, sizeof value);
 }
 
-/* Whether the level asks for anything that the one below it does not. */
+/* Whether the level includes anything that the level below it does not. */
 static bool has_level(const pl_conv_shape *c, int level)
 {
     return level == PL_CONV_BARE || (level == PL_CONV_WITH_BIAS ? c->bias : c->add || c->act);
@@ -317,7 +319,7 @@ static bool has_level(const pl_conv_shape *c, int level)
 
 /* ---- plans on disk ----------------------------------------------------------------------------
  */
-/* Timed choices have a file of their own, which other processes add to. */
+/* Timed choices have their own file, which other processes add to. */
 static bool load_plan(pl_conv_plan *p)
 {
     pl_dnn_plan d;
@@ -339,8 +341,9 @@ static void save_plan(const pl_conv_plan *p)
     pl_dnn_plan_save(pl_dnn_plan_key(&p->problem, sizeof p->problem), &d);
 }
 
-/* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
- * Having more inside must not cost the workspace cap: then it is done behind. */
+/* A graph that cuDNN refuses, or has no engine for, is not an error: our own kernels compute it. A
+ * larger part of the tail in the plan must not exceed the workspace cap; otherwise that part is a
+ * separate pass. */
 static pl_status fill(pl_conv_plan *p)
 {
     uint64_t start = pl_sys_now_ns();
@@ -350,7 +353,7 @@ static pl_status fill(pl_conv_plan *p)
     for (int level = PL_CONV_WHOLE; level >= PL_CONV_BARE; level--) {
         pl_conv_plan lower = {.problem = p->problem, .run_ms = -1};
         if (!has_level(&p->problem, level) || is_refused(&p->problem, level)) continue;
-        /* With a plan of a higher level, only a lower one that was timed can be better. */
+        /* With a plan of a higher level, only a timed plan of a lower level can be better. */
         if (p->plan && (!pl_cuda_autotune() || p->level < PL_CONV_WHOLE || !(p->run_ms > 0))) break;
         (void)choose(&p->problem, (pl_conv_level)level, &lower);
         bool fits = level == PL_CONV_BARE || lower.work_bytes <= work_cap(&p->problem);

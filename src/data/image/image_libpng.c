@@ -2,8 +2,8 @@
  *
  * Pixels come out as those of image_png.c: 16 bits lose their lower byte, alpha and transparent
  * colours are dropped, grey becomes three equal channels. Chunks that are not pixels are limited to
- * 1 MiB. libpng reports errors by longjmp: each call that may fail is inside read_png or pl_png_put,
- * which own the jmp_buf, and what changes after setjmp is volatile.
+ * 1 MiB. libpng reports errors by longjmp: each call that may fail is inside read_png or
+ * pl_png_put, which own the jmp_buf; variables that change after setjmp are volatile.
  */
 #include "data/image/image_int.h"
 
