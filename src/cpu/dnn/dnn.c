@@ -1,6 +1,6 @@
-/* dnn.c - oneDNN (C API, 2.5 to 3.x) behind plain C: the engine, the lists of dnn_int.h and running
- * them. Matrix products, pools and convolutions are in dnn_matmul.c, dnn_pool.c and dnn_conv*.c, what
- * differs between versions of oneDNN in dnn_api.h; no other folder calls oneDNN.
+/* dnn.c - oneDNN (C API, 2.5 to 3.x) behind plain C: the engine, the lists of dnn_int.h, and
+ * their execution. Matrix products, pools and convolutions are in dnn_matmul.c, dnn_pool.c and
+ * dnn_conv*.c, differences between versions of oneDNN in dnn_api.h; no other folder calls oneDNN.
  *
  * Activations stay channels-last, which oneDNN's kernels accept without a copy. Weights are fastest
  * in a blocked layout that the kernel chooses, so a reorder step first copies our weights into the

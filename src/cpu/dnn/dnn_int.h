@@ -81,10 +81,10 @@ pl_status pl_dnn_check(dnnl_status_t s, const char *what);
 pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index,
                              int *out);
 pl_status pl_dnn_add_work(pl_dnn *d, const pl_mdesc *md, int *out);
-/* Operand `from`, of layout `has`, in the layout `want`: itself if it has it, else a copy in the work
- * block. */
+/* Adds operand `from`, of layout `has`, in the layout `want`: itself if it has that layout, else a
+ * copy in the work block. */
 pl_status pl_dnn_add_as(pl_dnn *d, const pl_mdesc *has, int from, const pl_mdesc *want, int *out);
-/* An input in the layout `want`. */
+/* Adds an input in the layout `want`. */
 pl_status pl_dnn_add_input(pl_dnn *d, const pl_mdesc *user, const pl_mdesc *want, int index,
                            int *out);
 
@@ -99,9 +99,9 @@ pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int 
 /* Adds a matrix product as a 1x1 convolution over m pixels, one batch after the other (f32). */
 pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m);
 
-/* Kernels. *out is the first kernel of the offer whose name holds no word of `avoid` (NULL: the first
- * of all), where `offered` is the status that the offer came with. Reference loops are taken for f32 only
- * when there is nothing else. Ends the offer. */
+/* Sets *out to the first kernel of the offer whose name contains no word of `avoid` (NULL: any
+ * name). offered: the status of creating the offer. Reference loops are used for f32 only when
+ * nothing else exists. Ends the offer. */
 pl_status pl_dnn_choose(dnnl_status_t offered, pl_dnn_offer *o, pl_dtype dtype, const char *avoid,
                         const char *what, dnnl_primitive_desc_t *out);
 const char *pl_dnn_impl_of(const_dnnl_primitive_desc_t pd);
