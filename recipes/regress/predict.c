@@ -1,5 +1,5 @@
-/* predict.c - numbers for new rows: from a CSV table with the columns of the training table, or from
- * an .npy array with the inputs of the training arrays; to a CSV file or an .npy array.
+/* predict.c - numbers for new rows: from a CSV table with the columns of the training table, or
+ * from an .npy array with the inputs of the training arrays; to a CSV file or an .npy array.
  */
 #include "regress.h"
 

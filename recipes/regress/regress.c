@@ -4,8 +4,8 @@
  *     prediction    :  linear(x)
  *     loss          :  MSE, L1 or smooth L1 between prediction and target, mean over all numbers
  *
- * Data are a table of the user (table.c), arrays (data.path) or generated (data.c). The sizes of the
- * first and the last layer are those of the data, so no configuration needs to repeat them.
+ * Data are a table of the user (table.c), arrays (data.path) or generated (data.c). The data decide
+ * the sizes of the first and the last layer, so no configuration needs to repeat them.
  */
 #include "regress.h"
 

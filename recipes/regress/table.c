@@ -1,10 +1,10 @@
 /* table.c - a CSV table as inputs and targets: which columns are numbers, which are categories, and
  * how numbers are scaled.
  *
- * A description has a list of columns. An input column of numbers is one number, scaled to mean 0 and
- * standard deviation 1 over the training rows; a column of texts is one number per category, 1 for
- * the row's own and 0 for the others. Targets are numbers, scaled too. The description is a text
- * that the model file keeps (pl_builder_fact), so that predictions need no training data:
+ * A description has a list of columns. An input column of numbers is one number, scaled to mean 0
+ * and standard deviation 1 over the training rows; a column of texts is one number per category: 1
+ * for the category of the row, 0 for the others. Targets are numbers, scaled too. The description
+ * is a text that the model file keeps (pl_builder_fact), so that predictions need no training data:
  *
  *     number MEAN STD NAME        an input of numbers
  *     category COUNT NAME         an input of texts, and below it COUNT lines: the categories

@@ -1,5 +1,5 @@
-/* predict.c - masks of new pictures: for each picture a PNG of its own size, whose numbers are those
- * of the masks that the network was trained on (data.mask_values). Logits are interpolated between
+/* predict.c - masks of new pictures: for each picture a PNG of its own size, with the numbers of
+ * the masks that the network was trained on (data.mask_values). Logits are interpolated between
  * the pixels of the network before the largest is taken, so that edges stay smooth.
  */
 #include "segment.h"

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The commands of the code block below the heading "### title" of README.md, joined by &&; -1: there
- * is none. Returns their number. */
+/* The commands of the code block below the heading "### title" of README.md, joined by &&. Returns
+ * their number; -1: there is no such block. */
 static int commands_of(const char *title, char *out, size_t cap)
 {
     char mark[128];

@@ -23,7 +23,8 @@ TEST(crop_resized_draws_area_and_ratio_as_torchvision_does)
         least = fmin(least, w / h);
         most = fmax(most, w / h);
     }
-    /* With W/H = 1.5 areas above 8/9 fit no ratio; torchvision gives a mean of 0.391, and 57.5 % of the parts are wide (20,000 draws). */
+    /* With W/H = 1.5 areas above 8/9 fit no ratio; torchvision gives a mean of 0.391, and 57.5 % of
+     * the parts are wide (20,000 draws). */
     CHECK_MSG(fabs(sum / N - 0.391) < 0.015, "mean area %g", sum / N);
     CHECK_MSG(fabs(wide / N - 0.575) < 0.03, "%g of the parts are wide", wide / N);
     CHECK(least < 0.78 && most > 1.28);

@@ -155,7 +155,7 @@ TEST(classify_bad_pictures_and_options_are_told)
               "model.depths has 2 numbers; resnet18 wants 4");
 }
 
-/* ---- against the unmodified networks of torchvision and timm ---------------------------------- */
+/* ---- against the unmodified networks of torchvision and timm --------------------------------- */
 /* Probabilities of random published-size networks on a picture, and the same after one step of
  * training in both programs. */
 TEST(classify_predicts_as_torchvision_and_timm_do)

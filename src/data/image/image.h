@@ -63,7 +63,8 @@ void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, in
 pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
 /* Decodes the numbers of a PNG mask, grey values or palette numbers of at most 8 bits, into out, a
- * byte a pixel; out has room for 4 bytes a pixel. Colours with equal red, green and blue are grey. */
+ * byte a pixel; out has room for 4 bytes a pixel. Colours with equal red, green and blue count as
+ * grey. */
 pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *info,
                            uint8_t *out) PL_MUST_USE;
 /* Decodes an image that is by_rows in its own size, a row at a time through `row` (3 bytes a

@@ -1,9 +1,10 @@
 /* captions.c - texts, labels and weights that come beside the images.
  *
  * metadata.jsonl has one object a line, keyed by "file_name" (Hugging Face's rule); a file of lines
- * has NAME<tab>CAPTION; labels.csv has a column of names and one of classes. Names are paths below the root. A line that names no image of the set is
- * fine: the image may have been removed; a file all of whose lines do is one for other images, and
- * an error. A line that cannot be read is an error that tells its number.
+ * has NAME<tab>CAPTION; labels.csv has a column of names and one of classes. Names are paths below
+ * the root. A line that names no image of the set is allowed: the image may have been removed. A
+ * file in which no line names an image of the set is an error: the file belongs to other images. A
+ * line that cannot be read is an error with the number of the line.
  */
 #include "data/sets/items_int.h"
 
