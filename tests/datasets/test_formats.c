@@ -1,4 +1,5 @@
-/* test_formats.c - BMP, TIFF and GIF: pixels that another encoder wrote come back, damaged files are
+/* test_formats.c - BMP, TIFF and GIF: pixels that another encoder wrote come back, damaged files
+ * are
  * refused, files of other formats are counted. */
 #include "data/image/image.h"
 #include "tests/datasets/made_images.h"

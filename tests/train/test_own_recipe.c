@@ -1,4 +1,5 @@
-/* test_own_recipe.c - mistakes in a user's recipe, patterns and arrays are answered with messages. */
+/* test_own_recipe.c - mistakes in a user's recipe, patterns and arrays are answered with
+ * messages. */
 #include "data/sets/array.h"
 #include "plimsoll_config.h"
 #include "tests/lib/cli_run.h"
