@@ -6,7 +6,7 @@
 CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
 NVCC       ?= $(CUDA_HOME)/bin/nvcc
 DEPS       := CC="$(CC)" CUDA_HOME="$(CUDA_HOME)" NVCC="$(NVCC)" tools/deps
-ifneq ($(filter-out clean help deps,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean help deps uninstall dist,$(or $(MAKECMDGOALS),all)),)
 include $(BUILD)/found.mk
 endif
 build/deps.ok: tools/deps

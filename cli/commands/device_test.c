@@ -55,6 +55,17 @@ static void tell(tester *t, const char *promise, bool ok, const char *what)
     fflush(stdout);
 }
 
+/* Returns the bytes that malloc has given out. Before glibc 2.33 the figure is an int, which is
+ * enough to see growth. */
+static uint64_t heap_bytes(void)
+{
+#if __GLIBC_PREREQ(2, 33)
+    return mallinfo2().uordblks;
+#else
+    return (unsigned)mallinfo().uordblks;
+#endif
+}
+
 /* ---- runs ------------------------------------------------------------------------------- */
 static pl_status steps_of(pl_run *run, trial *out)
 {
@@ -66,10 +77,10 @@ static pl_status steps_of(pl_run *run, trial *out)
         out->step_ms = s.step_ms;
         if (i + 1 == WARM) {
             out->warm = pl_run_used_bytes(run);
-            out->heap_warm = mallinfo2().uordblks;
+            out->heap_warm = heap_bytes();
         }
     }
-    out->heap_end = mallinfo2().uordblks;
+    out->heap_end = heap_bytes();
     out->end = pl_run_used_bytes(run);
     out->most = pl_run_peak_used_bytes(run);
     return PL_OK;

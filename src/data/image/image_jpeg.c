@@ -13,6 +13,14 @@
 # include <pthread.h>
 # include <string.h>
 
+/* A limit on progressive scans, which take time without end in hostile files; since libturbojpeg 2.1.
+ */
+# ifdef TJFLAG_LIMITSCANS
+#  define LIMIT_SCANS TJFLAG_LIMITSCANS
+# else
+#  define LIMIT_SCANS 0
+# endif
+
 static union {
     pl_turbojpeg f;
     void *table[sizeof(pl_turbojpeg) / sizeof(void *)];
@@ -101,7 +109,7 @@ pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
 {
     bool cmyk = strcmp(info->colour, "CMYK") == 0;
     int rc = lib.f.tjDecompress2(d->jpeg, bytes, (unsigned long)n, rgb, w, 0, h,
-                                 cmyk ? TJPF_CMYK : TJPF_RGB, TJFLAG_LIMITSCANS);
+                                 cmyk ? TJPF_CMYK : TJPF_RGB, LIMIT_SCANS);
     bool harmless = rc != 0 && lib.f.tjGetErrorCode(d->jpeg) == TJERR_WARNING &&
                     strstr(lib.f.tjGetErrorStr2(d->jpeg), "extraneous");
     if (rc != 0 && !harmless) return give_up(d, "JPEG");

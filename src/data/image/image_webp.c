@@ -21,7 +21,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void)
 {
-    static const char *const names[] = {"libwebp.so.7", "libwebp.so", NULL};
+    static const char *const names[] = {"libwebp.so.7", "libwebp.so.6", "libwebp.so", NULL};
     static const char *const symbols[] = {"WebPGetFeaturesInternal", "WebPDecodeRGBInto"};
     here = pl_library_load(names, symbols, 2, lib.table);
 }
