@@ -26,7 +26,7 @@ install: all $(SHARED) $(CUDA_FILE) ## copy program, libraries, headers, man pag
 uninstall: ## remove what make install copied
 	@$(INSTALL) --uninstall
 deb: all $(SHARED) ## build/deb: Debian packages plimsoll, libplimsoll0, libplimsoll-dev, plimsoll-cuda (with nvcc)
-	@packaging/deb build/deb $(if $(PLUGIN),cuda)
+	@CUDA_HOME="$(CUDA_HOME)" packaging/deb build/deb $(if $(PLUGIN),cuda)
 dist: ## build/dist: a tarball that runs on any Linux with glibc 2.31 (root; builds in a Debian 11 root)
 	@packaging/dist build/dist
 # Tests install it (tests/base/test_packaging.c).
