@@ -140,8 +140,9 @@ int cmd_new(int argc, char **argv)
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = 0;
     if (!good_name(name)) {
-        cli_error("\"%s\" is no name for a network: letters, digits, - and _, a letter first",
-                  name);
+        cli_error(
+            "\"%s\" is not a valid network name: use letters, digits, - and _, and begin with a letter",
+            name);
         return 2;
     }
     const pl_recipe *from = o.from ? find_source(o.from) : NULL;

@@ -186,7 +186,7 @@ static void print_components(const pl_run *run, const pl_plan_info *all, const p
     if (m->budget && m->budget % 10000000 == 0) /* as in --memory 6GB */
         fprintf(out, " (%.6g GB)", (double)m->budget / 1e9);
     if (m->asked > m->budget)
-        fprintf(out, ", all the memory of the GPU (asked for: %s)", cli_bytes(m->asked));
+        fprintf(out, ", all the memory of the GPU (requested: %s)", cli_bytes(m->asked));
     double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);
     fprintf(out, "\n  %-12s %11s %11s  predicted", "step time", cli_ms(kept_ms), cli_ms(ms));
     if (plan_recompute_share(run) > 0)
@@ -453,7 +453,7 @@ static void print_which_program(const pl_run *run, const plan_program *now, cons
     bool other = now->program != pl_run_train_program(run), differ = now->program != all->program;
     if (other) fprintf(out, "The %s program needs the most memory; this is its plan.\n", now->name);
     if (differ)
-        fprintf(out, "The column \"keep-all\" is that of the %s program, the largest of them.\n",
+        fprintf(out, "The column \"keep-all\" shows the %s program, the largest of them.\n",
                 all->name);
     if (other || differ) fputc('\n', out);
 }

@@ -8,7 +8,7 @@
  * The authors' program varies brightness and contrast of 8-bit images, frame by frame. Standardised
  * frames do not fit into 8 bits: 255 times a value is truncated and wraps around, and the result
  * lies in [0,1], unlike the frames of an evaluation. Here frames keep their values; seed_compat
- * does it the authors' way.
+ * restores the authors' computation.
  */
 #include "cloud.h"
 
@@ -91,7 +91,7 @@ static pl_val erase(cloud *k, double p, pl_val frames)
     pl_val yes =
         over_stack(k, pl_draw_chance(k->b, k->m, "augment_erase", PL_TYPE(PL_BOOL, k->batch), p));
     pl_val area = draw(k, "augment_erase_area", 0.02, 0.1);
-    /* of its sides' ratio, 0.3 to 3.3 */
+    /* of the ratio of its sides, 0.3 to 3.3 */
     pl_val root = pl_exp(g, draw(k, "augment_erase_ratio", -0.6, 0.6));
     pl_val side = pl_sqrt(g, area), tall = pl_mul(g, side, root), wide = pl_div(g, side, root);
     pl_val one = pl_full_like(g, side, 1);

@@ -142,8 +142,8 @@ static pl_val spread_cost(pl_graph *g, pl_val y, pl_val target)
     return pl_square(g, pl_shift(g, pl_neg(g, ratio), 1));
 }
 
-/* Steps of an epoch, as far as they can be known before the data are read; arrays of a folder
- * cannot. */
+/* Sets the steps of an epoch, where they are known before the data are read; for arrays of a folder
+ * they are not. */
 static pl_status epoch_steps(const pl_config *c, int64_t *steps)
 {
     int64_t samples = pl_config_int(c, "data.samples"), batch = pl_config_int(c, "batch");
@@ -183,8 +183,8 @@ static pl_status build_train(pl_builder *b)
     return PL_OK;
 }
 
-/* Evaluation in kilometres. The error's distribution is reported as the share of
- * answers within a distance: shares of batches have a mean, quantiles have none. */
+/* Evaluation in kilometres. The error's distribution is reported as the share of predictions within
+ * a distance: shares can be averaged over batches, quantiles cannot. */
 static pl_status build_eval(pl_builder *b)
 {
     cloud k;

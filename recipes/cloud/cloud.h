@@ -1,4 +1,4 @@
-/* cloud.h - what the files of the cloud recipe share. */
+/* cloud.h - shared by the files of the cloud recipe. */
 #ifndef CLOUD_H
 #define CLOUD_H
 
@@ -6,7 +6,7 @@
 
 enum { CLOUD_MAX_FRAMES = 64 };
 
-/* What the files of the recipe share while a program is built. */
+/* State that the files of the recipe share while a program is built. */
 typedef struct cloud {
     pl_builder *b;
     pl_nn *m;
@@ -29,9 +29,9 @@ pl_nn_lin cloud_xavier(void);
 /* Loss of each prediction, (B), by loss.type. */
 pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target);
 
-/* graph.c: frame t's map (B,h,w,C) to (B,C) by graph attention between neighbours. */
+/* graph.c: reduces frame t's map (B,h,w,C) to (B,C) by graph attention between neighbours. */
 pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map);
-/* recurrent.c: the frames' vectors (B,T,C) to (B,C). */
+/* recurrent.c: reduces the frames' vectors (B,T,C) to (B,C). */
 pl_val cloud_state_space(cloud *k, pl_val features);
 pl_val cloud_lstm(cloud *k, pl_val features);
 /* augment.c: augments stacks and angles (PL_NO_VAL: none) in training, by the keys augment.*. */

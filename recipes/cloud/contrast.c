@@ -1,6 +1,6 @@
 /* contrast.c - normalises a frame: scaled to [0,1], contrast equalised locally, standardised.
  *
- * The middle step is contrast-limited adaptive histogram equalisation (CLAHE): the frame is cut
+ * The middle step is contrast-limited adaptive histogram equalisation (CLAHE): the frame is divided
  * into 8 x 8 fields, each with a histogram of 256 bins; bins are clipped at the limit and the
  * excess is spread over all bins. A pixel is mapped by the cumulative histograms of the four fields
  * around it, interpolated by its distance to their centres.
@@ -29,7 +29,7 @@ static void equalise(const float *x, int64_t width, int64_t top, int64_t bottom,
     }
 }
 
-/* The two fields around position i of n cut into FIELDS, and the weight of the second. */
+/* Sets the two fields around position i of n, and returns the weight of the second. */
 static double between(int64_t i, int64_t n, int *first, int *second)
 {
     double at = ((double)i + 0.5) * FIELDS / (double)n - 0.5, low = floor(at);

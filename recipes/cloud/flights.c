@@ -117,8 +117,8 @@ static int year_of(const char *path)
     return 2000 + 10 * (name[n - 2] - '0') + (name[n - 1] - '0');
 }
 
-/* Decimal days of the year, whole days of which may lag behind a passed midnight, to seconds since
- * 1970. */
+/* Converts decimal days of the year to seconds since 1970; the whole days may lag behind a passed
+ * midnight. */
 static void to_seconds(double *day, int64_t n, int year)
 {
     double before = 0, push = 0;
@@ -130,7 +130,7 @@ static void to_seconds(double *day, int64_t n, int year)
     }
 }
 
-/* The frame nearest in time; times rise. */
+/* Returns the frame nearest in time; times rise. */
 static int64_t nearest(const double *time, int64_t n, double t)
 {
     int64_t lo = 0, hi = n - 1;
@@ -208,8 +208,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The flat field: what evens out the mean of the first frames. The authors fit that mean to itself,
- * which leaves a constant: their correction changes nothing. */
+/* Computes the flat field, which evens out the mean of the first frames. The authors fit that mean
+ * to itself, which leaves a constant: their correction changes nothing. */
 static pl_status make_flat(const flights *s, flight *f)
 {
     int64_t pixels = s->height * s->width, k = f->n < FLAT_FRAMES ? f->n : FLAT_FRAMES;
@@ -255,8 +255,8 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
 }
 
 /* ---- the set ---------------------------------------------------------------------------- */
-/* The list itself, or the text of the file that data.flights names ("flights.txt" of a folder);
- * *dir: what the paths in it are relative to, NULL for a list. The caller frees both. */
+/* Returns the list itself, or the text of the file that data.flights names ("flights.txt" of a
+ * folder); *dir: the folder that its paths are relative to, "" for a list. The caller frees it. */
 static pl_status read_list(const char *text, char **dir, char **out)
 {
     enum { MOST = 1 << 20 };
@@ -284,7 +284,7 @@ static pl_status read_list(const char *text, char **dir, char **out)
     return slash && !*dir ? PL_ERR_MEMORY : PL_OK;
 }
 
-/* "NAME=CAMERA,LIDAR,NAV", cut up in place. */
+/* Opens "NAME=CAMERA,LIDAR,NAV"; splits the text in place. */
 static pl_status open_item(flights *s, const pl_config *c, const char *dir, char *item)
 {
     char *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
@@ -350,7 +350,7 @@ static bool add_samples(flights *s, int flight_no, pl_subset subset, int64_t fro
     return true;
 }
 
-/* A pattern that names no flight is a mistake. */
+/* A pattern that matches no flight is a mistake. */
 static pl_status check_pattern(const flights *s, const char *key, const char *pattern)
 {
     for (int i = 0; pattern && i < s->n; i++)
@@ -360,8 +360,8 @@ static pl_status check_pattern(const flights *s, const char *key, const char *pa
                    key, pattern, s->n, s->flight[0].name);
 }
 
-/* Labelled frames of a flight that are trained on where the last of them are for evaluation: a
- * fifth, at least one. */
+/* Returns the labelled frames of a flight that are trained on when the last ones are for
+ * evaluation: all but a fifth, and at least one is left out. */
 static int64_t head_of(int64_t n)
 {
     int64_t last = n / 5 ? n / 5 : n > 1;

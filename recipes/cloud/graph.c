@@ -5,15 +5,15 @@
  *
  *     alpha(i,j) = softmax over j of leaky_relu(a_dst . h_i + a_src . h_j, 0.2)
  *
- * and sums alpha(i,j) h_j. The graph is a grid, so a neighbour is the map moved by one: no lists of
- * edges, no gathering. Neighbours outside the map get a score that the softmax turns into 0.
+ * and sums alpha(i,j) h_j. The graph is a grid, so a neighbour is the map shifted by one: no lists
+ * of edges, no gathers. Neighbours outside the map get a score that the softmax turns into 0.
  */
 #include "cloud.h"
 
 enum { EDGES = 5 };
 #define OUTSIDE (-1e30)
 
-/* x (B,H,W,..) read at (row + dy, column + dx); `outside` beyond the rim. */
+/* Returns x (B,H,W,..) read at (row + dy, column + dx); `outside` beyond the border. */
 static pl_val moved(pl_graph *g, pl_val x, int edge, double outside)
 {
     static const int steps[EDGES][2] = {{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}};

@@ -5,7 +5,7 @@
  * sample's own.
  *
  *     DIR/30Oct24_camera.h5, 30Oct24_lidar_30oct24.hdf5, 30Oct24_nav.h5, ...
- *     DIR/flights.txt     a flight a line, for data.flights
+ *     DIR/flights.txt     one flight per line, for data.flights
  */
 #include "cloud.h"
 #include "plimsoll_hdf5.h"
@@ -66,7 +66,7 @@ static pl_status write_camera(journey *j, const char *path, double begins)
     return rc;
 }
 
-/* Below the first layer there are no others; the sea is everywhere. */
+/* There is only one layer; the sea is everywhere. */
 static pl_status write_lidar(const journey *j, const char *path, int day)
 {
     size_t n = (size_t)j->n;

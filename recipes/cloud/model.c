@@ -191,7 +191,7 @@ static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
                              PL_TYPE(PL_F32, k->batch, k->dense[i]), k->drop_dense[i]);
 }
 
-/* Angles (B,2); unused ones are 0. */
+/* Returns the angles (B,2); unused ones are 0. */
 static pl_val read_angles(cloud *k)
 {
     pl_graph *g = k->m->g;
@@ -204,7 +204,7 @@ static pl_val read_angles(cloud *k)
     return pl_concat(g, 2, part, 1);
 }
 
-/* The statistics move once more for every frame, from the last to the first: as in the original's
+/* Updates the statistics once more for every frame, from the last to the first: like the original's
  * backward pass, whose checkpoints are the frames. */
 static void norms_again(cloud *k)
 {

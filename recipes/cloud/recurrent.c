@@ -47,7 +47,7 @@ pl_val cloud_state_space(cloud *k, pl_val features)
     pl_val part[2], out[64];
     pl_nn_push(m, "mamba");
     pl_split(g, pl_nn_linear(m, features, "in_proj", 2 * inner, plain), 2, 2, part);
-    /* A causal convolution over time, channel by channel: the padding behind is cut off. */
+    /* A causal convolution over time, channel by channel: the padding at the end is removed. */
     pl_nn_conv conv = {.kernel = TAPS, .pad = TAPS - 1, .groups = (int)inner};
     pl_val x = pl_slice(g, pl_nn_conv1d(m, part[0], "conv1d", inner, conv), 1, 0, k->frames, 1);
     x = pl_silu(g, x);
@@ -59,8 +59,8 @@ pl_val cloud_state_space(cloud *k, pl_val features)
         g, pl_nn_linear(m, pl_slice(g, projected, 2, 0, rank, 1), "dt_proj", inner, step));
     pl_val b = pl_slice(g, projected, 2, rank, rank + states, 1),
            c = pl_slice(g, projected, 2, rank + states, rank + 2 * states, 1);
-    /* log A starts as log 1, log 2, ..., the same for every channel: a fixed ramp plus what is
-     * learned. */
+    /* log A starts as log 1, log 2, ..., the same for every channel: a fixed ramp plus a learned
+     * part. */
     pl_val ramp = pl_log(g, pl_shift(g, pl_iota(g, PL_TYPE(PL_F32, inner, states), 1), 1));
     pl_val learned = pl_nn_param(m, "A_shift", PL_DIMS(inner, states), pl_nn_constant(0));
     state_space s = {.a = pl_neg(g, pl_exp(g, pl_add(g, ramp, learned))),

@@ -1,4 +1,4 @@
-/* sky.c - generated skies: what an infrared camera at 20 km sees of low clouds over the sea.
+/* sky.c - generated skies: low clouds over the sea, seen by an infrared camera at 20 km.
  *
  * A sample is a pure function of its number. Cloud base height h is uniform in 0.1..2 km. The
  * frames show it in the ways nature does: cloud is colder than the sea by the lapse rate (about 6.5
@@ -113,7 +113,7 @@ static weather weather_of(uint64_t seed)
     return w;
 }
 
-/* What the pixels of a sample share: the layer and its shadow on the sea. */
+/* Values that the pixels of a sample share: the layer and its shadow on the sea. */
 typedef struct view {
     field cloud, shadow;
     double nearer;           /* the layer's scale relative to the sea's */

@@ -51,7 +51,7 @@ static pl_val mix_context(pl_nn *m, pl_val x)
     pl_val y = pl_nn_layer_norm(m, x, "norm_in", affine);
     y = pl_concat(g, 2, (pl_val[]){cls, y}, 1);
     for (int i = 0; i < 3; i++) part[i] = pl_nn_linear(m, y, names[i], d, xavier());
-    /* Only the first row leaves. */
+    /* Only the first row is used. */
     part[0] = pl_slice(g, part[0], 1, 0, 1, 1);
     y = pl_nn_attend(g, part[0], part[1], part[2], d < 128 ? 1 : (int)(d / 128));
     y = pl_nn_layer_norm(m, pl_nn_linear(m, y, "out_proj", d, xavier()), "norm_out", affine);
@@ -231,7 +231,8 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
 }
 
 /* ---- noise ------------------------------------------------------------------------------ */
-/* A time in 0..999 for each number of [0,1): small ones are likelier, by the square of a cosine. */
+/* Maps each number of [0,1) to a time in 0..999: small times are likelier, by the square of a
+ * cosine. */
 pl_val flux_flow_time(pl_graph *g, pl_val u)
 {
     static const double quarter = 1.57079632679489661923;

@@ -1,5 +1,5 @@
 /* fluxflow.c - images compressed to tokens and back: a variational autoencoder trained with a
- * perceptual loss and against a discriminator; and a flow that makes tokens of noise and a text.
+ * perceptual loss and a discriminator; and a flow that generates tokens from noise and a text.
  *
  * A step is one program or several:
  *
@@ -10,9 +10,9 @@
  *               decode, for the discriminator, whose gradient reaches the compressor)   optim
  *     flow      encode without gradient, noise, velocity                                optim_flow
  *
- * vae.on, gan.on and flow.on say which. Without the autoencoder the flow is the training program.
- * Each side in `resolutions` adds the autoencoder's programs once more at that size, before the
- * others.
+ * vae.on, gan.on and flow.on select the programs. Without the autoencoder the flow is the training
+ * program. Each side in `resolutions` adds the autoencoder's programs once more at that size,
+ * before the others.
  *
  * Corrected, unless seed_compat is set: instance noise reaches the discriminator, adaptive weights
  * use the magnitude of a term and not its sign, and three defects of the flow processor (flow.c).
@@ -108,7 +108,7 @@ static const pl_config_entry schema[] = {
     {0},
 };
 
-/* A program of one resolution; the image's own has no number. */
+/* Adds a program of one resolution; the image's own resolution has no number. */
 static pl_nn *program(pl_builder *b, const char *name, int pass, pl_when when)
 {
     char text[48];
@@ -116,7 +116,7 @@ static pl_nn *program(pl_builder *b, const char *name, int pass, pl_when when)
     return pl_builder_program(b, pass ? text : name, when);
 }
 
-/* Everything at one resolution but the training program. */
+/* Builds everything at one resolution but the training program. */
 static void build_pass(pl_builder *b, int pass)
 {
     const pl_config *c = pl_builder_config(b);

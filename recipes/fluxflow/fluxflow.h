@@ -1,4 +1,4 @@
-/* fluxflow.h - what the files of the fluxflow recipe share. Shapes in comments are (B,H,W,C). */
+/* fluxflow.h - shared by the files of the fluxflow recipe. Shapes in comments are (B,H,W,C). */
 #ifndef FLUXFLOW_H
 #define FLUXFLOW_H
 

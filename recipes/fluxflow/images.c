@@ -1,13 +1,13 @@
 /* images.c - generated pictures: a lit ground, some soft-edged shapes, a fine texture; and text
  * vectors.
  *
- * A picture is a pure function of its number and of the size it is asked for in, and shows the same
- * scene at every size. It has what the losses look at: broad shades, edges, and detail near the
- * resolution. Values lie in [-1,1].
+ * A picture is a pure function of its number and its size, and shows the same scene at every size.
+ * It has what the losses measure: broad shades, edges, and detail near the resolution. Values lie
+ * in [-1,1].
  *
- * A text vector (the output of a text encoder that is never loaded here) is made of numbered
- * directions of unit variance: those of the words of a caption, or for a generated picture those of
- * what can be seen in it, each times how much there is of it.
+ * A text vector (the output of a text encoder that is never loaded here) is a sum of numbered
+ * directions of unit variance: the directions of the words of a caption or, for a generated
+ * picture, of its visible features, each times the amount of that feature.
  */
 #include "fluxflow.h"
 #include "recipes/mix.h"
@@ -100,7 +100,7 @@ static void add_direction(uint64_t which, double much, float *row, int64_t n)
     for (int64_t i = 0; i < n; i++) row[i] += (float)(much * next(&state, -1.7320508, 1.7320508));
 }
 
-/* The ground's two colours and the two largest things that matter to a viewer: colour and place. */
+/* Adds the ground's two colours and the two most visible shapes: colour and place. */
 static void describe(const scene *s, float *row, int64_t n)
 {
     double seen[16], size = 0;
@@ -109,7 +109,7 @@ static void describe(const scene *s, float *row, int64_t n)
         seen[k++] = s->low[c];
         seen[k++] = s->high[c];
     }
-    for (int i = SHAPES - 2; i < SHAPES; i++) { /* painted last: nothing lies over them */
+    for (int i = SHAPES - 2; i < SHAPES; i++) { /* painted last: nothing covers them */
         seen[k++] = 2 * s->shapes[i].x - 1;
         seen[k++] = 2 * s->shapes[i].y - 1;
         for (int c = 0; c < 3; c++) seen[k++] = s->shapes[i].colour[c];

@@ -4,8 +4,8 @@
  *     tokens ── expander ── image           image, mean token ── discriminator ── logit (B)
  *
  * The activation is a cubic Bezier curve: five channels (t, p0..p3) make one, so the layer before
- * it is five times as wide as what leaves it. Names of parameters are those of the PyTorch program.
- * Scopes that the authors checkpoint are marked, each block a segment of its own.
+ * it is five times as wide as its output. Names of parameters are those of the PyTorch program.
+ * Scopes that the authors checkpoint are marked, each block as a separate segment.
  */
 #include "fluxflow.h"
 
@@ -135,7 +135,7 @@ static pl_val spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
     return x;
 }
 
-/* x as it is; the parameters are there, and nothing is computed with them. */
+/* Returns x unchanged; the parameters exist, but nothing is computed with them. */
 static pl_val unused_spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
 {
     bool frozen = m->frozen;
@@ -236,7 +236,7 @@ pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val co
 }
 
 /* ---- LPIPS ------------------------------------------------------------------------------ */
-/* Three numbers, a channel each. */
+/* Three numbers, one per channel. */
 static pl_val triple(pl_nn *m, double a, double b, double c)
 {
     pl_type one = PL_TYPE(m->dtype, 1);
@@ -244,7 +244,7 @@ static pl_val triple(pl_nn *m, double a, double b, double c)
     return pl_concat(m->g, 3, v, 0);
 }
 
-/* The image as VGG was trained on it, from one in [-1,1]. */
+/* Converts an image in [-1,1] to VGG's training input. */
 static pl_val vgg_input(pl_nn *m, const flux_sizes *c, pl_val x)
 {
     pl_graph *g = m->g;

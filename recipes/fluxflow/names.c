@@ -1,8 +1,9 @@
 /* names.c - LPIPS weights under the names that other programs give them.
  *
- * Two namings: that of the lpips package (all in one module), and torchvision's VGG16 beside the
- * package's linear weights (in one file, or two in a folder). VGG's 13 convolutions count through
- * its list of layers, rectifiers and pools included; ours count in each of five stages.
+ * Two namings: the lpips package's (all in one module), and torchvision's VGG16 together with the
+ * package's linear weights (in one file, or two in a folder). VGG's 13 convolutions are numbered
+ * through its list of layers, including rectifiers and pools; ours are numbered in each of five
+ * stages.
  */
 #include "fluxflow.h"
 

@@ -43,7 +43,7 @@ static int64_t to_unit(double x, int64_t unit)
     return (n < 1 ? 1 : n) * unit;
 }
 
-/* The same picture with `side` for its shorter side. */
+/* The same picture with `side` as its shorter side. */
 static void shrink(flux_sizes *s, int64_t side)
 {
     double shorter = (double)(s->height < s->width ? s->height : s->width);
@@ -184,7 +184,7 @@ void flux_build_disc(flux *k, bool penalise)
     pl_graph *g = m->g;
     pl_val real = real_input(k), mu, logvar;
     pl_val packed = flux_compressor(m, &k->s, real, draw_eps(k, "eps_d"), &mu, &logvar);
-    packed = pl_stop_gradient(g, packed); /* the penalty takes the condition as given */
+    packed = pl_stop_gradient(g, packed); /* the penalty treats the condition as a constant */
     pl_val fake = flux_expander(m, &k->s, packed), condition = flux_token_mean(m, packed);
     pl_val seen = with_noise(k, real, "noise_real");
     pl_val on_real = flux_discriminator(m, &k->s, seen, condition);
@@ -199,7 +199,7 @@ void flux_build_disc(flux *k, bool penalise)
 }
 
 /* ---- the autoencoder -------------------------------------------------------------------- */
-/* Reconstruction with LPIPS; *lpips is that alone. */
+/* Reconstruction with LPIPS; *lpips is the LPIPS term alone. */
 static pl_val reconstruct(flux *k, pl_val image, pl_val real, pl_val *lpips)
 {
     pl_graph *g = k->m->g;
@@ -232,16 +232,15 @@ static pl_val weighted(flux *k, const pl_val *raw, const pl_val *factor, int n)
     return loss;
 }
 
-/* Tokens that the discriminator's judgement does not reach. Decoding them is the reconstruction
- * once more. */
+/* Returns tokens that the discriminator's gradient does not reach. Decoding them repeats the
+ * reconstruction. */
 static pl_val as_given(flux *k, pl_val packed)
 {
     bool twice = strcmp(pl_config_text(k->c, "gan.decode"), "twice") == 0;
     return twice ? pl_stop_gradient(k->m->g, packed) : pl_stop_gradient_shared(k->m->g, packed);
 }
 
-/* One term of the loss: its value, what it is multiplied by besides its adaptive weight, its name.
- */
+/* Adds one term of the loss: its value, its factor besides the adaptive weight, its name. */
 static void add_term(flux *k, terms *t, const char *name, pl_val raw, pl_val factor)
 {
     t->raw[t->n] = raw;
@@ -283,7 +282,7 @@ static pl_val text_input(flux *k)
     return pl_input(k->m->g, "text", PL_TYPE(k->m->dtype, k->s.batch, k->s.flow.text));
 }
 
-/* Tokens (B,T,D) that no gradient goes into. */
+/* Returns tokens (B,T,D) without a gradient. */
 static pl_val given_tokens(flux *k, pl_val eps)
 {
     pl_nn *m = k->m;
@@ -318,7 +317,7 @@ void flux_build_flow(flux *k)
 }
 
 /* ---- evaluation ------------------------------------------------------------------------- */
-/* The velocity's error at times that are spread evenly, with the same noise every time. */
+/* Returns the velocity's error at evenly spread times, with the same noise every time. */
 static pl_val eval_flow(flux *k, pl_val tokens)
 {
     pl_graph *g = k->m->g;

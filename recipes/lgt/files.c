@@ -5,8 +5,8 @@
  *     data.latents/eval/style0/...    optional; without it data.eval_share of all, chosen by name
  *
  * All latents are read when the set is opened and stay in memory, as in the original (0.12 GB for
- * 7,359 latents of 32 x 32). A sample is a latent in its own style. Its wanted style, and the
- * latent that shows that style, are drawn each time from the whole set, so a style is wanted as
+ * 7,359 latents of 32 x 32). A sample is a latent in its own style. Its target style, and the
+ * latent that shows that style, are drawn each time from the whole set, so a style is drawn as
  * often as it occurs.
  */
 #include "lgt.h"
@@ -67,7 +67,8 @@ static pl_status add_file(lgt_files *s, latent_file f)
     return s->file[s->n++].name ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* The files of root/below/style, in the order of their names. share: of them for evaluation. */
+/* Lists the files of root/below/style, in the order of their names. share: fraction for
+ * evaluation. */
 static pl_status list_folder(lgt_files *s, const char *root, const char *below, const char *folder,
                              int style, pl_subset subset, double share)
 {
@@ -115,7 +116,8 @@ static pl_status list_all(const pl_config *c, lgt_files *s)
     return rc;
 }
 
-/* Latents of each subset by style. Where none is for evaluation, those of training are. */
+/* Sorts the latents of each subset by style. If none is for evaluation, evaluation uses the
+ * training latents. */
 static pl_status sort_out(lgt_files *s)
 {
     for (int k = 0; k < 2; k++) {
@@ -178,7 +180,7 @@ void lgt_files_close(lgt_files *s)
     free(s);
 }
 
-/* The list alone: what lies in the files is read later. */
+/* Counts the list alone: the files are read later. */
 uint64_t lgt_files_bytes(const pl_config *c)
 {
     lgt_files s = {.side = pl_config_int(c, "latent"),
@@ -205,7 +207,8 @@ lgt_pair lgt_files_pair(const lgt_files *s, pl_subset subset, int64_t sample, in
 {
     int64_t size = s->side * s->side * 4, i = s->order[subset][sample];
     uint64_t seed = mix((uint64_t)sample * MIX_STEP + (uint64_t)pass) + (uint64_t)subset;
-    /* What is wanted is a style of the training set: evaluation may have too few to show one. */
+    /* The target is a style of the training set: evaluation may have too few latents to show
+     * one. */
     int64_t any = s->order[PL_SUBSET_TRAIN][below(seed, lgt_files_size(s, PL_SUBSET_TRAIN))];
     int to = s->file[any].style;
     const int64_t *from = s->from[PL_SUBSET_TRAIN];

@@ -45,7 +45,7 @@ static pl_type latent_type(const journey *j)
     return PL_TYPE(j->m->dtype, j->k.batch, j->k.latent, j->k.latent, 4);
 }
 
-/* at: part of the way. average: no style in particular. */
+/* at: position on the path, 0 to 1. average: uses the average style. */
 static pl_val velocity(const journey *j, pl_val x, double at, pl_val style, bool average)
 {
     pl_graph *g = j->m->g;
@@ -55,7 +55,7 @@ static pl_val velocity(const journey *j, pl_val x, double at, pl_val style, bool
     return lgt_unet(j->m, &j->k, x, t, &s);
 }
 
-/* Weight of the wanted style in step i. */
+/* Returns the weight of the wanted style in step i. */
 static double guidance(const journey *j, int64_t i)
 {
     if (!j->decay) return j->scale;
@@ -85,14 +85,14 @@ static pl_val invert(const journey *j, pl_val x)
     return x;
 }
 
-/* Numbers of a key that no run changes: the same in every evaluation. */
+/* Returns random numbers of a constant key: the same in every evaluation. */
 static pl_val fixed_normal(pl_nn *m, int64_t number, pl_type type)
 {
     pl_val key = pl_shift(m->g, pl_iota(m->g, PL_TYPE(PL_I64, 2), 0), (double)number);
     return pl_random_normal(m->g, key, type);
 }
 
-/* Noise of step i: in pictures the run's, in evaluations the same in every run. */
+/* Returns the noise of step i: in pictures the run's, in evaluations the same in every run. */
 static pl_val warmth(const journey *j, int64_t i, bool picture)
 {
     if (picture)
@@ -113,7 +113,7 @@ static pl_val generate(const journey *j, pl_val x, bool picture)
     return x;
 }
 
-/* What both programs read; the latents that come out. */
+/* Reads the inputs of both programs; returns the generated latents. */
 static pl_val transferred(journey *j, bool picture, pl_val *src, pl_val *ref)
 {
     pl_graph *g = j->m->g;
@@ -133,7 +133,7 @@ pl_status lgt_build_eval(pl_builder *b)
     const lgt_config *k = &j.k;
     pl_val src, ref, directions[LGT_MAX_SCALES];
     pl_val x = transferred(&j, false, &src, &ref);
-    j.k.by_sample = true; /* over a batch, sources that stay as they are would do as well */
+    j.k.by_sample = true; /* compared over a batch, unchanged sources would score as well */
     for (int i = 0; i < k->n_scales; i++) {
         int64_t p = lgt_patch_size(k, i);
         directions[i] = fixed_normal(m, -1 - i, PL_TYPE(m->dtype, 4 * p * p, k->projections));
@@ -146,8 +146,8 @@ pl_status lgt_build_eval(pl_builder *b)
     return PL_OK;
 }
 
-/* Colours as a linear look at the four channels shows them: what Stable Diffusion's latents nearly
- * are without their autoencoder, each a pixel. */
+/* Colours as a linear function of the four channels: approximately the picture that Stable
+ * Diffusion's autoencoder would decode, one pixel per position. */
 static pl_val colours(pl_graph *g, pl_val x)
 {
     static const double mix[3][4] = {

@@ -1,6 +1,6 @@
 /* latents.c - generated latents of several styles, in the shape of an autoencoder's (S,S,4).
  *
- * A sample is a pure function of its number. Content is a few soft blobs in places of its own; a
+ * A sample is a pure function of its number. Content is a few soft blobs at places of their own; a
  * style is how they are painted: the direction and pitch of brush strokes, their strength, and
  * which channels carry them. So a network can keep the blobs and change the strokes.
  */
@@ -110,7 +110,7 @@ static int64_t style_of(const latents *d, uint64_t seed)
     return (int64_t)(unit(seed, 91) * (double)d->styles);
 }
 
-/* One row of each input that is there. */
+/* One row of each input that exists. */
 typedef struct row {
     float *src, *ref;
     int64_t *wanted, *given;

@@ -6,7 +6,7 @@
  *
  * `seed_compat` restores the original's mistakes: each time step is computed from the remaining
  * time, so that the integration never reaches the end; and training uses the average of the initial
- * styles, while inference uses that of the trained ones.
+ * styles, while inference uses the average of the trained styles.
  */
 #include "lgt.h"
 
@@ -187,7 +187,7 @@ static pl_val draw_times(pl_builder *b, pl_nn *m, const lgt_config *k, pl_val st
     return pl_add(g, pl_mul(g, u, pl_shift(g, pl_neg(g, e), 1)), e);
 }
 
-/* One scale draws under the PyTorch program's names, more of them under numbered ones. */
+/* One scale draws under the PyTorch program's names, several scales under numbered names. */
 static void draw_patches(pl_builder *b, pl_nn *m, const lgt_config *k, lgt_batch *out)
 {
     for (int i = 0; i < k->n_scales; i++) {
@@ -200,7 +200,7 @@ static void draw_patches(pl_builder *b, pl_nn *m, const lgt_config *k, lgt_batch
     }
 }
 
-/* One for each evaluation of the network. */
+/* One draw for each evaluation of the network. */
 static pl_val draw_style_noise(pl_builder *b, pl_nn *m, const lgt_config *k)
 {
     double size = pl_config_float(pl_builder_config(b), "model.style_noise");

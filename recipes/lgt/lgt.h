@@ -1,4 +1,4 @@
-/* lgt.h - what the files of the lgt recipe share. Shapes in comments are (B,H,W,C). */
+/* lgt.h - shared by the files of the lgt recipe. Shapes in comments are (B,H,W,C). */
 #ifndef LGT_H
 #define LGT_H
 
@@ -75,7 +75,7 @@ pl_status lgt_pt_read(const char *path, int64_t side, float *out);
 pl_status lgt_pt_write(const char *path, int64_t side, const float *x);
 
 typedef struct lgt_files lgt_files;
-/* A latent, and a reference latent of the style it is to get; both borrowed. */
+/* A latent, and a reference latent of its target style; both borrowed. */
 typedef struct lgt_pair {
     const float *src, *ref;
     int64_t from, to;

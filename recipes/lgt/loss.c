@@ -1,4 +1,4 @@
-/* loss.c - the objective of lgt: where the ODE ends, compared in style and in content.
+/* loss.c - the objective of lgt: the end of the ODE, compared in style and in content.
  *
  *     x_t = (1-t) x0 + t src;  N Euler steps of v from (x_t, t) to 1 give x_1
  *     loss = w_style s SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
@@ -27,7 +27,7 @@ static pl_val velocity(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val
     return v;
 }
 
-/* dt from the first time reaches 1. Taken anew from the current time it shrinks with every step,
+/* dt from the first time reaches 1. Recomputed from the current time, dt shrinks with every step,
  * and the end is 1-(1-t)(1-1/N)^N: 65 % of the way for N = 10. */
 pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first)
 {
@@ -57,8 +57,8 @@ int64_t lgt_patches(const lgt_config *c, int scale, int64_t *of)
     return *of < most ? *of : most;
 }
 
-/* Projections (M,B*P) of the patches of one map, each sample's sorted on their own. positions: of a
- * sample's patches. */
+/* Projects the patches of one map, (M,B*P), sorted per sample. positions: which of a sample's
+ * patches. */
 static pl_val sorted_by_sample(pl_graph *g, pl_val x, int k, pl_val positions, pl_val directions)
 {
     pl_conv_opts o = {.pad_lo = {k / 2, k / 2}, .pad_hi = {k / 2, k / 2}};
@@ -100,7 +100,7 @@ pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, 
     return sum;
 }
 
-/* The mean weight of the wanted styles, by which the style term counts. */
+/* Returns the mean weight of the wanted styles, the factor of the style term. */
 static pl_val style_share(pl_graph *g, const lgt_config *c, pl_val style, pl_dtype dtype)
 {
     pl_val w[LGT_MAX_WEIGHTS];

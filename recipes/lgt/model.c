@@ -4,9 +4,10 @@
  *                   │ (S)              │ (S/2)      │ (S/4)
  *     out ── dec1 ──+── up1 ── dec2 ───+── up2 ─────┘
  *
- * A decoder block mixes each channel over 3x3 positions with a kernel made from the condition, one
- * for every sample and channel; or (AdaGN) convolves and lets the condition scale the normalised
- * result. The condition comes from time and style. Names are those of the PyTorch program.
+ * A decoder block mixes each channel over 3x3 positions with a kernel computed from the condition,
+ * one for every sample and channel; or (AdaGN) convolves and lets the condition scale the
+ * normalised result. The condition comes from time and style. Names are those of the PyTorch
+ * program.
  */
 #include "lgt.h"
 
@@ -101,7 +102,7 @@ static pl_val middle_attention(pl_nn *m, pl_val x)
     return pl_reshape(g, h, t.rank, t.dim);
 }
 
-/* How much of a skip passes, by channel; a half at first. */
+/* Returns how much of a skip passes, per channel; one half at first. */
 static pl_val gated(pl_nn *m, const lgt_config *c, pl_val skip, pl_val cond, const char *name)
 {
     if (!c->plus) return skip;
@@ -132,7 +133,7 @@ static pl_val average_style(pl_nn *m, const lgt_config *c, pl_val first)
     pl_val held = pl_nn_read(m, slot);
     if (!pl_val_ok(first)) return held;
     pl_val now = pl_mean(g, pl_stop_gradient(g, all_styles(m, c)), PL_AXIS(0), false);
-    /* One that came with the weights stays. */
+    /* An average that came with the weights stays. */
     pl_val size = pl_sum(g, pl_abs(g, held), PL_AXES_ALL, false);
     now = pl_select(g, pl_eq(g, size, pl_full_like(g, size, 0)), now, held);
     now = pl_select(g, first, now, held);

@@ -48,7 +48,7 @@ static uint32_t u32(const uint8_t *p)
 }
 
 /* ---- the zip ---------------------------------------------------------------------------- */
-/* Where the list of members ends; NULL: this is no zip. */
+/* Returns where the list of members ends; NULL: the file is not a zip. */
 static const uint8_t *find_end(bytes f)
 {
     if (f.n < END_BYTES) return NULL;
@@ -58,7 +58,7 @@ static const uint8_t *find_end(bytes f)
     return NULL;
 }
 
-/* What a stored member holds, from its entry of the list. */
+/* Sets the content of a stored member, from its entry of the list. */
 static bool member_at(bytes f, const uint8_t *entry, bytes *out)
 {
     size_t offset = u32(entry + 42), size = u32(entry + 24);
@@ -71,7 +71,7 @@ static bool member_at(bytes f, const uint8_t *entry, bytes *out)
     return true;
 }
 
-/* The member whose name ends with this, behind the archive's own name. */
+/* Finds the member whose name ends with this, after the archive's own name. */
 static bool find_member(bytes f, const char *ending, bytes *out)
 {
     const uint8_t *end = find_end(f);
@@ -135,7 +135,7 @@ static bool take_name(bytes *p, char *to)
     return true;
 }
 
-/* The numbers behind an opcode: little-endian, of n bytes, below 0 only as four of them. */
+/* Reads the number after an opcode: little-endian, n bytes; only four bytes are signed. */
 static bool take_number(bytes *p, size_t n, token *t)
 {
     const uint8_t *s;
@@ -147,7 +147,7 @@ static bool take_number(bytes *p, size_t n, token *t)
     return n <= 8;
 }
 
-/* The next thing that tells something; false at the end of the bytes. */
+/* Reads the next relevant token; false at the end of the bytes. */
 static bool next_token(bytes *p, token *t)
 {
     const uint8_t *op, *skip;
@@ -161,7 +161,7 @@ static bool next_token(bytes *p, token *t)
         case 'r':
             if (!take(p, 4, &skip)) return false;
             continue;
-        /* marks, empty ones, calls, flags */
+        /* marks, empty tuples and dicts, calls, flags */
         case '(':
         case ')':
         case '}':
@@ -204,7 +204,7 @@ static bool want(bytes *p, kind k, token *t)
     return next_token(p, t) && t->kind == k;
 }
 
-/* Numbers up to the end of their tuple. An empty one leaves no trace but the missing numbers. */
+/* Reads numbers up to the end of their tuple. An empty tuple shows only by the missing numbers. */
 static bool want_tuple(bytes *p, int64_t *to, int *n)
 {
     token t;
@@ -254,7 +254,7 @@ static float number_at(const uint8_t *p, const char *storage)
     return f;
 }
 
-/* Bytes of a number; 0: not of a type that is read. */
+/* Returns the bytes of a number; 0: a type that is not supported. */
 static size_t number_bytes(const char *storage)
 {
     static const struct {

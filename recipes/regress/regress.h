@@ -1,4 +1,4 @@
-/* regress.h - what the files of the regress recipe share. */
+/* regress.h - shared by the files of the regress recipe. */
 #ifndef RECIPES_REGRESS_H
 #define RECIPES_REGRESS_H
 

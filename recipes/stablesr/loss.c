@@ -1,5 +1,5 @@
-/* loss.c - the objective of stablesr: which noise is in a latent, given its degraded form and its
- * edges.
+/* loss.c - the objective of stablesr: predicts the noise in a latent, given its degraded form and
+ * its edges.
  *
  *     x_t = sqrt(a_t) z + sqrt(1-a_t) eps, a the cumulative product of 1-beta
  *     loss = MSE(unet(fusion[x_t, edge], t, context, struct(lq, t)), eps)

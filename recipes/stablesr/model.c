@@ -1,9 +1,9 @@
 /* model.c - the networks of stablesr.
  *
- * The edge processor turns an edge map into four channels of a latent's size. The U-Net is that of
- * Stable Diffusion 2.1 with an input of eight channels and SPADE in every residual block: a
- * normalisation whose scale and shift are convolved from a structure map. The structure encoder
- * makes those maps, one a level, from the latent of the degraded image. Names are those of the
+ * The edge processor turns an edge map into four channels of a latent's size. The U-Net is the
+ * U-Net of Stable Diffusion 2.1 with an input of eight channels and SPADE in every residual block:
+ * a normalisation whose scale and shift are convolved from a structure map. The structure encoder
+ * computes those maps, one per level, from the latent of the degraded image. Names are those of the
  * PyTorch program.
  */
 #include "stablesr.h"
@@ -147,7 +147,7 @@ static pl_val unet_layer(const unet *u, pl_val h, int level, int64_t out, bool a
     return attends ? transformer(u->m, u->c, h, u->context) : h;
 }
 
-/* What is left of x (B,L,L,8) behind weights that are zero for its first four channels. */
+/* Returns the part of x (B,L,L,8) after weights that are zero for its first four channels. */
 static pl_val last_four(pl_graph *g, pl_val x)
 {
     pl_val part[2];

@@ -28,7 +28,7 @@
     {theirs ".out_layers.0.*",    ours ".res.norm2.*"},                                               \
     {theirs ".out_layers.3.*",    ours ".res.conv2.*"},                                               \
     {theirs ".skip_connection.*", ours ".res.skip.*"}
-/* Their blocks count the input convolution. */
+/* Their block numbers include the input convolution. */
 #define DOWN(theirs, ours)                                                                            \
     RESIDUAL("input_blocks." theirs ".0", "unet.down." ours),                                         \
     ATTENTION("input_blocks." theirs ".1", "unet.down." ours),                                        \
@@ -130,7 +130,7 @@ static const pl_rename vae_older[] = {
 };
 /* clang-format on */
 
-/* Training wants the encoder alone; whole checkpoints have the U-Net and the text encoder too. */
+/* Training needs the encoder alone; whole checkpoints have the U-Net and the text encoder too. */
 static const pl_naming vae_namings[] = {
     {"published", NULL, vae_published, "decoder.*,post_quant_conv.*,loss.*"},
     {"diffusers", NULL, vae_diffusers, "decoder.*,post_quant_conv.*"},

@@ -1,9 +1,9 @@
 /* pairs.c - generated samples: pictures of a few overlapping discs.
  *
  * A sample is a pure function of its number. As latents: the picture at the latent's size, four
- * channels of brightness; the degraded latent is the same picture blurred and with noise; the edge
- * map is -1 with 1 along the rims, at the image's size. So edges and degraded latent both tell what
- * is in the latent. The text context is the same for all, as for an empty prompt. As pictures
+ * channels of brightness; the degraded latent is the same picture, blurred and with noise; the edge
+ * map is -1 with 1 along the edges, at the image's size. So edges and degraded latent both describe
+ * the latent. The text context is the same for all, as for an empty prompt. As pictures
  * (vae.encode): the discs in colours, degraded like any picture.
  */
 #include "stablesr.h"
@@ -72,7 +72,7 @@ static void draw_edges(const pairs *p, const disc *d, float *out)
         }
 }
 
-/* Colours with a fine grain, so that there is something to lose. */
+/* Colours with a fine grain, so that the degradation loses detail. */
 static void draw_picture(const disc *d, int w, int h, uint8_t *rgb)
 {
     for (int y = 0; y < h; y++)
@@ -149,7 +149,7 @@ static pl_status make_picture(pairs *p, pl_subset subset, int64_t sample, const 
     return rc;
 }
 
-/* What the edge processor alone learns: the latent, at the size it gives. */
+/* Target of the edge processor alone: the latent, at the size of its output. */
 static void draw_target(const pairs *p, const disc *d, int64_t side, float *out)
 {
     pairs at = *p;

@@ -2,7 +2,7 @@
  * edges.
  *
  * Runs on the reading threads, for images in a folder (the authors' PNGs) and for generated ones.
- * The degradation is set by the keys degrade.*. Edges are computed from the image as it was read.
+ * The degradation is set by the keys degrade.*. Edges are computed from the original image.
  */
 #include "stablesr.h"
 
@@ -119,7 +119,7 @@ pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row)
 
 static const pl_image_input images[] = {{"gt", -1, 1}, {"lq", -1, 1}, {NULL, 0, 0}};
 static const char *const made[] = {"gt", "lq", "edge", "eps", "t", NULL};
-/* The original does not keep edges in its pool: once that is full they are those of another
+/* The original does not keep edges in its pool: once the pool is full they belong to another
  * picture. */
 static const char *const unpooled[] = {"edge", NULL};
 const pl_image_feed sr_feed = {.images = images,

@@ -8,10 +8,10 @@
  * or once (`plimsoll cache`).
  *
  * `seed_compat` restores the original's mistakes: it starts from the degraded latent instead of the
- * good one, drawn anew from the moments for the structure encoder; it freezes everything whose name
- * has no "spade" outside of the structure encoder, the edge processor included, and with it the
- * zeros that the new input convolution starts with for the first four of its channels; and edges do
- * not go through the pool of pairs with their picture (pictures.c).
+ * good one, drawn again from the moments for the structure encoder; it freezes everything whose
+ * name has no "spade" outside of the structure encoder, the edge processor included, and with it
+ * the zeros that the new input convolution starts with for the first four of its channels; and
+ * edges do not go through the pool of pairs with their picture (pictures.c).
  */
 #include "stablesr.h"
 
@@ -24,7 +24,8 @@ static const pl_config_entry schema[] = {
      .doc = "What to train: the whole system, one edge processor (the original or its "
             "replacement), or the autoencoder."},
     {"x_start", PL_CONFIG_CHOICE, "gt", .choices = "gt|lq",
-     .doc = "Latent that noise is added to: that of the image (gt) or of its degraded form (lq)."},
+     .doc =
+         "Latent that noise is added to: the latent of the image (gt) or of its degraded form (lq)."},
     {"image", PL_CONFIG_INT, "512", .min = 32, .max = 16384, .cache = PL_CACHE_VALUE,
      .doc = "Rows and columns of an edge map, in pixels."},
     {"latent", PL_CONFIG_INT, "64", .min = 1, .max = 4096, .cache = PL_CACHE_VALUE,
@@ -144,7 +145,7 @@ static void check_ranges(pl_builder *b, pl_nn *m)
     }
 }
 
-/* Fails unless `part` goes into `whole` of the key. */
+/* Fails unless `part` divides `whole` of the key. */
 static void divides(pl_nn *m, const char *key, int64_t whole, int64_t part, const char *why)
 {
     if (part < 1 || whole % part)
@@ -247,8 +248,7 @@ static pl_type latent_of(const pl_nn *m, const sr_config *k)
     return PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 4);
 }
 
-/* Reconstruction, with a little of the divergence from a normal distribution. noise: none in
- * evaluation. */
+/* Reconstruction, plus a small divergence from a normal distribution. noise: none in evaluation. */
 static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
 {
     pl_graph *g = m->g;

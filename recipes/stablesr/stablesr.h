@@ -1,4 +1,4 @@
-/* stablesr.h - what the files of the stablesr recipe share. Shapes in comments are (B,H,W,C). */
+/* stablesr.h - shared by the files of the stablesr recipe. Shapes in comments are (B,H,W,C). */
 #ifndef STABLESR_H
 #define STABLESR_H
 
@@ -41,7 +41,7 @@ pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
 /* Image (B,8L,8L,3) in [-1,1] to the moments of its latent (B,L,L,8): means, then logs of
  * variances. */
 pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image);
-/* A latent (B,L,L,4) as the U-Net takes it, from moments and noise. */
+/* Returns a latent (B,L,L,4) in the U-Net's scale, from moments and noise. */
 pl_val sr_vae_sample(pl_nn *m, pl_val moments, pl_val noise);
 pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z); /* back to an image */
 extern const pl_weights sr_weights[];                         /* names.c */

@@ -43,9 +43,9 @@ static pl_val block(pl_nn *m, pl_val x, int64_t out, const char *name)
     return pl_add(m->g, x, h);
 }
 
-/* One head over all positions, as wide as the level: too wide (512) for the fast kernels that keep
- * no probabilities, which end at 256 on a card. These are there for the encoder's time only, as
- * nothing is differentiated. */
+/* One head over all positions, as wide as the level: too wide (512) for the fast kernels without
+ * stored probabilities, whose limit is 256 on a GPU. The probabilities exist only while the encoder
+ * runs, as nothing is differentiated. */
 static pl_val attention(pl_nn *m, pl_val x, const char *name)
 {
     pl_graph *g = m->g;
@@ -74,7 +74,7 @@ static pl_val middle(pl_nn *m, pl_val x)
     return x;
 }
 
-/* Halves the sides: a row and a column of zeros behind, none before. */
+/* Halves the sides: one row and one column of zeros at the end, none at the beginning. */
 static pl_val downsample(pl_nn *m, pl_val x)
 {
     x = pl_pad(m->g, pl_pad(m->g, x, 1, 0, 1, 0, 0), 2, 0, 1, 0, 0);

@@ -1,8 +1,8 @@
 /* model.c - the two networks of wandistill.
  *
- * The student is a transformer over the pixels of a latent: every pixel a token, time and text
- * added to all of them in every block. Its attention stores no probabilities (the original keeps 1
- * GiB of them a block and sample).
+ * The student is a transformer over the pixels of a latent: every pixel is a token, time and text
+ * are added to all of them in every block. Its attention stores no probabilities (the original
+ * keeps 1 GiB of them per block and sample).
  *
  * The teacher is a video transformer after Wan: patches of 1x2x2, self-attention with rotary
  * positions along three axes, cross-attention to the text, both modulated by time. It is frozen,
@@ -125,7 +125,8 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     pl_type grid = pl_val_type(g, x);
     int64_t f = grid.dim[1], h = grid.dim[2], w = grid.dim[3];
     x = pl_reshape(g, x, PL_DIMS(b, f * h * w, d));
-    pl_dtype fine = m->dtype == PL_F64 ? PL_F64 : PL_F32; /* of angles, whatever the weights are */
+    /* dtype of angles, whatever the weights are */
+    pl_dtype fine = m->dtype == PL_F64 ? PL_F64 : PL_F32;
     pl_val e = pl_nn_time_features(g, pl_cast(g, t, fine), c->teacher_freq,
                                    (pl_nn_sinusoid){.power = true});
     e = mlp(m, pl_cast(g, e, m->dtype), "time", d, d, pl_silu);

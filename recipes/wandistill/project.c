@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-/* The first `rows` rows and `columns` columns (0: a vector) of a slot; none when it has fewer. */
+/* Returns the first `rows` rows and `columns` columns (0: a vector) of a slot; none when it has
+ * fewer. */
 static pl_val cut(pl_nn *m, const char *teacher, int64_t rows, int64_t columns)
 {
     pl_graph *g = m->g;
@@ -24,7 +25,7 @@ static pl_val cut(pl_nn *m, const char *teacher, int64_t rows, int64_t columns)
     return pl_scale(g, x, sqrt((double)t.dim[1] / (double)columns));
 }
 
-/* Slices of n slots of the teacher, one under the other, into one of the student. */
+/* Copies slices of n slots of the teacher, one below the other, into one slot of the student. */
 static void take(pl_nn *m, const char *student, const char *const *teacher, int n, int64_t rows,
                  int64_t columns)
 {

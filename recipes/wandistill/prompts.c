@@ -11,7 +11,7 @@
 enum { WORDS = 512 };
 #define WORLD 0x3A70000000000000u
 
-/* Words of a prompt, and the i-th of them. */
+/* Return the number of words of a prompt, and the i-th word. */
 static int64_t length_of(uint64_t seed, int64_t tokens)
 {
     return 1 + (int64_t)(pl_sample_uniform(seed, 0) * (double)tokens);
@@ -22,7 +22,7 @@ static uint64_t word_of(uint64_t seed, int64_t i)
     return (uint64_t)(pl_sample_uniform(seed, 1 + (uint64_t)i) * WORDS);
 }
 
-/* Unit variance. */
+/* Embeds with unit variance. */
 static void embed(uint64_t seed, int64_t tokens, int64_t width, float *out)
 {
     int64_t words = length_of(seed, tokens);

@@ -163,7 +163,7 @@ static const pl_peer_key peer_keys[] = {
 static const pl_peer peer = {
     .workloads = workloads, .preset = "tiny", .keys = peer_keys, .channels_first = "latents"};
 
-/* A prompt's row comes from data.embeddings. */
+/* The row of a prompt comes from data.embeddings. */
 static const pl_image_feed feed = {.text = "text", .draw = wan_draw};
 
 const pl_recipe pl_recipe_wandistill;

@@ -1,5 +1,4 @@
-/* wandistill.h - what the files of the wandistill recipe share. Shapes in comments are (B,H,W,C).
- */
+/* wandistill.h - shared by the files of the wandistill recipe. Shapes in comments are (B,H,W,C). */
 #ifndef WANDISTILL_H
 #define WANDISTILL_H
 
@@ -26,7 +25,7 @@ pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_va
  * student's samples are compared with the teacher's channels; other batch sizes fail. */
 pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
 
-/* project.c: initialises the student's slots from the teacher's weights. Both exist. */
+/* project.c: initialises the student's slots from the teacher's weights. Both must exist. */
 void wan_project(pl_nn *m, const wan_config *c);
 
 /* ---- data, prompts.c -------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* arena.h - bump allocation with one lifetime.
  *
- * An arena hands out zeroed, 16-byte aligned blocks from chunks that it takes from sys.h, and
- * gives everything back at once. Mark and rewind free the tail: pass-local tables live between a
- * mark and a rewind. Under AddressSanitizer rewound bytes are poisoned.
+ * An arena returns zeroed, 16-byte aligned blocks from chunks that it allocates through sys.h, and
+ * frees everything at once. Mark and rewind free the tail: tables of one pass live between a mark
+ * and a rewind. Under AddressSanitizer rewound bytes are poisoned.
  */
 #ifndef PL_BASE_ARENA_H
 #define PL_BASE_ARENA_H
@@ -27,7 +27,7 @@ typedef struct pl_arena_mark {
   0                                                                                                \
  }
 void pl_arena_release(pl_arena *a); /* leaves an empty, usable arena */
-/* NULL with the message set when the system is out of memory. */
+/* Returns NULL with the message set when the system is out of memory. */
 void *pl_arena_alloc(pl_arena *a, size_t bytes);
 char *pl_arena_strdup(pl_arena *a, const char *s);
 char *pl_arena_strndup(pl_arena *a, const char *s, size_t n);

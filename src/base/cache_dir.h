@@ -4,11 +4,11 @@
 
 #include "base/err.h"
 
-/* Path of a file in the cache folder: $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll, else
- * ~/.cache/plimsoll. False when there is no such folder to name (PLIMSOLL_CACHE is empty, or there
- * is no home) or the path is too long; nothing is to be kept then. Makes nothing. */
+/* Writes the path of a file in the cache folder: $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll,
+ * else ~/.cache/plimsoll. False when there is no such folder (PLIMSOLL_CACHE is empty, or no home
+ * folder is known) or the path is too long; then nothing must be cached. Creates nothing. */
 bool pl_cache_path(const char *file, char *out, size_t cap);
-/* Makes the folder that such a path lies in. */
+/* Creates the folder of such a path. */
 pl_status pl_cache_make(const char *path) PL_MUST_USE;
 
 #endif

@@ -32,7 +32,7 @@ static inline uint16_t pl_f32_to_bf16(float f)
 float pl_f16_to_f32(uint16_t h);
 uint16_t pl_f32_to_f16(float f);
 
-/* One element of any type as a double, and back (rounded, clamped for integers). */
+/* Read one element of any type as a double, and write it (rounded, clamped for integers). */
 double pl_elem_get(pl_dtype d, const void *base, int64_t index);
 void pl_elem_set(pl_dtype d, void *base, int64_t index, double v);
 

@@ -10,7 +10,7 @@
 
 static _Thread_local char message[MESSAGE_BYTES];
 
-/* By way of a buffer of its own: an argument may be the message that is there. */
+/* Uses a separate buffer: an argument may be the current message. */
 PL_PRINTF(1, 0) static void record(const char *fmt, va_list ap)
 {
     char text[MESSAGE_BYTES];

@@ -1,7 +1,7 @@
 /* err.h - status codes with a message that never allocates.
  *
- * Every fallible function returns pl_status. The failing place says what went wrong, with the
- * numbers, in a thread-local buffer of fixed size, so reporting works when memory has run out.
+ * Every fallible function returns pl_status. The failing code writes what went wrong, with the
+ * numbers, to a thread-local buffer of fixed size, so reporting works when memory has run out.
  * Three macros cover all uses; a breakpoint in pl__fail catches every failure.
  */
 #ifndef PL_BASE_ERR_H
@@ -17,7 +17,7 @@ pl_status pl__fail(pl_status code, const char *file, int line, const char *fmt, 
     PL_PRINTF(4, 5);
 /* Puts "<prefix>: " before the recorded message, e.g. a file name; returns code. */
 pl_status pl__fail_prefix(pl_status code, const char *fmt, ...) PL_PRINTF(2, 3);
-/* Our own invariant is broken: prints and aborts. Never for user input. */
+/* Reports a broken invariant of our own: prints and aborts. Never for user input. */
 void pl__bug(const char *file, int line, const char *fmt, ...) PL_PRINTF(3, 4)
     __attribute__((noreturn));
 

@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A one-to-one mixing of 64 bits: the output function of splitmix64 (Steele, Lea, Flood, "Fast
- * splittable pseudorandom number generators", OOPSLA 2014). Numbers that follow each other give
- * numbers without visible relation. */
+/* Mixes 64 bits one-to-one: the output function of splitmix64 (Steele, Lea, Flood, "Fast splittable
+ * pseudorandom number generators", OOPSLA 2014). Consecutive numbers give numbers without visible
+ * relation. */
 static inline uint64_t pl_mix64(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -21,7 +21,7 @@ static inline uint64_t pl_mix64(uint64_t x)
 /* Reflected polynomials of 32-bit checksums: PNG and zip; iSCSI and TensorBoard. */
 #define PL_CRC32  0xEDB88320u
 #define PL_CRC32C 0x82F63B78u
-/* Four bits at a time: a table of 16 words is made for each call. */
+/* Four bits at a time: each call builds a table of 16 words. */
 static inline uint32_t pl_crc(uint32_t polynomial, const void *bytes, size_t n)
 {
     const uint8_t *p = bytes;

@@ -5,10 +5,9 @@
  *     events_push(NULL, array, &n, e);      the array has room for n + 1 items
  *     e = events_pop(NULL, array, &n);      n > 0
  *
- * Defines two static functions, so that the comparison is inlined. The first argument is handed to
- * `before`: what an item that is an index stands for. Which of several equal items comes first
- * depends on the order of pushes; `before` breaks ties where that matters. Push and pop take
- * O(log n).
+ * Defines two static functions, so that the comparison is inlined. The first argument is passed to
+ * `before`, which needs it when items are indices. Which of several equal items comes first depends
+ * on the order of pushes; `before` breaks ties where that matters. Push and pop take O(log n).
  */
 #ifndef PL_BASE_HEAP_H
 #define PL_BASE_HEAP_H

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A card's kernels draw with the same lines. */
+/* GPU kernels draw with the same code. */
 #if defined(__CUDACC__)
 # define PL_RNG_INLINE static inline __host__ __device__
 #else
@@ -22,10 +22,10 @@
 
 PL_SHARED_BEGIN
 
-/* Key (seed), counter (block, stream, step) to four 32-bit words. step is taken modulo 2^32;
- * stream numbers a node's draw. */
+/* Maps key (seed) and counter (block, stream, step) to four 32-bit words. step is taken modulo
+ * 2^32; stream is the number of a node's draw. */
 void pl_rng_block(uint64_t seed, uint32_t stream, uint64_t step, uint64_t block, uint32_t out[4]);
-/* Uniform in [0,1) with 24 bits. */
+/* Returns a uniform number in [0,1) with 24 bits. */
 PL_RNG_INLINE float pl_rng_uniform(uint32_t w)
 {
     return (float)(w >> 8) * (1.0f / 16777216.0f);
@@ -56,8 +56,8 @@ PL_RNG_INLINE double pl_rng_log(double u)
     return e * 0.6931471805599453 + 2 * s * (p * z + 1);
 }
 
-/* cos and sin of the angle b/2^32 of a turn: the nearest quarter turn is taken out in integers, the
- * rest is within an eighth and goes through Taylor's series. Absolute error below 1e-13. */
+/* Sets cos and sin of the angle b/2^32 of a turn: the nearest quarter turn is removed in integers,
+ * the rest is within an eighth and goes through Taylor's series. Absolute error below 1e-13. */
 PL_RNG_INLINE void pl_rng_turn(uint32_t b, double *cosine, double *sine)
 {
     uint32_t quarter = (b + 0x20000000u) >> 30;
@@ -79,7 +79,7 @@ PL_RNG_INLINE void pl_rng_turn(uint32_t b, double *cosine, double *sine)
     *sine = quarter & 2 ? -o : o;
 }
 
-/* Two words to two normal draws: Box and Muller, in double. */
+/* Maps two words to two normal draws: Box-Muller, in double. */
 PL_RNG_INLINE void pl_rng_normal2(uint32_t a, uint32_t b, float out[2])
 {
     double u = ((double)(int32_t)(a ^ 0x80000000u) + 2147483649.0) * 0x1p-32; /* in (0,1] */

@@ -1,7 +1,7 @@
 /* shared.h - functions that plug-ins take from the program that opens them.
  *
- * A plug-in (cuda/) is linked without the engine and finds the engine's own functions in the
- * running program, which is linked so that it shows those declared between BEGIN and END.
+ * A plug-in (cuda/) is linked without the engine and uses the engine's functions in the running
+ * program, which exports the functions declared between BEGIN and END.
  */
 #ifndef PL_BASE_SHARED_H
 #define PL_BASE_SHARED_H

@@ -23,11 +23,11 @@ void pl_str_addf(pl_str *s, const char *fmt, ...) PL_PRINTF(2, 3);
 /* Moves the text out (caller frees with pl_sys_free); ERR_MEMORY if anything failed. */
 pl_status pl_str_take(pl_str *s, char **out) PL_MUST_USE;
 
-/* Edit distance, for "did you mean"; cut off above 4. */
+/* Returns the edit distance, for "did you mean"; capped above 4. */
 int pl_str_distance(const char *a, const char *b);
-/* "1.50 GiB", "12.0 MiB", "340 B" into buf; returns buf. */
+/* Writes "1.50 GiB", "12.0 MiB" or "340 B" to buf; returns buf. */
 const char *pl_str_bytes(uint64_t bytes, char *buf, size_t cap);
-/* "7.5GiB", "20GB", "512M", "1048576" to bytes (GB = 1e9, GiB = 2^30, G = 2^30). */
+/* Parses "7.5GiB", "20GB", "512M", "1048576" to bytes (GB = 1e9, GiB = 2^30, G = 2^30). */
 pl_status pl_str_parse_bytes(const char *text, uint64_t *out) PL_MUST_USE;
 
 PL_SHARED_END

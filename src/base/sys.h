@@ -1,4 +1,4 @@
-/* sys.h - the only door to malloc, mmap, files and the clock.
+/* sys.h - the only access to malloc, mmap, files and the clock.
  *
  * Everything that takes memory from the system goes through here, so that it can be counted and
  * made to fail. Allocation in long-lived structures goes through arenas (arena.h) instead.
@@ -12,12 +12,12 @@
 
 PL_SHARED_BEGIN
 
-/* Zeroed memory, or NULL with the message set. Freed with pl_sys_free (NULL is fine). */
+/* Returns zeroed memory, or NULL with the message set. Free with pl_sys_free (NULL is fine). */
 void *pl_sys_alloc(size_t bytes);
 void *pl_sys_realloc(void *p, size_t old_bytes, size_t new_bytes); /* new bytes are zero */
 void pl_sys_free(void *p);
 
-/* Page-aligned zero pages straight from the kernel: the arena, the state. */
+/* Maps page-aligned zero pages directly from the kernel: the arena, the state. */
 pl_status pl_sys_map(size_t bytes, void **out) PL_MUST_USE;
 void pl_sys_unmap(void *p, size_t bytes);
 
@@ -26,7 +26,7 @@ typedef struct pl_sys_counts {
     uint64_t allocs, frees, maps, opens;
 } pl_sys_counts;
 pl_sys_counts pl_sys_counts_get(void);
-/* The n-th allocation or mapping from now (1 = the next) fails once; 0 switches it off. */
+/* Makes the n-th allocation or mapping from here on (1 = the next) fail once; 0 switches it off. */
 void pl_sys_fail_nth(uint64_t n);
 /* True when a failure armed by pl_sys_fail_nth has happened since it was armed. */
 bool pl_sys_fail_hit(void);
@@ -35,14 +35,14 @@ bool pl_sys_fail_hit(void);
 int pl_sys_open(const char *path, int flags, int mode);
 /* fsyncs the folder that holds path, so that a rename in it survives a power cut. */
 void pl_sys_sync_folder(const char *path);
-/* The whole file, NUL-terminated past its length; refused beyond max_bytes. Caller frees. */
+/* Reads the whole file, with a NUL after its end; refused beyond max_bytes. The caller frees it. */
 pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out, size_t *len) PL_MUST_USE;
-/* Where a file that is written whole and then renamed has to go, so that a link stays one: *path,
- * or what it names, in real. PL_ERR_IO: something is there that is neither file nor folder (a
- * device, a pipe), and would be replaced. */
+/* Sets where a file that is written and then renamed must go, so that a link stays a link: *path,
+ * or its target, in real. PL_ERR_IO: the path is neither file nor folder (a device, a pipe), and
+ * would be replaced. */
 pl_status pl_sys_target(const char **path, char real[PATH_MAX]) PL_MUST_USE;
-/* Writes a temporary sibling, fsyncs, renames over path, fsyncs the folder: a reader sees the old
- * file or the new one, never a part. */
+/* Writes a temporary file beside it, fsyncs, renames over path, fsyncs the folder: a reader sees
+ * the old file or the new one, never a part. */
 pl_status pl_sys_write_file(const char *path, const void *data, size_t len) PL_MUST_USE;
 /* mkdir -p. */
 pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
@@ -50,7 +50,7 @@ pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
 uint64_t pl_sys_now_ns(void);  /* monotonic */
 int pl_sys_cores(void);        /* that this process may use: affinity and CPU quota; at least 1 */
 size_t pl_sys_rss_bytes(void); /* resident set now */
-/* Gives memory that is free, but still held by the allocator, back to the system. */
+/* Returns memory that the allocator holds free to the system. */
 void pl_sys_trim(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
 
@@ -82,12 +82,12 @@ uint64_t pl_cgroup_memory_used(void);
 PL_SHARED_END
 
 /* ---- plug-ins of the program (plugin.c) ------------------------------------------------------
- * A plug-in ("cuda", "mpi") lies beside the program, in ../lib/plimsoll, or where an environment
- * variable says; the variable, if it is set, names the only place. */
+ * A plug-in (CUDA, MPI) lies beside the program, in ../lib/plimsoll, or where an environment
+ * variable says; if the variable is set, it names the only place. */
 /* Opens the file that pl_plugin_find finds, with dlopen's flags. NULL with path "":
  * no place has it. NULL with a path: dlopen refuses it, and dlerror() says why. */
 void *pl_plugin_open(const char *name, int flags, char *path, size_t cap);
-/* The places that are searched, as text: "a or b". */
+/* Writes the places that are searched, as text: "a or b". */
 void pl_plugin_places(const char *name, char *out, size_t cap);
 
 #endif

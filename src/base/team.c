@@ -1,10 +1,10 @@
 /* team.c - see team.h.
  *
  * A gate is a counter that threads wait on. To open it, a thread adds one and wakes the threads
- * that announced that they sleep. To wait, a thread announces itself, looks at the counter again,
- * and only then sleeps, so that no opening is missed. Every worker has its own gate, which is
- * opened only for loops that the worker takes part in: it cannot lag behind. The last worker out of
- * a loop opens the gate at which the thread that began the loop waits.
+ * that announced that they sleep. To wait, a thread announces itself, reads the counter again, and
+ * only then sleeps, so that no opening is missed. Every worker has its own gate, which is opened
+ * only for loops that the worker takes part in: it cannot lag behind. The last worker that leaves a
+ * loop opens the gate at which the thread that started the loop waits.
  */
 #include "base/team.h"
 
@@ -24,8 +24,8 @@
 
 enum {
     MOST = 1024, /* workers of a team */
-    LINE = 128,  /* bytes that cores hand each other, in pairs of cache lines */
-    SPINS = 2000 /* looks before sleeping: some microseconds to tens of them */
+    LINE = 128,  /* bytes that cores transfer to each other, in pairs of cache lines */
+    SPINS = 2000 /* checks before sleeping: some microseconds to tens of microseconds */
 };
 
 /* ---- gates ------------------------------------------------------------------------------ */
@@ -50,7 +50,7 @@ static void gate_open(gate *g)
         syscall(SYS_futex, &g->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Until the gate has been opened since it stood at was. */
+/* Waits until the gate has been opened since it was at `was`. */
 static void gate_wait(gate *g, uint32_t was, unsigned spins)
 {
     for (unsigned i = 0; i < spins; i++) {
@@ -74,19 +74,20 @@ typedef struct worker {
 typedef struct team {
     alignas(LINE) void (*fn)(void *); /* of the loop; NULL: the team ends */
     void *data;
-    uint32_t mode; /* of the beginner's floating point */
+    uint32_t mode; /* floating-point mode of the thread that started the loop */
     int size;
-    int made; /* workers there are, the beginner included */
+    int made; /* number of workers, including the thread that starts loops */
     _Atomic unsigned spins;
-    alignas(LINE) _Atomic int running; /* workers still in the loop, the beginner not counted */
+    alignas(LINE) _Atomic int running; /* workers still in the loop, without the thread that started
+                                        * it */
     gate done;
     alignas(LINE) _Atomic int arrived; /* at the barrier */
     gate barrier;
     worker *workers[MOST];
 } team;
 
-/* The loop that the calling thread is in; size 0: none. inside says so also of the loops of one
- * worker that begin there. */
+/* The loop that the calling thread is in; size 0: none. inside is also set in loops of one worker
+ * that start there. */
 static _Thread_local struct {
     team *team;
     int index, size;
@@ -97,7 +98,7 @@ static _Thread_local team *own;
 static pthread_key_t team_key;
 static pthread_once_t team_once = PTHREAD_ONCE_INIT;
 
-/* More workers than cores would spin while the one they wait for cannot run. */
+/* More workers than cores would spin while the worker they wait for cannot run. */
 static unsigned spins_for(int n)
 {
     const char *policy = getenv("OMP_WAIT_POLICY");
@@ -135,7 +136,7 @@ static void team_end(void *ctx)
     own = NULL;
 }
 
-/* A process made by fork has this thread and none of its workers. */
+/* A forked process has this thread and none of its workers. */
 static void team_forget(void)
 {
     own = NULL;

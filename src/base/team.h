@@ -1,6 +1,7 @@
-/* team.h - the threads that parallel loops run on, ours and those of a library compiled for OpenMP.
+/* team.h - the threads that parallel loops run on: our loops, and loops of a library compiled for
+ * OpenMP.
  *
- * Each thread that begins loops has its own team: made at its first loop, kept until the thread
+ * Each thread that starts loops has its own team: created at its first loop, kept until the thread
  * ends. Between loops a worker spins for a few microseconds and then sleeps; a loop for fewer
  * workers leaves the others asleep.
  *
@@ -11,30 +12,30 @@
  * on to libgomp. A program that links libplimsoll.a alone keeps libgomp's entry points, and
  * oneDNN's loops run on libgomp's threads.
  *
- * Loops do not nest: one that begins inside another runs on its caller alone.
+ * Loops do not nest: a loop that starts inside another runs on its caller alone.
  */
 #ifndef PL_BASE_TEAM_H
 #define PL_BASE_TEAM_H
 
 #include "base/err.h"
 
-/* Makes the calling thread's team large enough for n workers, itself among them; returns for how
- * many it is, fewer than n where the system gives no more threads. */
+/* Makes the calling thread's team large enough for n workers, including itself; returns its size,
+ * fewer than n where the system gives no more threads. */
 int pl_team_reach(int n);
 
 /* Calls fn(data) on n workers at once, the calling thread being worker 0, and returns when all have
- * returned. n is at most what pl_team_reach gave; inside a loop n does not count. Denormal numbers
- * are to every worker what they are to the calling thread (fpmode.h). */
+ * returned. n is at most the result of pl_team_reach; inside a loop n is ignored. Every worker
+ * treats denormal numbers like the calling thread (fpmode.h). */
 void pl_team_run(int n, void (*fn)(void *data), void *data);
 
-/* Inside a loop: this worker in [0, pl_team_size()). Outside: 0 of 1. */
+/* Inside a loop: returns this worker in [0, pl_team_size()). Outside: 0 of 1. */
 int pl_team_index(void);
 int pl_team_size(void);
-/* Also in a loop of libgomp's. */
+/* Also true in a loop of libgomp. */
 bool pl_team_inside(void);
 
-/* Loops that begin in the shared library that holds this address run on the team from now on; the
- * first library counts. False when it is no shared library's address. */
+/* From here on, loops that start in the shared library that contains this address run on the team;
+ * only the first library counts. False when the address is not in a shared library. */
 bool pl_team_serve(const void *code);
 
 /* ---- for the entry points of src/program/openmp.c ---------------------------------------- */

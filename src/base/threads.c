@@ -16,8 +16,8 @@
 #endif
 
 #ifdef PL_TSAN
-/* oneDNN is not built for the sanitizer: its cache of kernels hands them over between threads by
- * locks and futures of the C++ library, which it does not see. */
+/* oneDNN is not built for the sanitizer: its cache passes kernels between threads by locks and
+ * futures of the C++ library, which the sanitizer does not see. */
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
@@ -35,7 +35,7 @@ const char *__tsan_default_options(void)
 void omp_set_num_threads(int n);
 
 static _Atomic int n_threads;
-/* libgomp keeps the size of the teams that oneDNN asks for with each thread that begins one. */
+/* libgomp stores the size of oneDNN's teams per thread that starts one. */
 static _Thread_local int told;
 
 static int wanted_threads(void)
@@ -86,7 +86,7 @@ static void run_share(void *arg)
     for (int64_t t = lo; t < hi; t++) l->fn(l->ctx, t, worker);
 }
 
-/* The team is made for all threads at once: no later loop starts one. */
+/* The team is created for all threads at once: no later loop starts a thread. */
 void pl_threads_for(int64_t n_tasks, void (*fn)(void *, int64_t, int), void *ctx)
 {
     int workers = pl_threads_count();

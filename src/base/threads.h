@@ -10,14 +10,14 @@
 
 PL_SHARED_BEGIN
 
-/* Threads a loop may use; fixed at first use from PL_THREADS, else OMP_NUM_THREADS, else the cores
- * this process may run on. A thread that runs oneDNN asks first: teams that it begins have that
- * size. */
+/* Returns the threads that a loop may use; fixed at first use from PL_THREADS, else
+ * OMP_NUM_THREADS, else the cores that this process may run on. A thread that runs oneDNN must call
+ * it first: its teams then have that size. */
 int pl_threads_count(void);
 void pl_threads_set(int n);
 
 /* Calls fn(ctx, task, worker) for each task in [0, n_tasks), worker in [0, pl_threads_count()).
- * Tasks are dealt as contiguous ranges; which worker runs a task must not change its result. */
+ * Workers get contiguous ranges of tasks; which worker runs a task must not change its result. */
 void pl_threads_for(int64_t n_tasks, void (*fn)(void *ctx, int64_t task, int worker), void *ctx);
 
 PL_SHARED_END

@@ -1,8 +1,8 @@
 /* async.c - a thread that makes a communicator's exchanges in order, while other threads compute.
  *
- * Exchanges are queued by the thread that runs the program and made one after the other by the
- * thread of this file, so every rank makes the same exchanges in the same order. Whoever needs a
- * result waits for its number in that order.
+ * The thread that runs the program queues exchanges; the thread of this file makes them one after
+ * the other, so every rank makes the same exchanges in the same order. A unit that needs a result
+ * waits for its number in that order.
  */
 #include "dist/world.h"
 
@@ -29,8 +29,8 @@ typedef struct runner {
     pl_status failed;
     char text[512];
     bool over;
-    /* Exchanges are made one after the other, so they share what they need beside their operands.
-     * In the arena it would be another's bytes by the next unit, which would have to wait. */
+    /* Exchanges are made one after the other, so they share their scratch. In the arena the next
+     * unit would reuse these bytes, and would have to wait. */
     char room[ROOM_BYTES];
 } runner;
 
@@ -79,7 +79,7 @@ static pl_status wait_for(pl_async *a, uint32_t left)
     return PL_OK;
 }
 
-/* PLIMSOLL_OVERLAP=0: exchanges are made where they stand, to compare with. */
+/* PLIMSOLL_OVERLAP=0: exchanges are made synchronously, for comparison. */
 static bool wanted(void)
 {
     const char *wish = getenv("PLIMSOLL_OVERLAP");

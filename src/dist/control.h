@@ -1,8 +1,8 @@
 /* control.h - the control channel: who is alive, who failed, and how all ranks end together.
  *
- * One process is the hub (the one that started mpirun, or else rank 0). Every rank, rank 0 too, has
- * a connection to it and a thread that serves the connection, so a rank that computes, saves or
- * waits in an exchange is heard all the same. Messages are lines of text.
+ * One process is the hub (the process that started mpirun, or else rank 0). Every rank, rank 0 too,
+ * has a connection to it and a thread that serves the connection, so a rank that computes, saves or
+ * waits in an exchange still answers. Messages are lines of text.
  *
  *   rank -> hub   hello RANK TOKEN PID HOST      here             once it has been welcomed
  *                 beat WHAT                      limit SECONDS    beats: every quarter of a second
@@ -11,9 +11,8 @@
  *
  * The world ends at the first of these: a rank's `fail`; a connection that closes without `bye`; a
  * rank that is silent for longer than the limit. The hub then tells all ranks to end, waits until
- * they are gone, and reports last what happened first. A rank that does not hear the hub within the
- * limit ends by itself. On both sides, time during which the listener itself was suspended does not
- * count.
+ * they are gone, and reports the first cause last. A rank that does not hear the hub within the
+ * limit ends by itself. On both sides, time during which the listener was suspended is ignored.
  */
 #ifndef PL_DIST_CONTROL_H
 #define PL_DIST_CONTROL_H
@@ -26,7 +25,7 @@ enum { PL_CONTROL_ADDRESSES = 8 };
 typedef struct pl_control_at {
     uint32_t address[PL_CONTROL_ADDRESSES]; /* IPv4, in the network's order; 0: none */
     uint16_t port;
-    uint64_t token; /* tells this hub from whatever else listens there */
+    uint64_t token; /* distinguishes this hub from other listeners on the port */
 } pl_control_at;
 
 /* ---- the hub ---- */
@@ -35,33 +34,34 @@ pl_status pl_hub_new(int ranks, pl_hub **out) PL_MUST_USE;
 void pl_hub_where(const pl_hub *h, pl_control_at *out);
 void pl_hub_set_limit(pl_hub *h, double seconds); /* the ranks' lines tell it */
 void pl_hub_set_home(pl_hub *h, int rank);        /* the hub is in this rank's process */
-/* Looks after the ranks for a moment; true when the world has ended. */
+/* Serves the ranks for a moment; true when the world has ended. */
 bool pl_hub_tend(pl_hub *h, int milliseconds);
 void pl_hub_stop(pl_hub *h, int signal_number); /* every rank is to stop at a step's end */
-/* What ended the world, for people; "" when all ranks said bye. code: what this process exits with.
- */
+/* Returns what ended the world, for users; "" when all ranks said bye. code: the exit code of this
+ * process. */
 const char *pl_hub_verdict(const pl_hub *h, int *code);
 bool pl_hub_met(const pl_hub *h); /* every rank has come, whatever became of it */
 /* Ranks that have said bye. */
 int pl_hub_left(pl_hub *h);
-/* Process number of a rank that has come and whose connection has not closed; 0. */
+/* Returns the process number of a rank that has come and whose connection has not closed; else
+ * 0. */
 int pl_hub_pid(const pl_hub *h, int rank);
-/* Ends the world with a failure of this process's own finding. */
+/* Ends the world with a failure that this process found. */
 void pl_hub_fail(pl_hub *h, int code, const char *text);
 void pl_hub_free(pl_hub *h);
 
 /* ---- a rank ---- */
 typedef struct pl_line pl_line;
-/* Connects and starts the thread. host: this rank's; hub: what to call the hub when it is gone;
- * own: the hub, when it is in this process; the thread tends it too. doing: called by the thread,
- * says what the rank does now. */
+/* Connects and starts the thread. host: this rank's host; hub: name of the hub for messages; own:
+ * the hub, if it is in this process; the thread serves it too. doing: called by the thread, writes
+ * what the rank is doing. */
 pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, const char *hub,
                        pl_hub *own, void (*doing)(void *ctx, char *out, size_t cap), void *ctx,
                        pl_line **out) PL_MUST_USE;
 void pl_line_set_limit(pl_line *l, double seconds);
-/* The run of so many ranks is over for this one, with that exit code. */
+/* The run of so many ranks has ended for this rank, with that exit code. */
 void pl_line_close(pl_line *l, int ranks, int code);
-/* Tells of this rank's failure, and does not return: the process ends with the others. */
+/* Reports this rank's failure, and does not return: the process ends with the others. */
 void pl_line_fail(pl_line *l, int code, const char *text);
 
 /* fn is called, on the line's thread, before the process ends because of a failure of any rank. */

@@ -1,4 +1,4 @@
-/* env.c - see env.h. One row a launcher: the variables that it sets. */
+/* env.c - see env.h. One row per launcher: the variables that it sets. */
 #include "dist/env.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@ typedef struct row {
     const char *launcher, *rank, *size, *local_rank, *local_size;
 } row;
 
-/* srun sets SLURM_STEP_NUM_TASKS only for the processes of a step; a batch script has a
- * SLURM_PROCID of its own and is no rank. */
+/* srun sets SLURM_STEP_NUM_TASKS only for the processes of a step; a batch script has its own
+ * SLURM_PROCID and is not a rank. */
 static const row rows[] = {
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -17,7 +17,7 @@ static const row rows[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 };
 
-/* A number from 0 on; -1 when the variable is not set or no number. */
+/* Returns a number from 0 on; -1 when the variable is not set or not a number. */
 static int number(const char *name)
 {
     const char *text = getenv(name);

@@ -1,9 +1,9 @@
 /* hub.c - the hub's side of control.h: one loop over the ranks' connections, never blocking.
  *
- * Silence is measured on a clock that advances only while the hub itself runs: a machine that was
- * too busy to run the hub, or a run that was stopped as a whole, has silenced nobody. A connection
- * is a stranger until it has sent the hub's token and answered the welcome. The hub ignores what
- * strangers say, and drops a silent one when it needs the place.
+ * Silence is measured on a clock that advances only while the hub itself runs: when the machine was
+ * too busy to run the hub, or the whole run was stopped, no rank counts as silent. A connection is
+ * a stranger until it has sent the hub's token and answered the welcome. The hub ignores messages
+ * of strangers, and drops a silent stranger when it needs the place.
  *
  * Cost: a poll of all connections at least every 250 ms, O(ranks).
  */
@@ -27,9 +27,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one
- * rank and the next. STRANGER: of silence. DOUBT: a rank that cannot exchange knows less than the
- * hub may learn next. */
+/* LEAVE: time for ranks to end; less where the hub is inside a rank. ARRIVE: between one rank and
+ * the next. STRANGER: of silence. DOUBT: a rank that cannot exchange knows less than the hub may
+ * learn soon. */
 enum {
     LINE_BYTES = 1024,
     BEAT_MS = 250,
@@ -44,7 +44,7 @@ enum {
 typedef struct peer {
     int fd; /* -1: none */
     bool greeted, known, left, gone;
-    bool ended; /* it has nothing more to say, and waits for the others to leave */
+    bool ended; /* it sends nothing more, and waits for the others to leave */
     int rank, pid;
     char host[64], doing[256];
     uint64_t heard; /* on the hub's clock */
@@ -57,13 +57,13 @@ struct pl_hub {
     peer *peers;                         /* in the order of arrival; twice as many as ranks */
     struct pollfd *polled;               /* the listening socket, then one of each peer */
     pl_control_at at;
-    /* ns; seen: the last look; clock: time that the hub was awake for */
+    /* ns; seen: the last check; clock: time during which the hub was awake */
     uint64_t limit, seen, clock;
     uint64_t came, beat, doubt, ended; /* on that clock; doubt, ended: 0 while there is none */
     int doubter;                       /* the rank that could not exchange */
     atomic_int n_left;
-    int stop;            /* the signal that every rank is to hear of; 0: none */
-    int code, code_left; /* code_left: the worst that a rank left with */
+    int stop;            /* the signal to pass to every rank; 0: none */
+    int code, code_left; /* code_left: the worst exit code of a rank that left */
     char verdict[2048];
 };
 
@@ -154,7 +154,7 @@ static bool passed(const pl_hub *h, uint64_t since, uint64_t milliseconds)
 static void tell(const peer *p, const char *line)
 {
     if (p->fd < 0 || send(p->fd, line, strlen(line), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
-    /* one that does not read is found by its silence */
+    /* a rank that does not read is found by its silence */
 }
 
 static void tell_all(pl_hub *h, const char *line)
@@ -163,7 +163,7 @@ static void tell_all(pl_hub *h, const char *line)
         if (h->peers[i].known) tell(&h->peers[i], line);
 }
 
-/* What a rank that is well was doing. */
+/* Returns what a healthy rank was doing. */
 static const char *what_others_do(const pl_hub *h, int except)
 {
     for (int i = 0; i < h->n_peers; i++)
@@ -173,8 +173,8 @@ static const char *what_others_do(const pl_hub *h, int except)
     return "";
 }
 
-/* mpirun kills all ranks once some have gone, at times at once: the one that the hub is in speaks
- * before they do, and they are silent. */
+/* mpirun kills all ranks once some are gone, sometimes immediately: the rank that holds the hub
+ * reports before they do, and they stay silent. */
 static void end_world(pl_hub *h, int code)
 {
     char line[64];
@@ -204,7 +204,7 @@ static void list_missing(const pl_hub *h, char *out, size_t cap)
         if (!seated(h, i)) n += (size_t)snprintf(out + n, cap - n, " %d", i);
 }
 
-/* One that died before it came is seen by mpirun alone, which then kills the others. */
+/* If a rank died before it came, only mpirun sees that, and then kills the others. */
 static void end_for_peer(pl_hub *h, const peer *p, const char *what)
 {
     const char *others = what_others_do(h, p->rank);
@@ -216,7 +216,7 @@ static void end_for_peer(pl_hub *h, const peer *p, const char *what)
              what, p->pid, p->doing[0] ? p->doing : "its start",
              others[0] ? "; the others were in " : "", others,
              missing[0] ? "; it may be the end of one that had not come yet: rank" : "", missing,
-             "; the same command goes on from the last complete checkpoint");
+             "; the same command resumes from the last complete checkpoint");
     end_world(h, 8);
 }
 
@@ -244,7 +244,8 @@ static void lose(pl_hub *h, peer *p)
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
-/* A rank may give up waiting and come again: it is here when it has answered, not before. */
+/* A rank may give up waiting and come again: it counts as present when it has answered the
+ * welcome. */
 static void take_stranger(pl_hub *h, peer *p, const char *line)
 {
     unsigned long long token = 0;
@@ -268,7 +269,7 @@ static void take_stranger(pl_hub *h, peer *p, const char *line)
     tell(p, text);
 }
 
-/* "CODE TEXT". That it cannot exchange may be the echo of another's end. */
+/* "CODE TEXT". A failed exchange may be the consequence of another rank's end. */
 static void take_failure(pl_hub *h, const peer *p, const char *line)
 {
     char *text;
@@ -329,11 +330,11 @@ static void read_peer(pl_hub *h, peer *p)
     p->n_in -= (size_t)(at - p->in);
     memmove(p->in, at, p->n_in);
     if (p->n_in < sizeof p->in - 1) return;
-    p->n_in = 0; /* no line is as long */
+    p->n_in = 0; /* no valid line is that long */
     if (!p->known && p->fd >= 0) drop(p);
 }
 
-/* A seat that is free, or the one of the stranger that has been silent longest; -1: none. */
+/* Returns a free seat, or the seat of the stranger that has been silent longest; -1: none. */
 static int find_seat(pl_hub *h)
 {
     int worst = -1;
@@ -391,8 +392,8 @@ static void check_arrival(pl_hub *h)
     pl_hub_fail(h, 8, text);
 }
 
-/* A rank that has left ends when its line is closed, and a launcher that sees one end with a code
- * ends the others: none is let go before all have said their word. */
+/* A rank that has left ends when its connection closes, and a launcher that sees a rank end with an
+ * error ends the others: none is released before all have reported. */
 static void let_go(pl_hub *h)
 {
     if (!h->ended && atomic_load(&h->n_left) < h->ranks) return;
@@ -410,7 +411,7 @@ static bool all_gone(const pl_hub *h)
     return h->ended || left >= h->ranks;
 }
 
-/* Of the time between two looks, a quarter of the limit counts at most. */
+/* Of the time between two checks, at most a quarter of the limit counts. */
 static void advance(pl_hub *h)
 {
     uint64_t now = pl_sys_now_ns(), most = h->limit / 4;
@@ -445,7 +446,7 @@ bool pl_hub_tend(pl_hub *h, int milliseconds)
 void pl_hub_stop(pl_hub *h, int signal_number)
 {
     char line[32];
-    h->stop = signal_number; /* for those that have not come yet */
+    h->stop = signal_number; /* for ranks that have not come yet */
     snprintf(line, sizeof line, "stop %d\n", signal_number);
     tell_all(h, line);
 }

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* the signal, and how often: handlers have nothing else */
+/* the signal, and how often: handlers must not do more */
 static volatile sig_atomic_t asked, times;
 
 static void note_signal(int signal_number)
@@ -41,8 +41,8 @@ static void listen_to_signals(void)
     }
 }
 
-/* What mpirun is to know, unless the user's environment says otherwise. Ranks share cores: they
- * must not be bound to one each, nor spin while they wait. */
+/* Settings for mpirun, unless the user's environment has them. Ranks share cores: they must not be
+ * bound to one core each, nor spin while they wait. */
 static void set_environment(const pl_control_at *at)
 {
     static const char *const rows[][2] = {
@@ -91,7 +91,7 @@ static pl_status start(int ranks, char **argv, pid_t *out)
     return PL_OK;
 }
 
-/* Ranks that do not end by themselves, stopped ones above all; mpirun ends when they have. */
+/* Kills ranks that do not end by themselves, for example stopped ones; mpirun ends after them. */
 static void kill_ranks(const pl_hub *hub, int ranks)
 {
     for (int i = 0; i < ranks; i++)
@@ -115,8 +115,7 @@ static int own_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The first signal stops the ranks at the end of a step, one that comes later does not wait for it.
- */
+/* The first signal stops the ranks at the end of a step; a later signal does not wait for it. */
 static void pass_signals(pl_hub *hub, int *seen, uint64_t *first)
 {
     uint64_t now = pl_sys_now_ns();
@@ -130,7 +129,7 @@ static void pass_signals(pl_hub *hub, int *seen, uint64_t *first)
     }
 }
 
-/* It has ended, and no rank has said why. */
+/* mpirun has ended, and no rank has said why. */
 static void explain_mpirun(pl_hub *hub, int code)
 {
     char text[160];
@@ -139,12 +138,12 @@ static void explain_mpirun(pl_hub *hub, int code)
                  "mpirun is not found: install openmpi-bin, or start the ranks yourself");
     else
         snprintf(text, sizeof text, "mpirun has ended with code %d before its ranks had%s", code,
-                 pl_hub_met(hub) ? "; the same command goes on from the last complete checkpoint"
+                 pl_hub_met(hub) ? "; the same command resumes from the last complete checkpoint"
                                  : " met");
     pl_hub_fail(hub, code && code < 127 ? code : 8, text);
 }
 
-/* Until the world ends; *status is mpirun's once it is gone, -1 before. */
+/* Serves the ranks until the world ends; *status is mpirun's once it is gone, -1 before. */
 static void look_after(pl_hub *hub, pid_t pid, int *status)
 {
     int seen = 0, state;
@@ -156,7 +155,7 @@ static void look_after(pl_hub *hub, pid_t pid, int *status)
         pass_signals(hub, &seen, &first);
         if (*status < 0 && waitpid(pid, &state, WNOHANG) == pid) {
             *status = state;
-            for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last words */
+            for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last messages */
             int code;
             bool silent = !over && !pl_hub_verdict(hub, &code)[0];
             if (silent) explain_mpirun(hub, own_code(state));
@@ -181,7 +180,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
         const char *verdict = pl_hub_verdict(hub, code);
         if (verdict[0]) kill_ranks(hub, ranks);
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
-        /* The work of ranks that have left is done: what happens on the way out undoes nothing. */
+        /* The work of ranks that have left is done: a failure while exiting changes nothing. */
         if (!verdict[0] && *code == 0 && status != 0)
             fprintf(
                 stderr,
@@ -194,7 +193,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
 }
 
 /* ---- torchrun --------------------------------------------------------------------------- */
-/* The name of a socket that the processes of one torchrun share on a machine. */
+/* Writes the name of a socket that the processes of one torchrun share on a machine. */
 static socklen_t torch_name(struct sockaddr_un *at)
 {
     const char *id = getenv("TORCHELASTIC_RUN_ID"), *port = getenv("MASTER_PORT");
@@ -215,7 +214,7 @@ static pl_status lead(int ranks, char **argv, int *code)
     PL_FAIL_IF(fd < 0 || bind(fd, (struct sockaddr *)&at, n) != 0 || listen(fd, 1024) != 0,
                PL_ERR_PEER, "torchrun's ranks cannot meet: %s", strerror(errno));
     PL_TRY(pl_ranks_launch(ranks, argv, code));
-    for (int i = 1; i < ranks; i++) { /* they have come long ago, or do not */
+    for (int i = 1; i < ranks; i++) { /* they have come by this time, or do not come */
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         int peer = poll(&ready, 1, 1000) > 0 ? accept(fd, NULL, NULL) : -1;
         unsigned char byte = (unsigned char)*code;
@@ -226,7 +225,7 @@ static pl_status lead(int ranks, char **argv, int *code)
     return PL_OK;
 }
 
-/* Its exit code; a signal to this process is one to the process that listens. */
+/* Returns the exit code; a signal to this process is passed to the process that listens. */
 static int hear(int fd)
 {
     struct ucred leader = {0};

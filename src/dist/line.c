@@ -20,8 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* FIND: for reaching the hub at all; ANSWER: for its welcome, at one address; CLOSE: for its
- * side of the end; FAIL: for being told to end, after a failure. */
+/* FIND: for reaching the hub; ANSWER: for its welcome, at one address; CLOSE: for the hub to close
+ * its side; FAIL: for the hub's order to end, after a failure. */
 enum {
     BEAT_MS = 250,
     CONNECT_MS = 3000,
@@ -33,13 +33,13 @@ enum {
 
 struct pl_line {
     int fd, rank;
-    char host[64], hub[80]; /* hub: who it is, for people */
+    char host[64], hub[80]; /* hub: its name, for messages */
     pl_hub *own;
     pthread_t thread;
     pthread_mutex_t lock; /* of sending */
     atomic_bool closing;
     _Atomic uint64_t limit; /* ns */
-    uint64_t seen, silent;  /* ns: the last look at the connection; since the hub was heard */
+    uint64_t seen, silent;  /* ns: the last check of the connection; time since the hub was heard */
     void (*doing)(void *ctx, char *out, size_t cap);
     void *ctx;
     void (*_Atomic failed)(void *ctx, int code, const char *text); /* NULL: nothing */
@@ -48,8 +48,8 @@ struct pl_line {
     size_t n_in;
 };
 
-/* Time in which this process runs: of that between two looks, not much more than a connection takes
- * counts. */
+/* Time during which this process runs: of the time between two checks, not much more than a
+ * connection takes counts. */
 typedef struct watch {
     uint64_t seen, spent;
 } watch;
@@ -67,7 +67,7 @@ static void say(pl_line *l, const char *text)
     pthread_mutex_lock(&l->lock);
     size_t n = strlen(text);
     ssize_t sent = send(l->fd, text, n, MSG_NOSIGNAL);
-    (void)sent; /* a hub that is gone is noticed by the thread */
+    (void)sent; /* the thread notices a hub that is gone */
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -82,23 +82,23 @@ static void leave(pl_line *l, const char *why, bool tell, int code)
     _exit(code);
 }
 
-/* Without the hub nobody tells: the lowest ranks do. */
+/* Without the hub the lowest ranks report. */
 static void lose_hub(pl_line *l, const char *what)
 {
     char text[480], line[640], doing[200] = "";
     if (atomic_load(&l->closing)) return;
     if (l->doing) l->doing(l->ctx, doing, sizeof doing);
     snprintf(text, sizeof text,
-             "%s %s; this rank was in %s; the same command goes on from the last complete "
+             "%s %s; this rank was in %s; the same command resumes from the last complete "
              "checkpoint",
              l->hub, what, doing[0] ? doing : "its start");
     snprintf(line, sizeof line, "fail 8 %s\n", text);
-    say(l, line); /* one that was stopped may hear it yet */
+    say(l, line); /* a stopped hub may still read it */
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
     leave(l, line, l->rank <= 2, 8);
 }
 
-/* What is no message of a hub is passed over. */
+/* Ignores lines that are not messages of a hub. */
 static void take_line(pl_line *l, const char *line)
 {
     int number = 0;
@@ -124,7 +124,7 @@ static void read_hub(pl_line *l)
     }
     l->n_in -= (size_t)(at - l->in);
     memmove(l->in, at, l->n_in);
-    if (l->n_in == sizeof l->in - 1) l->n_in = 0; /* no line is as long */
+    if (l->n_in == sizeof l->in - 1) l->n_in = 0; /* no valid line is that long */
 }
 
 void pl_line_on_failure(pl_line *l, void (*fn)(void *ctx, int code, const char *text), void *ctx)
@@ -142,7 +142,7 @@ static void beat(pl_line *l)
     say(l, line);
 }
 
-/* The hub in this process: it has said what happened. */
+/* The hub is in this process: it has reported what happened. */
 static void tend_own(pl_line *l)
 {
     int code;
@@ -151,8 +151,8 @@ static void tend_own(pl_line *l)
     if (why[0]) leave(l, why, false, code);
 }
 
-/* Time that this process itself did not run is no silence of the hub's: of that between two looks,
- * a quarter of the limit counts at most. */
+/* Time during which this process did not run does not count as silence of the hub: of the time
+ * between two checks, at most a quarter of the limit counts. */
 static void check_silence(pl_line *l)
 {
     uint64_t now = pl_sys_now_ns(), limit = atomic_load(&l->limit);
@@ -195,7 +195,8 @@ static int connect_to(uint32_t address, uint16_t port)
     return -1;
 }
 
-/* The next line of the hub's, exactly this one. A hub in this process is tended meanwhile. */
+/* Whether the hub's next line is exactly this one. Serves a hub in this process at the same
+ * time. */
 static bool hears(pl_line *l, const char *want)
 {
     size_t n = strlen(want), got = 0;
@@ -213,7 +214,7 @@ static bool hears(pl_line *l, const char *want)
     return got == n;
 }
 
-/* One address: connected, greeted, welcomed. */
+/* Tries one address: connects, greets, waits for the welcome. */
 static bool greet(pl_line *l, uint32_t address, const pl_control_at *at)
 {
     char hello[256], welcome[48];
@@ -262,7 +263,7 @@ pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, cons
     if (own) pl_hub_set_home(own, rank);
     bool found = find_hub(l, at);
     l->seen = pl_sys_now_ns();
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* only the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     bool started = found && pthread_create(&l->thread, NULL, tend, l) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -283,7 +284,7 @@ void pl_line_set_limit(pl_line *l, double seconds)
     say(l, line);
 }
 
-/* Until the hub has closed its side, for a moment at most. */
+/* Reads until the hub has closed its side, for a moment at most. */
 static void drain(pl_line *l)
 {
     char rest[256];
@@ -302,10 +303,9 @@ void pl_line_close(pl_line *l, int ranks, int code)
     char line[32];
     if (!l) return;
     snprintf(line, sizeof line, "bye %d\n", code);
-    if (!l->own) atomic_store(&l->closing, true); /* a hub that closes now is no news */
+    if (!l->own) atomic_store(&l->closing, true); /* a hub that closes from here on is expected */
     say(l, line);
-    /* The hub stays until every rank has said its word; its thread ends the process if one cannot.
-     */
+    /* The hub stays until every rank has reported; its thread ends the process if one cannot. */
     while (l->own && pl_hub_left(l->own) < ranks) usleep(10000);
     atomic_store(&l->closing, true);
     pthread_join(l->thread, NULL);
@@ -325,7 +325,7 @@ void pl_line_fail(pl_line *l, int code, const char *text)
     line[end] = '\n';
     line[end + 1] = 0;
     say(l, line);
-    /* The thread ends the process as soon as the hub says so; signals do not make it sooner. */
+    /* The thread ends the process as soon as the hub says so; signals do not end it sooner. */
     for (watch w = {0, 0}; within(&w, FAIL_MS);) usleep(50000);
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
     leave(l, line, true, code);

@@ -1,4 +1,4 @@
-/* mpi_plugin.h - the seam to MPI, which the program itself does not need.
+/* mpi_plugin.h - the interface to MPI; the program itself does not need MPI.
  *
  * libplimsoll_mpi.so, built where mpicc is, exports `pl_mpi_plugin`. The number changes with this
  * file and ir/comm.h.
@@ -12,10 +12,10 @@ enum { PL_MPI_ABI = 2 };
 typedef struct pl_mpi_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */
-    /* Joins the world of the launcher and fills the communicator; NULL, or why it cannot. Once in a
-     * process. */
+    /* Joins the world of the launcher and fills the communicator; NULL, or why it cannot. Call it
+     * once per process. */
     const char *(*open)(pl_comm *c);
-    /* The number of this rank among those of its machine, and how many those are. */
+    /* Sets the number of this rank among the ranks of its machine, and their number. */
     void (*local)(pl_comm *c, int *rank, int *size);
     void (*close)(pl_comm *c); /* every rank calls it */
 } pl_mpi_plugin_info;

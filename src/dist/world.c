@@ -1,4 +1,4 @@
-/* world.c - joining the world that a launcher made; see plimsoll_ranks.h. */
+/* world.c - joins the world that a launcher started; see plimsoll_ranks.h. */
 #include "dist/world.h"
 
 #include "base/sys.h"
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* ---- the plug-in ------------------------------------------------------------------------ */
-/* MPI opens plug-ins of its own, which look for its symbols: hence global. */
+/* MPI opens its own plug-ins, which look for its symbols: so they are global. */
 pl_status pl_mpi_load(const pl_mpi_plugin_info **out)
 {
     char path[4200];
@@ -78,8 +78,8 @@ static pl_status open_line(pl_world *w, const pl_control_at *at)
     return pl_line_open(at, w->env.rank, host, hub, w->hub, say_doing, w, &w->line);
 }
 
-/* The process that started the ranks has the hub: they are heard of before they enter MPI, which
- * waits for all of them. */
+/* The process that started the ranks has the hub: ranks connect before they enter MPI, which waits
+ * for all of them. */
 static pl_status find_hub(pl_world *w)
 {
     const char *given = getenv("PLIMSOLL_CONTROL");
@@ -87,7 +87,7 @@ static pl_status find_hub(pl_world *w)
     return given && pl_control_parse(given, &at) ? open_line(w, &at) : PL_OK;
 }
 
-/* Nobody has: rank 0 makes one and tells where. */
+/* No process has a hub: rank 0 creates one and sends its address. */
 static pl_status make_hub(pl_world *w)
 {
     pl_control_at at;
@@ -103,7 +103,7 @@ static pl_status make_hub(pl_world *w)
     return rc == PL_OK ? open_line(w, &at) : rc;
 }
 
-/* srun without an MPI plug-in: MPI would abort, or make worlds of one rank each. */
+/* srun without an MPI plug-in: MPI would abort, or create worlds of one rank each. */
 static pl_status check_launcher(const pl_rank_env *env)
 {
     PL_FAIL_IF(

@@ -11,7 +11,7 @@
 
 enum { PL_HOST_BYTES = 64 };
 
-/* What every rank knows of each. */
+/* What every rank knows about each rank. */
 typedef struct pl_member {
     char host[PL_HOST_BYTES];
     int32_t pid, threads;
@@ -33,7 +33,7 @@ struct pl_world {
 /* async.c: a thread for the communicator's exchanges. */
 pl_status pl_async_open(pl_comm *c) PL_MUST_USE;
 void pl_async_close(pl_comm *c);
-/* The plug-in's file, or PL_ERR_PEER that says what is missing. */
+/* Loads the plug-in, or PL_ERR_PEER that says what is missing. */
 pl_status pl_mpi_load(const pl_mpi_plugin_info **out) PL_MUST_USE;
 
 #endif

@@ -1,5 +1,4 @@
-/* config_int.h - what the files of the configuration share; the contract is plimsoll_config.h.
- */
+/* config_int.h - shared by the files of the configuration; the contract is plimsoll_config.h. */
 #ifndef PL_IO_CONFIG_INT_H
 #define PL_IO_CONFIG_INT_H
 
@@ -22,7 +21,7 @@ typedef struct config_value {
         const char **texts;
         const pl_yaml *tree;
     };
-    const char *file;  /* TREE: where its nodes stood; NULL: the default */
+    const char *file;  /* TREE: file of its nodes; NULL: the default */
     const char *where; /* NULL: the default */
     int line, column;
     int load; /* number of the document that set it */
@@ -38,13 +37,13 @@ struct pl_config {
     void *find_ctx;
 };
 
-/* Where a node comes from, for messages. */
+/* The source of a node, for messages. */
 typedef struct config_source {
     const char *file;     /* kept by the config's arena */
     const char *override; /* the whole "key=value", or NULL */
 } config_source;
 
-/* PL_ERR_CONFIG with the place in front. node may be NULL. */
+/* PL_ERR_CONFIG with the location first. node may be NULL. */
 pl_status pl__config_fail(const config_source *s, const pl_yaml *node, const char *fmt, ...)
     PL_PRINTF(3, 4);
 bool pl__yaml_is_null(const pl_yaml *node);
@@ -54,16 +53,17 @@ const char *pl__config_expected(pl_config_type type);
 pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_source *s,
                            const pl_yaml *node, config_value *out) PL_MUST_USE;
 /* ---- config_tree.c: values that are trees ---- */
-/* A copy in the arena; NULL when out of memory. Nodes of an override lose their place: line 0. */
+/* Copies a tree into the arena; NULL when out of memory. Nodes of an override lose their location:
+ * line 0. */
 pl_yaml *pl__tree_copy(pl_arena *a, const pl_yaml *node, bool placed);
-/* The entry of type TREE that `path` lies below, and the rest of the path; -1: none. */
+/* Returns the entry of type TREE that `path` lies below, and the rest of the path; -1: none. */
 int pl__tree_entry(const pl_config *c, const char *path, const char **rest);
-/* Puts node where `path` says in the tree of entry i. */
+/* Stores node at `path` in the tree of entry i. */
 pl_status pl__tree_set(pl_config *c, const config_source *s, int i, const char *path,
                        const pl_yaml *node) PL_MUST_USE;
-/* On one line, so that it parses back to the same tree. */
+/* Formats a tree on one line, so that it parses back to the same tree. */
 void pl__tree_format(const pl_yaml *node, pl_str *out);
-/* Text as a scalar that every reader takes for text. */
+/* Formats text as a scalar that every reader reads as text. */
 void pl__text_format(const char *text, pl_str *out);
 int pl__config_find(const pl_config *c, const char *key); /* -1 if none */
 

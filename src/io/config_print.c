@@ -1,8 +1,8 @@
 /* config_print.c - a configuration as commented YAML, its hash, and what differs between two.
  *
- * Tables may bring keys of one section apart from each other, and YAML wants each section once.
- * So printing goes section by section: first the keys directly in it, in the order of the
- * tables, then each section below it, in the order of first appearance.
+ * Tables may separate the keys of one section, and YAML needs each section once. So printing goes
+ * section by section: first the keys directly in it, in the order of the tables, then each section
+ * below it, in the order of first appearance.
  */
 #include "base/sys.h"
 #include "io/config_int.h"
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Whether key lies below the section prefix[0..n) (n 0: the top); the rest of it in *rest. */
+/* Whether key lies below the section prefix[0..n) (n 0: the top); sets *rest to the rest of the
+ * key. */
 static bool below(const char *key, const char *prefix, size_t n, const char **rest)
 {
     if (n && (strncmp(key, prefix, n) != 0 || key[n] != '.')) return false;
@@ -85,8 +86,8 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
     return XXH3_64bits_withSeed(data, n, h);
 }
 
-/* Chained: the hash so far is the seed of the next piece, so nothing need be gathered. Lengths
- * go in too, so that pieces cannot run into each other. */
+/* Chained: the hash so far is the seed of the next piece, so nothing need be collected. Lengths are
+ * hashed too, so that pieces cannot run into each other. */
 static uint64_t mix_text(uint64_t h, const char *s)
 {
     uint64_t n = strlen(s);

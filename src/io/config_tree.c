@@ -1,11 +1,11 @@
 /* config_tree.c - values that are trees: copies, parts that an override changes, text.
  *
- * A path into a tree is what stands behind the key: phases.0.set.optim.lr. An item of a list is
- * found by its number or by its member `name`, and * means every item. In a mapping the rest of the
- * path is one key with dots in it, or a key and a path below it, whichever is there: a
- * configuration may be written either way. What is nowhere is added.
+ * A path into a tree follows the key: phases.0.set.optim.lr. An item of a list is found by its
+ * number or by its member `name`, and * means every item. In a mapping the rest of the path is one
+ * key with dots in it, or a key and a path below it, whichever exists: a configuration may be
+ * written either way. A path that does not exist is added.
  *
- * Trees are never changed in place by overrides: a load that fails puts the old values back.
+ * Overrides never change trees in place: a load that fails restores the old values.
  */
 #include "io/config_tree.h"
 
@@ -58,7 +58,7 @@ typedef struct edit {
 
 static pl_status place(const edit *e, pl_yaml *node, const char *path);
 
-/* The value takes the node's place. */
+/* Replaces the node by the value. */
 static pl_status replace(const edit *e, pl_yaml *node)
 {
     pl_yaml *copy = pl__tree_copy(e->arena, e->value, !e->s->override);
@@ -171,7 +171,7 @@ pl_status pl__tree_set(pl_config *c, const config_source *s, int i, const char *
 }
 
 /* ---- text ------------------------------------------------------------------------------- */
-/* Plain text that a list on one line would break is quoted: numbers, words and sizes never are. */
+/* Quotes plain text that a list on one line would break: numbers, words and sizes never are. */
 static void format_scalar(const pl_yaml *node, pl_str *out)
 {
     static const char safe[] =

@@ -5,24 +5,24 @@
 #include "io/yaml.h"
 #include "plimsoll_config.h"
 
-/* The tree of a key of type PL_CONFIG_TREE, NULL when the value is null. Borrowed until the config
- * changes. */
+/* Returns the tree of a key of type PL_CONFIG_TREE, NULL when the value is null. Borrowed until the
+ * config changes. */
 const pl_yaml *pl_config_tree(const pl_config *c, const char *key);
-/* The same tree, to be changed in place; memory for it comes from the config. NULL when out of
- * memory. */
+/* Returns the same tree, to be changed in place; memory for it comes from the config. NULL when out
+ * of memory. */
 pl_yaml *pl_config_tree_edit(pl_config *c, const char *key);
-/* File that the tree's nodes have their places in. */
+/* Returns the file that the locations of the tree's nodes refer to. */
 const char *pl_config_tree_file(const pl_config *c, const char *key);
 
-/* Sets the keys of a mapping, as a file named `file` would. dry: checks them only. */
+/* Sets the keys of a mapping, like a file named `file`. dry: only checks them. */
 pl_status pl_config_apply(pl_config *c, const char *file, const pl_yaml *mapping,
                           bool dry) PL_MUST_USE;
 /* Whether the last load or override set this key. */
 bool pl_config_is_newest(const pl_config *c, const char *key);
-/* PL_ERR_CONFIG that says where the node stands. */
+/* PL_ERR_CONFIG with the location of the node. */
 pl_status pl_config_fail_at(const char *file, const pl_yaml *node, const char *fmt, ...)
     PL_PRINTF(3, 4);
-/* The node on one line; the caller frees it with pl_text_free. */
+/* Sets *text to the node on one line; the caller frees it with pl_text_free. */
 pl_status pl_yaml_print(const pl_yaml *node, char **text) PL_MUST_USE;
 
 #endif

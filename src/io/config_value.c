@@ -2,9 +2,8 @@
  * text.
  *
  * Plain scalars mean what YAML 1.2's core schema says: only true and false are booleans, 012 is
- * twelve, quotes make text. Beyond it, a float that is whole (1e6) counts as an integer, and
- * sizes and durations carry units. Every message says what was given, what is expected, and
- * shows a line that would do.
+ * twelve, quotes make text. In addition, a whole float (1e6) counts as an integer, and sizes and
+ * durations have units. Every message says what was given, what is expected, and shows an example.
  */
 #include "io/config_int.h"
 #include "io/json.h"
@@ -111,7 +110,7 @@ static bool core_float(const char *t, double *out)
     return true;
 }
 
-/* The integer forms of the core schema, and floats that are whole and exact. */
+/* Parses the integer forms of the core schema, and floats that are whole and exact. */
 static bool core_int(const char *t, int64_t *out)
 {
     int base = t[0] == '0' && t[1] == 'x' ? 16 : t[0] == '0' && t[1] == 'o' ? 8 : 10;
@@ -177,7 +176,7 @@ static pl_status check_range(const pl_config_entry *e, const config_source *s, c
 
 /* ---- one scalar of each kind ------------------------------------------------------------ */
 
-/* Quotes make text of a number; say so, because the digits look right. */
+/* A quoted number is text; the message says so, because the digits look right. */
 static const char *quote_hint(const pl_yaml *node)
 {
     return node->kind == PL_YAML_SCALAR && !node->plain ? " in quotes (remove them)" : "";
@@ -341,7 +340,7 @@ static void format_float(double v, pl_str *out)
     pl_str_add(out, isfinite(v) ? pl_float_text(v, buf) : v > 0 ? ".inf" : "-.inf");
 }
 
-/* Plain where no YAML reader, of 1.1 either, could take it for something else. */
+/* Plain where no YAML reader, also of 1.1, could misread it. */
 void pl__text_format(const char *t, pl_str *out)
 {
     static const char *const words[] = {"yes", "no",  "on", "off", "y",   "n",  "Yes", "No",

@@ -1,8 +1,8 @@
 /* file.c - see file.h.
  *
- * The writer gathers small pieces in a buffer of its own; pieces as large as the buffer go
- * straight to the file. The temporary file is made with O_EXCL under path.tmp-PID-N, so two
- * writers, or the remains of a killed one, never share a file.
+ * The writer collects small pieces in its own buffer; pieces as large as the buffer go directly to
+ * the file. The temporary file is created with O_EXCL under path.tmp-PID-N, so two writers, or the
+ * remains of a killed one, never share a file.
  */
 #define XXH_STATIC_LINKING_ONLY /* the state of a hash inside another struct */
 #include "io/file.h"

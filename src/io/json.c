@@ -1,10 +1,10 @@
 /* json.c - the JSON writer of plimsoll_json.h.
  *
- * The state is a stack of two bits a level: object or array, and whether a value was written
- * there already (so the next one takes a comma). The text of a document gathers in a pl_str and
- * goes to the stream in one write at the end, so a line of --json output is never cut in two by
- * another writer's. Misuse by the caller (a value without a key in an object) is a programming
- * error, but it comes from code outside this library too, so it is reported, not aborted on.
+ * The state is a stack of two bits per level: object or array, and whether it already has a value
+ * (so the next one needs a comma). The text of a document is collected in a pl_str and goes to the
+ * stream in one write at the end, so another writer never splits a line of --json output. Misuse by
+ * the caller (a value without a key in an object) is a programming error, but callers may be
+ * outside this library, so it is reported instead of aborting.
  */
 #include "io/json.h"
 
@@ -135,7 +135,7 @@ static void quote_checked(pl_json *j, const char *s)
         pl_json_quote(&j->text, s, n);
 }
 
-/* Puts what stands before a value: comma and key. False when the value must not be written. */
+/* Writes what precedes a value: comma and key. False when the value must not be written. */
 static bool lead(pl_json *j, const char *key)
 {
     if (!j || j->misuse) return false;

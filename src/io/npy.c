@@ -1,9 +1,8 @@
 /* npy.c - see npy.h.
  *
- * The header is a Python dict literal, but only three keys with three kinds of value may occur,
- * so a strict parser of exactly that is smaller and safer than a general one: each key once, in
- * any order, a comma after the last allowed. NumPy refuses headers over 10,000 bytes, and so
- * does this.
+ * The header is a Python dict literal, but only three keys with three kinds of value may occur, so
+ * a strict parser for exactly that is smaller and safer than a general one: each key once, in any
+ * order, a comma after the last allowed. Like NumPy, it refuses headers over 10,000 bytes.
  */
 #include "io/npy.h"
 
@@ -245,7 +244,7 @@ static pl_status load(pl_npy *a)
     return rc;
 }
 
-/* Takes over the file, whatever happens. */
+/* Takes the file, also on failure. */
 static pl_status open_from(pl_file *f, pl_npy **out)
 {
     size_t n = strlen(f->name) + 1;
@@ -304,7 +303,7 @@ size_t pl_npy_row_bytes(const pl_npy *a)
 pl_status pl_npy_read(const pl_npy *a, int64_t first, int64_t n, void *dst)
 {
     PL_FAIL_IF(first < 0 || n < 0 || first > a->rows || n > a->rows - first, PL_ERR_ARG,
-               "%.200s has %lld rows, %lld asked for from %lld on", a->name, (long long)a->rows,
+               "%.200s has %lld rows, %lld requested from row %lld on", a->name, (long long)a->rows,
                (long long)n, (long long)first);
     size_t bytes = (size_t)n * a->row_bytes; /* inside the file: no wrap */
     PL_TRY(pl_file_read(&a->file, a->data_begin + (uint64_t)first * a->row_bytes, bytes, dst));
@@ -318,7 +317,7 @@ pl_status pl_npy_read(const pl_npy *a, int64_t first, int64_t n, void *dst)
 
 struct pl_npy_writer {
     pl_file_writer *file;
-    uint64_t left; /* bytes still to come */
+    uint64_t left; /* bytes still missing */
 };
 
 static pl_status write_head(pl_npy_writer *w, const pl_type *type, const char *descr)

@@ -1,15 +1,14 @@
 /* safetensors.c - the reader; the writer is st_writer.c. The rules S1..S7 are in safetensors.h.
  *
- * A header may have 100 MB and a million entries, and a JSON tree of it would take ten times
- * that. So the header is cut into the members of its outer object by a small scanner that knows
- * strings and brackets only, and jansson parses one member at a time: memory beyond the
- * header's own bytes stays in proportion to the number of tensors, and depth and counts are
- * known before any tree is built. What the scanner lets through wrongly, jansson refuses, for
- * each piece must be complete JSON by itself; what lies between the pieces the scanner checks
- * fully (it is only white space, colons and commas).
+ * A header may have 100 MB and a million entries, and a JSON tree of it would take ten times that.
+ * So a small scanner that knows only strings and brackets splits the header into the members of its
+ * outer object, and jansson parses one member at a time: memory beyond the header's own bytes stays
+ * proportional to the number of tensors, and depth and counts are known before any tree is built.
+ * What the scanner wrongly accepts, jansson refuses, because each piece must be complete JSON by
+ * itself; the scanner fully checks what is between the pieces (only white space, colons and
+ * commas).
  *
- * Names are then sorted to find duplicates and to serve look-ups, offsets are sorted to prove
- * S7.
+ * Names are then sorted to find duplicates and for look-ups, offsets are sorted to prove S7.
  */
 #include "io/safetensors.h"
 
@@ -77,8 +76,7 @@ static void skip_space(scan *s)
         s->p++;
 }
 
-/* Moves past a string whose opening quote is at p; the escapes inside are jansson's to judge.
- */
+/* Moves past a string whose opening quote is at p; jansson checks the escapes inside. */
 static pl_status skip_string(scan *s)
 {
     for (s->p++; s->p < s->end && *s->p != '"'; s->p++)
@@ -401,7 +399,7 @@ static pl_status load(pl_st_reader *r)
     return rc;
 }
 
-/* Takes over the file, whatever happens. */
+/* Takes the file, also on failure. */
 static pl_status open_from(pl_file *f, pl_st_reader **out)
 {
     pl_st_reader *r = pl_sys_alloc(sizeof *r);
@@ -485,7 +483,7 @@ const char *pl_st_meta_get(const pl_st_reader *r, const char *key)
 pl_status pl_st_read(const pl_st_reader *r, const pl_st_tensor *t, void *dst, size_t dst_bytes)
 {
     PL_FAIL_IF(dst_bytes != t->end - t->begin, PL_ERR_ARG,
-               "tensor \"%.*s\" has %llu bytes, %zu asked for", NAME_SHOWN, t->name,
+               "tensor \"%.*s\" has %llu bytes, %zu requested", NAME_SHOWN, t->name,
                (unsigned long long)(t->end - t->begin), dst_bytes);
     return pl_st_read_range(r, t, 0, dst_bytes, dst);
 }
@@ -495,7 +493,7 @@ pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_
 {
     uint64_t size = t->end - t->begin;
     PL_FAIL_IF(offset > size || bytes > size - offset, PL_ERR_ARG,
-               "tensor \"%.*s\" has %llu bytes, %zu asked for at %llu", NAME_SHOWN, t->name,
+               "tensor \"%.*s\" has %llu bytes, %zu requested at %llu", NAME_SHOWN, t->name,
                (unsigned long long)size, bytes, (unsigned long long)offset);
     PL_TRY(pl_file_read(&r->file, r->data_begin + t->begin + offset, bytes, dst));
     const uint8_t *b = dst;

@@ -5,9 +5,9 @@
  *                      "__metadata__": {"key": "text", ...}}
  *     rest      the bytes of the tensors, little-endian, row-major, back to back
  *
- * The reader trusts nothing: everything below is checked at open, before any memory is taken in
- * proportion to what the file claims. A file that fails a check is PL_ERR_FILE, with a message
- * that names the file, the tensor and the numbers.
+ * The reader trusts nothing: everything below is checked at open, before any memory is allocated in
+ * proportion to what the file claims. A file that fails a check is PL_ERR_FILE, with a message that
+ * names the file, the tensor and the numbers.
  *   S1  at least 8 bytes; N <= 100,000,000; 8+N inside the file
  *   S2  the header is UTF-8 JSON, white space allowed on both sides; nesting <= 4
  *   S3  at most 1,000,000 tensors, rank <= 64, 100,000 metadata keys; no key twice
@@ -21,8 +21,8 @@
 
 #include "base/err.h"
 
-/* Name in files, bits an element, and the pl_dtype (or -1: listed, but cannot be loaded).
- * Ordered by alignment as the writer needs it: later rows are laid first. */
+/* Columns: name in files, bits per element, and the pl_dtype (or -1: listed, but cannot be loaded).
+ * Ordered by alignment for the writer: later rows come first in a file. */
 #define PL_ST_DTYPE_LIST(X)                                                                        \
  X(F4, 4, -1)                                                                                      \
  X(F6_E2M3, 6, -1)                                                                                 \
@@ -84,7 +84,7 @@ int pl_st_meta_count(const pl_st_reader *r);
 void pl_st_meta_at(const pl_st_reader *r, int index, const char **key, const char **value);
 const char *pl_st_meta_get(const pl_st_reader *r, const char *key); /* NULL if none */
 
-/* All bytes of t into dst, which has exactly dst_bytes: another size is PL_ERR_ARG. */
+/* Reads all bytes of t into dst, which must have exactly dst_bytes: another size is PL_ERR_ARG. */
 pl_status pl_st_read(const pl_st_reader *r, const pl_st_tensor *t, void *dst,
                      size_t dst_bytes) PL_MUST_USE;
 /* Bytes [offset, offset+bytes) of t. A BOOL byte other than 0 and 1 is PL_ERR_FILE. */
@@ -92,8 +92,7 @@ pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_
                            size_t bytes, void *dst) PL_MUST_USE;
 
 /* ---- writing -------------------------------------------------------------------------------
- * Declare
- * every tensor, begin, write the bytes of each in file order, finish:
+ * Declare every tensor, begin, write the bytes of each in file order, finish:
  *
  *     pl_st_writer_new(path, &w);
  *     pl_st_writer_add(w, "weight", &type);  pl_st_writer_meta(w, "format", "pt");
@@ -104,7 +103,7 @@ pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_
  *     }
  *     pl_st_writer_finish(w);  pl_st_writer_free(w);
  *
- * The file appears under its name at finish, whole; freed before, nothing is left. Data begins
+ * The file appears under its name at finish, complete; if freed before, nothing is left. Data begin
  * at a multiple of 4096. The same declarations and bytes give the same file. */
 typedef struct pl_st_writer pl_st_writer;
 
@@ -116,7 +115,7 @@ int pl_st_writer_order(const pl_st_writer *w, int position);
 pl_status pl_st_writer_write(pl_st_writer *w, int index, const void *data,
                              size_t bytes) PL_MUST_USE;
 pl_status pl_st_writer_finish(pl_st_writer *w) PL_MUST_USE;
-/* After finish: bytes of the file and their XXH64. */
+/* After finish: sets the bytes of the file and their XXH64. */
 void pl_st_writer_sum(const pl_st_writer *w, uint64_t *bytes, uint64_t *hash);
 void pl_st_writer_free(pl_st_writer *w);
 

@@ -26,7 +26,7 @@ static bool ends_with(const char *s, const char *tail)
     return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
-/* A file of the set; one that is there already is not added again. */
+/* Adds a file of the set, unless it is already in the set. */
 static pl_status add_path(pl_st_set *s, const char *path)
 {
     for (int i = 0; i < s->n; i++)

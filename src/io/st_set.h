@@ -1,9 +1,9 @@
 /* st_set.h - several safetensors files read as one.
  *
- * What may lie at the path: one file; an index (*.json: {"weight_map": {"tensor": "file", ...}})
- * beside its files; or a folder with one index, or with *.safetensors, all of which are read. A
- * tensor that lies in two files, or that an index promises and its file lacks, is PL_ERR_FILE and
- * named.
+ * The path may be: one file; an index (*.json: {"weight_map": {"tensor": "file", ...}}) beside its
+ * files; or a folder with one index, or with *.safetensors, all of which are read. A tensor that is
+ * in two files, or that an index promises and its file lacks, is PL_ERR_FILE, and the message names
+ * it.
  */
 #ifndef PL_IO_ST_SET_H
 #define PL_IO_ST_SET_H
@@ -17,7 +17,7 @@ void pl_st_set_close(pl_st_set *s);
 int pl_st_set_files(const pl_st_set *s);
 const pl_st_reader *pl_st_set_file(const pl_st_set *s, int file);
 const char *pl_st_set_path(const pl_st_set *s, int file);
-/* NULL if none; *file: where it lies. */
+/* Returns NULL if none; *file: the file that has it. */
 const pl_st_tensor *pl_st_set_find(const pl_st_set *s, const char *name, int *file);
 
 #endif

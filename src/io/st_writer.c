@@ -1,9 +1,9 @@
 /* st_writer.c - writes safetensors; the contract is in safetensors.h.
  *
- * Tensors lie by descending alignment of their dtype, then by name, so each begins at a
- * multiple of its element's size. The header is padded with spaces until the data begins at a
- * page boundary; every reader accepts that, and large tensors can then be read with direct I/O
- * or mapped.
+ * Tensors are ordered by descending alignment of their dtype, then by name, so each begins at a
+ * multiple of its element's size. The header is padded with spaces until the data begin at a page
+ * boundary; every reader accepts that, and large tensors can then be read with direct I/O or
+ * mapped.
  */
 #include "base/arena.h"
 #include "base/sys.h"

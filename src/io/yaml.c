@@ -1,13 +1,12 @@
 /* yaml.c - builds the tree of yaml.h from libfyaml's events.
  *
- * Events are used instead of the library's own document tree so that every limit (nodes,
- * levels, aliases) is checked while parsing, and nothing that grows with hostile input is built
- * first. The builder keeps a stack of open collections; an anchor is a list entry that points
- * to its finished node, so an alias inside its own anchor finds nothing and is an error, and
- * the tree is finite.
+ * Events are used instead of the library's own document tree so that every limit (nodes, levels,
+ * aliases) is checked while parsing, and nothing that grows with hostile input is built first. The
+ * builder keeps a stack of open collections; an anchor is a list entry that points to its finished
+ * node, so an alias inside its own anchor finds nothing and is an error, and the tree is finite.
  *
- * A text that looks like JSON is searched for // and block comments first: YAML would read them
- * as part of a plain scalar and complain about something far away.
+ * A text that looks like JSON is first searched for // and block comments: YAML would read them as
+ * part of a plain scalar and report a misleading error.
  */
 #include "io/yaml.h"
 
@@ -72,8 +71,8 @@ static pl_status fail_at(const char *name, int line, int column, const char *wha
 
 /* ---- comments in JSON ------------------------------------------------------------------- */
 
-/* Blank lines in a row are counted because libfyaml takes quadratic time for them in a block
- * scalar: minutes for a text of the size allowed here. */
+/* Consecutive blank lines are counted because libfyaml takes quadratic time for them in a block
+ * scalar: minutes for a text of the allowed size. */
 static pl_status check_characters(const char *text, size_t len, const char *name)
 {
     PL_FAIL_IF(!pl_utf8_valid(text, len), PL_ERR_CONFIG, "%.200s: not a text in UTF-8", name);
@@ -106,9 +105,8 @@ static bool looks_like_json(const char *text, size_t len, const char *name)
     return i < len && text[i] == '{';
 }
 
-/* A comment of C begins where a JSON token could: after white space or punctuation, not inside
- * double quotes, not behind a YAML comment's #, and not in the middle of a plain scalar (a
- * URL). */
+/* A C comment begins where a JSON token could: after white space or punctuation, not inside double
+ * quotes, not after a YAML comment's #, and not in the middle of a plain scalar (a URL). */
 static pl_status check_json_comments(const char *text, size_t len, const char *name)
 {
     int line = 1;
@@ -166,7 +164,7 @@ static pl_status take_key(builder *b, level *l, pl_yaml *node)
     return PL_OK;
 }
 
-/* Puts a complete or just opened node where it belongs. */
+/* Adds a complete or newly opened node to its parent. */
 static pl_status place(builder *b, pl_yaml *node)
 {
     if (b->depth == 0) {
@@ -186,7 +184,7 @@ static pl_status place(builder *b, pl_yaml *node)
     return PL_OK;
 }
 
-/* A copy of an anchored node for an alias at line:column; text is shared. */
+/* Copies an anchored node for an alias at line:column; text is shared. */
 static pl_status copy_tree(builder *b, const pl_yaml *from, int line, int column, int levels,
                            pl_yaml **out)
 {
@@ -220,8 +218,7 @@ static pl_status token_text(builder *b, struct fy_token *t, int line, int column
     return *out ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* Notes the anchor of a node about to be placed. An anchor may be set again: the latest counts.
- */
+/* Records the anchor of a node. An anchor may be set again: the latest counts. */
 static pl_status note_anchor(builder *b, struct fy_token *t, const pl_yaml *at, anchor **out)
 {
     *out = NULL;
@@ -307,7 +304,7 @@ static pl_status on_event(builder *b, struct fy_event *e)
 
 /* ---- parsing ---------------------------------------------------------------------------- */
 
-/* The first error libfyaml collected, as ours. */
+/* Converts the first error that libfyaml collected. */
 static pl_status library_error(struct fy_diag *diag, const char *name)
 {
     void *at = NULL;

@@ -1,4 +1,4 @@
-/* yaml.h - a YAML 1.2 (or JSON) document as a small tree that knows where everything stood.
+/* yaml.h - a YAML 1.2 (or JSON) document as a small tree with source locations.
  *
  * Meant for configurations: one document, UTF-8, at most 1 MiB, 20,000 nodes, 32 levels, 100
  * aliases, and 200 blank lines or 500 spaces in a row; keys are plain or quoted text; a key twice
@@ -26,13 +26,13 @@ struct pl_yaml {
 
 enum { PL_YAML_MAX_BYTES = 1 << 20 };
 
-/* The tree lives in the arena. *out is NULL for an empty document. An alias gives a copy of
- * what it stands for, with the place of the alias. */
+/* The tree lives in the arena. *out is NULL for an empty document. An alias becomes a copy of its
+ * anchor, with the location of the alias. */
 pl_status pl_yaml_parse(const char *text, size_t len, const char *name, pl_arena *arena,
                         const pl_yaml **out) PL_MUST_USE;
-/* Value of `key` in a mapping; NULL if there is none or node is no mapping. */
+/* Returns the value of `key` in a mapping; NULL if there is none or node is not a mapping. */
 const pl_yaml *pl_yaml_get(const pl_yaml *node, const char *key);
-/* "a mapping", "a list", "text", ... for messages. */
+/* Returns "a mapping", "a list", "text", ... for messages. */
 const char *pl_yaml_kind_text(const pl_yaml *node);
 
 #endif

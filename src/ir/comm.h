@@ -1,7 +1,7 @@
 /* comm.h - how ranks reach each other: one primitive that collectives are made of.
  *
  * `size` ranks run the same list of calls. A collective kernel fills `send` and `recv`, one parcel
- * a rank, and calls exchange: the bytes of send[r] arrive in rank r's recv[own rank]. The kernel
+ * per rank, and calls exchange: the bytes of send[r] arrive in rank r's recv[own rank]. The kernel
  * does all arithmetic itself, in the order of ranks, so sums do not depend on the order in which
  * messages arrive. The transport (MPI; memory shared by threads in tests) only moves bytes.
  *
@@ -44,11 +44,11 @@ struct pl_comm {
     pl_parcel *send, *recv; /* size entries each; the rank's own entry is ignored */
     /* All ranks call it. Returns when all parcels have arrived and the sent ones may be changed. */
     pl_status (*exchange)(pl_comm *c);
-    /* what the next exchange is for, for messages; valid until it ends */
+    /* purpose of the next exchange, for messages; valid until it ends */
     const char *op, *name;
     uint64_t calls;                    /* exchanges begun */
     uint64_t sent_bytes[PL_N_TRAFFIC]; /* to other ranks */
-    void *self;                        /* the transport's */
+    void *self;                        /* data of the transport */
     pl_async *async;                   /* NULL: the caller runs exchanges itself */
     /* room for incoming bytes of the exchange that `async` runs; NULL: none */
     void *room;

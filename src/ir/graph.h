@@ -128,9 +128,9 @@ void pl_grad_seeded(pl_graph *g, const pl_val *y, const pl_val *gy, int n_y, con
                     int n_x, pl_val *gx);
 
 /* ---- sources and effects by what they carry --------------------------------------------- */
-/* Index of the slot a state or assign node names; -1 for other nodes. */
+/* Returns the index of the slot of a state or assign node; -1 for other nodes. */
 int pl_node_slot(const pl_graph *g, uint32_t node);
-/* Name of an input or output node; NULL for other nodes. */
+/* Returns the name of an input or output node; NULL for other nodes. */
 const char *pl_node_name(const pl_graph *g, uint32_t node);
 
 /* Returns whether all elements of v are one constant; sets *value to it. */

@@ -66,7 +66,7 @@ typedef struct pl_vjp {
 } pl_vjp;
 
 /* ---- cost: the planner's estimate ------------------------------------------------------ */
-/* What bounds the time of an op: the bytes it moves, or the matrix product that it is. */
+/* What bounds the time of an op: the bytes it moves, or its matrix product. */
 typedef enum pl_work {
     PL_WORK_MOVE,
     PL_WORK_PRODUCT,
@@ -170,8 +170,8 @@ typedef struct pl_drawing {
     bool normal;
 } pl_drawing;
 
-/* labels(): which dimensions stand for the same index, as letters in an einsum do. An op with label
- * L on a dimension of its operands does the same for every index of L and mixes none of them; all
+/* labels(): which dimensions have the same index, like letters in an einsum. An op with label L on
+ * a dimension of its operands does the same for every index of L and mixes none of them; all
  * dimensions with one label have one size. A label that no output has is summed over. `times` and
  * `plus` say in which inputs the result is linear: in each of `times` alone (a product), in all of
  * `plus` together (terms of a sum). JOIN: inputs are concatenated along this dimension. Inputs from
@@ -182,13 +182,13 @@ typedef struct pl_labels {
     uint32_t times, plus; /* bit i: input i */
 } pl_labels;
 
-/* A map whose operands are multiplied by positive factors: what becomes of its result. Factors f0,
- * f1, ... of the operands multiply the result by f0^(halves[0]/2) * f1^(halves[1]/2) * ...; the
+/* How a map's result scales when its operands are multiplied by positive factors. Factors f0, f1,
+ * ... of the operands multiply the result by f0^(halves[0]/2) * f1^(halves[1]/2) * ...; the
  * operands of `terms` must all have one factor, which counts once. `times` and `plus` as in
  * pl_labels. Examples: sqrt {halves 1}; mul {halves 2,2, times 3}; add {halves 2,2, terms 3, plus
  * 3}; exp: not known, so its operand must be the same number. */
 typedef struct pl_scaling {
-    bool known;      /* false: nothing can be said unless all factors are 1 */
+    bool known;      /* false: unknown unless all factors are 1 */
     bool float_only; /* holds for results of a floating-point type */
     int8_t halves[3];
     uint8_t terms, times, plus; /* bit i: operand i */
@@ -201,7 +201,7 @@ typedef struct pl_tail {
     bool add, gradient, keep;
     bool tf32; /* f32 products may use TF32 units */
     int64_t
-        /* results below this size are left alone: a kernel search costs more than it saves */
+        /* smaller results are not fused: a kernel search costs more than it saves */
         least_bytes;
     pl_scalar_fn fn; /* NONE: none */
     double imm;
@@ -226,14 +226,14 @@ struct pl_op {
      * attributes (defaults, negative axes): attr is the graph's own copy. */
     pl_status (*infer)(const pl_type *in, int n_in, void *attr, pl_type *out);
     void (*vjp)(const pl_vjp *v);      /* NULL: PL_OP_NO_GRAD, or differentiating it is an error */
-    pl_cost (*cost)(const pl_call *c); /* NULL: one flop an output element, operand bytes */
+    pl_cost (*cost)(const pl_call *c); /* NULL: one flop per output element, operand bytes */
     const pl_kernel *cpu; /* fastest first, "ref" last and accepting all; ends PL_KERNEL_END */
     const pl_case *cases; /* ends with PL_CASE_END */
 
     /* Optional, by flag. */
     bool (*view)(const pl_call *c, int64_t *byte_offset);
     /* Input i is, byte for byte, the part of output 0 from byte_offset on. Kernels of such an op
-     * may be given inputs that lie right there. */
+     * may get inputs that lie exactly there. */
     bool (*join)(const pl_call *c, int i, int64_t *byte_offset);
     bool (*affine)(const pl_call *c, pl_affine *out); /* false: not affine for these attributes */
     void (*reduction)(const pl_call *c, pl_reduction *out);
@@ -242,7 +242,7 @@ struct pl_op {
     double (*immediate)(const void *attr);            /* PL_OP_MAP with an immediate operand */
     const pl_scaling *scaling;                        /* PL_OP_MAP */
     void (*labels)(const pl_call *c, pl_labels *out); /* out is zero: all mixed, linear in none */
-    /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
+    /* Optional: returns a value that equals output 0 bit for bit, or PL_NO_VAL. May inspect the
      * producers of in (pl_fill_of) and may build nodes. */
     pl_val (*simplify)(pl_graph *g, const void *attr, const pl_val *in, int n_in);
     /* Optional: builds the same outputs, bit for bit, from maps and affine readings that groups
@@ -250,8 +250,8 @@ struct pl_op {
     bool (*as_maps)(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out);
     /* Optional: returns the op that computes this op and the epilogue t in one library kernel, or
      * NULL where no library has such a kernel. Fills attr, the attributes of the returned op. Its
-     * operands are this op's own, then the value added (or the one the slope is taken at); its
-     * outputs are the result of the epilogue, then (keep) the value before fn. */
+     * operands are this op's own, then the added value (or the value at which the slope is taken);
+     * its outputs are the result of the epilogue, then (keep) the value before fn. */
     const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
 };
 

@@ -1,8 +1,8 @@
 /* parse.c - text to graph; see text.h for the form.
  *
- * A hand-written scanner over one buffer: the grammar is a line a node and has no recursion, so
+ * A hand-written scanner over one buffer: the grammar has one line per node and no recursion, so
  * depth and memory are bounded by the length of the text. Every failure names line and column.
- * Types that are written down are compared with what infer derives.
+ * Written types are compared with what infer derives.
  */
 #include "ir/text.h"
 
@@ -57,7 +57,7 @@ static pl_status want(scan *s, char c)
     return fail_at(s, what);
 }
 
-/* A word of letters, digits and _; its length, 0 if there is none. */
+/* Scans a word of letters, digits and _; returns its length, 0 if there is none. */
 static size_t word(scan *s, const char **out)
 {
     blanks(s);
@@ -71,7 +71,7 @@ static bool word_is(const char *w, size_t n, const char *text)
     return strlen(text) == n && memcmp(w, text, n) == 0;
 }
 
-/* Numbers are copied out, because strtod wants a terminator. */
+/* Numbers are copied, because strtod needs a terminator. */
 static pl_status number_text(scan *s, char buf[64])
 {
     blanks(s);
@@ -346,7 +346,7 @@ static pl_status slot_line(scan *s)
     return PL_OK;
 }
 
-/* The scope of a path, made when it is not the last one used. */
+/* Enters the scope of a path; creates it unless it is the last one used. */
 static pl_status enter_scope(scan *s, const char *path)
 {
     pl_graph *g = s->g;

@@ -20,7 +20,7 @@ typedef enum pl_scalar_fn {
     PL_N_SCALARS
 } pl_scalar_fn;
 
-/* Returns the number of operands: 1 to 3; 0 for NONE and for numbers that are no function. */
+/* Returns the number of operands: 1 to 3; 0 for NONE and for numbers that are not a function. */
 int pl_scalar_arity(pl_scalar_fn fn);
 /* Returns whether the result is a bool whatever the operands are. */
 bool pl_scalar_gives_bool(pl_scalar_fn fn);

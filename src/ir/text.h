@@ -8,9 +8,9 @@
  *     %3 = conv(%1, %2) {stride=[1,1], ...} : f32[4,24,32,8] @"model.conv"
  *     assign(%9) {slot="conv.weight", dtype=f32, shape=[8,3,3,1]}
  *
- * One line a node; values are numbered in order of definition, so a text that was printed parses to
- * the same ids and prints to the same bytes. Strings are quoted with \" \\ and \xHH. Types are
- * written for the reader and checked against what infer says. '#' starts a comment line.
+ * One line per node; values are numbered in order of definition, so a printed text parses to the
+ * same ids and prints to the same bytes. Strings are quoted with \" \\ and \xHH. Types are written
+ * for the reader and checked against infer. '#' starts a comment line.
  */
 #ifndef PL_IR_TEXT_H
 #define PL_IR_TEXT_H

@@ -1,4 +1,4 @@
-/* units.c - the partition without fusion: every needed node a unit of its own.
+/* units.c - the partition without fusion: every needed node is a separate unit.
  *
  * Needed is what an effect (assign, output) depends on. All outputs of a unit's node have a
  * buffer, read or not, because a kernel fills every output.
@@ -19,8 +19,8 @@ static bool is_unit(const pl_graph *g, const bool *needed, uint32_t node)
     return needed[node] && !(g->nodes[node].op->flags & (PL_OP_EFFECT | PL_OP_SOURCE));
 }
 
-/* The distinct inputs of a node, in the order of first use. `seen` holds the last node + 1 that
- * listed a value. */
+/* Lists the distinct inputs of a node, in the order of first use. `seen` holds the last node + 1
+ * that listed a value. */
 static pl_status list_inputs(const pl_graph *g, uint32_t node, uint32_t *seen, pl_arena *a,
                              pl_unit *u)
 {

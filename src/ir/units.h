@@ -55,7 +55,7 @@ static inline uint64_t pl_stored_bytes(const pl_graph *g, const bool *bits, uint
 }
 
 void pl_units_free(pl_units *u); /* NULL is fine */
-/* Makes the partition without fusion: every node a unit of its own. */
+/* Makes the partition without fusion: every node is a separate unit. */
 pl_status pl_units_single(const pl_graph *g, pl_units **out) PL_MUST_USE;
 
 PL_SHARED_END

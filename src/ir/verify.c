@@ -1,4 +1,4 @@
-/* verify.c - is this a legal graph? Invariants G1 to G4 of graph.h.
+/* verify.c - checks that a graph is legal: invariants G1 to G4 of graph.h.
  *
  * Runs after every pass in tests and debug builds, and on every parsed text. It trusts nothing: ids
  * are checked before they are followed.

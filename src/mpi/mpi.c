@@ -1,8 +1,8 @@
-/* mpi.c - the MPI plug-in: a communicator's one primitive by messages from rank to rank.
+/* mpi.c - the MPI plug-in: the only primitive of a communicator, by messages from rank to rank.
  *
- * Which parcel goes where is decided above; here is no arithmetic and no choice, so results cannot
- * depend on MPI's algorithms. Waiting yields the processor after a moment: ranks that share a core
- * must not spin against each other.
+ * The caller decides which parcel goes where; this file has no arithmetic and no choices, so
+ * results cannot depend on MPI's algorithms. Waiting yields the processor after a moment: ranks
+ * that share a core must not spin against each other.
  */
 #include "dist/mpi_plugin.h"
 

@@ -9,9 +9,9 @@
  * called. Larger blocks, which only preparing asks for, go to malloc.
  *
  * A block is preceded by one word that holds its list, so delete needs no size and new keeps the
- * 16-byte alignment it promises. Chunks are never given back: their number is bounded by the most
- * small blocks alive at once. Threads share the lists under one lock each; a call holds it for a
- * few instructions.
+ * promised 16-byte alignment. Chunks are never freed: their number is bounded by the most small
+ * blocks alive at once. Threads share the lists under one lock each; a call holds it for a few
+ * instructions.
  *
  * Chunks come from malloc and not from base/sys.h: failures injected there must reach code that can
  * report them, and C++ containers cannot. Under a sanitizer the functions stay its own. The
@@ -111,8 +111,8 @@ static void pool_give(void *p)
     pthread_mutex_unlock(&lists[list].lock);
 }
 
-/* libstdc++'s own way to throw; absent only if no C++ library is loaded, and then nobody calls.
- */
+/* libstdc++'s own way to throw; absent only if no C++ library is loaded, and then nothing calls
+ * it. */
 void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak, noreturn));
 
 static void *take_or_throw(size_t bytes)

@@ -8,8 +8,8 @@
  * before and starts them again for the next. oneDNN chooses a size for every kernel, so that
  * happens hundreds of times in a step.
  *
- * Invariant: inside a loop of a team, "which worker, of how many" is the team's answer; everywhere
- * else it is libgomp's.
+ * Invariant: inside a loop of a team, worker number and count are the team's; everywhere else they
+ * are libgomp's.
  *
  * Only programs link this file, never libplimsoll.a: a library must not replace functions of the
  * program that links it. Without it oneDNN's loops run on libgomp's threads.

@@ -91,7 +91,7 @@ static int cuda_list(pl_device_info *d, int cap)
     if (rc == PL_OK) return n;
     if (cap < 1) return 1;
     snprintf(d->name, sizeof d->name, "cuda");
-    snprintf(d->about, sizeof d->about, "NVIDIA graphics cards");
+    snprintf(d->about, sizeof d->about, "NVIDIA GPUs");
     snprintf(d->why_not, sizeof d->why_not, "%s", pl_error_text());
     return 1;
 }

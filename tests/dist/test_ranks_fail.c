@@ -155,7 +155,7 @@ TEST(ranks_fail_when_one_is_killed)
                   "%s", line);
         if (strcmp(k[i].kind, "own") == 0)
             CHECK_MSG(strchr(line, '\n') && !strchr(line, '\n')[1], "something follows: %s", r.err);
-        CHECK(strstr(line, "goes on from the last complete checkpoint"));
+        CHECK(strstr(line, "resumes from the last complete checkpoint"));
     }
 }
 

@@ -324,7 +324,7 @@ TEST(profiles_are_accepted_on_the_command_line)
     CHECK_MSG(
         r.code == 0 &&
             strstr(r.out,
-                   "fits the budget of 7.75 GiB, all the memory of the GPU (asked for: 22.4 GiB)"),
+                   "fits the budget of 7.75 GiB, all the memory of the GPU (requested: 22.4 GiB)"),
         "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 6GB");
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 5.59 GiB (6 GB)\n"), "%s", r.out);

@@ -30,7 +30,7 @@ static double uniform(draws *d, double from, double to)
     return from + (to - from) * (double)pl_rng_uniform(d->word[d->at++]);
 }
 
-/* Every draw is made whether it is used or not, so that one setting does not shift the others. */
+/* Every draw is made whether it is used or not, so that one setting does not change the others. */
 static void draw_crop(pl_view *v, const pl_augment *a, draws *d)
 {
     double s = uniform(d, a->scale[0], a->scale[1]), x = uniform(d, 0, 1), y = uniform(d, 0, 1);
@@ -137,7 +137,8 @@ pl_view pl_view_center(const pl_augment *a, int width, int height, double aspect
 pl_crop_box pl_view_box(const pl_view *v, int width, int height)
 {
     pl_crop_box b = {v->x * width, v->y * height, (v->x + v->w) * width, (v->y + v->h) * height};
-    /* A cut within a thousandth of whole pixels is meant to be there: no resampling for it. */
+    /* An edge within a thousandth of a whole pixel is meant to be on it: then nothing is
+     * resampled. */
     double *edge[4] = {&b.x0, &b.y0, &b.x1, &b.y1};
     for (int i = 0; i < 4; i++)
         if (fabs(*edge[i] - rint(*edge[i])) < 1e-3) *edge[i] = rint(*edge[i]);
@@ -186,8 +187,8 @@ static void change_colours(const pl_view *v, uint8_t *rgb, int64_t n)
     }
 }
 
-/* Values of a byte in the input: black is low and, for ranges like 1 and 2, white is high exactly.
- */
+/* Fills the input value of each byte: black is low and, for ranges like 1 and 2, white is exactly
+ * high. */
 static void fill_table(const pl_pixels *to, float table[256])
 {
     float k = (to->high - to->low) / 255;
@@ -221,8 +222,8 @@ void pl_bytes_widen(const uint8_t *from, size_t n, float low, float high, bool p
     for (; i < n; i++) to[i] = (float)from[i] * k + low;
 }
 
-/* Channels as they lie, not mirrored, with the table's values. A large image would push everything
- * else out of the cache, and is read again much later: it is written past it. */
+/* Writes channels in their order, not mirrored, with the table's values. A large image would evict
+ * everything else from the cache, and is read again much later: it bypasses the cache. */
 static void write_plain(const uint8_t *rgb, const pl_pixels *to, size_t at, size_t n)
 {
     enum { LARGE = 64 << 10 };
@@ -230,7 +231,7 @@ static void write_plain(const uint8_t *rgb, const pl_pixels *to, size_t at, size
     pl_bytes_widen(rgb, n, to->low, to->high, past, (float *)to->data + at);
 }
 
-/* Channels as they lie, left for right. */
+/* Writes channels in their order, mirrored. */
 static void write_mirrored(const uint8_t *rgb, const pl_pixels *to, size_t at,
                            const float table[256])
 {
@@ -245,7 +246,7 @@ static void write_mirrored(const uint8_t *rgb, const pl_pixels *to, size_t at,
                 *f++ = table[p[c]];
 }
 
-/* A plane of a row: three bytes apart, or mirrored. */
+/* Writes a plane of a row: three bytes apart, or mirrored. */
 static void write_channel(const uint8_t *p, ptrdiff_t step, const float table[256], float *f, int n)
 {
     for (int x = 0; x < n; x++, p += step) f[x] = table[*p];
@@ -310,7 +311,7 @@ void pl_view_write(const pl_view *v, uint8_t *rgb, size_t stride, const pl_pixel
     if (v->coloured) change_colours(v, rgb, (int64_t)to->w * to->h);
     for (int y = 0; y < to->h; y++) write_row(v, rgb + (size_t)y * stride, to, y, table);
 #ifdef __SSE2__
-    _mm_sfence(); /* before another thread is told */
+    _mm_sfence(); /* before another thread reads the data */
 #endif
     if (v->ew > 0) erase(v, to);
 }

@@ -1,9 +1,9 @@
 /* augment.h - from a decoded image to the numbers of an input: crop, flip, colours, erasing.
  *
- * What is random is drawn from (seed, epoch, sample) through the counter-based generator: the same
- * view of a sample whatever thread reads it, in whatever order, after whatever resume. A view is
- * drawn once for a sample and applied to every input it feeds, so that two sizes of one image show
- * the same part of it.
+ * Random values are drawn from (seed, epoch, sample) by the counter-based generator: a sample has
+ * the same view whichever thread reads it, in any order, also after a resume. A view is drawn once
+ * for a sample and applied to every input of the sample, so that two sizes of one image show the
+ * same part of it.
  */
 #ifndef PL_DATA_AUGMENT_H
 #define PL_DATA_AUGMENT_H
@@ -23,7 +23,7 @@ typedef struct pl_augment {
     pl_crop
         crop; /* the largest part of the input's aspect, in the middle or anywhere; all of it; as
                             * many pixels as the input has, where there are so many */
-    double scale[2]; /* random crop: side of that part over the largest, drawn in between */
+    double scale[2]; /* random crop: factor on the side of the largest part, drawn in this range */
     /* resized crop: share of the image's area, and width over height of the part; drawn in between,
      * the ratio on a logarithmic scale */
     double area[2], ratio[2];
@@ -41,12 +41,13 @@ typedef struct pl_view {
     double ex, ey, ew, eh; /* erased part of the result; ew 0: none */
 } pl_view;
 
-/* a NULL: the plain view (centre crop, nothing else). aspect: width over height of the inputs. */
+/* Draws a view. a NULL: the plain view (centre crop, nothing else). aspect: width over height of
+ * the inputs. */
 pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t sample, int width,
                      int height, double aspect);
 /* The view of evaluations: all of the image for PL_CROP_STRETCH, else the part in the middle. */
 pl_view pl_view_center(const pl_augment *a, int width, int height, double aspect);
-/* The box of a view in an image of that size. */
+/* Returns the box of a view in an image of that size. */
 pl_crop_box pl_view_box(const pl_view *v, int width, int height);
 
 /* One sample of an input: [3|1, h, w] or [h, w, 3|1], f32 or u8. Black is low, white is high; u8
@@ -59,11 +60,10 @@ typedef struct pl_pixels {
     float low, high;
 } pl_pixels;
 
-/* Bytes as f32, black low and white high: what pl_view_write gives of them. past: written past the
- * cache. */
+/* Converts bytes to f32, black low and white high, like pl_view_write. past: bypasses the cache. */
 void pl_bytes_widen(const uint8_t *from, size_t n, float low, float high, bool past, float *to);
-/* rgb: w x h pixels after crop and resize, rows `stride` bytes apart. Colours change it, rows close
- * together then. */
+/* Writes a view to an input. rgb: w x h pixels after crop and resize, rows `stride` bytes apart;
+ * changing colours overwrites rgb and makes its rows contiguous. */
 void pl_view_write(const pl_view *v, uint8_t *rgb, size_t stride, const pl_pixels *to);
 
 #endif

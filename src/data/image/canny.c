@@ -1,8 +1,8 @@
-/* canny.c - edges after Canny, in whole numbers as OpenCV does them: see plimsoll_image.h.
+/* canny.c - Canny edges in integer arithmetic like OpenCV's: see plimsoll_image.h.
  *
  * A pixel is on an edge where the gradient is a maximum across it. Directions fall into four
  * sectors whose borders, 22.5 and 67.5 degrees, are compared in fixed point. Pixels above `high`
- * start a flood over those above `low`.
+ * start a flood fill over pixels above `low`.
  */
 #include "plimsoll_image.h"
 
@@ -87,13 +87,13 @@ static void gradients(int w, int h, const planes *p)
     }
 }
 
-/* Outside of the picture there is no gradient. */
+/* Outside the picture the gradient is zero. */
 static int mag_at(const planes *p, int w, int h, int x, int y)
 {
     return x < 0 || y < 0 || x >= w || y >= h ? 0 : p->mag[y * w + x];
 }
 
-/* Equal neighbours: the first one counts, so that an edge of two equal pixels is one wide. */
+/* Of equal neighbours the first counts, so that an edge of two equal pixels is one pixel wide. */
 static bool is_peak(const planes *p, int w, int h, int x, int y)
 {
     int i = y * w + x, m = p->mag[i];
@@ -105,7 +105,7 @@ static bool is_peak(const planes *p, int w, int h, int x, int y)
     return m > mag_at(p, w, h, x - s, y - 1) && m > mag_at(p, w, h, x + s, y + 1);
 }
 
-/* Marks a weak pixel as an edge to go on from. */
+/* Marks a weak pixel as an edge and continues the flood from it. */
 static void flood(uint8_t *edge, const planes *p, int w, int h, int at, int *n)
 {
     int x = at % w, y = at / w;

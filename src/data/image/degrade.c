@@ -1,8 +1,8 @@
 /* degrade.c - a degradation is drawn as plain data, then applied: see plimsoll_image.h.
  *
  * All draws of a picture come first and each is made whether it is used or not, so that one setting
- * does not shift the others. Then the picture goes back and forth between two buffers that have
- * room for its largest intermediate size.
+ * does not change the others. Then the picture is moved between two buffers that have room for its
+ * largest intermediate size.
  */
 #include "data/image/degrade.h"
 
@@ -58,8 +58,8 @@ static double uniform(draws *d, double from, double to)
     return from + (to - from) * (double)pl_rng_uniform(d->word[d->at++]);
 }
 
-/* Number of the first of n probabilities that the draw falls into; the last one takes what is left.
- */
+/* Returns the index of the first of n probabilities that the draw falls into; the last takes the
+ * rest. */
 static int pick(draws *d, const double *p, int n)
 {
     double sum = 0, u;
@@ -72,7 +72,7 @@ static int pick(draws *d, const double *p, int n)
     return n - 1;
 }
 
-/* An exponent: below 1 as often as above it. */
+/* Draws an exponent: below 1 as often as above 1. */
 static double exponent(draws *d, const double range[2])
 {
     bool below = uniform(d, 0, 1) < 0.5;
@@ -132,13 +132,13 @@ pl_degradation pl_degrade_draw(const pl_degrade *o, pl_image_key key)
 struct pl_degrader {
     pl_degrade o;
     int w, h;
-    float *good, *a, *b, *pad; /* the picture; two that take turns; borders and strips */
+    float *good, *a, *b, *pad; /* the picture; two alternating buffers; borders and strips */
     pl_jpeg_round *jpeg;
     size_t floats;
     float *block;
 };
 
-/* Sides of the largest intermediate picture. */
+/* Returns the side of the largest intermediate picture. */
 static int most(const pl_degrade *o, int side)
 {
     double first = fmax(1, o->pass[0].scale[1]), second = fmax(1, o->pass[1].scale[1]) / o->factor;
@@ -209,7 +209,7 @@ void pl_degrader_free(pl_degrader *d)
     pl_sys_free(d);
 }
 
-/* The picture in the making: px is d->a or d->b. */
+/* The picture being degraded: px is d->a or d->b. */
 typedef struct work {
     pl_degrader *d;
     float *px;
@@ -306,7 +306,7 @@ pl_status pl_degrader_run(pl_degrader *d, pl_image_key key, const uint8_t *rgb, 
 }
 
 /* ---- pool --------------------------------------------------------------------------------- */
-/* The places that a batch takes: different ones, in the order of its samples. */
+/* Returns the places that a batch takes: different ones, in the order of its samples. */
 static int64_t place_of(uint64_t seed, int64_t size, int64_t which, int64_t index)
 {
     int64_t sorted[PL_POOL_BATCH], x = 0;

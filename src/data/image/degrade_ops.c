@@ -1,5 +1,5 @@
-/* degrade_ops.c - see degrade.h. Rows are w x 3 floats that lie together, so that the inner loops
- * run over long stretches of memory whatever the channel. */
+/* degrade_ops.c - see degrade.h. Rows are w x 3 contiguous floats, so that the inner loops run over
+ * long stretches of memory for all channels. */
 #include "data/image/degrade.h"
 
 #include "base/rng.h"
@@ -18,7 +18,7 @@ static int reflect(int i, int n)
 }
 
 /* ---- blur --------------------------------------------------------------------------------- */
-/* Squared distance in units of the two deviations, turned. */
+/* Returns the squared distance in units of the two deviations, after rotation. */
 static double distance2(const pl_blur *b, double x, double y)
 {
     bool iso = b->shape == PL_BLUR_ISO || b->shape == PL_BLUR_GENERAL_ISO ||
@@ -89,7 +89,7 @@ void pl_blur_apply(const float *src, int w, int h, const float *weights, int siz
 }
 
 /* ---- sharpening --------------------------------------------------------------------------- */
-/* A row of 2 half + 1 taps in both directions. line: w + 2 half pixels, strip: w x h. */
+/* Applies 2 half + 1 taps in both directions. line: w + 2 half pixels, strip: w x h. */
 static void blur_separable(const float *src, int w, int h, const float *taps, int half, float *dst,
                            float *strip)
 {
@@ -213,7 +213,7 @@ void pl_scale_picture(const float *src, int src_w, int src_h, float *dst, int w,
 }
 
 /* ---- noise -------------------------------------------------------------------------------- */
-/* Four words for elements 4 block to 4 block + 3 of a picture's noise. */
+/* Draws four words for elements 4 block to 4 block + 3 of a picture's noise. */
 static void words(pl_image_key key, int pass, uint64_t block, uint32_t out[4])
 {
     pl_rng_block(key.seed, NOISE_STREAM + (uint32_t)pass, (uint64_t)key.epoch,
@@ -251,7 +251,7 @@ pl_poisson pl_poisson_of(double mean)
     return p;
 }
 
-/* The smallest k whose probability of at most k exceeds u, looked for from the mode on. */
+/* Returns the smallest k whose cumulative probability exceeds u, searching from the mode. */
 int pl_poisson_draw(const pl_poisson *p, double u)
 {
     int k = (int)p->mean;
@@ -280,7 +280,7 @@ static int grey_level(const float *p)
     return level_of(0.2989f * p[0] + 0.587f * p[1] + 0.114f * p[2]);
 }
 
-/* Counts of photons: as many as there are shades, the next power of two. */
+/* Number of photons: as many as there are shades, rounded up to a power of two. */
 static void add_poisson(float *px, size_t pixels, const pl_degradation_pass *p, pl_image_key key,
                         int pass)
 {

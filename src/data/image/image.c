@@ -1,4 +1,4 @@
-/* image.c - see image.h: formats told apart, limits, and the way to each decoder. */
+/* image.c - see image.h: recognises formats, checks limits, and calls the decoder. */
 #include "data/image/image_int.h"
 
 #include "base/sys.h"

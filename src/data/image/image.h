@@ -43,7 +43,7 @@ typedef struct pl_image_info {
     pl_image_format format;
     int width, height;
     const char *colour; /* "RGB", "grey", "CMYK", "palette", "RGBA", "grey+alpha" */
-    int bits;           /* a channel, as stored */
+    int bits;           /* per channel, as stored */
     bool by_rows;       /* pl_image_rows can decode it */
 } pl_image_info;
 
@@ -55,11 +55,11 @@ void pl_decoder_free(pl_decoder *d);
 /* Reads the header. */
 pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_image_limits *limits,
                          pl_image_info *info) PL_MUST_USE;
-/* Size that pl_image_decode gives when at least min_w x min_h pixels are wanted (0: the whole
- * size): a JPEG is scaled down by its own transform, for a fraction of the time. */
+/* Sets the size that pl_image_decode gives when at least min_w x min_h pixels are needed (0: the
+ * whole size): a JPEG is scaled down by its own transform, in a fraction of the time. */
 void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);
-/* Decodes to w x h, which pl_image_scaled gave: 3 bytes a pixel, row by row, into rgb, which has
- * room for 4 bytes a pixel (CMYK passes through it). */
+/* Decodes to w x h, from pl_image_scaled: 3 bytes per pixel, row by row, into rgb, which must have
+ * room for 4 bytes per pixel (CMYK needs it). */
 pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
 /* Decodes the numbers of a PNG mask, grey values or palette numbers of at most 8 bits, into out, a
@@ -67,7 +67,7 @@ pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
  * grey. */
 pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *info,
                            uint8_t *out) PL_MUST_USE;
-/* Decodes an image that is by_rows in its own size, a row at a time through `row` (3 bytes a
+/* Decodes an image that is by_rows at its own size, one row at a time through `row` (3 bytes per
  * pixel), and passes each row to fn in order, so that the whole image is never in memory. fn gets
  * the last row before the end of the file is verified. */
 typedef void (*pl_image_row_fn)(void *ctx, int y, const uint8_t *row);

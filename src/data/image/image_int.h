@@ -1,4 +1,4 @@
-/* image_int.h - what one format's decoder gives to image.c. */
+/* image_int.h - the interface between image.c and the decoders of the formats. */
 #ifndef PL_DATA_IMAGE_INT_H
 #define PL_DATA_IMAGE_INT_H
 
@@ -14,8 +14,7 @@ bool pl__webp_here(void);
 bool pl__bmp_here(void);
 bool pl__tiff_here(void);
 bool pl__gif_here(void);
-/* Header to info; sizes are held against the limits by the caller, before anything else is asked.
- */
+/* Reads the header into info; the caller checks sizes against the limits before any other call. */
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n,
                          pl_image_info *info) PL_MUST_USE;
 pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;

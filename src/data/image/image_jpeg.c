@@ -1,8 +1,8 @@
 /* image_jpeg.c - JPEG through libturbojpeg.
  *
- * The library's scaled transform gives 1/8 to 8/8 of the size; the smallest that is still large
- * enough is chosen. A file that ends early is an error here, though the library would fill it up
- * with grey; so is one with corrupt data. Stray bytes between markers are harmless and common.
+ * The library's scaled transform gives 1/8 to 8/8 of the size; the smallest that is large enough is
+ * chosen. A truncated file is an error here, though the library would fill it up with grey; so is a
+ * file with corrupt data. Stray bytes between markers are harmless and common.
  */
 #include "data/image/image_int.h"
 
@@ -13,8 +13,7 @@
 # include <pthread.h>
 # include <string.h>
 
-/* A limit on progressive scans, which take time without end in hostile files; since libturbojpeg 2.1.
- */
+/* Limits progressive scans, which hostile files repeat without end; from libturbojpeg 2.1 on. */
 # ifdef TJFLAG_LIMITSCANS
 #  define LIMIT_SCANS TJFLAG_LIMITSCANS
 # else
@@ -56,7 +55,7 @@ void pl__jpeg_close(pl_decoder *d)
     d->jpeg = NULL;
 }
 
-/* A header that fails leaves the handle in the middle of a file: the next one gets a new handle. */
+/* A failed header leaves the handle in the middle of a file: the next file gets a new handle. */
 static pl_status give_up(pl_decoder *d, const char *what)
 {
     const char *why = lib.f.tjGetErrorStr2(d->jpeg);

@@ -1,5 +1,5 @@
-/* image_png.c - PNG through libspng, which decodes into a buffer of the size the header says: data
- * that inflate to more are cut off there. Chunks that are not pixels are limited to 1 MiB. */
+/* image_png.c - PNG through libspng, which decodes into a buffer of the size in the header: excess
+ * data are cut off. Chunks that are not pixels are limited to 1 MiB. */
 #include "data/image/image_int.h"
 
 #if __has_include(<spng.h>)

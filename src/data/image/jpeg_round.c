@@ -1,5 +1,4 @@
-/* jpeg_round.c - the damage that JPEG does to a picture: compresses and decompresses it in memory.
- */
+/* jpeg_round.c - JPEG artefacts: compresses and decompresses a picture in memory. */
 #include "data/image/degrade.h"
 #include "data/image/image.h"
 
@@ -17,7 +16,8 @@ struct pl_jpeg_round {
     unsigned long room;
 };
 
-/* The library's own bound, without the library: whole blocks of 16 x 16, and a header. */
+/* Returns the library's own bound, without calling the library: whole blocks of 16 x 16, and a
+ * header. */
 static uint64_t bound(int w, int h)
 {
     return (uint64_t)((w + 15) / 16 * 16) * (uint64_t)((h + 15) / 16 * 16) * 6 + 4096;

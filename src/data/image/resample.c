@@ -1,4 +1,5 @@
-/* resample.c - see resample.h. Rows first, into a strip of the rows that the second pass reads. */
+/* resample.c - see resample.h. First pass: rows, into a strip of the rows that the second pass
+ * reads. */
 #include "data/image/resample.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 enum { BITS = 22 };
 
 /* ---- the filters ------------------------------------------------------------------------ */
-/* How far a filter reaches to each side, in pixels of the coarser of the two images. */
+/* Returns how far a filter reaches to each side, in pixels of the coarser of the two images. */
 static double reach(pl_filter f)
 {
     return f == PL_FILTER_LANCZOS ? 3 : 1;

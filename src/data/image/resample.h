@@ -1,4 +1,4 @@
-/* resample.h - antialiased resize of RGB bytes, as PIL does it, to the bit of the last rounding.
+/* resample.h - antialiased resize of RGB bytes with the same bits as PIL's.
  *
  * Weights have 22 bits, results 8. The filter is a triangle as wide as the scale (BILINEAR,
  * torchvision's antialias=True) or Lanczos' window of three lobes (LANCZOS).
@@ -17,16 +17,17 @@ typedef struct pl_crop_box {
 
 typedef enum pl_filter { PL_FILTER_TRIANGLE, PL_FILTER_LANCZOS } pl_filter;
 
-/* Whether a box is w x h whole pixels, so that it can be used where it lies. */
+/* Whether a box is w x h whole pixels, so that no resampling is needed. */
 bool pl_crop_box_is_plain(pl_crop_box box, int w, int h);
-/* Bytes that pl_rgb_resize works in. */
+/* Returns the bytes of work memory of pl_rgb_resize. */
 size_t pl_rgb_resize_bytes(pl_filter f, int src_w, int src_h, int w, int h);
-/* The box of src to dst, w x h; 3 bytes a pixel. work: pl_rgb_resize_bytes, aligned for int32_t. */
+/* Resizes the box of src to dst, w x h; 3 bytes per pixel. work: pl_rgb_resize_bytes, aligned for
+ * int32_t. */
 void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_crop_box box,
                    uint8_t *dst, int w, int h, void *work);
 
-/* The same with the source's rows given one after the other, so that it need never be there as a
- * whole. */
+/* The same with the source's rows given one after the other, so that the whole source is never in
+ * memory. */
 typedef struct pl_axis {
     int n, cap;                      /* outputs; room for taps of each */
     int32_t *first, *count, *weight; /* output i is the sum of taps from first[i] on */
@@ -40,7 +41,7 @@ typedef struct pl_resizer {
 } pl_resizer;
 void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_crop_box box,
                      uint8_t *dst, int w, int h, void *work);
-/* Row y of the source, in order; those that are not needed may be given or left out. */
+/* Takes row y of the source, in order; rows that are not needed may be given or left out. */
 void pl_resizer_row(pl_resizer *z, int y, const uint8_t *row);
 void pl_resizer_finish(pl_resizer *z);
 

@@ -18,7 +18,7 @@ typedef struct pl_spng {
 #undef MEMBER
 } pl_spng;
 
-/* The table, or NULL when the library is not installed. Any thread may ask. */
+/* Returns the table, or NULL when the library is not installed. Thread-safe. */
 const pl_spng *pl_spng_get(void);
 
 #endif

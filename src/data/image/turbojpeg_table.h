@@ -16,7 +16,7 @@ typedef struct pl_turbojpeg {
 #undef MEMBER
 } pl_turbojpeg;
 
-/* The table, or NULL when the library is not installed. Any thread may ask. */
+/* Returns the table, or NULL when the library is not installed. Thread-safe. */
 const pl_turbojpeg *pl_turbojpeg_get(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* array.h - one input's samples in files: rows of one array, or of several that follow each other.
+/* array.h - one input's samples in files: rows of one array, or of several consecutive arrays.
  *
  * A file is .npy (one array), .safetensors or .h5/.hdf5 (arrays by name; in HDF5 with folders,
  * "Product/Signal"). Row i of the column is row i of the files in the order given. Each row has the
@@ -19,10 +19,10 @@ pl_status pl_array_open(const char *const *paths, int n, const char *input, cons
 void pl_array_close(pl_array *a);
 int64_t pl_array_rows(const pl_array *a);
 pl_status pl_array_read(const pl_array *a, int64_t row, void *to) PL_MUST_USE;
-/* The file that holds a row. */
+/* Returns the file that holds a row. */
 const char *pl_array_path(const pl_array *a, int64_t row);
 
-/* Whether a name ends like a file with arrays by name. */
+/* Whether a name ends like a file with named arrays. */
 bool pl_array_is_bundle(const char *name);
 
 #endif

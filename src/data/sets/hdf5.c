@@ -1,12 +1,12 @@
 /* hdf5.c - HDF5 arrays by rows, through libhdf5.
  *
- * The library is not safe for threads as it is commonly built, so one lock is held around every
- * call into it; what takes long is the disk. It is opened when the first file is, so that runs
- * without HDF5 do not carry it.
+ * The library is commonly built without thread safety, so one lock is held around every call into
+ * it; most of the time goes to the disk. It is opened with the first file, so that runs without
+ * HDF5 do not load it.
  *
- * The library trusts what a file says of itself, and some damaged files end the process that reads
- * them. So a child process opens each file first and reads rows all over it: what ends the child is
- * refused here.
+ * The library trusts its files, and some damaged files crash the process that reads them. So a
+ * child process opens each file first and reads rows throughout it: a file that crashes the child
+ * is refused.
  */
 #include "plimsoll_hdf5.h"
 
@@ -79,7 +79,7 @@ static void load(void)
     };
     here = pl_library_load(names, symbols, N_FUNCTIONS + N_TYPES, lib.table);
     if (!here || lib.H5open() < 0) return;
-    lib.H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* its errors are told by ours */
+    lib.H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* our messages report its errors */
 }
 
 const char *pl_hdf5_missing(void)
@@ -152,8 +152,8 @@ static bool read_locked(const pl_hdf5 *h, int64_t row, hid_t type, void *to)
     return ok;
 }
 
-/* The child: reads rows from the first to the last. Whether it succeeds is the parent's to find
- * out. */
+/* Runs in the child: reads rows from the first to the last. The parent finds out whether it
+ * succeeds. */
 static void read_all_over(pl_hdf5 *h, const char *field)
 {
     enum { ROWS = 64, SECONDS = 60 };
@@ -172,8 +172,8 @@ static void read_all_over(pl_hdf5 *h, const char *field)
     if (to && n > 0) (void)read_locked(h, n - 1, type, to);
 }
 
-/* With the lock held, so that no other thread is inside the library. A system that gives no process
- * goes on without this. */
+/* Requires the lock, so that no other thread is inside the library. If no process can be created,
+ * the check is skipped. */
 static pl_status try_apart(pl_hdf5 *h, const char *field)
 {
     int status = 0;
@@ -241,8 +241,8 @@ pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */
-/* The folders of a field, but those of an earlier one. One that is there already is refused, which
- * is as good. */
+/* Creates the folders of a field, except those of an earlier field. Creating an existing folder
+ * fails, which is harmless. */
 static void make_folders(hid_t file, const char *field)
 {
     char name[512];

@@ -19,12 +19,12 @@ static pl_status reserve(pl_image_range *r, size_t bytes)
 {
     void *p;
     PL_TRY(pl_sys_map(bytes, &p));
-    (void)madvise(p, bytes, MADV_NOHUGEPAGE); /* only what is touched is to be there */
+    (void)madvise(p, bytes, MADV_NOHUGEPAGE); /* only touched pages should be resident */
     *r = (pl_image_range){p, bytes};
     return PL_OK;
 }
 
-/* The strip of a resize is as high as the image: bounded by the longest side there may be. */
+/* The strip of a resize is as high as the image: bounded by the longest allowed side. */
 static size_t work_bytes(const pl_image_set_opts *o)
 {
     return pl_rgb_resize_bytes(o->filter, o->limits.max_side, o->limits.max_side, o->most_w,
@@ -69,7 +69,7 @@ static pl_status index_subsets(pl_image_set *s)
     return s->o.leave_out ? leave_out(s) : PL_OK;
 }
 
-/* data.balance: a sample weighs one over the size of its class. */
+/* data.balance: the weight of a sample is one over the size of its class. */
 static pl_status weigh(pl_image_set *s)
 {
     bool equal = true;
@@ -110,7 +110,7 @@ static pl_status open_tars(pl_image_set *s)
     return PL_OK;
 }
 
-/* Names in the quarantine file are bad from the start. */
+/* Marks names in the quarantine file as bad. */
 static pl_status read_quarantine(pl_image_set *s)
 {
     char *text, path[4096];

@@ -1,14 +1,15 @@
 /* images.h - a set of images that is read sample by sample, from any number of threads.
  *
  * A read finds the bytes (a file, or a range of a tar), decodes, draws the view (augment.h) and
- * writes it to each output; to one that has more pixels than the picture, from its larger version
- * where there is one. Each thread has scratch memory of its own, reserved when the set is opened:
- * pages appear as images need them, and what an unusually large image took is given back after it.
+ * writes it to each output; an output with more pixels than the picture uses the picture's larger
+ * version, if there is one. Each thread has its own scratch memory, reserved when the set is
+ * opened: pages appear as images need them, and the pages of an unusually large image are released
+ * after it.
  *
- * A file that cannot be read is, by policy: an error that names it; or replaced by another sample
- * of the same subset, chosen by a hash of (sample, epoch), and listed. With `quarantine` the names
- * are also kept in a file, and those in it are replaced without being read; they keep their place
- * in the order, so the order of the others is what it was.
+ * By policy, a file that cannot be read is an error that names it; or it is replaced by another
+ * sample of the same subset, chosen by a hash of (sample, epoch), and listed. With `quarantine` the
+ * names are also kept in a file, and samples listed there are replaced without being read; they
+ * keep their place in the order, so the order of the other samples does not change.
  */
 #ifndef PL_DATA_IMAGES_H
 #define PL_DATA_IMAGES_H
@@ -22,15 +23,15 @@ typedef enum pl_on_bad { PL_BAD_FAIL, PL_BAD_SKIP, PL_BAD_QUARANTINE } pl_on_bad
 typedef struct pl_image_set_opts {
     pl_items_opts items;
     pl_image_limits limits;
-    /* NULL, or says which of n training samples, [*begin, *end), are the evaluation set instead of
-     * what else would be. */
+    /* NULL, or sets which of n training samples, [*begin, *end), are the evaluation set instead of
+     * the usual one. */
     pl_status (*leave_out)(const void *ctx, int64_t n, int64_t *begin, int64_t *end);
     const void *leave_out_ctx;
     pl_filter filter;
     pl_augment augment; /* of training samples; evaluation has the plain view */
     pl_on_bad on_bad;
     const char *quarantine; /* file of names */
-    bool balance;           /* training draws: every class as often as every other */
+    bool balance;           /* training draws every class equally often */
     int threads;
     size_t keep_bytes;  /* scratch that a thread keeps between images */
     int most_w, most_h; /* sides of the largest output */
@@ -46,12 +47,12 @@ void pl_image_set_relabel(pl_image_set *s, const int32_t *label);
 int64_t pl_image_set_size(const pl_image_set *s, bool eval);
 /* Whether samples are drawn with replacement, by weight. */
 bool pl_image_set_weighted(const pl_image_set *s);
-/* Sample for a draw u in [0,1), by weight. */
+/* Returns the sample for a draw u in [0,1), by weight. */
 int64_t pl_image_set_draw(const pl_image_set *s, double u);
 
 double pl_image_set_weight(const pl_image_set *s, int64_t sample); /* of a training sample */
 int pl_image_set_threads(const pl_image_set *s);
-/* What the header of a sample says; nothing is decoded. */
+/* Reads the header of a sample; decodes nothing. */
 pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
                             pl_image_info *info) PL_MUST_USE;
 
@@ -80,11 +81,11 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r) PL_MUST_USE;
 /* Notes in seen which numbers the masks of the first `most` samples have. */
 pl_status pl_image_set_mask_numbers(pl_image_set *s, int64_t most, bool seen[256]) PL_MUST_USE;
 
-/* Files that were found to be bad, in the order of the set. */
+/* Returns the number of bad files found; their names follow in the order of the set. */
 int64_t pl_image_set_bad_count(const pl_image_set *s);
 const char *pl_image_set_bad(const pl_image_set *s, int64_t k, char *buf, size_t cap);
 
-/* Decodes an item whole and reports what it is: for `inspect data`. */
+/* Decodes a whole item and describes it: for `inspect data`. */
 pl_status pl_image_set_check(pl_image_set *s, int64_t item, int thread,
                              pl_image_info *info) PL_MUST_USE;
 

@@ -1,5 +1,4 @@
-/* images_int.h - what an open set of images has; images.c opens and closes it, images_read.c reads.
- */
+/* images_int.h - an open set of images; images.c opens and closes it, images_read.c reads. */
 #ifndef PL_DATA_IMAGES_INT_H
 #define PL_DATA_IMAGES_INT_H
 
@@ -28,7 +27,7 @@ struct pl_image_set {
     pl_items *items;
     int32_t *index[2]; /* items of a subset: train, eval */
     int64_t n[2];
-    double *cumulated; /* weights of training samples up to each; NULL: all equal */
+    double *cumulated; /* cumulative weights of training samples; NULL: all equal */
     pl_tar *tars;
     pl_image_thread *threads;
     uint8_t *bad; /* by item */

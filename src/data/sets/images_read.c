@@ -1,5 +1,5 @@
-/* images_read.c - see images.h: one sample of a set, from its bytes to the outputs, and what
- * becomes of a file that cannot be read. */
+/* images_read.c - see images.h: reads one sample of a set, from its bytes to the outputs, and
+ * handles files that cannot be read. */
 #include "base/hash.h"
 #include "base/sys.h"
 #include "data/sets/images_int.h"
@@ -13,16 +13,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_TRIES = 64 }; /* samples tried in the place of a bad one */
+enum { MAX_TRIES = 64 }; /* replacements tried for a bad sample */
 
-/* Gives back what lies past `keep`. */
+/* Releases memory past `keep`. */
 static void shrink(const pl_image_range *r, size_t keep, size_t used)
 {
     if (used > keep && r->bytes > keep) madvise(r->at + keep, r->bytes - keep, MADV_DONTNEED);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
-/* A whole file into `to`; its size may have changed since the set was listed. */
+/* Reads a whole file into `to`; its size may have changed since the set was listed. */
 static pl_status read_file(const char *path, void *to, size_t cap, size_t *n)
 {
     int fd = pl_sys_open(path, O_RDONLY, 0);
@@ -40,7 +40,7 @@ static pl_status read_file(const char *path, void *to, size_t cap, size_t *n)
     return PL_OK;
 }
 
-/* The first bytes of an image, as many as there are up to `most`. */
+/* Reads the first bytes of an image, at most `most`. */
 static pl_status read_head(pl_image_set *s, const pl_item *i, pl_image_thread *t, size_t most,
                            size_t *n)
 {
@@ -77,7 +77,8 @@ static pl_status read_bytes(pl_image_set *s, const pl_item *i, pl_image_thread *
     return PL_OK;
 }
 
-/* The text of a sample: from a list, from the tar, or from the .txt beside the file. */
+/* Returns the text of a sample: from a list, from the tar, or from the .txt file of the same
+ * name. */
 static const char *read_caption(pl_image_set *s, const pl_item *i, pl_image_thread *t)
 {
     size_t n = 0;
@@ -100,13 +101,13 @@ static const char *read_caption(pl_image_set *s, const pl_item *i, pl_image_thre
 }
 
 /* ---- one sample ------------------------------------------------------------------------------ */
-/* Outputs that are taken from one file. */
+/* Outputs that are computed from one file. */
 typedef struct outputs {
     const pl_pixels *to[PL_MAX_OUTPUTS];
     int n;
 } outputs;
 
-/* Pixels of the source, after its own scaling, that the outputs need. */
+/* Sets the pixels of the source, after the decoder's own scaling, that the outputs need. */
 static void wanted(const outputs *o, const pl_view *v, int *w, int *h)
 {
     *w = *h = 1;
@@ -118,8 +119,8 @@ static void wanted(const outputs *o, const pl_view *v, int *w, int *h)
     }
 }
 
-/* The view of a sample. Parts of as many pixels as are wanted lie on whole pixels, so that nothing
- * is resampled; evaluation takes the one in the middle. */
+/* Returns the view of a sample. A crop with exactly the required number of pixels lies on whole
+ * pixels, so that nothing is resampled; evaluation takes the crop in the middle. */
 static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_image_info *info)
 {
     pl_augment a = s->o.augment;
@@ -145,8 +146,8 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
     return v;
 }
 
-/* Whether the decoder can write where the sample goes: the whole picture, as it is, as bytes. CMYK
- * takes more room on its way. */
+/* Whether the decoder can write directly to the sample's destination: the whole picture, unchanged,
+ * as bytes. CMYK needs more room. */
 static bool is_direct(const outputs *o, const pl_view *v, const pl_image_info *info, int w, int h)
 {
     const pl_pixels *to = o->to[0];
@@ -160,7 +161,7 @@ static void give_row(void *ctx, int y, const uint8_t *row)
     pl_resizer_row(ctx, y, row);
 }
 
-/* A picture that is much larger than what is wanted of it, without ever having all of it. */
+/* Reads a picture that is much larger than required, without holding all of it. */
 static pl_status read_by_rows(pl_filter f, pl_image_thread *t, size_t n, const pl_image_info *info,
                               const pl_view *v, const pl_pixels *to)
 {
@@ -192,9 +193,9 @@ static void write_outputs(pl_filter f, pl_image_thread *t, const outputs *o, con
     }
 }
 
-/* The view of the n bytes of a file, which were probed, to the outputs. A JPEG's own scaling is a
- * filter too; what it leaves must be twice as large for a filter that is to be seen (PIL's
- * reducing_gap). */
+/* Writes the view of the n bytes of a probed file to the outputs. A JPEG's own scaling is a filter
+ * too; for the resize filter to matter, the scaled picture must still be twice as large as required
+ * (PIL's reducing_gap). */
 static pl_status write_view(pl_image_set *s, pl_image_thread *t, size_t n,
                             const pl_image_info *info, const pl_view *v, const outputs *o)
 {
@@ -306,8 +307,8 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     return PL_OK;
 }
 
-/* Sizes mostly stand in the first bytes; long notes before them (EXIF, ICC) make the whole file
- * needed. */
+/* The size is mostly in the first bytes; with long metadata before it (EXIF, ICC) the whole file is
+ * read. */
 pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
                             pl_image_info *info)
 {
@@ -326,7 +327,7 @@ pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thre
 static void append_line(const char *path, const char *line)
 {
     int fd = pl_sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-    if (fd < 0) return; /* the list of bad files has it all the same */
+    if (fd < 0) return; /* the list of bad files has it anyway */
     if (dprintf(fd, "%s\n", line) < 0) errno = 0;
     close(fd);
 }
@@ -353,8 +354,8 @@ static bool known_bad(pl_image_set *s, int32_t item)
     return is;
 }
 
-/* Too many were tried: what is wrong with the last, read again as its reason may be of an earlier
- * time. */
+/* Too many replacements were tried: reports the last one; reads it again, as its reason may be of
+ * an earlier time. */
 static pl_status give_up(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     char path[4096];

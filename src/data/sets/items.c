@@ -80,7 +80,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* scandir would allocate past sys.h; a folder is read twice instead: to count, and to keep. */
+/* scandir would allocate outside sys.h; a folder is read twice instead: to count, and to store. */
 pl_status pl__list_names(pl_arena *mem, const char *dir, const char ***names, int *n)
 {
     *n = 0;
@@ -120,7 +120,7 @@ bool pl_items_is_tar(const char *path)
     return is;
 }
 
-/* A number in [0,1) that a name always has. */
+/* Returns a number in [0,1) that depends on the name alone. */
 static double place_of(const char *name)
 {
     uint64_t h = 14695981039346656037u;
@@ -134,8 +134,8 @@ bool pl_name_in_share(const char *name, double share)
     return place_of(name) < share;
 }
 
-/* Of a few images the share may have none, or all: then the first, or all but the last, by that
- * number. A share of 1 is all. */
+/* With few images the share may select none, or all: then the first, or all but the last, by that
+ * number. A share of 1 selects all. */
 static void split(pl_items *s, double share)
 {
     int64_t n = 0, first = 0, last = 0;

@@ -62,7 +62,7 @@ static bool may_fill(const pl_loader *l)
     return !l->seeking && l->next < l->user + l->o.depth;
 }
 
-/* With the lock held, and held again at the end. */
+/* Requires the lock; releases it while filling. */
 static void fill_one(pl_loader *l, int index)
 {
     int64_t position = l->next++;
@@ -94,7 +94,7 @@ static void *work(void *ctx)
     return NULL;
 }
 
-/* Signals are the main thread's business. */
+/* Only the main thread handles signals. */
 static pl_status start_workers(pl_loader *l)
 {
     sigset_t all, before;
@@ -166,7 +166,7 @@ void pl_loader_free(pl_loader *l)
     pl_sys_free(l);
 }
 
-/* Begins anew at position: what is being filled is let finish, and forgotten. */
+/* Restarts at position: fills in progress finish, and their results are dropped. */
 static void seek(pl_loader *l, int64_t position)
 {
     l->seeking = true;

@@ -1,15 +1,15 @@
-/* loader.h - worker threads that fill a fixed ring of batch buffers ahead of whoever uses them.
+/* loader.h - prefetch: worker threads that fill a fixed ring of batch buffers ahead of the user.
  *
  * A batch is a position in an endless stream; its contents are a pure function of that position, so
- * the number of workers changes when a batch is ready, never what is in it. Position p lives in
+ * the number of workers changes when a batch is ready, never its contents. Position p lives in
  * buffer p modulo the ring's depth. Workers take positions in order and stop when the ring is full;
- * the user takes them in order and hands each back.
+ * the user takes them in order and returns each.
  *
  *      position   7 8 9 | 10 11 12 13
  *                 used    ^taken by the user next; 11 ready, 12 and 13 being filled
  *
- * All memory is taken by pl_loader_new. A fill that fails keeps its status and its message, which
- * the user gets when that position's turn comes: a bad batch far ahead is no error of this step.
+ * pl_loader_new allocates all memory. A fill that fails keeps its status and message, which the
+ * user gets when it takes that position: a bad batch far ahead does not fail the current step.
  */
 #ifndef PL_DATA_LOADER_H
 #define PL_DATA_LOADER_H
@@ -32,15 +32,16 @@ typedef struct pl_loader_opts {
 
 pl_status pl_loader_new(const pl_loader_opts *o, pl_loader **out) PL_MUST_USE;
 void pl_loader_free(pl_loader *l); /* waits for fills in progress */
-/* Memory that pl_loader_new takes, with what a worker's stack touches. */
+/* Returns the memory that pl_loader_new takes, including the touched part of the workers'
+ * stacks. */
 uint64_t pl_loader_bytes(int workers, int depth, size_t buffer_bytes);
 
-/* Waits for the batch at position; *buffer is valid until pl_loader_done. Any position may be asked
- * for: one that is not the next starts the ring anew from there. */
+/* Waits for the batch at position; *buffer is valid until pl_loader_done. Any position is allowed:
+ * a position that is not the next restarts the ring from there. */
 pl_status pl_loader_take(pl_loader *l, int64_t position, void **buffer) PL_MUST_USE;
 /* The same without waiting: false when the batch is not ready. */
 bool pl_loader_ready(pl_loader *l, int64_t position);
-/* Gives the buffer that was taken back to the workers. */
+/* Returns the taken buffer to the workers. */
 void pl_loader_done(pl_loader *l);
 
 #endif

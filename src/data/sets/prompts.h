@@ -1,7 +1,7 @@
 /* prompts.h - a file of prompts: one a line, found again by their text.
  *
- * Every line is a prompt, an empty one too; a carriage return before the line's end is not part of
- * it. Lines are numbered from 0. Equal lines are found as the first of them.
+ * Every line is a prompt, an empty line too; a carriage return before the line's end is not part of
+ * it. Lines are numbered from 0. A search finds the first of equal lines.
  */
 #ifndef PL_DATA_PROMPTS_H
 #define PL_DATA_PROMPTS_H

@@ -1,7 +1,8 @@
 /* tar.h - the members of a tar file, without unpacking: ustar, pax and GNU long names.
  *
  * A member is a name and a range of bytes in the file; names are never used as paths. Headers are
- * checked (sum, sizes inside the file); one that is wrong is PL_ERR_DATA and tells its place.
+ * checked (sum, sizes inside the file); a wrong header is PL_ERR_DATA and the message has its
+ * offset.
  */
 #ifndef PL_DATA_TAR_H
 #define PL_DATA_TAR_H

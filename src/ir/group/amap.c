@@ -56,7 +56,7 @@ typedef struct walker {
     int64_t reach[PL_AMAP_RUNS]; /* largest coordinate so far */
 } walker;
 
-/* The dim that a flat stride s > 0 moves along: the outermost whose stride divides into s. */
+/* Returns the dim that a flat stride s > 0 moves along: the outermost whose stride divides s. */
 static int dim_of(const walker *w, int64_t s)
 {
     for (int i = 0; i < w->rank; i++)
@@ -64,7 +64,8 @@ static int dim_of(const walker *w, int64_t s)
     return -1;
 }
 
-/* One run of n steps of s flat positions, split where it passes from a dim into the next. */
+/* Walks one run of n steps of s flat positions, split where it passes from one dim into the
+ * next. */
 static bool walk_run(walker *w, int64_t n, int64_t s, pl_amap *out)
 {
     while (n > 1) {

@@ -34,7 +34,7 @@ bool pl_amap_is_identity(const pl_amap *m);
 bool pl_amap_through(const pl_amap *m, int rank, const int64_t *dim, const pl_affine *a,
                      pl_amap *out);
 
-/* Returns the map from a space of E positions, rows of `len`, to one element a row. */
+/* Returns the map from a space of E positions, rows of `len`, to one element per row. */
 pl_amap pl_amap_rows(int64_t elems, int64_t len);
 
 /* ---- a space fine enough for several maps ----------------------------------------------- */

@@ -1,14 +1,14 @@
 /* fused.c - describes a fused group; see fused.h.
  *
- * Idea: two walks over the group's nodes. Backwards, each core node asks for its operands through
+ * Idea: two walks over the group's nodes. Backwards, each core node requests its operands through
  * its own map (amap.h). A reading is followed through inline nodes to a core node, which gets its
  * map from it, or to a value from outside. All maps go into one grid, whose dims become the space.
  * Forwards, the instructions are written.
  *
- * Invariant: each value has one map in the group. A second reading through another map makes the
- * nodes no group (ERR_UNSUPPORTED), and pass/fuse does not form such a group.
+ * Invariant: each value has one map in the group. If a value is read through two different maps,
+ * the nodes cannot be a group (ERR_UNSUPPORTED), and pass/fuse does not form such a group.
  *
- * Cost: linear in nodes and edges; loads and draws that repeat are found by a scan of the
+ * Cost: linear in nodes and edges; repeated loads and draws are found by a scan of the
  * instructions, of which there are at most some hundred.
  */
 #include "ir/group/fused.h"
@@ -79,7 +79,7 @@ static void ramp_of(const maker *k, const member *m, pl_ramp *out)
     pl_node_get(k->g, m->node)->op->ramp(&c, out);
 }
 
-/* The map from the space to the coordinate along axis d of val. */
+/* Makes the map from the space to the coordinate along axis d of val. */
 static bool coordinate(const maker *k, uint32_t val, const pl_amap *map, int d, pl_amap *out)
 {
     const pl_type *t = pl_type_of(k->g, val);
@@ -118,8 +118,8 @@ static bool ask(maker *k, uint32_t val, pl_amap map)
     return true;
 }
 
-/* The node's own outermost dim, if the next is reduced with it: a fact of shapes, which no other
- * member of a group changes. */
+/* Returns the node's own outermost dim, if the next is reduced with it: it follows from shapes, and
+ * no other member of a group changes it. */
 static int64_t lead_of(const pl_type *t, uint32_t axes)
 {
     int64_t lead = 0;
@@ -132,7 +132,7 @@ static int64_t lead_of(const pl_type *t, uint32_t axes)
     return 0;
 }
 
-/* Whether the grid can be cut where `lead` ends. */
+/* Whether the grid can be split where `lead` ends. */
 static bool can_cut(const maker *k, const member *m)
 {
     pl_reduction red;
@@ -242,7 +242,7 @@ static int32_t emit_load(maker *k, uint32_t val, const pl_amap *map)
     return f->n_instr - 1;
 }
 
-/* The operand that is the key of a draw: its first bytes, the same everywhere. */
+/* Returns the operand that is the key of a draw: its first bytes, the same everywhere. */
 static int32_t key_operand(maker *k, uint32_t in)
 {
     pl_fused *f = k->f;
@@ -277,7 +277,7 @@ static int32_t emit_draw(maker *k, const member *m, uint32_t val, const pl_amap 
     return f->n_instr++;
 }
 
-/* The instruction that holds val as read through map; -1 if it cannot be. */
+/* Returns the instruction that holds val as read through map; -1 if impossible. */
 static int32_t read_value(maker *k, uint32_t val, pl_amap map)
 {
     if (!follow(k, &val, &map)) return -1;
@@ -415,7 +415,7 @@ static pl_status list_members(maker *k, pl_arena *a)
     return PL_OK;
 }
 
-/* The row: of the reductions whose results a member reads. */
+/* Finds the row of the reductions whose results a member reads. */
 static bool find_row(maker *k)
 {
     for (uint32_t i = 0; i < k->u->n_nodes; i++) {

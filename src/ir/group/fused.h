@@ -6,8 +6,8 @@
  *
  * The space has as many positions as the largest value of the group, in row-major order. A value of
  * that size is computed at its own position. A smaller value is computed at each position where it
- * is read: a row value (one element a row, after a reduction inside the row) or a vector that is
- * broadcast. Inline nodes (role.h) are no instructions: they are strides of operands and steps of
+ * is read: a row value (one element per row, after a reduction inside the row) or a vector that is
+ * broadcast. Inline nodes (role.h) are not instructions: they are strides of operands and steps of
  * ramps. A reduction reads the whole space; its result leaves the group, or, when the reduced dims
  * are the innermost ones (a row), later instructions may read it.
  *
@@ -69,7 +69,7 @@ typedef struct pl_fused_operand {
 
 typedef enum pl_fused_out_kind {
     PL_FUSED_STORE, /* the whole space, dense, row-major */
-    PL_FUSED_ROWS,  /* one element a row, dense; src is the same along the row */
+    PL_FUSED_ROWS,  /* one element per row, dense; src is the same along the row */
     PL_FUSED_REDUCE /* `reduce` over the dims of `mask`: the other dims, dense, row-major */
 } pl_fused_out_kind;
 

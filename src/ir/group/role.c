@@ -44,7 +44,7 @@ int64_t pl_node_row(const pl_graph *g, uint32_t node)
     return row;
 }
 
-/* A reading that jumps with every element wastes most of each cache line; a kernel of its own reads
+/* A reading that jumps with every element wastes most of each cache line; a separate kernel reads
  * in blocks and is faster. */
 static bool near(const pl_type *y, const pl_affine *a)
 {

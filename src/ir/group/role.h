@@ -28,7 +28,7 @@ static inline bool pl_role_inline(pl_role r)
 {
     return r >= PL_ROLE_FILL;
 }
-/* An inline node without an operand from memory: its elements are made where they are read. */
+/* An inline node without an operand in memory: its elements are computed where they are read. */
 static inline bool pl_role_made(pl_role r)
 {
     return r == PL_ROLE_FILL || r == PL_ROLE_DRAW;
@@ -38,9 +38,9 @@ static inline bool pl_role_core(pl_role r)
     return r == PL_ROLE_MAP || r == PL_ROLE_REDUCE;
 }
 
-/* How output element c of an AFFINE node reads its input. */
+/* Sets how output element c of an AFFINE node reads its input. */
 void pl_node_affine(const pl_graph *g, uint32_t node, pl_affine *out);
-/* Which dims a REDUCE node reduces, and how. */
+/* Sets which dims a REDUCE node reduces, and how. */
 void pl_node_reduction(const pl_graph *g, uint32_t node, pl_reduction *out);
 /* Returns the number of elements of a row if the reduction is over the innermost dims, else 0. */
 int64_t pl_node_row(const pl_graph *g, uint32_t node);

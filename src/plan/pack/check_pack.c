@@ -24,7 +24,7 @@ static int by_start(const void *pa, const void *pb)
 static pl_status check_alone(const pl_pack_buffer *b, size_t index, uint64_t align, uint64_t height)
 {
     PL_FAIL_IF(align > 1 && b->offset % align != 0, PL_ERR_PLAN,
-               "buffer %zu lies at offset %llu, which is no multiple of %llu", index,
+               "buffer %zu lies at offset %llu, which is not a multiple of %llu", index,
                (ull)b->offset, (ull)align);
     if (b->size == 0 || b->lo >= b->hi) return PL_OK;
     PL_FAIL_IF(b->offset > height || b->size > height - b->offset, PL_ERR_PLAN,

@@ -171,7 +171,7 @@ pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t
     PL_FAIL_IF(*out <= 0, PL_ERR_ARG, "the %s samples of recipe %s are endless: give a number",
                pl_subset_name(subset), r->recipe->name);
     PL_FAIL_IF(size > 0 && *out > size, PL_ERR_ARG,
-               "%lld %s samples were asked for, the configuration has %lld", (long long)*out,
+               "%lld %s samples were requested, the configuration has %lld", (long long)*out,
                pl_subset_name(subset), (long long)size);
     return PL_OK;
 }

@@ -323,7 +323,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     if (!m->shape) return PL_ERR_MEMORY;
     for (int k = 0; k < r->build->n_variants; k++) PL_TRY(find_shapes(r, k, m->shape[k], &m->n));
     PL_FAIL_IF(strcmp(source, "tar") == 0 && !pl_items_is_tar(path), PL_ERR_DATA,
-               "data.source=tar: %s is no .tar and holds none", path);
+               "data.source=tar: %s is neither a .tar file nor a folder with .tar files", path);
     PL_FAIL_IF(
         !pl_config_is_null(c, "data.captions") && pl_items_is_tar(path), PL_ERR_CONFIG,
         "data.captions is for images in folders: those of %s have theirs beside them in the tars",

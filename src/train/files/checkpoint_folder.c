@@ -268,7 +268,7 @@ pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap
     }
     memset(c, 0, sizeof *c);
     dir[0] = 0;
-    PL_FAIL_IF(n, PL_ERR_FILE, "%s: none of its %d checkpoints is whole; --fresh begins anew",
+    PL_FAIL_IF(n, PL_ERR_FILE, "%s: all %d checkpoints are damaged; --fresh starts a new run",
                f->path, n);
     return PL_OK;
 }

@@ -155,7 +155,7 @@ static pl_status read_one_file(const char *name, const json_t *o, pl_checkpoint 
     PL_TRY(want_text(name, o, "xxh64", hash, sizeof hash));
     PL_TRY(want_hash(name, hash, &c->file[i].hash));
     PL_FAIL_IF(!c->file[i].name[0] || strchr(c->file[i].name, '/') || c->file[i].name[0] == '.',
-               PL_ERR_FILE, "%.200s: \"%s\" is no file of a checkpoint", name, c->file[i].name);
+               PL_ERR_FILE, "%.200s: \"%s\" is not a file of a checkpoint", name, c->file[i].name);
     c->file[i].bytes = (uint64_t)bytes;
     c->bytes += (uint64_t)bytes;
     c->n_files++;
@@ -181,8 +181,8 @@ static pl_status read_notes(const char *name, json_t *o, pl_checkpoint *c)
     PL_FAIL_IF(!json_is_object(notes), PL_ERR_FILE, "%.200s: \"notes\" is missing", name);
     json_object_foreach(notes, key, value)
     {
-        PL_FAIL_IF(!json_is_number(value), PL_ERR_FILE, "%.200s: the note \"%.80s\" is no number",
-                   name, key);
+        PL_FAIL_IF(!json_is_number(value), PL_ERR_FILE,
+                   "%.200s: the note \"%.80s\" is not a number", name, key);
         pl_checkpoint_note(c, key, json_number_value(value));
     }
     return PL_OK;
@@ -266,7 +266,7 @@ pl_status pl_checkpoint_read(const char *dir, pl_checkpoint *out)
     if (rc != PL_OK) {
         char why[512];
         snprintf(why, sizeof why, "%s", pl_error_text());
-        PL_FAIL(PL_ERR_FILE, "%s is no checkpoint: %s", dir, why);
+        PL_FAIL(PL_ERR_FILE, "%s is not a checkpoint: %s", dir, why);
     }
     rc = pl_checkpoint_parse(text, len, path, out);
     pl_sys_free(text);
