@@ -78,8 +78,10 @@ void help_beginner(FILE *out)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         fprintf(out, "  %s%-38s%s %s\n", cli_bold(out), rows[i].example, cli_plain(out),
                 rows[i].about);
-    fprintf(out, "\nplimsoll doctor checks this machine; plimsoll --help lists all commands;\n"
-                 "plimsoll COMMAND --help shows the options of one.\n");
+    fprintf(out,
+            "\nplimsoll predict applies a model to new data; plimsoll doctor checks this machine;\n"
+            "plimsoll --help lists all commands; "
+            "plimsoll COMMAND --help shows the options of one.\n");
 }
 
 static int bad_form(const char *text)
