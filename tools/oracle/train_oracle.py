@@ -142,5 +142,5 @@ def table(path, steps):
 
 
 torch.manual_seed(1)
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 print({"classify": classify, "segment": segment, "text": text, "table": table}[sys.argv[1]](sys.argv[2], int(sys.argv[3])))
