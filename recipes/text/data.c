@@ -2,8 +2,8 @@
  *
  * The whole text is kept as tokens, in 1, 2 or 4 bytes each. The last data.eval_share of the tokens
  * are for evaluation. With context T, sample i of the training text begins at token i*T, shifted by
- * a number below T that changes with each pass over the text, so that words are cut elsewhere each
- * time. Evaluation samples are not shifted.
+ * a random number below T that changes with each pass, so that words are cut elsewhere each time.
+ * Evaluation samples are not shifted.
  *
  * Without a file the text is generated: sums in words, "seven plus five is twelve.".
  */
@@ -186,7 +186,8 @@ pl_status text_data_read(void *data, pl_subset subset, const int64_t *sample, in
     for (int k = 0; k < n; k++) {
         int64_t at = sample[k] * x->context;
         if (!eval) {
-            uint64_t s = pl_sample_seed(x->seed, subset, pl_batch_pass(batch, k));
+            uint64_t pass = (uint64_t)pl_batch_pass(batch, k);
+            uint64_t s = pl_sample_seed(x->seed + (pass << 32), subset, sample[k]);
             at += (int64_t)((double)x->context * pl_sample_uniform(s, 0));
         }
         if (at > x->n[eval] - stretch) at = x->n[eval] - stretch;

@@ -33,12 +33,17 @@ for key, v in net.state_dict().items():  # no value is at its default, so that n
         v.add_(0.02 * torch.rand_like(v)) if "running_var" in key else v.add_(0.02 * torch.randn_like(v))
     if key.endswith(("layer_scale", "gamma")):
         v.add_(0.3)
-save_file({k: v.contiguous() for k, v in net.state_dict().items()}, os.path.join(out, "model.safetensors"))
+mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 pictures = (torch.rand(3, side, side, 3) * 256).to(torch.uint8).numpy()
+x = ((torch.from_numpy(pictures).float() / 255 - mean) / std).permute(0, 3, 1, 2)
+with torch.no_grad():  # a last layer of moderate size, so that no probability is 0 or 1
+    spread = net.eval()(x).std()
+    for key, v in net.state_dict().items():
+        if key.startswith(("fc.", "head.weight", "head.bias", "head.fc.", "classifier.2.")):
+            v.div_(spread)
+save_file({k: v.contiguous() for k, v in net.state_dict().items()}, os.path.join(out, "model.safetensors"))
 for i, p in enumerate(pictures):
     Image.fromarray(p).save(os.path.join(out, "pictures", f"{i}.png"))
-mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-x = ((torch.from_numpy(pictures).float() / 255 - mean) / std).permute(0, 3, 1, 2)
 with torch.no_grad():
-    p = net.eval()(x).softmax(1)
+    p = net(x).softmax(1)
 np.save(os.path.join(out, "probability.npy"), p.numpy().astype("f4"))
