@@ -206,18 +206,23 @@ bool pl_image_set_weighted(const pl_image_set *s)
     return s->cumulated != NULL;
 }
 
-int64_t pl_image_set_draw(const pl_image_set *s, double u)
+int64_t pl_weighted_draw(const double *cumulated, int64_t lo, int64_t hi, double u)
 {
-    int64_t lo = 0, hi = s->n[0] - 1;
-    double want = u * s->cumulated[hi];
-    while (lo < hi) {
+    double before = lo ? cumulated[lo - 1] : 0;
+    double want = before + u * (cumulated[hi - 1] - before);
+    for (hi--; lo < hi;) {
         int64_t mid = (lo + hi) / 2;
-        if (s->cumulated[mid] > want)
+        if (cumulated[mid] > want)
             hi = mid;
         else
             lo = mid + 1;
     }
     return lo;
+}
+
+int64_t pl_image_set_draw(const pl_image_set *s, double u)
+{
+    return pl_weighted_draw(s->cumulated, 0, s->n[0], u);
 }
 
 double pl_image_set_weight(const pl_image_set *s, int64_t sample)

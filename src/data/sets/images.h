@@ -47,6 +47,9 @@ void pl_image_set_relabel(pl_image_set *s, const int32_t *label);
 int64_t pl_image_set_size(const pl_image_set *s, bool eval);
 /* Whether samples are drawn with replacement, by weight. */
 bool pl_image_set_weighted(const pl_image_set *s);
+/* Returns an index in [lo, hi) for a draw u in [0,1), by weight; cumulated[i] is the sum of the
+ * weights up to index i. */
+int64_t pl_weighted_draw(const double *cumulated, int64_t lo, int64_t hi, double u);
 /* Returns the sample for a draw u in [0,1), by weight. */
 int64_t pl_image_set_draw(const pl_image_set *s, double u);
 

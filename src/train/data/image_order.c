@@ -79,21 +79,6 @@ pl_status pl__images_sort(pl_run *r)
     return PL_OK;
 }
 
-/* Draws an index of order[0] in [lo, hi) by weight; u in [0,1). */
-static int64_t draw_between(const struct pl_images *m, int64_t lo, int64_t hi, double u)
-{
-    double before = lo ? m->cumulated[lo - 1] : 0;
-    double want = before + u * (m->cumulated[hi - 1] - before);
-    for (hi--; lo < hi;) {
-        int64_t mid = (lo + hi) / 2;
-        if (m->cumulated[mid] > want)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
 /* The bucket of a step, and how many earlier steps had the same bucket. */
 static pl_stratum stratum_of(const pl_run *r, int64_t step)
 {
@@ -104,7 +89,7 @@ static pl_stratum stratum_of(const pl_run *r, int64_t step)
         return pl__stratum_at(seed, &s, step);
     }
     int64_t n = pl_image_set_size(m->set, false),
-            at = draw_between(m, 0, n, drawn(seed, BATCHES, step));
+            at = pl_weighted_draw(m->cumulated, 0, n, drawn(seed, BATCHES, step));
     int k = 0;
     while (m->first[0][k + 1] <= at) k++;
     return (pl_stratum){k, 0};
@@ -125,7 +110,8 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
         pl__ranks_position(r, s.index * r->build->accumulate + number % r->build->accumulate, 0);
     for (int64_t i = 0; i < r->build->micro; i++) {
         int64_t p = from + i, all = pl__ranks_position(r, number, i);
-        int64_t at = m->cumulated ? draw_between(m, first, first + size, drawn(seed, SAMPLES, all))
+        int64_t at = m->cumulated ? pl_weighted_draw(m->cumulated, first, first + size,
+                                                     drawn(seed, SAMPLES, all))
                                   : first + pl__sample_at(seed + (uint64_t)s.bucket, size, p);
         samples[i] = m->order[0][at];
         passes[i] = m->cumulated ? all : p / size;
