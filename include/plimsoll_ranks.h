@@ -73,7 +73,6 @@ PL_API struct pl_comm *pl_world_comm(pl_world *w);
 /* Makes the run one rank of a run of the whole world. Call it before pl_run_build; the world must
  * outlive the run. */
 PL_API pl_status pl_run_join(pl_run *r, pl_world *w) PL_MUST_USE;
-PL_API pl_world *pl_run_world(const pl_run *r);
 /* Bytes that this rank has sent to others since pl_run_join. */
 typedef struct pl_run_traffic {
     uint64_t all_reduce, reduce_scatter, all_gather, broadcast, control;

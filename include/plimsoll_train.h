@@ -85,8 +85,7 @@ PL_API pl_status pl_run_build(pl_run *r) PL_MUST_USE;
  * so itself when the given budget is too small. */
 PL_API pl_status pl_run_find_minimum(pl_run *r) PL_MUST_USE;
 PL_API const pl_program *pl_run_train_program(const pl_run *r);
-PL_API const pl_program *pl_run_apply_program(const pl_run *r); /* NULL unless accumulating */
-PL_API const pl_program *pl_run_eval_program(const pl_run *r);  /* NULL if the recipe has none */
+PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the recipe has none */
 
 /* The programs of a step, in the order in which they run; i in [0, count). The training program is
  * called "train". */

@@ -61,11 +61,6 @@ pl_status pl_run_join(pl_run *r, pl_world *w)
     return PL_OK;
 }
 
-pl_world *pl_run_world(const pl_run *r)
-{
-    return r->ranks.world;
-}
-
 pl_status pl__ranks_configure(pl_run *r)
 {
     long long ranks = (long long)pl_config_int(r->config, "ranks"),

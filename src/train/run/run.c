@@ -40,11 +40,6 @@ const pl_program *pl_run_eval_program(const pl_run *r)
     return pl__eval(r);
 }
 
-const pl_program *pl_run_apply_program(const pl_run *r)
-{
-    return r->build ? r->build->now->apply : NULL;
-}
-
 pl_run_split pl_run_split_get(const pl_run *r)
 {
     const pl_step_build *b = r->build;
