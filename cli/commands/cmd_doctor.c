@@ -23,6 +23,7 @@ typedef struct doctor {
     pl_json *json;
     int failed;
     char packages[TEXT]; /* each with a space before it */
+    char path[4200];     /* of a plug-in */
 } doctor;
 
 typedef struct doctor_options {
@@ -123,20 +124,21 @@ static void check_formats(doctor *d)
 /* Returns whether a program is in PATH. */
 static bool in_path(const char *program)
 {
-    char path[4096];
-    for (const char *p = getenv("PATH"); p && *p;) {
+    bool is = false;
+    for (const char *p = getenv("PATH"); p && *p && !is;) {
         size_t n = strcspn(p, ":");
-        snprintf(path, sizeof path, "%.*s/%s", (int)n, p, program);
-        if (n && access(path, X_OK) == 0) return true;
+        char *path = cli_text("%.*s/%s", (int)n, p, program);
+        is = n && path && access(path, X_OK) == 0;
+        free(path);
         p += n + (p[n] == ':');
     }
-    return false;
+    return is;
 }
 
 static void check_programs(doctor *d)
 {
-    char path[4200], text[TEXT];
-    bool plugin = pl_plugin_find("mpi", path, sizeof path);
+    char text[TEXT];
+    bool plugin = pl_plugin_find("mpi", d->path, sizeof d->path);
     if (!plugin)
         tell_missing(d, "several ranks",
                      "no MPI plug-in (apt-get install libopenmpi-dev openmpi-bin, then build "
@@ -144,7 +146,8 @@ static void check_programs(doctor *d)
     else if (!in_path("mpirun"))
         tell_missing(d, "several ranks", "no mpirun (apt-get install openmpi-bin)");
     else
-        snprintf(text, sizeof text, "mpirun and %.600s", path), tell(d, "several ranks", OK, text);
+        snprintf(text, sizeof text, "mpirun and %.600s", d->path),
+            tell(d, "several ranks", OK, text);
     if (!in_path("cc") || !in_path("make"))
         tell_missing(d, "own networks",
                      "plimsoll new writes C, which needs a compiler and make (apt-get install gcc "
@@ -202,20 +205,17 @@ static bool has_nvidia_card(void)
     return has;
 }
 
-static void check_gpus(doctor *d)
+static void check_gpus(doctor *d, const pl_device_info *list, int n)
 {
-    enum { MOST = 64 };
-    char text[TEXT], path[4200];
-    pl_device_info list[MOST];
+    char text[TEXT];
     if (driver_version(text, sizeof text))
         tell(d, "NVIDIA driver", OK, text);
     else if (has_nvidia_card())
         tell_missing(d, "NVIDIA driver",
                      "an NVIDIA GPU is here, but no driver answers (apt-get install nvidia-driver, "
                      "from Debian's non-free)");
-    if (pl_plugin_find("cuda", path, sizeof path)) tell(d, "CUDA plug-in", OK, path);
-    int n = pl_device_list(list, MOST);
-    for (int i = 1; i < n && i < MOST; i++)
+    if (pl_plugin_find("cuda", d->path, sizeof d->path)) tell(d, "CUDA plug-in", OK, d->path);
+    for (int i = 1; i < n; i++)
         if (list[i].usable) {
             snprintf(text, sizeof text, "%s; %s free of %s", list[i].about,
                      cli_bytes(list[i].free_bytes), cli_bytes(list[i].total_bytes));
@@ -258,38 +258,40 @@ static void self_test(doctor *d, const char *device)
 
 int cmd_doctor(int argc, char **argv)
 {
-    enum { MOST = 64 };
     doctor_options o = {.json = false};
-    doctor d = {0};
-    pl_device_info list[MOST];
+    doctor *d = cli_new(sizeof *d);
+    int n;
+    pl_status rc = PL_OK;
     cli_args a;
     cli_parse(argc, argv, &cli_help_doctor, &o, &a);
     cli_want(&a, 0, 0, "doctor", "no arguments");
     if (o.json) {
-        d.json = pl_json_new(stdout);
-        pl_json_object(d.json, NULL);
-        pl_json_string(d.json, "version", pl_version());
-        pl_json_array(d.json, "checks");
+        d->json = pl_json_new(stdout);
+        pl_json_object(d->json, NULL);
+        pl_json_string(d->json, "version", pl_version());
+        pl_json_array(d->json, "checks");
     } else {
         printf("%splimsoll %s%s\n", cli_bold(stdout), pl_version(), cli_plain(stdout));
     }
-    check_processor(&d);
-    check_formats(&d);
-    check_programs(&d);
-    check_gpus(&d);
-    int n = pl_device_list(list, MOST);
-    for (int i = 0; i < n && i < MOST; i++)
-        if (list[i].usable) self_test(&d, list[i].name);
+    check_processor(d);
+    check_formats(d);
+    check_programs(d);
+    pl_device_info *list = cli_devices(false, &n);
+    check_gpus(d, list, n);
+    for (int i = 0; i < n; i++)
+        if (list[i].usable) self_test(d, list[i].name);
+    free(list);
     if (o.json) {
-        pl_json_end(d.json);
-        pl_json_string(d.json, "install", d.packages + strspn(d.packages, " "));
-        pl_json_bool(d.json, "ok", d.failed == 0);
-        pl_json_end(d.json);
-        pl_status rc = pl_json_finish(d.json);
-        pl_json_free(d.json);
-        if (rc != PL_OK) return cli_fail(rc);
-    } else if (d.packages[0]) {
-        printf("To install what is missing:\n  sudo apt-get install%s\n", d.packages);
+        pl_json_end(d->json);
+        pl_json_string(d->json, "install", d->packages + strspn(d->packages, " "));
+        pl_json_bool(d->json, "ok", d->failed == 0);
+        pl_json_end(d->json);
+        rc = pl_json_finish(d->json);
+        pl_json_free(d->json);
+    } else if (d->packages[0]) {
+        printf("To install what is missing:\n  sudo apt-get install%s\n", d->packages);
     }
-    return d.failed ? 1 : 0;
+    int code = rc != PL_OK ? cli_fail(rc) : d->failed ? 1 : 0;
+    free(d);
+    return code;
 }

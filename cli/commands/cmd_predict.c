@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { PATH = 4096 };
 
@@ -127,15 +128,18 @@ const cli_help cli_help_predict = {
 
 int cmd_predict(int argc, char **argv)
 {
-    predictor e = {.progress = {.percent = -1, .what = "predict"}};
+    predictor *e = cli_new(sizeof *e);
     cli_args a;
-    cli_parse(argc, argv, &cli_help_predict, &e, &a);
+    cli_parse(argc, argv, &cli_help_predict, e, &a);
     cli_want(&a, 1, 1, "predict", "one run folder or configuration");
-    if (!cli_find_model(a.positional[0], e.model, e.ema, e.config_path, e.model_path, PATH))
-        return 2;
-    e.progress.bar = cli_terminal(stderr);
-    e.progress.quiet |= e.json;
-    int code = predict(&e, &a);
-    pl_run_free(e.run);
+    e->progress.percent = -1;
+    e->progress.what = "predict";
+    e->progress.bar = cli_terminal(stderr);
+    e->progress.quiet |= e->json;
+    bool found =
+        cli_find_model(a.positional[0], e->model, e->ema, e->config_path, e->model_path, PATH);
+    int code = found ? predict(e, &a) : 2;
+    pl_run_free(e->run);
+    free(e);
     return code;
 }

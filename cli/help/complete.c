@@ -6,11 +6,11 @@
  */
 #include "help.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 /* ---- words ------------------------------------------------------------------------------- */
-enum { MOST_DEVICES = 64 };
 
 static void put_commands(FILE *out)
 {
@@ -29,10 +29,11 @@ static void put_presets(FILE *out)
 
 static void put_devices(FILE *out)
 {
-    pl_device_info d[MOST_DEVICES];
-    int n = pl_device_profiles(d, MOST_DEVICES);
+    int n;
+    pl_device_info *d = cli_devices(true, &n);
     fputs("cpu cuda", out);
-    for (int i = 0; i < n && i < MOST_DEVICES; i++) fprintf(out, " %s", d[i].name);
+    for (int i = 0; i < n; i++) fprintf(out, " %s", d[i].name);
+    free(d);
 }
 
 static bool takes_config(const cli_command *c)
@@ -245,8 +246,8 @@ static void print_key(void *ctx, const char *key, const char *old_value, const c
 static void print_values(const pl_config *c, const char *key, FILE *out)
 {
     const pl_config_entry *row = pl_config_row(c, key);
-    pl_device_info d[MOST_DEVICES];
-    int n = strcmp(key, "device") == 0 ? pl_device_profiles(d, MOST_DEVICES) : 0;
+    int n = 0;
+    pl_device_info *d = strcmp(key, "device") == 0 ? cli_devices(true, &n) : NULL;
     if (row && row->type == PL_CONFIG_BOOL) fprintf(out, "%s=true\n%s=false\n", key, key);
     for (const char *p = row ? row->choices : NULL; p && *p;) {
         size_t len = strcspn(p, "|");
@@ -254,7 +255,8 @@ static void print_values(const pl_config *c, const char *key, FILE *out)
         p += len + (p[len] == '|');
     }
     if (n) fprintf(out, "%s=cpu\n%s=cuda\n", key, key);
-    for (int i = 0; i < n && i < MOST_DEVICES; i++) fprintf(out, "%s=%s\n", key, d[i].name);
+    for (int i = 0; i < n; i++) fprintf(out, "%s=%s\n", key, d[i].name);
+    free(d);
 }
 
 int complete_keys(const char *config, const char *word, FILE *out)

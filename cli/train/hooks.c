@@ -166,21 +166,23 @@ void hooks_run(hooks *h, int code, const char *message)
     const char *command = is_end(code) ? h->on_end : h->on_error;
     if (!command || h->ran) return;
     h->ran = true;
-    char path[PATH_MAX] = "", run[PATH_MAX + 16], status[32], step[48], text[1200];
-    char *word[WORDS], *copy = strdup(command);
-    if (h->path && !realpath(h->path, path)) path[0] = 0;
-    snprintf(run, sizeof run, "PL_RUN=%s", path);
+    char status[32], step[48], text[1200];
+    char *word[WORDS], *copy = strdup(command), *path = h->path ? realpath(h->path, NULL) : NULL;
+    char *run = cli_text("PL_RUN=%s", path ? path : "");
     snprintf(status, sizeof status, "PL_STATUS=%d", code);
     snprintf(step, sizeof step, "PL_STEP=%lld", (long long)h->step);
     snprintf(text, sizeof text, "PL_MESSAGE=%s", message);
     char *added[] = {run, status, step, text}, **env = environment(added, 4);
     pid_t pid = 0;
     fflush(NULL);
-    int rc = !copy || !env || split_words(copy, word, WORDS) < 1 ? ENOMEM : start(word, env, &pid);
+    int rc = !copy || !run || !env || split_words(copy, word, WORDS) < 1 ? ENOMEM
+                                                                         : start(word, env, &pid);
     if (rc == 0)
         wait_and_warn(h, key, pid);
     else
         cli_error("warning: %s: cannot run %s: %s", key, command, strerror(rc));
+    free(path);
+    free(run);
     free(copy);
     free(env);
 }

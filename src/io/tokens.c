@@ -357,7 +357,7 @@ static pl_status read_json(const char *path, json_t **out)
 
 static pl_status read_files(pl_tokens *t, const char *path)
 {
-    char vocab_path[4096], merges_path[4096];
+    char vocab_path[4096];
     struct stat st;
     json_t *root = NULL;
     PL_FAIL_IF(stat(path, &st) != 0, PL_ERR_DATA, "%s: no such file or folder", path);
@@ -365,15 +365,15 @@ static pl_status read_files(pl_tokens *t, const char *path)
     snprintf(vocab_path, sizeof vocab_path, "%s%s", path, folder ? "/vocab.json" : "");
     if (folder && stat(vocab_path, &st) != 0)
         snprintf(vocab_path, sizeof vocab_path, "%s/tokenizer.json", path);
-    const char *slash = strrchr(vocab_path, '/');
-    snprintf(merges_path, sizeof merges_path, "%.*smerges.txt",
-             slash ? (int)(slash - vocab_path) + 1 : 0, vocab_path);
     pl_status rc = read_json(vocab_path, &root);
     if (rc == PL_OK && json_object_get(root, "model")) {
         rc = read_tokenizer(t, root, vocab_path);
     } else if (rc == PL_OK) {
         rc = read_vocabulary(t, root, vocab_path);
-        if (rc == PL_OK) rc = read_merges(t, root, merges_path);
+        char *slash = strrchr(vocab_path, '/'), *name = slash ? slash + 1 : vocab_path;
+        size_t room = sizeof vocab_path - (size_t)(name - vocab_path);
+        if (rc == PL_OK && snprintf(name, room, "merges.txt") >= (int)room) name[0] = 0;
+        if (rc == PL_OK) rc = read_merges(t, root, vocab_path);
     }
     json_decref(root);
     return rc == PL_ERR_IO ? PL_ERR_DATA : rc;
