@@ -65,10 +65,10 @@ static void read_v2(pl_cgroup *out, const char *folder)
 
 static void read_v1_cpu(pl_cgroup *out, const char *folder)
 {
-    char quota[TEXT], period[TEXT];
-    if (read_file(folder, "cpu.cfs_quota_us", quota) &&
-        read_file(folder, "cpu.cfs_period_us", period))
-        take_cpus(out, strtod(quota, NULL), strtod(period, NULL));
+    char text[TEXT];
+    if (!read_file(folder, "cpu.cfs_quota_us", text)) return;
+    double quota = strtod(text, NULL);
+    if (read_file(folder, "cpu.cfs_period_us", text)) take_cpus(out, quota, strtod(text, NULL));
 }
 
 static void read_v1_memory(pl_cgroup *out, const char *folder)
