@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,13 +78,14 @@ static const pl_recipe *find_source(const char *name)
  * the current one. */
 static bool put_source(const char *path, const pl_recipe *r, const word *words)
 {
-    char own[96], line[96], presets[PATH_MAX];
+    char own[96], line[96], *presets = cli_text("%s/presets", path);
     snprintf(own, sizeof own, "\"recipes/%s/", r->name);
     snprintf(line, sizeof line, "recipe: %s\n", r->name);
     const word copied[] = {{own, "\""}, {line, ""}, {NULL, NULL}};
-    snprintf(presets, sizeof presets, "%s/presets", path);
-    if (mkdir(presets, 0777) != 0) {
-        cli_error("cannot make the folder %s: %s", presets, strerror(errno));
+    bool made = presets && mkdir(presets, 0777) == 0;
+    free(presets);
+    if (!made) {
+        cli_error("cannot make the folder %s/presets: %s", path, strerror(errno));
         return false;
     }
     for (const pl_source_file *f = r->sources; f->name; f++)

@@ -21,7 +21,7 @@ static void losses_of(const char *config, const char *run, char *to, size_t cap)
 
 TEST(new_from_a_recipe_gives_its_source_to_change)
 {
-    char own[4096], copy[4096], changed[4096];
+    static char own[4096], copy[4096], changed[4096];
     const char *d = pl_test_dir();
     WANT_BIN();
     CHECK_RUN(cli_run(IN "$P new mine --from text && cd mine && make CFLAGS=-O1 >/dev/null", d), 0,

@@ -163,7 +163,7 @@ TEST(classify_predicts_as_torchvision_and_timm_do)
     static const char *const networks[] = {"resnet18", "resnet50", "convnext_tiny", "vit_small",
                                            "timm_convnext_tiny"};
     const char *d = pl_test_dir();
-    char here[4096], path[5000];
+    static char here[4096], path[5000];
     if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     WANT_PYTHON(python, "timm");
