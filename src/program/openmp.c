@@ -2,7 +2,8 @@
  * teams.
  *
  * Idea: the dynamic linker binds a library's calls to a definition in the executable before one in
- * another library. oneDNN is compiled for OpenMP and calls the five functions below. A loop that
+ * another library. oneDNN is compiled for OpenMP and calls the five functions below (3.7 also
+ * omp_set_num_threads, but only in its graph component, which nobody here uses). A loop that
  * begins in the served library (pl_team_serve) runs on the calling thread's team (base/team.h); all
  * other loops go on to libgomp. Why: libgomp ends threads when a loop is smaller than the one
  * before and starts them again for the next. oneDNN chooses a size for every kernel, so that
