@@ -104,8 +104,9 @@ TEST(deps_tell_make_what_was_found)
     cli_result r = deps("LACKS='webp'", file);
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cat found.mk && touch -d 2001-01-01 found.mk", pl_test_dir());
-    CHECK_MSG(strstr(r.out, "FOUND := JPEG PNG HDF5 MPI mpirun\nISAS := base avx2 avx512\n"), "%s",
-              r.out);
+    CHECK_MSG(strstr(r.out, "FOUND := JPEG PNG ") && !strstr(r.out, "WebP") &&
+                  strstr(r.out, " MPI mpirun\nISAS := base avx2 avx512\n"),
+              "%s", r.out);
     r = deps("LACKS='webp'", file); /* an equal file is not written: make would begin anew */
     r = cli_run("find %s/found.mk -not -newermt 2002-01-01", pl_test_dir());
     CHECK_MSG(strstr(r.out, "found.mk"), "%s", r.out);
