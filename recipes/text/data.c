@@ -107,8 +107,8 @@ static pl_status tokenise(const pl_tokens *t, char *all, size_t n, text *x, int6
         free(wide);
         return rc;
     }
-    x->tokens = realloc(wide, (size_t)*count * (size_t)x->bytes + 1);
-    if (!x->tokens) x->tokens = wide;
+    void *narrow = realloc(wide, (size_t)*count * (size_t)x->bytes + 1);
+    x->tokens = narrow ? narrow : (void *)wide;
     return PL_OK;
 }
 
