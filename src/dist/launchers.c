@@ -42,12 +42,16 @@ static void listen_to_signals(void)
 }
 
 /* Settings for mpirun, unless the user's environment has them. Ranks share cores: they must not be
- * bound to one core each, nor spin while they wait. */
+ * bound to one core each, nor spin while they wait. Open MPI 5 reads the names with PRTE; its hwloc
+ * calls a /sys that is not mounted an error. */
 static void set_environment(const pl_control_at *at)
 {
     static const char *const rows[][2] = {
         {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+        {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+        {"HWLOC_HIDE_ERRORS", "2"},
         {"OMPI_MCA_mpi_yield_when_idle", "1"},
         {"OMPI_MCA_orte_execute_quiet", "1"},
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},

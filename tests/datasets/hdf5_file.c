@@ -9,7 +9,8 @@ typedef int64_t id;
 
 static void *symbol(const char *name)
 {
-    void *lib = dlopen("libhdf5_serial.so.103", RTLD_NOW);
+    void *lib = dlopen("libhdf5_serial.so.310", RTLD_NOW);
+    if (!lib) lib = dlopen("libhdf5_serial.so.103", RTLD_NOW);
     return lib ? dlsym(lib, name) : NULL;
 }
 

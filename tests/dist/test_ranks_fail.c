@@ -14,7 +14,9 @@
 static const char lib[] =
     "cd $D || exit 99\n"
     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1\n"
-    "export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1\n"
+    "export OMPI_MCA_hwloc_base_binding_policy=none HWLOC_HIDE_ERRORS=2 "
+    "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none "
+    "OMPI_MCA_mpi_yield_when_idle=1\n"
     "launch() { kind=$1 n=$2 out=$3; shift 3\n"
     "  case \"$*\" in *--fresh*) rm -rf $out;; esac\n"
     "  if [ $kind = own ]; then $P train " RUN

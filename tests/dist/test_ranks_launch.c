@@ -9,9 +9,11 @@
 #include <string.h>
 
 #define RUN "wandistill/tiny batch=6 data.workers=0 eval.every=0 threads=1 --quiet "
-#define IN                                                                                                                 \
- "cd $D || exit 99; export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 " \
- "OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1; "
+#define IN                                                                                          \
+ "cd $D || exit 99; export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "              \
+ "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none HWLOC_HIDE_ERRORS=2 " \
+ "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe "                                            \
+ "PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1; "
 
 /* ---- the environment -------------------------------------------------------------------- */
 static const char *const all_names[] = {

@@ -70,8 +70,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void load(void)
 {
     static const char *const names[] = {
-        "libhdf5_serial.so.103", "libhdf5_serial.so", "libhdf5.so.103",
-        "libhdf5.so.200",        "libhdf5.so",        NULL};
+        "libhdf5_serial.so.310", "libhdf5_serial.so.103", "libhdf5_serial.so", "libhdf5.so.310",
+        "libhdf5.so.103",        "libhdf5.so.200",        "libhdf5.so",        NULL};
     static const char *const symbols[] = {
 # define NAME(f) # f,
         FUNCTIONS(NAME) TYPES(NAME)
