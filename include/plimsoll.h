@@ -341,11 +341,17 @@ typedef struct pl_plan_info {
 } pl_plan_info;
 PL_API const pl_plan_info *pl_program_plan(const pl_program *p);
 
+/* What a kernel belongs to. Backward: reverse mode made it. Update: it uses a result of the backward
+ * pass, and no backward kernel uses its own: clipping, optimizer, norms. Forward: all others, also
+ * the penalty on a gradient that is differentiated a second time. */
+enum pl_stage { PL_STAGE_FORWARD, PL_STAGE_BACKWARD, PL_STAGE_UPDATE };
+
 /* One position of the execution order, for pictures. */
 typedef struct pl_plan_position {
     uint64_t bytes;  /* of the arena, alive while the kernel runs */
     double ms;       /* predicted time of the kernel */
     bool recomputed; /* the kernel ran before in the same run of the program */
+    enum pl_stage stage;
 } pl_plan_position;
 /* Fills at most cap positions and returns how many there are. keep_all: positions of the keep-all
  * plan, whichever plan runs. */

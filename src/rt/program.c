@@ -418,9 +418,51 @@ pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
     return out;
 }
 
+/* Marks on units, for unit_stages. */
+enum { BACKWARD = 1, AFTER_BACKWARD = 2, BEFORE_BACKWARD = 4 };
+
+/* Returns the marks of every unit, which the caller frees; NULL without memory. Unit ids are in a
+ * topological order, so one walk each way carries a mark to all that follow or precede. */
+static uint8_t *unit_marks(const pl_graph *g, const pl_units *units)
+{
+    uint8_t *mark = pl_sys_alloc(units->n + 1);
+    if (!mark) return NULL;
+    for (uint32_t u = 0; u < units->n; u++) {
+        const pl_unit *unit = &units->unit[u];
+        bool backward = unit->n_out > 0;
+        for (uint32_t k = 0; k < unit->n_out; k++)
+            backward &= pl_node_get(g, pl_producer(g, unit->out[k]))->backward;
+        mark[u] = backward ? BACKWARD : 0;
+        for (uint32_t k = 0; k < unit->n_in; k++) {
+            uint32_t from = units->unit_of[unit->in[k]];
+            /* by the value: a group with forward results may give a gradient too */
+            if (from && (mark[from - 1] & AFTER_BACKWARD ||
+                         pl_node_get(g, pl_producer(g, unit->in[k]))->backward))
+                mark[u] |= AFTER_BACKWARD;
+        }
+    }
+    for (uint32_t u = units->n; u-- > 0;) {
+        const pl_unit *unit = &units->unit[u];
+        if (!(mark[u] & (BACKWARD | BEFORE_BACKWARD))) continue;
+        for (uint32_t k = 0; k < unit->n_in; k++)
+            if (units->unit_of[unit->in[k]])
+                mark[units->unit_of[unit->in[k]] - 1] |= BEFORE_BACKWARD;
+    }
+    return mark;
+}
+
+static enum pl_stage stage_of(uint8_t mark)
+{
+    if (mark & BACKWARD) return PL_STAGE_BACKWARD;
+    return mark & AFTER_BACKWARD && !(mark & BEFORE_BACKWARD) ? PL_STAGE_UPDATE : PL_STAGE_FORWARD;
+}
+
 int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *out, int cap)
 {
     const pl_plan *plan = keep_all ? p->keep_all : p->plan;
+    if (cap == 0) return (int)plan->n_positions;
+    uint8_t *mark =
+        keep_all ? unit_marks(p->base_graph, p->base_units) : unit_marks(p->g, p->units);
     int n = (int)plan->n_positions < cap ? (int)plan->n_positions : cap;
     for (int i = 0; i < n; i++) {
         out[i] = (pl_plan_position){.bytes = 0};
@@ -428,7 +470,9 @@ int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *o
         uint32_t unit = plan->order[i];
         out[i].ms = p->cost_ns[keep_all ? unit : pl_base_unit(p, unit)] / 1e6;
         out[i].recomputed = !keep_all && p->x && p->x->recomputed[unit];
+        out[i].stage = mark ? stage_of(mark[unit]) : PL_STAGE_FORWARD;
     }
+    pl_sys_free(mark);
     /* Births and deaths first, then their running sums. Differences wrap around and back. */
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const pl_placed_buffer *b = &plan->buffers[i];
