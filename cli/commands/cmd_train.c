@@ -134,6 +134,7 @@ static int train(trainer *t, int launched)
         snprintf(message, sizeof message, "%lld steps done", (long long)t->hooks.step);
     else if (!signals.stop)
         snprintf(message, sizeof message, "%s", cli_last_error());
+    if (code != 0 && !signals.stop) emit_error(t, code, message);
     pl_json_free(t->events);
     free(t->peaks);
     monitor_close(&t->monitor);

@@ -120,10 +120,19 @@ static void end_members(const trainer *t, pl_json *j, const void *what)
     pl_json_int(j, "steps", *(const int64_t *)what);
     pl_json_float(j, "wall_s", cli_seconds() - t->started);
     pl_json_uint(j, "peak_used_bytes", trainer_peak(t));
+    if (trainer_stopped(t)) pl_json_bool(j, "stopped", true);
     if (!t->peaks) return;
     pl_json_array(j, "rank_peak_bytes");
     for (int i = 0; i < pl_world_size(t->world); i++) pl_json_uint(j, NULL, t->peaks[i]);
     pl_json_end(j);
+}
+
+static void error_members(const trainer *t, pl_json *j, const void *what)
+{
+    const error_event *e = what;
+    (void)t;
+    pl_json_int(j, "code", e->code);
+    pl_json_string(j, "message", e->message);
 }
 
 /* ---- one function for each event -------------------------------------------------------- */
@@ -167,6 +176,13 @@ pl_status emit_arrays(trainer *t, int64_t step, const char *path)
 pl_status emit_end(trainer *t, int64_t steps)
 {
     return emit(t, "end", end_members, &steps);
+}
+
+void emit_error(trainer *t, int code, const char *message)
+{
+    pl_status rc =
+        emit(t, "error", error_members, &(error_event){.code = code, .message = message});
+    (void)rc; /* the run has failed already, perhaps because nothing can be written */
 }
 
 /* ---- lines for people ------------------------------------------------------------------- */

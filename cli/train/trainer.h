@@ -90,6 +90,10 @@ typedef struct eval_event {
     int64_t step;
     const pl_eval_info *info;
 } eval_event;
+typedef struct error_event {
+    int code;
+    const char *message;
+} error_event;
 pl_status emit_plan(trainer *t);
 pl_status emit_phase(trainer *t);
 pl_status emit_step(trainer *t, const pl_step_info *s);
@@ -98,6 +102,8 @@ pl_status emit_checkpoint(trainer *t, int64_t step);
 pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path);
 pl_status emit_arrays(trainer *t, int64_t step, const char *path);
 pl_status emit_end(trainer *t, int64_t steps);
+/* Tells that the run fails with this exit code. */
+void emit_error(trainer *t, int code, const char *message);
 void clear_bar(const trainer *t);
 void show_bar(trainer *t, const pl_step_info *s);
 void show_line(trainer *t, const pl_step_info *s);
