@@ -341,9 +341,9 @@ typedef struct pl_plan_info {
 } pl_plan_info;
 PL_API const pl_plan_info *pl_program_plan(const pl_program *p);
 
-/* What a kernel belongs to. Backward: reverse mode made it. Update: it uses a result of the backward
- * pass, and no backward kernel uses its own: clipping, optimizer, norms. Forward: all others, also
- * the penalty on a gradient that is differentiated a second time. */
+/* The stage of a kernel. Backward: reverse mode made the kernel. Update: the kernel uses results of
+ * the backward pass, and no backward kernel uses its results: clipping, optimizer, norms. Forward:
+ * all others, also the penalty on a gradient that is differentiated a second time. */
 enum pl_stage { PL_STAGE_FORWARD, PL_STAGE_BACKWARD, PL_STAGE_UPDATE };
 
 /* One position of the execution order, for pictures. */

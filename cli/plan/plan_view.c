@@ -40,6 +40,7 @@ plan_program plan_program_at(const pl_run *run, int i)
         }
         if (t.apply && at++ == i) {
             p.program = t.apply;
+            p.update = true;
             snprintf(p.name, sizeof p.name, "update of %s", t.name);
         }
     }

@@ -33,6 +33,7 @@ const char *plan_tradeoffs(const pl_run *run, char *buf, size_t cap);
 typedef struct plan_program {
     const pl_program *program; /* NULL: i is past the last one */
     char name[64];
+    bool update; /* "update of ..." */
 } plan_program;
 plan_program plan_program_at(const pl_run *run, int i);
 /* Returns the program with the largest arena, which sets the size of the run's arena. keep_all: by
@@ -51,12 +52,15 @@ double plan_recompute_share(const pl_run *run);
 
 /* page.c: `plan --timeline FILE.html`; returns the exit code. */
 int page_write(const pl_run *run, const char *name, const char *path);
-/* page_plan_save writes the same plan as a file (plan.json) into a run folder. page_head and
- * page_body write the page before and after the plan, which is in a script element. */
+/* page_plan_save writes the same plan as a file (plan.json) into a run folder. page_head opens a
+ * page with its style; page_body writes the page of a plan, after the plan in a script element.
+ * page_common_script and page_chart_script write parts of a script element. */
 pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder,
                          const char *file) PL_MUST_USE;
 void page_head(FILE *f, const char *title);
 void page_body(FILE *f);
+void page_common_script(FILE *f);
+void page_chart_script(FILE *f);
 
 /* compare.c: plan --compare; returns the exit code. */
 int plan_compare(const cli_args *a, bool json);

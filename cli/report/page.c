@@ -1,6 +1,7 @@
 /* page.c - `plan --timeline FILE.html`: the plan as a page that needs only a browser.
  *
- * The page is page.html, embedded in the program, after the plan as JSON in a script element.
+ * The page is page.html and page.js, embedded in the program, after the plan as JSON in a script
+ * element. page_common.js and style.css belong to every page.
  * Buffers are drawn at their addresses on a canvas, so that ten thousand of them stay fast. Axes,
  * the outline of the keep-all plan, the budget and the peak are SVG on top. Numbers are written as
  * arrays and labels once, in a list: a plan of ten thousand buffers takes less than a megabyte.
@@ -12,7 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+PL_EMBED(page_style, "cli/report/style.css");
+PL_EMBED(page_common, "cli/report/page_common.js");
 PL_EMBED(plan_page, "cli/report/page.html");
+PL_EMBED(plan_script, "cli/report/page.js");
+PL_EMBED(chart_script, "cli/report/chart.js");
 
 /* ---- labels ----------------------------------------------------------------------------- */
 /* The labels, numbered in the order of first use. Hash table with open addressing. */
@@ -86,9 +91,11 @@ static void put_memory(FILE *f, const pl_run *run)
             (unsigned long long)(m.state > weights ? m.state - weights : 0));
 }
 
-/* Writes positions as [bytes, ms, recomputed, label]; those of the keep-all plan as [bytes, ms]. */
-static void put_positions(FILE *f, const pl_program *p, bool kept, labels *l)
+/* Writes positions as [bytes, ms, recomputed, label, stage]; those of the keep-all plan as
+ * [bytes, ms]. */
+static void put_positions(FILE *f, const plan_program *of, bool kept, labels *l)
 {
+    const pl_program *p = of->program;
     int n = pl_program_positions(p, kept, NULL, 0);
     pl_plan_position *at = calloc((size_t)n + 1, sizeof *at);
     fprintf(f, "\"%s\":[", kept ? "kept" : "steps");
@@ -96,7 +103,9 @@ static void put_positions(FILE *f, const pl_program *p, bool kept, labels *l)
     for (int i = 0; at && i < n; i++) {
         fprintf(f, "%s[%llu,%.6g", i ? "," : "", (unsigned long long)at[i].bytes, at[i].ms);
         if (!kept)
-            fprintf(f, ",%d,%d", at[i].recomputed, label_index(l, pl_program_position_label(p, i)));
+            fprintf(f, ",%d,%d,%d", at[i].recomputed,
+                    label_index(l, pl_program_position_label(p, i)),
+                    of->update ? PL_STAGE_UPDATE : (int)at[i].stage);
         fprintf(f, "]");
     }
     fprintf(f, "],\n");
@@ -114,7 +123,27 @@ static void put_buffers(FILE *f, const pl_program *p, labels *l)
                 type, (unsigned long long)b.bytes, (unsigned long long)b.offset, b.first, b.last,
                 (int)b.component);
     }
-    fprintf(f, "],\n");
+    fprintf(f, "]}");
+}
+
+/* Writes the programs: those of the step, evaluation, sampling. "largest": the index of the one
+ * that sets the size of the arena. */
+static void put_programs(FILE *f, const pl_run *run, labels *l)
+{
+    const pl_program *most = plan_largest_program(run, false).program;
+    plan_program p;
+    int largest = 0;
+    fprintf(f, "\"programs\":[");
+    for (int i = 0; (p = plan_program_at(run, i)).program; i++) {
+        fprintf(f, "%s{\"name\":", i ? ",\n" : "\n");
+        put_text(f, p.name);
+        fprintf(f, ",\n");
+        put_positions(f, &p, true, l);
+        put_positions(f, &p, false, l);
+        put_buffers(f, p.program, l);
+        if (p.program == most) largest = i;
+    }
+    fprintf(f, "],\n\"largest\":%d,\n", largest);
 }
 
 /* Writes the tables of the report: components as [name, keep-all, planned], optimisations as
@@ -168,7 +197,6 @@ static void put_machine(FILE *f, const pl_run *run)
 
 static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 {
-    const pl_program *p = plan_largest_program(run, false).program;
     pl_run_split split = pl_run_split_get(run);
     char tradeoffs[128], note[96];
     fprintf(f, "{\"name\":");
@@ -179,13 +207,14 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
         (long long)split.micro, (long long)split.accumulate,
         plan_tradeoffs(run, tradeoffs, sizeof tradeoffs),
         plan_program_note(run, note, sizeof note));
-    fprintf(f, "\"again\":%.4g,\n", 100 * plan_recompute_share(run));
+    fprintf(f, "\"again\":%.4g,\"last_step\":%lld,\n", 100 * plan_recompute_share(run),
+            pl_run_phase_count(run) > 0
+                ? 0LL /* told by the events of the phases */
+                : (long long)pl_config_int(pl_run_config(run), "train.steps"));
     put_memory(f, run);
     put_tables(f, run);
     put_machine(f, run);
-    put_positions(f, p, true, l);
-    put_positions(f, p, false, l);
-    put_buffers(f, p, l);
+    put_programs(f, run, l);
     fprintf(f, "\"labels\":[");
     for (int i = 0; i < l->n; i++) {
         fputs(i ? ",\n" : "\n", f);
@@ -197,26 +226,40 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 /* ---- files ------------------------------------------------------------------------------ */
 static bool put_document(FILE *f, const pl_run *run, const char *name)
 {
-    const pl_plan_info *p = pl_program_plan(plan_largest_program(run, false).program);
     labels l = {0};
-    bool ok = labels_init(&l, p->buffers + p->positions);
+    plan_program p;
+    int most = 0;
+    for (int i = 0; (p = plan_program_at(run, i)).program; i++)
+        most += pl_program_plan(p.program)->buffers + pl_program_plan(p.program)->positions;
+    bool ok = labels_init(&l, most);
     if (ok) put_plan(f, run, name, &l);
     labels_release(&l);
     return ok && !ferror(f);
 }
 
+/* The empty icon keeps browsers from asking a server for one. */
 void page_head(FILE *f, const char *title)
 {
     fprintf(f,
             "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-            "<title>%s</title>\n<script type=\"application/json\" id=\"plan\">\n",
-            title);
+            "<link rel=\"icon\" href=\"data:,\">\n<title>%s</title>\n<style>\n%s</style>\n",
+            title, page_style);
 }
 
 void page_body(FILE *f)
 {
-    fputs(plan_page, f);
+    fprintf(f, "%s<script>\n%s%s</script>\n", plan_page, page_common, plan_script);
+}
+
+void page_common_script(FILE *f)
+{
+    fputs(page_common, f);
+}
+
+void page_chart_script(FILE *f)
+{
+    fputs(chart_script, f);
 }
 
 int page_write(const pl_run *run, const char *name, const char *path)
@@ -225,6 +268,7 @@ int page_write(const pl_run *run, const char *name, const char *path)
     bool ok = f != NULL;
     if (ok) {
         page_head(f, "Memory of one training step");
+        fprintf(f, "<script type=\"application/json\" id=\"plan\">\n");
         ok = put_document(f, run, name);
         fprintf(f, "\n</script>\n");
         page_body(f);

@@ -1,7 +1,8 @@
 /* report_html.c - `plimsoll report RUN`: a run as a page that needs only a browser.
  *
- * page.html draws the memory of one step; report.html follows and adds the measurements around that
- * picture. Both read their data from script elements.
+ * page.js draws the memory of one step; report.js follows and adds the measurements around that
+ * picture. Both read their data from script elements. The page of `plimsoll watch` is the same, and
+ * asks for its data every two seconds.
  */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_embed.h"
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-PL_EMBED(report_page, "cli/report/report.html");
+PL_EMBED(report_parts, "cli/report/report.html");
+PL_EMBED(report_script, "cli/report/report.js");
 
 /* JSON in a script element: "<" occurs in strings only, where it can be escaped. */
 static void put_safe(FILE *f, const char *json)
@@ -24,13 +26,18 @@ static void put_safe(FILE *f, const char *json)
     }
 }
 
-static void put_json(FILE *f, const char *key, const json_t *v)
+void report_put_json(const json_t *v, FILE *f)
 {
     char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    fprintf(f, "\"%s\":", key);
     put_safe(f, text ? text : "null");
-    fprintf(f, ",\n");
     free(text);
+}
+
+static void put_json(FILE *f, const char *key, const json_t *v)
+{
+    fprintf(f, "\"%s\":", key);
+    report_put_json(v, f);
+    fprintf(f, ",\n");
 }
 
 static void put_string(FILE *f, const char *key, const char *text)
@@ -50,8 +57,8 @@ static void put_base64(FILE *f, FILE *in)
     }
 }
 
-/* Embeds the pictures in the page; leaves out files that are missing. */
-static void put_samples(FILE *f, const report *r)
+/* Embeds the pictures in the page; leaves out files that are missing. live: only names them. */
+static void put_samples(FILE *f, const report *r, bool live)
 {
     bool any = false;
     fprintf(f, "\"samples\":[");
@@ -65,18 +72,26 @@ static void put_samples(FILE *f, const report *r)
         fprintf(f, "%s{", any ? ",\n" : "");
         put_json(f, "step", json_object_get(one, "step"));
         put_json(f, "name", json_object_get(one, "name"));
-        fprintf(f, "\"png\":\"");
-        put_base64(f, in);
-        fprintf(f, "\"}");
+        if (live) {
+            json_t *name = json_string(file);
+            fprintf(f, "\"file\":");
+            report_put_json(name, f);
+            json_decref(name);
+        } else {
+            fprintf(f, "\"png\":\"");
+            put_base64(f, in);
+            fputc('"', f);
+        }
+        fputc('}', f);
         fclose(in);
         any = true;
     }
     fprintf(f, "],\n");
 }
 
-static void put_rows(FILE *f, const report *r)
+void report_put_rows(const report *r, FILE *f)
 {
-    fprintf(f, "\"rows\":[");
+    fputc('[', f);
     for (int i = 0; i < r->n; i++) {
         fputs(i ? ",\n[" : "[", f);
         for (int c = 0; c < N_COLS; c++) {
@@ -91,22 +106,35 @@ static void put_rows(FILE *f, const report *r)
     fprintf(f, "]");
 }
 
-void report_html(const report *r, FILE *f)
+void report_run_json(const report *r, const json_t *live, FILE *f)
 {
-    page_head(f, "Training report");
-    put_safe(f, r->plan_text);
-    fprintf(f, "\n</script>\n<script type=\"application/json\" id=\"run\">\n{");
+    fputc('{', f);
     put_string(f, "folder", r->dir);
     put_string(f, "config", r->config);
     put_json(f, "evals", r->evals);
     put_json(f, "end", r->end);
-    put_samples(f, r);
-    fprintf(f, "\"stride\":%lld,\"steps\":%lld,\"checkpoints\":%lld,\"used\":[%llu,%llu,%llu],\n",
-            (long long)r->stride, (long long)r->steps, (long long)r->checkpoints,
-            (unsigned long long)r->used_first, (unsigned long long)r->used_last,
-            (unsigned long long)r->used_most);
-    put_rows(f, r);
-    fprintf(f, "}\n</script>\n");
+    put_json(f, "live", live);
+    put_samples(f, r, live != NULL);
+    fprintf(
+        f,
+        "\"stride\":%lld,\"steps\":%lld,\"checkpoints\":%lld,\"used\":[%llu,%llu,%llu],\n\"rows\":",
+        (long long)r->stride, (long long)r->steps, (long long)r->checkpoints,
+        (unsigned long long)r->used_first, (unsigned long long)r->used_last,
+        (unsigned long long)r->used_most);
+    report_put_rows(r, f);
+    fputc('}', f);
+}
+
+void report_html(const report *r, const json_t *live, FILE *f)
+{
+    page_head(f, live ? "Watching a run" : "Training report");
+    fprintf(f, "<script type=\"application/json\" id=\"plan\">\n");
+    put_safe(f, r->plan_text);
+    fprintf(f, "\n</script>\n<script type=\"application/json\" id=\"run\">\n");
+    report_run_json(r, live, f);
+    fprintf(f, "\n</script>\n");
     page_body(f);
-    fputs(report_page, f);
+    fprintf(f, "%s<script>\n", report_parts);
+    page_chart_script(f);
+    fprintf(f, "%s</script>\n", report_script);
 }

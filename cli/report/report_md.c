@@ -107,9 +107,11 @@ static void put_peak(const report *r, FILE *f)
     enum { SHOWN = 12 };
     static const char *const kind[] = {"weights",     "gradients", "optimizer",
                                        "activations", "workspace", "inputs"};
-    const json_t *steps = json_object_get(r->plan, "steps"), *row;
+    const json_t *program = json_array_get(json_object_get(r->plan, "programs"),
+                                           (size_t)num(r->plan, "largest")),
+                 *steps = json_object_get(program, "steps"), *row;
     const json_t *labels = json_object_get(r->plan, "labels"),
-                 *all = json_object_get(r->plan, "buffers");
+                 *all = json_object_get(program, "buffers");
     size_t peak = peak_position(steps), n = 0, i;
     alive *at = calloc(json_array_size(all) + 1, sizeof *at);
     if (!at) return;
@@ -120,9 +122,9 @@ static void put_peak(const report *r, FILE *f)
         json_string_value(json_array_get(labels, (size_t)cell(json_array_get(steps, peak), 3)));
     fprintf(
         f,
-        "\n## Largest tensors at the peak\n\nThe peak is at position %zu of %zu, `%s`, with %zu buffers alive. The largest:\n\n"
+        "\n## Largest tensors at the peak\n\nThe peak is at position %zu of %zu of the program %s, `%s`, with %zu buffers alive. The largest:\n\n"
         "| buffer | shape | kind | bytes | positions |\n| --- | --- | --- | ---: | --- |\n",
-        peak + 1, json_array_size(steps), where ? where : "", n);
+        peak + 1, json_array_size(steps), text(program, "name"), where ? where : "", n);
     for (i = 0; i < n && i < SHOWN; i++) {
         const char *name = json_string_value(json_array_get(labels, (size_t)cell(at[i].row, 0)));
         int k = (int)cell(at[i].row, 6);
