@@ -481,9 +481,9 @@ int main(int argc, char **argv)
     }
     int64_t mib = argc > 1 ? atoll(argv[1]) : 256;
     rows_of = argc > 2 ? atoll(argv[2]) : 0;
-    if (mib < 1 || rows_of < 0 || rows_of > PL_CODE_ROW) {
+    if (mib < 1 || rows_of < 0 || rows_of > PL_CG_MAX_ROW) {
         fprintf(stderr, "pl_cuda_groups: %s MiB, rows of %s: 1 MiB or more, rows of 1 to %d\n",
-                argv[1], argc > 2 ? argv[2] : "the usual", PL_CODE_ROW);
+                argv[1], argc > 2 ? argv[2] : "the usual", PL_CG_MAX_ROW);
         return 2;
     }
     const pl_device *dev;

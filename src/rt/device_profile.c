@@ -2,14 +2,15 @@
  *
  * Units are those of the CUDA device (pass/fuse/fuse.h). Memory, times and the scratch of kernels
  * come from the model's published figures (gpu_cost.c), the scratch by the same functions that the
- * kernels call (plan/cost/kernel_sizes.h). So planning for a GPU needs neither the GPU nor its
- * driver.
+ * kernels call (plan/cost/kernel_sizes.h). Groups are split into passes, and allow in-place
+ * results, by the function that the code generator calls (plan/cost/group_passes.h). So planning
+ * for a GPU needs neither the GPU nor its driver.
  */
 #include "base/sys.h"
-#include "ir/group/inplace.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost.h"
 #include "plan/cost/cost_card.h"
+#include "plan/cost/group_passes.h"
 #include "rt/device.h"
 
 #include <stdio.h>
@@ -48,18 +49,18 @@ static size_t partial_bytes(const pl_fused *f)
 static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out)
 {
     pl_arena scratch = PL_ARENA_INIT;
-    pl_fused f;
+    pl_cg_group *k;
     bool *may = NULL, *kept = NULL;
     size_t n = (size_t)u->n_in * u->n_out;
-    pl_status rc = pl_fused_make(g, u, &scratch, &f);
-    if (rc == PL_OK) rc = pl_inplace_group(&f, u, NULL, &scratch, &may);
+    pl_status rc = pl_cg_cut(g, u, &scratch, &k);
+    if (rc == PL_OK) rc = pl_cg_inplace(k, &may);
     if (rc == PL_OK) kept = pl_sys_alloc(n + 1);
     if (rc == PL_OK && !kept) rc = PL_ERR_MEMORY;
     if (rc == PL_OK) {
         memcpy(kept, may, n);
         out->prep = kept;
         out->inplace = kept;
-        out->work_bytes = partial_bytes(&f);
+        out->work_bytes = partial_bytes(&k->f);
     }
     pl_arena_release(&scratch);
     return rc;

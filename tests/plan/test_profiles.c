@@ -1,5 +1,6 @@
 /* test_profiles.c - planning for cards that are not here: memory, units, times, refusals. */
 #include "base/threads.h"
+#include "cuda/codegen/codegen.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost_card.h"
 #include "plan/cost/kernel_sizes.h"
@@ -265,6 +266,50 @@ TEST(profiles_plan_and_refuse_to_run)
           have->max_operands == cuda.max_operands && have->max_instrs == cuda.max_instrs &&
           have->max_repeat == cuda.max_repeat && have->open == cuda.open &&
           have->bits == cuda.bits && have->draws == cuda.draws);
+}
+
+/* y = x - the maximum of its row, s = sums of the columns of y: one group. *may: y may take over x
+ * on the profile. Every entry of the table is that of the CUDA device. */
+static void find_take_over(int64_t rows, int64_t columns, bool *may)
+{
+    const pl_device *t4 = pl_device_profile("t4");
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_arena a = PL_ARENA_INIT;
+    pl_units *us = NULL;
+    pl_exec exec;
+    pl_code code;
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, rows, columns)),
+           y = pl_sub(g, x, pl_max_over(g, x, 2, true));
+    pl_output(g, "y", y), pl_output(g, "s", pl_sum(g, y, 1, false));
+    CHECK_OK(pl_graph_status(g));
+    CHECK_OK(pl_fuse(g, t4->fuse, &us));
+    CHECK_INT(us->n, 1);
+    *may = false;
+    const pl_unit *u = &us->unit[0];
+    CHECK_OK(t4->prepare(g, u, NULL, false, &exec));
+    CHECK_OK(pl_code_make(g, u, &a, &code));
+    for (uint32_t k = 0; k < u->n_out; k++)
+        for (uint32_t i = 0; i < u->n_in; i++) {
+            CHECK_INT(exec.inplace[k * u->n_in + i], code.inplace[k * u->n_in + i]);
+            *may |= exec.inplace[k * u->n_in + i];
+        }
+    t4->discard(&exec);
+    pl_arena_release(&a);
+    pl_units_free(us);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
+/* A row pass takes the sums of 64 columns along. Those of 30 columns are a kernel of their own,
+ * which reads x after y is stored. */
+TEST(profiles_allow_the_in_place_results_of_the_cuda_device)
+{
+    bool may;
+    find_take_over(4096, 64, &may);
+    CHECK(may);
+    find_take_over(4096, 30, &may);
+    CHECK(!may);
 }
 
 /* A T4 multiplies bf16 at the rate of f32, and the plan says so; the time it predicts for fp16 is

@@ -24,10 +24,10 @@
 #define PL_CUDA_CODEGEN_H
 
 #include "ir/units.h"
+#include "plan/cost/group_passes.h"
 
 enum {
     PL_CODE_ARGS = 16384, /* most bytes of arguments of a kernel */
-    PL_CODE_ROW = 65536,  /* longest row that is reduced inside a group */
     PL_CODE_NODES = 64,   /* limit for the fuser */
     PL_CODE_OPERANDS = 48,
     PL_CODE_INSTRS = 384
@@ -35,8 +35,6 @@ enum {
 
 /* Name of the kernel's function, and the type of its parameter. */
 #define PL_CODE_ENTRY "pl_group"
-
-typedef enum pl_code_space { PL_CODE_IN, PL_CODE_OUT, PL_CODE_WORK } pl_code_space;
 
 /* A pointer among the arguments: the bytes at `at` become the base of in[index], out[index] or
  * the scratch, plus `plus`. */

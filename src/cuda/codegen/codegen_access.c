@@ -169,6 +169,20 @@ void pl_cg_offset(pl_cg *w, int k, pl_cg_set set)
         by_coords(w, o, set, coords[set]);
 }
 
+void pl_cg_bases(pl_cg *w, bool inner)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
+        int k = p->instr[i].operand;
+        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
+        pl_cg_offset(w, k, PL_CG_OUTER);
+        if (inner && pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED)
+            pl_cg_offset(w, k, PL_CG_INNER);
+        pl_cg_put(w, ";\n");
+    }
+}
+
 void pl_cg_pointers(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;

@@ -48,12 +48,6 @@ const char *pl_cg_acc(pl_dtype d, pl_reduce_fn fn)
     return pl_cg_reg(d);
 }
 
-size_t pl_cg_acc_bytes(pl_dtype d, pl_reduce_fn fn)
-{
-    size_t one = d == PL_F64 || d == PL_I64 ? 8 : 4;
-    return fn == PL_REDUCE_MOMENTS ? 3 * one : one;
-}
-
 const char *pl_cg_fold(pl_reduce_fn fn)
 {
     switch (fn) {

@@ -17,18 +17,6 @@ static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
     for (int i = 0; i < p->n_instr; i++) lvl[i] = !p->used[i] ? -1 : dep[i] & PL_CG_DEP_I ? 2 : 0;
 }
 
-static void put_bases(pl_cg *w)
-{
-    const pl_cg_pass *p = w->p;
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
-        int k = p->instr[i].operand;
-        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
-        pl_cg_offset(w, k, PL_CG_OUTER);
-        pl_cg_put(w, ";\n");
-    }
-}
-
 static void put_index(pl_cg *w)
 {
     pl_cg_put(w, "const I e_ = at_ + u * B_; const I z_ = o_ * N_ + e_; (void)z_;\n");
@@ -42,7 +30,7 @@ static pl_status put_body(pl_cg *w, const int *lvl, const int *dep)
     pl_cg_pointers(w);
     pl_cg_outputs(w);
     pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
-    put_bases(w);
+    pl_cg_bases(w, false);
     int inner = pl_cg_size(w, p->size[PL_CG_INNER]), part = pl_cg_size(w, p->part);
     pl_cg_put(w, "enum { V = %d };\n", p->vec);
     pl_cg_put(w, "const I B_ = (I)blockDim.x * V, N_ = a.s[%d], lo_ = part_ * a.s[%d];\n", inner,

@@ -1,8 +1,8 @@
 /* codegen_int.h - shared by the files of the code generator.
  *
- * codegen.c splits a group into passes; each pass walks the space once and is one kernel, or two
- * when partial results are folded afterwards. A pass has one of three shapes, by how its dims fall
- * into sets:
+ * A group is split into passes (plan/cost/group_passes.h); each pass walks the space once and is
+ * one kernel, or two when partial results are folded afterwards. A pass has one of three shapes, by
+ * how its dims fall into sets:
  *
  *   flat    [outer][inner]          a thread takes chunks of V elements of inner
  *   sheet   [outer][along][inner]   a thread takes a chunk of inner and walks down along
@@ -17,121 +17,7 @@
 #include "base/str.h"
 #include "cuda/codegen/codegen.h"
 #include "ir/group/fused.h"
-
-enum { PL_CG_RANK = PL_FUSED_RANK + 1, PL_CG_THREADS = 256 };
-
-typedef enum pl_cg_shape { PL_CG_FLAT, PL_CG_SHEET, PL_CG_ROW } pl_cg_shape;
-typedef enum pl_cg_set { PL_CG_OUTER, PL_CG_ALONG, PL_CG_INNER, PL_CG_SETS } pl_cg_set;
-
-typedef struct pl_cg_operand {
-    pl_code_space space;
-    uint32_t index, align; /* align: bytes that the base is known to be a multiple of */
-    int64_t plus;          /* bytes from the base */
-    pl_dtype dtype;
-    int64_t offset, stride[PL_CG_RANK];
-} pl_cg_operand;
-
-/* A result of a pass: a group's output, or (save >= 0) a row value kept in scratch. */
-typedef struct pl_cg_sink {
-    pl_fused_out_kind kind;
-    int32_t src, out, out2;
-    pl_dtype dtype;
-    pl_reduce_fn reduce;
-    int64_t save;    /* ROWS into scratch at this byte; -1: into out */
-    int64_t partial; /* REDUCE: first byte of its partial results */
-    uint32_t folded; /* REDUCE: which of the pass's runs it folds; always the run that threads
-                      * walk */
-} pl_cg_sink;
-
-/* Runs of dims that are all kept or all reduced, outermost first; a long reduced run is split after
- * its outermost dim, so that sums over an image and sums over all images share a pass. */
-typedef struct pl_cg_runs {
-    int32_t n, along; /* along: the run that threads accumulate */
-    int64_t size[PL_CG_RANK];
-    uint32_t reduced; /* bit by run */
-    bool moments;     /* lanes take more rows, because a lane's partial result is large */
-} pl_cg_runs;
-
-static inline bool pl_cg_reduced(const pl_cg_runs *r, int i)
-{
-    return r->reduced >> i & 1u;
-}
-
-/* How columns are summed: y threads share a column, parts of `part` rows are summed separately; all
- * of it follows from the sizes of the runs. */
-typedef struct pl_cg_columns {
-    int32_t tx, ty;
-    int64_t tiles, part, parts;
-} pl_cg_columns;
-
-/* codegen_runs.c. lead: of pl_fused_output. */
-pl_cg_runs pl_cg_runs_of(const pl_fused *f, uint32_t mask, int64_t lead, bool moments);
-/* Returns the elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
-int64_t pl_cg_row_of(const pl_cg_runs *r);
-pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
-/* Whether walk b over the same rows has the parts of walk a; a is split, b is not. */
-bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
-/* Whether partial results lie in strips, [columns / PL_CG_STRIP][runs before][parts][PL_CG_STRIP],
- * instead of [runs before][parts][runs after]. */
-enum { PL_CG_STRIP = 8 };
-bool pl_cg_strips(const pl_cg_runs *r);
-/* Whether a row kernel also computes such column sums (codegen_beside.c). */
-bool pl_cg_takes_columns(const pl_cg_runs *r);
-/* codegen_lay.c: returns the threads that share a row of n. */
-int32_t pl_cg_row_threads(int64_t n);
-/* Returns a number of parts such that blocks, where they are many, fill whole waves of a large GPU:
- * eight blocks for each of 132 multiprocessors. A constant of this file, not of the GPU that
- * runs. */
-int64_t pl_cg_rounds(int64_t parts, int64_t others);
-enum { PL_CG_BLOCKS = 1056 };
-
-static inline int64_t pl_cg_ceil(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-static inline int64_t pl_cg_clamp(int64_t v, int64_t lo, int64_t hi)
-{
-    return v < lo ? lo : v > hi ? hi : v;
-}
-
-typedef struct pl_cg_pass {
-    pl_cg_shape shape;
-    int32_t rank, first[PL_CG_SETS + 1]; /* dims of set s: [first[s], first[s+1]) */
-    int64_t dim[PL_CG_RANK];
-    int64_t size[PL_CG_SETS];
-    int32_t n_op, n_instr, n_sink;
-    pl_cg_operand *op;
-    pl_fused_instr *instr;
-    double *step; /* of ramps: [instruction][PL_CG_RANK], in the pass's dims */
-    pl_cg_sink *sink;
-    bool *used;   /* per instruction */
-    bool reduces; /* a sink is a REDUCE over more than its row */
-    pl_cg_runs runs;
-    bool columns; /* row: REDUCE sinks are column sums with the walk `walk` */
-    pl_cg_runs walk;
-    /* launch */
-    int32_t vec, unroll; /* elements per chunk, chunks in flight */
-    /* sheet: minimum of blocks per multiprocessor; 0: the compiler decides */
-    int32_t resident;
-    int32_t tx, ty;      /* threads; row: tx threads per row, ty rows per block */
-    int64_t parts, part; /* pieces of inner (flat) or along (sheet), and their length */
-    int64_t tiles;       /* sheet: columns of blocks */
-    int32_t steps;       /* row: chunks per thread, 0: not fixed in the text */
-    bool wide, direct;   /* 64-bit indices; reductions have one part */
-    int32_t seg;         /* sheet: dims of along that only change from segment to segment */
-} pl_cg_pass;
-
-/* Returns the first sink that computes the same sum as sink s: only that sink has accumulators; the
- * others share its sums and may fold other runs. */
-static inline int pl_cg_twin(const pl_cg_pass *p, int s)
-{
-    const pl_cg_sink *x = &p->sink[s];
-    for (int i = 0; i < s && x->kind == PL_FUSED_REDUCE; i++)
-        if (p->sink[i].kind == PL_FUSED_REDUCE && p->sink[i].src == x->src &&
-            p->sink[i].reduce == x->reduce)
-            return i;
-    return s;
-}
+#include "plan/cost/group_passes.h"
 
 /* codegen_lay.c: sets dims, sets and launch of a pass whose operands, instructions and sinks are
  * known. */
@@ -200,8 +86,7 @@ pl_cg *pl_cg_new(const pl_cg_pass *p, pl_arena *a);
 const char *pl_cg_reg(pl_dtype d);                  /* C type of a value in a register */
 const char *pl_cg_mem(pl_dtype d);                  /* C type of an element in memory */
 const char *pl_cg_acc(pl_dtype d, pl_reduce_fn fn); /* C type of the accumulator */
-size_t pl_cg_acc_bytes(pl_dtype d, pl_reduce_fn fn);
-const char *pl_cg_fold(pl_reduce_fn fn); /* name of the combining functor */
+const char *pl_cg_fold(pl_reduce_fn fn);            /* name of the combining functor */
 void pl_cg_cast(pl_cg *w, pl_dtype to, pl_dtype from, const char *value);
 /* Write expressions: a raw element as a value; a value of dtype `from` as an element; an
  * accumulator over values of dtype src as an element. */
@@ -259,6 +144,9 @@ void pl_cg_dividers(pl_cg *w);
 void pl_cg_coords(pl_cg *w, pl_cg_set set, int lo, int hi, const char *at, const char *prefix);
 /* Writes " + ..." for the contribution of the set to operand k's offset. */
 void pl_cg_offset(pl_cg *w, int k, pl_cg_set set);
+/* Declares b<k>, where operands that used instructions read begin in the outer set; inner: plus the
+ * share of the inner set, except for ragged operands. */
+void pl_cg_bases(pl_cg *w, bool inner);
 /* Declares P<k> of all operands that used instructions read. */
 void pl_cg_pointers(pl_cg *w);
 /* Writes the statement that loads operand k's chunk into `to`. base: its offset, without what a

@@ -175,40 +175,6 @@ static void set_resident(pl_cg_pass *p, const int *dep)
         p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
 }
 
-/* Returns whole warps whose threads have about six chunks each, few of them idle in the last. With
- * more than eight warps each thread has so few registers that the maximum number of warps is
- * used. */
-static int32_t warps_of(int64_t chunks)
-{
-    enum { BEST = 6, MOST = 8 };
-    static const int32_t WARPS[] = {2, 3, 4, 6, 8};
-    int32_t best = chunks <= 4096 ? 16 : 32;
-    double most = 0;
-    for (int i = 0; i < (int)(sizeof WARPS / sizeof *WARPS); i++) {
-        int64_t steps = pl_cg_ceil(chunks, 32 * WARPS[i]);
-        double good =
-            (double)chunks / (double)(32 * WARPS[i] * steps) - 0.02 * fabs((double)(steps - BEST));
-        if (steps > MOST || good <= most) continue;
-        most = good;
-        best = WARPS[i];
-    }
-    return best;
-}
-
-/* A thread with several chunks has more work between shuffles; at least four threads, to read whole
- * sectors; of four threads at most as many chunks as a cache line has. */
-int32_t pl_cg_row_threads(int64_t n)
-{
-    enum { CHUNKS = 6, SECTOR = 4, LINE = 16 };
-    int64_t chunks = n / (n % 4 == 0 ? 4 : 1), each = n % 4 == 0 ? CHUNKS : 1;
-    int32_t t = 1;
-    if (chunks > 256) return 32 * warps_of(chunks);
-    while (t < 32 && t < chunks &&
-           (t < SECTOR || (t == SECTOR && chunks > LINE) || each * t < chunks))
-        t *= 2;
-    return t;
-}
-
 /* Lays out rows: which thread adds which element is a function of the row's length. With column
  * sums, a block has the lanes of a sheet of such columns. */
 static void lay_row(pl_cg_pass *p)

@@ -453,15 +453,8 @@ static void put_rows(pl_cg *w)
 /* Declares where a row's operands begin. */
 void pl_cg_row_bases(pl_cg *w)
 {
-    const pl_cg_pass *p = w->p;
-    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
-        int k = p->instr[i].operand;
-        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
-        pl_cg_offset(w, k, PL_CG_OUTER);
-        pl_cg_put(w, ";\n");
-    }
+    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(w->p, PL_CG_OUTER), "o_", "o");
+    pl_cg_bases(w, false);
 }
 
 static void put_head(pl_cg *w)

@@ -21,19 +21,6 @@ static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
         lvl[i] = !p->used[i] ? -1 : dep[i] & PL_CG_DEP_L ? 2 : dep[i] & PL_CG_DEP_S ? 1 : 0;
 }
 
-static void put_bases(pl_cg *w)
-{
-    const pl_cg_pass *p = w->p;
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
-        int k = p->instr[i].operand;
-        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
-        pl_cg_offset(w, k, PL_CG_OUTER);
-        if (pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED) pl_cg_offset(w, k, PL_CG_INNER);
-        pl_cg_put(w, ";\n");
-    }
-}
-
 /* Writes row u of a step of a map's walk, or of a step of one row. */
 static void put_index(pl_cg *w)
 {
@@ -174,7 +161,7 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_outputs(w);
     pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
-    put_bases(w);
+    pl_cg_bases(w, true);
     pl_cg_hoist(w, lvl, dep, 0);
     pl_cg_accumulators(w);
     PL_TRY(put_walk(w, lvl, dep));

@@ -1,14 +1,15 @@
-/* codegen_runs.c - how reductions are summed: decided by sizes and the kind of reduction alone.
+/* group_runs.c - how reductions are summed: decided by sizes and the kind of reduction alone.
  *
  * Idea: runs are neighbouring dims that are all kept or all reduced. Threads walk one of the
- * reduced runs; parts of it are summed separately and folded afterwards (codegen_fold.c).
+ * reduced runs; parts of it are summed separately and folded afterwards
+ * (cuda/codegen/codegen_fold.c).
  *
- * Invariant: operands, dtypes and the rest of the group do not matter, so a sum has the same bits
- * in every group.
+ * Invariant (M11 of docs/MEMORY.md): operands, dtypes and the rest of the group do not matter, so a
+ * sum has the same bits in every group.
  *
  * Example: [N,H,W,C] over {0,1,2} has the runs NHW (reduced) and C (kept): threads walk NHW.
  */
-#include "cuda/codegen/codegen_int.h"
+#include "plan/cost/group_runs.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,6 +52,42 @@ int64_t pl_cg_row_of(const pl_cg_runs *r)
     for (int i = 0; i + 1 < r->n; i++)
         if (pl_cg_reduced(r, i)) return 0;
     return r->n && pl_cg_reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
+}
+
+/* ---- rows ------------------------------------------------------------------------------- */
+
+/* Returns whole warps whose threads have about six chunks each, few of them idle in the last. With
+ * more than eight warps each thread has so few registers that the maximum number of warps is
+ * used. */
+static int32_t warps_of(int64_t chunks)
+{
+    enum { BEST = 6, MOST = 8 };
+    static const int32_t WARPS[] = {2, 3, 4, 6, 8};
+    int32_t best = chunks <= 4096 ? 16 : 32;
+    double most = 0;
+    for (int i = 0; i < (int)(sizeof WARPS / sizeof *WARPS); i++) {
+        int64_t steps = pl_cg_ceil(chunks, 32 * WARPS[i]);
+        double good =
+            (double)chunks / (double)(32 * WARPS[i] * steps) - 0.02 * fabs((double)(steps - BEST));
+        if (steps > MOST || good <= most) continue;
+        most = good;
+        best = WARPS[i];
+    }
+    return best;
+}
+
+/* A thread with several chunks has more work between shuffles; at least four threads, to read whole
+ * sectors; of four threads at most as many chunks as a cache line has. */
+int32_t pl_cg_row_threads(int64_t n)
+{
+    enum { CHUNKS = 6, SECTOR = 4, LINE = 16 };
+    int64_t chunks = n / (n % 4 == 0 ? 4 : 1), each = n % 4 == 0 ? CHUNKS : 1;
+    int32_t t = 1;
+    if (chunks > 256) return 32 * warps_of(chunks);
+    while (t < 32 && t < chunks &&
+           (t < SECTOR || (t == SECTOR && chunks > LINE) || each * t < chunks))
+        t *= 2;
+    return t;
 }
 
 /* ---- columns ---------------------------------------------------------------------------- */
