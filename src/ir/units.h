@@ -42,8 +42,9 @@ typedef struct pl_units {
     uint32_t n;
     uint32_t
         *unit_of; /* per value id: 1 + unit that writes its buffer; 0 if none (source, inside) */
-    /* Per value id: a bool stored as bits. Element e is bit e % 8 of byte e / 8; spare bits of the
-     * last byte are 0. Only groups write and read such values. NULL: there are none. */
+    /* Per value id: a bool stored as bits (M13 of docs/MEMORY.md). Element e is bit e % 8 of byte
+     * e / 8; spare bits of the last byte are 0. Only groups write and read such values. NULL: there
+     * are none. */
     bool *bits;
 } pl_units;
 

@@ -191,6 +191,62 @@ TEST(docs_exit_codes_are_complete)
     }
 }
 
+/* ---- invariants ---------------------------------------------------------------------------- */
+/* Checks that every `src/...` between two places of a page is a file that cites the invariant, or a
+ * folder with one; *n counts them. */
+static void check_cited(const char *from, const char *to, const char *name, int *n)
+{
+    *n = 0;
+    for (const char *p = from; (p = strstr(p, "`src/")) && p < to; ++*n) {
+        int length = (int)strcspn(++p, "`");
+        cli_result r = cli_run("grep -rqw %s %.*s", name, length, p);
+        CHECK_MSG(r.code == 0, "%.*s does not cite %s", length, p, name);
+    }
+}
+
+/* MEMORY.md counts its invariants, and the code that makes one hold says so. */
+TEST(docs_invariants_are_cited_where_they_hold)
+{
+    char *page = strdup(cli_read("docs/MEMORY.md"));
+    const char *end = strstr(page, "\n## Smaller representations"), *after = NULL;
+    int n;
+    CHECK(end && strstr(page, "Thirteen invariants, M1 to M13."));
+    for (int k = 1; k <= 13; k++) {
+        char mark[16], name[8];
+        snprintf(name, sizeof name, "M%d", k);
+        snprintf(mark, sizeof mark, "\n- **%s** ", name);
+        const char *at = strstr(page, mark);
+        CHECK_MSG(at, "%s is missing", name);
+        after = strstr(at + 1, "\n- **M");
+        check_cited(at, after && after < end ? after : end, name, &n);
+        CHECK_MSG(n > 0 || k == 13, "%s names no file", name);
+    }
+    CHECK(!after);
+    check_cited(end, strstr(end, "\n## Words"), "M13", &n);
+    CHECK_INT(n, 8);
+    free(page);
+}
+
+/* A name of three or more words that a page of rules quotes is a test. */
+TEST(docs_rules_name_tests_that_exist)
+{
+    static const char *const pages[] = {"docs/STYLE.md", "docs/MEMORY.md"};
+    int n = 0;
+    for (int i = 0; i < 2; i++) {
+        char *page = strdup(cli_read(pages[i]));
+        for (const char *p = page; (p = strchr(p, '`')); p++) {
+            int length = (int)strspn(++p, "abcdefghijklmnopqrstuvwxyz0123456789_"), words = 1;
+            for (int k = 0; k < length; k++) words += p[k] == '_';
+            if (p[length] != '`' || words < 4) continue;
+            cli_result r = cli_run("grep -rqE '^TEST(_ALONE)?\\(%.*s\\)' tests", length, p);
+            CHECK_MSG(r.code == 0, "%s: there is no test %.*s", pages[i], length, p);
+            n++;
+        }
+        free(page);
+    }
+    CHECK(n >= 6);
+}
+
 /* The tables of measured figures are what the kept results give. */
 TEST(docs_tables_are_the_results)
 {

@@ -1,7 +1,8 @@
 /* draw.h - random numbers in blocks, compiled for each instruction set.
  *
  * The same functions as base/rng.h, many at a time: integer arithmetic and plain double operations
- * in one fixed order, so every set gives the same bits as the scalar functions.
+ * in one fixed order, so every set gives the same bits as the scalar functions. Groups draw numbers
+ * again where they are read instead of storing them (M13 of docs/MEMORY.md).
  */
 #ifndef PL_CPU_DRAW_H
 #define PL_CPU_DRAW_H

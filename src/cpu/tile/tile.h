@@ -15,8 +15,9 @@
  *               these 16 KiB, still in cache, into 64 accumulators
  *   at the end  tile_reduce.c folds the accumulators of all tasks into out[1]
  *
- * Invariant (bits): the value of an instruction depends on its operands' values alone: not on the
- * rest of the group, nor on tile boundaries, threads or instruction set. Nothing is contracted.
+ * Invariant (bits, M11 of docs/MEMORY.md): the value of an instruction depends on its operands'
+ * values alone: not on the rest of the group, nor on tile boundaries, threads or instruction set.
+ * Nothing is contracted.
  * bf16 and f16 instructions compute in f32 and round each result. The order of a reduction depends
  * on the sizes of the space, the mask and the kind of number (f32 class, f64, integer), after
  * neighbouring dims with the same mask bit have been merged and dims of size 1 dropped: [N,H,W,C]

@@ -35,7 +35,7 @@ enum { PL_FUSED_RANK = 6 };
 typedef enum pl_fused_code {
     PL_FUSED_LOAD, /* an element of `operand`, of the same dtype */
     PL_FUSED_RAMP, /* imm + sum over dims of coordinate * step; all steps 0: a constant */
-    PL_FUSED_DRAW, /* random draw number imm + sum over dims of coordinate * step (base/rng.h);
+    PL_FUSED_DRAW, /* not stored (M13 of docs/MEMORY.md): random draw number imm + sum over dims of coordinate * step (base/rng.h);
                             `operand` starts with the key {seed, step} */
     PL_FUSED_MAP,  /* fn of arg[0 .. n_arg); imm is LEAKY_RELU's slope. CAST: to dtype; floats
                             to integers truncate and saturate, NaN gives 0; to bool: "not zero" */

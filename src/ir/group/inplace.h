@@ -1,4 +1,5 @@
-/* inplace.h - the in-place rule: when output k of a unit may overwrite the bytes of input i.
+/* inplace.h - the in-place rule: when output k of a unit may overwrite the bytes of input i (M3 of
+ * docs/MEMORY.md).
  *
  * One rule for the planner, the checker and all devices. It has two steps, because a device knows
  * one thing that the description of a group does not say: whether the group becomes several

@@ -105,7 +105,7 @@ VJP1(erf, pl_mul(g, D, pl_scale(g, pl_exp(g, pl_neg(g, pl_square(g, A))), 1.1283
 VJP1(sigmoid, pl_mul(g, D, pl_mul(g, Y, pl_shift(g, pl_neg(g, Y), 1))))
 VJP1(softplus, pl_mul(g, D, pl_sigmoid(g, A)))
 /* The sign of the result equals the sign of the input, and the next layer keeps the result for its
- * own gradient anyway. */
+ * own gradient anyway: the input is not kept (M13 of docs/MEMORY.md). */
 VJP1(relu, masked(g, pl_gt(g, Y, zeros(g, Y)), D))
 VJP2(add, D, D)
 VJP2(sub, D, pl_neg(g, D))

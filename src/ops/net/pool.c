@@ -5,8 +5,9 @@
  *   max_pool_gather (x, index) -> y   the adjoint of max_pool_bwd: x at the winners
  *   avg_pool, avg_pool_bwd            an adjoint pair of linear maps (taps.h)
  *
- * The backward pass keeps one byte per output element of max_pool, and nothing of the averages.
- * Padding never wins a maximum; averages count it only when count_pad is set.
+ * The backward pass keeps one byte per output element of max_pool (M13 of docs/MEMORY.md), and
+ * nothing of the averages. Padding never wins a maximum; averages count it only when count_pad is
+ * set.
  */
 #include "base/err.h"
 #include "base/threads.h"

@@ -1,4 +1,5 @@
-/* join.c - inputs of a concat that are written directly into their part of its result.
+/* join.c - inputs of a concat that are written directly into their part of its result (M13 of
+ * docs/MEMORY.md).
  *
  * The part must be contiguous and the input a separate buffer. The bytes of the result are then
  * alive from the first write of a part on, the parts need no bytes of their own, and nothing is

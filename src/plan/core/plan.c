@@ -119,7 +119,7 @@ static pl_status add_buffers(maker *m)
         m->placed_of[s] = m->placed_of[m->life.owner[s]];
         p->no_reuse_bytes += q->buffer[s].bytes;
     }
-    for (uint32_t i = 0; i < q->n_units; i++) {
+    for (uint32_t i = 0; i < q->n_units; i++) { /* workspaces (M6) */
         uint32_t unit = p->order[i], id = q->unit_id[unit];
         if (!q->work[unit]) continue;
         p->no_reuse_bytes += q->work[unit];
