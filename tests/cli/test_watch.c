@@ -138,7 +138,7 @@ TEST(watch_answers_only_with_the_token)
     WANT_SERVER(s);
     char path[256];
     cli_result before = cli_run("cd %s && find . -printf '%%p %%s %%T@\n'", run_dir());
-    char listed[16384];
+    static char listed[16384];
     snprintf(listed, sizeof listed, "%s", before.out);
     CHECK_INT(get(&s, ""), 200);
     CHECK(strstr(answer, "id=\"run\"") && strstr(answer, "Content-Security-Policy:"));
@@ -165,7 +165,6 @@ TEST(watch_answers_only_with_the_token)
                                           "samples/%2e%2e/config.yaml",
                                           "samples//etc/passwd",
                                           "run.json/",
-
                                           "..%2f..%2f"};
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++)
         CHECK_MSG(get(&s, nothing[i]) == 404, "%s: %.200s", nothing[i], answer);
