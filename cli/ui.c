@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,12 +118,20 @@ static char *next_buffer(void)
 
 const char *cli_bytes(uint64_t bytes)
 {
-    static const char *unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double v = (double)bytes;
+    return pl_bytes_text(bytes, next_buffer(), 64);
+}
+
+const char *cli_size(uint64_t bytes)
+{
+    static const char *const units[2][5] = {{"", "KiB", "MiB", "GiB", "TiB"},
+                                            {"", "KB", "MB", "GB", "TB"}};
+    bool ten = pl_bytes_decimal();
+    double v = (double)bytes, base = ten ? 1000 : 1024;
     int u = 0;
-    for (; v >= 1024 && u < 4; u++) v /= 1024;
+    for (; v >= base && u < 4; u++) v /= base;
+    double step = v < 10 ? 100 : v < 100 ? 10 : 1; /* three digits, rounded up */
     char *b = next_buffer();
-    snprintf(b, 64, u == 0 ? "%.0f %s" : v < 10 ? "%.2f %s" : "%.1f %s", v, unit[u]);
+    snprintf(b, 64, "%.10g%s", ceil(v * step - 1e-9) / step, units[ten][u]);
     return b;
 }
 
@@ -140,12 +149,30 @@ const char *cli_count(int64_t n)
 
 const char *cli_ms(double ms)
 {
+    if (ms >= 59950) return cli_duration(ms / 1000);
     char *b = next_buffer();
     snprintf(b, 64,
              ms < 10     ? "%.2f ms"
              : ms < 1000 ? "%.0f ms"
                          : "%.1f s",
              ms < 1000 ? ms : ms / 1000);
+    return b;
+}
+
+const char *cli_duration(double seconds)
+{
+    char *b = next_buffer();
+    long s = seconds > 0 ? (long)(seconds + 0.5) : 0, min = (s + 30) / 60, h = min / 60;
+    if (seconds < 59.95)
+        snprintf(b, 64, seconds < 9.95 ? "%.1f s" : "%.0f s", seconds > 0 ? seconds : 0);
+    else if (s < 600)
+        snprintf(b, 64, "%ld min %ld s", s / 60, s % 60);
+    else if (min < 60)
+        snprintf(b, 64, "%ld min", min);
+    else if (h < 48)
+        snprintf(b, 64, "%ld h %ld min", h, min % 60);
+    else
+        snprintf(b, 64, "%ld d %ld h", (h + (min % 60 >= 30)) / 24, (h + (min % 60 >= 30)) % 24);
     return b;
 }
 

@@ -83,7 +83,11 @@ const char *cli_bold(FILE *f), *cli_dim(FILE *f), *cli_red(FILE *f), *cli_plain(
 /* "1.50 GiB", "536,846", "01:02:03". The text is in one of 16 static buffers, used in turn. */
 const char *cli_bytes(uint64_t bytes);
 const char *cli_count(int64_t n);
-const char *cli_ms(double ms); /* "3.20 ms", "120 ms", "4.5 s" */
+/* "46.5MB", "44.4MiB": rounded up to three digits, as --memory reads it. */
+const char *cli_size(uint64_t bytes);
+const char *cli_ms(double ms); /* "3.20 ms", "120 ms", "4.5 s", "1 h 18 min" */
+/* "4.5 s", "2 min 5 s", "18 min", "1 h 18 min", "3 d 4 h" */
+const char *cli_duration(double seconds);
 const char *cli_clock(double seconds);
 double cli_seconds(void); /* monotonic clock */
 /* A bar of at most `cells` characters for a share in [0,1]. */

@@ -18,6 +18,15 @@
 extern "C" {
 #endif
 
+/* ---- sizes in messages ------------------------------------------------------------------- */
+/* Text of a size, "5.42 GB": in powers of 1000 where the budget that the user typed is a round
+ * number of them (6GB), else in powers of 1024 ("5.05 GiB"). Returns buf. */
+PL_API const char *pl_bytes_text(uint64_t bytes, char *buf, size_t cap);
+/* Makes sizes follow a budget; pl_run_open does so with the key `memory`. A budget that is round in
+ * neither changes nothing. */
+PL_API void pl_bytes_follow(uint64_t typed);
+PL_API bool pl_bytes_decimal(void);
+
 /* ---- built-in recipes ------------------------------------------------------------------- */
 PL_API int pl_recipe_count(void);
 PL_API const pl_recipe *pl_recipe_at(int i);

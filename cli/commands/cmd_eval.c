@@ -171,7 +171,8 @@ static void print_scores(const evaluator *e, const pl_eval_info *info, double se
 {
     const char *wanted = pl_run_recipe(e->run)->metric;
     printf("%s: %s samples in %s, peak memory of the process %s\n", e->model_path,
-           cli_count(info->samples), cli_clock(seconds), cli_bytes(pl_run_peak_used_bytes(e->run)));
+           cli_count(info->samples), cli_duration(seconds),
+           cli_bytes(pl_run_peak_used_bytes(e->run)));
     for (int i = 0; i < info->n; i++) {
         bool main = wanted && strcmp(info->name[i], wanted) == 0;
         printf("  %s%-16s %.6g%s\n", main ? cli_bold(stdout) : "", info->name[i], info->value[i],

@@ -90,7 +90,7 @@ static int predict(predictor *e, cli_args *a)
         return rc == PL_OK ? 0 : cli_fail(rc);
     }
     printf("%s: %s in %s, peak memory of the process %s\n", e->out, cli_count(info.samples),
-           cli_clock(seconds), cli_bytes(pl_run_peak_used_bytes(e->run)));
+           cli_duration(seconds), cli_bytes(pl_run_peak_used_bytes(e->run)));
     return 0;
 }
 

@@ -124,7 +124,7 @@ static void offer_memory(finder *f)
     char memory[32];
     plan_edit e;
     uint64_t more = f->need.minimum / PART > MORE ? f->need.minimum / PART : MORE;
-    snprintf(memory, sizeof memory, "%llu", (unsigned long long)(f->need.minimum + more));
+    snprintf(memory, sizeof memory, "%s", cli_size(f->need.minimum + more));
     if (!try_words(f, "", memory, &e, NULL)) return;
     snprintf(e.text, sizeof e.text, "--memory %s", memory);
     add(f, &e, NULL);

@@ -184,8 +184,6 @@ static void print_components(const pl_run *run, const pl_plan_info *all, const p
     if (m->budget)
         fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit",
                 cli_bytes(m->budget));
-    if (m->budget && m->budget % 10000000 == 0) /* as in --memory 6GB */
-        fprintf(out, " (%.6g GB)", (double)m->budget / 1e9);
     if (m->asked > m->budget)
         fprintf(out, ", all the memory of the GPU (requested: %s)", cli_bytes(m->asked));
     double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);

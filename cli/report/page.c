@@ -82,13 +82,14 @@ static void put_memory(FILE *f, const pl_run *run)
         if (slot->kind == PL_SLOT_PARAM || slot->kind == PL_SLOT_BUFFER)
             weights += pl_type_bytes(&slot->type);
     }
-    fprintf(f,
-            "\"memory\":{\"total\":%llu,\"budget\":%llu,\"minimum\":%llu,\"overhead\":%llu,"
-            "\"weights\":%llu,\"optimizer\":%llu},\n",
-            (unsigned long long)m.total, (unsigned long long)m.budget,
-            (unsigned long long)(m.minimum_found ? m.minimum : 0), (unsigned long long)m.overhead,
-            (unsigned long long)weights,
-            (unsigned long long)(m.state > weights ? m.state - weights : 0));
+    fprintf(
+        f,
+        "\"memory\":{\"decimal\":%s,\"total\":%llu,\"budget\":%llu,\"minimum\":%llu,\"overhead\":%llu,"
+        "\"weights\":%llu,\"optimizer\":%llu},\n",
+        pl_bytes_decimal() ? "true" : "false", (unsigned long long)m.total,
+        (unsigned long long)m.budget, (unsigned long long)(m.minimum_found ? m.minimum : 0),
+        (unsigned long long)m.overhead, (unsigned long long)weights,
+        (unsigned long long)(m.state > weights ? m.state - weights : 0));
 }
 
 /* Writes positions as [bytes, ms, recomputed, label, stage]; those of the keep-all plan as

@@ -4,6 +4,7 @@
  * keep-all plan (`kept`) [bytes, ms], buffers [label, type, bytes, address, first position, last position, kind].
  * A place on the horizontal axis is a number from 0 to `span`: the programs one after the other, with gaps. */
 const D = JSON.parse(document.getElementById('plan').textContent);
+decimal = !!D.memory.decimal;
 const RECOMPUTED = 8;
 const kinds = ['weights', 'gradients', 'optimizer', 'activations', 'workspace', 'inputs', 'overhead', '', 'recomputed'];
 const stages = ['forward', 'backward', 'update'];

@@ -1,12 +1,14 @@
 'use strict';
 /* page_common.js - used by every page: numbers as text, round ticks, small helpers. */
 const $ = q => document.querySelector(q), NS = 'http://www.w3.org/2000/svg';
-const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+const UNITS = [['B', 'KiB', 'MiB', 'GiB', 'TiB'], ['B', 'kB', 'MB', 'GB', 'TB']];
+let decimal = false; /* the budget was typed in GB */
 
 function unit(b) {
+    const base = decimal ? 1000 : 1024;
     let k = 0;
-    while (b >= 1024 && k < 4) { b /= 1024; k++; }
-    return (k ? b.toFixed(b < 10 ? 2 : 1) : b) + ' ' + UNITS[k];
+    while (b >= base && k < 4) { b /= base; k++; }
+    return (k ? b.toFixed(b < 10 ? 2 : 1) : b) + ' ' + UNITS[+decimal][k];
 }
 const time = ms => ms > 0 && ms < .1 ? (1000 * ms).toPrecision(2) + ' \u00b5s' : ms < 10 ? ms.toFixed(2) + ' ms' : ms < 1000 ? ms.toFixed(0) + ' ms' : (ms / 1000).toFixed(1) + ' s';
 const seconds = s => s < 60 ? s.toFixed(1) + ' s' : s < 3600 ? Math.floor(s / 60) + ' min ' + Math.floor(s % 60) + ' s'
@@ -31,10 +33,11 @@ function multiples(lo, hi, by) {
 
 /* Ticks of bytes from lo to hi: [value, text], round numbers of one unit. */
 function byteTicks(lo, hi, n) {
+    const base = decimal ? 1000 : 1024;
     let k = 0;
-    while (k < 4 && hi >= Math.pow(1024, k + 1)) k++;
-    const of = Math.pow(1024, k), by = roundStep((hi - lo) / of, n);
-    return multiples(lo / of, hi / of, by).map(v => [v * of, v ? +v.toPrecision(8) + ' ' + UNITS[k] : '0']);
+    while (k < 4 && hi >= Math.pow(base, k + 1)) k++;
+    const of = Math.pow(base, k), by = roundStep((hi - lo) / of, n);
+    return multiples(lo / of, hi / of, by).map(v => [v * of, v ? +v.toPrecision(8) + ' ' + UNITS[+decimal][k] : '0']);
 }
 
 /* Ticks of milliseconds: one unit, as many digits as the step needs. */

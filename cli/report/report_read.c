@@ -216,6 +216,8 @@ bool report_read(report *r, const char *dir)
     r->plan_text = read_text(dir, "plan.json");
     if (!r->plan_text || !(r->config = read_text(dir, "config.yaml"))) return false;
     r->plan = json_loads(r->plan_text, 0, &error);
+    pl_bytes_follow(
+        (uint64_t)json_number_value(json_object_get(json_object_get(r->plan, "memory"), "budget")));
     if (!json_is_object(r->plan)) {
         cli_error("%s/plan.json is damaged: %s", dir, error.text);
         return false;

@@ -1,7 +1,7 @@
 /* step_line.c - the progress line of a terminal.
  *
  *   [00:15:23] Epoch 5/100 | Batch 127/500 | 2.80 s/batch | loss 0.0931 | lr 2.3e-03 |
- *       GPU 14.2/16.0 GiB | host 1.2 GiB | wait 1% | ETA 01:58:45
+ *       GPU 14.2/16.0 GiB | host 1.2 GiB | wait 1% | ETA 1 h 59 min
  *
  * On a narrow terminal these fields are dropped, in this order: learning rate, host memory,
  * waiting, memory, rate. The loss and the time left always stay.
@@ -32,13 +32,15 @@ static void put_where(const monitor *m, const pl_step_info *s, char *out, size_t
 
 static void put_memory(monitor *m, bool both, char *out, size_t cap)
 {
-    const double GIB = 1024.0 * 1024 * 1024;
+    const double giga = pl_bytes_decimal() ? 1e9 : 0x1p30;
+    const char *unit = pl_bytes_decimal() ? "GB" : "GiB";
     bool card = strcmp(m->device, "cpu") != 0;
     const char *used = cli_bytes(pl_run_used_bytes(m->run));
     if (!m->total)
         snprintf(out, cap, " | %s", used);
     else if (card)
-        snprintf(out, cap, " | GPU %.1f/%.1f GiB", (double)m->held / GIB, (double)m->total / GIB);
+        snprintf(out, cap, " | GPU %.1f/%.1f %s", (double)m->held / giga, (double)m->total / giga,
+                 unit);
     else
         snprintf(out, cap, " | %s", used);
     if (!both) return;
@@ -46,8 +48,8 @@ static void put_memory(monitor *m, bool both, char *out, size_t cap)
     if (card)
         snprintf(out + n, cap - n, " | host %s", cli_bytes(pl_process_bytes()));
     else if (m->host_total)
-        snprintf(out + n, cap - n, " | host %.1f/%.1f GiB", (double)m->host_held / GIB,
-                 (double)m->host_total / GIB);
+        snprintf(out + n, cap - n, " | host %.1f/%.1f %s", (double)m->host_held / giga,
+                 (double)m->host_total / giga, unit);
 }
 
 void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, double wait,
@@ -64,7 +66,7 @@ void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, do
         int n =
             snprintf(out, cap, "[%s] %s%s | loss %.4f%s%s%s | ETA %s", cli_clock(elapsed), where,
                      less < 5 ? rate : "", s->loss, less < 1 ? lr : "", less < 4 ? memory : "",
-                     less < 3 ? waiting : "", cli_clock(per * (double)(m->steps - s->step)));
+                     less < 3 ? waiting : "", cli_duration(per * (double)(m->steps - s->step)));
         if (n < width) break;
     }
 }

@@ -19,7 +19,7 @@ bool trainer_stopped(const trainer *t)
 static void tell_end(const trainer *t, int64_t done)
 {
     fprintf(stderr, "%lld steps in %s, peak memory of the process %s\n",
-            (long long)(done - t->first), cli_clock(cli_seconds() - t->started),
+            (long long)(done - t->first), cli_duration(cli_seconds() - t->started),
             cli_bytes(trainer_peak(t)));
     ranks_tell_peaks(t);
     bad_files_print(t->run);

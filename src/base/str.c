@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,16 +94,37 @@ int pl_str_distance(const char *a, const char *b)
     return row[m] > FAR ? FAR : row[m];
 }
 
+/* How this process shows sizes: it speaks to one user, who typed one budget. */
+static atomic_bool decimal;
+
+void pl_str_bytes_follow(uint64_t typed)
+{
+    static const uint64_t ten[] = {1000000000, 1000000, 10000}, two[] = {1 << 30, 1 << 20, 1 << 10};
+    for (int i = 0; i < 3; i++)
+        if (typed && typed % ten[i] == 0 && typed % two[i] != 0) {
+            decimal = true;
+            return;
+        }
+    if (typed && typed % (1 << 20) == 0) decimal = false;
+}
+
+bool pl_str_bytes_decimal(void)
+{
+    return decimal;
+}
+
 const char *pl_str_bytes(uint64_t bytes, char *buf, size_t cap)
 {
-    static const char *unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double v = (double)bytes;
+    static const char *const units[2][5] = {{"B", "KiB", "MiB", "GiB", "TiB"},
+                                            {"B", "kB", "MB", "GB", "TB"}};
+    bool ten = decimal;
+    double v = (double)bytes, base = ten ? 1000 : 1024;
     int u = 0;
-    while (v >= 1024 && u < 4) {
-        v /= 1024;
+    while (v >= base && u < 4) {
+        v /= base;
         u++;
     }
-    snprintf(buf, cap, u == 0 ? "%.0f %s" : v < 10 ? "%.2f %s" : "%.1f %s", v, unit[u]);
+    snprintf(buf, cap, u == 0 ? "%.0f %s" : v < 9.995 ? "%.2f %s" : "%.1f %s", v, units[ten][u]);
     return buf;
 }
 

@@ -25,8 +25,13 @@ pl_status pl_str_take(pl_str *s, char **out) PL_MUST_USE;
 
 /* Returns the edit distance, for "did you mean"; capped above 4. */
 int pl_str_distance(const char *a, const char *b);
-/* Writes "1.50 GiB", "12.0 MiB" or "340 B" to buf; returns buf. */
+/* Writes "1.50 GiB", "12.0 MiB" or "340 B" to buf; "1.61 GB" in powers of 1000 after
+ * pl_str_bytes_follow. Returns buf. */
 const char *pl_str_bytes(uint64_t bytes, char *buf, size_t cap);
+/* Makes texts of sizes follow a budget: powers of 1000 where the budget is a round number of them,
+ * of 1024 where it is one of those; any other changes nothing. */
+void pl_str_bytes_follow(uint64_t typed);
+bool pl_str_bytes_decimal(void);
 /* Parses "7.5GiB", "20GB", "512M", "1048576" to bytes (GB = 1e9, GiB = 2^30, G = 2^30). */
 pl_status pl_str_parse_bytes(const char *text, uint64_t *out) PL_MUST_USE;
 

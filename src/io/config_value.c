@@ -356,15 +356,18 @@ void pl__text_format(const char *t, pl_str *out)
         pl_json_quote(out, t, strlen(t));
 }
 
+/* In the unit that leaves the fewest digits. */
 static void format_size(int64_t bytes, pl_str *out)
 {
-    static const char *const unit[] = {"", "KiB", "MiB", "GiB", "TiB"};
-    int u = 0;
-    while (u < 4 && bytes && bytes % 1024 == 0) {
-        bytes /= 1024;
-        u++;
-    }
-    pl_str_addf(out, "%lld%s", (long long)bytes, unit[u]);
+    static const char *const units[2][5] = {{"", "KiB", "MiB", "GiB", "TiB"},
+                                            {"", "KB", "MB", "GB", "TB"}};
+    int64_t left[2] = {bytes, bytes};
+    int u[2] = {0};
+    for (int k = 0; k < 2; k++)
+        for (int base = k ? 1000 : 1024; u[k] < 4 && left[k] && left[k] % base == 0; u[k]++)
+            left[k] /= base;
+    int k = left[1] < left[0];
+    pl_str_addf(out, "%lld%s", (long long)left[k], units[k][u[k]]);
 }
 
 static void format_list(const pl_config_entry *e, const config_value *v, pl_str *out)

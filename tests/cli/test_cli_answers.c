@@ -105,3 +105,39 @@ TEST(answers_replay_counts_what_exceeds_rounding)
     CHECK(isnan(pl__replay_error((double)NAN, 1, 1, false)));
     CHECK(pl__replay_error((double)INFINITY, 1, 1, false) > tolerance);
 }
+
+TEST(answers_are_in_the_units_that_the_user_types)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P plan " CLI_SMALL "--memory 6GB");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 6.00 GB\n") && !strstr(r.out, "iB"),
+              "%s", r.out);
+    r = cli_run("$P plan " CLI_SMALL "memory=6GiB");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 6.00 GiB\n") &&
+                  !strstr(r.out, " MB"),
+              "%s", r.out);
+    r = cli_run("$P plan " CLI_SMALL);
+    CHECK_MSG(r.code == 0 && strstr(r.out, " MiB") && !strstr(r.out, " MB"), "%s", r.out);
+    /* A refusal, the change that it offers, and the budget in a run's configuration. */
+    r = cli_run("$P train " CLI_SMALL "--memory 2MB");
+    CHECK_MSG(r.code == 3 && strstr(r.err, "does not fit 2.00 MB") && !strstr(r.err, "iB"), "%s",
+              r.err);
+    const char *offer = strstr(r.err, "--memory ");
+    char size[32] = "";
+    CHECK(offer && sscanf(offer, "--memory %31s", size) == 1);
+    CHECK_MSG(strlen(size) <= 6 && strcmp(size + strlen(size) - 2, "MB") == 0, "%s", size);
+    r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=1 --memory %s --out run && "
+                "grep -x 'memory: [0-9.]*[MK]B' run/config.yaml && $P report run --out -",
+                pl_test_dir(), size);
+    char *config = strstr(r.out, "## Configuration"); /* whose other keys have units of their own */
+    CHECK_MSG(r.code == 0 && config, "%s%s", r.out, r.err);
+    *config = 0;
+    CHECK_MSG(strstr(r.out, " MB |") && !strstr(r.out, "iB"), "%s", r.out);
+}
+
+TEST(answers_tell_long_times_in_hours_and_minutes)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P plan cloud/full batch=4000 | grep 'step time'");
+    CHECK_MSG(r.code == 0 && strstr(r.out, " h ") && strstr(r.out, " min  predicted"), "%s", r.out);
+}

@@ -363,16 +363,16 @@ TEST(profiles_are_accepted_on_the_command_line)
     json_decref(j);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --sweep 1GB,24GB");
     CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB* yes") &&
-                  strstr(r.out, "* the GPU has 7.75 GiB"),
+                  strstr(r.out, "* the GPU has 8.32 GB"),
               "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 24GB");
     CHECK_MSG(
         r.code == 0 &&
             strstr(r.out,
-                   "fits the budget of 7.75 GiB, all the memory of the GPU (requested: 22.4 GiB)"),
+                   "fits the budget of 8.32 GB, all the memory of the GPU (requested: 24.0 GB)"),
         "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 6GB");
-    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 5.59 GiB (6 GB)\n"), "%s", r.out);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 6.00 GB\n"), "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device t4 --largest-batch");
     CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code,
               r.out, r.err);

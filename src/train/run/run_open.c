@@ -1,5 +1,6 @@
 /* run_open.c - opens a run: finds the recipe by name, loads its preset or file, and applies the
  * overrides. All keys are checked here, so that later stages only read them. */
+#include "base/str.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "rt/device.h"
@@ -289,6 +290,8 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
         return rc;
     }
     pl__run_target(r);
+    if (!pl_config_is_null(r->config, "memory"))
+        pl_str_bytes_follow((uint64_t)pl_config_size(r->config, "memory"));
     int threads = (int)pl_config_int(r->config, "threads");
     if (threads) pl_threads_set(threads);
     *out = r;
@@ -335,4 +338,19 @@ pl_store *pl_run_store(const pl_run *r)
 pl_session *pl_run_session(pl_run *r)
 {
     return r->session;
+}
+
+const char *pl_bytes_text(uint64_t bytes, char *buf, size_t cap)
+{
+    return pl_str_bytes(bytes, buf, cap);
+}
+
+void pl_bytes_follow(uint64_t typed)
+{
+    pl_str_bytes_follow(typed);
+}
+
+bool pl_bytes_decimal(void)
+{
+    return pl_str_bytes_decimal();
 }
