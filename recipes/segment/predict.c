@@ -60,14 +60,17 @@ static int64_t class_of(const float *logits, const pl_type *t, mix y, mix x)
 static pl_status write_mask(pl_prediction *p, int64_t i, const float *logits, const pl_type *t)
 {
     const char *name;
-    char path[4096], *file;
+    char path[4096];
     int w, h, n;
     const int64_t *value = pl_config_ints(pl_predict_config(p), "data.mask_values", &n);
     pl_status rc = pl_predict_picture(p, i, &name, &w, &h);
     if (rc != PL_OK) return rc;
     const char *dot = strrchr(name, '.');
-    if (asprintf(&file, "%.*s.png", (int)(dot ? dot - name : (long)strlen(name)), name) < 0)
-        return PL_ERR_MEMORY;
+    size_t stem = dot ? (size_t)(dot - name) : strlen(name);
+    char *file = malloc(stem + sizeof ".png");
+    if (!file) return PL_ERR_MEMORY;
+    memcpy(file, name, stem);
+    memcpy(file + stem, ".png", sizeof ".png");
     rc = pl_predict_path(p, file, path, sizeof path);
     free(file);
     if (rc != PL_OK) return rc;

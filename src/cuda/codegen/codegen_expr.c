@@ -1,6 +1,7 @@
 /* codegen_expr.c - one value as C text: types, conversions, scalar functions, ramps.
  *
- * Invariant: each instruction rounds to its own dtype, so a value has the same bits in every group.
+ * Invariant (M11 of docs/MEMORY.md): each instruction rounds to its own dtype, so a value has the
+ * same bits in every group.
  * Example: %2 = map sub %0 %1 in f32 becomes "const float v2 = p_sub(v0, v1);"; in bf16 the result
  * is wrapped in a conversion to bf16 and back.
  */
