@@ -262,6 +262,8 @@ static void check_named(const char *second, const char *what)
 TEST(ranks_runs_name_a_rank_that_differs)
 {
     WANT_RANKS();
+    if (cli_run(MPI "true : -n 1 true").code != 0)
+        SKIP("mpirun cannot start two programs"); /* Open MPI 5.0.7 of Debian 13 crashes */
     check_named("$P " RUN "optim.lr=1e-4", "has another configuration than rank 0");
     CHECK_INT(
         cli_run(
