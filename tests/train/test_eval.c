@@ -170,7 +170,7 @@ TEST(eval_splits_batches_as_the_plan_of_training_does)
     CHECK_RUN(
         cli_run(
             IN
-            "$P train wandistill/tiny batch=512 accumulate=auto train.steps=1 data.eval_samples=512 --memory 50MB --out a --quiet && "
+            "$P train wandistill/tiny batch=512 accumulate=auto train.steps=1 data.eval_samples=512 --memory 80MB --out a --quiet && "
             "$P eval a --json > scores",
             d),
         0, "");
