@@ -179,7 +179,7 @@ TEST(stablesr_refuses_bad_ranges_and_patterns)
                  {"degrade.jpeg2=[90, 60]", "degrade.jpeg2 wants two numbers, the smaller first"},
                  {"canny=[200, 100]", "canny: the lower threshold"},
                  {"frozen=unett.*", "frozen=unett.*: no parameter has such a name"},
-                 {"optim.frozen=edges.*", "optim.frozen=edges.*: no parameter has such a name"},
+                 {"optim.frozen=edges.*", "optim.frozen: no parameter has a name like \"edges.*\""},
                  {"frozen=*", "leaves nothing to train"},
                  {"frozen=''", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
