@@ -19,7 +19,7 @@ static bool write_script(void)
            cli_run("chmod +x %s", pl_test_path("tell")).code == 0;
 }
 
-static const char *told(void)
+static const char *written(void)
 {
     return cli_read(pl_test_path("told"));
 }
@@ -42,8 +42,8 @@ TEST(hooks_words_are_split_without_a_shell)
                           "train.steps=1 --quiet",
                           pl_test_dir()),
                   0, "");
-        CHECK_MSG(strncmp(told(), row[i].want, strlen(row[i].want)) == 0, "%s:\n%s", row[i].text,
-                  told());
+        CHECK_MSG(strncmp(written(), row[i].want, strlen(row[i].want)) == 0, "%s:\n%s", row[i].text,
+                  written());
     }
 }
 
@@ -63,10 +63,10 @@ TEST(hooks_on_end_is_told_of_the_run)
     CHECK(!strstr(r.out, "said by"));
     snprintf(want, sizeof want,
              "[two words]\n[$HOME]\nrun %s/run\nstatus 0\nstep 3\nmessage 3 steps done\n", d);
-    CHECK_MSG(strcmp(told(), want) == 0, "%s", told());
+    CHECK_MSG(strcmp(written(), want) == 0, "%s", written());
     r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=3 on_end=./tell --out run", d);
     CHECK_RUN(r, 0, "finished");
-    CHECK_MSG(strcmp(told(), want) == 0, "%s", told());
+    CHECK_MSG(strcmp(written(), want) == 0, "%s", written());
 }
 
 TEST(hooks_on_error_is_told_why)
@@ -77,14 +77,14 @@ TEST(hooks_on_error_is_told_why)
     cli_result r = cli_run(
         "cd %s && $P train " CLI_SMALL "--memory 1MiB on_error=./tell on_end='./tell wrong'", d);
     CHECK_INT(r.code, 3);
-    CHECK_MSG(strncmp(told(), "run \nstatus 3\nstep 0\nmessage ", 29) == 0, "%s", told());
-    CHECK_MSG(strstr(told() + 29, "MiB"), "%s", told());
+    CHECK_MSG(strncmp(written(), "run \nstatus 3\nstep 0\nmessage ", 29) == 0, "%s", written());
+    CHECK_MSG(strstr(written() + 29, "MiB"), "%s", written());
     CHECK_RUN(
         cli_run("cd %s && rm told; $P train " CLI_SMALL
                 "train.steps=50 optim.name=sgd optim.lr=1e6 on_error=./tell --quiet --out run",
                 d),
         7, "finite");
-    CHECK_MSG(strstr(told(), "status 7") && strstr(told(), "finite"), "%s", told());
+    CHECK_MSG(strstr(written(), "status 7") && strstr(written(), "finite"), "%s", written());
 }
 
 /* A signal ends a run; it does not fail it. */
@@ -99,9 +99,9 @@ TEST(hooks_a_stopped_run_has_ended)
              pl_test_dir());
     cli_result r = cli_run_signal(command, "step=3/", SIGTERM);
     CHECK_INT(r.code, 75);
-    CHECK_MSG(strstr(told(), "status 75\n") && strstr(told(), "message stopped by a signal\n") &&
-                  !strstr(told(), "wrong"),
-              "%s", told());
+    CHECK_MSG(strstr(written(), "status 75\n") &&
+                  strstr(written(), "message stopped by a signal\n") && !strstr(written(), "wrong"),
+              "%s", written());
 }
 
 /* A command that fails, is missing or hangs is a warning; the run keeps its exit code. */

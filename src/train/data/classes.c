@@ -144,7 +144,7 @@ static pl_status parse(const char *json, const char *file, pl_classes **out)
         rc = PL_ERR_MEMORY;
     else if (!ok)
         rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
-                      "%s: its metadata \"" PL_CLASSES_KEY "\" is no list of names", file);
+                      "%s: its metadata \"" PL_CLASSES_KEY "\" is not a list of names", file);
     if (rc == PL_OK) rc = make(name, (int)n, file, out);
     pl_sys_free(name);
     json_decref(list);

@@ -104,7 +104,7 @@ static void suggest_recipe(const pl_recipe *only, const char *name, char *buf, s
     if (best >= 0) snprintf(buf, cap, "; did you mean %s?", names[best]);
 }
 
-/* Fails for a name that is no recipe, or for a preset that the recipe r lacks. */
+/* Fails if the name is not a recipe, or if the recipe r has no such preset. */
 static pl_status unknown_recipe(const pl_recipe *r, const char *name)
 {
     char list[512] = "", near[128];
