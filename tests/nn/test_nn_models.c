@@ -176,6 +176,46 @@ TEST(nn_dropout_moves_the_key)
     pl_store_free(s);
 }
 
+/* Stochastic depth keeps or drops whole samples, and does nothing outside training. */
+TEST(nn_drop_path_drops_whole_samples)
+{
+    enum { N = 400, WIDTH = 3 };
+    pl_store *s = pl_store_new();
+    lab *l = lab_new(s);
+    for (int training = 0; training < 2; training++) {
+        pl_graph *g = pl_graph_new(s);
+        pl_nn *m = pl_nn_new(g, training == 1);
+        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, N, WIDTH));
+        pl_output(g, "y", pl_shift(g, pl_nn_drop_path(m, x, 0.25), 0));
+        CHECK_OK(pl_nn_finish(m));
+        pl_nn_free(m);
+        lab_add(l, g);
+    }
+    CHECK_OK(lab_open(l));
+
+    static float seen[2][N * WIDTH];
+    for (int training = 0; training < 2; training++) {
+        float *x = lab_input(l, training, "x", NULL);
+        for (int i = 0; i < N * WIDTH; i++) x[i] = 1;
+        CHECK_OK(lab_run(l, training));
+        memcpy(seen[training], lab_output(l, training, "y", NULL), sizeof seen[training]);
+    }
+
+    const float *same = seen[0], *y = seen[1];
+    int kept = 0;
+    for (int i = 0; i < N; i++) {
+        kept += y[i * WIDTH] != 0;
+        for (int k = 0; k < WIDTH; k++) {
+            CHECK(same[i * WIDTH + k] == 1);
+            CHECK(y[i * WIDTH + k] == y[i * WIDTH]);
+            CHECK(y[i * WIDTH] == 0 || fabsf(y[i * WIDTH] - 4.0f / 3) < 1e-6f);
+        }
+    }
+    CHECK(kept > N * 0.65 && kept < N * 0.85);
+    lab_free(l);
+    pl_store_free(s);
+}
+
 /* ---- sizes of full models --------------------------------------------------------------- */
 typedef struct shop {
     pl_store *store;
