@@ -291,7 +291,8 @@ PL_API pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_
 PL_API bool pl_run_sample_arrays(const pl_run *r); /* whether there are any */
 PL_API pl_status pl_run_sample_save(pl_run *r, const char *path) PL_MUST_USE;
 PL_API const pl_program *pl_run_sample_program(const pl_run *r); /* NULL if there is none */
-/* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
+/* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered.
+ * Evaluations count from the first update at the full rate on: not during the warm-up. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 
 /* Number of files of the data set that are not read, because they are no images of a format that is

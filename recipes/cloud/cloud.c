@@ -4,7 +4,8 @@
  * loss is the mean over the batch of Huber (or one of the authors' mixtures), with more weight on
  * the hardest fraction. `seed_compat` restores the original's mistakes: the schedule advances once
  * per epoch while the warm-up is counted in steps, BatchNorm's statistics are updated twice
- * (model.c), brightness varies in 8 bits (augment.c), and the flat field has no effect (flights.c).
+ * (model.c), brightness varies in 8 bits (augment.c), the flat field has no effect (flights.c), and
+ * loss.gamma and loss.under_weight do not reach the loss.
  *
  * Parameter names are those of the PyTorch program (module lists `conv`, `norm`, `dense`, ...), so
  * weights can be exchanged in both directions.
@@ -115,6 +116,10 @@ pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target
 {
     const char *type = pl_config_text(c, "loss.type");
     double delta = pl_config_float(c, "loss.huber_delta"), alpha = pl_config_float(c, "loss.alpha");
+    /* The original does not pass these two keys to its loss, which uses its own defaults. */
+    bool compat = pl_config_bool(c, "seed_compat");
+    double gamma = compat ? 2 : pl_config_float(c, "loss.gamma");
+    double under_weight = compat ? 1 : pl_config_float(c, "loss.under_weight");
     pl_val error = pl_sub(g, target, y), size = pl_abs(g, error);
     if (strcmp(type, "mse") == 0) return pl_square(g, error);
     if (strcmp(type, "mse_mae") == 0)
@@ -123,13 +128,12 @@ pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target
     if (strncmp(type, "weighted", 8) == 0) {
         pl_val low =
             pl_cast(g, pl_gt(g, error, pl_full_like(g, error, 0)), pl_val_type(g, error).dtype);
-        cost = pl_mul(
-            g, cost, pl_shift(g, pl_scale(g, low, pl_config_float(c, "loss.under_weight") - 1), 1));
+        cost = pl_mul(g, cost, pl_shift(g, pl_scale(g, low, under_weight - 1), 1));
     }
     if (!strstr(type, "_mae")) return cost;
     /* For exponents below 1 the slope at 0 is infinite, and the gradient would have 0 * log 0. */
     pl_val safe = pl_max(g, size, pl_full_like(g, size, 1e-12));
-    pl_val power = pl_pow(g, safe, pl_full_like(g, size, pl_config_float(c, "loss.gamma")));
+    pl_val power = pl_pow(g, safe, pl_full_like(g, size, gamma));
     return pl_add(g, pl_scale(g, cost, alpha), pl_scale(g, power, 1 - alpha));
 }
 

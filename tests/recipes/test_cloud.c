@@ -270,7 +270,7 @@ TEST(cloud_graph_matches_its_definition)
 }
 
 /* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5
- * times. */
+ * times; with seed_compat gamma is 2 and low answers count once, whatever the keys say. */
 TEST(cloud_losses_match_their_formulas)
 {
     enum { ANSWERS = 6 };
@@ -278,15 +278,23 @@ TEST(cloud_losses_match_their_formulas)
         "huber", "mse", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae"};
     static const float y[ANSWERS] = {0.5f, -1, 2, 0.25f, 3, -0.5f},
                        target[ANSWERS] = {0.25f, -1.5f, 4, 1.5f, 0.5f, -0.25f};
-    const double delta = 0.7, alpha = 0.3, gamma = 1.5, under = 2.5;
-    for (int k = 0; k < 6; k++) {
+    const double delta = 0.7, alpha = 0.3;
+    for (int i = 0; i < 12; i++) {
+        int k = i / 2, compat = i % 2;
+        double gamma = compat ? 2 : 1.5, under = compat ? 1 : 2.5;
         char type[64];
         snprintf(type, sizeof type, "loss.type=%s", types[k]);
-        const char *const keys[] = {type, "loss.huber_delta=0.7", "loss.alpha=0.3",
-                                    "loss.gamma=1.5", "loss.under_weight=2.5"};
+        const char *const keys[] = {
+            type,
+            "loss.huber_delta=0.7",
+            "loss.alpha=0.3",
+            "loss.gamma=1.5",
+            "loss.under_weight=2.5",
+            compat ? "seed_compat=true" : "seed_compat=false",
+        };
         lab l = {0};
         pl_type t = PL_TYPE(PL_F32, ANSWERS);
-        CHECK_OK(pl_run_open("cloud/tiny", keys, 5, &l.run));
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 6, &l.run));
         l.store = pl_store_new();
         pl_graph *g = pl_graph_new(l.store);
         pl_output(g, "y",
@@ -299,8 +307,8 @@ TEST(cloud_losses_match_their_formulas)
         memcpy(pl_session_input(l.session, l.program, "target", NULL), target, sizeof target);
         CHECK_OK(pl_session_run(l.session, l.program));
         l.out = pl_session_output(l.session, l.program, "y", &t);
-        for (int i = 0; i < ANSWERS; i++) {
-            double e = (double)target[i] - (double)y[i], a = fabs(e);
+        for (int j = 0; j < ANSWERS; j++) {
+            double e = (double)target[j] - (double)y[j], a = fabs(e);
             double huber = a <= delta ? 0.5 * a * a : delta * (a - 0.5 * delta),
                    heavy = huber * (e > 0 ? under : 1);
             double power = (1 - alpha) * pow(a, gamma);
@@ -310,7 +318,7 @@ TEST(cloud_losses_match_their_formulas)
                                    alpha * huber + power,
                                    heavy,
                                    alpha * heavy + power};
-            CHECK_NEAR((double)l.out[i], want[k], 1e-5);
+            CHECK_NEAR((double)l.out[j], want[k], 1e-5);
         }
         end_piece(&l);
     }
@@ -451,6 +459,39 @@ TEST(cloud_seed_compat_warms_up_by_epochs)
         for (int i = 0; i < 6; i++)
             CHECK_NEAR(t.lr[i], 1e-3 * (0.0005 + 0.9995 * (k ? i / 2 : i) / 2000), 1e-10);
     }
+}
+
+/* The authors' schedule of warmup_steps W and patience 1, stepped once an epoch of two steps with
+ * the same validation loss: epoch e runs at lr (e+1)/(W-1) until lr is reached, and plateaus count
+ * from there on. */
+TEST(cloud_warms_up_as_the_authors_and_then_counts_plateaus)
+{
+    enum { WARMUP = 10, EPOCHS = 17 };
+    char start[64], steps[64];
+    snprintf(steps, sizeof steps, "schedule.warmup_steps=%d", WARMUP - 2);
+    snprintf(start, sizeof start, "schedule.warmup_start=%.17g", 1.0 / (WARMUP - 1));
+    const char *const keys[] = {"data.samples=8",
+                                "seed_compat=true",
+                                steps,
+                                start,
+                                "schedule.plateau.factor=0.5",
+                                "schedule.plateau.patience=1",
+                                "schedule.plateau.min_lr=1e-6"};
+    pl_run *run;
+    CHECK_OK(pl_run_open("cloud/tiny", keys, 7, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    for (int e = 0; e < EPOCHS; e++) {
+        double want =
+            1e-3 * (e < WARMUP - 1 ? (e + 1.0) / (WARMUP - 1) : pow(0.5, (e - WARMUP + 1) / 2));
+        for (int i = 0; i < 2; i++) {
+            pl_step_info info;
+            CHECK_OK(pl_run_step(run, &info));
+            CHECK_MSG(fabs(info.lr - want) < 1e-10, "epoch %d: %g, not %g", e, info.lr, want);
+        }
+        CHECK_INT(pl_run_plateau(run, 1.0), e >= WARMUP && (e - WARMUP) % 2 == 0);
+    }
+    pl_run_free(run);
 }
 
 /* BatchNorm's statistics move twice a step: 0.1 of the way, and 0.1 of what is left. */

@@ -391,6 +391,7 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     mark_slots(b, m, name);
     o.params = group ? group->slots : NULL;
     set_pace(b, group, name, &o.lr);
+    if (b->run && strcmp(name, "optim") == 0) b->run->steps.warmup = o.lr.warmup * o.lr.every;
     pl_output(m->g, "loss", loss);
     bool scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
     pl_loss_scale scale = scale_from_config(b->config);

@@ -179,7 +179,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Multiply the learning rate by this when evaluations stop improving; 0: off."},
     {"schedule.plateau.patience", PL_CONFIG_INT, "10", .min = 0, .max = 1e9,
      .resume = PL_RESUME_ONWARD,
-     .doc = "Evaluations without improvement before the learning rate is lowered."},
+     .doc = "Evaluations without improvement, after the warm-up, before the learning rate is "
+            "lowered."},
     {"schedule.plateau.threshold", PL_CONFIG_FLOAT, "1e-4", .min = 0, .max = 1,
      .resume = PL_RESUME_ONWARD,
      .doc = "Smallest relative improvement of an evaluation that counts for the plateau rule."},

@@ -30,6 +30,7 @@ typedef struct pl_run_steps {
     bool ahead;     /* the next batch is already in the program's inputs */
     bool trace_nan; /* every kernel's results are checked; see pl_run_trace_nan */
     pl_plateau plateau;
+    int64_t warmup; /* updates of section optim before its schedule reaches the full rate */
 } pl_run_steps;
 
 /* Bytes that were measured. Zero: not measured. */

@@ -325,10 +325,20 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     return rc == PL_OK ? check_scores(info) : rc;
 }
 
+/* Whether the last update ran at the full rate: the warm-up is over. */
+static bool warmed_up(pl_run *r)
+{
+    int64_t updates;
+    int slot = pl_store_find(r->store, "optim.step");
+    return slot >= 0 &&
+           pl_session_read_slot(r->session, slot, 0, &updates, sizeof updates) == PL_OK &&
+           updates > r->steps.warmup;
+}
+
 bool pl_run_plateau(pl_run *r, double metric)
 {
     int slot = pl_store_find(r->store, "lr.plateau");
-    if (slot < 0 || !r->session) return false;
+    if (slot < 0 || !r->session || !warmed_up(r)) return false;
     double state[4];
     if (pl_session_read_slot(r->session, slot, 0, state, sizeof state) != PL_OK) return false;
     bool lowered = pl_plateau_step(&r->steps.plateau, state, metric);
