@@ -1,4 +1,4 @@
-/* test_own_data.c - the commands of the README's section "Your own data", run as they are written,
+/* test_own_data.c - the commands of the README's quick start on own data, run as they are written,
  * on folders that the test makes. A wrapper named plimsoll shortens the training. */
 #include "plimsoll_events.h"
 #include "tests/lib/cli_run.h"
