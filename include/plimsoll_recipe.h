@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 7
+#define PL_RECIPE_ABI 8
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -289,10 +289,11 @@ PL_API pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t 
                                        void *to) PL_MUST_USE;
 
 /* ---- published weights -------------------------------------------------------------------------
- * Frozen parts come with published weights, under other names, in one file or many. A recipe names
- * the configuration key with their path, and the translation of names. The engine reads them after
+ * Weights of other programs have other names, and lie in one file or in many. A recipe names the
+ * configuration key with their path, and the translation of names. The engine reads them after
  * `init_from`, converts their floating-point type, and stops with a list when tensors are missing
- * or unknown. */
+ * or unknown. `plimsoll export` uses the same translation in the other direction. Shapes that
+ * differ in dimensions of 1 only are equal: [C] and [C,1,1]. */
 
 /* One rule. In both patterns * stands for one part of a name between dots and ** at the end for the
  * remaining parts; the k-th * of one is the k-th * of the other. The first rule whose `ours`
@@ -300,11 +301,38 @@ PL_API pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t 
 typedef struct pl_rename {
     const char *theirs, *ours;
 } pl_rename;
+
+/* The published tensor of a slot. Numbers are in the layout of files; zero everywhere: the
+ * published tensor has the slot's values and no others. */
+#define PL_TENSOR_NAME 512
+typedef struct pl_published {
+    char name[PL_TENSOR_NAME]; /* without the prefix; "": no tensor, the slot keeps its value */
+    /* rows > 0: the published tensor has `rows` in its first dimension, and the slot is those from
+     * `row` on. Several slots may share a tensor (q, k and v joined); together they cover it. */
+    int64_t rows, row;
+    /* published value = our value + add, in the first add_count elements of the slot */
+    double add;
+    int64_t add_count;
+} pl_published;
+
 typedef struct pl_naming {
     const char *name;       /* name of the convention, for messages: "diffusers" */
     const char *prefix;     /* prefix of every published name; NULL: none */
-    const pl_rename *rules; /* ends with {NULL} */
+    const pl_rename *rules; /* ends with {NULL}; NULL, and no map: the names of slots */
     const char *ignored;    /* pattern (pl_nn_match) of tensors that may be left over; NULL: none */
+    /* Optional, for names that depend on the configuration: writes the published tensor of the slot
+     * `ours`, whose type in files is `type`; *to is zero before. false: the rules decide. */
+    bool (*map)(const pl_config *c, const char *ours, const pl_type *type, pl_published *to);
+    /* Optional: published tensor i that is no slot and follows from the configuration (a table of
+     * frequencies): writes its name without the prefix and its type, and, unless data is NULL, its
+     * elements in row-major order. false: there are no more. Reading ignores these tensors, export
+     * writes them. */
+    bool (*constant)(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *type,
+                     void *data);
+    /* Optional, ends with NULL: patterns (pl_nn_match) of published names, in the order in which
+     * export writes the tensors; within a pattern, and without any, the order of the slots. */
+    const char *const *order;
+    const char *step; /* entry of PyTorch files with the number of steps done: "global_step" */
 } pl_naming;
 typedef struct pl_weights {
     const char *key;   /* a text key: a file, a folder, or an index.json; null: none are read */
@@ -320,6 +348,30 @@ typedef struct pl_start {
     const char *missing; /* slots that may be missing in the file; NULL: none */
     const pl_naming *naming; /* as pl_weights.naming; NULL: slot names only */
 } pl_start;
+
+/* ---- exports: `plimsoll export --as NAME` -------------------------------------------------------
+ * A form in which other programs read the weights. One file: --out is its path. Several: --out is a
+ * folder. The ending of a file's name says the format: .safetensors, or PyTorch's zip (.pt, .pth,
+ * .ckpt, .bin). */
+typedef struct pl_export_entry {
+    const char *key, *json; /* {"epoch", "0"}; the word step stands for the number of steps done */
+} pl_export_entry;
+typedef struct pl_export_file {
+    const char *name; /* "flow.safetensors" */
+    /* pattern of the slots to write, frozen ones too if it names them; NULL: all that the run
+     * trains, and the buffers that it updates */
+    const char *slots;
+    const pl_naming *naming; /* one; NULL: slot names */
+    const char *under;       /* PyTorch: entry that holds the tensors, "state_dict"; NULL: none */
+    const pl_export_entry *entries; /* PyTorch: further entries, ends with {NULL}; NULL: none */
+    /* Optional: the file is text instead, such as a JSON file of sizes. Writes it like snprintf. */
+    int (*text)(const pl_config *c, char *to, size_t cap);
+} pl_export_file;
+typedef struct pl_export {
+    const char *name;            /* "authors" */
+    const char *about;           /* one line: the program that reads it */
+    const pl_export_file *files; /* ends with {NULL} */
+} pl_export;
 
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
@@ -416,6 +468,8 @@ typedef struct pl_recipe {
     const pl_start *start;
     /* Optional, ends with {NULL}: the recipe's source files, for `plimsoll new --from`. */
     const pl_source_file *sources;
+    /* Optional, ends with {NULL}: forms of `plimsoll export` beside the slots under their names. */
+    const pl_export *exports;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

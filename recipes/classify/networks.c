@@ -261,5 +261,5 @@ static const pl_rename timm_convnext[] = {
 
 const pl_naming classify_namings[] = {
     {.name = "timm", .rules = timm_convnext},
-    {NULL, NULL, NULL, NULL},
+    {.name = NULL},
 };

@@ -30,7 +30,7 @@ static const pl_rename vision[] = {CONVOLUTIONS(VISION) LINEAR};
 static const pl_naming namings[] = {
     {.name = "lpips", .rules = package, .ignored = "scaling_layer.*,lins.*"},
     {.name = "torchvision", .rules = vision, .ignored = "classifier.*"},
-    {NULL, NULL, NULL, NULL},
+    {.name = NULL},
 };
 
 const pl_weights flux_weights[] = {

@@ -74,11 +74,13 @@ static const pl_rename unet_diffusers[] = {
 /* clang-format on */
 
 static const pl_naming unet_namings[] = {
-    {"diffusers", NULL, unet_diffusers, "conv_in.*"},
-    {"published", NULL, unet_published, "input_blocks.0.*"},
-    {"checkpoint", "model.diffusion_model.", unet_published,
-     "*,!model.diffusion_model.*,model.diffusion_model.input_blocks.0.*"},
-    {NULL, NULL, NULL, NULL},
+    {.name = "diffusers", .rules = unet_diffusers, .ignored = "conv_in.*"},
+    {.name = "published", .rules = unet_published, .ignored = "input_blocks.0.*"},
+    {.name = "checkpoint",
+     .prefix = "model.diffusion_model.",
+     .rules = unet_published,
+     .ignored = "*,!model.diffusion_model.*,model.diffusion_model.input_blocks.0.*"},
+    {.name = NULL},
 };
 
 /* ---- autoencoder ------------------------------------------------------------------------ */
@@ -132,19 +134,21 @@ static const pl_rename vae_older[] = {
 
 /* Training needs the encoder alone; whole checkpoints have the U-Net and the text encoder too. */
 static const pl_naming vae_namings[] = {
-    {"published", NULL, vae_published, "decoder.*,post_quant_conv.*,loss.*"},
-    {"diffusers", NULL, vae_diffusers, "decoder.*,post_quant_conv.*"},
-    {"older diffusers", NULL, vae_older, "decoder.*,post_quant_conv.*"},
-    {"checkpoint", "first_stage_model.", vae_published,
-     "*,!first_stage_model.*,first_stage_model.decoder.*,"
-     "first_stage_model.post_quant_conv.*"},
-    {NULL, NULL, NULL, NULL},
+    {.name = "published", .rules = vae_published, .ignored = "decoder.*,post_quant_conv.*,loss.*"},
+    {.name = "diffusers", .rules = vae_diffusers, .ignored = "decoder.*,post_quant_conv.*"},
+    {.name = "older diffusers", .rules = vae_older, .ignored = "decoder.*,post_quant_conv.*"},
+    {.name = "checkpoint",
+     .prefix = "first_stage_model.",
+     .rules = vae_published,
+     .ignored = "*,!first_stage_model.*,first_stage_model.decoder.*,"
+                "first_stage_model.post_quant_conv.*"},
+    {.name = NULL},
 };
 
 /* ---- where they come from --------------------------------------------------------------- */
 static const pl_rename context_names[] = {{"context", "context"}, {NULL, NULL}};
-static const pl_naming context_naming[] = {{"plain", NULL, context_names, NULL},
-                                           {NULL, NULL, NULL, NULL}};
+static const pl_naming context_naming[] = {{.name = "plain", .rules = context_names},
+                                           {.name = NULL}};
 
 const pl_weights sr_weights[] = {
     {"unet_from", "unet.*,!*.spade.*,!unet.inp.*", unet_namings},

@@ -136,7 +136,7 @@ static const pl_naming namings[] = {
      .prefix = "transformer.",
      .rules = with_prefix,
      .ignored = "*.attn.bias,*.attn.masked_bias,lm_head.weight"},
-    {NULL, NULL, NULL, NULL},
+    {.name = NULL},
 };
 static const pl_start start = {.naming = namings};
 

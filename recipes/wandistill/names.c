@@ -45,9 +45,9 @@ static const pl_rename native[] = {
 /* clang-format on */
 
 static const pl_naming namings[] = {
-    {"diffusers", NULL, diffusers, NULL},
-    {"native Wan", NULL, native, NULL},
-    {NULL, NULL, NULL, NULL},
+    {.name = "diffusers", .rules = diffusers},
+    {.name = "native Wan", .rules = native},
+    {.name = NULL},
 };
 
 const pl_weights wan_weights[] = {

@@ -306,6 +306,26 @@ static void convert(pl_dtype from, const void *src, pl_dtype to, void *dst, int6
         for (int64_t i = 0; i < n; i++) pl_elem_set(to, dst, i, pl_elem_get(from, src, i));
 }
 
+/* A tensor of a file, and what of it a slot takes. */
+typedef struct piece {
+    const pl_st_reader *f;
+    const pl_st_tensor *t;
+    int64_t first, add_count; /* in elements of the file, of the slot */
+    double add;
+} piece;
+
+static piece piece_of(const pl_slot *s, const pl_st_reader *f, const pl_st_tensor *t,
+                      const pl_published *from)
+{
+    piece p = {.f = f, .t = t};
+    if (!from) return p;
+    int64_t rows = pl__slot_file_type(s).dim[0];
+    if (from->rows && rows) p.first = from->row * (pl_type_elems(pl_slot_type(s)) / rows);
+    p.add = from->add;
+    p.add_count = from->add_count;
+    return p;
+}
+
 /* Returns how many elements fit the stage at once: in the slot's type, and after them in the file's
  * type. */
 static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
@@ -314,27 +334,31 @@ static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
     return (int64_t)(PL_STAGE_BYTES / (t->type.dtype == s->type.dtype ? ours : ours + theirs));
 }
 
-/* Reads elements [at, at + n) of t, in the file's order and the slot's type, into the stage. */
-static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t,
-                           const pl_slot *s, int64_t at, int64_t n)
+/* Reads elements [at, at + n) of the slot, in the file's order and the slot's type, into the
+ * stage. */
+static pl_status read_part(pl_run *r, const piece *p, const pl_slot *s, int64_t at, int64_t n)
 {
-    size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
-    bool same = t->type.dtype == s->type.dtype;
-    char *raw = same ? r->files.stage : r->files.stage + (size_t)chunk_of(t, s) * ours;
-    PL_TRY(pl_st_read_range(f, t, (uint64_t)at * theirs, (size_t)n * theirs, raw));
-    if (!same) convert(t->type.dtype, raw, s->type.dtype, r->files.stage, n);
+    pl_dtype type = s->type.dtype;
+    size_t ours = pl_dtype_bytes(type), theirs = pl_dtype_bytes(p->t->type.dtype);
+    bool same = p->t->type.dtype == type;
+    char *stage = r->files.stage, *raw = same ? stage : stage + (size_t)chunk_of(p->t, s) * ours;
+    PL_TRY(
+        pl_st_read_range(p->f, p->t, (uint64_t)(p->first + at) * theirs, (size_t)n * theirs, raw));
+    if (!same) convert(p->t->type.dtype, raw, type, stage, n);
+    for (int64_t i = 0; i < n && at + i < p->add_count; i++)
+        pl_elem_set(type, stage, i, pl_elem_get(type, stage, i) - p->add);
     return PL_OK;
 }
 
-static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
+static pl_status read_walked(pl_run *r, const piece *p, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
-    int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = chunk_of(t, s);
+    int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = chunk_of(p->t, s);
     char *there = s->shards ? NULL : pl_session_slot(r->session, slot),
          *ours = there ? there : r->files.whole;
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
-        PL_TRY(read_part(r, f, t, s, at, n));
+        PL_TRY(read_part(r, p, s, at, n));
         copy_walk(s, at, n, r->files.stage, ours, false);
     }
     if (there) return PL_OK;
@@ -345,14 +369,14 @@ static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tenso
              : PL_OK;
 }
 
-static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
+static pl_status read_ordered(pl_run *r, const piece *p, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t size = pl_dtype_bytes(s->type.dtype);
-    int64_t first, elems = pl__slot_range(s, &first), chunk = chunk_of(t, s);
+    int64_t first, elems = pl__slot_range(s, &first), chunk = chunk_of(p->t, s);
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
-        PL_TRY(read_part(r, f, t, s, first + at, n));
+        PL_TRY(read_part(r, p, s, first + at, n));
         PL_TRY(pl_session_write_slot(r->session, slot, (size_t)at * size, r->files.stage,
                                      (size_t)n * size));
     }
@@ -360,10 +384,11 @@ static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tens
 }
 
 pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t,
-                        int slot, bool model)
+                        int slot, bool model, const struct pl_published *from)
 {
-    bool walk = model && !same_order(pl_store_slot(r->store, slot));
-    return walk ? read_walked(r, f, t, slot) : read_ordered(r, f, t, slot);
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    piece p = piece_of(s, f, t, from);
+    return model && !same_order(s) ? read_walked(r, &p, slot) : read_ordered(r, &p, slot);
 }
 
 static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, bool model)
@@ -378,7 +403,7 @@ static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *
                "%s: tensor \"%s\" is %s, the model wants %s", path, s->name,
                t->loadable ? pl_type_text(&t->type, b, sizeof b) : pl_st_dtype_name(t->dtype),
                pl_type_text(&want, a, sizeof a));
-    return pl__slot_read(r, f, t, i, model);
+    return pl__slot_read(r, f, t, i, model, NULL);
 }
 
 static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bool model,

@@ -43,11 +43,13 @@ uint64_t pl__stage_slots_bytes(const pl_run *r);
  * slot's dtype. */
 void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst);
 pl_type pl__slot_file_type(const pl_slot *slot);
-/* Reads a tensor of as many elements as the slot has; other floating types are converted. */
+/* Reads a tensor, or the rows of it that `from` names, of as many elements as the slot has; other
+ * floating types are converted, and from->add is taken off. from NULL: the tensor as it is. */
 struct pl_st_reader;
 struct pl_st_tensor;
+struct pl_published;
 pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t,
-                        int slot, bool model) PL_MUST_USE;
+                        int slot, bool model, const struct pl_published *from) PL_MUST_USE;
 
 /* ---- model_meta.c: what belongs to the weights ---- */
 struct pl_st_writer;

@@ -8,69 +8,12 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "io/st_set.h"
+#include "train/files/naming.h"
 #include "train/run/run.h"
 
-#include <stdio.h>
 #include <string.h>
 
-enum { MAX_NAME = 512, MAX_CAPTURES = 8, LISTED = 6 };
-
-/* ---- names -------------------------------------------------------------------------------- */
-typedef struct span {
-    const char *at;
-    size_t n;
-} span;
-
-/* Whether name matches the pattern; the texts that its stars match go to cap. */
-static bool fits(const char *pattern, const char *name, span cap[MAX_CAPTURES], int *n)
-{
-    *n = 0;
-    while (*pattern) {
-        if (*pattern != '*') {
-            if (*pattern++ != *name++) return false;
-            continue;
-        }
-        size_t len = pattern[1] == '*' ? strlen(name) : strcspn(name, ".");
-        if (*n == MAX_CAPTURES || !len) return false;
-        cap[(*n)++] = (span){name, len};
-        pattern += pattern[1] == '*' ? 2 : 1;
-        name += len;
-    }
-    return !*name;
-}
-
-/* Writes the pattern with its stars replaced in order. */
-static bool replace(const char *prefix, const char *pattern, const span *cap, int n,
-                    char out[MAX_NAME])
-{
-    size_t at = 0;
-    int k = 0;
-    for (; prefix && *prefix && at + 1 < MAX_NAME; prefix++) out[at++] = *prefix;
-    while (*pattern && at + 1 < MAX_NAME) {
-        if (*pattern != '*') {
-            out[at++] = *pattern++;
-            continue;
-        }
-        if (k == n || at + cap[k].n >= MAX_NAME) return false;
-        memcpy(out + at, cap[k].at, cap[k].n);
-        at += cap[k++].n;
-        pattern += pattern[1] == '*' ? 2 : 1;
-    }
-    out[at] = 0;
-    return !*pattern && k == n;
-}
-
-/* Writes their name of our slot; false when no rule matches. */
-static bool theirs(const pl_naming *naming, const char *ours, char out[MAX_NAME])
-{
-    if (!naming->rules) return snprintf(out, MAX_NAME, "%s", ours) < MAX_NAME;
-    for (const pl_rename *r = naming->rules; r->theirs; r++) {
-        span cap[MAX_CAPTURES];
-        int n;
-        if (fits(r->ours, ours, cap, &n)) return replace(naming->prefix, r->theirs, cap, n, out);
-    }
-    return false;
-}
+enum { LISTED = 6 };
 
 /* ---- what is where ------------------------------------------------------------------------ */
 typedef struct source {
@@ -80,8 +23,9 @@ typedef struct source {
     const pl_naming *naming;
     const char *path;
     pl_arena mem;
-    const char *
-        *name; /* their names, by slot, once the naming is chosen; NULL: not a slot of this file */
+    /* by slot, once the naming is chosen: the tensor of the file; NULL: the slot is not of this
+     * file */
+    const pl_published **from;
     const pl_start *start; /* pl__weights_start: what may be missing or differ; else NULL */
     bool others;           /* the file may have other tensors */
 } source;
@@ -102,30 +46,40 @@ static int slots_wanted(const source *s)
 static int slots_found(const source *s, const pl_naming *naming)
 {
     int n = 0, file;
-    char name[MAX_NAME];
+    pl_published p;
     for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (wants(s, i) && theirs(naming, pl_store_slot(s->r->store, i)->name, name))
-            n += pl_st_set_find(s->set, name, &file) != NULL;
+        if (wants(s, i) && pl__naming_find(naming, s->r->config, pl_store_slot(s->r->store, i), &p))
+            n += pl_st_set_find(s->set, p.name, &file) != NULL;
     return n;
 }
 
-/* Fills in their names by the chosen naming; a slot without a rule keeps its own name. */
+/* Fills in the tensors by the chosen naming; a slot without a rule keeps its own name. */
 static pl_status make_names(source *s)
 {
     int n = pl_store_count(s->r->store);
-    char name[MAX_NAME];
-    s->name = pl_arena_new(&s->mem, const char *, (size_t)n + 1);
-    if (!s->name) return PL_ERR_MEMORY;
+    pl_published p;
+    s->from = pl_arena_new(&s->mem, const pl_published *, (size_t)n + 1);
+    if (!s->from) return PL_ERR_MEMORY;
     for (int i = 0; i < n; i++) {
+        const pl_slot *x = pl_store_slot(s->r->store, i);
         if (!wants(s, i)) continue;
-        const char *ours = pl_store_slot(s->r->store, i)->name;
-        s->name[i] = pl_arena_strdup(&s->mem, theirs(s->naming, ours, name) ? name : ours);
-        if (!s->name[i]) return PL_ERR_MEMORY;
+        if (!pl__naming_find(s->naming, s->r->config, x, &p)) {
+            memset(&p, 0, sizeof p);
+            PL_FAIL_IF(strlen(x->name) >= sizeof p.name, PL_ERR_FILE,
+                       "the name of slot %.40s... has more than %zu characters", x->name,
+                       sizeof p.name - 1);
+            memcpy(p.name, x->name, strlen(x->name));
+        }
+        if (!p.name[0]) continue; /* their files have no such tensor */
+        pl_published *kept = pl_arena_new(&s->mem, pl_published, 1);
+        if (!kept) return PL_ERR_MEMORY;
+        *kept = p;
+        s->from[i] = kept;
     }
     return PL_OK;
 }
 
-static const pl_naming own = {"this engine's", NULL, NULL, NULL};
+static const pl_naming own = {.name = "this engine's"};
 
 static void choose_naming(source *s)
 {
@@ -157,15 +111,28 @@ static void list_missing(const source *s, pl_str *text, int *n)
 {
     int file;
     for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (s->name[i] && !pl_st_set_find(s->set, s->name[i], &file) &&
+        if (s->from[i] && !pl_st_set_find(s->set, s->from[i]->name, &file) &&
             !(s->start && (may_lack(s, s->start->missing, i) || may_lack(s, s->start->fresh, i))))
-            list(text, n, s->name[i]);
+            list(text, n, s->from[i]->name);
 }
 
 static bool is_taken(const source *s, const char *tensor)
 {
     for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (s->name[i] && strcmp(s->name[i], tensor) == 0) return true;
+        if (s->from[i] && strcmp(s->from[i]->name, tensor) == 0) return true;
+    return false;
+}
+
+/* Whether a tensor follows from the configuration, so that no slot holds it. */
+static bool is_constant(const source *s, const char *tensor)
+{
+    const pl_naming *n = s->naming;
+    size_t skip = n->prefix ? strlen(n->prefix) : 0;
+    char name[PL_TENSOR_NAME];
+    pl_type type;
+    if (!n->constant || (skip && strncmp(tensor, n->prefix, skip) != 0)) return false;
+    for (int i = 0; n->constant(s->r->config, i, name, &type, NULL); i++)
+        if (strcmp(name, tensor + skip) == 0) return true;
     return false;
 }
 
@@ -175,7 +142,7 @@ static void list_unknown(const source *s, pl_str *text, int *n)
         for (int i = 0; i < pl_st_count(pl_st_set_file(s->set, f)); i++) {
             const char *name = pl_st_at(pl_st_set_file(s->set, f), i)->name;
             if (s->naming->ignored && pl_nn_match(s->naming->ignored, name)) continue;
-            if (!is_taken(s, name)) list(text, n, name);
+            if (!is_taken(s, name) && !is_constant(s, name)) list(text, n, name);
         }
 }
 
@@ -198,18 +165,6 @@ static pl_status check_names(const source *s)
     return rc;
 }
 
-/* Whether the shapes are equal except for dimensions of 1. */
-static bool same_shape(const pl_type *a, const pl_type *b)
-{
-    int i = 0, k = 0;
-    for (;;) {
-        while (i < a->rank && a->dim[i] == 1) i++;
-        while (k < b->rank && b->dim[k] == 1) k++;
-        if (i == a->rank || k == b->rank) return i == a->rank && k == b->rank;
-        if (a->dim[i++] != b->dim[k++]) return false;
-    }
-}
-
 static bool is_real(pl_dtype d)
 {
     return d == PL_F32 || d == PL_BF16 || d == PL_F16 || d == PL_F64;
@@ -220,16 +175,16 @@ static pl_status load_slot(const source *s, int slot)
     const pl_slot *x = pl_store_slot(s->r->store, slot);
     char a[96], b[96];
     int file = 0;
-    const pl_st_tensor *t = pl_st_set_find(s->set, s->name[slot], &file);
+    const pl_st_tensor *t = pl_st_set_find(s->set, s->from[slot]->name, &file);
     pl_type want = pl__slot_file_type(x);
     bool known = t && t->loadable &&
                  (t->type.dtype == want.dtype || (is_real(t->type.dtype) && is_real(want.dtype)));
-    PL_FAIL_IF(!known || !same_shape(&t->type, &want), PL_ERR_FILE,
+    PL_FAIL_IF(!known || !pl__naming_shape(s->from[slot], &t->type, &want), PL_ERR_FILE,
                "%s: tensor \"%s\" is %s, the model's %s wants %s", pl_st_set_path(s->set, file),
-               s->name[slot],
+               s->from[slot]->name,
                t && t->loadable ? pl_type_text(&t->type, b, sizeof b) : "of another kind", x->name,
                pl_type_text(&want, a, sizeof a));
-    return pl__slot_read(s->r, pl_st_set_file(s->set, file), t, slot, true);
+    return pl__slot_read(s->r, pl_st_set_file(s->set, file), t, slot, true, s->from[slot]);
 }
 
 static pl_status load_open(source *s)
@@ -239,7 +194,7 @@ static pl_status load_open(source *s)
     PL_TRY(make_names(s));
     PL_TRY(check_names(s));
     for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (s->name[i]) PL_TRY(load_slot(s, i));
+        if (s->from[i]) PL_TRY(load_slot(s, i));
     return PL_OK;
 }
 
@@ -247,10 +202,11 @@ static pl_status load_open(source *s)
 static bool starts_fresh(const source *s, int slot)
 {
     int file;
-    const pl_st_tensor *t = pl_st_set_find(s->set, s->name[slot], &file);
+    const pl_st_tensor *t = pl_st_set_find(s->set, s->from[slot]->name, &file);
     pl_type want = pl__slot_file_type(pl_store_slot(s->r->store, slot));
     if (!t) return true; /* check_names allowed it */
-    return may_lack(s, s->start->fresh, slot) && t->loadable && !same_shape(&t->type, &want);
+    return may_lack(s, s->start->fresh, slot) && t->loadable &&
+           !pl__naming_shape(s->from[slot], &t->type, &want);
 }
 
 /* Loads what the file has and lists what it has not. */
@@ -264,7 +220,7 @@ static pl_status start_open(source *s)
     PL_TRY(check_names(s));
     pl_status rc = PL_OK;
     for (int i = 0; i < pl_store_count(s->r->store) && rc == PL_OK; i++) {
-        if (!s->name[i]) continue;
+        if (!s->from[i]) continue;
         if (!starts_fresh(s, i))
             rc = load_slot(s, i);
         else if (!may_lack(s, s->start->missing, i))
