@@ -98,6 +98,8 @@ PL_API pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
 
 /* ---- run folders ------------------------------------------------------------------------ */
 typedef struct pl_folder pl_folder;
+/* Creates a folder and the missing folders above it. An existing one is fine. */
+PL_API pl_status pl_folder_make(const char *path) PL_MUST_USE;
 
 /* Creates the folder if necessary, locks it and removes temporary files of a killed process.
  * PL_ERR_IO names the process that has the lock. */

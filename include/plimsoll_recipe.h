@@ -153,6 +153,9 @@ PL_API int64_t pl_batch_pass(const pl_batch *batch, int i);
 PL_API uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample);
 PL_API double pl_sample_uniform(uint64_t seed, uint64_t k);
 PL_API double pl_sample_normal(uint64_t seed, uint64_t k);
+/* Fills x with n standard normal numbers of a seed, by Box-Muller: the noise of samplers. The same
+ * seed gives the same bits on every machine, and the first numbers of a longer call. */
+PL_API void pl_sample_noise(uint64_t seed, int64_t n, float *x);
 
 /* Inputs that come from images (data.source folder or tar). The image gets the size of the input:
  * [batch, C, H, W] or [batch, H, W, C], C 3 (RGB) or 1 (grey), f32 or u8. Several image inputs get
@@ -287,6 +290,12 @@ PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *o
 PL_API pl_status pl_predict_array(pl_prediction *p, pl_type *type) PL_MUST_USE;
 PL_API pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t n,
                                        void *to) PL_MUST_USE;
+/* Opens samples as training reads them: an .npy array, or the array `field` of a safetensors or
+ * HDF5 file; each row has the type *row (f16 and bf16 are widened to f32). Sets *rows to a number
+ * for pl_predict_row, and *n to the number of samples. At most 8 arrays. */
+PL_API pl_status pl_predict_rows(pl_prediction *p, const char *path, const char *field,
+                                 const pl_type *row, int *rows, int64_t *n) PL_MUST_USE;
+PL_API pl_status pl_predict_row(pl_prediction *p, int rows, int64_t i, void *to) PL_MUST_USE;
 
 /* ---- published weights -------------------------------------------------------------------------
  * Weights of other programs have other names, and lie in one file or in many. A recipe names the

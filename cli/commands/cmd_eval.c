@@ -9,7 +9,6 @@
 #include "plimsoll_events.h"
 #include "plimsoll_json.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,12 +27,6 @@ typedef struct evaluator {
     pl_json *j; /* --json: the open object */
 } evaluator;
 
-static bool is_folder(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
-
 /* Finds configuration and weights. False: an error was printed. */
 static bool find_model(evaluator *e, const char *named)
 {
@@ -43,8 +36,8 @@ static bool find_model(evaluator *e, const char *named)
 /* Makes the folder of --out before the evaluation, so that an error comes early. */
 static bool can_write(const evaluator *e)
 {
-    if (!e->out || is_folder(e->out) || mkdir(e->out, 0777) == 0) return true;
-    cli_error("--out: cannot create folder %s: %s", e->out, strerror(errno));
+    if (!e->out || pl_folder_make(e->out) == PL_OK) return true;
+    cli_error("--out: %s", pl_error_text());
     return false;
 }
 

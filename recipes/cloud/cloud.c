@@ -336,4 +336,5 @@ const pl_recipe pl_recipe_cloud = {
     .peer = &peer,
     .derive = derive,
     .metric = "mae_km",
+    .predict = &cloud_predict_heights,
 };

@@ -64,6 +64,29 @@ void cloud_flights_close(void *data);
 int64_t cloud_flights_size(void *data, pl_subset subset);
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,
                              pl_batch *batch);
+/* columns.c: the first number of every row of an HDF5 array; of several arrays of one length. The
+ * caller frees them, also after a failure. */
+pl_status cloud_column(const char *path, const char *field, double **out, int64_t *n);
+pl_status cloud_columns(const char *path, const char *const *fields, int k, double **out,
+                        int64_t *n);
+/* The year that the name of a lidar's file ends with, before its first dot; 0: none. */
+int cloud_year_of(const char *path);
+/* Converts decimal days of the year to seconds since 1970; the whole days may lag behind a passed
+ * midnight. */
+void cloud_seconds(double *day, int64_t n, int year);
+/* The frame nearest in time; times rise. */
+int64_t cloud_nearest(const double *time, int64_t n, double t);
+/* For predictions: opens the flights of a list (as data.flights; the lidar's file may be left away)
+ * one after the other and calls each. count: the camera alone is opened, to count its frames. */
+pl_status cloud_flights_each(const pl_config *c, const char *list, bool count,
+                             pl_status (*each)(void *ctx, void *flight), void *ctx);
+/* Of the flight that is open: number of frames, name, and the time of a frame in seconds since
+ * 1970. */
+int64_t cloud_flight_frames(const void *flight);
+const char *cloud_flight_name(const void *flight);
+double cloud_flight_time(const void *flight, int64_t frame);
+/* Writes the frames around a frame (T,H,W) and its angles (2); either may be NULL. */
+pl_status cloud_flight_stack(void *flight, int64_t frame, float *frames, float *angles);
 /* contrast.c: scales a frame to [0,1] and equalises its contrast, in place; limit 0: no
  * equalisation. room: scratch of CLOUD_CONTRAST_ROOM floats. */
 enum { CLOUD_CONTRAST_ROOM = 8 * 8 * 256 };
@@ -83,5 +106,6 @@ void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool 
 #define CLOUD_AZIMUTH_STD  103.9
 
 extern const pl_preset cloud_presets[];
+extern const pl_predict cloud_predict_heights; /* predict.c */
 
 #endif

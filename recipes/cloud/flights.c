@@ -18,6 +18,9 @@
  * Patterns select the flights for training and for evaluation; without flights for evaluation, the
  * last fifth of each flight's samples is used. Heavier flights are repeated: a factor of 3.5 makes
  * seven samples of one where others make two.
+ *
+ * Predictions need no labels: they take every frame, one flight at a time, and a flight may come
+ * without its lidar, NAME=CAMERA,NAV.
  */
 #include "cloud.h"
 #include "plimsoll_hdf5.h"
@@ -35,8 +38,9 @@ typedef struct flight {
     pl_hdf5 *frames;
     int64_t n, rows, columns; /* of the camera */
     double *zenith, *azimuth;
-    float *km;   /* per frame; NaN: no label */
-    float *flat; /* factor of each pixel, used rows only; NULL: none */
+    float *km;    /* per frame; NaN: no label; NULL in predictions */
+    double *time; /* per frame, seconds since 1970; NULL in training */
+    float *flat;  /* factor of each pixel, used rows only; NULL: none */
 } flight;
 
 typedef struct place {
@@ -48,8 +52,9 @@ typedef struct flights {
     int n;
     int64_t frames, height, width, first_row;
     double clip, min_km, max_km;
-    bool standardise;
-    place *samples[2]; /* by pl_subset */
+    bool standardise, unlabelled; /* unlabelled: for predictions */
+    const char *from;             /* what names the flights, for messages */
+    place *samples[2];            /* by pl_subset */
     int64_t count[2];
     float *whole; /* one camera frame; guarded by lock, because HDF5 serves one reader at a time */
     pthread_mutex_t lock;
@@ -60,90 +65,6 @@ typedef struct flights {
     } scratch[AT_ONCE];
 } flights;
 
-/* ---- columns of numbers ----------------------------------------------------------------- */
-/* The first number of every row of an array. */
-static pl_status read_column(const char *path, const char *field, double **out, int64_t *n)
-{
-    pl_hdf5 *h = NULL;
-    pl_status rc = pl_hdf5_open(path, field, &h);
-    if (rc != PL_OK) return rc;
-    pl_type t = pl_hdf5_type(h);
-    int64_t width = 1;
-    for (int i = 1; i < t.rank; i++) width *= t.dim[i];
-    *n = t.dim[0];
-    double *row = calloc((size_t)(width > 0 ? width : 1), sizeof *row);
-    *out = calloc((size_t)(*n > 0 ? *n : 1), sizeof **out);
-    rc = row && *out && width > 0 ? PL_OK : PL_ERR_MEMORY;
-    for (int64_t i = 0; rc == PL_OK && i < *n; i++) {
-        rc = pl_hdf5_read(h, i, PL_F64, row);
-        (*out)[i] = row[0];
-    }
-    free(row);
-    pl_hdf5_close(h);
-    return rc;
-}
-
-static pl_status read_columns(const char *path, const char *const *fields, int k, double **out,
-                              int64_t *n)
-{
-    for (int i = 0; i < k; i++) {
-        int64_t rows;
-        pl_status rc = read_column(path, fields[i], &out[i], &rows);
-        if (rc != PL_OK) return rc;
-        if (i > 0 && rows != *n)
-            return pl_fail(PL_ERR_DATA, "%s: %s has %lld rows, %s has %lld", path, fields[0],
-                           (long long)*n, fields[i], (long long)rows);
-        *n = rows;
-    }
-    return PL_OK;
-}
-
-/* ---- time ------------------------------------------------------------------------------- */
-/* Seconds since 1970 of the first instant of a year. */
-static double year_begins(int year)
-{
-    int64_t before = year - 1;
-    int64_t days = 365 * before + before / 4 - before / 100 + before / 400;
-    return 86400.0 * (double)(days - 719162);
-}
-
-static int year_of(const char *path)
-{
-    const char *name = strrchr(path, '/');
-    name = name ? name + 1 : path;
-    size_t n = strcspn(name, ".");
-    if (n < 2 || name[n - 2] < '0' || name[n - 2] > '9' || name[n - 1] < '0' || name[n - 1] > '9')
-        return 0;
-    return 2000 + 10 * (name[n - 2] - '0') + (name[n - 1] - '0');
-}
-
-/* Converts decimal days of the year to seconds since 1970; the whole days may lag behind a passed
- * midnight. */
-static void to_seconds(double *day, int64_t n, int year)
-{
-    double before = 0, push = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double part = day[i] - floor(day[i]), whole = floor(day[i]);
-        if (part - before < -0.2) push = 86400;
-        before = part;
-        day[i] = year_begins(year) + 86400 * (whole - 1) + round(86400 * part) + push;
-    }
-}
-
-/* Returns the frame nearest in time; times rise. */
-static int64_t nearest(const double *time, int64_t n, double t)
-{
-    int64_t lo = 0, hi = n - 1;
-    while (hi - lo > 1) {
-        int64_t mid = lo + (hi - lo) / 2;
-        if (time[mid] <= t)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return hi >= 0 && fabs(time[hi] - t) < fabs(time[lo] - t) ? hi : lo;
-}
-
 /* ---- one flight ------------------------------------------------------------------------- */
 static pl_status read_labels(const flights *s, flight *f, const char *camera, const char *lidar)
 {
@@ -152,27 +73,27 @@ static pl_status read_labels(const flights *s, flight *f, const char *camera, co
         "layer_descriptor/Lidar_Surface_Altitude", "layer_descriptor/DEM_Surface_Altitude"};
     double *column[4] = {NULL}, *time = NULL;
     int64_t n = 0, n_times = 0;
-    int year = year_of(lidar);
+    int year = cloud_year_of(lidar);
     pl_status rc = year
-                       ? read_columns(lidar, fields, 4, column, &n)
+                       ? cloud_columns(lidar, fields, 4, column, &n)
                        : pl_fail(PL_ERR_DATA,
                                  "%s: its name does not tell the year (two digits before the first "
                                  "dot, as in CPL_L2_V1-02_01kmLay_30oct24.hdf5)",
                                  lidar);
-    if (rc == PL_OK) rc = read_column(camera, "Time/TimeUTC", &time, &n_times);
+    if (rc == PL_OK) rc = cloud_column(camera, "Time/TimeUTC", &time, &n_times);
     if (rc == PL_OK && n_times < f->n)
         rc = pl_fail(PL_ERR_DATA, "%s: %lld frames and %lld times", camera, (long long)f->n,
                      (long long)n_times);
     f->km = malloc((size_t)(f->n + 1) * sizeof *f->km);
     if (!f->km) rc = PL_ERR_MEMORY;
     for (int64_t i = 0; f->km && i < f->n; i++) f->km[i] = NAN;
-    if (rc == PL_OK) to_seconds(column[0], n, year);
+    if (rc == PL_OK) cloud_seconds(column[0], n, year);
     for (int64_t i = 0; rc == PL_OK && i < n && f->n > 0; i++) {
         double base = column[1][i], surface = column[2][i] / 1000, ground = column[3][i];
         bool wanted = isfinite(base) && base >= s->min_km && base <= s->max_km &&
                       fabs(surface) <= 0.9 && ground == 0;
         if (!wanted) continue;
-        int64_t at = nearest(time, f->n, column[0][i]);
+        int64_t at = cloud_nearest(time, f->n, column[0][i]);
         if (fabs(time[at] - column[0][i]) <= 0.5) f->km[at] = (float)base;
     }
     for (int i = 0; i < 4; i++) free(column[i]);
@@ -185,7 +106,7 @@ static pl_status read_angles(flight *f, const char *nav)
     static const char *const fields[] = {"nav/solarZenith", "nav/sunAzGrd"};
     double *column[2] = {NULL}, sum = 0;
     int64_t n = 0, good = 0;
-    pl_status rc = read_columns(nav, fields, 2, column, &n);
+    pl_status rc = cloud_columns(nav, fields, 2, column, &n);
     f->zenith = column[0];
     f->azimuth = column[1];
     if (rc != PL_OK) return rc;
@@ -234,7 +155,17 @@ static pl_status make_flat(const flights *s, flight *f)
     return rc;
 }
 
-static pl_status open_flight(const flights *s, flight *f, const char *const *file, bool flatten)
+static pl_status read_times(flight *f, const char *camera)
+{
+    int64_t n = 0;
+    pl_status rc = cloud_column(camera, "Time/TimeUTC", &f->time, &n);
+    if (rc == PL_OK && n < f->n)
+        rc = pl_fail(PL_ERR_DATA, "%s: %lld frames and %lld times", camera, (long long)f->n,
+                     (long long)n);
+    return rc;
+}
+
+static pl_status open_camera(const flights *s, flight *f, const char *const *file)
 {
     pl_status rc = pl_hdf5_open(file[0], "Product/Signal", &f->frames);
     if (rc != PL_OK) return rc;
@@ -249,15 +180,35 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
     f->n = t.dim[0];
     f->rows = t.dim[1];
     f->columns = t.dim[2];
-    if ((rc = read_labels(s, f, file[0], file[1])) != PL_OK) return rc;
-    if ((rc = read_angles(f, file[2])) != PL_OK) return rc;
-    return flatten ? make_flat(s, f) : PL_OK;
+    return PL_OK;
+}
+
+static pl_status open_flight(const flights *s, flight *f, const char *const *file, bool flatten)
+{
+    pl_status rc = open_camera(s, f, file);
+    if (rc == PL_OK)
+        rc = s->unlabelled ? read_times(f, file[0]) : read_labels(s, f, file[0], file[1]);
+    if (rc == PL_OK) rc = read_angles(f, file[2]);
+    return rc == PL_OK && flatten ? make_flat(s, f) : rc;
 }
 
 /* ---- the set ---------------------------------------------------------------------------- */
-/* Returns the list itself, or the text of the file that data.flights names ("flights.txt" of a
+static void close_flights(flights *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        flight *f = &s->flight[i];
+        if (f->frames) pl_hdf5_close(f->frames);
+        free(f->zenith), free(f->azimuth), free(f->km), free(f->time), free(f->flat);
+    }
+    memset(s->flight, 0, (size_t)s->n * sizeof *s->flight);
+    s->n = 0;
+    free(s->whole);
+    s->whole = NULL;
+}
+
+/* Returns the list itself, or the text of the file that it names ("flights.txt" of a
  * folder); *dir: the folder that its paths are relative to, "" for a list. The caller frees it. */
-static pl_status read_list(const char *text, char **dir, char **out)
+static pl_status read_list(const char *from, const char *text, char **dir, char **out)
 {
     enum { MOST = 1 << 20 };
     char path[4096];
@@ -274,9 +225,9 @@ static pl_status read_list(const char *text, char **dir, char **out)
     if (!f || !list || !list[0]) {
         free(list);
         return pl_fail(f ? PL_ERR_DATA : PL_ERR_CONFIG,
-                       "data.flights: \"%s\" is neither NAME=CAMERA,LIDAR,NAV nor a file or a "
-                       "folder with flights.txt that can be read",
-                       text);
+                       "%s: \"%s\" is neither NAME=CAMERA,LIDAR,NAV nor a file or a folder with "
+                       "flights.txt that can be read",
+                       from, text);
     }
     const char *slash = strrchr(path, '/');
     *out = list;
@@ -284,19 +235,33 @@ static pl_status read_list(const char *text, char **dir, char **out)
     return slash && !*dir ? PL_ERR_MEMORY : PL_OK;
 }
 
-/* Opens "NAME=CAMERA,LIDAR,NAV"; splits the text in place. */
-static pl_status open_item(flights *s, const pl_config *c, const char *dir, char *item)
+/* Splits "NAME=CAMERA,LIDAR,NAV" in place; in predictions the lidar may be left away. */
+static pl_status split_item(const flights *s, char *item, const char *name[3])
 {
     char *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
     char *second = comma ? strchr(comma + 1, ',') : NULL;
-    if (!second || s->n == MOST_FLIGHTS || equals - item >= (int)sizeof s->flight[0].name)
+    if (!comma || (!second && !s->unlabelled) || s->n == MOST_FLIGHTS ||
+        equals - item >= (int)sizeof s->flight[0].name)
         return pl_fail(PL_ERR_CONFIG,
-                       "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)",
-                       item, MOST_FLIGHTS);
-    *equals = *comma = *second = 0;
-    const char *name[3] = {equals + 1, comma + 1, second + 1};
+                       "%s: \"%s\" is not NAME=CAMERA,LIDAR,NAV%s (at most %d flights)", s->from,
+                       item, s->unlabelled ? " or NAME=CAMERA,NAV" : "", MOST_FLIGHTS);
+    *equals = *comma = 0;
+    if (second) *second = 0;
+    name[0] = equals + 1;
+    name[1] = comma + 1;
+    name[2] = second ? second + 1 : comma + 1;
+    return PL_OK;
+}
+
+/* How much of a flight is opened. */
+typedef enum depth { WHOLE, CAMERA_ONLY } depth;
+
+static pl_status open_item(flights *s, const pl_config *c, const char *dir, char *item, depth how)
+{
+    const char *name[3];
     char *file[3] = {NULL};
-    pl_status rc = PL_OK;
+    pl_status rc = split_item(s, item, name);
+    if (rc != PL_OK) return rc;
     for (int i = 0; i < 3 && rc == PL_OK; i++)
         if (asprintf(&file[i], "%s%s", name[i][0] == '/' ? "" : dir, name[i]) < 0) {
             file[i] = NULL;
@@ -306,19 +271,27 @@ static pl_status open_item(flights *s, const pl_config *c, const char *dir, char
     snprintf(f->name, sizeof f->name, "%s", item);
     /* The original fits its flat picture to itself, which leaves a constant. */
     bool flatten = pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat");
-    if (rc == PL_OK) rc = open_flight(s, f, (const char *const *)file, flatten);
+    const char *const *path = (const char *const *)file;
+    if (rc == PL_OK) rc = how == WHOLE ? open_flight(s, f, path, flatten) : open_camera(s, f, path);
     for (int i = 0; i < 3; i++) free(file[i]);
     return rc;
 }
 
-static pl_status open_list(flights *s, const pl_config *c)
+/* Opens the flights of a list. each: called after every flight, which is then closed; NULL: all
+ * stay open. */
+static pl_status open_list(flights *s, const pl_config *c, const char *text, depth how,
+                           pl_status (*each)(void *ctx, void *flights), void *ctx)
 {
     char *list = NULL, *save = NULL, *dir = NULL;
-    pl_status rc = read_list(pl_config_text(c, "data.flights"), &dir, &list);
+    pl_status rc = read_list(s->from, text, &dir, &list);
     for (char *item = list ? strtok_r(list, ";\r\n", &save) : NULL; rc == PL_OK && item;
          item = strtok_r(NULL, ";\r\n", &save)) {
         item += strspn(item, " \t");
-        if (*item) rc = open_item(s, c, dir ? dir : "", item);
+        if (!*item) continue;
+        rc = open_item(s, c, dir ? dir : "", item, how);
+        if (!each) continue;
+        if (rc == PL_OK) rc = each(ctx, s);
+        close_flights(s);
     }
     free(list);
     free(dir);
@@ -410,13 +383,9 @@ static pl_status share_out(flights *s, const pl_config *c)
 void cloud_flights_close(void *data)
 {
     flights *s = data;
-    for (int i = 0; s && i < s->n; i++) {
-        flight *f = &s->flight[i];
-        if (f->frames) pl_hdf5_close(f->frames);
-        free(f->zenith), free(f->azimuth), free(f->km), free(f->flat);
-    }
     if (!s) return;
-    free(s->samples[0]), free(s->samples[1]), free(s->whole);
+    close_flights(s);
+    free(s->samples[0]), free(s->samples[1]);
     pthread_mutex_destroy(&s->lock);
     for (int i = 0; i < AT_ONCE; i++) pthread_mutex_destroy(&s->scratch[i].lock);
     free(s);
@@ -431,10 +400,13 @@ static size_t largest_frame(const flights *s)
     return (size_t)most;
 }
 
-pl_status cloud_flights_open(const pl_config *c, void **data)
+/* A set without flights. */
+static flights *new_set(const pl_config *c, const char *from, bool unlabelled)
 {
     flights *s = calloc(1, sizeof *s);
-    if (!s) return PL_ERR_MEMORY;
+    if (!s) return NULL;
+    s->from = from;
+    s->unlabelled = unlabelled;
     s->frames = pl_config_int(c, "frames");
     s->height = pl_config_int(c, "height");
     s->width = pl_config_int(c, "width");
@@ -445,16 +417,54 @@ pl_status cloud_flights_open(const pl_config *c, void **data)
     s->standardise = pl_config_bool(c, "data.standardise");
     pthread_mutex_init(&s->lock, NULL);
     for (int i = 0; i < AT_ONCE; i++) pthread_mutex_init(&s->scratch[i].lock, NULL);
-    pl_status rc = open_list(s, c);
+    return s;
+}
+
+static pl_status make_whole(flights *s)
+{
+    s->whole = malloc(largest_frame(s) * sizeof *s->whole);
+    return s->whole ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status cloud_flights_open(const pl_config *c, void **data)
+{
+    flights *s = new_set(c, "data.flights", false);
+    if (!s) return PL_ERR_MEMORY;
+    pl_status rc = open_list(s, c, pl_config_text(c, "data.flights"), WHOLE, NULL, NULL);
     if (rc == PL_OK) rc = share_out(s, c);
-    if (rc == PL_OK && !(s->whole = malloc(largest_frame(s) * sizeof *s->whole)))
-        rc = PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = make_whole(s);
     if (rc != PL_OK) {
         cloud_flights_close(s);
         return rc;
     }
     *data = s;
     return PL_OK;
+}
+
+/* ---- predictions: one flight at a time ---- */
+pl_status cloud_flights_each(const pl_config *c, const char *list, bool count,
+                             pl_status (*each)(void *ctx, void *flight), void *ctx)
+{
+    flights *s = new_set(c, "--input", true);
+    if (!s) return PL_ERR_MEMORY;
+    pl_status rc = open_list(s, c, list, count ? CAMERA_ONLY : WHOLE, each, ctx);
+    cloud_flights_close(s);
+    return rc;
+}
+
+int64_t cloud_flight_frames(const void *data)
+{
+    return ((const flights *)data)->flight[0].n;
+}
+
+const char *cloud_flight_name(const void *data)
+{
+    return ((const flights *)data)->flight[0].name;
+}
+
+double cloud_flight_time(const void *data, int64_t frame)
+{
+    return ((const flights *)data)->flight[0].time[frame];
 }
 
 int64_t cloud_flights_size(void *data, pl_subset subset)
@@ -488,6 +498,27 @@ static pl_status read_frame(flights *s, const flight *f, int64_t i, float *to)
     return PL_OK;
 }
 
+/* Writes the frames around a frame of a flight, and its standardised angles; either may be NULL. */
+static pl_status read_stack(flights *s, const flight *f, int64_t frame, float *frames,
+                            float *angles)
+{
+    pl_status rc = PL_OK;
+    for (int64_t t = 0; frames && rc == PL_OK && t < s->frames; t++)
+        rc = read_frame(s, f, frame - s->frames / 2 + t, frames + t * s->height * s->width);
+    if (angles) {
+        angles[0] = (float)((f->zenith[frame] - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
+        angles[1] = (float)((f->azimuth[frame] - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
+    }
+    return rc;
+}
+
+pl_status cloud_flight_stack(void *data, int64_t frame, float *frames, float *angles)
+{
+    flights *s = data;
+    pl_status rc = s->whole ? PL_OK : make_whole(s);
+    return rc == PL_OK ? read_stack(s, &s->flight[0], frame, frames, angles) : rc;
+}
+
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,
                              pl_batch *batch)
 {
@@ -495,19 +526,13 @@ pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample
     float *frames = pl_batch_input(batch, "frames", NULL),
           *angles = pl_batch_input(batch, "angles", NULL);
     float *target = pl_batch_input(batch, "target", NULL);
-    int64_t pixels = s->height * s->width;
+    int64_t stack = s->frames * s->height * s->width;
     pl_status rc = PL_OK;
     for (int i = 0; rc == PL_OK && i < n; i++) {
         place at = s->samples[subset][sample[i]];
         const flight *f = &s->flight[at.flight];
-        for (int64_t t = 0; frames && rc == PL_OK && t < s->frames; t++)
-            rc = read_frame(s, f, at.frame - s->frames / 2 + t,
-                            frames + (i * s->frames + t) * pixels);
-        if (angles) {
-            angles[2 * i] = (float)((f->zenith[at.frame] - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
-            angles[2 * i + 1] =
-                (float)((f->azimuth[at.frame] - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
-        }
+        rc = read_stack(s, f, at.frame, frames ? frames + i * stack : NULL,
+                        angles ? angles + 2 * i : NULL);
         if (target) target[i] = (float)(((double)f->km[at.frame] - CLOUD_MEAN_KM) / CLOUD_STD_KM);
     }
     return rc;

@@ -6,6 +6,7 @@
  * are not written.
  */
 #include "base/hash.h"
+#include "base/rng.h"
 #include "base/sys.h"
 #include "io/npy.h"
 #include "train/data/dataset.h"
@@ -72,6 +73,18 @@ double pl_sample_normal(uint64_t seed, uint64_t k)
     double sum = -2;
     for (uint64_t i = 0; i < 4; i++) sum += pl_sample_uniform(seed, 4 * k + i);
     return sum * 1.7320508075688772;
+}
+
+void pl_sample_noise(uint64_t seed, int64_t n, float *x)
+{
+    for (int64_t i = 0; i < n; i += 4) {
+        uint32_t w[4];
+        float z[4];
+        pl_rng_block(seed, 0, 0, (uint64_t)i / 4, w);
+        pl_rng_normal2(w[0], w[1], z);
+        pl_rng_normal2(w[2], w[3], z + 2);
+        memcpy(x + i, z, (size_t)(n - i < 4 ? n - i : 4) * sizeof *x);
+    }
 }
 
 /* ---- on disk ------------------------------------------------------------------------------ */

@@ -225,6 +225,11 @@ static pl_status open_folder(pl_folder *f, const char *path)
     return PL_OK;
 }
 
+pl_status pl_folder_make(const char *path)
+{
+    return pl_sys_make_dirs(path);
+}
+
 pl_status pl_folder_open(const char *path, pl_folder **out)
 {
     pl_folder *f = pl_sys_alloc(sizeof *f);

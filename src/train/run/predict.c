@@ -8,6 +8,7 @@
  * Invariant: a result file has its name only when the whole prediction has succeeded.
  */
 #include "base/sys.h"
+#include "data/sets/array.h"
 #include "data/sets/images.h"
 #include "io/file.h"
 #include "io/npy.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_FILES = 8, MAX_LINE = 4096 };
+enum { MAX_FILES = 8, MAX_ARRAYS = 8, MAX_LINE = 4096 };
 
 /* A result file that is being written: bytes, or an array. */
 typedef struct result_file {
@@ -36,6 +37,8 @@ struct pl_prediction {
     int n_files;
     pl_pictures pictures; /* pictures.set is NULL until they are listed */
     pl_npy *array;        /* --input as an array; NULL until it is opened */
+    pl_array *rows[MAX_ARRAYS];
+    int n_rows;
 };
 
 pl_status pl_run_predict_only(pl_run *r)
@@ -260,6 +263,21 @@ pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t n, void
     return pl_npy_read(p->array, first, n, to);
 }
 
+pl_status pl_predict_rows(pl_prediction *p, const char *path, const char *field, const pl_type *row,
+                          int *rows, int64_t *n)
+{
+    PL_FAIL_IF(p->n_rows == MAX_ARRAYS, PL_ERR_UNSUPPORTED, "more than %d arrays", MAX_ARRAYS);
+    PL_TRY(pl_array_open(&path, 1, field, field, row, &p->rows[p->n_rows]));
+    *n = pl_array_rows(p->rows[p->n_rows]);
+    *rows = p->n_rows++;
+    return PL_OK;
+}
+
+pl_status pl_predict_row(pl_prediction *p, int rows, int64_t i, void *to)
+{
+    return pl_array_read(p->rows[rows], i, to);
+}
+
 /* ---- all of it ---------------------------------------------------------------------------- */
 static pl_status check_given(const pl_run *r, const pl_predict_opts *o)
 {
@@ -283,6 +301,7 @@ pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *i
     for (int i = 0; i < p.n_files; i++) rc = close_result(&p.file[i], rc);
     pl__pictures_close(&p.pictures);
     pl_npy_close(p.array);
+    for (int i = 0; i < p.n_rows; i++) pl_array_close(p.rows[i]);
     pl_arena_release(&p.mem);
     if (rc == PL_OK) *info = p.info;
     return rc;

@@ -1,0 +1,136 @@
+/* test_cloud_predict.c - heights of new frames: arrays and flights without targets, through the
+ * command line. The errors of the predictions against known heights must be those of `eval`. */
+#include "io/npy.h"
+#include "plimsoll_hdf5.h"
+#include "recipes/cloud/cloud.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IN "cd %s && "
+#define TOY                                                                                        \
+ "frames=3 height=10 width=8 data.first_row=2 batch=4 'model.channels=[2, 3, 4]' "                 \
+ "'model.dense=[4, 4]' model.film_hidden=4 data.samples=12 data.eval_samples=6 train.steps=3 "     \
+ "eval.every=0 eval.batches=2 "
+
+/* All numbers of an .npy array of floats in the test's folder; the caller frees them. */
+static float *numbers(const char *name, int64_t *n)
+{
+    char path[700];
+    pl_npy *a;
+    snprintf(path, sizeof path, "%s/%s", pl_test_dir(), name);
+    if (pl_npy_open(path, &a) != PL_OK) return NULL;
+    pl_type t = pl_npy_type(a);
+    *n = pl_npy_rows(a);
+    float *x = t.dtype == PL_F32 ? malloc(pl_type_bytes(&t)) : NULL;
+    if (x && pl_npy_read(a, 0, *n, x) != PL_OK) {
+        free(x);
+        x = NULL;
+    }
+    pl_npy_close(a);
+    return x;
+}
+
+static double metric(const char *text, const char *name)
+{
+    json_t *j = json_loads(text, 0, NULL);
+    double x = json_number_value(json_object_get(json_object_get(j, "metrics"), name));
+    json_decref(j);
+    return x;
+}
+
+/* Arrays: the mean error against target.npy, which predictions do not read, is that of `eval`. */
+TEST(cloud_predicts_heights_of_arrays_without_targets)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    CHECK_RUN(cli_run(IN "$P generate cloud/tiny " TOY "--out set --quiet && "
+                         "$P train cloud/tiny " TOY "data.path=set --out run --quiet && "
+                         "mkdir new && cp set/eval/frames.npy set/eval/angles.npy new && "
+                         "$P predict run --input new --out got/deep --quiet",
+                      d),
+              0, "");
+    int64_t n = 0, targets = 0;
+    float *km = numbers("got/deep/heights.npy", &n),
+          *target = numbers("set/eval/target.npy", &targets);
+    CHECK(km && target && n == 6 && targets == 6);
+    double mae = 0;
+    char want[64], path[700];
+    snprintf(path, sizeof path, "%s/got/deep/heights.csv", d);
+    const char *csv = cli_read(path);
+    CHECK_MSG(strncmp(csv, "sample,height_km\n", 17) == 0, "%s", csv);
+    for (int64_t i = 0; i < n; i++) {
+        mae += fabs((double)km[i] - ((double)target[i] * CLOUD_STD_KM + CLOUD_MEAN_KM)) / 6;
+        snprintf(want, sizeof want, "\n%lld,%.9g\n", (long long)i, (double)km[i]);
+        CHECK_MSG(strstr(csv, want), "%s: no line %s", csv, want);
+    }
+    cli_result r = cli_run(IN "$P eval run --json", d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_NEAR(metric(r.out, "mae_km"), mae, 1e-6);
+    free(km);
+    free(target);
+}
+
+/* Flights: every frame has a height, also without a lidar; at the labelled frames the error is that
+ * of `eval`. Another budget gives the same bytes. */
+TEST(cloud_predicts_heights_of_every_frame_of_a_flight)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    CHECK_RUN(cli_run(IN "$P generate cloud/tiny " TOY "--raw --out f --quiet && "
+                         "$P train cloud/tiny " TOY
+                         "data.flights=f data.eval_flights=12Feb25 --out run --quiet && "
+                         "rm f/12Feb25_lidar* && cd f && $P predict ../run --out ../got --quiet "
+                         "--input '12Feb25=12Feb25_camera.h5,12Feb25_nav.h5'",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run(IN
+                      "$P predict run --out one --quiet --memory 60MB "
+                      "--input '12Feb25=f/12Feb25_camera.h5,f/12Feb25_nav.h5' && "
+                      "cmp one/heights.npy got/heights.npy && cmp one/heights.csv got/heights.csv",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run(IN "$P generate cloud/tiny " TOY "--raw --out g --quiet", d), 0, "");
+    cli_result r = cli_run(IN "$P eval run data.flights=g --json", d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    double eval = metric(r.out, "mae_km"), mae = 0;
+    int64_t n = 0;
+    float *km = numbers("got/heights.npy", &n);
+    CHECK(km && n == 18);
+    for (int64_t i = 0; i < 6; i++)
+        mae += fabs((double)km[3 * i + 1] - cloud_sky_truth(PL_SUBSET_EVAL, i).km) / 6;
+    CHECK_NEAR(eval, mae, 1e-5);
+    char path[700];
+    snprintf(path, sizeof path, "%s/got/heights.csv", d);
+    CHECK_MSG(strstr(cli_read(path), "flight,frame,time,height_km\n12Feb25,0,1739318400.000,"),
+              "%s", cli_read(path));
+    free(km);
+}
+
+TEST(cloud_predictions_refuse_what_they_cannot_read)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    CHECK_RUN(cli_run(IN "$P generate cloud/tiny " TOY "--out set --quiet && "
+                         "$P train cloud/tiny " TOY "data.path=set --out run --quiet && "
+                         "mkdir lame odd && cp set/eval/frames.npy lame && "
+                         "cp set/eval/frames.npy odd && cp set/train/angles.npy odd",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run(IN "$P predict run --input lame --out got", d), 5, "lame/angles.npy");
+    CHECK_RUN(cli_run(IN "$P predict run --input odd --out got", d), 5,
+              "6 stacks of frames and 12 pairs of angles");
+    CHECK_RUN(cli_run(IN "$P predict run --input nowhere --out got", d), 2,
+              "--input: \"nowhere\" is neither");
+    CHECK_RUN(cli_run(IN "$P predict run --input a=b --out got", d), 2, "NAME=CAMERA,NAV");
+    CHECK_RUN(cli_run(IN "$P predict run --input set/eval/target.npy --out got", d), 5,
+              "wants samples of f32[3,10,8]");
+    CHECK_RUN(cli_run(IN "$P predict run --out got", d), 2, "--input is missing");
+    CHECK_RUN(cli_run(IN "$P predict run --input set/eval --out got --memory 1MB", d), 3, "");
+    CHECK_RUN(cli_run(IN "test ! -e got", d), 0, "");
+}
