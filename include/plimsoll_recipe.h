@@ -479,6 +479,10 @@ typedef struct pl_recipe {
     const pl_source_file *sources;
     /* Optional, ends with {NULL}: forms of `plimsoll export` beside the slots under their names. */
     const pl_export *exports;
+    /* Optional, ends with NULL: the two or three terms (pl_step_info.term) that the progress line
+     * shows beside the loss, the most telling first. "disc.d|disc_r1.d": the first of them that the
+     * step has, for programs that take turns. A term that the step does not have is not shown. */
+    const char *const *shown;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -163,6 +163,7 @@ PL_API const pl_classes *pl_run_classes(const pl_run *r);
 PL_API const char *pl_run_start_note(const pl_run *r);
 
 #define PL_MAX_METRICS 32
+#define PL_MAX_TERMS   128
 typedef struct pl_step_info {
     int64_t step;               /* the first is 1; phases continue the count */
     double epoch;               /* passes over the data, with a fraction; 0: the data are endless */
@@ -171,13 +172,18 @@ typedef struct pl_step_info {
     bool skipped;               /* fp16: the gradients overflowed, no weight was updated */
     double step_ms, data_ms;
     double device_ms; /* time that a GPU worked, by its own clock; 0 on the CPU */
-    /* Every scalar output of the programs that ran: means over micro-batches. Outputs of programs
-     * other than the training program are named "program.output". The run owns the names. Of
-     * several updates (train.updates_per_batch), the last. */
+    /* Every scalar output of the programs that ran in this step and of their updates: means over
+     * micro-batches. Outputs of programs other than the training program are named
+     * "program.output". The run owns the names. Of several updates (train.updates_per_batch), the
+     * last. */
     int n_terms;
-    const char *term_name[PL_MAX_METRICS];
-    double term[PL_MAX_METRICS];
+    const char *term_name[PL_MAX_TERMS];
+    double term[PL_MAX_TERMS];
 } pl_step_info;
+/* The names of all terms that a step can have, in the order of the programs; i in [0, count). The
+ * run is built and owns the names. */
+PL_API int pl_run_term_count(const pl_run *r);
+PL_API const char *pl_run_term_name(const pl_run *r, int i);
 /* Reads a batch and trains on it, micro-batch by micro-batch. PL_ERR_DATA: the batch has a number
  * that is not finite (unless data.allow_nonfinite). PL_ERR_NUMERIC: the loss or the gradient norm
  * is not finite; in fp16 such a step is skipped, and fails only when the loss scale is at its

@@ -15,6 +15,8 @@ const col = c => r => r.rows.filter(k => k[c] !== null).map(k => [k[0], k[c]]);
 curves('Loss', col(1), {wide: true, tools: true});
 curves('Memory of the process', col(6), {bytes: true, zero: true, show: unit});
 curves('Step time, ms', col(4), {zero: true, tools: true});
+const terms = [...new Set(runs.flatMap(r => r.terms.map(t => t.name)))];
+for (const k of terms) curves(k, r => (r.terms.find(t => t.name === k) || {points: []}).points, {tools: true});
 const metrics = [...new Set(runs.flatMap(r => r.evals.flatMap(e => Object.keys(e))))].filter(k => k !== 'step');
 for (const k of metrics) curves('Evaluation: ' + k, r => r.evals.filter(e => typeof e[k] === 'number').map(e => [e.step, e[k]]), {dots: true});
 

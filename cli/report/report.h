@@ -10,6 +10,13 @@
 /* Columns of a row of measurements; NaN: not logged. */
 enum { COL_STEP, COL_LOSS, COL_LR, COL_NORM, COL_MS, COL_WAIT, COL_USED, N_COLS };
 
+/* A term of the loss: a curve of its own. Cells as in the rows of measurements. */
+typedef struct report_term {
+    char *name;
+    double *cell; /* one per row; NaN: the term was not computed */
+    int64_t in;   /* values merged into the last cell */
+} report_term;
+
 /* What is known of the log: what was read, and enough to notice that it was replaced. */
 typedef struct report_log {
     int64_t at, last_at; /* bytes that were read; where the last complete line begins */
@@ -30,6 +37,8 @@ typedef struct report {
     json_t *phase;         /* the last phase event; NULL: none */
     double (*row)[N_COLS]; /* each the mean of `stride` steps */
     int n;
+    report_term *term; /* in the order in which the log names them */
+    int n_terms;
     int64_t steps, checkpoints, stride;
     /* measured bytes: at step 10 (or the last step before), at the last step, the most */
     uint64_t used_first, used_last, used_most;
@@ -57,6 +66,8 @@ void report_run_json(const report *r, const json_t *live, FILE *f);
 void report_put_json(const json_t *v, FILE *f);
 /* Writes the rows of measurements as an array of arrays, null where there is no number. */
 void report_put_rows(const report *r, FILE *f);
+/* Writes the terms of the loss as an array of {name, points}, points as [step, value]. */
+void report_put_terms(const report *r, FILE *f);
 void report_markdown(const report *r, FILE *f);
 
 /* report_compare.c: several runs beside each other, as a page or as a document. */

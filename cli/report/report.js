@@ -1,7 +1,7 @@
 /* report.js - the measurements of a run, around the picture of page.js; and, in `plimsoll watch`, kept up to date.
  *
  * R is what report_run_json (report_html.c) writes. Rows are [step, loss, lr, gradient norm, ms, ms of waiting, bytes],
- * each the mean of `stride` steps (bytes: their maximum). A block keeps its names apart from those of page.js. */
+ * each the mean of `stride` steps (bytes: their maximum). Terms of the loss are {name, points}, points as [step, value]. A block keeps its names apart from those of page.js. */
 {
 let R = JSON.parse(document.getElementById('run').textContent);
 const live = Boolean(R.live);
@@ -42,9 +42,21 @@ function facts() {
 const charts = new Map();
 function chart(title, points, colour, o = {}) {
     if (!points.length) return;
-    const series = [{name: title, points, colour}];
-    if (charts.has(title)) charts.get(title).set(series, o.lines);
-    else charts.set(title, new Chart({host: $('#charts'), title, series, ...o}));
+    const series = [{name: title, points, colour}], key = (o.host ? 'term ' : '') + title;
+    if (charts.has(key)) charts.get(key).set(series, o.lines);
+    else charts.set(key, new Chart({host: $('#charts'), title, series, ...o}));
+}
+
+/* Terms of the loss: a chart each. Constant terms are listed instead. A term that changes later gets its chart then. */
+function terms() {
+    const constant = [];
+    $('#terms').hidden = !R.terms.length;
+    R.terms.forEach((t, i) => {
+        const v = t.points.map(p => p[1]), drawn = charts.has('term ' + t.name) || v.length === 1 || v.some(k => k !== v[0]);
+        if (drawn) chart(t.name, t.points, ['c0', 'c1', 'c2', 'c5', 'c8'][i % 5], {host: $('#terms .grid2'), tools: true});
+        else if (v.length) constant.push(`${t.name} ${short(v[0])}`);
+    });
+    $('#constant').textContent = constant.length ? `Constant: ${constant.join(', ')}.` : '';
 }
 
 function curves() {
@@ -61,6 +73,7 @@ function curves() {
         if (points.length < 2 || points.some(p => p[1] !== points[0][1])) /* a constant metric is not drawn */
             chart('Evaluation: ' + k, points, 'c5', {dots: true});
     }
+    terms();
     chart('Gradient norm', col(3), 'c1', {tools: true});
     chart('Learning rate', col(2), 'c7', {zero: true});
 }
@@ -127,7 +140,8 @@ const names = {running: 'running', ended: 'finished', stopped: 'stopped', failed
 function lineOf(e) {
     const skip = new Set(['event', 'step', 'path', 'arena_bytes', 'phase']);
     const number = (k, v) => k.endsWith('_bytes') ? unit(v) : k.endsWith('_ms') ? time(v) : k === 'wall_s' ? seconds(v) : short(v);
-    return `${e.event}${e.phase ? ' ' + e.phase : ''}${e.step === undefined ? '' : ' ' + e.step}  ` + Object.entries(e).filter(([k]) => !skip.has(k)).map(
+    const {terms, ...rest} = e, members = Object.entries(rest).concat(Object.entries(terms || {}).filter(([k]) => !(k in rest)));
+    return `${e.event}${e.phase ? ' ' + e.phase : ''}${e.step === undefined ? '' : ' ' + e.step}  ` + members.filter(([k]) => !skip.has(k)).map(
         ([k, v]) => `${k.replace(/_(bytes|ms|s)$/, '')} ${typeof v === 'number' ? number(k, v) : v}`).join('  ');
 }
 

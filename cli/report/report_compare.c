@@ -305,6 +305,8 @@ static void put_page(FILE *f, const report *runs, int n, const json_t *keys, con
         report_put_json(runs[i].evals, f);
         fprintf(f, ",\"rows\":");
         report_put_rows(&runs[i], f);
+        fprintf(f, ",\"terms\":");
+        report_put_terms(&runs[i], f);
         fputc('}', f);
         json_decref(text);
     }

@@ -106,6 +106,24 @@ void report_put_rows(const report *r, FILE *f)
     fprintf(f, "]");
 }
 
+void report_put_terms(const report *r, FILE *f)
+{
+    fputc('[', f);
+    for (int k = 0; k < r->n_terms; k++) {
+        const char *comma = "";
+        fprintf(f, "%s{", k ? ",\n" : "");
+        put_string(f, "name", r->term[k].name);
+        fprintf(f, "\"points\":[");
+        for (int i = 0; i < r->n; i++) {
+            if (!isfinite(r->term[k].cell[i])) continue;
+            fprintf(f, "%s[%.15g,%.6g]", comma, r->row[i][COL_STEP], r->term[k].cell[i]);
+            comma = ",";
+        }
+        fprintf(f, "]}");
+    }
+    fputc(']', f);
+}
+
 void report_run_json(const report *r, const json_t *live, FILE *f)
 {
     fputc('{', f);
@@ -122,6 +140,8 @@ void report_run_json(const report *r, const json_t *live, FILE *f)
         (unsigned long long)r->used_first, (unsigned long long)r->used_last,
         (unsigned long long)r->used_most);
     report_put_rows(r, f);
+    fprintf(f, ",\n\"terms\":");
+    report_put_terms(r, f);
     fputc('}', f);
 }
 

@@ -168,6 +168,21 @@ static void put_measured(const report *r, FILE *f)
             r->stride > 1 ? " (means of neighbouring steps)" : "");
 }
 
+/* The first and the last value of each term of the loss. */
+static void put_terms(const report *r, FILE *f)
+{
+    if (!r->n_terms) return;
+    fprintf(f, "\n## Terms of the loss\n\n| term | first | last |\n| --- | ---: | ---: |\n");
+    for (int k = 0; k < r->n_terms; k++) {
+        const double *cell = r->term[k].cell;
+        int first = 0, last = r->n - 1;
+        while (first < last && isnan(cell[first])) first++;
+        while (last > first && isnan(cell[last])) last--;
+        fprintf(f, "| %s | %.6g (step %.0f) | %.6g (step %.0f) |\n", r->term[k].name, cell[first],
+                r->row[first][COL_STEP], cell[last], r->row[last][COL_STEP]);
+    }
+}
+
 static void put_evals(const report *r, FILE *f)
 {
     size_t n = json_array_size(r->evals);
@@ -203,6 +218,7 @@ void report_markdown(const report *r, FILE *f)
     put_budget(r, f);
     put_optimisations(r, f);
     put_peak(r, f);
+    put_terms(r, f);
     put_evals(r, f);
     put_samples(r, f);
     fprintf(

@@ -47,8 +47,72 @@ static double mean(double a, double b)
     return isnan(a) ? b : isnan(b) ? a : (a + b) / 2;
 }
 
+/* ---- terms of the loss ------------------------------------------------------------------ */
+/* Adds a term whose cells are empty so far. A log names at most PL_MAX_TERMS; further names, which
+ * only a damaged log has, are ignored. */
+static report_term *add_term(report *r, const char *name)
+{
+    if (r->n_terms == PL_MAX_TERMS) return NULL;
+    report_term *all = realloc(r->term, ((size_t)r->n_terms + 1) * sizeof *all);
+    if (all) r->term = all;
+    report_term t = {.name = strdup(name), .cell = malloc((ROWS + 1) * sizeof *t.cell)};
+    if (!all || !t.name || !t.cell) {
+        free(t.name);
+        free(t.cell);
+        return NULL;
+    }
+    for (int i = 0; i <= ROWS; i++) t.cell[i] = (double)NAN;
+    r->term[r->n_terms] = t;
+    return &r->term[r->n_terms++];
+}
+
+static report_term *find_term(report *r, const char *name)
+{
+    for (int i = 0; i < r->n_terms; i++)
+        if (strcmp(r->term[i].name, name) == 0) return &r->term[i];
+    return add_term(r, name);
+}
+
+/* Adds the terms of a step to the last row, which it began or joined. Loss, learning rate and
+ * gradient norm of the training program have columns of their own. */
+static void add_terms(report *r, const json_t *e, bool begins)
+{
+    json_t *terms = json_object_get(e, "terms"), *v;
+    const char *name;
+    if (begins)
+        for (int i = 0; i < r->n_terms; i++) {
+            r->term[i].cell[r->n - 1] = (double)NAN;
+            r->term[i].in = 0;
+        }
+    json_object_foreach(terms, name, v)
+    {
+        if (strcmp(name, "loss") == 0 || strcmp(name, "lr") == 0 || strcmp(name, "grad_norm") == 0)
+            continue;
+        report_term *t = json_is_number(v) ? find_term(r, name) : NULL;
+        if (!t) continue;
+        double *cell = &t->cell[r->n - 1], k = (double)t->in++;
+        *cell = k > 0 ? (*cell * k + json_number_value(v)) / (k + 1) : json_number_value(v);
+    }
+}
+
+static void forget_terms(report *r)
+{
+    for (int i = 0; i < r->n_terms; i++) {
+        free(r->term[i].name);
+        free(r->term[i].cell);
+    }
+    free(r->term);
+    r->term = NULL;
+    r->n_terms = 0;
+}
+
+/* ---- events ----------------------------------------------------------------------------- */
 static void join_rows(report *r)
 {
+    for (int k = 0; k < r->n_terms; k++) {
+        double *cell = r->term[k].cell;
+        for (int i = 0; i + 1 < r->n; i += 2) cell[i / 2] = mean(cell[i], cell[i + 1]);
+    }
     for (int i = 0; i + 1 < r->n; i += 2) {
         double *to = r->row[i / 2], *a = r->row[i], *b = r->row[i + 1], out[N_COLS];
         for (int c = 0; c < N_COLS; c++) out[c] = mean(a[c], b[c]);
@@ -73,8 +137,9 @@ static void add_step(report *r, const json_t *e)
     if (r->steps <= 10 || !r->used_first) r->used_first = used;
     r->used_last = used;
     if (used > r->used_most) r->used_most = used;
-    if (*in == 0 && r->n == ROWS) join_rows(r);
-    if (*in == 0) {
+    bool begins = *in == 0;
+    if (begins && r->n == ROWS) join_rows(r);
+    if (begins) {
         memcpy(r->row[r->n++], now, sizeof now);
     } else {
         double *row = r->row[r->n - 1], k = (double)*in;
@@ -84,6 +149,7 @@ static void add_step(report *r, const json_t *e)
         row[COL_STEP] = now[COL_STEP];
         row[COL_USED] = fmax(row[COL_USED], now[COL_USED]);
     }
+    add_terms(r, e, begins);
     *in = (*in + 1) % r->stride;
 }
 
@@ -140,6 +206,7 @@ static void forget(report *r)
     keep(&r->end, NULL);
     keep(&r->error, NULL);
     keep(&r->phase, NULL);
+    forget_terms(r);
     free(r->log.last);
     r->log = (report_log){0};
     r->n = 0;
@@ -244,6 +311,7 @@ void report_release(report *r)
     free(r->plan_text);
     free(r->config);
     free(r->row);
+    forget_terms(r);
     json_decref(r->plan);
     json_decref(r->evals);
     json_decref(r->samples);

@@ -17,31 +17,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { READ_MEMORY_S = 5 };
 
 /* ---- tables ----------------------------------------------------------------------------- */
-/* Opens a table for appending. Removes the rows of steps after `from` and an incomplete last row.
- */
-static FILE *open_table(const char *path, int64_t from)
-{
-    FILE *f = fopen(path, from ? "r+e" : "we");
-    if (!f && from) f = fopen(path, "we");
-    if (!f) return NULL;
-    char line[8192];
-    long at = 0;
-    while (fgets(line, sizeof line, f) && strchr(line, '\n')) {
-        if (at > 0 && atoll(line) > from) break;
-        at += (long)strlen(line);
-    }
-    if (ftruncate(fileno(f), at) != 0 || fseek(f, at, SEEK_SET) != 0) {
-        fclose(f);
-        return NULL;
-    }
-    return f;
-}
-
 static pl_status fail_write(monitor *m, const char *name)
 {
     m->error_printed = true;
@@ -53,42 +32,15 @@ static pl_status open_files(monitor *m, int64_t from)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/metrics.csv", m->dir);
-    m->metrics = open_table(path, from);
-    if (!m->metrics) return fail_write(m, "metrics.csv");
-    if (ftell(m->metrics) == 0)
-        fprintf(m->metrics,
-                "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes%s\n",
-                m->phase ? ",phase" : "");
+    if (!metrics_open(&m->metrics, path, m->run, from, m->phase != NULL))
+        return fail_write(m, "metrics.csv");
     snprintf(path, sizeof path, "%s/eval.csv", m->evals_dir);
     /* an evaluation that is not in the checkpoint is repeated, or was not due */
     int64_t seen = m->evaluated ? from : from - 1;
-    m->evals = open_table(path, from > m->before ? seen : 0);
+    m->evals = table_open(path, from > m->before ? seen : 0);
     if (!m->evals) return fail_write(m, "eval.csv");
     if (!pl_config_bool(pl_run_config(m->run), "log.tensorboard")) return PL_OK;
     return pl_events_open(m->dir, from, &m->events);
-}
-
-/* Writes an empty cell for NaN. */
-static void put_cell(FILE *f, double v)
-{
-    fputc(',', f);
-    if (!isnan(v)) fprintf(f, "%.9g", v);
-}
-
-static pl_status write_row(monitor *m, const pl_step_info *s)
-{
-    FILE *f = m->metrics;
-    fprintf(f, "%lld", (long long)s->step);
-    put_cell(f, s->epoch);
-    put_cell(f, s->loss);
-    put_cell(f, s->lr);
-    put_cell(f, s->grad_norm);
-    put_cell(f, s->step_ms);
-    put_cell(f, s->data_ms);
-    put_cell(f, s->device_ms > 0 ? s->device_ms : (double)NAN);
-    fprintf(f, ",%llu%s%s\n", (unsigned long long)pl_run_used_bytes(m->run), m->phase ? "," : "",
-            m->phase ? m->phase : "");
-    return fflush(f) == 0 ? PL_OK : fail_write(m, "metrics.csv");
 }
 
 /* ---- events ----------------------------------------------------------------------------- */
@@ -99,9 +51,11 @@ static void add(monitor *m, const char *tag, double v)
 
 pl_status monitor_step(monitor *m, const pl_step_info *s)
 {
-    if (!m->metrics) return PL_OK;
-    pl_status rc = write_row(m, s);
-    if (rc != PL_OK || !m->events) return rc;
+    char tag[192];
+    if (!m->metrics.f) return PL_OK;
+    if (!metrics_row(&m->metrics, s, pl_run_used_bytes(m->run), m->phase))
+        return fail_write(m, "metrics.csv");
+    if (!m->events) return PL_OK;
     const double MIB = 1024.0 * 1024;
     add(m, "train/loss", s->loss);
     add(m, "train/lr", s->lr);
@@ -114,6 +68,10 @@ pl_status monitor_step(monitor *m, const pl_step_info *s)
     add(m, "memory/used_MiB", (double)pl_run_used_bytes(m->run) / MIB);
     add(m, "memory/arena_MiB", (double)pl_session_arena_bytes(pl_run_session(m->run)) / MIB);
     if (m->total) add(m, "memory/device_held_MiB", (double)m->held / MIB);
+    for (int i = 0; i < s->n_terms; i++) {
+        snprintf(tag, sizeof tag, "terms/%s", s->term_name[i]);
+        add(m, tag, s->term[i]);
+    }
     return pl_events_write(m->events, s->step);
 }
 
@@ -128,7 +86,7 @@ pl_status monitor_eval(monitor *m, int64_t step, const pl_eval_info *e)
     }
     fprintf(m->evals, "%lld", (long long)step);
     for (int i = 0; i < e->n; i++) {
-        put_cell(m->evals, e->value[i]);
+        table_cell(m->evals, e->value[i]);
         snprintf(tag, sizeof tag, "eval/%s", e->name[i]);
         add(m, tag, e->value[i]);
     }
@@ -270,9 +228,9 @@ pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *pha
 
 void monitor_close(monitor *m)
 {
-    if (m->metrics) fclose(m->metrics);
+    metrics_close(&m->metrics);
     if (m->evals) fclose(m->evals);
     pl_events_close(m->events);
-    m->metrics = m->evals = NULL;
+    m->evals = NULL;
     m->events = NULL;
 }

@@ -4,8 +4,8 @@
 #ifndef CLI_MONITOR_H
 #define CLI_MONITOR_H
 
+#include "metrics_table.h"
 #include "plimsoll_events.h"
-#include "plimsoll_train.h"
 
 #include <stdio.h>
 
@@ -18,7 +18,8 @@ typedef struct monitor {
     int64_t steps, before, memory_every; /* steps: the last step; before: steps of earlier phases */
     const char *phase;                   /* NULL: no phases */
     double warn;                         /* share of the memory above which it warns */
-    FILE *metrics, *evals;               /* NULL without a folder */
+    metrics_table metrics;               /* not open without a folder */
+    FILE *evals;                         /* NULL without a folder */
     char dir[4096], evals_dir[4096];
     pl_events *events;
     uint64_t total, held; /* of the device, by all processes */
@@ -48,6 +49,10 @@ void monitor_memory(monitor *m, FILE *out);
 bool monitor_due(monitor *m, int64_t step, bool asked);
 void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out);
 
+/* Writes the terms of a step that the recipe names (pl_recipe.shown): each as before, its name,
+ * between, its value. Nothing where the step has none of them. */
+void step_terms(const pl_run *run, const pl_step_info *s, const char *before, const char *between,
+                char *out, size_t cap);
 /* Writes the line of a terminal, at most `width` columns. elapsed: seconds; per: seconds per step;
  * wait: per cent. */
 void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, double wait,

@@ -87,6 +87,9 @@ static void step_members(const trainer *t, pl_json *j, const void *what)
     if (s->device_ms > 0) pl_json_float(j, "device_ms", s->device_ms);
     pl_json_uint(j, "arena_bytes", pl_session_arena_bytes(pl_run_session(t->run)));
     pl_json_uint(j, "used_bytes", pl_run_used_bytes(t->run));
+    pl_json_object(j, "terms");
+    for (int i = 0; i < s->n_terms; i++) pl_json_float(j, s->term_name[i], s->term[i]);
+    pl_json_end(j);
 }
 
 static void eval_members(const trainer *t, pl_json *j, const void *what)
@@ -211,13 +214,15 @@ void show_line(trainer *t, const pl_step_info *s)
     t->since++;
     const pl_phase *p = trainer_phase(t);
     if (trainer_step(t, s->step) % t->log_every != 0 && s->step != t->steps) return;
+    char terms[192];
+    step_terms(t->run, s, " ", "=", terms, sizeof terms);
     if (!t->json && !t->quiet && !t->bar)
         fprintf(
             stderr,
-            "%s%s%sstep=%lld/%lld epoch=%.3f loss=%.6f lr=%.3e step_ms=%.1f wait=%.1f%% used=%s "
+            "%s%s%sstep=%lld/%lld epoch=%.3f loss=%.6f%s lr=%.3e step_ms=%.1f wait=%.1f%% used=%s "
             "eta=%s\n",
             p ? "phase=" : "", p ? p->name : "", p ? " " : "", (long long)s->step,
-            (long long)t->steps, s->epoch, s->loss, s->lr, t->step_ms / (double)t->since,
+            (long long)t->steps, s->epoch, s->loss, terms, s->lr, t->step_ms / (double)t->since,
             100 * t->data_ms / t->step_ms, cli_bytes(pl_run_used_bytes(t->run)),
             cli_clock((cli_seconds() - t->began) / (double)(s->step - t->from) *
                       (double)(t->steps - s->step)));

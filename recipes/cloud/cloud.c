@@ -320,6 +320,8 @@ static const pl_peer_key peer_keys[] = {
 static const pl_peer peer = {
     .workloads = workloads, .preset = "tiny", .keys = peer_keys, .prefix = "model."};
 
+static const char *const shown[] = {"grad_norm", NULL};
+
 const pl_recipe pl_recipe_cloud;
 const pl_recipe pl_recipe_cloud = {
     .abi = PL_RECIPE_ABI,
@@ -337,4 +339,5 @@ const pl_recipe pl_recipe_cloud = {
     .derive = derive,
     .metric = "mae_km",
     .predict = &cloud_predict_heights,
+    .shown = shown,
 };

@@ -244,6 +244,8 @@ static const char *const optims[] = {"optim_d", "optim_flow", NULL};
 static const pl_tradeoff smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"},
                                       {NULL, NULL, NULL}};
 
+static const char *const shown[] = {"rec", "kl", "disc.d|disc_r1.d", NULL};
+
 const pl_recipe pl_recipe_fluxflow;
 const pl_recipe pl_recipe_fluxflow = {
     .abi = PL_RECIPE_ABI,
@@ -264,4 +266,5 @@ const pl_recipe pl_recipe_fluxflow = {
     .images = &feed,
     .weights = flux_weights,
     .smaller = smaller,
+    .shown = shown,
 };

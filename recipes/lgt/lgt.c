@@ -278,6 +278,8 @@ static const pl_peer peer = {.workloads = workloads,
                              .keys = peer_keys,
                              .channels_first = "src,style_ref,x0"};
 
+static const char *const shown[] = {"swd", "ssm", "velocity", NULL};
+
 const pl_recipe pl_recipe_lgt;
 const pl_recipe pl_recipe_lgt = {
     .abi = PL_RECIPE_ABI,
@@ -294,4 +296,5 @@ const pl_recipe pl_recipe_lgt = {
     .data_write = lgt_data_write,
     .peer = &peer,
     .metric = "swd",
+    .shown = shown,
 };

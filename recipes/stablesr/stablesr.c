@@ -424,6 +424,8 @@ static const pl_peer peer = {.workloads = workloads,
 
 static const pl_encoder encoder = {.build = build_encoder};
 
+static const char *const shown[] = {"grad_norm", NULL};
+
 const pl_recipe pl_recipe_stablesr;
 const pl_recipe pl_recipe_stablesr = {
     .abi = PL_RECIPE_ABI,
@@ -440,4 +442,5 @@ const pl_recipe pl_recipe_stablesr = {
     .images = &sr_feed,
     .encoder = &encoder,
     .weights = sr_weights,
+    .shown = shown,
 };

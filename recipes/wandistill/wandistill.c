@@ -166,6 +166,8 @@ static const pl_peer peer = {
 /* The row of a prompt comes from data.embeddings. */
 static const pl_image_feed feed = {.text = "text", .draw = wan_draw};
 
+static const char *const shown[] = {"grad_norm", NULL};
+
 const pl_recipe pl_recipe_wandistill;
 const pl_recipe pl_recipe_wandistill = {
     .abi = PL_RECIPE_ABI,
@@ -178,4 +180,5 @@ const pl_recipe pl_recipe_wandistill = {
     .peer = &peer,
     .images = &feed,
     .weights = wan_weights,
+    .shown = shown,
 };

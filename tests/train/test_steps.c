@@ -16,6 +16,7 @@ enum { STEPS = 20, SAMPLES = 50 };
 /* ---- a recipe: a generator against a judge, with a penalty every fourth step ------------ */
 static const pl_config_entry schema[] = {
     {"overlap", PL_CONFIG_BOOL, "false", 0, 0, NULL, "The judge's optimiser trains all slots."},
+    {"outputs", PL_CONFIG_INT, "0", 0, 1000, NULL, "Further scalar outputs."},
     {"spectral", PL_CONFIG_BOOL, "false", 0, 0, NULL, "Power iterations in the judge."},
     {0},
 };
@@ -61,6 +62,8 @@ static pl_status recipe_build(pl_builder *b)
     pl_nn *m = pl_builder_train(b), *e = pl_builder_eval(b);
     judge_step(b, pl_builder_program(b, "judge", (pl_when){.but_every = 4}), false);
     judge_step(b, pl_builder_program(b, "penalty", (pl_when){.every = 4}), true);
+    for (int i = 0; i < pl_config_int(pl_builder_config(b), "outputs"); i++)
+        pl_output(m->g, pl_nn_name(m, "more.%d", i), pl_fill(m->g, PL_TYPE(PL_F32), i));
     pl_builder_minimise_with(b, m, generator_loss(b, m), &(pl_group){.slots = "gen.*"});
     pl_output(e->g, "loss", generator_loss(b, e));
     return PL_OK;
@@ -244,6 +247,43 @@ TEST(steps_list_the_programs_that_they_run)
         }
         pl_run_free(run);
     }
+}
+
+/* Terms have the same names, listed before the first step, with and without micro-batches. */
+TEST(steps_report_the_listed_terms_with_and_without_micro_batches)
+{
+    for (int k = 1; k <= 2; k++) {
+        const char *overrides[] = {"clip.norm=1", "optim_d.clip.norm=1", "accumulate=2"};
+        pl_run *run = NULL;
+        pl_step_info info;
+        CHECK_OK(open_run(overrides, k == 1 ? 2 : 3, &run));
+        CHECK_INT(pl_run_term_count(run), 0);
+        CHECK_OK(pl_run_build(run));
+        CHECK_INT(pl_run_term_count(run), 9);
+        CHECK_OK(pl_run_start(run));
+        bool seen[9] = {false};
+        for (int step = 0; step < 2; step++) {
+            CHECK_OK(pl_run_step(run, &info));
+            CHECK_INT(info.n_terms, 6);
+            CHECK_NEAR(term(&info, "grad_norm"), info.grad_norm, 0);
+            CHECK_NEAR(term(&info, step ? "judge.lr" : "penalty.lr"), 2e-3, 1e-9);
+            CHECK(term(&info, step ? "judge.grad_norm" : "penalty.grad_norm") > 0);
+            for (int i = 0; i < 9; i++) seen[i] |= !isnan(term(&info, pl_run_term_name(run, i)));
+        }
+        for (int i = 0; i < 9; i++) CHECK_MSG(seen[i], "%s", pl_run_term_name(run, i));
+        pl_run_free(run);
+    }
+}
+
+/* None is dropped in silence. */
+TEST(steps_refuse_more_terms_than_can_be_reported)
+{
+    pl_run *run = NULL;
+    const char *overrides[] = {"outputs=130"};
+    CHECK_OK(open_run(overrides, 1, &run));
+    CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
+    CHECK_MSG(strstr(pl_error_text(), "at most 128"), "%s", pl_error_text());
+    pl_run_free(run);
 }
 
 TEST(steps_refuse_shared_weights_and_state_moved_by_micro_batches)

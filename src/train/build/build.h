@@ -11,15 +11,19 @@
 
 enum { PL_MAX_BUCKETS = 32, PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_STEP_PROGRAMS + 1) + 1 };
 
+/* A scalar that is reported of each step: an output of a program, or of its update. */
+typedef struct pl_term {
+    const char *name; /* reported as */
+    int output;
+    bool update; /* an output of pl_step_program.apply */
+} pl_term;
+
 /* A program of the step. */
 typedef struct pl_step_program {
     const char *name; /* NULL: the training program */
     pl_when when;
     pl_program *run, *apply; /* apply: updates from accumulated gradients; NULL: run updates */
-    struct {
-        const char *name; /* reported as */
-        int output;
-    } term[PL_MAX_METRICS]; /* scalars that are reported of each step */
+    pl_term *term;           /* scalars that are reported of each step */
     int n_terms;
 } pl_step_program;
 
@@ -102,9 +106,10 @@ int64_t pl__run_updates(const pl_run *r);
 /* Returns the program that runs after t of the current update of *step, which advances with it. */
 const pl_step_program *pl__step_program_next(const pl_run *r, const pl_step_program *t,
                                              int64_t *step);
-/* Adds the scalars of t's last micro-batch, or of the micro-batch before it (ago = 1), to the
- * step's means. */
-void pl__step_program_terms(pl_run *r, const pl_step_program *t, int ago, pl_step_info *info);
+/* Adds the scalars of the last run of p, or of the run before it (ago = 1), to the step's means. p
+ * is t->run or t->apply. */
+void pl__step_program_terms(pl_run *r, const pl_step_program *t, const pl_program *p, int ago,
+                            pl_step_info *info);
 /* Returns the program that updates. */
 pl_program *pl__step_program_updater(const pl_step_program *t);
 /* Returns the predicted time of a mean step of a variant: every program counts as often as it

@@ -48,30 +48,47 @@ const pl_step_program *pl__step_program_next(const pl_run *r, const pl_step_prog
     return t;
 }
 
-/* Adds a micro-batch's share of a term to the step's mean. */
-static void add_term(pl_run *r, const char *name, double value, pl_step_info *info)
+/* Adds a run's share of a term to the step's mean. */
+static void add_term(const char *name, double share, pl_step_info *info)
 {
     int i = 0;
     while (i < info->n_terms && strcmp(info->term_name[i], name) != 0) i++;
-    if (i == PL_MAX_METRICS) return;
     if (i == info->n_terms) {
         info->term_name[info->n_terms++] = name;
         info->term[i] = 0;
     }
-    info->term[i] += value / (double)r->build->accumulate;
+    info->term[i] += share;
 }
 
-void pl__step_program_terms(pl_run *r, const pl_step_program *t, int ago, pl_step_info *info)
+void pl__step_program_terms(pl_run *r, const pl_step_program *t, const pl_program *p, int ago,
+                            pl_step_info *info)
 {
+    double runs = p == t->run ? (double)r->build->accumulate : 1;
     for (int i = 0; i < t->n_terms; i++) {
         pl_type type;
-        const char *output = pl_program_output_name(t->run, t->term[i].output);
-        const void *x = pl_session_output_of(r->session, t->run, output, ago, &type);
-        if (!x || type.rank != 0) continue;
-        double v = pl_elem_get(type.dtype, x, 0);
-        add_term(r, t->term[i].name, v, info);
-        if (!t->name && strcmp(output, "loss") == 0) info->loss += v / (double)r->build->accumulate;
+        const char *output = pl_program_output_name(p, t->term[i].output);
+        if (t->term[i].update != (p != t->run)) continue;
+        const void *x = pl_session_output_of(r->session, p, output, ago, &type);
+        if (!x) continue;
+        double share = pl_elem_get(type.dtype, x, 0) / runs;
+        add_term(t->term[i].name, share, info);
+        if (!t->name && p == t->run && strcmp(output, "loss") == 0) info->loss += share;
     }
+}
+
+int pl_run_term_count(const pl_run *r)
+{
+    int n = 0;
+    for (int i = 0; r->build && i < r->build->now->n_step_programs; i++)
+        n += r->build->now->step_programs[i].n_terms;
+    return n;
+}
+
+const char *pl_run_term_name(const pl_run *r, int i)
+{
+    const pl_step_program *t = r->build->now->step_programs;
+    for (; i >= t->n_terms; t++) i -= t->n_terms;
+    return t->term[i].name;
 }
 
 pl_program *pl__step_program_updater(const pl_step_program *t)
@@ -206,19 +223,38 @@ static enum pl_precision precision_of(const pl_config *c)
     return PL_PRECISION_FP32;
 }
 
-/* Sets the names under which a program's scalars are reported. */
-static pl_status name_terms(pl_run *r, pl_step_program *t)
+/* Adds the scalars of a program, or of its update, to the terms of t, and their names. */
+static pl_status name_terms(pl_run *r, pl_step_program *t, const pl_program *p)
 {
-    int n = pl_program_output_count(t->run);
-    for (int i = 0; i < n && t->n_terms < PL_MAX_METRICS; i++) {
-        const char *output = pl_program_output_name(t->run, i);
+    for (int i = 0; i < pl_program_output_count(p); i++) {
+        const char *output = pl_program_output_name(p, i);
+        if (pl_program_output_type(p, i).rank != 0) continue;
         if (strncmp(output, "grad.", 5) == 0) continue;
         const char *name = t->name ? pl_arena_printf(&r->arena, "%s.%s", t->name, output)
                                    : pl_arena_strdup(&r->arena, output);
         if (!name) return PL_ERR_MEMORY;
-        t->term[t->n_terms].output = i;
-        t->term[t->n_terms++].name = name;
+        t->term[t->n_terms++] = (pl_term){name, i, p == t->apply};
     }
+    return PL_OK;
+}
+
+/* Names everything that the programs of a step report. */
+static pl_status name_all_terms(pl_run *r, pl_variant *v)
+{
+    int total = 0;
+    for (int i = 0; i < v->n_step_programs; i++) {
+        pl_step_program *t = &v->step_programs[i];
+        int n =
+            pl_program_output_count(t->run) + (t->apply ? pl_program_output_count(t->apply) : 0);
+        t->term = pl_arena_new(&r->arena, pl_term, n + 1);
+        if (!t->term) return PL_ERR_MEMORY;
+        PL_TRY(name_terms(r, t, t->run));
+        if (t->apply) PL_TRY(name_terms(r, t, t->apply));
+        total += t->n_terms;
+    }
+    PL_FAIL_IF(total > PL_MAX_TERMS, PL_ERR_CONFIG,
+               "the programs of a step have %d scalar outputs; at most %d can be reported", total,
+               PL_MAX_TERMS);
     return PL_OK;
 }
 
@@ -319,9 +355,9 @@ static pl_status add_programs(target *to, pl_builder *graphs)
 /* Which programs train and evaluate, and the names of what they report. */
 static pl_status name_programs(pl_run *r, pl_variant *v)
 {
+    PL_TRY(name_all_terms(r, v));
     for (int i = 0; i < v->n_step_programs; i++) {
-        pl_step_program *t = &v->step_programs[i];
-        PL_TRY(name_terms(r, t));
+        const pl_step_program *t = &v->step_programs[i];
         if (t->name) continue;
         v->train = t->run;
         v->apply = t->apply;

@@ -286,7 +286,7 @@ static void keep_least(double *least, const double *v, int n)
 
 pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad)
 {
-    double own[PL_MAX_METRICS + 2], sum[PL_MAX_METRICS + 2] = {0};
+    double own[PL_MAX_TERMS + 2], sum[PL_MAX_TERMS + 2] = {0};
     int n = info->n_terms;
     double share = 1.0 / (double)pl__ranks(r);
     if (!r->ranks.world) return PL_OK;

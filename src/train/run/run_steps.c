@@ -123,7 +123,7 @@ static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info
     if (!b->program) return PL_OK;
     int ago = next->program == b->program;
     PL_TRY(pl_session_wait_for(r->session, b->program, ago));
-    if (b->program == b->of->run) pl__step_program_terms(r, b->of, ago, info);
+    pl__step_program_terms(r, b->of, b->program, ago, info);
     if (b->program == updater(r)) read_update(r, ago, info);
     double device_ms = pl_session_device_ms(r->session, b->program, ago);
     info->device_ms += device_ms;
