@@ -192,8 +192,8 @@ typedef struct pl_nn_sinusoid {
 /* Maps t [B] (any dtype) to [B, dim], f32 (f64 when t is): cos and sin of t * period^(-k/half), k <
  * half = dim/2. */
 PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o);
-/* Returns [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies
- * 10000^(-k/(dim/4)). */
+/* Returns [h*w, dim], f32 or f64: half of the channels for y, half for x, each sin f0, cos f0, sin
+ * f1, cos f1, ... with frequencies fk = 10000^(-k/(dim/4)). */
 PL_API pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim);
 /* Returns the rotation angles [n_0*n_1*.., sum of width/2], f32 or f64, of a grid: axis i rotates
  * width[i] channels, frequencies base^(-2k/width[i]). */

@@ -5,7 +5,8 @@ WORKLOADS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/workloads/*.c))
 # The text of generated CUDA kernels is made and tested without CUDA.
 CODEGEN   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cuda/codegen/codegen*.c))
 TEST_OBJ  := $(CODEGEN) $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/cuda/probe/% tests/cudasim/% tests/fake/% \
- tests/fuzz/% tests/data/%,$(call find_c,tests)))
+ tests/fuzz/% tests/data/% tests/authors/authors_main.c,$(call find_c,tests)))
+AUTHORS_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/authors/authors*.c) tests/recipes/peer.c tests/lib/lab.c)
 # CUDA kernels for the tests without a GPU: those that launch through launch.h are compiled as C++ for
 # the simulator of tests/cudasim, and so is the C code around them that needs no cuDNN graph.
 SIM_OBJ   := $(patsubst %,$(BUILD)/cudasim/%.o,$(wildcard tests/cudasim/*.cpp tests/cudasim/*.c) src/cuda/ops/many.c \
@@ -27,6 +28,10 @@ $(BUILD)/cudasim/%.o: % | build/deps.test.ok
 
 # ---- programs and libraries -----------------------------------------------------------------------
 $(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a | $$(FAKES) $(BUILD)/odd.so
+	$(call say,link $@)
+	@$(LINK)
+# Compares a folder of the authors' numbers: tools/check-authors.
+$(BUILD)/pl_authors: $(AUTHORS_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a
 	$(call say,link $@)
 	@$(LINK)
 # A user's own recipe with random networks (tests/lib/odd_recipe.c).

@@ -1,19 +1,19 @@
 """fluxflow-flow: FluxFlow's flow stage: velocity of noised tokens, for a text vector, with Lion.
 
 The compressor is fluxflow.py's and stays as it is (no gradient); text vectors [B,1024] are inputs.
-Flow processor (5,373,824 parameters): Linear 128->128; context = attention of a learned query over the first 4
-  tokens; text token = Linear(text + Linear(TrainableBezier(LN(Embedding(time))))); 10 blocks, before each
+Flow processor (5,373,824 parameters): Linear 128->128; context = attention of a learned query over the first tokens,
+  as many as the compressor has scales; text token = Linear(text + Linear(TrainableBezier(LN(Embedding(time))))); 10 blocks, before each
   x = x*sigmoid(Linear(context)) + Linear(context) (shared), after each context += mean of the tokens:
     x += self-attention(LN x), 8 heads, "rotary"; x += cross-attention(LN x, LN text token) (the same LN);
     four MLPs of 3 layers with SiLU on sigmoid(x) times the last block's points give p0..p3;
     x += Linear(LN x); x = Bezier(cat(x, p0..p3)), no SiLU on the points
   Linear 128->128; conv5x5, TrainableBezier, conv3x3, two coordinate channels, conv7x7, TrainableBezier, mean, the same
-  Linear: added to the first 4 tokens.
+  Linear: added to the same first tokens.
 The seed's quirks are kept: the curve reads five consecutive channels of the joined parts; angles are laid out for
-  neighbours and applied to halves; time index = min(999*t, 999).
+  neighbours and applied to halves; time index = min(999*t, 999); a sample of time 0 has the noise of time 1.
 Noise   a(t) = product of 1-beta, beta linear 1e-4..0.02, 1000 steps; t from cos^2 weights by the inverse of their sums
         (u in [0,1) is drawn outside); x_t = sqrt(a) x + sqrt(1-a) e; target v = sqrt(a) e - sqrt(1-a) x; MSE
-Step    zero grads, encode without gradient, loss, backward, clip 1.0, Lion betas (.9,.95) wd .01; EMA .9999
+Step    zero grads, encode without gradient, loss, backward, clip 1.0, Lion betas (.9,.95), wd .01 over the rate; EMA .9999
 Seed    fp32; checkpoint segment: the 10 blocks.  Compiled: the processor.
 """
 import dataclasses
@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from common import count, expect, merge_heads, split_heads
 from fluxflow import Compressor, TrainableBezier
 
-TIMES, CONTEXT = 1000, 4
+TIMES = 1000
 START = (1e-8, 0.25, 0.75, 1.0)
 
 
@@ -144,6 +144,7 @@ class FlowProcessor(nn.Module):
     def __init__(self, cfg, segment):
         super().__init__()
         self.segment, d, self.head = segment, cfg.flow_width, cfg.flow_width // cfg.flow_heads
+        self.context = cfg.scales
         self.vae_to_dmodel, self.dmodel_to_vae = nn.Linear(cfg.dim, d), nn.Linear(d, cfg.dim)
         self.ctx_mixer, self.context_injection = ContextMixer(d), Injection(d)
         self.text_proj = nn.Linear(cfg.text, d)
@@ -166,14 +167,14 @@ class FlowProcessor(nn.Module):
         text = self.text_proj(text + self.time_embed((t * 999).clamp(max=999)))[:, None]
         freq = 1.0 / 10000 ** (torch.arange(self.head // 2, device=x.device) / (self.head // 2))
         angles = torch.arange(x.shape[1], device=x.device)[:, None] * freq
-        x = self.segment(self.blocks, x, self.ctx_mixer(x[:, :CONTEXT]), text, angles)
+        x = self.segment(self.blocks, x, self.ctx_mixer(x[:, :self.context]), text, angles)
         b, n, d = x.shape
         flow = self.flow_predictor(x.transpose(1, 2).reshape(b, d, h, w))
         xs = torch.linspace(-1, 1, w, device=x.device).expand(b, 1, h, w)
         ys = torch.linspace(-1, 1, h, device=x.device)[:, None].expand(b, 1, h, w)
         row = self.context_final(torch.cat([flow, xs, ys], 1)).mean((2, 3))
         v, row = self.dmodel_to_vae(x), self.dmodel_to_vae(row)[:, None]
-        return torch.cat([v[:, :CONTEXT] + row, v[:, CONTEXT:]], 1)
+        return torch.cat([v[:, :self.context] + row, v[:, self.context:]], 1)
 
 
 class Lion(torch.optim.Optimizer):
@@ -212,7 +213,7 @@ class FluxFlowFlow:
             expect("flow processor", count(self.flow), 5_373_824)
         self.predict = ctx.compile(self.flow)
         self.params = list(self.flow.parameters())
-        self.optimizer = Lion(self.params, lr=cfg.lr, betas=(0.9, 0.95), weight_decay=0.01)
+        self.optimizer = Lion(self.params, lr=cfg.lr, betas=(0.9, 0.95), weight_decay=0.01 / cfg.lr)
         beta = torch.linspace(1e-4, 0.02, TIMES, dtype=torch.float64)
         self.share = (1 - beta).log().cumsum(0).exp().to(ctx.device)
         s = torch.linspace(0, 1, TIMES, dtype=torch.float64)
@@ -232,6 +233,10 @@ class FluxFlowFlow:
                      eps_flow=draw.normal(c.batch, c.dim, side, side),
                      noise=draw.normal(c.batch, side * side, c.dim), u=draw.uniform(c.batch))]
 
+    def factors(self, t, dtype):
+        share = self.share[t][:, None, None]
+        return share.sqrt().to(dtype), (1 - share).sqrt().to(dtype)
+
     def step(self, micros):
         (m,), c, ctx = micros, self.cfg, self.ctx
         side = c.image >> c.scales
@@ -239,12 +244,11 @@ class FluxFlowFlow:
             self.ema = [p.detach().clone() for p in self.params]
         self.optimizer.zero_grad(set_to_none=True)
         t = torch.searchsorted(self.sums, m["u"].double() * self.sums[-1], right=True).clamp(max=TIMES - 1)
-        share = self.share[t][:, None, None]
-        a, rest = share.sqrt().to(m["real"].dtype), (1 - share).sqrt().to(m["real"].dtype)
+        (a, rest), (a1, rest1) = (self.factors(x, m["real"].dtype) for x in (t, t.clamp(min=1)))
         with ctx.autocast():
             with torch.no_grad():
                 x = self.compressor(m["real"], m["eps_flow"])[0][:, :-1].float()
-            made = self.predict(a * x + rest * m["noise"], m["text"], t, side, side)
+            made = self.predict(a1 * x + rest1 * m["noise"], m["text"], t, side, side)
         loss = F.mse_loss(made.float(), a * m["noise"] - rest * x)
         ctx.backward(loss)
         ctx.update(self.optimizer, clip=c.clip)

@@ -3,20 +3,22 @@
  *
  *     tokens (B,T,D) ── linear ── 10 blocks ── linear ── velocity (B,T,D)
  *     text (B,E) + time ── linear ── one text token, which every block attends to
- *     first 4 tokens ── attention ── context, which gates the tokens before every block; their mean
+ *     first tokens ── attention  ── context, which gates the tokens before every block; their mean
  *                                    is added to the context after it
- *     output of the blocks, as a map ── convolutions ── mean ── added to the first 4 tokens
+ *     output of the blocks, as a map ── convolutions ── mean ── added to the same first tokens
  *
  * A block: self-attention with rotary positions; cross-attention; four small networks ("pillars")
  * give the points p0..p3 of a Bezier curve whose parameter is the token itself, and each block's
  * points gate the next one's. Names of parameters are the authors'.
  *
- * Three defects of the authors' code are corrected; compat restores them:
+ * Four defects of the authors' code are corrected; compat restores them:
  *   - the curve takes five consecutive channels, but the parts are concatenated, so that a curve's
  *     five numbers are five neighbours of one part: corrected by interleaving the parts;
  *   - rotary angles are laid out for neighbouring channels and applied to halves, which is not a
  *     rotation;
- *   - a time in 0..999 is multiplied by 999 and clamped, so that all times but 0 are 999.
+ *   - a time in 0..999 is multiplied by 999 and clamped, so that all times but 0 are 999;
+ *   - their scheduler's list of times lacks 0: a sample of time 0 gets the noise of time 1, while
+ *     its velocity is that of time 0.
  * Attention to a single token has weight 1 for every query, so queries and keys of the
  * cross-attention have no gradient and are not computed. Their parameters exist, for the names.
  */
@@ -24,7 +26,7 @@
 
 #include <math.h>
 
-enum { CONTEXT = 4, TIMES = 1000 };
+enum { TIMES = 1000 };
 
 static const pl_nn_lin plain;
 static const pl_nn_norm affine;
@@ -186,10 +188,10 @@ static pl_val closing_context(pl_nn *m, const flux_sizes *c, pl_val x)
 }
 
 /* v + row on the first tokens. */
-static pl_val add_to_first(pl_graph *g, pl_val v, pl_val row)
+static pl_val add_to_first(pl_graph *g, pl_val v, pl_val row, int64_t first_tokens)
 {
     pl_type t = pl_val_type(g, v);
-    int64_t k = t.dim[1] < CONTEXT ? t.dim[1] : CONTEXT;
+    int64_t k = t.dim[1] < first_tokens ? t.dim[1] : first_tokens;
     pl_val first = pl_add(g, pl_slice(g, v, 1, 0, k, 1), pl_unsqueeze(g, row, 1));
     if (k == t.dim[1]) return first;
     return pl_concat(g, 2, (pl_val[]){first, pl_slice(g, v, 1, k, t.dim[1], 1)}, 1);
@@ -217,7 +219,8 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
     pl_nn_push(m, "flow_processor");
     stream s = {.x = pl_nn_linear(m, tokens, "vae_to_dmodel", d, plain),
                 .angles = pl_nn_rope_angles(g, m->dtype, 1, &n, &angle_width, 10000)};
-    s.context = mix_context(m, pl_slice(g, s.x, 1, 0, n < CONTEXT ? n : CONTEXT, 1));
+    int64_t context = n < c->flow.context ? n : c->flow.context;
+    s.context = mix_context(m, pl_slice(g, s.x, 1, 0, context, 1));
     s.text = text_token(m, c, text, t);
     for (int i = 0; i < c->flow.layers; i++) {
         s.x = inject(m, s.x, s.context);
@@ -225,7 +228,7 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
     }
     pl_val v = pl_nn_linear(m, s.x, "dmodel_to_vae", c->dim, plain);
     pl_val row = pl_nn_linear(m, closing_context(m, c, s.x), "dmodel_to_vae", c->dim, plain);
-    v = add_to_first(g, v, row);
+    v = add_to_first(g, v, row, context);
     pl_nn_pop(m);
     return v;
 }
@@ -257,20 +260,27 @@ static pl_val signal_share(pl_graph *g, pl_val t)
     return pl_reshape(g, a, PL_DIMS(pl_val_type(g, t).dim[0], 1, 1));
 }
 
-void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised,
+/* Factors of signal and noise at time t. */
+static void factors(pl_graph *g, pl_val t, pl_dtype dtype, pl_val *signal, pl_val *rest)
+{
+    pl_val a = signal_share(g, t);
+    *rest = pl_cast(g, pl_sqrt(g, pl_shift(g, pl_neg(g, a), 1)), dtype);
+    *signal = pl_cast(g, pl_sqrt(g, a), dtype);
+}
+
+void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, bool compat, pl_val *noised,
                       pl_val *velocity)
 {
     pl_dtype dtype = pl_val_type(g, x).dtype;
-    pl_val a = signal_share(g, t);
-    pl_val rest = pl_cast(g, pl_sqrt(g, pl_shift(g, pl_neg(g, a), 1)), dtype);
-    a = pl_cast(g, pl_sqrt(g, a), dtype);
-    *noised = pl_add(g, pl_mul(g, a, x), pl_mul(g, rest, noise));
+    pl_val a, rest;
+    factors(g, t, dtype, &a, &rest);
     *velocity = pl_sub(g, pl_mul(g, a, noise), pl_mul(g, rest, x));
+    if (compat) factors(g, pl_max(g, t, pl_full_like(g, t, 1)), dtype, &a, &rest);
+    *noised = pl_add(g, pl_mul(g, a, x), pl_mul(g, rest, noise));
 }
 
 /* ---- pictures from noise ---------------------------------------------------------------- */
-/* The product of signal_share as a number; 1 before the first time. */
-static double share_at(int64_t t)
+double flux_signal_share(int64_t t)
 {
     double a = 1;
     for (int64_t i = 0; i <= t; i++) a *= 1 - (1e-4 + (0.02 - 1e-4) / (TIMES - 1) * (double)i);
@@ -284,8 +294,8 @@ pl_val flux_flow_sample(pl_nn *m, const flux_sizes *c, pl_val noise, pl_val text
     for (int i = 0; i < steps; i++) {
         int64_t t = TIMES - 1 - (int64_t)i * TIMES / steps;
         int64_t then = TIMES - 1 - (int64_t)(i + 1) * TIMES / steps;
-        double a = sqrt(share_at(t)), s = sqrt(1 - a * a);
-        double b = sqrt(share_at(then)), r = sqrt(1 - b * b);
+        double a = sqrt(flux_signal_share(t)), s = sqrt(1 - a * a);
+        double b = sqrt(flux_signal_share(then)), r = sqrt(1 - b * b);
         pl_val v = flux_flow(m, c, x, text, pl_fill(g, PL_TYPE(PL_I64, c->batch), (double)t));
         pl_val clean = pl_sub(g, pl_scale(g, x, a), pl_scale(g, v, s));
         pl_val rest = pl_add(g, pl_scale(g, x, s), pl_scale(g, v, a));

@@ -15,7 +15,7 @@
  * before the others.
  *
  * Corrected, unless seed_compat is set: instance noise reaches the discriminator, adaptive weights
- * use the magnitude of a term and not its sign, and three defects of the flow processor (flow.c).
+ * use the magnitude of a term and not its sign, and four defects of the flow processor (flow.c).
  */
 #include "fluxflow.h"
 
@@ -31,17 +31,25 @@ static const pl_config_entry schema[] = {
     {"resolutions", PL_CONFIG_INTS, "[]", .min = 8, .max = 16384,
      .doc = "Shorter sides of smaller images that a step also trains on, in this order."},
     {"vae.on", PL_CONFIG_BOOL, "true", .doc = "Train the compressor and the expander."},
-    {"model.dim", PL_CONFIG_INT, "128", .min = 32, .max = 65536,
-     .doc = "Channels of a token, a multiple of 32."},
+    {"model.dim", PL_CONFIG_INT, "128", .min = 4, .max = 65536,
+     .doc = "Channels of a token, a multiple of 4 and of spade.groups."},
     {"model.scales", PL_CONFIG_INT, "4", .min = 1, .max = 8,
      .doc = "Number of times that the resolution is halved from image to tokens."},
     {"model.layers", PL_CONFIG_INT, "4", .min = 0, .max = 256,
      .doc = "Attention blocks of the compressor."},
     {"model.heads", PL_CONFIG_INT, "8", .min = 1, .max = 256, .doc = "Heads per attention block."},
+    {"model.ff_mult", PL_CONFIG_INT, "2", .min = 1, .max = 64,
+     .doc = "Hidden width of an attention block's second half, in units of model.dim."},
+    {"model.max_hw", PL_CONFIG_INT, "1024", .min = 1, .max = 1e9,
+     .doc = "Unit of the size token, which holds height and width of the token map over this."},
     {"model.rgb", PL_CONFIG_INTS, "[96, 48]", .min = 8, .max = 65536,
      .doc = "Widths of the two layers before the colours."},
     {"spade.on", PL_CONFIG_BOOL, "true",
      .doc = "Modulate the decoder's blocks by the tokens (SPADE)."},
+    {"spade.hidden", PL_CONFIG_INT, "128", .min = 1, .max = 65536,
+     .doc = "SPADE: width of the hidden layer; the authors' is 128 for every model.dim."},
+    {"spade.groups", PL_CONFIG_INT, "0", .min = 0, .max = 65536,
+     .doc = "SPADE: groups of the norm; 0: 32, or model.dim if that is smaller."},
     {"flow.on", PL_CONFIG_BOOL, "false",
      .doc = "Train the flow processor, on tokens of a frozen compressor."},
     {"flow.width", PL_CONFIG_INT, "128", .min = 2, .max = 65536,
@@ -49,6 +57,9 @@ static const pl_config_entry schema[] = {
     {"flow.heads", PL_CONFIG_INT, "8", .min = 1, .max = 256,
      .doc = "Flow processor: attention heads."},
     {"flow.layers", PL_CONFIG_INT, "10", .min = 1, .max = 256, .doc = "Flow processor: blocks."},
+    {"flow.context", PL_CONFIG_INT, "0", .min = 0, .max = 65536,
+     .doc = "Flow processor: tokens, from the first on, that make the context; 0: as many as "
+            "model.scales."},
     {"flow.sample_steps", PL_CONFIG_INT, "20", .min = 1, .max = 1000,
      .doc = "Flow processor: steps from noise to an image (sample.every)."},
     {"flow.text", PL_CONFIG_INT, "1024", .min = 1, .max = 65536,
@@ -98,7 +109,7 @@ static const pl_config_entry schema[] = {
      .doc = "Scale the loss terms to equal size by their means over 100 steps."},
     {"seed_compat", PL_CONFIG_BOOL, "false",
      .doc = "Reproduce the original program: no noise on the discriminator's inputs, adaptive "
-            "weights with the sign of a term's mean, and the three defects of the flow processor "
+            "weights with the sign of a term's mean, and the four defects of the flow processor "
             "(see the recipe's README)."},
     {"data.prompt_prefix", PL_CONFIG_TEXT, "null", .doc = "Text to put before every caption."},
     {"data.samples", PL_CONFIG_INT, "4096", .min = 1, .max = 1e12,
@@ -209,6 +220,7 @@ static const pl_peer_key peer_keys[] = {
     {"layers", "model.layers"},
     {"heads", "model.heads"},
     {"rgb", "model.rgb"},
+    {"spade_hidden", "spade.hidden"},
     {"disc_base", "gan.base"},
     {"disc_depth", "gan.depth"},
     {"vgg", "lpips.widths"},
@@ -265,6 +277,7 @@ const pl_recipe pl_recipe_fluxflow = {
     .optims = optims,
     .images = &feed,
     .weights = flux_weights,
+    .start = &flux_start,
     .smaller = smaller,
     .shown = shown,
 };

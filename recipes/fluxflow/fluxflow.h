@@ -7,9 +7,14 @@
 /* ---- networks, model.c ------------------------------------------------------------------ */
 typedef struct flux_sizes {
     int64_t batch, height, width, dim, rgb[2], disc_base, vgg[5];
+    int64_t ff_mult; /* a compressor block's hidden width over dim */
+    int64_t max_hw;  /* the size token holds height and width of the token map over this */
     int scales, layers, heads, disc_depth;
+    int64_t spade_hidden; /* width of SPADE's hidden layer */
+    int spade_groups;     /* groups of SPADE's norm */
     struct {
         int64_t width, text; /* channels of a token; length of a text vector */
+        int64_t context;     /* tokens, from the first on, that make the context */
         int heads, layers;
     } flow;
     bool lpips_buffers; /* the scale of VGG's input is two slots instead of constants */
@@ -21,7 +26,11 @@ typedef struct flux_sizes {
 pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, pl_val *mu,
                        pl_val *logvar);
 pl_val flux_expander(pl_nn *m, const flux_sizes *c, pl_val packed);
-/* One logit per sample (B). */
+/* One logit per patch (B,h,w,1), without the projection of the condition (B), which the authors add
+ * to each of them. */
+pl_val flux_patch_logits(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition,
+                         pl_val *projection);
+/* One logit per sample (B): the mean of its patches, plus the projection. */
 pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition);
 pl_val flux_lpips(pl_nn *m, const flux_sizes *c, pl_val x, pl_val target);
 /* Adds the token that holds the image size to tokens (B,T,D), giving (B,T+1,D); removes it. */
@@ -41,8 +50,11 @@ pl_val flux_flow_rotate(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles);
 pl_val flux_flow_curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4]);
 /* Training times (B, i64) from uniform numbers in [0,1). */
 pl_val flux_flow_time(pl_graph *g, pl_val u);
-/* Adds the noise of time t to tokens x, and gives the velocity there. */
-void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised,
+/* The share of the signal at time t, the square of its factor; 1 before time 0. */
+double flux_signal_share(int64_t t);
+/* Adds the noise of time t to tokens x, and gives the velocity there. compat: time 0 gets the noise
+ * of time 1. */
+void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, bool compat, pl_val *noised,
                       pl_val *velocity);
 
 /* Samples tokens from noise (B,T,D) in `steps` DDIM steps, from time 999 down. */
@@ -55,8 +67,9 @@ pl_val flux_reconstruction(pl_graph *g, pl_val x, pl_val target, double mse_weig
 pl_val flux_kl(pl_graph *g, pl_val mu, pl_val logvar, double free_bits);
 /* top*(1 - cos(pi*min(step/warmup, 1)))/2, f64 */
 pl_val flux_kl_weight(pl_graph *g, pl_val step, double top, double warmup);
-/* Weights (n) that scale n loss terms to equal size: the mean of all terms divided by the mean of
- * each, over the last 100 steps. signed_means: as in the original, a term with a negative mean gets
+/* Weights (n) that scale n loss terms to equal size: the mean of all positive means divided by the
+ * mean of each term, over the last 100 steps. A term whose mean is 0 has weight 1, and so has every
+ * term when no mean is positive. signed_means: as in the original, a term with a negative mean gets
  * a negative weight. */
 pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means);
 
@@ -103,5 +116,6 @@ pl_status flux_encode(const pl_config *c, const char *caption, void *row, const 
 
 extern const pl_preset flux_presets[];
 extern const pl_weights flux_weights[]; /* names.c */
+extern const pl_start flux_start;
 
 #endif

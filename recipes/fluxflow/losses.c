@@ -56,6 +56,10 @@ pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means)
     pl_val positive = pl_cast(g, pl_gt(g, mean, pl_full_like(g, mean, 0)), m->dtype);
     pl_val total = pl_sum(g, pl_mul(g, mean, positive), PL_AXES_ALL, false);
     pl_val many = pl_sum(g, positive, PL_AXES_ALL, false);
+    pl_val none = pl_eq(g, many, pl_full_like(g, many, 0));
     many = pl_max(g, many, pl_full_like(g, many, 1));
-    return pl_div(g, pl_div(g, total, many), pl_shift(g, mean, 1e-8));
+    pl_val weight = pl_div(g, pl_div(g, total, many), pl_shift(g, mean, 1e-8));
+    pl_val one = pl_full_like(g, weight, 1);
+    weight = pl_select(g, pl_eq(g, mean, pl_full_like(g, mean, 0)), one, weight);
+    return pl_select(g, none, one, weight);
 }

@@ -76,22 +76,24 @@ static pl_val token_block(pl_nn *m, const flux_sizes *c, pl_val x, int i)
     pl_scope_checkpoint(g);
     pl_val h = pl_nn_layer_norm(m, x, "norm1", plain);
     x = pl_add(g, x, pl_nn_multi_head_attention(m, h, h, "attn", c->heads));
-    h = pl_nn_linear(m, pl_nn_layer_norm(m, x, "norm2", plain), "up", 10 * c->dim, biased);
+    h = pl_nn_linear(m, pl_nn_layer_norm(m, x, "norm2", plain), "up", 5 * c->ff_mult * c->dim,
+                     biased);
     x = pl_add(g, x, pl_nn_linear(m, bezier(m, h), "down", c->dim, biased));
     pl_nn_pop(m);
     return x;
 }
 
-/* One token (h/1024, w/1024, 0 ..) for every sample. */
+/* One token (h/max_hw, w/max_hw, 0 ..) for every sample. */
 static pl_val size_token(pl_nn *m, const flux_sizes *c)
 {
     pl_graph *g = m->g;
     int64_t h = c->height >> c->scales, w = c->width >> c->scales;
     pl_val at = pl_iota(g, PL_TYPE(m->dtype, c->batch, 1, c->dim), 2);
-    pl_val wide = pl_select(g, pl_eq(g, at, pl_full_like(g, at, 1)),
-                            pl_full_like(g, at, (double)w / 1024), pl_full_like(g, at, 0));
-    return pl_select(g, pl_eq(g, at, pl_full_like(g, at, 0)), pl_full_like(g, at, (double)h / 1024),
-                     wide);
+    pl_val wide =
+        pl_select(g, pl_eq(g, at, pl_full_like(g, at, 1)),
+                  pl_full_like(g, at, (double)w / (double)c->max_hw), pl_full_like(g, at, 0));
+    return pl_select(g, pl_eq(g, at, pl_full_like(g, at, 0)),
+                     pl_full_like(g, at, (double)h / (double)c->max_hw), wide);
 }
 
 pl_val flux_packed(pl_nn *m, const flux_sizes *c, pl_val tokens)
@@ -120,27 +122,27 @@ pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, 
 }
 
 /* ---- expander --------------------------------------------------------------------------- */
-static pl_val spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
+static pl_val spade(pl_nn *m, const flux_sizes *c, pl_val x, pl_val context)
 {
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, x);
     pl_nn_push(m, "spade");
     context = pl_resize(g, context, &t.dim[1], PL_RESIZE_LINEAR, false);
-    pl_val a = pl_relu(g, pl_nn_conv2d(m, context, "shared", d, conv3()));
-    pl_val gamma = pl_nn_conv2d(m, a, "gamma", d, conv3());
-    pl_val beta = pl_nn_conv2d(m, a, "beta", d, conv3());
-    x = pl_nn_group_norm(m, x, "norm", 32, (pl_nn_norm){.no_affine = true});
+    pl_val a = pl_relu(g, pl_nn_conv2d(m, context, "shared", c->spade_hidden, conv3()));
+    pl_val gamma = pl_nn_conv2d(m, a, "gamma", c->dim, conv3());
+    pl_val beta = pl_nn_conv2d(m, a, "beta", c->dim, conv3());
+    x = pl_nn_group_norm(m, x, "norm", c->spade_groups, (pl_nn_norm){.no_affine = true});
     x = pl_nn_modulate(g, x, gamma, beta);
     pl_nn_pop(m);
     return x;
 }
 
 /* Returns x unchanged; the parameters exist, but nothing is computed with them. */
-static pl_val unused_spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
+static pl_val unused_spade(pl_nn *m, const flux_sizes *c, pl_val x, pl_val context)
 {
     bool frozen = m->frozen;
     m->frozen = true;
-    spade(m, x, context, d);
+    spade(m, c, x, context);
     m->frozen = frozen;
     return x;
 }
@@ -150,7 +152,7 @@ static pl_val up_block(pl_nn *m, const flux_sizes *c, pl_val x, pl_val context, 
     int64_t d = c->dim;
     pl_nn_push(m, "blocks.%d", i);
     pl_scope_checkpoint(m->g);
-    pl_val y = c->spade ? spade(m, x, context, d) : unused_spade(m, x, context, d);
+    pl_val y = c->spade ? spade(m, c, x, context) : unused_spade(m, c, x, context);
     y = pl_nn_conv_transpose2d(m, y, "up", 5 * d,
                                (pl_nn_conv){.kernel = 16, .stride = 2, .pad = 7});
     y = bezier(m, pl_nn_conv2d(m, bezier(m, y), "conv", 5 * d,
@@ -211,7 +213,8 @@ static pl_val pair(pl_nn *m, pl_val x, int index, int64_t out)
     return leaky(m, pl_nn_conv2d(m, x, pl_nn_name(m, "body.%d.2", index), out, o));
 }
 
-pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition)
+pl_val flux_patch_logits(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition,
+                         pl_val *projection)
 {
     pl_graph *g = m->g;
     pl_nn_lin spectral = {.spectral = PL_SPECTRAL_PLAIN};
@@ -228,11 +231,17 @@ pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val co
     }
     pl_val p = leaky(m, pl_nn_linear(m, condition, "project.0", w, spectral));
     p = pl_nn_linear(m, p, "project.2", w, spectral);
-    p = pl_sum(g, pl_mul(g, p, pl_nn_global_average(g, h)), PL_AXIS(1), false);
+    *projection = pl_sum(g, pl_mul(g, p, pl_nn_global_average(g, h)), PL_AXIS(1), false);
     h = pl_nn_conv2d(m, h, "head", 1,
                      (pl_nn_conv){.kernel = 3, .pad = 1, .spectral = PL_SPECTRAL_PLAIN});
     pl_nn_pop(m);
-    return pl_add(g, pl_mean(g, h, PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false), p);
+    return h;
+}
+
+pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition)
+{
+    pl_val p, h = flux_patch_logits(m, c, image, condition, &p);
+    return pl_add(m->g, pl_mean(m->g, h, PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false), p);
 }
 
 /* ---- LPIPS ------------------------------------------------------------------------------ */

@@ -23,7 +23,10 @@ static bool sizes_are_fit(flux *k, int64_t height, int64_t width)
         return refuse(k->m, "image", (long long)height, "multiple of", (long long)unit);
     if (width % unit)
         return refuse(k->m, "image_width", (long long)width, "multiple of", (long long)unit);
-    if (k->s.dim % 32) return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of", 32);
+    if (k->s.dim % 4) return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of", 4);
+    if (k->s.dim % k->s.spade_groups)
+        return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of spade.groups,",
+                      k->s.spade_groups);
     for (int i = 0; i < 2; i++)
         if (k->s.rgb[i] % 8)
             return refuse(k->m, "model.rgb", (long long)k->s.rgb[i], "multiple of", 8);
@@ -81,19 +84,28 @@ static bool sizes_from_config(flux *k)
         return false;
     }
     int64_t height = pl_config_int(c, "image"), width = pl_config_int(c, "image_width");
+    int64_t dim = pl_config_int(c, "model.dim"), groups = pl_config_int(c, "spade.groups");
+    int64_t scales = pl_config_int(c, "model.scales"), context = pl_config_int(c, "flow.context");
     k->passes = n_more + 1;
     k->s = (flux_sizes){.batch = pl_builder_batch(k->b),
                         .height = height,
                         .width = width ? width : height,
-                        .dim = pl_config_int(c, "model.dim"),
+                        .dim = dim,
+                        .ff_mult = pl_config_int(c, "model.ff_mult"),
+                        .max_hw = pl_config_int(c, "model.max_hw"),
+                        .spade_hidden = pl_config_int(c, "spade.hidden"),
+                        .spade_groups = (int)(groups     ? groups
+                                              : dim < 32 ? dim
+                                                         : 32),
                         .rgb = {rgb[0], rgb[1]},
                         .disc_base = pl_config_int(c, "gan.base"),
-                        .scales = (int)pl_config_int(c, "model.scales"),
+                        .scales = (int)scales,
                         .layers = (int)pl_config_int(c, "model.layers"),
                         .heads = (int)pl_config_int(c, "model.heads"),
                         .disc_depth = (int)pl_config_int(c, "gan.depth"),
                         .flow = {.width = pl_config_int(c, "flow.width"),
                                  .text = pl_config_int(c, "flow.text"),
+                                 .context = context ? context : scales,
                                  .heads = (int)pl_config_int(c, "flow.heads"),
                                  .layers = (int)pl_config_int(c, "flow.layers")},
                         .spade = pl_config_bool(c, "spade.on"),
@@ -240,12 +252,12 @@ static pl_val as_given(flux *k, pl_val packed)
     return twice ? pl_stop_gradient(k->m->g, packed) : pl_stop_gradient_shared(k->m->g, packed);
 }
 
-/* Adds one term of the loss: its value, its factor besides the adaptive weight, its name. */
-static void add_term(flux *k, terms *t, const char *name, pl_val raw, pl_val factor)
+/* Adds one term of the loss: its value, which the adaptive weights average, and its factor besides
+ * the adaptive weight. */
+static void add_term(terms *t, pl_val raw, pl_val factor)
 {
     t->raw[t->n] = raw;
     t->factor[t->n++] = factor;
-    pl_output(k->m->g, name, raw);
 }
 
 void flux_build_vae(flux *k)
@@ -258,19 +270,24 @@ void flux_build_vae(flux *k)
     pl_val packed = flux_compressor(m, &k->s, real, draw_eps(k, "eps"), &mu, &logvar);
     if (recon) {
         pl_val rec = reconstruct(k, flux_expander(m, &k->s, packed), real, &lpips);
-        add_term(k, &t, "rec", rec, scalar(k, 1));
+        add_term(&t, rec, scalar(k, 1));
+        pl_output(g, "rec", rec);
         pl_output(g, "lpips", lpips);
     }
     pl_val step =
         pl_shift(g, steps_done(k, "optim"), (double)pl_config_int(k->c, "loss.first_step"));
     pl_val beta = flux_kl_weight(g, step, number(k, "loss.kl_beta"), number(k, "loss.kl_warmup"));
     beta = pl_cast(g, beta, m->dtype);
-    add_term(k, &t, "kl", flux_kl(g, mu, logvar, number(k, "loss.kl_free_bits")), beta);
+    pl_val kl = flux_kl(g, mu, logvar, number(k, "loss.kl_free_bits"));
+    add_term(&t, kl, beta);
+    pl_output(g, "kl", kl);
     pl_output(g, "beta", beta);
     if (gan) {
         pl_val held = recon ? as_given(k, packed) : packed, again = flux_expander(m, &k->s, held);
         pl_val judged = flux_discriminator(m, &k->s, again, flux_token_mean(m, held));
-        add_term(k, &t, "g", pl_loss_hinge_g(g, judged), scalar(k, number(k, "loss.lambda_adv")));
+        pl_val hinge = pl_loss_hinge_g(g, judged);
+        add_term(&t, pl_scale(g, hinge, number(k, "loss.lambda_adv")), scalar(k, 1));
+        pl_output(g, "g", hinge);
     }
     pl_builder_minimise_with(k->b, m, weighted(k, t.raw, t.factor, t.n),
                              &(pl_group){"compressor.*,expander.*", NULL, updates(k), k->s.compat});
@@ -298,7 +315,7 @@ static pl_val flow_loss(flux *k, pl_val tokens, pl_val noise, pl_val t)
 {
     pl_graph *g = k->m->g;
     pl_val noised, velocity;
-    flux_flow_noised(g, tokens, noise, t, &noised, &velocity);
+    flux_flow_noised(g, tokens, noise, t, k->s.compat, &noised, &velocity);
     return pl_loss_mse(g, flux_flow(k->m, &k->s, noised, text_input(k), t), velocity);
 }
 

@@ -86,12 +86,13 @@ pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o)
     return pl_concat(g, 2, pair, -1);
 }
 
-/* [sin, cos] of n positions, [n, 2*width]. */
+/* Sine and cosine of each frequency, next to each other, of n positions: [n, 2*width]. */
 static pl_val sin_cos(pl_graph *g, pl_dtype dtype, int64_t n, int64_t width)
 {
     pl_val freq = frequencies(g, dtype, width, 1, (double)width, 10000, true);
     pl_val a = angles_of(g, pl_iota(g, PL_TYPE(dtype, n), 0), freq);
-    return pl_concat(g, 2, (pl_val[]){pl_sin(g, a), pl_cos(g, a)}, -1);
+    pl_val pairs = pl_stack(g, 2, (pl_val[]){pl_sin(g, a), pl_cos(g, a)}, 2);
+    return pl_reshape(g, pairs, PL_DIMS(n, 2 * width));
 }
 
 pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim)

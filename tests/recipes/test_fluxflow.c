@@ -109,7 +109,8 @@ TEST(fluxflow_refuses_bad_settings_by_name)
         const char *key, *why;
     } cases[] = {{"accumulate=2", "couple"},
                  {"image=18", "image: 18 must be a multiple of 4"},
-                 {"model.dim=40", "model.dim: 40 must be a multiple of 32"},
+                 {"model.dim=40", "model.dim: 40 must be a multiple of spade.groups, 32"},
+                 {"model.dim=30", "model.dim: 30 must be a multiple of 4"},
                  {"model.heads=3", "multiple of model.heads, 3"},
                  {"model.rgb=[10, 8]", "model.rgb: 10 must be a multiple of 8"},
                  {"resolutions=[64]", "resolutions: 64 must be a side below the image's, 16"},

@@ -8,6 +8,10 @@ const flux_config flux_full = {.lpips = true,
                                          .height = 256,
                                          .width = 256,
                                          .dim = 128,
+                                         .ff_mult = 2,
+                                         .max_hw = 1024,
+                                         .spade_hidden = 128,
+                                         .spade_groups = 32,
                                          .scales = 4,
                                          .layers = 4,
                                          .heads = 8,
@@ -31,6 +35,10 @@ const flux_config flux_full = {.lpips = true,
            .height = 16,                                                                           \
            .width = 16,                                                                            \
            .dim = 32,                                                                              \
+           .ff_mult = 2,                                                                           \
+           .max_hw = 1024,                                                                         \
+           .spade_hidden = 32,                                                                     \
+           .spade_groups = 32,                                                                     \
            .scales = 2,                                                                            \
            .layers = 1,                                                                            \
            .heads = 2,                                                                             \
@@ -121,8 +129,10 @@ void flux_generator(pl_nn *m, const void *config)
         pl_val held = pl_stop_gradient(g, packed);
         pl_val logits = flux_discriminator(m, &c->sizes, flux_expander(m, &c->sizes, held),
                                            flux_token_mean(m, held));
-        raw[2] = pl_loss_hinge_g(g, logits);
-        factor[2] = pl_fill(g, PL_RANK0(PL_F32), c->lambda_adv);
+        pl_val hinge = pl_loss_hinge_g(g, logits);
+        pl_output(g, "g", hinge);
+        raw[2] = pl_scale(g, hinge, c->lambda_adv);
+        factor[2] = pl_fill(g, PL_RANK0(PL_F32), 1);
     }
     pl_split(g, flux_rolling_weights(m, pl_stack(g, n, raw, 0), n, true), 0, n, part);
     pl_val loss = PL_NO_VAL;
@@ -132,7 +142,6 @@ void flux_generator(pl_nn *m, const void *config)
     }
     pl_output(g, "rec", raw[0]);
     pl_output(g, "kl", raw[1]);
-    if (c->gan) pl_output(g, "g", raw[2]);
     pl_output(g, "lpips", lpips);
     pl_output(g, "loss", loss);
     pl_optim o = PL_OPTIM_INIT;

@@ -78,7 +78,10 @@ def rotate(x, half_split):
 
 def position(h, w, dim):
     freq = 10000.0 ** (-torch.arange(dim // 4, dtype=torch.float32) / (dim // 4))
-    line = lambda n: torch.cat([f(torch.arange(n, dtype=torch.float32)[:, None] * freq) for f in (torch.sin, torch.cos)], 1)
+    def line(n):
+        angles = torch.arange(n, dtype=torch.float32)[:, None] * freq
+        return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
+
     return torch.cat([line(h)[:, None].expand(h, w, -1), line(w)[None].expand(h, w, -1)], -1).reshape(h * w, dim)
 
 

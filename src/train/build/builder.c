@@ -238,6 +238,19 @@ static void schedule_from_config(section *s, pl_lr *lr)
     lr->plateau = lr->plateau_factor > 0;
 }
 
+/* weight_decay relative to the learning rate: the decay of lion-pytorch's
+ * decoupled_weight_decay. */
+static pl_status decouple_decay(section *s, pl_optim *o)
+{
+    if (!pl_config_bool(s->c, key_of(s, "decoupled_weight_decay"))) return PL_OK;
+    PL_FAIL_IF(o->kind != PL_OPTIM_LION && o->kind != PL_OPTIM_ADAMW, PL_ERR_CONFIG,
+               "%s: adamw and lion alone decay weights apart from the gradient", s->key);
+    PL_FAIL_IF(!(o->lr.lr > 0), PL_ERR_CONFIG, "%s divides by the learning rate, which is %g",
+               s->key, o->lr.lr);
+    o->weight_decay /= o->lr.lr;
+    return PL_OK;
+}
+
 pl_status pl__optim_from_config(const pl_config *c, const char *name, pl_optim *out,
                                 pl_plateau *plateau)
 {
@@ -257,6 +270,7 @@ pl_status pl__optim_from_config(const pl_config *c, const char *name, pl_optim *
     schedule_from_config(&s, &out->lr);
     out->eps = number(&s, "eps");
     out->weight_decay = number(&s, "weight_decay");
+    PL_TRY(decouple_decay(&s, out));
     out->amsgrad = pl_config_bool(c, key_of(&s, "amsgrad"));
     out->momentum = number(&s, "momentum");
     out->dampening = number(&s, "dampening");

@@ -134,6 +134,9 @@ const pl_config_entry pl_engine_schema[] = {
     {"optim.weight_decay", PL_CONFIG_FLOAT, "0.01", .min = 0, .max = 1e3,
      .resume = PL_RESUME_ONWARD,
      .doc = "Weight decay: decoupled for AdamW and Lion, added to the gradient otherwise."},
+    {"optim.decoupled_weight_decay", PL_CONFIG_BOOL, "false", .resume = PL_RESUME_ONWARD,
+     .doc = "AdamW, Lion: divide weight_decay by optim.lr, so that a step multiplies weights by "
+            "1 - weight_decay * rate / optim.lr, with the rate of the schedule."},
     {"optim.no_decay", PL_CONFIG_TEXT, "null",
      .doc = "Parameters without weight decay, as a pattern: \"*.bias,*norm*\"."},
     {"optim.frozen", PL_CONFIG_TEXT, "null",

@@ -1,0 +1,169 @@
+/* authors.h - compares the recipes with reference numbers of the authors' own programs.
+ *
+ * A folder holds one folder per system: weights in the files that the authors' program writes,
+ * about.json (constructor arguments, settings of the step, scalars) and io.safetensors:
+ *
+ *     in/...      inputs and random draws       out/...             outputs of networks
+ *     grad*../... gradients                     delta*../...        weight after minus before
+ *     sketch/KIND/NAME   four numbers in place of a large tensor: norm and three signed sums
+ *
+ * A system's file (authors_SYSTEM.c) makes a configuration of the sizes in about.json, opens a run
+ * that loads the weight files as a user's run does, feeds inputs and draws, and compares. Every
+ * comparison prints one line: what, largest difference, tolerance, ok or DIFFERS. Tensors of
+ * io.safetensors that no comparison asked for, inputs aside, make a line that differs: nothing is
+ * skipped in silence.
+ *
+ * Errors are lines too: a function that cannot do its work prints a line that differs, and later
+ * calls that need its result do nothing.
+ */
+#ifndef PL_TESTS_AUTHORS_H
+#define PL_TESTS_AUTHORS_H
+
+#include "base/arena.h"
+#include "io/safetensors.h"
+#include "plimsoll_nn.h"
+#include "plimsoll_train.h"
+
+#include <jansson.h>
+
+/* Tolerances, relative to the largest value of the tensor, to the sketch's norm, or to the term. */
+#define AUTHORS_OUTPUT   1e-5
+#define AUTHORS_TERM     5e-6
+#define AUTHORS_GRADIENT 5e-5
+#define AUTHORS_R1       1e-5
+#define AUTHORS_DELTA    1e-3
+
+typedef struct authors {
+    const char *system; /* name of its folder */
+    char dir[1024];     /* its folder */
+    json_t *about;      /* about.json */
+    pl_st_reader *io;   /* io.safetensors */
+    bool *used;         /* by tensor of io */
+    pl_arena mem;       /* until the system is done */
+    bool quiet;         /* print only lines that differ */
+    int lines, bad;
+} authors;
+
+/* Compares every system of the folder, or the one named. lines, bad: lines in all, lines that
+ * differ. PL_ERR_ARG: the folder has no system that is known. */
+pl_status authors_check(const char *dir, const char *only, bool quiet, int *lines,
+                        int *bad) PL_MUST_USE;
+
+/* The systems, one file each. */
+void authors_fluxflow(authors *a);
+
+/* ---- lines -------------------------------------------------------------------------------- */
+/* note: text after the line, or NULL. */
+void authors_line(authors *a, const char *what, double difference, double tolerance,
+                  const char *note);
+/* A comparison that could not be made. */
+void authors_fail(authors *a, const char *what, const char *fmt, ...) PL_PRINTF(3, 4);
+/* A scalar. */
+void authors_term(authors *a, const char *what, double got, double want, double tolerance);
+
+/* ---- about.json --------------------------------------------------------------------------- */
+/* The value at a path of keys between dots; NULL: there is none. */
+json_t *authors_at(const authors *a, const char *path);
+/* A number or a whole number; a missing one is a line that differs. */
+double authors_number(authors *a, const char *path);
+int64_t authors_int(authors *a, const char *path);
+/* Whether float64.rounding_only names the gradient KIND/NAME; kind NULL: a gradient of any kind. */
+bool authors_is_rounding(const authors *a, const char *kind, const char *name);
+
+/* ---- tensors ------------------------------------------------------------------------------ */
+/* Files have channels first; some of our values have them last. */
+typedef enum authors_layout { AUTHORS_PLAIN, AUTHORS_CHANNELS_FIRST } authors_layout;
+
+/* Elements of a tensor of io, in our layout; NULL, without a line: there is none of that name. The
+ * memory lives until the system is done. */
+double *authors_tensor(authors *a, const char *name, authors_layout layout, pl_type *type);
+/* Largest difference over the largest wanted value; infinite where an element is not finite. */
+double authors_difference(const double *got, const double *want, int64_t n);
+/* [L2 norm, s0, s1, s2]. */
+void authors_sketch(const double *x, int64_t n, double out[4]);
+/* Compares with io tensor `name`: a line with that name. */
+void authors_output(authors *a, const char *name, authors_layout layout, const pl_type *type,
+                    const void *got);
+
+/* ---- runs: authors_run.c ------------------------------------------------------------------ */
+typedef struct authors_keys {
+    authors *a;
+    int n;
+    const char *text[96];
+} authors_keys;
+void authors_key(authors_keys *k, const char *fmt, ...) PL_PRINTF(2, 3);
+
+/* Opens, builds and starts a run whose draws are inputs and whose gradients are outputs; weights
+ * are loaded as the keys say. f64: computes in f64, for recipes that build on their context's type:
+ * changes of weights were computed in f64, and in f32 a step loses digits to the weight that it is
+ * added to. NULL: a line says why. */
+pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, bool f64);
+
+/* A program of the step by its name; NULL: the training program. */
+typedef struct authors_program {
+    authors *a;
+    pl_run *run;
+    const char *name;
+} authors_program;
+/* Fills an input from a tensor of io. */
+void authors_set(const authors_program *p, const char *input, const char *tensor,
+                 authors_layout layout);
+/* Fills an input from numbers in our layout. */
+void authors_set_values(const authors_program *p, const char *input, const double *x, int64_t n);
+/* Runs the program once, updates included. */
+bool authors_run_program(const authors_program *p);
+/* A scalar output of the last run; NaN: there is none. */
+double authors_scalar(const authors_program *p, const char *output);
+
+/* Writes the name that io has for a slot, after KIND/; false: io has nothing of the slot. */
+typedef bool (*authors_namer)(const pl_run *run, const char *slot, char name[512]);
+/* Compares the gradients of all slots of the pattern that the program's last run has, with
+ * KIND/NAME or sketch/KIND/NAME. One line. */
+void authors_gradients(const authors_program *p, const char *kind, const char *slots,
+                       authors_namer namer, double tolerance);
+/* Values of every slot, in the layout of files; by slot. */
+double **authors_snapshot(authors *a, pl_run *run);
+/* Compares what changed since `before` with KIND/NAME or sketch/KIND/NAME: norms within
+ * AUTHORS_DELTA beyond the rounding of the weights, and the direction. Weights whose gradient is
+ * rounding (float64.rounding_only) are left out. ema: the averages of the slots instead, which are
+ * the slots themselves where nothing updates them. One line. */
+void authors_deltas(authors *a, pl_run *run, double *const *before, const char *kind,
+                    const char *slots, authors_namer namer, bool ema);
+/* Compares the values of slots with KIND/NAME. One line. */
+void authors_state(authors *a, pl_run *run, const char *kind, const char *slots,
+                   authors_namer namer, double tolerance);
+
+/* For authors_net.c: many tensors in one line. */
+typedef struct authors_summary {
+    authors *a;
+    const char *kind, *slots;
+    double worst;
+    int n;
+    char name[512]; /* of the worst */
+} authors_summary;
+/* Compares a gradient that is laid out like the slot, under the name that io has for it. */
+void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
+                      const pl_type *type, const void *got);
+void authors_print(const authors_summary *s, double tolerance);
+
+/* ---- networks alone: authors_net.c -------------------------------------------------------------
+ * A graph over weights of a run, of inputs and outputs that io has:
+ *
+ *     authors_net *net = authors_net_new(a, run, false);
+ *     pl_val x = authors_net_in(net, "in/image", AUTHORS_CHANNELS_FIRST);
+ *     authors_net_out(net, "out/y", AUTHORS_CHANNELS_FIRST, network(authors_net_nn(net), x));
+ *     authors_net_run(net);                          compares, prints, frees
+ */
+typedef struct authors_net authors_net;
+authors_net *authors_net_new(authors *a, pl_run *run, bool training);
+pl_nn *authors_net_nn(authors_net *net);
+pl_val authors_net_in(authors_net *net, const char *tensor, authors_layout layout);
+void authors_net_out(authors_net *net, const char *tensor, authors_layout layout, pl_val v);
+/* Compares a scalar with a number of about.json. */
+void authors_net_term(authors_net *net, const char *what, pl_val v, double want, double tolerance);
+/* Compares the gradients of loss, as authors_gradients does. */
+void authors_net_gradients(authors_net *net, pl_val loss, const char *kind, const char *slots,
+                           authors_namer namer, double tolerance);
+void authors_net_run(authors_net *net);
+
+#endif

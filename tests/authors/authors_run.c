@@ -1,0 +1,286 @@
+/* authors_run.c - runs on the authors' draws: programs, gradients, changes; see authors.h. */
+#include "tests/authors/authors.h"
+
+#include "base/dtype.h"
+#include "base/sys.h"
+#include "tests/recipes/peer.h"
+#include "train/run/run.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A change of which more than this share of the norm differs goes in another direction. Elements
+ * whose gradient is rounding take a full step of either sign. */
+#define DIRECTION 0.25
+
+void authors_key(authors_keys *k, const char *fmt, ...)
+{
+    char text[2000];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (k->n < (int)(sizeof k->text / sizeof *k->text))
+        k->text[k->n++] = pl_arena_strdup(&k->a->mem, text);
+}
+
+static pl_status start(pl_run *run, bool f64)
+{
+    run->purpose.f64 = f64;
+    run->purpose.goal = PL_GOAL_REPLAY;
+    PL_TRY(pl_run_build(run));
+    PL_TRY(pl_run_start(run));
+    return pl__weights_load(run);
+}
+
+pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, bool f64)
+{
+    pl_run *run = NULL;
+    pl_status rc = pl_run_open(config, k->text, k->n, &run);
+    if (rc == PL_OK) rc = start(run, f64);
+    if (rc == PL_OK) return run;
+    authors_fail(a, config, "%s", pl_error_text());
+    pl_run_free(run);
+    return NULL;
+}
+
+/* ---- programs ----------------------------------------------------------------------------- */
+static const pl_step_program *find(const authors_program *p)
+{
+    const pl_variant *v = p->run->build->now;
+    for (int i = 0; i < v->n_step_programs; i++) {
+        const char *name = v->step_programs[i].name;
+        if (p->name ? name && strcmp(name, p->name) == 0 : !name) return &v->step_programs[i];
+    }
+    return NULL;
+}
+
+void authors_set_values(const authors_program *p, const char *input, const double *x, int64_t n)
+{
+    const pl_step_program *t = find(p);
+    pl_type type;
+    void *to = t ? pl_session_input(p->run->session, t->run, input, &type) : NULL;
+    if (!to || pl_type_elems(&type) != n) {
+        authors_fail(p->a, input, "program %s has no such input of %lld elements",
+                     p->name ? p->name : "train", (long long)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) pl_elem_set(type.dtype, to, i, x[i]);
+}
+
+void authors_set(const authors_program *p, const char *input, const char *tensor,
+                 authors_layout layout)
+{
+    pl_type type;
+    const double *x = authors_tensor(p->a, tensor, layout, &type);
+    if (x)
+        authors_set_values(p, input, x, pl_type_elems(&type));
+    else
+        authors_fail(p->a, tensor, "io.safetensors has no such tensor");
+}
+
+bool authors_run_program(const authors_program *p)
+{
+    const pl_step_program *t = find(p);
+    if (t && pl_session_run(p->run->session, t->run) == PL_OK) return true;
+    authors_fail(p->a, p->name ? p->name : "train", "%s", t ? pl_error_text() : "no such program");
+    return false;
+}
+
+double authors_scalar(const authors_program *p, const char *output)
+{
+    const pl_step_program *t = find(p);
+    pl_type type;
+    const void *x = t ? pl_session_output(p->run->session, t->run, output, &type) : NULL;
+    return x ? pl_elem_get(type.dtype, x, 0) : (double)NAN;
+}
+
+/* ---- tensors of slots --------------------------------------------------------------------- */
+/* Elements of a value that is laid out like the slot, in the order of files. */
+static double *file_order(authors *a, const pl_slot *s, const pl_type *type, const void *x)
+{
+    int64_t n;
+    int64_t *index = peer_slot_order(s, &n);
+    double *y = pl_arena_new(&a->mem, double, (size_t)n + 1);
+    for (int64_t i = 0; y && index && i < n; i++) y[i] = pl_elem_get(type->dtype, x, index[i]);
+    pl_sys_free(index);
+    return y;
+}
+
+static double *slot_values(authors *a, pl_run *run, int slot)
+{
+    const pl_slot *s = pl_store_slot(run->store, slot);
+    size_t bytes = pl_type_bytes(&s->type);
+    void *raw = pl_sys_alloc(bytes + 1);
+    double *x = NULL;
+    if (raw && pl_session_read_slot(run->session, slot, 0, raw, bytes) == PL_OK)
+        x = file_order(a, s, &s->type, raw);
+    pl_sys_free(raw);
+    return x;
+}
+
+double **authors_snapshot(authors *a, pl_run *run)
+{
+    int n = pl_store_count(run->store);
+    double **all = pl_arena_new(&a->mem, double *, (size_t)n + 1);
+    for (int i = 0; all && i < n; i++)
+        if (pl__slot_in_model(pl_store_slot(run->store, i))) all[i] = slot_values(a, run, i);
+    return all;
+}
+
+static void note(authors_summary *s, double d, const char *name)
+{
+    s->n++;
+    if (s->n > 1 && d <= s->worst) return;
+    s->worst = isnan(d) ? (double)INFINITY : d;
+    snprintf(s->name, sizeof s->name, "%s", name);
+}
+
+void authors_print(const authors_summary *s, double tolerance)
+{
+    char what[160], text[600];
+    snprintf(what, sizeof what, "%s %s", s->kind, s->slots);
+    if (!s->n) {
+        authors_fail(s->a, what, "nothing to compare");
+        return;
+    }
+    snprintf(text, sizeof text, "%d tensors, worst %s", s->n, s->name);
+    authors_line(s->a, what, s->worst, tolerance, text);
+}
+
+/* The wanted tensor, whole or as a sketch. */
+typedef struct wanted {
+    double *whole; /* NULL: sketch */
+    double *sketch;
+    int64_t n;
+} wanted;
+
+static bool find_wanted(authors *a, const char *kind, const char *name, wanted *w)
+{
+    char path[640];
+    pl_type t;
+    *w = (wanted){0};
+    snprintf(path, sizeof path, "%s/%s", kind, name);
+    w->whole = authors_tensor(a, path, AUTHORS_PLAIN, &t);
+    if (w->whole) w->n = pl_type_elems(&t);
+    if (w->whole) return true;
+    snprintf(path, sizeof path, "sketch/%s/%s", kind, name);
+    w->sketch = authors_tensor(a, path, AUTHORS_PLAIN, &t);
+    return w->sketch && pl_type_elems(&t) == 4;
+}
+
+static double sketch_difference(const double *x, int64_t n, const double want[4])
+{
+    double got[4], d = 0;
+    authors_sketch(x, n, got);
+    for (int i = 0; i < 4; i++) d = fmax(d, fabs(got[i] - want[i]));
+    return isfinite(got[0]) ? d / fmax(want[0], 1e-300) : (double)INFINITY;
+}
+
+static double difference(const wanted *w, const double *x, int64_t n)
+{
+    if (w->sketch) return sketch_difference(x, n, w->sketch);
+    return w->n == n ? authors_difference(x, w->whole, n) : (double)INFINITY;
+}
+
+void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
+                      const pl_type *type, const void *got)
+{
+    wanted w;
+    if (authors_is_rounding(s->a, s->kind, name) || !find_wanted(s->a, s->kind, name, &w)) return;
+    const double *x = file_order(s->a, slot, type, got);
+    note(s, x ? difference(&w, x, pl_type_elems(type)) : (double)NAN, name);
+}
+
+void authors_gradients(const authors_program *p, const char *kind, const char *slots,
+                       authors_namer namer, double tolerance)
+{
+    const pl_step_program *t = find(p);
+    authors_summary all = {.a = p->a, .kind = kind, .slots = slots};
+    for (int i = 0; t && i < pl_store_count(p->run->store); i++) {
+        const pl_slot *s = pl_store_slot(p->run->store, i);
+        char name[512], output[600];
+        pl_type type;
+        if (s->kind != PL_SLOT_PARAM || !pl_nn_match(slots, s->name)) continue;
+        snprintf(output, sizeof output, "grad.%s", s->name);
+        const void *got =
+            pl_session_output(p->run->session, pl__step_program_updater(t), output, &type);
+        if (got && namer(p->run, s->name, name)) authors_gradient(&all, s, name, &type, got);
+    }
+    authors_print(&all, tolerance);
+}
+
+/* ---- changes ------------------------------------------------------------------------------ */
+static double norm(const double *x, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += x[i] * x[i];
+    return sqrt(s);
+}
+
+/* Norm of what rounding to the slot's type can add to weights of these values. */
+static double rounding(pl_dtype dtype, const double *weight, int64_t n)
+{
+    return dtype == PL_F64 ? 0 : norm(weight, n) * 0x1p-24;
+}
+
+/* Difference of the norms beyond `slack`; infinite when the direction is another one. */
+static double change_difference(const wanted *w, double *x, int64_t n, double slack)
+{
+    double got = norm(x, n), want, apart;
+    if (w->sketch) {
+        double now[4];
+        authors_sketch(x, n, now);
+        want = w->sketch[0];
+        apart = 0;
+        for (int i = 1; i < 4; i++) apart = fmax(apart, fabs(now[i] - w->sketch[i]));
+    } else {
+        if (w->n != n) return (double)INFINITY;
+        want = norm(w->whole, n);
+        for (int64_t i = 0; i < n; i++) x[i] -= w->whole[i];
+        apart = norm(x, n);
+    }
+    if (want <= 0) return got;
+    if (apart - slack > DIRECTION * want) return (double)INFINITY;
+    return fmax(0, fabs(got - want) - slack) / want;
+}
+
+void authors_deltas(authors *a, pl_run *run, double *const *before, const char *kind,
+                    const char *slots, authors_namer namer, bool ema)
+{
+    authors_summary all = {.a = a, .kind = kind, .slots = slots};
+    for (int i = 0; before && i < pl_store_count(run->store); i++) {
+        const pl_slot *s = pl_store_slot(run->store, i);
+        char name[512], average[600];
+        wanted w;
+        if (s->kind != PL_SLOT_PARAM || !before[i] || !pl_nn_match(slots, s->name)) continue;
+        if (!namer(run, s->name, name) || authors_is_rounding(a, NULL, name)) continue;
+        if (!find_wanted(a, kind, name, &w)) continue;
+        snprintf(average, sizeof average, "ema.%s", s->name);
+        int slot = ema ? pl_store_find(run->store, average) : i;
+        double *now = slot_values(a, run, slot < 0 ? i : slot);
+        int64_t n = pl_type_elems(&s->type);
+        for (int64_t k = 0; now && k < n; k++) now[k] -= before[i][k];
+        double slack = rounding(s->type.dtype, before[i], n);
+        note(&all, now ? change_difference(&w, now, n, slack) : (double)NAN, name);
+    }
+    authors_print(&all, AUTHORS_DELTA);
+}
+
+void authors_state(authors *a, pl_run *run, const char *kind, const char *slots,
+                   authors_namer namer, double tolerance)
+{
+    authors_summary all = {.a = a, .kind = kind, .slots = slots};
+    for (int i = 0; i < pl_store_count(run->store); i++) {
+        const pl_slot *s = pl_store_slot(run->store, i);
+        char name[512];
+        wanted w;
+        if (!pl__slot_in_model(s) || !pl_nn_match(slots, s->name)) continue;
+        if (!namer(run, s->name, name) || !find_wanted(a, kind, name, &w)) continue;
+        const double *now = slot_values(a, run, i);
+        note(&all, now ? difference(&w, now, pl_type_elems(&s->type)) : (double)NAN, name);
+    }
+    authors_print(&all, tolerance);
+}
