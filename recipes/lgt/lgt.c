@@ -45,6 +45,8 @@ static const pl_config_entry schema[] = {
     {"ode.epsilon", PL_CONFIG_FLOAT, "0.01", .min = 0, .max = 0.5, .doc = "Earliest time."},
     {"ode.epsilon_warmup", PL_CONFIG_INT, "0", .min = 0, .max = 1e9,
      .doc = "Steps over which the earliest time rises from 0 to ode.epsilon."},
+    {"ode.epsilon_epoch", PL_CONFIG_INT, "1", .min = 1, .max = 1e9,
+     .doc = "Steps between two rises: those of an epoch, as the authors; 1: with every step."},
     {"infer.cfg_scale", PL_CONFIG_FLOAT, "1", .min = 0, .max = 100,
      .doc = "Inference: guidance weight of the wanted style against the average style; 1: the "
             "wanted style only."},
@@ -62,6 +64,10 @@ static const pl_config_entry schema[] = {
      .doc = "Weight of the self-similarity (content)."},
     {"loss.w_velocity", PL_CONFIG_FLOAT, "0.01", .min = 0, .max = 1e6,
      .doc = "Weight of the mean squared velocity."},
+    {"loss.velocity_style", PL_CONFIG_CHOICE, "target", .choices = "target|ode",
+     .doc = "Style of the velocity term where the label is dropped: the wanted style (target, as "
+            "the authors: the decoder is evaluated once more), or the average style (ode: the "
+            "first Euler step's evaluation serves both)."},
     {"loss.style_by", PL_CONFIG_CHOICE, "batch", .choices = "batch|sample",
      .doc = "Compare the patches of a whole micro-batch (batch), which ignores each sample's own "
             "style, or of each sample."},
@@ -135,6 +141,9 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                       .plus = pl_config_bool(c, "model.plus"),
                       .shrinking = pl_config_bool(c, "seed_compat") ||
                                    strcmp(pl_config_text(c, "ode.dt"), "shrinking") == 0,
+                      .kept = strcmp(pl_config_text(c, "loss.velocity_style"), "target") == 0 &&
+                              pl_config_float(c, "loss.label_drop") > 0 &&
+                              pl_config_float(c, "loss.w_velocity") > 0,
                       .by_sample = strcmp(pl_config_text(c, "loss.style_by"), "sample") == 0,
                       .n_scales = scales,
                       .w_style = pl_config_float(c, "loss.w_style"),
@@ -180,8 +189,13 @@ static pl_val draw_times(pl_builder *b, pl_nn *m, const lgt_config *k, pl_val st
     pl_graph *g = m->g;
     double epsilon = pl_config_float(c, "ode.epsilon");
     int64_t warmup = pl_config_int(c, "ode.epsilon_warmup");
+    int64_t epoch = pl_config_int(c, "ode.epsilon_epoch");
     pl_val u = pl_draw_uniform(b, m, "u", PL_TYPE(m->dtype, k->batch));
     if (warmup == 0) return pl_shift(g, pl_scale(g, u, 1 - epsilon), epsilon);
+    if (epoch > 1) { /* whole epochs only */
+        pl_val length = pl_full_like(g, step, (double)epoch);
+        step = pl_mul(g, pl_div(g, step, length), length);
+    }
     pl_val share = pl_scale(g, pl_cast(g, step, m->dtype), 1.0 / (double)warmup);
     pl_val e = pl_scale(g, pl_clamp(g, share, 0, 1), epsilon);
     return pl_add(g, pl_mul(g, u, pl_shift(g, pl_neg(g, e), 1)), e);
@@ -267,6 +281,7 @@ static const pl_peer_key peer_keys[] = {
     {"w_style", "loss.w_style"},
     {"w_content", "loss.w_content"},
     {"w_velocity", "loss.w_velocity"},
+    {"velocity_style", "loss.velocity_style"},
     {"label_drop", "loss.label_drop"},
     {"clip", "clip.norm"},
     {"lr", "optim.lr"},

@@ -20,6 +20,7 @@ typedef struct lgt_config {
     bool plus;      /* attention in the middle and gates on the skips */
     bool by_sample; /* patches are compared sample by sample instead of over the batch */
     bool shrinking; /* dt from the current time instead of the first */
+    bool kept;      /* the velocity term has the wanted style also where the label is dropped */
     int n_scales;   /* patch sizes of the style term; 0: one, of 3 */
     int64_t scale[LGT_MAX_SCALES];
     double scale_weight[LGT_MAX_SCALES];
@@ -36,7 +37,14 @@ typedef struct lgt_config {
 typedef struct lgt_style {
     pl_val ids, uncond, first, noise;
 } lgt_style;
-/* Velocity (B,S,S,4) of x at time t (B). */
+/* The encoder's maps, at full, half and quarter size: they depend on x alone. */
+typedef struct lgt_features {
+    pl_val fine, half, middle;
+} lgt_features;
+lgt_features lgt_encode(pl_nn *m, const lgt_config *c, pl_val x);
+/* Velocity (B,S,S,4) of x at time t (B), from x or from its maps. */
+pl_val lgt_decode(pl_nn *m, const lgt_config *c, const lgt_features *f, pl_val t,
+                  const lgt_style *style);
 pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_style *style);
 
 /* ---- loss.c ----------------------------------------------------------------------------- */

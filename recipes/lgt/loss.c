@@ -3,9 +3,11 @@
  *     x_t = (1-t) x0 + t src;  N Euler steps of v from (x_t, t) to 1 give x_1
  *     loss = w_style s SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
  *
- * s is the mean of the wanted styles' weights. The velocity term uses the first step's evaluation;
- * the authors evaluate the network once more, which differs only with noise on the styles. All
- * evaluations are differentiated; each is a scope, which `checkpointing: blocks` recomputes.
+ * s is the mean of the wanted styles' weights. The velocity term has the wanted style, also where
+ * the label is dropped and the ODE runs with the average style. The first step's evaluation serves
+ * both where the styles cannot differ; otherwise the velocity is evaluated once more, of which the
+ * encoder, which sees no style, is shared. All evaluations are differentiated; each is a scope,
+ * which `checkpointing: blocks` recomputes.
  */
 #include "lgt.h"
 
@@ -15,14 +17,36 @@ static pl_val wide(pl_graph *g, pl_val t)
     return pl_reshape(g, t, PL_DIMS(-1, 1, 1, 1));
 }
 
-static pl_val velocity(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val t, int i)
+/* Style of evaluation i; i = ode_steps: of the velocity term. */
+static lgt_style style_of(pl_graph *g, const lgt_config *c, const lgt_batch *b, int i)
+{
+    lgt_style s = {.ids = b->style, .uncond = b->uncond, .first = b->first, .noise = PL_NO_VAL};
+    if (i == c->ode_steps && c->kept) s.uncond = PL_NO_VAL;
+    if (pl_val_ok(b->noise)) s.noise = pl_squeeze(g, pl_slice(g, b->noise, 0, i, i + 1, 1), 0);
+    return s;
+}
+
+/* Velocity of Euler step i, and the encoder's maps of x. */
+static pl_val velocity(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val t, int i,
+                       lgt_features *maps)
 {
     pl_scope_push(m->g, pl_nn_name(m, "ode%d", i));
     pl_scope_checkpoint(m->g);
-    lgt_style s = {.ids = b->style, .uncond = b->uncond, .first = b->first, .noise = PL_NO_VAL};
-    if (pl_val_ok(b->noise))
-        s.noise = pl_squeeze(m->g, pl_slice(m->g, b->noise, 0, i, i + 1, 1), 0);
-    pl_val v = lgt_unet(m, c, x, t, &s);
+    lgt_style s = style_of(m->g, c, b, i);
+    *maps = lgt_encode(m, c, x);
+    pl_val v = lgt_decode(m, c, maps, t, &s);
+    pl_scope_pop(m->g);
+    return v;
+}
+
+/* Velocity of the velocity term: from the first step's maps, in a style of its own. */
+static pl_val velocity_apart(pl_nn *m, const lgt_config *c, const lgt_batch *b,
+                             const lgt_features *maps)
+{
+    pl_scope_push(m->g, "velocity");
+    pl_scope_checkpoint(m->g);
+    lgt_style s = style_of(m->g, c, b, c->ode_steps);
+    pl_val v = lgt_decode(m, c, maps, b->t, &s);
     pl_scope_pop(m->g);
     return v;
 }
@@ -33,8 +57,9 @@ pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x
 {
     pl_graph *g = m->g;
     pl_val t = b->t, dt = PL_NO_VAL;
+    lgt_features maps;
     for (int i = 0; i < c->ode_steps; i++) {
-        pl_val v = i == 0 && pl_val_ok(first) ? first : velocity(m, c, b, x, t, i);
+        pl_val v = i == 0 && pl_val_ok(first) ? first : velocity(m, c, b, x, t, i, &maps);
         if (i == 0 || c->shrinking)
             dt = pl_scale(g, pl_shift(g, pl_neg(g, t), 1), 1.0 / c->ode_steps);
         x = pl_add(g, x, pl_mul(g, v, wide(g, dt)));
@@ -116,8 +141,10 @@ lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b)
     pl_val t = wide(g, b->t);
     pl_val x = pl_add(g, pl_mul(g, pl_shift(g, pl_neg(g, t), 1), b->x0), pl_mul(g, t, b->src));
     lgt_terms l;
-    pl_val v = velocity(m, c, b, x, b->t, pl_val_ok(b->noise) ? c->ode_steps : 0);
-    pl_val end = lgt_integrate(m, c, b, x, pl_val_ok(b->noise) ? PL_NO_VAL : v);
+    lgt_features maps;
+    pl_val first = velocity(m, c, b, x, b->t, 0, &maps), v = first;
+    if (c->kept || pl_val_ok(b->noise)) v = velocity_apart(m, c, b, &maps);
+    pl_val end = lgt_integrate(m, c, b, x, first);
     l.velocity = pl_mean(g, pl_square(g, v), PL_AXES_ALL, false);
     l.swd = lgt_style_distance(g, c, end, b->style_ref, b->rows, b->directions);
     l.ssm = pl_loss_cosine_ssm(g, end, b->src, b->positions);

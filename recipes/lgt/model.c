@@ -58,7 +58,8 @@ static pl_val dynamic_body(pl_nn *m, pl_val x, pl_val cond, int64_t width)
     return pl_nn_group_norm(m, y, "norm", 32, plain);
 }
 
-/* Starts as the plain normalisation: scale and shift are zero. */
+/* Starts as the plain normalisation: scale 1, shift 0. The bias of the layer that gives both is two
+ * slots, which start with different values. */
 static pl_val adagn_body(pl_nn *m, pl_val x, pl_val cond, int64_t width)
 {
     pl_graph *g = m->g;
@@ -66,8 +67,12 @@ static pl_val adagn_body(pl_nn *m, pl_val x, pl_val cond, int64_t width)
     y = pl_nn_group_norm(m, y, "norm", 32, (pl_nn_norm){.no_affine = true});
     int64_t hidden = pl_val_type(g, cond).dim[1];
     pl_val s = pl_silu(g, pl_nn_linear(m, cond, "ada.0", hidden, biased));
-    pl_split(g, pl_nn_linear(m, s, "ada.2", 2 * width, zero()), 1, 2, part);
-    return pl_nn_modulate(g, y, part[0], part[1]);
+    pl_nn_lin last = {.no_bias = true, .init = pl_nn_constant(0)};
+    pl_split(g, pl_nn_linear(m, s, "ada.2", 2 * width, last), 1, 2, part);
+    pl_val scale = pl_nn_param(m, "scale", PL_DIMS(width), pl_nn_constant(1));
+    pl_val shift = pl_nn_param(m, "shift", PL_DIMS(width), pl_nn_constant(0));
+    return pl_nn_film(g, y, pl_add(g, part[0], pl_cast(g, scale, m->dtype)),
+                      pl_add(g, part[1], pl_cast(g, shift, m->dtype)));
 }
 
 static pl_val style_blocks(pl_nn *m, const lgt_config *c, pl_val x, pl_val cond, const char *name)
@@ -158,7 +163,24 @@ static pl_val condition(pl_nn *m, const lgt_config *c, pl_val t, const lgt_style
     return pl_nn_linear(m, cond, "fuse.2", d, biased);
 }
 
-pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_style *style)
+lgt_features lgt_encode(pl_nn *m, const lgt_config *c, pl_val x)
+{
+    int64_t w = c->base;
+    lgt_features f;
+    pl_nn_push(m, "model");
+    f.fine = pl_nn_conv2d(m, x, "inp", w, conv3(1));
+    f.fine = res_blocks(m, f.fine, "enc1", c->encoder_blocks);
+    f.half = pl_nn_conv2d(m, f.fine, "down1", 2 * w, conv3(2));
+    f.half = res_blocks(m, f.half, "enc2", c->encoder_blocks);
+    f.middle = pl_nn_conv2d(m, f.half, "down2", 4 * w, conv3(2));
+    f.middle = res_blocks(m, f.middle, "middle", 2);
+    if (c->plus) f.middle = middle_attention(m, f.middle);
+    pl_nn_pop(m);
+    return f;
+}
+
+pl_val lgt_decode(pl_nn *m, const lgt_config *c, const lgt_features *f, pl_val t,
+                  const lgt_style *style)
 {
     pl_graph *g = m->g;
     int64_t w = c->base;
@@ -166,19 +188,18 @@ pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_sty
     last.init = last.bias_init = pl_nn_constant(0);
     pl_nn_push(m, "model");
     pl_val cond = condition(m, c, t, style);
-    pl_val h1 = pl_nn_conv2d(m, x, "inp", w, conv3(1));
-    h1 = res_blocks(m, h1, "enc1", c->encoder_blocks);
-    pl_val h2 = pl_nn_conv2d(m, h1, "down1", 2 * w, conv3(2));
-    h2 = res_blocks(m, h2, "enc2", c->encoder_blocks);
-    pl_val h = pl_nn_conv2d(m, h2, "down2", 4 * w, conv3(2));
-    h = res_blocks(m, h, "middle", 2);
-    if (c->plus) h = middle_attention(m, h);
-    h = pl_nn_conv_transpose2d(m, h, "up2", 2 * w, up);
-    h = style_blocks(m, c, pl_add(g, h, gated(m, c, h2, cond, "gate2")), cond, "dec2");
+    pl_val h = pl_nn_conv_transpose2d(m, f->middle, "up2", 2 * w, up);
+    h = style_blocks(m, c, pl_add(g, h, gated(m, c, f->half, cond, "gate2")), cond, "dec2");
     h = pl_nn_conv_transpose2d(m, h, "up1", w, up);
-    h = style_blocks(m, c, pl_add(g, h, gated(m, c, h1, cond, "gate1")), cond, "dec1");
+    h = style_blocks(m, c, pl_add(g, h, gated(m, c, f->fine, cond, "gate1")), cond, "dec1");
     h = pl_silu(g, pl_nn_group_norm(m, h, "out.0", 32, plain));
     h = pl_nn_conv2d(m, h, "out.2", 4, last);
     pl_nn_pop(m);
     return h;
+}
+
+pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_style *style)
+{
+    lgt_features f = lgt_encode(m, c, x);
+    return lgt_decode(m, c, &f, t, style);
 }

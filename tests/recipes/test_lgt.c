@@ -293,11 +293,12 @@ TEST(lgt_integration_reaches_the_end_of_the_path)
  * no gradient for it: layers behind it begin at zero. */
 static pl_status styles_move(const char *key, bool *moved)
 {
-    const char *keys[] = {key, "loss.label_drop=1", "optim.weight_decay=0", "ode.steps=1"};
+    const char *keys[] = {key, "loss.label_drop=1", "optim.weight_decay=0", "ode.steps=1",
+                          "loss.w_velocity=0"};
     float before[32], after[32];
     pl_run *run;
     pl_step_info info;
-    pl_status rc = start(keys, 4, &run);
+    pl_status rc = start(keys, 5, &run);
     int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "model.style.weight") : -1;
     if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, before, sizeof before);
     for (int i = 0; i < 4 && rc == PL_OK; i++) rc = pl_run_step(run, &info);
@@ -318,6 +319,34 @@ TEST(lgt_average_style_trains_every_style)
     CHECK(!moved);
     CHECK_OK(styles_move("model.average=learned", &moved));
     CHECK(!moved);
+}
+
+/* The losses of four steps. */
+static pl_status losses_of(const char *epsilon, const char *warmup, const char *epoch, double *loss)
+{
+    const char *keys[] = {epsilon, warmup, epoch, "ode.steps=1", "optim.lr=0"};
+    pl_run *run;
+    pl_step_info info;
+    pl_status rc = start(keys, 5, &run);
+    for (int i = 0; i < 4 && rc == PL_OK; i++) {
+        rc = pl_run_step(run, &info);
+        loss[i] = info.loss;
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* The earliest time rises once an epoch: within the first of two steps it is 0, then half of
+ * ode.epsilon; without epochs it rises in the second step. */
+TEST(lgt_epsilon_rises_with_the_epoch)
+{
+    double none[4], half[4], epochs[4], steps[4];
+    CHECK_OK(losses_of("ode.epsilon=0", "ode.epsilon_warmup=0", "ode.epsilon_epoch=1", none));
+    CHECK_OK(losses_of("ode.epsilon=0.2", "ode.epsilon_warmup=0", "ode.epsilon_epoch=1", half));
+    CHECK_OK(losses_of("ode.epsilon=0.4", "ode.epsilon_warmup=4", "ode.epsilon_epoch=2", epochs));
+    CHECK_OK(losses_of("ode.epsilon=0.4", "ode.epsilon_warmup=4", "ode.epsilon_epoch=1", steps));
+    for (int i = 0; i < 4; i++) CHECK_NEAR(epochs[i], i < 2 ? none[i] : half[i], 1e-6);
+    CHECK(fabs(half[2] - none[2]) > 1e-4 && fabs(steps[1] - none[1]) > 1e-4);
 }
 
 static double term(const pl_step_info *info, const char *name)
