@@ -58,10 +58,13 @@ MPICC      ?= $(shell command -v mpicc)
 MPI_PLUGIN := $(if $(MPICC),$(BUILD)/libplimsoll_mpi.so)
 MPI_FLAGS  := $(if $(MPICC),$(shell $(MPICC) --showme:compile 2>/dev/null || $(MPICC) -compile_info))
 MPI_LIBS   := $(if $(MPICC),$(filter -L% -l% -Wl%,$(shell $(MPICC) --showme:link 2>/dev/null || $(MPICC) -link_info)))
+# SentencePiece, where its header and a C++ compiler are found: tokens of T5 models need it.
+CXX        ?= g++
+SP_PLUGIN  := $(if $(filter SentencePiece,$(FOUND)),$(BUILD)/libplimsoll_sentencepiece.so)
 $(BUILD)/src/cuda/% $(BUILD)/tests/cuda/probe/%: CFLAGS_ALL += $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
 $(BUILD)/src/mpi/%: CFLAGS_ALL += $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_FLAGS)))
 
-all: $(BUILD)/plimsoll $(MPI_PLUGIN) $(if $(SAN),,$(PLUGIN)) ## build the program and its plug-ins
+all: $(BUILD)/plimsoll $(MPI_PLUGIN) $(if $(SAN),,$(SP_PLUGIN)) $(if $(SAN),,$(PLUGIN)) ## build the program and its plug-ins
 	@$(DEPS) --summary $(BUILD)
 
 # ---- compiling ----------------------------------------------------------------------------------
@@ -105,6 +108,9 @@ $(BENCHES): $(BUILD)/%: $(BUILD)/bench/%.o $(WORKLOADS) $(CODEGEN) $(PROGRAM) $(
 $(BUILD)/libplimsoll_mpi.so: $(BUILD)/src/mpi/mpi.o
 	$(call say,link $@)
 	@$(LINK_SO) $(MPI_LIBS)
+$(BUILD)/libplimsoll_sentencepiece.so: src/sentencepiece/sentencepiece.cc src/io/text/sentencepiece_plugin.h | $(BUILD)/found.mk
+	$(call say,c++ $<)
+	@$(CXX) -std=c++17 -O2 -g -Wall -Wextra $(if $(DEV)$(CI),-Werror) -fPIC -fvisibility=hidden -Iinclude -Isrc -shared -o $@ $< -lsentencepiece
 $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	$(call say,link $@)
 	@$(LINK_SO) $(CUDA_LIBS)

@@ -1,4 +1,5 @@
-/* plimsoll_tokens.h - text to token numbers and back: bytes, or byte-level BPE.
+/* plimsoll_tokens.h - text to token numbers and back: bytes, or byte-level BPE; and the tokenizers
+ * of published text encoders.
  *
  * Byte-level BPE is the scheme of GPT-2 and its descendants. A vocabulary is one of
  *
@@ -32,6 +33,37 @@ PL_API pl_status pl_tokens_encode(const pl_tokens *t, const char *text, size_t n
                                   int64_t *count) PL_MUST_USE;
 /* The bytes of a token; borrowed. *n is 0 for a number without a token. */
 PL_API const char *pl_tokens_text(const pl_tokens *t, int32_t token, size_t *n);
+
+/* ---- tokenizers of text encoders -----------------------------------------------------------
+ * Text to the numbers that a published encoder was trained on, with its start and end tokens. */
+typedef enum pl_tokenizer_kind {
+    /* BERT: vocab.txt (one token per line), or a tokenizer.json. Lower case and without accents
+     * unless tokenizer_config.json or tokenizer.json says otherwise. */
+    PL_TOKENIZER_WORDPIECE,
+    /* CLIP: vocab.json beside merges.txt, a tokenizer.json, or the list of merges alone
+     * (bpe_simple_vocab_16e6.txt). Lower case. Texts are padded with pad_token of
+     * special_tokens_map.json, else with token 0. */
+    PL_TOKENIZER_CLIP,
+    /* T5: a model of the SentencePiece library (spiece.model), read by that library. */
+    PL_TOKENIZER_SENTENCEPIECE
+} pl_tokenizer_kind;
+typedef struct pl_tokenizer pl_tokenizer;
+
+/* Returns why tokenizers of this kind cannot be used here, with the package to install; NULL: they
+ * can. The text is valid until the next call on this thread. */
+PL_API const char *pl_tokenizer_missing(pl_tokenizer_kind kind);
+/* path: the file, or a folder that has it under its usual name. PL_ERR_DATA names what is wrong
+ * with a file; PL_ERR_UNSUPPORTED: pl_tokenizer_missing. */
+PL_API pl_status pl_tokenizer_open(const char *path, pl_tokenizer_kind kind,
+                                   pl_tokenizer **out) PL_MUST_USE;
+PL_API void pl_tokenizer_close(pl_tokenizer *t);
+/* Number of tokens: every token is below it. */
+PL_API int32_t pl_tokenizer_count(const pl_tokenizer *t);
+/* Writes the tokens of n bytes of text to ids[0..length): start token, text, end token, padding.
+ * Where they are more than length, the text is cut and the end token is kept. *count: the tokens
+ * without padding, before the cut. length is at least 2. PL_ERR_DATA: the text is not UTF-8. */
+PL_API pl_status pl_tokenizer_encode(const pl_tokenizer *t, const char *text, size_t n,
+                                     int32_t *ids, int64_t length, int64_t *count) PL_MUST_USE;
 
 #ifdef __cplusplus
 }

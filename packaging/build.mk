@@ -4,7 +4,7 @@ SONAME  := libplimsoll.so.0
 SHARED  := $(BUILD)/libplimsoll.so.$(VERSION)
 LIBDIR  ?= $(PREFIX)/lib
 INSTALL  = DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" BUILD="$(BUILD)" VERSION="$(VERSION)" LIBS="$(LIBS)" \
- PLUGINS="$(MPI_PLUGIN) $(CUDA_FILE)" packaging/install
+ PLUGINS="$(MPI_PLUGIN) $(SP_PLUGIN) $(CUDA_FILE)" packaging/install
 # PACKAGE=1: the plug-in of a package names no folder of this machine; the system's linker finds CUDA.
 CUDA_FILE := $(if $(PACKAGE),$(PLUGIN:$(BUILD)/%=$(BUILD)/package/%),$(PLUGIN))
 $(BUILD)/package/libplimsoll_cuda.so: $(CUDA_OBJ)

@@ -1,5 +1,5 @@
-/* plugin.c - finds and opens the plug-ins of the program; see sys.h. A plug-in
- * NAME is the file libplimsoll_NAME.so. */
+/* plugin.c - finds and opens the plug-ins of the program, and libraries that are opened on first
+ * use; see sys.h. A plug-in NAME is the file libplimsoll_NAME.so. */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
 
@@ -12,7 +12,9 @@
 
 static const struct {
     const char *name, *variable;
-} plugins[] = {{"cuda", "PLIMSOLL_PLUGIN"}, {"mpi", "PLIMSOLL_MPI"}};
+} plugins[] = {{"cuda", "PLIMSOLL_PLUGIN"},
+               {"mpi", "PLIMSOLL_MPI"},
+               {"sentencepiece", "PLIMSOLL_SENTENCEPIECE"}};
 
 static const char *variable_of(const char *name)
 {
@@ -82,4 +84,13 @@ void pl_plugin_places(const char *name, char *out, size_t cap)
     out[0] = 0;
     for (int n = 0; used < cap && place(name, n, path, sizeof path); n++)
         used += (size_t)snprintf(out + used, cap - used, "%s%s", n ? " or " : "", path);
+}
+
+bool pl_library_load(const char *const *names, const char *const *symbols, int n, void **table)
+{
+    void *lib = NULL;
+    for (int i = 0; !lib && names[i]; i++) lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; lib && i < n; i++)
+        if (!(table[i] = dlsym(lib, symbols[i]))) return false;
+    return lib != NULL;
 }

@@ -90,4 +90,13 @@ void *pl_plugin_open(const char *name, int flags, char *path, size_t cap);
 /* Writes the places that are searched, as text: "a or b". */
 void pl_plugin_places(const char *name, char *out, size_t cap);
 
+/* ---- libraries that are opened on first use (plugin.c) ---------------------------------------
+ * Libraries of images, HDF5 and Unicode are loaded at run time, so that a run without them does not
+ * take their memory and a machine without them still trains; their headers, where the compiler
+ * finds them, define the types. The caller fills its table of functions once, by whichever thread
+ * needs it first. */
+/* Opens the first of the NULL-terminated names that exists and looks up n symbols into table[0..n);
+ * false when no library exists, or a symbol is missing. */
+bool pl_library_load(const char *const *names, const char *const *symbols, int n, void **table);
+
 #endif

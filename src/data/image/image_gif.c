@@ -3,7 +3,7 @@
 #include "data/image/image_int.h"
 
 #if __has_include(<gif_lib.h>)
-# include "data/image/library.h"
+# include "base/sys.h"
 
 # include <gif_lib.h>
 # include <pthread.h>

@@ -7,7 +7,7 @@
 #include "data/image/image_int.h"
 
 #if __has_include(<turbojpeg.h>)
-# include "data/image/library.h"
+# include "base/sys.h"
 # include "data/image/turbojpeg_table.h"
 
 # include <pthread.h>

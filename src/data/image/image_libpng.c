@@ -9,7 +9,7 @@
 
 #if !__has_include(<spng.h>) && __has_include(<png.h>)
 # include "base/str.h"
-# include "data/image/library.h"
+# include "base/sys.h"
 # include "data/image/png_write.h"
 
 # include <png.h>

@@ -3,7 +3,7 @@
 #include "data/image/image_int.h"
 
 #if __has_include(<spng.h>)
-# include "data/image/library.h"
+# include "base/sys.h"
 # include "data/image/spng_table.h"
 
 # include <pthread.h>

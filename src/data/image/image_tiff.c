@@ -7,7 +7,7 @@
 #include "data/image/image_int.h"
 
 #if __has_include(<tiffio.h>)
-# include "data/image/library.h"
+# include "base/sys.h"
 
 # include <pthread.h>
 # include <string.h>

@@ -2,7 +2,7 @@
 #include "data/image/image_int.h"
 
 #if __has_include(<webp/decode.h>)
-# include "data/image/library.h"
+# include "base/sys.h"
 
 # include <pthread.h>
 # include <webp/decode.h>

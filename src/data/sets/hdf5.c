@@ -22,7 +22,6 @@
 #endif
 
 #ifdef HAVE_HDF5
-# include "data/image/library.h"
 
 # include <errno.h>
 # include <pthread.h>

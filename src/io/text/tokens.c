@@ -1,16 +1,10 @@
-/* tokens.c - see plimsoll_tokens.h.
- *
- * Vocabulary files write each byte as one printable character (GPT-2's table): printable Latin-1
- * characters stand for themselves, the others for the characters from U+0100 on, in order. Merges
- * are kept as a hash table from a pair of tokens to the rank of the pair and the merged token.
- *
- * Cost: a word of n bytes takes O(n^2) look-ups; words are short.
- */
+/* tokens.c - GPT-2's byte-level BPE; see plimsoll_tokens.h. Merges and the table of bytes are in
+ * bpe.h. */
 #include "plimsoll_tokens.h"
 
-#include "base/arena.h"
-#include "base/hash.h"
 #include "base/sys.h"
+#include "io/text/bpe.h"
+#include "io/text/vocab.h"
 
 #include <jansson.h>
 #include <locale.h>
@@ -19,12 +13,7 @@
 #include <sys/stat.h>
 #include <wctype.h>
 
-enum { MAX_FILE = 1 << 28, MAX_TOKENS = 1 << 24, MAX_WORD = 1 << 16 };
-
-typedef struct merge {
-    uint64_t pair; /* first token << 32 | second token */
-    int32_t rank, token;
-} merge;
+enum { MAX_WORD = 1 << 16 };
 
 typedef struct token_text {
     const char *at;
@@ -36,30 +25,12 @@ struct pl_tokens {
     int32_t count;
     token_text *text;  /* by token; NULL: tokens are bytes */
     int32_t byte[256]; /* token of each byte */
-    merge *merges;     /* hash table; rank < 0: an empty place */
-    uint64_t mask;     /* its size minus 1 */
+    pl_bpe bpe;
     locale_t utf8;
     char bytes[256]; /* every byte once, for byte tokens */
 };
 
 /* ---- characters --------------------------------------------------------------------------- */
-/* The character at text, as a code point; *len: its bytes. A byte that is not UTF-8 is one
- * character. */
-static uint32_t char_at(const char *text, size_t n, size_t *len)
-{
-    const uint8_t *s = (const uint8_t *)text;
-    int more = s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : 0;
-    uint32_t c = more == 3 ? s[0] & 7u : more == 2 ? s[0] & 15u : more == 1 ? s[0] & 31u : s[0];
-    *len = 1;
-    if ((size_t)more >= n) return s[0];
-    for (int i = 1; i <= more; i++) {
-        if ((s[i] & 0xC0) != 0x80) return s[0];
-        c = c << 6 | (s[i] & 63u);
-    }
-    *len = (size_t)more + 1;
-    return c;
-}
-
 typedef enum kind { SPACE, LETTER, DIGIT, OTHER } kind;
 
 static kind kind_of(const pl_tokens *t, uint32_t c)
@@ -83,7 +54,7 @@ static kind kind_of(const pl_tokens *t, uint32_t c)
 static size_t run_of(const pl_tokens *t, const char *text, size_t n, size_t at, kind k)
 {
     size_t from = at, len;
-    while (at < n && kind_of(t, char_at(text + at, n - at, &len)) == k) at += len;
+    while (at < n && kind_of(t, pl_char_at(text + at, n - at, &len)) == k) at += len;
     return at - from;
 }
 
@@ -103,10 +74,10 @@ static size_t next_word(const pl_tokens *t, const char *s, size_t n)
 {
     size_t len, space = contraction(s, n);
     if (space) return space;
-    kind k = kind_of(t, char_at(s, n, &len));
+    kind k = kind_of(t, pl_char_at(s, n, &len));
     if (k != SPACE) return run_of(t, s, n, 0, k);
     if (s[0] == ' ' && n > 1) {
-        k = kind_of(t, char_at(s + 1, n - 1, &len));
+        k = kind_of(t, pl_char_at(s + 1, n - 1, &len));
         if (k != SPACE) return 1 + run_of(t, s, n, 1, k);
     }
     space = run_of(t, s, n, 0, SPACE);
@@ -114,44 +85,12 @@ static size_t next_word(const pl_tokens *t, const char *s, size_t n)
     size_t last = 0; /* the last space belongs to the next word */
     for (size_t at = 0; at < space; at += len) {
         last = at;
-        char_at(s + at, n - at, &len);
+        pl_char_at(s + at, n - at, &len);
     }
     return last ? last : space;
 }
 
-/* ---- merging ------------------------------------------------------------------------------ */
-static const merge *find_merge(const pl_tokens *t, int32_t a, int32_t b)
-{
-    uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-    for (uint64_t i = pl_mix64(pair) & t->mask;; i = (i + 1) & t->mask) {
-        if (t->merges[i].rank < 0) return NULL;
-        if (t->merges[i].pair == pair) return &t->merges[i];
-    }
-}
-
-/* Merges the tokens of a word in place and returns how many are left. */
-static int64_t merge_word(const pl_tokens *t, int32_t *word, int64_t n)
-{
-    for (;;) {
-        const merge *best = NULL;
-        int64_t at = 0;
-        for (int64_t i = 0; i + 1 < n; i++) {
-            const merge *m = find_merge(t, word[i], word[i + 1]);
-            if (m && (!best || m->rank < best->rank)) best = m, at = i;
-        }
-        if (!best) return n;
-        /* every occurrence of the pair, from the left */
-        int64_t to = at;
-        for (int64_t i = at; i < n; to++) {
-            bool same = i + 1 < n && word[i] == (int32_t)(best->pair >> 32) &&
-                        word[i + 1] == (int32_t)(uint32_t)best->pair;
-            word[to] = same ? best->token : word[i];
-            i += same ? 2 : 1;
-        }
-        n = to;
-    }
-}
-
+/* ---- tokens of a text --------------------------------------------------------------------- */
 pl_status pl_tokens_encode(const pl_tokens *t, const char *text, size_t n, int32_t *out,
                            int64_t *count)
 {
@@ -160,7 +99,7 @@ pl_status pl_tokens_encode(const pl_tokens *t, const char *text, size_t n, int32
         size_t len = t->text ? next_word(t, text + at, n - at) : n - at;
         if (t->text && len > MAX_WORD) len = MAX_WORD; /* keeps the cost linear in the text */
         for (size_t i = 0; i < len; i++) out[done + (int64_t)i] = t->byte[(uint8_t)text[at + i]];
-        done += t->text ? merge_word(t, out + done, (int64_t)len) : (int64_t)len;
+        done += t->text ? pl_bpe_merge(&t->bpe, out + done, (int64_t)len) : (int64_t)len;
         at += len;
     }
     *count = done;
@@ -180,19 +119,6 @@ const char *pl_tokens_text(const pl_tokens *t, int32_t token, size_t *n)
 }
 
 /* ---- vocabularies ------------------------------------------------------------------------- */
-/* The byte that a character of a vocabulary file stands for; -1: none. */
-static int byte_of(uint32_t c)
-{
-    if ((c >= '!' && c <= '~') || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF))
-        return (int)c;
-    int left = (int)c - 0x100;
-    for (int b = 0; b < 256 && left >= 0; b++) {
-        bool own = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        if (!own && left-- == 0) return b;
-    }
-    return -1;
-}
-
 /* The bytes of a token as a file writes it; a token with other characters stands for itself. */
 static pl_status text_of(pl_tokens *t, const char *written, token_text *out)
 {
@@ -201,7 +127,7 @@ static pl_status text_of(pl_tokens *t, const char *written, token_text *out)
     if (!bytes) return PL_ERR_MEMORY;
     out->n = 0;
     for (size_t at = 0; at < n; at += len) {
-        int b = byte_of(char_at(written + at, n - at, &len));
+        int b = pl_bpe_byte_of(pl_char_at(written + at, n - at, &len));
         if (b < 0) {
             memcpy(bytes, written, n);
             out->n = (uint32_t)n;
@@ -223,8 +149,8 @@ static pl_status read_vocabulary(pl_tokens *t, json_t *vocab, const char *path)
     json_object_foreach(vocab, key, value)
     {
         json_int_t id = json_integer_value(value);
-        PL_FAIL_IF(!json_is_integer(value) || id < 0 || id >= MAX_TOKENS, PL_ERR_DATA,
-                   "%s: token \"%.60s\" has no number from 0 to %d", path, key, MAX_TOKENS - 1);
+        PL_FAIL_IF(!json_is_integer(value) || id < 0 || id >= PL_MAX_TOKENS, PL_ERR_DATA,
+                   "%s: token \"%.60s\" has no number from 0 to %d", path, key, PL_MAX_TOKENS - 1);
         if (id > most) most = id;
     }
     t->count = (int32_t)most + 1;
@@ -243,17 +169,6 @@ static pl_status read_vocabulary(pl_tokens *t, json_t *vocab, const char *path)
     return PL_OK;
 }
 
-static pl_status make_merges(pl_tokens *t, size_t n)
-{
-    uint64_t size = 16;
-    while (size < 2 * n) size *= 2;
-    t->mask = size - 1;
-    t->merges = pl_arena_new(&t->mem, merge, size);
-    if (!t->merges) return PL_ERR_MEMORY;
-    for (uint64_t i = 0; i < size; i++) t->merges[i].rank = -1;
-    return PL_OK;
-}
-
 static pl_status add_merge(pl_tokens *t, json_t *vocab, const char *a, const char *b, int32_t rank,
                            const char *path)
 {
@@ -264,12 +179,8 @@ static pl_status add_merge(pl_tokens *t, json_t *vocab, const char *a, const cha
     PL_FAIL_IF(!first || !second || !both, PL_ERR_DATA,
                "%s: merge %d, \"%.60s %.60s\": the vocabulary lacks a part or the result", path,
                rank + 1, a, b);
-    uint64_t pair =
-        (uint64_t)json_integer_value(first) << 32 | (uint64_t)json_integer_value(second);
-    uint64_t i = pl_mix64(pair) & t->mask;
-    for (; t->merges[i].rank >= 0; i = (i + 1) & t->mask)
-        if (t->merges[i].pair == pair) return PL_OK; /* the first rank counts */
-    t->merges[i] = (merge){pair, rank, (int32_t)json_integer_value(both)};
+    pl_bpe_add(&t->bpe, (int32_t)json_integer_value(first), (int32_t)json_integer_value(second),
+               rank, (int32_t)json_integer_value(both));
     return PL_OK;
 }
 
@@ -288,9 +199,9 @@ static pl_status read_merges(pl_tokens *t, json_t *vocab, const char *path)
 {
     char *text;
     size_t len, lines = 0;
-    PL_TRY(pl_sys_read_file(path, MAX_FILE, &text, &len));
+    PL_TRY(pl_sys_read_file(path, PL_MAX_VOCAB_FILE, &text, &len));
     for (size_t i = 0; i < len; i++) lines += text[i] == '\n';
-    pl_status rc = make_merges(t, lines + 1);
+    pl_status rc = pl_bpe_init(&t->bpe, &t->mem, lines + 1);
     int32_t rank = 0;
     char *save = NULL;
     for (char *l = strtok_r(text, "\n", &save); l && rc == PL_OK; l = strtok_r(NULL, "\n", &save)) {
@@ -306,7 +217,7 @@ static pl_status read_merges(pl_tokens *t, json_t *vocab, const char *path)
 static pl_status read_merge_list(pl_tokens *t, json_t *vocab, const json_t *list, const char *path)
 {
     char line[1024];
-    PL_TRY(make_merges(t, json_array_size(list)));
+    PL_TRY(pl_bpe_init(&t->bpe, &t->mem, json_array_size(list)));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *m = json_array_get(list, i);
         const char *a = json_string_value(json_array_get(m, 0)),
@@ -343,18 +254,6 @@ static pl_status read_tokenizer(pl_tokens *t, const json_t *root, const char *pa
     return read_merge_list(t, vocab, json_object_get(model, "merges"), path);
 }
 
-static pl_status read_json(const char *path, json_t **out)
-{
-    char *text;
-    size_t len;
-    json_error_t error;
-    PL_TRY(pl_sys_read_file(path, MAX_FILE, &text, &len));
-    *out = json_loadb(text, len, 0, &error);
-    pl_sys_free(text);
-    PL_FAIL_IF(!*out, PL_ERR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    return PL_OK;
-}
-
 static pl_status read_files(pl_tokens *t, const char *path)
 {
     char vocab_path[4096];
@@ -365,7 +264,7 @@ static pl_status read_files(pl_tokens *t, const char *path)
     snprintf(vocab_path, sizeof vocab_path, "%s%s", path, folder ? "/vocab.json" : "");
     if (folder && stat(vocab_path, &st) != 0)
         snprintf(vocab_path, sizeof vocab_path, "%s/tokenizer.json", path);
-    pl_status rc = read_json(vocab_path, &root);
+    pl_status rc = pl_vocab_read_json(vocab_path, &root);
     if (rc == PL_OK && json_object_get(root, "model")) {
         rc = read_tokenizer(t, root, vocab_path);
     } else if (rc == PL_OK) {
