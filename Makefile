@@ -38,19 +38,24 @@ CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,cli))
 PROGRAM   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/program/*.c))
 
 # ---- plug-ins -----------------------------------------------------------------------------------
-# CUDA. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default compiles fast and runs on every GPU
-# since the T4 (PTX for those that are not named).
-CUDA_ARCHS ?= 90
+# CUDA. CUDA_ARCHS: numbers of sm_ targets, or "all". Without it, those of this machine's GPUs that nvcc knows, or 90 (H100). GPUs that
+# are not named run PTX, which their driver compiles: for 8.0 and newer, or for 7.5 and newer (T4) if CUDA_ARCHS has 75.
+ifndef CUDA_ARCHS
+CUDA_ARCHS := $(if $(PACKAGE),75 90,$(or $(filter $(patsubst compute_%,%,$(if $(CUDA_HOME),$(shell $(NVCC) --list-gpu-arch 2>/dev/null))),$(sort \
+ $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv$(comma)noheader 2>/dev/null)))),90))
+endif
+OLDEST     := $(if $(filter 75 all,$(CUDA_ARCHS)),75,80)
 PLUGIN     := $(if $(filter CUDA,$(FOUND)),$(BUILD)/libplimsoll_cuda.so)
 CUDA_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,src/cuda)) $(patsubst %,$(BUILD)/%.o,$(wildcard src/cuda/*/*.cu))
-NVCC_SMALL := $(if $(PLUGIN),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
-# From PTX of 8.0 on, one front-end pass serves PTX and sm_ code: both have the same instructions, and it is half the work.
+NVCC_SMALL := $(if $(PACKAGE),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
+# PTX of 8.0 and all code for newer GPUs come from one front-end pass, half of the work of two: both have the same instructions.
 NVCC_FLAGS  = -std=c++17 -O3 -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc -MMD -MP \
  $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
- $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX)),$(a),$(PTX))$(comma)code=sm_$(a))) $(NVCC_SMALL) $(CUDA_FLAGS)
-# PTX is for GPUs that CUDA_ARCHS does not name. Kernels on tensor cores need that of 8.0, where they are launched first.
-PTX        := 75
+ $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a))) $(NVCC_SMALL) $(CUDA_FLAGS)
+# Kernels on tensor cores are launched from 8.0 on.
+PTX        := $(OLDEST)
 $(patsubst %,$(BUILD)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_split).h"' src/cuda/*/*.cu)): PTX := 80
+$(BUILD)/src/cuda/device/open_device.o: CFLAGS_ALL += -DPL_CUDA_OLDEST=$(OLDEST)
 CUDA_LIBS  := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lnvrtc \
  -lpthread -ldl -lrt -lm -lstdc++
 # MPI, where mpicc is found: several ranks need it, one does not.

@@ -74,6 +74,7 @@ static cudaError_t properties(struct cudaDeviceProp *p)
  (*(out) = NULL, (void)(v), (void)(f), *(found) = cudaDriverEntryPointSymbolNotFound,              \
   (void)(name), cudaSuccess)
 
+#define PL_CUDA_OLDEST 80
 #include "cuda/device/open_device.c"
 
 void pl_cuda_used_begin(const char *pci_id)
@@ -131,7 +132,9 @@ TEST(cuda_card_that_cannot_be_used_says_why)
          "there is no GPU 2: the machine has 2, counted from 0"},
         {cudaSuccess, 13000, 2, 9, 0, -1, NULL, "there is no GPU -1"},
         {cudaSuccess, 13000, 1, 7, 0, 0, NULL,
-         "Card is too old: compute capability 7.0, 7.5 is the least"},
+         "Card is too old for this plug-in: compute capability 7.0; 7.5 is the least"},
+        {cudaSuccess, 13000, 1, 7, 5, 0, NULL,
+         "compute capability 7.5; build the plug-in with make CUDA_ARCHS=75"},
         {cudaSuccess, 13000, 1, 9, 0, 0, "cudaStreamCreateWithFlags",
          "cudaStreamCreateWithFlags(&self.stream"},
         {cudaSuccess, 13000, 1, 9, 0, 0, "cudaSetDevice",
@@ -144,9 +147,9 @@ TEST(cuda_card_that_cannot_be_used_says_why)
         CHECK_MSG(!opens(bad[i].index, why, sizeof why) && strstr(why, bad[i].words),
                   "%s instead of %s", why, bad[i].words);
     }
-    fake.fails = NULL, fake.major = 7, fake.minor = 5;
+    fake.fails = NULL, fake.major = 8, fake.minor = 0;
     CHECK_MSG(opens(0, why, sizeof why), "%s", why);
-    CHECK_INT(pl_cuda_props_get()->arch, 75);
+    CHECK_INT(pl_cuda_props_get()->arch, 80);
     CHECK_INT(pl_cuda_device_open(1), PL_ERR_DEVICE);
     CHECK_MSG(strstr(pl_error_text(), "one process drives one GPU"), "%s", pl_error_text());
 }
@@ -160,7 +163,7 @@ TEST(cuda_cards_are_listed_with_their_memory_and_use)
     CHECK_INT(n, 3);
     CHECK(strcmp(d[0].name, "cuda") == 0 && strcmp(d[1].name, "cuda:1") == 0 &&
           d[1].free_bytes == 6);
-    CHECK(!d[0].usable && strstr(d[0].why_not, "compute capability 7.2, 7.5 is the least"));
+    CHECK(!d[0].usable && strstr(d[0].why_not, "compute capability 7.2; 7.5 is the least"));
     fake.major = 8;
     CHECK_OK(pl_cuda_device_list(d, 2, &n));
     CHECK(d[0].usable);

@@ -16,7 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OLDEST_ARCH = 75 };
+/* Oldest compute capability whose code is in this plug-in, 75 or 80 (Makefile, CUDA_ARCHS). */
+enum { OLDEST_ARCH = PL_CUDA_OLDEST };
+
+/* Says what to do about a GPU that has no code in this plug-in. */
+static const char *advice(int arch)
+{
+    return arch < 75 ? "7.5 is the least" : "build the plug-in with make CUDA_ARCHS=75";
+}
 
 static struct {
     pthread_mutex_t lock;
@@ -101,8 +108,8 @@ pl_status pl_cuda_device_list(pl_device_info *out, int cap, int *n)
         d->usable = 10 * p.major + p.minor >= OLDEST_ARCH;
         if (!d->usable)
             snprintf(d->why_not, sizeof d->why_not,
-                     "the GPU is too old: compute capability %d.%d, 7.5 is the least", p.major,
-                     p.minor);
+                     "the GPU is too old for this plug-in: compute capability %d.%d; %s", p.major,
+                     p.minor, advice(10 * p.major + p.minor));
         char pci[32];
         PL_CUDA(cudaDeviceGetPCIBusId(pci, sizeof pci, i));
         d->free_bytes = pl_cuda_free_bytes(pci);
@@ -123,8 +130,8 @@ static pl_status read_card(int index, pl_cuda_props *c)
                          .total_bytes = p.totalGlobalMem};
     snprintf(c->name, sizeof c->name, "%s", p.name);
     PL_FAIL_IF(c->arch < OLDEST_ARCH, PL_ERR_DEVICE,
-               "%s is too old: compute capability %d.%d, 7.5 is the least", p.name, p.major,
-               p.minor);
+               "%s is too old for this plug-in: compute capability %d.%d; %s", p.name, p.major,
+               p.minor, advice(c->arch));
     return PL_OK;
 }
 
