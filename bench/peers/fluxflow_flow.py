@@ -231,7 +231,7 @@ class FluxFlowFlow:
         side = c.image >> c.scales
         return [dict(real=draw.uniform(c.batch, 3, c.image, c.image) * 2 - 1, text=draw.normal(c.batch, c.text),
                      eps_flow=draw.normal(c.batch, c.dim, side, side),
-                     noise=draw.normal(c.batch, side * side, c.dim), u=draw.uniform(c.batch))]
+                     noise=draw.normal(c.batch, side * side, c.dim), u=draw.uniform(c.batch).double())]
 
     def factors(self, t, dtype):
         share = self.share[t][:, None, None]
@@ -243,7 +243,7 @@ class FluxFlowFlow:
         if self.ema is None:
             self.ema = [p.detach().clone() for p in self.params]
         self.optimizer.zero_grad(set_to_none=True)
-        t = torch.searchsorted(self.sums, m["u"].double() * self.sums[-1], right=True).clamp(max=TIMES - 1)
+        t = torch.searchsorted(self.sums, m["u"] * self.sums[-1], right=True).clamp(max=TIMES - 1)
         (a, rest), (a1, rest1) = (self.factors(x, m["real"].dtype) for x in (t, t.clamp(min=1)))
         with ctx.autocast():
             with torch.no_grad():

@@ -48,7 +48,7 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
  * points at parameter x, channel by channel. */
 pl_val flux_flow_rotate(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles);
 pl_val flux_flow_curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4]);
-/* Training times (B, i64) from uniform numbers in [0,1). */
+/* Training times (B, i64) from uniform numbers in [0,1), f64. */
 pl_val flux_flow_time(pl_graph *g, pl_val u);
 /* The share of the signal at time t, the square of its factor; 1 before time 0. */
 double flux_signal_share(int64_t t);

@@ -325,7 +325,8 @@ void flux_build_flow(flux *k)
     bool vae = pl_config_bool(k->c, "vae.on");
     pl_val tokens = given_tokens(k, draw_eps(k, "eps_flow"));
     pl_val noise = pl_draw_normal(k->b, k->m, "noise", pl_val_type(g, tokens));
-    pl_val u = pl_draw_uniform(k->b, k->m, "u", PL_TYPE(k->m->dtype, k->s.batch));
+    /* f64: a replay can give every time, and the last times are less likely than f32 resolves */
+    pl_val u = pl_draw_uniform(k->b, k->m, "u", PL_TYPE(PL_F64, k->s.batch));
     pl_val loss = flow_loss(k, tokens, noise, flux_flow_time(g, u));
     pl_output(g, "v", loss);
     pl_builder_minimise_with(

@@ -59,7 +59,7 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
         pl_nn_pop(m);
     }
     x = pl_reshape(g, x, PL_DIMS(c->batch, s, s, h));
-    x = pl_nn_conv2d(m, x, "out", 4, conv3());
+    x = pl_nn_conv2d(m, x, "out", c->channels, conv3());
     pl_nn_pop(m);
     return x;
 }
@@ -144,11 +144,11 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     pl_val sc[2];
     pl_split(g, pl_add(g, modulation(m, 2, d), pl_unsqueeze(g, e, 1)), 1, 2, sc);
     x = pl_nn_layer_norm(m, x, "norm", (pl_nn_norm){.eps = 1e-6, .no_affine = true});
-    x = pl_nn_linear(m, pl_nn_modulate(g, x, sc[1], sc[0]), "head", 64, plain);
+    x = pl_nn_linear(m, pl_nn_modulate(g, x, sc[1], sc[0]), "head", 4 * c->teacher_channels, plain);
     pl_nn_pop(m);
-    x = pl_reshape(g, x, PL_DIMS(b, f, h, w, 2, 2, 16));
+    x = pl_reshape(g, x, PL_DIMS(b, f, h, w, 2, 2, c->teacher_channels));
     x = pl_permute(g, x, (const int[]){0, 1, 2, 4, 3, 5, 6});
-    return pl_reshape(g, x, PL_DIMS(b, f, 2 * h, 2 * w, 16));
+    return pl_reshape(g, x, PL_DIMS(b, f, 2 * h, 2 * w, c->teacher_channels));
 }
 
 pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
@@ -162,7 +162,8 @@ pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_va
     m->frozen = true;
     m->dtype = its;
     pl_val x = pl_cast(g, pl_unsqueeze(g, latents, 1), its);
-    x = wan_teacher(m, c, pl_nn_conv3d(m, x, "lift", 16, lift), t, pl_cast(g, text, its));
+    x = wan_teacher(m, c, pl_nn_conv3d(m, x, "lift", c->teacher_channels, lift), t,
+                    pl_cast(g, text, its));
     m->frozen = frozen;
     m->dtype = own;
     return pl_stop_gradient(g, pl_cast(g, pl_squeeze(g, x, 1), own));

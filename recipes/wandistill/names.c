@@ -1,4 +1,5 @@
-/* names.c - names of the teacher's weights in the files of diffusers and of Wan. */
+/* names.c - names of the teacher's weights in the files of diffusers and of Wan, and of the
+ * student's in the authors' checkpoint. */
 #include "wandistill.h"
 
 /* clang-format off */
@@ -42,6 +43,15 @@ static const pl_rename native[] = {
     {"head.head.*",               "teacher.head.*"},
     {NULL, NULL},
 };
+
+static const pl_rename student[] = {
+    {"text_proj.*",    "student.text.*"},
+    {"time_embed.*.*", "student.time.*.*"},
+    {"conv_in.*",      "student.inp.*"},
+    {"conv_out.*",     "student.out.*"},
+    {"blocks.**",      "student.blocks.**"},
+    {NULL, NULL},
+};
 /* clang-format on */
 
 static const pl_naming namings[] = {
@@ -54,3 +64,12 @@ const pl_weights wan_weights[] = {
     {"teacher.weights", "teacher.*", namings},
     {NULL, NULL, NULL},
 };
+
+static const pl_naming student_namings[] = {
+    {.name = "WanLiteStudent", .rules = student, .ignored = "*"},
+    {.name = NULL},
+};
+
+/* The authors' checkpoint holds the student alone: the teacher has a key of its own, and the two
+ * projections between student and teacher begin anew. */
+const pl_start wan_start = {.missing = "teacher.*,lift.*,project.*", .naming = student_namings};

@@ -24,14 +24,22 @@ static const pl_config_entry schema[] = {
     {"student.depth", PL_CONFIG_INT, "16", .min = 1, .max = 1024, .doc = "Student: blocks."},
     {"student.heads", PL_CONFIG_INT, "16", .min = 1, .max = 1024,
      .doc = "Student: attention heads."},
+    {"student.channels", PL_CONFIG_INT, "4", .min = 1, .max = 65536,
+     .doc = "Student: channels of a latent."},
     {"student.from_teacher", PL_CONFIG_BOOL, "false",
      .doc = "Initialise the student with parts of the teacher's weights, in the first step."},
+    {"student.projection", PL_CONFIG_CHOICE, "separate", .choices = "separate|joined",
+     .doc = "What student.from_teacher takes: the first rows of the teacher's q, k and v each, and "
+            "its text layer (separate); or, as the authors, the first rows of q, k and v joined, "
+            "and no text layer (joined)."},
     {"teacher.dim", PL_CONFIG_INT, "1536", .min = 12, .max = 65536, .doc = "Teacher: width."},
     {"teacher.ffn", PL_CONFIG_INT, "8960", .min = 1, .max = 1048576,
      .doc = "Teacher: feed-forward width."},
     {"teacher.heads", PL_CONFIG_INT, "12", .min = 1, .max = 1024,
      .doc = "Teacher: attention heads."},
     {"teacher.layers", PL_CONFIG_INT, "30", .min = 1, .max = 1024, .doc = "Teacher: blocks."},
+    {"teacher.channels", PL_CONFIG_INT, "16", .min = 1, .max = 65536,
+     .doc = "Teacher: channels of a latent."},
     {"teacher.freq", PL_CONFIG_INT, "256", .min = 2, .max = 65536,
      .doc = "Teacher: width of the time features."},
     {"teacher.dtype", PL_CONFIG_CHOICE, "bf16", .choices = "bf16|fp32",
@@ -51,9 +59,11 @@ static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
     const pl_config *c = pl_builder_config(b);
     *k = (wan_config){.batch = pl_builder_batch(b),
                       .latent = pl_config_int(c, "latent"),
+                      .channels = pl_config_int(c, "student.channels"),
                       .hidden = pl_config_int(c, "student.hidden"),
                       .text_tokens = pl_config_int(c, "text.tokens"),
                       .text_dim = pl_config_int(c, "text.dim"),
+                      .teacher_channels = pl_config_int(c, "teacher.channels"),
                       .teacher_dim = pl_config_int(c, "teacher.dim"),
                       .teacher_ffn = pl_config_int(c, "teacher.ffn"),
                       .teacher_freq = pl_config_int(c, "teacher.freq"),
@@ -93,18 +103,18 @@ pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target)
 {
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, out);
-    int64_t b = t.dim[0], s = t.dim[1];
-    if (t.rank == 4 && b != 1 && b != 16) {
+    int64_t b = t.dim[0], s = t.dim[1], d = pl_val_type(g, target).dim[3];
+    if (t.rank == 4 && b != 1 && b != d) {
         pl_nn_fail(
             m, PL_ERR_CONFIG,
-            "seed_compat: the original's loss holds (%lld,4,S,S) against (%lld,16,1,S,S), which broadcasts "
-            "for a batch of 1 or 16 only; set batch=1 or seed_compat=false",
-            (long long)b, (long long)b);
+            "seed_compat: the original's loss holds (%lld,%lld,S,S) against (%lld,%lld,1,S,S), which broadcasts "
+            "for a batch of 1 or %lld only; set batch=1 or seed_compat=false",
+            (long long)b, (long long)t.dim[3], (long long)b, (long long)d, (long long)d);
         return out;
     }
-    out = pl_unsqueeze(g, out, 0);                             /* (1,B,S,S,4) */
-    target = pl_permute(g, target, (const int[]){0, 3, 1, 2}); /* (B,16,S,S) */
-    target = pl_reshape(g, target, PL_DIMS(b, 16, s, s, 1));
+    out = pl_unsqueeze(g, out, 0);                             /* (1,B,S,S,C) */
+    target = pl_permute(g, target, (const int[]){0, 3, 1, 2}); /* (B,D,S,S) */
+    target = pl_reshape(g, target, PL_DIMS(b, d, s, s, 1));
     return pl_mean(g, pl_square(g, pl_sub(g, out, target)), PL_AXES_ALL, false);
 }
 
@@ -116,7 +126,7 @@ static pl_val distance(pl_builder *b, pl_nn *m, const wan_config *k, pl_val late
     pl_val target = wan_target(m, k, latents, t, text, compat);
     pl_val out = wan_student(m, k, latents, t, text);
     if (compat) return wan_broadcast_loss(m, out, target);
-    out = pl_nn_conv2d(m, out, "project", 16, (pl_nn_conv){.kernel = 1});
+    out = pl_nn_conv2d(m, out, "project", k->teacher_channels, (pl_nn_conv){.kernel = 1});
     return pl_loss_mse(g, out, target);
 }
 
@@ -125,14 +135,16 @@ static pl_status build(pl_builder *b)
     wan_config k;
     pl_nn *m = pl_builder_train(b);
     if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
-    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, 4),
+    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, k.channels),
             times = PL_TYPE(PL_I64, k.batch);
     pl_val latents = pl_draw_normal(b, m, "latents", latent);
     pl_val t = pl_draw_integers(b, m, "t", times, 1000);
     pl_builder_minimise(b, distance(b, m, &k, latents, t));
 
-    if (pl_config_bool(pl_builder_config(b), "student.from_teacher"))
-        wan_project(pl_builder_program(b, "project", (pl_when){.until = 1}), &k);
+    const pl_config *c = pl_builder_config(b);
+    if (pl_config_bool(c, "student.from_teacher"))
+        wan_project(pl_builder_program(b, "project", (pl_when){.until = 1}), &k,
+                    strcmp(pl_config_text(c, "student.projection"), "joined") == 0);
 
     m = pl_builder_eval(b);
     latents = pl_input(m->g, "latents", latent);
@@ -180,5 +192,6 @@ const pl_recipe pl_recipe_wandistill = {
     .peer = &peer,
     .images = &feed,
     .weights = wan_weights,
+    .start = &wan_start,
     .shown = shown,
 };

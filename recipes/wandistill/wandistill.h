@@ -5,28 +5,30 @@
 #include "plimsoll_recipe.h"
 
 typedef struct wan_config {
-    int64_t batch, latent, hidden, text_tokens, text_dim;
-    int64_t teacher_dim, teacher_ffn, teacher_freq;
+    int64_t batch, latent, channels, hidden, text_tokens, text_dim;
+    int64_t teacher_channels, teacher_dim, teacher_ffn, teacher_freq;
     int depth, heads, teacher_heads, teacher_layers;
     pl_dtype teacher_dtype; /* of its weights and activations; 0: f32 */
 } wan_config;
 
-/* latents (B,S,S,4), t (B) of integers, text (B,L,text_dim) to (B,S,S,4). */
+/* latents (B,S,S,channels), t (B) of integers, text (B,L,text_dim) to (B,S,S,channels). */
 pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
-/* latents (B,F,H,W,16) of the teacher's type to the same shape and type. */
+/* latents (B,F,H,W,teacher_channels) of the teacher's type to the same shape and type. */
 pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
-/* The teacher's output (B,S,S,16) f32 for latents (B,S,S,4), without a gradient. zero_lift: the
- * frozen projection to 16 channels is zero, so that the teacher sees an empty latent. */
+/* The teacher's output (B,S,S,teacher_channels) f32 for latents (B,S,S,channels), without a
+ * gradient. zero_lift: the frozen projection to the teacher's channels is zero, so that the teacher
+ * sees an empty latent. */
 pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
                   bool zero_lift);
 
-/* The original's loss: (B,S,S,4) against (B,S,S,16) as PyTorch broadcasts (B,4,S,S) and
- * (B,16,1,S,S). With one sample every channel is compared with all 16; with 16 samples the
- * student's samples are compared with the teacher's channels; other batch sizes fail. */
+/* The original's loss: (B,S,S,C) against (B,S,S,D) as PyTorch broadcasts (B,C,S,S) and (B,D,1,S,S).
+ * With one sample every channel is compared with all D; with D samples the student's samples are
+ * compared with the teacher's channels; other batch sizes fail. */
 pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
 
-/* project.c: initialises the student's slots from the teacher's weights. Both must exist. */
-void wan_project(pl_nn *m, const wan_config *c);
+/* project.c: initialises the student's slots from the teacher's weights. Both must exist. joined:
+ * as the authors' program does. */
+void wan_project(pl_nn *m, const wan_config *c, bool joined);
 
 /* ---- data, prompts.c -------------------------------------------------------------------- */
 pl_status wan_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
@@ -36,6 +38,7 @@ pl_status wan_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, 
                    char *caption, size_t cap);
 
 extern const pl_weights wan_weights[]; /* names.c */
+extern const pl_start wan_start;
 extern const pl_preset wan_presets[];
 
 #endif

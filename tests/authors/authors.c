@@ -15,6 +15,7 @@ static const struct {
     void (*check)(authors *a);
 } systems[] = {
     {"fluxflow", authors_fluxflow},
+    {"wandistill", authors_wandistill},
 };
 
 /* ---- lines -------------------------------------------------------------------------------- */

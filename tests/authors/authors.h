@@ -51,6 +51,7 @@ pl_status authors_check(const char *dir, const char *only, bool quiet, int *line
 
 /* The systems, one file each. */
 void authors_fluxflow(authors *a);
+void authors_wandistill(authors *a);
 
 /* ---- lines -------------------------------------------------------------------------------- */
 /* note: text after the line, or NULL. */
@@ -121,6 +122,8 @@ typedef bool (*authors_namer)(const pl_run *run, const char *slot, char name[512
  * KIND/NAME or sketch/KIND/NAME. One line. */
 void authors_gradients(const authors_program *p, const char *kind, const char *slots,
                        authors_namer namer, double tolerance);
+/* Writes a tensor of io into a slot. */
+void authors_put(authors *a, pl_run *run, const char *slot, const char *tensor);
 /* Values of every slot, in the layout of files; by slot. */
 double **authors_snapshot(authors *a, pl_run *run);
 /* Compares what changed since `before` with KIND/NAME or sketch/KIND/NAME: norms within

@@ -121,6 +121,26 @@ static double *slot_values(authors *a, pl_run *run, int slot)
     return x;
 }
 
+void authors_put(authors *a, pl_run *run, const char *slot, const char *tensor)
+{
+    int i = pl_store_find(run->store, slot);
+    pl_type t;
+    const double *x = authors_tensor(a, tensor, AUTHORS_PLAIN, &t);
+    const pl_slot *s = i < 0 ? NULL : pl_store_slot(run->store, i);
+    if (!x || !s || pl_type_elems(&t) != pl_type_elems(&s->type)) {
+        authors_fail(a, tensor, "io or the run lacks it, or the sizes differ (%s)", slot);
+        return;
+    }
+    int64_t n, *index = peer_slot_order(s, &n);
+    size_t bytes = pl_type_bytes(&s->type);
+    void *raw = pl_sys_alloc(bytes + 1);
+    for (int64_t k = 0; raw && index && k < n; k++) pl_elem_set(s->type.dtype, raw, index[k], x[k]);
+    if (!raw || pl_session_write_slot(run->session, i, 0, raw, bytes) != PL_OK)
+        authors_fail(a, tensor, "%s", pl_error_text());
+    pl_sys_free(raw);
+    pl_sys_free(index);
+}
+
 double **authors_snapshot(authors *a, pl_run *run)
 {
     int n = pl_store_count(run->store);

@@ -23,6 +23,11 @@ TEST(authors_fluxflow_agrees_with_its_program)
     check_system("fluxflow", 70);
 }
 
+TEST(authors_wandistill_agrees_with_its_program)
+{
+    check_system("wandistill", 15);
+}
+
 /* The example of the rule that every about.json states. */
 TEST(authors_sketch_follows_its_rule)
 {

@@ -3,6 +3,8 @@
 #include "workloads.h"
 
 const wan_config wan_full = {.batch = 2,
+                             .channels = 4,
+                             .teacher_channels = 16,
                              .latent = 64,
                              .hidden = 1024,
                              .depth = 16,
@@ -15,6 +17,8 @@ const wan_config wan_full = {.batch = 2,
                              .teacher_layers = 30,
                              .teacher_freq = 256};
 const wan_config wan_small = {.batch = 2,
+                              .channels = 4,
+                              .teacher_channels = 16,
                               .latent = 16,
                               .hidden = 256,
                               .depth = 4,
@@ -27,6 +31,8 @@ const wan_config wan_small = {.batch = 2,
                               .teacher_layers = 30,
                               .teacher_freq = 256};
 const wan_config wan_tiny = {.batch = 2,
+                             .channels = 4,
+                             .teacher_channels = 16,
                              .latent = 8,
                              .hidden = 32,
                              .depth = 2,
