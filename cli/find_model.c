@@ -19,7 +19,7 @@ bool cli_find_model(const char *named, const char *model, bool ema, char *config
         return false;
     }
     if (!run && ema) {
-        cli_error("--ema needs a run folder, and %s is not one", named);
+        cli_error("--ema needs a run folder; %s is not a run folder", named);
         return false;
     }
     if (!run && !model) {

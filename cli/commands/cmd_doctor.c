@@ -153,7 +153,7 @@ static void check_programs(doctor *d)
                      "plimsoll new writes C, which needs a compiler and make (apt-get install gcc "
                      "libc6-dev make)");
     else
-        tell(d, "own networks", OK, "cc and make are there, for plimsoll new");
+        tell(d, "own networks", OK, "cc and make were found, for plimsoll new");
 }
 
 /* ---- GPU --------------------------------------------------------------------------------- */
@@ -212,8 +212,8 @@ static void check_gpus(doctor *d, const pl_device_info *list, int n)
         tell(d, "NVIDIA driver", OK, text);
     else if (has_nvidia_card())
         tell_missing(d, "NVIDIA driver",
-                     "an NVIDIA GPU is here, but no driver answers (apt-get install nvidia-driver, "
-                     "from Debian's non-free)");
+                     "this machine has an NVIDIA GPU, but no driver answers (apt-get install "
+                     "nvidia-driver, from Debian's non-free)");
     if (pl_plugin_find("cuda", d->path, sizeof d->path)) tell(d, "CUDA plug-in", OK, d->path);
     for (int i = 1; i < n; i++)
         if (list[i].usable) {

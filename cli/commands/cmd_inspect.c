@@ -339,8 +339,8 @@ const cli_help cli_help_inspect = {
              "plimsoll inspect data DIR",
     .about = "Lists the tensors of a model file; the checkpoints of a run folder, with their "
              "checksums verified;\nor the inputs and the state, the graph or the buffers of a "
-             "configuration. `inspect data` decodes\nevery image of a data set and lists those "
-             "that cannot be read (exit code 5).",
+             "configuration. `inspect data` decodes\n"
+             "every image of a data set and lists the images that cannot be read (exit code 5).",
     .examples = "  plimsoll inspect runs/first\n"
                 "  plimsoll inspect runs/first/model.safetensors\n"
                 "  plimsoll inspect cloud/tiny\n"
@@ -354,7 +354,7 @@ const cli_help cli_help_inspect = {
             {"--buffers", NULL, offsetof(inspect_options, buffers),
              "print every buffer of its plan as CSV"},
             {"--program", "NAME", offsetof(inspect_options, program),
-             "another program: evaluation, sampling, or one of the step"},
+             "use another program: evaluation, sampling, or a program of the step"},
             {"--json", NULL, offsetof(inspect_options, json), "inspect data: print a JSON object"},
             {NULL},
         },

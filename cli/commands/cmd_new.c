@@ -119,7 +119,7 @@ typedef struct new_options {
 const cli_help cli_help_new = {
     .usage = "plimsoll new NAME [--from RECIPE]",
     .about = "Writes a folder NAME with a network to start from: C source (model, loss, data), a\n"
-             "configuration and a Makefile. With --from the source is that of a built-in recipe.",
+             "configuration and a Makefile. --from copies the source of a built-in recipe.",
     .examples = "  plimsoll new my-net && cd my-net && make && plimsoll train config.yaml\n"
                 "  plimsoll new my-pets --from classify\n",
     .options =

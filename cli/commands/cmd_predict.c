@@ -83,7 +83,7 @@ static int predict(predictor *e, cli_args *a)
     double seconds = cli_seconds() - began;
     if (rc != PL_OK) return cli_fail(rc);
     if (info.bad)
-        cli_error("%s picture%s could not be read and are left out", cli_count(info.bad),
+        cli_error("%s picture%s could not be read and were left out", cli_count(info.bad),
                   info.bad == 1 ? "" : "s");
     if (e->json) {
         rc = print_json(e, &info, seconds);
@@ -105,14 +105,13 @@ const cli_help cli_help_predict = {
     .options =
         (const cli_option[]){
             {"--input", "FILE", offsetof(predictor, input),
-             "data to predict: a file or a folder, as the recipe reads"},
+             "new data: a file or a folder, in a format of the recipe"},
             {"--out", "FILE", offsetof(predictor, out), "file or folder for the results"},
             {"--model", "FILE", offsetof(predictor, model), "weights to use",
              "the model of the run"},
             {"--ema", NULL, offsetof(predictor, ema),
              "use the averaged weights (model_ema.safetensors)"},
-            {"--prompt", "TEXT", offsetof(predictor, prompt),
-             "text that a recipe of texts continues"},
+            {"--prompt", "TEXT", offsetof(predictor, prompt), "text to continue (recipe text)"},
             {"--seed", "N", offsetof(predictor, seed), "seed of random draws (same as seed=N)"},
             {"--phase", "NAME", offsetof(predictor, phase), "use the settings of this phase",
              "the phase of the model"},

@@ -47,8 +47,8 @@ const cli_help cli_help_report = {
     .usage = "plimsoll report RUN ...",
     .about = "Writes a report of a run: planned and measured memory, every buffer of a step, loss "
              "curves,\nspeed, configuration. RUN is the folder of train --out; the run may still "
-             "be training.\nSeveral runs are compared: curves over each other, results, keys that "
-             "differ.",
+             "be training.\nSeveral runs are compared: curves in the same plots, results, keys "
+             "that differ.",
     .examples = "  plimsoll report runs/first\n"
                 "  plimsoll report runs/first --out MEMORY.md\n"
                 "  plimsoll report runs/first runs/second --out compare.html\n",
@@ -56,7 +56,7 @@ const cli_help cli_help_report = {
         (const cli_option[]){
             {"--out", "FILE", offsetof(report_options, out),
              "FILE.html, FILE.md, or - for Markdown on stdout",
-             "RUN/report.html; of several runs compare.html"},
+             "RUN/report.html; for several runs compare.html"},
             {NULL},
         },
 };

@@ -53,9 +53,9 @@ static bool is_profile(const pl_run *run)
     const pl_config *c = pl_run_config(run);
     if (!times_is_profile(device, &info)) return false;
     if (!pl_config_is_null(c, "card") && strcmp(pl_config_text(c, "card"), device) == 0)
-        cli_error("this configuration is for a GPU, and this machine has none that can be used "
-                  "(plimsoll devices says why): plimsoll plan plans for a %s, device=cpu trains on "
-                  "the CPU",
+        cli_error("this configuration is for a GPU, and no GPU of this machine can be used "
+                  "(plimsoll devices says why): plimsoll plan plans for a %s, device=cpu trains "
+                  "on the CPU",
                   device);
     else
         cli_error(

@@ -21,9 +21,9 @@ typedef struct watch_options {
 const cli_help cli_help_watch = {
     .usage = "plimsoll watch RUN",
     .about = "Serves the report of a run on this machine and keeps it up to date: curves, "
-             "progress, memory,\nthe last lines of the log, and whether the run goes on, ended or "
-             "stalls. Prints the address, which\nhas a random token. RUN is the folder of train "
-             "--out; Ctrl-C ends.",
+             "progress, memory,\nthe last lines of the log, and whether the run is training, "
+             "ended or stalled.\nPrints the address, which has a random token. RUN is the folder "
+             "of train --out; Ctrl-C ends.",
     .examples = "  plimsoll watch runs/first\n"
                 "  plimsoll watch runs/first --port 8080\n",
     .options =

@@ -203,7 +203,7 @@ static pl_status check_numbers(tester *t, const trial *a)
     tell(t, "a run can be repeated", difference(&second, a) == 0, what);
     if (strcmp(t->device, "cpu") == 0) return PL_OK;
     if ((rc = trial_run("cpu", BATCH, NULL, false, &cpu)) != PL_OK) return rc;
-    snprintf(what, sizeof what, "losses of %d steps within %.1e of those on the CPU", STEPS,
+    snprintf(what, sizeof what, "losses of %d steps within %.1e of the losses on the CPU", STEPS,
              difference(a, &cpu));
     tell(t, "the results agree with the CPU", difference(a, &cpu) < 1e-3, what);
     return PL_OK;

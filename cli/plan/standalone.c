@@ -73,7 +73,8 @@ int standalone_recompute(const char *path, const char *budget, const char *secon
     if (rc != PL_OK) return cli_fail(rc);
     if (!json) {
         printf(
-            "compute time %.4f x that without recompute, peak %s, budget %s, planned in %.0f ms\n",
+            "compute time %.4f x the time without recompute, peak %s, budget %s, planned in %.0f "
+            "ms\n",
             r.overhead, cli_bytes(r.peak_bytes), cli_bytes(r.budget_bytes), r.plan_ms);
         return 0;
     }

@@ -17,7 +17,8 @@ static const pl_config_entry schema[] = {
     {"side", PL_CONFIG_INT, "224", .min = 8, .max = 8192,
      .doc = "Height and width of the pictures that the network sees, in pixels."},
     {"model.classes", PL_CONFIG_INT, "null", .min = 1, .max = 1e6,
-     .doc = "Number of classes; null: those of the data or of the model file (generated data: 6)."},
+     .doc = "Number of classes; null: as many as the model file or the data have (generated data: "
+            "6)."},
     {"model.width", PL_CONFIG_INT, "null", .min = 1, .max = 65536,
      .doc = "Channels of the first stage, or numbers per token; null: the network's own."},
     {"model.depths", PL_CONFIG_INTS, "null", .min = 1, .max = 1000,
@@ -52,7 +53,7 @@ static pl_val colours(pl_builder *b, pl_nn *m, const char *key)
     const double *x = pl_config_floats(pl_builder_config(b), key, &n);
     pl_val each[3];
     if (n != 3)
-        return pl_nn_fail(m, PL_ERR_CONFIG, "%s has %d numbers; it wants red, green and blue", key,
+        return pl_nn_fail(m, PL_ERR_CONFIG, "%s has %d numbers; give three: red, green, blue", key,
                           n);
     for (int i = 0; i < 3; i++) each[i] = pl_fill(m->g, PL_TYPE(m->dtype, 1), x[i]);
     return pl_concat(m->g, 3, each, 0);

@@ -68,7 +68,7 @@ pl_status regress_arrays(const pl_config *c, regress_array *input, regress_array
     regress_table *t;
     if (!pl_config_is_null(c, "data.table") && !pl_config_is_null(c, "data.path"))
         return pl_fail(PL_ERR_CONFIG,
-                       "data.table (%s) and data.path (%s) are both set: one of them",
+                       "data.table (%s) and data.path (%s) are both set: set only one of them",
                        pl_config_text(c, "data.table"), pl_config_text(c, "data.path"));
     pl_status rc = regress_table_find(c, &t);
     if (rc != PL_OK) return rc;

@@ -161,7 +161,8 @@ static pl_status describe_column(const pl_config *c, const pl_table *t, int colu
     }
     const char *text = pl_table_text(t, row, column);
     if (target || !*text)
-        return pl_fail(PL_ERR_DATA, "line %lld: column \"%s\" is \"%.40s\", which is no number%s",
+        return pl_fail(PL_ERR_DATA,
+                       "line %lld: column \"%s\" is \"%.40s\", which is not a number%s",
                        (long long)pl_table_line(t, row), name, text,
                        target ? "" : ": fill the gap or list the column in data.ignore");
     return collect_categories(t, column, k);
@@ -321,14 +322,14 @@ pl_status regress_table_row(const regress_table *t, const pl_table *file, int64_
         if (k->target != target) continue;
         int column = pl_table_find(file, k->name);
         if (column < 0)
-            return pl_fail(PL_ERR_DATA, "the table has no column \"%s\", which the model wants",
+            return pl_fail(PL_ERR_DATA, "the table has no column \"%s\", which the model needs",
                            k->name);
         int64_t n = write_field(k, file, row, column, to);
         if (!n)
-            return pl_fail(PL_ERR_DATA, "line %lld: column \"%s\" is \"%.40s\", which is no %s",
+            return pl_fail(PL_ERR_DATA, "line %lld: column \"%s\" is \"%.40s\", which is not %s",
                            (long long)pl_table_line(file, row), k->name,
                            pl_table_text(file, row, column),
-                           k->categories ? "category that the model knows" : "number");
+                           k->categories ? "a category of the training table" : "a number");
         to += n;
     }
     return PL_OK;

@@ -10,9 +10,9 @@
 
 static const pl_config_entry schema[] = {
     {"height", PL_CONFIG_INT, "256", .min = 8, .max = 16384,
-     .doc = "Rows of the pictures that the network sees; a multiple of 2 to the model.levels."},
+     .doc = "Rows of the pictures that the network sees; a multiple of 2^model.levels."},
     {"width", PL_CONFIG_INT, "256", .min = 8, .max = 16384,
-     .doc = "Columns of the pictures that the network sees; a multiple of 2 to the model.levels."},
+     .doc = "Columns of the pictures that the network sees; a multiple of 2^model.levels."},
     {"model.classes", PL_CONFIG_INT, "2", .min = 2, .max = 255,
      .doc = "Number of classes, the background included."},
     {"model.width", PL_CONFIG_INT, "64", .min = 1, .max = 4096,
@@ -46,8 +46,7 @@ pl_status segment_net_of(const pl_config *c, segment_net *n)
     int64_t step = (int64_t)1 << n->levels;
     if (n->rows % step || n->columns % step)
         return pl_fail(PL_ERR_CONFIG,
-                       "height (%lld) and width (%lld) have to be multiples of %lld (2 to the "
-                       "model.levels)",
+                       "height (%lld) and width (%lld) must be multiples of %lld (2^model.levels)",
                        (long long)n->rows, (long long)n->columns, (long long)step);
     return PL_OK;
 }
@@ -59,7 +58,7 @@ static pl_val colours(pl_builder *b, pl_nn *m, const char *key)
     const double *x = pl_config_floats(pl_builder_config(b), key, &n);
     pl_val each[3];
     if (n != 3)
-        return pl_nn_fail(m, PL_ERR_CONFIG, "%s has %d numbers; it wants red, green and blue", key,
+        return pl_nn_fail(m, PL_ERR_CONFIG, "%s has %d numbers; give three: red, green, blue", key,
                           n);
     for (int i = 0; i < 3; i++) each[i] = pl_fill(m->g, PL_TYPE(m->dtype, 1), x[i]);
     return pl_concat(m->g, 3, each, 0);

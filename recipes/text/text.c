@@ -15,7 +15,7 @@ static const pl_config_entry schema[] = {
      .doc = "Tokens that the network sees at once."},
     {"model.layers", PL_CONFIG_INT, "6", .min = 1, .max = 256, .doc = "Transformer layers."},
     {"model.heads", PL_CONFIG_INT, "6", .min = 1, .max = 256,
-     .doc = "Attention heads; model.width is a multiple of it."},
+     .doc = "Attention heads; model.width must be a multiple of this number."},
     {"model.width", PL_CONFIG_INT, "384", .min = 2, .max = 65536,
      .doc = "Numbers per token inside the network."},
     {"model.dropout", PL_CONFIG_FLOAT, "0", .min = 0, .max = 0.99, .doc = "Dropout probability."},
@@ -144,7 +144,8 @@ const pl_recipe pl_recipe_text;
 const pl_recipe pl_recipe_text = {
     .abi = PL_RECIPE_ABI,
     .name = "text",
-    .about = "the next token of a text: a small GPT on your own text file, which then writes",
+    .about = "the next token of a text: a small GPT that learns your own text file and continues "
+             "a prompt",
     .schema = schema,
     .presets = text_presets,
     .build = build,

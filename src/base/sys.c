@@ -48,7 +48,7 @@ static bool must_fail(void)
 static void *out_of_memory(size_t bytes)
 {
     (void)pl__fail(PL_ERR_MEMORY, __FILE__, __LINE__,
-                   "the system has no %zu bytes of memory to give", bytes);
+                   "the system cannot allocate %zu bytes of memory", bytes);
     return NULL;
 }
 
@@ -162,7 +162,7 @@ pl_status pl_sys_target(const char **path, char real[PATH_MAX])
     struct stat s;
     if (lstat(*path, &s) == 0 && S_ISLNK(s.st_mode) && realpath(*path, real)) *path = real;
     PL_FAIL_IF(stat(*path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode), PL_ERR_IO,
-               "cannot write %.300s: it is there, and no file", *path);
+               "cannot write %.300s: it exists and is not a file", *path);
     return PL_OK;
 }
 

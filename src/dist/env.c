@@ -39,8 +39,9 @@ pl_status pl_rank_env_read(pl_rank_env *out)
         const row *r = &rows[i];
         if (!set(r->rank) || !set(r->size)) continue;
         int rank = number(r->rank), size = number(r->size), local = number(r->local_size);
-        PL_FAIL_IF(rank < 0 || size < 1 || rank >= size, PL_ERR_ARG, "%s=%s and %s=%s name no rank",
-                   r->rank, getenv(r->rank), r->size, getenv(r->size));
+        PL_FAIL_IF(rank < 0 || size < 1 || rank >= size, PL_ERR_ARG,
+                   "%s=%s and %s=%s do not name a rank", r->rank, getenv(r->rank), r->size,
+                   getenv(r->size));
         *out = (pl_rank_env){.launcher = r->launcher,
                              .rank = rank,
                              .size = size,

@@ -204,7 +204,7 @@ static void list_missing(const pl_hub *h, char *out, size_t cap)
         if (!seated(h, i)) n += (size_t)snprintf(out + n, cap - n, " %d", i);
 }
 
-/* If a rank died before it came, only mpirun sees that, and then kills the others. */
+/* If a rank died before it connected, only mpirun notices, and then kills the other ranks. */
 static void end_for_peer(pl_hub *h, const peer *p, const char *what)
 {
     const char *others = what_others_do(h, p->rank);
@@ -215,7 +215,7 @@ static void end_for_peer(pl_hub *h, const peer *p, const char *what)
              "[rank %d host %s] %s (process %d; it was last in %s)%s%s%s%s%s", p->rank, p->host,
              what, p->pid, p->doing[0] ? p->doing : "its start",
              others[0] ? "; the others were in " : "", others,
-             missing[0] ? "; it may be the end of one that had not come yet: rank" : "", missing,
+             missing[0] ? "; possibly a rank died before it connected: rank" : "", missing,
              "; the same command resumes from the last complete checkpoint");
     end_world(h, 8);
 }
@@ -240,11 +240,11 @@ static void lose(pl_hub *h, peer *p)
     if (h->doubt && !h->ended && p->rank == h->doubter)
         end_world(h, 8); /* it has said why */
     else if (p->known && !p->left)
-        end_for_peer(h, p, "is gone: killed, or its machine is");
+        end_for_peer(h, p, "is gone: the process was killed, or its machine is down");
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
-/* A rank may give up waiting and come again: it counts as present when it has answered the
+/* A rank may give up waiting and connect again: it counts as present when it has answered the
  * welcome. */
 static void take_stranger(pl_hub *h, peer *p, const char *line)
 {
@@ -372,7 +372,7 @@ static void check_silence(pl_hub *h)
             drop(p);
         if (!p->known || p->left || p->fd < 0 || silent < h->limit) continue;
         snprintf(what, sizeof what,
-                 "has not been heard of for %.1f s: stopped, or its machine cannot be reached",
+                 "has sent nothing for %.1f s: it is suspended, or its machine cannot be reached",
                  1e-9 * (double)silent);
         end_for_peer(h, p, what);
         drop(p); /* it will not leave by itself */
@@ -387,7 +387,8 @@ static void check_arrival(pl_hub *h)
     int patience = here ? ARRIVE_MS : ARRIVE_FIRST_MS;
     if (h->ended || here == h->ranks || !passed(h, h->came, (uint64_t)patience)) return;
     list_missing(h, missing, sizeof missing);
-    snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:%s", here,
+    snprintf(text, sizeof text,
+             "%d of %d ranks have connected, and no other rank for %d s; missing:%s", here,
              h->ranks, patience / 1000, missing);
     pl_hub_fail(h, 8, text);
 }

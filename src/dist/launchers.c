@@ -75,7 +75,7 @@ static pl_status start(int ranks, char **argv, pid_t *out)
     char *args[MOST];
     int n = 0;
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    PL_FAIL_IF(len <= 0, PL_ERR_PEER, "this program cannot find itself");
+    PL_FAIL_IF(len <= 0, PL_ERR_PEER, "cannot find the file of this program");
     self[len] = 0;
     snprintf(count, sizeof count, "%d", ranks);
     args[n++] = (char[]){"mpirun"};
@@ -141,9 +141,10 @@ static void explain_mpirun(pl_hub *hub, int code)
         snprintf(text, sizeof text,
                  "mpirun is not found: install openmpi-bin, or start the ranks yourself");
     else
-        snprintf(text, sizeof text, "mpirun has ended with code %d before its ranks had%s", code,
-                 pl_hub_met(hub) ? "; the same command resumes from the last complete checkpoint"
-                                 : " met");
+        snprintf(text, sizeof text, "mpirun ended with code %d before its ranks %s", code,
+                 pl_hub_met(hub)
+                     ? "ended; the same command resumes from the last complete checkpoint"
+                     : "connected");
     pl_hub_fail(hub, code && code < 127 ? code : 8, text);
 }
 
@@ -216,7 +217,7 @@ static pl_status lead(int ranks, char **argv, int *code)
     socklen_t n = torch_name(&at);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     PL_FAIL_IF(fd < 0 || bind(fd, (struct sockaddr *)&at, n) != 0 || listen(fd, 1024) != 0,
-               PL_ERR_PEER, "torchrun's ranks cannot meet: %s", strerror(errno));
+               PL_ERR_PEER, "torchrun's ranks cannot connect to each other: %s", strerror(errno));
     PL_TRY(pl_ranks_launch(ranks, argv, code));
     for (int i = 1; i < ranks; i++) { /* they have come by this time, or do not come */
         struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -260,7 +261,7 @@ static pl_status follow(int *code)
         }
         usleep(100000);
     }
-    PL_FAIL(PL_ERR_PEER, "rank 0 of torchrun has not come");
+    PL_FAIL(PL_ERR_PEER, "rank 0 of torchrun did not connect");
 }
 
 pl_status pl_ranks_start(int asked_ranks, char **argv, int *code)
@@ -271,14 +272,14 @@ pl_status pl_ranks_start(int asked_ranks, char **argv, int *code)
     if (env.launcher && strcmp(env.launcher, "torchrun") == 0 && env.size > 1) {
         PL_FAIL_IF(
             env.local_size != env.size, PL_ERR_PEER,
-            "torchrun has started %d ranks on this machine of %d: across machines, start them with mpirun "
-            "or srun",
+            "torchrun started %d of %d ranks on this machine: across machines, start them with "
+            "mpirun or srun",
             env.local_size, env.size);
         return env.rank == 0 ? lead(env.size, argv, code) : follow(code);
     }
     if (env.launcher) {
         PL_FAIL_IF(asked_ranks > 1 && env.size != asked_ranks, PL_ERR_ARG,
-                   "--ranks %d, and %s has started %d", asked_ranks, env.launcher, env.size);
+                   "--ranks %d, but %s started %d ranks", asked_ranks, env.launcher, env.size);
         return PL_OK;
     }
     return asked_ranks > 1 ? pl_ranks_launch(asked_ranks, argv, code) : PL_OK;

@@ -158,7 +158,7 @@ static void check_silence(pl_line *l)
     uint64_t now = pl_sys_now_ns(), limit = atomic_load(&l->limit);
     l->silent += now - l->seen < limit / 4 ? now - l->seen : limit / 4;
     l->seen = now;
-    if (l->silent > limit) lose_hub(l, "has not been heard of within the time limit");
+    if (l->silent > limit) lose_hub(l, "has sent nothing within the time limit");
 }
 
 static void *tend(void *arg)
@@ -270,7 +270,7 @@ pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, cons
     if (!started) {
         if (l->fd >= 0) close(l->fd);
         pl_sys_free(l);
-        PL_FAIL(PL_ERR_PEER, "rank %d cannot reach the control channel of its world", rank);
+        PL_FAIL(PL_ERR_PEER, "rank %d cannot connect to the process that monitors the ranks", rank);
     }
     *out = l;
     return PL_OK;

@@ -36,8 +36,8 @@ static pl_status check_size(const pl_world *w)
     PL_FAIL_IF(
         w->comm.size != w->env.size || w->comm.rank != w->env.rank, PL_ERR_PEER,
         "%s started %d ranks, MPI sees %d of them: %s", w->env.launcher, w->env.size, w->comm.size,
-        strcmp(w->env.launcher, "srun") == 0 ? "try srun --mpi=pmix (srun --mpi=list shows what "
-                                               "there is), or mpirun"
+        strcmp(w->env.launcher, "srun") == 0 ? "try srun --mpi=pmix (srun --mpi=list shows the "
+                                               "choices), or mpirun"
                                              : "start them with the mpirun of the MPI that this "
                                                "program was built with");
     return PL_OK;
@@ -106,11 +106,10 @@ static pl_status make_hub(pl_world *w)
 /* srun without an MPI plug-in: MPI would abort, or create worlds of one rank each. */
 static pl_status check_launcher(const pl_rank_env *env)
 {
-    PL_FAIL_IF(
-        strcmp(env->launcher, "srun") == 0 && !getenv("PMIX_RANK"), PL_ERR_PEER,
-        "srun has started %d processes and does not let MPI bring them together: use srun --mpi=pmix (srun "
-        "--mpi=list shows what there is), or mpirun",
-        env->size);
+    PL_FAIL_IF(strcmp(env->launcher, "srun") == 0 && !getenv("PMIX_RANK"), PL_ERR_PEER,
+               "srun started %d processes, but MPI cannot connect them: use srun --mpi=pmix (srun "
+               "--mpi=list shows the choices), or mpirun",
+               env->size);
     return PL_OK;
 }
 
@@ -120,7 +119,7 @@ static pl_status join(pl_world *w)
     PL_TRY(pl_mpi_load(&w->mpi));
     PL_TRY(find_hub(w));
     const char *why = w->mpi->open(&w->comm);
-    PL_FAIL_IF(why, PL_ERR_PEER, "MPI cannot be entered: %s", why);
+    PL_FAIL_IF(why, PL_ERR_PEER, "MPI cannot be initialised: %s", why);
     PL_TRY(check_size(w));
     size_t n = (size_t)w->comm.size;
     w->comm.send = pl_sys_alloc(2 * n * sizeof *w->comm.send);

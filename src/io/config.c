@@ -84,7 +84,7 @@ static pl_status sort_keys(pl_config *c)
     }
     for (int i = 1; i < c->n; i++)
         PL_FAIL_IF(strcmp(c->entry[c->by_key[i - 1]]->key, c->entry[c->by_key[i]]->key) == 0,
-                   PL_ERR_ARG, "schema: %s is there twice", c->entry[c->by_key[i]]->key);
+                   PL_ERR_ARG, "schema: %s is listed twice", c->entry[c->by_key[i]]->key);
     return PL_OK;
 }
 
@@ -299,7 +299,7 @@ static pl_status parse_document(const finder *f, document *d)
         PL_FAIL_IF(same_document(p, d), PL_ERR_CONFIG, "%.200s extends itself, through %.200s",
                    d->name, d->parent->name);
     PL_FAIL_IF(depth >= MAX_EXTENDS, PL_ERR_CONFIG,
-               "%.200s: extends goes on for more than %d files", d->name, MAX_EXTENDS);
+               "%.200s: a chain of extends has more than %d files", d->name, MAX_EXTENDS);
     PL_TRY(pl_yaml_parse(d->text, d->len, d->name, f->arena, &d->root));
     config_source s = {.file = d->name};
     if (d->root && d->root->kind != PL_YAML_MAPPING && !pl__yaml_is_null(d->root))

@@ -110,7 +110,7 @@ static pl_status take_descr(head *h)
 {
     skip_space(h);
     PL_FAIL_IF(h->p < h->end && *h->p == '[', PL_ERR_DATA,
-               "%.200s: an array of records cannot be read; save each field as an array of its own",
+               "%.200s: an array of records cannot be read; save each field as a separate array",
                h->file);
     return take_string(h, h->descr, sizeof h->descr, "a short text for descr");
 }

@@ -134,7 +134,7 @@ static pl_status cut_header(reader *r)
     t->field = pl_sys_alloc(MAX_COLUMNS * sizeof *t->field);
     if (!t->field) return PL_ERR_MEMORY;
     skip_empty_lines(r);
-    PL_FAIL_IF(r->at == r->end, PL_ERR_DATA, "%s is empty: a header line is wanted", r->path);
+    PL_FAIL_IF(r->at == r->end, PL_ERR_DATA, "%s is empty: it needs a header line", r->path);
     while (!last) {
         PL_FAIL_IF(t->columns == MAX_COLUMNS, PL_ERR_DATA, "%s: more than %d columns", r->path,
                    MAX_COLUMNS);

@@ -128,8 +128,7 @@ static pl_status check_json_comments(const char *text, size_t len, const char *n
                    strchr(" \t\r\n,{}[]\"", before)) {
             PL_FAIL(PL_ERR_CONFIG,
                     "%.200s:%d:%d: JSON has no comments; rename the file to .yaml and begin "
-                    "comments with # "
-                    "(YAML reads the rest of it as it is)",
+                    "comments with # (the rest of the file is valid YAML)",
                     name, line, (int)(i - line_start) + 1);
         }
     }
@@ -159,7 +158,7 @@ static pl_status take_key(builder *b, level *l, pl_yaml *node)
         FAIL_AT(b, node,
                 "merge keys (<<) are not read; use extends:, or an alias for the whole mapping",
                 "");
-    if (pl_yaml_get(l->node, node->text)) FAIL_AT(b, node, "this key is there twice: ", node->text);
+    if (pl_yaml_get(l->node, node->text)) FAIL_AT(b, node, "this key is set twice: ", node->text);
     l->key = node;
     return PL_OK;
 }

@@ -424,7 +424,7 @@ static pl_status node_line(scan *s, pl_val *in)
     if (s->g->status != PL_OK) return fail_at(s, s->g->error);
     for (int k = 0; k < n_out; k++)
         if (!pl_type_equal(&types[k], &s->g->vals[out[k].id].type))
-            return fail_at(s, "the type written is not the one the op gives");
+            return fail_at(s, "the written type differs from the type that the op infers");
     return PL_OK;
 }
 

@@ -144,9 +144,10 @@ pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step)
             "(schedule.total_steps), more steps (train.steps) or a shorter warm-up",
             (long long)s->total, (long long)least);
     if (s->kind == PL_LR_STEP && s->step_size < 1)
-        return pl_nn_fail(m, PL_ERR_CONFIG,
-                          "the learning-rate schedule drops every %lld steps: 1 is the least",
-                          (long long)s->step_size);
+        return pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "the learning-rate schedule drops every %lld steps: it must be at least 1",
+            (long long)s->step_size);
     if (s->every > 1) step = pl_div(g, step, pl_full_like(g, step, (double)s->every));
     pl_val n = pl_cast(g, step, PL_F64);
     pl_val after = pl_max(g, pl_shift(g, n, -(double)s->warmup), constant(g, 0));

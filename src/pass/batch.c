@@ -61,8 +61,9 @@ static void check_goal(pl_batch_walk *w, pl_val v)
     if (t->kind == PL_BATCH_NONE && !pl_batch_near(t->ratio, 1))
         add_cause(w, node, PL_BATCH_FOLLOWS);
     if (t->kind == PL_BATCH_SUM && !pl_batch_near(t->ratio, mean))
-        add_cause(w, node,
-                  "the result is not a mean over the batch: parts of it would weigh otherwise");
+        add_cause(
+            w, node,
+            "the result is not a mean over the batch: micro-batches would have other weights");
 }
 
 static pl_status same_program(const pl_graph *a, const pl_graph *b)
@@ -72,7 +73,7 @@ static pl_status same_program(const pl_graph *a, const pl_graph *b)
         same = a->nodes[n].op == b->nodes[n].op && a->nodes[n].in == b->nodes[n].in &&
                a->nodes[n].n_in == b->nodes[n].n_in && a->nodes[n].out == b->nodes[n].out;
     if (same) same = memcmp(a->edges, b->edges, a->n_edges * sizeof *a->edges) == 0;
-    PL_FAIL_IF(!same, PL_ERR_GRAPH, "the model is another program at another batch");
+    PL_FAIL_IF(!same, PL_ERR_GRAPH, "the model builds a different program for a different batch");
     return PL_OK;
 }
 

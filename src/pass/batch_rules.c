@@ -422,7 +422,7 @@ static const char *labels_each(pl_batch_walk *w, const pl_labels *l, pl_batch_ta
     const char *why = batch_label(s, l, &label, &wide);
     if (why) return why;
     if (label == PL_LABEL_JOIN && (count(s, PL_BATCH_EACH) != s->whole.n_in || !wide))
-        return "it puts something beside the samples of the batch";
+        return "it concatenates something to the samples of the batch";
     for (int k = 0; k < s->whole.n_out; k++) {
         const pl_type *y = &s->whole.out_type[k];
         int at = NO_AXIS, axis = out_axis(w, k);
@@ -465,7 +465,7 @@ static const char *other_rule(pl_batch_walk *w)
 {
     pl_batch_node *s = &w->s;
     if (count(s, PL_BATCH_NONE) != s->whole.n_in)
-        return "nothing is known of how it treats a batch";
+        return "its descriptor does not say how it treats a batch";
     if (!all_one(s)) return FOLLOWS;
     for (int k = 0; k < s->whole.n_out; k++) {
         if (out_axis(w, k) != NO_AXIS) return FOLLOWS;
@@ -494,7 +494,7 @@ const char *pl_batch_rule(pl_batch_walk *w, uint32_t node)
     uint32_t flags = s->op->flags;
     pl_affine a, b;
     if (flags & PL_OP_FILL) return fill_rule(w);
-    if (!same_settings(s)) return "a setting of it follows the size of the batch";
+    if (!same_settings(s)) return "one of its attributes depends on the size of the batch";
     if (flags & PL_OP_SOURCE) return source_rule(w, pl_node_slot(w->g, node) >= 0);
     if (flags & PL_OP_RANDOM) return random_rule(w);
     for (int i = 0; i < s->whole.n_in; i++) {

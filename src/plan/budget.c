@@ -159,7 +159,8 @@ pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget)
     uint64_t needs = arena_of(b, plan);
     if (arena_budget && needs > arena_budget) {
         pl__expanded_plan_free(plan);
-        PL_FAIL(PL_ERR_FIT, "the arena needs %llu bytes, %llu are given; set checkpointing=auto",
+        PL_FAIL(PL_ERR_FIT,
+                "the arena needs %llu bytes, the budget leaves %llu; set checkpointing=auto",
                 (unsigned long long)needs, (unsigned long long)arena_budget);
     }
     pl__expanded_plan_free(b->set);

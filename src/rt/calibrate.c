@@ -343,7 +343,7 @@ pl_status pl_measure_save(pl_measure *m, int *units)
     PL_TRY(pl_session_profile(m->session, false));
     table_file_of(m->session->dev, &f);
     PL_FAIL_IF(!f.path[0], PL_ERR_IO,
-               "there is no folder to keep times in: set PLIMSOLL_CACHE to one");
+               "there is no cache folder for measured times: set PLIMSOLL_CACHE to a folder");
     PL_TRY(pl_time_table_load(f.path, f.owner, &t));
     pl_status rc = PL_OK;
     for (int i = 0; i < m->session->n_bound && rc == PL_OK; i++) rc = put_program(m, i, t, &n);

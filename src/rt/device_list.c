@@ -97,8 +97,8 @@ pl_status pl_device_find(const char *name, const pl_device **out)
     char names[128], near[64];
     names_text(names, sizeof names);
     suggest_device(name, near, sizeof near);
-    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"%s (there are %s, and to plan for%s)", name ? name : "",
-            near, names, cards);
+    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"%s (devices: %s; GPUs to plan for:%s)",
+            name ? name : "", near, names, cards);
 }
 
 int pl_device_list(pl_device_info *out, int cap)

@@ -153,7 +153,7 @@ static pl_status plan_within(pl_process_budget *b, uint64_t arena)
     char state[32];
     PL_FAIL_IF(
         arena == 0 && arena_of(b, false), PL_ERR_FIT,
-        "weights, optimizer state (%s together) and overhead leave nothing of it to the arena",
+        "weights, optimizer state (%s together) and overhead leave nothing of the budget to the arena",
         pl_str_bytes(b->state_bytes, state, sizeof state));
     for (int i = 0; i < b->n; i++) {
         pl_program *p = b->programs[i];

@@ -104,7 +104,7 @@ static uint32_t sum_kinds(const pl_bound_program *b, const row *steps, row *kind
 pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows, char **text)
 {
     const pl_bound_program *b = pl_session_find(s, p);
-    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program does not belong to this session");
     PL_FAIL_IF(!b->profile.ns, PL_ERR_ARG, "the session is not being profiled");
     pl_arena scratch = PL_ARENA_INIT;
     row *steps = pl_arena_new(&scratch, row, b->n_units + 1);
@@ -170,10 +170,10 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
     pl_str out = PL_STR_INIT;
     char a[32], b[32], c[32];
     pl_str_addf(
-        &out, "arena %s (bound %s, program order %s), order \"%s\", %u steps\n",
+        &out, "arena %s (bound %s, program order %s), order \"%s\", %u positions\n",
         pl_str_bytes(plan->arena_bytes, a, sizeof a), pl_str_bytes(plan->live_bound, b, sizeof b),
         pl_str_bytes(plan->program_order_bound, c, sizeof c), plan->order_name, plan->n_positions);
-    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_position,
+    pl_str_addf(&out, "peak at position %d, %s; alive there:\n", plan->peak_position,
                 p->info.peak_node);
     print_alive(p, &out, alive, n, rows > 0 ? (uint32_t)rows : UINT32_MAX);
     pl_status rc = pl_str_take(&out, text);

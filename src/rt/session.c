@@ -155,7 +155,7 @@ static pl_status check_program(const pl_session *s, const pl_program *p, int i)
     PL_FAIL_IF(i && p->dev != s->dev, PL_ERR_ARG,
                "programs of one session must be compiled for one device");
     PL_FAIL_IF(p->dev->plans_only, PL_ERR_DEVICE,
-               "%s is a profile to plan with: nothing can run on it; plimsoll devices tells what "
+               "%s is a profile to plan with: nothing can run on it; plimsoll devices lists what "
                "this machine can train on",
                p->dev->name);
     return PL_OK;
@@ -419,14 +419,14 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound_program *b, uint32_t *f
 pl_status pl_session_send(pl_session *s, const pl_program *p)
 {
     pl_bound_program *b = pl_session_find(s, p);
-    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program does not belong to this session");
     return s->dev->access->send(s, b);
 }
 
 pl_status pl_session_run(pl_session *s, pl_program *p)
 {
     pl_bound_program *b = pl_session_find(s, p);
-    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program does not belong to this session");
     uint32_t failed = 0;
     pl_status rc = s->dev->access->run(s, b, &failed);
     if (rc == PL_OK || failed >= b->n_units) return rc;
@@ -442,7 +442,7 @@ pl_status pl_session_wait(pl_session *s)
 pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago)
 {
     const pl_bound_program *b = pl_session_find(s, p);
-    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program does not belong to this session");
     return s->dev->access->wait(s, b, ago);
 }
 

@@ -124,15 +124,15 @@ TEST(cuda_card_that_cannot_be_used_says_why)
         {cudaErrorInsufficientDriver, 12040, 1, 9, 0, 0, NULL,
          "too old: it knows CUDA 12.4, this plug-in is built with CUDA 13.0; install a newer driver"},
         {cudaErrorNoDevice, 13000, 0, 9, 0, 0, NULL,
-         "a driver is here, but it shows no NVIDIA GPU (CUDA_VISIBLE_DEVICES="},
-        {cudaSuccess, 13000, 0, 9, 0, 0, NULL, "shows no NVIDIA GPU"},
+         "an NVIDIA driver is installed, but it finds no GPU (CUDA_VISIBLE_DEVICES="},
+        {cudaSuccess, 13000, 0, 9, 0, 0, NULL, "finds no GPU"},
         {cudaErrorSystemNotReady, 13000, 0, 9, 0, 0, NULL,
          "the NVIDIA driver does not answer: words (cudaErrorName)"},
         {cudaSuccess, 13000, 2, 9, 0, 2, NULL,
          "there is no GPU 2: the machine has 2, counted from 0"},
         {cudaSuccess, 13000, 2, 9, 0, -1, NULL, "there is no GPU -1"},
         {cudaSuccess, 13000, 1, 7, 0, 0, NULL,
-         "Card is too old for this plug-in: compute capability 7.0; 7.5 is the least"},
+         "Card is too old for this plug-in: compute capability 7.0; at least 7.5 is needed"},
         {cudaSuccess, 13000, 1, 7, 5, 0, NULL,
          "compute capability 7.5; build the plug-in with make CUDA_ARCHS=75"},
         {cudaSuccess, 13000, 1, 9, 0, 0, "cudaStreamCreateWithFlags",
@@ -163,7 +163,7 @@ TEST(cuda_cards_are_listed_with_their_memory_and_use)
     CHECK_INT(n, 3);
     CHECK(strcmp(d[0].name, "cuda") == 0 && strcmp(d[1].name, "cuda:1") == 0 &&
           d[1].free_bytes == 6);
-    CHECK(!d[0].usable && strstr(d[0].why_not, "compute capability 7.2; 7.5 is the least"));
+    CHECK(!d[0].usable && strstr(d[0].why_not, "compute capability 7.2; at least 7.5 is needed"));
     fake.major = 8;
     CHECK_OK(pl_cuda_device_list(d, 2, &n));
     CHECK(d[0].usable);

@@ -131,14 +131,14 @@ TEST(data_decoders_return_the_pixels)
     uint8_t *rgb = image_made(W, H, 3), *out = NULL, got[W * H * 4];
     size_t n = 0;
     pl_image_info info;
-    if (!image_jpeg(rgb, W, H, &out, &n)) SKIP("libturbojpeg is not here");
+    if (!image_jpeg(rgb, W, H, &out, &n)) SKIP("libturbojpeg is not installed");
     CHECK_OK(decode(out, n, &info, got));
     CHECK(info.width == W && info.height == H && info.format == PL_IMAGE_JPEG);
     CHECK(worst(rgb, got, W * H * 3) < 24);
     for (size_t cut = 3; cut < n - 2; cut += 97)
         CHECK_INT(decode(out, cut, &info, got), PL_ERR_DATA);
     free(out);
-    if (!image_png(rgb, W, H, 2, 8, W, H, &out, &n)) SKIP("libspng is not here");
+    if (!image_png(rgb, W, H, 2, 8, W, H, &out, &n)) SKIP("libspng is not installed");
     CHECK_OK(decode(out, n, &info, got));
     CHECK(memcmp(rgb, got, W * H * 3) == 0);
     for (size_t cut = 8; cut < n - 16; cut += 97)
@@ -174,7 +174,7 @@ TEST(data_decoder_works_after_a_bad_file)
     pl_image_info info;
     pl_image_limits limits = PL_IMAGE_LIMITS_INIT;
     pl_decoder *d;
-    if (!image_jpeg(rgb, W, H, &out, &n)) SKIP("libturbojpeg is not here");
+    if (!image_jpeg(rgb, W, H, &out, &n)) SKIP("libturbojpeg is not installed");
     CHECK_OK(pl_decoder_new(&d));
     for (size_t cut = 12; cut < n; cut += 29) {
         if (pl_image_probe(d, out, cut, &limits, &info) == PL_OK)
@@ -195,7 +195,7 @@ TEST(data_cmyk_of_adobe_has_inverted_ink)
     size_t n;
     pl_image_info info;
     for (int i = 0; i < N * N; i++) memcpy(px + 4 * i, (uint8_t[]){255, 0, 255, 255}, 4);
-    if (!image_jpeg_cmyk(px, N, N, &out, &n)) SKIP("libturbojpeg is not here");
+    if (!image_jpeg_cmyk(px, N, N, &out, &n)) SKIP("libturbojpeg is not installed");
     CHECK_OK(decode(out, n, &info, got));
     free(out);
     CHECK(strcmp(info.colour, "CMYK") == 0);
@@ -207,7 +207,7 @@ TEST(data_hostile_images_are_refused)
     uint8_t px[12] = {9}, *out, got[64];
     size_t n;
     pl_image_info info;
-    if (!image_png(px, 1, 1, 2, 8, 1, 1, &out, &n)) SKIP("libspng is not here");
+    if (!image_png(px, 1, 1, 2, 8, 1, 1, &out, &n)) SKIP("libspng is not installed");
     CHECK_INT(decode(out, n, &info, got), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "data.min_side"));
     free(out);
@@ -266,7 +266,7 @@ TEST(data_zip_bombs_take_little_memory_and_time)
     for (int in_profile = 0; in_profile < 2; in_profile++) {
         bomb b;
         if (!image_png_zeros(8, 8, (size_t)128 << 20, in_profile, &b.png, &b.n))
-            SKIP("libspng is not here");
+            SKIP("libspng is not installed");
         CHECK(b.n < 1 << 20);
         uint64_t began = used_ns();
         size_t growth = image_growth(defuse, &b);
@@ -413,7 +413,7 @@ TEST(data_folder_names_are_classes)
     char dir[512], path[600];
     float px[SIDE * SIDE * 3];
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
-    if (!image_folder(dir, 12, 3, 48, 40, 0)) SKIP("libturbojpeg is not here");
+    if (!image_folder(dir, 12, 3, 48, 40, 0)) SKIP("libturbojpeg is not installed");
     snprintf(path, sizeof path, "%s/class1/0001.txt", dir);
     CHECK(image_write(path, (const uint8_t *)"a green field\n", 14));
     snprintf(path, sizeof path, "%s/metadata.jsonl", dir);
@@ -481,7 +481,7 @@ TEST(data_bad_files_fail_or_are_replaced_and_listed)
     static float px[SIDE * SIDE * 3], again[SIDE * SIDE * 3];
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     snprintf(list, sizeof list, "%s/list.txt", pl_test_dir());
-    if (!image_folder(dir, 40, 1, 32, 32, 20)) SKIP("libturbojpeg is not here");
+    if (!image_folder(dir, 40, 1, 32, 32, 20)) SKIP("libturbojpeg is not installed");
     pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
     pl_image_read r;
@@ -516,7 +516,7 @@ TEST(data_tar_shards_are_read_as_one_set)
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     mkdir(dir, 0777);
     uint8_t *rgb = image_made(32, 32, 1);
-    if (!image_jpeg(rgb, 32, 32, &jpeg, &len)) SKIP("libturbojpeg is not here");
+    if (!image_jpeg(rgb, 32, 32, &jpeg, &len)) SKIP("libturbojpeg is not installed");
     static const char json[] = "{\"prompt\": \"a dog\", \"label\": 2}";
     static const char pax[] = "32 path=../../../etc/a.long.jpg\n";
     tar_member(&tar, &n, "s/000.cls", '0', "4", 1);

@@ -81,7 +81,7 @@ TEST(data_hdf5_arrays_are_read)
     int16_t x[ROWS * COLS];
     pl_type sample = PL_TYPE(PL_F32, COLS);
     pl_array *a;
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     for (int i = 0; i < ROWS * COLS; i++) x[i] = (int16_t)(100 * (i / COLS) + i % COLS);
     snprintf(path, sizeof path, "%s/camera.h5", pl_test_dir());
     hdf5_field signal = {"Product/Signal", "H5T_NATIVE_INT16_g", 2, {ROWS, COLS}, x};
@@ -104,7 +104,7 @@ TEST(data_hdf5_that_crashes_the_library_is_refused)
     pl_type sample = PL_TYPE(PL_F32, 3);
     pl_array *a = NULL;
     float row[3];
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     pl_status rc = pl_array_open(paths, 1, "x", "x", &sample, &a);
     CHECK_MSG(rc == PL_OK || strstr(pl_error_text(), "ends-the-library"), "%s", pl_error_text());
     for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a); i++)

@@ -191,7 +191,7 @@ TEST(data_decoding_in_place_gives_the_same_bytes)
     static uint8_t bytes[SIDE * SIDE * 3 + 1];
     static float px[SIDE * SIDE * 3];
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
-    if (!image_folder(dir, 3, 1, SIDE, SIDE, 0)) SKIP("libturbojpeg is not here");
+    if (!image_folder(dir, 3, 1, SIDE, SIDE, 0)) SKIP("libturbojpeg is not installed");
     for (int flip = 0; flip < 2; flip++) {
         pl_image_set_opts o = image_set_options(dir, SIDE);
         pl_image_set *s;
@@ -228,7 +228,7 @@ TEST(data_png_by_rows_gives_the_pixels_of_the_whole)
     size_t n;
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     mkdir(dir, 0777);
-    if (!image_png(rgb, W, H, 2, 8, W, H, &png, &n)) SKIP("libspng is not here");
+    if (!image_png(rgb, W, H, 2, 8, W, H, &png, &n)) SKIP("libspng is not installed");
     snprintf(path, sizeof path, "%s/0.png", dir);
     CHECK(image_write(path, png, n));
     free(png);
@@ -281,7 +281,7 @@ TEST(data_large_png_takes_little_memory)
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     mkdir(dir, 0777);
     if (!image_png_zeros(W, H, (size_t)H * (3 * W + 1) + 300, false, &png, &n))
-        SKIP("libspng is not here");
+        SKIP("libspng is not installed");
     snprintf(path, sizeof path, "%s/0.png", dir);
     CHECK(image_write(path, png, n));
     free(png);

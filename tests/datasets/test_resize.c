@@ -220,7 +220,7 @@ TEST(resize_reads_upscaled_versions_of_a_picture)
     pl_image_set *s;
     uint8_t small, large;
     char path[512];
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     CHECK(write_png(d, "a.png", 32, 10) && write_png(d, "b.png", 32, 20) &&
           write_png(d, "c.png", 64, 30));
     if (!write_webp(d, "ups_a.webp", 64, 110)) SKIP("no encoder of WebP");
@@ -258,7 +258,7 @@ TEST(resize_in_a_recipe_reads_the_file_of_each_resolution)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     CHECK(cli_run("mkdir -p %s/p", d).code == 0);
     char folder[512];
     snprintf(folder, sizeof folder, "%s/p", d);

@@ -140,7 +140,7 @@ TEST(ranks_plan_shares_what_the_budget_needs)
     static const char *const shards[] = {"shard=none", "shard=optimizer", "shard=gradients",
                                          "shard=weights"};
     planned own[4];
-    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
     plan_with(shards[0], 0); /* what a first plan leaves in the process is there from now on */
     for (int i = 0; i < 4; i++) {
         own[i] = plan_with(shards[i], 0);

@@ -172,7 +172,7 @@ TEST(config_key_set_twice_is_refused)
 {
     LOAD_SAYS("train: {steps: 1}\ntrain.steps: 2\n",
               "my.yaml:2:14: train.steps is set twice, before at 1:16");
-    LOAD_SAYS("seed: 1\nseed: 1\n", "my.yaml:2:1: this key is there twice");
+    LOAD_SAYS("seed: 1\nseed: 1\n", "my.yaml:2:1: this key is set twice");
 }
 
 TEST(config_presets_can_be_extended)

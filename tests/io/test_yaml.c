@@ -102,7 +102,7 @@ TEST(yaml_documents_that_explode_are_refused)
 
 TEST(yaml_refusals_name_the_place)
 {
-    REFUSED("a: 1\nb: 2\na: 3\n", "c.yaml:3:1: this key is there twice: a");
+    REFUSED("a: 1\nb: 2\na: 3\n", "c.yaml:3:1: this key is set twice: a");
     REFUSED("a: 1\n---\nb: 2\n", "second document");
     REFUSED("a: !!str 1\n", "tags");
     REFUSED("a: !x {}\n", "tags");

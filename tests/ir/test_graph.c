@@ -162,7 +162,7 @@ TEST(bad_graph_text_is_refused_with_its_place)
     CHECK(refuses(HEAD "%1 = neg(%3) : f32[2]\n", "before its definition"));
     CHECK(
         refuses(HEAD "%1 = fill {dtype=f32, shape=[2], sauce=1} : f32[2]\n", "no such attribute"));
-    CHECK(refuses(HEAD "%1 = fill {dtype=f32, shape=[2]} : f32[3]\n", "is not the one"));
+    CHECK(refuses(HEAD "%1 = fill {dtype=f32, shape=[2]} : f32[3]\n", "differs from the type"));
     CHECK(
         refuses(HEAD "%1 = fill {dtype=f32, shape=[1,1,1,1,1,1,1,1,1]} : f32[2]\n", "more than 8"));
     CHECK(refuses(HEAD "%1 = fill {dtype=f99, shape=[2]} : f32[2]\n", "expected a dtype"));

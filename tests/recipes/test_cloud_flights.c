@@ -78,7 +78,7 @@ static pl_status open_flights(const char *dir, const char *const *more, int n, p
 
 TEST(cloud_flights_split_samples_and_weights_by_flight)
 {
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     char dir[400];
     snprintf(dir, sizeof dir, "%s", pl_test_dir());
     write_flight(dir, "a");
@@ -129,7 +129,7 @@ static void *find_input(void *ctx, const char *name, pl_type *type)
  */
 TEST(cloud_flights_are_read_in_km_and_degrees)
 {
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     static const char *const more[] = {"data.eval_flights=b", "data.flat_field=false"};
     static const int frame[] = {1, 2, 3, 8};
     char dir[400];
@@ -159,7 +159,7 @@ TEST(cloud_flights_are_read_in_km_and_degrees)
 /* seed_compat reads frames as without a flat field, which the original's is. */
 TEST(cloud_seed_compat_reads_frames_without_a_flat_field)
 {
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     static const char *const keys[] = {"data.flat_field=true", "data.flat_field=false",
                                        "seed_compat=true"};
     char dir[400];
@@ -185,7 +185,7 @@ TEST(cloud_seed_compat_reads_frames_without_a_flat_field)
  * then) are those of the samples; half of them are a flight's, the evaluation's are another's. */
 TEST(cloud_flights_that_are_generated_read_back_the_same)
 {
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     static const char *const make[] = {"frames=3",         "height=10",      "width=8",
                                        "data.first_row=2", "data.samples=5", "data.eval_samples=2"};
     char dir[400], key[512];
@@ -241,7 +241,7 @@ TEST(cloud_flights_that_are_generated_read_back_the_same)
 TEST(cloud_flights_train_through_the_authors_phases)
 {
     if (!cli_bin()) return;
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
 #define TOY                                                                                        \
  "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
     const char *d = pl_test_dir();
@@ -262,7 +262,7 @@ TEST(cloud_flights_train_through_the_authors_phases)
 TEST(cloud_flights_train_and_refuse_mistakes_on_the_command_line)
 {
     if (!cli_bin()) return;
-    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     char dir[400], line[3000], list[1500];
     snprintf(dir, sizeof dir, "%s", pl_test_dir());
     write_flight(dir, "a");

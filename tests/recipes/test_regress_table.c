@@ -118,9 +118,10 @@ TEST(regress_bad_tables_are_refused)
     write_table("t.csv", 0, 60, true);
     write_table("new.csv", 0, 3, false);
     CHECK_RUN(cli_run(IN "$P train " TINY TABLE "--out run train.steps=1", pl_test_dir()), 0, "");
-    CHECK_RUN(cli_run(IN "sed -i s/Rome/Paris/ new.csv; $P predict run --input new.csv --out p.csv",
-                      pl_test_dir()),
-              5, "line 3: column \"city\" is \"Paris\", which is no category that the model knows");
+    CHECK_RUN(
+        cli_run(IN "sed -i s/Rome/Paris/ new.csv; $P predict run --input new.csv --out p.csv",
+                pl_test_dir()),
+        5, "line 3: column \"city\" is \"Paris\", which is not a category of the training table");
     CHECK_RUN(cli_run(IN
                       "sed -i s/area/surface/ new.csv; $P predict run --input new.csv --out p.csv",
                       pl_test_dir()),

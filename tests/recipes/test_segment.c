@@ -87,7 +87,7 @@ TEST(segment_masks_have_the_size_of_the_picture_and_the_users_numbers)
         write_mask(mask, 40, 24, 0, 255);
     }
     CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set model.classes=2 train.steps=1", d), 5,
-              "the masks have no class but 0, and the number 255");
+              "the masks have only the values 0 and 255");
     CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set model.classes=2 data.flip=1 --out run "
                          "'data.mask_values=[0, 255]' train.steps=40 && "
                          "$P predict run --input set/images --out got --quiet",
@@ -117,7 +117,7 @@ TEST(segment_bad_masks_are_told)
               "8 x 16 pixels, its picture has 16 x 16");
     write_mask("set/train/masks/000003.png", 16, 16, 0, 7);
     CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set train.steps=20", d), 5,
-              "data.mask_values lists the numbers of the classes (now 0, 1, 2)");
+              "data.mask_values lists the value of each class (now 0, 1, 2)");
     CHECK_RUN(cli_run(IN "cp set/train/images/000003.png set/train/masks/000003.png; "
                          "$P train " TINY "data.path=set train.steps=20",
                       d),

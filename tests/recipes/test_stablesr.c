@@ -59,7 +59,7 @@ TEST(stablesr_losses_on_pictures_do_not_depend_on_workers)
     const char *dir = pl_test_path("pictures");
     char path[640];
     double loss[4][STEPS];
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     CHECK(png_folder(dir, 12));
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 4; k++) {
@@ -147,7 +147,7 @@ TEST(stablesr_skips_or_refuses_small_files)
     char path[640], least[64];
     double loss[2][STEPS];
     struct stat file;
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     CHECK(png_folder(dir, 12));
     snprintf(path, sizeof path, "%s/000.png", dir);
     CHECK_INT(stat(path, &file), 0);
@@ -165,7 +165,7 @@ TEST(stablesr_skips_or_refuses_small_files)
     const char *const none[] = {SMALL_VAE, path, "batch=2", "data.min_side=384",
                                 "data.on_bad=skip"};
     CHECK_INT(losses_of(none, 7, NULL, loss[0], NULL), PL_ERR_DATA);
-    CHECK_MSG(strstr(pl_error_text(), "data.min_side") && strstr(pl_error_text(), "63 others"),
+    CHECK_MSG(strstr(pl_error_text(), "data.min_side") && strstr(pl_error_text(), "63 images"),
               "%s", pl_error_text());
 }
 
@@ -229,7 +229,7 @@ TEST(stablesr_pool_keeps_a_sample_with_its_edges)
     const char *dir = pl_test_path("pictures");
     char path[640];
     first_pairs *of = malloc(4 * sizeof *of);
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     CHECK(of && png_folder(dir, 24));
     memset(of, 0, 4 * sizeof *of);
     snprintf(path, sizeof path, "data.path=%s", dir);
@@ -258,7 +258,7 @@ TEST(stablesr_pool_smaller_than_a_batch_is_refused)
     const char *dir = pl_test_path("pictures");
     char path[640];
     double loss[STEPS];
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     CHECK(png_folder(dir, 4));
     snprintf(path, sizeof path, "data.path=%s", dir);
     CHECK(losses_of((const char *const[]){SMALL_VAE, path, "batch=2", "data.pool=1"}, 6, NULL, loss,
@@ -270,11 +270,11 @@ TEST(stablesr_pool_smaller_than_a_batch_is_refused)
  * takes. */
 TEST(stablesr_plan_includes_the_host_memory_of_pictures)
 {
-    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
     const char *dir = pl_test_path("pictures");
     char path[640];
     uint64_t overhead[3];
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     CHECK(png_folder(dir, 4));
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 3; k++) {
@@ -426,7 +426,7 @@ TEST(stablesr_crops_without_scaling)
     int places = 0;
     snprintf(path, sizeof path, "mkdir -p %s", dir);
     CHECK_INT(system(path), 0);
-    if (!image_png(whole, W, H, 2, 8, W, H, &bytes, &n)) SKIP("libspng is not here");
+    if (!image_png(whole, W, H, 2, 8, W, H, &bytes, &n)) SKIP("libspng is not installed");
     snprintf(path, sizeof path, "%s/000.png", dir);
     CHECK(image_write(path, bytes, n));
     pl_image_set_opts o = {.items = {.path = dir},

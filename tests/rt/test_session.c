@@ -337,7 +337,7 @@ TEST(run_profile_and_report_name_kernels)
               text);
     pl_text_free(text);
     CHECK_OK(pl_program_report(r.p, 0, &text));
-    CHECK_MSG(strstr(text, "peak at step") && strstr(text, "activation"), "%s", text);
+    CHECK_MSG(strstr(text, "peak at position") && strstr(text, "activation"), "%s", text);
     pl_text_free(text);
     CHECK_OK(pl_session_profile(r.s, false));
     CHECK_OK(pl_session_run(r.s, r.p));

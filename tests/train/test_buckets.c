@@ -210,7 +210,7 @@ TEST(buckets_fill_every_batch_from_one_bucket)
 {
     char set[512];
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
-    if (!pictures_made(set, false)) SKIP("libturbojpeg is not here");
+    if (!pictures_made(set, false)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
     check_passes(set, "seed=3", 1, false);
     check_passes(set, "accumulate=2", 2, false);
@@ -224,7 +224,7 @@ TEST(buckets_evaluate_every_sample_in_one_bucket)
 {
     char set[512], recipe[512], path[512];
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
-    if (!pictures_made(set, false)) SKIP("libturbojpeg is not here");
+    if (!pictures_made(set, false)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
     snprintf(recipe, sizeof recipe, "%s/photo.so", pl_test_dir());
     snprintf(path, sizeof path, "data.path=%s", set);
@@ -271,7 +271,7 @@ TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
     char set[512];
     if (!cli_bin()) SKIP("PL_BIN is not built");
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
-    if (!pictures_made(set, false)) SKIP("libturbojpeg is not here");
+    if (!pictures_made(set, false)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
     cli_result r =
         cli_run(BUCKETS "--out a data.workers=0 eval.every=7 eval.batches=100", pl_test_dir());
@@ -340,7 +340,7 @@ TEST(buckets_plan_is_that_of_the_largest_bucket)
         {"'data.buckets=[32x32, big]'", "\"big\" is not a size"},
         {"'data.buckets=[32x32, 24x40]' positions=true", "24x40: state \"positions\""},
         {"'data.buckets=[32x32, 24x40]' positions=true named=true",
-         "24x40: it has state of its own (positions24)"},
+         "24x40: it has state that other buckets lack (positions24)"},
         {"'data.buckets=[auto]' data.bucket_step=64", "no size of at most 1024 pixels"},
         {"'data.buckets=[auto]' data.bucket_area=100000 data.bucket_step=1", "more than 32 sizes"},
         {"'data.buckets=[9999x8]'", "height"}};

@@ -421,7 +421,7 @@ static void told_is_enough(const char *config, int *again)
 TEST(budget_printed_as_the_minimum_is_enough)
 {
     WANT_BIN();
-    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
     static const char *const config[] = {
         "lgt/tiny batch=24", "cloud/tiny batch=40",
         /* long */

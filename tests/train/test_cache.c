@@ -27,7 +27,7 @@ static bool made(void)
 TEST(cache_trains_to_the_same_bits_without_the_encoder)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    if (!made()) SKIP("libturbojpeg is not here");
+    if (!made()) SKIP("libturbojpeg is not installed");
     cli_result r = cli_run(CACHE "batch=7", pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.out, "in 4 files"), "%s%s", r.out, r.err);
     r = cli_run(RUN "--out plain", pl_test_dir());
@@ -65,7 +65,7 @@ TEST(cache_trains_to_the_same_bits_without_the_encoder)
 TEST(cache_that_is_stale_is_refused_with_the_changed_key)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    if (!made()) SKIP("libturbojpeg is not here");
+    if (!made()) SKIP("libturbojpeg is not installed");
     cli_result r = cli_run(RUN CACHED, pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "there is no c/cache.json"), "%d %s", r.code, r.err);
     CHECK_INT(cli_run(CACHE, pl_test_dir()).code, 0);
@@ -114,7 +114,7 @@ TEST(cache_that_is_stale_is_refused_with_the_changed_key)
 TEST(cache_depends_on_the_bytes_of_its_model_file)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    if (!made()) SKIP("libturbojpeg is not here");
+    if (!made()) SKIP("libturbojpeg is not installed");
 #define MODEL "data.cache_model=m.safetensors "
     CHECK_INT(cli_run(RUN "--out a seed=5", pl_test_dir()).code, 0);
     CHECK_INT(cli_run(RUN "--out b seed=6", pl_test_dir()).code, 0);
@@ -139,7 +139,7 @@ TEST(cache_depends_on_the_bytes_of_its_model_file)
 TEST(cache_refuses_what_cannot_be_cached)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    if (!made()) SKIP("libturbojpeg is not here");
+    if (!made()) SKIP("libturbojpeg is not installed");
     static const char *const refused[][2] = {{"data.flip=0.5", "data.flip"},
                                              {"data.crop=random", "data.crop=random"},
                                              {"'data.jitter=[0.1, 0, 0, 0]'", "data.jitter"},

@@ -26,7 +26,7 @@ TEST(data_workers_do_not_change_the_losses)
     static char one[8192], other[8192];
     if (!cli_bin()) SKIP("PL_BIN is not built");
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
-    if (!image_folder(set, 30, 2, 64, 48, 0)) SKIP("libturbojpeg is not here");
+    if (!image_folder(set, 30, 2, 64, 48, 0)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
     /* Erased images wait as floats, others as bytes. */
     static const char *const views = "data.crop=random 'data.crop_scale=[0.5, 1]' data.flip=0.5 "
@@ -74,7 +74,7 @@ TEST(data_bad_files_stop_training_or_are_skipped)
     char set[512];
     if (!cli_bin()) SKIP("PL_BIN is not built");
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
-    if (!image_folder(set, 40, 2, 40, 40, 20)) SKIP("libturbojpeg is not here");
+    if (!image_folder(set, 40, 2, 40, 40, 20)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
     cli_result r = cli_run(
         PHOTO "data.eval_share=0.2 train.steps=20 data.workers=2 data.on_bad=fail", pl_test_dir());

@@ -86,7 +86,7 @@ TEST(phases_folds_leave_every_sample_out_once)
     static const struct {
         const char *keys[2], *want;
     } bad[] = {{{"data.folds=1", "seed=0"}, "at least 2 folds"},
-               {{"data.folds=4", "data.fold=4"}, "which are 0 to 3"},
+               {{"data.folds=4", "data.fold=4"}, "are 0 to 3"},
                {{"data.folds=12", "seed=0"}, "some would be empty"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_run *r = NULL;
@@ -133,7 +133,7 @@ TEST(phases_folds_split_pictures_by_class)
                                      .images = &feed};
     char path[600];
     snprintf(path, sizeof path, "data.path=%s/set", pl_test_dir());
-    if (!image_folder(path + 10, 12, 3, 16, 16, 0)) SKIP("libturbojpeg is not here");
+    if (!image_folder(path + 10, 12, 3, 16, 16, 0)) SKIP("libturbojpeg is not installed");
     for (int balance = 0; balance < 2; balance++) {
         const char *keys[] = {
             path,          "batch=2",        "data.folds=3",

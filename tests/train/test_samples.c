@@ -352,7 +352,7 @@ TEST(samples_bad_programs_are_refused_with_a_reason)
         {"break=nothing", "the sampling program has no picture"},
         {"break=shape", "wants [2,H,W,C] or [2,C,H,W]"},
         {"break=rows",
-         "array \"short\" is f32[1,2,5,3]; its first dimension has to be the 2 samples"},
+         "array \"short\" is f32[1,2,5,3]; its first dimension must be the 2 samples"},
         {"break=rank", "array \"mean\" is f32[]"},
         {"break=twice", "sample.array.noise"},
         {"break=state", "the sampling program writes \"seen\""},
@@ -378,7 +378,7 @@ TEST(samples_png_has_the_pixels)
     const char *path = pl_test_path("a.png");
     CHECK_INT(pl_png_save(path, 5, 7, 9, px), PL_ERR_ARG);
     CHECK_INT(pl_png_save(path, 0, 7, 3, px), PL_ERR_ARG);
-    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     WANT_PYTHON(python, "PIL");
     for (int channels = 1; channels <= 4; channels++) {
         char want[64];
@@ -411,7 +411,7 @@ TEST(samples_without_libspng_say_so)
     CHECK_RUN(cli_run("ls %s/a/samples | grep png", d), 1, "");
     CHECK_RUN(
         cli_run("LD_LIBRARY_PATH=%s $P generate fluxflow/tiny --raw --samples 2 --out %s/g", d, d),
-        1, "000000.png: libspng is not here");
+        1, "000000.png: libspng is not installed");
 }
 
 /* The command writes files, events and the report, and trains to the same bits. */

@@ -188,7 +188,7 @@ TEST(tradeoffs_printed_minimum_is_enough)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
-    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
 #define CONFIG                                                                                          \
  "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
  "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
@@ -207,7 +207,7 @@ TEST(tradeoffs_do_not_change_the_weights)
 {
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
-    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
     const char *d = pl_test_dir();
 #define CONFIG                                                                                          \
  "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \

@@ -72,7 +72,8 @@ static pl_status find_target(void)
     for (int i = 0; i < n; i++)
         if (archs[i] <= arch && archs[i] > best) best = archs[i];
     PL_FAIL_IF(best == 0, PL_ERR_DEVICE,
-               "NVRTC %d.%d compiles for no card as old as this one (sm_%d)", major, minor, arch);
+               "NVRTC %d.%d does not compile for a GPU as old as this one (sm_%d)", major, minor,
+               arch);
     self.ptx = best != arch;
     snprintf(self.target, sizeof self.target, "-arch=%s_%d", self.ptx ? "compute" : "sm", best);
     snprintf(self.with, sizeof self.with, "%s nvrtc %d.%d", self.target, major, minor);

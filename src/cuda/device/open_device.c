@@ -22,7 +22,7 @@ enum { OLDEST_ARCH = PL_CUDA_OLDEST };
 /* Says what to do about a GPU that has no code in this plug-in. */
 static const char *advice(int arch)
 {
-    return arch < 75 ? "7.5 is the least" : "build the plug-in with make CUDA_ARCHS=75";
+    return arch < 75 ? "at least 7.5 is needed" : "build the plug-in with make CUDA_ARCHS=75";
 }
 
 static struct {
@@ -83,7 +83,7 @@ static pl_status count_cards(int *n)
                driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
                CUDART_VERSION % 1000 / 10);
     PL_FAIL_IF(rc == cudaErrorNoDevice || (rc == cudaSuccess && *n == 0), PL_ERR_DEVICE,
-               "a driver is here, but it shows no NVIDIA GPU (CUDA_VISIBLE_DEVICES=%s)",
+               "an NVIDIA driver is installed, but it finds no GPU (CUDA_VISIBLE_DEVICES=%s)",
                getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "unset");
     PL_FAIL_IF(rc != cudaSuccess, PL_ERR_DEVICE, "the NVIDIA driver does not answer: %s (%s)",
                cudaGetErrorString(rc), cudaGetErrorName(rc));

@@ -39,7 +39,7 @@ const char *pl_image_missing(pl_image_format f)
     static _Thread_local char text[128];
     if (f == PL_IMAGE_OTHER) return "only " PL_IMAGE_NAMES " are read";
     if (formats[f].here()) return NULL;
-    snprintf(text, sizeof text, "%s is not here (apt-get install %s, then build again)",
+    snprintf(text, sizeof text, "%s is not installed (apt-get install %s, then build again)",
              formats[f].library, formats[f].package);
     return text;
 }
@@ -156,7 +156,7 @@ pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *inf
     PL_FAIL_IF(info->format != PL_IMAGE_PNG, PL_ERR_DATA,
                "a %s file: masks are PNG files, because other formats change the numbers",
                pl_image_format_name(info->format));
-    PL_FAIL_IF(info->bits > 8, PL_ERR_DATA, "%d bits a pixel: masks have at most 8", info->bits);
+    PL_FAIL_IF(info->bits > 8, PL_ERR_DATA, "%d bits per pixel: masks have at most 8", info->bits);
     if (single) {
         PL_TRY(pl__png_raw(bytes, n, info, raw));
         unpack(raw, info, out);

@@ -49,7 +49,7 @@ pl_status pl__bmp_probe(const void *bytes, size_t n, pl_image_info *info)
     int w = 0, h = 0, channels = 0;
     PL_FAIL_IF(n > INT_MAX || !stbi_info_from_memory(bytes, (int)n, &w, &h, &channels) || w < 1 ||
                    h < 1,
-               PL_ERR_DATA, "the BMP header is of a kind that is not read, or corrupt");
+               PL_ERR_DATA, "the BMP header is corrupt, or its kind is not supported");
     info->width = w;
     info->height = h;
     if (channels == 4) info->colour = "RGBA";

@@ -112,7 +112,7 @@ static pl_status read_header(TIFF *t, pl_image_info *info)
     PL_FAIL_IF(!lib.get(t, TIFFTAG_IMAGEWIDTH, &w) || !lib.get(t, TIFFTAG_IMAGELENGTH, &h) ||
                    w == 0 || h == 0 || w > INT32_MAX || h > INT32_MAX,
                PL_ERR_DATA, "the TIFF header has no size");
-    PL_FAIL_IF(!lib.can_read(t, why), PL_ERR_DATA, "a TIFF of a kind that is not read: %.200s",
+    PL_FAIL_IF(!lib.can_read(t, why), PL_ERR_DATA, "this kind of TIFF is not supported: %.200s",
                why);
     (void)lib.get(t, TIFFTAG_BITSPERSAMPLE, &bits);
     (void)lib.get(t, TIFFTAG_SAMPLESPERPIXEL, &samples);

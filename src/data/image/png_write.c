@@ -62,7 +62,8 @@ pl_status pl_png_save(const char *path, int width, int height, int channels, con
 {
     pl_str png = PL_STR_INIT;
     PL_FAIL_IF(!pl_png_fits(width, height, channels), PL_ERR_ARG,
-               "%s: no picture of %d x %d with %d channels", path, width, height, channels);
+               "%s: cannot write a picture of %d x %d with %d channels", path, width, height,
+               channels);
     const char *missing = pl_image_missing(PL_IMAGE_PNG);
     PL_FAIL_IF(missing, PL_ERR_UNSUPPORTED, "%s: %s", path, missing);
     pl_status rc = pl_png_put(&png, width, height, channels, pixels);

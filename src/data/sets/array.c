@@ -61,7 +61,7 @@ static pl_status open_tensor(shard *s, const char *field, pl_type *type)
     if (rc != PL_OK) return rc;
     s->tensor = pl_st_find(s->st, field);
     PL_FAIL_IF(!s->tensor, PL_ERR_DATA,
-               "%s has no tensor \"%s\" (data.fields may name it otherwise)", s->path, field);
+               "%s has no tensor \"%s\" (data.fields can give it another name)", s->path, field);
     PL_FAIL_IF(!s->tensor->loadable, PL_ERR_DATA,
                "%s: tensor \"%s\" has dtype %s, which is not read", s->path, field,
                pl_st_dtype_name(s->tensor->dtype));
@@ -109,7 +109,7 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
 {
     char x[96], y[96];
     pl_type have = {0};
-    PL_FAIL_IF(access(s->path, R_OK) != 0, PL_ERR_DATA, "input \"%s\" wants the array %s: %s",
+    PL_FAIL_IF(access(s->path, R_OK) != 0, PL_ERR_DATA, "input \"%s\" needs the array %s: %s",
                input, s->path, strerror(errno));
     PL_TRY(open_file(s, field, &have));
     PL_FAIL_IF(!rows_match(&have, &a->sample, s->hdf5 != NULL), PL_ERR_DATA,

@@ -134,7 +134,7 @@ static pl_status read_lines(pl_items *s, pl_item **sorted, const char *path)
     }
     pl_sys_free(text);
     PL_FAIL_IF(rc == PL_OK && !found && s->n, PL_ERR_DATA,
-               "%s: none of its %lld lines names an image below %s; there is for one \"%s\"", path,
+               "%s: none of its %lld lines names an image below %s; one line names \"%s\"", path,
                (long long)number, s->root, s->item[0].name);
     return rc;
 }
@@ -155,7 +155,7 @@ static pl_status read_labels(pl_items *s, pl_item **sorted, const pl_table *t, c
     static const char *const labels[] = {"label", "class", "category", NULL};
     int64_t found = 0;
     PL_FAIL_IF(pl_table_columns(t) < 2, PL_ERR_DATA,
-               "%s: one column; a column of file names and one of labels are wanted", path);
+               "%s has one column; it needs a column of file names and a column of labels", path);
     int file = column_of(t, files, 0), label = column_of(t, labels, file == 1 ? 0 : 1);
     for (int64_t i = 0; i < pl_table_rows(t); i++) {
         pl_item *item = find(sorted, s->n, pl_table_text(t, i, file));
@@ -169,7 +169,7 @@ static pl_status read_labels(pl_items *s, pl_item **sorted, const pl_table *t, c
         found++;
     }
     PL_FAIL_IF(!found && s->n, PL_ERR_DATA,
-               "%s: none of its %lld rows names an image below %s; there is for one \"%s\"", path,
+               "%s: none of its %lld rows names an image below %s; one row names \"%s\"", path,
                (long long)pl_table_rows(t), s->root, s->item[0].name);
     return PL_OK;
 }

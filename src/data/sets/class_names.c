@@ -122,7 +122,7 @@ pl_status pl__items_settle_classes(pl_items *s)
             s->root, s->item[first[PL_LABEL_NAME]].name, s->item[first[PL_LABEL_NUMBER]].name);
     else if (count[PL_LABEL_NONE])
         s->unlabelled =
-            pl_arena_printf(&s->mem, "%s: %lld of its %lld images have no label, for one %s: %s",
+            pl_arena_printf(&s->mem, "%s: %lld of its %lld images have no label, e.g. %s: %s",
                             s->root, (long long)count[PL_LABEL_NONE], (long long)s->n, none, way);
     else
         return PL_OK;

@@ -183,8 +183,8 @@ static pl_status find_mask(walk *w, const char *rel, pl_item *i)
                               (int)(dot - below), below);
     if (!i->mask) return PL_ERR_MEMORY;
     snprintf(full, sizeof full, "%s/%s", w->s->root, i->mask);
-    PL_FAIL_IF(stat(full, &st) != 0, PL_ERR_DATA, "%s/%s has no mask: there is no %s", w->s->root,
-               i->name, full);
+    PL_FAIL_IF(stat(full, &st) != 0, PL_ERR_DATA, "%s/%s has no mask: %s does not exist",
+               w->s->root, i->name, full);
     if (st.st_size > w->s->max_bytes) w->s->max_bytes = st.st_size;
     return PL_OK;
 }
@@ -206,7 +206,8 @@ static pl_status add_alone(walk *w)
 {
     const char *path = w->s->root, *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    PL_FAIL_IF(!pl__is_image_name(name), PL_ERR_DATA, "%s is not a picture that is read", path);
+    PL_FAIL_IF(!pl__is_image_name(name), PL_ERR_DATA,
+               "%s is not a picture, or its format is not supported", path);
     w->s->root = !slash          ? "."
                  : slash == path ? "/"
                                  : pl_arena_strndup(&w->s->mem, path, (size_t)(slash - path));

@@ -84,7 +84,7 @@ static void load(void)
 const char *pl_hdf5_missing(void)
 {
     pthread_once(&once, load);
-    return here ? NULL : "libhdf5 is not here (apt-get install libhdf5-dev, then build again)";
+    return here ? NULL : "libhdf5 is not installed (apt-get install libhdf5-dev, then build again)";
 }
 
 static bool memory_type(pl_dtype d, hid_t *out)
@@ -133,7 +133,7 @@ static pl_status open_locked(pl_hdf5 *h, const char *field)
     PL_FAIL_IF(h->file < 0, PL_ERR_DATA, "%s is not an HDF5 file that can be read", h->path);
     h->set = lib.H5Dopen2(h->file, field, H5P_DEFAULT);
     PL_FAIL_IF(h->set < 0, PL_ERR_DATA,
-               "%s has no array \"%s\" (data.fields may name it otherwise: INPUT=folder/array)",
+               "%s has no array \"%s\" (data.fields can give it another name: INPUT=folder/array)",
                h->path, field);
     return read_type(h, field);
 }
@@ -286,7 +286,7 @@ static pl_status write_array(hid_t file, const pl_hdf5_array *a)
     hid_t type;
     hsize_t dim[PL_MAX_RANK];
     PL_FAIL_IF(!memory_type(a->type.dtype, &type) || a->type.rank < 1, PL_ERR_ARG,
-               "\"%s\": no array that HDF5 files hold", a->field);
+               "\"%s\" cannot be stored as an HDF5 array", a->field);
     for (int i = 0; i < a->type.rank; i++) dim[i] = (hsize_t)a->type.dim[i];
     pthread_mutex_lock(&lock);
     make_folders(file, a->field);
@@ -325,7 +325,7 @@ pl_status pl_hdf5_write(const char *path, const pl_hdf5_array *array, int n)
 
 const char *pl_hdf5_missing(void)
 {
-    return "libhdf5 was not here when this was built (apt-get install libhdf5-dev, then build again)";
+    return "this program was built without libhdf5 (apt-get install libhdf5-dev, then build again)";
 }
 
 pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)

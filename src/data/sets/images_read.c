@@ -272,8 +272,8 @@ static pl_status read_mask(pl_image_set *s, const pl_item *i, pl_image_thread *t
             int sy = (int)(box.y0 + (y + 0.5) * (box.y1 - box.y0) / m->h);
             uint8_t value = t->pixels.at[(size_t)sy * (size_t)info.width + (size_t)sx];
             PL_FAIL_IF(m->class_of[value] < 0, PL_ERR_DATA,
-                       "the number %d at row %d, column %d is no class; data.mask_values lists the "
-                       "numbers of the classes (now %s)",
+                       "the number %d at row %d, column %d is not the value of a class; "
+                       "data.mask_values lists the value of each class (now %s)",
                        value, sy, sx, m->known);
             m->to[y * m->w + (v->flip ? m->w - 1 - x : x)] = m->class_of[value];
         }
@@ -361,7 +361,7 @@ static pl_status give_up(pl_image_set *s, const pl_item *i, pl_image_read *r)
     char path[4096];
     pl_status rc = read_item(s, i, r);
     if (rc == PL_OK) return rc;
-    PL_FAIL(PL_ERR_DATA, "%s: %s; %d others chosen in its place cannot be used either",
+    PL_FAIL(PL_ERR_DATA, "%s: %s; %d images chosen to replace it cannot be read either",
             pl_item_path(s->items, i, path, sizeof path), pl_error_text(), MAX_TRIES - 1);
 }
 

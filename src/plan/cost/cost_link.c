@@ -35,7 +35,8 @@ static pl_status find(const char *name, size_t n, pl_link_level *out)
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", profiles[i].name);
     }
-    PL_FAIL(PL_ERR_CONFIG, "no link \"%.*s\"; there are %s, and two levels as nvlink/8+ib", (int)n,
+    PL_FAIL(PL_ERR_CONFIG,
+            "unknown link \"%.*s\"; known links: %s; two levels are written as nvlink/8+ib", (int)n,
             name, list);
 }
 
@@ -47,9 +48,7 @@ pl_status pl_link_parse(const char *text, pl_rank_link *out)
     if (!slash) return PL_OK;
     out->per_node = atoi(slash + 1);
     PL_FAIL_IF(!plus || out->per_node < 1, PL_ERR_CONFIG,
-               "link \"%s\" wants ranks of a machine and what joins "
-               "machines: nvlink/8+ib",
-               text);
+               "link \"%s\": two levels are written LINK/RANKS+LINK, e.g. nvlink/8+ib", text);
     return find(plus + 1, strlen(plus + 1), &out->outer);
 }
 

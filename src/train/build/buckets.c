@@ -100,7 +100,7 @@ pl_status pl__bucket_check(const pl_run *r, const pl_step_build *b, int k, int s
     const pl_variant *v = &b->variants[k], *first = &b->variants[0];
     if (k == 0) return PL_OK;
     PL_FAIL_IF(pl_store_count(r->store) != slots, PL_ERR_CONFIG,
-               "it has state of its own (%s), and buckets share all of it",
+               "it has state that other buckets lack (%s); buckets share all their state",
                pl_store_slot(r->store, slots)->name);
     bool same = v->n_step_programs == first->n_step_programs && !v->eval == !first->eval;
     for (int i = 0; same && i < v->n_step_programs; i++)

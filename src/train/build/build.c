@@ -111,7 +111,7 @@ pl_status pl__build_level(pl_run *r, int64_t accumulate, int level)
     if (level && pl_store_count(r->store) != slots) {
         pl__build_free(r->build);
         r->build = NULL;
-        PL_FAIL(PL_ERR_CONFIG, "%s adds state of its own (%s): it does not train the same",
+        PL_FAIL(PL_ERR_CONFIG, "trade-off %s adds state (%s), so training would differ",
                 r->recipe->smaller[level - 1].setting, pl_store_slot(r->store, slots)->name);
     }
     PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->steps.plateau));

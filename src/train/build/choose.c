@@ -113,8 +113,9 @@ static pl_status build_asked(pl_run *r, int64_t accumulate)
     if (accumulate > 1 && !pl_config_bool(r->config, "accumulate_coupled"))
         PL_TRY(pl__run_couples(r, accumulate, NULL, &why));
     PL_FAIL_IF(why, PL_ERR_CONFIG,
-               "accumulate: %lld would not train as batch: %lld does, its samples couple (%s); set "
-               "accumulate: 1, or accumulate_coupled: true to split it all the same",
+               "accumulate: %lld would train differently from one batch of %lld, because its "
+               "samples are coupled (%s); set accumulate: 1, or accumulate_coupled: true to split "
+               "the batch anyway",
                (long long)accumulate, (long long)pl_config_int(r->config, "batch"), why);
     return build_split(r, accumulate);
 }

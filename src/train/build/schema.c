@@ -17,8 +17,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Where to train: cpu, cuda (the first NVIDIA GPU), cuda:1, ...; or a GPU to plan for "
             "(docs/DEVICES.md)."},
     {"card", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
-     .doc = "GPU that the configuration is meant for, e.g. t4 (plimsoll devices --profiles): where "
-            "device is a GPU and this machine has none, plans are made for this one."},
+     .doc = "GPU that the configuration is meant for, e.g. t4 (plimsoll devices --profiles): "
+            "where device is a GPU and this machine has none, plans are made for this GPU."},
     {"compile.mode", PL_CONFIG_CHOICE, "default",
      .choices = "default|reduce-overhead|max-autotune|eager", .resume = PL_RESUME_ROUND,
      .doc =
@@ -38,8 +38,9 @@ const pl_config_entry pl_engine_schema[] = {
             "fits. null: no budget."},
     {"checkpointing", PL_CONFIG_CHOICE, "auto", .choices = "auto|off|blocks|scopes",
      .resume = PL_RESUME_FREE,
-     .doc = "What is recomputed in the backward pass: what the budget needs (auto), nothing (off), "
-            "the scopes that the recipe marks (blocks), or those of checkpoint_scopes (scopes)."},
+     .doc = "What is recomputed in the backward pass: what the budget needs (auto), nothing "
+            "(off), the scopes that the recipe marks (blocks), or the scopes that "
+            "checkpoint_scopes names (scopes)."},
     {"checkpoint_scopes", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "checkpointing=scopes: names of the scopes to recompute, as a pattern: "
             "\"frame*,*.layer?\"."},
@@ -254,8 +255,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Images without an eval folder: fraction held out for evaluation, by a hash of the "
             "name."},
     {"data.classes", PL_CONFIG_CHOICE, "auto", .choices = "auto|data",
-     .doc = "Images: names of the classes: those of the model file that init_from names, if it has "
-            "them, else those of the data (auto); those of the data, for a new last layer (data)."},
+     .doc = "Images: where class names come from: the model file of init_from if it has class "
+            "names, otherwise the data (auto); always the data, for a new last layer (data)."},
     {"data.balance", PL_CONFIG_BOOL, "false", .doc = "Images: draw every class equally often."},
     {"data.crop", PL_CONFIG_CHOICE, "center", .choices = "center|random|stretch|pixels|resized",
      .cache = PL_CACHE_VALUE,
@@ -270,8 +271,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Images: side of the centre crop of evaluations and predictions, as a fraction of the "
             "largest (0.875: 224 of 256 pixels)."},
     {"data.mask_values", PL_CONFIG_INTS, "null", .min = 0, .max = 255,
-     .doc = "Images with masks: number of each class in the PNG masks, [0, 255]; null: 0, 1, 2, "
-            "..., where 255 does not count."},
+     .doc = "Images with masks: pixel value of each class in the PNG masks, [0, 255]; null: 0, 1, "
+            "2, ..., where pixels with 255 are ignored."},
     {"data.crop_scale", PL_CONFIG_FLOATS, "[1, 1]", .min = 0.01, .max = 1,
      .doc = "Images, data.crop=random: range of the crop's side, as a fraction of the largest "
             "possible."},

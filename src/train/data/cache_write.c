@@ -312,7 +312,7 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
 pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx, pl_cache_info *info)
 {
     PL_FAIL_IF(r->purpose.goal != PL_GOAL_ENCODE || !r->session, PL_ERR_ARG,
-               "the run is not one of the encoder, or not started");
+               "the run does not run the encoder, or is not started");
     writer w = {.r = r, .dir = pl_config_text(r->config, "data.cache")};
     pl_status rc = write_all(&w, progress, ctx);
     *info = (pl_cache_info){w.stamp.samples[0], w.stamp.samples[1], 0, w.n_files};

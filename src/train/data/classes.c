@@ -257,7 +257,7 @@ static pl_status check_count(const pl_run *r, const char *path)
     const char *key = r->recipe->images->classes;
     int64_t most = key ? pl_config_int(r->config, key) : INT64_MAX;
     PL_FAIL_IF(pl_classes_count(r->data.classes) > most, PL_ERR_CONFIG,
-               "%s has %d classes, the network tells %lld apart: set %s=%d", path,
+               "%s has %d classes, the network has %lld: set %s=%d", path,
                pl_classes_count(r->data.classes), (long long)most, key,
                pl_classes_count(r->data.classes));
     return PL_OK;

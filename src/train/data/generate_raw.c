@@ -152,9 +152,10 @@ pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64
 {
     const pl_image_feed *f = r->recipe->images;
     bool own = r->recipe->data_write || r->recipe->data_write_set;
-    PL_FAIL_IF(!own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
-               "recipe %s has no images or prompts of its own; without --raw it writes arrays",
-               r->recipe->name);
+    PL_FAIL_IF(
+        !own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
+        "recipe %s generates no images and no prompts; without --raw, generate writes arrays",
+        r->recipe->name);
     PL_FAIL_IF(!pl__train(r), PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));
     raw w = {.r = r, .feed = f, .dir = dir, .progress = progress, .ctx = ctx};

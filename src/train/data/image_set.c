@@ -326,7 +326,8 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
                "data.source=tar: %s is neither a .tar file nor a folder with .tar files", path);
     PL_FAIL_IF(
         !pl_config_is_null(c, "data.captions") && pl_items_is_tar(path), PL_ERR_CONFIG,
-        "data.captions is for images in folders: those of %s have theirs beside them in the tars",
+        "data.captions is for images in folders; in the tar files of %s captions are beside the "
+        "images",
         path);
     int w, h;
     PL_TRY(largest(r, &w, &h));

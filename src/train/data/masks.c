@@ -12,7 +12,7 @@ static pl_status check_numbers(struct pl_images *m, int64_t classes)
     PL_TRY(pl_image_set_mask_numbers(m->set, LOOKED_AT, seen));
     for (int64_t k = 1; k < classes && k < 255; k++) other |= seen[k];
     PL_FAIL_IF(seen[255] && !other, PL_ERR_DATA,
-               "the masks have no class but 0, and the number 255, which does not count: set "
+               "the masks have only the values 0 and 255, and pixels with 255 are ignored: set "
                "data.mask_values, e.g. [0, 255] if 255 is the second class");
     return PL_OK;
 }

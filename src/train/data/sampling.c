@@ -110,7 +110,7 @@ pl_status pl__fold_check(const pl_config *c, int64_t size)
     PL_FAIL_IF(folds < 2, PL_ERR_CONFIG, "data.folds: %lld: give at least 2 folds, or 0 for none",
                folds);
     PL_FAIL_IF(fold >= folds, PL_ERR_CONFIG,
-               "data.fold: %lld is none of the %lld parts, which are 0 to %lld", fold, folds,
+               "data.fold: %lld is out of range: the %lld parts are 0 to %lld", fold, folds,
                folds - 1);
     PL_FAIL_IF(size <= 0, PL_ERR_CONFIG,
                "data.folds: %lld: the data never end, so they have no parts", folds);

@@ -128,7 +128,7 @@ static pl_status read_samples(pl_run *r, const pl_read_job *j)
         PL_TRY(pl_dataset_read(r->data.dataset, j->subset, j->samples, n, j->batch));
     } else if (!prompts || r->recipe->data_read) {
         PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
-                   "recipe %s has no data of its own: set data.path", r->recipe->name);
+                   "recipe %s generates no data: set data.path", r->recipe->name);
         PL_TRY(pl__recipe_data_read(r, subset, j->samples, n, j->batch));
     }
     if (prompts) PL_TRY(pl__prompts_read(r, subset, j->samples, n, j->batch));

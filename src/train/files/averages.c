@@ -83,7 +83,8 @@ pl_status pl__averages_check(const pl_run *r)
         PL_FAIL_IF(
             pl__is_average(pl_store_slot(r->store, i)) && pl_store_slot(r->store, i)->shards,
             PL_ERR_CONFIG,
-            "eval.ema does not go with averages that ranks share: set shard=none, or plimsoll eval RUN --ema afterwards");
+            "eval.ema cannot use averages that are sharded across ranks: set shard=none, or run "
+            "plimsoll eval RUN --ema afterwards");
     return PL_OK;
 }
 

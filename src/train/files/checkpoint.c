@@ -236,8 +236,8 @@ static pl_status load(pl_run *r, const char *dir, const pl_checkpoint *c)
                "%s is of recipe %s, this run is of %s", dir, c->recipe, r->recipe->name);
     PL_FAIL_IF(
         c->samples != pl__run_samples(r), PL_ERR_DATA,
-        "%s was written with %lld training samples, now there are %lld: their order would be "
-        "another; choose a new folder, or --fresh",
+        "%s was written with %lld training samples, there are %lld now: the order of samples "
+        "would change; choose a new folder, or start over with --fresh",
         dir, (long long)c->samples, (long long)pl__run_samples(r));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));

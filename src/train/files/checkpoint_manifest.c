@@ -233,7 +233,7 @@ static pl_status check_seal(const char *text, size_t len, const char *name)
     snprintf(tail, sizeof tail, ",\"check\":\"%016llx\"}\n",
              (unsigned long long)XXH64(text, len - TAIL, 0));
     PL_FAIL_IF(memcmp(tail, text + len - TAIL, TAIL) != 0, PL_ERR_FILE,
-               "%.200s: its checksum does not fit: damaged or cut short", name);
+               "%.200s: its checksum does not match: damaged or cut short", name);
     return PL_OK;
 }
 

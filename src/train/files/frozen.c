@@ -165,8 +165,9 @@ static pl_status fail_check(const pl_run *r, const char *path, int n, int want)
     name_sources(r, &sources);
     pl_status rc = pl__fail(
         PL_ERR_FILE, __FILE__, __LINE__,
-        "%s leaves out %d frozen tensors, and the %d of this run (%s, ...) are not those: they are made from %s, "
-        "and one of these gives other weights now; checkpoint.frozen=true keeps them in checkpoints",
+        "%s leaves out %d frozen tensors, and the %d frozen tensors of this run (%s, ...) have other values: "
+        "they are made from %s, and one of these has changed; checkpoint.frozen=true saves frozen tensors "
+        "in checkpoints",
         path, want, n, first, sources.text ? sources.text : "");
     pl_str_release(&sources);
     return rc;

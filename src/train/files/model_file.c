@@ -412,8 +412,8 @@ static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bo
     int wanted = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) wanted += test(pl_store_slot(r->store, i));
     PL_FAIL_IF(!partial && pl_st_count(f) > wanted, PL_ERR_FILE,
-               "%s holds %d tensors, the %s has %d: not its %s", path, pl_st_count(f),
-               model ? "model" : "run", wanted, model ? "weights" : "state");
+               "%s has %d tensors, the %s has %d: the file has the %s of another network", path,
+               pl_st_count(f), model ? "model" : "run", wanted, model ? "weights" : "state");
     for (int i = 0; i < pl_store_count(r->store); i++) {
         bool absent = false;
         if (!test(pl_store_slot(r->store, i))) continue;

@@ -98,7 +98,8 @@ pl_status pl__ranks_fetch(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
     order o = {.what = FETCH, .arg = slot};
     PL_FAIL_IF(!r->ranks.world || pl_world_rank(r->ranks.world), PL_ERR_PEER,
-               "%s is in parts, and its ranks are not here", pl_store_slot(r->store, slot)->name);
+               "%s is sharded across ranks, and this process cannot reach the other ranks",
+               pl_store_slot(r->store, slot)->name);
     PL_TRY(pl_world_tell(r->ranks.world, &o, sizeof o));
     return gather_slot(r, slot, sink, ctx);
 }

@@ -67,9 +67,9 @@ pl_status pl__ranks_configure(pl_run *r)
               world = pl_world_size(r->ranks.world);
     long long batch = (long long)pl_config_int(r->config, "batch");
     PL_FAIL_IF(r->ranks.world && ranks != world, PL_ERR_CONFIG,
-               "ranks is %lld, the launcher has started %lld", ranks, world);
+               "ranks is %lld, but the launcher started %lld", ranks, world);
     PL_FAIL_IF(ranks > 1 && strcmp(pl_config_text(r->config, "distributed"), "off") == 0,
-               PL_ERR_CONFIG, "distributed: off, and %lld ranks", ranks);
+               PL_ERR_CONFIG, "distributed: off, but there are %lld ranks", ranks);
     PL_FAIL_IF(batch % ranks, PL_ERR_CONFIG, "batch: %lld cannot be shared equally by %lld ranks",
                batch, ranks);
     r->ranks.nn =
@@ -169,8 +169,8 @@ static pl_status check_coupling(pl_run *r, int64_t accumulate)
     if (pl_config_bool(r->config, "accumulate_coupled")) return PL_OK;
     PL_TRY(pl__run_couples(r, accumulate * r->ranks.nn.ranks, &blind, &why));
     PL_FAIL_IF(why, PL_ERR_CONFIG,
-               "%d ranks would not train as one does, samples of different ranks couple (%s); set "
-               "accumulate_coupled: true to split the batch all the same",
+               "%d ranks would train differently from one rank, because samples of different "
+               "ranks are coupled (%s); set accumulate_coupled: true to split the batch anyway",
                r->ranks.nn.ranks, why);
     return PL_OK;
 }

@@ -24,17 +24,21 @@
 enum { MAX_PHASES = 1024 };
 
 static const pl_config_entry phase_schema[] = {
-    {"name", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Its name."},
-    {"start", PL_CONFIG_TEXT, "previous", 0, 0, NULL, "Whose weights it begins with."},
-    {"state", PL_CONFIG_CHOICE, "weights", 0, 0, "weights|all", "What is taken over."},
-    {"result", PL_CONFIG_CHOICE, "last", 0, 0, "last|best", "The weights it leaves."},
-    {"on_stop", PL_CONFIG_CHOICE, "next", 0, 0, "next|end", "What follows when patience ran out."},
-    {"folds", PL_CONFIG_INT, "null", 2, MAX_PHASES, NULL, "Repetitions."},
-    {"until.steps", PL_CONFIG_INT, "null", 1, 1e12, NULL, "Steps, at most."},
-    {"until.epochs", PL_CONFIG_FLOAT, "null", 1e-9, 1e9, NULL, "Passes over the data."},
+    {"name", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Name of the phase."},
+    {"start", PL_CONFIG_TEXT, "previous", 0, 0, NULL,
+     "Phase whose weights this phase starts from."},
+    {"state", PL_CONFIG_CHOICE, "weights", 0, 0, "weights|all", "State that is taken over."},
+    {"result", PL_CONFIG_CHOICE, "last", 0, 0, "last|best",
+     "Weights that are the result of the phase."},
+    {"on_stop", PL_CONFIG_CHOICE, "next", 0, 0, "next|end", "What follows when patience runs out."},
+    {"folds", PL_CONFIG_INT, "null", 2, MAX_PHASES, NULL,
+     "Number of folds: the phase runs once for each."},
+    {"until.steps", PL_CONFIG_INT, "null", 1, 1e12, NULL, "Largest number of steps."},
+    {"until.epochs", PL_CONFIG_FLOAT, "null", 1e-9, 1e9, NULL, "Number of passes over the data."},
     {"until.reach", PL_CONFIG_TEXT, "null", 0, 0, NULL, "NAME < X or NAME > X."},
-    {"until.patience", PL_CONFIG_INT, "null", 0, 1e9, NULL, "Evaluations without anything better."},
-    {"set", PL_CONFIG_TREE, "null", 0, 0, NULL, "Keys that hold in it."},
+    {"until.patience", PL_CONFIG_INT, "null", 0, 1e9, NULL,
+     "Number of evaluations without improvement."},
+    {"set", PL_CONFIG_TREE, "null", 0, 0, NULL, "Configuration keys of this phase."},
     {0},
 };
 
@@ -91,8 +95,8 @@ static pl_status read_start(const pl_run *r, const pl_yaml *at, const char *text
     if (*out >= 0) return PL_OK;
     return pl_config_fail_at(
         file_of(r), at,
-        "start: there is no earlier phase \"%.60s\"; wants previous, fresh or a name "
-        "(a repeated one's is NAME-0, ...)",
+        "start: there is no earlier phase \"%.60s\"; it must be previous, fresh or a name (of a "
+        "repeated phase: NAME-0, ...)",
         text);
 }
 

@@ -108,7 +108,8 @@ static pl_status check_fits(const pl_run *r)
                 r->build->unfit ? " (" : "", r->build->unfit ? r->build->unfit : "",
                 r->build->unfit ? ")" : "",
                 r->build->coupled
-                    ? "; accumulate: auto cannot split the batch, its samples couple: "
+                    ? "; accumulate: auto cannot split the batch, because its samples are "
+                      "coupled: "
                     : "",
                 r->build->coupled ? r->build->coupled : "");
     }

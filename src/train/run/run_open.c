@@ -259,8 +259,7 @@ static pl_status stand_in(pl_run *r, const char *const *overrides, int n)
     if (pl_config_is_null(r->config, "card")) return PL_OK;
     const char *card = pl_config_text(r->config, "card");
     PL_FAIL_IF(!pl_device_profile(card), PL_ERR_CONFIG,
-               "card: \"%s\" is no GPU that can be planned for (plimsoll devices --profiles lists "
-               "them)",
+               "card: \"%s\" is not a known GPU (plimsoll devices --profiles lists the known ones)",
                card);
     for (int i = 0; i < n; i++)
         if (strncmp(overrides[i], "device=", 7) == 0) return PL_OK;

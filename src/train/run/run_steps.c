@@ -184,7 +184,7 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
              (long long)info->step, slot >= 0 ? pl_store_slot(r->store, slot)->name : "");
     if (rc != PL_OK) snprintf(text, sizeof text, "%s", pl_error_text());
     PL_FAIL(PL_ERR_NUMERIC, "%s; the first value that is not finite: %s", text,
-            found ? found : "none of this step's own, look at its inputs");
+            found ? found : "none is computed in this step: check its inputs");
 }
 
 /* Number of outputs that are not finite, over all micro-batches; NaN if the training program does

@@ -91,7 +91,7 @@ void pl_builder_array(pl_builder *b, const char *name, pl_val v)
     char text[96];
     if (t.rank < 1 || t.dim[0] != b->batch) {
         pl_nn_fail(m, PL_ERR_SHAPE,
-                   "array \"%s\" is %s; its first dimension has to be the %lld samples of a run",
+                   "array \"%s\" is %s; its first dimension must be the %lld samples of a run",
                    name, pl_type_text(&t, text, sizeof text), (long long)b->batch);
         return;
     }
