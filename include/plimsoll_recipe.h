@@ -235,7 +235,7 @@ typedef struct pl_predict {
     pl_status (*build)(pl_builder *b); /* calls pl_builder_predict */
     pl_status (*run)(pl_prediction *p);
     uint64_t (*bytes)(const pl_config *c); /* host memory that run allocates; NULL: little */
-    bool takes_prompt;                     /* --prompt TEXT */
+    bool takes_prompt; /* --prompt TEXT; in place of --input where that is named, too */
 } pl_predict;
 
 /* In pl_predict.build: the main program (name NULL) or a further one. pl_builder_batch is the
@@ -285,6 +285,14 @@ PL_API pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **na
  * pl_image_feed.images names, as evaluations read them. ok[k]: whether picture first + k could be
  * read; with data.on_bad=fail one that could not fails the call, otherwise it is counted. */
 PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok) PL_MUST_USE;
+
+/* Texts: --prompt, or the lines of the text file --input, encoded by pl_image_feed.encode; or the
+ * embeddings at --input, a row of an .npy array or of the array pl_image_feed.text of a safetensors
+ * or HDF5 file. *row: type of a row of the text input. */
+PL_API pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t *n) PL_MUST_USE;
+/* Writes text i as a row; *text gets its words, NULL for an embedding; text may be NULL. */
+PL_API pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row,
+                                 const char **text) PL_MUST_USE;
 
 /* The .npy array at --input: its type, and rows of it (slices of the first dimension). */
 PL_API pl_status pl_predict_array(pl_prediction *p, pl_type *type) PL_MUST_USE;

@@ -64,6 +64,18 @@ static const pl_config_entry schema[] = {
      .doc = "Flow processor: steps from noise to an image (sample.every)."},
     {"flow.text", PL_CONFIG_INT, "1024", .min = 1, .max = 65536,
      .doc = "Flow processor: length of a text vector."},
+    {"predict.what", PL_CONFIG_CHOICE, "auto", .choices = "auto|reconstruction|samples",
+     .doc = "What `predict` makes: pictures decoded from their tokens, or samples of the flow; "
+            "auto: samples if flow.on."},
+    {"predict.sampler", PL_CONFIG_CHOICE, "dpm", .choices = "dpm|ddim",
+     .doc = "Samples: DPM-Solver++ of second order, as the authors sample, or DDIM."},
+    {"predict.steps", PL_CONFIG_INT, "20", .min = 1, .max = 1000,
+     .doc = "Samples: steps from noise to tokens."},
+    {"predict.guidance", PL_CONFIG_FLOAT, "1", .min = 0, .max = 100,
+     .doc = "Samples: weight of the text, classifier-free guidance against a text vector of "
+            "zeros; 1: none, one evaluation of the network per step."},
+    {"predict.expander", PL_CONFIG_TEXT, "null",
+     .doc = "Samples: model file with the expander, where the model of the flow has none."},
     {"gan.on", PL_CONFIG_BOOL, "true", .doc = "Train against a discriminator."},
     {"gan.base", PL_CONFIG_INT, "64", .min = 1, .max = 65536,
      .doc = "Discriminator: channels of the first level."},
@@ -278,6 +290,7 @@ const pl_recipe pl_recipe_fluxflow = {
     .images = &feed,
     .weights = flux_weights,
     .start = &flux_start,
+    .predict = &flux_predict,
     .smaller = smaller,
     .shown = shown,
 };

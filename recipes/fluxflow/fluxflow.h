@@ -102,6 +102,20 @@ void flux_build_eval(flux *k);
 /* Images beside their reconstructions; if the flow is trained, images from text. */
 void flux_build_sample(flux *k);
 
+/* ---- predictions, predict.c and sampler.c ------------------------------------------------ */
+extern const pl_predict flux_predict;
+/* One step of a sampler, on the host. x and v: tokens at times[i] and their velocity; on return x
+ * are the tokens at times[i + 1], or clean ones after the last. */
+typedef struct flux_sampler {
+    int64_t *times; /* falling; owned by the caller */
+    int steps;
+    bool dpm;    /* DPM-Solver++ of second order, the authors'; false: DDIM */
+    float *last; /* dpm: clean tokens of the step before, as many numbers as x */
+} flux_sampler;
+/* Sets the times of a sampler: DDIM's as sample.every has them, DPM-Solver's as the authors. */
+void flux_sampler_times(flux_sampler *s);
+void flux_sampler_step(flux_sampler *s, int i, float *x, const float *v, int64_t n);
+
 /* ---- data, images.c --------------------------------------------------------------------- */
 pl_status flux_data_open(const pl_config *c, void **data);
 void flux_data_close(void *data);

@@ -41,11 +41,6 @@ static const pl_naming lpips_namings[] = {
     {.name = NULL},
 };
 
-const pl_weights flux_weights[] = {
-    {"lpips.weights", "lpips.stages.*,lpips.weights.*", lpips_namings},
-    {NULL, NULL, NULL},
-};
-
 /* ---- the authors' checkpoints --------------------------------------------------------------- */
 /* clang-format off */
 #define C "diffuser.compressor."
@@ -151,3 +146,9 @@ static const pl_naming authors_namings[] = {
  * new. */
 const pl_start flux_start = {.missing = "flow_processor.*,disc.*,lpips.*",
                              .naming = authors_namings};
+
+const pl_weights flux_weights[] = {
+    {"lpips.weights", "lpips.stages.*,lpips.weights.*", lpips_namings},
+    {"predict.expander", "expander.*", authors_namings},
+    {NULL, NULL, NULL},
+};

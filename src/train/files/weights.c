@@ -107,13 +107,20 @@ static bool may_lack(const source *s, const char *pattern, int slot)
     return s->start && pattern && pl_nn_match(pattern, pl_store_slot(s->r->store, slot)->name);
 }
 
-static void list_missing(const source *s, pl_str *text, int *n)
+static pl_status list_missing(const source *s, pl_str *text, int *n)
 {
     int file;
-    for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (s->from[i] && !pl_st_set_find(s->set, s->from[i]->name, &file) &&
-            !(s->start && (may_lack(s, s->start->missing, i) || may_lack(s, s->start->fresh, i))))
-            list(text, n, s->from[i]->name);
+    for (int i = 0; i < pl_store_count(s->r->store); i++) {
+        bool elsewhere = false;
+        if (!s->from[i] || pl_st_set_find(s->set, s->from[i]->name, &file) ||
+            (s->start && (may_lack(s, s->start->missing, i) || may_lack(s, s->start->fresh, i))))
+            continue;
+        if (s->start)
+            PL_TRY(
+                pl__weights_lack(s->r, s->path, pl_store_slot(s->r->store, i)->name, &elsewhere));
+        if (!elsewhere) list(text, n, s->from[i]->name);
+    }
+    return PL_OK;
 }
 
 static bool is_taken(const source *s, const char *tensor)
@@ -150,10 +157,9 @@ static pl_status check_names(const source *s)
 {
     pl_str missing = PL_STR_INIT, unknown = PL_STR_INIT;
     int n_missing = 0, n_unknown = 0;
-    list_missing(s, &missing, &n_missing);
+    pl_status rc = list_missing(s, &missing, &n_missing);
     if (!s->others) list_unknown(s, &unknown, &n_unknown);
-    pl_status rc = PL_OK;
-    if (n_missing || n_unknown)
+    if (rc == PL_OK && (n_missing || n_unknown))
         rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
                       "%s=%s, read with %s names: %d tensor%s missing%s%s; %d not known%s%s",
                       s->w->key, s->path, s->naming->name, n_missing,
@@ -242,6 +248,8 @@ pl_status pl__weights_start(pl_run *r, const char *path, bool whole)
     pl_weights w = {.key = "init_from", .slots = "*", .naming = start.naming};
     source s = {.r = r, .w = &w, .path = path, .start = &start, .others = whole};
     if (whole) start.fresh = NULL;
+    /* A prediction with a weight that nobody trained would be a wrong answer. */
+    if (r->purpose.goal == PL_GOAL_PREDICT) start.missing = NULL;
     pl_status rc = start_open(&s);
     pl_st_set_close(s.set);
     pl_arena_release(&s.mem);
@@ -253,11 +261,28 @@ const char *pl_run_start_note(const pl_run *r)
     return r->files.start_note;
 }
 
+pl_status pl__weights_lack(pl_run *r, const char *path, const char *slot, bool *elsewhere)
+{
+    *elsewhere = false;
+    if (r->purpose.goal != PL_GOAL_PREDICT) return PL_OK;
+    for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
+        if (!pl_nn_match(w->slots, slot)) continue;
+        PL_FAIL_IF(pl_config_is_null(r->config, w->key), PL_ERR_FILE,
+                   "%s has no tensor \"%s\"; %s=FILE names a file that has it", path, slot, w->key);
+        r->files.lacking |= UINT64_C(1) << (w - r->recipe->weights);
+        *elsewhere = true;
+        return PL_OK;
+    }
+    return PL_OK;
+}
+
 pl_status pl__weights_load(pl_run *r)
 {
+    bool predicts = r->purpose.goal == PL_GOAL_PREDICT;
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
         if (pl_config_is_null(r->config, w->key)) continue;
-        source s = {.r = r, .w = w, .path = pl_config_text(r->config, w->key)};
+        if (predicts && !(r->files.lacking >> (w - r->recipe->weights) & 1)) continue;
+        source s = {.r = r, .w = w, .path = pl_config_text(r->config, w->key), .others = predicts};
         if (!slots_wanted(&s)) continue; /* the run's programs do not have that part */
         pl_status rc = load_open(&s);
         pl_st_set_close(s.set);

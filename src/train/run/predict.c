@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "data/sets/array.h"
 #include "data/sets/images.h"
+#include "data/sets/prompts.h"
 #include "io/file.h"
 #include "io/npy.h"
 #include "train/data/image_set.h"
@@ -39,6 +40,9 @@ struct pl_prediction {
     pl_npy *array;        /* --input as an array; NULL until it is opened */
     pl_array *rows[MAX_ARRAYS];
     int n_rows;
+    pl_prompts *prompts; /* texts; NULL: not open, or embeddings */
+    int embeddings;      /* number in rows */
+    pl_type text_row;
 };
 
 pl_status pl_run_predict_only(pl_run *r)
@@ -278,13 +282,44 @@ pl_status pl_predict_row(pl_prediction *p, int rows, int64_t i, void *to)
     return pl_array_read(p->rows[rows], i, to);
 }
 
+/* ---- texts -------------------------------------------------------------------------------- */
+static bool has_arrays(const char *path)
+{
+    size_t n = strlen(path);
+    return pl_array_is_bundle(path) || (n > 4 && strcmp(path + n - 4, ".npy") == 0);
+}
+
+pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t *n)
+{
+    const char *path = p->o->input, *prompt = p->o->prompt;
+    PL_FAIL_IF(path && prompt, PL_ERR_CONFIG, "--input and --prompt are both given; one is enough");
+    p->text_row = *row;
+    if (path && has_arrays(path))
+        return pl_predict_rows(p, path, p->r->recipe->images->text, row, &p->embeddings, n);
+    PL_TRY(prompt ? pl_prompts_parse(prompt, strlen(prompt), "--prompt", &p->prompts)
+                  : pl_prompts_open(path, &p->prompts));
+    *n = pl_prompts_count(p->prompts);
+    PL_FAIL_IF(*n == 0, PL_ERR_DATA, "%s has no prompt", path ? path : "--prompt");
+    return PL_OK;
+}
+
+pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row, const char **text)
+{
+    const char *words = p->prompts ? pl_prompts_at(p->prompts, i) : NULL;
+    if (text) *text = words;
+    return words ? p->r->recipe->images->encode(p->r->config, words, row, &p->text_row)
+                 : pl_predict_row(p, p->embeddings, i, row);
+}
+
 /* ---- all of it ---------------------------------------------------------------------------- */
 static pl_status check_given(const pl_run *r, const pl_predict_opts *o)
 {
     const pl_predict *of = r->recipe->predict;
     PL_FAIL_IF(!r->session || r->purpose.goal != PL_GOAL_PREDICT, PL_ERR_ARG,
                "the run is not started for predictions");
-    PL_FAIL_IF(of->input && !o->input, PL_ERR_CONFIG, "--input is missing: %s", of->input);
+    bool prompted = of->takes_prompt && o->prompt;
+    PL_FAIL_IF(of->input && !o->input && !prompted, PL_ERR_CONFIG, "--input is missing: %s",
+               of->input);
     PL_FAIL_IF(!of->input && o->input, PL_ERR_CONFIG, "--input: recipe %s takes none",
                r->recipe->name);
     PL_FAIL_IF(!o->out, PL_ERR_CONFIG, "--out is missing: %s", of->out);
@@ -302,6 +337,7 @@ pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *i
     pl__pictures_close(&p.pictures);
     pl_npy_close(p.array);
     for (int i = 0; i < p.n_rows; i++) pl_array_close(p.rows[i]);
+    pl_prompts_close(p.prompts);
     pl_arena_release(&p.mem);
     if (rc == PL_OK) *info = p.info;
     return rc;

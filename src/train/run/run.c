@@ -183,7 +183,8 @@ static pl_status load_weights(pl_run *r)
                                                           : PL_OK;
     if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", key, pl_error_text());
     PL_TRY(rc);
-    if (whole) return PL_OK;
+    if (whole && r->purpose.goal != PL_GOAL_PREDICT) return PL_OK;
+    if (whole) return pl__weights_load(r);
     if (r->purpose.goal != PL_GOAL_REPLAY) PL_TRY(pl__weights_load(r));
     return from ? pl__frozen_check(r, from) : PL_OK;
 }

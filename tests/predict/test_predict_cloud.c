@@ -1,10 +1,10 @@
-/* test_cloud_predict.c - heights of new frames: arrays and flights without targets, through the
+/* test_predict_cloud.c - heights of new frames: arrays and flights without targets, through the
  * command line. The errors of the predictions against known heights must be those of `eval`. */
-#include "io/npy.h"
 #include "plimsoll_hdf5.h"
 #include "recipes/cloud/cloud.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
+#include "tests/predict/predicted.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,32 +17,6 @@
  "'model.dense=[4, 4]' model.film_hidden=4 data.samples=12 data.eval_samples=6 train.steps=3 "     \
  "eval.every=0 eval.batches=2 "
 
-/* All numbers of an .npy array of floats in the test's folder; the caller frees them. */
-static float *numbers(const char *name, int64_t *n)
-{
-    char path[700];
-    pl_npy *a;
-    snprintf(path, sizeof path, "%s/%s", pl_test_dir(), name);
-    if (pl_npy_open(path, &a) != PL_OK) return NULL;
-    pl_type t = pl_npy_type(a);
-    *n = pl_npy_rows(a);
-    float *x = t.dtype == PL_F32 ? malloc(pl_type_bytes(&t)) : NULL;
-    if (x && pl_npy_read(a, 0, *n, x) != PL_OK) {
-        free(x);
-        x = NULL;
-    }
-    pl_npy_close(a);
-    return x;
-}
-
-static double metric(const char *text, const char *name)
-{
-    json_t *j = json_loads(text, 0, NULL);
-    double x = json_number_value(json_object_get(json_object_get(j, "metrics"), name));
-    json_decref(j);
-    return x;
-}
-
 /* Arrays: the mean error against target.npy, which predictions do not read, is that of `eval`. */
 TEST(cloud_predicts_heights_of_arrays_without_targets)
 {
@@ -54,23 +28,23 @@ TEST(cloud_predicts_heights_of_arrays_without_targets)
                          "$P predict run --input new --out got/deep --quiet",
                       d),
               0, "");
-    int64_t n = 0, targets = 0;
-    float *km = numbers("got/deep/heights.npy", &n),
-          *target = numbers("set/eval/target.npy", &targets);
-    CHECK(km && target && n == 6 && targets == 6);
+    pl_type t, u;
+    float *km = predicted_numbers("got/deep/heights.npy", &t),
+          *target = predicted_numbers("set/eval/target.npy", &u);
+    CHECK(km && target && t.dim[0] == 6 && u.dim[0] == 6);
     double mae = 0;
     char want[64], path[700];
     snprintf(path, sizeof path, "%s/got/deep/heights.csv", d);
     const char *csv = cli_read(path);
     CHECK_MSG(strncmp(csv, "sample,height_km\n", 17) == 0, "%s", csv);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < 6; i++) {
         mae += fabs((double)km[i] - ((double)target[i] * CLOUD_STD_KM + CLOUD_MEAN_KM)) / 6;
         snprintf(want, sizeof want, "\n%lld,%.9g\n", (long long)i, (double)km[i]);
         CHECK_MSG(strstr(csv, want), "%s: no line %s", csv, want);
     }
     cli_result r = cli_run(IN "$P eval run --json", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
-    CHECK_NEAR(metric(r.out, "mae_km"), mae, 1e-6);
+    CHECK_NEAR(predicted_metric(r.out, "mae_km"), mae, 1e-6);
     free(km);
     free(target);
 }
@@ -98,10 +72,10 @@ TEST(cloud_predicts_heights_of_every_frame_of_a_flight)
     CHECK_RUN(cli_run(IN "$P generate cloud/tiny " TOY "--raw --out g --quiet", d), 0, "");
     cli_result r = cli_run(IN "$P eval run data.flights=g --json", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
-    double eval = metric(r.out, "mae_km"), mae = 0;
-    int64_t n = 0;
-    float *km = numbers("got/heights.npy", &n);
-    CHECK(km && n == 18);
+    double eval = predicted_metric(r.out, "mae_km"), mae = 0;
+    pl_type t;
+    float *km = predicted_numbers("got/heights.npy", &t);
+    CHECK(km && t.rank == 1 && t.dim[0] == 18);
     for (int64_t i = 0; i < 6; i++)
         mae += fabs((double)km[3 * i + 1] - cloud_sky_truth(PL_SUBSET_EVAL, i).km) / 6;
     CHECK_NEAR(eval, mae, 1e-5);
