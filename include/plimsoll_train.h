@@ -13,6 +13,7 @@
 #define PLIMSOLL_TRAIN_H
 
 #include "plimsoll_recipe.h"
+#include "plimsoll_tensors.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -371,19 +372,6 @@ typedef struct pl_replay_report {
 } pl_replay_report;
 PL_API pl_status pl_replay(const char *dir, const pl_replay_opts *o,
                            pl_replay_report *report) PL_MUST_USE;
-
-/* ---- files of tensors, for `inspect` ---------------------------------------------------- */
-typedef struct pl_tensor_info {
-    const char *name;
-    const char *dtype; /* as the file says it: "F32" */
-    int rank;
-    const int64_t *dim;
-    uint64_t bytes;
-} pl_tensor_info;
-/* Calls each for every tensor of a safetensors file, then each_meta for its metadata. */
-PL_API pl_status pl_model_file_list(
-    const char *path, void (*each)(void *ctx, const pl_tensor_info *t),
-    void (*each_meta)(void *ctx, const char *key, const char *value), void *ctx) PL_MUST_USE;
 
 #ifdef __cplusplus
 }

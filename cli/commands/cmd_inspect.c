@@ -314,6 +314,15 @@ static bool ends_with(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
+static bool is_weight_file(const char *path)
+{
+    static const char *const tail[] = {
+        ".safetensors", ".safetensors.index.json", ".pt", ".pth", ".ckpt", ".bin"};
+    for (size_t i = 0; i < sizeof tail / sizeof *tail; i++)
+        if (ends_with(path, tail[i])) return true;
+    return false;
+}
+
 /* Returns a program by its name. An unknown name lists the valid ones and returns NULL. */
 static const pl_program *program_named(const pl_run *run, const char *name)
 {
@@ -335,12 +344,13 @@ typedef struct inspect_options {
 } inspect_options;
 
 const cli_help cli_help_inspect = {
-    .usage = "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
+    .usage = "plimsoll inspect CONFIG|FILE|RUN [key=value ...]\n"
              "plimsoll inspect data DIR",
-    .about = "Lists the tensors of a model file; the checkpoints of a run folder, with their "
-             "checksums verified;\nor the inputs and the state, the graph or the buffers of a "
-             "configuration. `inspect data` decodes\n"
-             "every image of a data set and lists the images that cannot be read (exit code 5).",
+    .about = "Lists the tensors of a weight file (.safetensors or its index, .pt, .pth, .ckpt, "
+             ".bin); the checkpoints\nof a run folder, with their checksums verified; or the "
+             "inputs and the state, the graph or the\nbuffers of a configuration. `inspect data` "
+             "decodes every image of a data set and lists the images\nthat cannot be read (exit "
+             "code 5).",
     .examples = "  plimsoll inspect runs/first\n"
                 "  plimsoll inspect runs/first/model.safetensors\n"
                 "  plimsoll inspect cloud/tiny\n"
@@ -373,7 +383,7 @@ int cmd_inspect(int argc, char **argv)
         return 2;
     }
     if (data) return inspect_data(a.positional[1], o.json);
-    if (ends_with(a.positional[0], ".safetensors")) return inspect_file(a.positional[0]);
+    if (is_weight_file(a.positional[0])) return inspect_file(a.positional[0]);
     int code = inspect_folder(a.positional[0]);
     if (code >= 0) return code;
     pl_run *run = NULL;

@@ -77,7 +77,7 @@ pl_status lgt_build_sample(pl_builder *b);
 /* Reads the configuration; a contradiction becomes the context's error. */
 pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k);
 
-/* ---- the authors' files: pt.c, files.c -------------------------------------------------- */
+/* ---- the authors' files: latent_file.c, files.c ----------------------------------------- */
 /* Reads or writes a tensor [4,S,S] in a torch.save file; in memory it is (S,S,4). */
 pl_status lgt_pt_read(const char *path, int64_t side, float *out);
 pl_status lgt_pt_write(const char *path, int64_t side, const float *x);

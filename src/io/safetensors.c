@@ -1,4 +1,5 @@
 /* safetensors.c - the reader; the writer is st_writer.c. The rules S1..S7 are in safetensors.h.
+ * Files of PyTorch are told apart by their first bytes; tensors/pt.c reads them.
  *
  * A header may have 100 MB and a million entries, and a JSON tree of it would take ten times that.
  * So a small scanner that knows only strings and brackets splits the header into the members of its
@@ -14,7 +15,7 @@
 
 #include "base/arena.h"
 #include "base/sys.h"
-#include "io/file.h"
+#include "io/tensors/st_int.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -27,22 +28,6 @@
 #define MAX_DIMS    64
 #define MAX_SIZE    ((int64_t)1 << 48) /* dimensions and offsets stay below */
 #define NAME_SHOWN  80                 /* characters of a tensor's name in a message */
-
-typedef struct meta_pair {
-    const char *key, *value;
-} meta_pair;
-
-struct pl_st_reader {
-    pl_arena arena;
-    pl_file file;
-    uint64_t data_begin;  /* file offset of the data section */
-    pl_st_tensor *tensor; /* by offset */
-    pl_st_tensor **by_name;
-    int n_tensors, cap_tensors;
-    meta_pair *meta; /* by key */
-    int n_meta;
-    bool has_meta;
-};
 
 static const struct dtype_row {
     const char *name;
@@ -229,14 +214,19 @@ static pl_status parse_tensor(pl_st_reader *r, const char *name, const json_t *v
     PL_TRY(parse_shape(r, tag, shape, t));
     PL_TRY(parse_offsets(r, tag, offsets, t));
     PL_TRY(check_bytes(tag, t));
+    pl__st_set_type(t);
+    return PL_OK;
+}
+
+void pl__st_set_type(pl_st_tensor *t)
+{
     t->loadable = dtype_rows[t->dtype].dtype >= 0 && t->rank <= PL_MAX_RANK;
     if (t->loadable) t->type = pl_type_make((pl_dtype)dtype_rows[t->dtype].dtype, t->rank, t->dim);
-    return PL_OK;
 }
 
 static int meta_compare(const void *a, const void *b)
 {
-    return strcmp(((const meta_pair *)a)->key, ((const meta_pair *)b)->key);
+    return strcmp(((const pl_st_pair *)a)->key, ((const pl_st_pair *)b)->key);
 }
 
 static pl_status parse_meta(pl_st_reader *r, json_t *v)
@@ -245,7 +235,7 @@ static pl_status parse_meta(pl_st_reader *r, json_t *v)
     PL_FAIL_IF(!json_is_object(v), PL_ERR_FILE, "%.200s: __metadata__ is not an object",
                r->file.name);
     r->has_meta = true;
-    r->meta = pl_arena_new(&r->arena, meta_pair, json_object_size(v));
+    r->meta = pl_arena_new(&r->arena, pl_st_pair, json_object_size(v));
     if (!r->meta) return PL_ERR_MEMORY;
     const char *key;
     json_t *value;
@@ -253,16 +243,21 @@ static pl_status parse_meta(pl_st_reader *r, json_t *v)
     {
         PL_FAIL_IF(!json_is_string(value), PL_ERR_FILE, "%.200s: __metadata__ \"%.*s\" is not text",
                    r->file.name, NAME_SHOWN, key);
-        meta_pair *m = &r->meta[r->n_meta++];
+        pl_st_pair *m = &r->meta[r->n_meta++];
         m->key = pl_arena_strdup(&r->arena, key);
         m->value = pl_arena_strdup(&r->arena, json_string_value(value));
         if (!m->key || !m->value) return PL_ERR_MEMORY;
     }
-    qsort(r->meta, (size_t)r->n_meta, sizeof *r->meta, meta_compare);
+    pl__st_sort_meta(r);
     return PL_OK;
 }
 
-static pl_status grow_tensors(pl_st_reader *r)
+void pl__st_sort_meta(pl_st_reader *r)
+{
+    if (r->n_meta) qsort(r->meta, (size_t)r->n_meta, sizeof *r->meta, meta_compare);
+}
+
+pl_status pl__st_grow(pl_st_reader *r)
 {
     if (r->n_tensors < r->cap_tensors) return PL_OK;
     PL_FAIL_IF(r->n_tensors >= MAX_TENSORS, PL_ERR_FILE, "%.200s: more than %d tensors",
@@ -297,7 +292,7 @@ static pl_status parse_member(pl_st_reader *r, scan *s)
         rc = parse_meta(r, value);
         goto out;
     }
-    rc = grow_tensors(r);
+    rc = pl__st_grow(r);
     if (rc == PL_OK) rc = parse_tensor(r, json_string_value(key), value, &r->tensor[r->n_tensors]);
     if (rc == PL_OK) r->n_tensors++;
 out:
@@ -360,7 +355,7 @@ static pl_status check_cover(pl_st_reader *r)
     return PL_OK;
 }
 
-static pl_status index_names(pl_st_reader *r)
+pl_status pl__st_index(pl_st_reader *r)
 {
     r->by_name = pl_arena_new(&r->arena, pl_st_tensor *, r->n_tensors);
     if (!r->by_name) return PL_ERR_MEMORY;
@@ -382,6 +377,7 @@ static pl_status load(pl_st_reader *r)
     PL_TRY(pl_file_read(f, 0, 8, word));
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | word[i];
+    if (pl__pt_is(word)) return pl__pt_load(r);
     PL_FAIL_IF(n > MAX_HEADER, PL_ERR_FILE,
                "%.200s: a header of %llu bytes, at most %u are read (is it a safetensors file?)",
                f->name, (unsigned long long)n, MAX_HEADER);
@@ -395,7 +391,7 @@ static pl_status load(pl_st_reader *r)
     if (rc == PL_OK) rc = parse_header(r, text, (size_t)n);
     pl_sys_free(text);
     if (rc == PL_OK) rc = check_cover(r);
-    if (rc == PL_OK) rc = index_names(r);
+    if (rc == PL_OK) rc = pl__st_index(r);
     return rc;
 }
 
@@ -473,9 +469,9 @@ void pl_st_meta_at(const pl_st_reader *r, int index, const char **key, const cha
 
 const char *pl_st_meta_get(const pl_st_reader *r, const char *key)
 {
-    meta_pair want = {key, NULL};
+    pl_st_pair want = {key, NULL};
     if (r->n_meta == 0) return NULL;
-    const meta_pair *hit =
+    const pl_st_pair *hit =
         bsearch(&want, r->meta, (size_t)r->n_meta, sizeof *r->meta, meta_compare);
     return hit ? hit->value : NULL;
 }
@@ -488,6 +484,30 @@ pl_status pl_st_read(const pl_st_reader *r, const pl_st_tensor *t, void *dst, si
     return pl_st_read_range(r, t, 0, dst_bytes, dst);
 }
 
+/* A tensor whose elements do not follow each other in the file: one read for each run that does. */
+static pl_status read_strided(const pl_st_reader *r, const pl_st_tensor *t, uint64_t offset,
+                              size_t bytes, char *dst)
+{
+    size_t size = (size_t)pl_st_dtype_bits(t->dtype) / 8;
+    int64_t last = t->rank ? t->dim[t->rank - 1] : 1;
+    bool runs = t->rank && t->stride[t->rank - 1] == 1;
+    PL_FAIL_IF(offset % size || bytes % size, PL_ERR_ARG,
+               "tensor \"%.*s\": bytes [%llu, +%zu) are not whole elements", NAME_SHOWN, t->name,
+               (unsigned long long)offset, bytes);
+    for (uint64_t e = offset / size, end = (offset + bytes) / size; e < end;) {
+        uint64_t rest = e, at = 0, n = runs ? (uint64_t)last - e % (uint64_t)last : 1;
+        for (int k = t->rank - 1; k >= 0; k--) {
+            at += rest % (uint64_t)t->dim[k] * (uint64_t)t->stride[k];
+            rest /= (uint64_t)t->dim[k];
+        }
+        if (n > end - e) n = end - e;
+        PL_TRY(pl_file_read(&r->file, r->data_begin + t->begin + at * size, (size_t)n * size, dst));
+        dst += n * size;
+        e += n;
+    }
+    return PL_OK;
+}
+
 pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_t offset,
                            size_t bytes, void *dst)
 {
@@ -495,7 +515,8 @@ pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_
     PL_FAIL_IF(offset > size || bytes > size - offset, PL_ERR_ARG,
                "tensor \"%.*s\" has %llu bytes, %zu requested at %llu", NAME_SHOWN, t->name,
                (unsigned long long)size, bytes, (unsigned long long)offset);
-    PL_TRY(pl_file_read(&r->file, r->data_begin + t->begin + offset, bytes, dst));
+    PL_TRY(t->stride ? read_strided(r, t, offset, bytes, dst)
+                     : pl_file_read(&r->file, r->data_begin + t->begin + offset, bytes, dst));
     const uint8_t *b = dst;
     for (size_t i = 0; t->dtype == PL_ST_BOOL && i < bytes; i++)
         PL_FAIL_IF(b[i] > 1, PL_ERR_FILE, "%.200s: tensor \"%.*s\": BOOL byte %llu is %d",

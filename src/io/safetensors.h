@@ -67,8 +67,14 @@ typedef struct pl_st_tensor {
     pl_st_dtype dtype;
     bool loadable; /* the dtype is one of ours and rank <= PL_MAX_RANK: `type` is set */
     pl_type type;
-    uint64_t begin, end; /* bytes in the data section */
+    uint64_t begin, end; /* bytes in the data section; with stride, end is begin + size only */
+    /* In elements, where a PyTorch file holds the elements in another order; NULL: row-major. */
+    const int64_t *stride;
 } pl_st_tensor;
+
+/* Opens a safetensors file, or a file of PyTorch's torch.save, which is a zip (io/tensors). The
+ * tensors of the latter have the keys of their dictionaries as names, joined by dots
+ * ("state_dict.conv.weight"); its numbers and texts are metadata, named in the same way. */
 
 pl_status pl_st_open(const char *path, pl_st_reader **out) PL_MUST_USE;
 /* data is borrowed until close; name stands for the path in messages. */
@@ -104,12 +110,21 @@ pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_
  *     pl_st_writer_finish(w);  pl_st_writer_free(w);
  *
  * The file appears under its name at finish, complete; if freed before, nothing is left. Data begin
- * at a multiple of 4096. The same declarations and bytes give the same file. */
+ * at a multiple of 4096. The same declarations and bytes give the same file.
+ *
+ * A path that ends in .pt, .pth, .ckpt or .bin gets PyTorch's format (io/tensors): a dictionary of
+ * the tensors, in the order of declaration. */
 typedef struct pl_st_writer pl_st_writer;
 
 pl_status pl_st_writer_new(const char *path, pl_st_writer **out) PL_MUST_USE;
 pl_status pl_st_writer_add(pl_st_writer *w, const char *name, const pl_type *type) PL_MUST_USE;
 pl_status pl_st_writer_meta(pl_st_writer *w, const char *key, const char *value) PL_MUST_USE;
+/* PyTorch's format: puts the tensors into entry `key` of an outer dictionary, which then also has
+ * the metadata and the entries, whose values are JSON texts. Without this neither is written. */
+pl_status pl_st_writer_under(pl_st_writer *w, const char *key) PL_MUST_USE;
+pl_status pl_st_writer_entry(pl_st_writer *w, const char *key, const char *json) PL_MUST_USE;
+/* PyTorch's format: one declared tensor is the whole content, without a dictionary. */
+void pl_st_writer_alone(pl_st_writer *w);
 pl_status pl_st_writer_begin(pl_st_writer *w) PL_MUST_USE;
 int pl_st_writer_order(const pl_st_writer *w, int position);
 pl_status pl_st_writer_write(pl_st_writer *w, int index, const void *data,

@@ -115,43 +115,73 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+enum { SAFETENSORS, PYTORCH, KINDS };
+static const char *const tails[KINDS][5] = {{".safetensors"}, {".bin", ".pt", ".pth", ".ckpt"}};
+static const char *const index_tail[KINDS] = {".safetensors.index.json", ".bin.index.json"};
+
+static bool has_tail(const char *name, const char *const *tail)
+{
+    for (; *tail; tail++)
+        if (ends_with(name, *tail)) return true;
+    return false;
+}
+
+/* Finds the index and the files of one kind. */
+static pl_status list_folder(pl_st_set *s, DIR *d, const char *folder, int kind, const char **index)
+{
+    for (struct dirent *e; (e = readdir(d));) {
+        bool lists = ends_with(e->d_name, index_tail[kind]);
+        if (e->d_name[0] == '.' || (!lists && !has_tail(e->d_name, tails[kind]))) continue;
+        char *path = pl_arena_printf(&s->mem, "%s/%s", folder, e->d_name);
+        if (!path) return PL_ERR_MEMORY;
+        PL_FAIL_IF(lists && *index, PL_ERR_FILE, "%s has two indexes: name one of them", folder);
+        if (lists)
+            *index = path;
+        else
+            PL_TRY(add_path(s, path));
+    }
+    return PL_OK;
+}
+
 static pl_status open_folder(pl_st_set *s, const char *folder)
 {
-    DIR *d = opendir(folder);
-    PL_FAIL_IF(!d, PL_ERR_FILE, "%s: %s", folder, strerror(errno));
     const char *index = NULL;
-    pl_status rc = PL_OK;
-    for (struct dirent *e; rc == PL_OK && (e = readdir(d));) {
-        if (e->d_name[0] == '.') continue;
-        bool lists = ends_with(e->d_name, ".safetensors.index.json");
-        if (!lists && !ends_with(e->d_name, ".safetensors")) continue;
-        char *path = pl_arena_printf(&s->mem, "%s/%s", folder, e->d_name);
-        if (!path)
-            rc = PL_ERR_MEMORY;
-        else if (lists && index)
-            rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "%s has two indexes: name one of them",
-                          folder);
-        else if (lists)
-            index = path;
-        else
-            rc = add_path(s, path);
+    for (int kind = 0; kind < KINDS && !s->n && !index; kind++) {
+        DIR *d = opendir(folder);
+        PL_FAIL_IF(!d, PL_ERR_FILE, "%s: %s", folder, strerror(errno));
+        pl_status rc = list_folder(s, d, folder, kind, &index);
+        closedir(d);
+        PL_TRY(rc);
     }
-    closedir(d);
-    PL_TRY(rc);
     if (index) {
         s->n = 0;
         return open_index(s, index);
     }
-    PL_FAIL_IF(!s->n, PL_ERR_FILE, "%s holds no .safetensors", folder);
+    PL_FAIL_IF(!s->n, PL_ERR_FILE, "%s holds no .safetensors, .bin, .pt, .pth or .ckpt", folder);
     qsort(s->path, (size_t)s->n, sizeof *s->path, by_text);
     return open_files(s);
 }
 
 /* ---- the set ------------------------------------------------------------------------------ */
+/* Opens the files of a list: "a.safetensors,b.safetensors". */
+static pl_status open_list(pl_st_set *s, const char *list)
+{
+    for (const char *end; *list; list = end + (*end == ',')) {
+        end = list + strcspn(list, ",");
+        if (end == list) continue;
+        char *path = pl_arena_strndup(&s->mem, list, (size_t)(end - list));
+        if (!path) return PL_ERR_MEMORY;
+        PL_TRY(add_path(s, path));
+    }
+    return open_files(s);
+}
+
 static pl_status open_any(pl_st_set *s, const char *path)
 {
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return open_folder(s, path);
+    bool there = stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode)) return open_folder(s, path);
+    if (!there && strchr(path, ',')) return open_list(s, path);
     if (ends_with(path, ".json")) return open_index(s, path);
     PL_TRY(add_path(s, path));
     return open_files(s);

@@ -1,9 +1,10 @@
-/* st_set.h - several safetensors files read as one.
+/* st_set.h - weight files read as one: safetensors, and PyTorch's files (safetensors.h).
  *
- * The path may be: one file; an index (*.json: {"weight_map": {"tensor": "file", ...}}) beside its
- * files; or a folder with one index, or with *.safetensors, all of which are read. A tensor that is
- * in two files, or that an index promises and its file lacks, is PL_ERR_FILE, and the message names
- * it.
+ * The path may be: one file; several, separated by commas; an index (*.json: {"weight_map":
+ * {"tensor": "file", ...}}) beside its files; or a folder with one index, or with *.safetensors,
+ * all of which are read; a folder without either is searched for PyTorch's *.bin, *.pt, *.pth and
+ * *.ckpt. A tensor that is in two files, or that an index promises and its file lacks, is
+ * PL_ERR_FILE, and the message names it.
  */
 #ifndef PL_IO_ST_SET_H
 #define PL_IO_ST_SET_H

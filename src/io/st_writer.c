@@ -1,15 +1,20 @@
-/* st_writer.c - writes safetensors; the contract is in safetensors.h.
+/* st_writer.c - writes safetensors and PyTorch's files; the contract is in safetensors.h.
  *
- * Tensors are ordered by descending alignment of their dtype, then by name, so each begins at a
- * multiple of its element's size. The header is padded with spaces until the data begin at a page
- * boundary; every reader accepts that, and large tensors can then be read with direct I/O or
- * mapped.
+ * safetensors: tensors are ordered by descending alignment of their dtype, then by name, so each
+ * begins at a multiple of its element's size. The header is padded with spaces until the data begin
+ * at a page boundary; every reader accepts that, and large tensors can then be read with direct I/O
+ * or mapped.
+ *
+ * PyTorch: tensor k, in the order of declaration, is the zip member data/k. Metadata are entries
+ * beside the dictionary of tensors; a file whose tensors are the outermost dictionary has none.
  */
 #include "base/arena.h"
 #include "base/sys.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "io/tensors/pt_writer.h"
+#include "io/tensors/zip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +45,12 @@ struct pl_st_writer {
     int current;          /* place of the tensor being written */
     uint64_t written;     /* bytes of it */
     bool failed, finished;
+    /* PyTorch */
+    bool pt, alone; /* alone: the file is one tensor, not a dictionary */
+    pl_zip_writer *zip;
+    const char *under; /* entry that holds the tensors; NULL: they are the outermost dictionary */
+    pair *extra;       /* further entries: key, JSON */
+    int n_extra, cap_extra;
 };
 
 pl_status pl_st_writer_new(const char *path, pl_st_writer **out)
@@ -47,6 +58,7 @@ pl_status pl_st_writer_new(const char *path, pl_st_writer **out)
     pl_st_writer *w = pl_sys_alloc(sizeof *w);
     if (!w) return PL_ERR_MEMORY;
     w->path = pl_arena_strdup(&w->arena, path);
+    w->pt = pl_pt_named(path);
     if (!w->path) {
         pl_st_writer_free(w);
         return PL_ERR_MEMORY;
@@ -58,8 +70,10 @@ pl_status pl_st_writer_new(const char *path, pl_st_writer **out)
 void pl_st_writer_free(pl_st_writer *w)
 {
     if (!w) return;
+    pl_zip_writer_free(w->zip);
     pl_file_writer_free(w->file);
     pl_sys_free(w->entry);
+    pl_sys_free(w->extra);
     pl_sys_free(w->meta);
     pl_arena_release(&w->arena);
     pl_sys_free(w);
@@ -129,11 +143,38 @@ pl_status pl_st_writer_meta(pl_st_writer *w, const char *key, const char *value)
     return PL_OK;
 }
 
+pl_status pl_st_writer_under(pl_st_writer *w, const char *key)
+{
+    w->under = pl_arena_strdup(&w->arena, key);
+    return w->under ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status pl_st_writer_entry(pl_st_writer *w, const char *key, const char *json)
+{
+    void *items = w->extra;
+    PL_TRY(grow(&items, w->n_extra, &w->cap_extra, sizeof *w->extra));
+    w->extra = items;
+    pair p = {pl_arena_strdup(&w->arena, key), pl_arena_strdup(&w->arena, json)};
+    if (!p.key || !p.value) return PL_ERR_MEMORY;
+    w->extra[w->n_extra++] = p;
+    return PL_OK;
+}
+
+void pl_st_writer_alone(pl_st_writer *w)
+{
+    w->alone = w->pt;
+}
+
 static int by_place(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
     int bits = pl_st_dtype_bits(y->dtype) - pl_st_dtype_bits(x->dtype);
     return bits ? bits : strcmp(x->name, y->name);
+}
+
+static int by_index(const void *a, const void *b)
+{
+    return ((const entry *)a)->index - ((const entry *)b)->index;
 }
 
 static int by_name(const void *a, const void *b)
@@ -148,7 +189,7 @@ static pl_status sort_entries(pl_st_writer *w)
     for (int i = 1; i < w->n_entries; i++)
         PL_FAIL_IF(by_name(&w->entry[i - 1], &w->entry[i]) == 0, PL_ERR_ARG,
                    "%.200s: tensor \"%.80s\" declared twice", w->path, w->entry[i].name);
-    qsort(w->entry, (size_t)w->n_entries, sizeof *w->entry, by_place);
+    qsort(w->entry, (size_t)w->n_entries, sizeof *w->entry, w->pt ? by_index : by_place);
     return PL_OK;
 }
 
@@ -198,13 +239,77 @@ static pl_status make_header(const pl_st_writer *w, pl_str *h)
     return PL_OK;
 }
 
-/* Tensors without bytes are complete as soon as they are reached. */
-static void skip_complete(pl_st_writer *w)
+/* ---- PyTorch ---------------------------------------------------------------------------- */
+static void pickle_tensors(const pl_st_writer *w, pl_str *p)
+{
+    if (w->alone && w->n_entries == 1) {
+        pl_pt_tensor(p, &w->entry[0].type, 0);
+        return;
+    }
+    pl_pt_open(p, true);
+    for (int i = 0; i < w->n_entries; i++) {
+        pl_pt_key(p, w->entry[i].name);
+        pl_pt_tensor(p, &w->entry[i].type, i);
+    }
+    pl_pt_close(p);
+}
+
+static pl_status make_pickle(const pl_st_writer *w, pl_str *p)
+{
+    pl_pt_begin(p);
+    if (w->under) {
+        pl_pt_open(p, false);
+        for (int i = 0; i < w->n_extra; i++) {
+            pl_pt_key(p, w->extra[i].key);
+            PL_TRY(pl_pt_json(p, w->extra[i].value));
+        }
+        pl_pt_key(p, w->under);
+    }
+    pickle_tensors(w, p);
+    for (int i = 0; w->under && i < w->n_meta; i++) {
+        pl_pt_key(p, w->meta[i].key);
+        pl_pt_text(p, w->meta[i].value);
+    }
+    if (w->under) pl_pt_close(p);
+    pl_pt_end(p);
+    PL_FAIL_IF(p->failed, PL_ERR_MEMORY, "out of memory for the list of tensors of %.200s",
+               w->path);
+    return PL_OK;
+}
+
+static pl_status write_member(pl_st_writer *w, const char *name, const void *data, size_t bytes)
+{
+    PL_TRY(pl_zip_writer_begin(w->zip, name, bytes));
+    return pl_zip_writer_write(w->zip, data, bytes);
+}
+
+static pl_status begin_zip(pl_st_writer *w, const pl_str *pickle)
+{
+    PL_TRY(pl_zip_writer_new(w->file, &w->zip));
+    PL_TRY(write_member(w, "archive/data.pkl", pickle->text, pickle->len));
+    PL_TRY(write_member(w, "archive/byteorder", "little", 6));
+    return write_member(w, "archive/version", "3\n", 2);
+}
+
+/* Begins the zip member of the current tensor, if there is one. */
+static pl_status begin_tensor(pl_st_writer *w)
+{
+    char name[40];
+    if (!w->zip || w->current >= w->n_entries) return PL_OK;
+    snprintf(name, sizeof name, "archive/data/%d", w->current);
+    return pl_zip_writer_begin(w->zip, name, w->entry[w->current].bytes);
+}
+
+/* ---- either ----------------------------------------------------------------------------- */
+/* Moves past tensors that are complete; those without bytes are as soon as they are reached. */
+static pl_status skip_complete(pl_st_writer *w)
 {
     while (w->current < w->n_entries && w->written == w->entry[w->current].bytes) {
         w->current++;
         w->written = 0;
+        PL_TRY(begin_tensor(w));
     }
+    return PL_OK;
 }
 
 pl_status pl_st_writer_begin(pl_st_writer *w)
@@ -212,12 +317,13 @@ pl_status pl_st_writer_begin(pl_st_writer *w)
     PL_FAIL_IF(w->file || w->finished, PL_ERR_ARG, "%.200s: begun twice", w->path);
     PL_TRY(sort_entries(w));
     pl_str h = PL_STR_INIT;
-    pl_status rc = make_header(w, &h);
+    pl_status rc = w->pt ? make_pickle(w, &h) : make_header(w, &h);
     if (rc == PL_OK) rc = pl_file_writer_new(w->path, &w->file);
-    if (rc == PL_OK) rc = pl_file_writer_write(w->file, h.text, h.len);
+    if (rc == PL_OK) rc = w->pt ? begin_zip(w, &h) : pl_file_writer_write(w->file, h.text, h.len);
     pl_str_release(&h);
+    if (rc == PL_OK) rc = begin_tensor(w);
+    if (rc == PL_OK) rc = skip_complete(w);
     w->failed = rc != PL_OK;
-    skip_complete(w);
     return rc;
 }
 
@@ -236,10 +342,11 @@ pl_status pl_st_writer_write(pl_st_writer *w, int index, const void *data, size_
     PL_FAIL_IF(bytes > e->bytes - w->written, PL_ERR_ARG,
                "%.200s: tensor \"%.80s\" has %llu bytes, %llu+%zu were given", w->path, e->name,
                (unsigned long long)e->bytes, (unsigned long long)w->written, bytes);
-    pl_status rc = pl_file_writer_write(w->file, data, bytes);
-    w->failed = rc != PL_OK;
+    pl_status rc = w->zip ? pl_zip_writer_write(w->zip, data, bytes)
+                          : pl_file_writer_write(w->file, data, bytes);
     w->written += bytes;
-    skip_complete(w);
+    if (rc == PL_OK) rc = skip_complete(w);
+    w->failed = rc != PL_OK;
     return rc;
 }
 
@@ -252,6 +359,7 @@ pl_status pl_st_writer_finish(pl_st_writer *w)
                w->entry[w->current].name, (unsigned long long)w->entry[w->current].bytes,
                (unsigned long long)w->written);
     w->finished = true;
+    if (w->zip) PL_TRY(pl_zip_writer_finish(w->zip));
     return pl_file_writer_commit(w->file);
 }
 

@@ -34,7 +34,7 @@ TEST(lgt_reads_pytorch_tensors_of_every_layout)
 {
     static const char *const good[] = {"plain", "half", "turned", "bf16", "double"},
                              *const bad[] = {"dict", "bool"};
-    static const char *const why[] = {"one tensor", "BoolStorage"};
+    static const char *const why[] = {"one tensor", "BOOL"};
     float got[NUMBERS];
     char path[128];
     for (int i = 0; i < 5; i++) {

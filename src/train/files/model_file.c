@@ -458,24 +458,3 @@ pl_status pl_run_load_model(pl_run *r, const char *path, bool partial)
 {
     return pl__slots_read(r, path, true, pl__slot_in_model, partial);
 }
-
-pl_status pl_model_file_list(const char *path, void (*each)(void *ctx, const pl_tensor_info *t),
-                             void (*each_meta)(void *ctx, const char *key, const char *value),
-                             void *ctx)
-{
-    pl_st_reader *f;
-    PL_TRY(pl_st_open(path, &f));
-    for (int i = 0; i < pl_st_count(f); i++) {
-        const pl_st_tensor *t = pl_st_at(f, i);
-        pl_tensor_info info = {t->name, pl_st_dtype_name(t->dtype), t->rank, t->dim,
-                               t->end - t->begin};
-        each(ctx, &info);
-    }
-    for (int i = 0; each_meta && i < pl_st_meta_count(f); i++) {
-        const char *key, *value;
-        pl_st_meta_at(f, i, &key, &value);
-        each_meta(ctx, key, value);
-    }
-    pl_st_close(f);
-    return PL_OK;
-}
