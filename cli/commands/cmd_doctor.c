@@ -4,6 +4,7 @@
  * does not work). The packages to install are collected from the reasons that the engine gives,
  * which end in "(apt-get install NAME, ...)", so that a new data format needs no change here.
  */
+#include "cli/commands/parts.h"
 #include "cli/ui.h"
 #include "plimsoll_json.h"
 #include "plimsoll_unstable.h"
@@ -33,9 +34,9 @@ typedef struct doctor_options {
 const cli_help cli_help_doctor = {
     .usage = "plimsoll doctor",
     .about =
-        "Checks this machine: processor, memory, libraries, data formats, several ranks, GPU "
-        "and driver,\nand trains a small network for a few steps. Says what is missing and how "
-        "to install it.\nExit code 1: training does not work here.",
+        "Checks this machine: processor, memory, optional libraries (data formats, tokenizers, "
+        "watch),\nseveral ranks, GPU and driver, and trains a small network for a few steps. Says "
+        "what is missing\nand how to install it. Exit code 1: training does not work here.",
     .examples = "  plimsoll doctor\n  plimsoll doctor --json\n",
     .options =
         (const cli_option[]){
@@ -109,16 +110,15 @@ static void check_processor(doctor *d)
     tell(d, "oneDNN", OK, text);
 }
 
-static void check_formats(doctor *d)
+static void check_parts(doctor *d)
 {
-    enum { CAP = 16 };
-    pl_data_format f[CAP];
-    int n = pl_data_formats(f, CAP);
-    for (int i = 0; i < n && i < CAP; i++)
-        if (f[i].why_not)
-            tell_missing(d, f[i].name, f[i].why_not);
+    cli_part p[CLI_PARTS_MAX];
+    int n = cli_parts(p);
+    for (int i = 0; i < n; i++)
+        if (p[i].missing)
+            tell_missing(d, p[i].name, p[i].why_not);
         else
-            tell(d, f[i].name, OK, "can be read");
+            tell(d, p[i].name, OK, p[i].works);
 }
 
 /* Returns whether a program is in PATH. */
@@ -274,7 +274,7 @@ int cmd_doctor(int argc, char **argv)
         printf("%splimsoll %s%s\n", cli_bold(stdout), pl_version(), cli_plain(stdout));
     }
     check_processor(d);
-    check_formats(d);
+    check_parts(d);
     check_programs(d);
     pl_device_info *list = cli_devices(false, &n);
     check_gpus(d, list, n);

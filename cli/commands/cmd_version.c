@@ -1,5 +1,6 @@
 /* cmd_version.c - `plimsoll version`: prints what this program was built from and what it finds
  * on this machine. For bug reports, and to see why a plug-in or a data format is missing. */
+#include "cli/commands/parts.h"
 #include "cli/ui.h"
 #include "plimsoll_json.h"
 #include "plimsoll_unstable.h"
@@ -8,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FORMATS = 8, PATH_CAP = 4200 };
+enum { PATH_CAP = 4200 };
 
 typedef struct version_info {
     char compiler[64], onednn[32];
     char cuda_plugin[PATH_CAP], mpi_plugin[PATH_CAP]; /* "": not found */
     pl_device_info cpu;
     const char *instructions; /* end of cpu.about */
-    pl_data_format formats[MOST_FORMATS];
-    int n_formats;
+    cli_part parts[CLI_PARTS_MAX];
+    int n_parts;
 } version_info;
 
 static void collect(version_info *v)
@@ -35,8 +36,21 @@ static void collect(version_info *v)
     pl_device_list(&v->cpu, 1);
     const char *comma = strrchr(v->cpu.about, ',');
     v->instructions = comma ? comma + strspn(comma, ", ") : v->cpu.about;
-    v->n_formats = pl_data_formats(v->formats, MOST_FORMATS);
-    if (v->n_formats > MOST_FORMATS) v->n_formats = MOST_FORMATS;
+    v->n_parts = cli_parts(v->parts);
+}
+
+static void parts_json(const version_info *v, pl_json *j, bool formats)
+{
+    pl_json_array(j, formats ? "formats" : "parts");
+    for (int i = 0; i < v->n_parts; i++) {
+        if (v->parts[i].format != formats) continue;
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", v->parts[i].name);
+        pl_json_bool(j, formats ? "readable" : "usable", !v->parts[i].missing);
+        pl_json_string(j, "why_not", v->parts[i].why_not);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
 }
 
 static pl_status version_json(const version_info *v)
@@ -49,15 +63,8 @@ static pl_status version_json(const version_info *v)
     pl_json_string(j, "onednn", v->onednn);
     pl_json_string(j, "cuda_plugin", v->cuda_plugin[0] ? v->cuda_plugin : NULL);
     pl_json_string(j, "mpi_plugin", v->mpi_plugin[0] ? v->mpi_plugin : NULL);
-    pl_json_array(j, "formats");
-    for (int i = 0; i < v->n_formats; i++) {
-        pl_json_object(j, NULL);
-        pl_json_string(j, "name", v->formats[i].name);
-        pl_json_bool(j, "readable", !v->formats[i].why_not);
-        pl_json_string(j, "why_not", v->formats[i].why_not ? v->formats[i].why_not : "");
-        pl_json_end(j);
-    }
-    pl_json_end(j);
+    parts_json(v, j, true);
+    parts_json(v, j, false);
     pl_json_end(j);
     pl_status rc = pl_json_finish(j);
     pl_json_free(j);
@@ -72,9 +79,9 @@ static void version_print(const version_info *v)
     printf("oneDNN           %s\n", v->onednn);
     printf("CUDA plug-in     %s\n", v->cuda_plugin[0] ? v->cuda_plugin : "not found");
     printf("MPI plug-in      %s\n", v->mpi_plugin[0] ? v->mpi_plugin : "not found");
-    for (int i = 0; i < v->n_formats; i++)
-        printf("%-16s %s\n", v->formats[i].name,
-               v->formats[i].why_not ? v->formats[i].why_not : "can be read");
+    for (int i = 0; i < v->n_parts; i++)
+        printf("%-16s %s\n", v->parts[i].name,
+               v->parts[i].missing ? v->parts[i].why_not : v->parts[i].works);
 }
 
 typedef struct version_options {

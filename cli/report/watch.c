@@ -59,6 +59,13 @@ static bool open_library(void)
     return so != NULL;
 }
 
+const char *watch_missing(void)
+{
+    return open_library()
+               ? NULL
+               : "libmicrohttpd 0.9.72 or later is not installed (apt-get install libmicrohttpd12)";
+}
+
 /* ---- answers ---------------------------------------------------------------------------- */
 typedef struct client {
     int fd;
@@ -311,15 +318,9 @@ static int serve(watch *w, int port, const volatile sig_atomic_t *stop)
     return 0;
 }
 
-int watch_run(const char *dir, int port, const volatile sig_atomic_t *stop)
+static int serve_run(const char *dir, int port, const volatile sig_atomic_t *stop)
 {
     watch w = {.dir = dir};
-    if (!open_library()) {
-        cli_error("watch needs libmicrohttpd 0.9.72 or later (apt-get install libmicrohttpd12); "
-                  "plimsoll report %s writes a page without it",
-                  dir);
-        return 1;
-    }
     if (!make_token(w.token)) {
         cli_error("cannot make a random token: %s", strerror(errno));
         return 1;
@@ -332,12 +333,24 @@ int watch_run(const char *dir, int port, const volatile sig_atomic_t *stop)
 
 #else
 
-int watch_run(const char *dir, int port, const volatile sig_atomic_t *stop)
+const char *watch_missing(void)
 {
-    (void)port, (void)stop;
-    cli_error("this program was built without libmicrohttpd, which watch needs (apt-get install "
-              "libmicrohttpd-dev, then build again); plimsoll report %s writes a page without it",
-              dir);
+    return "this program was built without libmicrohttpd (apt-get install libmicrohttpd-dev, then "
+           "build again)";
+}
+
+static int serve_run(const char *dir, int port, const volatile sig_atomic_t *stop)
+{
+    (void)dir, (void)port, (void)stop;
     return 1;
 }
 #endif
+
+int watch_run(const char *dir, int port, const volatile sig_atomic_t *stop)
+{
+    const char *why_not = watch_missing();
+    if (!why_not) return serve_run(dir, port, stop);
+    cli_error("watch needs libmicrohttpd: %s; plimsoll report %s writes a page without it", why_not,
+              dir);
+    return 1;
+}

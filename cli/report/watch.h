@@ -19,6 +19,8 @@
 
 typedef struct watch watch;
 
+/* Returns why `watch` does not work here, with the package to install; NULL: it works. */
+const char *watch_missing(void);
 /* Serves the run folder on a port (0: a free one) until *stop, and prints the address on stdout.
  * Returns the exit code. */
 int watch_run(const char *dir, int port, const volatile sig_atomic_t *stop);

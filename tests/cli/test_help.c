@@ -133,6 +133,31 @@ TEST(doctor_trains_and_names_what_is_missing)
     CHECK_RUN(cli_run("$P doctor now"), 2, "no arguments");
 }
 
+/* Every feature that the build may lack (a row of tools/deps) is a check of doctor, and a library
+ * that is a row of doctor is a part in version. */
+TEST(doctor_names_every_optional_library_of_the_build)
+{
+    WANT_BIN();
+    static const char *const names[][2] = {{"HTTP", "watch"},
+                                           {"Unicode", "WordPiece"},
+                                           {"MPI", "several ranks"},
+                                           {"mpirun", "several ranks"},
+                                           {"CUDA", "cuda"}};
+    char *doctor = strdup(cli_run("$P doctor").out), *version = strdup(cli_run("$P version").out);
+    char *features = strdup(cli_run("sed -n 's/^feature  *\\([^ ]*\\).*/\\1/p' tools/deps").out);
+
+    int n = 0;
+    for (char *f = strtok(features, "\n"); f; f = strtok(NULL, "\n"), n++) {
+        const char *name = f;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (strcmp(f, names[i][0]) == 0) name = names[i][1];
+        CHECK_MSG(strstr(doctor, name), "doctor has no row for %s of tools/deps:\n%s", f, doctor);
+        CHECK_MSG(name != f || strstr(version, name), "version does not name %s", f);
+    }
+    CHECK(n >= 12 && strstr(version, "watch"));
+    free(doctor), free(version), free(features);
+}
+
 TEST(inspect_lists_the_inputs_of_a_network)
 {
     WANT_BIN();

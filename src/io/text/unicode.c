@@ -36,7 +36,7 @@ static void load(void)
 const char *pl_unicode_missing(void)
 {
     pthread_once(&once, load);
-    return here ? NULL : "the Unicode tables are not here (apt-get install libutf8proc2)";
+    return here ? NULL : "libutf8proc is not installed (apt-get install libutf8proc2)";
 }
 
 pl_char_kind pl_char_kind_of(int32_t c)
