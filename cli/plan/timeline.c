@@ -219,10 +219,12 @@ static void draw_head(const timeline *t, const char *name, int height)
 /* Horizontal lines at round numbers of the largest unit that the scale reaches. */
 static void draw_bytes(const timeline *t)
 {
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double of = 1;
+    static const char *const units[2][5] = {{"B", "KiB", "MiB", "GiB", "TiB"},
+                                            {"B", "kB", "MB", "GB", "TB"}};
+    const char *const *unit = units[pl_bytes_decimal()];
+    double of = 1, base = pl_bytes_decimal() ? 1000 : 1024;
     int u = 0;
-    while (u < 4 && t->top >= of * 1024) of *= 1024, u++;
+    while (u < 4 && t->top >= of * base) of *= base, u++;
     double step = round_step(t->top / of, 10);
     for (int k = 0; k * step * of <= t->top; k++) {
         double y = y_of(t, k * step * of);

@@ -1,6 +1,7 @@
-/* compare.js - several runs: curves over each other, results, and the keys that differ. C is what compare_html
+/* compare.js - several runs: curves in the same plots, results, and the keys that differ. C is what compare_html
  * (report_compare.c) writes. */
 const C = JSON.parse(document.getElementById('runs').textContent), runs = C.runs;
+decimal = C.decimal;
 const palette = ['c0', 'c1', 'c2', 'c5', 'c4', 'c3', 'c8', 'c7'];
 runs.forEach((r, i) => { r.colour = palette[i % palette.length]; r.dash = i >= palette.length; });
 $('#sub').textContent = runs.map(r => r.name).join(', ');

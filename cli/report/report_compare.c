@@ -296,7 +296,8 @@ static void put_page(FILE *f, const report *runs, int n, const json_t *keys, con
 {
     char name[256];
     page_head(f, "Comparison of runs");
-    fprintf(f, "<script type=\"application/json\" id=\"runs\">\n{\"runs\":[");
+    fprintf(f, "<script type=\"application/json\" id=\"runs\">\n{\"decimal\":%s,\"runs\":[",
+            pl_bytes_decimal() ? "true" : "false");
     for (int i = 0; i < n; i++) {
         json_t *text = json_string(name_of(runs, n, i, name));
         fprintf(f, "%s{\"name\":", i ? ",\n" : "");

@@ -135,6 +135,27 @@ TEST(answers_are_in_the_units_that_the_user_types)
     CHECK_MSG(strstr(r.out, " MB |") && !strstr(r.out, "iB"), "%s", r.out);
 }
 
+/* A picture and a comparison have no page script that knows the budget: the program tells them. */
+TEST(answers_in_pictures_and_comparisons_have_the_units_of_the_budget)
+{
+    static const struct {
+        const char *budget, *axis, *units;
+    } cases[] = {{"64MB", " kB</text>", "{\"decimal\":true,"},
+                 {"64MiB", " KiB</text>", "{\"decimal\":false,"}};
+    WANT_BIN();
+    for (int i = 0; i < 2; i++) {
+        cli_result r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=1 --fresh --quiet "
+                               "--memory %s --out run && $P report run run && "
+                               "$P plan " CLI_SMALL "--memory %s --timeline step.svg",
+                               pl_test_dir(), cases[i].budget, cases[i].budget);
+        CHECK_MSG(r.code == 0, "%s", r.err);
+        CHECK_MSG(strstr(cli_read(pl_test_path("step.svg")), cases[i].axis), "no %s",
+                  cases[i].axis);
+        CHECK_MSG(strstr(cli_read(pl_test_path("compare.html")), cases[i].units), "no %s",
+                  cases[i].units);
+    }
+}
+
 TEST(answers_tell_long_times_in_hours_and_minutes)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
