@@ -286,6 +286,12 @@ PL_API pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **na
  * read; with data.on_bad=fail one that could not fails the call, otherwise it is counted. */
 PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok) PL_MUST_USE;
 
+/* Reads picture i in any size, 3 bytes per pixel: scaled, and cropped in the centre where w x h has
+ * another aspect ratio. Fails as pl_predict_read with data.on_bad=fail; else sets *ok to false and
+ * counts the picture. */
+PL_API pl_status pl_predict_pixels(pl_prediction *p, int64_t i, int w, int h, uint8_t *rgb,
+                                   bool *ok) PL_MUST_USE;
+
 /* Texts: --prompt, or the lines of the text file --input, encoded by pl_image_feed.encode; or the
  * embeddings at --input, a row of an .npy array or of the array pl_image_feed.text of a safetensors
  * or HDF5 file. *row: type of a row of the text input. */

@@ -58,6 +58,18 @@ static const pl_config_entry schema[] = {
      .doc = "Inference: noise per step, times the square root of the time step."},
     {"infer.threshold", PL_CONFIG_FLOAT, "0.5", .min = 0, .max = 1,
      .doc = "Inference: time from which noise is added."},
+    {"predict.source", PL_CONFIG_INT, "0", .min = 0, .max = 1e6,
+     .doc = "`predict`: style of the inputs."},
+    {"predict.style", PL_CONFIG_INT, "1", .min = 0, .max = 1e6,
+     .doc = "`predict`: style that they get."},
+    {"vae.weights", PL_CONFIG_TEXT, "null",
+     .doc = "`predict`: weights of Stable Diffusion's autoencoder (safetensors), with the names of "
+            "diffusers or of the published checkpoints: pictures are read and written; null: "
+            "latents only."},
+    {"vae.width", PL_CONFIG_INT, "128", .min = 32, .max = 65536,
+     .doc = "Autoencoder: channels of the finest level."},
+    {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", .min = 1, .max = 64,
+     .doc = "Autoencoder: channels of its four levels as multiples."},
     {"loss.w_style", PL_CONFIG_FLOAT, "1", .min = 0, .max = 1e6,
      .doc = "Weight of the patch distance (style)."},
     {"loss.w_content", PL_CONFIG_FLOAT, "1", .min = 0, .max = 1e6,
@@ -311,5 +323,7 @@ const pl_recipe pl_recipe_lgt = {
     .data_write = lgt_data_write,
     .peer = &peer,
     .metric = "swd",
+    .weights = lgt_weights,
+    .predict = &lgt_predict,
     .shown = shown,
 };

@@ -103,6 +103,10 @@ int64_t lgt_data_size(void *data, pl_subset subset);
 pl_status lgt_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                         pl_batch *batch);
 
+/* ---- predictions, predict.c -------------------------------------------------------------- */
+extern const pl_predict lgt_predict;
+extern const pl_weights lgt_weights[];
+
 extern const pl_preset lgt_presets[];
 
 #endif

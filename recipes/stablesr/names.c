@@ -83,68 +83,6 @@ static const pl_naming unet_namings[] = {
     {.name = NULL},
 };
 
-/* ---- autoencoder ------------------------------------------------------------------------ */
-static const pl_rename vae_published[] = {
-    {"encoder.**", "vae.encoder.**"},
-    {"decoder.**", "vae.decoder.**"},
-    {"quant_conv.*", "vae.quant_conv.*"},
-    {"post_quant_conv.*", "vae.post_quant_conv.*"},
-    {NULL, NULL},
-};
-
-/* clang-format off */
-#define ENDS(part)                                                                                    \
-    {part ".mid_block.resnets.0.**",                "vae." part ".mid.block_1.**"},                   \
-    {part ".mid_block.resnets.1.**",                "vae." part ".mid.block_2.**"},                   \
-    {part ".mid_block.attentions.0.group_norm.*",   "vae." part ".mid.attn_1.norm.*"},                \
-    {part ".conv_norm_out.*",                       "vae." part ".norm_out.*"},                       \
-    {part ".conv_in.*",                             "vae." part ".conv_in.*"},                        \
-    {part ".conv_out.*",                            "vae." part ".conv_out.*"}
-#define MIDDLE(part, q, k, v, out)                                                                    \
-    {part ".mid_block.attentions.0." q ".*",        "vae." part ".mid.attn_1.q.*"},                   \
-    {part ".mid_block.attentions.0." k ".*",        "vae." part ".mid.attn_1.k.*"},                   \
-    {part ".mid_block.attentions.0." v ".*",        "vae." part ".mid.attn_1.v.*"},                   \
-    {part ".mid_block.attentions.0." out ".*",      "vae." part ".mid.attn_1.proj_out.*"}
-#define UP(theirs, ours)                                                                              \
-    {"decoder.up_blocks." theirs ".resnets.*.conv_shortcut.*", "vae.decoder.up." ours ".block.*.nin_shortcut.*"}, \
-    {"decoder.up_blocks." theirs ".resnets.*.*.*",             "vae.decoder.up." ours ".block.*.*.*"},            \
-    {"decoder.up_blocks." theirs ".upsamplers.0.conv.*",       "vae.decoder.up." ours ".upsample.conv.*"}
-#define LEVELS                                                                                        \
-    {"encoder.down_blocks.*.resnets.*.conv_shortcut.*", "vae.encoder.down.*.block.*.nin_shortcut.*"}, \
-    {"encoder.down_blocks.*.resnets.*.*.*",             "vae.encoder.down.*.block.*.*.*"},            \
-    {"encoder.down_blocks.*.downsamplers.0.conv.*",     "vae.encoder.down.*.downsample.conv.*"},      \
-    UP("0", "3"), UP("1", "2"), UP("2", "1"), UP("3", "0"),                                           \
-    {"quant_conv.*",                                    "vae.quant_conv.*"},                          \
-    {"post_quant_conv.*",                               "vae.post_quant_conv.*"}
-static const pl_rename vae_diffusers[] = {
-    ENDS("encoder"), MIDDLE("encoder", "to_q", "to_k", "to_v", "to_out.0"),
-    ENDS("decoder"), MIDDLE("decoder", "to_q", "to_k", "to_v", "to_out.0"),
-    LEVELS,
-    {NULL, NULL},
-};
-
-/* As diffusers wrote them until 2023: the published folders of Stable Diffusion have these. */
-static const pl_rename vae_older[] = {
-    ENDS("encoder"), MIDDLE("encoder", "query", "key", "value", "proj_attn"),
-    ENDS("decoder"), MIDDLE("decoder", "query", "key", "value", "proj_attn"),
-    LEVELS,
-    {NULL, NULL},
-};
-/* clang-format on */
-
-/* Training needs the encoder alone; whole checkpoints have the U-Net and the text encoder too. */
-static const pl_naming vae_namings[] = {
-    {.name = "published", .rules = vae_published, .ignored = "decoder.*,post_quant_conv.*,loss.*"},
-    {.name = "diffusers", .rules = vae_diffusers, .ignored = "decoder.*,post_quant_conv.*"},
-    {.name = "older diffusers", .rules = vae_older, .ignored = "decoder.*,post_quant_conv.*"},
-    {.name = "checkpoint",
-     .prefix = "first_stage_model.",
-     .rules = vae_published,
-     .ignored = "*,!first_stage_model.*,first_stage_model.decoder.*,"
-                "first_stage_model.post_quant_conv.*"},
-    {.name = NULL},
-};
-
 /* ---- where they come from --------------------------------------------------------------- */
 static const pl_rename context_names[] = {{"context", "context"}, {NULL, NULL}};
 static const pl_naming context_naming[] = {{.name = "plain", .rules = context_names},

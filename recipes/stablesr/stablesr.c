@@ -166,7 +166,7 @@ static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
             "latent=%lld or image=%lld",
             (long long)k->image, (long long)k->latent, (long long)(k->image / 8),
             (long long)(8 * k->latent));
-    if (encodes) divides(m, "vae.width", k->vae_width, GROUPS, "its norms have so many groups");
+    if (encodes) divides(m, "vae.width", k->vae.width, GROUPS, "its norms have so many groups");
     if (!full) return;
     divides(m, "latent", k->latent, (int64_t)1 << (k->levels - 1),
             "each level of model.mult but the first halves it");
@@ -199,7 +199,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .struct_width = pl_config_int(c, "struct.width"),
                      .struct_out = pl_config_int(c, "struct.out"),
                      .struct_heads = (int)pl_config_int(c, "struct.heads"),
-                     .vae_width = pl_config_int(c, "vae.width")};
+                     .vae = {.width = pl_config_int(c, "vae.width")}};
     pl_config_ints(c, "model.mult", &k->levels);
     pl_config_ints(c, "struct.mult", &k->struct_levels);
     if (k->levels < 1 || k->levels > 4 || k->struct_levels != k->levels) {
@@ -215,7 +215,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
     numbers(b, m, "model.mult", k->levels, k->mult);
     numbers(b, m, "struct.mult", k->levels, k->struct_mult);
     numbers(b, m, "model.context", 2, k->context);
-    numbers(b, m, "vae.mult", SR_VAE_LEVELS, k->vae_mult);
+    numbers(b, m, "vae.mult", VAE_LEVELS, k->vae.mult);
     int64_t canny[2] = {0, 0};
     numbers(b, m, "canny", 2, canny);
     if (canny[0] > canny[1])
@@ -252,11 +252,11 @@ static pl_type latent_of(const pl_nn *m, const sr_config *k)
 static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
 {
     pl_graph *g = m->g;
-    pl_val gt = pl_input(g, "gt", picture_of(m, k)), moments = sr_vae_moments(m, k, gt), part[2];
+    pl_val gt = pl_input(g, "gt", picture_of(m, k)), moments = vae_moments(m, &k->vae, gt), part[2];
     pl_split(g, moments, 3, 2, part);
     pl_val spread = pl_sub(g, pl_shift(g, pl_exp(g, pl_clamp(g, part[1], -30, 20)), -1), part[1]);
     pl_val kl = pl_mean(g, pl_add(g, pl_square(g, part[0]), spread), PL_AXES_ALL, false);
-    pl_val back = sr_vae_decode(m, k, sr_vae_sample(m, moments, noise));
+    pl_val back = vae_decode(m, &k->vae, vae_sample(m, moments, noise));
     return pl_add(g, pl_loss_mse(g, back, gt), pl_scale(g, kl, 0.5e-6));
 }
 
@@ -265,7 +265,7 @@ static pl_val encode(pl_nn *m, const sr_config *k, const char *input)
 {
     bool frozen = m->frozen;
     m->frozen = true;
-    pl_val moments = sr_vae_moments(m, k, pl_input(m->g, input, picture_of(m, k)));
+    pl_val moments = vae_moments(m, &k->vae, pl_input(m->g, input, picture_of(m, k)));
     m->frozen = frozen;
     return moments;
 }
@@ -326,11 +326,11 @@ static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draw
         return;
     }
     pl_val lq = moments_of(b, m, k, true);
-    in->lq = sr_vae_sample(m, lq, d->noise[1]);
+    in->lq = vae_sample(m, lq, d->noise[1]);
     if (from_lq)
-        in->z = compat ? sr_vae_sample(m, lq, d->noise[0]) : in->lq;
+        in->z = compat ? vae_sample(m, lq, d->noise[0]) : in->lq;
     else
-        in->z = sr_vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
+        in->z = vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
 }
 
 /* Text context: given, or one for all samples, because the prompt is always empty. */

@@ -3,6 +3,7 @@
 #define STABLESR_H
 
 #include "plimsoll_recipe.h"
+#include "recipes/vae.h"
 
 typedef struct sr_config {
     bool edge_before; /* the original edge processor */
@@ -11,11 +12,8 @@ typedef struct sr_config {
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
     int levels, struct_levels, attn_levels, head_dim, struct_heads;
-    int64_t vae_width, vae_mult[4];
+    vae_sizes vae;
 } sr_config;
-
-enum { SR_VAE_LEVELS = 4 };
-#define SR_VAE_SCALE 0.18215 /* of latents, as the U-Net was trained */
 
 /* ---- model.c ---------------------------------------------------------------------------- */
 /* Edge map (B,I,I,3) to (B,L,L,4); the original gives (B,I/32,I/32,4). */
@@ -37,14 +35,8 @@ pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
  * text context. */
 #define SR_FROZEN "unet.*,!*.spade.*,!unet.inp.*,vae.*,context"
 
-/* ---- vae.c ------------------------------------------------------------------------------ */
-/* Image (B,8L,8L,3) in [-1,1] to the moments of its latent (B,L,L,8): means, then logs of
- * variances. */
-pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image);
-/* Returns a latent (B,L,L,4) in the U-Net's scale, from moments and noise. */
-pl_val sr_vae_sample(pl_nn *m, pl_val moments, pl_val noise);
-pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z); /* back to an image */
-extern const pl_weights sr_weights[];                         /* names.c */
+/* ---- names.c ---------------------------------------------------------------------------- */
+extern const pl_weights sr_weights[];
 
 /* ---- data ------------------------------------------------------------------------------- */
 /* pairs.c: generated samples. */

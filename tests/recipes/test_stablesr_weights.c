@@ -73,14 +73,14 @@ static void fill_weights(lab *l, const pl_store *store)
 
 TEST(stablesr_vae_matches_pytorch)
 {
-    sr_config c = {.batch = 1, .image = 32, .latent = 4, .vae_width = 32, .vae_mult = {1, 1, 2, 2}};
+    vae_sizes c = {.width = 32, .mult = {1, 1, 2, 2}};
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_nn *m = pl_nn_new(g, false);
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 32, 32, 3)), moments = sr_vae_moments(m, &c, x);
-    pl_val z = sr_vae_sample(m, moments, pl_fill(g, PL_TYPE(PL_F32, 1, 4, 4, 4), 0));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 32, 32, 3)), moments = vae_moments(m, &c, x);
+    pl_val z = vae_sample(m, moments, pl_fill(g, PL_TYPE(PL_F32, 1, 4, 4, 4), 0));
     pl_output(g, "moments", moments);
-    pl_output(g, "back", sr_vae_decode(m, &c, z));
+    pl_output(g, "back", vae_decode(m, &c, z));
     CHECK_OK(pl_nn_finish(m));
     pl_nn_free(m);
     lab *l = lab_new(store);
@@ -107,7 +107,7 @@ TEST(stablesr_vae_latent_has_the_mean_and_deviation_of_its_moments)
     pl_nn *m = pl_nn_new(g, true);
     pl_val moments = pl_input(g, "moments", PL_TYPE(PL_F32, 1, 1, 1, 8));
     pl_val noise = pl_input(g, "noise", PL_TYPE(PL_F32, 1, 1, 1, 4));
-    pl_output(g, "z", sr_vae_sample(m, moments, noise));
+    pl_output(g, "z", vae_sample(m, moments, noise));
     CHECK_OK(pl_nn_finish(m));
     pl_nn_free(m);
     lab *l = lab_new(store);

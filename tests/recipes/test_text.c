@@ -121,8 +121,9 @@ TEST(text_bad_texts_and_options_are_refused)
 TEST(predict_of_a_recipe_without_predictions_says_so)
 {
     WANT_BIN();
-    CHECK_RUN(cli_run("cd %s && $P train lgt/tiny train.steps=1 --out run --quiet", pl_test_dir()),
-              0, "");
+    CHECK_RUN(
+        cli_run("cd %s && $P train stablesr/tiny train.steps=1 --out run --quiet", pl_test_dir()),
+        0, "");
     CHECK_RUN(cli_run("cd %s && $P predict run --input x --out y", pl_test_dir()), 2,
-              "recipe lgt makes no predictions");
+              "recipe stablesr makes no predictions");
 }

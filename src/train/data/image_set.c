@@ -166,8 +166,8 @@ static pl_status largest(const pl_run *r, int *w, int *h)
 static pl_filter filter_of(const pl_run *r)
 {
     const char *name = pl_config_text(r->config, "data.resize");
-    bool lanczos =
-        strcmp(name, "auto") == 0 ? r->recipe->images->lanczos : strcmp(name, "lanczos") == 0;
+    bool lanczos = strcmp(name, "auto") == 0 ? (r->recipe->images && r->recipe->images->lanczos)
+                                             : strcmp(name, "lanczos") == 0;
     return lanczos ? PL_FILTER_LANCZOS : PL_FILTER_TRIANGLE;
 }
 

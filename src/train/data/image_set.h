@@ -84,10 +84,14 @@ typedef struct pl_pictures {
 } pl_pictures;
 /* Host memory for reading them; 0 for a recipe without image inputs. The run is built. */
 uint64_t pl__pictures_bytes(const pl_run *r);
-/* Lists the picture at path, or all pictures of a folder. */
+/* Lists the picture at path, or all pictures of a folder. Where the main program has no image
+ * input, pictures of any size can be read (pl__pictures_pixels), and the limits that choose
+ * training pictures (data.min_side, data.min_bytes) do not count. */
 pl_status pl__pictures_open(pl_run *r, const char *path, pl_pictures *out) PL_MUST_USE;
 void pl__pictures_close(pl_pictures *p);
 /* Reads a picture into a row of the main program's image inputs, as evaluations read them. */
+pl_status pl__pictures_pixels(const pl_pictures *p, int64_t picture, int w, int h,
+                              uint8_t *rgb) PL_MUST_USE;
 pl_status pl__pictures_read(pl_run *r, const pl_pictures *p, int64_t picture,
                             int64_t row) PL_MUST_USE;
 

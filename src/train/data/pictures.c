@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-/* Shapes of the image inputs of the main program, and the largest sides. */
+enum { MOST_SIDE = 8192 };
+
+/* Shapes of the image inputs of the main program, and the largest sides; 0 where it has none. */
 static pl_status find_shapes(const pl_run *r, pl_pictures *p, int *w, int *h)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -14,7 +16,6 @@ static pl_status find_shapes(const pl_run *r, pl_pictures *p, int *w, int *h)
         if (to->w > *w) *w = to->w;
         if (to->h > *h) *h = to->h;
     }
-    PL_FAIL_IF(!*w, PL_ERR_CONFIG, "recipe %s: its predictions read no picture", r->recipe->name);
     return PL_OK;
 }
 
@@ -22,7 +23,7 @@ uint64_t pl__pictures_bytes(const pl_run *r)
 {
     pl_pictures p = {0};
     int w, h;
-    return find_shapes(r, &p, &w, &h) == PL_OK ? pl__image_thread_bytes(r, w, h) : 0;
+    return find_shapes(r, &p, &w, &h) == PL_OK && w ? pl__image_thread_bytes(r, w, h) : 0;
 }
 
 pl_status pl__pictures_open(pl_run *r, const char *path, pl_pictures *out)
@@ -30,6 +31,12 @@ pl_status pl__pictures_open(pl_run *r, const char *path, pl_pictures *out)
     int w, h;
     PL_TRY(find_shapes(r, out, &w, &h));
     pl_image_set_opts o = pl__image_opts(r, w, h);
+    if (!w) { /* memory is reserved for the largest side; it counts when a picture touches it */
+        o.most_w = o.most_h = MOST_SIDE;
+        o.limits.min_side = 0;
+        o.limits.min_bytes = 0;
+        o.augment.center = 1;
+    }
     out->fail = o.on_bad == PL_BAD_FAIL;
     o.on_bad = PL_BAD_FAIL; /* another picture in the place of a bad one would be a wrong answer */
     o.items = (pl_items_opts){.path = path, .plain = true};
@@ -41,6 +48,16 @@ void pl__pictures_close(pl_pictures *p)
 {
     pl_image_set_close(p->set);
     p->set = NULL;
+}
+
+pl_status pl__pictures_pixels(const pl_pictures *p, int64_t picture, int w, int h, uint8_t *rgb)
+{
+    pl_pixels to = {.data = rgb, .w = w, .h = h, .channels = 3, .bytes = true};
+    PL_FAIL_IF(w > MOST_SIDE || h > MOST_SIDE, PL_ERR_DATA,
+               "%s: %d x %d pixels; predictions read at most %d a side",
+               pl_image_set_items(p->set)->item[picture].name, w, h, MOST_SIDE);
+    pl_image_read read = {.eval = true, .sample = picture, .to = &to, .n_to = 1};
+    return pl_image_set_read(p->set, &read);
 }
 
 pl_status pl__pictures_read(pl_run *r, const pl_pictures *p, int64_t picture, int64_t row)

@@ -254,6 +254,16 @@ pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok)
     return PL_OK;
 }
 
+pl_status pl_predict_pixels(pl_prediction *p, int64_t i, int w, int h, uint8_t *rgb, bool *ok)
+{
+    pl_status rc = pl__pictures_pixels(&p->pictures, i, w, h, rgb);
+    *ok = rc == PL_OK;
+    if (*ok) return PL_OK;
+    if (rc != PL_ERR_DATA || p->pictures.fail) return rc;
+    p->info.bad++;
+    return PL_OK;
+}
+
 /* ---- an array ----------------------------------------------------------------------------- */
 pl_status pl_predict_array(pl_prediction *p, pl_type *type)
 {

@@ -1,0 +1,199 @@
+/* vae.c - the autoencoder of Stable Diffusion: 8 times smaller, four channels (AutoencoderKL, f8).
+ *
+ * Recipes whose latents are Stable Diffusion's share it: frozen, with published weights. Names of
+ * slots are those of the published checkpoints. The encoder's outputs are moments: the mean of a
+ * latent and the log of its variance, from which training draws a latent in each step.
+ */
+#include "recipes/vae.h"
+
+#include <math.h>
+
+static const pl_nn_norm group = {.eps = 1e-6};
+
+static pl_nn_conv conv3(void)
+{
+    return (pl_nn_conv){.kernel = 3, .pad = 1};
+}
+
+static pl_nn_conv conv1(void)
+{
+    return (pl_nn_conv){.kernel = 1};
+}
+
+static int64_t channels(const pl_nn *m, pl_val x)
+{
+    pl_type t = pl_val_type(m->g, x);
+    return t.rank == 4 ? t.dim[3] : 0;
+}
+
+static pl_val norm_silu(pl_nn *m, pl_val x, const char *name)
+{
+    return pl_silu(m->g, pl_nn_group_norm(m, x, name, 32, group));
+}
+
+static pl_val block(pl_nn *m, pl_val x, int64_t out, const char *name)
+{
+    bool same = channels(m, x) == out;
+    pl_nn_push(m, "%s", name);
+    pl_scope_checkpoint(m->g);
+    pl_val h = pl_nn_conv2d(m, norm_silu(m, x, "norm1"), "conv1", out, conv3());
+    h = pl_nn_conv2d(m, norm_silu(m, h, "norm2"), "conv2", out, conv3());
+    if (!same) x = pl_nn_conv2d(m, x, "nin_shortcut", out, conv1());
+    pl_nn_pop(m);
+    return pl_add(m->g, x, h);
+}
+
+/* One head over all positions, as wide as the level: too wide (512) for the fast kernels without
+ * stored probabilities, whose limit is 256 on a GPU. The probabilities exist only while the encoder
+ * runs, as nothing is differentiated. */
+static pl_val attention(pl_nn *m, pl_val x, const char *name)
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    int64_t w = channels(m, x);
+    pl_nn_push(m, "%s", name);
+    pl_val h = pl_nn_group_norm(m, x, "norm", 32, group), part[3];
+    static const char *const names[] = {"q", "k", "v"};
+    for (int i = 0; i < 3; i++)
+        part[i] = pl_reshape(g, pl_nn_conv2d(m, h, names[i], w, conv1()), PL_DIMS(t.dim[0], -1, w));
+    h = pl_scale(g, pl_matmul(g, part[0], part[1], false, true), 1 / sqrt((double)w));
+    h = pl_reshape(g, pl_matmul(g, pl_softmax(g, h, -1), part[2], false, false), t.rank, t.dim);
+    h = pl_nn_conv2d(m, h, "proj_out", w, conv1());
+    pl_nn_pop(m);
+    return pl_add(g, x, h);
+}
+
+static pl_val middle(pl_nn *m, pl_val x)
+{
+    int64_t w = channels(m, x);
+    pl_nn_push(m, "mid");
+    x = block(m, x, w, "block_1");
+    x = attention(m, x, "attn_1");
+    x = block(m, x, w, "block_2");
+    pl_nn_pop(m);
+    return x;
+}
+
+/* Halves the sides: one row and one column of zeros at the end, none at the beginning. */
+static pl_val downsample(pl_nn *m, pl_val x)
+{
+    x = pl_pad(m->g, pl_pad(m->g, x, 1, 0, 1, 0, 0), 2, 0, 1, 0, 0);
+    return pl_nn_conv2d(m, x, "downsample.conv", channels(m, x),
+                        (pl_nn_conv){.kernel = 3, .stride = 2});
+}
+
+pl_val vae_moments(pl_nn *m, const vae_sizes *c, pl_val image)
+{
+    pl_nn_push(m, "vae");
+    pl_nn_push(m, "encoder");
+    pl_val h = pl_nn_conv2d(m, image, "conv_in", c->width, conv3());
+    for (int i = 0; i < VAE_LEVELS; i++) {
+        pl_nn_push(m, "down.%d", i);
+        for (int k = 0; k < 2; k++)
+            h = block(m, h, c->mult[i] * c->width, pl_nn_name(m, "block.%d", k));
+        if (i + 1 < VAE_LEVELS) h = downsample(m, h);
+        pl_nn_pop(m);
+    }
+    h = norm_silu(m, middle(m, h), "norm_out");
+    h = pl_nn_conv2d(m, h, "conv_out", 8, conv3());
+    pl_nn_pop(m);
+    h = pl_nn_conv2d(m, h, "quant_conv", 8, conv1());
+    pl_nn_pop(m);
+    return h;
+}
+
+pl_val vae_sample(pl_nn *m, pl_val moments, pl_val noise)
+{
+    pl_graph *g = m->g;
+    pl_val part[2];
+    pl_split(g, moments, 3, 2, part);
+    pl_val deviation = pl_exp(g, pl_scale(g, pl_clamp(g, part[1], -30, 20), 0.5));
+    return pl_scale(g, pl_add(g, part[0], pl_mul(g, deviation, noise)), VAE_SCALE);
+}
+
+pl_val vae_decode(pl_nn *m, const vae_sizes *c, pl_val z)
+{
+    pl_graph *g = m->g;
+    int64_t top = c->mult[VAE_LEVELS - 1] * c->width;
+    pl_nn_push(m, "vae");
+    z = pl_nn_conv2d(m, pl_scale(g, z, 1 / VAE_SCALE), "post_quant_conv", 4, conv1());
+    pl_nn_push(m, "decoder");
+    pl_val h = middle(m, pl_nn_conv2d(m, z, "conv_in", top, conv3()));
+    for (int i = VAE_LEVELS - 1; i >= 0; i--) {
+        pl_nn_push(m, "up.%d", i);
+        for (int k = 0; k < 3; k++)
+            h = block(m, h, c->mult[i] * c->width, pl_nn_name(m, "block.%d", k));
+        if (i)
+            h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "upsample.conv", channels(m, h),
+                             conv3());
+        pl_nn_pop(m);
+    }
+    h = pl_nn_conv2d(m, norm_silu(m, h, "norm_out"), "conv_out", 3, conv3());
+    pl_nn_pop(m);
+    pl_nn_pop(m);
+    return h;
+}
+
+/* ---- published names ------------------------------------------------------------------------ */
+static const pl_rename vae_published[] = {
+    {"encoder.**", "vae.encoder.**"},
+    {"decoder.**", "vae.decoder.**"},
+    {"quant_conv.*", "vae.quant_conv.*"},
+    {"post_quant_conv.*", "vae.post_quant_conv.*"},
+    {NULL, NULL},
+};
+
+/* clang-format off */
+#define ENDS(part)                                                                                    \
+    {part ".mid_block.resnets.0.**",                "vae." part ".mid.block_1.**"},                   \
+    {part ".mid_block.resnets.1.**",                "vae." part ".mid.block_2.**"},                   \
+    {part ".mid_block.attentions.0.group_norm.*",   "vae." part ".mid.attn_1.norm.*"},                \
+    {part ".conv_norm_out.*",                       "vae." part ".norm_out.*"},                       \
+    {part ".conv_in.*",                             "vae." part ".conv_in.*"},                        \
+    {part ".conv_out.*",                            "vae." part ".conv_out.*"}
+#define MIDDLE(part, q, k, v, out)                                                                    \
+    {part ".mid_block.attentions.0." q ".*",        "vae." part ".mid.attn_1.q.*"},                   \
+    {part ".mid_block.attentions.0." k ".*",        "vae." part ".mid.attn_1.k.*"},                   \
+    {part ".mid_block.attentions.0." v ".*",        "vae." part ".mid.attn_1.v.*"},                   \
+    {part ".mid_block.attentions.0." out ".*",      "vae." part ".mid.attn_1.proj_out.*"}
+#define UP(theirs, ours)                                                                              \
+    {"decoder.up_blocks." theirs ".resnets.*.conv_shortcut.*", "vae.decoder.up." ours ".block.*.nin_shortcut.*"}, \
+    {"decoder.up_blocks." theirs ".resnets.*.*.*",             "vae.decoder.up." ours ".block.*.*.*"},            \
+    {"decoder.up_blocks." theirs ".upsamplers.0.conv.*",       "vae.decoder.up." ours ".upsample.conv.*"}
+#define LEVELS                                                                                        \
+    {"encoder.down_blocks.*.resnets.*.conv_shortcut.*", "vae.encoder.down.*.block.*.nin_shortcut.*"}, \
+    {"encoder.down_blocks.*.resnets.*.*.*",             "vae.encoder.down.*.block.*.*.*"},            \
+    {"encoder.down_blocks.*.downsamplers.0.conv.*",     "vae.encoder.down.*.downsample.conv.*"},      \
+    UP("0", "3"), UP("1", "2"), UP("2", "1"), UP("3", "0"),                                           \
+    {"quant_conv.*",                                    "vae.quant_conv.*"},                          \
+    {"post_quant_conv.*",                               "vae.post_quant_conv.*"}
+static const pl_rename vae_diffusers[] = {
+    ENDS("encoder"), MIDDLE("encoder", "to_q", "to_k", "to_v", "to_out.0"),
+    ENDS("decoder"), MIDDLE("decoder", "to_q", "to_k", "to_v", "to_out.0"),
+    LEVELS,
+    {NULL, NULL},
+};
+
+/* As diffusers wrote them until 2023: the published folders of Stable Diffusion have these. */
+static const pl_rename vae_older[] = {
+    ENDS("encoder"), MIDDLE("encoder", "query", "key", "value", "proj_attn"),
+    ENDS("decoder"), MIDDLE("decoder", "query", "key", "value", "proj_attn"),
+    LEVELS,
+    {NULL, NULL},
+};
+/* clang-format on */
+
+/* Some programs need one half alone; whole checkpoints have the U-Net and the text encoder too. */
+const pl_naming vae_namings[] = {
+    {.name = "published",
+     .rules = vae_published,
+     .ignored = "encoder.*,quant_conv.*,decoder.*,post_quant_conv.*,loss.*"},
+    {.name = "diffusers",
+     .rules = vae_diffusers,
+     .ignored = "encoder.*,quant_conv.*,decoder.*,post_quant_conv.*"},
+    {.name = "older diffusers",
+     .rules = vae_older,
+     .ignored = "encoder.*,quant_conv.*,decoder.*,post_quant_conv.*"},
+    {.name = "checkpoint", .prefix = "first_stage_model.", .rules = vae_published, .ignored = "*"},
+    {.name = NULL},
+};
