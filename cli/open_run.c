@@ -39,6 +39,12 @@ pl_status cli_open_run(const cli_args *a, const char *memory, pl_run **out)
     return rc;
 }
 
+void cli_start_warning(const pl_run *run)
+{
+    const char *text = pl_run_start_warning(run);
+    if (text) cli_error("warning: %s", text);
+}
+
 int cli_print_config(pl_run *run)
 {
     char *text;

@@ -114,6 +114,8 @@ bool cli_find_model(const char *named, const char *model, bool ema, char *config
                     char *model_path, size_t cap);
 /* open_run.c: opens the run that the arguments name; memory is --memory or NULL. */
 pl_status cli_open_run(const cli_args *a, const char *memory, pl_run **out);
+/* Prints the warning of a started run, if it has one. */
+void cli_start_warning(const pl_run *run);
 /* Prints the resolved configuration, frees the run, returns the exit code. */
 int cli_print_config(pl_run *run);
 

@@ -358,7 +358,10 @@ typedef struct pl_naming {
     const char *step; /* entry of PyTorch files with the number of steps done: "global_step" */
 } pl_naming;
 typedef struct pl_weights {
-    const char *key;   /* a text key: a file, a folder, or an index.json; null: none are read */
+    /* a text key: a file, a folder, or an index.json; null: none are read. "init_from": the slots
+     * come from the model that the run starts from. Slots of a row that are frozen and that nothing
+     * fills stop a run on real data (key allow_random_frozen). */
+    const char *key;
     const char *slots; /* pattern of the slots to fill; all of them must be filled */
     /* ends with {NULL}; the convention that matches most tensors is used; slot names come last */
     const pl_naming *naming;

@@ -142,7 +142,7 @@ const cli_help cli_help_bench = {
 int cmd_bench(int argc, char **argv)
 {
     enum { STEPS = 20, WARM_UP = 3, MOST = 1000000 };
-    static char device_key[96];
+    static char device_key[96], random_key[32];
     bench_options o = {.json = false};
     cli_progress shown = {.percent = -1};
     cli_args a;
@@ -153,6 +153,7 @@ int cmd_bench(int argc, char **argv)
                    .warmup = (int)cli_number("--warmup", "steps", o.warmup, WARM_UP, MOST)};
     if (b.steps < 0 || b.warmup < 0) return 2;
     cli_override(&a, "device", o.device, device_key, sizeof device_key);
+    cli_override(&a, "allow_random_frozen", "true", random_key, sizeof random_key);
     shown.bar = cli_terminal(stderr);
     shown.quiet = o.quiet || o.json;
     pl_run *run = NULL;

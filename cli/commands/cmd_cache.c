@@ -5,6 +5,7 @@ static pl_status make(pl_run *run, cli_progress *s, pl_cache_info *info)
 {
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK && !s->quiet) cli_start_warning(run);
     return rc == PL_OK ? pl_run_cache(run, cli_show_progress, s, info) : rc;
 }
 

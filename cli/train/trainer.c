@@ -146,6 +146,7 @@ static pl_status start_programs(trainer *t, bool *replanned)
     if (!t->quiet) skipped_files_print(t->run);
     const char *note = pl_run_start_note(t->run);
     if (note && !t->json && !t->quiet) fprintf(stderr, "%s\n", note);
+    if (!t->quiet) cli_start_warning(t->run);
     pl_run_memory m = pl_run_memory_get(t->run);
     *replanned = m.arena != before;
     if (!*replanned) return PL_OK;

@@ -150,5 +150,6 @@ const pl_start flux_start = {.missing = "flow_processor.*,disc.*,lpips.*",
 const pl_weights flux_weights[] = {
     {"lpips.weights", "lpips.stages.*,lpips.weights.*", lpips_namings},
     {"predict.expander", "expander.*", authors_namings},
+    {"init_from", "compressor.*", NULL}, /* frozen in the flow stage */
     {NULL, NULL, NULL},
 };

@@ -281,12 +281,15 @@ TEST(ranks_runs_name_a_rank_that_differs)
             "cp -r here there && printf aaaa | dd of=there/set/train/text.npy bs=1 seek=128 conv=notrunc")
             .code,
         0);
-    cli_result r = cli_run(IN MPI "-wdir here $P " RUN "data.path=set : -n 1 -wdir there $P " RUN
-                                  "data.path=set");
+    cli_result r =
+        cli_run(IN MPI "-wdir here $P " RUN
+                       "data.path=set allow_random_frozen=true : -n 1 -wdir there $P " RUN
+                       "data.path=set allow_random_frozen=true");
     CHECK_MSG(r.code == 2 && strstr(r.err, "rank 1 on ") &&
                   strstr(r.err, "has another data set than rank 0"),
               "exit %d: %s", r.code, r.err);
-    r = cli_run(IN MPI "-wdir here $P " RUN "data.path=set : -n 1 -wdir here $P " RUN
-                       "data.path=set");
+    r = cli_run(IN MPI "-wdir here $P " RUN
+                       "data.path=set allow_random_frozen=true : -n 1 -wdir here $P " RUN
+                       "data.path=set allow_random_frozen=true");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
 }

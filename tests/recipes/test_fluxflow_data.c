@@ -54,6 +54,14 @@ static bool write_texts(int n, float factor)
     return ok;
 }
 
+/* Losses of the flow stage with a random compressor. */
+static pl_status flow_losses(const char *const *keys, int n, double *loss, int steps)
+{
+    const char *all[16] = {"allow_random_frozen=true"};
+    memcpy(all + 1, keys, (size_t)n * sizeof *all);
+    return small_run_losses("fluxflow/flow-tiny", all, n + 1, loss, steps);
+}
+
 /* The same pictures and captions as files, as lines of a captions file, and in a tar give the same
  * steps; rows of a file in place of the recipe's own vectors do when they are the same rows, and
  * only then. */
@@ -65,15 +73,15 @@ TEST(fluxflow_files_lines_and_tars_give_the_same_steps)
     CHECK(write_texts(9, 1));
     snprintf(path[0], sizeof path[0], "data.path=%s", pl_test_path("set"));
     const char *texts[] = {path[0]};
-    CHECK_OK(small_run_losses("fluxflow/flow-tiny", texts, 1, want, 3));
+    CHECK_OK(flow_losses(texts, 1, want, 3));
 
     snprintf(path[2], sizeof path[2], "data.prompts=%s", pl_test_path("prompts.txt"));
     snprintf(path[3], sizeof path[3], "data.embeddings=%s", pl_test_path("rows.safetensors"));
     const char *rows[] = {path[0], path[2], path[3]};
-    CHECK_OK(small_run_losses("fluxflow/flow-tiny", rows, 3, got, 3));
+    CHECK_OK(flow_losses(rows, 3, got, 3));
     CHECK(memcmp(want, got, sizeof want) == 0);
     CHECK(write_texts(9, 2));
-    CHECK_OK(small_run_losses("fluxflow/flow-tiny", rows, 3, got, 3));
+    CHECK_OK(flow_losses(rows, 3, got, 3));
     CHECK(memcmp(want, got, sizeof want) != 0);
 
     char command[2048];
@@ -86,15 +94,15 @@ TEST(fluxflow_files_lines_and_tars_give_the_same_steps)
     snprintf(path[4], sizeof path[4], "data.path=%s", pl_test_path("plain"));
     snprintf(path[5], sizeof path[5], "data.captions=%s", pl_test_path("captions.tsv"));
     const char *lines[] = {path[4], path[5]};
-    CHECK_OK(small_run_losses("fluxflow/flow-tiny", lines, 2, got, 3));
+    CHECK_OK(flow_losses(lines, 2, got, 3));
     CHECK(memcmp(want, got, sizeof want) == 0);
-    CHECK_OK(small_run_losses("fluxflow/flow-tiny", lines, 1, got, 3)); /* without captions */
+    CHECK_OK(flow_losses(lines, 1, got, 3)); /* without captions */
     CHECK(memcmp(want, got, sizeof want) != 0);
 
     /* A tar has no evaluation part of its own: other samples are left for training. */
     snprintf(path[6], sizeof path[6], "data.path=%s", pl_test_path("a.tar"));
     const char *tar[] = {path[6], "data.source=tar"};
-    CHECK_OK(small_run_losses("fluxflow/flow-tiny", tar, 2, got, 3));
+    CHECK_OK(flow_losses(tar, 2, got, 3));
     CHECK(got[0] > 0 && got[2] > 0);
 
     /* Captions that cannot be found are told: no file, lines for other images, beside a tar. */
@@ -105,12 +113,11 @@ TEST(fluxflow_files_lines_and_tars_give_the_same_steps)
         snprintf(path[7], sizeof path[7], "data.captions=%s",
                  pl_test_path(i ? "other.tsv" : "gone.tsv"));
         const char *keys[] = {path[i == 2 ? 6 : 4], path[7]};
-        CHECK_INT(small_run_losses("fluxflow/flow-tiny", keys, 2, got, 1),
-                  i == 2 ? PL_ERR_CONFIG : PL_ERR_DATA);
+        CHECK_INT(flow_losses(keys, 2, got, 1), i == 2 ? PL_ERR_CONFIG : PL_ERR_DATA);
         CHECK_MSG(strstr(pl_error_text(), why[i]), "%s", pl_error_text());
     }
     const char *prefixed[] = {path[0], path[2], path[3], "data.prompt_prefix=a photo of"};
-    CHECK_INT(small_run_losses("fluxflow/flow-tiny", prefixed, 4, got, 1), PL_ERR_CONFIG);
+    CHECK_INT(flow_losses(prefixed, 4, got, 1), PL_ERR_CONFIG);
     CHECK(strstr(pl_error_text(), "data.prompt_prefix"));
 }
 
@@ -134,8 +141,8 @@ TEST(fluxflow_few_pictures_train_with_or_without_evaluation)
                  pl_test_dir());
         CHECK_INT(system(command), 0);
         snprintf(path, sizeof path, "data.path=%s", pl_test_path("few"));
-        const char *keys[] = {path, cases[i].share};
-        CHECK_OK(pl_run_open("fluxflow/flow-tiny", keys, 2, &run));
+        const char *keys[] = {path, cases[i].share, "allow_random_frozen=true"};
+        CHECK_OK(pl_run_open("fluxflow/flow-tiny", keys, 3, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
         CHECK_INT(pl_source_size(run, PL_SUBSET_EVAL), cases[i].eval);

@@ -22,7 +22,9 @@ static pl_status losses_of(const char *const *overrides, int n, const pl_compile
                            double *loss, uint64_t *arena)
 {
     pl_run *run;
-    PL_TRY(pl_run_open("stablesr/tiny", overrides, n, &run));
+    const char *all[16] = {"allow_random_frozen=true"};
+    memcpy(all + 1, overrides, (size_t)n * sizeof *all);
+    PL_TRY(pl_run_open("stablesr/tiny", all, n + 1, &run));
     if (o) pl_run_set_compile(run, o);
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
@@ -203,11 +205,18 @@ typedef struct first_pairs {
 static pl_status see(const char *path, const char *pool, const char *compat, const char *workers,
                      first_pairs *to)
 {
-    const char *const o[] = {
-        SMALL_VAE, path,   "data.crop=pixels", "data.flip=0.5", "batch=2", "canny=[10, 20]", pool,
-        compat,    workers};
+    const char *const o[] = {SMALL_VAE,
+                             path,
+                             "data.crop=pixels",
+                             "data.flip=0.5",
+                             "batch=2",
+                             "canny=[10, 20]",
+                             pool,
+                             compat,
+                             workers,
+                             "allow_random_frozen=true"};
     pl_run *run;
-    PL_TRY(pl_run_open("stablesr/tiny", o, 11, &run));
+    PL_TRY(pl_run_open("stablesr/tiny", o, 12, &run));
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int k = 0; k < BATCHES && rc == PL_OK; k++) {

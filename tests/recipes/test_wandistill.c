@@ -478,8 +478,10 @@ TEST(wandistill_prompts_and_embeddings_train_as_generated_samples_do)
     snprintf(rows, sizeof rows, "data.embeddings=%s/embeddings.npy", dir);
     double loss[2];
     for (int k = 0; k < 2; k++) {
-        CHECK_OK(pl_run_open("wandistill/tiny",
-                             (const char *const[]){prompts, rows, "data.eval_share=0.2"}, 3, &run));
+        CHECK_OK(pl_run_open(
+            "wandistill/tiny",
+            (const char *const[]){prompts, rows, "data.eval_share=0.2", "allow_random_frozen=true"},
+            4, &run));
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
         CHECK_MSG(pl__run_samples(run) > 16 && pl__run_samples(run) < 32,
@@ -496,7 +498,8 @@ TEST(wandistill_prompts_and_embeddings_train_as_generated_samples_do)
     }
     CHECK(loss[0] == loss[1] && loss[0] > 0);
     /* The rows matter: without the file there is nothing to read the text from. */
-    CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){prompts}, 1, &run));
+    CHECK_OK(pl_run_open("wandistill/tiny",
+                         (const char *const[]){prompts, "allow_random_frozen=true"}, 2, &run));
     CHECK_OK(pl_run_build(run));
     CHECK(pl_run_start(run) != PL_OK && strstr(pl_error_text(), "data.embeddings"));
     pl_run_free(run);

@@ -197,7 +197,7 @@ TEST(eval_samples_have_the_size_of_the_first_bucket)
         CHECK_RUN(
             cli_run(
                 IN
-                "$P train fluxflow/tiny data.path=photos data.buckets='%s' train.steps=2 sample.every=2 sample.count=3 "
+                "$P train fluxflow/tiny lpips.on=false data.path=photos data.buckets='%s' train.steps=2 sample.every=2 sample.count=3 "
                 "--out b --fresh --quiet && $P eval b --out again --quiet",
                 d, sizes[i]),
             0, "");
@@ -234,9 +234,10 @@ TEST(eval_runs_on_other_data_than_training)
     CHECK_MSG(r.code == 0 && number(j, "samples") == 7, "%d: %s%s", r.code, r.out, r.err);
     json_decref(j);
     CHECK_RUN(
-        cli_run(IN
-                "$P train fluxflow/tiny data.path=photos data.eval_share=1 train.steps=1 --quiet",
-                d),
+        cli_run(
+            IN
+            "$P train fluxflow/tiny lpips.on=false data.path=photos data.eval_share=1 train.steps=1 --quiet",
+            d),
         5, "left for training");
 }
 

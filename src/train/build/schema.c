@@ -109,6 +109,9 @@ const pl_config_entry pl_engine_schema[] = {
      .doc =
          "Store frozen weights in checkpoints too; otherwise they are rebuilt on resume from the "
          "seed and files."},
+    {"allow_random_frozen", PL_CONFIG_BOOL, "false", .resume = PL_RESUME_FREE,
+     .doc = "Train with frozen networks that have random weights although the data are real; "
+            "otherwise such a run stops and names the key that is missing."},
     {"checkpoint.best", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "Evaluation output whose best checkpoint is also kept, as RUN/best; null: none."},
     {"checkpoint.best_mode", PL_CONFIG_CHOICE, "min", .choices = "min|max",

@@ -223,6 +223,15 @@ static pl_status open_source(pl_run *r, int readers)
     return path && strcmp(source, "synthetic") != 0 ? open_arrays(r) : pl__recipe_data_open(r);
 }
 
+const char *pl_source_real(const pl_run *r)
+{
+    static const char *const keys[] = {"data.prompts", "data.path"};
+    if (strcmp(pl_config_text(r->config, "data.source"), "synthetic") == 0) return NULL;
+    for (int i = 0; i < 2; i++)
+        if (!pl_config_is_null(r->config, keys[i])) return keys[i];
+    return NULL;
+}
+
 static pl_status check_pool(const pl_run *r)
 {
     int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);

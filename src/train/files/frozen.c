@@ -38,8 +38,8 @@ static void mark_written(const pl_run *r, bool *frozen)
     }
 }
 
-/* Finds the frozen slots, once: after the start the programs do not change. */
-static pl_status list_frozen(pl_run *r)
+/* Once: after the build the programs do not change. */
+pl_status pl__frozen_list(pl_run *r)
 {
     int n = pl_store_count(r->store);
     if (r->files.frozen) return PL_OK;
@@ -109,7 +109,7 @@ pl_status pl__frozen_leave(pl_run *r, bool *any)
 {
     *any = false;
     if (pl_config_bool(r->config, "checkpoint.frozen") || r->phases.now >= 0) return PL_OK;
-    PL_TRY(list_frozen(r));
+    PL_TRY(pl__frozen_list(r));
     if (!r->files.leaving) {
         int n = pl_store_count(r->store);
         bool *leaving = pl_arena_new(&r->arena, bool, (size_t)n + 1);
@@ -142,7 +142,7 @@ pl_status pl__frozen_absent(pl_run *r, const pl_st_reader *f, int slot, bool *ab
 {
     *absent = false;
     if (!pl__frozen_left_out(f) || pl_st_find(f, pl_store_slot(r->store, slot)->name)) return PL_OK;
-    PL_TRY(list_frozen(r));
+    PL_TRY(pl__frozen_list(r));
     *absent = r->files.frozen[slot];
     r->files.remade[slot] |= *absent;
     return PL_OK;
@@ -153,7 +153,7 @@ static void name_sources(const pl_run *r, pl_str *text)
 {
     pl_str_addf(text, "seed, init_from");
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++)
-        pl_str_addf(text, ", %s", w->key);
+        if (strcmp(w->key, "init_from") != 0) pl_str_addf(text, ", %s", w->key);
 }
 
 static pl_status fail_check(const pl_run *r, const char *path, int n, int want)
@@ -187,7 +187,7 @@ pl_status pl__frozen_check(pl_run *r, const char *path)
     bool lacks = text != NULL;
     pl_st_close(f);
     if (!lacks) return PL_OK;
-    PL_TRY(list_frozen(r));
+    PL_TRY(pl__frozen_list(r));
     for (int i = 0; i < pl_store_count(r->store); i++) n += r->files.remade[i];
     PL_TRY(sum_slots(r, r->files.remade, &sum));
     bool same = told && n == want && sum == given;

@@ -388,6 +388,7 @@ pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     piece p = piece_of(s, f, t, from);
+    if (r->files.filled) r->files.filled[slot] = true;
     return model && !same_order(s) ? read_walked(r, &p, slot) : read_ordered(r, &p, slot);
 }
 

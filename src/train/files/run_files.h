@@ -18,6 +18,7 @@ typedef struct pl_run_files {
     char *whole;
     const bool *frozen, *leaving; /* by slot: no program writes it; a checkpoint leaves it out */
     bool *remade;                 /* by slot: it was absent in a model file */
+    bool *filled;                 /* by slot: a file filled it; NULL: not recorded */
     int n_leaving;
     uint64_t leaving_sum;      /* checksum of the names and values of the slots left out */
     const char *resume;        /* checkpoint that pl_run_start continues; NULL: none */
@@ -28,6 +29,7 @@ typedef struct pl_run_files {
     int n_facts;
     const char *start_note; /* see pl_run_start_note; NULL */
     uint64_t lacking;       /* a bit for each pl_recipe.weights that pl__weights_lack asks for */
+    const char *warning;    /* see pl_run_start_warning; NULL */
     /* eval.ema, by slot: 1 + the slot that it was swapped with; 0: none; NULL: not used */
     int *swapped;
 } pl_run_files;
@@ -85,8 +87,15 @@ pl_status pl__weights_lack(pl_run *r, const char *path, const char *slot,
  * the run does not have are ignored. */
 pl_status pl__weights_start(pl_run *r, const char *path, bool whole) PL_MUST_USE;
 
+/* ---- random_frozen.c ---- */
+/* Fails when frozen weights are random while the data are real. loaded false: before anything is
+ * allocated or read, as far as the configuration tells. */
+pl_status pl__random_frozen_check(pl_run *r, bool loaded) PL_MUST_USE;
+
 /* ---- frozen.c: weights that checkpoints leave out ---- */
 struct pl_st_writer;
+/* Finds the parameters that no program writes, r->files.frozen. The run is built. */
+pl_status pl__frozen_list(pl_run *r) PL_MUST_USE;
 /* Before a checkpoint's model is written: fills r->files.leaving. *any: some weights are left
  * out. */
 pl_status pl__frozen_leave(pl_run *r, bool *any) PL_MUST_USE;

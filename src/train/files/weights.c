@@ -261,12 +261,18 @@ const char *pl_run_start_note(const pl_run *r)
     return r->files.start_note;
 }
 
+/* Whether the row says that the model itself has the slots. */
+static bool of_model(const pl_weights *w)
+{
+    return strcmp(w->key, "init_from") == 0;
+}
+
 pl_status pl__weights_lack(pl_run *r, const char *path, const char *slot, bool *elsewhere)
 {
     *elsewhere = false;
     if (r->purpose.goal != PL_GOAL_PREDICT) return PL_OK;
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
-        if (!pl_nn_match(w->slots, slot)) continue;
+        if (of_model(w) || !pl_nn_match(w->slots, slot)) continue;
         PL_FAIL_IF(pl_config_is_null(r->config, w->key), PL_ERR_FILE,
                    "%s has no tensor \"%s\"; %s=FILE names a file that has it", path, slot, w->key);
         r->files.lacking |= UINT64_C(1) << (w - r->recipe->weights);
@@ -280,7 +286,7 @@ pl_status pl__weights_load(pl_run *r)
 {
     bool predicts = r->purpose.goal == PL_GOAL_PREDICT;
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
-        if (pl_config_is_null(r->config, w->key)) continue;
+        if (of_model(w) || pl_config_is_null(r->config, w->key)) continue;
         if (predicts && !(r->files.lacking >> (w - r->recipe->weights) & 1)) continue;
         source s = {.r = r, .w = w, .path = pl_config_text(r->config, w->key), .others = predicts};
         if (!slots_wanted(&s)) continue; /* the run's programs do not have that part */

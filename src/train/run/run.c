@@ -194,6 +194,7 @@ static pl_status start(pl_run *r)
     int n;
     pl_program *const *programs = pl__run_programs(r, &n);
     PL_TRY(pl__averages_check(r));
+    PL_TRY(pl__random_frozen_check(r, false));
     PL_TRY(open_session(r, n, programs));
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));
@@ -225,7 +226,8 @@ pl_status pl_run_start(pl_run *r)
     PL_TRY(start(r));
     PL_TRY(pl__phase_check_data(r));
     PL_TRY(pl__ranks_check(r));
-    return r->files.resume ? pl__checkpoint_load(r, r->files.resume) : PL_OK;
+    if (r->files.resume) PL_TRY(pl__checkpoint_load(r, r->files.resume));
+    return pl__random_frozen_check(r, true);
 }
 
 int64_t pl__run_samples(pl_run *r)

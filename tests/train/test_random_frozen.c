@@ -1,0 +1,80 @@
+/* test_random_frozen.c - frozen networks without weights: real data stop the run, generated data and
+ * allow_random_frozen warn. */
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <string.h>
+
+#define WAN  "wandistill/tiny train.steps=1 eval.every=0 eval.batches=1 "
+#define REAL "data.prompts=p/prompts.txt data.embeddings=p/embeddings.npy "
+
+static bool make_prompts(void)
+{
+    return cli_run("cd %s && { test -d p || $P generate wandistill/tiny --raw data.samples=4 "
+                   "data.eval_samples=1 --out p; }",
+                   pl_test_dir())
+               .code == 0;
+}
+
+TEST(random_frozen_networks_stop_a_run_on_real_data)
+{
+    WANT_BIN();
+    CHECK(make_prompts());
+    cli_result r = cli_run("cd %s && $P train " WAN REAL "--out stopped", pl_test_dir());
+    CHECK_INT(r.code, 2);
+    CHECK_MSG(strstr(r.err, "set teacher.weights (57 tensors, teacher."), "%s", r.err);
+    CHECK(strstr(r.err, "data.prompts") && strstr(r.err, "allow_random_frozen=true"));
+    /* a fixed projection that is random by design has no key */
+    CHECK_MSG(!strstr(r.err, "lift"), "%s", r.err);
+    r = cli_run("cd %s && test -e stopped/model.safetensors", pl_test_dir());
+    CHECK(r.code != 0);
+}
+
+TEST(random_frozen_networks_warn_when_they_are_allowed_or_data_are_generated)
+{
+    WANT_BIN();
+    static const char *const real[] = {REAL "allow_random_frozen=true", "",
+                                       REAL "data.source=synthetic"};
+    CHECK(make_prompts());
+    for (int i = 0; i < 3; i++) {
+        cli_result r = cli_run("cd %s && $P train " WAN "%s", pl_test_dir(), real[i]);
+        CHECK_MSG(r.code == 0 && strstr(r.err, "warning: frozen weights are random") &&
+                      strstr(r.err, "teacher.weights"),
+                  "%s", r.err);
+    }
+    cli_result r = cli_run("$P train " WAN "--quiet");
+    CHECK_MSG(r.code == 0 && !r.err[0], "%s", r.err);
+    r = cli_run("cd %s && $P bench " WAN REAL "--steps 1 --warmup 1 --quiet", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
+}
+
+/* Weights from a model file count, and a run that resumes is judged as when it began. */
+TEST(random_frozen_networks_are_those_that_no_file_filled)
+{
+    WANT_BIN();
+    CHECK(make_prompts());
+    cli_result r = cli_run("cd %s && $P train " WAN "--quiet --out made && $P train " WAN REAL
+                           "init_from=made/model.safetensors --out filled",
+                           pl_test_dir());
+    CHECK_MSG(r.code == 0 && !strstr(r.err, "warning"), "%s", r.err);
+    r = cli_run("cd %s && $P train " WAN REAL "allow_random_frozen=true --quiet --out more && "
+                "$P train " WAN REAL "train.steps=2 --out more",
+                pl_test_dir());
+    CHECK_MSG(r.code == 2 && strstr(r.err, "set teacher.weights"), "%d %s", r.code, r.err);
+    r = cli_run("cd %s && $P train " WAN REAL
+                "train.steps=2 init_from=made/model.safetensors --out filled",
+                pl_test_dir());
+    CHECK_MSG(r.code == 0 && !strstr(r.err, "warning"), "%s", r.err);
+}
+
+/* The flow stage needs the compressor that another run trained. */
+TEST(random_frozen_networks_of_a_stage_want_the_model_before)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && $P generate fluxflow/flow-tiny --raw data.samples=2 "
+                           "data.eval_samples=1 --out pictures && "
+                           "$P train fluxflow/flow-tiny data.path=pictures",
+                           pl_test_dir());
+    CHECK_MSG(r.code == 2 && strstr(r.err, "set init_from (24 tensors, compressor."), "%d %s",
+              r.code, r.err);
+}
