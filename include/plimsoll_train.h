@@ -163,7 +163,7 @@ PL_API const pl_classes *pl_run_classes(const pl_run *r);
 /* After pl_run_start: which parameters init_from did not set, as a sentence; NULL: none. */
 PL_API const char *pl_run_start_note(const pl_run *r);
 /* After pl_run_start: a warning, as a sentence; NULL: none. Frozen weights are random, because the
- * data are generated or allow_random_frozen is true; with real data pl_run_start fails otherwise. */
+ * data are generated or allow_random_frozen is true. Otherwise pl_run_start fails. */
 PL_API const char *pl_run_start_warning(const pl_run *r);
 
 #define PL_MAX_METRICS 32

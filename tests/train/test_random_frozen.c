@@ -1,5 +1,5 @@
-/* test_random_frozen.c - frozen networks without weights: real data stop the run, generated data and
- * allow_random_frozen warn. */
+/* test_random_frozen.c - frozen networks without weights: real data stop the run, generated data
+ * and allow_random_frozen warn. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 

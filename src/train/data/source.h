@@ -16,8 +16,8 @@
 /* Opens the source into r->data. readers: threads that will call pl_source_read. */
 pl_status pl_source_open(pl_run *r, int readers) PL_MUST_USE;
 void pl_source_close(pl_run *r);
-/* Returns the key that names data of the user, whether the source is open or not; NULL: the recipe's
- * own data. */
+/* Returns the key that names data of the user, whether the source is open or not; NULL: the
+ * recipe's own data. */
 const char *pl_source_real(const pl_run *r);
 /* Returns the number of samples of a subset; 0: endless. */
 int64_t pl_source_size(pl_run *r, pl_subset subset);

@@ -1,8 +1,8 @@
 /* random_frozen.c - frozen weights that no file fills: a loss network, an autoencoder or a teacher
  * with random weights computes numbers that mean nothing, and no later step mends them.
  *
- * The recipe's pl_weights rows say which key fills which slots. pl__slot_read marks the slots that a
- * file filled. A frozen slot of a row whose initial value is random and which is not marked stops
+ * The recipe's pl_weights rows say which key fills which slots. pl__slot_read marks the slots that
+ * a file filled. A frozen slot of a row whose initial value is random and which is not marked stops
  * the run when the data are real. With generated data, and with allow_random_frozen, the run goes
  * on, and pl_run_start_warning tells. Frozen slots without a row are random by design (a fixed
  * projection), or what the user froze.
