@@ -119,7 +119,8 @@ double authors_scalar(const authors_program *p, const char *output);
 /* Writes the name that io has for a slot, after KIND/; false: io has nothing of the slot. */
 typedef bool (*authors_namer)(const pl_run *run, const char *slot, char name[512]);
 /* Compares the gradients of all slots of the pattern that the program's last run has, with
- * KIND/NAME or sketch/KIND/NAME. One line. */
+ * KIND/NAME or sketch/KIND/NAME. A difference counts beyond the rounding of f32 in the largest of
+ * these gradients, which a sum that cancels keeps. One line. */
 void authors_gradients(const authors_program *p, const char *kind, const char *slots,
                        authors_namer namer, double tolerance);
 /* Writes a tensor of io into a slot. */
@@ -140,10 +141,12 @@ void authors_state(authors *a, pl_run *run, const char *kind, const char *slots,
 typedef struct authors_summary {
     authors *a;
     const char *kind, *slots;
-    double worst;
+    double worst, slack; /* slack: absolute difference that does not count */
     int n;
     char name[512]; /* of the worst */
 } authors_summary;
+/* Raises the slack to the rounding of f32 in the gradient that io has under this name. */
+void authors_allow_rounding(authors_summary *s, const char *name);
 /* Compares a gradient that is laid out like the slot, under the name that io has for it. */
 void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
                       const pl_type *type, const void *got);

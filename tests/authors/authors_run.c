@@ -191,18 +191,34 @@ static bool find_wanted(authors *a, const char *kind, const char *name, wanted *
     return w->sketch && pl_type_elems(&t) == 4;
 }
 
-static double sketch_difference(const double *x, int64_t n, const double want[4])
+static double sketch_difference(const double *x, int64_t n, const double want[4], double slack)
 {
     double got[4], d = 0;
     authors_sketch(x, n, got);
     for (int i = 0; i < 4; i++) d = fmax(d, fabs(got[i] - want[i]));
-    return isfinite(got[0]) ? d / fmax(want[0], 1e-300) : (double)INFINITY;
+    if (!isfinite(got[0])) return (double)INFINITY;
+    return fmax(0, d - slack * sqrt((double)n)) / fmax(want[0], 1e-300);
 }
 
-static double difference(const wanted *w, const double *x, int64_t n)
+static double largest(const double *x, int64_t n)
 {
-    if (w->sketch) return sketch_difference(x, n, w->sketch);
-    return w->n == n ? authors_difference(x, w->whole, n) : (double)INFINITY;
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+static double difference(const wanted *w, const double *x, int64_t n, double slack)
+{
+    if (w->sketch) return sketch_difference(x, n, w->sketch, slack);
+    if (w->n != n) return (double)INFINITY;
+    return fmax(0, authors_difference(x, w->whole, n) - slack / fmax(largest(w->whole, n), 1e-300));
+}
+
+void authors_allow_rounding(authors_summary *s, const char *name)
+{
+    wanted w;
+    if (find_wanted(s->a, s->kind, name, &w) && w.whole)
+        s->slack = fmax(s->slack, largest(w.whole, w.n) * 0x1p-24);
 }
 
 void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
@@ -211,7 +227,7 @@ void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
     wanted w;
     if (authors_is_rounding(s->a, s->kind, name) || !find_wanted(s->a, s->kind, name, &w)) return;
     const double *x = file_order(s->a, slot, type, got);
-    note(s, x ? difference(&w, x, pl_type_elems(type)) : (double)NAN, name);
+    note(s, x ? difference(&w, x, pl_type_elems(type), s->slack) : (double)NAN, name);
 }
 
 void authors_gradients(const authors_program *p, const char *kind, const char *slots,
@@ -219,15 +235,20 @@ void authors_gradients(const authors_program *p, const char *kind, const char *s
 {
     const pl_step_program *t = find(p);
     authors_summary all = {.a = p->a, .kind = kind, .slots = slots};
-    for (int i = 0; t && i < pl_store_count(p->run->store); i++) {
-        const pl_slot *s = pl_store_slot(p->run->store, i);
+    int n = pl_store_count(p->run->store);
+    for (int i = 0; t && i < 2 * n; i++) {
+        const pl_slot *s = pl_store_slot(p->run->store, i % n);
         char name[512], output[600];
         pl_type type;
         if (s->kind != PL_SLOT_PARAM || !pl_nn_match(slots, s->name)) continue;
         snprintf(output, sizeof output, "grad.%s", s->name);
         const void *got =
             pl_session_output(p->run->session, pl__step_program_updater(t), output, &type);
-        if (got && namer(p->run, s->name, name)) authors_gradient(&all, s, name, &type, got);
+        if (!got || !namer(p->run, s->name, name)) continue;
+        if (i < n)
+            authors_allow_rounding(&all, name);
+        else
+            authors_gradient(&all, s, name, &type, got);
     }
     authors_print(&all, tolerance);
 }
@@ -243,7 +264,7 @@ static double norm(const double *x, int64_t n)
 /* Norm of what rounding to the slot's type can add to weights of these values. */
 static double rounding(pl_dtype dtype, const double *weight, int64_t n)
 {
-    return dtype == PL_F64 ? 0 : norm(weight, n) * 0x1p-24;
+    return norm(weight, n) * (dtype == PL_F64 ? 0x1p-52 : 0x1p-24);
 }
 
 /* Difference of the norms beyond `slack`; infinite when the direction is another one. */
@@ -262,7 +283,7 @@ static double change_difference(const wanted *w, double *x, int64_t n, double sl
         for (int64_t i = 0; i < n; i++) x[i] -= w->whole[i];
         apart = norm(x, n);
     }
-    if (want <= 0) return got;
+    if (want <= slack) return got <= 2 * slack ? 0 : got;
     if (apart - slack > DIRECTION * want) return (double)INFINITY;
     return fmax(0, fabs(got - want) - slack) / want;
 }
@@ -300,7 +321,7 @@ void authors_state(authors *a, pl_run *run, const char *kind, const char *slots,
         if (!pl__slot_in_model(s) || !pl_nn_match(slots, s->name)) continue;
         if (!namer(run, s->name, name) || !find_wanted(a, kind, name, &w)) continue;
         const double *now = slot_values(a, run, i);
-        note(&all, now ? difference(&w, now, pl_type_elems(&s->type)) : (double)NAN, name);
+        note(&all, now ? difference(&w, now, pl_type_elems(&s->type), 0) : (double)NAN, name);
     }
     authors_print(&all, tolerance);
 }
