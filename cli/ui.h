@@ -108,10 +108,6 @@ typedef struct cli_progress {
 /* A pl_progress_fn; ctx is the cli_progress. */
 void cli_show_progress(void *ctx, pl_subset subset, int64_t done, int64_t total);
 
-/* find_model.c: writes the paths of configuration and weights of a trained model: a run folder, or
- * a configuration with a model file. model, ema: --model and --ema. False: an error was printed. */
-bool cli_find_model(const char *named, const char *model, bool ema, char *config_path,
-                    char *model_path, size_t cap);
 /* open_run.c: opens the run that the arguments name; memory is --memory or NULL. */
 pl_status cli_open_run(const cli_args *a, const char *memory, pl_run **out);
 /* Prints the warning of a started run, if it has one. */

@@ -257,7 +257,7 @@ TEST(eval_refuses_mistakes_with_a_reason)
               "leaves frozen weights out");
     CHECK_RUN(cli_run(IN "$P eval w --out pictures", d), 2, "makes no pictures");
     CHECK_RUN(cli_run(IN "$P eval w --out w/config.yaml", d), 1,
-              "cannot create folder w/config.yaml");
+              "w/config.yaml exists and is not a folder");
     CHECK_RUN(cli_run(IN "rm w/model.safetensors && $P eval w", d), 2, "the run is not finished");
     pl_run *run;
     pl_step_info info;

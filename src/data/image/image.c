@@ -6,27 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a format has: a decoder, whether its library is here, and how its files begin. */
 typedef struct format {
     const char *name, *library, *package;
-    bool (*here)(void);
-    pl_status (*probe)(const void *bytes, size_t n, pl_image_info *info);
-    pl_status (*decode)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb);
+    const pl_image_codec *codec;
 } format;
 
-/* JPEG has a decoder state, and is called apart. */
+/* JPEG has a decoder with a state and separate calls. */
+static const pl_image_codec jpeg_codec = {.here = pl__jpeg_here};
 static const format formats[PL_IMAGE_FORMATS] = {
     [PL_IMAGE_OTHER] = {.name = "other"},
-    [PL_IMAGE_JPEG] = {"JPEG", "libturbojpeg", "libturbojpeg0-dev", pl__jpeg_here, NULL, NULL},
-    [PL_IMAGE_PNG] = {"PNG", "libspng", "libspng-dev or libpng-dev", pl__png_here, pl__png_probe,
-                      pl__png_decode},
-    [PL_IMAGE_WEBP] = {"WebP", "libwebp", "libwebp-dev", pl__webp_here, pl__webp_probe,
-                       pl__webp_decode},
-    [PL_IMAGE_BMP] = {"BMP", "stb_image", "libstb-dev", pl__bmp_here, pl__bmp_probe,
-                      pl__bmp_decode},
-    [PL_IMAGE_TIFF] = {"TIFF", "libtiff", "libtiff-dev", pl__tiff_here, pl__tiff_probe,
-                       pl__tiff_decode},
-    [PL_IMAGE_GIF] = {"GIF", "giflib", "libgif-dev", pl__gif_here, pl__gif_probe, pl__gif_decode},
+    [PL_IMAGE_JPEG] = {"JPEG", "libturbojpeg", "libturbojpeg0-dev", &jpeg_codec},
+    [PL_IMAGE_PNG] = {"PNG", "libspng", "libspng-dev or libpng-dev", &pl__png_codec},
+    [PL_IMAGE_WEBP] = {"WebP", "libwebp", "libwebp-dev", &pl__webp_codec},
+    [PL_IMAGE_BMP] = {"BMP", "stb_image", "libstb-dev", &pl__bmp_codec},
+    [PL_IMAGE_TIFF] = {"TIFF", "libtiff", "libtiff-dev", &pl__tiff_codec},
+    [PL_IMAGE_GIF] = {"GIF", "giflib", "libgif-dev", &pl__gif_codec},
 };
 
 const char *pl_image_format_name(pl_image_format f)
@@ -38,7 +32,8 @@ const char *pl_image_missing(pl_image_format f)
 {
     static _Thread_local char text[128];
     if (f == PL_IMAGE_OTHER) return "only " PL_IMAGE_NAMES " are read";
-    if (formats[f].here()) return NULL;
+    const pl_image_codec *c = formats[f].codec;
+    if (c->here && c->here()) return NULL;
     snprintf(text, sizeof text, "%s is not installed (apt-get install %s, then build again)",
              formats[f].library, formats[f].package);
     return text;
@@ -106,7 +101,7 @@ pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_im
     PL_FAIL_IF(missing, PL_ERR_UNSUPPORTED, "a %s image, and %s",
                pl_image_format_name(info->format), missing);
     PL_TRY(info->format == PL_IMAGE_JPEG ? pl__jpeg_probe(d, bytes, n, info)
-                                         : formats[info->format].probe(bytes, n, info));
+                                         : formats[info->format].codec->probe(bytes, n, info));
     return check_limits(info, limits);
 }
 
@@ -123,7 +118,7 @@ pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
 {
     if (info->format == PL_IMAGE_OTHER) return not_an_image(bytes, n);
     return info->format == PL_IMAGE_JPEG ? pl__jpeg_decode(d, bytes, n, info, w, h, rgb)
-                                         : formats[info->format].decode(bytes, n, info, rgb);
+                                         : formats[info->format].codec->decode(bytes, n, info, rgb);
 }
 
 pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
@@ -131,7 +126,7 @@ pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, 
 {
     PL_FAIL_IF(!info->by_rows, PL_ERR_ARG, "a %s image is not decoded by rows",
                pl_image_format_name(info->format));
-    return pl__png_rows(bytes, n, info, row, fn, ctx);
+    return pl__png_codec.rows(bytes, n, info, row, fn, ctx);
 }
 
 /* ---- masks -------------------------------------------------------------------------------- */
@@ -158,11 +153,11 @@ pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *inf
                pl_image_format_name(info->format));
     PL_FAIL_IF(info->bits > 8, PL_ERR_DATA, "%d bits per pixel: masks have at most 8", info->bits);
     if (single) {
-        PL_TRY(pl__png_raw(bytes, n, info, raw));
+        PL_TRY(pl__png_codec.raw(bytes, n, info, raw));
         unpack(raw, info, out);
         return PL_OK;
     }
-    PL_TRY(pl__png_decode(bytes, n, info, raw));
+    PL_TRY(pl__png_codec.decode(bytes, n, info, raw));
     for (size_t i = 0; i < pixels; i++) {
         const uint8_t *p = raw + 3 * i;
         PL_FAIL_IF(p[0] != p[1] || p[1] != p[2], PL_ERR_DATA,

@@ -23,7 +23,7 @@
 # include <stb/stb_image.h>
 # pragma GCC diagnostic pop
 
-bool pl__bmp_here(void)
+static bool bmp_here(void)
 {
     return true;
 }
@@ -44,7 +44,7 @@ static bool is_whole(const uint8_t *b, size_t n, const pl_image_info *info)
     return number(b + 10, 4) + row * (uint64_t)info->height <= n;
 }
 
-pl_status pl__bmp_probe(const void *bytes, size_t n, pl_image_info *info)
+static pl_status bmp_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     int w = 0, h = 0, channels = 0;
     PL_FAIL_IF(n > INT_MAX || !stbi_info_from_memory(bytes, (int)n, &w, &h, &channels) || w < 1 ||
@@ -56,7 +56,7 @@ pl_status pl__bmp_probe(const void *bytes, size_t n, pl_image_info *info)
     return PL_OK;
 }
 
-pl_status pl__bmp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+static pl_status bmp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     int w = 0, h = 0, channels = 0;
     PL_FAIL_IF(!is_whole(bytes, n, info), PL_ERR_DATA, "the BMP data end early");
@@ -69,22 +69,8 @@ pl_status pl__bmp_decode(const void *bytes, size_t n, const pl_image_info *info,
     return PL_OK;
 }
 
+const pl_image_codec pl__bmp_codec = {.here = bmp_here, .probe = bmp_probe, .decode = bmp_decode};
+
 #else
-
-bool pl__bmp_here(void)
-{
-    return false;
-}
-
-pl_status pl__bmp_probe(const void *bytes, size_t n, pl_image_info *info)
-{
-    (void)bytes, (void)n, (void)info;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_BMP));
-}
-
-pl_status pl__bmp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
-{
-    (void)bytes, (void)n, (void)info, (void)rgb;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_BMP));
-}
+const pl_image_codec pl__bmp_codec = {.here = NULL};
 #endif

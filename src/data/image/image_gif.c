@@ -29,7 +29,7 @@ static void load(void)
     here = pl_library_load(names, symbols, 3, lib.table);
 }
 
-bool pl__gif_here(void)
+static bool gif_here(void)
 {
     pthread_once(&once, load);
     return here;
@@ -57,7 +57,7 @@ static pl_status open_gif(memory *m, GifFileType **out)
     return PL_OK;
 }
 
-pl_status pl__gif_probe(const void *bytes, size_t n, pl_image_info *info)
+static pl_status gif_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     memory m = {bytes, n, 0};
     GifFileType *f;
@@ -109,7 +109,7 @@ static pl_status decode(GifFileType *f, const pl_image_info *info, uint8_t *rgb)
     return PL_OK;
 }
 
-pl_status pl__gif_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+static pl_status gif_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     memory m = {bytes, n, 0};
     GifFileType *f;
@@ -120,22 +120,8 @@ pl_status pl__gif_decode(const void *bytes, size_t n, const pl_image_info *info,
     return rc;
 }
 
+const pl_image_codec pl__gif_codec = {.here = gif_here, .probe = gif_probe, .decode = gif_decode};
+
 #else
-
-bool pl__gif_here(void)
-{
-    return false;
-}
-
-pl_status pl__gif_probe(const void *bytes, size_t n, pl_image_info *info)
-{
-    (void)bytes, (void)n, (void)info;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_GIF));
-}
-
-pl_status pl__gif_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
-{
-    (void)bytes, (void)n, (void)info, (void)rgb;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_GIF));
-}
+const pl_image_codec pl__gif_codec = {.here = NULL};
 #endif

@@ -4,42 +4,32 @@
 
 #include "data/image/image.h"
 
+/* The decoder of a format. All members are NULL where the build lacks the library; image.c then
+ * calls nothing. here: whether the library can be opened. probe reads the header into info; the
+ * caller checks sizes against the limits before it calls decode. */
+typedef struct pl_image_codec {
+    bool (*here)(void);
+    pl_status (*probe)(const void *bytes, size_t n, pl_image_info *info);
+    pl_status (*decode)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb);
+    /* PNG only. raw: samples of a grey or palette image as they are stored, rows of whole bytes; it
+     * has room for 3 bytes per pixel. */
+    pl_status (*raw)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw);
+    pl_status (*rows)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                      pl_image_row_fn fn, void *ctx);
+} pl_image_codec;
+
+extern const pl_image_codec pl__png_codec, pl__webp_codec, pl__bmp_codec, pl__tiff_codec,
+    pl__gif_codec;
+
 struct pl_decoder {
     void *jpeg; /* turbojpeg's handle */
 };
 
 bool pl__jpeg_here(void);
-bool pl__png_here(void);
-bool pl__webp_here(void);
-bool pl__bmp_here(void);
-bool pl__tiff_here(void);
-bool pl__gif_here(void);
-/* Reads the header into info; the caller checks sizes against the limits before any other call. */
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n,
                          pl_image_info *info) PL_MUST_USE;
-pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
-pl_status pl__webp_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
-pl_status pl__bmp_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
-pl_status pl__tiff_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
-pl_status pl__gif_probe(const void *bytes, size_t n, pl_image_info *info) PL_MUST_USE;
 pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
-pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
-                         uint8_t *rgb) PL_MUST_USE;
-pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
-                       pl_image_row_fn fn, void *ctx) PL_MUST_USE;
-/* Samples of a grey or palette image as they are stored, rows of whole bytes. raw has room for 3
- * bytes a pixel. */
-pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info,
-                      uint8_t *raw) PL_MUST_USE;
-pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info,
-                          uint8_t *rgb) PL_MUST_USE;
-pl_status pl__bmp_decode(const void *bytes, size_t n, const pl_image_info *info,
-                         uint8_t *rgb) PL_MUST_USE;
-pl_status pl__tiff_decode(const void *bytes, size_t n, const pl_image_info *info,
-                          uint8_t *rgb) PL_MUST_USE;
-pl_status pl__gif_decode(const void *bytes, size_t n, const pl_image_info *info,
-                         uint8_t *rgb) PL_MUST_USE;
 void pl__jpeg_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);
 void pl__jpeg_close(pl_decoder *d);
 

@@ -50,7 +50,7 @@ static void load(void)
     here = pl_library_load(names, symbols, sizeof symbols / sizeof *symbols, lib.table);
 }
 
-bool pl__png_here(void)
+static bool png_here(void)
 {
     pthread_once(&once, load);
     return here;
@@ -162,32 +162,35 @@ static pl_status read_png(const void *bytes, size_t n, const reading *r, pl_imag
     return PL_OK;
 }
 
-pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
+static pl_status png_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     return read_png(bytes, n, NULL, info);
 }
 
-pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+static pl_status png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     const reading r = {.info = info, .pixels = rgb};
     pl_image_info seen = *info;
     return read_png(bytes, n, &r, &seen);
 }
 
-pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
+static pl_status png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
 {
     const reading r = {.info = info, .pixels = raw, .raw = true};
     pl_image_info seen = *info;
     return read_png(bytes, n, &r, &seen);
 }
 
-pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
-                       pl_image_row_fn fn, void *ctx)
+static pl_status png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                          pl_image_row_fn fn, void *ctx)
 {
     const reading r = {.info = info, .row = row, .fn = fn, .ctx = ctx};
     pl_image_info seen = *info;
     return read_png(bytes, n, &r, &seen);
 }
+
+const pl_image_codec pl__png_codec = {
+    .here = png_here, .probe = png_probe, .decode = png_decode, .raw = png_raw, .rows = png_rows};
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
@@ -208,7 +211,7 @@ pl_status pl_png_put(pl_str *out, int width, int height, int channels, const uin
     static const int kind[] = {0, PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
                                PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA};
     failure f = {{0}};
-    PL_FAIL_IF(!pl__png_here(), PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
+    PL_FAIL_IF(!png_here(), PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
     png_structp png = lib.png_create_write_struct(PNG_LIBPNG_VER_STRING, &f, on_error, on_warning);
     png_infop head = png ? lib.png_create_info_struct(png) : NULL;
     if (!head) {

@@ -33,7 +33,7 @@ const pl_spng *pl_spng_get(void)
     return here ? &lib.f : NULL;
 }
 
-bool pl__png_here(void)
+static bool png_here(void)
 {
     return pl_spng_get() != NULL;
 }
@@ -49,7 +49,7 @@ static pl_status open_png(const void *bytes, size_t n, spng_ctx **out)
     return PL_OK;
 }
 
-pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
+static pl_status png_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     static const char *const colours[7] = {"grey",       "?", "RGB", "palette",
                                            "grey+alpha", "?", "RGBA"};
@@ -76,7 +76,7 @@ static pl_status ended(int rc)
     return PL_OK;
 }
 
-pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+static pl_status png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     spng_ctx *c;
     size_t room = (size_t)info->width * (size_t)info->height * 3, want = 0;
@@ -88,7 +88,7 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
     return ended(rc);
 }
 
-pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
+static pl_status png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
 {
     spng_ctx *c;
     size_t room = (size_t)info->width * (size_t)info->height * 3, want = 0;
@@ -100,8 +100,8 @@ pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info, ui
     return ended(rc);
 }
 
-pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
-                       pl_image_row_fn fn, void *ctx)
+static pl_status png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                          pl_image_row_fn fn, void *ctx)
 {
     spng_ctx *c;
     size_t room = (size_t)info->width * 3, want = 0;
@@ -117,35 +117,9 @@ pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, u
     return ended(rc == SPNG_EOI ? 0 : rc);
 }
 
+const pl_image_codec pl__png_codec = {
+    .here = png_here, .probe = png_probe, .decode = png_decode, .raw = png_raw, .rows = png_rows};
+
 #elif !__has_include(<png.h>) /* image_libpng.c otherwise */
-
-bool pl__png_here(void)
-{
-    return false;
-}
-
-pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
-{
-    (void)bytes, (void)n, (void)info;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
-}
-
-pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
-{
-    (void)bytes, (void)n, (void)info, (void)rgb;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
-}
-
-pl_status pl__png_raw(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw)
-{
-    (void)bytes, (void)n, (void)info, (void)raw;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
-}
-
-pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
-                       pl_image_row_fn fn, void *ctx)
-{
-    (void)bytes, (void)n, (void)info, (void)row, (void)fn, (void)ctx;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
-}
+const pl_image_codec pl__png_codec = {.here = NULL};
 #endif

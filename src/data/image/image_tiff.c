@@ -48,7 +48,7 @@ static void load(void)
     lib.warnings(NULL);
 }
 
-bool pl__tiff_here(void)
+static bool tiff_here(void)
 {
     pthread_once(&once, load);
     return here;
@@ -129,7 +129,7 @@ static pl_status read_header(TIFF *t, pl_image_info *info)
     return PL_OK;
 }
 
-pl_status pl__tiff_probe(const void *bytes, size_t n, pl_image_info *info)
+static pl_status tiff_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     memory m = {bytes, n, 0};
     TIFF *t;
@@ -139,7 +139,7 @@ pl_status pl__tiff_probe(const void *bytes, size_t n, pl_image_info *info)
     return rc;
 }
 
-pl_status pl__tiff_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+static pl_status tiff_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     memory m = {bytes, n, 0};
     TIFF *t;
@@ -167,22 +167,9 @@ pl_status pl__tiff_decode(const void *bytes, size_t n, const pl_image_info *info
     return PL_OK;
 }
 
+const pl_image_codec pl__tiff_codec = {
+    .here = tiff_here, .probe = tiff_probe, .decode = tiff_decode};
+
 #else
-
-bool pl__tiff_here(void)
-{
-    return false;
-}
-
-pl_status pl__tiff_probe(const void *bytes, size_t n, pl_image_info *info)
-{
-    (void)bytes, (void)n, (void)info;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_TIFF));
-}
-
-pl_status pl__tiff_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
-{
-    (void)bytes, (void)n, (void)info, (void)rgb;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_TIFF));
-}
+const pl_image_codec pl__tiff_codec = {.here = NULL};
 #endif

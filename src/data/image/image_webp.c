@@ -26,13 +26,13 @@ static void load(void)
     here = pl_library_load(names, symbols, 2, lib.table);
 }
 
-bool pl__webp_here(void)
+static bool webp_here(void)
 {
     pthread_once(&once, load);
     return here;
 }
 
-pl_status pl__webp_probe(const void *bytes, size_t n, pl_image_info *info)
+static pl_status webp_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     WebPBitstreamFeatures f = {0};
     VP8StatusCode rc = lib.features(bytes, n, &f, WEBP_DECODER_ABI_VERSION);
@@ -45,7 +45,7 @@ pl_status pl__webp_probe(const void *bytes, size_t n, pl_image_info *info)
     return PL_OK;
 }
 
-pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+static pl_status webp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     size_t row = (size_t)info->width * 3;
     PL_FAIL_IF(!lib.decode(bytes, n, rgb, row * (size_t)info->height, (int)row), PL_ERR_DATA,
@@ -53,22 +53,9 @@ pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info
     return PL_OK;
 }
 
+const pl_image_codec pl__webp_codec = {
+    .here = webp_here, .probe = webp_probe, .decode = webp_decode};
+
 #else
-
-bool pl__webp_here(void)
-{
-    return false;
-}
-
-pl_status pl__webp_probe(const void *bytes, size_t n, pl_image_info *info)
-{
-    (void)bytes, (void)n, (void)info;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_WEBP));
-}
-
-pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
-{
-    (void)bytes, (void)n, (void)info, (void)rgb;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_WEBP));
-}
+const pl_image_codec pl__webp_codec = {.here = NULL};
 #endif

@@ -1,0 +1,86 @@
+/* trained.c - see trained.h. */
+#include "cli/trained.h"
+
+#include "cli/train/cli_phases.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool trained_find(trained_model *t, const char *named)
+{
+    const char *model = t->model;
+    bool ema = t->ema;
+    struct stat s;
+    t->progress.percent = -1;
+    t->progress.bar = cli_terminal(stderr);
+    t->progress.quiet |= t->json;
+    bool run = stat(named, &s) == 0 && S_ISDIR(s.st_mode);
+    if (model && !model[0]) {
+        cli_error("--model needs a file name");
+        return false;
+    }
+    if (model && ema) {
+        cli_error(
+            "--ema and --model exclude each other: --ema takes the averaged weights of a run folder");
+        return false;
+    }
+    if (!run && ema) {
+        cli_error("--ema needs a run folder; %s is not a run folder", named);
+        return false;
+    }
+    if (!run && !model) {
+        cli_error("no weights given: add --model FILE, or name a run folder instead of %s", named);
+        return false;
+    }
+    snprintf(t->config_path, sizeof t->config_path, "%s%s", named, run ? "/config.yaml" : "");
+    if (model)
+        snprintf(t->model_path, sizeof t->model_path, "%s", model);
+    else
+        snprintf(t->model_path, sizeof t->model_path, "%s/%s", named,
+                 ema ? "model_ema.safetensors" : "model.safetensors");
+    if (!run || model || access(t->model_path, R_OK) == 0) return true;
+    if (ema)
+        cli_error("there is no %s: only a finished run with ema.decay has it", t->model_path);
+    else
+        cli_error(
+            "there is no %s: the run is not finished; --model takes the model of a checkpoint",
+            t->model_path);
+    return false;
+}
+
+pl_status trained_open(trained_model *t, cli_args *a, bool samples)
+{
+    static char model[TRAINED_PATH + 16], device[96], ranks[16], shard[16], every[24];
+    a->positional[0] = t->config_path;
+    a->phase = t->phase;
+    cli_override(a, "init_from", t->model_path, model, sizeof model);
+    cli_override(a, "device", t->device, device, sizeof device);
+    cli_override(a, "ranks", "1", ranks, sizeof ranks);
+    cli_override(a, "shard", "none", shard, sizeof shard);
+    cli_override(a, "sample.every", samples ? "1" : "0", every, sizeof every);
+    return cli_open_run(a, t->memory, &t->run);
+}
+
+pl_status trained_enter(trained_model *t)
+{
+    int phase = t->phase ? -1 : phases_model(t->run, pl_run_phase_count(t->run) - 1);
+    return phase >= 0 ? pl_run_enter(t->run, phase, 0) : PL_OK;
+}
+
+pl_status trained_start(trained_model *t)
+{
+    if (!t->progress.quiet) cli_busy("planning and starting");
+    pl_status rc = pl_run_build(t->run);
+    if (rc == PL_OK) rc = pl_run_start(t->run);
+    cli_idle();
+    return rc;
+}
+
+void trained_json(const trained_model *t, pl_json *j, double seconds)
+{
+    pl_run_memory m = pl_run_memory_get(t->run);
+    pl_json_float(j, "wall_s", seconds);
+    pl_json_uint(j, "arena_bytes", m.arena);
+    pl_json_uint(j, "state_bytes", m.state);
+    pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(t->run));
+}
