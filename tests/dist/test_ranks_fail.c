@@ -193,7 +193,7 @@ TEST(ranks_fail_when_their_launcher_is_killed)
                   names_exchange(r.err),
               "%s", r.err);
     r = SH(
-        "launch own 3 x train.steps=1000000 --fresh; begun x; kill -9 $(pgrep -P $job mpirun); gone x; exit $code");
+        "launch own 3 x train.steps=1000000 --fresh; begun x; kill -9 $(pgrep -P $job 'mpirun|prterun'); gone x; exit $code");
     CHECK_MSG(r.code == 8 && took(r) < 10000, "exit %d: %s: %s", r.code, r.out, r.err);
     CHECK_MSG(strstr(last_line(r), "mpirun ended with code 137") || strstr(last_line(r), "is gone"),
               "%s", r.err);
