@@ -128,8 +128,8 @@ deps: ## install what the build needs (Debian, Ubuntu); other targets do it when
 	@$(DEPS)
 demo: all ## plan and train a small network for about a minute
 	@$(BUILD)/plimsoll train cloud/demo
-# Tests at once: one more than cores, because some wait; few, because many use all cores themselves.
-TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+# Tests at once: two more than cores, because many wait; at most 8, because some use all cores themselves.
+TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8)))
 test: all $(BUILD)/pl_test build/deps.test.ok ## build and run every test (minutes)
 	@tools/check/source
 	@PL_BIN=$(BUILD)/plimsoll CC="$(CC)" $(if $(PL_TEST_LONG),PL_TEST_LONG=1) $(BUILD)/pl_test -j $(TEST_JOBS)

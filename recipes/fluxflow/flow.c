@@ -244,7 +244,7 @@ pl_val flux_flow_time(pl_graph *g, pl_val u)
     s = pl_scale(g, pl_shift(g, s, 0.008), quarter / 1.008);
     pl_val below = pl_cumsum(g, pl_square(g, pl_cos(g, s)), 0, false);
     pl_val total = pl_slice(g, below, 0, TIMES - 1, TIMES, 1);
-    pl_val at = pl_mul(g, pl_reshape(g, u, PL_DIMS(n, 1)), total);
+    pl_val at = pl_mul(g, pl_reshape(g, pl_cast(g, u, PL_F64), PL_DIMS(n, 1)), total);
     pl_val passed = pl_cast(g, pl_ge(g, at, below), PL_I64);
     pl_val t = pl_sum(g, passed, PL_AXIS(1), false);
     return pl_min(g, t, pl_full_like(g, t, TIMES - 1));

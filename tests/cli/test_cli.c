@@ -413,7 +413,7 @@ TEST(cli_output_that_is_lost_is_an_error)
         cli_run(
             "cd %s && printf 'id,lower,upper,size\n0,0,3,5\n' > a.csv && mkfifo pipe && $P plan --csv a.csv --out pipe",
             d),
-        1, "no file");
+        1, "not a file");
     CHECK_INT(
         cli_run(
             "cd %s && test -p pipe && echo old > target && ln -s target link && $P plan --csv a.csv --out link && test -L link "

@@ -142,6 +142,22 @@ static int by_place(const void *a, const void *b)
     return c ? c : strcmp(x->name, y->name);
 }
 
+static uint32_t hash(const char *name)
+{
+    uint32_t h = 2166136261u;
+    for (; *name; name++) h = (h ^ (uint8_t)*name) * 16777619u;
+    return h;
+}
+
+/* An order in which tests of one file are far apart: tests that mostly wait (ranks, servers) run
+ * beside tests that compute. */
+static int by_hash(const void *a, const void *b)
+{
+    uint32_t x = hash((*(pl_test_case *const *)a)->name);
+    uint32_t y = hash((*(pl_test_case *const *)b)->name);
+    return x < y ? -1 : x > y ? 1 : by_place(a, b);
+}
+
 static double now(void)
 {
     struct timespec ts;
@@ -197,17 +213,36 @@ void pl_test_tell(const pl_test_case *t, pl_test_result r)
     fflush(stdout);
 }
 
+static int usage(FILE *to)
+{
+    fputs("pl_test [options] - runs tests\n"
+          "  -k PART   tests whose names contain PART; -k =NAME: one test\n"
+          "  -j N      N tests at once, each in a process of its own\n"
+          "  -l        list the names\n"
+          "  -v        print a line for every test, not only for failures and slow tests\n"
+          "  --times   list the slowest tests at the end\n",
+          to);
+    return to == stdout ? 0 : 2;
+}
+
 int main(int argc, char **argv)
 {
     const char *only = NULL;
     bool list = false;
     int workers = 0;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "-k") && i + 1 < argc) only = argv[++i];
-        if (!strcmp(argv[i], "-j") && i + 1 < argc) workers = atoi(argv[++i]);
-        if (!strcmp(argv[i], "-l")) list = true;
-        if (!strcmp(argv[i], "-v")) verbose = true;
-        if (!strcmp(argv[i], "--times")) n_times = 0;
+        if (!strcmp(argv[i], "-k") && i + 1 < argc)
+            only = argv[++i];
+        else if (!strcmp(argv[i], "-j") && i + 1 < argc)
+            workers = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "-l"))
+            list = true;
+        else if (!strcmp(argv[i], "-v"))
+            verbose = true;
+        else if (!strcmp(argv[i], "--times"))
+            n_times = 0;
+        else
+            return usage(!strcmp(argv[i], "--help") ? stdout : stderr);
     }
     int n = 0;
     for (pl_test_case *t = all_tests; t; t = t->next) n++;
@@ -217,7 +252,7 @@ int main(int argc, char **argv)
     for (pl_test_case *t = all_tests; t; t = t->next)
         if (!only || (only[0] == '=' ? !strcmp(t->name, only + 1) : strstr(t->name, only) != NULL))
             order[n++] = t;
-    qsort(order, (size_t)n, sizeof *order, by_place);
+    qsort(order, (size_t)n, sizeof *order, !list && workers > 0 ? by_hash : by_place);
     n_chosen = n;
     if (!list) begin_cache();
     if (!list && workers > 0) pl_test_deal(order, n, workers);
