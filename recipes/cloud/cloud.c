@@ -338,6 +338,8 @@ const pl_recipe pl_recipe_cloud = {
     .peer = &peer,
     .derive = derive,
     .metric = "mae_km",
+    .start = &cloud_start,
+    .exports = cloud_exports,
     .predict = &cloud_predict_heights,
     .shown = shown,
 };

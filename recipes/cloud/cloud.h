@@ -106,6 +106,8 @@ void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool 
 #define CLOUD_AZIMUTH_STD  103.9
 
 extern const pl_preset cloud_presets[];
+extern const pl_start cloud_start; /* names.c */
+extern const pl_export cloud_exports[];
 extern const pl_predict cloud_predict_heights; /* predict.c */
 
 #endif

@@ -325,5 +325,7 @@ const pl_recipe pl_recipe_lgt = {
     .metric = "swd",
     .weights = lgt_weights,
     .predict = &lgt_predict,
+    .start = &lgt_start,
+    .exports = lgt_exports,
     .shown = shown,
 };

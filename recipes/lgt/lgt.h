@@ -108,5 +108,7 @@ extern const pl_predict lgt_predict;
 extern const pl_weights lgt_weights[];
 
 extern const pl_preset lgt_presets[];
+extern const pl_start lgt_start; /* names.c */
+extern const pl_export lgt_exports[];
 
 #endif

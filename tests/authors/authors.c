@@ -16,6 +16,8 @@ static const struct {
 } systems[] = {
     {"fluxflow", authors_fluxflow},
     {"wandistill", authors_wandistill},
+    {"cloud", authors_cloud},
+    {"lgt", authors_lgt},
 };
 
 /* ---- lines -------------------------------------------------------------------------------- */
@@ -85,16 +87,26 @@ int64_t authors_int(authors *a, const char *path)
     return (int64_t)llround(authors_number(a, path));
 }
 
-bool authors_is_rounding(const authors *a, const char *kind, const char *name)
+/* Whether the list has KIND/NAME, or NAME, which is of every kind. */
+static bool lists(const json_t *list, const char *kind, const char *name)
 {
-    json_t *list = authors_at(a, "float64.rounding_only");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *s = json_string_value(json_array_get(list, i)), *slash = s ? strchr(s, '/') : s;
-        if (!slash || strcmp(slash + 1, name) != 0) continue;
-        if (!kind || (strlen(kind) == (size_t)(slash - s) && strncmp(s, kind, strlen(kind)) == 0))
+        if (!s || strcmp(slash ? slash + 1 : s, name) != 0) continue;
+        if (!kind || !slash ||
+            (strlen(kind) == (size_t)(slash - s) && strncmp(s, kind, strlen(kind)) == 0))
             return true;
     }
     return false;
+}
+
+bool authors_is_rounding(const authors *a, const char *kind, const char *name)
+{
+    char path[128];
+    const char *end = kind && strncmp(kind, "grad_", 5) == 0 ? kind + 4 : "";
+    snprintf(path, sizeof path, "float64.rounding_only%s", end);
+    json_t *own = *end ? authors_at(a, path) : NULL; /* of gradients of this kind */
+    return lists(own ? own : authors_at(a, "float64.rounding_only"), kind, name);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------ */

@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "io/safetensors.h"
 #include "plimsoll_nn.h"
+#include "plimsoll_recipe.h"
 #include "plimsoll_train.h"
 
 #include <jansson.h>
@@ -52,6 +53,8 @@ pl_status authors_check(const char *dir, const char *only, bool quiet, int *line
 /* The systems, one file each. */
 void authors_fluxflow(authors *a);
 void authors_wandistill(authors *a);
+void authors_cloud(authors *a);
+void authors_lgt(authors *a);
 
 /* ---- lines -------------------------------------------------------------------------------- */
 /* note: text after the line, or NULL. */
@@ -68,7 +71,8 @@ json_t *authors_at(const authors *a, const char *path);
 /* A number or a whole number; a missing one is a line that differs. */
 double authors_number(authors *a, const char *path);
 int64_t authors_int(authors *a, const char *path);
-/* Whether float64.rounding_only names the gradient KIND/NAME; kind NULL: a gradient of any kind. */
+/* Whether float64.rounding_only names the gradient KIND/NAME, or NAME for all kinds; kind NULL: a
+ * gradient of any kind. A kind "grad_x" may have a list of its own, float64.rounding_only_x. */
 bool authors_is_rounding(const authors *a, const char *kind, const char *name);
 
 /* ---- tensors ------------------------------------------------------------------------------ */
@@ -137,20 +141,26 @@ void authors_deltas(authors *a, pl_run *run, double *const *before, const char *
 void authors_state(authors *a, pl_run *run, const char *kind, const char *slots,
                    authors_namer namer, double tolerance);
 
-/* For authors_net.c: many tensors in one line. */
+/* For authors_net.c: many tensors in one line. Slots that follow each other under one name are
+ * joined: the authors keep them in one tensor, in the order of its rows. */
 typedef struct authors_summary {
     authors *a;
     const char *kind, *slots;
     double worst, slack; /* slack: absolute difference that does not count */
     int n;
     char name[512]; /* of the worst */
+    char now[512];  /* tensor that is being joined; "": none */
+    double *x;      /* its elements */
+    int64_t n_x;
+    bool change;     /* of weights, not a gradient */
+    double rounding; /* norm of what rounding may add to a change */
 } authors_summary;
 /* Raises the slack to the rounding of f32 in the gradient that io has under this name. */
 void authors_allow_rounding(authors_summary *s, const char *name);
 /* Compares a gradient that is laid out like the slot, under the name that io has for it. */
 void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
                       const pl_type *type, const void *got);
-void authors_print(const authors_summary *s, double tolerance);
+void authors_print(authors_summary *s, double tolerance);
 
 /* ---- networks alone: authors_net.c -------------------------------------------------------------
  * A graph over weights of a run, of inputs and outputs that io has:
@@ -164,6 +174,12 @@ typedef struct authors_net authors_net;
 authors_net *authors_net_new(authors *a, pl_run *run, bool training);
 pl_nn *authors_net_nn(authors_net *net);
 pl_val authors_net_in(authors_net *net, const char *tensor, authors_layout layout);
+/* Fills an input that the network makes itself. */
+void authors_net_feed(authors_net *net, const char *input, const char *tensor,
+                      authors_layout layout);
+/* A builder for recipes' functions that want one; in training its draws are inputs. Lives as long
+ * as net. */
+pl_builder *authors_net_builder(authors_net *net);
 void authors_net_out(authors_net *net, const char *tensor, authors_layout layout, pl_val v);
 /* Compares a scalar with a number of about.json. */
 void authors_net_term(authors_net *net, const char *what, pl_val v, double want, double tolerance);

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "plimsoll_optim.h"
 #include "tests/lib/lab.h"
+#include "train/build/builder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 enum { MAX_VALUES = 24 };
 
 typedef struct value {
-    const char *tensor;
+    const char *name, *tensor; /* of the graph, of io */
     authors_layout layout;
 } value;
 
@@ -35,6 +36,7 @@ struct authors_net {
     pl_store *store;
     pl_graph *graph;
     pl_nn *m;
+    pl_builder builder;
     value in[MAX_VALUES], out[MAX_VALUES];
     term term[MAX_VALUES];
     int n_in, n_out, n_terms;
@@ -58,6 +60,17 @@ pl_nn *authors_net_nn(authors_net *net)
     return net->m;
 }
 
+pl_builder *authors_net_builder(authors_net *net)
+{
+    const pl_config *c = pl_run_config(net->run);
+    net->builder = (pl_builder){.config = c,
+                                .store = net->store,
+                                .batch = pl_config_int(c, "batch"),
+                                .accumulate = 1,
+                                .draws_are_inputs = net->m->training};
+    return &net->builder;
+}
+
 pl_val authors_net_in(authors_net *net, const char *tensor, authors_layout layout)
 {
     pl_type t;
@@ -65,13 +78,19 @@ pl_val authors_net_in(authors_net *net, const char *tensor, authors_layout layou
         pl_nn_fail(net->m, PL_ERR_FILE, "io.safetensors has no tensor %s", tensor);
         return PL_NO_VAL;
     }
-    net->in[net->n_in++] = (value){tensor, layout};
+    net->in[net->n_in++] = (value){tensor, tensor, layout};
     return pl_input(net->graph, tensor, t);
+}
+
+void authors_net_feed(authors_net *net, const char *input, const char *tensor,
+                      authors_layout layout)
+{
+    net->in[net->n_in++] = (value){input, tensor, layout};
 }
 
 void authors_net_out(authors_net *net, const char *tensor, authors_layout layout, pl_val v)
 {
-    net->out[net->n_out++] = (value){tensor, layout};
+    net->out[net->n_out++] = (value){tensor, tensor, layout};
     pl_output(net->graph, tensor, v);
 }
 
@@ -134,7 +153,11 @@ static void fill_inputs(authors_net *net, lab *l, int program)
     for (int i = 0; i < net->n_in; i++) {
         pl_type file, t;
         const double *x = authors_tensor(net->a, net->in[i].tensor, net->in[i].layout, &file);
-        void *to = lab_input(l, program, net->in[i].tensor, &t);
+        void *to = lab_input(l, program, net->in[i].name, &t);
+        if (!x || !to || pl_type_elems(&file) != pl_type_elems(&t)) {
+            authors_fail(net->a, net->in[i].tensor, "does not fit the input %s", net->in[i].name);
+            continue;
+        }
         for (int64_t k = 0; x && to && k < pl_type_elems(&t); k++)
             pl_elem_set(t.dtype, to, k, x[k]);
     }

@@ -158,18 +158,6 @@ static void note(authors_summary *s, double d, const char *name)
     snprintf(s->name, sizeof s->name, "%s", name);
 }
 
-void authors_print(const authors_summary *s, double tolerance)
-{
-    char what[160], text[600];
-    snprintf(what, sizeof what, "%s %s", s->kind, s->slots);
-    if (!s->n) {
-        authors_fail(s->a, what, "nothing to compare");
-        return;
-    }
-    snprintf(text, sizeof text, "%d tensors, worst %s", s->n, s->name);
-    authors_line(s->a, what, s->worst, tolerance, text);
-}
-
 /* The wanted tensor, whole or as a sketch. */
 typedef struct wanted {
     double *whole; /* NULL: sketch */
@@ -221,38 +209,6 @@ void authors_allow_rounding(authors_summary *s, const char *name)
         s->slack = fmax(s->slack, largest(w.whole, w.n) * 0x1p-24);
 }
 
-void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
-                      const pl_type *type, const void *got)
-{
-    wanted w;
-    if (authors_is_rounding(s->a, s->kind, name) || !find_wanted(s->a, s->kind, name, &w)) return;
-    const double *x = file_order(s->a, slot, type, got);
-    note(s, x ? difference(&w, x, pl_type_elems(type), s->slack) : (double)NAN, name);
-}
-
-void authors_gradients(const authors_program *p, const char *kind, const char *slots,
-                       authors_namer namer, double tolerance)
-{
-    const pl_step_program *t = find(p);
-    authors_summary all = {.a = p->a, .kind = kind, .slots = slots};
-    int n = pl_store_count(p->run->store);
-    for (int i = 0; t && i < 2 * n; i++) {
-        const pl_slot *s = pl_store_slot(p->run->store, i % n);
-        char name[512], output[600];
-        pl_type type;
-        if (s->kind != PL_SLOT_PARAM || !pl_nn_match(slots, s->name)) continue;
-        snprintf(output, sizeof output, "grad.%s", s->name);
-        const void *got =
-            pl_session_output(p->run->session, pl__step_program_updater(t), output, &type);
-        if (!got || !namer(p->run, s->name, name)) continue;
-        if (i < n)
-            authors_allow_rounding(&all, name);
-        else
-            authors_gradient(&all, s, name, &type, got);
-    }
-    authors_print(&all, tolerance);
-}
-
 /* ---- changes ------------------------------------------------------------------------------ */
 static double norm(const double *x, int64_t n)
 {
@@ -288,24 +244,94 @@ static double change_difference(const wanted *w, double *x, int64_t n, double sl
     return fmax(0, fabs(got - want) - slack) / want;
 }
 
+/* ---- many tensors in one line ------------------------------------------------------------- */
+/* Compares the tensor that was joined. */
+static void flush(authors_summary *s)
+{
+    wanted w;
+    bool rounding_only = authors_is_rounding(s->a, s->change ? NULL : s->kind, s->now);
+    if (s->now[0] && !rounding_only && find_wanted(s->a, s->kind, s->now, &w))
+        note(s,
+             !s->x       ? (double)NAN
+             : s->change ? change_difference(&w, s->x, s->n_x, s->rounding)
+                         : difference(&w, s->x, s->n_x, s->slack),
+             s->now);
+    s->now[0] = 0;
+    s->x = NULL;
+    s->n_x = 0;
+    s->rounding = 0;
+}
+
+/* Appends elements to the tensor of that name, after those of the slots before. */
+static void join(authors_summary *s, const char *name, const double *x, int64_t n, double rounds)
+{
+    if (strcmp(name, s->now) != 0) flush(s);
+    snprintf(s->now, sizeof s->now, "%s", name);
+    double *all = x ? pl_arena_new(&s->a->mem, double, (size_t)(s->n_x + n) + 1) : NULL;
+    if (all && s->x) memcpy(all, s->x, (size_t)s->n_x * sizeof *all);
+    if (all) memcpy(all + s->n_x, x, (size_t)n * sizeof *all);
+    s->x = all;
+    s->n_x += n;
+    s->rounding = hypot(s->rounding, rounds);
+}
+
+void authors_print(authors_summary *s, double tolerance)
+{
+    flush(s);
+    char what[160], text[600];
+    snprintf(what, sizeof what, "%s %s", s->kind, s->slots);
+    if (!s->n) {
+        authors_fail(s->a, what, "nothing to compare");
+        return;
+    }
+    snprintf(text, sizeof text, "%d tensors, worst %s", s->n, s->name);
+    authors_line(s->a, what, s->worst, tolerance, text);
+}
+
+void authors_gradient(authors_summary *s, const pl_slot *slot, const char *name,
+                      const pl_type *type, const void *got)
+{
+    join(s, name, file_order(s->a, slot, type, got), pl_type_elems(type), 0);
+}
+
+void authors_gradients(const authors_program *p, const char *kind, const char *slots,
+                       authors_namer namer, double tolerance)
+{
+    const pl_step_program *t = find(p);
+    authors_summary all = {.a = p->a, .kind = kind, .slots = slots};
+    int n = pl_store_count(p->run->store);
+    for (int i = 0; t && i < 2 * n; i++) {
+        const pl_slot *s = pl_store_slot(p->run->store, i % n);
+        char name[512], output[600];
+        pl_type type;
+        if (s->kind != PL_SLOT_PARAM || !pl_nn_match(slots, s->name)) continue;
+        snprintf(output, sizeof output, "grad.%s", s->name);
+        const void *got =
+            pl_session_output(p->run->session, pl__step_program_updater(t), output, &type);
+        if (!got || !namer(p->run, s->name, name)) continue;
+        if (i < n)
+            authors_allow_rounding(&all, name);
+        else
+            authors_gradient(&all, s, name, &type, got);
+    }
+    authors_print(&all, tolerance);
+}
+
 void authors_deltas(authors *a, pl_run *run, double *const *before, const char *kind,
                     const char *slots, authors_namer namer, bool ema)
 {
-    authors_summary all = {.a = a, .kind = kind, .slots = slots};
+    authors_summary all = {.a = a, .kind = kind, .slots = slots, .change = true};
     for (int i = 0; before && i < pl_store_count(run->store); i++) {
         const pl_slot *s = pl_store_slot(run->store, i);
         char name[512], average[600];
-        wanted w;
         if (s->kind != PL_SLOT_PARAM || !before[i] || !pl_nn_match(slots, s->name)) continue;
-        if (!namer(run, s->name, name) || authors_is_rounding(a, NULL, name)) continue;
-        if (!find_wanted(a, kind, name, &w)) continue;
+        if (!namer(run, s->name, name)) continue;
         snprintf(average, sizeof average, "ema.%s", s->name);
         int slot = ema ? pl_store_find(run->store, average) : i;
         double *now = slot_values(a, run, slot < 0 ? i : slot);
         int64_t n = pl_type_elems(&s->type);
         for (int64_t k = 0; now && k < n; k++) now[k] -= before[i][k];
-        double slack = rounding(s->type.dtype, before[i], n);
-        note(&all, now ? change_difference(&w, now, n, slack) : (double)NAN, name);
+        join(&all, name, now, n, rounding(s->type.dtype, before[i], n));
     }
     authors_print(&all, AUTHORS_DELTA);
 }
