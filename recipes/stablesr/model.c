@@ -8,6 +8,8 @@
  */
 #include "stablesr.h"
 
+#include <math.h>
+
 static const pl_nn_norm plain;
 static const pl_nn_lin biased, unbiased = {.no_bias = true};
 
@@ -64,7 +66,7 @@ static pl_val spade(pl_nn *m, const sr_config *c, pl_val h, pl_val map)
     pl_val a = pl_relu(m->g, pl_nn_conv2d(m, map, "shared", c->spade_hidden, conv3(1)));
     pl_val gamma = pl_nn_conv2d(m, a, "gamma", w, conv3(1));
     pl_val beta = pl_nn_conv2d(m, a, "beta", w, conv3(1));
-    h = pl_nn_modulate(m->g, pl_nn_group_norm(m, h, "norm", 32, plain), gamma, beta);
+    h = pl_nn_modulate(m->g, pl_nn_group_norm(m, h, "norm", c->groups, plain), gamma, beta);
     pl_nn_pop(m);
     return h;
 }
@@ -78,10 +80,10 @@ static pl_val res_block(pl_nn *m, const sr_config *c, pl_val x, pl_val emb, pl_v
     channels_in(m, x, &in);
     pl_nn_push(m, "%s", name);
     pl_scope_checkpoint(g);
-    pl_val h = pl_silu(g, pl_nn_group_norm(m, x, "norm1", 32, plain));
+    pl_val h = pl_silu(g, pl_nn_group_norm(m, x, "norm1", c->groups, plain));
     h = pl_nn_conv2d(m, h, "conv1", out, conv3(1));
     h = pl_add(g, h, pl_nn_over(g, pl_nn_linear(m, pl_silu(g, emb), "emb", out, biased), h));
-    h = pl_silu(g, pl_nn_group_norm(m, h, "norm2", 32, plain));
+    h = pl_silu(g, pl_nn_group_norm(m, h, "norm2", c->groups, plain));
     h = pl_nn_conv2d(m, h, "conv2", out, conv3(1));
     if (pl_val_ok(map)) h = spade(m, c, h, map);
     if (in != out) x = pl_nn_conv2d(m, x, "skip", out, (pl_nn_conv){.kernel = 1});
@@ -109,7 +111,7 @@ static pl_val transformer(pl_nn *m, const sr_config *c, pl_val x, pl_val context
     pl_type t = pl_val_type(g, x);
     int64_t w = t.dim[3];
     pl_nn_push(m, "attn");
-    pl_val y = pl_nn_group_norm(m, x, "norm", 32, (pl_nn_norm){.eps = 1e-6});
+    pl_val y = pl_nn_group_norm(m, x, "norm", c->groups, (pl_nn_norm){.eps = 1e-6});
     y = pl_nn_linear(m, pl_reshape(g, y, PL_DIMS(t.dim[0], -1, w)), "inp", w, biased);
     pl_nn_push(m, "block");
     pl_scope_checkpoint(g);
@@ -165,14 +167,15 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
     pl_nn_push(m, "unet");
     unet u = {m, c, time_embedding(m, t, c->width), context, struct_map};
     if (c->half_blind) x = last_four(g, x);
-    pl_val h = pl_nn_conv2d(m, x, "inp", c->width, inp), skips[16];
+    pl_val h = pl_nn_conv2d(m, x, "inp", c->width, inp);
+    pl_val skips[1 + SR_MAX_LEVELS * (SR_MAX_BLOCKS + 1)];
     int n = 0, top = c->levels - 1;
     skips[n++] = h;
     for (int level = 0; level <= top; level++) {
-        for (int i = 0; i < 3; i++) {
-            if (i == 2 && level == top) break;
+        for (int i = 0; i <= c->blocks; i++) {
+            if (i == c->blocks && level == top) break;
             pl_nn_push(m, "down.%d", n - 1);
-            if (i < 2)
+            if (i < c->blocks)
                 h = unet_layer(&u, h, level, c->mult[level] * c->width, level < c->attn_levels);
             else
                 h = pl_nn_conv2d(m, h, "resample", c->mult[level] * c->width, conv3(2));
@@ -182,28 +185,43 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
     }
     for (int i = 0; i < 2; i++) {
         pl_nn_push(m, "middle.%d", i);
-        h = unet_layer(&u, h, top, c->mult[top] * c->width, i == 0 && c->attn_levels > 0);
+        h = unet_layer(&u, h, top, c->mult[top] * c->width, i == 0);
         pl_nn_pop(m);
     }
     int up = 0;
     for (int level = top; level >= 0; level--) {
         int64_t w = c->mult[level] * c->width;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i <= c->blocks; i++) {
             pl_nn_push(m, "up.%d", up++);
             h = pl_concat(g, 2, (pl_val[]){h, skips[--n]}, 3);
             h = unet_layer(&u, h, level, w, level < c->attn_levels);
-            if (level && i == 2)
+            if (level && i == c->blocks)
                 h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "resample.conv", w, conv3(1));
             pl_nn_pop(m);
         }
     }
-    h = pl_silu(g, pl_nn_group_norm(m, h, "out.0", 32, plain));
+    h = pl_silu(g, pl_nn_group_norm(m, h, "out.0", c->groups, plain));
     h = pl_nn_conv2d(m, h, "out.2", 4, conv3(1));
     pl_nn_pop(m);
     return h;
 }
 
 /* ---- structure encoder ------------------------------------------------------------------ */
+/* A convolution of kernel 1 over the positions x (B,N,C), in files too: its weight is [out,in,1]
+ * there. */
+static pl_val pointwise(pl_nn *m, pl_val x, const char *name, int64_t out)
+{
+    int64_t in;
+    channels_in(m, x, &in);
+    double bound = in > 0 ? 1 / sqrt((double)in) : 0;
+    pl_nn_init init = pl_nn_uniform(-bound, bound);
+    pl_nn_push(m, "%s", name);
+    pl_val w = pl_nn_param_as(m, "weight", PL_DIMS(out, in), PL_DIMS(out, in, 1), init);
+    pl_val y = pl_linear(m->g, x, w, pl_nn_param(m, "bias", PL_DIMS(out), init));
+    pl_nn_pop(m);
+    return y;
+}
+
 /* The qkv channels are ordered head by head, q, k, v within a head. */
 static pl_val self_attention(pl_nn *m, const sr_config *c, pl_val x, const char *name)
 {
@@ -211,14 +229,14 @@ static pl_val self_attention(pl_nn *m, const sr_config *c, pl_val x, const char 
     pl_type t = pl_val_type(g, x);
     int64_t b = t.dim[0], n = t.dim[1] * t.dim[2], w = t.dim[3];
     pl_nn_push(m, "%s", name);
-    pl_val y = pl_reshape(g, pl_nn_group_norm(m, x, "norm", 32, plain), PL_DIMS(b, n, w));
-    y = pl_nn_linear(m, y, "qkv", 3 * w, biased);
+    pl_val y = pl_reshape(g, pl_nn_group_norm(m, x, "norm", c->groups, plain), PL_DIMS(b, n, w));
+    y = pointwise(m, y, "qkv", 3 * w);
     y = pl_reshape(g, y, PL_DIMS(b, n, c->struct_heads, 3, -1));
     pl_val part[3];
     pl_split(g, y, 3, 3, part);
     for (int i = 0; i < 3; i++) part[i] = pl_squeeze(g, part[i], 3);
     y = pl_reshape(g, pl_attention(g, part[0], part[1], part[2], 0, false), PL_DIMS(b, n, w));
-    y = pl_reshape(g, pl_nn_linear(m, y, "out", w, biased), t.rank, t.dim);
+    y = pl_reshape(g, pointwise(m, y, "out", w), t.rank, t.dim);
     pl_nn_pop(m);
     return pl_add(g, x, y);
 }
@@ -232,14 +250,16 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
     for (int level = 0; level <= top; level++) {
         int64_t w = c->struct_mult[level] * c->struct_width;
         pl_nn_push(m, "levels.%d", level);
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < c->struct_blocks; i++) {
             h = res_block(m, c, h, emb, PL_NO_VAL, w, pl_nn_name(m, "%d", 2 * i));
-            if (level < c->attn_levels) h = self_attention(m, c, h, pl_nn_name(m, "%d", 2 * i + 1));
+            if (level < c->struct_attn_levels)
+                h = self_attention(m, c, h, pl_nn_name(m, "%d", 2 * i + 1));
         }
         if (level == top) {
-            h = res_block(m, c, h, emb, PL_NO_VAL, w, "4");
-            h = self_attention(m, c, h, "5");
-            h = res_block(m, c, h, emb, PL_NO_VAL, w, "6");
+            int last = 2 * c->struct_blocks;
+            h = res_block(m, c, h, emb, PL_NO_VAL, w, pl_nn_name(m, "%d", last));
+            h = self_attention(m, c, h, pl_nn_name(m, "%d", last + 1));
+            h = res_block(m, c, h, emb, PL_NO_VAL, w, pl_nn_name(m, "%d", last + 2));
         }
         pl_nn_pop(m);
         maps[level] =

@@ -1,87 +1,96 @@
-/* names.c - names of the frozen parts' weights in the published checkpoints of Stable Diffusion and
- * in diffusers. The U-Net's input convolution has a different number of channels here and is not
- * read. */
+/* names.c - conventions of names: published checkpoints of Stable Diffusion, diffusers, and the
+ * authors' whole checkpoint (Lightning). The U-Net's input convolution has a different number of
+ * channels in the first two and is not read from them. */
+#include "names.h"
 #include "stablesr.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
 /* ---- U-Net ------------------------------------------------------------------------------ */
-/* clang-format off */
-#define ATTENTION(theirs, ours)                                                                       \
-    {theirs ".norm.*",                                  ours ".attn.norm.*"},                         \
-    {theirs ".proj_in.*",                               ours ".attn.inp.*"},                          \
-    {theirs ".transformer_blocks.0.attn1.to_out.0.*",   ours ".attn.block.self_attn.out.*"},          \
-    {theirs ".transformer_blocks.0.attn1.to_q.*",       ours ".attn.block.self_attn.q.*"},            \
-    {theirs ".transformer_blocks.0.attn1.to_k.*",       ours ".attn.block.self_attn.k.*"},            \
-    {theirs ".transformer_blocks.0.attn1.to_v.*",       ours ".attn.block.self_attn.v.*"},            \
-    {theirs ".transformer_blocks.0.attn2.to_out.0.*",   ours ".attn.block.cross_attn.out.*"},         \
-    {theirs ".transformer_blocks.0.attn2.to_q.*",       ours ".attn.block.cross_attn.q.*"},           \
-    {theirs ".transformer_blocks.0.attn2.to_k.*",       ours ".attn.block.cross_attn.k.*"},           \
-    {theirs ".transformer_blocks.0.attn2.to_v.*",       ours ".attn.block.cross_attn.v.*"},           \
-    {theirs ".transformer_blocks.0.ff.net.0.proj.*",    ours ".attn.block.gate.*"},                   \
-    {theirs ".transformer_blocks.0.ff.net.2.*",         ours ".attn.block.shrink.*"},                 \
-    {theirs ".transformer_blocks.0.*.*",                ours ".attn.block.*.*"},                      \
-    {theirs ".proj_out.*",                              ours ".attn.out.*"}
-
-#define RESIDUAL(theirs, ours)                                                                        \
-    {theirs ".in_layers.0.*",     ours ".res.norm1.*"},                                               \
-    {theirs ".in_layers.2.*",     ours ".res.conv1.*"},                                               \
-    {theirs ".emb_layers.1.*",    ours ".res.emb.*"},                                                 \
-    {theirs ".out_layers.0.*",    ours ".res.norm2.*"},                                               \
-    {theirs ".out_layers.3.*",    ours ".res.conv2.*"},                                               \
-    {theirs ".skip_connection.*", ours ".res.skip.*"}
-/* Their block numbers include the input convolution. */
-#define DOWN(theirs, ours)                                                                            \
-    RESIDUAL("input_blocks." theirs ".0", "unet.down." ours),                                         \
-    ATTENTION("input_blocks." theirs ".1", "unet.down." ours),                                        \
-    {"input_blocks." theirs ".0.op.*", "unet.down." ours ".resample.*"}
-static const pl_rename unet_published[] = {
-    DOWN("1", "0"), DOWN("2", "1"), DOWN("3", "2"), DOWN("4", "3"), DOWN("5", "4"), DOWN("6", "5"),
-    DOWN("7", "6"), DOWN("8", "7"), DOWN("9", "8"), DOWN("10", "9"), DOWN("11", "10"),
-    RESIDUAL("middle_block.0", "unet.middle.0"), ATTENTION("middle_block.1", "unet.middle.0"),
-    RESIDUAL("middle_block.2", "unet.middle.1"),
-    RESIDUAL("output_blocks.*.0", "unet.up.*"), ATTENTION("output_blocks.*.1", "unet.up.*"),
-    {"output_blocks.2.1.conv.*", "unet.up.2.resample.conv.*"}, /* the level without attention */
-    {"output_blocks.*.2.conv.*", "unet.up.*.resample.conv.*"},
-    {"time_embed.*.*",           "unet.time.*.*"},
-    {"out.*.*",                  "unet.out.*.*"},
-    {NULL, NULL},
-};
-
-#define RESNET(theirs, ours)                                                                          \
-    {theirs ".time_emb_proj.*",   ours ".res.emb.*"},                                                 \
-    {theirs ".conv_shortcut.*",   ours ".res.skip.*"},                                                \
-    {theirs ".*.*",               ours ".res.*.*"}
-#define STAGE(where, ours, i, j)                                                                      \
-    RESNET(where "_blocks." i ".resnets." j, ours), ATTENTION(where "_blocks." i ".attentions." j, ours)
-#define LEVEL_DOWN(i, a, b, c)                                                                        \
-    STAGE("down", "unet.down." a, i, "0"), STAGE("down", "unet.down." b, i, "1"),                     \
-    {"down_blocks." i ".downsamplers.0.conv.*", "unet.down." c ".resample.*"}
-#define LEVEL_UP(i, a, b, c)                                                                          \
-    STAGE("up", "unet.up." a, i, "0"), STAGE("up", "unet.up." b, i, "1"), STAGE("up", "unet.up." c, i, "2"), \
-    {"up_blocks." i ".upsamplers.0.conv.*", "unet.up." c ".resample.conv.*"}
-static const pl_rename unet_diffusers[] = {
-    LEVEL_DOWN("0", "0", "1", "2"), LEVEL_DOWN("1", "3", "4", "5"), LEVEL_DOWN("2", "6", "7", "8"),
-    LEVEL_DOWN("3", "9", "10", "11"),
-    RESNET("mid_block.resnets.0", "unet.middle.0"), ATTENTION("mid_block.attentions.0", "unet.middle.0"),
-    RESNET("mid_block.resnets.1", "unet.middle.1"),
-    LEVEL_UP("0", "0", "1", "2"), LEVEL_UP("1", "3", "4", "5"), LEVEL_UP("2", "6", "7", "8"),
-    LEVEL_UP("3", "9", "10", "11"),
-    {"time_embedding.linear_1.*", "unet.time.0.*"},
-    {"time_embedding.linear_2.*", "unet.time.2.*"},
-    {"conv_norm_out.*",           "unet.out.0.*"},
-    {"conv_out.*",                "unet.out.2.*"},
-    {NULL, NULL},
-};
-/* clang-format on */
-
+#define OWN_PARTS "*.spade.*,edge_processor.*,edge_fusion.*"
 static const pl_naming unet_namings[] = {
-    {.name = "diffusers", .rules = unet_diffusers, .ignored = "conv_in.*"},
-    {.name = "published", .rules = unet_published, .ignored = "input_blocks.0.*"},
+    {.name = "diffusers", .map = sr_diffusers_unet, .ignored = "conv_in.*"},
+    {.name = "published", .map = sr_published_unet, .ignored = "input_blocks.0.*," OWN_PARTS},
     {.name = "checkpoint",
-     .prefix = "model.diffusion_model.",
-     .rules = unet_published,
-     .ignored = "*,!model.diffusion_model.*,model.diffusion_model.input_blocks.0.*"},
+     .prefix = SR_UNET,
+     .map = sr_published_unet,
+     .ignored = "*,!" SR_UNET "*," SR_UNET "input_blocks.0.*,*.spade.*," SR_UNET
+                "edge_processor.*," SR_UNET "edge_fusion.*"},
     {.name = NULL},
 };
+
+/* ---- the authors' checkpoint ------------------------------------------------------------ */
+enum { TIMES = 1000 };
+
+/* As numpy and torch compute them in f64; files have f32. */
+bool sr_schedule(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *type, void *data)
+{
+    static const char *const names[] = {"betas",
+                                        "alphas_cumprod",
+                                        "alphas_cumprod_prev",
+                                        "sqrt_alphas_cumprod",
+                                        "sqrt_one_minus_alphas_cumprod",
+                                        "log_one_minus_alphas_cumprod",
+                                        "sqrt_recip_alphas_cumprod",
+                                        "sqrt_recipm1_alphas_cumprod",
+                                        "posterior_variance",
+                                        "posterior_log_variance_clipped",
+                                        "posterior_mean_coef1",
+                                        "posterior_mean_coef2"};
+    const double lo = sqrt(0.00085), hi = sqrt(0.012), step = (hi - lo) / (TIMES - 1);
+    float *out = data;
+    double left = 1;
+    (void)c;
+    if (i < 0 || i >= (int)(sizeof names / sizeof *names)) return false;
+    snprintf(name, PL_TENSOR_NAME, "%s", names[i]);
+    *type = PL_TYPE(PL_F32, TIMES);
+    for (int t = 0; out && t < TIMES; t++) {
+        double root = t < TIMES / 2 ? lo + step * t : hi - step * (TIMES - 1 - t);
+        double beta = root * root, before = left;
+        left *= 1 - beta;
+        double variance = beta * (1 - before) / (1 - left);
+        const double value[] = {beta,
+                                left,
+                                before,
+                                sqrt(left),
+                                sqrt(1 - left),
+                                log(1 - left),
+                                sqrt(1 / left),
+                                sqrt(1 / left - 1),
+                                variance,
+                                log(fmax(variance, 1e-20)),
+                                beta * sqrt(before) / (1 - left),
+                                (1 - before) * sqrt(1 - beta) / (1 - left)};
+        out[t] = (float)value[i];
+    }
+    return true;
+}
+
+static const char *const order[] = {SR_UNET "time_embed.*",
+                                    SR_UNET "input_blocks.*",
+                                    SR_UNET "middle_block.*",
+                                    SR_UNET "output_blocks.*",
+                                    SR_UNET "out.*",
+                                    SR_UNET "edge_processor.*",
+                                    SR_UNET "edge_fusion.*",
+                                    SR_VAE "*",
+                                    SR_STRUCT "*",
+                                    NULL};
+static const pl_naming authors[] = {
+    {.name = "authors",
+     .map = sr_authors_name,
+     .constant = sr_schedule,
+     .order = order,
+     .step = "global_step",
+     /* the autoencoder where latents are read, and what training has no use for */
+     .ignored = "cond_stage_model.*,model_ema.*,logvar," SR_VAE "*"},
+    {.name = NULL},
+};
+
+/* A checkpoint has no text encoder: the context of the empty prompt comes from context_from. */
+const pl_start sr_start = {.naming = authors, .missing = "context"};
 
 /* ---- where they come from --------------------------------------------------------------- */
 static const pl_rename context_names[] = {{"context", "context"}, {NULL, NULL}};
@@ -92,5 +101,30 @@ const pl_weights sr_weights[] = {
     {"unet_from", "unet.*,!*.spade.*,!unet.inp.*", unet_namings},
     {"vae.weights", "vae.*", vae_namings},
     {"context_from", "context", context_naming},
+    {NULL, NULL, NULL},
+};
+
+/* ---- exports ---------------------------------------------------------------------------- */
+static const pl_export_entry entries[] = {{"epoch", "0"},
+                                          {"global_step", "step"},
+                                          {"pytorch-lightning_version", "\"1.4.2\""},
+                                          {NULL, NULL}};
+static const pl_export_file authors_files[] = {
+    {.name = "epoch=000000.ckpt",
+     .slots = "unet.*,edge.*,fusion.*,struct.*,vae.*",
+     .naming = authors,
+     .under = "state_dict",
+     .entries = entries},
+    {.name = NULL},
+};
+static const pl_export_file diffusers_files[] = {
+    {.name = "unet/diffusion_pytorch_model.safetensors",
+     .slots = "unet.*,!*.spade.*",
+     .naming = &unet_namings[0]},
+    {.name = NULL},
+};
+const pl_export sr_exports[] = {
+    {"authors", "a Lightning checkpoint of StableSR's main.py", authors_files},
+    {"diffusers", "the U-Net without SPADE, for UNet2DConditionModel", diffusers_files},
     {NULL, NULL, NULL},
 };

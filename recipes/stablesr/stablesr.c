@@ -23,9 +23,10 @@ static const pl_config_entry schema[] = {
     {"part", PL_CONFIG_CHOICE, "full", .choices = "full|edge-before|edge-after|vae",
      .doc = "What to train: the whole system, one edge processor (the original or its "
             "replacement), or the autoencoder."},
-    {"x_start", PL_CONFIG_CHOICE, "gt", .choices = "gt|lq",
-     .doc =
-         "Latent that noise is added to: the latent of the image (gt) or of its degraded form (lq)."},
+    {"x_start", PL_CONFIG_CHOICE, "gt", .choices = "gt|lq|lq-shared",
+     .doc = "Latent that noise is added to: of the image (gt), or of its degraded form (lq), as "
+            "the authors: another sample of its posterior than the structure encoder sees. "
+            "lq-shared: the same sample."},
     {"image", PL_CONFIG_INT, "512", .min = 32, .max = 16384, .cache = PL_CACHE_VALUE,
      .doc = "Rows and columns of an edge map, in pixels."},
     {"latent", PL_CONFIG_INT, "64", .min = 1, .max = 4096, .cache = PL_CACHE_VALUE,
@@ -40,23 +41,31 @@ static const pl_config_entry schema[] = {
      .doc = "Edge processor: channels at half resolution."},
     {"edge.after_down", PL_CONFIG_INTS, "[128, 64, 16, 4]", .min = 1, .max = 65536,
      .doc = "Edge processor: channels on the way down."},
-    {"model.width", PL_CONFIG_INT, "320", .min = 32, .max = 65536,
+    {"model.width", PL_CONFIG_INT, "320", .min = 2, .max = 65536,
      .doc = "U-Net: channels of the finest level."},
     {"model.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", .min = 1, .max = 64,
-     .doc = "U-Net: channels of each level as multiples of model.width, at most 4 levels."},
-    {"model.attn_levels", PL_CONFIG_INT, "3", .min = 0, .max = 4,
-     .doc = "U-Net: levels with attention, from the finest."},
+     .doc = "U-Net: channels of each level as multiples of model.width, at most 6 levels."},
+    {"model.blocks", PL_CONFIG_INT, "2", .min = 1, .max = SR_MAX_BLOCKS,
+     .doc = "U-Net: residual blocks per level on the way down; one more on the way up."},
+    {"model.attn_levels", PL_CONFIG_INT, "3", .min = 0, .max = SR_MAX_LEVELS,
+     .doc = "U-Net: levels with attention, from the finest; the middle always has it."},
+    {"model.groups", PL_CONFIG_INT, "32", .min = 1, .max = 65536,
+     .doc = "Groups of every group norm of the U-Net and the structure encoder."},
     {"model.head_dim", PL_CONFIG_INT, "64", .min = 1, .max = 65536,
      .doc = "U-Net: channels per attention head."},
     {"model.context", PL_CONFIG_INTS, "[77, 1024]", .min = 1, .max = 65536,
      .doc = "U-Net: text tokens and their width."},
     {"model.spade_hidden", PL_CONFIG_INT, "128", .min = 1, .max = 65536,
      .doc = "U-Net: hidden width of SPADE."},
-    {"struct.width", PL_CONFIG_INT, "256", .min = 32, .max = 65536,
+    {"struct.width", PL_CONFIG_INT, "256", .min = 2, .max = 65536,
      .doc = "Structure encoder: channels of the finest level."},
     {"struct.mult", PL_CONFIG_INTS, "[1, 1, 2, 2]", .min = 1, .max = 64,
      .doc = "Structure encoder: channels of each level as multiples; as many levels as the U-Net."},
-    {"struct.out", PL_CONFIG_INT, "256", .min = 32, .max = 65536,
+    {"struct.blocks", PL_CONFIG_INT, "2", .min = 1, .max = SR_MAX_BLOCKS,
+     .doc = "Structure encoder: residual blocks per level."},
+    {"struct.attn_levels", PL_CONFIG_INT, "-1", .min = -1, .max = SR_MAX_LEVELS,
+     .doc = "Structure encoder: levels with attention, from the finest; -1: as the U-Net."},
+    {"struct.out", PL_CONFIG_INT, "256", .min = 1, .max = 65536,
      .doc = "Structure encoder: channels of its maps."},
     {"struct.heads", PL_CONFIG_INT, "4", .min = 1, .max = 1024,
      .doc = "Structure encoder: attention heads."},
@@ -158,7 +167,7 @@ static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
 {
     enum { GROUPS = 32 };
     if (k->edge_before)
-        divides(m, "image", k->image, GROUPS, "the original edge processor halves it five times");
+        divides(m, "image", k->image, 32, "the original edge processor halves it five times");
     if (encodes && k->image != 8 * k->latent)
         pl_nn_fail(
             m, PL_ERR_CONFIG,
@@ -170,20 +179,20 @@ static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
     if (!full) return;
     divides(m, "latent", k->latent, (int64_t)1 << (k->levels - 1),
             "each level of model.mult but the first halves it");
-    divides(m, "model.width", k->width, GROUPS, "its norms have so many groups");
-    divides(m, "struct.width", k->struct_width, GROUPS, "its norms have so many groups");
-    divides(m, "struct.out", k->struct_out, GROUPS, "its norms have so many groups");
+    divides(m, "model.width", k->width, k->groups, "model.groups share them");
+    divides(m, "struct.width", k->struct_width, k->groups, "model.groups share them");
+    divides(m, "struct.out", k->struct_out, k->groups, "model.groups share them");
     for (int i = 0; i < k->levels; i++) {
         if (i < k->attn_levels || i == k->levels - 1)
             divides(m, "model.width * model.mult", k->width * k->mult[i], k->head_dim,
                     "model.head_dim channels are a head");
-        if (i < k->attn_levels || i == k->levels - 1)
+        if (i < k->struct_attn_levels || i == k->levels - 1)
             divides(m, "struct.width * struct.mult", k->struct_width * k->struct_mult[i],
                     k->struct_heads, "struct.heads share them");
     }
 }
 
-static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
+pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
     *k = (sr_config){.edge_before = strcmp(pl_config_text(c, "part"), "edge-before") == 0,
@@ -193,19 +202,24 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .latent = pl_config_int(c, "latent"),
                      .stem = pl_config_int(c, "edge.stem"),
                      .width = pl_config_int(c, "model.width"),
+                     .blocks = (int)pl_config_int(c, "model.blocks"),
                      .attn_levels = (int)pl_config_int(c, "model.attn_levels"),
+                     .groups = (int)pl_config_int(c, "model.groups"),
+                     .struct_blocks = (int)pl_config_int(c, "struct.blocks"),
+                     .struct_attn_levels = (int)pl_config_int(c, "struct.attn_levels"),
                      .head_dim = (int)pl_config_int(c, "model.head_dim"),
                      .spade_hidden = pl_config_int(c, "model.spade_hidden"),
                      .struct_width = pl_config_int(c, "struct.width"),
                      .struct_out = pl_config_int(c, "struct.out"),
                      .struct_heads = (int)pl_config_int(c, "struct.heads"),
                      .vae = {.width = pl_config_int(c, "vae.width")}};
+    if (k->struct_attn_levels < 0) k->struct_attn_levels = k->attn_levels;
     pl_config_ints(c, "model.mult", &k->levels);
     pl_config_ints(c, "struct.mult", &k->struct_levels);
-    if (k->levels < 1 || k->levels > 4 || k->struct_levels != k->levels) {
+    if (k->levels < 1 || k->levels > SR_MAX_LEVELS || k->struct_levels != k->levels) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "model.mult wants 1 to 4 numbers and struct.mult as many; got %d and %d",
-                   k->levels, k->struct_levels);
+                   "model.mult wants 1 to %d numbers and struct.mult as many; got %d and %d",
+                   SR_MAX_LEVELS, k->levels, k->struct_levels);
         return PL_ERR_CONFIG;
     }
     numbers(b, m, "edge.before", 5, k->before);
@@ -274,7 +288,7 @@ static pl_val encode(pl_nn *m, const sr_config *k, const char *input)
 static pl_status build_encoder(pl_builder *b, pl_nn *m)
 {
     sr_config k;
-    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    if (sr_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     pl_graph *g = m->g;
     if (!pl_config_bool(pl_builder_config(b), "vae.encode"))
         pl_nn_fail(m, PL_ERR_CONFIG, "a cache is made of pictures: vae.encode=true");
@@ -318,8 +332,8 @@ static pl_val moments_of(pl_builder *b, pl_nn *m, const sr_config *k, bool lq)
 static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draws *d, sr_batch *in)
 {
     const pl_config *c = pl_builder_config(b);
-    bool compat = pl_config_bool(c, "seed_compat"),
-         from_lq = compat || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
+    const char *start = pl_config_bool(c, "seed_compat") ? "lq" : pl_config_text(c, "x_start");
+    bool from_lq = strcmp(start, "gt") != 0, shared = strcmp(start, "lq-shared") == 0;
     if (!pl_config_bool(c, "vae.encode")) {
         in->lq = pl_input(m->g, "z_lq", latent_of(m, k));
         in->z = from_lq ? in->lq : pl_input(m->g, "z_gt", latent_of(m, k));
@@ -328,7 +342,7 @@ static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draw
     pl_val lq = moments_of(b, m, k, true);
     in->lq = vae_sample(m, lq, d->noise[1]);
     if (from_lq)
-        in->z = compat ? vae_sample(m, lq, d->noise[0]) : in->lq;
+        in->z = shared ? in->lq : vae_sample(m, lq, d->noise[0]);
     else
         in->z = vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
 }
@@ -372,7 +386,7 @@ static pl_status build(pl_builder *b)
     bool full = strcmp(pl_config_text(c, "part"), "full") == 0;
     sr_config k;
     pl_nn *m = pl_builder_train(b);
-    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    if (sr_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     pl_val loss = loss_of(b, m, &k);
     const char *frozen = pl_config_text(c, "frozen");
     if (full && *frozen && pl_nn_set_trainable(pl_builder_store(b), frozen, false) == 0)
@@ -405,12 +419,15 @@ static const pl_peer_key peer_keys[] = {
     {"after_down", "edge.after_down"},
     {"width", "model.width"},
     {"mult", "model.mult"},
+    {"blocks", "model.blocks"},
     {"attn_levels", "model.attn_levels"},
+    {"groups", "model.groups"},
     {"head_dim", "model.head_dim"},
     {"context", "model.context"},
     {"struct_width", "struct.width"},
     {"struct_mult", "struct.mult"},
     {"struct_out", "struct.out"},
+    {"struct_blocks", "struct.blocks"},
     {"struct_heads", "struct.heads"},
     {"spade_hidden", "model.spade_hidden"},
     {"x_start", "x_start"},
@@ -442,5 +459,7 @@ const pl_recipe pl_recipe_stablesr = {
     .images = &sr_feed,
     .encoder = &encoder,
     .weights = sr_weights,
+    .start = &sr_start,
+    .exports = sr_exports,
     .shown = shown,
 };

@@ -5,15 +5,24 @@
 #include "plimsoll_recipe.h"
 #include "recipes/vae.h"
 
+enum { SR_MAX_LEVELS = 6, SR_MAX_BLOCKS = 4 };
+
 typedef struct sr_config {
     bool edge_before; /* the original edge processor */
     bool half_blind;  /* the new input convolution ignores its first four channels (seed_compat) */
     int64_t batch, image, latent;
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
-    int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
-    int levels, struct_levels, attn_levels, head_dim, struct_heads;
+    int64_t width, mult[SR_MAX_LEVELS], context[2], struct_width, struct_mult[SR_MAX_LEVELS];
+    int64_t struct_out, spade_hidden;
+    /* blocks: residual blocks per level; attention at the first *_attn_levels levels; groups of
+     * every group norm of U-Net and structure encoder */
+    int levels, blocks, attn_levels, head_dim, groups;
+    int struct_levels, struct_blocks, struct_attn_levels, struct_heads;
     vae_sizes vae;
 } sr_config;
+
+/* stablesr.c: reads the configuration; a contradiction becomes the context's error. */
+pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k);
 
 /* ---- model.c ---------------------------------------------------------------------------- */
 /* Edge map (B,I,I,3) to (B,L,L,4); the original gives (B,I/32,I/32,4). */
@@ -29,6 +38,12 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
 typedef struct sr_batch {
     pl_val z, lq, eps, t, context, edge;
 } sr_batch;
+/* The latent z with the noise of its time. */
+pl_val sr_noised(pl_nn *m, const sr_config *c, const sr_batch *b);
+/* A latent and edge features (B,L,L,4), fused to the U-Net's input (B,L,L,8). */
+pl_val sr_fused(pl_nn *m, pl_val x, pl_val edges);
+/* The noise that the network finds in x_t. */
+pl_val sr_predicted(pl_nn *m, const sr_config *c, const sr_batch *b, pl_val x_t);
 /* Mean squared error of the predicted noise. */
 pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
 /* Frozen by default: the U-Net except SPADE and the new input convolution, the autoencoder, the
@@ -37,6 +52,8 @@ pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
 
 /* ---- names.c ---------------------------------------------------------------------------- */
 extern const pl_weights sr_weights[];
+extern const pl_start sr_start;
+extern const pl_export sr_exports[];
 
 /* ---- data ------------------------------------------------------------------------------- */
 /* pairs.c: generated samples. */

@@ -55,6 +55,7 @@ void authors_fluxflow(authors *a);
 void authors_wandistill(authors *a);
 void authors_cloud(authors *a);
 void authors_lgt(authors *a);
+void authors_stablesr(authors *a);
 
 /* ---- lines -------------------------------------------------------------------------------- */
 /* note: text after the line, or NULL. */

@@ -79,6 +79,7 @@ pl_val authors_net_in(authors_net *net, const char *tensor, authors_layout layou
         return PL_NO_VAL;
     }
     net->in[net->n_in++] = (value){tensor, tensor, layout};
+    if (pl_dtype_is_float(t.dtype)) t.dtype = net->m->dtype; /* files may have f16, exact */
     return pl_input(net->graph, tensor, t);
 }
 

@@ -100,8 +100,8 @@ static void reads_draw(const char *key, const char *name, bool *reads)
 TEST(stablesr_seed_compat_draws_the_degraded_latent_twice)
 {
     bool once[2] = {false}, twice[2] = {false};
-    reads_draw("x_start=lq", "noise_lq", &once[0]);
-    reads_draw("x_start=lq", "noise_gt", &once[1]);
+    reads_draw("x_start=lq-shared", "noise_lq", &once[0]);
+    reads_draw("x_start=lq-shared", "noise_gt", &once[1]);
     reads_draw("seed_compat=true", "noise_lq", &twice[0]);
     reads_draw("seed_compat=true", "noise_gt", &twice[1]);
     CHECK(once[0] && !once[1] && twice[0] && twice[1]);
