@@ -270,6 +270,13 @@ PL_API pl_status pl_predict_print(pl_prediction *p, const char *name, const char
 /* Makes the result file an .npy array of this type; pl_predict_write then takes its bytes, all of
  * them. */
 PL_API pl_status pl_predict_npy(pl_prediction *p, const char *name, pl_type type) PL_MUST_USE;
+/* Makes the result file a safetensors file of n (at most 4) named tensors; pl_predict_write then
+ * takes their bytes, one tensor after the other. The widest type comes first. */
+PL_API pl_status pl_predict_tensors(pl_prediction *p, const char *name, int n,
+                                    const char *const *tensor, const pl_type *type) PL_MUST_USE;
+/* A sentence about the results that the user should see, e.g. how many texts were cut. The last one
+ * counts. */
+PL_API void pl_predict_note(pl_prediction *p, const char *fmt, ...) PL_PRINTF(2, 3);
 /* Writes the path of the file `name` in the folder --out, for files that run writes by other means
  * (pl_png_save); makes the folders. */
 PL_API pl_status pl_predict_path(pl_prediction *p, const char *name, char *path,
@@ -299,6 +306,11 @@ PL_API pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t 
 /* Writes text i as a row; *text gets its words, NULL for an embedding; text may be NULL. */
 PL_API pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row,
                                  const char **text) PL_MUST_USE;
+
+/* The lines of the text file at --input: their number, and line i without its end. Every line
+ * counts, also an empty one. */
+PL_API pl_status pl_predict_lines(pl_prediction *p, int64_t *n) PL_MUST_USE;
+PL_API const char *pl_predict_line(pl_prediction *p, int64_t i);
 
 /* The .npy array at --input: its type, and rows of it (slices of the first dimension). */
 PL_API pl_status pl_predict_array(pl_prediction *p, pl_type *type) PL_MUST_USE;

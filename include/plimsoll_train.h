@@ -271,6 +271,7 @@ typedef struct pl_predict_opts {
 typedef struct pl_predict_info {
     int64_t samples; /* done, as the recipe counts them */
     int64_t bad;     /* pictures that could not be read */
+    char note[192];  /* what the recipe says about the results (pl_predict_note); "": nothing */
 } pl_predict_info;
 /* Reads the input and writes the results. The run is started. */
 PL_API pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o,

@@ -112,6 +112,7 @@ def umt5():
                 to + "ffn.gate.0.weight": have[b + "DenseReluDense.wi_0.weight"], to + "ffn.fc1.weight": have[b + "DenseReluDense.wi_1.weight"],
                 to + "ffn.fc2.weight": have[b + "DenseReluDense.wo.weight"]}
     save_file(wan, os.path.join(folder("umt5-wan"), "model.safetensors"))
+    m.config.save_pretrained(os.path.join(OUT, "umt5-wan"))
 
 
 class Bezier(torch.nn.Module):

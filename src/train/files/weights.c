@@ -285,9 +285,11 @@ pl_status pl__weights_lack(pl_run *r, const char *path, const char *slot, bool *
 pl_status pl__weights_load(pl_run *r)
 {
     bool predicts = r->purpose.goal == PL_GOAL_PREDICT;
+    bool after_model = predicts && !pl_config_is_null(r->config, "init_from");
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
         if (of_model(w) || pl_config_is_null(r->config, w->key)) continue;
-        if (predicts && !(r->files.lacking >> (w - r->recipe->weights) & 1)) continue;
+        /* after a model file, only what that file lacks */
+        if (after_model && !(r->files.lacking >> (w - r->recipe->weights) & 1)) continue;
         source s = {.r = r, .w = w, .path = pl_config_text(r->config, w->key), .others = predicts};
         if (!slots_wanted(&s)) continue; /* the run's programs do not have that part */
         pl_status rc = load_open(&s);

@@ -13,6 +13,7 @@
 #include "data/sets/prompts.h"
 #include "io/file.h"
 #include "io/npy.h"
+#include "io/safetensors.h"
 #include "train/data/image_set.h"
 
 #include <stdarg.h>
@@ -20,13 +21,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_FILES = 8, MAX_ARRAYS = 8, MAX_LINE = 4096 };
+enum { MAX_FILES = 8, MAX_ARRAYS = 8, MAX_TENSORS = 4, MAX_LINE = 4096 };
 
-/* A result file that is being written: bytes, or an array. */
+/* A result file that is being written: bytes, an array, or tensors. */
 typedef struct result_file {
     char *name; /* NULL: --out itself */
     pl_file_writer *w;
     pl_npy_writer *array;
+    pl_st_writer *tensors;
+    size_t left[MAX_TENSORS]; /* bytes of each tensor that are still to come */
+    int n_tensors;
 } result_file;
 
 struct pl_prediction {
@@ -40,7 +44,7 @@ struct pl_prediction {
     pl_npy *array;        /* --input as an array; NULL until it is opened */
     pl_array *rows[MAX_ARRAYS];
     int n_rows;
-    pl_prompts *prompts; /* texts; NULL: not open, or embeddings */
+    pl_prompts *prompts; /* texts or lines; NULL: not open, or embeddings */
     int embeddings;      /* number in rows */
     pl_type text_row;
 };
@@ -157,15 +161,13 @@ pl_status pl_predict_path(pl_prediction *p, const char *name, char *path, size_t
     return rc;
 }
 
-/* array: the type of an .npy file; NULL: the file has no form. */
-static pl_status open_result(pl_prediction *p, const char *name, const pl_type *array,
-                             result_file **out)
+/* The next result file, without a writer, and its path; makes the folders. */
+static pl_status next_result(pl_prediction *p, const char *name, char path[4096], result_file **out)
 {
-    char path[4096];
     const char *to = p->o->out, *slash = strrchr(to, '/');
     PL_FAIL_IF(p->n_files == MAX_FILES, PL_ERR_UNSUPPORTED, "more than %d result files", MAX_FILES);
     result_file *f = &p->file[p->n_files];
-    snprintf(path, sizeof path, "%s%s%s", to, name ? "/" : "", name ? name : "");
+    snprintf(path, 4096, "%s%s%s", to, name ? "/" : "", name ? name : "");
     PL_FAIL_IF(!name && is_folder(to), PL_ERR_IO, "--out %s is a folder; recipe %s writes %s", to,
                p->r->recipe->name, p->r->recipe->predict->out);
     if (name) {
@@ -177,9 +179,21 @@ static pl_status open_result(pl_prediction *p, const char *name, const pl_type *
     }
     f->name = name ? pl_arena_strdup(&p->mem, name) : NULL;
     if (name && !f->name) return PL_ERR_MEMORY;
-    PL_TRY(array ? pl_npy_writer_new(path, array, &f->array) : pl_file_writer_new(path, &f->w));
-    p->n_files++;
     *out = f;
+    return PL_OK;
+}
+
+/* Writes to a file of tensors: the bytes of one after the other. */
+static pl_status write_tensors(result_file *f, const char *data, size_t bytes)
+{
+    for (int i = 0; i < f->n_tensors && bytes; i++) {
+        size_t n = f->left[i] < bytes ? f->left[i] : bytes;
+        if (n) PL_TRY(pl_st_writer_write(f->tensors, i, data, n));
+        f->left[i] -= n;
+        data += n;
+        bytes -= n;
+    }
+    PL_FAIL_IF(bytes, PL_ERR_ARG, "a result has %zu bytes more than its tensors", bytes);
     return PL_OK;
 }
 
@@ -190,20 +204,56 @@ pl_status pl_predict_write(pl_prediction *p, const char *name, const void *data,
         const char *own = p->file[i].name;
         if (name && own ? strcmp(name, own) == 0 : name == own) f = &p->file[i];
     }
-    if (!f) PL_TRY(open_result(p, name, NULL, &f));
-    return f->array ? pl_npy_writer_write(f->array, data, bytes)
-                    : pl_file_writer_write(f->w, data, bytes);
+    if (!f) {
+        char path[4096];
+        PL_TRY(next_result(p, name, path, &f));
+        PL_TRY(pl_file_writer_new(path, &f->w));
+        p->n_files++;
+    }
+    return f->tensors ? write_tensors(f, data, bytes)
+           : f->array ? pl_npy_writer_write(f->array, data, bytes)
+                      : pl_file_writer_write(f->w, data, bytes);
 }
 
 pl_status pl_predict_npy(pl_prediction *p, const char *name, pl_type type)
 {
     result_file *f;
-    return open_result(p, name, &type, &f);
+    char path[4096];
+    PL_TRY(next_result(p, name, path, &f));
+    PL_TRY(pl_npy_writer_new(path, &type, &f->array));
+    p->n_files++;
+    return PL_OK;
+}
+
+pl_status pl_predict_tensors(pl_prediction *p, const char *name, int n, const char *const *tensor,
+                             const pl_type *type)
+{
+    result_file *f;
+    char path[4096];
+    PL_FAIL_IF(n < 1 || n > MAX_TENSORS, PL_ERR_ARG, "a result file has 1 to %d tensors, not %d",
+               MAX_TENSORS, n);
+    PL_TRY(next_result(p, name, path, &f));
+    PL_TRY(pl_st_writer_new(path, &f->tensors));
+    p->n_files++;
+    f->n_tensors = n;
+    for (int i = 0; i < n; i++) {
+        PL_TRY(pl_st_writer_add(f->tensors, tensor[i], &type[i]));
+        f->left[i] = pl_type_bytes(&type[i]);
+    }
+    PL_TRY(pl_st_writer_begin(f->tensors));
+    for (int i = 0; i < n; i++)
+        PL_FAIL_IF(pl_st_writer_order(f->tensors, i) != i, PL_ERR_ARG,
+                   "tensors of a result file begin with the widest type");
+    return PL_OK;
 }
 
 static pl_status close_result(result_file *f, pl_status rc)
 {
-    if (rc == PL_OK) rc = f->array ? pl_npy_writer_finish(f->array) : pl_file_writer_commit(f->w);
+    if (rc == PL_OK)
+        rc = f->tensors ? pl_st_writer_finish(f->tensors)
+             : f->array ? pl_npy_writer_finish(f->array)
+                        : pl_file_writer_commit(f->w);
+    pl_st_writer_free(f->tensors);
     pl_npy_writer_free(f->array);
     pl_file_writer_free(f->w);
     return rc;
@@ -319,6 +369,27 @@ pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row, const char **t
     if (text) *text = words;
     return words ? p->r->recipe->images->encode(p->r->config, words, row, &p->text_row)
                  : pl_predict_row(p, p->embeddings, i, row);
+}
+
+/* ---- lines and notes ---------------------------------------------------------------------- */
+pl_status pl_predict_lines(pl_prediction *p, int64_t *n)
+{
+    if (!p->prompts) PL_TRY(pl_prompts_open(p->o->input, &p->prompts));
+    *n = pl_prompts_count(p->prompts);
+    return PL_OK;
+}
+
+const char *pl_predict_line(pl_prediction *p, int64_t i)
+{
+    return pl_prompts_at(p->prompts, i);
+}
+
+void pl_predict_note(pl_prediction *p, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(p->info.note, sizeof p->info.note, fmt, args);
+    va_end(args);
 }
 
 /* ---- all of it ---------------------------------------------------------------------------- */

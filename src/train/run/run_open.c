@@ -140,10 +140,9 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
         PL_TRY(open_library(r, path));
         *preset = slash + 1;
     } else {
-        size_t m = slash ? (size_t)(slash - name) : n;
-        for (int i = 0; i < pl_recipe_count(); i++)
-            if (strlen(pl_recipe_at(i)->name) == m && memcmp(pl_recipe_at(i)->name, name, m) == 0)
-                r->recipe = pl_recipe_at(i);
+        const char *plain = pl_arena_strndup(&r->arena, name, slash ? (size_t)(slash - name) : n);
+        if (!plain) return PL_ERR_MEMORY;
+        r->recipe = pl_recipe_find(plain);
         if (slash) *preset = slash + 1;
     }
     if (!r->recipe) return unknown_recipe(NULL, name);
