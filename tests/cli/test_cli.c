@@ -47,7 +47,7 @@ TEST(cli_bad_usage_exits_with_2_and_a_hint)
     CHECK_RUN(cli_run("$P new 0bad"), 2, "0bad");
 }
 
-/* Behind a pipe progress is a line a quarter, of those that are met, and the last. */
+/* Without a terminal progress is a line at each 25 % that is reached, and at the end. */
 TEST(cli_generate_prints_its_progress)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
@@ -179,7 +179,7 @@ TEST(cli_bad_model_files_are_refused)
 TEST(cli_loss_that_blows_up_ends_the_run)
 {
     WANT_BIN();
-    /* This network turns NaN into 0 before its loss; the norm of the gradient tells. */
+    /* This network turns NaN into 0 before its loss; the gradient norm shows the NaN. */
     cli_result r =
         cli_run("$P train " CLI_SMALL "optim.name=sgd optim.lr=1e6 optim.weight_decay=1000 "
                 "clip.norm=1e9 train.steps=200 --quiet");
@@ -203,7 +203,7 @@ TEST(cli_budget_below_the_minimum_is_refused_and_the_minimum_is_kept)
     r = cli_run("$P train " NET "train.steps=3 --json --memory %lld", (long long)least);
     CHECK_MSG(r.code == 0, "%lld bytes were promised to be enough: %s", (long long)least, r.err);
     j = cli_event(r.out, "end", 0);
-    if (pl_test_allocs_counted()) /* a sanitizer's shadow memory is no part of the promise */
+    if (pl_test_allocs_counted()) /* a sanitizer's shadow memory is not part of the promise */
         CHECK_MSG(cli_member(j, "peak_used_bytes") <= least, "peak %lld, budget %lld",
                   (long long)cli_member(j, "peak_used_bytes"), (long long)least);
     json_decref(j);
@@ -299,7 +299,8 @@ TEST(cli_new_network_compiles_and_trains)
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run("cd %s && $P new my-net", d), 0, "");
     CHECK_RUN(cli_run("cd %s && $P new my-net", d), 1, "my-net");
-    /* A sanitized program loads plain recipes; its runtime must not leak into make. */
+    /* A sanitized program loads recipes built without sanitizers; its runtime must not leak into
+     * make. */
     cli_result r = cli_run("cd %s/my-net && make CFLAGS='-O1 -Wall -Wextra -Werror'", d);
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     r = cli_run("cd %s/my-net && $P plan config.yaml && $P plan ./my-net.so --json", d);
@@ -318,7 +319,7 @@ TEST(cli_new_network_compiles_and_trains)
     CHECK_MSG(accuracy > 0.95, "the template reaches an accuracy of %g", accuracy);
     CHECK_RUN(cli_run("$P train %s/my-net/config.yaml optim.name=sgd optim.lr=1e6 --quiet", d), 7,
               "the loss is");
-    /* What a run keeps says where the recipe lies, so that it can be used from anywhere. */
+    /* A run records where its recipe is, so that the run can be used from any folder. */
     CHECK_RUN(
         cli_run(
             "cd %s/my-net && $P train ./my-net.so train.steps=2 --quiet --out by-name && $P train config.yaml train.steps=2 "
@@ -367,7 +368,7 @@ static const char counter_source[] =
     "    int fd = any_open(AT_FDCWD, to, O_WRONLY | O_CREAT | O_TRUNC, 0600);\n"
     "    if (write(fd, t, (size_t)k) != k) _exit(9); }\n";
 
-/* Calls of a run that differs only in its number of steps are the same: a step makes none. */
+/* Runs that differ only in their number of steps make the same system calls: a step makes none. */
 TEST(cli_steps_take_nothing_from_the_system)
 {
     WANT_BIN();
@@ -401,8 +402,7 @@ static json_int_t peak_of(int steps)
     return peak;
 }
 
-/* What does not reach its place is no success, and nothing is put in the place of a pipe or a link.
- */
+/* A failed write is an error, and neither a pipe nor a link is replaced by a file. */
 TEST(cli_output_that_is_lost_is_an_error)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -430,7 +430,7 @@ TEST(cli_output_that_is_lost_is_an_error)
               "at most 32");
 }
 
-/* Steps as training takes them: as many, in the memory that was planned, in the order of what they
+/* Steps as training runs them: their number, in the planned memory, sorted by the time they
  * take. */
 TEST(cli_bench_measures_steps_in_the_planned_memory)
 {

@@ -1,5 +1,5 @@
-/* test_cli_answers.c - what commands say of the same thing agrees: the minimum, the changes that
- * fit, the card that a preset is for. */
+/* test_cli_answers.c - commands that state the same fact agree: the minimum, the changes that
+ * fit, the GPU of a preset. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 #include "train/run/replay_error.h"
@@ -34,7 +34,7 @@ TEST(answers_train_refuses_as_plan_does)
     cli_result r = cli_run("$P plan " CLI_SMALL "--json");
     long long least = atoll(strstr(r.out, "\"minimum_bytes\":") + 16);
     for (int small = 0; small < 2; small++) {
-        /* so small that nothing is left to the arena, and large enough for some of it */
+        /* so small that the arena gets nothing, and large enough for part of it */
         char memory[32];
         static char plan[1 << 16];
         snprintf(memory, sizeof memory, "%lld", small ? 2000000 : least * 4 / 5);
@@ -51,7 +51,7 @@ TEST(answers_train_refuses_as_plan_does)
         CHECK_MSG(strstr(r.err, "These changes fit") && strstr(r.err, "--memory ") &&
                       !strstr(r.err, "arena of 1 bytes"),
                   "%s", r.err);
-        /* as many changes, under the same names */
+        /* the same number of changes, with the same names */
         for (char *line = strtok(plan, "\n"); line; line = strtok(NULL, "\n")) {
             char change[32];
             if (sscanf(line, "  %31[a-z_.]=", change) == 1)
@@ -67,7 +67,7 @@ TEST(answers_train_refuses_as_plan_does)
 TEST(answers_presets_for_a_card_plan_for_that_card)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-        /* a plug-in that is not there: no GPU, whatever the machine has */
+        /* a missing plug-in: no GPU, whatever the machine has */
 #define NO_GPU "PLIMSOLL_PLUGIN=/nowhere "
     cli_result r = cli_run(NO_GPU "$P plan cloud/t4 --json");
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"device\":\"t4\""), "%s%s", r.out, r.err);
@@ -78,7 +78,7 @@ TEST(answers_presets_for_a_card_plan_for_that_card)
     CHECK_MSG(r.code == 0 && strstr(r.out, "device: a100"), "%s", r.out);
     r = cli_run(NO_GPU "$P plan cloud/t4 device=cuda");
     CHECK_MSG(r.code == 4, "%d %s", r.code, r.err);
-    /* Nothing trains on a card that is not there. */
+    /* No training for a GPU that is not in the machine. */
     r = cli_run(NO_GPU "$P train cloud/tiny device=cuda card=t4");
     CHECK_INT(r.code, 4);
     r = cli_run(
@@ -100,7 +100,7 @@ TEST(answers_replay_counts_what_exceeds_rounding)
     CHECK(pl__replay_error(3.5e-4, 1, 1, false) > tolerance);
     CHECK(pl__replay_error(5e-6, 2.6e-4, 1, false) > tolerance);
     CHECK(pl__replay_error(9e-8, 2.6e-4, 1, true) > tolerance);
-    /* a small value is compared with itself, not with 1 */
+    /* a small value is compared with its own size, not with 1 */
     CHECK(pl__replay_error(4e-9, 2e-7, 1, false) > tolerance);
     CHECK(isnan(pl__replay_error((double)NAN, 1, 1, false)));
     CHECK(pl__replay_error((double)INFINITY, 1, 1, false) > tolerance);
@@ -129,13 +129,14 @@ TEST(answers_are_in_the_units_that_the_user_types)
     r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=1 --memory %s --out run && "
                 "grep -x 'memory: [0-9.]*[MK]B' run/config.yaml && $P report run --out -",
                 pl_test_dir(), size);
-    char *config = strstr(r.out, "## Configuration"); /* whose other keys have units of their own */
+    char *config = strstr(r.out, "## Configuration"); /* whose other keys have their own units */
     CHECK_MSG(r.code == 0 && config, "%s%s", r.out, r.err);
     *config = 0;
     CHECK_MSG(strstr(r.out, " MB |") && !strstr(r.out, "iB"), "%s", r.out);
 }
 
-/* A picture and a comparison have no page script that knows the budget: the program tells them. */
+/* Pictures and comparisons have no page script that knows the budget: the program writes the
+ * units. */
 TEST(answers_in_pictures_and_comparisons_have_the_units_of_the_budget)
 {
     static const struct {

@@ -1,5 +1,4 @@
-/* test_cli_json.c - what the program prints for other programs: JSON of every command, CSV, and the
- * timeline. */
+/* test_cli_json.c - output for other programs: JSON of every command, CSV, and the timeline. */
 #include "plimsoll.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -139,7 +138,7 @@ TEST(cli_every_command_prints_valid_json)
         r = cli_run("$P inspect cloud/tiny %s", *c);
         CHECK_MSG(r.code == 0 && strlen(r.out) > 100, "inspect %s: %s", *c, r.err);
     }
-    /* an output that only it has */
+    /* an output that only this case has */
     static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}};
     for (int i = 0; i < 3; i++) {
         r = cli_run("$P inspect fluxflow/tiny --graph --program %s > %s/graph", of[i][0],

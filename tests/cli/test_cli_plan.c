@@ -1,4 +1,4 @@
-/* test_cli_plan.c - what `plimsoll plan` says, against what planning again finds. */
+/* test_cli_plan.c - the figures of `plimsoll plan` against separate plans. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -15,7 +15,7 @@
 # define WANT_PLAIN() (void)0
 #endif
 
-/* Large enough that some pages more or fewer of the process do not decide what is recomputed. */
+/* Large enough that a few pages of the process do not change what is recomputed. */
 #define NET "cloud/tiny batch=8 frames=2 height=384 width=384 "
 
 static json_t *planned(const char *args, int code)
@@ -42,7 +42,7 @@ static double sum_of(const json_t *parts)
     return sum;
 }
 
-/* Arena of a row of the table of means; -1 when there is none of that name. */
+/* Arena of a row of the table of optimisations; -1: there is no row of that name. */
 static double arena_of(const json_t *j, const char *name)
 {
     size_t i;
@@ -53,8 +53,8 @@ static double arena_of(const json_t *j, const char *name)
     return -1;
 }
 
-/* NET's arguments with a budget that leaves the arena a share of what it takes when all is kept, or
- * of the smallest that was found. */
+/* NET's arguments with a budget that leaves the arena this share of the keep-all arena, or of
+ * the minimum. */
 static const char *with_budget(const char *more, double share, bool of_minimum)
 {
     static char line[256];
@@ -77,7 +77,7 @@ TEST(cli_plan_parts_add_up)
     CHECK(number(less, "arena_bytes") < number(kept, "arena_bytes"));
     CHECK(sum_of(json_object_get(less, "components")) ==
           number(less, "live_bound_bytes") + number(less, "state_bytes"));
-    /* the plan that is not run is shown beside, as it is when it runs */
+    /* the other plan is shown beside it, with the figures it has when it runs */
     CHECK(sum_of(json_object_get(less, "keep_all_components")) ==
           sum_of(json_object_get(kept, "components")));
     CHECK(number(less, "keep_all_step_ms") == number(kept, "predicted_step_ms"));
@@ -89,7 +89,7 @@ TEST(cli_plan_parts_add_up)
     CHECK(strstr(r.out, "Fullest positions around the peak"));
 }
 
-/* A step of two programs, of which one computes again: the share is of both. */
+/* A step of two programs, one of which recomputes: the share is over both. */
 TEST(cli_plan_recomputed_share_is_of_the_whole_step)
 {
     if (!cli_bin()) return;
@@ -101,13 +101,13 @@ TEST(cli_plan_recomputed_share_is_of_the_whole_step)
     json_decref(j);
 }
 
-/* The program that sets the arena, among those of a page. */
+/* Index of the program that sets the arena, among the programs of a page. */
 static json_t *page_program(json_t *data)
 {
     return json_array_get(json_object_get(data, "programs"), (size_t)number(data, "largest"));
 }
 
-/* The highest end of a buffer on a page of --timeline, and how many buffers there are. */
+/* The highest end of a buffer on a page of --timeline, and the number of buffers. */
 static double page_top(const char *path, size_t *buffers)
 {
     const char *page = cli_read(path), *from = strstr(page, "id=\"plan\">");
@@ -124,8 +124,8 @@ static double page_top(const char *path, size_t *buffers)
     return top;
 }
 
-/* Of a step's programs one decides the arena, under a budget another than with everything kept:
- * every picture and figure is of the one that does. */
+/* One program of the step sets the arena, under a budget another program than in the keep-all
+ * plan: every picture and figure shows the right program. */
 TEST(cli_plan_shows_the_program_that_takes_most)
 {
     if (!cli_bin()) return;
@@ -189,7 +189,7 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     json_decref(less);
 }
 
-/* Every row's figure is what planning with and without that means gives. */
+/* Every row's figure equals planning with and without that optimisation. */
 TEST(cli_plan_each_saving_is_that_of_a_plan_without_it)
 {
     if (!cli_bin()) return;
@@ -211,8 +211,7 @@ TEST(cli_plan_each_saving_is_that_of_a_plan_without_it)
     json_decref(split);
 }
 
-/* An edit, pasted behind the command line that did not fit, fits with the bytes and time it said.
- */
+/* An edit, appended to the refused command, fits with the bytes and time that were printed. */
 static void check_edit(const char *args, const json_t *edit)
 {
     char line[512];
@@ -220,7 +219,7 @@ static void check_edit(const char *args, const json_t *edit)
     json_t *j = planned(line, 0);
     CHECK_MSG(json_is_true(json_object_get(j, "fits")), "%s", line);
     double told = number(edit, "total_bytes"), is = number(j, "total_bytes");
-    /* another process: some pages more or fewer */
+    /* another process: a few pages more or fewer */
     CHECK_MSG(told - is < 6e6 && is - told < 6e6, "%s: %.0f told, %.0f planned", line, told, is);
     double ratio = number(edit, "predicted_step_ms") / number(j, "predicted_step_ms");
     CHECK_MSG(ratio > 0.97 && ratio < 1.15, "%s: time told is %.3f of the plan's", line, ratio);
@@ -228,7 +227,7 @@ static void check_edit(const char *args, const json_t *edit)
     json_decref(j);
 }
 
-/* `edits` are those that the plan of `line` offers, which does not fit. */
+/* `edits` are the changes that the refused plan of `line` offers. */
 static void check_edits(const char *line, const json_t *edits, size_t least)
 {
     json_t *edit;
@@ -240,8 +239,8 @@ static void check_edits(const char *line, const json_t *edits, size_t least)
     json_array_foreach(edits, k, edit) check_edit(line, edit);
 }
 
-/* Of the batches that fit the largest is offered. It was planned in a process that had planned
- * others before, which is worth less than a sample: with two more it does not fit. */
+/* The largest batch that fits is offered. It was planned in a process that had made other plans
+ * before, which costs less than one sample: with two more samples the batch does not fit. */
 static void check_largest_batch(const char *line, const json_t *edits)
 {
     const char *budget = strstr(line, "--memory ");
@@ -251,7 +250,7 @@ static void check_largest_batch(const char *line, const json_t *edits)
     json_array_foreach(edits, k, edit)(void)
         sscanf(json_string_value(json_object_get(edit, "edit")), "batch=%" SCNd64, &batch);
     CHECK_MSG(batch > 1 && budget, "%s: no batch is offered", line);
-    /* --sweep plans for a budget and looks for no edits */
+    /* --sweep plans for a budget and searches no edits */
     json_t *rows = json_loads(cli_run("$P plan " NET "batch=%" PRId64 " --sweep %s --json",
                                       batch + 2, budget + strlen("--memory "))
                                   .out,
@@ -295,7 +294,7 @@ TEST(cli_plan_compares_with_segments)
     CHECK(strstr(cli_run("$P plan " NET "--compare").out, "marked blocks recomputed"));
 }
 
-/* The page holds every buffer and every step of the plan, and asks nothing of the network. */
+/* The page has every buffer and every position of the plan, and loads nothing from the network. */
 TEST(cli_plan_page_holds_every_buffer_and_no_links)
 {
     if (!cli_bin()) return;
@@ -321,7 +320,7 @@ TEST(cli_plan_page_holds_every_buffer_and_no_links)
     json_decref(data);
 }
 
-/* Each budget in a process of its own: more memory is never slower. */
+/* Each budget in a separate process: more memory is never slower. */
 TEST(cli_plan_more_memory_is_not_slower)
 {
     if (!cli_bin()) return;
@@ -343,7 +342,7 @@ TEST(cli_plan_more_memory_is_not_slower)
     }
 }
 
-/* A machine that is slow or busy makes the same plan: with a clock a thousand times as fast,
+/* A slow or busy machine makes the same plan: with a clock that runs a thousand times as fast,
  * nothing changes. */
 static const char fast_source[] =
     "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n"
@@ -377,7 +376,7 @@ TEST(cli_plan_does_not_depend_on_the_clock)
     }
 }
 
-/* The least that two processes say: they differ by some pages. */
+/* The smaller of two processes' figures: they differ by a few pages. */
 static double told_bytes(const char *args)
 {
     json_t *a = planned(args, 0), *b = planned(args, 0);
@@ -387,7 +386,7 @@ static double told_bytes(const char *args)
     return least;
 }
 
-/* Further plans for the explanation change nothing of what is told of this one. */
+/* The additional plans of --explain change no figure of this plan. */
 TEST(cli_plan_with_explain_is_the_same_plan)
 {
     WANT_PLAIN();
@@ -396,8 +395,8 @@ TEST(cli_plan_with_explain_is_the_same_plan)
     CHECK_MSG(explained < plain + 450 * 1024, "%.0f bytes, explained %.0f", plain, explained);
 }
 
-/* Plans that a search made before do not count against the one that is looked at: the batch that is
- * told is near the largest that a process of its own finds room for. */
+/* Earlier plans of a search do not count against later ones: the largest batch that is printed
+ * is close to the largest batch that a fresh process can plan. */
 TEST(cli_plan_largest_batch_is_near_the_largest)
 {
     WANT_PLAIN();

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Each example of the first page names a command that there is, and there are five. */
+/* Each example of the first page names an existing command, and there are five. */
 TEST(help_alone_shows_five_commands_with_examples)
 {
     WANT_BIN();
@@ -126,7 +126,7 @@ TEST(doctor_trains_and_names_what_is_missing)
     }
     CHECK_INT(trained, 1);
     json_decref(j);
-    /* without mpirun and a compiler in PATH it names their packages, and still passes */
+    /* without mpirun and a compiler in PATH, doctor names their packages and still passes */
     r = cli_run("PATH=/nothing $P doctor");
     CHECK_MSG(r.code == 0 && strstr(r.out, "sudo apt-get install") && strstr(r.out, " gcc "), "%s",
               r.out);

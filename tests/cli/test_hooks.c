@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A script that writes what it was given: arguments, then the variables. */
+/* A script that writes its arguments, then the variables. */
 static bool write_script(void)
 {
     static const char text[] =
@@ -87,7 +87,7 @@ TEST(hooks_on_error_is_told_why)
     CHECK_MSG(strstr(written(), "status 7") && strstr(written(), "finite"), "%s", written());
 }
 
-/* A signal ends a run; it does not fail it. */
+/* A signal ends a run; the run does not fail. */
 TEST(hooks_a_stopped_run_has_ended)
 {
     WANT_BIN();

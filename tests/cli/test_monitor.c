@@ -1,4 +1,4 @@
-/* test_monitor.c - what a run tells: event files, tables, lines, the report, a device's test. */
+/* test_monitor.c - output of a run: event files, tables, lines, the report, `devices --test`. */
 #include "plimsoll_events.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
@@ -16,8 +16,8 @@ static int count(const char *text, const char *part)
     return n;
 }
 
-/* The first record of every event file that was ever written begins with these bytes: length 24 and
- * the masked checksum of it. */
+/* The first record of every event file begins with these bytes: length 24 and its masked
+ * checksum. */
 TEST(monitor_events_begin_with_the_known_frame)
 {
     static const unsigned char want[] = {0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22};
@@ -57,8 +57,8 @@ static bool write_steps(int64_t from, int64_t to, double add, bool torn)
     return ok;
 }
 
-/* A killed run of 10 steps that goes on after step 6: TensorBoard sees each step once, with the new
- * values. */
+/* A killed run of 10 steps that resumes after step 6: TensorBoard sees each step once, with the
+ * new values. */
 TEST(monitor_events_are_read_by_tensorboard)
 {
     static const char script[] =
@@ -83,7 +83,7 @@ TEST(monitor_events_are_read_by_tensorboard)
     CHECK_MSG(strstr(r.out, "image 5 7 RGB 105 0 2 30 32\n"), "%s", r.out);
 }
 
-/* Tables of a run that was given more steps hold every step once. */
+/* Tables of a run that was extended have every step once. */
 TEST(monitor_tables_of_a_resumed_run_have_every_step_once)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -114,7 +114,7 @@ TEST(monitor_tables_of_a_resumed_run_have_every_step_once)
     CHECK_MSG(strcmp(r.out, "2\n0\n") == 0, "%s", r.out);
 }
 
-/* Past the limit anyone's memory counts: with a limit of nearly nothing the host is past it. */
+/* Above the limit, memory of all processes counts: with a limit near 0 the host exceeds it. */
 TEST(monitor_warns_once_past_the_memory_limit)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -166,8 +166,8 @@ TEST(monitor_devices_test_passes_on_the_cpu)
     CHECK_MSG(r.code != 0 && strstr(r.err, "nothing"), "%d %s", r.code, r.err);
 }
 
-/* Logs, evaluations and checkpoints included: what the process holds at step 10,000 is what it held
- * at step 10, within a mebibyte. */
+/* With logs, evaluations and checkpoints, the process holds the same memory at step 10,000 as at
+ * step 10, within 1 MiB. */
 TEST(monitor_memory_does_not_grow_over_10000_steps)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

@@ -30,7 +30,7 @@ static int commands_of(const char *title, char *out, size_t cap)
     return block ? n : -1;
 }
 
-/* A wrapper that trains 12 steps, and the folder of the test as the current one. */
+/* Writes a wrapper that trains 12 steps, named plimsoll, into the folder of the test. */
 static void prepare(void)
 {
     char path[700], text[2048];

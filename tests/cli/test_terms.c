@@ -1,4 +1,4 @@
-/* test_terms.c - every term of the loss is in sight: live line, log, table, events, pages. */
+/* test_terms.c - every term of the loss is shown: live line, log, table, events, pages. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -14,8 +14,8 @@ static double number(const json_t *o, const char *name)
     return json_number_value(json_object_get(o, name));
 }
 
-/* Programs that take turns: the discriminator's terms are those of the program that ran, the
- * other's are absent. */
+/* Programs that alternate: the discriminator's terms are those of the program that ran; terms of
+ * the other program are absent. */
 TEST(terms_of_each_step_are_those_of_the_programs_that_ran)
 {
     WANT_BIN();
@@ -69,8 +69,8 @@ TEST(terms_are_in_the_line_the_table_the_events_and_the_pages)
     CHECK(strstr(cli_read(pl_test_path("c.html")), "{\"name\":\"kl\",\n\"points\":[[1,"));
 }
 
-/* A table without columns of terms, or of an earlier phase with other terms, gets them; all rows
- * have equally many cells. */
+/* A table without columns for terms, or from an earlier phase with other terms, gets the
+ * columns; all rows have the same number of cells. */
 TEST(terms_extend_the_table_of_a_run_that_resumes)
 {
     WANT_BIN();

@@ -1,4 +1,4 @@
-/* test_views.c - pictures and pages of plans and runs: contents, and labels that keep apart. */
+/* test_views.c - pictures and pages of plans and runs: contents, and labels that do not overlap. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -36,7 +36,7 @@ static double planned(const char *keys, const char *member)
     return v;
 }
 
-/* Budget and peak have lines of their own, whatever the budget: equal to the peak, 1 byte or 1 %
+/* Budget and peak have separate label lines for every budget: equal to the peak, 1 byte or 1 %
  * above, twice and a hundred times as large. */
 TEST(views_budget_and_peak_labels_keep_apart)
 {
@@ -86,7 +86,7 @@ TEST(views_picture_names_programs_stages_and_recompute)
     CHECK(strstr(svg, ">recomputed ") && strstr(svg, "class=\"again\""));
 }
 
-/* Kernels by their names: conv_dw is reverse mode's, adam updates, an evaluation has neither. */
+/* Kernels by their names: conv_dw is backward, adam is update, an evaluation has neither. */
 TEST(views_stages_are_those_of_the_kernels)
 {
     WANT_BIN();
@@ -121,7 +121,7 @@ TEST(views_stages_are_those_of_the_kernels)
               evaluated);
 }
 
-/* Two runs that differ in two keys; one of another name; one that is no run. */
+/* Two runs that differ in two keys; one with another name; a folder that is not a run. */
 TEST(views_runs_are_compared)
 {
     WANT_BIN();

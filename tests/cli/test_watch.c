@@ -1,5 +1,5 @@
-/* test_watch.c - `plimsoll watch`, asked over real connections: the token, broken and slow clients,
- * and what it tells of a run that trains, ends, fails or is cut. */
+/* test_watch.c - `plimsoll watch` over real connections: the token, broken and slow clients, and
+ * the state of a run that trains, ends, fails or is cut. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -34,7 +34,7 @@ static bool start(server *s)
     if (pipe(fd) != 0) return false;
     s->pid = fork();
     if (s->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves no server behind */
         dup2(fd[1], 1);
         close(fd[0]);
         close(fd[1]);
@@ -86,7 +86,7 @@ static size_t drain(int fd, char *out, size_t cap)
 
 static char answer[1 << 20];
 
-/* Sends bytes as they are; returns the status of the answer, 0: closed without one. */
+/* Sends bytes as they are; returns the status of the answer, 0: closed without an answer. */
 static int send_raw(const server *s, const char *bytes, size_t n)
 {
     int fd = dial(s), code = 0;
@@ -177,7 +177,7 @@ TEST(watch_answers_only_with_the_token)
     CHECK_MSG(strcmp(listed, after.out) == 0, "the run folder changed:\n%s%s", listed, after.out);
 }
 
-/* Whatever is sent, the server answers the next client. */
+/* After any input, the server answers the next client. */
 TEST(watch_survives_broken_clients)
 {
     WANT_SERVER(s);
@@ -203,14 +203,14 @@ TEST(watch_survives_broken_clients)
                                       "POST / HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\nx"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
         CHECK_MSG(send_raw(&s, odd[i], strlen(odd[i])) != 200, "%s", odd[i]);
-    int fd = dial(&s); /* asks and goes */
+    int fd = dial(&s); /* sends a request and disconnects */
     (void)!send(fd, "GET / HT", 8, MSG_NOSIGNAL);
     close(fd);
     CHECK_INT(get(&s, ""), 200);
     CHECK_INT(stop(&s), 0);
 }
 
-/* Clients that say nothing are closed, more than the limit are refused, others are served. */
+/* Silent clients are closed, clients beyond the limit are refused, others are served. */
 TEST(watch_closes_silent_clients)
 {
     WANT_SERVER(s);
@@ -226,7 +226,7 @@ TEST(watch_closes_silent_clients)
         CHECK_MSG(n == 0 || strncmp(rest, "HTTP/1.1 4", 10) == 0, "client %d: %s", i, rest);
         close(idle[i]);
     }
-    int code = 0; /* the last ones may still count for a moment */
+    int code = 0; /* the last connections may still count for a moment */
     for (int i = 0; i < 300 && code != 200; i++) {
         if (i) usleep(100000);
         code = get(&s, "");
@@ -235,7 +235,7 @@ TEST(watch_closes_silent_clients)
     CHECK_INT(stop(&s), 0);
 }
 
-/* One byte a second keeps a connection busy, and does not keep it. */
+/* One byte per second keeps a connection active, but the server closes it anyway. */
 TEST(watch_closes_slow_clients)
 {
     if (!pl_test_long()) SKIP("long");
@@ -248,7 +248,7 @@ TEST(watch_closes_slow_clients)
     CHECK_INT(stop(&s), 0);
 }
 
-/* The server reads what a run adds, and everything when a run cuts its log. */
+/* The server reads new lines of the log, and the whole log after a run cut it. */
 TEST(watch_follows_a_run)
 {
     WANT_BIN();

@@ -277,7 +277,7 @@ TEST(config_overrides_replace_values)
     pl_config_free(c);
 }
 
-/* What is printed loads back to the same values and prints the same. */
+/* The printed form loads back to the same values and prints the same text. */
 static bool round_trips(const pl_config *c)
 {
     char *text = NULL, *again = NULL;

@@ -1,4 +1,4 @@
-/* test_npy.c - NumPy files: what is read, what is refused and how it is said, round trips. */
+/* test_npy.c - NumPy files: which are read, which are refused with which message, round trips. */
 #include "base/sys.h"
 #include "io/npy.h"
 #include "tests/lib/cli_run.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A file in memory: version, dict text, `bytes` data bytes of value 1. */
+/* A file in memory: version, text of the dict, `bytes` data bytes of value 1. */
 static pl_status try_npy(int version, const char *dict, size_t bytes, pl_npy **out)
 {
     static char buf[20000];
@@ -67,8 +67,7 @@ TEST(npy_shapes_of_every_rank_are_read)
     CHECK_OK(try_npy(1, DICT("'|u1'", "False", "(3,)"), 3, NULL));
     CHECK_OK(try_npy(1, DICT("'|u1'", "False", "(0, 9)"), 0, NULL));
     CHECK_OK(try_npy(1, DICT("'|u1'", "False", "(4, 0)"), 0, NULL));
-    CHECK_OK(
-        try_npy(1, DICT("'<i4'", "True", "(1, 5)"), 20, NULL)); /* the order makes no difference */
+    CHECK_OK(try_npy(1, DICT("'<i4'", "True", "(1, 5)"), 20, NULL)); /* in any order */
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(3)"), 3, NULL), "','");
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(3 3)"), 9, NULL), "','");
     REFUSED(try_npy(1, DICT("'|u1'", "False", "(-3,)"), 3, NULL), "whole number");

@@ -1,5 +1,5 @@
-/* test_pt.c - files of torch.save: what is read, what is refused, and what is written. The files of
- * tests/data/pt were written by PyTorch and by hand. */
+/* test_pt.c - files of torch.save: which are read, which are refused, and which are written. The
+ * files of tests/data/pt were written by PyTorch and by hand. */
 #include "base/dtype.h"
 #include "io/safetensors.h"
 #include "io/st_set.h"
@@ -15,7 +15,7 @@
 #define DATA             "tests/data/pt/"
 #define CHECK_TEXT(a, b) CHECK_MSG((a) && strcmp(a, b) == 0, "%s, not %s", (a) ? (a) : "none", b)
 
-/* Element i of the tensors that the files hold. */
+/* Value of element i of the tensors in the files. */
 static double held(int i)
 {
     return i * 0.5 - 3;
@@ -46,7 +46,7 @@ TEST(pt_nested_dictionaries_become_names_with_dots)
     pl_st_close(r);
 }
 
-/* A parameter, a transposed tensor, one that begins inside its storage, a repeated one. */
+/* A parameter, a transposed tensor, a tensor that begins inside its storage, a repeated tensor. */
 TEST(pt_reads_views_of_storages)
 {
     float got[6];
@@ -124,7 +124,7 @@ TEST(pt_refuses_hostile_and_damaged_files)
         CHECK_MSG(strstr(pl_error_text(), bad[i].why) && strstr(pl_error_text(), bad[i].file), "%s",
                   pl_error_text());
     }
-    CHECK_OK(pl_st_open(DATA "hand.pt", &r)); /* what the damaged ones were made from */
+    CHECK_OK(pl_st_open(DATA "hand.pt", &r)); /* the file that the damaged files were made from */
     pl_st_close(r);
 }
 
@@ -136,8 +136,8 @@ static size_t read_all(const char *path, uint8_t *to, size_t cap)
     return n;
 }
 
-/* Every beginning of a file is refused; a file with any one byte turned over is refused or read
- * within its bounds. */
+/* Every truncated file is refused; a file with any one byte inverted is refused or read within
+ * its bounds. */
 TEST(pt_cut_and_changed_files_are_errors_at_worst)
 {
     static uint8_t all[8192];

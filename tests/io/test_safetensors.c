@@ -30,7 +30,7 @@ static blob make_n(const char *header, size_t n, size_t bytes)
     return b;
 }
 
-/* Opens such a file from memory; status, with the reader closed. */
+/* Opens such a file from memory, closes the reader, and returns the status. */
 static pl_status try_n(const char *header, size_t n, size_t bytes)
 {
     blob b = make_n(header, n, bytes);
@@ -46,7 +46,7 @@ static pl_status try_text(const char *header, size_t bytes)
     return try_n(header, strlen(header), bytes);
 }
 
-/* The file is refused with PL_ERR_FILE, and the message names the file and holds `says`. */
+/* The file is refused with PL_ERR_FILE, and the message contains the file name and `says`. */
 #define REFUSED(expr, says)                                                                        \
  do {                                                                                              \
   CHECK_INT((expr), PL_ERR_FILE);                                                                  \
@@ -145,7 +145,7 @@ TEST(safetensors_s1_bad_sizes_are_refused)
 
 TEST(safetensors_s1_huge_header_takes_no_memory)
 {
-    /* A sparse file that claims, and has, more than the limit. */
+    /* A sparse file that claims, and has, more bytes than the limit. */
     char path[200];
     snprintf(path, sizeof path, "%s/bad.safetensors", pl_test_dir());
     FILE *f = fopen(path, "wb");

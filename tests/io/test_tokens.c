@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Encodes the text and decodes the tokens; true when the same bytes come back. */
+/* Encodes the text and decodes the tokens; returns whether the same bytes come back. */
 static bool comes_back(const pl_tokens *t, const char *text, size_t n, int32_t *tokens,
                        int64_t *count)
 {

@@ -1,4 +1,4 @@
-/* test_yaml.c - the tree, its places, the limits and the messages. */
+/* test_yaml.c - the YAML tree: positions of nodes, limits and messages. */
 #include "base/str.h"
 #include "io/yaml.h"
 #include "tests/lib/test.h"
@@ -72,7 +72,7 @@ TEST(yaml_aliases_repeat_their_anchor)
 
 TEST(yaml_documents_that_explode_are_refused)
 {
-    /* Each line doubles what the line before it stands for. */
+    /* Each line doubles the size of the value of the line before. */
     pl_str s = PL_STR_INIT;
     pl_str_add(&s, "a0: &a0 [x,x,x,x,x,x,x,x]\n");
     for (int i = 1; i < 12; i++)

@@ -25,7 +25,7 @@ typedef pl_val layer_fn(pl_nn *m, pl_val x, pl_val y);
 static const pl_nn_lin lin;
 static const pl_nn_norm norm;
 
-/* The layer on n parts of the batch, one after another. */
+/* Applies the layer to n parts of the batch, one after another. */
 static pl_val in_parts(pl_nn *m, pl_val x, int n, pl_val (*fn)(pl_nn *, pl_val))
 {
     pl_val part[4];
@@ -49,7 +49,7 @@ static pl_val angles(pl_graph *g)
     return pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){5}, (const int64_t[]){8}, 10000);
 }
 
-/* A constant with the numbers that Python's make(label) has. */
+/* A constant with the numbers of Python's make(label). */
 static pl_val noise_input(pl_nn *m, const char *label, pl_type t)
 {
     return pl_input(m->g, label, t);
@@ -103,7 +103,7 @@ LAYER(l1, pl_loss_l1(g, x, y))
 LAYER(huber, pl_loss_huber(g, x, y, 0.7))
 LAYER(smooth_l1, pl_loss_smooth_l1(g, x, y, 0.5))
 LAYER(cross_entropy, pl_loss_cross_entropy(g, x, ints(g, 5, 1, 4)))
-/* row 4 has the label that does not count */
+/* row 4 has the label that is ignored */
 LAYER(cross_entropy_with,
       pl_loss_cross_entropy_with(g, x, ints(g, 5, 1, 5), (pl_cross_entropy){0.1, 4}))
 LAYER(bce, pl_loss_bce_with_logits(g, x, pl_sigmoid(g, y)))
@@ -227,7 +227,7 @@ static void give(const trial *t, const char *input, double high)
     pl_sys_free(index);
 }
 
-/* Deviation of an output or a slot, its elements taken in the given order. */
+/* Deviation of an output or a slot, with its elements in the given order. */
 static double compare(const void *p, pl_dtype dtype, int64_t *index, int64_t n, json_t *want)
 {
     double *x = pl_sys_alloc(sizeof *x * (size_t)(n + 1));
@@ -274,7 +274,7 @@ static void start_state(const trial *t)
     }
 }
 
-/* The slots of the model are those of the state_dict, with their file shapes. */
+/* The slots of the model equal the state_dict: names and file shapes. */
 static void check_names(const trial *t)
 {
     json_t *state = json_object_get(t->row, "state");

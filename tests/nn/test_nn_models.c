@@ -29,7 +29,7 @@ TEST(nn_inits_match_pytorch)
     CHECK_NEAR(i.b, 0.25, 1e-12);
 }
 
-/* What a session fills in has the bounds and the spread of the rule. */
+/* Initial values that a session writes have the bounds and the standard deviation of the rule. */
 TEST(nn_initial_weights_follow_their_rule)
 {
     pl_store *s = pl_store_new();
@@ -110,8 +110,8 @@ TEST(nn_same_name_shares_and_errors_are_kept)
 }
 
 /* ---- state that a forward pass changes -------------------------------------------------- */
-/* Means 1 and 3 of two calls, momentum 0.5, from 0: one after another 0.5 then 1.75; averaged
- * once, half of 2. */
+/* Means 1 and 3 in two calls, momentum 0.5, from 0: one update after another gives 0.5 then
+ * 1.75; one update with the average gives half of 2. */
 TEST(nn_batch_norm_called_twice_moves_its_mean_twice_or_averages)
 {
     for (int average = 0; average < 2; average++) {
@@ -139,7 +139,7 @@ TEST(nn_batch_norm_called_twice_moves_its_mean_twice_or_averages)
     }
 }
 
-/* Each run draws other masks, because the key moves on; nothing is drawn outside training. */
+/* Each run draws other masks, because the key advances; nothing is drawn outside training. */
 TEST(nn_dropout_moves_the_key)
 {
     enum { N = 400 };

@@ -1,5 +1,5 @@
-/* test_optim.c - schedules and optimisers against tables that PyTorch 2 computed; averages,
- * decay groups, accumulation and loss scaling against arithmetic done here. */
+/* test_optim.c - schedules and optimizers against tables that PyTorch 2 computed; averages,
+ * decay groups, accumulation and loss scaling against arithmetic in this file. */
 #include "plimsoll_optim.h"
 #include "tests/lib/lab.h"
 #include "tests/lib/test.h"
@@ -223,7 +223,7 @@ TEST(optim_kinds_match_pytorch)
 TEST(optim_reports_norm_and_rate)
 {
     pl_optim o = base(PL_OPTIM_SGD);
-    o.clip_norm = 1e9; /* measured, never reached */
+    o.clip_norm = 1e9; /* the norm is measured, the limit never reached */
     toy t;
     CHECK_OK(toy_open(&t, &o));
     CHECK_OK(toy_step(&t, 0));
@@ -237,8 +237,8 @@ TEST(optim_reports_norm_and_rate)
     toy_free(&t);
 }
 
-/* In a program of f64 the norm and the factor that clips are f64: what f32 would round moves the
- * weights by 1e-8. */
+/* In an f64 program the norm and the clipping factor are f64: rounding them to f32 would move
+ * the weights by 1e-8. */
 TEST(optim_clips_in_the_gradients_own_type)
 {
     static const double w[3] = {0.1, -0.7, 1.3};
@@ -255,7 +255,7 @@ TEST(optim_clips_in_the_gradients_own_type)
     o.skip_nonfinite = true;
     pl_optim_report r;
     pl_optim_apply(m, pl_sum(g, pl_square(g, p), PL_AXES_ALL, false), &o, &r);
-    CHECK_INT(pl_val_type(g, r.grad_norm).dtype, PL_F32); /* as reports and logs know it */
+    CHECK_INT(pl_val_type(g, r.grad_norm).dtype, PL_F32); /* under the name in reports and logs */
     CHECK_OK(pl_nn_finish(m));
     pl_nn_free(m);
     toy t = {.store = s, .lab = lab_new(s)};
@@ -270,7 +270,7 @@ TEST(optim_clips_in_the_gradients_own_type)
     toy_free(&t);
 }
 
-/* Averages start at the weights, whatever their slots held. */
+/* Averages start at the weights, whatever their slots contained. */
 TEST(optim_ema_follows_the_weights)
 {
     pl_optim o = base(PL_OPTIM_SGD);
@@ -288,7 +288,7 @@ TEST(optim_ema_follows_the_weights)
     toy_free(&t);
 }
 
-/* Without a gradient of its own, only decay moves a weight. */
+/* A weight without a gradient is moved by weight decay only. */
 TEST(optim_decay_moves_only_weights_of_its_group)
 {
     pl_store *s = pl_store_new();
@@ -314,7 +314,7 @@ TEST(optim_decay_moves_only_weights_of_its_group)
     toy_free(&t);
 }
 
-/* Two halves of the loss in two micro steps are one step with the loss. */
+/* Two halves of the loss in two micro-batches equal one step with the whole loss. */
 TEST(optim_accumulation_is_one_step)
 {
     pl_optim o = base(PL_OPTIM_ADAMW);

@@ -68,9 +68,9 @@ uint64_t seed_of(const inst *t, int input)
     return h ^ (uint64_t)t->index << 32 ^ (uint64_t)input << 16;
 }
 
-/* Values of inputs marked distinct come from one set of cells, so that they keep apart from each
- * other and from zero, across inputs too. A range too narrow for that many grows, about its middle
- * or, if it begins at 0 or above, upwards. */
+/* Inputs marked distinct take their values from one set of cells, so that values keep a distance
+ * from each other and from zero, across inputs too. A range that is too narrow for the number of
+ * values grows around its middle, or upwards if it begins at 0 or above. */
 static void draw_distinct(const inst *t, int input, void *p)
 {
     int64_t total = 0, mine = 0;
@@ -100,7 +100,7 @@ static void draw_distinct(const inst *t, int input, void *p)
     free(cell);
 }
 
-/* Rounded to f32 first: the same numbers in f32 and f64. */
+/* Rounded to f32 first, so that f32 and f64 get the same numbers. */
 void draw(const inst *t, int input, void *p)
 {
     const pl_type *type = &t->in_type[input];

@@ -88,7 +88,7 @@ static double worst(attention_graph *a, attention_graph *b, pl_val v)
     return w;
 }
 
-/* Sizes around the tiles' edges, odd head sizes, few heads (keys in spans), every instruction
+/* Sizes around the tiles' edges, odd head sizes, few heads (keys are split), every instruction
  * set. */
 TEST(attention_tiles_agree_with_reference)
 {
@@ -130,7 +130,7 @@ TEST(attention_does_not_depend_on_threads)
     free_case(&b);
 }
 
-/* Scratch grows with the tokens, not with their square. */
+/* The workspace grows with the number of tokens, not with its square. */
 TEST(attention_memory_is_linear)
 {
     size_t work[2];

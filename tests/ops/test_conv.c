@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-/* The input that graph_eval_off weighs with, as a seed: the gradient of the weighted sum. */
+/* The name of the input with the weights of graph_eval_off, as a seed: the gradient of the
+ * weighted sum. */
 static void weigh(graph_eval *e, pl_val v)
 {
     pl_type t = pl_val_type(e->g, v);
@@ -203,7 +204,7 @@ TEST(conv_transpose_agrees_with_pytorch)
         for (int t = 0; t < 2; t++) check_transpose(&transposes[i], types[t]);
 }
 
-/* A depthwise kernel for each sample says what B*C groups over a [1, H, W, B*C] picture say. */
+/* A separate depthwise kernel for each sample equals B*C groups over a [1, H, W, B*C] picture. */
 TEST(conv_per_sample_is_grouped_conv)
 {
     enum { N = 3, H = 6, W = 5, C = 4, K = 3 };

@@ -1,17 +1,18 @@
-/* test_ops.c - every op of the table, at every case its file lists, in every dtype that applies.
+/* test_ops.c - every op of the table, at every case that its file lists, in every dtype that
+ * applies.
  *
- * An op that is added is tested without an edit here: types, attributes and ranges come from its
- * descriptor. For each instance
- *   - attributes print and parse to themselves, and infer leaves what it completed alone
- *   - each kernel that accepts it fills all of every output, writes nothing else, stays inside its
- *     scratch, leaves the inputs alone, allocates nothing, gives the same bits again, with
- *     another number of threads, and in place where the op says so; and agrees with the reference
+ * A new op is tested without an edit here: types, attributes and ranges come from its descriptor.
+ * For each instance
+ *   - attributes print and parse to themselves, and infer does not change completed attributes
+ *   - each kernel that accepts the instance fills every output, writes nothing else, stays inside
+ *     its workspace, does not change its inputs, allocates nothing, gives the same bits a second
+ * time,
+ *     with another number of threads, and in place where the op allows it; and agrees with the
+ * reference
  *   - the reference in f32 agrees with the reference in f64
- *   - view, affine and ramp tell the truth about what the reference computes
+ *   - view, affine and ramp agree with the results of the reference
  *   - cost counts at least the bytes of the operands
- * Gradients: test_ops_gradients.c.
- * PL_TEST_OP=name keeps to one op.
- */
+ * Gradients: test_ops_gradients.c. PL_TEST_OP=name selects one op. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
@@ -44,7 +45,7 @@ typedef struct bench {
     char what[192]; /* "conv case 2 bf16, kernel dnn" */
 } bench;
 
-/* Runs once into out[], which is filled with `poison` first; aliased inputs are the caller's. */
+/* Runs once into out[], which is first filled with `poison`; the caller sets aliased inputs. */
 static bool run_into(bench *b, const guarded_block *in, guarded_block *out, int poison)
 {
     const void *ip[PL_CASE_IN];
@@ -110,7 +111,7 @@ static void check_same(const bench *b, const guarded_block *want, const guarded_
             pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d %s", b->what, k, what);
 }
 
-/* Output k in the bytes of input pick[k] (-1: bytes of its own). */
+/* Places output k in the bytes of input pick[k] (-1: in separate bytes). */
 static void check_aliased(bench *b, const int *pick, const guarded_block *want)
 {
     guarded_block in[PL_CASE_IN], out[PL_MAX_OUT];
@@ -123,7 +124,7 @@ static void check_aliased(bench *b, const int *pick, const guarded_block *want)
     guarded_free_all(in, b->call.n_in);
 }
 
-/* Each in-place bit alone, then as many at once as there are. */
+/* Each in-place bit alone, then as many as possible at once. */
 static void check_inplace(bench *b, const guarded_block *want)
 {
     const inst *t = b->t;
@@ -145,7 +146,7 @@ static void check_inplace(bench *b, const guarded_block *want)
     if (taken & (taken - 1)) check_aliased(b, all, want);
 }
 
-/* Not for oneDNN, which cuts some sums by the number of threads (cpu/dnn/dnn.h says so). */
+/* Not for oneDNN, which splits some sums by the number of threads (cpu/dnn/dnn.h). */
 static void check_other_threads(const bench *b, const guarded_block *want)
 {
     if (strcmp(b->k->name, "dnn") == 0) return;
@@ -163,8 +164,8 @@ static void check_other_threads(const bench *b, const guarded_block *want)
     pl_threads_set(threads);
 }
 
-/* All that holds for one kernel; want: what the reference gave, NULL for the reference itself.
- * The outputs are left in got. */
+/* Checks one kernel; want: the result of the reference, NULL for the reference itself. Leaves
+ * the outputs in got. */
 static void check_kernel(inst *t, const pl_kernel *k, const guarded_block *in,
                          const guarded_block *want, guarded_block *got)
 {
@@ -312,7 +313,7 @@ static void check_reduction(const inst *t)
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */
-/* Everything but gradients, for one instance; the reference's outputs are left in want. */
+/* All checks except gradients, for one instance; leaves the reference's outputs in want. */
 static void check_instance(inst *t, guarded_block *in, guarded_block *want)
 {
     const pl_kernel *ref = reference(t->op);
@@ -410,7 +411,7 @@ TEST(ops_kernels_of_every_op_agree_with_the_reference)
     }
 }
 
-/* Shapes large enough that copies are cut in pieces and shared among threads. */
+/* Shapes large enough that copies are split among threads. */
 static const struct {
     const char *op;
     pl_case cs;

@@ -28,7 +28,7 @@ static double *values(study *s, pl_val v, int64_t *n)
 {
     pl_type t = pl_val_type(s->t.g, v);
     *n = pl_type_elems(&t);
-    /* The test owns the evaluation, so writing into it is fine; inputs are written this way. */
+    /* The test owns the evaluation, so it may write into it; inputs are set this way. */
     return (double *)(uintptr_t)ref_eval_get(s->e, v);
 }
 
@@ -40,7 +40,7 @@ static double dot(study *s, pl_val a, const double *b)
     return sum;
 }
 
-/* False when this case has no gradient to speak of. */
+/* Returns false when this case has no gradient. */
 static bool study_build(study *s)
 {
     inst *t = &s->t;
@@ -50,7 +50,7 @@ static bool study_build(study *s)
         if (pl_dtype_is_float(t->in_type[i].dtype)) s->var[s->n_x++] = t->in[i];
     for (int k = 0; k < t->call.n_out; k++) {
         if (!pl_dtype_is_float(t->out_type[k].dtype)) continue;
-        if (t->out_type[k].dtype != PL_F64) return false; /* rounds: no differences to take */
+        if (t->out_type[k].dtype != PL_F64) return false; /* rounds: not differentiable */
         snprintf(name, sizeof name, "r%d", s->n_y);
         s->y[s->n_y] = t->out[k];
         s->r[s->n_y++] = pl_input(g, name, t->out_type[k]);
@@ -84,7 +84,8 @@ static double value_of_g(study *s)
     return sum;
 }
 
-/* |difference - <gradient, d>| against their size, or a tenth of what a random direction gives. */
+/* Compares |difference - <gradient, d>| with their size, or with a tenth of the value for a
+ * random direction. */
 static void compare(study *s, const char *what, int var, pl_val grad, const double *d, double diff)
 {
     int64_t n;

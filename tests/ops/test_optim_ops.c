@@ -1,9 +1,8 @@
-/* test_optim_ops.c - optimiser updates against torch.optim: five steps on six weights.
+/* test_optim_ops.c - optimizer updates against torch.optim: five steps on six weights.
  *
- * Weights start as sin(0.9*i + 0.1); the gradient of step t is sin(1.3*i + 0.7*t). The expected
- * weights were computed by PyTorch in f64. Each rule runs in f64 by the reference kernel and in
- * f32 by the fused one.
- */
+ * Weights start as sin(0.9*i + 0.1); the gradient of step t is sin(1.3*i + 0.7*t). PyTorch computed
+ * the expected weights in f64. Each rule runs in f64 by the reference kernel and in f32 by the
+ * fused kernel. */
 #include "base/dtype.h"
 #include "ops/core/ops.h"
 #include "tests/lib/graph_eval.h"
@@ -71,8 +70,8 @@ static const optim_case cases[] = {
               -1.18280611836}},
 };
 
-/* One update as a graph: scalars, gradient, weight and up to three states in; the new ones out.
- */
+/* One update as a graph: scalars, gradient, weight and up to three states are inputs; the new
+ * values are outputs. */
 typedef struct update {
     pl_store *s;
     pl_graph *g;
@@ -105,7 +104,7 @@ static void build(update *u, const optim_case *c)
         pl_rmsprop(u->g, &c->rmsprop, u->lr, u->scale, u->grad, w, &s[0], &s[1], &s[2]);
 }
 
-/* Five steps; the scale halves a doubled gradient. Leaves the weights in w. */
+/* Five steps; the loss scale halves a doubled gradient. Leaves the weights in w. */
 static pl_status run_steps(update *u, double lr, pl_dtype dt, double *w)
 {
     graph_eval *e = graph_eval_new(u->g, dt == PL_F64);
@@ -150,7 +149,7 @@ TEST(optimisers_agree_with_pytorch)
         }
 }
 
-/* Lion by its paper's lines, written out here. */
+/* Lion as its paper states it. */
 TEST(lion_follows_its_paper)
 {
     const pl_lion_opts o = {0.9, 0.99, 0.1};

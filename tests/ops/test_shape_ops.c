@@ -1,7 +1,6 @@
-/* test_shape_ops.c - constructors that move, pick, reduce and draw: values known by hand, corner
- * cases that random numbers miss (ties, NaN, indices outside), and what a mistake is told. What
- * holds for every op is in test_ops.c.
- */
+/* test_shape_ops.c - constructors that move, select, reduce and draw: values known by hand,
+ * corner cases that random numbers miss (ties, NaN, indices outside), and messages for mistakes.
+ * Checks for every op are in test_ops.c. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "ir/graph.h"
@@ -40,7 +39,7 @@ static pl_val count_up(pl_graph *g, pl_type t)
     return pl_reshape(g, pl_iota(g, flat, 0), t.rank, t.dim);
 }
 
-/* Evaluates and compares all elements of v with what is listed. */
+/* Evaluates v and compares all elements with the list. */
 static bool holds(rig *r, pl_val v, int n, const double *want)
 {
     if (pl_graph_status(r->g) != PL_OK) {
@@ -125,7 +124,7 @@ TEST(shape_no_ops_make_no_nodes)
     CHECK(pl_flip(g, x, 0).id == x.id);
     CHECK(pl_concat(g, 1, &x, 0).id == x.id);
     CHECK(pl_dropout(g, x, pl_rng_key(g), 0).id == x.id);
-    /* Only a dimension of size 1 moves: the bytes stay, so it is a view. */
+    /* Only a dimension of size 1 moves: the bytes keep their order, so it is a view. */
     pl_val v = pl_permute(g, x, (const int[]){1, 0, 2});
     CHECK(strcmp(g->nodes[pl_producer(g, v.id)].op->name, "reshape") == 0);
     rig_free(&r);
@@ -178,8 +177,8 @@ TEST(reduce_half_types_add_up_in_f32)
     pl_val s = pl_sum(r.g, x, PL_AXES_ALL, false);
     pl_val m = pl_mean(r.g, pl_fill(r.g, PL_TYPE(PL_F16, 1000), 1000), PL_AXES_ALL, false);
     CHECK_INT(pl_val_type(r.g, m).dtype, PL_F16);
-    CHECK(holds(&r, s, LIST(1000))); /* in bf16 it would stop at 256 */
-    CHECK(holds(&r, m, LIST(1000))); /* in f16 it would be infinite on the way */
+    CHECK(holds(&r, s, LIST(1000))); /* in bf16 the sum would stop at 256 */
+    CHECK(holds(&r, m, LIST(1000))); /* in f16 a partial sum would be infinite */
     rig_free(&r);
 }
 
@@ -226,7 +225,7 @@ TEST(softmax_gradient_has_the_value_known_by_hand)
 }
 
 /* ---- sorting and indexing --------------------------------------------------------------- */
-/* Runs every kernel of v's node on what the evaluation gave its inputs; all agree bit for bit. */
+/* Runs every kernel of v's node on its evaluated inputs; all agree bit for bit. */
 static bool kernels_agree(rig *r, pl_val v)
 {
     uint32_t node = pl_producer(r->g, v.id);
@@ -288,8 +287,8 @@ TEST(topk_gradient_goes_back_where_it_came_from)
     rig_free(&r);
 }
 
-/* PyTorch's answers where the formulas have 0 times infinity, on the bounds of a clamp, and of a
- * remainder. */
+/* PyTorch's results where the formulas have 0 times infinity, at the bounds of a clamp, and for
+ * a remainder. */
 TEST(gradients_at_corners_are_those_of_pytorch)
 {
     rig r = rig_new();
@@ -429,7 +428,7 @@ TEST(dropout_keeps_its_share_and_scales_it)
 }
 
 /* ---- mistakes --------------------------------------------------------------------------- */
-/* The graph failed with this code and its message holds this text. */
+/* The graph failed with this code, and its message contains this text. */
 static void expect(rig *r, pl_status code, const char *text)
 {
     if (r->g->status != code || !strstr(pl_graph_error(r->g), text))

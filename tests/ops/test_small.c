@@ -1,5 +1,5 @@
-/* test_small.c - smaller representations: what is stored in fewer bytes, or not at all, gives the
- * same bits as what is stored as it is. */
+/* test_small.c - smaller representations: a value that is stored in fewer bytes, or not at all,
+ * gives the same bits as a value that is stored in full. */
 #include "base/dtype.h"
 #include "plimsoll_ops.h"
 #include "rt/process_budget.h"
@@ -57,8 +57,8 @@ static pl_status run(pl_store *store, pl_program *p, result *out)
     return rc;
 }
 
-/* Runs the graph with small representations, fused and not, poisoned and recomputing: all as plain
- * storage. *small is the program that keeps everything; the caller frees it. */
+/* Runs the graph with small representations: fused and not, with poisoned memory, and with
+ * recompute. All equal full storage. *small is the keep-all program; the caller frees it. */
 static void compare(graph_fn *make, pl_dtype d, pl_store *store, pl_program **small)
 {
     pl_compile_opts plain = PL_COMPILE_INIT;
@@ -93,7 +93,7 @@ static void compare(graph_fn *make, pl_dtype d, pl_store *store, pl_program **sm
     free(want.bytes);
 }
 
-/* Buffers of the plan whose first value this op makes. */
+/* Counts the buffers of the plan whose first value this op computes. */
 static int stored(const pl_program *p, const char *op)
 {
     int n = 0;
@@ -125,7 +125,7 @@ static void train(pl_graph *g, pl_val loss, const pl_val *w, const char *const *
         pl_assign(g, pl_store_find(g->store, name[i]), pl_sub(g, w[i], pl_scale(g, d[i], 0.1)));
 }
 
-/* Dropout of elements and of channels, noise read whole, in part and stretched. */
+/* Dropout of elements and of channels; noise that is read whole, in part and broadcast. */
 static pl_graph *drawing_graph(pl_store *store, pl_dtype d)
 {
     pl_graph *g = pl_graph_new(store);
@@ -163,7 +163,7 @@ TEST(small_draws_are_made_where_they_are_read)
     }
 }
 
-/* What a kernel or the caller reads is stored, and groups still draw for themselves. */
+/* A draw that a kernel or the caller reads is stored; fused groups still draw where they read. */
 static pl_graph *given_graph(pl_store *store, pl_dtype d)
 {
     pl_graph *g = pl_graph_new(store);
@@ -188,7 +188,8 @@ TEST(small_draws_that_kernels_read_are_stored)
 }
 
 /* ---- masks ------------------------------------------------------------------------------ */
-/* A mask of odd sizes read whole, in part, turned, stretched; a clamp; the larger of two. */
+/* A mask of odd sizes that is read whole, in part, transposed, broadcast; a clamp; a maximum of
+ * two. */
 static pl_graph *masking_graph(pl_store *store, pl_dtype d)
 {
     pl_graph *g = pl_graph_new(store);
@@ -201,7 +202,7 @@ static pl_graph *masking_graph(pl_store *store, pl_dtype d)
     h = pl_max(g, h, pl_neg(g, v)); /* keeps two masks */
     h = pl_matmul(g, pl_leaky_relu(g, h, 0.1), w, false, true);
     h = pl_select(g, pl_lt(g, h, zero), pl_mul(g, h, v), h);
-    /* a kernel turns this one, so it is bytes */
+    /* a kernel transposes this mask, so it is stored as bytes */
     pl_val turned = pl_permute(g, pl_gt(g, x, v), (const int[]){1, 0});
     pl_val t = pl_sum(g, pl_select(g, turned, b, pl_scale(g, b, 2)), PL_AXIS(0), false);
     pl_val part = pl_slice(g, mask, 1, 5, 245, 3);
@@ -235,7 +236,7 @@ TEST(small_masks_are_bits)
     pl_store_free(store);
 }
 
-/* What the caller reads is bytes, whoever else reads it. */
+/* A mask that the caller reads is stored as bytes, whoever else reads it. */
 static pl_graph *given_mask_graph(pl_store *store, pl_dtype d)
 {
     pl_graph *g = pl_graph_new(store);
@@ -259,8 +260,8 @@ TEST(small_masks_that_are_outputs_are_bytes)
     pl_store_free(store);
 }
 
-/* The checker refuses bits that a kernel reads or makes, that leave the program, or that a unit
- * does not know of; and bytes where the plan has room for bits. */
+/* The checker refuses bits that a kernel reads or writes, that leave the program, or that a unit
+ * does not know of; and bytes where the plan reserved bits. */
 TEST(small_masks_of_bits_are_rejected_where_bytes_are_needed)
 {
     pl_store *store = pl_store_new();
@@ -289,8 +290,9 @@ TEST(small_masks_of_bits_are_rejected_where_bytes_are_needed)
 }
 
 /* ---- concat ----------------------------------------------------------------------------- */
-/* Two networks end to end, real and made up; one of them goes on alone. Stacks in a stack, a part
- * that stands twice, one that is an input, one of odd size, results that leave. */
+/* Concatenations of two networks' inputs, real and generated; one part is used alone too. Also
+ * nested concatenations, a part that appears twice, a part that is an input, a part of odd size,
+ * results that are outputs. */
 static pl_graph *joining_graph(pl_store *store, pl_dtype d)
 {
     pl_graph *g = pl_graph_new(store);
@@ -314,7 +316,7 @@ static pl_graph *joining_graph(pl_store *store, pl_dtype d)
     return g;
 }
 
-/* Inputs of concats that lie in their part of the result. */
+/* Counts inputs of concats that lie in their part of the result. */
 static int in_place(const pl_program *p)
 {
     int n = 0;
@@ -339,7 +341,7 @@ TEST(small_concats_are_written_in_place)
     compare(joining_graph, PL_F32, store, &p);
     if (!p) return;
     CHECK_MSG(in_place(p) >= 5, "%d parts", in_place(p));
-    /* moved by a line, a part is no longer what the concat reads */
+    /* after a shift by one line a part no longer equals the input of the concat */
     pl_plan *plan = p->keep_all;
     int noticed = 0, parts = 0;
     for (uint32_t v = 1; v < plan->n_vals; v++) {
@@ -362,8 +364,8 @@ TEST(small_concats_are_written_in_place)
 }
 
 /* ---- pools ------------------------------------------------------------------------------ */
-/* A maximum over windows keeps one byte an output element for backward, whatever the rank of the
- * window and up to the 256 taps that a byte can tell apart. */
+/* A maximum over windows keeps one byte per output element for the backward pass, for any rank
+ * of the window and up to the 256 taps that a byte can index. */
 TEST(small_pool_indices_are_bytes)
 {
     static const struct {

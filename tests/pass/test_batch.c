@@ -1,5 +1,5 @@
-/* test_batch.c - the batch analysis: models whose samples do not couple are proven, the others name
- * what couples them; and what is proven is true in numbers. */
+/* test_batch.c - the batch analysis: models with independent samples are proven independent;
+ * other models get the name of the op that couples samples; and the proofs hold in numbers. */
 #include "base/dtype.h"
 #include "base/err.h"
 #include "ir/text.h"
@@ -141,7 +141,7 @@ static pl_val transformer(pl_nn *m, int64_t batch)
     return pl_loss_cross_entropy(g, logits, labels);
 }
 
-/* Squared weights beside the mean: the same whatever the batch. */
+/* A penalty on weights beside the mean: it does not depend on the batch. */
 static pl_val penalised(pl_nn *m, int64_t batch)
 {
     pl_val loss = mlp(m, batch);
@@ -149,7 +149,7 @@ static pl_val penalised(pl_nn *m, int64_t batch)
     return pl_add(m->g, loss, pl_sum(m->g, pl_square(m->g, w), PL_AXES_ALL, false));
 }
 
-/* Two batches end to end through one network, apart again: a discriminator's step. */
+/* Two batches concatenated, one network, split again: a discriminator's step. */
 static pl_val joined(pl_nn *m, int64_t batch)
 {
     pl_graph *g = m->g;
@@ -195,7 +195,7 @@ static pl_val worst(pl_nn *m, int64_t batch)
     return pl_max_over(m->g, error_rows(m, batch), PL_AXES_ALL, false);
 }
 
-/* Mean over the rows that count, whose number the batch decides. */
+/* A mean over the rows that count; the batch decides their number. */
 static pl_val masked_mean(pl_nn *m, int64_t batch)
 {
     pl_val w = pl_input(m->g, "w", PL_TYPE(PL_F32, batch));
@@ -235,7 +235,7 @@ static pl_val numbered(pl_nn *m, int64_t batch)
     return pl_mean(m->g, pl_mul(m->g, e, i), PL_AXES_ALL, false);
 }
 
-/* A constant that is right for one size of batch only. */
+/* A constant that is correct for one batch size only. */
 static pl_val tempered(pl_nn *m, int64_t batch)
 {
     pl_val e = pl_exp(m->g, pl_scale(m->g, error_rows(m, batch), (double)batch));
@@ -348,7 +348,7 @@ static const int8_t *row_of(const trial *t, int i)
     return t->labels.in[i < PL_LABEL_IN ? i : PL_LABEL_IN - 1];
 }
 
-/* New numbers at index 0 of a label must leave the outputs' other indices alone. */
+/* New values at index 0 of a label must not change the outputs at other indices. */
 static bool stays_apart(trial *t, int label)
 {
     double *before[PL_MAX_OUT];

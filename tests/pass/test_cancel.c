@@ -1,4 +1,5 @@
-/* test_cancel.c - elements that are moved and moved back: the ops vanish, and no bit changes. */
+/* test_cancel.c - elements that are moved and moved back: the ops are removed, and no bit
+ * changes. */
 #include "pass/pass.h"
 #include "plimsoll.h"
 #include "plimsoll_ops.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 
 /* ---- chains that vanish ----------------------------------------------------------------- */
-/* Two layers with gradients, in the layout NHWC; pairs: each hands its result over in NCHW. */
+/* Two layers with gradients, in the layout NHWC; pairs: each layer passes its result on in NCHW. */
 static pl_graph *two_layers(pl_store *store, bool pairs)
 {
     static const int nchw[] = {0, 3, 1, 2}, nhwc[] = {0, 2, 3, 1};
@@ -24,7 +25,8 @@ static pl_graph *two_layers(pl_store *store, bool pairs)
     return g;
 }
 
-/* Text of the graph after the passes, which use g up; the caller frees it. NULL: they failed. */
+/* Returns the text of the graph after the passes, which consume g; the caller frees the text.
+ * NULL: the passes failed. */
 static char *text_after_passes(pl_graph *g)
 {
     char *text = NULL;
@@ -45,7 +47,7 @@ TEST(cancel_pairs_of_layouts_leave_the_graph_without_them)
     pl_store_free(store);
 }
 
-/* Whether the op is still there after the passes on y, which reads x. */
+/* Whether the graph still has the op after the passes on y, which reads x. */
 static bool stays(pl_graph *g, pl_val y, const char *op)
 {
     pl_output(g, "y", pl_exp(g, y));
@@ -125,7 +127,8 @@ static move draw(uint64_t *state, const pl_type *t)
     return m;
 }
 
-/* Appends what takes the first n moves back, where they can be: the types are those before each. */
+/* Appends moves that undo the first n moves, where this is possible: types are the types before
+ * each move. */
 static int undo(move *m, int n, const pl_type *type)
 {
     int total = n;
@@ -140,7 +143,8 @@ static int undo(move *m, int n, const pl_type *type)
     return total;
 }
 
-/* Runs n moves of the elements in `data` as one program; false: it fails. *type changes. */
+/* Runs n moves of the elements in `data` as one program; false: the program fails. Updates
+ * *type. */
 static bool run_moves(const move *m, int n, pl_type *type, float *data)
 {
     pl_store *store = pl_store_new();

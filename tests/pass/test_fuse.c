@@ -1,5 +1,5 @@
-/* test_fuse.c - the partition into units: sound on random graphs, the same bits however nodes
- * are grouped, and the groups one expects of the usual pieces of a network. */
+/* test_fuse.c - fusion into units: sound on random graphs, the same bits for any grouping, and
+ * the expected groups for common parts of networks. */
 #include "pass/fuse/fuse.h"
 
 #include "base/sys.h"
@@ -24,7 +24,7 @@ static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
     return u;
 }
 
-/* Every value is there before it is read, written once, and found through unit_of. */
+/* Every value is computed before it is read, written once, and found through unit_of. */
 static bool sound(const pl_graph *g, const pl_units *us)
 {
     bool *there = pl_sys_alloc(g->n_vals), ok = true;
@@ -129,7 +129,7 @@ static bool run_units(const pl_graph *g, const pl_units *us, memory *m)
     return true;
 }
 
-/* What the effects read must not depend on the grouping, to the bit. */
+/* Values that effects read must not depend on the grouping, to the bit. */
 static bool same_results(pl_graph *g, uint64_t seed)
 {
     pl_units *a = fuse(g, 1), *b = fuse(g, 64);
@@ -233,8 +233,7 @@ TEST(fuse_layer_norm_is_one_group)
     end(&b);
 }
 
-/* Statistics over the batch need two passes; the small arithmetic between goes into the second.
- */
+/* Statistics over the batch need two passes; the small arithmetic between them joins the second. */
 TEST(fuse_batch_norm_is_two_groups)
 {
     bench b = begin();
@@ -246,7 +245,7 @@ TEST(fuse_batch_norm_is_two_groups)
     end(&b);
 }
 
-/* Groups of channels: reshapes and unequal broadcasts in one space. */
+/* Groups of channels: reshapes and different broadcasts in one index space. */
 TEST(fuse_group_norm_is_two_groups)
 {
     bench b = begin();
@@ -279,7 +278,8 @@ TEST(fuse_joins_reductions_with_a_store)
     end(&b);
 }
 
-/* The forward pass must not store what the backward pass can make from what lives anyway. */
+/* The forward pass must not store a value that the backward pass can recompute from stored
+ * values. */
 TEST(fuse_repeats_cheap_producers)
 {
     bench b = begin();

@@ -1,5 +1,5 @@
-/* test_open.c - pools taken apart into maps: the same bits, ties and NaN included, and no pool
- * left where windows lie side by side. */
+/* test_open.c - pools decomposed into elementwise ops: the same bits, also with ties and NaN,
+ * and no pool left where windows are adjacent. */
 #include "pass/pass.h"
 #include "plimsoll.h"
 #include "plimsoll_ops.h"
@@ -47,7 +47,7 @@ static void fill(float *x, int64_t n, bool nan)
     x[n - 2] = -NAN;
 }
 
-/* One NaN is as good as another. */
+/* All NaN count as equal. */
 static bool same(float a, float b)
 {
     return (isnan(a) && isnan(b)) || !memcmp(&a, &b, sizeof a);
@@ -105,7 +105,7 @@ TEST(open_pools_keep_every_bit)
 }
 
 /* ---- what sinks ------------------------------------------------------------------------- */
-/* The elements of exp in the graph after the passes, g being used up; -1 when it cannot be had. */
+/* Number of elements of exp in the graph after the passes, which consume g; -1 on failure. */
 static int64_t exp_elems(pl_graph *g)
 {
     char *text = NULL;
@@ -124,7 +124,7 @@ static int64_t exp_elems(pl_graph *g)
     return elems;
 }
 
-/* exp(x) of 64 elements, its slices, and perhaps a reader of the whole. */
+/* exp(x) of 64 elements, its slices, and optionally a reader of the whole. */
 static int64_t computed(int slices, int64_t each, bool whole, bool after)
 {
     static const char *const names[] = {"a", "b", "c"};
@@ -146,8 +146,8 @@ static int64_t computed(int slices, int64_t each, bool whole, bool after)
 
 TEST(open_groups_compute_nothing_twice)
 {
-    CHECK_INT(computed(2, 16, false, false), 32);     /* only what is read */
-    CHECK_INT(computed(3, 32, false, false), 64);     /* slices that overlap: 96 would be more */
+    CHECK_INT(computed(2, 16, false, false), 32);     /* only the elements that are read */
+    CHECK_INT(computed(3, 32, false, false), 64);     /* overlapping slices: 96 is more */
     CHECK_INT(computed(2, 16, true, false), 64);      /* the whole is needed anyway */
-    CHECK_INT(computed(0, 16, false, true), 16 + 64); /* backward has a copy of its own */
+    CHECK_INT(computed(0, 16, false, true), 16 + 64); /* backward has a separate copy */
 }

@@ -1,5 +1,5 @@
-/* test_precision.c - mixed precision: what is 16 bits and what is not, the loss scale, skipped
- * steps, and the same answers as f32 and as PyTorch within what 16 bits allow. */
+/* test_precision.c - mixed precision: which values are 16 bits, the loss scale, skipped steps,
+ * and results that agree with f32 and with PyTorch within 16-bit rounding. */
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
 #include "rt/device.h"
@@ -63,7 +63,7 @@ static int64_t data_size(void *data, pl_subset subset)
     return SAMPLES;
 }
 
-/* Noise around a level for each channel; the answers are sums and differences of the levels. */
+/* Noise around one level per channel; the targets are sums and differences of the levels. */
 static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                            pl_batch *batch)
 {
@@ -131,8 +131,8 @@ static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *s
     return rc;
 }
 
-/* Products take and give 16 bits; state, inputs, updates and outputs are f32; nothing large is left
- * in f32 between units but the images that come in. */
+/* Products have 16-bit operands and results; state, inputs, updates and outputs are f32; no
+ * large value between units is f32 except the input images. */
 static void check_widths(const char *norm_key)
 {
     pl_store *store = pl_store_new();
@@ -203,8 +203,8 @@ TEST(precision_full_scopes_stay_in_f32)
     }
 }
 
-/* A weight that is used twice: its gradients add up in f32, and the sum goes to the optimiser as it
- * is, though it is large and stored. */
+/* A weight that is used twice: its gradients are added in f32, and the optimizer gets the f32
+ * sum, though the sum is large and stored. */
 TEST(precision_sums_of_gradients_are_f32)
 {
     pl_store *store = pl_store_new();
@@ -233,7 +233,7 @@ TEST(precision_sums_of_gradients_are_f32)
     pl_store_free(store);
 }
 
-/* f64 graphs, and what has no product, are left alone. */
+/* f64 graphs, and graphs without products, do not change. */
 TEST(precision_leaves_f64_and_graphs_without_products_alone)
 {
     pl_store *store = pl_store_new();
@@ -247,8 +247,8 @@ TEST(precision_leaves_f64_and_graphs_without_products_alone)
     pl_store_free(store);
 }
 
-/* What no product has touched stays in f32 between units, however large; so do small values that
- * one has. */
+/* A value that does not depend on a product stays f32 between units, however large; a small
+ * value that does depend on one stays f32 too. */
 TEST(precision_rounds_what_is_large_and_from_products)
 {
     pl_store *store = pl_store_new();
@@ -363,7 +363,7 @@ TEST(precision_reaches_the_loss_of_f32)
     CHECK(full.last < 0.2 * full.first);
     CHECK_OK(trace_of(KEYS("precision=bf16"), NULL, 64, &half));
     CHECK_MSG(half.last < 1.02 * full.last, "bf16 %g, fp32 %g", half.last, full.last);
-    CHECK(distance(&full, &half) > 0); /* it is another precision */
+    CHECK(distance(&full, &half) > 0); /* the precision differs */
     CHECK_OK(trace_of(KEYS("precision=fp16"), NULL, 64, &half));
     CHECK_MSG(half.last < 1.02 * full.last, "fp16 %g, fp32 %g", half.last, full.last);
     CHECK_OK(trace_of(KEYS("precision=tf32"), NULL, 8, &half));
@@ -429,7 +429,7 @@ TEST(precision_gradients_are_near_those_of_f32)
     }
 }
 
-/* Grouping and recomputing change no bit of a 16-bit program either. */
+/* Neither fusion nor recompute changes a bit of a 16-bit program. */
 TEST(precision_plans_do_not_change_bits)
 {
     static const char *const how[] = {"precision=fp16", "precision=bf16"};
@@ -485,8 +485,8 @@ TEST(precision_halves_activations)
 }
 
 /* ---- overflow --------------------------------------------------------------------------- */
-/* All that a skipped step must leave alone: everything but the loss scale, the random key and model
- * statistics of the forward pass. */
+/* Everything that a skipped step must not change: all state except the loss scale, the random
+ * key and model statistics of the forward pass. */
 static bool must_stay(const pl_slot *s)
 {
     return s->kind != PL_SLOT_BUFFER && strncmp(s->name, "scale.", 6) != 0 &&
@@ -511,8 +511,8 @@ static float *scale_of(pl_run *run)
     return pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), "scale.value"));
 }
 
-/* Steps 3 and 4 of 7 are made to overflow: those change nothing, the others do, and the scale falls
- * and rises as it should. */
+/* Steps 3 and 4 of 7 overflow: they change nothing, the other steps do, and the scale falls and
+ * rises as specified. */
 static void check_overflow(const char *const *keys)
 {
     pl_run *run = NULL;
@@ -550,7 +550,7 @@ TEST(precision_overflow_skips_the_update_and_lowers_the_scale)
                         "loss_scale.growth=3", "accumulate=2", "clip.norm=1"));
 }
 
-/* Only overflow at the floor ends a run, and it says so. */
+/* Only overflow at the floor ends a run, with a message. */
 TEST(precision_overflow_at_the_floor_ends_the_run)
 {
     pl_run *run = NULL;
@@ -566,8 +566,8 @@ TEST(precision_overflow_at_the_floor_ends_the_run)
     pl_run_free(run);
 }
 
-/* The message names where the numbers went wrong, not where it showed: here the second block's
- * product, whose weight is made huge, and in another step the update itself. */
+/* The message names the tensor where the numbers went wrong, not where the loss showed it: here
+ * the product of the second block, whose weight is huge, and in another step the update itself. */
 TEST(precision_trace_names_the_first_kernel_that_is_not_finite)
 {
     pl_run *run = NULL;

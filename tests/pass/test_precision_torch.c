@@ -1,5 +1,5 @@
-/* test_precision_torch.c - a small network in mixed precision has the losses and loss scales that
- * PyTorch's GradScaler gives it. */
+/* test_precision_torch.c - a small network in mixed precision has the losses and loss scales of
+ * PyTorch's GradScaler. */
 #include "nn/nn.h"
 #include "plimsoll_optim.h"
 #include "tests/lib/test.h"

@@ -1,5 +1,6 @@
-/* test_tail.c - what follows products and convolutions as part of them (pass/join_tails.c): which
- * graphs get such ops and which do not, the same numbers, the same bits under every plan. */
+/* test_tail.c - elementwise ops after products and convolutions become part of them
+ * (pass/join_tails.c): which graphs get such ops, the same numbers, the same bits under every
+ * plan. */
 #include "base/dtype.h"
 #include "pass/fuse/fuse.h"
 #include "pass/pass.h"
@@ -63,7 +64,7 @@ static void two_readers(net *n)
     pl_output(n->g, "y", n->y);
 }
 
-/* The sum's second product is made later: it carries the addition. */
+/* The second product of the sum is computed later: it gets the addition. */
 static void two_products(net *n)
 {
     linear(n);
@@ -71,7 +72,7 @@ static void two_products(net *n)
     pl_output(n->g, "out", pl_add(n->g, n->y, z));
 }
 
-/* Not stored by itself: the sum of squares is all that leaves the group. */
+/* Not stored by itself: only the sum of squares leaves the group. */
 static void summed(net *n)
 {
     linear(n);
@@ -101,7 +102,7 @@ static void trained_silu(net *n)
     trained_with(n, pl_silu);
 }
 
-/* y times gelu_tanh's slope at c, written out as the op's rule writes it; cube is 0.044715. */
+/* y times gelu_tanh's slope at c, as the op's gradient rule writes it; cube is 0.044715. */
 static void slope_by_hand(net *n, double cube)
 {
     const double k = 0.7978845608028654;
@@ -154,7 +155,7 @@ static void conv_odd(net *n)
     pl_output(n->g, "out", pl_silu(n->g, conv(n, 12)));
 }
 
-/* The gradient of the convolution's input and that of the path beside it. */
+/* The gradient of the convolution's input and the gradient of the skip connection. */
 static void conv_residual_gradient(net *n)
 {
     pl_conv_opts o = {.pad_lo = {1, 1}, .pad_hi = {1, 1}};
@@ -191,7 +192,7 @@ typedef struct expected {
     void (*build)(net *n);
     pl_dtype dtype;
     bool tf32;
-    const char *op, *attr; /* the tail that there is one of; NULL: none at all */
+    const char *op, *attr; /* the only expected tail; NULL: none */
 } expected;
 
 static const expected graphs[] = {
@@ -254,7 +255,7 @@ TEST(tail_is_made_for_the_listed_graphs_only)
     }
 }
 
-/* Behind convolutions only where there is much to save. */
+/* After convolutions only where much memory is saved. */
 TEST(tail_behind_convolutions_is_made_where_it_saves_much)
 {
     const int64_t bytes = 2 * 6 * 10 * 40 * 2;
@@ -324,7 +325,7 @@ static void compare(const expected *e, pl_dtype low, double allowed)
     CHECK(compared > 0);
 }
 
-/* In 16 bits a tail rounds less often, so the numbers are near, not the same. */
+/* In 16 bits a tail rounds less often, so the numbers are close, not equal. */
 TEST(tail_gives_the_numbers_of_separate_ops)
 {
     for (int i = 0; i < N_GRAPHS; i++) {
@@ -338,7 +339,7 @@ TEST(tail_gives_the_numbers_of_separate_ops)
 /* ---- plans ------------------------------------------------------------------------------ */
 enum { LAYERS = 4, WIDTH = 32, BATCH = 128 };
 
-/* Blocks x + gelu(x w + b) v, their gradients, one step down them. */
+/* Blocks x + gelu(x w + b) v with their gradients, one SGD step. */
 static pl_graph *blocks(pl_store *store)
 {
     pl_graph *g = pl_graph_new(store);
@@ -380,8 +381,8 @@ typedef struct trained {
     uint64_t least; /* bytes of the smallest arena, where any was allowed */
 } trained;
 
-/* Three steps under an arena of so many bytes (0: any). device NULL: the CPU, with tails all the
- * same. */
+/* Three steps under an arena of this many bytes (0: no limit). device NULL: the CPU, with tails
+ * enabled. */
 static void train(const char *device, enum pl_precision precision, uint64_t arena, trained *out)
 {
     pl_store *store = pl_store_new();
@@ -434,7 +435,7 @@ TEST(tail_plans_do_not_change_bits)
     CHECK(all.products >= 3 * LAYERS);
 }
 
-/* On a card: its own tails, in all precisions, and near the CPU's losses. */
+/* On a GPU: its own tails, in all precisions, and losses close to the CPU's. */
 TEST(device_tails_do_not_change_bits)
 {
     static const enum pl_precision how[] = {PL_PRECISION_FP32, PL_PRECISION_TF32, PL_PRECISION_BF16,

@@ -19,14 +19,14 @@ typedef struct peer_summary {
     double norm, p[4];
 } peer_summary;
 peer_summary peer_summarise(const double *x, int64_t n);
-/* Largest deviation from [norm, p0..p3], over the norm (not below floor_norm). */
+/* Largest deviation from [norm, p0..p3], divided by the norm (at least floor_norm). */
 double peer_deviation(peer_summary got, json_t *want, double floor_norm);
 
-/* Index in our memory of each element in file order, when file dimension i is our perm[i].
- * Caller frees with pl_sys_free. */
+/* For each element in file order, its index in our memory, where file dimension i is our
+ * dimension perm[i]. The caller frees the list with pl_sys_free. */
 int64_t *peer_file_order(int rank, const int64_t *dim, const int *perm, int64_t *n);
 int64_t *peer_slot_order(const pl_slot *s, int64_t *n);
-/* Whether the slot stands in files with that shape. */
+/* Whether files store the slot with this shape. */
 bool peer_same_shape(const pl_slot *s, json_t *shape);
 
 #endif

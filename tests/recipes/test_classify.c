@@ -43,8 +43,8 @@ TEST(classify_networks_have_the_parameters_of_torchvision_and_timm)
     }
 }
 
-/* A folder of class folders: trained, scored, predicted. The CSV's first class is right as often as
- * the evaluation says, also within a budget and with other batches. */
+/* Trains, scores and predicts on a folder of class folders. The first class in the CSV file is
+ * right as often as the evaluation says, also within a budget and with other batches. */
 TEST(classify_learns_a_folder_and_predicts_what_it_scores)
 {
     const char *d = pl_test_dir();
@@ -104,7 +104,7 @@ TEST(classify_reads_labels_of_a_table)
               5, "labels.csv:2: \"pictures/000000.png\" has no label");
 }
 
-/* Another number of classes: all weights but the last layer come from the file. */
+/* The file has another number of classes: all weights except the last layer come from the file. */
 TEST(classify_starts_from_weights_with_another_number_of_classes)
 {
     const char *d = pl_test_dir();
@@ -156,8 +156,8 @@ TEST(classify_bad_pictures_and_options_are_told)
 }
 
 /* ---- against the unmodified networks of torchvision and timm --------------------------------- */
-/* Probabilities of random published-size networks on a picture, and the same after one step of
- * training in both programs. */
+/* Compares probabilities of networks of published size with random weights, and the same after
+ * one training step in both programs. */
 TEST(classify_predicts_as_torchvision_and_timm_do)
 {
     static const char *const networks[] = {"resnet18", "resnet50", "convnext_tiny", "vit_small",

@@ -33,7 +33,7 @@ static const float *slot(const lab *l, const char *name)
     return i < 0 ? NULL : pl_session_slot(l->session, i);
 }
 
-/* Runs the piece on x of the type: as in evaluation, or as in training with one key more. */
+/* Runs the piece on x: as in evaluation, or as in training, where it has one more random key. */
 static void run_piece_with(lab *l, piece p, pl_type t, const float *x, const char *key)
 {
     static const char *const keys[] = {"model.channels=[4, 4, 8]",
@@ -269,8 +269,9 @@ TEST(cloud_graph_matches_its_definition)
     end_piece(&l);
 }
 
-/* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5
- * times; with seed_compat gamma is 2 and low answers count once, whatever the keys say. */
+/* Loss of an error by loss.type: delta 0.7, alpha 0.3, gamma 1.5, predictions that are too low
+ * count 2.5 times. With seed_compat gamma is 2 and low predictions count once, whatever the keys
+ * are. */
 TEST(cloud_losses_match_their_formulas)
 {
     enum { ANSWERS = 6 };
@@ -388,13 +389,13 @@ static pl_val changed_bytes(cloud *k, pl_val x)
     return changed_frames(k, x);
 }
 
-/* Brightness in 8 bits: what does not fit into a byte is lost, and what comes back is one of 256
- * values of [0,1], frame by frame. */
+/* Brightness is rounded to 8 bits: values outside a byte are clipped, and results are among the
+ * 256 values k/255, frame by frame. */
 TEST(cloud_seed_compat_jitters_brightness_in_8_bits)
 {
     static float x[B * STACK];
     lab l;
-    /* -3 to 3, as standardised frames are */
+    /* from -3 to 3, like standardised frames */
     for (int i = 0; i < B * STACK; i++) x[i] = (float)(i % 601 - 300) / 100;
     run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x,
                    "augment.jitter=0.0001");
@@ -415,7 +416,8 @@ TEST(cloud_seed_compat_jitters_brightness_in_8_bits)
     end_piece(&l);
 }
 
-/* Runs steps of cloud/tiny; the rate of each, and at the end the first level's statistics. */
+/* Runs steps of cloud/tiny. Returns the learning rate of each step, and the statistics of the
+ * first level at the end. */
 typedef struct tracked {
     double lr[6];
     float mean[8];
@@ -446,8 +448,8 @@ static pl_status track(const char *const *keys, int n, tracked *t)
     return rc;
 }
 
-/* The rate moves once an epoch (of two steps) and so stays in a warm-up of 2,000; mended it moves
- * every step. */
+/* With seed_compat the rate changes once per epoch (of two steps) and so stays in a warm-up of
+ * 2,000 steps; without, it changes every step. */
 TEST(cloud_seed_compat_warms_up_by_epochs)
 {
     for (int k = 0; k < 2; k++) {
@@ -494,7 +496,8 @@ TEST(cloud_warms_up_as_the_authors_and_then_counts_plateaus)
     pl_run_free(run);
 }
 
-/* BatchNorm's statistics move twice a step: 0.1 of the way, and 0.1 of what is left. */
+/* BatchNorm's running statistics are updated twice per step: 0.1 of the distance, then 0.1 of
+ * the remainder. */
 TEST(cloud_seed_compat_moves_norms_twice)
 {
     tracked once, twice, lstm;
@@ -520,7 +523,7 @@ TEST(cloud_contrast_evens_out_dark_and_bright_parts)
 {
     enum { SIDE = 64 };
     static float x[SIDE * SIDE], room[CLOUD_CONTRAST_ROOM];
-    /* Two halves of different brightness and contrast: afterwards both use the range alike. */
+    /* Two halves with different brightness and contrast: afterwards both cover the same range. */
     uint64_t state = 3;
     for (int i = 0; i < SIDE * SIDE; i++)
         x[i] = (float)(i % SIDE < SIDE / 2 ? 100 + pl_test_noise(&state)
@@ -535,7 +538,7 @@ TEST(cloud_contrast_evens_out_dark_and_bright_parts)
     CHECK_NEAR(right / (SIDE * SIDE / 4), 0.5, 0.03);
     CHECK_NEAR(spread / (SIDE * SIDE / 4), 0.25, 0.03);
     CHECK(left > 0);
-    /* A limit of nearly nothing leaves only the ramp: values stay in order and in place. */
+    /* A clip limit near 0 leaves a linear ramp: values keep their order. */
     for (int i = 0; i < SIDE * SIDE; i++) x[i] = (float)(i % SIDE);
     cloud_contrast(x, SIDE, SIDE, 1e-9, false, room);
     for (int i = 1; i < SIDE; i++) CHECK(x[i] >= x[i - 1]);

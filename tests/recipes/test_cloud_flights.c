@@ -14,8 +14,8 @@
 enum { FRAMES = 20, ROWS = 12, COLS = 8, PROFILES = 40 };
 #define BEGIN 1730246400.0 /* 30 October 2024, 0:00 UTC: day 304 */
 
-/* A flight whose frame i is all i, at second 10 i; the lidar looks every 5 seconds and sees 0.1 i
- * km at frame i, land below frames 4 and 5, no cloud at frame 6, a high one at 7. */
+/* A flight: every pixel of frame i is i, at second 10 i. The lidar measures every 5 seconds: 0.1
+ * i km at frame i, land below frames 4 and 5, no cloud at frame 6, a high cloud at frame 7. */
 static void write_flight(const char *dir, const char *name)
 {
     static float signal[FRAMES * ROWS * COLS];
@@ -87,7 +87,8 @@ TEST(cloud_flights_split_samples_and_weights_by_flight)
                                         "data.heavy_factor=1.5", "data.flat_field=false"};
     pl_run *run = NULL;
     void *data = NULL;
-    /* Labels: frames 1 to 3 and 8 to 19 (0 is below 0.1 km): 15, every fifth of them kept back. */
+    /* Labelled frames are 1 to 3 and 8 to 19 (frame 0 is below 0.1 km): 15 frames. Every fifth
+     * is held out for evaluation. */
     CHECK_OK(open_flights(dir, apart + 3, 1, &run, &data));
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 2 * 12);
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2 * 3);
@@ -98,7 +99,7 @@ TEST(cloud_flights_split_samples_and_weights_by_flight)
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 15);
     cloud_flights_close(data);
     pl_run_free(run);
-    /* Other heights: frames 1 to 3 alone, and 7 too. */
+    /* With other height limits: frames 1 to 3 only, and frame 7 too. */
     static const char *const low[] = {"data.eval_flights=b", "data.max_km=0.75"},
                              *const high[] = {"data.eval_flights=b", "data.max_km=6"};
     CHECK_OK(open_flights(dir, low, 2, &run, &data));
@@ -156,7 +157,7 @@ TEST(cloud_flights_are_read_in_km_and_degrees)
     pl_run_free(run);
 }
 
-/* seed_compat reads frames as without a flat field, which the original's is. */
+/* seed_compat reads frames without a flat field: the original's flat field has no effect. */
 TEST(cloud_seed_compat_reads_frames_without_a_flat_field)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
@@ -181,8 +182,9 @@ TEST(cloud_seed_compat_reads_frames_without_a_flat_field)
     CHECK(memcmp(&b[0], &b[1], sizeof b[0]) != 0 && memcmp(&b[1], &b[2], sizeof b[0]) == 0);
 }
 
-/* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1
- * then) are those of the samples; half of them are a flight's, the evaluation's are another's. */
+/* Generated skies written as flights and read again have the labels, angles and frames of the
+ * samples (frames scaled to a range of 1). One flight has the training samples, another the
+ * evaluation samples. */
 TEST(cloud_flights_that_are_generated_read_back_the_same)
 {
     if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
@@ -258,7 +260,7 @@ TEST(cloud_flights_train_through_the_authors_phases)
               "leave data.flights away");
 }
 
-/* On the command line: it trains, and what does not fit together is told. */
+/* On the command line: training works, and contradicting settings are refused with a reason. */
 TEST(cloud_flights_train_and_refuse_mistakes_on_the_command_line)
 {
     if (!cli_bin()) return;
@@ -280,8 +282,8 @@ TEST(cloud_flights_train_and_refuse_mistakes_on_the_command_line)
     CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=/no/x.h5,y.h5,z.h5");
     CHECK_RUN(cli_run("%s", line), 5, "/no/x.h5");
-    /* Flights that are not there; so few labels that a fifth of them is none (frames 2 and 3), and
-     * only one (frame 3). */
+    /* Missing flights; so few labels that a fifth of them is none (frames 2 and 3); only one
+     * label (frame 3). */
     static const struct {
         const char *keys, *why;
         int code;

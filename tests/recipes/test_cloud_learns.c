@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Every architecture trains: the loss of its last steps is below that of its first. */
+/* Every architecture learns: the loss of the last steps is below the loss of the first steps. */
 TEST(cloud_loss_falls_for_every_architecture)
 {
     static const char *const names[] = {"architecture.name=gnn", "architecture.name=ssm",
@@ -41,8 +41,8 @@ TEST(cloud_loss_falls_for_every_architecture)
     }
 }
 
-/* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their
- * middle. */
+/* Shares of predictions within a distance, for heights uniform in 0.1 to 2 km and predictions
+ * near the middle. */
 TEST(cloud_evaluates_shares_of_answers_within_a_distance)
 {
     pl_run *run;
@@ -58,8 +58,8 @@ TEST(cloud_evaluates_shares_of_answers_within_a_distance)
             if (strcmp(e.name[i], names[k]) == 0) share[k] = e.value[i];
         if (strcmp(e.name[i], "mae_km") == 0) mae = e.value[i];
     }
-    /* Markov: the share beyond x is at most the mean over x; and the mean is at least x times that
-     * share. */
+    /* Markov's inequality: the share above x is at most mean / x, and the mean is at least x
+     * times that share. */
     CHECK(0 <= share[0] && share[0] <= share[1] && share[1] <= share[2] && share[2] <= 1);
     CHECK_MSG(0.1 * (1 - share[0]) <= mae && 0.5 * (1 - share[2]) <= mae, "%g %g %g, mae %g",
               share[0], share[1], share[2], mae);
@@ -68,8 +68,9 @@ TEST(cloud_evaluates_shares_of_answers_within_a_distance)
     pl_run_free(run);
 }
 
-/* Outputs that are not finite, which the loss hides: counted over all micro-batches, before the
- * update takes their memory. Here the update's rate would lie where the count was. */
+/* Network outputs that are not finite, though the loss is: they are counted over all
+ * micro-batches before the update reuses their memory. In this plan the update would overwrite
+ * the count. */
 TEST(cloud_outputs_that_are_not_finite_end_the_run)
 {
     static const char *const keys[] = {"architecture.name=gnn",

@@ -22,7 +22,7 @@ static int programs_named(const pl_run *run, const char *name)
     return n;
 }
 
-/* Nothing is planned: the recipe is built to be counted. */
+/* Builds the recipe without planning, to count parameters. */
 static pl_status probe(const char *preset, const char *const *more, int n, pl_run **run,
                        pl_builder *b)
 {
@@ -59,7 +59,7 @@ TEST(fluxflow_has_the_parameters_of_its_peer)
     }
 }
 
-/* The flow stage alone, and beside the autoencoder in one step. */
+/* The flow stage alone, and together with the autoencoder in one step. */
 TEST(fluxflow_flow_has_the_parameters_of_its_peer)
 {
     static const char *const both[] = {"vae.on=true", "gan.on=true"};
@@ -76,7 +76,8 @@ TEST(fluxflow_flow_has_the_parameters_of_its_peer)
     }
 }
 
-/* The arena is the largest program's; the penalty has its turn; terms have their names. */
+/* The arena has the size of the largest program, the penalty runs in its steps, and loss terms
+ * have their names. */
 TEST(fluxflow_step_runs_every_program_in_the_largest_arena)
 {
     pl_run *run;
@@ -125,8 +126,8 @@ TEST(fluxflow_refuses_bad_settings_by_name)
     }
 }
 
-/* The flow's program comes after the autoencoder's and takes the same memory: what the first one
- * told is kept. */
+/* The flow's program runs after the autoencoder's program in the same memory: the outputs of the
+ * first program survive. */
 TEST(fluxflow_reports_the_rate_of_the_autoencoder)
 {
     static const char *const keys[] = {"flow.on=true", "optim_flow.lr=1e-4", "gan.on=false",
@@ -146,8 +147,8 @@ TEST(fluxflow_reports_the_rate_of_the_autoencoder)
 
 typedef enum amount { KEEP_ALL, LESS, LEAST } amount;
 
-/* Losses of the first steps, with everything kept, in three quarters of that, or in the least
- * memory that every program can do with. */
+/* Losses of the first steps: with the keep-all plan, with three quarters of its arena, or with
+ * the smallest arena that every program allows. */
 static pl_status losses_of(const char *preset, const char *const *more, int n, amount room,
                            double *loss, int steps)
 {
@@ -155,7 +156,7 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
     pl_step_info info;
     PL_TRY(pl_run_open(preset, more, n, &run));
     pl_status rc = pl_run_build(run);
-    bool again = false; /* of some program: of another the peak may be its weights */
+    bool again = false; /* for one program at least; the peak of another may be its weights */
     for (int i = 0; rc == PL_OK && room != KEEP_ALL && i < run->build->now->n_step_programs; i++) {
         uint64_t bytes =
             pl_program_plan(run->build->now->step_programs[i].run)->arena_bytes * 3 / 4;
@@ -186,8 +187,8 @@ TEST(fluxflow_in_least_memory_has_the_same_bits)
     CHECK(memcmp(all, least, sizeof all) == 0);
 }
 
-/* The discriminator judges the reconstruction itself: the numbers of a second decode, and less of
- * everything. */
+/* The discriminator sees the reconstruction itself instead of a second decode: the same numbers,
+ * with less memory and time. */
 TEST(fluxflow_decoding_once_gives_the_losses_of_twice_in_less_memory)
 {
     static const char *const ways[] = {"gan.decode=once", "gan.decode=twice"};
@@ -198,7 +199,7 @@ TEST(fluxflow_decoding_once_gives_the_losses_of_twice_in_less_memory)
         CHECK_OK(losses_of("fluxflow/tiny", &ways[i], 1, KEEP_ALL, loss[i], 4));
         CHECK_OK(pl_run_open("fluxflow/tiny", &ways[i], 1, &run));
         CHECK_OK(pl_run_build(run));
-        /* a small arena is some bytes more by chance */
+        /* packing may cost a few bytes in a small arena */
         alive[i] = pl_program_plan(pl_run_train_program(run))->live_bound_bytes;
         pl_run_free(run);
     }
@@ -216,7 +217,7 @@ TEST(fluxflow_flow_has_the_same_bits_in_less_memory)
     CHECK(memcmp(all, least, sizeof all) == 0);
 }
 
-/* The peak of a run of so many steps, all programs of a step and an evaluation in it. */
+/* The peak memory of a run of this many steps, with all programs of a step and an evaluation. */
 static long long peak_of(const char *config, int steps)
 {
     cli_result r =
@@ -225,7 +226,7 @@ static long long peak_of(const char *config, int steps)
     return at ? atoll(at + strlen("\"peak_used_bytes\":")) : -1;
 }
 
-/* A thousand steps need the bytes of twenty. */
+/* A run of 1,000 steps has the same peak as a run of 20. */
 TEST(fluxflow_memory_does_not_grow_over_1000_steps)
 {
     if (!pl_test_long()) SKIP("long");
@@ -241,7 +242,7 @@ TEST(fluxflow_memory_does_not_grow_over_1000_steps)
     }
 }
 
-/* Loss of an evaluation before and after so many steps on one thread. */
+/* Loss of an evaluation before and after this many steps, on one thread. */
 static pl_status learn(const char *preset, const char *const *more, int n, int steps, int use,
                        double *before, double *after)
 {
@@ -297,8 +298,8 @@ static pl_status flow_arena(const char *const *more, int n, uint64_t *bytes)
     return rc;
 }
 
-/* The compressor is not differentiated: however deep it is, nothing of it lives beside the flow's
- * own values. A differentiated one would keep some tensors for each of the twelve more blocks. */
+/* No gradient flows through the compressor: however deep it is, its tensors are freed before the
+ * flow's. With gradients, each of the twelve more blocks would keep some tensors. */
 TEST(fluxflow_flow_keeps_nothing_of_the_compressor)
 {
     static const char *const shallow[] = {"image=64", "flow.layers=6"}, *const deep[] = {
@@ -312,7 +313,7 @@ TEST(fluxflow_flow_keeps_nothing_of_the_compressor)
               (unsigned long long)few, (unsigned long long)many);
 }
 
-/* One step leaves every weight of the compressor as it is and moves those of the flow. */
+/* One step changes no weight of the compressor and changes the weights of the flow. */
 TEST(fluxflow_flow_does_not_train_the_compressor)
 {
     pl_run *run;
@@ -340,7 +341,7 @@ TEST(fluxflow_flow_does_not_train_the_compressor)
 }
 
 /* ---- PyTorch ---------------------------------------------------------------------------- */
-/* The peer's dump into the folder `to` of the test's. */
+/* Writes the PyTorch program's dump into the folder `to` of the test's folder. */
 static pl_status dump(const char *python, const char *workload, int seed, const char *to,
                       const char *more)
 {
@@ -381,8 +382,9 @@ TEST(fluxflow_flow_replays_the_peer)
     }
 }
 
-/* Both programs in f64, from the same weights, on the same draws: what f32 leaves open (README.md)
- * is rounding. The rate is one that f32 has exactly, since it is f32 here. */
+/* Both programs in f64, from the same weights, on the same random draws: the remaining
+ * difference in f32 (README.md) is rounding. The learning rate is exact in f32, because it is
+ * f32 here. */
 TEST(fluxflow_replays_the_peer_in_f64)
 {
     if (!pl_test_long()) SKIP("long");

@@ -1,5 +1,5 @@
-/* test_fluxflow_data.c - fluxflow's data as people keep them: texts, pictures, several resolutions,
- * buckets, encoded latents, and the published weights of LPIPS. */
+/* test_fluxflow_data.c - fluxflow's data as users have them: texts, pictures, several
+ * resolutions, buckets, encoded latents, and the published weights of LPIPS. */
 #include "base/sys.h"
 #include "io/safetensors.h"
 #include "recipes/fluxflow/fluxflow.h"
@@ -21,8 +21,7 @@ static pl_status generate(const char *const *more, int n, const char *dir, int64
     return rc;
 }
 
-/* Writes captions.tsv and the embeddings of the captions as the recipe makes them, times a factor.
- */
+/* Writes captions.tsv and the recipe's own embeddings of the captions, times a factor. */
 static bool write_texts(int n, float factor)
 {
     static float rows[16][24];
@@ -62,9 +61,9 @@ static pl_status flow_losses(const char *const *keys, int n, double *loss, int s
     return small_run_losses("fluxflow/flow-tiny", all, n + 1, loss, steps);
 }
 
-/* The same pictures and captions as files, as lines of a captions file, and in a tar give the same
- * steps; rows of a file in place of the recipe's own vectors do when they are the same rows, and
- * only then. */
+/* The same pictures and captions give the same steps as files, as lines of a captions file, and
+ * in a tar. Embeddings from a file give the same steps if and only if they equal the recipe's
+ * own vectors. */
 TEST(fluxflow_files_lines_and_tars_give_the_same_steps)
 {
     char path[8][640];
@@ -99,13 +98,14 @@ TEST(fluxflow_files_lines_and_tars_give_the_same_steps)
     CHECK_OK(flow_losses(lines, 1, got, 3)); /* without captions */
     CHECK(memcmp(want, got, sizeof want) != 0);
 
-    /* A tar has no evaluation part of its own: other samples are left for training. */
+    /* A tar has no separate evaluation part, so other samples are left for training. */
     snprintf(path[6], sizeof path[6], "data.path=%s", pl_test_path("a.tar"));
     const char *tar[] = {path[6], "data.source=tar"};
     CHECK_OK(flow_losses(tar, 2, got, 3));
     CHECK(got[0] > 0 && got[2] > 0);
 
-    /* Captions that cannot be found are told: no file, lines for other images, beside a tar. */
+    /* Missing captions are errors: no file, lines for other images, a captions file beside a
+     * tar. */
     static const char *const why[] = {"gone.tsv", "none of its 1 lines names an image",
                                       "data.captions is for images in folders"};
     CHECK(cli_write(pl_test_path("other.tsv"), "other/000000.png\ta red disc\n"));
@@ -121,7 +121,7 @@ TEST(fluxflow_files_lines_and_tars_give_the_same_steps)
     CHECK(strstr(pl_error_text(), "data.prompt_prefix"));
 }
 
-/* So few pictures that a share of them has none, or that there is no evaluation. */
+/* Too few pictures: the evaluation share has none, or training has none. */
 TEST(fluxflow_few_pictures_train_with_or_without_evaluation)
 {
     static const struct {
@@ -165,7 +165,7 @@ static pl_status mean_of(pl_run *run, pl_program *p, const char *name, double *m
     return n ? PL_OK : PL_ERR_ARG;
 }
 
-/* Pictures from files at two sizes: the programs see the same ones. */
+/* Pictures from files at two sizes: both programs get the same pictures. */
 TEST(fluxflow_resolutions_show_the_same_pictures)
 {
     char path[640];
@@ -192,7 +192,7 @@ TEST(fluxflow_resolutions_show_the_same_pictures)
     }
 }
 
-/* Words give a vector its direction, whatever their order; the prefix is part of the text. */
+/* Words determine the direction of a vector, in any order; the prefix is part of the text. */
 TEST(fluxflow_captions_encode_by_their_words)
 {
     static const char *const captions[] = {"a red disc", "Disc, a red!", "a blue disc",
@@ -216,7 +216,7 @@ TEST(fluxflow_captions_encode_by_their_words)
     CHECK_MSG(same < 1e-5 && other > 1 && with < 1e-5, "%g %g %g", same, other, with);
 }
 
-/* Pictures of two aspects, each bucket at two resolutions: the programs of a step are those of its
+/* Pictures of two aspect ratios, each bucket at two resolutions: a step runs the programs of its
  * bucket. */
 TEST(fluxflow_buckets_run_the_programs_of_their_size)
 {
@@ -257,15 +257,15 @@ TEST(fluxflow_buckets_run_the_programs_of_their_size)
 enum { CONVOLUTIONS = 13, TENSORS = 2 * CONVOLUTIONS + 5 };
 static const int layer_of[CONVOLUTIONS] = {0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28};
 static const int slice_of[CONVOLUTIONS] = {1, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5};
-static const int width_of[6] = {3, 8, 8, 16, 16, 16}; /* of the tiny preset, behind each slice */
+static const int width_of[6] = {3, 8, 8, 16, 16, 16}; /* of the preset tiny, after each slice */
 
 static float value_of(int tensor, int64_t i)
 {
     return (float)(0.01 * (tensor + 1) + 1e-5 * (double)i);
 }
 
-/* Names as the lpips package has them, or torchvision's VGG16 and the package's linear layers. part
- * 0: all, 1: the convolutions, 2: the linear layers; skip: a tensor that is left out, or -1. */
+/* Writes names of the lpips package, or of torchvision's VGG16 and the package's linear layers.
+ * part: 0 all, 1 convolutions, 2 linear layers; skip: index of a tensor to leave out, or -1. */
 static pl_status write_vgg(const char *file, bool package, int part, int skip)
 {
     pl_st_writer *w;
@@ -306,16 +306,16 @@ static pl_status write_vgg(const char *file, bool package, int part, int skip)
     return rc;
 }
 
-/* The last convolution, the first (file order is [out, in, 3, 3], ours [out, 3, 3, in]) and a
- * linear layer. */
+/* Compares the last convolution, the first (file order is [out, in, 3, 3], ours [out, 3, 3, in])
+ * and a linear layer. */
 static void check_loaded(pl_run *run)
 {
     static const struct {
         const char *slot;
         int tensor;
         int64_t ours, file;
-    } want[] = {{"lpips.stages.0.0.weight", 0, 2, 2 * 9}, /* input 2 at place (0,0) */
-                {"lpips.stages.0.0.weight", 0, 3, 1},     /* input 0 at place (0,1) */
+    } want[] = {{"lpips.stages.0.0.weight", 0, 2, 2 * 9}, /* input 2 at pixel (0,0) */
+                {"lpips.stages.0.0.weight", 0, 3, 1},     /* input 0 at pixel (0,1) */
                 {"lpips.stages.2.3.bias", 11, 5, 5},
                 {"lpips.stages.4.5.weight", 24, 1, 9},
                 {"lpips.weights.3", 2 * CONVOLUTIONS + 3, 7, 7}};

@@ -1,5 +1,5 @@
-/* test_fluxflow_stages.c - fluxflow's stages, its data as people keep them, and weights from
- * elsewhere. */
+/* test_fluxflow_stages.c - fluxflow's stages, the authors' formulas (seed_compat), and weights
+ * from files. */
 #include "base/sys.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
@@ -13,8 +13,7 @@
 #include <sys/stat.h>
 
 /* ---- stages ----------------------------------------------------------------------------- */
-/* How many tensors whose names begin so two model files have in common, and in how many they
- * differ. */
+/* Counts the tensors with this prefix that two model files share, and how many of them differ. */
 static pl_status compare_models(const char *a, const char *b, const char *prefix, int *common,
                                 int *differ)
 {
@@ -39,8 +38,8 @@ static pl_status compare_models(const char *a, const char *b, const char *prefix
     return rc;
 }
 
-/* The autoencoder alone until its loss is low enough; SPADE and the discriminator join; then the
- * flow on frozen tokens. */
+/* First the autoencoder alone until its loss is low enough; then SPADE and the discriminator
+ * join; then the flow trains on frozen tokens. */
 TEST(fluxflow_pipeline_trains_stage_by_stage)
 {
     WANT_BIN();
@@ -69,7 +68,8 @@ TEST(fluxflow_pipeline_trains_stage_by_stage)
     CHECK_MSG(strstr(cli_run("ls %s/run/samples", pl_test_dir()).out, "-made.png"), "no picture");
 }
 
-/* The authors' SPADE is off before its stage: its weights are there and stay as they begin. */
+/* With seed_compat SPADE is off before its stage: its weights exist and keep their initial
+ * values. */
 TEST(fluxflow_without_spade_leaves_its_weights)
 {
     static const char *const off[] = {"gan.on=false", "lpips.on=false", "spade.on=false"};
@@ -95,7 +95,8 @@ static double term(const pl_step_info *info, const char *name)
     return (double)NAN;
 }
 
-/* How far one step moves a weight of the compressor's first layer; *terms: "rec" or not. */
+/* Sets *moves: whether one step changes the compressor's first layer; *rec: whether the step has a
+ * loss term "rec". */
 static pl_status compressor_moves(const char *const *keys, int n, bool *moves, bool *rec)
 {
     pl_run *run;
@@ -114,8 +115,8 @@ static pl_status compressor_moves(const char *const *keys, int n, bool *moves, b
     return rc;
 }
 
-/* Without reconstruction and KL the discriminator alone moves the compressor: its decode is not of
- * tokens as given, as the second decode beside a reconstruction is. */
+/* Without reconstruction and KL only the discriminator's gradient moves the compressor: its
+ * decode then uses differentiable tokens, unlike the second decode beside a reconstruction. */
 TEST(fluxflow_adversary_alone_moves_the_compressor)
 {
     static const char *const alone[] = {"recon.on=false", "loss.kl_beta=0", "optim.weight_decay=0",
@@ -136,7 +137,7 @@ TEST(fluxflow_adversary_alone_moves_the_compressor)
     pl_run_free(run);
 }
 
-/* Every resolution trains; what counts steps counts steps, not updates. */
+/* Every resolution trains; counters count steps, not updates. */
 TEST(fluxflow_every_resolution_trains_in_one_step)
 {
     static const char *const two[] = {
@@ -169,8 +170,8 @@ TEST(fluxflow_every_resolution_trains_in_one_step)
 }
 
 /* ---- what is mended --------------------------------------------------------------------- */
-/* Rows of the table of times that one step of the flow moves: Lion moves what has a gradient by the
- * rate, the rest decays by a thousandth of that. */
+/* Rows of the table of times that one step of the flow moves: Lion moves a row that has a
+ * gradient by the learning rate; other rows decay by a thousandth of the rate. */
 static pl_status moved_times(const char *compat, int *n, int *last)
 {
     const char *const keys[] = {compat, "batch=8", "optim_flow.lr=0.01",
@@ -202,7 +203,7 @@ static pl_status moved_times(const char *compat, int *n, int *last)
     return rc;
 }
 
-/* The authors multiply a time by 999 and cut it off: all eight samples share row 999. */
+/* The authors multiply a time by 999 and truncate it: all eight samples share row 999. */
 TEST(fluxflow_times_are_not_rounded_down)
 {
     int n, last;
@@ -212,7 +213,7 @@ TEST(fluxflow_times_are_not_rounded_down)
     CHECK_MSG(n >= 6 && last < 999, "%d rows, the last is %d", n, last);
 }
 
-/* The time of a number in [0,1) is the inverse of the sums of cos^2. */
+/* The time for a number in [0,1) is the inverse of the cumulative sum of cos^2. */
 TEST(fluxflow_times_invert_the_sums_of_cos_squared)
 {
     enum { N = 64 };
@@ -244,7 +245,7 @@ TEST(fluxflow_times_invert_the_sums_of_cos_squared)
 }
 
 /* ---- data ------------------------------------------------------------------------------- */
-/* Loss of the discriminator in its first step. */
+/* Loss of the discriminator in the first step. */
 static pl_status first_d(const char *const *keys, int n, double *d)
 {
     pl_run *run;
@@ -258,7 +259,7 @@ static pl_status first_d(const char *const *keys, int n, double *d)
     return rc;
 }
 
-/* The authors' instance noise never reaches the discriminator, however strong it is. */
+/* With seed_compat, instance noise of any strength has no effect on the discriminator. */
 TEST(fluxflow_instance_noise_reaches_the_discriminator)
 {
     for (int compat = 0; compat < 2; compat++) {
@@ -272,7 +273,7 @@ TEST(fluxflow_instance_noise_reaches_the_discriminator)
     }
 }
 
-/* Weights of three terms, the last of negative mean. */
+/* Weights of three loss terms, the last with a negative mean. */
 static pl_status rolled(bool signed_means, float weight[3])
 {
     pl_store *store = pl_store_new();
@@ -293,8 +294,8 @@ static pl_status rolled(bool signed_means, float weight[3])
     return rc;
 }
 
-/* The mean of the positive means over each mean: the authors' generator term is turned round by it.
- */
+/* Each weight is the mean of the positive means divided by the term's own mean: the authors'
+ * generator term gets a negative sign. */
 TEST(fluxflow_adaptive_weights_match_their_formula)
 {
     static const float want[2][3] = {{11 / 6.f, 11 / 24.f, 11 / 3.f}, {2.5f, 0.625f, -5}};
@@ -307,8 +308,8 @@ TEST(fluxflow_adaptive_weights_match_their_formula)
     }
 }
 
-/* KL of two samples of 2 x 2 x 3 and its gradient by mu, with a floor of 0.5: elements at 0 count
- * the floor and have no gradient, those at mu 3 count 4.5 and have 3. */
+/* KL of two samples of 2 x 2 x 3 and its gradient by mu, with a floor of 0.5: elements at 0
+ * count as the floor and have no gradient; elements with mu 3 count 4.5 and have the gradient 3. */
 TEST(fluxflow_free_bits_floor_kl_and_its_gradient)
 {
     pl_store *store = pl_store_new();
@@ -333,8 +334,8 @@ TEST(fluxflow_free_bits_floor_kl_and_its_gradient)
     pl_store_free(store);
 }
 
-/* The authors' schedules move with every update, so that with two resolutions half the steps end
- * them. */
+/* The authors' schedules advance with every update, so with two resolutions they end after half
+ * the steps. */
 TEST(fluxflow_schedules_count_steps_not_updates)
 {
     const char *keys[] = {"image=32", "resolutions=[16]", "gan.on=false",         "lpips.on=false",
@@ -347,15 +348,15 @@ TEST(fluxflow_schedules_count_steps_not_updates)
         CHECK_OK(pl_run_build(run));
         CHECK_OK(pl_run_start(run));
         for (int i = 0; i < 3; i++) CHECK_OK(pl_run_step(run, &info));
-        /* The third step: two steps done; or five updates before its own, where PyTorch's cosine
-         * rises again. */
+        /* The third step: after two steps, or after five updates, where PyTorch's cosine rises
+         * again. */
         double part = compat ? 1.25 : 0.5, want = 1e-3 * (1 + cos(3.14159265358979 * part)) / 2;
         CHECK_MSG(fabs(info.lr - want) < 1e-6, "rate %g, wanted %g", info.lr, want);
         pl_run_free(run);
     }
 }
 
-/* All that is the authors' with the switch, and not without, changes what is computed. */
+/* Every seed_compat switch changes the computed numbers. */
 TEST(fluxflow_seed_compat_changes_the_losses)
 {
     static const char *const presets[] = {"fluxflow/tiny", "fluxflow/flow-tiny"};
@@ -376,7 +377,8 @@ static double bezier_at(double t, double a, double b, double c, double d)
     return r * r * r * a + 3 * r * r * s * b + 3 * r * s * s * c + s * s * s * d;
 }
 
-/* A curve has one channel of each part; the original's has five neighbours of the joined parts. */
+/* A curve uses one channel of each part; the original's uses five neighbouring channels of the
+ * joined parts. */
 TEST(fluxflow_flow_curve_has_one_channel_of_each_part)
 {
     static const float value[5][2] = {{0.3f, -1}, {1, 2}, {-3, 4}, {5, 6}, {7, -8}};
@@ -408,8 +410,8 @@ TEST(fluxflow_flow_curve_has_one_channel_of_each_part)
     }
 }
 
-/* Products of tokens that are turned by their places depend on how far these are apart, not on
- * where they are, and turning changes no length. With the original's neither holds. */
+/* Products of rotated tokens depend on the distance between their positions, not on the
+ * positions themselves, and rotation keeps lengths. With the original's rotation neither holds. */
 TEST(fluxflow_rotations_depend_on_distance_only)
 {
     enum { PLACES = 4, WIDTH = 8 };
@@ -447,7 +449,7 @@ TEST(fluxflow_rotations_depend_on_distance_only)
     }
 }
 
-/* A stage may freeze more than what it does not train. */
+/* A stage may freeze parameters that it would train otherwise. */
 TEST(fluxflow_stage_may_freeze_more)
 {
     WANT_BIN();

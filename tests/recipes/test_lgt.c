@@ -1,5 +1,5 @@
-/* test_lgt.c - the lgt recipe's own: the authors' files, its integration, its inference, and what
- * it mends. */
+/* test_lgt.c - the lgt recipe: the authors' files, integration, inference, and what seed_compat
+ * switches. */
 #include "base/sys.h"
 #include "io/safetensors.h"
 #include "recipes/lgt/lgt.h"
@@ -15,7 +15,7 @@
 /* ---- files of torch.save ---------------------------------------------------------------- */
 enum { SIDE = 8, NUMBERS = 4 * SIDE * SIDE };
 
-/* What the files of tests/data/lgt hold at channel c, row y, column x. */
+/* Value of the files in tests/data/lgt at channel c, row y, column x. */
 static float held(int c, int y, int x)
 {
     return (float)(((c * SIDE + y) * SIDE + x) % 97) / 8 - 4;
@@ -61,8 +61,8 @@ static bool put(const char *name, const void *x, size_t n)
     return f && fclose(f) == 0 && ok;
 }
 
-/* Every beginning of a file, and a file with any one byte turned over, is an error or numbers:
- * nothing worse. */
+/* Every truncated file, and a file with any one byte inverted, gives an error or numbers: never
+ * a crash. */
 TEST(lgt_refuses_files_that_are_cut_or_damaged)
 {
     static uint8_t all[8192];
@@ -154,8 +154,8 @@ static int folder_of(const float *x, int files)
     return -1;
 }
 
-/* Sixteen latents, a batch: what is wanted of each changes from pass to pass, and its example is of
- * that style. */
+/* Sixteen latents in one batch: the wanted style of each changes from epoch to epoch, and its
+ * example has that style. */
 TEST(lgt_draws_new_styles_every_epoch)
 {
     char path[640];
@@ -191,7 +191,8 @@ TEST(lgt_draws_new_styles_every_epoch)
     pl_run_free(run);
 }
 
-/* Without a folder for evaluation a share is taken, and of none the training latents do. */
+/* Without an evaluation folder a share of the latents is held out; if that share is empty, the
+ * training latents are evaluated. */
 TEST(lgt_evaluates_a_share_of_the_latents)
 {
     static const char *const share[] = {"data.eval_share=0.5", "data.eval_share=0"};
@@ -275,7 +276,7 @@ static pl_status way(bool shrinking, int steps, double t0, double *out)
     return rc;
 }
 
-/* The authors' shares of the way: 68.4 % for 4 steps, 67.2 % for 5, 65.1 % for 10. */
+/* The authors' integration covers 68.4 % of the way with 4 steps, 67.2 % with 5, 65.1 % with 10. */
 TEST(lgt_integration_reaches_the_end_of_the_path)
 {
     static const int steps[] = {4, 5, 10};
@@ -289,8 +290,8 @@ TEST(lgt_integration_reaches_the_end_of_the_path)
     }
 }
 
-/* Whether the table of styles moves in steps that are trained without a label. The first ones have
- * no gradient for it: layers behind it begin at zero. */
+/* Whether the table of styles changes in steps that are trained without a label. The first steps
+ * give it no gradient, because layers after it start at zero. */
 static pl_status styles_move(const char *key, bool *moved)
 {
     const char *keys[] = {key, "loss.label_drop=1", "optim.weight_decay=0", "ode.steps=1",
@@ -308,8 +309,7 @@ static pl_status styles_move(const char *key, bool *moved)
     return rc;
 }
 
-/* The authors' average style is that of the start: whatever it does in training, no style learns of
- * it. */
+/* The authors' average style keeps its initial value, whatever happens in training. */
 TEST(lgt_average_style_trains_every_style)
 {
     bool moved;
@@ -336,8 +336,8 @@ static pl_status losses_of(const char *epsilon, const char *warmup, const char *
     return rc;
 }
 
-/* The earliest time rises once an epoch: within the first of two steps it is 0, then half of
- * ode.epsilon; without epochs it rises in the second step. */
+/* The earliest time rises once per epoch: it is 0 during the first epoch of two steps, then half
+ * of ode.epsilon. Without epochs it rises in the second step. */
 TEST(lgt_epsilon_rises_with_the_epoch)
 {
     double none[4], half[4], epochs[4], steps[4];
@@ -356,7 +356,7 @@ static double term(const pl_step_info *info, const char *name)
     return (double)NAN;
 }
 
-/* The patch distance counts by the mean weight of the wanted styles. */
+/* The weight of the patch distance is the mean weight of the wanted styles. */
 TEST(lgt_style_weights_scale_the_patch_distance)
 {
     static const char *const keys[] = {"loss.style_weights=[3, 3]", "loss.w_style=2",
@@ -375,7 +375,7 @@ TEST(lgt_style_weights_scale_the_patch_distance)
 }
 
 /* ---- inference -------------------------------------------------------------------------- */
-/* The evaluation's terms for a network whose velocity is 1 everywhere. */
+/* Metrics of an evaluation of a network whose velocity is 1 everywhere. */
 static pl_status evaluate(const char *const *more, int n, double *swd, double *ssm)
 {
     const char *keys[8] = {"ode.eval_steps=5", "ode.steps=1"};
@@ -395,7 +395,7 @@ static pl_status evaluate(const char *const *more, int n, double *swd, double *s
     return rc;
 }
 
-/* Back to noise and forward again is the way there and back: content stays, but for the noise that
+/* Integrating to noise and back returns to the start: content is kept, except for the noise that
  * warmth adds in the second half. */
 TEST(lgt_inference_returns_to_the_content)
 {
@@ -417,7 +417,7 @@ TEST(lgt_inference_returns_to_the_content)
     CHECK_MSG(ssm > 1e-4 && other > 4 * ssm, "ssm %g and %g", ssm, other);
 }
 
-/* Evaluation of a network that was trained for some steps, so that styles differ. */
+/* Evaluates a network after some training steps, so that styles differ. */
 static pl_status trained_swd(const char *key, double *swd)
 {
     const char *keys[] = {key,
@@ -439,8 +439,8 @@ static pl_status trained_swd(const char *key, double *swd)
     return rc;
 }
 
-/* A weight of 1 is the wanted style alone, whether or not it falls; others, and the way from the
- * own style, are not. */
+/* With a weight of 1 only the wanted style counts, whether or not the weight falls; other
+ * weights, and starting from the latent's own style, differ. */
 TEST(lgt_guidance_of_1_changes_nothing)
 {
     double plain, fixed, twice, steady, away;
@@ -467,8 +467,8 @@ TEST(lgt_writes_pictures_of_samples)
                   access(pl_test_path("run/samples/00000002-source.png"), R_OK) == 0 &&
                   access(pl_test_path("run/samples/00000002-style.png"), R_OK) == 0,
               "no pictures");
-    /* From the model alone, before a step is taken, to the same numbers; without warmth, to others.
-     */
+    /* A started run gives the same numbers from the model file, before any step; without warmth,
+     * other numbers. */
     const char *from =
         "$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=1 sample.every=1 init_from=";
     CHECK_RUN(
@@ -484,7 +484,7 @@ TEST(lgt_writes_pictures_of_samples)
 
 enum { ROWS = 5 };
 
-/* A tensor of ROWS latents or numbers of the file. */
+/* Reads a tensor of ROWS latents or numbers from the file. */
 static pl_status read_tensor(const char *path, const char *name, void *to, size_t bytes)
 {
     pl_st_reader *f = NULL;
@@ -501,8 +501,8 @@ static pl_status no_picture(void *ctx, const pl_sheet *g)
     return PL_OK;
 }
 
-/* How far the latents that are written lie from those that came in, at most, when the network says
- * 1 everywhere; -1: the sources, their examples or their styles are not the evaluation's. */
+/* Largest distance between written latents and inputs when the network returns 1 everywhere; -1:
+ * the sources, examples or styles are not those of the evaluation. */
 static pl_status way_of(const char *const *more, int n, double *way)
 {
     const char *keys[8] = {"sample.every=1", "sample.count=5", "batch=2", "ode.eval_steps=4",
@@ -544,8 +544,8 @@ static pl_status way_of(const char *const *more, int n, double *way)
     return rc;
 }
 
-/* The file has what the evaluation has, channels first; there and back is where it began, but for
- * warmth. */
+/* The file has the evaluation's latents, channels first; integrating there and back returns to
+ * the start, except for warmth. */
 TEST(lgt_writes_the_latents_of_the_evaluation)
 {
     static const char *const cold[] = {"infer.temperature=0"}, *const warm[] = {

@@ -20,7 +20,7 @@ static bool ends_with(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-/* The numbers that Python's numbers(name, shape) gives. */
+/* Returns the numbers of Python's numbers(name, shape). */
 static void fill_slot(pl_run *r, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
@@ -112,7 +112,7 @@ static void check_case(json_t *row)
     for (int i = 0; i < n; i++) keys[i] = json_string_value(json_array_get(list, (size_t)i));
     pl_run *r;
     CHECK_OK(pl_run_open(preset, keys, n, &r));
-    r->purpose.goal = PL_GOAL_REPLAY; /* gradients are outputs */
+    r->purpose.goal = PL_GOAL_REPLAY; /* gradients are outputs of the graph */
     CHECK_OK(pl_run_build(r));
     CHECK_OK(pl_run_start(r));
     check_names(r, keys[0], json_object_get(row, "shapes"));

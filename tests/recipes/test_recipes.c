@@ -1,5 +1,5 @@
-/* test_recipes.c - the built-in recipes lgt, wandistill and stablesr: how large they are, that they
- * learn, that they agree with PyTorch, and that computing again changes nothing. */
+/* test_recipes.c - the built-in recipes lgt, wandistill and stablesr: their sizes, that they
+ * learn, that they agree with PyTorch, and that recompute changes no bit. */
 #include "plimsoll_train.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 /* ---- sizes ------------------------------------------------------------------------------ */
-/* Parameters of a preset by pattern; its programs are built, not planned. -1 on failure. */
+/* Counts the parameters of a preset that match a pattern; builds its programs without planning.
+ * -1 on failure. */
 static int64_t count_of(const char *preset, const char *override, const char *pattern,
                         bool trainable)
 {
@@ -63,7 +64,7 @@ TEST(recipes_have_the_published_parameters)
         {"stablesr/full", NULL, "unet.*.spade.*", 53020160, 53020160},
         {"stablesr/full", NULL, "struct.*", 52494080, 52494080},
         {"stablesr/full", NULL, NULL, 973443160, 107544276},
-        /* What the authors' name filter leaves: SPADE and the structure encoder. */
+        /* The authors' name filter keeps SPADE and the structure encoder. */
         {"stablesr/full", "seed_compat=true", NULL, 973443160, 53020160 + 52494080},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -76,7 +77,7 @@ TEST(recipes_have_the_published_parameters)
     }
 }
 
-/* Sizes that do not go together are told by their keys. */
+/* Sizes that contradict each other are refused with the names of their keys. */
 TEST(recipes_refuse_sizes_that_do_not_fit_by_their_keys)
 {
     static const struct {
@@ -110,7 +111,7 @@ TEST(recipes_refuse_sizes_that_do_not_fit_by_their_keys)
 }
 
 /* ---- learning --------------------------------------------------------------------------- */
-/* Mean loss of the last 20 of the preset's steps over that of the first 20. */
+/* Mean loss of the last 20 steps of the preset divided by the mean loss of the first 20. */
 static pl_status fall_of(const char *preset, double *fall)
 {
     enum { STEPS = 200, WINDOW = 20 };
@@ -130,7 +131,7 @@ static pl_status fall_of(const char *preset, double *fall)
     return rc;
 }
 
-/* What the recipe's README states of its preset tiny; NaN: nothing. */
+/* Figure that the recipe's README states for its preset tiny; NaN: none. */
 static double stated_fall(const char *preset)
 {
     static const char words[] = "of the last 20 of 200 steps is below ";
@@ -206,8 +207,8 @@ static pl_status trace_of(const char *preset, const char *override, const pl_com
     return rc;
 }
 
-/* Three quarters of the arena that keeps everything must do, and change no bit. Latents that are
- * large enough for activations to matter beside gradients. */
+/* Three quarters of the keep-all arena must suffice, and no bit may change. Latents are large
+ * enough for activations to matter beside gradients. */
 TEST(recipes_recompute_without_changing_a_bit)
 {
     static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny",
@@ -228,7 +229,7 @@ TEST(recipes_recompute_without_changing_a_bit)
     }
 }
 
-/* The switch changes what is trained. */
+/* The switch changes the trained numbers. */
 TEST(recipes_seed_compat_changes_the_losses)
 {
     static const char *const presets[] = {"lgt/tiny", "stablesr/tiny"};
@@ -254,15 +255,16 @@ static void check_replay(const char *dir)
               r.worst_final_name);
 }
 
-/* Channels in front of positions, and a frozen part. */
+/* Channels before positions, and a frozen part. */
 TEST(recipes_replay_of_wandistill_agrees_with_pytorch)
 {
     check_replay("tests/data/peers/wandistill");
 }
 
-/* The teacher in bf16 has no agreed number: PyTorch rounds at other places. What both are near to
- * is the same weights' result in f64, which is what this dump tells (bench/peers/accuracy.py made
- * it); PyTorch's own bf16 is 1.0e-3 of a loss and 2.6e-3 of a gradient away from it. */
+/* The teacher in bf16 has no agreed number, because PyTorch rounds at other places. Both
+ * programs are compared with the result of the same weights in f64, which this dump has
+ * (bench/peers/accuracy.py wrote it); PyTorch's own bf16 differs from it by 1.0e-3 in a loss and
+ * 2.6e-3 in a gradient. */
 TEST(recipes_replay_of_a_bf16_teacher_is_near_f64)
 {
     const double loss = 1.0e-3, gradient = 2.6e-3;
@@ -276,7 +278,7 @@ TEST(recipes_replay_of_a_bf16_teacher_is_near_f64)
     CHECK_MSG(r.worst_grad > 1e-4, "gradients are within %g: is the teacher in f32?", r.worst_grad);
 }
 
-/* All toy peers, written by PyTorch here and now; they are too large to keep. */
+/* All toy networks, dumped by PyTorch during the test; the dumps are too large to store. */
 TEST(recipes_replay_of_every_peer_agrees_with_pytorch)
 {
     static const char *const names[] = {
@@ -297,8 +299,8 @@ TEST(recipes_replay_of_every_peer_agrees_with_pytorch)
     }
 }
 
-/* Other sizes and seeds than those that are kept: one sample, odd sizes, as many channels as
- * positions (either layout has the same shape then), three levels, no dropout. */
+/* Sizes and seeds that no stored dump has: one sample, odd sizes, as many channels as positions
+ * (both layouts have the same shape then), three levels, no dropout. */
 TEST(recipes_replay_of_other_sizes_agrees_with_pytorch)
 {
     static const struct {
@@ -358,8 +360,8 @@ TEST(recipes_replay_of_other_sizes_agrees_with_pytorch)
     }
 }
 
-/* Both programs in f64, from the same weights, on the same draws: what f32 leaves open is rounding.
- * The rate is one that f32 has exactly. */
+/* Both programs in f64, from the same weights, on the same random draws: the remaining
+ * difference in f32 is rounding. The learning rate is exact in f32. */
 TEST(recipes_replay_in_f64_agrees_with_pytorch)
 {
     static const char *const names[] = {"cloud", "wandistill", "stablesr-edge-after",
@@ -387,7 +389,8 @@ TEST(recipes_replay_in_f64_agrees_with_pytorch)
     }
 }
 
-/* Where rounding decides, agreeing is chance: then this program is as near to f64 as PyTorch is. */
+/* Where rounding decides the result, two programs agree by chance; then this program must be as
+ * close to f64 as PyTorch is. */
 TEST(recipes_are_as_near_to_f64_as_pytorch)
 {
     static const char cases[] =
@@ -427,8 +430,7 @@ TEST(recipes_memory_does_not_grow_over_1000_steps)
     }
 }
 
-/* Settings that a recipe names as taking less memory are settings that it has, other than its own.
- */
+/* Every trade-off of a recipe names a key and a value of the recipe, other than the default. */
 TEST(recipes_tradeoffs_are_settings_of_the_recipe)
 {
     int n = 0;

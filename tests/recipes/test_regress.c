@@ -34,7 +34,7 @@ TEST(regress_has_the_expected_parameters)
     }
 }
 
-/* Mean loss of the last 20 steps over that of the first 20; -1 on failure. */
+/* Mean loss of the last 20 steps divided by the mean loss of the first 20; -1 on failure. */
 static double fall_of(const char *const *keys, int n)
 {
     enum { STEPS = 200, WINDOW = 20 };
@@ -119,8 +119,8 @@ TEST(regress_metrics_are_the_losses_of_their_names)
     }
 }
 
-/* The generated samples as files give the losses of the generated samples, with the sizes of the
- * files. A run on files is evaluated, and its predictions are written. */
+/* Training on the generated samples as files gives the same losses as on the generated samples,
+ * with sizes from the files. A run on files is evaluated, and its predictions are written. */
 TEST(regress_trains_on_arrays_as_on_generated_samples)
 {
     static char made[8192], read[8192];
@@ -171,7 +171,7 @@ static void write_set(const char *name, pl_type input, pl_type target)
     write_array(name, "eval/target.npy", target);
 }
 
-/* A target [N] is a target [N, 1]; f64 is rounded to f32. */
+/* A target of shape [N] equals a target of shape [N, 1]; f64 is rounded to f32. */
 TEST(regress_reads_flat_and_f64_arrays)
 {
     static char plain[8192], other[8192];

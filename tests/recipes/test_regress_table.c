@@ -14,14 +14,14 @@
 #define TABLE "data.table=t.csv 'data.targets=[price]' 'data.ignore=[id]' data.eval_share=0.1 "
 #define TINY  "regress/tiny eval.every=0 --quiet "
 
-/* price = 1000 area + 30000 for Rome, - 20000 for Lima: the truth of the tables below. */
+/* price = 1000 area + 30000 for Rome, - 20000 for Lima: the rule of the tables below. */
 static double truth(int i)
 {
     static const double more[] = {0, 30000, -20000};
     return 1000.0 * (40 + i * 37 % 100) + more[i % 3];
 }
 
-/* Rows [first, last) with separators and the price or without. */
+/* Writes rows [first, last) with this separator, with or without the price. */
 static void write_table(const char *name, int first, int last, bool price)
 {
     static const char *const city[] = {"Oslo", "Rome", "\"Lima, Peru\""};
@@ -39,7 +39,7 @@ static void write_table(const char *name, int first, int last, bool price)
 }
 
 /* Prices of 10^5 are learnt, because the recipe scales them, and predicted in their own unit for
- * rows in a table with other columns and another order; also when the training table is gone. */
+ * rows of a table with more columns in another order, also after the training table is deleted. */
 TEST(regress_learns_a_table_and_predicts_in_its_unit)
 {
     const char *d = pl_test_dir();

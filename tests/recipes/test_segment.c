@@ -22,8 +22,8 @@ static double metric(const char *text, const char *name)
     return x;
 }
 
-/* Trained on a folder, the network finds the shapes; scored against its own predictions as masks,
- * it is right everywhere. */
+/* Trained on a folder, the network finds the shapes; scored with its own predictions as masks,
+ * it is right at every pixel. */
 TEST(segment_learns_a_folder_and_its_masks_are_its_predictions)
 {
     const char *d = pl_test_dir();
@@ -52,7 +52,7 @@ static void write_mask(const char *path, int w, int h, int left, int right)
         pl_test_fail(__FILE__, __LINE__, "%s", pl_error_text());
 }
 
-/* The numbers of a mask of at most 40 x 24 pixels; out has room for 4 bytes a pixel. */
+/* Reads the numbers of a mask of at most 40 x 24 pixels; out has room for 4 bytes per pixel. */
 static bool read_mask(const char *path, uint8_t *out, int *w, int *h)
 {
     char full[700], *bytes;
@@ -72,8 +72,9 @@ static bool read_mask(const char *path, uint8_t *out, int *w, int *h)
     return ok;
 }
 
-/* Predicted masks have the size of their picture and the numbers of data.mask_values. All training
- * pictures are flipped: masks that are not flipped with them would teach the opposite. */
+/* Predicted masks have the size of their picture and the numbers of data.mask_values. All
+ * training pictures are flipped: if masks were not flipped too, the network would learn the
+ * opposite. */
 TEST(segment_masks_have_the_size_of_the_picture_and_the_users_numbers)
 {
     const char *d = pl_test_dir();

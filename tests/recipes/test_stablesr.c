@@ -1,6 +1,6 @@
-/* test_stablesr.c - the autoencoder against PyTorch's numbers and by its names, pictures in and
- * losses out. Sizes of the other parts, learning and PyTorch are in test_recipes.c, the degradation
- * in test_degrade.c. */
+/* test_stablesr.c - stablesr from pictures to losses: degradation settings, file filters, the
+ * pool, edges, memory, caches. Sizes of the parts, learning and PyTorch are in test_recipes.c,
+ * the degradation in test_degrade.c. */
 #include "base/sys.h"
 #include "recipes/stablesr/stablesr.h"
 #include "tests/datasets/made_images.h"
@@ -55,7 +55,7 @@ static bool png_folder(const char *dir, int n)
     return true;
 }
 
-/* The same bits whatever the number of threads that read; a pool brings other batches. */
+/* The bits do not depend on the number of reading threads; a pool gives other batches. */
 TEST(stablesr_losses_on_pictures_do_not_depend_on_workers)
 {
     const char *dir = pl_test_path("pictures");
@@ -95,8 +95,8 @@ static void reads_draw(const char *key, const char *name, bool *reads)
     pl_run_free(run);
 }
 
-/* seed_compat draws the degraded latent twice, once to add noise to and once for the structure
- * encoder. */
+/* seed_compat draws the degraded latent twice: once for the noised input and once for the
+ * structure encoder. */
 TEST(stablesr_seed_compat_draws_the_degraded_latent_twice)
 {
     bool once[2] = {false}, twice[2] = {false};
@@ -107,7 +107,7 @@ TEST(stablesr_seed_compat_draws_the_degraded_latent_twice)
     CHECK(once[0] && !once[1] && twice[0] && twice[1]);
 }
 
-/* The first loss when the new input convolution's weights of one channel are 9. */
+/* The first loss when the weights of one channel of the new input convolution are 9. */
 static void loss_with_channel(const char *compat, int channel, double *loss)
 {
     pl_run *run;
@@ -129,8 +129,8 @@ static void loss_with_channel(const char *compat, int channel, double *loss)
     *loss = info.loss;
 }
 
-/* The original's new input convolution is zero for its first four channels, and stays so as it is
- * frozen. */
+/* The original's new input convolution is zero for its first four channels and stays zero,
+ * because it is frozen. */
 TEST(stablesr_seed_compat_ignores_the_first_four_channels)
 {
     static const int channel[] = {-1, 3, 4};
@@ -142,7 +142,7 @@ TEST(stablesr_seed_compat_ignores_the_first_four_channels)
     CHECK(loss[1][1] != loss[1][0] && loss[1][2] != loss[1][0]);
 }
 
-/* The authors' filter by file size: what is shorter is passed over, or stops the run. */
+/* The authors' filter by file size: a shorter file is skipped, or stops the run. */
 TEST(stablesr_skips_or_refuses_small_files)
 {
     const char *dir = pl_test_path("sizes");
@@ -163,7 +163,7 @@ TEST(stablesr_skips_or_refuses_small_files)
         if (k == 1) CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) != 0); /* other pictures */
         if (k == 2) CHECK_MSG(strstr(pl_error_text(), "data.min_bytes"), "%s", pl_error_text());
     }
-    /* All are too small: the reason is told, though each is passed over. */
+    /* All files are too small: the error names the reason, even with data.on_bad=skip. */
     const char *const none[] = {SMALL_VAE, path, "batch=2", "data.min_side=384",
                                 "data.on_bad=skip"};
     CHECK_INT(losses_of(none, 7, NULL, loss[0], NULL), PL_ERR_DATA);
@@ -171,8 +171,8 @@ TEST(stablesr_skips_or_refuses_small_files)
               "%s", pl_error_text());
 }
 
-/* Ranges that are none, and patterns that freeze nothing, are refused; an empty one freezes nothing
- * by intent. */
+/* Empty ranges, and patterns that freeze nothing, are refused; an empty pattern freezes nothing
+ * on purpose. */
 TEST(stablesr_refuses_bad_ranges_and_patterns)
 {
     static const struct {
@@ -197,7 +197,7 @@ TEST(stablesr_refuses_bad_ranges_and_patterns)
 
 enum { BATCHES = 10, PAIRS = 2, PICTURE = 64 * 64 * 3 };
 
-/* Pictures and their edges of the first batches. */
+/* Pictures of the first batches, and their edges. */
 typedef struct first_pairs {
     float gt[BATCHES * PAIRS][PICTURE], edge[BATCHES * PAIRS][PICTURE];
 } first_pairs;
@@ -230,9 +230,9 @@ static pl_status see(const char *path, const char *pool, const char *compat, con
     return rc;
 }
 
-/* A pair in the pool keeps its edges. The original's loses them: edges are of the batch that has
- * just come. With seed_compat the good picture is not read by the step, so pictures are known by
- * their edges alone. */
+/* A pair in the pool keeps its edges. In the original, edges are those of the newest batch
+ * instead. With seed_compat the step does not read the good picture, so the test identifies
+ * pictures by their edges. */
 TEST(stablesr_pool_keeps_a_sample_with_its_edges)
 {
     const char *dir = pl_test_path("pictures");
@@ -275,8 +275,7 @@ TEST(stablesr_pool_smaller_than_a_batch_is_refused)
           strstr(pl_error_text(), "data.pool"));
 }
 
-/* What generated pictures take on the host is in the plan, and so is what each reading thread
- * takes. */
+/* The plan counts the host memory of generated pictures and of each reading thread. */
 TEST(stablesr_plan_includes_the_host_memory_of_pictures)
 {
     if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
@@ -310,7 +309,7 @@ TEST(stablesr_plan_includes_the_host_memory_of_pictures)
               (unsigned long long)(overhead[2] - overhead[0]), (unsigned long long)one);
 }
 
-/* Encoding in the step, with less memory: the same bits. */
+/* Encoding inside the step with less memory gives the same bits. */
 TEST(stablesr_encoding_has_the_same_bits_in_less_memory)
 {
     if (!pl_test_long()) SKIP("long");
@@ -345,8 +344,8 @@ TEST(stablesr_full_accumulates_six_micro_batches)
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */
-/* What is frozen is differentiated through, but keeps nothing for gradients that nobody wants:
- * neither inputs of its convolutions nor their gradients. */
+/* Gradients flow through frozen parts, but nothing is kept for gradients of frozen weights:
+ * neither inputs of their convolutions nor weight gradients. */
 TEST(stablesr_frozen_parts_take_less_memory)
 {
     uint64_t arena[2], state[2];
@@ -367,8 +366,8 @@ TEST(stablesr_frozen_parts_take_less_memory)
               (unsigned long long)arena[1]);
 }
 
-/* The request that failed on the authors' card: one map of the original edge processor, 6.00 GiB.
- */
+/* The allocation that failed on the authors' GPU: one tensor of the original edge processor,
+ * 6.00 GiB. */
 TEST(stablesr_edge_before_has_the_6_gib_tensor_of_the_original)
 {
     if (!pl_test_long()) SKIP("long");
@@ -387,7 +386,7 @@ TEST(stablesr_edge_before_has_the_6_gib_tensor_of_the_original)
 }
 
 /* ---- the authors' format ------------------------------------------------------------------ */
-/* Pictures that the recipe writes are the PNGs that it trains on. */
+/* Pictures that the recipe writes as PNG are the pictures that it trains on. */
 TEST(stablesr_generated_pictures_are_trained_on)
 {
     const char *dir = pl_test_path("raw");
@@ -422,8 +421,7 @@ TEST(stablesr_generated_pictures_are_trained_on)
     CHECK(isfinite(loss[STEPS - 1]));
 }
 
-/* data.crop=pixels: what comes is a part of the picture, pixel for pixel; in evaluation the one in
- * the middle. */
+/* data.crop=pixels gives a part of the picture, pixel for pixel; in evaluation the middle part. */
 TEST(stablesr_crops_without_scaling)
 {
     enum { W = 96, H = 80, SIDE = 40 };
@@ -470,8 +468,8 @@ TEST(stablesr_crops_without_scaling)
 }
 
 /* ---- computed once ------------------------------------------------------------------------ */
-/* Training on what `plimsoll cache` keeps is training with the encoder inside, to the bit, and the
- * encoder is not in its plan. */
+/* Training from the cache of `plimsoll cache` equals training with the encoder in the step, bit
+ * for bit, and the plan has no encoder. */
 TEST(stablesr_cache_trains_to_the_bits_of_the_encoder)
 {
     const char *dir = pl_test_path("cache");
@@ -492,7 +490,7 @@ TEST(stablesr_cache_trains_to_the_bits_of_the_encoder)
     CHECK_OK(losses_of(o, 6, NULL, inside, NULL));
     CHECK_OK(losses_of(o, 7, NULL, cached, NULL));
     CHECK(memcmp(inside, cached, sizeof inside) == 0);
-    /* A pool stands in front of both alike, whether edges go through it or not. */
+    /* A pool works with both in the same way, with edges in the pool and without. */
     memcpy(first, inside, sizeof first);
     for (int k = 0; k < 2; k++) {
         const char *const p[] = {SMALL_VAE,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define SMALL_VAE "vae.encode=true", "vae.width=32", "vae.mult=[1, 1, 2, 2]"
-/* As many levels as the real U-Net has, three of them with attention. */
+/* As many levels as the real U-Net, three of them with attention. */
 #define FOUR_LEVELS "model.mult=[1, 1, 2, 2]", "struct.mult=[1, 1, 1, 1]", "model.attn_levels=3"
 
 /* ---- autoencoder -------------------------------------------------------------------------- */
@@ -42,12 +42,12 @@ TEST(stablesr_vae_has_the_published_parameters)
     CHECK_INT(count_of(encode, 1, "vae.*", true), 0);
     CHECK_INT(count_of(encode, 1, "context", false), 77 * 1024);
     CHECK_INT(count_of(encode, 1, NULL, true), 107544276);
-    /* The trained part is a pattern. */
+    /* A pattern selects the trained part. */
     const char *const less[] = {"frozen='unet.*,struct.*,!*.spade.*'"};
     CHECK_INT(count_of(less, 1, NULL, true), 107544276 - 52494080 - (8 * 320 * 9 + 320));
 }
 
-/* What PyTorch's autoencoder of this size gives for these weights and this picture, in f64. */
+/* Output of PyTorch's autoencoder of this size for these weights and this picture, in f64. */
 static const struct {
     int at;
     double want;
@@ -99,7 +99,7 @@ TEST(stablesr_vae_matches_pytorch)
     pl_store_free(store);
 }
 
-/* A latent is drawn: the deviation is that of the second half of the moments. */
+/* A latent is drawn: the second half of the moments gives its deviation. */
 TEST(stablesr_vae_latent_has_the_mean_and_deviation_of_its_moments)
 {
     pl_store *store = pl_store_new();
@@ -119,7 +119,7 @@ TEST(stablesr_vae_latent_has_the_mean_and_deviation_of_its_moments)
     memcpy(n, drawn, sizeof drawn);
     CHECK_OK(lab_run(l, 0));
     const float *z = lab_output(l, 0, "z", NULL);
-    for (int i = 0; i < 4; i++) /* logs of variances are cut at -30 */
+    for (int i = 0; i < 4; i++) /* logarithms of variances are clipped at -30 */
         CHECK_NEAR(z[i],
                    0.18215 * ((double)given[i] +
                               exp(0.5 * fmax((double)given[4 + i], -30)) * (double)drawn[i]),
@@ -170,7 +170,7 @@ static void diffusers_name(const char *ours, char *out, size_t cap)
         swap(out, cap, changes[i][0], changes[i][1]);
 }
 
-/* As the published folders of Stable Diffusion have them. */
+/* Names as in the published folders of Stable Diffusion. */
 static void older_name(const char *ours, char *out, size_t cap)
 {
     static const char *const changes[][2] = {{"attentions.0.to_q", "attentions.0.query"},
@@ -206,7 +206,7 @@ TEST(stablesr_vae_loads_from_four_naming_schemes)
             "stablesr/tiny", (const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));
         CHECK_OK(renamed_compare(whole, back, "vae.", false, &off, &same));
         CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
-        /* Training takes the encoder of the same file and leaves the decoder. */
+        /* Training reads the encoder of the same file and ignores the decoder. */
         CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5,
                                 back));
         CHECK_OK(renamed_compare(whole, back, "vae.encoder.", false, &off, &same));
@@ -223,7 +223,7 @@ TEST(stablesr_vae_loads_from_four_naming_schemes)
 }
 
 /* ---- the U-Net's, by two ------------------------------------------------------------------ */
-/* Blocks of ours in theirs, which count the input convolution. */
+/* Our block numbers in published files, which count the input convolution as a block. */
 static void unet_published_name(const char *ours, char *out, size_t cap)
 {
     static const char *const changes[][2] = {
@@ -313,7 +313,8 @@ static void our_name(const char *ours, char *out, size_t cap)
     snprintf(out, cap, "%s", ours);
 }
 
-/* What is trained keeps its own values: SPADE and the input convolution are not in such files. */
+/* Trained parts keep their initial values: such files have no SPADE and no new input
+ * convolution. */
 TEST(stablesr_unet_loads_from_two_naming_schemes)
 {
     const char *model = pl_test_path("model.safetensors");
@@ -322,7 +323,8 @@ TEST(stablesr_unet_loads_from_two_naming_schemes)
     const char *back = pl_test_path("back.safetensors");
     char key[640];
     snprintf(key, sizeof key, "unet_from=%s", file);
-    /* A model without what such files lack: the rest of it under our names is the reference. */
+    /* The reference: a model without the parts that such files lack, with all its weights under
+     * our names. */
     CHECK_OK(
         small_run_save("stablesr/tiny", (const char *const[]){"seed=5", FOUR_LEVELS}, 4, model));
     CHECK_OK(renamed_write(

@@ -46,7 +46,7 @@ static void write_book(const char *name, const char *sentence, int times)
     if (f) fclose(f);
 }
 
-/* A text that repeats itself is learnt by heart: the likeliest continuation is the text. */
+/* A text that repeats itself is memorised: the likeliest continuation is the text. */
 TEST(text_continues_a_text_that_it_was_trained_on)
 {
     const char *d = pl_test_dir();
@@ -63,7 +63,7 @@ TEST(text_continues_a_text_that_it_was_trained_on)
               cli_read(path));
 }
 
-/* The same seed gives the same text, another seed another one, also within a budget. */
+/* The same seed gives the same text, also within a budget; another seed gives another text. */
 TEST(text_predictions_depend_on_the_seed_alone)
 {
     const char *d = pl_test_dir();

@@ -12,7 +12,7 @@ typedef struct trained {
     const char *make;  /* shell command that makes the files */
     const char *train; /* arguments of plimsoll train */
     const char *oracle, *metric;
-    double margin; /* by which our score may be worse: absolute, or relative for `smaller` */
+    double margin; /* allowed loss against PyTorch: absolute, or relative if `smaller` */
     bool smaller;  /* smaller is better */
 } trained;
 

@@ -1,5 +1,5 @@
-/* test_wandistill.c - the teacher's weights from other people's files, what it costs in memory, and
- * the original's loss. Sizes, learning and PyTorch are in test_recipes.c. */
+/* test_wandistill.c - the teacher: weights from published files, memory, and the original's
+ * loss. Sizes, learning and PyTorch are in test_recipes.c. */
 #include "base/dtype.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* ---- other people's files ----------------------------------------------------------------- */
-/* The names of Wan's own files, written down from its modules. */
+/* The names of Wan's own files, taken from its modules. */
 static void native_name(const char *ours, char *out, size_t cap)
 {
     static const char *const parts[][2] = {{"teacher.patch", "patch_embedding"},
@@ -32,7 +32,7 @@ static void native_name(const char *ours, char *out, size_t cap)
         break;
     }
     char *norm = strstr(out, ".norm.");
-    if (norm) { /* the one in front of cross-attention */
+    if (norm) { /* the norm before cross-attention */
         char tail[64];
         snprintf(tail, sizeof tail, "%s", norm + 6);
         snprintf(norm, cap - (size_t)(norm - out), ".norm3.%s", tail);
@@ -47,7 +47,7 @@ static void swap(char *text, size_t cap, const char *from, const char *to)
     snprintf(at, cap - (size_t)(at - text), "%s%s", to, tail);
 }
 
-/* Those of diffusers, as its conversion makes them of Wan's. */
+/* The names of diffusers, as its conversion derives them from Wan's. */
 static void diffusers_name(const char *ours, char *out, size_t cap)
 {
     native_name(ours, out, cap);
@@ -110,14 +110,14 @@ TEST(wandistill_teacher_loads_from_both_naming_schemes)
                   "names %d: %d tensors of the teacher differ, %d others came with them", k, off,
                   same);
     }
-    /* Without a file the weights are others: the comparison can fail. */
+    /* Without a file the weights differ, so the comparison can fail. */
     int off, same;
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=6"}, 1, back));
     CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
     CHECK(off > 20);
 }
 
-/* The real teacher is bf16 here and mostly f32 in files. */
+/* The teacher is bf16 here and mostly f32 in files. */
 TEST(wandistill_teacher_is_rounded_to_bf16)
 {
     PATH(model, "model.safetensors");
@@ -157,7 +157,7 @@ static bool write_text(const char *path, const char *text)
     return f && fclose(f) == 0 && ok;
 }
 
-/* The index that comes with shards: which tensor lies in which. */
+/* Writes the index of the shards: which tensor is in which file. */
 static bool write_index(const char *model, const char *path, renamed_fn name, int parts,
                         const char *also)
 {
@@ -212,7 +212,7 @@ TEST(wandistill_teacher_loads_from_shards)
     CHECK(save_with(index, back) == PL_ERR_FILE && strstr(pl_error_text(), "weight_map"));
     CHECK(write_text(index, "{\"weight_map\": {\"a\": \"../elsewhere.safetensors\"}}"));
     CHECK(save_with(index, back) == PL_ERR_FILE && strstr(pl_error_text(), "beside"));
-    /* The same tensor twice. */
+    /* The same tensor in two files. */
     snprintf(text, sizeof text, "rm %s && cp %s/shard-1.safetensors %s/shard-9.safetensors", index,
              folder, folder);
     CHECK_INT(system(text), 0);
@@ -237,7 +237,7 @@ TEST(wandistill_teacher_file_must_match_exactly)
                   strstr(pl_error_text(), "native Wan") &&
                   strstr(pl_error_text(), "1 tensor is missing"),
               "%s", pl_error_text());
-    /* Another size of the teacher: more blocks than the model has, and other widths. */
+    /* Teachers of another size: more blocks than the model has, other widths. */
     PATH(large, "large.safetensors");
     CHECK_OK(
         small_run_save("wandistill/tiny", (const char *const[]){"teacher.layers=3"}, 1, large));
@@ -260,7 +260,7 @@ static const float *slot_data(pl_run *run, const char *name, pl_type *type)
     return pl_session_slot(pl_run_session(run), slot);
 }
 
-/* With a learning rate of 0 the first step leaves what was cut out. */
+/* With a learning rate of 0 the first step leaves the weights that were copied from the teacher. */
 TEST(wandistill_student_starts_from_the_teacher)
 {
     pl_run *run;
@@ -294,7 +294,7 @@ TEST(wandistill_student_starts_from_the_teacher)
         t = slot_data(run, name, &tt);
         CHECK(memcmp(s, t, 128 * sizeof *s) == 0);
     }
-    /* Only in the first step: afterwards the student is its own. */
+    /* Weights are copied in the first step only; later steps do not copy. */
     int slot = pl_store_find(pl_run_store(run), "student.blocks.0.mlp.2.bias");
     float *own = pl_session_slot(pl_run_session(run), slot);
     own[0] = 7;
@@ -323,8 +323,9 @@ static pl_status plan_of(const char *const *overrides, int n, const pl_compile_o
     return rc;
 }
 
-/* Twelve blocks of the teacher take the arena of two: what a block makes is gone after it, and the
- * student has its bytes. Its weights are in the state, in bf16, and nothing else of it is. */
+/* Twelve blocks of the teacher need the same arena as two: tensors of a block are freed after
+ * the block, and the student reuses their bytes. The state has the teacher's weights in bf16 and
+ * nothing else of the teacher. */
 TEST(wandistill_teacher_depth_does_not_grow_the_arena)
 {
     figures two, twelve, full;
@@ -336,8 +337,8 @@ TEST(wandistill_teacher_depth_does_not_grow_the_arena)
     CHECK_OK(plan_of(wide, 3, NULL, &full));
     CHECK_MSG(twelve.arena <= two.arena + two.arena / 50, "arena %llu with 2 blocks, %llu with 12",
               (unsigned long long)two.arena, (unsigned long long)twelve.arena);
-    /* A block: q, k, v, o twice, two norms twice, one affine norm, six rows, two layers of the
-     * feed-forward part. */
+    /* Parameters of a block: q, k, v, o twice, two norms twice, one affine norm, six rows, two
+     * layers of the feed-forward part. */
     uint64_t d = 48, f = 64,
              block = 8 * (d * d + d) + 4 * d + 2 * d + 6 * d + (f * d + f) + (d * f + d);
     uint64_t grown = twelve.state - two.state;
@@ -347,8 +348,8 @@ TEST(wandistill_teacher_depth_does_not_grow_the_arena)
     CHECK(full.state > twelve.state + 10 * block);
 }
 
-/* Probabilities of the student's attention would be (B,heads,N,N) a block: nothing that large is
- * kept. */
+/* The probabilities of the student's attention would have (B,heads,N,N) elements per block: no
+ * tensor of that size is stored. */
 TEST(wandistill_attention_keeps_no_probabilities)
 {
     figures f;
@@ -362,8 +363,8 @@ TEST(wandistill_attention_keeps_no_probabilities)
               (unsigned long long)f.keep_all, (unsigned long long)probabilities);
 }
 
-/* Each block is a scope that may be computed again: the planner's choice, or all of them when asked
- * for. */
+/* Each block is a scope that can be recomputed: as the planner chooses, or all of them on
+ * request. */
 TEST(wandistill_blocks_are_recomputed_by_the_plan_or_on_request)
 {
     figures keep, less, blocks;
@@ -379,11 +380,11 @@ TEST(wandistill_blocks_are_recomputed_by_the_plan_or_on_request)
               (unsigned long long)c.arena_budget, less.again);
     CHECK_MSG(blocks.again > 0.1 && blocks.arena < keep.arena, "blocks: %g again, arena %llu",
               blocks.again, (unsigned long long)blocks.arena);
-    CHECK(less.again < blocks.again); /* half the memory costs less than what all blocks cost */
+    CHECK(less.again < blocks.again); /* half the memory costs less than recomputing all blocks */
 }
 
 /* ---- the original's loss ------------------------------------------------------------------ */
-/* As PyTorch does it: (B,4,S,S) and (B,16,1,S,S) are (1,B,4,S,S) and (B,16,1,S,S). */
+/* As PyTorch broadcasts: (B,4,S,S) and (B,16,1,S,S) are (1,B,4,S,S) and (B,16,1,S,S). */
 static double torch_broadcast(const float *out, const float *target, int b, int s)
 {
     double sum = 0;
@@ -434,8 +435,8 @@ TEST(wandistill_seed_compat_broadcasts_as_pytorch_does)
     CHECK(broadcast_loss(2, &ours, &torch) == PL_ERR_CONFIG && strstr(pl_error_text(), "1 or 16"));
 }
 
-/* The projection in front of the teacher is zero, so that it sees an empty latent whatever the
- * noise; there is no other behind the student. */
+/* The projection before the teacher is zero, so the teacher gets the same latent for any noise;
+ * the student has no projection after it. */
 TEST(wandistill_seed_compat_trains_with_a_zero_projection)
 {
     double loss[2][2];
@@ -462,8 +463,9 @@ TEST(wandistill_seed_compat_trains_with_a_zero_projection)
 }
 
 /* ---- prompts ------------------------------------------------------------------------------ */
-/* The prompts and embeddings that the recipe writes train as its own samples do, up to their order:
- * the mean loss over the evaluation's lines is that of some lines, and each line's row is read. */
+/* Training on the prompts and embeddings that the recipe writes equals training on its own
+ * samples, up to their order: the mean loss over the evaluation lines is the mean over some of
+ * the lines, and the row of each line is read. */
 TEST(wandistill_prompts_and_embeddings_train_as_generated_samples_do)
 {
     PATH(dir, "raw");
@@ -497,7 +499,7 @@ TEST(wandistill_prompts_and_embeddings_train_as_generated_samples_do)
         pl_run_free(run);
     }
     CHECK(loss[0] == loss[1] && loss[0] > 0);
-    /* The rows matter: without the file there is nothing to read the text from. */
+    /* The rows matter: without the file the recipe has no source of text. */
     CHECK_OK(pl_run_open("wandistill/tiny",
                          (const char *const[]){prompts, "allow_random_frozen=true"}, 2, &run));
     CHECK_OK(pl_run_build(run));

@@ -26,15 +26,15 @@ static int64_t *input_order(const pl_type *t, int64_t *n)
 
 /* ---- one workload ----------------------------------------------------------------------- */
 typedef void build_fn(pl_nn *m, const void *config);
-/* Which program runs, on which micro-batch (0: the program names it itself). */
-typedef struct turn {
+/* One run of a program in a step, on which micro-batch (0: the program chooses). */
+typedef struct call {
     int program, micro;
-} turn;
+} call;
 typedef struct work {
     const char *name;
     const void *config;
     build_fn *build[4];
-    int (*turns)(int step, turn *out); /* step from 1; how many */
+    int (*calls)(int step, call *out); /* step: from 1; returns the number of calls */
 } work;
 
 typedef struct bench {
@@ -84,7 +84,7 @@ static double get(pl_dtype d, const void *p, int64_t i)
     return d == PL_I64 ? (double)((const int64_t *)p)[i] : (double)((const float *)p)[i];
 }
 
-/* Values of a tensor in file order. Caller frees. */
+/* Returns the values of a tensor in file order. The caller frees them. */
 static double *in_file_order(const pl_slot *s, const void *p, int64_t *n)
 {
     int64_t *index = peer_slot_order(s, n);
@@ -110,7 +110,8 @@ static void start_slot(bench *b, int slot, const char *name, json_t *row)
     b->start[slot] = in_file_order(s, lab_slot(b->lab, slot), &n);
 }
 
-/* Gives every tensor of the peer its start; false if one has no slot of that shape. */
+/* Sets the initial value of every tensor of the PyTorch program; false if a tensor has no slot
+ * of its shape. */
 static bool bench_start(bench *b)
 {
     const char *name;
@@ -185,7 +186,7 @@ static void give_input(bench *b, int program, const char *input, const char *lab
     pl_sys_free(index);
 }
 
-static void give_inputs(bench *b, int step, turn at)
+static void give_inputs(bench *b, int step, call at)
 {
     const char *name;
     json_t *how;
@@ -213,7 +214,7 @@ typedef struct worst {
 
 static void note(double d, const char *name, double *most, char *most_name)
 {
-    if (d <= *most) return; /* NaN is noted */
+    if (d <= *most) return; /* NaN counts as a deviation */
     *most = d;
     snprintf(most_name, 128, "%s", name);
 }
@@ -233,9 +234,9 @@ static double largest_grad(bench *b)
     return most;
 }
 
-/* Gradients that the program just left as outputs; how many. Some are nothing but rounding
- * noise (biases in front of a BatchNorm): small ones are measured against a hundredth of the
- * largest. */
+/* Compares gradients that the program wrote as outputs; returns their number. Some are only
+ * rounding noise (biases before a BatchNorm), so small gradients are measured against a
+ * hundredth of the largest. */
 static int check_gradients(bench *b, int program, worst *w)
 {
     const char *name;
@@ -267,22 +268,22 @@ static int count_gradients(bench *b)
     return n;
 }
 
-/* Runs one step and compares its loss terms, and the gradients of the first one. */
+/* Runs one step and compares its loss terms; in the first step also its gradients. */
 static pl_status run_step(bench *b, int step, worst *w)
 {
-    turn turns[8];
-    int n = b->w->turns(step, turns);
+    call calls[8];
+    int n = b->w->calls(step, calls);
     json_t *want = json_array_get(json_object_get(b->data, "steps"), (size_t)step - 1), *value;
     const char *term;
     double sums[8] = {0};
     for (int i = 0; i < n; i++) {
-        give_inputs(b, step, turns[i]);
-        PL_TRY(lab_run(b->lab, turns[i].program));
-        if (step == 1) w->grads += check_gradients(b, turns[i].program, w);
+        give_inputs(b, step, calls[i]);
+        PL_TRY(lab_run(b->lab, calls[i].program));
+        if (step == 1) w->grads += check_gradients(b, calls[i].program, w);
         int at = 0;
         json_object_foreach(want, term, value)
         {
-            const float *v = lab_output(b->lab, turns[i].program, term, NULL);
+            const float *v = lab_output(b->lab, calls[i].program, term, NULL);
             if (v) sums[at] += (double)*v;
             at++;
         }
@@ -300,9 +301,9 @@ static pl_status run_step(bench *b, int step, worst *w)
     return PL_OK;
 }
 
-/* What training left: changes of parameters, values of buffers and averages. Adam turns a
- * gradient of noise into steps of random sign, so parameters that have no other are left out,
- * and running means follow biases of that kind. */
+/* Compares the result of training: changes of parameters, values of buffers and averages. Adam
+ * turns a gradient that is noise into steps of random sign, so parameters with such gradients
+ * only are left out, and so are running means that follow them. */
 static void check_final(bench *b, worst *w)
 {
     const char *name;
@@ -365,34 +366,34 @@ static void run_work(const work *w)
 }
 
 /* ---- the workloads ---------------------------------------------------------------------- */
-static int once(int step, turn *out)
+static int once(int step, call *out)
 {
     (void)step;
-    out[0] = (turn){0, 1};
+    out[0] = (call){0, 1};
     return 1;
 }
 
-static int all_micros(int step, turn *out)
+static int all_micros(int step, call *out)
 {
     (void)step;
-    out[0] = (turn){0, 0};
+    out[0] = (call){0, 0};
     return 1;
 }
 
-static int two_micros_then_apply(int step, turn *out)
+static int two_micros_then_apply(int step, call *out)
 {
     (void)step;
-    out[0] = (turn){0, 1};
-    out[1] = (turn){0, 2};
-    out[2] = (turn){1, 1};
+    out[0] = (call){0, 1};
+    out[1] = (call){0, 2};
+    out[2] = (call){1, 1};
     return 3;
 }
 
-/* The penalty comes at even counts; the count starts at 2. */
-static int disc_then_generator(int step, turn *out)
+/* The penalty runs at even counts; the count starts at 2. */
+static int disc_then_generator(int step, call *out)
 {
-    out[0] = (turn){step % 2 ? 0 : 1, 1};
-    out[1] = (turn){2, 1};
+    out[0] = (call){step % 2 ? 0 : 1, 1};
+    out[1] = (call){2, 1};
     return 2;
 }
 
@@ -421,7 +422,7 @@ TEST(workload_stablesr_full_matches_pytorch)
     run_work(&(work){"stablesr-full", &sr_tiny, {sr_step}, all_micros});
 }
 
-/* Most of it is in the next one too. */
+/* The next test covers most of this network too. */
 TEST(workload_fluxflow_vae_matches_pytorch)
 {
     if (!pl_test_long()) SKIP("long");
