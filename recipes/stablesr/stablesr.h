@@ -71,6 +71,8 @@ void sr_make_close(void *state);
 pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row);
 extern const pl_image_feed sr_feed;
 
+extern const pl_predict sr_predict; /* predict.c */
+
 extern const pl_preset sr_presets[];
 
 #endif

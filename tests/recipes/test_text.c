@@ -122,8 +122,8 @@ TEST(predict_of_a_recipe_without_predictions_says_so)
 {
     WANT_BIN();
     CHECK_RUN(
-        cli_run("cd %s && $P train stablesr/tiny train.steps=1 --out run --quiet", pl_test_dir()),
+        cli_run("cd %s && $P train wandistill/tiny train.steps=1 --out run --quiet", pl_test_dir()),
         0, "");
     CHECK_RUN(cli_run("cd %s && $P predict run --input x --out y", pl_test_dir()), 2,
-              "recipe stablesr makes no predictions");
+              "recipe wandistill makes no predictions");
 }

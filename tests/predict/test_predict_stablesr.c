@@ -1,0 +1,247 @@
+/* test_predict_stablesr.c - super-resolution: sampler, tiles, colours, files. */
+#include "plimsoll_events.h"
+#include "recipes/stablesr/predict.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/small_run.h"
+#include "tests/lib/test.h"
+#include "tests/predict/predicted.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IN  "cd %s && "
+#define VAE "vae.width=32 'vae.mult=[1, 1, 1, 1]' "
+#define TOY                                                                                        \
+ "stablesr/tiny batch=2 vae.encode=true train.steps=2 eval.every=0 data.samples=4 "                \
+ "data.eval_samples=2 " VAE
+#define WITH "vae.weights=vae.safetensors "
+
+/* ---- parts ------------------------------------------------------------------------------ */
+/* A map that is cut into tiles and joined again is the same map, whatever the overlap. */
+TEST(stablesr_tiles_that_nothing_changes_join_to_the_same_map)
+{
+    static const int64_t sizes[][4] = {{8, 8, 8, 4}, {13, 23, 8, 4}, {9, 8, 8, 0}, {20, 31, 7, 6}};
+    static float map[31 * 20 * 4 * 2], joined[31 * 20 * 4 * 2], sum[31 * 20 * 4], tile[16 * 16 * 2];
+    for (int k = 0; k < 4; k++)
+        for (int64_t factor = 1; factor <= 2; factor++) {
+            sr_tiles t = sr_tiles_of(sizes[k][0], sizes[k][1], sizes[k][2], sizes[k][3]);
+            int64_t n = t.h * t.w * factor * factor * 2;
+            for (int64_t i = 0; i < n; i++) map[i] = (float)((i * 31 + 7) % 64) - 20, joined[i] = 0;
+            for (int64_t i = 0; i < sr_tiles_count(&t); i++) {
+                sr_tile_cut(&t, i, factor, 2, map, tile);
+                sr_tile_add(&t, i, factor, 2, tile, joined);
+            }
+            sr_tiles_divide(&t, factor, 2, joined, sum);
+            for (int64_t i = 0; i < n; i++)
+                CHECK_NEAR((double)joined[i], (double)map[i], 1e-4 * (1 + fabs((double)map[i])));
+        }
+    /* Weights fall from the centre of a tile, the same on both sides. */
+    CHECK(sr_tile_weight(8, 3, 3) > sr_tile_weight(8, 3, 1));
+    CHECK_NEAR(sr_tile_weight(8, 0, 2), sr_tile_weight(8, 7, 5), 1e-12);
+}
+
+/* PyTorch's numbers: F.interpolate (bicubic, area), AdaIN and the wavelet correction by the
+ * authors' definition, in f64. */
+TEST(stablesr_sizes_and_colours_match_pytorch)
+{
+    static float big[9 * 13 * 3], x[40 * 36 * 3], like[40 * 36 * 3], line[40 * 3];
+    uint8_t small[4 * 5 * 3];
+    static const struct {
+        int y, x, c;
+        double want;
+    } cubic[] = {{0, 0, 0, -1},         {0, 12, 2, -1},       {3, 5, 1, -0.1381992},
+                 {4, 6, 0, -0.8627451}, {7, 2, 2, 0.0226183}, {8, 12, 1, -0.2342358},
+                 {5, 11, 0, -0.6424867}},
+      wavelet[] = {{0, 0, 0, -0.8215898},
+                   {39, 35, 2, -0.363798},
+                   {20, 17, 1, -0.6101665},
+                   {5, 30, 0, 1.0394759}},
+      adain[] = {{0, 0, 0, -0.8620475},
+                 {39, 35, 2, -0.6389665},
+                 {20, 17, 1, -0.597158},
+                 {5, 30, 0, 0.937239}},
+      area[] = {{0, 0, 0, 0.03}, {16, 19, 2, -0.52}, {8, 7, 1, 0.51}};
+    for (int i = 0; i < 60; i++) small[i] = (uint8_t)((i * 37 + 11) % 256);
+    sr_enlarge(small, 4, 5, big, 9, 13);
+    for (int i = 0; i < 7; i++)
+        CHECK_NEAR((double)big[(cubic[i].y * 13 + cubic[i].x) * 3 + cubic[i].c], cubic[i].want,
+                   1e-6);
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < 40 * 36 * 3; i++) {
+            x[i] = (float)((i * 29 + 7) % 101) / 50 - 1;
+            like[i] = (float)(((i + 40 * 36 * 3) * 29 + 7) % 101) / 50 - 1;
+        }
+        if (k == 0) sr_colour_wavelet(x, like, 40, 36, line);
+        if (k == 1) sr_colour_adain(x, like, 40 * 36);
+        if (k == 2) sr_reduce(x, 40, 36, 17, 20);
+        for (int i = 0; i < (k < 2 ? 4 : 3); i++) {
+            int w = k < 2 ? 36 : 20;
+            int row = k == 0 ? wavelet[i].y : k == 1 ? adain[i].y : area[i].y;
+            int column = k == 0 ? wavelet[i].x : k == 1 ? adain[i].x : area[i].x;
+            int c = k == 0 ? wavelet[i].c : k == 1 ? adain[i].c : area[i].c;
+            double want = k == 0 ? wavelet[i].want : k == 1 ? adain[i].want : area[i].want;
+            CHECK_NEAR((double)x[(row * w + column) * 3 + c], want, 3e-6);
+        }
+    }
+}
+
+/* ---- the whole -------------------------------------------------------------------------- */
+enum { LATENT = 8 * 8 * 4, PIXELS = 64 * 64 * 3, STEPS = 3 };
+
+static void write_vae(void)
+{
+    static const char *const keys[] = {"part=vae", "vae.encode=true", "vae.width=32",
+                                       "vae.mult=[1, 1, 1, 1]", "seed=4"};
+    CHECK_OK(small_run_save("stablesr/tiny", keys, 5, pl_test_path("vae.safetensors")));
+}
+
+static void write_picture(const char *name, int w, int h)
+{
+    static uint8_t rgb[64 * 64 * 3];
+    for (int i = 0; i < w * h * 3; i++)
+        rgb[i] = (uint8_t)(i / 3 % w < w / 2 ? 40 + i % 31 : 200 - i % 17);
+    CHECK_OK(pl_png_save(pl_test_path(name), w, h, 3, rgb));
+}
+
+/* The product of 1 - beta, betas being squares of evenly spread roots. */
+static double signal(int t)
+{
+    double a = 1, lo = sqrt(0.00085), hi = sqrt(0.012);
+    for (int i = 0; i <= t; i++) a *= 1 - pow(lo + (hi - lo) * i / 999, 2);
+    return a;
+}
+
+static const float *of_tile(pl_run *run, const char *program, const char *in, const float *x,
+                            size_t n, const char *out)
+{
+    pl_program *p = predicted_program(run, program);
+    return p && predicted_set(run, p, in, x, n * sizeof *x) ? predicted_run(run, p, out) : NULL;
+}
+
+/* DDPM in its form with the predicted noise: mean (x - beta / sqrt(1 - a) eps) / sqrt(1 - beta). */
+static void sample(pl_run *run, const float *z, const float *edges, bool ddim, double *x)
+{
+    static const int times[STEPS] = {0, 500, 999}; /* 499.5 is rounded to even */
+    static float two[3][2 * LATENT], fresh[LATENT];
+    uint64_t seed = pl_sample_seed(0x5A3B + 9, PL_SUBSET_TRAIN, 0);
+    pl_program *p = predicted_program(run, NULL);
+    pl_sample_noise(seed, LATENT, fresh);
+    for (int k = 0; k < LATENT; k++)
+        x[k] = sqrt(signal(999)) * (double)z[k] + sqrt(1 - signal(999)) * (double)fresh[k];
+    for (int i = STEPS - 1; i >= 0; i--) {
+        int64_t t[2] = {times[i], times[i]};
+        for (int k = 0; k < 2 * LATENT; k++) {
+            two[0][k] = (float)x[k % LATENT];
+            two[1][k] = z[k % LATENT];
+            two[2][k] = edges[k % LATENT];
+        }
+        CHECK(predicted_set(run, p, "x", two[0], sizeof two[0]) &&
+              predicted_set(run, p, "z", two[1], sizeof two[1]) &&
+              predicted_set(run, p, "edges", two[2], sizeof two[2]) &&
+              predicted_set(run, p, "t", t, sizeof t));
+        const float *eps = predicted_run(run, p, "eps");
+        CHECK(eps);
+        double a = signal(times[i]), before = i ? signal(times[i - 1]) : 1, beta = 1 - a / before;
+        if (i) pl_sample_noise(seed + (uint64_t)i, LATENT, fresh);
+        for (int k = 0; k < LATENT; k++) {
+            double e = (double)eps[k];
+            if (ddim) {
+                x[k] = sqrt(before / a) * (x[k] - sqrt(1 - a) * e) + sqrt(1 - before) * e;
+                continue;
+            }
+            x[k] = (x[k] - beta / sqrt(1 - a) * e) / sqrt(1 - beta);
+            if (i) x[k] += sqrt(beta * (1 - before) / (1 - a)) * (double)fresh[k];
+        }
+    }
+}
+
+/* A picture of 16 x 16 is one tile after enlarging: the whole path again, from single evaluations
+ * of the networks. */
+TEST(stablesr_predicts_what_its_samplers_formula_says)
+{
+    const char *d = pl_test_dir();
+    char key[700];
+    WANT_BIN();
+    write_vae();
+    write_picture("a.png", 16, 16);
+    CHECK_RUN(cli_run(IN "$P train " TOY "--out run --quiet", d), 0, "");
+    snprintf(key, sizeof key, "vae.weights=%s/vae.safetensors", d);
+    for (int ddim = 0; ddim < 2; ddim++) {
+        CHECK_RUN(cli_run(IN "$P predict run --input a.png --out got%d --seed 9 --quiet " WITH
+                             "predict.steps=3 predict.colour=none predict.sampler=%s",
+                          d, ddim, ddim ? "ddim" : "ddpm"),
+                  0, "");
+        int w, h, off = 0;
+        uint8_t *got = predicted_pixels(ddim ? "got1/a.png" : "got0/a.png", &w, &h),
+                *small = predicted_pixels("a.png", &w, &h);
+        static float image[PIXELS], edge[PIXELS], z[LATENT], edges[LATENT], clean[LATENT];
+        static double x[LATENT];
+        static uint8_t bytes[PIXELS], map[64 * 64];
+        pl_run *run = NULL;
+        CHECK(got && small && w == 16 && h == 16);
+        CHECK_OK(predicted_open("run", (const char *const[]){key}, 1, &run));
+        sr_enlarge(small, 16, 16, image, 64, 64);
+        for (int i = 0; i < PIXELS; i++) bytes[i] = (uint8_t)(((double)image[i] + 1) * 127.5 + 0.5);
+        void *work = malloc(pl_canny_bytes(64, 64));
+        CHECK(work);
+        pl_canny(bytes, 64, 64, 100, 200, map, work);
+        free(work);
+        for (int i = 0; i < PIXELS; i++) edge[i] = map[i / 3] ? 1.0f : -1.0f;
+        const float *out = of_tile(run, "edge", "edge", edge, PIXELS, "edges");
+        CHECK(out);
+        memcpy(edges, out, sizeof edges);
+        out = of_tile(run, "encode", "image", image, PIXELS, "latent");
+        CHECK(out);
+        memcpy(z, out, sizeof z);
+        sample(run, z, edges, ddim, x);
+        for (int i = 0; i < LATENT; i++) clean[i] = (float)x[i];
+        out = of_tile(run, "decode", "latent", clean, LATENT, "image");
+        CHECK(out);
+        for (int i = 0; i < PIXELS; i++) {
+            double v = fmin(fmax(((double)out[i] + 1) * 127.5, 0), 255);
+            off += fabs(v - got[i]) > 0.51;
+        }
+        CHECK_INT(off, 0);
+        pl_run_free(run);
+        free(got), free(small);
+    }
+}
+
+TEST(stablesr_restores_pictures_of_any_size_and_refuses_bad_inputs)
+{
+    const char *d = pl_test_dir();
+    int w, h;
+    WANT_BIN();
+    write_vae();
+    CHECK_RUN(cli_run(IN "mkdir -p in/deep", d), 0, "");
+    write_picture("in/deep/wide.png", 27, 18); /* 108 x 72: two tiles by one and a half */
+    write_picture("in/small.png", 9, 8);       /* enlarged to a tile, then reduced */
+    CHECK_RUN(cli_run(IN "$P train " TOY "--out run --quiet && "
+                         "$P predict run --input in --out a --quiet " WITH "predict.steps=2 && "
+                         "$P predict run --input in --out b --quiet " WITH
+                         "predict.steps=2 predict.pixels=40000 --memory 100MB && diff -r a b && "
+                         "$P predict run --input in --out c --quiet --seed 1 " WITH
+                         "predict.steps=2 && ! cmp -s a/small.png c/small.png",
+                      d),
+              0, "");
+    uint8_t *wide = predicted_pixels("a/deep/wide.png", &w, &h);
+    CHECK(wide && w == 108 && h == 72);
+    /* AdaIN gives the colours of the picture: left dark, right bright in the mean. */
+    double mean = 0;
+    for (int i = 0; i < w * h * 3; i++) mean += wide[i] / (w * h * 3.0);
+    CHECK_MSG(mean > 110 && mean < 140, "mean %g", mean);
+    free(wide);
+    uint8_t *small = predicted_pixels("a/small.png", &w, &h);
+    CHECK(small && w == 36 && h == 32);
+    free(small);
+    CHECK_RUN(cli_run(IN "$P predict run --input in --out got " WITH "predict.pixels=4096", d), 5,
+              "predict.pixels");
+    CHECK_RUN(cli_run(IN "$P predict run --input in --out got", d), 6, "vae.weights=FILE");
+    CHECK_RUN(cli_run(IN "$P predict run --input nowhere --out got " WITH, d), 5, "nowhere");
+    CHECK_RUN(cli_run(IN "$P predict run --input in --out got predict.overlap=8 " WITH, d), 2,
+              "must be below latent");
+    CHECK_RUN(cli_run(IN "$P predict run --input in --out got --memory 1MB " WITH, d), 3, "");
+    CHECK_RUN(cli_run(IN "test ! -e got/small.png", d), 0, "");
+}
