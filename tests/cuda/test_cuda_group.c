@@ -353,19 +353,20 @@ TEST(cuda_group_unusual_sizes_and_types_match_the_cpu)
     integers(jobs[n++].g, PL_I32);
     doubles(jobs[n++].g);
     long_rows(jobs[n++].g, 7001);
-    long_rows(jobs[n++].g, 65537);
     tall(jobs[n++].g, 3, 1500, 12);
     pooled(jobs[n++].g, PL_F16, 2, 70, 16);
     indexed(jobs[n++].g, PL_F16, 2, 257, 8);
     shared(jobs[n++].g, PL_F16, 2, 257, 8, true);
     twins(jobs[n++].g, 2, 4100, 12);
-    /* folds of some hundred partial results, four columns a thread */
-    twins(jobs[n++].g, 2, 40000, 32);
-    twins(jobs[n++].g, 2, 360000, 3); /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
     beside(jobs[n++].g, PL_F16, 3, 150, 96);
     if (pl_test_long()) {
+        long_rows(jobs[n++].g, 65537);
+        /* Folds of some hundred partial results, four columns a thread; of a thousand, column by
+         * column. */
+        twins(jobs[n++].g, 2, 40000, 32);
+        twins(jobs[n++].g, 2, 360000, 3);
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
         integers(jobs[n++].g, PL_I64);

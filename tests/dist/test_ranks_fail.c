@@ -204,7 +204,7 @@ TEST(ranks_fail_when_their_launcher_is_killed)
 TEST(ranks_fail_and_resume_to_the_same_bits)
 {
     WANT_LIB();
-    int kills = pl_test_long() ? 20 : 2;
+    int kills = pl_test_long() ? 20 : 1;
     CHECK_INT(SH("launch own 3 calm train.steps=40 checkpoint.every=5; wait $job").code, 0);
     for (int i = 0; i < kills; i++) {
         /* While it saves: a folder that is being written has such a name. */
