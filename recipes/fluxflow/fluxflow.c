@@ -290,6 +290,7 @@ const pl_recipe pl_recipe_fluxflow = {
     .images = &feed,
     .weights = flux_weights,
     .start = &flux_start,
+    .exports = flux_exports,
     .predict = &flux_predict,
     .smaller = smaller,
     .shown = shown,

@@ -131,5 +131,6 @@ pl_status flux_encode(const pl_config *c, const char *caption, void *row, const 
 extern const pl_preset flux_presets[];
 extern const pl_weights flux_weights[]; /* names.c */
 extern const pl_start flux_start;
+extern const pl_export flux_exports[];
 
 #endif

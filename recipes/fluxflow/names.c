@@ -119,11 +119,11 @@ static bool authors_map(const pl_config *c, const char *ours, const pl_type *typ
     return snprintf(to->name, sizeof to->name, "D_img.%s%s", stem, tail) < (int)sizeof to->name;
 }
 
-/* The frequencies of the rotary positions, once per block. */
+/* The frequencies of the rotary positions, once per block of a flow that is trained. */
 static bool authors_constant(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *type,
                              void *data)
 {
-    if (i >= pl_config_int(c, "flow.layers")) return false;
+    if (!pl_config_bool(c, "flow.on") || i >= pl_config_int(c, "flow.layers")) return false;
     int64_t width = pl_config_int(c, "flow.width") / pl_config_int(c, "flow.heads");
     snprintf(name, PL_TENSOR_NAME, F "transformer_blocks.%d.rotary_pe.inv_freq", i);
     *type = PL_TYPE(PL_F32, width / 2);
@@ -140,6 +140,21 @@ static const pl_naming authors_namings[] = {
      .map = authors_map,
      .constant = authors_constant},
     {.name = NULL},
+};
+
+/* What `export --as authors` writes: the networks that the run has, in two files. */
+static const pl_naming disc_naming = {.name = "fluxflow", .map = authors_map};
+static const pl_export_file authors_files[] = {
+    {.name = "flxflow_final.safetensors",
+     .slots = "compressor.*,flow_processor.*,expander.*",
+     .naming = authors_namings},
+    {.name = "D_img.safetensors", .slots = "disc.*", .naming = &disc_naming},
+    {.name = NULL},
+};
+const pl_export flux_exports[] = {
+    {"authors", "fluxflow-training: flxflow_final.safetensors and D_img.safetensors in a folder",
+     authors_files},
+    {NULL, NULL, NULL},
 };
 
 /* A stage begins with what the stages before it trained: the flow and the discriminator may be

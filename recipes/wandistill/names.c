@@ -2,6 +2,8 @@
  * student's in the authors' checkpoint. */
 #include "wandistill.h"
 
+#include <stdio.h>
+
 /* clang-format off */
 static const pl_rename diffusers[] = {
     {"patch_embedding.*",                            "teacher.patch.*"},
@@ -73,3 +75,33 @@ static const pl_naming student_namings[] = {
 /* The authors' checkpoint holds the student alone: the teacher has a key of its own, and the two
  * projections between student and teacher begin anew. */
 const pl_start wan_start = {.missing = "teacher.*,lift.*,project.*", .naming = student_namings};
+
+/* ---- `export --as authors` ---------------------------------------------------------------- */
+/* Their JSON file of sizes. They read the latent's side as image_size / patch_size, and neither
+ * text_max_length nor projection_factor. */
+static int student_config(const pl_config *c, char *to, size_t cap)
+{
+    enum { PATCH = 16 };
+    return snprintf(to, cap,
+                    "{\n    \"model_type\": \"WanLiteStudent\",\n    \"hidden_size\": %lld,\n"
+                    "    \"depth\": %lld,\n    \"num_heads\": %lld,\n    \"num_channels\": %lld,\n"
+                    "    \"image_size\": %lld,\n    \"patch_size\": %d,\n"
+                    "    \"text_max_length\": 77,\n    \"text_encoder_output_dim\": %lld,\n"
+                    "    \"projection_factor\": 1.0\n}",
+                    (long long)pl_config_int(c, "student.hidden"),
+                    (long long)pl_config_int(c, "student.depth"),
+                    (long long)pl_config_int(c, "student.heads"),
+                    (long long)pl_config_int(c, "student.channels"),
+                    (long long)pl_config_int(c, "latent") * PATCH, PATCH,
+                    (long long)pl_config_int(c, "text.dim"));
+}
+
+static const pl_export_file authors_files[] = {
+    {.name = "diffusion_model.safetensors", .slots = "student.*", .naming = student_namings},
+    {.name = "student_config.json", .text = student_config},
+    {.name = NULL},
+};
+const pl_export wan_exports[] = {
+    {"authors", "WanDistiller: a folder for WanLiteStudent.from_pretrained", authors_files},
+    {NULL, NULL, NULL},
+};

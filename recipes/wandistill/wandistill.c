@@ -193,5 +193,6 @@ const pl_recipe pl_recipe_wandistill = {
     .images = &feed,
     .weights = wan_weights,
     .start = &wan_start,
+    .exports = wan_exports,
     .shown = shown,
 };

@@ -39,6 +39,7 @@ pl_status wan_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, 
 
 extern const pl_weights wan_weights[]; /* names.c */
 extern const pl_start wan_start;
+extern const pl_export wan_exports[];
 extern const pl_preset wan_presets[];
 
 #endif

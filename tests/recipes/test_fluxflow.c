@@ -104,6 +104,23 @@ TEST(fluxflow_step_runs_every_program_in_the_largest_arena)
     pl_run_free(run);
 }
 
+/* The decay is divided by the rate, so the rate must not be 0, and the optimiser must decay weights
+ * apart from the gradient. */
+TEST(fluxflow_decay_over_the_rate_wants_a_rate_and_adamw_or_lion)
+{
+    static const struct {
+        const char *key, *why;
+    } cases[] = {{"optim.name=sgd", "adamw and lion alone"}, {"optim.lr=0", "which is 0"}};
+    for (int i = 0; i < 2; i++) {
+        const char *keys[] = {"optim.decoupled_weight_decay=true", cases[i].key};
+        pl_run *run;
+        CHECK_OK(pl_run_open("fluxflow/tiny", keys, 2, &run));
+        CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
+        CHECK_MSG(strstr(pl_error_text(), cases[i].why), "%s: %s", cases[i].key, pl_error_text());
+        pl_run_free(run);
+    }
+}
+
 TEST(fluxflow_refuses_bad_settings_by_name)
 {
     static const struct {
