@@ -16,7 +16,7 @@ static void *symbol(const char *name)
 
 #define BIND(f, name) (*(void **)(void *)&(f) = symbol(name))
 
-/* The folder of a field is made once: by the first field that has it. */
+/* Creates the folder of a field when the first field needs it. */
 static void folder_of(const hdf5_field *field, int i, char *out, size_t cap)
 {
     const char *slash = strchr(field[i].name, '/');
@@ -46,7 +46,7 @@ bool hdf5_file_write(const char *path, const hdf5_field *field, int n)
         char folder[128];
         id *type = symbol(field[i].type);
         folder_of(field, i, folder, sizeof folder);
-        /* a file stays open as long as anything in it does */
+        /* a file stays open as long as an object in it is open */
         if (folder[0]) close_one(group(file, folder, 0, 0, 0));
         id d = type ? set(file, field[i].name, *type, space(field[i].rank, field[i].dim, NULL), 0,
                           0, 0)

@@ -1,4 +1,4 @@
-/* images.c - see images.h. */
+/* made_images.c - see made_images.h. */
 #include "tests/datasets/made_images.h"
 
 #include "base/hash.h"
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Fine detail, as a photograph has; -9 to 9. */
+/* Fine detail, as in a photograph; -9 to 9. */
 static double grain(int x, int y, int seed)
 {
     uint32_t v =
@@ -170,7 +170,7 @@ bool image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out,
 
 #else
 
-/* Without libspng: true pictures of 8 bits, through libpng where the build has it. */
+/* Without libspng: RGB pictures of 8 bits, through libpng where the build has it. */
 bool image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
                uint8_t **out, size_t *n)
 {

@@ -1,4 +1,4 @@
-/* images.h - pictures for tests: made, encoded and written without any file in the tree. */
+/* made_images.h - pictures for tests: made, encoded and written without stored files. */
 #ifndef PL_TEST_IMAGES_H
 #define PL_TEST_IMAGES_H
 
@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A smooth colourful picture that depends on seed; 3 bytes a pixel. Caller frees. */
+/* A smooth colourful picture that depends on seed; 3 bytes per pixel. The caller frees it. */
 uint8_t *image_made(int w, int h, int seed);
-/* Encoders; bytes are the caller's (free). False when the library is not here. */
+/* Encoders; the caller frees the bytes. False when the library is not installed. */
 bool image_jpeg(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n);
 bool image_jpeg_cmyk(const uint8_t *cmyk, int w, int h, uint8_t **out, size_t *n);
 bool image_webp(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n);
@@ -18,18 +18,19 @@ bool image_webp(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n);
  * say_w, say_h: what the header claims. */
 bool image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
                uint8_t **out, size_t *n);
-/* A black PNG whose data inflate to so many zeros or a few more; or, of 8 x 8 pixels, whose
- * colour profile does. */
+/* A black PNG whose data inflate to at least this many zeros; or, of 8 x 8 pixels, whose colour
+ * profile does. */
 bool image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n);
-/* By how much fn raises the most memory that a process has held: in a child, whose count begins
- * anew. */
+/* By how many bytes fn raises the peak memory of a process: measured in a child, whose count
+ * starts anew. */
 size_t image_growth(void (*fn)(void *ctx), void *ctx);
 bool image_write(const char *path, const uint8_t *bytes, size_t n);
-/* n JPEGs of w x h as DIR/CLASS/NNNN.jpg in so many classes; each `bad`-th cut short (0: none). */
+/* Writes n JPEGs of w x h as DIR/CLASS/NNNN.jpg in this many classes; each `bad`-th is cut short
+ * (0: none). */
 bool image_folder(const char *dir, int n, int classes, int w, int h, int bad);
 
-/* A member appended to a tar of memory (grown with realloc). type '0' file, 'x' pax, 'L' long name.
- */
+/* Appends a member to a tar in memory (grown with realloc). type '0' file, 'x' pax, 'L' long
+ * name. */
 void tar_member(uint8_t **tar, size_t *n, const char *name, char type, const void *bytes,
                 size_t len);
 void tar_end(uint8_t **tar, size_t *n);

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* Areas and ratios are within their ranges and spread over them; the part lies on whole pixels
- * inside the image. */
+/* Areas and ratios are within their ranges and cover them; the crop lies on whole pixels inside
+ * the image. */
 TEST(crop_resized_draws_area_and_ratio_as_torchvision_does)
 {
     enum { N = 4000, W = 300, H = 200 };
@@ -30,7 +30,7 @@ TEST(crop_resized_draws_area_and_ratio_as_torchvision_does)
     CHECK(least < 0.78 && most > 1.28);
 }
 
-/* An image that is too long for every ratio gives its middle. */
+/* An image that is too long for every ratio gives its centre. */
 TEST(crop_resized_of_a_long_image_is_its_middle)
 {
     const pl_augment a = {

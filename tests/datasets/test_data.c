@@ -166,7 +166,7 @@ TEST(data_decoders_return_the_pixels)
     free(rgb);
 }
 
-/* What a bad file leaves in the decoder does not affect the next file. */
+/* State that a bad file leaves in the decoder does not affect the next file. */
 TEST(data_decoder_works_after_a_bad_file)
 {
     uint8_t *rgb = image_made(W, H, 3), *out = NULL, got[W * H * 4];
@@ -187,7 +187,7 @@ TEST(data_decoder_works_after_a_bad_file)
     free(rgb);
 }
 
-/* Full ink is 0 in Adobe's CMYK: no ink at all is white, full black is black. */
+/* In Adobe's CMYK full ink is 0: no ink at all is white, full black is black. */
 TEST(data_cmyk_of_adobe_has_inverted_ink)
 {
     enum { N = 16 };
@@ -211,14 +211,14 @@ TEST(data_hostile_images_are_refused)
     CHECK_INT(decode(out, n, &info, got), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "data.min_side"));
     free(out);
-    /* A small file that claims 900 million pixels; nothing is taken for them. */
+    /* A small file that claims 900 million pixels; no memory is allocated for them. */
     CHECK(image_png(px, 2, 2, 2, 8, 30000, 30000, &out, &n));
     size_t before = pl_sys_peak_rss_bytes();
     CHECK_INT(decode(out, n, &info, got), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "30000 x 30000") && strstr(pl_error_text(), "data.max_pixels"));
     CHECK(pl_sys_peak_rss_bytes() - before < (size_t)8 << 20);
     free(out);
-    /* Data that inflate to more than the header says, and to less. */
+    /* Data that inflate to more bytes than the header says, and to fewer. */
     uint8_t *rgb = image_made(W, H, 1), small[8 * 8 * 4];
     CHECK(image_png(rgb, W, H, 2, 8, 8, 8, &out, &n));
     (void)(decode(out, n, &info, small) == PL_OK); /* either way inside `small` */
@@ -234,7 +234,7 @@ TEST(data_hostile_images_are_refused)
 }
 
 /* ---- resize -------------------------------------------------------------------------------- */
-/* The definition in doubles: a triangle as wide as the scale, weights that sum to one. */
+/* The definition in doubles: a triangle as wide as the scale, with weights that sum to one. */
 static double reference(const uint8_t *src, int n, int step, double from, double scale, int i)
 {
     double wide = scale > 1 ? scale : 1, centre = from + (i + 0.5) * scale, sum = 0, total = 0;
@@ -259,8 +259,8 @@ static void defuse(void *ctx)
     (void)(decode(b->png, b->n, &info, got) == PL_OK);
 }
 
-/* A file of half a megabyte that inflates to 128: neither memory nor time is spent on what the
- * picture does not need. */
+/* A file of half a megabyte that inflates to 128 MB: bytes that the picture does not need cost
+ * neither memory nor time. */
 TEST(data_zip_bombs_take_little_memory_and_time)
 {
     for (int in_profile = 0; in_profile < 2; in_profile++) {
@@ -285,7 +285,7 @@ TEST(data_resize_matches_a_triangle_filter)
     enum { SW = 57, DW = 13, DH = 9 };
     static uint8_t src[SW * SW * 3], dst[DW * DH * 3];
     void *work = malloc(pl_rgb_resize_bytes(PL_FILTER_TRIANGLE, SW, SW, DW, DH));
-    /* Columns alike, then rows alike: each pass by itself. */
+    /* Equal columns, then equal rows: each pass separately. */
     for (int rows = 0; rows < 2; rows++) {
         for (int y = 0; y < SW; y++)
             for (int x = 0; x < SW; x++)
@@ -380,8 +380,8 @@ static pl_status read_one(pl_image_set *s, int64_t sample, int thread, float *to
     return rc;
 }
 
-/* Every byte at every place of a row gives the table's value, past the cache or not; a mirrored row
- * too. */
+/* Every byte at every position of a row gives the table's value, with and without the cache; a
+ * mirrored row too. */
 TEST(data_bytes_widen_to_the_values_of_the_table)
 {
     static uint8_t bytes[768 + 16];
@@ -501,7 +501,7 @@ TEST(data_bad_files_fail_or_are_replaced_and_listed)
         CHECK(strstr(pl_image_set_bad(s, 0, name, sizeof name), "0019.jpg"));
         CHECK(strstr(pl_image_set_bad(s, 1, name, sizeof name), "0039.jpg"));
         CHECK(!pl_image_set_bad(s, 2, name, sizeof name));
-        if (!run) CHECK(memcmp(px, again, sizeof px) == 0); /* the same one in its place */
+        if (!run) CHECK(memcmp(px, again, sizeof px) == 0); /* the same replacement each time */
         pl_image_set_close(s);
     }
 }
@@ -553,7 +553,7 @@ TEST(data_tar_shards_are_read_as_one_set)
         if (run == 1)
             CHECK(image_write(index, (const uint8_t *)"plimsoll tar index 1 1 1\n9 9", 28));
     }
-    tar[100 + 512] ^= 1; /* bytes of a member are nobody's business; a header's are checked */
+    tar[100 + 512] ^= 1; /* bytes of a member may be anything; a header's are checked */
     tar[1024] ^= 1;
     CHECK(image_write(path, tar, n));
     unlink(index);

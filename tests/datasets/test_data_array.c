@@ -96,8 +96,7 @@ TEST(data_hdf5_arrays_are_read)
     CHECK_INT(pl_array_open(paths, 1, "frames", "Product/Signal", &sample, &a), PL_ERR_DATA);
 }
 
-/* A file on which libhdf5 1.10 ends the process: a child process finds out, and the file is
- * refused. */
+/* A file on which libhdf5 1.10 crashes: a child process tries first, and the file is refused. */
 TEST(data_hdf5_that_crashes_the_library_is_refused)
 {
     const char *paths[1] = {"tests/fuzz/corpus/hdf5/ends-the-library.h5"};

@@ -1,4 +1,5 @@
-/* test_data_order.c - which samples come, in which views, how often; the index of shards. */
+/* test_data_order.c - which samples are drawn, how often, with which augmentation; the index of
+ * shards. */
 #include "base/sys.h"
 #include "data/sets/images.h"
 #include "plimsoll_recipe.h"
@@ -17,7 +18,7 @@
 
 enum { SIDE = 24 };
 
-/* Draws by their frequencies: crops lie anywhere, a quarter is mirrored, a third has a rectangle of
+/* Frequencies of draws: crops lie anywhere, a quarter is mirrored, a third has a rectangle of
  * zeros. */
 TEST(data_views_are_random)
 {
@@ -70,8 +71,8 @@ TEST(data_generated_numbers_have_their_range_and_moments)
 
 /* ---- which sample comes when --------------------------------------------------------------------
  */
-/* An epoch has every sample once; epochs and seeds have orders of their own, and the order is no
- * shift. */
+/* An epoch has every sample once; each epoch and each seed has a different order, and the order
+ * is not a shift. */
 TEST(data_an_epoch_has_every_sample_once)
 {
     static const int64_t sizes[] = {1, 2, 3, 16, 17, 1000, 4097};
@@ -166,12 +167,12 @@ TEST(data_tar_index_is_read_until_the_tar_changes)
         if (run == 0) CHECK(image_write(index, (const uint8_t *)text, len));
         pl_sys_free(text);
         struct timespec other[2] = {{1000000000, 0}, {1000000000, run}};
-        /* another time: made again */
+        /* another time stamp: the index is rebuilt */
         if (run == 1) CHECK(utimensat(AT_FDCWD, path, other, 0) == 0);
         /* cut short */
         if (run == 2) CHECK(image_write(index, (const uint8_t *)"plimsoll tar", 12));
     }
-    /* An index of this tar whose ranges leave it is none. */
+    /* An index of this tar with ranges outside the tar is ignored. */
     CHECK_OK(pl_sys_read_file(index, 1 << 20, &text, &len));
     char *head = strchr(text, '\n'), out[256];
     int m = snprintf(out, sizeof out, "%.*s512 99999 7 0 0 0.jpg\n", (int)(head - text + 1), text);
@@ -183,8 +184,8 @@ TEST(data_tar_index_is_read_until_the_tar_changes)
     free(tar);
 }
 
-/* A picture that needs nothing else is decoded where it goes: the same bytes as by every other way.
- */
+/* A picture that needs no further processing is decoded in place: the same bytes as in every
+ * other way. */
 TEST(data_decoding_in_place_gives_the_same_bytes)
 {
     char dir[512];
@@ -217,8 +218,8 @@ TEST(data_decoding_in_place_gives_the_same_bytes)
     }
 }
 
-/* A PNG that feeds one input is decoded row by row, one that feeds two as a whole: the same
- * numbers, and the same refusal of what ends early. */
+/* A PNG that feeds one input is decoded row by row, a PNG that feeds two inputs as a whole: the
+ * same numbers, and the same refusal of truncated data. */
 TEST(data_png_by_rows_gives_the_pixels_of_the_whole)
 {
     enum { W = 90, H = 70, N = SIDE * SIDE * 3 };
@@ -270,7 +271,7 @@ static void read_first(void *ctx)
     (void)(pl_image_set_read(ctx, &r) == PL_OK);
 }
 
-/* 24 million pixels for a small input: only a strip of them is held in memory. */
+/* 24 million pixels for a small input: memory holds only a strip of them. */
 TEST(data_large_png_takes_little_memory)
 {
     enum { W = 6000, H = 4000, N = SIDE * SIDE * 3 };

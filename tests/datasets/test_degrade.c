@@ -1,5 +1,5 @@
-/* test_degrade.c - degraded pairs and edges: every operation against a plain form of it, what is
- * drawn against its ranges, and that all of it is a function of (seed, epoch, sample) alone. */
+/* test_degrade.c - degraded pairs and edges: every operation against a plain implementation,
+ * draws against their ranges, and that all results are functions of (seed, epoch, sample) only. */
 #include "base/sys.h"
 #include "data/image/degrade.h"
 #include "data/image/image.h"
@@ -140,7 +140,7 @@ TEST(degrade_sharpen_is_an_unsharp_mask)
 }
 
 /* ---- resize ------------------------------------------------------------------------------- */
-/* What torch.nn.functional.interpolate makes of a picture of 4 x 5. */
+/* Results of torch.nn.functional.interpolate for a picture of 4 x 5. */
 static const struct {
     pl_scale_mode mode;
     int w, h;
@@ -195,7 +195,7 @@ TEST(degrade_resize_matches_interpolate)
 }
 
 /* ---- noise -------------------------------------------------------------------------------- */
-/* A draw is the inverse of the distribution function, wherever the search begins. */
+/* A draw is the inverse of the distribution function, wherever the search starts. */
 TEST(degrade_poisson_draws_invert_the_distribution)
 {
     static const double means[] = {0, 0.004, 0.7, 5.5, 64, 256};
@@ -253,7 +253,7 @@ TEST(degrade_noise_has_the_given_strength)
         CHECK(noise_of(&g, later, 0.5f, 0).mean != m.mean);
         CHECK(noise_of(&g, other, 0.5f, 0).mean != m.mean);
         CHECK(noise_of(&g, key, 0.5f, 1).mean != m.mean);
-        /* One shade: one photon a pixel at full light, so 0 or more of mean `level`. */
+        /* One shade: one photon per pixel at full light, so 0 or more with mean `level`. */
         pl_degradation_pass p = {.poisson = true, .noise = 0.05, .grey = grey};
         m = noise_of(&p, key, 102 / 255.0f, 0);
         CHECK_NEAR(m.mean, 0.4, 0.002);
@@ -298,7 +298,7 @@ TEST(degrade_jpeg_loses_more_at_lower_quality)
     CHECK_OK(pl_jpeg_round_new(96, 64, &j));
     double fine = jpeg_error(j, rgb, 96, 64, 100), middle = jpeg_error(j, rgb, 96, 64, 80),
            coarse = jpeg_error(j, rgb, 96, 64, 20), again = jpeg_error(j, rgb, 96, 64, 80);
-    /* A part of the room; and no more than there is. */
+    /* A part of the workspace, and not more than there is. */
     double small = jpeg_error(j, rgb, 33, 17, 90), large = jpeg_error(j, rgb, 97, 64, 90);
     pl_jpeg_round_free(j);
     free(rgb);
@@ -391,7 +391,7 @@ TEST(degrade_is_a_function_of_its_key)
             CHECK(bad[k] >= 0 && bad[k] <= 1 && good[k] >= -0.01f && good[k] <= 1.01f);
             off += fabs((double)bad[k] - (double)good[k]) / (24 * N);
         }
-        /* Another thread's scratch, after other pictures. */
+        /* Another thread's workspace, after other pictures. */
         CHECK_OK(pl_degrader_run(b, (pl_image_key){5, 9, 3 * i}, more, NULL, again));
         CHECK_OK(pl_degrader_run(b, (pl_image_key){5, 1, i}, rgb, NULL, again));
         CHECK(memcmp(bad, again, N * sizeof *bad) == 0);
@@ -425,8 +425,8 @@ TEST(degrade_refuses_bad_ranges)
 }
 
 /* ---- pool --------------------------------------------------------------------------------- */
-/* What a pool does, seen from outside: it takes samples in as they come, gives each away once after
- * it is full, never one of the same batch, and keeps a sample for `size` positions in the mean. */
+/* The pool, seen from outside: it takes samples in order, returns each once after it is full,
+ * never two of the same batch, and keeps a sample for `size` positions on average. */
 TEST(degrade_pool_gives_each_sample_once)
 {
     enum { SIZE = 180, BATCH = 6, N = 30000 };
@@ -539,7 +539,7 @@ TEST(degrade_canny_matches_a_plain_implementation)
     for (int seed = 0; seed < 6; seed++) {
         uint8_t *rgb = image_made(W, H, seed);
         uint64_t state = (uint64_t)seed + 1;
-        for (int k = 0; k < 12; k++) { /* blocks of other shades, for edges of all strengths */
+        for (int k = 0; k < 12; k++) { /* blocks of different shades, for edges of all strengths */
             int x0 = (int)(fabs(pl_test_noise(&state)) * (W - 12)),
                 y0 = (int)(fabs(pl_test_noise(&state)) * (H - 12));
             int add = (int)(90 * pl_test_noise(&state));
@@ -562,7 +562,8 @@ TEST(degrade_canny_matches_a_plain_implementation)
     free(work);
 }
 
-/* A white square on black: one closed line around it, one pixel wide; half as bright, nothing. */
+/* A white square on black gives one closed line around it, one pixel wide; at half the
+ * brightness, nothing. */
 TEST(degrade_canny_finds_the_edges_of_a_square)
 {
     enum { W = 48, SIDE = 20, FROM = 14 };

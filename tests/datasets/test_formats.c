@@ -1,6 +1,5 @@
-/* test_formats.c - BMP, TIFF and GIF: pixels that another encoder wrote come back, damaged files
- * are
- * refused, files of other formats are counted. */
+/* test_formats.c - BMP, TIFF and GIF: pixels that another encoder wrote are read back, damaged
+ * files are refused, files of other formats are counted. */
 #include "data/image/image.h"
 #include "tests/datasets/made_images.h"
 #include "tests/lib/cli_run.h"
@@ -50,7 +49,7 @@ static void tag(bytes *b, int id, int type, int count, uint64_t value)
         put(b, value, 4);
 }
 
-/* One strip, not compressed; samples: 1 grey, 3 RGB, 4 with alpha that is not multiplied in. */
+/* One strip, not compressed; samples: 1 grey, 3 RGB, 4 with alpha that is not premultiplied. */
 static void make_tiff(bytes *b, int samples, int bits)
 {
     size_t pixels = (size_t)W * H * (size_t)samples * (size_t)bits / 8;
@@ -60,12 +59,12 @@ static void make_tiff(bytes *b, int samples, int bits)
     for (int y = 0; y < H; y++)
         for (int x = 0; x < W; x++)
             for (int c = 0; c < samples; c++) {
-                /* 16 bits: the number that 8 bits stand for, 257 times as large */
+                /* 16 bits: the 8-bit number times 257 */
                 uint8_t v = c == 3 ? 40 : pixel(x, y, c);
                 put(b, v * 257u, bits / 8);
             }
     size_t at = b->n, tags = samples == 4 ? 10 : 9;
-    uint64_t depth = at + 2 + 12 * tags + 4; /* where the bits of each sample stand */
+    uint64_t depth = at + 2 + 12 * tags + 4; /* offset of the bits of each sample */
     put(b, tags, 2);
     tag(b, 256, 3, 1, W), tag(b, 257, 3, 1, H);
     tag(b, 258, 3, samples, samples <= 2 ? (uint64_t)bits : depth);
@@ -107,7 +106,8 @@ static pl_status read_image(const bytes *b, size_t n, uint8_t rgb[W * H * 4], pl
     return rc;
 }
 
-/* Whole: every pixel; cut short anywhere: refused, or, where only the end mark lacks, the same. */
+/* A whole file gives every pixel; a truncated file is refused, or gives the same where only the
+ * end mark is missing. */
 static void check_format(pl_image_format f, const bytes *b, int channels, int step)
 {
     uint8_t rgb[W * H * 4], cut[W * H * 4];

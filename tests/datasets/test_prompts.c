@@ -118,7 +118,7 @@ static bool words_made(void)
                    .code == 0;
 }
 
-/* What the recipe's own encode gives, as a file. */
+/* The output of the recipe's own encode, as a file. */
 static pl_status embeddings_made(const char *path, int64_t rows)
 {
     float x[64][DIM];
@@ -132,8 +132,8 @@ static pl_status embeddings_made(const char *path, int64_t rows)
     return write_tensor(path, "text", PL_TYPE(PL_F32, rows, DIM), x);
 }
 
-/* Every prompt of the training set comes once a pass, with the row and the recipe's goal beside it;
- * those that a hash puts aside never do. */
+/* Every training prompt appears once per pass, with its row and the recipe's target; prompts
+ * that the hash holds out never appear. */
 TEST(prompts_of_training_come_once_an_epoch_with_their_rows)
 {
     char so[512], path[512];

@@ -1,5 +1,5 @@
-/* test_resize.c - resizing of pictures: by its definition, and beside Pillow; larger versions
- * beside a picture. */
+/* test_resize.c - resizing of pictures: against its definition and against Pillow; upscaled
+ * versions beside a picture. */
 #include "tests/datasets/made_images.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -18,7 +18,7 @@ static double lanczos(double x)
     return fabs(x) < 1e-12 ? 1 : 3 * sin(pi * x) * sin(pi * x / 3) / (pi * pi * x * x);
 }
 
-/* The definition in doubles: three lobes as wide as the scale, weights that sum to one. */
+/* The definition in doubles: three lobes as wide as the scale, with weights that sum to one. */
 static double reference(const uint8_t *src, int n, int step, double from, double scale, int i)
 {
     double unit = scale > 1 ? scale : 1, centre = from + (i + 0.5) * scale, sum = 0, total = 0;
@@ -31,7 +31,7 @@ static double reference(const uint8_t *src, int n, int step, double from, double
     return v < 0 ? 0 : v > 255 ? 255 : v;
 }
 
-/* Equal columns, then equal rows test each pass by itself: down, up, and a part. */
+/* Equal columns, then equal rows test each pass separately: down, up, and a part. */
 TEST(resize_matches_lanczos)
 {
     enum { SW = 57, MOST = 160 };
@@ -80,7 +80,8 @@ static const job jobs[] = {
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
-/* Noise, of which every ninth pixel is black or white: lobes then reach past both ends. */
+/* Noise in which every ninth pixel is black or white, so that the lobes exceed both ends of the
+ * range. */
 static uint8_t *noise(int w, int h)
 {
     uint64_t state = (uint64_t)(w * 1000 + h);
@@ -124,8 +125,8 @@ static bool write_jobs(const char *d)
     return cli_write(path, script);
 }
 
-/* Differences of a job from Pillow: the largest, and how many; -1 when there is nothing to compare.
- */
+/* Differences of a job from Pillow: the largest, and their number; -1 when there is nothing to
+ * compare. */
 static int differ(const char *d, int k, bool is_lanczos, int *many)
 {
     const job *j = &jobs[k];
@@ -152,8 +153,8 @@ static int differ(const char *d, int k, bool is_lanczos, int *many)
     return most;
 }
 
-/* To the byte. Pillow is asked for the width first: versions of it that begin with the height where
- * that is less work round, and cut what is past black and white, in another order. */
+/* Equal to the byte. Pillow resizes the width first here: versions that start with the height
+ * where that is less work round, and clip, in another order. */
 TEST(resize_matches_pillow_to_the_byte)
 {
     const char *d = pl_test_dir();
@@ -235,12 +236,12 @@ TEST(resize_reads_upscaled_versions_of_a_picture)
         CHECK_MSG(small == want[i][0] && large == want[i][1], "%d: %d and %d", i, small, large);
     }
     pl_image_set_close(s);
-    /* without the prefix all are pictures of their own */
+    /* without the prefix all are separate pictures */
     o.items.larger = NULL;
     CHECK_OK(pl_image_set_open(&o, &s));
     CHECK_INT(pl_image_set_size(s, false), 6);
     pl_image_set_close(s);
-    /* one that is bad is told with its name, and is bad as its picture would be */
+    /* a bad upscaled version is reported with its name, and counts as a bad picture */
     snprintf(path, sizeof path, "%s/ups_a.webp", d);
     CHECK(image_write(path, (const uint8_t *)"RIFF\x10\0\0\0WEBPVP8 xxxxyyyy", 24));
     o.items.larger = "ups_";
@@ -252,8 +253,8 @@ TEST(resize_reads_upscaled_versions_of_a_picture)
     pl_image_set_close(s);
 }
 
-/* Through the recipe: its two resolutions see the two files; data.upscaled=false and a set of tars
- * do not. */
+/* Through the recipe: its two resolutions read the two files; with data.upscaled=false or tar
+ * files they do not. */
 TEST(resize_in_a_recipe_reads_the_file_of_each_resolution)
 {
     WANT_BIN();
@@ -277,7 +278,7 @@ TEST(resize_in_a_recipe_reads_the_file_of_each_resolution)
                                       "data.resize=triangle data.upscaled=true",
                                       "data.upscaled=true"};
     for (int i = 0; i < 4; i++) {
-        /* the same samples, enlarged from themselves */
+        /* the same samples, enlarged from the pictures themselves */
         if (i == 3) CHECK(cli_run("rm %s/p/ups_*", d).code == 0);
         cli_result r = cli_run(RUN "%s", d, how[i]);
         const char *at = strstr(r.out, "\"event\":\"step\"");

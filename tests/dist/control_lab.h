@@ -1,5 +1,5 @@
-/* control_lab.h - ends of the control channel that say what a test wants: sockets, and processes
- * with a line. */
+/* control_lab.h - test ends of the control channel: sockets that send what a test wants, and
+ * processes with a rank's line. */
 #ifndef PL_TEST_CONTROL_LAB_H
 #define PL_TEST_CONTROL_LAB_H
 
@@ -8,26 +8,26 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* A connection to the hub, or to 127.0.0.N (n > 0) at its port; -1. */
+/* Connects to the hub, or to 127.0.0.N (n > 0) at its port; -1 on failure. */
 int ctl_connect(const pl_control_at *at, int n);
-/* A socket that listens at 127.0.0.N; port 0: any, and it is put there. */
+/* A socket that listens at 127.0.0.N; port 0: any free port, which is written back. */
 int ctl_listen(int n, uint16_t *port);
 void ctl_say(int fd, const char *text);
-/* What comes within so many ms, up to and with the text wanted; static, "" after the time. */
+/* Reads for at most this many ms, up to and including the wanted text; static, "" after the
+ * time. */
 const char *ctl_hear(int fd, const char *want, int milliseconds);
-/* A rank by hand: hello, the hub's welcome, here. -1. */
+/* A rank by hand: sends hello, reads the hub's welcome, sends here. -1 on failure. */
 int ctl_rank(pl_hub *h, int rank, const char *host);
-/* Tends until the world ends, at most so long; whether it has ended. */
+/* Runs the hub until the world ends, at most this long; returns whether it ended. */
 bool ctl_tend(pl_hub *h, int milliseconds);
 
-/* A process that runs fn(ctx) and exits with what it returns; its stderr goes to the test's folder.
- */
+/* A process that runs fn(ctx) and exits with its result; its stderr goes to the test's folder. */
 typedef struct ctl_child {
     pid_t pid;
     char err[512]; /* the file */
 } ctl_child;
 void ctl_fork(int (*fn)(void *ctx), void *ctx, ctl_child *out);
-/* Its exit code, 128 + signal; 124 and killed after the time. A hub is tended meanwhile. */
+/* Its exit code, or 128 + signal; 124 when it was killed after the time. Runs a hub meanwhile. */
 int ctl_wait(const ctl_child *c, pl_hub *h, int milliseconds);
 const char *ctl_err(const ctl_child *c);
 

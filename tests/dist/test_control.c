@@ -1,5 +1,5 @@
-/* test_control.c - the hub of the control channel, spoken to by ranks, by strangers and by noise.
- */
+/* test_control.c - the hub of the control channel, with ranks, strangers and random bytes as
+ * clients. */
 #include "tests/dist/control_lab.h"
 #include "tests/lib/test.h"
 
@@ -32,7 +32,8 @@ static void close_world(pl_hub *h, const int *fd, int n)
     pl_hub_free(h);
 }
 
-/* In order: a connection closed with something unread takes with it what was said last. */
+/* Closes in order: closing a connection with unread bytes discards the bytes that were sent
+ * last. */
 static void leave(pl_hub *h, int fd, const char *bye)
 {
     ctl_say(fd, bye);
@@ -118,7 +119,7 @@ TEST_ALONE(control_names_a_silent_rank_after_the_limit)
     close_world(h, fd, 2);
 }
 
-/* The hub itself did not run for longer than the limit: no rank counts as silent. */
+/* The hub itself was suspended for longer than the limit: no rank counts as silent. */
 TEST(control_a_pause_of_the_hub_is_no_silence)
 {
     pl_hub *h;
@@ -156,8 +157,8 @@ TEST(control_the_first_failure_counts)
     close(fd[2]);
 }
 
-/* A rank whose neighbour died reports that it cannot exchange: the death is the cause, if there is
- * one. */
+/* A rank whose neighbour died reports a failed exchange: the death is reported as the cause, if
+ * there is one. */
 TEST(control_a_death_explains_a_failed_exchange)
 {
     pl_hub *h;
@@ -178,7 +179,7 @@ TEST(control_a_death_explains_a_failed_exchange)
     }
 }
 
-/* The hub does not wait for ranks that hang after they were told to end. */
+/* The hub does not wait for ranks that hang after the order to end. */
 TEST(control_does_not_wait_forever)
 {
     if (!pl_test_long()) SKIP("long");
@@ -232,7 +233,7 @@ static const char *const noises[] = {
     "hello 0 %s 4000000 a\nhere\nfail 3 boo\n",                       /* rank 0 is taken */
 };
 
-/* The noise, with the hub's token where it says so. */
+/* The random bytes, with the hub's token where they say so. */
 static void make_noise(const pl_control_at *at, const char *noise)
 {
     char text[512], token[32];
@@ -270,7 +271,7 @@ TEST(control_ignores_strangers)
     pl_hub_free(h);
 }
 
-/* The seat is free, and the stranger knows everything but the token. */
+/* The rank's place is free, and the stranger knows everything except the token. */
 TEST(control_refuses_a_rank_without_the_token)
 {
     pl_hub *h;
@@ -289,7 +290,7 @@ TEST(control_refuses_a_rank_without_the_token)
     pl_hub_free(h);
 }
 
-/* More silent strangers than seats: ranks still connect. */
+/* More silent strangers than places: ranks still connect. */
 TEST(control_silent_strangers_do_not_block_ranks)
 {
     pl_hub *h;
@@ -312,8 +313,8 @@ TEST(control_silent_strangers_do_not_block_ranks)
     pl_hub_free(h);
 }
 
-/* Bytes of any kind, from strangers and then from ranks; a rank's may not end the world but by what
- * they say. */
+/* Random bytes from strangers and then from ranks: bytes of a rank end the world only if they
+ * are a message that does. */
 static void throw_bytes(int fd, uint64_t *state, bool lines)
 {
     static const char *const word[] = {"beat ", "limit ",   "stop ", "end ", "hello ",
@@ -383,7 +384,7 @@ TEST(control_ignores_bad_limits)
     pl_hub_set_limit(h, 1.5);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) ctl_say(fd[0], bad[i]);
     CHECK_MSG(!ctl_tend(h, 300), "%s", pl_hub_verdict(h, &code));
-    ctl_tend(h, 2000); /* 1.5 s holds still */
+    ctl_tend(h, 2000); /* suspends itself for 1.5 s */
     CHECK_MSG(strstr(pl_hub_verdict(h, &code), "has sent nothing for "),
               "one of them has changed the limit");
     close_world(h, fd, 1);

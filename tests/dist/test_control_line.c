@@ -1,5 +1,5 @@
 /* test_control_line.c - a rank's end of the control channel, as a process; the hub is real or
- * played. */
+ * played by the test. */
 #include "base/sys.h"
 #include "tests/dist/control_lab.h"
 #include "tests/lib/test.h"
@@ -19,7 +19,7 @@ typedef struct part {
     pl_control_at at;
     int rank, ranks, stay_ms, code;
     double limit;
-    const char *fails; /* what it says it failed with; NULL: it does not */
+    const char *fails; /* the error that it reports; NULL: none */
 } part;
 
 static void say_doing(void *ctx, char *out, size_t cap)
@@ -47,7 +47,7 @@ static int be_rank(void *ctx)
     return p->code;
 }
 
-/* A hub that the test plays: it listens, the rank comes, is welcomed and here. */
+/* A hub that the test plays: it listens, and the rank connects and is welcomed. */
 static int play_hub(part *p, ctl_child *c)
 {
     p->at = (pl_control_at){.address = {htonl(INADDR_LOOPBACK)}, .token = TOKEN};
@@ -63,8 +63,8 @@ static int play_hub(part *p, ctl_child *c)
 }
 
 /* ---- both ends -------------------------------------------------------------------------- */
-/* All ranks come at the same time while the one with the hub greets itself, and leave at the same
- * time: often, since what goes wrong does so now and then. */
+/* All ranks connect at the same time, also the rank that runs the hub, and leave at the same
+ * time: many times, because races are rare. */
 TEST(control_line_holds_in_many_short_worlds)
 {
     enum { RANKS = 6 };
@@ -93,7 +93,7 @@ TEST(control_line_holds_in_many_short_worlds)
     }
 }
 
-/* A rank that sends beats is alive, however long it runs past the limit. */
+/* A rank that sends heartbeats is alive, however long it runs past the limit. */
 TEST(control_line_that_beats_is_alive_past_the_limit)
 {
     pl_hub *h;
@@ -134,7 +134,7 @@ TEST(control_line_reports_its_own_failure_once)
               ctl_err(&c));
 }
 
-/* A text of any length, with line ends: one message, cut, and the code. */
+/* A message of any length, with line ends, becomes one line, cut, with the exit code. */
 TEST(control_line_fails_with_any_text)
 {
     pl_hub *h;
@@ -194,7 +194,8 @@ TEST(control_line_understands_every_message)
     }
 }
 
-/* Bytes of any kind, and a line longer than its room: it lives, and hears what comes after. */
+/* Random bytes, and a line longer than the buffer: the rank survives, and reads the next
+ * message. */
 TEST(control_line_survives_random_bytes)
 {
     part p = {.stay_ms = 20000};
@@ -225,7 +226,7 @@ TEST(control_line_reports_a_hub_that_is_gone)
               "%s", ctl_err(&c));
 }
 
-/* The hub is silent; time in which the rank itself is stopped does not count. */
+/* The hub is silent; time during which the rank itself is suspended does not count. */
 TEST(control_line_reports_a_hub_that_is_silent)
 {
     if (!pl_test_long()) SKIP("long");
@@ -247,8 +248,8 @@ TEST(control_line_reports_a_hub_that_is_silent)
     close(fd);
 }
 
-/* The rank sends its state four times a second, and its bye arrives though it read nothing of the
- * hub's. */
+/* The rank sends its state four times a second, and its bye arrives though it read nothing from
+ * the hub. */
 TEST(control_line_delivers_beats_and_the_last_message)
 {
     part p = {.stay_ms = 1200, .code = 75};
@@ -295,8 +296,8 @@ TEST(control_line_ends_when_all_have_left)
     pl_hub_free(h);
 }
 
-/* Rank and hub are both stopped between its hello and the welcome, for longer than it would wait
- * for that. */
+/* Rank and hub are both suspended between hello and welcome, for longer than the rank's time
+ * limit. */
 TEST(control_line_survives_a_pause_in_the_greeting)
 {
     part p = {.ranks = 1, .at = {.address = {htonl(INADDR_LOOPBACK)}, .token = TOKEN}};
@@ -328,7 +329,7 @@ TEST(control_line_skips_strangers_and_finds_the_hub)
         pl_control_at at = {.address = {htonl(INADDR_LOOPBACK), htonl(INADDR_LOOPBACK + 1)},
                             .token = TOKEN};
         int stranger = ctl_listen(1, &at.port), hub = ctl_listen(2, &at.port);
-        for (int k = 0; k < 20 && hub < 0; k++) { /* someone else has that port there */
+        for (int k = 0; k < 20 && hub < 0; k++) { /* another program has that port there */
             close(stranger);
             at.port = 0;
             stranger = ctl_listen(1, &at.port);

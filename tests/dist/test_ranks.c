@@ -1,4 +1,4 @@
-/* test_ranks.c - collectives, shares and whole runs over several ranks, in a world of threads. */
+/* test_ranks.c - collectives, shards and whole runs over several ranks, in a world of threads. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
@@ -58,7 +58,7 @@ static pl_status run_collective(lab_rank *r)
     pl_type t;
     o.comm = c;
     o.poison = true;
-    pl_val x = pl_scale(g, pl_input(g, "x", PL_TYPE(k->dtype, k->n)), 1); /* bytes of its own */
+    pl_val x = pl_scale(g, pl_input(g, "x", PL_TYPE(k->dtype, k->n)), 1); /* separate bytes */
     pl_output(g, "y", build_collective(k, g, x, c->size));
     pl_status rc = pl_compile(g, &o, &p);
     if (rc == PL_OK) rc = pl_session_new(store, 1, &p, &s);
@@ -70,7 +70,7 @@ static pl_status run_collective(lab_rank *r)
     if (rc == PL_OK) {
         const void *y = pl_session_output(s, p, "y", &t);
         int64_t n = pl_type_elems(&t);
-        if (c->rank == 0) k->n_got = n; /* of all the same */
+        if (c->rank == 0) k->n_got = n; /* equal on all ranks */
         for (int64_t i = 0; i < n; i++) k->got[c->rank][i] = pl_elem_get(k->dtype, y, i);
     }
     pl_session_free(s);
@@ -144,7 +144,7 @@ TEST(ranks_collectives_move_the_expected_bytes)
                 }
 }
 
-/* Sums are rounded once: the result of adding in f64, whatever the message they came in. */
+/* Sums are rounded once: they equal addition in f64, whatever the type of the message. */
 typedef struct sums {
     float x[LAB_RANKS][4099], y[LAB_RANKS][4099];
 } sums;
@@ -190,7 +190,7 @@ TEST(ranks_sums_have_the_order_of_the_ranks)
     }
 }
 
-/* A program of several ranks cannot run alone. */
+/* A program for several ranks cannot run in a single process. */
 TEST(ranks_refuse_a_collective_without_its_world)
 {
     pl_store *store = pl_store_new();
@@ -218,13 +218,13 @@ typedef struct job {
     uint64_t arena[LAB_RANKS], planned[LAB_RANKS], state[LAB_RANKS];
     int64_t units[LAB_RANKS];
     uint64_t gradient_bytes, weight_bytes;
-    uint64_t padded_bytes;   /* of gradients, laid out in equal parts */
-    uint64_t gathered_bytes; /* of weights in parts, as often as a step's plan gathers each */
+    uint64_t padded_bytes;   /* of gradients, padded to equal parts */
+    uint64_t gathered_bytes; /* of sharded weights, once for each time that the plan gathers them */
     double planned_bytes;    /* that a rank sends in a step */
-    /* saved: whole tensors less the parts in their place, by theory */
+    /* saved: whole tensors minus the parts that replace them, by theory */
     uint64_t state_planned, state_saved;
     pl_run_traffic traffic[LAB_RANKS];
-    uint64_t hash[LAB_RANKS]; /* of the weights that all ranks have whole */
+    uint64_t hash[LAB_RANKS]; /* of the weights that all ranks keep whole */
 } job;
 
 /* Parts of n elements in 16s, of all ranks. */
@@ -252,7 +252,7 @@ static uint64_t gathers(const pl_program *p, const char *slot)
     return n;
 }
 
-/* What is known after the plan. */
+/* What is known once the plan is made. */
 static void note_plan(const pl_run *run, job *k, int rank)
 {
     pl_store *store = pl_run_store(run);
@@ -278,7 +278,7 @@ static void note_plan(const pl_run *run, job *k, int rank)
         if (s->trainable) k->padded_bytes += all;
         if (s->shards) k->weight_bytes += (uint64_t)s->shards * pl_type_bytes(&s->type);
         if (s->shards) k->gathered_bytes += all * gathers(p, s->name);
-        if (!s->shards && s->trainable) k->gathered_bytes += all; /* its new parts */
+        if (!s->shards && s->trainable) k->gathered_bytes += all; /* its updated parts */
     }
 }
 
@@ -341,7 +341,7 @@ static double worst(const job *a, const job *b, int rank)
 static const char *const shards[] = {"shard=none", "shard=optimizer", "shard=gradients",
                                      "shard=weights"};
 
-/* One rank against 2 and 4, every sharding; twice, to the bit. */
+/* One rank against 2 and 4 ranks, with every sharding; twice, equal to the bit. */
 static void compare_worlds(const job *plain, bool quick)
 {
     static job one, a, b;
@@ -386,9 +386,9 @@ TEST(ranks_train_as_one_does_with_synchronised_batch_norm)
     compare_worlds(&k, true);
 }
 
-/* The preset's own AdamW and rate, in f64. f32 cannot show it: the true gradient of a bias before
- * BatchNorm is 0, of which Adam makes a whole step in the direction of the rounding, and maxima and
- * kinks fall to either side. */
+/* The preset's own AdamW and rate, in f64. f32 cannot show this: the true gradient of a bias
+ * before BatchNorm is 0, Adam turns its rounding error into a full step, and maxima and kinks
+ * may switch sides. */
 TEST(ranks_train_as_one_does_with_synchronised_batch_norm_in_f64)
 {
     job k = {.config = "cloud/tiny",
@@ -409,8 +409,8 @@ TEST(ranks_train_as_one_does_with_synchronised_batch_norm_in_f32)
     compare_worlds(&k, true);
 }
 
-/* Weights that do not move: moments of all samples have one rank's bits, so losses differ by the
- * rounding of their own mean only. */
+/* Weights that do not change: statistics over all samples have one rank's bits, so losses differ
+ * only by the rounding of their mean. */
 TEST(ranks_synchronised_moments_have_the_bits_of_one_rank)
 {
     static job k[3];
@@ -424,7 +424,7 @@ TEST(ranks_synchronised_moments_have_the_bits_of_one_rank)
     }
 }
 
-/* A rank may have one sample: its statistics are of all ranks'. */
+/* A rank may have one sample: the statistics are over all ranks. */
 TEST(ranks_one_sample_each_is_enough_for_synchronised_batch_norm)
 {
     static job k;
@@ -447,7 +447,7 @@ TEST(ranks_train_as_one_does_in_micro_batches)
     compare_worlds(&k, true);
 }
 
-/* Shardings differ in where numbers lie, not in one bit of them. */
+/* Shardings differ in where numbers are stored, not in one bit of them. */
 TEST(ranks_shardings_have_the_same_bits)
 {
     static job k[4];
@@ -460,8 +460,8 @@ TEST(ranks_shardings_have_the_same_bits)
     }
 }
 
-/* Losses that depend on BatchNorm's own samples differ from one rank's, and ranks agree all the
- * same. */
+/* Losses that depend on BatchNorm over a rank's own samples differ from one rank's, and all
+ * ranks still agree. */
 TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
 {
     static job one, two;
@@ -473,8 +473,8 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
     CHECK(memcmp(two.loss[0], two.loss[1], sizeof two.loss[0]) == 0);
 }
 
-/* One rank that exchanges with itself: the program has buckets and sums of one rank, and the same
- * bits. */
+/* One rank that exchanges with itself: the program has buckets and sums over one rank, and gives
+ * the same bits. */
 TEST(ranks_of_one_exchange_without_changing_a_bit)
 {
     static job plain, always;
@@ -487,9 +487,9 @@ TEST(ranks_of_one_exchange_without_changing_a_bit)
 }
 
 /* ---- volume and state ------------------------------------------------------------------- */
-/* Sent by all ranks together, to the byte: N-1 times what is reduced into parts or gathered from
- * them, twice that for an all_reduce. Gradients in parts are reduced once a micro-batch where their
- * sums are, too. */
+/* Bytes sent by all ranks together, exactly: N-1 times the bytes that are reduced into parts or
+ * gathered from them, twice that for an all_reduce. Gradients in parts are reduced once per
+ * micro-batch where their sums are sharded, too. */
 static void check_volume(int ranks, int shard, int parts)
 {
     static job k;
@@ -525,9 +525,9 @@ TEST(ranks_send_the_bytes_of_the_theory)
     }
 }
 
-/* What is shared shrinks as 1/N, but for parts that are rounded up to 16 elements: moments from
- * `optimizer` on, sums over micro-batches from `gradients` on, weights of 1,024 elements and more
- * with `weights`. */
+/* Sharded state shrinks as 1/N, except for parts that are rounded up to 16 elements: moments
+ * from `optimizer` on, sums over micro-batches from `gradients` on, weights of 1,024 elements
+ * and more with `weights`. */
 TEST(ranks_state_shrinks_with_the_number_of_ranks)
 {
     static job k[4];

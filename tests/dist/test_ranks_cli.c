@@ -43,8 +43,8 @@ TEST(ranks_cli_trains_in_processes_with_the_losses_of_one)
     }
 }
 
-/* A checkpoint of two ranks goes on with one and with three, to the same numbers but for rounding.
- */
+/* A checkpoint of two ranks resumes on one rank and on three, to the same numbers except for
+ * rounding. */
 TEST(ranks_cli_checkpoints_resume_with_any_number_of_ranks)
 {
     WANT_RANKS();
@@ -66,12 +66,12 @@ TEST(ranks_cli_checkpoints_resume_with_any_number_of_ranks)
     CHECK_MSG(fabs(atof(a) - atof(b)) <= 1e-6 * atof(a), "%s and %s", a, b);
     r = cli_run(IN "$P train " RUN
                    "batch=6 train.steps=6 shard=weights --ranks 2 --out two --quiet");
-    CHECK_INT(r.code, 6); /* a part is missing: it is no checkpoint, and there is no other */
+    CHECK_INT(r.code, 6); /* a part is missing: the checkpoint is not used, and there is no other */
     CHECK_MSG(strstr(r.err, "part-00001"), "%s", r.err);
     CHECK_INT(cli_run(IN "$P inspect one/model.safetensors").code, 0);
 }
 
-/* The first error is the last line, with rank and host; the exit code is its own. */
+/* The first error is the last line, with rank and host; the exit code is that of the error. */
 TEST(ranks_cli_prints_the_first_error_last)
 {
     WANT_RANKS();

@@ -1,4 +1,5 @@
-/* test_ranks_fail.c - ranks as processes that are killed, stopped, told to end, or cannot write. */
+/* test_ranks_fail.c - ranks as processes that are killed, suspended, stopped by a signal, or
+ * cannot write. */
 #include "tests/dist/ranks_cli.h"
 #include "tests/lib/test.h"
 
@@ -51,7 +52,7 @@ static int took(cli_result r)
     return t ? atoi(t + 5) : -1;
 }
 
-/* The last line of the program's own; "" if there is none. */
+/* The last line that the program itself printed; "" if there is none. */
 static const char *last_line(cli_result r)
 {
     const char *last = "";
@@ -59,7 +60,7 @@ static const char *last_line(cli_result r)
     return last;
 }
 
-/* Whether the line says what is exchanged, by name. */
+/* Whether the line names the exchange. */
 static bool names_exchange(const char *line)
 {
     static const char *const names[] = {
@@ -71,7 +72,7 @@ static bool names_exchange(const char *line)
 }
 
 /* ---- nothing fails ---------------------------------------------------------------------- */
-/* Start and end of a world are where processes can miss each other: many, one after the other. */
+/* Processes can miss each other when a world starts and ends: many worlds, one after the other. */
 TEST(ranks_do_not_fail_in_many_quick_runs)
 {
     WANT_LIB();
@@ -84,7 +85,8 @@ TEST(ranks_do_not_fail_in_many_quick_runs)
     }
 }
 
-/* Six ranks and four busy loops on the cores there are, with a short limit: slow is not dead. */
+/* Six ranks and four busy loops on the available cores, with a short limit: a slow rank is not
+ * dead. */
 TEST(ranks_do_not_fail_when_they_are_slow)
 {
     WANT_LIB();
@@ -95,7 +97,7 @@ TEST(ranks_do_not_fail_when_they_are_slow)
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
 }
 
-/* All processes are stopped for longer than the limit and continue. */
+/* All processes are suspended for longer than the limit and continue. */
 TEST(ranks_do_not_fail_when_all_were_stopped)
 {
     WANT_LIB();
@@ -107,7 +109,7 @@ TEST(ranks_do_not_fail_when_all_were_stopped)
 }
 
 /* on_end and on_error run once, on rank 0: at the end, and when another rank is killed, whoever
- * launched the ranks. */
+ * started the ranks. */
 TEST(ranks_fail_with_a_hook_on_rank_0)
 {
     WANT_LIB();
@@ -138,7 +140,7 @@ TEST(ranks_fail_when_one_is_killed)
     };
     WANT_LIB();
     for (int i = 0; i < 3; i++) {
-        /* A beat later all have told what they are doing. */
+        /* After one heartbeat all ranks have reported what they do. */
         cli_result r = SH(
             "launch %s 3 x%d train.steps=1000000 checkpoint.every=5; begun x%d; sleep 0.6; v=$(rank x%d %s); kill -9 $v; "
             "gone x%d; echo victim $v.; exit $code",
@@ -199,15 +201,14 @@ TEST(ranks_fail_when_their_launcher_is_killed)
               "%s", r.err);
 }
 
-/* A few of what tools/ranks/kill does a hundred times: going on has the bits of a run that nobody
- * disturbed. */
+/* A few of the kills of tools/ranks/kill: a resumed run has the bits of an undisturbed run. */
 TEST(ranks_fail_and_resume_to_the_same_bits)
 {
     WANT_LIB();
     int kills = pl_test_long() ? 20 : 1;
     CHECK_INT(SH("launch own 3 calm train.steps=40 checkpoint.every=5; wait $job").code, 0);
     for (int i = 0; i < kills; i++) {
-        /* While it saves: a folder that is being written has such a name. */
+        /* During a save: a folder that is being written has such a name. */
         cli_result r = SH(
             "launch own 3 x train.steps=40 checkpoint.every=5 --fresh; while kill -0 $job; do ls x/checkpoints/.tmp-* "
             "&& break; done >/dev/null 2>&1; kill -9 $(rank x %d); wait $job; [ $? -eq 8 ] || exit 98; "
@@ -235,7 +236,7 @@ TEST(ranks_fail_when_one_is_stopped)
               "%s", line);
 }
 
-/* mpirun by hand: rank 0 has the hub, and the others tell of it. */
+/* mpirun started by hand: rank 0 has the hub, and the other ranks report its death. */
 TEST(ranks_fail_when_the_hub_is_stopped)
 {
     WANT_LIB();
@@ -250,7 +251,8 @@ TEST(ranks_fail_when_the_hub_is_stopped)
 }
 
 /* ---- told to end ------------------------------------------------------------------------ */
-/* Whichever rank is told: the same step of all, saved, 75; gone on from with the same bits. */
+/* A signal to any rank: all ranks stop at the same step, save, exit with 75; the resumed run has
+ * the same bits. */
 TEST(ranks_do_not_fail_when_one_gets_a_signal)
 {
     static const struct {
@@ -273,8 +275,8 @@ TEST(ranks_do_not_fail_when_one_gets_a_signal)
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
-/* The same signal comes to a rank twice, from outside and from the process that started it, while
- * it waits for one that is slow: it is one signal. */
+/* The same signal reaches a rank twice, from outside and from the process that started it, while
+ * the rank waits for a slow one: it counts once. */
 TEST(ranks_do_not_fail_when_all_get_a_signal)
 {
     WANT_LIB();
@@ -298,8 +300,8 @@ TEST(ranks_do_not_fail_when_a_signal_comes_at_the_start)
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------ */
-/* A rank that cannot write its part: there is no such checkpoint, the one before stays, and it is
- * told. */
+/* A rank that cannot write its part: the checkpoint is not made, the previous one stays, and a
+ * message says so. */
 TEST(ranks_fail_when_a_part_cannot_be_written)
 {
     WANT_LIB();

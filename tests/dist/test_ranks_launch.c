@@ -1,5 +1,5 @@
-/* test_ranks_launch.c - which launcher started a process: mpirun, srun, torchrun, none; what each
- * is told. */
+/* test_ranks_launch.c - which launcher started a process: mpirun, srun, torchrun, none; messages
+ * for each. */
 #include "dist/env.h"
 #include "tests/dist/ranks_cli.h"
 #include "tests/lib/test.h"
@@ -64,14 +64,14 @@ TEST(ranks_launch_reads_what_launchers_set)
         {"PMI_RANK=2 PMI_SIZE=4", "pmi", 2, 4, 0, 0},
         {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4(x2)",
          "srun", 5, 6, 1, 4},
-        {"SLURM_PROCID=0", NULL, 0, 1, 0, 1}, /* a batch script is no rank */
+        {"SLURM_PROCID=0", NULL, 0, 1, 0, 1}, /* a batch script is not a rank */
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0", "srun", 0, 1, 0, 0},
         {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=29500",
          "torchrun", 1, 2, 1, 2},
         {"RANK=1", NULL, 0, 1, 0, 1},
         {"WORLD_SIZE=2", NULL, 0, 1, 0, 1},
         {"RANK= WORLD_SIZE=", NULL, 0, 1, 0, 1},
-        /* mpirun inside a job of Slurm's, or started for torchrun: it is mpirun's world */
+        /* mpirun inside a Slurm job, or started for torchrun: mpirun's world counts */
         {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 RANK=7 WORLD_SIZE=9",
          "mpirun", 1, 3, 0, 0},
     };
@@ -138,7 +138,7 @@ TEST(ranks_launched_by_torchruns_variables_have_the_same_bits)
         "keys=train.steps=8; (one 2) & b=$!; (one 1) & a=$!; sleep 0.3; (one 0) || exit 97; wait $a || exit 98; "
         "wait $b || exit 99; cmp own/model.safetensors torch/model.safetensors");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
-    /* An error is everyone's exit code, and is told once. */
+    /* An error is the exit code of all ranks, and is printed once. */
     r = cli_run(
         IN TORCH
         "keys='train.steps=8 batch=4 --fresh'; (one 0) & c=$!; (one 1) & a=$!; (one 2); echo $?; wait $a; echo $?; wait $c; echo $?");
@@ -191,7 +191,7 @@ TEST(ranks_launch_by_torchrun_has_the_same_bits)
            "train.steps=8 --out torch && cmp own/model.safetensors torch/model.safetensors",
         torchrun);
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
-    /* torchrun's own exit code is 1; its processes' are told by it */
+    /* torchrun's own exit code is 1; it prints the codes of its processes */
     r = cli_run(
         IN "%s --no-python --nproc_per_node 2 --master_port $((20000 + $$ %% 20000)) $P train " RUN
            "batch=3 train.steps=8",
@@ -229,7 +229,7 @@ TEST(ranks_launch_without_pmix_is_refused_with_the_way_out)
               r.code, r.err);
 }
 
-/* One rank of a launcher's is a run like any other. */
+/* A launcher with one rank gives an ordinary run. */
 TEST(ranks_launch_of_one_is_a_run_like_any_other)
 {
     WANT_RANKS();
@@ -243,7 +243,7 @@ TEST(ranks_launch_of_one_is_a_run_like_any_other)
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
-/* An exit code of mpirun after all ranks have ended is a warning: their work is done. */
+/* When mpirun fails after all ranks have ended, it is a warning: their work is done. */
 TEST(ranks_launch_warns_when_mpirun_fails_after_the_ranks)
 {
     WANT_RANKS();

@@ -1,5 +1,5 @@
-/* test_ranks_plan.c - what is planned for ranks: what they share under a budget, what exchanges are
- * believed to take, and that a rank whose plan is other is named. */
+/* test_ranks_plan.c - plans for ranks: sharding under a budget, predicted times of exchanges,
+ * and a rank with a different plan, which is named. */
 #include "base/threads.h"
 #include "plan/cost/cost_link.h"
 #include "plimsoll_ranks.h"
@@ -22,7 +22,7 @@ static pl_cost exchange(double tensors, double bytes, double ranks)
                      .k = ranks};
 }
 
-/* A ring: bytes over the bandwidth of the slowest level it passes, and a latency for every
+/* A ring: bytes over the bandwidth of the slowest level that it crosses, plus a latency per
  * neighbour. */
 TEST(ranks_plan_times_exchanges_by_their_links)
 {
@@ -34,13 +34,13 @@ TEST(ranks_plan_times_exchanges_by_their_links)
     double ring = 1e9 * sum.m / nvlink.inner.bandwidth + 14 * nvlink.inner.latency_ns;
     CHECK_MSG(fabs(pl_link_ns(&nvlink, &sum) - ring) < 1, "%g, wanted %g",
               pl_link_ns(&nvlink, &sum), ring);
-    /* one machine: the outer level is not passed */
+    /* one machine: the outer level is not crossed */
     CHECK(pl_link_ns(&both, &sum) == pl_link_ns(&nvlink, &sum));
     ring = 1e9 * wide.m / ib.inner.bandwidth +
            2 * (7 * nvlink.inner.latency_ns + 1 * ib.inner.latency_ns);
     CHECK_MSG(fabs(pl_link_ns(&both, &wide) - ring) < 1, "%g, wanted %g", pl_link_ns(&both, &wide),
               ring);
-    /* Few bytes among many: the tree's logarithm of latencies. */
+    /* Few bytes among many ranks: the tree's logarithmic number of latencies. */
     pl_cost small = exchange(1, 64, 1024);
     double tree = 3 * nvlink.inner.latency_ns + 7 * ib.inner.latency_ns;
     CHECK(pl_link_ns(&both, &small) >= tree && pl_link_ns(&both, &small) < 1.01 * tree);
@@ -49,8 +49,7 @@ TEST(ranks_plan_times_exchanges_by_their_links)
     CHECK(strstr(pl_error_text(), "nvlink/8+ib"));
 }
 
-/* What `plan --ranks` says is the sum of its exchanges, by theory of an all_reduce of all
- * gradients. */
+/* `plan --ranks` prints the sum of its exchanges, by theory of an all_reduce of all gradients. */
 TEST(ranks_plan_says_what_a_step_sends)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
@@ -77,7 +76,7 @@ static const char *op_at(const pl_program *p, uint32_t i)
     return u->kind == PL_UNIT_KERNEL ? pl_node_get(p->g, u->nodes[0])->op->name : "";
 }
 
-/* Gradients are reduced in buckets while backward goes on: most exchanges stand before its last
+/* Gradients are reduced in buckets during the backward pass: most exchanges are before its last
  * products. */
 TEST(ranks_plan_begins_exchanges_within_backward)
 {
@@ -134,14 +133,14 @@ static planned plan_with(const char *shard, uint64_t budget)
     return p;
 }
 
-/* A budget between the smallest of two kinds of sharing takes the first that fits. */
+/* A budget between the minimums of two kinds of sharding chooses the first that fits. */
 TEST(ranks_plan_shares_what_the_budget_needs)
 {
     static const char *const shards[] = {"shard=none", "shard=optimizer", "shard=gradients",
                                          "shard=weights"};
     planned own[4];
     if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
-    plan_with(shards[0], 0); /* what a first plan leaves in the process is there from now on */
+    plan_with(shards[0], 0); /* memory that the first plan leaves in the process stays */
     for (int i = 0; i < 4; i++) {
         own[i] = plan_with(shards[i], 0);
         CHECK_INT(own[i].shard, i);

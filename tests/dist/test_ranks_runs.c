@@ -1,5 +1,5 @@
-/* test_ranks_runs.c - whole runs of MPI ranks against one process: losses, budgets, phases, files,
- * and ranks that are not alike. Skipped without mpirun. */
+/* test_ranks_runs.c - whole runs of MPI ranks against one process: losses, budgets, phases,
+ * files, and ranks that differ. Skipped without mpirun. */
 #include "io/safetensors.h"
 #include "tests/dist/ranks_cli.h"
 #include "tests/lib/test.h"
@@ -16,7 +16,7 @@ enum { STEPS = 50 };
 
 static const char *const shards[] = {"none", "optimizer", "gradients", "weights"};
 
-/* Runs it and reads its losses; false, and told, when it does not end well with `steps` of them. */
+/* Runs it and reads its losses; false, with a message, unless it succeeds with `steps` losses. */
 static bool losses_of(const char *config, int ranks, const char *shard, int steps, double *loss)
 {
     cli_result r = cli_run(IN "$P train %s train.steps=%d shard=%s %s%d --json", config, steps,
@@ -47,7 +47,8 @@ static void check_world(const char *config, int steps, const double *one, int ra
               config, ranks, shard);
 }
 
-/* A network without BatchNorm, at its preset's own rate, and one with, synchronised; twice each. */
+/* A network without BatchNorm, at its preset's own rate, and one with synchronised BatchNorm;
+ * twice each. */
 TEST(ranks_runs_have_the_losses_of_one_rank)
 {
     static const char *const configs[] = {
@@ -66,7 +67,7 @@ TEST(ranks_runs_have_the_losses_of_one_rank)
     }
 }
 
-/* Exchanges that overlap with computing give the bits of exchanges in place. */
+/* Exchanges that overlap with kernels give the same bits as exchanges that do not. */
 TEST(ranks_runs_overlap_without_changing_a_bit)
 {
     double beside[STEPS], in_place[STEPS];
@@ -81,7 +82,7 @@ TEST(ranks_runs_overlap_without_changing_a_bit)
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
-/* --memory is the budget of each rank; plan and mapping are the same bytes. */
+/* --memory is the budget of each rank; planned and allocated bytes are equal. */
 static void check_peaks(const char *config, const char *shard, int ranks, double budget)
 {
     cli_result r = cli_run(
@@ -111,12 +112,12 @@ TEST(ranks_runs_keep_every_rank_to_its_budget)
             cli_run("$P plan wandistill/tiny batch=16 " ALL "ranks=2 shard=%s --json", shards[s]);
         double least = ranks_number(r.out, "minimum_bytes");
         CHECK_MSG(least > 0, "%s", r.err);
-        /* A rank's process is larger than the one that plans: MPI. */
+        /* MPI makes a rank's process larger than the process that plans. */
         check_peaks("wandistill/tiny batch=16 " ALL, shards[s], 2, least + 0x1p20 * 48);
     }
 }
 
-/* How far apart two tensors are at most; those of whole numbers: 0 or infinite. */
+/* Largest difference of two tensors; for whole numbers 0 or infinity. */
 static double apart(const pl_st_tensor *t, const void *a, const void *b, size_t bytes)
 {
     const float *x = a, *y = b;
@@ -128,7 +129,8 @@ static double apart(const pl_st_tensor *t, const void *a, const void *b, size_t 
     return most;
 }
 
-/* All tensors of that prefix, which are many, are those of another file, but for so much. */
+/* All tensors with this prefix (there are many) equal those of another file, up to this
+ * difference. */
 static void check_tensors(const char *a, const char *b, const char *prefix, double most)
 {
     static float x[1 << 20], y[1 << 20];
@@ -155,7 +157,7 @@ static void check_tensors(const char *a, const char *b, const char *prefix, doub
     pl_st_close(g);
 }
 
-/* A model that no rank has room for reaches its file: it passes through rank 0. */
+/* A model that is larger than a rank's memory is written to its file: it passes through rank 0. */
 TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
 {
     if (!pl_test_long()) SKIP("long");
@@ -171,7 +173,7 @@ TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
     check_tensors("whole/model.safetensors", "m-weights/model.safetensors", "teacher.", 0);
 }
 
-/* Averages that ranks share pass through rank 0 as well: those of one rank, but for rounding. */
+/* Sharded averages pass through rank 0 as well: they equal one rank's, except for rounding. */
 TEST(ranks_runs_write_the_averages_of_one_rank)
 {
     static const char config[] =
@@ -209,8 +211,9 @@ static int steps_of(const char *run, double *loss)
     return ranks_losses(cli_read(path), loss, STEPS);
 }
 
-/* Every sharding through all phases, optimiser state handed on too; then again from the middle of
- * the second, with another number of ranks and with the same one, which gives the same bits. */
+/* Every sharding through all phases, also with optimizer state passed on; then resumed from the
+ * middle of the second phase with another number of ranks, and with the same number, which gives
+ * the same bits. */
 TEST(ranks_runs_go_through_phases)
 {
     static char path[4096];
@@ -251,7 +254,8 @@ TEST(ranks_runs_go_through_phases)
 #define MPI "mpirun --oversubscribe --allow-run-as-root -n 1 "
 #define RUN "train wandistill/tiny batch=4 train.steps=3 --quiet " ALL
 
-/* Rank 1 is started otherwise: the run stops before its first step and says what is other. */
+/* Rank 1 is started with other settings: the run stops before its first step and names the
+ * difference. */
 static void check_named(const char *second, const char *what)
 {
     cli_result r = cli_run(IN MPI "$P " RUN ": -n 1 %s", second);
@@ -273,7 +277,7 @@ TEST(ranks_runs_name_a_rank_that_differs)
             .code,
         0);
     check_named("other/plimsoll " RUN, "has another program than rank 0");
-    /* The same configuration: a path that holds another number there. */
+    /* The same configuration text, with a path whose file has another content on rank 1. */
     CHECK_INT(
         cli_run(
             IN

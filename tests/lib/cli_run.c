@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds of sleep, or half of those of a core, that no test needs: see cli_hangs. A sanitizer is
- * ten times as slow. */
+/* Seconds of sleep, or half as many seconds of a core, that no test needs: see cli_hangs. A
+ * sanitizer is ten times as slow. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { LIMIT_S = 1200 };
 #else
@@ -46,7 +46,7 @@ const char *cli_bin(void)
     return realpath(bin ? bin : "build/release/plimsoll", path) ? path : NULL;
 }
 
-/* A file into one of a few static texts. */
+/* Reads a file into one of a few static texts. */
 static const char *load(const char *path, int which)
 {
     static char *text[3];
@@ -97,10 +97,10 @@ static int exit_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* In place of this process, the command. Signals that nohup or a background shell ignores reach it.
- * One thread for the program, because about as many tests run at once as there are cores: on the
- * small networks of tests, threads that wait for each other cost half of the time again. Long runs
- * (make check-all) and tests that set threads= use more. */
+/* Executes the command in this process. Signals that nohup or a background shell ignores reach
+ * it. The program gets one thread, because about as many tests run at once as there are cores:
+ * on the small networks of tests, threads that wait for each other cost half of the time again.
+ * Long runs (make check-all) and tests that set threads= use more. */
 static void become(const char *command)
 {
     if (!pl_test_long()) setenv("PL_THREADS", "1", 0);
@@ -127,7 +127,7 @@ static pid_t start(const char *command)
     fflush(NULL);
     pid_t pid = fork();
     if (pid < 0) abort();           /* a signal to group -pid would go astray */
-    if (pid > 0) setpgid(pid, pid); /* both do it: whoever comes first */
+    if (pid > 0) setpgid(pid, pid); /* both processes call it, because either may run first */
     if (pid != 0) return pid;
     setpgid(0, 0);
     int o = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -163,7 +163,7 @@ double cli_used(pid_t group)
         if (!f) continue; /* it ended */
         text[fread(text, 1, sizeof text - 1, f)] = 0;
         fclose(f);
-        const char *after = strrchr(text, ')'); /* the name may hold anything */
+        const char *after = strrchr(text, ')'); /* the name may contain any character */
         if (after &&
             sscanf(after, ") %*c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld %ld %ld", &its, t,
                    t + 1, t + 2, t + 3) == 5 &&
@@ -174,8 +174,8 @@ double cli_used(pid_t group)
     return (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Whether the group of a program that began then hangs; asks once a second, since asking reads all
- * of /proc. */
+/* Whether the process group of a program that started at that time hangs; checks once a second,
+ * because the check reads all of /proc. */
 static bool hangs(cli_watch *w, double *asked, pid_t group, double began)
 {
     if (now() - *asked < 1) return false;
@@ -183,7 +183,7 @@ static bool hangs(cli_watch *w, double *asked, pid_t group, double began)
     return cli_hangs(w, now() - began, cli_used(group), LIMIT_S);
 }
 
-/* Waits for the end; when it hangs the whole group is killed. */
+/* Waits for the end; kills the whole group if the program hangs. */
 static cli_result gather(pid_t pid, double began)
 {
     static char out[PATH_MAX], err[PATH_MAX];
@@ -260,7 +260,7 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
     int fd;
     fflush(NULL);
     pid_t pid = forkpty(&fd, NULL, NULL, &size);
-    if (pid < 0) return (cli_result){-1, "", "", 0}; /* and never a signal to process -1 */
+    if (pid < 0) return (cli_result){-1, "", "", 0}; /* never send a signal to process -1 */
     if (pid == 0) {
         setenv("TERM", "xterm", 1);
         become(command);
@@ -286,7 +286,7 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
         }
         if (k <= 0) nap();
     }
-    for (ssize_t k = 1; k > 0; n += (size_t)(k > 0 ? k : 0)) /* what came before the end */
+    for (ssize_t k = 1; k > 0; n += (size_t)(k > 0 ? k : 0)) /* output before the end */
         k = n + 1 < sizeof text ? read(fd, text + n, sizeof text - 1 - n) : -1;
     text[n] = 0;
     close(fd);

@@ -1,9 +1,8 @@
 /* deal.c - see deal.h.
  *
- * Between the parent and a worker lies a pair of sockets: an index goes down, a result comes up.
- * The parent also asks for workers that have ended, because a program that a dead worker started
- * may hold its end of the pair open.
- */
+ * A pair of sockets connects the parent and a worker: an index goes down, a result comes up. The
+ * parent also polls for workers that have ended, because a program that a dead worker started may
+ * hold its end of the pair open. */
 #include "tests/lib/deal.h"
 
 #include <errno.h>
@@ -43,7 +42,7 @@ static void work(pl_test_case **tests, int line)
         fflush(NULL);
         if (write(line, &r, sizeof r) != (ssize_t)sizeof r) break;
     }
-    exit(0); /* where sanitizers tell of leaks, and that they told of something */
+    exit(0); /* where sanitizers report leaks, and whether they reported one */
 }
 
 static void hire(worker *all, int workers, worker *w, pl_test_case **tests)
@@ -70,7 +69,7 @@ static void hire(worker *all, int workers, worker *w, pl_test_case **tests)
     *w = (worker){pid, pair[0], shown, -1};
 }
 
-/* What the worker's test printed, onto our own output; the file is empty afterwards. */
+/* Copies the output of the worker's test to our own output; the file is empty afterwards. */
 static void show(worker *w)
 {
     char text[4096];
@@ -83,7 +82,7 @@ static void show(worker *w)
 static void hand(worker *w, int test)
 {
     w->test = test;
-    /* A worker that is gone already is noticed by look(). */
+    /* look() notices a worker that has already ended. */
     ssize_t k = send(w->line, &test, sizeof test, MSG_NOSIGNAL);
     (void)k;
 }
@@ -106,7 +105,7 @@ static void bury(worker *w, int status, pl_test_case **tests)
     w->test = -1;
 }
 
-/* One look at a busy worker: its result, or its end. */
+/* Checks a busy worker once: its result, or its end. */
 static void look(worker *w, bool readable, pl_test_case **tests)
 {
     pl_test_result r;
@@ -149,7 +148,7 @@ static void run_all(pl_test_case **tests, int n, bool alone, worker *all, int wo
     }
 }
 
-/* What a process tells when it ends is no test's, and counts all the same. */
+/* Output of a process at its end belongs to no test, and counts all the same. */
 static void finish(worker *w)
 {
     static const pl_test_case end = {.name = "the end of a test process"};

@@ -18,7 +18,7 @@ static pl_test_case *all_tests;
 static bool failed, skipped, verbose;
 static int counts[3]; /* by pl_test_end */
 static int n_chosen;  /* tests of this run */
-/* The slowest of those that have ended, slowest first; none are kept unless asked for. */
+/* The slowest tests that have ended, slowest first; kept only if asked for. */
 enum { MOST_TIMES = 15 };
 static struct {
     const char *name;
@@ -90,8 +90,8 @@ static void remove_folder(void)
     folder[0] = 0;
 }
 
-/* What is kept between runs is kept apart from the user's own, and from that of tests that run
- * beside: plans depend on measured times. */
+/* Caches of tests are separate from the user's, and from those of tests that run at the same
+ * time: plans depend on measured times. */
 static void begin_cache(void)
 {
     if (getenv("PLIMSOLL_CACHE")) return;
@@ -184,7 +184,7 @@ pl_test_result pl_test_run(const pl_test_case *t)
     int threads = pl_threads_count();
     t->fn();
     pl_threads_set(
-        threads); /* plans depend on it, and tests that run before in one process differ */
+        threads); /* plans depend on the cache, and tests that ran before in one process differ */
     remove_folder();
     return (pl_test_result){failed    ? PL_TEST_FAILED
                             : skipped ? PL_TEST_SKIPPED

@@ -1,17 +1,15 @@
-/* odd_net.c - random networks: what strangers write, before they do. odd_recipe.c makes a recipe of
- * them.
+/* odd_net.c - random networks, as users might write them. odd_recipe.c makes a recipe of them.
  *
- * The key `net` is the seed of a walk: an input of 0 to 3 spatial dims, then layer after layer from
- * a table of all kinds (convolutions of every form, norms, attention, pools, resizing, sorting,
- * indexing, reductions along any axis, moves), at sizes nobody chose, then a loss. Nothing but the
- * public headers is used: it is built into odd.so for the program and tools/gpu/odd, and is a part
- * of pl_test.
+ * The key `net` is the seed of a random walk: an input of 0 to 3 spatial dims, then layer after
+ * layer from a table of all kinds (convolutions of every form, norms, attention, pools, resizing,
+ * sorting, indexing, reductions along any axis, moves), at random sizes, then a loss. Only the
+ * public headers are used: the file is built into odd.so for the program and tools/gpu/odd, and is
+ * a part of pl_test.
  *
- * A layer takes x [N, s.., C] and gives a value of that form; where it makes no sense for x it
- * gives x back. What may grow is held between norms, so that losses of two devices can be compared.
- * Layers never look at other samples unless `coupled`, which the walk decides: without, the batch
- * may be split and the engine must prove it.
- */
+ * A layer takes x [N, s.., C] and returns a value of that form; where the layer makes no sense for
+ * x it returns x. Norms bound values that may grow, so that losses of two devices can be compared.
+ * Layers never read other samples unless `coupled`, which the walk decides: without it, the batch
+ * may be split and the engine must prove that. */
 #include "tests/lib/odd_net.h"
 
 #include "plimsoll_nn.h"
@@ -71,7 +69,7 @@ static const char *name(walk *w, const char *what)
     return pl_nn_name(w->m, "%s%d", what, (int)w->count++);
 }
 
-/* A width; odd ones are as likely as round ones. */
+/* A width; odd widths are as likely as round ones. */
 static int64_t width(walk *w)
 {
     static const int64_t usual[] = {8, 16, 24, 32, 64};
@@ -144,7 +142,7 @@ static pl_val layer_geglu(walk *w, pl_val x)
     return pl_nn_geglu(w->m, x, name(w, "geglu"), out);
 }
 
-/* Kernel, stride, dilation and padding of a spatial dim such that something is left of it. */
+/* Kernel, stride, dilation and padding of a spatial dim such that the output is not empty. */
 static void draw_window(walk *w, int64_t size, int *kernel, int *stride, int *dilation, int *lo,
                         int *hi)
 {
@@ -164,7 +162,7 @@ static pl_val layer_conv(walk *w, pl_val x)
     if (dims < 1) return x;
     pl_conv_opts o = {.groups = 1};
     int64_t in = channels(w, x), out = width(w), k[5];
-    if (chance(w, 0.35)) { /* grouped; depthwise where all are apart */
+    if (chance(w, 0.35)) { /* grouped; depthwise where each channel is a group */
         o.groups = (int)(chance(w, 0.5) ? in : divisor(w, in));
         out = o.groups * between(w, 1, 1 + 40 / o.groups);
     }
@@ -213,7 +211,7 @@ static pl_val layer_conv_transpose(walk *w, pl_val x)
     return pl_conv_transpose(w->g, x, weight, PL_NO_VAL, &o, out_pad);
 }
 
-/* A kernel for every sample, out of the sample. */
+/* A separate kernel for every sample, computed from the sample. */
 static pl_val layer_per_sample(walk *w, pl_val x)
 {
     pl_type t = type_of(w, x);
@@ -249,7 +247,7 @@ static pl_val layer_attention(walk *w, pl_val x)
     pl_type t = type_of(w, q);
     bool causal = chance(w, 0.3);
     if (t.dim[1] > 400 || t.dim[1] * heads * d > 2 * MAX_ELEMS) return x;
-    if (!causal && chance(w, 0.3)) { /* other tokens than those that ask */
+    if (!causal && chance(w, 0.3)) { /* other tokens than the queries */
         int64_t place[] = {between(w, 1, 37), c}, all[] = {t.dim[0], place[0], c};
         source = pl_broadcast(g, pl_nn_param(w->m, name(w, "memory"), 2, place, pl_nn_normal(0, 1)),
                               3, all);
@@ -267,7 +265,7 @@ static pl_val layer_attention(walk *w, pl_val x)
     return pl_add(g, x, like(w, y, x));
 }
 
-/* Attention as people write it out, with a mask added before the softmax. */
+/* Attention written out in ops, with a mask added before the softmax. */
 static pl_val layer_plain_attention(walk *w, pl_val x)
 {
     pl_graph *g = w->g;
@@ -336,7 +334,7 @@ static int axis_of(walk *w, pl_val x)
     return (int)between(w, 1, rank_of(w, x) - 1);
 }
 
-/* A reduction along some axes, spread over x again. */
+/* A reduction along some axes, broadcast over x again. */
 static pl_val layer_reduce(walk *w, pl_val x)
 {
     pl_graph *g = w->g;
@@ -388,7 +386,7 @@ static pl_val layer_sort(walk *w, pl_val x)
     return chance(w, 0.5) ? v : pl_take_along(w->g, pl_tanh(w->g, x), at, axis);
 }
 
-/* Rows of a table, chosen by channels' argmax; then added up in other places. */
+/* Rows of a table, selected by the argmax of channels; then added at other rows. */
 static pl_val layer_index(walk *w, pl_val x)
 {
     pl_graph *g = w->g;
@@ -407,7 +405,7 @@ static pl_val layer_index(walk *w, pl_val x)
     return pl_scale(g, pl_put_along_add(g, y, to, 1, places), 0.2);
 }
 
-/* Adds rows up by number, as a mean over the nodes of a graph does. */
+/* Adds rows by index, as a mean over the nodes of a graph does. */
 static pl_val layer_scatter(walk *w, pl_val x)
 {
     pl_graph *g = w->g;
@@ -444,7 +442,7 @@ static pl_val layer_move(walk *w, pl_val x)
     }
 }
 
-/* Joins what was before, where it still fits. */
+/* Joins an earlier value, where it still fits. */
 static pl_val layer_skip(walk *w, pl_val x)
 {
     if (!pl_val_ok(w->before)) return x;
@@ -526,7 +524,7 @@ static pl_val draw_loss(walk *w, pl_val x, pl_val want, pl_val label)
     }
 }
 
-/* The network of one program; both programs draw the same. */
+/* The network of one program; both programs draw the same network. */
 pl_val odd_network(pl_builder *b, pl_nn *m)
 {
     const pl_config *c = pl_builder_config(b);

@@ -1,4 +1,4 @@
-/* ref_eval.c - see ref_eval.h. Plain malloc throughout: this is a test's tool. */
+/* ref_eval.c - see ref_eval.h. Plain malloc throughout, because this is a test tool. */
 #include "tests/lib/ref_eval.h"
 
 #include "base/err.h"

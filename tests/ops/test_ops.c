@@ -5,10 +5,9 @@
  * For each instance
  *   - attributes print and parse to themselves, and infer does not change completed attributes
  *   - each kernel that accepts the instance fills every output, writes nothing else, stays inside
- *     its workspace, does not change its inputs, allocates nothing, gives the same bits a second
- * time,
- *     with another number of threads, and in place where the op allows it; and agrees with the
- * reference
+ *     its workspace, does not change its inputs, allocates nothing, gives the same bits in a
+ *     second run, with another number of threads, and in place where the op allows it; and
+ *     agrees with the reference
  *   - the reference in f32 agrees with the reference in f64
  *   - view, affine and ramp agree with the results of the reference
  *   - cost counts at least the bytes of the operands

@@ -166,7 +166,7 @@ TEST(accumulate_clips_the_gradient_of_the_whole_batch)
         CHECK_NEAR(parts.loss[i], whole.loss[i], 1e-6 * fabs(whole.loss[i]));
 }
 
-/* The counter of the random stream moves with every micro-batch. */
+/* The counter of the random stream advances with every micro-batch. */
 TEST(accumulate_draws_new_numbers_for_every_micro_batch)
 {
     pl_run *run = NULL;
@@ -183,7 +183,7 @@ TEST(accumulate_draws_new_numbers_for_every_micro_batch)
     CHECK_MSG(moved == 4, "the draws' counter moved by %lld in 4 micro-batches", (long long)moved);
 }
 
-/* Losses of some steps and every slot after them. */
+/* Losses of some steps and every slot after these steps. */
 typedef struct record {
     double loss[6];
     char *state;
@@ -220,8 +220,8 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     return rc;
 }
 
-/* Several micro-batches with dropout and clipping: the same bits again, in poisoned memory, without
- * small types, without fusion, and in the minimum of memory. */
+/* Several micro-batches with dropout and clipping: the same bits in a second run, in poisoned
+ * memory, without small types, without fusion, and with the minimum of memory. */
 TEST(accumulate_gives_the_same_bits_under_every_plan)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
@@ -300,7 +300,7 @@ static pl_status plan_with(const char *accumulate, const char *checkpointing, co
     if (rc == PL_OK) {
         o->m = pl_run_memory_get(run);
         o->split = pl_run_split_get(run);
-        o->split.coupled = o->split.coupled ? "coupled" : NULL; /* the text goes with the run */
+        o->split.coupled = o->split.coupled ? "coupled" : NULL; /* the text is freed with the run */
         o->ms = pl_run_predicted_ms(run);
         o->recompute = pl_program_plan(pl_run_train_program(run))->recompute_ratio;
     }
@@ -320,7 +320,7 @@ TEST(accumulate_auto_takes_few_micro_batches_that_fit_the_budget)
     CHECK_OK(plan_auto("norm=group", 0, &all));
     CHECK_INT(all.split.accumulate, 1);
     int64_t before = 1;
-    for (int k = 2; k <= 8; k *= 2) { /* the smallest number that fits, never more than asked */
+    for (int k = 2; k <= 8; k *= 2) { /* the smallest number that fits, never more than needed */
         uint64_t budget = all.m.total - all.m.arena + all.m.arena / (uint64_t)k * 11 / 10;
         CHECK_OK(plan_auto("norm=group", budget, &o));
         CHECK(o.m.fits && o.m.total <= budget);
@@ -385,8 +385,8 @@ TEST(accumulate_largest_batch_fits_and_a_larger_one_does_not)
     CHECK_INT(cli_run("$P plan %s --largest-batch", common).code, 2);
 }
 
-/* Weights after `steps` steps, of a run that goes on from `dir` (NULL: begins); saves there at the
- * end if asked. */
+/* Weights after `steps` steps, of a run that resumes from `dir` (NULL: a new run); saves there
+ * at the end if asked. */
 static pl_status go_on(const char *accumulate, const char *dir, int steps, const char *save,
                        float *weight, int64_t *split)
 {

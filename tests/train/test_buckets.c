@@ -19,7 +19,8 @@ static int64_t up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Every batch of every bucket comes once; after epoch e all that begin in it have come. */
+/* Every batch of every bucket appears once; after epoch e all batches that begin in it have
+ * appeared. */
 static void check_epochs(uint64_t seed, const pl_strata *s, int epochs)
 {
     enum { MOST = 4096 };
@@ -49,7 +50,7 @@ TEST(buckets_take_every_sample_once_an_epoch_in_a_new_order)
     for (uint64_t seed = 0; seed < 3; seed++) check_epochs(seed, &s, 60);
     s.batch = 1;
     check_epochs(5, &s, 20);
-    s.batch = 64; /* larger than all of them */
+    s.batch = 64; /* larger than all others */
     check_epochs(5, &s, 200);
     s.batch = 2;
     /* two batches of each epoch: not the same order twice */
@@ -61,7 +62,7 @@ TEST(buckets_take_every_sample_once_an_epoch_in_a_new_order)
         moved += a.bucket != c.bucket;
     }
     CHECK(moved > 2 && other > 5);
-    CHECK(pl__stratum_at(1, &s, (int64_t)1 << 40).index > 1000); /* far away, at once */
+    CHECK(pl__stratum_at(1, &s, (int64_t)1 << 40).index > 1000); /* a distant batch, directly */
 }
 
 TEST(buckets_take_a_picture_by_its_nearest_shape)
@@ -88,7 +89,7 @@ TEST(buckets_take_a_picture_by_its_nearest_shape)
  */
 enum { PICTURES = 29 };
 
-/* Long notes of a camera before the size: 60,000 bytes behind the first two. */
+/* A JPEG with 60,000 bytes of camera notes between its first two bytes and the size. */
 static void add_notes(uint8_t **jpeg, size_t *n)
 {
     enum { NOTES = 60000 };
@@ -101,7 +102,7 @@ static void add_notes(uint8_t **jpeg, size_t *n)
     *n += NOTES + 2;
 }
 
-/* Pictures of three shapes, of one class; the brightness of one is its number. */
+/* Pictures of three shapes, of one class; the brightness of a picture is its number. */
 static bool pictures_made(const char *dir, bool weighted)
 {
     static const int size[3][2] = {{40, 40}, {64, 36}, {36, 64}}; /* width, height */
@@ -138,8 +139,7 @@ static bool photo_made(void)
                .code == 0;
 }
 
-/* Number of the picture that fills row i of a batch, by its brightness; -1 when the row is not
- * even. */
+/* Number of the picture in row i of a batch, by its brightness; -1 when the row is not uniform. */
 static int picture_of(const float *x, int64_t row)
 {
     for (int64_t k = 1; k < row; k++)
@@ -163,8 +163,8 @@ static pl_status open_run(const char *set, const char *more, pl_run **run)
     return pl_run_start(*run);
 }
 
-/* Trains and looks into the inputs: whole batches are of one size, every picture comes once a pass,
- * and each is shown in the bucket of its aspect. */
+/* Trains and reads the inputs: every batch has one size, every picture appears once per pass, in
+ * the bucket of its aspect ratio. */
 static void check_passes(const char *set, const char *more, int64_t parts, bool weighted)
 {
     pl_run *r = NULL;
@@ -196,7 +196,7 @@ static void check_passes(const char *set, const char *more, int64_t parts, bool 
             }
         }
     }
-    /* 29 pictures, 13 of them square: 60 batches of 4 are eight passes and a bit. */
+    /* 29 pictures, 13 of them square: 60 batches of 4 are a little more than eight passes. */
     for (int k = 0; !weighted && k < PICTURES; k++)
         CHECK_MSG(count[k] >= 7 && count[k] <= 10, "%d: %d", k, count[k]);
     int seen[3] = {0};
@@ -280,14 +280,15 @@ TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cmp a/model.safetensors b/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
-    /* Stopped in the middle of an epoch and taken up again: the same batches follow. */
+    /* A run that was stopped in the middle of an epoch resumes with the same batches. */
     r = cli_run(BUCKETS "--out c train.steps=5", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run(BUCKETS "--out c", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cmp a/model.safetensors c/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
-    /* Where the host reads ahead for another bucket while the device works on this one. */
+    /* On a device with its own memory, the host reads ahead for another bucket while the device
+     * works. */
     static const char *const ways[] = {"data.workers=0", "data.workers=2",
                                        "data.workers=2 accumulate=2"};
     for (int i = 0; i < 3; i++) {
@@ -310,7 +311,7 @@ TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.buckets"), "%d: %s", r.code, r.err);
 }
 
-/* The plan lists every bucket, and its arena is that of the largest one. */
+/* The plan lists every bucket, and its arena is as large as the largest bucket needs. */
 TEST(buckets_plan_is_that_of_the_largest_bucket)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

@@ -1,4 +1,5 @@
-/* test_budget.c - training within a budget: it fits, to the byte, and the numbers are the same. */
+/* test_budget.c - training within a budget: the process fits, to the byte, and the numbers do
+ * not change. */
 #include "base/sys.h"
 #include "rt/process_budget.h"
 #include "tests/lib/alloc_count.h"
@@ -49,7 +50,7 @@ static pl_status run_steps(pl_store *store, pl_program *p, int steps, record *r)
     for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++)
         append(r, pl_session_slot(s, i), pl_type_bytes(&pl_store_slot(store, i)->type));
     if (rc == PL_OK && pl_session_arena_bytes(s) != pl_program_plan(p)->arena_bytes)
-        rc = PL_ERR_PLAN; /* mapped and planned must be equal */
+        rc = PL_ERR_PLAN; /* the allocated and the planned arena must be equal */
     pl_session_free(s);
     return rc;
 }
@@ -66,7 +67,7 @@ static uint32_t draw(uint64_t *state, uint32_t n)
     return (uint32_t)((pl_test_noise(state) + 1) / 2 * n) % n;
 }
 
-/* A layer from one or two earlier values: in place, views, several outputs, random numbers. */
+/* A layer on one or two earlier values: in place, views, several outputs, random numbers. */
 static pl_val layer(pl_graph *g, uint64_t *rng, pl_val a, pl_val b, pl_val w, pl_val key)
 {
     switch (draw(rng, 9)) {
@@ -85,8 +86,8 @@ static pl_val layer(pl_graph *g, uint64_t *rng, pl_val a, pl_val b, pl_val w, pl
     }
 }
 
-/* x + s for a slot s that backward does not read and that changes at once: what computes the sum
- * again comes after the slot's new value. */
+/* x + s for a slot s that the backward pass does not read and that is updated at once:
+ * recomputing the sum happens after the update of the slot. */
 static pl_val moving_sum(pl_graph *g, pl_store *store, pl_val x, int i)
 {
     char name[16];
@@ -101,7 +102,7 @@ static pl_val moving_sum(pl_graph *g, pl_store *store, pl_val x, int i)
     return pl_tanh(g, pl_add(g, x, old));
 }
 
-/* A random network with skips, its gradients, updates at once, draws whose key moves on. */
+/* A random network with skips, its gradients, immediate updates, and draws whose key advances. */
 static pl_graph *any_graph(pl_store *store, uint64_t seed)
 {
     enum { MOST = 40, N = 64 };
@@ -134,9 +135,10 @@ static pl_graph *any_graph(pl_store *store, uint64_t seed)
     return g;
 }
 
-static int n_recomputing; /* plans that computed something again */
+static int n_recomputing; /* plans that recompute something */
 
-/* Some budgets from the minimum to all: the arena is within, the numbers are the same. */
+/* Some budgets from the minimum to keep-all: the arena is within the budget, and the numbers are
+ * the same. */
 static void try_budgets(graph_fn make, uint64_t seed, int n, bool poison)
 {
     pl_store *store = pl_store_new();
@@ -197,11 +199,11 @@ TEST(budget_is_kept_by_plans_of_random_graphs)
 }
 
 /* A budget slightly above the minimum never predicts a longer step than the minimum does. Each
- * budget is planned by itself. */
+ * budget is planned separately. */
 TEST(budget_above_the_minimum_is_never_slower)
 {
-    /* The first few have a plan of the minimum that is cheaper than what rungs just above it find.
-     */
+    /* For the first few, the plan of the minimum is cheaper than the plans that rungs just above
+     * it find. */
     static const int known[] = {59};
     int most = pl_test_long() ? 120 : 3;
     for (int at = 0; at < most; at++) {
@@ -291,7 +293,7 @@ static bool follow(const char *out, char *losses, size_t cap, long long *peak, l
     return n > 0 && *peak > 0;
 }
 
-/* The overhead includes what the driver takes for recorded launches: a longer network has more of
+/* The overhead includes the driver's memory for recorded launches: a longer network has more of
  * them. */
 TEST(budget_overhead_grows_with_recorded_launches)
 {
@@ -315,8 +317,8 @@ static void sweep(const char *config, int budgets, int steps)
     CHECK_MSG(r.code == 0, "%s", r.err);
     long long least = member(r.out, "minimum_bytes"), keep_all = member(r.out, "keep_all_bytes");
     long long most = keep_all + member(r.out, "state_bytes") + member(r.out, "overhead_bytes");
-    /* looking for less takes of the host what a small network could save: then keeping all is the
-     * least */
+    /* the search itself needs host memory that a small network could save: then keep-all is the
+     * minimum */
     CHECK_MSG(least > 0 && (least < most || (least == most && keep_all < 4 << 20)),
               "%s: %lld, %lld with everything kept", config, least, most);
     if (asprintf(&command, "$P train %s train.steps=%d train.log_every=1 eval.batches=1 --json",
@@ -339,7 +341,7 @@ static void sweep(const char *config, int budgets, int steps)
     free(command);
 }
 
-/* Larger than cloud/tiny, so that the arena is more than the slack of the process. */
+/* Larger than cloud/tiny, so that the arena exceeds the slack of the process. */
 #define SMALL_CLOUD "cloud/tiny batch=8 height=96 width=128"
 
 TEST(budget_is_kept_by_the_process_that_trains)
@@ -398,10 +400,10 @@ TEST(budget_segments_save_memory_and_change_no_loss)
     CHECK_INT(r.code, 2);
 }
 
-/* The budget that is told as the smallest does for the process that is given it, though the search
- * for a smaller plan and the longer plan take memory too; and while that process plans it has no
- * more either. Recipes and sizes that nothing was fitted to, and drawn networks, wide ones where
- * the arena is most and deep ones where the planner is. */
+/* The printed minimum suffices for a process that gets it as its budget, though the search for a
+ * smaller plan and the longer plan need memory too; that process also stays within the budget
+ * while it plans. Recipes and sizes that no constant was fitted to, and random networks: wide
+ * ones, where the arena is largest, and deep ones, where the planner is. */
 static void told_is_enough(const char *config, int *again)
 {
     char keys[256];

@@ -1,5 +1,5 @@
-/* test_cache.c - what a frozen encoder gives, kept on disk: the same training without it, and stale
- * stamps. */
+/* test_cache.c - outputs of a frozen encoder, kept on disk: the same training without the
+ * encoder, and stale stamps. */
 #include "tests/datasets/made_images.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -47,7 +47,7 @@ TEST(cache_trains_to_the_same_bits_without_the_encoder)
                 "diff -r c/eval other/eval",
                 pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
-    /* 16 bits in the files: near, not the same. */
+    /* 16 bits in the files: close, not equal. */
     r = cli_run(CACHE "data.cache_dtype=bf16", pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.err, "data.cache_dtype was f32, is bf16"), "%s%s", r.out,
               r.err);
@@ -83,7 +83,7 @@ TEST(cache_that_is_stale_is_refused_with_the_changed_key)
         CHECK_MSG(r.code == 5 && strstr(r.err, changed[i][1]), "%s: %d %s", changed[i][0], r.code,
                   r.err);
     }
-    /* what the encoder does not depend on */
+    /* keys that the encoder does not depend on */
     r = cli_run(RUN CACHED "convs=2 optim.lr=1e-2", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cp set/class0/0000.jpg set/class1/9999.jpg && " RUN CACHED, pl_test_dir(),
@@ -93,7 +93,7 @@ TEST(cache_that_is_stale_is_refused_with_the_changed_key)
         "cd %s && cp c/train/latent/00000.safetensors c/train/latent/00001.safetensors && " CACHE,
         pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.err, "files of set have changed"), "%d %s", r.code, r.err);
-    r = cli_run(RUN CACHED, pl_test_dir()); /* what an older cache left is gone */
+    r = cli_run(RUN CACHED, pl_test_dir()); /* files of an older cache are removed */
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
     r = cli_run("cd %s && touch -d 2020-01-01 set/class0/0000.jpg && " RUN CACHED, pl_test_dir(),
                 pl_test_dir());
@@ -110,7 +110,7 @@ TEST(cache_that_is_stale_is_refused_with_the_changed_key)
               r.code, r.err);
 }
 
-/* Weights from a file: the file's bytes decide, not its time stamp or the seed. */
+/* Weights from a file: the bytes of the file decide, not its time stamp or the seed. */
 TEST(cache_depends_on_the_bytes_of_its_model_file)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

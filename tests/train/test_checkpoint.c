@@ -1,5 +1,5 @@
-/* test_checkpoint.c - stopping is safe: killed, stopped, damaged, full; then gone on with, bit by
- * bit. */
+/* test_checkpoint.c - stopping is safe: killed, stopped, damaged, disk full; then resumed bit
+ * for bit. */
 #include "plimsoll_checkpoint.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
@@ -62,9 +62,9 @@ enum { KILL_STEPS = 24 };
 #define KILL_RUN                                                                                   \
  CLI_SMALL "model.dropout_conv=0.3 eval.every=7 train.steps=24 checkpoint.every=1 threads=1 "
 
-/* Kills the run again and again, at any instant of the time that all of it takes, until it is done;
- * false with the reason in why. A run that was not killed tells how long it takes by now: other
- * tests come and go. */
+/* Kills the run repeatedly, at any instant of its duration, until it is complete; false with the
+ * reason in why. A run that was not killed measures the present duration, because other tests
+ * start and end meanwhile. */
 static bool survive(double *seconds, uint64_t *noise, int *kills, int *whole, const char **why)
 {
     int most = pl_test_long() ? 12 : 2;
@@ -126,7 +126,7 @@ static void spill(const char *path, const char *text, size_t n)
     if (f) fclose(f);
 }
 
-/* Verifies after every kind of damage to one file; 0, or the first position that went unnoticed +
+/* Verifies after every kind of damage to one file; returns 0, or the first undetected position +
  * 1. */
 static size_t unnoticed(const char *dir, const char *name, size_t stride)
 {
@@ -320,7 +320,7 @@ TEST(checkpoint_folder_is_locked_by_the_run_that_trains_in_it)
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=3 --quiet --out %s/run", d), 0, "");
 }
 
-/* Writes into files whose path holds FULL fail as on a full disk. */
+/* Writes into files whose path contains FULL fail as on a full disk. */
 static const char full_source[] =
     "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n#include <stdio.h>\n"
     "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n"
@@ -348,7 +348,7 @@ TEST(checkpoint_on_a_full_disk_leaves_the_previous_one_whole)
     static const char *const at[] = {"model.safetensors.tmp", "state.safetensors.tmp",
                                      "manifest.json.tmp"};
     for (int i = 0; i < 3; i++) {
-        /* a periodic save fails: told, and trained on */
+        /* a periodic save fails: a warning, and training continues */
         r = cli_run(
             "rm -rf %s/b; FULL=/.tmp-step-00000004 LD_PRELOAD=%s/full.so $P train %strain.steps=5 "
             "--out %s/b",
@@ -356,7 +356,7 @@ TEST(checkpoint_on_a_full_disk_leaves_the_previous_one_whole)
         CHECK_RUN(r, 0, "No space left on device");
         CHECK(strstr(r.err, "a checkpoint takes") && strstr(r.err, "free") &&
               strstr(r.err, "of step 2"));
-        /* the last one fails: exit code 1, and what was there is whole */
+        /* the last save fails: exit code 1, and the earlier checkpoint is complete */
         r = cli_run("FULL=%s LD_PRELOAD=%s/full.so $P train %strain.steps=7 --out %s/b", at[i], d,
                     run, d);
         CHECK_RUN(r, 1, "No space left on device");
@@ -392,7 +392,7 @@ TEST(checkpoint_keeps_newest_and_best)
     CHECK_INT(n, best >= 20 ? 3 : 4);
     CHECK(steps[0] == 24 && steps[1] == 22 && steps[2] == 20 && (n == 3 || steps[3] == best));
     CHECK_INT(cli_run("$P inspect %s/run/best", d).code, 0);
-    /* A metric that stays the same: the first is the best, for a run that goes on as well. */
+    /* A metric that stays the same: the first evaluation is the best, in a resumed run too. */
     for (int n_steps = 4; n_steps <= 8; n_steps += 4)
         CHECK_RUN(cli_run("$P train " CLI_SMALL
                           "train.steps=%d eval.every=2 checkpoint.best=mean_km "
@@ -504,7 +504,7 @@ TEST(checkpoint_weights_give_the_same_outputs_in_pytorch)
     json_decref(theirs);
 }
 
-/* With room for fewer checkpoints than there are, the newest are returned, whatever the order of
+/* When the list is too short for all checkpoints, it has the newest ones, whatever the order of
  * the folder. */
 TEST(checkpoint_list_begins_with_the_newest)
 {

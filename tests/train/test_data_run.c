@@ -53,7 +53,7 @@ TEST(data_workers_do_not_change_the_losses)
     CHECK(strcmp(one, other) != 0);
 }
 
-/* Several threads make the cloud recipe's own samples. */
+/* Several threads generate the cloud recipe's own samples. */
 TEST(data_workers_read_the_samples_of_a_recipe_in_order)
 {
     static char one[8192], other[8192];
@@ -151,8 +151,9 @@ static pl_status slow_build(pl_builder *b)
     return PL_OK;
 }
 
-/* On a separate device, a batch is read while the device works. The work of this device takes no
- * time, so every read is waited for, before or during the run. Evaluation reads in the same way. */
+/* On a device with its own memory, a batch is read while the device works. This test device
+ * takes no time, so every read is waited for, before or during the run. Evaluation reads in the
+ * same way. */
 TEST(data_wait_counts_the_time_of_prefetched_reads)
 {
     static const pl_config_entry schema[] = {

@@ -1,4 +1,4 @@
-/* test_eval.c - `plimsoll eval`: the scores and pictures that training had, with the memory of a
+/* test_eval.c - `plimsoll eval`: the scores and pictures of training, with the memory of a
  * forward pass. */
 #include "plimsoll_train.h"
 #include "tests/lib/cli_run.h"
@@ -41,8 +41,8 @@ static json_t *last_event(const char *run, const char *kind)
     return found;
 }
 
-/* Every recipe: the very numbers of the evaluation at the end of training, from the weights that it
- * left, with less state and no larger an arena. */
+/* For every recipe: exactly the numbers of the evaluation at the end of training, from the
+ * weights that training wrote, with less state and no larger arena. */
 static void check_scores(const char *recipe)
 {
     cli_result r = cli_run(IN "$P train %s/tiny train.steps=3 --out %s --quiet", pl_test_dir(),
@@ -72,7 +72,7 @@ TEST(eval_scores_what_training_scored)
     for (int i = 0; i < pl_recipe_count(); i++) check_scores(pl_recipe_at(i)->name);
 }
 
-/* The pictures and arrays are those of the last step; averaged weights give others; a budget is
+/* Pictures and arrays equal those of the last step; averaged weights give others; a budget is
  * kept or refused. */
 TEST(eval_writes_the_samples_that_training_wrote)
 {
@@ -106,9 +106,9 @@ TEST(eval_writes_the_samples_that_training_wrote)
               "%d: %s", r.code, r.err);
 }
 
-/* eval.ema: evaluations and pictures are those of the averaged weights, before the first step those
- * of the weights, and training has the same bits; `eval` takes the weights that the run was
- * evaluated with. */
+/* eval.ema: evaluations and pictures use the averaged weights, before the first step the initial
+ * weights, and training has the same bits; `eval` uses the weights that the run was evaluated
+ * with. */
 static void check_averaged(const char *keys)
 {
     const char *d = pl_test_dir();
@@ -158,8 +158,8 @@ TEST(eval_scores_averaged_weights)
               "there is no b/model_ema.safetensors");
 }
 
-/* Evaluation uses the micro-batches that the plan of training chose, so a budget that was enough
- * for training is enough. */
+/* Evaluation uses the micro-batches of the training plan, so a budget that suffices for training
+ * suffices for evaluation. */
 TEST(eval_splits_batches_as_the_plan_of_training_does)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

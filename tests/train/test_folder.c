@@ -1,5 +1,5 @@
-/* test_folder.c - the folder of a run: what an attempt that comes to nothing leaves, which
- * checkpoint is the best, every row once. */
+/* test_folder.c - the folder of a run: files that a failed attempt leaves, which checkpoint is
+ * the best, every row once. */
 #include "tests/dist/ranks_cli.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -14,7 +14,7 @@ static cli_result in_dir(const char *command)
     return cli_run("cd %s && %s", pl_test_dir(), command);
 }
 
-/* Files of the run that an attempt has no business with. */
+/* Files of the run that a failed attempt must not touch. */
 #define SUMS                                                                                       \
  "md5sum a/config.yaml a/log.jsonl a/plan.json a/eval.csv a/model.safetensors a/model_ema.safetensors "
 
@@ -39,7 +39,7 @@ TEST(folder_is_unchanged_after_a_refusal)
         r = in_dir("md5sum -c sums --quiet && ls a/*.tmp*");
         CHECK_MSG(r.out[0] == 0, "%s: %s", rows[i].keys, r.out);
     }
-    /* Once there is a newer checkpoint they are of the past, and go. */
+    /* Once there is a newer checkpoint these files are outdated, and are removed. */
     CHECK_RUN(
         cli_run(
             "cd %s && timeout -s KILL 60 $P train cloud/tiny train.steps=6 checkpoint.every=1 ema.decay=0.5 "

@@ -1,5 +1,5 @@
-/* test_folds.c - folds: each phase of a run trains on its part of the data and is evaluated on the
- * rest, for made samples, pictures and arrays. */
+/* test_folds.c - folds: each phase of a run trains without one part of the data and is evaluated
+ * on that part, for generated samples, pictures and arrays. */
 #include "tests/datasets/made_images.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
@@ -9,7 +9,7 @@
 
 enum { FOLDED = 11 };
 static struct {
-    int train[FOLDED], eval[FOLDED], other; /* how often each sample was read; of another set */
+    int train[FOLDED], eval[FOLDED], other; /* how often each sample was read; of the other set */
 } reads;
 
 static pl_status folded_read(void *data, pl_subset subset, const int64_t *sample, int n,
@@ -43,7 +43,7 @@ static pl_status folded_build(pl_builder *b)
     return PL_OK;
 }
 
-/* Every sample is left out of training in one fold, and evaluated in that fold alone. */
+/* Every sample is left out of training in one fold, and evaluated in that fold only. */
 TEST(phases_folds_leave_every_sample_out_once)
 {
     static const pl_config_entry schema[] = {{0}};

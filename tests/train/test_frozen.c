@@ -1,5 +1,5 @@
-/* test_frozen.c - frozen weights that checkpoints leave out: which, how they come back, and that
- * others are refused. */
+/* test_frozen.c - frozen weights that checkpoints leave out: which they are, how they are
+ * rebuilt, and that other weights are refused. */
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "tests/dist/ranks_cli.h"
@@ -14,7 +14,7 @@
 /* ---- which ------------------------------------------------------------------------------- */
 static const pl_config_entry schema[] = {{0}};
 
-/* A trained layer, one that is only read, and one that follows the trained one. */
+/* A trained layer, a layer that is only read, and a layer that follows the trained layer. */
 static pl_status build(pl_builder *b)
 {
     pl_nn *m = pl_builder_train(b);
@@ -64,7 +64,8 @@ TEST(frozen_weights_are_those_that_no_program_writes)
 }
 
 /* ---- runs --------------------------------------------------------------------------------- */
-/* How many tensors of a model file below the test's folder begin so; -1: it cannot be read. */
+/* Number of tensors with this prefix in a model file below the test's folder; -1: it cannot be
+ * read. */
 static int tensors(const char *file, const char *prefix)
 {
     char path[512];
@@ -97,7 +98,7 @@ TEST(frozen_weights_are_left_out_and_rebuilt_on_resume)
     cli_result r =
         cli_run("test $(stat -c %%s %s/a/" LAST ") -lt $(stat -c %%s %s/b/" LAST ")", d, d);
     CHECK_INT(r.code, 0);
-    /* with and without, from each to the other */
+    /* from a checkpoint with them to one without, and back */
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=2 --out %s/c", d), 0, "");
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=3 checkpoint.frozen=true --out %s/c", d), 0,
               "");
@@ -121,8 +122,8 @@ TEST(frozen_weights_of_another_file_are_refused)
               "%d %s", r.code, r.err);
     CHECK_RUN(cli_run(GO, 3, d, d, "x"), 0, "");
 #undef GO
-    /* A checkpoint's model to begin with: where the frozen weights come from the seed, it must be
-     * the same one. */
+    /* A run that starts from a checkpoint's model: where the frozen weights come from the seed,
+     * the seed must be the same. */
 #define BEGIN                                                                                      \
  "$P train " FLUX "train.steps=1 seed=%d init_from=%s/x/checkpoints/step-00000001/model.safetensors"
     CHECK_RUN(cli_run(BEGIN, 1, d), 0, "");
@@ -144,8 +145,7 @@ TEST(frozen_teacher_is_left_out_of_checkpoints)
 #undef WAN
 }
 
-/* Ranks with shards of the frozen weights resume from a checkpoint that left them out, and write
- * them. */
+/* Ranks with sharded frozen weights resume from a checkpoint that left them out, and write them. */
 TEST(frozen_weights_sharded_across_ranks_are_written)
 {
     WANT_BIN();

@@ -44,7 +44,7 @@ static bool colours_learned(void)
     return ok && r.code == 0;
 }
 
-/* Whether `eval --json` reports so many samples, every one of them right. */
+/* Whether `eval --json` reports this many samples, all of them classified correctly. */
 static bool all_right(const char *json, int samples)
 {
     char text[32];
@@ -67,7 +67,7 @@ TEST(labels_are_matched_by_the_names_that_the_model_file_keeps)
     CHECK(pl_classes_find(c, "apple") == 0 && pl_classes_find(c, "sea") == 2 &&
           pl_classes_find(c, "ap") == -1);
     pl_classes_free(c);
-    /* Fewer classes, so that the numbers of the folders are others. */
+    /* Fewer classes, so that the folders would get other numbers. */
     CHECK(colour_class("two", "fern", 5, green) && colour_class("two", "sea", 5, blue));
     cli_result r = cli_run(EVAL "data.path=two", pl_test_dir());
     CHECK_MSG(r.code == 0 && all_right(r.out, 10), "%s%s", r.out, r.err);
@@ -98,7 +98,8 @@ TEST(labels_an_evaluation_reads_all_of_other_data)
     r = cli_run("cd %s && mv val/eval plain && " EVAL "data.path=plain", pl_test_dir(),
                 pl_test_dir());
     CHECK_MSG(r.code == 0 && all_right(r.out, 41), "%s%s", r.out, r.err);
-    /* The data of the run: only the part that training left out, however the folder is written. */
+    /* On the data of the run: only the part that training held out, however the folder is
+     * written. */
     r = cli_run(EVAL "data.path=./set/../set", pl_test_dir());
     CHECK_MSG(r.code == 0 && !strstr(r.out, "\"samples\":27,"), "%s%s", r.out, r.err);
     /* Folders named eval beside a class are classes like any other. */
@@ -122,7 +123,7 @@ TEST(labels_that_are_missing_or_too_many_stop)
                 pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "1 of its 28 images have no label, e.g. 0.png"), "%s",
               r.err);
-    /* A score that is not a number is no score. */
+    /* A score that is not a number is an error. */
     r = cli_run("cd %s && rm set/0.png && n=$(wc -c < run/model.safetensors) && "
                 "printf '\\377\\377\\377\\377' | dd of=run/model.safetensors bs=1 seek=$((n - 4)) "
                 "conv=notrunc 2>/dev/null && " EVAL,

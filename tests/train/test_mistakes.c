@@ -1,4 +1,4 @@
-/* test_mistakes.c - a network that cannot be meant so is told before it trains. */
+/* test_mistakes.c - a network with an obvious mistake is refused before it trains. */
 #include "plimsoll_nn.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
@@ -74,7 +74,7 @@ TEST(mistakes_of_a_recipe_are_reported_before_training)
                                      .data_size = endless,
                                      .data_read = small_run_noise};
     static const char *const keys[] = {"batch=4"};
-    for (made = 0; made <= N_MISTAKES; made++) { /* the last one is none */
+    for (made = 0; made <= N_MISTAKES; made++) { /* the last label is out of range */
         pl_run *run = NULL;
         CHECK_OK(small_run_open(&recipe, keys, 1, &run));
         pl_status rc = pl_run_build(run), want = made < N_MISTAKES ? told[made].rc : PL_OK;

@@ -1,5 +1,5 @@
-/* test_phases.c - runs of several phases: settings of each, what is handed on, what ends one,
- * resuming. */
+/* test_phases.c - runs of several phases: settings of each phase, weights that pass between
+ * phases, conditions that end a phase, resuming. */
 #include "plimsoll_checkpoint.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
@@ -30,8 +30,7 @@ static bool write_config(const char *phases)
  "  - name: main\n    until.steps: 5\n    set: {batch: 4, optim: {lr: 0.01}}\n"
 
 /* ---- each phase is a run of its own ------------------------------------------------------ */
-/* A phase has the bits of a plain run with its settings that begins with the weights it was handed.
- */
+/* A phase has the bits of a plain run with the same settings that starts from the same weights. */
 TEST(phases_have_the_bits_of_separate_runs)
 {
     WANT_BIN();
@@ -67,7 +66,7 @@ TEST(phases_have_the_bits_of_separate_runs)
     CHECK(strstr(cli_read(pl_test_path("a/phases/main/eval.csv")), "\n11,"));
     CHECK(strstr(cli_read(pl_test_path("a/phases/main/eval.csv")),
                  "\n6,")); /* before its first step */
-    /* Without a folder the weights pass through a temporary one, of which nothing stays. */
+    /* Without a run folder the weights pass through a temporary folder, which is removed. */
     CHECK_RUN(cli_run("mkdir -p %s/tmp && TMPDIR=%s/tmp $P train %s/c.yaml", d, d, d), 0,
               "49 of 49 tensors start from phase pre");
     CHECK(cli_run("test -z \"$(ls -A %s/tmp)\"", d).code == 0);
@@ -92,7 +91,7 @@ TEST(phases_start_from_the_phase_they_name)
               "test -e %s/a/phases/one/state.safetensors -a ! -e %s/a/phases/two/state.safetensors",
               d, d)
               .code == 0);
-    /* Adam's count of steps goes on in the fourth, whose moments are those of the first. */
+    /* Adam's step count continues in the fourth phase, whose moments are those of the first. */
     CHECK_RUN(
         cli_run(
             "$P train %s/c.yaml phases=null init_from=%s/a/phases/one/model.safetensors train.steps=2 "
@@ -110,7 +109,7 @@ TEST(phases_start_from_the_phase_they_name)
     CHECK_MSG(strcmp(r.out, "5\n2\n") == 0, "%s%s", r.out, r.err);
 }
 
-/* A recipe whose second layer is there when its key says so, trained by an optimiser of its own. */
+/* A recipe whose second layer exists when a key says so, trained by a separate optimizer. */
 static pl_status parts_build(pl_builder *b)
 {
     pl_nn *m = pl_builder_train(b);
@@ -179,7 +178,7 @@ TEST(phases_pass_tensors_on_by_name)
         CHECK_INT(info.step, 3 * i + 3);
         left = first_weight(r, "one.weight");
         CHECK_OK(pl_run_hand_on(r, dir, NULL));
-        /* What a recipe's further optimisers add to the configuration is compared, too. */
+        /* Keys that further optimizers of a recipe add to the configuration are compared, too. */
         static pl_checkpoint c;
         char save[600];
         snprintf(save, sizeof save, "%s-%d", dir, i);
@@ -208,10 +207,11 @@ TEST(phases_end_by_steps_reach_patience_or_epochs)
     json_t *c = cli_event(cli_read(pl_test_path("a/log.jsonl")), "phase", 2);
     json_t *end = cli_event(cli_read(pl_test_path("a/log.jsonl")), "end", 0);
     CHECK(cli_member(b, "step") == 3 && cli_member(b, "last_step") == 23);
-    /* The first evaluation of b is its best, two more bring nothing: steps 5, 7 and 9. */
+    /* The first evaluation of b is its best, and two more bring no improvement: steps 5, 7 and
+     * 9. */
     CHECK_MSG(cli_member(c, "step") == 9, "b ended at step %lld", (long long)cli_member(c, "step"));
-    /* Half of 32 samples in batches of 2. What b waited for is no concern of c, though it takes b's
-     * state. */
+    /* Half of 32 samples in batches of 2. The patience of b does not affect c, though c takes
+     * over b's state. */
     CHECK(cli_member(c, "last_step") == 17 && cli_member(end, "steps") == 17);
     json_decref(b);
     json_decref(c);
@@ -257,7 +257,7 @@ TEST(phases_refuse_rules_that_data_or_recipe_cannot_have)
     }
 }
 
-/* The evaluation of phase p, of those after steps, that was best; from the log of run a. */
+/* The best evaluation of phase p, among the evaluations after steps; from the log of run a. */
 static int best_of(const char *phase, bool max, int n)
 {
     const char *log = cli_read(pl_test_path("a/log.jsonl"));
@@ -277,7 +277,7 @@ static int best_of(const char *phase, bool max, int n)
     return best;
 }
 
-/* result: best leaves the weights of the best checkpoint of the phase. */
+/* result: best saves the weights of the best checkpoint of the phase. */
 TEST(phases_with_result_best_leave_their_best_weights)
 {
     WANT_BIN();
@@ -300,8 +300,8 @@ TEST(phases_with_result_best_leave_their_best_weights)
     CHECK(cli_same("a/model.safetensors", b));
 }
 
-/* The run's averages are those of the phase whose model is the run's; --fresh removes the averages
- * of the run before. */
+/* The run's averages come from the same phase as the run's model; --fresh removes the averages
+ * of the previous run. */
 TEST(phases_leave_the_averages_of_the_phase_that_ends_the_run)
 {
     WANT_BIN();
@@ -464,7 +464,7 @@ TEST(phases_are_all_planned_before_the_first_step)
     r = cli_run("$P train %s/c.yaml --json --memory %lld --out %s/r", d,
                 (long long)(fits_a + (1 << 20)), d);
     CHECK_MSG(r.code == 3 && !strstr(r.out, "\"step\""), "%d %s", r.code, r.out);
-    /* The smallest budget that was named does for all of them, one after the other. */
+    /* The printed minimum suffices for all phases, one after the other. */
     r = cli_run("$P train %s/c.yaml --json --memory %lld", d, (long long)least);
     end = cli_event(r.out, "end", 0);
     CHECK_MSG(r.code == 0 && cli_member(end, "steps") == 5 &&
@@ -484,7 +484,7 @@ TEST(phases_are_all_planned_before_the_first_step)
  "eval.every: 2, checkpoint.best: mae_km, stop.metric: mae_km}}\n"                                            \
  "  - {name: last, until: {steps: 4}, set: {ema.decay: 0.9}}\n"
 
-/* Kills the run at any time, also between phases, until it is done. */
+/* Kills the run at any time, also between phases, until it is complete. */
 TEST(phases_survive_a_kill_at_any_time)
 {
     WANT_BIN();
@@ -506,7 +506,7 @@ TEST(phases_survive_a_kill_at_any_time)
               (long long)steps);
     uint64_t noise = (uint64_t)time(NULL);
     int kills = 0;
-    double seconds = whole.seconds; /* by now: other tests come and go */
+    double seconds = whole.seconds; /* the present duration: other tests start and end meanwhile */
     for (int run = 0; run < (pl_test_long() ? 60 : 5); run++) {
         cli_run("rm -rf %s/k", d);
         for (int life = 0;; life++) {

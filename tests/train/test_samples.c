@@ -1,5 +1,5 @@
-/* test_samples.c - pictures and arrays during training: made of the right numbers, planned, and
- * seen by no step. */
+/* test_samples.c - pictures and arrays during training: they have the right numbers, are
+ * planned, and affect no step. */
 #include "base/err.h"
 #include "data/image/image.h"
 #include "io/safetensors.h"
@@ -33,7 +33,7 @@ static pl_val layer(pl_nn *m, pl_val x)
     return pl_nn_linear(m, x, "fc", 2, (pl_nn_lin){0});
 }
 
-/* One called as a picture is, and others of every kind; not in the order that files have. */
+/* An array with the name of a picture, and others of every type; not in the order of files. */
 static void build_arrays(pl_builder *b, pl_graph *g, pl_val x, pl_val noise)
 {
     pl_val number =
@@ -147,7 +147,7 @@ static pl_run *started(const char *const *keys, int n)
     return NULL;
 }
 
-/* Five samples in micro-batches of two: places 0 1 2 over 3 4, the sixth empty. */
+/* Five samples in micro-batches of two: grid cells 0 1 2 over 3 4, the sixth empty. */
 TEST(samples_sheet_has_the_pixels_of_every_sample)
 {
     const char *keys[] = {"sample.every=1", "sample.count=5", "batch=2"};
@@ -166,7 +166,7 @@ TEST(samples_sheet_has_the_pixels_of_every_sample)
                     CHECK_INT(a.pixels[p][(y * 3 * W + x) * 3 + c], want);
                 }
     }
-    /* Noise differs from sample to sample, and is the same the next time. */
+    /* Noise differs from sample to sample, and is the same in the next call. */
     CHECK(a.sheet[2].channels == 1);
     const uint8_t *noise = a.pixels[2];
     for (int i = 1; i < 3; i++) CHECK(memcmp(noise, noise + i * W, W) != 0);
@@ -185,7 +185,7 @@ static const char *file_name(void)
     return path;
 }
 
-/* Bytes of a tensor of the file that was written, which has `count` rows; NULL: there is none. */
+/* Bytes of a tensor of the written file, which has `count` rows; NULL: there is no such tensor. */
 static const char *tensor_of(const char *name, int64_t count, pl_type *type)
 {
     static char bytes[1 << 16];
@@ -200,7 +200,7 @@ static const char *tensor_of(const char *name, int64_t count, pl_type *type)
     return good ? bytes : NULL;
 }
 
-/* Runs the program by hand, for samples first and following, and compares. */
+/* Runs the sampling program directly, from sample `first` on, and compares. */
 static const char *compare_rows(pl_run *r, int64_t first, int64_t rows, int64_t count)
 {
     static const char *const names[] = {"number", "last", "noise", "half", "odd"};
@@ -256,8 +256,8 @@ static void check_arrays(const char *device, int64_t micro, int64_t count)
     pl_run_free(r);
 }
 
-/* Also where the last run is not full, and where there are more than the eight samples of the set.
- */
+/* Also where the last micro-batch is not full, and where there are more than the eight samples
+ * of the set. */
 TEST(samples_arrays_are_the_outputs)
 {
     static const char *const devices[] = {"cpu", "apart"};
@@ -269,7 +269,7 @@ TEST(samples_arrays_are_the_outputs)
     }
 }
 
-/* Arrays without pictures are enough, and their memory is planned. */
+/* Arrays without pictures suffice, and their memory is planned. */
 TEST(samples_arrays_need_no_picture_and_are_planned)
 {
     const char *keys[] = {"sample.every=1", "batch=2", "break=arrays", "wide=100",
@@ -328,7 +328,7 @@ TEST(samples_do_not_change_training)
         CHECK_MSG(x.loss == y.loss, "step %d: %.9g and %.9g", i, x.loss, y.loss);
         static seen s;
         s.n = 0;
-        pl_status rc = pl_run_sample(a, look, &s); /* the noise is too wide for it */
+        pl_status rc = pl_run_sample(a, look, &s); /* the noise is too wide for this check */
         CHECK(rc == PL_ERR_ARG && s.n == 2);
     }
     CHECK(pl_run_memory_get(a).state == pl_run_memory_get(b).state);
@@ -392,7 +392,7 @@ TEST(samples_png_has_the_pixels)
     }
 }
 
-/* A library of that name without its functions counts as none: the loader finds it first. */
+/* A library of that name without its functions counts as missing: the loader finds it first. */
 TEST(samples_without_libspng_say_so)
 {
     WANT_BIN();
@@ -492,7 +492,7 @@ TEST(samples_that_cannot_be_written_end_the_run)
     CHECK_RUN(cli_run("mkdir -p %s/b && touch %s/b/samples && $P train fluxflow/tiny %s %s/b", d, d,
                       last, d),
               1, "cannot write");
-    if (geteuid() == 0) return; /* to whom no folder is read-only */
+    if (geteuid() == 0) return; /* for root no folder is read-only */
     CHECK_RUN(
         cli_run("mkdir -p %s/c/samples && chmod 500 %s/c/samples && $P train fluxflow/tiny %s %s/c",
                 d, d, last, d),

@@ -1,5 +1,5 @@
-/* test_steps.c - steps of several programs: who runs when, who trains what, in micro-batches too.
- */
+/* test_steps.c - steps of several programs: which program runs when, what each trains, also with
+ * micro-batches. */
 #include "base/err.h"
 #include "base/sys.h"
 #include "base/threads.h"
@@ -166,7 +166,7 @@ TEST(steps_of_two_programs_match_in_micro_batches)
     }
 }
 
-/* A program changes the slots of its own optimiser group only. */
+/* A program changes only the slots of its own optimizer group. */
 TEST(steps_programs_change_only_their_own_group)
 {
     static const char *const of[] = {"optim_d.lr=0", "optim.lr=0"};
@@ -224,7 +224,8 @@ TEST(steps_run_programs_when_they_are_due)
     pl_run_free(run);
 }
 
-/* The programs listed for a step are those it runs; a repeated program is listed as often. */
+/* The programs listed for a step are the programs that it runs; a repeated program is listed as
+ * often. */
 TEST(steps_list_the_programs_that_they_run)
 {
     static const char *const twice[] = {"train.updates_per_batch=2"};
@@ -275,7 +276,7 @@ TEST(steps_report_the_listed_terms_with_and_without_micro_batches)
     }
 }
 
-/* None is dropped in silence. */
+/* No term is dropped silently. */
 TEST(steps_refuse_more_terms_than_can_be_reported)
 {
     pl_run *run = NULL;
@@ -320,7 +321,7 @@ TEST(steps_eval_counts_every_sample)
     }
 }
 
-/* Stops after stop.patience evaluations without a better one; the state is in the store. */
+/* Training stops after stop.patience evaluations without improvement; the state is in the store. */
 TEST(steps_stop_training_when_nothing_improves)
 {
     static const double metric[] = {3, 2, 2.5, 1, 1, 0.999, 1.5, 1.2};
@@ -338,7 +339,7 @@ TEST(steps_stop_training_when_nothing_improves)
     double *state = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), "stop"));
     CHECK(state[1] == 1 && state[2] == 4);
     pl_run_free(run);
-    /* More is better; a metric that is no number never is, not as the first either. */
+    /* With mode max more is better; a metric that is NaN is never better, not even as the first. */
     static const double score[] = {(double)NAN, 1, 2, (double)NAN, 1.5, 3};
     static const bool higher[] = {false, true, true, false, false, true};
     const char *most[] = {"stop.patience=9", "stop.mode=max"};

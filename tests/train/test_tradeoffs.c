@@ -1,5 +1,5 @@
-/* test_tradeoffs.c - less memory for more time by a recipe's own settings, where the configuration
- * leaves them to the plan. */
+/* test_tradeoffs.c - trade-offs: settings of a recipe that need less memory and more time, where
+ * the configuration leaves the choice to the planner. */
 #include "plimsoll_train.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A decoder of large maps beside small networks: decoding twice needs much less. */
+/* A decoder of large tensors beside small networks: decoding twice needs much less memory. */
 #define LARGE                                                                                      \
  "model.layers=0", "lpips.on=false", "spade.on=false", "gan.base=2", "gan.depth=1",                \
      "model.scales=1", "device=t4"
 enum { N_LARGE = 7 };
 
-/* Plans for a budget (0: none). `minimum`: searches for the minimum too, which takes most of the
- * time. The setting taken, or NULL, points into the recipe. */
+/* Plans for a budget (0: none). `minimum`: also searches for the minimum, which takes most of
+ * the time. The chosen setting, or NULL, points into the recipe. */
 static pl_status plan_only(const char *decode, uint64_t budget, bool minimum, pl_run_memory *m,
                            const char **taken, double *ms)
 {
@@ -55,10 +55,10 @@ TEST(tradeoffs_are_chosen_by_the_plan_from_the_budget)
     CHECK(!taken && once_ms < twice_ms);
     CHECK_MSG(twice.minimum + (16 << 20) < once.minimum, "%llu and %llu bytes",
               (unsigned long long)twice.minimum, (unsigned long long)once.minimum);
-    /* without a budget the fastest, and the smallest budget is that of both */
+    /* without a budget the fastest setting, and the minimum is the smaller minimum of both */
     CHECK_OK(plan("gan.decode=auto", 0, &m, &taken, &ms));
     CHECK(!taken && ms == once_ms && m.arena == once.arena && m.minimum == twice.minimum);
-    /* between the two, and exactly at the smallest */
+    /* between the two minimums, and exactly at the smaller one */
     uint64_t between = (once.minimum + twice.minimum) / 2;
     CHECK_OK(plan("gan.decode=auto", between, &m, &taken, &ms));
     CHECK(m.fits && taken && strcmp(taken, "gan.decode=twice") == 0 && m.minimum == twice.minimum);
@@ -71,7 +71,7 @@ TEST(tradeoffs_are_chosen_by_the_plan_from_the_budget)
 }
 
 /* ---- what is built -------------------------------------------------------------------------- */
-static int slow_builds; /* with the setting taken */
+static int slow_builds; /* with the trade-off */
 
 static pl_status count_builds(pl_builder *b)
 {
@@ -118,8 +118,8 @@ TEST(tradeoffs_are_chosen_by_predicted_time)
     double ms[3];
     CHECK_OK(plan("gan.decode=once", 0, &once, &taken, &ms[0]));
     static const char *const decode[] = {"gan.decode=once", "gan.decode=twice", "gan.decode=auto"};
-    /* where twice is faster; where it is not, though it would be if nothing were computed again;
-     * where that is not so */
+    /* where decoding twice is faster; where it is not, though it would be without recompute;
+     * where neither holds */
     static const uint64_t tenths[] = {0, 1, 3};
     for (int at = 0; at < 3; at++) {
         uint64_t budget = once.minimum + tenths[at] * (once.total - once.minimum) / 10;
@@ -158,7 +158,7 @@ TEST(tradeoffs_are_taken_by_every_command)
     if (!pl_test_long()) SKIP("long");
     cli_result r = cli_run(PLAN "--largest-batch --memory 600MB");
     CHECK_MSG(strstr(r.out, ", decodes twice"), "%s", r.out);
-    /* what is left to the plan is not offered, what is fixed is */
+    /* a setting that the planner may choose is not offered as an edit, a fixed one is */
     r = cli_run(PLAN "--memory 500MB");
     const char *edits = strstr(r.out, "These changes fit");
     CHECK_MSG(r.code == 3 && edits && !strstr(edits, "gan.decode"), "%s", r.out);
@@ -202,7 +202,7 @@ TEST(tradeoffs_printed_minimum_is_enough)
 #undef CONFIG
 }
 
-/* The same weights in the minimum, where the plan decodes twice. */
+/* The same weights with the minimum as budget, where the plan decodes twice. */
 TEST(tradeoffs_do_not_change_the_weights)
 {
     WANT_BIN();

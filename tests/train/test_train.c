@@ -1,4 +1,4 @@
-/* test_train.c - runs through the API: the same numbers whatever the plan, files there and back. */
+/* test_train.c - runs through the API: the same numbers under every plan, files that read back. */
 #include "base/sys.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
@@ -12,7 +12,8 @@
 
 enum { STEPS = 4 };
 
-/* Smaller than cloud/tiny, three frames so that BatchNorm's statistics compose. */
+/* Smaller than cloud/tiny, three frames so that BatchNorm's statistics are updated several
+ * times. */
 static const char *const small[] = {"batch=4",
                                     "height=16",
                                     "width=16",
@@ -25,7 +26,7 @@ static const char *const small[] = {"batch=4",
                                     "clip.norm=5"};
 enum { N_SMALL = sizeof small / sizeof *small };
 
-/* Losses of a few steps and the metrics after them; extra: one more override, or NULL. */
+/* Losses of a few steps and the metrics after them; extra: one additional override, or NULL. */
 typedef struct trace {
     double loss[STEPS], metric[PL_MAX_METRICS];
     int metrics;
@@ -82,7 +83,7 @@ TEST(train_with_the_same_seed_gives_the_same_bits)
     CHECK(a.metrics >= 3 && isfinite(a.loss[STEPS - 1]));
 }
 
-/* Reusing bytes, fusing, and filling dead bytes with NaN, change nothing (M10, M11). */
+/* Memory reuse, fusion, and filling free bytes with NaN change no bit (M10, M11). */
 TEST(train_plans_do_not_change_bits)
 {
     trace plain, other;
@@ -142,7 +143,7 @@ TEST(train_replay_of_cloud_agrees_with_pytorch)
     CHECK_MSG(r.worst_grad < 1e-4, "gradients differ by %g: %s", r.worst_grad, r.worst_grad_name);
     CHECK_MSG(r.worst_final < 1e-4, "weights differ by %g: %s", r.worst_final, r.worst_final_name);
     CHECK(r.agree && r.steps == 5 && r.gradients == 34 && r.tensors == 49);
-    /* Biases in front of a norm or a softmax, and the running means that follow them. */
+    /* Biases before a norm or a softmax, and the running means that follow them. */
     CHECK_MSG(r.noise <= 11, "%d tensors are excused as noise", r.noise);
 }
 
@@ -177,7 +178,7 @@ TEST(train_model_file_reads_back_the_same)
     pl_run_free(b);
 }
 
-/* All numbers of the f32 tensors of the run's model, or of its averages, as a file has them; the
+/* All numbers of the f32 tensors of the run's model, or of its averages, in file layout; the
  * caller frees them. */
 static pl_status numbers_of(pl_run *run, bool averaged, float **all, int64_t *n)
 {
@@ -244,7 +245,7 @@ TEST(train_averages_follow_their_formula)
     pl_run_free(run);
 }
 
-/* Training on the written set is training on the generator. */
+/* Training on the written data set equals training on generated samples. */
 TEST(train_on_a_written_data_set_equals_the_generator)
 {
     char override[600];
@@ -278,8 +279,8 @@ TEST(train_sampling_visits_every_sample_once_an_epoch)
     CHECK_INT(pl__sample_at(9, 1, 5), 0);
 }
 
-/* Every allocation from opening to the first step fails once: an error, never a crash or a leak. In
- * the short form only some of them, further and further apart. */
+/* Every allocation from opening to the first step fails once: each gives an error, never a crash
+ * or a leak. Without PL_TEST_LONG only some of them, at growing distances. */
 static pl_status open_to_step(void)
 {
     pl_run *run = NULL;
@@ -359,7 +360,7 @@ TEST(train_minimum_includes_the_memory_of_planning)
               (unsigned long long)m.minimum);
     CHECK_INT(pl_run_start(run), PL_ERR_FIT);
     pl_run_free(run);
-    /* A search, which a budget that is too small begins, is looked at. */
+    /* Measures a search, which starts because the budget is too small. */
     CHECK_OK(open_small("memory=8MiB", &run));
     CHECK_OK(pl_run_build(run));
     CHECK_MSG(run->usage.plan_peak > 8 * MIB && run->usage.plan_peak <= pl_sys_peak_rss_bytes(),

@@ -1,5 +1,5 @@
-/* test_updates.c - several updates on one batch: the bits of the batch trained on again and again,
- * what counts steps and what counts updates, and what is read. */
+/* test_updates.c - several updates on one batch: the same bits as training on the batch
+ * repeatedly, what counts steps and what counts updates, and how often data is read. */
 #include "base/err.h"
 #include "base/sys.h"
 #include "plimsoll_train.h"
@@ -78,7 +78,7 @@ static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .data_read = read_batch,
                                  .optims = sections};
 
-/* The bytes of all slots after so many steps, in one list; *lr of the last one. */
+/* The bytes of all slots after this many steps, in one list; *lr: the rate of the last step. */
 static pl_status train(const char *const *keys, int n, int steps, char *to, size_t cap,
                        size_t *used, double *lr)
 {
