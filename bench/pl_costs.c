@@ -40,8 +40,8 @@ static pl_status run_one(pl_session *s, const pl_program *p, double *ms)
     return rc;
 }
 
-/* One of each of a step's turns; *ms is what a step takes in the mean, as not every turn is part of
- * every step. */
+/* One of each program of a step; *ms is the mean time of a step, because not every program runs
+ * in every step. */
 static pl_status run_step(pl_run *r, double *ms)
 {
     pl_status rc = PL_OK;
@@ -86,7 +86,7 @@ static sort_of sort_of_step(const pl_program *p, const char *program, uint32_t i
     return s;
 }
 
-/* `times`: it runs in a step. */
+/* `times`: how often it runs in a step. */
 static pl_status print_program(pl_run *r, const pl_program *p, const char *program, double times)
 {
     if (!p) return PL_OK;

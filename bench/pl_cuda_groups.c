@@ -34,7 +34,7 @@
 /* ---- groups ----------------------------------------------------------------------------- */
 typedef void (*make_fn)(pl_graph *g, pl_dtype d, int64_t elems);
 
-static int64_t rows_of; /* 0: the usual */
+static int64_t rows_of; /* 0: the default */
 
 static int64_t width(int64_t usual)
 {
@@ -167,8 +167,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* Milliseconds of one launch: REPEAT in a row as one graph, which is how steps run, by the card's
- * own clock; the best of five. */
+/* Milliseconds of one launch: REPEAT launches as one CUDA graph, as in a step, by the GPU's own
+ * clock; the best of five. */
 static double time_ms(const pl_device *dev, const pl_bound_unit *one)
 {
     pl_bound_unit list[REPEAT];
@@ -189,8 +189,7 @@ static double time_ms(const pl_device *dev, const pl_bound_unit *one)
     return best;
 }
 
-/* Long copies are slower as a graph's: what a large tensor is held against is the rate of 256 MiB.
- */
+/* Long copies are slower in a graph: large tensors are compared with the rate of 256 MiB. */
 static double copy_rate(const pl_device *dev, size_t bytes)
 {
     void *a = NULL, *b = NULL;
@@ -202,7 +201,7 @@ static double copy_rate(const pl_device *dev, size_t bytes)
     return 2.0 * (double)bytes / ms * 1e-6;
 }
 
-/* Elements of input i that the group's readings of it can reach together, at most all. */
+/* Elements of input i that the group reads, at most all. */
 static double elems_read(const pl_graph *g, const pl_unit *u, const pl_fused *f, uint32_t i)
 {
     double all = (double)pl_type_elems(pl_type_of(g, u->in[i])), sum = 0;
@@ -215,13 +214,13 @@ static double elems_read(const pl_graph *g, const pl_unit *u, const pl_fused *f,
     return sum < all ? sum : all;
 }
 
-/* Bytes of an element; eight truth values that are stored as bits are one. */
+/* Bytes of an element; eight bools that are stored as bits are one byte. */
 static double elem_bytes(const pl_graph *g, const pl_unit *u, uint32_t v)
 {
     return u->bits && u->bits[v] ? 0.125 : (double)pl_dtype_bytes(pl_type_of(g, v)->dtype);
 }
 
-/* Bytes that a unit must move at least: what it reads of its inputs, and all results. */
+/* Bytes that a unit must move at least: the parts of its inputs that it reads, and all results. */
 static double unit_bytes(const pl_graph *g, const pl_unit *u)
 {
     double bytes = 0;
@@ -247,7 +246,7 @@ static double largest_tensor(const pl_graph *g, const pl_unit *u)
     return most;
 }
 
-/* A unit on the card: prepared first, so that many are compiled at once, then timed. */
+/* A unit on the GPU: prepared first, so that many are compiled at once, then timed. */
 typedef struct bench {
     pl_exec exec;
     pl_call call;
@@ -372,7 +371,7 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
     return h;
 }
 
-/* Groups of one kind have the same kernels, over as many blocks, on as many bytes. */
+/* Groups of one kind have the same kernels, with the same number of blocks and bytes. */
 static void add_kind(kind *list, int *n, const pl_graph *g, const pl_unit *u)
 {
     kind k = {.u = u,

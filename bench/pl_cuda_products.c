@@ -144,7 +144,8 @@ static double time_launch(const pl_device *dev, const pl_exec *e, const pl_call 
     return replayed(dev, list, n);
 }
 
-/* Milliseconds of the unit's call; the kernel's name in `name`. Infinite where that is `unless`. */
+/* Milliseconds of the unit's call; the kernel's name in `name`. Infinite where the kernel is
+ * `unless`. */
 static double time_call(const pl_program *p, uint32_t unit, bool plainest, const char *unless,
                         const char **name)
 {
@@ -199,7 +200,7 @@ static void print_line(const line *l, double ms, double best, double behind, boo
     fflush(stdout);
 }
 
-/* The plainest kernel is the library's, where the default is not. */
+/* The plainest kernel is the library's, unless it is the default. */
 static void time_line(const pl_program *p, const line *l, const options *o, totals *sum)
 {
     const bool plain = p->opts.fp32 == PL_FP32_PLAIN, tf32 = p->opts.precision == PL_PRECISION_TF32;

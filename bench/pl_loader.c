@@ -33,7 +33,7 @@ typedef struct bench {
 
 /* One measurement. */
 typedef struct rate {
-    double wall, cpu; /* images a second, and a second of processor time */
+    double wall, cpu; /* images per second, and per second of processor time */
 } rate;
 
 static double cpu_now(void)

@@ -60,7 +60,7 @@ static void print_line(const char *name, const char *plan, const pl_plan_info *p
 }
 
 /* ---- timing ----------------------------------------------------------------------------- */
-/* What is run: a session's one program, or steps of a run. */
+/* The measured thing: a session's only program, or steps of a run. */
 typedef struct timed {
     pl_session *session;
     pl_program *program;

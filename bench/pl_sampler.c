@@ -19,7 +19,7 @@
 
 enum { PERIOD_US = 1000, MAX_SAMPLES = 60000, DEPTH = 40, SKIP = 2 };
 
-/* A signal handler has nothing but globals. */
+/* A signal handler can use only globals. */
 static void *frames[MAX_SAMPLES][DEPTH];
 static unsigned char depth[MAX_SAMPLES];
 static volatile int n_samples;
@@ -63,7 +63,7 @@ __attribute__((constructor)) static void begin_sampling(void)
 {
     void *first[4];
     if (!getenv("SAMPLES")) return;
-    backtrace(first, 4); /* loads what it needs now, not in the handler */
+    backtrace(first, 4); /* loads what backtrace needs now, not in the handler */
     struct sigaction act;
     memset(&act, 0, sizeof act);
     act.sa_handler = take_sample;

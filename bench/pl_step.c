@@ -33,7 +33,7 @@ enum { MAX_STEPS = 20000, MAX_INPUTS = 32, MAX_FED = 64, CHUNK = 1 << 20 };
 
 typedef struct fed {
     const pl_program *program;
-    void *last[MAX_INPUTS]; /* where its inputs lay for the run before */
+    void *last[MAX_INPUTS]; /* where its inputs were in the run before */
     int times;
 } fed;
 
@@ -59,7 +59,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Floats in [0, 1), the same ones at every filling; other types are zero. */
+/* Floats in [0, 1), the same at every filling; other types are zero. */
 static void fill(void *p, pl_type t)
 {
     size_t bytes = pl_type_bytes(&t);
@@ -75,8 +75,8 @@ static void fill(void *p, pl_type t)
     }
 }
 
-/* A device that takes inputs from two blocks in turn leaves them as they are: written twice they
- * stay. */
+/* A device that takes inputs from two blocks in turn does not change them: they are written
+ * twice. */
 static void write_inputs(bench *b, pl_program *p)
 {
     fed *f = b->fed;
@@ -158,7 +158,7 @@ static void print_phases(const bench *b, double open_ms, double plan_ms, double 
         s.memory, s.ready, s.bind, s.host, s.record, s.init, start_ms - started);
 }
 
-/* How long each program took to compile; on a card that is beside each other. */
+/* Time to compile each program; for a GPU they are compiled in parallel. */
 static void print_programs(const bench *b)
 {
     printf("\"programs\": {");

@@ -1,4 +1,4 @@
-/* test_base.c - the ground everything stands on: arenas, text, sizes, conversions, draws. */
+/* test_base.c - the base folder: arenas, text, sizes, conversions, random draws. */
 #include "tests/lib/test.h"
 
 #include "base/arena.h"
@@ -39,7 +39,7 @@ TEST(failing_allocation_is_reported)
     CHECK(p == NULL && hit && strstr(pl_error_text(), "cannot allocate"));
 }
 
-/* A failure may tell the one before it. */
+/* The message of a failure may contain the message of the failure before. */
 TEST(an_error_may_quote_the_error_before_it)
 {
     CHECK(pl__fail(PL_ERR_IO, __FILE__, __LINE__, "cannot open %s", "a") == PL_ERR_IO);

@@ -1,4 +1,4 @@
-/* test_cgroup.c - limits of containers, in folders like those of the kernel. */
+/* test_cgroup.c - limits of containers, in folders laid out like the kernel's. */
 #include "base/sys.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -89,14 +89,15 @@ TEST(cgroup_limits_threads_budgets_and_what_devices_tells)
               r.err);
     r = cli_run(BOX "train cloud/tiny train.steps=1 --memory 150MB --quiet", pl_test_dir());
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
-    /* without a budget, a plan above the limit; planning for elsewhere is fine */
+    /* without a budget, a plan above the limit is refused; `plan` is not, because it may be for
+     * another machine */
     r = cli_run(BOX "plan cloud/tiny --memory 300MB", pl_test_dir());
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
     r = cli_run("cd %s && echo 20000000 > fs/box/memory.max && " BOX
                 "train cloud/tiny train.steps=1",
                 pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 3 && strstr(r.err, "this container may use"), "%d %s", r.code, r.err);
-    /* the memory that a run shows, and warns of, is that of the container */
+    /* the memory that a run shows, and warns about, is the container's */
     r = cli_run(
         "cd %s && echo 200000000 > fs/box/memory.max && echo 228000000 > fs/box/memory.current && " BOX
         "train cloud/tiny train.steps=1",

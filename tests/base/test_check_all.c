@@ -1,5 +1,6 @@
-/* What the tests, make check-all and tools/gpu/sanitize stand on: who hangs and who is only slow,
- * whether a stage finds its compiler, what is made of a checker's words. */
+/* test_check_all.c - parts of make test, make check-all and tools/gpu/sanitize: which programs
+ * hang and which are only slow, whether a stage finds its compiler, how a checker's output is
+ * read. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -12,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A program that gets `share` of a core, looked at once a second: the second at which it is told to
- * hang, -1 for never. */
+/* A program that gets `share` of a core, checked once a second: the second at which it counts as
+ * hung, -1 for never. */
 static int told_at(double share, int seconds)
 {
     cli_watch w = {0};
@@ -28,19 +29,19 @@ TEST(check_all_reports_hung_programs_and_not_slow_ones)
     CHECK_INT(told_at(0.05, 11000), 3001);
     CHECK_INT(told_at(1, 599), -1);
     CHECK_INT(told_at(0, 11000), 301);
-    CHECK_INT(told_at(0.005, 11000), 301); /* asks now and then whether something came */
+    CHECK_INT(told_at(0.005, 11000), 301); /* polls now and then for an event */
     CHECK_INT(told_at(2, 11000), 301);
     cli_watch w = {0};
     for (int t = 1; t <= 900; t++)
         CHECK(!cli_hangs(&w, t, t < 250 ? t : 250 + 0.1 * (t - 250), 300));
-    /* it slept not even one stretch */
+    /* it did not sleep one whole interval */
     for (int t = 901; t <= 1200; t++) CHECK(!cli_hangs(&w, t, 315, 300));
     bool told = false;
     for (int t = 1201; t <= 1600; t++) told |= cli_hangs(&w, t, 315, 300);
     CHECK(told);
 }
 
-/* A group's use counts those that it waited for, and nobody else. */
+/* The time of a group includes the processes that it waited for, and no others. */
 TEST(check_all_core_seconds_of_a_group_are_counted)
 {
     int ready[2];
@@ -68,7 +69,7 @@ TEST(check_all_core_seconds_of_a_group_are_counted)
     CHECK_MSG(other == 0, "another group used %g s", other);
 }
 
-/* Called by itself or by make: the stage asks make, so both find what there is. */
+/* Called directly or by make: the stage asks make, so both find the same tools. */
 TEST(check_all_gpu_stage_asks_make_for_the_plugin)
 {
     if (access("tools/check-all", X_OK) != 0 || access("Makefile", R_OK) != 0)
@@ -98,7 +99,7 @@ static const char *self(void)
     return path;
 }
 
-/* The name as a whole, and not those that begin so. */
+/* The whole name, not names that only begin like it. */
 TEST(check_all_runs_one_test_by_its_name)
 {
     cli_result r = cli_run("%s -l -k =device_ops_match_the_cpu", self());
@@ -110,7 +111,7 @@ TEST(check_all_runs_one_test_by_its_name)
               "code %d: %s%s", r.code, r.out, r.err);
 }
 
-/* The shares of cases that a checker's parts are given are all of them, each once. */
+/* The shares of cases that the parts of a checker get are disjoint and complete. */
 TEST(check_all_parts_share_every_case_once)
 {
     int sum = 0, all = 0, checked = 0;
@@ -129,7 +130,7 @@ TEST(check_all_parts_share_every_case_once)
     CHECK(all > 500);
 }
 
-/* A stand-in for the checker: what a share comes to hangs on its number. */
+/* A stand-in for the checker: the result of a share depends on its number. */
 static const char CHECKER[] =
     "#!/bin/sh\n"
     "echo ========= COMPUTE-SANITIZER\n"
@@ -175,7 +176,7 @@ TEST(check_all_sanitizer_reports_are_counted)
               r.err);
 }
 
-/* Every program in tools/ explains itself and does nothing else when asked with --help. */
+/* Every program in tools/ explains itself with --help and does nothing else. */
 TEST(check_all_every_tool_has_help)
 {
     if (access("tools/deps", X_OK) != 0) SKIP("no sources here");

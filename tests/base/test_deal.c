@@ -1,8 +1,8 @@
-/* test_deal.c - tests dealt to several processes: sums, deaths, whole output, tests alone.
+/* test_deal.c - tests dealt to several processes: sums, crashes, complete output, tests that run
+ * alone.
  *
- * The samples are registered only where PL_TEST_SAMPLES is set, for a run of this program in
- * itself.
- */
+ * The samples are registered only where PL_TEST_SAMPLES is set, for a run of this program inside
+ * itself. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -27,7 +27,7 @@ static bool there(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Waits until the other of a pair is there too: true only when both run at once. */
+/* Waits until the other test of a pair runs too: true only when both run at once. */
 static bool meets(const char *me, const char *other)
 {
     touch(me);
@@ -57,7 +57,7 @@ static void sample_wrong(void)
     CHECK_INT(1, 2);
 }
 
-/* A child that outlives it holds all that it inherited open. */
+/* A child that outlives its parent keeps everything that it inherited open. */
 static void sample_killed(void)
 {
     printf("last words\n");
@@ -87,13 +87,13 @@ static void leave(void)
     _exit(66);
 }
 
-/* As a sanitizer does. */
+/* Like a sanitizer. */
 static void sample_tells_late(void)
 {
     CHECK(atexit(leave) == 0);
 }
 
-/* Beside another test it would find that one's mark. */
+/* Beside another test it would find that test's mark. */
 static void sample_alone(void)
 {
     touch("alone");
@@ -146,7 +146,7 @@ TEST(deal_continues_after_tests_that_die)
     CHECK_MSG(strstr(r.out, "1 = 1, wanted 2 = 2\nFAIL dealt_wrong ("), "%s", r.out);
 }
 
-/* Two at once, what each prints in one piece; one that is alone among them. */
+/* Two tests at once, with the output of each in one piece; one test that runs alone. */
 TEST(deal_runs_tests_in_parallel_except_those_alone)
 {
     cli_result r = run_samples("-j 2 -k dealt_meet");
@@ -165,8 +165,7 @@ TEST(deal_reports_failures_at_the_end_of_a_process)
               "%d: %s", r.code, r.out);
 }
 
-/* How far a run is, and at its end what took longest, the longest first: the second of the two to
- * end. */
+/* Progress of a run, and at its end the slowest tests, slowest first. */
 TEST(deal_lists_the_slowest_tests)
 {
     cli_result r = run_samples("-j 2 -v --times -k dealt_alone");

@@ -1,6 +1,6 @@
-/* tools/deps on machines that lack something. A folder of stand-ins comes first in PATH: a compiler
- * whose headers are those that the test names, a user's number, and package tools that write down
- * how they are called. */
+/* test_deps.c - tools/deps on machines that lack something. A folder of stand-ins comes first in
+ * PATH: a compiler that finds only the headers that the test names, a user number, and package
+ * tools that record their calls. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -16,7 +16,8 @@ static bool stand_in(const char *name, const char *text)
     return cli_write(path, text) && chmod(path, 0755) == 0;
 }
 
-/* The compiler finds every header but those that match $LACKS; apt-cache knows no libspng-dev. */
+/* The compiler finds every header except those that match $LACKS; apt-cache knows no
+ * libspng-dev. */
 static bool machine_make(void)
 {
     return stand_in("cc", "#!/bin/sh\n"
@@ -33,7 +34,7 @@ static bool machine_make(void)
            stand_in("mpirun", "#!/bin/sh\n");
 }
 
-/* Runs tools/deps there; what was called goes behind its output. */
+/* Runs tools/deps there; the recorded calls follow its output. */
 static cli_result deps(const char *variables, const char *arguments)
 {
     const char *d = pl_test_dir();
@@ -107,7 +108,7 @@ TEST(deps_tell_make_what_was_found)
     CHECK_MSG(strstr(r.out, "FOUND := JPEG PNG ") && !strstr(r.out, "WebP") &&
                   strstr(r.out, " MPI mpirun\nISAS := base avx2 avx512\n"),
               "%s", r.out);
-    r = deps("LACKS='webp'", file); /* an equal file is not written: make would begin anew */
+    r = deps("LACKS='webp'", file); /* an unchanged file is not rewritten: make would start over */
     r = cli_run("find %s/found.mk -not -newermt 2002-01-01", pl_test_dir());
     CHECK_MSG(strstr(r.out, "found.mk"), "%s", r.out);
     r = deps("MACHINE=aarch64-linux-gnu", file);

@@ -1,5 +1,4 @@
-/* test_docs.c - the documents tell the truth: their code compiles and runs, their tables are whole.
- */
+/* test_docs.c - the documents are true: their code compiles and runs, their tables are complete. */
 #include "base/str.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -204,7 +203,7 @@ static void check_cited(const char *from, const char *to, const char *name, int 
     }
 }
 
-/* MEMORY.md counts its invariants, and the code that makes one hold says so. */
+/* MEMORY.md counts its invariants, and the code that makes an invariant hold cites it. */
 TEST(docs_invariants_are_cited_where_they_hold)
 {
     char *page = strdup(cli_read("docs/MEMORY.md"));
@@ -247,7 +246,7 @@ TEST(docs_rules_name_tests_that_exist)
     CHECK(n >= 6);
 }
 
-/* The tables of measured figures are what the kept results give. */
+/* The tables of measured figures agree with the stored results. */
 TEST(docs_tables_are_the_results)
 {
     if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");

@@ -1,4 +1,4 @@
-/* test_packaging.c - installation, the shared library, and what surrounds a release. */
+/* test_packaging.c - installation, the shared library, and the files around a release. */
 #include "plimsoll.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -35,7 +35,7 @@ TEST(install_documents_have_links_that_work)
     CHECK_INT(cli_run("grep -q ']('  %s/root/share/doc/plimsoll/README.md", pl_test_dir()).code, 0);
 }
 
-/* What install writes uninstall removes; files of others stay. */
+/* uninstall removes the files that install wrote; other files stay. */
 TEST(uninstall_removes_what_install_wrote)
 {
     WANT_SHARED();
@@ -53,7 +53,7 @@ TEST(uninstall_removes_what_install_wrote)
     CHECK_MSG(strcmp(r.out, want) == 0, "%s%s", r.out, r.err);
 }
 
-/* Each exported symbol has a version, and a public function has the public one. */
+/* Each exported symbol has a version; a public function has the public version. */
 TEST(shared_library_has_versioned_symbols)
 {
     WANT_SHARED();
@@ -70,7 +70,7 @@ TEST(shared_library_has_versioned_symbols)
     CHECK_MSG(count && atoi(count + 1) > 400, "unversioned symbols, or few public ones: %s", r.out);
 }
 
-/* A program links with what pkg-config says, shared and static, and both compute the same. */
+/* A program links with the output of pkg-config, shared and static, and both compute the same. */
 TEST(installed_libraries_link_with_pkg_config)
 {
     WANT_SHARED();
@@ -95,7 +95,7 @@ TEST(installed_libraries_link_with_pkg_config)
               r.code, r.out, r.err);
 }
 
-/* A release is named once in each place. */
+/* Every place that names the release names the same version. */
 TEST(release_has_one_version)
 {
     char want[64];

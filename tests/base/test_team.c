@@ -1,5 +1,5 @@
 /* test_team.c - the threads of parallel loops: kept between loops of every size, ended with the
- * thread that began them, and libgomp's for whoever is not served. */
+ * thread that started them; other OpenMP loops get libgomp's threads. */
 #include "tests/lib/test.h"
 
 #include "base/team.h"
@@ -73,7 +73,7 @@ static void *loops_of_all_sizes(void *ctx)
     return NULL;
 }
 
-/* In a thread of its own, whose team begins here; its first loop is a small one, and the team
+/* In a separate thread, whose team starts here; its first loop is small, and the team is
  * complete all the same. */
 TEST(team_keeps_its_threads_whatever_a_loop_takes)
 {
@@ -200,7 +200,7 @@ static bool each_task_once(void)
     return once;
 }
 
-/* The exit code of work() in a process of its own; -1 when it did not end in time. */
+/* The exit code of work() in a separate process; -1 when it did not end in time. */
 static int in_a_child(int (*work)(void))
 {
     int status = 0;

@@ -256,7 +256,7 @@ TEST(dnn_refuses_bad_convolutions_with_a_reason)
     pl_dnn_free(NULL);
 }
 
-/* One of everything a step runs, prepared once. */
+/* One of every oneDNN object that a step runs, prepared once. */
 typedef struct kit {
     pl_dnn *d[16];
     size_t work_bytes;
@@ -339,8 +339,8 @@ static void kit_release(kit *k)
     for (int i = 0; i < k->n; i++) pl_dnn_free(k->d[i]);
 }
 
-/* Runs a kit rounds times after three warm-ups. Says how many allocations the rounds made, and
- * whether every round gave the bits of the first. */
+/* Runs a kit `rounds` times after three warm-ups. Reports the number of allocations in the
+ * rounds, and whether every round gave the bits of the first. */
 static bool kit_rounds(int rounds, uint64_t *allocs, bool *same)
 {
     kit k = {0};
@@ -385,7 +385,7 @@ static void *run_in_thread(void *ctx)
     return NULL;
 }
 
-/* Whichever thread computes, the team that oneDNN asks for is as large as was set. */
+/* Whichever thread computes, oneDNN gets a team of the size that was set. */
 TEST(dnn_uses_the_thread_count_in_every_thread)
 {
     int before = pl_threads_count(), seen = 0;
@@ -397,8 +397,8 @@ TEST(dnn_uses_the_thread_count_in_every_thread)
     CHECK_INT(seen, 3);
 }
 
-/* oneDNN's loops are of many sizes, more so on many threads, and none of them starts or ends one.
- */
+/* oneDNN's loops have many sizes, more so on many threads, and none of them starts or ends a
+ * thread. */
 TEST(dnn_runs_allocate_nothing)
 {
     if (!pl_test_allocs_counted()) SKIP("a sanitizer owns malloc");
@@ -432,10 +432,9 @@ static void multiply_tiny(void *ctx, int64_t task, int worker)
     if (!(t->small * t->large > 0)) t->lost++;
 }
 
-/* 1e-40 times 1e10 is 1e-30; with denormals taken as zero it is none, whichever thread computes it.
- * A kernel of one channel computes on seven more lanes that hold what was there, which may be
- * denormal and then slow. Loops of our own, before and after, in the same threads, compute with
- * them. */
+/* 1e-40 times 1e10 is 1e-30; with denormals as zero it is 0, whichever thread computes it. A
+ * kernel of one channel computes on seven further lanes with old contents, which may be denormal
+ * and then slow. Our own loops, before and after, in the same threads, compute with denormals. */
 TEST(dnn_treats_denormals_as_zero)
 {
     if (!PL_FP_FLUSHES) SKIP("this processor's mode is not set");

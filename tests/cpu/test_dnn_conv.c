@@ -1,5 +1,5 @@
-/* test_dnn_conv.c - convolutions of the oneDNN wrapper against plain loops in double: one to three
- * dimensions, forward and both gradients, inside the workspace that was asked for. */
+/* test_dnn_conv.c - convolutions of the oneDNN wrapper against plain loops in double: one to
+ * three dimensions, forward and both gradients, inside the requested workspace. */
 #include "tests/cpu/dnn_lab.h"
 #include "tests/lib/test.h"
 
@@ -112,8 +112,8 @@ TEST(dnn_conv_with_few_channels_matches_loops)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
 }
 
-/* Kernels of 1 with a stride, channels that are no whole vectors: what lies behind the workspace
- * stays as it is. */
+/* Kernels of 1 with a stride, channels that are not whole vectors: bytes after the workspace do
+ * not change. */
 TEST(dnn_conv_stays_in_its_workspace)
 {
     enum { BEHIND = 8192 };

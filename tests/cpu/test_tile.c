@@ -79,8 +79,8 @@ TEST(tile_layer_norm_in_one_pass_matches_f64)
     }
 }
 
-/* A program with a mask that is read and stored as bits or as bytes; `also` adds a reduction and a
- * store, which changes how the space is cut. */
+/* A program with a mask that is read and stored as bits or as bytes; `also` adds a reduction and
+ * a store, which changes how the space is split. */
 static tile_prog *mask_prog(int rank, const int64_t *dim, int view, bool also, bool bits)
 {
     tile_prog *g = tile_new(rank, dim, also && view % 2 && dim[rank - 1] <= PL_TILE_ROW);
@@ -152,7 +152,7 @@ TEST(tile_bits_give_the_results_of_bytes)
     pl_threads_set(threads);
 }
 
-/* Draws made in the tile are those of the stream, whatever the reading and however it is cut. */
+/* Draws made in the tile equal those of the stream, for every way of reading and splitting. */
 TEST(tile_draws_are_those_of_the_definition)
 {
     static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64};
@@ -264,7 +264,7 @@ static tile_prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
     return g;
 }
 
-/* Runs g's instructions one by one, each as a program of its own on materialised operands. */
+/* Runs g's instructions one by one, each as a separate program on materialised operands. */
 static bool run_unfused(const tile_prog *g, const void *const *in, void **val)
 {
     for (int i = 0; i < g->p.n_instr; i++) {

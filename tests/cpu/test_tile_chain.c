@@ -12,7 +12,7 @@ enum { ROWS = 37, COLS = 29, LINKS = 12 };
 
 typedef struct link {
     pl_scalar_fn fn;
-    int other;  /* 0: a whole operand, 1: one value a column, 2: a constant, -1: none */
+    int other;  /* 0: a whole operand, 1: one value per column, 2: a constant, -1: none */
     bool first; /* the running value is the first argument */
 } link;
 
@@ -83,7 +83,7 @@ static bool chain_is_right(const link *l, int n, const float *x, const float *c)
         float run = x[i];
         for (int k = 0; k < n; k++)
             run = apply(&l[k], run, l[k].other < 0 ? 0 : others[l[k].other]);
-        right = run == y[i]; /* -0 and 0 are one here */
+        right = run == y[i]; /* -0 and 0 count as equal */
     }
     pl_arena_release(&mem);
     return right;

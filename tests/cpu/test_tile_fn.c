@@ -161,7 +161,7 @@ TEST(tile_functions_of_f32_are_accurate)
     pl_sys_free(x), pl_sys_free(y), pl_sys_free(z);
 }
 
-/* All of f32's exponents above -1, and the values where a sum 1 + x would lose what matters. */
+/* All of f32's exponents above -1, and values where a sum 1 + x would lose the significant bits. */
 TEST(tile_log1p_is_accurate_near_zero)
 {
     enum { N = 1 << 17 };

@@ -1,4 +1,4 @@
-/* test_tile_reduce.c - the tile's reductions: accurate, and of one order however they are cut. */
+/* test_tile_reduce.c - the tile's reductions: accurate, and in one order for every split. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
@@ -144,7 +144,7 @@ TEST(tile_reductions_are_accurate)
     }
 }
 
-/* Every cutting, thread count and instruction set: one result. */
+/* Every split, thread count and instruction set gives one result. */
 TEST(tile_reductions_have_one_order)
 {
     int threads = pl_threads_count();

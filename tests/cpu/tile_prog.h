@@ -25,8 +25,8 @@ int tile_row_reduce(tile_prog *g, pl_reduce_fn f, int a);
 int tile_row_var(tile_prog *g, int a);
 int tile_st(tile_prog *g, int a);
 int tile_st_rows(tile_prog *g, int a);
-/* Moments take two places of out[]: o and o + 1 (an entry of n_out that is a plain store of the
- * variance would clash, so callers put moments last). */
+/* Moments take two entries of out[]: o and o + 1 (a plain store of the variance in n_out would
+ * clash, so callers put moments last). */
 int tile_st_reduce(tile_prog *g, pl_reduce_fn f, int a, uint32_t mask);
 /* Runs with guard bytes around outputs and workspace; false (and a failure) when one is changed. */
 bool tile_run_guarded(const pl_fused *p, const void *const *in, void *const *out,

@@ -1,7 +1,7 @@
 /* vector_cases.h - matrices times vectors, for the tests of kernels (test_cuda_ops.c,
- * test_device_ops.c): either operand the vector, both ways to lie, with and without a bias, in
- * batches, few and many terms and outputs, sizes that wide accesses divide and ones that they do
- * not, and sums in parts (cuda/matmul/vector.h). */
+ * test_device_ops.c): either operand is the vector, both layouts, with and without a bias, in
+ * batches, few and many terms and outputs, sizes that wide accesses divide and sizes that they
+ * do not, and split sums (cuda/matmul/vector.h). */
 #ifndef PL_VECTOR_CASES_H
 #define PL_VECTOR_CASES_H
 
@@ -53,7 +53,7 @@ static const pl_case vector_cases[] = {
     VECTOR_CASE(VECTOR_TN, "f32[5003,24]", "f32[5003,1]"),
     VECTOR_CASE(VECTOR_NN, "f32[1,5000]", "f32[5000,7]", "f32[7]"),
     VECTOR_CASE(VECTOR_TN, "f32[2,4500,40]", "f32[2,4500,1]"),
-    /* more than a card's threads: long to simulate */
+    /* more threads than a GPU has: slow to simulate */
     VECTOR_CASE(VECTOR_NN, "f32[5000,260]", "f32[260,1]"),
     VECTOR_CASE(VECTOR_TN, "f32[400,9216]", "f32[400,1]"),
 };

@@ -188,7 +188,7 @@ TEST(verifier_notices_broken_graphs)
     uint32_t last = f.g->n_nodes - 1;
     int noticed = 0;
     uint32_t edge = f.g->edges[f.g->nodes[last].in];
-    f.g->edges[f.g->nodes[last].in] = f.g->n_vals + 7; /* a value that is not there */
+    f.g->edges[f.g->nodes[last].in] = f.g->n_vals + 7; /* a value that does not exist */
     noticed += pl_graph_verify(f.g) == PL_ERR_GRAPH;
     f.g->edges[f.g->nodes[last].in] = edge;
     uint32_t tanh_node = 0;
@@ -278,8 +278,8 @@ static int count_left(pl_val (*stop)(pl_graph *, pl_val), const char *op)
     return n;
 }
 
-/* Either kind stops: dx is exp(x), not twice that. Only one of them lets simplifying see that the
- * two exp are one. */
+/* Either kind stops: dx is exp(x), not twice that. Only with one kind does simplifying see that
+ * the two exp are equal. */
 TEST(gradient_stops_whether_shared_or_not)
 {
     pl_val (*const stop[])(pl_graph *, pl_val) = {pl_stop_gradient, pl_stop_gradient_shared,

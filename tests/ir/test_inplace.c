@@ -6,7 +6,7 @@
 #include "ir/group/inplace.h"
 #include "plimsoll_ops.h"
 
-/* y = x + b over [4,3], x dense, b one value a column. */
+/* y = x + b over [4,3], x dense, b one value per column. */
 static pl_fused_operand in[2];
 static pl_fused_output out[1];
 static pl_fused sum_group(void)

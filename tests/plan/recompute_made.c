@@ -112,7 +112,7 @@ made *make_any(uint64_t seed, uint32_t n_units)
         uint32_t have = m->p.n_buffers, n_in = 1 + draw(&s, 3), first = have;
         add_unit(m, draw(&s, 50));
         for (uint32_t i = 0; i < n_in; i++) {
-            /* Mostly recent ones, mirrored in the second half as in a backward pass. */
+            /* Mostly recent units, mirrored in the second half as in a backward pass. */
             uint32_t at = unit > n_units / 2 && i ? have * (n_units - unit) / n_units + draw(&s, 3)
                                                   : have - 1 - draw(&s, have < 4 ? have : 4);
             if (at >= have) at = have - 1;

@@ -15,17 +15,17 @@ typedef struct made {
         base[MAX_BUFS];
 } made;
 
-/* l steps from x0; adjoints b(l-1)..b(0), where b(i) reads x(i) and b(i+1). All of size 1; only
- * the steps cost. Freed with free(), like the others. */
+/* l steps from x0; adjoints b(l-1)..b(0), where b(i) reads x(i) and b(i+1). All have size 1;
+ * only the steps cost. Freed with free(), like the others. */
 made *make_chain(uint32_t l);
-/* A training step of 2*nf units: forward with skips, backward that reads some of it. Whole costs,
- * as the oracle wants. */
+/* A training step of 2*nf units: forward with skips, backward that reads part of it. Costs are
+ * whole numbers, as the oracle needs. */
 made *make_training(uint64_t seed, uint32_t nf);
-/* Anything goes: several outputs, views of views, workspace, pinned and given buffers, units that
+/* Any problem: several outputs, views of views, workspace, pinned and given buffers, units that
  * must not repeat. */
 made *make_any(uint64_t seed, uint32_t n_units);
 
-/* For problems made by hand: buffers first, then each unit, then what it reads and writes. */
+/* For problems made by hand: add buffers first, then each unit, then its inputs and outputs. */
 made *made_new(void);
 uint32_t add_buffer(made *m, uint64_t bytes);
 void add_unit(made *m, double cost);

@@ -1,10 +1,9 @@
-/* recompute_oracle.c - uniform-cost search, as plain as it can be.
+/* recompute_oracle.c - uniform-cost search, as simple as possible.
  *
- * A state is (units done, buffers there). Two moves: compute a unit whose inputs are there and
- * whose outputs and workspace fit, at its cost; forget one buffer, at no cost. The queue is a list
- * of buckets by whole cost, so costs must be whole numbers: the tests make them so. It shares no
- * code, and no idea beyond the definition of the problem, with the planner.
- */
+ * A state is (units done, buffers alive). Two moves: compute a unit whose inputs are alive and
+ * whose outputs and workspace fit, at its cost; drop one buffer, at no cost. The queue is a list of
+ * buckets by whole cost, so costs must be whole numbers. It shares no code with the planner, and no
+ * idea beyond the definition of the problem. */
 #include "tests/plan/recompute_oracle.h"
 
 #include <stdlib.h>
@@ -86,7 +85,7 @@ static void visit(oracle *o, uint32_t pos, uint32_t there, uint32_t cost)
         else
             relax(o, unit == pos ? pos + 1 : pos, there | out, cost + (uint32_t)p->cost[unit]);
     }
-    /* Forgetting can wait until something does not fit. */
+    /* Dropping can wait until something does not fit. */
     for (uint32_t b = 0; blocked && b < p->n_buffers; b++)
         if (there >> b & 1) relax(o, pos, there & ~(1u << b), cost);
 }

@@ -4,9 +4,9 @@
 
 #include "plan/recompute/recompute.h"
 
-/* Least total cost within the budget into *cost, negative when nothing fits. Problems of at most
- * 30 buffers, without views or pinned buffers. False when more than max_states states were
- * seen: then nothing is known. */
+/* Writes the minimum total cost within the budget to *cost, a negative number when nothing fits.
+ * Problems of at most 30 buffers, without views or pinned buffers. False when more than
+ * max_states states were seen: then nothing is known. */
 bool recompute_oracle(const pl_recompute_problem *p, uint64_t budget, uint32_t max_states,
                       double *cost);
 

@@ -1,4 +1,4 @@
-/* test_expand.c - graphs in which units run more than once: who reads which run. */
+/* test_expand.c - graphs in which units run more than once: which run each reader reads. */
 #include "plan/core/expand.h"
 
 #include "plimsoll_ops.h"
@@ -50,7 +50,7 @@ static const pl_unit *run(const bench *b, uint32_t i)
     return &b->x->units->unit[b->x->order[i]];
 }
 
-/* What a value is a view of; the value itself if it is none. */
+/* The value that a view views; the value itself if it is not a view. */
 static uint32_t base_of(const bench *b, uint32_t val)
 {
     uint32_t u;
@@ -67,8 +67,8 @@ static uint32_t assigned(const bench *b)
     return 0;
 }
 
-/* A slot gets the value of the first run, directly or through a view, and units behind the second
- * run still read the first. A value that is not assigned is read from the run before. */
+/* A slot gets the value of the first run, directly or through a view, and units after the second
+ * run still read the first. A value that is not assigned is read from the latest run. */
 TEST(expand_assigns_the_value_of_the_first_run)
 {
     for (int view = 0; view < 2; view++) {
@@ -91,8 +91,8 @@ TEST(expand_assigns_the_value_of_the_first_run)
     }
 }
 
-/* A view reads the run that came last before its reader, also through views of views; readers in
- * between share one view. */
+/* A view reads the last run before its reader, also through views of views; readers in between
+ * share one view. */
 TEST(expand_views_read_the_last_run_of_their_base)
 {
     bench b = begin();

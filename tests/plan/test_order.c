@@ -1,5 +1,4 @@
-/* test_order.c - the order search against all orders there are, on graphs small enough for
- * that. */
+/* test_order.c - the order search against all possible orders, on graphs small enough for that. */
 #include "plan/core/plan_int.h"
 #include "tests/lib/test.h"
 
@@ -7,8 +6,8 @@
 
 enum { MAX = 16, LIMIT = 50000 };
 
-/* Random units that each write one buffer and read up to two earlier ones; sizes differ
- * widely, equal ones may be taken over. What nobody reads is a small result. */
+/* Random units that each write one buffer and read up to two earlier buffers; sizes differ
+ * widely, equal sizes may be reused in place. A buffer that nobody reads is a small result. */
 static pl_status random_problem(pl_problem *q, pl_arena *mem, uint64_t seed, uint32_t n)
 {
     uint64_t r = seed;
@@ -80,7 +79,7 @@ static void try_all(all_orders *a, uint32_t depth)
     }
 }
 
-/* Peak of the search over the best peak of all orders; 0 when there are too many. */
+/* Peak of the search divided by the best peak of all orders; 0 when there are too many orders. */
 static double gap(uint64_t seed, double *program)
 {
     pl_arena mem = PL_ARENA_INIT;

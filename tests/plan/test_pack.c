@@ -31,8 +31,8 @@ static void random_problem(pl_pack_buffer *b, size_t n, uint64_t span, uint64_t 
     }
 }
 
-/* The published ways to make a problem hard: cut a box of span x height at random, guillotine
- * fashion, so that a placement without any gap exists. Returns the number of buffers. */
+/* A published way to make hard problems: cuts a box of span x height at random, guillotine
+ * fashion, so that a placement without gaps exists. Returns the number of buffers. */
 static size_t cut_box(pl_pack_buffer *out, size_t want, int64_t span, uint64_t height,
                       uint64_t seed)
 {
@@ -54,8 +54,8 @@ static size_t cut_box(pl_pack_buffer *out, size_t want, int64_t span, uint64_t h
     return n;
 }
 
-/* The optimum of a tiny problem: every order, each buffer on top of the placed ones it meets.
- */
+/* The optimum of a tiny problem: tries every order, with each buffer on top of the placed
+ * buffers that it overlaps in time. */
 static uint64_t brute_force(pl_pack_buffer *b, size_t n, size_t placed, uint64_t best)
 {
     uint64_t height = 0;
@@ -131,8 +131,8 @@ TEST(pack_reaches_published_optima)
 }
 
 /* Once with everything on, once with the depth-first search alone on the unsplit problem. */
-/* Steps of a small network under tight budgets: one buffer has half of the bytes, hundreds have
- * next to none, and the gaps between the large ones must take them. The effort is that of a plan's
+/* Steps of a small network under tight budgets: one buffer has half of the bytes, hundreds are
+ * tiny, and the gaps between the large buffers must hold them. The effort is that of a plan's
  * second search. */
 TEST(pack_fits_many_small_buffers_between_few_large_ones)
 {
@@ -161,9 +161,9 @@ TEST(pack_fits_many_small_buffers_between_few_large_ones)
     }
 }
 
-/* A step of a network under a tight budget, its scratch and all: where placements from the bottom
- * up and the search over their ranks leave a twentieth, the gap is closed by moving what is in the
- * way. The effort is that of a plan. */
+/* A step of a network under a tight budget, with workspaces: placement from the bottom up and
+ * the search over ranks leave 5 % of gaps, which are closed by moving the buffers in the way.
+ * The effort is that of a plan. */
 TEST(pack_closes_gaps_by_moving_buffers)
 {
     pl_pack_csv c = PL_PACK_CSV_INIT;
@@ -394,7 +394,7 @@ TEST(pack_check_rejects_what_is_wrong)
     CHECK_OK(pl_pack_check(b, 4, 50, 200));
     CHECK(pl_pack_check(b, 4, 1, 199) == PL_ERR_PLAN && strstr(pl_error_text(), "buffer 1"));
     CHECK(pl_pack_check(b, 4, 64, 200) == PL_ERR_PLAN && strstr(pl_error_text(), "multiple of 64"));
-    b[2].offset = 51; /* meets 1, which is alive at time 4 */
+    b[2].offset = 51; /* overlaps buffer 1, which is alive at time 4 */
     CHECK(pl_pack_check(b, 4, 1, 200) == PL_ERR_PLAN && strstr(pl_error_text(), "at time 4"));
     b[2].lo = 6;
     CHECK_OK(pl_pack_check(b, 4, 1, 200));

@@ -1,5 +1,5 @@
 /* test_plan.c - the planner and its checker: good plans are accepted and close to their bound,
- * every kind of damage is noticed, order search pays, large graphs plan fast. */
+ * every kind of damage is found, order search pays, large graphs plan fast. */
 #include "tests/lib/graphs.h"
 
 #include "ir/units.h"
@@ -19,7 +19,7 @@ typedef struct planned {
     pl_plan *plan;
 } planned;
 
-/* Plans g without fusion; scratch for some units so that it takes part. */
+/* Plans g without fusion; some units get a workspace, so that workspaces are placed too. */
 static pl_status plan_up(planned *x, pl_store *store, pl_graph *g)
 {
     x->store = store;
@@ -78,7 +78,7 @@ static bool stands(const pl_plan *p, const pl_placed_buffer *b)
     return b->value && p->place[b->value].space == PL_SPACE_ARENA; /* no scratch, no saved state */
 }
 
-/* Two values alive at the same step, in the arena, in different buffers. */
+/* Two values alive at the same position, in the arena, in different buffers. */
 static bool two_alive(const pl_plan *p, const pl_placed_buffer **a, const pl_placed_buffer **b)
 {
     for (uint32_t i = 0; i < p->n_buffers; i++)
@@ -93,8 +93,8 @@ static bool two_alive(const pl_plan *p, const pl_placed_buffer **a, const pl_pla
     return false;
 }
 
-/* A unit, by its position in the order, that produces something the arena holds and has scratch
- * or operands as asked. */
+/* A unit, by its position in the order, that writes a value in the arena and has workspace or
+ * operands as asked. */
 static int find_step(const planned *x, bool scratch, bool operand)
 {
     for (uint32_t i = 0; i < x->plan->n_order; i++) {
@@ -153,7 +153,7 @@ static void move_root(planned *x, uint32_t val, uint64_t offset)
     x->plan->place[val].offset = offset;
 }
 
-/* Moves a unit behind one of its readers. */
+/* Moves a unit after one of its readers. */
 static bool swap_with_reader(planned *x)
 {
     pl_plan *p = x->plan;
@@ -177,7 +177,7 @@ static bool move_view(planned *x)
     for (uint32_t u = 0; u < x->units->n; u++) {
         uint32_t v = x->units->unit[u].out[0];
         if (x->units->unit[u].kind != PL_UNIT_VIEW || p->place[v].offset < 4) continue;
-        for (uint32_t k = 0; k < x->units->n; k++) /* only if somebody reads it */
+        for (uint32_t k = 0; k < x->units->n; k++) /* only if a unit reads it */
             for (uint32_t j = 0; j < x->units->unit[k].n_in; j++)
                 if (x->units->unit[k].in[j] == v && x->units->unit[k].kind != PL_UNIT_VIEW) {
                     p->place[v].offset -= 4;
@@ -222,7 +222,7 @@ static bool copy_to_wrong_slot(planned *x)
     return false;
 }
 
-/* A buffer that is born a position late, or dies one early. */
+/* A buffer whose lifetime starts a position late, or ends one early. */
 static bool shorten_life(pl_plan *p, bool late)
 {
     for (uint32_t k = 0; k < p->n_buffers; k++) {
@@ -237,7 +237,7 @@ static bool shorten_life(pl_plan *p, bool late)
     return false;
 }
 
-/* False when this plan offers no place for the damage. */
+/* False when this plan has no place for the damage. */
 static bool damage(planned *x, enum damage kind)
 {
     pl_plan *p = x->plan;
@@ -250,7 +250,7 @@ static bool damage(planned *x, enum damage kind)
     switch (kind) {
     case OVERLAP:
         if (!two_alive(p, &a, &b)) return false;
-        for (uint32_t v = 1; v < p->n_vals; v++) /* all that lives in b goes on top of a */
+        for (uint32_t v = 1; v < p->n_vals; v++) /* everything in b moves to the bytes of a */
             if (p->place[v].space == PL_SPACE_ARENA && v == b->value) move_root(x, v, a->offset);
         return true;
     case ORDER_SWAPPED: return swap_with_reader(x);
@@ -359,7 +359,7 @@ static uint64_t arena_of(pl_graph *(*make)(pl_store *), bool program_order)
     return arena;
 }
 
-/* Eight wide branches written breadth first: depth first needs one of them at a time. */
+/* Eight wide branches written breadth first: depth first needs memory for one at a time. */
 static pl_graph *breadth_first(pl_store *store)
 {
     pl_graph *g = pl_graph_new(store);
@@ -370,7 +370,7 @@ static pl_graph *breadth_first(pl_store *store)
     return g;
 }
 
-/* Updates written after all gradients: each can run as soon as its gradient exists. */
+/* Updates written after all gradients: each update can run as soon as its gradient exists. */
 static pl_graph *updates_last(pl_store *store)
 {
     return training_graph(store, 12, 2, 64);

@@ -1,5 +1,5 @@
-/* test_plan_budget.c - plan/budget.h on small graphs: what searches find, and how much they ask and
- * pack. */
+/* test_plan_budget.c - plan/budget.h on small graphs: what searches find, and how many plans
+ * they make and pack. */
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graphs.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A graph with the plan that keeps everything and a fit over it. */
+/* A graph with its keep-all plan and a budget search over it. */
 typedef struct lab {
     pl_store *store;
     pl_graph *g;
@@ -55,9 +55,8 @@ static void close_lab(lab *x)
     *x = (lab){0};
 }
 
-/* Where weights are most of what lies in memory, the recomputation planner's smallest plan is
- * larger in truth than keeping everything: it reads weights after their update. Larger ones of its
- * plans are not. */
+/* Where weights are most of the memory, the smallest plan of the recompute planner is larger in
+ * truth than keep-all, because it reads weights after their update. Its larger plans are not. */
 TEST(plan_minimum_is_small_where_weights_are_most_of_memory)
 {
     for (int layers = 14; layers <= 22; layers += 8) {
@@ -78,8 +77,8 @@ TEST(plan_minimum_is_small_where_weights_are_most_of_memory)
     close_lab(&x);
 }
 
-/* Large gaps in the offsets of one plan predict those of others, so few plans are packed in vain.
- * Here nothing shares bytes, and no plan has an arena as small as its bytes alive. */
+/* Large gaps in the offsets of one plan predict gaps in others, so few plans are packed in vain.
+ * In this graph nothing shares bytes, and no plan has an arena as small as its bytes alive. */
 TEST(plan_search_skips_packing_after_large_gaps)
 {
     lab x = {.store = pl_store_new(), .o = {.no_reuse = true}};
@@ -161,7 +160,7 @@ TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
              few = pl_budget_figures_get(y.budget).asked;
     CHECK_MSG(few * 2 < many, "%u asked, without a limit %u", few, many);
     CHECK(a->recompute_ns <= b->recompute_ns);
-    /* what a plan takes is foreseen: all but its offsets, within a fourth */
+    /* the memory of a plan is predicted, without its offsets, within a fourth */
     uint64_t held = pl_expanded_plan_bytes(a);
     CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total,
               "%llu foreseen, %llu held", (unsigned long long)takes, (unsigned long long)held);
@@ -192,7 +191,7 @@ static bool start_later(later *l, int ms)
     return pthread_create(&l->thread, NULL, raise_flag, l) == 0;
 }
 
-enum { SOON = 10 }; /* seconds of a core; the searches are given minutes */
+enum { SOON = 10 }; /* seconds of a core; the searches would take minutes */
 
 TEST(plan_search_stops_when_asked)
 {
@@ -201,13 +200,13 @@ TEST(plan_search_stops_when_asked)
     uint64_t least, most;
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     most = x.keep_all->arena_bytes;
-    pl_budget_limit(x.budget, &l.flag, 0); /* from the beginning: after the first look */
+    pl_budget_limit(x.budget, &l.flag, 0); /* from the start: after the first attempt */
     CHECK(pl_budget_set(x.budget, most / 2) == PL_ERR_STOPPED);
     CHECK_INT(pl_budget_figures_get(x.budget).asked, 1);
     CHECK(pl_budget_minimum(x.budget, 0, &least) == PL_ERR_STOPPED);
     CHECK(pl_budget_figures_get(x.budget).asked <= 2);
     pl_budget_free(x.budget);
-    x.base.effort = (uint64_t)600000 * 1000000; /* while one look is under way */
+    x.base.effort = (uint64_t)600000 * 1000000; /* during one attempt */
     CHECK_OK(pl_budget_new(&x.base, PL_CHECKPOINT_AUTO, &x.budget));
     pl_budget_limit(x.budget, &l.flag, 0);
     uint64_t begin = used_ns();
@@ -216,7 +215,7 @@ TEST(plan_search_stops_when_asked)
     pthread_join(l.thread, NULL);
     CHECK(!pl_budget_plan(x.budget) && used_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
     CHECK_MSG(strstr(pl_error_text(), "stopped"), "%s", pl_error_text());
-    l.flag = 0; /* what was cut short is no answer later */
+    l.flag = 0; /* an aborted search gives no answer later */
     CHECK_OK(pl_budget_minimum(x.budget, most * 3 / 5, &least));
     CHECK(least <= most * 3 / 5);
     close_lab(&x);
@@ -242,12 +241,12 @@ TEST(pack_stops_when_asked)
     CHECK_OK(pl_pack(b, N, &o, &height));
     pthread_join(l.thread, NULL);
     CHECK(used_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
-    CHECK_OK(pl_pack_check(b, N, 64, height)); /* the best until then */
+    CHECK_OK(pl_pack_check(b, N, 64, height)); /* the best plan so far */
 }
 
-/* A signal while a plan is looked for: nothing was trained, so nothing is waited for. When it comes
- * too early the program does not listen yet, too late and it has a plan: one of some moments is
- * right, told by what it used of a core so that other work does not move them away. */
+/* A signal during planning: nothing was trained, so nothing is saved. Too early, the program
+ * does not handle signals yet; too late, it has a plan. The test tries several moments, measured
+ * in processor time, so that other work on the machine does not shift them. */
 TEST(cli_signal_aborts_planning)
 {
     WANT_BIN();

@@ -1,4 +1,5 @@
-/* test_profiles.c - planning for cards that are not here: memory, units, times, refusals. */
+/* test_profiles.c - planning for GPUs that are not in this machine: memory, units, times,
+ * refusals. */
 #include "base/threads.h"
 #include "cuda/codegen/codegen.h"
 #include "pass/fuse/fuse.h"
@@ -66,7 +67,7 @@ TEST(profiles_less_memory_takes_longer)
     }
 }
 
-/* Products of smaller types are faster where the card's figures say so. */
+/* Products of smaller types are faster where the GPU's figures say so. */
 TEST(profiles_predict_less_time_for_smaller_types)
 {
     static const char *const precision[] = {"compile.fp32=plain", "precision=fp32",
@@ -152,7 +153,7 @@ TEST(profiles_times_follow_the_figures)
     CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN) > 5 * f32);
     pl_cost none = {0};
     CHECK(pl_card_ns(h, &none, PL_F32, PL_CARD_PLAIN) == 0);
-    /* A small product leaves most of a large card idle. */
+    /* A small product leaves most of a large GPU idle. */
     pl_cost small = {2.0 * 128 * 128 * 4096, 3e6, PL_WORK_PRODUCT, 128, 128, 4096};
     double small_rate =
         small.flops / (pl_card_ns(h, &small, PL_F32, PL_CARD_PLAIN) - pl_card_fixed_ns(h, &small)) *
@@ -160,8 +161,8 @@ TEST(profiles_times_follow_the_figures)
     CHECK_MSG(small_rate < 0.2 * h->f32, "%g FLOP/s", small_rate);
 }
 
-/* Beside size, these decide: channels in multiples of eight, few channels, wide windows, enough
- * blocks for a card, latency. */
+/* Apart from size, these matter: channels in multiples of eight, few channels, wide windows,
+ * enough blocks for a GPU, latency. */
 TEST(profiles_times_follow_the_shape)
 {
     const pl_card *h = pl_card_find("h200");
@@ -191,8 +192,8 @@ TEST(profiles_times_follow_the_shape)
 #undef NS
 }
 
-/* Steps as a whole, measured on an H200 (bench/pl_costs.c): shares are those of kinds of kernels,
- * no sum is fitted. */
+/* Whole steps, measured on an H200 (bench/pl_costs.c): shares were fitted to kinds of kernels,
+ * no sum was fitted. */
 TEST(profiles_predict_what_steps_took)
 {
     static const struct {
@@ -227,8 +228,8 @@ TEST(profiles_predict_what_steps_took)
     }
 }
 
-/* Bytes of an arena beside its input and result: sums of two million rows take no scratch, those of
- * 64 columns a little of it for each block. */
+/* Bytes of an arena beside its input and result: sums of two million rows need no workspace;
+ * sums of 64 columns need a little for each block. */
 TEST(profiles_split_sums_where_results_are_few)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
@@ -268,8 +269,8 @@ TEST(profiles_plan_and_refuse_to_run)
           have->bits == cuda.bits && have->draws == cuda.draws);
 }
 
-/* y = x - the maximum of its row, s = sums of the columns of y: one group. *may: y may take over x
- * on the profile. Every entry of the table is that of the CUDA device. */
+/* y = x - the maximum of its row, s = sums of the columns of y: one group. *may: y may overwrite
+ * x on the profile. Every entry of the table equals the CUDA device's. */
 static void find_take_over(int64_t rows, int64_t columns, bool *may)
 {
     const pl_device *t4 = pl_device_profile("t4");
@@ -301,8 +302,8 @@ static void find_take_over(int64_t rows, int64_t columns, bool *may)
     pl_store_free(store);
 }
 
-/* A row pass takes the sums of 64 columns along. Those of 30 columns are a kernel of their own,
- * which reads x after y is stored. */
+/* A pass over rows also sums 64 columns. Sums of 30 columns are a separate kernel, which reads x
+ * after y is stored. */
 TEST(profiles_allow_the_in_place_results_of_the_cuda_device)
 {
     bool may;
@@ -312,8 +313,8 @@ TEST(profiles_allow_the_in_place_results_of_the_cuda_device)
     CHECK(!may);
 }
 
-/* A T4 multiplies bf16 at the rate of f32, and the plan says so; the time it predicts for fp16 is
- * about that of a plan in fp16. */
+/* A T4 multiplies bf16 at the rate of f32, and the plan says so; the time that it predicts for
+ * fp16 is close to a plan in fp16. */
 TEST(profiles_report_a_faster_precision)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
@@ -391,7 +392,8 @@ TEST(profiles_are_accepted_on_the_command_line)
     json_decref(j);
 }
 
-/* The GPU kernel and the plan for a GPU that is not here slice alike: both call this function. */
+/* The GPU kernel and the plan for a GPU that is not in this machine slice in the same way: both
+ * call this function. */
 TEST(attention_slices_divide_heads_and_batches_and_keep_the_scratch_limit)
 {
     static const int64_t sizes[][4] = {{2, 16, 4096, 4096}, {16, 12, 1024, 1024},

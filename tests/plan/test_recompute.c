@@ -1,4 +1,4 @@
-/* test_recompute.c - the recomputation planner against known optima, published traces, random DAGs
+/* test_recompute.c - the recompute planner against known optima, published traces, random DAGs
  * and its checker; the checker against broken plans. */
 #include "base/sys.h"
 #include "base/threads.h"
@@ -46,7 +46,7 @@ TEST(recompute_names_op_and_bytes_below_the_bound)
     CHECK_INT(pl_recompute_solve(&m->p, &o, &plan), PL_ERR_FIT);
     CHECK(strstr(pl_error_text(), "unit 3") && strstr(pl_error_text(), "102"));
     m->work[3] = 0;
-    /* Between bound and minimum: the message has the minimum, and a plan exists at it. */
+    /* Between bound and minimum: the message has the minimum, and a plan exists for it. */
     CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
     CHECK_OK(pl_recompute_minimum(&m->p, NULL, &least));
     CHECK_INT(bound, 3);
@@ -79,7 +79,7 @@ TEST(recompute_rejects_bad_problems)
 }
 
 /* x -> a, then v = view of a, then a large buffer, then both are read. With little memory a is
- * dropped, so v must be taken again. */
+ * dropped, so v must be derived again. */
 TEST(recompute_takes_views_of_recomputed_buffers_again)
 {
     made *m = made_new();
@@ -155,7 +155,7 @@ TEST(recompute_checker_rejects_broken_plans)
     CHECK(rejects(m, &bad, 5, "dro"));
     bad = *plan;
     bad.drop_at = drop_at;
-    for (uint32_t k = 0; k <= plan->n; k++) drop_at[k] = 0; /* nothing is ever dropped */
+    for (uint32_t k = 0; k <= plan->n; k++) drop_at[k] = 0; /* no buffer is ever dropped */
     CHECK(rejects(m, &bad, 5, "peak"));
     for (uint32_t i = 0; i < m->p.n_units; i++) m->unit_flags[i] = PL_RECOMPUTE_ONCE;
     CHECK(rejects(m, plan, 5, "again"));
@@ -168,7 +168,7 @@ TEST(recompute_checker_rejects_broken_plans)
     free(m);
 }
 
-/* The view outlives the run of its base that it was taken from. */
+/* The view lives longer than the run of its base that it came from. */
 TEST(recompute_checker_rejects_stale_views)
 {
     made *m = made_new();
@@ -234,7 +234,7 @@ TEST(recompute_random_problems_stay_within_budget)
     CHECK(repeats > 25); /* the problems do need recomputation */
 }
 
-/* Against the optimum. The gap allowed is the published prototype's aim: 0.1 % on average. */
+/* Against the optimum. The allowed gap is the aim of the published prototype: 0.1 % on average. */
 TEST(recompute_is_within_a_thousandth_of_the_optimum_on_average)
 {
     double sum = 0, most = 0;
@@ -275,7 +275,7 @@ TEST(recompute_is_within_a_thousandth_of_the_optimum_on_average)
     CHECK_MSG(sum / n <= 0.001 && most <= 0.015, "gap: mean %g, most %g", sum / n, most);
 }
 
-/* The same without the exact search, as larger problems are planned. */
+/* The same without the exact search, as for larger problems. */
 TEST(recompute_heuristics_are_near_the_optimum)
 {
     double sum = 0;
@@ -387,8 +387,8 @@ static double revolve_steps(uint32_t l, uint32_t s)
     return (double)r * l - choose;
 }
 
-/* s snapshots take s + 3 tensors: reversing a step from a state that is no snapshot holds that
- * state and two adjoints besides. */
+/* s snapshots need s + 3 tensors: reversing a step from a state that is not a snapshot needs
+ * that state and two adjoints. */
 static void check_chain(uint32_t l, uint32_t s)
 {
     made *m = make_chain(l);

@@ -1,12 +1,11 @@
-/* test_remat_cbc.c - the oracle of the recomputation tests against an integer program solved by
- * CBC (coinor-cbc), so that two independent definitions of "cheapest" must agree.
+/* test_recompute_cbc.c - the oracle of the recompute tests against an integer program solved by CBC
+ * (coinor-cbc), so that two independent definitions of "cheapest" must agree.
  *
- * The program is indexed by time. x(t,i): step t computes unit i, one unit a step at most, idle
- * steps last; unit i comes for the first time after unit i-1. r(t,b): buffer b is there during step
- * t; it was there during t-1 or step t writes it. Inputs are there during the step before and
- * the step itself, outputs during the step. What is there, and the workspace, stay within the
- * budget. r need not be whole: with whole x nothing is gained by a part of a buffer.
- */
+ * The program is indexed by time. x(t,i): step t computes unit i, at most one unit per step, idle
+ * steps last; unit i is first computed after unit i-1. r(t,b): buffer b is alive during step t; it
+ * was alive during t-1 or step t writes it. Inputs are alive during the step before and the step
+ * itself, outputs during the step. Buffers alive and the workspace stay within the budget. r need
+ * not be whole: with whole x a fraction of a buffer gains nothing. */
 #include "tests/lib/test.h"
 #include "tests/plan/recompute_made.h"
 #include "tests/plan/recompute_oracle.h"
@@ -45,7 +44,7 @@ static void write_order(FILE *f, const pl_recompute_problem *p, uint32_t steps)
     fprintf(f, " >= 1\n");
 }
 
-/* Storage b during step t: carried over or written now. */
+/* Buffer b during step t: carried over or written now. */
 static void write_carry(FILE *f, const pl_recompute_problem *p, uint32_t t, uint32_t b)
 {
     fprintf(f, " r%u_%u", t, b);
@@ -92,7 +91,7 @@ static void write_program(const char *path, const pl_recompute_problem *p, uint3
     fclose(f);
 }
 
-/* The optimum as CBC has it into *cost; -1 when it did not prove one. */
+/* Writes CBC's optimum to *cost; -1 when CBC did not prove one. */
 static void solve(const char *model, const char *answer, double *cost)
 {
     char command[1200], line[256];
@@ -127,7 +126,7 @@ TEST(recompute_oracle_agrees_with_an_integer_program)
         o.budget_bytes = bound + (keep - bound) * (k * 17 % 60) / 100;
         CHECK(recompute_oracle(&m->p, o.budget_bytes, 3000000, &best));
         if (pl_recompute_solve(&m->p, &o, &plan) == PL_OK && plan->n < 22) {
-            /* One step more than the plan has: a cheaper, longer list would be seen. */
+            /* One step more than the plan has, so that a cheaper, longer list would be found. */
             write_program(model, &m->p, plan->n + 1, o.budget_bytes);
             double cost;
             solve(model, answer, &cost);

@@ -1,5 +1,5 @@
-/* test_recompute_traces.c - the recomputation planner on published traces: it reaches their
- * figures, keeps every budget, and more memory never makes a plan slower. */
+/* test_recompute_traces.c - the recompute planner on published traces: it reaches their figures,
+ * keeps every budget, and more memory never makes a plan slower. */
 #include "plan/files/trace.h"
 #include "plan/recompute/recompute_check.h"
 #include "plimsoll_unstable.h"
@@ -116,7 +116,7 @@ TEST(recompute_traces_stay_within_many_budgets)
     check_budgets(path, n);
 }
 
-/* Calls that know nothing of each other. */
+/* Independent calls. */
 static void check_climb(const char *folder, const char *file, uint32_t n)
 {
     char path[512];

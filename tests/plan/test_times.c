@@ -108,7 +108,8 @@ TEST(times_of_similar_units_grow_with_size)
     uint64_t seed = 3;
     double ns;
     CHECK(!pl_time_table_like(t, "map.tile.f32", &(pl_cost){.bytes = 1}, &ns));
-    /* A start of 500 ns, then 10 bytes a ns; noise of a third, so that neighbours do fall. */
+    /* A start of 500 ns, then 10 bytes per ns; with noise of a third, so that neighbours may
+     * decrease. */
     for (uint64_t i = 0; i < 300; i++) {
         double bytes = exp2(6 + 18 * (pl_test_noise(&seed) + 1) / 2),
                noise = 1 + pl_test_noise(&seed) / 3;
@@ -129,7 +130,7 @@ TEST(times_of_similar_units_grow_with_size)
         before = ns;
     }
     CHECK(!pl_time_table_like(t, "map.tile.f64", &(pl_cost){.bytes = 1}, &ns));
-    /* Next to nothing costs the start: half of the smallest that was measured. */
+    /* Almost no work costs the start: half of the smallest measured time. */
     double least, nothing;
     CHECK(pl_time_table_like(t, "map.tile.f32", &(pl_cost){.flops = 8, .bytes = 64}, &least));
     CHECK(pl_time_table_like(t, "map.tile.f32", &(pl_cost){.bytes = 0}, &nothing));
@@ -167,7 +168,7 @@ TEST(times_of_products_follow_their_shape)
     for (double m = 64; m <= 4096; m *= 4)
         for (double n = 64; n <= 4096; n *= 4)
             for (double k = 64; k <= 4096; k *= 4) {
-                double rate = 10 * fmin(k, 1024) / 1024; /* flops a ns */
+                double rate = 10 * fmin(k, 1024) / 1024; /* flops per ns */
                 pl_time_sample s = sample(unit++, "matmul.dnn.f32", 2 * m * n * k, m * n * 4,
                                           2 * m * n * k / rate);
                 s.cost.work = PL_WORK_PRODUCT, s.cost.m = m, s.cost.n = n, s.cost.k = k;
@@ -202,7 +203,7 @@ static const double *shares(const pl_run *run)
     return pl_program_plan(pl_run_train_program(run))->time_share;
 }
 
-/* The one table of the folder, changed: every time times factor, every unit given another print. */
+/* The only table of the folder, changed: every time multiplied by factor, every unit renamed. */
 static bool change_table(double factor, uint64_t other_unit)
 {
     char pattern[256], *text = NULL, owner[512];
@@ -270,7 +271,7 @@ static void check_sources(void)
     CHECK_NEAR(pl_run_predicted_ms(run) - copies, 3 * (measured - copies), 1e-9 * measured);
     pl_run_free(run);
 
-    CHECK(change_table(1, 1)); /* units that nobody measured, of kinds that are known */
+    CHECK(change_table(1, 1)); /* unmeasured units of measured kinds */
     CHECK_OK(open_small("1", &run));
     CHECK_MSG(shares(run)[PL_TIME_CALIBRATED] > 0.95 && shares(run)[PL_TIME_MEASURED] == 0,
               "%g is calibrated", shares(run)[PL_TIME_CALIBRATED]);
@@ -296,7 +297,8 @@ TEST(times_are_measured_then_calibrated_then_estimated)
 
 TEST(times_of_groups_count_outside_bytes_only)
 {
-    /* A chain of maps is one entry: its cost moves the outside's bytes only, however long it is. */
+    /* A chain of elementwise ops is one entry: its cost counts only the bytes read and written
+     * outside, however long it is. */
     for (int length = 2; length <= 20; length += 18) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);

@@ -1,10 +1,9 @@
-/* test_device.c - training where the host cannot reach into the device's memory.
+/* test_device.c - training where the host cannot read the device's memory.
  *
- * The device is "apart" (rt/guarded), which every machine has, or what PL_TEST_DEVICE
- * names: `make test-cuda` runs these on a card. What holds to the bit on the CPU holds to the bit
- * there; between the two devices results are close, and equal for "apart", whose arithmetic is
- * the CPU's.
- */
+ * The device is "apart" (rt/guarded), which every machine has, or the device of PL_TEST_DEVICE:
+ * `make test-cuda` runs these tests on a GPU. Results that are equal to the bit on the CPU are
+ * equal to the bit there; between the two devices results are close, and equal for "apart", which
+ * computes on the CPU. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "plimsoll_ops.h"
@@ -73,7 +72,7 @@ static pl_status follow(pl_run *run, trace *t)
         pl_eval_info e;
         PL_TRY(pl_run_step(run, &info));
         t->loss[i] = info.loss;
-        if (i != 1) continue; /* in the middle: it must not disturb the batch that is read ahead */
+        if (i != 1) continue; /* in the middle: it must not disturb the prefetched batch */
         PL_TRY(pl_run_eval(run, &e));
         memcpy(t->metric, e.value, sizeof e.value);
     }
@@ -140,7 +139,7 @@ TEST(device_plans_do_not_change_bits)
         if (i == 0) o.poison = true;
         if (i == 1) o.no_reuse = true;
         if (i == 2) o.no_fuse = true;
-        if (i == 3) o.arena_budget = arena / 10 * 8; /* computes some of it again */
+        if (i == 3) o.arena_budget = arena / 10 * 8; /* recomputes part of it */
         if (i == 4) o.mode = PL_MODE_EAGER;
         CHECK_OK(trace_of(other(), NULL, &o, &t));
         CHECK_MSG(same_bits(&plain, &t), "variant %d: loss %.9g, was %.9g", i, t.loss[STEPS - 1],
@@ -250,7 +249,7 @@ TEST(device_session_moves_inputs_outputs_and_slots)
         x[3] = (float)(1 << turn);
         w3 += x[3];
         CHECK_OK(pl_session_run(r.s, r.p[0]));
-        /* The next batch lies elsewhere: writing it must not disturb the run. */
+        /* The next batch is elsewhere: writing it must not disturb the run. */
         CHECK(pl_session_input(r.s, r.p[0], "x", NULL) != (void *)x);
         memset(pl_session_input(r.s, r.p[0], "x", NULL), 0x7f, WIDE * sizeof *x);
         CHECK(*(const float *)pl_session_output(r.s, r.p[0], "sum", NULL) == (float)(1 << turn));
@@ -274,8 +273,8 @@ TEST(device_session_moves_inputs_outputs_and_slots)
 
 /* ---- groups ------------------------------------------------------------------------------ */
 
-/* A norm over rows of n and its gradients, of which the weights' are sums of columns beside the
- * rows. */
+/* A norm over rows of n and its gradients; the weights' gradients are sums of columns, computed
+ * together with the rows. */
 static void rows_back(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(d, 2, rows, n)),
@@ -295,7 +294,7 @@ static void rows_back(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
     pl_output(g, "all", pl_sum(g, pl_reshape(g, wide, PL_DIMS(2 * rows, n)), PL_AXIS(0), false));
 }
 
-/* A pool behind a norm of channels, and the gradients of its scale and shift. */
+/* A pool after a norm of channels, and the gradients of its scale and shift. */
 static void pool_back(pl_graph *g, pl_dtype d, int64_t side, int64_t c)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(d, 2, side, side, c)),
@@ -330,14 +329,14 @@ static const struct {
                    {rows_back, PL_F16, 50, 320},
                    {rows_back, PL_F16, 4000, 96},
                    {rows_back, PL_F32, 5001, 36},
-                   /* long rows take columns along where there are many: for a card alone */
+                   /* long rows that also sum many columns: on a GPU only */
                    {rows_back, PL_F16, 8500, 1152},
                    {rows_back, PL_BF16, 8460, 1408},
                    {rows_back, PL_F32, 8450, 2048},
                    {rows_back, PL_F16, 8449, 5000}};
 enum { N_GROUPS = sizeof group_cases / sizeof *group_cases, N_LARGE_GROUPS = 4 };
 
-/* All outputs of a case one after the other, as f32 and as they are. */
+/* All outputs of a case one after the other, as f32 and as they are stored. */
 static pl_status group_run(int at, const char *device, bool fuse, float **value, int64_t *n)
 {
     static const char *const names[] = {"dx", "dw", "db", "each", "all"};
@@ -463,8 +462,8 @@ TEST(device_profile_counts_its_runs)
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
-/* Ten budgets (three where it is quick) from the least to what keeping everything takes: what the
- * device says that the process holds stays within each, and does not move from step to step. */
+/* Ten budgets (three in the short form) from the minimum to keep-all: the memory of the process,
+ * as the device reports it, stays within each budget and does not change from step to step. */
 TEST(device_memory_stays_within_budgets)
 {
     pl_run *run;
@@ -516,7 +515,7 @@ TEST(device_that_cannot_be_used_says_why)
     pl_run_free(run);
 }
 
-/* A run looks at the machine's memory every few seconds, between steps. */
+/* A run checks the machine's memory every few seconds, between steps. */
 TEST(device_memory_of_the_host_is_looked_up_without_allocating)
 {
     uint64_t total = 0, left = 0;

@@ -34,13 +34,13 @@ static const char *device_name(void)
     return given ? given : "apart";
 }
 
-/* Of what is counted: first, first + step, ... */
+/* A share of what is counted: first, first + step, ... */
 typedef struct share {
     int first, step;
 } share;
 
-/* Attention of sizes that a library computes (cuda/attention/attention_dnn.c): whole tiles and
- * parts of tiles, causal and not, more queries than keys and fewer. */
+/* Attention of sizes that a library computes (cuda/attention/attention_dnn.c): whole and partial
+ * tiles, causal and not, more queries than keys and fewer. */
 /* clang-format off */
 #define LONG_ATTENTION(X)                                                                    \
     X("[2,256,2,64]", "[2,256,2,64]", "[2,2,256]", "causal=false")                           \
@@ -60,7 +60,7 @@ typedef struct place {
     char *pool; /* the device's */
     size_t used;
     double worst;
-    char why[512]; /* the first thing wrong; "" if nothing */
+    char why[512]; /* the first error; "" if none */
     share cases;   /* that are checked */
     int n_case, n_checked;
 } place;
@@ -111,7 +111,8 @@ typedef struct trial {
     char what[192];
 } trial;
 
-/* Runs with output k in the bytes of input pick[k] (-1: bytes of its own) and reads the outputs. */
+/* Runs with output k in the bytes of input pick[k] (-1: in separate bytes) and reads the
+ * outputs. */
 static bool run_once(trial *x, const int *pick, int poison, void *const *to)
 {
     place *w = x->w;
@@ -165,7 +166,7 @@ static void inputs_untouched(trial *x)
 {
     for (int i = 0; i < x->t->n_in; i++) {
         size_t bytes = pl_type_bytes(&x->t->in_type[i]), at = 0;
-        /* Inputs lie first in the pool, in order. */
+        /* Inputs are first in the pool, in order. */
         for (int k = 0; k < i; k++)
             at = (at + 127) / 128 * 128 + 64 + pl_type_bytes(&x->t->in_type[k]) + GUARD;
         at = (at + 127) / 128 * 128 + 64;
@@ -177,7 +178,7 @@ static void inputs_untouched(trial *x)
     }
 }
 
-/* Again, then with each in-place promise: the bits of the first run. */
+/* A second run, then runs with each in-place promise: all have the bits of the first run. */
 static void same_again(trial *x, const int *pick, int poison, const char *how)
 {
     void *now[PL_MAX_OUT] = {NULL};
@@ -214,8 +215,8 @@ static void check_exec(trial *x)
     if (!run_once(x, own, 0xa5, x->first)) return;
     inputs_untouched(x);
     for (int k = 0; k < x->t->call.n_out; k++) {
-        /* A device may round probabilities and their gradients to the operands' 16 bits before it
-         * multiplies them: that error goes with the largest sum, not with each one. */
+        /* A device may round probabilities and their gradients to the operands' 16 bits before
+         * it multiplies them: the error is relative to the largest sum, not to each sum. */
         bool rounded =
             strncmp(x->t->op->name, "attention", 9) == 0 && x->t->out_type[k].dtype != PL_F32;
         double far = disagreement_beside(&x->t->out_type[k], x->first[k], &x->t->out_type[k],
@@ -279,13 +280,13 @@ static void check_case(place *w, inst *t)
     for (int k = 0; k < t->call.n_out; k++) free(x.want[k]), free(x.first[k]);
 }
 
-/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough
- * for kernels that small ones do not get (cuda/matmul/split.h), and batches of more than a side of
- * a grid has blocks. */
+/* Cases for GPUs only: matrices times vectors in every dtype; and in f32 products large enough
+ * for kernels that small products do not get (cuda/matmul/split.h), and batches of more blocks
+ * than one dimension of a grid allows. */
 typedef struct large_case {
     const char *op;
     pl_case cs;
-    /* kernels that other cases have, over so many blocks that a checker would take hours */
+    /* kernels that other cases cover, over so many blocks that a checker would take hours */
     bool many;
 } large_case;
 /* clang-format off */
@@ -318,9 +319,8 @@ static const large_case *large_at(size_t i)
     return i < sizeof large_cases / sizeof *large_cases ? &large_cases[i] : NULL;
 }
 
-/* Channels as the libraries' engines for 16 bits want them, in every dtype: x, w, y and what makes
- * them of each other, a convolution and its two gradients. Dilated; in groups; padded unevenly; in
- * three dims; all of it. */
+/* Channels as the libraries' 16-bit engines need them, in every dtype: a convolution and its two
+ * gradients. Dilated; in groups; with uneven padding; in three dims; all at once. */
 /* clang-format off */
 #define CONVS(x, w, y, a, size, k)                                  \
     {"conv", {{"f32" x, "f32" w}, a, {{0}}}},                       \
@@ -336,7 +336,7 @@ static const large_case even_convs[] = {
 /* clang-format on */
 enum { EVEN_CONVS = sizeof even_convs / sizeof *even_convs };
 
-/* False: the op has nothing of this dtype. */
+/* False: the op does not support this dtype. */
 static bool check_one(place *w, const pl_op *op, const pl_case *c, int index, pl_dtype dtype)
 {
     inst t;
@@ -378,7 +378,7 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
 }
 
 /* ---- workers ---------------------------------------------------------------------------- */
-/* "FIRST STEP"; everything where there is no text. */
+/* "FIRST STEP"; everything without a text. */
 static bool share_of(const char *text, share *s)
 {
     *s = (share){0, 1};
@@ -386,7 +386,7 @@ static bool share_of(const char *text, share *s)
            (sscanf(text, "%d %d", &s->first, &s->step) == 2 && s->first >= 0 && s->step > 0);
 }
 
-/* A share of the ops and dtypes, and of all cases that come along. One line an op and dtype: "@ OP
+/* Runs a share of the ops and dtypes, and of all their cases. One line per op and dtype: "@ OP
  * TYPE none|ok|FAIL WORST WHY", after "> OP TYPE". */
 static void work(share ops, share cases)
 {
@@ -406,7 +406,7 @@ static void work(share ops, share cases)
         printf("@ %d %s %g %s\n", n, !any ? "none" : w.why[0] ? "FAIL" : "ok", w.worst, w.why);
         fflush(stdout);
         char probe = 0;
-        if (w.why[0] && w.dev->read(&probe, w.pool, 1) != PL_OK) exit(9); /* the context is gone */
+        if (w.why[0] && w.dev->read(&probe, w.pool, 1) != PL_OK) exit(9); /* the context is lost */
     }
     printf("checked %d of %d cases\n", w.n_checked, w.n_case);
     w.dev->free(pool, POOL);
@@ -418,7 +418,7 @@ typedef struct verdict {
     char why[512];
 } verdict;
 
-/* Reads one worker's lines; the number it was at when it ended early, else -1. */
+/* Reads one worker's lines; returns the number of the op at which it ended early, else -1. */
 static int listen(FILE *f, verdict *v)
 {
     char line[1024];
@@ -472,7 +472,7 @@ static bool start(worker *w, int first, int step)
     return w->out != NULL;
 }
 
-/* All of one worker's share, however often it has to be started again. */
+/* All of one worker's share, however often the worker must be restarted. */
 static void follow(worker *w, int step, verdict *v)
 {
     while (w->out) {
@@ -524,8 +524,8 @@ static int print_table(const verdict *v)
     return bad;
 }
 
-/* PL_DEVICE_OPS="FIRST STEP": a worker's share. PL_DEVICE_CASES: the same of cases, which are more
- * alike in time, but for those of very many blocks, which are left out (tools/gpu/sanitize). */
+/* PL_DEVICE_OPS="FIRST STEP": a worker's share. PL_DEVICE_CASES: a share of cases, whose times
+ * vary less, without cases of very many blocks (tools/gpu/sanitize). */
 TEST(device_ops_match_the_cpu)
 {
     const char *some_ops = getenv("PL_DEVICE_OPS"), *some_cases = getenv("PL_DEVICE_CASES");

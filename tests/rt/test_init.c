@@ -11,7 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { N = 1100003 }; /* several parts of the host's block, no multiple of anything */
+enum { N = 1100003 }; /* several parts of the host's block, not a multiple of anything */
 
 static const pl_slot slots[] = {
     {.name = "normal", .type = {{N}, 1, PL_F32}, .init = {PL_INIT_NORMAL, 0.5, 0.02}},
@@ -26,7 +26,7 @@ static const pl_slot slots[] = {
 };
 enum { N_SLOTS = sizeof slots / sizeof *slots };
 
-/* As plimsoll.h has it: a function of seed, name and index. */
+/* The definition of plimsoll.h: a function of seed, name and index. */
 static void expected(const pl_slot *slot, uint64_t seed, int64_t i, void *out)
 {
     uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
@@ -79,7 +79,7 @@ static void check_device(const char *device)
     CHECK_MSG(p != NULL, "%s", pl_error_text());
     CHECK_OK(pl_session_new(store, 1, &p, &s));
     CHECK_OK(pl_session_init(s, 5));
-    CHECK_OK(pl_session_init(s, 77)); /* over what stands there, zeros too */
+    CHECK_OK(pl_session_init(s, 77)); /* over other contents, zeros too */
     for (int i = 0; i < N_SLOTS; i++) check_slot(s, i, 77);
     pl_session_free(s);
     pl_program_free(p);
@@ -98,7 +98,8 @@ TEST(device_initial_values_match_their_definition)
     check_device(device ? device : "apart");
 }
 
-/* A card makes its own: the same bits, wherever a part begins and however its place is aligned. */
+/* A GPU generates the values itself: the same bits, wherever a part begins and however it is
+ * aligned. */
 static void check_part(const pl_slot *slot, int64_t first, int64_t n, size_t offset)
 {
     size_t elem = pl_dtype_bytes(slot->type.dtype);

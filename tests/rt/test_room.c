@@ -1,9 +1,9 @@
-/* test_room.c - a card that other programs fill: the run does not start, and says who holds what;
- * and one whose libraries take more than the plan left them: the plan that trains is told.
+/* test_room.c - a GPU whose memory other programs use: the run does not start, and the message
+ * lists the programs; and a GPU whose libraries need more than planned: the run plans again and
+ * prints the new plan.
  *
- * The program is given a plug-in, a driver and a management library that the build makes for this
- * (tests/fake); everything between them and the command line is the real thing.
- */
+ * The program gets a plug-in, a driver and a management library that the build makes for this test
+ * (tests/fake); everything between these and the command line is real. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The folder with the three, or NULL. */
+/* The folder with the three libraries, or NULL. */
 static const char *fakes(void)
 {
     static char dir[4200];
@@ -45,7 +45,7 @@ TEST(room_refusal_names_the_processes_that_hold_memory)
     CHECK_MSG(strstr(r.err, "Fake T4 has 0 B free of 16.0 GiB"), "%s", r.err);
     CHECK_MSG(strstr(r.err, "/usr/bin/python3 (4242) holds 9.00 GiB"), "%s", r.err);
     CHECK_MSG(strstr(r.err, "a process (77) holds an unknown amount"), "%s", r.err);
-    /* the run's own share is none of the others' */
+    /* the run's own memory is not counted as another program's */
     CHECK_MSG(!strstr(r.err, "1.00 GiB"), "%s", r.err);
 }
 
@@ -69,7 +69,7 @@ TEST(room_is_shown_by_devices)
               r.code, r.out, r.err);
 }
 
-/* What `devices` says with a driver and this plug-in. */
+/* Output of `devices` with a driver and this plug-in. */
 static cli_result devices_with(const char *plugin)
 {
     return cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P devices", fakes(), plugin);
@@ -106,7 +106,7 @@ TEST(room_of_a_bad_plugin_is_reported_with_the_reason)
     }
 }
 
-/* The page of a plan names the card that the run trains on, for both names of the first card. */
+/* The page of a plan names the GPU that the run trains on, under both names of the first GPU. */
 TEST(room_page_of_a_plan_names_the_card)
 {
     static const char *const names[] = {"cuda", "cuda:0"};
@@ -134,7 +134,7 @@ static cli_result train_loading(uint64_t budget, uint64_t loaded, const char *op
         (unsigned long long)loaded, dir, dir, (unsigned long long)budget, options);
 }
 
-/* The first number of that name behind `at`, 0 if there is none. */
+/* The first number of that name after `at`, 0 if there is none. */
 static unsigned long long number(const char *at, const char *name)
 {
     char key[64];
@@ -145,7 +145,7 @@ static unsigned long long number(const char *at, const char *name)
 
 TEST(room_reports_a_new_plan_before_the_first_step)
 {
-    /* what libraries take, and how much of it the budget has over */
+    /* what the libraries need, and how much of it the budget has left */
     enum { LOADED = 40000, SPARE = 13000 };
     if (!fakes()) SKIP("build/.../fake is not built");
     cli_result r = train_loading((uint64_t)16 << 30, 0, "--json");
@@ -183,7 +183,7 @@ TEST(room_reports_a_new_plan_before_the_first_step)
     CHECK_MSG(kept == total, "%llu, not %llu", kept, total);
     CHECK(!strstr(train_loading(budget, SPARE / 2, "").err, "planned again"));
 
-    /* Where no plan is left, the smallest budget counts what is loaded. */
+    /* Where no plan is left, the minimum counts the loaded libraries. */
     r = train_loading(budget, budget, "--quiet");
     CHECK_MSG(r.code == 3 && strstr(r.err, "the smallest budget is"), "%d %s", r.code, r.err);
 }
@@ -198,7 +198,7 @@ static cli_result train_gan(const char *device, const char *settings, const char
         settings, dir, dir, device, pl_test_dir(), run);
 }
 
-/* For a card all programs are compiled in parallel: the programs equal those that are compiled one
+/* For a GPU all programs are compiled in parallel: they equal programs that are compiled one
  * after the other. */
 TEST(room_programs_compiled_in_parallel_are_the_same)
 {
@@ -216,20 +216,20 @@ TEST(room_programs_compiled_in_parallel_are_the_same)
     CHECK(arena[0] > 0 && (arena[1] == arena[0] || PATIENCE > 1) && units[1] == units[0]);
     CHECK_MSG(losses[0][0] && strcmp(losses[0], losses[1]) == 0, "%s, beside each other %s",
               losses[0], losses[1]);
-    /* Each of them lacks the kernel: one is told. */
+    /* All of them lack the kernel: one error is reported. */
     cli_result r = train_gan("cuda", "FAKE_LACKS=conv", "lacking");
     CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"),
               "%d %s", r.code, r.err);
     CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
-    /* The training program alone does, which is not the first of them. */
+    /* Only the training program lacks it, and it is not the first of them. */
     r = train_gan("cuda", "FAKE_LACKS=attention_bwd", "lacking");
     CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_bwd has no kernel"), "%d %s",
               r.code, r.err);
 }
 
-/* Several programs cannot be compiled: the first of the step is told, whichever fails first. The
- * discriminator's two have adam_max, the second of them alone a third avg_pool_bwd; the
- * generator's, behind both, attention_bwd. */
+/* Several programs cannot be compiled: the error is of the first program of the step, whichever
+ * fails first. The discriminator's two programs have adam_max, only the second a third
+ * avg_pool_bwd; the generator's, after both, has attention_bwd. */
 TEST(room_reports_the_first_program_of_several_failures)
 {
     static const char *const pair[][2] = {{"adam_max", "attention_bwd"},
@@ -239,7 +239,7 @@ TEST(room_reports_the_first_program_of_several_failures)
         char want[64], lacks[96];
         snprintf(want, sizeof want, "%.*s has no kernel", (int)strcspn(pair[i][0], ":"),
                  pair[i][0]);
-        for (int late = 0; late < 2; late++) { /* the one that is named first fails last */
+        for (int late = 0; late < 2; late++) { /* the program that is reported fails last */
             snprintf(lacks, sizeof lacks, "FAKE_LACKS=%s,%s", pair[i][late], pair[i][!late]);
             cli_result r = train_gan("cuda", lacks, "lacking");
             CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, want), "%s: %d %s", lacks,
@@ -250,8 +250,8 @@ TEST(room_reports_the_first_program_of_several_failures)
     }
 }
 
-/* A mistake in the configuration is reported at once, but not before the card's libraries are open.
- */
+/* A mistake in the configuration is reported at once, but not before the GPU's libraries are
+ * open. */
 TEST(room_refuses_a_configuration_after_the_card_is_open)
 {
     const char *dir = fakes();
@@ -264,7 +264,7 @@ TEST(room_refuses_a_configuration_after_the_card_is_open)
     CHECK_MSG(!strstr(r.err, "while its card is being opened"), "%s", r.err);
 }
 
-/* A number as the second step's line has it. */
+/* A number in the line of the second step. */
 static const char *second(const char *out, const char *name)
 {
     static char text[64];
@@ -276,8 +276,8 @@ static const char *second(const char *out, const char *name)
     return text;
 }
 
-/* heard: how many runs were begun and not heard of when one begins, of two evaluations and two
- * steps between. */
+/* heard: number of runs that were started and not yet read when another starts, for two
+ * evaluations and two steps between them. */
 static void check_heard(const char *settings, const char *heard)
 {
     static const char *const told[] = {"loss", "grad_norm", "lr"};
@@ -302,8 +302,8 @@ static void check_heard(const char *settings, const char *heard)
               heard);
 }
 
-/* What a run inside a step tells is read when the next has begun: only the first of a step finds
- * the card idle. And what is told is the same as where nothing is ahead of anything. */
+/* Outputs of a run inside a step are read after the next run has started: only the first run of
+ * a step finds the GPU idle. The outputs equal those without any run ahead. */
 TEST(room_a_card_does_not_wait_for_the_host_inside_a_step)
 {
     if (!fakes()) SKIP("build/.../fake is not built");

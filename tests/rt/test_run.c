@@ -1,5 +1,5 @@
-/* test_run.c - programs and sessions: the same numbers whatever the plan, nothing allocated in
- * a run, state that is exactly what assign says. */
+/* test_run.c - programs and sessions: the same numbers under every plan, no allocation in a run,
+ * state that is exactly what assign writes. */
 #include "tests/lib/graphs.h"
 #include "tests/lib/ref_eval.h"
 #include "tests/lib/test.h"
@@ -9,7 +9,7 @@
 
 enum { MAX_OUT = 8, STEPS = 3 };
 
-/* Everything a few runs leave behind. */
+/* All state and outputs after a few runs. */
 typedef struct trace {
     float *out[STEPS][MAX_OUT];
     size_t out_elems[MAX_OUT];
@@ -111,7 +111,7 @@ static pl_status trace_compiled(pl_store *store, pl_graph *g, const pl_compile_o
     return rc;
 }
 
-/* The largest difference; INFINITY when the two are not of one kind. tol 0 compares bits. */
+/* The largest difference; INFINITY when the two have different types. tol 0 compares bits. */
 static double array_distance(const float *a, const float *b, size_t n, bool bits)
 {
     if (bits) return memcmp(a, b, n * sizeof *a) == 0 ? 0 : (double)INFINITY;
@@ -140,7 +140,7 @@ static const struct variant {
     const char *name;
     bool no_fuse, no_reuse, reference, poison, no_small;
 } variants[] = {
-    {"no_fuse no_reuse", true, true, false, false}, /* the others are compared with this one */
+    {"no_fuse no_reuse", true, true, false, false}, /* the others are compared with this result */
     {"no_fuse", true, false, false, false},         {"default", false, false, false, false},
     {"no_reuse", false, true, false, false},        {"no_fuse poison", true, false, false, true},
     {"poison", false, false, false, true},          {"no_small", false, false, false, false, true},
@@ -193,8 +193,8 @@ TEST(run_of_random_graphs_matches_the_reference)
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
 }
 
-/* On a device that is apart: the same bits from every plan, close to plain arithmetic; on the CPU
- * behind a wall, the CPU's bits. */
+/* On a device with its own memory: the same bits from every plan, close to plain arithmetic; on
+ * the guarded CPU, the CPU's bits. */
 static void compare_device(const char *device, uint64_t seed, int n_ops)
 {
     trace base = {0}, cpu = {0};

@@ -1,5 +1,5 @@
-/* test_session.c - state and sessions: slots are exactly what assign says, several programs share
- * them, a run allocates nothing, and strangers are refused. */
+/* test_session.c - state and sessions: slots are exactly what assign writes, several programs
+ * share them, a run allocates nothing, and programs of other sessions are refused. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
@@ -71,7 +71,7 @@ TEST(run_rotates_slots)
 
 TEST(run_updates_two_slots_that_read_each_other)
 {
-    /* each new value needs the other's old one: one of the two cannot be made in place */
+    /* each new value needs the old value of the other: one of the two cannot be made in place */
     rig r = {.store = pl_store_new()};
     int a = float_slot(r.store, "a", 5, 1), b = float_slot(r.store, "b", 5, 2);
     pl_graph *g = pl_graph_new(r.store);
@@ -114,7 +114,7 @@ TEST(run_assigns_values_of_every_kind_to_slots)
 
 TEST(run_updates_in_place)
 {
-    /* w - g: made in the slot, so the arena holds neither a new w nor a copy */
+    /* w - g: computed in the slot, so the arena holds neither a new w nor a copy */
     rig r = {.store = pl_store_new()};
     int w = float_slot(r.store, "w", 1000, 1);
     pl_graph *g = pl_graph_new(r.store);
@@ -237,7 +237,7 @@ TEST(run_accepts_empty_programs_and_empty_values)
     CHECK_OK(pl_session_run(r.s, r.p));
     CHECK_INT(pl_session_arena_bytes(r.s), 0);
     rig_down(&r);
-    /* an input and a slot handed through, an empty value computed and assigned */
+    /* an input and a slot passed through, an empty value computed and assigned */
     r = (rig){.store = pl_store_new()};
     int w = float_slot(r.store, "w", 3, 8), none = float_slot(r.store, "none", 0, 1);
     pl_graph *g = pl_graph_new(r.store);
@@ -309,7 +309,7 @@ TEST(run_initial_draws_have_their_moments)
     CHECK_NEAR(mean / N, 3, 0.03);
     CHECK_NEAR(sqrt(square / N - mean / N * mean / N), 2, 0.03);
     CHECK(((float *)pl_session_slot(s, c))[2] == 1.5f);
-    /* a slot's numbers depend on seed and name alone */
+    /* a slot's numbers depend on seed and name only */
     pl_store *small = pl_store_new();
     int z2 = pl_store_add(
         small, &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_NORMAL, 3, 2}});
@@ -363,7 +363,7 @@ TEST_ALONE(run_compiles_large_graphs_fast)
 }
 
 /* Every allocation of compiling and binding fails once: no crash, the right status, no leak (the
- * address sanitizer's build looks for leaks). */
+ * address sanitizer's build checks for leaks). */
 TEST(run_survives_failing_allocations)
 {
     bool hit = true;
