@@ -102,9 +102,9 @@ PL_API pl_status pl_config_override(pl_config *c, const char *assignment) PL_MUS
 /* Fails and names the key when a required key has no value. Call it after the last load. */
 PL_API pl_status pl_config_check(const pl_config *c) PL_MUST_USE;
 
-/* Sets *text to the value of a top-level key of a preset or file, or of a file that it extends.
- * Needs no schema: it finds `recipe:` before the recipe's table is known. *text is NULL if the key
- * is absent; the caller frees it with pl_text_free. */
+/* Sets *text to the value of a key ("recipe", or "model.width" in a mapping) of a preset or file,
+ * or of a file that it extends. Needs no schema: it finds `recipe:` before the recipe's table is
+ * known. *text is NULL if the key is absent; the caller frees it with pl_text_free. */
 PL_API pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_find_fn find,
                                 void *ctx, char **text) PL_MUST_USE;
 

@@ -106,8 +106,8 @@ int enc_layers(const enc_file *f, const char *prefix, const char *format)
 }
 
 /* ---- config.json -------------------------------------------------------------------------- */
-/* Writes the path of config.json beside one of the files; false: there is none. */
-static bool find_config(const enc_file *f, char *path, size_t cap)
+/* Writes the path of `name` beside one of the files; false: there is none. */
+static bool find_beside(const enc_file *f, const char *name, char *path, size_t cap)
 {
     struct stat st;
     for (const char *part = f->path; part; part = strchr(part, ',')) {
@@ -116,21 +116,38 @@ static bool find_config(const enc_file *f, char *path, size_t cap)
         snprintf(path, cap, "%.*s", n, part);
         bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
         const char *slash = memrchr(part, '/', (size_t)n);
-        int len = folder ? snprintf(path, cap, "%.*s/config.json", n, part)
-                         : snprintf(path, cap, "%.*sconfig.json",
-                                    slash ? (int)(slash - part) + 1 : 0, part);
+        int len =
+            folder ? snprintf(path, cap, "%.*s/%s", n, part, name)
+                   : snprintf(path, cap, "%.*s%s", slash ? (int)(slash - part) + 1 : 0, part, name);
         if (len > 0 && (size_t)len < cap && access(path, R_OK) == 0) return true;
     }
     return false;
 }
 
+/* Reads one key of one file; a key that is null counts as missing. */
+static pl_status peek(const char *path, const char *key, char **text)
+{
+    pl_status rc = pl_config_peek(path, key, NULL, NULL, text);
+    if (rc == PL_ERR_CONFIG) return pl_fail(PL_ERR_FILE, "%s", pl_error_text());
+    if (rc != PL_OK || !*text || strcmp(*text, "null") != 0) return rc;
+    pl_text_free(*text);
+    *text = NULL;
+    return PL_OK;
+}
+
 pl_status enc_setting(const enc_file *f, const char *key, char **text)
 {
-    char path[4096];
+    char path[4096], inner[96];
     *text = NULL;
-    if (!find_config(f, path, sizeof path)) return PL_OK;
-    pl_status rc = pl_config_peek(path, key, NULL, NULL, text);
-    return rc == PL_ERR_CONFIG ? pl_fail(PL_ERR_FILE, "%s", pl_error_text()) : rc;
+    /* OpenCLIP's own file has other names for some */
+    bool heads = strcmp(key, "num_attention_heads") == 0;
+    if (heads && find_beside(f, "open_clip_config.json", path, sizeof path))
+        return peek(path, "model_cfg.text_cfg.heads", text);
+    if (!find_beside(f, "config.json", path, sizeof path)) return PL_OK;
+    /* a model of text and images keeps the settings of the text apart */
+    snprintf(inner, sizeof inner, "text_config.%s", key);
+    pl_status rc = peek(path, inner, text);
+    return rc == PL_OK && !*text ? peek(path, key, text) : rc;
 }
 
 pl_status enc_setting_number(const enc_file *f, const char *key, double *value)

@@ -31,8 +31,8 @@ const enc_tensor *enc_find_tail(const enc_file *f, const char *tail, const char 
 /* Returns the number of layers: the first i for which the tensor of that name is missing. format
  * has one %d. */
 int enc_layers(const enc_file *f, const char *prefix, const char *format);
-/* Sets *text to a top-level key of config.json beside the weights, and frees it with pl_text_free;
- * NULL: no file, or no such key. */
+/* Sets *text to a key of config.json beside the weights, or of its text_config; the caller frees it
+ * with pl_text_free. NULL: no file, or no such key. */
 pl_status enc_setting(const enc_file *f, const char *key, char **text) PL_MUST_USE;
 pl_status enc_setting_number(const enc_file *f, const char *key, double *value) PL_MUST_USE;
 

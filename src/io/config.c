@@ -411,6 +411,19 @@ pl_status pl_config_load_text(pl_config *c, const char *name, const char *text, 
     return rc;
 }
 
+/* The node of a key, or of a path of keys, "text_config.heads"; NULL: none. */
+static const pl_yaml *node_at(const pl_yaml *node, const char *key)
+{
+    const pl_yaml *hit = pl_yaml_get(node, key);
+    for (const char *dot; !hit && node && (dot = strchr(key, '.')); key = dot + 1) {
+        char part[64];
+        snprintf(part, sizeof part, "%.*s", (int)(dot - key), key);
+        node = pl_yaml_get(node, part);
+        hit = pl_yaml_get(node, dot + 1);
+    }
+    return hit;
+}
+
 pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_find_fn find,
                          void *ctx, char **text)
 {
@@ -422,7 +435,7 @@ pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_fi
     const pl_yaml *hit = NULL;
     pl_status rc = find_document(&f, name_or_path, &chain[0]);
     if (rc == PL_OK) rc = parse_document(&f, &chain[0]);
-    while (rc == PL_OK && more && !(hit = pl_yaml_get(chain[n - 1].root, key))) {
+    while (rc == PL_OK && more && !(hit = node_at(chain[n - 1].root, key))) {
         rc = open_base(&f, &chain[n - 1], &chain[n], &more);
         n += more; /* parse_document bounds the chain */
     }

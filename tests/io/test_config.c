@@ -238,6 +238,11 @@ TEST(config_peek_reads_a_key_without_a_schema)
     pl_text_free(t);
     CHECK_OK(pl_config_peek("recipe", "other", find_preset, NULL, &t));
     CHECK(t == NULL);
+    CHECK_OK(pl_config_peek("cloud/tiny", "train.steps", find_preset, NULL, &t));
+    CHECK(t && strcmp(t, "5") == 0);
+    pl_text_free(t);
+    CHECK_OK(pl_config_peek("cloud/small", "train.steps.more", find_preset, NULL, &t));
+    CHECK(t == NULL);
     SAYS(pl_config_peek("loop/a", "recipe", find_preset, NULL, &t), "extends itself");
     SAYS(pl_config_peek("none", "recipe", find_preset, NULL, &t), "no preset");
 }

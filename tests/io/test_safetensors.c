@@ -579,3 +579,20 @@ TEST(safetensors_files_agree_with_the_reference_package)
     CHECK(x[5] == 5 && strcmp(pl_st_meta_get(r, "k"), "v") == 0);
     pl_st_close(r);
 }
+
+/* The length of the header, 0x0280 to 0x0580, begins like a pickle. */
+TEST(safetensors_header_that_begins_like_a_pickle_is_read)
+{
+    for (int n = 0x280; n <= 0x580; n += 0x100) {
+        char file[8 + 0x580 + 4];
+        static const char header[] =
+            "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+        pl_st_reader *r;
+        memset(file, ' ', sizeof file);
+        memcpy(file, (const char[]){(char)0x80, (char)(n >> 8), 0, 0, 0, 0, 0, 0}, 8);
+        memcpy(file + 8, header, sizeof header - 1);
+        CHECK_OK(pl_st_open_memory(file, 8 + (size_t)n + 4, "x", &r));
+        CHECK(pl_st_find(r, "x") != NULL);
+        pl_st_close(r);
+    }
+}

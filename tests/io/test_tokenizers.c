@@ -145,6 +145,27 @@ TEST(tokenizer_files_that_are_damaged_or_of_another_kind_are_refused)
           strstr(pl_error_text(), "vocab.json"));
 }
 
+/* Settings as the transformers library writes them: a number that no integer holds, and cased
+ * text. */
+TEST(tokenizer_settings_beside_a_vocabulary_are_read)
+{
+    WANT_TOKENIZER(PL_TOKENIZER_WORDPIECE);
+    static const char vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nfox\nFox\n";
+    static const char settings[] =
+        "{\"do_lower_case\": false, \"model_max_length\": 1000000000000000019884624838656}";
+    pl_tokenizer *t;
+    int32_t ids[4];
+    int64_t n;
+    CHECK(put("vocab.txt", vocab, strlen(vocab)));
+    for (int cased = 0; cased < 2; cased++) {
+        if (cased) CHECK(put("tokenizer_config.json", settings, strlen(settings)));
+        CHECK_OK(pl_tokenizer_open(pl_test_dir(), PL_TOKENIZER_WORDPIECE, &t));
+        CHECK_OK(pl_tokenizer_encode(t, "Fox", 3, ids, 4, &n));
+        CHECK_INT(ids[1], cased ? 5 : 4);
+        pl_tokenizer_close(t);
+    }
+}
+
 /* Every prefix of a vocabulary is refused or opens; no prefix of a tokenizer.json opens. */
 TEST(tokenizer_files_that_end_early_are_refused)
 {

@@ -139,6 +139,30 @@ TEST(embed_openclip_gives_the_numbers_of_transformers_and_open_clip)
     agrees("d.safetensors", "x", "openclip", "last");
 }
 
+/* Heads in text_config, as models of text and images have them, and in OpenCLIP's own file. */
+TEST(embed_finds_heads_in_the_files_beside_the_weights)
+{
+    WANT(PL_TOKENIZER_CLIP);
+    cli_result r =
+        cli_run("cd %s && D=%s && cp $D/clip/model.safetensors . && $P embed --quiet " CLIP
+                "--weights model.safetensors --prompt a --out a.npy",
+                pl_test_dir(), data());
+    CHECK_MSG(r.code == 2 && strstr(r.err, "heads=N"), "%s", r.err);
+    CHECK(cli_write(pl_test_path("config.json"),
+                    "{\"text_config\": {\"num_attention_heads\": 4, \"hidden_act\": null}}"));
+    CHECK_RUN(cli_run(EMBED CLIP "--weights model.safetensors --out a.npy", pl_test_dir(), data()),
+              0, "");
+    agrees("a.npy", NULL, "clip", "out");
+    CHECK(cli_write(pl_test_path("open_clip_config.json"),
+                    "{\"model_cfg\": {\"text_cfg\": {\"heads\": 2}}}"));
+    CHECK_RUN(cli_run("cd %s && D=%s && cp $D/openclip/model.safetensors . && $P embed --quiet "
+                      "--text $D/prompts.txt " OPEN
+                      "--weights model.safetensors heads=0 --out b.npy",
+                      pl_test_dir(), data()),
+              0, "");
+    agrees("b.npy", NULL, "openclip", "out");
+}
+
 TEST(embed_length_type_and_one_prompt_are_chosen)
 {
     WANT(PL_TOKENIZER_WORDPIECE);

@@ -165,7 +165,7 @@ static pl_status read_json(pl_tokenizer *t, const char *file)
 {
     json_t *root = NULL;
     const char *merges;
-    PL_TRY(pl_vocab_read_json(file, &root));
+    PL_TRY(pl_vocab_read_json(file, false, &root));
     pl_status rc = PL_OK;
     bool all = json_is_object(json_object_get(root, "model"));
     if (all)

@@ -60,7 +60,8 @@ pl_status pl_tokenizer_read_beside(pl_tokenizer *t, const char *file, const char
     const char *path;
     *out = NULL;
     PL_TRY(pl_tokenizer_beside(t, file, name, &path));
-    return access(path, F_OK) == 0 ? pl_vocab_read_json(path, out) : PL_OK;
+    /* model_max_length of such files is 1e30, written as a whole number */
+    return access(path, F_OK) == 0 ? pl_vocab_read_json(path, true, out) : PL_OK;
 }
 
 int32_t pl_tokenizer_special(pl_tokenizer *t, const char *text)

@@ -264,7 +264,7 @@ static pl_status read_files(pl_tokens *t, const char *path)
     snprintf(vocab_path, sizeof vocab_path, "%s%s", path, folder ? "/vocab.json" : "");
     if (folder && stat(vocab_path, &st) != 0)
         snprintf(vocab_path, sizeof vocab_path, "%s/tokenizer.json", path);
-    pl_status rc = pl_vocab_read_json(vocab_path, &root);
+    pl_status rc = pl_vocab_read_json(vocab_path, false, &root);
     if (rc == PL_OK && json_object_get(root, "model")) {
         rc = read_tokenizer(t, root, vocab_path);
     } else if (rc == PL_OK) {

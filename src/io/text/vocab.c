@@ -64,7 +64,7 @@ pl_status pl_vocab_from_json(pl_vocab *v, pl_arena *mem, const json_t *object, c
     return PL_OK;
 }
 
-pl_status pl_vocab_read_json(const char *path, json_t **out)
+pl_status pl_vocab_read_json(const char *path, bool reals, json_t **out)
 {
     char *text;
     size_t len;
@@ -72,7 +72,7 @@ pl_status pl_vocab_read_json(const char *path, json_t **out)
     pl_status rc = pl_sys_read_file(path, PL_MAX_VOCAB_FILE, &text, &len);
     if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_DATA, "%s", pl_error_text());
     PL_TRY(rc);
-    *out = json_loadb(text, len, 0, &error);
+    *out = json_loadb(text, len, reals ? JSON_DECODE_INT_AS_REAL : 0, &error);
     pl_sys_free(text);
     PL_FAIL_IF(!*out, PL_ERR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     return PL_OK;

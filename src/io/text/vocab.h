@@ -25,7 +25,8 @@ int32_t pl_vocab_find(const pl_vocab *v, const char *text, size_t n);
 struct json_t;
 pl_status pl_vocab_from_json(pl_vocab *v, pl_arena *mem, const struct json_t *object,
                              const char *path) PL_MUST_USE;
-/* Reads a JSON file; the caller calls json_decref. PL_ERR_DATA names line and column. */
-pl_status pl_vocab_read_json(const char *path, struct json_t **out) PL_MUST_USE;
+/* Reads a JSON file; the caller calls json_decref. PL_ERR_DATA names line and column. reals: all
+ * numbers are read as real ones, so that any size does. */
+pl_status pl_vocab_read_json(const char *path, bool reals, struct json_t **out) PL_MUST_USE;
 
 #endif

@@ -80,7 +80,7 @@ static pl_status read_vocabulary(pl_tokenizer *t, const char *file)
     size_t n = strlen(file);
     json_t *root = NULL, *settings = NULL;
     if (n > 5 && strcmp(file + n - 5, ".json") == 0) {
-        PL_TRY(pl_vocab_read_json(file, &root));
+        PL_TRY(pl_vocab_read_json(file, false, &root));
         pl_status rc = read_tokenizer(t, root, file);
         json_decref(root);
         return rc;
