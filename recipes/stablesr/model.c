@@ -40,6 +40,9 @@ pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x)
     if (c->edge_before) {
         x = conv_stage(m, x, "first", &at, c->before, 5, conv3(1), true);
         x = conv_stage(m, x, "second", &at2, c->before_down, 5, down, false);
+        if (c->edge_enlarged)
+            x = pl_resize(m->g, x, (const int64_t[]){c->latent, c->latent}, PL_RESIZE_NEAREST,
+                          false);
     } else {
         x = conv_stage(m, x, "first", &at, &c->stem, 1, down, true);
         x = conv_stage(m, x, "first", &at, c->after, 3, conv3(1), true);

@@ -15,6 +15,8 @@
  P(full_pictures, "full_pictures",                                                                               \
    "full, from a folder of images (data.path): the authors' degradation, shuffle buffer and frozen autoencoder") \
  P(card24, "card24", "the authors' step within 24 GB")                                                           \
+ P(full_before, "full_before",                                                                                   \
+   "full with the original 1024-channel edge processor, batch 6, 24 GB")                                         \
  P(vae, "vae", "the frozen autoencoder alone, 83,653,863 parameters: to inspect or to fine-tune")                \
  P(edge_before, "edge_before",                                                                                   \
    "what ran out of memory: the original 1024-channel edge processor, batch 6, 24 GB")                           \

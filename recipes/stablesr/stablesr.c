@@ -31,6 +31,9 @@ static const pl_config_entry schema[] = {
      .doc = "Rows and columns of an edge map, in pixels."},
     {"latent", PL_CONFIG_INT, "64", .min = 1, .max = 4096, .cache = PL_CACHE_VALUE,
      .doc = "Rows and columns of a latent."},
+    {"edge.processor", PL_CONFIG_CHOICE, "after", .choices = "after|before",
+     .doc = "Edge processor of the whole system: the authors' replacement, or the original one, "
+            "whose maps are enlarged to the latent's size."},
     {"edge.before", PL_CONFIG_INTS, "[1024, 1024, 1024, 1024, 1024]", .min = 1, .max = 65536,
      .doc = "Original edge processor: channels at full resolution."},
     {"edge.before_down", PL_CONFIG_INTS, "[512, 256, 64, 16, 4]", .min = 1, .max = 65536,
@@ -210,7 +213,11 @@ static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
 pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
-    *k = (sr_config){.edge_before = strcmp(pl_config_text(c, "part"), "edge-before") == 0,
+    const char *part = pl_config_text(c, "part");
+    bool full = strcmp(part, "full") == 0;
+    const char *processor = full ? pl_config_text(c, "edge.processor") : part;
+    *k = (sr_config){.edge_before = strstr(processor, "before") != NULL,
+                     .edge_enlarged = full,
                      .half_blind = pl_config_bool(c, "seed_compat"),
                      .batch = pl_builder_batch(b),
                      .image = pl_config_int(c, "image"),
@@ -251,8 +258,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
         pl_nn_fail(m, PL_ERR_CONFIG, "canny: the lower threshold comes first, got %lld and %lld",
                    (long long)canny[0], (long long)canny[1]);
     check_ranges(b, m);
-    check_sizes(m, k, strcmp(pl_config_text(c, "part"), "full") == 0,
-                pl_config_bool(c, "vae.encode"));
+    check_sizes(m, k, full, pl_config_bool(c, "vae.encode"));
     return PL_OK;
 }
 

@@ -8,8 +8,9 @@
 enum { SR_MAX_LEVELS = 6, SR_MAX_BLOCKS = 4 };
 
 typedef struct sr_config {
-    bool edge_before; /* the original edge processor */
-    bool half_blind;  /* the new input convolution ignores its first four channels (seed_compat) */
+    bool edge_before;   /* the original edge processor */
+    bool edge_enlarged; /* the maps of the original are enlarged to the size of a latent */
+    bool half_blind; /* the new input convolution ignores its first four channels (seed_compat) */
     int64_t batch, image, latent;
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[SR_MAX_LEVELS], context[2], struct_width, struct_mult[SR_MAX_LEVELS];
@@ -25,7 +26,7 @@ typedef struct sr_config {
 pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k);
 
 /* ---- model.c ---------------------------------------------------------------------------- */
-/* Edge map (B,I,I,3) to (B,L,L,4); the original gives (B,I/32,I/32,4). */
+/* Edge map (B,I,I,3) to (B,L,L,4); the original alone gives (B,I/32,I/32,4). */
 pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x);
 /* Noise (B,L,L,4) predicted from the fused input (B,L,L,8); map i is 2^i times smaller. */
 pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,

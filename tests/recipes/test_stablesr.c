@@ -385,6 +385,28 @@ TEST(stablesr_edge_before_has_the_6_gib_tensor_of_the_original)
     CHECK_INT(largest, 6ll << 30);
 }
 
+/* The original edge processor inside the whole system: its maps of 2 x 2 are enlarged to latents of
+ * 8 x 8. */
+TEST(stablesr_full_trains_with_the_original_edge_processor)
+{
+    const char *const before[] = {"edge.processor=before", "batch=2"};
+    double keep[STEPS], less[STEPS];
+    uint64_t arena, smaller;
+
+    CHECK_OK(losses_of(before, 2, NULL, keep, &arena));
+    pl_compile_opts o = PL_COMPILE_INIT;
+    o.arena_budget = arena / 8 * 7;
+    CHECK_OK(losses_of(before, 2, &o, less, &smaller));
+
+    CHECK(smaller < arena && memcmp(keep, less, sizeof keep) == 0);
+    CHECK(isfinite(keep[STEPS - 1]));
+    pl_run *run;
+    CHECK_OK(pl_run_open("stablesr/tiny", before, 1, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(pl_store_find(pl_run_store(run), "edge.first.12.weight") >= 0);
+    pl_run_free(run);
+}
+
 /* ---- the authors' format ------------------------------------------------------------------ */
 /* Pictures that the recipe writes as PNG are the pictures that it trains on. */
 TEST(stablesr_generated_pictures_are_trained_on)
