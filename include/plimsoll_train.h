@@ -160,7 +160,7 @@ PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
 PL_API pl_session *pl_run_session(pl_run *r);
 /* Class names of a started run's labels; NULL: its data have none. */
 PL_API const pl_classes *pl_run_classes(const pl_run *r);
-/* After pl_run_start: which parameters init_from did not set, as a sentence; NULL: none. */
+/* After pl_run_start: what was read from weight files, as a table; NULL: nothing was. */
 PL_API const char *pl_run_start_note(const pl_run *r);
 /* After pl_run_start: a warning, as a sentence; NULL: none. Frozen weights are random, because the
  * data are generated or allow_random_frozen is true. Otherwise pl_run_start fails. */

@@ -42,7 +42,7 @@ static bool is_section(const pl_config *c, const char *path)
     return false;
 }
 
-static pl_status check_entry(const pl_config *c, const pl_config_entry *e)
+static pl_status check_entry(const pl_config_entry *e)
 {
     PL_FAIL_IF(e->type < PL_CONFIG_BOOL || e->type > PL_CONFIG_TREE || !e->doc ||
                    (e->type == PL_CONFIG_CHOICE) != (e->choices != NULL),
@@ -51,8 +51,8 @@ static pl_status check_entry(const pl_config *c, const pl_config_entry *e)
     PL_FAIL_IF((e->cache == PL_CACHE_FILE || e->cache == PL_CACHE_WEIGHTS) &&
                    e->type != PL_CONFIG_TEXT,
                PL_ERR_ARG, "schema: %s names a file and is not of type text", e->key);
-    PL_FAIL_IF(strcmp(e->key, "extends") == 0 || is_section(c, e->key), PL_ERR_ARG,
-               "schema: %s is a section or a reserved key, it cannot have a value", e->key);
+    PL_FAIL_IF(strcmp(e->key, "extends") == 0, PL_ERR_ARG,
+               "schema: %s is a reserved key, it cannot have a value", e->key);
     PL_FAIL_IF(e->min > e->max, PL_ERR_ARG, "schema: %s has min %g above max %g", e->key, e->min,
                e->max);
     return PL_OK;
@@ -100,7 +100,7 @@ static pl_status fill(pl_config *c, const pl_config_entry *const *tables, int n_
     for (int t = 0; t < n_tables; t++)
         for (const pl_config_entry *e = tables[t]; e->key; e++) c->entry[c->n++] = e;
     PL_TRY(sort_keys(c));
-    for (int i = 0; i < c->n; i++) PL_TRY(check_entry(c, c->entry[i]));
+    for (int i = 0; i < c->n; i++) PL_TRY(check_entry(c->entry[i]));
     for (int i = 0; i < c->n; i++) PL_TRY(set_default(c, i));
     return PL_OK;
 }

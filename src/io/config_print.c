@@ -51,6 +51,23 @@ static bool any_set(const pl_config *c, const char *prefix, size_t n)
     return false;
 }
 
+static bool is_key(const pl_config *c, const char *key, size_t n)
+{
+    for (int i = 0; i < c->n; i++)
+        if (strncmp(c->entry[i]->key, key, n) == 0 && !c->entry[i]->key[n]) return true;
+    return false;
+}
+
+/* Keys below a key that has a value itself, which YAML cannot nest: "init_from.missing: allow". */
+static void print_dotted(const pl_config *c, const char *prefix, size_t n, size_t skip, int indent,
+                         pl_str *out)
+{
+    const char *rest;
+    for (int i = 0; i < c->n; i++)
+        if (below(c->entry[i]->key, prefix, n, &rest))
+            print_entry(c->entry[i], &c->value[i], c->entry[i]->key + skip, indent, out);
+}
+
 /* Depth of the recursion is the number of dots in a key of the schema. */
 static void print_section(const pl_config *c, const char *prefix, size_t n, int indent, pl_str *out)
 {
@@ -65,6 +82,10 @@ static void print_section(const pl_config *c, const char *prefix, size_t n, int 
         bool seen = false;
         for (int j = 0; j < i && !seen; j++) seen = below(c->entry[j]->key, key, m, &earlier);
         if (seen) continue;
+        if (is_key(c, key, m)) {
+            print_dotted(c, key, m, n ? n + 1 : 0, indent, out);
+            continue;
+        }
         if (indent == 0) pl_str_add(out, "\n");
         pl_str_addf(out, "%*s%.*s:%s\n", indent, "", (int)(key + m - rest), rest,
                     any_set(c, key, m) ? "" : " {}");

@@ -72,7 +72,17 @@ const pl_config_entry pl_engine_schema[] = {
     {"rank_timeout", PL_CONFIG_DURATION, "10s", .min = 1, .max = 1e6, .resume = PL_RESUME_FREE,
      .doc = "The run ends on all ranks when a rank has sent no sign of life for this long."},
     {"init_from", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
-     .doc = "Model file whose weights the run starts from (safetensors)."},
+     .doc = "Weights that the run starts from: a file (.safetensors, .pt, .pth, .ckpt, .bin), "
+            "several separated by commas, an index of shards, or a folder (docs/WEIGHTS.md)."},
+    {"init_from.prefix", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
+     .doc = "What stands before the names in these files, e.g. state_dict.module.; null: it is "
+            "found."},
+    {"init_from.missing", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
+     .doc = "Weights that may keep their initial values: allow (any that the files lack), or "
+            "patterns (of weights that the files lack or have in another shape)."},
+    {"init_from.step", PL_CONFIG_CHOICE, "new", .choices = "new|file", .resume = PL_RESUME_FREE,
+     .doc = "Number of the first step: 0 (new), or the step that a PyTorch checkpoint has saved, "
+            "for schedules (file)."},
 
     {"phases", PL_CONFIG_TREE, "null",
      .doc = "List of training phases, run one after another, each with its own settings "

@@ -12,14 +12,13 @@
 #include "base/dtype.h"
 #include "base/str.h"
 #include "dist/world.h"
-#include "io/safetensors.h"
+#include "io/st_set.h"
 #include "rt/rt_int.h"
 #include "train/run/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #define LEFT_OUT "plimsoll.frozen" /* metadata: "12 0123456789abcdef" */
@@ -175,17 +174,16 @@ static pl_status fail_check(const pl_run *r, const char *path, int n, int want)
 
 pl_status pl__frozen_check(pl_run *r, const char *path)
 {
-    pl_st_reader *f;
+    pl_st_set *set;
     int n = 0, want = 0;
     uint64_t sum = 0, given = 0;
-    struct stat st;
-    /* a folder holds files of another program, which leave nothing out */
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return PL_OK;
-    PL_TRY(pl_st_open(path, &f));
-    const char *text = pl_st_meta_get(f, LEFT_OUT);
+    const char *text = NULL;
+    PL_TRY(pl_st_set_open(path, &set));
+    for (int i = 0; i < pl_st_set_files(set) && !text; i++)
+        text = pl_st_meta_get(pl_st_set_file(set, i), LEFT_OUT);
     bool told = text && sscanf(text, "%d %" SCNx64, &want, &given) == 2;
     bool lacks = text != NULL;
-    pl_st_close(f);
+    pl_st_set_close(set);
     if (!lacks) return PL_OK;
     PL_TRY(pl__frozen_list(r));
     for (int i = 0; i < pl_store_count(r->store); i++) n += r->files.remade[i];

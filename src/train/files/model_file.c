@@ -398,9 +398,6 @@ static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *
     const pl_st_tensor *t = pl_st_find(f, s->name);
     pl_type want = type_in(s, model);
     char a[96], b[96];
-    bool elsewhere = false;
-    if (!t && model) PL_TRY(pl__weights_lack(r, path, s->name, &elsewhere));
-    if (elsewhere) return PL_OK;
     PL_FAIL_IF(!t, PL_ERR_FILE, "%s has no tensor \"%s\" (%s)", path, s->name,
                pl_type_text(&want, a, sizeof a));
     PL_FAIL_IF(!t->loadable || !pl_type_equal(&t->type, &want), PL_ERR_FILE,

@@ -28,7 +28,7 @@ typedef struct pl_run_files {
     } fact[PL_MAX_FACTS];
     int n_facts;
     const char *start_note; /* see pl_run_start_note; NULL */
-    uint64_t lacking;       /* a bit for each pl_recipe.weights that pl__weights_lack asks for */
+    uint64_t lacking;       /* a bit for each pl_recipe.weights that gives what init_from lacks */
     const char *warning;    /* see pl_run_start_warning; NULL */
     /* eval.ema, by slot: 1 + the slot that it was swapped with; 0: none; NULL: not used */
     int *swapped;
@@ -78,14 +78,9 @@ pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test t
                          int *of) PL_MUST_USE;
 /* weights.c: reads the files that the recipe's `weights` keys name. */
 pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
-/* Whether a slot that a model file lacks comes from a file of pl_recipe.weights instead: in
- * predictions, which may have a network that training has not (a decoder). Fails with the key to
- * set where that key is null; where it is set, pl__weights_load reads the whole file. */
-pl_status pl__weights_lack(pl_run *r, const char *path, const char *slot,
-                           bool *elsewhere) PL_MUST_USE;
-/* Reads a model file as pl_recipe.start allows. whole: no weight may start fresh, and tensors that
- * the run does not have are ignored. */
-pl_status pl__weights_start(pl_run *r, const char *path, bool whole) PL_MUST_USE;
+/* Reads the weight files at path, the value of configuration key `key`, as init_from: everything
+ * that the run has, in any naming of pl_recipe.start. */
+pl_status pl__weights_start(pl_run *r, const char *key, const char *path) PL_MUST_USE;
 
 /* ---- random_frozen.c ---- */
 /* Fails when frozen weights are random while the data are real. loaded false: before anything is

@@ -1,264 +1,91 @@
-/* weights.c - weights of frozen parts from files of other projects (pl_recipe.weights).
+/* weights.c - weights of a run from files: init_from, and the keys of pl_recipe.weights.
  *
- * A naming is a list of rules that translate our names to theirs. The naming that finds the most
- * slots is chosen. Then the check is strict: every slot must be found, every tensor must belong to
- * a slot or be allowed by the naming, and every shape must equal the slot's except for dimensions
- * of 1 (other programs store a linear layer as a 1 x 1 convolution).
+ * The files are matched with the slots (weight_source.h). Then every slot is one of: loaded,
+ * missing, of another shape. What may be missing is decided before the first byte is read:
+ *
+ *     a slot that                                            may be missing
+ *     a file of the recipe's weight keys gives               yes
+ *     the recipe's pl_start.missing or .fresh matches        yes
+ *     init_from.missing matches ("allow": any)               yes
+ *     a checkpoint leaves out, because it is frozen          yes (frozen.c compares the checksum)
+ *     counts batches (num_batches_tracked)                   yes
+ *     any other                                              no: PL_ERR_FILE, and the message lists
+ *                                                            the names
+ *
+ * Another shape is allowed by pl_start.fresh and by a pattern in init_from.missing. Tensors of the
+ * files that no slot takes are counted and allowed; in a file of a recipe's key those after the
+ * prefix that was found are not. The counts become a table (pl_run_start_note).
  */
 #include "base/str.h"
-#include "base/sys.h"
-#include "io/st_set.h"
-#include "train/files/naming.h"
-#include "train/run/run.h"
+#include "train/files/weight_source.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LISTED = 6 };
 
-/* ---- what is where ------------------------------------------------------------------------ */
-typedef struct source {
-    pl_run *r;
-    const pl_weights *w;
-    pl_st_set *set;
-    const pl_naming *naming;
-    const char *path;
-    pl_arena mem;
-    /* by slot, once the naming is chosen: the tensor of the file; NULL: the slot is not of this
-     * file */
-    const pl_published **from;
-    const pl_start *start; /* pl__weights_start: what may be missing or differ; else NULL */
-    bool others;           /* the file may have other tensors */
-} source;
+/* What a row of the table counts: a number, and the first names. */
+typedef struct row {
+    int n;
+    pl_str names;
+} row;
 
-static bool wants(const source *s, int slot)
-{
-    const pl_slot *x = pl_store_slot(s->r->store, slot);
-    return pl__slot_in_model(x) && pl_nn_match(s->w->slots, x->name);
-}
+typedef struct loading {
+    pl_weight_source s;
+    const char *fresh, *missing; /* of the recipe; NULL: none */
+    const char *allowed;         /* init_from.missing; NULL: none */
+    bool any_missing;            /* init_from.missing=allow */
+    const pl_st_reader *lacks;   /* the file of a checkpoint that leaves frozen weights out */
+    bool start;                  /* init_from, not a key of the recipe */
+    int loaded, averages;
+    row absent, differs, over;
+    row refused, misfits; /* of absent and of differs: those that are not allowed */
+    row unknown;          /* of over: those that a key of the recipe does not allow */
+} loading;
 
-static int slots_wanted(const source *s)
-{
-    int n = 0;
-    for (int i = 0; i < pl_store_count(s->r->store); i++) n += wants(s, i);
-    return n;
-}
-
-static int slots_found(const source *s, const pl_naming *naming)
-{
-    int n = 0, file;
-    pl_published p;
-    for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (wants(s, i) && pl__naming_find(naming, s->r->config, pl_store_slot(s->r->store, i), &p))
-            n += pl_st_set_find(s->set, p.name, &file) != NULL;
-    return n;
-}
-
-/* Fills in the tensors by the chosen naming; a slot without a rule keeps its own name. */
-static pl_status make_names(source *s)
-{
-    int n = pl_store_count(s->r->store);
-    pl_published p;
-    s->from = pl_arena_new(&s->mem, const pl_published *, (size_t)n + 1);
-    if (!s->from) return PL_ERR_MEMORY;
-    for (int i = 0; i < n; i++) {
-        const pl_slot *x = pl_store_slot(s->r->store, i);
-        if (!wants(s, i)) continue;
-        if (!pl__naming_find(s->naming, s->r->config, x, &p)) {
-            memset(&p, 0, sizeof p);
-            PL_FAIL_IF(strlen(x->name) >= sizeof p.name, PL_ERR_FILE,
-                       "the name of slot %.40s... has more than %zu characters", x->name,
-                       sizeof p.name - 1);
-            memcpy(p.name, x->name, strlen(x->name));
-        }
-        if (!p.name[0]) continue; /* their files have no such tensor */
-        pl_published *kept = pl_arena_new(&s->mem, pl_published, 1);
-        if (!kept) return PL_ERR_MEMORY;
-        *kept = p;
-        s->from[i] = kept;
-    }
-    return PL_OK;
-}
-
-static const pl_naming own = {.name = "this engine's"};
-
-static void choose_naming(source *s)
-{
-    int best = slots_found(s, &own);
-    s->naming = &own;
-    for (const pl_naming *k = s->w->naming; k && k->name; k++) {
-        int n = slots_found(s, k);
-        if (n < best || (n == best && s->naming != &own)) continue;
-        best = n;
-        s->naming = k;
-    }
-}
-
-/* ---- strictness --------------------------------------------------------------------------- */
 /* Counts a name, and adds it to the text if it is one of the first few. */
-static void list(pl_str *text, int *n, const char *name)
+static void count(row *r, const char *name)
 {
-    if (*n < LISTED) pl_str_addf(text, "%s%s", *n ? ", " : "", name);
-    if ((*n)++ == LISTED) pl_str_addf(text, ", ...");
+    if (r->n < LISTED) pl_str_addf(&r->names, "%s%s", r->n ? ", " : "", name);
+    if (r->n++ == LISTED) pl_str_addf(&r->names, ", ...");
 }
 
-/* Whether a slot may keep its initial value. */
-static bool may_lack(const source *s, const char *pattern, int slot)
+static const char *names_of(const row *r)
 {
-    return s->start && pattern && pl_nn_match(pattern, pl_store_slot(s->r->store, slot)->name);
+    return r->names.text ? r->names.text : "";
 }
 
-static pl_status list_missing(const source *s, pl_str *text, int *n)
+static bool matches(const char *pattern, const char *name)
 {
-    int file;
-    for (int i = 0; i < pl_store_count(s->r->store); i++) {
-        bool elsewhere = false;
-        if (!s->from[i] || pl_st_set_find(s->set, s->from[i]->name, &file) ||
-            (s->start && (may_lack(s, s->start->missing, i) || may_lack(s, s->start->fresh, i))))
-            continue;
-        if (s->start)
-            PL_TRY(
-                pl__weights_lack(s->r, s->path, pl_store_slot(s->r->store, i)->name, &elsewhere));
-        if (!elsewhere) list(text, n, s->from[i]->name);
-    }
-    return PL_OK;
+    return pattern && pl_nn_match(pattern, name);
 }
 
-static bool is_taken(const source *s, const char *tensor)
+static const char *slot_name(const loading *l, int slot)
 {
-    for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (s->from[i] && strcmp(s->from[i]->name, tensor) == 0) return true;
-    return false;
+    return pl_store_slot(l->s.r->store, slot)->name;
 }
 
-/* Whether a tensor follows from the configuration, so that no slot holds it. */
-static bool is_constant(const source *s, const char *tensor)
-{
-    const pl_naming *n = s->naming;
-    size_t skip = n->prefix ? strlen(n->prefix) : 0;
-    char name[PL_TENSOR_NAME];
-    pl_type type;
-    if (!n->constant || (skip && strncmp(tensor, n->prefix, skip) != 0)) return false;
-    for (int i = 0; n->constant(s->r->config, i, name, &type, NULL); i++)
-        if (strcmp(name, tensor + skip) == 0) return true;
-    return false;
-}
-
-static void list_unknown(const source *s, pl_str *text, int *n)
-{
-    for (int f = 0; f < pl_st_set_files(s->set); f++)
-        for (int i = 0; i < pl_st_count(pl_st_set_file(s->set, f)); i++) {
-            const char *name = pl_st_at(pl_st_set_file(s->set, f), i)->name;
-            if (s->naming->ignored && pl_nn_match(s->naming->ignored, name)) continue;
-            if (!is_taken(s, name) && !is_constant(s, name)) list(text, n, name);
-        }
-}
-
-static pl_status check_names(const source *s)
-{
-    pl_str missing = PL_STR_INIT, unknown = PL_STR_INIT;
-    int n_missing = 0, n_unknown = 0;
-    pl_status rc = list_missing(s, &missing, &n_missing);
-    if (!s->others) list_unknown(s, &unknown, &n_unknown);
-    if (rc == PL_OK && (n_missing || n_unknown))
-        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
-                      "%s=%s, read with %s names: %d tensor%s missing%s%s; %d not known%s%s",
-                      s->w->key, s->path, s->naming->name, n_missing,
-                      n_missing == 1 ? " is" : "s are", n_missing ? ": " : "",
-                      missing.text ? missing.text : "", n_unknown, n_unknown ? ": " : "",
-                      unknown.text ? unknown.text : "");
-    pl_str_release(&missing);
-    pl_str_release(&unknown);
-    return rc;
-}
-
+/* ---- which -------------------------------------------------------------------------------- */
 static bool is_real(pl_dtype d)
 {
     return d == PL_F32 || d == PL_BF16 || d == PL_F16 || d == PL_F64;
 }
 
-static pl_status load_slot(const source *s, int slot)
+/* Whether the tensor can fill the slot. */
+static bool fits(const loading *l, int slot, const pl_st_tensor *t)
 {
-    const pl_slot *x = pl_store_slot(s->r->store, slot);
-    char a[96], b[96];
-    int file = 0;
-    const pl_st_tensor *t = pl_st_set_find(s->set, s->from[slot]->name, &file);
-    pl_type want = pl__slot_file_type(x);
-    bool known = t && t->loadable &&
+    pl_type want = pl__slot_file_type(pl_store_slot(l->s.r->store, slot));
+    bool known = t->loadable &&
                  (t->type.dtype == want.dtype || (is_real(t->type.dtype) && is_real(want.dtype)));
-    PL_FAIL_IF(!known || !pl__naming_shape(s->from[slot], &t->type, &want), PL_ERR_FILE,
-               "%s: tensor \"%s\" is %s, the model's %s wants %s", pl_st_set_path(s->set, file),
-               s->from[slot]->name,
-               t && t->loadable ? pl_type_text(&t->type, b, sizeof b) : "of another kind", x->name,
-               pl_type_text(&want, a, sizeof a));
-    return pl__slot_read(s->r, pl_st_set_file(s->set, file), t, slot, true, s->from[slot]);
+    return known && pl__naming_shape(l->s.from[slot], &t->type, &want);
 }
 
-static pl_status load_open(source *s)
+/* Whether the run takes all weights from one model file, and weight keys give what it lacks. */
+static bool takes_one_file(const pl_run *r)
 {
-    PL_TRY(pl_st_set_open(s->path, &s->set));
-    choose_naming(s);
-    PL_TRY(make_names(s));
-    PL_TRY(check_names(s));
-    for (int i = 0; i < pl_store_count(s->r->store); i++)
-        if (s->from[i]) PL_TRY(load_slot(s, i));
-    return PL_OK;
-}
-
-/* Whether the file has the slot in another shape, and the recipe allows a fresh start of it. */
-static bool starts_fresh(const source *s, int slot)
-{
-    int file;
-    const pl_st_tensor *t = pl_st_set_find(s->set, s->from[slot]->name, &file);
-    pl_type want = pl__slot_file_type(pl_store_slot(s->r->store, slot));
-    if (!t) return true; /* check_names allowed it */
-    return may_lack(s, s->start->fresh, slot) && t->loadable &&
-           !pl__naming_shape(s->from[slot], &t->type, &want);
-}
-
-/* Loads what the file has and lists what it has not. */
-static pl_status start_open(source *s)
-{
-    pl_str fresh = PL_STR_INIT;
-    int n = 0;
-    PL_TRY(pl_st_set_open(s->path, &s->set));
-    choose_naming(s);
-    PL_TRY(make_names(s));
-    PL_TRY(check_names(s));
-    pl_status rc = PL_OK;
-    for (int i = 0; i < pl_store_count(s->r->store) && rc == PL_OK; i++) {
-        if (!s->from[i]) continue;
-        if (!starts_fresh(s, i))
-            rc = load_slot(s, i);
-        else if (!may_lack(s, s->start->missing, i))
-            list(&fresh, &n, pl_store_slot(s->r->store, i)->name);
-    }
-    if (rc == PL_OK && n) {
-        s->r->files.start_note = pl_arena_printf(
-            &s->r->arena, "init_from %s: %d tensor%s not taken from it, initial values: %s",
-            s->path, n, n == 1 ? " is" : "s are", fresh.text ? fresh.text : "");
-        if (!s->r->files.start_note) rc = PL_ERR_MEMORY;
-    }
-    pl_str_release(&fresh);
-    return rc;
-}
-
-pl_status pl__weights_start(pl_run *r, const char *path, bool whole)
-{
-    pl_start start = *r->recipe->start;
-    pl_weights w = {.key = "init_from", .slots = "*", .naming = start.naming};
-    source s = {.r = r, .w = &w, .path = path, .start = &start, .others = whole};
-    if (whole) start.fresh = NULL;
-    /* A prediction with a weight that nobody trained would be a wrong answer. */
-    if (r->purpose.goal == PL_GOAL_PREDICT) start.missing = NULL;
-    pl_status rc = start_open(&s);
-    pl_st_set_close(s.set);
-    pl_arena_release(&s.mem);
-    return rc;
-}
-
-const char *pl_run_start_note(const pl_run *r)
-{
-    return r->files.start_note;
+    return r->purpose.goal == PL_GOAL_PREDICT || r->purpose.goal == PL_GOAL_EVALUATE;
 }
 
 /* Whether the row says that the model itself has the slots. */
@@ -267,34 +94,275 @@ static bool of_model(const pl_weights *w)
     return strcmp(w->key, "init_from") == 0;
 }
 
-pl_status pl__weights_lack(pl_run *r, const char *path, const char *slot, bool *elsewhere)
+/* Whether a slot that a model file lacks comes from a file of pl_recipe.weights instead. A frozen
+ * slot whose key is null is the business of random_frozen.c, except in evaluations and predictions,
+ * which fail with the key to set. */
+static pl_status lack(pl_run *r, const char *path, int slot, bool *elsewhere)
 {
+    const char *name = pl_store_slot(r->store, slot)->name;
     *elsewhere = false;
-    if (r->purpose.goal != PL_GOAL_PREDICT) return PL_OK;
+    PL_TRY(pl__frozen_list(r));
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
-        if (of_model(w) || !pl_nn_match(w->slots, slot)) continue;
-        PL_FAIL_IF(pl_config_is_null(r->config, w->key), PL_ERR_FILE,
-                   "%s has no tensor \"%s\"; %s=FILE names a file that has it", path, slot, w->key);
+        bool given = !pl_config_is_null(r->config, w->key);
+        if (of_model(w) || !pl_nn_match(w->slots, name)) continue;
+        PL_FAIL_IF(takes_one_file(r) && !given, PL_ERR_FILE,
+                   "%s has no tensor \"%s\"; %s=FILE names a file that has it", path, name, w->key);
         r->files.lacking |= UINT64_C(1) << (w - r->recipe->weights);
-        *elsewhere = true;
+        *elsewhere = given || r->files.frozen[slot];
         return PL_OK;
     }
     return PL_OK;
 }
 
+static pl_status may_be_missing(loading *l, int slot, bool *yes)
+{
+    const char *name = slot_name(l, slot);
+    size_t n = strlen(name), m = strlen("num_batches_tracked");
+    *yes = false;
+    if (l->lacks) PL_TRY(pl__frozen_absent(l->s.r, l->lacks, slot, yes));
+    *yes = *yes || (n >= m && strcmp(name + n - m, "num_batches_tracked") == 0) ||
+           matches(l->missing, name) || matches(l->fresh, name) || l->any_missing ||
+           matches(l->allowed, name);
+    return *yes || !l->start ? PL_OK : lack(l->s.r, l->s.path, slot, yes);
+}
+
+/* Writes "name: f32[3,4] in the file, f32[3,5] in the model". */
+static void describe(const loading *l, int slot, const pl_st_tensor *t, char *to, size_t cap)
+{
+    char a[96], b[96];
+    pl_type want = pl__slot_file_type(pl_store_slot(l->s.r->store, slot));
+    snprintf(to, cap, "%s: %s in the file, %s in the model", l->s.from[slot]->name,
+             t->loadable ? pl_type_text(&t->type, a, sizeof a) : pl_st_dtype_name(t->dtype),
+             pl_type_text(&want, b, sizeof b));
+}
+
+/* Decides about one slot; *take: it is to be read. */
+static pl_status judge(loading *l, int slot, bool *take)
+{
+    int file;
+    char text[PL_TENSOR_NAME + 256];
+    const pl_st_tensor *t = pl__source_find(&l->s, slot, &file);
+    bool yes;
+    *take = t && fits(l, slot, t);
+    if (*take) return PL_OK;
+    if (t) {
+        describe(l, slot, t, text, sizeof text);
+        yes = matches(l->fresh, slot_name(l, slot)) || matches(l->allowed, slot_name(l, slot));
+    } else {
+        snprintf(text, sizeof text, "%s", l->s.from[slot]->name);
+        PL_TRY(may_be_missing(l, slot, &yes));
+    }
+    count(t ? &l->differs : &l->absent, text);
+    if (!yes) count(t ? &l->misfits : &l->refused, text);
+    return PL_OK;
+}
+
+/* A file of a recipe's key holds one network: a tensor of that network that no slot takes (one
+ * block more than the configuration has) means another network. */
+static void count_left_over(loading *l)
+{
+    size_t n = strlen(l->s.prefix);
+    for (int f = 0; f < pl_st_set_files(l->s.set); f++)
+        for (int i = 0; i < pl_st_count(pl_st_set_file(l->s.set, f)); i++) {
+            const char *name = pl_st_at(pl_st_set_file(l->s.set, f), i)->name;
+            if (pl__source_uses(&l->s, name)) continue;
+            count(&l->over, name);
+            if (!l->start && l->s.r->purpose.goal != PL_GOAL_PREDICT &&
+                strncmp(name, l->s.prefix, n) == 0)
+                count(&l->unknown, name);
+        }
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+static void add_refusal(pl_str *t, const row *r, const char *what)
+{
+    if (!r->n) return;
+    pl_str_addf(t, "%s%d tensor%s %s: %s", t->len ? "; " : "", r->n, r->n == 1 ? "" : "s", what,
+                names_of(r));
+}
+
+static pl_status refuse(const loading *l)
+{
+    pl_str t = PL_STR_INIT;
+    add_refusal(&t, &l->refused, l->refused.n == 1 ? "is missing" : "are missing");
+    add_refusal(&t, &l->misfits, l->misfits.n == 1 ? "has another shape" : "have other shapes");
+    add_refusal(&t, &l->unknown, "not known");
+    if (l->start) {
+        add_refusal(&t, &l->over, "left over");
+        pl_str_addf(&t, "; init_from.missing=%s keeps initial values",
+                    l->misfits.n ? "PATTERN,..." : "allow");
+    }
+    (void)pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "%s=%s, read with %s names%s%s: %s", l->s.key,
+                   l->s.path, l->s.naming->name, l->s.prefix[0] ? " after " : "", l->s.prefix,
+                   t.text ? t.text : "");
+    pl_str_release(&t);
+    return PL_ERR_FILE;
+}
+
+static void print_row(pl_str *out, const char *what, const row *r)
+{
+    pl_str_addf(out, "\n  %-14s %6d%s%s", what, r->n, r->n ? "   " : "", names_of(r));
+}
+
+/* Adds the table to what the run tells about its start. */
+static pl_status tell(loading *l)
+{
+    pl_run *r = l->s.r;
+    pl_str t = PL_STR_INIT;
+    const char *before = r->files.start_note;
+    bool told = r->purpose.goal == PL_GOAL_TRAIN || l->absent.n || l->differs.n;
+    if (!told) return PL_OK;
+    pl_str_addf(&t, "%s%s%s %s: %s names", before ? before : "", before ? "\n" : "", l->s.key,
+                l->s.path, l->s.naming->name);
+    if (l->s.prefix[0]) pl_str_addf(&t, " after \"%s\"", l->s.prefix);
+    pl_str_addf(&t, "\n  %-14s %6d", "loaded", l->loaded);
+    if (l->averages) pl_str_addf(&t, "   and %d averages after \"%s\"", l->averages, l->s.ema);
+    print_row(&t, "missing", &l->absent);
+    print_row(&t, "shape differs", &l->differs);
+    print_row(&t, "left over", &l->over);
+    r->files.start_note = t.failed ? NULL : pl_arena_strdup(&r->arena, t.text);
+    pl_str_release(&t);
+    return r->files.start_note ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+/* Reads the averaged weights that lie beside the weights, where the run keeps averages. */
+static pl_status read_average(loading *l, int slot)
+{
+    char name[2 * PL_TENSOR_NAME];
+    int file = 0;
+    size_t skip = strlen(l->s.prefix);
+    snprintf(name, sizeof name, "ema.%s", slot_name(l, slot));
+    int to = pl_store_find(l->s.r->store, name);
+    snprintf(name, sizeof name, "%s%s", l->s.ema, l->s.from[slot]->name + skip);
+    const pl_st_tensor *t = to < 0 ? NULL : pl_st_set_find(l->s.set, name, &file);
+    if (!t || !fits(l, slot, t)) return PL_OK;
+    l->averages++;
+    return pl__slot_read(l->s.r, pl_st_set_file(l->s.set, file), t, to, true, l->s.from[slot]);
+}
+
+static pl_status read_slots(loading *l, const bool *take)
+{
+    int file = 0;
+    for (int i = 0; i < pl_store_count(l->s.r->store); i++) {
+        if (!take[i]) continue;
+        const pl_st_tensor *t = pl__source_find(&l->s, i, &file);
+        PL_TRY(pl__slot_read(l->s.r, pl_st_set_file(l->s.set, file), t, i, true, l->s.from[i]));
+        if (l->s.ema) PL_TRY(read_average(l, i));
+    }
+    return PL_OK;
+}
+
+static pl_status load(loading *l)
+{
+    int n = pl_store_count(l->s.r->store);
+    PL_TRY(pl__source_open(&l->s));
+    for (int f = 0; l->start && f < pl_st_set_files(l->s.set) && !l->lacks; f++)
+        if (pl__frozen_left_out(pl_st_set_file(l->s.set, f)))
+            l->lacks = pl_st_set_file(l->s.set, f);
+    bool *take = pl_arena_new(&l->s.mem, bool, (size_t)n + 1);
+    if (!take) return PL_ERR_MEMORY;
+    for (int i = 0; i < n; i++) {
+        if (l->s.from[i]) PL_TRY(judge(l, i, &take[i]));
+        l->loaded += take[i];
+    }
+    count_left_over(l);
+    if (l->refused.n || l->misfits.n || l->unknown.n) return refuse(l);
+    PL_FAIL_IF(!l->loaded, PL_ERR_FILE, "%s=%s: none of its %d tensors is one of the model: %s",
+               l->s.key, l->s.path, l->over.n, names_of(&l->over));
+    PL_TRY(read_slots(l, take));
+    return tell(l);
+}
+
+static void release(loading *l)
+{
+    pl__source_close(&l->s);
+    pl_str_release(&l->absent.names);
+    pl_str_release(&l->differs.names);
+    pl_str_release(&l->over.names);
+    pl_str_release(&l->refused.names);
+    pl_str_release(&l->misfits.names);
+    pl_str_release(&l->unknown.names);
+}
+
+/* ---- init_from ------------------------------------------------------------------------------ */
+/* init_from.step=file: continues the count of steps, for schedules. */
+static pl_status take_step(loading *l)
+{
+    pl_run *r = l->s.r;
+    if (strcmp(pl_config_text(r->config, "init_from.step"), "file") != 0) return PL_OK;
+    const char *key = l->s.naming->step ? l->s.naming->step : "global_step",
+               *text = pl__source_meta(&l->s, key);
+    char *end = NULL;
+    int64_t step = text ? strtoll(text, &end, 10) : -1,
+            most = pl_config_int(r->config, "train.steps");
+    PL_FAIL_IF(!text || *end || step < 0, PL_ERR_FILE,
+               "init_from.step=file: %s has no whole number \"%s\"", l->s.path, key);
+    PL_FAIL_IF(step >= most, PL_ERR_CONFIG,
+               "init_from.step=file: %s is at step %" PRId64 ", and train.steps is %" PRId64
+               ": set train.steps to the step at which training ends",
+               l->s.path, step, most);
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        size_t n = strlen(s->name);
+        bool counts = s->kind == PL_SLOT_COUNTER && s->type.dtype == PL_I64 &&
+                      pl_type_elems(&s->type) == 1 && n > 5 &&
+                      strcmp(s->name + n - 5, ".step") == 0;
+        if (counts) PL_TRY(pl_session_write_slot(r->session, i, 0, &step, sizeof step));
+    }
+    r->steps.done = step;
+    return PL_OK;
+}
+
+pl_status pl__weights_start(pl_run *r, const char *key, const char *path)
+{
+    const pl_config *c = r->config;
+    const pl_start *start = r->recipe->start;
+    bool trains = r->purpose.goal == PL_GOAL_TRAIN;
+    loading l = {.s = {.r = r, .key = key, .path = path, .slots = "*"}, .start = true};
+    if (start) l.s.namings = start->naming;
+    /* A result of a weight that nobody trained would be a wrong answer. */
+    if (start && r->purpose.goal != PL_GOAL_PREDICT) l.missing = start->missing;
+    if (start && trains) l.fresh = start->fresh;
+    if (!pl_config_is_null(c, "init_from.prefix"))
+        l.s.wanted_prefix = pl_config_text(c, "init_from.prefix");
+    if (!pl_config_is_null(c, "init_from.missing"))
+        l.allowed = pl_config_text(c, "init_from.missing");
+    l.any_missing = l.allowed && strcmp(l.allowed, "allow") == 0;
+    pl_status rc = load(&l);
+    if (rc == PL_OK && trains) rc = take_step(&l);
+    release(&l);
+    return rc;
+}
+
+const char *pl_run_start_note(const pl_run *r)
+{
+    return r->files.start_note;
+}
+
+/* ---- the recipe's weight files -------------------------------------------------------------- */
+static bool any_wanted(const pl_weight_source *s)
+{
+    for (int i = 0; i < pl_store_count(s->r->store); i++)
+        if (pl__source_wants(s, i)) return true;
+    return false;
+}
+
 pl_status pl__weights_load(pl_run *r)
 {
-    bool predicts = r->purpose.goal == PL_GOAL_PREDICT;
-    bool after_model = predicts && !pl_config_is_null(r->config, "init_from");
+    bool after_model = takes_one_file(r) && !pl_config_is_null(r->config, "init_from");
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
         if (of_model(w) || pl_config_is_null(r->config, w->key)) continue;
         /* after a model file, only what that file lacks */
         if (after_model && !(r->files.lacking >> (w - r->recipe->weights) & 1)) continue;
-        source s = {.r = r, .w = w, .path = pl_config_text(r->config, w->key), .others = predicts};
-        if (!slots_wanted(&s)) continue; /* the run's programs do not have that part */
-        pl_status rc = load_open(&s);
-        pl_st_set_close(s.set);
-        pl_arena_release(&s.mem);
+        loading l = {.s = {.r = r,
+                           .key = w->key,
+                           .path = pl_config_text(r->config, w->key),
+                           .slots = w->slots,
+                           .namings = w->naming}};
+        if (!any_wanted(&l.s)) continue; /* the run's programs do not have that part */
+        pl_status rc = load(&l);
+        release(&l);
         if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", w->key, pl_error_text());
         PL_TRY(rc);
     }

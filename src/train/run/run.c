@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "io/safetensors.h"
+#include "io/st_set.h"
 #include "rt/device.h"
 #include "rt/process_budget.h"
 #include "train/data/prefetch.h"
@@ -153,21 +154,25 @@ static pl_status resume_lacks(pl_run *r, bool *lacks)
     return rc;
 }
 
-/* A run that only evaluates takes all its weights from one file. */
-static pl_status load_evaluated(pl_run *r, const char *from)
+/* A model file that says otherwise than the run about the meaning of its weights is refused. */
+static pl_status check_meta(pl_run *r, const char *from)
 {
-    pl_st_reader *f;
-    PL_TRY(pl_st_open(from, &f));
-    bool lacks = pl__frozen_left_out(f);
-    pl_status rc = pl__meta_check(r, f, from);
-    pl_st_close(f);
+    pl_st_set *set;
+    PL_TRY(pl_st_set_open(from, &set));
+    pl_status rc = PL_OK;
+    bool lacks = false;
+    for (int i = 0; i < pl_st_set_files(set) && rc == PL_OK; i++) {
+        lacks |= pl__frozen_left_out(pl_st_set_file(set, i));
+        rc = pl__meta_check(r, pl_st_set_file(set, i), pl_st_set_path(set, i));
+    }
+    pl_st_set_close(set);
     PL_TRY(rc);
     PL_FAIL_IF(
         lacks, PL_ERR_FILE,
         "%s leaves frozen weights out, as checkpoints do: take the model.safetensors that a run writes at its end, or "
         "train with checkpoint.frozen=true",
         from);
-    return r->recipe->start ? pl__weights_start(r, from, true) : pl_run_load_model(r, from, true);
+    return PL_OK;
 }
 
 static pl_status load_weights(pl_run *r)
@@ -177,13 +182,10 @@ static pl_status load_weights(pl_run *r)
     const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
     bool whole =
         from && (r->purpose.goal == PL_GOAL_EVALUATE || r->purpose.goal == PL_GOAL_PREDICT);
-    pl_status rc = whole                                  ? load_evaluated(r, from)
-                   : from && r->recipe->start && !encodes ? pl__weights_start(r, from, false)
-                   : from                                 ? pl_run_load_model(r, from, encodes)
-                                                          : PL_OK;
+    pl_status rc = whole ? check_meta(r, from) : PL_OK;
+    if (rc == PL_OK && from) rc = pl__weights_start(r, key, from);
     if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", key, pl_error_text());
     PL_TRY(rc);
-    if (whole && r->purpose.goal != PL_GOAL_PREDICT) return PL_OK;
     if (whole) return pl__weights_load(r);
     if (r->purpose.goal != PL_GOAL_REPLAY) PL_TRY(pl__weights_load(r));
     return from ? pl__frozen_check(r, from) : PL_OK;

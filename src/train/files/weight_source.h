@@ -1,0 +1,38 @@
+/* weight_source.h - a set of weight files, matched with the slots of a run: which naming, which
+ * prefix, which tensor of the files for which slot. */
+#ifndef PL_TRAIN_WEIGHT_SOURCE_H
+#define PL_TRAIN_WEIGHT_SOURCE_H
+
+#include "io/st_set.h"
+#include "train/files/naming.h"
+#include "train/run/run.h"
+
+typedef struct pl_weight_source {
+    pl_run *r;
+    const char *key, *path; /* configuration key, and its value */
+    const char *slots;      /* pattern of the slots that the files hold */
+    const pl_naming *namings;
+    const char *wanted_prefix; /* NULL: it is searched for */
+    pl_st_set *set;
+    /* ---- from here on: set by pl__source_open ---- */
+    const pl_naming *naming;
+    const char *prefix;        /* before every published name in the files; "": none */
+    const char *ema;           /* prefix of averaged weights in the files; NULL: none */
+    const pl_published **from; /* by slot: its tensor; NULL: the slot is not of these files */
+    pl_arena mem;
+} pl_weight_source;
+
+/* Opens the files, chooses naming and prefix (those that find most slots; the engine's own names
+ * and no prefix where others find no more), and looks up the tensors. */
+pl_status pl__source_open(pl_weight_source *s) PL_MUST_USE;
+void pl__source_close(pl_weight_source *s);
+bool pl__source_wants(const pl_weight_source *s, int slot);
+/* The tensor of a slot that has one in `from`; NULL: the files do not have it. */
+const pl_st_tensor *pl__source_find(const pl_weight_source *s, int slot, int *file);
+/* Whether a tensor of the files belongs to a slot, follows from the configuration, or may be left
+ * over by the naming. */
+bool pl__source_uses(const pl_weight_source *s, const char *tensor);
+/* Metadata under this key in the first file that has it; NULL: none has. */
+const char *pl__source_meta(const pl_weight_source *s, const char *key);
+
+#endif
