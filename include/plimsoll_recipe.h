@@ -299,9 +299,10 @@ PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *o
 PL_API pl_status pl_predict_pixels(pl_prediction *p, int64_t i, int w, int h, uint8_t *rgb,
                                    bool *ok) PL_MUST_USE;
 
-/* Texts: --prompt, or the lines of the text file --input, encoded by pl_image_feed.encode; or the
- * embeddings at --input, a row of an .npy array or of the array pl_image_feed.text of a safetensors
- * or HDF5 file. *row: type of a row of the text input. */
+/* Texts: --prompt, or the lines of the text file --input, encoded by pl_image_feed.encode or, where
+ * that is NULL, looked up in data.prompts and data.embeddings; or the embeddings at --input, a row
+ * of an .npy array or of the array pl_image_feed.text of a safetensors or HDF5 file. *row: type of
+ * a row of the text input. */
 PL_API pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t *n) PL_MUST_USE;
 /* Writes text i as a row; *text gets its words, NULL for an embedding; text may be NULL. */
 PL_API pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row,

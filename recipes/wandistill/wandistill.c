@@ -47,6 +47,11 @@ static const pl_config_entry schema[] = {
     {"teacher.weights", PL_CONFIG_TEXT, "null",
      .doc = "Teacher weights (safetensors): a file, a folder of shards or its index.json, with "
             "the names of diffusers or of Wan."},
+    {"predict.steps", PL_CONFIG_INT, "20", .min = 1, .max = 1000,
+     .doc = "`predict`: DDIM steps from noise to a latent."},
+    {"predict.project", PL_CONFIG_BOOL, "true",
+     .doc = "`predict`: also write latents of the teacher's channels, through the trained "
+            "projection; false: for a file with the student alone."},
     {"data.samples", PL_CONFIG_INT, "2081", .min = 1, .max = 1e12,
      .doc = "Number of generated training prompts."},
     {"data.eval_samples", PL_CONFIG_INT, "54", .min = 1, .max = 1e12,
@@ -54,7 +59,7 @@ static const pl_config_entry schema[] = {
     {0},
 };
 
-static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
+pl_status wan_config_of(pl_builder *b, pl_nn *m, wan_config *k)
 {
     const pl_config *c = pl_builder_config(b);
     *k = (wan_config){.batch = pl_builder_batch(b),
@@ -134,7 +139,7 @@ static pl_status build(pl_builder *b)
 {
     wan_config k;
     pl_nn *m = pl_builder_train(b);
-    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    if (wan_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, k.channels),
             times = PL_TYPE(PL_I64, k.batch);
     pl_val latents = pl_draw_normal(b, m, "latents", latent);
@@ -195,4 +200,5 @@ const pl_recipe pl_recipe_wandistill = {
     .start = &wan_start,
     .exports = wan_exports,
     .shown = shown,
+    .predict = &wan_predict,
 };

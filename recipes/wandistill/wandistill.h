@@ -11,6 +11,8 @@ typedef struct wan_config {
     pl_dtype teacher_dtype; /* of its weights and activations; 0: f32 */
 } wan_config;
 
+/* Reads the configuration; a contradiction becomes the context's error. */
+pl_status wan_config_of(pl_builder *b, pl_nn *m, wan_config *k);
 /* latents (B,S,S,channels), t (B) of integers, text (B,L,text_dim) to (B,S,S,channels). */
 pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 /* latents (B,F,H,W,teacher_channels) of the teacher's type to the same shape and type. */
@@ -40,6 +42,7 @@ pl_status wan_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, 
 extern const pl_weights wan_weights[]; /* names.c */
 extern const pl_start wan_start;
 extern const pl_export wan_exports[];
+extern const pl_predict wan_predict; /* predict.c */
 extern const pl_preset wan_presets[];
 
 #endif

@@ -117,13 +117,3 @@ TEST(text_bad_texts_and_options_are_refused)
               "12 tensors are missing: h.1.ln_1.weight");
     CHECK_RUN(cli_run("cd %s && test ! -e x", d), 0, "");
 }
-
-TEST(predict_of_a_recipe_without_predictions_says_so)
-{
-    WANT_BIN();
-    CHECK_RUN(
-        cli_run("cd %s && $P train wandistill/tiny train.steps=1 --out run --quiet", pl_test_dir()),
-        0, "");
-    CHECK_RUN(cli_run("cd %s && $P predict run --input x --out y", pl_test_dir()), 2,
-              "recipe wandistill makes no predictions");
-}

@@ -46,6 +46,7 @@ struct pl_prediction {
     int n_rows;
     pl_prompts *prompts; /* texts or lines; NULL: not open, or embeddings */
     int embeddings;      /* number in rows */
+    pl_prompts *known;   /* data.prompts, whose embeddings are in data.embeddings; NULL: not open */
     pl_type text_row;
 };
 
@@ -349,6 +350,30 @@ static bool has_arrays(const char *path)
     return pl_array_is_bundle(path) || (n > 4 && strcmp(path + n - 4, ".npy") == 0);
 }
 
+/* A recipe that cannot encode texts looks them up in the prompts that it was trained on. */
+static pl_status open_known(pl_prediction *p, const pl_type *row)
+{
+    const pl_config *c = p->r->config;
+    int64_t n;
+    PL_FAIL_IF(pl_config_is_null(c, "data.prompts") || pl_config_is_null(c, "data.embeddings"),
+               PL_ERR_CONFIG,
+               "recipe %s takes embeddings of prompts: --input is the file that `plimsoll embed` "
+               "writes (.npy), or data.prompts and data.embeddings have the prompts",
+               p->r->recipe->name);
+    PL_TRY(pl_prompts_open(pl_config_text(c, "data.prompts"), &p->known));
+    PL_TRY(pl_predict_rows(p, pl_config_text(c, "data.embeddings"), p->r->recipe->images->text, row,
+                           &p->embeddings, &n));
+    PL_FAIL_IF(n != pl_prompts_count(p->known), PL_ERR_DATA, "%s has %lld rows, %s has %lld lines",
+               pl_config_text(c, "data.embeddings"), (long long)n,
+               pl_config_text(c, "data.prompts"), (long long)pl_prompts_count(p->known));
+    for (int64_t i = 0; i < pl_prompts_count(p->prompts); i++)
+        PL_FAIL_IF(pl_prompts_find(p->known, pl_prompts_at(p->prompts, i)) < 0, PL_ERR_DATA,
+                   "\"%.80s\" is not a line of %s; `plimsoll embed` makes embeddings of new "
+                   "prompts, for --input",
+                   pl_prompts_at(p->prompts, i), pl_config_text(c, "data.prompts"));
+    return PL_OK;
+}
+
 pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t *n)
 {
     const char *path = p->o->input, *prompt = p->o->prompt;
@@ -360,15 +385,16 @@ pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t *n)
                   : pl_prompts_open(path, &p->prompts));
     *n = pl_prompts_count(p->prompts);
     PL_FAIL_IF(*n == 0, PL_ERR_DATA, "%s has no prompt", path ? path : "--prompt");
-    return PL_OK;
+    return p->r->recipe->images->encode ? PL_OK : open_known(p, row);
 }
 
 pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row, const char **text)
 {
     const char *words = p->prompts ? pl_prompts_at(p->prompts, i) : NULL;
     if (text) *text = words;
-    return words ? p->r->recipe->images->encode(p->r->config, words, row, &p->text_row)
-                 : pl_predict_row(p, p->embeddings, i, row);
+    if (words && !p->known)
+        return p->r->recipe->images->encode(p->r->config, words, row, &p->text_row);
+    return pl_predict_row(p, p->embeddings, words ? pl_prompts_find(p->known, words) : i, row);
 }
 
 /* ---- lines and notes ---------------------------------------------------------------------- */
@@ -419,6 +445,7 @@ pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *i
     pl_npy_close(p.array);
     for (int i = 0; i < p.n_rows; i++) pl_array_close(p.rows[i]);
     pl_prompts_close(p.prompts);
+    pl_prompts_close(p.known);
     pl_arena_release(&p.mem);
     if (rc == PL_OK) *info = p.info;
     return rc;
