@@ -98,6 +98,26 @@ static bool lists(const json_t *list, const char *kind, const char *name)
     return false;
 }
 
+/* float64.WHERE.NAME.relative, or float64.WHERE.NAME; 0: it is not stated. */
+static double stated_error(const authors *a, const char *where, const char *name, size_t n)
+{
+    char key[256];
+    snprintf(key, sizeof key, "%.*s", (int)n, name);
+    json_t *v = json_object_get(json_object_get(json_object_get(a->about, "float64"), where), key);
+    return json_number_value(json_is_object(v) ? json_object_get(v, "relative") : v);
+}
+
+double authors_tolerance(const authors *a, double tolerance, const char *name)
+{
+    static const char *const where[] = {"tensors", "scalars"};
+    double error = 0;
+    for (int i = 0; i < 2; i++) {
+        error = fmax(error, stated_error(a, where[i], name, strlen(name)));
+        error = fmax(error, stated_error(a, where[i], name, strcspn(name, "/")));
+    }
+    return tolerance + 2 * fmin(error, tolerance);
+}
+
 bool authors_is_rounding(const authors *a, const char *kind, const char *name)
 {
     char path[128];
@@ -197,7 +217,8 @@ void authors_output(authors *a, const char *name, authors_layout layout, const p
         return;
     }
     for (int64_t i = 0; i < n; i++) x[i] = pl_elem_get(type->dtype, got, i);
-    authors_line(a, name, authors_difference(x, want, n), AUTHORS_OUTPUT, NULL);
+    authors_line(a, name, authors_difference(x, want, n),
+                 authors_tolerance(a, AUTHORS_OUTPUT, name), NULL);
 }
 
 /* ---- the folder --------------------------------------------------------------------------- */

@@ -27,7 +27,9 @@
 
 #include <jansson.h>
 
-/* Tolerances, relative to the largest value of the tensor, to the sketch's norm, or to the term. */
+/* Tolerances, relative to the largest value of the tensor, to the sketch's norm, or to the term.
+ * about.json says how far the authors' f32 numbers are from f64; where that matters, twice this
+ * error is added to outputs, terms and gradients (authors_tolerance). */
 #define AUTHORS_OUTPUT   1e-5
 #define AUTHORS_TERM     5e-6
 #define AUTHORS_GRADIENT 5e-5
@@ -72,6 +74,9 @@ json_t *authors_at(const authors *a, const char *path);
 /* A number or a whole number; a missing one is a line that differs. */
 double authors_number(authors *a, const char *path);
 int64_t authors_int(authors *a, const char *path);
+/* The tolerance plus twice the error that float64.tensors or float64.scalars states for this name,
+ * or for the part of the name before its first slash; at most three times the tolerance. */
+double authors_tolerance(const authors *a, double tolerance, const char *name);
 /* Whether float64.rounding_only names the gradient KIND/NAME, or NAME for all kinds; kind NULL: a
  * gradient of any kind. A kind "grad_x" may have a list of its own, float64.rounding_only_x. */
 bool authors_is_rounding(const authors *a, const char *kind, const char *name);

@@ -223,7 +223,7 @@ static void step_term(authors *a, int k, const char *name, double got, double to
 {
     char what[96];
     snprintf(what, sizeof what, "step %d %s", k, name);
-    authors_term(a, what, got, step_number(a, k, name), tolerance);
+    authors_term(a, what, got, step_number(a, k, name), authors_tolerance(a, tolerance, name));
 }
 
 /* Relative rounding of f32 in a mean of logits, numbers around 1, that cancel to g. */

@@ -131,7 +131,7 @@ static void compare_gradients(authors_net *net, lab *l, int program)
         else
             authors_gradient(&all, s, name, &t, got);
     }
-    authors_print(&all, net->grad.tolerance);
+    authors_print(&all, authors_tolerance(net->a, net->grad.tolerance, net->grad.kind));
 }
 
 /* Copies the slots of the run that have the network's names. */

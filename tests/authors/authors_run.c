@@ -314,7 +314,7 @@ void authors_gradients(const authors_program *p, const char *kind, const char *s
         else
             authors_gradient(&all, s, name, &type, got);
     }
-    authors_print(&all, tolerance);
+    authors_print(&all, authors_tolerance(p->a, tolerance, kind));
 }
 
 void authors_deltas(authors *a, pl_run *run, double *const *before, const char *kind,

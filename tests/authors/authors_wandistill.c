@@ -147,7 +147,7 @@ static void check_step(authors *a, pl_run *run, const char *kind, authors_namer 
     }
     double loss = authors_scalar(&p, "loss");
     snprintf(name, sizeof name, "loss_%s", kind);
-    authors_term(a, name, loss, authors_number(a, name), AUTHORS_TERM);
+    authors_term(a, name, loss, authors_number(a, name), authors_tolerance(a, AUTHORS_TERM, kind));
     snprintf(name, sizeof name, "%s/loss", kind);
     pl_type scalar = PL_RANK0(PL_F64);
     authors_output(a, name, AUTHORS_PLAIN, &scalar, &loss);
