@@ -54,8 +54,10 @@ typedef struct pl_degrade {
     double untouched; /* probability that the picture is not changed */
     int factor;       /* the second pass works at size / factor */
     bool sharpen;     /* unsharp mask first: radius 51, weight 0.5, threshold 10 */
+    bool codec;       /* JPEG by libturbojpeg, with whole qualities; false: by formula */
+    bool bytes;       /* rounds the degraded picture to 8 bits, before it is resized back */
 } pl_degrade;
-/* Returns the ranges of StableSR's training. */
+/* Returns the ranges of StableSR's training: JPEG by formula, no 8 bits. */
 PL_API pl_degrade pl_degrade_stablesr(void);
 
 typedef struct pl_blur {
@@ -70,7 +72,7 @@ typedef struct pl_degradation_pass {
     pl_scale_mode mode;
     bool poisson, grey;
     double noise; /* deviation in [0,1], or Poisson's strength */
-    int jpeg;
+    double jpeg;  /* quality */
 } pl_degradation_pass;
 
 /* The drawn degradation of one picture. */

@@ -7,6 +7,7 @@
 #include "stablesr.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct maker {
     pl_degrader *degrader;
@@ -40,6 +41,8 @@ pl_degrade sr_degrade_of(const pl_config *c)
     o.untouched = pl_config_float(c, "degrade.untouched");
     o.factor = (int)pl_config_int(c, "degrade.factor");
     o.sharpen = pl_config_bool(c, "degrade.sharpen");
+    o.codec = strcmp(pl_config_text(c, "degrade.codec"), "jpeg") == 0;
+    o.bytes = pl_config_bool(c, "degrade.bytes");
     return o;
 }
 

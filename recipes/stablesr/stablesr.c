@@ -140,6 +140,11 @@ static const pl_config_entry schema[] = {
      .doc = "Degradation, second pass: works at the image's size divided by this."},
     {"degrade.sharpen", PL_CONFIG_BOOL, "true", .cache = PL_CACHE_VALUE,
      .doc = "Sharpen images before they are degraded."},
+    {"degrade.codec", PL_CONFIG_CHOICE, "model", .choices = "model|jpeg", .cache = PL_CACHE_VALUE,
+     .doc = "JPEG of the degradation: the authors' model of it (a real-valued quality, nothing "
+            "rounded to bytes), or a real JPEG file in memory (jpeg)."},
+    {"degrade.bytes", PL_CONFIG_BOOL, "false", .cache = PL_CACHE_VALUE,
+     .doc = "Round the degraded image to 8 bits, as Real-ESRGAN does; the authors do not."},
     {"data.samples", PL_CONFIG_INT, "1500", .min = 1, .max = 1e12,
      .doc = "Number of generated training pairs."},
     {"data.eval_samples", PL_CONFIG_INT, "16", .min = 1, .max = 1e12,

@@ -108,7 +108,7 @@ static pl_degradation_pass draw_pass(draws *d, const pl_degrade_pass *p)
     double poisson = uniform(d, p->poisson[0], p->poisson[1]);
     r.noise = r.poisson ? poisson : normal;
     r.grey = uniform(d, 0, 1) < p->grey;
-    r.jpeg = (int)lrint(uniform(d, p->jpeg[0], p->jpeg[1]));
+    r.jpeg = uniform(d, p->jpeg[0], p->jpeg[1]);
     return r;
 }
 
@@ -159,7 +159,7 @@ uint64_t pl_degrader_bytes(const pl_degrade *o, int w, int h)
     size_t large, pad;
     sizes(o, w, h, &large, &pad);
     return sizeof(float) * ((uint64_t)w * (uint64_t)h * 3 + 2 * large + pad) +
-           pl_jpeg_round_bytes(most(o, w), most(o, h)) + sizeof(pl_degrader);
+           (o->codec ? pl_jpeg_round_bytes(most(o, w), most(o, h)) : 0) + sizeof(pl_degrader);
 }
 
 static pl_status check_ranges(const pl_degrade *o, int w, int h)
@@ -188,7 +188,8 @@ pl_status pl_degrader_new(const pl_degrade *o, int w, int h, pl_degrader **out)
     if (!d) return PL_ERR_MEMORY;
     *d = (pl_degrader){.o = *o, .w = w, .h = h, .floats = n + 2 * large + pad};
     d->block = pl_sys_alloc(d->floats * sizeof *d->block);
-    pl_status rc = d->block ? pl_jpeg_round_new(most(o, w), most(o, h), &d->jpeg) : PL_ERR_MEMORY;
+    pl_status rc = d->block ? PL_OK : PL_ERR_MEMORY;
+    if (rc == PL_OK && o->codec) rc = pl_jpeg_round_new(most(o, w), most(o, h), &d->jpeg);
     if (rc != PL_OK) {
         pl_degrader_free(d);
         return rc;
@@ -248,10 +249,12 @@ static void cut_all(work *k, bool to_bytes)
     }
 }
 
-static pl_status compress(work *k, int quality)
+static pl_status compress(work *k, double quality)
 {
     cut_all(k, false);
-    return pl_jpeg_round_run(k->d->jpeg, k->px, k->w, k->h, quality);
+    if (k->d->jpeg) return pl_jpeg_round_run(k->d->jpeg, k->px, k->w, k->h, (int)lrint(quality));
+    pl_jpeg_model(k->px, k->w, k->h, quality);
+    return PL_OK;
 }
 
 static int at_least_1(double side)
@@ -280,7 +283,7 @@ static pl_status degrade(work *k, const pl_degradation *r, pl_image_key key)
     if (r->jpeg_first) PL_TRY(compress(k, q->jpeg));
     last_resize(k, r);
     if (!r->jpeg_first) PL_TRY(compress(k, q->jpeg));
-    cut_all(k, true);
+    cut_all(k, k->d->o.bytes);
     resize(k, k->d->w, k->d->h, 0, PL_SCALE_BICUBIC);
     cut_all(k, false);
     return PL_OK;

@@ -1,8 +1,8 @@
 /* degrade.h - the operations of a degradation, on pictures of 3 floats per pixel in [0,1].
  *
  * Each is PyTorch's of the same name in Real-ESRGAN's pipeline: filter2D with reflected borders,
- * interpolate without antialiasing, Gaussian and Poisson noise. JPEG goes through libturbojpeg.
- * Nothing allocates; buffers are the caller's.
+ * interpolate without antialiasing, Gaussian and Poisson noise, a model of JPEG. A real JPEG goes
+ * through libturbojpeg. Nothing allocates; buffers are the caller's.
  */
 #ifndef PL_DATA_DEGRADE_H
 #define PL_DATA_DEGRADE_H
@@ -33,6 +33,10 @@ typedef struct pl_poisson {
 } pl_poisson;
 pl_poisson pl_poisson_of(double mean);
 int pl_poisson_draw(const pl_poisson *p, double u);
+
+/* ---- jpeg_model.c ---- */
+/* Loses what JPEG loses, in place; quality 1 to 100, a real number. */
+void pl_jpeg_model(float *px, int w, int h, double quality);
 
 /* ---- jpeg_round.c ---- */
 typedef struct pl_jpeg_round pl_jpeg_round;
