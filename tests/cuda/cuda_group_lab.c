@@ -130,7 +130,7 @@ static pl_status run_cpu_group(const pl_graph *g, const pl_unit *u, const void *
 
 static bool near_enough(const group_job *j, const pl_unit *u, void *const *got, void *const *want);
 
-/* Where an output may take over an input, it gives the same bits. */
+/* Where an output may overwrite an input, doing so gives the same bits. */
 static bool check_inplace(const group_job *j, int p, uint32_t at, const void *const *in,
                           void *const *want, text_shop *shop)
 {
@@ -157,7 +157,7 @@ static bool check_inplace(const group_job *j, int p, uint32_t at, const void *co
     return ok;
 }
 
-/* The group again, on the simulator: what it gives must be near what the CPU gave. */
+/* Runs the group on the simulator too: the result must be close to the CPU's. */
 static bool check_unit(const group_job *j, int p, uint32_t i, const void *const *in,
                        void *const *want, text_shop *shop)
 {
@@ -214,7 +214,7 @@ static double tolerance(pl_dtype d)
     return d == PL_F16 ? 4e-3 : d == PL_BF16 ? 3e-2 : d == PL_F64 ? 1e-12 : d == PL_F32 ? 2e-5 : 0;
 }
 
-/* A comparison of numbers that differ in the last bit may come out either way, rarely. */
+/* A comparison of numbers that differ in the last bit may, rarely, have either result. */
 static double share_unequal(const pl_type *t, const void *a, const void *b)
 {
     int64_t n = pl_type_elems(t), off = 0;
@@ -223,7 +223,7 @@ static double share_unequal(const pl_type *t, const void *a, const void *b)
     return off <= 1 + n / 200 ? 0 : (double)off / (double)n;
 }
 
-/* The largest difference in units of the largest value; NaN must meet NaN. */
+/* The largest difference in units of the largest value; NaN must match NaN. */
 static double distance(const pl_type *t, const void *a, const void *b)
 {
     double far = 0, size = 1e-3;
@@ -261,8 +261,8 @@ static bool near_enough(const group_job *j, const pl_unit *u, void *const *got, 
     return true;
 }
 
-/* One node each, and fused with threads and blocks last to first: the same bits in all that effects
- * read. */
+/* One node per group, and fused groups with threads and blocks in reverse order: the same bits
+ * in all values that effects read. */
 static bool same_bits(const group_job *j, text_shop *shop)
 {
     memory one = memory_new(j->g), all = memory_new(j->g);

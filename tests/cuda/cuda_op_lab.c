@@ -80,8 +80,8 @@ static double tolerance(pl_dtype d)
     return d == PL_BF16 ? 8e-3 : d == PL_F16 ? 1e-3 : d == PL_F32 ? 4e-6 : d == PL_F64 ? 1e-12 : 0;
 }
 
-/* Element by element, relative to the element and a part of the largest: a tenth, but all of it for
- * attention, whose probabilities are rounded before they are multiplied. */
+/* Element by element, relative to the element plus a part of the largest element: a tenth, but
+ * all of it for attention, whose probabilities are rounded before they are multiplied. */
 static bool agree(const pl_type *t, const void *a, const void *b, double part, char *why,
                   size_t cap)
 {

@@ -29,7 +29,7 @@ static void *symbol(void *lib, const char *name, void *to)
     return at;
 }
 
-/* Loaded once: the library does not survive being closed and opened again. */
+/* Loaded once: the library cannot be closed and opened again. */
 static const nvrtc_api *nvrtc(void)
 {
     static nvrtc_api api;
@@ -166,7 +166,7 @@ void text_shop_add(text_shop *s, const pl_code *code)
     }
 }
 
-/* One file: what all texts begin with once, each kernel in a namespace of its own. */
+/* One file: the common beginning of all texts once, each kernel in a separate namespace. */
 static bool write_source(const text_shop *s, const char *path, size_t prelude)
 {
     FILE *f = fopen(path, "w");

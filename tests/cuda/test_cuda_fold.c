@@ -1,6 +1,6 @@
-/* test_cuda_fold.c - the kernel that folds partial results, where a block does several sets of
- * threads: only sums of large tensors come to that, so the kernel runs alone, on partial results of
- * whole numbers, whose sums are exact. */
+/* test_cuda_fold.c - the kernel that folds partial results, where a block has several sets of
+ * threads. Only sums of large tensors reach this case, so the kernel runs alone, on partial
+ * results of whole numbers, whose sums are exact. */
 #include "base/arena.h"
 #include "base/sys.h"
 #include "plimsoll_ops.h"
@@ -27,7 +27,8 @@ static float *partial(float *of, int64_t n, int64_t r, int64_t column)
     return &of[(column / STRIP * n + r) * STRIP + column % STRIP];
 }
 
-/* Results [sets][CHANNELS], each of n / sets partial results, that differ from the sums. */
+/* Number of results [sets][CHANNELS], each of n / sets partial results, that differ from the
+ * sums. */
 static int count_wrong(float *of, int64_t n, const float *result, int64_t sets)
 {
     int wrong = 0;
@@ -64,8 +65,8 @@ static void check_fold(const pl_code *code, text_shop *shop, int64_t images)
     pl_sys_free(out);
 }
 
-/* Blocks are as large as the sum with most partial results wants them. The others have several sets
- * in one, or threads that are in none. */
+/* The sum with the most partial results sets the size of blocks. For other sums a block has
+ * several sets, or idle threads. */
 static void check_images(int64_t images, const char *sets)
 {
     pl_store *store = pl_store_new();

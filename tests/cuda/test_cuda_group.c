@@ -1,5 +1,5 @@
-/* test_cuda_group.c - generated kernels: accepted by NVRTC, the CPU's results within rounding, and
- * the same bits however nodes are grouped. No card is needed: kernels run on the simulator. */
+/* test_cuda_group.c - generated kernels: accepted by NVRTC, the CPU's results within rounding,
+ * and the same bits for every grouping of nodes. No GPU is needed: kernels run on the simulator. */
 #include "base/sys.h"
 #include "pass/pass.h"
 #include "tests/cuda/cuda_group_lab.h"
@@ -55,7 +55,7 @@ static pl_val norm(pl_graph *g, pl_val x, uint32_t axes, pl_val *rstd)
     return pl_mul(g, pl_sub(g, f32(g, x), mean), *rstd);
 }
 
-/* Forward and backward: rows inside, sums of columns beside. */
+/* Forward and backward: norms along rows, together with sums of columns. */
 static void layer_norm(pl_graph *g, pl_val x, pl_val y)
 {
     pl_type t = pl_val_type(g, x);
@@ -184,7 +184,7 @@ static void check_pieces(pl_dtype d)
     group_jobs_check(jobs, n);
 }
 
-/* Beside a sum of everything, one over dims of size 1: as many results as elements. */
+/* Together with a sum of everything, a sum over dims of size 1: as many results as elements. */
 TEST(cuda_group_sums_over_dims_of_size_1)
 {
     group_job jobs[2];
@@ -297,7 +297,7 @@ static void indexed(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
     pl_output(g, "same", pl_cast(g, pl_eq(g, at, pl_full_like(g, at, 1)), PL_U8));
 }
 
-/* The same with sums that take products of it, alone or not: of a pair one has a share. */
+/* The same with sums of products with it, alone or not: in a pair one element has the gradient. */
 static void shared(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c, bool alone)
 {
     pl_val at = pl_input(g, "at", PL_TYPE(PL_U8, n, 4, 1, w, 1, c)),
@@ -314,7 +314,7 @@ static void shared(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c, boo
     pl_output(g, "plain", pl_sum(g, alone ? t : pl_add(g, t, x), axes | PL_AXIS(0), false));
 }
 
-/* Two sums of one value, of which one leaves the images apart. */
+/* Two sums of one value, one of which keeps the images separate. */
 static void twins(pl_graph *g, int64_t n, int64_t rows, int64_t c)
 {
     pl_val x = pl_square(g, pl_input(g, "x", PL_TYPE(PL_F32, n, rows, c)));
@@ -327,7 +327,8 @@ static void twins(pl_graph *g, int64_t n, int64_t rows, int64_t c)
     pl_output(g, "var", var);
 }
 
-/* Rows inside, and beside them sums of columns over all rows, over some, and over a flat view. */
+/* Norms along rows, together with sums of columns over all rows, over some rows, and over a flat
+ * view. */
 static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(d, a, n, c)), y = pl_input(g, "y", PL_TYPE(d, a, n, c)),
@@ -363,8 +364,8 @@ TEST(cuda_group_unusual_sizes_and_types_match_the_cpu)
     beside(jobs[n++].g, PL_F16, 3, 150, 96);
     if (pl_test_long()) {
         long_rows(jobs[n++].g, 65537);
-        /* Folds of some hundred partial results, four columns a thread; of a thousand, column by
-         * column. */
+        /* Folds of some hundred partial results, four columns per thread; of a thousand, column
+         * by column. */
         twins(jobs[n++].g, 2, 40000, 32);
         twins(jobs[n++].g, 2, 360000, 3);
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
@@ -394,8 +395,8 @@ TEST(cuda_group_unusual_sizes_and_types_match_the_cpu)
     group_jobs_check(jobs, n);
 }
 
-/* What a group reads it reads once: sums over other dims are one walk with a fold for each. Columns
- * of rows that are used: test_cuda_rows.c. */
+/* A group reads each input once: sums over different dims share one pass, with a fold for each.
+ * Columns of rows that are used: test_cuda_rows.c. */
 static void two_sums(pl_graph *g, int64_t n, int64_t rows)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, rows, 12));
@@ -409,7 +410,7 @@ TEST(cuda_group_of_two_sums_reads_its_input_once)
     CHECK_INT(group_kernels(two_sums, 3, 4095), 4);
 }
 
-/* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */
+/* Whether a pool's gradient is computed once per pair: only where sums multiply it. */
 TEST(cuda_group_pool_gradient_is_computed_once_a_pair)
 {
     for (int i = 0; i < 2; i++) {
@@ -445,8 +446,7 @@ TEST(cuda_group_adds_up_two_sums_of_one_value_once)
     pl_store_free(store);
 }
 
-/* Kernels of a group may start before the kernel before them has ended: each waits before it reads.
- */
+/* Kernels of a group may start before the previous kernel has ended: each waits before it reads. */
 TEST(cuda_group_kernels_wait_before_they_read)
 {
     pl_store *store = pl_store_new();
@@ -477,7 +477,7 @@ TEST(cuda_group_kernels_wait_before_they_read)
     pl_store_free(store);
 }
 
-/* A sum over nothing is 0, a mean of nothing NaN; nothing to write is no kernel. */
+/* A sum over nothing is 0, a mean of nothing is NaN; an empty result needs no kernel. */
 TEST(cuda_group_of_empty_tensors_sums_to_0)
 {
     pl_store *store = pl_store_new();

@@ -20,7 +20,7 @@
 enum { FAR_ROWS = 2100, FAR_COLS = 6, FAR_AT = 3 };
 static const int64_t FAR_ROW = 1 << 20; /* elements: FAR_ROWS of them are more than 2^31 */
 
-/* What is read of a tensor of 2^31 elements: a few of every row. */
+/* The parts of a tensor of 2^31 elements that are read: a few of every row. */
 static void far_apart(pl_graph *g)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, FAR_ROWS, FAR_ROW));
@@ -103,7 +103,7 @@ TEST(cuda_group_indices_beyond_32_bits_are_right)
     munmap(x, bytes);
 }
 
-/* A row with more elements than the 32-bit division takes is refused, not computed wrong. */
+/* A row with more elements than the 32-bit division supports is refused, not computed wrong. */
 TEST(cuda_group_rows_longer_than_32_bits_are_refused)
 {
     pl_store *store = pl_store_new();
@@ -147,7 +147,7 @@ TEST(cuda_group_cache_returns_compiled_kernels)
              (unsigned long long)key.lo);
     char *file = NULL;
     CHECK_OK(pl_sys_read_file(path, 1 << 20, &file, &len));
-    for (size_t at = 0; at < len; at += 97) { /* any damaged byte is noticed */
+    for (size_t at = 0; at < len; at += 97) { /* any damaged byte is detected */
         file[at] ^= 1;
         CHECK_OK(pl_sys_write_file(path, file, len));
         size_t n = 0;
@@ -164,7 +164,7 @@ TEST(cuda_group_cache_returns_compiled_kernels)
     CHECK(access(path, F_OK) != 0);
 }
 
-/* Files in the folder that are no kernel's: what writers left behind. */
+/* Files in the folder that are not kernels: left behind by writers. */
 static int left_behind(const char *dir)
 {
     int n = 0;
@@ -174,7 +174,7 @@ static int left_behind(const char *dir)
     return n;
 }
 
-/* Processes that write the same kernel while others read it: nobody sees half of one. */
+/* Processes write the same kernel while others read it: no reader sees half a kernel. */
 TEST(cuda_group_cache_serves_processes_at_once)
 {
     enum { WRITERS = 4, TIMES = 60, BYTES = 40000 };
@@ -227,7 +227,7 @@ typedef struct network {
     const void *config;
 } network;
 
-/* Every group of the network has kernels; NVRTC takes every step-th of them. */
+/* Every group of the network has kernels; NVRTC compiles every step-th of them. */
 static bool check_network(const network *w, pl_dtype low, int step)
 {
     group_job j = {.store = pl_store_new(), .name = w->name};

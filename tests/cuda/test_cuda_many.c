@@ -1,6 +1,6 @@
-/* test_cuda_many.c - optimiser updates of the CUDA plug-in, in the simulator: many weights in a
- * launch give the bits of one at a time, a skipped step changes none, and launches that touch each
- * other's bytes stay apart. */
+/* test_cuda_many.c - optimizer updates of the CUDA plug-in, in the simulator: many weights in
+ * one launch give the bits of one launch per weight, a skipped step changes nothing, and
+ * launches that touch each other's bytes stay separate. */
 #include "base/dtype.h"
 #include "cuda/ops/many.h"
 #include "ops/core/attr.h"
@@ -13,7 +13,7 @@
 
 enum { N = 90, ROOM = 1400, IN = 8, OUT = 4 };
 
-/* An update with its operands: w and the states are in place for every other one. */
+/* An update with its operands: for every other one, w and the states are updated in place. */
 typedef struct job {
     float lr, other_lr, grad[ROOM], w[ROOM], s[3][ROOM], w_out[ROOM], s_out[3][ROOM];
     pl_type in_type[IN], out_type[OUT];
@@ -34,7 +34,7 @@ static int64_t size_of(int i)
     return i == 7 ? 0 : i == 8 ? 1301 : 1 + i * 37 % 211;
 }
 
-/* i decides size, types and where the outputs lie. */
+/* i decides size, types and where the outputs are. */
 static void make(shared *h, int i, int scalars, int states, float scale)
 {
     static const pl_dtype grads[] = {PL_F32, PL_F16, PL_F32, PL_BF16, PL_F32, PL_F64};
@@ -152,11 +152,11 @@ TEST(cuda_many_does_not_join_launches_that_share_memory)
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 8);
     CHECK_INT(pl_cuda_together(l + 8, 4, calls, &n), 1);
     CHECK_INT(n, 0);
-    /* the output of one in the bytes that another one's gradient leaves free */
+    /* the output of one in the bytes that another one's gradient frees */
     many.jobs[10 + 6].out[0] = many.jobs[10 + 1].grad;
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 6);
     CHECK_INT(n, 4);
-    /* a gradient that an earlier one's output is read as */
+    /* a gradient that an earlier update writes */
     many.jobs[10 + 2].in[3] = many.jobs[10 + 1].w;
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 2);
     l[1] = (pl_bound_unit){.bytes = 4};

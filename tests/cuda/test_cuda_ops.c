@@ -39,7 +39,7 @@ TEST(cuda_ops_every_op_has_a_kernel_or_a_group)
 }
 
 /* ---- larger shapes ---------------------------------------------------------------------- */
-/* Few channels on one side, one filter a channel. */
+/* Few channels on one side, one filter per channel. */
 TEST(cuda_ops_large_convolutions_match_the_cpu)
 {
     static const cuda_op_case list[] = {
@@ -186,8 +186,8 @@ TEST(cuda_ops_large_moves_match_the_cpu)
 }
 
 /* ---- more than a launch can have -------------------------------------------------------- */
-/* A card that counts a few items in 32 bits and has a few blocks along a side: what tensors of 2^31
- * elements and batches of 65536 make of a real one. */
+/* A GPU whose 32-bit counts and grid sides are tiny: the paths that tensors of 2^31 elements and
+ * batches of 65536 take on a real GPU. */
 static void check_limited(const cuda_op_case *list, int side, int64_t items)
 {
     pl_sim_limits(side, items);

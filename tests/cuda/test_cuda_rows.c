@@ -1,5 +1,5 @@
-/* test_cuda_rows.c - generated kernels of rows, with sums of columns beside: how many threads, how
- * much memory, how many walks, and the bits of single ops. Short rows: test_cuda_group.c. */
+/* test_cuda_rows.c - generated kernels of rows that also sum columns: how many threads, how much
+ * memory, how many passes, and the bits of single ops. Short rows: test_cuda_group.c. */
 #include "pass/pass.h"
 #include "plimsoll_ops.h"
 #include "tests/cuda/cuda_group_lab.h"
@@ -22,7 +22,7 @@ static void rows_and_columns(pl_graph *g, int64_t n, int64_t c)
     pl_output(g, "sum", pl_sum(g, p, PL_AXIS(0), false));
 }
 
-/* One sum a row. */
+/* One sum per row. */
 static void centred(pl_graph *g, int64_t n, int64_t c)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, c));
@@ -51,8 +51,8 @@ TEST(cuda_rows_of_several_warps_match_the_cpu)
     }
 }
 
-/* What a group reads it reads once: columns of rows that are used are added up beside, long ones
- * where there are many. */
+/* A group reads each input once: the same pass sums the columns of rows that are used; for long
+ * rows only where there are many. */
 TEST(cuda_rows_sum_columns_while_rows_are_read)
 {
     CHECK_INT(group_kernels(rows_and_columns, 300, 28), 3);
@@ -63,8 +63,8 @@ TEST(cuda_rows_sum_columns_while_rows_are_read)
     CHECK_INT(group_kernels(rows_and_columns, 9000, 8196), 3);
 }
 
-/* Rows with sums of columns beside: the next rows are on their way, with every operand that stays;
- * what is the same for all rows has been read. */
+/* Rows that also sum columns: the next rows are prefetched, with every operand that changes per
+ * row; operands that all rows share are read before. */
 TEST(cuda_rows_prefetch_the_next_rows)
 {
     static const struct {
@@ -91,8 +91,8 @@ TEST(cuda_rows_prefetch_the_next_rows)
     }
 }
 
-/* Rows with sums of columns beside, of every length: one walk, whole warps, and shared memory that
- * every card has, beside what the text has of its own. */
+/* Rows of every length that also sum columns: one pass, whole warps, and no more shared memory
+ * than every GPU has. */
 TEST(cuda_rows_of_every_length_match_the_cpu)
 {
     static const int64_t lengths[] = {32,   36,   48,   64,   88,   96,   124,  128,  132,  192,
@@ -133,7 +133,8 @@ TEST(cuda_rows_of_every_length_match_the_cpu)
         const char *sizes = strstr(k->text, "enum { V = ");
         CHECK(sizes &&
               sscanf(sizes, "enum { V = %d, T = %d, STEPS = %d", &vec, &threads, &steps) == 3);
-        /* two rows of two operands for every lane, whether it has rows or fills a warp */
+        /* two rows of two operands for every lane, whether the lane has rows or only fills a
+         * warp */
         if (n < 128)
             CHECK_INT(bytes, 4 * (int)k->block_x * steps * vec * (int)pl_dtype_bytes(types[i % 2]));
         CHECK_MSG((n == 96) <= (strstr(k->text, "end_ = lane_ < 10 ? hi_ : lo_;") != NULL),
@@ -165,7 +166,8 @@ static void much_to_do(pl_graph *g, int64_t n, int64_t c)
     pl_output(g, "y", pl_mul(g, v, pl_rsqrt(g, pl_sum(g, pl_square(g, v), PL_AXIS(1), true))));
 }
 
-/* Two operands of rows, a sum, and values that are dear to compute for the sum and are stored. */
+/* Two operands of rows, a sum, and values that are expensive to compute for the sum and are
+ * stored. */
 static void keep_of(pl_graph *g, pl_dtype d, int64_t n, int64_t c)
 {
     pl_val x = pl_sigmoid(g, f32(g, pl_input(g, "x", PL_TYPE(d, n, c)))),
@@ -193,7 +195,7 @@ static void much_to_keep_16(pl_graph *g, int64_t n, int64_t c)
     keep_of(g, PL_F16, n, c);
 }
 
-/* Registers that spill go to device memory, for every thread on the card, and are in no plan. */
+/* Registers that spill use device memory for every thread of the GPU, which no plan counts. */
 TEST(cuda_rows_spill_no_registers)
 {
     static const struct {
@@ -223,7 +225,7 @@ TEST(cuda_rows_spill_no_registers)
 }
 
 /* Warps of a row synchronise after each sum, and before the next row's first sum could overwrite
- * what this row still reads. */
+ * values that this row still reads. */
 TEST(cuda_rows_synchronise_their_warps)
 {
     void (*const make[])(pl_graph * g, int64_t n, int64_t c) = {centred, rows_and_columns};
@@ -234,7 +236,7 @@ TEST(cuda_rows_synchronise_their_warps)
         make[i](g, 9000, 2048);
         CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
         group_text_alone(g, &text);
-        /* and those of lanes without a row */
+        /* and the rows of lanes without a row */
         CHECK_INT(text_count(text, "p_meet<T>(lane_);"), 2 + 2);
         free(text);
         pl_graph_free(g);

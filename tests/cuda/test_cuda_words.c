@@ -1,6 +1,6 @@
-/* test_cuda_words.c - generated kernels that compute with two 16-bit floats at a time: where they
- * do, and that what is rounded once then has the bits of f32's result rounded again, as the CPU and
- * single elements have it. */
+/* test_cuda_words.c - generated kernels that compute with two 16-bit floats at a time: where
+ * they do, and that rounding once gives the bits of rounding f32's result, as on the CPU and for
+ * single elements. */
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "pass/fuse/fuse.h"
@@ -21,7 +21,7 @@ static double value(uint16_t h, bool half)
     return half ? (double)pl_f16_to_f32(h) : (double)pl_bf16_to_f32(h);
 }
 
-/* Whether h is the nearest of its kind to exact; of two the even one. */
+/* Whether h is the nearest of its kind to exact; between two equally near numbers, the even one. */
 static bool nearest(double exact, uint16_t h, bool half)
 {
     uint16_t most = half ? 0x7c00 : 0x7f80, size = h & 0x7fff;
@@ -44,8 +44,8 @@ typedef struct tally {
     int sums, differences, products; /* that f32's result, rounded, misses */
 } tally;
 
-/* All pairs of exponents, some mantissas and signs of each. Exact results fit a double but for sums
- * far apart, which are then no tie. */
+/* All pairs of exponents, with some mantissas and signs of each. Exact results fit a double,
+ * except for sums of very different numbers, which are then not ties. */
 static tally count_missed(bool half)
 {
     tally t = {0};
@@ -97,7 +97,7 @@ static void norm_back(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
     pl_output(g, "dw", dx[1]);
 }
 
-/* Products and differences of rounded values, a row's sum among them. */
+/* Products and differences of rounded values, among them a row's sum. */
 static void chain(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(d, rows, n)), y = pl_input(g, "y", PL_TYPE(d, rows, n));

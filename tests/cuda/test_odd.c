@@ -1,7 +1,7 @@
-/* test_odd.c - drawn networks (odd_net.c): what users may write. Under the smallest budget they
- * train to the bit as under none, and every op of theirs that has a CUDA kernel gives in the
- * simulator what it gives on the CPU, at sizes nobody chose. tools/gpu/odd does the same on a
- * card, whole. */
+/* test_odd.c - random networks (odd_net.c), as users might write them. With the minimum as
+ * budget they train to the same bits as without a budget, and every op of theirs that has a CUDA
+ * kernel gives in the simulator the CPU's result, at random sizes. tools/gpu/odd does the same
+ * for whole networks on a GPU. */
 #include "base/dtype.h"
 #include "rt/rt_int.h"
 #include "tests/cudasim/sim.h"
@@ -32,8 +32,7 @@ static void losses(const char *out, char *to, size_t cap)
         n += (size_t)snprintf(to + n, cap - n, "%.*s ", (int)strcspn(at + 7, ",}"), at + 7);
 }
 
-/* Layers computed again, as scopes or as the smallest budget wants it (which small networks meet
- * without). */
+/* Recomputed layers, as scopes or as the minimum needs (small networks may need none). */
 TEST(odd_networks_train_alike_under_every_plan)
 {
     WANT_BIN();
@@ -63,8 +62,7 @@ TEST(odd_networks_train_alike_under_every_plan)
 }
 
 /* ---- op by op --------------------------------------------------------------------------- */
-/* Weights are as large as a network's are before training: values keep their size from layer to
- * layer. */
+/* Weights have the size of initial weights: values keep their size from layer to layer. */
 static void fill(const pl_graph *g, uint32_t node, void *to, const pl_type *t)
 {
     uint64_t s = node + 1;
@@ -88,8 +86,9 @@ static double largest(const pl_type *t, const void *x)
     return most;
 }
 
-/* The largest term of the op's sums: an element of its first operand, or such a one times one of
- * its second. Infinite if any operand is: what then comes out depends on the order of sums. */
+/* The largest term of the op's sums: an element of its first operand, or its product with an
+ * element of the second. Infinite if an operand is: the result then depends on the order of
+ * sums. */
 static double largest_term(const pl_call *c)
 {
     double most[2] = {0, 0};
@@ -101,15 +100,15 @@ static double largest_term(const pl_call *c)
     return fmax(most[0], most[0] * most[1]);
 }
 
-/* Differences are those of sums in another order: relative to the largest element, or to the
- * largest term, which may vanish from a sum. */
+/* Differences come from sums in another order: relative to the largest element, or to the
+ * largest term, which may cancel in a sum. */
 static bool close_to(const pl_type *t, const void *a, const void *b, double term, double *worst)
 {
     double scale = fmax(term, largest(t, b)), eps = t->dtype == PL_BF16  ? 1.6e-2
                                                     : t->dtype == PL_F16 ? 2e-3
                                                     : t->dtype == PL_F32 ? 2e-5
                                                                          : 0;
-    /* results of f16 that small are this far apart */
+    /* f16 numbers of this size are this far apart */
     double step = t->dtype == PL_F16 ? 0x1p-24 : 0;
     int64_t n = pl_type_elems(t);
     *worst = 0;
@@ -123,8 +122,8 @@ static bool close_to(const pl_type *t, const void *a, const void *b, double term
     return *worst <= eps;
 }
 
-/* Runs a node's CUDA kernel over what its inputs are on the CPU; false when it has none, or the
- * inputs are not finite. */
+/* Runs a node's CUDA kernel on the CPU's inputs; false when it has none, or the inputs are not
+ * finite. */
 static bool run_simulated(graph_eval *e, uint32_t node, int net, const char *precision)
 {
     const pl_node_rec *n = pl_node_get(e->g, node);
@@ -233,9 +232,9 @@ static cli_result compare_case(const char *tool, int seed, int number, double fa
                    fault, number, tool, seed);
 }
 
-/* Its device is the CPU from weights that are a unit in the last place off. A row whose losses hang
- * on rounding (cloud, Lion) is let be; a learning rate that is off by a twentieth is not, in that
- * row or in a steady one. */
+/* The second device is the CPU with weights that differ by one unit in the last place. A row
+ * whose losses depend on rounding (cloud, Lion) is accepted; a learning rate that is 5 % off is
+ * not, neither in that row nor in a steady one. */
 TEST(odd_tool_accepts_rounding_and_finds_a_fault)
 {
     static const struct {

@@ -28,7 +28,7 @@ struct fake_preference {
     uint32_t align;
 };
 
-/* One for the process, as the library's own state is; tests set it and put it back. */
+/* One per process, like the library's own state; tests set it and restore it. */
 pl_sim_lt pl_sim_lt_now = {.algos = 3, .tail_ms = 0.1f};
 
 static cublasStatus_t made(void *p)
@@ -117,7 +117,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* As the library: rows of the auxiliary matrix in multiples of 8. */
+/* As in the library: rows of the auxiliary matrix are multiples of 8. */
 static bool takes(const struct fake_desc *d, const struct fake_layout *y)
 {
     bool aux = d->epilogue & 128;
@@ -244,7 +244,7 @@ void pl_cuda_choice_put(const char *key, char *value, size_t cap)
     snprintf(choices[n_choices++].value, sizeof choices[0].value, "%s", value);
 }
 
-/* A run takes what the last product in it takes, and 0.5 for a pass behind one that had no
+/* A run takes the time of its last product, and 0.5 for a pass after a product without an
  * epilogue. */
 pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms)
 {

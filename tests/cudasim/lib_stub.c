@@ -1,5 +1,5 @@
-/* lib_stub.c - the simulator has no libraries: cuDNN has nothing for any problem, so that
- * convolutions and attention come to our own kernels. */
+/* lib_stub.c - the simulator has no libraries: cuDNN refuses every problem, so that convolutions
+ * and attention use our own kernels. */
 #include "base/sys.h"
 #include "cuda/attention/attention.h"
 #include "cuda/conv/conv.h"

@@ -1,9 +1,8 @@
-/* test_attention_split.c - attention of f32 on tensor cores, in the simulator: as near to sums in
- * double as the kernel that multiplies in f32 is, for every output, and the same bits whatever the
- * order of blocks.
+/* test_attention_split.c - attention of f32 on tensor cores, in the simulator: as close to sums in
+ * double as the kernel that multiplies in f32, for every output, and the same bits in any order of
+ * blocks.
  *
- * Values have all the bits of an f32, so that a product without its small parts is seen.
- */
+ * Values use all the bits of an f32, so that a product without its low parts is detected. */
 #include "base/dtype.h"
 #include "base/err.h"
 #include "cublasLt.h"
@@ -172,7 +171,7 @@ static void run(tensors *t, const char *op, const char *name, const int *in, int
     scratch_free(c.work, bytes);
 }
 
-/* Backward by parts of a head's queries: the scratch is made smaller than any kernel asks for. */
+/* Backward by parts of a head's queries: the workspace is smaller than any kernel asks for. */
 static void run_in_room(tensors *t)
 {
     pl_attend a = {.batch = t->s.b,
@@ -286,8 +285,7 @@ TEST(cuda_attention_split_of_long_sequences_is_exact)
     for (size_t i = 0; pl_test_long() && i < sizeof list / sizeof *list; i++) check_shape(&list[i]);
 }
 
-/* What a number that is not finite takes part in is not finite either, and nothing else is touched.
- */
+/* A result that depends on a non-finite number is not finite, and no other result changes. */
 TEST(cuda_attention_split_passes_on_what_is_not_finite)
 {
     static const shape s = {1, 5, 7, 2, 8, false, 0, 2, 0, 0};
@@ -308,7 +306,7 @@ TEST(cuda_attention_split_passes_on_what_is_not_finite)
     tensors_free(&t);
 }
 
-/* Planning for a card that is not here knows how many heads are taken apart at a time. */
+/* Planning for a GPU that is not in this machine knows how many heads are processed at a time. */
 TEST(attention_split_scratch_is_what_a_profile_expects)
 {
     static const int64_t shapes[][5] = {

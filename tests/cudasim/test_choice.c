@@ -1,5 +1,5 @@
-/* test_choice.c - choices that several processes make at the same time: each is made once, for all
- * of them; and how long what is chosen from takes. */
+/* test_choice.c - choices that several processes make at the same time: each choice is made
+ * once, for all of them; and how candidates are timed. */
 #include "cuda/device/lib.h"
 #include "tests/lib/test.h"
 
@@ -17,7 +17,7 @@
 #define cublasLtGetVersion choice_lt
 #define cudnnGetVersion    choice_dnn
 
-/* A card whose kernel takes `kernel` and whose host takes `host` to enqueue it, unless it is part
+/* A GPU whose kernel takes `kernel` and whose host takes `host` to enqueue it, unless it is part
  * of a graph. */
 typedef double *cudaEvent_t;
 typedef int cudaStreamCaptureMode;
@@ -78,7 +78,7 @@ static void forget(void)
     known = 0;
 }
 
-/* n keys of its own and one that all have; the exit code is what it has for that one. */
+/* n separate keys and one common key; the exit code is the choice for the common key. */
 static void choose(int who, int n)
 {
     char key[32], value[16];
@@ -104,7 +104,7 @@ TEST(cuda_choices_of_parallel_processes_are_made_once)
         if ((child[i] = fork()) == 0) choose(i + 1, KEYS);
     for (int i = 0; i < N; i++)
         CHECK(waitpid(child[i], &code[i], 0) == child[i] && WIFEXITED(code[i]));
-    /* one who looked before the others chose takes what they chose */
+    /* a process that looked before the others chose uses their choice */
     snprintf(value, sizeof value, "77");
     choice_put("all", value, sizeof value);
     int all = atoi(value);
@@ -119,7 +119,7 @@ TEST(cuda_choices_of_parallel_processes_are_made_once)
     forget();
 }
 
-/* The file was cut off within a line: that choice is made again, the others stay. */
+/* The file was cut off within a line: that choice is made again, the others are kept. */
 TEST(cuda_choices_of_a_file_that_was_cut_off_are_made_again)
 {
     char path[4096], value[16] = "9 0.5", *text = NULL;
@@ -140,7 +140,7 @@ TEST(cuda_choices_of_a_file_that_was_cut_off_are_made_again)
     CHECK_OK(pl_sys_read_file(path, 1 << 20, &text, &len));
     CHECK_MSG(strcmp(text, "a 1\nb 9 0.5\n") == 0, "%s", text);
     pl_sys_free(text);
-    /* bytes of anything else: every choice can be made and is remembered */
+    /* random bytes: every choice can be made and is remembered */
     CHECK_OK(pl_sys_write_file(path, "\0\n\377 \n\0\0", 7));
     choice_put("c", value, sizeof value);
     CHECK_INT(atoi(value), 1);
@@ -165,7 +165,7 @@ static pl_status run_kernel(void *ctx)
     return PL_OK;
 }
 
-/* What the host takes does not count, but for kernels that cannot be part of a graph; long ones run
+/* Host time does not count, except for kernels that cannot be part of a graph; long kernels run
  * a few times only. */
 TEST(cuda_choices_are_timed_as_in_a_step)
 {

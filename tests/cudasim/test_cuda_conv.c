@@ -1,8 +1,8 @@
-/* test_conv.c - convolutions as products over columns, in the simulator, against the definition.
+/* test_cuda_conv.c - convolutions as products over columns, in the simulator, against the
+ * definition.
  *
- * Shapes are large enough that columns come in parts with a shorter last one; a few hundred
- * elements of each result, corners among them, are summed anew.
- */
+ * Shapes are large enough that columns are processed in parts, the last one shorter; a few hundred
+ * elements of each result, corners among them, are computed by the definition. */
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "cublasLt.h"
@@ -272,7 +272,7 @@ TEST(cuda_conv_products_match_the_definition)
             if (pl_test_long() || kind == i % 3) check_kind(&list[i], (pl_conv_kind)kind);
 }
 
-/* bf16 with channels that are no multiples of 8. */
+/* bf16 with channels that are not multiples of 8. */
 static void check_short(const shapes *s, pl_conv_kind kind)
 {
     data d = {.c = shape_of(s, kind)};

@@ -1,7 +1,7 @@
-/* test_cuda_tail.c - products with tails in the simulator, beyond the cases of the op table
- * (test_cuda_ops.c): what a library's kernel has left over (cuda/matmul/tail.cu), and how much of a
- * tail is asked of a library that lacks parts of it, lacks them at odd addresses, or is slower with
- * them than without (cuda/matmul/matmul.c). */
+/* test_cuda_tail.c - products with following operations in the simulator, beyond the cases of
+ * the op table (test_cuda_ops.c): operations that a library's kernel leaves out
+ * (cuda/matmul/tail.cu), and how much is asked of a library that lacks some operations, lacks
+ * them at odd addresses, or is slower with them than without (cuda/matmul/matmul.c). */
 #include "base/dtype.h"
 #include "cublasLt.h"
 #include "cuda/device/work.h"
@@ -79,8 +79,8 @@ TEST(tail_behind_a_product_matches_separate_ops)
 /* ---- how much the library is asked for ---------------------------------------------------- */
 enum { K = 12, N = 16 };
 
-/* relu(a b + bias) of m rows through the kernel that a card would take, `off` elements past aligned
- * addresses; checks the numbers. The fake library has seen what it was asked for. */
+/* relu(a b + bias) of m rows through the kernel that a GPU would use, `off` elements past
+ * aligned addresses; checks the numbers. The fake library records the requests. */
 static void check_product(int64_t m, int off)
 {
     static _Alignas(64) float a[64 * K + 8], b[K * N + 8], bias[N + 8], y[64 * N + 8];
@@ -117,8 +117,8 @@ static void check_product(int64_t m, int off)
     }
 }
 
-/* A problem has one answer for the life of the process, so every question here has a size of its
- * own. */
+/* A problem has one answer for the life of the process, so every question here has a different
+ * size. */
 TEST(tail_falls_back_to_a_supported_epilogue)
 {
     pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;

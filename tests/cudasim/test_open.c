@@ -1,5 +1,5 @@
-/* test_open.c - opening a card, and what is said where that cannot be: no cards, a driver that is
- * too old or does not answer, a card that is too old or not there, calls that fail. */
+/* test_open.c - opening a GPU, and the messages where that fails: no GPU, a driver that is too
+ * old or does not answer, a GPU that is too old or missing, calls that fail. */
 #include "tests/lib/test.h"
 
 #include <cuda_runtime_api.h>
@@ -26,8 +26,8 @@
 #define pl_cuda_lib_begin     card_lib_begin
 #define pl_cuda_lib_wait      card_lib_wait
 
-/* A driver that knows CUDA `version` and has `cards` of compute capability `major`.`minor`, or
- * answers `count`; the call named `fails` fails. */
+/* A driver that supports CUDA `version` and has `cards` GPUs of compute capability
+ * `major`.`minor`, or answers `count`; the call named `fails` fails. */
 static struct {
     cudaError_t count;
     int version, cards, major, minor;
@@ -94,7 +94,7 @@ void pl_cuda_lib_wait(void)
 {
 }
 
-/* As a process that has not opened a card. A thread keeps what it has opened, so every try is a
+/* Like a process that has not opened a GPU. A thread keeps its opened GPU, so every try is a
  * thread. */
 static void *opened(void *index)
 {

@@ -1,6 +1,6 @@
 /* test_split.c - products on TF32 units (cuda/matmul/split.h) in the simulator, whose units read
- * TF32 and cut sums off as a card's do: every layout, parts, batches, edges, tails; and that they
- * are as exact as f32. */
+ * TF32 and truncate sums as a GPU's do: every layout, split sums, batches, edges, following
+ * operations; and that they are as accurate as f32. */
 #include "cuda/matmul/split.h"
 #include "plan/cost/cost_card.h"
 #include "tests/lib/test.h"
@@ -42,7 +42,7 @@ static pl_split_product product_of(const given *g)
     return s;
 }
 
-/* The largest error beside the sum of the terms' sizes. */
+/* The largest error relative to the sum of the terms' sizes. */
 static double error_of(const given *g, pl_split_product s, bool positive)
 {
     uint64_t seed = 5;
@@ -104,7 +104,7 @@ TEST(split_products_match_the_definition)
     }
 }
 
-/* Long sums, in parts and whole, of terms that do not cancel: sums that are cut off drift. */
+/* Long sums, split and whole, of terms that do not cancel: truncated sums drift. */
 TEST(split_sums_are_as_exact_as_f32)
 {
     given g = {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 8, 12, 1030, .bias = true, .add = true};
@@ -128,7 +128,7 @@ TEST(split_refuses_what_it_cannot_read)
     CHECK(!pl_split_plan(&s));
 }
 
-/* A NaN stays a NaN in its own row, whatever its bits. */
+/* A NaN stays a NaN in its own row, whatever its bits are. */
 TEST(split_products_keep_nan_in_their_row)
 {
     enum { SIDE = 16, TERMS = 32 };
@@ -148,7 +148,7 @@ TEST(split_products_keep_nan_in_their_row)
     }
 }
 
-/* Planning for a card that is not here knows how many parts a product will have. */
+/* Planning for a GPU that is not in this machine knows how many parts a product will have. */
 TEST(split_scratch_is_what_a_profile_expects)
 {
     pl_card card = *pl_card_find("h200");

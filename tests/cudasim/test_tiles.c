@@ -1,4 +1,4 @@
-/* test_tiles.c - which of the library's answers a product takes where none is timed
+/* test_tiles.c - which of the library's algorithms a product uses where none is timed
  * (cuda/matmul/matmul_tiles.h). */
 #include "base/dtype.h"
 #include "cuda/matmul/matmul_tiles.h"
@@ -11,7 +11,7 @@ typedef struct asked {
     int want;
 } asked;
 
-/* As the library of an H200 answers; the wanted ones are faster there. */
+/* Answers of the library on an H200; the wanted ones are faster there. */
 TEST(tiles_that_do_not_fit_the_product_are_skipped)
 {
     static const asked list[] = {
@@ -61,7 +61,7 @@ TEST(tiles_that_do_not_fit_the_product_are_skipped)
          256,
          {{192, 128, 1.94f}, {128, 192, 1.95f}, {256, 96, 1.95f}, {128, 128, 2.91f}},
          0},
-        /* nothing is known of the first one, or of any other */
+        /* nothing is known about the first, or about any other */
         {2, 1024, 256, {{0, 0, 0.97f}, {64, 8, 0.12f}, {24, 64, 0.33f}, {40, 64, 0.2f}}, 0},
         {8192, 320, 320, {{168, 128, 0.97f}, {0, 0, 1.94f}, {0, 0, 1.94f}, {0, 0, 0.97f}}, 0},
     };
@@ -75,7 +75,7 @@ TEST(tiles_that_do_not_fit_the_product_are_skipped)
     }
 }
 
-/* Which algorithm a product of the type runs, through the kernel that a card would take. */
+/* Which algorithm a product of the type runs, through the kernel that a GPU would use. */
 static void check_algo(pl_dtype dtype, int want)
 {
     enum { M = 2, N = 128, K = 16 };

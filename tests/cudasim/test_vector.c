@@ -1,6 +1,6 @@
-/* test_vector.c - matrices times vectors (cuda/matmul/vector.h) beyond the cases of vector_cases.h:
- * that plans keep what kernels and grids allow whatever the shape, that a profile knows their
- * scratch, and that numbers which are none stay in their own output. */
+/* test_vector.c - matrices times vectors (cuda/matmul/vector.h) beyond the cases of
+ * vector_cases.h: plans respect the limits of kernels and grids for every shape, a profile knows
+ * their workspace, and numbers that are not finite stay in their own output. */
 #include "base/dtype.h"
 #include "cuda/matmul/vector.h"
 #include "plan/cost/cost_card.h"
@@ -47,8 +47,8 @@ TEST(vector_plans_fit_kernels_and_grids)
         good &= v.parts >= 1 && v.parts <= 128 && v.each % 8 == 0 && (v.parts - 1) * v.each < v.k &&
                 v.parts * v.each >= v.k;
         good &= v.pack == 1 || ((v.columns ? v.n : v.k) % v.pack == 0 && v.pack * bytes == 16);
-        /* Sums of groups in shared memory, and what some of them add up to: as much as a block has
-         * unasked. */
+        /* Sums of groups in shared memory, and their partial sums: at most the default size of a
+         * block. */
         good &= !v.columns || (groups + more) * wide * 4 <= 48 * 1024;
         CHECK_MSG(good, "%s %lld x %lld: across %d of %d, %lld parts of %lld",
                   v.columns ? "columns" : "rows", (long long)v.n, (long long)v.k, v.across, v.block,
@@ -85,7 +85,8 @@ TEST(vector_scratch_is_what_a_profile_expects)
     CHECK_MSG(in_parts > 50, "%d in parts", in_parts);
 }
 
-/* A matrix times a vector takes its bytes' time, and no more for tiles that it does not fill. */
+/* A matrix times a vector takes the time of its bytes, and no more for tiles that it does not
+ * fill. */
 TEST(vector_products_are_expected_to_take_their_bytes)
 {
     const pl_card *card = pl_card_find("h200");

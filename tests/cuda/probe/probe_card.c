@@ -1,5 +1,5 @@
-/* probe_card.c - the card for programs that run kernels of the plug-in without the plug-in:
- * card 0, one stream; PROBE_TF32, PROBE_PLAIN, PROBE_CACHE set what the engine's options set. */
+/* probe_card.c - the GPU for programs that run kernels of the plug-in without the plug-in: GPU
+ * 0, one stream; PROBE_TF32, PROBE_PLAIN, PROBE_CACHE set what the engine's options set. */
 #include "tests/cuda/probe/probe_lib.h"
 
 #include <stdio.h>
@@ -65,7 +65,7 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
                     cudaGetErrorName(rc));
 }
 
-/* Of products, which convolutions ask for; the probe has no other table. */
+/* Choices of products, which convolutions need; the probe has no other table. */
 extern const pl_cuda_entry pl_cuda_matmul[];
 const pl_kernel *pl_cuda_kernels_of(const char *op)
 {

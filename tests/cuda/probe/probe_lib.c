@@ -77,7 +77,7 @@ static pl_status operand_make(operand *o, int k)
 extern const pl_cuda_entry pl_cuda_matmul[], pl_cuda_conv[], pl_cuda_attention[];
 static const pl_cuda_entry *const tables[] = {pl_cuda_matmul, pl_cuda_conv, pl_cuda_attention};
 
-static const char *without; /* a kernel that is not taken */
+static const char *without; /* a kernel that is skipped */
 
 static const pl_kernel *kernel_of(const char *op, const pl_call *c)
 {
@@ -113,7 +113,7 @@ static pl_status probe_prepare(probe *p)
     if (p->kernel->prepare) PL_TRY(p->kernel->prepare(c, &c->prep, &p->work_bytes));
     p->prepare_ms = (double)(pl_sys_now_ns() - start) * 1e-6;
     PL_CUDA(cudaMalloc(&p->work, p->work_bytes + 256));
-    /* The plan promises multiples of 64, no more. */
+    /* The plan promises multiples of 64 bytes, no more. */
     c->work = (char *)p->work + 64;
     c->in = p->in_at;
     c->out = p->out_at;
@@ -179,7 +179,7 @@ static bool is_attention(const probe *p)
     return strncmp(p->op, "attention", 9) == 0;
 }
 
-/* Error against the double sums at places spread over the output, its ends among them. */
+/* Error against the double sums at positions spread over the output, including its ends. */
 static pl_status compare(probe *p)
 {
     wanted want = pl_probe_wanted(p->op);
@@ -268,7 +268,7 @@ static pl_status probe_all(probe *p)
     return probe_time(p);
 }
 
-/* Prepared again with timed choice: its time, or 0. */
+/* Prepares again with timed choice and returns its time, or 0. */
 static double tuned_ms(probe *p, double *prepare_ms)
 {
     double first = p->ms, ms = 0;
@@ -429,7 +429,7 @@ static void attention(pl_dtype dt, int64_t b, int64_t n, int64_t m, int64_t h, i
     snprintf(f.text, sizeof f.text, "b%lld n%lld m%lld h%lld d%lld%s", (long long)b, (long long)n,
              (long long)m, (long long)h, (long long)d, causal ? " causal" : "");
     report(&f);
-    if (!f.same) { /* not run, or not the same twice: nothing to go back from */
+    if (!f.same) { /* it did not run, or two runs differ: nothing to compare */
         probe_release(&f);
         return;
     }

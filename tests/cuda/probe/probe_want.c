@@ -1,5 +1,5 @@
-/* probe_want.c - what the outputs of matrix products, convolutions and attention should be, one
- * element at a time in double. */
+/* probe_want.c - expected outputs of matrix products, convolutions and attention, one element at
+ * a time in double. */
 #include "tests/cuda/probe/probe_lib.h"
 
 #include <math.h>
