@@ -7,9 +7,11 @@
  */
 #include "cli/ui.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_AT_ONCE = 8, PATH = 4200 };
 
@@ -28,11 +30,15 @@ static void show(void *ctx, int64_t done, int64_t total)
     cli_show_progress(ctx, PL_SUBSET_EVAL, done, total);
 }
 
-/* Sets batch: as many prompts as there are, at most MOST_AT_ONCE. The recipe reports a file that
- * cannot be read. */
+/* Returns how many prompts are computed at a time: as many as there are, at most MOST_AT_ONCE; 0:
+ * the file cannot be read, and an error was printed. */
 static int prompts_at_once(const embedder *e)
 {
     FILE *f = e->text ? fopen(e->text, "rb") : NULL;
+    if (e->text && !f) {
+        cli_error("--text %s: %s", e->text, strerror(errno));
+        return 0;
+    }
     int n = 0, c, last = '\n';
     for (; f && n < MOST_AT_ONCE && (c = fgetc(f)) != EOF; last = c) n += c == '\n';
     if (f) fclose(f);
@@ -40,11 +46,11 @@ static int prompts_at_once(const embedder *e)
     return n ? n : 1;
 }
 
-static pl_status open_run(embedder *e, cli_args *a)
+static pl_status open_run(embedder *e, cli_args *a, int prompts)
 {
     char at_once[16];
     int n = 0;
-    snprintf(at_once, sizeof at_once, "%d", prompts_at_once(e));
+    snprintf(at_once, sizeof at_once, "%d", prompts);
     const struct {
         const char *key, *value;
     } keys[] = {{"batch", at_once},          {"encoder", e->encoder}, {"weights", e->weights},
@@ -85,7 +91,9 @@ static pl_status print_json(const embedder *e, const pl_predict_info *info, doub
 static int embed(embedder *e, cli_args *a)
 {
     pl_predict_info info = {0};
-    pl_status rc = open_run(e, a);
+    int prompts = prompts_at_once(e);
+    if (!prompts) return pl_status_exit_code(PL_ERR_DATA);
+    pl_status rc = open_run(e, a, prompts);
     if (!e->progress.quiet) cli_busy("planning and reading the weights");
     if (rc == PL_OK) rc = pl_run_build(e->run);
     if (rc == PL_OK) rc = pl_run_start(e->run);
@@ -158,12 +166,15 @@ const cli_help cli_help_embed = {
         },
 };
 
-int cmd_embed(int argc, char **argv)
+static bool ends_with(const char *text, const char *tail)
 {
-    embedder *e = cli_new(sizeof *e);
-    cli_args a;
-    cli_parse(argc, argv, &cli_help_embed, e, &a);
-    cli_want(&a, 0, 0, "embed", "options and key=value only");
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+/* Whether the options make sense together; false: an error was printed. */
+static bool check(const embedder *e)
+{
     const struct {
         const char *name, *value;
     } needed[] = {{"--encoder", e->encoder},
@@ -171,21 +182,31 @@ int cmd_embed(int argc, char **argv)
                   {"--tokenizer", e->tokenizer},
                   {"--text", e->prompt ? e->prompt : e->text},
                   {"--out", e->out}};
-    int code = 0;
-    for (size_t i = 0; i < sizeof needed / sizeof *needed && !code; i++)
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!needed[i].value) {
             cli_error("embed needs %s (plimsoll embed --help shows examples)", needed[i].name);
-            code = 2;
+            return false;
         }
-    if (!code && e->prompt && e->text) {
+    if (e->prompt && e->text) {
         cli_error("--text and --prompt: give one of them");
-        code = 2;
+        return false;
     }
+    if (ends_with(e->out, ".npy") || ends_with(e->out, ".safetensors")) return true;
+    cli_error("--out %s: a name that ends in .npy or .safetensors is wanted", e->out);
+    return false;
+}
+
+int cmd_embed(int argc, char **argv)
+{
+    embedder *e = cli_new(sizeof *e);
+    cli_args a;
+    cli_parse(argc, argv, &cli_help_embed, e, &a);
+    cli_want(&a, 0, 0, "embed", "options and key=value only");
     e->progress.percent = -1;
     e->progress.what = "embed";
     e->progress.bar = cli_terminal(stderr);
     e->progress.quiet |= e->json;
-    if (!code) code = embed(e, &a);
+    int code = check(e) ? embed(e, &a) : 2;
     pl_run_free(e->run);
     free(e);
     return code;

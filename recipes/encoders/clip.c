@@ -135,4 +135,5 @@ static pl_val build(encoder *e)
     return enc_layer_norm(e, x, n->norm, e->eps);
 }
 
-const enc_kind enc_clip = {.name = "openclip", .length = 77, .open = open, .build = build};
+const enc_kind enc_clip = {
+    .name = "openclip", .tokenizer = PL_TOKENIZER_CLIP, .length = 77, .open = open, .build = build};

@@ -138,4 +138,8 @@ static pl_val build(encoder *e)
     return auto_pool ? head(e, x, prefix) : x;
 }
 
-const enc_kind enc_distilbert = {.name = "distilbert", .length = 128, .open = open, .build = build};
+const enc_kind enc_distilbert = {.name = "distilbert",
+                                 .tokenizer = PL_TOKENIZER_WORDPIECE,
+                                 .length = 128,
+                                 .open = open,
+                                 .build = build};

@@ -7,8 +7,6 @@
  */
 #include "encoders.h"
 
-#include <plimsoll_tokens.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +39,7 @@ static const pl_config_entry schema[] = {
     {0},
 };
 
-/* ---- building ----------------------------------------------------------------------------- */
+/* ---- the encoder and its tokenizer -------------------------------------------------------- */
 static const enc_kind *kind_of(const pl_config *c)
 {
     static const enc_kind *const kinds[] = {&enc_umt5, &enc_distilbert, &enc_clip};
@@ -51,6 +49,23 @@ static const enc_kind *kind_of(const pl_config *c)
     return kinds[2];
 }
 
+/* vocabulary: rows of the token table. */
+static pl_status open_tokenizer(const pl_config *c, int64_t vocabulary, pl_tokenizer **out)
+{
+    if (pl_config_is_null(c, "tokenizer"))
+        return pl_fail(PL_ERR_CONFIG, "tokenizer is missing: the file or folder of its vocabulary");
+    const char *path = pl_config_text(c, "tokenizer");
+    pl_status rc = pl_tokenizer_open(path, kind_of(c)->tokenizer, out);
+    if (rc != PL_OK || pl_tokenizer_count(*out) <= vocabulary) return rc;
+    rc = pl_fail(PL_ERR_DATA,
+                 "%s has %d tokens, the weights have %lld: they belong to another model", path,
+                 pl_tokenizer_count(*out), (long long)vocabulary);
+    pl_tokenizer_close(*out);
+    *out = NULL;
+    return rc;
+}
+
+/* ---- building ----------------------------------------------------------------------------- */
 static pl_status choose_length(encoder *e, const enc_kind *k)
 {
     int64_t asked = pl_config_int(e->c, "length");
@@ -85,6 +100,10 @@ static pl_status build_from(pl_builder *b, const enc_file *f)
     pl_status rc = k->open(&e);
     if (rc == PL_OK) rc = choose_length(&e, k);
     if (rc == PL_OK) rc = choose_heads(&e);
+    /* a tokenizer that cannot be used is told before the weights are read */
+    pl_tokenizer *t = NULL;
+    if (rc == PL_OK) rc = open_tokenizer(c, e.vocabulary, &t);
+    pl_tokenizer_close(t);
     if (rc != PL_OK) return rc;
     e.m->frozen = true;
     e.ids = pl_input(e.m->g, "ids", PL_TYPE(PL_I32, e.batch, e.length));
@@ -139,18 +158,7 @@ static pl_status tokenise(job *j, int64_t i, int32_t *ids, int64_t *count)
 /* Opens tokenizer and prompts and tokenises every prompt once. */
 static pl_status read_prompts(job *j)
 {
-    const pl_config *c = pl_predict_config(j->p);
-    pl_tokenizer_kind scheme = j->kind == &enc_umt5         ? PL_TOKENIZER_SENTENCEPIECE
-                               : j->kind == &enc_distilbert ? PL_TOKENIZER_WORDPIECE
-                                                            : PL_TOKENIZER_CLIP;
-    if (pl_config_is_null(c, "tokenizer"))
-        return pl_fail(PL_ERR_CONFIG, "tokenizer is missing: the file or folder of its vocabulary");
-    pl_status rc = pl_tokenizer_open(pl_config_text(c, "tokenizer"), scheme, &j->t);
-    if (rc == PL_OK && pl_tokenizer_count(j->t) > j->about.vocabulary)
-        rc = pl_fail(PL_ERR_DATA,
-                     "%s has %d tokens, the weights have %lld: they belong to another model",
-                     pl_config_text(c, "tokenizer"), pl_tokenizer_count(j->t),
-                     (long long)j->about.vocabulary);
+    pl_status rc = open_tokenizer(pl_predict_config(j->p), j->about.vocabulary, &j->t);
     j->prompts = 1;
     if (rc == PL_OK && !pl_predict_prompt(j->p)) rc = pl_predict_lines(j->p, &j->prompts);
     if (rc != PL_OK) return rc;
@@ -181,9 +189,6 @@ static pl_status open_result(job *j, bool *with_lengths)
                                                                       : "text"};
     *with_lengths = false;
     if (dot && strcmp(dot, ".npy") == 0) return pl_predict_npy(j->p, NULL, row);
-    if (!dot || strcmp(dot, ".safetensors") != 0)
-        return pl_fail(PL_ERR_CONFIG,
-                       "--out %s: a name that ends in .npy or .safetensors is wanted", out);
     /* CLIP's readers take all rows, padding too */
     *with_lengths = !clip && row.rank == 3;
     return *with_lengths ? pl_predict_tensors(j->p, NULL, 2, name, type)

@@ -7,6 +7,7 @@
 #define ENCODERS_H
 
 #include <plimsoll_recipe.h>
+#include <plimsoll_tokens.h>
 
 /* ---- the weight file (checkpoint.c) ------------------------------------------------------- */
 typedef struct enc_tensor {
@@ -72,6 +73,7 @@ pl_val enc_mask(encoder *e);
 /* ---- the encoders -------------------------------------------------------------------------- */
 typedef struct enc_kind {
     const char *name;
+    pl_tokenizer_kind tokenizer;
     int64_t length; /* default of --length; at most the number of positions */
     /* Fills in sizes and settings from the file. */
     pl_status (*open)(encoder *e);

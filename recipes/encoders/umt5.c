@@ -192,5 +192,9 @@ static pl_val build(encoder *e)
     return pl_mul(g, x, pl_unsqueeze(g, e->mask, 2));
 }
 
-const enc_kind enc_umt5 = {
-    .name = "umt5", .length = 226, .open = open, .build = build, .buckets = true};
+const enc_kind enc_umt5 = {.name = "umt5",
+                           .tokenizer = PL_TOKENIZER_SENTENCEPIECE,
+                           .length = 226,
+                           .open = open,
+                           .build = build,
+                           .buckets = true};

@@ -107,6 +107,17 @@ TEST(embed_umt5_gives_the_numbers_of_transformers)
     pl_st_close(f);
 }
 
+TEST(embed_umt5_without_its_library_names_the_package)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && D=%s && PLIMSOLL_SENTENCEPIECE=/no/such $P embed --quiet " UMT5
+                           "--prompt a --out a.npy",
+                           pl_test_dir(), data());
+    CHECK_MSG(r.code == 1 && strstr(r.err, "apt-get install libsentencepiece-dev"), "%d %s", r.code,
+              r.err);
+    CHECK(access(pl_test_path("a.npy"), F_OK) != 0);
+}
+
 TEST(embed_distilbert_gives_the_numbers_of_transformers)
 {
     WANT(PL_TOKENIZER_WORDPIECE);
