@@ -134,11 +134,7 @@ static bool authors_constant(const pl_config *c, int i, char name[PL_TENSOR_NAME
 }
 
 static const pl_naming authors_namings[] = {
-    {.name = "fluxflow",
-     .rules = authors_rules,
-     .ignored = "*", /* a stage takes its networks from files that hold all of them */
-     .map = authors_map,
-     .constant = authors_constant},
+    {.name = "fluxflow", .rules = authors_rules, .map = authors_map, .constant = authors_constant},
     {.name = NULL},
 };
 

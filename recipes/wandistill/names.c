@@ -68,7 +68,7 @@ const pl_weights wan_weights[] = {
 };
 
 static const pl_naming student_namings[] = {
-    {.name = "WanLiteStudent", .rules = student, .ignored = "*"},
+    {.name = "WanLiteStudent", .rules = student},
     {.name = NULL},
 };
 
