@@ -120,6 +120,12 @@ PL_API const pl_config_entry *pl_config_row(const pl_config *c, const char *key)
 /* Writes the known key or section nearest to `key`: few edits away, else one with the same last
  * part. False: none is near. */
 PL_API bool pl_config_nearest(const pl_config *c, const char *key, char *buf, size_t cap);
+/* Sets *ours to the key that sets what `key` sets in other programs (PyTorch, Lightning,
+ * Accelerate), and *note to how the values differ, or NULL. False: the table has no such key. */
+PL_API bool pl_config_hint(const pl_config *c, const char *key, const char **ours,
+                           const char **note);
+/* Row i of that table: a key of another program, and *ours; NULL past the end. */
+PL_API const char *pl_config_hint_at(int i, const char **ours);
 PL_API bool pl_config_is_null(const pl_config *c, const char *key); /* null, or not set */
 PL_API bool pl_config_bool(const pl_config *c, const char *key);
 PL_API int64_t pl_config_int(const pl_config *c, const char *key);

@@ -412,6 +412,39 @@ typedef struct pl_export {
     const pl_export_file *files; /* ends with {NULL} */
 } pl_export;
 
+/* ---- configurations of other programs: `plimsoll convert` ----------------------------------
+ * Paths of their keys are dotted; items of a list of mappings are numbered: "steps.0.name". */
+typedef struct pl_foreign_key {
+    const char *theirs; /* pattern (pl_nn_match) of their keys; the first row that matches counts */
+    const char *ours;   /* our key; NULL: none is needed, and why says the reason */
+    const char *values; /* their words and ours, "AdamW=adamw|Lion=lion"; NULL: as they are */
+    const char *why;
+    double factor; /* on numbers; 0: none */
+} pl_foreign_key;
+typedef struct pl_foreign_doc pl_foreign_doc;
+typedef struct pl_foreign {
+    const char *about;          /* whose configuration: "LGT's config.json" */
+    const char *const *marks;   /* ends with NULL: patterns of keys by which a file is recognised */
+    const char *preset;         /* preset that the result extends: "lgt/full" */
+    const pl_foreign_key *keys; /* ends with {NULL} */
+    /* Optional: sets keys of ours that several of theirs decide. Called before the rows. */
+    void (*make)(pl_foreign_doc *d);
+} pl_foreign;
+/* In make. Text and number of their key; NULL or fallback: it is absent, null or of another kind.
+ */
+PL_API const char *pl_foreign_text(pl_foreign_doc *d, const char *theirs);
+PL_API double pl_foreign_number(pl_foreign_doc *d, const char *theirs, double fallback);
+/* Writes the n numbers of a list; false: it has others. */
+PL_API bool pl_foreign_numbers(pl_foreign_doc *d, const char *theirs, int n, double *out);
+PL_API bool pl_foreign_true(pl_foreign_doc *d, const char *theirs);
+PL_API int pl_foreign_count(pl_foreign_doc *d, const char *theirs); /* items of a list; 0: none */
+/* Sets our key to a YAML value that is made from their keys `from` (a pattern); does nothing when
+ * the file has none of them. */
+PL_API void pl_foreign_set(pl_foreign_doc *d, const char *from, const char *ours, const char *fmt,
+                           ...) PL_PRINTF(4, 5);
+/* Says why no key of ours is needed for their keys. */
+PL_API void pl_foreign_skip(pl_foreign_doc *d, const char *theirs, const char *why);
+
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
     const char *name;  /* "tiny": the preset cloud/tiny */
@@ -513,6 +546,9 @@ typedef struct pl_recipe {
      * shows beside the loss, the most telling first. "disc.d|disc_r1.d": the first of them that the
      * step has, for programs that take turns. A term that the step does not have is not shown. */
     const char *const *shown;
+    /* Optional, ends with {NULL}: configurations of other programs that `plimsoll convert` reads.
+     */
+    const pl_foreign *foreign;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

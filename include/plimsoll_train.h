@@ -46,6 +46,16 @@ PL_API const pl_config *pl_run_config(const pl_run *r);
 PL_API const pl_recipe *pl_run_recipe(const pl_run *r);
 PL_API pl_store *pl_run_store(const pl_run *r);
 
+/* ---- configurations of other programs --------------------------------------------------- */
+typedef struct pl_convert_info {
+    const char *recipe;              /* recipe of the result */
+    int converted, skipped, unknown; /* keys of ours; their keys that need none; not known */
+} pl_convert_info;
+/* Converts a YAML or JSON file of another program (pl_recipe.foreign) to a configuration with
+ * comments; the caller frees it with pl_text_free. recipe: NULL: recognised by the keys. */
+PL_API pl_status pl_convert(const char *path, const char *recipe, pl_convert_info *info,
+                            char **yaml) PL_MUST_USE;
+
 /* ---- phases (docs/PHASES.md) ------------------------------------------------------------ */
 /* Key `phases`: training in several phases, one after the other, each with its own settings. A
  * pl_run is one phase: open the configuration, enter the phase, build, start. Without the key, do

@@ -342,4 +342,5 @@ const pl_recipe pl_recipe_cloud = {
     .exports = cloud_exports,
     .predict = &cloud_predict_heights,
     .shown = shown,
+    .foreign = cloud_foreign,
 };

@@ -110,4 +110,6 @@ extern const pl_start cloud_start; /* names.c */
 extern const pl_export cloud_exports[];
 extern const pl_predict cloud_predict_heights; /* predict.c */
 
+extern const pl_foreign cloud_foreign[]; /* foreign.c */
+
 #endif

@@ -294,4 +294,5 @@ const pl_recipe pl_recipe_fluxflow = {
     .predict = &flux_predict,
     .smaller = smaller,
     .shown = shown,
+    .foreign = flux_foreign,
 };

@@ -133,4 +133,6 @@ extern const pl_weights flux_weights[]; /* names.c */
 extern const pl_start flux_start;
 extern const pl_export flux_exports[];
 
+extern const pl_foreign flux_foreign[]; /* foreign.c */
+
 #endif

@@ -328,4 +328,5 @@ const pl_recipe pl_recipe_lgt = {
     .start = &lgt_start,
     .exports = lgt_exports,
     .shown = shown,
+    .foreign = lgt_foreign,
 };

@@ -111,4 +111,6 @@ extern const pl_preset lgt_presets[];
 extern const pl_start lgt_start; /* names.c */
 extern const pl_export lgt_exports[];
 
+extern const pl_foreign lgt_foreign[]; /* foreign.c */
+
 #endif

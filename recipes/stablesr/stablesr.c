@@ -489,4 +489,5 @@ const pl_recipe pl_recipe_stablesr = {
     .exports = sr_exports,
     .shown = shown,
     .predict = &sr_predict,
+    .foreign = sr_foreign,
 };

@@ -76,4 +76,6 @@ extern const pl_predict sr_predict; /* predict.c */
 
 extern const pl_preset sr_presets[];
 
+extern const pl_foreign sr_foreign[]; /* foreign.c */
+
 #endif

@@ -201,4 +201,5 @@ const pl_recipe pl_recipe_wandistill = {
     .exports = wan_exports,
     .shown = shown,
     .predict = &wan_predict,
+    .foreign = wan_foreign,
 };

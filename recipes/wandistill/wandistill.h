@@ -45,4 +45,6 @@ extern const pl_export wan_exports[];
 extern const pl_predict wan_predict; /* predict.c */
 extern const pl_preset wan_presets[];
 
+extern const pl_foreign wan_foreign[]; /* foreign.c */
+
 #endif

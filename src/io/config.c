@@ -179,6 +179,10 @@ static pl_status unknown(const pl_config *c, const config_source *s, const pl_ya
                          const char *path)
 {
     char near[120];
+    const char *ours, *note;
+    if (pl_config_hint(c, path, &ours, &note))
+        return pl__config_fail(s, at, "unknown key %.80s; did you mean %s?%s%s%s", path, ours,
+                               note ? " (" : "", note ? note : "", note ? ")" : "");
     if (!pl_config_nearest(c, path, near, sizeof near))
         return pl__config_fail(s, at, "unknown key %.80s", path);
     return pl__config_fail(s, at, "unknown key %.80s; did you mean %s?", path, near);

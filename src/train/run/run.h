@@ -89,6 +89,9 @@ static inline pl_program *pl__eval(const pl_run *r)
 /* Makes a configuration with the run's keys; _copy: also with the values of `from`. The caller
  * frees it, also on failure. */
 pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
+/* pl_convert of a file's text; name: for messages. */
+pl_status pl__convert_text(const char *name, const char *text, size_t len, const char *recipe,
+                           pl_convert_info *info, char **yaml) PL_MUST_USE;
 pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out) PL_MUST_USE;
 /* Copies the configuration's device and compile mode into r->compile. */
 void pl__run_target(pl_run *r);

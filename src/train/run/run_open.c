@@ -189,8 +189,11 @@ static pl_status open_file(pl_run *r, const char *path)
     char *recipe = NULL;
     const char *preset;
     PL_TRY(pl_config_peek(path, "recipe", preset_text, NULL, &recipe));
-    PL_FAIL_IF(!recipe, PL_ERR_CONFIG,
-               "%s: the key `recipe` is missing: which network is this for? (recipe: cloud)", path);
+    PL_FAIL_IF(
+        !recipe, PL_ERR_CONFIG,
+        "%s: the key `recipe` is missing: which network is this for? (recipe: cloud); `plimsoll "
+        "convert` reads configurations of other programs",
+        path);
     /* A compiled recipe is searched in the folder of the file that names it. */
     const char *slash = strrchr(path, '/');
     bool beside = slash && strstr(recipe, ".so") && recipe[0] != '/';

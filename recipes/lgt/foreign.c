@@ -1,0 +1,108 @@
+/* foreign.c - the authors' config.json as a configuration of this recipe (`plimsoll convert`). */
+#include "lgt.h"
+
+#define LATER    "an experiment of the authors that the recipe does not have"
+#define COMPILED "programs are always compiled, and the plan recomputes what the budget needs"
+#define FILES    "run folders, checkpoints and evaluations: --out, checkpoint.*, eval.*"
+
+/* The set of the authors has 7,359 latents; they drop the last batch of an epoch. */
+enum { LATENTS = 7359 };
+
+static const pl_foreign_key keys[] = {
+    {"model.latent_channels", NULL, NULL, "the latents of the VAE have 4 channels", 0},
+    {"model.base_channels", "model.base", NULL, NULL, 0},
+    {"model.style_dim", "model.cond", NULL, NULL, 0},
+    {"model.time_dim", NULL, NULL, "model.cond sets both: the authors' are equal", 0},
+    {"model.num_styles", "model.styles", NULL, NULL, 0},
+    {"model.num_encoder_blocks", "model.encoder_blocks", NULL, NULL, 0},
+    {"model.num_decoder_blocks", "model.decoder_blocks", NULL, NULL, 0},
+    {"loss.w_style", "loss.w_style", NULL, NULL, 0},
+    {"loss.w_content", "loss.w_content", NULL, NULL, 0},
+    {"loss.num_projections", "loss.projections", NULL, NULL, 0},
+    {"loss.max_samples", "loss.samples", NULL, NULL, 0},
+    {"loss.max_spatial_samples", "loss.positions", NULL, NULL, 0},
+    {"loss.swd_scales", "loss.scales", NULL, NULL, 0},
+    {"loss.swd_scale_weights", "loss.scale_weights", NULL, NULL, 0},
+    {"loss.style_weights", "loss.style_weights", NULL, NULL, 0},
+    {"loss.w_freq,loss.*neighbor*,training.*elastic*", NULL, NULL, LATER, 0},
+    {"training.learning_rate", "optim.lr", NULL, NULL, 0},
+    {"training.min_learning_rate", "schedule.eta_min", NULL, NULL, 0},
+    {"training.weight_decay", "optim.weight_decay", NULL, NULL, 0},
+    {"training.label_drop_prob", "loss.label_drop", NULL, NULL, 0},
+    {"training.use_avg_style_for_uncond", NULL, NULL,
+     "a dropped label is always the average style (model.average)", 0},
+    {"training.epsilon", "ode.epsilon", NULL, NULL, 0},
+    {"training.ode_integration_steps", "ode.steps", NULL, NULL, 0},
+    {"training.use_amp", "precision", "true=bf16|false=fp32", NULL, 0},
+    {"training.use_compile,training.use_gradient_checkpointing", NULL, NULL, COMPILED, 0},
+    {"training.save_interval,training.*eval_interval,checkpoint.*", NULL, NULL, FILES, 0},
+    {"training.test_image_dir", NULL, NULL,
+     "evaluations read latents; predict reads a folder of your choice", 0},
+    {"training.resume_checkpoint", "init_from", NULL, NULL, 0},
+    {"data.data_root", "data.latents", NULL, NULL, 0},
+    {"data.style_subdirs", "data.style_dirs", NULL, NULL, 0},
+    {"data.style_prompts", NULL, NULL, "styles have numbers, not prompts", 0},
+    {"inference.num_steps", "ode.eval_steps", NULL, NULL, 0},
+    {"inference.temperature_lambda", "infer.temperature", NULL, NULL, 0},
+    {"inference.temperature_threshold", "infer.threshold", NULL, NULL, 0},
+    {"inference.cfg_decay", "infer.cfg_decay", NULL, NULL, 0},
+    {NULL, NULL, NULL, NULL, 0},
+};
+
+static void make_steps(pl_foreign_doc *d)
+{
+    int64_t micro = (int64_t)pl_foreign_number(d, "training.batch_size", 32);
+    int64_t parts = (int64_t)pl_foreign_number(d, "training.accumulation_steps", 1);
+    int64_t epochs = (int64_t)pl_foreign_number(d, "training.num_epochs", 0);
+    int64_t warm = (int64_t)pl_foreign_number(d, "training.epsilon_warmup_epochs", 0);
+    if (micro < 1 || micro > LATENTS || parts < 1 || parts > 4096) return;
+    int64_t per = LATENTS / (micro * parts) > 0 ? LATENTS / (micro * parts) : 1;
+    pl_foreign_set(d, "training.batch_size", "batch", "%lld", (long long)(micro * parts));
+    pl_foreign_set(d, "training.accumulation_steps", "accumulate", "%lld", (long long)parts);
+    pl_foreign_set(d, "training.accumulation_steps", "accumulate_coupled", "%s",
+                   parts > 1 ? "true" : "false");
+    if (epochs > 0)
+        pl_foreign_set(d, "training.num_epochs", "train.steps", "%lld", (long long)(epochs * per));
+    if (warm > 0) {
+        pl_foreign_set(d, "training.epsilon_warmup_epochs", "ode.epsilon_warmup", "%lld",
+                       (long long)(warm * per));
+        pl_foreign_set(d, "training.epsilon_warmup_epochs", "ode.epsilon_epoch", "%lld",
+                       (long long)per);
+    }
+}
+
+static void make_inference(pl_foreign_doc *d)
+{
+    bool guided = pl_foreign_true(d, "inference.use_cfg");
+    bool repels = pl_foreign_true(d, "inference.use_source_repulsion");
+    pl_foreign_set(d, "inference.use_cfg,inference.cfg_scale", "infer.cfg_scale", "%g",
+                   guided ? pl_foreign_number(d, "inference.cfg_scale", 1) : 1);
+    pl_foreign_set(d, "inference.use_source_repulsion,inference.repulsion_strength",
+                   "infer.repulsion", "%g",
+                   repels ? pl_foreign_number(d, "inference.repulsion_strength", 0) : 0);
+}
+
+static void make(pl_foreign_doc *d)
+{
+    bool velocity = pl_foreign_true(d, "loss.use_velocity_reg");
+    make_steps(d);
+    if (pl_foreign_text(d, "inference.num_steps")) make_inference(d);
+    if (pl_foreign_text(d, "loss.use_velocity_reg"))
+        pl_foreign_set(d, "loss.use_velocity_reg,loss.vel_reg_weight", "loss.w_velocity", "%g",
+                       velocity ? pl_foreign_number(d, "loss.vel_reg_weight", 0.01) : 0);
+    if (pl_foreign_true(d, "loss.use_multiscale_swd"))
+        pl_foreign_skip(d, "loss.patch_size", "loss.swd_scales decide");
+    else if (pl_foreign_text(d, "loss.patch_size")) {
+        pl_foreign_set(d, "loss.patch_size", "loss.scales", "[%g]",
+                       pl_foreign_number(d, "loss.patch_size", 3));
+        pl_foreign_skip(d, "loss.swd_scales,loss.swd_scale_weights", "loss.patch_size decides");
+    }
+    pl_foreign_skip(d, "loss.use_multiscale_swd", "loss.scales has one or several sizes");
+}
+
+static const char *const marks[] = {"model.base_channels", "model.style_dim",
+                                    "training.ode_integration_steps", NULL};
+const pl_foreign lgt_foreign[] = {
+    {"LGT's config.json", marks, "lgt/full", keys, make},
+    {NULL, NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,168 @@
+/* config_hints.c - keys that other programs have for what a key here sets.
+ *
+ * A user who comes from PyTorch, Lightning, Accelerate, transformers' Trainer or one of the
+ * programs that the recipes reproduce types the names of that program. The table gives the key of
+ * this program; config.c adds it to the message about an unknown key. Names are compared without
+ * the sections before them, so that training.batch_size and batch_size are the same.
+ */
+#include "config_int.h"
+
+#include <string.h>
+#include <strings.h>
+
+typedef struct hint {
+    const char *theirs, *ours, *note; /* note: how the values differ; NULL: not at all */
+} hint;
+
+#define EFFECTIVE "the samples of one optimiser update, over all micro-batches and ranks"
+#define EPOCHS    "steps = epochs x samples / batch; phases may end after epochs"
+
+static const hint hints[] = {
+    /* batches */
+    {"batch_size", "batch", EFFECTIVE},
+    {"train_batch_size", "batch", EFFECTIVE},
+    {"effective_batch_size", "batch", NULL},
+    {"total_batch_size", "batch", NULL},
+    {"global_batch_size", "batch", NULL},
+    {"per_device_train_batch_size", "batch", EFFECTIVE},
+    {"micro_batch_size", "accumulate", "batch / accumulate is the micro-batch"},
+    {"accumulation_steps", "accumulate", NULL},
+    {"grad_accumulation_steps", "accumulate", NULL},
+    {"gradient_accumulation_steps", "accumulate", NULL},
+    {"gradient_accumulation", "accumulate", NULL},
+    {"accumulate_grad_batches", "accumulate", NULL},
+    {"accum_iter", "accumulate", NULL},
+    {"training_steps", "train.updates_per_batch", "the number of steps is train.steps"},
+    /* length */
+    {"max_steps", "train.steps", NULL},
+    {"num_steps", "train.steps", NULL},
+    {"max_train_steps", "train.steps", NULL},
+    {"total_steps", "train.steps", NULL},
+    {"num_iterations", "train.steps", NULL},
+    {"iterations", "train.steps", NULL},
+    {"epochs", "train.steps", EPOCHS},
+    {"n_epochs", "train.steps", EPOCHS},
+    {"num_epochs", "train.steps", EPOCHS},
+    {"max_epochs", "train.steps", EPOCHS},
+    {"num_train_epochs", "train.steps", EPOCHS},
+    {"early_stopping_patience", "stop.patience", "evaluations"},
+    {"early_stopping_min_delta", "stop.threshold", NULL},
+    /* optimiser and schedule */
+    {"learning_rate", "optim.lr", NULL},
+    {"base_learning_rate", "optim.lr", NULL},
+    {"base_lr", "optim.lr", NULL},
+    {"wd", "optim.weight_decay", NULL},
+    {"optimizer", "optim.name", NULL},
+    {"optimiser", "optim.name", NULL},
+    {"optimizer_type", "optim.name", NULL},
+    {"optim_type", "optim.name", NULL},
+    {"adam_beta1", "optim.betas", "a list of two"},
+    {"adam_beta2", "optim.betas", "a list of two"},
+    {"adam_epsilon", "optim.eps", NULL},
+    {"lr_scheduler", "schedule.name", NULL},
+    {"lr_scheduler_type", "schedule.name", NULL},
+    {"scheduler", "schedule.name", NULL},
+    {"scheduler_type", "schedule.name", NULL},
+    {"num_warmup_steps", "schedule.warmup_steps", NULL},
+    {"lr_warmup_steps", "schedule.warmup_steps", NULL},
+    {"warmup", "schedule.warmup_steps", NULL},
+    {"min_lr", "schedule.eta_min", NULL},
+    {"min_learning_rate", "schedule.eta_min", NULL},
+    {"lr_min", "schedule.eta_min", "a rate, not a factor"},
+    {"gradient_clip_val", "clip.norm", NULL},
+    {"max_grad_norm", "clip.norm", NULL},
+    {"grad_clip", "clip.norm", NULL},
+    {"clip_grad_norm", "clip.norm", NULL},
+    {"initial_clipping_norm", "clip.norm", NULL},
+    {"ema_decay", "ema.decay", NULL},
+    {"use_ema", "ema.decay", "0: none"},
+    /* memory and speed */
+    {"use_checkpoint", "checkpointing", NULL},
+    {"gradient_checkpointing", "checkpointing", NULL},
+    {"use_gradient_checkpointing", "checkpointing", NULL},
+    {"activation_checkpointing", "checkpointing", NULL},
+    {"mixed_precision", "precision", NULL},
+    {"use_amp", "precision", "bf16, fp16, tf32 or fp32"},
+    {"amp", "precision", "bf16, fp16, tf32 or fp32"},
+    {"use_fp16", "precision", "bf16, fp16, tf32 or fp32"},
+    {"fp16", "precision", "precision: fp16"},
+    {"bf16", "precision", "precision: bf16"},
+    {"torch_dtype", "precision", NULL},
+    {"torch_compile", "compile.mode", "programs are always compiled"},
+    {"torch_compile_mode", "compile.mode", NULL},
+    {"use_compile", "compile.mode", "programs are always compiled"},
+    {"compile_mode", "compile.mode", NULL},
+    {"max_memory", "memory", NULL},
+    {"memory_budget", "memory", NULL},
+    {"accelerator", "device", NULL},
+    {"gpus", "ranks", NULL},
+    {"num_gpus", "ranks", NULL},
+    {"num_processes", "ranks", NULL},
+    {"world_size", "ranks", NULL},
+    {"strategy", "shard", "which state is sharded across ranks"},
+    {"sync_batchnorm", "sync_batch_norm", NULL},
+    /* data */
+    {"workers", "data.workers", NULL},
+    {"num_workers", "data.workers", NULL},
+    {"dataloader_num_workers", "data.workers", NULL},
+    {"prefetch_factor", "data.prefetch", NULL},
+    {"data_path", "data.path", NULL},
+    {"data_dir", "data.path", NULL},
+    {"data_root", "data.path", NULL},
+    {"data_directory", "data.path", NULL},
+    {"dataset_path", "data.path", NULL},
+    {"train_data_dir", "data.path", NULL},
+    {"dataroot", "data.path", NULL},
+    {"gt_path", "data.path", NULL},
+    {"captions_file", "data.captions", NULL},
+    {"use_hflip", "data.flip", "a probability"},
+    {"queue_size", "data.pool", NULL},
+    /* files and logs */
+    {"random_seed", "seed", NULL},
+    {"manual_seed", "seed", NULL},
+    {"seed_everything", "seed", NULL},
+    {"model_checkpoint", "init_from", NULL},
+    {"resume_checkpoint", "init_from", "a run folder is resumed by --out"},
+    {"resume_from_checkpoint", "init_from", "a run folder is resumed by --out"},
+    {"pretrained_model_name_or_path", "init_from", NULL},
+    {"ckpt_path", "init_from", NULL},
+    {"checkpoint_path", "init_from", NULL},
+    {"save_steps", "checkpoint.every", NULL},
+    {"checkpointing_steps", "checkpoint.every", NULL},
+    {"save_interval", "checkpoint.every", "steps"},
+    {"checkpoint_save_interval", "checkpoint.every", "steps"},
+    {"every_n_train_steps", "checkpoint.every", NULL},
+    {"save_total_limit", "checkpoint.keep", NULL},
+    {"save_top_k", "checkpoint.keep", NULL},
+    {"log_interval", "train.log_every", NULL},
+    {"logging_steps", "train.log_every", NULL},
+    {"log_every_n_steps", "train.log_every", NULL},
+    {"eval_steps", "eval.every", NULL},
+    {"eval_interval", "eval.every", "steps"},
+    {"val_check_interval", "eval.every", "steps"},
+    {"validation_steps", "eval.every", NULL},
+    {"limit_val_batches", "eval.batches", NULL},
+    {"sample_interval", "sample.every", "steps"},
+    {"batch_frequency", "sample.every", "steps"},
+    {NULL, NULL, NULL},
+};
+
+bool pl_config_hint(const pl_config *c, const char *path, const char **ours, const char **note)
+{
+    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
+    for (const hint *h = hints; h->theirs; h++) {
+        if (strcasecmp(h->theirs, last) != 0 || !pl_config_has(c, h->ours)) continue;
+        *ours = h->ours;
+        *note = h->note;
+        return true;
+    }
+    return false;
+}
+
+const char *pl_config_hint_at(int i, const char **ours)
+{
+    int n = (int)(sizeof hints / sizeof *hints) - 1;
+    if (i < 0 || i >= n) return NULL;
+    *ours = hints[i].ours;
+    return hints[i].theirs;
+}
