@@ -5,8 +5,6 @@
 #include "stablesr.h"
 
 /* ---- sampler.c -------------------------------------------------------------------------- */
-/* Share of the signal in a latent at time t, 0 to 999: the product of 1 - beta up to t. */
-double sr_signal(int64_t t);
 typedef struct sr_sampler {
     int64_t *times; /* rising; the caller owns them */
     int steps;

@@ -91,6 +91,12 @@ static const pl_config_entry schema[] = {
             "prompt."},
     {"canny", PL_CONFIG_INTS, "[100, 200]", .min = 0, .max = 2040, .cache = PL_CACHE_VALUE,
      .doc = "Lower and upper threshold of the Canny edge detector."},
+    {"restore.eval", PL_CONFIG_BOOL, "false",
+     .doc = "Evaluations restore their pictures, too, and report PSNR and SSIM of the restored and "
+            "of the degraded ones."},
+    {"restore.steps", PL_CONFIG_INT, "4", .min = 1, .max = 100,
+     .doc = "DDIM steps of restore.eval and of the pictures of sample.every; the programs grow "
+            "with it."},
     {"predict.steps", PL_CONFIG_INT, "200", .min = 1, .max = 1000,
      .doc = "`predict`: sampling steps, evenly spread over the 1000 times of training."},
     {"predict.sampler", PL_CONFIG_CHOICE, "ddpm", .choices = "ddpm|ddim",
@@ -301,11 +307,11 @@ static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
 }
 
 /* Moments of pictures, frozen. */
-static pl_val encode(pl_nn *m, const sr_config *k, const char *input)
+static pl_val encode(pl_nn *m, const sr_config *k, pl_val image)
 {
     bool frozen = m->frozen;
     m->frozen = true;
-    pl_val moments = vae_moments(m, &k->vae, pl_input(m->g, input, picture_of(m, k)));
+    pl_val moments = vae_moments(m, &k->vae, image);
     m->frozen = frozen;
     return moments;
 }
@@ -318,8 +324,8 @@ static pl_status build_encoder(pl_builder *b, pl_nn *m)
     pl_graph *g = m->g;
     if (!pl_config_bool(pl_builder_config(b), "vae.encode"))
         pl_nn_fail(m, PL_ERR_CONFIG, "a cache is made of pictures: vae.encode=true");
-    pl_output(g, "moments_gt", encode(m, &k, "gt"));
-    pl_output(g, "moments_lq", encode(m, &k, "lq"));
+    pl_output(g, "moments_gt", encode(m, &k, pl_input(g, "gt", picture_of(m, &k))));
+    pl_output(g, "moments_lq", encode(m, &k, pl_input(g, "lq", picture_of(m, &k))));
     pl_output(g, "edge", pl_input(g, "edge", picture_of(m, &k)));
     pl_output(g, "eps", pl_input(g, "eps", latent_of(m, &k)));
     pl_output(g, "t", pl_input(g, "t", PL_TYPE(PL_I64, k.batch)));
@@ -346,11 +352,12 @@ static draws draws_of(pl_builder *b, pl_nn *m, const sr_config *k)
 }
 
 /* Moments of a latent: given, or encoded here. */
-static pl_val moments_of(pl_builder *b, pl_nn *m, const sr_config *k, bool lq)
+static pl_val moments_of(pl_builder *b, pl_nn *m, const sr_config *k, bool lq, pl_val *picture)
 {
     pl_type moments = PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 8);
-    return pl_builder_cached(b) ? pl_input(m->g, lq ? "moments_lq" : "moments_gt", moments)
-                                : encode(m, k, lq ? "lq" : "gt");
+    if (pl_builder_cached(b)) return pl_input(m->g, lq ? "moments_lq" : "moments_gt", moments);
+    *picture = pl_input(m->g, lq ? "lq" : "gt", picture_of(m, k));
+    return encode(m, k, *picture);
 }
 
 /* The latents that noise is added to and that the structure encoder sees: given, or drawn from
@@ -365,12 +372,12 @@ static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draw
         in->z = from_lq ? in->lq : pl_input(m->g, "z_gt", latent_of(m, k));
         return;
     }
-    pl_val lq = moments_of(b, m, k, true);
+    pl_val lq = moments_of(b, m, k, true, &in->bad);
     in->lq = vae_sample(m, lq, d->noise[1]);
     if (from_lq)
         in->z = shared ? in->lq : vae_sample(m, lq, d->noise[0]);
     else
-        in->z = vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
+        in->z = vae_sample(m, moments_of(b, m, k, false, &in->gt), d->noise[0]);
 }
 
 /* Text context: given, or one for all samples, because the prompt is always empty. */
@@ -386,14 +393,55 @@ static pl_val context(pl_builder *b, pl_nn *m, const sr_config *k)
     return pl_broadcast(m->g, pl_unsqueeze(m->g, one, 0), PL_DIMS(k->batch, tokens, width));
 }
 
-static pl_val full_loss(pl_builder *b, pl_nn *m, const sr_config *k)
+static sr_batch read_batch(pl_builder *b, pl_nn *m, const sr_config *k)
 {
     draws d = draws_of(b, m, k);
-    sr_batch in = {.eps = d.eps, .t = d.t};
+    sr_batch in = {.eps = d.eps, .t = d.t, .gt = PL_NO_VAL, .bad = PL_NO_VAL};
     read_latents(b, m, k, &d, &in);
     in.context = context(b, m, k);
     in.edge = pl_input(m->g, "edge", picture_of(m, k));
+    return in;
+}
+
+static pl_val full_loss(pl_builder *b, pl_nn *m, const sr_config *k)
+{
+    sr_batch in = read_batch(b, m, k);
     return sr_loss(m, k, &in);
+}
+
+/* Whether pictures can be restored: the whole system, with its autoencoder, on pictures. */
+static bool restores(pl_builder *b)
+{
+    const pl_config *c = pl_builder_config(b);
+    return strcmp(pl_config_text(c, "part"), "full") == 0 && pl_config_bool(c, "vae.encode") &&
+           !pl_builder_cached(b);
+}
+
+/* Evaluation with restore.eval: also scores of restored pictures. */
+static void eval_restored(pl_builder *b, pl_nn *m, const sr_config *k)
+{
+    sr_batch in = read_batch(b, m, k);
+    pl_output(m->g, "loss", sr_loss(m, k, &in));
+    if (!pl_val_ok(in.gt)) in.gt = pl_input(m->g, "gt", picture_of(m, k));
+    int steps = (int)pl_config_int(pl_builder_config(b), "restore.steps");
+    sr_scores(m, sr_restored(m, k, &in, steps), in.gt, "psnr_db", "ssim");
+    sr_scores(m, in.bad, in.gt, "lq_psnr_db", "lq_ssim");
+}
+
+/* The pictures of sample.every: given, degraded and restored. */
+static void build_sample(pl_builder *b, pl_nn *m, const sr_config *k)
+{
+    pl_type latent = latent_of(m, k);
+    sr_batch in = {.gt = pl_input(m->g, "gt", picture_of(m, k)),
+                   .bad = pl_input(m->g, "lq", picture_of(m, k)),
+                   .eps = pl_input(m->g, "eps", latent),
+                   .edge = pl_input(m->g, "edge", picture_of(m, k)),
+                   .context = context(b, m, k)};
+    in.lq = vae_sample(m, encode(m, k, in.bad), pl_fill(m->g, latent, 0));
+    int steps = (int)pl_config_int(pl_builder_config(b), "restore.steps");
+    pl_builder_picture(b, "gt", in.gt, -1, 1);
+    pl_builder_picture(b, "lq", in.bad, -1, 1);
+    pl_builder_picture(b, "restored", sr_restored(m, k, &in, steps), -1, 1);
 }
 
 static pl_val loss_of(pl_builder *b, pl_nn *m, const sr_config *k)
@@ -426,7 +474,16 @@ static pl_status build(pl_builder *b)
     pl_builder_minimise(b, loss);
 
     m = pl_builder_eval(b);
-    pl_output(m->g, "loss", loss_of(b, m, &k));
+    bool scored = pl_config_bool(c, "restore.eval");
+    if (scored && !restores(b))
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "restore.eval restores pictures: part=full, vae.encode=true, no data.cache");
+    if (scored && restores(b))
+        eval_restored(b, m, &k);
+    else
+        pl_output(m->g, "loss", loss_of(b, m, &k));
+    pl_nn *sample = restores(b) ? pl_builder_sample(b) : NULL;
+    if (sample) build_sample(b, sample, &k);
     return PL_OK;
 }
 

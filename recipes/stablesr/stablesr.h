@@ -38,6 +38,7 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
  * shape, times (B) of integers, text context, edge map. */
 typedef struct sr_batch {
     pl_val z, lq, eps, t, context, edge;
+    pl_val gt, bad; /* the picture and its degraded form, where they are read; else PL_NO_VAL */
 } sr_batch;
 /* The latent z with the noise of its time. */
 pl_val sr_noised(pl_nn *m, const sr_config *c, const sr_batch *b);
@@ -73,6 +74,13 @@ pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row);
 extern const pl_image_feed sr_feed;
 
 extern const pl_predict sr_predict; /* predict.c */
+/* sampler.c: share of the signal in a latent at time t: the product of 1 - beta from 0 to t. */
+double sr_signal(int64_t t);
+/* restore.c: restores b->lq in DDIM steps from the noise b->eps, all in the graph: an image. */
+pl_val sr_restored(pl_nn *m, const sr_config *c, const sr_batch *b, int steps);
+/* restore.c: adds outputs: PSNR in dB, and SSIM (luma, Gaussian windows of 11 x 11, 1.5 wide), of x
+ * against y, in [-1,1]; means over the batch. */
+void sr_scores(pl_nn *m, pl_val x, pl_val y, const char *psnr, const char *ssim);
 
 extern const pl_preset sr_presets[];
 

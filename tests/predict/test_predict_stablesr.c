@@ -245,3 +245,73 @@ TEST(stablesr_restores_pictures_of_any_size_and_refuses_bad_inputs)
     CHECK_RUN(cli_run(IN "$P predict run --input in --out got --memory 1MB " WITH, d), 3, "");
     CHECK_RUN(cli_run(IN "test ! -e got/small.png", d), 0, "");
 }
+
+/* ---- evaluations and pictures of a run -------------------------------------------------- */
+static double light(const uint8_t *p)
+{
+    return (0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2]) / 255;
+}
+
+/* Wang et al., 2004, by its definition: the mean over all 11 x 11 windows. */
+static double ssim_of(const uint8_t *a, const uint8_t *b, int h, int w)
+{
+    double total = 0;
+    int count = 0;
+    for (int y = 0; y + 11 <= h; y++)
+        for (int x = 0; x + 11 <= w; x++, count++) {
+            double sum = 0, ma = 0, mb = 0, va = 0, vb = 0, both = 0;
+            for (int pass = 0; pass < 2; pass++)
+                for (int i = 0; i < 121; i++) {
+                    int dy = i / 11 - 5, dx = i % 11 - 5, at = ((y + i / 11) * w + x + i % 11) * 3;
+                    double k = exp(-(dy * dy + dx * dx) / 4.5), u = light(a + at),
+                           v = light(b + at);
+                    if (!pass)
+                        sum += k, ma += k * u, mb += k * v;
+                    else
+                        va += k * (u - ma) * (u - ma), vb += k * (v - mb) * (v - mb),
+                            both += k * (u - ma) * (v - mb);
+                    if (!pass && i == 120) ma /= sum, mb /= sum;
+                }
+            va /= sum, vb /= sum, both /= sum;
+            total += (2 * ma * mb + 1e-4) * (2 * both + 9e-4) /
+                     ((ma * ma + mb * mb + 1e-4) * (va + vb + 9e-4));
+        }
+    return total / count;
+}
+
+static double psnr_of(const uint8_t *a, const uint8_t *b, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return 10 * log10(255.0 * 255.0 * n / sum);
+}
+
+/* The scores of an evaluation are those of the pictures that it shows; training shows pictures,
+ * too, with the same decoder. */
+TEST(stablesr_evaluations_score_the_pictures_that_they_show)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    write_vae();
+    CHECK_RUN(cli_run(IN "$P train " TOY
+                         "batch=1 data.eval_samples=1 sample.every=2 sample.count=1 "
+                         "restore.steps=2 --out run --quiet && test -e run/samples",
+                      d),
+              0, "");
+    cli_result r = cli_run(IN "$P eval run restore.eval=true sample.count=1 --out shown --json", d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    double psnr = predicted_metric(r.out, "psnr_db"), ssim = predicted_metric(r.out, "ssim");
+    double lq = predicted_metric(r.out, "lq_psnr_db"), lq_ssim = predicted_metric(r.out, "lq_ssim");
+    int w, h;
+    uint8_t *gt = predicted_pixels("shown/gt.png", &w, &h),
+            *bad = predicted_pixels("shown/lq.png", &w, &h),
+            *made = predicted_pixels("shown/restored.png", &w, &h);
+    CHECK(gt && bad && made && w == 64 && h == 64);
+    CHECK_NEAR(psnr_of(gt, made, PIXELS), psnr, 0.02);
+    CHECK_NEAR(psnr_of(gt, bad, PIXELS), lq, 0.02);
+    CHECK_NEAR(ssim_of(gt, made, 64, 64), ssim, 0.003);
+    CHECK_NEAR(ssim_of(gt, bad, 64, 64), lq_ssim, 0.003);
+    free(gt), free(bad), free(made);
+    CHECK_RUN(cli_run(IN "$P train stablesr/tiny restore.eval=true train.steps=1", d), 2,
+              "vae.encode=true");
+}
