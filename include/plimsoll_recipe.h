@@ -434,6 +434,8 @@ typedef struct pl_foreign {
  */
 PL_API const char *pl_foreign_text(pl_foreign_doc *d, const char *theirs);
 PL_API double pl_foreign_number(pl_foreign_doc *d, const char *theirs, double fallback);
+/* A whole number of at most 1e9; fallback: the key has another value. */
+PL_API int64_t pl_foreign_whole(pl_foreign_doc *d, const char *theirs, int64_t fallback);
 /* Writes the n numbers of a list; false: it has others. */
 PL_API bool pl_foreign_numbers(pl_foreign_doc *d, const char *theirs, int n, double *out);
 PL_API bool pl_foreign_true(pl_foreign_doc *d, const char *theirs);

@@ -51,10 +51,10 @@ static const pl_foreign_key keys[] = {
 
 static void make_steps(pl_foreign_doc *d)
 {
-    int64_t micro = (int64_t)pl_foreign_number(d, "training.batch_size", 32);
-    int64_t parts = (int64_t)pl_foreign_number(d, "training.accumulation_steps", 1);
-    int64_t epochs = (int64_t)pl_foreign_number(d, "training.num_epochs", 0);
-    int64_t warm = (int64_t)pl_foreign_number(d, "training.epsilon_warmup_epochs", 0);
+    int64_t micro = pl_foreign_whole(d, "training.batch_size", 32);
+    int64_t parts = pl_foreign_whole(d, "training.accumulation_steps", 1);
+    int64_t epochs = pl_foreign_whole(d, "training.num_epochs", 0);
+    int64_t warm = pl_foreign_whole(d, "training.epsilon_warmup_epochs", 0);
     if (micro < 1 || micro > LATENTS || parts < 1 || parts > 4096) return;
     int64_t per = LATENTS / (micro * parts) > 0 ? LATENTS / (micro * parts) : 1;
     pl_foreign_set(d, "training.batch_size", "batch", "%lld", (long long)(micro * parts));

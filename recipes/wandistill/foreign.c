@@ -28,10 +28,10 @@ static const pl_foreign_key student[] = {
 
 static void make_student(pl_foreign_doc *d)
 {
-    double image = pl_foreign_number(d, "image_size", 0);
-    double patch = pl_foreign_number(d, "patch_size", 16);
-    if (image > 0 && patch > 0 && image / patch >= 1)
-        pl_foreign_set(d, "image_size,patch_size", "latent", "%d", (int)(image / patch));
+    int64_t image = pl_foreign_whole(d, "image_size", 0);
+    int64_t patch = pl_foreign_whole(d, "patch_size", 16);
+    if (patch > 0 && image >= patch)
+        pl_foreign_set(d, "image_size,patch_size", "latent", "%lld", (long long)(image / patch));
 }
 
 static const pl_foreign_key teacher[] = {
@@ -49,12 +49,12 @@ static const pl_foreign_key teacher[] = {
 
 static void make_teacher(pl_foreign_doc *d)
 {
-    double heads = pl_foreign_number(d, "num_attention_heads", 0);
-    double wide = pl_foreign_number(d, "attention_head_dim", 0);
-    if (heads < 1 || wide < 1 || heads * wide > 65536) return;
-    pl_foreign_set(d, "num_attention_heads,attention_head_dim", "teacher.dim", "%d",
-                   (int)(heads * wide));
-    pl_foreign_set(d, "num_attention_heads", "teacher.heads", "%d", (int)heads);
+    int64_t heads = pl_foreign_whole(d, "num_attention_heads", 0);
+    int64_t wide = pl_foreign_whole(d, "attention_head_dim", 0);
+    if (heads < 1 || wide < 1) return;
+    pl_foreign_set(d, "num_attention_heads,attention_head_dim", "teacher.dim", "%lld",
+                   (long long)(heads * wide));
+    pl_foreign_set(d, "num_attention_heads", "teacher.heads", "%lld", (long long)heads);
 }
 
 static const char *const student_marks[] = {"hidden_size", "depth", "text_encoder_output_dim",

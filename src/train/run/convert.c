@@ -10,6 +10,7 @@
 #include "io/yaml.h"
 #include "train/run/run.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,6 +233,12 @@ double pl_foreign_number(pl_foreign_doc *d, const char *theirs, double fallback)
     char *end = NULL;
     double v = text ? strtod(text, &end) : fallback;
     return text && (end == text || *end) ? fallback : v;
+}
+
+int64_t pl_foreign_whole(pl_foreign_doc *d, const char *theirs, int64_t fallback)
+{
+    double v = pl_foreign_number(d, theirs, -1);
+    return v >= 0 && v <= 1e9 && v == floor(v) ? (int64_t)v : fallback;
 }
 
 bool pl_foreign_numbers(pl_foreign_doc *d, const char *theirs, int n, double *out)
