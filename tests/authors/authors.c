@@ -14,8 +14,8 @@ static const struct {
     const char *name;
     void (*check)(authors *a);
 } systems[] = {
-    {"fluxflow", authors_fluxflow},
-    {"wandistill", authors_wandistill},
+    {"fluxflow", authors_fluxflow}, {"wandistill", authors_wandistill}, {"cloud", authors_cloud},
+    {"lgt", authors_lgt},           {"stablesr", authors_stablesr},
 };
 
 /* ---- lines -------------------------------------------------------------------------------- */

@@ -28,6 +28,21 @@ TEST(authors_wandistill_agrees_with_its_program)
     check_system("wandistill", 15);
 }
 
+TEST(authors_cloud_agrees_with_its_program)
+{
+    check_system("cloud", 16);
+}
+
+TEST(authors_lgt_agrees_with_its_program)
+{
+    check_system("lgt", 58);
+}
+
+TEST(authors_stablesr_agrees_with_its_program)
+{
+    check_system("stablesr", 34);
+}
+
 /* The example of the rule that every about.json states. */
 TEST(authors_sketch_follows_its_rule)
 {
