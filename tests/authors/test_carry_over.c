@@ -66,3 +66,18 @@ TEST(carry_over_of_wandistill_runs_as_its_page_says)
 {
     run_page("wandistill", 3);
 }
+
+TEST(carry_over_of_cloud_runs_as_its_page_says)
+{
+    run_page("cloud", 6);
+}
+
+TEST(carry_over_of_lgt_runs_as_its_page_says)
+{
+    run_page("lgt", 4);
+}
+
+TEST(carry_over_of_stablesr_runs_as_its_page_says)
+{
+    run_page("stablesr", 2);
+}
