@@ -150,7 +150,7 @@ const cli_help cli_help_embed = {
              "f32"},
             {"--layer", "NAME", offsetof(embedder, layer),
              "openclip: last or penultimate layer, through the final norm",
-             "penultimate for OpenCLIP's files, last for those of transformers"},
+             "penultimate for OpenCLIP's files, last for files of transformers"},
             {"--pool", "NAME", offsetof(embedder, pool),
              "distilbert: none, mean (of tokens) or all (mean over all positions)",
              "none, or FluxFlow's head where the weights have it"},
@@ -192,7 +192,7 @@ static bool check(const embedder *e)
         return false;
     }
     if (ends_with(e->out, ".npy") || ends_with(e->out, ".safetensors")) return true;
-    cli_error("--out %s: a name that ends in .npy or .safetensors is wanted", e->out);
+    cli_error("--out %s: the name must end in .npy or .safetensors", e->out);
     return false;
 }
 

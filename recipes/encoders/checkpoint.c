@@ -51,7 +51,7 @@ pl_status enc_file_read(const char *path, enc_file *f)
         rc = pl_fail(PL_ERR_MEMORY, "no memory for the tensors of %s", path);
     if (rc == PL_OK && f->n == 0)
         rc = pl_fail(PL_ERR_FILE,
-                     "%s has no tensors of one or two dimensions: it is no text encoder", path);
+                     "%s has no tensors of one or two dimensions: it is not a text encoder", path);
     if (rc == PL_OK)
         qsort(f->tensor, (size_t)f->n, sizeof *f->tensor, by_name);
     else

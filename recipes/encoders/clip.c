@@ -67,7 +67,7 @@ static pl_status open(encoder *e)
     if (!n)
         return pl_fail(
             PL_ERR_FILE,
-            "%s is no text encoder of CLIP: neither transformer.resblocks.0 (OpenCLIP) nor "
+            "%s is not a text encoder of CLIP: neither transformer.resblocks.0 (OpenCLIP) nor "
             "text_model.encoder.layers.0 (transformers) is in it",
             e->f->path);
     snprintf(name, sizeof name, "%s%s", e->prefix, n->positions);

@@ -40,7 +40,7 @@ static pl_status open(encoder *e)
     const enc_tensor *positions = t ? enc_find(e->f, name) : NULL;
     if (!t || !positions || t->rank != 2 || positions->rank != 2)
         return pl_fail(PL_ERR_FILE,
-                       "%s is no DistilBERT: embeddings.word_embeddings.weight or "
+                       "%s is not DistilBERT: embeddings.word_embeddings.weight or "
                        "embeddings.position_embeddings.weight is missing",
                        e->f->path);
     e->vocabulary = t->dim[0];
@@ -48,9 +48,10 @@ static pl_status open(encoder *e)
     e->positions = positions->dim[0];
     e->layers = enc_layers(e->f, e->prefix, "transformer.layer.%d.attention.q_lin.weight");
     if (e->layers == 0)
-        return pl_fail(PL_ERR_FILE,
-                       "%s is no DistilBERT: transformer.layer.0.attention.q_lin.weight is missing",
-                       e->f->path);
+        return pl_fail(
+            PL_ERR_FILE,
+            "%s is not DistilBERT: transformer.layer.0.attention.q_lin.weight is missing",
+            e->f->path);
     double heads = (double)(e->width / 64);
     pl_status rc = enc_setting_number(e->f, "n_heads", &heads);
     e->heads = (int)heads;

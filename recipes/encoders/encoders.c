@@ -27,8 +27,8 @@ static const pl_config_entry schema[] = {
      .doc = "Attention heads; 0: from config.json beside the weights, else width / 64."},
     {"layer", PL_CONFIG_CHOICE, "auto", .choices = "auto|last|penultimate",
      .doc =
-         "openclip: layer whose output is taken; auto: the last but one of OpenCLIP's files, the "
-         "last of files with names of transformers."},
+         "openclip: layer whose output is used; auto: the penultimate layer for OpenCLIP's files, "
+         "the last layer for files with names of transformers."},
     {"pool", PL_CONFIG_CHOICE, "auto", .choices = "auto|none|mean|all",
      .doc =
          "distilbert: one vector per prompt: mean over tokens, or over all positions; auto: none, "

@@ -30,8 +30,8 @@ static const enc_tensor *look_up(encoder *e, const char *name, int rank, int64_t
         snprintf(want, sizeof want, "[%lld,%lld]", (long long)rows, (long long)columns);
     else
         snprintf(want, sizeof want, "[%lld]", (long long)rows);
-    pl_nn_fail(e->m, PL_ERR_FILE, "%s: the tensor \"%s\" is %s, wanted is %s (-1: any)", e->f->path,
-               name, have, want);
+    pl_nn_fail(e->m, PL_ERR_FILE, "%s: the tensor \"%s\" is %s, it must be %s (-1: any)",
+               e->f->path, name, have, want);
     return NULL;
 }
 

@@ -64,7 +64,7 @@ pl_status enc_umt5_distances(const enc_file *f, int64_t *buckets, int64_t *farth
     const t5_names *n = convention(f, prefix, sizeof prefix);
     const enc_tensor *t = n ? bias_tensor(f, n, prefix, 0, full) : NULL;
     if (!n)
-        return pl_fail(PL_ERR_FILE, "%s is no umT5 or T5 encoder: no tensor is named ...%s",
+        return pl_fail(PL_ERR_FILE, "%s is not an umT5 or T5 encoder: no tensor is named ...%s",
                        f->path, "block.0.layer.0.SelfAttention.q.weight");
     if (!t || t->rank != 2 || t->dim[0] < 4 || t->dim[0] % 2)
         return pl_fail(PL_ERR_FILE,

@@ -328,9 +328,9 @@ TEST(embed_refuses_bad_options_weights_tokenizers_and_prompts)
     refuses(2, "heads", BERT "--prompt a heads=3");
     refuses(2, "key", BERT "--prompt a hedas=3");
     refuses(6, "no/such", BERT "--weights no/such --prompt a");
-    refuses(6, "no DistilBERT", BERT "--weights $D/clip --prompt a");
-    refuses(6, "no umT5", UMT5 "--weights $D/clip --prompt a");
-    refuses(6, "no text encoder of CLIP", CLIP "--weights $D/distilbert --prompt a");
+    refuses(6, "is not DistilBERT", BERT "--weights $D/clip --prompt a");
+    refuses(6, "is not an umT5", UMT5 "--weights $D/clip --prompt a");
+    refuses(6, "is not a text encoder of CLIP", CLIP "--weights $D/distilbert --prompt a");
     refuses(5, "no tokenizer", BERT "--tokenizer $D/umt5-wan --prompt a");
     CHECK_INT(cli_run("cd %s && (cat %s/distilbert/vocab.txt; echo more) >vocab.txt", pl_test_dir(),
                       data())
@@ -344,7 +344,7 @@ TEST(embed_refuses_bad_options_weights_tokenizers_and_prompts)
     refuses(5, "no prompt", BERT "--text none.txt");
     CHECK_RUN(cli_run("cd %s && D=%s && $P embed " BERT "--prompt a --out bad.txt", pl_test_dir(),
                       data()),
-              2, "ends in .npy or .safetensors");
+              2, "must end in .npy or .safetensors");
     CHECK(access(pl_test_path("bad.txt"), F_OK) != 0);
 }
 

@@ -342,7 +342,7 @@ static pl_status find_folder(loader *l)
         return l->folder ? PL_OK : PL_ERR_MEMORY;
     }
     PL_FAIL(PL_ERR_FILE,
-            "%.200s is a zip, but no file of torch.save: it has no member NAME/data.pkl",
+            "%.200s is a zip, but not a file of torch.save: it has no member NAME/data.pkl",
             l->r->file.name);
 }
 

@@ -75,7 +75,7 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Weights that the run starts from: a file (.safetensors, .pt, .pth, .ckpt, .bin), "
             "several separated by commas, an index of shards, or a folder (docs/WEIGHTS.md)."},
     {"init_from.prefix", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
-     .doc = "What stands before the names in these files, e.g. state_dict.module.; null: it is "
+     .doc = "Prefix of the names in these files, e.g. state_dict.module.; null: the prefix is "
             "found."},
     {"init_from.missing", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "Weights that may keep their initial values: allow (any that the files lack), or "

@@ -70,7 +70,7 @@ static pl_status tell(pl_run *r, const char *data, const char *list)
     bool allowed = pl_config_bool(r->config, "allow_random_frozen");
     PL_FAIL_IF(data && !allowed, PL_ERR_CONFIG,
                "frozen weights would be random, and the data are real (%s): set %s; "
-               "allow_random_frozen=true goes on with random weights",
+               "allow_random_frozen=true trains with random weights",
                data, list);
     r->files.warning =
         pl_arena_printf(&r->arena, "frozen weights are random, results mean little: set %s", list);

@@ -186,7 +186,7 @@ static bool add_line(pl_foreign_doc *d, const char *ours, const char *value, con
                      const char **why)
 {
     char *text = pl_arena_printf(&d->mem, "%s=%s", ours, value);
-    *why = "a key before it sets the same";
+    *why = "an earlier key sets the same";
     if (!text || d->n_lines == LINES || is_set(d, ours)) return false;
     if (pl_config_override(d->config, text) != PL_OK) {
         *why = pl_arena_printf(&d->mem, "%s does not take it (%.200s)", ours, pl_error_text());
@@ -424,14 +424,14 @@ static pl_status unrecognised(const char *path, const char *only)
     for (int i = 0; i < pl_recipe_count(); i++)
         for (const pl_foreign *f = pl_recipe_at(i)->foreign; f && f->about; f++)
             pl_str_addf(&list, "%s%s (%s)", list.len ? ", " : "", f->about, pl_recipe_at(i)->name);
-    pl_status rc = only
-                       ? pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__,
-                                  "there is no conversion to recipe %.60s; there is: %s", only,
-                                  list.text ? list.text : "")
-                       : pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__,
-                                  "%s is not a configuration of a known program: %s; --recipe NAME "
-                                  "converts it all the same",
-                                  path, list.text ? list.text : "");
+    pl_status rc = only ? pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__,
+                                   "there is no conversion to recipe %.60s; there are conversions "
+                                   "to %s",
+                                   only, list.text ? list.text : "")
+                        : pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__,
+                                   "%s is not a configuration of a known program: %s; --recipe "
+                                   "NAME converts it anyway",
+                                   path, list.text ? list.text : "");
     pl_str_release(&list);
     return rc;
 }
