@@ -350,6 +350,12 @@ typedef struct pl_published {
     double add;
     int64_t add_count;
 } pl_published;
+/* Tensors whose published shape has other dimensions of 1 than the slot's in files. shape: "*"
+ * stands for the dimensions that are not 1, each "1" for one of 1: "*" turns [8,1,1] into [8],
+ * "1,1,*" into [1,1,8]; "*,1" turns [6,4] into [6,4,1]. */
+typedef struct pl_tensor_shape {
+    const char *names, *shape; /* names: pattern (pl_nn_match) of published names */
+} pl_tensor_shape;
 
 typedef struct pl_naming {
     const char *name;       /* name of the convention, for messages: "diffusers" */
@@ -368,6 +374,8 @@ typedef struct pl_naming {
     /* Optional, ends with NULL: patterns (pl_nn_match) of published names, in the order in which
      * export writes the tensors; within a pattern, and without any, the order of the slots. */
     const char *const *order;
+    const pl_tensor_shape
+        *shapes;      /* optional, ends with {NULL}: for export, the first that matches */
     const char *step; /* entry of PyTorch files with the number of steps done: "global_step" */
 } pl_naming;
 typedef struct pl_weights {

@@ -366,6 +366,26 @@ PL_API pl_status pl_run_save_averages(pl_run *r, const char *path) PL_MUST_USE;
  * other tensors in the file are ignored; otherwise they are an error. */
 PL_API pl_status pl_run_load_model(pl_run *r, const char *path, bool partial) PL_MUST_USE;
 
+/* ---- export: `plimsoll export` ---------------------------------------------------------------
+ * Writes weights of a built run, which need not be started, in one of the recipe's forms
+ * (pl_recipe.exports), or in the form "plimsoll": all that the run trains, under the slots' names.
+ * The weights come from files in any naming that init_from takes. */
+typedef struct pl_export_opts {
+    const char *form, *model, *out;
+    const char
+        *dtype;   /* "f32", "f16", "bf16", "f64": of floating-point tensors; NULL: the slots' */
+    bool frozen;  /* form plimsoll: frozen networks too */
+    int64_t step; /* number of steps done, for files that tell it */
+} pl_export_opts;
+typedef struct pl_export_info {
+    int files, tensors;
+    int unnamed;             /* weights that the form has no name for: they are left out */
+    char first_unnamed[128]; /* one of them */
+    uint64_t bytes;          /* of tensors */
+} pl_export_info;
+PL_API pl_status pl_run_export(pl_run *r, const pl_export_opts *o,
+                               pl_export_info *info) PL_MUST_USE;
+
 /* ---- replay: does this engine agree with a PyTorch program? --------------------------------
  * dir is what bench/peers/bench.py --dump wrote. */
 typedef struct pl_replay_opts {

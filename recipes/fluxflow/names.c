@@ -133,8 +133,17 @@ static bool authors_constant(const pl_config *c, int i, char name[PL_TENSOR_NAME
     return true;
 }
 
+static const pl_tensor_shape authors_shapes[] = {
+    {"*_activation.p*,*.time_embed.*.p*", "*"},
+    {"*.context_mixer.cls", "1,1,*"},
+    {NULL, NULL},
+};
 static const pl_naming authors_namings[] = {
-    {.name = "fluxflow", .rules = authors_rules, .map = authors_map, .constant = authors_constant},
+    {.name = "fluxflow",
+     .rules = authors_rules,
+     .map = authors_map,
+     .constant = authors_constant,
+     .shapes = authors_shapes},
     {.name = NULL},
 };
 
