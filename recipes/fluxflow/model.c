@@ -8,8 +8,10 @@
  * Scopes that the authors checkpoint are marked, each block as a separate segment.
  */
 #include "fluxflow.h"
+#include "recipes/lpips.h"
 
 #include <math.h>
+#include <string.h>
 
 static const pl_nn_lin biased;
 static const pl_nn_norm plain;
@@ -244,68 +246,11 @@ pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val co
     return pl_add(m->g, pl_mean(m->g, h, PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false), p);
 }
 
-/* ---- LPIPS ------------------------------------------------------------------------------ */
-/* Three numbers, one per channel. */
-static pl_val triple(pl_nn *m, double a, double b, double c)
-{
-    pl_type one = PL_TYPE(m->dtype, 1);
-    pl_val v[3] = {pl_fill(m->g, one, a), pl_fill(m->g, one, b), pl_fill(m->g, one, c)};
-    return pl_concat(m->g, 3, v, 0);
-}
-
-/* Converts an image in [-1,1] to VGG's training input. */
-static pl_val vgg_input(pl_nn *m, const flux_sizes *c, pl_val x)
-{
-    pl_graph *g = m->g;
-    pl_type t = PL_TYPE(m->dtype, 3);
-    pl_init zero = {PL_INIT_CONST, 0, 0}, one = {PL_INIT_CONST, 1, 0};
-    if (!c->lpips_buffers)
-        return pl_div(g, pl_sub(g, x, triple(m, -0.030, -0.088, -0.188)),
-                      triple(m, 0.458, 0.448, 0.450));
-    int shift = pl_nn_buffer_as(m, "shift", t, PL_DIMS(3, 1, 1), zero);
-    int scale = pl_nn_buffer_as(m, "scale", t, PL_DIMS(3, 1, 1), one);
-    return pl_div(g, pl_sub(g, x, pl_nn_read(m, shift)), pl_nn_read(m, scale));
-}
-
-/* VGG features after the last ReLU of each of five stages. */
-static void vgg(pl_nn *m, const flux_sizes *c, pl_val x, pl_val out[5])
-{
-    static const int depth[5] = {2, 2, 3, 3, 3};
-    pl_graph *g = m->g;
-    x = vgg_input(m, c, x);
-    for (int s = 0; s < 5; s++) {
-        int index = s ? 1 : 0;
-        if (s) x = pl_max_pool(g, x, &(pl_pool_opts){.kernel = {2, 2}});
-        for (int i = 0; i < depth[s]; i++, index += 2) {
-            pl_nn_conv o = conv3();
-            o.init = pl_nn_kaiming_normal(PL_FAN_IN, pl_nn_gain("relu", 0));
-            x = pl_relu(g,
-                        pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.%d", s, index), c->vgg[s], o));
-        }
-        out[s] = x;
-    }
-}
-
 pl_val flux_lpips(pl_nn *m, const flux_sizes *c, pl_val x, pl_val target)
 {
-    pl_graph *g = m->g;
-    bool frozen = m->frozen;
-    pl_val got[5], want[5], sum = PL_NO_VAL;
-    m->frozen = true;
-    pl_nn_push(m, "lpips");
-    pl_scope_checkpoint(g);
-    vgg(m, c, x, got);
-    vgg(m, c, target, want);
-    for (int s = 0; s < 5; s++) {
-        int64_t w = c->vgg[s];
-        pl_val weight = pl_nn_param_as(m, pl_nn_name(m, "weights.%d", s), PL_DIMS(w),
-                                       PL_DIMS(1, w, 1, 1), pl_nn_uniform(0, 1.0 / (double)w));
-        pl_val d = pl_loss_lpips_level(g, got[s], want[s], weight);
-        sum = s ? pl_add(g, sum, d) : d;
-    }
-    pl_nn_pop(m);
-    m->frozen = frozen;
-    return sum;
+    lpips_sizes s = {.buffers = c->lpips_buffers};
+    memcpy(s.widths, c->vgg, sizeof s.widths);
+    return lpips_distance(m, &s, x, target);
 }
 
 pl_val flux_image_tokens(pl_nn *m, pl_val packed)

@@ -2,6 +2,7 @@
  * authors' whole checkpoint (Lightning). The U-Net's input convolution has a different number of
  * channels in the first two and is not read from them. */
 #include "names.h"
+#include "recipes/lpips.h"
 #include "stablesr.h"
 
 #include <math.h>
@@ -101,6 +102,7 @@ const pl_weights sr_weights[] = {
     {"unet_from", "unet.*,!*.spade.*,!unet.inp.*", unet_namings},
     {"vae.weights", "vae.*", vae_namings},
     {"context_from", "context", context_naming},
+    {"lpips.weights", LPIPS_SLOTS, lpips_namings},
     {NULL, NULL, NULL},
 };
 

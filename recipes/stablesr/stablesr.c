@@ -14,6 +14,7 @@
  * edges do not go through the pool of pairs with their picture (pictures.c).
  */
 #include "stablesr.h"
+#include "recipes/lpips.h"
 
 #include <string.h>
 
@@ -97,6 +98,12 @@ static const pl_config_entry schema[] = {
     {"restore.steps", PL_CONFIG_INT, "4", .min = 1, .max = 100,
      .doc = "DDIM steps of restore.eval and of the pictures of sample.every; the programs grow "
             "with it."},
+    {"lpips.weights", PL_CONFIG_TEXT, "null",
+     .doc =
+         "restore.eval: weights of LPIPS, as fluxflow reads them; evaluations then report LPIPS, "
+         "too."},
+    {"lpips.widths", PL_CONFIG_INTS, "[64, 128, 256, 512, 512]", .min = 1, .max = 65536,
+     .doc = "LPIPS: channels of VGG's five stages."},
     {"predict.steps", PL_CONFIG_INT, "200", .min = 1, .max = 1000,
      .doc = "`predict`: sampling steps, evenly spread over the 1000 times of training."},
     {"predict.sampler", PL_CONFIG_CHOICE, "ddpm", .choices = "ddpm|ddim",
@@ -424,8 +431,14 @@ static void eval_restored(pl_builder *b, pl_nn *m, const sr_config *k)
     pl_output(m->g, "loss", sr_loss(m, k, &in));
     if (!pl_val_ok(in.gt)) in.gt = pl_input(m->g, "gt", picture_of(m, k));
     int steps = (int)pl_config_int(pl_builder_config(b), "restore.steps");
-    sr_scores(m, sr_restored(m, k, &in, steps), in.gt, "psnr_db", "ssim");
+    pl_val made = sr_restored(m, k, &in, steps);
+    sr_scores(m, made, in.gt, "psnr_db", "ssim");
     sr_scores(m, in.bad, in.gt, "lq_psnr_db", "lq_ssim");
+    if (pl_config_is_null(pl_builder_config(b), "lpips.weights")) return;
+    lpips_sizes s = {.buffers = false};
+    numbers(b, m, "lpips.widths", 5, s.widths);
+    pl_output(m->g, "lpips", lpips_distance(m, &s, made, in.gt));
+    pl_output(m->g, "lq_lpips", lpips_distance(m, &s, in.bad, in.gt));
 }
 
 /* The pictures of sample.every: given, degraded and restored. */

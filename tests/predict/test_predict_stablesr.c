@@ -2,6 +2,7 @@
 #include "plimsoll_events.h"
 #include "recipes/stablesr/predict.h"
 #include "tests/lib/cli_run.h"
+#include "tests/lib/renamed.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "tests/predict/predicted.h"
@@ -314,4 +315,34 @@ TEST(stablesr_evaluations_score_the_pictures_that_they_show)
     free(gt), free(bad), free(made);
     CHECK_RUN(cli_run(IN "$P train stablesr/tiny restore.eval=true train.steps=1", d), 2,
               "vae.encode=true");
+}
+
+static void same_name(const char *ours, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s", ours);
+}
+
+/* LPIPS of an evaluation: 0 between a picture and itself, more where it is degraded. */
+TEST(stablesr_evaluations_score_lpips_with_given_weights)
+{
+    const char *d = pl_test_dir();
+    static const char *const keys[] = {"lpips.widths=[4, 4, 4, 4, 4]"};
+    WANT_BIN();
+    write_vae();
+    CHECK_OK(small_run_save("fluxflow/tiny", keys, 1, pl_test_path("whole.safetensors")));
+    CHECK_OK(renamed_write(pl_test_path("whole.safetensors"), pl_test_path("lpips.safetensors"),
+                           (renamed_file){.of = "lpips.", .parts = 1, .name = same_name}));
+    CHECK_RUN(cli_run(IN "$P train " TOY "sample.every=2 restore.steps=1 --out run --quiet", d), 0,
+              "");
+    double distance[2];
+    for (int same = 0; same < 2; same++) {
+        cli_result r = cli_run(IN "$P eval run restore.eval=true lpips.weights=lpips.safetensors "
+                                  "'lpips.widths=[4, 4, 4, 4, 4]' --json %s",
+                               d, same ? "degrade.untouched=1 degrade.sharpen=false" : "");
+        CHECK_MSG(r.code == 0 && strstr(r.out, "\"lpips\""), "%s%s", r.out, r.err);
+        distance[same] = predicted_metric(r.out, "lq_lpips");
+        if (same) CHECK_NEAR(predicted_metric(r.out, "lq_ssim"), 1, 1e-6);
+    }
+    CHECK_MSG(distance[0] > 1e-4 && fabs(distance[1]) < 1e-9, "%g and %g", distance[0],
+              distance[1]);
 }
