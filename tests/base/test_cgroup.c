@@ -25,14 +25,17 @@ TEST(cgroup_version_2_takes_the_smallest_limit_up_the_tree)
         limits_of("echo 0::/a/b/c > self; mkdir -p fs/a/b/c; echo max > fs/a/b/c/memory.max; "
                   "echo 4000000000 > fs/a/b/memory.max; echo 9000000000 > fs/a/memory.max; "
                   "echo '150000 100000' > fs/a/cpu.max; echo 'max 100000' > fs/a/b/cpu.max");
+
     CHECK(c.memory_bytes == 4000000000u && c.version == 2);
     CHECK_NEAR(c.cpus, 1.5, 1e-12);
     CHECK_MSG(strstr(c.memory_path, "/fs/a/b") && !strstr(c.memory_path, "/c"), "%s",
               c.memory_path);
+
     /* A container sees its own group as the root. */
     c = limits_of(
         "echo 0::/ > self; echo 512000000 > fs/memory.max; echo '50000 100000' > fs/cpu.max");
     CHECK(c.memory_bytes == 512000000u && c.cpus == 0.5);
+
     c = limits_of("echo 0::/host/only > self; echo 512000000 > fs/memory.max");
     CHECK_INT(c.memory_bytes, 512000000);
 }
@@ -80,15 +83,19 @@ TEST(cgroup_limits_threads_budgets_and_what_devices_tells)
                 "echo '100000 100000' > fs/box/cpu.max && env -u PL_THREADS -u "
                 "OMP_NUM_THREADS PLIMSOLL_CGROUP=$PWD $P devices --json",
                 pl_test_dir());
+
     CHECK_MSG(r.code == 0 && strstr(r.out, " 1 threads") && strstr(r.out, "container: 1 of ") &&
                   strstr(r.out, "\"total_bytes\":200000000,\"free_bytes\":140000000"),
               "%s%s", r.out, r.err);
 #define BOX "cd %s && PLIMSOLL_CGROUP=$PWD $P "
+
     r = cli_run(BOX "train cloud/tiny train.steps=1 --memory 300MB", pl_test_dir());
     CHECK_MSG(r.code == 3 && strstr(r.err, "container") && !strstr(r.err, "loss"), "%d %s", r.code,
               r.err);
+
     r = cli_run(BOX "train cloud/tiny train.steps=1 --memory 150MB --quiet", pl_test_dir());
     CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+
     /* without a budget, a plan above the limit is refused; `plan` is not, because it may be for
      * another machine */
     r = cli_run(BOX "plan cloud/tiny --memory 300MB", pl_test_dir());
@@ -97,6 +104,7 @@ TEST(cgroup_limits_threads_budgets_and_what_devices_tells)
                 "train cloud/tiny train.steps=1",
                 pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 3 && strstr(r.err, "this container may use"), "%d %s", r.code, r.err);
+
     /* the memory that a run shows, and warns about, is the container's */
     r = cli_run(
         "cd %s && echo 200000000 > fs/box/memory.max && echo 228000000 > fs/box/memory.current && " BOX

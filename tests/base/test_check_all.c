@@ -31,6 +31,7 @@ TEST(check_all_reports_hung_programs_and_not_slow_ones)
     CHECK_INT(told_at(0, 11000), 301);
     CHECK_INT(told_at(0.005, 11000), 301); /* polls now and then for an event */
     CHECK_INT(told_at(2, 11000), 301);
+
     cli_watch w = {0};
     for (int t = 1; t <= 900; t++)
         CHECK(!cli_hangs(&w, t, t < 250 ? t : 250 + 0.1 * (t - 250), 300));
@@ -45,6 +46,7 @@ TEST(check_all_reports_hung_programs_and_not_slow_ones)
 TEST(check_all_core_seconds_of_a_group_are_counted)
 {
     int ready[2];
+
     CHECK_INT(pipe(ready), 0);
     pid_t pid = fork();
     CHECK(pid >= 0);
@@ -59,6 +61,7 @@ TEST(check_all_core_seconds_of_a_group_are_counted)
     }
     char c;
     CHECK_INT(read(ready[0], &c, 1), 1);
+
     enum { NO_GROUP = 1 << 30 }; /* above every process number */
     double used = cli_used(pid), other = cli_used(NO_GROUP);
     kill(pid, SIGKILL);
@@ -79,12 +82,14 @@ TEST(check_all_gpu_stage_asks_make_for_the_plugin)
     CHECK(cli_write(
         path, "#!/bin/sh\ncase \"$*\" in *show*) exec make \"$@\" ;; esac\necho asked: \"$@\"\n"));
     CHECK_INT(chmod(path, 0755), 0);
+
     cli_result r = cli_run(
         "mkdir %s/include && touch %s/include/cublasLt.h %s/include/cudnn.h %s/include/nvrtc.h; "
         "unset PLUGIN MAKEFLAGS; NVCC=true CUDA_HOME=%s MAKE=%s tools/check-all --stage cards",
         pl_test_dir(), pl_test_dir(), pl_test_dir(), pl_test_dir(), pl_test_dir(), path);
     CHECK_MSG(r.code == 0 && strstr(r.out, "asked: DEV=1 CUDA_ARCHS=all "), "code %d: %s%s", r.code,
               r.out, r.err);
+
     r = cli_run("unset PLUGIN MAKEFLAGS; CUDA_HOME= MAKE=%s tools/check-all --stage cards", path);
     CHECK_MSG(r.code == 2 && strcmp(r.out, "no nvcc here\n") == 0, "code %d: %s%s", r.code, r.out,
               r.err);
@@ -115,6 +120,7 @@ TEST(check_all_runs_one_test_by_its_name)
 TEST(check_all_parts_share_every_case_once)
 {
     int sum = 0, all = 0, checked = 0;
+
     for (int i = 0; i < 3; i++) {
         cli_result r =
             cli_run("PL_TEST_DEVICE=apart PL_DEVICE_CASES='%d 3' %s -k =device_ops_match_the_cpu",
@@ -149,6 +155,7 @@ TEST(check_all_sanitizer_reports_are_counted)
 {
     if (access("tools/gpu/sanitize", X_OK) != 0) SKIP("no sources here");
     char path[512];
+
     snprintf(path, sizeof path, "%s/checker", pl_test_dir());
     CHECK(cli_write(path, CHECKER));
     CHECK_INT(chmod(path, 0755), 0);
@@ -166,11 +173,13 @@ TEST(check_all_sanitizer_reports_are_counted)
         strstr(r.out, "groups2: =========     and Read access at pl_group+0x20 [512 hazards]\n") &&
             strstr(r.out, "sanitize: 1 parts with errors, 1 not done in 5 s\n"),
         "%s", r.out);
+
     r = cli_run("SANITIZER=%s PARTS=5 WHAT=ops OPS='0 1' tools/gpu/sanitize nowhere racecheck",
                 path);
     CHECK_MSG(r.code == 0 && strstr(r.out, "ops, 2 of 5 parts  1 clean 1 library (ops1)\n") &&
                   strstr(r.out, "sanitize: nothing found\n"),
               "code %d: %s%s", r.code, r.out, r.err);
+
     r = cli_run("SANITIZER=%s PARTS=6 WHAT=ops OPS=3 tools/gpu/sanitize nowhere memcheck", path);
     CHECK_MSG(r.code == 1 && strstr(r.out, "1 could not run"), "code %d: %s%s", r.code, r.out,
               r.err);

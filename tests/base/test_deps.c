@@ -99,18 +99,22 @@ TEST(deps_are_installed_by_root_without_sudo)
 TEST(deps_tell_make_what_was_found)
 {
     if (access("tools/deps", X_OK) != 0) SKIP("no sources here");
+
     CHECK(machine_make());
     char file[512];
     snprintf(file, sizeof file, "--found %s/found.mk", pl_test_dir());
     cli_result r = deps("LACKS='webp'", file);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     r = cli_run("cd %s && cat found.mk && touch -d 2001-01-01 found.mk", pl_test_dir());
     CHECK_MSG(strstr(r.out, "FOUND := JPEG PNG ") && !strstr(r.out, "WebP") &&
                   strstr(r.out, " MPI mpirun\nISAS := base avx2 avx512\n"),
               "%s", r.out);
+
     r = deps("LACKS='webp'", file); /* an unchanged file is not rewritten: make would start over */
     r = cli_run("find %s/found.mk -not -newermt 2002-01-01", pl_test_dir());
     CHECK_MSG(strstr(r.out, "found.mk"), "%s", r.out);
+
     r = deps("MACHINE=aarch64-linux-gnu", file);
     r = cli_run("cat %s/found.mk", pl_test_dir());
     CHECK_MSG(strstr(r.out, "WebP") && strstr(r.out, "ISAS := base\n"), "%s", r.out);

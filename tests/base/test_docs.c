@@ -32,18 +32,22 @@ TEST(docs_recipe_of_the_guide_compiles_and_trains)
     if (!cli_bin()) SKIP("PL_BIN is not built");
     char path[512];
     const char *d = pl_test_dir();
+
     CHECK_INT(cli_run("cd %s && $P new vote", d).code, 0);
     snprintf(path, sizeof path, "%s/vote/vote.c", d);
     CHECK(extract("docs/WRITE_A_RECIPE.md", "c", path));
     snprintf(path, sizeof path, "%s/vote/config.yaml", d);
     CHECK(extract("docs/WRITE_A_RECIPE.md", "yaml", path));
+
     cli_result r = cli_run("cd %s/vote && make CFLAGS='-O1 -Wall -Wextra -Werror'", d);
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     r = cli_run("cd %s/vote && $P plan config.yaml && $P plan vote.so/wide", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     r = cli_run("cd %s/vote && $P train config.yaml", d);
     const char *last = strstr(r.err, "before training, ");
     CHECK_MSG(r.code == 0 && last, "%s", r.err);
+
     double accuracy = strtod(last + strlen("before training, "), NULL);
     CHECK_MSG(accuracy > 0.85, "the network of the page reaches an accuracy of %g", accuracy);
     r = cli_run("cd %s/vote && $P generate vote.so --out set --samples 100 --eval-samples 64 && "
@@ -126,11 +130,13 @@ static void put_table(pl_str *s)
 TEST(docs_config_table_is_the_schema)
 {
     pl_str table = PL_STR_INIT, page = PL_STR_INIT;
+
     put_table(&table);
     const char *text = cli_read("docs/CONFIG.md"), *at = strstr(text, "| key | type |");
     CHECK(at && !table.failed);
     const char *end = strstr(at, "\n\n");
     CHECK(end);
+
     pl_str_addf(&page, "%.*s%s%s", (int)(at - text), text, table.text, end + 1);
     bool same = strcmp(page.text, text) == 0;
     if (!same && getenv("PL_UPDATE_DOCS")) {
@@ -148,6 +154,7 @@ TEST(docs_commands_name_every_option)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     char list[2048];
+
     snprintf(list, sizeof list, "%s", cli_run("$P help --commands").out);
     CHECK(strstr(list, "train"));
     for (const char *name = strtok(list, "\n"); name; name = strtok(NULL, "\n")) {
@@ -177,6 +184,7 @@ TEST(docs_exit_codes_are_complete)
         PL_STATUS_LIST(CODE)
 #undef CODE
     };
+
     cli_result r = cli_run("$P --help");
     const char *help = strstr(r.out, "Exit codes:");
     CHECK(help);
@@ -209,6 +217,7 @@ TEST(docs_invariants_are_cited_where_they_hold)
     char *page = strdup(cli_read("docs/MEMORY.md"));
     const char *end = strstr(page, "\n## Smaller representations"), *after = NULL;
     int n;
+
     CHECK(end && strstr(page, "Thirteen invariants, M1 to M13."));
     for (int k = 1; k <= 13; k++) {
         char mark[16], name[8];
@@ -221,6 +230,7 @@ TEST(docs_invariants_are_cited_where_they_hold)
         CHECK_MSG(n > 0 || k == 13, "%s names no file", name);
     }
     CHECK(!after);
+
     check_cited(end, strstr(end, "\n## Words"), "M13", &n);
     CHECK_INT(n, 8);
     free(page);
@@ -231,6 +241,7 @@ TEST(docs_rules_name_tests_that_exist)
 {
     static const char *const pages[] = {"docs/STYLE.md", "docs/MEMORY.md"};
     int n = 0;
+
     for (int i = 0; i < 2; i++) {
         char *page = strdup(cli_read(pages[i]));
         for (const char *p = page; (p = strchr(p, '`')); p++) {

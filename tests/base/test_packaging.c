@@ -75,6 +75,7 @@ TEST(installed_libraries_link_with_pkg_config)
 {
     WANT_SHARED();
     if (cli_run("command -v pkg-config").code != 0) SKIP("no pkg-config here");
+
     if (cli_run("nm $P | grep -q __asan_init\\\\\\|__tsan_init").code == 0)
         SKIP("built with a sanitizer");
     static const char source[] =
@@ -85,6 +86,7 @@ TEST(installed_libraries_link_with_pkg_config)
     char path[512];
     snprintf(path, sizeof path, "%s/embed.c", pl_test_dir());
     CHECK(cli_write(path, source));
+
     cli_result r = cli_run(
         "D=%s; %s place; cd $D; export PKG_CONFIG_PATH=$D/root/lib/pkgconfig LD_LIBRARY_PATH=$D/root/lib; "
         "for n in plimsoll plimsoll-static; do ${CC:-cc} embed.c -o $n $(pkg-config --cflags --libs $n) || exit 1; done; "

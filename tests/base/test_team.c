@@ -286,6 +286,7 @@ TEST(team_leaves_the_loops_of_others_to_libgomp)
     SKIP("the sanitizer does not see how libgomp's threads meet");
 #endif
     count c[2];
+
     memset(c, 0, sizeof c);
     GOMP_parallel(count_worker, c, 4, 0);
     CHECK_INT(c[0].workers, 4);
@@ -293,6 +294,7 @@ TEST(team_leaves_the_loops_of_others_to_libgomp)
     CHECK_INT(c[0].in_parallel, 1);
     CHECK(!omp_in_parallel());
     CHECK_INT(omp_get_num_threads(), 1);
+
     memset(c, 0, sizeof c);
     CHECK_INT(pl_team_reach(2), 2);
     pl_team_run(2, libgomp_inside, c);

@@ -11,6 +11,7 @@ TEST(cli_help_shows_examples)
 {
     WANT_BIN();
     char list[2048];
+
     cli_result r = cli_run("$P help --commands");
     CHECK_INT(r.code, 0);
     snprintf(list, sizeof list, "%s", r.out);
@@ -24,6 +25,7 @@ TEST(cli_help_shows_examples)
     }
     r = cli_run("$P --help");
     CHECK(r.code == 0 && strstr(r.out, "Exit codes") && strstr(r.out, "generate"));
+
     r = cli_run("$P");
     CHECK(r.code == 2 && strstr(r.err, "plimsoll --help lists all commands"));
     r = cli_run("$P --version");
@@ -78,6 +80,7 @@ TEST(cli_bad_configurations_are_refused_with_their_place)
         {"recipe: cloud/tiny\nextends: cloud/nope\n", "cloud/nope", "my.yaml:2"},
         {"recipe: cloud/tiny\nmodel: {channels: [1, 2]}\n", "model.channels", "3 numbers"},
     };
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CHECK(cli_write(pl_test_path("my.yaml"), cases[i].yaml));
         cli_result r = cli_run("cd %s && $P plan my.yaml", pl_test_dir());
@@ -94,6 +97,7 @@ TEST(cli_bad_configurations_are_refused_with_their_place)
 TEST(cli_printed_config_reads_back_the_same)
 {
     WANT_BIN();
+
     CHECK_INT(cli_run("$P plan cloud/tiny optim.lr=0.5 'model.dense=[7, 8]' --memory 3GiB "
                       "--print-config > %s",
                       pl_test_path("a.yaml"))
@@ -103,6 +107,7 @@ TEST(cli_printed_config_reads_back_the_same)
         cli_run("$P train %s --print-config > %s", pl_test_path("a.yaml"), pl_test_path("b.yaml"))
             .code,
         0);
+
     cli_result r =
         cli_run("cd %s && grep -v '^recipe:' a.yaml > a && grep -v '^recipe:' b.yaml > b "
                 "&& diff a b",
@@ -128,6 +133,7 @@ TEST(cli_overrides_win_over_extended_files)
 TEST(cli_unwritable_output_is_named)
 {
     WANT_BIN();
+
     CHECK(cli_write(pl_test_path("file"), "x"));
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s/run", pl_test_path("file")), 1,
               "file");
@@ -146,6 +152,7 @@ TEST(cli_unwritable_output_is_named)
 TEST(cli_bad_model_files_are_refused)
 {
     WANT_BIN();
+
     CHECK_INT(
         cli_run("$P train " CLI_SMALL "train.steps=1 --quiet --out %s", pl_test_path("run")).code,
         0);
@@ -153,6 +160,7 @@ TEST(cli_bad_model_files_are_refused)
                       pl_test_path("run/model.safetensors"))
                   .code,
               0);
+
     cli_run("cd %s && head -c 300 run/model.safetensors > cut.safetensors; "
             "printf '\\377\\377\\377\\377\\377\\377\\377\\177{}' > huge.safetensors; "
             "printf '\\002\\0\\0\\0\\0\\0\\0\\0{}' > empty.safetensors; : > zero.safetensors; "
@@ -191,15 +199,18 @@ TEST(cli_budget_below_the_minimum_is_refused_and_the_minimum_is_kept)
 {
 #define NET CLI_SMALL "batch=8 height=32 width=32 "
     WANT_BIN();
+
     cli_result r = cli_run("$P train " NET "train.steps=2 --memory 1MiB --quiet");
     CHECK_RUN(r, 3, "smallest budget");
     r = cli_run("$P plan " NET "--json --memory 1MiB");
     CHECK_RUN(r, 3, "smallest budget");
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(j && json_is_false(json_object_get(j, "fits")));
+
     json_int_t least = cli_member(j, "minimum_bytes");
     json_decref(j);
     CHECK(pl_test_allocs_counted() || least > 0);
+
     r = cli_run("$P train " NET "train.steps=3 --json --memory %lld", (long long)least);
     CHECK_MSG(r.code == 0, "%lld bytes were promised to be enough: %s", (long long)least, r.err);
     j = cli_event(r.out, "end", 0);
@@ -223,6 +234,7 @@ TEST(cli_sigterm_ends_a_run_with_143_and_a_summary)
 TEST(cli_escapes_and_colour_are_for_terminals_only)
 {
     WANT_BIN();
+
     cli_result r = cli_run("$P train " CLI_SMALL "train.steps=6 train.log_every=2");
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(!strchr(r.err, '\033') && !strchr(r.err, '\r'), "escapes without a terminal: %s",
@@ -231,9 +243,11 @@ TEST(cli_escapes_and_colour_are_for_terminals_only)
     CHECK(strchr(cli_run("FORCE_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
     CHECK(!strchr(cli_run("FORCE_COLOR=1 NO_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
     CHECK(!strchr(cli_run("$P plan " CLI_SMALL).out, '\033'));
+
     if (!cli_has_terminals()) SKIP("no terminals here: /dev/pts is not mounted");
     r = cli_run_terminal("exec $P train " CLI_SMALL "train.steps=40", NULL, 0);
     CHECK_MSG(r.code == 0, "%s", r.out);
+
     static const char *const parts[] = {
         "\r\033[K[00:00:", "Epoch 1/3 | Batch ", "/16 | ",  "batches/s | loss ", " MiB | ",
         "wait ",           "% | ETA 0.",         "\033[1m", "by all processes"};
@@ -241,6 +255,7 @@ TEST(cli_escapes_and_colour_are_for_terminals_only)
         CHECK_MSG(strstr(r.out, parts[i]), "\"%s\" is not in the line:\n%s", parts[i], r.out);
     r = cli_run_terminal("NO_COLOR=1 exec $P train " CLI_SMALL "train.steps=5", NULL, 0);
     CHECK(r.code == 0 && !strstr(r.out, "\033[1m") && strstr(r.out, "ETA"));
+
     r = cli_run_terminal("TERM=dumb exec $P train " CLI_SMALL "train.steps=5", NULL, 0);
     CHECK(r.code == 0 && !strchr(r.out, '\033'));
     r = cli_run_terminal("exec $P train " CLI_SMALL "train.steps=1000000", "ETA", 0.2);
@@ -297,16 +312,19 @@ TEST(cli_new_network_compiles_and_trains)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("cd %s && $P new my-net", d), 0, "");
     CHECK_RUN(cli_run("cd %s && $P new my-net", d), 1, "my-net");
     /* A sanitized program loads recipes built without sanitizers; its runtime must not leak into
      * make. */
     cli_result r = cli_run("cd %s/my-net && make CFLAGS='-O1 -Wall -Wextra -Werror'", d);
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+
     r = cli_run("cd %s/my-net && $P plan config.yaml && $P plan ./my-net.so --json", d);
     CHECK_MSG(r.code == 0 && strstr(r.out, "parameters"), "%s", r.err);
     r = cli_run("$P train %s/my-net/config.yaml --json", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     json_t *last = NULL;
     for (int i = 0;; i++) {
         json_t *e = cli_event(r.out, "eval", i);
@@ -374,10 +392,12 @@ TEST(cli_steps_take_nothing_from_the_system)
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer has the allocator");
     const char *d = pl_test_dir(), *cc = getenv("CC");
+
     CHECK(cli_write(pl_test_path("count.c"), counter_source));
     cli_result r =
         cli_run("%s -O1 -fPIC -shared -o %s/count.so %s/count.c -ldl", cc ? cc : "cc", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     char few[128], many[128];
     for (int json = 0; json < 2; json++) {
         for (int i = 0; i < 2; i++) {
@@ -407,6 +427,7 @@ TEST(cli_output_that_is_lost_is_an_error)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--print-config > /dev/full"), 1, "standard output");
     CHECK_RUN(cli_run("$P recipes > /dev/full"), 1, "standard output");
     CHECK_RUN(
@@ -435,6 +456,7 @@ TEST(cli_output_that_is_lost_is_an_error)
 TEST(cli_bench_measures_steps_in_the_planned_memory)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     cli_result r = cli_run("$P bench " CLI_SMALL "--steps 5 --warmup 2 --json");
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK_MSG(r.code == 0 && j, "%d: %s%s", r.code, r.out, r.err);
@@ -475,6 +497,7 @@ TEST(cli_weights_give_the_same_outputs_in_pytorch)
     WANT_BIN();
     WANT_PYTHON(python, "torch");
     const char *d = pl_test_dir();
+
     CHECK_INT(
         cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 --quiet --out %s/run", d).code,
         0);
@@ -488,13 +511,16 @@ TEST(cli_weights_give_the_same_outputs_in_pytorch)
         "model.load_state_dict(load_file(sys.argv[1]), strict=True)\n"
         "model.out.bias.data.fill_(0.625)\n"
         "save_file(model.state_dict(), sys.argv[2])\n"));
+
     cli_result r =
         cli_run("%s %s/load.py %s/run/model.safetensors %s/back.safetensors", python, d, d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     r = cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 optim.lr=0 --quiet "
                 "init_from=%s/back.safetensors --out %s/again",
                 d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     r = cli_run(
         "%s -c \"from safetensors.numpy import load_file as l; a=l('%s/back.safetensors'); "
         "b=l('%s/again/model.safetensors'); assert a.keys() == b.keys(); "

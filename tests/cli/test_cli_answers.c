@@ -31,6 +31,7 @@ static long long told_minimum(const char *text)
 TEST(answers_train_refuses_as_plan_does)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     cli_result r = cli_run("$P plan " CLI_SMALL "--json");
     long long least = atoll(strstr(r.out, "\"minimum_bytes\":") + 16);
     for (int small = 0; small < 2; small++) {
@@ -69,15 +70,18 @@ TEST(answers_presets_for_a_card_plan_for_that_card)
     if (!cli_bin()) SKIP("PL_BIN is not built");
         /* a missing plug-in: no GPU, whatever the machine has */
 #define NO_GPU "PLIMSOLL_PLUGIN=/nowhere "
+
     cli_result r = cli_run(NO_GPU "$P plan cloud/t4 --json");
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"device\":\"t4\""), "%s%s", r.out, r.err);
     r = cli_run(NO_GPU "$P plan fluxflow/flow8 --print-config");
     CHECK_MSG(r.code == 0 && strstr(r.out, "device: rtx4070-laptop"), "%s", r.out);
+
     /* A device that the user names is planned for. */
     r = cli_run(NO_GPU "$P plan cloud/t4 --device a100 --print-config");
     CHECK_MSG(r.code == 0 && strstr(r.out, "device: a100"), "%s", r.out);
     r = cli_run(NO_GPU "$P plan cloud/t4 device=cuda");
     CHECK_MSG(r.code == 4, "%d %s", r.code, r.err);
+
     /* No training for a GPU that is not in the machine. */
     r = cli_run(NO_GPU "$P train cloud/tiny device=cuda card=t4");
     CHECK_INT(r.code, 4);
@@ -87,6 +91,7 @@ TEST(answers_presets_for_a_card_plan_for_that_card)
         pl_test_dir());
     CHECK_MSG(r.code == 4 && strstr(r.err, "plans for a t4") && strstr(r.err, "device=cpu"),
               "%d %s", r.code, r.err);
+
     r = cli_run("$P plan cloud/tiny card=gtx card=t5");
     CHECK_MSG(r.code == 2 && strstr(r.err, "\"t5\""), "%d %s", r.code, r.err);
 }
@@ -109,6 +114,7 @@ TEST(answers_replay_counts_what_exceeds_rounding)
 TEST(answers_are_in_the_units_that_the_user_types)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     cli_result r = cli_run("$P plan " CLI_SMALL "--memory 6GB");
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 6.00 GB\n") && !strstr(r.out, "iB"),
               "%s", r.out);
@@ -116,21 +122,26 @@ TEST(answers_are_in_the_units_that_the_user_types)
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 6.00 GiB\n") &&
                   !strstr(r.out, " MB"),
               "%s", r.out);
+
     r = cli_run("$P plan " CLI_SMALL);
     CHECK_MSG(r.code == 0 && strstr(r.out, " MiB") && !strstr(r.out, " MB"), "%s", r.out);
+
     /* A refusal, the change that it offers, and the budget in a run's configuration. */
     r = cli_run("$P train " CLI_SMALL "--memory 2MB");
     CHECK_MSG(r.code == 3 && strstr(r.err, "does not fit 2.00 MB") && !strstr(r.err, "iB"), "%s",
               r.err);
+
     const char *offer = strstr(r.err, "--memory ");
     char size[32] = "";
     CHECK(offer && sscanf(offer, "--memory %31s", size) == 1);
     CHECK_MSG(strlen(size) <= 6 && strcmp(size + strlen(size) - 2, "MB") == 0, "%s", size);
+
     r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=1 --memory %s --out run && "
                 "grep -x 'memory: [0-9.]*[MK]B' run/config.yaml && $P report run --out -",
                 pl_test_dir(), size);
     char *config = strstr(r.out, "## Configuration"); /* whose other keys have their own units */
     CHECK_MSG(r.code == 0 && config, "%s%s", r.out, r.err);
+
     *config = 0;
     CHECK_MSG(strstr(r.out, " MB |") && !strstr(r.out, "iB"), "%s", r.out);
 }

@@ -25,10 +25,12 @@ TEST(cli_plan_json_has_every_member)
     WANT_BIN();
     static const char *const parts[] = {"weights",   "gradients", "optimizer", "activations",
                                         "workspace", "inputs",    NULL};
+
     cli_result r = cli_run("$P plan cloud/full --json");
     CHECK_INT(r.code, 0);
     json_t *j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
     CHECK(j);
+
     const char *missing = first_missing(j, plan_names);
     CHECK_MSG(!missing, "%s is missing", missing);
     missing = first_missing(json_object_get(j, "components"), parts);
@@ -52,6 +54,7 @@ TEST(cli_train_json_reports_the_planned_arena)
                                         "lr",         "step_ms", "data_wait_ms", "arena_bytes",
                                         "used_bytes", NULL};
     static const char *const ends[] = {"event", "steps", "wall_s", "peak_used_bytes", NULL};
+
     cli_result r = cli_run("$P plan " CLI_SMALL "--json");
     json_t *plan = json_loads(r.out, 0, NULL);
     CHECK(plan);
@@ -60,6 +63,7 @@ TEST(cli_train_json_reports_the_planned_arena)
     r = cli_run("$P train " CLI_SMALL "train.steps=4 --json --out %s", pl_test_path("run/deep"));
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(!r.err[0], "stderr is not empty: %s", r.err);
+
     plan = cli_event(r.out, "plan", 0);
     CHECK(plan && !first_missing(plan, plan_names));
     json_decref(plan);
@@ -90,10 +94,12 @@ TEST(cli_train_json_reports_the_planned_arena)
 TEST(cli_version_names_the_parts_that_are_found)
 {
     WANT_BIN();
+
     cli_result r = cli_run("touch %s/mpi && PLIMSOLL_PLUGIN=%s/absent PLIMSOLL_MPI=%s/mpi "
                            "$P version --json",
                            pl_test_dir(), pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(json_is_string(json_object_get(j, "compiler")));
     CHECK(json_is_string(json_object_get(j, "onednn")));
@@ -113,6 +119,7 @@ TEST(cli_version_names_the_parts_that_are_found)
 TEST(cli_every_command_prints_valid_json)
 {
     WANT_BIN();
+
     json_t *j = json_loads(cli_run("$P devices --json").out, 0, NULL);
     CHECK(json_array_size(j) >= 1);
     CHECK(strcmp(json_string_value(json_object_get(json_array_get(j, 0), "name")), "cpu") == 0);
@@ -125,6 +132,7 @@ TEST(cli_every_command_prints_valid_json)
     json_decref(j);
     cli_result r = cli_run("$P replay tests/data/peers/cloud --json");
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+
     j = json_loads(r.out, 0, NULL);
     CHECK(json_is_true(json_object_get(j, "agree")) && cli_member(j, "steps") == 5);
     CHECK(json_real_value(json_object_get(j, "worst_loss")) < 1e-5);
@@ -132,6 +140,7 @@ TEST(cli_every_command_prints_valid_json)
     json_decref(j);
     r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002");
     CHECK_MSG(r.code == 1 && strstr(r.out, "NOT agree"), "%s", r.out);
+
     for (const char *const *c = (const char *const[]){"", "--graph", "--buffers",
                                                       "--program evaluation --graph", NULL};
          *c; c++) {
@@ -160,6 +169,7 @@ TEST(cli_plan_writes_csv_and_timeline)
         cli_run("$P plan --csv tests/data/plan/A.1048576.csv --out %s --capacity 1048576 "
                 "--json",
                 pl_test_path("s.csv"));
+
     CHECK_MSG(r.code == 0, "%s", r.err);
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(cli_member(j, "height_bytes") >= cli_member(j, "bound_bytes") &&
@@ -172,6 +182,7 @@ TEST(cli_plan_writes_csv_and_timeline)
     CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity -5"), 2, "-5");
     CHECK_INT(
         cli_run("$P plan " CLI_SMALL "--memory 1GiB --timeline %s", pl_test_path("t.svg")).code, 0);
+
     const char *svg = cli_read(pl_test_path("t.svg"));
     CHECK(strstr(svg, "<svg ") && strstr(svg, "peak ") && strstr(svg, "</svg>"));
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--timeline /proc/none/t.svg"), 1, "/proc/none/t.svg");

@@ -85,6 +85,7 @@ TEST(cli_plan_parts_add_up)
     json_decref(kept);
     json_decref(less);
     cli_result r = cli_run("$P plan %s", with_budget("", 0.7, false));
+
     CHECK(strstr(r.out, "keep-all") && strstr(r.out, "recompute "));
     CHECK(strstr(r.out, "Fullest positions around the peak"));
 }
@@ -140,6 +141,7 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     double fixed = number(kept, "state_bytes") + number(kept, "overhead_bytes"),
            least = number(kept, "minimum_bytes") - fixed;
     CHECK(strcmp(json_string_value(json_object_get(kept, "program")), "train") == 0);
+
     snprintf(line, sizeof line, "%s memory=%.0f --timeline %s/t.html --snapshot %s/s.pickle", net,
              fixed + least + 0.2 * (number(kept, "arena_bytes") - least), pl_test_dir(),
              pl_test_dir());
@@ -154,13 +156,16 @@ TEST(cli_plan_shows_the_program_that_takes_most)
           sum_of(json_object_get(kept, "components")));
     CHECK(sum_of(json_object_get(less, "components")) ==
           number(less, "live_bound_bytes") + number(less, "state_bytes"));
+
     size_t buffers;
     snprintf(text, sizeof text, "%s/t.html", pl_test_dir());
     CHECK(page_top(text, &buffers) == number(less, "arena_bytes"));
     CHECK(strstr(cli_read(text), ", the disc_r1 program\""));
+
     snprintf(text, sizeof text, "%zu\n", buffers);
     CHECK(strcmp(cli_run("grep -ao free_completed %s/s.pickle | wc -l", pl_test_dir()).out, text) ==
           0);
+
     snprintf(line, sizeof line, "%s memory=%.0f", net, number(less, "budget_bytes"));
     /* A pause makes the planning last longer than a second, after which the busy line is drawn. */
     const bool terminal = cli_has_terminals(); /* a bare chroot has none */
@@ -170,6 +175,7 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     CHECK_MSG(strstr(r.out, "The disc_r1 program needs the most memory; this is its plan.") &&
                   strstr(r.out, "shows the train program"),
               "%s", r.out);
+
     snprintf(text, sizeof text, "%s/t.svg", pl_test_dir());
     CHECK(strstr(cli_read(text), " in disc_r1 at position "));
     for (int i = 0; i < 4; i++) {
@@ -180,6 +186,7 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     snprintf(line, sizeof line, ": %s</text>",
              json_string_value(json_object_get(less, "peak_node")));
     CHECK_MSG(strstr(cli_read(text), line), "not in the picture: peak at%s", line);
+
     /* the busy line is removed before the table is printed */
     const char *busy = strstr(r.out, "planning fluxflow/tiny, "),
                *gone = strstr(r.out, "\r\033[K\033[1mfluxflow/tiny");
@@ -199,11 +206,13 @@ TEST(cli_plan_each_saving_is_that_of_a_plan_without_it)
     CHECK(arena_of(one, "offsets") == number(kept, "arena_bytes"));
     CHECK(arena_of(one, "order") == number(kept, "live_bound_bytes"));
     CHECK(arena_of(one, "views") == number(kept, "no_reuse_bytes"));
+
     static const char *const down[] = {"micro_batches", "fusion",   "views",
                                        "sharing",       "in_place", "order"};
     for (int i = 0; i < 5; i++)
         CHECK_MSG(arena_of(one, down[i]) >= arena_of(one, down[i + 1]), "%s", down[i + 1]);
     CHECK(arena_of(one, "whole_batch") < 0); /* it is not split */
+
     json_t *split = planned("cloud/tiny batch=8 accumulate=4 accumulate_coupled=true --explain", 0);
     CHECK(arena_of(split, "whole_batch") > 2 * arena_of(split, "micro_batches"));
     json_decref(one);
@@ -275,6 +284,7 @@ TEST(cli_plan_offers_edits_that_fit)
         json_decref(j);
     }
     cli_result r = cli_run("$P plan " CLI_SMALL "--memory 1MiB");
+
     CHECK(r.code == 3 && strstr(r.out, "--memory ") && strstr(r.err, "smallest budget"));
 }
 
@@ -304,9 +314,11 @@ TEST(cli_plan_page_holds_every_buffer_and_no_links)
     const char *page = cli_read(path), *from = strstr(page, "id=\"plan\">");
     CHECK(plan && from && !strstr(page, "src=\"http") && !strstr(page, "@import") &&
           !strstr(page, "fetch("));
+
     from += strlen("id=\"plan\">");
     json_t *data = json_loads(from, JSON_DISABLE_EOF_CHECK, NULL);
     CHECK(data);
+
     json_t *positions = json_object_get(page_program(data), "steps");
     CHECK(json_array_size(positions) == (size_t)number(plan, "steps"));
     double most = 0;
@@ -357,10 +369,12 @@ TEST(cli_plan_does_not_depend_on_the_clock)
     WANT_PLAIN();
     char path[512], fast[1024];
     const char *d = pl_test_dir(), *cc = getenv("CC");
+
     snprintf(path, sizeof path, "%s/fast.c", d);
     CHECK(cli_write(path, fast_source));
     cli_result r = cli_run("%s -O1 -fPIC -shared -o %s/fast.so %s", cc ? cc : "cc", d, path);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     static const char *const ways[] = {"once", "twice"};
     for (int i = 0; i < 2; i++) {
 #define PLAN "$P plan fluxflow/tiny gan.decode=%s threads=1 --json"
@@ -405,12 +419,14 @@ TEST(cli_plan_largest_batch_is_near_the_largest)
     json_t *one = planned("cloud/demo batch=8", 0);
     char args[96];
     double budget = number(one, "total_bytes") + 0x1p20 * 12;
+
     snprintf(args, sizeof args, "cloud/demo --largest-batch --memory %.0f", budget);
     json_t *told = planned(args, 0);
     int batch = (int)number(told, "effective_batch"), beyond = batch + batch * 2 / 5;
     snprintf(args, sizeof args, "cloud/demo batch=%d --memory %.0f", batch, budget);
     json_t *fits = planned(args, 0);
     cli_result r = cli_run("$P plan cloud/demo batch=%d --memory %.0f", beyond, budget);
+
     CHECK_MSG(json_is_true(json_object_get(fits, "fits")) && r.code == 3,
               "batch %d is told, %d has room", batch, beyond);
     json_decref(one), json_decref(told), json_decref(fits);

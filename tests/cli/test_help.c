@@ -19,6 +19,7 @@ TEST(help_alone_shows_five_commands_with_examples)
 TEST(help_unknown_words_are_answered_with_the_nearest)
 {
     WANT_BIN();
+
     CHECK_RUN(cli_run("$P reprot run"), 2, "did you mean report?");
     CHECK_RUN(cli_run("$P help reprot"), 2, "did you mean report?");
     CHECK_RUN(cli_run("$P plan cloud/tiny --jsn"), 2, "did you mean --json?");
@@ -35,6 +36,7 @@ TEST(help_unknown_words_are_answered_with_the_nearest)
     CHECK_RUN(cli_run("$P plan cloud/tiny cloud/demo"), 2, "\"cloud/demo\" is one argument");
     cli_result r = cli_run("$P plan zzzzzzzz");
     CHECK_MSG(r.code == 2 && !strstr(r.err, "did you mean"), "%s", r.err);
+
     r = cli_run("$P devices --batch 4");
     CHECK_MSG(r.code == 2 && !strstr(r.err, "batch=4"), "devices takes no keys: %s", r.err);
 }
@@ -113,10 +115,12 @@ TEST(help_zsh_and_fish_parse_their_completions)
 TEST(doctor_trains_and_names_what_is_missing)
 {
     WANT_BIN();
+
     cli_result r = cli_run("$P doctor --json");
     CHECK_INT(r.code, 0);
     json_t *j = json_loads(r.out, 0, NULL), *row, *checks = json_object_get(j, "checks");
     CHECK_MSG(checks && json_is_true(json_object_get(j, "ok")), "%s", r.out);
+
     size_t i, trained = 0;
     json_array_foreach(checks, i, row)
     {

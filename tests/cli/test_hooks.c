@@ -33,6 +33,7 @@ TEST(hooks_words_are_split_without_a_shell)
                {"./tell $HOME `id` a|b;c > d", "[$HOME]\n[`id`]\n[a|b;c]\n[>]\n[d]\nrun"},
                {"sh -c './tell $PL_STATUS | cat; ./tell b'", "[0]\nrun"}};
     WANT_BIN();
+
     CHECK(write_script());
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char config[512];
@@ -52,6 +53,7 @@ TEST(hooks_words_are_split_without_a_shell)
 TEST(hooks_on_end_is_told_of_the_run)
 {
     WANT_BIN();
+
     CHECK(write_script());
     const char *d = pl_test_dir();
     char want[1024];
@@ -61,9 +63,11 @@ TEST(hooks_on_end_is_told_of_the_run)
                            d);
     CHECK_RUN(r, 0, "said by the hook");
     CHECK(!strstr(r.out, "said by"));
+
     snprintf(want, sizeof want,
              "[two words]\n[$HOME]\nrun %s/run\nstatus 0\nstep 3\nmessage 3 steps done\n", d);
     CHECK_MSG(strcmp(written(), want) == 0, "%s", written());
+
     r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=3 on_end=./tell --out run", d);
     CHECK_RUN(r, 0, "finished");
     CHECK_MSG(strcmp(written(), want) == 0, "%s", written());
@@ -72,6 +76,7 @@ TEST(hooks_on_end_is_told_of_the_run)
 TEST(hooks_on_error_is_told_why)
 {
     WANT_BIN();
+
     CHECK(write_script());
     const char *d = pl_test_dir();
     cli_result r = cli_run(
@@ -84,6 +89,7 @@ TEST(hooks_on_error_is_told_why)
                 "train.steps=50 optim.name=sgd optim.lr=1e6 on_error=./tell --quiet --out run",
                 d),
         7, "finite");
+
     CHECK_MSG(strstr(written(), "status 7") && strstr(written(), "finite"), "%s", written());
 }
 
@@ -116,6 +122,7 @@ TEST(hooks_that_fail_are_warnings)
                {"sh -c 'kill -9 \\$\\$'", "warning: on_end was ended by signal 9"},
                {"sleep 100", "warning: on_end ran longer than 0.2 s (hook_timeout)"},
                {"sh -c 'trap : TERM; sleep 100 & wait; sleep 100'", "ran longer than 0.2 s"}};
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 hook_timeout=%s on_end=\"%s\"",
                           i < 4 ? "60s" : "0.2s", row[i].hook),

@@ -21,6 +21,7 @@ static int count(const char *text, const char *part)
 TEST(monitor_events_begin_with_the_known_frame)
 {
     static const unsigned char want[] = {0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22};
+
     unsigned char got[64] = {0};
     char command[512];
     pl_events *e = NULL;
@@ -30,6 +31,7 @@ TEST(monitor_events_begin_with_the_known_frame)
     snprintf(command, sizeof command, "cat %s/events.out.tfevents.*", pl_test_dir());
     FILE *f = popen(command, "r");
     CHECK(f != NULL);
+
     size_t n = fread(got, 1, sizeof got, f);
     pclose(f);
     CHECK_INT(n, 12 + 24 + 4);
@@ -73,10 +75,12 @@ TEST(monitor_events_are_read_by_tensorboard)
     WANT_BIN();
     WANT_PYTHON(python, "tensorboard, PIL");
     char path[512];
+
     snprintf(path, sizeof path, "%s/read.py", pl_test_dir());
     CHECK(cli_write(path, script));
     CHECK(write_steps(0, 10, 0, true));
     CHECK(write_steps(6, 8, 100, false));
+
     cli_result r = cli_run("%s %s %s", python, path, pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(strstr(r.out, "steps 1:1 2:2 3:3 4:4 5:5 6:6 7:107 8:108\n"), "%s", r.out);
@@ -88,18 +92,22 @@ TEST(monitor_tables_of_a_resumed_run_have_every_step_once)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     char path[512];
+
     cli_result r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=12 eval.every=4 --out run",
                            pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(strstr(r.err, "planned, to the byte") && strstr(r.err, "host "), "%s", r.err);
+
     r = cli_run("cd %s && echo 13,torn >> run/metrics.csv; printf '14,to' >> run/metrics.csv; "
                 "$P train " CLI_SMALL "train.steps=20 eval.every=4 log.memory_every=7 --out run",
                 pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_INT(count(r.err, "by all processes"), 2); /* at the start, at step 14 */
+
     snprintf(path, sizeof path, "%s/run/metrics.csv", pl_test_dir());
     const char *text = cli_read(path);
     CHECK_INT(count(text, "\n"), 21);
+
     for (int step = 1; step <= 20; step++) {
         char row[16];
         snprintf(row, sizeof row, "\n%d,", step);
@@ -107,6 +115,7 @@ TEST(monitor_tables_of_a_resumed_run_have_every_step_once)
     }
     snprintf(path, sizeof path, "%s/run/eval.csv", pl_test_dir());
     CHECK_MSG(count(cli_read(path), "\n") == 1 + 6, "%s", cli_read(path)); /* 0 4 8 12 16 20 */
+
     r = cli_run(
         "cd %s && ls run | grep -c tfevents; $P train " CLI_SMALL
         "train.steps=2 log.tensorboard=false --quiet --out other; ls other | grep -c tfevents",
@@ -133,6 +142,7 @@ TEST(monitor_report_has_every_part)
                 "echo '{\"event\":\"st' >> run/log.jsonl && $P report run && "
                 "$P report run --out m.md && $P report run --out -",
                 pl_test_dir());
+
     CHECK_MSG(r.code == 0, "%s", r.err);
     static const char *const parts[] = {"# Memory optimisation: cloud/tiny",
                                         "| **whole process** |",
@@ -150,6 +160,7 @@ TEST(monitor_report_has_every_part)
           strstr(page, "\"rows\":[[1,"));
     CHECK(!strstr(page, "src=\"http") && count(page, "href=") == count(page, "href=\"data:") &&
           !strstr(page, "@import") && !strstr(page, "url(http"));
+
     r = cli_run("cd %s && $P report .", pl_test_dir());
     CHECK_MSG(r.code == 1 && strstr(r.err, "plan.json"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && $P report run --out x.pdf", pl_test_dir());

@@ -24,6 +24,7 @@ TEST(new_from_a_recipe_gives_its_source_to_change)
     static char own[4096], copy[4096], changed[4096];
     const char *d = pl_test_dir();
     WANT_BIN();
+
     CHECK_RUN(cli_run(IN "$P new mine --from text && cd mine && make CFLAGS=-O1 >/dev/null", d), 0,
               "");
     losses_of("text/tiny", "own", own, sizeof own);
@@ -34,6 +35,7 @@ TEST(new_from_a_recipe_gives_its_source_to_change)
                       d),
               0, "");
     losses_of("mine/config.yaml", "changed", changed, sizeof changed);
+
     CHECK_MSG(changed[0] && strcmp(own, changed) != 0, "a change in model.c changes no loss");
 }
 

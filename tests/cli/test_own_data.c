@@ -121,6 +121,7 @@ TEST(readme_predicts_numbers_of_a_table)
     static const char *const city[] = {"Oslo", "Rome", "Lima"};
     char path[700];
     WANT_BIN();
+
     prepare();
     for (int k = 0; k < 2; k++) {
         snprintf(path, sizeof path, "%s/%s", pl_test_dir(), k ? "new-houses.csv" : "houses.csv");

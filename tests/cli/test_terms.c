@@ -19,6 +19,7 @@ static double number(const json_t *o, const char *name)
 TEST(terms_of_each_step_are_those_of_the_programs_that_ran)
 {
     WANT_BIN();
+
     cli_result r = cli_run("$P train " FLUX "train.steps=4 --json");
     CHECK_MSG(r.code == 0, "%s", r.err);
     for (int i = 0; i < 4; i++) {
@@ -35,6 +36,7 @@ TEST(terms_of_each_step_are_those_of_the_programs_that_ran)
     }
     r = cli_run("$P train regress/tiny train.steps=1 --json");
     json_t *e = cli_event(r.out, "step", 0);
+
     CHECK(json_is_object(json_object_get(e, "terms")));
     json_decref(e);
 }
@@ -42,12 +44,14 @@ TEST(terms_of_each_step_are_those_of_the_programs_that_ran)
 TEST(terms_are_in_the_line_the_table_the_events_and_the_pages)
 {
     WANT_BIN();
+
     cli_result r = cli_run("cd %s && $P train " FLUX "train.steps=3 train.log_every=1 --out shown",
                            pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(strstr(r.err, " rec=") && strstr(r.err, " kl="), "%s", r.err);
     /* one name for both programs of the discriminator */
     CHECK_MSG(strstr(r.err, " disc.d=") && !strstr(r.err, "disc_r1.d="), "%s", r.err);
+
     r = cli_run(
         "cd %s && head -1 shown/metrics.csv; cut -d, -f10,14,18 shown/metrics.csv; "
         "grep -q terms/disc_r1.r1 shown/events.out.tfevents.* && echo tagged; "
@@ -59,10 +63,12 @@ TEST(terms_are_in_the_line_the_table_the_events_and_the_pages)
                      "disc.d,disc.r1,disc.loss,disc.lr,disc_r1.d,disc_r1.r1,disc_r1.loss,"
                      "disc_r1.lr,rec,lpips,kl,beta,g\ndisc.d,disc_r1.d,rec\n,") == r.out,
               "%s", r.out);
+
     const char *second = strstr(r.out, "rec\n,") + 4; /* step 1, then step 2 */
     second = strchr(second, '\n') + 1;
     CHECK_MSG(*second != ',' && strstr(second, ",,") < strchr(second, '\n'), "%s", r.out);
     CHECK_MSG(strstr(r.out, "\ntagged\n"), "%s", r.out);
+
     const char *page = cli_read(pl_test_path("shown/report.html"));
     CHECK(strstr(page, "{\"name\":\"disc_r1.r1\",\n\"points\":[[1,") && strstr(page, "],[3,"));
     CHECK(strstr(cli_read(pl_test_path("shown/r.md")), "\n| kl | "));

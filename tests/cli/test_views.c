@@ -43,6 +43,7 @@ TEST(views_budget_and_peak_labels_keep_apart)
     WANT_BIN();
     double total = planned("", "total_bytes"), fixed = planned("", "overhead_bytes"),
            shown = total - fixed; /* the picture leaves the overhead out */
+
     CHECK(total > 0 && shown > 0);
     const double budgets[] = {total,
                               total + 1,
@@ -70,6 +71,7 @@ TEST(views_picture_names_programs_stages_and_recompute)
 {
     WANT_BIN();
     char keys[64];
+
     CHECK_RUN(cli_run("$P plan " NET "--timeline %s", pl_test_path("t.svg")), 0, "");
     const char *svg = cli_read(pl_test_path("t.svg"));
     static const char *const parts[] = {
@@ -80,6 +82,7 @@ TEST(views_picture_names_programs_stages_and_recompute)
         CHECK_MSG(strstr(svg, parts[i]), "no %s in\n%s", parts[i], svg);
     CHECK(!strstr(svg, ">recomputed ") && !strstr(svg, "class=\"again\""));
     CHECK(count(svg, "class=\"grid\" x1") >= 5); /* ticks of bytes */
+
     snprintf(keys, sizeof keys, "--memory %.0f", planned("", "minimum_bytes"));
     CHECK_RUN(cli_run("$P plan " NET "%s --timeline %s", keys, pl_test_path("t.svg")), 0, "");
     svg = cli_read(pl_test_path("t.svg"));
@@ -90,6 +93,7 @@ TEST(views_picture_names_programs_stages_and_recompute)
 TEST(views_stages_are_those_of_the_kernels)
 {
     WANT_BIN();
+
     CHECK_RUN(cli_run("$P plan " NET "--timeline %s", pl_test_path("t.html")), 0, "");
     const char *page = cli_read(pl_test_path("t.html")), *from = strstr(page, "id=\"plan\">");
     json_t *data =
@@ -116,6 +120,7 @@ TEST(views_stages_are_those_of_the_kernels)
             }
         }
     }
+
     json_decref(data);
     CHECK_MSG(seen[0] && seen[1] && seen[2] && evaluated, "%d %d %d %d", seen[0], seen[1], seen[2],
               evaluated);
@@ -126,6 +131,7 @@ TEST(views_runs_are_compared)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("cd %s && mkdir -p x && $P train " CLI_SMALL
                       "train.steps=4 eval.every=2 --quiet --out a && $P train " CLI_SMALL
                       "train.steps=6 eval.every=2 optim.lr=0.5 --quiet --out x/a",
@@ -145,9 +151,11 @@ TEST(views_runs_are_compared)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         CHECK_MSG(strstr(r.out, parts[i]), "no \"%s\" in\n%s", parts[i], r.out);
     CHECK_MSG(!strstr(r.out, "| batch |"), "%s", r.out);
+
     const char *page = cli_read(pl_test_path("compare.html"));
     CHECK(strstr(page, "\"keys\":[[") && strstr(page, "[\"optim.lr\",\"0.001\",\"0.5\"]") &&
           count(page, "\"rows\":[[1,") == 2 && !strstr(page, "src=\"http"));
+
     r = cli_run("cd %s && $P report a a --out -", d);
     CHECK_MSG(r.code == 0 && strstr(r.out, "The configurations are equal."), "%s", r.out);
     CHECK_RUN(cli_run("cd %s && $P report a x --out y.html; ls y.html", d), 2, "plan.json");

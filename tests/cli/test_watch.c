@@ -137,6 +137,7 @@ TEST(watch_answers_only_with_the_token)
 {
     WANT_SERVER(s);
     char path[256];
+
     cli_result before = cli_run("cd %s && find . -printf '%%p %%s %%T@\n'", run_dir());
     static char listed[16384];
     snprintf(listed, sizeof listed, "%s", before.out);
@@ -144,6 +145,7 @@ TEST(watch_answers_only_with_the_token)
     CHECK(strstr(answer, "id=\"run\"") && strstr(answer, "Content-Security-Policy:"));
     CHECK_INT(get(&s, "run.json"), 200);
     CHECK(strstr(answer, "\"state\":\"ended\"") && strstr(answer, "\"rows\":[[1,"));
+
     static const char *const without[] = {"/",
                                           "/favicon.ico",
                                           "/run.json",
@@ -156,6 +158,7 @@ TEST(watch_answers_only_with_the_token)
                   without[i], answer);
     snprintf(path, sizeof path, "/%.31s/", s.token);
     CHECK_INT(ask(&s, "GET", path), 403);
+
     snprintf(path, sizeof path, "/%sx/", s.token);
     CHECK_INT(ask(&s, "GET", path), 403);
     static const char *const nothing[] = {"config.yaml",
@@ -173,6 +176,7 @@ TEST(watch_answers_only_with_the_token)
     CHECK_INT(ask(&s, "DELETE", path), 405);
     CHECK_INT(ask(&s, "POST", "/"), 403);
     CHECK_INT(stop(&s), 0);
+
     cli_result after = cli_run("cd %s && find . -printf '%%p %%s %%T@\n'", run_dir());
     CHECK_MSG(strcmp(listed, after.out) == 0, "the run folder changed:\n%s%s", listed, after.out);
 }
@@ -182,11 +186,13 @@ TEST(watch_survives_broken_clients)
 {
     WANT_SERVER(s);
     static char large[200000];
+
     memset(large, 'a', sizeof large);
     memcpy(large, "GET /", 5);
     CHECK(send_raw(&s, large, sizeof large) != 200);
     memcpy(large, "GET / HTTP/1.1\r\nX: ", 19);
     CHECK(send_raw(&s, large, sizeof large) != 200);
+
     uint64_t noise = 7;
     for (int i = 0; i < 20; i++) {
         char bytes[256];
@@ -216,6 +222,7 @@ TEST(watch_closes_silent_clients)
     WANT_SERVER(s);
     int idle[40];
     char rest[64];
+
     for (int i = 0; i < 8; i++) CHECK((idle[i] = dial(&s)) >= 0);
     (void)!send(idle[0], "GET /", 5, MSG_NOSIGNAL);
     CHECK_INT(get(&s, ""), 200);
@@ -231,6 +238,7 @@ TEST(watch_closes_silent_clients)
         if (i) usleep(100000);
         code = get(&s, "");
     }
+
     CHECK_INT(code, 200);
     CHECK_INT(stop(&s), 0);
 }
@@ -253,6 +261,7 @@ TEST(watch_follows_a_run)
 {
     WANT_BIN();
     server s = {0};
+
     CHECK(train());
     const char *d = pl_test_dir();
     CHECK_INT(cli_run("cd %s && mv run whole && mkdir run", d).code, 0);
@@ -269,6 +278,7 @@ TEST(watch_follows_a_run)
     CHECK_MSG(strstr(answer, "\"state\":\"running\"") && strstr(answer, "\"steps\":4,") &&
                   strstr(answer, "\"last_step\":4"),
               "%s", strstr(answer, "\"live\""));
+
     const char *seen = strstr(answer, "\"seen\":");
     char page[64];
     snprintf(page, sizeof page, "run.json?seen=%ld", seen ? atol(seen + 7) : 0);
@@ -276,12 +286,15 @@ TEST(watch_follows_a_run)
     CHECK(strstr(answer, "{\"live\":{") && !strstr(answer, "\"rows\""));
 #define APPEND(text)                                                                               \
  CHECK(cli_run("cd %s && printf '%%s\\n' '" text "' >> run/log.jsonl", d).code == 0)
+
     APPEND("{\"event\":\"step\",\"step\":5,\"loss\":2.5,\"step_ms\":1}");
     CHECK_INT(get(&s, page), 200);
     CHECK(strstr(answer, "\"steps\":5,") && strstr(answer, "[5,2.5,null,null,1,null,null]"));
+
     APPEND("{\"event\":\"error\",\"code\":7,\"message\":\"the loss is not finite\"}");
     CHECK_INT(get(&s, "run.json"), 200);
     CHECK(strstr(answer, "\"state\":\"failed\"") && strstr(answer, "the loss is not finite"));
+
     APPEND("{\"event\":\"step\",\"step\":6,\"loss\":1,\"step_ms\":1}");
     APPEND("{\"event\":\"end\",\"steps\":6,\"wall_s\":1,\"stopped\":true}");
     CHECK_INT(get(&s, "run.json"), 200);
@@ -289,6 +302,7 @@ TEST(watch_follows_a_run)
     /* resumed from an earlier checkpoint: the log is cut, and longer than before when it is read */
     CHECK_INT(
         cli_run("cd %s && grep -v '\"event\":\"end\"' whole/log.jsonl > run/log.jsonl", d).code, 0);
+
     for (int i = 0; i < 4; i++)
         APPEND(
             "{\"event\":\"step\",\"step\":5,\"loss\":9.25,\"step_ms\":1,\"other\":\"another line\"}");
@@ -337,11 +351,13 @@ TEST(watch_in_a_browser_has_no_errors)
     if (cli_run("command -v chromium").code != 0) SKIP("no chromium");
     WANT_SERVER(s);
     char file[600], bare[64];
+
     CHECK_PAGE(browse(s.url), "<b>finished</b>");
     snprintf(bare, sizeof bare, "http://127.0.0.1:%d/", s.port);
     cli_result r = browse(bare);
     CHECK_MSG(strstr(r.out, "needs the token"), "%s", r.out);
     CHECK_INT(stop(&s), 0);
+
     if (!pl_test_long()) return;
     CHECK_RUN(
         cli_run("cd %s && $P report run && $P report run run --out c.html && $P plan " CLI_SMALL

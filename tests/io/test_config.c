@@ -74,11 +74,13 @@ TEST(config_getters_return_defaults)
 {
     pl_config *c = fresh();
     int n;
+
     CHECK_INT(pl_config_int(c, "train.steps"), 1000);
     CHECK(pl_config_float(c, "train.lr") == 1e-3 && pl_config_bool(c, "train.resume"));
     CHECK(strcmp(pl_config_text(c, "train.optimizer.name"), "adamw") == 0);
     CHECK(pl_config_floats(c, "train.optimizer.betas", &n)[1] == 0.999 && n == 2);
     CHECK(pl_config_ints(c, "model.channels", &n)[0] == 32 && n == 2);
+
     pl_config_texts(c, "data.tags", &n);
     CHECK_INT(n, 0);
     CHECK(pl_config_is_null(c, "memory.budget") && pl_config_size(c, "memory.budget") == 0);
@@ -86,6 +88,7 @@ TEST(config_getters_return_defaults)
     CHECK(pl_config_has(c, "seed") && !pl_config_has(c, "sead"));
     CHECK(strcmp(pl_config_text(c, "train.note"), "") == 0);
     CHECK(strcmp(pl_config_where(c, "seed"), "default") == 0);
+
     SAYS(pl_config_check(c), "data.path has no value");
     pl_config_free(c);
 }
@@ -94,6 +97,7 @@ TEST(config_values_of_every_type_are_read)
 {
     pl_config *c = fresh();
     int n;
+
     CHECK_OK(load(c, "seed: 0x10\n"
                      "train:\n  steps: 1e5\n  lr: 3\n  resume: False\n"
                      "  optimizer: {name: sgd, betas: []}\n"
@@ -104,10 +108,12 @@ TEST(config_values_of_every_type_are_read)
     CHECK_INT(pl_config_int(c, "train.steps"), 100000);
     CHECK(pl_config_float(c, "train.lr") == 3 && !pl_config_bool(c, "train.resume"));
     CHECK(strcmp(pl_config_text(c, "train.optimizer.name"), "sgd") == 0);
+
     pl_config_floats(c, "train.optimizer.betas", &n);
     CHECK_INT(n, 0);
     CHECK_INT(pl_config_size(c, "memory.budget"), 7.5 * 1024 * 1024 * 1024);
     CHECK(pl_config_duration(c, "checkpoint.period") == 5400);
+
     const int64_t *ch = pl_config_ints(c, "model.channels", &n);
     CHECK(ch[0] == 12 && ch[1] == 15);
     CHECK(strcmp(pl_config_text(c, "data.path"), "yes") == 0); /* 1.2: not a boolean */
@@ -178,12 +184,14 @@ TEST(config_key_set_twice_is_refused)
 TEST(config_presets_can_be_extended)
 {
     pl_config *c = fresh();
+
     CHECK_OK(pl_config_load(c, "cloud/tiny"));
     CHECK_INT(pl_config_int(c, "train.steps"), 5);
     CHECK(pl_config_float(c, "train.lr") == 0.5);
     CHECK(strcmp(pl_config_where(c, "train.lr"), "cloud/small:1:24") == 0);
     CHECK_OK(load(c, "extends: cloud/small\ntrain:\n")); /* an empty section is fine */
     CHECK_INT(pl_config_int(c, "train.steps"), 50);
+
     SAYS(pl_config_load(c, "loop/a"), "extends itself");
     SAYS(pl_config_load(c, "typo"),
          "typo:1:10: extends: there is no preset \"cloud/tinny\" and no file cloud/tinny");
@@ -197,6 +205,7 @@ TEST(config_presets_can_be_extended)
 TEST(config_extends_paths_are_beside_the_file)
 {
     char sub[200], path[300];
+
     snprintf(sub, sizeof sub, "%s/sub", pl_test_dir());
     CHECK_OK(pl_sys_make_dirs(sub));
     snprintf(path, sizeof path, "%s/base.yaml", sub);
@@ -208,6 +217,7 @@ TEST(config_extends_paths_are_beside_the_file)
     pl_config *c = fresh();
     CHECK_OK(pl_config_load(c, path));
     CHECK_INT(pl_config_int(c, "seed"), 7);
+
     snprintf(path, sizeof path, "%s/base.yaml", sub); /* the same file by another path is a cycle */
     CHECK_OK(pl_sys_write_file(path, "extends: ../sub/mid.yaml\n", 25));
     SAYS(pl_config_load(c, path), "extends itself");
@@ -251,6 +261,7 @@ TEST(config_overrides_replace_values)
 {
     pl_config *c = fresh();
     int n;
+
     CHECK_OK(load(c, "train: {steps: 5}\n"));
     CHECK_OK(pl_config_override(c, "train.steps=7"));
     CHECK_OK(pl_config_override(c, "train.steps=8"));
@@ -268,6 +279,7 @@ TEST(config_overrides_replace_values)
     CHECK_OK(pl_config_override(c, "memory.budget=8GB"));
     CHECK_OK(pl_config_override(c, "memory.budget="));
     CHECK(pl_config_is_null(c, "memory.budget"));
+
     uint64_t h = pl_config_hash(c);
     SAYS(pl_config_override(c, "train.stpes=5"),
          "override train.stpes=5: unknown key train.stpes; did you mean train.steps?");
@@ -316,6 +328,7 @@ TEST(config_print_is_readable)
 {
     pl_config *c = fresh();
     char *text;
+
     CHECK_OK(pl_config_override(c, "memory.budget=8GiB"));
     CHECK_OK(pl_config_print(c, &text));
     const char *want = "# Seed of every draw.\nseed: 0\n\ntrain:\n"
@@ -327,6 +340,7 @@ TEST(config_print_is_readable)
                        "    # Update rule. [sgd|adam|adamw]\n    name: adamw\n"
                        "    # Decay of the moments. [0 to 1]\n    betas: [0.9, 0.999]\n"
                        "\nmemory:\n  # Whole-process budget. [at least 1]\n  budget: 8GiB\n";
+
     CHECK_MSG(strncmp(text, want, strlen(want)) == 0, "got:\n%s", text);
     CHECK_MSG(strstr(text, "  # required, not set: path: \n"), "got:\n%s", text);
     pl_text_free(text);
@@ -359,6 +373,7 @@ TEST(config_diff_names_each_changed_key)
     static const pl_config_entry *const engine_only[] = {engine};
     pl_config *a = fresh(), *b = fresh(), *e = NULL;
     pl_str s = PL_STR_INIT;
+
     CHECK_OK(pl_config_diff(a, b, note_diff, &s));
     CHECK_INT(s.len, 0);
     CHECK_OK(load(b, "train: {lr: 0.5}\ndata.path: /x\n"));
@@ -367,6 +382,7 @@ TEST(config_diff_names_each_changed_key)
     pl_str_release(&s);
     CHECK_OK(pl_config_new(engine_only, 1, &e));
     CHECK_OK(pl_config_diff(e, a, note_diff, &s));
+
     CHECK_MSG(strstr(s.text, "model.channels - [32, 64];") == strchr(s.text, 'm'), "got %s",
               s.text);
     pl_str_release(&s);
@@ -396,12 +412,14 @@ TEST(config_keys_below_a_key_with_a_value_are_printed_with_dots)
     const pl_config_entry *t[] = {rows};
     pl_config *c, *d;
     char *text;
+
     CHECK_OK(pl_config_new(t, 1, &c));
     CHECK_OK(load(c, "from: x\nfrom.step: 5\nt:\n  from: y\n  from.step: 7\n"));
     CHECK_OK(pl_config_print(c, &text));
     CHECK_MSG(strstr(text, "\nfrom.step: 5\n") && strstr(text, "\n  from.step: 7\n"), "%s", text);
     CHECK_OK(pl_config_new(t, 1, &d));
     CHECK_OK(load(d, text));
+
     CHECK_INT(pl_config_int(d, "t.from.step"), 7);
     CHECK(pl_config_hash(c) == pl_config_hash(d));
     pl_text_free(text);
@@ -412,23 +430,28 @@ TEST(config_keys_below_a_key_with_a_value_are_printed_with_dots)
 TEST(config_bad_schemas_are_refused)
 {
     pl_config_entry a = {"a", PL_CONFIG_INT, "1", 0, 0, NULL, "A."}, b = a;
+
     CHECK_INT(try_schema(a, b), PL_ERR_ARG); /* twice */
     b.key = "a.b";
     CHECK_OK(try_schema(a, b)); /* a key may have keys below it */
     b = (pl_config_entry){"b", PL_CONFIG_INT, "x", 0, 0, NULL, "B."};
     CHECK_INT(try_schema(a, b), PL_ERR_ARG); /* default of another type */
     CHECK(strstr(pl_error_text(), "schema: b"));
+
     b.fallback = "9";
     b.min = 1, b.max = 5;
     CHECK_INT(try_schema(a, b), PL_ERR_ARG); /* default out of range */
     CHECK(strstr(pl_error_text(), "from 1 to 5"));
+
     b.min = -PL_CONFIG_NO_LIMIT;
     CHECK_INT(try_schema(a, b), PL_ERR_ARG);
     CHECK(strstr(pl_error_text(), "at most 5"));
+
     b.fallback = "3";
     CHECK_OK(try_schema(a, b));
     b.min = 6;
     CHECK_INT(try_schema(a, b), PL_ERR_ARG);
+
     b = (pl_config_entry){"b", PL_CONFIG_CHOICE, "x", 0, 0, NULL, "B."};
     CHECK_INT(try_schema(a, b), PL_ERR_ARG); /* no choices */
     b = (pl_config_entry){"extends", PL_CONFIG_TEXT, "x", 0, 0, NULL, "B."};

@@ -9,6 +9,7 @@
 TEST(json_nested_documents_are_written_whole)
 {
     pl_json *j = pl_json_new(NULL);
+
     pl_json_object(j, NULL);
     pl_json_int(j, "min", INT64_MIN);
     pl_json_uint(j, "max", UINT64_MAX);
@@ -23,6 +24,7 @@ TEST(json_nested_documents_are_written_whole)
     CHECK_OK(pl_json_finish(j));
     const char *want = "{\"min\":-9223372036854775808,\"max\":18446744073709551615,"
                        "\"list\":[true,null,{}],\"none\":null}\n";
+
     CHECK_MSG(strcmp(pl_json_text(j), want) == 0, "got %s", pl_json_text(j));
     pl_json_free(j);
 }
@@ -103,6 +105,7 @@ TEST(json_stream_gets_one_document_a_line)
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     pl_json *j = pl_json_new(f);
+
     for (int i = 1; i <= 2; i++) {
         pl_json_object(j, NULL);
         pl_json_int(j, "step", i);
@@ -110,6 +113,7 @@ TEST(json_stream_gets_one_document_a_line)
         CHECK_OK(pl_json_finish(j));
     }
     fclose(f);
+
     CHECK_MSG(strcmp(text, "{\"step\":1}\n{\"step\":2}\n") == 0, "got %s", text);
     pl_json_free(j);
     free(text);

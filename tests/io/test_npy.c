@@ -61,6 +61,7 @@ TEST(npy_every_version_and_key_order_is_read)
 TEST(npy_shapes_of_every_rank_are_read)
 {
     pl_npy *a;
+
     CHECK_OK(try_npy(1, DICT("'<f8'", "False", "()"), 8, &a));
     CHECK_INT(pl_npy_rows(a), 1);
     pl_npy_close(a);
@@ -92,6 +93,7 @@ TEST(npy_refused_types_say_what_to_do)
 TEST(npy_malformed_headers_are_refused)
 {
     pl_npy *a;
+
     for (size_t n = 0; n < 10; n++)
         REFUSED(pl_npy_open_memory("\x93NUMPY\1\0\4\0", n, "bad.npy", &a), "too few");
     REFUSED(pl_npy_open_memory("\x93NUMPZ\1\0\4\0{}{}", 14, "bad.npy", &a), "not a .npy");
@@ -134,6 +136,7 @@ TEST(npy_files_read_back_the_same)
     } rows[] = {{PL_F32, 2, {3, 4}}, {PL_F64, 0, {0}},    {PL_U8, 1, {24}}, {PL_I64, 3, {1, 2, 3}},
                 {PL_BOOL, 1, {9}},   {PL_F16, 2, {0, 3}}, {PL_I32, 1, {1}}};
     char path[200], data[64], back[64];
+
     for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i % 2);
     snprintf(path, sizeof path, "%s/a.npy", pl_test_dir());
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -152,6 +155,7 @@ TEST(npy_files_read_back_the_same)
 TEST(npy_writer_misuse_leaves_nothing)
 {
     char path[200];
+
     snprintf(path, sizeof path, "%s/a.npy", pl_test_dir());
     pl_type bf = PL_TYPE(PL_BF16, 2), f = PL_TYPE(PL_F32, 2),
             huge = PL_TYPE(PL_U8, 1 << 30, 1 << 30);
@@ -160,6 +164,7 @@ TEST(npy_writer_misuse_leaves_nothing)
     CHECK_INT(pl_npy_writer_new(path, &huge, &w), PL_ERR_ARG);
     CHECK_OK(pl_npy_writer_new(path, &f, &w));
     CHECK_OK(pl_npy_writer_write(w, "1234", 4));
+
     CHECK_INT(pl_npy_writer_write(w, "12345", 5), PL_ERR_ARG);
     CHECK_INT(pl_npy_writer_finish(w), PL_ERR_ARG);
     pl_npy_writer_free(w);
@@ -171,6 +176,7 @@ TEST(npy_files_agree_with_numpy)
 {
     WANT_PYTHON(python, "numpy");
     char cmd[900], path[200];
+
     snprintf(path, sizeof path, "%s/a.npy", pl_test_dir());
     float v[6] = {0, 1, 2, 3, 4, 5};
     pl_type t = PL_TYPE(PL_F32, 2, 3);
@@ -182,6 +188,7 @@ TEST(npy_files_agree_with_numpy)
              "np.save(sys.argv[1], np.arange(4, dtype=np.int64))' %s",
              python, path);
     CHECK_INT(system(cmd), 0);
+
     pl_npy *a;
     int64_t last;
     CHECK_OK(pl_npy_open(path, &a));

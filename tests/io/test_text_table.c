@@ -66,6 +66,7 @@ TEST(table_bad_files_are_refused_with_their_line)
         {"a,\n1,2\n", "column 2 has no name"},
     };
     pl_table *t;
+
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK_INT(open_text(bad[i].text, &t), PL_ERR_DATA);
         CHECK_MSG(strstr(pl_error_text(), bad[i].says), "%s", pl_error_text());

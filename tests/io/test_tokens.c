@@ -95,6 +95,7 @@ TEST(tokens_bad_vocabularies_are_refused)
         {"{\"model\": {\"type\": \"Unigram\"}}", "", "only byte-level BPE"},
     };
     char path[600];
+
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_tokens *t = NULL;
         snprintf(path, sizeof path, "%s/vocab.json", pl_test_dir());
@@ -105,5 +106,6 @@ TEST(tokens_bad_vocabularies_are_refused)
         CHECK_MSG(strstr(pl_error_text(), bad[i].says), "%s: %s", bad[i].vocab, pl_error_text());
     }
     pl_tokens *t = NULL;
+
     CHECK_INT(pl_tokens_open("/nowhere/at/all", &t), PL_ERR_DATA);
 }

@@ -25,6 +25,7 @@ static pl_status parse(const char *text, const pl_yaml **out)
 TEST(yaml_nodes_know_their_line_and_column)
 {
     const pl_yaml *r;
+
     CHECK_OK(parse(
         "# head\ntrain:\n  steps: 5 # five\n  lr: '0.1'\nlist: [1, \"b\", {c: d}]\nnone:\n", &r));
     const pl_yaml *steps = pl_yaml_get(pl_yaml_get(r, "train"), "steps");
@@ -33,6 +34,7 @@ TEST(yaml_nodes_know_their_line_and_column)
     CHECK_INT(steps->column, 10);
     CHECK_INT(steps->key->column, 3);
     CHECK(!pl_yaml_get(pl_yaml_get(r, "train"), "lr")->plain);
+
     const pl_yaml *list = pl_yaml_get(r, "list");
     CHECK(list->kind == PL_YAML_SEQUENCE && list->n_items == 3 &&
           list->first->next->next->kind == PL_YAML_MAPPING);
@@ -74,6 +76,7 @@ TEST(yaml_documents_that_explode_are_refused)
 {
     /* Each line doubles the size of the value of the line before. */
     pl_str s = PL_STR_INIT;
+
     pl_str_add(&s, "a0: &a0 [x,x,x,x,x,x,x,x]\n");
     for (int i = 1; i < 12; i++)
         pl_str_addf(&s, "a%d: &a%d [*a%d,*a%d,*a%d,*a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1);

@@ -62,6 +62,7 @@ TEST(errors_are_sticky_and_name_layer_and_shapes)
 {
     fixture f = setup();
     pl_graph *g = f.g;
+
     pl_scope_push(g, "model");
     pl_scope_push(g, "layer1");
     pl_val a = pl_input(g, "a", PL_TYPE(PL_F32, 8, 512)),
@@ -74,12 +75,14 @@ TEST(errors_are_sticky_and_name_layer_and_shapes)
                 strstr(text, "model.layer1") && strstr(text, "[8,512]") && strstr(text, "[7,3]");
     if (!good) printf("message: %s\n", text);
     teardown(&f);
+
     CHECK(good);
 }
 
 TEST(graph_text_round_trips)
 {
     fixture f = setup(), again = setup();
+
     build_step(&f);
     char *text = NULL, *second = NULL;
     pl_status rc = pl_graph_print(f.g, &text);
@@ -95,6 +98,7 @@ TEST(graph_text_round_trips)
     pl_graph_free(parsed);
     teardown(&f);
     teardown(&again);
+
     CHECK(same);
 }
 
@@ -183,6 +187,7 @@ TEST(bad_graph_text_is_refused_with_its_place)
 TEST(verifier_notices_broken_graphs)
 {
     fixture f = setup();
+
     build_step(&f);
     bool fine = pl_graph_verify(f.g) == PL_OK;
     uint32_t last = f.g->n_nodes - 1;
@@ -203,6 +208,7 @@ TEST(verifier_notices_broken_graphs)
     f.g->vals[f.g->nodes[tanh_node].out].type.dim[0]--;
     fine = fine && pl_graph_verify(f.g) == PL_OK;
     teardown(&f);
+
     CHECK(fine);
     CHECK_INT(noticed, 3);
 }
@@ -212,7 +218,8 @@ TEST(simplify_removes_dead_equal_and_idle_nodes)
     fixture f = setup();
     pl_graph *g = f.g, *out = NULL;
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 4));
-    pl_val a = pl_exp(g, x), b = pl_exp(g, x);          /* equal */
+    pl_val a = pl_exp(g, x), b = pl_exp(g, x); /* equal */
+
     (void)pl_sin(g, x);                                 /* dead */
     pl_output(g, "y", pl_scale(g, pl_add(g, a, b), 1)); /* times one */
     pl_status rc = pl_pass_simplify(g, NULL, &out);
@@ -229,6 +236,7 @@ TEST(simplify_removes_dead_equal_and_idle_nodes)
     pl_graph_free(out);
     teardown(&f);
     CHECK_OK(rc);
+
     CHECK(shape);
     CHECK_INT(nodes, 4); /* input, exp, add, output */
 }
@@ -300,6 +308,7 @@ TEST(gradient_stops_whether_shared_or_not)
         for (int i = 0; i < 3; i++) CHECK_NEAR(dx[i], (k == 2 ? 2 : 1) * exp((double)x[i]), 1e-5);
         CHECK_NEAR(y, 2 * (exp(0) + exp(1) + exp(-2)), 1e-5);
     }
+
     CHECK_INT(count_left(pl_stop_gradient, "exp"), 2);
     CHECK_INT(count_left(pl_stop_gradient_shared, "exp"), 1);
     CHECK_INT(count_left(pl_stop_gradient_shared, "stop_gradient"), 0);

@@ -74,10 +74,12 @@ TEST(inplace_kernel_needs_the_word_of_every_operand_that_is_the_value)
     pl_graph *g = pl_graph_new(store);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 4, 4)), w = pl_input(g, "w", PL_TYPE(PL_F32, 4, 4));
     pl_val y = pl_exp(g, x), z = pl_matmul(g, x, w, false, false);
+
     pl_output(g, "y", y), pl_output(g, "z", z);
     CHECK_OK(pl_graph_status(g));
     pl_units *us = NULL;
     CHECK_OK(pl_units_single(g, &us));
+
     CHECK_INT((int)us->n, 2);
     CHECK(pl_inplace_unit(g, &us->unit[0], NULL, 0, 0));  /* exp */
     CHECK(!pl_inplace_unit(g, &us->unit[1], NULL, 0, 0)); /* a product reads its rows again */

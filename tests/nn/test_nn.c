@@ -375,6 +375,7 @@ TEST(nn_layers_match_pytorch)
 {
     json_error_t error;
     json_t *cases = json_load_file("tests/data/layers.json", 0, &error), *row;
+
     CHECK_MSG(cases, "tests/data/layers.json: %s", error.text);
     size_t i, ran = 0;
     json_array_foreach(cases, i, row)
@@ -389,6 +390,7 @@ TEST(nn_layers_match_pytorch)
         }
     }
     size_t want = json_array_size(cases);
+
     json_decref(cases);
     CHECK_INT(ran, want);
 }

@@ -15,16 +15,19 @@ TEST(nn_inits_match_pytorch)
 {
     pl_init i =
         pl_nn_init_of(pl_nn_kaiming_normal(PL_FAN_OUT, pl_nn_gain("leaky_relu", 0.01)), 27, 576);
+
     CHECK(i.kind == PL_INIT_NORMAL);
     CHECK_NEAR(i.b, sqrt(2 / (1 + 1e-4)) / 24, 1e-12);
     i = pl_nn_init_of(pl_nn_xavier_uniform(1), 8, 24);
     CHECK(i.kind == PL_INIT_UNIFORM);
     CHECK_NEAR(i.b, sqrt(6.0 / 32), 1e-12);
     CHECK_NEAR(i.a, -i.b, 0);
+
     i = pl_nn_init_of(pl_nn_xavier_normal(2), 8, 24);
     CHECK_NEAR(i.b, 2 * sqrt(2.0 / 32), 1e-12);
     i = pl_nn_init_of(pl_nn_kaiming_uniform(PL_FAN_IN, pl_nn_gain("relu", 0)), 6, 24);
     CHECK_NEAR(i.b, 1.0, 1e-12);
+
     i = pl_nn_init_of((pl_nn_init){0}, 16, 3);
     CHECK_NEAR(i.b, 0.25, 1e-12);
 }
@@ -36,6 +39,7 @@ TEST(nn_initial_weights_follow_their_rule)
     pl_graph *g = pl_graph_new(s);
     pl_nn *m = pl_nn_new(g, true);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 8, 8, 16));
+
     x = pl_nn_conv2d(m, x, "conv", 32, work_conv3());
     x = pl_nn_conv_transpose2d(m, x, "up", 8, (pl_nn_conv){4, 2, 1});
     x = pl_nn_linear(m, x, "fc", 64, (pl_nn_lin){.init = pl_nn_xavier_normal(1)});
@@ -68,6 +72,7 @@ TEST(nn_initial_weights_follow_their_rule)
         if (want[i].bound > 0) CHECK(most <= want[i].bound && most > 0.8 * want[i].bound);
         if (want[i].std > 0) CHECK_NEAR(sqrt(sum / (double)n), want[i].std, 0.1 * want[i].std);
     }
+
     CHECK(((const float *)pl_session_slot(ss, pl_store_find(s, "norm.running_var")))[3] == 1.0f);
     pl_session_free(ss);
     pl_program_free(p);
@@ -93,6 +98,7 @@ TEST(nn_same_name_shares_and_errors_are_kept)
     pl_graph *g = pl_graph_new(s);
     pl_nn *m = pl_nn_new(g, true);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2, 6));
+
     pl_nn_push(m, "net.%d", 3);
     pl_val a = pl_nn_linear(m, x, "fc", 6, lin);
     int n = pl_store_count(s);
@@ -100,6 +106,7 @@ TEST(nn_same_name_shares_and_errors_are_kept)
     CHECK_INT(pl_store_count(s), n);
     CHECK(pl_store_find(s, "net.3.fc.weight") >= 0);
     CHECK(!pl_val_ok(pl_nn_conv2d(m, a, "conv", 6, work_conv3())));
+
     pl_nn_pop(m);
     CHECK_INT(pl_nn_finish(m), PL_ERR_SHAPE);
     CHECK_MSG(strstr(pl_error_text(), "net.3") && strstr(pl_error_text(), "conv"), "%s",
@@ -145,6 +152,7 @@ TEST(nn_dropout_moves_the_key)
     enum { N = 400 };
     pl_store *s = pl_store_new();
     lab *l = lab_new(s);
+
     for (int training = 0; training < 2; training++) {
         pl_graph *g = pl_graph_new(s);
         pl_nn *m = pl_nn_new(g, training == 1);
@@ -169,6 +177,7 @@ TEST(nn_dropout_moves_the_key)
         kept += seen[1][i] != 0;
         differ += seen[1][i] != seen[2][i];
     }
+
     CHECK(kept > N * 0.65 && kept < N * 0.85);
     CHECK(differ > N / 5);
     CHECK_INT(((int64_t *)lab_slot(l, pl_store_find(s, "rng")))[1], 2);
@@ -243,6 +252,7 @@ static pl_status shop_close(shop *s)
 TEST(nn_parameter_counts_of_lgt_and_wan_are_published_ones)
 {
     shop s = shop_open();
+
     lgt_micro(s.m, &lgt_full);
     CHECK_INT(pl_nn_count(s.store, NULL, false), 20337668);
     CHECK_OK(shop_close(&s));
@@ -310,6 +320,7 @@ static double run_r1(lab *l)
 TEST(nn_r1_gradient_is_the_slope_of_r1)
 {
     shop s = shop_open();
+
     s.m->dtype = PL_F64;
     s.m->training = false;
     pl_val x = pl_input(s.g, "x", PL_TYPE(PL_F64, 2, 6, 4, 3));

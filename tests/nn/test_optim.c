@@ -67,6 +67,7 @@ TEST(optim_schedules_in_the_graph_match_pytorch)
     pl_graph *g = pl_graph_new(s);
     pl_nn *m = pl_nn_new(g, true);
     pl_val step = pl_input(g, "step", PL_RANK0(PL_I64));
+
     for (int i = 0; i < N_SCHEDULES; i++)
         pl_output(g, pl_nn_name(m, "lr%d", i), pl_lr_value(m, &schedules[i].lr, step));
     pl_lr cut = {.lr = 0.5, .plateau = true, .plateau_factor = 0.5, .plateau_min = 0.1};
@@ -192,6 +193,7 @@ static pl_optim base(pl_optim_kind kind)
 TEST(optim_kinds_match_pytorch)
 {
     pl_optim o = base(PL_OPTIM_SGD);
+
     o.momentum = 0.9;
     o.dampening = 0.1;
     run_optimiser("sgd", o, (double[]){0.180600375, -2.07126307, -0.404695779, 1.94190979});
@@ -217,6 +219,7 @@ TEST(optim_kinds_match_pytorch)
     o.centered = true;
     run_optimiser("rmsprop", o, (double[]){-0.322905689, -3.97627974, -0.443741202, 1.50600791});
     pl_optim_kind k;
+
     CHECK(pl_optim_parse("lion", &k) && k == PL_OPTIM_LION && !pl_optim_parse("no", &k));
 }
 
@@ -245,6 +248,7 @@ TEST(optim_clips_in_the_gradients_own_type)
     pl_store *s = pl_store_new();
     pl_graph *g = pl_graph_new(s);
     pl_nn *m = pl_nn_new(g, true);
+
     m->dtype = PL_F64;
     pl_val p = pl_nn_param(m, "w", PL_DIMS(3), pl_nn_constant(1));
     pl_optim o = PL_OPTIM_INIT;
@@ -296,6 +300,7 @@ TEST(optim_decay_moves_only_weights_of_its_group)
     pl_nn *m = pl_nn_new(g, true);
     pl_val a = pl_nn_param(m, "a.weight", PL_DIMS(2), pl_nn_constant(1));
     pl_val b = pl_nn_param(m, "a.bias", PL_DIMS(2), pl_nn_constant(1));
+
     CHECK_INT(pl_nn_set_decay(s, "*.bias", false), 1);
     pl_val loss = pl_scale(g, pl_sum(g, pl_add(g, a, b), PL_AXES_ALL, false), 0);
     pl_optim o = base(PL_OPTIM_ADAMW);
@@ -309,6 +314,7 @@ TEST(optim_decay_moves_only_weights_of_its_group)
     memcpy(lab_slot(t.lab, pl_store_find(s, "a.weight")), one, sizeof one);
     memcpy(lab_slot(t.lab, pl_store_find(s, "a.bias")), one, sizeof one);
     CHECK_OK(lab_run(t.lab, 0));
+
     CHECK_NEAR(toy_slot(&t, "a.weight")[1], 1 - 0.05 * 0.02, 1e-7);
     CHECK_NEAR(toy_slot(&t, "a.bias")[1], 1, 0);
     toy_free(&t);
@@ -318,6 +324,7 @@ TEST(optim_decay_moves_only_weights_of_its_group)
 TEST(optim_accumulation_is_one_step)
 {
     pl_optim o = base(PL_OPTIM_ADAMW);
+
     o.clip_norm = 0.7;
     toy one, two = {.store = pl_store_new()};
     CHECK_OK(toy_open(&one, &o));
@@ -359,6 +366,7 @@ TEST(optim_loss_scale_leaves_the_step_the_same)
     pl_optim o = base(PL_OPTIM_ADAMW);
     pl_loss_scale scaling = {.initial = 8, .growth = 2, .backoff = 0.5, .floor = 2, .interval = 2};
     toy plain, t = {.store = pl_store_new()};
+
     CHECK_OK(toy_open(&plain, &o));
     pl_graph *g = pl_graph_new(t.store);
     pl_nn *m = pl_nn_new(g, true);

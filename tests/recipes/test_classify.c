@@ -50,6 +50,7 @@ TEST(classify_learns_a_folder_and_predicts_what_it_scores)
     const char *d = pl_test_dir();
     char path[700];
     WANT_BIN();
+
     CHECK_RUN(cli_run(IN MAKE "&& $P train " TINY
                               "side=16 data.path=set data.crop=center --out run train.steps=100",
                       d),
@@ -63,9 +64,11 @@ TEST(classify_learns_a_folder_and_predicts_what_it_scores)
                       d),
               0, "");
     CHECK(cli_same("new/a.csv", "b.csv"));
+
     snprintf(path, sizeof path, "%s/b.csv", d);
     const char *line = cli_read(path);
     CHECK(strncmp(line, "path,class,probability,class2,", 30) == 0);
+
     int rows = 0, right = 0;
     while ((line = strchr(line, '\n')) && *++line) {
         const char *comma = strchr(line, ','), *slash = strchr(line, '/');
@@ -83,6 +86,7 @@ TEST(classify_reads_labels_of_a_table)
     const char *d = pl_test_dir();
     char path[700];
     WANT_BIN();
+
     snprintf(path, sizeof path, "%s/flat", d);
     CHECK_RUN(
         cli_run(IN "mkdir -p flat/pictures && " MAKE "&& echo 'what;file' > flat/labels.csv && "
@@ -109,6 +113,7 @@ TEST(classify_starts_from_weights_with_another_number_of_classes)
 {
     const char *d = pl_test_dir();
     WANT_BIN();
+
     CHECK_RUN(cli_run(IN "$P train " TINY "side=16 train.steps=1 model.classes=9 --out first", d),
               0, "");
     CHECK_RUN(cli_run(IN "$P train classify/tiny eval.every=0 side=16 train.steps=1 "
@@ -130,6 +135,7 @@ TEST(classify_bad_pictures_and_options_are_told)
     const char *d = pl_test_dir();
     char path[700];
     WANT_BIN();
+
     CHECK_RUN(
         cli_run(IN MAKE "&& $P train " TINY "side=16 data.path=set --out run train.steps=1", d), 0,
         "");
@@ -167,6 +173,7 @@ TEST(classify_predicts_as_torchvision_and_timm_do)
     if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     WANT_PYTHON(python, "timm");
+
     CHECK(realpath(".", here));
     for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
         const char *ours = strncmp(networks[i], "timm_", 5) == 0 ? networks[i] + 5 : networks[i];

@@ -74,6 +74,7 @@ TEST(regress_budget_changes_no_loss)
     double loss[2][STEPS];
     uint64_t arena[2];
     pl_compile_opts o = PL_COMPILE_INIT;
+
     for (int k = 0; k < 2; k++) {
         pl_run *run;
         CHECK_OK(pl_run_open("regress/tiny", keys, 4, &run));
@@ -126,6 +127,7 @@ TEST(regress_trains_on_arrays_as_on_generated_samples)
     static char made[8192], read[8192];
     const char *d = pl_test_dir();
     WANT_BIN();
+
     CHECK_RUN(cli_run(IN "$P generate regress/tiny inputs=3 targets=2 --out set --quiet && "
                          "$P train regress/tiny inputs=3 targets=2 --out made " KEYS "&& "
                          "$P train regress/tiny data.path=set --out read " KEYS,
@@ -134,6 +136,7 @@ TEST(regress_trains_on_arrays_as_on_generated_samples)
     cli_losses("made", made, sizeof made);
     cli_losses("read", read, sizeof read);
     CHECK_MSG(made[0] && strcmp(made, read) == 0, "generated: %s\nread: %s", made, read);
+
     cli_result r = cli_run(IN "$P eval read --out got sample.count=5 --json", d);
     json_t *j = json_loads(r.out, 0, NULL), *m = json_object_get(j, "metrics");
     double mse = json_number_value(json_object_get(m, "mse"));

@@ -45,6 +45,7 @@ TEST(regress_learns_a_table_and_predicts_in_its_unit)
     const char *d = pl_test_dir();
     char path[700];
     WANT_BIN();
+
     write_table("t.csv", 0, 300, true);
     write_table("new.csv", 300, 330, false);
     CHECK_RUN(cli_run(IN "$P train " TINY TABLE "--out run train.steps=300", d), 0, "");
@@ -67,6 +68,7 @@ TEST(regress_learns_a_table_and_predicts_in_its_unit)
     snprintf(path, sizeof path, "%s/p.csv", d);
     const char *line = cli_read(path);
     CHECK(strncmp(line, "row,price\n0,", 12) == 0);
+
     for (int i = 0; i < 30; i++) {
         line = strchr(line, '\n') + 1;
         double got = strtod(strchr(line, ',') + 1, NULL);
@@ -109,6 +111,7 @@ TEST(regress_bad_tables_are_refused)
     };
     char path[700];
     WANT_BIN();
+
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(path, sizeof path, "%s/t.csv", pl_test_dir());
         CHECK(cli_write(path, bad[i].table));

@@ -79,6 +79,7 @@ TEST(segment_masks_have_the_size_of_the_picture_and_the_users_numbers)
 {
     const char *d = pl_test_dir();
     WANT_BIN();
+
     CHECK_RUN(cli_run(IN "mkdir -p set/images/deep set/masks/deep", d), 0, "");
     for (int i = 0; i < 4; i++) {
         char image[64], mask[64];
@@ -98,6 +99,7 @@ TEST(segment_masks_have_the_size_of_the_picture_and_the_users_numbers)
     int off = 0, w, h;
     CHECK(read_mask("set/masks/deep/0.png", want, &w, &h) && w == 40 && h == 24);
     CHECK(read_mask("got/deep/0.png", got, &w, &h) && w == 40 && h == 24);
+
     for (int i = 0; i < 40 * 24; i++) {
         off += got[i] != want[i];
         CHECK_MSG(got[i] == 0 || got[i] == 255, "pixel %d is %d", i, got[i]);
@@ -109,6 +111,7 @@ TEST(segment_bad_masks_are_told)
 {
     const char *d = pl_test_dir();
     WANT_BIN();
+
     CHECK_RUN(cli_run(IN MAKE, d), 0, "");
     CHECK_RUN(
         cli_run(IN "mv set/train/masks/000003.png old.png; $P train " TINY "data.path=set", d), 5,

@@ -98,6 +98,7 @@ TEST(text_bad_texts_and_options_are_refused)
 {
     const char *d = pl_test_dir();
     WANT_BIN();
+
     write_book("short.txt", "too short", 1);
     CHECK_RUN(cli_run("cd %s && $P train text/tiny data.text=short.txt", d), 5,
               "the text has 9 tokens; training and evaluation need 130");

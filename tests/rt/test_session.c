@@ -94,6 +94,7 @@ TEST(run_assigns_values_of_every_kind_to_slots)
     pl_graph *g = pl_graph_new(r.store);
     pl_val sum = pl_add(g, pl_state(g, a), pl_state(g, b));
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 4));
+
     pl_assign(g, a, sum);
     pl_assign(g, b, sum);
     pl_output(g, "sum", sum);
@@ -109,6 +110,7 @@ TEST(run_assigns_values_of_every_kind_to_slots)
     CHECK(first(&r, a) == 3 && first(&r, b) == 3 && first(&r, c) == 7 && first(&r, d) == 9);
     CHECK(first(&r, e) == 4 && first(&r, f) == -4);
     CHECK(*(const float *)pl_session_output(r.s, r.p, "sum", NULL) == 3);
+
     rig_down(&r);
 }
 
@@ -148,6 +150,7 @@ TEST(run_counts_in_a_slot)
 TEST(run_poison_reaches_dead_bytes)
 {
     rig r = {.store = pl_store_new()};
+
     CHECK_OK(rig_up(&r, training_graph(r.store, 8, 128, 128), true));
     const pl_plan_info *info = pl_program_plan(r.p);
     char *base = pl_session_input(r.s, r.p, "x", NULL), *dead = calloc(1, info->arena_bytes);
@@ -172,6 +175,7 @@ TEST(run_poison_reaches_dead_bytes)
     free(dead);
     CHECK_MSG(n > info->arena_bytes / 2, "only %zu bytes are dead", n);
     CHECK_MSG(wrong == 0, "%zu dead bytes are not poisoned", wrong);
+
     rig_down(&r);
 }
 
@@ -181,6 +185,7 @@ TEST(run_shares_one_arena_between_programs)
     pl_store *store = pl_store_new();
     pl_program *p[2] = {NULL, NULL};
     int w = float_slot(store, "w", 3, 1);
+
     for (int i = 0; i < 2; i++) {
         pl_graph *g = pl_graph_new(store);
         pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, i ? 30 : 3));
@@ -193,6 +198,7 @@ TEST(run_shares_one_arena_between_programs)
     pl_session_init(s, 1);
     uint64_t a = pl_program_plan(p[0])->arena_bytes, b = pl_program_plan(p[1])->arena_bytes;
     CHECK_INT(pl_session_arena_bytes(s), a > b ? a : b);
+
     for (int turn = 0; turn < 6; turn++) {
         pl_type t;
         float *x = pl_session_input(s, p[turn % 2], "x", &t);
@@ -210,6 +216,7 @@ TEST(run_refuses_programs_of_another_store)
 {
     pl_store *store = pl_store_new(), *other = pl_store_new();
     pl_graph *g = pl_graph_new(store);
+
     pl_output(g, "y", pl_fill(g, PL_TYPE(PL_F32, 2), 1));
     pl_program *p;
     CHECK_OK(pl_compile(g, NULL, &p));
@@ -222,6 +229,7 @@ TEST(run_refuses_programs_of_another_store)
     pl_compile_opts o = PL_COMPILE_INIT;
     o.device = "abacus";
     CHECK_INT(pl_compile(pl_graph_new(store), &o, &p), PL_ERR_DEVICE);
+
     g = pl_graph_new(store);
     pl_add(g, pl_input(g, "a", PL_TYPE(PL_F32, 2)), pl_input(g, "b", PL_TYPE(PL_F32, 3)));
     CHECK_INT(pl_compile(g, NULL, &p), PL_ERR_SHAPE);
@@ -233,6 +241,7 @@ TEST(run_accepts_empty_programs_and_empty_values)
 {
     /* nothing at all */
     rig r = {.store = pl_store_new()};
+
     CHECK_OK(rig_up(&r, pl_graph_new(r.store), true));
     CHECK_OK(pl_session_run(r.s, r.p));
     CHECK_INT(pl_session_arena_bytes(r.s), 0);
@@ -254,6 +263,7 @@ TEST(run_accepts_empty_programs_and_empty_values)
     CHECK(y[0] == 5 && y[1] == 6);
     CHECK(*(const float *)pl_session_output(r.s, r.p, "again", NULL) == 8);
     CHECK(pl_session_output(r.s, r.p, "nobody", NULL) == NULL);
+
     rig_down(&r);
 }
 
@@ -264,6 +274,7 @@ TEST(run_allocates_nothing)
     CHECK_OK(rig_up(&r, training_graph(r.store, 6, 16, 24), false));
     CHECK_INT(pl_session_arena_bytes(r.s), pl_program_plan(r.p)->arena_bytes);
     CHECK_INT(pl_session_state_bytes(r.s), pl_program_plan(r.p)->state_bytes);
+
     pl_sys_counts before = {0}, after;
     float loss[40];
     for (int i = 0; i < 40; i++) {
@@ -277,6 +288,7 @@ TEST(run_allocates_nothing)
     after = pl_sys_counts_get();
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     CHECK_MSG(loss[39] < 0.1f * loss[0], "loss %g became %g", (double)loss[0], (double)loss[39]);
+
     rig_down(&r);
 }
 
@@ -294,6 +306,7 @@ TEST(run_initial_draws_have_their_moments)
         &(pl_slot){.name = "h", .type = PL_TYPE(PL_BF16, N), .init = {PL_INIT_UNIFORM, 0, 1}});
     int c = float_slot(store, "c", 3, 1.5);
     pl_session *s, *again;
+
     CHECK_OK(pl_session_new(store, 0, NULL, &s));
     pl_session_init(s, 42);
     double sum = 0, mean = 0, square = 0;
@@ -309,6 +322,7 @@ TEST(run_initial_draws_have_their_moments)
     CHECK_NEAR(mean / N, 3, 0.03);
     CHECK_NEAR(sqrt(square / N - mean / N * mean / N), 2, 0.03);
     CHECK(((float *)pl_session_slot(s, c))[2] == 1.5f);
+
     /* a slot's numbers depend on seed and name only */
     pl_store *small = pl_store_new();
     int z2 = pl_store_add(
@@ -316,6 +330,7 @@ TEST(run_initial_draws_have_their_moments)
     CHECK_OK(pl_session_new(small, 0, NULL, &again));
     pl_session_init(again, 42);
     CHECK(memcmp(pl_session_slot(s, z), pl_session_slot(again, z2), N * 4) == 0);
+
     pl_session_init(again, 43);
     CHECK(memcmp(pl_session_slot(s, z), pl_session_slot(again, z2), N * 4) != 0);
     pl_session_free(s);
@@ -327,6 +342,7 @@ TEST(run_initial_draws_have_their_moments)
 TEST(run_profile_and_report_name_kernels)
 {
     rig r = {.store = pl_store_new()};
+
     CHECK_OK(rig_up(&r, training_graph(r.store, 3, 16, 24), false));
     char *text;
     CHECK_INT(pl_session_profile_text(r.s, r.p, 5, &text), PL_ERR_ARG);
@@ -351,11 +367,13 @@ TEST_ALONE(run_compiles_large_graphs_fast)
     pl_graph *g = training_graph(store, 152, 32, 32);
     int nodes = pl_graph_nodes(g);
     pl_program *p;
+
     CHECK_OK(pl_compile(g, NULL, &p));
     const pl_plan_info *i = pl_program_plan(p);
     double ms = (double)(used_ns() - t0) / 1e6;
     printf("    %d nodes built, differentiated and compiled to %d units in %.0f ms\n", nodes,
            i->units, ms);
+
     CHECK_MSG(nodes >= 5000 && ms < 2000 * PATIENCE, "%d nodes took %.0f ms", nodes, ms);
     CHECK((double)i->arena_bytes <= 1.01 * (double)i->live_bound_bytes);
     pl_program_free(p);
@@ -368,6 +386,7 @@ TEST(run_survives_failing_allocations)
 {
     bool hit = true;
     uint64_t n = 1;
+
     for (; hit; n++) {
         CHECK_MSG(n < 5000, "failed allocation %d was not met", (int)n);
         pl_store *store = pl_store_new();
