@@ -85,6 +85,13 @@ int64_t authors_int(authors *a, const char *path)
     return (int64_t)llround(authors_number(a, path));
 }
 
+const char *authors_text(authors *a, const char *path)
+{
+    const char *text = json_string_value(authors_at(a, path));
+    if (!text) authors_fail(a, path, "about.json has no such text");
+    return text ? text : "";
+}
+
 /* Whether the list has KIND/NAME, or NAME, which is of every kind. */
 static bool lists(const json_t *list, const char *kind, const char *name)
 {

@@ -77,6 +77,8 @@ int64_t authors_int(authors *a, const char *path);
 /* The tolerance plus twice the error that float64.tensors or float64.scalars states for this name,
  * or for the part of the name before its first slash; at most three times the tolerance. */
 double authors_tolerance(const authors *a, double tolerance, const char *name);
+/* A text; a missing one is a line that differs, and "". */
+const char *authors_text(authors *a, const char *path);
 /* Whether float64.rounding_only names the gradient KIND/NAME, or NAME for all kinds; kind NULL: a
  * gradient of any kind. A kind "grad_x" may have a list of its own, float64.rounding_only_x. */
 bool authors_is_rounding(const authors *a, const char *kind, const char *name);

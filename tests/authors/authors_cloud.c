@@ -226,7 +226,7 @@ static void check_schedules(authors *a)
 void authors_cloud(authors *a)
 {
     for (int f64 = 0; f64 < 2; f64++) {
-        pl_run *run = open_run(a, "cloud.pth", "transformer", f64);
+        pl_run *run = open_run(a, authors_text(a, "weights.file"), "transformer", f64);
         if (run && !f64) {
             check_eval(a, run);
             check_losses(a, run);

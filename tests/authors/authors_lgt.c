@@ -98,7 +98,8 @@ static pl_run *open_run(authors *a, bool plus, bool f64)
     authors_keys k = {.a = a};
     sizes(a, &k, plus);
     objective(a, &k);
-    authors_key(&k, "init_from=%s/%s", a->dir, plus ? "plus_changed.pt" : "epoch_0004.pt");
+    authors_key(&k, "init_from=%s/%s", a->dir,
+                authors_text(a, plus ? "weights.files.1" : "weights.files.0"));
     if (plus) authors_key(&k, "init_from.missing=allow");
     return authors_run_open(a, "lgt/tiny", &k, f64);
 }

@@ -104,7 +104,7 @@ static pl_run *open_run(authors *a, int groups, const char *frozen, bool encode,
     authors_key(&k, "vae.encode=%s", encode ? "true" : "false");
     authors_key(&k, "optim.lr=5e-5");
     authors_key(&k, "optim.weight_decay=0.01");
-    authors_key(&k, "init_from=%s/epoch=000000.ckpt", a->dir);
+    authors_key(&k, "init_from=%s/%s", a->dir, authors_text(a, "weights.file"));
     return authors_run_open(a, "stablesr/tiny", &k, f64);
 }
 
