@@ -149,6 +149,43 @@ TEST(docs_config_table_is_the_schema)
     pl_str_release(&page);
 }
 
+/* Rows of the table of RANKS.md, which bench/ranks.sh makes, are what a plan says. Without
+ * pl_test_long: one rank of two systems. */
+TEST(docs_ranks_table_is_what_plans_say)
+{
+    WANT_BIN();
+    char *text = strdup(cli_read("docs/RANKS.md")), *state = NULL;
+    int rows = 0;
+    CHECK(text != NULL);
+    for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
+        char config[64], shard[32], want[128];
+        int ranks, batch;
+        if (sscanf(line, "| %63[a-z/] | %d | %31[a-z] |", config, &ranks, shard) != 3) continue;
+        bool quick = ranks == 1 && (strstr(config, "cloud") || strstr(config, "fluxflow"));
+        if (!strstr(config, "/full") || (!quick && !pl_test_long())) continue;
+        batch = strstr(config, "cloud") ? 20
+                : strstr(config, "lgt") ? 32
+                : strstr(config, "sr/") ? 6
+                                        : 2;
+        cli_result r =
+            cli_run("$P plan %s batch=%d accumulate=1 accumulate_coupled=true --ranks %d "
+                    "--device h100 --link nvlink/8+ib shard=%s --json",
+                    config, batch * ranks, ranks, shard);
+        json_t *o = json_loads(r.out, 0, NULL);
+        CHECK_MSG(o, "%s: %s", line, r.err);
+        snprintf(want, sizeof want, "| %.2f GiB |",
+                 json_number_value(json_object_get(o, "total_bytes")) / 0x1p30);
+        CHECK_MSG(strstr(line, want), "%s: the plan says %s (bench/ranks.sh)", line, want);
+        snprintf(want, sizeof want, "| %.1f ms | ",
+                 json_number_value(json_object_get(o, "predicted_step_ms")));
+        CHECK_MSG(strstr(line, want), "%s: the plan says %s (bench/ranks.sh)", line, want);
+        json_decref(o);
+        rows++;
+    }
+    free(text);
+    CHECK_INT(rows, pl_test_long() ? 35 : 2);
+}
+
 /* COMMANDS.md names every option that --help prints. */
 TEST(docs_commands_name_every_option)
 {
