@@ -112,6 +112,13 @@ void authors_key(authors_keys *k, const char *fmt, ...) PL_PRINTF(2, 3);
  * added to. NULL: a line says why. */
 pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, bool f64);
 
+/* The authors' weight files to slots and back: exports them in the form "authors" from a run of
+ * this configuration. `theirs`: the files or the folder to read, as init_from takes them; `out`:
+ * name of the file that the form writes, NULL: the form writes a folder. Every tensor must come
+ * back with its name, type and bytes, and no other. One line. */
+void authors_round_trip(authors *a, const char *config, const authors_keys *k, const char *theirs,
+                        const char *out);
+
 /* A program of the step by its name; NULL: the training program. */
 typedef struct authors_program {
     authors *a;

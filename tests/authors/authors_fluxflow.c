@@ -444,8 +444,22 @@ static void check_noise(authors *a)
     if (n) authors_output(a, "alphas_cumprod", AUTHORS_PLAIN, &t, share);
 }
 
+/* A step with all networks, so that the run has every weight of the files. */
+static void check_round_trip(authors *a)
+{
+    authors_keys k = {.a = a};
+    char files[2100];
+    sizes(a, &k, "in/image");
+    authors_key(&k, "flow.on=true");
+    authors_key(&k, "lpips.on=false");
+    snprintf(files, sizeof files, "%s/flxflow_final.safetensors,%s/D_img.safetensors", a->dir,
+             a->dir);
+    authors_round_trip(a, "fluxflow/tiny", &k, files, NULL);
+}
+
 void authors_fluxflow(authors *a)
 {
+    check_round_trip(a);
     for (int f64 = 0; f64 < 2; f64++) {
         pl_run *run = open_vae(a, f64);
         if (run && f64) check_changes(a, run);

@@ -11,17 +11,15 @@
 #define CF AUTHORS_CHANNELS_FIRST
 
 /* ---- configuration ---------------------------------------------------------------------- */
-static pl_run *open_run(authors *a, const char *latents, const char *text, bool seed, bool project,
-                        bool f64)
+static void sizes(authors *a, authors_keys *k, const char *latents, const char *text)
 {
-    authors_keys k = {.a = a};
     pl_type t = {0}, words = {0};
     if (!authors_tensor(a, latents, AUTHORS_PLAIN, &t) ||
         !authors_tensor(a, text, AUTHORS_PLAIN, &words))
         authors_fail(a, latents, "or %s is missing", text);
-    authors_key(&k, "batch=%lld", (long long)t.dim[0]);
-    authors_key(&k, "latent=%lld", (long long)t.dim[2]);
-    authors_key(&k, "text.tokens=%lld", (long long)words.dim[1]);
+    authors_key(k, "batch=%lld", (long long)t.dim[0]);
+    authors_key(k, "latent=%lld", (long long)t.dim[2]);
+    authors_key(k, "text.tokens=%lld", (long long)words.dim[1]);
     static const char *const pairs[][2] = {
         {"text.dim", "constructed.WanLiteStudent.text_encoder_output_dim"},
         {"student.channels", "constructed.WanLiteStudent.num_channels"},
@@ -35,12 +33,19 @@ static pl_run *open_run(authors *a, const char *latents, const char *text, bool 
         {"teacher.layers", "constructed.WanTransformer3DModel.num_layers"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        authors_key(&k, "%s=%lld", pairs[i][0], (long long)authors_int(a, pairs[i][1]));
+        authors_key(k, "%s=%lld", pairs[i][0], (long long)authors_int(a, pairs[i][1]));
     int64_t heads = authors_int(a, "constructed.WanTransformer3DModel.num_attention_heads"),
             width = authors_int(a, "constructed.WanTransformer3DModel.attention_head_dim");
-    authors_key(&k, "teacher.dim=%lld", (long long)(heads * width));
-    authors_key(&k, "teacher.dtype=fp32");
-    authors_key(&k, "optim.lr=%.17g", authors_number(a, "lr"));
+    authors_key(k, "teacher.dim=%lld", (long long)(heads * width));
+    authors_key(k, "teacher.dtype=fp32");
+    authors_key(k, "optim.lr=%.17g", authors_number(a, "lr"));
+}
+
+static pl_run *open_run(authors *a, const char *latents, const char *text, bool seed, bool project,
+                        bool f64)
+{
+    authors_keys k = {.a = a};
+    sizes(a, &k, latents, text);
     authors_key(&k, "init_from=%s/student", a->dir);
     authors_key(&k, "teacher.weights=%s/teacher/transformer", a->dir);
     if (seed) authors_key(&k, "seed_compat=true");
@@ -165,8 +170,18 @@ static void check_projection(authors *a)
     pl_run_free(run);
 }
 
+static void check_round_trip(authors *a)
+{
+    authors_keys k = {.a = a};
+    char folder[1100];
+    sizes(a, &k, "in/latents", "in/text");
+    snprintf(folder, sizeof folder, "%s/student", a->dir);
+    authors_round_trip(a, "wandistill/tiny", &k, folder, NULL);
+}
+
 void authors_wandistill(authors *a)
 {
+    check_round_trip(a);
     for (int f64 = 0; f64 < 2; f64++) {
         pl_run *run = open_run(a, "in/latents", "in/text", true, false, f64);
         if (run && !f64) check_seed_networks(a, run);

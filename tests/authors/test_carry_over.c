@@ -59,12 +59,14 @@ static void run_page(const char *recipe, int least)
 
 TEST(carry_over_of_fluxflow_runs_as_its_page_says)
 {
-    run_page("fluxflow", 5);
+    run_page("fluxflow", 7);
 }
 
 TEST(carry_over_of_wandistill_runs_as_its_page_says)
 {
-    run_page("wandistill", 3);
+    run_page("wandistill", 7);
+    CHECK(cli_same("back/student_config.json",
+                   "tests/data/authors/wandistill/student/student_config.json"));
 }
 
 TEST(carry_over_of_cloud_runs_as_its_page_says)
