@@ -57,7 +57,7 @@ TEST(cgroup_version_1_and_the_mixture_are_read)
     CHECK(c.memory_bytes == 700000000u && c.cpus == 2);
 }
 
-TEST(cgroup_without_limits_or_files_is_none)
+TEST(cgroup_without_limits_or_files_sets_no_limit)
 {
     pl_cgroup c = limits_of("true");
     CHECK(!c.memory_bytes && c.cpus == 0 && !c.memory_path[0]);
@@ -73,7 +73,7 @@ TEST(cgroup_without_limits_or_files_is_none)
     CHECK_INT(c.memory_bytes, 1000000);
 }
 
-TEST(cgroup_limits_threads_budgets_and_what_devices_tells)
+TEST(cgroup_limits_threads_budgets_and_reported_memory)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r =

@@ -147,7 +147,7 @@ TEST(deal_continues_after_tests_that_die)
 }
 
 /* Two tests at once, with the output of each in one piece; one test that runs alone. */
-TEST(deal_runs_tests_in_parallel_except_those_alone)
+TEST(deal_runs_tests_in_parallel_except_marked_ones)
 {
     cli_result r = run_samples("-j 2 -k dealt_meet");
     CHECK_MSG(r.code == 0 && strstr(r.out, "2 passed, 0 failed\n"), "%d: %s", r.code, r.out);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TEST(answers_train_and_report_name_no_minimum_but_that_of_plan)
+TEST(answers_train_and_report_print_the_minimum_of_plan)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r = cli_run("$P plan " CLI_SMALL);

@@ -197,7 +197,7 @@ TEST(cli_plan_shows_the_program_that_takes_most)
 }
 
 /* Every row's figure equals planning with and without that optimisation. */
-TEST(cli_plan_each_saving_is_that_of_a_plan_without_it)
+TEST(cli_plan_each_saving_equals_a_plan_without_it)
 {
     if (!cli_bin()) return;
     WANT_PLAIN();

@@ -50,7 +50,7 @@ TEST(hooks_words_are_split_without_a_shell)
 
 /* Once at the end of a run, with the variables; not for a run that was complete already. Its output
  * does not mix with the events. */
-TEST(hooks_on_end_is_told_of_the_run)
+TEST(hooks_on_end_gets_the_result_of_the_run)
 {
     WANT_BIN();
 
@@ -73,7 +73,7 @@ TEST(hooks_on_end_is_told_of_the_run)
     CHECK_MSG(strcmp(written(), want) == 0, "%s", written());
 }
 
-TEST(hooks_on_error_is_told_why)
+TEST(hooks_on_error_gets_the_reason)
 {
     WANT_BIN();
 

@@ -52,7 +52,7 @@ TEST(new_from_every_recipe_builds)
             0, "");
 }
 
-TEST(new_from_an_unknown_recipe_lists_those_there_are)
+TEST(new_from_an_unknown_recipe_lists_the_known_ones)
 {
     WANT_BIN();
     CHECK_RUN(cli_run(IN "$P new x --from none", pl_test_dir()), 2,

@@ -90,7 +90,7 @@ TEST(views_picture_names_programs_stages_and_recompute)
 }
 
 /* Kernels by their names: conv_dw is backward, adam is update, an evaluation has neither. */
-TEST(views_stages_are_those_of_the_kernels)
+TEST(views_stages_agree_with_the_kernels)
 {
     WANT_BIN();
 

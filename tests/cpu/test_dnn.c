@@ -404,6 +404,7 @@ TEST(dnn_runs_allocate_nothing)
     if (!pl_test_allocs_counted()) SKIP("a sanitizer owns malloc");
     if (strncmp(pl_cpu_vectors(), "AVX", 3) != 0) SKIP("oneDNN allocates without AVX2, see dnn.h");
     uint64_t before = pl_test_allocs();
+
     void *volatile seen = malloc(100); /* volatile, or the pair would be compiled away */
     free(seen);
     CHECK(pl_test_allocs() > before);
@@ -443,6 +444,7 @@ TEST(dnn_treats_denormals_as_zero)
     int before = pl_threads_count(), wrong = 0;
     tiny t = {.small = 1e-40f, .large = 1e10f};
     float *x = malloc(ELEMS * sizeof *x), *w = malloc(WEIGHTS * sizeof *w);
+
     CHECK(x && w);
     for (int i = 0; i < ELEMS; i++) x[i] = 1e-40f;
     for (int i = 0; i < WEIGHTS; i++) w[i] = 1e10f;
@@ -460,6 +462,7 @@ TEST(dnn_treats_denormals_as_zero)
         pl_threads_for(threads, multiply_tiny, &t);
     }
     pl_threads_set(before);
+
     free(x), free(w);
     CHECK_INT(wrong, 0);
     CHECK_INT(t.lost, 0);
@@ -469,6 +472,7 @@ TEST(dnn_treats_denormals_as_zero)
 TEST(dnn_bf16_matches_loops_or_is_refused)
 {
     conv c = dnn_conv2(2, 9, 11, 32, 48, 1, 3, 1, 1, 1, 1);
+
     c.dtype = PL_BF16;
     for (int kind = 0; kind < 3; kind++) {
         const int64_t nx = 2 * 99 * 32, ny = 2 * 99 * 48, nw = 48 * 9 * 32;

@@ -118,6 +118,7 @@ TEST(tile_bits_give_the_results_of_bytes)
                  {2, {3, 9001}},     {3, {5, 77, 131}}, {3, {64, 3, 5}}, {2, {9000, 3}},
                  {3, {2, 1000, 24}}, {2, {1, 100000}}};
     int threads = pl_threads_count();
+
     for (int at = 0; at < 10 * 5 * 2 * 2; at++) {
         int s = at % 10, view = at / 10 % 5, rank = boxes[s].rank;
         bool also = at / 50 % 2;
@@ -153,7 +154,7 @@ TEST(tile_bits_give_the_results_of_bytes)
 }
 
 /* Draws made in the tile equal those of the stream, for every way of reading and splitting. */
-TEST(tile_draws_are_those_of_the_definition)
+TEST(tile_draws_agree_with_the_definition)
 {
     static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64};
     static const int64_t key[2] = {77, 12};
@@ -347,6 +348,7 @@ TEST(tile_in_place_gives_the_same_bits)
     enum { N = 50000 };
     float *m[2], *v[2], *p[2], *gr = tile_buf(N);
     uint64_t seed = 8;
+
     tile_noise(PL_F32, gr, N, &seed);
     for (int k = 0; k < 2; k++) m[k] = tile_buf(N), v[k] = tile_buf(N), p[k] = tile_buf(N);
     tile_noise(PL_F32, m[0], N, &seed), tile_noise(PL_F32, v[0], N, &seed),
@@ -362,11 +364,13 @@ TEST(tile_in_place_gives_the_same_bits)
     tile_st(g, tile_map2(g, PL_SCALAR_SUB, tile_map2(g, PL_SCALAR_ADD, lp, lm),
                          tile_map2(g, PL_SCALAR_DIV, m2, v2)));
     CHECK(pl_inplace_operand(&g->p, 0, 0));
+
     pl_arena a = PL_ARENA_INIT;
     pl_tile_code *t;
     CHECK_OK(pl_tile_compile(&g->p, &a, &t));
     void *work = NULL;
     CHECK(posix_memalign(&work, 64, pl_tile_work_bytes(t)) == 0);
+
     float *o[3] = {tile_buf(N), tile_buf(N), tile_buf(N)};
     pl_tile_run(t, (const void *[]){m[0], v[0], p[0], gr}, (void *[]){o[0], o[1], o[2]}, work);
     pl_tile_run(t, (const void *[]){m[1], v[1], p[1], gr}, (void *[]){m[1], v[1], p[1]}, work);
@@ -384,6 +388,7 @@ TEST(tile_swaps_in_place)
 {
     enum { N = 10000 };
     float *x = tile_buf(N), *y = tile_buf(N);
+
     for (int i = 0; i < N; i++) x[i] = (float)i, y[i] = (float)-i;
     tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
     int a = tile_ld(g, PL_F32, 0), b = tile_ld(g, PL_F32, 0);
@@ -393,6 +398,7 @@ TEST(tile_swaps_in_place)
     CHECK_OK(pl_tile_compile(&g->p, &ar, &t));
     void *work = NULL;
     CHECK(posix_memalign(&work, 64, pl_tile_work_bytes(t)) == 0);
+
     pl_tile_run(t, (const void *[]){x, y}, (void *[]){x, y}, work);
     for (int i = 0; i < N; i++) CHECK(x[i] == (float)-i && y[i] == (float)i);
     free(work), pl_arena_release(&ar);
@@ -405,15 +411,18 @@ TEST(tile_rejects_bad_programs)
     pl_tile_code *t;
     tile_prog *g = tile_new(2, (int64_t[]){4, 20000}, 1);
     int x = tile_ld(g, PL_F32, 0);
+
     tile_st(g, x);
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_UNSUPPORTED); /* rows too long */
     g->p.row_rank = 0;
     CHECK_OK(pl_tile_compile(&g->p, &a, &t));
     tile_row_reduce(g, PL_REDUCE_SUM, x);
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_ARG); /* no rows */
+
     g->p.n_instr--;
     tile_map2(g, PL_SCALAR_ADD, x, 1);
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_ARG); /* reads itself */
+
     g->p.n_instr--;
     tile_map2(g, PL_SCALAR_EXP, tile_cast(g, PL_I32, x), 0);
     CHECK_INT(pl_tile_compile(&g->p, &a, &t), PL_ERR_UNSUPPORTED); /* no exp of integers */

@@ -136,6 +136,7 @@ static bool close32(pl_scalar_fn f, double x, double got, double want)
 TEST(tile_functions_of_f32_are_accurate)
 {
     float *x = tile_buf(N_MAP), *y = tile_buf(N_MAP), *z = tile_buf(N_MAP);
+
     for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
         if (!pl_tile_has((pl_scalar_fn)f, PL_F32)) continue;
         fill_hard(x, N_MAP, 1, 120);
@@ -166,6 +167,7 @@ TEST(tile_log1p_is_accurate_near_zero)
 {
     enum { N = 1 << 17 };
     float *x = tile_buf(N), *z = tile_buf(N);
+
     for (int i = 0; i < N; i++) {
         uint32_t u = (uint32_t)i * 32749u;
         memcpy(&x[i], &u, sizeof u);
@@ -193,6 +195,7 @@ TEST(tile_functions_of_f64_follow_libm)
 {
     float *h = tile_buf(N_MAP);
     double *x = tile_buf(N_MAP), *y = tile_buf(N_MAP), *z = tile_buf(N_MAP);
+
     for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
         if (!pl_tile_has((pl_scalar_fn)f, PL_F64)) continue;
         fill_hard(h, N_MAP, 1, 120);
@@ -224,6 +227,7 @@ TEST(tile_functions_of_halves_round_f32)
     enum { N = 5000 };
     float *x = tile_buf(N), *y = tile_buf(N), *w = tile_buf(N);
     uint16_t *hx = tile_buf(N), *hy = tile_buf(N), *z = tile_buf(N), *want = tile_buf(N);
+
     for (int f = 2 * (PL_SCALAR_NONE + 1); f < PL_SCALAR_SELECT * 2; f++) {
         pl_scalar_fn fn = (pl_scalar_fn)(f / 2);
         pl_dtype d = f % 2 ? PL_BF16 : PL_F16;
@@ -257,6 +261,7 @@ TEST(tile_functions_of_integers_match_plain_c)
     static const pl_dtype types[] = {PL_I32, PL_I64, PL_U8, PL_BOOL};
     void *x = tile_buf(N), *y = tile_buf(N), *z = tile_buf(N);
     uint64_t seed = 9;
+
     for (int k = 0; k < 4; k++)
         for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
             pl_dtype d = types[k];
@@ -285,6 +290,7 @@ TEST(tile_functions_of_integers_match_plain_c)
     tile_prog *g = tile_new(1, (int64_t[]){6}, 0);
     int a = tile_ld(g, PL_I32, 0), b = tile_ld(g, PL_I32, 0);
     tile_st(g, tile_map2(g, PL_SCALAR_DIV, a, b)), tile_st(g, tile_map2(g, PL_SCALAR_MOD, a, b));
+
     CHECK(tile_run(g, (const void *[]){edge, by}, (void *[]){q, m}));
     CHECK_INT(q[0], INT32_MIN);
     CHECK_INT(q[2], 0);
@@ -308,11 +314,13 @@ TEST(tile_casts_saturate_and_round)
     uint16_t h[N];
     tile_prog *g = tile_new(1, (int64_t[]){N}, 0);
     int x = tile_ld(g, PL_F64, 0);
+
     tile_st(g, tile_cast(g, PL_I32, x)), tile_st(g, tile_cast(g, PL_I64, x)),
         tile_st(g, tile_cast(g, PL_U8, x));
     tile_st(g, tile_cast(g, PL_BOOL, x)), tile_st(g, tile_cast(g, PL_F32, x)),
         tile_st(g, tile_cast(g, PL_BF16, x));
     CHECK(tile_run(g, (const void *[]){v}, (void *[]){i32, i64, u8, b, f, h}));
+
     for (int i = 0; i < N; i++) {
         double t = v[i] != v[i] ? 0 : trunc(v[i]);
         CHECK_INT(i32[i], t > 2147483647.0    ? INT32_MAX
@@ -330,6 +338,7 @@ TEST(tile_casts_saturate_and_round)
 TEST(tile_halves_convert_all_values)
 {
     enum { N = 65536 };
+
     for (int k = 0; k < 6; k++) {
         setenv("PL_CPU_ISA", tile_isas[k / 2], 1);
         pl_dtype d = k % 2 ? PL_BF16 : PL_F16;
@@ -356,6 +365,7 @@ TEST(tile_every_isa_gives_the_same_bits)
     enum { N = 3001 };
     float *h = tile_buf(N);
     void *x = tile_buf(N), *y = tile_buf(N), *z[3] = {tile_buf(N), tile_buf(N), tile_buf(N)};
+
     for (int k = 0; k < 7; k++)
         for (int f = PL_SCALAR_NONE + 1; f < PL_SCALAR_SELECT; f++) {
             pl_dtype d = types[k];

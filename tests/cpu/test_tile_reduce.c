@@ -148,6 +148,7 @@ TEST(tile_reductions_are_accurate)
 TEST(tile_reductions_have_one_order)
 {
     int threads = pl_threads_count();
+
     for (int i = 0; i < N_SPACES; i++) {
         const space *s = &spaces[i];
         int64_t n = elems(s), k = n_kept(s);
@@ -213,6 +214,7 @@ TEST(tile_reductions_of_ten_million_terms_are_accurate)
 TEST(tile_reductions_pass_on_nan_and_infinity)
 {
     float x[40], out[4];
+
     for (int i = 0; i < 40; i++) x[i] = (float)i - 20.0f;
     x[7] = INFINITY;
     tile_prog *g = tile_new(1, (int64_t[]){40}, 0);
@@ -222,6 +224,7 @@ TEST(tile_reductions_pass_on_nan_and_infinity)
     void *o[] = {&out[0], &out[1], &out[2]};
     CHECK(tile_run(g, (const void *[]){x}, o));
     CHECK(isinf(out[0]) && isinf(out[1]) && out[2] == -20.0f);
+
     x[33] = NAN;
     CHECK(tile_run(g, (const void *[]){x}, o));
     CHECK(isnan(out[0]) && isnan(out[1]) && isnan(out[2]));

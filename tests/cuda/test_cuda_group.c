@@ -345,6 +345,7 @@ TEST(cuda_group_unusual_sizes_and_types_match_the_cpu)
 {
     group_job jobs[40];
     int n = 0;
+
     memset(jobs, 0, sizeof jobs);
     for (int i = 0; i < 40; i++) {
         jobs[i].store = pl_store_new();
@@ -455,6 +456,7 @@ TEST(cuda_group_kernels_wait_before_they_read)
     pl_units *u = NULL;
     pl_arena a = PL_ARENA_INIT;
     int kernels = 0;
+
     twins(g, 2, 40000, 32);
     beside(g, PL_BF16, 2, 4096, 1000);
     long_rows(g, 65537);
@@ -470,6 +472,7 @@ TEST(cuda_group_kernels_wait_before_they_read)
                                   "p_begun();\np_after();\n", 22) == 0);
         }
     }
+
     CHECK(kernels > 6);
     pl_arena_release(&a);
     pl_units_free(u);
@@ -483,6 +486,7 @@ TEST(cuda_group_of_empty_tensors_sums_to_0)
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 0, 300));
+
     pl_output(g, "s", pl_sum(g, x, PL_AXIS(0), false));
     pl_output(g, "n", pl_neg(g, x));
     pl_units *u = NULL;
@@ -518,6 +522,7 @@ TEST(cuda_group_texts_are_compiled_by_nvrtc)
     static const pl_dtype types[] = {PL_F32, PL_F16, PL_BF16};
     int count = 0;
     uint64_t begin = pl_sys_now_ns();
+
     for (int p = 0; p < N_PIECES; p++) {
         group_job j = piece_job(&pieces[p], shape_type(p % 3, types[p % 3]));
         text_shop *shop = text_shop_new();

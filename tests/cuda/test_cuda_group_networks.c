@@ -89,6 +89,7 @@ TEST(cuda_group_indices_beyond_32_bits_are_right)
     float *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (x == MAP_FAILED) SKIP("no room for 8 GiB of addresses");
+
     for (int64_t r = 0; r < FAR_ROWS; r++)
         for (int64_t c = 0; c < FAR_COLS; c++) x[r * FAR_ROW + FAR_AT + c] = far_value(r, c);
     group_job j = {.name = "far", .arena = PL_ARENA_INIT};
@@ -111,6 +112,7 @@ TEST(cuda_group_rows_longer_than_32_bits_are_refused)
     pl_arena a = PL_ARENA_INIT;
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 8, 3, 5000000001)),
            s = pl_input(g, "s", PL_TYPE(PL_F16, 3, 1));
+
     pl_output(g, "y", pl_mul(g, pl_mul(g, x, s), pl_input(g, "z", PL_TYPE(PL_F16, 3, 5000000001))));
     pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
     pl_units *u = NULL;
@@ -133,11 +135,13 @@ TEST(cuda_group_cache_returns_compiled_kernels)
     const char *dir = pl_test_dir(), *text = "some text";
     char path[600], data[1000];
     size_t len = 0;
+
     for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i * 7);
     pl_code_key key = pl_code_key_of(text, strlen(text), "sm_90");
     pl_code_key other = pl_code_key_of(text, strlen(text), "sm_80");
     CHECK(key.hi != other.hi || key.lo != other.lo);
     CHECK(!pl_code_cache_read(dir, key, &len));
+
     pl_code_cache_write(dir, key, data, sizeof data);
     CHECK(!pl_code_cache_read(dir, other, &len));
     char *back = pl_code_cache_read(dir, key, &len);
@@ -158,6 +162,7 @@ TEST(cuda_group_cache_returns_compiled_kernels)
     CHECK(!pl_code_cache_read(dir, key, &len));
     pl_sys_free(file);
     CHECK(!pl_code_cache_read("", key, &len));
+
     snprintf(path, sizeof path, "%s/no/such/folder", dir);
     pl_code_cache_write(path, key, data, sizeof data);
     CHECK(!pl_code_cache_read(path, key, &len));
@@ -183,6 +188,7 @@ TEST(cuda_group_cache_serves_processes_at_once)
     pl_code_key key = pl_code_key_of("text", 4, "sm_90");
     pid_t child[WRITERS];
     int whole = 0, code;
+
     for (size_t i = 0; i < BYTES; i++) data[i] = (char)(i * 7);
     for (int w = 0; w < WRITERS; w++)
         if ((child[w] = fork()) == 0) {
@@ -201,6 +207,7 @@ TEST(cuda_group_cache_serves_processes_at_once)
     }
     size_t len = 0;
     char *back = pl_code_cache_read(dir, key, &len);
+
     CHECK(back && len == BYTES);
     pl_sys_free(back);
     CHECK_INT(left_behind(dir), 0);

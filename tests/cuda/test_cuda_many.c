@@ -137,25 +137,30 @@ TEST(cuda_many_does_not_join_launches_that_share_memory)
     pl_bound_unit l[12] = {0};
     const pl_call *calls[PL_CUDA_MANY];
     int n;
+
     for (int i = 0; i < 12; i++) {
         make(&many, 10 + i, 3, 2, 1);
         l[i] = (pl_bound_unit){.exec = &adam, .call = many.jobs[10 + i].call};
     }
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 12);
     CHECK_INT(n, 12);
+
     l[3] = l[4] = (pl_bound_unit){0}; /* nothing to do there */
     l[11] = (pl_bound_unit){0};
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 11);
     CHECK_INT(n, 9);
     CHECK(calls[3] == &l[5].call);
+
     l[8].exec = &cumsum;
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 8);
     CHECK_INT(pl_cuda_together(l + 8, 4, calls, &n), 1);
     CHECK_INT(n, 0);
+
     /* the output of one in the bytes that another one's gradient frees */
     many.jobs[10 + 6].out[0] = many.jobs[10 + 1].grad;
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 6);
     CHECK_INT(n, 4);
+
     /* a gradient that an earlier update writes */
     many.jobs[10 + 2].in[3] = many.jobs[10 + 1].w;
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 2);

@@ -237,6 +237,7 @@ TEST(cuda_ops_larger_than_a_launch_match_the_cpu)
         {"conv", {{"f32[2,2,3,400]", "f32[400,1,2,1]"}, "groups=400", {{0}}}},
         CUDA_OP_END};
     const int64_t items[] = {5, 400, 3000}; /* of a row, of an image, of some images */
+
     for (size_t i = 0; i < sizeof items / sizeof *items; i++) check_limited(list, 3, items[i]);
     pl_sim_limits(3, 7);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -263,6 +264,7 @@ TEST(cuda_ops_attention_in_slices_matches_the_cpu)
           "causal=true",
           {{0}, {0}, {0}, {0}, {4, 6, false}}}},
         CUDA_OP_END};
+
     check_limited(list, 5, PL_SIM_ITEMS);
     pl_sim_split(true);
     check_limited(list, 5, PL_SIM_ITEMS);
@@ -292,6 +294,7 @@ TEST(cuda_ops_concat_of_many_inputs_matches_the_cpu)
     const void *in[N];
     pl_type type[N], y = PL_TYPE(PL_I32, ROWS, 0);
     int64_t axis = 1, at = 0;
+
     for (int k = 0; k < N; k++) {
         int64_t cols = k % 4;
         type[k] = PL_TYPE(PL_I32, ROWS, cols);

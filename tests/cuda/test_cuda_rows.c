@@ -100,6 +100,7 @@ TEST(cuda_rows_of_every_length_match_the_cpu)
                                       1408, 1536, 2048, 2560, 3072, 4096, 5000, 6144, 8192};
     static const pl_dtype types[] = {PL_F32, PL_F16};
     bool large = false, small = false;
+
     for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);

@@ -126,6 +126,7 @@ TEST(cuda_words_are_used_in_rows)
 {
     group_job job[N_WANT];
     text_shop *shop = text_shop_new();
+
     for (int i = 0; i < N_WANT; i++) {
         job[i] = (group_job){.store = pl_store_new(),
                              .name = want[i].has ? want[i].has : want[i].has_not};

@@ -33,10 +33,11 @@ static void losses(const char *out, char *to, size_t cap)
 }
 
 /* Recomputed layers, as scopes or as the minimum needs (small networks may need none). */
-TEST(odd_networks_train_alike_under_every_plan)
+TEST(odd_networks_train_to_the_same_bits_under_every_plan)
 {
     WANT_BIN();
     int nets = pl_test_long() ? 200 : 4, again = 0;
+
     for (int net = 0; net < nets; net++) {
         char all[1024], least[1024], keys[64];
         cli_result r = train(net, "");
@@ -244,6 +245,7 @@ TEST(odd_tool_accepts_rounding_and_finds_a_fault)
     WANT_BIN();
     if (!pl_test_long()) SKIP("long");
     if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");
+
     CHECK(realpath("tools/gpu/odd", tool));
     for (int i = 0; i < 2; i++) {
         cli_result r = compare_case(tool, row[i].seed, row[i].number, 1);

@@ -47,11 +47,13 @@ TEST(control_ranks_that_leave_in_order_end_nothing)
 {
     pl_hub *h;
     int fd[3], code;
+
     CHECK(open_world(3, &h, fd));
     leave(h, fd[1], "bye 0\n");
     CHECK_MSG(!ctl_tend(h, 400), "one that leaves in order ends nothing: %s",
               pl_hub_verdict(h, &code));
     CHECK_INT(pl_hub_left(h), 1);
+
     leave(h, fd[0], "bye 0\n");
     CHECK(!ctl_tend(h, 50));
     leave(h, fd[2], "bye 75\n");
@@ -102,6 +104,7 @@ TEST_ALONE(control_names_a_silent_rank_after_the_limit)
     pl_hub *h;
     int fd[2], code, ms = 0;
     bool over = false;
+
     CHECK(open_world(2, &h, fd));
     say_all(fd, 2, "limit 1.000\n");
     for (; !over && ms < 3000; ms += 50) {
@@ -116,25 +119,29 @@ TEST_ALONE(control_names_a_silent_rank_after_the_limit)
     CHECK(strstr(v, "all_reduce gradients 3"));
     CHECK_INT(code, 8);
     CHECK(ctl_hear(fd[0], "end 8\n", 500)[0]);
+
     close_world(h, fd, 2);
 }
 
 /* The hub itself was suspended for longer than the limit: no rank counts as silent. */
-TEST(control_a_pause_of_the_hub_is_no_silence)
+TEST(control_a_suspended_hub_does_not_count_as_silence)
 {
     pl_hub *h;
     int fd[2], code;
+
     CHECK(open_world(2, &h, fd));
     say_all(fd, 2, "limit 1.200\n");
     CHECK(!ctl_tend(h, 50));
     usleep(2000000);
     pl_hub_tend(h, 0);
     CHECK_MSG(!pl_hub_verdict(h, &code)[0], "%s", pl_hub_verdict(h, &code));
+
     for (int i = 0; i < 12; i++) {
         say_all(fd, 2, DOING);
         CHECK_MSG(!ctl_tend(h, 50), "%s", pl_hub_verdict(h, &code));
     }
     CHECK(!pl_hub_verdict(h, &code)[0]);
+
     close_world(h, fd, 2);
 }
 
@@ -142,6 +149,7 @@ TEST(control_the_first_failure_counts)
 {
     pl_hub *h;
     int fd[3], code;
+
     CHECK(open_world(3, &h, fd));
     ctl_say(fd[2], "fail 5 image 17 is no image\n");
     ctl_tend(h, 30);
@@ -257,6 +265,7 @@ TEST(control_ignores_strangers)
     pl_hub *h;
     int fd[2], code;
     pl_control_at at;
+
     CHECK(open_world(2, &h, fd));
     pl_hub_where(h, &at);
     for (size_t i = 0; i < sizeof noises / sizeof *noises; i++) {
@@ -265,6 +274,7 @@ TEST(control_ignores_strangers)
         CHECK_MSG(!ctl_tend(h, 15), "after noise %zu: %s", i, pl_hub_verdict(h, &code));
     }
     CHECK_INT(pl_hub_left(h), 0);
+
     for (int i = 0; i < 2; i++) leave(h, fd[i], "bye 0\n");
     CHECK(ctl_tend(h, 1000));
     CHECK_MSG(!pl_hub_verdict(h, &code)[0] && code == 0, "%d: %s", code, pl_hub_verdict(h, &code));
@@ -276,6 +286,7 @@ TEST(control_refuses_a_rank_without_the_token)
 {
     pl_hub *h;
     pl_control_at at, wrong;
+
     CHECK_OK(pl_hub_new(1, &h));
     pl_hub_where(h, &at);
     wrong = at;
@@ -283,6 +294,7 @@ TEST(control_refuses_a_rank_without_the_token)
     make_noise(&wrong, "hello 0 %s 4000000 a\nhere\nfail 3 boo\n");
     CHECK(!ctl_tend(h, 50));
     CHECK_INT(pl_hub_pid(h, 0), 0);
+
     int fd = ctl_rank(h, 0, "a"), code;
     CHECK_INT(pl_hub_pid(h, 0), 1000000);
     leave(h, fd, "bye 0\n");
@@ -296,6 +308,7 @@ TEST(control_silent_strangers_do_not_block_ranks)
     pl_hub *h;
     int fd[2], crowd[12], code;
     pl_control_at at;
+
     CHECK_OK(pl_hub_new(2, &h));
     pl_hub_where(h, &at);
     for (int i = 0; i < 12; i++) {
@@ -306,9 +319,11 @@ TEST(control_silent_strangers_do_not_block_ranks)
     for (int i = 0; i < 2; i++) CHECK((fd[i] = ctl_rank(h, i, "a")) >= 0);
     CHECK_INT(pl_hub_pid(h, 0), 1000000);
     CHECK_INT(pl_hub_pid(h, 1), 1000001);
+
     for (int i = 0; i < 2; i++) leave(h, fd[i], "bye 0\n");
     CHECK(ctl_tend(h, 1000));
     CHECK(!pl_hub_verdict(h, &code)[0] && code == 0);
+
     for (int i = 0; i < 12; i++) close(crowd[i]);
     pl_hub_free(h);
 }
@@ -340,6 +355,7 @@ TEST(control_survives_random_bytes)
     int fd[2], code;
     pl_control_at at;
     uint64_t state = 7;
+
     CHECK(open_world(2, &h, fd));
     pl_hub_where(h, &at);
     for (int i = 0; i < 300; i++) {
@@ -351,6 +367,7 @@ TEST(control_survives_random_bytes)
     }
     say_all(fd, 2, "\nlimit 5\n");
     CHECK_MSG(!ctl_tend(h, 300), "%s", pl_hub_verdict(h, &code));
+
     for (int i = 0; i < 2; i++) leave(h, fd[i], "\nbye 0\n");
     CHECK(ctl_tend(h, 2000));
     CHECK_MSG(!pl_hub_verdict(h, &code)[0] && code == 0, "%s", pl_hub_verdict(h, &code));

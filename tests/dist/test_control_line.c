@@ -233,6 +233,7 @@ TEST(control_line_reports_a_hub_that_is_silent)
     part p = {.stay_ms = 20000, .limit = 1.2};
     ctl_child c;
     int fd = play_hub(&p, &c);
+
     CHECK(fd >= 0 && ctl_hear(fd, "limit 1.200\n", 20000)[0]);
     kill(c.pid, SIGSTOP);
     usleep(1700000);
@@ -245,6 +246,7 @@ TEST(control_line_reports_a_hub_that_is_silent)
     CHECK_INT(ctl_wait(&c, NULL, 4000), 8);
     CHECK_MSG(strstr(ctl_err(&c), "[rank 0 host h] rank 0 host x has sent nothing within"), "%s",
               ctl_err(&c));
+
     close(fd);
 }
 
@@ -256,6 +258,7 @@ TEST(control_line_delivers_beats_and_the_last_message)
     ctl_child c;
     uint64_t began = pl_sys_now_ns();
     int fd = play_hub(&p, &c), beats = 0;
+
     CHECK(fd >= 0);
     usleep(900000);
     /* until after its end, without a pause */
@@ -263,11 +266,13 @@ TEST(control_line_delivers_beats_and_the_last_message)
         ctl_say(fd, "beat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\n");
     const char *text = ctl_hear(fd, "bye 75\n", 20000);
     CHECK(text[0]);
+
     for (const char *b = text;
          (b = strstr(b, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n")); b++)
         beats++;
     double seconds = 1e-9 * (double)(pl_sys_now_ns() - began);
     CHECK_MSG(beats >= 3 && beats <= 4 * seconds + 2, "%d beats in %.1f s", beats, seconds);
+
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 75);
 }
@@ -277,6 +282,7 @@ TEST(control_line_delivers_beats_and_the_last_message)
 TEST(control_line_ends_when_all_have_left)
 {
     pl_hub *h;
+
     CHECK_OK(pl_hub_new(2, &h));
     part p[2] = {{.rank = 0, .ranks = 2, .stay_ms = 50, .code = 143},
                  {.rank = 1, .ranks = 2, .stay_ms = 900, .code = 143}};
@@ -287,6 +293,7 @@ TEST(control_line_ends_when_all_have_left)
     }
     CHECK(!ctl_tend(h, 500));
     CHECK_INT(pl_hub_left(h), 1);
+
     siginfo_t ended = {0};
     CHECK(waitid(P_PID, (id_t)c[0].pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
           ended.si_pid == 0);
@@ -304,6 +311,7 @@ TEST(control_line_survives_a_pause_in_the_greeting)
     ctl_child c;
     int listening = ctl_listen(1, &p.at.port);
     if (!pl_test_long()) SKIP("long");
+
     ctl_fork(be_rank, &p, &c);
     int fd = accept(listening, NULL, NULL);
     CHECK(ctl_hear(fd, "hello 0 1234", 20000)[0]);
@@ -313,6 +321,7 @@ TEST(control_line_survives_a_pause_in_the_greeting)
     usleep(300000);
     ctl_say(fd, "welcome 1234\n");
     CHECK(ctl_hear(fd, "bye 0\n", 20000)[0]);
+
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 0);
     close(listening);

@@ -26,14 +26,17 @@ TEST(ranks_cli_trains_in_processes_with_the_losses_of_one)
 {
     WANT_RANKS();
     static char one[4096], two[4096], again[4096];
+
     cli_result r = cli_run(IN "$P train " RUN "train.steps=6 --json");
     CHECK_INT(r.code, 0);
     losses_of(r.out, one, sizeof one);
     r = cli_run(IN "$P train " RUN "train.steps=6 shard=weights --ranks 2 --json");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
+
     losses_of(r.out, two, sizeof two);
     r = cli_run(IN "$P train " RUN "train.steps=6 shard=optimizer --ranks 2 --json");
     CHECK_INT(r.code, 0);
+
     losses_of(r.out, again, sizeof again);
     CHECK_MSG(strcmp(two, again) == 0, "shardings differ:\n%s\n%s", two, again);
     const char *a = one, *b = two;
@@ -49,6 +52,7 @@ TEST(ranks_cli_checkpoints_resume_with_any_number_of_ranks)
 {
     WANT_RANKS();
     static char a[4096], b[4096];
+
     CHECK_INT(cli_run(IN "$P train " RUN
                          "batch=6 train.steps=4 shard=weights --ranks 2 --out two --quiet")
                   .code,
@@ -56,12 +60,14 @@ TEST(ranks_cli_checkpoints_resume_with_any_number_of_ranks)
     CHECK(cli_run(IN "ls two/checkpoints/step-00000004/part-00001-of-00002.safetensors").code == 0);
     CHECK_INT(
         cli_run(IN "cp -r two one && cp -r two three && rm two/checkpoints/*/part-00001*").code, 0);
+
     cli_result r = cli_run(IN "$P train " RUN "batch=6 train.steps=6 --out one --json");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
     losses_of(r.out, a, sizeof a);
     r = cli_run(IN "$P train " RUN
                    "batch=6 train.steps=6 shard=optimizer --ranks 3 --out three --json");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
+
     losses_of(r.out, b, sizeof b);
     CHECK_MSG(fabs(atof(a) - atof(b)) <= 1e-6 * atof(a), "%s and %s", a, b);
     r = cli_run(IN "$P train " RUN

@@ -113,10 +113,12 @@ TEST(ranks_do_not_fail_when_all_were_stopped)
 TEST(ranks_fail_with_a_hook_on_rank_0)
 {
     WANT_LIB();
+
     CHECK(cli_write(pl_test_path("hook"),
                     "echo told $PL_STATUS $PL_STEP ${PL_MESSAGE:+why} >> told\n"));
     cli_result r = SH("launch own 3 x train.steps=2 on_end='sh hook'; wait $job; cat told");
     CHECK_MSG(r.code == 0 && strcmp(r.out, "told 0 2 why\n") == 0, "%d %s%s", r.code, r.out, r.err);
+
     static const char *const kind[] = {"own", "mpi"};
     for (int i = 0; i < 2; i++) {
         r = SH("rm -f told; launch %s 3 y%d train.steps=1000000 on_error='sh hook' on_end=false; "
@@ -260,6 +262,7 @@ TEST(ranks_do_not_fail_when_one_gets_a_signal)
     } k[] = {
         {"own", "$(rank x 0)"}, {"own", "$(rank x 2)"}, {"own", "$job"}, {"mpi", "$(rank x 1)"}};
     WANT_LIB();
+
     for (int i = 0; i < 4; i++) {
         cli_result r = SH(
             "launch %s 3 x train.steps=1000000 checkpoint.every=0 --fresh; begun x; kill -TERM %s; gone x; exit $code",
@@ -272,6 +275,7 @@ TEST(ranks_do_not_fail_when_one_gets_a_signal)
     cli_result r = SH(
         "s=$(losses x | tail -1 | cut -d' ' -f1); launch own 3 x train.steps=$((s + 10)); wait $job || exit 98; launch own 3 calm "
         "train.steps=$((s + 10)); wait $job || exit 97; cmp x/model.safetensors calm/model.safetensors");
+
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
@@ -309,11 +313,13 @@ TEST(ranks_fail_when_a_part_cannot_be_written)
     cli_result r = SH(
         "launch own 3 x train.steps=1000000 checkpoint.every=10 checkpoint.keep=1000; begun x; prlimit --fsize=1000 --pid $(rank x 1); sleep 1; "
         "n=$(losses x | wc -l); sleep 1; m=$(losses x | wc -l); kill -9 $(rank x 2); gone x; ls x/checkpoints; [ $m -gt $n ]");
+
     CHECK_MSG(r.code == 0, "training does not go on: %s%s", r.out, r.err);
     CHECK_MSG(strstr(r.err, "warning: ") && strstr(r.err, "rank 1: "), "%s", r.err);
     r = SH(
         "for d in x/checkpoints/step-*; do [ -d $d ] || continue; [ -s $d/manifest.json ] && [ $(ls $d/part-* | wc -l) -eq 3 ] || exit 9; done");
     CHECK_MSG(r.code == 0, "a checkpoint without its parts: %s", r.out);
+
     r = SH(
         "s=$(ls -d x/checkpoints/step-* | tail -1); s=$(($(echo ${s##*step-} | sed 's/^0*//') + 5)); launch own 3 x train.steps=$s checkpoint.every=10 "
         "checkpoint.keep=1000; wait $job || exit 98; launch own 3 calm train.steps=$s checkpoint.every=10 checkpoint.keep=1000; wait $job || exit 97; "
@@ -335,6 +341,7 @@ TEST(ranks_fail_over_to_the_checkpoint_whose_parts_are_whole)
         ": >$N/part-00000-of-00002.safetensors",
     };
     WANT_LIB();
+
     CHECK_INT(SH("launch own 2 whole train.steps=8 checkpoint.every=4; wait $job").code, 0);
     CHECK_INT(SH("launch own 2 calm train.steps=10 checkpoint.every=4; wait $job").code, 0);
     for (size_t i = pl_test_long() ? 0 : 3; i < sizeof harm / sizeof *harm; i++) {

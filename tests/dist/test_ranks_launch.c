@@ -85,6 +85,7 @@ TEST(ranks_launch_reads_what_launchers_set)
         "OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4",
     };
     pl_rank_env e;
+
     for (size_t i = 0; i < sizeof k / sizeof *k; i++) {
         set_names(k[i].set);
         CHECK_OK(pl_rank_env_read(&e));
@@ -132,12 +133,14 @@ TEST(ranks_launch_by_mpirun_has_the_same_bits)
 TEST(ranks_launched_by_torchruns_variables_have_the_same_bits)
 {
     WANT_RANKS();
+
     CHECK_INT(run_own().code, 0);
     cli_result r = cli_run(
         IN TORCH
         "keys=train.steps=8; (one 2) & b=$!; (one 1) & a=$!; sleep 0.3; (one 0) || exit 97; wait $a || exit 98; "
         "wait $b || exit 99; cmp own/model.safetensors torch/model.safetensors");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
+
     /* An error is the exit code of all ranks, and is printed once. */
     r = cli_run(
         IN TORCH
@@ -181,16 +184,19 @@ TEST(ranks_launch_by_torchrun_has_the_same_bits)
 {
     WANT_RANKS();
     if (!pl_test_long()) SKIP("long");
+
     cli_result r = cli_run("command -v torchrun || ls /opt/oracle/bin/torchrun");
     char torchrun[256];
     snprintf(torchrun, sizeof torchrun, "%.*s", (int)strcspn(r.out, "\n"), r.out);
     if (r.code != 0) SKIP("no torchrun on this machine");
     CHECK_INT(run_own().code, 0);
+
     r = cli_run(
         IN "%s --no-python --nproc_per_node 3 --master_port $((20000 + $$ %% 20000)) $P train " RUN
            "train.steps=8 --out torch && cmp own/model.safetensors torch/model.safetensors",
         torchrun);
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
+
     /* torchrun's own exit code is 1; it prints the codes of its processes */
     r = cli_run(
         IN "%s --no-python --nproc_per_node 2 --master_port $((20000 + $$ %% 20000)) $P train " RUN

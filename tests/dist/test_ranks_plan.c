@@ -27,6 +27,7 @@ static pl_cost exchange(double tensors, double bytes, double ranks)
 TEST(ranks_plan_times_exchanges_by_their_links)
 {
     pl_rank_link nvlink, ib, both;
+
     CHECK_OK(pl_link_parse("nvlink", &nvlink));
     CHECK_OK(pl_link_parse("ib", &ib));
     CHECK_OK(pl_link_parse("nvlink/8+ib", &both));
@@ -36,10 +37,12 @@ TEST(ranks_plan_times_exchanges_by_their_links)
               pl_link_ns(&nvlink, &sum), ring);
     /* one machine: the outer level is not crossed */
     CHECK(pl_link_ns(&both, &sum) == pl_link_ns(&nvlink, &sum));
+
     ring = 1e9 * wide.m / ib.inner.bandwidth +
            2 * (7 * nvlink.inner.latency_ns + 1 * ib.inner.latency_ns);
     CHECK_MSG(fabs(pl_link_ns(&both, &wide) - ring) < 1, "%g, wanted %g", pl_link_ns(&both, &wide),
               ring);
+
     /* Few bytes among many ranks: the tree's logarithmic number of latencies. */
     pl_cost small = exchange(1, 64, 1024);
     double tree = 3 * nvlink.inner.latency_ns + 7 * ib.inner.latency_ns;
@@ -55,6 +58,7 @@ TEST(ranks_plan_says_what_a_step_sends)
     if (!cli_bin()) SKIP("PL_BIN is not set");
     double bytes[3], ms[3];
     static const char *const links[] = {"nvlink", "ib", "eth"};
+
     for (int i = 0; i < 3; i++) {
         cli_result r = cli_run(
             "$P plan wandistill/tiny batch=64 --ranks 16 --device h100 --link %s shard=none --json",
@@ -82,6 +86,7 @@ TEST(ranks_plan_begins_exchanges_within_backward)
 {
     static const char *const keys[] = {"ranks=2", "batch=4", "student.depth=8",
                                        "gradient_bucket=64KiB"};
+
     pl_run *run = NULL;
     uint32_t exchanges = 0, before = 0, last = 0;
     CHECK_OK(pl_run_open("wandistill/tiny", keys, 4, &run));
@@ -94,6 +99,7 @@ TEST(ranks_plan_begins_exchanges_within_backward)
         exchanges += exchange;
         before += exchange && i < last;
     }
+
     CHECK_MSG(exchanges >= 6 && 2 * before > exchanges,
               "%u of %u exchanges begin before the last product", before, exchanges);
     pl_run_free(run);
@@ -140,6 +146,7 @@ TEST(ranks_plan_shares_what_the_budget_needs)
                                          "shard=weights"};
     planned own[4];
     if (!pl_test_allocs_counted()) SKIP("a sanitizer allocates memory too");
+
     plan_with(shards[0], 0); /* memory that the first plan leaves in the process stays */
     for (int i = 0; i < 4; i++) {
         own[i] = plan_with(shards[i], 0);
@@ -154,6 +161,7 @@ TEST(ranks_plan_shares_what_the_budget_needs)
         CHECK_MSG((int)p.shard == i && p.fits, "between %s and %s: %s, %s", shards[i - 1],
                   shards[i], pl_shard_name(p.shard), p.fits ? "fits" : "does not fit");
     }
+
     CHECK_INT(plan_with("shard=auto", 2 * own[0].minimum).shard, PL_SHARD_NONE);
     CHECK(!plan_with("shard=auto", own[3].minimum / 2).fits);
 }

@@ -220,10 +220,12 @@ TEST(ranks_runs_go_through_phases)
     static double one[STEPS], many[STEPS];
     enum { ALL_STEPS = 5 + 6 + 2 * 3 };
     WANT_RANKS();
+
     snprintf(path, sizeof path, "%s/p.yaml", pl_test_dir());
     CHECK(cli_write(path, phases));
     CHECK_RUN(cli_run(IN "$P train p.yaml --out one --quiet"), 0, "");
     CHECK_INT(steps_of("one", one), ALL_STEPS);
+
     for (int s = pl_test_long() ? 0 : 3; s < 4; s++) {
         CHECK_RUN(
             cli_run(IN "$P train p.yaml shard=%s --ranks 2 --out %s --quiet", shards[s], shards[s]),
@@ -266,6 +268,7 @@ static void check_named(const char *second, const char *what)
 TEST(ranks_runs_name_a_rank_that_differs)
 {
     WANT_RANKS();
+
     if (cli_run(MPI "true : -n 1 true").code != 0)
         SKIP("mpirun cannot start two programs"); /* Open MPI 5.0.7 of Debian 13 crashes */
     check_named("$P " RUN "optim.lr=1e-4", "has another configuration than rank 0");
@@ -276,6 +279,7 @@ TEST(ranks_runs_name_a_rank_that_differs)
             "printf x >> other/plimsoll")
             .code,
         0);
+
     check_named("other/plimsoll " RUN, "has another program than rank 0");
     /* The same configuration text, with a path whose file has another content on rank 1. */
     CHECK_INT(
@@ -285,6 +289,7 @@ TEST(ranks_runs_name_a_rank_that_differs)
             "cp -r here there && printf aaaa | dd of=there/set/train/text.npy bs=1 seek=128 conv=notrunc")
             .code,
         0);
+
     cli_result r =
         cli_run(IN MPI "-wdir here $P " RUN
                        "data.path=set allow_random_frozen=true : -n 1 -wdir there $P " RUN
@@ -292,6 +297,7 @@ TEST(ranks_runs_name_a_rank_that_differs)
     CHECK_MSG(r.code == 2 && strstr(r.err, "rank 1 on ") &&
                   strstr(r.err, "has another data set than rank 0"),
               "exit %d: %s", r.code, r.err);
+
     r = cli_run(IN MPI "-wdir here $P " RUN
                        "data.path=set allow_random_frozen=true : -n 1 -wdir here $P " RUN
                        "data.path=set allow_random_frozen=true");

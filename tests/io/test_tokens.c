@@ -59,7 +59,7 @@ static void compare_with_library(const char *path)
     pl_tokens_close(t);
 }
 
-TEST(tokens_of_a_vocabulary_are_those_of_the_tokenizers_library)
+TEST(tokens_of_a_vocabulary_agree_with_the_tokenizers_library)
 {
     compare_with_library("tests/data/tokens");
     compare_with_library("tests/data/tokens/vocab.json");

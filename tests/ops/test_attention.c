@@ -134,6 +134,7 @@ TEST(attention_does_not_depend_on_threads)
 TEST(attention_memory_is_linear)
 {
     size_t work[2];
+
     for (int i = 0; i < 2; i++) {
         int64_t n = i ? 8192 : 1024;
         pl_store *s = pl_store_new();

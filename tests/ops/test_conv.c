@@ -214,12 +214,14 @@ TEST(conv_per_sample_is_grouped_conv)
     pl_val w = pl_input(g, "w", PL_TYPE(PL_F64, N, K, K, C));
     pl_conv_opts o = {.pad_lo = {1, 1}, .pad_hi = {1, 1}};
     pl_val y = pl_conv_per_sample(g, x, w, &o);
+
     o.groups = N * C;
     pl_val x1 = pl_reshape(g, pl_permute(g, x, (const int[]){1, 2, 0, 3}), PL_DIMS(1, H, W, N * C));
     pl_val w1 = pl_reshape(g, pl_permute(g, w, (const int[]){0, 3, 1, 2}), PL_DIMS(N * C, K, K, 1));
     pl_val y1 = pl_reshape(g, pl_conv(g, x1, w1, PL_NO_VAL, &o), PL_DIMS(H, W, N, C));
     pl_val d = pl_sub(g, y, pl_permute(g, y1, (const int[]){2, 0, 1, 3}));
     CHECK_MSG(pl_graph_status(g) == PL_OK, "%s", pl_graph_error(g));
+
     graph_eval *e = graph_eval_new(g, true);
     graph_eval_wave(e, x, 0.37);
     graph_eval_wave(e, w, 0.61);
@@ -238,6 +240,7 @@ TEST(conv_errors_name_the_numbers)
     pl_graph *g = pl_graph_new(s);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 8, 8, 3));
     pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, 16, 3, 3, 4));
+
     pl_scope_push(g, "stem");
     CHECK(!pl_val_ok(pl_conv(g, x, w, PL_NO_VAL, NULL)));
     CHECK_INT(pl_graph_status(g), PL_ERR_SHAPE);
@@ -248,6 +251,7 @@ TEST(conv_errors_name_the_numbers)
     g = pl_graph_new(s);
     x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 2, 8, 4));
     w = pl_input(g, "w", PL_TYPE(PL_F32, 16, 3, 3, 4));
+
     CHECK(!pl_val_ok(pl_conv(g, x, w, PL_NO_VAL, NULL)));
     CHECK_MSG(strstr(pl_graph_error(g), "does not fit"), "%s", pl_graph_error(g));
     pl_graph_free(g);

@@ -154,6 +154,7 @@ TEST(lion_follows_its_paper)
 {
     const pl_lion_opts o = {0.9, 0.99, 0.1};
     double w[N], m[N] = {0}, lr = 0.01;
+
     for (int i = 0; i < N; i++) w[i] = sin(0.9 * i + 0.1);
     for (int t = 1; t <= STEPS; t++)
         for (int i = 0; i < N; i++) {

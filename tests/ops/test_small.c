@@ -222,6 +222,7 @@ TEST(small_masks_are_bits)
 {
     pl_store *store = pl_store_new();
     pl_program *p;
+
     compare(masking_graph, PL_F32, store, &p);
     if (!p) return;
     int masks = 0, bytes = 0;
@@ -231,6 +232,7 @@ TEST(small_masks_are_bits)
         masks += b->bytes == (137 * 253 / 8 + 63) / 64 * 64;
         bytes += b->bytes == (137 * 253 + 63) / 64 * 64;
     }
+
     CHECK_MSG(masks >= 3 && bytes == 2, "%d masks of bits, %d of bytes", masks, bytes);
     pl_program_free(p);
     pl_store_free(store);
@@ -267,6 +269,7 @@ TEST(small_masks_of_bits_are_rejected_where_bytes_are_needed)
     pl_store *store = pl_store_new();
     pl_compile_opts o = PL_COMPILE_INIT;
     pl_program *p;
+
     CHECK_OK(pl_compile(given_mask_graph(store, PL_F32), &o, &p));
     bool *bits = p->base_units->bits;
     CHECK_OK(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all));
@@ -283,6 +286,7 @@ TEST(small_masks_of_bits_are_rejected_where_bytes_are_needed)
         bits[v] = !bits[v];
     }
     CHECK_MSG(made > 4 && refused == made, "%d of %d damages noticed", refused, made);
+
     p->base_units->unit[0].bits = NULL;
     CHECK(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all) == PL_ERR_PLAN);
     pl_program_free(p);
@@ -338,9 +342,11 @@ TEST(small_concats_are_written_in_place)
 {
     pl_store *store = pl_store_new();
     pl_program *p;
+
     compare(joining_graph, PL_F32, store, &p);
     if (!p) return;
     CHECK_MSG(in_place(p) >= 5, "%d parts", in_place(p));
+
     /* after a shift by one line a part no longer equals the input of the concat */
     pl_plan *plan = p->keep_all;
     int noticed = 0, parts = 0;
@@ -376,6 +382,7 @@ TEST(small_pool_indices_are_bytes)
                  {4, {2, 32, 48, 5}, {2, 2, 3, 5}, {16, 16}},
                  {5, {2, 8, 16, 24, 3}, {2, 2, 2, 3, 3}, {4, 8, 8}},
                  {5, {1, 6, 6, 6, 8}, {1, 3, 3, 3, 8}, {2, 2, 2}}};
+
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         result r[2];
         for (int reference = 0; reference < 2; reference++) {
@@ -412,6 +419,7 @@ TEST(small_pool_indices_are_bytes)
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_max_pool(g, pl_input(g, "x", PL_TYPE(PL_F32, 1, 300, 2)), &(pl_pool_opts){.kernel = {257}});
+
     CHECK(strstr(pl_graph_error(g), "a window of 257 elements; at most 256"));
     pl_graph_free(g);
     pl_store_free(store);

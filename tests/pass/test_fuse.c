@@ -290,9 +290,11 @@ TEST(fuse_repeats_cheap_producers)
     pl_val y = pl_mul(g, u, pl_sigmoid(g, u));
     pl_val z = pl_matmul(g, y, w, false, false);
     pl_val dx[1];
+
     pl_grad(g, pl_sum(g, pl_square(g, z), PL_AXES_ALL, false), &x, 1, dx);
     pl_output(g, "dx", dx[0]);
     CHECK(units_of(&b) > 0);
+
     /* u, y and z have memory; sigmoid(u) has none, though forward and backward both use it */
     for (uint32_t i = 0; i < b.u->n; i++)
         for (uint32_t k = 0; k < b.u->unit[i].n_out; k++) {
@@ -352,6 +354,7 @@ TEST(fuse_survives_failing_allocations)
     pl_store *store = pl_store_new();
     pl_graph *g = random_graph(store, 5, 40);
     pl_fuse_opts o = PL_FUSE_OPTS_CPU(NULL);
+
     for (uint64_t n = 1; n < 1000; n++) {
         pl_units *u = NULL;
         pl_sys_fail_nth(n);

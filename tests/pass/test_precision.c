@@ -402,7 +402,7 @@ TEST(precision_recipes_reach_the_loss_of_f32)
 }
 
 /* SGD without momentum at rate 1 moves weights by their gradients. */
-TEST(precision_gradients_are_near_those_of_f32)
+TEST(precision_gradients_are_close_to_f32)
 {
     static const char *const one_step[] = {"optim.name=sgd", "optim.lr=1"};
     static trace at, full, half;

@@ -42,12 +42,13 @@ static void build_mlp(pl_nn *m, const pl_loss_scale *scale)
     pl_output(g, "scale", o.loss_scale);
 }
 
-TEST(precision_losses_and_scales_are_those_of_pytorch)
+TEST(precision_losses_and_scales_agree_with_pytorch)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_nn *m = pl_nn_new(g, true);
     pl_loss_scale scale = PL_LOSS_SCALE_INIT;
+
     scale.initial = 1024;
     scale.interval = 3;
     build_mlp(m, &scale);

@@ -99,6 +99,7 @@ TEST(expand_views_read_the_last_run_of_their_base)
     pl_val x = pl_input(b.g, "x", PL_TYPE(PL_F32, 4, 6)), t = pl_tanh(b.g, x);
     pl_val flat = pl_reshape(b.g, t, PL_DIMS(24)), box = pl_reshape(b.g, flat, PL_DIMS(2, 12));
     pl_val y[4] = {pl_neg(b.g, box), pl_exp(b.g, box), pl_abs(b.g, box), pl_square(b.g, flat)};
+
     for (int i = 0; i < 4; i++) pl_output(b.g, (const char *[]){"a", "b", "c", "d"}[i], y[i]);
     CHECK_OK(expand(&b, (pl_val[]){t, y[0], y[1], t, y[2], y[3]}, 6));
     CHECK_OK(pl_graph_verify(b.x->g));
@@ -107,8 +108,10 @@ TEST(expand_views_read_the_last_run_of_their_base)
     CHECK(base_of(&b, run(&b, 1)->in[0]) == run(&b, 0)->out[0]);
     CHECK(base_of(&b, run(&b, 4)->in[0]) == run(&b, 3)->out[0]);
     CHECK(base_of(&b, run(&b, 5)->in[0]) == run(&b, 3)->out[0]);
+
     int views = 0;
     for (uint32_t i = 0; i < b.x->units->n; i++) views += b.x->units->unit[i].kind == PL_UNIT_VIEW;
     CHECK_INT(views, 4);
+
     end(&b);
 }

@@ -111,6 +111,7 @@ TEST(order_is_close_to_the_optimum)
 {
     double sum = 0, worst = 0, base = 0;
     int n = 0, optimal = 0;
+
     for (uint64_t seed = 1; seed <= 400; seed++) {
         double program = 0, r = gap(seed * 7919, &program);
         if (r == 0) continue;
@@ -123,6 +124,7 @@ TEST(order_is_close_to_the_optimum)
     }
     printf("    %d graphs: program order %.3f, search %.4f of the best, worst %.3f, optimal %d\n",
            n, base / n, sum / n, worst, optimal);
+
     CHECK(n > 100);
     CHECK_MSG(sum / n < 1.01 && worst < 1.5, "mean %.4f, worst %.3f", sum / n, worst);
 }

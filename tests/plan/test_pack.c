@@ -248,6 +248,7 @@ TEST(pack_takes_degenerate_problems)
 {
     pl_pack_buffer b[] = {{0, 0, 100, 9}, {5, 3, 100, 9}, {0, 9, 0, 9}, {2, 4, 10, 9}};
     uint64_t height = 9, bound = 9;
+
     CHECK_OK(pl_pack(b, 0, NULL, &height));
     CHECK_INT(height, 0);
     CHECK_OK(pl_pack(b, 3, NULL, &height));
@@ -259,6 +260,7 @@ TEST(pack_takes_degenerate_problems)
     CHECK_INT(bound, 64);
     CHECK_OK(pl_pack_bound(b, 4, 1, &bound));
     CHECK_INT(bound, 10);
+
     pl_pack_buffer ends[] = {
         {INT64_MIN, INT64_MAX, 8, 9}, {INT64_MIN, 0, 8, 9}, {0, INT64_MAX, 8, 9}};
     CHECK_OK(pl_pack(ends, 3, NULL, &height));
@@ -333,6 +335,7 @@ TEST(pack_places_large_steps_quickly)
 {
     enum { LAYERS = 7000, N = 4 * LAYERS };
     pl_pack_buffer *b = calloc(N, sizeof *b);
+
     CHECK(b != NULL);
     uint64_t s = 1;
     for (int64_t l = 0; l < LAYERS; l++) {
@@ -352,6 +355,7 @@ TEST(pack_places_large_steps_quickly)
     if (rc == PL_OK) rc = pl_pack_check(b, N, o.align, height);
     free(b);
     CHECK_OK(rc);
+
     CHECK_MSG((double)height <= 1.01 * (double)bound, "height %llu, bound %llu",
               (unsigned long long)height, (unsigned long long)bound);
     CHECK(ns < 20000000000u); /* about half a second; sanitizers included */
@@ -362,6 +366,7 @@ TEST(pack_survives_every_failing_allocation)
     pl_pack_csv c = PL_PACK_CSV_INIT;
     pl_pack_opts o = PL_PACK_OPTS_INIT;
     static pl_pack_buffer b[213];
+
     o.align = 1;
     o.work = 3000000; /* enough to enter every solver */
     CHECK_OK(pl_pack_csv_read(DATA "D.1048576.csv", &c));
@@ -381,6 +386,7 @@ TEST(pack_survives_every_failing_allocation)
     pl_pack_csv_release(&c);
     CHECK_MSG(rc == PL_OK, "allocation %llu: %s", (unsigned long long)nth - 1, pl_error_text());
     CHECK(nth > 12);
+
     pl_sys_fail_nth(1);
     rc = pl_pack_check(b, 213, 1, UINT64_MAX);
     pl_sys_fail_nth(0);
@@ -427,11 +433,13 @@ TEST(pack_csv_keeps_ids_and_finds_columns_by_name)
     const char *text = "size,note,upper, id ,lower,align\r\n10,x,5,\"a, \"\"b\"\"\",-1,16\r\n"
                        "\n18446744073709551615,,9,w.0,2,24";
     pl_pack_csv c = PL_PACK_CSV_INIT;
+
     CHECK_OK(pl_pack_csv_parse(text, strlen(text), &c));
     CHECK_INT(c.n, 2);
     CHECK_INT(c.align, 48);
     CHECK(c.buffers[0].lo == -1 && c.buffers[0].hi == 5 && c.buffers[0].size == 10);
     CHECK(c.buffers[1].size == UINT64_MAX && c.buffers[1].lo == 2 && c.buffers[1].hi == 9);
+
     c.buffers[0].offset = 96;
     char *out = NULL;
     size_t len = 0;
@@ -462,6 +470,7 @@ TEST(pack_csv_errors_name_the_line)
         {"id,lower,upper,size,align\na,0,1,2,0\n", "line 2: align is 0"},
         {"id,lower,upper,size,align\na,0,1,2,1099511627775\nb,0,1,2,1099511627776\n", "line 3"},
     };
+
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         pl_pack_csv c = PL_PACK_CSV_INIT;
         pl_status rc = pl_pack_csv_parse(cases[i].text, strlen(cases[i].text), &c);
@@ -470,6 +479,7 @@ TEST(pack_csv_errors_name_the_line)
         CHECK(c.n == 0 && !c.buffers);
     }
     pl_pack_csv c = PL_PACK_CSV_INIT;
+
     CHECK(pl_pack_csv_parse("id,lower,upper,size\na\0b,0,1,2\n", 31, &c) == PL_ERR_DATA);
     CHECK(pl_pack_csv_read(DATA "no such file.csv", &c) == PL_ERR_IO);
 }
@@ -477,6 +487,7 @@ TEST(pack_csv_errors_name_the_line)
 TEST(pack_csv_survives_failing_allocations_and_round_trips)
 {
     char path[512];
+
     snprintf(path, sizeof path, "%s/out.csv", pl_test_dir());
     for (uint64_t nth = 1, hit = 1; hit; nth++) {
         pl_pack_csv c = PL_PACK_CSV_INIT;
@@ -493,6 +504,7 @@ TEST(pack_csv_survives_failing_allocations_and_round_trips)
     CHECK_OK(pl_pack_csv_read(path, &b));
     bool same = a.n == 154 && a.n == b.n && !memcmp(a.buffers, b.buffers, sizeof *a.buffers * a.n);
     for (size_t i = 0; i < a.n && same; i++) same = !strcmp(a.ids[i], b.ids[i]);
+
     pl_pack_csv_release(&a);
     pl_pack_csv_release(&b);
     CHECK(same);

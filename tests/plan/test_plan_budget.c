@@ -74,6 +74,7 @@ TEST(plan_minimum_is_small_where_weights_are_most_of_memory)
     CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
     CHECK_MSG(least * 3 <= x.keep_all->arena_bytes, "%llu of %llu bytes", (unsigned long long)least,
               (unsigned long long)x.keep_all->arena_bytes);
+
     close_lab(&x);
 }
 
@@ -97,10 +98,12 @@ TEST(plan_minimum_search_ends_when_small_enough)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
     uint64_t least, some, again, most;
+
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
     pl_budget_figures all = pl_budget_figures_get(x.budget);
     CHECK(all.minimum_final && all.minimum_bytes == least);
+
     most = x.keep_all->arena_bytes;
     CHECK(least < most * 3 / 5);
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
@@ -114,11 +117,13 @@ TEST(plan_minimum_search_ends_when_small_enough)
     CHECK_INT(pl_budget_figures_get(y.budget).asked, part.asked);
     CHECK_OK(pl_budget_minimum(y.budget, least, &again));
     CHECK_INT(again, least);
+
     close_lab(&y);
     y.store = pl_store_new();
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
     CHECK_OK(pl_budget_set(y.budget, some));
     CHECK(pl_budget_plan(y.budget)->plan->arena_bytes <= some);
+
     close_lab(&x);
     close_lab(&y);
 }
@@ -146,6 +151,7 @@ TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
     uint64_t takes;
+
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
     uint64_t budget = x.keep_all->arena_bytes * 3 / 4;
@@ -156,14 +162,17 @@ TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
     CHECK_OK(pl_budget_set(y.budget, budget));
     const pl_expanded_plan *a = pl_budget_plan(x.budget), *b = pl_budget_plan(y.budget);
     CHECK(a->plan->arena_bytes <= budget && b->plan->arena_bytes <= budget);
+
     uint32_t many = pl_budget_figures_get(x.budget).asked,
              few = pl_budget_figures_get(y.budget).asked;
     CHECK_MSG(few * 2 < many, "%u asked, without a limit %u", few, many);
     CHECK(a->recompute_ns <= b->recompute_ns);
+
     /* the memory of a plan is predicted, without its offsets, within a fourth */
     uint64_t held = pl_expanded_plan_bytes(a);
     CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total,
               "%llu foreseen, %llu held", (unsigned long long)takes, (unsigned long long)held);
+
     close_lab(&x);
     close_lab(&y);
 }
@@ -198,6 +207,7 @@ TEST(plan_search_stops_when_asked)
     lab x = {.store = pl_store_new()};
     later l = {.flag = 1};
     uint64_t least, most;
+
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     most = x.keep_all->arena_bytes;
     pl_budget_limit(x.budget, &l.flag, 0); /* from the start: after the first attempt */
@@ -212,12 +222,15 @@ TEST(plan_search_stops_when_asked)
     uint64_t begin = used_ns();
     CHECK(start_later(&l, 100));
     CHECK(pl_budget_set(x.budget, most * 3 / 5) == PL_ERR_STOPPED);
+
     pthread_join(l.thread, NULL);
     CHECK(!pl_budget_plan(x.budget) && used_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
     CHECK_MSG(strstr(pl_error_text(), "stopped"), "%s", pl_error_text());
+
     l.flag = 0; /* an aborted search gives no answer later */
     CHECK_OK(pl_budget_minimum(x.budget, most * 3 / 5, &least));
     CHECK(least <= most * 3 / 5);
+
     close_lab(&x);
 }
 
@@ -227,6 +240,7 @@ TEST(pack_stops_when_asked)
     static pl_pack_buffer b[N];
     later l;
     uint64_t height, begin = used_ns(), rng = 5;
+
     for (int i = 0; i < N; i++) {
         int64_t lo = (int64_t)((pl_test_noise(&rng) + 1) * 100);
         b[i] = (pl_pack_buffer){.lo = lo,
@@ -251,6 +265,7 @@ TEST(cli_signal_aborts_planning)
 {
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's moments are others");
+
     cli_result r = cli_run("$P plan lgt/tiny batch=64 --json");
     const char *least = strstr(r.out, "\"minimum_bytes\":");
     CHECK_MSG(r.code == 0 && least, "%d %s", r.code, r.err);
@@ -266,5 +281,6 @@ TEST(cli_signal_aborts_planning)
         stopped = strstr(r.err, "planning was stopped") != NULL;
         CHECK_MSG(!stopped || r.code == 143, "exit code %d: %s", r.code, r.err);
     }
+
     CHECK_MSG(stopped, "exit code %d: %s", r.code, r.err);
 }

@@ -48,6 +48,7 @@ TEST(profiles_of_every_card_give_a_plan_that_fits)
         if (ms < fastest) fastest = ms;
         pl_run_free(run);
     }
+
     CHECK_MSG(fastest > 0 && slowest > 5 * fastest, "from %g to %g ms", fastest, slowest);
 }
 
@@ -90,6 +91,7 @@ TEST(profiles_are_the_same_on_every_machine)
 {
     double ms[2];
     uint64_t total[2];
+
     for (int i = 0; i < 2; i++) {
         pl_run *run = NULL;
         void *ballast = i ? calloc(1, 50 << 20) : NULL;
@@ -130,6 +132,7 @@ TEST(profiles_times_follow_the_figures)
 {
     const pl_card *h = pl_card_find("h200"), *t = pl_card_find("t4");
     pl_cost copy = {.flops = 1, .bytes = 1e9};
+
     CHECK_NEAR(pl_card_ns(h, &copy, PL_F32, PL_CARD_PLAIN) /
                    (1e18 / (PL_CARD_MOVES * h->bandwidth)),
                1, 0.02);
@@ -139,20 +142,25 @@ TEST(profiles_times_follow_the_figures)
            tf32 = pl_card_ns(h, &product, PL_F32, PL_CARD_TF32);
     double bf16 = pl_card_ns(h, &product, PL_BF16, PL_CARD_PLAIN);
     CHECK_MSG(f32 > tf32 && tf32 > bf16, "%g, %g, %g ns", f32, tf32, bf16);
+
     double split = pl_card_ns(h, &product, PL_F32, PL_CARD_SPLIT);
     CHECK_MSG(split < 0.75 * f32 && split > 3 * tf32, "%g, %g, %g ns", f32, split, tf32);
     CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_SPLIT) ==
           pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN));
+
     double f16 = pl_card_ns(t, &product, PL_F16, PL_CARD_PLAIN),
            slow = pl_card_ns(t, &product, PL_BF16, PL_CARD_PLAIN);
     double fixed = pl_card_fixed_ns(t, &product);
     CHECK(fixed > t->launch_ns && pl_card_fixed_ns(t, &copy) == t->launch_ns);
     CHECK_NEAR((slow - fixed) / (f16 - fixed) / (t->f16 / t->bf16), 1, 1e-6);
+
     double rate = product.flops / f32 * 1e9;
     CHECK_MSG(rate > 0.5 * h->f32 && rate < 0.8 * h->f32, "%g FLOP/s of %g", rate, h->f32);
     CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN) > 5 * f32);
+
     pl_cost none = {0};
     CHECK(pl_card_ns(h, &none, PL_F32, PL_CARD_PLAIN) == 0);
+
     /* A small product leaves most of a large GPU idle. */
     pl_cost small = {2.0 * 128 * 128 * 4096, 3e6, PL_WORK_PRODUCT, 128, 128, 4096};
     double small_rate =
@@ -171,14 +179,17 @@ TEST(profiles_times_follow_the_shape)
  pl_card_ns(h, &(pl_cost){2.0 * (m) * (n) * (k), bytes, work, m, n, k}, PL_BF16, PL_CARD_PLAIN)
     double eights = NS(PL_WORK_CONV, places, 256, 2304, 2e8),
            odd = NS(PL_WORK_CONV, places, 252, 2304, 2e8);
+
     CHECK_MSG(odd > 5 * eights, "%g ns with channels in eights, %g without", eights, odd);
     double many = NS(PL_WORK_CONV, places, 64, 64, 4e6),
            few = NS(PL_WORK_CONV, places, 64, 32, 4e6);
     CHECK_MSG(few > many, "%g ns for 64 terms, %g for 32", many, few);
+
     /* Sixty-four uses of an element of the image, or nine. */
     double wide = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 218e6),
            usual = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 1240e6);
     CHECK_MSG(wide > 3 * usual, "%g ns with wide windows, %g with usual ones", wide, usual);
+
     /* Few keys leave the gradient of keys to few blocks. */
     double pairs = 10.0 * 4096 * 77 * 652;
     pl_cost cross = {pairs, 0, PL_WORK_ATTENTION_BACK, 4096, 77, 64},
@@ -187,6 +198,7 @@ TEST(profiles_times_follow_the_shape)
     CHECK(pl_card_ns(own, &cross, PL_BF16, PL_CARD_PLAIN) >
           4 * pl_card_ns(own, &self, PL_BF16, PL_CARD_PLAIN));
     CHECK(pl_card_dnn_attends(h, &self, PL_BF16) && !pl_card_dnn_attends(own, &self, PL_BF16));
+
     pl_cost chain = {20.0 * 32768, 131072, PL_WORK_CHAIN, 32768, 1, 1};
     CHECK_NEAR(pl_card_ns(h, &chain, PL_I32, PL_CARD_PLAIN) / 1.458e6, 1, 0.05);
 #undef NS
@@ -233,6 +245,7 @@ TEST(profiles_predict_what_steps_took)
 TEST(profiles_split_sums_where_results_are_few)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
+
     o.device = "h200";
     for (int columns = 0; columns < 2; columns++) {
         pl_store *store = pl_store_new();
@@ -318,24 +331,29 @@ TEST(profiles_allow_the_in_place_results_of_the_cuda_device)
 TEST(profiles_report_a_faster_precision)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     cli_result r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16 --json");
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK_MSG(j && json_is_string(json_object_get(j, "faster_precision")), "%s%s", r.out, r.err);
     CHECK_MSG(strcmp(json_string_value(json_object_get(j, "faster_precision")), "fp16") == 0, "%s",
               r.out);
+
     double slow = json_number_value(json_object_get(j, "predicted_step_ms")),
            told = json_number_value(json_object_get(j, "faster_step_ms"));
     json_decref(j);
     r = cli_run("$P plan cloud/full --device t4 batch=8 precision=fp16 --json");
     j = json_loads(r.out, 0, NULL);
     CHECK_MSG(j && json_is_null(json_object_get(j, "faster_precision")), "%s", r.out);
+
     double fast = json_number_value(json_object_get(j, "predicted_step_ms"));
     json_decref(j);
     CHECK_MSG(told < 0.5 * slow && told > 0.8 * fast && told < 1.2 * fast,
               "%g ms in bf16, %g told, %g in fp16", slow, told, fast);
+
     r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16");
     CHECK_MSG(strstr(r.out, "bf16 is slow on this GPU: precision=fp16 is predicted to take "), "%s",
               r.out);
+
     r = cli_run("$P plan cloud/full --device a100 batch=8 precision=bf16");
     CHECK_MSG(r.code == 0 && !strstr(r.out, "is slow"), "%s", r.out);
 }
@@ -343,18 +361,21 @@ TEST(profiles_report_a_faster_precision)
 TEST(profiles_are_accepted_on_the_command_line)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     cli_result r = cli_run("$P plan cloud/full --device t4 --json");
     CHECK_MSG(r.code == 0, "%s", r.err);
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(j && strcmp(json_string_value(json_object_get(j, "device")), "t4") == 0);
     CHECK(strcmp(json_string_value(json_object_get(j, "cost_source")), "estimated") == 0);
     CHECK_INT(json_integer_value(json_object_get(j, "budget_bytes")), 15095ll << 20);
+
     long long staged = json_integer_value(json_object_get(j, "overhead_bytes")) - (340ll << 20);
     CHECK_MSG(staged > 112000000 && staged < 113000000, "%lld bytes besides the card's", staged);
     json_decref(j);
     r = cli_run("$P plan cloud/full --device rtx4070-laptop --sweep 2GB,8GB,24GB --json");
     j = json_loads(r.out, 0, NULL);
     CHECK_MSG(j && json_array_size(j) == 3, "%s", r.out);
+
     for (size_t i = 0; i < 3; i++) {
         const json_t *row = json_array_get(j, i);
         CHECK(json_is_true(json_object_get(row, "fits")) == (i > 0));
@@ -366,25 +387,30 @@ TEST(profiles_are_accepted_on_the_command_line)
     CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB* yes") &&
                   strstr(r.out, "* the GPU has 8.32 GB"),
               "%s", r.out);
+
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 24GB");
     CHECK_MSG(
         r.code == 0 &&
             strstr(r.out,
                    "fits the budget of 8.32 GB, all the memory of the GPU (requested: 24.0 GB)"),
         "%s", r.out);
+
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 6GB");
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 6.00 GB\n"), "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device t4 --largest-batch");
     CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code,
               r.out, r.err);
+
     r = cli_run("$P plan cloud/tiny --device t4 --memory 100MB");
     CHECK_MSG(r.code == 3, "exit code %d", r.code);
     r = cli_run("$P train cloud/tiny --device t4 --out %s/run", pl_test_dir());
     CHECK_MSG(r.code == 4 && strstr(r.err, "profile"), "exit code %d: %s", r.code, r.err);
+
     r = cli_run("ls %s/run", pl_test_dir());
     CHECK_MSG(r.code != 0, "a folder was made for a run that cannot be");
     r = cli_run("$P plan cloud/tiny --device gtx1");
     CHECK_MSG(r.code == 4 && strstr(r.err, "rtx3090"), "%s", r.err);
+
     r = cli_run("$P devices --profiles --json");
     j = json_loads(r.out, 0, NULL);
     CHECK_INT(json_array_size(j), 8);

@@ -34,26 +34,31 @@ TEST(recompute_keeps_all_when_it_fits)
 TEST(recompute_names_op_and_bytes_below_the_bound)
 {
     made *m = make_chain(8);
+
     m->work[3] = 100;
     uint64_t bound, least;
     uint32_t unit;
     CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
     CHECK_INT(unit, 3);
     CHECK_INT(bound, 102);
+
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     pl_recompute_plan *plan = NULL;
     o.budget_bytes = bound - 1;
     CHECK_INT(pl_recompute_solve(&m->p, &o, &plan), PL_ERR_FIT);
     CHECK(strstr(pl_error_text(), "unit 3") && strstr(pl_error_text(), "102"));
+
     m->work[3] = 0;
     /* Between bound and minimum: the message has the minimum, and a plan exists for it. */
     CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
     CHECK_OK(pl_recompute_minimum(&m->p, NULL, &least));
     CHECK_INT(bound, 3);
     CHECK_INT(least, 4);
+
     o.budget_bytes = 3;
     CHECK_INT(pl_recompute_solve(&m->p, &o, &plan), PL_ERR_FIT);
     CHECK(strstr(pl_error_text(), "4 bytes") != NULL);
+
     o.budget_bytes = least;
     CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
     CHECK_OK(pl_recompute_check(&m->p, plan, least));
@@ -84,6 +89,7 @@ TEST(recompute_takes_views_of_recomputed_buffers_again)
 {
     made *m = made_new();
     uint32_t x = add_buffer(m, 1);
+
     m->buffer_flags[x] = PL_RECOMPUTE_PINNED;
     add_unit(m, 5), reads(m, x);
     uint32_t a = add_buffer(m, 10);
@@ -107,6 +113,7 @@ TEST(recompute_takes_views_of_recomputed_buffers_again)
     o.budget_bytes = 22;
     CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
     CHECK_OK(pl_recompute_check(&m->p, plan, 22));
+
     CHECK(plan->cost_ns == 23 + 6);
     pl_recompute_plan_free(plan);
     free(m);
@@ -172,6 +179,7 @@ TEST(recompute_checker_rejects_broken_plans)
 TEST(recompute_checker_rejects_stale_views)
 {
     made *m = made_new();
+
     add_unit(m, 1);
     uint32_t a = add_buffer(m, 4);
     writes(m, a);
@@ -187,6 +195,7 @@ TEST(recompute_checker_rejects_stale_views)
     pl_recompute_plan plan = {
         .n = 4, .unit = unit, .drop_at = drop_at, .drop = drop, .peak_bytes = 5, .cost_ns = 4};
     CHECK(rejects(m, &plan, 9, "not there"));
+
     plan = (pl_recompute_plan){
         .n = 5, .unit = good_unit, .drop_at = good_at, .drop = drop, .peak_bytes = 5, .cost_ns = 5};
     CHECK_OK(pl_recompute_check(&m->p, &plan, 9));
@@ -204,6 +213,7 @@ static bool same_plan(const pl_recompute_plan *a, const pl_recompute_plan *b)
 TEST(recompute_random_problems_stay_within_budget)
 {
     int repeats = 0;
+
     for (uint32_t k = 0; k < (pl_test_long() ? 400u : 24u); k++) {
         made *m = make_any(k, 10 + k * 7 % 80);
         pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
@@ -239,6 +249,7 @@ TEST(recompute_is_within_a_thousandth_of_the_optimum_on_average)
 {
     double sum = 0, most = 0;
     uint32_t n = 0, count = 130, wide = pl_test_long() ? 7 : 5;
+
     for (uint32_t k = 0; k < count; k++) {
         made *m = make_training(k, (pl_test_long() ? 6 : 5) + k % wide);
         uint64_t bound, keep;
@@ -271,6 +282,7 @@ TEST(recompute_is_within_a_thousandth_of_the_optimum_on_average)
     }
     if (getenv("PL_TEST_PRINT"))
         printf("%u problems: gap mean %.5f %%, most %.4f %%\n", n, 100 * sum / n, 100 * most);
+
     CHECK_MSG(n >= 100, "only %u problems solved", n);
     CHECK_MSG(sum / n <= 0.001 && most <= 0.015, "gap: mean %g, most %g", sum / n, most);
 }
@@ -280,6 +292,7 @@ TEST(recompute_heuristics_are_near_the_optimum)
 {
     double sum = 0;
     uint32_t n = 0;
+
     for (uint32_t k = 0; k < 60; k++) {
         made *m = make_training(k + 1000, 5 + k % 4);
         uint64_t bound, keep;
@@ -316,6 +329,7 @@ TEST(recompute_heap_has_the_least_on_top)
     float key[N];
     bool in[N] = {0};
     uint64_t rng = 5;
+
     CHECK_OK(pl__recompute_heap_init(&h, &a, N));
     for (int step = 0; step < 20000; step++) {
         rng = rng * 6364136223846793005u + 1442695040888963407u;
@@ -341,6 +355,7 @@ TEST(recompute_heap_has_the_least_on_top)
         }
     }
     pl__recompute_heap_clear(&h);
+
     CHECK(h.n == 0 && h.at[3] == PL_RECOMPUTE_NONE);
     pl_arena_release(&a);
 }
@@ -355,6 +370,7 @@ TEST(recompute_plans_do_not_depend_on_threads)
     uint32_t unit;
     pl_recompute_plan *plan[3] = {NULL};
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+
     CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
     CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
     o.budget_bytes = bound + (keep - bound) / 2;
@@ -422,6 +438,7 @@ TEST(recompute_survives_failing_allocations)
     made *m = make_training(3, 7);
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     uint64_t keep;
+
     CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
     o.budget_bytes = keep * 8 / 10;
     o.effort = 10000;

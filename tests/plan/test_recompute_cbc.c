@@ -110,6 +110,7 @@ TEST(recompute_oracle_agrees_with_an_integer_program)
     if (!pl_test_long()) SKIP("long: set PL_TEST_LONG");
     if (system("command -v cbc > /dev/null 2>&1")) SKIP("no cbc here (apt-get install coinor-cbc)");
     char folder[] = "/tmp/pl_cbc_XXXXXX", model[64], answer[64];
+
     CHECK(mkdtemp(folder));
     snprintf(model, sizeof model, "%s/model.lp", folder);
     snprintf(answer, sizeof answer, "%s/answer.txt", folder);
@@ -141,6 +142,7 @@ TEST(recompute_oracle_agrees_with_an_integer_program)
     unlink(model);
     unlink(answer);
     rmdir(folder);
+
     CHECK_MSG(compared >= 15 && repeated >= 8, "%d compared, %d of them recompute", compared,
               repeated);
 }

@@ -16,6 +16,7 @@ TEST(recompute_traces_are_parsed)
     static const char text[] = "2 3 3 9\n40 8\n0 1 0 1 0 0 0\n5.5 0 1 0 1 1 1 0\n"
                                "2 0 1 1 1 2 1 1\nC 0\nC 1\nG 1\nC 2\nR 1\nR 1\nP 2\nP 0\nR 0\n";
     pl_trace t;
+
     CHECK_OK(pl_trace_parse(text, sizeof text - 1, &t));
     CHECK_INT(t.problem.n_units, 3);
     CHECK_INT(t.problem.n_buffers, 3);
@@ -28,6 +29,7 @@ TEST(recompute_traces_are_parsed)
     for (size_t len = 0; len + 2 < sizeof text - 1; len++) /* cut short anywhere: an error */
         CHECK_INT(pl_trace_parse(text, len, &t), PL_ERR_DATA);
     static const char bad[] = "1 1 1 1\n8\n0 0 0 1 0 7 0\nC 0\n";
+
     CHECK_INT(pl_trace_parse(bad, sizeof bad - 1, &t), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "line 3: storage 7") != NULL);
 }

@@ -30,6 +30,7 @@ static pl_time_table *empty_table(void)
 TEST(times_tables_read_back_the_same)
 {
     char path[256];
+
     snprintf(path, sizeof path, "%s/times.txt", pl_test_dir());
     pl_time_table *t = empty_table(), *back = NULL;
     uint64_t seed = 1;
@@ -43,6 +44,7 @@ TEST(times_tables_read_back_the_same)
     CHECK_OK(pl_time_table_save(t, path, "me, 2 threads"));
     CHECK_OK(pl_time_table_load(path, "me, 2 threads", &back));
     CHECK_INT(pl_time_table_count(back), 1000);
+
     for (uint64_t i = 0; i < 1000; i++) {
         double a, b;
         const char *kind = i % 2 ? "map.tile.f32" : "conv.dnn.f32";
@@ -66,6 +68,7 @@ TEST(times_of_damaged_tables_are_ignored)
 {
     char path[256], *text;
     size_t len;
+
     snprintf(path, sizeof path, "%s/times.txt", pl_test_dir());
     pl_time_table *t = empty_table();
     for (uint64_t i = 0; i < 3; i++) {
@@ -97,6 +100,7 @@ TEST(times_of_damaged_tables_are_ignored)
     pl_sys_free(text);
     pl_time_sample s = sample(1, "two words", 1, 1, 1), zero = sample(1, "map", 1, 1, 0);
     t = empty_table();
+
     CHECK_INT(pl_time_table_put(t, &s), PL_ERR_ARG);
     CHECK_INT(pl_time_table_put(t, &zero), PL_ERR_ARG);
     pl_time_table_free(t);
@@ -107,6 +111,7 @@ TEST(times_of_similar_units_grow_with_size)
     pl_time_table *t = empty_table();
     uint64_t seed = 3;
     double ns;
+
     CHECK(!pl_time_table_like(t, "map.tile.f32", &(pl_cost){.bytes = 1}, &ns));
     /* A start of 500 ns, then 10 bytes per ns; with noise of a third, so that neighbours may
      * decrease. */
@@ -130,6 +135,7 @@ TEST(times_of_similar_units_grow_with_size)
         before = ns;
     }
     CHECK(!pl_time_table_like(t, "map.tile.f64", &(pl_cost){.bytes = 1}, &ns));
+
     /* Almost no work costs the start: half of the smallest measured time. */
     double least, nothing;
     CHECK(pl_time_table_like(t, "map.tile.f32", &(pl_cost){.flops = 8, .bytes = 64}, &least));
@@ -145,6 +151,7 @@ TEST(times_weigh_arithmetic_against_bytes)
     pl_time_table *t = empty_table();
     uint64_t seed = 5;
     double ns;
+
     for (uint64_t i = 0; i < 200; i++) {
         double bytes = exp2(10 + 7 * (pl_test_noise(&seed) + 1)),
                flops = bytes * exp2(3 * pl_test_noise(&seed));
@@ -165,6 +172,7 @@ TEST(times_of_products_follow_their_shape)
 {
     pl_time_table *t = empty_table();
     uint64_t unit = 0;
+
     for (double m = 64; m <= 4096; m *= 4)
         for (double n = 64; n <= 4096; n *= 4)
             for (double k = 64; k <= 4096; k *= 4) {
@@ -314,7 +322,7 @@ TEST(times_of_groups_count_outside_bytes_only)
     }
 }
 
-TEST(times_cache_folder_is_that_of_the_environment)
+TEST(times_cache_folder_follows_the_environment)
 {
     char out[256], *before = getenv("PLIMSOLL_CACHE") ? strdup(getenv("PLIMSOLL_CACHE")) : NULL;
     setenv("PLIMSOLL_CACHE", "/a/b", 1);
@@ -332,15 +340,18 @@ TEST(times_measured_on_the_command_line_are_used_by_plan)
     cli_result r =
         cli_run("export PLIMSOLL_CACHE=%s/c PL_THREADS=1; $P plan " CLI_SMALL "--measure --json",
                 pl_test_dir());
+
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"cost_source\":\"measured\"") &&
                   strstr(r.err, "measured"),
               "%s%s", r.out, r.err);
     r = cli_run("export PLIMSOLL_CACHE=%s/c PL_THREADS=1; $P plan " CLI_SMALL, pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.out, "% measured"), "%s", r.out);
+
     r = cli_run("PLIMSOLL_CACHE= $P plan " CLI_SMALL);
     CHECK_MSG(r.code == 0 && strstr(r.out, "100 % estimated"), "%s", r.out);
     r = cli_run("PLIMSOLL_CACHE= $P plan " CLI_SMALL "--measure");
     CHECK_MSG(r.code == 1 && strstr(r.err, "PLIMSOLL_CACHE"), "%s", r.err);
+
     r = cli_run("$P plan " CLI_SMALL "--measure --device t4");
     CHECK_MSG(r.code == 4 && strstr(r.err, "profile"), "%s", r.err);
 }

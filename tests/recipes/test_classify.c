@@ -130,7 +130,7 @@ TEST(classify_starts_from_weights_with_another_number_of_classes)
               6, "2 tensors have other shapes: fc.weight");
 }
 
-TEST(classify_bad_pictures_and_options_are_told)
+TEST(classify_reports_bad_pictures_and_options)
 {
     const char *d = pl_test_dir();
     char path[700];

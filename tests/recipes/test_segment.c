@@ -107,7 +107,7 @@ TEST(segment_masks_have_the_size_of_the_picture_and_the_users_numbers)
     CHECK_MSG(off <= 40 * 24 / 10, "%d of %d pixels differ", off, 40 * 24);
 }
 
-TEST(segment_bad_masks_are_told)
+TEST(segment_reports_bad_masks)
 {
     const char *d = pl_test_dir();
     WANT_BIN();

@@ -127,6 +127,7 @@ TEST(device_trains_like_the_cpu)
 TEST(device_plans_do_not_change_bits)
 {
     trace plain, t;
+
     CHECK_OK(trace_of(other(), NULL, NULL, &plain));
     pl_run *run;
     CHECK_OK(open_small(other(), NULL, &run));
@@ -166,6 +167,7 @@ TEST(device_replay_agrees_with_pytorch)
 TEST(device_model_file_reads_back_the_same)
 {
     char path[512], override[600];
+
     snprintf(path, sizeof path, "%s/model.safetensors", pl_test_dir());
     snprintf(override, sizeof override, "init_from=%s", path);
     trace t;
@@ -238,10 +240,12 @@ TEST(device_session_moves_inputs_outputs_and_slots)
 {
     rig r;
     float *mine = calloc(WIDE, sizeof *mine), got;
+
     CHECK_OK(rig_up(&r));
     CHECK(!pl_session_slot(r.s, r.slot));
     CHECK_OK(pl_session_read_slot(r.s, r.slot, 0, mine, WIDE * sizeof *mine));
     CHECK(mine[0] != mine[WIDE - 1] && fabsf(mine[WIDE - 1]) <= 1);
+
     float w3 = mine[3];
     for (int turn = 0; turn < 5; turn++) {
         float *x = pl_session_input(r.s, r.p[0], "x", NULL);
@@ -382,6 +386,7 @@ TEST(device_groups_do_not_change_bits)
 {
     int first = 0, step = 1, last = N_GROUPS - (is_card() ? 0 : N_LARGE_GROUPS);
     const char *share = getenv("PL_DEVICE_GROUPS");
+
     if (share) CHECK(sscanf(share, "%d %d", &first, &step) == 2 && first >= 0 && step > 0);
     if (first >= last) printf("no case is this share's\n");
     for (int i = first; i < last; i += step) {
@@ -474,6 +479,7 @@ TEST(device_memory_stays_within_budgets)
     uint64_t least = m.minimum, most = m.total;
     pl_run_free(run);
     CHECK(least < most);
+
     int budgets = is_card() || pl_test_long() ? 10 : 3;
     for (int i = 0; i < budgets; i++) {
         char text[64];
@@ -501,6 +507,7 @@ TEST(device_that_cannot_be_used_says_why)
 {
     pl_device_info d[4];
     int n = pl_device_list(d, 4);
+
     CHECK(n >= 2 && d[0].usable && strcmp(d[0].name, "cpu") == 0);
     CHECK(d[1].usable || d[1].why_not[0]);
     pl_run *run;
@@ -510,6 +517,7 @@ TEST(device_that_cannot_be_used_says_why)
     pl_run_free(run);
     if (d[1].usable) return;
     CHECK_OK(open_small("cuda", NULL, &run));
+
     CHECK_INT(pl_run_build(run), PL_ERR_DEVICE);
     CHECK(strstr(pl_error_text(), "device cuda cannot be used: "));
     pl_run_free(run);

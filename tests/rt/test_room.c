@@ -79,20 +79,24 @@ TEST(room_of_a_bad_plugin_is_reported_with_the_reason)
 {
     char path[4400];
     if (!fakes()) SKIP("build/.../fake is not built");
+
     snprintf(path, sizeof path, "%s/none.so", pl_test_dir());
     cli_result r = devices_with(path);
     CHECK_MSG(r.code == 0 && strstr(r.out, "an NVIDIA driver is here, but no CUDA plug-in: ") &&
                   strstr(r.out, "none.so is missing"),
               "%d %s", r.code, r.out);
+
     r = cli_run("echo text > %s && LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P train " CLI_SMALL
                 "device=cuda --quiet",
                 path, fakes(), path);
     CHECK_MSG(r.code == 4 && strstr(r.err, "the CUDA plug-in cannot be loaded: ") &&
                   strstr(r.err, "LD_LIBRARY_PATH"),
               "%d %s", r.code, r.err);
+
     snprintf(path, sizeof path, "%s/all/libcuda.so.1", fakes());
     r = devices_with(path);
     CHECK_MSG(strstr(r.out, "is not a Plimsoll plug-in"), "%s", r.out);
+
     static const char *const other[] = {"{7, \"0.0.0\"}", "{-1, \"0.0.0\"}"};
     for (int i = 0; i < 2; i++) {
         r = cli_run(
@@ -204,6 +208,7 @@ TEST(room_programs_compiled_in_parallel_are_the_same)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
     static char losses[2][4096];
+
     unsigned long long arena[2], units[2];
     for (int i = 0; i < 2; i++) {
         cli_result r = train_gan(i ? "cuda" : "apart", "", i ? "card" : "apart");
@@ -216,11 +221,13 @@ TEST(room_programs_compiled_in_parallel_are_the_same)
     CHECK(arena[0] > 0 && (arena[1] == arena[0] || PATIENCE > 1) && units[1] == units[0]);
     CHECK_MSG(losses[0][0] && strcmp(losses[0], losses[1]) == 0, "%s, beside each other %s",
               losses[0], losses[1]);
+
     /* All of them lack the kernel: one error is reported. */
     cli_result r = train_gan("cuda", "FAKE_LACKS=conv", "lacking");
     CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"),
               "%d %s", r.code, r.err);
     CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
+
     /* Only the training program lacks it, and it is not the first of them. */
     r = train_gan("cuda", "FAKE_LACKS=attention_bwd", "lacking");
     CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_bwd has no kernel"), "%d %s",
@@ -307,6 +314,7 @@ static void check_heard(const char *settings, const char *heard)
 TEST(room_a_card_does_not_wait_for_the_host_inside_a_step)
 {
     if (!fakes()) SKIP("build/.../fake is not built");
+
     check_heard(
         "cloud/tiny batch=8 frames=1 height=16 width=16 accumulate=4 accumulate_coupled=true",
         "0000"

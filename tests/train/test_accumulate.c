@@ -140,6 +140,7 @@ TEST(accumulate_micro_batches_give_the_losses_of_the_whole_batch)
     static const char *const how[] = {"accumulate=2", "accumulate=4", "accumulate=8"};
     trace whole, parts;
     const char *common = "schedule.warmup_steps=10";
+
     CHECK_OK(with("accumulate=1", common, &whole));
     CHECK_INT(whole.micro, 32);
     CHECK(whole.loss[STEPS - 1] < whole.loss[0]);
@@ -226,6 +227,7 @@ TEST(accumulate_gives_the_same_bits_under_every_plan)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
     record want, got;
+
     CHECK_OK(record_of(&o, false, &want));
     CHECK(want.loss[0] != want.loss[1]);
     for (int way = 0; way < 5; way++) {
@@ -317,6 +319,7 @@ TEST(accumulate_auto_takes_few_micro_batches_that_fit_the_budget)
 {
     WANT_PLAIN();
     outcome all, o;
+
     CHECK_OK(plan_auto("norm=group", 0, &all));
     CHECK_INT(all.split.accumulate, 1);
     int64_t before = 1;
@@ -330,6 +333,7 @@ TEST(accumulate_auto_takes_few_micro_batches_that_fit_the_budget)
         before = o.split.accumulate;
     }
     CHECK_OK(plan_auto("norm=batch", all.m.total - all.m.arena / 2, &o));
+
     CHECK(!o.m.fits && o.split.coupled);
     CHECK_INT(o.split.accumulate, 1);
 }
@@ -372,10 +376,12 @@ TEST(accumulate_largest_batch_fits_and_a_larger_one_does_not)
     WANT_PLAIN();
     if (!cli_bin()) SKIP("no program to run");
     const char *common = "cloud/tiny frames=1 height=64 width=64 checkpointing=off";
+
     cli_result r = cli_run("$P plan %s --largest-batch --memory 400MB --json", common);
     CHECK_MSG(r.code == 0, "%s", r.err);
     const char *at = strstr(r.out, "\"largest_batch\":");
     CHECK(at);
+
     long long largest = strtoll(at + 16, NULL, 10);
     CHECK(largest > 8);
     CHECK_INT(cli_run("$P plan %s batch=%lld --memory 400MB", common, largest).code, 0);

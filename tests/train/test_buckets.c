@@ -47,6 +47,7 @@ TEST(buckets_take_every_sample_once_an_epoch_in_a_new_order)
 {
     static const int64_t sizes[] = {10, 3, 0, 17, 1};
     pl_strata s = {sizes, 5, 4};
+
     for (uint64_t seed = 0; seed < 3; seed++) check_epochs(seed, &s, 60);
     s.batch = 1;
     check_epochs(5, &s, 20);
@@ -61,6 +62,7 @@ TEST(buckets_take_every_sample_once_an_epoch_in_a_new_order)
         other += a.bucket != b.bucket || a.index != b.index;
         moved += a.bucket != c.bucket;
     }
+
     CHECK(moved > 2 && other > 5);
     CHECK(pl__stratum_at(1, &s, (int64_t)1 << 40).index > 1000); /* a distant batch, directly */
 }
@@ -73,6 +75,7 @@ TEST(buckets_take_a_picture_by_its_nearest_shape)
                               {.height = 32, .width = 32},
                               {.height = 128, .width = 128}};
     static pl_step_build b;
+
     b.variants = v;
     b.n_variants = 5;
     static pl_run r;
@@ -223,6 +226,7 @@ TEST(buckets_fill_every_batch_from_one_bucket)
 TEST(buckets_evaluate_every_sample_in_one_bucket)
 {
     char set[512], recipe[512], path[512];
+
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
     if (!pictures_made(set, false)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
@@ -240,6 +244,7 @@ TEST(buckets_evaluate_every_sample_in_one_bucket)
     CHECK_OK(pl_run_start(r));
     int64_t size = pl_source_size(r, PL_SUBSET_EVAL);
     CHECK(size > 8 && size < 22);
+
     for (int64_t total = 1; total <= size; total++) {
         int64_t sum = 0;
         for (int k = 0; k < 3; k++) {
@@ -270,23 +275,28 @@ TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
 {
     char set[512];
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
     if (!pictures_made(set, false)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
     cli_result r =
         cli_run(BUCKETS "--out a data.workers=0 eval.every=7 eval.batches=100", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     r = cli_run(BUCKETS "--out b data.workers=3 eval.every=7 eval.batches=100", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cmp a/model.safetensors b/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+
     /* A run that was stopped in the middle of an epoch resumes with the same batches. */
     r = cli_run(BUCKETS "--out c train.steps=5", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run(BUCKETS "--out c", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     r = cli_run("cd %s && cmp a/model.safetensors c/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+
     /* On a device with its own memory, the host reads ahead for another bucket while the device
      * works. */
     static const char *const ways[] = {"data.workers=0", "data.workers=2",
@@ -300,10 +310,12 @@ TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
         "cd %s && cmp a/model.safetensors d0/model.safetensors && cmp a/model.safetensors d1/model.safetensors",
         pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+
     r = cli_run(BUCKETS "--out e accumulate=2", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cmp e/model.safetensors d2/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+
     r = cli_run(
         "cd %s && cmp a/model.safetensors b/model.safetensors && $P train ./photo.so data.path=set "
         "classes=2 data.buckets='[32x32, 24x40]' --out c train.steps=20",
@@ -312,31 +324,36 @@ TEST(buckets_train_to_the_same_bits_with_any_workers_and_after_a_resume)
 }
 
 /* The plan lists every bucket, and its arena is as large as the largest bucket needs. */
-TEST(buckets_plan_is_that_of_the_largest_bucket)
+TEST(buckets_plan_has_the_arena_of_the_largest_bucket)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     CHECK(photo_made());
     cli_result one =
         cli_run("cd %s && $P plan ./photo.so height=40 width=40 --json", pl_test_dir());
     const char *a = strstr(one.out, "\"arena_bytes\":");
     CHECK_MSG(one.code == 0 && a, "%s", one.err);
+
     long long alone = a ? atoll(a + 14) : 0;
     const char *kept = strstr(one.out, "\"keep_all_bytes\":");
     long long all = kept ? atoll(kept + 17) : 0;
     cli_result r = cli_run(
         "cd %s && $P plan ./photo.so 'data.buckets=[32x32, 40x40, 24x40]' --json", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     a = strstr(r.out, "\"arena_bytes\":");
     CHECK(a && atoll(a + 14) == alone);
     kept = strstr(r.out, "\"keep_all_bytes\":"); /* the plan that is shown is the largest one's */
     CHECK(kept && all > 0 && atoll(kept + 17) == all);
     CHECK_MSG(strstr(r.out, "{\"height\":24,\"width\":40,"), "%s", r.out);
+
     r = cli_run(
         "cd %s && $P plan ./photo.so 'data.buckets=[auto]' data.bucket_area=1100 data.bucket_step=8",
         pl_test_dir());
     CHECK_MSG(strstr(r.out, "24 x 40") && strstr(r.out, "32 x 32") && strstr(r.out, "40 x 24") &&
                   !strstr(r.out, "16 x"),
               "%s", r.out);
+
     static const char *const refused[][2] = {
         {"'data.buckets=[32x32, big]'", "\"big\" is not a size"},
         {"'data.buckets=[32x32, 24x40]' positions=true", "24x40: state \"positions\""},
@@ -352,6 +369,7 @@ TEST(buckets_plan_is_that_of_the_largest_bucket)
     }
     r = cli_run("$P plan " CLI_SMALL "'data.buckets=[32x32]'");
     CHECK_MSG(r.code == 2 && strstr(r.err, "does not say which of its keys"), "%s", r.err);
+
     r = cli_run("cd %s && $P train ./photo.so 'data.buckets=[32x32]'", pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.buckets needs images"), "%s", r.err);
 }

@@ -363,10 +363,12 @@ TEST(budget_is_kept_by_plans_of_full_size)
     if (!cli_bin()) SKIP("PL_BIN is not set");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory differs from process to process");
     int budgets = pl_test_long() ? 10 : 2;
+
     cli_result r = cli_run("$P plan cloud/full --json");
     CHECK_MSG(r.code == 0, "%s", r.err);
     long long least = member(r.out, "minimum_bytes"), most = member(r.out, "keep_all_bytes");
     CHECK(least > 0 && least < most / 4);
+
     for (int i = 0; i < budgets; i++) {
         long long budget = least + (most - least) * i / budgets;
         r = cli_run("$P plan cloud/full --memory %lld --json", budget);
@@ -387,6 +389,7 @@ TEST(budget_segments_save_memory_and_change_no_loss)
                                       "checkpointing=scopes 'checkpoint_scopes=*frame0,*frame2'"};
     const char *train = "$P train " SMALL_CLOUD " train.steps=3 train.log_every=1 eval.batches=1 "
                         "--json";
+
     long long peak, arena, live, all;
     CHECK(follow(cli_run("%s", train).out, want, sizeof want, &peak, &all, &live));
     for (int i = 0; i < 2; i++) {
@@ -397,6 +400,7 @@ TEST(budget_segments_save_memory_and_change_no_loss)
         CHECK_MSG(arena < all, "%s: arena %lld, all kept %lld", how[i], arena, all);
     }
     cli_result r = cli_run("$P plan cloud/tiny checkpointing=scopes checkpoint_scopes=nothing");
+
     CHECK_INT(r.code, 2);
 }
 
@@ -432,11 +436,13 @@ TEST(budget_printed_as_the_minimum_is_enough)
         "cloud/tiny batch=8 height=96 width=128", "cloud/tiny batch=64", "stablesr/tiny batch=5",
         "wandistill/tiny"};
     int n = (int)(sizeof config / sizeof config[0]), again = 0;
+
     for (int i = 0; i < (pl_test_long() ? n : 2); i++) told_is_enough(config[i], &again);
     for (int net = 50; net < (pl_test_long() ? 90 : 52); net++) {
         char keys[128];
         snprintf(keys, sizeof keys, "$(dirname $P)/odd.so net=%d batch=%d", net, 8 + net % 5 * 16);
         told_is_enough(keys, &again);
     }
+
     CHECK_MSG(again >= 1, "%d of them compute something again", again);
 }

@@ -92,6 +92,7 @@ TEST(checkpoint_survives_a_kill_at_any_time)
     const char *d = pl_test_dir();
     uint64_t noise = (uint64_t)time(NULL);
     int runs = pl_test_long() ? 200 : 8, kills = 0, whole = 0;
+
     cli_result whole_run = cli_run("$P train " KILL_RUN "--quiet --out %s/a", d);
     CHECK_MSG(whole_run.code == 0, "%s", whole_run.err);
     double seconds = whole_run.seconds;
@@ -106,6 +107,7 @@ TEST(checkpoint_survives_a_kill_at_any_time)
     }
     if (pl_test_long())
         fprintf(stderr, "%d runs, %d kills, %d of them with a checkpoint\n", runs, kills, whole);
+
     CHECK_MSG(kills >= runs / 2, "%d kills in %d runs: too few to show anything", kills, runs);
 }
 
@@ -164,10 +166,12 @@ TEST(checkpoint_damage_of_any_byte_is_noticed)
     const char *d = pl_test_dir();
     char dir[600];
     static pl_checkpoint c;
+
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=3 --quiet --out %s/a", d), 0, "");
     pl_folder_checkpoint(pl_test_path("a"), 3, dir, sizeof dir);
     CHECK_OK(pl_checkpoint_verify(dir, &c));
     CHECK(c.step == 3 && c.samples == 32 && c.n_files == 3);
+
     for (int i = 0; i < 4; i++) {
         size_t at = unnoticed(dir, files[i], i == 0 ? 2 : 101);
         CHECK_MSG(!at, "damage to %s at %zu went unnoticed", files[i], at - 1);
@@ -179,6 +183,7 @@ TEST(checkpoint_before_a_damaged_one_is_resumed)
 {
     WANT_BIN();
     const char *d = pl_test_dir(), *run = CLI_SMALL "checkpoint.every=2 checkpoint.keep=3 ";
+
     CHECK_RUN(cli_run("$P train %strain.steps=8 --quiet --out %s/a", run, d), 0, "");
     CHECK_RUN(cli_run("$P train %strain.steps=6 --quiet --out %s/b", run, d), 0, "");
     CHECK_RUN(
@@ -190,6 +195,7 @@ TEST(checkpoint_before_a_damaged_one_is_resumed)
     CHECK_RUN(r, 0, "step-00000006 is damaged");
     CHECK(strstr(r.err, "state.safetensors"));
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors") && !cli_bad_log("b", 8));
+
     r = cli_run(
         "for s in %s/b/checkpoints/step-*; do : > $s/manifest.json; done; $P train %strain.steps=9 "
         "--quiet --out %s/b",
@@ -197,6 +203,7 @@ TEST(checkpoint_before_a_damaged_one_is_resumed)
     CHECK_RUN(r, 6, "--fresh");
     CHECK_RUN(cli_run("$P train %strain.steps=8 --quiet --fresh --out %s/b", run, d), 0, "");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
+
     r = cli_run("rm -r %s/b/checkpoints && $P train %strain.steps=8 --quiet --out %s/b", d, run, d);
     CHECK_RUN(r, 2, "no checkpoint");
 }
@@ -210,6 +217,7 @@ TEST(checkpoint_of_another_configuration_is_refused)
                                           "data.samples=16", "model.film_hidden=6",
                                           "frames=2"};
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=3 --quiet --out %s/a", d), 0, "");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char key[64];
@@ -246,6 +254,7 @@ TEST(checkpoint_is_written_on_a_signal)
     const char *d = pl_test_dir();
     char command[1024];
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+
     snprintf(command, sizeof command, "exec $P train " CLI_SMALL LONG_RUN "--out %s/run", d);
     int64_t steps[8], before = 0;
     for (int i = 0; i < 3; i++) {
@@ -257,6 +266,7 @@ TEST(checkpoint_is_written_on_a_signal)
         before = steps[0];
     }
     CHECK(access(pl_test_path("run/model.safetensors"), F_OK) != 0);
+
     int64_t all = steps[0] + 3;
     CHECK_INT(
         cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/run", (long long)all, d)
@@ -277,12 +287,14 @@ TEST(checkpoint_signal_stops_an_evaluation_that_is_made_after_the_resume)
     WANT_BIN();
     const char *d = pl_test_dir();
     char command[1024];
+
     snprintf(command, sizeof command,
              "exec $P train " CLI_SMALL "data.eval_samples=8000 eval.every=4 "
              "eval.batches=4000 train.steps=8 train.log_every=4 --out %s/run",
              d);
     cli_result r = cli_run_signal(command, "step=4/", SIGTERM);
     CHECK_MSG(r.code == 75 && !strstr(r.err, "eval step=4"), "exit code %d: %s", r.code, r.err);
+
     r = cli_run("$P train " CLI_SMALL
                 "data.eval_samples=8000 eval.every=4 eval.batches=1 train.steps=8 "
                 "--out %s/run",
@@ -341,10 +353,12 @@ TEST(checkpoint_on_a_full_disk_leaves_the_previous_one_whole)
     if (!pl_test_allocs_counted()) SKIP("a sanitizer wants to be the first library");
     const char *d = pl_test_dir(), *cc = getenv("CC"),
                *run = CLI_SMALL "checkpoint.every=2 --quiet ";
+
     CHECK(cli_write(pl_test_path("full.c"), full_source));
     cli_result r =
         cli_run("%s -O1 -fPIC -shared -o %s/full.so %s/full.c -ldl", cc ? cc : "cc", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     static const char *const at[] = {"model.safetensors.tmp", "state.safetensors.tmp",
                                      "manifest.json.tmp"};
     for (int i = 0; i < 3; i++) {
@@ -376,6 +390,7 @@ TEST(checkpoint_keeps_newest_and_best)
         cli_run("$P train " CLI_SMALL "train.steps=24 eval.every=2 checkpoint.every=2 "
                 "checkpoint.keep=3 checkpoint.best=mae_km optim.lr=1e-2 --json --out %s/run",
                 d);
+
     CHECK_MSG(r.code == 0, "%s", r.err);
     double least = 1e30;
     int64_t best = 0, steps[16];
@@ -388,10 +403,12 @@ TEST(checkpoint_keeps_newest_and_best)
     }
     CHECK(best > 0);
     CHECK_INT(pl_folder_best(pl_test_path("run")), best);
+
     int n = pl_folder_steps(pl_test_path("run"), steps, 16);
     CHECK_INT(n, best >= 20 ? 3 : 4);
     CHECK(steps[0] == 24 && steps[1] == 22 && steps[2] == 20 && (n == 3 || steps[3] == best));
     CHECK_INT(cli_run("$P inspect %s/run/best", d).code, 0);
+
     /* A metric that stays the same: the first evaluation is the best, in a resumed run too. */
     for (int n_steps = 4; n_steps <= 8; n_steps += 4)
         CHECK_RUN(cli_run("$P train " CLI_SMALL
@@ -400,6 +417,7 @@ TEST(checkpoint_keeps_newest_and_best)
                           n_steps, d),
                   0, "");
     CHECK_INT(pl_folder_best(pl_test_path("m")), 2);
+
     r = cli_run("$P train " CLI_SMALL "train.steps=2 checkpoint.best=beauty --quiet --out %s/c", d);
     CHECK_RUN(r, 2, "mae_km");
 }
@@ -474,6 +492,7 @@ TEST(checkpoint_weights_give_the_same_outputs_in_pytorch)
     WANT_BIN();
     WANT_PYTHON(python, "torch");
     const char *d = pl_test_dir();
+
     CHECK(cli_write(pl_test_path("forward.py"), forward_py));
     cli_result r =
         cli_run("$P generate cloud/tiny --quiet --out %s/set --samples 16 --eval-samples 16 && "
@@ -482,6 +501,7 @@ TEST(checkpoint_weights_give_the_same_outputs_in_pytorch)
                 "%s/run/checkpoints/step-00000004/model.safetensors %s/back.safetensors",
                 d, d, d, python, d, d, d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     json_t *theirs = json_loads(r.out, 0, NULL);
     CHECK_MSG(json_array_size(theirs) == 2, "%s", r.out);
     for (int back = 0; back < 2; back++) {

@@ -25,9 +25,11 @@ TEST(data_workers_do_not_change_the_losses)
     char set[512];
     static char one[8192], other[8192];
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
     if (!image_folder(set, 30, 2, 64, 48, 0)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
+
     /* Erased images wait as floats, others as bytes. */
     static const char *const views = "data.crop=random 'data.crop_scale=[0.5, 1]' data.flip=0.5 "
                                      "'data.jitter=[0.2, 0.2, 0.2, 0.05]'";
@@ -45,10 +47,12 @@ TEST(data_workers_do_not_change_the_losses)
             CHECK_MSG(strcmp(one, other) == 0, "workers=%s: %s\nworkers=0: %s", n, other, one);
     }
     CHECK(strlen(one) > 100);
+
     cli_result r = cli_run("cd %s && cmp w0/model.safetensors w4/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.out);
     r = cli_run(PHOTO "data.eval_share=0.3 --out plain --quiet", pl_test_dir());
     CHECK_INT(r.code, 0);
+
     cli_losses("plain", other, sizeof other);
     CHECK(strcmp(one, other) != 0);
 }
@@ -73,6 +77,7 @@ TEST(data_bad_files_stop_training_or_are_skipped)
 {
     char set[512];
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     snprintf(set, sizeof set, "%s/set", pl_test_dir());
     if (!image_folder(set, 40, 2, 40, 40, 20)) SKIP("libturbojpeg is not installed");
     CHECK(photo_made());
@@ -80,17 +85,20 @@ TEST(data_bad_files_stop_training_or_are_skipped)
         PHOTO "data.eval_share=0.2 train.steps=20 data.workers=2 data.on_bad=fail", pl_test_dir());
     CHECK_INT(r.code, 5);
     CHECK_MSG(strstr(r.err, "set/class1/00") && strstr(r.err, "end early"), "%s", r.err);
+
     r = cli_run(PHOTO "data.eval_share=0.2 train.steps=20 data.workers=2 data.on_bad=skip",
                 pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(strstr(r.err, "2 images could not be read") && strstr(r.err, "set/class1/0019.jpg") &&
                   strstr(r.err, "set/class1/0039.jpg"),
               "%s", r.err);
+
     r = cli_run("$P inspect data %s", set);
     CHECK_INT(r.code, 5);
     CHECK_MSG(strstr(r.out, "40 images") && strstr(r.out, "2 bad") &&
                   strstr(r.err, "0019.jpg: the JPEG"),
               "%s%s", r.out, r.err);
+
     r = cli_run("$P inspect data %s data.min_side=384", set);
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.min_side=384"), "%d %s", r.code, r.err);
     r = cli_run("$P inspect data %s --json", set);
@@ -102,20 +110,24 @@ TEST(data_bad_files_stop_training_or_are_skipped)
 TEST(data_folders_without_usable_files_are_refused)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     CHECK(photo_made());
     cli_result r =
         cli_run("cd %s && mkdir -p set && $P train ./photo.so data.source=folder data.path=set",
                 pl_test_dir());
     CHECK_INT(r.code, 5);
     CHECK_MSG(strstr(r.err, "set holds no JPEG, PNG, WebP, BMP, TIFF or GIF image"), "%s", r.err);
+
     r = cli_run("cd %s && $P train ./photo.so data.source=folder data.path=nowhere", pl_test_dir());
     CHECK_INT(r.code, 5);
     r = cli_run("cd %s && $P train ./photo.so data.source=tar data.path=set", pl_test_dir());
     CHECK_INT(r.code, 5);
+
     r = cli_run("cd %s && $P train " CLI_SMALL "data.source=folder data.path=set", pl_test_dir());
     CHECK_INT(r.code, 2);
     r = cli_run("cd %s && $P train ./photo.so data.source=tar", pl_test_dir());
     CHECK_INT(r.code, 2);
+
     r = cli_run(
         "cd %s && printf 'x%%.0s' $(seq 700) > set/a.tar && $P train ./photo.so data.path=set",
         pl_test_dir());
@@ -167,6 +179,7 @@ TEST(data_wait_counts_the_time_of_prefetched_reads)
                                      .data_read = slow_read};
     static const char *const devices[] = {"device=apart", "device=cpu"};
     double loss[2];
+
     for (int d = 0; d < 2; d++) {
         pl_run *r = NULL;
         const char *keys[] = {devices[d], "batch=4", "data.workers=0"};

@@ -78,6 +78,7 @@ TEST(eval_writes_the_samples_that_training_wrote)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
+
     CHECK_RUN(
         cli_run(
             IN
@@ -90,6 +91,7 @@ TEST(eval_writes_the_samples_that_training_wrote)
     CHECK_RUN(cli_run(IN "$P eval a --ema --out averaged --quiet", d), 0, "");
     CHECK(!cli_same("averaged/reconstructed.png", "raw/reconstructed.png"));
     CHECK(cli_same("averaged/real.png", "raw/real.png"));
+
     cli_result r = cli_run(IN "$P eval a --json", d);
     json_t *j = object_of(r.out);
     double total = number(j, "peak_used_bytes"), budget = total + 0x1p20 * 24;
@@ -167,6 +169,7 @@ TEST(eval_splits_batches_as_the_plan_of_training_does)
 #endif
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
+
     CHECK_RUN(
         cli_run(
             IN
@@ -178,6 +181,7 @@ TEST(eval_splits_batches_as_the_plan_of_training_does)
     snprintf(path, sizeof path, "%s/scores", d);
     json_t *j = object_of(cli_read(path)), *was = last_event("a", "eval");
     double now = number(json_object_get(j, "metrics"), "loss");
+
     CHECK_MSG(now > 0 && now == number(was, "loss"), "%.17g, was %.17g", now, number(was, "loss"));
     json_decref(j), json_decref(was);
 }
@@ -188,6 +192,7 @@ TEST(eval_samples_have_the_size_of_the_first_bucket)
     if (!cli_bin()) SKIP("PL_BIN is not built");
     static const char *const sizes[] = {"[32x32, 48x48]", "[48x48, 32x32]"};
     const char *d = pl_test_dir();
+
     CHECK_RUN(
         cli_run(IN
                 "$P generate fluxflow/tiny --raw --out photos --samples 8 --eval-samples 4 --quiet",
@@ -210,6 +215,7 @@ TEST(eval_runs_on_other_data_than_training)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
+
     CHECK_RUN(
         cli_run(
             IN
@@ -245,6 +251,7 @@ TEST(eval_refuses_mistakes_with_a_reason)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run(IN "$P train wandistill/tiny train.steps=2 --out w --quiet", d), 0, "");
     CHECK_RUN(cli_run("$P eval cloud/tiny"), 2, "no weights given");
     CHECK_RUN(cli_run(IN "$P eval w --model ''", d), 2, "--model needs a file");
@@ -266,6 +273,7 @@ TEST(eval_refuses_mistakes_with_a_reason)
     CHECK_OK(pl_run_eval_only(run, 0));
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_start(run));
+
     CHECK_INT(pl_run_step(run, &info), PL_ERR_ARG);
     pl_run_free(run);
 }

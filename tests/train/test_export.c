@@ -82,6 +82,7 @@ TEST(export_cloud_and_wandistill_give_the_authors_files_again)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("$P export cloud/tiny frames=3 height=24 width=32 model.channels=[8,16,32] "
                       "model.dense=[32,16] model.film_hidden=256 --model " AUTHORS
                       "cloud/cloud.pth --as authors --out %s/c.pth",
@@ -109,6 +110,7 @@ TEST(export_of_a_run_has_what_it_trained)
     WANT_BIN();
     const char *d = pl_test_dir();
     pl_st_reader *r;
+
     CHECK_RUN(cli_run("cd %s && $P train fluxflow/tiny gan.on=false data.samples=64 eval.batches=1 "
                       "train.steps=1 --quiet --out run",
                       d),
@@ -136,6 +138,7 @@ TEST(export_refuses_mistakes_and_writes_nothing)
     WANT_BIN();
     const char *d = pl_test_dir();
 #define EX "$P export cloud/tiny --model "
+
     CHECK_RUN(cli_run(EX AUTHORS "cloud/cloud.pth --as authors --out %s/x.pth", d), 6,
               "has another shape");
     CHECK_RUN(cli_run(EX AUTHORS "lgt/epoch_0004.pt --as authors --out %s/x.pth", d), 6,
@@ -160,6 +163,7 @@ TEST(export_is_read_by_torch)
     const char *python = pl_test_long() ? cli_python("torch") : NULL, *d = pl_test_dir();
     if (!python) SKIP("long, and wants a Python with torch: PL_ORACLE");
     char text[2048];
+
     CHECK_RUN(cli_run("$P export " LGT "--model " AUTHORS
                       "lgt/epoch_0004.pt --as authors --dtype f16 --out %s/e.pt",
                       d),
@@ -176,5 +180,6 @@ TEST(export_is_read_by_torch)
              "b = load_file('%s/f/flxflow_final.safetensors'); "
              "assert set(a) == set(b) and all(torch.equal(a[k], b[k]) for k in a)\"",
              python, d, d);
+
     CHECK_INT(system(text), 0);
 }

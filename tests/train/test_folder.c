@@ -29,6 +29,7 @@ TEST(folder_is_unchanged_after_a_refusal)
                 {"ema.decay=0.5 --memory 1MB", 3},
                 {"ema.decay=0.5 optim.name=sgd optim.momentum=0.9", 2}};
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run(RUN "train.steps=3 ema.decay=0.5 --out a --quiet && cp -r a b && " SUMS
                           "> sums",
                       d),
@@ -46,6 +47,7 @@ TEST(folder_is_unchanged_after_a_refusal)
             "sample.every=0 checkpoint.best=none --out b --quiet",
             d),
         2, "the evaluation has no");
+
     CHECK(in_dir("ls b/model.safetensors").code != 0 &&
           in_dir("ls b/model_ema.safetensors").code != 0);
 }
@@ -55,6 +57,7 @@ TEST(folder_best_link_follows_the_metric_and_its_mode)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
+
     CHECK_RUN(
         cli_run(RUN "train.steps=3 checkpoint.best=loss --out a --quiet && readlink a/best > link",
                 d),
@@ -72,6 +75,7 @@ TEST(folder_best_link_follows_the_metric_and_its_mode)
             "train.steps=4 eval.every=1 checkpoint.every=1 checkpoint.best=mean_km --out b --quiet",
             d),
         0, "");
+
     CHECK_MSG(strstr(in_dir("readlink b/best").out, "step-00000004"), "%s",
               in_dir("readlink b/best").out);
 }
@@ -111,6 +115,7 @@ TEST(folder_is_cleared_of_leftovers)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
+
     CHECK_RUN(
         cli_run(
             "cd %s && mkdir -p a/phases/pretrain t && touch a/plan.json.tmp-1 a/model_ema.safetensors.tmp-1-0 "
@@ -124,6 +129,7 @@ TEST(folder_is_cleared_of_leftovers)
             "cd %s && TMPDIR=$PWD/t $P train cloud/phases train.steps=1 ema.decay=0.9 --quiet && find t -type f > left",
             d),
         0, "");
+
     CHECK_MSG(in_dir("cat left").out[0] == 0, "%s", in_dir("cat left").out);
 }
 

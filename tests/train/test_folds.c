@@ -55,6 +55,7 @@ TEST(phases_folds_leave_every_sample_out_once)
                                      .data_read = folded_read};
     const char *keys[] = {"phases=[{name: loo, folds: 4, until: {steps: 16}}]", "batch=3"};
     int left_out[FOLDED] = {0};
+
     for (int fold = 0; fold < 4; fold++) {
         pl_run *r = NULL;
         pl_step_info info;
@@ -132,6 +133,7 @@ TEST(phases_folds_split_pictures_by_class)
                                      .build = pictures_build,
                                      .images = &feed};
     char path[600];
+
     snprintf(path, sizeof path, "data.path=%s/set", pl_test_dir());
     if (!image_folder(path + 10, 12, 3, 16, 16, 0)) SKIP("libturbojpeg is not installed");
     for (int balance = 0; balance < 2; balance++) {
@@ -162,6 +164,7 @@ TEST(phases_folds_split_arrays_like_generated_samples)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("$P generate " CLI_SMALL "--out %s/set", d), 0, "");
     CHECK_RUN(cli_run("$P train " CLI_SMALL
                       "data.folds=3 data.fold=1 train.steps=8 --quiet --out %s/a",
@@ -173,6 +176,7 @@ TEST(phases_folds_split_arrays_like_generated_samples)
                       d, d),
               0, "");
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=8 --quiet --out %s/c", d), 0, "");
+
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors") &&
           cli_same("a/eval.csv", "b/eval.csv"));
     CHECK(!cli_same("a/model.safetensors", "c/model.safetensors"));

@@ -41,12 +41,13 @@ static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .build = build,
                                  .data_read = small_run_noise};
 
-TEST(frozen_weights_are_those_that_no_program_writes)
+TEST(frozen_weights_are_weights_that_no_program_writes)
 {
     static const char *const keys[] = {"batch=4", "optim.frozen=student.bias"};
     static const char *const names[] = {"teacher.weight", "teacher.bias",   "follower.weight",
                                         "follower.bias",  "student.weight", "student.bias"};
     static const bool want[] = {true, true, false, true, false, true};
+
     pl_run *run;
     bool any;
     CHECK_OK(small_run_open(&recipe, keys, 2, &run));
@@ -56,6 +57,7 @@ TEST(frozen_weights_are_those_that_no_program_writes)
     CHECK_OK(pl__frozen_leave(run, &any));
     CHECK(any);
     CHECK_INT(run->files.n_leaving, 4);
+
     for (int i = 0; i < 6; i++) {
         int slot = pl_store_find(pl_run_store(run), names[i]);
         CHECK_MSG(slot >= 0 && run->files.leaving[slot] == want[i], "%s", names[i]);
@@ -86,6 +88,7 @@ TEST(frozen_weights_are_left_out_and_rebuilt_on_resume)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=4 --out %s/a", d), 0, "");
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=4 checkpoint.frozen=true --out %s/b", d), 0,
               "");
@@ -95,6 +98,7 @@ TEST(frozen_weights_are_left_out_and_rebuilt_on_resume)
     CHECK_INT(tensors("b/" LAST, "lpips."), all);
     CHECK_INT(tensors("a/" LAST, "expander."), tensors("b/" LAST, "expander."));
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
+
     cli_result r =
         cli_run("test $(stat -c %%s %s/a/" LAST ") -lt $(stat -c %%s %s/b/" LAST ")", d, d);
     CHECK_INT(r.code, 0);
@@ -112,6 +116,7 @@ TEST(frozen_weights_of_another_file_are_refused)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=1 seed=1 --out %s/x", d), 0, "");
     CHECK_RUN(cli_run("$P train " FLUX "train.steps=1 seed=2 --out %s/y", d), 0, "");
 #define GO "$P train " FLUX "train.steps=%d --out %s/c init_from=%s/%s/model.safetensors"
@@ -153,6 +158,7 @@ TEST(frozen_weights_sharded_across_ranks_are_written)
     const char *d = pl_test_dir();
 #define WAN    "wandistill/tiny batch=4 data.samples=32 eval.batches=1 --quiet "
 #define SHARED "--ranks 2 shard=weights threads=1 "
+
     CHECK_RUN(cli_run("$P train " WAN "seed=5 train.steps=1 --out %s/y", d), 0, "");
     CHECK_RUN(
         cli_run("$P train " WAN "train.steps=2 init_from=%s/y/model.safetensors --out %s/a", d, d),

@@ -58,6 +58,7 @@ static bool all_right(const char *json, int samples)
 TEST(labels_are_matched_by_the_names_that_the_model_file_keeps)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     CHECK(colours_learned());
     char path[600];
     pl_classes *c = NULL;
@@ -69,18 +70,22 @@ TEST(labels_are_matched_by_the_names_that_the_model_file_keeps)
     pl_classes_free(c);
     /* Fewer classes, so that the folders would get other numbers. */
     CHECK(colour_class("two", "fern", 5, green) && colour_class("two", "sea", 5, blue));
+
     cli_result r = cli_run(EVAL "data.path=two", pl_test_dir());
     CHECK_MSG(r.code == 0 && all_right(r.out, 10), "%s%s", r.out, r.err);
     CHECK(colour_class("new", "sea", 2, blue) && colour_class("new", "zebra", 2, red));
+
     r = cli_run(EVAL "data.path=new", pl_test_dir());
     CHECK_INT(r.code, 5);
     CHECK_MSG(strstr(r.err, "\"zebra\"") && strstr(r.err, "apple, fern, sea") && !r.out[0], "%s%s",
               r.out, r.err);
+
     /* A run that resumes, or that starts from the model, has the model's classes too. */
     r = cli_run("cd %s && $P train ./photo.so data.path=new classes=3 train.steps=2 "
                 "init_from=run/model.safetensors --quiet",
                 pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "data.classes=data"), "%s", r.err);
+
     r = cli_run("cd %s && $P train ./photo.so data.path=new classes=3 train.steps=2 "
                 "init_from=run/model.safetensors data.classes=data --out again --quiet && "
                 "$P inspect again/model.safetensors | grep -a plimsoll.classes",
@@ -91,19 +96,23 @@ TEST(labels_are_matched_by_the_names_that_the_model_file_keeps)
 TEST(labels_an_evaluation_reads_all_of_other_data)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     CHECK(colours_learned());
     CHECK(colour_class("val/eval", "sea", 30, blue) && colour_class("val/eval", "apple", 11, red));
     cli_result r = cli_run(EVAL "data.path=val", pl_test_dir());
     CHECK_MSG(r.code == 0 && all_right(r.out, 41), "%s%s", r.out, r.err);
+
     r = cli_run("cd %s && mv val/eval plain && " EVAL "data.path=plain", pl_test_dir(),
                 pl_test_dir());
     CHECK_MSG(r.code == 0 && all_right(r.out, 41), "%s%s", r.out, r.err);
+
     /* On the data of the run: only the part that training held out, however the folder is
      * written. */
     r = cli_run(EVAL "data.path=./set/../set", pl_test_dir());
     CHECK_MSG(r.code == 0 && !strstr(r.out, "\"samples\":27,"), "%s%s", r.out, r.err);
     /* Folders named eval beside a class are classes like any other. */
     CHECK(colour_class("odd", "sea", 2, blue) && colour_class("odd", "test", 2, red));
+
     r = cli_run(EVAL "data.path=odd", pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "\"test\""), "%s%s", r.out, r.err);
 }
@@ -111,18 +120,21 @@ TEST(labels_an_evaluation_reads_all_of_other_data)
 TEST(labels_that_are_missing_or_too_many_stop)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+
     CHECK(colours_learned());
     cli_result r =
         cli_run("cd %s && $P train ./photo.so data.path=set classes=2 --quiet", pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "3 classes") && strstr(r.err, "set classes=3"), "%s",
               r.err);
     CHECK(colour_class("", "flat", 6, red));
+
     r = cli_run("cd %s && $P train ./photo.so data.path=flat --quiet", pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "flat has no labels"), "%s", r.err);
     r = cli_run("cd %s && cp flat/0.png set/ && $P train ./photo.so data.path=set --quiet",
                 pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "1 of its 28 images have no label, e.g. 0.png"), "%s",
               r.err);
+
     /* A score that is not a number is an error. */
     r = cli_run("cd %s && rm set/0.png && n=$(wc -c < run/model.safetensors) && "
                 "printf '\\377\\377\\377\\377' | dd of=run/model.safetensors bs=1 seek=$((n - 4)) "
@@ -136,6 +148,7 @@ TEST(labels_in_metadata_are_names_or_numbers)
 {
     char path[600];
     pl_items *s;
+
     CHECK(colour_class("", "set", 4, red));
     snprintf(path, sizeof path, "%s/set", pl_test_dir());
     pl_items_opts o = {.path = path};
@@ -171,6 +184,7 @@ TEST(labels_in_metadata_are_names_or_numbers)
         pl_items_close(s);
     }
     snprintf(path, sizeof path, "%s/set/metadata.jsonl", pl_test_dir());
+
     CHECK(image_write(path, (const uint8_t *)"{\"file_name\": \"0.png\", \"label\": 1.5}\n", 37));
     CHECK_INT(pl_items_open(&o, &s), PL_ERR_DATA);
 }

@@ -107,6 +107,7 @@ static pl_status start_from(const char *path, pl_run **run)
 TEST(naming_map_reads_joined_and_shifted_tensors)
 {
     char path[512], ours[512];
+
     snprintf(path, sizeof path, "%s/theirs.safetensors", pl_test_dir());
     snprintf(ours, sizeof ours, "%s/ours.safetensors", pl_test_dir());
     pl_run *run = NULL;

@@ -104,6 +104,7 @@ TEST(own_patterns_that_name_nothing_stop)
                  {"optim.no_decay='*.bias,!out.*'", 0, ""},
                  {"optim.frozen=nothing.at.all", 2, "no parameter has a name like"},
                  {"optim.no_decay='*.bias'", 0, ""}};
+
     CHECK(own_made("", "", WHOLE));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli_result r =
@@ -140,6 +141,7 @@ TEST(own_arrays_of_other_whole_numbers_are_converted)
     int32_t narrow = 0;
     int64_t large = 0;
     uint8_t byte = 0;
+
     snprintf(path, sizeof path, "%s/label.npy", pl_test_dir());
     write_npy(path, "<i8", wide, sizeof wide, 4);
     CHECK_OK(pl_array_open(paths, 1, "label", "label", &i32, &a));
@@ -157,6 +159,7 @@ TEST(own_arrays_of_other_whole_numbers_are_converted)
     pl_array_close(a);
     CHECK_OK(pl_array_open(paths, 1, "label", "label", &u8, &a));
     CHECK_OK(pl_array_read(a, 1, &byte));
+
     CHECK_INT(byte, 255);
     CHECK_INT(pl_array_read(a, 2, &byte), PL_ERR_DATA);
     pl_array_close(a);

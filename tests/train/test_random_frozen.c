@@ -35,6 +35,7 @@ TEST(random_frozen_networks_warn_when_they_are_allowed_or_data_are_generated)
     WANT_BIN();
     static const char *const real[] = {REAL "allow_random_frozen=true", "",
                                        REAL "data.source=synthetic"};
+
     CHECK(make_prompts());
     for (int i = 0; i < 3; i++) {
         cli_result r = cli_run("cd %s && $P train " WAN "%s", pl_test_dir(), real[i]);
@@ -44,6 +45,7 @@ TEST(random_frozen_networks_warn_when_they_are_allowed_or_data_are_generated)
     }
     cli_result r = cli_run("$P train " WAN "--quiet");
     CHECK_MSG(r.code == 0 && !r.err[0], "%s", r.err);
+
     r = cli_run("cd %s && $P bench " WAN REAL "--steps 1 --warmup 1 --quiet", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
 }
@@ -52,15 +54,18 @@ TEST(random_frozen_networks_warn_when_they_are_allowed_or_data_are_generated)
 TEST(random_frozen_networks_are_those_that_no_file_filled)
 {
     WANT_BIN();
+
     CHECK(make_prompts());
     cli_result r = cli_run("cd %s && $P train " WAN "--quiet --out made && $P train " WAN REAL
                            "init_from=made/model.safetensors --out filled",
                            pl_test_dir());
     CHECK_MSG(r.code == 0 && !strstr(r.err, "warning"), "%s", r.err);
+
     r = cli_run("cd %s && $P train " WAN REAL "allow_random_frozen=true --quiet --out more && "
                 "$P train " WAN REAL "train.steps=2 --out more",
                 pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "set teacher.weights"), "%d %s", r.code, r.err);
+
     r = cli_run("cd %s && $P train " WAN REAL
                 "train.steps=2 init_from=made/model.safetensors --out filled",
                 pl_test_dir());

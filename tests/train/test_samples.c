@@ -151,11 +151,13 @@ static pl_run *started(const char *const *keys, int n)
 TEST(samples_sheet_has_the_pixels_of_every_sample)
 {
     const char *keys[] = {"sample.every=1", "sample.count=5", "batch=2"};
+
     pl_run *r = started(keys, 3);
     static seen a, b;
     CHECK(r);
     CHECK_OK(pl_run_sample(r, look, &a));
     CHECK_INT(a.n, 3);
+
     for (int p = 0; p < 2; p++) {
         CHECK(a.sheet[p].width == 3 * W && a.sheet[p].height == 2 * H && a.sheet[p].channels == 3);
         for (int y = 0; y < 2 * H; y++)
@@ -168,9 +170,11 @@ TEST(samples_sheet_has_the_pixels_of_every_sample)
     }
     /* Noise differs from sample to sample, and is the same in the next call. */
     CHECK(a.sheet[2].channels == 1);
+
     const uint8_t *noise = a.pixels[2];
     for (int i = 1; i < 3; i++) CHECK(memcmp(noise, noise + i * W, W) != 0);
     CHECK(memcmp(noise, noise + 3 * W * H, W) != 0);
+
     pl_step_info info;
     CHECK_OK(pl_run_step(r, &info));
     CHECK_OK(pl_run_sample(r, look, &b));
@@ -275,10 +279,12 @@ TEST(samples_arrays_need_no_picture_and_are_planned)
     const char *keys[] = {"sample.every=1", "batch=2", "break=arrays", "wide=100",
                           "sample.count=1"};
     static seen s;
+
     pl_run *r = started(keys, 5);
     CHECK(r && pl_run_sample_arrays(r));
     CHECK_OK(pl_run_sample(r, look, &s));
     CHECK_INT(s.n, 0);
+
     uint64_t one = pl__sample_bytes(r);
     pl_run_free(r);
     keys[4] = "sample.count=1001";
@@ -318,6 +324,7 @@ TEST(samples_draws_of_an_evaluation_do_not_change_training)
 TEST(samples_do_not_change_training)
 {
     const char *with[] = {"sample.every=1", "batch=4", "wide=5000"}, *without[] = {"batch=4"};
+
     pl_run *a = started(with, 3), *b = started(without, 1);
     CHECK(a && b);
     CHECK(pl_run_sample_program(a) && !pl_run_sample_program(b));
@@ -336,6 +343,7 @@ TEST(samples_do_not_change_training)
     CHECK(pl_session_arena_bytes(pl_run_session(b)) < 100000);
     CHECK(pl_program_plan(pl_run_sample_program(a))->arena_bytes ==
           pl_session_arena_bytes(pl_run_session(a)));
+
     static seen s;
     CHECK_OK(pl_run_sample(b, look, &s));
     CHECK_INT(s.n, 0);
@@ -374,10 +382,12 @@ TEST(samples_png_has_the_pixels)
 {
     static const char *const mode[] = {"", "L", "LA", "RGB", "RGBA"};
     uint8_t px[5 * 7 * 4];
+
     for (size_t i = 0; i < sizeof px; i++) px[i] = (uint8_t)(i * 37);
     const char *path = pl_test_path("a.png");
     CHECK_INT(pl_png_save(path, 5, 7, 9, px), PL_ERR_ARG);
     CHECK_INT(pl_png_save(path, 0, 7, 3, px), PL_ERR_ARG);
+
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
     WANT_PYTHON(python, "PIL");
     for (int channels = 1; channels <= 4; channels++) {
@@ -397,6 +407,7 @@ TEST(samples_without_libspng_say_so)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     if (cli_run("cd %s && echo 'int none;' > n.c && cc -shared -fPIC -o libspng.so.0 n.c && "
                 "cp libspng.so.0 libpng16.so.16",
                 d)
@@ -419,6 +430,7 @@ TEST(samples_of_a_run_are_written_and_reported)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
+
     CHECK_RUN(
         cli_run(
             "$P train fluxflow/tiny batch=1 sample.every=2 sample.count=3 train.steps=3 --quiet --out %s/a",
@@ -426,6 +438,7 @@ TEST(samples_of_a_run_are_written_and_reported)
         0, "");
     CHECK_RUN(cli_run("$P train fluxflow/tiny batch=1 train.steps=3 --quiet --out %s/b", d), 0, "");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
+
     cli_result r = cli_run("ls %s/a/samples | LC_ALL=C sort", d);
     CHECK_MSG(strcmp(r.out,
                      "00000000-real.png\n00000000-reconstructed.png\n00000000.safetensors\n"
@@ -459,11 +472,12 @@ TEST(samples_of_a_run_are_written_and_reported)
 }
 
 /* A set on disk without an evaluation part: the first training samples, each once. */
-TEST(samples_come_from_training_where_there_is_no_evaluation_set)
+TEST(samples_come_from_training_data_without_an_evaluation_set)
 {
     WANT_BIN();
     const char *d = pl_test_dir();
     pl_type t;
+
     CHECK_RUN(
         cli_run(
             "cd %s && $P generate fluxflow/tiny --raw --out set --samples 6 --eval-samples 2 && rm -r set/eval && "
@@ -473,6 +487,7 @@ TEST(samples_come_from_training_where_there_is_no_evaluation_set)
         0, "");
     const char *x = tensor_of("encoded", 5, &t);
     CHECK(x);
+
     size_t row = pl_type_bytes(&t) / 5;
     for (size_t i = 0; i < 5; i++)
         for (size_t k = 0; k < i; k++) CHECK(memcmp(x + i * row, x + k * row, row) != 0);
@@ -484,6 +499,7 @@ TEST(samples_that_cannot_be_written_end_the_run)
     WANT_BIN();
     const char *d = pl_test_dir();
     const char *last = "batch=1 sample.every=1 train.steps=1 --quiet --out";
+
     CHECK_RUN(
         cli_run("mkdir -p %s/a/samples/00000000.safetensors/x && $P train fluxflow/tiny %s %s/a", d,
                 last, d),

@@ -152,10 +152,12 @@ TEST(steps_of_two_programs_match_in_micro_batches)
 {
     static const char *const how[] = {"accumulate=2", "accumulate=4", "accumulate=8"};
     trace whole, parts;
+
     CHECK_OK(trace_of("accumulate=1", "clip.norm=0.5", &whole));
     CHECK_INT(whole.updates[0], STEPS);
     CHECK_INT(whole.updates[1], STEPS);
     CHECK(whole.judged[STEPS - 1] < whole.judged[1] && whole.judged[1] != whole.judged[2]);
+
     for (int k = 0; k < 3; k++) {
         CHECK_OK(trace_of(how[k], "clip.norm=0.5", &parts));
         for (int i = 0; i < STEPS; i++) {
@@ -203,6 +205,7 @@ TEST(steps_run_programs_when_they_are_due)
         {{.every = 2, .from = 3}, "000010101"},
         {{.until = 4, .but_every = 2}, "010100000"},
     };
+
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         pl_step_program t = {.when = of[i].when};
         for (int64_t step = 0; step < 9; step++)
@@ -220,6 +223,7 @@ TEST(steps_run_programs_when_they_are_due)
                                                         : 1;
         want += share * pl_program_plan(t.run)->predicted_step_ms;
     }
+
     CHECK_NEAR(pl_run_predicted_ms(run), want, 1e-9 * want);
     pl_run_free(run);
 }
@@ -327,6 +331,7 @@ TEST(steps_stop_training_when_nothing_improves)
     static const double metric[] = {3, 2, 2.5, 1, 1, 0.999, 1.5, 1.2};
     static const bool better[] = {true, true, false, true, false, false, false, false};
     const char *overrides[] = {"stop.patience=4", "stop.threshold=0.01"};
+
     pl_run *run = NULL;
     CHECK_OK(open_run(overrides, 2, &run));
     CHECK_OK(pl_run_build(run));
@@ -353,6 +358,7 @@ TEST(steps_stop_training_when_nothing_improves)
     pl_run_free(run);
     CHECK_OK(open_run(NULL, 0, &run));
     CHECK_OK(pl_run_build(run));
+
     CHECK(pl_store_find(pl_run_store(run), "stop") < 0);
     pl_run_free(run);
 }

@@ -58,6 +58,7 @@ TEST(tradeoffs_are_chosen_by_the_plan_from_the_budget)
     /* without a budget the fastest setting, and the minimum is the smaller minimum of both */
     CHECK_OK(plan("gan.decode=auto", 0, &m, &taken, &ms));
     CHECK(!taken && ms == once_ms && m.arena == once.arena && m.minimum == twice.minimum);
+
     /* between the two minimums, and exactly at the smaller one */
     uint64_t between = (once.minimum + twice.minimum) / 2;
     CHECK_OK(plan("gan.decode=auto", between, &m, &taken, &ms));
@@ -192,11 +193,13 @@ TEST(tradeoffs_printed_minimum_is_enough)
 #define CONFIG                                                                                          \
  "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
  "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
+
     cli_result r = cli_run("$P plan " CONFIG "--json");
     const char *least = strstr(r.out, "\"minimum_bytes\":");
     CHECK(r.code == 0 && least);
     r = cli_run("$P train " CONFIG "train.steps=1 --json --memory %lld",
                 least ? atoll(least + 16) : 0);
+
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code,
               r.err);
 #undef CONFIG
@@ -212,6 +215,7 @@ TEST(tradeoffs_do_not_change_the_weights)
 #define CONFIG                                                                                          \
  "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
  "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
+
     cli_result r = cli_run("$P plan " CONFIG "--json");
     const char *least = strstr(r.out, "\"minimum_bytes\":");
     CHECK(r.code == 0 && least);
@@ -220,6 +224,7 @@ TEST(tradeoffs_do_not_change_the_weights)
               "");
     CHECK_RUN(cli_run("$P train " CONFIG "train.steps=2 --quiet --out %s/b", d), 0, "");
     r = cli_run("$P train " CONFIG "train.steps=3 --memory %lld --out %s/b --json", budget, d);
+
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code,
               r.err);
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));

@@ -87,6 +87,7 @@ TEST(train_with_the_same_seed_gives_the_same_bits)
 TEST(train_plans_do_not_change_bits)
 {
     trace plain, other;
+
     CHECK_OK(trace_of(NULL, NULL, &plain));
     pl_compile_opts poison = PL_COMPILE_INIT, no_reuse = PL_COMPILE_INIT, seeded = PL_COMPILE_INIT;
     pl_compile_opts no_fuse = PL_COMPILE_INIT;
@@ -102,6 +103,7 @@ TEST(train_plans_do_not_change_bits)
     CHECK_OK(trace_of(NULL, &seeded, &other));
     CHECK(same_bits(&plain, &other));
     CHECK_OK(trace_of(NULL, &no_fuse, &other));
+
     CHECK_MSG(same_bits(&plain, &other), "fusing changes bits: loss %.9g, alone %.9g",
               plain.loss[STEPS - 1], other.loss[STEPS - 1]);
 }
@@ -160,6 +162,7 @@ TEST(train_replay_notices_another_weight_decay)
 TEST(train_model_file_reads_back_the_same)
 {
     char path[512], override[600];
+
     snprintf(path, sizeof path, "%s/model.safetensors", pl_test_dir());
     snprintf(override, sizeof override, "init_from=%s", path);
     trace t;
@@ -173,6 +176,7 @@ TEST(train_model_file_reads_back_the_same)
     pl_eval_info x, y;
     CHECK_OK(pl_run_eval(a, &x));
     CHECK_OK(pl_run_eval(b, &y));
+
     CHECK(x.n == y.n && memcmp(x.value, y.value, sizeof x.value) == 0);
     pl_run_free(a);
     pl_run_free(b);
@@ -210,6 +214,7 @@ TEST(train_averages_follow_their_formula)
     const float decay = 0.75f;
     int64_t n, m, weights = 0, others = 0;
     float *want, *got, *now;
+
     pl_run *run;
     CHECK_OK(open_small("ema.decay=0.75", &run));
     CHECK_OK(pl_run_build(run));
@@ -218,6 +223,7 @@ TEST(train_averages_follow_their_formula)
     CHECK_OK(numbers_of(run, false, &want, &n));
     CHECK_OK(numbers_of(run, true, &now, &m));
     CHECK(n == m && n > 1000 && memcmp(want, now, (size_t)n * sizeof *now) == 0);
+
     for (int step = 0; step < STEPS; step++) {
         pl_step_info info;
         free(now);
@@ -227,6 +233,7 @@ TEST(train_averages_follow_their_formula)
     }
     CHECK_OK(numbers_of(run, true, &got, &m));
     CHECK_INT(m, n);
+
     for (int64_t i = 0; i < n; i++) {
         bool as_is = got[i] == now[i],
              averaged = fabsf(got[i] - want[i]) <= 1e-6f * (1 + fabsf(want[i]));
@@ -349,11 +356,13 @@ TEST(train_refuses_a_budget_below_the_minimum)
 TEST(train_minimum_includes_the_memory_of_planning)
 {
     const uint64_t MIB = 1 << 20;
+
     pl_run *run;
     CHECK_OK(open_small("memory=2GiB", &run));
     CHECK_OK(pl_run_build(run));
     pl_run_memory m = pl_run_memory_get(run);
     CHECK(m.fits && m.minimum < 2048 * MIB);
+
     run->usage.plan_peak = 3072 * MIB;
     m = pl_run_memory_get(run);
     CHECK_MSG(!m.fits && m.minimum == 3072 * MIB, "smallest %llu bytes",

@@ -175,6 +175,7 @@ TEST(updates_resume_to_the_same_bits_after_a_kill)
     const char *d = pl_test_dir();
 #define RUN                                                                                        \
  "fluxflow/tiny train.updates_per_batch=3 gan.base=2 lpips.on=false data.samples=64 eval.batches=1 --quiet "
+
     cli_result r = cli_run("$P train " RUN "train.steps=6 --out %s/a", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_RUN(cli_run("$P train " RUN "train.steps=2 --out %s/b", d), 0, "");
@@ -186,6 +187,7 @@ TEST(updates_resume_to_the_same_bits_after_a_kill)
     CHECK(cli_same("a/checkpoints/step-00000006/state.safetensors",
                    "b/checkpoints/step-00000006/state.safetensors"));
     CHECK_MSG(!cli_bad_log("b", 6), "%s", cli_bad_log("b", 6));
+
     r = cli_run("$P train " RUN "train.steps=7 train.updates_per_batch=2 --out %s/b", d);
     CHECK_MSG(r.code == 2 && strstr(r.err, "train.updates_per_batch"), "%d %s", r.code, r.err);
 #undef RUN

@@ -68,6 +68,7 @@ static float first_of(pl_run *run, const char *slot)
 TEST(weights_prefix_is_found_in_either_format)
 {
     static const char *const module[] = {"module."}, *const deep[] = {"model.diffusion_model."};
+
     pl_run *run = NULL;
     write_file(pl_test_path("a.safetensors"), deep, 1, NULL, NULL, NULL);
     CHECK_OK(start(pl_test_path("a.safetensors"), NULL, NULL, &run));
@@ -77,6 +78,7 @@ TEST(weights_prefix_is_found_in_either_format)
     write_file(pl_test_path("a.ckpt"), module, 1, "state_dict", NULL, NULL);
     run = NULL;
     CHECK_OK(start(pl_test_path("a.ckpt"), NULL, NULL, &run));
+
     CHECK(first_of(run, "fc.bias") == 0);
     CHECK(strstr(pl_run_start_note(run), "after \"state_dict.module.\""));
     CHECK(strstr(pl_run_start_note(run), "loaded              2"));
@@ -87,6 +89,7 @@ TEST(weights_prefix_is_found_in_either_format)
 TEST(weights_prefix_of_averages_is_taken_only_by_name)
 {
     static const char *const both[] = {"ema.", "model."};
+
     pl_run *run = NULL;
     write_file(pl_test_path("a.pt"), both, 2, NULL, NULL, NULL);
     CHECK_OK(start(pl_test_path("a.pt"), NULL, NULL, &run));
@@ -97,6 +100,7 @@ TEST(weights_prefix_of_averages_is_taken_only_by_name)
     CHECK(first_of(run, "fc.weight") == 0);
     pl_run_free(run);
     run = NULL;
+
     CHECK_INT(start(pl_test_path("a.pt"), "init_from.prefix=none.", NULL, &run), PL_ERR_FILE);
     CHECK_MSG(strstr(pl_error_text(), "none.fc.weight"), "%s", pl_error_text());
     pl_run_free(run);
@@ -121,6 +125,7 @@ TEST(weights_missing_ones_are_refused_unless_allowed)
                                    {"other", PL_TYPE(PL_F32, 1), x}};
     const pl_tensor_data wide[] = {{"fc.weight", PL_TYPE(PL_F32, 3, 2), x},
                                    {"fc.bias", PL_TYPE(PL_F32, 2), x}};
+
     pl_run *run = NULL;
     CHECK_OK(pl_tensors_save(pl_test_path("a.pth"), some, 2));
     CHECK_INT(start(pl_test_path("a.pth"), NULL, NULL, &run), PL_ERR_FILE);
@@ -149,6 +154,7 @@ TEST(weights_missing_ones_are_refused_unless_allowed)
     /* nothing of the model */
     CHECK_OK(pl_tensors_save(pl_test_path("c.pth"), some + 1, 1));
     run = NULL;
+
     CHECK_INT(start(pl_test_path("c.pth"), "init_from.missing=allow", NULL, &run), PL_ERR_FILE);
     CHECK_MSG(strstr(pl_error_text(), "none of its 1 tensors"), "%s", pl_error_text());
     pl_run_free(run);
@@ -157,6 +163,7 @@ TEST(weights_missing_ones_are_refused_unless_allowed)
 TEST(weights_step_of_a_checkpoint_is_taken_on_request)
 {
     static const char *const plain[] = {""};
+
     pl_run *run = NULL;
     write_file(pl_test_path("a.ckpt"), plain, 1, "state_dict", "global_step", "40");
     CHECK_OK(start(pl_test_path("a.ckpt"), NULL, NULL, &run));
@@ -167,6 +174,7 @@ TEST(weights_step_of_a_checkpoint_is_taken_on_request)
     CHECK_INT(pl_run_steps_done(run), 40);
     pl_run_free(run);
     run = NULL;
+
     CHECK_INT(start(pl_test_path("a.ckpt"), "init_from.step=file", "train.steps=40", &run),
               PL_ERR_CONFIG);
     CHECK_MSG(strstr(pl_error_text(), "is at step 40"), "%s", pl_error_text());
