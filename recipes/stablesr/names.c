@@ -25,7 +25,8 @@ static const pl_naming unet_namings[] = {
 /* ---- the authors' checkpoint ------------------------------------------------------------ */
 enum { TIMES = 1000 };
 
-/* As numpy and torch compute them in f64; files have f32. */
+/* The authors' program takes alphas_cumprod in f32 and computes all tables anew from it, in f32;
+ * tables that use alphas_cumprod_prev in f64. */
 bool sr_schedule(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *type, void *data)
 {
     static const char *const names[] = {"betas",
@@ -41,29 +42,33 @@ bool sr_schedule(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *
                                         "posterior_mean_coef1",
                                         "posterior_mean_coef2"};
     const double lo = sqrt(0.00085), hi = sqrt(0.012), step = (hi - lo) / (TIMES - 1);
-    float *out = data;
-    double left = 1;
+    float *out = data, given = 1, left = 1; /* alphas_cumprod as given, and anew */
+    double exact = 1;
     (void)c;
     if (i < 0 || i >= (int)(sizeof names / sizeof *names)) return false;
     snprintf(name, PL_TENSOR_NAME, "%s", names[i]);
     *type = PL_TYPE(PL_F32, TIMES);
     for (int t = 0; out && t < TIMES; t++) {
         double root = t < TIMES / 2 ? lo + step * t : hi - step * (TIMES - 1 - t);
-        double beta = root * root, before = left;
-        left *= 1 - beta;
-        double variance = beta * (1 - before) / (1 - left);
-        const double value[] = {beta,
-                                left,
-                                before,
-                                sqrt(left),
-                                sqrt(1 - left),
-                                log(1 - left),
-                                sqrt(1 / left),
-                                sqrt(1 / left - 1),
+        float last = given, before = left;
+        exact *= 1 - root * root;
+        given = (float)exact;
+        float beta = 1 - given / last, alpha = 1 - beta;
+        left *= alpha;
+        double beyond = 1 - (double)before, rest = (double)(1 - left);
+        double variance = (double)beta * beyond / rest;
+        const double value[] = {(double)beta,
+                                (double)left,
+                                (double)before,
+                                (double)sqrtf(left),
+                                (double)sqrtf(1 - left),
+                                log(rest),
+                                (double)sqrtf(1 / left),
+                                (double)sqrtf(1 / left - 1),
                                 variance,
                                 log(fmax(variance, 1e-20)),
-                                beta * sqrt(before) / (1 - left),
-                                (1 - before) * sqrt(1 - beta) / (1 - left)};
+                                (double)beta * sqrt((double)before) / rest,
+                                beyond * (double)sqrtf(alpha) / rest};
         out[t] = (float)value[i];
     }
     return true;
