@@ -223,8 +223,20 @@ static void check_schedules(authors *a)
     }
 }
 
+static void check_round_trip(authors *a, const char *file, const char *architecture)
+{
+    authors_keys k = {.a = a};
+    char path[1200];
+    sizes(a, &k);
+    authors_key(&k, "architecture.name=%s", architecture);
+    snprintf(path, sizeof path, "%s/%s", a->dir, file);
+    authors_round_trip(a, "cloud/tiny", &k, path, file);
+}
+
 void authors_cloud(authors *a)
 {
+    check_round_trip(a, authors_text(a, "weights.file"), "transformer");
+    check_round_trip(a, "cloud_ssm.pth", "lstm");
     for (int f64 = 0; f64 < 2; f64++) {
         pl_run *run = open_run(a, authors_text(a, "weights.file"), "transformer", f64);
         if (run && !f64) {

@@ -328,8 +328,19 @@ static void check_variant(authors *a, const variant *v, bool f64)
     pl_run_free(base);
 }
 
+static void check_round_trip(authors *a)
+{
+    authors_keys k = {.a = a};
+    const char *file = authors_text(a, "weights.files.0");
+    char path[1200];
+    sizes(a, &k, false);
+    snprintf(path, sizeof path, "%s/%s", a->dir, file);
+    authors_round_trip(a, "lgt/tiny", &k, path, file);
+}
+
 void authors_lgt(authors *a)
 {
+    check_round_trip(a);
     static const variant variants[] = {{"baseline", false, false},
                                        {"baseline", false, true},
                                        {"plus", true, false},

@@ -70,12 +70,26 @@ static void compare_sets(authors *a, const pl_st_set *theirs, const pl_st_set *o
     authors_line(a, "round trip: tensors that differ", n ? other + added : 1, 0, note);
 }
 
+/* The number format of the files' first floating-point tensor, as pl_export_opts names it. */
+static const char *format_of(const pl_st_set *files)
+{
+    for (int f = 0; f < pl_st_set_files(files); f++)
+        for (int i = 0; i < pl_st_count(pl_st_set_file(files, f)); i++) {
+            const pl_st_tensor *t = pl_st_at(pl_st_set_file(files, f), i);
+            if (!t->loadable) continue;
+            if (t->type.dtype == PL_F16) return "f16";
+            if (t->type.dtype == PL_BF16) return "bf16";
+            if (t->type.dtype == PL_F32) return "f32";
+        }
+    return NULL;
+}
+
 static pl_status export_to(const char *config, const authors_keys *k, const char *theirs,
-                           const char *out)
+                           const char *out, const char *dtype)
 {
     pl_run *run = NULL;
     pl_export_info info;
-    pl_export_opts o = {.form = "authors", .model = theirs, .out = out};
+    pl_export_opts o = {.form = "authors", .model = theirs, .out = out, .dtype = dtype};
     pl_status rc = pl_run_open(config, k->text, k->n, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_export(run, &o, &info);
@@ -93,8 +107,8 @@ void authors_round_trip(authors *a, const char *config, const authors_keys *k, c
         return;
     }
     snprintf(path, sizeof path, "%s/%s", folder, out ? out : "out");
-    pl_status rc = export_to(config, k, theirs, path);
-    if (rc == PL_OK) rc = pl_st_set_open(theirs, &want);
+    pl_status rc = pl_st_set_open(theirs, &want);
+    if (rc == PL_OK) rc = export_to(config, k, theirs, path, format_of(want));
     if (rc == PL_OK) rc = pl_st_set_open(path, &got);
     if (rc == PL_OK)
         compare_sets(a, want, got);
