@@ -374,8 +374,11 @@ typedef struct pl_naming {
     /* Optional, ends with NULL: patterns (pl_nn_match) of published names, in the order in which
      * export writes the tensors; within a pattern, and without any, the order of the slots. */
     const char *const *order;
-    const pl_tensor_shape
-        *shapes;      /* optional, ends with {NULL}: for export, the first that matches */
+    /* Optional, ends with NULL: parts of names that stand at the same place, "conv1,norm1,conv2":
+     * the order of these within a module. */
+    const char *const *siblings;
+    /* Optional, ends with {NULL}: shapes that export writes, the first that matches. */
+    const pl_tensor_shape *shapes;
     const char *step; /* entry of PyTorch files with the number of steps done: "global_step" */
 } pl_naming;
 typedef struct pl_weights {

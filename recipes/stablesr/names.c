@@ -74,7 +74,8 @@ bool sr_schedule(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *
     return true;
 }
 
-static const char *const order[] = {SR_UNET "time_embed.*",
+static const char *const order[] = {"betas,alphas_*,sqrt_*,log_*,posterior_*",
+                                    SR_UNET "time_embed.*",
                                     SR_UNET "input_blocks.*",
                                     SR_UNET "middle_block.*",
                                     SR_UNET "output_blocks.*",
@@ -82,13 +83,23 @@ static const char *const order[] = {SR_UNET "time_embed.*",
                                     SR_UNET "edge_processor.*",
                                     SR_UNET "edge_fusion.*",
                                     SR_VAE "*",
+                                    SR_STRUCT "time_embed.*",
+                                    SR_STRUCT "input_blocks.*",
+                                    SR_STRUCT "middle_block.*",
                                     SR_STRUCT "*",
                                     NULL};
+static const char *const siblings[] = {
+    "in_layers,emb_layers,spade,out_layers,skip_connection",
+    "param_free_norm,mlp_shared,mlp_gamma,mlp_beta",
+    "attn1,ff,attn2,norm1,norm2,norm3",
+    NULL,
+};
 static const pl_naming authors[] = {
     {.name = "authors",
      .map = sr_authors_name,
      .constant = sr_schedule,
      .order = order,
+     .siblings = siblings,
      .step = "global_step",
      /* the autoencoder where latents are read, and what training has no use for */
      .ignored = "cond_stage_model.*,model_ema.*,logvar," SR_VAE "*"},

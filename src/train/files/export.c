@@ -261,10 +261,38 @@ static int count_constants(const exporter *e, const pl_naming *n)
     return i;
 }
 
-static int by_rank(const void *a, const void *b)
+/* Position of a part of a name in a list "a,b,c"; -1: the list does not have it. */
+static int position(const char *list, const char *text, size_t n)
+{
+    for (int i = 0; *list; i++) {
+        size_t m = strcspn(list, ",");
+        if (m == n && memcmp(list, text, n) == 0) return i;
+        list += m + (list[m] == ',');
+    }
+    return -1;
+}
+
+/* Compares two names by the first part in which they differ; 0: no list has both parts. */
+static int by_siblings(const char *const *lists, const char *a, const char *b)
+{
+    size_t at = 0;
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        if (a[i] == '.') at = i + 1;
+    for (; lists && *lists; lists++) {
+        int x = position(*lists, a + at, strcspn(a + at, ".")),
+            y = position(*lists, b + at, strcspn(b + at, "."));
+        if (x >= 0 && y >= 0) return x - y;
+    }
+    return 0;
+}
+
+static int by_rank(const void *a, const void *b, void *ctx)
 {
     const tensor *x = a, *y = b;
+    const pl_naming *naming = ctx;
     if (x->rank != y->rank) return x->rank - y->rank;
+    int listed = by_siblings(naming ? naming->siblings : NULL, x->name, y->name);
+    if (listed) return listed;
     if (x->module != y->module) return x->module - y->module;
     return x->buffer != y->buffer ? x->buffer - y->buffer : x->index - y->index;
 }
@@ -281,7 +309,7 @@ static int module_of(const export_file *f, const char *name)
 }
 
 /* By the order of the naming, then by module, its parameters before its buffers, as state_dict
- * lists them. */
+ * lists them; siblings in a module by their lists. */
 static void sort_tensors(const exporter *e, export_file *f)
 {
     const char *const *order = f->as->naming ? f->as->naming->order : NULL;
@@ -291,7 +319,9 @@ static void sort_tensors(const exporter *e, export_file *f)
         t->buffer = !t->parts || pl_store_slot(e->r->store, t->parts->slot)->kind == PL_SLOT_BUFFER;
         while (order && order[t->rank] && !pl_nn_match(order[t->rank], t->name)) t->rank++;
     }
-    if (f->n) qsort(f->tensor, (size_t)f->n, sizeof *f->tensor, by_rank);
+    if (f->n)
+        qsort_r(f->tensor, (size_t)f->n, sizeof *f->tensor, by_rank,
+                (void *)(uintptr_t)f->as->naming);
 }
 
 static pl_status collect(exporter *e, export_file *f)
