@@ -3,6 +3,7 @@
 
 #include "cli/train/cli_phases.h"
 
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,6 +74,8 @@ pl_status trained_start(trained_model *t)
     pl_status rc = pl_run_build(t->run);
     if (rc == PL_OK) rc = pl_run_start(t->run);
     cli_idle();
+    const char *note = rc == PL_OK ? pl_run_start_note(t->run) : NULL;
+    if (note && !t->progress.quiet) fprintf(stderr, "%s\n", note);
     return rc;
 }
 
