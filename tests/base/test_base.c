@@ -49,6 +49,28 @@ TEST(an_error_may_quote_the_error_before_it)
     CHECK(strcmp(pl_error_text(), "data: cannot open a") == 0);
 }
 
+TEST(byte_sizes_are_shown_in_the_units_of_the_budget)
+{
+    static const struct {
+        const char *typed, *shown;
+    } rows[] = {
+        {"6GB", "6.00 GB"},     {"6GiB", "6.00 GiB"},    {"35.2MB", "35.2 MB"},
+        {"7.5GiB", "7.50 GiB"}, {"512MB", "512.0 MB"},   {"512MiB", "512.0 MiB"},
+        {"1024MB", "1.02 GB"},  {"1024MiB", "1.00 GiB"}, {"2.56MB", "2.56 MB"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t n;
+        char text[32];
+
+        CHECK_OK(pl_str_parse_bytes(rows[i].typed, &n));
+        pl_str_bytes_follow(n);
+        pl_str_bytes(n, text, sizeof text);
+
+        CHECK_MSG(strcmp(text, rows[i].shown) == 0, "%s: %s", rows[i].typed, text);
+    }
+    pl_str_bytes_follow(1 << 30);
+}
+
 TEST(byte_sizes_parse_with_every_unit)
 {
     uint64_t n;
