@@ -87,7 +87,7 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c | build/deps.ok
 	$(call say,cc $<)
 	@$(CC) $(CFLAGS_ALL) $(if $(filter src/cpu/% src/ops/% src/data/% src/plan/pack/%,$<),$(KERNEL)) \
- $(if $(filter tests/%,$<),-O1) -c -o $@ $<
+ $(if $(filter tests/%,$<),-O1 -g1) -c -o $@ $<
 $(BUILD)/%.cu.o: %.cu
 	$(call say,nvcc $<)
 	@$(NVCC) $(NVCC_FLAGS) -c -o $@ $<

@@ -129,6 +129,7 @@ static double page_top(const char *path, size_t *buffers)
  * plan: every picture and figure shows the right program. */
 TEST(cli_plan_shows_the_program_that_takes_most)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) return;
 #ifdef __SANITIZE_THREAD__
     if (!pl_test_long()) SKIP("long under the thread sanitizer");
@@ -270,6 +271,7 @@ static void check_largest_batch(const char *line, const json_t *edits)
 
 TEST(cli_plan_offers_edits_that_fit)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) return;
     WANT_PLAIN();
     const char *line = with_budget("", 0.6, true);
@@ -290,6 +292,7 @@ TEST(cli_plan_offers_edits_that_fit)
 
 TEST(cli_plan_compares_with_segments)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) return;
     WANT_PLAIN();
     json_t *j = json_loads(cli_run("$P plan " NET "--compare --json").out, 0, NULL);
@@ -335,6 +338,7 @@ TEST(cli_plan_page_holds_every_buffer_and_no_links)
 /* Each budget in a separate process: more memory is never slower. */
 TEST(cli_plan_more_memory_is_not_slower)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) return;
     WANT_PLAIN();
     const char *net = pl_test_long() ? "cloud/full" : NET;
@@ -365,6 +369,7 @@ static const char fast_source[] =
 
 TEST(cli_plan_does_not_depend_on_the_clock)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     WANT_PLAIN();
     char path[512], fast[1024];
@@ -403,6 +408,7 @@ static double told_bytes(const char *args)
 /* The additional plans of --explain change no figure of this plan. */
 TEST(cli_plan_with_explain_is_the_same_plan)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_PLAIN();
     if (!cli_bin()) SKIP("PL_BIN is not built");
     double plain = told_bytes("cloud/tiny"), explained = told_bytes("cloud/tiny --explain");

@@ -201,6 +201,7 @@ TEST(cuda_group_pieces_match_the_cpu_in_f32)
 
 TEST(cuda_group_pieces_match_the_cpu_in_f16)
 {
+    if (!pl_test_long()) SKIP("long");
     check_pieces(PL_F16);
 }
 
@@ -343,6 +344,7 @@ static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
 
 TEST(cuda_group_unusual_sizes_and_types_match_the_cpu)
 {
+    if (!pl_test_long()) SKIP("long");
     group_job jobs[40];
     int n = 0;
 

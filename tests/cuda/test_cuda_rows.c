@@ -34,6 +34,7 @@ static void centred(pl_graph *g, int64_t n, int64_t c)
 /* A row of several warps: the CPU's results, and the same bits as by single ops. */
 TEST(cuda_rows_of_several_warps_match_the_cpu)
 {
+    if (!pl_test_long()) SKIP("long");
     static const struct {
         void (*make)(pl_graph *g, int64_t n, int64_t c);
         int64_t n, c;
@@ -199,6 +200,7 @@ static void much_to_keep_16(pl_graph *g, int64_t n, int64_t c)
 /* Registers that spill use device memory for every thread of the GPU, which no plan counts. */
 TEST(cuda_rows_spill_no_registers)
 {
+    if (!pl_test_long()) SKIP("long");
     static const struct {
         void (*make)(pl_graph *g, int64_t n, int64_t c);
         int64_t n;

@@ -124,6 +124,7 @@ enum { N_WANT = sizeof want / sizeof *want };
 
 TEST(cuda_words_are_used_in_rows)
 {
+    if (!pl_test_long()) SKIP("long");
     group_job job[N_WANT];
     text_shop *shop = text_shop_new();
 

@@ -257,6 +257,7 @@ TEST(resize_reads_upscaled_versions_of_a_picture)
  * files they do not. */
 TEST(resize_in_a_recipe_reads_the_file_of_each_resolution)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");

@@ -67,6 +67,7 @@ static int play_hub(part *p, ctl_child *c)
  * time: many times, because races are rare. */
 TEST(control_line_holds_in_many_short_worlds)
 {
+    if (!pl_test_long()) SKIP("long");
     enum { RANKS = 6 };
     int worlds = pl_test_long() ? 300 : 25;
     for (int w = 0; w < worlds; w++) {

@@ -391,6 +391,7 @@ TEST(ranks_train_as_one_does_with_synchronised_batch_norm)
  * may switch sides. */
 TEST(ranks_train_as_one_does_with_synchronised_batch_norm_in_f64)
 {
+    if (!pl_test_long()) SKIP("long");
     job k = {.config = "cloud/tiny",
              .keys = {"batch=8", "sync_batch_norm=true", "loss.mining_fraction=0", "clip.norm=0.1",
                       "data.workers=0"},

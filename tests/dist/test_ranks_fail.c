@@ -75,6 +75,7 @@ static bool names_exchange(const char *line)
 /* Processes can miss each other when a world starts and ends: many worlds, one after the other. */
 TEST(ranks_do_not_fail_in_many_quick_runs)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_LIB();
     int turns = pl_test_long() ? 25 : 1;
     for (int i = 0; i < turns; i++) {
@@ -257,6 +258,7 @@ TEST(ranks_fail_when_the_hub_is_stopped)
  * the same bits. */
 TEST(ranks_do_not_fail_when_one_gets_a_signal)
 {
+    if (!pl_test_long()) SKIP("long");
     static const struct {
         const char *kind, *whom;
     } k[] = {
@@ -331,6 +333,7 @@ TEST(ranks_fail_when_a_part_cannot_be_written)
  * before is resumed. */
 TEST(ranks_fail_over_to_the_checkpoint_whose_parts_are_whole)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char *const harm[] = {
         "truncate -s -8 $N/part-00001-of-00002.safetensors",
         "cp $B/part-00001-of-00002.safetensors $N/",

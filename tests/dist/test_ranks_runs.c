@@ -51,6 +51,7 @@ static void check_world(const char *config, int steps, const double *one, int ra
  * twice each. */
 TEST(ranks_runs_have_the_losses_of_one_rank)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char *const configs[] = {
         "wandistill/tiny batch=8 " ALL,
         "cloud/tiny batch=32 sync_batch_norm=true loss.mining_fraction=0 optim.lr=1e-5 optim.eps=1e-4 " ALL,
@@ -216,6 +217,7 @@ static int steps_of(const char *run, double *loss)
  * the same bits. */
 TEST(ranks_runs_go_through_phases)
 {
+    if (!pl_test_long()) SKIP("long");
     static char path[4096];
     static double one[STEPS], many[STEPS];
     enum { ALL_STEPS = 5 + 6 + 2 * 3 };

@@ -59,6 +59,7 @@ static void close_lab(lab *x)
  * truth than keep-all, because it reads weights after their update. Its larger plans are not. */
 TEST(plan_minimum_is_small_where_weights_are_most_of_memory)
 {
+    if (!pl_test_long()) SKIP("long");
     for (int layers = 14; layers <= 22; layers += 8) {
         lab x = {.store = pl_store_new()};
         uint64_t least;
@@ -263,6 +264,7 @@ TEST(pack_stops_when_asked)
  * in processor time, so that other work on the machine does not shift them. */
 TEST(cli_signal_aborts_planning)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's moments are others");
 

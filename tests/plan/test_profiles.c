@@ -360,6 +360,7 @@ TEST(profiles_report_a_faster_precision)
 
 TEST(profiles_are_accepted_on_the_command_line)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
 
     cli_result r = cli_run("$P plan cloud/full --device t4 --json");

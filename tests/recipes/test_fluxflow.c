@@ -208,6 +208,7 @@ TEST(fluxflow_in_least_memory_has_the_same_bits)
  * with less memory and time. */
 TEST(fluxflow_decoding_once_gives_the_losses_of_twice_in_less_memory)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char *const ways[] = {"gan.decode=once", "gan.decode=twice"};
     double loss[2][4];
     uint64_t alive[2];
@@ -227,6 +228,7 @@ TEST(fluxflow_decoding_once_gives_the_losses_of_twice_in_less_memory)
 
 TEST(fluxflow_flow_has_the_same_bits_in_less_memory)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char *const large[] = {"image=64", "batch=2", "flow.layers=4"};
     double all[3], least[3];
     CHECK_OK(losses_of("fluxflow/flow-tiny", large, 3, KEEP_ALL, all, 3));

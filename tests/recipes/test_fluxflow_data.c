@@ -220,6 +220,7 @@ TEST(fluxflow_captions_encode_by_their_words)
  * bucket. */
 TEST(fluxflow_buckets_run_the_programs_of_their_size)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char *const wide[] = {"image=16", "image_width=32"};
     char path[640], command[2048];
     pl_run *run;

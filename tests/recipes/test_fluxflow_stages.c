@@ -452,6 +452,7 @@ TEST(fluxflow_rotations_depend_on_distance_only)
 /* A stage may freeze parameters that it would train otherwise. */
 TEST(fluxflow_stage_may_freeze_more)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     int common, differ;
     CHECK_RUN(

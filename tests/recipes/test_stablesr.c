@@ -58,6 +58,7 @@ static bool png_folder(const char *dir, int n)
 /* The bits do not depend on the number of reading threads; a pool gives other batches. */
 TEST(stablesr_losses_on_pictures_do_not_depend_on_workers)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *dir = pl_test_path("pictures");
     char path[640];
     double loss[4][STEPS];
@@ -133,6 +134,7 @@ static void loss_with_channel(const char *compat, int channel, double *loss)
  * because it is frozen. */
 TEST(stablesr_seed_compat_ignores_the_first_four_channels)
 {
+    if (!pl_test_long()) SKIP("long");
     static const int channel[] = {-1, 3, 4};
     double loss[2][3];
     for (int k = 0; k < 6; k++)
@@ -385,18 +387,18 @@ TEST(stablesr_edge_before_has_the_6_gib_tensor_of_the_original)
     CHECK_INT(largest, 6ll << 30);
 }
 
-/* The original edge processor inside the whole system: its maps of 2 x 2 are enlarged to latents of
- * 8 x 8. */
+/* The original edge processor inside the whole system: its maps of 1 x 1 are enlarged to latents of
+ * 4 x 4. */
 TEST(stablesr_full_trains_with_the_original_edge_processor)
 {
-    const char *const before[] = {"edge.processor=before", "batch=2"};
+    const char *const before[] = {"edge.processor=before", "batch=2", "image=32", "latent=4"};
     double keep[STEPS], less[STEPS];
     uint64_t arena, smaller;
 
-    CHECK_OK(losses_of(before, 2, NULL, keep, &arena));
+    CHECK_OK(losses_of(before, 4, NULL, keep, &arena));
     pl_compile_opts o = PL_COMPILE_INIT;
     o.arena_budget = arena / 8 * 7;
-    CHECK_OK(losses_of(before, 2, &o, less, &smaller));
+    CHECK_OK(losses_of(before, 4, &o, less, &smaller));
 
     CHECK(smaller < arena && memcmp(keep, less, sizeof keep) == 0);
     CHECK(isfinite(keep[STEPS - 1]));
@@ -494,6 +496,7 @@ TEST(stablesr_crops_without_scaling)
  * for bit, and the plan has no encoder. */
 TEST(stablesr_cache_trains_to_the_bits_of_the_encoder)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *dir = pl_test_path("cache");
     char key[640];
     double inside[STEPS], cached[STEPS], first[STEPS], pooled[STEPS];

@@ -360,6 +360,7 @@ TEST(budget_is_kept_by_the_process_that_trains)
  * bytes alive at once within 0.1 %. */
 TEST(budget_is_kept_by_plans_of_full_size)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not set");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory differs from process to process");
     int budgets = pl_test_long() ? 10 : 2;

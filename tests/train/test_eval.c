@@ -151,6 +151,7 @@ static void check_averaged(const char *keys)
 
 TEST(eval_scores_averaged_weights)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     check_averaged("");
     if (pl_test_long()) check_averaged("device=apart");
@@ -164,6 +165,7 @@ TEST(eval_scores_averaged_weights)
  * suffices for evaluation. */
 TEST(eval_splits_batches_as_the_plan_of_training_does)
 {
+    if (!pl_test_long()) SKIP("long");
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     SKIP("budgets are for builds without sanitizers");
 #endif
@@ -189,6 +191,7 @@ TEST(eval_splits_batches_as_the_plan_of_training_does)
 /* Pictures have the size of the first bucket, whichever bucket is the widest. */
 TEST(eval_samples_have_the_size_of_the_first_bucket)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     static const char *const sizes[] = {"[32x32, 48x48]", "[48x48, 32x32]"};
     const char *d = pl_test_dir();

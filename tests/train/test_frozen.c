@@ -86,6 +86,7 @@ static int tensors(const char *file, const char *prefix)
 
 TEST(frozen_weights_are_left_out_and_rebuilt_on_resume)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
 
@@ -179,6 +180,7 @@ TEST(frozen_weights_sharded_across_ranks_are_written)
 /* A phase starts with the weights of another phase, so all weights are written. */
 TEST(frozen_weights_are_written_by_runs_with_phases)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run("$P train fluxflow/pipeline-tiny data.samples=64 --quiet --out %s/p", d), 0,

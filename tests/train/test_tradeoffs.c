@@ -114,6 +114,7 @@ TEST(tradeoffs_are_built_only_where_the_first_plan_recomputes_or_does_not_fit)
 /* If both settings fit, but only with recomputation, the faster plan is taken. */
 TEST(tradeoffs_are_chosen_by_predicted_time)
 {
+    if (!pl_test_long()) SKIP("long");
     pl_run_memory once, m;
     const char *taken;
     double ms[3];
@@ -140,6 +141,7 @@ TEST(tradeoffs_are_chosen_by_predicted_time)
  "model.scales=1 --device t4 "
 TEST(tradeoffs_are_printed_by_plan)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     cli_result r = cli_run(PLAN "--memory 600MB");
     CHECK_MSG(r.code == 0 &&
@@ -172,6 +174,7 @@ TEST(tradeoffs_are_taken_by_every_command)
  * one setting. */
 TEST(tradeoffs_may_change_when_a_run_resumes)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
 #define TRAIN "$P train fluxflow/tiny data.samples=64 eval.batches=1 --quiet "

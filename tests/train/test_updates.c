@@ -171,6 +171,7 @@ TEST(updates_of_one_batch_advance_schedules_as_the_recipe_asks)
 /* Killed at any time, also between two updates of a batch, a run resumes to the same bits. */
 TEST(updates_resume_to_the_same_bits_after_a_kill)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
 #define RUN                                                                                        \
