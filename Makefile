@@ -17,7 +17,7 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
  -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wvla -Wformat=2 -Winit-self \
  -Wredundant-decls -Wdouble-promotion -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers \
- -Wno-unknown-warning-option -Wno-format-truncation -Wno-enum-float-conversion \
+ -Wno-unknown-warning-option -Wno-format-truncation -Wno-enum-float-conversion -Wno-pass-failed \
  $(if $(SAN),,-Wframe-larger-than=8192) $(if $(DEV)$(CI),-Werror)
 SAN_FLAGS := $(if $(SAN),-fno-omit-frame-pointer -fsanitize=$(SAN) -fno-sanitize-recover=all)
 CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(if $(SAN),-O1,-O2) -g $(SAN_FLAGS) $(WARN) -fno-common -fPIC \

@@ -190,16 +190,19 @@ static pl_status write_then_rename(const char *tmp, const char *path, const void
 
 pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
 {
-    enum { ROOM = 32 };
-    char real[PATH_MAX];
-    PL_TRY(pl_sys_target(&path, real));
-    size_t cap = strlen(path) + ROOM;
-    PL_FAIL_IF(cap > PATH_MAX, PL_ERR_IO, "path too long: %.200s", path);
-    char *tmp = pl_sys_alloc(cap);
-    if (!tmp) return PL_ERR_MEMORY;
-    snprintf(tmp, cap, "%s.tmp-%ld", path, (long)getpid());
-    pl_status rc = write_then_rename(tmp, path, data, len);
-    pl_sys_free(tmp);
+    struct {
+        char real[PATH_MAX], tmp[PATH_MAX];
+    } *names = pl_sys_alloc(sizeof *names);
+    if (!names) return PL_ERR_MEMORY;
+    pl_status rc = pl_sys_target(&path, names->real);
+    if (rc == PL_OK) {
+        int n = snprintf(names->tmp, PATH_MAX, "%s.tmp-%ld", path, (long)getpid());
+        if (n < PATH_MAX)
+            rc = write_then_rename(names->tmp, path, data, len);
+        else
+            rc = pl__fail(PL_ERR_IO, __FILE__, __LINE__, "path too long: %.200s", path);
+    }
+    pl_sys_free(names);
     return rc;
 }
 

@@ -57,7 +57,8 @@ TEST(authors_sketch_follows_its_rule)
 
 TEST(authors_difference_is_of_the_largest_value)
 {
-    static const double moved[] = {1, 2, 3.00003}, broken[] = {1, NAN, 3}, want[] = {1, 2, 3};
+    static const double moved[] = {1, 2, 3.00003}, broken[] = {1, (double)NAN, 3},
+                        want[] = {1, 2, 3};
     CHECK_NEAR(authors_difference(moved, want, 3), 1e-5, 1e-9);
     CHECK(isinf(authors_difference(broken, want, 3)));
 }

@@ -18,8 +18,8 @@ TEST(table_reads_separators_quotes_and_line_ends)
 {
     static const char *const texts[] = {
         "a,b c,d\n1, x y ,3\n\n4,\"p,\"\"q\"\"\n\",-6e1\n",
-        "\xEF\xBB\xBF"
-        "a;b c;d\r\n1;x y;3\r\n4;\"p,\"\"q\"\"\n\";-6e1",
+        ("\xEF\xBB\xBF" /* a byte order mark */
+         "a;b c;d\r\n1;x y;3\r\n4;\"p,\"\"q\"\"\n\";-6e1"),
         "\n\"a\"\t\"b c\"\td\n1\tx y\t3\n4\t\"p,\"\"q\"\"\n\" \t-6e1\n",
     };
     for (size_t i = 0; i < 3; i++) {

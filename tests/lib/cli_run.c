@@ -120,7 +120,7 @@ static void paths(char out[PATH_MAX], char err[PATH_MAX])
 
 static pid_t start(const char *command)
 {
-    char out[PATH_MAX], err[PATH_MAX];
+    static char out[PATH_MAX], err[PATH_MAX];
     paths(out, err);
     unlink(out);
     unlink(err);

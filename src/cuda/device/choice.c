@@ -38,7 +38,7 @@ static bool path_of(char *path, size_t cap)
  * of a line, which is not a choice. */
 static void read_more(int fd)
 {
-    char part[4096];
+    static char part[4096]; /* one reader at a time: callers hold the lock */
     ssize_t n;
     while (known < MAX_FILE && (n = pread(fd, part, sizeof part, known)) > 0) {
         while (n > 0 && part[n - 1] != '\n') n--;

@@ -54,7 +54,8 @@ static pl_status save_slots(pl_run *r, const char *dir, const char *name, bool m
     return PL_OK;
 }
 
-static pl_status save_config(pl_run *r, const char *dir, pl_checkpoint *c)
+/* Not inlined: two paths are too much of one stack frame. */
+__attribute__((noinline)) static pl_status save_config(pl_run *r, const char *dir, pl_checkpoint *c)
 {
     char path[PL_PATH_BYTES], *text;
     PL_TRY(pl__path(path, dir, "config.yaml"));

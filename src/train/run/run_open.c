@@ -74,8 +74,9 @@ static pl_status open_library(pl_run *r, const char *path)
                recipe ? recipe->abi : 0, PL_RECIPE_ABI);
     PL_TRY(check_recipe(recipe, path));
     r->recipe = recipe;
-    char real[PATH_MAX];
-    r->library.path = realpath(full, real) ? pl_arena_strdup(&r->arena, real) : NULL;
+    char *real = realpath(full, NULL);
+    r->library.path = real ? pl_arena_strdup(&r->arena, real) : NULL;
+    free(real);
     return r->library.path || errno != ENOMEM ? PL_OK : PL_ERR_MEMORY;
 }
 
