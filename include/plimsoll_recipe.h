@@ -367,8 +367,8 @@ typedef struct pl_naming {
     bool (*map)(const pl_config *c, const char *ours, const pl_type *type, pl_published *to);
     /* Optional: published tensor i that is no slot and follows from the configuration (a table of
      * frequencies): writes its name without the prefix and its type, and, unless data is NULL, its
-     * elements in row-major order. false: there are no more. Reading ignores these tensors, export
-     * writes them. */
+     * elements in row-major order. Returns false after the last one. Reading ignores these tensors,
+     * export writes them. */
     bool (*constant)(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *type,
                      void *data);
     /* Optional, ends with NULL: patterns (pl_nn_match) of published names, in the order in which

@@ -215,7 +215,8 @@ static void forget(report *r)
     r->used_first = r->used_last = r->used_most = 0;
 }
 
-/* Returns whether the file is the one that was read before, and still has its last line. */
+/* Returns whether f is the log that was read before: the same inode, and the last line that was
+ * read is still in place. */
 static bool same_log(const report *r, FILE *f, const struct stat *s)
 {
     char *line = NULL;

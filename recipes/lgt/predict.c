@@ -1,9 +1,10 @@
 /* predict.c - style transfer of latents, and of pictures through Stable Diffusion's autoencoder.
  *
- * The path is that of infer.c: back to noise under the style of the input, forward under the wanted
- * one. The main program is one evaluation of the velocity; the host steps. With vae.weights the
- * programs "encode" (a picture to the mean of its latent) and "decode" exist, too. The noise of
- * sample i is a function of seed, i and step, so that a result does not depend on the batch.
+ * A latent takes the path of infer.c: back to noise under the style of the input, then forward
+ * under the wanted style. The main program is one evaluation of the velocity; the host takes the
+ * steps. With vae.weights two more programs exist: "encode" (a picture to the mean of its latent)
+ * and "decode". The noise of sample i is a function of seed, i and step, so that a result does not
+ * depend on the batch.
  */
 #include "lgt.h"
 #include "recipes/vae.h"

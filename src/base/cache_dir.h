@@ -5,8 +5,8 @@
 #include "base/err.h"
 
 /* Writes the path of a file in the cache folder: $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll,
- * else ~/.cache/plimsoll. False when there is no such folder (PLIMSOLL_CACHE is empty, or no home
- * folder is known) or the path is too long; then nothing must be cached. Creates nothing. */
+ * else ~/.cache/plimsoll. Returns false if the cache is off (PLIMSOLL_CACHE is empty), no home
+ * folder is known, or the path is too long; the caller then caches nothing. Creates nothing. */
 bool pl_cache_path(const char *file, char *out, size_t cap);
 /* Creates the folder of such a path. */
 pl_status pl_cache_make(const char *path) PL_MUST_USE;

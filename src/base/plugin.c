@@ -44,7 +44,7 @@ static bool folder_of(bool library, char *folder, size_t cap)
     return slash != NULL;
 }
 
-/* The n-th place to look; false: there are no more. */
+/* Writes the n-th place to look for the plug-in; returns false after the last place. */
 static bool place(const char *name, int n, char *path, size_t cap)
 {
     static const struct {

@@ -21,8 +21,8 @@ bool image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w,
 /* A black PNG whose data inflate to at least this many zeros; or, of 8 x 8 pixels, whose colour
  * profile does. */
 bool image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n);
-/* By how many bytes fn raises the peak memory of a process: measured in a child, whose count
- * starts anew. */
+/* Returns the bytes by which fn raises the peak memory of a process. Measures in a child process,
+ * because a process cannot lower its own peak. */
 size_t image_growth(void (*fn)(void *ctx), void *ctx);
 bool image_write(const char *path, const uint8_t *bytes, size_t n);
 /* Writes n JPEGs of w x h as DIR/CLASS/NNNN.jpg in this many classes; each `bad`-th is cut short

@@ -131,10 +131,9 @@ TEST(pack_reaches_published_optima)
     }
 }
 
-/* Once with everything on, once with the depth-first search alone on the unsplit problem. */
 /* Steps of a small network under tight budgets: one buffer has half of the bytes, hundreds are
- * tiny, and the gaps between the large buffers must hold them. The effort is that of a plan's
- * second search. */
+ * tiny, and the gaps between the large buffers must hold them. The packer gets the effort of a
+ * plan's second search. */
 TEST(pack_fits_many_small_buffers_between_few_large_ones)
 {
     static const struct {
@@ -164,7 +163,7 @@ TEST(pack_fits_many_small_buffers_between_few_large_ones)
 
 /* A step of a network under a tight budget, with workspaces: placement from the bottom up and
  * the search over ranks leave 5 % of gaps, which are closed by moving the buffers in the way.
- * The effort is that of a plan. */
+ * The packer gets the effort of a plan. */
 TEST(pack_closes_gaps_by_moving_buffers)
 {
     pl_pack_csv c = PL_PACK_CSV_INIT;

@@ -17,7 +17,8 @@
  "'model.dense=[4, 4]' model.film_hidden=4 data.samples=12 data.eval_samples=6 train.steps=3 "     \
  "eval.every=0 eval.batches=2 "
 
-/* Arrays: the mean error against target.npy, which predictions do not read, is that of `eval`. */
+/* Predictions do not read target.npy. Their mean error against it equals the error that `eval`
+ * reports. */
 TEST(cloud_predicts_heights_of_arrays_without_targets)
 {
     const char *d = pl_test_dir();

@@ -189,7 +189,8 @@ static const char *file_name(void)
     return path;
 }
 
-/* Bytes of a tensor of the written file, which has `count` rows; NULL: there is no such tensor. */
+/* Returns the bytes of a tensor of the written file, which has `count` rows; NULL if the file lacks
+ * the tensor. */
 static const char *tensor_of(const char *name, int64_t count, pl_type *type)
 {
     static char bytes[1 << 16];

@@ -72,7 +72,7 @@ pl_status pl_tokenizer_find(pl_tokenizer *t, const char *path, const char *const
 /* Sets *out to the path of `name` in the folder of the file. */
 pl_status pl_tokenizer_beside(pl_tokenizer *t, const char *file, const char *name,
                               const char **out) PL_MUST_USE;
-/* Reads the JSON file `name` in the folder of the file; *out is NULL when there is no such file. */
+/* Reads the JSON file `name` in the folder of the file; *out is NULL if the folder lacks it. */
 pl_status pl_tokenizer_read_beside(pl_tokenizer *t, const char *file, const char *name,
                                    struct json_t **out) PL_MUST_USE;
 

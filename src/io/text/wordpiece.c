@@ -3,8 +3,8 @@
  *
  * Cleaning drops control characters and makes every space a blank; Chinese characters are words of
  * their own; lower case drops accents (the characters of NFD that take no space). A word of which a
- * part is not in the vocabulary is one unknown token. The order of these steps, and what counts as
- * space or punctuation, is that of the tokenizers library, from whose files vocabularies come.
+ * part is not in the vocabulary is one unknown token. The order of these steps, and the characters
+ * that count as space or punctuation, follow the tokenizers library, which writes these files.
  */
 #include "base/str.h"
 #include "base/sys.h"

@@ -22,8 +22,8 @@ typedef struct pl_weight_source {
     pl_arena mem;
 } pl_weight_source;
 
-/* Opens the files, chooses naming and prefix (those that find most slots; the engine's own names
- * and no prefix where others find no more), and looks up the tensors. */
+/* Opens the files, chooses the naming and the prefix that find most slots, and looks up the
+ * tensors. The engine's own names without a prefix win a tie. */
 pl_status pl__source_open(pl_weight_source *s) PL_MUST_USE;
 void pl__source_close(pl_weight_source *s);
 bool pl__source_wants(const pl_weight_source *s, int slot);

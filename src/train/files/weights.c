@@ -210,8 +210,8 @@ static pl_status tell(loading *l)
     pl_run *r = l->s.r;
     pl_str t = PL_STR_INIT;
     const char *before = r->files.start_note;
-    bool told = r->purpose.goal == PL_GOAL_TRAIN || l->absent.n || l->differs.n;
-    if (!told) return PL_OK;
+    bool report = r->purpose.goal == PL_GOAL_TRAIN || l->absent.n || l->differs.n;
+    if (!report) return PL_OK;
     pl_str_addf(&t, "%s%s%s %s: %s names", before ? before : "", before ? "\n" : "", l->s.key,
                 l->s.path, l->s.naming->name);
     if (l->s.prefix[0]) pl_str_addf(&t, " after \"%s\"", l->s.prefix);
