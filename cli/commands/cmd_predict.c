@@ -37,6 +37,7 @@ static pl_status print_json(const predictor *e, const pl_predict_info *info, dou
     pl_json_string(j, "out", e->out);
     pl_json_int(j, "samples", info->samples);
     pl_json_int(j, "bad_files", info->bad);
+    if (info->note[0]) pl_json_string(j, "note", info->note);
     pl_json_int(j, "batch", pl_run_split_get(e->t.run).micro);
     trained_json(&e->t, j, seconds);
     pl_json_end(j);
@@ -60,6 +61,7 @@ static int predict(predictor *e, cli_args *a)
     rc = pl_run_predict(e->t.run, &o, &info);
     double seconds = cli_seconds() - began;
     if (rc != PL_OK) return cli_fail(rc);
+    if (info.note[0] && !e->t.progress.quiet) cli_error("%s", info.note);
     if (info.bad)
         cli_error("%s picture%s could not be read and were left out", cli_count(info.bad),
                   info.bad == 1 ? "" : "s");

@@ -64,6 +64,7 @@ static const pl_naming namings[] = {
 
 const pl_weights wan_weights[] = {
     {"teacher.weights", "teacher.*", namings},
+    {"vae.weights", "vae.*", wan_vae_namings},
     {NULL, NULL, NULL},
 };
 

@@ -52,6 +52,24 @@ static const pl_config_entry schema[] = {
     {"predict.project", PL_CONFIG_BOOL, "true",
      .doc = "`predict`: also write latents of the teacher's channels, through the trained "
             "projection; false: for a file with the student alone."},
+    {"vae.weights", PL_CONFIG_TEXT, "null",
+     .doc = "`predict`: weights of Wan 2.1's autoencoder (Wan's own file, or the folder of "
+            "diffusers): pictures are written, too; null: latents only."},
+    {"vae.width", PL_CONFIG_INT, "96", .min = 2, .max = 65536,
+     .doc = "Autoencoder: channels of the finest level."},
+    {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", .min = 1, .max = 64,
+     .doc = "Autoencoder: channels of its levels as multiples; each level but one halves a side."},
+    {"vae.blocks", PL_CONFIG_INT, "2", .min = 1, .max = WAN_VAE_BLOCKS,
+     .doc = "Autoencoder: residual blocks per level; the decoder has one more."},
+    {"vae.mean", PL_CONFIG_FLOATS,
+     "[-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, "
+     "0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921]",
+     .min = -1e6, .max = 1e6, .doc = "Autoencoder: mean of each channel of its latents."},
+    {"vae.std", PL_CONFIG_FLOATS,
+     "[2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, "
+     "1.5579, 1.6382, 1.1253, 2.8251, 1.916]",
+     .min = 1e-6, .max = 1e6,
+     .doc = "Autoencoder: standard deviation of each channel of its latents."},
     {"data.samples", PL_CONFIG_INT, "2081", .min = 1, .max = 1e12,
      .doc = "Number of generated training prompts."},
     {"data.eval_samples", PL_CONFIG_INT, "54", .min = 1, .max = 1e12,

@@ -32,6 +32,21 @@ pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
  * as the authors' program does. */
 void wan_project(pl_nn *m, const wan_config *c, bool joined);
 
+/* ---- the autoencoder of the teacher's latents, decoder.c ---------------------------------- */
+enum { WAN_VAE_LEVELS = 8, WAN_VAE_BLOCKS = 8, WAN_VAE_FRAMES = 64 };
+typedef struct wan_vae {
+    int64_t width, channels, mult[WAN_VAE_LEVELS]; /* channels: of a latent */
+    int levels, blocks;                            /* blocks: a level has one more */
+    bool doubles[WAN_VAE_LEVELS];   /* [i]: enlarging to level i doubles the frames, too */
+    const double *mean, *deviation; /* of the channels of a latent, borrowed from the keys */
+} wan_vae;
+/* Reads the keys vae.*; false: the context has the error. */
+bool wan_vae_of(const pl_config *c, pl_nn *m, wan_vae *v);
+/* Latents (B,F,H,W,channels) in the autoencoder's scale to frames (B,F',H',W',3) in [-1,1], where
+ * H' is H x 2^(levels-1) and F' is 1 + 2^k (F-1) for k levels that double the frames. */
+pl_val wan_decode(pl_nn *m, const wan_vae *c, pl_val z);
+extern const pl_naming wan_vae_namings[];
+
 /* ---- data, prompts.c -------------------------------------------------------------------- */
 pl_status wan_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                         pl_batch *batch);
