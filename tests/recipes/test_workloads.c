@@ -207,8 +207,8 @@ static void give_inputs(bench *b, int step, call at)
 
 /* ---- comparison ------------------------------------------------------------------------- */
 typedef struct worst {
-    double loss, grad, change, state;
-    int grads; /* gradients compared */
+    double loss, grad, change, state; /* change: a share of what allowed_change allows */
+    int grads;                        /* gradients compared */
     char grad_name[128], change_name[128], state_name[128];
 } worst;
 
@@ -301,6 +301,13 @@ static pl_status run_step(bench *b, int step, worst *w)
     return PL_OK;
 }
 
+/* A few gradients near 0 change their sign with the order of summation, and Adam makes full steps
+ * of them. PyTorch shows how much that moves the change of this tensor: spread. */
+static double allowed_change(json_t *row)
+{
+    return 0.005 + 2 * json_number_value(json_object_get(row, "spread"));
+}
+
 /* Compares the result of training: changes of parameters, values of buffers and averages. Adam
  * turns a gradient that is noise into steps of random sign, so parameters with such gradients
  * only are left out, and so are running means that follow them. */
@@ -323,7 +330,8 @@ static void check_final(bench *b, worst *w)
         for (int64_t i = 0; i < n; i++) x[i] -= b->start[slot][i];
         bool moves = grad_norm(row) > noise_level;
         if (moves && (want = json_object_get(row, "change")))
-            note(peer_deviation(peer_summarise(x, n), want, 0), name, &w->change, w->change_name);
+            note(peer_deviation(peer_summarise(x, n), want, 0) / allowed_change(row), name,
+                 &w->change, w->change_name);
         pl_sys_free(x);
         if (!moves || !(want = json_object_get(row, "ema"))) continue;
         snprintf(ema, sizeof ema, "ema.%s", name);
@@ -354,10 +362,11 @@ static void run_work(const work *w)
     if (rc == PL_OK && bench_start(&b)) {
         for (int step = 1; step <= 5 && rc == PL_OK; step++) rc = run_step(&b, step, &far);
         check_final(&b, &far);
-        printf("    %s: losses %.1e, gradients %.1e (%s), changes %.1e (%s), state %.1e (%s)\n",
+        printf("    %s: losses %.1e, gradients %.1e (%s), changes %.2f of what is allowed (%s), "
+               "state %.1e (%s)\n",
                w->name, far.loss, far.grad, far.grad_name, far.change, far.change_name, far.state,
                far.state_name);
-        if (!(far.loss <= 1e-5 && far.grad <= 1e-4 && far.change <= 0.02 && far.state <= 1e-4 &&
+        if (!(far.loss <= 1e-5 && far.grad <= 1e-4 && far.change <= 1 && far.state <= 1e-4 &&
               far.grads == count_gradients(&b)))
             pl_test_fail(__FILE__, __LINE__, "%s is not PyTorch's", w->name);
     }
