@@ -12,6 +12,7 @@
  *     RUN/best -> checkpoints/step-...       with checkpoint.best
  *     RUN/phases/NAME/                       results of a phase
  *     RUN/model.safetensors                  at the end
+ *     RUN/finished.json                      written last: the results of the run, with checksums
  *
  * A checkpoint is written into a folder with a temporary name, its files are fsynced, and the
  * folder is renamed. So a folder with the final name is complete, unless it was damaged later,
@@ -118,6 +119,20 @@ PL_API pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c,
                                 int64_t keep) PL_MUST_USE;
 /* Points RUN/best to the checkpoint of that step; 0: removes the link. */
 PL_API pl_status pl_folder_set_best(pl_folder *f, int64_t step) PL_MUST_USE;
+/* Returns PL_OK while the path of the folder leads to the folder that was locked. PL_ERR_FILE: the
+ * folder was removed, moved or replaced; what is there belongs to somebody else. Every function
+ * below that writes checks this first. */
+PL_API pl_status pl_folder_mine(const pl_folder *f) PL_MUST_USE;
+/* Marks the run as finished: writes RUN/finished.json, which lists those of the n files that exist,
+ * with length and checksum. The files must be complete and synced. last: the last checkpoint. */
+PL_API pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *const *names,
+                                  int n) PL_MUST_USE;
+/* Removes RUN/finished.json: the run goes on. */
+PL_API pl_status pl_folder_unfinish(pl_folder *f) PL_MUST_USE;
+/* Reads RUN/finished.json, and every byte of the files that it lists; models_only: of the model
+ * files. PL_ERR_FILE: the run is not finished, or a file is missing or damaged. */
+PL_API pl_status pl_folder_finished(const char *path, bool models_only,
+                                    pl_checkpoint *out) PL_MUST_USE;
 /* Copies a file to RUN/name, completely or not at all. */
 PL_API pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name) PL_MUST_USE;
 /* Writes a small file into the folder, completely or not at all. */

@@ -47,20 +47,31 @@ static int inspect_file(const char *path)
     return 0;
 }
 
+static bool is_inside(const char *folder, const char *name)
+{
+    char *path = cli_text("%s/%s", folder, name);
+    bool is = path && access(path, F_OK) == 0;
+    free(path);
+    return is;
+}
+
 /* ---- checkpoints and run folders -------------------------------------------------------- */
 /* Prints one line about a checkpoint; returns false when the checkpoint is damaged. */
-static bool print_checkpoint(const char *dir, const char *mark)
+static bool print_checkpoint(const char *dir, int64_t step, const char *mark)
 {
     pl_checkpoint *c = cli_new(sizeof *c);
-    bool whole = pl_checkpoint_verify(dir, c) == PL_OK;
-    if (whole)
+    bool whole = pl_checkpoint_verify(dir, c) == PL_OK, misnamed = whole && c->step != step;
+    if (misnamed)
+        printf("  %s%s  misnamed: holds step %s; a run would not resume from it%s\n",
+               cli_red(stdout), dir, cli_count(c->step), cli_plain(stdout));
+    else if (whole)
         printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c->step),
                c->phase < 0 ? "" : ", phase ", c->phase_name, cli_bytes(c->bytes), c->written,
                mark);
     else
         printf("  %s%s  damaged: %s%s\n", cli_red(stdout), dir, pl_error_text(), cli_plain(stdout));
     free(c);
-    return whole;
+    return whole && !misnamed;
 }
 
 static void print_contents(const pl_checkpoint *c)
@@ -89,11 +100,25 @@ static int inspect_checkpoint(const char *dir)
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
-static void count_tensor(void *ctx, const pl_tensor_info *t)
+/* Prints the results of a run with their checksums; returns false when one is damaged. */
+static bool print_results(const char *path)
 {
-    totals *sum = ctx;
-    sum->bytes += t->bytes;
-    sum->n++;
+    pl_checkpoint *c = cli_new(sizeof *c);
+    if (!is_inside(path, "finished.json")) {
+        printf("  not finished: no %s/finished.json\n", path);
+        free(c);
+        return true;
+    }
+    bool whole = pl_folder_finished(path, false, c) == PL_OK;
+    if (whole)
+        printf("  finished at step %s, all checksums match:\n", cli_count(c->step));
+    else
+        cli_error("%s is finished, but damaged: %s", path, pl_error_text());
+    for (int i = 0; i < c->n_files; i++)
+        printf("    %-24s %12s  xxh64 %016llx\n", c->file[i].name, cli_bytes(c->file[i].bytes),
+               (unsigned long long)c->file[i].hash);
+    free(c);
+    return whole;
 }
 
 /* Lists the checkpoints of a run. Returns exit code 6 when the newest is damaged: a run would
@@ -102,33 +127,17 @@ static int inspect_run(const char *path)
 {
     enum { SHOWN = 256 };
     int64_t steps[SHOWN], best = pl_folder_best(path);
-    char at[4096]; /* a checkpoint, then the model */
+    char at[4096];
     int n = pl_folder_steps(path, steps, SHOWN);
     bool newest = true;
     printf("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
     for (int i = 0; i < n && i < SHOWN; i++) {
         pl_folder_checkpoint(path, steps[i], at, sizeof at);
-        bool whole = print_checkpoint(at, steps[i] == best ? " (best)" : "");
+        bool whole = print_checkpoint(at, steps[i], steps[i] == best ? " (best)" : "");
         if (i == 0) newest = whole;
     }
-    snprintf(at, sizeof at, "%s/model.safetensors", path);
-    if (access(at, R_OK) != 0) {
-        printf("  not finished: no %s\n", at);
-        return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
-    }
-    totals sum = {0};
-    pl_status rc = pl_model_file_list(at, count_tensor, NULL, &sum);
-    if (rc != PL_OK) return cli_fail(rc);
-    printf("  %s  finished: %d tensors, %s\n", at, sum.n, cli_bytes(sum.bytes));
-    return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
-}
-
-static bool is_inside(const char *folder, const char *name)
-{
-    char *path = cli_text("%s/%s", folder, name);
-    bool is = path && access(path, F_OK) == 0;
-    free(path);
-    return is;
+    bool results = print_results(path);
+    return newest && results ? 0 : pl_status_exit_code(PL_ERR_FILE);
 }
 
 /* Returns -1 when the path is neither a checkpoint nor a run folder. */
@@ -346,11 +355,12 @@ typedef struct inspect_options {
 const cli_help cli_help_inspect = {
     .usage = "plimsoll inspect CONFIG|FILE|RUN [key=value ...]\n"
              "plimsoll inspect data DIR",
-    .about = "Lists the tensors of a weight file (.safetensors or its index, .pt, .pth, .ckpt, "
-             ".bin); the checkpoints\nof a run folder, with their checksums verified; or the "
-             "inputs and the state, the graph or the\nbuffers of a configuration. `inspect data` "
-             "decodes every image of a data set and lists the images\nthat cannot be read (exit "
-             "code 5).",
+    .about =
+        "Lists the tensors of a weight file (.safetensors or its index, .pt, .pth, .ckpt, "
+        ".bin); the checkpoints\nand results of a run folder, with their checksums verified; or the "
+        "inputs and the state, the graph or the\nbuffers of a configuration. `inspect data` "
+        "decodes every image of a data set and lists the images\nthat cannot be read (exit "
+        "code 5).",
     .examples = "  plimsoll inspect runs/first\n"
                 "  plimsoll inspect runs/first/model.safetensors\n"
                 "  plimsoll inspect cloud/tiny\n"

@@ -99,6 +99,22 @@ static void restore(run_folder *f)
     f->best_value = same ? pl_checkpoint_noted(&f->last, "best.value", 0) : 0;
 }
 
+/* Returns whether the results of the newest checkpoint are all there. What is missing or damaged is
+ * made again from that checkpoint. */
+static bool results_complete(const run_folder *f)
+{
+    char path[4096];
+    pl_checkpoint *c = cli_new(sizeof *c);
+    pl_status rc = pl_folder_finished(f->path, true, c);
+    bool complete = rc == PL_OK && c->step == f->last.step;
+    path_of(f, "finished.json", path);
+    if (rc != PL_OK && access(path, F_OK) == 0)
+        cli_error("the results in %s are made again from its last checkpoint: %s", f->path,
+                  pl_error_text());
+    free(c);
+    return complete;
+}
+
 /* Returns whether the checkpoint belongs to the last phase, or to the phase that ended the run. */
 static bool last_phase(const run_folder *f, const pl_run *run)
 {
@@ -109,15 +125,13 @@ static bool last_phase(const run_folder *f, const pl_run *run)
 
 static pl_status resume_run(run_folder *f, pl_run *run)
 {
-    char path[4096];
     f->ended = (int64_t)pl_checkpoint_noted(&f->last, "ended", 0) == f->last.step;
     pl_status rc = compare(f, run);
     if (rc != PL_OK) return rc;
     restore(f);
-    path_of(f, "model.safetensors", path);
     int64_t steps = pl_config_int(pl_run_config(run), "train.steps"), done = f->last.phase_step;
     bool last = last_phase(f, run);
-    f->finished = last && (f->ended || done >= steps) && access(path, F_OK) == 0;
+    f->finished = last && (f->ended || done >= steps) && results_complete(f);
     if (last && done > steps) {
         cli_error("%s has done %lld steps and train.steps is %lld: nothing is left to do", f->path,
                   (long long)done, (long long)steps);
@@ -172,7 +186,14 @@ pl_status folder_enter(run_folder *f, pl_run *run, bool resume)
 
 pl_status folder_settle_best(run_folder *f)
 {
+    char dir[4096];
     if (!f->path) return PL_OK;
+    if (f->best_step) pl_folder_checkpoint(f->path, f->best_step, dir, sizeof dir);
+    if (f->best_step && access(dir, F_OK) != 0) {
+        cli_error("warning: the best checkpoint, %s, is missing: the next evaluation is the best",
+                  dir);
+        f->best_step = 0;
+    }
     pl_status rc = pl_folder_set_best(f->folder, f->best_step);
     if (rc != PL_OK) cli_fail(rc);
     return rc;
@@ -264,6 +285,7 @@ static void remove_models(run_folder *f)
 {
     char path[4096];
     if (!f->older_model) return;
+    if (pl_folder_unfinish(f->folder) != PL_OK) return; /* the save fails for the same reason */
     path_of(f, "model.safetensors", path);
     unlink(path);
     path_of(f, "model_ema.safetensors", path);
@@ -278,10 +300,8 @@ bool folder_due(const run_folder *f, int64_t step, int64_t phase_step)
            (f->interval > 0 && cli_seconds() - f->saved_at >= f->interval);
 }
 
-pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
+static pl_status save_step(run_folder *f, pl_run *run, int64_t step, bool evaluated)
 {
-    int64_t step = pl_run_steps_done(run);
-    if (!f->path || step == 0) return PL_OK;
     if (step == f->saved) return f->best_step == step ? pl_folder_set_best(f->folder, step) : PL_OK;
     remove_models(f);
     if (f->best_step) {
@@ -300,6 +320,32 @@ pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
     return PL_OK;
 }
 
+pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
+{
+    int64_t step = pl_run_steps_done(run);
+    if (!f->path || step == 0) return PL_OK;
+    pl_status rc = save_step(f, run, step, evaluated);
+    if (rc != PL_OK && f->best_step == step) { /* RUN/best must lead to a checkpoint */
+        f->best_step = f->before_step;
+        f->before_step = 0;
+        f->best_value = f->before_value;
+    }
+    return rc;
+}
+
+pl_status folder_finish(run_folder *f)
+{
+    static const char *const names[] = {"model.safetensors", "model_ema.safetensors", "config.yaml",
+                                        "plan.json",         "metrics.csv",           "eval.csv",
+                                        "log.jsonl"};
+    if (!f->path) return PL_OK;
+    if (fflush(f->log_file) != 0 || fsync(fileno(f->log_file)) != 0) {
+        f->error_printed = true;
+        return fail_io("write the log of", f->path);
+    }
+    return pl_folder_finish(f->folder, &f->last, names, sizeof names / sizeof *names);
+}
+
 pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool *best)
 {
     *best = false;
@@ -315,6 +361,8 @@ pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool 
     }
     bool better = f->best_is_max ? e->value[i] > f->best_value : e->value[i] < f->best_value;
     if (isnan(e->value[i]) || (f->best_step && !better)) return PL_OK;
+    f->before_step = f->best_step;
+    f->before_value = f->best_value;
     f->best_step = step;
     f->best_value = e->value[i];
     *best = true;

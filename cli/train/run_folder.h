@@ -11,7 +11,7 @@
 typedef struct run_folder {
     const char *path; /* NULL: no folder */
     bool quiet;       /* print only warnings and errors */
-    bool finished;    /* the run in the folder has all its steps and its model */
+    bool finished;    /* the run in the folder has all its steps and all its results */
     bool ended;       /* the run stopped early (stop.*) and stays stopped */
     pl_folder *folder;
     FILE *log_file;
@@ -24,6 +24,8 @@ typedef struct run_folder {
     bool best_is_max;
     int64_t best_step; /* 0: none */
     double best_value;
+    int64_t before_step; /* the best before best_step, for a save that fails */
+    double before_value;
     bool older_model;   /* the folder has models of an earlier, shorter run */
     bool keep_log;      /* append to the log without cutting it */
     bool error_printed; /* the error that was returned has been printed */
@@ -49,6 +51,8 @@ void folder_close(run_folder *f);
 bool folder_due(const run_folder *f, int64_t step, int64_t phase_step);
 /* Saves a checkpoint, unless this step has one. evaluated: the evaluation of this step is done. */
 pl_status folder_save(run_folder *f, pl_run *run, bool evaluated);
+/* Marks the run as finished, after everything else has been written and synced. */
+pl_status folder_finish(run_folder *f);
 /* Sets *best when the evaluation is the best so far; a save should follow. */
 pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool *best);
 

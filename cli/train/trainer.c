@@ -45,6 +45,8 @@ static pl_status save_weights(trainer *t, const char *name, bool averaged)
         rc = pl_folder_copy(t->folder.folder, path, name);
     } else {
         if (averaged && !pl_run_has_averages(t->run)) return PL_OK;
+        rc = pl_folder_mine(t->folder.folder);
+        if (rc != PL_OK) return rc;
         snprintf(path, sizeof path, "%s/%s", t->folder.path, name);
         rc = averaged ? pl_run_save_averages(t->run, path) : pl_run_save_model(t->run, path);
     }
@@ -71,6 +73,7 @@ pl_status trainer_finish(trainer *t)
     if (rc == PL_OK && !stopped && t->world && !ranks_follows(t)) rc = pl_run_served(t->run, true);
     if (rc == PL_OK && !stopped) rc = ranks_share_peaks(t);
     if (rc == PL_OK) rc = emit_end(t, done);
+    if (rc == PL_OK && !stopped && !ranks_follows(t)) rc = folder_finish(&t->folder);
     if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
     return rc;
 }

@@ -97,13 +97,14 @@ void pl_sys_unmap(void *p, size_t bytes)
 int pl_sys_open(const char *path, int flags, int mode)
 {
     n_opens++;
+    /* O_NONBLOCK: opening a named pipe to read must not wait for a writer. Files ignore it. */
+    if ((flags & O_ACCMODE) == O_RDONLY) flags |= O_NONBLOCK;
     return open(path, flags | O_CLOEXEC, mode);
 }
 
 pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out, size_t *len)
 {
-    /* O_NONBLOCK: a named pipe must be refused below, not waited for. */
-    int fd = pl_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    int fd = pl_sys_open(path, O_RDONLY, 0);
     PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     struct stat st;
     pl_status rc = PL_OK;

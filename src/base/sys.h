@@ -31,7 +31,8 @@ void pl_sys_fail_nth(uint64_t n);
 /* True when a failure armed by pl_sys_fail_nth has happened since it was armed. */
 bool pl_sys_fail_hit(void);
 
-/* open(2), counted; -1 with errno set on failure. flags as for open, O_CLOEXEC is added. */
+/* open(2), counted; -1 with errno set on failure. flags as for open, O_CLOEXEC is added, and
+ * O_NONBLOCK for reading, so that a pipe does not wait for its writer. */
 int pl_sys_open(const char *path, int flags, int mode);
 /* fsyncs the folder that holds path, so that a rename in it survives a power cut. */
 void pl_sys_sync_folder(const char *path);

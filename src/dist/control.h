@@ -8,6 +8,7 @@
  *                 beat WHAT                      limit SECONDS    beats: every quarter of a second
  *                 fail CODE TEXT                 bye CODE
  *   hub -> rank   welcome TOKEN                  beat             stop SIGNAL      end CODE
+ *                 ask SIGNAL                     SIGUSR1: save, SIGUSR2: print the memory summary
  *
  * The world ends at the first of these: a rank's `fail`; a connection that closes without `bye`; a
  * rank that is silent for longer than the limit. The hub then tells all ranks to end, waits until
@@ -37,6 +38,7 @@ void pl_hub_set_home(pl_hub *h, int rank);        /* the hub is in this rank's p
 /* Serves the ranks for a moment; true when the world has ended. */
 bool pl_hub_tend(pl_hub *h, int milliseconds);
 void pl_hub_stop(pl_hub *h, int signal_number); /* every rank is to stop at a step's end */
+void pl_hub_ask(pl_hub *h, int signal_number);  /* passes SIGUSR1 or SIGUSR2 to every rank */
 /* Returns what ended the world, for users; "" when all ranks said bye. code: the exit code of this
  * process. */
 const char *pl_hub_verdict(const pl_hub *h, int *code);

@@ -452,6 +452,13 @@ void pl_hub_stop(pl_hub *h, int signal_number)
     tell_all(h, line);
 }
 
+void pl_hub_ask(pl_hub *h, int signal_number)
+{
+    char line[32];
+    snprintf(line, sizeof line, "ask %d\n", signal_number);
+    tell_all(h, line);
+}
+
 const char *pl_hub_verdict(const pl_hub *h, int *code)
 {
     *code = h->ended ? h->code : h->doubt ? 8 : h->code_left;

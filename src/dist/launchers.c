@@ -21,8 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* the signal, and how often: handlers must not do more */
+/* the signal that stops, and how often it came: handlers must not do more */
 static volatile sig_atomic_t asked, times;
+/* SIGUSR1 and SIGUSR2, which do not stop: how often they came */
+static volatile sig_atomic_t saves, memories;
 
 static void note_signal(int signal_number)
 {
@@ -30,15 +32,29 @@ static void note_signal(int signal_number)
     times = times + 1;
 }
 
+static void note_request(int signal_number)
+{
+    if (signal_number == SIGUSR1)
+        saves = saves + 1;
+    else
+        memories = memories + 1;
+}
+
+static void listen_to(int signal_number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
+    if (sigaction(signal_number, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return; /* nohup */
+    sigaction(signal_number, &action, NULL);
+}
+
 static void listen_to_signals(void)
 {
-    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART}, old;
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    for (int i = 0; i < 3; i++) {
-        /* nohup */
-        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN) continue;
-        sigaction(signals[i], &action, NULL);
-    }
+    listen_to(SIGINT, note_signal);
+    listen_to(SIGTERM, note_signal);
+    listen_to(SIGHUP, note_signal);
+    listen_to(SIGUSR1, note_request);
+    listen_to(SIGUSR2, note_request);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* Settings for mpirun, unless the user's environment has them. Ranks share cores: they must not be
@@ -119,16 +135,26 @@ static int own_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* What has been passed on. */
+typedef struct passed {
+    int stops, saves, memories;
+    uint64_t first; /* time of the first signal that stops; 0: none */
+} passed;
+
 /* The first signal stops the ranks at the end of a step; a later signal does not wait for it. */
-static void pass_signals(pl_hub *hub, int *seen, uint64_t *first)
+static void pass_signals(pl_hub *hub, passed *p)
 {
     uint64_t now = pl_sys_now_ns();
-    if (times == *seen) return;
-    *seen = times;
-    if (*first == 0) {
-        *first = now;
+    if (saves != p->saves) pl_hub_ask(hub, SIGUSR1);
+    if (memories != p->memories) pl_hub_ask(hub, SIGUSR2);
+    p->saves = saves;
+    p->memories = memories;
+    if (times == p->stops) return;
+    p->stops = times;
+    if (p->first == 0) {
+        p->first = now;
         pl_hub_stop(hub, (int)asked);
-    } else if (now - *first > 1000000000u) {
+    } else if (now - p->first > 1000000000u) {
         pl_hub_fail(hub, 128 + (int)asked, "stopped by a second signal, nothing was saved");
     }
 }
@@ -151,13 +177,13 @@ static void explain_mpirun(pl_hub *hub, int code)
 /* Serves the ranks until the world ends; *status is mpirun's once it is gone, -1 before. */
 static void look_after(pl_hub *hub, pid_t pid, int *status)
 {
-    int seen = 0, state;
-    uint64_t first = 0;
+    int state;
+    passed p = {0};
     bool over = false;
     *status = -1;
     while (!over) {
         over = pl_hub_tend(hub, 50);
-        pass_signals(hub, &seen, &first);
+        pass_signals(hub, &p);
         if (*status < 0 && waitpid(pid, &state, WNOHANG) == pid) {
             *status = state;
             for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last messages */
@@ -174,11 +200,11 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     pl_hub *hub;
     pid_t pid;
     int status;
+    listen_to_signals();
     PL_TRY(pl_hub_new(ranks, &hub));
     pl_control_at at;
     pl_hub_where(hub, &at);
     set_environment(&at);
-    listen_to_signals();
     pl_status rc = start(ranks, argv, &pid);
     if (rc == PL_OK) {
         look_after(hub, pid, &status);
@@ -235,7 +261,7 @@ static int hear(int fd)
 {
     struct ucred leader = {0};
     socklen_t n = sizeof leader;
-    int seen = 0;
+    int seen = 0, seen_saves = 0, seen_memories = 0;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &leader, &n) != 0) leader.pid = 0;
     for (;;) {
         unsigned char byte;
@@ -243,7 +269,11 @@ static int hear(int fd)
         poll(&ready, 1, 50);
         if (ready.revents) return recv(fd, &byte, 1, 0) == 1 ? byte : 8;
         if (times > seen && leader.pid > 1) kill(leader.pid, (int)asked);
+        if (saves > seen_saves && leader.pid > 1) kill(leader.pid, SIGUSR1);
+        if (memories > seen_memories && leader.pid > 1) kill(leader.pid, SIGUSR2);
         seen = times;
+        seen_saves = saves;
+        seen_memories = memories;
     }
 }
 
@@ -252,9 +282,9 @@ static pl_status follow(int *code)
     struct sockaddr_un at;
     socklen_t n = torch_name(&at);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listen_to_signals();
     for (int i = 0; i < 300 && fd >= 0; i++) {
         if (connect(fd, (struct sockaddr *)&at, n) == 0) {
-            listen_to_signals();
             *code = hear(fd);
             close(fd);
             return PL_OK;

@@ -106,6 +106,8 @@ static void take_line(pl_line *l, const char *line)
     if (sscanf(line, "stop %d", &number) == 1 &&
         (number == SIGTERM || number == SIGINT || number == SIGHUP))
         kill(getpid(), number);
+    if (sscanf(line, "ask %d", &number) == 1 && (number == SIGUSR1 || number == SIGUSR2))
+        kill(getpid(), number);
     if (sscanf(line, "end %d", &number) == 1 && !l->own)
         leave(l, "another rank ended the run", false, number > 0 && number < 256 ? number : 8);
 }

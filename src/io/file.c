@@ -22,7 +22,7 @@ enum { BUFFER_BYTES = 1 << 16, TEMP_TRIES = 100 };
 
 pl_status pl_file_open(const char *path, pl_status bad, pl_file *out)
 {
-    int fd = pl_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    int fd = pl_sys_open(path, O_RDONLY, 0);
     PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot open %.300s: %s", path, strerror(errno));
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {

@@ -27,6 +27,17 @@ static void folder_of(const hdf5_field *field, int i, char *out, size_t cap)
             out[0] = 0;
 }
 
+/* Returns the properties of an array whose numbers lie in another file; 0: the default. */
+static id external_list(const char *elsewhere)
+{
+    id (*create)(id), *class = symbol("H5P_CLS_DATASET_CREATE_ID_g");
+    int (*external)(id, const char *, long, uint64_t);
+    if (!elsewhere || !class || !BIND(create, "H5Pcreate") || !BIND(external, "H5Pset_external"))
+        return 0;
+    id list = create(*class);
+    return external(list, elsewhere, 0, UINT64_MAX) >= 0 ? list : 0;
+}
+
 bool hdf5_file_write(const char *path, const hdf5_field *field, int n)
 {
     int (*open_lib)(void), (*put)(id, id, id, id, id, const void *), (*close_file)(id),
@@ -49,7 +60,7 @@ bool hdf5_file_write(const char *path, const hdf5_field *field, int n)
         /* a file stays open as long as an object in it is open */
         if (folder[0]) close_one(group(file, folder, 0, 0, 0));
         id d = type ? set(file, field[i].name, *type, space(field[i].rank, field[i].dim, NULL), 0,
-                          0, 0)
+                          external_list(field[i].elsewhere), 0)
                     : -1;
         ok = d >= 0 && put(d, *type, 0, 0, 0, field[i].data) >= 0;
         if (d >= 0) close_one(d);

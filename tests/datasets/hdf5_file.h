@@ -12,6 +12,7 @@ typedef struct hdf5_field {
     int rank;
     uint64_t dim[3];
     const void *data;
+    const char *elsewhere; /* file that holds the numbers (external storage); NULL: this one */
 } hdf5_field;
 
 /* Writes a file of n arrays; all that have a folder have the same one. False when it cannot. */

@@ -214,6 +214,16 @@ TEST(control_stop_reaches_ranks_that_connect_later)
     close_world(h, fd, 2);
 }
 
+TEST(control_requests_reach_every_rank)
+{
+    pl_hub *h;
+    int fd[2];
+    CHECK(open_world(2, &h, fd));
+    pl_hub_ask(h, 10);
+    for (int i = 0; i < 2; i++) CHECK(ctl_hear(fd[i], "ask 10\n", 500)[0]);
+    close_world(h, fd, 2);
+}
+
 /* ---- strangers -------------------------------------------------------------------------- */
 static const char *const noises[] = {
     "\n",

@@ -38,6 +38,7 @@ static int be_rank(void *ctx)
     part *p = ctx;
     pl_line *l;
     signal(SIGTERM, note_signal);
+    signal(SIGUSR1, note_signal);
     if (pl_line_open(&p->at, p->rank, "h", "rank 0 host x", NULL, say_doing, p, &l) != PL_OK)
         return 99;
     if (p->limit > 0) pl_line_set_limit(l, p->limit);
@@ -171,6 +172,8 @@ static const struct {
     {"end 999\n", 8},
     {"end -4\n", 8},
     {"stop 15\n", 100 + 15},
+    {"ask 10\n", 100 + 10},
+    {"ask 9\nask 15\nend 3\n", 3},
     {"stop 9\nend 3\n", 3},
     {"stop 19\nend 3\n", 3},
     {"stop\nend 3\n", 3},

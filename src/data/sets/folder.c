@@ -92,8 +92,10 @@ static pl_status add_file(walk *w, const listing *l, const char *name, const cha
         return PL_OK;
     }
     if (is_larger(w, l, name)) return PL_OK;
-    PL_FAIL_IF(stat(full, &st) != 0, PL_ERR_DATA, "%s: %s", full, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return PL_OK;
+    /* A link to nothing is a bad image: data.on_bad says what becomes of it. */
+    bool dangles = stat(full, &st) != 0;
+    if (dangles) st.st_size = 0;
+    if (!dangles && !S_ISREG(st.st_mode)) return PL_OK;
     pl_item *i = pl__items_add(w->s);
     if (!i) return PL_ERR_MEMORY;
     i->name = rel;

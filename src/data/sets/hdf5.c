@@ -28,6 +28,8 @@
 # include <signal.h>
 # include <stdio.h>
 # include <string.h>
+# include <sys/prctl.h>
+# include <sys/stat.h>
 # include <sys/wait.h>
 # include <unistd.h>
 
@@ -36,14 +38,15 @@
     X(H5open) X(H5Fopen) X(H5Fclose) X(H5Dopen2) X(H5Dclose) X(H5Dget_space) X(H5Dget_type) \
     X(H5Dread) X(H5Sclose) X(H5Screate_simple) X(H5Sget_simple_extent_ndims) \
     X(H5Sget_simple_extent_dims) X(H5Sselect_hyperslab) X(H5Tclose) X(H5Tget_class) \
-    X(H5Tget_size) X(H5Eset_auto2) X(H5Fcreate) X(H5Gcreate2) X(H5Gclose) X(H5Dcreate2) X(H5Dwrite)
+    X(H5Tget_size) X(H5Eset_auto2) X(H5Fcreate) X(H5Gcreate2) X(H5Gclose) X(H5Dcreate2) X(H5Dwrite) \
+    X(H5Dget_create_plist) X(H5Pget_external_count) X(H5Pget_layout) X(H5Pclose) X(H5Fget_name)
 # define TYPES(X) \
     X(H5T_NATIVE_FLOAT_g) X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g) X(H5T_NATIVE_INT64_g) \
     X(H5T_NATIVE_UINT8_g)
 /* clang-format on */
 
 /* The header's H5F_ACC_RDONLY and H5F_ACC_TRUNC call into the library, which is not linked. */
-enum { N_FUNCTIONS = 22, N_TYPES = 5, READ_ONLY = 0, TRUNCATE = 2 };
+enum { N_FUNCTIONS = 27, N_TYPES = 5, READ_ONLY = 0, TRUNCATE = 2 };
 
 typedef union hdf5_table {
     struct {
@@ -127,6 +130,26 @@ static pl_status read_type(pl_hdf5 *h, const char *field)
     return PL_OK;
 }
 
+/* An array whose numbers lie in other files would make the reader open whatever path the file
+ * names: such arrays are refused. */
+static pl_status check_inside(const pl_hdf5 *h, const char *field)
+{
+    char name[4096] = "";
+    hid_t list = lib.H5Dget_create_plist(h->set);
+    bool external = list < 0 || lib.H5Pget_external_count(list) != 0,
+         virtual = list >= 0 && lib.H5Pget_layout(list) == H5D_VIRTUAL;
+    if (list >= 0) lib.H5Pclose(list);
+    bool linked = lib.H5Fget_name(h->set, name, sizeof name) <= 0 || strcmp(name, h->path) != 0;
+    PL_FAIL_IF(external || virtual || linked, PL_ERR_DATA,
+               "%s: the numbers of \"%s\" lie in other files (%s), which are not read; copy them "
+               "into the file (h5repack, h5py)",
+               h->path, field,
+               external  ? "external storage"
+               : virtual ? "virtual storage"
+                         : "an external link");
+    return PL_OK;
+}
+
 static pl_status open_locked(pl_hdf5 *h, const char *field)
 {
     h->file = lib.H5Fopen(h->path, READ_ONLY, H5P_DEFAULT);
@@ -135,6 +158,7 @@ static pl_status open_locked(pl_hdf5 *h, const char *field)
     PL_FAIL_IF(h->set < 0, PL_ERR_DATA,
                "%s has no array \"%s\" (data.fields can give it another name: INPUT=folder/array)",
                h->path, field);
+    PL_TRY(check_inside(h, field));
     return read_type(h, field);
 }
 
@@ -160,6 +184,9 @@ static void read_all_over(pl_hdf5 *h, const char *field)
     const uint64_t most = (uint64_t)1 << 28;
     hid_t type;
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) signal(fatal[i], SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
     alarm(SECONDS);
     if (open_locked(h, field) != PL_OK || !memory_type(PL_F64, &type)) return;
     uint64_t row = 1;
@@ -176,8 +203,10 @@ static void read_all_over(pl_hdf5 *h, const char *field)
 static pl_status try_apart(pl_hdf5 *h, const char *field)
 {
     int status = 0;
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* the child does not outlive its parent */
+        if (getppid() != parent) _exit(1);
         read_all_over(h, field);
         _exit(0);
     }
@@ -189,7 +218,11 @@ static pl_status try_apart(pl_hdf5 *h, const char *field)
 
 pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
 {
+    struct stat st;
     PL_FAIL_IF(pl_hdf5_missing(), PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+    /* a pipe would be waited for */
+    PL_FAIL_IF(stat(path, &st) != 0, PL_ERR_DATA, "%s: %s", path, strerror(errno));
+    PL_FAIL_IF(!S_ISREG(st.st_mode), PL_ERR_DATA, "%s is not a plain file", path);
     pl_hdf5 *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
     h->file = h->set = -1;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,13 +101,23 @@ static pl_status weigh(pl_image_set *s)
     return PL_OK;
 }
 
+/* Returns how many tars stay open: a quarter of the files that this process may have open. */
+static int most_open(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return 1024;
+    return r.rlim_cur / 4 < 1024 ? (int)(r.rlim_cur / 4) : 1024;
+}
+
 static pl_status open_tars(pl_image_set *s)
 {
     s->tars = pl_sys_alloc((size_t)(s->items->n_shards + 1) * sizeof *s->tars);
     if (!s->tars) return PL_ERR_MEMORY;
     for (int i = 0; i < s->items->n_shards; i++) s->tars[i].fd = -1;
-    for (int i = 0; i < s->items->n_shards; i++)
+    for (int i = 0; i < s->items->n_shards; i++) {
         PL_TRY(pl_tar_open(s->items->shards[i], &s->tars[i]));
+        if (i >= most_open()) pl_tar_rest(&s->tars[i]);
+    }
     return PL_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_TRIES = 64 }; /* replacements tried for a bad sample */
@@ -22,21 +23,30 @@ static void shrink(const pl_image_range *r, size_t keep, size_t used)
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
-/* Reads a whole file into `to`; its size may have changed since the set was listed. */
-static pl_status read_file(const char *path, void *to, size_t cap, size_t *n)
+/* Opens a plain file; anything else (a pipe, a device) is refused without waiting for it. */
+static pl_status open_plain(const char *path, int *fd)
 {
-    int fd = pl_sys_open(path, O_RDONLY, 0);
-    PL_FAIL_IF(fd < 0, PL_ERR_DATA, "%s", strerror(errno));
-    *n = 0;
+    struct stat st;
+    *fd = pl_sys_open(path, O_RDONLY, 0);
+    PL_FAIL_IF(*fd < 0, PL_ERR_DATA, "%s", strerror(errno));
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) return PL_OK;
+    close(*fd);
+    PL_FAIL(PL_ERR_DATA, "not a plain file");
+}
+
+/* Reads the bytes of a file behind the first *n, up to `most` in all. */
+static pl_status read_more(const char *path, void *to, size_t most, size_t *n)
+{
+    int fd;
+    PL_TRY(open_plain(path, &fd));
     ssize_t got;
     do {
-        got = read(fd, (char *)to + *n, cap - *n);
+        got = pread(fd, (char *)to + *n, most - *n, (off_t)*n);
         if (got > 0) *n += (size_t)got;
-    } while ((got > 0 && *n < cap) || (got < 0 && errno == EINTR));
+    } while ((got > 0 && *n < most) || (got < 0 && errno == EINTR));
     int why = errno;
     close(fd);
     PL_FAIL_IF(got < 0, PL_ERR_DATA, "%s", strerror(why));
-    PL_FAIL_IF(*n == cap, PL_ERR_DATA, "the file has grown since the set was listed");
     return PL_OK;
 }
 
@@ -49,24 +59,42 @@ static pl_status read_head(pl_image_set *s, const pl_item *i, pl_image_thread *t
         *n = (size_t)i->bytes < most ? (size_t)i->bytes : most;
         return pl_tar_read(&s->tars[i->shard], i->offset, t->file.at, *n);
     }
-    int fd = pl_sys_open(pl_item_path(s->items, i, path, sizeof path), O_RDONLY, 0);
-    PL_FAIL_IF(fd < 0, PL_ERR_DATA, "%s", strerror(errno));
-    ssize_t got = read(fd, t->file.at, most);
-    close(fd);
-    PL_FAIL_IF(got < 0, PL_ERR_DATA, "cannot be read");
-    *n = (size_t)got;
-    return PL_OK;
+    *n = 0;
+    return read_more(pl_item_path(s->items, i, path, sizeof path), t->file.at, most, n);
 }
 
+/* Bytes of a file that are read whatever its picture is: metadata, and small pictures. */
+enum { ANY_PICTURE = 16 << 20, PIXEL_BYTES = 8 };
+
+/* Returns how much of a large file its picture can need, by the first n bytes; more is padding or
+ * a second content, which would only take memory. A TIFF may have its table at the end. */
+static size_t most_needed(const pl_image_set *s, const pl_image_thread *t, size_t n)
+{
+    pl_image_info info;
+    const uint8_t *head = t->file.at;
+    bool tiff = n > 4 && (memcmp(head, "II*", 4) == 0 || memcmp(head, "MM\0*", 4) == 0);
+    int64_t pixels = s->o.limits.max_pixels;
+    if (pl_image_probe(t->decoder, head, n, &s->o.limits, &info) == PL_OK)
+        pixels = (int64_t)info.width * info.height;
+    else if (!tiff)
+        return n;
+    return ANY_PICTURE + PIXEL_BYTES * (size_t)pixels;
+}
+
+/* Reads a file, or as much of it as its picture can need. */
 static pl_status read_whole(pl_image_set *s, const pl_item *i, pl_image_thread *t, size_t *n)
 {
+    size_t room = t->file.bytes, most = room < ANY_PICTURE ? room : ANY_PICTURE;
+    PL_TRY(read_head(s, i, t, most, n));
+    if (*n < most) return PL_OK;
+    PL_FAIL_IF(most == room && i->shard < 0, PL_ERR_DATA,
+               "the file has grown since the set was listed");
+    size_t need = most_needed(s, t, *n);
+    if (need > room) need = room;
+    if (need <= *n) return PL_OK;
+    if (i->shard >= 0) return read_head(s, i, t, need, n);
     char path[4096];
-    if (i->shard < 0)
-        return read_file(pl_item_path(s->items, i, path, sizeof path), t->file.at, t->file.bytes,
-                         n);
-    *n = (size_t)i->bytes;
-    PL_FAIL_IF(*n > t->file.bytes, PL_ERR_DATA, "%zu bytes: too large", *n);
-    return pl_tar_read(&s->tars[i->shard], i->offset, t->file.at, *n);
+    return read_more(pl_item_path(s->items, i, path, sizeof path), t->file.at, need, n);
 }
 
 static pl_status read_bytes(pl_image_set *s, const pl_item *i, pl_image_thread *t, size_t *n)
@@ -92,7 +120,8 @@ static const char *read_caption(pl_image_set *s, const pl_item *i, pl_image_thre
         pl_item_path(s->items, i, path, sizeof path - 4);
         char *dot = strrchr(path, '.');
         if (dot) memcpy(dot, ".txt", 5);
-        if (access(path, R_OK) != 0 || read_file(path, t->caption, PL_IMAGE_CAPTION, &n) != PL_OK)
+        if (access(path, R_OK) != 0 ||
+            read_more(path, t->caption, PL_IMAGE_CAPTION - 1, &n) != PL_OK)
             n = 0;
     }
     while (n && (t->caption[n - 1] == '\n' || t->caption[n - 1] == '\r')) n--;

@@ -2,7 +2,8 @@
  *
  * The index beside a shard is text: a line with the tar's size and time, then one line per sample,
  *     OFFSET BYTES LABEL TEXT_OFFSET TEXT_BYTES NAME
- * It is rebuilt when the tar has changed, and kept only in memory where it cannot be written.
+ * It is rebuilt when the tar has changed, and kept only in memory where it cannot be written or
+ * where another program has a file of that name.
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -11,6 +12,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define MAGIC "plimsoll tar index "
 enum { MAX_INDEX = 1 << 30, MAX_SIDE = 1 << 20 };
 
 typedef struct shards {
@@ -137,7 +140,7 @@ static pl_status walk_tar(shards *b, const char *path)
 /* ---- the index ---------------------------------------------------------------------------- */
 static void index_head(const struct stat *st, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "plimsoll tar index 2 %lld %lld.%09ld\n", (long long)st->st_size,
+    snprintf(buf, cap, MAGIC "2 %lld %lld.%09ld\n", (long long)st->st_size,
              (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
 }
 
@@ -163,6 +166,19 @@ static pl_status read_line(shards *b, char *line, uint64_t size)
     return PL_OK;
 }
 
+/* Whether the file is an index of ours, perhaps cut short; other programs have files of that name,
+ * too. */
+static bool is_index(const char *path)
+{
+    char head[sizeof MAGIC] = "";
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+    int fd = pl_sys_open(path, O_RDONLY, 0);
+    ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof MAGIC - 1);
+    if (fd >= 0) close(fd);
+    return n >= 0 && memcmp(head, MAGIC, (size_t)n) == 0;
+}
+
 /* PL_ERR_DATA, and nothing added, when there is no index or it belongs to another file. */
 static pl_status read_index(shards *b, const char *path, const struct stat *st)
 {
@@ -171,7 +187,7 @@ static pl_status read_index(shards *b, const char *path, const struct stat *st)
     int64_t before = b->s->n;
     index_head(st, head, sizeof head);
     n = strlen(head);
-    if (access(path, R_OK) != 0) return PL_ERR_DATA;
+    if (!is_index(path)) return PL_ERR_DATA;
     PL_TRY(pl_sys_read_file(path, MAX_INDEX, &text, &len));
     pl_status rc = len >= n && memcmp(text, head, n) == 0 ? PL_OK : PL_ERR_DATA;
     for (char *line = text + n, *end; rc == PL_OK && line < text + len; line = end + 1) {
@@ -199,6 +215,8 @@ static void write_index(const pl_items *s, int64_t first, const char *path, cons
 {
     pl_str out = PL_STR_INIT;
     char head[128];
+    struct stat there;
+    if (lstat(path, &there) == 0 && !is_index(path)) return; /* another program's file */
     index_head(st, head, sizeof head);
     pl_str_add(&out, head);
     bool fits = true;

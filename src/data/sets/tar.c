@@ -11,17 +11,29 @@
 
 enum { BLOCK = 512 };
 
-pl_status pl_tar_open(const char *path, pl_tar *t)
+static pl_status open_plain(const char *path, int *fd, uint64_t *size)
 {
     struct stat st;
-    *t = (pl_tar){.path = path, .fd = pl_sys_open(path, O_RDONLY, 0)};
-    PL_FAIL_IF(t->fd < 0, PL_ERR_DATA, "%s: %s", path, strerror(errno));
-    if (fstat(t->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        pl_tar_close(t);
+    *fd = pl_sys_open(path, O_RDONLY, 0);
+    PL_FAIL_IF(*fd < 0, PL_ERR_DATA, "%s: %s", path, strerror(errno));
+    if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(*fd);
+        *fd = -1;
         PL_FAIL(PL_ERR_DATA, "%s is not a plain file", path);
     }
-    t->size = (uint64_t)st.st_size;
+    *size = (uint64_t)st.st_size;
     return PL_OK;
+}
+
+pl_status pl_tar_open(const char *path, pl_tar *t)
+{
+    *t = (pl_tar){.path = path, .fd = -1};
+    return open_plain(path, &t->fd, &t->size);
+}
+
+void pl_tar_rest(pl_tar *t)
+{
+    pl_tar_close(t);
 }
 
 void pl_tar_open_memory(const void *data, size_t n, pl_tar *t)
@@ -35,6 +47,17 @@ void pl_tar_close(pl_tar *t)
     t->fd = -1;
 }
 
+static pl_status read_all(const pl_tar *t, int fd, uint64_t offset, void *to, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, (char *)to + done, bytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        PL_FAIL_IF(n <= 0, PL_ERR_DATA, "%s: %s", t->path, n ? strerror(errno) : "cut off");
+        done += (size_t)n;
+    }
+    return PL_OK;
+}
+
 pl_status pl_tar_read(const pl_tar *t, uint64_t offset, void *to, size_t bytes)
 {
     PL_FAIL_IF(offset > t->size || bytes > t->size - offset, PL_ERR_DATA,
@@ -43,13 +66,15 @@ pl_status pl_tar_read(const pl_tar *t, uint64_t offset, void *to, size_t bytes)
         memcpy(to, t->memory + offset, bytes);
         return PL_OK;
     }
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pread(t->fd, (char *)to + done, bytes - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR) continue;
-        PL_FAIL_IF(n <= 0, PL_ERR_DATA, "%s: %s", t->path, n ? strerror(errno) : "cut off");
-        done += (size_t)n;
-    }
-    return PL_OK;
+    if (t->fd >= 0) return read_all(t, t->fd, offset, to, bytes);
+    uint64_t size;
+    int fd;
+    PL_TRY(open_plain(t->path, &fd, &size));
+    pl_status rc = size == t->size ? read_all(t, fd, offset, to, bytes) : PL_OK;
+    close(fd);
+    PL_FAIL_IF(size != t->size, PL_ERR_DATA, "%s has changed: it had %llu bytes, now it has %llu",
+               t->path, (unsigned long long)t->size, (unsigned long long)size);
+    return rc;
 }
 
 /* Octal text, or base 256 when the first bit is set; false when it is neither. */

@@ -13,7 +13,7 @@ enum { PL_TAR_NAME = 4096 };
 
 typedef struct pl_tar {
     const char *path;
-    int fd;
+    int fd;                /* -1: none, or opened for each read */
     const uint8_t *memory; /* instead of fd */
     uint64_t size, at;     /* at: of the next header */
 } pl_tar;
@@ -27,6 +27,8 @@ typedef struct pl_tar_member {
 pl_status pl_tar_open(const char *path, pl_tar *t) PL_MUST_USE;
 void pl_tar_open_memory(const void *data, size_t n, pl_tar *t);
 void pl_tar_close(pl_tar *t);
+/* Closes the file; reads open it again, and fail when it has another size by then. */
+void pl_tar_rest(pl_tar *t);
 /* *more false: the end of the archive. */
 pl_status pl_tar_next(pl_tar *t, pl_tar_member *m, bool *more) PL_MUST_USE;
 pl_status pl_tar_read(const pl_tar *t, uint64_t offset, void *to, size_t bytes) PL_MUST_USE;

@@ -7,10 +7,24 @@
 #include "train/run/run.h"
 
 enum { PL_PATH_BYTES = 4096 };
+/* The manifest of the results of a run, in its folder. */
+#define PL_FINISHED "finished.json"
 
 /* Writes dir/name to out; PL_ERR_IO when it is too long. */
 pl_status pl__path(char out[PL_PATH_BYTES], const char *dir, const char *name) PL_MUST_USE;
 pl_status pl__manifest_write(const char *path, const pl_checkpoint *c) PL_MUST_USE;
+/* Adds the file dir/name, with its length and checksum. */
+pl_status pl__manifest_add(const char *dir, const char *name, pl_checkpoint *c) PL_MUST_USE;
+/* Reads the manifest dir/name. what: "a checkpoint", for the message when there is none. */
+pl_status pl__manifest_read(const char *dir, const char *name, const char *what,
+                            pl_checkpoint *out) PL_MUST_USE;
+/* Reads every byte of the listed files whose names match a shell pattern. PL_ERR_FILE names the
+ * first that is missing or damaged. */
+pl_status pl__manifest_verify(const char *dir, const pl_checkpoint *c,
+                              const char *pattern) PL_MUST_USE;
+/* Compares a file with the manifest of the checkpoint or run that it lies in; PL_OK when there is
+ * none, or it does not list the file. */
+pl_status pl__recorded_check(const char *path) PL_MUST_USE;
 /* Reads the members without comparing the checksum, for fuzzers. */
 pl_status pl__manifest_members(const char *text, size_t len, const char *name,
                                pl_checkpoint *out) PL_MUST_USE;

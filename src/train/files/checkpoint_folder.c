@@ -25,7 +25,9 @@
 
 struct pl_folder {
     char path[PL_PATH_BYTES], checkpoints[PL_PATH_BYTES];
-    int lock; /* file descriptor */
+    int lock;     /* file descriptor */
+    dev_t device; /* device and inode of the lock's file */
+    ino_t inode;
 };
 
 /* ---- names ------------------------------------------------------------------------------ */
@@ -132,6 +134,7 @@ static void clear_leftovers(const pl_folder *f)
     while (remove_one(f->checkpoints, ".trash-step-*")) {
     }
     pl__remove_matching(f->path, "config.yaml.tmp-*");
+    pl__remove_matching(f->path, "finished.json.tmp-*");
     pl__remove_matching(f->path, "model*.safetensors.tmp-*");
     pl__remove_matching(f->path, "plan.json.tmp-*");
     pl__remove_matching(f->path, "best.tmp-*");
@@ -156,6 +159,8 @@ pl_status pl_folder_clear(pl_folder *f)
                                         "model_ema.safetensors", "config.yaml"};
     char path[PL_PATH_BYTES];
     int64_t step;
+    PL_TRY(pl_folder_mine(f));
+    PL_TRY(pl_folder_unfinish(f));
     PL_TRY(pl__path(path, f->path, "samples"));
     pl__remove_matching(path, "[0-9]*.png");
     pl__remove_matching(path, "[0-9]*.safetensors*"); /* and what a killed writer left */
@@ -191,11 +196,13 @@ static bool lock_free(int fd)
     return false;
 }
 
-static pl_status take_lock(pl_folder *f)
+/* Opens and locks the file. *gone: the file was removed or replaced in between, so that the lock
+ * excludes nobody. */
+static pl_status lock_file(pl_folder *f, const char *path, bool *gone)
 {
-    char path[PL_PATH_BYTES], pid[32] = "";
-    PL_TRY(pl__path(path, f->path, "lock"));
-    f->lock = pl_sys_open(path, O_RDWR | O_CREAT, 0666);
+    char pid[32] = "";
+    struct stat held, named;
+    f->lock = pl_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     PL_FAIL_IF(f->lock < 0, PL_ERR_IO, "cannot write into %s: %s", f->path, strerror(errno));
     if (!lock_free(f->lock)) {
         ssize_t n = pread(f->lock, pid, sizeof pid - 1, 0);
@@ -206,6 +213,27 @@ static pl_status take_lock(pl_folder *f)
                 "choose another folder",
                 f->path, pid[0] ? pid : "of another machine");
     }
+    PL_FAIL_IF(fstat(f->lock, &held) != 0 || !S_ISREG(held.st_mode), PL_ERR_IO,
+               "%s is not a regular file", path);
+    f->device = held.st_dev;
+    f->inode = held.st_ino;
+    *gone = stat(path, &named) != 0 || named.st_ino != f->inode || named.st_dev != f->device;
+    if (*gone) close(f->lock);
+    return PL_OK;
+}
+
+static pl_status take_lock(pl_folder *f)
+{
+    char path[PL_PATH_BYTES], pid[32] = "";
+    bool gone = true;
+    PL_TRY(pl__path(path, f->path, "lock"));
+    for (int i = 0; i < 100 && gone; i++) {
+        f->lock = -1;
+        PL_TRY(pl_sys_make_dirs(f->path));
+        PL_TRY(lock_file(f, path, &gone));
+    }
+    if (gone) f->lock = -1;
+    PL_FAIL_IF(gone, PL_ERR_IO, "%s is removed again and again by another process", path);
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     PL_FAIL_IF(ftruncate(f->lock, 0) != 0 || pwrite(f->lock, pid, (size_t)n, 0) != n, PL_ERR_IO,
                "cannot write %s: %s", path, strerror(errno));
@@ -218,7 +246,6 @@ static pl_status open_folder(pl_folder *f, const char *path)
     PL_FAIL_IF(n < 0 || (size_t)n >= sizeof f->path - 64, PL_ERR_IO, "path too long: %.200s", path);
     while (n > 1 && f->path[n - 1] == '/') f->path[--n] = 0;
     PL_TRY(pl__path(f->checkpoints, f->path, "checkpoints"));
-    PL_TRY(pl_sys_make_dirs(f->path));
     PL_TRY(take_lock(f));
     PL_TRY(pl_sys_make_dirs(f->checkpoints));
     clear_leftovers(f);
@@ -249,6 +276,18 @@ void pl_folder_close(pl_folder *f)
     if (!f) return;
     if (f->lock >= 0) close(f->lock);
     pl_sys_free(f);
+}
+
+pl_status pl_folder_mine(const pl_folder *f)
+{
+    char path[PL_PATH_BYTES];
+    struct stat s;
+    PL_TRY(pl__path(path, f->path, "lock"));
+    PL_FAIL_IF(stat(path, &s) != 0 || s.st_ino != f->inode || s.st_dev != f->device, PL_ERR_FILE,
+               "%s was removed, moved or replaced while process %ld trained in it; this run stops "
+               "and writes nothing there",
+               f->path, (long)getpid());
+    return PL_OK;
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------ */
@@ -298,8 +337,10 @@ static void prune(const pl_folder *f, int64_t now, int64_t keep)
 pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep)
 {
     char dir[PL_PATH_BYTES];
+    PL_TRY(pl_folder_mine(f));
     pl_folder_checkpoint(f->path, pl_run_steps_done(r), dir, sizeof dir);
     PL_TRY(pl_checkpoint_save(r, dir, c));
+    PL_TRY(pl_folder_mine(f));
     prune(f, c->step, keep);
     return PL_OK;
 }
@@ -307,6 +348,7 @@ pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep
 pl_status pl_folder_set_best(pl_folder *f, int64_t step)
 {
     char link[PL_PATH_BYTES], temp[64], to[64];
+    PL_TRY(pl_folder_mine(f));
     PL_TRY(pl__path(link, f->path, "best"));
     if (step == 0) {
         unlink(link);
@@ -324,11 +366,13 @@ pl_status pl_folder_set_best(pl_folder *f, int64_t step)
     return PL_OK;
 }
 
+/* ---- other files ------------------------------------------------------------------------ */
 pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name)
 {
     char path[PL_PATH_BYTES], *buffer = pl_sys_alloc(PL_STAGE_BYTES);
     if (!buffer) return PL_ERR_MEMORY;
-    pl_status rc = pl__path(path, f->path, name);
+    pl_status rc = pl_folder_mine(f);
+    if (rc == PL_OK) rc = pl__path(path, f->path, name);
     if (rc == PL_OK) rc = pl_file_copy(from, path, buffer, PL_STAGE_BYTES);
     pl_sys_free(buffer);
     return rc;
@@ -337,6 +381,44 @@ pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name)
 pl_status pl_folder_write(pl_folder *f, const char *name, const char *text)
 {
     char path[PL_PATH_BYTES];
+    PL_TRY(pl_folder_mine(f));
     PL_TRY(pl__path(path, f->path, name));
     return pl_sys_write_file(path, text, strlen(text));
+}
+
+pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *const *names, int n)
+{
+    char path[PL_PATH_BYTES];
+    PL_TRY(pl_folder_mine(f));
+    pl_checkpoint *c = pl_sys_alloc(sizeof *c);
+    if (!c) return PL_ERR_MEMORY;
+    *c = *last;
+    c->n_files = 0;
+    c->bytes = 0;
+    pl_status rc = PL_OK;
+    for (int i = 0; i < n && rc == PL_OK; i++) {
+        rc = pl__path(path, f->path, names[i]);
+        if (rc == PL_OK && access(path, F_OK) == 0) rc = pl__manifest_add(f->path, names[i], c);
+    }
+    if (rc == PL_OK) rc = pl__path(path, f->path, PL_FINISHED);
+    if (rc == PL_OK) rc = pl__manifest_write(path, c);
+    pl_sys_free(c);
+    return rc;
+}
+
+pl_status pl_folder_finished(const char *path, bool models_only, pl_checkpoint *out)
+{
+    PL_TRY(pl__manifest_read(path, PL_FINISHED, "a finished run", out));
+    return pl__manifest_verify(path, out, models_only ? "*.safetensors" : "*");
+}
+
+pl_status pl_folder_unfinish(pl_folder *f)
+{
+    char path[PL_PATH_BYTES];
+    PL_TRY(pl_folder_mine(f));
+    PL_TRY(pl__path(path, f->path, PL_FINISHED));
+    PL_FAIL_IF(unlink(path) != 0 && errno != ENOENT, PL_ERR_IO, "cannot remove %s: %s", path,
+               strerror(errno));
+    pl_sys_sync_folder(path);
+    return PL_OK;
 }

@@ -1,4 +1,5 @@
 /* checkpoint_manifest.c - manifest.json: the files of a checkpoint, and proof that it is complete.
+ * RUN/finished.json is a manifest, too: of the results of a run.
  *
  * One JSON object on one line. Its last member, "check", is the XXH64 of all bytes before it, so a
  * truncated manifest, or one with a changed bit, is rejected. It lists every file with length and
@@ -10,10 +11,12 @@
 #include "io/json.h"
 #include "train/files/checkpoint.h"
 
+#include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
 #include <xxhash.h>
 
@@ -256,21 +259,26 @@ pl_status pl__manifest_members(const char *text, size_t len, const char *name, p
     return rc;
 }
 
-pl_status pl_checkpoint_read(const char *dir, pl_checkpoint *out)
+pl_status pl__manifest_read(const char *dir, const char *name, const char *what, pl_checkpoint *out)
 {
     char path[PL_PATH_BYTES], *text;
     size_t len;
-    PL_TRY(pl__path(path, dir, "manifest.json"));
+    PL_TRY(pl__path(path, dir, name));
     pl_status rc = pl_sys_read_file(path, MAX_MANIFEST, &text, &len);
     if (rc == PL_ERR_MEMORY) return rc;
     if (rc != PL_OK) {
         char why[512];
         snprintf(why, sizeof why, "%s", pl_error_text());
-        PL_FAIL(PL_ERR_FILE, "%s is not a checkpoint: %s", dir, why);
+        PL_FAIL(PL_ERR_FILE, "%s is not %s: %s", dir, what, why);
     }
     rc = pl_checkpoint_parse(text, len, path, out);
     pl_sys_free(text);
     return rc;
+}
+
+pl_status pl_checkpoint_read(const char *dir, pl_checkpoint *out)
+{
+    return pl__manifest_read(dir, "manifest.json", "a checkpoint", out);
 }
 
 /* ---- checking the files ----------------------------------------------------------------- */
@@ -285,6 +293,27 @@ static pl_status hash_file(const pl_file *f, char *block, uint64_t *hash)
         at += n;
     }
     *hash = XXH64_digest(&state);
+    return PL_OK;
+}
+
+pl_status pl__manifest_add(const char *dir, const char *name, pl_checkpoint *c)
+{
+    char path[PL_PATH_BYTES], *block;
+    pl_file f;
+    int i = c->n_files;
+    PL_FAIL_IF(i == sizeof c->file / sizeof *c->file || strlen(name) >= sizeof c->file[i].name,
+               PL_ERR_ARG, "%s: one file too many, or a name that is too long", name);
+    PL_TRY(pl__path(path, dir, name));
+    PL_TRY(pl_file_open(path, PL_ERR_FILE, &f));
+    block = pl_sys_alloc(PL_STAGE_BYTES);
+    pl_status rc = block ? hash_file(&f, block, &c->file[i].hash) : PL_ERR_MEMORY;
+    pl_sys_free(block);
+    c->file[i].bytes = f.size;
+    pl_file_close(&f);
+    PL_TRY(rc);
+    snprintf(c->file[i].name, sizeof c->file[i].name, "%s", name);
+    c->bytes += c->file[i].bytes;
+    c->n_files++;
     return PL_OK;
 }
 
@@ -309,13 +338,53 @@ static pl_status verify_file(const char *dir, const pl_checkpoint *c, int i, cha
     return PL_OK;
 }
 
-pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out)
+pl_status pl__manifest_verify(const char *dir, const pl_checkpoint *c, const char *pattern)
 {
-    PL_TRY(pl_checkpoint_read(dir, out));
     char *block = pl_sys_alloc(PL_STAGE_BYTES);
     if (!block) return PL_ERR_MEMORY;
     pl_status rc = PL_OK;
-    for (int i = 0; i < out->n_files && rc == PL_OK; i++) rc = verify_file(dir, out, i, block);
+    for (int i = 0; i < c->n_files && rc == PL_OK; i++)
+        if (fnmatch(pattern, c->file[i].name, 0) == 0) rc = verify_file(dir, c, i, block);
     pl_sys_free(block);
     return rc;
+}
+
+pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out)
+{
+    PL_TRY(pl_checkpoint_read(dir, out));
+    return pl__manifest_verify(dir, out, "*");
+}
+
+/* Verifies dir/name against the manifest dir/record, if the manifest lists the file. */
+static pl_status verify_listed(const char *dir, const char *record, const char *name)
+{
+    char path[PL_PATH_BYTES];
+    PL_TRY(pl__path(path, dir, record));
+    if (access(path, F_OK) != 0) return PL_OK;
+    pl_checkpoint *c = pl_sys_alloc(sizeof *c);
+    if (!c) return PL_ERR_MEMORY;
+    pl_status rc = pl__manifest_read(dir, record, "a folder of model files", c);
+    for (int i = 0; i < c->n_files && rc == PL_OK; i++)
+        if (strcmp(c->file[i].name, name) == 0) rc = pl__manifest_verify(dir, c, name);
+    pl_sys_free(c);
+    return rc;
+}
+
+pl_status pl__recorded_check(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char dir[PL_PATH_BYTES];
+    if (strpbrk(name, "*?[\\")) return PL_OK; /* not a name that a manifest has */
+    int n = snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof dir, PL_ERR_IO, "path too long: %.200s", path);
+    if (!dir[0]) snprintf(dir, sizeof dir, "/");
+    pl_status rc = verify_listed(dir, PL_FINISHED, name);
+    if (rc == PL_OK) rc = verify_listed(dir, "manifest.json", name);
+    if (rc != PL_ERR_FILE) return rc;
+    char why[512];
+    snprintf(why, sizeof why, "%s", pl_error_text());
+    PL_FAIL(PL_ERR_FILE,
+            "%s; the same train command makes it again, and a copy in another folder is read as it "
+            "is",
+            why);
 }

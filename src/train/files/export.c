@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "io/file.h"
+#include "train/files/checkpoint.h"
 #include "train/files/weight_source.h"
 
 #include <stdio.h>
@@ -489,7 +490,8 @@ pl_status pl_run_export(pl_run *r, const pl_export_opts *o, pl_export_info *info
     *info = (pl_export_info){.files = 0};
     e.s = (pl_weight_source){.r = r, .key = "--model", .path = o->model, .slots = "*"};
     if (r->recipe->start) e.s.namings = r->recipe->start->naming;
-    pl_status rc = export_all(&e);
+    pl_status rc = pl__recorded_check(o->model);
+    if (rc == PL_OK) rc = export_all(&e);
     if (rc == PL_ERR_IO && !info->files) rc = PL_ERR_FILE;
     pl__source_close(&e.s);
     pl_arena_release(&e.mem);

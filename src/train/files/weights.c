@@ -17,6 +17,7 @@
  * prefix that was found are not. The counts become a table (pl_run_start_note).
  */
 #include "base/str.h"
+#include "train/files/checkpoint.h"
 #include "train/files/weight_source.h"
 
 #include <inttypes.h>
@@ -329,7 +330,8 @@ pl_status pl__weights_start(pl_run *r, const char *key, const char *path)
     if (!pl_config_is_null(c, "init_from.missing"))
         l.allowed = pl_config_text(c, "init_from.missing");
     l.any_missing = l.allowed && strcmp(l.allowed, "allow") == 0;
-    pl_status rc = load(&l);
+    pl_status rc = pl__recorded_check(path);
+    if (rc == PL_OK) rc = load(&l);
     if (rc == PL_OK && trains) rc = take_step(&l);
     release(&l);
     return rc;

@@ -236,8 +236,21 @@ void pl__run_target(pl_run *r)
                           : PL_FP32_SPLIT;
 }
 
+/* The recipe decides which keys exist, so the configuration chooses it, not an override. */
+static pl_status check_override(const pl_run *r, const char *assignment)
+{
+    const char *name = assignment + strlen("recipe=");
+    if (strncmp(assignment, "recipe=", strlen("recipe=")) != 0) return PL_OK;
+    PL_FAIL_IF(strcmp(name, r->recipe->name) != 0, PL_ERR_CONFIG,
+               "%s: an override cannot change the recipe, which is %s; name another configuration "
+               "instead (plimsoll recipes lists them)",
+               assignment, r->recipe->name);
+    return PL_OK;
+}
+
 static pl_status override(pl_run *r, const char *assignment)
 {
+    PL_TRY(check_override(r, assignment));
     PL_TRY(pl_config_override(r->config, assignment));
     return pl__phases_yield(r->config);
 }

@@ -1,0 +1,160 @@
+/* test_fault_data.c - data sets with things that are no files, foreign indexes, padded pictures,
+ * and arrays that lie in other files. */
+#include "base/err.h"
+#include "base/sys.h"
+#include "data/sets/items.h"
+#include "data/sets/tar.h"
+#include "io/safetensors.h"
+#include "plimsoll_events.h"
+#include "plimsoll_hdf5.h"
+#include "plimsoll_train.h"
+#include "tests/datasets/hdf5_file.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool make_picture(const char *name)
+{
+    uint8_t pixels[16 * 16 * 3] = {0};
+    return pl_png_save(pl_test_path(name), 16, 16, 3, pixels) == PL_OK;
+}
+
+static int in_dir(const char *command)
+{
+    return cli_run("cd %s && %s", pl_test_dir(), command).code;
+}
+
+/* Returns the images of the set, or -1. */
+static int64_t count_images(const char *path)
+{
+    pl_items *s;
+    if (pl_items_open(&(pl_items_opts){.path = path}, &s) != PL_OK) return -1;
+    int64_t n = s->n;
+    pl_items_close(s);
+    return n;
+}
+
+TEST(fault_a_pipe_in_place_of_a_file_is_refused_without_waiting)
+{
+    pl_tar tar;
+    pl_st_reader *weights;
+    pl_hdf5 *array;
+    CHECK_INT(in_dir("mkfifo a.tar a.pt a.safetensors a.h5"), 0);
+
+    CHECK_INT(pl_tar_open(pl_test_path("a.tar"), &tar), PL_ERR_DATA);
+    CHECK(pl_st_open(pl_test_path("a.pt"), &weights) != PL_OK);
+    CHECK(pl_st_open(pl_test_path("a.safetensors"), &weights) != PL_OK);
+    if (!pl_hdf5_missing()) {
+        CHECK_INT(pl_hdf5_open(pl_test_path("a.h5"), "x", &array), PL_ERR_DATA);
+        CHECK(strstr(pl_error_text(), "not a plain file"));
+    }
+}
+
+TEST(fault_a_tar_index_of_another_program_is_left_alone)
+{
+    CHECK(make_picture("a.png") && make_picture("b.png"));
+    CHECK_INT(in_dir("tar cf x.tar a.png b.png && echo theirs > x.tar.idx"), 0);
+
+    CHECK_INT(count_images(pl_test_path("x.tar")), 2);
+    CHECK(strcmp(cli_read(pl_test_path("x.tar.idx")), "theirs\n") == 0);
+    CHECK_INT(in_dir("rm x.tar.idx && mkfifo x.tar.idx"), 0);
+    CHECK_INT(count_images(pl_test_path("x.tar")), 2);
+    CHECK_INT(in_dir("rm x.tar.idx && mkdir x.tar.idx"), 0);
+    CHECK_INT(count_images(pl_test_path("x.tar")), 2);
+    CHECK_INT(in_dir("rmdir x.tar.idx"), 0);
+    CHECK_INT(count_images(pl_test_path("x.tar")), 2);
+    CHECK(strncmp(cli_read(pl_test_path("x.tar.idx")), "plimsoll tar index", 18) == 0);
+}
+
+/* Runs fn in a process of its own; returns its exit code. */
+static int apart(int (*fn)(void))
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) _exit(fn());
+    while (pid > 0 && waitpid(pid, &status, 0) < 0) continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static int scan_with_few_files(void)
+{
+    pl_data_summary sum;
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){48, 48});
+    pl_data_scan_opts o = {.each = NULL};
+    if (pl_data_scan(pl_test_path("set"), &o, &sum) != PL_OK) return 1;
+    return sum.files == 100 && sum.bad == 0 ? 0 : 2;
+}
+
+TEST(fault_a_set_of_more_tars_than_open_files_is_read)
+{
+    CHECK(make_picture("a.png"));
+    CHECK_INT(in_dir("mkdir set && tar cf one.tar a.png && for i in $(seq 100); do ln one.tar "
+                     "set/$i.tar; done"),
+              0);
+    CHECK_INT(apart(scan_with_few_files), 0);
+}
+
+/* 200 MB of nothing behind a picture of 16 x 16 pixels. */
+static int scan_padded(void)
+{
+    pl_data_summary sum;
+    pl_data_scan_opts o = {.each = NULL};
+    size_t before = pl_sys_rss_bytes();
+    if (pl_data_scan(pl_test_path("set"), &o, &sum) != PL_OK || sum.files != 1) return 1;
+    return pl_sys_peak_rss_bytes() - before < 64u << 20 ? 0 : 2;
+}
+
+TEST(fault_a_padded_picture_takes_no_memory_for_its_padding)
+{
+    CHECK_INT(in_dir("mkdir set"), 0);
+    CHECK(make_picture("set/a.png"));
+    CHECK_INT(truncate(pl_test_path("set/a.png"), 200 << 20), 0);
+    CHECK_INT(apart(scan_padded), 0);
+}
+
+TEST(fault_a_dangling_link_is_a_bad_image_not_a_bad_set)
+{
+    pl_data_summary sum;
+    pl_data_scan_opts o = {.each = NULL};
+    CHECK_INT(in_dir("mkdir set && ln -s nowhere.png set/b.png"), 0);
+    CHECK(make_picture("set/a.png"));
+    CHECK_INT(count_images(pl_test_path("set")), 2);
+    CHECK_OK(pl_data_scan(pl_test_path("set"), &o, &sum));
+    CHECK(sum.files == 2 && sum.bad == 1);
+}
+
+TEST(fault_an_array_whose_numbers_lie_in_other_files_is_refused)
+{
+    if (pl_hdf5_missing()) SKIP(pl_hdf5_missing());
+    const float numbers[4] = {1, 2, 3, 4};
+    hdf5_field own = {"x", "H5T_NATIVE_FLOAT_g", 1, {4}, numbers, NULL}, other = own;
+    char raw[512];
+    pl_hdf5 *h;
+    snprintf(raw, sizeof raw, "%s", pl_test_path("raw.bin"));
+    other.elsewhere = raw;
+    if (!hdf5_file_write(pl_test_path("a.h5"), &own, 1)) SKIP("no libhdf5_serial");
+
+    CHECK(hdf5_file_write(pl_test_path("b.h5"), &other, 1));
+    CHECK_OK(pl_hdf5_open(pl_test_path("a.h5"), "x", &h));
+    pl_hdf5_close(h);
+    CHECK_INT(pl_hdf5_open(pl_test_path("b.h5"), "x", &h), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "external storage"), "%s", pl_error_text());
+}
+
+/* A recipe as an override would be ignored, but written into the run's configuration. */
+TEST(fault_an_override_cannot_change_the_recipe)
+{
+    const char *other[] = {"recipe=lgt"}, *same[] = {"recipe=cloud"};
+    pl_run *r;
+    CHECK_INT(pl_run_open("cloud/tiny", other, 1, &r), PL_ERR_CONFIG);
+    CHECK_MSG(strstr(pl_error_text(), "cannot change the recipe, which is cloud"), "%s",
+              pl_error_text());
+    CHECK_OK(pl_run_open("cloud/tiny", same, 1, &r));
+    pl_run_free(r);
+}

@@ -1,0 +1,62 @@
+/* test_fault_end.c - the end of a run: whatever is missing is made again by the same command. */
+#include "tests/fault/fault_lab.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TRAIN "train " FAULT_NET "train.steps=3 "
+
+/* Killed before each file of the results gets its name: the rerun makes it. */
+TEST(fault_a_run_killed_between_its_results_is_completed_by_the_same_command)
+{
+    WANT_FAULTS();
+    static const char *const names[] = {"model.safetensors", "model_ema.safetensors",
+                                        "finished.json"};
+    CHECK_RUN(fault_free(TRAIN "--out whole"), 0, "");
+
+    for (int i = 0; i < 3; i++) {
+        char first[512], path[128];
+        snprintf(first, sizeof first, TRAIN "--out run%d", i);
+        snprintf(path, sizeof path, "run%d/%s", i, names[i]);
+        CHECK_INT(fault_run(&(fault){"rename", path, 1, "kill"}, first).code, 137);
+        CHECK(access(pl_test_path(path), F_OK) != 0);
+        CHECK_RUN(fault_free(first), 0, "");
+
+        snprintf(path, sizeof path, "run%d/model.safetensors", i);
+        CHECK(cli_same("whole/model.safetensors", path));
+        snprintf(path, sizeof path, "run%d/model_ema.safetensors", i);
+        CHECK(cli_same("whole/model_ema.safetensors", path));
+        snprintf(first, sizeof first, "run%d", i);
+        CHECK_MSG(!cli_bad_log(first, 3), "%s", cli_bad_log(first, 3));
+    }
+}
+
+TEST(fault_a_damaged_result_is_made_again)
+{
+    WANT_BIN();
+    CHECK_RUN(fault_free(TRAIN "--out run && cp -r run whole"), 0, "");
+    CHECK_RUN(cli_run("cd %s && printf x | dd of=run/model_ema.safetensors bs=1 seek=4100 "
+                      "conv=notrunc && $P inspect run",
+                      pl_test_dir()),
+              6, "model_ema.safetensors");
+    CHECK_RUN(fault_free("eval run --ema --quiet"), 6, "changed since it was written");
+    CHECK_RUN(fault_free(TRAIN "--out run"), 0, "made again");
+    CHECK(cli_same("run/model_ema.safetensors", "whole/model_ema.safetensors"));
+    CHECK_RUN(fault_free("inspect run"), 0, "");
+}
+
+/* With the largest loss as the best, step 1 is the best; its checkpoint cannot be saved. */
+TEST(fault_a_best_checkpoint_that_cannot_be_saved_is_not_the_best)
+{
+    WANT_FAULTS();
+    const char *args = TRAIN "eval.every=1 checkpoint.best=loss checkpoint.best_mode=max --out run";
+
+    cli_result r = fault_run(&(fault){"rename", "checkpoints/step-00000001", 1, "always"}, args);
+    CHECK_MSG(r.code == 0 && strstr(r.err, "warning: cannot save"), "exit code %d: %s", r.code,
+              r.err);
+
+    r = cli_run("cd %s && ls run/best/model.safetensors && readlink run/best", pl_test_dir());
+    CHECK_MSG(r.code == 0 && strstr(r.out, "step-00000002"), "%s%s", r.out, r.err);
+}
