@@ -5,7 +5,6 @@
  */
 #include "base/err.h"
 #include "ops/core/attr.h"
-#include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
 #include "ops/core/via_f32.h"
@@ -38,9 +37,9 @@ static bool taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index
 AVERAGE_TAPS(adaptive_avg_pool, in_type, out_type, false)
 AVERAGE_TAPS(adaptive_avg_pool_bwd, out_type, in_type, true)
 
-static const pl_attr adaptive_attrs[] = {PL_ATTR(pl_adaptive_attr, size, DIMS), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_adaptive_attr, size, DIMS), PL_ATTR_END};
 
-static pl_status adaptive_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
+static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
     const pl_adaptive_attr *a = attr;
@@ -51,63 +50,21 @@ static pl_status adaptive_infer(const pl_type *in, int n_in, void *attr, pl_type
     return PL_OK;
 }
 
-static pl_val adaptive_other(const pl_vjp *v, const pl_op *op)
-{
-    pl_adaptive_attr a = *(const pl_adaptive_attr *)v->attr;
-    pl_type t = pl_val_type(v->g, v->in[0]);
-    for (int d = 0; d < a.size.n; d++) a.size.v[d] = t.dim[1 + d];
-    return pl_build1(v->g, op, &a, 1, v->gout);
-}
-
-static void adaptive_avg_pool_vjp(const pl_vjp *v)
-{
-    v->gin[0] = adaptive_other(v, &pl_op_adaptive_avg_pool_bwd);
-}
-
-static void adaptive_avg_pool_bwd_vjp(const pl_vjp *v)
-{
-    v->gin[0] = adaptive_other(v, &pl_op_adaptive_avg_pool);
-}
-
 /* Windows cover x about once. */
-static pl_cost adaptive_cost(const pl_call *c)
+static pl_cost cost(const pl_call *c)
 {
     int64_t n = pl_type_elems(&c->in_type[0]), m = pl_type_elems(&c->out_type[0]);
     return (pl_cost){2 * (double)(n > m ? n : m), operand_bytes(c)};
 }
 
-static const pl_case adaptive_cases[] = {{{"f32[2,6,5,3]"}, "size=[1,1]", {{0}}},
-                                         {{"f32[1,7,5,130]"}, "size=[3,2]", {{0}}},
-                                         {{"f32[1,3,4,2]"}, "size=[6,6]", {{0}}},
-                                         {{"f32[2,5,3]"}, "size=[2]", {{0}}},
-                                         PL_CASE_END};
+static const pl_case cases[] = {{{"f32[2,6,5,3]"}, "size=[1,1]", {{0}}},
+                                {{"f32[1,7,5,130]"}, "size=[3,2]", {{0}}},
+                                {{"f32[1,3,4,2]"}, "size=[6,6]", {{0}}},
+                                {{"f32[2,5,3]"}, "size=[2]", {{0}}},
+                                PL_CASE_END};
 
-/* Linear in its operand. */
-static void labels(const pl_call *c, pl_labels *l)
-{
-    (void)c;
-    pl_label_first(l, 3, 1);
-    l->times = 1;
-}
-
-#define ADAPTIVE_OP(op)                                                                            \
- const pl_op pl_op_##op = {                                                                        \
-     .name = #op,                                                                                  \
-     .min_in = 1,                                                                                  \
-     .max_in = 1,                                                                                  \
-     .n_out = 1,                                                                                   \
-     .width = PL_WIDTH_FOLLOW,                                                                     \
-     .attr_bytes = sizeof(pl_adaptive_attr),                                                       \
-     .attrs = adaptive_attrs,                                                                      \
-     .infer = adaptive_infer,                                                                      \
-     .vjp = op##_vjp,                                                                              \
-     .cost = adaptive_cost,                                                                        \
-     .cpu = op##_kernels,                                                                          \
-     .cases = adaptive_cases,                                                                      \
-     .labels = labels,                                                                             \
- };
-ADAPTIVE_OP(adaptive_avg_pool)
-ADAPTIVE_OP(adaptive_avg_pool_bwd)
+PL_TAPS_SIZED_OP(adaptive_avg_pool, pl_adaptive_attr, adaptive_avg_pool_bwd)
+PL_TAPS_SIZED_OP(adaptive_avg_pool_bwd, pl_adaptive_attr, adaptive_avg_pool)
 
 pl_val pl_adaptive_avg_pool(pl_graph *g, pl_val x, const int64_t *out)
 {

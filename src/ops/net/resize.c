@@ -12,7 +12,6 @@
  */
 #include "base/err.h"
 #include "ops/core/attr.h"
-#include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
 #include "ops/core/via_f32.h"
@@ -127,25 +126,7 @@ static pl_status resize_bwd_taps(const pl_call *c, pl_taps **t)
     return make_taps(c, true, t);
 }
 
-/* ---- gradients, cost, kernels ----------------------------------------------------------- */
-static pl_val other(const pl_vjp *v, const pl_op *op)
-{
-    pl_resize_attr a = *(const pl_resize_attr *)v->attr;
-    pl_type t = pl_val_type(v->g, v->in[0]);
-    for (int d = 0; d < a.size.n; d++) a.size.v[d] = t.dim[1 + d];
-    return pl_build1(v->g, op, &a, 1, &v->gout[0]);
-}
-
-static void resize_vjp(const pl_vjp *v)
-{
-    v->gin[0] = other(v, &pl_op_resize_bwd);
-}
-
-static void resize_bwd_vjp(const pl_vjp *v)
-{
-    v->gin[0] = other(v, &pl_op_resize);
-}
-
+/* ---- cost, kernels, ops ----------------------------------------------------------------- */
 /* Two flops per tap and element of y, in either direction. */
 static pl_cost cost(const pl_call *c)
 {
@@ -174,31 +155,8 @@ PL_TAPS_KERNELS(resize_bwd)
 static const pl_case cases[] = {CASES(CASE) PL_CASE_END};
 /* clang-format on */
 
-static void labels(const pl_call *c, pl_labels *l)
-{
-    (void)c;
-    pl_label_first(l, 1, 1);
-    l->times = 1;
-}
-
-#define RESIZE_OP(op)                                                                              \
- const pl_op pl_op_##op = {                                                                        \
-     .name = #op,                                                                                  \
-     .min_in = 1,                                                                                  \
-     .max_in = 1,                                                                                  \
-     .n_out = 1,                                                                                   \
-     .width = PL_WIDTH_FOLLOW,                                                                     \
-     .attr_bytes = sizeof(pl_resize_attr),                                                         \
-     .attrs = attrs,                                                                               \
-     .infer = infer,                                                                               \
-     .vjp = op##_vjp,                                                                              \
-     .cost = cost,                                                                                 \
-     .cpu = op##_kernels,                                                                          \
-     .cases = cases,                                                                               \
-     .labels = labels,                                                                             \
- };
-RESIZE_OP(resize)
-RESIZE_OP(resize_bwd)
+PL_TAPS_SIZED_OP(resize, pl_resize_attr, resize_bwd)
+PL_TAPS_SIZED_OP(resize_bwd, pl_resize_attr, resize)
 
 pl_val pl_resize(pl_graph *g, pl_val x, const int64_t *out, pl_resize_mode mode, bool align_corners)
 {

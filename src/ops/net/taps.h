@@ -46,4 +46,34 @@ pl_status pl_taps_ref(const pl_call *c) PL_MUST_USE; /* any float type, in doubl
      {"ref", NULL, op##_prepare, pl_taps_free, pl_taps_ref},                                       \
      PL_KERNEL_END};
 
+/* Labels of such an op: dimension 0 stays, and the op is linear in its operand. */
+void pl_taps_labels(const pl_call *c, pl_labels *l);
+
+/* Defines an op whose attribute `size` has the spatial sizes of the result, and the gradient of the
+ * op: `other` with the sizes of the operand. attr_type: type of the attributes. The file has attrs,
+ * infer, cost, cases and the kernels of PL_TAPS_KERNELS(op). */
+#define PL_TAPS_SIZED_OP(op, attr_type, other)                                                     \
+ static void op##_vjp(const pl_vjp *v)                                                             \
+ {                                                                                                 \
+  attr_type a = *(const attr_type *)v->attr;                                                       \
+  pl_type x = pl_val_type(v->g, v->in[0]);                                                         \
+  for (int d = 0; d < a.size.n; d++) a.size.v[d] = x.dim[1 + d];                                   \
+  v->gin[0] = pl_build1(v->g, &pl_op_##other, &a, 1, v->gout);                                     \
+ }                                                                                                 \
+ const pl_op pl_op_##op = {                                                                        \
+     .name = #op,                                                                                  \
+     .min_in = 1,                                                                                  \
+     .max_in = 1,                                                                                  \
+     .n_out = 1,                                                                                   \
+     .width = PL_WIDTH_FOLLOW,                                                                     \
+     .attr_bytes = sizeof(attr_type),                                                              \
+     .attrs = attrs,                                                                               \
+     .infer = infer,                                                                               \
+     .vjp = op##_vjp,                                                                              \
+     .cost = cost,                                                                                 \
+     .cpu = op##_kernels,                                                                          \
+     .cases = cases,                                                                               \
+     .labels = pl_taps_labels,                                                                     \
+ };
+
 #endif
