@@ -138,11 +138,21 @@ pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row
     return rc;
 }
 
+/* The overhead is measured and differs by some pages from process to process: totals that differ by
+ * less than 1 MiB do not decide, arena and state do. */
+static bool is_larger(const phase_row *a, const phase_row *b)
+{
+    const pl_run_memory *x = &a->memory, *y = &b->memory;
+    if (x->total > y->total + (1 << 20) || y->total > x->total + (1 << 20))
+        return x->total > y->total;
+    return x->arena + x->state > y->arena + y->state;
+}
+
 const phase_row *phases_largest(const phase_row *rows, int n)
 {
     const phase_row *most = rows;
     for (int i = 1; i < n; i++)
-        if (rows[i].memory.total > most->memory.total) most = &rows[i];
+        if (is_larger(&rows[i], most)) most = &rows[i];
     return most;
 }
 

@@ -20,7 +20,7 @@ pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row
 /* In a program that phases_plan executed: plans the one phase, writes the answer and exits.
  * Otherwise returns. Call it after the command line is parsed. */
 void phases_answer(const cli_args *a, const char *memory);
-/* Returns the row with the largest plan. */
+/* Returns the row with the largest plan; of equal plans the first. */
 const phase_row *phases_largest(const phase_row *rows, int n);
 /* Returns the row with the largest minimum, which is the minimum of the whole run. */
 const phase_row *phases_neediest(const phase_row *rows, int n);

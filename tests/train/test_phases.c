@@ -477,6 +477,20 @@ TEST(phases_are_all_planned_before_the_first_step)
 #endif
 }
 
+/* Overheads of the phases differ by some pages from run to run. */
+TEST(phases_with_equal_plans_show_the_first)
+{
+    WANT_BIN();
+    CHECK(write_config("  - {name: a, until.steps: 2}\n  - {name: b, until.steps: 2}\n"
+                       "  - {name: c, until.steps: 2}\n"));
+
+    for (int i = 0; i < 4; i++) {
+        cli_result r = cli_run("$P plan %s/c.yaml --json", pl_test_dir());
+
+        CHECK_MSG(strstr(r.out, "{\"phase\":\"a\""), "%d: %.40s", i, r.out);
+    }
+}
+
 /* ---- stopping and going on --------------------------------------------------------------- */
 #define THREE                                                                                                 \
  "  - {name: pre, until: {steps: 5}, set: {eval.every: 2}}\n"                                                 \
