@@ -4,17 +4,23 @@
 #include "cli/train/cli_phases.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+void trained_prepare(trained_model *t, const char *command)
+{
+    t->progress.percent = -1;
+    t->progress.what = command;
+    t->progress.bar = cli_terminal(stderr);
+    t->progress.quiet |= t->json;
+}
 
 bool trained_find(trained_model *t, const char *named)
 {
     const char *model = t->model;
     bool ema = t->ema;
     struct stat s;
-    t->progress.percent = -1;
-    t->progress.bar = cli_terminal(stderr);
-    t->progress.quiet |= t->json;
     bool run = stat(named, &s) == 0 && S_ISDIR(s.st_mode);
     if (model && !model[0]) {
         cli_error("--model needs a file name");
@@ -86,4 +92,53 @@ void trained_json(const trained_model *t, pl_json *j, double seconds)
     pl_json_uint(j, "arena_bytes", m.arena);
     pl_json_uint(j, "state_bytes", m.state);
     pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(t->run));
+}
+
+/* ---- predictions ------------------------------------------------------------------------ */
+static void show(void *ctx, int64_t done, int64_t total)
+{
+    if (total > 0) cli_show_progress(ctx, PL_SUBSET_EVAL, done, total);
+}
+
+static pl_status print_json(const trained_model *t, const char *out, const char *counted,
+                            const pl_predict_info *info, double seconds)
+{
+    pl_json *j = pl_json_new(stdout);
+    pl_json_object(j, NULL);
+    pl_json_string(j, "model", t->model_path);
+    pl_json_string(j, "out", out);
+    pl_json_int(j, counted, info->samples);
+    pl_json_int(j, "bad_files", info->bad);
+    if (info->note[0]) pl_json_string(j, "note", info->note);
+    pl_json_int(j, "batch", pl_run_split_get(t->run).micro);
+    pl_json_int(j, "parameters", pl_run_parameters(t->run, false));
+    trained_json(t, j, seconds);
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+int trained_predict(trained_model *t, pl_predict_opts o, const char *counted)
+{
+    pl_predict_info info = {0};
+    o.progress = show;
+    o.ctx = &t->progress;
+    double began = cli_seconds();
+    pl_status rc = pl_run_predict(t->run, &o, &info);
+    double seconds = cli_seconds() - began;
+    if (rc != PL_OK) return cli_fail(rc);
+    if (info.note[0]) cli_error("%s", info.note);
+    if (info.bad)
+        cli_error("%s picture%s could not be read and %s left out", cli_count(info.bad),
+                  info.bad == 1 ? "" : "s", info.bad == 1 ? "was" : "were");
+    if (t->json) {
+        rc = print_json(t, o.out, counted, &info, seconds);
+        return rc == PL_OK ? 0 : cli_fail(rc);
+    }
+    bool word = strcmp(counted, "samples") != 0;
+    printf("%s: %s%s%.*s in %s, peak memory of the process %s\n", o.out, cli_count(info.samples),
+           word ? " " : "", word ? (int)strlen(counted) - (info.samples == 1) : 0, counted,
+           cli_duration(seconds), cli_bytes(pl_run_peak_used_bytes(t->run)));
+    return 0;
 }

@@ -1,5 +1,5 @@
-/* trained.h - a trained model, for `eval` and `predict`: the options that both commands have, the
- * configuration and the weights, and a run that computes without training.
+/* trained.h - a trained model, for `eval`, `predict` and `embed`: the options that these commands
+ * share, the configuration and the weights, and a run that computes without training.
  *
  *   trained_find ──► trained_open, trained_enter ──► pl_run_eval_only or ──► trained_start
  *   paths            the run, in its phase           pl_run_predict_only     plan, weights
@@ -35,8 +35,10 @@ typedef struct trained_model {
   "--quiet", NULL, offsetof(type, t.progress.quiet), "no progress bar"                             \
  }
 
+/* Prepares the progress bar, after the options are parsed. command: its name, borrowed. */
+void trained_prepare(trained_model *t, const char *command);
 /* Writes the paths of configuration and weights of what the user named: a run folder, or a
- * configuration together with --model. Prepares the progress bar. False: an error was printed. */
+ * configuration together with --model. False: an error was printed. */
 bool trained_find(trained_model *t, const char *named);
 /* Opens the run on one rank, from the weights. samples: with the recipe's sampling program. Adds
  * overrides to the arguments. */
@@ -45,6 +47,10 @@ pl_status trained_open(trained_model *t, cli_args *a, bool samples);
 pl_status trained_enter(trained_model *t);
 /* Plans and starts the run; a terminal shows that the program is busy. */
 pl_status trained_start(trained_model *t);
+/* Applies the started model to the data of `o` and prints the result: a line, or with --json an
+ * object. counted: JSON name of the number of samples, which is also the word after the number in
+ * the line; "samples": no word. Sets the progress of `o`. Returns the exit code. */
+int trained_predict(trained_model *t, pl_predict_opts o, const char *counted);
 /* Writes the members wall_s, arena_bytes, state_bytes and peak_used_bytes. */
 void trained_json(const trained_model *t, pl_json *j, double seconds);
 

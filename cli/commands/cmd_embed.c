@@ -5,7 +5,7 @@
  * as fit. The recipe `encoders` reads weights and tokenizer and writes the result; this file turns
  * options into its keys and shows the progress.
  */
-#include "cli/ui.h"
+#include "cli/trained.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -16,19 +16,12 @@
 enum { MOST_AT_ONCE = 8, PATH = 4200 };
 
 typedef struct embedder {
-    const char *encoder, *weights, *tokenizer, *text, *prompt, *out;
-    const char *length, *dtype, *layer, *pool, *tensor, *memory, *device;
-    bool json;
-    cli_progress progress;
-    pl_run *run;
+    const char *encoder, *tokenizer, *text, *prompt, *out;
+    const char *length, *dtype, *layer, *pool, *tensor;
+    trained_model t; /* its options memory, device, json and quiet, and its run */
     /* texts of overrides, which the run reads while it opens */
     char words[10][PATH];
 } embedder;
-
-static void show(void *ctx, int64_t done, int64_t total)
-{
-    cli_show_progress(ctx, PL_SUBSET_EVAL, done, total);
-}
 
 /* Returns how many prompts are computed at a time: as many as there are, at most MOST_AT_ONCE; 0:
  * the file cannot be read, and an error was printed. */
@@ -53,10 +46,10 @@ static pl_status open_run(embedder *e, cli_args *a, int prompts)
     snprintf(at_once, sizeof at_once, "%d", prompts);
     const struct {
         const char *key, *value;
-    } keys[] = {{"batch", at_once},          {"encoder", e->encoder}, {"weights", e->weights},
+    } keys[] = {{"batch", at_once},          {"encoder", e->encoder}, {"weights", e->t.model},
                 {"tokenizer", e->tokenizer}, {"length", e->length},   {"dtype", e->dtype},
                 {"layer", e->layer},         {"pool", e->pool},       {"tensor", e->tensor},
-                {"device", e->device}};
+                {"device", e->t.device}};
     /* what the user writes as key=value comes after the options, and counts */
     cli_args all = {.positional = {"encoders"}, .n_positional = 1};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -65,58 +58,20 @@ static pl_status open_run(embedder *e, cli_args *a, int prompts)
         if (all.n_overrides == CLI_MAX_ARGS) return pl_fail(PL_ERR_ARG, "too many overrides");
         all.overrides[all.n_overrides++] = a->overrides[i];
     }
-    pl_status rc = cli_open_run(&all, e->memory, &e->run);
-    return rc == PL_OK ? pl_run_predict_only(e->run) : rc;
-}
-
-static pl_status print_json(const embedder *e, const pl_predict_info *info, double seconds)
-{
-    pl_run_memory m = pl_run_memory_get(e->run);
-    pl_json *j = pl_json_new(stdout);
-    pl_json_object(j, NULL);
-    pl_json_string(j, "out", e->out);
-    pl_json_int(j, "prompts", info->samples);
-    pl_json_int(j, "batch", pl_run_split_get(e->run).micro);
-    pl_json_int(j, "parameters", pl_run_parameters(e->run, false));
-    pl_json_float(j, "wall_s", seconds);
-    pl_json_uint(j, "arena_bytes", m.arena);
-    pl_json_uint(j, "state_bytes", m.state);
-    pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(e->run));
-    pl_json_end(j);
-    pl_status rc = pl_json_finish(j);
-    pl_json_free(j);
-    return rc;
+    pl_status rc = cli_open_run(&all, e->t.memory, &e->t.run);
+    return rc == PL_OK ? pl_run_predict_only(e->t.run) : rc;
 }
 
 static int embed(embedder *e, cli_args *a)
 {
-    pl_predict_info info = {0};
     int prompts = prompts_at_once(e);
     if (!prompts) return pl_status_exit_code(PL_ERR_DATA);
+    snprintf(e->t.model_path, sizeof e->t.model_path, "%s", e->t.model);
     pl_status rc = open_run(e, a, prompts);
-    if (!e->progress.quiet) cli_busy("planning and reading the weights");
-    if (rc == PL_OK) rc = pl_run_build(e->run);
-    if (rc == PL_OK) rc = pl_run_start(e->run);
-    cli_idle();
+    if (rc == PL_OK) rc = trained_start(&e->t);
     if (rc != PL_OK) return cli_fail(rc);
-    pl_predict_opts o = {.input = e->text,
-                         .out = e->out,
-                         .prompt = e->prompt,
-                         .progress = show,
-                         .ctx = &e->progress};
-    double began = cli_seconds();
-    rc = pl_run_predict(e->run, &o, &info);
-    double seconds = cli_seconds() - began;
-    if (rc != PL_OK) return cli_fail(rc);
-    if (info.note[0]) cli_error("%s", info.note);
-    if (e->json) {
-        rc = print_json(e, &info, seconds);
-        return rc == PL_OK ? 0 : cli_fail(rc);
-    }
-    printf("%s: %s prompt%s in %s, peak memory of the process %s\n", e->out,
-           cli_count(info.samples), info.samples == 1 ? "" : "s", cli_duration(seconds),
-           cli_bytes(pl_run_peak_used_bytes(e->run)));
-    return 0;
+    return trained_predict(
+        &e->t, (pl_predict_opts){.input = e->text, .out = e->out, .prompt = e->prompt}, "prompts");
 }
 
 const cli_help cli_help_embed = {
@@ -135,7 +90,7 @@ const cli_help cli_help_embed = {
     .options =
         (const cli_option[]){
             {"--encoder", "NAME", offsetof(embedder, encoder), "umt5, distilbert or openclip"},
-            {"--weights", "FILE", offsetof(embedder, weights),
+            {"--weights", "FILE", offsetof(embedder, t.model),
              "weights of the encoder: a file, or a folder of shards"},
             {"--tokenizer", "FILE", offsetof(embedder, tokenizer),
              "its tokenizer: a file (spiece.model, vocab.txt, vocab.json, ...), or its folder"},
@@ -156,12 +111,12 @@ const cli_help cli_help_embed = {
              "none, or FluxFlow's head where the weights have it"},
             {"--tensor", "NAME", offsetof(embedder, tensor),
              "name of the result in a .safetensors file", "context (openclip) or text"},
-            {"--memory", "SIZE", offsetof(embedder, memory),
+            {"--memory", "SIZE", offsetof(embedder, t.memory),
              "memory budget of the whole process (same as memory=SIZE)"},
-            {"--device", "DEVICE", offsetof(embedder, device),
+            {"--device", "DEVICE", offsetof(embedder, t.device),
              "device to compute on (same as device=DEVICE)"},
-            {"--json", NULL, offsetof(embedder, json), "print one JSON object"},
-            {"--quiet", NULL, offsetof(embedder, progress.quiet), "no progress bar"},
+            {"--json", NULL, offsetof(embedder, t.json), "print one JSON object"},
+            {"--quiet", NULL, offsetof(embedder, t.progress.quiet), "no progress bar"},
             {NULL},
         },
 };
@@ -178,7 +133,7 @@ static bool check(const embedder *e)
     const struct {
         const char *name, *value;
     } needed[] = {{"--encoder", e->encoder},
-                  {"--weights", e->weights},
+                  {"--weights", e->t.model},
                   {"--tokenizer", e->tokenizer},
                   {"--text", e->prompt ? e->prompt : e->text},
                   {"--out", e->out}};
@@ -202,12 +157,9 @@ int cmd_embed(int argc, char **argv)
     cli_args a;
     cli_parse(argc, argv, &cli_help_embed, e, &a);
     cli_want(&a, 0, 0, "embed", "options and key=value only");
-    e->progress.percent = -1;
-    e->progress.what = "embed";
-    e->progress.bar = cli_terminal(stderr);
-    e->progress.quiet |= e->json;
+    trained_prepare(&e->t, "embed");
     int code = check(e) ? embed(e, &a) : 2;
-    pl_run_free(e->run);
+    pl_run_free(e->t.run);
     free(e);
     return code;
 }

@@ -216,6 +216,7 @@ int cmd_eval(int argc, char **argv)
     cli_args a;
     cli_parse(argc, argv, &cli_help_eval, e, &a);
     cli_want(&a, 1, 1, "eval", "one run folder or configuration");
+    trained_prepare(&e->t, NULL);
     int code = !trained_find(&e->t, a.positional[0]) ? 2
                : !can_write(e)                       ? pl_status_exit_code(PL_ERR_IO)
                                                      : evaluate(e, &a);

@@ -7,18 +7,12 @@
 #include "cli/trained.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct predictor {
     trained_model t;
     const char *input, *out, *prompt, *seed; /* options; NULL: not given */
 } predictor;
-
-static void show(void *ctx, int64_t done, int64_t total)
-{
-    if (total > 0) cli_show_progress(ctx, PL_SUBSET_EVAL, done, total);
-}
 
 static pl_status open_run(predictor *e, cli_args *a)
 {
@@ -29,49 +23,13 @@ static pl_status open_run(predictor *e, cli_args *a)
     return rc == PL_OK ? pl_run_predict_only(e->t.run) : rc;
 }
 
-static pl_status print_json(const predictor *e, const pl_predict_info *info, double seconds)
-{
-    pl_json *j = pl_json_new(stdout);
-    pl_json_object(j, NULL);
-    pl_json_string(j, "model", e->t.model_path);
-    pl_json_string(j, "out", e->out);
-    pl_json_int(j, "samples", info->samples);
-    pl_json_int(j, "bad_files", info->bad);
-    if (info->note[0]) pl_json_string(j, "note", info->note);
-    pl_json_int(j, "batch", pl_run_split_get(e->t.run).micro);
-    trained_json(&e->t, j, seconds);
-    pl_json_end(j);
-    pl_status rc = pl_json_finish(j);
-    pl_json_free(j);
-    return rc;
-}
-
 static int predict(predictor *e, cli_args *a)
 {
-    pl_predict_info info = {0};
     pl_status rc = open_run(e, a);
     if (rc == PL_OK) rc = trained_start(&e->t);
     if (rc != PL_OK) return cli_fail(rc);
-    pl_predict_opts o = {.input = e->input,
-                         .out = e->out,
-                         .prompt = e->prompt,
-                         .progress = show,
-                         .ctx = &e->t.progress};
-    double began = cli_seconds();
-    rc = pl_run_predict(e->t.run, &o, &info);
-    double seconds = cli_seconds() - began;
-    if (rc != PL_OK) return cli_fail(rc);
-    if (info.note[0] && !e->t.progress.quiet) cli_error("%s", info.note);
-    if (info.bad)
-        cli_error("%s picture%s could not be read and were left out", cli_count(info.bad),
-                  info.bad == 1 ? "" : "s");
-    if (e->t.json) {
-        rc = print_json(e, &info, seconds);
-        return rc == PL_OK ? 0 : cli_fail(rc);
-    }
-    printf("%s: %s in %s, peak memory of the process %s\n", e->out, cli_count(info.samples),
-           cli_duration(seconds), cli_bytes(pl_run_peak_used_bytes(e->t.run)));
-    return 0;
+    return trained_predict(
+        &e->t, (pl_predict_opts){.input = e->input, .out = e->out, .prompt = e->prompt}, "samples");
 }
 
 const cli_help cli_help_predict = {
@@ -101,7 +59,7 @@ int cmd_predict(int argc, char **argv)
     cli_args a;
     cli_parse(argc, argv, &cli_help_predict, e, &a);
     cli_want(&a, 1, 1, "predict", "one run folder or configuration");
-    e->t.progress.what = "predict";
+    trained_prepare(&e->t, "predict");
     int code = trained_find(&e->t, a.positional[0]) ? predict(e, &a) : 2;
     pl_run_free(e->t.run);
     free(e);
