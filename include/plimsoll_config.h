@@ -136,6 +136,14 @@ PL_API double pl_config_duration(const pl_config *c, const char *key);  /* secon
 PL_API const int64_t *pl_config_ints(const pl_config *c, const char *key, int *n);
 PL_API const double *pl_config_floats(const pl_config *c, const char *key, int *n);
 PL_API const char *const *pl_config_texts(const pl_config *c, const char *key, int *n);
+/* Entry i of a key of type PL_CONFIG_TREE that is a mapping of single values ("dims: {seq: 128}"):
+ * its name, and *value as text. NULL: there is no entry i. PL_CONFIG_TREE otherwise stays inside
+ * the library: check the mapping first with pl_config_pairs_check. */
+PL_API const char *pl_config_pair(const pl_config *c, const char *key, int i, const char **value);
+/* PL_ERR_CONFIG, with file and line, unless the value is null or a mapping of single values;
+ * numbers: whose values are numbers, too. */
+PL_API pl_status pl_config_pairs_check(const pl_config *c, const char *key,
+                                       bool numbers) PL_MUST_USE;
 /* Returns the source of the value: "default", "my.yaml:3:10" or "command line". */
 PL_API const char *pl_config_where(const pl_config *c, const char *key);
 

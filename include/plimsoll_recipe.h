@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 8
+#define PL_RECIPE_ABI 9
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -113,6 +113,11 @@ PL_API pl_status pl_model_classes(const char *file, pl_classes **out) PL_MUST_US
  * that it starts from (a checkpoint, or init_from unless data.classes=data), else those of
  * data.path. *out is NULL when neither is known; it belongs to the run. */
 PL_API pl_status pl_builder_classes(pl_builder *b, const pl_classes **out) PL_MUST_USE;
+/* Tells how many classes the network tells apart; data with more stop. Takes the place of
+ * pl_image_feed.classes and .mask_classes where these are NULL. */
+PL_API void pl_builder_outputs(pl_builder *b, int64_t classes);
+/* Whether the samples of the run are images (data.source, data.path). */
+PL_API bool pl_builder_pictures(const pl_builder *b);
 /* A fact about the weights that their file keeps as "plimsoll.KEY", e.g. key "normalise", text
  * "mean 0.485 0.456 0.406 std 0.229 0.224 0.225". Evaluating or resuming with a file that says
  * otherwise stops. At most PL_MAX_FACTS keys; texts are copied. */
@@ -205,7 +210,7 @@ typedef struct pl_image_feed {
     bool lanczos; /* data.resize: auto means Lanczos instead of triangle */
     /* Input [batch, H, W], i32, of the size of the first image: the class of each pixel, from the
      * PNG masks in masks/ beside images/ (docs/DATA.md); pixels that do not count are 255. NULL:
-     * none. mask_classes: integer key with the number of classes. */
+     * none. mask_classes: integer key with the number of classes; NULL: pl_builder_outputs. */
     const char *mask, *mask_classes;
     /* prefix of upscaled copies in a folder: "ups_" for ups_x.webp beside x.jpg; NULL: none */
     const char *upscaled;
@@ -458,6 +463,17 @@ PL_API void pl_foreign_set(pl_foreign_doc *d, const char *from, const char *ours
 /* Says why no key of ours is needed for their keys. */
 PL_API void pl_foreign_skip(pl_foreign_doc *d, const char *theirs, const char *why);
 
+/* ---- initial values of a recipe's own file --------------------------------------------------
+ * For recipes whose network comes from a file with its weights. The values are read when a run
+ * starts, before init_from; a run that resumes does not read them. */
+typedef struct pl_values {
+    pl_status (*open)(const pl_config *c, void **file);
+    void (*close)(void *file);
+    /* Writes the value of a slot, row-major, in the type and layout of the slot (pl_slot.type).
+     * *known false: the file has no such value, the slot keeps its initial value. */
+    pl_status (*read)(void *file, const pl_slot *slot, void *to, bool *known);
+} pl_values;
+
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
     const char *name;  /* "tiny": the preset cloud/tiny */
@@ -496,7 +512,8 @@ typedef struct pl_source_file {
     const char *name, *text;
 } pl_source_file;
 
-typedef struct pl_recipe {
+typedef struct pl_recipe pl_recipe;
+struct pl_recipe {
     int abi; /* PL_RECIPE_ABI */
     const char *name;
     const char *about;             /* one line */
@@ -562,7 +579,13 @@ typedef struct pl_recipe {
     /* Optional, ends with {NULL}: configurations of other programs that `plimsoll convert` reads.
      */
     const pl_foreign *foreign;
-} pl_recipe;
+    /* Optional: values of slots from a file of the recipe's own. */
+    const pl_values *values;
+    /* Optional: called once when a run is opened, with its configuration and a copy of this struct
+     * that belongs to the run: for recipes whose images, metric or predictions depend on the
+     * configuration. */
+    pl_status (*adapt)(const pl_config *c, pl_recipe *own);
+};
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);
 

@@ -235,6 +235,39 @@ pl_yaml *pl_config_tree_edit(pl_config *c, const char *key)
     return copy;
 }
 
+const char *pl_config_pair(const pl_config *c, const char *key, int i, const char **value)
+{
+    const pl_yaml *tree = pl_config_tree(c, key), *at = tree ? tree->first : NULL;
+    for (; at && i > 0; i--) at = at->next;
+    if (!at || !at->key || at->kind != PL_YAML_SCALAR) return NULL;
+    *value = at->text;
+    return at->key->text;
+}
+
+static bool is_number(const pl_yaml *v)
+{
+    char *end;
+    strtod(v->text, &end);
+    return end != v->text && !*end;
+}
+
+pl_status pl_config_pairs_check(const pl_config *c, const char *key, bool numbers)
+{
+    const pl_yaml *tree = pl_config_tree(c, key);
+    const char *file = pl_config_tree_file(c, key);
+    if (tree && tree->kind != PL_YAML_MAPPING)
+        return pl_config_fail_at(file, tree, "%s: a mapping is expected, {NAME: %s}, this is %s",
+                                 key, numbers ? "NUMBER" : "VALUE", pl_yaml_kind_text(tree));
+    for (const pl_yaml *v = tree ? tree->first : NULL; v; v = v->next)
+        if (v->kind != PL_YAML_SCALAR || (numbers && !is_number(v)))
+            return pl_config_fail_at(file, v, "%s.%s: %s is expected, this is %s%s%s", key,
+                                     v->key->text, numbers ? "a number" : "a single value",
+                                     v->kind == PL_YAML_SCALAR ? "\"" : pl_yaml_kind_text(v),
+                                     v->kind == PL_YAML_SCALAR ? v->text : "",
+                                     v->kind == PL_YAML_SCALAR ? "\"" : "");
+    return PL_OK;
+}
+
 const char *pl_config_tree_file(const pl_config *c, const char *key)
 {
     const config_value *v = tree_value(c, key);

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "io/file.h"
+#include "io/tensors/zip.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,8 @@
 
 struct pl_npy {
     pl_file file;
-    char *name; /* owned copy */
+    uint64_t begin, bytes; /* of the array in the file */
+    char *name;            /* owned copy */
     pl_type type;
     uint64_t data_begin;
     int64_t rows;
@@ -191,7 +193,7 @@ static pl_status check_order(const head *h)
 
 static pl_status check_size(pl_npy *a)
 {
-    uint64_t row = pl_dtype_bytes(a->type.dtype), total, have = a->file.size - a->data_begin;
+    uint64_t row = pl_dtype_bytes(a->type.dtype), total, have = a->bytes - a->data_begin;
     bool wrap = false;
     for (int i = a->type.rank - 1; i > 0; i--)
         wrap |= __builtin_mul_overflow(row, (uint64_t)a->type.dim[i], &row);
@@ -221,31 +223,33 @@ static pl_status load(pl_npy *a)
 {
     uint8_t lead[12];
     const pl_file *f = &a->file;
-    PL_FAIL_IF(f->size < 10, PL_ERR_DATA, "%.200s: %llu bytes are too few for a .npy file", f->name,
-               (unsigned long long)f->size);
-    PL_TRY(pl_file_read(f, 0, 10, lead));
+    PL_FAIL_IF(a->bytes < 10, PL_ERR_DATA, "%.200s: %llu bytes are too few for a .npy file",
+               f->name, (unsigned long long)a->bytes);
+    PL_TRY(pl_file_read(f, a->begin, 10, lead));
     PL_FAIL_IF(memcmp(lead, "\x93NUMPY", 6) != 0, PL_ERR_DATA, "%.200s is not a .npy file",
                f->name);
     PL_FAIL_IF(lead[6] < 1 || lead[6] > 3 || lead[7] != 0, PL_ERR_DATA,
                "%.200s: .npy version %d.%d, 1.0 to 3.0 are read", f->name, lead[6], lead[7]);
     uint64_t at = lead[6] == 1 ? 10 : 12, n = lead[8] | (uint64_t)lead[9] << 8;
     if (at == 12) {
-        PL_TRY(pl_file_read(f, 10, 2, lead + 10));
+        PL_TRY(pl_file_read(f, a->begin + 10, 2, lead + 10));
         n |= (uint64_t)lead[10] << 16 | (uint64_t)lead[11] << 24;
     }
     PL_FAIL_IF(n > MAX_HEADER, PL_ERR_DATA, "%.200s: a header of %llu bytes, at most %u are read",
                f->name, (unsigned long long)n, MAX_HEADER);
     a->data_begin = at + n;
+    PL_FAIL_IF(a->data_begin > a->bytes, PL_ERR_DATA, "%.200s: its header goes past its end",
+               f->name);
     char *text = pl_sys_alloc((size_t)n);
     if (!text) return PL_ERR_MEMORY;
-    pl_status rc = pl_file_read(f, at, (size_t)n, text);
+    pl_status rc = pl_file_read(f, a->begin + at, (size_t)n, text);
     if (rc == PL_OK) rc = interpret(a, text, (size_t)n);
     pl_sys_free(text);
     return rc;
 }
 
-/* Takes the file, also on failure. */
-static pl_status open_from(pl_file *f, pl_npy **out)
+/* Takes the file, also on failure. The array has the bytes [begin, begin + bytes). */
+static pl_status open_part(pl_file *f, uint64_t begin, uint64_t bytes, pl_npy **out)
 {
     size_t n = strlen(f->name) + 1;
     pl_npy *a = pl_sys_alloc(sizeof *a + n);
@@ -255,6 +259,8 @@ static pl_status open_from(pl_file *f, pl_npy **out)
     }
     a->name = memcpy(a + 1, f->name, n);
     a->file = *f;
+    a->begin = begin;
+    a->bytes = bytes;
     a->file.name = a->name;
     pl_status rc = load(a);
     if (rc != PL_OK)
@@ -268,14 +274,50 @@ pl_status pl_npy_open(const char *path, pl_npy **out)
 {
     pl_file f = PL_FILE_NONE;
     PL_TRY(pl_file_open(path, PL_ERR_DATA, &f));
-    return open_from(&f, out);
+    return open_part(&f, 0, f.size, out);
+}
+
+/* Finds the bytes of an array of an .npz file. */
+static pl_status find_member(const pl_file *f, const char *array, uint64_t *begin, uint64_t *bytes)
+{
+    pl_arena mem = {0};
+    pl_zip zip;
+    pl_status rc = pl_zip_open(f, &mem, &zip);
+    char *name = rc == PL_OK ? pl_arena_printf(&mem, "%s.npy", array) : NULL;
+    const pl_zip_member *m = name ? pl_zip_find(&zip, name) : NULL;
+    if (rc == PL_OK && !name) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK && !m)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__,
+                      "%.200s has no array \"%.100s\" (data.fields can give it another name)",
+                      f->name, array);
+    if (rc == PL_OK && !m->stored)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__,
+                      "%.200s is compressed, so that its rows cannot be read one by one: write it "
+                      "with numpy.savez",
+                      f->name);
+    if (rc == PL_OK) rc = pl_zip_begin(f, m, begin);
+    if (rc == PL_OK) *bytes = m->bytes;
+    pl_arena_release(&mem);
+    return rc == PL_ERR_FILE ? pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s", pl_error_text())
+                             : rc;
+}
+
+pl_status pl_npy_open_member(const char *path, const char *array, pl_npy **out)
+{
+    pl_file f = PL_FILE_NONE;
+    uint64_t begin = 0, bytes = 0;
+    PL_TRY(pl_file_open(path, PL_ERR_DATA, &f));
+    pl_status rc = find_member(&f, array, &begin, &bytes);
+    if (rc == PL_OK) return open_part(&f, begin, bytes, out);
+    pl_file_close(&f);
+    return rc;
 }
 
 pl_status pl_npy_open_memory(const void *data, size_t len, const char *name, pl_npy **out)
 {
     pl_file f = PL_FILE_NONE;
     pl_file_open_memory(data, len, name, PL_ERR_DATA, &f);
-    return open_from(&f, out);
+    return open_part(&f, 0, f.size, out);
 }
 
 void pl_npy_close(pl_npy *a)
@@ -306,7 +348,8 @@ pl_status pl_npy_read(const pl_npy *a, int64_t first, int64_t n, void *dst)
                "%.200s has %lld rows, %lld requested from row %lld on", a->name, (long long)a->rows,
                (long long)n, (long long)first);
     size_t bytes = (size_t)n * a->row_bytes; /* inside the file: no wrap */
-    PL_TRY(pl_file_read(&a->file, a->data_begin + (uint64_t)first * a->row_bytes, bytes, dst));
+    PL_TRY(pl_file_read(&a->file, a->begin + a->data_begin + (uint64_t)first * a->row_bytes, bytes,
+                        dst));
     const uint8_t *b = dst;
     for (size_t i = 0; a->type.dtype == PL_BOOL && i < bytes; i++)
         PL_FAIL_IF(b[i] > 1, PL_ERR_DATA, "%.200s: a bool byte is %d", a->name, b[i]);

@@ -59,18 +59,18 @@ TEST(data_arrays_in_pieces_read_as_one)
     fill(x, 2 * ROWS);
     CHECK_OK(pl_npy_write(c, &all, x));
     pl_array *array;
-    CHECK_OK(pl_array_open(paths, 3, "frames", "deep.frames", &sample, &array));
+    CHECK_OK(pl_array_open(paths, 3, "frames", "deep.frames", NULL, &sample, &array));
     CHECK_INT(pl_array_rows(array), 3 * ROWS);
     CHECK(rows_are_right(array));
     CHECK(strcmp(pl_array_path(array, 0), a) == 0 && strcmp(pl_array_path(array, ROWS), b) == 0 &&
           strcmp(pl_array_path(array, 3 * ROWS - 1), c) == 0);
     pl_array_close(array);
-    CHECK_INT(pl_array_open(paths, 3, "frames", "frames", &sample, &array), PL_ERR_DATA);
+    CHECK_INT(pl_array_open(paths, 3, "frames", "frames", NULL, &sample, &array), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "1.safetensors has no tensor \"frames\""));
-    CHECK_INT(pl_array_open(paths, 1, "frames", "", &wrong, &array), PL_ERR_DATA);
+    CHECK_INT(pl_array_open(paths, 1, "frames", "", NULL, &wrong, &array), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "0.npy is f32[5,3]"));
     CHECK(truncate(b, 200) == 0);
-    CHECK_INT(pl_array_open(paths, 3, "frames", "deep.frames", &sample, &array), PL_ERR_DATA);
+    CHECK_INT(pl_array_open(paths, 3, "frames", "deep.frames", NULL, &sample, &array), PL_ERR_DATA);
 }
 
 /* ---- HDF5: a file of 16-bit numbers, as cameras write them ----------------------------------- */
@@ -86,14 +86,14 @@ TEST(data_hdf5_arrays_are_read)
     snprintf(path, sizeof path, "%s/camera.h5", pl_test_dir());
     hdf5_field signal = {"Product/Signal", "H5T_NATIVE_INT16_g", 2, {ROWS, COLS}, x};
     CHECK(hdf5_file_write(path, &signal, 1));
-    CHECK_OK(pl_array_open(paths, 1, "frames", "Product/Signal", &sample, &a));
+    CHECK_OK(pl_array_open(paths, 1, "frames", "Product/Signal", NULL, &sample, &a));
     CHECK_INT(pl_array_rows(a), ROWS);
     CHECK(rows_are_right(a));
     pl_array_close(a);
-    CHECK_INT(pl_array_open(paths, 1, "frames", "Product", &sample, &a), PL_ERR_DATA);
+    CHECK_INT(pl_array_open(paths, 1, "frames", "Product", NULL, &sample, &a), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "has no array \"Product\""));
     CHECK(truncate(path, 900) == 0);
-    CHECK_INT(pl_array_open(paths, 1, "frames", "Product/Signal", &sample, &a), PL_ERR_DATA);
+    CHECK_INT(pl_array_open(paths, 1, "frames", "Product/Signal", NULL, &sample, &a), PL_ERR_DATA);
 }
 
 /* A file on which libhdf5 1.10 crashes: a child process tries first, and the file is refused. */
@@ -104,7 +104,7 @@ TEST(data_hdf5_that_crashes_the_library_is_refused)
     pl_array *a = NULL;
     float row[3];
     if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
-    pl_status rc = pl_array_open(paths, 1, "x", "x", &sample, &a);
+    pl_status rc = pl_array_open(paths, 1, "x", "x", NULL, &sample, &a);
     CHECK_MSG(rc == PL_OK || strstr(pl_error_text(), "ends-the-library"), "%s", pl_error_text());
     for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a); i++)
         (void)(pl_array_read(a, i, row) == PL_OK);

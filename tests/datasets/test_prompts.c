@@ -76,7 +76,7 @@ TEST(data_16_bit_arrays_become_f32)
                 CHECK(pl_npy_writer_finish(w) == PL_OK);
                 pl_npy_writer_free(w);
             }
-            CHECK(pl_array_open(paths, 1, "x", "x", &row, &a) == PL_OK);
+            CHECK(pl_array_open(paths, 1, "x", "x", NULL, &row, &a) == PL_OK);
             float got[16] = {0};
             for (int r = 0; r < 2; r++) {
                 CHECK(pl_array_read(a, r, got) == PL_OK);
@@ -88,7 +88,8 @@ TEST(data_16_bit_arrays_become_f32)
     pl_type wide = PL_TYPE(PL_I64, 8);
     const char *paths[1] = {path};
     pl_array *a = NULL;
-    CHECK(pl_array_open(paths, 1, "x", "x", &wide, &a) == PL_ERR_DATA); /* no other conversion */
+    CHECK(pl_array_open(paths, 1, "x", "x", NULL, &wide, &a) ==
+          PL_ERR_DATA); /* no other conversion */
 }
 
 /* ---- runs -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *paths[1] = {path};
     pl_type sample = pl_type_make(PL_F32, 1, (int64_t[]){3});
     pl_array *a = NULL;
-    if (pl_array_open(paths, 1, "x", "x", &sample, &a) == PL_OK) {
+    if (pl_array_open(paths, 1, "x", "x", NULL, &sample, &a) == PL_OK) {
         float *row = malloc(3 * sizeof *row); /* exactly: the sanitizer sees what is past it */
         int64_t n = pl_array_rows(a);
         if (n < 1) abort();

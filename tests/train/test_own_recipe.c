@@ -144,7 +144,7 @@ TEST(own_arrays_of_other_whole_numbers_are_converted)
 
     snprintf(path, sizeof path, "%s/label.npy", pl_test_dir());
     write_npy(path, "<i8", wide, sizeof wide, 4);
-    CHECK_OK(pl_array_open(paths, 1, "label", "label", &i32, &a));
+    CHECK_OK(pl_array_open(paths, 1, "label", "label", NULL, &i32, &a));
     for (int i = 0; i < 3; i++) {
         CHECK_OK(pl_array_read(a, i, &narrow));
         CHECK_INT(narrow, wide[i]);
@@ -153,11 +153,11 @@ TEST(own_arrays_of_other_whole_numbers_are_converted)
     CHECK_MSG(strstr(pl_error_text(), "row 3 is 2147483648"), "%s", pl_error_text());
     pl_array_close(a);
     write_npy(path, "<i4", usual, sizeof usual, 3);
-    CHECK_OK(pl_array_open(paths, 1, "label", "label", &i64, &a));
+    CHECK_OK(pl_array_open(paths, 1, "label", "label", NULL, &i64, &a));
     CHECK_OK(pl_array_read(a, 2, &large));
     CHECK_INT(large, 256);
     pl_array_close(a);
-    CHECK_OK(pl_array_open(paths, 1, "label", "label", &u8, &a));
+    CHECK_OK(pl_array_open(paths, 1, "label", "label", NULL, &u8, &a));
     CHECK_OK(pl_array_read(a, 1, &byte));
 
     CHECK_INT(byte, 255);

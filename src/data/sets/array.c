@@ -1,5 +1,6 @@
 /* array.c - see array.h. */
 #include "data/sets/array.h"
+#include "data/sets/table_columns.h"
 #include "plimsoll_hdf5.h"
 
 #include "base/arena.h"
@@ -13,13 +14,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One file: exactly one of the three readers. */
+/* One file: exactly one of the four readers. */
 typedef struct shard {
     const char *path;
     pl_npy *npy;
     pl_st_reader *st;
     const pl_st_tensor *tensor;
     pl_hdf5 *hdf5;
+    pl_table_part *table;
     pl_dtype have; /* of the file, where its numbers are converted */
     bool converts; /* 16-bit numbers to f32, or whole numbers to others */
     int64_t first; /* row of the column that its first row is */
@@ -51,7 +53,8 @@ static bool is_hdf5(const char *name)
 
 bool pl_array_is_bundle(const char *name)
 {
-    return ends_with(name, ".safetensors") || is_hdf5(name);
+    return ends_with(name, ".safetensors") || ends_with(name, ".npz") || ends_with(name, ".csv") ||
+           is_hdf5(name);
 }
 
 static pl_status open_tensor(shard *s, const char *field, pl_type *type)
@@ -69,15 +72,22 @@ static pl_status open_tensor(shard *s, const char *field, pl_type *type)
     return PL_OK;
 }
 
-static pl_status open_file(shard *s, const char *field, pl_type *type)
+static pl_status open_file(const pl_array *a, shard *s, const char *field,
+                           const char *const *others, pl_type *type)
 {
     if (ends_with(s->path, ".safetensors")) return open_tensor(s, field, type);
+    if (ends_with(s->path, ".csv")) {
+        PL_TRY(pl_table_part_open(s->path, field, others, &a->sample, &s->table));
+        *type = pl_table_part_type(s->table);
+        return PL_OK;
+    }
     if (is_hdf5(s->path)) {
         PL_TRY(pl_hdf5_open(s->path, field, &s->hdf5));
         *type = pl_hdf5_type(s->hdf5);
         return PL_OK;
     }
-    PL_TRY(pl_npy_open(s->path, &s->npy));
+    PL_TRY(ends_with(s->path, ".npz") ? pl_npy_open_member(s->path, field, &s->npy)
+                                      : pl_npy_open(s->path, &s->npy));
     *type = pl_npy_type(s->npy);
     return PL_OK;
 }
@@ -87,37 +97,43 @@ static bool is_whole(pl_dtype d)
     return d == PL_U8 || d == PL_I32 || d == PL_I64;
 }
 
-/* 16 bits are read as f32, whole numbers as whole numbers of another width. */
+/* f32 is made of other floating types, bytes and bools, whole numbers of whole numbers of another
+ * width. Whole numbers of 32 and 64 bits are not taken for f32: they are mostly class numbers. */
 static bool is_converted(pl_dtype have, pl_dtype want)
 {
     if (have == want) return false;
-    return (want == PL_F32 && (have == PL_F16 || have == PL_BF16)) ||
-           (is_whole(have) && is_whole(want));
+    if (want == PL_F32) return have != PL_I32 && have != PL_I64;
+    return is_whole(want) && (is_whole(have) || have == PL_BOOL);
 }
 
+/* Dimensions of 1 do not count: a column of numbers may be [N] or [N, 1]. */
 static bool rows_match(const pl_type *array, const pl_type *sample, bool any_dtype)
 {
     any_dtype |= is_converted(array->dtype, sample->dtype);
-    if ((array->dtype != sample->dtype && !any_dtype) || array->rank != sample->rank + 1)
-        return false;
-    for (int i = 0; i < sample->rank; i++)
-        if (array->dim[i + 1] != sample->dim[i]) return false;
-    return true;
+    if (array->rank < 1 || (array->dtype != sample->dtype && !any_dtype)) return false;
+    int i = 1, k = 0;
+    for (;;) {
+        while (i < array->rank && array->dim[i] == 1) i++;
+        while (k < sample->rank && sample->dim[k] == 1) k++;
+        if (i == array->rank || k == sample->rank) return i == array->rank && k == sample->rank;
+        if (array->dim[i++] != sample->dim[k++]) return false;
+    }
 }
 
-static pl_status open_shard(pl_array *a, shard *s, const char *input, const char *field)
+static pl_status open_shard(pl_array *a, shard *s, const char *input, const char *field,
+                            const char *const *others)
 {
     char x[96], y[96];
     pl_type have = {0};
     PL_FAIL_IF(access(s->path, R_OK) != 0, PL_ERR_DATA, "input \"%s\" needs the array %s: %s",
                input, s->path, strerror(errno));
-    PL_TRY(open_file(s, field, &have));
-    PL_FAIL_IF(!rows_match(&have, &a->sample, s->hdf5 != NULL), PL_ERR_DATA,
+    PL_TRY(open_file(a, s, field, others, &have));
+    PL_FAIL_IF(!rows_match(&have, &a->sample, s->hdf5 || s->table), PL_ERR_DATA,
                "%s is %s; input \"%s\" wants samples of %s in its rows", s->path,
                pl_type_text(&have, x, sizeof x), input, pl_type_text(&a->sample, y, sizeof y));
     PL_FAIL_IF(have.dim[0] == 0, PL_ERR_DATA, "%s holds no samples", s->path);
     s->have = have.dtype;
-    s->converts = !s->hdf5 && is_converted(have.dtype, a->sample.dtype);
+    s->converts = !s->hdf5 && !s->table && is_converted(have.dtype, a->sample.dtype);
     size_t row = (size_t)pl_type_elems(&a->sample) * pl_dtype_bytes(have.dtype);
     if (s->converts && row > a->scratch_bytes) {
         a->scratch = pl_sys_realloc(a->scratch, a->scratch_bytes, row);
@@ -130,7 +146,7 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
 }
 
 static pl_status open_all(pl_array *a, const char *const *paths, int n, const char *input,
-                          const char *field)
+                          const char *field, const char *const *others)
 {
     a->shards = pl_arena_new(&a->mem, shard, n + 1);
     if (!a->shards) return PL_ERR_MEMORY;
@@ -138,20 +154,20 @@ static pl_status open_all(pl_array *a, const char *const *paths, int n, const ch
         a->shards[i].path = pl_arena_strdup(&a->mem, paths[i]);
         if (!a->shards[i].path) return PL_ERR_MEMORY;
         a->n++;
-        PL_TRY(open_shard(a, &a->shards[i], input, field));
+        PL_TRY(open_shard(a, &a->shards[i], input, field, others));
     }
     return PL_OK;
 }
 
 pl_status pl_array_open(const char *const *paths, int n, const char *input, const char *field,
-                        const pl_type *sample, pl_array **out)
+                        const char *const *others, const pl_type *sample, pl_array **out)
 {
     pl_array *a = pl_sys_alloc(sizeof *a);
     if (!a) return PL_ERR_MEMORY;
     pthread_mutex_init(&a->lock, NULL);
     a->sample = *sample;
     a->row_bytes = pl_type_bytes(sample);
-    pl_status rc = open_all(a, paths, n, input, field);
+    pl_status rc = open_all(a, paths, n, input, field, others);
     if (rc != PL_OK) {
         pl_array_close(a);
         return rc;
@@ -167,6 +183,7 @@ void pl_array_close(pl_array *a)
         pl_npy_close(a->shards[i].npy);
         pl_st_close(a->shards[i].st);
         pl_hdf5_close(a->shards[i].hdf5);
+        pl_table_part_close(a->shards[i].table);
     }
     pl_arena_release(&a->mem);
     pthread_mutex_destroy(&a->lock);
@@ -209,9 +226,10 @@ static pl_status read_raw(const shard *s, int64_t row, size_t row_bytes, void *t
 static pl_status convert(const pl_array *a, const shard *s, int64_t row, void *to)
 {
     int64_t n = pl_type_elems(&a->sample);
-    for (int64_t i = 0; i < n && !is_whole(s->have); i++)
+    bool whole = is_whole(s->have) && is_whole(a->sample.dtype);
+    for (int64_t i = 0; i < n && !whole; i++)
         pl_elem_set(a->sample.dtype, to, i, pl_elem_get(s->have, a->scratch, i));
-    for (int64_t i = 0; i < n && is_whole(s->have); i++) {
+    for (int64_t i = 0; i < n && whole; i++) {
         int64_t v = s->have == PL_I64   ? ((const int64_t *)(const void *)a->scratch)[i]
                     : s->have == PL_I32 ? ((const int32_t *)(const void *)a->scratch)[i]
                                         : ((const uint8_t *)a->scratch)[i];
@@ -237,6 +255,7 @@ pl_status pl_array_read(const pl_array *a, int64_t row, void *to)
     const shard *s = shard_of(a, row);
     row -= s->first;
     if (s->hdf5) return pl_hdf5_read(s->hdf5, row, a->sample.dtype, to);
+    if (s->table) return pl_table_part_read(s->table, row, a->sample.dtype, to);
     if (!s->converts) return read_raw(s, row, a->row_bytes, to);
     pthread_mutex_t *lock = &((pl_array *)(uintptr_t)a)->lock; /* the scratch row is shared */
     pthread_mutex_lock(lock);

@@ -1,10 +1,15 @@
 /* array.h - one input's samples in files: rows of one array, or of several consecutive arrays.
  *
- * A file is .npy (one array), .safetensors or .h5/.hdf5 (arrays by name; in HDF5 with folders,
- * "Product/Signal"). Row i of the column is row i of the files in the order given. Each row has the
- * dtype and shape of a sample; f16 and bf16 are widened to f32, HDF5 numbers of any other type are
- * converted by its library. Reads may come from any thread. Problems are PL_ERR_DATA and name the
- * file.
+ * A file is .npy (one array), .npz, .safetensors or .h5/.hdf5 (arrays by name; in HDF5 with
+ * folders, "Product/Signal"), or .csv (columns of numbers by name). Row i of the column is row i of
+ * the files in the order given. Each row has the shape of a sample, apart from dimensions of 1;
+ * f32 is made of f64, f16, bf16, bytes and bools, and whole numbers of another width are converted
+ * where they fit; numbers of HDF5 files and tables are converted from any type.
+ * Reads may come from any thread. Problems are PL_ERR_DATA and name the file.
+ *
+ * In a table, input "x" is the column x; several numbers are the columns x0, x1, ... (also x_0,
+ * x.0, from 0 or 1 on), the columns that `field` lists, "age+height", or else all columns that no
+ * other input names.
  */
 #ifndef PL_DATA_ARRAY_H
 #define PL_DATA_ARRAY_H
@@ -13,9 +18,11 @@
 
 typedef struct pl_array pl_array;
 
-/* sample: type of a row; input: its name, for messages; field: its name in the files. */
+/* sample: type of a row; input: its name, for messages; field: its name in the files; others: the
+ * fields of all inputs that read the same files, ends with NULL, for tables; NULL: none. */
 pl_status pl_array_open(const char *const *paths, int n, const char *input, const char *field,
-                        const pl_type *sample, pl_array **out) PL_MUST_USE;
+                        const char *const *others, const pl_type *sample,
+                        pl_array **out) PL_MUST_USE;
 void pl_array_close(pl_array *a);
 int64_t pl_array_rows(const pl_array *a);
 pl_status pl_array_read(const pl_array *a, int64_t row, void *to) PL_MUST_USE;

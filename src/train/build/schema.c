@@ -265,8 +265,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Images: caption file, one line per image (name, tab, caption), or .jsonl with "
             "file_name and text."},
     {"data.eval_share", PL_CONFIG_FLOAT, "0.05", .min = 0, .max = 1, .cache = PL_CACHE_VALUE,
-     .doc = "Images without an eval folder: fraction held out for evaluation, by a hash of the "
-            "name."},
+     .doc = "Fraction of a data set without evaluation files that is held out for evaluation, by a "
+            "hash of the image's name or the row's number."},
     {"data.classes", PL_CONFIG_CHOICE, "auto", .choices = "auto|data",
      .doc = "Images: where class names come from: the model file of init_from if it has class "
             "names, otherwise the data (auto); always the data, for a new last layer (data)."},

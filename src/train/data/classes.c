@@ -210,6 +210,16 @@ pl_status pl_builder_classes(pl_builder *b, const pl_classes **out)
     return PL_OK;
 }
 
+void pl_builder_outputs(pl_builder *b, int64_t classes)
+{
+    if (b->run) b->run->data.outputs = classes;
+}
+
+bool pl_builder_pictures(const pl_builder *b)
+{
+    return b->run && pl__images_wanted(b->run);
+}
+
 const pl_classes *pl_run_classes(const pl_run *r)
 {
     return r->data.classes;
@@ -255,7 +265,12 @@ static bool reads_labels(const pl_run *r)
 static pl_status check_count(const pl_run *r, const char *path)
 {
     const char *key = r->recipe->images->classes;
-    int64_t most = key ? pl_config_int(r->config, key) : INT64_MAX;
+    int64_t told = r->data.outputs ? r->data.outputs : INT64_MAX;
+    int64_t most = key ? pl_config_int(r->config, key) : told;
+    PL_FAIL_IF(!key && pl_classes_count(r->data.classes) > most, PL_ERR_CONFIG,
+               "%s has %d classes, the network's output has %lld: make the network with %d outputs",
+               path, pl_classes_count(r->data.classes), (long long)most,
+               pl_classes_count(r->data.classes));
     PL_FAIL_IF(pl_classes_count(r->data.classes) > most, PL_ERR_CONFIG,
                "%s has %d classes, the network has %lld: set %s=%d", path,
                pl_classes_count(r->data.classes), (long long)most, key,

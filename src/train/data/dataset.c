@@ -1,12 +1,14 @@
 /* dataset.c - see dataset.h. */
 #include "train/data/dataset.h"
 
+#include "base/hash.h"
 #include "base/sys.h"
 #include "data/sets/array.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct column {
@@ -18,7 +20,10 @@ typedef struct column {
 typedef struct part {
     column *columns;
     int n;
-    int64_t rows;
+    int64_t rows; /* samples */
+    /* A set that is divided (row_of): rows of the files, rows of a block, which of its rows. */
+    int64_t all, block;
+    bool held_out;
 } part;
 
 struct pl_dataset {
@@ -69,39 +74,55 @@ static pl_status list(pl_dataset *d, const char *dir, bool (*wanted)(const char 
     return PL_OK;
 }
 
-/* One file with all arrays: DIR/train.safetensors, DIR/train.h5, or, for training, the path itself.
- */
-static const char *bundle(pl_dataset *d, pl_subset subset)
+static bool is_folder(const char *path)
 {
-    static const char *const tails[] = {"safetensors", "h5", "hdf5"};
-    if (pl_array_is_bundle(d->dir)) return subset == PL_SUBSET_TRAIN ? d->dir : NULL;
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* One file with all arrays: BASE.safetensors, BASE.h5, ...; NULL: there is none. */
+static const char *bundle(pl_dataset *d, const char *base)
+{
+    static const char *const tails[] = {"safetensors", "h5", "hdf5", "npz", "csv"};
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
-        char *path = pl_arena_printf(&d->mem, "%s/%s.%s", d->dir, pl_subset_name(subset), tails[i]);
+        char *path = pl_arena_printf(&d->mem, "%s.%s", base, tails[i]);
         if (path && access(path, R_OK) == 0) return path;
     }
     return NULL;
 }
 
-static pl_status find_files(pl_dataset *d, pl_subset subset, const char *input, const char ***paths,
+/* Sets *base to where the arrays of a subset are: the folder DIR/train, the file DIR/train.h5,
+ * or the whole of data.path for a training set that has no such name; NULL: there are none. */
+static pl_status find_base(pl_dataset *d, pl_subset subset, const char **base)
+{
+    static const char *const names[2][6] = {{"train"},
+                                            {"eval", "val", "valid", "validation", "test"}};
+    *base = NULL;
+    for (int i = 0; names[subset][i] && !pl_array_is_bundle(d->dir) && !*base; i++) {
+        char *folder = pl_arena_printf(&d->mem, "%s/%s", d->dir, names[subset][i]);
+        if (!folder) return PL_ERR_MEMORY;
+        *base = is_folder(folder) ? folder : bundle(d, folder);
+    }
+    if (!*base && subset == PL_SUBSET_TRAIN) *base = d->dir;
+    return PL_OK;
+}
+
+static pl_status find_files(pl_dataset *d, const char *base, const char *input, const char ***paths,
                             int *n)
 {
-    const char *name = pl_subset_name(subset);
-    char *plain = pl_arena_printf(&d->mem, "%s/%s/%s.npy", d->dir, name, input);
-    char *pieces = pl_arena_printf(&d->mem, "%s/%s/%s", d->dir, name, input);
-    char *folder = pl_arena_printf(&d->mem, "%s/%s", d->dir, name);
+    char *plain = pl_arena_printf(&d->mem, "%s/%s.npy", base, input);
+    char *pieces = pl_arena_printf(&d->mem, "%s/%s", base, input);
     const char **one = pl_arena_new(&d->mem, const char *, 1);
-    if (!plain || !pieces || !folder || !one) return PL_ERR_MEMORY;
+    if (!plain || !pieces || !one) return PL_ERR_MEMORY;
     *paths = one;
     *n = 1;
-    *one = plain;
-    if (access(plain, R_OK) == 0) return PL_OK;
+    *one = pl_array_is_bundle(base) ? base : plain;
+    if (access(*one, R_OK) == 0) return PL_OK;
     PL_TRY(list(d, pieces, is_piece, paths, n));
     if (*n) return PL_OK;
-    PL_TRY(list(d, folder, pl_array_is_bundle, paths, n));
+    PL_TRY(list(d, base, pl_array_is_bundle, paths, n));
     if (*n) return PL_OK;
-    const char *all = bundle(d, subset);
-    *one = all ? all : plain; /* opening reports a missing file */
-    *paths = one;
+    *paths = one; /* opening reports a missing file */
     *n = 1;
     return PL_OK;
 }
@@ -120,18 +141,53 @@ const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *inpu
     return input;
 }
 
+/* ---- a set without evaluation files -------------------------------------------------------- */
+/* Of every `block` rows one is for evaluation, chosen by a hash of the block's number: neither
+ * sorted nor periodic rows make an evaluation set of one kind, and no list of rows is needed. */
+static int64_t held_out(int64_t block, int64_t k)
+{
+    return (int64_t)(pl_mix64((uint64_t)block + 0x5EA1u) % (uint64_t)k);
+}
+
+static int64_t row_of(const part *p, int64_t sample)
+{
+    int64_t k = p->block;
+    if (!k) return sample;
+    if (p->held_out || k == 1) return sample * k + held_out(sample, k);
+    int64_t block = sample / (k - 1), at = sample % (k - 1);
+    if (block >= p->all / k) return p->all / k * k + (sample - p->all / k * (k - 1));
+    return block * k + at + (at >= held_out(block, k));
+}
+
+static int64_t block_of(int64_t rows, double share)
+{
+    int64_t k = (int64_t)(1 / share + 0.5);
+    if (k > rows) k = rows;
+    return rows < 2 ? 0 : k;
+}
+
+/* Divides the rows of the training files between the two subsets. */
+static void divide(part *p, bool held, double share)
+{
+    p->all = p->rows;
+    p->block = block_of(p->rows, share);
+    p->held_out = held;
+    if (!p->block) p->rows = held ? 0 : p->all;
+    if (p->block) p->rows = held ? p->all / p->block : p->all - p->all / p->block;
+}
+
 /* ---- opening ------------------------------------------------------------------------------ */
-static pl_status open_column(pl_dataset *d, part *p, column *c, pl_subset subset,
-                             const pl_type *input)
+static pl_status open_column(pl_dataset *d, part *p, column *c, const char *base,
+                             const pl_type *input, const char *const *others)
 {
     const char **paths;
     int n;
-    PL_TRY(find_files(d, subset, c->input, &paths, &n));
+    PL_TRY(find_files(d, base, c->input, &paths, &n));
     PL_FAIL_IF(input->rank < 1, PL_ERR_DATA,
                "input \"%s\" is a scalar: it has no rows to read from %s", c->input, paths[0]);
     pl_type sample = pl_type_make(input->dtype, input->rank - 1, input->dim + 1);
     c->row_bytes = pl_type_bytes(&sample);
-    PL_TRY(pl_array_open(paths, n, c->input, c->field, &sample, &c->array));
+    PL_TRY(pl_array_open(paths, n, c->input, c->field, others, &sample, &c->array));
     int64_t rows = pl_array_rows(c->array);
     PL_FAIL_IF(p->rows && rows != p->rows, PL_ERR_DATA,
                "%s has %lld rows, %s has %lld: each needs one row per sample", paths[0],
@@ -140,36 +196,55 @@ static pl_status open_column(pl_dataset *d, part *p, column *c, pl_subset subset
     return PL_OK;
 }
 
-/* from: the subset whose files are read. */
-static pl_status open_part(pl_dataset *d, pl_subset subset, pl_subset from, const pl_program *prog)
+static pl_status open_part(pl_dataset *d, part *p, const char *base, const pl_program *prog)
 {
-    part *p = &d->parts[subset];
     int n = pl_program_input_count(prog);
     p->columns = pl_arena_new(&d->mem, column, (size_t)n + 1);
-    if (!p->columns) return PL_ERR_MEMORY;
+    const char **fields = pl_arena_new(&d->mem, const char *, (size_t)n + 1);
+    if (!p->columns || !fields) return PL_ERR_MEMORY;
     for (int i = 0; i < n; i++) {
-        column *c = &p->columns[p->n];
+        column *c = &p->columns[i];
         c->input = pl_arena_strdup(&d->mem, pl_program_input_name(prog, i));
         c->field = c->input ? pl_dataset_field(&d->mem, d->fields, c->input) : NULL;
         if (!c->field) return PL_ERR_MEMORY;
-        p->n++;
+        fields[i] = c->field;
+    }
+    for (int i = 0; i < n; i++) {
         pl_type input = pl_program_input_type(prog, i);
-        PL_TRY(open_column(d, p, c, from, &input));
+        p->n++;
+        PL_TRY(open_column(d, p, &p->columns[i], base, &input, fields));
     }
     return PL_OK;
 }
 
-pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
-                          const pl_program *eval, bool folded, pl_dataset **out)
+/* Evaluation files of their own, else a share of the training files. */
+static pl_status open_parts(pl_dataset *d, const pl_dataset_opts *o)
+{
+    const char *base[2];
+    part *train = &d->parts[PL_SUBSET_TRAIN], *eval = &d->parts[PL_SUBSET_EVAL];
+    PL_TRY(find_base(d, PL_SUBSET_TRAIN, &base[0]));
+    PL_TRY(find_base(d, PL_SUBSET_EVAL, &base[1]));
+    bool divided = o->eval && !o->folded && !base[1] && o->eval_share > 0;
+    if (o->folded || divided) base[1] = base[0];
+    if (o->train) PL_TRY(open_part(d, train, base[0], o->train));
+    if (o->eval && base[1]) PL_TRY(open_part(d, eval, base[1], o->eval));
+    PL_FAIL_IF(o->eval && !base[1] && !o->train, PL_ERR_DATA,
+               "%s has no evaluation set: make the folder %s/eval, or set data.eval_share", d->dir,
+               d->dir);
+    if (divided) divide(train, false, o->eval_share);
+    PL_FAIL_IF(divided && o->train && !train->rows, PL_ERR_DATA,
+               "%s: data.eval_share=%g leaves no row for training", d->dir, o->eval_share);
+    if (divided) divide(eval, true, o->eval_share);
+    return PL_OK;
+}
+
+pl_status pl_dataset_open(const char *dir, const pl_dataset_opts *o, pl_dataset **out)
 {
     pl_dataset *d = pl_sys_alloc(sizeof *d);
     if (!d) return PL_ERR_MEMORY;
     d->dir = pl_arena_strdup(&d->mem, dir);
-    d->fields = pl_arena_strdup(&d->mem, fields);
-    pl_status rc = d->dir && d->fields ? PL_OK : PL_ERR_MEMORY;
-    if (rc == PL_OK && train) rc = open_part(d, PL_SUBSET_TRAIN, PL_SUBSET_TRAIN, train);
-    if (rc == PL_OK && eval)
-        rc = open_part(d, PL_SUBSET_EVAL, folded ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL, eval);
+    d->fields = pl_arena_strdup(&d->mem, o->fields);
+    pl_status rc = d->dir && d->fields ? open_parts(d, o) : PL_ERR_MEMORY;
     if (rc != PL_OK) {
         pl_dataset_close(d);
         return rc;
@@ -197,7 +272,8 @@ const char *pl_dataset_path(const pl_dataset *d, pl_subset subset, const char *i
 {
     const part *p = &d->parts[subset];
     for (int i = 0; i < p->n; i++)
-        if (strcmp(p->columns[i].input, input) == 0) return pl_array_path(p->columns[i].array, row);
+        if (strcmp(p->columns[i].input, input) == 0)
+            return pl_array_path(p->columns[i].array, row_of(p, row));
     return "";
 }
 
@@ -209,7 +285,7 @@ pl_status pl_dataset_read(const pl_dataset *d, pl_subset subset, const int64_t *
         const column *c = &p->columns[i];
         char *dst = pl_batch_input(batch, c->input, NULL);
         for (int k = 0; dst && k < n; k++)
-            PL_TRY(pl_array_read(c->array, sample[k], dst + (size_t)k * c->row_bytes));
+            PL_TRY(pl_array_read(c->array, row_of(p, sample[k]), dst + (size_t)k * c->row_bytes));
     }
     return PL_OK;
 }

@@ -3,9 +3,14 @@
  *     DIR/train/frames.npy          [N, ...]   row i is input "frames" of sample i
  *     DIR/train/frames/0.npy, ...              the same in pieces, in the order of their names;
  *                                              also 0.safetensors, 0.h5, ...
- *     DIR/train.safetensors, DIR/train.h5      arrays "frames", "target", ... in one file
+ *     DIR/train.npz, .safetensors, .h5         arrays "frames", "target", ... in one file
+ *     DIR/train.csv                            columns of numbers
  *     DIR/train/0.safetensors, ...             the same in pieces
- *     DIR/eval/...                             likewise
+ *     DIR/eval/...                             likewise; also val, valid, validation, test
+ *     DIR/frames.npy, FILE.npz, FILE.csv, ...  a training set without a folder of its own
+ *
+ * Without evaluation files a share of the training rows is held out: of every 1/share rows one, by
+ * a hash, the same in every run.
  *
  * Every input of the program has an array; each row has the dtype and shape of one sample. Rows are
  * read directly into the program's inputs: nothing is kept in memory or allocated after opening.
@@ -18,10 +23,14 @@
 
 typedef struct pl_dataset pl_dataset;
 
-/* train or eval NULL: its files need not exist. folded: evaluations read the training set too.
- * fields: "input=name,..." for inputs whose arrays have other names; "": none. */
-pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
-                          const pl_program *eval, bool folded, pl_dataset **out) PL_MUST_USE;
+typedef struct pl_dataset_opts {
+    const char *fields;      /* "input=name,..." for arrays with other names; "": none */
+    const pl_program *train; /* NULL: its samples are not read */
+    const pl_program *eval;  /* likewise */
+    bool folded;             /* evaluations read the training set too (data.folds) */
+    double eval_share;       /* of a set without evaluation files; 0: none */
+} pl_dataset_opts;
+pl_status pl_dataset_open(const char *dir, const pl_dataset_opts *o, pl_dataset **out) PL_MUST_USE;
 void pl_dataset_close(pl_dataset *d);
 int64_t pl_dataset_rows(const pl_dataset *d, pl_subset subset);
 /* Returns the path of the file with a row of an input, for messages; "" if there is none. */

@@ -13,32 +13,49 @@
 #include "train/data/cache.h"
 #include "train/data/text_set.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-static bool has_arrays(const char *path)
+static bool is_array(const char *name)
 {
-    static const char *const tails[] = {".npy", ".safetensors", ".h5", ".hdf5"};
-    char sub[4096];
-    struct stat st;
-    size_t n = strlen(path);
+    static const char *const tails[] = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"};
+    size_t n = strlen(name);
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
         size_t m = strlen(tails[i]);
-        if (n >= m && strcmp(path + n - m, tails[i]) == 0) return true;
-        snprintf(sub, sizeof sub, "%s/train%s", path, tails[i]);
-        if (stat(sub, &st) == 0) return true;
+        if (n > m && strcmp(name + n - m, tails[i]) == 0) return true;
     }
     return false;
 }
 
-/* A folder written by `generate` has one array per input. */
-static bool has_input_files(const pl_run *r, const char *path)
+static bool is_table(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 4 && strcmp(name + n - 4, ".csv") == 0;
+}
+
+/* Whether the folder has arrays, or a table of samples: a table of labels belongs to images. */
+static bool folder_has_arrays(const char *path)
+{
+    DIR *folder = opendir(path);
+    bool found = false;
+    if (!folder) return false;
+    for (struct dirent *e; !found && (e = readdir(folder));)
+        found = is_array(e->d_name) || strcmp(e->d_name, "train.csv") == 0;
+    closedir(folder);
+    return found;
+}
+
+/* Arrays lie at the path, in its folder train, or in folders of pieces there (docs/DATA.md). */
+static bool has_arrays(const pl_run *r, const char *path)
 {
     char sub[4096];
-    struct stat st;
-    snprintf(sub, sizeof sub, "%s/train/%s.npy", path, r->recipe->images->images[0].name);
-    return stat(sub, &st) == 0;
+    if (is_array(path) || is_table(path) || folder_has_arrays(path)) return true;
+    snprintf(sub, sizeof sub, "%s/train", path);
+    if (folder_has_arrays(sub)) return true;
+    if (!r->recipe->images || !r->recipe->images->images) return false;
+    snprintf(sub, sizeof sub, "%s/train/%s", path, r->recipe->images->images[0].name);
+    return folder_has_arrays(sub);
 }
 
 bool pl__images_wanted(const pl_run *r)
@@ -48,7 +65,7 @@ bool pl__images_wanted(const pl_run *r)
     if (strcmp(source, "folder") == 0 || strcmp(source, "tar") == 0) return true;
     const char *path = pl_config_text(r->config, "data.path");
     bool fed = r->recipe->images && r->recipe->images->images;
-    return strcmp(source, "auto") == 0 && fed && !has_arrays(path) && !has_input_files(r, path);
+    return strcmp(source, "auto") == 0 && fed && !has_arrays(r, path);
 }
 
 pl_status pl__image_shape(const pl_image_input *in, const pl_program *p, pl_pixels *out)

@@ -23,11 +23,13 @@ pl_status pl__mask_classes(const pl_run *r, struct pl_images *m)
     enum { IGNORE = 255 };
     int n;
     if (!f->mask) return PL_OK;
-    int64_t classes = pl_config_int(r->config, f->mask_classes);
+    int64_t classes = f->mask_classes ? pl_config_int(r->config, f->mask_classes) : r->data.outputs;
+    if (classes > 255) classes = 255;
     const int64_t *value = pl_config_ints(r->config, "data.mask_values", &n);
     PL_FAIL_IF(n && n != classes, PL_ERR_CONFIG,
                "data.mask_values has %d numbers, %s is %lld: one number for each class", n,
-               f->mask_classes, (long long)classes);
+               f->mask_classes ? f->mask_classes : "the number of classes of the network",
+               (long long)classes);
     for (int i = 0; i < 256; i++) m->mask_class[i] = i == IGNORE ? IGNORE : -1;
     size_t at = 0;
     for (int64_t k = 0; k < classes && k < 256; k++) {

@@ -188,7 +188,11 @@ static pl_status open_cache(pl_run *r)
         "data.cache %s cannot be used: %s; run plimsoll cache with the same configuration to rebuild it",
         dir, why);
     PL_TRY(pl__classes_match_cache(r));
-    return pl_dataset_open(dir, "", pl__train(r), pl__eval(r), pl__folded(r), &r->data.dataset);
+    return pl_dataset_open(
+        dir,
+        &(pl_dataset_opts){
+            .fields = "", .train = pl__train(r), .eval = pl__eval(r), .folded = pl__folded(r)},
+        &r->data.dataset);
 }
 
 /* Opens the arrays of data.path. A run that only evaluates needs training samples only if there are
@@ -196,16 +200,20 @@ static pl_status open_cache(pl_run *r)
 static pl_status open_arrays(pl_run *r)
 {
     const char *path = pl_config_text(r->config, "data.path");
-    const char *fields =
-        pl_config_is_null(r->config, "data.fields") ? "" : pl_config_text(r->config, "data.fields");
-    const pl_program *eval = r->data.encode_eval ? pl__train(r) : pl__eval(r);
-    if (r->purpose.goal == PL_GOAL_EVALUATE && !pl__folded(r)) {
-        PL_TRY(pl_dataset_open(path, fields, NULL, eval, false, &r->data.dataset));
+    pl_dataset_opts o = {.fields = pl_config_is_null(r->config, "data.fields")
+                                       ? ""
+                                       : pl_config_text(r->config, "data.fields"),
+                         .eval = r->data.encode_eval ? pl__train(r) : pl__eval(r),
+                         .folded = pl__folded(r),
+                         .eval_share = pl_config_float(r->config, "data.eval_share")};
+    if (r->purpose.goal == PL_GOAL_EVALUATE && !o.folded) {
+        PL_TRY(pl_dataset_open(path, &o, &r->data.dataset));
         if (pl_dataset_rows(r->data.dataset, PL_SUBSET_EVAL) > 0) return PL_OK;
         pl_dataset_close(r->data.dataset);
         r->data.dataset = NULL;
     }
-    return pl_dataset_open(path, fields, pl__train(r), eval, pl__folded(r), &r->data.dataset);
+    o.train = pl__train(r);
+    return pl_dataset_open(path, &o, &r->data.dataset);
 }
 
 /* Opens the source that data.source names; auto: chosen by what is at data.path. */

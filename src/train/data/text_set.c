@@ -50,7 +50,7 @@ static pl_status open_rows(pl_run *r, struct pl_texts *t)
             ? name
             : pl_dataset_field(&r->arena, pl_config_text(r->config, "data.fields"), name);
     if (!field) return PL_ERR_MEMORY;
-    PL_TRY(pl_array_open(&path, 1, name, field, &row, &t->rows));
+    PL_TRY(pl_array_open(&path, 1, name, field, NULL, &row, &t->rows));
     PL_FAIL_IF(pl_array_rows(t->rows) != pl_prompts_count(t->prompts), PL_ERR_DATA,
                "%s has %lld rows, %s has %lld lines: one row a line", path,
                (long long)pl_array_rows(t->rows), pl_config_text(r->config, "data.prompts"),

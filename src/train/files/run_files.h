@@ -54,6 +54,11 @@ struct pl_published;
 pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t,
                         int slot, bool model, const struct pl_published *from) PL_MUST_USE;
 
+/* ---- own_values.c ---- */
+/* Reads the initial values of pl_recipe.values; does nothing for a recipe without them. Requires
+ * the session. */
+pl_status pl__values_read(pl_run *r) PL_MUST_USE;
+
 /* ---- model_meta.c: what belongs to the weights ---- */
 struct pl_st_writer;
 /* Writes the class names, the values of black and white, and the facts that the recipe tells. */

@@ -332,7 +332,7 @@ pl_status pl_predict_rows(pl_prediction *p, const char *path, const char *field,
                           int *rows, int64_t *n)
 {
     PL_FAIL_IF(p->n_rows == MAX_ARRAYS, PL_ERR_UNSUPPORTED, "more than %d arrays", MAX_ARRAYS);
-    PL_TRY(pl_array_open(&path, 1, field, field, row, &p->rows[p->n_rows]));
+    PL_TRY(pl_array_open(&path, 1, field, field, NULL, row, &p->rows[p->n_rows]));
     *n = pl_array_rows(p->rows[p->n_rows]);
     *rows = p->n_rows++;
     return PL_OK;

@@ -204,6 +204,7 @@ static pl_status start(pl_run *r)
     PL_TRY(pl__sample_start(r));
     bool begins = !r->files.resume;
     if (r->files.resume) PL_TRY(resume_lacks(r, &begins));
+    if (begins) PL_TRY(pl__values_read(r));
     if (begins) PL_TRY(load_weights(r));
     if (r->purpose.goal == PL_GOAL_ENCODE) PL_TRY(pl__cache_check_reader(r));
     if (!r->files.resume && r->phases.take_from) PL_TRY(pl__phase_take(r));
