@@ -58,6 +58,9 @@ static const pl_config_entry schema[] = {
      .doc = "Inference: noise per step, times the square root of the time step."},
     {"infer.threshold", PL_CONFIG_FLOAT, "0.5", .min = 0, .max = 1,
      .doc = "Inference: time from which noise is added."},
+    {"predict.what", PL_CONFIG_CHOICE, "transfer", .choices = "transfer|latents",
+     .doc = "`predict`: style transfer, or only the latents of pictures, as .pt files for "
+            "data.latents."},
     {"predict.source", PL_CONFIG_INT, "0", .min = 0, .max = 1e6,
      .doc = "`predict`: style of the inputs."},
     {"predict.style", PL_CONFIG_INT, "1", .min = 0, .max = 1e6,

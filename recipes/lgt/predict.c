@@ -5,6 +5,9 @@
  * steps. With vae.weights two more programs exist: "encode" (a picture to the mean of its latent)
  * and "decode". The noise of sample i is a function of seed, i and step, so that a result does not
  * depend on the batch.
+ *
+ * predict.what: latents only encodes: the main program is the encoder, and every picture becomes a
+ * .pt file of the kind that data.latents reads.
  */
 #include "lgt.h"
 #include "recipes/vae.h"
@@ -39,24 +42,52 @@ static bool vae_sizes_of(const pl_config *c, pl_nn *m, vae_sizes *v)
     return true;
 }
 
+/* Picture (1,8S,8S,3) to the mean of its latent (1,S,S,4), both f32. */
+static void build_encoder(pl_nn *m, const vae_sizes *v, int64_t latent)
+{
+    int64_t side = VAE_FACTOR * latent;
+    m->frozen = true;
+    pl_val mean = vae_moments(m, v, pl_input(m->g, "image", PL_TYPE(PL_F32, 1, side, side, 3)));
+    mean = vae_sample(m, mean, pl_fill(m->g, PL_TYPE(m->dtype, 1, latent, latent, 4), 0));
+    pl_output(m->g, "latent", pl_cast(m->g, mean, PL_F32));
+}
+
 static pl_status build_vae(pl_builder *b, const lgt_config *k)
 {
     pl_nn *in = pl_builder_predict(b, "encode"), *out = pl_builder_predict(b, "decode");
-    int64_t side = VAE_FACTOR * k->latent;
     vae_sizes v;
     if (!vae_sizes_of(pl_builder_config(b), in, &v)) return pl_nn_finish(in);
-    in->frozen = out->frozen = true;
-    pl_val mean = vae_moments(in, &v, pl_input(in->g, "image", PL_TYPE(PL_F32, 1, side, side, 3)));
-    mean = vae_sample(in, mean, pl_fill(in->g, PL_TYPE(in->dtype, 1, k->latent, k->latent, 4), 0));
-    pl_output(in->g, "latent", pl_cast(in->g, mean, PL_F32));
+    build_encoder(in, &v, k->latent);
+    out->frozen = true;
     pl_val x = pl_input(out->g, "latent", PL_TYPE(PL_F32, 1, k->latent, k->latent, 4));
     pl_output(out->g, "image", pl_cast(out->g, vae_decode(out, &v, x), PL_F32));
+    return PL_OK;
+}
+
+static bool only_encodes(const pl_config *c)
+{
+    return strcmp(pl_config_text(c, "predict.what"), "latents") == 0;
+}
+
+/* predict.what: latents. */
+static pl_status build_latents(pl_builder *b)
+{
+    const pl_config *c = pl_builder_config(b);
+    pl_nn *m = pl_builder_predict(b, NULL);
+    vae_sizes v;
+    if (pl_config_is_null(c, "vae.weights"))
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "predict.what=latents encodes pictures: vae.weights=FILE names the weights of "
+                   "Stable Diffusion's autoencoder");
+    if (pl_config_is_null(c, "vae.weights") || !vae_sizes_of(c, m, &v)) return pl_nn_finish(m);
+    build_encoder(m, &v, pl_config_int(c, "latent"));
     return PL_OK;
 }
 
 static pl_status build(pl_builder *b)
 {
     const pl_config *c = pl_builder_config(b);
+    if (only_encodes(c)) return build_latents(b);
     pl_nn *m = pl_builder_predict(b, NULL);
     lgt_config k;
     if (lgt_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
@@ -76,6 +107,7 @@ static pl_status build(pl_builder *b)
 typedef struct job {
     pl_prediction *p;
     int64_t batch, side, size; /* size: numbers of a latent */
+    const char *encoder;       /* program that encodes pictures */
     int64_t steps, source, style;
     double scale, repulsion, temperature, threshold;
     bool decay, pictures; /* pictures: vae.weights is given */
@@ -209,14 +241,14 @@ static pl_status open_input(job *j)
 static pl_status encode(job *j, int64_t i, float *x, bool *ok)
 {
     pl_type t;
-    float *image = pl_predict_set(j->p, "encode", "image", &t);
+    float *image = pl_predict_set(j->p, j->encoder, "image", &t);
     int side = (int)t.dim[1];
     pl_status rc = pl_predict_pixels(j->p, i, side, side, j->rgb, ok);
     if (rc != PL_OK || !*ok) return rc;
     for (int64_t k = 0; k < (int64_t)side * side * 3; k++) image[k] = (float)j->rgb[k] / 127.5f - 1;
-    rc = pl_predict_run(j->p, "encode");
+    rc = pl_predict_run(j->p, j->encoder);
     if (rc == PL_OK)
-        memcpy(x, pl_predict_get(j->p, "encode", "latent", NULL), (size_t)j->size * sizeof *x);
+        memcpy(x, pl_predict_get(j->p, j->encoder, "latent", NULL), (size_t)j->size * sizeof *x);
     return rc;
 }
 
@@ -238,8 +270,8 @@ static pl_status read_latent(job *j, int64_t i, float *x, bool *ok)
 }
 
 /* ---- results ---------------------------------------------------------------------------- */
-/* Name of result i below --out: the input's, or its number. */
-static pl_status result_name(job *j, int64_t i, char *name, size_t cap)
+/* Name of result i below --out: the input's, or its number, with this ending. */
+static pl_status result_name(job *j, int64_t i, const char *ending, char *name, size_t cap)
 {
     const char *of = NULL;
     pl_status rc = PL_OK;
@@ -249,8 +281,8 @@ static pl_status result_name(job *j, int64_t i, char *name, size_t cap)
         rc = pl_predict_picture(j->p, i, &of, NULL, NULL);
     if (rc != PL_OK) return rc;
     const char *dot = of ? strrchr(of, '.') : NULL;
-    int n = of ? snprintf(name, cap, "%.*s.png", (int)(dot ? dot - of : (long)strlen(of)), of)
-               : snprintf(name, cap, "%06lld.png", (long long)i);
+    int n = of ? snprintf(name, cap, "%.*s%s", (int)(dot ? dot - of : (long)strlen(of)), of, ending)
+               : snprintf(name, cap, "%06lld%s", (long long)i, ending);
     return n >= (int)cap ? pl_fail(PL_ERR_IO, "%.100s...: the path is too long", of) : PL_OK;
 }
 
@@ -260,7 +292,7 @@ static pl_status decode(job *j, int64_t i, const float *x)
     pl_type t;
     memcpy(pl_predict_set(j->p, "decode", "latent", NULL), x, (size_t)j->size * sizeof *x);
     pl_status rc = pl_predict_run(j->p, "decode");
-    if (rc == PL_OK) rc = result_name(j, i, name, sizeof name);
+    if (rc == PL_OK) rc = result_name(j, i, ".png", name, sizeof name);
     if (rc == PL_OK) rc = pl_predict_path(j->p, name, path, sizeof path);
     if (rc != PL_OK) return rc;
     const float *image = pl_predict_get(j->p, "decode", "image", &t);
@@ -311,6 +343,22 @@ static pl_status transfer_all(job *j)
     return rc;
 }
 
+/* Every picture of --input as a file with its latent. */
+static pl_status encode_all(job *j)
+{
+    pl_status rc = pl_predict_pictures(j->p, &j->total);
+    for (int64_t i = 0; i < j->total && rc == PL_OK; i++) {
+        char name[2048], path[4096];
+        bool ok;
+        rc = encode(j, i, j->x, &ok);
+        if (rc == PL_OK && ok) rc = result_name(j, i, ".pt", name, sizeof name);
+        if (rc == PL_OK && ok) rc = pl_predict_path(j->p, name, path, sizeof path);
+        if (rc == PL_OK && ok) rc = lgt_pt_write(path, j->side, j->x);
+        if (rc == PL_OK) rc = pl_predict_progress(j->p, i + 1, j->total);
+    }
+    return rc;
+}
+
 static pl_status check_styles(const job *j, int64_t styles)
 {
     if (j->source < styles && j->style < styles) return PL_OK;
@@ -322,12 +370,15 @@ static pl_status check_styles(const job *j, int64_t styles)
 static pl_status run(pl_prediction *p)
 {
     const pl_config *c = pl_predict_config(p);
-    pl_type t;
-    if (!pl_predict_set(p, NULL, "x", &t)) return PL_ERR_ARG;
+    bool latents = only_encodes(c);
+    int64_t side = pl_config_int(c, "latent");
+    pl_type t = PL_TYPE(PL_F32, 1, side, side, 4);
+    if (!latents && !pl_predict_set(p, NULL, "x", &t)) return PL_ERR_ARG;
     job j = {.p = p,
              .batch = t.dim[0],
-             .side = t.dim[1],
-             .size = t.dim[1] * t.dim[2] * 4,
+             .side = side,
+             .size = side * side * 4,
+             .encoder = latents ? NULL : "encode",
              .steps = pl_config_int(c, "ode.eval_steps"),
              .source = pl_config_int(c, "predict.source"),
              .style = pl_config_int(c, "predict.style"),
@@ -343,7 +394,7 @@ static pl_status run(pl_prediction *p)
     j.x = malloc(all), j.v = malloc(all), j.noise = malloc(one), j.chw = malloc(one);
     if (j.pictures) j.rgb = malloc((size_t)(j.side * j.side) * VAE_FACTOR * VAE_FACTOR * 3);
     bool room = j.x && j.v && j.noise && j.chw && (j.rgb || !j.pictures);
-    rc = room ? transfer_all(&j) : PL_ERR_MEMORY;
+    rc = !room ? PL_ERR_MEMORY : latents ? encode_all(&j) : transfer_all(&j);
     for (int64_t i = 0; j.file && i < j.total; i++) free(j.file[i]);
     free(j.file), free(j.x), free(j.v), free(j.noise), free(j.chw), free(j.rgb);
     return rc;
@@ -362,7 +413,8 @@ const pl_predict lgt_predict = {
     .input = "latents: an .npy array or the array \"latent\" of a .safetensors file, [N,4,S,S], or "
              "a .pt file or a folder of them; with vae.weights also a picture or a folder of "
              "pictures",
-    .out = "a folder for latents.npy and, with vae.weights, PNG pictures",
+    .out = "a folder for latents.npy and, with vae.weights, PNG pictures; with "
+           "predict.what=latents a .pt file of each picture",
     .build = build,
     .run = run,
     .bytes = bytes,

@@ -15,6 +15,7 @@
  */
 #include "stablesr.h"
 #include "recipes/lpips.h"
+#include "recipes/scores.h"
 
 #include <string.h>
 
@@ -228,6 +229,17 @@ static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
     }
 }
 
+/* Generated samples are pictures with vae.encode, otherwise latents, edge maps and targets. */
+static void check_part(pl_nn *m, const pl_config *c)
+{
+    const char *part = pl_config_text(c, "part");
+    bool encodes = pl_config_bool(c, "vae.encode"), vae = strcmp(part, "vae") == 0;
+    if (!pl_config_is_null(c, "data.path") || strcmp(part, "full") == 0 || vae == encodes) return;
+    pl_nn_fail(m, PL_ERR_CONFIG,
+               "part=%s trains on %s: set vae.encode=%s, or data.path to arrays of its inputs",
+               part, vae ? "pictures" : "edge maps and targets", vae ? "true" : "false");
+}
+
 pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
@@ -275,6 +287,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
     if (canny[0] > canny[1])
         pl_nn_fail(m, PL_ERR_CONFIG, "canny: the lower threshold comes first, got %lld and %lld",
                    (long long)canny[0], (long long)canny[1]);
+    check_part(m, c);
     check_ranges(b, m);
     check_sizes(m, k, full, pl_config_bool(c, "vae.encode"));
     return PL_OK;
@@ -301,7 +314,8 @@ static pl_type latent_of(const pl_nn *m, const sr_config *k)
     return PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 4);
 }
 
-/* Reconstruction, plus a small divergence from a normal distribution. noise: none in evaluation. */
+/* Reconstruction, plus a small divergence from a normal distribution. Evaluations decode the mean
+ * and score the picture. */
 static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
 {
     pl_graph *g = m->g;
@@ -310,6 +324,7 @@ static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
     pl_val spread = pl_sub(g, pl_shift(g, pl_exp(g, pl_clamp(g, part[1], -30, 20)), -1), part[1]);
     pl_val kl = pl_mean(g, pl_add(g, pl_square(g, part[0]), spread), PL_AXES_ALL, false);
     pl_val back = vae_decode(m, &k->vae, vae_sample(m, moments, noise));
+    if (!m->training) pl_output(g, "psnr_db", score_psnr(m, back, gt));
     return pl_add(g, pl_loss_mse(g, back, gt), pl_scale(g, kl, 0.5e-6));
 }
 
@@ -432,8 +447,10 @@ static void eval_restored(pl_builder *b, pl_nn *m, const sr_config *k)
     if (!pl_val_ok(in.gt)) in.gt = pl_input(m->g, "gt", picture_of(m, k));
     int steps = (int)pl_config_int(pl_builder_config(b), "restore.steps");
     pl_val made = sr_restored(m, k, &in, steps);
-    sr_scores(m, made, in.gt, "psnr_db", "ssim");
-    sr_scores(m, in.bad, in.gt, "lq_psnr_db", "lq_ssim");
+    pl_output(m->g, "psnr_db", score_psnr(m, made, in.gt));
+    pl_output(m->g, "ssim", score_ssim(m, made, in.gt));
+    pl_output(m->g, "lq_psnr_db", score_psnr(m, in.bad, in.gt));
+    pl_output(m->g, "lq_ssim", score_ssim(m, in.bad, in.gt));
     if (pl_config_is_null(pl_builder_config(b), "lpips.weights")) return;
     lpips_sizes s = {.buffers = false};
     numbers(b, m, "lpips.widths", 5, s.widths);

@@ -78,9 +78,6 @@ extern const pl_predict sr_predict; /* predict.c */
 double sr_signal(int64_t t);
 /* restore.c: restores b->lq in DDIM steps from the noise b->eps, all in the graph: an image. */
 pl_val sr_restored(pl_nn *m, const sr_config *c, const sr_batch *b, int steps);
-/* restore.c: adds outputs: PSNR in dB, and SSIM (luma, Gaussian windows of 11 x 11, 1.5 wide), of x
- * against y, in [-1,1]; means over the batch. */
-void sr_scores(pl_nn *m, pl_val x, pl_val y, const char *psnr, const char *ssim);
 
 extern const pl_preset sr_presets[];
 

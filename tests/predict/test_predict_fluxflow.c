@@ -15,7 +15,7 @@
  "flow.layers=1 flow.text=6 "
 
 /* The picture that predictions write is the one that `eval --out` shows of the same file; eval
- * makes missing folders. */
+ * makes missing folders. The PSNR of an evaluation is that of these pictures. */
 TEST(fluxflow_predicts_the_reconstruction_that_eval_shows)
 {
     const char *d = pl_test_dir();
@@ -34,6 +34,12 @@ TEST(fluxflow_predicts_the_reconstruction_that_eval_shows)
             *got = predicted_pixels("got/000000.png", &v, &u);
     CHECK(shown && got && w == v && h == u && w == 16 && h == 16);
     CHECK(memcmp(shown, got, (size_t)(w * h * 3)) == 0);
+    free(got);
+    got = predicted_pixels("a/b/real.png", &w, &h);
+    double error = 0;
+    for (int i = 0; got && i < w * h * 3; i++) error += pow((shown[i] - got[i]) / 255.0, 2);
+    cli_result r = cli_run(IN "$P eval run batch=1 eval.batches=1 --json", d);
+    CHECK_NEAR(predicted_metric(r.out, "psnr_db"), -10 * log10(error / (w * h * 3)), 0.05);
     free(shown);
     free(got);
 }

@@ -185,6 +185,7 @@ TEST(stablesr_refuses_bad_ranges_and_patterns)
                  {"frozen=unett.*", "frozen=unett.*: no parameter has such a name"},
                  {"optim.frozen=edges.*", "optim.frozen: no parameter has a name like \"edges.*\""},
                  {"frozen=*", "leaves nothing to train"},
+                 {"part=vae", "part=vae trains on pictures: set vae.encode=true"},
                  {"frozen=''", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pl_run *run;
