@@ -31,16 +31,21 @@ static pl_val norm_silu(pl_nn *m, pl_val x, const char *name)
     return pl_silu(m->g, pl_nn_group_norm(m, x, name, 32, group));
 }
 
-static pl_val block(pl_nn *m, pl_val x, int64_t out, const char *name)
+static pl_val block_with(pl_nn *m, pl_val x, int64_t out, const char *name, const char *shortcut)
 {
     bool same = channels(m, x) == out;
     pl_nn_push(m, "%s", name);
     pl_scope_checkpoint(m->g);
     pl_val h = pl_nn_conv2d(m, norm_silu(m, x, "norm1"), "conv1", out, conv3());
     h = pl_nn_conv2d(m, norm_silu(m, h, "norm2"), "conv2", out, conv3());
-    if (!same) x = pl_nn_conv2d(m, x, "nin_shortcut", out, conv1());
+    if (!same) x = pl_nn_conv2d(m, x, shortcut, out, conv1());
     pl_nn_pop(m);
     return pl_add(m->g, x, h);
+}
+
+static pl_val block(pl_nn *m, pl_val x, int64_t out, const char *name)
+{
+    return block_with(m, x, out, name, "nin_shortcut");
 }
 
 /* One head over all positions, as wide as the level: too wide (512) for the fast kernels without
@@ -82,18 +87,26 @@ static pl_val downsample(pl_nn *m, pl_val x)
                         (pl_nn_conv){.kernel = 3, .stride = 2});
 }
 
+/* The encoder's levels up to `last`, without its middle. features, unless NULL: of each level. */
+static pl_val descend(pl_nn *m, const vae_sizes *c, pl_val image, int last, pl_val *features)
+{
+    pl_val h = pl_nn_conv2d(m, image, "conv_in", c->width, conv3());
+    for (int i = 0; i <= last; i++) {
+        pl_nn_push(m, "down.%d", i);
+        for (int k = 0; k < 2; k++)
+            h = block(m, h, c->mult[i] * c->width, pl_nn_name(m, "block.%d", k));
+        if (features) features[i] = h;
+        if (i < last) h = downsample(m, h);
+        pl_nn_pop(m);
+    }
+    return h;
+}
+
 pl_val vae_moments(pl_nn *m, const vae_sizes *c, pl_val image)
 {
     pl_nn_push(m, "vae");
     pl_nn_push(m, "encoder");
-    pl_val h = pl_nn_conv2d(m, image, "conv_in", c->width, conv3());
-    for (int i = 0; i < VAE_LEVELS; i++) {
-        pl_nn_push(m, "down.%d", i);
-        for (int k = 0; k < 2; k++)
-            h = block(m, h, c->mult[i] * c->width, pl_nn_name(m, "block.%d", k));
-        if (i + 1 < VAE_LEVELS) h = downsample(m, h);
-        pl_nn_pop(m);
-    }
+    pl_val h = descend(m, c, image, VAE_LEVELS - 1, NULL);
     h = norm_silu(m, middle(m, h), "norm_out");
     h = pl_nn_conv2d(m, h, "conv_out", 8, conv3());
     pl_nn_pop(m);
@@ -111,11 +124,45 @@ pl_val vae_sample(pl_nn *m, pl_val moments, pl_val noise)
     return pl_scale(g, pl_add(g, part[0], pl_mul(g, deviation, noise)), VAE_SCALE);
 }
 
-pl_val vae_decode(pl_nn *m, const vae_sizes *c, pl_val z)
+/* ---- fusion (StableSR) ---------------------------------------------------------------------- */
+/* Five convolutions, each of which sees the results of all before it (ESRGAN). */
+static pl_val dense(pl_nn *m, pl_val x, const char *name)
+{
+    enum { GROWTH = 32 };
+    pl_val seen[5] = {x}, h = x;
+    pl_nn_push(m, "%s", name);
+    for (int i = 1; i <= 5; i++) {
+        h = i > 1 ? pl_concat(m->g, i, seen, 3) : x;
+        h = pl_nn_conv2d(m, h, pl_nn_name(m, "conv%d", i), i < 5 ? GROWTH : channels(m, x),
+                         conv3());
+        if (i < 5) seen[i] = h = pl_leaky_relu(m->g, h, 0.2);
+    }
+    pl_nn_pop(m);
+    return pl_add(m->g, pl_scale(m->g, h, 0.2), x);
+}
+
+/* What the decoder's features h lack of the encoder's. */
+static pl_val fusion(pl_nn *m, const vae_sizes *c, pl_val encoded, pl_val h)
+{
+    int64_t w = channels(m, h);
+    pl_val x = pl_concat(m->g, 2, (const pl_val[]){encoded, h}, 3);
+    x = block_with(m, x, w, "encode_enc_1", "conv_out");
+    for (int i = 0; i < c->fusion_blocks; i++) {
+        pl_val y = x;
+        pl_nn_push(m, "encode_enc_2.%d", i);
+        for (int k = 1; k <= 3; k++) y = dense(m, y, pl_nn_name(m, "rdb%d", k));
+        pl_nn_pop(m);
+        x = pl_add(m->g, pl_scale(m->g, y, 0.2), x);
+    }
+    return block_with(m, x, w, "encode_enc_3", "conv_out");
+}
+
+/* ---- decoder ------------------------------------------------------------------------------- */
+/* features: of the encoder, to be fused; NULL: none. */
+static pl_val decode(pl_nn *m, const vae_sizes *c, pl_val z, const pl_val *features, double weight)
 {
     pl_graph *g = m->g;
     int64_t top = c->mult[VAE_LEVELS - 1] * c->width;
-    pl_nn_push(m, "vae");
     z = pl_nn_conv2d(m, pl_scale(g, z, 1 / VAE_SCALE), "post_quant_conv", 4, conv1());
     pl_nn_push(m, "decoder");
     pl_val h = middle(m, pl_nn_conv2d(m, z, "conv_in", top, conv3()));
@@ -123,15 +170,39 @@ pl_val vae_decode(pl_nn *m, const vae_sizes *c, pl_val z)
         pl_nn_push(m, "up.%d", i);
         for (int k = 0; k < 3; k++)
             h = block(m, h, c->mult[i] * c->width, pl_nn_name(m, "block.%d", k));
-        if (i)
-            h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "upsample.conv", channels(m, h),
-                             conv3());
         pl_nn_pop(m);
+        if (features && i > 0 && i < VAE_LEVELS - 1) {
+            pl_nn_push(m, "fusion_layer_%d", i);
+            h = pl_add(g, h, pl_scale(g, fusion(m, c, features[i], h), weight));
+            pl_nn_pop(m);
+        }
+        if (i)
+            h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2),
+                             pl_nn_name(m, "up.%d.upsample.conv", i), channels(m, h), conv3());
     }
     h = pl_nn_conv2d(m, norm_silu(m, h, "norm_out"), "conv_out", 3, conv3());
     pl_nn_pop(m);
-    pl_nn_pop(m);
     return h;
+}
+
+pl_val vae_decode(pl_nn *m, const vae_sizes *c, pl_val z)
+{
+    pl_nn_push(m, "vae");
+    z = decode(m, c, z, NULL, 0);
+    pl_nn_pop(m);
+    return z;
+}
+
+pl_val vae_decode_fused(pl_nn *m, const vae_sizes *c, pl_val z, pl_val image, double weight)
+{
+    pl_val features[VAE_LEVELS];
+    pl_nn_push(m, "vae");
+    pl_nn_push(m, "encoder");
+    descend(m, c, image, VAE_LEVELS - 2, features);
+    pl_nn_pop(m);
+    z = decode(m, c, z, features, weight);
+    pl_nn_pop(m);
+    return z;
 }
 
 /* ---- published names ------------------------------------------------------------------------ */

@@ -5,6 +5,8 @@
 #include "recipes/lpips.h"
 #include "stablesr.h"
 
+#include <plimsoll_tensors.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,6 +123,27 @@ const pl_weights sr_weights[] = {
     {"lpips.weights", LPIPS_SLOTS, lpips_namings},
     {NULL, NULL, NULL},
 };
+
+/* A file that cannot be read has none: reading its weights tells why. */
+static bool has_fusion(const char *path)
+{
+    pl_tensors *t;
+    bool found = false;
+    if (pl_tensors_open(path, &t) != PL_OK) return false;
+    for (int i = 0; i < pl_tensors_count(t) && !found; i++)
+        found = strstr(pl_tensors_at(t, i).name, "decoder.fusion_layer_") != NULL;
+    pl_tensors_close(t);
+    return found;
+}
+
+double sr_fusion_of(const pl_config *c)
+{
+    const char *fusion = pl_config_text(c, "vae.fusion");
+    bool on = strcmp(fusion, "true") == 0;
+    if (strcmp(fusion, "auto") == 0 && !pl_config_is_null(c, "vae.weights"))
+        on = has_fusion(pl_config_text(c, "vae.weights"));
+    return on ? pl_config_float(c, "vae.dec_w") : 0;
+}
 
 /* ---- exports ---------------------------------------------------------------------------- */
 static const pl_export_entry entries[] = {{"epoch", "0"},

@@ -4,7 +4,8 @@
  *     x at time 999: z with noise; then for each time, over overlapping tiles of x:
  *         main program: noise predicted from x, z (structure encoder) and edges ── weighted means
  *         sampler (sampler.c): x at the time before
- *     x ── tiles ── "decode" ── weighted means ── colour correction ── PNG
+ *     x (and the enlarged picture, where the decoder fuses its features) ── tiles ── "decode"
+ *         ── weighted means ── colour correction ── PNG
  *
  * The networks see tiles of the size that they were trained on (`image`, `latent`), so that their
  * memory does not depend on the picture; what grows with the picture is on the host, and
@@ -25,6 +26,11 @@ static int64_t overlap_of(const pl_config *c)
 {
     int64_t overlap = pl_config_int(c, "predict.overlap");
     return overlap < 0 ? pl_config_int(c, "latent") / 2 : overlap;
+}
+
+static bool draws_latents(const pl_config *c)
+{
+    return strcmp(pl_config_text(c, "predict.posterior"), "sample") == 0;
 }
 
 /* ---- programs --------------------------------------------------------------------------- */
@@ -58,9 +64,12 @@ static void build_ends(pl_builder *b, const sr_config *all)
     pl_output(edge->g, "edges",
               pl_cast(edge->g, sr_edge(edge, k, pl_input(edge->g, "edge", image)), PL_F32));
     pl_val z = vae_moments(in, &k->vae, pl_input(in->g, "image", image));
-    z = vae_sample(in, z, pl_fill(in->g, latent, 0));
+    z = vae_sample(in, z,
+                   draws_latents(pl_builder_config(b)) ? pl_input(in->g, "noise", latent)
+                                                       : pl_fill(in->g, latent, 0));
     pl_output(in->g, "latent", pl_cast(in->g, z, PL_F32));
-    pl_val x = vae_decode(out, &k->vae, pl_input(out->g, "latent", latent));
+    pl_val given = k->fusion > 0 ? pl_input(out->g, "given", image) : PL_NO_VAL;
+    pl_val x = sr_decoded(out, k, pl_input(out->g, "latent", latent), given);
     pl_output(out->g, "image", pl_cast(out->g, x, PL_F32));
 }
 
@@ -213,13 +222,27 @@ static pl_status find_edges(job *j)
     return rc;
 }
 
+/* Noise of the current picture. */
+static uint64_t noise_seed(const job *j)
+{
+    return pl_sample_seed(0x5A3B + (uint64_t)pl_config_int(j->c, "seed"), PL_SUBSET_TRAIN, j->at);
+}
+
+/* A drawn latent has one noise over all tiles, so that tiles agree where they overlap. */
 static pl_status encode(job *j)
 {
+    enum { DRAW = 1 << 20 }; /* beyond the noise of every step */
+    int64_t n = j->tiles.h * j->tiles.w * CHANNELS;
+    bool draws = draws_latents(j->c);
     pl_status rc = PL_OK;
+    if (draws) pl_sample_noise(noise_seed(j) + DRAW, n, j->fresh);
     memset(j->z, 0, (size_t)(j->tiles.h * j->tiles.w) * CHANNELS * sizeof *j->z);
     for (int64_t i = 0; i < sr_tiles_count(&j->tiles) && rc == PL_OK; i++) {
         sr_tile_cut(&j->tiles, i, VAE_FACTOR, COLOURS, j->canvas,
                     pl_predict_set(j->p, "encode", "image", NULL));
+        if (draws)
+            sr_tile_cut(&j->tiles, i, 1, CHANNELS, j->fresh,
+                        pl_predict_set(j->p, "encode", "noise", NULL));
         rc = pl_predict_run(j->p, "encode");
         if (rc == PL_OK)
             sr_tile_add(&j->tiles, i, 1, CHANNELS, pl_predict_get(j->p, "encode", "latent", NULL),
@@ -237,6 +260,8 @@ static pl_status decode(job *j)
     for (int64_t i = 0; i < sr_tiles_count(&j->tiles) && rc == PL_OK; i++) {
         sr_tile_cut(&j->tiles, i, 1, CHANNELS, j->x,
                     pl_predict_set(j->p, "decode", "latent", NULL));
+        float *given = pl_predict_set(j->p, "decode", "given", NULL);
+        if (given) sr_tile_cut(&j->tiles, i, VAE_FACTOR, COLOURS, j->canvas, given);
         rc = pl_predict_run(j->p, "decode");
         if (rc == PL_OK)
             sr_tile_add(&j->tiles, i, VAE_FACTOR, COLOURS,
@@ -276,8 +301,7 @@ static pl_status predict_noise(job *j, int64_t time)
 static pl_status sample(job *j)
 {
     int64_t n = j->tiles.h * j->tiles.w * CHANNELS;
-    uint64_t seed =
-        pl_sample_seed(0x5A3B + (uint64_t)pl_config_int(j->c, "seed"), PL_SUBSET_TRAIN, j->at);
+    uint64_t seed = noise_seed(j);
     double a = sr_signal(999);
     pl_status rc = PL_OK;
     pl_sample_noise(seed, n, j->fresh);

@@ -8,6 +8,16 @@
 
 #include <math.h>
 
+pl_val sr_decoded(pl_nn *m, const sr_config *c, pl_val latent, pl_val given)
+{
+    bool frozen = m->frozen;
+    m->frozen = true;
+    pl_val x = c->fusion > 0 ? vae_decode_fused(m, &c->vae, latent, given, c->fusion)
+                             : vae_decode(m, &c->vae, latent);
+    m->frozen = frozen;
+    return x;
+}
+
 pl_val sr_restored(pl_nn *m, const sr_config *c, const sr_batch *b, int steps)
 {
     pl_graph *g = m->g;
@@ -24,9 +34,5 @@ pl_val sr_restored(pl_nn *m, const sr_config *c, const sr_batch *b, int steps)
         x = pl_add(g, pl_scale(g, x, sqrt(after / a)),
                    pl_scale(g, eps, sqrt(1 - after) - sqrt(after * (1 - a) / a)));
     }
-    bool frozen = m->frozen;
-    m->frozen = true;
-    x = vae_decode(m, &c->vae, x);
-    m->frozen = frozen;
-    return pl_clamp(g, x, -1, 1);
+    return pl_clamp(g, sr_decoded(m, c, x, b->bad), -1, 1);
 }

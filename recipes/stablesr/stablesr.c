@@ -85,6 +85,14 @@ static const pl_config_entry schema[] = {
      .doc = "Autoencoder: channels of the finest level."},
     {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", .min = 1, .max = 64, .cache = PL_CACHE_VALUE,
      .doc = "Autoencoder: channels of its four levels as multiples."},
+    {"vae.fusion", PL_CONFIG_CHOICE, "auto", .choices = "auto|true|false",
+     .doc = "Autoencoder: its decoder fuses features of the degraded picture (StableSR's second "
+            "stage); auto: where the file of vae.weights has fusion layers."},
+    {"vae.dec_w", PL_CONFIG_FLOAT, "0.5", .min = 0, .max = 10,
+     .doc = "Weight of the fused features: 0 is the best picture that the sampler finds, 1 the one "
+            "nearest to the given picture."},
+    {"vae.fusion_blocks", PL_CONFIG_INT, "2", .min = 1, .max = 64,
+     .doc = "Autoencoder: dense blocks of a fusion layer."},
     {"unet_from", PL_CONFIG_TEXT, "null",
      .doc = "U-Net weights (safetensors): a file or a folder, with the names of diffusers or of "
             "the published checkpoints."},
@@ -115,6 +123,9 @@ static const pl_config_entry schema[] = {
      .doc = "`predict`: positions of a latent by which tiles overlap; -1: half a tile."},
     {"predict.edges", PL_CONFIG_BOOL, "true",
      .doc = "`predict`: guide by the edges of the enlarged picture; false: a map without edges."},
+    {"predict.posterior", PL_CONFIG_CHOICE, "mean", .choices = "mean|sample",
+     .doc = "`predict`: the latent of a picture: the mean of what the encoder gives, or, as the "
+            "authors, a sample of it."},
     {"predict.colour", PL_CONFIG_CHOICE, "adain", .choices = "none|adain|wavelet",
      .doc = "`predict`: colours of the result: as sampled (none), with the means and deviations of "
             "the picture (adain), or with its coarse part (wavelet)."},
@@ -264,7 +275,9 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .struct_width = pl_config_int(c, "struct.width"),
                      .struct_out = pl_config_int(c, "struct.out"),
                      .struct_heads = (int)pl_config_int(c, "struct.heads"),
-                     .vae = {.width = pl_config_int(c, "vae.width")}};
+                     .vae = {.width = pl_config_int(c, "vae.width"),
+                             .fusion_blocks = (int)pl_config_int(c, "vae.fusion_blocks")},
+                     .fusion = sr_fusion_of(c)};
     if (k->struct_attn_levels < 0) k->struct_attn_levels = k->attn_levels;
     pl_config_ints(c, "model.mult", &k->levels);
     pl_config_ints(c, "struct.mult", &k->struct_levels);

@@ -20,6 +20,7 @@ typedef struct sr_config {
     int levels, blocks, attn_levels, head_dim, groups;
     int struct_levels, struct_blocks, struct_attn_levels, struct_heads;
     vae_sizes vae;
+    double fusion; /* weight of the autoencoder's fusion layers; 0: it has none, or none are used */
 } sr_config;
 
 /* stablesr.c: reads the configuration; a contradiction becomes the context's error. */
@@ -54,6 +55,8 @@ pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
 
 /* ---- names.c ---------------------------------------------------------------------------- */
 extern const pl_weights sr_weights[];
+/* Weight of the autoencoder's fusion layers, by the keys vae.*; 0: the decoder has none. */
+double sr_fusion_of(const pl_config *c);
 extern const pl_start sr_start;
 extern const pl_export sr_exports[];
 
@@ -76,6 +79,8 @@ extern const pl_image_feed sr_feed;
 extern const pl_predict sr_predict; /* predict.c */
 /* sampler.c: share of the signal in a latent at time t: the product of 1 - beta from 0 to t. */
 double sr_signal(int64_t t);
+/* An image (B,I,I,3) decoded from a latent; `given`: the degraded picture, for fusion layers. */
+pl_val sr_decoded(pl_nn *m, const sr_config *c, pl_val latent, pl_val given);
 /* restore.c: restores b->lq in DDIM steps from the noise b->eps, all in the graph: an image. */
 pl_val sr_restored(pl_nn *m, const sr_config *c, const sr_batch *b, int steps);
 

@@ -7,6 +7,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,4 +94,24 @@ const float *predicted_run(pl_run *run, pl_program *p, const char *output)
     pl_session *s = pl_run_session(run);
     if (pl_session_run(s, p) != PL_OK || pl_session_wait(s) != PL_OK) return NULL;
     return pl_session_output(s, p, output, NULL);
+}
+
+/* ---- an autoencoder with fusion layers --------------------------------------------------- */
+float predicted_weight(const char *name, int64_t k)
+{
+    double w = sin(0.37 * (double)k + (double)strlen(name));
+    bool scale = strstr(name, "norm") && strstr(name, "weight");
+    return (float)(scale ? 1 + 0.1 * w : 0.08 * w);
+}
+
+pl_status predicted_autoencoder(const vae_sizes *c, int64_t side, double weight, pl_graph *g)
+{
+    pl_nn *m = pl_nn_new(g, false);
+    pl_val image = pl_input(g, "image", PL_TYPE(PL_F32, 1, side, side, 3));
+    pl_val z = pl_input(g, "z", PL_TYPE(PL_F32, 1, side / 8, side / 8, 4));
+    pl_output(g, "x", vae_decode_fused(m, c, z, image, weight));
+    pl_output(g, "moments", vae_moments(m, c, image));
+    pl_status rc = pl_nn_finish(m);
+    pl_nn_free(m);
+    return rc;
 }

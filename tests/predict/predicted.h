@@ -4,6 +4,7 @@
 #define PL_TESTS_PREDICTED_H
 
 #include "plimsoll_train.h"
+#include "recipes/vae.h"
 
 #include <stdbool.h>
 
@@ -25,5 +26,11 @@ pl_program *predicted_program(pl_run *run, const char *name);
 bool predicted_set(pl_run *run, pl_program *p, const char *name, const void *data, size_t bytes);
 /* Runs a program and returns an output; NULL: it failed. */
 const float *predicted_run(pl_run *run, pl_program *p, const char *output);
+
+/* Element k of a weight, in the order of files. */
+float predicted_weight(const char *name, int64_t k);
+/* Builds a whole autoencoder for images of this side: "x", the decoder of latent "z" that fuses
+ * features of "image" with this weight, and "moments" of the image. */
+pl_status predicted_autoencoder(const vae_sizes *c, int64_t side, double weight, pl_graph *g);
 
 #endif

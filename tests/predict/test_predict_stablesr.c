@@ -6,6 +6,7 @@
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "tests/predict/predicted.h"
+#include "tests/predict/slot_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -98,6 +99,19 @@ static void write_vae(void)
     CHECK_OK(small_run_save("stablesr/tiny", keys, 5, pl_test_path("vae.safetensors")));
 }
 
+/* The same with fusion layers, and weights that are known. */
+static void write_fused_vae(void)
+{
+    vae_sizes c = {.width = 32, .mult = {1, 1, 1, 1}, .fusion_blocks = 2};
+    slot_file o = {.of = "vae.", .value = predicted_weight};
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    CHECK_OK(predicted_autoencoder(&c, 64, 0.5, g));
+    CHECK_OK(slot_file_write(store, pl_test_path("fused.ckpt"), &o));
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 static void write_picture(const char *name, int w, int h)
 {
     static uint8_t rgb[64 * 64 * 3];
@@ -159,20 +173,24 @@ static void sample(pl_run *run, const float *z, const float *edges, bool ddim, d
 }
 
 /* A picture of 16 x 16 is one tile after enlarging: the whole path again, from single evaluations
- * of the networks. */
+ * of the networks. DDIM with a decoder that fuses features, and a latent that is drawn. */
 TEST(stablesr_predicts_what_its_samplers_formula_says)
 {
     const char *d = pl_test_dir();
     char key[700];
     WANT_BIN();
     write_vae();
+    write_fused_vae();
     write_picture("a.png", 16, 16);
     CHECK_RUN(cli_run(IN "$P train " TOY "--out run --quiet", d), 0, "");
-    snprintf(key, sizeof key, "vae.weights=%s/vae.safetensors", d);
     for (int ddim = 0; ddim < 2; ddim++) {
-        CHECK_RUN(cli_run(IN "$P predict run --input a.png --out got%d --seed 9 --quiet " WITH
-                             "predict.steps=3 predict.colour=none predict.sampler=%s",
-                          d, ddim, ddim ? "ddim" : "ddpm"),
+        const char *vae = ddim ? "fused.ckpt" : "vae.safetensors",
+                   *posterior = ddim ? "predict.posterior=sample" : "predict.posterior=mean";
+        snprintf(key, sizeof key, "vae.weights=%s/%s", d, vae);
+        CHECK_RUN(cli_run(IN "$P predict run --input a.png --out got%d --seed 9 --quiet "
+                             "vae.weights=%s %s predict.steps=3 predict.colour=none "
+                             "predict.sampler=%s",
+                          d, ddim, vae, posterior, ddim ? "ddim" : "ddpm"),
                   0, "");
         int w, h, off = 0;
         uint8_t *got = predicted_pixels(ddim ? "got1/a.png" : "got0/a.png", &w, &h),
@@ -182,7 +200,7 @@ TEST(stablesr_predicts_what_its_samplers_formula_says)
         static uint8_t bytes[PIXELS], map[64 * 64];
         pl_run *run = NULL;
         CHECK(got && small && w == 16 && h == 16);
-        CHECK_OK(predicted_open("run", (const char *const[]){key}, 1, &run));
+        CHECK_OK(predicted_open("run", (const char *const[]){key, posterior}, 2, &run));
         sr_enlarge(small, 16, 16, image, 64, 64);
         for (int i = 0; i < PIXELS; i++) bytes[i] = (uint8_t)(((double)image[i] + 1) * 127.5 + 0.5);
         void *work = malloc(pl_canny_bytes(64, 64));
@@ -193,11 +211,16 @@ TEST(stablesr_predicts_what_its_samplers_formula_says)
         const float *out = of_tile(run, "edge", "edge", edge, PIXELS, "edges");
         CHECK(out);
         memcpy(edges, out, sizeof edges);
+        pl_sample_noise(pl_sample_seed(0x5A3B + 9, PL_SUBSET_TRAIN, 0) + (1 << 20), LATENT, clean);
+        pl_program *end = predicted_program(run, "encode");
+        CHECK(end && (!ddim || predicted_set(run, end, "noise", clean, sizeof clean)));
         out = of_tile(run, "encode", "image", image, PIXELS, "latent");
         CHECK(out);
         memcpy(z, out, sizeof z);
         sample(run, z, edges, ddim, x);
         for (int i = 0; i < LATENT; i++) clean[i] = (float)x[i];
+        end = predicted_program(run, "decode");
+        CHECK(end && (!ddim || predicted_set(run, end, "given", image, sizeof image)));
         out = of_tile(run, "decode", "latent", clean, LATENT, "image");
         CHECK(out);
         for (int i = 0; i < PIXELS; i++) {

@@ -1,12 +1,12 @@
 /* test_wan_decoder.c - the decoder of Wan's video autoencoder: its numbers, its names in files, and
  * the pictures that wandistill's predictions make with it. */
 #include "base/sys.h"
-#include "io/safetensors.h"
 #include "recipes/wandistill/wandistill.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/lab.h"
 #include "tests/lib/test.h"
 #include "tests/predict/predicted.h"
+#include "tests/predict/slot_file.h"
 #include "tests/recipes/peer.h"
 
 #include <math.h>
@@ -160,46 +160,18 @@ static void diffusers_name(char *name, size_t cap)
         swap(name, cap, changes[i][0], changes[i][1]);
 }
 
-/* Writes the weights of fill_weights as Wan or diffusers does, with tensors of the encoder, but for
- * tensor `without`. */
-static pl_status write_vae(const decoding *d, const char *path, bool diffusers, int without)
+/* Writes the weights of fill_weights as Wan or diffusers does, with tensors of the encoder. */
+static pl_status write_vae(const decoding *d, const char *path, bool diffusers, const char *without)
 {
     static const char *const more[] = {"encoder.conv1.bias", "conv1.bias", "encoder.conv_in.bias",
                                        "quant_conv.bias"};
-    static const float zeros[8];
-    pl_st_writer *w;
-    pl_type eight = PL_TYPE(PL_F32, 8);
-    int n = pl_store_count(d->store);
-    PL_TRY(pl_st_writer_new(path, &w));
-    for (int i = 0; i < n; i++) {
-        const pl_slot *s = pl_store_slot(d->store, i);
-        char name[256];
-        pl_type t = s->type;
-        for (int k = 0; k < s->layout.rank; k++) t.dim[k] = s->type.dim[s->layout.perm[k]];
-        if (strstr(s->name, "gamma")) t.rank = 4, t.dim[1] = t.dim[2] = t.dim[3] = 1;
-        snprintf(name, sizeof name, "%s", s->name + strlen("vae."));
-        if (diffusers) diffusers_name(name, sizeof name);
-        if (i == without) snprintf(name, sizeof name, "encoder.of.no.use");
-        PL_TRY(pl_st_writer_add(w, name, &t));
-    }
-    for (int i = 0; i < 2; i++) PL_TRY(pl_st_writer_add(w, more[2 * diffusers + i], &eight));
-    PL_TRY(pl_st_writer_begin(w));
-    for (int i = 0; i < n + 2; i++) {
-        int k = pl_st_writer_order(w, i);
-        if (k >= n) {
-            PL_TRY(pl_st_writer_write(w, k, zeros, sizeof zeros));
-            continue;
-        }
-        const pl_slot *s = pl_store_slot(d->store, k);
-        int64_t count = pl_type_elems(&s->type);
-        float *v = malloc((size_t)count * sizeof *v);
-        for (int64_t e = 0; e < count; e++) v[e] = weight_at(s->name, e);
-        PL_TRY(pl_st_writer_write(w, k, v, (size_t)count * sizeof *v));
-        free(v);
-    }
-    PL_TRY(pl_st_writer_finish(w));
-    pl_st_writer_free(w);
-    return PL_OK;
+    slot_file o = {.of = "vae.",
+                   .value = weight_at,
+                   .rename = diffusers ? diffusers_name : NULL,
+                   .leave_out = without,
+                   .add = more + 2 * diffusers,
+                   .n_add = 2};
+    return slot_file_write(d->store, path, &o);
 }
 
 #define TOY                                                                                        \
@@ -215,9 +187,10 @@ TEST(wandistill_predicts_pictures_with_the_decoder_of_either_naming)
     int w, h;
     WANT_BIN();
     CHECK_OK(decoding_open(&all, &small, 2, 4, 4)); /* the slots of a video, too */
-    CHECK_OK(write_vae(&all, pl_test_path("native.safetensors"), false, -1));
-    CHECK_OK(write_vae(&all, pl_test_path("hub.safetensors"), true, -1));
-    CHECK_OK(write_vae(&all, pl_test_path("cut.safetensors"), false, 7));
+    CHECK_OK(write_vae(&all, pl_test_path("native.safetensors"), false, NULL));
+    CHECK_OK(write_vae(&all, pl_test_path("hub.safetensors"), true, NULL));
+    CHECK_OK(write_vae(&all, pl_test_path("cut.safetensors"), false,
+                       "vae.decoder.middle.0.residual.3.gamma"));
     decoding_free(&all);
     CHECK_RUN(cli_run(IN "$P train " TOY "--out run --quiet && $P generate " TOY
                          "--raw --out p --quiet && "
