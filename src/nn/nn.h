@@ -66,6 +66,11 @@ pl_val pl__nn_param(pl_nn *m, const char *name, pl_type type, pl_init init,
 pl_file_layout pl__nn_file_shape(int rank, const int64_t *dim);
 /* Records a statistic of a slot: updates it with momentum, or averages at the end. */
 void pl__nn_statistic(pl_nn *m, int slot, pl_val value, double momentum);
+/* Sets mean and variance [C] of x [N, .., C] for BatchNorm: in training those of the batch, which
+ * also update the running statistics in slots[0] and slots[1]; otherwise the running ones. Returns
+ * whether they are the batch's. name: for messages. */
+bool pl__nn_batch_moments(pl_nn *m, pl_val x, const char *name, const int slots[2], double momentum,
+                          pl_val *mean, pl_val *var);
 /* ---- ranks.c ---- */
 void pl__nn_set_ranks(pl_nn *m, const pl_nn_ranks *r);
 /* Returns the context's ranks, or NULL for one rank. */

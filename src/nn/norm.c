@@ -134,42 +134,51 @@ static void world_moments(pl_nn *m, int ranks, pl_val x, uint32_t axes, pl_val *
     *var = pl_cast(g, spread, own);
 }
 
+bool pl__nn_batch_moments(pl_nn *m, pl_val x, const char *name, const int slots[2], double momentum,
+                          pl_val *mean, pl_val *var)
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    const pl_nn_ranks *ranks = pl__nn_ranks(m);
+    bool sync = ranks && ranks->sync_norm;
+    int64_t c = pl__nn_dim(m, x, -1);
+    /* samples per channel */
+    int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0;
+    if (t.rank < 2 || (m->training && n < 2)) {
+        pl_nn_fail(m, PL_ERR_SHAPE,
+                   "%s: batch statistics of %lld values a channel; BatchNorm wants at least 2 "
+                   "samples a micro-batch (batch over accumulate)",
+                   name, (long long)n);
+        return false;
+    }
+    *mean = pl_nn_read(m, slots[0]);
+    *var = pl_nn_read(m, slots[1]);
+    if (!m->training || (ranks && ranks->blind_norm)) return false;
+    uint32_t axes = 0;
+    for (int i = 0; i + 1 < t.rank; i++) axes |= PL_AXIS(i);
+    if (sync)
+        world_moments(m, ranks->ranks, x, axes, mean, var);
+    else
+        pl_moments(g, x, axes, false, mean, var);
+    pl__nn_statistic(m, slots[0], *mean, momentum);
+    pl__nn_statistic(m, slots[1], pl_scale(g, *var, (double)n / (double)(n - 1)), momentum);
+    return true;
+}
+
 pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
 {
     if (!pl_val_ok(x)) return x;
-    pl_graph *g = m->g;
-    pl_type t = pl_val_type(g, x);
     int64_t c = pl__nn_dim(m, x, -1);
-    const pl_nn_ranks *ranks = pl__nn_ranks(m);
-    bool sync = ranks && ranks->sync_norm;
-    /* samples per channel */
-    int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0;
-    if (t.rank < 2 || (m->training && n < 2))
-        return pl_nn_fail(
-            m, PL_ERR_SHAPE,
-            "%s: batch statistics of %lld values a channel; BatchNorm wants at least 2 samples "
-            "a micro-batch (batch over accumulate)",
-            name, (long long)n);
     pl_nn_push(m, "%s", name);
     pl_type vec = PL_TYPE(m->dtype, c);
-    int mean_slot = pl_nn_buffer(m, "running_mean", vec, (pl_init){PL_INIT_CONST, 0, 0});
-    int var_slot = pl_nn_buffer(m, "running_var", vec, (pl_init){PL_INIT_CONST, 1, 0});
+    const int slots[] = {pl_nn_buffer(m, "running_mean", vec, (pl_init){PL_INIT_CONST, 0, 0}),
+                         pl_nn_buffer(m, "running_var", vec, (pl_init){PL_INIT_CONST, 1, 0})};
     int count_slot =
         pl_nn_buffer(m, "num_batches_tracked", PL_RANK0(PL_I64), (pl_init){PL_INIT_CONST, 0, 0});
-    pl_val mean = pl_nn_read(m, mean_slot), var = pl_nn_read(m, var_slot);
-    if (m->training && !(ranks && ranks->blind_norm)) {
-        uint32_t axes = 0;
-        for (int i = 0; i + 1 < t.rank; i++) axes |= PL_AXIS(i);
-        if (sync)
-            world_moments(m, ranks->ranks, x, axes, &mean, &var);
-        else
-            pl_moments(g, x, axes, false, &mean, &var);
-        double momentum = o.momentum > 0 ? o.momentum : 0.1;
-        pl__nn_statistic(m, mean_slot, mean, momentum);
-        pl__nn_statistic(m, var_slot, pl_scale(g, var, (double)n / (double)(n - 1)), momentum);
-        pl_val count = pl_nn_read(m, count_slot);
-        pl_nn_update(m, count_slot, pl_shift(g, count, 1));
-    }
+    pl_val mean = PL_NO_VAL, var = PL_NO_VAL;
+    double momentum = o.momentum > 0 ? o.momentum : 0.1;
+    if (pl__nn_batch_moments(m, x, name, slots, momentum, &mean, &var))
+        pl_nn_update(m, count_slot, pl_shift(m->g, pl_nn_read(m, count_slot), 1));
     pl_val y = channelwise(m, x, mean, var, c, eps_of(o, 1e-5), !o.no_affine);
     pl_nn_pop(m);
     return y;

@@ -1,0 +1,195 @@
+/* onnx.h - shared by the files of onnx/: the opened model, values during a build, calls of ops.
+ *
+ * A build walks the nodes in their order. Each name of the file stands for a pl_ox_val:
+ *   host   elements known while building: shapes, indices, constants
+ *   tensor a tensor of the file that nothing has read yet; it becomes host or graph when used
+ *   graph  a pl_val, with the order of its dimensions
+ *
+ * Dimensions have two orders. The logical order is the one of the file (channels first). The
+ * physical order is that of the pl_val: physical dimension i is logical dimension perm[i].
+ * Transpose changes perm alone; Conv returns values whose physical order is channels-last;
+ * elementwise ops work in the physical order at hand. pl_ox_plain returns a value in logical order,
+ * and costs a copy where the orders differ.
+ */
+#ifndef PL_ONNX_ONNX_H
+#define PL_ONNX_ONNX_H
+
+#include "onnx/proto.h"
+#include "plimsoll_onnx.h"
+
+#define PL_OX_HOST_ELEMS (1 << 22) /* most elements of a value that is computed while building */
+#define PL_OX_MAX_CALLS  (1 << 20) /* most nodes of a build, with those of inlined functions */
+#define PL_OX_NESTING    32        /* functions and branches inside each other */
+
+/* ---- the model ------------------------------------------------------------------------------- */
+typedef struct pl_ox_map pl_ox_map; /* texts to pointers */
+
+/* How layers use an initializer; decides its layout, its training and its fresh initial values. */
+typedef enum pl_ox_role {
+    PL_OX_ROLE_NONE,
+    PL_OX_ROLE_CONV,   /* weight of a convolution */
+    PL_OX_ROLE_MATRIX, /* of a product */
+    PL_OX_ROLE_TABLE,  /* of an embedding */
+    PL_OX_ROLE_BIAS,
+    PL_OX_ROLE_SCALE, /* of a norm: ones at first */
+    PL_OX_ROLE_SHIFT, /* of a norm: zeros at first */
+    PL_OX_ROLE_OTHER, /* weights of recurrent layers, slopes */
+    PL_OX_ROLE_BUFFER /* running statistics */
+} pl_ox_role;
+
+typedef struct pl_ox_init {
+    pl_onnx_initializer about;
+    const pl_ox_tensor *tensor; /* NULL: sparse */
+    const pl_ox_sparse *sparse;
+    pl_ox_role role;
+    double fan_in; /* of the layer that uses it; 0: unknown */
+    bool conv;     /* lies channels-last in its slot */
+} pl_ox_init;
+
+/* Host elements: whole numbers and truth values as int64_t, others as double. */
+typedef struct pl_ox_host {
+    int64_t n;
+    int64_t *i; /* one of the two */
+    double *d;
+} pl_ox_host;
+
+/* A slot that a build made, and where its initial value comes from. */
+typedef struct pl_ox_slot {
+    const char *name;
+    const pl_ox_init *init; /* or */
+    pl_ox_host host;
+    int rank;
+    int perm[PL_MAX_RANK];    /* physical dimension i is logical dimension perm[i] */
+    int64_t dim[PL_MAX_RANK]; /* logical */
+    bool fresh;               /* the slot's pl_init counts */
+} pl_ox_slot;
+
+struct pl_onnx {
+    pl_arena mem;
+    pl_file file;
+    char *path, *folder;
+    pl_ox_model *proto;
+    char *producer;
+    pl_onnx_port *in, *out;
+    int n_in, n_out;
+    pl_ox_init *init;
+    int n_init;
+    pl_ox_map *inits;     /* name to pl_ox_init */
+    pl_ox_map *functions; /* "domain:name:overload" to pl_ox_function */
+    pl_ox_map *slots;     /* name to pl_ox_slot */
+    int64_t opset;        /* of the default domain */
+};
+
+pl_ox_map *pl_ox_map_new(pl_arena *mem);
+void *pl_ox_map_get(const pl_ox_map *m, const char *key);                        /* NULL if none */
+pl_status pl_ox_map_put(pl_ox_map *m, const char *key, void *value) PL_MUST_USE; /* key borrowed */
+
+/* ---- elements (elements.c) ------------------------------------------------------------------- */
+/* The engine's type of a TensorProto.DataType; false: there is none. */
+bool pl_ox_dtype(int32_t data_type, pl_dtype *out);
+const char *pl_ox_type_name(int32_t data_type);
+/* Type of a tensor, with its dimensions checked. */
+pl_status pl_ox_tensor_type_of(const pl_onnx *o, const pl_ox_tensor *t, pl_type *out) PL_MUST_USE;
+/* Reads all elements; they lie in mem. */
+pl_status pl_ox_tensor_read(const pl_onnx *o, const pl_ox_tensor *t, pl_arena *mem,
+                            pl_ox_host *out) PL_MUST_USE;
+pl_status pl_ox_init_read(const pl_onnx *o, const pl_ox_init *t, pl_arena *mem,
+                          pl_ox_host *out) PL_MUST_USE;
+
+/* ---- values (values.c) ----------------------------------------------------------------------- */
+typedef struct pl_ox_val {
+    const char *name;
+    pl_dtype dtype;
+    int rank;
+    int64_t dim[PL_MAX_RANK]; /* logical */
+    pl_ox_host host;          /* n 0 and no array: not known; see known */
+    bool known;               /* host is filled */
+    const pl_ox_init *init;   /* a tensor of the file */
+    pl_val v;                 /* physical; none: not in the graph yet */
+    int perm[PL_MAX_RANK];
+} pl_ox_val;
+
+typedef struct pl_ox_scope pl_ox_scope;
+typedef struct pl_ox_build {
+    pl_onnx *model;
+    pl_nn *m;
+    pl_graph *g;
+    const pl_onnx_opts *o;
+    pl_arena mem;
+    pl_ox_scope *scope;
+    int64_t opset;
+    int depth, calls;
+    int n_const; /* constants that became slots */
+} pl_ox_build;
+
+/* A node that is being built. */
+typedef struct pl_ox_call {
+    pl_ox_build *b;
+    pl_graph *g;
+    const pl_ox_node *node;
+    const char *op;
+    int n_in, n_out;
+    pl_ox_val **in; /* NULL: absent */
+    pl_ox_val **out;
+} pl_ox_call;
+
+/* Returns an error of this node: "Conv node '/conv1/Conv' (output 'x'): ...". */
+pl_status pl_ox_fail(const pl_ox_call *c, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
+
+int64_t pl_ox_elems(const pl_ox_val *v);
+/* Makes a value of the graph; perm NULL: plain. dims come from v's type. */
+pl_ox_val *pl_ox_val_new(pl_ox_build *b, pl_val v, const int *perm);
+pl_ox_val *pl_ox_host_new(pl_ox_build *b, pl_dtype dtype, int rank, const int64_t *dim);
+/* Sets output k. */
+pl_status pl_ox_set(pl_ox_call *c, int k, pl_val v, const int *perm) PL_MUST_USE;
+pl_status pl_ox_set_val(pl_ox_call *c, int k, pl_ox_val *v) PL_MUST_USE;
+/* Puts a value into the graph, in whatever physical order it has. */
+pl_val pl_ox_any(pl_ox_build *b, pl_ox_val *v);
+/* ... in logical order. */
+pl_val pl_ox_plain(pl_ox_build *b, pl_ox_val *v);
+/* ... in this physical order, seen as rank dimensions (leading ones are added). */
+pl_val pl_ox_ordered(pl_ox_build *b, pl_ox_val *v, int rank, const int *perm);
+/* ... channels last: [N, s.., C]. */
+pl_val pl_ox_last(pl_ox_build *b, pl_ox_val *v);
+/* Fills perm with the channels-last order of a rank. */
+void pl_ox_last_perm(int rank, int *perm);
+/* The physical position of logical dimension `axis`. */
+int pl_ox_axis(const pl_ox_val *v, int axis);
+/* Reads the elements of a value that is known; false (and no error): it is not. */
+bool pl_ox_known(pl_ox_build *b, pl_ox_val *v);
+
+/* ---- arguments of a call (arguments.c) ------------------------------------------------------- */
+const pl_ox_attr *pl_ox_attr_find(const pl_ox_call *c, const char *name);
+int64_t pl_ox_attr_int(const pl_ox_call *c, const char *name, int64_t fallback);
+double pl_ox_attr_float(const pl_ox_call *c, const char *name, double fallback);
+/* Whether the text attribute (absent: fallback) is `is`. */
+bool pl_ox_attr_is(const pl_ox_call *c, const char *name, const char *fallback, const char *is);
+const char *pl_ox_attr_text(const pl_ox_call *c, const char *name, const char *fallback);
+const int64_t *pl_ox_attr_ints(const pl_ox_call *c, const char *name, int *n);
+/* Input k: its presence; whole numbers that must be known; a number that must be known. */
+bool pl_ox_has(const pl_ox_call *c, int k);
+pl_status pl_ox_in_ints(const pl_ox_call *c, int k, const char *what, const int64_t **p,
+                        int *n) PL_MUST_USE;
+pl_status pl_ox_in_number(const pl_ox_call *c, int k, const char *what, double fallback,
+                          double *out) PL_MUST_USE;
+/* Whole numbers that are an input or, in old opsets, an attribute; *p NULL: neither. */
+pl_status pl_ox_ints(const pl_ox_call *c, int k, const char *attr, const int64_t **p,
+                     int *n) PL_MUST_USE;
+/* An axis in [0, rank). */
+pl_status pl_ox_axis_of(const pl_ox_call *c, int64_t axis, int rank, int *out) PL_MUST_USE;
+
+/* ---- ops ------------------------------------------------------------------------------------- */
+typedef pl_status pl_ox_emit(pl_ox_call *c);
+typedef struct pl_ox_op {
+    const char *name, *domain;
+    pl_ox_emit *emit;
+    const char *about;
+} pl_ox_op;
+/* NULL: there is none. */
+const pl_ox_op *pl_ox_op_find(const char *domain, const char *name);
+/* Computes a node whose inputs are known; *done false: it cannot, the graph has to. */
+pl_status pl_ox_fold(pl_ox_call *c, bool *done) PL_MUST_USE;
+/* Builds the nodes of a branch with the names around it visible; its outputs are the call's. */
+pl_status pl_ox_branch(pl_ox_call *c, const pl_ox_graph *graph) PL_MUST_USE;
+
+#endif

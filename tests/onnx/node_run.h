@@ -1,0 +1,19 @@
+/* node_run.h - runs one test folder of the ONNX standard: model.onnx, test_data_set_N with
+ * input_K.pb and output_K.pb. */
+#ifndef PL_TESTS_NODE_RUN_H
+#define PL_TESTS_NODE_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum node_result {
+    NODE_PASSED,
+    NODE_REFUSED, /* the model cannot be built; why says the message */
+    NODE_WRONG,   /* other numbers; why says where */
+    NODE_FAILED   /* anything else */
+} node_result;
+
+/* Builds the model in the folder, runs its data sets, compares the outputs. */
+node_result node_run(const char *folder, char *why, size_t cap);
+
+#endif

@@ -1,0 +1,116 @@
+/* test_onnx_nodes.c - the node tests of the ONNX standard (Debian's libonnx-testdata), and the
+ * table of ops in docs/ONNX.md.
+ *
+ * Every folder of the standard passes, or a row of the table below says why it is out of scope.
+ * `pl_test -v -k onnx_node` prints the list with the reasons; PL_ONNX_NODES names another folder of
+ * tests. */
+#include "base/sys.h"
+#include "plimsoll_nn.h"
+#include "plimsoll_onnx.h"
+#include "tests/lib/test.h"
+#include "tests/onnx/node_run.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DATA "/usr/share/libonnx-testdata/data/"
+
+/* Patterns of names (pl_nn_match) and the reason why they are out of scope. */
+static const struct {
+    const char *names, *why;
+} out_of_scope[] = {
+    {"test_bernoulli*,test_training_dropout*", "random numbers of another generator"},
+    {"*_to_BFLOAT16*,*BFLOAT16_to_FLOAT*", "the data files declare bfloat16 as uint16"},
+    {"*STRING*,test_strnormalizer*,test_equal_string*,test_string_*,test_regex*,test_label_encoder*",
+     "texts"},
+    {"test_adagrad*,test_adam*,test_momentum*,test_nesterov*,test_gradient*",
+     "training ops of a preview domain; the engine's optimizers train"},
+    {"test_loop*,test_scan*,*range*expanded*", "loops"},
+    {"*sequence*,*optional*,test_identity_opt,test_if_opt,test_if_seq,test_split_to_seq*",
+     "sequences and optional values"},
+    {"*shape_zero*,*allowzero_reordered,test_slice_start_out_of_bounds,test_split_zero*,*empty_set*",
+     "tensors without elements"},
+    {"test_nonmax*,test_compress*,test_unique*,test_nonzero*", "shapes that depend on data"},
+    {"test_bitshift*,test_bitwise*,test_*integer*,test_qlinear*,test_dynamicquantize*,test_quantize*,"
+     "test_dequantize*",
+     "8-bit and unsigned arithmetic"},
+    {"test_tfidf*,test_dft*,test_stft*,test_hann*,test_hamming*,test_blackman*,test_mel*,test_det*",
+     "signal processing and text features"},
+    {"test_nllloss*,test_sce*,test_resize*,test_gather*,test_tril*,test_triu*,test_argm*,"
+     "test_gridsample*,test_cumsum*,test_einsum*,test_scatter*,test_*rnn*,test_onehot*,test_lstm*,"
+     "test_gru*,test_top_k*,test_roialign*,test_maxunpool*,test_atan,test_atan_*,test_asin,"
+     "test_asin_*,test_acos,test_acos_*,test_upsample*,test_reversesequence*,*argmax*",
+     "ops that the importer lacks"},
+};
+
+static const char *excuse(const char *name)
+{
+    for (size_t i = 0; i < sizeof out_of_scope / sizeof *out_of_scope; i++)
+        if (pl_nn_match(out_of_scope[i].names, name)) return out_of_scope[i].why;
+    return NULL;
+}
+
+/* Runs every folder below root; returns how many fail without an excuse. */
+static int run_folder(const char *root, int *passed)
+{
+    struct dirent **list = NULL;
+    int n = scandir(root, &list, NULL, alphasort), bad = 0, excused = 0;
+    *passed = 0;
+    for (int i = 0; i < n; i++) {
+        char folder[1024], why[1024];
+        const char *name = list[i]->d_name, *reason = excuse(name);
+        snprintf(folder, sizeof folder, "%s/%s", root, name);
+        if (name[0] == '.') continue;
+        node_result r = node_run(folder, why, sizeof why);
+        if (r == NODE_PASSED) {
+            (*passed)++;
+        } else if (reason) {
+            if (getenv("PL_ONNX_LIST")) printf("out of scope: %s: %s\n", name, reason);
+            excused++;
+        } else {
+            printf("%s: %s\n", name, why);
+            bad++;
+        }
+    }
+    for (int i = 0; i < n; i++) free(list[i]);
+    free(list);
+    if (getenv("PL_ONNX_LIST"))
+        printf("%s: %d passed, %d failed, %d out of scope\n", root, *passed, bad, excused);
+    return bad;
+}
+
+TEST(onnx_node_tests_of_the_standard_pass_or_are_out_of_scope)
+{
+    const char *root = getenv("PL_ONNX_NODES");
+    int passed;
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    if (!root) root = DATA "node";
+    DIR *d = opendir(root);
+    if (!d) SKIP("the package libonnx-testdata is not installed");
+    closedir(d);
+    CHECK_INT(run_folder(root, &passed), 0);
+    CHECK(passed > 0);
+}
+
+/* tools/docs/onnx-ops writes the table. */
+TEST(onnx_the_page_lists_the_ops_of_the_table)
+{
+    char *page;
+    size_t len;
+    CHECK_OK(pl_sys_read_file("docs/ONNX.md", 1 << 20, &page, &len));
+    char row[512];
+    int n = 0, lines = 0;
+    pl_onnx_op op;
+    bool same = true;
+    for (; pl_onnx_op_get(n, &op); n++) {
+        snprintf(row, sizeof row, "\n| `%s%s%s` | %s |\n", op.domain, op.domain[0] ? "." : "",
+                 op.name, op.about);
+        if (!strstr(page, row)) printf("docs/ONNX.md lacks:%s", row), same = false;
+    }
+    for (const char *p = page; (p = strstr(p, "\n| `")); p++) lines++;
+    pl_sys_free(page);
+    CHECK_MSG(same && lines == n, "docs/ONNX.md: run tools/docs/onnx-ops (%d rows, %d ops)", lines,
+              n);
+}
