@@ -239,13 +239,9 @@ PL_API pl_val pl_loss_huber(pl_graph *g, pl_val x, pl_val y, double delta);
 PL_API pl_val pl_loss_smooth_l1(pl_graph *g, pl_val x, pl_val y, double beta);
 /* Mean over rows of -log softmax(logits)[label]; logits [.., K], labels i32 or i64 [..]. */
 PL_API pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels);
-/* The same with torch's options. smoothing: share of the target that is spread evenly over all
- * classes. ignore: rows with this label do not count, where it is below 0 or at least K; 0: all
- * rows count. The mean is over the rows that count; it is 0 when none does. */
-typedef struct pl_cross_entropy {
-    double smoothing;
-    int64_t ignore;
-} pl_cross_entropy;
+/* The same with torch's options (plimsoll_ops.h): label smoothing, an ignored label, weights of the
+ * classes; and z-loss. The mean is over the rows that count, each with the weight of its label; it
+ * is 0 when none counts. */
 PL_API pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels,
                                          pl_cross_entropy o);
 PL_API pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target);

@@ -204,6 +204,22 @@ PL_API pl_val pl_broadcast_from(pl_graph *g, pl_val x, int ranks, int root, cons
 /* softmax(q k^T * scale) v over tokens, without storing the probabilities. q [B, N, H, D],
  * k, v [B, M, H, D]; scale 0 reads as 1/sqrt(D). */
 PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal);
+/* Options of cross-entropy; zero: none. */
+typedef struct pl_cross_entropy {
+    double smoothing; /* share of the target that is spread evenly over all classes */
+    int64_t ignore;   /* rows with this label do not count: their loss and gradient are 0. 0: all
+                          rows count, unless ignore_zero */
+    bool ignore_zero; /* rows with label 0 do not count */
+    double z_loss;    /* adds z_loss * (log of the sum of exponentials)^2 to the loss of a row */
+    pl_val weight;    /* f32 [K]: weights of the classes; PL_NO_VAL: all 1 */
+} pl_cross_entropy;
+/* Cross-entropy of each row, f32: logits [.., K] of any float type, labels i32 or i64 [..]. The
+ * loss of a row is weight[label] * -log softmax(row)[label] with the options above; NaN where the
+ * label is not in 0..K-1 and not ignored. *lse (may be NULL): the logarithm of the sum of
+ * exponentials of each row. Backward computes probabilities from logits and lse, in place over the
+ * logits: no further tensor of their size exists. */
+PL_API pl_val pl_cross_entropy_rows(pl_graph *g, pl_val logits, pl_val labels, pl_cross_entropy o,
+                                    pl_val *lse);
 /* Cubic Bezier curve: maps 5 consecutive channels (t, p0..p3) to one, [.., 5F] to [.., F], with s =
  * sigmoid(t); silu_points applies SiLU to p0..p3 first. */
 PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);

@@ -62,31 +62,37 @@ pl_val pl_loss_smooth_l1(pl_graph *g, pl_val x, pl_val y, double beta)
 
 pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels)
 {
-    begin(g);
-    pl_val logp = pl_log_softmax(g, logits, -1);
-    pl_val picked = pl_take_along(g, logp, pl_unsqueeze(g, labels, -1), -1);
-    return end(g, pl_neg(g, mean_all(g, picked)));
+    return pl_loss_cross_entropy_with(g, logits, labels, (pl_cross_entropy){0});
 }
 
+/* The weight of each row in the mean, f32; PL_NO_VAL: all 1. */
+static pl_val row_weights(pl_graph *g, pl_val labels, pl_val rows, const pl_cross_entropy *o)
+{
+    pl_val weight = PL_NO_VAL, valid = PL_NO_VAL;
+    if (o->ignore != 0 || o->ignore_zero) { /* rows that do not count read class 0 */
+        valid = pl_ne(g, labels, pl_full_like(g, labels, (double)o->ignore));
+        labels = pl_select(g, valid, labels, pl_full_like(g, labels, 0));
+        weight = pl_cast(g, valid, pl_val_type(g, rows).dtype);
+    }
+    if (!pl_val_ok(o->weight)) return weight;
+    pl_val each = pl_take(g, o->weight, labels);
+    return pl_val_ok(weight) ? pl_mul(g, each, weight) : each;
+}
+
+/* The op reads logits as they are stored, in 16 bits too, and computes in f32; so it stands outside
+ * the scope that asks for f32 operands. */
 pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels, pl_cross_entropy o)
 {
     if (!pl_val_ok(logits) || !pl_val_ok(labels)) return PL_NO_VAL;
+    pl_scope_push(g, "loss");
+    pl_val rows = pl_cross_entropy_rows(g, logits, labels, o, NULL);
+    pl_scope_pop(g);
     begin(g);
-    pl_val logp = pl_log_softmax(g, logits, -1), counts = PL_NO_VAL;
-    if (o.ignore != 0) { /* rows that do not count read class 0 and get the weight 0 */
-        pl_val valid = pl_ne(g, labels, pl_full_like(g, labels, (double)o.ignore));
-        labels = pl_select(g, valid, labels, pl_full_like(g, labels, 0));
-        counts = pl_cast(g, valid, pl_val_type(g, logp).dtype);
-    }
-    pl_val each = pl_squeeze(g, pl_take_along(g, logp, pl_unsqueeze(g, labels, -1), -1), -1);
-    if (o.smoothing > 0) {
-        pl_val spread = pl_mean(g, logp, PL_AXIS(-1), false);
-        each = pl_add(g, pl_scale(g, each, 1 - o.smoothing), pl_scale(g, spread, o.smoothing));
-    }
-    if (!pl_val_ok(counts)) return end(g, pl_neg(g, mean_all(g, each)));
-    pl_val n = pl_sum(g, counts, PL_AXES_ALL, false);
-    pl_val sum = pl_sum(g, pl_mul(g, each, counts), PL_AXES_ALL, false);
-    return end(g, pl_neg(g, pl_div(g, sum, pl_max(g, n, pl_full_like(g, n, 1)))));
+    pl_val weight = row_weights(g, labels, rows, &o);
+    if (!pl_val_ok(weight)) return end(g, mean_all(g, rows));
+    pl_val n = pl_sum(g, weight, PL_AXES_ALL, false), one = pl_full_like(g, n, 1);
+    pl_val some = pl_gt(g, n, pl_full_like(g, n, 0));
+    return end(g, pl_div(g, pl_sum(g, rows, PL_AXES_ALL, false), pl_select(g, some, n, one)));
 }
 
 pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target)

@@ -403,6 +403,33 @@ TEST(cuda_ops_large_lines_match_the_cpu)
     cuda_op_check_list(list);
 }
 
+/* Rows longer than a block's reach, 16-bit logits with f32 sums, rows off 16 bytes, labels that are
+ * ignored or out of range. */
+TEST(cuda_ops_cross_entropy_matches_the_cpu)
+{
+    static const cuda_op_case list[] = {
+        {"cross_entropy", {{"f32[3,5003]", "i32[3]"}, "z_loss=0.1", {{0}, {0, 5002, false}}}},
+        {"cross_entropy",
+         {{"bf16[9,1031]", "i64[9]", "f32[1031]"},
+          "smoothing=0.1, ignore=1, ignores=true, weighted=true",
+          {{-3, 3, false}, {0, 1, false}, {0.5, 2, false}}}},
+        {"cross_entropy", {{"f16[4,9,13]", "i32[4,9]"}, "", {{0}, {-1, 13, false}}}},
+        {"cross_entropy_bwd",
+         {{"f32[3,5003]", "i32[3]", "f32[3]", "f32[3]"},
+          "z_loss=0.1",
+          {{-3, 3, false}, {0, 5002, false}, {8, 9, false}}}},
+        {"cross_entropy_bwd",
+         {{"bf16[9,1031]", "i64[9]", "f32[9]", "f32[9]", "f32[1031]"},
+          "smoothing=0.1, ignore=1, ignores=true, weighted=true",
+          {{-3, 3, false}, {0, 1, false}, {7, 8, false}, {0}, {0.5, 2, false}}}},
+        {"cross_entropy_bwd",
+         {{"f16[4,9,13]", "i32[4,9]", "f32[4,9]", "f32[4,9]", "f32[4,9]"},
+          "",
+          {{0}, {-1, 13, false}, {2, 3, false}}}},
+        CUDA_OP_END};
+    cuda_op_check_list(list);
+}
+
 TEST(cuda_ops_large_indices_match_the_cpu)
 {
     static const cuda_op_case list[] = {

@@ -132,4 +132,12 @@ typedef struct pl_attention_attr {
     bool causal;
 } pl_attention_attr;
 
+/* ---- cross_entropy.c ----------------------------------------------------------------------- */
+typedef struct pl_cross_entropy_attr {
+    double smoothing, z_loss;
+    int64_t ignore; /* the label of rows that do not count, where ignores */
+    bool ignores;
+    bool weighted; /* the last operand is the weights of the classes */
+} pl_cross_entropy_attr;
+
 #endif

@@ -1,0 +1,353 @@
+/* cross_entropy.cu - cross-entropy of rows of logits and its gradient, one pass over the logits
+ * each (formulas: ops/net/cross_entropy.c).
+ *
+ * A team of threads works on one row: a warp where rows are short, else a block. The threads of a
+ * team read 16 bytes at a time. Rows need not begin at a multiple of 16 bytes, so a row is a head
+ * of single elements, packs, and a tail; where head and packs lie follows from the row's index and
+ * length, never from an address: the order of every sum depends on shapes alone. A tensor that does
+ * not begin at a multiple of 16 bytes is read element by element in the same order.
+ *
+ * Each thread keeps the largest logit so far and the sum of exp(x - largest), and scales the sum
+ * when a larger one comes: once a pack, not once an element. dx may lie over the logits: the thread
+ * that writes an element is the one that has read it, and the label's logit is read before.
+ */
+#include "cuda/device/launch.h"
+
+#include "ops/core/attr.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { WARP = 32, BLOCK = 512, SHORT = 1024 /* classes; shorter rows take a warp */ };
+
+template <class T> struct wide {
+    enum { N = 16 / (int)sizeof(T) };
+};
+
+/* What a launch works on. A: f32, or f64 for f64 logits. */
+template <class A> struct rows_of {
+    int64_t rows, k, ignore;
+    A smoothing, z_loss;
+    bool ignores, packs, long_labels;
+    const void *labels;
+    const A *w; /* NULL: all 1 */
+};
+
+struct row_parts {
+    int64_t head, packs; /* elements before the first pack; packs */
+};
+
+template <class T> static __device__ __forceinline__ row_parts parts_of(int64_t row, int64_t k)
+{
+    int64_t n = wide<T>::N, off = row * k % n;
+    row_parts p;
+    p.head = off ? n - off : 0;
+    if (p.head > k) p.head = k;
+    p.packs = (k - p.head) / n;
+    return p;
+}
+
+template <class T>
+static __device__ __forceinline__ pl_pack<T, wide<T>::N> read_pack(const T *p, bool packs)
+{
+    if (packs) return pl_read<T, wide<T>::N>(p);
+    pl_pack<T, wide<T>::N> v;
+    for (int i = 0; i < wide<T>::N; i++) v.v[i] = p[i];
+    return v;
+}
+
+template <class A>
+static __device__ __forceinline__ int64_t label_at(const rows_of<A> &o, int64_t row)
+{
+    return o.long_labels ? static_cast<const int64_t *>(o.labels)[row]
+                         : static_cast<const int32_t *>(o.labels)[row];
+}
+
+static __device__ __forceinline__ float power(float x)
+{
+    return expf(x);
+}
+static __device__ __forceinline__ double power(double x)
+{
+    return exp(x);
+}
+static __device__ __forceinline__ float lowest(float)
+{
+    return -FLT_MAX;
+}
+static __device__ __forceinline__ double lowest(double)
+{
+    return -DBL_MAX;
+}
+
+/* ---- sums over a team -------------------------------------------------------------------- */
+/* The largest logit, the sum of exp(x - top); with smoothing, sum of w (x - x_0) and of w. */
+template <class A> struct sums {
+    A top, powers, spread, weights;
+
+    __device__ __forceinline__ void join(const sums &b)
+    {
+        A t = b.top > top ? b.top : top;
+        powers = powers * power(top - t) + b.powers * power(b.top - t);
+        top = t;
+        spread += b.spread;
+        weights += b.weights;
+    }
+};
+
+template <class A> static __device__ __forceinline__ sums<A> no_sums()
+{
+    sums<A> s = {lowest(A(0)), 0, 0, 0};
+    return s;
+}
+
+template <class A> static __device__ __forceinline__ sums<A> from_lane(const sums<A> &s, int d)
+{
+    sums<A> r;
+    r.top = __shfl_xor_sync(0xffffffffu, s.top, d);
+    r.powers = __shfl_xor_sync(0xffffffffu, s.powers, d);
+    r.spread = __shfl_xor_sync(0xffffffffu, s.spread, d);
+    r.weights = __shfl_xor_sync(0xffffffffu, s.weights, d);
+    return r;
+}
+
+/* Joins the sums of a team's threads; all of them get the result. Lanes join in a tree whose two
+ * sides are ordered by lane, so that both give the same bits. */
+template <class A, int TEAM> static __device__ sums<A> team_join(sums<A> s)
+{
+    int lane = (int)(threadIdx.x & 31u);
+    for (int d = 1; d < WARP; d *= 2) {
+        sums<A> other = from_lane(s, d), low = lane & d ? other : s;
+        low.join(lane & d ? s : other);
+        s = low;
+    }
+    if (TEAM == WARP) return s;
+    __shared__ sums<A> warp[TEAM / WARP];
+    __syncthreads(); /* the sums of the row before have been read */
+    if (lane == 0) warp[threadIdx.x / WARP] = s;
+    __syncthreads();
+    s = warp[0];
+    for (int i = 1; i < TEAM / WARP; i++) s.join(warp[i]);
+    return s;
+}
+
+template <class T, class A>
+static __device__ __forceinline__ void meet(sums<A> *s, const T *v, int n, A first, const A *w,
+                                            bool spread)
+{
+    A t = s->top, more = 0;
+    for (int i = 0; i < n; i++) {
+        A x = pl_get<T>(v[i]);
+        t = x > t ? x : t;
+    }
+    for (int i = 0; i < n; i++) more += power(pl_get<T>(v[i]) - t);
+    s->powers = s->powers * power(s->top - t) + more;
+    s->top = t;
+    if (!spread) return;
+    for (int i = 0; i < n; i++) {
+        A by = w ? w[i] : A(1);
+        s->spread += (pl_get<T>(v[i]) - first) * by;
+        s->weights += by;
+    }
+}
+
+/* ---- forward ----------------------------------------------------------------------------- */
+template <class T, class A, int TEAM>
+static __device__ sums<A> row_sums(const T *x, int64_t row, const rows_of<A> &o, A first)
+{
+    sums<A> s = no_sums<A>();
+    bool spread = o.smoothing > 0;
+    int64_t t = threadIdx.x % TEAM;
+    row_parts p = parts_of<T>(row, o.k);
+    if (t < p.head) meet<T, A>(&s, x + t, 1, first, o.w ? o.w + t : NULL, spread);
+    for (int64_t i = t; i < p.packs; i += TEAM) {
+        int64_t at = p.head + i * wide<T>::N;
+        pl_pack<T, wide<T>::N> v = read_pack<T>(x + at, o.packs);
+        meet<T, A>(&s, v.v, wide<T>::N, first, o.w ? o.w + at : NULL, spread);
+    }
+    int64_t at = p.head + p.packs * wide<T>::N + t;
+    if (at < o.k) meet<T, A>(&s, x + at, 1, first, o.w ? o.w + at : NULL, spread);
+    return team_join<A, TEAM>(s);
+}
+
+template <class A>
+static __device__ A loss_of(const rows_of<A> &o, const sums<A> &s, int64_t label, A x_y, A first,
+                            A lse)
+{
+    if (o.ignores && label == o.ignore) return 0;
+    if (label < 0 || label >= o.k) return A(NAN);
+    A loss = (1 - o.smoothing) * (o.w ? o.w[label] : A(1)) * (lse - x_y) + o.z_loss * lse * lse;
+    if (o.smoothing > 0) loss += o.smoothing / A(o.k) * (s.weights * (lse - first) - s.spread);
+    return loss;
+}
+
+template <class T, class A, int TEAM, int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    entropy_forward(const T *x, A *loss, A *lse_out, const rows_of<A> o)
+{
+    const int64_t teams = THREADS / TEAM;
+    for (int64_t row = blockIdx.x * teams + threadIdx.x / TEAM; row < o.rows;
+         row += gridDim.x * teams) {
+        const T *p = x + row * o.k;
+        A first = pl_get<T>(p[0]);
+        sums<A> s = row_sums<T, A, TEAM>(p, row, o, first);
+        if (threadIdx.x % TEAM != 0) continue;
+        int64_t label = label_at(o, row);
+        A x_y = label >= 0 && label < o.k ? pl_get<T>(p[label]) : A(0);
+        A lse = s.top + log(s.powers);
+        loss[row] = loss_of(o, s, label, x_y, first, lse);
+        lse_out[row] = lse;
+    }
+}
+
+/* ---- backward ---------------------------------------------------------------------------- */
+/* dx_k = power exp(x_k - lse) - even w_k - [k = label] at_label */
+template <class A> struct slopes {
+    A lse, power, even, at_label;
+    int64_t label; /* -1: none */
+    bool still;    /* dx is 0 */
+};
+
+template <class A>
+static __device__ slopes<A> slopes_of(const rows_of<A> &o, int64_t row, const A *lse, const A *d,
+                                      const A *d_lse, A weights)
+{
+    int64_t label = label_at(o, row);
+    bool counts = !(o.ignores && label == o.ignore), valid = label >= 0 && label < o.k;
+    A by = counts ? (valid ? d[row] : A(NAN)) : A(0), w = valid && o.w ? o.w[label] : A(1);
+    slopes<A> s;
+    s.lse = lse[row];
+    s.even = by * o.smoothing / A(o.k);
+    s.at_label = by * (1 - o.smoothing) * w;
+    s.power = 0;
+    if (counts)
+        s.power =
+            by * ((1 - o.smoothing) * w + o.smoothing * weights / A(o.k) + 2 * o.z_loss * s.lse);
+    if (d_lse) s.power += d_lse[row];
+    s.label = counts && valid ? label : -1;
+    s.still = s.power == 0 && s.even == 0 && s.at_label == 0;
+    return s;
+}
+
+template <class T, class A>
+static __device__ __forceinline__ T slope_at(const slopes<A> &s, T x, int64_t k, const A *w)
+{
+    if (s.still) return pl_put<T>(A(0));
+    A y = s.power * power(pl_get<T>(x) - s.lse) - s.even * (w ? w[k] : A(1));
+    return pl_put<T>(k == s.label ? y - s.at_label : y);
+}
+
+/* Sum of the weights of the classes: every team adds them in the same order. */
+template <class A, int TEAM> static __device__ A weight_sum(const rows_of<A> &o)
+{
+    if (!o.w) return A(o.k);
+    if (!(o.smoothing > 0)) return 0;
+    sums<A> s = no_sums<A>();
+    for (int64_t i = threadIdx.x % TEAM; i < o.k; i += TEAM) s.weights += o.w[i];
+    return team_join<A, TEAM>(s).weights;
+}
+
+template <class T, class A, int TEAM, int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    entropy_backward(const T *x, T *y, const A *lse, const A *d, const A *d_lse, const rows_of<A> o)
+{
+    const int64_t teams = THREADS / TEAM, t = threadIdx.x % TEAM;
+    A weights = weight_sum<A, TEAM>(o);
+    for (int64_t row = blockIdx.x * teams + threadIdx.x / TEAM; row < o.rows;
+         row += gridDim.x * teams) {
+        const T *from = x + row * o.k;
+        T *to = y + row * o.k;
+        slopes<A> s = slopes_of(o, row, lse, d, d_lse, weights);
+        row_parts p = parts_of<T>(row, o.k);
+        if (t < p.head) to[t] = slope_at<T, A>(s, from[t], t, o.w);
+        for (int64_t i = t; i < p.packs; i += TEAM) {
+            int64_t at = p.head + i * wide<T>::N;
+            pl_pack<T, wide<T>::N> v = read_pack<T>(from + at, o.packs);
+            for (int k = 0; k < wide<T>::N; k++) v.v[k] = slope_at<T, A>(s, v.v[k], at + k, o.w);
+            if (o.packs)
+                pl_write<T, wide<T>::N>(to + at, v);
+            else
+                for (int k = 0; k < wide<T>::N; k++) to[at + k] = v.v[k];
+        }
+        int64_t at = p.head + p.packs * wide<T>::N + t;
+        if (at < o.k) to[at] = slope_at<T, A>(s, from[at], at, o.w);
+    }
+}
+
+/* ---- host -------------------------------------------------------------------------------- */
+static bool at_pack(const void *p)
+{
+    return pl_widest_at(16, p) == 16;
+}
+
+template <class A> static rows_of<A> rows_in(const pl_call *c)
+{
+    const pl_cross_entropy_attr *a = static_cast<const pl_cross_entropy_attr *>(c->attr);
+    const pl_type *x = &c->in_type[0];
+    rows_of<A> o;
+    o.k = x->dim[x->rank - 1];
+    o.rows = pl_type_elems(x) / o.k;
+    o.ignore = a->ignore;
+    o.ignores = a->ignores;
+    o.smoothing = A(a->smoothing);
+    o.z_loss = A(a->z_loss);
+    o.packs = at_pack(c->in[0]) && (c->n_out == 2 || at_pack(c->out[0]));
+    o.long_labels = c->in_type[1].dtype == PL_I64;
+    o.labels = c->in[1];
+    o.w = a->weighted ? static_cast<const A *>(c->in[c->n_in - 1]) : NULL;
+    return o;
+}
+
+template <class T, class A> static void launch_forward(const pl_call *c)
+{
+    rows_of<A> o = rows_in<A>(c);
+    const T *x = static_cast<const T *>(c->in[0]);
+    A *loss = static_cast<A *>(c->out[0]), *lse = static_cast<A *>(c->out[1]);
+    if (o.k < SHORT)
+        PL_LAUNCH((entropy_forward<T, A, WARP, 128>), dim3(pl_blocks(o.rows, 4)), dim3(128), 0, x,
+                  loss, lse, o);
+    else
+        PL_LAUNCH((entropy_forward<T, A, BLOCK, BLOCK>), dim3(pl_blocks(o.rows, 1)), dim3(BLOCK), 0,
+                  x, loss, lse, o);
+}
+
+template <class T, class A> static void launch_backward(const pl_call *c)
+{
+    rows_of<A> o = rows_in<A>(c);
+    const T *x = static_cast<const T *>(c->in[0]);
+    T *y = static_cast<T *>(c->out[0]);
+    const A *lse = static_cast<const A *>(c->in[2]), *d = static_cast<const A *>(c->in[3]);
+    const A *d_lse = NULL;
+    if (c->n_in - (o.w ? 1 : 0) == 5) d_lse = static_cast<const A *>(c->in[4]);
+    if (o.k < SHORT)
+        PL_LAUNCH((entropy_backward<T, A, WARP, 128>), dim3(pl_blocks(o.rows, 4)), dim3(128), 0, x,
+                  y, lse, d, d_lse, o);
+    else
+        PL_LAUNCH((entropy_backward<T, A, BLOCK, BLOCK>), dim3(pl_blocks(o.rows, 1)), dim3(BLOCK),
+                  0, x, y, lse, d, d_lse, o);
+}
+
+static pl_status forward(const pl_call *c)
+{
+    if (pl_type_elems(&c->in_type[0]) == 0) return PL_OK;
+    PL_FLOAT_TYPES(c->in_type[0].dtype, typedef typename pl_elem<T>::acc A;
+                   launch_forward<T, A>(c));
+    PL_CUDA_LAUNCHED("cross_entropy");
+    return PL_OK;
+}
+
+static pl_status backward(const pl_call *c)
+{
+    if (pl_type_elems(&c->in_type[0]) == 0) return PL_OK;
+    PL_FLOAT_TYPES(c->in_type[0].dtype, typedef typename pl_elem<T>::acc A;
+                   launch_backward<T, A>(c));
+    PL_CUDA_LAUNCHED("cross_entropy_bwd");
+    return PL_OK;
+}
+
+/* ---- the table -------------------------------------------------------------------------- */
+PL_CUDA_KERNEL(forward_kernels, NULL, forward);
+PL_CUDA_KERNEL(backward_kernels, NULL, backward);
+
+PL_CUDA_ENTRIES(pl_cuda_cross_entropy) = {
+    {"cross_entropy", forward_kernels}, {"cross_entropy_bwd", backward_kernels}, {NULL, NULL}};
