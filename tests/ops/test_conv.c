@@ -126,6 +126,43 @@ static const conv_case convs[] = {
      10.1910880221,
      -4.6337443849,
      2.80389415995},
+    /* patches, with a rest beyond the last one */
+    {2,
+     {2, 13, 9, 3},
+     {5, 4, 4, 3},
+     {4, 4},
+     {1, 1},
+     {0, 0},
+     {0, 0},
+     1,
+     true,
+     1.34293018896,
+     2.04993971704,
+     -2.60746693305},
+    {1,
+     {2, 37, 2},
+     {3, 16, 2},
+     {16},
+     {1},
+     {0},
+     {0},
+     1,
+     false,
+     -3.95827435088,
+     3.28634373377,
+     8.43525782421},
+    {3,
+     {1, 4, 6, 9, 2},
+     {4, 2, 2, 4, 2},
+     {2, 2, 4},
+     {1, 1, 1},
+     {0, 0, 0},
+     {0, 0, 0},
+     1,
+     true,
+     -41.1711094249,
+     33.3155505861,
+     0.541411450017},
 };
 
 static void check_conv(const conv_case *c, pl_dtype dt)
@@ -158,6 +195,23 @@ TEST(conv_agrees_with_pytorch)
 {
     for (size_t i = 0; i < sizeof convs / sizeof convs[0]; i++)
         for (int t = 0; t < 2; t++) check_conv(&convs[i], types[t]);
+}
+
+/* The library's filter gradient of patches needs memory that grows with the square of the image. */
+TEST(conv_over_patches_is_a_product)
+{
+    pl_store *s = pl_store_new();
+    pl_graph *g = pl_graph_new(s);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2, 64, 48, 3));
+    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, 8, 16, 16, 3)), from[2] = {x, w}, grad[2];
+    pl_val y = pl_conv(g, x, w, PL_NO_VAL, &(pl_conv_opts){.stride = {16, 16}});
+    pl_grad(g, pl_sum(g, pl_square(g, y), 0xf, false), from, 2, grad);
+    char *text = NULL;
+    CHECK_OK(pl_graph_print(g, &text));
+    CHECK_MSG(strstr(text, "matmul") && !strstr(text, "conv"), "%s", text);
+    pl_text_free(text);
+    pl_graph_free(g);
+    pl_store_free(s);
 }
 
 typedef struct transpose_case {

@@ -114,6 +114,59 @@ TEST(shape_shorthands_give_the_expected_dims)
     rig_free(&r);
 }
 
+/* Returns how often an op occurs among the nodes that v needs. */
+static int count_ops(const pl_graph *g, pl_val v, const char *op)
+{
+    bool *needed = calloc(g->n_nodes, 1);
+    int n = 0;
+    needed[pl_producer(g, v.id)] = true;
+    for (uint32_t i = g->n_nodes - 1; i >= 1; i--) {
+        if (!needed[i]) continue;
+        n += strcmp(g->nodes[i].op->name, op) == 0;
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++)
+            needed[pl_producer(g, pl_node_in(g, i)[k])] = true;
+    }
+    free(needed);
+    return n;
+}
+
+/* Slices of q, k and v of one product: their gradients are written side by side. */
+TEST(gradients_of_slices_that_cover_a_tensor_are_one_concat)
+{
+    rig r = rig_new();
+    pl_graph *g = r.g;
+    pl_val x = pl_cast(g, count_up(g, PL_TYPE(PL_I32, 2, 6)), PL_F32), part[3], dx, loss;
+    pl_split(g, x, 1, 3, part);
+    loss = pl_sum(g, pl_mul(g, pl_square(g, part[0]), pl_scale(g, part[2], 10)), 3, false);
+    loss = pl_add(g, loss, pl_sum(g, pl_scale(g, part[1], 7), 3, false));
+    pl_grad(g, loss, &x, 1, &dx);
+    CHECK_INT(count_ops(g, dx, "concat"), 1);
+    CHECK_INT(count_ops(g, dx, "pad"), 0);
+    /* 20 x0 x4, 10 x0^2 */
+    CHECK(holds(&r, dx, LIST(0, 100, 7, 7, 0, 10, 1200, 1540, 7, 7, 360, 490)));
+    rig_free(&r);
+}
+
+/* A gap keeps its zeros, an overlap its sum, another value its place. */
+TEST(sums_of_pads_join_only_where_elements_are_adjacent)
+{
+    rig r = rig_new();
+    pl_graph *g = r.g;
+    pl_val a = pl_cast(g, count_up(g, PL_TYPE(PL_I32, 2)), PL_F32), b = pl_shift(g, a, 5);
+    pl_val near = pl_add(g, pl_pad(g, b, 0, 3, 1, 0, 0), pl_pad(g, a, 0, 1, 3, 0, 0));
+    pl_val far = pl_add(g, pl_pad(g, a, 0, 0, 3, 0, 0), pl_pad(g, b, 0, 3, 0, 0, 0));
+    pl_val over = pl_add(g, pl_pad(g, a, 0, 0, 1, 0, 0), pl_pad(g, b, 0, 1, 0, 0, 0));
+    pl_val ones = pl_add(g, pl_pad(g, a, 0, 0, 2, 0, 1), pl_pad(g, b, 0, 2, 0, 0, 1));
+    pl_val apart = pl_add(g, pl_pad(g, a, 0, 0, 1, 1, 0), pl_pad(g, b, 0, 1, 0, 1, 0));
+    CHECK_INT(count_ops(g, near, "pad"), 1);
+    CHECK(holds(&r, near, LIST(0, 0, 1, 5, 6, 0)));
+    CHECK(holds(&r, far, LIST(0, 1, 0, 5, 6)));
+    CHECK(holds(&r, over, LIST(0, 6, 6)));
+    CHECK(holds(&r, ones, LIST(1, 2, 6, 7)));
+    CHECK(holds(&r, apart, LIST(0, 5, 1, 6)));
+    rig_free(&r);
+}
+
 TEST(shape_no_ops_make_no_nodes)
 {
     rig r = rig_new();

@@ -85,5 +85,8 @@ pl_val pl__slice_all(pl_graph *g, pl_val x, const int64_t *start, const int64_t 
                      const int64_t *step);
 pl_val pl__pad_all(pl_graph *g, pl_val x, const int64_t *lo, const int64_t *hi,
                    const int64_t *inner, double value);
+/* The sum of two pads with zeros whose elements are adjacent, as one pad of their concat; PL_NO_VAL
+ * for other values. Equal to the sum but for the sign of zeros. */
+pl_val pl__add_pads(pl_graph *g, pl_val a, pl_val b);
 
 #endif

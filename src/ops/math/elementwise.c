@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
+#include "ops/core/shape.h"
 #include "ops/math/scalar_fn.h"
 
 #include <string.h>
@@ -322,6 +323,13 @@ static pl_val binary(pl_graph *g, const pl_op *op, pl_val a, pl_val b)
     return pl_build1(g, op, NULL, 2, in);
 }
 
+/* Gradients are sums: those of adjacent slices become one concat. */
+pl_val pl_add(pl_graph *g, pl_val a, pl_val b)
+{
+    pl_val joined = pl__add_pads(g, a, b);
+    return pl_val_ok(joined) ? joined : binary(g, &pl_op_add, a, b);
+}
+
 /* x * 1 and x / 1 are x to the bit; x + 0 is not (it turns -0 into 0), so it stays. */
 static bool is_one(const pl_graph *g, pl_val v)
 {
@@ -366,7 +374,7 @@ UNARY(GELU_TANH, gelu_tanh, vjp_gelu_tanh, false, cases_any)
 UNARY(NOT, not, NULL, true, cases_bool1)
 TEST_BOOL(IS_FINITE, is_finite)
 TEST_BOOL(IS_NAN, is_nan)
-BINARY(ADD, add, SAME, 3, vjp_add, false, cases_two)
+MAP(ADD, add, 2, SAME, 3, vjp_add, false, cases_two)
 BINARY(SUB, sub, SAME, 3, vjp_sub, false, cases_two)
 MAP_SIMPLE(MUL, mul, 2, SAME, 3, vjp_mul, false, cases_two, simplify_mul)
 MAP_SIMPLE(DIV, div, 2, SAME, 3, vjp_div, false, cases_divide, simplify_div)

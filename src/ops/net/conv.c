@@ -9,6 +9,9 @@
  * each op's gradient is the other two, and derivatives of any order stay inside the three. conv_dx
  * and conv_dw have attributes for the sizes that do not follow from their inputs (`in`, `kernel`).
  * The backward pass keeps x and w.
+ *
+ * A convolution over patches (windows as large as their stride, few channels) is built as a permute
+ * and a product instead.
  */
 #include "base/err.h"
 #include "base/threads.h"
@@ -537,7 +540,9 @@ const pl_op pl_op_conv_dw = {
 pl_val pl_conv(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o)
 {
     if (!pl_val_ok(x) || !pl_val_ok(w)) return PL_NO_VAL;
-    pl_window_attr a = pl_window_from_conv(o, pl_val_type(g, x).rank - 2);
+    pl_type tx = pl_val_type(g, x), tw = pl_val_type(g, w);
+    pl_window_attr a = pl_window_from_conv(o, tx.rank - 2);
+    if (pl_conv_of_patches(&a, &tx, &tw)) return pl_conv_patches(g, x, w, bias);
     pl_val in[3] = {x, w, bias};
     return pl_build1(g, &pl_op_conv, &a, pl_val_ok(bias) ? 3 : 2, in);
 }

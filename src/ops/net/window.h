@@ -107,4 +107,10 @@ static inline int64_t pl_window_taps(const pl_window *w)
 
 PL_SHARED_END
 
+/* ---- patches.c -------------------------------------------------------------------------- */
+/* Whether a convolution of these operands is over patches and better computed as a product. */
+bool pl_conv_of_patches(const pl_window_attr *a, const pl_type *x, const pl_type *w);
+/* Builds such a convolution; bias may be PL_NO_VAL. */
+pl_val pl_conv_patches(pl_graph *g, pl_val x, pl_val w, pl_val bias);
+
 #endif

@@ -3,6 +3,10 @@
  * On each axis: lo before, inner between two elements, hi after. It is the adjoint of slice: its
  * gradient is the slice that reads the elements back. The fast kernel writes the output once, front
  * to back, as runs along the last padded axis.
+ *
+ * The gradients of adjacent slices of a tensor are pads with zeros, and the tensor's gradient is
+ * their sum. The sum of two such pads is the pad of a concat (pl__add_pads): slices that cover a
+ * tensor leave one concat, without pads and additions.
  */
 #include "base/dtype.h"
 #include "base/threads.h"
@@ -206,6 +210,67 @@ const pl_op pl_op_pad = {
 };
 
 /* ---- constructors ----------------------------------------------------------------------- */
+/* Returns the attributes of a value that is a pad with zeros around (not inside) its input. */
+static const pl_pad_attr *zeros_around(const pl_graph *g, pl_val v)
+{
+    const pl_node_rec *r = &g->nodes[pl_producer(g, v.id)];
+    const pl_pad_attr *a = r->attr;
+    if (r->op != &pl_op_pad || a->value != 0) return NULL;
+    for (int i = 0; i < a->inner.n; i++)
+        if (a->inner.v[i]) return NULL;
+    return a;
+}
+
+/* Returns the axis along which b's elements follow a's, with the same padding on all other axes;
+ * -1 if there is none. */
+static int follows(const pl_pad_attr *a, const pl_pad_attr *b, const pl_type *whole)
+{
+    int axis = -1;
+    for (int i = 0; i < whole->rank; i++) {
+        if (a->lo.v[i] == b->lo.v[i] && a->hi.v[i] == b->hi.v[i]) continue;
+        bool next = whole->dim[i] - a->hi.v[i] == b->lo.v[i];
+        if (axis >= 0 || !next) return -1;
+        axis = i;
+    }
+    return axis;
+}
+
+/* Appends v to parts, or its inputs where v is a concat along the axis. */
+static int list_parts(const pl_graph *g, pl_val v, int axis, pl_val *parts, int n, int most)
+{
+    const pl_node_rec *r = &g->nodes[pl_producer(g, v.id)];
+    bool flat = r->op == &pl_op_concat && ((const pl_concat_attr *)r->attr)->axis == axis &&
+                n + (int)r->n_in <= most;
+    for (uint32_t i = 0; flat && i < r->n_in; i++) parts[n++] = (pl_val){g->edges[r->in + i]};
+    if (!flat) parts[n++] = v;
+    return n;
+}
+
+pl_val pl__add_pads(pl_graph *g, pl_val a, pl_val b)
+{
+    enum { MOST = 16 };
+    pl_val parts[MOST + 1];
+    if (!pl_val_ok(a) || !pl_val_ok(b) || g->status != PL_OK) return PL_NO_VAL;
+    const pl_pad_attr *x = zeros_around(g, a), *y = zeros_around(g, b);
+    pl_type whole = pl_val_type(g, a), other = pl_val_type(g, b);
+    if (!x || !y || !pl_type_equal(&whole, &other)) return PL_NO_VAL;
+    int axis = follows(x, y, &whole);
+    if (axis < 0) {
+        axis = follows(y, x, &whole);
+        if (axis < 0) return PL_NO_VAL;
+        pl_val v = a;
+        a = b, b = v;
+        const pl_pad_attr *z = x;
+        x = y, y = z;
+    }
+    pl_pad_attr around = *x;
+    around.hi.v[axis] = y->hi.v[axis];
+    int n = list_parts(g, (pl_val){pl_node_in(g, pl_producer(g, a.id))[0]}, axis, parts, 0, MOST);
+    n = list_parts(g, (pl_val){pl_node_in(g, pl_producer(g, b.id))[0]}, axis, parts, n, MOST);
+    pl_val joined = pl_concat(g, n, parts, axis);
+    return pl__pad_all(g, joined, around.lo.v, around.hi.v, around.inner.v, 0);
+}
+
 pl_val pl__pad_all(pl_graph *g, pl_val x, const int64_t *lo, const int64_t *hi,
                    const int64_t *inner, double value)
 {
