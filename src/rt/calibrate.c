@@ -171,10 +171,15 @@ static pl_status time_unit(pl_program *p, pl_time_table *t, uint32_t unit, doubl
         p->time_source[unit] = PL_TIME_MEASURED;
         if (pl_time_table_find(t, s.unit, s.kind, ns)) return PL_OK;
         p->time_source[unit] = PL_TIME_CALIBRATED;
-        if (pl_time_table_like(t, s.kind, &s.cost, ns)) return PL_OK;
+        bool timed = p->exec[unit].measured_ns > 0;
+        if (!timed && pl_time_table_like(t, s.kind, &s.cost, ns)) return PL_OK;
         p->time_source[unit] = PL_TIME_ESTIMATED;
     }
-    *ns = estimate_ns(p, unit);
+    *ns = p->exec[unit].measured_ns;
+    if (*ns > 0)
+        p->time_source[unit] = PL_TIME_MEASURED;
+    else
+        *ns = estimate_ns(p, unit);
     return PL_OK;
 }
 

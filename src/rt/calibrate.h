@@ -1,7 +1,8 @@
 /* calibrate.h - expected times of a program's units, and measuring them.
  *
  * A unit's time comes from the first source that knows it:
- *   measured    the device's table of times (plan/cost/cost_table.h) has this very unit
+ *   measured    the device's table of times (plan/cost/cost_table.h) has this very unit, or the
+ *               device timed the kernel when it chose it (pl_exec.measured_ns)
  *   calibrated  the table has units of the same kind
  *   estimated   the device predicts it from arithmetic and bytes (pl_device.unit_ns)
  * Tables lie in the cache folder, one for each device (model, threads, version). Compiling reads

@@ -30,6 +30,7 @@ typedef struct pl_exec {
     void *prep;
     size_t work_bytes;
     const bool *inplace; /* a group: its table of ir/group/inplace.h, which lives as long as prep */
+    double measured_ns;  /* the device timed it, and its prediction is far off; 0: not timed */
 } pl_exec;
 
 /* Returns the first kernel of a list that accepts the call, or, for a reference run, the last one,
@@ -218,6 +219,9 @@ PL_SHARED_BEGIN
 extern const pl_access pl_access_staged;
 double pl_gpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                       const pl_device_mode *mode);
+/* The same for a unit of a graph; 0 where memory ran out. */
+double pl_gpu_expected_ns(const pl_device *dev, const pl_graph *g, const pl_unit *u, pl_dtype dtype,
+                          const pl_device_mode *mode);
 void pl_gpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
 uint64_t pl_gpu_scratch_bytes(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                               const pl_device_mode *mode);
@@ -270,7 +274,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * everything else of the engine that the plug-in reads. */
-enum { PL_CUDA_ABI = 6 };
+enum { PL_CUDA_ABI = 7 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

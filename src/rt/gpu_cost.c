@@ -4,6 +4,7 @@
  * profiles of GPUs to plan for (device_profile.c), whose name is the model. A model without figures
  * is estimated with the figures of a mid-range one.
  */
+#include "plan/cost/cost.h"
 #include "plan/cost/cost_card.h"
 #include "rt/device.h"
 
@@ -28,6 +29,16 @@ double pl_gpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                       const pl_device_mode *mode)
 {
     return pl_card_ns(card_of(dev), cost, dtype, f32_of(mode));
+}
+
+double pl_gpu_expected_ns(const pl_device *dev, const pl_graph *g, const pl_unit *u, pl_dtype dtype,
+                          const pl_device_mode *mode)
+{
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_cost cost;
+    pl_status rc = pl_unit_cost(g, u, &scratch, &cost);
+    pl_arena_release(&scratch);
+    return rc == PL_OK ? pl_gpu_unit_ns(dev, &cost, dtype, mode) : 0;
 }
 
 void pl_gpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte)

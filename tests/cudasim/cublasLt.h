@@ -139,5 +139,6 @@ extern pl_sim_lt pl_sim_lt_now;
 void pl_sim_autotune(bool on);
 /* What pl_cuda_split() says from now on. cudasim.cpp */
 void pl_sim_split(bool on);
+void pl_sim_tf32(bool on);
 
 #endif

@@ -441,9 +441,15 @@ cudaStream_t pl_cuda_stream(void)
 {
     return nullptr;
 }
+static bool tf32;
 bool pl_cuda_tf32(void)
 {
-    return false;
+    return tf32;
+}
+extern "C" void pl_sim_tf32(bool on);
+void pl_sim_tf32(bool on)
+{
+    tf32 = on;
 }
 static bool split;
 bool pl_cuda_split(void)

@@ -128,10 +128,12 @@ static pl_conv_shape shape_of(const shapes *s, pl_conv_kind kind)
 }
 
 static uint32_t state;
+static bool exact_in_tf32; /* numbers of 8 bits, whose products are exact in f32 */
 static float draw(void)
 {
     state = state * 1664525u + 1013904223u;
-    return (float)(int32_t)state * 0x1p-31f;
+    float v = (float)(int32_t)state * 0x1p-31f;
+    return exact_in_tf32 ? rintf(v * 256) / 256 : v;
 }
 
 /* What tap k of output pixel p reads, flat; -1 in the padding. */
@@ -439,6 +441,37 @@ TEST(cuda_conv_split_matches_the_definition)
         for (int kind = 0; kind < 3; kind++)
             if (split_list[i].kinds >> kind & 1)
                 check_split(&split_list[i], (pl_conv_kind)kind, kind != PL_CONV_DW && i < 2);
+}
+
+/* Operands that TF32 holds give the same sums; of others, the bits beyond TF32 are gone. */
+TEST(cuda_conv_split_rounds_to_tf32_where_the_precision_allows)
+{
+    pl_sim_split(true);
+    pl_sim_tf32(true);
+    exact_in_tf32 = true;
+    for (size_t i = 0; i < sizeof split_list / sizeof *split_list; i++) {
+        pl_conv_kind kind = (pl_conv_kind)(i % 3);
+        pl_conv_shape c = shape_of(&split_list[i], kind);
+        if (!(split_list[i].kinds >> kind & 1)) continue;
+        CHECK(pl_conv_split_can(&c) && !pl_conv_split_takes(&c));
+        check_split(&split_list[i], kind, kind != PL_CONV_DW && i < 2);
+    }
+    exact_in_tf32 = false;
+    pl_conv_shape c = shape_of(&split_list[5], PL_CONV_Y);
+    static _Alignas(16) float x[2 * 6 * 5 * 24], w[8 * 24], bias[8], y[2 * 6 * 5 * 8];
+    static char work[4096];
+    void *prep = NULL;
+    size_t work_bytes = 0;
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = 1 + 0x1p-12f;
+    for (size_t i = 0; i < sizeof w / sizeof *w; i++) w[i] = 1;
+    CHECK_OK(pl_conv_split_prepare(&c, &prep, &work_bytes));
+    CHECK(work_bytes <= sizeof work);
+    CHECK_OK(pl_conv_split_run(prep, x, w, bias, NULL, y, work));
+    CHECK(y[0] == 24);
+    pl_sys_free(prep);
+    pl_sim_tf32(false);
+    CHECK(!pl_conv_split_can(&c)); /* with f32's accuracy, its choice is not by time */
+    pl_sim_split(false);
 }
 
 TEST(cuda_conv_split_refuses_what_it_cannot_do)

@@ -9,6 +9,9 @@
  *                                        a copy with explicit padding, then the same
  *   the rest (f64, misaligned operands)  the direct kernels
  *
+ * Where the kernel of this list is far slower than predicted, the others are timed
+ * (device/trial.h): TF32 by own kernels, columns, cuDNN.
+ *
  * The tail of a convolution (ops/net/tail.h) is part of cuDNN's plan as far as an engine supports
  * it, and a separate pass after every other kernel.
  *
@@ -431,7 +434,23 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
       tag##_product_run},                                                                          \
      {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                                      \
      {"direct", NULL, NULL, NULL, tag##_direct_run},                                               \
-     __VA_ARGS__ PL_KERNEL_END};
+     __VA_ARGS__ PL_KERNEL_END};                                                                   \
+ static bool tag##_split_can(const pl_call *c)                                                     \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_split_can(&p);                                                                    \
+ }                                                                                                 \
+ static bool tag##_product_can(const pl_call *c)                                                   \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_product_can(&p);                                                                  \
+ }                                                                                                 \
+ static const pl_kernel tag##_alternatives[] = {                                                   \
+     {"split", tag##_split_can, tag##_split_prepare, pl_sys_free, tag##_split_run},                \
+     {"product", tag##_product_can, tag##_product_prepare, pl_conv_product_release,                \
+      tag##_product_run},                                                                          \
+     {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                                      \
+     PL_KERNEL_END};
 #define PER_SAMPLE(tag)                                                                            \
  static pl_status tag##_ps_prepare(const pl_call *c, void **prep, size_t *work_bytes)              \
  {                                                                                                 \
@@ -476,3 +495,11 @@ const pl_cuda_entry pl_cuda_conv[] = {{"conv", y_kernels},
                                       {"depthwise_per_sample_dx", dx_per_sample},
                                       {"depthwise_per_sample_dw", dw_per_sample},
                                       {NULL, NULL}};
+
+extern const pl_cuda_entry pl_cuda_conv_alternatives[];
+const pl_cuda_entry pl_cuda_conv_alternatives[] = {{"conv", y_alternatives},
+                                                   {"conv_dx", dx_alternatives},
+                                                   {"conv_dw", dw_alternatives},
+                                                   {"conv_tail", y_tail_alternatives},
+                                                   {"conv_dx_tail", dx_tail_alternatives},
+                                                   {NULL, NULL}};

@@ -100,16 +100,18 @@ typedef struct pl_conv_phase {
  * phases. */
 bool pl_conv_phases_of(const pl_conv_shape *c, pl_conv_phase *out, int *n_out);
 
-/* On TF32 units with f32's accuracy: conv_split.c. a, b are the op's inputs in order, at multiples
- * of 16 bytes. */
+/* On TF32 units, with f32's accuracy unless TF32 is allowed: conv_split.c. a, b are the op's inputs
+ * in order, at multiples of 16 bytes. takes: probably the fastest; can: right, fast or not. */
 bool pl_conv_split_takes(const pl_conv_shape *c);
+bool pl_conv_split_can(const pl_conv_shape *c);
 pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep,
                                 size_t *work_bytes) PL_MUST_USE;
 pl_status pl_conv_split_run(void *prep, const void *a, const void *b, const void *bias,
                             const void *add, void *out, void *work) PL_MUST_USE;
 
-/* Products over columns: conv_product.c. a, b are the op's inputs in order. */
+/* Products over columns: conv_product.c. a, b: inputs of the op in order; takes, can: as above. */
 bool pl_conv_product_takes(const pl_conv_shape *c);
+bool pl_conv_product_can(const pl_conv_shape *c);
 pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep,
                                   size_t *work_bytes) PL_MUST_USE;
 void pl_conv_product_release(void *prep); /* NULL is fine */

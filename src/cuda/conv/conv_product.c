@@ -83,11 +83,10 @@ static bool slow_elsewhere(const pl_conv_shape *c)
     return short_type && c->kind != PL_CONV_DW && (c->ic % 8 || c->oc % 8);
 }
 
-bool pl_conv_product_takes(const pl_conv_shape *c)
+static bool takes(const pl_conv_shape *c)
 {
     prepared h = {.n_phases = 0};
-    if (!slow_elsewhere(c) || c->groups != 1 || !pl_cuda_kernels_of("matmul")) return false;
-    if (!plan(c, &h)) return false;
+    if (c->groups != 1 || !pl_cuda_kernels_of("matmul") || !plan(c, &h)) return false;
     double work = 0;
     for (int i = 0; i < h.n_phases; i++) {
         const phase *f = &h.phase[i];
@@ -95,8 +94,21 @@ bool pl_conv_product_takes(const pl_conv_shape *c)
         if (f->of.rows > INT32_MAX || f->part * f->of.terms > INT32_MAX ||
             h.cols * f->of.terms > INT32_MAX || f->part * h.cols > INT32_MAX || f->of.terms < 64)
             return false;
+        /* Shares of a filter's gradient are summed in f32 alone. */
+        if (c->kind == PL_CONV_DW && c->dtype != PL_F32 && f->part < f->of.rows) return false;
     }
     return h.cols >= 16 && work >= 0x1p26;
+}
+
+bool pl_conv_product_takes(const pl_conv_shape *c)
+{
+    return slow_elsewhere(c) && takes(c);
+}
+
+bool pl_conv_product_can(const pl_conv_shape *c)
+{
+    bool float_type = c->dtype == PL_F32 || c->dtype == PL_F16 || c->dtype == PL_BF16;
+    return float_type && takes(c);
 }
 
 /* ---- products ------------------------------------------------------------------------------- */

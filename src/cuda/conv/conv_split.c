@@ -1,5 +1,5 @@
 /* conv_split.c - f32 convolutions on TF32 units (split.h): products whose operand loader finds the
- * pixels of windows itself.
+ * pixels of windows itself. Operands are split for f32's accuracy; where TF32 is allowed, rounded.
  *
  *   y  = windows of x  w'       dx = windows of dy  w transposed       dw = dy'  windows of x
  *
@@ -21,6 +21,7 @@ typedef struct prepared {
 static pl_split_product product_of(const pl_conv_shape *c, const pl_conv_phase *f)
 {
     pl_split_product s = {.batch = 1, .m = f->rows, .n = c->oc, .k = f->terms, .at = f->columns};
+    s.tf32 = pl_cuda_tf32();
     s.a = PL_SPLIT_PIXELS;
     s.b = PL_SPLIT_ROWS;
     s.b_ld = f->terms;
@@ -58,15 +59,25 @@ static bool plan(const pl_conv_shape *c, bool pays, prepared *h)
     return true;
 }
 
-bool pl_conv_split_takes(const pl_conv_shape *c)
+static bool takes(const pl_conv_shape *c, bool pays)
 {
     prepared h = {.n = 0};
-    if (c->dtype != PL_F32 || !pl_cuda_split() || pl_cuda_tf32() || c->groups != 1 || c->n == 0)
-        return false;
+    if (c->dtype != PL_F32 || !pl_cuda_split() || c->groups != 1 || c->n == 0) return false;
     if (c->n * c->ic * pl_conv_pixels(c->in) > INT32_MAX ||
         c->n * c->oc * pl_conv_pixels(c->out) > INT32_MAX)
         return false;
-    return plan(c, true, &h);
+    return plan(c, pays, &h);
+}
+
+bool pl_conv_split_takes(const pl_conv_shape *c)
+{
+    return !pl_cuda_tf32() && takes(c, true);
+}
+
+/* With f32's accuracy, these kernels compute a convolution only where pl_conv_split_takes. */
+bool pl_conv_split_can(const pl_conv_shape *c)
+{
+    return pl_cuda_tf32() && takes(c, false);
 }
 
 pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes)

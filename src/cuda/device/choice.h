@@ -48,5 +48,7 @@ static inline void pl_cuda_timed_put(const char *key, int n, pl_cuda_timed *choi
 /* Measures the milliseconds of one run(ctx) on the stream as part of a step: the minimum of several
  * runs, after a warm-up. */
 pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms) PL_MUST_USE;
+/* The same from two runs, for kernels that may be slow and need no fine comparison. */
+pl_status pl_cuda_time_few(pl_status (*run)(void *ctx), void *ctx, float *ms) PL_MUST_USE;
 
 #endif

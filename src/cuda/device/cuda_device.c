@@ -1,12 +1,14 @@
 /* cuda_device.c - the CUDA device: which kernel a unit gets, and the vtable.
  *
  * A group goes to the run-time compiler (cuda/codegen). A single node gets the first kernel of its
- * op that accepts it; a map, a reduction, a strided read or a constant without a kernel is compiled
- * as a group of one. Nothing runs on the host: an op without a kernel is an error that names it.
+ * op that accepts it, or an alternative where that kernel is slow (trial.h); a map, a reduction, a
+ * strided read or a constant without a kernel is compiled as a group of one. Nothing runs on the
+ * host: an op without a kernel is an error that names it.
  */
 #include "cuda/codegen/cuda_group.h"
 #include "cuda/device/device_int.h"
 #include "cuda/device/lib.h"
+#include "cuda/device/trial.h"
 #include "ir/group/fused.h"
 #include "pass/fuse/fuse.h"
 
@@ -65,6 +67,14 @@ static pl_status no_kernel(const pl_op *op, const pl_call *call)
     PL_FAIL(PL_ERR_UNSUPPORTED, "%s has no CUDA kernel for (%s)", op->name, types);
 }
 
+static const pl_device device;
+
+static double predicted_ms(const pl_graph *g, const pl_unit *u, const pl_call *call)
+{
+    pl_device_mode mode = {.tf32 = pl_cuda_tf32(), .plain = !pl_cuda_split()};
+    return 1e-6 * pl_gpu_expected_ns(&device, g, u, call->in_type[0].dtype, &mode);
+}
+
 static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
                               bool reference, pl_exec *out)
 {
@@ -72,11 +82,20 @@ static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call
     if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     const pl_kernel *k = pl_kernel_choose(pl_cuda_kernels_of(op->name), call, reference);
+    const pl_kernel *others = pl_cuda_alternatives_of(op->name);
+    double ms = 0;
     pl_role role = pl_role_of(g, u->nodes[0]);
     if (!k && role == PL_ROLE_SAME) k = &copy_kernel;
     if (!k && (pl_role_core(role) || pl_role_inline(role))) return prepare_alone(g, u, out);
     if (!k) return no_kernel(op, call);
-    *out = (pl_exec){.kernel = k};
+    if (others && !reference)
+        pl_cuda_kernel_by_time(&(pl_cuda_trial){.op = op,
+                                                .call = call,
+                                                .expected = k,
+                                                .alternatives = others,
+                                                .expected_ms = predicted_ms(g, u, call)},
+                               &k, &ms);
+    *out = (pl_exec){.kernel = k, .measured_ns = 1e6 * ms};
     return k->prepare ? k->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
 }
 

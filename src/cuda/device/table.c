@@ -1,5 +1,5 @@
 /* table.c - all kernels by op. */
-#include "cuda/device/cuda.h"
+#include "cuda/device/trial.h"
 
 #include <string.h>
 
@@ -7,16 +7,29 @@
 #include "cuda/device/tables.def"
 #undef PL_CUDA_TABLE
 
+extern const pl_cuda_entry pl_cuda_conv_alternatives[];
+
 static const pl_cuda_entry *const tables[] = {
 #define PL_CUDA_TABLE(t) pl_cuda_##t,
 #include "cuda/device/tables.def"
 #undef PL_CUDA_TABLE
     NULL};
 
+static const pl_kernel *find(const pl_cuda_entry *list, const char *op)
+{
+    for (const pl_cuda_entry *e = list; e->op; e++)
+        if (strcmp(e->op, op) == 0) return e->kernels;
+    return NULL;
+}
+
 const pl_kernel *pl_cuda_kernels_of(const char *op)
 {
-    for (const pl_cuda_entry *const *t = tables; *t; t++)
-        for (const pl_cuda_entry *e = *t; e->op; e++)
-            if (strcmp(e->op, op) == 0) return e->kernels;
-    return NULL;
+    const pl_kernel *found = NULL;
+    for (const pl_cuda_entry *const *t = tables; *t && !found; t++) found = find(*t, op);
+    return found;
+}
+
+const pl_kernel *pl_cuda_alternatives_of(const char *op)
+{
+    return find(pl_cuda_conv_alternatives, op);
 }

@@ -124,6 +124,12 @@ static inline float pl_sim_cut(double x)
     float f = (float)x;
     return fabs((double)f) > fabs(x) ? nextafterf(f, 0.0f) : f;
 }
+static inline unsigned pl_to_tf32(float x)
+{
+    unsigned u = __float_as_uint(x);
+    if ((u & 0x7f800000u) == 0x7f800000u) return u & 0x7fffff ? 0x7fffe000u : u;
+    return (u + 0x1000u) & 0xffffe000u;
+}
 static inline void pl_multiply_tf32(float *to, const unsigned *a, const unsigned *b, const float *c)
 {
     unsigned all[6][32];
@@ -236,6 +242,13 @@ static __device__ __forceinline__ void pl_multiply(float *c, const unsigned *a, 
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/* Rounds to nearest, halves away from zero; NaN stays NaN. */
+static __device__ __forceinline__ unsigned pl_to_tf32(float x)
+{
+    unsigned u;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(u) : "f"(x));
+    return u;
+}
 /* to = a b + c: f32 read as TF32, f16, bf16. */
 #  define PL_MULTIPLY(name, shape)                                                                 \
    static __device__ __forceinline__ void name(float *to, const unsigned *a, const unsigned *b,    \
@@ -260,6 +273,10 @@ static __device__ void pl_copy4(void *, const void *, bool)
 }
 static __device__ void pl_copies_end(void)
 {
+}
+static __device__ unsigned pl_to_tf32(float)
+{
+    return 0;
 }
 static __device__ void pl_multiply_tf32(float *, const unsigned *, const unsigned *, const float *)
 {

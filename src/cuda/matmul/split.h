@@ -12,6 +12,8 @@
  * every 16 terms their sum, which starts with the small products, is added to an ordinary f32 and
  * they start again at zero. Infinite operands give NaN.
  *
+ * Where the caller allows TF32 (`tf32`), hi hi' alone is summed, by the tensor cores.
+ *
  * An operand's element of row i (of m, or of n) and term k:
  *
  *   PL_SPLIT_ROWS     p[i * ld + k]
@@ -39,6 +41,7 @@ typedef struct pl_split_product {
     int64_t a_step, b_step; /* elements from one batch to the next; 0: the same matrix */
     pl_split_lay a, b;
     int64_t a_ld, b_ld;
+    bool tf32;     /* one product of operands rounded to TF32; PL_SPLIT_PIXELS only */
     pl_columns at; /* PL_SPLIT_PIXELS; its pixels' bytes are those of its channels */
     /* Rows of y that are not contiguous: pixel p of `rows` is pixel first + p * stride of an image
      * of that size. */

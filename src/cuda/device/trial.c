@@ -1,0 +1,136 @@
+/* trial.c - see trial.h. One trial at a time: programs are compiled by several threads, and all
+ * kernels run on one stream. */
+#include "cuda/device/trial.h"
+
+#include "base/dtype.h"
+#include "cuda/device/choice.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ARGS = 8 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- one run of one kernel ------------------------------------------------------------------ */
+typedef struct prepared {
+    const pl_kernel *kernel;
+    pl_call call;
+    const void *in[MAX_ARGS];
+    void *out[MAX_ARGS];
+    void *block;
+} prepared;
+
+static size_t room(size_t bytes)
+{
+    return (bytes + 255) & ~(size_t)255;
+}
+
+static void release(prepared *p)
+{
+    if (p->kernel->release && p->call.prep) p->kernel->release(p->call.prep);
+    if (p->block) cudaFree(p->block);
+}
+
+/* Zeros are as good as any values: the time of these kernels does not depend on values. */
+static pl_status prepare(const pl_call *c, const pl_kernel *k, prepared *p)
+{
+    size_t work = 0, bytes = 256, at = 0;
+    *p = (prepared){.kernel = k, .call = *c};
+    if (k->prepare) PL_TRY(k->prepare(c, &p->call.prep, &work));
+    for (int i = 0; i < c->n_in; i++) bytes += room(pl_type_bytes(&c->in_type[i]));
+    for (int i = 0; i < c->n_out; i++) bytes += room(pl_type_bytes(&c->out_type[i]));
+    if (cudaMalloc(&p->block, bytes + work) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return PL_ERR_MEMORY;
+    }
+    PL_CUDA(cudaMemsetAsync(p->block, 0, bytes, pl_cuda_stream()));
+    for (int i = 0; i < c->n_in; i++) {
+        p->in[i] = (char *)p->block + at;
+        at += room(pl_type_bytes(&c->in_type[i]));
+    }
+    for (int i = 0; i < c->n_out; i++) {
+        p->out[i] = (char *)p->block + at;
+        at += room(pl_type_bytes(&c->out_type[i]));
+    }
+    p->call.in = p->in;
+    p->call.out = p->out;
+    p->call.work = (char *)p->block + at;
+    return PL_OK;
+}
+
+static pl_status run(void *ctx)
+{
+    const prepared *p = ctx;
+    return p->kernel->run(&p->call);
+}
+
+/* Returns the milliseconds of a run; negative: the kernel cannot run here. */
+static double time_of(const pl_call *c, const pl_kernel *k)
+{
+    prepared p;
+    float ms = -1;
+    pl_status rc = prepare(c, k, &p);
+    if (rc == PL_OK) rc = pl_cuda_time_few(run, &p, &ms);
+    release(&p);
+    return rc == PL_OK ? (double)ms : -1;
+}
+
+/* ---- the choice ----------------------------------------------------------------------------- */
+/* Position 0 is the expected kernel, i + 1 alternative i. */
+static pl_cuda_timed decide(const pl_cuda_trial *t)
+{
+    pl_cuda_timed best = {0, (float)time_of(t->call, t->expected)};
+    if (best.ms < 0 || (double)best.ms <= PL_CUDA_SLOW * t->expected_ms) return best;
+    double most = (double)best.ms / PL_CUDA_FASTER;
+    for (int i = 0; t->alternatives[i].run; i++) {
+        const pl_kernel *k = &t->alternatives[i];
+        if (k->run == t->expected->run || (k->accepts && !k->accepts(t->call))) continue;
+        double ms = time_of(t->call, k);
+        if (ms < 0 || ms > most) continue;
+        best = (pl_cuda_timed){i + 1, (float)ms};
+        most = ms / PL_CUDA_FASTER;
+    }
+    return best;
+}
+
+static void key_of(const pl_cuda_trial *t, char *key, size_t cap)
+{
+    char types[256] = "", one[96];
+    size_t used = 0;
+    for (int i = 0; i < t->call->n_in + t->call->n_out && used < sizeof types; i++) {
+        const pl_type *of =
+            i < t->call->n_in ? &t->call->in_type[i] : &t->call->out_type[i - t->call->n_in];
+        used += (size_t)snprintf(types + used, sizeof types - used, "%s%s", i ? ":" : "",
+                                 pl_type_text(of, one, sizeof one));
+    }
+    snprintf(key, cap, "kernel:%s:%s:%s:%016" PRIx64 ":%d%d", t->op->name, t->expected->name, types,
+             pl_attr_hash(t->op, t->call->attr), pl_cuda_tf32(), pl_cuda_split());
+    for (char *c = key; *c; c++)
+        if (*c == ' ') *c = '_';
+}
+
+void pl_cuda_kernel_by_time(const pl_cuda_trial *t, const pl_kernel **kernel, double *ms)
+{
+    char key[512];
+    int n = 1;
+    pl_cuda_timed at = {0, -1};
+    *kernel = t->expected;
+    *ms = 0;
+    if (t->expected_ms < PL_CUDA_TRIAL_LEAST_MS || t->call->n_in > MAX_ARGS ||
+        t->call->n_out > MAX_ARGS)
+        return;
+    while (t->alternatives[n - 1].run) n++;
+    key_of(t, key, sizeof key);
+    if (!pl_cuda_timed_get(key, n, &at)) {
+        pthread_mutex_lock(&lock);
+        if (!pl_cuda_timed_get(key, n, &at)) {
+            at = decide(t);
+            if (at.ms >= 0) pl_cuda_timed_put(key, n, &at);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    if (at.at > 0) *kernel = &t->alternatives[at.at - 1];
+    if ((double)at.ms > PL_CUDA_SLOW * t->expected_ms) *ms = (double)at.ms;
+}

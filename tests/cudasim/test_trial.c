@@ -1,0 +1,152 @@
+/* test_trial.c - the choice among kernels by time (cuda/device/trial.h), on kernels whose times the
+ * tests set: when alternatives are tried, which one is taken, what is stored. */
+#include "cuda/device/cuda.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The file under test for this file alone, with choices in memory and times from a table. */
+#define pl_cuda_kernel_by_time trial_kernel_by_time
+#define pl_cuda_choice_get     trial_choice_get
+#define pl_cuda_choice_put     trial_choice_put
+#define pl_cuda_time_few       trial_time_few
+#include "cuda/device/trial.c"
+
+enum { FIRST, SECOND, THIRD, KERNELS };
+static struct {
+    double ms[KERNELS]; /* negative: the kernel fails */
+    int runs[KERNELS], prepared, released, last;
+    char key[512], value[48];
+} sim;
+
+bool pl_cuda_choice_get(const char *key, char *value, size_t cap)
+{
+    if (strcmp(key, sim.key) != 0) return false;
+    snprintf(value, cap, "%s", sim.value);
+    return true;
+}
+
+void pl_cuda_choice_put(const char *key, char *value, size_t cap)
+{
+    (void)cap;
+    snprintf(sim.key, sizeof sim.key, "%s", key);
+    snprintf(sim.value, sizeof sim.value, "%s", value);
+}
+
+pl_status pl_cuda_time_few(pl_status (*go)(void *ctx), void *ctx, float *ms)
+{
+    PL_TRY(go(ctx));
+    *ms = (float)sim.ms[sim.last];
+    return PL_OK;
+}
+
+static pl_status ran(int which, const pl_call *c)
+{
+    sim.last = which;
+    sim.runs[which]++;
+    /* zeroed inputs, room for the results and the scratch */
+    const float *x = c->in[0];
+    for (int i = 0; i < 8; i++)
+        if (x[i] != 0) return PL_ERR_DEVICE;
+    memset(c->out[0], 1, pl_type_bytes(&c->out_type[0]));
+    memset(c->work, 1, 100);
+    return sim.ms[which] < 0 ? PL_ERR_DEVICE : PL_OK;
+}
+static pl_status run_first(const pl_call *c)
+{
+    return ran(FIRST, c);
+}
+static pl_status run_second(const pl_call *c)
+{
+    return ran(SECOND, c);
+}
+static pl_status run_third(const pl_call *c)
+{
+    return ran(THIRD, c);
+}
+static pl_status get_ready(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)c;
+    sim.prepared++;
+    *prep = &sim;
+    *work_bytes = 100;
+    return PL_OK;
+}
+static void done(void *prep)
+{
+    (void)prep;
+    sim.released++;
+}
+static bool never(const pl_call *c)
+{
+    (void)c;
+    return false;
+}
+
+static const pl_kernel first = {"first", NULL, get_ready, done, run_first};
+static const pl_kernel others[] = {{"first", NULL, get_ready, done, run_first},
+                                   {"second", NULL, get_ready, done, run_second},
+                                   {"third", NULL, get_ready, done, run_third},
+                                   PL_KERNEL_END};
+static const pl_kernel refused[] = {{"second", never, get_ready, done, run_second}, PL_KERNEL_END};
+
+/* Tries the kernels with these times; predicted: 1 ms. Returns the name of the kernel taken. */
+static const char *taken(double a, double b, double c, const pl_kernel *list, double *ms)
+{
+    static const pl_op op = {.name = "op"};
+    pl_type in = PL_TYPE(PL_F32, 2, 4), out = PL_TYPE(PL_F32, 3);
+    pl_call call = {.in_type = &in, .out_type = &out, .n_in = 1, .n_out = 1};
+    pl_cuda_trial t = {
+        .op = &op, .call = &call, .expected = &first, .alternatives = list, .expected_ms = 1};
+    const pl_kernel *k = NULL;
+    sim.ms[FIRST] = a, sim.ms[SECOND] = b, sim.ms[THIRD] = c;
+    memset(sim.runs, 0, sizeof sim.runs);
+    pl_cuda_kernel_by_time(&t, &k, ms);
+    return sim.prepared == sim.released ? k->name : "not released";
+}
+
+static void forget(void)
+{
+    memset(&sim, 0, sizeof sim);
+}
+
+TEST(cuda_kernels_near_their_predicted_time_stay_without_a_search)
+{
+    double ms;
+    forget();
+    CHECK(strcmp(taken(1.9, 0.1, 0.1, others, &ms), "first") == 0);
+    CHECK(ms == 0 && sim.runs[FIRST] == 1 && !sim.runs[SECOND] && !sim.runs[THIRD]);
+    /* stored: the next program does not run the kernel again */
+    CHECK(strcmp(taken(9, 0.1, 0.1, others, &ms), "first") == 0);
+    CHECK_INT(sim.runs[FIRST], 0);
+}
+
+TEST(cuda_kernels_far_slower_than_predicted_are_replaced_by_the_fastest)
+{
+    double ms;
+    forget();
+    CHECK(strcmp(taken(30, 8, 2.5, others, &ms), "third") == 0);
+    CHECK(ms > 2.4 && ms < 2.6); /* also far off: the plan uses the measured time */
+    CHECK(strcmp(taken(0, 0, 0, others, &ms), "third") == 0);
+    CHECK(ms > 2.4 && !sim.runs[FIRST] && !sim.runs[THIRD]);
+    forget();
+    CHECK(strcmp(taken(30, 1.5, 1.4, others, &ms), "second") ==
+          0); /* 7 % do not change the choice */
+    CHECK(ms == 0);
+    forget();
+    CHECK(strcmp(taken(30, 25, 29, others, &ms), "first") == 0); /* nor do 20 % */
+    CHECK(ms > 29.9);
+}
+
+TEST(cuda_kernels_that_fail_or_refuse_are_not_chosen)
+{
+    double ms;
+    forget();
+    CHECK(strcmp(taken(30, -1, 3, others, &ms), "third") == 0);
+    forget();
+    CHECK(strcmp(taken(30, 1, 1, refused, &ms), "first") == 0);
+    forget();
+    CHECK(strcmp(taken(-1, 1, 1, others, &ms), "first") == 0); /* no time to compare with */
+    CHECK(ms == 0 && !sim.key[0]);
+}
