@@ -1,20 +1,21 @@
-"""Whose f32 is off: draws small settings of every workload and measures each program's distance from f64.
+"""Measures the f32 error of plimsoll and of PyTorch against f64, on randomly drawn small settings of every workload.
 
   /opt/oracle/bin/python3 bench/peers/accuracy.py build/release/plimsoll [SEED] [COUNT]
   ONLY=lgt-plus,cloud ...        some workloads alone
-  KEEP=DIR ...                   leaves the dumps there, and takes them from there if they are of the same settings
-  CASE="lgt-plus 23 latent=4" ...  one setting: workload, seed, fields; more behind ";"
+  KEEP=DIR ...                   keeps the dumps there, and reuses dumps of the same settings
+  CASE="lgt-plus 23 latent=4" ...  one setting: workload, seed, fields; separate several with ";"
 
 A setting is trained for five steps by PyTorch in f32, by PyTorch in f64 from the same weights and inputs, and by
 plimsoll's replay in f32.  A row has the worst relative error of the loss terms and the worst norm-wise error of the
 gradients between plimsoll and PyTorch (what `replay` bounds), and of either against f64.
 
-Where an element of a gradient is mere rounding, Adam makes a step of the learning rate of it, in a direction that is
-chance; some settings turn one such step into 1e-5 of a loss.  So PyTorch's distance is the worst of NUDGES + 1 runs: as
-it is, and from weights moved by one unit in the last place; before plimsoll is blamed, of up to MOST.  A row is a failure when plimsoll is beyond replay's
-bounds from PyTorch, and farther from f64 than the bound and than 3 times PyTorch's distance.  A row that PyTorch
-itself puts beyond the bounds says so: there two programs agree by chance.  With a teacher in bf16, which each program
-rounds where it likes, every row is such, and 3 times PyTorch's distance is the bound.
+Where an element of a gradient is only rounding error, Adam still makes a full step of the learning rate, in a random
+direction; in some settings one such step changes a loss by 1e-5.  So PyTorch's distance is the worst of NUDGES + 1
+runs: one from the given weights, the others from weights moved by one unit in the last place; before a row counts as a
+failure, up to MOST runs.  A row fails when plimsoll is farther from PyTorch than replay's bounds, and farther from f64
+than the bound and than 3 times PyTorch's distance.  A row in which PyTorch's own distance exceeds the bounds is marked:
+there two programs agree by chance only.  A bf16 teacher is rounded at different places by each program: every such row
+is marked, and its bound is 3 times PyTorch's distance.
 """
 import json
 import os
@@ -64,7 +65,7 @@ def fluxflow(r):
 
 
 def draw(seed, count):
-    """Recipes in turn, so that each has its share; every number from the seed and the row's own number."""
+    """Takes the recipes in turn. Every number depends on the seed and the row number only."""
     names = list(PASSES)
     for i in range(count):
         r, recipe = random.Random(f"{seed} {i}"), names[i % len(names)]
@@ -91,7 +92,7 @@ def make_dump(setting, folder, kind, **options):
 
 
 def make_dumps(todo, folder, double):
-    """In this process, which is the type's own: f64 changes PyTorch's defaults."""
+    """Runs in a separate process for each type, because f64 changes PyTorch's defaults."""
     import bench
     if double:
         bench.use_doubles()
@@ -106,7 +107,7 @@ def make_dumps(todo, folder, double):
 
 
 def nudge_on(setting, folder, far, enough):
-    """Further nudged runs until one is as far from f64 as `enough` says, or they are MOST."""
+    """Adds nudged runs until one is `enough` far from f64, or until there are MOST."""
     double = os.path.join(f"{folder}.double", setting[0])
     for k in range(NUDGES, MOST):
         if enough(far):
@@ -116,7 +117,7 @@ def nudge_on(setting, folder, far, enough):
 
 
 def dump_all(binary, todo, folder):
-    """By a process for each type, of one thread: the settings are small."""
+    """Starts one single-threaded process for each type: the settings are small."""
     os.makedirs(folder, exist_ok=True)
     for kind in ("single", "double"):
         done, text = os.path.join(folder, f"{kind}.done"), json.dumps(todo)
@@ -141,7 +142,7 @@ def tensors(path):
 
 
 def mixed(single, double, out):
-    """A dump that starts as `single` and tells what f64 makes of it."""
+    """Returns a dump with the start of `single` and the results of f64."""
     import common
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
@@ -158,7 +159,7 @@ def mixed(single, double, out):
 
 
 def peer_distance(single, double):
-    """PyTorch's f32 from its f64: worst loss term, worst gradient that is not rounding."""
+    """Distance of PyTorch's f32 from its f64: worst loss term, worst gradient above rounding error."""
     steps = [json.load(open(os.path.join(d, "meta.json")))["steps"] for d in (single, double)]
     loss = max(abs(a[k] - b[k]) / max(abs(b[k]), 1e-12) for a, b in zip(*steps) for k in a)
     got, want = (tensors(os.path.join(d, "grads.safetensors")) for d in (single, double))
@@ -171,7 +172,7 @@ def worst(*far):
 
 
 def too_far(ours, peer):
-    """By the losses, by the gradients; the latter are of the first step, which no chance has led to."""
+    """Whether losses, and gradients of the first step, are too far. Later gradients depend on chance."""
     return [o > bound and o > TIMES * p for o, p, bound in zip(ours, peer, (LOSS, GRADIENT))]
 
 

@@ -1,6 +1,6 @@
 """fluxflow-flow: FluxFlow's flow stage: velocity of noised tokens, for a text vector, with Lion.
 
-The compressor is fluxflow.py's and stays as it is (no gradient); text vectors [B,1024] are inputs.
+The compressor is fluxflow.py's and is frozen (no gradient); text vectors [B,1024] are inputs.
 Flow processor (5,373,824 parameters): Linear 128->128; context = attention of a learned query over the first tokens,
   as many as the compressor has scales; text token = Linear(text + Linear(TrainableBezier(LN(Embedding(time))))); 10 blocks, before each
   x = x*sigmoid(Linear(context)) + Linear(context) (shared), after each context += mean of the tokens:
@@ -9,7 +9,7 @@ Flow processor (5,373,824 parameters): Linear 128->128; context = attention of a
     x += Linear(LN x); x = Bezier(cat(x, p0..p3)), no SiLU on the points
   Linear 128->128; conv5x5, TrainableBezier, conv3x3, two coordinate channels, conv7x7, TrainableBezier, mean, the same
   Linear: added to the same first tokens.
-The seed's quirks are kept: the curve reads five consecutive channels of the joined parts; angles are laid out for
+Defects of the seed that this program reproduces: the curve reads five consecutive channels of the joined parts; angles are laid out for
   neighbours and applied to halves; time index = min(999*t, 999); a sample of time 0 has the noise of time 1.
 Noise   a(t) = product of 1-beta, beta linear 1e-4..0.02, 1000 steps; t from cos^2 weights by the inverse of their sums
         (u in [0,1) is drawn outside); x_t = sqrt(a) x + sqrt(1-a) e; target v = sqrt(a) e - sqrt(1-a) x; MSE

@@ -295,7 +295,8 @@ static pl_status data_write(const pl_config *c, void *data, const char *dir, con
 {
     const source *s = data;
     if (!pl_config_is_null(c, "data.flights"))
-        return pl_fail(PL_ERR_CONFIG, "generate writes made-up skies: leave data.flights away");
+        return pl_fail(PL_ERR_CONFIG,
+                       "generate writes made-up skies: unset data.flights (data.flights=null)");
     return cloud_flights_write(c, s->data, dir, count, done, ctx);
 }
 

@@ -71,12 +71,12 @@ pl_status cloud_columns(const char *path, const char *const *fields, int k, doub
                         int64_t *n);
 /* The year that the name of a lidar's file ends with, before its first dot; 0: none. */
 int cloud_year_of(const char *path);
-/* Converts decimal days of the year to seconds since 1970; the whole days may lag behind a passed
- * midnight. */
+/* Converts decimal days of the year to seconds since 1970. Shortly after midnight the whole days
+ * may still be those of the day before. */
 void cloud_seconds(double *day, int64_t n, int year);
 /* The frame nearest in time; times rise. */
 int64_t cloud_nearest(const double *time, int64_t n, double t);
-/* For predictions: opens the flights of a list (as data.flights; the lidar's file may be left away)
+/* For predictions: opens the flights of a list (as data.flights; the lidar's file may be omitted)
  * one after the other and calls each. count: the camera alone is opened, to count its frames. */
 pl_status cloud_flights_each(const pl_config *c, const char *list, bool count,
                              pl_status (*each)(void *ctx, void *flight), void *ctx);

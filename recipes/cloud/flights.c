@@ -16,8 +16,8 @@
  * frame replaces missing ones.
  *
  * Patterns select the flights for training and for evaluation; without flights for evaluation, the
- * last fifth of each flight's samples is used. Heavier flights are repeated: a factor of 3.5 makes
- * seven samples of one where others make two.
+ * last fifth of each flight's samples is used. Flights of data.heavy_flights are repeated: with a
+ * factor of 3.5 each of their samples counts seven times, and each sample of other flights twice.
  *
  * Predictions need no labels: they take every frame, one flight at a time, and a flight may come
  * without its lidar, NAME=CAMERA,NAV.
@@ -235,7 +235,7 @@ static pl_status read_list(const char *from, const char *text, char **dir, char 
     return slash && !*dir ? PL_ERR_MEMORY : PL_OK;
 }
 
-/* Splits "NAME=CAMERA,LIDAR,NAV" in place; in predictions the lidar may be left away. */
+/* Splits "NAME=CAMERA,LIDAR,NAV" in place; in predictions the lidar may be omitted. */
 static pl_status split_item(const flights *s, char *item, const char *name[3])
 {
     char *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
@@ -269,7 +269,7 @@ static pl_status open_item(flights *s, const pl_config *c, const char *dir, char
         }
     flight *f = &s->flight[s->n++];
     snprintf(f->name, sizeof f->name, "%s", item);
-    /* The original fits its flat picture to itself, which leaves a constant. */
+    /* The original fits its flat field to itself: the result is a constant. */
     bool flatten = pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat");
     const char *const *path = (const char *const *)file;
     if (rc == PL_OK) rc = how == WHOLE ? open_flight(s, f, path, flatten) : open_camera(s, f, path);
@@ -329,8 +329,9 @@ static pl_status check_pattern(const flights *s, const char *key, const char *pa
     for (int i = 0; pattern && i < s->n; i++)
         if (pl_nn_match(pattern, s->flight[i].name)) return PL_OK;
     if (!pattern || !s->n) return PL_OK;
-    return pl_fail(PL_ERR_CONFIG, "%s=%s: none of the %d flights is called so, the first is %s",
-                   key, pattern, s->n, s->flight[0].name);
+    return pl_fail(PL_ERR_CONFIG,
+                   "%s=%s: no name of the %d flights matches; the first flight is %s", key, pattern,
+                   s->n, s->flight[0].name);
 }
 
 /* Returns the labelled frames of a flight that are trained on when the last ones are for

@@ -32,7 +32,7 @@ static const pl_foreign_key keys[] = {
     {"filter_type", .why = "data.min_km and data.max_km choose the heights"},
     {"gradient_checkpointing,torch_compile,torch_compile_mode", .why = COMPILED},
     {"num_workers", "data.workers"},
-    {"pin_memory,prefetch_factor", .why = "data.prefetch: batches are read ahead always"},
+    {"pin_memory,prefetch_factor", .why = "data.prefetch: batches are always read ahead"},
     {"hpc_mode,save_plots,no_plots", .why = "--quiet, --json and report choose the output"},
     {"use_spatial_attention", "model.spatial_attention"},
     {"use_temporal_attention", "model.temporal_attention"},

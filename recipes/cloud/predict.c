@@ -182,7 +182,7 @@ static uint64_t bytes(const pl_config *c)
 
 const pl_predict cloud_predict_heights = {
     .input = "a folder with frames.npy and angles.npy, or flights as in data.flights (the lidar's "
-             "file may be left away)",
+             "file may be omitted)",
     .out = "a folder for heights.csv and heights.npy",
     .build = build,
     .run = run,

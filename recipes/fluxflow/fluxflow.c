@@ -172,15 +172,16 @@ static pl_status build(pl_builder *b)
         return pl_nn_finish(m);
     }
     if (vae && !pl_config_bool(c, "recon.on") && !pl_config_bool(c, "gan.on")) {
-        pl_nn_fail(m, PL_ERR_CONFIG,
-                   "recon.on and gan.on are both false: nothing judges what is decoded");
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "recon.on and gan.on are both false: no loss trains the decoder; set one of them");
         return pl_nn_finish(m);
     }
     if (!pl_config_is_null(c, "data.prompt_prefix") && !pl_config_is_null(c, "data.embeddings")) {
         pl_nn_fail(
             m, PL_ERR_CONFIG,
-            "data.prompt_prefix is of texts that are encoded here: what data.embeddings holds "
-            "is to be made with it");
+            "data.prompt_prefix applies to texts that this run encodes: unset it, and compute "
+            "data.embeddings from texts that begin with the prefix");
         return pl_nn_finish(m);
     }
     if (!flux_of(b, m, 0, &k)) return pl_nn_finish(m);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define BASELINE                                                                                   \
- "of the authors' network without Bezier activations, which the recipe does not have"
+ "belongs to the authors' network without Bezier activations, which the recipe does not have"
 #define TEXT  "text vectors are computed once (plimsoll embed) and read from data.embeddings"
 #define TARS  "tars are read from a folder: download them, and set data.path"
 #define LOGS  "pictures, checkpoints and logs: sample.every, checkpoint.*, --out"
@@ -36,7 +36,7 @@ static const pl_foreign_key keys[] = {
     {"training.training_steps", "train.updates_per_batch"},
     {"training.use_fp16", "precision", .values = "true=fp16|false=fp32"},
     {"training.initial_clipping_norm", "clip.norm"},
-    {"training.preserve_lr", .why = "a resumed run goes on with its schedule always"},
+    {"training.preserve_lr", .why = "a resumed run always continues its schedule"},
     {"training.train_vae", "vae.on"},
     {"training.gan_training", "gan.on"},
     {"training.use_lpips", "lpips.on"},

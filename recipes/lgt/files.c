@@ -180,7 +180,7 @@ void lgt_files_close(lgt_files *s)
     free(s);
 }
 
-/* Counts the list alone: the files are read later. */
+/* Counts the list only: the files are read later. */
 uint64_t lgt_files_bytes(const pl_config *c)
 {
     lgt_files s = {.side = pl_config_int(c, "latent"),

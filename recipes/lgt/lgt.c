@@ -173,7 +173,7 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
     }
     if (!pl_config_is_null(c, "data.latents") && !pl_config_is_null(c, "data.path")) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "data.latents (%s) and data.path (%s) are both set: one of them",
+                   "data.latents (%s) and data.path (%s) are both set: set only one of them",
                    pl_config_text(c, "data.latents"), pl_config_text(c, "data.path"));
         return PL_ERR_CONFIG;
     }

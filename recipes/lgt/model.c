@@ -138,7 +138,7 @@ static pl_val average_style(pl_nn *m, const lgt_config *c, pl_val first)
     pl_val held = pl_nn_read(m, slot);
     if (!pl_val_ok(first)) return held;
     pl_val now = pl_mean(g, pl_stop_gradient(g, all_styles(m, c)), PL_AXIS(0), false);
-    /* An average that came with the weights stays. */
+    /* If the weight file has an average, the average is kept. */
     pl_val size = pl_sum(g, pl_abs(g, held), PL_AXES_ALL, false);
     now = pl_select(g, pl_eq(g, size, pl_full_like(g, size, 0)), now, held);
     now = pl_select(g, first, now, held);

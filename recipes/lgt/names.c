@@ -112,7 +112,7 @@ static const pl_naming namings[] = {
     {.name = NULL},
 };
 
-/* The mean of the styles as they are needs no average from the file. */
+/* The mean of the current styles is computed; the file needs no average. */
 const pl_start lgt_start = {.naming = namings};
 
 static const pl_export_entry entries[] = {{"epoch", "0"}, {"metrics", "{}"}, {NULL, NULL}};

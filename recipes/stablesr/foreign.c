@@ -78,7 +78,7 @@ static const pl_foreign_key keys[] = {
     {T "io_backend.*", .why = "data.source: folders or tars"},
     {T "*", .why = KERNELS},
     {"data.params.num_workers", "data.workers"},
-    {"data.params.wrap", .why = "data sets are repeated always"},
+    {"data.params.wrap", .why = "data sets are always repeated"},
     {"data.params.validation.*,test_data.*", .why = SETS},
     {"lightning.trainer.max_steps", "train.steps"},
     {"lightning.trainer.max_epochs", .why = "train.steps = epochs x pictures / batch"},

@@ -80,7 +80,7 @@ static pl_status build(pl_builder *b)
     sr_config k;
     if (sr_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     if (strcmp(pl_config_text(c, "part"), "full") != 0)
-        pl_nn_fail(m, PL_ERR_CONFIG, "part=%s: predictions are of the whole system, part=full",
+        pl_nn_fail(m, PL_ERR_CONFIG, "part=%s: predict needs the whole system, part=full",
                    pl_config_text(c, "part"));
     else if (k.image != VAE_FACTOR * k.latent)
         pl_nn_fail(m, PL_ERR_CONFIG,

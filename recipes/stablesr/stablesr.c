@@ -358,7 +358,7 @@ static pl_status build_encoder(pl_builder *b, pl_nn *m)
     if (sr_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     pl_graph *g = m->g;
     if (!pl_config_bool(pl_builder_config(b), "vae.encode"))
-        pl_nn_fail(m, PL_ERR_CONFIG, "a cache is made of pictures: vae.encode=true");
+        pl_nn_fail(m, PL_ERR_CONFIG, "only encoded pictures can be cached: set vae.encode=true");
     pl_output(g, "moments_gt", encode(m, &k, pl_input(g, "gt", picture_of(m, &k))));
     pl_output(g, "moments_lq", encode(m, &k, pl_input(g, "lq", picture_of(m, &k))));
     pl_output(g, "edge", pl_input(g, "edge", picture_of(m, &k)));

@@ -94,7 +94,7 @@ static inline pl_status pl_comm_exchange(pl_comm *c, enum pl_traffic kind)
     if (rc == PL_ERR_PEER)
         return pl_fail(
             rc,
-            "rank %d cannot exchange %s %s with the others: one is gone, or they are at another exchange",
+            "rank %d cannot exchange %s %s with the others: a rank died, or the ranks run different exchanges",
             c->rank, c->op ? c->op : "", c->name ? c->name : "");
     return rc;
 }

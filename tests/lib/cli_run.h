@@ -1,9 +1,9 @@
-/* cli_run.h - runs the program under test (PL_BIN) through a shell, and ends it when it hangs.
+/* cli_run.h - runs the program under test (PL_BIN) through a shell, and kills it when it hangs.
  *
- * What hangs either sleeps or turns in a circle; what is slow because the machine is busy does
- * neither. So no limit is on the clock alone: a program is ended when it used hardly any of a core
- * for long, or more of one than any test needs. What asks again and again whether something came is
- * neither, and has an hour.
+ * A program that hangs either sleeps or loops forever. A program that is slow on a busy machine
+ * does neither, so no limit is on wall-clock time alone. A program is killed when it uses almost no
+ * CPU time for long, or more CPU time than any test needs. A program that polls does neither; its
+ * limit is one hour.
  */
 #ifndef PL_TEST_CLI_RUN_H
 #define PL_TEST_CLI_RUN_H
@@ -21,14 +21,13 @@ typedef struct cli_result {
     double seconds;
 } cli_result;
 
-/* Looks at a program again and again; starts as {0}. `wall` and `used`: seconds since it began, and
- * seconds of a core. */
+/* Observes a program by repeated calls of cli_hangs; starts as {0}. `wall` and `used`: seconds
+ * since the program started, and seconds of CPU time. */
 typedef struct cli_watch {
-    double wall, used; /* where the present stretch began */
+    double wall, used; /* at the start of the current interval */
 } cli_watch;
 bool cli_hangs(cli_watch *w, double wall, double used, double limit_s);
-/* Seconds of a core that the processes of a group used so far, with those of their children that
- * they waited for. */
+/* CPU seconds that the processes of a group have used, including children that they waited for. */
 double cli_used(pid_t group);
 
 /* Absolute path of the program, or NULL (then the test skips). */

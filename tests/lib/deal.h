@@ -1,9 +1,9 @@
 /* deal.h - tests dealt to several processes at once.
  *
  * The parent starts no thread and runs no test: it hands one test at a time to whichever worker is
- * free, so that tests that wait (for ranks, for programs) stand beside tests that compute. What a
- * test prints is kept in a file of its worker and shown whole when the test ends. A worker that
- * dies is told by the name of its test, counts as a failure, and another one goes on with the rest.
+ * free, so that tests that wait (for ranks, for programs) run beside tests that compute. The output
+ * of a test is kept in a file of its worker and shown when the test ends. When a worker dies, its
+ * test is reported by name and counts as failed, and a new worker runs the remaining tests.
  */
 #ifndef PL_TEST_DEAL_H
 #define PL_TEST_DEAL_H

@@ -19,9 +19,9 @@ pl_status graph_eval_run(graph_eval *e) PL_MUST_USE;
 /* Runs one kernel on a filled-in call with a workspace of exactly the bytes it asks for. */
 pl_status graph_eval_kernel(const pl_kernel *k, pl_call *c) PL_MUST_USE;
 
-/* Comparison with numbers from elsewhere: a value filled with sin(f*i + 0.1) along its flat
- * index, and a value's sum weighted with cos(0.23*i), which tells every element's place. off:
- * the difference from the wanted sum, in units of what the type may be off by. */
+/* Comparison with numbers from elsewhere: a value filled with sin(f*i + 0.1) along its flat index,
+ * and a value's sum weighted with cos(0.23*i), which tells every element's place. off: the
+ * difference from the wanted sum, divided by the tolerance of the type. */
 void graph_eval_wave(graph_eval *e, pl_val v, double f);
 double graph_eval_off(graph_eval *e, pl_val v, double want);
 

@@ -17,8 +17,8 @@ pl_graph *training_graph(pl_store *store, int layers, int64_t batch, int64_t wid
 /* Fills an input, the same for the same seed and name. */
 void fill_input(uint64_t seed, const char *name, const pl_type *t, void *to);
 
-/* Nanoseconds of a core that this process used, with children that it waited for: what a bound on
- * time is about, whatever else the machine does. */
+/* Returns the CPU time in nanoseconds of this process and of the children that it waited for.
+ * Bounds on time use it, because it does not depend on other programs. */
 uint64_t used_ns(void);
 
 /* Bounds on time are for a plain build; sanitizers take their share. */

@@ -1,6 +1,6 @@
 /* ref_eval.h - the oracle: evaluates a graph with reference kernels, node by node, in memory of its
- * own for every value. It shares nothing with planner and runtime, so what they compute can be held
- * against it.
+ * own for every value. It shares no code with planner and runtime, so tests compare their results
+ * with it.
  *
  *     ref_eval *e = ref_eval_new(g);                      the graph as it is now; borrowed
  *     memcpy(ref_eval_input(e, "x"), x, sizeof x);

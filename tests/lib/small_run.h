@@ -1,4 +1,4 @@
-/* small_run.h - what the tests of training share: a made-up recipe's samples and its run. */
+/* small_run.h - shared by tests of training: a small recipe, its samples and its run. */
 #ifndef PL_TESTS_SMALL_RUN_H
 #define PL_TESTS_SMALL_RUN_H
 
@@ -9,8 +9,8 @@ pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, i
                           pl_batch *batch);
 /* The smallest network that trains: y from x, two numbers a sample, by one linear layer "fc". */
 pl_status small_run_linear(pl_builder *b);
-/* A run of a recipe that is not registered: `keys` are n overrides. *out is to be freed also when
- * this fails. */
+/* A run of a recipe that is not registered: `keys` are n overrides. The caller
+ * frees *out, also after a failure. */
 pl_status small_run_open(const pl_recipe *recipe, const char *const *keys, int n, pl_run **out);
 
 /* The losses of the first steps of a configuration and n overrides. */

@@ -257,7 +257,7 @@ TEST(cloud_flights_train_through_the_authors_phases)
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_RUN(cli_run("$P train cloud/tiny data.flights=%s/nowhere " TOY, d), 2, "flights.txt");
     CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out %s/g data.flights=%s/f " TOY, d, d), 2,
-              "leave data.flights away");
+              "unset data.flights");
 }
 
 /* On the command line: training works, and contradicting settings are refused with a reason. */
@@ -288,7 +288,8 @@ TEST(cloud_flights_train_and_refuse_mistakes_on_the_command_line)
         const char *keys, *why;
         int code;
     } cases[] = {{"data.eval_flights=b",
-                  "data.eval_flights=b: none of the 1 flights is called so, the first is a", 2},
+                  "data.eval_flights=b: no name of the 1 flights matches; the first flight is a",
+                  2},
                  {"data.heavy_flights=b", "data.heavy_flights=b", 2},
                  {"data.train_flights=b", "data.train_flights=b", 2},
                  {"data.eval_flights=a", "has a label", 5},

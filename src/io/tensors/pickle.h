@@ -3,8 +3,8 @@
  * Nothing is executed: a class or function is its name, a call is a value that holds the function's
  * name and the arguments. The reader of the tree decides which calls it understands.
  *
- * Values may be shared and may contain themselves, as in Python: whoever walks the tree bounds
- * depth and number of visits.
+ * Values may be shared and may contain themselves, as in Python: code that walks the tree must
+ * bound depth and number of visits.
  */
 #ifndef PL_IO_PICKLE_H
 #define PL_IO_PICKLE_H

@@ -2,7 +2,7 @@
  * itself needs neither.
  *
  * libplimsoll_sentencepiece.so, built where the library's header and a C++ compiler are, exports
- * `pl_sentencepiece`. The number changes with this file.
+ * `pl_sentencepiece`. The interface number changes whenever this file changes.
  */
 #ifndef PL_IO_SENTENCEPIECE_PLUGIN_H
 #define PL_IO_SENTENCEPIECE_PLUGIN_H

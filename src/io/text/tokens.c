@@ -145,7 +145,7 @@ static pl_status read_vocabulary(pl_tokens *t, json_t *vocab, const char *path)
     json_t *value;
     json_int_t most = -1;
     PL_FAIL_IF(!json_is_object(vocab) || json_object_size(vocab) == 0, PL_ERR_DATA,
-               "%s: no vocabulary: {\"token\": number, ...} is wanted", path);
+               "%s is not a vocabulary: expected {\"token\": number, ...}", path);
     json_object_foreach(vocab, key, value)
     {
         json_int_t id = json_integer_value(value);

@@ -1,7 +1,7 @@
 /* unicode.h - what tokenizers ask of characters: kinds, lower case, normal forms.
  *
- * The tables are those of utf8proc, which is opened on first use. Without the library nothing here
- * works: ask pl_unicode_missing first.
+ * The tables are those of utf8proc, which is opened on first use. Without the library no function
+ * here works: call pl_unicode_missing first.
  */
 #ifndef PL_IO_UNICODE_H
 #define PL_IO_UNICODE_H

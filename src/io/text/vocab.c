@@ -52,7 +52,7 @@ pl_status pl_vocab_from_json(pl_vocab *v, pl_arena *mem, const json_t *object, c
     const char *key;
     json_t *value, *rows = (json_t *)(uintptr_t)object; /* jansson's loop takes no const */
     PL_FAIL_IF(!json_is_object(object) || json_object_size(object) == 0, PL_ERR_DATA,
-               "%s: no vocabulary: {\"token\": number, ...} is wanted", path);
+               "%s is not a vocabulary: expected {\"token\": number, ...}", path);
     PL_TRY(pl_vocab_init(v, mem, json_object_size(object)));
     json_object_foreach(rows, key, value)
     {
