@@ -16,6 +16,7 @@ TEST(arena_rewind_gives_zeroed_memory_again)
 {
     pl_arena a = PL_ARENA_INIT;
     CHECK(pl_arena_alloc(&a, 100) != NULL);
+
     pl_arena_mark m = pl_arena_mark_get(&a);
     char *p = pl_arena_alloc(&a, 1 << 20);
     CHECK(p != NULL && p[12345] == 0);
@@ -89,6 +90,7 @@ TEST(half_types_round_trip_every_value)
         if (!isnan(f)) CHECK_INT(pl_f32_to_f16(f), h);
         if (!isnan(b)) CHECK_INT(pl_f32_to_bf16(b), h);
     }
+
     CHECK_INT(pl_f32_to_f16(65519.996f), 0x7bff);
     CHECK_INT(pl_f32_to_f16(65520.0f), 0x7c00);
     CHECK_INT(pl_f32_to_f16(5.9604645e-8f), 1);
@@ -104,6 +106,7 @@ TEST(philox_gives_the_published_numbers)
     CHECK_INT(w[1], 0xe169c58du);
     CHECK_INT(w[2], 0xbc57ac4cu);
     CHECK_INT(w[3], 0x9b00dbd8u);
+
     pl_rng_block(UINT64_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, w);
     CHECK_INT(w[0], 0x408f276du);
     CHECK_INT(w[1], 0x41c83b0eu);
@@ -116,11 +119,13 @@ TEST(cores_are_counted_by_affinity)
     cpu_set_t all, one;
     CHECK_INT(sched_getaffinity(0, sizeof all, &all), 0);
     CHECK_INT(pl_sys_cores(), CPU_COUNT(&all));
+
     int first = 0;
     while (!CPU_ISSET(first, &all)) first++;
     CPU_ZERO(&one);
     CPU_SET(first, &one);
     CHECK_INT(sched_setaffinity(0, sizeof one, &one), 0);
+
     int alone = pl_sys_cores();
     CHECK_INT(sched_setaffinity(0, sizeof all, &all), 0);
     CHECK_INT(alone, 1);

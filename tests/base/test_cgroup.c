@@ -48,8 +48,10 @@ TEST(cgroup_version_1_and_the_mixture_are_read)
         "echo 9223372036854771712 > fs/memory/memory.limit_in_bytes; "
         "echo 300000 > fs/cpu,cpuacct/d/x/cpu.cfs_quota_us; echo 100000 > fs/cpu,cpuacct/d/x/cpu.cfs_period_us; "
         "echo -1 > fs/cpu,cpuacct/cpu.cfs_quota_us; echo 100000 > fs/cpu,cpuacct/cpu.cfs_period_us");
+
     CHECK(c.memory_bytes == 3000000000u && c.version == 1);
     CHECK_NEAR(c.cpus, 3, 1e-12);
+
     /* memory of version 1, CPU quota of version 2 */
     c = limits_of("printf '4:memory:/m\\n0::/u\\n' > self; mkdir -p fs/memory/m fs/unified/u; "
                   "echo 700000000 > fs/memory/m/memory.limit_in_bytes; "
@@ -61,12 +63,15 @@ TEST(cgroup_without_limits_or_files_sets_no_limit)
 {
     pl_cgroup c = limits_of("true");
     CHECK(!c.memory_bytes && c.cpus == 0 && !c.memory_path[0]);
+
     c = limits_of("printf '0::/\\nrubbish\\n7:\\n9:memory\\n' > self; echo max > fs/memory.max; "
                   "echo 'max 100000' > fs/cpu.max");
     CHECK(!c.memory_bytes && c.cpus == 0);
+
     c = limits_of("echo 4:memory:/ > self; mkdir fs/memory; "
                   "echo 9223372036854771712 > fs/memory/memory.limit_in_bytes");
     CHECK(!c.memory_bytes);
+
     /* a path longer than any buffer: the root's limit */
     c = limits_of("printf 0:: > self; printf '/abcdefgh%.0s' $(seq 90) >> self; "
                   "echo 1000000 > fs/memory.max");

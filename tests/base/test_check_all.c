@@ -198,6 +198,7 @@ TEST(check_all_every_tool_has_help)
                 "echo \"$t: no help\"; "
                 "done; echo $n tools");
     int n = 0;
+
     CHECK_MSG(r.code == 0 && sscanf(r.out, "%d tools", &n) == 1 && n > 15, "code %d: %s%s", r.code,
               r.out, r.err);
 }
@@ -220,6 +221,7 @@ TEST(check_all_gpus_that_the_build_does_not_name_run_ptx)
     CHECK_MSG(strcmp(r.out, "arch=compute_80,code=compute_80 arch=compute_80,code=sm_90 "
                             "arch=compute_80,code=compute_80 arch=compute_80,code=sm_90 ") == 0,
               "%s", r.out);
+
     r = targets_of("CUDA_ARCHS='75 90'");
     CHECK_MSG(strcmp(r.out, "arch=compute_80,code=compute_80 arch=compute_75,code=sm_75 "
                             "arch=compute_80,code=sm_90 arch=compute_75,code=compute_75 "

@@ -171,6 +171,7 @@ TEST(deal_lists_the_slowest_tests)
     cli_result r = run_samples("-j 2 -v --times -k dealt_alone");
     CHECK_MSG(r.code == 0 && strstr(r.out, "; 1 of 2)\n") && strstr(r.out, "; 2 of 2)\n"), "%d: %s",
               r.code, r.out);
+
     const char *rows = strstr(r.out, "; 2 of 2)\n") + strlen("; 2 of 2)\n"),
                *second = strchr(rows, '\n');
     CHECK_MSG(second && strtod(rows, NULL) > strtod(second, NULL) && strtod(second, NULL) > 0, "%s",

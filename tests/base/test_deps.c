@@ -58,14 +58,17 @@ TEST(deps_a_missing_feature_fails_no_build_and_is_named)
 {
     if (access("tools/deps", X_OK) != 0) SKIP("no sources here");
     CHECK(machine_make());
+
     cli_result r = deps("LACKS='png.h|webp'", "");
     CHECK_MSG(r.code == 0, "code %d: %s%s", r.code, r.out, r.err);
+
     r = deps("LACKS='png.h|webp'", "--summary nowhere");
     CHECK_MSG(
         strstr(r.out, "off: PNG images (install libspng-dev or libpng-dev, then make again)") &&
             strstr(r.out, "off: WebP images (install libwebp-dev, then make again)") &&
             strstr(r.out, "off: NVIDIA GPUs (no nvcc was found;") && !strstr(r.out, "JPEG"),
         "%s", r.out);
+
     r = deps("CUDA_HOME=/nowhere", "--summary nowhere");
     CHECK_MSG(strstr(r.out, "off: NVIDIA GPUs (CUDA_HOME is /nowhere, which has no bin/nvcc)"),
               "%s", r.out);
@@ -75,6 +78,7 @@ TEST(deps_that_a_user_cannot_install_are_named)
 {
     if (access("tools/deps", X_OK) != 0) SKIP("no sources here");
     CHECK(machine_make());
+
     cli_result r = deps("LACKS='jansson|webp'", "");
     CHECK_MSG(r.code == 1 &&
                   strstr(r.err, "plimsoll needs these packages, which this user cannot install: "
@@ -88,10 +92,12 @@ TEST(deps_are_installed_by_root_without_sudo)
 {
     if (access("tools/deps", X_OK) != 0) SKIP("no sources here");
     CHECK(machine_make());
+
     cli_result r = deps("NUMBER=0 LACKS='dnnl|spng.h|png.h'", "");
     CHECK_MSG(r.code == 0 && strstr(r.out, "--no-install-recommends libdnnl-dev libpng-dev\n") &&
                   !strstr(r.out, "sudo"),
               "code %d: %s%s", r.code, r.out, r.err);
+
     r = deps("NUMBER=0 LACKS='spng.h|png.h'", "");
     CHECK_MSG(r.code == 0 && strstr(r.out, "--no-install-recommends libpng-dev\n"), "%s", r.out);
 }

@@ -31,6 +31,7 @@ TEST(install_documents_have_links_that_work)
         "awk '/^```/{c=!c} !c' $f | grep -oE '\\]\\([^() ]+\\)' | sed 's/^](//; s/)$//; s/#.*//' | while read l; do "
         "case $l in ''|http*) ;; *) [ -e $(dirname $f)/$l ] || echo $f: $l;; esac; done; done",
         pl_test_dir(), setup);
+
     CHECK_MSG(r.code == 0 && !r.out[0], "dangling: %s%s", r.out, r.err);
     CHECK_INT(cli_run("grep -q ']('  %s/root/share/doc/plimsoll/README.md", pl_test_dir()).code, 0);
 }
@@ -50,6 +51,7 @@ TEST(uninstall_removes_what_install_wrote)
         pl_test_dir(), setup);
     char want[512];
     snprintf(want, sizeof want, "%s/root/bin/other\n", pl_test_dir());
+
     CHECK_MSG(strcmp(r.out, want) == 0, "%s%s", r.out, r.err);
 }
 
@@ -63,9 +65,11 @@ TEST(shared_library_has_versioned_symbols)
         "grep -v '@@PLIMSOLL_' %s/s; grep -c '@@PLIMSOLL_0$' %s/s; "
         "grep '^pl_run_open@' %s/s; grep '^pl_sys_free@' %s/s",
         pl_test_dir(), pl_test_dir(), pl_test_dir(), pl_test_dir(), pl_test_dir());
+
     CHECK_MSG(strstr(r.out, "[libplimsoll.so.0]"), "%s%s", r.out, r.err);
     CHECK_MSG(strstr(r.out, "pl_run_open@@PLIMSOLL_0\npl_sys_free@@PLIMSOLL_PRIVATE\n"), "%s",
               r.out);
+
     const char *count = strchr(r.out, '\n');
     CHECK_MSG(count && atoi(count + 1) > 400, "unversioned symbols, or few public ones: %s", r.out);
 }
@@ -104,9 +108,11 @@ TEST(release_has_one_version)
     snprintf(want, sizeof want, "plimsoll (%s) ", pl_version());
     CHECK_MSG(strncmp(cli_read("debian/changelog"), want, strlen(want)) == 0,
               "debian/changelog: %s", want);
+
     snprintf(want, sizeof want, "\n## %s\n", pl_version());
     CHECK_MSG(strstr(cli_read("CHANGELOG.md"), want), "CHANGELOG.md has no section %s",
               pl_version());
+
     snprintf(want, sizeof want, "%d.%d.%d", PL_VERSION_MAJOR, PL_VERSION_MINOR, PL_VERSION_PATCH);
     CHECK_MSG(strcmp(want, pl_version()) == 0, "%s", want);
 }
@@ -120,6 +126,7 @@ TEST(workflow_runs_the_commands_of_the_readme)
                                         "ubuntu:24.04",
                                         "\n      - run: make demo\n",
                                         "\n      - run: make test\n"};
+
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         CHECK_MSG(strstr(cli_read(".github/workflows/test.yml"), needs[i]), "no %s", needs[i]);
     CHECK(strstr(cli_read("README.md"), "make demo") && strstr(cli_read("README.md"), "make test"));

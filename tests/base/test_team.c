@@ -81,6 +81,7 @@ TEST(team_keeps_its_threads_whatever_a_loop_takes)
     kept k = {0};
     pthread_t t;
     pl_threads_set(WORKERS);
+
     CHECK_INT(pthread_create(&t, NULL, loops_of_all_sizes, &k), 0);
     pthread_join(t, NULL);
     pl_threads_set(before);
@@ -110,9 +111,11 @@ TEST(team_meets_at_barriers)
     static rally r;
     memset(&r, 0, sizeof r);
     CHECK_INT(pl_team_reach(WORKERS), WORKERS);
+
     pl_team_run(WORKERS, meet, &r);
     CHECK_INT(r.missed, 0);
     CHECK_INT(r.arrived[49], WORKERS);
+
     memset(&r, 0, sizeof r);
     pl_team_run(WORKERS - 2, meet, &r); /* and with fewer, on the same team */
     CHECK_INT(r.missed, 0);
@@ -175,6 +178,7 @@ TEST(team_ends_with_the_thread_that_began_its_loops)
     pl_threads_for(WORKERS, note_thread, mine);
     int threads = threads_of_process();
     pthread_t t;
+
     CHECK_INT(pthread_create(&t, NULL, begin_loops, other), 0);
     pthread_join(t, NULL);
     pl_threads_set(before);
@@ -228,6 +232,7 @@ TEST(team_is_made_again_after_a_fork)
     int code = in_a_child(loop_after_fork);
     pl_threads_set(before);
     CHECK(once);
+
     CHECK_INT(code, 0);
 }
 

@@ -99,17 +99,20 @@ TEST(cuda_choices_of_parallel_processes_are_made_once)
     int code[N];
     char key[32], value[16];
     forget();
+
     CHECK(!choice_get("all", value, sizeof value)); /* the file is read, and there is none */
     for (int i = 0; i < N; i++)
         if ((child[i] = fork()) == 0) choose(i + 1, KEYS);
     for (int i = 0; i < N; i++)
         CHECK(waitpid(child[i], &code[i], 0) == child[i] && WIFEXITED(code[i]));
+
     /* a process that looked before the others chose uses their choice */
     snprintf(value, sizeof value, "77");
     choice_put("all", value, sizeof value);
     int all = atoi(value);
     CHECK_MSG(all >= 1 && all <= N, "%s", value);
     for (int i = 0; i < N; i++) CHECK_INT(WEXITSTATUS(code[i]), all);
+
     forget();
     for (int i = 0; i < N * KEYS; i++) {
         snprintf(key, sizeof key, "k%d.%d", i / KEYS + 1, i % KEYS);
@@ -125,13 +128,16 @@ TEST(cuda_choices_of_a_file_that_was_cut_off_are_made_again)
     char path[4096], value[16] = "9 0.5", *text = NULL;
     size_t len = 0;
     forget();
+
     CHECK(path_of(path, sizeof path));
     CHECK_OK(pl_sys_write_file(path, "a 1\nb 23", 8));
     CHECK(choice_get("a", value, sizeof value) && atoi(value) == 1);
     CHECK(!choice_get("b", value, sizeof value));
+
     snprintf(value, sizeof value, "9 0.5");
     choice_put("b", value, sizeof value);
     CHECK(strcmp(value, "9 0.5") == 0);
+
     for (int fresh = 0; fresh < 2; fresh++) {
         CHECK(choice_get("b", value, sizeof value) && strcmp(value, "9 0.5") == 0);
         CHECK(choice_get("a", value, sizeof value) && atoi(value) == 1);
@@ -140,13 +146,16 @@ TEST(cuda_choices_of_a_file_that_was_cut_off_are_made_again)
     CHECK_OK(pl_sys_read_file(path, 1 << 20, &text, &len));
     CHECK_MSG(strcmp(text, "a 1\nb 9 0.5\n") == 0, "%s", text);
     pl_sys_free(text);
+
     /* random bytes: every choice can be made and is remembered */
     CHECK_OK(pl_sys_write_file(path, "\0\n\377 \n\0\0", 7));
     choice_put("c", value, sizeof value);
     CHECK_INT(atoi(value), 1);
+
     /* a file that cannot be opened */
     forget();
     CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0);
+
     snprintf(value, sizeof value, "5");
     choice_put("d", value, sizeof value);
     CHECK(choice_get("d", value, sizeof value) && atoi(value) == 5);

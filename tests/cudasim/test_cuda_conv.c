@@ -323,6 +323,7 @@ TEST(cuda_conv_products_of_short_parts_match_the_definition)
     check_short(&odd, PL_CONV_DX);
     pl_conv_shape c = shape_of(&odd, PL_CONV_DW);
     c.dtype = PL_BF16;
+
     CHECK(!pl_conv_product_takes(&c));
 }
 
@@ -330,11 +331,14 @@ TEST(cuda_conv_products_refuse_what_they_cannot_do)
 {
     pl_conv_shape c = shape_of(&list[0], PL_CONV_Y);
     CHECK(pl_conv_product_takes(&c));
+
     c.dtype = PL_BF16;
     CHECK(!pl_conv_product_takes(&c));
+
     c.dtype = PL_F32;
     c.groups = 2;
     CHECK(!pl_conv_product_takes(&c));
+
     c.groups = 1;
     c.n = 0;
     CHECK(!pl_conv_product_takes(&c));
@@ -479,16 +483,21 @@ TEST(cuda_conv_split_refuses_what_it_cannot_do)
     pl_conv_shape c = shape_of(&list[0], PL_CONV_Y);
     c.oc = 64;
     CHECK(!pl_conv_split_takes(&c));
+
     pl_sim_split(true);
     CHECK(pl_conv_split_takes(&c));
+
     c.groups = 2;
     CHECK(!pl_conv_split_takes(&c));
+
     c.groups = 1;
     c.ic = 66;
     CHECK(!pl_conv_split_takes(&c));
+
     c.ic = 64;
     c.n = 0;
     CHECK(!pl_conv_split_takes(&c));
+
     pl_sim_split(false);
     c = shape_of(&split_list[2], PL_CONV_DX); /* a stride and a dilation: no phases */
     void *prep = NULL;

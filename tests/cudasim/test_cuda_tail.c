@@ -124,16 +124,20 @@ TEST(tail_falls_back_to_a_supported_epilogue)
     pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;
     check_product(17, 0);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS);
+
     lt->refused = CUBLASLT_EPILOGUE_RELU;
     check_product(18, 0);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
+
     lt->refused = CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS;
     check_product(19, 0);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+
     *lt = was;
     lt->unaligned = CUBLASLT_EPILOGUE_RELU;
     check_product(20, 1);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
+
     check_product(20, 0);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS);
     *lt = was;
@@ -146,19 +150,24 @@ TEST(tail_is_placed_where_it_is_faster)
     lt->timed = 0;
     lt->tail_ms = 0.25f;
     check_product(21, 0);
+
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS);
     CHECK_INT(lt->last_algo, lt->algos - 1);
     CHECK_INT(lt->timed, 2 * lt->algos);
+
     lt->tail_ms = 0.75f; /* more than a pass behind it */
     check_product(22, 0);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
     CHECK_INT(lt->last_algo, lt->algos - 1);
+
     int timed = lt->timed;
     check_product(21, 0);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS);
+
     check_product(22, 0);
     CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
     CHECK_INT(lt->timed, timed);
+
     pl_sim_autotune(false);
     check_product(23, 0);
     CHECK_INT(lt->last_algo, 0);

@@ -148,6 +148,7 @@ TEST(cuda_card_that_cannot_be_used_says_why)
                   "%s instead of %s", why, bad[i].words);
     }
     fake.fails = NULL, fake.major = 8, fake.minor = 0;
+
     CHECK_MSG(opens(0, why, sizeof why), "%s", why);
     CHECK_INT(pl_cuda_props_get()->arch, 80);
     CHECK_INT(pl_cuda_device_open(1), PL_ERR_DEVICE);
@@ -160,13 +161,16 @@ TEST(cuda_cards_are_listed_with_their_memory_and_use)
     int n = 0;
     fake.count = cudaSuccess, fake.cards = 3, fake.major = 7, fake.minor = 2, fake.fails = NULL;
     CHECK_OK(pl_cuda_device_list(d, 2, &n));
+
     CHECK_INT(n, 3);
     CHECK(strcmp(d[0].name, "cuda") == 0 && strcmp(d[1].name, "cuda:1") == 0 &&
           d[1].free_bytes == 6);
     CHECK(!d[0].usable && strstr(d[0].why_not, "compute capability 7.2; at least 7.5 is needed"));
+
     fake.major = 8;
     CHECK_OK(pl_cuda_device_list(d, 2, &n));
     CHECK(d[0].usable);
+
     void *entry;
     CHECK_INT(pl_cuda_driver("cuMemCreate", 10020, &entry), PL_ERR_DEVICE);
     CHECK_MSG(strstr(pl_error_text(), "the NVIDIA driver has no cuMemCreate: it is too old"), "%s",

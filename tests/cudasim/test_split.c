@@ -112,6 +112,7 @@ TEST(split_sums_are_as_exact_as_f32)
     CHECK(pl_split_plan(&s));
     CHECK_MSG(s.choice.tile == PL_SPLIT_LITTLE && s.choice.parts > 1, "tile %d, %lld parts",
               (int)s.choice.tile, (long long)s.choice.parts);
+
     double parts = error_of(&g, s, true);
     s.choice.parts = 1;
     double whole = error_of(&g, s, true);
@@ -139,6 +140,7 @@ TEST(split_products_keep_nan_in_their_row)
     const uint32_t bits[4] = {0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0x7f800000u};
     for (int i = 0; i < SIDE * TERMS; i++) a[i] = b[i] = 1.5f;
     for (int i = 0; i < 4; i++) memcpy(&a[(3 * i + 1) * TERMS + 5 * i], &bits[i], 4);
+
     CHECK(pl_split_plan(&s));
     CHECK_OK(pl_split_run(&s, a, b, &none, y, NULL));
     for (int i = 0; i < SIDE * SIDE; i++) {
@@ -175,5 +177,6 @@ TEST(split_scratch_is_what_a_profile_expects)
                   (long long)s.choice.parts,
                   (unsigned long long)pl_card_workspace(&card, &c, PL_F32, PL_CARD_SPLIT));
     }
+
     CHECK_MSG(with_parts > 20, "%d with parts", with_parts);
 }

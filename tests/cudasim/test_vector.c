@@ -54,6 +54,7 @@ TEST(vector_plans_fit_kernels_and_grids)
                   v.columns ? "columns" : "rows", (long long)v.n, (long long)v.k, v.across, v.block,
                   (long long)v.parts, (long long)v.each);
     }
+
     CHECK_MSG(in_parts > 100, "%d in parts", in_parts);
 }
 
@@ -82,6 +83,7 @@ TEST(vector_scratch_is_what_a_profile_expects)
                   v.columns ? "columns" : "rows", (long long)v.batch, (long long)v.n,
                   (long long)v.k, (unsigned long long)work, (unsigned long long)planned);
     }
+
     CHECK_MSG(in_parts > 50, "%d in parts", in_parts);
 }
 

@@ -23,6 +23,7 @@ TEST(crop_resized_draws_area_and_ratio_as_torchvision_does)
         least = fmin(least, w / h);
         most = fmax(most, w / h);
     }
+
     /* With W/H = 1.5 areas above 8/9 fit no ratio; torchvision gives a mean of 0.391, and 57.5 % of
      * the parts are wide (20,000 draws). */
     CHECK_MSG(fabs(sum / N - 0.391) < 0.015, "mean area %g", sum / N);
@@ -48,6 +49,7 @@ TEST(crop_of_evaluations_is_the_middle_or_all)
     CHECK_NEAR(v.w * 512, 224, 1e-9);
     CHECK_NEAR(v.h * 256, 224, 1e-9);
     CHECK_NEAR(v.x * 512, 144, 1e-9);
+
     a = (pl_augment){.crop = PL_CROP_STRETCH};
     v = pl_view_center(&a, 512, 256, 1);
     CHECK(v.x == 0 && v.y == 0 && v.w == 1 && v.h == 1);

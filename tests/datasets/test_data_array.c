@@ -60,6 +60,7 @@ TEST(data_arrays_in_pieces_read_as_one)
     CHECK_OK(pl_npy_write(c, &all, x));
     pl_array *array;
     CHECK_OK(pl_array_open(paths, 3, "frames", "deep.frames", NULL, &sample, &array));
+
     CHECK_INT(pl_array_rows(array), 3 * ROWS);
     CHECK(rows_are_right(array));
     CHECK(strcmp(pl_array_path(array, 0), a) == 0 && strcmp(pl_array_path(array, ROWS), b) == 0 &&
@@ -85,6 +86,7 @@ TEST(data_hdf5_arrays_are_read)
     for (int i = 0; i < ROWS * COLS; i++) x[i] = (int16_t)(100 * (i / COLS) + i % COLS);
     snprintf(path, sizeof path, "%s/camera.h5", pl_test_dir());
     hdf5_field signal = {"Product/Signal", "H5T_NATIVE_INT16_g", 2, {ROWS, COLS}, x};
+
     CHECK(hdf5_file_write(path, &signal, 1));
     CHECK_OK(pl_array_open(paths, 1, "frames", "Product/Signal", NULL, &sample, &a));
     CHECK_INT(pl_array_rows(a), ROWS);
@@ -105,6 +107,7 @@ TEST(data_hdf5_that_crashes_the_library_is_refused)
     float row[3];
     if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
     pl_status rc = pl_array_open(paths, 1, "x", "x", NULL, &sample, &a);
+
     CHECK_MSG(rc == PL_OK || strstr(pl_error_text(), "ends-the-library"), "%s", pl_error_text());
     for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a); i++)
         (void)(pl_array_read(a, i, row) == PL_OK);

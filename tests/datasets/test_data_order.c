@@ -42,6 +42,7 @@ TEST(data_views_are_random)
         CHECK(v.ew > 0 ? zeros < SIDES * SIDES / 2 : zeros == 0);
         if (v.ew * SIDES > 2 && v.eh * SIDES > 2) CHECK(zeros > 0);
     }
+
     for (int k = 0; k < 8; k++) CHECK_NEAR(quarter[k / 4][k % 4], N / 4, N / 20);
     CHECK_NEAR(flips, N / 4, N / 40);
     CHECK_NEAR(erased, N / 3, N / 40);
@@ -53,9 +54,11 @@ TEST(data_generated_numbers_have_their_range_and_moments)
     enum { N = 20000 };
     double sum = 0, square = 0, most = 0, mean = 0;
     uint64_t seed = pl_sample_seed(7, PL_SUBSET_TRAIN, 3);
+
     CHECK(seed != pl_sample_seed(7, PL_SUBSET_EVAL, 3));
     CHECK(seed != pl_sample_seed(7, PL_SUBSET_TRAIN, 4) &&
           seed != pl_sample_seed(8, PL_SUBSET_TRAIN, 3));
+
     for (uint64_t k = 0; k < N; k++) {
         double u = pl_sample_uniform(seed, k), z = pl_sample_normal(seed, k);
         CHECK(u >= 0 && u < 1);
@@ -178,6 +181,7 @@ TEST(data_tar_index_is_read_until_the_tar_changes)
     int m = snprintf(out, sizeof out, "%.*s512 99999 7 0 0 0.jpg\n", (int)(head - text + 1), text);
     CHECK(image_write(index, (const uint8_t *)out, (size_t)m));
     CHECK_OK(pl_items_open(&o, &s));
+
     CHECK(s->n == 1 && s->item[0].label == 4 && s->item[0].bytes == 7);
     pl_items_close(s);
     pl_sys_free(text);
@@ -233,6 +237,7 @@ TEST(data_png_by_rows_gives_the_pixels_of_the_whole)
     snprintf(path, sizeof path, "%s/0.png", dir);
     CHECK(image_write(path, png, n));
     free(png);
+
     /* its middle is copied, not scaled */
     CHECK(image_png(rgb, SIDE, SIDE + 9, 2, 8, SIDE, SIDE + 9, &png, &n));
     snprintf(path, sizeof path, "%s/1.png", dir);
@@ -286,10 +291,12 @@ TEST(data_large_png_takes_little_memory)
     snprintf(path, sizeof path, "%s/0.png", dir);
     CHECK(image_write(path, png, n));
     free(png);
+
     pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
     CHECK_OK(pl_image_set_open(&o, &s));
     size_t growth = image_growth(read_first, s);
+
     CHECK_MSG(growth < (size_t)12 << 20, "%zu bytes", growth);
     pl_pixels to = {.data = px, .w = SIDE, .h = SIDE, .channels = 3, .low = 3, .high = 4};
     pl_image_read r = {.to = &to, .n_to = 1};

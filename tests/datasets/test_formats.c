@@ -161,9 +161,11 @@ TEST(formats_that_are_not_read_are_counted_by_kind)
     pl_items_opts o = {.path = path};
     pl_items *s;
     snprintf(path, sizeof path, "%s/set", pl_test_dir());
+
     CHECK_INT(pl_items_open(&o, &s), PL_ERR_DATA);
     CHECK_MSG(strstr(pl_error_text(), "2 .heic") && strstr(pl_error_text(), "TIFF"), "%s",
               pl_error_text());
+
     make_bmp(&b);
     snprintf(path, sizeof path, "%s/set/a/x.bmp", pl_test_dir());
     CHECK(image_write(path, b.at, b.n));
@@ -173,12 +175,15 @@ TEST(formats_that_are_not_read_are_counted_by_kind)
     CHECK_OK(pl_items_open(&o, &s));
     CHECK_INT(s->n, 2);
     CHECK_INT(s->ignored, 4);
+
     pl_items_skipped(s, kinds, sizeof kinds);
     CHECK_MSG(strcmp(kinds, "1 without an ending, 2 .heic, 1 .mp4") == 0, "%s", kinds);
     pl_items_close(s);
+
     cli_result r = cli_run("$P inspect data %s", path);
     CHECK_MSG(strstr(r.out, "4 other files are not read (1 without an ending, 2 .heic, 1 .mp4)"),
               "%s%s", r.out, r.err);
+
     if (pl_image_missing(PL_IMAGE_BMP)) return;
     r = cli_run("cd %s && ${CC:-cc} -shared -fPIC -O1 -I $OLDPWD/include -o photo.so "
                 "$OLDPWD/tests/data/photo/photo.c && $P train ./photo.so data.path=set classes=2 "

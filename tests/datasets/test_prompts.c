@@ -88,6 +88,7 @@ TEST(data_16_bit_arrays_become_f32)
     pl_type wide = PL_TYPE(PL_I64, 8);
     const char *paths[1] = {path};
     pl_array *a = NULL;
+
     CHECK(pl_array_open(paths, 1, "x", "x", NULL, &wide, &a) ==
           PL_ERR_DATA); /* no other conversion */
 }
@@ -143,11 +144,14 @@ TEST(prompts_of_training_come_once_an_epoch_with_their_rows)
     snprintf(path, sizeof path, "data.prompts=%s/p.txt", pl_test_dir());
     const char *overrides[] = {path, "data.eval_share=0.25", "batch=1"};
     pl_run *r = NULL;
+
     CHECK(pl_run_open(so, overrides, 3, &r) == PL_OK && pl_run_build(r) == PL_OK);
     pl_status rc = pl_run_start(r);
     CHECK_MSG(rc == PL_OK, "%s", pl_error_text());
+
     int64_t n = pl_source_size(r, PL_SUBSET_TRAIN), m = pl_source_size(r, PL_SUBSET_EVAL);
     CHECK(n + m == LINES && m > 4 && m < 17);
+
     int seen[LINES] = {0};
     for (int64_t s = 0; s < 2 * n; s++) {
         CHECK(pl_prefetch_read(r, pl__train(r), s) == PL_OK);
@@ -220,6 +224,7 @@ TEST(prompts_fields_name_the_embeddings_too)
     snprintf(path, sizeof path, "%s/other.safetensors", pl_test_dir());
     CHECK(write_tensor(path, "emb", PL_TYPE(PL_F32, LINES, DIM), x) == PL_OK);
     cli_result r = cli_run(WORDS "data.embeddings=other.safetensors", pl_test_dir(), "words.so");
+
     CHECK_MSG(r.code == 5 && strstr(r.err, "data.fields"), "%d %s", r.code, r.err);
     r = cli_run(WORDS "data.embeddings=other.safetensors data.fields=text=emb", pl_test_dir(),
                 "words.so");

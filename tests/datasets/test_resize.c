@@ -161,6 +161,7 @@ TEST(resize_matches_pillow_to_the_byte)
     WANT_PYTHON(python, "PIL");
     CHECK(write_jobs(d));
     cli_result r = cli_run("%s %s/pil.py %s", python, d, d);
+
     CHECK_MSG(r.code == 0, "%s", r.err);
     for (int k = 0; k < N_JOBS; k++)
         for (int lobes = 0; lobes < 2; lobes++) {
@@ -229,6 +230,7 @@ TEST(resize_reads_upscaled_versions_of_a_picture)
     pl_image_set_opts o = image_set_options(d, 64);
     o.items.larger = "ups_";
     CHECK_OK(pl_image_set_open(&o, &s));
+
     CHECK_INT(pl_image_set_size(s, false), 4); /* a, b, c, and one that belongs to none */
     static const uint8_t want[4][2] = {{10, 110}, {20, 20}, {30, 30}, {40, 40}};
     for (int i = 0; i < 4; i++) {
@@ -236,11 +238,13 @@ TEST(resize_reads_upscaled_versions_of_a_picture)
         CHECK_MSG(small == want[i][0] && large == want[i][1], "%d: %d and %d", i, small, large);
     }
     pl_image_set_close(s);
+
     /* without the prefix all are separate pictures */
     o.items.larger = NULL;
     CHECK_OK(pl_image_set_open(&o, &s));
     CHECK_INT(pl_image_set_size(s, false), 6);
     pl_image_set_close(s);
+
     /* a bad upscaled version is reported with its name, and counts as a bad picture */
     snprintf(path, sizeof path, "%s/ups_a.webp", d);
     CHECK(image_write(path, (const uint8_t *)"RIFF\x10\0\0\0WEBPVP8 xxxxyyyy", 24));
@@ -249,6 +253,7 @@ TEST(resize_reads_upscaled_versions_of_a_picture)
     CHECK_INT(two_sizes(s, 0, &small, &large), PL_ERR_DATA);
     CHECK_MSG(strstr(pl_error_text(), "a.png") && strstr(pl_error_text(), "ups_a.webp"), "%s",
               pl_error_text());
+
     CHECK_OK(two_sizes(s, 1, &small, &large));
     pl_image_set_close(s);
 }

@@ -71,6 +71,7 @@ TEST(control_a_closed_connection_is_a_death)
     shutdown(fd[1], SHUT_RDWR);
     ctl_tend(h, 50);
     const char *v = pl_hub_verdict(h, &code);
+
     CHECK_MSG(strncmp(v, "[rank 1 host b] is gone", 23) == 0 &&
                   strstr(v, "step 7, all_reduce gradients 3"),
               "%s", v);
@@ -87,6 +88,7 @@ TEST(control_names_a_rank_that_did_not_connect)
     int code;
     CHECK_OK(pl_hub_new(4, &h));
     int a = ctl_rank(h, 1, "a"), b = ctl_rank(h, 3, "b");
+
     CHECK(!pl_hub_met(h));
     shutdown(b, SHUT_RDWR);
     ctl_tend(h, 50);
@@ -195,6 +197,7 @@ TEST(control_does_not_wait_forever)
     int fd[2], code;
     CHECK(open_world(2, &h, fd));
     pl_hub_fail(h, 3, "enough");
+
     CHECK(!ctl_tend(h, 1000));
     CHECK(ctl_tend(h, 4000));
     CHECK(strcmp(pl_hub_verdict(h, &code), "enough") == 0 && code == 3);
@@ -208,6 +211,7 @@ TEST(control_stop_reaches_ranks_that_connect_later)
     CHECK_OK(pl_hub_new(2, &h));
     fd[0] = ctl_rank(h, 0, "a");
     pl_hub_stop(h, 15);
+
     CHECK(ctl_hear(fd[0], "stop 15\n", 500)[0]);
     fd[1] = ctl_rank(h, 1, "b");
     CHECK(ctl_hear(fd[1], "stop 15\n", 500)[0]);
@@ -393,6 +397,7 @@ TEST(control_skips_lines_that_are_too_long)
     CHECK(open_world(1, &h, fd));
     memset(text, 'x', sizeof text);
     memcpy(text + sizeof text - 7, "\nbye 0\n", 7);
+
     CHECK(send(fd[0], text, sizeof text, MSG_NOSIGNAL) == sizeof text);
     ctl_tend(h, 50);
     leave(h, fd[0], "");
@@ -410,6 +415,7 @@ TEST(control_ignores_bad_limits)
     CHECK(open_world(1, &h, fd));
     pl_hub_set_limit(h, 1.5);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) ctl_say(fd[0], bad[i]);
+
     CHECK_MSG(!ctl_tend(h, 300), "%s", pl_hub_verdict(h, &code));
     ctl_tend(h, 2000); /* suspends itself for 1.5 s */
     CHECK_MSG(strstr(pl_hub_verdict(h, &code), "has sent nothing for "),
@@ -424,6 +430,7 @@ TEST(control_addresses_read_back_from_text)
     pl_control_at at = {.address = {0x0100007f}, .port = 4711, .token = 0xabcdef0123456789u}, back;
     char text[80];
     pl_control_print(&at, text, sizeof text);
+
     CHECK(pl_control_parse(text, &back));
     CHECK(back.address[0] == at.address[0] && back.port == at.port && back.token == at.token &&
           !back.address[1]);

@@ -105,6 +105,7 @@ TEST(control_line_that_beats_is_alive_past_the_limit)
     CHECK_OK(pl_hub_new(1, &h));
     pl_hub_where(h, &p.at);
     ctl_fork(be_rank, &p, &c);
+
     CHECK_INT(ctl_wait(&c, h, 8000), 0);
     CHECK(ctl_tend(h, 1000));
     CHECK_MSG(!pl_hub_verdict(h, &code)[0], "%s", pl_hub_verdict(h, &code));
@@ -207,6 +208,7 @@ TEST(control_line_survives_random_bytes)
     uint64_t state = 3;
     char text[700];
     int fd = play_hub(&p, &c);
+
     CHECK(fd >= 0);
     for (int i = 0; i < 100; i++) {
         for (size_t k = 0; k < sizeof text; k++) text[k] = (char)(int)(127 * pl_test_noise(&state));
@@ -222,6 +224,7 @@ TEST(control_line_reports_a_hub_that_is_gone)
     part p = {.stay_ms = 20000};
     ctl_child c;
     int fd = play_hub(&p, &c);
+
     CHECK(fd >= 0);
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 8);

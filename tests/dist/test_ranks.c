@@ -182,6 +182,7 @@ TEST(ranks_sums_have_the_order_of_the_ranks)
     for (int r = 0; r < 5; r++)
         for (int i = 0; i < 4099; i++)
             k.x[r][i] = (float)(pl_test_noise(&seed) * pow(2, (int)(12 * pl_test_noise(&seed))));
+
     CHECK(lab_world(5, run_sums, &k, world, &failed));
     for (int i = 0; i < 4099; i++) {
         double sum = 0;
@@ -200,6 +201,7 @@ TEST(ranks_refuse_a_collective_without_its_world)
     pl_output(g, "y", pl_all_reduce(g, pl_input(g, "x", PL_TYPE(PL_F32, 4)), 2, "x"));
     CHECK_OK(pl_compile(g, NULL, &p));
     CHECK_OK(pl_session_new(store, 1, &p, &s));
+
     CHECK_INT(pl_session_run(s, p), PL_ERR_PEER);
     CHECK(strstr(pl_error_text(), "2 ranks"));
     pl_session_free(s);
@@ -434,6 +436,7 @@ TEST(ranks_one_sample_each_is_enough_for_synchronised_batch_norm)
         .keys = {"batch=2", "sync_batch_norm=true", "loss.mining_fraction=0", "data.workers=0"},
         .steps = 2};
     run_ranks(2, &k);
+
     CHECK(k.loss[0][1] > 0);
     CHECK(k.loss[0][1] == k.loss[1][1]);
 }
@@ -544,6 +547,7 @@ TEST(ranks_state_shrinks_with_the_number_of_ranks)
             CHECK_INT(k[s].arena[r], k[s].planned[r]);
         }
     }
+
     CHECK_MSG((double)k[1].state_saved > 0.73 * 2 * (double)k[1].gradient_bytes,
               "moments: %g of %g", (double)k[1].state_saved, 2 * (double)k[1].gradient_bytes);
     CHECK((double)(k[2].state_saved - k[1].state_saved) > 0.73 * (double)k[1].gradient_bytes);

@@ -94,9 +94,11 @@ TEST(ranks_cli_plans_without_machines)
     if (!cli_bin()) SKIP("PL_BIN is not set");
     cli_result r = cli_run(
         "$P plan wandistill/tiny batch=64 --ranks 16 --device h100 --link nvlink/8+ib shard=weights --json");
+
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK(strstr(r.out, "\"ranks\":16") && strstr(r.out, "\"shard\":\"weights\"") &&
           strstr(r.out, "\"link_bytes\":"));
+
     r = cli_run("$P plan wandistill/tiny batch=64 --ranks 16 --link string");
     CHECK_INT(r.code, 2);
     CHECK_MSG(strstr(r.err, "nvlink"), "%s", r.err);

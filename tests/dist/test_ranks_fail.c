@@ -192,11 +192,13 @@ TEST(ranks_fail_when_their_launcher_is_killed)
     WANT_LIB();
     cli_result r =
         SH("launch own 3 x train.steps=1000000; begun x; kill -9 $job; gone x; exit $code");
+
     CHECK_MSG(r.code == 137 && took(r) < 10000, "exit %d: %s: %s", r.code, r.out, r.err);
     CHECK_MSG(strstr(r.err, "[rank 0 host ") &&
                   strstr(r.err, "the process that started the ranks is gone") &&
                   names_exchange(r.err),
               "%s", r.err);
+
     r = SH(
         "launch own 3 x train.steps=1000000 --fresh; begun x; kill -9 $(pgrep -P $job 'mpirun|prterun'); gone x; exit $code");
     CHECK_MSG(r.code == 8 && took(r) < 10000, "exit %d: %s: %s", r.code, r.out, r.err);
@@ -210,6 +212,7 @@ TEST(ranks_fail_and_resume_to_the_same_bits)
     WANT_LIB();
     int kills = pl_test_long() ? 20 : 1;
     CHECK_INT(SH("launch own 3 calm train.steps=40 checkpoint.every=5; wait $job").code, 0);
+
     for (int i = 0; i < kills; i++) {
         /* During a save: a folder that is being written has such a name. */
         cli_result r = SH(
@@ -229,6 +232,7 @@ TEST(ranks_fail_when_one_is_stopped)
     cli_result r = SH(
         "launch own 3 x train.steps=1000000 rank_timeout=2s; begun x; kill -STOP $(rank x 1); gone x; exit $code");
     const char *line = last_line(r);
+
     CHECK_MSG(r.code == 8, "exit %d: %s%s", r.code, r.out, r.err);
     CHECK_MSG(strncmp(line, "plimsoll: [rank 1 host ", 23) == 0 &&
                   strstr(line, "has sent nothing for 2."),
@@ -245,8 +249,10 @@ TEST(ranks_fail_when_the_hub_is_stopped)
     WANT_LIB();
     cli_result r = SH(
         "launch mpi 2 x train.steps=1000000 rank_timeout=2s; begun x; kill -STOP $(rank x 0); gone x; exit $code");
+
     CHECK_MSG(r.code == 8 && took(r) >= 1700 && took(r) < 8000, "exit %d: %s: %s", r.code, r.out,
               r.err);
+
     const char *line = last_line(r);
     CHECK_MSG(strncmp(line, "plimsoll: [rank 1 host ", 23) == 0 && strstr(line, "rank 0 host ") &&
                   strstr(line, "has sent nothing within") && names_exchange(line),

@@ -115,10 +115,12 @@ TEST(ranks_launch_by_mpirun_has_the_same_bits)
 {
     WANT_RANKS();
     CHECK_INT(run_own().code, 0);
+
     cli_result r =
         cli_run(IN "mpirun -n 3 $P train " RUN
                    "train.steps=8 --out mpi && cmp own/model.safetensors mpi/model.safetensors");
     CHECK_MSG(r.code == 0, "exit %d: %s", r.code, r.err);
+
     r = cli_run(IN "mpirun -n 3 $P train " RUN "train.steps=8 --ranks 2");
     CHECK_MSG(r.code == 2 && strstr(r.err, "--ranks 2, but mpirun started 3"), "exit %d: %s",
               r.code, r.err);
@@ -227,9 +229,11 @@ TEST(ranks_launch_without_pmix_is_refused_with_the_way_out)
         IN
         "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_STEPID=0 SLURM_STEP_ID=0 "
         "SLURM_NODELIST=here $P train " RUN);
+
     CHECK_MSG(r.code == 8 && strstr(r.err, "but MPI cannot connect them: use srun --mpi=pmix"),
               "exit %d: %s", r.code, r.err);
     CHECK_MSG(r.seconds < 20, "%g s", r.seconds);
+
     r = cli_run(IN "PMI_RANK=0 PMI_SIZE=2 $P train " RUN);
     CHECK_MSG(r.code == 8 && strstr(r.err, "pmi started 2 ranks, MPI sees 1"), "exit %d: %s",
               r.code, r.err);
@@ -246,6 +250,7 @@ TEST(ranks_launch_of_one_is_a_run_like_any_other)
         "train.steps=3 --out srun && cmp one/model.safetensors srun/model.safetensors && RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 "
         "LOCAL_WORLD_SIZE=1 $P train " RUN
         "train.steps=3 --out torch && cmp one/model.safetensors torch/model.safetensors");
+
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
@@ -258,6 +263,7 @@ TEST(ranks_launch_warns_when_mpirun_fails_after_the_ranks)
         "mkdir bin && printf '#!/bin/sh\\n%%s \"$@\" && exit 5\\n' $(command -v mpirun) >bin/mpirun && chmod +x bin/mpirun && "
         "PATH=$D/bin:$PATH $P train " RUN
         "train.steps=3 --ranks 3 --out x && ls x/model.safetensors");
+
     CHECK_MSG(r.code == 0 && strstr(r.err, "warning: mpirun ended with code 5"), "exit %d: %s%s",
               r.code, r.out, r.err);
 }

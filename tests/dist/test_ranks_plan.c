@@ -187,8 +187,10 @@ TEST(ranks_plan_that_differs_names_the_rank)
     lab_rank world[LAB_RANKS];
     int failed;
     pl_threads_set(1);
+
     CHECK(lab_world(2, start_other, NULL, world, &failed));
     CHECK(!lab_world(2, start_other, &failed, world, &failed));
+
     pl_threads_set(0);
     for (int i = 0; i < 2; i++) {
         CHECK_INT(world[i].status, PL_ERR_CONFIG);

@@ -75,9 +75,11 @@ TEST(ranks_runs_overlap_without_changing_a_bit)
     WANT_RANKS();
     CHECK(
         losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5, beside));
+
     setenv("PLIMSOLL_OVERLAP", "0", 1);
     CHECK(losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5,
                     in_place));
+
     unsetenv("PLIMSOLL_OVERLAP");
     CHECK(memcmp(beside, in_place, 5 * sizeof *beside) == 0);
 }
@@ -169,6 +171,7 @@ TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
     double budget = ranks_number(r.out, "total_bytes") + 0x1p20 * 10;
     check_peaks(config, "weights", 4, budget);
     r = cli_run(IN "stat -c %%s m-weights/model.safetensors");
+
     CHECK_MSG(atof(r.out) > 1.2 * budget, "a model of %s bytes, a budget of %.0f", r.out, budget);
     CHECK_INT(cli_run(IN "$P train %s train.steps=1 --out whole --quiet", config).code, 0);
     check_tensors("whole/model.safetensors", "m-weights/model.safetensors", "teacher.", 0);
@@ -180,8 +183,10 @@ TEST(ranks_runs_write_the_averages_of_one_rank)
     static const char config[] =
         "wandistill/tiny batch=4 ema.decay=0.5 train.steps=3 optim.name=sgd optim.lr=0.01 " ALL;
     WANT_RANKS();
+
     CHECK_RUN(cli_run(IN "$P train %s --out one --quiet", config), 0, "");
     CHECK(!cli_same("one/model.safetensors", "one/model_ema.safetensors"));
+
     for (int s = 1; s < 4; s += 2) {
         CHECK_RUN(cli_run(IN "$P train %s shard=%s --ranks 2 --out %s --quiet", config, shards[s],
                           shards[s]),

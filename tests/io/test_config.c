@@ -246,13 +246,17 @@ TEST(config_peek_reads_a_key_without_a_schema)
     CHECK_OK(pl_config_peek("recipe", "recipe", find_preset, NULL, &t));
     CHECK(t && strcmp(t, "cloud") == 0);
     pl_text_free(t);
+
     CHECK_OK(pl_config_peek("recipe", "other", find_preset, NULL, &t));
     CHECK(t == NULL);
+
     CHECK_OK(pl_config_peek("cloud/tiny", "train.steps", find_preset, NULL, &t));
     CHECK(t && strcmp(t, "5") == 0);
     pl_text_free(t);
+
     CHECK_OK(pl_config_peek("cloud/small", "train.steps.more", find_preset, NULL, &t));
     CHECK(t == NULL);
+
     SAYS(pl_config_peek("loop/a", "recipe", find_preset, NULL, &t), "extends itself");
     SAYS(pl_config_peek("none", "recipe", find_preset, NULL, &t), "no preset");
 }
@@ -313,12 +317,14 @@ TEST(config_printed_form_reads_back_the_same)
 {
     pl_config *c = fresh();
     CHECK(round_trips(c)); /* a required key is not set */
+
     CHECK_OK(
         load(c, "seed: -5\ntrain: {lr: 0.1, note: \"a: b # c\\n\\t\\u00e9 \\u2028 \\x01\"}\n"
                 "data: {path: 'null', tags: [yes, 'true', 12, a.b/c, '', \"//x\", '- y', 'k: v']}\n"
                 "memory.budget: 20GB\ncheckpoint.period: 0.1\nmodel.channels: []\n"
                 "train.optimizer.betas: [0.333333333333333333, 1e-300]\n"));
     CHECK(round_trips(c));
+
     CHECK_OK(pl_config_override(c, "train.lr=.inf"));
     CHECK(round_trips(c));
     pl_config_free(c);
@@ -352,11 +358,14 @@ TEST(config_hash_is_of_values_only)
     static const pl_config_entry *const swapped[] = {recipe, engine};
     pl_config *a = fresh(), *b = NULL;
     CHECK_OK(pl_config_new(swapped, 2, &b));
+
     CHECK(pl_config_hash(a) == pl_config_hash(b));
     CHECK_OK(load(a, "train: {steps: 5, note: ab}\n"));
     CHECK(pl_config_hash(a) != pl_config_hash(b));
+
     CHECK_OK(pl_config_override(b, "train.steps=5"));
     CHECK(pl_config_hash(a) != pl_config_hash(b));
+
     CHECK_OK(pl_config_override(b, "train.note=ab"));
     CHECK(pl_config_hash(a) == pl_config_hash(b));
     pl_config_free(a);

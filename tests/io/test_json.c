@@ -47,8 +47,10 @@ TEST(json_floats_are_short_and_read_back)
     } rows[] = {
         {0.1, "0.1"}, {1, "1"}, {-0.0, "-0"}, {1e300, "1e+300"}, {1.0 / 3, "0.3333333333333333"}};
     char buf[PL_FLOAT_TEXT_BYTES];
+
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         CHECK_MSG(strcmp(pl_float_text(rows[i].v, buf), rows[i].text) == 0, "got %s", buf);
+
     uint64_t seed = 7;
     for (int i = 0; i < 2000; i++) {
         double v = pl_test_noise(&seed) * pow(10, 300 * pl_test_noise(&seed));
@@ -63,6 +65,7 @@ TEST(json_nan_and_infinity_are_null)
     pl_json_float(j, NULL, (double)NAN);
     pl_json_float(j, NULL, -HUGE_VAL);
     pl_json_end(j);
+
     CHECK_OK(pl_json_finish(j));
     CHECK(strcmp(pl_json_text(j), "[null,null]\n") == 0);
     pl_json_free(j);

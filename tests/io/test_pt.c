@@ -36,6 +36,7 @@ TEST(pt_nested_dictionaries_become_names_with_dots)
                                         "list.1"};
     pl_st_reader *r;
     CHECK_OK(pl_st_open(DATA "nested.pt", &r));
+
     CHECK_INT(pl_st_count(r), 11);
     for (int i = 0; i < 11; i++) CHECK_TEXT(pl_st_at(r, i)->name, names[i]);
     CHECK_TEXT(pl_st_meta_get(r, "global_step"), "1234");
@@ -54,16 +55,21 @@ TEST(pt_reads_views_of_storages)
     pl_st_reader *r;
     CHECK_OK(pl_st_open(DATA "nested.pt", &r));
     CHECK_OK(pl_st_read(r, pl_st_find(r, "state_dict.module.a.weight"), got, sizeof got));
+
     for (int i = 0; i < 6; i++) CHECK(got[i] == (float)held(i));
     const pl_st_tensor *t = pl_st_find(r, "state_dict.module.a.turned");
     CHECK_OK(pl_st_read(r, t, got, sizeof got));
     for (int i = 0; i < 6; i++) CHECK(got[i] == (float)held(i % 3 * 2 + i / 3));
+
     CHECK_OK(pl_st_read_range(r, t, 8, 12, got));
     for (int i = 2; i < 5; i++) CHECK(got[i - 2] == (float)held(i % 3 * 2 + i / 3));
+
     CHECK_OK(pl_st_read(r, pl_st_find(r, "state_dict.module.a.row"), got, 12));
     for (int i = 0; i < 3; i++) CHECK(got[i] == (float)held(3 + i));
+
     CHECK_OK(pl_st_read(r, pl_st_find(r, "state_dict.module.b.wide"), got, sizeof got));
     for (int i = 0; i < 6; i++) CHECK(got[i] == 1);
+
     CHECK_OK(pl_st_read(r, pl_st_find(r, "state_dict.module.b.empty"), got, 0));
     CHECK_OK(pl_st_read(r, pl_st_find(r, "state_dict.module.b.scalar"), &scalar, sizeof scalar));
     CHECK_INT(scalar, 7);
@@ -76,6 +82,7 @@ TEST(pt_reads_every_dtype)
                                        "float64", "int64",   "int32"};
     pl_tensors *t;
     CHECK_OK(pl_tensors_open(DATA "dtypes.pth", &t));
+
     CHECK_INT(pl_tensors_count(t), 13);
     for (int i = 0; i < 6; i++) {
         float got[4];
@@ -103,6 +110,7 @@ TEST(pt_a_pickled_module_has_the_names_of_its_state_dict)
                                         "1.num_batches_tracked"};
     pl_st_reader *r;
     CHECK_OK(pl_st_open(DATA "module.pt", &r));
+
     CHECK_INT(pl_st_count(r), 7);
     for (int i = 0; i < 7; i++) CHECK_TEXT(pl_st_at(r, i)->name, names[i]);
     pl_st_close(r);
@@ -145,9 +153,11 @@ TEST(pt_cut_and_changed_files_are_errors_at_worst)
     pl_st_reader *r;
     char some[64];
     int refused = 0;
+
     CHECK(n > 4000 && n < sizeof all);
     for (size_t i = 0; i < n; i += 7)
         CHECK_INT(pl_st_open_memory(all, i, "cut.pt", &r), PL_ERR_FILE);
+
     for (size_t i = 0; i < n; i++) {
         all[i] ^= 0xFF;
         bool opened = pl_st_open_memory(all, n, "bent.pt", &r) == PL_OK;
@@ -176,12 +186,15 @@ TEST(pt_a_set_reads_folders_lists_and_prefers_safetensors)
     CHECK_OK(pl_tensors_save(path, &a, 1));
     CHECK_OK(pl_tensors_save(pl_test_path("x-2.bin"), &b, 1));
     CHECK_OK(pl_st_set_open(pl_test_dir(), &s));
+
     CHECK(pl_st_set_find(s, "a", &file) && pl_st_set_find(s, "b", &file));
     pl_st_set_close(s);
+
     snprintf(list, sizeof list, "%s,%s", path, pl_test_path("x-2.bin"));
     CHECK_OK(pl_st_set_open(list, &s));
     CHECK_INT(pl_st_set_files(s), 2);
     pl_st_set_close(s);
+
     CHECK_OK(pl_tensors_save(pl_test_path("x.safetensors"), &b, 1));
     CHECK_OK(pl_st_set_open(pl_test_dir(), &s));
     CHECK(!pl_st_set_find(s, "a", &file) && pl_st_set_find(s, "b", &file));
@@ -223,8 +236,10 @@ TEST(pt_files_read_back_in_order)
     float x[6];
     write_some(pl_test_path("x.ckpt"));
     CHECK_OK(pl_st_open(pl_test_path("x.ckpt"), &r));
+
     CHECK_INT(pl_st_count(r), 4);
     for (int i = 0; i < 4; i++) CHECK_TEXT(pl_st_at(r, i)->name, name[i]);
+
     CHECK_OK(pl_st_read(r, pl_st_at(r, 0), x, sizeof x));
     CHECK(x[1] == -2 && x[5] == 6);
     CHECK_INT(pl_st_at(r, 0)->begin % 64, 0);
@@ -250,5 +265,6 @@ TEST(pt_python_reads_what_is_written)
         "assert s['empty'].shape == (0, 4) and s['count'].item() == -9 and d['epoch'] == 3; "
         "assert d['rest'] == {'a': [None, True, 0.5, 'x'], 'big': 5000000000}\"",
         python, pl_test_path("x.pt"));
+
     CHECK_INT(system(text), 0);
 }

@@ -140,6 +140,7 @@ TEST(tokenizer_files_that_are_damaged_or_of_another_kind_are_refused)
     refuses(clip, "merges.txt", "#version\n", "no merges");
     refuses(clip, "merges.txt", "\x1f\x8b\x08", "gunzip");
     pl_tokenizer *t;
+
     CHECK(pl_tokenizer_open("no/such", piece, &t) == PL_ERR_DATA);
     CHECK(pl_tokenizer_open(pl_test_dir(), PL_TOKENIZER_CLIP, &t) == PL_ERR_DATA &&
           strstr(pl_error_text(), "vocab.json"));
@@ -156,6 +157,7 @@ TEST(tokenizer_settings_beside_a_vocabulary_are_read)
     pl_tokenizer *t;
     int32_t ids[4];
     int64_t n;
+
     CHECK(put("vocab.txt", vocab, strlen(vocab)));
     for (int cased = 0; cased < 2; cased++) {
         if (cased) CHECK(put("tokenizer_config.json", settings, strlen(settings)));

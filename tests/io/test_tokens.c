@@ -29,6 +29,7 @@ TEST(tokens_without_a_vocabulary_are_bytes)
     int32_t out[8];
     int64_t n;
     CHECK_OK(pl_tokens_open(NULL, &t));
+
     CHECK_INT(pl_tokens_count(t), 256);
     CHECK(comes_back(t, "a\xc3\xa9\0z", 5, out, &n));
     CHECK_INT(n, 5);
@@ -75,6 +76,7 @@ TEST(tokens_take_any_bytes)
     char all[256];
     for (int i = 0; i < 256; i++) all[i] = (char)i;
     CHECK_OK(pl_tokens_open("tests/data/tokens", &t));
+
     CHECK(comes_back(t, all, 256, out, &n));
     CHECK(comes_back(t, "\xff\xfe the \xc3", 8, out, &n));
     CHECK(comes_back(t, "\xf0\x9f", 2, out, &n));

@@ -65,9 +65,11 @@ TEST(yaml_aliases_repeat_their_anchor)
     const pl_yaml *r;
     CHECK_OK(parse("a: &x {p: 1, q: [2, 3]}\nb: *x\n", &r));
     const pl_yaml *b = pl_yaml_get(r, "b");
+
     CHECK(b->kind == PL_YAML_MAPPING && pl_yaml_get(b, "q")->n_items == 2);
     CHECK_INT(b->line, 2);
     CHECK(strcmp(b->key->text, "b") == 0);
+
     REFUSED("a: *x\n", "c.yaml:1:");
     REFUSED("a: &x [*x]\n", "no complete anchor");
 }
@@ -126,6 +128,7 @@ TEST(yaml_comments_in_json_get_a_hint)
     const pl_yaml *r;
     CHECK_OK(parse("{ # see // there\n \"lr\": \"// not one\", url: http://x }\n", &r));
     CHECK_OK(parse("path: //server/x\n", &r)); /* not JSON: plain text */
+
     CHECK_INT(pl_yaml_parse("// x\n{}", 7, "c.json", &arena, &r), PL_ERR_CONFIG);
     CHECK(strstr(pl_error_text(), "rename the file to .yaml"));
     pl_arena_release(&arena);

@@ -433,6 +433,7 @@ TEST(batch_labels_are_true)
         n++;
         for (int c = 0; op->cases[c].attr; c++) check_labels(op, c);
     }
+
     CHECK(n >= 20);
 }
 
@@ -478,6 +479,7 @@ TEST(batch_analysis_refuses_two_different_graphs)
     pl_status odd = pl_batch_analyse(a.g, a.g, 8, 3, false, a.goals, a.n, &r);
     release(&a);
     release(&b);
+
     CHECK_INT(other, PL_ERR_GRAPH);
     CHECK_INT(odd, PL_ERR_ARG);
 }

@@ -40,6 +40,7 @@ TEST(cancel_pairs_of_layouts_leave_the_graph_without_them)
     pl_store *store = pl_store_new();
     char *plain = text_after_passes(two_layers(store, false));
     char *pairs = text_after_passes(two_layers(store, true));
+
     CHECK(plain && pairs);
     CHECK_MSG(!strstr(pairs, "permute") && strcmp(plain, pairs) == 0, "%s", pairs);
     pl_text_free(plain);
@@ -69,6 +70,7 @@ TEST(cancel_keeps_permutations_that_do_not_cancel)
     }
     pl_graph *g = pl_graph_new(store);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 3, 4, 4));
+
     CHECK(stays(g, pl_flip(g, pl_permute(g, pl_flip(g, x, 2), swap), 2), "flip"));
     pl_store_free(store);
 }

@@ -228,6 +228,7 @@ TEST(fuse_layer_norm_is_one_group)
     pl_output(b.g, "y", norm(b.g, x, PL_AXIS(1), w, &mean, &rstd));
     pl_output(b.g, "mean", mean);
     pl_output(b.g, "rstd", rstd);
+
     CHECK_INT(units_of(&b), 1);
     CHECK_INT(b.u->unit[0].n_out, 3);
     end(&b);
@@ -257,6 +258,7 @@ TEST(fuse_group_norm_is_two_groups)
     pl_val z = pl_mul(g, pl_sub(g, r, mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
     z = pl_mul(g, pl_reshape(g, z, PL_DIMS(3, 4, 5, 24)), w);
     pl_output(g, "y", pl_silu(g, z));
+
     CHECK_INT(units_of(&b), 2);
     end(&b);
 }
@@ -273,6 +275,7 @@ TEST(fuse_joins_reductions_with_a_store)
     pl_output(g, "db", pl_sum(g, m, PL_AXIS(0), false));
     pl_output(g, "dw", pl_sum(g, pl_mul(g, m, x), PL_AXIS(0), false));
     pl_output(g, "all", pl_sum(g, pl_square(g, d), PL_AXES_ALL, false));
+
     CHECK_INT(units_of(&b), 1);
     CHECK_INT(b.u->unit[0].n_in, 2);
     end(&b);
@@ -313,6 +316,7 @@ TEST(fuse_groups_are_convex)
     pl_val a = pl_exp(g, x);
     pl_val k = pl_matmul(g, a, a, false, false);
     pl_output(g, "y", pl_add(g, pl_tanh(g, a), k));
+
     CHECK_INT(units_of(&b), 3);
     end(&b);
 }
@@ -330,6 +334,7 @@ TEST(fuse_splits_groups_at_the_limits)
     }
     pl_output(b.g, "y", sum);
     uint32_t n = units_of(&b);
+
     CHECK(n >= 3 && n <= 12);
     end(&b);
 }
@@ -343,6 +348,7 @@ TEST_ALONE(fuse_of_large_graphs_takes_little_time)
     pl_units *u = fuse(g, 64);
     double ms = (double)(used_ns() - t) / 1e6;
     printf("    %d nodes, %u units in %.0f ms\n", pl_graph_nodes(g), u->n, ms);
+
     CHECK(ms < 500 * PATIENCE);
     pl_units_free(u);
     pl_graph_free(g);

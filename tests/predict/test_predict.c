@@ -18,6 +18,7 @@ TEST(predict_of_a_recipe_without_predictions_says_so)
                                    .data_read = small_run_noise};
     pl_run *run = NULL;
     CHECK_OK(small_run_open(&made, (const char *const[]){"batch=2"}, 1, &run));
+
     CHECK_INT(pl_run_predict_only(run), PL_ERR_CONFIG);
     CHECK_MSG(strstr(pl_error_text(), "recipe made makes no predictions"), "%s", pl_error_text());
     pl_run_free(run);

@@ -29,15 +29,18 @@ TEST(cloud_predicts_heights_of_arrays_without_targets)
                          "$P predict run --input new --out got/deep --quiet",
                       d),
               0, "");
+
     pl_type t, u;
     float *km = predicted_numbers("got/deep/heights.npy", &t),
           *target = predicted_numbers("set/eval/target.npy", &u);
     CHECK(km && target && t.dim[0] == 6 && u.dim[0] == 6);
+
     double mae = 0;
     char want[64], path[700];
     snprintf(path, sizeof path, "%s/got/deep/heights.csv", d);
     const char *csv = cli_read(path);
     CHECK_MSG(strncmp(csv, "sample,height_km\n", 17) == 0, "%s", csv);
+
     for (int64_t i = 0; i < 6; i++) {
         mae += fabs((double)km[i] - ((double)target[i] * CLOUD_STD_KM + CLOUD_MEAN_KM)) / 6;
         snprintf(want, sizeof want, "\n%lld,%.9g\n", (long long)i, (double)km[i]);
@@ -57,6 +60,7 @@ TEST(cloud_predicts_heights_of_every_frame_of_a_flight)
     const char *d = pl_test_dir();
     WANT_BIN();
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+
     CHECK_RUN(cli_run(IN "$P generate cloud/tiny " TOY "--raw --out f --quiet && "
                          "$P train cloud/tiny " TOY
                          "data.flights=f data.eval_flights=12Feb25 --out run --quiet && "
@@ -71,15 +75,19 @@ TEST(cloud_predicts_heights_of_every_frame_of_a_flight)
                       d),
               0, "");
     CHECK_RUN(cli_run(IN "$P generate cloud/tiny " TOY "--raw --out g --quiet", d), 0, "");
+
     cli_result r = cli_run(IN "$P eval run data.flights=g --json", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     double eval = predicted_metric(r.out, "mae_km"), mae = 0;
     pl_type t;
     float *km = predicted_numbers("got/heights.npy", &t);
     CHECK(km && t.rank == 1 && t.dim[0] == 18);
+
     for (int64_t i = 0; i < 6; i++)
         mae += fabs((double)km[3 * i + 1] - cloud_sky_truth(PL_SUBSET_EVAL, i).km) / 6;
     CHECK_NEAR(eval, mae, 1e-5);
+
     char path[700];
     snprintf(path, sizeof path, "%s/got/heights.csv", d);
     CHECK_MSG(strstr(cli_read(path), "flight,frame,time,height_km\n12Feb25,0,1739318400.000,"),

@@ -29,6 +29,7 @@ TEST(fluxflow_predicts_the_reconstruction_that_eval_shows)
                          "diff -r got again",
                       d),
               0, "");
+
     int w, h, v, u;
     uint8_t *shown = predicted_pixels("a/b/reconstructed.png", &w, &h),
             *got = predicted_pixels("got/000000.png", &v, &u);
@@ -130,6 +131,7 @@ TEST(fluxflow_samples_are_those_of_their_samplers_formula)
                          "--out vae --quiet && $P train " FLOW "--out run --quiet",
                       d),
               0, "");
+
     pl_type type = PL_TYPE(PL_F32, 3, TEXT), t;
     float text[3 * TEXT];
     pl_sample_noise(5, 3 * TEXT, text);
@@ -147,6 +149,7 @@ TEST(fluxflow_samples_are_those_of_their_samplers_formula)
                          "flow.width=16 flow.heads=4 flow.layers=1 flow.text=6",
                       d),
               6, "flow_processor");
+
     char key[700];
     snprintf(key, sizeof key, "predict.expander=%s/vae/model.safetensors", d);
     const char *const keys[] = {key};

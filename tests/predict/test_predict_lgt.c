@@ -66,6 +66,7 @@ TEST(lgt_predicts_latents_along_the_path_of_its_inference)
     WANT_BIN();
     pl_sample_noise(3, N * SIZE, in);
     CHECK_OK(pl_npy_write(pl_test_path("in.npy"), &type, in));
+
     CHECK_RUN(
         cli_run(IN "$P train " TOY "--out run --quiet && "
                    "$P predict run --input in.npy --out got --seed 5 --quiet " KEYS
@@ -73,8 +74,10 @@ TEST(lgt_predicts_latents_along_the_path_of_its_inference)
                    "&& cmp got/latents.npy low/latents.npy",
                 d),
         0, "");
+
     float *got = predicted_numbers("got/latents.npy", &t);
     CHECK(got && t.rank == 4 && t.dim[0] == N && t.dim[1] == 4 && t.dim[3] == SIDE);
+
     pl_run *run = NULL;
     CHECK_OK(predicted_open("run", NULL, 0, &run));
     for (int i = 0; i < N; i++) {

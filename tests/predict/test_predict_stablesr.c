@@ -39,6 +39,7 @@ TEST(stablesr_tiles_that_nothing_changes_join_to_the_same_map)
             for (int64_t i = 0; i < n; i++)
                 CHECK_NEAR((double)joined[i], (double)map[i], 1e-4 * (1 + fabs((double)map[i])));
         }
+
     /* Weights fall from the centre of a tile, the same on both sides. */
     CHECK(sr_tile_weight(8, 3, 3) > sr_tile_weight(8, 3, 1));
     CHECK_NEAR(sr_tile_weight(8, 0, 2), sr_tile_weight(8, 7, 5), 1e-12);
@@ -67,9 +68,11 @@ TEST(stablesr_sizes_and_colours_match_pytorch)
       area[] = {{0, 0, 0, 0.03}, {16, 19, 2, -0.52}, {8, 7, 1, 0.51}};
     for (int i = 0; i < 60; i++) small[i] = (uint8_t)((i * 37 + 11) % 256);
     sr_enlarge(small, 4, 5, big, 9, 13);
+
     for (int i = 0; i < 7; i++)
         CHECK_NEAR((double)big[(cubic[i].y * 13 + cubic[i].x) * 3 + cubic[i].c], cubic[i].want,
                    1e-6);
+
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < 40 * 36 * 3; i++) {
             x[i] = (float)((i * 29 + 7) % 101) / 50 - 1;
@@ -182,6 +185,7 @@ TEST(stablesr_predicts_what_its_samplers_formula_says)
     write_vae();
     write_fused_vae();
     write_picture("a.png", 16, 16);
+
     CHECK_RUN(cli_run(IN "$P train " TOY "--out run --quiet", d), 0, "");
     for (int ddim = 0; ddim < 2; ddim++) {
         const char *vae = ddim ? "fused.ckpt" : "vae.safetensors",
@@ -239,6 +243,7 @@ TEST(stablesr_restores_pictures_of_any_size_and_refuses_bad_inputs)
     int w, h;
     WANT_BIN();
     write_vae();
+
     CHECK_RUN(cli_run(IN "mkdir -p in/deep", d), 0, "");
     write_picture("in/deep/wide.png", 27, 18); /* 108 x 72: two tiles by one and a half */
     write_picture("in/small.png", 9, 8);       /* enlarged to a tile, then reduced */
@@ -250,13 +255,16 @@ TEST(stablesr_restores_pictures_of_any_size_and_refuses_bad_inputs)
                          "predict.steps=2 && ! cmp -s a/small.png c/small.png",
                       d),
               0, "");
+
     uint8_t *wide = predicted_pixels("a/deep/wide.png", &w, &h);
     CHECK(wide && w == 108 && h == 72);
+
     /* AdaIN gives the colours of the picture: left dark, right bright in the mean. */
     double mean = 0;
     for (int i = 0; i < w * h * 3; i++) mean += wide[i] / (w * h * 3.0);
     CHECK_MSG(mean > 110 && mean < 140, "mean %g", mean);
     free(wide);
+
     uint8_t *small = predicted_pixels("a/small.png", &w, &h);
     CHECK(small && w == 36 && h == 32);
     free(small);
@@ -317,13 +325,16 @@ TEST(stablesr_evaluations_score_the_pictures_that_they_show)
     const char *d = pl_test_dir();
     WANT_BIN();
     write_vae();
+
     CHECK_RUN(cli_run(IN "$P train " TOY
                          "batch=1 data.eval_samples=1 sample.every=2 sample.count=1 "
                          "restore.steps=2 --out run --quiet && test -e run/samples",
                       d),
               0, "");
+
     cli_result r = cli_run(IN "$P eval run restore.eval=true sample.count=1 --out shown --json", d);
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     double psnr = predicted_metric(r.out, "psnr_db"), ssim = predicted_metric(r.out, "ssim");
     double lq = predicted_metric(r.out, "lq_psnr_db"), lq_ssim = predicted_metric(r.out, "lq_ssim");
     int w, h;
@@ -355,8 +366,10 @@ TEST(stablesr_evaluations_score_lpips_with_given_weights)
     CHECK_OK(small_run_save("fluxflow/tiny", keys, 1, pl_test_path("whole.safetensors")));
     CHECK_OK(renamed_write(pl_test_path("whole.safetensors"), pl_test_path("lpips.safetensors"),
                            (renamed_file){.of = "lpips.", .parts = 1, .name = same_name}));
+
     CHECK_RUN(cli_run(IN "$P train " TOY "sample.every=2 restore.steps=1 --out run --quiet", d), 0,
               "");
+
     double distance[2];
     for (int same = 0; same < 2; same++) {
         cli_result r = cli_run(IN "$P eval run restore.eval=true lpips.weights=lpips.safetensors "

@@ -46,6 +46,7 @@ TEST(wandistill_predicts_latents_by_the_authors_loop)
     WANT_BIN();
     pl_sample_noise(6, N * TEXT, text);
     CHECK_OK(pl_npy_write(pl_test_path("text.npy"), &type, text));
+
     CHECK_RUN(cli_run(IN "$P train " TOY "--out run --quiet && "
                          "$P predict run --input text.npy --out got --seed 8 --quiet "
                          "predict.steps=4 && "
@@ -53,10 +54,12 @@ TEST(wandistill_predicts_latents_by_the_authors_loop)
                          "predict.steps=4 --memory 80MB && diff -r got low",
                       d),
               0, "");
+
     float *got = predicted_numbers("got/latents.npy", &t),
           *wide = predicted_numbers("got/teacher_latents.npy", &u);
     CHECK(got && t.rank == 4 && t.dim[0] == N && t.dim[1] == 4 && t.dim[2] == 8);
     CHECK(wide && u.dim[0] == N && u.dim[1] == 16 && u.dim[3] == 8);
+
     pl_run *run = NULL;
     CHECK_OK(predicted_open("run", NULL, 0, &run));
     for (int i = 0; i < N; i++) {
@@ -71,6 +74,7 @@ TEST(wandistill_predicts_latents_by_the_authors_loop)
     for (int k = 0; k < 2 * LATENT; k++) last[k] = (float)x[k % LATENT];
     pl_program *p = predicted_program(run, "project");
     CHECK(p && predicted_set(run, p, "latents", last, sizeof last));
+
     const float *out = predicted_run(run, p, "wide");
     CHECK(out);
     for (int k = 0; k < WIDE; k++)

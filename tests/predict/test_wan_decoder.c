@@ -93,6 +93,7 @@ TEST(wandistill_decoder_of_a_video_matches_diffusers)
     CHECK_OK(lab_run(all.l, 0));
     CHECK_OK(lab_run(first.l, 0));
     const float *x = lab_output(all.l, 0, "x", &t), *y = lab_output(first.l, 0, "x", NULL);
+
     CHECK(t.rank == 5 && t.dim[1] == 9 && t.dim[2] == 16 && t.dim[3] == 24 && t.dim[4] == 3);
     for (size_t i = 0; i < sizeof torch_frames / sizeof *torch_frames; i++)
         CHECK_NEAR(x[torch_frames[i].at], torch_frames[i].want, 2e-5); /* PyTorch's f32: 1.3e-5 */
@@ -267,6 +268,7 @@ TEST(wandistill_pictures_are_those_of_diffusers)
     if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     WANT_PYTHON(python, "diffusers");
+
     CHECK_RUN(cli_run(IN "%s -c '%s' && $P train wandistill/tiny train.steps=2 eval.every=0 "
                          "--out run --quiet && $P generate wandistill/tiny data.samples=2 "
                          "data.eval_samples=1 --raw --out p --quiet && "

@@ -351,6 +351,7 @@ TEST(cloud_augmentation_changes_frames_and_angles_as_documented)
     lab l;
     for (int i = 0; i < B * STACK; i++) x[i] = (float)(1 + i);
     run_piece_with(&l, changed_frames, t, x, "augment.flip=1");
+
     for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] == x[i - i % WIDE + WIDE - 1 - i % WIDE]);
     end_piece(&l);
     run_piece_with(&l, changed_angles, PL_TYPE(PL_F32, B, 2), angles, "augment.flip=1");
@@ -410,6 +411,7 @@ TEST(cloud_seed_compat_jitters_brightness_in_8_bits)
     double mean[2] = {0};
     for (int i = 0; i < 2 * TALL * WIDE; i++)
         mean[i / (TALL * WIDE)] += (double)l.out[i] / (TALL * WIDE);
+
     for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] >= 0 && l.out[i] <= 1);
     CHECK_MSG(fabs(mean[0] - mean[1]) > 0.005, "frames of one brightness: %g and %g", mean[0],
               mean[1]);
@@ -512,6 +514,7 @@ TEST(cloud_seed_compat_moves_norms_twice)
                           1e-5 * fabs((double)once.mean[c]) &&
                       once.mean[c] != 0,
                   "channel %d: %g and %g", c, (double)once.mean[c], (double)twice.mean[c]);
+
     CHECK(once.count == 1 && twice.count == 2 && lstm.count == 1);
     const char *const three[] = {"seed_compat=true"};
     CHECK_OK(track(three, 1, &twice));
@@ -535,20 +538,24 @@ TEST(cloud_contrast_evens_out_dark_and_bright_parts)
         if (i % SIDE < SIDE / 4) left += (double)x[i];
         if (i % SIDE >= SIDE * 3 / 4) right += (double)x[i], spread += fabs((double)x[i] - 0.5);
     }
+
     CHECK_NEAR(right / (SIDE * SIDE / 4), 0.5, 0.03);
     CHECK_NEAR(spread / (SIDE * SIDE / 4), 0.25, 0.03);
     CHECK(left > 0);
+
     /* A clip limit near 0 leaves a linear ramp: values keep their order. */
     for (int i = 0; i < SIDE * SIDE; i++) x[i] = (float)(i % SIDE);
     cloud_contrast(x, SIDE, SIDE, 1e-9, false, room);
     for (int i = 1; i < SIDE; i++) CHECK(x[i] >= x[i - 1]);
     CHECK_NEAR((double)x[SIDE / 2], 0.5, 0.1);
+
     cloud_contrast(x, SIDE, SIDE, 0, true, room);
     double sum = 0, squares = 0;
     for (int i = 0; i < SIDE * SIDE; i++)
         sum += (double)x[i], squares += (double)x[i] * (double)x[i];
     CHECK_NEAR(sum / (SIDE * SIDE), 0, 1e-5);
     CHECK_NEAR(squares / (SIDE * SIDE), 1, 1e-3);
+
     for (int i = 0; i < SIDE * SIDE; i++) x[i] = 7;
     cloud_contrast(x, SIDE, SIDE, 0.01, true, room);
     CHECK(isfinite(x[0]));

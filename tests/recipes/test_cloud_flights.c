@@ -90,15 +90,18 @@ TEST(cloud_flights_split_samples_and_weights_by_flight)
     /* Labelled frames are 1 to 3 and 8 to 19 (frame 0 is below 0.1 km): 15 frames. Every fifth
      * is held out for evaluation. */
     CHECK_OK(open_flights(dir, apart + 3, 1, &run, &data));
+
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 2 * 12);
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2 * 3);
     cloud_flights_close(data);
     pl_run_free(run);
+
     CHECK_OK(open_flights(dir, apart, 4, &run, &data));
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3 * 15);
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 15);
     cloud_flights_close(data);
     pl_run_free(run);
+
     /* With other height limits: frames 1 to 3 only, and frame 7 too. */
     static const char *const low[] = {"data.eval_flights=b", "data.max_km=0.75"},
                              *const high[] = {"data.eval_flights=b", "data.max_km=6"};
@@ -106,6 +109,7 @@ TEST(cloud_flights_split_samples_and_weights_by_flight)
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3);
     cloud_flights_close(data);
     pl_run_free(run);
+
     CHECK_OK(open_flights(dir, high, 2, &run, &data));
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 16);
     cloud_flights_close(data);
@@ -179,6 +183,7 @@ TEST(cloud_seed_compat_reads_frames_without_a_flat_field)
         cloud_flights_close(data);
         pl_run_free(run);
     }
+
     CHECK(memcmp(&b[0], &b[1], sizeof b[0]) != 0 && memcmp(&b[1], &b[2], sizeof b[0]) == 0);
 }
 
@@ -212,8 +217,10 @@ TEST(cloud_flights_that_are_generated_read_back_the_same)
     pl_run *reader = NULL;
     CHECK_OK(pl_run_open("cloud/tiny", read, 9, &reader));
     CHECK_OK(cloud_flights_open(pl_run_config(reader), &data));
+
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 5);
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2);
+
     for (int64_t i = 0; i < 7; i++) {
         pl_subset subset = i < 5 ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL;
         int64_t sample = i < 5 ? i : i - 5;
@@ -274,14 +281,18 @@ TEST(cloud_flights_train_and_refuse_mistakes_on_the_command_line)
         line, sizeof line,
         "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s",
         list);
+
     CHECK_RUN(cli_run("%s", line), 0, "12 steps");
     snprintf(line, sizeof line,
              "$P train cloud/tiny frames=3 height=11 width=8 data.first_row=2 %s", list);
     CHECK_RUN(cli_run("%s", line), 5, "want rows 2 to 13 of 8 columns");
+
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=x,y");
     CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
+
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=/no/x.h5,y.h5,z.h5");
     CHECK_RUN(cli_run("%s", line), 5, "/no/x.h5");
+
     /* Missing flights; so few labels that a fifth of them is none (frames 2 and 3); only one
      * label (frame 3). */
     static const struct {

@@ -58,6 +58,7 @@ TEST(cloud_evaluates_shares_of_answers_within_a_distance)
             if (strcmp(e.name[i], names[k]) == 0) share[k] = e.value[i];
         if (strcmp(e.name[i], "mae_km") == 0) mae = e.value[i];
     }
+
     /* Markov's inequality: the share above x is at most mean / x, and the mean is at least x
      * times that share. */
     CHECK(0 <= share[0] && share[0] <= share[1] && share[1] <= share[2] && share[2] <= 1);

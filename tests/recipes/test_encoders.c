@@ -91,17 +91,20 @@ TEST(embed_umt5_gives_the_numbers_of_transformers)
 {
     WANT(PL_TOKENIZER_SENTENCEPIECE);
     CHECK_RUN(cli_run(EMBED UMT5 "--out a.npy", pl_test_dir(), data()), 0, "are cut");
+
     agrees("a.npy", NULL, "umt5", "out");
     /* Wan's own names, and a file with the lengths */
     CHECK_RUN(
         cli_run(EMBED UMT5 "--weights $D/umt5-wan --out b.safetensors", pl_test_dir(), data()), 0,
         "");
+
     agrees("b.safetensors", "text", "umt5", "out");
     pl_st_reader *f;
     int64_t length[20];
     CHECK_OK(pl_st_open(pl_test_path("b.safetensors"), &f));
     const pl_st_tensor *t = pl_st_find(f, "lengths");
     CHECK(t && t->end - t->begin == sizeof length);
+
     CHECK_OK(pl_st_read(f, t, length, sizeof length));
     CHECK(length[0] == 14 && length[1] == 1 && length[19] == 24);
     pl_st_close(f);
@@ -122,12 +125,15 @@ TEST(embed_distilbert_gives_the_numbers_of_transformers)
 {
     WANT(PL_TOKENIZER_WORDPIECE);
     CHECK_RUN(cli_run(EMBED BERT "--out a.npy", pl_test_dir(), data()), 0, "");
+
     agrees("a.npy", NULL, "distilbert", "out");
     CHECK_RUN(cli_run(EMBED BERT "--pool mean --out b.npy", pl_test_dir(), data()), 0, "");
+
     agrees("b.npy", NULL, "distilbert", "mean");
     /* FluxFlow's text encoder: a prefix, and a head after the mean */
     CHECK_RUN(cli_run(EMBED BERT "--weights $D/fluxflow --out c.npy", pl_test_dir(), data()), 0,
               "");
+
     agrees("c.npy", NULL, "distilbert", "vector");
     CHECK_RUN(
         cli_run(EMBED BERT "--weights $D/fluxflow --pool none --out d.npy", pl_test_dir(), data()),
@@ -139,10 +145,13 @@ TEST(embed_openclip_gives_the_numbers_of_transformers_and_open_clip)
 {
     WANT(PL_TOKENIZER_CLIP);
     CHECK_RUN(cli_run(EMBED CLIP "--out a.npy", pl_test_dir(), data()), 0, "");
+
     agrees("a.npy", NULL, "clip", "out");
     CHECK_RUN(cli_run(EMBED CLIP "--layer penultimate --out b.npy", pl_test_dir(), data()), 0, "");
+
     agrees("b.npy", NULL, "clip", "penultimate");
     CHECK_RUN(cli_run(EMBED OPEN "--out c.safetensors", pl_test_dir(), data()), 0, "");
+
     agrees("c.safetensors", "context", "openclip", "out");
     CHECK_RUN(
         cli_run(EMBED OPEN "--layer last --tensor x --out d.safetensors", pl_test_dir(), data()), 0,
@@ -158,11 +167,13 @@ TEST(embed_finds_heads_in_the_files_beside_the_weights)
         cli_run("cd %s && D=%s && cp $D/clip/model.safetensors . && $P embed --quiet " CLIP
                 "--weights model.safetensors --prompt a --out a.npy",
                 pl_test_dir(), data());
+
     CHECK_MSG(r.code == 2 && strstr(r.err, "heads=N"), "%s", r.err);
     CHECK(cli_write(pl_test_path("config.json"),
                     "{\"text_config\": {\"num_attention_heads\": 4, \"hidden_act\": null}}"));
     CHECK_RUN(cli_run(EMBED CLIP "--weights model.safetensors --out a.npy", pl_test_dir(), data()),
               0, "");
+
     agrees("a.npy", NULL, "clip", "out");
     CHECK(cli_write(pl_test_path("open_clip_config.json"),
                     "{\"model_cfg\": {\"text_cfg\": {\"heads\": 2}}}"));
@@ -180,15 +191,18 @@ TEST(embed_length_type_and_one_prompt_are_chosen)
     pl_npy *a;
     CHECK_RUN(cli_run(EMBED BERT "--length 8 --dtype f16 --out a.npy", pl_test_dir(), data()), 0,
               "");
+
     CHECK_OK(pl_npy_open(pl_test_path("a.npy"), &a));
     pl_type type = pl_npy_type(a), want = PL_TYPE(PL_F16, 20, 8, 20);
     CHECK(pl_type_equal(&type, &want));
     pl_npy_close(a);
+
     cli_result r = cli_run("cd %s && D=%s && $P embed --json " BERT
                            "--prompt 'a photo of a red fox' --out new/b.npy",
                            pl_test_dir(), data());
     CHECK_MSG(r.code == 0 && strstr(r.out, "\"prompts\":1,") && strstr(r.out, "\"batch\":1,"),
               "%s%s", r.out, r.err);
+
     CHECK_OK(pl_npy_open(pl_test_path("new/b.npy"), &a));
     CHECK_INT(pl_npy_rows(a), 1);
     pl_npy_close(a);
@@ -202,8 +216,10 @@ TEST(embed_stays_within_a_budget)
               "smallest budget is");
     CHECK(access(pl_test_path("a.npy"), F_OK) != 0);
     CHECK_RUN(cli_run(EMBED BERT "--out a.npy", pl_test_dir(), data()), 0, "");
+
     cli_result r = cli_run(EMBED BERT "--out b.npy --memory 40MB --json", pl_test_dir(), data());
     CHECK_MSG(r.code == 0, "%s", r.err);
+
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(j && cli_member(j, "peak_used_bytes") > 0 &&
           cli_member(j, "peak_used_bytes") <= 40000000);
@@ -222,6 +238,7 @@ TEST(embed_reads_pytorch_files_and_several_files)
     int n[2] = {0, 0};
     snprintf(path, sizeof path, "%s/fluxflow/text_encoder.safetensors", data());
     CHECK_OK(pl_tensors_open(path, &t));
+
     CHECK(pl_tensors_count(t) <= MOST);
     for (int i = 0; i < pl_tensors_count(t); i++) {
         pl_tensor_info info = pl_tensors_at(t, i);
@@ -238,6 +255,7 @@ TEST(embed_reads_pytorch_files_and_several_files)
     pl_tensors_close(t);
     CHECK_RUN(cli_run(EMBED BERT "--weights bert.pt --out a.npy heads=4", pl_test_dir(), data()), 0,
               "");
+
     agrees("a.npy", NULL, "distilbert", "out");
     CHECK_RUN(cli_run(EMBED BERT "--weights head.safetensors,bert.pt --out b.npy heads=4",
                       pl_test_dir(), data()),
@@ -251,6 +269,7 @@ TEST(embed_feeds_wandistill)
     WANT(PL_TOKENIZER_SENTENCEPIECE);
     double loss[2], other[2];
     char path[2][1024];
+
     CHECK_RUN(cli_run(EMBED UMT5 "--length 6 --out text.npy", pl_test_dir(), data()), 0, "");
     snprintf(path[0], sizeof path[0], "data.prompts=%s/prompts.txt", data());
     snprintf(path[1], sizeof path[1], "data.embeddings=%s", pl_test_path("text.npy"));
@@ -272,6 +291,7 @@ TEST(embed_feeds_fluxflow)
                 "$P embed --quiet " BERT "--weights $D/fluxflow --text captions.txt --out "
                 "text.npy",
                 pl_test_dir(), data());
+
     CHECK_MSG(r.code == 0, "%s", r.err);
     snprintf(path[0], sizeof path[0], "data.path=%s", pl_test_path("set"));
     snprintf(path[1], sizeof path[1], "data.prompts=%s", pl_test_path("captions.txt"));
@@ -290,6 +310,7 @@ TEST(embed_feeds_stablesr_with_the_empty_prompt)
     cli_result r =
         cli_run("cd %s && D=%s && $P embed --quiet " OPEN "--prompt '' --out empty.safetensors",
                 pl_test_dir(), data());
+
     CHECK_MSG(r.code == 0, "%s", r.err);
     snprintf(path, sizeof path, "context_from=%s", pl_test_path("empty.safetensors"));
     const char *keys[] = {path, "model.context=[20, 32]", "batch=1", "data.samples=2"};
@@ -299,6 +320,7 @@ TEST(embed_feeds_stablesr_with_the_empty_prompt)
     float *want = tensor(pl_test_path("empty.safetensors"), "context", &type), got[20 * 32];
     int slot = pl_store_find(pl_run_store(run), "context");
     CHECK(want && slot >= 0 && pl_type_elems(&type) == 20 * 32);
+
     CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, got, sizeof got));
     CHECK(memcmp(got, want, sizeof got) == 0);
     free(want);
@@ -332,10 +354,12 @@ TEST(embed_refuses_bad_options_weights_tokenizers_and_prompts)
     refuses(6, "is not an umT5", UMT5 "--weights $D/clip --prompt a");
     refuses(6, "is not a text encoder of CLIP", CLIP "--weights $D/distilbert --prompt a");
     refuses(5, "no tokenizer", BERT "--tokenizer $D/umt5-wan --prompt a");
+
     CHECK_INT(cli_run("cd %s && (cat %s/distilbert/vocab.txt; echo more) >vocab.txt", pl_test_dir(),
                       data())
                   .code,
               0);
+
     refuses(5, "belong to another model", BERT "--tokenizer vocab.txt --prompt a");
     refuses(5, "no/such", BERT "--text no/such");
     CHECK(cli_write(pl_test_path("latin1.txt"), "a fox\ncaf\xe9\n"));
@@ -367,19 +391,24 @@ TEST(embed_refuses_weights_with_missing_tensors_or_other_types)
     WANT(PL_TOKENIZER_WORDPIECE);
     CHECK(spoil("a.safetensors", "transformer.layer.1.ffn.lin2.bias",
                 "transformer.layer.1.ffn.lin2.bear"));
+
     refuses(6, "layer.1.ffn.lin2.bias", BERT "--weights a.safetensors --prompt a heads=4");
     CHECK(spoil("a.safetensors", "\"dtype\":\"F32\",\"shape\":[20,20]",
                 "\"dtype\":\"I32\",\"shape\":[20,20]"));
+
     refuses(6, "i32[20,20]", BERT "--weights a.safetensors --prompt a heads=4");
     CHECK(spoil("a.safetensors", "\"shape\":[20,20]", "\"shape\":[40,10]"));
+
     refuses(6, "[40,10]", BERT "--weights a.safetensors --prompt a heads=4");
     CHECK_INT(cli_run("cd %s && head -c 3000 %s/distilbert/model.safetensors >a.safetensors",
                       pl_test_dir(), data())
                   .code,
               0);
+
     refuses(6, "a.safetensors", BERT "--weights a.safetensors --prompt a heads=4");
     CHECK(cli_write(pl_test_path("config.json"), "{\"n_heads\": \"many\"}"));
     CHECK(spoil("a.safetensors", "transformer", "transformer"));
+
     refuses(6, "n_heads", BERT "--weights a.safetensors --prompt a");
     CHECK(cli_write(pl_test_path("config.json"), "{\"activation\": \"swish\", \"n_heads\": 4}"));
     refuses(6, "swish", BERT "--weights a.safetensors --prompt a");

@@ -84,6 +84,7 @@ TEST(fluxflow_step_runs_every_program_in_the_largest_arena)
     pl_step_info info;
     CHECK_OK(pl_run_open("fluxflow/tiny", NULL, 0, &run));
     CHECK_OK(pl_run_build(run));
+
     CHECK_INT(programs_named(run, "disc") + programs_named(run, "disc_r1"), 2);
     uint64_t most = 0;
     for (int i = 0; i < pl_run_step_program_count(run); i++) {
@@ -92,6 +93,7 @@ TEST(fluxflow_step_runs_every_program_in_the_largest_arena)
     }
     CHECK_OK(pl_run_start(run));
     CHECK_INT(pl_run_memory_get(run).arena, most);
+
     for (int step = 0; step < 2; step++) {
         CHECK_OK(pl_run_step(run, &info));
         bool penalised = false, judged = false;
@@ -221,6 +223,7 @@ TEST(fluxflow_decoding_once_gives_the_losses_of_twice_in_less_memory)
         alive[i] = pl_program_plan(pl_run_train_program(run))->live_bound_bytes;
         pl_run_free(run);
     }
+
     CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) == 0);
     CHECK_MSG(alive[0] < alive[1], "%llu and %llu bytes", (unsigned long long)alive[0],
               (unsigned long long)alive[1]);
@@ -328,6 +331,7 @@ TEST(fluxflow_flow_keeps_nothing_of_the_compressor)
     uint64_t few, many;
     CHECK_OK(flow_arena(shallow, 2, &few));
     CHECK_OK(flow_arena(deep, 3, &many));
+
     CHECK_MSG(many == few, "%llu bytes with 1 block of attention, %llu with 13",
               (unsigned long long)few, (unsigned long long)many);
 }
@@ -354,6 +358,7 @@ TEST(fluxflow_flow_does_not_train_the_compressor)
     CHECK_OK(pl_run_step(run, &info));
     CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, after[0], sizeof after[0]));
     CHECK_OK(pl_session_read_slot(pl_run_session(run), moved, 0, after[1], sizeof after[1]));
+
     CHECK(memcmp(before[0], after[0], sizeof before[0]) == 0);
     CHECK(memcmp(before[1], after[1], sizeof before[1]) != 0);
     pl_run_free(run);

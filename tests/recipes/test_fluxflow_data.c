@@ -213,6 +213,7 @@ TEST(fluxflow_captions_encode_by_their_words)
         other += fabs((double)(row[0][i] - row[2][i]));
         with += fabs((double)(row[3][i] - row[4][i]));
     }
+
     CHECK_MSG(same < 1e-5 && other > 1 && with < 1e-5, "%g %g %g", same, other, with);
 }
 
@@ -230,6 +231,7 @@ TEST(fluxflow_buckets_run_the_programs_of_their_size)
     snprintf(command, sizeof command,
              "cd %s && for f in wide/train/*; do mv $f set/train/w$(basename $f); done",
              pl_test_dir());
+
     CHECK_INT(system(command), 0);
     snprintf(path, sizeof path, "data.path=%s", pl_test_path("set"));
     const char *keys[] = {path, "data.buckets=[32x32, 32x64]", "resolutions=[16]", "lpips.on=false",
@@ -237,6 +239,7 @@ TEST(fluxflow_buckets_run_the_programs_of_their_size)
     CHECK_OK(pl_run_open("fluxflow/tiny", keys, 5, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_INT(run->build->n_variants, 2);
+
     CHECK_OK(pl_run_start(run));
     int seen[2] = {0, 0};
     for (int i = 0; i < 4; i++) { /* an epoch: two batches of each */

@@ -50,9 +50,11 @@ TEST(fluxflow_pipeline_trains_stage_by_stage)
             "--out %s/run",
             pl_test_dir()),
         0, "loss is below 0.41: the phase ends");
+
     CHECK_OK(compare_models("run/phases/vae/model.safetensors", "run/phases/gan/model.safetensors",
                             "compressor.", &common, &differ));
     CHECK(common > 20 && differ > common / 2);
+
     for (int i = 0; i < 2; i++) {
         CHECK_OK(compare_models("run/phases/gan/model.safetensors",
                                 "run/phases/flow/model.safetensors",
@@ -62,6 +64,7 @@ TEST(fluxflow_pipeline_trains_stage_by_stage)
     CHECK_OK(compare_models("run/model.safetensors", "run/phases/flow/model.safetensors",
                             "flow_processor.", &common, &differ));
     CHECK(common == 134 && differ == 0);
+
     struct stat st;
     CHECK(stat(pl_test_path("run/samples/00000000-real.png"), &st) != 0);
     CHECK_RUN(cli_run("ls %s/run/samples", pl_test_dir()), 0, "");
@@ -80,6 +83,7 @@ TEST(fluxflow_without_spade_leaves_its_weights)
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_start(run));
     int slot = pl_store_find(pl_run_store(run), "expander.blocks.0.spade.gamma.weight");
+
     CHECK(slot >= 0);
     CHECK_OK(pl_session_read_slot(pl_run_session(run), slot, 0, before, sizeof before));
     CHECK_OK(pl_run_step(run, &info));
@@ -128,9 +132,11 @@ TEST(fluxflow_adversary_alone_moves_the_compressor)
     bool moves, rec;
     pl_run *run;
     CHECK_OK(compressor_moves(alone, 4, &moves, &rec));
+
     CHECK(moves && !rec);
     CHECK_OK(compressor_moves(beside, 6, &moves, &rec));
     CHECK(moves && rec);
+
     CHECK_OK(pl_run_open("fluxflow/tiny", nobody, 2, &run));
     CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
     CHECK_MSG(strstr(pl_error_text(), "no loss trains the decoder"), "%s", pl_error_text());
@@ -147,9 +153,11 @@ TEST(fluxflow_every_resolution_trains_in_one_step)
     pl_step_info info;
     CHECK_OK(pl_run_open("fluxflow/tiny", two, 9, &run));
     CHECK_OK(pl_run_build(run));
+
     CHECK_INT(pl_run_step_program_count(run), 2);
     CHECK(strcmp(pl_run_step_program_at(run, 0).name, "train_1") == 0);
     CHECK_INT(pl_program_input_type(pl_run_step_program_at(run, 0).run, 0).dim[1], 16);
+
     CHECK_OK(pl_run_start(run));
     for (int step = 0; step < 3; step++) {
         CHECK_OK(pl_run_step(run, &info));
@@ -325,8 +333,10 @@ TEST(fluxflow_free_bits_floor_kl_and_its_gradient)
     graph_eval *e = graph_eval_new(g, true);
     for (int i = 0; i < 4; i++) ((float *)graph_eval_at(e, mu))[5 * i] = 3;
     CHECK_OK(graph_eval_run(e));
+
     CHECK(fabsf(*(float *)graph_eval_at(e, kl) - (4 * 4.5f + 20 * 0.5f) / 2) < 1e-5f);
     CHECK(fabsf(*(float *)graph_eval_at(e, plain) - 4 * 4.5f / 2) < 1e-5f);
+
     const float *d = graph_eval_at(e, slope);
     for (int i = 0; i < 24; i++) CHECK(fabsf(d[i] - (i % 5 == 0 && i < 20 ? 1.5f : 0)) < 1e-6f);
     graph_eval_free(e);
@@ -455,6 +465,7 @@ TEST(fluxflow_stage_may_freeze_more)
     if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     int common, differ;
+
     CHECK_RUN(
         cli_run(
             "$P train fluxflow/pipeline-tiny phases.vae.until.steps=2 phases.gan.until.steps=2 "
@@ -462,6 +473,7 @@ TEST(fluxflow_stage_may_freeze_more)
             "phases.flow.until.steps=1 --out %s/run",
             pl_test_dir()),
         0, "");
+
     for (int i = 0; i < 2; i++) {
         CHECK_OK(compare_models("run/phases/vae/model.safetensors",
                                 "run/phases/gan/model.safetensors", i ? "expander." : "compressor.",

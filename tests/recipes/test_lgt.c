@@ -48,6 +48,7 @@ TEST(lgt_reads_pytorch_tensors_of_every_layout)
         CHECK_INT(lgt_pt_read(path, SIDE, got), PL_ERR_DATA);
         CHECK_MSG(strstr(pl_error_text(), why[i]), "%s", pl_error_text());
     }
+
     CHECK_INT(lgt_pt_read("tests/data/lgt/plain.pt", 16, got), PL_ERR_DATA);
     CHECK_MSG(strstr(pl_error_text(), "[4,8,8]") && strstr(pl_error_text(), "[4,16,16]"), "%s",
               pl_error_text());
@@ -72,6 +73,7 @@ TEST(lgt_refuses_files_that_are_cut_or_damaged)
     size_t n = fread(all, 1, sizeof all, f);
     fclose(f);
     CHECK(n > 1000 && n < sizeof all);
+
     int refused = 0;
     for (size_t i = 0; i < n; i += 11) {
         CHECK(put("cut.pt", all, i));
@@ -92,6 +94,7 @@ TEST(lgt_files_read_back_the_same)
     for (int i = 0; i < NUMBERS; i++) x[i] = (float)sin(i * 0.37);
     CHECK_OK(lgt_pt_write(pl_test_path("x.pt"), SIDE, x));
     CHECK_OK(lgt_pt_read(pl_test_path("x.pt"), SIDE, y));
+
     CHECK(memcmp(x, y, sizeof x) == 0);
     const char *python = pl_test_long() ? cli_python("torch") : NULL;
     if (!python) return;
@@ -166,8 +169,10 @@ TEST(lgt_draws_new_styles_every_epoch)
     snprintf(path, sizeof path, "data.latents=%s", pl_test_path("set"));
     const char *keys[] = {path, "batch=16"};
     CHECK_OK(start(keys, 2, &run));
+
     CHECK_INT(pl_source_size(run, PL_SUBSET_TRAIN), BATCH);
     CHECK_INT(pl_source_size(run, PL_SUBSET_EVAL), 4);
+
     for (int k = 0; k < 4; k++) {
         CHECK_OK(read_batch(run, k, &pass[k]));
         for (int i = 0; i < BATCH; i++) {
@@ -182,9 +187,11 @@ TEST(lgt_draws_new_styles_every_epoch)
     }
     CHECK_MSG(changed > 30 && other > 12 && other < 52,
               "%d of 48 examples are new, %d of 64 of another style", changed, other);
+
     static drawn again;
     CHECK_OK(read_batch(run, 2, &again));
     CHECK(memcmp(&again, &pass[2], sizeof again) == 0);
+
     pl_step_info info;
     CHECK_OK(pl_run_step(run, &info));
     CHECK(info.loss > 0);
@@ -200,6 +207,7 @@ TEST(lgt_evaluates_a_share_of_the_latents)
     pl_run *run;
     pl_eval_info info;
     CHECK_OK(generate("set", 12));
+
     CHECK(cli_run("rm -r %s/set/eval", pl_test_dir()).code == 0);
     snprintf(path, sizeof path, "data.latents=%s", pl_test_path("set"));
     for (int i = 0; i < 2; i++) {
@@ -366,8 +374,10 @@ TEST(lgt_style_weights_scale_the_patch_distance)
     CHECK_OK(start(keys, 5, &run));
     CHECK_OK(pl_run_step(run, &info));
     double want = 6 * term(&info, "swd") + 5 * term(&info, "ssm");
+
     CHECK_MSG(fabs(info.loss - want) < 1e-5 * want, "%g, wanted %g", info.loss, want);
     pl_run_free(run);
+
     const char *less[] = {"loss.style_weights=[3]"};
     CHECK(start(less, 1, &run) != PL_OK);
     CHECK_MSG(strstr(pl_error_text(), "each of 2 styles"), "%s", pl_error_text());
@@ -407,11 +417,14 @@ TEST(lgt_inference_returns_to_the_content)
                                          "infer.repulsion=0.7"};
     double swd, ssm, other;
     CHECK_OK(evaluate(cold, 1, &swd, &ssm));
+
     CHECK_MSG(ssm < 1e-9 && swd > 1e-3, "ssm %g, swd %g", ssm, swd);
     CHECK_OK(evaluate(late, 1, &swd, &ssm));
     CHECK_MSG(ssm < 1e-9, "ssm %g", ssm);
+
     CHECK_OK(evaluate(guided, 3, &swd, &ssm)); /* the same velocity in every style */
     CHECK_MSG(ssm < 1e-9, "ssm %g", ssm);
+
     CHECK_OK(evaluate(warm, 1, &swd, &ssm));
     CHECK_OK(evaluate(hot, 1, &swd, &other));
     CHECK_MSG(ssm > 1e-4 && other > 4 * ssm, "ssm %g and %g", ssm, other);
@@ -449,6 +462,7 @@ TEST(lgt_guidance_of_1_changes_nothing)
     CHECK_OK(trained_swd("infer.cfg_scale=4", &twice));
     CHECK_OK(trained_swd("infer={cfg_scale: 4, cfg_decay: false}", &steady));
     CHECK_OK(trained_swd("infer.repulsion=0.7", &away));
+
     CHECK(plain == fixed);
     CHECK_MSG(plain != twice && twice != steady && plain != away, "%g %g %g %g", plain, twice,
               steady, away);
@@ -467,6 +481,7 @@ TEST(lgt_writes_pictures_of_samples)
                   access(pl_test_path("run/samples/00000002-source.png"), R_OK) == 0 &&
                   access(pl_test_path("run/samples/00000002-style.png"), R_OK) == 0,
               "no pictures");
+
     /* A started run gives the same numbers from the model file, before any step; without warmth,
      * other numbers. */
     const char *from =
@@ -555,11 +570,14 @@ TEST(lgt_writes_the_latents_of_the_evaluation)
     static const char *const apart[] = {"infer.temperature=0", "device=apart"};
     double way;
     CHECK_OK(way_of(cold, 1, &way));
+
     CHECK_MSG(way >= 0 && way < 1e-5, "%g", way);
     CHECK_OK(way_of(apart, 2, &way));
     CHECK_MSG(way >= 0 && way < 1e-5, "%g", way);
+
     CHECK_OK(way_of(plus, 2, &way));
     CHECK_MSG(way >= 0 && way < 1e-5, "%g", way);
+
     CHECK_OK(way_of(warm, 1, &way));
     CHECK_MSG(way > 0.1 && way < 1, "%g", way);
 }

@@ -271,6 +271,7 @@ TEST(recipes_replay_of_a_bf16_teacher_is_near_f64)
     pl_replay_opts o = {.loss_tol = 1.5 * loss, .grad_tol = 1.5 * gradient};
     pl_replay_report r;
     CHECK_OK(pl_replay("tests/data/peers/wandistill-bf16", &o, &r));
+
     CHECK_MSG(r.agree && r.steps == 5,
               "losses differ by %g (%s), gradients by %g (%s), weights by %g (%s)", r.worst_loss,
               r.worst_loss_name, r.worst_grad, r.worst_grad_name, r.worst_final,
@@ -403,6 +404,7 @@ TEST(recipes_are_as_near_to_f64_as_pytorch)
         text, sizeof text,
         "CASE='%s' %s bench/peers/accuracy.py %s >%s/rows 2>&1 || { cat %s/rows >&2; exit 1; }",
         cases, python, cli_bin(), pl_test_dir(), pl_test_dir());
+
     CHECK_INT(system(text), 0);
 }
 
@@ -452,5 +454,6 @@ TEST(recipes_tradeoffs_are_settings_of_the_recipe)
             pl_run_free(small);
         }
     }
+
     CHECK(n > 0);
 }

@@ -181,10 +181,12 @@ TEST(regress_reads_flat_and_f64_arrays)
     WANT_BIN();
     write_set("plain", PL_TYPE(PL_F32, 64, 3), PL_TYPE(PL_F32, 64, 1));
     write_set("other", PL_TYPE(PL_F64, 64, 3), PL_TYPE(PL_F64, 64));
+
     CHECK_RUN(cli_run(IN "$P train regress/tiny data.path=plain --out a " KEYS "&& "
                          "$P train regress/tiny data.path=other --out b " KEYS,
                       pl_test_dir()),
               0, "");
+
     cli_losses("a", plain, sizeof plain);
     cli_losses("b", other, sizeof other);
     CHECK_MSG(plain[0] && strcmp(plain, other) == 0, "f32: %s\nf64: %s", plain, other);
@@ -195,13 +197,16 @@ TEST(regress_bad_arrays_are_refused)
     const char *d = pl_test_dir();
     WANT_BIN();
     write_set("set", PL_TYPE(PL_F32, 64, 3), PL_TYPE(PL_F32, 64));
+
     CHECK_RUN(cli_run(IN "$P train regress/tiny data.path=set inputs=4 " KEYS, d), 2,
               "inputs is 4, but set/train/input.npy has 3 numbers per row");
     CHECK_RUN(cli_run(IN "$P plan regress/tiny data.path=gone", d), 2,
               "no file gone/train/input.npy");
+
     write_set("deep", PL_TYPE(PL_F32, 16, 3, 4), PL_TYPE(PL_F32, 16));
     CHECK_RUN(cli_run(IN "$P train regress/tiny batch=4 data.path=deep " KEYS, d), 5,
               "deep/train/input.npy: regress reads .npy arrays of shape [N] or [N, K]");
+
     write_set("whole", PL_TYPE(PL_I64, 64, 3), PL_TYPE(PL_F32, 64));
     CHECK_RUN(cli_run(IN "$P train regress/tiny data.path=whole " KEYS, d), 5,
               "wants samples of f32");

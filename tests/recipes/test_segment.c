@@ -30,12 +30,14 @@ TEST(segment_learns_a_folder_and_its_masks_are_its_predictions)
     WANT_BIN();
     CHECK_RUN(cli_run(IN MAKE "&& $P train " TINY "data.path=set --out run train.steps=80", d), 0,
               "");
+
     cli_result r = cli_run(IN "$P eval run --json", d);
     CHECK_MSG(r.code == 0 && metric(r.out, "iou") > 0.5, "%s%s", r.out, r.err);
     CHECK_RUN(cli_run(IN "mkdir -p again/eval && cp -r set/eval/images again/eval/images && "
                          "$P predict run --input set/eval/images --out again/eval/masks --quiet",
                       d),
               0, "");
+
     r = cli_run(IN "$P eval run data.path=again --json", d);
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     CHECK_NEAR(metric(r.out, "accuracy"), 1, 1e-6);

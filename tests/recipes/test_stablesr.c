@@ -63,6 +63,7 @@ TEST(stablesr_losses_on_pictures_do_not_depend_on_workers)
     char path[640];
     double loss[4][STEPS];
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
+
     CHECK(png_folder(dir, 12));
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 4; k++) {
@@ -140,6 +141,7 @@ TEST(stablesr_seed_compat_ignores_the_first_four_channels)
     for (int k = 0; k < 6; k++)
         loss_with_channel(k < 3 ? "seed_compat=true" : "seed_compat=false", channel[k % 3],
                           &loss[k / 3][k % 3]);
+
     CHECK(loss[0][1] == loss[0][0] && loss[0][2] != loss[0][0]);
     CHECK(loss[1][1] != loss[1][0] && loss[1][2] != loss[1][0]);
 }
@@ -152,9 +154,11 @@ TEST(stablesr_skips_or_refuses_small_files)
     double loss[2][STEPS];
     struct stat file;
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
+
     CHECK(png_folder(dir, 12));
     snprintf(path, sizeof path, "%s/000.png", dir);
     CHECK_INT(stat(path, &file), 0);
+
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 3; k++) {
         snprintf(least, sizeof least, "data.min_bytes=%lld", k ? (long long)file.st_size + 1 : 0ll);
@@ -242,6 +246,7 @@ TEST(stablesr_pool_keeps_a_sample_with_its_edges)
     char path[640];
     first_pairs *of = malloc(4 * sizeof *of);
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
+
     CHECK(of && png_folder(dir, 24));
     memset(of, 0, 4 * sizeof *of);
     snprintf(path, sizeof path, "data.path=%s", dir);
@@ -271,6 +276,7 @@ TEST(stablesr_pool_smaller_than_a_batch_is_refused)
     char path[640];
     double loss[STEPS];
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
+
     CHECK(png_folder(dir, 4));
     snprintf(path, sizeof path, "data.path=%s", dir);
     CHECK(losses_of((const char *const[]){SMALL_VAE, path, "batch=2", "data.pool=1"}, 6, NULL, loss,
@@ -286,6 +292,7 @@ TEST(stablesr_plan_includes_the_host_memory_of_pictures)
     char path[640];
     uint64_t overhead[3];
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not installed");
+
     CHECK(png_folder(dir, 4));
     snprintf(path, sizeof path, "data.path=%s", dir);
     for (int k = 0; k < 3; k++) {
@@ -323,6 +330,7 @@ TEST(stablesr_encoding_has_the_same_bits_in_less_memory)
     pl_compile_opts c = PL_COMPILE_INIT;
     c.arena_budget = all / 10 * 9;
     CHECK_OK(losses_of(o, 4, &c, less, &now));
+
     CHECK(now <= c.arena_budget && memcmp(keep, less, sizeof keep) == 0);
 }
 
@@ -332,15 +340,18 @@ TEST(stablesr_full_accumulates_six_micro_batches)
     pl_run *run;
     double loss[STEPS], two[STEPS];
     CHECK_OK(pl_run_open("stablesr/full", NULL, 0, &run));
+
     CHECK_INT(pl_config_int(pl_run_config(run), "batch"), 12);
     CHECK(strcmp(pl_config_text(pl_run_config(run), "accumulate"), "6") == 0);
     pl_run_free(run);
+
     const char *const o[] = {"batch=12", "accumulate=6", "accumulate_coupled=true"};
     CHECK_OK(pl_run_open("stablesr/tiny", o, 3, &run));
     CHECK_OK(pl_run_build(run));
     pl_run_split split = pl_run_split_get(run);
     CHECK(split.micro == 2 && split.accumulate == 6 && split.effective == 12);
     pl_run_free(run);
+
     CHECK_OK(losses_of(o, 3, NULL, loss, NULL));
     CHECK_OK(losses_of((const char *const[]){"batch=2"}, 1, NULL, two, NULL));
     CHECK(isfinite(loss[STEPS - 1]) && loss[0] != two[0]);
@@ -364,6 +375,7 @@ TEST(stablesr_frozen_parts_take_less_memory)
         CHECK_INT(pl_run_parameters(run, true) == pl_run_parameters(run, false), k);
         pl_run_free(run);
     }
+
     CHECK_MSG(arena[0] < arena[1] - arena[1] / 10 && state[0] < state[1],
               "arena %llu frozen, %llu not", (unsigned long long)arena[0],
               (unsigned long long)arena[1]);
@@ -423,6 +435,7 @@ TEST(stablesr_generated_pictures_are_trained_on)
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
     pl_run_free(run);
+
     snprintf(file, sizeof file, "%s/train/000007.png", dir);
     char *bytes;
     size_t n;
@@ -432,6 +445,7 @@ TEST(stablesr_generated_pictures_are_trained_on)
     CHECK_OK(pl_sys_read_file(file, 1 << 20, &bytes, &n));
     CHECK_OK(pl_decoder_new(&d));
     CHECK_OK(pl_image_probe(d, bytes, n, &limits, &info));
+
     CHECK(info.format == PL_IMAGE_PNG && info.width == 80 && info.height == 80);
     uint8_t *rgb = malloc(80 * 80 * 4), *want = malloc(80 * 80 * 3);
     CHECK_OK(pl_image_decode(d, bytes, n, &info, 80, 80, rgb));
@@ -440,6 +454,7 @@ TEST(stablesr_generated_pictures_are_trained_on)
     pl_decoder_free(d);
     pl_sys_free(bytes);
     free(rgb), free(want);
+
     snprintf(path, sizeof path, "data.path=%s", dir);
     CHECK_OK(losses_of((const char *const[]){SMALL_VAE, path, "data.crop=pixels", "batch=2"}, 6,
                        NULL, loss, NULL));
@@ -457,6 +472,7 @@ TEST(stablesr_crops_without_scaling)
     bool seen[W] = {false};
     int places = 0;
     snprintf(path, sizeof path, "mkdir -p %s", dir);
+
     CHECK_INT(system(path), 0);
     if (!image_png(whole, W, H, 2, 8, W, H, &bytes, &n)) SKIP("libspng is not installed");
     snprintf(path, sizeof path, "%s/000.png", dir);
@@ -510,12 +526,15 @@ TEST(stablesr_cache_trains_to_the_bits_of_the_encoder)
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_start(run));
     CHECK_OK(pl_run_cache(run, NULL, NULL, &info));
+
     CHECK(pl_nn_count(pl_run_store(run), "vae.encoder.*", false) > 0);
     CHECK_INT(pl_nn_count(pl_run_store(run), "unet.*", false), 0);
     pl_run_free(run);
+
     CHECK_OK(losses_of(o, 6, NULL, inside, NULL));
     CHECK_OK(losses_of(o, 7, NULL, cached, NULL));
     CHECK(memcmp(inside, cached, sizeof inside) == 0);
+
     /* A pool works with both in the same way, with edges in the pool and without. */
     memcpy(first, inside, sizeof first);
     for (int k = 0; k < 2; k++) {
@@ -532,6 +551,7 @@ TEST(stablesr_cache_trains_to_the_bits_of_the_encoder)
         if (!k) memcpy(pooled, inside, sizeof pooled);
     }
     CHECK(pooled[1] == first[1] && memcmp(pooled, first, sizeof first) != 0);
+
     CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_INT(pl_nn_count(pl_run_store(run), "vae.*", false), 0);

@@ -43,6 +43,7 @@ TEST(stablesr_vae_has_the_published_parameters)
     CHECK_INT(count_of(encode, 1, "vae.*", true), 0);
     CHECK_INT(count_of(encode, 1, "context", false), 77 * 1024);
     CHECK_INT(count_of(encode, 1, NULL, true), 107544276);
+
     /* A pattern selects the trained part. */
     const char *const less[] = {"frozen='unet.*,struct.*,!*.spade.*'"};
     CHECK_INT(count_of(less, 1, NULL, true), 107544276 - 52494080 - (8 * 320 * 9 + 320));
@@ -84,6 +85,7 @@ TEST(stablesr_vae_matches_pytorch)
     pl_output(g, "back", vae_decode(m, &c, z));
     CHECK_OK(pl_nn_finish(m));
     pl_nn_free(m);
+
     lab *l = lab_new(store);
     lab_add(l, g);
     CHECK_OK(lab_open(l));
@@ -111,6 +113,7 @@ TEST(stablesr_vae_latent_has_the_mean_and_deviation_of_its_moments)
     pl_output(g, "z", vae_sample(m, moments, noise));
     CHECK_OK(pl_nn_finish(m));
     pl_nn_free(m);
+
     lab *l = lab_new(store);
     lab_add(l, g);
     CHECK_OK(lab_open(l));
@@ -218,6 +221,7 @@ TEST(stablesr_vae_loads_from_four_naming_schemes)
                                           .parts = 1,
                                           .name = published_name,
                                           .leave_out = "encoder.mid.attn_1.q.weight"}));
+
     CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5,
                          back) == PL_ERR_FILE &&
           strstr(pl_error_text(), "encoder.mid.attn_1.q.weight"));
@@ -350,6 +354,7 @@ TEST(stablesr_unet_loads_from_two_naming_schemes)
     }
     CHECK_OK(renamed_write(model, file,
                            (renamed_file){.of = "unet.", .parts = 1, .name = unet_diffusers_name}));
+
     CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5,
                          back) == PL_ERR_FILE &&
           strstr(pl_error_text(), "not known"));

@@ -20,6 +20,7 @@ TEST(text_has_the_parameters_of_gpt2)
     CHECK_OK(pl_run_open("text/card24", keys, 5, &run));
     CHECK_OK(pl_run_build(run));
     int64_t layer = 4 * W + (W + 1) * 3 * W + (W + 1) * W + (W + 1) * 4 * W + (4 * W + 1) * W;
+
     CHECK_INT(pl_run_parameters(run, true), V * W + T * W + L * layer + 2 * W);
     pl_run_free(run);
 }
@@ -32,6 +33,7 @@ TEST(text_learns_the_generated_sums)
                                        "data.samples=512", "schedule.name=constant"};
     double loss[STEPS];
     CHECK_OK(small_run_losses("text/tiny", keys, 6, loss, STEPS));
+
     CHECK_MSG(loss[0] > 5 && loss[STEPS - 1] < 0.45 * loss[0], "loss %g to %g", loss[0],
               loss[STEPS - 1]);
 }
@@ -52,11 +54,13 @@ TEST(text_continues_a_text_that_it_was_trained_on)
     const char *d = pl_test_dir();
     WANT_BIN();
     write_book("book.txt", "the quick brown fox jumps over the lazy dog. ", 60);
+
     CHECK_RUN(cli_run("cd %s && $P train " SMALL "data.text=book.txt train.steps=120 eval.every=0 "
                       "optim.lr=1e-2 --out run --quiet && $P predict run --prompt 'the quick' "
                       "--out said.txt predict.tokens=30 predict.temperature=0 --quiet",
                       d),
               0, "");
+
     char path[600];
     snprintf(path, sizeof path, "%s/said.txt", d);
     CHECK_MSG(strcmp(cli_read(path), "the quick brown fox jumps over the lazy\n") == 0, "%s",
@@ -84,6 +88,7 @@ TEST(text_takes_a_vocabulary_file)
     char here[4096];
     WANT_BIN();
     CHECK(realpath("tests/data/tokens", here));
+
     write_book("book.txt", "the cat sat on the mat and the dog sat on the log. ", 40);
     cli_result r =
         cli_run("cd %s && $P train " SMALL

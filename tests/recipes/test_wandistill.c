@@ -114,6 +114,7 @@ TEST(wandistill_teacher_loads_from_both_naming_schemes)
     int off, same;
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=6"}, 1, back));
     CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
+
     CHECK(off > 20);
 }
 
@@ -188,6 +189,7 @@ TEST(wandistill_teacher_loads_from_shards)
     PATH(back, "back.safetensors");
     char shard[640], text[2048];
     snprintf(text, sizeof text, "mkdir -p %s", folder);
+
     CHECK_INT(system(text), 0);
     CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
     for (int i = 0; i < 3; i++) {
@@ -200,6 +202,7 @@ TEST(wandistill_teacher_loads_from_shards)
     CHECK_OK(save_with(folder, back)); /* all files of the folder */
     CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
     CHECK_INT(off, 0);
+
     CHECK(write_index(model, index, diffusers_name, 3, NULL));
     for (int k = 0; k < 2; k++) { /* the folder with its index, and the index */
         CHECK_OK(save_with(k ? index : folder, back));
@@ -232,11 +235,13 @@ TEST(wandistill_teacher_file_must_match_exactly)
                                           .leave_out = "blocks.1.ffn.2.bias",
                                           .add = "blocks.1.img_attn.k"}));
     CHECK(save_with(file, back) == PL_ERR_FILE);
+
     CHECK_MSG(strstr(pl_error_text(), "blocks.1.ffn.2.bias") &&
                   strstr(pl_error_text(), "blocks.1.img_attn.k") &&
                   strstr(pl_error_text(), "native Wan") &&
                   strstr(pl_error_text(), "1 tensor is missing"),
               "%s", pl_error_text());
+
     /* Teachers of another size: more blocks than the model has, other widths. */
     PATH(large, "large.safetensors");
     CHECK_OK(
@@ -299,6 +304,7 @@ TEST(wandistill_student_starts_from_the_teacher)
     float *own = pl_session_slot(pl_run_session(run), slot);
     own[0] = 7;
     CHECK_OK(pl_run_step(run, &info));
+
     CHECK(own[0] == 7);
     pl_run_free(run);
 }
@@ -335,8 +341,10 @@ TEST(wandistill_teacher_depth_does_not_grow_the_arena)
     CHECK_OK(plan_of(few, 2, NULL, &two));
     CHECK_OK(plan_of(many, 3, NULL, &twelve));
     CHECK_OK(plan_of(wide, 3, NULL, &full));
+
     CHECK_MSG(twelve.arena <= two.arena + two.arena / 50, "arena %llu with 2 blocks, %llu with 12",
               (unsigned long long)two.arena, (unsigned long long)twelve.arena);
+
     /* Parameters of a block: q, k, v, o twice, two norms twice, one affine norm, six rows, two
      * layers of the feed-forward part. */
     uint64_t d = 48, f = 64,
@@ -358,6 +366,7 @@ TEST(wandistill_attention_keeps_no_probabilities)
     /* depth, heads, tokens squared */
     uint64_t probabilities = 4ull * 2 * 1024 * 1024 * sizeof(float);
     CHECK_OK(plan_of(o, 5, NULL, &f));
+
     CHECK_MSG(f.keep_all < probabilities / 2,
               "%llu bytes with everything kept; the probabilities alone are %llu",
               (unsigned long long)f.keep_all, (unsigned long long)probabilities);
@@ -375,6 +384,7 @@ TEST(wandistill_blocks_are_recomputed_by_the_plan_or_on_request)
     c.arena_budget = keep.arena / 2;
     CHECK_OK(plan_of(o, 2, &c, &less));
     CHECK_OK(plan_of(asked, 3, NULL, &blocks));
+
     CHECK_MSG(keep.again == 0 && less.arena <= c.arena_budget && less.again > 0,
               "arena %llu of %llu, %g again", (unsigned long long)less.arena,
               (unsigned long long)c.arena_budget, less.again);
@@ -459,6 +469,7 @@ TEST(wandistill_seed_compat_trains_with_a_zero_projection)
         }
         pl_run_free(run);
     }
+
     CHECK(isfinite(loss[1][1]) && loss[0][0] != loss[1][0] && loss[0][1] != loss[1][1]);
 }
 
@@ -476,6 +487,7 @@ TEST(wandistill_prompts_and_embeddings_train_as_generated_samples_do)
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
     pl_run_free(run);
+
     snprintf(prompts, sizeof prompts, "data.prompts=%s/prompts.txt", dir);
     snprintf(rows, sizeof rows, "data.embeddings=%s/embeddings.npy", dir);
     double loss[2];
@@ -498,6 +510,7 @@ TEST(wandistill_prompts_and_embeddings_train_as_generated_samples_do)
         CHECK(e.n == 1 && isfinite(e.value[0]));
         pl_run_free(run);
     }
+
     CHECK(loss[0] == loss[1] && loss[0] > 0);
     /* The rows matter: without the file the recipe has no source of text. */
     CHECK_OK(pl_run_open("wandistill/tiny",
