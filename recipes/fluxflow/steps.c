@@ -5,7 +5,6 @@
  * context's type, so that a replay in f64 computes in f64 throughout.
  */
 #include "fluxflow.h"
-#include "recipes/scores.h"
 
 #include <math.h>
 #include <string.h>
@@ -359,7 +358,6 @@ void flux_build_eval(flux *k)
         pl_val image = flux_expander(m, &k->s, packed);
         pl_output(g, "loss", reconstruct(k, image, real, &lpips));
         pl_output(g, "mse", pl_loss_mse(g, image, real));
-        pl_output(g, "psnr_db", score_psnr(m, image, real));
         pl_output(g, "kl", pl_loss_kl(g, mu, logvar));
         if (pl_config_bool(k->c, "lpips.on")) pl_output(g, "lpips", lpips);
     }
