@@ -78,6 +78,9 @@ PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c
 /* Makes pl_run_start resume from this checkpoint, whose files were verified. Call it before
  * pl_run_build, which then uses the micro-batches of the checkpoint (accumulate: auto). */
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
+/* Returns a started run to the weights, moments and statistics of a checkpoint of its own, and
+ * keeps its position in the data: the batches since then are left out. */
+PL_API pl_status pl_run_rollback(pl_run *r, const char *dir) PL_MUST_USE;
 /* Returns the steps done over all phases; before pl_run_start, the steps of earlier phases only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);
 /* Makes evaluation and planning return PL_ERR_STOPPED when *stop is not 0 (set by a signal). */

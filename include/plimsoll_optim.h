@@ -86,6 +86,16 @@ typedef enum pl_optim_kind {
     PL_OPTIM_N_KINDS
 } pl_optim_kind;
 
+/* Leaves out steps whose gradient norm or loss is far from what is usual: guard.c of src/nn has the
+ * rule. */
+typedef struct pl_guard {
+    double spike;           /* times what is usual; 0: no guard */
+    int64_t window, warmup; /* applied steps: of the means, and before the guard judges */
+    pl_val loss;            /* scalar: this rank's share of the mean loss of the batch */
+} pl_guard;
+/* End of the names of slots that count steps in a row which were not applied. */
+#define PL_GUARD_ROW "row"
+
 typedef struct pl_optim {
     size_t struct_size;
     pl_optim_kind kind;
@@ -102,6 +112,7 @@ typedef struct pl_optim {
     double ema;          /* decay of averaged copies "ema.P" when > 0 */
     pl_val loss_scale;   /* f32 scalar that multiplied the loss; PL_NO_VAL: none */
     bool skip_nonfinite; /* a step with a non-finite gradient norm changes nothing */
+    pl_guard guard;
 } pl_optim;
 #define PL_OPTIM_INIT                                                                              \
  {                                                                                                 \
@@ -119,11 +130,17 @@ typedef struct pl_grads {
     bool reduced; /* already summed over ranks */
 } pl_grads;
 
+typedef struct pl_guard_report {
+    pl_val row;        /* f32 scalar: steps in a row that were not applied; 0: this one is */
+    pl_val norm, loss; /* f32 scalars: what was usual before this step */
+} pl_guard_report;
+
 typedef struct pl_optim_report {
-    pl_val lr;        /* f32 scalar used in this step */
-    pl_val grad_norm; /* f32 scalar, before clipping; PL_NO_VAL unless clipped or skipped */
-    pl_val step;      /* i64 scalar, 1 at the first update */
-    pl_val finite;    /* bool scalar; PL_NO_VAL unless skip_nonfinite */
+    pl_val lr;             /* f32 scalar used in this step */
+    pl_val grad_norm;      /* f32 scalar, before clipping; PL_NO_VAL unless clipped or skipped */
+    pl_val step;           /* i64 scalar, 1 at the first update */
+    pl_val finite;         /* bool scalar; PL_NO_VAL unless skip_nonfinite */
+    pl_guard_report guard; /* PL_NO_VAL unless the guard is on */
 } pl_optim_report;
 
 /* Computes the gradients of loss (times loss_scale if o has one) with respect to the trainable
@@ -141,6 +158,10 @@ PL_API void pl_optim_accumulate(pl_nn *m, const pl_grads *grads);
 /* In another graph over the same store: reads the accumulated gradients of all parameters that have
  * an accumulator and match, and sets the accumulators to zero. */
 PL_API void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out);
+
+/* With micro-batches: adds the share of one to a slot; and, in the graph that updates, the sum. */
+PL_API void pl_guard_add(pl_nn *m, const pl_optim *o, pl_val share);
+PL_API pl_val pl_guard_sum(pl_nn *m, const pl_optim *o);
 
 /* ---- dynamic loss scale (fp16) -------------------------------------------------------------
  * Slots "scale.value" (f32) and "scale.good" (i32). The scale doubles after `interval` finite

@@ -184,6 +184,7 @@ typedef struct pl_step_info {
     double loss, lr, grad_norm; /* NaN where the program has no such output */
     double loss_scale;          /* fp16: factor of the loss; NaN otherwise */
     bool skipped;               /* fp16: the gradients overflowed, no weight was updated */
+    bool spiked;                /* guard.spike: the step was not applied */
     double step_ms, data_ms;
     double device_ms; /* time that a GPU worked, by its own clock; 0 on the CPU */
     /* Every scalar output of the programs that ran in this step and of their updates: means over
@@ -201,7 +202,7 @@ PL_API const char *pl_run_term_name(const pl_run *r, int i);
 /* Reads a batch and trains on it, micro-batch by micro-batch. PL_ERR_DATA: the batch has a number
  * that is not finite (unless data.allow_nonfinite). PL_ERR_NUMERIC: the loss or the gradient norm
  * is not finite; in fp16 such a step is skipped, and fails only when the loss scale is at its
- * floor. */
+ * floor; and the guard may end the run. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
 /* Lets the message of PL_ERR_NUMERIC name the first value that was not finite, and fails a step

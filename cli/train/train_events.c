@@ -82,6 +82,7 @@ static void step_members(const trainer *t, pl_json *j, const void *what)
         pl_json_float(j, "loss_scale", s->loss_scale);
         pl_json_bool(j, "skipped", s->skipped);
     }
+    if (s->spiked) pl_json_bool(j, "spiked", true);
     pl_json_float(j, "step_ms", s->step_ms);
     pl_json_float(j, "data_wait_ms", s->data_ms);
     if (s->device_ms > 0) pl_json_float(j, "device_ms", s->device_ms);

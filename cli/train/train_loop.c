@@ -164,6 +164,36 @@ static bool save_due(const trainer *t, int64_t step)
     return signals.save || folder_due(&t->folder, step, trainer_step(t, step));
 }
 
+/* Finds the checkpoint to which guard.action=rollback returns; "": there is none yet. The last one
+ * may belong to an earlier phase, whose programs have other slots. */
+static pl_status rollback_target(trainer *t, char *dir, size_t cap)
+{
+    const run_folder *f = &t->folder;
+    bool own = f->path && f->saved > 0 && f->last.phase == pl_run_phase(t->run);
+    memset(dir, 0, cap);
+    if (own) pl_folder_checkpoint(f->path, f->saved, dir, cap);
+    return t->world ? pl_world_tell(t->world, dir, cap) : PL_OK;
+}
+
+/* After a step that the guard did not apply. */
+static pl_status guard_act(trainer *t, const pl_step_info *s)
+{
+    char dir[4096] = "";
+    bool back = strcmp(pl_config_text(pl_run_config(t->run), "guard.action"), "rollback") == 0;
+    pl_status rc = back ? rollback_target(t, dir, sizeof dir) : PL_OK;
+    if (rc == PL_OK && dir[0]) rc = pl_run_rollback(t->run, dir);
+    if (rc != PL_OK || t->json || t->quiet || ranks_follows(t)) return rc;
+    clear_bar(t);
+    fprintf(stderr, "step %lld was not applied: its loss is %.4g, its gradient norm %.4g",
+            (long long)s->step, s->loss, s->grad_norm);
+    if (dir[0])
+        fprintf(stderr, "; weights are those of %s, the batches since then are left out", dir);
+    else if (back)
+        fputs("; there is no checkpoint to return to yet", stderr);
+    fputc('\n', stderr);
+    return PL_OK;
+}
+
 static pl_status one_step(trainer *t)
 {
     pl_step_info s;
@@ -178,6 +208,7 @@ static pl_status one_step(trainer *t)
     show_bar(t, &s);
     rc = emit_step(t, &s);
     if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
+    if (rc == PL_OK && s.spiked) rc = guard_act(t, &s);
     bool best = false;
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step, &best);
     if (rc == PL_OK && pictures_due(t, s.step)) rc = make_pictures(t, s.step);

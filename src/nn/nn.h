@@ -95,6 +95,11 @@ void pl__nn_reduce(pl_nn *m, pl_grads *grads, bool parts);
 /* Replaces running statistics that differ between ranks by their means. */
 void pl__nn_settle_buffers(pl_nn *m);
 
+/* ---- guard.c ---- */
+/* Returns whether the step is applied (bool scalar), and updates what is usual. norm: of the whole
+ * gradient. finite: PL_NO_VAL, or false where the step is skipped for another reason. */
+pl_val pl__guard(pl_nn *m, const pl_optim *o, pl_val norm, pl_val finite, pl_guard_report *r);
+
 int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis); /* negative from the end; 0 if there is none */
 
 #endif

@@ -7,6 +7,7 @@
  */
 #include "nn/nn.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -292,15 +293,18 @@ static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
     pl_dtype dtype = scale_dtype(g, grads);
     u->scale = scalar(g, dtype, 1);
     if (pl_val_ok(o->loss_scale)) u->scale = pl_cast(g, pl_reciprocal(g, o->loss_scale), dtype);
-    if (o->clip_norm <= 0 && !o->skip_nonfinite) return;
+    bool guarded = o->guard.spike > 0;
+    if (o->clip_norm <= 0 && !o->skip_nonfinite && !guarded) return;
     pl_val norm = pl_mul(g, global_norm(u->m, grads, dtype, u->parts), u->scale);
     r->grad_norm = pl_cast(g, norm, PL_F32);
     if (o->clip_norm > 0) {
         pl_val c = pl_div(g, scalar(g, dtype, o->clip_norm), pl_shift(g, norm, 1e-6));
         u->scale = pl_mul(g, u->scale, pl_min(g, c, scalar(g, dtype, 1)));
     }
+    if (o->skip_nonfinite) u->keep = r->finite = pl_is_finite(g, norm);
+    if (guarded) u->keep = pl__guard(u->m, o, norm, u->keep, &r->guard);
+    if (guarded) u->scale = pl_select(g, u->keep, u->scale, scalar(g, dtype, (double)NAN));
     if (!o->skip_nonfinite) return;
-    u->keep = r->finite = pl_is_finite(g, norm);
     /* 0 times a norm that is not finite is NaN, and update ops change nothing when the scale is
      * NaN. */
     u->scale = pl_mul(g, u->scale, pl_shift(g, pl_scale(g, norm, 0), 1));
@@ -322,7 +326,11 @@ void pl_optim_update(pl_nn *m, const pl_grads *given, const pl_optim *o, pl_opti
 {
     pl_grads own, *grads = &own;
     pl_graph *g = m->g;
-    pl_optim_report r = {PL_NO_VAL, PL_NO_VAL, PL_NO_VAL, PL_NO_VAL};
+    pl_optim_report r = {.lr = PL_NO_VAL,
+                         .grad_norm = PL_NO_VAL,
+                         .step = PL_NO_VAL,
+                         .finite = PL_NO_VAL,
+                         .guard = {PL_NO_VAL, PL_NO_VAL, PL_NO_VAL}};
     if ((unsigned)o->kind >= PL_OPTIM_N_KINDS || given->n == 0) {
         pl_nn_fail(m, PL_ERR_CONFIG, "no optimiser %d, or nothing to update", (int)o->kind);
         if (report) *report = r;

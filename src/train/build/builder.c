@@ -313,6 +313,20 @@ static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_v
     pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
 }
 
+static pl_guard guard_from_config(const pl_config *c)
+{
+    return (pl_guard){.spike = pl_config_float(c, "guard.spike"),
+                      .window = pl_config_int(c, "guard.window"),
+                      .warmup = pl_config_int(c, "guard.warmup")};
+}
+
+static void output_guard(pl_nn *m, const pl_guard_report *r)
+{
+    pl_output(m->g, "spiked", r->row);
+    pl_output(m->g, "usual_norm", r->norm);
+    pl_output(m->g, "usual_loss", r->loss);
+}
+
 /* Sets the flags of slots that a section's patterns name. */
 static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 {
@@ -352,13 +366,16 @@ static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_los
     memset(&report, 0, sizeof report);
     if (b->accumulate > 1) {
         pl_optim_accumulate(m, &grads);
+        if (o->guard.spike > 0) pl_guard_add(m, o, o->guard.loss);
         m = t->apply.m;
+        if (o->guard.spike > 0) o->guard.loss = pl_guard_sum(m, o);
         if (scale) o->loss_scale = pl_loss_scale_read(m, scale);
         pl_optim_accumulated(m, o, &grads);
     }
     pl_optim_update(m, &grads, o, &report);
     if (b->goal == PL_GOAL_REPLAY) output_gradients(m, &grads, o->loss_scale);
     if (scale) output_scale(m, scale, o->loss_scale, report.finite);
+    if (o->guard.spike > 0) output_guard(m, &report.guard);
     if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
 }
@@ -411,8 +428,10 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     pl_loss_scale scale = scale_from_config(b->config);
     if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
     o.skip_nonfinite = scaled;
+    o.guard = guard_from_config(b->config);
     int64_t shares = b->accumulate * (b->ranks ? b->ranks->ranks : 1);
     pl_val share = shares > 1 ? pl_scale(m->g, loss, 1.0 / (double)shares) : loss;
+    o.guard.loss = share;
     pl_optim_gradients(m, share, &o, &t->grads);
     check_owner(b, m, &t->grads, name);
     t->section = pl_nn_name(m, "%s", name);

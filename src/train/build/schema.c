@@ -208,6 +208,19 @@ const pl_config_entry pl_engine_schema[] = {
 
     {"clip.norm", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_ONWARD,
      .doc = "Limit of the global gradient norm; 0: no clipping."},
+    {"guard.spike", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_SAME,
+     .doc = "A step whose gradient norm is above this many times the usual one, or whose loss is "
+            "above the usual one by as many times its size, is not applied; 0: off."},
+    {"guard.action", PL_CONFIG_CHOICE, "skip", .choices = "skip|rollback|stop",
+     .resume = PL_RESUME_ONWARD,
+     .doc = "After a step that was not applied: go on with the next batch (skip), also return to "
+            "the weights of the last checkpoint (rollback), or end the run (stop)."},
+    {"guard.window", PL_CONFIG_INT, "50", .min = 1, .max = 1e9, .resume = PL_RESUME_ONWARD,
+     .doc = "Steps over which the usual gradient norm and loss are averaged."},
+    {"guard.warmup", PL_CONFIG_INT, "20", .min = 1, .max = 1e9, .resume = PL_RESUME_ONWARD,
+     .doc = "Steps before the guard judges; in them only numbers that are not finite count."},
+    {"guard.limit", PL_CONFIG_INT, "5", .min = 1, .max = 1e9, .resume = PL_RESUME_ONWARD,
+     .doc = "More steps in a row that were not applied end the run."},
     {"loss_scale.initial", PL_CONFIG_FLOAT, "65536", .min = 1e-30, .max = 1e30,
      .resume = PL_RESUME_ONWARD,
      .doc = "fp16: initial factor on the loss; gradients are divided by it again."},

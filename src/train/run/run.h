@@ -33,6 +33,9 @@ typedef struct pl_run_steps {
     int64_t warmup; /* updates of section optim before its schedule reaches the full rate */
 } pl_run_steps;
 
+/* Sets info->spiked. PL_ERR_NUMERIC when the guard ends the run. */
+pl_status pl__guard_check(pl_run *r, pl_step_info *info);
+
 /* Bytes that were measured. Zero: not measured. */
 typedef struct pl_run_usage {
     uint64_t plan_peak;  /* host: the most that the process held while it planned */

@@ -34,9 +34,11 @@ static pl_program *updater(const pl_run *r)
 
 /* Fails when a number of the step is not finite. A model can hide a NaN from the loss (nan_to_num);
  * the norm of the gradient, where it is computed, shows it. */
-static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
+static pl_status check_numbers(pl_run *r, pl_step_info *info, double bad)
 {
     pl_type t;
+    PL_TRY(pl__guard_check(r, info));
+    if (info->spiked) return PL_OK;
     if (info->skipped) {
         float floor = (float)pl_config_float(r->config, "loss_scale.floor");
         PL_FAIL_IF(
@@ -178,7 +180,8 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
     char text[512];
     int slot = -1;
     const char *found = pl_session_found(r->session);
-    if (rc == PL_OK && !info->skipped) PL_TRY(pl_session_bad_slot(r->session, &slot));
+    if (rc == PL_OK && !info->skipped && !info->spiked)
+        PL_TRY(pl_session_bad_slot(r->session, &slot));
     if ((rc != PL_OK && rc != PL_ERR_NUMERIC) || (rc == PL_OK && slot < 0)) return rc;
     snprintf(text, sizeof text, "step %lld: %s is not finite after the update",
              (long long)info->step, slot >= 0 ? pl_store_slot(r->store, slot)->name : "");
